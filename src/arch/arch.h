@@ -1,0 +1,110 @@
+/* arch.h - what a model is: numbers, kinds, and a table of its parameters.
+ *
+ * The table is the only place that knows a weight's name, shape and cut.  Allocation, loading, saving, tensor- and
+ * expert-parallel slicing, sharded optimizers, resharding, the planner's bytes and the tests' random models are loops over
+ * it.  A new family of known parts is one new file in arch/family/. */
+#ifndef ARCH_ARCH_H
+#define ARCH_ARCH_H
+
+#include "arch/kinds.h"
+#include "base/json.h"
+
+enum { MAX_LAYERS = 512 };
+
+typedef struct {
+    RopeKind kind;
+    double   theta, factor, low_freq, high_freq, original;                  /* original: context before scaling */
+    double   beta_fast, beta_slow, mscale, mscale_all, attention_factor;    /* 0: not given */
+    bool     truncate, pairs;                                               /* pairs: neighbours turn together (deepseek) */
+} RopeConf;
+
+/* Every number a config.json gives us, under one spelling. */
+typedef struct {
+    int64_t  layers, hidden, vocab, heads, kv_heads, head_dim, ffn, context;   /* context: max_position_embeddings */
+    int64_t  q_lora, kv_lora, nope_dim, rope_dim, v_dim;                    /* MLA; q_lora 0: none */
+    int64_t  experts, topk, expert_ffn, shared, groups, group_topk;         /* MoE; shared: how many shared experts */
+    int64_t  vis_layers, vis_hidden, vis_heads, vis_ffn, vis_merge, vis_patch, vis_frames, vis_in;
+    int64_t  mtp_layers;                                                    /* extra layers in the file, not computed */
+    bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
+    uint8_t  moe_layer[MAX_LAYERS];                                         /* 1: this layer has experts */
+    double   eps, route_factor;                                             /* rms_norm_eps; routed_scaling_factor */
+    RopeConf rope;
+    int64_t  bos, eos[8], n_eos, pad;                                       /* token ids; -1 and 0: none */
+    /* derived once by arch_derive(): the widths that are sums or products */
+    int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;
+    int64_t  vis_pixels, vis_qkv, vis_merged;
+} Dims;
+
+typedef enum {                        /* the names layer code uses */
+    P_EMBED, P_NORM_OUT, P_HEAD,
+    P_NORM1, P_NORM2, P_Q, P_K, P_V, P_QB, P_KB, P_VB, P_O, P_OB, P_QNORM, P_KNORM,
+    P_Q_A, P_Q_AB, P_Q_A_NORM, P_Q_B, P_KV_A, P_KV_AB, P_KV_A_NORM, P_KV_B,
+    P_GATE, P_UP, P_DOWN, P_GATEB, P_UPB, P_DOWNB, P_ROUTER, P_ROUTER_BIAS, P_E_GATE, P_E_UP, P_E_DOWN,
+    P_S_GATE, P_S_UP, P_S_DOWN,
+    P_VIS_PATCH, P_VIS_NORM1, P_VIS_NORM2, P_VIS_QKV, P_VIS_QKVB, P_VIS_O, P_VIS_OB,
+    P_VIS_GATE, P_VIS_GATEB, P_VIS_UP, P_VIS_UPB, P_VIS_DOWN, P_VIS_DOWNB,
+    P_VIS_NORM_OUT, P_VIS_FC1, P_VIS_FC1B, P_VIS_FC2, P_VIS_FC2B,
+    P_COUNT
+} ParamId;
+
+typedef enum { IN_FIRST, IN_LAST, IN_LAYER, IN_DENSE, IN_MOE, IN_EXPERT, IN_VIS, IN_VIS_LAYER } Where;
+
+/* How tensor parallelism cuts it.  A WHOLE weight's gradient is partial on each tp rank and is summed over tp. */
+typedef enum { WHOLE, BY_ROWS, BY_COLS } Cut;
+
+typedef struct {
+    ParamId     id;
+    const char *name;                 /* as on disk; first %d layer, second %d expert */
+    Where       where;
+    size_t      rows, cols;           /* N(field) */
+    Cut         cut;
+    size_t      unit;                 /* N(field): never cut inside this many rows or columns; 0: anywhere */
+    size_t      only_if;              /* B(field): the row exists only if this bool of Dims holds; 0: always */
+    int         parts;                /* rows are this many stacked matrices, each cut alone; 0: one */
+    bool        vector;               /* one dimension on disk (norms, biases): [cols], never decayed */
+    bool        frozen;               /* not moved by the gradient: no gradient, no optimizer state */
+} ParamDesc;
+
+#define N(field) offsetof(Dims, field)
+#define B(field) offsetof(Dims, field)
+static inline int64_t dim_at(const Dims *d, size_t field) { return *(const int64_t *)(const void *)((const char *)d + field); }
+
+typedef struct {
+    const char      *name;            /* "qwen3_moe": the family */
+    const char      *names[4];        /* config.json "architectures" */
+    const char      *types[4];        /* config.json "model_type" */
+    AttnKind         attn;
+    RouteKind        route;
+    bool             runs;            /* false: counted by inspect and plan, refused by everything that computes */
+    bool           (*read)(Dims *d, const Json *config, Err *err);   /* the family's keys; unsupported values are errors */
+    const ParamDesc *params;          /* ends with {0} name */
+} Arch;
+
+typedef struct {
+    const Arch *arch;
+    Dims        d;
+    Json        config;               /* the whole file, for what is carried along when saving */
+    const char *dir;                  /* folder of config.json */
+} ModelDesc;
+
+/* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value. */
+bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err);
+bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err);
+
+/* Visit every parameter of the model in the order of memory: for each layer the rows of the table, a row's experts next
+ * to each other (so the experts of one kind are one stacked matrix). */
+typedef void ParamVisit(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols);
+void    arch_each_param(const ModelDesc *m, ParamVisit *visit, void *user);
+int64_t arch_param_count(const ModelDesc *m);
+int64_t arch_active_count(const ModelDesc *m);        /* parameters that one token meets; the embedding row lookup included whole */
+
+/* The rotary frequencies: freq [dim/2], dim = head_dim or rope_dim; *amp multiplies cos and sin; the softmax scale
+ * of attention, with YaRN's factor where the family has it. */
+void  arch_rope(const ModelDesc *m, float *freq, float *amp);
+float arch_attn_scale(const ModelDesc *m);
+static inline int64_t arch_rope_dim(const ModelDesc *m) { return m->arch->attn == ATTN_MLA ? m->d.rope_dim : m->d.head_dim; }
+
+/* used by the family files */
+void arch_derive(Dims *d);
+
+#endif

@@ -1,0 +1,193 @@
+/* base.c - failure messages, arenas, growing regions and buffers: see base.h. */
+#include "base/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool err_set(Err *err, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool err_wrap(Err *err, const char *fmt, ...) {
+    Err was = *err;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof err->msg) snprintf(err->msg + n, sizeof err->msg - (size_t)n, ": %s", was.msg);
+    return false;
+}
+
+void die_at(const char *file, int line, const char *fmt, ...) {
+    char msg[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    fprintf(stderr, "hone: %s:%d: %s\n", file, line, msg);
+    abort();
+}
+
+Arena arena_over(const char *name, void *base, size_t size) {
+    CHECK((uintptr_t)base % ARENA_ALIGN == 0, "arena %s: block at %p is not on a %d-byte border", name, base, ARENA_ALIGN);
+    return (Arena){ .base = base, .size = size, .name = name };
+}
+
+void *arena_push(Arena *a, size_t bytes) {
+    CHECK(bytes <= SIZE_MAX - ARENA_ALIGN, "arena %s: push of %zu bytes", a->name, bytes);
+    size_t need = arena_round(bytes);
+    CHECK(need <= a->size - a->used, "arena %s is full: %zu of %zu bytes used, %zu more wanted", a->name, a->used, a->size, need);
+    void *p = a->base + a->used;
+    a->used += need;
+    if (a->used > a->peak) a->peak = a->used;
+    return p;
+}
+
+void arena_pop(Arena *a, size_t mark) {
+    CHECK(mark <= a->used, "arena %s: pop to %zu, but only %zu used", a->name, mark, a->used);
+    a->used = mark;
+}
+
+/* ---- Mem: chunks of at least 64 KiB, newest first; a large push gets a chunk of its own behind the newest,
+ * so that the newest one's free space is not lost. */
+struct MemChunk {
+    MemChunk *next;
+    size_t size, used;
+};
+enum { MEM_CHUNK = 1 << 16,
+       MEM_HEADER = (sizeof(MemChunk) + 15) & ~15 };
+
+static MemChunk *chunk_new(Mem *m, size_t size) {
+    CHECK(!m->limit || m->total + size <= m->limit, "region of at most %zu bytes is full", m->limit);
+    MemChunk *c = calloc(1, MEM_HEADER + size);
+    CHECK(c, "out of host memory: %zu bytes wanted", size);
+    c->size = size;
+    m->total += size;
+    return c;
+}
+
+void *mem_push(Mem *m, size_t bytes) {
+    CHECK(bytes <= SIZE_MAX / 2, "push of %zu bytes", bytes);
+    size_t need = (bytes + 15) & ~(size_t)15;
+    if (!m->head || need > m->head->size - m->head->used) {
+        size_t grown = m->head ? m->total / 4 & ~(size_t)15 : 0, size = grown > MEM_CHUNK ? grown : MEM_CHUNK;
+        if (size > 1u << 26) size = 1u << 26;
+        if (m->head && need > MEM_CHUNK / 4 && need * 4 > size) {
+            MemChunk *own = chunk_new(m, need);
+            own->used = need;
+            own->next = m->head->next;
+            m->head->next = own;
+            return (char *)own + MEM_HEADER;
+        }
+        MemChunk *c = chunk_new(m, need > size ? need : size);
+        c->next = m->head;
+        m->head = c;
+    }
+    void *p = (char *)m->head + MEM_HEADER + m->head->used;
+    m->head->used += need;
+    return p;
+}
+
+void *mem_copy(Mem *m, const void *from, size_t bytes) {
+    void *p = mem_push(m, bytes);
+    if (bytes) memcpy(p, from, bytes);
+    return p;
+}
+
+char *mem_str(Mem *m, const char *s, size_t n) {
+    char *p = mem_push(m, n + 1);
+    if (n) memcpy(p, s, n);
+    return p;
+}
+
+char *mem_printf(Mem *m, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    CHECK(n >= 0, "bad format %s", fmt);
+    char *p = mem_push(m, (size_t)n + 1);
+    vsnprintf(p, (size_t)n + 1, fmt, again);
+    va_end(again);
+    va_end(ap);
+    return p;
+}
+
+void *mem_array(Mem *m, size_t n, size_t each) {
+    CHECK(!each || n <= SIZE_MAX / 2 / each, "array of %zu times %zu bytes", n, each);
+    return mem_push(m, n * each);
+}
+
+void mem_free(Mem *m) {
+    for (MemChunk *c = m->head; c;) {
+        MemChunk *next = c->next;
+        free(c);
+        c = next;
+    }
+    m->head = NULL;
+    m->total = 0;
+}
+
+/* ---- Buf */
+void buf_reserve(Buf *b, size_t more) {
+    CHECK(more < SIZE_MAX / 2 - b->n, "buffer of %zu bytes, %zu more wanted", b->n, more);
+    if (b->n + more + 1 <= b->cap) return;
+    size_t cap = b->cap * 2 > b->n + more + 1 ? b->cap * 2 : b->n + more + 1;
+    if (cap < 64) cap = 64;
+    b->data = realloc(b->data, cap);
+    CHECK(b->data, "out of host memory: %zu bytes wanted", cap);
+    b->cap = cap;
+}
+
+void buf_put(Buf *b, const void *bytes, size_t n) {
+    buf_reserve(b, n);
+    if (n) memcpy(b->data + b->n, bytes, n);
+    b->n += n;
+    b->data[b->n] = 0;
+}
+
+void buf_puts(Buf *b, const char *s) { buf_put(b, s, strlen(s)); }
+
+void buf_putc(Buf *b, char c) {
+    if (b->n + 2 > b->cap) buf_reserve(b, 1);
+    b->data[b->n++] = c;
+    b->data[b->n] = 0;
+}
+
+void buf_printf(Buf *b, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    CHECK(n >= 0, "bad format %s", fmt);
+    buf_reserve(b, (size_t)n);
+    vsnprintf(b->data + b->n, (size_t)n + 1, fmt, again);
+    b->n += (size_t)n;
+    va_end(again);
+    va_end(ap);
+}
+
+void buf_free(Buf *b) {
+    free(b->data);
+    *b = (Buf){ 0 };
+}
+
+void *vec_grow(void *at, size_t *cap, size_t n, size_t each) {
+    if (n <= *cap) return at;
+    size_t want = *cap * 2 > n ? *cap * 2 : n;
+    if (want < 8) want = 8;
+    CHECK(want <= SIZE_MAX / 2 / each, "array of %zu times %zu bytes", want, each);
+    at = realloc(at, want * each);
+    CHECK(at, "out of host memory: %zu bytes wanted", want * each);
+    *cap = want;
+    return at;
+}
+
+void vec_free(void *at) { free(at); }

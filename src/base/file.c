@@ -1,0 +1,189 @@
+/* file.c - see file.h. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool fail(Err *err, const char *what, const char *path) { return err_set(err, "%s: cannot %s: %s", path, what, strerror(errno)); }
+
+static ssize_t read_some(int fd, void *to, size_t n) {
+    for (;;) {
+        ssize_t got = read(fd, to, n);
+        if (got >= 0 || errno != EINTR) return got;
+    }
+}
+
+static int open_read(const char *path) { return !strcmp(path, "-") ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC); }
+
+bool file_read(Buf *out, const char *path, Err *err) {
+    int fd = open_read(path);
+    if (fd < 0) return fail(err, "open", path);
+    ssize_t got = 0;
+    buf_clear(out);
+    do {
+        buf_reserve(out, 1 << 16);
+        got = read_some(fd, out->data + out->n, out->cap - out->n - 1);
+        if (got > 0) out->n += (size_t)got;
+    } while (got > 0);
+    out->data[out->n] = 0;
+    if (got < 0) fail(err, "read", path);
+    if (fd != STDIN_FILENO) close(fd);
+    return got == 0;
+}
+
+bool dir_sync(const char *path, Err *err) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail(err, "open", path);
+    int rc = fsync(fd);
+    close(fd);
+    return rc == 0 || fail(err, "sync", path);
+}
+
+static bool write_all(int fd, const char *data, size_t n) {
+    while (n) {
+        ssize_t did = write(fd, data, n);
+        if (did < 0 && errno == EINTR) continue;
+        if (did < 0) return false;
+        data += did;
+        n -= (size_t)did;
+    }
+    return true;
+}
+
+bool file_write(const char *path, const void *data, size_t n, Err *err) {
+    Buf tmp = { 0 }, dir = { 0 };
+    buf_printf(&tmp, "%s.tmp.%ld", path, (long)getpid());
+    const char *slash = strrchr(path, '/');
+    if (slash) buf_put(&dir, path, slash > path ? (size_t)(slash - path) : 1);
+    else buf_puts(&dir, ".");
+    bool ok = false;
+    int fd = open(tmp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) fail(err, "create", tmp.data);
+    else {
+        ok = (write_all(fd, data, n) && fsync(fd) == 0) || fail(err, "write", tmp.data);
+        if (close(fd) && ok) ok = fail(err, "write", tmp.data);
+        if (ok && rename(tmp.data, path)) ok = fail(err, "rename into place", path);
+        if (!ok) unlink(tmp.data);
+        else ok = dir_sync(dir.data, err);
+    }
+    buf_free(&tmp);
+    buf_free(&dir);
+    return ok;
+}
+
+bool file_exists(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+bool dir_exists(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+bool dir_make(const char *path, Err *err) {
+    Buf b = { 0 };
+    bool ok = true;
+    for (size_t i = 1; ok; i++) {
+        if (path[i - 1] && path[i] && path[i] != '/') continue;
+        if (path[0] == 0) break;
+        buf_clear(&b);
+        buf_put(&b, path, i);
+        if (mkdir(b.data, 0755) && errno != EEXIST) ok = fail(err, "create the folder", b.data);
+        if (!path[i]) break;
+    }
+    if (ok && !dir_exists(path)) ok = err_set(err, "%s: is there, but is not a folder", path);
+    buf_free(&b);
+    return ok;
+}
+
+bool file_map(FileMap *out, const char *path, Err *err) {
+    *out = (FileMap){ 0 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(err, "open", path);
+    struct stat st;
+    bool ok = true;
+    if (fstat(fd, &st)) ok = fail(err, "look at", path);
+    else if (!S_ISREG(st.st_mode)) ok = err_set(err, "%s: not a file", path);
+    else if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) ok = fail(err, "map", path);
+        else *out = (FileMap){ p, (size_t)st.st_size };
+    }
+    close(fd);
+    return ok;
+}
+
+void file_unmap(FileMap *m) {
+    if (m->data) munmap((void *)(uintptr_t)m->data, m->n);
+    *m = (FileMap){ 0 };
+}
+
+/* ---- lines */
+struct LineReader {
+    Mem mem;
+    Buf buf;
+    size_t at, scanned; /* start of the next line; how far behind it no newline was found */
+    int fd, error;
+    bool end;
+    char *path;
+};
+
+LineReader *lines_open(const char *path, Err *err) {
+    int fd = open_read(path);
+    if (fd < 0) {
+        fail(err, "open", path);
+        return NULL;
+    }
+    Mem mem = { 0 };
+    LineReader *r = MEM_NEW(&mem, LineReader);
+    r->fd = fd;
+    r->path = mem_str(&mem, path, strlen(path));
+    r->mem = mem;
+    return r;
+}
+
+bool lines_next(LineReader *r, const char **line, size_t *n) {
+    for (;;) {
+        char *from = r->buf.data ? r->buf.data + r->at : NULL;
+        size_t have = r->buf.n - r->at;
+        char *nl = from && have > r->scanned ? memchr(from + r->scanned, '\n', have - r->scanned) : NULL;
+        if (nl || (r->end && have)) {
+            size_t len = nl ? (size_t)(nl - from) : have;
+            r->at += len + (nl != NULL);
+            r->scanned = 0;
+            if (len && from[len - 1] == '\r') len--;
+            from[len] = 0;
+            *line = from;
+            *n = len;
+            return true;
+        }
+        if (r->end) return false;
+        r->scanned = have;
+        if (r->at > 0) {
+            memmove(r->buf.data, from, have);
+            r->buf.n = have;
+            r->at = 0;
+        }
+        buf_reserve(&r->buf, 1 << 16);
+        ssize_t got = read_some(r->fd, r->buf.data + r->buf.n, r->buf.cap - r->buf.n - 1);
+        if (got < 0) r->error = errno;
+        if (got <= 0) r->end = true;
+        else r->buf.n += (size_t)got;
+    }
+}
+
+bool lines_close(LineReader *r, Err *err) {
+    if (!r) return true;
+    bool ok = !r->error || err_set(err, "%s: cannot read: %s", r->path, strerror(r->error));
+    if (r->fd != STDIN_FILENO) close(r->fd);
+    buf_free(&r->buf);
+    Mem mem = r->mem;
+    mem_free(&mem);
+    return ok;
+}

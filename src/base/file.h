@@ -1,0 +1,25 @@
+/* file.h - whole files in, whole files out, so that a kill or a full disk leaves the old one. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include "base/base.h"
+
+bool file_read(Buf *out, const char *path, Err *err);                  /* "-" is standard input */
+bool file_write(const char *path, const void *data, size_t n, Err *err);   /* beside, fsync, rename, fsync the folder */
+bool file_exists(const char *path);
+bool dir_exists(const char *path);
+bool dir_make(const char *path, Err *err);                             /* and its parents; no error if it is there */
+bool dir_sync(const char *path, Err *err);                             /* fsync of a folder: makes renames in it last */
+
+/* A read-only mapping of a file; data is NULL for an empty one. */
+typedef struct { const char *data; size_t n; } FileMap;
+bool file_map(FileMap *out, const char *path, Err *err);
+void file_unmap(FileMap *m);
+
+/* Text a line at a time, of any length, also from a pipe.  The line has no newline and a 0 behind it. */
+typedef struct LineReader LineReader;
+LineReader *lines_open(const char *path, Err *err);                    /* "-" is standard input; NULL on error */
+bool        lines_next(LineReader *r, const char **line, size_t *n);   /* false at the end or on a read error */
+bool        lines_close(LineReader *r, Err *err);                      /* false if reading had failed */
+
+#endif

@@ -1,0 +1,32 @@
+/* main.c - `hone VERB ...`: finds the verb and runs it. */
+#include "cmd/cmd.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define VERB(name) extern const Verb verb_##name;
+#include "verb_list.h"
+#undef VERB
+
+static const Verb *const verbs[] = {
+#define VERB(name) &verb_##name,
+#include "verb_list.h"
+#undef VERB
+};
+
+static void help(FILE *out) {
+    fputs("hone - makes language models better by reinforcement learning\n\nusage: hone VERB [options]     hone VERB --help\n\n", out);
+    for (size_t i = 0; i < COUNT(verbs); i++) fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
+    if (argc < 2) return help(stderr), 2;
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return help(stdout), 0;
+    if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), 0;
+    for (size_t i = 0; i < COUNT(verbs); i++)
+        if (!strcmp(verbs[i]->name, argv[1])) return verbs[i]->run(verbs[i], argc - 2, argv + 2);
+    fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
+    return 2;
+}

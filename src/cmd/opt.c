@@ -1,0 +1,97 @@
+/* opt.c - reads a verb's command line by its table of options, and prints its help from the same table. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cmd_fail(const Verb *v, const Err *err) {
+    fflush(stdout);
+    fprintf(stderr, "hone %s: %s\n", v->name, err->msg);
+    return 1;
+}
+
+int cmd_usage(const Verb *v, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "hone %s: ", v->name);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "; see `hone %s --help`\n", v->name);
+    va_end(ap);
+    return 2;
+}
+
+static void help(const Verb *v) {
+    printf("hone %s - %s\n\nusage: hone %s %s\n", v->name, v->summary, v->name, v->usage);
+    if (v->options && v->options->name) puts("\noptions:");
+    for (const Opt *o = v->options; o && o->name; o++) {
+        char left[64];
+        snprintf(left, sizeof left, "--%s %s", o->name, o->kind == OPT_FLAG ? "" : o->value);
+        printf("  %-26s %s\n", left, o->help);
+    }
+    if (v->detail) printf("\n%s", v->detail);
+}
+
+static int set(const Verb *v, const Opt *o, void *args, const char *text) {
+    void *to = (char *)args + o->at;
+    char *end = NULL;
+    errno = 0;
+    if (o->kind == OPT_STR) {
+        *(const char **)to = text;
+        return -1;
+    }
+    double x;
+    if (o->kind == OPT_INT) {
+        int64_t i = strtoll(text, &end, 10);
+        x = (double)i;
+        if (!errno && *text && !*end) *(int64_t *)to = i;
+    } else {
+        x = strtod(text, &end);
+        if (!errno && *text && !*end) *(double *)to = x;
+    }
+    if (errno || !*text || *end || x != x) return cmd_usage(v, "--%s wants %s, not '%s'", o->name, o->kind == OPT_INT ? "a whole number" : "a number", text);
+    if (o->min < o->max && (x < o->min || x > o->max)) return cmd_usage(v, "--%s must lie between %g and %g, not %s", o->name, o->min, o->max, text);
+    return -1;
+}
+
+static const Opt *find(const Verb *v, const char *name, size_t n) {
+    for (const Opt *o = v->options; o && o->name; o++)
+        if (strlen(o->name) == n && !strncmp(o->name, name, n)) return o;
+    return NULL;
+}
+
+int opt_parse(const Verb *v, void *args, const char **words, int least, int most, int *n_words, int argc, char **argv) {
+    int n = 0;
+    bool only_words = false;
+    for (int i = 0; i < argc; i++) {
+        const char *a = argv[i];
+        if (only_words || a[0] != '-' || !a[1]) {
+            if (n >= most) return cmd_usage(v, "'%s' is one argument too many", a);
+            words[n++] = a;
+            continue;
+        }
+        if (!strcmp(a, "--")) {
+            only_words = true;
+            continue;
+        }
+        if (!strcmp(a, "--help") || !strcmp(a, "-h")) return help(v), 0;
+        const char *eq = strchr(a, '=');
+        size_t len = a[1] != '-' ? 0 : eq ? (size_t)(eq - a - 2)
+                                          : strlen(a + 2);
+        const Opt *o = len ? find(v, a + 2, len) : NULL;
+        if (!o) return cmd_usage(v, "there is no option %s", a);
+        if (o->kind == OPT_FLAG) {
+            if (eq) return cmd_usage(v, "--%s takes no value", o->name);
+            *(bool *)((char *)args + o->at) = true;
+            continue;
+        }
+        if (!eq && i + 1 >= argc) return cmd_usage(v, "--%s wants a value", o->name);
+        int rc = set(v, o, args, eq ? eq + 1 : argv[++i]);
+        if (rc >= 0) return rc;
+    }
+    if (n < least) return cmd_usage(v, "an argument is missing: hone %s %s", v->name, v->usage);
+    if (n_words) *n_words = n;
+    return -1;
+}

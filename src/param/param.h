@@ -1,0 +1,44 @@
+/* param.h - an arch's table made memory: weights (or gradients, or optimizer states) of the whole model in one arena, in
+ * table order, so that the flat arena is what the optimizer walks and each parameter is a view into it. */
+#ifndef PARAM_PARAM_H
+#define PARAM_PARAM_H
+
+#include "arch/arch.h"
+#include "op/op.h"
+
+/* One kind of weight in one layer; for expert rows all experts stacked: rows = E * rows of one. */
+typedef struct { const ParamDesc *desc; int layer; Tensor t; } Param;
+
+typedef struct {
+    const ModelDesc *model;
+    Arena            arena;                 /* device memory */
+    Tensor           flat;                  /* [1,n]: everything, gaps of alignment included (they stay 0) */
+    Param           *at;                    /* [n], in memory order */
+    int              n;
+    int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
+} Params;
+
+/* dtype DT_F32, or DT_BF16 for weights that are only read.  Bytes: what params_open will take. */
+size_t params_bytes(const ModelDesc *m, DType t, bool trainable_only);
+void   params_open (Params *p, const ModelDesc *m, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
+void   params_close(Params *p, Dev *d);
+
+/* The tensor, or one without data if this model has none (a bias, a head that is tied). */
+static inline Tensor param(const Params *p, ParamId id, int layer) {
+    int i = p->index[layer][id];
+    return i < 0 ? TENSOR_NONE : p->at[i].t;
+}
+
+/* Disk.  Every tensor of the table must be there with its shape; extra ones are errors except those that are known to be
+ * skipped (MTP layers, rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */
+bool params_load(Params *p, Dev *d, const char *dir, Err *err);
+DType params_disk_dtype(const char *dir);               /* DT_BF16 if every weight in the folder is BF16, else DT_F32 */
+
+/* Writes hub names, index, config.json (given text) beside and renames; tokenizer files are carried from 'from_dir'. */
+typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir; const char *config_text; } SaveOpts;
+bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
+
+/* Seeded initialisation: normal(0, 0.02), norms 1, biases 0, as a function of (seed, parameter, element) alone. */
+void params_random(Params *p, Dev *d, uint64_t seed);
+
+#endif

@@ -1,0 +1,66 @@
+/* test_json.c - what is accepted, what is refused and with which words, and that numbers survive. */
+#include "base/json.h"
+#include "test.h"
+
+static bool parse(const char *text, Json *v, Mem *m, Err *e) { return json_parse(v, text, strlen(text), m, e); }
+
+int main(void) {
+    Mem m = { 0 };
+    Err e;
+    Json v;
+    EXPECT(parse(" {\"a\": [1, -2.5e3, true, null, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\":{}} ", &v, &m, &e), "%s", e.msg);
+    const Json *a = json_get(&v, "a");
+    EXPECT(a && a->n == 5 && a->items[0].integer == 1 && a->items[1].real == -2500, "array");
+    EXPECT(json_is_str(&a->items[4], "x\xC3\xA9\xF0\x9F\x98\x80\n"), "escapes");
+    Buf b = { 0 };
+    json_put_value(&b, &v);
+    EXPECT_STR(b.data, "{\"a\":[1,-2500,true,null,\"x\xC3\xA9\xF0\x9F\x98\x80\\n\"],\"b\":{}}");
+
+    EXPECT(parse("9223372036854775807", &v, &m, &e) && v.kind == JSON_INT && v.integer == INT64_MAX, "largest int");
+    EXPECT(parse("-9223372036854775808", &v, &m, &e) && v.kind == JSON_INT && v.integer == INT64_MIN, "smallest int");
+    EXPECT(parse("9223372036854775808", &v, &m, &e) && v.kind == JSON_REAL && v.real == 0x1p63, "beyond int64");
+
+    static const struct { const char *text, *says; } bad[] = {
+        { "", "a value is missing" },
+        { "{\"a\":1,}", "a key in quotes" },
+        { "[1,2", "ends inside an array" },
+        { "\"abc", "ends inside a string" },
+        { "{\"a\":1,\"a\":2}", "occurs twice" },
+        { "01", "starts with 0" },
+        { "1.", "digit is missing" },
+        { "tru", "not a JSON value" },
+        { "\"\\ud800\"", "surrogate" },
+        { "\"\xFF\"", "not UTF-8" },
+        { "\"\n\"", "control character" },
+        { "1 2", "something follows" },
+        { "{\"a\":\n tru}", "line 2 column 2" },
+    };
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        e.msg[0] = 0;
+        EXPECT(!parse(bad[i].text, &v, &m, &e) && strstr(e.msg, bad[i].says), "%s: %s", bad[i].text, e.msg);
+    }
+    char deep[2000];
+    memset(deep, '[', sizeof deep - 1);
+    deep[sizeof deep - 1] = 0;
+    EXPECT(!parse(deep, &v, &m, &e) && strstr(e.msg, "too deeply"), "%s", e.msg);
+
+    /* every float comes back */
+    uint32_t u = 1;
+    int wrong = 0;
+    for (int i = 0; i < 20000; i++) {
+        u = u * 1664525u + 1013904223u;
+        float x;
+        memcpy(&x, &u, 4);
+        if (x != x || x - x != 0) continue;
+        buf_clear(&b);
+        json_put_f32(&b, x);
+        wrong += strtof(b.data, NULL) != x;
+    }
+    EXPECT(!wrong, "%d floats changed on the way", wrong);
+    buf_clear(&b);
+    json_put_str(&b, "a\"\\\x01\xFF\t", 6);
+    EXPECT_STR(b.data, "\"a\\\"\\\\\\u0001\xEF\xBF\xBD\\t\"");
+    buf_free(&b);
+    mem_free(&m);
+    return test_end();
+}
