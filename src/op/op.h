@@ -74,6 +74,10 @@ typedef struct {                /* which part of each head turns, and how */
     bool pairs;                     /* neighbours (2i,2i+1) turn together; else halves (i,i+dim/2) */
 } RopeShape;
 
+/* y_h [T,out] = x_h [T,in] w_h for each head h, by rule 1.  x_h is columns h*x_width + x_from .. of x, y_h likewise of y;
+ * w_h is rows h*w_rows + w_from .. of w: [out,in] as a linear's weight, or [in,out] when 'turned'. */
+typedef struct { int heads, in, out, x_width, x_from, y_width, y_from, w_rows, w_from; bool turned; } HeadMap;
+
 typedef struct {
     RouteKind kind;
     int    topk, groups, group_topk;
@@ -124,9 +128,10 @@ struct Ops {
     void (*grouped)   (Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum);
     void (*grouped_dx)(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum);
     void (*grouped_dw)(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);                /* += */
-    /* one matrix per head: y[T,N*O] = x[T,N*I] by head with w_h [O,I] (MLA's absorbed projections) */
-    void (*headwise)    (Dev *d, Tensor y, Tensor x, Tensor w, int heads, bool turned); /* turned: w_h is [I,O], y = x w */
-    void (*headwise_dw) (Dev *d, Tensor dw, Tensor dy, Tensor x, int heads, bool turned);   /* += */
+    /* one matrix per head (MLA's absorbed projections): see HeadMap */
+    void (*headwise)    (Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m);
+    void (*headwise_dw) (Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m);            /* += */
+    void (*copy_heads)  (Dev *d, Tensor y, Tensor x, HeadMap m);                        /* y's part = x's part; in == out */
     void (*tree_add)  (Dev *d, Tensor y, const Tensor *part, int n);                    /* balanced tree, n a power of 2 */
 
     /* row by row */
@@ -182,8 +187,9 @@ void op_linear_dw (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
 void op_grouped   (Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum);
 void op_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum);
 void op_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
-void op_headwise   (Dev *d, Tensor y, Tensor x, Tensor w, int heads, bool turned);
-void op_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, int heads, bool turned);
+void op_headwise   (Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m);
+void op_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m);
+void op_copy_heads (Dev *d, Tensor y, Tensor x, HeadMap m);
 void op_tree_add  (Dev *d, Tensor y, const Tensor *part, int n);
 
 void op_embed      (Dev *d, Tensor y, Tensor ids, Tensor w);
