@@ -1,0 +1,48 @@
+/* reward.h - answer -> score.  The scorers built in (verl's by its data_source names, and math_exact), a user's own (a
+ * command or a shared library), and a pool that scores on host threads while answers are still being generated.
+ *
+ * Nothing here trusts the text: it is never evaluated, every scorer ends, and an outside scorer has a deadline. */
+#ifndef TASK_REWARD_H
+#define TASK_REWARD_H
+
+#include "base/base.h"
+
+/* What is judged.  The texts are UTF-8 and belong to the caller. */
+typedef struct {
+    const char *data_source;                              /* ends with 0 */
+    const char *solution;     size_t solution_n;
+    const char *ground_truth; size_t ground_truth_n;
+    bool        ground_truth_is_json;                     /* it was not a string: the text is JSON, for outside scorers */
+    const char *extra_info;   size_t extra_info_n;        /* JSON text; NULL: none */
+} RewardSample;
+
+/* The verdict.  failed: no verdict could be had (deadline, crash, wrong kind of ground truth); then score is 0 and
+ * reason says why.  extra: further members as JSON without braces ("\"acc\":true,\"pred\":\"5\""), empty if none. */
+typedef struct {
+    double score;
+    bool   failed;
+    int8_t acc;                                           /* 1 right, 0 wrong, -1 the scorer does not say */
+    char   reason[120];
+    Buf    extra;
+} RewardResult;
+
+void reward_result_free(RewardResult *r);
+void reward_fail(RewardResult *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* ---- Built-in scorers: thread-safe, without state. */
+typedef struct Reward {
+    const char *name, *summary;
+    void      (*score)(const RewardSample *s, RewardResult *out);      /* out is zeroed, acc -1 */
+} Reward;
+
+const Reward *reward_find(const char *source);            /* by data_source or by a scorer's own name; NULL: unknown */
+bool          reward_need(const Reward **out, const char *source, Err *err);     /* the same; the error lists what is known */
+void          reward_sources(Buf *out, const Reward *r);  /* "openai/gsm8k, ..."; r NULL: of all scorers, and their names */
+const Reward *reward_at(size_t i);                        /* the i-th scorer; NULL behind the last */
+void          reward_score(const Reward *r, const RewardSample *s, RewardResult *out);
+
+/* DAPO's soft punishment of over-long answers, to be added to the score: 0 up to max_tokens - buffer, then linearly down
+ * to -factor at max_tokens.  buffer <= 0 turns it off. */
+double reward_overlong(int64_t tokens, int64_t max_tokens, int64_t buffer, double factor);
+
+#endif
