@@ -120,6 +120,11 @@ char *mem_printf(Mem *m, const char *fmt, ...) {
     return p;
 }
 
+Arena arena_in(Mem *m, const char *name, size_t size) {
+    char *p = mem_push(m, size + ARENA_ALIGN);
+    return arena_over(name, p + (ARENA_ALIGN - (uintptr_t)p % ARENA_ALIGN) % ARENA_ALIGN, size);
+}
+
 void *mem_array(Mem *m, size_t n, size_t each) {
     CHECK(!each || n <= SIZE_MAX / 2 / each, "array of %zu times %zu bytes", n, each);
     return mem_push(m, n * each);

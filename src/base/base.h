@@ -60,6 +60,8 @@ char *mem_str(Mem *m, const char *s, size_t n);      /* copy of n bytes, with a 
 char *mem_printf(Mem *m, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void  mem_free(Mem *m);                              /* everything; m is empty again */
 
+Arena arena_in(Mem *m, const char *name, size_t size);                /* an arena over a block of m */
+
 /* n objects; dies on overflow of the product. */
 void *mem_array(Mem *m, size_t n, size_t each);
 #define MEM_NEW(m, Type)       ((Type *)mem_push((m), sizeof(Type)))

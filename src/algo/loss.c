@@ -1,0 +1,247 @@
+/* loss.c - see loss.h.  Every loss but geo_mean is a sum of tokens: a row of the table gives one token's loss and slope,
+ * the aggregation gives its weight.  A bound that holds has slope 0. */
+#include "algo/loss.h"
+#include "algo/kl.h"
+#include "base/mathx.h"
+#include "base/sort.h"
+
+static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi
+                                                                                  : x; }
+
+void loss_count(LossCounts *sum, const Answers *a) {
+    for (int64_t i = 0; i < a->n; i++) {
+        int64_t len = answer_len(a, i);
+        sum->tokens += len;
+        sum->answers += len > 0;
+        sum->rows++;
+    }
+}
+
+/* What a token of an answer of that length weighs. */
+static double token_weight(AggKind agg, double norm_len, const LossCounts *n, int64_t len) {
+    double answers = (double)(n->answers > 0 ? n->answers : 1);
+    switch (agg) {
+    case AGG_TOKEN_MEAN: return 1 / (double)(n->tokens > 0 ? n->tokens : 1);
+    case AGG_SEQ_MEAN_TOKEN_SUM: return 1 / answers;
+    case AGG_SEQ_MEAN_TOKEN_MEAN: return 1 / (answers * (double)(len > 0 ? len : 1));
+    case AGG_SEQ_MEAN_TOKEN_SUM_NORM: return 1 / (answers * norm_len);
+    }
+    die("aggregation %d", (int)agg);
+}
+
+/* ---- one token: its loss before aggregation, the slope by lp, and whether a clip held */
+typedef struct {
+    double lp, old, adv, seq_diff; /* seq_diff: the answer's mean of lp - old */
+    bool pick;
+} Token;
+typedef struct {
+    double value, slope, ppo_kl;
+    bool clipped, clipped_low;
+} TokenLoss;
+
+static double ratio_of(const Token *t) { return mx_exp(clamp(t->lp - t->old, -20, 20)); }
+static bool in_20(const Token *t) { return t->lp - t->old >= -20 && t->lp - t->old <= 20; }
+
+static TokenLoss ppo(const LossConf *c, double r, double slope_r, double A) {
+    double free_ = -A * r, held = -A * clamp(r, 1 - c->clip_low, 1 + c->clip_high);
+    TokenLoss l = { .value = free_, .slope = -A * slope_r };
+    if (held > free_) l = (TokenLoss){ .value = held, .clipped = true };
+    return l;
+}
+
+static TokenLoss vanilla(const LossConf *c, const Token *t) {
+    double r = ratio_of(t);
+    TokenLoss l = ppo(c, r, in_20(t) ? r : 0, t->adv);
+    double most = -t->adv * c->clip_c;
+    if (t->adv < 0 && l.value > most) l.value = most, l.slope = 0, l.clipped_low = true;
+    return l;
+}
+
+/* The ratio is the answer's, the gradient goes through the token's own log-prob (lp - stop(lp) + stop(mean)). */
+static TokenLoss gspo(const LossConf *c, const Token *t) {
+    double s = mx_exp(clamp(t->seq_diff, -700, 10));
+    return ppo(c, s, t->seq_diff <= 10 ? s : 0, t->adv);
+}
+
+static TokenLoss sapo(const LossConf *c, const Token *t) {
+    double r = ratio_of(t), tau = t->adv > 0 ? c->tau_pos : c->tau_neg;
+    double gate = 1 / (1 + mx_exp(clamp(-tau * (r - 1), -600, 600)));
+    return (TokenLoss){ .value = -t->adv * gate * 4 / tau,
+                        .slope = in_20(t) ? -t->adv * gate * (1 - gate) * 4 * r : 0 };
+}
+
+static TokenLoss gpg(const LossConf *c, const Token *t) {
+    (void)c;
+    return (TokenLoss){ .value = -t->adv * t->lp, .slope = -t->adv };
+}
+
+static TokenLoss cispo(const LossConf *c, const Token *t) {
+    double r = ratio_of(t), held = clamp(r, 1 - c->clip_low, 1 + c->clip_high);
+    return (TokenLoss){ .value = -held * t->adv * t->lp, .slope = -held * t->adv, .clipped = held != r };
+}
+
+static TokenLoss kl_cov(const LossConf *c, const Token *t) {
+    double r = ratio_of(t), d = t->lp - t->old;
+    TokenLoss l = { .value = -t->adv * r, .slope = in_20(t) ? -t->adv * r : 0 };
+    if (t->pick) l.value += c->cov_coef * fabs(d), l.slope += c->cov_coef * ((d > 0) - (d < 0));
+    return l;
+}
+
+typedef TokenLoss TokenFn(const LossConf *c, const Token *t);
+/* clang-format off */
+static TokenFn *const token_loss[] = {
+    [LOSS_VANILLA] = vanilla, [LOSS_GSPO] = gspo, [LOSS_SAPO] = sapo, [LOSS_GPG] = gpg, [LOSS_CISPO] = cispo,
+    [LOSS_KL_COV] = kl_cov,
+};
+/* clang-format on */
+
+static double mean_diff(const LossIn *in, int64_t i) {
+    double sum = 0;
+    int64_t len = 0;
+    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++)
+        if (token_on(&in->a, t)) sum += (double)in->lp[t] - (double)in->old[t], len++;
+    return len ? sum / (double)len : 0;
+}
+
+/* geo_mean: one loss per answer.  A clipped token has slope 0, any other an equal share of the answer's.  An answer without
+ * tokens counts in the mean (its loss is 0), as in verl. */
+static void geo_mean(LossSum *sum, float *dlp, const LossConf *c, const LossCounts *counts, const LossIn *in,
+                     int64_t i, int64_t len) {
+    double adv = 0, diff = 0, weight = 0;
+    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+        if (!token_on(&in->a, t)) continue;
+        double d = (double)in->lp[t] - (double)in->old[t], A = in->adv[t];
+        double held = clamp(d, -c->clip_low, c->clip_high);
+        bool cut = (A > 0 && held < d) || (A < 0 && held > d);
+        adv += A;
+        diff += A == 0 ? 0 : cut ? held
+                                 : d;
+        dlp[t] = A != 0 && !cut;
+        if (in->weight) weight += mx_log((double)in->weight[t] + 1e-10);
+        sum->clipped += held != d && A > 0;
+        sum->clipped_low += held != d && A < 0;
+    }
+    double share = 1 / (double)(counts->rows > 0 ? counts->rows : 1), each = 1 / (double)(len > 0 ? len : 1);
+    double w = in->weight ? mx_exp(weight * each) : 1;
+    double value = -adv * each * mx_exp(clamp(diff * each, -700, 700)) * w * share;
+    if (len) sum->pg += value;
+    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++)
+        if (token_on(&in->a, t)) dlp[t] = (float)(dlp[t] * value * each);
+}
+
+static void one_answer(LossSum *sum, float *dlp, const LossConf *c, const LossCounts *counts, const LossIn *in,
+                       int64_t i, int64_t len) {
+    double seq = c->kind == LOSS_GSPO ? mean_diff(in, i) : 0;
+    double w =
+        token_weight(loss_is_sequence_mean(c->kind) ? AGG_SEQ_MEAN_TOKEN_MEAN : c->agg, c->norm_len, counts, len);
+    double pg = 0;
+    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+        if (!token_on(&in->a, t)) continue;
+        Token tok = { in->lp[t], in->old[t], in->adv[t], seq, in->pick && in->pick[t] };
+        TokenLoss l = token_loss[c->kind](c, &tok);
+        double is = in->weight ? in->weight[t] : 1;
+        pg += l.value * is;
+        dlp[t] = (float)(l.slope * is * w);
+        sum->clipped += l.clipped;
+        sum->clipped_low += l.clipped_low;
+    }
+    sum->pg += pg * w;
+}
+
+/* The entropy bonus and the KL loss, and what is only measured. */
+static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts,
+                   const LossIn *in, int64_t i, int64_t len) {
+    double w = token_weight(c->agg, c->norm_len, counts, len), kl = 0, entropy = 0;
+    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+        if (!token_on(&in->a, t)) continue;
+        double slope, d = (double)in->lp[t] - (double)in->old[t];
+        sum->ppo_kl += c->kind == LOSS_KL_COV ? fabs(d) : -d;
+        if (!(fabs(d) <= sum->max_diff)) sum->max_diff = fabs(d);
+        if (in->ref) {
+            kl += kl_token(&slope, c->kl_kind, in->lp[t], in->ref[t]);
+            dlp[t] = (float)(dlp[t] + c->kl_coef * slope * w);
+        }
+        if (in->entropy) entropy += in->entropy[t];
+        if (dent) dent[t] = (float)(-c->entropy_coef * w);
+    }
+    sum->kl += kl * w;
+    sum->entropy += entropy * w;
+    sum->tokens += len;
+}
+
+void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in) {
+    CHECK(c->kl_coef == 0 || in->ref, "a KL loss without reference log-probs");
+    CHECK(c->entropy_coef == 0 || (in->entropy && dent), "an entropy bonus without entropies");
+    CHECK(c->kind != LOSS_KL_COV || in->pick, "kl_cov without picked tokens");
+    for (int64_t i = 0; i < in->a.n; i++) {
+        int64_t len = answer_len(&in->a, i);
+        for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+            dlp[t] = 0;
+            if (dent) dent[t] = 0;
+        }
+        if (c->kind == LOSS_GEO_MEAN) geo_mean(sum, dlp, c, counts, in, i, len);
+        else one_answer(sum, dlp, c, counts, in, i, len);
+        extras(sum, dlp, dent, c, counts, in, i, len);
+    }
+}
+
+double loss_total(const LossSum *s, const LossConf *c) {
+    return s->pg - c->entropy_coef * s->entropy + c->kl_coef * s->kl;
+}
+
+size_t pick_scratch(int64_t tokens) { return arena_round((size_t)tokens * 8); }
+
+void pick_by_covariance(uint8_t *pick, const Answers *a, const float *adv, const float *lp, double ratio, Arena *tmp) {
+    size_t mark = arena_mark(tmp);
+    int64_t from = a->at[0], to = a->at[a->n], count = 0;
+    uint64_t *order = arena_push(tmp, (size_t)(to - from) * 8);
+    double mean_adv = 0, mean_lp = 0;
+    for (int64_t t = from; t < to; t++) {
+        pick[t] = 0;
+        if (token_on(a, t)) mean_adv += adv[t], mean_lp += lp[t], count++;
+    }
+    if (count) mean_adv /= (double)count, mean_lp /= (double)count;
+    CHECK(to - from < (int64_t)1 << 32, "%lld tokens in one mini-batch", (long long)(to - from));
+    int64_t k = 0;
+    for (int64_t t = from; t < to; t++) {
+        if (!token_on(a, t)) continue;
+        float cov = (float)((adv[t] - mean_adv) * (lp[t] - mean_lp));
+        order[k++] = (uint64_t)~sort_key_f32(cov) << 32 | (uint64_t)(t - from); /* the largest first */
+    }
+    sort_u64(order, (size_t)count);
+    int64_t take = (int64_t)(ratio * (double)count);
+    if (take < 1) take = 1;
+    for (int64_t j = 0; j < take && j < count; j++) pick[from + (int64_t)(order[j] & 0xFFFFFFFFu)] = 1;
+    arena_pop(tmp, mark);
+}
+
+double loss_aggregate(AggKind agg, double norm_len, const LossCounts *counts, const Answers *a, const float *x) {
+    double sum = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        double s = 0;
+        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++)
+            if (token_on(a, t)) s += x[t];
+        sum += s * token_weight(agg, norm_len, counts, answer_len(a, i));
+    }
+    return sum;
+}
+
+double value_loss(float *dv, double *clipped, AggKind agg, double norm_len, double range, const LossCounts *counts,
+                  const Answers *a, const float *v, const float *old_v, const float *returns) {
+    double sum = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        double w = token_weight(agg, norm_len, counts, answer_len(a, i));
+        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++) {
+            dv[t] = 0;
+            if (!token_on(a, t)) continue;
+            double held = clamp(v[t], old_v[t] - range, old_v[t] + range);
+            double free_ = (double)v[t] - returns[t], bound = held - returns[t];
+            bool cut = bound * bound > free_ * free_;
+            double x = cut ? bound : free_;
+            sum += 0.5 * x * x * w;
+            *clipped += cut;
+            if (!cut || held == v[t]) dv[t] = (float)(x * w);
+        }
+    }
+    return sum;
+}

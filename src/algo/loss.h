@@ -1,0 +1,72 @@
+/* loss.h - the loss of a mini-batch and its derivative by every log-prob, in pieces that add up.
+ *
+ * A mini-batch is normalised once: loss_count() over all its answers gives the global counts; then loss_piece() of any
+ * micro-batch of whole answers gives that piece's share.  Values add over pieces in any packing, and a token's derivative
+ * depends on its own answer and the counts alone, so packing cannot change it.
+ *
+ *   loss = agg(pg) - entropy_coef * agg(entropy) + kl_coef * agg(kl(lp, ref))
+ *
+ * r = exp(lp - old), A the advantage, w the importance weight of stale data (1 when weight is NULL):
+ *   vanilla   w max(-A r, -A clip(r, 1-low, 1+high)); if A < 0 at most -A c                (PPO, dual clip)
+ *   gspo      the same with the answer's geometric-mean ratio, mean over answers of token means
+ *   sapo      -A sigmoid(tau (r-1)) 4/tau, tau by the sign of A, aggregated as gspo
+ *   gpg       -A lp                 cispo    -stop(clip(r)) A lp
+ *   geo_mean  one loss per answer: -mean(A) exp(mean of lp - old, clipped in the direction of A), mean over answers
+ *   kl_cov    -A r, and on the picked tokens + cov_coef |lp - old|                        (pick_by_covariance)
+ */
+#ifndef ALGO_LOSS_H
+#define ALGO_LOSS_H
+
+#include "algo/algo.h"
+
+typedef struct {
+    LossKind kind;
+    AggKind  agg;                          /* not used by gspo, sapo, geo_mean */
+    double   clip_low, clip_high, clip_c;
+    double   tau_pos, tau_neg;             /* sapo */
+    double   cov_ratio, cov_coef;          /* kl_cov: share of the tokens picked, and their penalty */
+    double   entropy_coef;
+    double   kl_coef;                      /* 0: no KL loss */
+    int      kl_kind;                      /* KlKind | KL_STRAIGHT */
+    double   norm_len;                     /* seq-mean-token-sum-norm: the constant length */
+} LossConf;
+
+typedef struct { int64_t tokens, answers, rows; } LossCounts;     /* unmasked tokens; answers that have one; answers at all */
+void loss_count(LossCounts *sum, const Answers *a);               /* adds */
+
+typedef struct {
+    Answers        a;
+    const float   *lp, *old, *adv;         /* [T] */
+    const float   *weight;                 /* [T] or NULL */
+    const float   *ref;                    /* [T]; needed when kl_coef != 0 or to report the KL, else NULL */
+    const float   *entropy;                /* [T]; needed when entropy_coef != 0 or to report it, else NULL */
+    const uint8_t *pick;                   /* [T] kl_cov only */
+} LossIn;
+
+/* Sums over pieces; start from {0}. */
+typedef struct {
+    double pg, kl, entropy;                /* aggregated terms: already divided by the global counts */
+    double clipped, clipped_low, ppo_kl;   /* sums over tokens */
+    double max_diff;                       /* largest |lp - old| */
+    int64_t tokens;
+} LossSum;
+double loss_total(const LossSum *s, const LossConf *c);
+
+/* dlp [T]: d loss/d lp.  dent [T] (may be NULL): d loss/d entropy.  Both are written, not added to. */
+void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in);
+
+/* kl_cov: pick[t] = 1 for the max(1, floor(ratio N)) unmasked tokens with the largest (A - mean A)(lp - mean lp); ties go to
+ * the earlier token.  It is a statistic of the set it is given: the trainer gives the whole mini-batch and the log-probs
+ * known before its update (old), so that packing cannot matter; verl takes each micro-batch and the current log-probs. */
+size_t pick_scratch(int64_t tokens);
+void   pick_by_covariance(uint8_t *pick, const Answers *a, const float *adv, const float *lp, double ratio, Arena *tmp);
+
+/* The aggregate of x [T] alone, for metrics. */
+double loss_aggregate(AggKind agg, double norm_len, const LossCounts *counts, const Answers *a, const float *x);
+
+/* The critic's: 0.5 agg(max((v - R)^2, (clip(v, old +- range) - R)^2)); dv [T]; *clipped adds the tokens where the clipped
+ * term was the larger. */
+double value_loss(float *dv, double *clipped, AggKind agg, double norm_len, double range, const LossCounts *counts,
+                  const Answers *a, const float *v, const float *old_v, const float *returns);
+
+#endif
