@@ -16,6 +16,7 @@ typedef struct {
     double   theta, factor, low_freq, high_freq, original;                  /* original: context before scaling */
     double   beta_fast, beta_slow, mscale, mscale_all, attention_factor;    /* 0: not given */
     bool     truncate, pairs;                                               /* pairs: neighbours turn together (deepseek) */
+    int64_t  sections[3];                                                   /* ROPE_SECTIONS: time, row, column */
 } RopeConf;
 
 /* Every number a config.json gives us, under one spelling. */
@@ -26,13 +27,15 @@ typedef struct {
     int64_t  vis_layers, vis_hidden, vis_heads, vis_ffn, vis_merge, vis_patch, vis_frames, vis_in;
     int64_t  mtp_layers;                                                    /* extra layers in the file, not computed */
     bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
+    bool     fp8;                                                           /* quantization_config: float8 blocks in the files */
     uint8_t  moe_layer[MAX_LAYERS];                                         /* 1: this layer has experts */
     double   eps, route_factor;                                             /* rms_norm_eps; routed_scaling_factor */
     RopeConf rope;
     int64_t  bos, eos[8], n_eos, pad;                                       /* token ids; -1 and 0: none */
     /* derived once by arch_derive(): the widths that are sums or products */
-    int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;
+    int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;   /* MLA: head_dim is qk_dim too */
     int64_t  vis_pixels, vis_qkv, vis_merged;
+    bool     own_head, q_latent, q_direct, q_a_bias, has_shared;            /* which optional rows of the table are there */
 } Dims;
 
 typedef enum {                        /* the names layer code uses */
@@ -87,14 +90,20 @@ typedef struct {
     const char *dir;                  /* folder of config.json */
 } ModelDesc;
 
-/* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value. */
+/* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value.
+ * generation_config.json beside it adds its end-of-text tokens. */
 bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err);
 bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err);
+bool model_desc_runs(const ModelDesc *m, Err *err);   /* false, with a message, for a family that is only counted */
 
 /* Visit every parameter of the model in the order of memory: for each layer the rows of the table, a row's experts next
  * to each other (so the experts of one kind are one stacked matrix). */
 typedef void ParamVisit(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols);
 void    arch_each_param(const ModelDesc *m, ParamVisit *visit, void *user);
+/* The same with all experts of a row at once: 'experts' matrices of rows x cols each, 1 for a row outside the experts. */
+typedef void RowVisit(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols);
+void    arch_each_row(const ModelDesc *m, RowVisit *visit, void *user);
+void    arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert);      /* the name on disk */
 int64_t arch_param_count(const ModelDesc *m);
 int64_t arch_active_count(const ModelDesc *m);        /* parameters that one token meets; the embedding row lookup included whole */
 
@@ -104,7 +113,6 @@ void  arch_rope(const ModelDesc *m, float *freq, float *amp);
 float arch_attn_scale(const ModelDesc *m);
 static inline int64_t arch_rope_dim(const ModelDesc *m) { return m->arch->attn == ATTN_MLA ? m->d.rope_dim : m->d.head_dim; }
 
-/* used by the family files */
-void arch_derive(Dims *d);
+void arch_derive(Dims *d);             /* fills the derived part of Dims from the rest */
 
 #endif
