@@ -85,7 +85,7 @@ static const RopeCase rope_cases[] = {
     { FIXTURE("models/deepseek_v3"), 1.459129080 / 4.898979486, { { 0, 1 }, { 1, 0.0125 }, { 2, 0.00125 }, { 3, 0.000125 } } },
     { FIXTURE("configs/DeepSeek-V3.json"),
       0.135233779,
-      { { 0, 1 }, { 9, 0.0749894209 }, { 10, 0.0562341325 }, { 11, 0.0390069266 }, { 16, 0.0055 }, { 22, 1.77827941e-4 }, { 23, 3.33380358e-5 } } },
+      { { 0, 1 }, { 9, 0.0749894209 }, { 10, 0.0562341325 }, { 11, 0.0390069266 }, { 22, 1.77827941e-4 }, { 23, 3.33380358e-5 } } },
     { FIXTURE("models/llama"), 0.35355339, { { 0, 1 }, { 1, 0.00470075387 }, { 2, 1.76776695e-4 }, { 3, 6.64786987e-6 } } },
     { FIXTURE("configs/Llama-3.1-8B.json"),
       0.088388348,
@@ -233,9 +233,8 @@ static void variants(void) {
     Mem mem = { 0 };
     Err err;
     ModelDesc m;
-    CHECK(parse_over(&m, base_moe,
-                     yarn, &mem, &err),
-          "%s", err.msg);
+    const char *yarn = "'rope_scaling':{'rope_type':'yarn','factor':4.0,'original_max_position_embeddings':32768},'head_dim':128";
+    CHECK(parse_over(&m, base_moe, yarn, &mem, &err), "%s", err.msg);
     At q[] = { { 0, 1 }, { 23, 0.00697830585 }, { 40, 0.25 * 1.77827941e-4 } };
     check_rope(&m, "YaRN as for Qwen3", 1.138629436, 0.088388348, q, COUNT(q));
     CHECK(parse_over(&m, base_moe, "'rope_parameters':{'rope_type':'linear','factor':4,'rope_theta':10000}", &mem, &err),
