@@ -1,0 +1,108 @@
+/* gqa.c - grouped-query attention: q,k,v projections (biases where the family has them), norms on q and k heads (Qwen3),
+ * rotation, causal attention within each sequence, output projection summed over heads in leaves. */
+#include "layer/layer.h"
+
+typedef struct {
+    int heads, kv_heads, dim;
+    RopeShape q, k;
+    ParamId q_norm, k_norm;
+} Shape; /* P_COUNT: no norm */
+
+static Shape shape_of(const Ctx *c) {
+    const Dims *d = &c->m->d;
+    int n = (int)d->heads, k = (int)d->kv_heads, w = (int)d->head_dim;
+    return (Shape){ n, k, w, { n, w, 0, w, d->rope.pairs }, { k, w, 0, w, d->rope.pairs }, d->qk_norm ? P_QNORM : P_COUNT, d->qk_norm ? P_KNORM : P_COUNT };
+}
+
+/* raw -> normed by head (into a new tensor) or raw itself, then rotated.  Where it is normed, raw survives. */
+static Tensor turn(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Tensor *rstd, Arena *to, Arena *rstd_to) {
+    Tensor y = raw;
+    if (norm != P_COUNT) {
+        int64_t rows = raw.rows * s.heads;
+        y = push(to, raw.rows, raw.cols);
+        *rstd = push(rstd_to, rows, 1);
+        op_rmsnorm(c->dev, tensor_shape(y, rows, s.width), *rstd, tensor_shape(raw, rows, s.width), param(c->w, norm, layer), (float)c->m->d.eps);
+    }
+    op_rope(c->dev, y, c->cossin, s, +1);
+    return y;
+}
+
+void attention(const Ctx *c, int layer, const Attn *a) {
+    if (!c->kv) {
+        cp_attend(&c->par, c->dev, a);
+        return;
+    }
+    op_kv_put(c->dev, c->kv[layer], a->k, a->v, c->paged);
+    op_attend_kv(c->dev, a->o, a->q, c->kv[layer], c->paged, a->heads, a->scale);
+}
+
+void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    size_t mark = arena_mark(&d->tmp);
+    int64_t T = x.rows;
+    Leaves over_h = leaves_one(x.cols);
+    Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
+    Tensor q = push(a, T, s.heads * s.dim), k = push(a, T, s.kv_heads * s.dim), v = push(a, T, s.kv_heads * s.dim);
+    op_linear(d, q, x, param(c->w, P_Q, layer), param(c->w, P_QB, layer), over_h);
+    op_linear(d, k, x, param(c->w, P_K, layer), param(c->w, P_KB, layer), over_h);
+    op_linear(d, v, x, param(c->w, P_V, layer), param(c->w, P_VB, layer), over_h);
+
+    GqaKeep g = { .q_raw = q, .k_raw = k };
+    g.a = (Attn){ .v = v, .seqs = c->seqs, .heads = s.heads, .kv_heads = s.kv_heads, .dk = s.dim, .dv = s.dim, .scale = c->scale };
+    g.a.q = turn(c, q, s.q_norm, layer, s.q, &g.q_rstd, cheap, a);
+    g.a.k = turn(c, k, s.k_norm, layer, s.k, &g.k_rstd, cheap, a);
+    g.a.o = push(a, T, s.heads * s.dim);
+    if (keep) g.a.lse = push(a, T, s.heads);
+    attention(c, layer, &g.a);
+    op_linear(d, y, g.a.o, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.heads, s.dim));
+    if (keep) {
+        *keep = g;
+        if (s.q_norm != P_COUNT) keep->a.q = kept(c, g.a.q), keep->a.k = kept(c, g.a.k);
+    }
+    arena_pop(&d->tmp, mark);
+}
+
+/* d of the rotated (and normed) -> d of the projection's output, in place where there is no norm. */
+static Tensor turn_back(const Ctx *c, const Params *g, Tensor dq, Tensor raw, Tensor rstd, ParamId norm, int layer, RopeShape s) {
+    op_rope(c->dev, dq, c->cossin, s, -1);
+    if (norm == P_COUNT) return dq;
+    Tensor draw = push(&c->dev->tmp, raw.rows, raw.cols);
+    int64_t rows = raw.rows * s.heads;
+    op_rmsnorm_bwd(c->dev, tensor_shape(draw, rows, s.width), param(g, norm, layer), tensor_shape(dq, rows, s.width), tensor_shape(raw, rows, s.width), rstd, param(c->w, norm, layer));
+    return draw;
+}
+
+void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *k) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    size_t mark = arena_mark(&d->tmp);
+    int64_t T = x.rows;
+    Tensor wo = param(c->w, P_O, layer);
+    Attn a = k->a;
+    if (!a.q.data) {
+        Tensor again;
+        a.q = turn(c, k->q_raw, s.q_norm, layer, s.q, &again, &d->tmp, &d->tmp);
+        a.k = turn(c, k->k_raw, s.k_norm, layer, s.k, &again, &d->tmp, &d->tmp);
+    }
+    Tensor dO = push(&d->tmp, T, s.heads * s.dim);
+    op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, a.o);
+    op_linear_dx(d, dO, dy, wo, leaves_one(wo.rows));
+
+    Tensor dq = push(&d->tmp, T, s.heads * s.dim);
+    Tensor dk = push(&d->tmp, T, s.kv_heads * s.dim), dv = push(&d->tmp, T, s.kv_heads * s.dim);
+    cp_attend_bwd(&c->par, d, dq, dk, dv, dO, &a);
+    dq = turn_back(c, g, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
+    dk = turn_back(c, g, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
+
+    op_linear_dw(d, param(g, P_Q, layer), param(g, P_QB, layer), dq, x);
+    op_linear_dw(d, param(g, P_K, layer), param(g, P_KB, layer), dk, x);
+    op_linear_dw(d, param(g, P_V, layer), param(g, P_VB, layer), dv, x);
+    Tensor part = push(&d->tmp, T, x.cols);
+    op_linear_dx(d, dx, dq, param(c->w, P_Q, layer), by_heads(c, s.heads, s.dim));
+    op_linear_dx(d, part, dk, param(c->w, P_K, layer), by_heads(c, s.kv_heads, s.dim));
+    op_add(d, dx, dx, part);
+    op_linear_dx(d, part, dv, param(c->w, P_V, layer), by_heads(c, s.kv_heads, s.dim));
+    op_add(d, dx, dx, part);
+    arena_pop(&d->tmp, mark);
+}

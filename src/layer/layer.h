@@ -1,0 +1,84 @@
+/* layer.h - the shape of every layer: what it keeps, forward, backward.
+ *
+ *   forward  writes y and, if keep is not NULL, what backward will read.
+ *   backward reads it, writes dx and adds into the weight gradients.
+ *
+ * Kept tensors come from c->act and live until the micro-batch's backward has run; everything else comes from c->dev->tmp
+ * and is gone at return, so the two are never the same arena.  A layer sees all tokens of its context and its own slice
+ * of heads, columns or experts: it does not know that other ranks exist.
+ *
+ * The same forward serves training and rollout (E3): with c->kv set, keys and values go through the paged cache, whose
+ * attention has the same bits.
+ *
+ * T tokens, H hidden, N heads, K kv heads, D head width, R latent width, r rope width, E experts, k chosen. */
+#ifndef LAYER_LAYER_H
+#define LAYER_LAYER_H
+
+#include "par/par.h"
+#include "param/param.h"
+
+/* Which kept tensors are thrown away and made again.  SELECTIVE drops what one cheap op restores (norm outputs,
+ * silu(gate)*up, permuted rows, rotated copies); FULL keeps a block's input and its routing. */
+typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
+
+typedef struct {
+    Dev             *dev;
+    Arena           *act;          /* kept from forward to backward */
+    const ModelDesc *m;
+    const Params    *w;
+    Par              par;
+    int              leaves;       /* E2: pieces of every sum that TP may cut */
+    Recompute        recompute;
+    Seqs             seqs;         /* packed sequences */
+    Tensor           cossin;       /* [T,dim] of this batch's positions */
+    float            scale;        /* of attention */
+    const Kv        *kv;           /* [layers], or NULL when training */
+    Paged            paged;
+} Ctx;
+
+/* Where a tensor goes: kept always, kept unless the cheap ones are dropped, or scratch. */
+static inline Arena *keep_always(const Ctx *c, const void *keep) { return keep ? c->act : &c->dev->tmp; }
+static inline Arena *keep_cheap(const Ctx *c, const void *keep) {
+    return keep && c->recompute == RECOMPUTE_NONE ? c->act : &c->dev->tmp;
+}
+static inline Tensor push(Arena *a, int64_t rows, int64_t cols) { return tensor_push(a, DT_F32, rows, cols); }
+
+/* A cheap tensor as it is kept: none when it was dropped, and backward makes it again. */
+static inline Tensor kept(const Ctx *c, Tensor t) { return c->recompute == RECOMPUTE_NONE ? t : TENSOR_NONE; }
+
+typedef struct { Tensor x, rstd, y; } NormKeep;                          /* y: cheap */
+Tensor norm_forward (const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep);     /* new tensor of 'to' */
+Tensor norm_output  (const Ctx *c, const NormKeep *k, Tensor g, float eps);                       /* kept, or made again in tmp */
+void   norm_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k);
+
+/* x: the block's normed input [T,H], which the caller keeps. */
+typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
+void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep);
+void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
+
+typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key; } MlaKeep;
+void mla_forward (const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep);
+void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *keep);
+
+/* Attention proper: within packed sequences, or through the cache's pages when there is one. */
+void attention(const Ctx *c, int layer, const Attn *a);
+
+/* The dense feed-forward, also the shared experts: which weights is said by their ids. */
+typedef struct { ParamId gate, up, down, gate_b, up_b, down_b; } MlpIds;
+extern const MlpIds mlp_dense, mlp_shared;
+typedef struct { Tensor gate, up, h; } MlpKeep;
+void mlp_forward (const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x, MlpKeep *keep);
+void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlpKeep *keep);
+
+/* Experts.  'routing' is what recomputation remembers: a token is never routed twice. */
+typedef struct { Tensor pick, weight, at, from, slot; } Routing;
+typedef struct { Routing routing; Tensor logits, xe, gate, up, h, out; MlpKeep shared; } MoeKeep;
+Routing routing_push(const Ctx *c, int64_t T, Arena *a);
+void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep);
+void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
+
+/* How TP cuts: heads, kv heads, the columns of a feed-forward. */
+static inline Leaves by_heads(const Ctx *c, int64_t heads, int64_t width) { return leaves_all(c->leaves, heads, width); }
+static inline Leaves by_cols(const Ctx *c, int64_t cols) { return leaves_all(c->leaves, cols, 1); }
+
+#endif

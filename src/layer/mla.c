@@ -1,0 +1,172 @@
+/* mla.c - multi-head latent attention (DeepSeek-V3), in the absorbed form everywhere: the query is carried into the latent
+ * by W_uk first, scores run over (latent, rope key), values are the latent, W_uv comes after.  Training and decoding must
+ * use one form, because the two round differently, and decoding can afford only this one (it caches R + r numbers a token).
+ *
+ * n = nope_dim, r = rope_dim, u = v_dim, R = kv_lora; the inner norms have eps 1e-6 whatever the config says. */
+#include "layer/layer.h"
+
+static const float INNER_EPS = 1e-6f;
+
+typedef struct {
+    int N, n, r, u, R;
+} Shape;
+
+static Shape shape_of(const Ctx *c) {
+    const Dims *d = &c->m->d;
+    return (Shape){ (int)d->heads, (int)d->nope_dim, (int)d->rope_dim, (int)d->v_dim, (int)d->kv_lora };
+}
+
+static RopeShape rope_q(const Ctx *c, Shape s) { return (RopeShape){ s.N, s.n + s.r, s.n, s.r, c->m->d.rope.pairs }; }
+static RopeShape rope_k(const Ctx *c, Shape s) { return (RopeShape){ 1, s.R + s.r, s.R, s.r, c->m->d.rope.pairs }; }
+
+/* Per head: W_kvb holds n rows of key, then u rows of value. */
+/* clang-format off */
+static HeadMap into_latent(Shape s) {   /* ql = qn Wk: [n] -> [R] */
+    return (HeadMap){ .heads = s.N, .in = s.n, .out = s.R, .x_width = s.n + s.r, .y_width = s.R + s.r,
+                      .w_rows = s.n + s.u, .w_from = 0, .turned = true };
+}
+static HeadMap rope_part(Shape s) {     /* q's rotated part goes behind the latent part */
+    return (HeadMap){ .heads = s.N, .in = s.r, .out = s.r, .x_width = s.n + s.r, .x_from = s.n,
+                      .y_width = s.R + s.r, .y_from = s.R };
+}
+static HeadMap out_of_latent(Shape s) { /* o = ol Wv': [R] -> [u] */
+    return (HeadMap){ .heads = s.N, .in = s.R, .out = s.u, .x_width = s.R, .y_width = s.u,
+                      .w_rows = s.n + s.u, .w_from = s.n };
+}
+static HeadMap reversed(HeadMap m) {    /* for dx: the same weights, the other way */
+    return (HeadMap){ .heads = m.heads, .in = m.out, .out = m.in, .x_width = m.y_width, .x_from = m.y_from,
+                      .y_width = m.x_width, .y_from = m.x_from, .w_rows = m.w_rows, .w_from = m.w_from, .turned = !m.turned };
+}
+/* clang-format on */
+
+/* The query as attention wants it, [T,N*(R+r)]. */
+static Tensor absorb(const Ctx *c, int layer, Tensor q, Arena *to) {
+    Shape s = shape_of(c);
+    Tensor y = push(to, q.rows, (int64_t)s.N * (s.R + s.r));
+    op_headwise(c->dev, y, q, param(c->w, P_KV_B, layer), into_latent(s));
+    op_copy_heads(c->dev, y, q, rope_part(s));
+    return y;
+}
+
+static Tensor latent_of(Tensor key, Shape s) { return tensor_cols(key, 0, s.R); }
+
+static Tensor inner_norm(const Ctx *c, Tensor qa, int layer, Arena *to, Arena *rstd_to, Tensor *rstd) {
+    Tensor y = push(to, qa.rows, qa.cols);
+    *rstd = push(rstd_to, qa.rows, 1);
+    op_rmsnorm(c->dev, y, *rstd, qa, param(c->w, P_Q_A_NORM, layer), INNER_EPS);
+    return y;
+}
+
+/* k->q [T,N*(n+r)], rotated. */
+static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
+    Dev *d = c->dev;
+    Leaves over_h = leaves_one(x.cols);
+    if (c->m->d.q_lora) {
+        Tensor wqb = param(c->w, P_Q_B, layer);
+        k->qa = push(a, x.rows, c->m->d.q_lora);
+        op_linear(d, k->qa, x, param(c->w, P_Q_A, layer), param(c->w, P_Q_AB, layer), over_h);
+        Tensor qan = inner_norm(c, k->qa, layer, &d->tmp, a, &k->qa_rstd);
+        op_linear(d, k->q, qan, wqb, TENSOR_NONE, leaves_one(wqb.cols));
+    } else {
+        op_linear(d, k->q, x, param(c->w, P_Q, layer), TENSOR_NONE, over_h);
+    }
+    op_rope(d, k->q, c->cossin, rope_q(c, shape_of(c)), +1);
+}
+
+void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep), *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    int64_t T = x.rows;
+    MlaKeep k = { .q = push(a, T, (int64_t)s.N * (s.n + s.r)) };
+    query(c, layer, x, &k, a);
+
+    k.kva = push(a, T, s.R + s.r);
+    k.kv_rstd = push(a, T, 1);
+    k.key = push(a, T, s.R + s.r);
+    op_linear(d, k.kva, x, param(c->w, P_KV_A, layer), param(c->w, P_KV_AB, layer), leaves_one(x.cols));
+    op_rmsnorm(d, latent_of(k.key, s), k.kv_rstd, latent_of(k.kva, s), param(c->w, P_KV_A_NORM, layer), INNER_EPS);
+    op_copy(d, tensor_cols(k.key, s.R, s.r), tensor_cols(k.kva, s.R, s.r));
+    op_rope(d, k.key, c->cossin, rope_k(c, s), +1);
+
+    k.a = (Attn){ .k = k.key, .v = latent_of(k.key, s), .seqs = c->seqs, .heads = s.N, .kv_heads = 1, .dk = s.R + s.r, .dv = s.R, .scale = c->scale };
+    k.a.q = absorb(c, layer, k.q, cheap);
+    k.a.o = push(a, T, (int64_t)s.N * s.R);
+    if (keep) k.a.lse = push(a, T, s.N);
+    attention(c, layer, &k.a);
+    Tensor ov = push(tmp, T, (int64_t)s.N * s.u);
+    op_headwise(d, ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
+    op_linear(d, y, ov, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.N, s.u));
+    if (keep) *keep = k, keep->a.q = kept(c, k.a.q);
+    arena_pop(tmp, mark);
+}
+
+/* d of the query [T,N*(n+r)] -> dx (written) and the gradients of the query's projections. */
+static void query_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dq, Tensor x, const MlaKeep *k) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    op_rope(d, dq, c->cossin, rope_q(c, s), -1);
+    if (!c->m->d.q_lora) {
+        op_linear_dw(d, param(g, P_Q, layer), TENSOR_NONE, dq, x);
+        op_linear_dx(d, dx, dq, param(c->w, P_Q, layer), by_heads(c, s.N, s.n + s.r));
+        return;
+    }
+    Tensor wqa = param(c->w, P_Q_A, layer), again;
+    Tensor qan = inner_norm(c, k->qa, layer, &d->tmp, &d->tmp, &again);
+    op_linear_dw(d, param(g, P_Q_B, layer), TENSOR_NONE, dq, qan);
+    Tensor dqan = push(&d->tmp, x.rows, wqa.rows), dqa = push(&d->tmp, x.rows, wqa.rows);
+    op_linear_dx(d, dqan, dq, param(c->w, P_Q_B, layer), by_heads(c, s.N, s.n + s.r));
+    op_rmsnorm_bwd(d, dqa, param(g, P_Q_A_NORM, layer), dqan, k->qa, k->qa_rstd, param(c->w, P_Q_A_NORM, layer));
+    op_linear_dw(d, param(g, P_Q_A, layer), param(g, P_Q_AB, layer), dqa, x);
+    op_linear_dx(d, dx, dqa, wqa, leaves_one(wqa.rows));
+}
+
+/* dy -> dol [T,N*R]: through the output projection and W_uv. */
+static void value_backward(const Ctx *c, int layer, const Params *g, Tensor dol, Tensor dy, Tensor ol) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    size_t mark = arena_mark(&d->tmp);
+    Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer);
+    Tensor ov = push(&d->tmp, dy.rows, (int64_t)s.N * s.u), dov = push(&d->tmp, dy.rows, (int64_t)s.N * s.u);
+    op_headwise(d, ov, ol, wkvb, out_of_latent(s));
+    op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, ov);
+    op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
+    op_headwise_dw(d, param(g, P_KV_B, layer), dov, ol, out_of_latent(s));
+    op_headwise(d, dol, dov, wkvb, reversed(out_of_latent(s)));
+    arena_pop(&d->tmp, mark);
+}
+
+void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *k) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    int64_t T = x.rows;
+    Tensor wkvb = param(c->w, P_KV_B, layer), wkva = param(c->w, P_KV_A, layer);
+    Attn a = k->a;
+    if (!a.q.data) a.q = absorb(c, layer, k->q, tmp);
+
+    Tensor dol = push(tmp, T, (int64_t)s.N * s.R);
+    value_backward(c, layer, g, dol, dy, a.o);
+
+    Tensor dql = push(tmp, T, (int64_t)s.N * (s.R + s.r)), dkey = push(tmp, T, s.R + s.r), dlat = push(tmp, T, s.R);
+    cp_attend_bwd(&c->par, d, dql, dkey, dlat, dol, &a);
+    op_add(d, latent_of(dkey, s), latent_of(dkey, s), dlat); /* the latent is key and value */
+
+    Tensor dq = push(tmp, T, (int64_t)s.N * (s.n + s.r));
+    op_headwise_dw(d, param(g, P_KV_B, layer), dql, k->q, into_latent(s));
+    op_headwise(d, dq, dql, wkvb, reversed(into_latent(s)));
+    op_copy_heads(d, dq, dql, reversed(rope_part(s)));
+
+    Tensor dkva = push(tmp, T, s.R + s.r), part = push(tmp, T, x.cols);
+    op_rope(d, dkey, c->cossin, rope_k(c, s), -1);
+    op_copy(d, tensor_cols(dkva, s.R, s.r), tensor_cols(dkey, s.R, s.r));
+    op_rmsnorm_bwd(d, latent_of(dkva, s), param(g, P_KV_A_NORM, layer), latent_of(dkey, s), latent_of(k->kva, s), k->kv_rstd, param(c->w, P_KV_A_NORM, layer));
+    op_linear_dw(d, param(g, P_KV_A, layer), param(g, P_KV_AB, layer), dkva, x);
+
+    query_backward(c, layer, g, dx, dq, x, k);
+    op_linear_dx(d, part, dkva, wkva, leaves_one(wkva.rows));
+    op_add(d, dx, dx, part);
+    arena_pop(tmp, mark);
+}

@@ -1,0 +1,22 @@
+/* norm.c - RMSNorm as a layer: its output is cheap, so it may be dropped and made again from x. */
+#include "layer/layer.h"
+
+Tensor norm_forward(const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep) {
+    Tensor rstd = push(keep_always(c, keep), x.rows, 1);
+    Tensor y = push(to, x.rows, x.cols);
+    op_rmsnorm(c->dev, y, rstd, x, g, eps);
+    if (keep) *keep = (NormKeep){ .x = x, .rstd = rstd, .y = kept(c, y) };
+    return y;
+}
+
+Tensor norm_output(const Ctx *c, const NormKeep *k, Tensor g, float eps) {
+    if (k->y.data) return k->y;
+    Arena *tmp = &c->dev->tmp;
+    Tensor y = push(tmp, k->x.rows, k->x.cols), rstd = push(tmp, k->x.rows, 1);
+    op_rmsnorm(c->dev, y, rstd, k->x, g, eps);
+    return y;
+}
+
+void norm_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k) {
+    op_rmsnorm_bwd(c->dev, dx, dg, dy, k->x, k->rstd, g);
+}

@@ -1,0 +1,26 @@
+/* batch.h - packed sequences on the device, and which of their tokens want a log-prob.  Nothing is padded. */
+#ifndef MODEL_BATCH_H
+#define MODEL_BATCH_H
+
+#include "op/op.h"
+
+typedef struct { float temperature, top_p, min_p; int32_t top_k; } Drawing;     /* {1,1,0,0}: as the model says */
+static const Drawing DRAW_PLAIN = { 1, 1, 0, 0 };
+
+/* Log-probs are wanted of tokens[from .. n): each is predicted from the one before it, so 1 <= from <= n. */
+typedef struct { const int32_t *tokens; int n, from; Drawing draw; } PackSeq;
+
+typedef struct {
+    int64_t tokens, outputs;     /* T; outputs in the order of sequences, then of positions */
+    Seqs    seqs;
+    Tensor  ids, pos;            /* [T,1] DT_I32 */
+    Tensor  rows, targets;       /* [outputs,1] DT_I32: the predicting row, the token predicted */
+    Dist    dist;                /* of each output; no tensors when every sequence is DRAW_PLAIN */
+} Batch;
+
+/* Host staging comes from 'host' and is free again at return; the batch lives in 'a'. */
+void   batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n);
+size_t batch_host_bytes(int64_t tokens, int seqs);       /* enough for any batch of that size */
+int64_t pack_outputs(const PackSeq *seqs, int n);
+
+#endif

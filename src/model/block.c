@@ -1,0 +1,86 @@
+/* block.c - see block.h.  Read inwards: recompute wraps tp wraps the layer. */
+#include "model/block.h"
+
+static bool is_moe(const Ctx *c, int layer) { return c->m->d.moe_layer[layer]; }
+static bool is_mla(const Ctx *c) { return c->m->arch->attn == ATTN_MLA; }
+static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
+
+static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep) {
+    if (is_mla(c)) mla_forward(c, layer, y, x, keep ? &keep->mla : NULL);
+    else gqa_forward(c, layer, y, x, keep ? &keep->gqa : NULL);
+}
+
+static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const BlockKeep *keep) {
+    if (is_mla(c)) mla_backward(c, layer, g, dx, dy, x, &keep->mla);
+    else gqa_backward(c, layer, g, dx, dy, x, &keep->gqa);
+}
+
+static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, BlockKeep *keep) {
+    if (is_moe(c, layer)) moe_forward(c, layer, y, x, routing, known, keep ? &keep->moe : NULL);
+    else mlp_forward(c, &mlp_dense, layer, y, x, keep ? &keep->mlp : NULL);
+}
+
+static void feed_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const BlockKeep *keep) {
+    if (is_moe(c, layer)) moe_backward(c, layer, g, dx, dy, x, &keep->moe);
+    else mlp_backward(c, &mlp_dense, layer, g, dx, dy, x, &keep->mlp);
+}
+
+static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, BlockKeep *keep) {
+    Dev *d = c->dev;
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    Tensor mid = push(keep_always(c, keep), x.rows, x.cols), out = push(tmp, x.rows, x.cols);
+
+    size_t inner = arena_mark(tmp);
+    Tensor n = norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n1 : NULL);
+    attn_forward(c, layer, out, tp_enter(&c->par, d, tmp, n), keep);
+    op_add(d, mid, x, tp_exit(&c->par, d, tmp, out));
+    arena_pop(tmp, inner);
+
+    n = norm_forward(c, mid, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
+    feed_forward(c, layer, out, tp_enter(&c->par, d, tmp, n), routing, known, keep);
+    op_add(d, y, mid, tp_exit(&c->par, d, tmp, out));
+    arena_pop(tmp, mark);
+}
+
+void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep) {
+    size_t mark = arena_mark(&c->dev->tmp);
+    Routing routing = { 0 };
+    if (is_moe(c, layer)) routing = routing_push(c, x.rows, keep_always(c, keep));
+    if (keep) *keep = (BlockKeep){ .x = x, .routing = routing };
+    run(c, layer, y, x, &routing, false, c->recompute == RECOMPUTE_FULL ? NULL : keep);
+    arena_pop(&c->dev->tmp, mark);
+}
+
+void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, const BlockKeep *keep) {
+    Dev *d = c->dev;
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp), redo = arena_mark(c->act);
+    Ctx whole = *c;
+    BlockKeep again;
+    if (c->recompute == RECOMPUTE_FULL) { /* forward once more, on top of what is kept */
+        again = *keep;
+        whole.recompute = RECOMPUTE_NONE;
+        size_t scratch = arena_mark(tmp);
+        run(&whole, layer, push(tmp, dy.rows, dy.cols), keep->x, &keep->routing, true, &again);
+        arena_pop(tmp, scratch);
+        c = &whole;
+        keep = &again;
+    }
+    Tensor g1 = param(c->w, P_NORM1, layer), g2 = param(c->w, P_NORM2, layer);
+    Tensor dmid = push(tmp, dy.rows, dy.cols), dn = push(tmp, dy.rows, dy.cols);
+
+    size_t inner = arena_mark(tmp);
+    Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy);
+    feed_backward(c, layer, g, dn, dall, norm_output(c, &keep->n2, g2, eps_of(c)), keep);
+    norm_backward(c, dmid, param(g, P_NORM2, layer), tp_enter_bwd(&c->par, d, tmp, dn), g2, &keep->n2);
+    op_add(d, dmid, dmid, dy);
+    arena_pop(tmp, inner);
+
+    dall = tp_exit_bwd(&c->par, d, tmp, dmid);
+    attn_backward(c, layer, g, dn, dall, norm_output(c, &keep->n1, g1, eps_of(c)), keep);
+    norm_backward(c, dx, param(g, P_NORM1, layer), tp_enter_bwd(&c->par, d, tmp, dn), g1, &keep->n1);
+    op_add(d, dx, dx, dmid);
+    arena_pop(c->act, redo);
+    arena_pop(tmp, mark);
+}

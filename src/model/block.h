@@ -1,0 +1,20 @@
+/* block.h - one decoder layer: x + attention(norm x), then + feed-forward(norm of that); and the same with its activations
+ * thrown away and made again in backward (E4: bit-equal, and no token is routed twice). */
+#ifndef MODEL_BLOCK_H
+#define MODEL_BLOCK_H
+
+#include "layer/layer.h"
+
+typedef struct {
+    Tensor x;                        /* the block's input */
+    NormKeep n1, n2;
+    union { GqaKeep gqa; MlaKeep mla; };
+    union { MlpKeep mlp; MoeKeep moe; };
+    Routing routing;                 /* remembered also when all else is dropped */
+} BlockKeep;
+
+/* y must outlive the block: with keep it is the next block's kept input. */
+void block_forward (const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep);
+void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, const BlockKeep *keep);
+
+#endif

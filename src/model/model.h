@@ -1,0 +1,53 @@
+/* model.h - a whole model on one device: weights, forward, backward, and the same forward over a paged cache. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "model/batch.h"
+#include "model/block.h"
+
+typedef struct {
+    Dev             *dev;
+    const ModelDesc *desc;
+    Params           w;
+    int              leaves;
+    Recompute        recompute;
+    Par              par;
+    Arena            fixed;              /* freq */
+    Tensor           freq;               /* [1,dim/2] */
+    float            amp, scale;
+} Model;
+
+typedef struct {                         /* from forward to backward */
+    BlockKeep *block;                    /* [layers] */
+    Tensor     cossin, last;             /* last [T,H]: what the blocks return */
+    NormKeep   norm;                     /* over the gathered rows [outputs,H] */
+    Tensor     h, stat;
+} ModelKeep;
+
+/* Memory of the weights is taken here; the weights themselves come from params_load or params_random(&m->w). */
+void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
+void model_close(Model *m);
+Tensor model_head(const Model *m);       /* [V,H]: lm_head, or the embedding it is tied to */
+
+/* Log-prob and entropy [outputs,1] of what the batch wants. */
+void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent);
+
+/* The same, keeping in 'act' what backward needs; keep->block has room for every layer. */
+void model_forward (Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent);
+void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp, Tensor dent);
+
+/* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'. */
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h);
+
+/* Logits of the batch's wanted rows, [outputs,V]: for checks against references. */
+void model_logits(Model *m, const Batch *b, Tensor logits);
+
+/* Peak bytes of the two arenas for a batch of that shape, found by running the same code on a device that computes
+ * nothing: 'act' is 0 without backward. */
+typedef struct { size_t act, tmp; } ModelSizes;
+typedef struct { int64_t tokens, outputs; int seqs, longest; bool backward, truncated; Recompute recompute; int threads; } ModelShape;
+ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
+typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; } ExtendShape;
+size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s);
+
+#endif

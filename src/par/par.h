@@ -1,0 +1,31 @@
+/* par.h - parallelism inside a layer is pairs of transposes; a layer between them never names a rank.
+ *
+ * tp: between layers a rank holds its share of the tokens.  enter gathers them so that a layer sees every token, exit adds
+ *     the ranks' partial results and hands each its share.  enter_bwd is exit's sum, exit_bwd is enter's gather.
+ * ep: rows sorted by expert go to the rank that has the expert, and come back to the token's own rank before they are
+ *     summed, so that experts' placement has no effect on bits.
+ * cp: each rank has its own queries and gathers all keys and values.
+ * Each hands back its argument in a group of one. */
+#ifndef PAR_PAR_H
+#define PAR_PAR_H
+
+#include "comm/comm.h"
+
+typedef struct { Comm tp, ep, cp; } Par;
+
+static inline Par par_self(void) { return (Par){ comm_self(), comm_self(), comm_self() }; }
+
+static inline Tensor tp_enter    (const Par *p, Dev *d, Arena *a, Tensor x)  { return comm_all_gather(&p->tp, d, a, x); }
+static inline Tensor tp_enter_bwd(const Par *p, Dev *d, Arena *a, Tensor dx) { return comm_reduce_scatter(&p->tp, d, a, dx); }
+static inline Tensor tp_exit     (const Par *p, Dev *d, Arena *a, Tensor y)  { return comm_reduce_scatter(&p->tp, d, a, y); }
+static inline Tensor tp_exit_bwd (const Par *p, Dev *d, Arena *a, Tensor dy) { return comm_all_gather(&p->tp, d, a, dy); }
+
+/* Rows grouped by expert, to the experts' ranks and back.  ex says where each expert's rows begin. */
+Tensor ep_dispatch(const Par *p, Dev *d, Arena *a, Tensor rows, Seqs *ex);
+Tensor ep_combine (const Par *p, Dev *d, Arena *a, Tensor rows, const Seqs *ex);
+
+/* Keys and values of the whole sequence for this rank's queries. */
+void cp_attend    (const Par *p, Dev *d, const Attn *a);
+void cp_attend_bwd(const Par *p, Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
+
+#endif
