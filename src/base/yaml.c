@@ -124,7 +124,8 @@ static bool mapping(Reader *r, Json *out, int depth) {
 /* Makes the value that begins with event e, and deletes e. */
 static bool value(Reader *r, Json *out, yaml_event_t *e, int depth) {
     bool ok = depth < MAX_DEPTH || refuse(r, e, "nested too deeply");
-    bool anchored = (e->type == YAML_SCALAR_EVENT && (e->data.scalar.anchor || (e->data.scalar.tag && !e->data.scalar.quoted_implicit)))
+    bool scalar = e->type == YAML_SCALAR_EVENT;
+    bool anchored = (scalar && (e->data.scalar.anchor || (e->data.scalar.tag && !e->data.scalar.quoted_implicit)))
                     || (e->type == YAML_SEQUENCE_START_EVENT && (e->data.sequence_start.anchor || e->data.sequence_start.tag))
                     || (e->type == YAML_MAPPING_START_EVENT && (e->data.mapping_start.anchor || e->data.mapping_start.tag));
     if (ok && (anchored || e->type == YAML_ALIAS_EVENT)) ok = refuse(r, e, "anchors, aliases and tags are not supported");

@@ -1,0 +1,230 @@
+/* memory.c - bytes on a rank of each stage in each phase, and on a node's host.
+ *
+ * Megatron's rank order (tp, then dp, then pp) puts a node's ranks on as few stages as possible; so does ours. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double GRAD_WORK = 0.6;     /* of one layer's kept bytes: temporaries of its backward pass */
+static const double HEAD_TILES = 256e6;  /* vocabulary tiles of the fused head */
+static const double SYNC_BUFFER = 512e6; /* sends and receives of a tensor-by-tensor transfer */
+
+static void stage_params(Plan *p) {
+    const ModelSum *s = p->sum;
+    const Layout *l = &p->layout;
+    int from = 0;
+    p->stages = l->pp;
+    for (int i = 0; i < l->pp; i++) {
+        StagePlan *st = &p->stage[i];
+        const LayerSum *a = &s->before[from], *b = &s->before[from + l->split[i]];
+        memset(st, 0, sizeof *st);
+        st->layers = l->split[i];
+        st->dense = (b->attn_cut - a->attn_cut) / l->tp + b->attn_whole - a->attn_whole + b->norm - a->norm + (b->dense - a->dense) / l->tp
+                    + b->router - a->router + (b->shared - a->shared) / l->tp;
+        st->expert = (b->experts - a->experts) / l->ep;
+        if (i == 0) st->dense += s->embed / l->tp + s->vision;
+        if (i == l->pp - 1) st->dense += s->final_norm + (s->head > 0 ? s->head : l->pp > 1 ? s->embed
+                                                                                            : 0)
+                                                             / l->tp;
+        from += l->split[i];
+    }
+}
+
+/* 1F1B: a stage runs ahead of the last one by as many micro-batches as there are stages behind it. */
+static double in_flight(const Plan *p, int stage) {
+    const Layout *l = &p->layout;
+    double behind = l->pp - stage;
+    if (l->vpp <= 1) return fmin(p->micro_batches, behind);
+    return fmin(p->micro_batches * l->vpp, 2 * (behind - 1) + (l->vpp - 1.0) * l->pp + 1) / l->vpp;
+}
+
+static void stage_activations(Plan *p, int stage, int from, double *out) {
+    const ModelSum *s = p->sum;
+    const Layout *l = &p->layout;
+    StagePlan *st = &p->stage[stage];
+    double tokens = l->micro_tokens, h = (double)s->model->d.hidden, kept = 0, largest = 0;
+    st->in_flight = in_flight(p, stage);
+    for (int i = from; i < from + st->layers; i++) {
+        kept += kept_bytes(sum_kept(s, i, l->drop, 1));
+        largest = fmax(largest, kept_bytes(sum_kept(s, i, 0, 1)));
+    }
+    double two = p->profile->weight / 2; /* float32 activations where weights are float32 */
+    out[MEM_ACT] = two * kept * tokens * st->in_flight / l->tp + (stage == 0 ? two * 2 * tokens * h * st->in_flight / l->tp : 0);
+    out[MEM_WORK] = two * largest * tokens / l->tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
+    if (stage == l->pp - 1) {
+        double v = (double)s->model->d.vocab;
+        out[MEM_HEAD] = l->fused_head ? tokens * h * 6 / l->tp + HEAD_TILES : tokens * v / l->tp * 10;
+        out[MEM_HEAD] += two * 2 * tokens * h / l->tp;
+    }
+}
+
+/* The engine's cut of the weights; one engine is max(gen_tp, gen_ep) GPUs. */
+static double engine_weights(const Plan *p) {
+    const Layout *l = &p->layout;
+    double experts = p->sum->before[p->sum->layers].experts;
+    int cut = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
+    return p->profile->weight * ((p->sum->total - experts) / l->gen_tp + experts / cut);
+}
+
+static bool shares(const Plan *p) {
+    const Layout *l = &p->layout;
+    return p->profile->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep;
+}
+
+static void stage_phases(Plan *p, int i) {
+    const Layout *l = &p->layout;
+    const Profile *f = p->profile;
+    StagePlan *st = &p->stage[i];
+    double weights = f->weight * (st->dense + st->expert), states = f->optimizer * (1 - l->offload) * (st->dense / (l->dp * l->cp) + st->expert / l->edp);
+    double *up = st->bytes[PH_UPDATE], *roll = st->bytes[PH_ROLLOUT], *sync = st->bytes[PH_SYNC];
+    up[MEM_WEIGHTS] = weights;
+    up[MEM_GRADS] = f->grad * (st->dense + st->expert);
+    up[MEM_OPTIM] = states;
+    up[MEM_BUFFERS] = f->one_copy && l->dp * l->cp > 1 ? SYNC_BUFFER : 0;
+    bool stays = f->one_copy && !l->park; /* verl moves the trainer to the host before it generates */
+    roll[MEM_WEIGHTS] = shares(p) || !stays ? 0 : weights;
+    roll[MEM_OPTIM] = stays ? states : 0;
+    roll[MEM_ENGINE] = p->engine_weights;
+    roll[MEM_WORK] = f->gen_work;
+    sync[MEM_WEIGHTS] = shares(p) ? 0 : weights;
+    sync[MEM_OPTIM] = stays ? states : 0;
+    sync[MEM_ENGINE] = p->engine_weights;
+    sync[MEM_BUFFERS] = shares(p) || !f->one_copy ? 0 : SYNC_BUFFER;
+    for (int ph = 0; ph < PH_COUNT; ph++)
+        if (phase_has_memory(ph)) st->bytes[ph][MEM_RUNTIME] = f->runtime;
+}
+
+static double total_of(const double *bytes) {
+    double t = 0;
+    for (int k = 0; k < MEM_COUNT; k++) t += bytes[k];
+    return t;
+}
+
+static double round_pow2(double x) { return x > 1 ? exp2(ceil(log2(ceil(x)))) : 1; }
+
+/* One rank's share of the host.  pinned_pow2: as torch and verl spend it (docs/plan.md, "Host memory"). */
+static void host_rank(const Plan *p, const StagePlan *st, double *out) {
+    const Layout *l = &p->layout;
+    const Profile *f = p->profile;
+    const Dims *d = &p->sum->model->d;
+    double e = st->expert / l->edp, n = st->dense / (l->dp * l->cp), all = st->dense + st->expert;
+    double ce = e * l->offload, cn = n * l->offload;
+    out[HOST_OPTIM] = f->optimizer * (ce + cn);
+    out[HOST_PARKED] = l->park ? f->optimizer * (e + n - ce - cn) : 0;
+    out[HOST_REF] = p->work.kl ? f->weight * all : 0;
+    if (!f->pinned_pow2) {
+        out[HOST_WEIGHTS] = l->park && !shares(p) ? f->weight * all : 0;
+        return;
+    }
+    double per = 4 * 1.25 + 2 * 1.25;
+    if (st->expert > 0) {
+        double up = 2 * (double)(d->expert_ffn * d->hidden), down = up / 2, share = 1.0 / l->edp;
+        double f32 = round_pow2(4 * up * share) + round_pow2(4 * down * share), b16 = round_pow2(2 * up * share) + round_pow2(2 * down * share);
+        double reuse = round_pow2(2 * up * share) == round_pow2(4 * down * share) ? round_pow2(2 * up * share) : 0;
+        per = (f32 + b16 - reuse) / ((up + down) * share);
+    }
+    out[HOST_GRADS] = per * ce + 6.5 * cn;
+    out[HOST_WEIGHTS] = 2 * (st->expert > 0 ? round_pow2(2 * st->expert) : 0) + 2 * round_pow2(2 * st->dense);
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void plan_host(Plan *p) {
+    const Layout *l = &p->layout;
+    int node = p->cluster.gpu.per_node, ranks_per_stage = l->tp * l->dp * l->cp;
+    if (node > p->cluster.gpus) node = p->cluster.gpus;
+    int span = ranks_per_stage >= node ? 1 : node / ranks_per_stage, n = 0;
+    double nodes[MAX_STAGES], sum = 0;
+    p->host_worst = 0;
+    for (int i = 0; i < l->pp; i += span, n++) {
+        double kinds[HOST_COUNT] = { [HOST_BASE] = p->profile->host_base * node / 8 }, total = 0;
+        if (p->cluster.gpu.is_cpu) kinds[HOST_BASE] = 0.2e9;
+        for (int k = 0; k < span; k++) {
+            double rank[HOST_COUNT] = { 0 };
+            host_rank(p, &p->stage[i + k < l->pp ? i + k : l->pp - 1], rank);
+            for (int j = 0; j < HOST_COUNT; j++) kinds[j] += rank[j] * node / span;
+        }
+        for (int j = 0; j < HOST_COUNT; j++) total += kinds[j];
+        nodes[n] = total;
+        sum += total;
+        if (total > p->host_worst) {
+            p->host_worst = total;
+            memcpy(p->host, kinds, sizeof kinds);
+        }
+    }
+    p->host_mean = sum / n;
+    qsort(nodes, (size_t)n, sizeof *nodes, by_size);
+    p->host_typical = nodes[n / 2];
+}
+
+/* What the engine may still use for its cache.  A stack that gives the engine a share of the card counts the runtime
+ * outside it; hone gives it whatever the phase leaves. */
+static void plan_kv(Plan *p) {
+    const Layout *l = &p->layout;
+    double room = 0;
+    int groups = l->gen_ep > l->gen_tp ? l->gen_ep / l->gen_tp : 1; /* attention replicas inside an engine */
+    p->kv_per_token = sum_kv_bytes(p->sum, l->gen_tp, p->profile->kv);
+    p->engines = (double)p->cluster.gpus / (l->gen_tp > l->gen_ep ? l->gen_tp : l->gen_ep);
+    for (int i = 0; i < p->stages; i++) {
+        double taken = total_of(p->stage[i].bytes[PH_ROLLOUT]) - (p->profile->one_copy ? 0 : p->profile->runtime);
+        double left = l->gen_use * p->cluster.gpu.memory - taken;
+        room = i == 0 ? left : fmin(room, left);
+    }
+    p->kv_pool = fmax(0, room);
+    p->kv_tokens = p->kv_pool / p->kv_per_token * groups;
+    for (int i = 0; i < p->stages; i++) p->stage[i].bytes[PH_ROLLOUT][MEM_KV] = p->kv_pool;
+}
+
+static void plan_verdict(Plan *p) {
+    double memory = p->cluster.gpu.memory, longest = p->work.prompt_max + p->work.max;
+    p->verdict[0] = 0;
+    p->fits = false;
+    for (int ph = 0; ph < PH_COUNT; ph++) {
+        if (!phase_has_memory(ph)) continue;
+        double over = p->stage[p->worst[ph]].total[ph] - memory;
+        if (over <= 0) continue;
+        snprintf(p->verdict, sizeof p->verdict, "%s needs %.1f GB on a rank of stage %d, %s has %.1f: short by %.1f GB", PHASE_NAMES[ph],
+                 (over + memory) / 1e9, p->worst[ph], p->cluster.gpu.name, memory / 1e9, over / 1e9);
+        return;
+    }
+    if (p->kv_tokens < longest) {
+        snprintf(p->verdict, sizeof p->verdict, "the key-value cache holds %.0f tokens an engine, one sequence may need %.0f: short by %.2f GB a GPU",
+                 p->kv_tokens, longest, (longest - p->kv_tokens) * p->kv_per_token / 1e9);
+        return;
+    }
+    if (p->host_worst > p->cluster.gpu.host_memory) {
+        snprintf(p->verdict, sizeof p->verdict, "host memory: the fullest node needs %.0f GB and has %.0f: short by %.0f GB", p->host_worst / 1e9,
+                 p->cluster.gpu.host_memory / 1e9, (p->host_worst - p->cluster.gpu.host_memory) / 1e9);
+        return;
+    }
+    p->fits = true;
+}
+
+void plan_memory(Plan *p) {
+    const Layout *l = &p->layout;
+    const Workload *w = &p->work;
+    double mean = w->prompt_mean + w->mean, mini = w->mini > 0 ? fmin(w->mini, w->prompts) : w->prompts;
+    p->mini_batches = fmax(1, round(w->prompts / mini)) * (w->epochs > 0 ? w->epochs : 1);
+    p->tokens = w->prompts * w->answers * mean;
+    p->micro_batches = fmax(1, nearbyint(mini * w->answers * mean / l->dp / (l->micro_tokens * l->cp)) + 1);
+    p->engine_weights = engine_weights(p);
+    stage_params(p);
+    for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) {
+        stage_activations(p, i, from, p->stage[i].bytes[PH_UPDATE]);
+        stage_phases(p, i);
+    }
+    plan_kv(p);
+    for (int ph = 0; ph < PH_COUNT; ph++)
+        for (int i = 0; i < p->stages; i++) {
+            p->stage[i].total[ph] = total_of(p->stage[i].bytes[ph]);
+            if (i == 0 || p->stage[i].total[ph] > p->stage[p->worst[ph]].total[ph]) p->worst[ph] = i;
+        }
+    plan_host(p);
+    plan_verdict(p);
+}

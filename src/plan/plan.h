@@ -1,0 +1,123 @@
+/* plan.h - model + cluster + workload + layout + profile -> bytes per rank and stage, seconds per phase.
+ *
+ * A profile says how a stack spends memory and time: "verl" reproduces verl + Megatron + vLLM as published, "hone"
+ * predicts this program.  Closed formulas; simulate.h plays the same step event by event. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "plan/machine.h"
+#include "plan/sum.h"
+
+enum { MAX_STAGES = 128 };
+
+typedef struct {                      /* one RL step */
+    double prompts, answers;          /* questions a step, answers to each */
+    double mini;                      /* questions of one optimizer step */
+    double prompt_mean, prompt_max;   /* tokens */
+    double mean, max;                 /* tokens of an answer: mean, and where it is cut off */
+    double spread;                    /* standard deviation / mean of an answer's length, before the cut */
+    bool   kl;                        /* a reference model is needed */
+    int    epochs;                    /* passes over the step's data */
+} Workload;
+
+typedef struct {
+    int    tp, pp, ep, cp, vpp;
+    int    split[MAX_STAGES];         /* layers of each stage */
+    int    drop;                      /* recomputation: DROP_* of sum.h */
+    bool   fused_head;                /* log-probs without ever holding [T,V] */
+    double micro_tokens;              /* most tokens of a micro-batch on one dp rank */
+    double offload;                   /* share of the optimizer's states kept and stepped on the host */
+    bool   park;                      /* trainer's weights and device-side states wait on the host during rollout */
+    int    gen_tp, gen_ep;            /* rollout: cut of attention, of experts; an engine is max of the two GPUs */
+    double gen_use;                   /* share of device memory the engine may take */
+    int    dp, edp;                   /* set by layout_check(): replicas of dense weights, of experts */
+} Layout;
+
+typedef struct {
+    const char *name, *about;
+    /* memory: bytes per parameter, and what lies outside the tensors */
+    double weight, grad, optimizer, kv;
+    double runtime, gen_work, host_base;    /* device: context, rings, fragments; engine's activations; per node */
+    bool   one_copy;                        /* rollout reads the trainer's bytes where the cuts coincide */
+    bool   pinned_pow2;                     /* host blocks rounded to powers of two, two generations (verl, torch) */
+    /* time */
+    bool   old_pass, recompute_route;       /* a second log-prob pass before the update; all-to-alls repeated by recompute */
+    bool   balanced;                        /* each mini-batch is balanced over dp, not only the step */
+    double eager;                           /* seconds of host work per kernel in decoding; 0: graphs */
+    double block_work, row_work;            /* unfused kernels: SM-seconds per kept byte, per routed row */
+    double a2a, ring;                       /* fraction of a link's rate in all-to-alls, in rings */
+    double latency;                         /* seconds of a collective across nodes, before its bytes */
+    double adam_rate, adam_fixed;           /* host AdamW: parameters a second per rank (0: bandwidth), seconds per step */
+    double decode_bw;                       /* fraction of device bandwidth that decoding reaches */
+    double misc;                            /* share of the step that is none of the phases: loads, dispatch */
+    double sync_whole;                      /* 1: every rank rebuilds every tensor; 0: slices go where they are needed */
+} Profile;
+
+const Profile *profile_find(const char *name);
+void           profile_list(Buf *out);
+
+typedef enum { MEM_WEIGHTS, MEM_GRADS, MEM_OPTIM, MEM_ACT, MEM_WORK, MEM_HEAD, MEM_ENGINE, MEM_KV, MEM_BUFFERS, MEM_RUNTIME, MEM_COUNT } MemKind;
+typedef enum { HOST_OPTIM, HOST_PARKED, HOST_GRADS, HOST_WEIGHTS, HOST_REF, HOST_BASE, HOST_COUNT } HostKind;
+typedef enum { PH_ROLLOUT, PH_SYNC, PH_OLD, PH_REF, PH_UPDATE, PH_OPTIMIZER, PH_MISC, PH_COUNT } Phase;
+typedef enum { BY_NOTHING, BY_COMPUTE, BY_MEMORY, BY_NETWORK, BY_LAUNCH, BY_OPTIMIZER, BY_BUBBLE, BY_IMBALANCE, BY_TAIL, BY_HOST, BOUND_COUNT } Bound;
+extern const char *const MEM_NAMES[MEM_COUNT], *const HOST_NAMES[HOST_COUNT], *const PHASE_NAMES[PH_COUNT], *const BOUND_NAMES[BOUND_COUNT];
+/* Phases in which a rank holds something different: rollout, sync and update; the others are like update. */
+enum { MEM_PHASES = PH_REF };
+static inline bool phase_has_memory(int p) { return p == PH_ROLLOUT || p == PH_SYNC || p == PH_UPDATE; }
+
+typedef struct {
+    int    layers;
+    double dense, expert;                            /* parameters on one rank */
+    double in_flight;                                /* micro-batches whose activations are alive at once */
+    double bytes[PH_COUNT][MEM_COUNT], total[PH_COUNT];
+    double forward, backward;                        /* seconds of one micro-batch */
+    double flops;                                    /* forward, one micro-batch, one rank */
+} StagePlan;
+
+typedef struct {
+    double seconds;
+    Bound  bound;                                    /* what takes most of it */
+    double part[BOUND_COUNT];                        /* seconds by cause; they add up to 'seconds' */
+} PhasePlan;
+
+typedef struct {
+    const ModelSum *sum;
+    Cluster   cluster;
+    Workload  work;
+    Layout    layout;
+    const Profile *profile;
+    /* memory */
+    int       stages, worst[PH_COUNT];               /* stage that holds most in that phase */
+    StagePlan stage[MAX_STAGES];
+    double    host[HOST_COUNT], host_worst, host_typical, host_mean;      /* the worst node by kind; per node */
+    double    engine_weights, kv_pool, kv_per_token, kv_tokens;           /* per rank, per rank, per rank, per engine */
+    double    engines;
+    /* time */
+    double    micro_batches, mini_batches, tokens;   /* per mini-batch and dp rank; per step; in the whole step */
+    PhasePlan phase[PH_COUNT];
+    double    step, tokens_per_gpu, mfu, mfu_old, mfu_exact, mfu_hardware;
+    double    imbalance_stage, imbalance_data, bubble;
+    double    decode_batch, decode_step, longest;    /* mean over the rollout; seconds; tokens of the longest answer */
+    double    sync_bytes;                            /* received by a rank */
+    /* verdict */
+    bool      fits;
+    char      verdict[512];                          /* what is short, by how much; empty when it fits */
+} Plan;
+
+/* ---- layout.c */
+bool layout_split(Layout *l, const char *text, int layers, Err *err);     /* "6,5x11", "even" or "last=6" */
+void layout_even(Layout *l, int layers);                                   /* as even as can be, the longer ones first */
+void layout_split_text(const Layout *l, Buf *out);                         /* "6,5x11" */
+bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);   /* sets dp, edp */
+bool recompute_parse(int *drop, const char *text, Err *err);               /* none|selective|moe|full */
+const char *recompute_name(int drop);
+
+/* ---- memory.c, time.c */
+void plan_memory(Plan *p);                            /* stages, host, kv, verdict */
+void plan_time(Plan *p);                              /* phases, step, rates; after plan_memory */
+void plan_make(Plan *p);                              /* both; sum, cluster, work, checked layout and profile are set */
+
+/* The smallest single change after which everything fits, in words; false: none of those tried helps. */
+bool plan_remedy(const Plan *p, Buf *out);
+
+#endif

@@ -1,0 +1,125 @@
+/* sum.c - the sums over the parameter table.  The kept bytes are those of a stack that keeps 16-bit activations and
+ * float32 router values and softmax sums. */
+#include "plan/sum.h"
+
+#include <math.h>
+
+typedef enum { TO_ATTN,
+               TO_NORM,
+               TO_DENSE,
+               TO_ROUTER,
+               TO_SHARED,
+               TO_EXPERTS,
+               TO_EMBED,
+               TO_HEAD,
+               TO_FINAL,
+               TO_VISION } Part;
+
+static Part part_of(ParamId id) {
+    switch (id) {
+    case P_EMBED: return TO_EMBED;
+    case P_NORM_OUT: return TO_FINAL;
+    case P_HEAD: return TO_HEAD;
+    case P_NORM1:
+    case P_NORM2: return TO_NORM;
+    case P_GATE:
+    case P_UP:
+    case P_DOWN:
+    case P_GATEB:
+    case P_UPB:
+    case P_DOWNB: return TO_DENSE;
+    case P_ROUTER:
+    case P_ROUTER_BIAS: return TO_ROUTER;
+    case P_E_GATE:
+    case P_E_UP:
+    case P_E_DOWN: return TO_EXPERTS;
+    case P_S_GATE:
+    case P_S_UP:
+    case P_S_DOWN: return TO_SHARED;
+    default: return id >= P_VIS_PATCH ? TO_VISION : TO_ATTN;
+    }
+}
+
+static void add_param(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols) {
+    (void)expert;
+    ModelSum *s = user;
+    double n = (double)rows * (double)cols;
+    s->tensors++;
+    s->total += n;
+    Part part = part_of(p->id);
+    double *outside = part == TO_EMBED ? &s->embed : part == TO_HEAD ? &s->head
+                                                 : part == TO_FINAL  ? &s->final_norm
+                                                 : part == TO_VISION ? &s->vision
+                                                                     : NULL;
+    if (outside) {
+        *outside += n;
+        return;
+    }
+    LayerSum *l = &s->at[layer];
+    double *in = part == TO_NORM ? &l->norm : part == TO_DENSE ? &l->dense
+                                          : part == TO_ROUTER  ? &l->router
+                                          : part == TO_SHARED  ? &l->shared
+                                          : part == TO_EXPERTS ? &l->experts
+                                          : p->cut == WHOLE    ? &l->attn_whole
+                                                               : &l->attn_cut;
+    *in += n;
+}
+
+static void add_layer(LayerSum *to, const LayerSum *a, const LayerSum *b) {
+    *to = (LayerSum){ a->attn_cut + b->attn_cut, a->attn_whole + b->attn_whole, a->norm + b->norm, a->dense + b->dense,
+                      a->router + b->router, a->shared + b->shared, a->experts + b->experts, a->gemm + b->gemm };
+}
+
+void model_sum(ModelSum *s, const ModelDesc *m) {
+    const Dims *d = &m->d;
+    *s = (ModelSum){ .model = m, .layers = (int)d->layers };
+    arch_each_param(m, add_param, s);
+    bool mla = m->arch->attn == ATTN_MLA;
+    s->dqk = (double)(mla ? d->nope_dim + d->rope_dim : d->head_dim);
+    s->dv = (double)(mla ? d->v_dim : d->head_dim);
+    double idle = 0, layers = 0;
+    for (int l = 0; l < s->layers; l++) {
+        LayerSum *a = &s->at[l];
+        double chosen = d->experts ? a->experts * (double)d->topk / (double)d->experts : 0;
+        a->gemm = a->attn_cut + a->attn_whole + a->dense + a->router + a->shared + chosen;
+        idle += a->experts - chosen;
+        layers += a->gemm + a->norm;
+        add_layer(&s->before[l + 1], &s->before[l], a);
+    }
+    s->active = s->total - idle;
+    s->gemm = s->active - s->embed - s->vision + (s->head > 0 ? 0 : s->embed);
+}
+
+double sum_kv_bytes(const ModelSum *s, int tp, double element) {
+    const Dims *d = &s->model->d;
+    if (s->model->arch->attn == ATTN_MLA) return (double)d->layers * (double)(d->kv_lora + d->rope_dim) * element;
+    return (double)d->layers * 2 * ceil((double)d->kv_heads / tp) * (double)d->head_dim * element;
+}
+
+double sum_forward(const ModelSum *s, double length) {
+    return 2 * s->gemm + length * (double)s->model->d.heads * (s->dqk + s->dv) * s->layers;
+}
+
+Kept sum_kept(const ModelSum *s, int layer, int drop, double imbalance) {
+    const Dims *d = &s->model->d;
+    double h = (double)d->hidden, heads = (double)d->heads;
+    if (drop & DROP_ALL) return (Kept){ .block = 2 * h };
+    Kept k = { .block = 4 * h + (drop & DROP_NORM ? 0 : 4 * h) }; /* two residuals, two norm outputs */
+    if (s->model->arch->attn == ATTN_MLA) {
+        k.block += 4 * (double)(d->q_lora + d->kv_lora) + 2 * (double)d->rope_dim; /* latents before and after their norm */
+        if (!(drop & DROP_MLA_UP)) k.block += 2 * heads * (2 * s->dqk + s->dv);
+        k.block += 4 * heads + 2 * heads * s->dv; /* softmax sums, output */
+    } else {
+        double q = heads * (double)d->head_dim, kv = (double)d->kv_heads * (double)d->head_dim;
+        k.block += 2 * (q + 2 * kv) + (d->qk_norm ? 2 * (q + kv) : 0) + 4 * heads + 2 * q;
+    }
+    if (!sum_is_moe(s, layer)) {
+        k.block += 6 * (double)d->ffn;
+        return k;
+    }
+    double rows = (double)d->topk, fe = (double)d->expert_ffn;
+    k.moe = 8 * (double)d->experts;
+    if (!(drop & DROP_MOE)) k.moe += imbalance * rows * (2 * h + 4 * fe + (drop & DROP_ACT ? 0 : 2 * fe));
+    k.moe += fe * (double)d->shared * (drop & DROP_ACT ? 4 : 6);
+    return k;
+}
