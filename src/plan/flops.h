@@ -8,7 +8,7 @@
 
 /* What one token meets, from which every count is made. */
 typedef struct {
-    double linear;      /* weights it is multiplied with: layers with their router, active and shared experts; no embedding, no head */
+    double linear;      /* weights it is multiplied with: layers, router, active and shared experts; not embedding, head */
     double head;        /* vocab * hidden */
     double pair;        /* per (query, key) pair: heads * (qk_dim + v_dim), summed over the layers */
 } TokenFlops;
