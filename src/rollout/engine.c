@@ -1,0 +1,288 @@
+/* engine.c - the runner: turns a scheduler's step into tensors, runs the model and the sampler, and hands tokens back. */
+#include "rollout/engine.h"
+#include "base/clock.h"
+#include "base/rng.h"
+
+#include <string.h>
+
+struct Engine {
+    Model *m;
+    SchedConf c;
+    Sched *s;
+    Kv *kv; /* [layers] */
+    Arena pool, io, host;
+    Request *request; /* [max_seqs] by group */
+    int32_t *id;
+    float *lp, *ent;
+    Finish *finish;
+    bool *finished;
+    int max_pages;
+};
+
+const char *finish_name(Finish f) {
+    static const char *const name[] = { "stop", "length", "budget" };
+    return name[f];
+}
+
+uint64_t request_key(const int32_t *tokens, int n) {
+    uint64_t h = 1469598103934665603u;
+    for (int i = 0; i < n; i++) h = (h ^ (uint32_t)tokens[i]) * 1099511628211u;
+    return h ^ h >> 31;
+}
+
+static Kv kv_shape(const ModelDesc *m, int page) {
+    const Dims *d = &m->d;
+    if (m->arch->attn == ATTN_MLA)
+        return (Kv){ .page = page, .kv_heads = 1, .dk = (int)(d->kv_lora + d->rope_dim), .dv = (int)d->kv_lora, .latent = true };
+    return (Kv){ .page = page, .kv_heads = (int)d->kv_heads, .dk = (int)d->head_dim, .dv = (int)d->head_dim };
+}
+
+size_t engine_page_bytes(const ModelDesc *m, int page) {
+    Kv kv = kv_shape(m, page);
+    return ops_cpu.kv_bytes(&kv) * (size_t)m->d.layers;
+}
+
+static int max_pages(const SchedConf *c) { return (c->max_len + c->page - 1) / c->page; }
+
+/* Index lists of a step, and the sampler's rows with their hidden states. */
+static size_t io_bytes(const ModelDesc *m, const SchedConf *c) {
+    size_t rows = arena_round((size_t)c->max_rows * 4), seqs = arena_round((size_t)(c->max_seqs + 1) * 8);
+    size_t table = arena_round((size_t)c->max_batch * (size_t)max_pages(c) * 4), h = arena_round((size_t)c->max_seqs * (size_t)m->d.hidden * 4);
+    return 2 * rows + 14 * seqs + table + h;
+}
+
+Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
+    Engine *e = MEM_NEW(mem, Engine);
+    size_t n = (size_t)c->max_seqs, layers = (size_t)m->desc->d.layers;
+    *e = (Engine){ .m = m, .c = *c, .s = sched_open(c, mem), .max_pages = max_pages(c) };
+    e->kv = MEM_ARRAY(mem, Kv, layers);
+    e->request = MEM_ARRAY(mem, Request, n);
+    e->id = MEM_ARRAY(mem, int32_t, n);
+    e->lp = MEM_ARRAY(mem, float, n);
+    e->ent = MEM_ARRAY(mem, float, n);
+    e->finish = MEM_ARRAY(mem, Finish, n);
+    e->finished = MEM_ARRAY(mem, bool, n);
+    size_t io = io_bytes(m->desc, c);
+    char *host = mem_push(mem, io + ARENA_ALIGN);
+    e->host = arena_over("rollout host", host + (ARENA_ALIGN - (uintptr_t)host % ARENA_ALIGN) % ARENA_ALIGN, io);
+    e->io = dev_arena(m->dev, "rollout io", io);
+    Kv shape = kv_shape(m->desc, c->page);
+    size_t page = op_kv_bytes(m->dev, &shape);
+    e->pool = dev_arena(m->dev, "kv", layers * arena_round((size_t)c->pages * page));
+    for (size_t l = 0; l < layers; l++) {
+        e->kv[l] = shape;
+        e->kv[l].pool = tensor_push(&e->pool, DT_U8, c->pages, (int64_t)page);
+    }
+    return e;
+}
+
+void engine_close(Engine *e) {
+    dev_free(e->m->dev, e->pool.base);
+    dev_free(e->m->dev, e->io.base);
+}
+
+void engine_flush(Engine *e) { sched_flush(e->s); }
+
+/* ---- a step's tensors */
+static Tensor put(Engine *e, DType t, const void *from, int64_t rows, int64_t cols) {
+    Tensor x = tensor_push(&e->io, t, rows, cols);
+    op_put(e->m->dev, x, from);
+    return x;
+}
+
+static int32_t *host_i32(Engine *e, int64_t n) { return arena_push(&e->host, (size_t)n * 4); }
+
+typedef struct {
+    Paged paged;
+    Tensor ids, pos;
+    int32_t *last;
+} Rows; /* last [pieces]: each piece's last row, on the host */
+
+static Rows put_rows(Engine *e, const Step *st) {
+    int n = st->n_pieces, longest = 0, row = 0;
+    int32_t *ids = host_i32(e, st->n_rows), *pos = host_i32(e, st->n_rows), *at = host_i32(e, n + 1), *start = host_i32(e, n);
+    int32_t *table = host_i32(e, (int64_t)n * e->max_pages), *last = host_i32(e, n);
+    for (int i = 0; i < n; i++) {
+        const Piece *p = &st->piece[i];
+        const Seq *q = sched_seq(e->s, p->seq);
+        at[i] = row, start[i] = p->start;
+        for (int r = 0; r < p->rows; r++, row++) ids[row] = q->tokens[p->start + r], pos[row] = p->start + r;
+        last[i] = row - 1;
+        if (p->rows > longest) longest = p->rows;
+        for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k < q->n_pages ? q->pages[k] : -1;
+    }
+    at[n] = row;
+    return (Rows){
+        .paged = { .rows = { n, longest, put(e, DT_I32, at, n + 1, 1) }, .start = put(e, DT_I32, start, n, 1), .table = put(e, DT_I32, table, n, e->max_pages) },
+        .ids = put(e, DT_I32, ids, row, 1),
+        .pos = put(e, DT_I32, pos, row, 1),
+        .last = last,
+    };
+}
+
+static int64_t random_bits(const Feed *f, const Request *r, int sample, int pos) {
+    uint64_t mixed = r->key * 0x9E3779B97F4A7C15u;
+    return (int64_t)rng_u64(f->seed ^ (mixed & 0x00FFFFFF00000000u), RNG_SAMPLE, f->step, (uint32_t)(mixed ^ mixed >> 32), (uint32_t)sample, (uint32_t)pos);
+}
+
+static bool is_stop(const Engine *e, const SampleOpts *o, int32_t id) {
+    const Dims *d = &e->m->desc->d;
+    for (int64_t i = 0; i < d->n_eos && !o->ignore_eos; i++)
+        if (d->eos[i] == id) return true;
+    for (int i = 0; i < o->n_stop_ids; i++)
+        if (o->stop_ids[i] == id) return true;
+    return false;
+}
+
+static const Request *request_of(Engine *e, int seq) { return &e->request[sched_seq(e->s, seq)->group]; }
+
+static bool early(Engine *e, int seq) { /* stop tokens are not allowed yet */
+    const Seq *q = sched_seq(e->s, seq);
+    return q->n - q->prompt < request_of(e, seq)->opts->min_tokens;
+}
+
+/* Stop tokens that the answer may not take yet: its own list, so such a row is drawn by itself. */
+static Tensor banned_ids(Engine *e, const SampleOpts *o) {
+    const Dims *d = &e->m->desc->d;
+    int32_t *ids = host_i32(e, d->n_eos + o->n_stop_ids + 1);
+    int n = 0;
+    for (int64_t i = 0; i < d->n_eos; i++) ids[n++] = (int32_t)d->eos[i];
+    for (int i = 0; i < o->n_stop_ids; i++) ids[n++] = o->stop_ids[i];
+    return put(e, DT_I32, ids, n, 1);
+}
+
+/* Draws tokens for draw[from..to) from rows from.. of h. */
+static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, int from, int to, bool ban) {
+    int n = to - from;
+    size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
+    float *inv_temp = arena_push(&e->host, (size_t)n * 4), *top_p = arena_push(&e->host, (size_t)n * 4), *min_p = arena_push(&e->host, (size_t)n * 4);
+    int32_t *top_k = host_i32(e, n), *greedy = host_i32(e, n), *one = host_i32(e, n);
+    int64_t *random = arena_push(&e->host, (size_t)n * 8);
+    bool plain = true, whole = true, any_greedy = false;
+    for (int i = 0; i < n; i++) {
+        const Seq *q = sched_seq(e->s, draw[from + i].seq);
+        const Request *r = &e->request[q->group];
+        const Drawing *d = &r->opts->draw;
+        inv_temp[i] = 1.0f / d->temperature, top_p[i] = d->top_p, min_p[i] = d->min_p, top_k[i] = d->top_k;
+        greedy[i] = r->opts->greedy, one[i] = 1;
+        random[i] = random_bits(f, r, q->sample, q->n);
+        bool w = r->opts->greedy || (d->top_p >= 1 && d->min_p <= 0 && d->top_k <= 0);
+        whole = whole && w, plain = plain && w && d->temperature == 1;
+        any_greedy = any_greedy || r->opts->greedy;
+    }
+    Sample s = { .h = tensor_rows(h, from, n), .w = model_head(e->m) };
+    if (!plain) s.dist.inv_temp = put(e, DT_F32, inv_temp, n, 1);
+    if (!whole) {
+        s.dist.top_k = put(e, DT_I32, top_k, n, 1);
+        s.dist.top_p = put(e, DT_F32, top_p, n, 1);
+        s.dist.min_p = put(e, DT_F32, min_p, n, 1);
+    }
+    if (any_greedy) s.greedy = put(e, DT_I32, greedy, n, 1);
+    if (ban) s.banned = banned_ids(e, request_of(e, draw[from].seq)->opts), s.ban = put(e, DT_I32, one, n, 1);
+    s.random = put(e, DT_I64, random, n, 1);
+    s.id = tensor_push(&e->io, DT_I32, n, 1), s.lp = tensor_push(&e->io, DT_F32, n, 1), s.ent = tensor_push(&e->io, DT_F32, n, 1);
+    op_sample(e->m->dev, &s);
+    op_get(e->m->dev, e->id + from, s.id);
+    op_get(e->m->dev, e->lp + from, s.lp);
+    op_get(e->m->dev, e->ent + from, s.ent);
+    arena_pop(&e->io, io);
+    arena_pop(&e->host, host);
+}
+
+/* Runs of rows that may be drawn together; a row with banned tokens stands alone. */
+static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h) {
+    for (int i = 0; i < st->n_draws;) {
+        bool ban = early(e, st->draw[i].seq);
+        int to = i + 1;
+        while (!ban && to < st->n_draws && !early(e, st->draw[to].seq)) to++;
+        sample_rows(e, f, st->draw, h, i, to, ban);
+        i = to;
+    }
+}
+
+static void compute(Engine *e, const Feed *f, const Step *st) {
+    size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
+    Rows r = put_rows(e, st);
+    int32_t *rows = host_i32(e, st->n_draws);
+    for (int i = 0; i < st->n_draws; i++) rows[i] = r.last[st->draw[i].piece];
+    Tensor h = tensor_push(&e->io, DT_F32, st->n_draws, e->m->desc->d.hidden);
+    model_extend(e->m, e->kv, &r.paged, r.ids, r.pos, put(e, DT_I32, rows, st->n_draws, 1), h);
+    for (int i = 0; i < st->n_draws; i++)
+        for (int64_t l = 0; l < e->m->desc->d.layers && st->draw[i].copy_to >= 0; l++)
+            op_kv_copy(e->m->dev, e->kv[l], st->draw[i].copy_to, st->draw[i].copy_from);
+    sample_all(e, f, st, h);
+    arena_pop(&e->io, io);
+    arena_pop(&e->host, host);
+}
+
+/* ---- the loop */
+static void deliver(Engine *e, const Feed *f, int seq, Finish why, EngineStats *stats) {
+    Seq *q = sched_seq(e->s, seq);
+    Answer a = { .request = &e->request[q->group], .sample = q->sample, .n = q->n - q->prompt, .tokens = q->tokens + q->prompt, .lp = q->lp + q->prompt, .ent = q->ent + q->prompt, .finish = why };
+    stats->answers++;
+    f->answer(f->user, &a);
+    sched_finish(e->s, seq);
+}
+
+static void take_tokens(Engine *e, const Feed *f, const Step *st, EngineStats *stats) {
+    for (int i = 0; i < st->n_draws; i++) {
+        int seq = st->draw[i].seq;
+        Seq *q = sched_seq(e->s, seq);
+        const Request *r = &e->request[q->group];
+        sched_token(e->s, seq, e->id[i], e->lp[i], e->ent[i]);
+        stats->tokens++;
+        bool text_stop = f->token && f->token(f->user, r, q->sample, e->id[i]);
+        bool stop = text_stop || is_stop(e, r->opts, e->id[i]);
+        e->finished[i] = stop || q->n == q->limit;
+        e->finish[i] = stop ? FINISH_STOP : FINISH_LENGTH;
+    }
+    sched_done(e->s);
+    for (int i = 0; i < st->n_draws; i++)
+        if (e->finished[i]) deliver(e, f, st->draw[i].seq, e->finish[i], stats);
+}
+
+/* Everything that is under way or has not begun is cut here and handed out as it is. */
+static void cut_all(Engine *e, const Feed *f, EngineStats *stats) {
+    for (int i = 0; i < e->c.max_seqs; i++)
+        if (sched_seq(e->s, i)->state != SEQ_IDLE) deliver(e, f, i, FINISH_BUDGET, stats);
+    int group, sample;
+    while (sched_cancel(e->s, &group, &sample)) {
+        Answer a = { .request = &e->request[group], .sample = sample, .finish = FINISH_BUDGET };
+        stats->answers++;
+        f->answer(f->user, &a);
+    }
+}
+
+static bool fill(Engine *e, const Feed *f, EngineStats *stats) {
+    Request r;
+    while (sched_room(e->s)) {
+        if (!f->next(f->user, &r)) return false;
+        int g = sched_add(e->s, r.tokens, r.n, r.samples, r.opts->max_tokens);
+        e->request[g] = r;
+        stats->prompt_tokens += r.n;
+    }
+    return true;
+}
+
+EngineStats engine_run(Engine *e, const Feed *f) {
+    EngineStats stats = { 0 };
+    double t0 = clock_now();
+    bool more = true;
+    for (;;) {
+        if (more) more = fill(e, f, &stats);
+        if (sched_idle(e->s)) break;
+        const Step *st = sched_next(e->s);
+        compute(e, f, st);
+        take_tokens(e, f, st, &stats);
+        bool go_on = !f->tick || f->tick(f->user, stats.tokens, st->n_draws);
+        if ((f->token_budget && stats.tokens >= f->token_budget) || !go_on) {
+            do {
+                cut_all(e, f, &stats);
+            } while (go_on && more && (more = fill(e, f, &stats), !sched_idle(e->s)));
+            break;
+        }
+    }
+    stats.seconds = clock_now() - t0;
+    stats.sched = sched_stats(e->s);
+    return stats;
+}

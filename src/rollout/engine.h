@@ -1,0 +1,63 @@
+/* engine.h - generation: paged KV cache, continuous batching, sampling; prompts in, answers with their log-probs out.
+ *
+ * The forward is the trainer's (model_extend runs the same blocks over pages), and a random number is named by (seed, step,
+ * prompt key, sample, position), so an answer depends on its prompt, the weights and those names alone: not on the batch,
+ * the order of arrival, threads, page size, preemption or prefix hits (E1, E3, E5). */
+#ifndef ROLLOUT_ENGINE_H
+#define ROLLOUT_ENGINE_H
+
+#include "model/model.h"
+#include "rollout/sched.h"
+
+typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET } Finish;       /* a stop token or string; max_tokens; the step's token budget */
+const char *finish_name(Finish f);                                       /* "stop", "length", "budget" */
+
+typedef struct {
+    Drawing        draw;
+    bool           greedy, ignore_eos;
+    int            max_tokens, min_tokens;       /* stop tokens are not drawn before min_tokens */
+    const int32_t *stop_ids;                     /* beside the model's end-of-sequence ids */
+    int            n_stop_ids;
+} SampleOpts;
+
+typedef struct {
+    const int32_t    *tokens;                    /* the prompt; lives until its last answer is out */
+    int               n, samples;
+    uint64_t          key;                       /* names its random numbers: request_key() */
+    const SampleOpts *opts;                      /* likewise */
+    void             *user;
+} Request;
+uint64_t request_key(const int32_t *tokens, int n);                      /* for requests without a name of their own */
+
+typedef struct {
+    const Request *request;
+    int            sample, n;
+    const int32_t *tokens;                       /* the answer, stop token included */
+    const float   *lp, *ent;                     /* of each, under the distribution it was drawn from */
+    Finish         finish;
+} Answer;
+
+typedef struct {
+    bool (*next)  (void *user, Request *out);                            /* another request; false: there are no more */
+    bool (*token) (void *user, const Request *r, int sample, int32_t id);/* after each token, or NULL; true: stop here */
+    void (*answer)(void *user, const Answer *a);                         /* as answers finish */
+    bool (*tick)  (void *user, int64_t tokens, int running);             /* after each step, or NULL; false: cut everything now */
+    void     *user;
+    uint64_t  seed;
+    uint32_t  step;
+    int64_t   token_budget;                                              /* answer tokens in all; 0: no limit */
+} Feed;
+
+typedef struct Engine Engine;
+typedef struct { int64_t tokens, prompt_tokens, answers; double seconds; SchedStats sched; } EngineStats;
+
+/* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
+size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, int threads);
+size_t  engine_page_bytes(const ModelDesc *m, int page);                 /* one page, all layers */
+Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
+void    engine_close(Engine *e);
+
+EngineStats engine_run(Engine *e, const Feed *f);
+void        engine_flush(Engine *e);                                     /* after every change of the weights */
+
+#endif
