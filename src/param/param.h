@@ -12,13 +12,14 @@ typedef struct { const ParamDesc *desc; int layer; Tensor t; } Param;
 typedef struct {
     const ModelDesc *model;
     Arena            arena;                 /* device memory */
-    Tensor           flat;                  /* [1,n]: everything, gaps of alignment included (they stay 0) */
+    Tensor           flat;                  /* [1,n]: everything, gaps of alignment included (they stay 0); none for BF16 */
     Param           *at;                    /* [n], in memory order */
     int              n;
     int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
 } Params;
 
-/* dtype DT_F32, or DT_BF16 for weights that are only read.  Bytes: what params_open will take. */
+/* dtype DT_F32, or DT_BF16 for weights that are only read (matrices then; what has one dimension stays F32, as ops want
+ * it).  Bytes: what params_open will take. */
 size_t params_bytes(const ModelDesc *m, DType t, bool trainable_only);
 void   params_open (Params *p, const ModelDesc *m, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
 void   params_close(Params *p, Dev *d);
@@ -32,13 +33,17 @@ static inline Tensor param(const Params *p, ParamId id, int layer) {
 /* Disk.  Every tensor of the table must be there with its shape; extra ones are errors except those that are known to be
  * skipped (MTP layers, rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */
 bool params_load(Params *p, Dev *d, const char *dir, Err *err);
-DType params_disk_dtype(const char *dir);               /* DT_BF16 if every weight in the folder is BF16, else DT_F32 */
+DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matrix in the folder is BF16, else DT_F32 */
 
-/* Writes hub names, index, config.json (given text) beside and renames; tokenizer files are carried from 'from_dir'. */
+/* Writes hub names, index, config.json (given text) into a folder beside 'dir' and renames it; tokenizer files are carried
+ * from 'from_dir' (NULL: none).  dtype DT_F32 or DT_BF16; frozen rows stay F32.  A folder that is there already is
+ * replaced if it is empty or holds a model (config.json, no folders); anything else is an error. */
 typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir; const char *config_text; } SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
+void params_config_text(Buf *out, const ModelDesc *m, DType t);    /* the model's config.json for such a folder */
 
-/* Seeded initialisation: normal(0, 0.02), norms 1, biases 0, as a function of (seed, parameter, element) alone. */
+/* Seeded initialisation: normal(0, initializer_range of the config or 0.02), norms 1, biases 0, as a function of
+ * (seed, name, element) alone. */
 void params_random(Params *p, Dev *d, uint64_t seed);
 
 #endif

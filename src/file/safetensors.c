@@ -1,0 +1,269 @@
+/* safetensors.c - reads safetensors files by mapping them.  A header is somebody else's text: lengths, dtypes, shapes,
+ * offsets, overlaps and names are checked before any byte of data is looked at. */
+#include "file/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MAX_HEADER = 100 << 20 }; /* what the format's own library accepts */
+
+/* A name as it may be printed: no control characters, not too long. */
+typedef struct {
+    char s[100];
+} Shown;
+static Shown shown(const char *name) {
+    Shown out = { "" };
+    size_t i = 0;
+    for (; name[i] && i < sizeof out.s - 4; i++) out.s[i] = (unsigned char)name[i] < 32 || name[i] == 127 ? '?' : name[i];
+    if (name[i]) memcpy(out.s + i, "...", 3);
+    return out;
+}
+
+#define FAIL(...) err_set(err, "%s: " __VA_ARGS__)
+
+void st_shape_text(char out[96], int n_dims, const int64_t *shape) {
+    int n = snprintf(out, 96, "[");
+    for (int i = 0; i < n_dims && n < 70; i++) n += snprintf(out + n, 96 - (size_t)n, "%s%ld", i ? "," : "", (long)shape[i]);
+    snprintf(out + n, 96 - (size_t)n, "]");
+}
+
+bool st_is_shape(const StTensor *t, int n_dims, const int64_t *shape) {
+    return t->n_dims == n_dims && !memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape);
+}
+
+/* ---- one header */
+static bool read_dtype(StTensor *t, const Json *v, const char *path, Err *err) {
+    if (!v || v->kind != JSON_STRING) return FAIL("tensor %s has no dtype", path, shown(t->name).s);
+    for (DType d = DT_F32; d <= DT_U8; d++)
+        if (json_is_str(v, dtype_name(d))) {
+            t->dtype = d;
+            return true;
+        }
+    return FAIL("tensor %s has dtype %s: known are F32, BF16, F16, F8_E4M3, I32, I64, U8", path, shown(t->name).s, shown(v->str).s);
+}
+
+static bool read_shape(StTensor *t, const Json *v, const char *path, Err *err) {
+    if (!v || v->kind != JSON_ARRAY) return FAIL("tensor %s has no shape", path, shown(t->name).s);
+    if (v->n > ST_DIMS) return FAIL("tensor %s has %zu dimensions: at most %d are supported", path, shown(t->name).s,
+                                    v->n, ST_DIMS);
+    t->n_dims = (int)v->n;
+    t->count = 1;
+    for (int i = 0; i < t->n_dims; i++) {
+        const Json *x = &v->items[i];
+        if (x->kind != JSON_INT || x->integer < 0) return FAIL("tensor %s: dimension %d is not a size", path, shown(t->name).s, i);
+        t->shape[i] = x->integer;
+        if (x->integer && t->count > INT64_MAX / 16 / x->integer)
+            return FAIL("tensor %s: the product of its dimensions is too large", path, shown(t->name).s);
+        t->count *= x->integer;
+    }
+    return true;
+}
+
+static bool read_place(StTensor *t, const Json *v, const char *data, size_t n, const char *path, Err *err) {
+    bool ok = v && v->kind == JSON_ARRAY && v->n == 2 && v->items[0].kind == JSON_INT && v->items[1].kind == JSON_INT;
+    if (!ok) return FAIL("tensor %s has no data_offsets [begin,end]", path, shown(t->name).s);
+    int64_t from = v->items[0].integer, to = v->items[1].integer;
+    if (from < 0 || to < from)
+        return FAIL("tensor %s: data_offsets [%ld,%ld] are not a range", path, shown(t->name).s, (long)from, (long)to);
+    if ((uint64_t)to > n)
+        return FAIL("tensor %s ends at byte %ld of %zu: the file is cut off or its header is wrong", path,
+                    shown(t->name).s, (long)to, n);
+    int64_t want = t->count * (int64_t)dtype_size(t->dtype);
+    if (to - from != want) {
+        char shape[96];
+        st_shape_text(shape, t->n_dims, t->shape);
+        return FAIL("tensor %s: %s %s takes %ld bytes, its data_offsets span %ld", path, shown(t->name).s,
+                    dtype_name(t->dtype), shape, (long)want, (long)(to - from));
+    }
+    t->data = data + from;
+    t->bytes = (size_t)want;
+    return true;
+}
+
+static int by_place(const void *a, const void *b) {
+    const StTensor *x = *(const StTensor *const *)a, *y = *(const StTensor *const *)b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static bool no_overlap(StTensor *at, size_t n, const char *path, Mem *mem, Err *err) {
+    StTensor **order = MEM_ARRAY(mem, StTensor *, n);
+    for (size_t i = 0; i < n; i++) order[i] = &at[i];
+    if (n) qsort(order, n, sizeof *order, by_place);
+    for (size_t i = 1; i < n; i++)
+        if (order[i - 1]->data + order[i - 1]->bytes > order[i]->data)
+            return FAIL("tensors %s and %s overlap", path, shown(order[i - 1]->name).s, shown(order[i]->name).s);
+    return true;
+}
+
+typedef struct {
+    StTensor *at;
+    size_t n;
+} Header;
+
+static bool read_header(Header *out, const char *data, size_t n, int file, const char *path, Mem *mem, Err *err) {
+    if (n < 8) return FAIL("%zu bytes are not a safetensors file: it is empty or cut off", path, n);
+    uint64_t len = 0;
+    for (int i = 7; i >= 0; i--) len = len << 8 | (unsigned char)data[i];
+    if (len > n - 8) return FAIL("the header claims %lu bytes, the file has %zu: it is cut off or not safetensors", path,
+                                 (unsigned long)len, n);
+    if (len > MAX_HEADER) return FAIL("the header has %lu bytes, more than 100 MiB", path, (unsigned long)len);
+    Json h;
+    if (!json_parse(&h, data + 8, (size_t)len, mem, err)) return err_wrap(err, "%s: header", path);
+    if (h.kind != JSON_OBJECT) return FAIL("the header is %s, not an object", path, json_kind_name(h.kind));
+    *out = (Header){ .at = MEM_ARRAY(mem, StTensor, h.n) };
+    for (size_t i = 0; i < h.n; i++) {
+        const JsonMember *m = &h.members[i];
+        for (size_t k = 0; k < m->key_n; k++)
+            if ((unsigned char)m->key[k] < 32) return FAIL("the name of tensor %zu holds a control character", path, i);
+        if (!strcmp(m->key, "__metadata__")) continue;
+        StTensor *t = &out->at[out->n++];
+        *t = (StTensor){ .name = m->key, .file = file };
+        if (m->value.kind != JSON_OBJECT)
+            return FAIL("tensor %s is %s, not an object", path, shown(m->key).s, json_kind_name(m->value.kind));
+        TRY(read_dtype(t, json_get(&m->value, "dtype"), path, err));
+        TRY(read_shape(t, json_get(&m->value, "shape"), path, err));
+        TRY(read_place(t, json_get(&m->value, "data_offsets"), data + 8 + len, n - 8 - (size_t)len, path, err));
+    }
+    return no_overlap(out->at, out->n, path, mem, err);
+}
+
+/* ---- names over all files */
+static uint32_t hash(const char *s) {
+    uint32_t h = 2166136261u;
+    for (; *s; s++) h = (h ^ (unsigned char)*s) * 16777619u;
+    return h ^ h >> 15;
+}
+
+/* The slot of that name, or the empty one where it would go. */
+static uint32_t *slot_of(const StFiles *s, const char *name) {
+    for (uint32_t i = hash(name);; i++) {
+        uint32_t *slot = &s->slot[i & (s->n_slots - 1)];
+        if (!*slot || !strcmp(s->at[*slot - 1].name, name)) return slot;
+    }
+}
+
+const StTensor *st_find(const StFiles *s, const char *name) {
+    uint32_t i = s->n ? *slot_of(s, name) : 0;
+    return i ? &s->at[i - 1] : NULL;
+}
+
+static bool join(StFiles *s, const Header *h, Mem *mem, Err *err) {
+    for (int f = 0; f < s->n_files; f++) s->n += h[f].n;
+    if (s->n > UINT32_MAX / 4) return err_set(err, "%s: %zu tensors are too many", s->path[0], s->n);
+    for (s->n_slots = 16; s->n_slots < 2 * s->n;) s->n_slots *= 2;
+    s->slot = MEM_ARRAY(mem, uint32_t, s->n_slots);
+    s->at = MEM_ARRAY(mem, StTensor, s->n);
+    size_t n = 0;
+    for (int f = 0; f < s->n_files; f++)
+        for (size_t i = 0; i < h[f].n; i++, n++) {
+            s->at[n] = h[f].at[i];
+            uint32_t *slot = slot_of(s, s->at[n].name);
+            if (*slot)
+                return err_set(err, "%s: tensor %s is in %s too", s->path[f], shown(s->at[n].name).s,
+                               s->path[s->at[*slot - 1].file]);
+            *slot = (uint32_t)n + 1;
+        }
+    return true;
+}
+
+bool st_parse(StFiles *out, const char *data, size_t n, const char *label, Mem *mem, Err *err) {
+    *out = (StFiles){ .n_files = 1, .map = MEM_NEW(mem, FileMap), .path = MEM_ARRAY(mem, const char *, 1) };
+    out->path[0] = label;
+    Header h;
+    return read_header(&h, data, n, 0, label, mem, err) && join(out, &h, mem, err);
+}
+
+static bool open_files(StFiles *out, Mem *mem, Err *err) {
+    Header *h = MEM_ARRAY(mem, Header, (size_t)out->n_files);
+    for (int f = 0; f < out->n_files; f++) {
+        TRY(file_map(&out->map[f], out->path[f], err));
+        TRY(read_header(&h[f], out->map[f].data, out->map[f].n, f, out->path[f], mem, err));
+    }
+    return join(out, h, mem, err);
+}
+
+/* ---- shards */
+static bool shard_name_ok(const Json *v) {
+    return v->kind == JSON_STRING && v->n && strlen(v->str) == v->n && !strchr(v->str, '/') && v->str[0] != '.';
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+/* The files that the index names, each once, in the order of their names. */
+static bool shard_list(StFiles *out, const Json *map, const char *dir, const char *path, Mem *mem, Err *err) {
+    const char **names = MEM_ARRAY(mem, const char *, map->n);
+    for (size_t i = 0; i < map->n; i++) {
+        if (!shard_name_ok(&map->members[i].value))
+            return FAIL("weight_map: %s does not name a file of this folder", path, shown(map->members[i].key).s);
+        names[i] = map->members[i].value.str;
+    }
+    qsort(names, map->n, sizeof *names, by_text);
+    size_t n = 0;
+    for (size_t i = 0; i < map->n; i++)
+        if (!n || strcmp(names[n - 1], names[i])) names[n++] = names[i];
+    if (n > 100000) return FAIL("weight_map names %zu files", path, n);
+    out->n_files = (int)n;
+    out->path = MEM_ARRAY(mem, const char *, n);
+    out->map = MEM_ARRAY(mem, FileMap, n);
+    for (size_t i = 0; i < n; i++) {
+        out->path[i] = mem_printf(mem, "%s/%s", dir, names[i]);
+        if (!file_exists(out->path[i])) return err_set(err, "%s: this shard is missing, %s names it", out->path[i], path);
+    }
+    return true;
+}
+
+static bool open_index(StFiles *out, const char *dir, const char *path, Mem *mem, Err *err) {
+    Buf text = { 0 };
+    Json j;
+    bool ok = file_read(&text, path, err);
+    if (ok && !json_parse(&j, text.data, text.n, mem, err)) ok = err_wrap(err, "%s", path);
+    buf_free(&text);
+    if (!ok) return false;
+    const Json *map = json_get(&j, "weight_map");
+    if (!map || map->kind != JSON_OBJECT || !map->n) return FAIL("there is no weight_map in this index", path);
+    TRY(shard_list(out, map, dir, path, mem, err) && open_files(out, mem, err));
+    for (size_t i = 0; i < map->n; i++) {
+        const StTensor *t = st_find(out, map->members[i].key);
+        const char *file = map->members[i].value.str;
+        if (!t) return FAIL("tensor %s is not in %s", path, shown(map->members[i].key).s, file);
+        const char *in = strrchr(out->path[t->file], '/') + 1;
+        if (strcmp(in, file)) return FAIL("tensor %s is in %s, not in %s", path, shown(t->name).s, in, file);
+    }
+    return true;
+}
+
+static bool open_any(StFiles *out, const char *path, Mem *mem, Err *err) {
+    const char *single = path;
+    if (dir_exists(path)) {
+        single = mem_printf(mem, "%s/model.safetensors", path);
+        const char *index = mem_printf(mem, "%s/model.safetensors.index.json", path);
+        if (!file_exists(single) && file_exists(index)) return open_index(out, path, index, mem, err);
+        if (!file_exists(single))
+            return FAIL("there is no model.safetensors and no model.safetensors.index.json in this folder", path);
+    }
+    *out = (StFiles){ .n_files = 1, .map = MEM_NEW(mem, FileMap), .path = MEM_ARRAY(mem, const char *, 1) };
+    out->path[0] = mem_str(mem, single, strlen(single));
+    return open_files(out, mem, err);
+}
+
+bool st_open(StFiles *out, const char *path, Mem *mem, Err *err) {
+    *out = (StFiles){ 0 };
+    if (open_any(out, path, mem, err)) return true;
+    st_close(out);
+    return false;
+}
+
+void st_close(StFiles *s) {
+    for (int f = 0; s->map && f < s->n_files; f++) file_unmap(&s->map[f]);
+    *s = (StFiles){ 0 };
+}
+
+void st_done_with(const StFiles *s, const StTensor *t) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)t->data + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)t->data + t->bytes) & ~(page - 1);
+    if (s->map[t->file].data && to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+}

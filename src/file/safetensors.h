@@ -1,0 +1,51 @@
+/* safetensors.h - named tensors in files: 8 bytes of length, a JSON header, then the bytes of every tensor.
+ *
+ * Reading maps the files and trusts nothing in them; every error is one line that names the file and the tensor.
+ * Writing streams: all tensors are declared first (the header stands in front), then their bytes follow in that order. */
+#ifndef FILE_SAFETENSORS_H
+#define FILE_SAFETENSORS_H
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tensor/tensor.h"
+
+enum { ST_DIMS = 8 };
+
+typedef struct {
+    const char *name;
+    DType       dtype;
+    int         n_dims;
+    int64_t     shape[ST_DIMS], count;      /* count: the product, 1 for a scalar */
+    const char *data;                       /* in the mapping; not aligned to anything */
+    size_t      bytes;
+    int         file;                       /* StFiles.path[file] */
+} StTensor;
+
+typedef struct {
+    FileMap     *map;
+    const char **path;
+    int          n_files;
+    StTensor    *at;                        /* in the order of the headers */
+    size_t       n;
+    uint32_t    *slot, n_slots;             /* hash of names: index + 1 */
+} StFiles;
+
+/* A file, or a folder with model.safetensors or with model.safetensors.index.json and the shards that it names. */
+bool st_open (StFiles *out, const char *path, Mem *mem, Err *err);
+bool st_parse(StFiles *out, const char *data, size_t n, const char *label, Mem *mem, Err *err);   /* a file in memory */
+void st_close(StFiles *s);
+const StTensor *st_find(const StFiles *s, const char *name);                                       /* NULL: not there */
+bool st_is_shape(const StTensor *t, int n_dims, const int64_t *shape);
+void st_shape_text(char out[96], int n_dims, const int64_t *shape);                               /* "[128,32]" */
+void st_done_with(const StFiles *s, const StTensor *t);     /* its pages may leave memory: it was read and will not be again */
+
+/* ---- Writing.  One file (path ends with .safetensors), or a folder that exists: model.safetensors, or shards of at most
+ * shard_bytes with an index (a tensor larger than that has a shard to itself). */
+typedef struct { const char *name; DType dtype; int n_dims; int64_t shape[4]; } StSpec;
+typedef struct StWriter StWriter;
+StWriter *st_write_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);   /* NULL on error */
+bool      st_write      (StWriter *w, const void *bytes, size_t n, Err *err);      /* the next bytes, in pieces of any size */
+bool      st_write_close(StWriter *w, Err *err);     /* checks that all was given; fsync, rename; frees w either way */
+void      st_write_abort(StWriter *w);               /* removes what was written, frees w */
+
+#endif

@@ -1,0 +1,214 @@
+/* safetensors_write.c - writes safetensors files, one after another, each beside its place and then renamed: a kill or a
+ * full disk leaves no half file under a good name. */
+#include "file/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WRITE_BUF = 1 << 20 };
+
+typedef struct {
+    size_t first, n; /* specs */
+    int64_t bytes;
+    char *path, *tmp, *name;
+} Shard;
+
+struct StWriter {
+    Mem mem;
+    const StSpec *specs;
+    size_t n_specs;
+    Shard *shards;
+    int n_shards, at; /* at: the shard that is open, n_shards after the last */
+    int fd;
+    int64_t left; /* bytes of the open shard still to come */
+    Buf buf;
+    char *dir;   /* the folder that everything goes into */
+    char *index; /* path of the index, NULL: one file */
+};
+
+static int64_t spec_bytes(const StSpec *s) {
+    int64_t n = (int64_t)dtype_size(s->dtype);
+    for (int i = 0; i < s->n_dims; i++) {
+        CHECK(s->shape[i] >= 0 && (!s->shape[i] || n <= INT64_MAX / 2 / s->shape[i]), "tensor %s is too large", s->name);
+        n *= s->shape[i];
+    }
+    return n;
+}
+
+static bool fail(Err *err, const char *what, const char *path) {
+    return err_set(err, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+static bool flush(StWriter *w, const void *data, size_t n, Err *err) {
+    for (const char *p = data; n;) {
+        ssize_t did = write(w->fd, p, n);
+        if (did < 0 && errno == EINTR) continue;
+        if (did < 0) return fail(err, "write", w->shards[w->at].tmp);
+        p += did;
+        n -= (size_t)did;
+    }
+    return true;
+}
+
+static void put_header(Buf *b, const StSpec *specs, size_t n) {
+    int64_t at = 0;
+    buf_puts(b, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t i = 0; i < n; i++) {
+        buf_putc(b, ',');
+        json_put_str(b, specs[i].name, strlen(specs[i].name));
+        buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(specs[i].dtype));
+        for (int k = 0; k < specs[i].n_dims; k++) buf_printf(b, "%s%ld", k ? "," : "", (long)specs[i].shape[k]);
+        int64_t bytes = spec_bytes(&specs[i]);
+        buf_printf(b, "],\"data_offsets\":[%ld,%ld]}", (long)at, (long)(at + bytes));
+        at += bytes;
+    }
+    buf_putc(b, '}');
+    while (b->n % 8) buf_putc(b, ' '); /* data starts on an 8-byte border, for those who read in place */
+}
+
+static bool shard_begin(StWriter *w, Err *err) {
+    Shard *s = &w->shards[w->at];
+    w->fd = open(s->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (w->fd < 0) return fail(err, "create", s->tmp);
+    Buf h = { 0 };
+    put_header(&h, w->specs + s->first, s->n);
+    for (int i = 0; i < 8; i++) buf_putc(&w->buf, (char)((uint64_t)h.n >> 8 * i));
+    buf_put(&w->buf, h.data, h.n);
+    buf_free(&h);
+    w->left = s->bytes;
+    return true;
+}
+
+/* The name is only taken when the bytes are on the disk. */
+static bool shard_end(StWriter *w, Err *err) {
+    Shard *s = &w->shards[w->at];
+    bool ok = flush(w, w->buf.data, w->buf.n, err);
+    buf_clear(&w->buf);
+    if (ok && fsync(w->fd)) ok = fail(err, "sync", s->tmp);
+    if (close(w->fd) && ok) ok = fail(err, "close", s->tmp);
+    w->fd = -1;
+    if (ok && rename(s->tmp, s->path)) ok = fail(err, "rename into place", s->path);
+    if (!ok) unlink(s->tmp);
+    w->at += ok;
+    return ok;
+}
+
+static void plan_shards(StWriter *w, int64_t limit) {
+    w->shards = MEM_ARRAY(&w->mem, Shard, w->n_specs + 1);
+    Shard *s = w->shards;
+    w->n_shards = 1;
+    for (size_t i = 0; i < w->n_specs; i++) {
+        int64_t bytes = spec_bytes(&w->specs[i]);
+        if (s->n && limit > 0 && s->bytes + bytes > limit) *++s = (Shard){ .first = i }, w->n_shards++;
+        s->n++;
+        s->bytes += bytes;
+    }
+}
+
+static void name_shards(StWriter *w, const char *path, bool folder) {
+    for (int i = 0; i < w->n_shards; i++) {
+        Shard *s = &w->shards[i];
+        s->name = w->n_shards == 1 ? "model.safetensors"
+                                   : mem_printf(&w->mem, "model-%05d-of-%05d.safetensors", i + 1, w->n_shards);
+        s->path = folder ? mem_printf(&w->mem, "%s/%s", path, s->name) : mem_str(&w->mem, path, strlen(path));
+        s->tmp = mem_printf(&w->mem, "%s.tmp.%ld", s->path, (long)getpid());
+    }
+    if (w->n_shards > 1) w->index = mem_printf(&w->mem, "%s/model.safetensors.index.json", path);
+    const char *slash = strrchr(path, '/');
+    w->dir = folder  ? mem_str(&w->mem, path, strlen(path))
+             : slash ? mem_str(&w->mem, path, slash > path ? (size_t)(slash - path) : 1)
+                     : mem_str(&w->mem, ".", 1);
+}
+
+StWriter *st_write_open(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err) {
+    size_t len = strlen(path);
+    bool folder = len < 12 || strcmp(path + len - 12, ".safetensors");
+    if (folder && !dir_exists(path)) return err_set(err, "%s: there is no such folder", path), NULL;
+    Mem mem = { 0 };
+    StWriter *w = MEM_NEW(&mem, StWriter);
+    *w = (StWriter){ .mem = mem, .n_specs = n, .fd = -1 };
+    StSpec *own = mem_copy(&w->mem, specs, n * sizeof *specs);
+    for (size_t i = 0; i < n; i++) own[i].name = mem_str(&w->mem, specs[i].name, strlen(specs[i].name));
+    w->specs = own;
+    plan_shards(w, folder ? shard_bytes : 0);
+    name_shards(w, path, folder);
+    if (shard_begin(w, err)) return w;
+    st_write_abort(w);
+    return NULL;
+}
+
+static bool next_shard(StWriter *w, Err *err) {
+    TRY(shard_end(w, err));
+    return w->at == w->n_shards || shard_begin(w, err);
+}
+
+bool st_write(StWriter *w, const void *bytes, size_t n, Err *err) {
+    const char *from = bytes;
+    while (n) {
+        CHECK(w->at < w->n_shards, "%zu bytes after the last tensor", n);
+        if (!w->left) {
+            TRY(next_shard(w, err));
+            continue;
+        }
+        size_t take = (int64_t)n > w->left ? (size_t)w->left : n;
+        if (w->buf.n + take > WRITE_BUF || take > WRITE_BUF / 2) {
+            TRY(flush(w, w->buf.data, w->buf.n, err));
+            buf_clear(&w->buf);
+        }
+        if (take > WRITE_BUF / 2) TRY(flush(w, from, take, err));
+        else buf_put(&w->buf, from, take);
+        from += take;
+        n -= take;
+        w->left -= (int64_t)take;
+    }
+    return true;
+}
+
+static bool write_index(StWriter *w, Err *err) {
+    int64_t total = 0;
+    for (int i = 0; i < w->n_shards; i++) total += w->shards[i].bytes;
+    Buf b = { 0 };
+    buf_printf(&b, "{\n  \"metadata\": {\n    \"total_size\": %ld\n  },\n  \"weight_map\": {", (long)total);
+    for (int i = 0; i < w->n_shards; i++)
+        for (size_t k = 0; k < w->shards[i].n; k++) {
+            const char *name = w->specs[w->shards[i].first + k].name;
+            buf_puts(&b, i || k ? ",\n    " : "\n    ");
+            json_put_str(&b, name, strlen(name));
+            buf_printf(&b, ": \"%s\"", w->shards[i].name);
+        }
+    buf_puts(&b, "\n  }\n}\n");
+    bool ok = file_write(w->index, b.data, b.n, err);
+    buf_free(&b);
+    return ok;
+}
+
+static void writer_free(StWriter *w) {
+    buf_free(&w->buf);
+    Mem mem = w->mem;
+    mem_free(&mem);
+}
+
+bool st_write_close(StWriter *w, Err *err) {
+    bool ok = true;
+    while (ok && w->at < w->n_shards) { /* tensors without bytes may stand last */
+        CHECK(!w->left, "%s: %ld bytes were never given", w->shards[w->at].path, (long)w->left);
+        ok = next_shard(w, err);
+    }
+    if (ok && w->index) ok = write_index(w, err);
+    if (ok) ok = dir_sync(w->dir, err);
+    if (!ok) return st_write_abort(w), false;
+    writer_free(w);
+    return true;
+}
+
+void st_write_abort(StWriter *w) {
+    if (w->fd >= 0) {
+        close(w->fd);
+        unlink(w->shards[w->at].tmp);
+    }
+    for (int i = 0; w->index && i < w->at; i++) unlink(w->shards[i].path);
+    writer_free(w);
+}

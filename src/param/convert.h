@@ -1,0 +1,20 @@
+/* convert.h - elements between the formats of files and of memory, on the host.  Pointers need no alignment. */
+#ifndef PARAM_CONVERT_H
+#define PARAM_CONVERT_H
+
+#include "tensor/tensor.h"
+
+/* One tensor as a file has it, seen as rows x cols.  F8_E4M3 is multiplied by its block's scale (128 x 128). */
+typedef struct {
+    const char *data;
+    DType       dtype;
+    int64_t     rows, cols;
+    const char *scale;              /* F8: [ceil(rows/128), ceil(cols/128)], F32 or BF16 */
+    DType       scale_dtype;
+} Source;
+
+/* Elements [from, from+n), in row-major order, to F32 or BF16. */
+void convert_from(void *to, DType t, const Source *s, int64_t from, int64_t n);
+void convert_f32(void *to, DType t, const void *from, DType from_t, int64_t n);      /* between F32 and BF16 */
+
+#endif
