@@ -45,4 +45,25 @@ void          reward_score(const Reward *r, const RewardSample *s, RewardResult 
  * to -factor at max_tokens.  buffer <= 0 turns it off. */
 double reward_overlong(int64_t tokens, int64_t max_tokens, int64_t buffer, double factor);
 
+/* ---- The pool: samples in, verdicts out in the order they are made, on threads of its own, so that scoring overlaps
+ * generation.  A wait always ends: built-in scorers are bounded, outside ones have timeout_s a sample, counted from when
+ * a thread takes it up, so n samples take at most n / threads * timeout_s.  One thread submits and collects. */
+typedef struct {
+    const char *scorer;                /* a scorer for all samples; NULL: by data_source */
+    const char *command, *library;     /* an outside scorer instead; at most one of the three is set */
+    double      timeout_s;             /* of an outside scorer, a sample; 0: 10 s */
+} RewardOptions;
+
+typedef struct { int64_t done, failed, restarts, stuck; } RewardCounts;   /* restarts of a command, stuck library calls */
+
+typedef struct Rewards Rewards;
+Rewards     *rewards_open(const RewardOptions *o, int threads, Err *err);        /* a command runs in 'threads' processes */
+bool         rewards_submit(Rewards *p, int64_t ticket, const RewardSample *s, Err *err);   /* copies; false: unknown source */
+bool         rewards_collect(Rewards *p, int64_t *ticket, RewardResult *out);    /* waits for one; false: none in flight.
+                                                                                    out is reused, free it at the end */
+void         rewards_wait_all(Rewards *p);                                       /* all are judged, none is collected */
+int64_t      rewards_in_flight(Rewards *p);                                      /* submitted and not collected */
+RewardCounts rewards_counts(Rewards *p);
+void         rewards_close(Rewards *p);                                          /* drops what is not judged yet */
+
 #endif

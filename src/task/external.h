@@ -1,0 +1,25 @@
+/* external.h - scorers that are not hone's: a command in processes of its own, or a function in a shared library. */
+#ifndef TASK_EXTERNAL_H
+#define TASK_EXTERNAL_H
+
+#include "task/reward.h"
+
+/* ---- A command, run by /bin/sh in 'slots' processes that live on from sample to sample.  A request is one line
+ * {"id","data_source","solution_str","ground_truth","extra_info"}, the reply one line: a number, or an object with
+ * "score" (or with "failed", a reason), and better with the "id" of its request.  A slot belongs to one thread at a time. */
+typedef struct Command Command;
+Command *command_open(const char *shell_line, int slots, double timeout_s);
+void     command_score(Command *c, int slot, const RewardSample *s, RewardResult *out);    /* ends at the deadline */
+int64_t  command_restarts(Command *c);                 /* processes started beyond the first of each slot */
+void     command_close(Command *c);                    /* no process of it is left */
+
+/* What a reply line means; out is failed if it means nothing.  false: it has the "id" of an earlier sample. */
+bool reply_read(RewardResult *out, const char *line, size_t n, int64_t id);
+
+/* ---- A shared library: include/hone_reward.h. */
+typedef struct Library Library;
+Library *library_open(const char *path, Err *err);
+void     library_score(const Library *l, const RewardSample *s, RewardResult *out);        /* may hang: see reward_pool.c */
+void     library_close(Library *l);                    /* forgets it; the code stays loaded */
+
+#endif

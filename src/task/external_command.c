@@ -1,0 +1,296 @@
+/* external_command.c - a scorer that is a command.  Each slot is a process in a group of its own, with a pipe to it and a
+ * pipe from it, both non-blocking on this side: every wait is a poll that ends at the sample's deadline.
+ *
+ * A process that misses a deadline, dies, or says what it was not asked is killed with its whole group, without asking
+ * it first (it may ignore SIGTERM), and the next sample gets a fresh one. */
+#include "task/external.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LINE_LIMIT = 1 << 16 }; /* bytes of a reply */
+static const double KILL_WAIT_S = 2, CLOSE_WAIT_S = 0.5;
+
+typedef struct {
+    pid_t pid; /* 0: none runs; else also its group's id */
+    int to, from;
+    Buf request, reply;
+    size_t sent;      /* of the request */
+    int64_t answered; /* by this process */
+    bool started;     /* one ran in this slot before */
+    VEC(pid_t)
+    unreaped; /* killed, but not gone yet when last seen: a process may hang in the kernel for a while */
+} Slot;
+
+struct Command {
+    Mem mem;
+    const char *shell_line;
+    double timeout_s;
+    int n;
+    Slot *slot;
+    atomic_llong ids, restarts;
+};
+
+typedef enum { DONE,
+               TIMED_OUT,
+               DIED,
+               WAS_SILENT,
+               FLOODED,
+               BAD_START } Outcome;
+
+/* ---- Start and end */
+static bool start(Command *c, Slot *s) {
+    int in[2], out[2];
+    if (pipe2(in, O_CLOEXEC)) return false;
+    if (pipe2(out, O_CLOEXEC)) return close(in[0]), close(in[1]), false;
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in[0], 0);
+    posix_spawn_file_actions_adddup2(&files, out[1], 1);
+    posix_spawn_file_actions_addclosefrom_np(&files, 3); /* nothing of a training run is a scorer's business */
+    posix_spawnattr_init(&attr);
+    sigset_t none, usual;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGPIPE); /* this program ignores it, and that would be inherited */
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &usual);
+    posix_spawnattr_setpgroup(&attr, 0);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    char *argv[] = { "sh", "-c", (char *)c->shell_line, NULL };
+    int rc = posix_spawn(&s->pid, "/bin/sh", &files, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attr);
+    close(in[0]);
+    close(out[1]);
+    s->to = in[1];
+    s->from = out[0];
+    if (rc) {
+        s->pid = 0;
+        close(s->to);
+        close(s->from);
+        errno = rc;
+        return false;
+    }
+    fcntl(s->to, F_SETFL, O_NONBLOCK);
+    fcntl(s->from, F_SETFL, O_NONBLOCK);
+    s->answered = 0;
+    if (s->started) atomic_fetch_add(&c->restarts, 1);
+    s->started = true;
+    buf_clear(&s->reply);
+    return true;
+}
+
+/* Waits for the leader to be dead, but leaves it as a zombie: its group's id cannot be taken by another process then. */
+static bool gone(pid_t pid, double wait_s) {
+    for (double end = clock_now() + wait_s;;) {
+        siginfo_t info = { 0 };
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) || info.si_pid) return true;
+        if (clock_now() >= end) return false;
+        poll(NULL, 0, 1);
+    }
+}
+
+static void reap(Slot *s) {
+    size_t left = 0;
+    for (size_t i = 0; i < s->unreaped.n; i++)
+        if (waitpid(s->unreaped.at[i], NULL, WNOHANG) == 0) s->unreaped.at[left++] = s->unreaped.at[i];
+    s->unreaped.n = left;
+}
+
+/* Ends the slot's process and all of its group; *status is how the leader ended, -1 if that is not known. */
+static void stop(Slot *s, double grace_s, int *status) {
+    *status = -1;
+    if (!s->pid) return;
+    if (s->to >= 0) close(s->to);
+    if (grace_s > 0) gone(s->pid, grace_s);
+    close(s->from);
+    siginfo_t info = { 0 };
+    bool dead = !waitid(P_PID, (id_t)s->pid, &info, WEXITED | WNOWAIT | WNOHANG) && info.si_pid;
+    kill(-s->pid, SIGKILL);
+    if (!dead) gone(s->pid, KILL_WAIT_S);
+    int how;
+    if (waitpid(s->pid, &how, WNOHANG) == 0) VEC_PUSH(s->unreaped, s->pid);
+    else if (dead) *status = how;
+    s->pid = 0;
+}
+
+/* ---- One sample */
+/* JSON text as one line: a newline in it can only be white space. */
+static void put_json(Buf *b, const char *text, size_t n) {
+    size_t from = b->n;
+    buf_put(b, text, n);
+    for (char *p = b->data + from; (p = memchr(p, '\n', (size_t)(b->data + b->n - p)));) *p++ = ' ';
+}
+
+static void put_request(Buf *b, const RewardSample *s, int64_t id) {
+    buf_clear(b);
+    buf_printf(b, "{\"id\":%lld,\"data_source\":", (long long)id);
+    json_put_str(b, s->data_source, strlen(s->data_source));
+    buf_puts(b, ",\"solution_str\":");
+    json_put_str(b, s->solution, s->solution_n);
+    buf_puts(b, ",\"ground_truth\":");
+    if (s->ground_truth_is_json) put_json(b, s->ground_truth, s->ground_truth_n);
+    else json_put_str(b, s->ground_truth, s->ground_truth_n);
+    buf_puts(b, ",\"extra_info\":");
+    if (s->extra_info) put_json(b, s->extra_info, s->extra_info_n);
+    else buf_puts(b, "null");
+    buf_puts(b, "}\n");
+}
+
+/* Did the process speak, or die, while nobody asked it anything? */
+static bool out_of_turn(const Slot *s) {
+    struct pollfd p = { s->from, POLLIN, 0 };
+    return s->reply.n || poll(&p, 1, 0) != 0;
+}
+
+/* Reads what is there.  DONE: a whole line; TIMED_OUT: not yet. */
+static Outcome take(Slot *s) {
+    for (;;) {
+        char *end = s->reply.n ? memchr(s->reply.data, '\n', s->reply.n) : NULL;
+        if (end) return DONE;
+        if (s->reply.n >= LINE_LIMIT) return FLOODED;
+        buf_reserve(&s->reply, 4096);
+        ssize_t got = read(s->from, s->reply.data + s->reply.n, 4096);
+        if (got > 0) s->reply.n += (size_t)got;
+        else if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TIMED_OUT;
+        else return s->reply.n ? DIED : WAS_SILENT;
+    }
+}
+
+/* Nobody reads the request any more.  What was said before that may still be on its way. */
+static Outcome deaf(Slot *s, double deadline) {
+    struct pollfd last = { s->from, POLLIN, 0 };
+    double left = deadline - clock_now();
+    poll(&last, 1, left > 0.1 ? 100 : left > 0 ? (int)(left * 1000)
+                                               : 0);
+    Outcome o = take(s);
+    return o != TIMED_OUT ? o : s->reply.n ? DIED
+                                           : WAS_SILENT;
+}
+
+/* Sends what is left of the request and waits for a line. */
+static Outcome exchange(Slot *s, double deadline) {
+    for (bool listens = true;;) {
+        Outcome o = take(s);
+        if (o != TIMED_OUT) return o;
+        bool writing = s->sent < s->request.n;
+        struct pollfd p[2] = { { s->from, POLLIN, 0 }, { s->to, writing ? POLLOUT : 0, 0 } };
+        double left = deadline - clock_now();
+        if (left <= 0) return TIMED_OUT;
+        if (poll(p, listens ? 2 : 1, (int)(left * 1000) + 1) < 0 && errno != EINTR) return DIED;
+        int unread = 0;
+        if (listens && (p[1].revents & POLLERR)) {
+            if (writing || ioctl(s->to, FIONREAD, &unread) || unread) return deaf(s, deadline);
+            listens = false; /* it has read its request and wants no other: it may still answer */
+        } else if (writing && (p[1].revents & POLLOUT)) {
+            ssize_t n = write(s->to, s->request.data + s->sent, s->request.n - s->sent);
+            if (n > 0) s->sent += (size_t)n;
+            else if (errno == EPIPE) return deaf(s, deadline);
+        }
+    }
+}
+
+static void say_why(RewardResult *out, Outcome o, int status, double timeout_s) {
+    if (o == TIMED_OUT) reward_fail(out, "the scorer did not answer within %g s", timeout_s);
+    else if (o == FLOODED) reward_fail(out, "the scorer wrote %d bytes without a newline", LINE_LIMIT);
+    else if (o == BAD_START) reward_fail(out, "the scorer could not be started: %s", strerror(errno));
+    else if (status == -1) reward_fail(out, "the scorer closed its input or output without an answer");
+    else if (WIFSIGNALED(status)) reward_fail(out, "the scorer died of signal %d", WTERMSIG(status));
+    else reward_fail(out, "the scorer exited with code %d without an answer", WEXITSTATUS(status));
+}
+
+static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult *out) {
+    double deadline = clock_now() + c->timeout_s;
+    int64_t id = atomic_fetch_add(&c->ids, 1);
+    int status;
+    put_request(&s->request, sample, id);
+    reap(s);
+    if (s->pid && out_of_turn(s)) stop(s, 0, &status);
+    s->sent = 0;
+    for (;;) {
+        if (!s->pid && !start(c, s)) {
+            say_why(out, BAD_START, 0, 0);
+            return;
+        }
+        Outcome o = exchange(s, deadline);
+        if (o == DONE) {
+            size_t n = (size_t)((char *)memchr(s->reply.data, '\n', s->reply.n) - s->reply.data);
+            bool stale = !reply_read(out, s->reply.data, n && s->reply.data[n - 1] == '\r' ? n - 1 : n, id);
+            memmove(s->reply.data, s->reply.data + n + 1, s->reply.n - n - 1);
+            s->reply.n -= n + 1;
+            if (stale) continue; /* a second line about an earlier sample */
+            s->answered++;
+            if (out->failed) stop(s, 0, &status); /* whatever it says next may not be about the next sample */
+            return;
+        }
+        bool used = s->answered > 0;
+        if (o == DIED || o == WAS_SILENT) gone(s->pid, 0.05); /* its output closes a little before it is dead */
+        stop(s, 0, &status);
+        /* A process may answer once and end: if it had answered before and died without a word, the sample was not why. */
+        s->sent = 0;
+        if (o == WAS_SILENT && used) continue;
+        say_why(out, o, status, c->timeout_s);
+        return;
+    }
+}
+
+void command_score(Command *c, int slot, const RewardSample *s, RewardResult *out) {
+    /* A write to a process that is gone raises SIGPIPE in this thread; a program that does not ignore it would die. */
+    sigset_t pipe_only, before, pending;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    score(c, &c->slot[slot], s, out);
+    if (!sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){ 0 });
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+Command *command_open(const char *shell_line, int slots, double timeout_s) {
+    Mem mem = { 0 };
+    Command *c = MEM_NEW(&mem, Command);
+    c->shell_line = mem_str(&mem, shell_line, strlen(shell_line));
+    c->timeout_s = timeout_s;
+    c->n = slots;
+    c->slot = MEM_ARRAY(&mem, Slot, (size_t)slots);
+    c->mem = mem;
+    return c;
+}
+
+int64_t command_restarts(Command *c) { return atomic_load(&c->restarts); }
+
+void command_close(Command *c) {
+    if (!c) return;
+    int status;
+    double end = clock_now() + CLOSE_WAIT_S; /* the end of its input is a scorer's chance to end by itself */
+    for (int i = 0; i < c->n; i++)
+        if (c->slot[i].pid) {
+            close(c->slot[i].to);
+            c->slot[i].to = -1;
+        }
+    for (int i = 0; i < c->n; i++) {
+        Slot *s = &c->slot[i];
+        double left = end - clock_now();
+        stop(s, left > 0 ? left : 0, &status);
+        reap(s);
+        buf_free(&s->request);
+        buf_free(&s->reply);
+        vec_free(s->unreaped.at);
+    }
+    Mem mem = c->mem;
+    mem_free(&mem);
+}

@@ -1,0 +1,15 @@
+/* stuck.c - a scorer's library that does what the answer says: for the tests of outside scorers. */
+#include "hone_reward.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+int hone_reward(const HoneRewardIn *in, HoneRewardOut *out) {
+    if (strstr(in->solution, "DO_HANG")) sleep(1000);
+    if (strstr(in->solution, "DO_LATE")) usleep(400000);
+    if (strstr(in->solution, "DO_NAN")) out->score = NAN;
+    else out->score = (double)in->solution_n;
+    memset(out->reason, 'r', sizeof out->reason); /* without the 0 that should end it */
+    return strstr(in->solution, "DO_REFUSE") != NULL;
+}
