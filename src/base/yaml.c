@@ -17,7 +17,8 @@ typedef struct {
 
 static bool next(Reader *r, yaml_event_t *e) {
     if (yaml_parser_parse(&r->parser, e)) return true;
-    return err_set(r->err, "line %zu: %s", r->parser.problem_mark.line + 1, r->parser.problem ? r->parser.problem : "not YAML");
+    return err_set(r->err, "line %zu: %s", r->parser.problem_mark.line + 1,
+                   r->parser.problem ? r->parser.problem : "not YAML");
 }
 
 static bool one_of(const char *s, size_t n, const char *const *names) {
@@ -48,7 +49,8 @@ static bool looks_numeric(const char *s, size_t n, bool *whole) {
 
 Json yaml_scalar(const char *text, size_t n, Mem *mem) {
     static const char *const NULLS[] = { "", "~", "null", "Null", "NULL", NULL };
-    static const char *const TRUES[] = { "true", "True", "TRUE", NULL }, *const FALSES[] = { "false", "False", "FALSE", NULL };
+    static const char *const TRUES[] = { "true", "True", "TRUE", NULL }, *const FALSES[] = { "false", "False", "FALSE",
+                                                                                             NULL };
     if (one_of(text, n, NULLS)) return (Json){ .kind = JSON_NULL };
     if (one_of(text, n, TRUES)) return (Json){ .kind = JSON_BOOL, .flag = true };
     if (one_of(text, n, FALSES)) return (Json){ .kind = JSON_BOOL };
@@ -125,10 +127,12 @@ static bool mapping(Reader *r, Json *out, int depth) {
 static bool value(Reader *r, Json *out, yaml_event_t *e, int depth) {
     bool ok = depth < MAX_DEPTH || refuse(r, e, "nested too deeply");
     bool scalar = e->type == YAML_SCALAR_EVENT;
-    bool anchored = (scalar && (e->data.scalar.anchor || (e->data.scalar.tag && !e->data.scalar.quoted_implicit)))
-                    || (e->type == YAML_SEQUENCE_START_EVENT && (e->data.sequence_start.anchor || e->data.sequence_start.tag))
-                    || (e->type == YAML_MAPPING_START_EVENT && (e->data.mapping_start.anchor || e->data.mapping_start.tag));
-    if (ok && (anchored || e->type == YAML_ALIAS_EVENT)) ok = refuse(r, e, "anchors, aliases and tags are not supported");
+    bool anchored =
+        (scalar && (e->data.scalar.anchor || (e->data.scalar.tag && !e->data.scalar.quoted_implicit)))
+        || (e->type == YAML_SEQUENCE_START_EVENT && (e->data.sequence_start.anchor || e->data.sequence_start.tag))
+        || (e->type == YAML_MAPPING_START_EVENT && (e->data.mapping_start.anchor || e->data.mapping_start.tag));
+    if (ok && (anchored || e->type == YAML_ALIAS_EVENT))
+        ok = refuse(r, e, "anchors, aliases and tags are not supported");
     if (!ok) return yaml_event_delete(e), false;
     switch (e->type) {
     case YAML_SCALAR_EVENT: {
@@ -153,11 +157,13 @@ static bool document(Reader *r, Json *out) {
         yaml_event_t e;
         TRY(next(r, &e));
         yaml_event_type_t type = e.type;
-        bool marker = type == YAML_STREAM_START_EVENT || type == YAML_DOCUMENT_START_EVENT || type == YAML_DOCUMENT_END_EVENT;
+        bool marker =
+            type == YAML_STREAM_START_EVENT || type == YAML_DOCUMENT_START_EVENT || type == YAML_DOCUMENT_END_EVENT;
         if (type == YAML_STREAM_END_EVENT || marker) {
             yaml_event_delete(&e);
             if (type == YAML_STREAM_END_EVENT) return true;
-            if (type == YAML_DOCUMENT_START_EVENT && seen) return err_set(r->err, "a second document begins; one is read");
+            if (type == YAML_DOCUMENT_START_EVENT && seen)
+                return err_set(r->err, "a second document begins; one is read");
             continue;
         }
         seen = true;

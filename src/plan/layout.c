@@ -37,10 +37,11 @@ void layout_even(Layout *l, int layers) {
 /* Megatron's num_layers_in_last_pipeline_stage: the other stages share the rest equally. */
 static bool split_last(Layout *l, int last, int layers, Err *err) {
     int rest = layers - last, others = l->pp - 1;
-    if (last < 1 || last > layers || (others == 0 && rest)) return err_set(err, "last=%d: %d stages cannot hold %d layers so", last, l->pp, layers);
+    if (last < 1 || last > layers || (others == 0 && rest))
+        return err_set(err, "last=%d: %d stages cannot hold %d layers so", last, l->pp, layers);
     if (others && rest % others)
-        return err_set(err, "last=%d leaves %d - %d = %d layers for %d stages, which does not divide; last=%d would", last, layers, last, rest, others,
-                       layers - rest / others * others);
+        return err_set(err, "last=%d leaves %d - %d = %d layers for %d stages, which does not divide; last=%d would",
+                       last, layers, last, rest, others, layers - rest / others * others);
     for (int i = 0; i < others; i++) l->split[i] = rest / others;
     l->split[others] = last;
     return true;
@@ -87,22 +88,31 @@ static bool positive(const Layout *l, Err *err) {
     const struct {
         const char *name;
         int n;
-    } all[] = {
-        { "tp", l->tp }, { "pp", l->pp }, { "ep", l->ep }, { "cp", l->cp }, { "vpp", l->vpp }, { "rollout tp", l->gen_tp }, { "rollout ep", l->gen_ep }
-    };
+    } all[] = { { "tp", l->tp },
+                { "pp", l->pp },
+                { "ep", l->ep },
+                { "cp", l->cp },
+                { "vpp", l->vpp },
+                { "rollout tp", l->gen_tp },
+                { "rollout ep", l->gen_ep } };
     for (size_t i = 0; i < COUNT(all); i++)
-        if (all[i].n < 1 || all[i].n > 1 << 20) return err_set(err, "%s must be at least 1, not %d", all[i].name, all[i].n);
+        if (all[i].n < 1 || all[i].n > 1 << 20)
+            return err_set(err, "%s must be at least 1, not %d", all[i].name, all[i].n);
     if (l->pp > MAX_STAGES) return err_set(err, "pp %d: at most %d stages are supported", l->pp, MAX_STAGES);
-    if (!(l->offload >= 0 && l->offload <= 1)) return err_set(err, "the offloaded share must lie between 0 and 1, not %g", l->offload);
-    if (!(l->gen_use > 0 && l->gen_use <= 1)) return err_set(err, "the engine's share of memory must lie in (0, 1], not %g", l->gen_use);
+    if (!(l->offload >= 0 && l->offload <= 1))
+        return err_set(err, "the offloaded share must lie between 0 and 1, not %g", l->offload);
+    if (!(l->gen_use > 0 && l->gen_use <= 1))
+        return err_set(err, "the engine's share of memory must lie in (0, 1], not %g", l->gen_use);
     if (!(l->micro_tokens >= 1)) return err_set(err, "micro-batches must hold at least one token");
     return true;
 }
 
 static bool heads_divide(const Dims *d, const char *what, int tp, Err *err) {
-    if (d->heads % tp) return err_set(err, "%s %d does not divide the %lld attention heads", what, tp, (long long)d->heads);
+    if (d->heads % tp)
+        return err_set(err, "%s %d does not divide the %lld attention heads", what, tp, (long long)d->heads);
     if (d->kv_heads && d->kv_heads % tp && tp % d->kv_heads)
-        return err_set(err, "%s %d neither divides nor is a multiple of the %lld key-value heads", what, tp, (long long)d->kv_heads);
+        return err_set(err, "%s %d neither divides nor is a multiple of the %lld key-value heads", what, tp,
+                       (long long)d->kv_heads);
     return true;
 }
 
@@ -111,33 +121,38 @@ bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload
     TRY(positive(l, err));
     TRY(heads_divide(d, "tp", l->tp, err));
     TRY(heads_divide(d, "rollout tp", l->gen_tp, err));
-    if (!d->experts && (l->ep > 1 || l->gen_ep > 1)) return err_set(err, "ep %d: %s has no experts", l->ep > 1 ? l->ep : l->gen_ep, s->model->arch->name);
-    if (d->experts && d->experts % l->ep) return err_set(err, "ep %d does not divide the %lld experts", l->ep, (long long)d->experts);
-    if (d->experts && d->experts % l->gen_ep) return err_set(err, "rollout ep %d does not divide the %lld experts", l->gen_ep, (long long)d->experts);
+    if (!d->experts && (l->ep > 1 || l->gen_ep > 1))
+        return err_set(err, "ep %d: %s has no experts", l->ep > 1 ? l->ep : l->gen_ep, s->model->arch->name);
+    if (d->experts && d->experts % l->ep)
+        return err_set(err, "ep %d does not divide the %lld experts", l->ep, (long long)d->experts);
+    if (d->experts && d->experts % l->gen_ep)
+        return err_set(err, "rollout ep %d does not divide the %lld experts", l->gen_ep, (long long)d->experts);
     int dense = l->tp * l->pp * l->cp, expert = l->ep * l->pp, engine = l->gen_tp > l->gen_ep ? l->gen_tp : l->gen_ep;
     if (c->gpus % dense)
-        return err_set(err, "tp %d x pp %d x cp %d = %d does not divide the %d GPUs; %d or %d GPUs would do", l->tp, l->pp, l->cp, dense, c->gpus,
-                       c->gpus / dense * dense, (c->gpus / dense + 1) * dense);
+        return err_set(err, "tp %d x pp %d x cp %d = %d does not divide the %d GPUs; %d or %d GPUs would do", l->tp,
+                       l->pp, l->cp, dense, c->gpus, c->gpus / dense * dense, (c->gpus / dense + 1) * dense);
     if (c->gpus % expert)
-        return err_set(err, "ep %d x pp %d = %d does not divide the %d GPUs; %d or %d GPUs would do", l->ep, l->pp, expert, c->gpus,
-                       c->gpus / expert * expert, (c->gpus / expert + 1) * expert);
+        return err_set(err, "ep %d x pp %d = %d does not divide the %d GPUs; %d or %d GPUs would do", l->ep, l->pp,
+                       expert, c->gpus, c->gpus / expert * expert, (c->gpus / expert + 1) * expert);
     if (engine % (l->gen_tp < l->gen_ep ? l->gen_tp : l->gen_ep))
         return err_set(err, "rollout tp %d and ep %d: one must divide the other", l->gen_tp, l->gen_ep);
     if (c->gpus % engine) return err_set(err, "an engine of %d GPUs does not divide the %d GPUs", engine, c->gpus);
     int sum = 0;
     for (int i = 0; i < l->pp; i++) {
         if (l->split[i] < 1) return err_set(err, "stage %d has no layer", i);
-        if (l->split[i] % l->vpp) return err_set(err, "stage %d has %d layers, which vpp %d does not divide", i, l->split[i], l->vpp);
+        if (l->split[i] % l->vpp)
+            return err_set(err, "stage %d has %d layers, which vpp %d does not divide", i, l->split[i], l->vpp);
         sum += l->split[i];
     }
     if (sum != s->layers) return err_set(err, "the split holds %d layers, the model has %d", sum, s->layers);
     double longest = w->prompt_max + w->max;
     if (d->context && longest > (double)d->context)
-        return err_set(err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %lld (max_position_embeddings)", w->prompt_max, w->max,
-                       longest, (long long)d->context);
+        return err_set(
+            err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %lld (max_position_embeddings)",
+            w->prompt_max, w->max, longest, (long long)d->context);
     if (longest > l->micro_tokens * l->cp && l->micro_tokens > 0 && w->max > 0)
-        return err_set(err, "a micro-batch of %.0f tokens cannot hold the longest sequence, %.0f + %.0f = %.0f tokens", l->micro_tokens * l->cp,
-                       w->prompt_max, w->max, longest);
+        return err_set(err, "a micro-batch of %.0f tokens cannot hold the longest sequence, %.0f + %.0f = %.0f tokens",
+                       l->micro_tokens * l->cp, w->prompt_max, w->max, longest);
     l->dp = c->gpus / dense, l->edp = c->gpus / expert;
     double mini = w->mini > 0 ? w->mini : w->prompts;
     if (w->prompts > 0 && mini * w->answers < l->dp)

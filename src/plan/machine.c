@@ -30,7 +30,9 @@ static const Machine TABLE[] = {
 };
 /* clang-format on */
 
-static const struct { const char *alias, *name; } ALIASES[] = {
+static const struct {
+    const char *alias, *name;
+} ALIASES[] = {
     { "H20", "H20-96" },
     { "A100", "A100-80" },
     { "H20-3e", "H20-141" },
@@ -93,7 +95,8 @@ bool size_parse(double *out, const char *text, Err *err) {
 static bool unknown_machine(const char *name, Err *err) {
     Buf b = { 0 };
     machine_list(&b);
-    err_set(err, "no machine is called '%s'; known: %s; or give a file that describes the cluster (docs/plan.md)", name, b.data);
+    err_set(err, "no machine is called '%s'; known: %s; or give a file that describes the cluster (docs/plan.md)", name,
+            b.data);
     buf_free(&b);
     return false;
 }
@@ -134,11 +137,13 @@ bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
     if (j->kind != JSON_OBJECT) return err_set(err, "a cluster file is a mapping with the keys type and gpus");
     const char *type = NULL;
     TRY(json_str(j, "type", &type, err));
-    if (!type) return err_set(err, "the key type is missing: a machine of the table, or 'custom' with every rate given");
+    if (!type)
+        return err_set(err, "the key type is missing: a machine of the table, or 'custom' with every rate given");
     const Machine *known = machine_find(type);
     if (known) out->gpu = *known;
     else if (!strcmp(type, "this")) machine_measure(&out->gpu);
-    else if (!strcmp(type, "custom")) out->gpu = (Machine){ .name = "custom", .gemm = 0.75, .attn = 0.6, .domain = 8, .per_node = 8 };
+    else if (!strcmp(type, "custom"))
+        out->gpu = (Machine){ .name = "custom", .gemm = 0.75, .attn = 0.6, .domain = 8, .per_node = 8 };
     else return unknown_machine(type, err);
     const char *name = NULL;
     TRY(json_str(j, "name", &name, err));
@@ -148,9 +153,11 @@ bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
     for (size_t i = 0; i < COUNT(INTS); i++) TRY(json_int(j, INTS[i], &ints[i], err));
     if (ints[2] == 0) ints[2] = json_get(j, "gpus_per_node") && out->gpu.domain < 16 ? ints[1] : out->gpu.domain;
     for (size_t i = 0; i < COUNT(INTS); i++)
-        if (ints[i] < 1 || ints[i] > 1 << 20) return err_set(err, "%s must be a whole number from 1 to 1048576", INTS[i]);
+        if (ints[i] < 1 || ints[i] > 1 << 20)
+            return err_set(err, "%s must be a whole number from 1 to 1048576", INTS[i]);
     out->gpus = (int)ints[0], out->gpu.per_node = (int)ints[1], out->gpu.domain = (int)ints[2];
-    for (size_t i = 0; i < COUNT(SIZES); i++) TRY(get_size(j, SIZES[i].key, (double *)(void *)((char *)&out->gpu + SIZES[i].at), err));
+    for (size_t i = 0; i < COUNT(SIZES); i++)
+        TRY(get_size(j, SIZES[i].key, (double *)(void *)((char *)&out->gpu + SIZES[i].at), err));
 
     for (size_t i = 0; i < j->n; i++) {
         const char *k = j->members[i].key;
@@ -160,7 +167,8 @@ bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
         if (!ok) return err_set(err, "a cluster file has no key '%s' (docs/plan.md lists them)", k);
     }
     for (size_t i = 0; i < COUNT(SIZES); i++)
-        if (!(*(double *)(void *)((char *)&out->gpu + SIZES[i].at) > 0)) return err_set(err, "the key %s is missing", SIZES[i].key);
+        if (!(*(double *)(void *)((char *)&out->gpu + SIZES[i].at) > 0))
+            return err_set(err, "the key %s is missing", SIZES[i].key);
     return true;
 }
 
@@ -179,7 +187,8 @@ bool cluster_parse(Cluster *out, const char *spec, Mem *mem, Err *err) {
         out->gpus = 1;
         return true;
     }
-    if (strchr(spec, '/') || strstr(spec, ".yaml") || strstr(spec, ".json") || strstr(spec, ".yml")) return cluster_from_file(out, spec, mem, err);
+    if (strchr(spec, '/') || strstr(spec, ".yaml") || strstr(spec, ".json") || strstr(spec, ".yml"))
+        return cluster_from_file(out, spec, mem, err);
     const char *x = strrchr(spec, 'x');
     char *end = NULL;
     long n = x && isdigit((unsigned char)x[1]) ? strtol(x + 1, &end, 10) : 0;

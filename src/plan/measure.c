@@ -85,7 +85,21 @@ void machine_measure(Machine *out) {
     w.from = mem_push(&mem, w.bytes * (size_t)n), w.to = mem_push(&mem, w.bytes * (size_t)n);
     double fma = best_of(t, n, run_chains, &w, 5), copy = best_of(t, n, run_copy, &w, 4);
     double pages = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    *out = (Machine){ .name = "this", .flops = 2.0 * lanes * CHAINS * ROUNDS * n / fma, .memory = pages, .bandwidth = 2.0 * (double)w.bytes * n / copy, .sms = n, .gemm = 0.8, .attn = 0.5, .nvlink = 5e9, .nic = 1e9, .pcie = 1e12, .domain = 1, .per_node = 1, .host_memory = pages, .host_bandwidth = 2.0 * (double)w.bytes * n / copy, .is_cpu = true };
+    *out = (Machine){ .name = "this",
+                      .flops = 2.0 * lanes * CHAINS * ROUNDS * n / fma,
+                      .memory = pages,
+                      .bandwidth = 2.0 * (double)w.bytes * n / copy,
+                      .sms = n,
+                      .gemm = 0.8,
+                      .attn = 0.5,
+                      .nvlink = 5e9,
+                      .nic = 1e9,
+                      .pcie = 1e12,
+                      .domain = 1,
+                      .per_node = 1,
+                      .host_memory = pages,
+                      .host_bandwidth = 2.0 * (double)w.bytes * n / copy,
+                      .is_cpu = true };
     threads_close(t);
     mem_free(&mem);
 }

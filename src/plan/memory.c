@@ -22,8 +22,8 @@ static void stage_params(Plan *p) {
         const LayerSum *a = &s->before[from], *b = &s->before[from + l->split[i]];
         memset(st, 0, sizeof *st);
         st->layers = l->split[i];
-        st->dense = (b->attn_cut - a->attn_cut) / l->tp + b->attn_whole - a->attn_whole + b->norm - a->norm + (b->dense - a->dense) / l->tp
-                    + b->router - a->router + (b->shared - a->shared) / l->tp;
+        st->dense = (b->attn_cut - a->attn_cut) / l->tp + b->attn_whole - a->attn_whole + b->norm - a->norm
+                    + (b->dense - a->dense) / l->tp + b->router - a->router + (b->shared - a->shared) / l->tp;
         st->expert = (b->experts - a->experts) / l->ep;
         if (i == 0) st->dense += s->embed / l->tp + s->vision;
         if (i == l->pp - 1) st->dense += s->final_norm + (s->head > 0 ? s->head : l->pp > 1 ? s->embed
@@ -52,7 +52,8 @@ static void stage_activations(Plan *p, int stage, int from, double *out) {
         largest = fmax(largest, kept_bytes(sum_kept(s, i, 0, 1)));
     }
     double two = p->profile->weight / 2; /* float32 activations where weights are float32 */
-    out[MEM_ACT] = two * kept * tokens * st->in_flight / l->tp + (stage == 0 ? two * 2 * tokens * h * st->in_flight / l->tp : 0);
+    out[MEM_ACT] =
+        two * kept * tokens * st->in_flight / l->tp + (stage == 0 ? two * 2 * tokens * h * st->in_flight / l->tp : 0);
     out[MEM_WORK] = two * largest * tokens / l->tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
     if (stage == l->pp - 1) {
         double v = (double)s->model->d.vocab;
@@ -78,19 +79,19 @@ static void stage_phases(Plan *p, int i) {
     const Layout *l = &p->layout;
     const Profile *f = p->profile;
     StagePlan *st = &p->stage[i];
-    double weights = f->weight * (st->dense + st->expert), states = f->optimizer * (1 - l->offload) * (st->dense / (l->dp * l->cp) + st->expert / l->edp);
+    double weights = f->weight * (st->dense + st->expert),
+           states = f->optimizer * (1 - l->offload) * (st->dense / (l->dp * l->cp) + st->expert / l->edp);
     double *up = st->bytes[PH_UPDATE], *roll = st->bytes[PH_ROLLOUT], *sync = st->bytes[PH_SYNC];
     up[MEM_WEIGHTS] = weights;
     up[MEM_GRADS] = f->grad * (st->dense + st->expert);
     up[MEM_OPTIM] = states;
     up[MEM_BUFFERS] = f->one_copy && l->dp * l->cp > 1 ? SYNC_BUFFER : 0;
-    bool stays = f->one_copy && !l->park; /* verl moves the trainer to the host before it generates */
-    roll[MEM_WEIGHTS] = shares(p) || !stays ? 0 : weights;
-    roll[MEM_OPTIM] = stays ? states : 0;
+    roll[MEM_WEIGHTS] = shares(p) || l->park_weights ? 0 : weights;
+    roll[MEM_OPTIM] = l->park_states ? 0 : states;
     roll[MEM_ENGINE] = p->engine_weights;
     roll[MEM_WORK] = f->gen_work;
     sync[MEM_WEIGHTS] = shares(p) ? 0 : weights;
-    sync[MEM_OPTIM] = stays ? states : 0;
+    sync[MEM_OPTIM] = l->park_states ? 0 : states;
     sync[MEM_ENGINE] = p->engine_weights;
     sync[MEM_BUFFERS] = shares(p) || !f->one_copy ? 0 : SYNC_BUFFER;
     for (int ph = 0; ph < PH_COUNT; ph++)
@@ -113,21 +114,23 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
     double e = st->expert / l->edp, n = st->dense / (l->dp * l->cp), all = st->dense + st->expert;
     double ce = e * l->offload, cn = n * l->offload;
     out[HOST_OPTIM] = f->optimizer * (ce + cn);
-    out[HOST_PARKED] = l->park ? f->optimizer * (e + n - ce - cn) : 0;
+    out[HOST_PARKED] = l->park_states ? f->optimizer * (e + n - ce - cn) : 0;
     out[HOST_REF] = p->work.kl ? f->weight * all : 0;
     if (!f->pinned_pow2) {
-        out[HOST_WEIGHTS] = l->park && !shares(p) ? f->weight * all : 0;
+        out[HOST_WEIGHTS] = l->park_weights && !shares(p) ? f->weight * all : 0;
         return;
     }
     double per = 4 * 1.25 + 2 * 1.25;
     if (st->expert > 0) {
         double up = 2 * (double)(d->expert_ffn * d->hidden), down = up / 2, share = 1.0 / l->edp;
-        double f32 = round_pow2(4 * up * share) + round_pow2(4 * down * share), b16 = round_pow2(2 * up * share) + round_pow2(2 * down * share);
+        double f32 = round_pow2(4 * up * share) + round_pow2(4 * down * share),
+               b16 = round_pow2(2 * up * share) + round_pow2(2 * down * share);
         double reuse = round_pow2(2 * up * share) == round_pow2(4 * down * share) ? round_pow2(2 * up * share) : 0;
         per = (f32 + b16 - reuse) / ((up + down) * share);
     }
     out[HOST_GRADS] = per * ce + 6.5 * cn;
-    out[HOST_WEIGHTS] = 2 * (st->expert > 0 ? round_pow2(2 * st->expert) : 0) + 2 * round_pow2(2 * st->dense);
+    if (l->park_weights)
+        out[HOST_WEIGHTS] = 2 * (st->expert > 0 ? round_pow2(2 * st->expert) : 0) + 2 * round_pow2(2 * st->dense);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -189,17 +192,19 @@ static void plan_verdict(Plan *p) {
         if (!phase_has_memory(ph)) continue;
         double over = p->stage[p->worst[ph]].total[ph] - memory;
         if (over <= 0) continue;
-        snprintf(p->verdict, sizeof p->verdict, "%s needs %.1f GB on a rank of stage %d, %s has %.1f: short by %.1f GB", PHASE_NAMES[ph],
-                 (over + memory) / 1e9, p->worst[ph], p->cluster.gpu.name, memory / 1e9, over / 1e9);
+        snprintf(p->verdict, sizeof p->verdict, "%s needs %.1f GB on a rank of stage %d, %s has %.1f: short by %.1f GB",
+                 PHASE_NAMES[ph], (over + memory) / 1e9, p->worst[ph], p->cluster.gpu.name, memory / 1e9, over / 1e9);
         return;
     }
     if (p->kv_tokens < longest) {
-        snprintf(p->verdict, sizeof p->verdict, "the key-value cache holds %.0f tokens an engine, one sequence may need %.0f: short by %.2f GB a GPU",
+        snprintf(p->verdict, sizeof p->verdict,
+                 "the key-value cache holds %.0f tokens an engine, one sequence may need %.0f: short by %.2f GB a GPU",
                  p->kv_tokens, longest, (longest - p->kv_tokens) * p->kv_per_token / 1e9);
         return;
     }
     if (p->host_worst > p->cluster.gpu.host_memory) {
-        snprintf(p->verdict, sizeof p->verdict, "host memory: the fullest node needs %.0f GB and has %.0f: short by %.0f GB", p->host_worst / 1e9,
+        snprintf(p->verdict, sizeof p->verdict,
+                 "host memory: the fullest node needs %.0f GB and has %.0f: short by %.0f GB", p->host_worst / 1e9,
                  p->cluster.gpu.host_memory / 1e9, (p->host_worst - p->cluster.gpu.host_memory) / 1e9);
         return;
     }

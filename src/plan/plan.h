@@ -27,7 +27,7 @@ typedef struct {
     bool   fused_head;                /* log-probs without ever holding [T,V] */
     double micro_tokens;              /* most tokens of a micro-batch on one dp rank */
     double offload;                   /* share of the optimizer's states kept and stepped on the host */
-    bool   park;                      /* trainer's weights and device-side states wait on the host during rollout */
+    bool   park_weights, park_states; /* the trainer's weights, its device-side optimizer states wait on the host */
     int    gen_tp, gen_ep;            /* rollout: cut of attention, of experts; an engine is max of the two GPUs */
     double gen_use;                   /* share of device memory the engine may take */
     int    dp, edp;                   /* set by layout_check(): replicas of dense weights, of experts */
@@ -41,28 +41,34 @@ typedef struct {
     bool   one_copy;                        /* rollout reads the trainer's bytes where the cuts coincide */
     bool   pinned_pow2;                     /* host blocks rounded to powers of two, two generations (verl, torch) */
     /* time */
-    bool   old_pass, recompute_route;       /* a second log-prob pass before the update; all-to-alls repeated by recompute */
+    bool   old_pass;                        /* a second log-prob pass before the update */
     bool   balanced;                        /* each mini-batch is balanced over dp, not only the step */
-    double eager;                           /* seconds of host work per kernel in decoding; 0: graphs */
+    double launch;                          /* decoding: seconds per kernel, whatever it computes */
+    double running;                         /* decoding: most sequences of an engine at once */
     double block_work, row_work;            /* unfused kernels: SM-seconds per kept byte, per routed row */
     double a2a, ring;                       /* fraction of a link's rate in all-to-alls, in rings */
     double latency;                         /* seconds of a collective across nodes, before its bytes */
     double adam_rate, adam_fixed;           /* host AdamW: parameters a second per rank (0: bandwidth), seconds per step */
     double decode_bw;                       /* fraction of device bandwidth that decoding reaches */
-    double misc;                            /* share of the step that is none of the phases: loads, dispatch */
-    double sync_whole;                      /* 1: every rank rebuilds every tensor; 0: slices go where they are needed */
+    double misc, move_rate;                 /* share of the step that is no phase; bytes a second a rank parks weights at */
+    bool   sync_whole;                      /* every rank rebuilds every tensor; else slices go where they are needed */
+    double sync_tensor;                     /* seconds per tensor */
 } Profile;
 
 const Profile *profile_find(const char *name);
 void           profile_list(Buf *out);
 
-typedef enum { MEM_WEIGHTS, MEM_GRADS, MEM_OPTIM, MEM_ACT, MEM_WORK, MEM_HEAD, MEM_ENGINE, MEM_KV, MEM_BUFFERS, MEM_RUNTIME, MEM_COUNT } MemKind;
+typedef enum {
+    MEM_WEIGHTS, MEM_GRADS, MEM_OPTIM, MEM_ACT, MEM_WORK, MEM_HEAD, MEM_ENGINE, MEM_KV, MEM_BUFFERS, MEM_RUNTIME, MEM_COUNT
+} MemKind;
 typedef enum { HOST_OPTIM, HOST_PARKED, HOST_GRADS, HOST_WEIGHTS, HOST_REF, HOST_BASE, HOST_COUNT } HostKind;
 typedef enum { PH_ROLLOUT, PH_SYNC, PH_OLD, PH_REF, PH_UPDATE, PH_OPTIMIZER, PH_MISC, PH_COUNT } Phase;
-typedef enum { BY_NOTHING, BY_COMPUTE, BY_MEMORY, BY_NETWORK, BY_LAUNCH, BY_OPTIMIZER, BY_BUBBLE, BY_IMBALANCE, BY_TAIL, BY_HOST, BOUND_COUNT } Bound;
-extern const char *const MEM_NAMES[MEM_COUNT], *const HOST_NAMES[HOST_COUNT], *const PHASE_NAMES[PH_COUNT], *const BOUND_NAMES[BOUND_COUNT];
-/* Phases in which a rank holds something different: rollout, sync and update; the others are like update. */
-enum { MEM_PHASES = PH_REF };
+typedef enum {
+    BY_COMPUTE, BY_MEMORY, BY_NETWORK, BY_LAUNCH, BY_OPTIMIZER, BY_BUBBLE, BY_IMBALANCE, BY_TAIL, BY_HOST, BOUND_COUNT
+} Bound;
+extern const char *const MEM_NAMES[MEM_COUNT], *const HOST_NAMES[HOST_COUNT];
+extern const char *const PHASE_NAMES[PH_COUNT], *const BOUND_NAMES[BOUND_COUNT];
+/* Phases in which a rank holds something different; the others are like the update. */
 static inline bool phase_has_memory(int p) { return p == PH_ROLLOUT || p == PH_SYNC || p == PH_UPDATE; }
 
 typedef struct {
@@ -70,8 +76,9 @@ typedef struct {
     double dense, expert;                            /* parameters on one rank */
     double in_flight;                                /* micro-batches whose activations are alive at once */
     double bytes[PH_COUNT][MEM_COUNT], total[PH_COUNT];
-    double forward, backward;                        /* seconds of one micro-batch */
-    double flops;                                    /* forward, one micro-batch, one rank */
+    double load;                                     /* products, forward to backward, in layers' worth */
+    double forward[BOUND_COUNT], backward[BOUND_COUNT];      /* seconds of one micro-batch by cause */
+    double t_forward, t_backward;                    /* their sums */
 } StagePlan;
 
 typedef struct {
@@ -111,6 +118,15 @@ void layout_split_text(const Layout *l, Buf *out);                         /* "6
 bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);   /* sets dp, edp */
 bool recompute_parse(int *drop, const char *text, Err *err);               /* none|selective|moe|full */
 const char *recompute_name(int drop);
+
+/* ---- lengths.c: n answers' lengths as quantiles of the workload's distribution, shuffled; E[s^2] / E[s] of sequences */
+void   lengths_fill(const Workload *w, double *out, int n);
+void   lengths_moments(const Workload *w, double n, double *square_over_mean, double *variation, double *longest);
+double normal_quantile(double p);                     /* inverse of the normal distribution function */
+
+/* ---- rollout.c: one decode step of an engine with batch sequences of mean context ctx: seconds by cause */
+double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_COUNT]);
+void   plan_rollout(Plan *p);
 
 /* ---- memory.c, time.c */
 void plan_memory(Plan *p);                            /* stages, host, kv, verdict */

@@ -12,7 +12,9 @@ static const char *now;
 static void near(const char *what, double got, double want) {
     EXPECT(fabs(got - want) <= 0.01 * fabs(want) + 1e-9, "%s: %s is %.6g, want %.6g", now, what, got, want);
 }
-static void same(const char *what, double got, double want) { EXPECT(got == want, "%s: %s is %.17g, want %.17g", now, what, got, want); }
+static void same(const char *what, double got, double want) {
+    EXPECT(got == want, "%s: %s is %.17g, want %.17g", now, what, got, want);
+}
 
 static double num(const Json *row, const char *key) {
     const Json *v = json_get(row, key);
@@ -40,8 +42,9 @@ static int drop_of(const Json *row) {
     int drop = 0;
     const Json *sel = json_get(row, "sel");
     for (size_t i = 0; i < sel->n; i++)
-        drop |= json_is_str(&sel->items[i], "layernorm") ? DROP_NORM : json_is_str(&sel->items[i], "moe") ? DROP_MOE
-                                                                                                          : DROP_ACT;
+        drop |= json_is_str(&sel->items[i], "layernorm") ? DROP_NORM
+                : json_is_str(&sel->items[i], "moe")     ? DROP_MOE
+                                                         : DROP_ACT;
     return drop;
 }
 
@@ -57,8 +60,29 @@ static Plan *plan_of(const Json *row, const char *profile) {
     p->sum = sum_of(row);
     p->profile = profile_find(profile);
     p->cluster = (Cluster){ *machine_find("H20-96"), (int)num(row, "gpus") };
-    p->work = (Workload){ .prompts = num(row, "prompts"), .answers = num(row, "answers"), .mini = num(row, "mini"), .prompt_mean = 150, .prompt_max = 2048, .mean = num(row, "mean"), .max = num(row, "max"), .spread = 1, .kl = num(row, "kl") != 0, .epochs = 1 };
-    p->layout = (Layout){ .tp = (int)num(row, "tp"), .ep = (int)num(row, "ep"), .cp = 1, .vpp = 1, .drop = drop_of(row), .fused_head = num(row, "fused") != 0, .micro_tokens = num(row, "micro_tokens"), .offload = num(row, "offload"), .park = num(row, "park") != 0, .gen_tp = (int)num(row, "gen_tp"), .gen_ep = 1, .gen_use = num(row, "gen_use") };
+    p->work = (Workload){ .prompts = num(row, "prompts"),
+                          .answers = num(row, "answers"),
+                          .mini = num(row, "mini"),
+                          .prompt_mean = 150,
+                          .prompt_max = 2048,
+                          .mean = num(row, "mean"),
+                          .max = num(row, "max"),
+                          .spread = 1,
+                          .kl = num(row, "kl") != 0,
+                          .epochs = 1 };
+    p->layout = (Layout){ .tp = (int)num(row, "tp"),
+                          .ep = (int)num(row, "ep"),
+                          .cp = 1,
+                          .vpp = 1,
+                          .drop = drop_of(row),
+                          .fused_head = num(row, "fused") != 0,
+                          .micro_tokens = num(row, "micro_tokens"),
+                          .offload = num(row, "offload"),
+                          .park_weights = true,
+                          .park_states = num(row, "park") != 0,
+                          .gen_tp = (int)num(row, "gen_tp"),
+                          .gen_ep = 1,
+                          .gen_use = num(row, "gen_use") };
     read_split(&p->layout, row);
     CHECK(layout_check(&p->layout, p->sum, &p->cluster, &p->work, &err), "%s", err.msg);
     plan_memory(p);
@@ -68,16 +92,20 @@ static Plan *plan_of(const Json *row, const char *profile) {
 static void check_params(const Json *row) {
     const ModelSum *s = sum_of(row);
     const LayerSum *a = &s->before[s->layers];
-    same("total", s->total, num(row, "total")), same("embed", s->embed, num(row, "embed")), same("head", s->head, num(row, "head"));
+    same("total", s->total, num(row, "total")), same("embed", s->embed, num(row, "embed")),
+        same("head", s->head, num(row, "head"));
     same("attention", a->attn_cut + a->attn_whole, num(row, "attn")), same("dense", a->dense, num(row, "dense"));
-    same("shared", a->shared, num(row, "shared")), same("experts", a->experts, num(row, "experts")), same("vision", s->vision, num(row, "vision"));
-    near("active", s->active, num(row, "active")), near("gemm", s->gemm, num(row, "gemm")), same("kv", sum_kv_bytes(s, 1, 2), num(row, "kv"));
+    same("shared", a->shared, num(row, "shared")), same("experts", a->experts, num(row, "experts")),
+        same("vision", s->vision, num(row, "vision"));
+    near("active", s->active, num(row, "active")), near("gemm", s->gemm, num(row, "gemm")),
+        same("kv", sum_kv_bytes(s, 1, 2), num(row, "kv"));
 }
 
 static void check_flops(const Json *row) {
     static const double LENGTHS[] = { 1024, 2048, 4096, 8192, 32768 };
     const ModelSum *s = sum_of(row);
-    for (size_t i = 0; i < COUNT(LENGTHS); i++) near("forward", sum_forward(s, LENGTHS[i]), json_number(&json_get(row, "forward")->items[i]));
+    for (size_t i = 0; i < COUNT(LENGTHS); i++)
+        near("forward", sum_forward(s, LENGTHS[i]), json_number(&json_get(row, "forward")->items[i]));
 }
 
 /* act, head and working memory are one column there; the runtime is outside of it. */
@@ -88,17 +116,22 @@ static void check_memory(const Json *row) {
     int at = (int)num(row, "stage");
     const StagePlan *st = &p->stage[at];
     const double *up = st->bytes[PH_UPDATE];
-    same("dp", p->layout.dp, num(row, "dp")), same("edp", p->layout.edp, num(row, "edp")), same("micro-batches", p->micro_batches, num(row, "nmb"));
+    same("dp", p->layout.dp, num(row, "dp")), same("edp", p->layout.edp, num(row, "edp")),
+        same("micro-batches", p->micro_batches, num(row, "nmb"));
     same("worst stage", p->worst[PH_UPDATE], at), same("in flight", st->in_flight, num(row, "inflight"));
-    near("weights", up[MEM_WEIGHTS], num(row, "w")), near("gradients", up[MEM_GRADS], num(row, "grad")), near("optimizer", up[MEM_OPTIM], num(row, "opt"));
-    near("activations", act(up), num(row, "act")), near("train", st->total[PH_UPDATE] - up[MEM_RUNTIME], num(row, "train"));
-    near("engine weights", p->engine_weights, num(row, "gen_w")), near("kv pool", p->kv_pool, num(row, "kvpool")), near("kv tokens", p->kv_tokens, num(row, "kvtok"));
+    near("weights", up[MEM_WEIGHTS], num(row, "w")), near("gradients", up[MEM_GRADS], num(row, "grad")),
+        near("optimizer", up[MEM_OPTIM], num(row, "opt"));
+    near("activations", act(up), num(row, "act")),
+        near("train", st->total[PH_UPDATE] - up[MEM_RUNTIME], num(row, "train"));
+    near("engine weights", p->engine_weights, num(row, "gen_w")), near("kv pool", p->kv_pool, num(row, "kvpool")),
+        near("kv tokens", p->kv_tokens, num(row, "kvtok"));
     const StagePlan *sync = &p->stage[at];
     near("reshard", sync->total[PH_SYNC] - sync->bytes[PH_SYNC][MEM_RUNTIME], num(row, "reshard"));
-    near("host worst", p->host_worst, num(row, "host_worst")), near("host typical", p->host_typical, num(row, "host_typical"));
+    near("host worst", p->host_worst, num(row, "host_worst")),
+        near("host typical", p->host_typical, num(row, "host_typical"));
     near("host mean", p->host_mean, num(row, "host_mean"));
     Plan *q = plan_of(row, "hone"); /* exact sizes, one copy of each, weights and states parked */
-    q->layout.park = true;
+    q->layout.park_states = true;
     plan_memory(q);
     near("host minimum", q->host_worst, num(row, "host_min"));
 }
@@ -107,22 +140,28 @@ static void check_kept(const Json *row) {
     static const struct {
         const char *key;
         int drop;
-    } WAYS[] = { { "none", 0 }, { "selective", DROP_NORM | DROP_ACT }, { "moe", DROP_NORM | DROP_MOE }, { "full", DROP_ALL } };
+    } WAYS[] = {
+        { "none", 0 }, { "selective", DROP_NORM | DROP_ACT }, { "moe", DROP_NORM | DROP_MOE }, { "full", DROP_ALL }
+    };
     const ModelSum *s = sum_of(row);
-    for (size_t i = 0; i < COUNT(WAYS); i++) same(WAYS[i].key, kept_bytes(sum_kept(s, s->layers - 1, WAYS[i].drop, 1)), num(row, WAYS[i].key));
+    for (size_t i = 0; i < COUNT(WAYS); i++)
+        same(WAYS[i].key, kept_bytes(sum_kept(s, s->layers - 1, WAYS[i].drop, 1)), num(row, WAYS[i].key));
 }
 
 int main(void) {
     Buf text = { 0 };
     Json all;
     Err err = { 0 };
-    CHECK(file_read(&text, FIXTURE("plan/memmodel.json"), &err) && json_parse(&all, text.data, text.n, &mem, &err), "%s", err.msg);
+    CHECK(file_read(&text, FIXTURE("plan/memmodel.json"), &err) && json_parse(&all, text.data, text.n, &mem, &err),
+          "%s", err.msg);
     static const struct {
         const char *key;
         void (*check)(const Json *);
-    } TABLES[] = {
-        { "params", check_params }, { "flops", check_flops }, { "memory", check_memory }, { "recompute", check_memory }, { "kept", check_kept }
-    };
+    } TABLES[] = { { "params", check_params },
+                   { "flops", check_flops },
+                   { "memory", check_memory },
+                   { "recompute", check_memory },
+                   { "kept", check_kept } };
     for (size_t t = 0; t < COUNT(TABLES); t++) {
         const Json *rows = json_get(&all, TABLES[t].key);
         EXPECT(rows && rows->n >= 8, "%s: only %zu rows", TABLES[t].key, rows ? rows->n : 0);
@@ -133,7 +172,8 @@ int main(void) {
     for (size_t i = 0; i < stages->n; i++) {
         const StagePlan *st = &p->stage[i];
         const Json *row = &stages->items[i];
-        same("layers", st->layers, num(row, "layers")), near("params", st->dense + st->expert, num(row, "p")), near("act", act(st->bytes[PH_UPDATE]), num(row, "act"));
+        same("layers", st->layers, num(row, "layers")), near("params", st->dense + st->expert, num(row, "p")),
+            near("act", act(st->bytes[PH_UPDATE]), num(row, "act"));
         near("total", st->total[PH_UPDATE] - st->bytes[PH_UPDATE][MEM_RUNTIME], num(row, "total"));
     }
     buf_free(&text);

@@ -1,0 +1,129 @@
+/* remedy.c - the smallest single change that makes a plan fit.  Tried in the order of what they cost: first what is free or
+ * nearly so, then recomputation, then the host, then other cuts, then more machines. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef bool Change(Plan *p, int how, char *said, size_t n); /* false: not applicable */
+
+static bool fuse_head(Plan *p, int how, char *said, size_t n) {
+    (void)how;
+    snprintf(said, n, "a fused head (no [T,V] logits)");
+    return p->layout.fused_head ? false : (p->layout.fused_head = true);
+}
+
+static bool less_micro(Plan *p, int how, char *said, size_t n) {
+    double least = p->work.prompt_max + p->work.max;
+    double t = fmax(least, p->layout.micro_tokens / (how + 1)) / p->layout.cp;
+    snprintf(said, n, "micro-batches of %.0f tokens instead of %.0f", t, p->layout.micro_tokens);
+    if (t >= p->layout.micro_tokens) return false;
+    p->layout.micro_tokens = t;
+    return true;
+}
+
+static bool recompute(Plan *p, int how, char *said, size_t n) {
+    static const int WAYS[] = { DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL };
+    if (how >= (int)COUNT(WAYS) || p->layout.drop & DROP_ALL || p->layout.drop == WAYS[how]) return false;
+    p->layout.drop = WAYS[how];
+    snprintf(said, n, "recompute %s", recompute_name(WAYS[how]));
+    return true;
+}
+
+static bool park(Plan *p, int how, char *said, size_t n) {
+    snprintf(said, n,
+             how ? "parking weights and optimizer states on the host during rollout"
+                 : "parking weights on the host during rollout");
+    if (p->layout.park_weights && (!how || p->layout.park_states)) return false;
+    p->layout.park_weights = true, p->layout.park_states |= how > 0;
+    return true;
+}
+
+static bool offload(Plan *p, int how, char *said, size_t n) {
+    double f = 0.25 * (how + 1);
+    if (f > 1 || f <= p->layout.offload) return false;
+    p->layout.offload = f;
+    snprintf(said, n, "offload %g of the optimizer's states", f);
+    return true;
+}
+
+static bool keep(Plan *p, int how, char *said, size_t n) {
+    double f = 1 - 0.25 * (how + 1);
+    if (f < 0 || f >= p->layout.offload) return false;
+    p->layout.offload = f;
+    snprintf(said, n, "offload only %g of the optimizer's states", f);
+    return true;
+}
+
+static bool wider_engine(Plan *p, int how, char *said, size_t n) {
+    int ep = p->sum->model->d.experts ? p->layout.gen_ep : 0,
+        *which = ep > p->layout.gen_tp ? &p->layout.gen_ep : &p->layout.gen_tp;
+    if (!ep && *which >= 8) return false;
+    *which <<= how + 1;
+    snprintf(said, n, "an engine of %d GPUs (rollout %s %d)", *which, which == &p->layout.gen_ep ? "ep" : "tp", *which);
+    return *which <= p->cluster.gpus;
+}
+
+static bool more_ep(Plan *p, int how, char *said, size_t n) {
+    p->layout.ep <<= how + 1;
+    snprintf(said, n, "ep %d", p->layout.ep);
+    return p->sum->model->d.experts > 0;
+}
+
+static bool more_pp(Plan *p, int how, char *said, size_t n) {
+    p->layout.pp <<= how + 1;
+    if (p->layout.pp > p->sum->layers || p->layout.pp > MAX_STAGES) return false;
+    layout_even(&p->layout, p->sum->layers);
+    snprintf(said, n, "pp %d", p->layout.pp);
+    return true;
+}
+
+static bool more_host(Plan *p, int how, char *said, size_t n) {
+    if (how || p->host_worst <= p->cluster.gpu.host_memory) return false;
+    p->cluster.gpu.host_memory = ceil(p->host_worst / 1e9 + 1) * 1e9;
+    snprintf(said, n, "%.0f GB of host memory a node", p->cluster.gpu.host_memory / 1e9);
+    return true;
+}
+
+static bool more_gpus(Plan *p, int how, char *said, size_t n) {
+    p->cluster.gpus *= how + 2;
+    snprintf(said, n, "%d GPUs", p->cluster.gpus);
+    return p->cluster.gpus <= 1 << 16;
+}
+
+bool plan_remedy(const Plan *p, Buf *out) {
+    static const struct {
+        Change *change;
+        int ways;
+    } CHANGES[] = {
+        { fuse_head, 1 },
+        { recompute, 1 },
+        { less_micro, 3 },
+        { recompute, 3 },
+        { park, 2 },
+        { offload, 4 },
+        { keep, 4 },
+        { wider_engine, 3 },
+        { more_ep, 3 },
+        { more_pp, 2 },
+        { more_host, 1 },
+        { more_gpus, 7 },
+    };
+    Mem mem = { 0 };
+    Plan *q = MEM_NEW(&mem, Plan);
+    bool found = false;
+    for (size_t c = 0; c < COUNT(CHANGES) && !found; c++)
+        for (int how = 0; how < CHANGES[c].ways && !found; how++) {
+            char said[160];
+            Err err;
+            *q = *p;
+            if (!CHANGES[c].change(q, how, said, sizeof said)
+                || !layout_check(&q->layout, q->sum, &q->cluster, &q->work, &err))
+                continue;
+            plan_memory(q);
+            found = q->fits;
+            if (found) buf_puts(out, said);
+        }
+    mem_free(&mem);
+    return found;
+}

@@ -1,0 +1,159 @@
+/* rollout.c - how long generation takes: one decode step by roofline, and continuous batching over the lengths.
+ *
+ * Between two events (an answer ends, the cache is full) the batch is constant and contexts grow by one a step, so a
+ * rollout of any length costs as many evaluations as it has events. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Kernels of one decoder layer in decoding, a count from the layer lists of the usual engines: what eager launching costs. */
+static double kernels_of(const ModelSum *s) {
+    const Dims *d = &s->model->d;
+    double attn = s->model->arch->attn == ATTN_MLA ? 22 : 13 + (d->qk_norm ? 2 : 0);
+    double moe = 0;
+    for (int l = 0; l < s->layers; l++)
+        moe += !sum_is_moe(s, l) ? 6 : 15 + (s->model->arch->route == ROUTE_SIGMOID ? 14 : 0) + (d->shared ? 7 : 0);
+    return attn * s->layers + moe + 20;
+}
+
+static double experts_hit(const Dims *d, double batch) {
+    double miss = 1 - (double)d->topk / (double)d->experts;
+    return 1 - pow(miss, batch);
+}
+
+static bool inside(const Plan *p, int ranks) { return ranks <= p->cluster.gpu.domain; }
+
+/* Two collectives a layer: all-reduces of tp, and with ep the two all-to-alls of the experts. */
+static double decode_network(const Plan *p, double per_replica) {
+    const Layout *l = &p->layout;
+    const Machine *g = &p->cluster.gpu;
+    const Dims *d = &p->sum->model->d;
+    double row = (double)d->hidden * 2, sum = 0;
+    int engine = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
+    if (l->gen_tp > 1) {
+        double rate = inside(p, l->gen_tp) ? g->nvlink * p->profile->ring : g->nic * 0.5;
+        double alpha = inside(p, l->gen_tp) ? 12e-6 : p->profile->latency;
+        int times = l->gen_ep > l->gen_tp ? 1 : 2;
+        sum += times * p->sum->layers * (alpha + 2 * per_replica * row / rate);
+    }
+    if (l->gen_ep > l->gen_tp) {
+        double rate = inside(p, engine) ? g->nvlink * p->profile->a2a : g->nic * 0.8;
+        double alpha = inside(p, engine) ? 40e-6 : p->profile->latency;
+        sum += 2 * p->sum->layers * (alpha + per_replica / l->gen_tp * (double)d->topk * row / rate);
+    }
+    return sum;
+}
+
+double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_COUNT]) {
+    const ModelSum *s = p->sum;
+    const Layout *l = &p->layout;
+    const Machine *g = &p->cluster.gpu;
+    const Dims *d = &s->model->d;
+    int engine = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
+    double replicas = (double)engine / l->gen_tp, mine = batch / replicas, experts = s->before[s->layers].experts;
+    double weights = p->profile->weight * (s->total - experts - s->vision - (s->head > 0 ? s->embed : 0)) / l->gen_tp;
+    if (experts > 0) weights += p->profile->weight * experts * experts_hit(d, batch) / engine;
+    double cache = mine * ctx * p->kv_per_token;
+    double dense = s->gemm - (experts > 0 ? experts * (double)d->topk / (double)d->experts : 0);
+    double chosen = s->gemm - dense, pair = s->model->arch->attn == ATTN_MLA
+                                                ? 2.0 * (double)(2 * d->kv_lora + d->rope_dim)
+                                                : 2 * (s->dqk + s->dv);
+    double flops = 2 * mine * dense / l->gen_tp + 2 * batch * chosen / engine;
+    double compute = flops / (g->flops * g->gemm)
+                     + mine * ctx * (double)d->heads / l->gen_tp * pair * s->layers / (g->flops * g->attn);
+    double memory = (weights + cache) / (g->bandwidth * p->profile->decode_bw), net = decode_network(p, mine);
+    double launch = kernels_of(s) * p->profile->launch, device = fmax(memory, compute) + net;
+    memset(part, 0, BOUND_COUNT * sizeof *part);
+    if (launch > device) return part[BY_LAUNCH] = launch;
+    part[compute > memory ? BY_COMPUTE : BY_MEMORY] = device - net;
+    part[BY_NETWORK] = net;
+    return device;
+}
+
+typedef struct {
+    double done, length;
+} Running;
+
+enum { MOST = 4096 }; /* sequences of one engine that are followed one by one; more are scaled */
+
+typedef struct {
+    const Plan *p;
+    Running run[MOST];
+    double wait[MOST];
+    int n_run, n_wait, total, finished;
+    double scale, limit, capacity, used, now, busy, batch_time;
+    double part[BOUND_COUNT];
+} Engine;
+
+static void admit(Engine *e) {
+    double prompt = e->p->work.prompt_mean;
+    while (e->n_wait && e->n_run < fmax(1, e->limit)) {
+        double need = prompt + 256 + 64.0 * e->n_run;
+        if (e->n_run && e->used + need > e->capacity) return;
+        e->run[e->n_run++] = (Running){ 0, e->wait[--e->n_wait] };
+        e->used += prompt;
+    }
+}
+
+/* Steps until the next answer ends or the cache is full. */
+static double next_event(const Engine *e, double room) {
+    double steps = 1e30;
+    for (int i = 0; i < e->n_run; i++) steps = fmin(steps, e->run[i].length - e->run[i].done);
+    return fmax(1, fmin(steps, fmax(16, floor(room / e->n_run))));
+}
+
+static void advance(Engine *e) {
+    double steps = next_event(e, e->capacity - e->used), part[BOUND_COUNT], ctx = e->used / e->n_run + steps / 2;
+    double each = decode_step(e->p, e->n_run * e->scale, ctx, part);
+    bool tail = !e->n_wait && e->n_run < 0.1 * e->total; /* nine in ten have ended: the rest keep the engine */
+    for (int b = 0; b < BOUND_COUNT; b++) e->part[tail ? BY_TAIL : b] += steps * part[b];
+    e->now += steps * each;
+    e->batch_time += steps * e->n_run;
+    e->busy += steps;
+    int kept = 0;
+    e->used = 0;
+    for (int i = 0; i < e->n_run; i++) {
+        Running r = e->run[i];
+        r.done += steps;
+        if (r.done >= r.length) e->finished++;
+        else e->run[kept++] = r, e->used += e->p->work.prompt_mean + r.done;
+    }
+    e->n_run = kept;
+    while (e->n_run > 1 && e->used > e->capacity) { /* the youngest goes back and starts again */
+        Running r = e->run[--e->n_run];
+        e->used -= e->p->work.prompt_mean + r.done;
+        e->wait[e->n_wait++] = r.length;
+    }
+}
+
+void plan_rollout(Plan *p) {
+    static const double NOTHING = 1e-12;
+    Mem mem = { 0 };
+    Engine *e = MEM_NEW(&mem, Engine);
+    double all = p->work.prompts * p->work.answers / p->engines, follow = fmax(1, fmin(all, MOST)),
+           scale = fmax(1, all) / follow;
+    e->p = p;
+    e->scale = scale;
+    e->total = e->n_wait = (int)ceil(follow);
+    e->limit = fmin(p->profile->running, MOST) / scale;
+    e->capacity = p->kv_tokens / scale;
+    lengths_fill(&p->work, e->wait, e->n_wait);
+    double floor_tokens = p->work.prompt_mean + p->work.max;
+    if (e->capacity < floor_tokens)
+        e->capacity = floor_tokens; /* does not fit: the verdict says so; time one at a time */
+    while (e->n_wait || e->n_run) {
+        admit(e);
+        advance(e);
+    }
+    PhasePlan *ph = &p->phase[PH_ROLLOUT];
+    const Machine *g = &p->cluster.gpu;
+    double prefill = p->work.prompts * p->work.prompt_mean * sum_forward(p->sum, p->work.prompt_mean) / p->cluster.gpus
+                     / (g->flops * g->gemm * 0.7);
+    memcpy(ph->part, e->part, sizeof e->part);
+    ph->part[BY_COMPUTE] += prefill;
+    ph->seconds = e->now + prefill;
+    p->decode_batch = e->batch_time / fmax(NOTHING, e->busy) * scale;
+    p->decode_step = e->now / fmax(NOTHING, e->busy);
+    mem_free(&mem);
+}

@@ -1,0 +1,263 @@
+/* time.c - seconds of each phase and what they go to, by closed formulas.
+ *
+ * Training: one micro-batch on one stage is products, unfused small kernels, weight traffic and collectives; a pipeline
+ * of m micro-batches takes (m-1) times the slowest stage plus one pass through all of them.  simulate.c plays the same
+ * schedule event by event, and a test holds the two together. */
+#include "plan/plan.h"
+
+#include "plan/flops.h"
+
+#include <math.h>
+#include <string.h>
+
+static double sum_of(const double part[BOUND_COUNT]) {
+    double t = 0;
+    for (int b = 0; b < BOUND_COUNT; b++) t += part[b];
+    return t;
+}
+
+static void settle(PhasePlan *ph) {
+    ph->seconds = sum_of(ph->part);
+    ph->bound = 0;
+    for (int b = 1; b < BOUND_COUNT; b++)
+        if (ph->part[b] > ph->part[ph->bound]) ph->bound = b;
+}
+
+typedef struct {
+    double products, scores, small, memory, network;
+} Cost; /* forward of one micro-batch on one rank */
+
+/* Collectives of one layer's forward: tp gathers and scatters around attention and dense feed-forwards, ep's dispatch and
+ * combine.  Across domains a token goes once to each domain that holds one of its experts. */
+static double layer_network(const Plan *p, int layer, double tokens) {
+    const Layout *l = &p->layout;
+    const Machine *g = &p->cluster.gpu;
+    const Dims *d = &p->sum->model->d;
+    bool moe = sum_is_moe(p->sum, layer);
+    double row = 2 * (double)d->hidden, t = 0;
+    if (l->tp > 1) {
+        double rate = l->tp <= g->domain ? g->nvlink * p->profile->ring : g->nic * p->profile->ring;
+        t += (moe ? 2 : 4) * tokens * row * (l->tp - 1) / l->tp / rate;
+    }
+    if (moe && l->ep > 1) {
+        double mine = tokens / l->tp, k = (double)d->topk, nodes = ceil((double)l->ep / g->domain);
+        double near = mine * row * k * (1 - 1.0 / l->ep) / (g->nvlink * p->profile->a2a);
+        double reach = d->group_topk > 0 && d->groups > 1 ? fmin(k, (double)d->group_topk) : k;
+        double far = nodes > 1 ? mine * row * fmin(reach, nodes) * (1 - 1 / nodes) / (g->nic * p->profile->a2a) : 0;
+        t += 2 * fmax(near, far);
+    }
+    return t;
+}
+
+/* Tokens: of one micro-batch on one GPU; context: E[s^2]/E[s]. */
+static Cost layer_cost(const Plan *p, int layer, double tokens, double context) {
+    const ModelSum *s = p->sum;
+    const LayerSum *a = &s->at[layer];
+    const Layout *l = &p->layout;
+    const Machine *g = &p->cluster.gpu;
+    const Profile *f = p->profile;
+    const Dims *d = &s->model->d;
+    Kept k = sum_kept(s, layer, 0, 1);
+    double rows = sum_is_moe(s, layer) ? (double)d->topk : 0;
+    Cost c = { .products = 2 * tokens * a->gemm / l->tp / (g->flops * g->gemm) };
+    c.scores = tokens * l->cp * context / l->cp * (double)d->heads * (s->dqk + s->dv) / l->tp / (g->flops * g->attn);
+    c.small = tokens / l->tp * (k.block * f->block_work + rows * f->row_work) / 3 / g->sms;
+    double params = (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->router + a->experts / l->ep;
+    c.memory = f->weight * params / g->bandwidth;
+    c.network = layer_network(p, layer, tokens);
+    return c;
+}
+
+static void put(double *part, const Cost *c, double times, double network) {
+    part[BY_COMPUTE] += times * (c->products + c->scores);
+    part[BY_MEMORY] += times * (c->small + c->memory);
+    part[BY_NETWORK] += network * c->network;
+}
+
+static void head_cost(const Plan *p, StagePlan *st, double tokens) {
+    const Machine *g = &p->cluster.gpu;
+    double once = 2 * tokens * (double)p->sum->model->d.vocab * (double)p->sum->model->d.hidden / p->layout.tp
+                  / (g->flops * g->gemm);
+    double logits =
+        p->layout.fused_head ? 0 : 20 * tokens * (double)p->sum->model->d.vocab / p->layout.tp / g->bandwidth;
+    st->forward[BY_COMPUTE] += once;
+    st->forward[BY_MEMORY] += logits;
+    st->backward[BY_COMPUTE] += (p->layout.fused_head ? 3 : 2) * once;
+    st->backward[BY_MEMORY] += logits;
+}
+
+static void stage_cost(Plan *p, int stage, int from, double tokens, double context) {
+    const Layout *l = &p->layout;
+    const Machine *g = &p->cluster.gpu;
+    const ModelSum *s = p->sum;
+    StagePlan *st = &p->stage[stage];
+    double typical = s->at[s->layers - 1].gemm, passes = l->drop & DROP_ALL ? 4 : 3, h = (double)s->model->d.hidden;
+    double again = l->drop & DROP_ALL ? 1 : l->drop & DROP_MOE ? 0.6
+                                        : l->drop              ? 0.05
+                                                               : 0; /* forwards made twice */
+    memset(st->forward, 0, sizeof st->forward), memset(st->backward, 0, sizeof st->backward);
+    st->load = 0;
+    for (int i = from; i < from + st->layers; i++) {
+        Cost c = layer_cost(p, i, tokens, context);
+        put(st->forward, &c, 1, 1);
+        put(st->backward, &c, 2 + again, l->drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5);
+        st->load += passes * s->at[i].gemm / (passes * typical);
+    }
+    st->backward[BY_MEMORY] +=
+        2 * p->profile->grad * (st->dense + st->expert) / g->bandwidth; /* += into the gradients */
+    if (stage == l->pp - 1) {
+        head_cost(p, st, tokens);
+        st->load += 3 * (double)s->model->d.vocab * h / (passes * typical);
+    }
+    if (l->pp > 1) {
+        bool near = l->tp * l->cp * l->dp * 2 <= g->domain;
+        double hop = 2 * tokens * h / l->tp / (near ? g->nvlink * p->profile->ring : g->nic * p->profile->ring);
+        st->forward[BY_NETWORK] += hop, st->backward[BY_NETWORK] += hop;
+    }
+    st->t_forward = sum_of(st->forward), st->t_backward = sum_of(st->backward);
+}
+
+/* The slowest replica's share of a mini-batch over the mean one.  A stack that balances the whole step but cuts it into
+ * mini-batches afterwards has, on each replica, a sum of few random lengths: the largest of dp of them. */
+static double data_imbalance(const Plan *p, double variation, double longest) {
+    double dp = p->layout.dp, each = p->tokens / (p->work.prompts * p->work.answers);
+    double count = p->tokens / p->mini_batches * (p->work.epochs > 0 ? p->work.epochs : 1) / dp / each;
+    if (dp <= 1) return 1;
+    if (p->profile->balanced) return fmax(1, (longest + p->work.prompt_mean) / (count * each));
+    return 1 + variation / sqrt(fmax(1, count)) * normal_quantile((dp - 0.375) / (dp + 0.25));
+}
+
+/* m micro-batches through the stages: passes[i] seconds each on stage i. */
+static double pipeline(const Plan *p, const double *seconds, double m, double *mean) {
+    double slowest = 0, sum = 0;
+    for (int i = 0; i < p->stages; i++) slowest = fmax(slowest, seconds[i]), sum += seconds[i];
+    *mean = sum / p->stages;
+    return (m - 1) * slowest + slowest + (sum - slowest) / p->layout.vpp;
+}
+
+/* Spreads a pipelined phase over its causes: the mean stage's own work, then unequal stages, unequal data, bubble. */
+static void pipelined(Plan *p, PhasePlan *ph, bool backward, double m, double rounds, double data) {
+    double seconds[MAX_STAGES], part[BOUND_COUNT] = { 0 }, mean, slowest = 0;
+    for (int i = 0; i < p->stages; i++) {
+        const StagePlan *st = &p->stage[i];
+        seconds[i] = st->t_forward + (backward ? st->t_backward : 0);
+        slowest = fmax(slowest, seconds[i]);
+        for (int b = 0; b < BOUND_COUNT; b++)
+            part[b] += (st->forward[b] + (backward ? st->backward[b] : 0)) / p->stages;
+    }
+    double whole = pipeline(p, seconds, m, &mean);
+    for (int b = 0; b < BOUND_COUNT; b++) ph->part[b] += rounds * m * part[b];
+    ph->part[BY_IMBALANCE] += rounds * (m * (slowest - mean) + whole * (data - 1));
+    ph->part[BY_BUBBLE] += rounds * (whole - m * slowest);
+    settle(ph);
+    if (backward) {
+        p->imbalance_stage = slowest / mean;
+        p->bubble = whole / (m * slowest) - 1;
+    }
+}
+
+static void plan_optimizer(Plan *p) {
+    const Layout *l = &p->layout;
+    const Profile *f = p->profile;
+    const Machine *g = &p->cluster.gpu;
+    double device = 0, host = 0, net = 0, per_stage = l->tp * l->dp * l->cp;
+    for (int i = 0; i < p->stages; i++) {
+        const StagePlan *st = &p->stage[i];
+        double dense = st->dense / (l->dp * l->cp), expert = st->expert / l->edp, n = dense + expert,
+               off = n * l->offload;
+        device = fmax(device, (n - off) * (2 * f->optimizer + f->grad + f->weight) / g->bandwidth);
+        double node = off * fmin(g->per_node, p->cluster.gpus);
+        double band =
+            fmax(node * (2 * f->optimizer + f->grad + f->weight) / g->host_bandwidth, off * f->grad / g->pcie);
+        host = fmax(host, f->adam_rate > 0 ? off / f->adam_rate : band);
+        double rate = (per_stage <= g->domain ? g->nvlink : g->nic) * f->ring, both = f->grad + f->weight;
+        double copies = l->dp * l->cp,
+               ring = st->dense * both * (copies - 1) / copies + st->expert * both * (l->edp - 1) / l->edp;
+        net = fmax(net, ring / rate);
+    }
+    PhasePlan *ph = &p->phase[PH_OPTIMIZER];
+    memset(ph, 0, sizeof *ph);
+    ph->part[BY_OPTIMIZER] = p->mini_batches * (host + f->adam_fixed);
+    ph->part[BY_MEMORY] = p->mini_batches * device;
+    ph->part[BY_NETWORK] = p->mini_batches * net;
+    settle(ph);
+}
+
+/* A rank receives its engine's slices, or, where every rank rebuilds every tensor, the whole model. */
+static void plan_sync(Plan *p) {
+    const Layout *l = &p->layout;
+    const Machine *g = &p->cluster.gpu;
+    const Profile *f = p->profile;
+    PhasePlan *ph = &p->phase[PH_SYNC];
+    memset(ph, 0, sizeof *ph);
+    bool same = f->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep;
+    double whole = f->weight * p->sum->total;
+    if (f->sync_whole) {
+        int cut = l->ep > l->tp ? l->ep : l->tp;
+        p->sync_bytes = whole;
+        ph->part[BY_NETWORK] = (l->pp > 1 ? whole / cut / (g->nic * 0.8) : 0) + whole / (g->nvlink * f->ring);
+        ph->part[BY_HOST] = p->sum->tensors * f->sync_tensor;
+    } else if (!same) {
+        p->sync_bytes = p->engine_weights;
+        ph->part[BY_NETWORK] = p->engine_weights / (p->cluster.gpus <= g->domain ? g->nvlink * f->ring : g->nic * 0.8);
+        ph->part[BY_HOST] = p->sum->tensors / 64 * f->sync_tensor; /* stacked experts move together */
+    } else {
+        p->sync_bytes = 0;
+    }
+    settle(ph);
+}
+
+/* Loads and offloads between phases: out before the rollout, in for sync, old, reference and update, each way. */
+static double moves(const Plan *p) {
+    const Layout *l = &p->layout;
+    if (!l->park_weights) return 0;
+    double bytes = 0, times = p->profile->old_pass ? 6 + (p->work.kl ? 2 : 0) : 2;
+    for (int i = 0; i < p->stages; i++)
+        bytes = fmax(bytes, p->profile->weight * (p->stage[i].dense + p->stage[i].expert));
+    double states = l->park_states ? 2 * p->stage[0].bytes[PH_UPDATE][MEM_OPTIM] : 0;
+    double rate = p->profile->move_rate > 0 ? p->profile->move_rate : p->cluster.gpu.pcie * 0.8;
+    return (times * bytes + states) / rate;
+}
+
+static void plan_rates(Plan *p, double square) {
+    const Machine *g = &p->cluster.gpu;
+    TokenFlops t = token_flops(&p->sum->model->d, p->sum->model->arch->attn);
+    double passes = p->work.epochs > 0 ? p->work.epochs : 1, tokens = p->tokens * passes, squares = tokens * square;
+    double time = p->phase[PH_UPDATE].seconds + p->phase[PH_OPTIMIZER].seconds, all = time * g->flops * p->cluster.gpus;
+    double linear = 6 * (t.linear + 2 * t.head) * tokens,
+           exact = 3 * (2 * (t.linear + t.head) * tokens + t.pair * squares);
+    double heads = p->sum->dqk / (p->sum->dqk + p->sum->dv); /* verl's older count squares the score width twice */
+    p->mfu = (linear + 3 * t.pair * squares) / all;
+    p->mfu_old = (linear + 12 * t.pair * heads * squares) / all;
+    p->mfu_exact = exact / all;
+    p->mfu_hardware = exact * (p->layout.drop & DROP_ALL ? 4.0 / 3 : 1) / all;
+    p->tokens_per_gpu = p->tokens / (p->step * p->cluster.gpus);
+}
+
+void plan_time(Plan *p) {
+    double square, variation, mini_tokens = p->tokens / p->mini_batches * (p->work.epochs > 0 ? p->work.epochs : 1);
+    lengths_moments(&p->work, p->work.prompts * p->work.answers, &square, &variation, &p->longest);
+    double tokens = mini_tokens / p->layout.dp / p->layout.cp / p->micro_batches;
+    for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) stage_cost(p, i, from, tokens, square);
+    for (int i = 0; i < PH_COUNT; i++) memset(&p->phase[i], 0, sizeof p->phase[i]);
+    plan_rollout(p);
+    settle(&p->phase[PH_ROLLOUT]);
+    plan_sync(p);
+    double all = p->micro_batches * p->mini_batches / (p->work.epochs > 0 ? p->work.epochs : 1);
+    if (p->profile->old_pass) pipelined(p, &p->phase[PH_OLD], false, all, 1, 1);
+    if (p->work.kl) pipelined(p, &p->phase[PH_REF], false, all, 1, 1);
+    p->imbalance_data = data_imbalance(p, variation, p->longest);
+    pipelined(p, &p->phase[PH_UPDATE], true, p->micro_batches, p->mini_batches, p->imbalance_data);
+    plan_optimizer(p);
+    p->step = 0;
+    for (int i = 0; i < PH_MISC; i++) p->step += p->phase[i].seconds;
+    p->phase[PH_MISC].part[BY_HOST] = moves(p) + (p->step + moves(p)) * p->profile->misc / (1 - p->profile->misc);
+    settle(&p->phase[PH_MISC]);
+    p->step += p->phase[PH_MISC].seconds;
+    plan_rates(p, square);
+}
+
+void plan_make(Plan *p) {
+    plan_memory(p);
+    plan_time(p);
+}
