@@ -1,0 +1,17 @@
+/* data.h - the parts of `hone data`: its arguments and one function per thing it does. */
+#ifndef CMD_DATA_H
+#define CMD_DATA_H
+
+#include "cmd/cmd.h"
+
+typedef struct {
+    const char *in, *out, *model, *split, *source, *instruction, *columns, *codec;
+    int64_t row, n, threads;
+    bool json;
+} DataArgs;
+
+int data_show(const Verb *v, const DataArgs *a, const char *const *files, int n);
+int data_stats(const Verb *v, const DataArgs *a, const char *const *files, int n);
+int data_prepare(const Verb *v, const DataArgs *a, const char *format);
+
+#endif

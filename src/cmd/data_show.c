@@ -1,0 +1,102 @@
+/* data_show.c - `hone data show`: rows of a data file as people can read them, or as JSON lines. */
+#include "base/utf8.h"
+#include "cmd/data.h"
+#include "file/parquet.h"
+#include "file/paths.h"
+#include "file/table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void put_indented(const char *s, size_t n, int indent) {
+    for (size_t i = 0; i < n; i++) {
+        putchar(s[i]);
+        if (s[i] == '\n') printf("%*s", indent, "");
+    }
+}
+
+static bool is_messages(const Json *v) {
+    if (v->kind != JSON_ARRAY || !v->n) return false;
+    for (size_t i = 0; i < v->n; i++)
+        if (!json_get(&v->items[i], "role") || !json_get(&v->items[i], "content")) return false;
+    return true;
+}
+
+/* name: value; text with its line breaks, messages one by one, what is nested one level down by name. */
+static void put_readable(const char *name, const Json *v, int indent, Buf *b) {
+    printf("%*s%s: ", indent, "", name);
+    if (v->kind == JSON_STRING && (!v->flag || utf8_valid(v->str, v->n))) {
+        bool lines = memchr(v->str, '\n', v->n) != NULL;
+        if (lines) printf("\n%*s", indent + 2, "");
+        put_indented(v->str, v->n, indent + 2);
+        putchar('\n');
+    } else if (v->kind == JSON_STRING) {
+        printf("(%zu bytes)\n", v->n);
+    } else if (is_messages(v)) {
+        putchar('\n');
+        for (size_t i = 0; i < v->n; i++) {
+            const Json *role = json_get(&v->items[i], "role");
+            put_readable(role->kind == JSON_STRING ? role->str : "?", json_get(&v->items[i], "content"), indent + 2, b);
+        }
+    } else if (v->kind == JSON_OBJECT && v->n) {
+        putchar('\n');
+        for (size_t i = 0; i < v->n; i++) put_readable(v->members[i].key, &v->members[i].value, indent + 2, b);
+    } else {
+        buf_clear(b);
+        pq_put_value(b, v);
+        printf("%s\n", b->data);
+    }
+}
+
+static void put_row(const DataArgs *a, const char *file, int64_t row, const Json *v, Buf *b) {
+    if (a->json) {
+        buf_clear(b);
+        pq_put_value(b, v);
+        puts(b->data);
+        return;
+    }
+    printf("%s row %lld\n", file, (long long)row);
+    for (size_t i = 0; i < v->n; i++) put_readable(v->members[i].key, &v->members[i].value, 2, b);
+}
+
+static bool show_file(const DataArgs *a, const char *file, const char *const *columns, int n_columns, Threads *threads, int64_t *skip,
+                      int64_t *left, Err *err) {
+    Table *t = table_open(file, err);
+    if (!t) return false;
+    if (n_columns) table_select(t, columns, n_columns);
+    Buf b = { 0 };
+    TableRows r = { 0 };
+    bool ok;
+    while ((ok = table_next(t, threads, &r, err)) && r.n && *left)
+        for (int64_t i = 0; i < r.n && *left; i++) {
+            if (*skip) {
+                --*skip;
+                continue;
+            }
+            put_row(a, file, r.first + i, &r.rows[i], &b);
+            --*left;
+        }
+    buf_free(&b);
+    table_close(t);
+    return ok;
+}
+
+/* --row counts through all the files, one behind the other. */
+int data_show(const Verb *v, const DataArgs *a, const char *const *given, int n_given) {
+    Err err;
+    Mem mem = { 0 };
+    const char *const *file;
+    const char *column[64];
+    int n, n_columns = 0;
+    if (!paths_expand(&mem, given, n_given, &file, &n, &err)) return mem_free(&mem), cmd_fail(v, &err);
+    if (a->columns)
+        for (char *c = strtok(mem_str(&mem, a->columns, strlen(a->columns)), ","); c && n_columns < 64; c = strtok(NULL, ",")) column[n_columns++] = c;
+    Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
+    int64_t skip = a->row < 0 ? 0 : a->row, left = a->n == 0 ? INT64_MAX : a->n;
+    bool ok = true;
+    for (int i = 0; ok && i < n && left; i++) ok = show_file(a, file[i], column, n_columns, threads, &skip, &left, &err);
+    if (ok && skip) ok = err_set(&err, "there is no row %lld: %lld rows in all", (long long)a->row, (long long)(a->row - skip));
+    threads_close(threads);
+    mem_free(&mem);
+    return ok ? 0 : cmd_fail(v, &err);
+}
