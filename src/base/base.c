@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 bool err_set(Err *err, const char *fmt, ...) {
     va_list ap;
@@ -68,6 +69,12 @@ static MemChunk *chunk_new(Mem *m, size_t size) {
     CHECK(!m->limit || m->total + size <= m->limit, "region of at most %zu bytes is full", m->limit);
     MemChunk *c = calloc(1, MEM_HEADER + size);
     CHECK(c, "out of host memory: %zu bytes wanted", size);
+#ifdef MADV_HUGEPAGE
+    if (size >= 4 << 20) { /* a large calloc is fresh pages: in pieces of 2 MB they come several times as fast */
+        uintptr_t from = ((uintptr_t)c + 4095) & ~(uintptr_t)4095, to = ((uintptr_t)c + size) & ~(uintptr_t)4095;
+        madvise((void *)from, to - from, MADV_HUGEPAGE);
+    }
+#endif
     c->size = size;
     m->total += size;
     return c;
@@ -93,6 +100,14 @@ void *mem_push(Mem *m, size_t bytes) {
     void *p = (char *)m->head + MEM_HEADER + m->head->used;
     m->head->used += need;
     return p;
+}
+
+void mem_reserve(Mem *m, size_t bytes) {
+    if (m->head && bytes <= m->head->size - m->head->used) return;
+    CHECK(bytes <= SIZE_MAX / 2, "reserve of %zu bytes", bytes);
+    MemChunk *c = chunk_new(m, (bytes + 15) & ~(size_t)15);
+    c->next = m->head;
+    m->head = c;
 }
 
 void *mem_copy(Mem *m, const void *from, size_t bytes) {
