@@ -59,8 +59,8 @@ static void put_row(const DataArgs *a, const char *file, int64_t row, const Json
     for (size_t i = 0; i < v->n; i++) put_readable(v->members[i].key, &v->members[i].value, 2, b);
 }
 
-static bool show_file(const DataArgs *a, const char *file, const char *const *columns, int n_columns, Threads *threads, int64_t *skip,
-                      int64_t *left, Err *err) {
+static bool show_file(const DataArgs *a, const char *file, const char *const *columns, int n_columns, Threads *threads,
+                      int64_t *skip, int64_t *left, Err *err) {
     Table *t = table_open(file, err);
     if (!t) return false;
     if (n_columns) table_select(t, columns, n_columns);
@@ -90,12 +90,17 @@ int data_show(const Verb *v, const DataArgs *a, const char *const *given, int n_
     int n, n_columns = 0;
     if (!paths_expand(&mem, given, n_given, &file, &n, &err)) return mem_free(&mem), cmd_fail(v, &err);
     if (a->columns)
-        for (char *c = strtok(mem_str(&mem, a->columns, strlen(a->columns)), ","); c && n_columns < 64; c = strtok(NULL, ",")) column[n_columns++] = c;
+        for (char *c = mem_str(&mem, a->columns, strlen(a->columns)), *next; c && n_columns < 64; c = next) {
+            next = strchr(c, ',');
+            if (next) *next++ = 0;
+            column[n_columns++] = c;
+        }
     Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
     int64_t skip = a->row < 0 ? 0 : a->row, left = a->n == 0 ? INT64_MAX : a->n;
     bool ok = true;
     for (int i = 0; ok && i < n && left; i++) ok = show_file(a, file[i], column, n_columns, threads, &skip, &left, &err);
-    if (ok && skip) ok = err_set(&err, "there is no row %lld: %lld rows in all", (long long)a->row, (long long)(a->row - skip));
+    if (ok && skip)
+        ok = err_set(&err, "there is no row %lld: %lld rows in all", (long long)a->row, (long long)(a->row - skip));
     threads_close(threads);
     mem_free(&mem);
     return ok ? 0 : cmd_fail(v, &err);

@@ -7,12 +7,15 @@
 static bool open_bytes(PqFile *f, Err *err) {
     const uint8_t *p = f->data;
     uint32_t len;
-    if (f->n >= 12 && !memcmp(p + f->n - 4, "PARE", 4)) return err_set(err, "%s: encrypted Parquet is not supported", f->name);
+    if (f->n >= 12 && !memcmp(p + f->n - 4, "PARE", 4))
+        return err_set(err, "%s: encrypted Parquet is not supported", f->name);
     if (f->n < 12 || memcmp(p, "PAR1", 4) || memcmp(p + f->n - 4, "PAR1", 4))
         return err_set(err, "%s: not a Parquet file, or one that was cut short (PAR1 is missing at its %s)", f->name,
                        f->n < 12 || memcmp(p, "PAR1", 4) ? "beginning" : "end");
     memcpy(&len, p + f->n - 8, 4);
-    if (len > f->n - 12) return err_set(err, "%s: the footer is said to be longer than the file, which may have been cut short", f->name);
+    if (len > f->n - 12)
+        return err_set(err, "%s: the footer is said to be longer than the file, which may have been cut short",
+                       f->name);
     f->n -= 8 + (size_t)len;
     return pq_read_footer(f, p + f->n, len, err);
 }
@@ -44,7 +47,9 @@ PqFile *pq_open(const char *path, Err *err) {
     return open_common(f, path, err);
 }
 
-PqFile *pq_open_bytes(const char *name, const void *data, size_t n, Err *err) { return open_common((PqFile){ .data = data, .n = n }, name, err); }
+PqFile *pq_open_bytes(const char *name, const void *data, size_t n, Err *err) {
+    return open_common((PqFile){ .data = data, .n = n }, name, err);
+}
 
 void pq_close(PqFile *f) {
     if (!f) return;
@@ -104,7 +109,8 @@ bool pq_select(PqFile *f, const char *const *columns, int n, Err *err) {
 }
 
 static void describe(const PqNode *v, Buf *out) {
-    static const char *const as[] = { "bool", "int", "uint", "double", "half", "string", "binary", "decimal", "date", "time", "timestamp", "uuid", "null" };
+    static const char *const as[] = { "bool", "int", "uint", "double",
+                                      "half", "string", "binary", "decimal", "date", "time", "timestamp", "uuid", "null" };
     if (v->kind == PQ_LEAF) {
         buf_puts(out, v->as == PQ_AS_REAL && v->type == PQ_FLOAT ? "float" : as[v->as]);
         if (v->as == PQ_AS_INT || v->as == PQ_AS_UINT) buf_puts(out, v->type == PQ_INT32 ? "32" : "64");
@@ -161,7 +167,8 @@ bool pq_read(const PqFile *f, int group, Threads *threads, PqRows *out, Err *err
     *out = (PqRows){ 0 };
     const PqGroup *g = &f->group[group];
     Mem mem = { 0 };
-    int *leaf = MEM_ARRAY(&mem, int, (size_t)f->n_leaves), *column = MEM_ARRAY(&mem, int, (size_t)f->root.n), n_leaf = 0, n_column = 0;
+    int *leaf = MEM_ARRAY(&mem, int, (size_t)f->n_leaves), *column = MEM_ARRAY(&mem, int, (size_t)f->root.n);
+    int n_leaf = 0, n_column = 0;
     for (int i = 0; i < f->n_leaves; i++)
         if (f->leaf[i]->chosen) leaf[n_leaf++] = i;
     for (int i = 0; i < f->root.n; i++)

@@ -86,7 +86,9 @@ static const struct {
     { "LZ4_RAW", unpack_lz4_raw, 256 },
 };
 
-const char *pq_codec_name(int codec) { return codec >= 0 && codec < (int)COUNT(codecs) ? codecs[codec].name : "of an unknown kind"; }
+const char *pq_codec_name(int codec) {
+    return codec >= 0 && codec < (int)COUNT(codecs) ? codecs[codec].name : "of an unknown kind";
+}
 
 bool pq_may_unpack(int codec, size_t n, size_t size) {
     if (codec < 0 || codec >= (int)COUNT(codecs)) return true; /* pq_unpack says what is wrong */
@@ -95,6 +97,8 @@ bool pq_may_unpack(int codec, size_t n, size_t size) {
 
 bool pq_unpack(int codec, const uint8_t *from, size_t n, uint8_t *to, size_t size, Err *err) {
     if (codec < 0 || codec >= (int)COUNT(codecs) || !codecs[codec].unpack)
-        return err_set(err, "the compression %s is not supported: write the file with zstd or snappy", pq_codec_name(codec));
-    return codecs[codec].unpack(from, n, to, size) || err_set(err, "%zu bytes of %s do not unpack to the %zu bytes announced", n, codecs[codec].name, size);
+        return err_set(err, "the compression %s is not supported: write the file with zstd or snappy",
+                       pq_codec_name(codec));
+    return codecs[codec].unpack(from, n, to, size)
+           || err_set(err, "%zu bytes of %s do not unpack to the %zu bytes announced", n, codecs[codec].name, size);
 }

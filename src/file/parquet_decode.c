@@ -122,8 +122,10 @@ bool pq_levels(const uint8_t *at, const uint8_t *end, int max, int64_t n, uint8_
  * as the format wants: the difference of two int32 need not be one. */
 bool pq_delta(const uint8_t **at, const uint8_t *end, int bits, int64_t n, int64_t *out) {
     uint64_t block, parts, total, zig;
-    if (!varint(at, end, &block) || !varint(at, end, &parts) || !varint(at, end, &total) || !varint(at, end, &zig)) return false;
-    if (block == 0 || block > 1 << 24 || parts == 0 || parts > block || block % parts || block / parts % 8 || total != (uint64_t)n) return false;
+    if (!varint(at, end, &block) || !varint(at, end, &parts) || !varint(at, end, &total) || !varint(at, end, &zig))
+        return false;
+    if (block == 0 || block > 1 << 24 || parts == 0 || parts > block || block % parts || block / parts % 8 || total != (uint64_t)n)
+        return false;
     uint64_t value = zig >> 1 ^ (0 - (zig & 1)), per = block / parts;
     int64_t i = 0;
     if (n) out[i++] = (int64_t)value;
@@ -273,8 +275,8 @@ static bool split(const PqNode *leaf, const uint8_t *at, const uint8_t *end, int
     return true;
 }
 
-bool pq_decode(const PqNode *leaf, int encoding, uint8_t *at, uint8_t *end, int64_t n, const Json *dict, int64_t n_dict, Mem *mem, Json *out,
-               Err *err) {
+bool pq_decode(const PqNode *leaf, int encoding, uint8_t *at, uint8_t *end, int64_t n, const Json *dict, int64_t n_dict,
+               Mem *mem, Json *out, Err *err) {
     if (n == 0) return true; /* some writers then leave out even the encoding's header */
     bool ok, whole = leaf->type == PQ_INT32 || leaf->type == PQ_INT64, bytes = leaf->type == PQ_BYTE_ARRAY;
     if (encoding == PLAIN) ok = plain(leaf, at, end, n, mem, out);
@@ -282,7 +284,8 @@ bool pq_decode(const PqNode *leaf, int encoding, uint8_t *at, uint8_t *end, int6
     else if (encoding == RLE && leaf->type == PQ_BOOLEAN) ok = booleans(at, end, n, mem, out);
     else if (encoding == DELTA_BINARY_PACKED && whole) ok = delta_ints(leaf, at, end, n, mem, out);
     else if (encoding == DELTA_LENGTH_BYTE_ARRAY && bytes) ok = delta_strings(leaf, at, end, n, mem, out);
-    else if (encoding == DELTA_BYTE_ARRAY && (bytes || leaf->type == PQ_FIXED)) ok = delta_prefixed(leaf, at, end, n, mem, out);
+    else if (encoding == DELTA_BYTE_ARRAY && (bytes || leaf->type == PQ_FIXED))
+        ok = delta_prefixed(leaf, at, end, n, mem, out);
     else if (encoding == BYTE_STREAM_SPLIT && leaf->width) ok = split(leaf, at, end, n, mem, out);
     else return err_set(err, "a page of this type in encoding %s cannot be read", encoding_name(encoding));
     return ok || err_set(err, "the %lld values of a page do not fit its %s bytes: the file is damaged", (long long)n, encoding_name(encoding));

@@ -37,7 +37,7 @@ struct PqNode {
     bool        utc;
 };
 
-typedef struct { int64_t at, bytes, values; int codec; PqType type; bool refused; } PqChunk;
+typedef struct { int64_t at, bytes, values, unpacked; int codec; PqType type; bool refused; } PqChunk;
 typedef struct { int64_t rows; PqChunk *chunk; } PqGroup;          /* chunk[n_leaves] */
 
 struct PqFile {

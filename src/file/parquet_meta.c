@@ -9,7 +9,19 @@ enum { MAX_NODES = 1 << 16,
        MAX_NEST = 60 };
 
 /* ConvertedType and LogicalType say the same in two tongues; everything is mapped to these. */
-typedef enum { L_NONE, L_STRING, L_MAP, L_LIST, L_DECIMAL, L_DATE, L_TIME, L_STAMP, L_INT, L_NULL, L_UUID, L_HALF, L_OTHER } Logical;
+typedef enum { L_NONE,
+               L_STRING,
+               L_MAP,
+               L_LIST,
+               L_DECIMAL,
+               L_DATE,
+               L_TIME,
+               L_STAMP,
+               L_INT,
+               L_NULL,
+               L_UUID,
+               L_HALF,
+               L_OTHER } Logical;
 
 typedef struct {
     const char *name;
@@ -103,7 +115,8 @@ static bool leaf_meaning(Builder *b, PqNode *v, const Element *e) {
     v->digits = (int)e->digits;
     v->utc = e->utc;
     bool whole = v->type == PQ_INT32 || v->type == PQ_INT64, bytes = v->type == PQ_BYTE_ARRAY || v->type == PQ_FIXED;
-    static const PqMeaning plain[PQ_TYPES] = { PQ_AS_BOOL, PQ_AS_INT, PQ_AS_INT, PQ_AS_STAMP, PQ_AS_REAL, PQ_AS_REAL, PQ_AS_BYTES, PQ_AS_BYTES };
+    static const PqMeaning plain[PQ_TYPES] = { PQ_AS_BOOL, PQ_AS_INT, PQ_AS_INT, PQ_AS_STAMP,
+                                               PQ_AS_REAL, PQ_AS_REAL, PQ_AS_BYTES, PQ_AS_BYTES };
     v->as = plain[v->type];
     switch (e->logical) {
     case L_STRING:
@@ -114,7 +127,8 @@ static bool leaf_meaning(Builder *b, PqNode *v, const Element *e) {
         break;
     case L_DECIMAL:
         if (whole || bytes) v->as = PQ_AS_DECIMAL;
-        if (v->scale < 0 || v->scale > 1000) return err_set(b->err, "%s: column %s: a decimal with scale %d", b->f->name, v->name, v->scale);
+        if (v->scale < 0 || v->scale > 1000)
+            return err_set(b->err, "%s: column %s: a decimal with scale %d", b->f->name, v->name, v->scale);
         break;
     case L_DATE:
         if (v->type == PQ_INT32) v->as = PQ_AS_DATE;
@@ -142,7 +156,8 @@ static bool build(Builder *b, PqNode *v, int def, int rep, int depth, bool insid
 
 /* A repeated field is a list whose items are what it holds. */
 static bool build_repeated(Builder *b, PqNode *v, const Element *e, int def, int rep, int depth) {
-    *v = (PqNode){ .kind = PQ_LIST, .name = mem_str(&b->f->mem, e->name, e->name_n), .name_n = e->name_n, .def = (uint8_t)def, .rep = (uint8_t)(rep + 1), .n = 1 };
+    const char *name = mem_str(&b->f->mem, e->name, e->name_n);
+    *v = (PqNode){ .kind = PQ_LIST, .name = name, .name_n = e->name_n, .def = (uint8_t)def, .rep = (uint8_t)(rep + 1), .n = 1 };
     v->child = MEM_NEW(&b->f->mem, PqNode);
     v->leaf = (int)b->leaf.n;
     TRY(build(b, v->child, def + 1, rep + 1, depth + 1, true));
@@ -179,13 +194,16 @@ static bool build(Builder *b, PqNode *v, int def, int rep, int depth, bool insid
     v->leaf = (int)b->leaf.n;
     v->n_leaves = 1;
     if (e->type >= 0) {
-        if (e->type >= PQ_TYPES) return err_set(b->err, "%s: column %s has the unknown type %d", b->f->name, v->name, (int)e->type);
-        if (e->type == PQ_FIXED && (e->width < 0 || e->width > 1 << 20)) return fail(b->f, b->err, "a fixed-length column has an impossible width");
+        if (e->type >= PQ_TYPES)
+            return err_set(b->err, "%s: column %s has the unknown type %d", b->f->name, v->name, (int)e->type);
+        if (e->type == PQ_FIXED && (e->width < 0 || e->width > 1 << 20))
+            return fail(b->f, b->err, "a fixed-length column has an impossible width");
         v->kind = PQ_LEAF;
         VEC_PUSH(b->leaf, v);
         return leaf_meaning(b, v, e);
     }
-    if (e->children < 1 || e->children > (int64_t)(b->n - b->next)) return err_set(b->err, "%s: column %s is a group of nothing", b->f->name, v->name);
+    if (e->children < 1 || e->children > (int64_t)(b->n - b->next))
+        return err_set(b->err, "%s: column %s is a group of nothing", b->f->name, v->name);
     const Element *r = &b->e[b->next];
     bool one_repeated = e->children == 1 && r->repeat == 2;
     bool map = e->logical == L_MAP && one_repeated && r->type < 0 && r->children == 2;
@@ -207,7 +225,8 @@ static bool build_schema(PqFile *f, Element *e, size_t n, Err *err) {
     if (n > MAX_NODES) return err_set(err, "%s: %zu columns; at most %d can be read", f->name, n, MAX_NODES);
     Builder b = { .f = f, .e = e, .n = n, .next = 1, .err = err };
     f->root = (PqNode){ .kind = PQ_STRUCT, .name = "", .n = (int)e->children };
-    if (e->children < 0 || (size_t)e->children >= n + (n == 1)) return fail(f, err, "the schema's root has an impossible number of columns");
+    if (e->children < 0 || (size_t)e->children >= n + (n == 1))
+        return fail(f, err, "the schema's root has an impossible number of columns");
     f->root.child = MEM_ARRAY(&f->mem, PqNode, (size_t)f->root.n);
     bool ok = true;
     for (int i = 0; ok && i < f->root.n; i++) ok = build(&b, &f->root.child[i], 0, 0, 0, false);
@@ -226,6 +245,7 @@ static void column_meta(ThriftIn *t, PqChunk *c) {
         case 1: c->type = (PqType)thrift_int(t, &f); break;
         case 4: c->codec = (int)thrift_int(t, &f); break;
         case 5: c->values = thrift_int(t, &f); break;
+        case 6: c->unpacked = thrift_int(t, &f); break;
         case 7: c->bytes = thrift_int(t, &f); break;
         case 9: data = thrift_int(t, &f); break;
         case 11: dict = thrift_int(t, &f); break;
@@ -242,7 +262,8 @@ static bool row_group(PqFile *f, ThriftIn *t, PqGroup *g, Err *err) {
     for (ThriftField h = thrift_begin(t); thrift_field(t, &h);) switch (h.id) {
         case 1:
             n = thrift_list(t, &h, &item);
-            if (t->bad || n != (size_t)f->n_leaves) return t->bad = true, fail(f, err, "a row group has another number of columns than the schema");
+            if (t->bad || n != (size_t)f->n_leaves)
+                return t->bad = true, fail(f, err, "a row group has another number of columns than the schema");
             for (size_t i = 0; i < n && !t->bad; i++)
                 for (ThriftField c = thrift_begin(t); thrift_field(t, &c);) {
                     size_t len = 0;
@@ -259,10 +280,13 @@ static bool row_group(PqFile *f, ThriftIn *t, PqGroup *g, Err *err) {
     if (t->bad || g->rows < 0 || n != (size_t)f->n_leaves) return fail(f, err, "a row group cannot be read");
     for (size_t i = 0; i < n; i++) {
         const PqChunk *c = &g->chunk[i];
-        if (c->refused) return err_set(err, "%s: column %s is encrypted or lies in another file, which is not supported", f->name, f->leaf[i]->name);
+        if (c->refused)
+            return err_set(err, "%s: column %s is encrypted or lies in another file, which is not supported",
+                           f->name, f->leaf[i]->name);
         if (c->values == 0) continue; /* an empty group's columns may lie anywhere */
         if (c->at < 4 || c->bytes < 0 || c->values < 0 || (uint64_t)c->at > f->n || (uint64_t)c->bytes > f->n - (uint64_t)c->at)
-            return err_set(err, "%s: column %s lies outside the file, which may have been cut short", f->name, f->leaf[i]->name);
+            return err_set(err, "%s: column %s lies outside the file, which may have been cut short",
+                           f->name, f->leaf[i]->name);
         if (c->type != f->leaf[i]->type) return fail(f, err, "a column chunk has another type than its column");
     }
     return true;
@@ -288,11 +312,13 @@ bool pq_read_footer(PqFile *f, const uint8_t *meta, size_t n, Err *err) {
         case 4:
             if (!schema) return fail(f, err, "row groups come before the schema");
             count = thrift_list(&t, &h, &item);
-            if (count > 1 << 24 || count * (size_t)(f->n_leaves + 1) > n) return fail(f, err, "there are more row groups than fit in the footer");
+            if (count > 1 << 24 || count * (size_t)(f->n_leaves + 1) > n)
+                return fail(f, err, "there are more row groups than fit in the footer");
             f->group = MEM_ARRAY(&f->mem, PqGroup, count);
             for (f->n_groups = 0; f->n_groups < (int)count && !t.bad; f->n_groups++) {
                 TRY(row_group(f, &t, &f->group[f->n_groups], err));
-                if (__builtin_add_overflow(sum, f->group[f->n_groups].rows, &sum)) return fail(f, err, "the row counts overflow");
+                if (__builtin_add_overflow(sum, f->group[f->n_groups].rows, &sum))
+                    return fail(f, err, "the row counts overflow");
             }
             break;
         case 8: return err_set(err, "%s: encrypted Parquet is not supported", f->name);

@@ -36,7 +36,8 @@ static void page_body(ThriftIn *t, Page *p, const Body *b) {
 }
 
 static bool page_header(ThriftIn *t, Page *p) {
-    static const Body v1 = { .values = 1, .encoding = 2, .def_encoding = 3, .rep_encoding = 4 }, dict = { .values = 1, .encoding = 2 };
+    static const Body v1 = { .values = 1, .encoding = 2, .def_encoding = 3, .rep_encoding = 4 };
+    static const Body dict = { .values = 1, .encoding = 2 };
     static const Body v2 = { .values = 1, .encoding = 4, .def_bytes = 5, .rep_bytes = 6, .compressed = 7 };
     *p = (Page){ .type = -1, .size = -1, .packed = -1, .compressed = true, .def_encoding = 3, .rep_encoding = 3 };
     for (ThriftField f = thrift_begin(t); thrift_field(t, &f);) switch (f.id) {
@@ -92,7 +93,8 @@ static bool read_dictionary(Reader *r, const Page *p, const uint8_t *from) {
     TRY(unpack(r, p, from, 0, &at, &end));
     int64_t least = r->leaf->type == PQ_BYTE_ARRAY ? 4 : r->leaf->width ? r->leaf->width
                                                                         : 1; /* bytes an item takes */
-    if (r->leaf->type == PQ_BOOLEAN || p->values > (end - at) / least) return err_set(r->err, "a dictionary of %lld items in %lld bytes", (long long)p->values, (long long)(end - at));
+    if (r->leaf->type == PQ_BOOLEAN || p->values > (end - at) / least)
+        return err_set(r->err, "a dictionary of %lld items in %lld bytes", (long long)p->values, (long long)(end - at));
     r->dict = MEM_ARRAY(r->mem, Json, (size_t)p->values);
     r->n_dict = p->values;
     return pq_decode(r->leaf, 0, at, end, p->values, NULL, 0, r->mem, r->dict, r->err);
@@ -115,13 +117,15 @@ static bool read_data(Reader *r, const Page *p, const uint8_t *from) {
     uint8_t *at, *end, *def = d->def ? d->def + d->n : NULL, *rep = d->rep ? d->rep + d->n : NULL;
     if (p->values > r->chunk->values - d->n) return err_set(r->err, "its pages hold more values than it announces");
     if (p->type == DATA_PAGE) {
-        if ((def && p->def_encoding != 3) || (rep && p->rep_encoding != 3)) return err_set(r->err, "levels in the old BIT_PACKED encoding are not supported");
+        if ((def && p->def_encoding != 3) || (rep && p->rep_encoding != 3))
+            return err_set(r->err, "levels in the old BIT_PACKED encoding are not supported");
         TRY(unpack(r, p, from, 0, &at, &end));
         if (!take_levels(&at, end, r->leaf->rep, p->values, rep) || !take_levels(&at, end, r->leaf->def, p->values, def))
             return err_set(r->err, "the levels of a page are damaged");
     } else {
         int64_t skip = p->def_bytes + p->rep_bytes;
-        if (p->def_bytes < 0 || p->rep_bytes < 0 || p->def_bytes > p->packed || p->rep_bytes > p->packed || skip > p->packed || skip > p->size)
+        if (p->def_bytes < 0 || p->rep_bytes < 0 || p->def_bytes > p->packed || p->rep_bytes > p->packed
+            || skip > p->packed || skip > p->size)
             return err_set(r->err, "the levels of a page lie outside it");
         if ((rep && !pq_levels(from, from + p->rep_bytes, r->leaf->rep, p->values, rep))
             || (def && !pq_levels(from + p->rep_bytes, from + skip, r->leaf->def, p->values, def)))
@@ -146,7 +150,9 @@ static bool read_pages(Reader *r) {
     while (r->out->n < r->chunk->values) {
         Page p;
         t.depth = 0;
-        if (t.at >= t.end) return err_set(r->err, "it ends after %lld of %lld values", (long long)r->out->n, (long long)r->chunk->values);
+        if (t.at >= t.end)
+            return err_set(r->err, "it ends after %lld of %lld values",
+                           (long long)r->out->n, (long long)r->chunk->values);
         if (!page_header(&t, &p)) return err_set(r->err, "the header of a page is damaged");
         const uint8_t *from = t.at;
         t.at += p.packed;
@@ -166,9 +172,15 @@ bool pq_read_chunk(const PqFile *f, const PqGroup *g, int leaf, Mem *mem, PqData
     /* A run of a million equal values may take ten bytes, and a group of millions of rows is real; beyond that writers begin a
      * page every few thousand rows, and 4096 values for a byte is more than any makes. */
     if (c->values > f->max_values || (c->values > 1 << 24 && c->values >> 12 > c->bytes))
-        return err_set(err, "%s: column %s: %lld values in %lld bytes are not believed", f->name, v->name, (long long)c->values, (long long)c->bytes);
+        return err_set(err, "%s: column %s: %lld values in %lld bytes are not believed",
+                       f->name, v->name, (long long)c->values, (long long)c->bytes);
     if (v->rep ? c->values < g->rows : c->values != g->rows)
-        return err_set(err, "%s: column %s has %lld values for %lld rows", f->name, v->name, (long long)c->values, (long long)g->rows);
+        return err_set(err, "%s: column %s has %lld values for %lld rows",
+                       f->name, v->name, (long long)c->values, (long long)g->rows);
+    size_t levels = (size_t)c->values * (size_t)((v->def > 0) + (v->rep > 0)), pages = 0;
+    if (c->unpacked > 0 && c->unpacked <= f->max_page && pq_may_unpack(c->codec, (size_t)c->bytes, (size_t)c->unpacked))
+        pages = (size_t)c->unpacked;
+    mem_reserve(mem, levels + (size_t)c->values * sizeof(Json) + pages + (pages >> 4) + 4096);
     if (v->def) out->def = mem_push(mem, (size_t)c->values);
     if (v->rep) out->rep = mem_push(mem, (size_t)c->values);
     out->value = MEM_ARRAY(mem, Json, (size_t)c->values);

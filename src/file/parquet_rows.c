@@ -14,7 +14,8 @@ typedef struct {
 } Rows;
 
 static bool disagree(Rows *r, const PqNode *v) {
-    return err_set(r->err, "%s: column %s: its parts do not agree on where values are missing or repeated: the file is damaged", r->f->name, v->name);
+    return err_set(r->err, "%s: column %s: its parts do not agree on where values are missing or repeated: the file is damaged",
+                   r->f->name, v->name);
 }
 
 static int first_leaf(const PqNode *v) {
@@ -105,7 +106,7 @@ static bool read_list(Rows *r, const PqNode *v, Json *out) {
     const PqData *d = &r->data[first];
     int64_t i = r->at[first];
     bool object = v->kind == PQ_MAP && v->child[0].chosen && v->child[1].chosen && v->child[0].kind == PQ_LEAF
-               && v->child[0].as == PQ_AS_TEXT;
+                  && v->child[0].as == PQ_AS_TEXT;
     *out = (Json){ .kind = object ? JSON_OBJECT : JSON_ARRAY };
     if (def_of(d, i) == v->def) return pass(r, v, v->def + 1, 0);
     size_t n = out->n = count_items(d, i, v->rep);
@@ -133,14 +134,27 @@ static bool read_node(Rows *r, const PqNode *v, Json *out) {
     return v->kind == PQ_STRUCT ? read_struct(r, v, out) : read_list(r, v, out);
 }
 
+/* About what a column's rows will take, so that it is taken at once. */
+static size_t estimate(const PqNode *v, const PqData *data) {
+    if (!v->chosen || v->kind == PQ_LEAF) return 0;
+    size_t n = (size_t)data[first_leaf(v)].n, bytes = 0;
+    for (int i = 0; i < v->n; i++) {
+        bytes += v->child[i].chosen ? n * (v->kind == PQ_STRUCT ? sizeof(JsonMember) : sizeof(Json) + 8) : 0;
+        bytes += estimate(&v->child[i], data);
+    }
+    return bytes;
+}
+
 bool pq_assemble(const PqFile *f, const PqNode *column, const PqData *data, int64_t rows, int slot, Json *out, Mem *mem, Err *err) {
     Rows r = { .f = f, .data = data, .mem = mem, .err = err };
+    mem_reserve(mem, estimate(column, data) + (size_t)f->n_leaves * 16 + 64);
     r.at = MEM_ARRAY(mem, int64_t, (size_t)f->n_leaves);
     r.value = MEM_ARRAY(mem, int64_t, (size_t)f->n_leaves);
     int first = column->n_leaves ? column->leaf : 0;
     for (int64_t i = 0; i < rows; i++) {
         for (int k = first; k < first + column->n_leaves; k++)
-            if (f->leaf[k]->chosen && f->leaf[k]->rep && (r.at[k] >= data[k].n || data[k].rep[r.at[k]])) return disagree(&r, f->leaf[k]);
+            if (f->leaf[k]->chosen && f->leaf[k]->rep && (r.at[k] >= data[k].n || data[k].rep[r.at[k]]))
+                return disagree(&r, f->leaf[k]);
         TRY(read_node(&r, column, &out[i].members[slot].value) || err_wrap(err, "row %lld of its group", (long long)i));
     }
     for (int k = first; k < first + column->n_leaves; k++)

@@ -40,7 +40,7 @@ static Json stamp(Mem *mem, int64_t days, int64_t units, int digits, bool utc) {
 
 static Json stamp_of(Mem *mem, const PqNode *leaf, int64_t v) {
     int64_t day = 86400 * (leaf->digits == 9 ? 1000000000LL : leaf->digits == 6 ? 1000000LL
-                                                                              : 1000LL);
+                                                                                : 1000LL);
     int64_t days = v / day, rest = v % day;
     if (rest < 0) rest += day, days--;
     return stamp(mem, days, rest, leaf->digits, leaf->utc);
@@ -50,7 +50,8 @@ static Json stamp_of(Mem *mem, const PqNode *leaf, int64_t v) {
  * of the whole by 10^9, again and again (lengths are 16 bytes in practice, so n^2 is nothing). */
 static Json decimal(Mem *mem, const uint8_t *p, size_t n, int scale) {
     enum { MAX_BYTES = 256 };
-    if (n > MAX_BYTES) return (Json){ .kind = JSON_STRING, .flag = true, .n = n, .str = mem_str(mem, (const char *)p, n) };
+    if (n > MAX_BYTES)
+        return (Json){ .kind = JSON_STRING, .flag = true, .n = n, .str = mem_str(mem, (const char *)p, n) };
     uint32_t limb[MAX_BYTES / 4 + 1] = { 0 };
     bool minus = n && (p[0] & 128);
     uint32_t carry = minus;
@@ -90,14 +91,15 @@ static Json decimal(Mem *mem, const uint8_t *p, size_t n, int scale) {
 static double half(uint16_t h) {
     int e = h >> 10 & 31, m = h & 1023;
     double v = e == 31 ? (m ? __builtin_nan("") : __builtin_inf()) : e ? __builtin_ldexp(1024 + m, e - 25)
-                                                                      : __builtin_ldexp(m, -24);
+                                                                       : __builtin_ldexp(m, -24);
     return h & 0x8000 ? -v : v;
 }
 
 static Json uuid(Mem *mem, const uint8_t *p) {
     char t[40];
     int n = 0;
-    for (int i = 0; i < 16; i++) n += snprintf(t + n, sizeof t - (size_t)n, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", p[i]);
+    for (int i = 0; i < 16; i++) n += snprintf(t + n, sizeof t - (size_t)n, "%s%02x",
+                                               i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", p[i]);
     return text(mem, t);
 }
 

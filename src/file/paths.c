@@ -8,7 +8,9 @@
 typedef VEC(const char *) Names;
 
 static bool add(Names *names, Mem *mem, const char *path, Err *err) {
-    if (strcmp(path, "-") && !file_exists(path)) return err_set(err, "%s: %s", path, dir_exists(path) ? "is a folder; name its files, e.g. by a pattern" : "there is no such file");
+    if (strcmp(path, "-") && !file_exists(path))
+        return err_set(err, "%s: %s", path,
+                       dir_exists(path) ? "is a folder; name its files, e.g. by a pattern" : "there is no such file");
     for (size_t i = 0; i < names->n; i++)
         if (!strcmp(names->at[i], path)) return err_set(err, "%s: named twice", path);
     VEC_PUSH(*names, mem_str(mem, path, strlen(path)));
@@ -18,7 +20,8 @@ static bool add(Names *names, Mem *mem, const char *path, Err *err) {
 static bool add_pattern(Names *names, Mem *mem, const char *pattern, Err *err) {
     glob_t g = { 0 };
     int rc = glob(pattern, 0, NULL, &g);
-    bool ok = rc == 0 || err_set(err, "%s: %s", pattern, rc == GLOB_NOMATCH ? "no file matches this pattern" : "the folder cannot be read");
+    bool ok = rc == 0
+              || err_set(err, "%s: %s", pattern, rc == GLOB_NOMATCH ? "no file matches this pattern" : "the folder cannot be read");
     for (size_t i = 0; ok && i < g.gl_pathc; i++) ok = add(names, mem, g.gl_pathv[i], err);
     globfree(&g);
     return ok;

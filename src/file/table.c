@@ -35,7 +35,8 @@ struct Table {
 
 static const size_t UNPACK_MOST = (size_t)16 << 30;
 
-static bool too_long(const char *path, Err *err) { return err_set(err, "%s: unpacks to more than %zu GB: unpack it first", path, UNPACK_MOST >> 30); }
+static bool too_long(const char *path, Err *err) { return err_set(err, "%s: unpacks to more than %zu GB: unpack it first",
+                                                                  path, UNPACK_MOST >> 30); }
 
 static bool unpack_gzip(Buf *out, const char *path, FileMap m, Err *err) {
     z_stream z = { .next_in = (Bytef *)(uintptr_t)m.data };
@@ -92,7 +93,8 @@ static bool open_text(Table *t, const char *p, size_t n, Err *err) {
     while (i < n && p[i] && strchr(" \t\r\n", p[i])) i++;
     t->array = i < n && p[i] == '[';
     t->kind = t->array ? "json array" : "json lines";
-    if (i < n && p[i] != '[' && p[i] != '{') return err_set(err, "%s: neither Parquet nor JSON: it must begin with {, [ or PAR1", t->path);
+    if (i < n && p[i] != '[' && p[i] != '{')
+        return err_set(err, "%s: neither Parquet nor JSON: it must begin with {, [ or PAR1", t->path);
     return true;
 }
 
@@ -120,7 +122,8 @@ static Table *table_new(const char *name) {
 Table *table_open(const char *path, Err *err) {
     Table *t = table_new(path);
     bool ok;
-    if (!strcmp(path, "-")) ok = file_read(&t->unpacked, path, err) && open_text(t, t->unpacked.data, t->unpacked.n, err);
+    if (!strcmp(path, "-"))
+        ok = file_read(&t->unpacked, path, err) && open_text(t, t->unpacked.data, t->unpacked.n, err);
     else ok = file_map(&t->map, path, err) && open_any(t, t->map.data ? t->map.data : "", t->map.n, err);
     if (ok) return t;
     table_close(t);
@@ -194,7 +197,8 @@ static bool read_array(Table *t, TableRows *out, Err *err) {
     if (!json_parse(v, t->at, (size_t)(t->end - t->at), &t->array_mem, err)) return err_wrap(err, "%s", t->path);
     for (size_t i = 0; i < v->n; i++)
         if (v->items[i].kind != JSON_OBJECT)
-            return err_set(err, "%s row %zu: an object is expected, not %s", t->path, i, json_kind_name(v->items[i].kind));
+            return err_set(err, "%s row %zu: an object is expected, not %s",
+                           t->path, i, json_kind_name(v->items[i].kind));
     *out = (TableRows){ .rows = v->items, .n = (int64_t)v->n };
     return true;
 }
@@ -205,7 +209,8 @@ static void parse_line(void *arg, int i, int worker) {
     struct Line *l = &t->line[i];
     mem_free(&l->mem);
     l->ok = json_parse(&t->value[i], l->text, l->n, &l->mem, &l->err);
-    if (l->ok && t->value[i].kind != JSON_OBJECT) l->ok = err_set(&l->err, "an object is expected, not %s", json_kind_name(t->value[i].kind));
+    if (l->ok && t->value[i].kind != JSON_OBJECT)
+        l->ok = err_set(&l->err, "an object is expected, not %s", json_kind_name(t->value[i].kind));
 }
 
 static bool next_lines(Table *t, Threads *threads, TableRows *out, Err *err) {
@@ -226,7 +231,8 @@ static bool next_lines(Table *t, Threads *threads, TableRows *out, Err *err) {
     else
         for (int i = 0; i < n; i++) parse_line(t, i, 0);
     for (int i = 0; i < n; i++)
-        if (!t->line[i].ok) return *err = t->line[i].err, err_wrap(err, "%s line %lld", t->path, (long long)t->number[i]);
+        if (!t->line[i].ok)
+            return *err = t->line[i].err, err_wrap(err, "%s line %lld", t->path, (long long)t->number[i]);
     *out = (TableRows){ .rows = t->value, .n = n, .first = t->next_row, .line = t->number };
     t->next_row += n;
     return true;

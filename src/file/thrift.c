@@ -72,7 +72,8 @@ size_t thrift_list(ThriftIn *t, const ThriftField *f, ThriftField *item) {
     uint8_t c = byte(t);
     uint64_t n = c >> 4 == 15 ? varint(t) : (uint64_t)(c >> 4);
     item->type = c & 15;
-    if (t->bad || n > (uint64_t)(t->end - t->at) || item->type > THRIFT_STRUCT || item->type == THRIFT_STOP) return t->bad = true, 0;
+    if (t->bad || n > (uint64_t)(t->end - t->at) || item->type > THRIFT_STRUCT || item->type == THRIFT_STOP)
+        return t->bad = true, 0;
     return (size_t)n;
 }
 

@@ -16,7 +16,8 @@ typedef enum {
 typedef struct { const uint8_t *at, *end; bool bad; int depth; } ThriftIn;
 
 /* One field of a struct after another:
- *     for (ThriftField f = thrift_begin(t); thrift_field(t, &f);) switch (f.id) { case 1: x = thrift_int(t, &f); ... default: thrift_skip(t, &f); }
+ *     for (ThriftField f = thrift_begin(t); thrift_field(t, &f);)
+ *         switch (f.id) { case 1: x = thrift_int(t, &f); break; ... default: thrift_skip(t, &f); }
  * Every case must consume its field; a field of an unexpected type makes the reader bad. */
 typedef struct { int16_t id; uint8_t type; } ThriftField;
 ThriftField thrift_begin(ThriftIn *t);
