@@ -102,7 +102,7 @@ static void plan_shards(StWriter *w, int64_t limit) {
     w->n_shards = 1;
     for (size_t i = 0; i < w->n_specs; i++) {
         int64_t bytes = spec_bytes(&w->specs[i]);
-        if (s->n && limit > 0 && s->bytes + bytes > limit) *++s = (Shard){ .first = i }, w->n_shards++;
+        if (s->n && bytes && limit > 0 && s->bytes + bytes > limit) *++s = (Shard){ .first = i }, w->n_shards++;
         s->n++;
         s->bytes += bytes;
     }

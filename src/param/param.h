@@ -40,6 +40,8 @@ DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matr
  * replaced if it is empty or holds a model (config.json, no folders); anything else is an error. */
 typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir; const char *config_text; } SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
+/* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */
+bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err);
 void params_config_text(Buf *out, const ModelDesc *m, DType t);    /* the model's config.json for such a folder */
 
 /* Seeded initialisation: normal(0, initializer_range of the config or 0.02), norms 1, biases 0, as a function of

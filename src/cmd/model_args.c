@@ -1,0 +1,49 @@
+/* model_args.c - see model_args.h. */
+#include "cmd/model_args.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool arg_dtype(DType *out, const char *text, Err *err) {
+    static const struct {
+        const char *name;
+        DType t;
+    } names[] = { { "f32", DT_F32 }, { "float32", DT_F32 }, { "bf16", DT_BF16 }, { "bfloat16", DT_BF16 } };
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(text, names[i].name)) {
+            *out = names[i].t;
+            return true;
+        }
+    return err_set(err, "--dtype wants bf16 or f32, not '%s'", text);
+}
+
+/* Decimal as the hub counts (5GB = 5 * 10^9), binary with an i. */
+int64_t arg_bytes(const char *text) {
+    /* clang-format off */
+    static const struct {
+        const char *unit;
+        double times;
+    } units[] = {
+        { "", 1 }, { "B", 1 }, { "KB", 1e3 }, { "MB", 1e6 }, { "GB", 1e9 }, { "TB", 1e12 },
+        { "KiB", 0x1p10 }, { "MiB", 0x1p20 }, { "GiB", 0x1p30 },
+    };
+    /* clang-format on */
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || !(x > 0)) return -1;
+    for (size_t i = 0; i < COUNT(units); i++)
+        if (!strcmp(end, units[i].unit)) return x * units[i].times < 0x1p62 ? (int64_t)(x * units[i].times) : -1;
+    return -1;
+}
+
+bool arg_out(const char *out, bool force, Err *err) {
+    if (force || access(out, F_OK)) return true;
+    return err_set(err, "%s: is there already; --force replaces a model", out);
+}
+
+DType config_dtype(const ModelDesc *m) {
+    const Json *t = json_get(&m->config, "torch_dtype");
+    if (!t) t = json_get(&m->config, "dtype");
+    return json_is_str(t, "bfloat16") ? DT_BF16 : DT_F32;
+}

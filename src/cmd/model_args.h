@@ -1,0 +1,13 @@
+/* model_args.h - what the verbs that write models take from the command line. */
+#ifndef CMD_MODEL_ARGS_H
+#define CMD_MODEL_ARGS_H
+
+#include "base/file.h"
+#include "param/param.h"
+
+bool    arg_dtype(DType *out, const char *text, Err *err);       /* f32, bf16 */
+int64_t arg_bytes(const char *text);                             /* "5GB", "200MB", "1GiB", "4096"; -1: not a size */
+bool    arg_out(const char *out, bool force, Err *err);          /* OUT must not exist, or --force */
+DType   config_dtype(const ModelDesc *m);                        /* what config.json says; F32 unless bfloat16 */
+
+#endif

@@ -1,0 +1,101 @@
+/* random.c - a fresh model: every element is a function of (seed, the weight's name on disk, its place in it), so that
+ * threads, cuts and the order of the table do not matter.  Two normals come from one 128-bit draw (Box and Muller). */
+#include "param/param.h"
+#include "base/mathx.h"
+#include "base/rng.h"
+#include "param/convert.h"
+
+#include <string.h>
+
+enum { PIECE = 1 << 18 };
+
+static uint64_t name_key(const char *name) {
+    uint64_t h = 0xCBF29CE484222325u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001B3u;
+    return h;
+}
+
+static void two_normals(double out[2], uint64_t seed, uint64_t name, uint64_t pair) {
+    Philox c = { { (uint32_t)name, (uint32_t)(name >> 32), (uint32_t)pair, (uint32_t)(pair >> 32) } };
+    Philox r = philox(seed ^ (uint64_t)RNG_INIT << 56, c);
+    double u = rng_unit((uint64_t)r.v[1] << 32 | r.v[0]), v = rng_unit((uint64_t)r.v[3] << 32 | r.v[2]);
+    double radius = sqrt(-2 * mx_log(1 - u)), sn, cs; /* 1 - u lies in (0, 1] */
+    mx_sincos(6.283185307179586477 * v, &sn, &cs);
+    out[0] = radius * cs;
+    out[1] = radius * sn;
+}
+
+typedef struct {
+    float *to;
+    uint64_t seed, name;
+    int64_t from, n; /* from is even */
+    double std;
+} Fill;
+
+enum { SLICE = 1 << 14 };
+
+static void fill_slice(void *arg, int index, int worker) {
+    (void)worker;
+    const Fill *f = arg;
+    int64_t a = (int64_t)index * SLICE, b = a + SLICE < f->n ? a + SLICE : f->n;
+    for (int64_t i = a; i < b; i += 2) {
+        double z[2];
+        two_normals(z, f->seed, f->name, (uint64_t)(f->from + i) / 2);
+        f->to[i] = (float)(f->std * z[0]);
+        if (i + 1 < b) f->to[i + 1] = (float)(f->std * z[1]);
+    }
+}
+
+/* The value of an element where it is not drawn: norms are 1, biases 0. */
+static bool is_norm(ParamId id) {
+    switch (id) {
+    case P_NORM_OUT:
+    case P_NORM1:
+    case P_NORM2:
+    case P_QNORM:
+    case P_KNORM:
+    case P_Q_A_NORM:
+    case P_KV_A_NORM:
+    case P_VIS_NORM1:
+    case P_VIS_NORM2:
+    case P_VIS_NORM_OUT: return true;
+    default: return false;
+    }
+}
+
+static void put(Dev *d, Tensor t, int64_t from, int64_t n, float *values, uint16_t *narrow) {
+    Tensor part = tensor_cols(tensor_shape(t, 1, t.rows * t.cols), from, n);
+    if (t.dtype == DT_F32) op_put(d, part, values);
+    else {
+        convert_f32(narrow, DT_BF16, values, DT_F32, n);
+        op_put(d, part, narrow);
+    }
+}
+
+void params_random(Params *p, Dev *d, uint64_t seed) {
+    double std = 0.02;
+    Err err;
+    if (!json_real(&p->model->config, "initializer_range", &std, &err) || !(std > 0 && std < 10)) std = 0.02;
+    Mem mem = { 0 };
+    float *values = MEM_ARRAY(&mem, float, PIECE);
+    uint16_t *narrow = MEM_ARRAY(&mem, uint16_t, PIECE);
+    Buf name = { 0 };
+    for (int i = 0; i < p->n; i++) {
+        const Param *q = &p->at[i];
+        int64_t experts = q->desc->where == IN_EXPERT ? p->model->d.experts : 1, rows = q->t.rows / experts,
+                count = rows * q->t.cols;
+        for (int e = 0; e < experts; e++) {
+            buf_clear(&name);
+            arch_param_name(&name, q->desc, q->layer, e);
+            for (int64_t from = 0; from < count; from += PIECE) {
+                Fill f = { values, seed, name_key(name.data), from, count - from < PIECE ? count - from : PIECE, std };
+                if (q->desc->vector)
+                    for (int64_t k = 0; k < f.n; k++) values[k] = is_norm(q->desc->id) ? 1 : 0;
+                else threads_run(d->threads, (int)((f.n + SLICE - 1) / SLICE), fill_slice, &f);
+                put(d, tensor_rows(q->t, e * rows, rows), from, f.n, values, narrow);
+            }
+        }
+    }
+    buf_free(&name);
+    mem_free(&mem);
+}

@@ -1,0 +1,257 @@
+/* save.c - a folder that transformers loads back: weights under the hub's names, config.json, and what the model came
+ * with (tokenizer, chat template).  Everything is written into a folder beside and synced; one rename makes it the
+ * model, so a kill or a full disk leaves the old one. */
+#include "param/param.h"
+#include "param/source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 20 }; /* elements */
+
+/* ---- the weights: from memory or, converting, straight from another model's files */
+typedef void Fetch(void *user, size_t item, int64_t from, int64_t n, void *to, DType t); /* items as arch_each_param */
+
+typedef struct {
+    Fetch *fetch;
+    void *user;
+    const ModelDesc *m;
+} Weights;
+
+typedef struct {
+    DType dtype;
+    Mem mem;
+    Buf name;
+    VEC(StSpec)
+    specs;
+} Specs;
+
+static void add_spec(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
+    Specs *x = user;
+    buf_clear(&x->name);
+    arch_param_name(&x->name, desc, layer, expert);
+    StSpec s = { .name = mem_str(&x->mem, x->name.data, x->name.n), .dtype = desc->frozen ? DT_F32 : x->dtype };
+    if (!desc->vector) s.shape[s.n_dims++] = rows;
+    s.shape[s.n_dims++] = cols;
+    VEC_PUSH(x->specs, s);
+}
+
+static bool write_weights(const Weights *from, const char *dir, SaveOpts o, Err *err) {
+    Specs x = { .dtype = o.dtype };
+    arch_each_param(from->m, add_spec, &x);
+    StWriter *w = st_write_open(dir, x.specs.at, x.specs.n, o.shard_bytes, err);
+    bool ok = w;
+    char *stage = mem_push(&x.mem, (size_t)PIECE * 4);
+    for (size_t i = 0; ok && i < x.specs.n; i++) {
+        const StSpec *s = &x.specs.at[i];
+        int64_t count = s->shape[0] * (s->n_dims > 1 ? s->shape[1] : 1);
+        for (int64_t at = 0; ok && at < count; at += PIECE) {
+            int64_t n = count - at < PIECE ? count - at : PIECE;
+            from->fetch(from->user, i, at, n, stage, s->dtype);
+            ok = st_write(w, stage, (size_t)n * dtype_size(s->dtype), err);
+        }
+    }
+    if (ok) ok = st_write_close(w, err);
+    else if (w) st_write_abort(w);
+    vec_free(x.specs.at);
+    buf_free(&x.name);
+    mem_free(&x.mem);
+    return ok;
+}
+
+typedef struct {
+    const Params *p;
+    Dev *d;
+    VEC(Tensor)
+    at;
+    char *stage;
+} FromMemory;
+
+static void add_tensor(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
+    (void)cols;
+    FromMemory *x = user;
+    Tensor all = param(x->p, desc->id, layer);
+    CHECK(all.data, "saving parameters without %s", desc->name);
+    VEC_PUSH(x->at, tensor_rows(all, expert * rows, rows));
+}
+
+static void fetch_memory(void *user, size_t item, int64_t from, int64_t n, void *to, DType t) {
+    FromMemory *x = user;
+    Tensor all = x->at.at[item], part = tensor_cols(tensor_shape(all, 1, all.rows * all.cols), from, n);
+    op_get(x->d, t == all.dtype ? to : x->stage, part);
+    if (t != all.dtype) convert_f32(to, t, x->stage, all.dtype, n);
+}
+
+enum { SLICE = 1 << 16 };
+typedef struct {
+    Sources s;
+    Threads *threads;
+    const Source *src;
+    char *to;
+    DType t;
+    int64_t from, n;
+} FromFiles;
+
+static void convert_slice(void *arg, int index, int worker) {
+    (void)worker;
+    const FromFiles *x = arg;
+    int64_t a = (int64_t)index * SLICE, n = x->n - a < SLICE ? x->n - a : SLICE;
+    convert_from(x->to + (size_t)a * dtype_size(x->t), x->t, x->src, x->from + a, n);
+}
+
+static void fetch_files(void *user, size_t item, int64_t from, int64_t n, void *to, DType t) {
+    FromFiles *x = user;
+    const SourceItem *it = &x->s.at[item];
+    x->src = &it->src, x->to = to, x->t = t, x->from = from, x->n = n;
+    threads_run(x->threads, (int)((n + SLICE - 1) / SLICE), convert_slice, x);
+    if (from + n == it->src.rows * it->src.cols) st_done_with(&x->s.files, it->st);
+}
+
+/* ---- config.json */
+void params_config_text(Buf *out, const ModelDesc *m, DType t) {
+    const char *name = t == DT_BF16 ? "bfloat16" : "float32";
+    const Json *c = &m->config;
+    bool said = false;
+    buf_puts(out, "{");
+    for (size_t i = 0; i < c->n; i++) {
+        const JsonMember *k = &c->members[i];
+        if (!strcmp(k->key, "quantization_config")) continue;
+        buf_puts(out, out->data[out->n - 1] == '{' ? "\n  " : ",\n  ");
+        json_put_str(out, k->key, k->key_n);
+        buf_puts(out, ": ");
+        bool dtype = !strcmp(k->key, "torch_dtype") || !strcmp(k->key, "dtype");
+        said = said || dtype;
+        if (dtype) buf_printf(out, "\"%s\"", name);
+        else json_put_value(out, &k->value);
+    }
+    if (!said) buf_printf(out, "%s\"torch_dtype\": \"%s\"", out->data[out->n - 1] == '{' ? "\n  " : ",\n  ", name);
+    buf_puts(out, "\n}\n");
+}
+
+/* ---- what is carried along */
+static const char *const carried[] = { "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
+                                       "special_tokens_map.json",
+                                       "generation_config.json", "chat_template.jinja", "tokenizer.model", "tiktoken.model",
+                                       "added_tokens.json" };
+
+static bool is_carried(const char *name) {
+    for (size_t i = 0; i < COUNT(carried); i++)
+        if (!strcmp(name, carried[i])) return true;
+    size_t n = strlen(name);
+    return n > 9 && !strcmp(name + n - 9, ".tiktoken");
+}
+
+static bool copy_file(const char *from_dir, const char *to_dir, const char *name, Err *err) {
+    Mem mem = { 0 };
+    Buf text = { 0 };
+    char *from = mem_printf(&mem, "%s/%s", from_dir, name), *to = mem_printf(&mem, "%s/%s", to_dir, name);
+    bool ok = !file_exists(from) || (file_read(&text, from, err) && file_write(to, text.data, text.n, err));
+    buf_free(&text);
+    mem_free(&mem);
+    return ok;
+}
+
+static bool carry(const char *from_dir, const char *to_dir, Err *err) {
+    DIR *dir = opendir(from_dir);
+    if (!dir) return err_set(err, "%s: cannot read the folder: %s", from_dir, strerror(errno));
+    bool ok = true;
+    for (struct dirent *e; ok && (e = readdir(dir));)
+        if (is_carried(e->d_name)) ok = copy_file(from_dir, to_dir, e->d_name, err);
+    closedir(dir);
+    return ok;
+}
+
+/* ---- folders */
+typedef enum { FOLDER_NONE,
+               FOLDER_MODEL,
+               FOLDER_OTHER } Folder; /* MODEL: or an empty one */
+
+/* Only what a model folder consists of may be replaced: somebody's home is not to vanish because of a typing error. */
+static Folder folder_kind(const char *path) {
+    struct stat st;
+    if (lstat(path, &st)) return FOLDER_NONE;
+    DIR *dir = S_ISDIR(st.st_mode) ? opendir(path) : NULL;
+    if (!dir) return FOLDER_OTHER;
+    int files = 0, others = 0, config = 0;
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) others++;
+        else files++;
+        config += !strcmp(e->d_name, "config.json");
+    }
+    closedir(dir);
+    return !others && (config || !files) ? FOLDER_MODEL : FOLDER_OTHER;
+}
+
+static void remove_folder(const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir) return;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
+    rmdir(path);
+}
+
+/* With an old folder in place the two change names in one step, where the file system can. */
+static bool take_place(const char *tmp, const char *dir, Mem *mem, Err *err) {
+    bool ok = false;
+    if (folder_kind(dir) == FOLDER_NONE) ok = !rename(tmp, dir);
+    else if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE)) ok = true, remove_folder(tmp);
+    else if (errno == EINVAL || errno == ENOSYS) {
+        const char *old = mem_printf(mem, "%s.old.%ld", dir, (long)getpid());
+        ok = !rename(dir, old) && !rename(tmp, dir);
+        if (ok) remove_folder(old);
+    }
+    if (!ok) return err_set(err, "%s: cannot rename into place: %s", dir, strerror(errno));
+    const char *slash = strrchr(dir, '/');
+    return dir_sync(!slash ? "." : slash == dir ? "/"
+                                                : mem_str(mem, dir, (size_t)(slash - dir)),
+                    err);
+}
+
+static bool fill_folder(const Weights *w, const char *tmp, SaveOpts o, Mem *mem, Err *err) {
+    TRY(write_weights(w, tmp, o, err));
+    if (o.from_dir) TRY(carry(o.from_dir, tmp, err));
+    if (o.config_text) TRY(file_write(mem_printf(mem, "%s/config.json", tmp), o.config_text, strlen(o.config_text), err));
+    return dir_sync(tmp, err);
+}
+
+static bool save(const Weights *w, const char *dir, SaveOpts o, Err *err) {
+    CHECK(o.dtype == DT_F32 || o.dtype == DT_BF16, "saving in %s", dtype_name(o.dtype));
+    if (folder_kind(dir) == FOLDER_OTHER)
+        return err_set(err, "%s: is there and is not a model's folder: it is left alone, choose another name", dir);
+    Mem mem = { 0 };
+    char *clean = mem_str(&mem, dir, strlen(dir));
+    for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/';) clean[--n] = 0;
+    char *tmp = mem_printf(&mem, "%s.tmp-%ld", clean, (long)getpid());
+    bool ok = dir_make(tmp, err);
+    if (ok && !(fill_folder(w, tmp, o, &mem, err) && take_place(tmp, clean, &mem, err))) {
+        remove_folder(tmp);
+        ok = false;
+    }
+    mem_free(&mem);
+    return ok;
+}
+
+bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err) {
+    Mem mem = { 0 };
+    FromMemory x = { .p = p, .d = d, .stage = mem_push(&mem, (size_t)PIECE * 4) };
+    arch_each_param(p->model, add_tensor, &x);
+    bool ok = save(&(Weights){ fetch_memory, &x, p->model }, dir, o, err);
+    vec_free(x.at.at);
+    mem_free(&mem);
+    return ok;
+}
+
+bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err) {
+    FromFiles x = { .threads = threads };
+    TRY(sources_open(&x.s, m, o.from_dir, err));
+    bool ok = save(&(Weights){ fetch_files, &x, m }, dir, o, err);
+    sources_close(&x.s);
+    return ok;
+}

@@ -1,0 +1,126 @@
+/* source.c - see source.h.  All names and shapes are checked before a byte is read, so a wrong folder fails at once. */
+#include "param/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const ModelDesc *m;
+    const char *dir;
+    Sources *s;
+    Buf name;
+    bool *used; /* [files.n] */
+    VEC(SourceItem)
+    items;
+    bool ok;
+    Err *err;
+} Checking;
+
+static bool find(Checking *x, const StTensor **out, const char *name) {
+    *out = st_find(&x->s->files, name);
+    if (!*out) return err_set(x->err, "%s: tensor %s is missing", x->dir, name);
+    x->used[*out - x->s->files.at] = true;
+    return true;
+}
+
+static bool shape_is(Checking *x, const StTensor *t, int n_dims, const int64_t *want) {
+    if (st_is_shape(t, n_dims, want)) return true;
+    char has[96], wants[96];
+    st_shape_text(has, t->n_dims, t->shape);
+    st_shape_text(wants, n_dims, want);
+    return err_set(x->err, "%s: tensor %s has shape %s, config.json wants %s", x->s->files.path[t->file], t->name, has, wants);
+}
+
+/* DeepSeek's float8: X.weight has beside it X.weight_scale_inv, one number for every block of 128 x 128. */
+static bool find_scale(Checking *x, Source *s, const StTensor *t) {
+    const char *path = x->s->files.path[t->file];
+    if (!x->m->d.fp8)
+        return err_set(x->err, "%s: tensor %s is F8_E4M3, but config.json has no quantization_config", path, t->name);
+    const StTensor *scale;
+    char *name = mem_printf(&x->s->mem, "%s_scale_inv", t->name);
+    TRY(find(x, &scale, name));
+    int64_t want[2] = { (s->rows + 127) / 128, (s->cols + 127) / 128 };
+    TRY(shape_is(x, scale, 2, want));
+    if (scale->dtype != DT_F32 && scale->dtype != DT_BF16)
+        return err_set(x->err, "%s: tensor %s is %s, F32 is wanted", x->s->files.path[scale->file], name, dtype_name(scale->dtype));
+    s->scale = scale->data;
+    s->scale_dtype = scale->dtype;
+    return true;
+}
+
+static bool add_item(Checking *x, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
+    buf_clear(&x->name);
+    arch_param_name(&x->name, desc, layer, expert);
+    const StTensor *t;
+    TRY(find(x, &t, x->name.data));
+    int64_t want[2] = { rows, cols };
+    TRY(desc->vector ? shape_is(x, t, 1, want + 1) : shape_is(x, t, 2, want));
+    Source s = { .data = t->data, .dtype = t->dtype, .rows = rows, .cols = cols };
+    if (t->dtype == DT_F8E4M3) {
+        if (desc->vector) return err_set(x->err, "%s: tensor %s is F8_E4M3, which only matrices may be",
+                                         x->s->files.path[t->file], t->name);
+        TRY(find_scale(x, &s, t));
+    } else if (t->dtype != DT_F32 && t->dtype != DT_BF16 && t->dtype != DT_F16) {
+        return err_set(x->err, "%s: tensor %s is %s: weights are F32, BF16, F16 or F8_E4M3", x->s->files.path[t->file],
+                       t->name, dtype_name(t->dtype));
+    }
+    VEC_PUSH(x->items, (SourceItem){ desc, layer, expert, s, t });
+    return true;
+}
+
+static void visit(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols) {
+    Checking *x = user;
+    x->ok = x->ok && add_item(x, p, layer, expert, rows, cols);
+}
+
+/* ---- what else may be in the files */
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+static bool is_mtp(const Dims *d, const char *name) {
+    const char *head = "model.layers.";
+    if (strncmp(name, head, strlen(head))) return false;
+    char *end;
+    long l = strtol(name + strlen(head), &end, 10);
+    return *end == '.' && l >= d->layers && l < d->layers + d->mtp_layers;
+}
+
+static bool check_extra(Checking *x) {
+    const Dims *d = &x->m->d;
+    size_t mtp = 0;
+    for (size_t i = 0; i < x->s->files.n; i++) {
+        const StTensor *t = &x->s->files.at[i];
+        bool buffer = ends_with(t->name, "rotary_emb.inv_freq"), tied = d->tied && !strcmp(t->name, "lm_head.weight");
+        if (x->used[i] || buffer || tied) continue;
+        if (!is_mtp(d, t->name))
+            return err_set(x->err, "%s: tensor %.200s is not part of a %s model with this config.json",
+                           x->s->files.path[t->file], t->name, x->m->arch->name);
+        mtp++;
+    }
+    if (mtp) fprintf(stderr, "hone: %s: skipping the %zu tensors of the multi-token-prediction layer\n", x->dir, mtp);
+    return true;
+}
+
+bool sources_open(Sources *s, const ModelDesc *m, const char *dir, Err *err) {
+    *s = (Sources){ 0 };
+    TRY(st_open(&s->files, dir, &s->mem, err) || (mem_free(&s->mem), false));
+    Checking x = { .m = m, .dir = dir, .s = s, .ok = true, .err = err };
+    x.used = MEM_ARRAY(&s->mem, bool, s->files.n);
+    arch_each_param(m, visit, &x);
+    bool ok = x.ok && check_extra(&x);
+    s->n = x.items.n;
+    if (ok) s->at = mem_copy(&s->mem, x.items.at, x.items.n * sizeof *x.items.at);
+    vec_free(x.items.at);
+    buf_free(&x.name);
+    if (!ok) sources_close(s);
+    return ok;
+}
+
+void sources_close(Sources *s) {
+    st_close(&s->files);
+    mem_free(&s->mem);
+    *s = (Sources){ 0 };
+}
