@@ -49,10 +49,12 @@ typedef struct {
     double a2a, ring;                       /* fraction of a link's rate in all-to-alls, in rings */
     double latency;                         /* seconds of a collective across nodes, before its bytes */
     double adam_rate, adam_fixed;           /* host AdamW: parameters a second per rank (0: bandwidth), seconds per step */
+    bool   adam_whole;                      /* ... of all experts of the rank, not of its share among expert replicas */
     double decode_bw;                       /* fraction of device bandwidth that decoding reaches */
     double misc, move_rate;                 /* share of the step that is no phase; bytes a second a rank parks weights at */
     bool   sync_whole;                      /* every rank rebuilds every tensor; else slices go where they are needed */
     double sync_tensor;                     /* seconds per tensor */
+    double sequence;                        /* host seconds per answer that nothing hides */
 } Profile;
 
 const Profile *profile_find(const char *name);

@@ -169,7 +169,8 @@ static void plan_optimizer(Plan *p) {
         double node = off * fmin(g->per_node, p->cluster.gpus);
         double band =
             fmax(node * (2 * f->optimizer + f->grad + f->weight) / g->host_bandwidth, off * f->grad / g->pcie);
-        host = fmax(host, f->adam_rate > 0 ? off / f->adam_rate : band);
+        double stepped = f->adam_whole ? (dense + st->expert) * l->offload : off;
+        host = fmax(host, f->adam_rate > 0 ? stepped / f->adam_rate : band);
         double rate = (per_stage <= g->domain ? g->nvlink : g->nic) * f->ring, both = f->grad + f->weight;
         double copies = l->dp * l->cp,
                ring = st->dense * both * (copies - 1) / copies + st->expert * both * (l->edp - 1) / l->edp;
@@ -251,7 +252,8 @@ void plan_time(Plan *p) {
     plan_optimizer(p);
     p->step = 0;
     for (int i = 0; i < PH_MISC; i++) p->step += p->phase[i].seconds;
-    p->phase[PH_MISC].part[BY_HOST] = moves(p) + (p->step + moves(p)) * p->profile->misc / (1 - p->profile->misc);
+    double known = moves(p) + p->profile->sequence * p->work.prompts * p->work.answers;
+    p->phase[PH_MISC].part[BY_HOST] = known + (p->step + known) * p->profile->misc / (1 - p->profile->misc);
     settle(&p->phase[PH_MISC]);
     p->step += p->phase[PH_MISC].seconds;
     plan_rates(p, square);
