@@ -26,6 +26,7 @@ typedef struct {
     int        isa;             /* op/cpu: IsaKind; tests lower it to compare paths */
     struct { void *at; size_t bytes; } block[32];
     int        n_blocks, depth;
+    void      *scratch;         /* the backend's own, one piece per worker, made by dev_open: ops allocate nothing */
 } Dev;
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;            /* 0 threads: all cores; isa 0: the best there is */
@@ -96,6 +97,7 @@ typedef struct {
     Dist   dist;
     Tensor lp, ent;             /* out [T,1]; lp is -inf for an id outside the kept set */
     Tensor stat;                /* out, DT_U8 [T, HEAD_STAT]: what backward needs */
+    Tensor banned, ban;         /* as in Sample: the distribution scored is the one drawn from */
 } Head;
 enum { HEAD_STAT = 64 };
 
@@ -106,10 +108,14 @@ typedef struct {
     Tensor greedy;              /* [B,1] DT_I32: 1 takes the largest logit (lowest id on a tie), or none */
     Tensor banned;              /* [n_ban,1] DT_I32 ids that rows with ban set may not take, or none */
     Tensor ban;                 /* [B,1] DT_I32 0/1, or none: min-tokens keeps stop tokens away */
-    Tensor id, lp, ent;         /* out [B,1] DT_I32, F32, F32 */
-} Sample;
+    Tensor id, lp, ent;         /* out [B,1] DT_I32, F32, F32; lp and ent are of the distribution drawn from, the ban included */
+} Sample;                       /* a greedy row: lp and ent of the whole distribution (ban, temperature; no truncation) */
 
 typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; } Adam;   /* step counts from 1 */
+
+/* What an op takes from d->tmp while it runs; every other op takes nothing. */
+size_t op_tmp_logprob(int64_t rows, int64_t vocab);                     /* logprob and sample */
+size_t op_tmp_logprob_bwd(int64_t rows, int64_t vocab);
 
 /* ---- The table --------------------------------------------------------------------------------------------------------- */
 struct Ops {

@@ -1,0 +1,151 @@
+/* cpu.h - inside the CPU backend: the kernels of one instruction set as a table, a worker's scratch, and how work is
+ * handed to threads.  isa_*.c fill the table (the same .inc text three times); the other files cut work and call it. */
+#ifndef OP_CPU_CPU_H
+#define OP_CPU_CPU_H
+
+#include "op/op.h"
+
+/* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2) --------------------------------------------------- */
+enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_NRMAX = 48 };
+typedef struct {
+    float       *c;  int64_t ldc;
+    const float *a;  int64_t lda;
+    const void  *b;  int64_t ldb;
+    const float *bias;                  /* [N], added last; or NULL */
+    int64_t      M, N, K;
+    bool         a_turned;              /* a is stored [K,M] */
+    bool         b_turned;              /* b is stored [N,K], as weights are */
+    bool         b_bf16;
+    bool         more;                  /* chains go on from what c holds (one piece only) */
+    int          nseg;                  /* a power of two; 1: one chain */
+    int64_t      cut[PROD_SEG + 1];     /* piece s is k in [cut[s], cut[s+1]); may be empty */
+} Prod;
+
+/* ---- Attention: a tile of query rows of one sequence that share a kv head (rule 4) --------------------------------------- */
+enum { ATT_BLOCK = 64, ATT_SPAN = 2048, ATT_TILE = 192, ATT_DMAX = 576, ATT_BWD = 96 };
+typedef struct AttKeys AttKeys;
+struct AttKeys {                        /* where keys and values of one kv head come from */
+    const float *k, *v;                 /* packed: rows of the sequence */
+    int64_t      ldk, ldv;
+    const char  *pool;                  /* paged, when pool is set */
+    size_t       page_bytes, v_off;     /* byte offset of this head's values inside a page; keys start at k_off */
+    size_t       k_off;
+    const int32_t *table;
+    int          page, dk, dv;
+};
+typedef struct {                        /* row r: q + qoff[r] -> o + ooff[r], at position last[r] */
+    const float *q;
+    float       *o, *lse;               /* lse may be NULL */
+    int64_t      qoff[ATT_TILE], ooff[ATT_TILE], loff[ATT_TILE];
+    int          last[ATT_TILE], n;
+    float        scale;
+} AttRows;
+typedef struct {                        /* backward of one kv head of one sequence, key blocks j0..j1, query rows r0..r1 */
+    const float *q, *k, *v, *o, *lse, *dO;
+    float       *dq, *dk, *dv;
+    int64_t      ldq, ldk, ldv, ldo, ldl, lddo, lddq, lddk, lddv;
+    int          len, group, wk, wv;    /* positions, query heads per kv head, widths; head columns are already in the pointers */
+    float        scale;
+    bool         want_q, want_kv;
+    int          j0, j1, t0, t1;        /* blocks of 64 keys; positions */
+} AttBack;
+
+typedef struct { float max, inv_z, log_z, ent, dlp, dent, inv_temp; } HeadGrad;
+typedef struct { float beta1, beta2, eps, shrink, step, vfix, clip; } AdamNow;    /* shrink 1 - lr decay; step lr / (1 - beta1^t) */
+
+typedef struct {
+    const char *name;
+    int   nr, mr;
+    float (*dot)(const float *x, const float *y, int64_t n);
+    float (*max)(const float *x, int64_t n);
+    void  (*exp)(float *y, const float *x, int64_t n);
+    void  (*rmsnorm)(float *y, const float *x, const float *g, int64_t n, float rstd);
+    void  (*rmsnorm_dx)(float *dx, const float *dy, const float *x, const float *g, int64_t n, float rstd);
+    void  (*rmsnorm_dg)(float *dg, const float *dy, const float *x, int64_t n, float rstd);
+    void  (*silu_mul)(float *y, const float *g, const float *u, int64_t n);
+    void  (*silu_bwd)(float *dg, float *du, const float *dy, const float *g, const float *u, int64_t n);
+    void  (*add)(float *y, const float *a, const float *b, int64_t n);
+    void  (*scale)(float *y, const float *x, int64_t n, float f);
+    void  (*axpy)(float *y, float a, const float *x, int64_t n);                 /* y = fma(a, x, y) */
+    void  (*rope)(float *x, const float *cs, const float *sn, int64_t half, float sign);     /* pairs (i, i+half) */
+    void  (*widen)(float *y, const uint16_t *x, int64_t n);
+    void  (*leaf)(float st[3], const float *x, int64_t n);                       /* rule 3 */
+    void  (*mass)(int64_t *q, const float *x, int64_t n, float m);
+    void  (*head_grad)(float *l, int64_t n, const HeadGrad *g);                  /* logits become their gradient */
+    void  (*adamw)(float *w, float *m, float *v, const float *g, int64_t n, const AdamNow *a);
+    double (*sumsq)(const float *x, int64_t n);
+    void  (*prod)(const Prod *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *work);
+    void  (*attend)(const AttRows *rows, const AttKeys *keys, float *work);
+    void  (*attend_bwd)(const AttBack *b, float *work);
+    void  (*kv_put)(float *kt, int64_t page, const float *k, int64_t ldk, int n, int dk);   /* kt[d*page + i] = k[i*ldk + d] */
+} Kern;
+extern const Kern kern_c, kern_avx2, kern_avx512;
+
+typedef enum { ISA_BEST, ISA_C, ISA_AVX2, ISA_AVX512 } IsaKind;
+int         cpu_isa_best(void);
+const Kern *cpu_kern(const Dev *d);
+
+/* ---- Threads and scratch ---------------------------------------------------------------------------------------------------- */
+/* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
+enum { CPU_WORK = PROD_MC * PROD_AST + PROD_KC * PROD_NRMAX + PROD_WAIT * PROD_MC * PROD_NC + 4096,
+       HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS };
+static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
+
+/* fn for indices 0..n-1; 'cost' in about nanoseconds of one core: little work stays in the caller. */
+void cpu_run(Dev *d, int n, double cost, ThreadFn *fn, void *arg);
+
+/* Rows 0..rows in pieces; fn(arg, r0, r1, kernels, scratch). */
+typedef void RowsFn(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work);
+void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void *arg);
+
+void cpu_prod(Dev *d, const Prod *g);                       /* one product over all threads */
+void cpu_prod_at(const Kern *k, const Prod *g, float *work);/* the whole of it in this thread */
+void prod_leaves(Prod *g, Leaves sum);                      /* nseg and cut */
+
+static inline float *f32_row(Tensor x, int64_t r) { return (float *)x.data + r * x.ld; }
+static inline int32_t *i32_row(Tensor x, int64_t r) { return (int32_t *)x.data + r * x.ld; }
+
+/* ---- Entries of the table ------------------------------------------------------------------------------------------------------ */
+void cpu_put(Dev *d, Tensor to, const void *from);
+void cpu_get(Dev *d, void *to, Tensor from);
+void cpu_copy(Dev *d, Tensor to, Tensor from);
+void cpu_zero(Dev *d, Tensor x);
+void cpu_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum);
+void cpu_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum);
+void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
+void cpu_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum);
+void cpu_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum);
+void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
+void cpu_headwise(Dev *d, Tensor y, Tensor x, Tensor w, int heads, bool turned);
+void cpu_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, int heads, bool turned);
+void cpu_tree_add(Dev *d, Tensor y, const Tensor *part, int n);
+void cpu_embed(Dev *d, Tensor y, Tensor ids, Tensor w);
+void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids);
+void cpu_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps);
+void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g);
+void cpu_swiglu(Dev *d, Tensor y, Tensor gate, Tensor up);
+void cpu_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up);
+void cpu_add(Dev *d, Tensor y, Tensor a, Tensor b);
+void cpu_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp);
+void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn);
+void cpu_attend(Dev *d, const Attn *a);
+void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
+size_t cpu_kv_bytes(const Kv *kv);
+void cpu_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows);
+void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page);
+void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale);
+void cpu_route(Dev *d, const Route *r);
+void cpu_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r);
+void cpu_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts);
+void cpu_permute(Dev *d, Tensor y, Tensor x, Tensor from);
+void cpu_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot);
+void cpu_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight);
+void cpu_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight);
+void cpu_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from);
+void cpu_logprob(Dev *d, const Head *h);
+void cpu_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);
+void cpu_sample(Dev *d, const Sample *s);
+double cpu_sumsq(Dev *d, Tensor x);
+void cpu_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a);
+
+#endif

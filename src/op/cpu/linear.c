@@ -1,0 +1,169 @@
+/* linear.c - dense, grouped and headwise products as jobs of one kind, Prod, cut over threads by rows and columns.
+ * A cut of M or N is invisible in the result: every element of c is a chain of its own. */
+#include "op/cpu/cpu.h"
+
+#include <string.h>
+
+void prod_leaves(Prod *g, Leaves sum) {
+    g->nseg = sum.n;
+    int64_t from = leaves_cut(&sum, sum.first);
+    for (int s = 0; s <= sum.n; s++) g->cut[s] = leaves_cut(&sum, sum.first + s) - from;
+}
+
+void cpu_prod_at(const Kern *k, const Prod *g, float *work) { k->prod(g, 0, g->M, 0, g->N, work); }
+
+/* ---- a list of products, made one by one in the worker that takes it --------------------------------------------------- */
+typedef struct List List;
+struct List {
+    Dev *d;
+    Prod one; /* what all have in common */
+    void (*make)(Prod *g, const List *l, int i);
+    const int32_t *at;              /* grouped: rows of group i */
+    int64_t step_a, step_b, step_c; /* headwise: elements from one head to the next */
+    int n, mp, np;                  /* products, and pieces of each by rows and columns */
+};
+
+static void list_piece(void *arg, int i, int worker) {
+    const List *l = arg;
+    Prod g = l->one;
+    int part = i % (l->mp * l->np), mi = part / l->np, ni = part % l->np;
+    if (l->make) l->make(&g, l, i / (l->mp * l->np));
+    const Kern *k = cpu_kern(l->d);
+    int64_t nu = (g.N + k->nr - 1) / k->nr, mu = (g.M + k->mr - 1) / k->mr; /* cut at borders of tiles */
+    int64_t n0 = nu * ni / l->np * k->nr, n1 = nu * (ni + 1) / l->np * k->nr;
+    int64_t m0 = mu * mi / l->mp * k->mr, m1 = mu * (mi + 1) / l->mp * k->mr;
+    if (n1 > g.N) n1 = g.N;
+    if (m1 > g.M) m1 = g.M;
+    if (m0 < m1 && n0 < n1) k->prod(&g, m0, m1, n0, n1, cpu_work(l->d, worker));
+}
+
+/* rows, columns: of the typical product; work: fused multiply-adds of all */
+static void list_run(List *l, int64_t rows, int64_t cols, double work) {
+    int threads = threads_count(l->d->threads), nr = cpu_kern(l->d)->nr;
+    double ns = work / 40; /* some 40 multiply-adds a nanosecond at best */
+    l->mp = l->np = 1;
+    if (threads > 1 && ns > 20000) {
+        int want = l->n >= 4 * threads ? 1 : (threads + l->n - 1) / l->n;
+        if (ns > 1e6 && want > 1) want *= 2;
+        while (l->mp * l->np < want && cols / (l->np + 1) >= 2 * nr) l->np++;
+        while (l->mp * l->np < want && rows / (l->mp + 1) >= 32) l->mp++;
+    }
+    cpu_run(l->d, l->n * l->mp * l->np, ns, list_piece, l);
+}
+
+void cpu_prod(Dev *d, const Prod *g) {
+    List l = { .d = d, .one = *g, .n = 1 };
+    if (g->M > 0 && g->N > 0) list_run(&l, g->M, g->N, (double)g->M * (double)g->N * (double)g->K);
+}
+
+/* ---- dense ------------------------------------------------------------------------------------------------------------------ */
+static Prod nt(Tensor y, Tensor x, Tensor w, Leaves sum) { /* y = x w' */
+    Prod g = { .c = y.data, .ldc = y.ld, .a = x.data, .lda = x.ld, .b = w.data, .ldb = w.ld, .M = x.rows, .N = y.cols, .K = x.cols, .b_turned = true, .b_bf16 = w.dtype == DT_BF16 };
+    prod_leaves(&g, sum);
+    return g;
+}
+static Prod nn(Tensor dx, Tensor dy, Tensor w, Leaves sum) { /* dx = dy w */
+    Prod g = { .c = dx.data, .ldc = dx.ld, .a = dy.data, .lda = dy.ld, .b = w.data, .ldb = w.ld, .M = dy.rows, .N = dx.cols, .K = dy.cols, .b_bf16 = w.dtype == DT_BF16 };
+    prod_leaves(&g, sum);
+    return g;
+}
+static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
+    Prod g = { .c = dw.data, .ldc = dw.ld, .a = dy.data, .lda = dy.ld, .b = x.data, .ldb = x.ld, .M = dy.cols, .N = x.cols, .K = dy.rows, .a_turned = true, .more = true, .nseg = 1, .cut = { 0, dy.rows } };
+    return g;
+}
+
+void cpu_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
+    Prod g = nt(y, x, w, sum);
+    g.bias = b.data;
+    cpu_prod(d, &g);
+}
+void cpu_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
+    Prod g = nn(dx, dy, w, sum);
+    cpu_prod(d, &g);
+}
+void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+    Prod g = tn(dw, dy, x);
+    cpu_prod(d, &g);
+    const Kern *k = cpu_kern(d);
+    if (db.data)
+        for (int64_t t = 0; t < dy.rows; t++) k->add(db.data, db.data, f32_row(dy, t), dy.cols);
+}
+
+/* ---- one weight per expert -------------------------------------------------------------------------------------------------- */
+static void group_rows(Prod *g, const List *l, int e) { /* rows at[e].. of a and c, weight e of b */
+    int64_t r = l->at[e], es = g->b_bf16 ? 2 : 4;
+    g->M = l->at[e + 1] - r;
+    g->a += r * g->lda, g->c += r * g->ldc;
+    g->b = (const char *)g->b + e * l->step_b * es;
+}
+static void group_dw(Prod *g, const List *l, int e) { /* rows at[e].. of a and b are summed over */
+    int64_t r = l->at[e];
+    g->K = g->cut[1] = l->at[e + 1] - r;
+    g->a += r * g->lda, g->b = (const float *)g->b + r * g->ldb;
+    g->c += e * l->step_c;
+    if (g->K == 0) g->M = 0;
+}
+static void grouped_run(Dev *d, Prod g, void (*make)(Prod *, const List *, int), Seqs ex, int64_t step_b, int64_t step_c, double work) {
+    List l = { .d = d, .one = g, .make = make, .at = ex.at.data, .n = ex.n, .step_b = step_b, .step_c = step_c };
+    if (ex.n > 0) list_run(&l, make == group_dw ? g.M : ex.longest, g.N, work);
+}
+void cpu_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
+    Prod g = nt(y, x, w, sum);
+    grouped_run(d, g, group_rows, ex, y.cols * w.ld, 0, (double)x.rows * (double)x.cols * (double)y.cols);
+}
+void cpu_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum) {
+    Prod g = nn(dx, dy, w, sum);
+    grouped_run(d, g, group_rows, ex, dy.cols * w.ld, 0, (double)dy.rows * (double)dx.cols * (double)dy.cols);
+}
+void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
+    Prod g = tn(dw, dy, x);
+    grouped_run(d, g, group_dw, ex, 0, dy.cols * dw.ld, (double)dy.rows * (double)x.cols * (double)dy.cols);
+}
+
+/* ---- one matrix per head ---------------------------------------------------------------------------------------------------- */
+static void head_of(Prod *g, const List *l, int h) {
+    g->a += h * l->step_a, g->c += h * l->step_c;
+    g->b = (const char *)g->b + h * l->step_b * (g->b_bf16 ? 2 : 4);
+}
+void cpu_headwise(Dev *d, Tensor y, Tensor x, Tensor w, int heads, bool turned) {
+    int64_t O = y.cols / heads, I = x.cols / heads;
+    Tensor y1 = y, x1 = x;
+    y1.cols = O, x1.cols = I;
+    List l = { .d = d, .one = turned ? nn(y1, x1, w, leaves_one(I)) : nt(y1, x1, w, leaves_one(I)), .make = head_of, .n = heads, .step_a = I, .step_c = O, .step_b = (turned ? I : O) * w.ld };
+    if (x.rows > 0) list_run(&l, x.rows, O, (double)x.rows * (double)x.cols * (double)O);
+}
+void cpu_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, int heads, bool turned) {
+    int64_t O = dy.cols / heads, I = x.cols / heads;
+    Tensor dy1 = dy, x1 = x;
+    dy1.cols = O, x1.cols = I;
+    List l = { .d = d, .one = turned ? tn(dw, x1, dy1) : tn(dw, dy1, x1), .make = head_of, .n = heads, .step_a = turned ? I : O, .step_b = turned ? O : I, .step_c = (turned ? I : O) * dw.ld };
+    if (x.rows > 0) list_run(&l, O, I, (double)x.rows * (double)x.cols * (double)O);
+}
+
+/* ---- the upper levels of the tree ------------------------------------------------------------------------------------------- */
+typedef struct {
+    Tensor y;
+    const Tensor *part;
+    int n;
+} Tree;
+static void tree_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Tree *t = arg;
+    enum { COLS = 4096 }; /* columns at a time: log2(32) waiting sums of these fit in scratch */
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t c = 0; c < t->y.cols; c += COLS) {
+            int64_t n = t->y.cols - c < COLS ? t->y.cols - c : COLS;
+            int depth = 0;
+            for (int i = 0; i < t->n; i++) { /* a binary counter: part i, then the sums it completes */
+                const float *p = f32_row(t->part[i], r) + c;
+                memcpy(work + depth * COLS, p, (size_t)n * 4);
+                depth++;
+                for (int low = i + 1; low % 2 == 0; low /= 2, depth--)
+                    k->add(work + (depth - 2) * COLS, work + (depth - 2) * COLS, work + (depth - 1) * COLS, n);
+            }
+            memcpy(f32_row(t->y, r) + c, work, (size_t)n * 4);
+        }
+}
+void cpu_tree_add(Dev *d, Tensor y, const Tensor *part, int n) {
+    Tree t = { y, part, n };
+    cpu_rows(d, y.rows, (double)y.cols * n * 0.5, tree_rows, &t);
+}

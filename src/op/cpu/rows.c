@@ -1,0 +1,272 @@
+/* rows.c - moving, embedding, norms, SwiGLU, rope, the optimizer: what works on rows alone, cut over threads by rows.
+ * Where rows are summed (a norm's gain, an embedding row) the cut is by columns, so that each sum stays one chain over rows. */
+#include "base/mathx.h"
+#include "op/cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- moving ------------------------------------------------------------------------------------------------------------------ */
+void cpu_put(Dev *d, Tensor to, const void *from) {
+    (void)d;
+    size_t row = (size_t)to.cols * dtype_size(to.dtype), ld = (size_t)to.ld * dtype_size(to.dtype);
+    for (int64_t r = 0; r < to.rows && row; r++) memcpy((char *)to.data + (size_t)r * ld, (const char *)from + (size_t)r * row, row);
+}
+void cpu_get(Dev *d, void *to, Tensor from) {
+    (void)d;
+    size_t row = (size_t)from.cols * dtype_size(from.dtype), ld = (size_t)from.ld * dtype_size(from.dtype);
+    for (int64_t r = 0; r < from.rows && row; r++) memcpy((char *)to + (size_t)r * row, (const char *)from.data + (size_t)r * ld, row);
+}
+
+/* To nearest, ties to even; a NaN keeps its sign and stays one. */
+static uint16_t bf16_of(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7FFF + ((u >> 16) & 1)) >> 16);
+}
+typedef struct {
+    Tensor y, a, b, c, e, f;
+    RopeShape s;
+    float x;
+} Args;
+static void copy_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    Tensor to = p->y, from = p->a;
+    size_t es = dtype_size(to.dtype), fs = dtype_size(from.dtype);
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) {
+        void *y = (char *)to.data + (size_t)(r * to.ld) * es;
+        const void *x = (const char *)from.data + (size_t)(r * from.ld) * fs;
+        if (to.dtype == from.dtype) memmove(y, x, (size_t)to.cols * es);
+        else if (to.dtype == DT_F32) k->widen(y, x, to.cols);
+        else
+            for (int64_t i = 0; i < to.cols; i++) ((uint16_t *)y)[i] = bf16_of(((const float *)x)[i]);
+    }
+}
+/* A single long row (a flat tensor) is cut as if it were many. */
+static Tensor flat(Tensor x, int64_t *rows) {
+    int64_t n = x.rows * x.cols, w = 4096;
+    if (x.rows != 1 || n < 2 * w) {
+        *rows = x.rows;
+        return x;
+    }
+    x.rows = *rows = (n + w - 1) / w;
+    x.cols = x.ld = w;
+    return x;
+}
+void cpu_copy(Dev *d, Tensor to, Tensor from) {
+    Args p = { .y = to, .a = from };
+    if (to.rows == 1) { /* whole pieces of 4096, then what is left */
+        int64_t body = to.cols / 4096 * 4096;
+        p.y = tensor_over(to.data, to.dtype, body / 4096, 4096), p.a = tensor_over(from.data, from.dtype, body / 4096, 4096);
+        cpu_rows(d, p.y.rows, 1000, copy_rows, &p);
+        p.y = tensor_cols(to, body, to.cols - body), p.a = tensor_cols(from, body, to.cols - body);
+    }
+    cpu_rows(d, p.y.cols ? p.y.rows : 0, (double)p.y.cols / 4, copy_rows, &p);
+}
+static void zero_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    size_t es = dtype_size(p->y.dtype);
+    (void)k, (void)work;
+    int64_t left = p->a.cols - r0 * p->y.cols; /* the last row of a flat tensor may be short */
+    for (int64_t r = r0; r < r1; r++, left -= p->y.cols)
+        memset((char *)p->y.data + (size_t)(r * p->y.ld) * es, 0, (size_t)(p->a.cols && left < p->y.cols ? left : p->y.cols) * es);
+}
+void cpu_zero(Dev *d, Tensor x) {
+    Args p = { .y = x };
+    int64_t rows;
+    p.y = flat(x, &rows);
+    if (rows != x.rows) p.a.cols = x.cols;
+    if (x.cols) cpu_rows(d, rows, (double)p.y.cols / 8, zero_rows, &p);
+}
+
+/* ---- embedding --------------------------------------------------------------------------------------------------------------- */
+static int32_t id_at(Tensor ids, int64_t t, int64_t vocab) {
+    int32_t id = *i32_row(ids, t);
+    CHECK(id >= 0 && id < vocab, "token %ld is %d; the vocabulary ends at %ld", (long)t, id, (long)vocab);
+    return id;
+}
+static void embed_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) {
+        int64_t id = id_at(p->a, r, p->b.rows);
+        if (p->b.dtype == DT_BF16) k->widen(f32_row(p->y, r), (const uint16_t *)p->b.data + id * p->b.ld, p->y.cols);
+        else memcpy(f32_row(p->y, r), f32_row(p->b, id), (size_t)p->y.cols * 4);
+    }
+}
+void cpu_embed(Dev *d, Tensor y, Tensor ids, Tensor w) {
+    Args p = { .y = y, .a = ids, .b = w };
+    cpu_rows(d, y.rows, (double)y.cols / 4, embed_rows, &p);
+}
+/* Sums over rows, cut by columns: fn gets columns c0..c1 (multiples of 64). */
+static void cols_run(Dev *d, int64_t cols, double cost, RowsFn *fn, Args *p) {
+    int64_t units = (cols + 63) / 64;
+    cpu_rows(d, units, cost / (double)(units ? units : 1), fn, p);
+}
+static void embed_bwd_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k, float *work) {
+    const Args *p = arg;
+    int64_t c0 = u0 * 64, c1 = u1 * 64 < p->y.cols ? u1 * 64 : p->y.cols;
+    (void)work;
+    for (int64_t t = 0; t < p->a.rows; t++) {
+        float *w = f32_row(p->y, id_at(p->b, t, p->y.rows)) + c0;
+        k->add(w, w, f32_row(p->a, t) + c0, c1 - c0);
+    }
+}
+void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids) {
+    Args p = { .y = dw, .a = dy, .b = ids };
+    cols_run(d, dy.cols, (double)dy.rows * (double)dy.cols / 4, embed_bwd_cols, &p);
+}
+
+/* ---- norm -------------------------------------------------------------------------------------------------------------------- */
+static void rmsnorm_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) {
+        const float *x = f32_row(p->a, r);
+        float rstd = 1.0f / sqrtf(k->dot(x, x, p->a.cols) / (float)p->a.cols + p->x);
+        if (p->c.data) *f32_row(p->c, r) = rstd;
+        k->rmsnorm(f32_row(p->y, r), x, p->b.data, p->a.cols, rstd);
+    }
+}
+void cpu_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
+    Args p = { .y = y, .a = x, .b = g, .c = rstd, .x = eps };
+    cpu_rows(d, x.rows, (double)x.cols / 4, rmsnorm_rows, &p);
+}
+static void rmsnorm_dx_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) k->rmsnorm_dx(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->e.data, p->b.cols, *f32_row(p->c, r));
+}
+static void rmsnorm_dg_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k, float *work) {
+    const Args *p = arg;
+    int64_t c0 = u0 * 64, c1 = u1 * 64 < p->b.cols ? u1 * 64 : p->b.cols;
+    (void)work;
+    for (int64_t r = 0; r < p->b.rows; r++)
+        k->rmsnorm_dg((float *)p->f.data + c0, f32_row(p->a, r) + c0, f32_row(p->b, r) + c0, c1 - c0, *f32_row(p->c, r));
+}
+void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
+    Args p = { .y = dx, .a = dy, .b = x, .c = rstd, .e = g, .f = dg };
+    if (dg.data) cols_run(d, x.cols, (double)x.rows * (double)x.cols / 4, rmsnorm_dg_cols, &p); /* before dx, which may be dy */
+    if (dx.data) cpu_rows(d, x.rows, (double)x.cols / 3, rmsnorm_dx_rows, &p);
+}
+
+/* ---- SwiGLU, addition -------------------------------------------------------------------------------------------------------- */
+static void swiglu_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) k->silu_mul(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->y.cols);
+}
+void cpu_swiglu(Dev *d, Tensor y, Tensor gate, Tensor up) {
+    Args p = { .y = y, .a = gate, .b = up };
+    cpu_rows(d, y.rows, (double)y.cols / 2, swiglu_rows, &p);
+}
+static void swiglu_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++)
+        k->silu_bwd(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), f32_row(p->c, r), f32_row(p->e, r), p->y.cols);
+}
+void cpu_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up) {
+    Args p = { .y = dgate, .a = dup, .b = dy, .c = gate, .e = up };
+    cpu_rows(d, dy.rows, (double)dy.cols, swiglu_bwd_rows, &p);
+}
+static void add_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) k->add(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->y.cols);
+}
+void cpu_add(Dev *d, Tensor y, Tensor a, Tensor b) {
+    Args p = { .y = y, .a = a, .b = b };
+    cpu_rows(d, y.rows, (double)y.cols / 4, add_rows, &p);
+}
+
+/* ---- rope -------------------------------------------------------------------------------------------------------------------- */
+/* The angle is a float32 product, as in the models' own code; its sine and cosine are then exact to the last bit or so. */
+static void table_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    int64_t half = p->y.cols / 2;
+    const float *freq = p->b.data;
+    (void)k, (void)work;
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t i = 0; i < half; i++) {
+            double sn, cs;
+            mx_sincos((double)((float)*i32_row(p->a, r) * freq[i]), &sn, &cs);
+            f32_row(p->y, r)[i] = (float)cs * p->x;
+            f32_row(p->y, r)[half + i] = (float)sn * p->x;
+        }
+}
+void cpu_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
+    Args p = { .y = cossin, .a = pos, .b = freq, .x = amp };
+    cpu_rows(d, cossin.rows, (double)cossin.cols * 15, table_rows, &p);
+}
+static void rope_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    int half = p->s.dim / 2;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) {
+        const float *cs = f32_row(p->a, r), *sn = cs + half;
+        for (int h = 0; h < p->s.heads; h++) {
+            float *x = f32_row(p->y, r) + h * p->s.width + p->s.from;
+            if (!p->s.pairs) k->rope(x, cs, sn, half, p->x);
+            else
+                for (int i = 0; i < half; i++) {
+                    float a = x[2 * i], b = x[2 * i + 1], s = sn[i] * p->x;
+                    x[2 * i] = a * cs[i] - b * s;
+                    x[2 * i + 1] = b * cs[i] + a * s;
+                }
+        }
+    }
+}
+void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
+    Args p = { .y = x, .a = cossin, .s = s, .x = (float)turn };
+    cpu_rows(d, x.rows, (double)s.heads * s.dim, rope_rows, &p);
+}
+
+/* ---- the optimizer ----------------------------------------------------------------------------------------------------------- */
+enum { FLAT = 1 << 16 }; /* elements a piece: fixed, so that sums do not know the threads */
+typedef struct {
+    const Tensor *x;
+    double *part;
+    int64_t n;
+    AdamNow a;
+    Dev *d;
+} Flat;
+static void sumsq_piece(void *arg, int i, int worker) {
+    const Flat *f = arg;
+    int64_t at = (int64_t)i * FLAT, n = f->n - at < FLAT ? f->n - at : FLAT;
+    (void)worker;
+    f->part[i] = cpu_kern(f->d)->sumsq((const float *)f->x->data + at, n);
+}
+/* Pieces in rounds of as many as there is room for; added in ascending order. */
+double cpu_sumsq(Dev *d, Tensor x) {
+    enum { ROUND = 1024 };
+    double part[ROUND], sum = 0;
+    int64_t n = x.rows * x.cols;
+    for (int64_t at = 0; at < n; at += (int64_t)ROUND * FLAT) {
+        Tensor y = x;
+        y.data = (float *)x.data + at;
+        int64_t m = n - at < (int64_t)ROUND * FLAT ? n - at : (int64_t)ROUND * FLAT;
+        Flat f = { .x = &y, .part = part, .n = m, .d = d };
+        int pieces = (int)((m + FLAT - 1) / FLAT);
+        cpu_run(d, pieces, (double)m / 4, sumsq_piece, &f);
+        for (int i = 0; i < pieces; i++) sum += part[i];
+    }
+    return sum;
+}
+static void adamw_piece(void *arg, int i, int worker) {
+    const Flat *f = arg;
+    int64_t at = (int64_t)i * FLAT, n = f->n - at < FLAT ? f->n - at : FLAT;
+    (void)worker;
+    float *p[4];
+    for (int j = 0; j < 4; j++) p[j] = (float *)f->x[j].data + at;
+    cpu_kern(f->d)->adamw(p[0], p[1], p[2], p[3], n, &f->a);
+}
+void cpu_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a) {
+    Tensor x[] = { w, m, v, g };
+    Flat f = { .x = x, .n = w.rows * w.cols, .d = d };
+    double c1 = 1 - mx_pow((double)a.beta1, (double)a.step), c2 = 1 - mx_pow((double)a.beta2, (double)a.step);
+    f.a = (AdamNow){ .beta1 = a.beta1, .beta2 = a.beta2, .eps = a.eps, .clip = a.clip_scale, .shrink = (float)(1.0 - (double)a.lr * (double)a.decay), .step = (float)((double)a.lr / c1), .vfix = (float)(1 / c2) };
+    cpu_run(d, (int)((f.n + FLAT - 1) / FLAT), (double)f.n, adamw_piece, &f);
+}

@@ -1,0 +1,72 @@
+/* dev.c - device memory of the CPU: blocks straight from the system, zeroed, on huge pages where it gives them.
+ * In checking mode a block can be touched only while an op runs, as on a device whose memory the host cannot see. */
+#include "op/op_check.h"
+#include "op/cpu/cpu.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 1 << 21 };
+
+/* Huge pages are advice: without them the same bytes are only slower. */
+static void *map(size_t bytes) {
+    size_t size = (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
+    char *p = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(p != MAP_FAILED, "the machine gave no memory: %zu bytes wanted", bytes);
+    size_t skip = (size_t)(-(uintptr_t)p & (HUGE_PAGE - 1));
+    if (skip) munmap(p, skip);
+    if (skip < HUGE_PAGE) munmap(p + skip + size, HUGE_PAGE - skip);
+    if (bytes >= HUGE_PAGE) madvise(p + skip, size, MADV_HUGEPAGE);
+    return p + skip;
+}
+static size_t mapped(size_t bytes) { return (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1); }
+
+void dev_open(Dev *d, DevOpts o) {
+    memset(d, 0, sizeof *d);
+    d->ops = &ops_cpu;
+    d->guard = o.guard;
+    d->isa = o.isa == ISA_BEST ? cpu_isa_best() : o.isa;
+    CHECK(d->isa >= ISA_C && d->isa <= cpu_isa_best(), "instruction set %d asked for, this machine has up to %d", o.isa, cpu_isa_best());
+    d->threads = threads_open(o.threads > 0 ? o.threads : threads_default());
+    d->scratch = map((size_t)threads_count(d->threads) * CPU_EACH * sizeof(float));
+}
+
+void *dev_block(Dev *d, size_t bytes) {
+    if (bytes == 0) bytes = 1;
+    CHECK(d->n_blocks < (int)COUNT(d->block), "more than %d device blocks", (int)COUNT(d->block));
+    void *p = map(bytes);
+    d->block[d->n_blocks].at = p;
+    d->block[d->n_blocks++].bytes = mapped(bytes);
+    if (d->guard && d->depth == 0) CHECK(!mprotect(p, mapped(bytes), PROT_NONE), "mprotect of %zu bytes", bytes);
+    return p;
+}
+
+void dev_free(Dev *d, void *block) {
+    for (int i = 0; i < d->n_blocks; i++)
+        if (d->block[i].at == block) {
+            munmap(block, d->block[i].bytes);
+            d->block[i] = d->block[--d->n_blocks];
+            return;
+        }
+    CHECK(false, "%p is not a block of this device", block);
+}
+
+Arena dev_arena(Dev *d, const char *name, size_t bytes) { return arena_over(name, dev_block(d, bytes), bytes); }
+
+void dev_close(Dev *d) {
+    while (d->n_blocks > 0) dev_free(d, d->block[0].at);
+    munmap(d->scratch, mapped((size_t)threads_count(d->threads) * CPU_EACH * sizeof(float)));
+    threads_close(d->threads);
+    memset(d, 0, sizeof *d);
+}
+
+void dev_enter(Dev *d) {
+    if (d->depth++ || !d->guard) return;
+    for (int i = 0; i < d->n_blocks; i++)
+        CHECK(!mprotect(d->block[i].at, d->block[i].bytes, PROT_READ | PROT_WRITE), "mprotect of %zu bytes", d->block[i].bytes);
+}
+void dev_leave(Dev *d) {
+    if (--d->depth || !d->guard) return;
+    for (int i = 0; i < d->n_blocks; i++)
+        CHECK(!mprotect(d->block[i].at, d->block[i].bytes, PROT_NONE), "mprotect of %zu bytes", d->block[i].bytes);
+}

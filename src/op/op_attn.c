@@ -1,0 +1,138 @@
+/* op_attn.c - front doors of attention and of the head. */
+#include "op/op_check.h"
+
+#define F DT_F32
+#define I DT_I32
+
+static void want_attn(const char *op, const Attn *a) {
+    int64_t T = a->q.rows;
+    CHECK(a->heads >= 1 && a->kv_heads >= 1 && a->heads % a->kv_heads == 0, "%s: %d heads over %d kv heads", op, a->heads, a->kv_heads);
+    CHECK(a->dk >= 1 && a->dk <= 576 && a->dv >= 1 && a->dv <= 576, "%s: heads of %d and %d columns; at most 576 are supported", op, a->dk, a->dv);
+    WANT(op, a->q, F, T, (int64_t)a->heads * a->dk);
+    WANT(op, a->k, F, T, (int64_t)a->kv_heads * a->dk);
+    WANT(op, a->v, F, T, (int64_t)a->kv_heads * a->dv);
+    WANT(op, a->o, F, T, (int64_t)a->heads * a->dv);
+    if (!is_none(a->lse)) WANT(op, a->lse, F, T, a->heads);
+    WANT(op, a->seqs.at, I, -1, -1);
+    CHECK(a->seqs.at.rows * a->seqs.at.cols == a->seqs.n + 1 && a->seqs.longest <= T && (a->seqs.longest > 0 || T == 0),
+          "%s: %d sequences, the longest of %d, in %ld rows, with %ld borders", op, a->seqs.n, a->seqs.longest, (long)T,
+          (long)(a->seqs.at.rows * a->seqs.at.cols));
+}
+void op_attend(Dev *d, const Attn *a) {
+    want_attn("attend", a);
+    dev_enter(d);
+    d->ops->attend(d, a);
+    dev_leave(d);
+}
+void op_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    want_attn("attend_bwd", a);
+    WANT("attend_bwd", dq, F, a->q.rows, a->q.cols);
+    WANT("attend_bwd", dk, F, a->k.rows, a->k.cols);
+    WANT("attend_bwd", dv, F, a->v.rows, a->v.cols);
+    WANT("attend_bwd", dO, F, a->o.rows, a->o.cols);
+    WANT("attend_bwd", a->lse, F, a->q.rows, a->heads);
+    dev_enter(d);
+    d->ops->attend_bwd(d, dq, dk, dv, dO, a);
+    dev_leave(d);
+}
+
+static void want_kv(const char *op, const Kv *kv) {
+    CHECK(kv->page >= 16 && kv->page % 16 == 0, "%s: pages of %d positions; a multiple of 16 wanted", op, kv->page);
+    CHECK(kv->kv_heads >= 1 && kv->dk >= 1 && kv->dk <= 576 && kv->dv >= 1 && kv->dv <= 576, "%s: %d kv heads of %d and %d columns", op, kv->kv_heads,
+          kv->dk, kv->dv);
+    CHECK(!kv->latent || kv->dv <= kv->dk, "%s: a latent of %d columns holds no value of %d", op, kv->dk, kv->dv);
+}
+static void want_paged(const char *op, const Dev *d, const Kv *kv, const Paged *p, int64_t rows) {
+    want_kv(op, kv);
+    WANT(op, kv->pool, DT_U8, -1, (int64_t)d->ops->kv_bytes(kv));
+    WANT(op, p->rows.at, I, -1, -1);
+    WANT(op, p->start, I, -1, -1);
+    WANT(op, p->table, I, p->rows.n, -1);
+    CHECK(p->rows.at.rows * p->rows.at.cols == p->rows.n + 1 && p->start.rows * p->start.cols == p->rows.n && p->rows.longest <= rows,
+          "%s: %d sequences, %ld borders, %ld starts, the longest %d of %ld rows", op, p->rows.n, (long)(p->rows.at.rows * p->rows.at.cols),
+          (long)(p->start.rows * p->start.cols), p->rows.longest, (long)rows);
+}
+size_t op_kv_bytes(const Dev *d, const Kv *kv) {
+    want_kv("kv_bytes", kv);
+    return d->ops->kv_bytes(kv);
+}
+void op_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
+    want_paged("kv_put", d, &kv, &rows, k.rows);
+    WANT("kv_put", k, F, -1, (int64_t)kv.kv_heads * kv.dk);
+    if (!kv.latent) WANT("kv_put", v, F, k.rows, (int64_t)kv.kv_heads * kv.dv);
+    dev_enter(d);
+    d->ops->kv_put(d, kv, k, v, rows);
+    dev_leave(d);
+}
+void op_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
+    want_kv("kv_copy", &kv);
+    WANT("kv_copy", kv.pool, DT_U8, -1, (int64_t)d->ops->kv_bytes(&kv));
+    CHECK(to_page >= 0 && to_page < kv.pool.rows && from_page >= 0 && from_page < kv.pool.rows, "kv_copy: page %d to %d of %ld", from_page,
+          to_page, (long)kv.pool.rows);
+    dev_enter(d);
+    d->ops->kv_copy(d, kv, to_page, from_page);
+    dev_leave(d);
+}
+void op_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
+    want_paged("attend_kv", d, &kv, &rows, q.rows);
+    CHECK(heads >= 1 && heads % kv.kv_heads == 0, "attend_kv: %d heads over %d kv heads", heads, kv.kv_heads);
+    WANT("attend_kv", q, F, -1, (int64_t)heads * kv.dk);
+    WANT("attend_kv", o, F, q.rows, (int64_t)heads * kv.dv);
+    dev_enter(d);
+    d->ops->attend_kv(d, o, q, kv, rows, heads, scale);
+    dev_leave(d);
+}
+
+static void want_dist(const char *op, const Dist *p, int64_t T) {
+    if (!is_none(p->inv_temp)) WANT(op, p->inv_temp, F, T, 1);
+    if (!is_none(p->top_k)) WANT(op, p->top_k, I, T, 1);
+    if (!is_none(p->top_p)) WANT(op, p->top_p, F, T, 1);
+    if (!is_none(p->min_p)) WANT(op, p->min_p, F, T, 1);
+}
+static void want_ban(const char *op, Tensor banned, Tensor ban, int64_t T) {
+    if (!is_none(ban)) WANT(op, ban, I, T, 1);
+    if (!is_none(ban)) WANT(op, banned, I, -1, 1);
+}
+static void want_head(const char *op, const Head *h) {
+    int64_t T = h->h.rows;
+    WANT(op, h->h, F, -1, -1);
+    WANT_W(op, h->w, -1, h->h.cols);
+    WANT(op, h->ids, I, T, 1);
+    want_dist(op, &h->dist, T);
+    want_ban(op, h->banned, h->ban, T);
+}
+void op_logprob(Dev *d, const Head *h) {
+    want_head("logprob", h);
+    WANT("logprob", h->lp, F, h->h.rows, 1);
+    if (!is_none(h->ent)) WANT("logprob", h->ent, F, h->h.rows, 1);
+    if (!is_none(h->stat)) WANT("logprob", h->stat, DT_U8, h->h.rows, HEAD_STAT);
+    dev_enter(d);
+    d->ops->logprob(d, h);
+    dev_leave(d);
+}
+void op_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    want_head("logprob_bwd", h);
+    WANT("logprob_bwd", h->stat, DT_U8, h->h.rows, HEAD_STAT);
+    WANT("logprob_bwd", dh, F, h->h.rows, h->h.cols);
+    if (!is_none(dw)) WANT("logprob_bwd", dw, F, h->w.rows, h->w.cols);
+    WANT("logprob_bwd", dlp, F, h->h.rows, 1);
+    if (!is_none(dent)) WANT("logprob_bwd", dent, F, h->h.rows, 1);
+    dev_enter(d);
+    d->ops->logprob_bwd(d, dh, dw, dlp, dent, h);
+    dev_leave(d);
+}
+void op_sample(Dev *d, const Sample *s) {
+    int64_t B = s->h.rows;
+    WANT("sample", s->h, F, -1, -1);
+    WANT_W("sample", s->w, -1, s->h.cols);
+    want_dist("sample", &s->dist, B);
+    want_ban("sample", s->banned, s->ban, B);
+    WANT("sample", s->random, DT_I64, B, 1);
+    if (!is_none(s->greedy)) WANT("sample", s->greedy, I, B, 1);
+    WANT("sample", s->id, I, B, 1);
+    WANT("sample", s->lp, F, B, 1);
+    if (!is_none(s->ent)) WANT("sample", s->ent, F, B, 1);
+    dev_enter(d);
+    d->ops->sample(d, s);
+    dev_leave(d);
+}

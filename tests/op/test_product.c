@@ -1,0 +1,219 @@
+/* test_product.c - rules 1 and 2: products have one order of summation.  Every variant that may differ (instruction set, threads, number of
+ * rows, row stride, cut into pieces) against the definition in plain C, with memcmp; values against double. */
+#include "optest.h"
+
+enum { M = 67,
+       O = 83,
+       I = 137 };
+
+/* The definition: pieces of chains, added by the tree. */
+static float chain(const float *a, int64_t sa, const float *b, int64_t sb, Leaves l, float start) {
+    float p[32];
+    int64_t base = leaves_cut(&l, l.first);
+    for (int s = 0; s < l.n; s++) {
+        p[s] = start;
+        for (int64_t k = leaves_cut(&l, l.first + s) - base; k < leaves_cut(&l, l.first + s + 1) - base; k++) p[s] = fmaf(a[k * sa], b[k * sb], p[s]);
+    }
+    for (int d = 1; d < l.n; d *= 2)
+        for (int s = 0; s < l.n; s += 2 * d) p[s] = p[s] + p[s + d];
+    return p[0];
+}
+static bool same(const float *a, const float *b, int64_t n) { return !memcmp(a, b, (size_t)n * 4); }
+
+typedef struct {
+    float *x, *w, *b, *dy, *dw, *y, *dx, *db; /* inputs; what the definition gives; dw and db also start there */
+    float *dw0, *db0;
+    uint16_t *w16;
+    Leaves in, out;
+} Want;
+
+static Want make(Mem *m, int pieces) {
+    Want g = { .x = rnds(m, M * I, 1, 1), .w = rnds(m, O * I, 2, 1), .b = rnds(m, O, 3, 1), .dy = rnds(m, M * O, 4, 1), .dw0 = rnds(m, O * I, 5, 1), .db0 = rnds(m, O, 6, 1), .in = leaves_all(pieces, I, 1), .out = leaves_all(pieces, O, 1) };
+    g.w16 = bf16s(m, g.w, O * I);
+    g.y = MEM_ARRAY(m, float, M *O), g.dx = MEM_ARRAY(m, float, M *I), g.dw = mem_copy(m, g.dw0, O * I * 4), g.db = mem_copy(m, g.db0, O * 4);
+    for (int t = 0; t < M; t++)
+        for (int o = 0; o < O; o++) g.y[t * O + o] = chain(g.x + t * I, 1, g.w + o * I, 1, g.in, 0) + g.b[o];
+    for (int t = 0; t < M; t++)
+        for (int i = 0; i < I; i++) g.dx[t * I + i] = chain(g.dy + t * O, 1, g.w + i, I, g.out, 0);
+    for (int o = 0; o < O; o++)
+        for (int i = 0; i < I; i++) g.dw[o * I + i] = chain(g.dy + o, O, g.x + i, I, leaves_one(M), g.dw0[o * I + i]);
+    for (int o = 0; o < O; o++)
+        for (int t = 0; t < M; t++) g.db[o] += g.dy[t * O + o];
+    return g;
+}
+
+static void dense(int isa, int threads, int pieces, bool bf16) {
+    Rig r;
+    rig_open(&r, threads, isa, 8 << 20);
+    Want g = make(&r.m, pieces);
+    int first[] = { 0, 0, 0, 3, 17, 0, 1 }, rows[] = { M, 1, 2, 4, 9, 33, 66 };
+    Tensor w = rig_put_ld(&r, bf16 ? DT_BF16 : DT_F32, O, I, I + 3, bf16 ? (void *)g.w16 : g.w), b = rig_put(&r, DT_F32, 1, O, g.b);
+    for (size_t c = 0; c < COUNT(rows); c++) { /* any rows: alone, few, many, from the middle */
+        int n = rows[c], f = first[c];
+        Tensor x = rig_put_ld(&r, DT_F32, n, I, I + 5, g.x + f * I), y = rig_put_ld(&r, DT_F32, n, O, O + 7, NULL);
+        op_linear(&r.d, y, x, w, b, g.in);
+        EXPECT(same(rig_get(&r, y), g.y + f * O, n * O), "linear: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d", isa, threads, pieces, bf16, f, n);
+        Tensor dy = rig_put_ld(&r, DT_F32, n, O, O + 1, g.dy + f * O), dx = rig_put_ld(&r, DT_F32, n, I, I + 2, NULL);
+        op_linear_dx(&r.d, dx, dy, w, g.out);
+        EXPECT(same(rig_get(&r, dx), g.dx + f * I, n * I), "linear_dx: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d", isa, threads, pieces, bf16, f, n);
+    }
+    Tensor dw = rig_put_ld(&r, DT_F32, O, I, I + 9, g.dw0), db = rig_put(&r, DT_F32, 1, O, g.db0);
+    int cut[] = { 0, 1, 24, M }; /* micro-batches between rows change no bit */
+    for (int c = 0; c < 3; c++) {
+        int n = cut[c + 1] - cut[c];
+        op_linear_dw(&r.d, dw, db, rig_put(&r, DT_F32, n, O, g.dy + cut[c] * O), rig_put(&r, DT_F32, n, I, g.x + cut[c] * I));
+    }
+    EXPECT(same(rig_get(&r, dw), g.dw, O * I), "linear_dw: isa %d, %d threads", isa, threads);
+    EXPECT(same(rig_get(&r, db), g.db, O), "linear_dw's bias: isa %d, %d threads", isa, threads);
+
+    /* a sum over 8 pieces in the wrong order is another number: the comparison above can fail */
+    if (pieces == 8) {
+        Leaves flat = leaves_one(I);
+        int differ = 0;
+        for (int t = 0; t < M; t++) differ += chain(g.x + t * I, 1, g.w, 1, flat, 0) + g.b[0] != g.y[t * O];
+        EXPECT(differ > M / 4, "one chain and eight pieces differ in %d of %d sums only", differ, M);
+    }
+    rig_close(&r);
+}
+
+/* The product as 2, 4, 8 parts that are then combined. */
+static void parts(int64_t units, int64_t unit) {
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 8 << 20);
+    int64_t K = units * unit;
+    float *x = rnds(&r.m, M * K, 1, 1), *w = rnds(&r.m, O * K, 2, 1);
+    Tensor tx = rig_put(&r, DT_F32, M, K, x), tw = rig_put(&r, DT_F32, O, K, w), y = rig_put(&r, DT_F32, M, O, NULL);
+    op_linear(&r.d, y, tx, tw, TENSOR_NONE, leaves_all(8, units, unit));
+    float *all = rig_get(&r, y);
+    for (int n = 2; n <= 8; n *= 2) {
+        Tensor part[8];
+        for (int p = 0; p < n; p++) {
+            Leaves l = { p * 8 / n, 8 / n, 8, units, unit };
+            int64_t c0 = leaves_cut(&l, l.first), c = leaves_cols(&l);
+            part[p] = rig_put(&r, DT_F32, M, O, NULL);
+            op_linear(&r.d, part[p], tensor_cols(tx, c0, c), tensor_cols(tw, c0, c), TENSOR_NONE, l);
+        }
+        Tensor sum = rig_put(&r, DT_F32, M, O, NULL);
+        op_tree_add(&r.d, sum, part, n);
+        EXPECT(same(rig_get(&r, sum), all, M * O), "%ld units of %ld: %d parts differ from the whole", (long)units, (long)unit, n);
+    }
+    rig_close(&r);
+}
+
+/* Large enough for every block border: more than 512 summed, 256 rows, 768 columns. */
+static void large(int isa) {
+    enum { T = 300,
+           N = 800,
+           K = 1300 };
+    Rig r;
+    rig_open(&r, 2, isa, 32 << 20);
+    float *x = rnds(&r.m, T * K, 1, 1), *w = rnds(&r.m, N * K, 2, 1);
+    Tensor tx = rig_put(&r, DT_F32, T, K, x), tw = rig_put(&r, DT_F32, N, K, w), y = rig_put(&r, DT_F32, T, N, NULL), dx = rig_put(&r, DT_F32, T, K, NULL);
+    int bad = 0;
+    for (int pieces = 1; pieces <= 8; pieces *= 8) {
+        op_linear(&r.d, y, tx, tw, TENSOR_NONE, leaves_all(pieces, K, 1));
+        float *got = rig_get(&r, y);
+        for (int i = 0; i < 500; i++) {
+            int t = (int)(mix((uint64_t)i) % T), n = (int)(mix((uint64_t)i + 99) % N);
+            bad += got[t * N + n] != chain(x + t * K, 1, w + n * K, 1, leaves_all(pieces, K, 1), 0);
+        }
+        op_linear_dx(&r.d, dx, y, tw, leaves_all(pieces, N, 1));
+        float *gx = rig_get(&r, dx);
+        for (int i = 0; i < 500; i++) {
+            int t = (int)(mix((uint64_t)i) % T), k = (int)(mix((uint64_t)i + 99) % K);
+            bad += gx[t * K + k] != chain(got + t * N, 1, w + k, K, leaves_all(pieces, N, 1), 0);
+        }
+        Tensor dw = rig_put(&r, DT_F32, N, K, NULL);
+        op_linear_dw(&r.d, dw, TENSOR_NONE, y, tx);
+        float *gw = rig_get(&r, dw);
+        for (int i = 0; i < 500; i++) {
+            int n = (int)(mix((uint64_t)i) % N), k = (int)(mix((uint64_t)i + 99) % K);
+            bad += gw[n * K + k] != chain(got + n, N, x + k, K, leaves_one(T), 0);
+        }
+    }
+    EXPECT(bad == 0, "isa %d: %d of 3000 entries of large products differ", isa, bad);
+    rig_close(&r);
+}
+
+static void grouped(int isa, int threads) {
+    enum { E = 5,
+           GO = 50,
+           GI = 70 };
+    Rig r;
+    rig_open(&r, threads, isa, 8 << 20);
+    int32_t at[E + 1] = { 0, 7, 7, 40, 41, M };
+    float *x = rnds(&r.m, M * GI, 1, 1), *w = rnds(&r.m, E * GO * GI, 2, 1), *dy = rnds(&r.m, M * GO, 3, 1), *dw0 = rnds(&r.m, E * GO * GI, 4, 1);
+    uint16_t *w16 = bf16s(&r.m, w, E * GO * GI);
+    Seqs ex = { E, 33, rig_put(&r, DT_I32, 1, E + 1, at) };
+    Tensor tx = rig_put(&r, DT_F32, M, GI, x), tdy = rig_put(&r, DT_F32, M, GO, dy), tw = rig_put(&r, DT_F32, E * GO, GI, w);
+    Tensor tw16 = rig_put(&r, DT_BF16, E * GO, GI, w16), y = rig_put(&r, DT_F32, M, GO, NULL), y16 = rig_put(&r, DT_F32, M, GO, NULL);
+    Tensor dx = rig_put(&r, DT_F32, M, GI, NULL), dw = rig_put(&r, DT_F32, E * GO, GI, dw0);
+    Leaves in = leaves_all(8, GI, 1), out = leaves_all(4, GO, 1);
+    op_grouped(&r.d, y, tx, tw, ex, in);
+    op_grouped(&r.d, y16, tx, tw16, ex, in);
+    op_grouped_dx(&r.d, dx, tdy, tw, ex, out);
+    op_grouped_dw(&r.d, dw, tdy, tx, ex);
+    float *gy = rig_get(&r, y), *g16 = rig_get(&r, y16), *gx = rig_get(&r, dx), *gw = rig_get(&r, dw);
+    int bad = 0;
+    for (int e = 0; e < E; e++) {
+        const float *we = w + e * GO * GI;
+        for (int t = at[e]; t < at[e + 1]; t++) {
+            for (int o = 0; o < GO; o++) bad += gy[t * GO + o] != chain(x + t * GI, 1, we + o * GI, 1, in, 0);
+            for (int i = 0; i < GI; i++) bad += gx[t * GI + i] != chain(dy + t * GO, 1, we + i, GI, out, 0);
+        }
+        for (int o = 0; o < GO; o++)
+            for (int i = 0; i < GI; i++)
+                bad += gw[(e * GO + o) * GI + i]
+                       != chain(dy + at[e] * GO + o, GO, x + at[e] * GI + i, GI, leaves_one(at[e + 1] - at[e]), dw0[(e * GO + o) * GI + i]);
+    }
+    EXPECT(bad == 0 && same(gy, g16, M * GO), "grouped: isa %d, %d threads: %d entries differ", isa, threads, bad);
+    rig_close(&r);
+}
+
+static void headwise(int isa, int threads) {
+    enum { H = 3,
+           HO = 19,
+           HI = 33 };
+    Rig r;
+    rig_open(&r, threads, isa, 8 << 20);
+    float *x = rnds(&r.m, M * H * HI, 1, 1), *w = rnds(&r.m, H * HO * HI, 2, 1), *dy = rnds(&r.m, M * H * HO, 3, 1), *dw0 = rnds(&r.m, H * HO * HI, 4, 1);
+    Tensor tx = rig_put_ld(&r, DT_F32, M, H * HI, H * HI + 4, x), tdy = rig_put(&r, DT_F32, M, H * HO, dy);
+    int bad = 0;
+    for (int turned = 0; turned < 2; turned++) {
+        int so = turned ? 1 : HI, si = turned ? HO : 1; /* w_h[o,i] = w[h*HO*HI + o*so + i*si] */
+        Tensor tw = turned ? rig_put(&r, DT_F32, H * HI, HO, w) : rig_put(&r, DT_F32, H * HO, HI, w), dw = tw, y = rig_put(&r, DT_F32, M, H * HO, NULL);
+        dw = rig_put(&r, DT_F32, tw.rows, tw.cols, dw0);
+        op_headwise(&r.d, y, tx, tw, H, turned);
+        op_headwise_dw(&r.d, dw, tdy, tx, H, turned);
+        float *gy = rig_get(&r, y), *gw = rig_get(&r, dw);
+        for (int h = 0; h < H; h++)
+            for (int o = 0; o < HO; o++) {
+                for (int t = 0; t < M; t++)
+                    bad += gy[(t * H + h) * HO + o] != chain(x + (t * H + h) * HI, 1, w + h * HO * HI + o * so, si, leaves_one(HI), 0);
+                for (int i = 0; i < HI; i++) {
+                    int at = h * HO * HI + o * so + i * si;
+                    bad += gw[at] != chain(dy + h * HO + o, H * HO, x + h * HI + i, H * HI, leaves_one(M), dw0[at]);
+                }
+            }
+    }
+    EXPECT(bad == 0, "headwise: isa %d, %d threads: %d entries differ", isa, threads, bad);
+    rig_close(&r);
+}
+
+int main(void) {
+    static const int threads[] = { 1, 2, 3, 7 };
+    EACH_ISA(isa) {
+        for (size_t i = 0; i < COUNT(threads); i++) {
+            dense(isa, threads[i], i % 2 ? 8 : 1, i > 1);
+            grouped(isa, threads[i]);
+            headwise(isa, threads[i]);
+        }
+        dense(isa, 1, 16, false);
+        large(isa);
+    }
+    parts(64, 1);
+    parts(7, 13); /* fewer units than pieces: some are empty */
+    parts(413, 1);
+    parts(10, 128);
+    return test_end();
+}
