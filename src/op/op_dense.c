@@ -94,26 +94,43 @@ void op_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
     dev_leave(d);
 }
 
-/* y [T,N*O], x [T,N*I], w [N*O,I], or turned [N*I,O] */
-static void want_heads(const char *op, Tensor y, Tensor x, Tensor w, int heads, bool turned) {
-    CHECK(heads > 0 && y.cols % heads == 0 && x.cols % heads == 0, "%s: %d heads in %ld and %ld columns", op, heads, (long)y.cols,
-          (long)x.cols);
-    int64_t o = y.cols / heads, i = x.cols / heads;
-    WANT_W(op, w, heads * (turned ? i : o), turned ? o : i);
+static void want_part(const char *op, const char *name, Tensor x, int heads, int width, int from, int cols) {
+    CHECK(from >= 0 && width >= 0 && cols >= 0 && (int64_t)(heads - 1) * width + from + cols <= x.cols,
+          "%s: %d heads, %d apart, columns %d..+%d of each, do not fit %s's %ld columns", op, heads, width, from, cols, name, (long)x.cols);
+}
+static void want_heads(const char *op, Tensor y, Tensor x, const HeadMap *m) {
+    CHECK(m->heads >= 1, "%s: %d heads", op, m->heads);
     WANT(op, y, F, x.rows, -1);
     WANT(op, x, F, y.rows, -1);
+    want_part(op, "x", x, m->heads, m->x_width, m->x_from, m->in);
+    want_part(op, "y", y, m->heads, m->y_width, m->y_from, m->out);
 }
-void op_headwise(Dev *d, Tensor y, Tensor x, Tensor w, int heads, bool turned) {
-    want_heads("headwise", y, x, w, heads, turned);
+static void want_head_w(const char *op, Tensor w, const HeadMap *m) {
+    int rows = m->turned ? m->in : m->out;
+    WANT_W(op, w, -1, m->turned ? m->out : m->in);
+    CHECK(m->w_from >= 0 && m->w_rows >= 0 && (int64_t)(m->heads - 1) * m->w_rows + m->w_from + rows <= w.rows,
+          "%s: %d heads, %d rows apart, rows %d..+%d of each, do not fit w's %ld rows", op, m->heads, m->w_rows, m->w_from, rows, (long)w.rows);
+}
+void op_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
+    want_heads("headwise", y, x, &m);
+    want_head_w("headwise", w, &m);
     dev_enter(d);
-    d->ops->headwise(d, y, x, w, heads, turned);
+    d->ops->headwise(d, y, x, w, m);
     dev_leave(d);
 }
-void op_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, int heads, bool turned) {
-    want_heads("headwise_dw", dy, x, dw, heads, turned);
+void op_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m) {
+    want_heads("headwise_dw", dy, x, &m);
+    want_head_w("headwise_dw", dw, &m);
     WANT("headwise_dw", dw, F, -1, -1);
     dev_enter(d);
-    d->ops->headwise_dw(d, dw, dy, x, heads, turned);
+    d->ops->headwise_dw(d, dw, dy, x, m);
+    dev_leave(d);
+}
+void op_copy_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
+    want_heads("copy_heads", y, x, &m);
+    CHECK(m.in == m.out, "copy_heads: parts of %d and %d columns", m.in, m.out);
+    dev_enter(d);
+    d->ops->copy_heads(d, y, x, m);
     dev_leave(d);
 }
 void op_tree_add(Dev *d, Tensor y, const Tensor *part, int n) {

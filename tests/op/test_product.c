@@ -173,28 +173,36 @@ static void grouped(int isa, int threads) {
 static void headwise(int isa, int threads) {
     enum { H = 3,
            HO = 19,
-           HI = 33 };
+           HI = 33,
+           XW = HI + 6,
+           YW = HO + 2,
+           WR = 50,
+           WF = 7 };
     Rig r;
     rig_open(&r, threads, isa, 8 << 20);
-    float *x = rnds(&r.m, M * H * HI, 1, 1), *w = rnds(&r.m, H * HO * HI, 2, 1), *dy = rnds(&r.m, M * H * HO, 3, 1), *dw0 = rnds(&r.m, H * HO * HI, 4, 1);
-    Tensor tx = rig_put_ld(&r, DT_F32, M, H * HI, H * HI + 4, x), tdy = rig_put(&r, DT_F32, M, H * HO, dy);
     int bad = 0;
     for (int turned = 0; turned < 2; turned++) {
-        int so = turned ? 1 : HI, si = turned ? HO : 1; /* w_h[o,i] = w[h*HO*HI + o*so + i*si] */
-        Tensor tw = turned ? rig_put(&r, DT_F32, H * HI, HO, w) : rig_put(&r, DT_F32, H * HO, HI, w), dw = tw, y = rig_put(&r, DT_F32, M, H * HO, NULL);
-        dw = rig_put(&r, DT_F32, tw.rows, tw.cols, dw0);
-        op_headwise(&r.d, y, tx, tw, H, turned);
-        op_headwise_dw(&r.d, dw, tdy, tx, H, turned);
-        float *gy = rig_get(&r, y), *gw = rig_get(&r, dw);
+        HeadMap m = { .heads = H, .in = HI, .out = HO, .x_width = XW, .x_from = 4, .y_width = YW, .y_from = 1, .w_rows = WR, .w_from = WF, .turned = turned };
+        int wc = turned ? HO : HI, so = turned ? 1 : wc, si = turned ? wc : 1; /* w_h[o,i] = w[(h*WR+WF)*wc + o*so + i*si] */
+        float *x = rnds(&r.m, M * H * XW, 1, 1), *w = rnds(&r.m, H * WR * wc, 2, 1), *dy = rnds(&r.m, M * H * YW, 3, 1);
+        float *dw0 = rnds(&r.m, H * WR * wc, 4, 1), *want = mem_copy(&r.m, dw0, (size_t)(H * WR * wc) * 4);
+        Tensor tx = rig_put_ld(&r, DT_F32, M, H * XW, H * XW + 4, x), tdy = rig_put(&r, DT_F32, M, H * YW, dy);
+        Tensor tw = rig_put(&r, DT_F32, H * WR, wc, w), dw = rig_put(&r, DT_F32, H * WR, wc, dw0), y = rig_put(&r, DT_F32, M, H * YW, NULL);
+        op_headwise(&r.d, y, tx, tw, m);
+        op_headwise_dw(&r.d, dw, tdy, tx, m);
+        float *gy = rig_get(&r, y);
         for (int h = 0; h < H; h++)
             for (int o = 0; o < HO; o++) {
+                const float *wh = w + (h * WR + WF) * wc + o * so;
                 for (int t = 0; t < M; t++)
-                    bad += gy[(t * H + h) * HO + o] != chain(x + (t * H + h) * HI, 1, w + h * HO * HI + o * so, si, leaves_one(HI), 0);
+                    bad += gy[t * H * YW + h * YW + 1 + o] != chain(x + t * H * XW + h * XW + 4, 1, wh, si, leaves_one(HI), 0);
+                for (int t = 0; t < M; t++) bad += o == 0 && gy[t * H * YW + h * YW] != 0; /* beside the part: untouched */
                 for (int i = 0; i < HI; i++) {
-                    int at = h * HO * HI + o * so + i * si;
-                    bad += gw[at] != chain(dy + h * HO + o, H * HO, x + h * HI + i, H * HI, leaves_one(M), dw0[at]);
+                    float *at = want + (h * WR + WF) * wc + o * so + i * si;
+                    *at = chain(dy + h * YW + 1 + o, H * YW, x + h * XW + 4 + i, H * XW, leaves_one(M), *at);
                 }
             }
+        bad += !same(rig_get(&r, dw), want, H * WR * wc);
     }
     EXPECT(bad == 0, "headwise: isa %d, %d threads: %d entries differ", isa, threads, bad);
     rig_close(&r);

@@ -63,7 +63,7 @@ const Ops ops_cpu = {
     .put = cpu_put, .get = cpu_get, .copy = cpu_copy, .zero = cpu_zero,
     .linear = cpu_linear, .linear_dx = cpu_linear_dx, .linear_dw = cpu_linear_dw,
     .grouped = cpu_grouped, .grouped_dx = cpu_grouped_dx, .grouped_dw = cpu_grouped_dw,
-    .headwise = cpu_headwise, .headwise_dw = cpu_headwise_dw, .tree_add = cpu_tree_add,
+    .headwise = cpu_headwise, .headwise_dw = cpu_headwise_dw, .copy_heads = cpu_copy_heads, .tree_add = cpu_tree_add,
     .embed = cpu_embed, .embed_bwd = cpu_embed_bwd, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd,
     .swiglu = cpu_swiglu, .swiglu_bwd = cpu_swiglu_bwd, .add = cpu_add, .rope_table = cpu_rope_table, .rope = cpu_rope,
     .attend = cpu_attend, .attend_bwd = cpu_attend_bwd,

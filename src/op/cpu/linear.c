@@ -125,19 +125,41 @@ static void head_of(Prod *g, const List *l, int h) {
     g->a += h * l->step_a, g->c += h * l->step_c;
     g->b = (const char *)g->b + h * l->step_b * (g->b_bf16 ? 2 : 4);
 }
-void cpu_headwise(Dev *d, Tensor y, Tensor x, Tensor w, int heads, bool turned) {
-    int64_t O = y.cols / heads, I = x.cols / heads;
-    Tensor y1 = y, x1 = x;
-    y1.cols = O, x1.cols = I;
-    List l = { .d = d, .one = turned ? nn(y1, x1, w, leaves_one(I)) : nt(y1, x1, w, leaves_one(I)), .make = head_of, .n = heads, .step_a = I, .step_c = O, .step_b = (turned ? I : O) * w.ld };
-    if (x.rows > 0) list_run(&l, x.rows, O, (double)x.rows * (double)x.cols * (double)O);
+/* Head 0's parts as tensors; head_of steps from one head to the next. */
+static Tensor part_of(Tensor x, int from, int64_t cols) {
+    x.data = (char *)x.data + (size_t)from * dtype_size(x.dtype);
+    x.cols = cols;
+    return x;
 }
-void cpu_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, int heads, bool turned) {
-    int64_t O = dy.cols / heads, I = x.cols / heads;
-    Tensor dy1 = dy, x1 = x;
-    dy1.cols = O, x1.cols = I;
-    List l = { .d = d, .one = turned ? tn(dw, x1, dy1) : tn(dw, dy1, x1), .make = head_of, .n = heads, .step_a = turned ? I : O, .step_b = turned ? O : I, .step_c = (turned ? I : O) * dw.ld };
-    if (x.rows > 0) list_run(&l, O, I, (double)x.rows * (double)x.cols * (double)O);
+static Tensor rows_from(Tensor w, int from, int64_t rows) {
+    w.data = (char *)w.data + (size_t)(from * w.ld) * dtype_size(w.dtype);
+    w.rows = rows;
+    return w;
+}
+void cpu_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
+    Tensor y0 = part_of(y, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in), w0 = rows_from(w, m.w_from, m.turned ? m.in : m.out);
+    List l = { .d = d, .one = m.turned ? nn(y0, x0, w0, leaves_one(m.in)) : nt(y0, x0, w0, leaves_one(m.in)), .make = head_of, .n = m.heads, .step_a = m.x_width, .step_c = m.y_width, .step_b = m.w_rows * w.ld };
+    if (x.rows > 0) list_run(&l, x.rows, m.out, (double)x.rows * m.heads * m.in * m.out);
+}
+void cpu_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m) {
+    Tensor dy0 = part_of(dy, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in), w0 = rows_from(dw, m.w_from, m.turned ? m.in : m.out);
+    List l = { .d = d, .one = m.turned ? tn(w0, x0, dy0) : tn(w0, dy0, x0), .make = head_of, .n = m.heads, .step_a = m.turned ? m.x_width : m.y_width, .step_b = m.turned ? m.y_width : m.x_width, .step_c = m.w_rows * dw.ld };
+    if (x.rows > 0) list_run(&l, m.out, m.in, (double)x.rows * m.heads * m.in * m.out);
+}
+typedef struct {
+    Tensor y, x;
+    HeadMap m;
+} CopyHeads;
+static void copy_head_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const CopyHeads *c = arg;
+    (void)k, (void)work;
+    for (int64_t r = r0; r < r1; r++)
+        for (int h = 0; h < c->m.heads; h++)
+            memcpy(f32_row(c->y, r) + h * c->m.y_width + c->m.y_from, f32_row(c->x, r) + h * c->m.x_width + c->m.x_from, (size_t)c->m.out * 4);
+}
+void cpu_copy_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
+    CopyHeads c = { y, x, m };
+    cpu_rows(d, y.rows, (double)m.heads * m.out / 4, copy_head_rows, &c);
 }
 
 /* ---- the upper levels of the tree ------------------------------------------------------------------------------------------- */
