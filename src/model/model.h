@@ -48,6 +48,6 @@ typedef struct { size_t act, tmp; } ModelSizes;
 typedef struct { int64_t tokens, outputs; int seqs, longest; bool backward, truncated; Recompute recompute; int threads; } ModelShape;
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
 typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; } ExtendShape;
-size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s);
+size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, int threads);
 
 #endif

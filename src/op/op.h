@@ -26,11 +26,13 @@ typedef struct {
     int        isa;             /* op/cpu: IsaKind; tests lower it to compare paths */
     struct { void *at; size_t bytes; } block[32];
     int        n_blocks, depth;
+    size_t     dry;             /* bytes the dry device has handed out */
     void      *scratch;         /* the backend's own, one piece per worker, made by dev_open: ops allocate nothing */
 } Dev;
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;            /* 0 threads: all cores; isa 0: the best there is */
 void  dev_open(Dev *d, DevOpts o);                                       /* the CPU */
+void  dev_open_dry(Dev *d, int threads);                                 /* computes nothing, counts memory: see dry.c */
 void *dev_block(Dev *d, size_t bytes);                                   /* zeroed device memory; dies if there is none */
 void  dev_free(Dev *d, void *block);
 Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an arena over a new block */
@@ -179,7 +181,7 @@ struct Ops {
     void   (*adamw)(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a);
 };
 
-extern const Ops ops_cpu;
+extern const Ops ops_cpu, ops_dry;
 
 /* ---- Checked front doors, one per entry above; layers call only these. -------------------------------------------------- */
 void op_put (Dev *d, Tensor to, const void *from);

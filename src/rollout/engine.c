@@ -44,6 +44,11 @@ size_t engine_page_bytes(const ModelDesc *m, int page) {
 
 static int max_pages(const SchedConf *c) { return (c->max_len + c->page - 1) / c->page; }
 
+size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, int threads) {
+    ExtendShape s = { .rows = c->max_rows, .outputs = c->max_seqs, .seqs = c->max_batch, .longest = c->max_rows, .max_pages = max_pages(c), .page = c->page };
+    return model_extend_tmp(m, &s, threads);
+}
+
 /* Index lists of a step, and the sampler's rows with their hidden states. */
 static size_t io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t rows = arena_round((size_t)c->max_rows * 4), seqs = arena_round((size_t)(c->max_seqs + 1) * 8);

@@ -1,0 +1,422 @@
+/* golden.c - see golden.h.  How close: float32 against float32 in another order of summation, so log-probs to 2e-5,
+ * gradients to 2e-4 of the largest entry of their tensor, greedy tokens equal; Adam divides by the gradient, so after two
+ * steps 99.9 % of the entries to 2e-4 and all to 2e-2. */
+#include "cmd/golden.h"
+#include "base/file.h"
+#include "file/safetensors.h"
+#include "rollout/engine.h"
+#include "train/optim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_SEQS = 64,
+       GREEDY = 16 };
+
+typedef struct {
+    const int32_t *ids;
+    int n;
+    const float *logits, *logprobs, *entropy, *weights;
+} GoldenSeq;
+
+typedef struct {
+    const GoldenOpts *opts;
+    GoldenResult *r;
+    Opened o;
+    StFiles ref;
+    GoldenSeq seq[MAX_SEQS];
+    int n_seqs;
+    int64_t tokens, outputs;
+    Arena io, act, host;
+    Params grads;
+    Json meta;
+    bool has_meta;
+} Golden;
+
+static void report(Golden *g, bool ok, const char *what, const char *fmt, double a, double b) {
+    char text[160];
+    snprintf(text, sizeof text, fmt, a, b);
+    printf("  %-6s %-24s %s\n", ok ? "ok" : "FAILED", what, text);
+    if (ok) g->r->passed++;
+    else g->r->failed++;
+}
+
+static void skip(Golden *g, const char *what, const char *why) {
+    printf("  %-6s %-24s %s\n", "skip", what, why);
+    g->r->skipped++;
+}
+
+/* ---- the reference's sequences */
+static const StTensor *column(Golden *g, int i, const char *name, DType t, int64_t n, Err *err) {
+    char key[64];
+    snprintf(key, sizeof key, "seq%d.%s", i, name);
+    const StTensor *x = st_find(&g->ref, key);
+    if (!x) return NULL;
+    if (x->dtype != t || (n >= 0 && x->count != n)) {
+        err_set(err, "golden.safetensors: %s has another type or size than expected", key);
+        return NULL;
+    }
+    return x;
+}
+
+static const float *floats(Golden *g, int i, const char *name, int64_t n, Err *err) {
+    const StTensor *x = column(g, i, name, DT_F32, n, err);
+    return x ? mem_copy(&g->o.mem, x->data, x->bytes) : NULL;
+}
+
+static bool read_seqs(Golden *g, Err *err) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/golden.safetensors", g->opts->golden);
+    TRY(st_open(&g->ref, path, &g->o.mem, err));
+    const StTensor *ids;
+    while (g->n_seqs < MAX_SEQS && (ids = column(g, g->n_seqs, "input_ids", DT_I32, -1, err))) {
+        int i = g->n_seqs++, n = (int)ids->count;
+        int32_t *copy = MEM_ARRAY(&g->o.mem, int32_t, (size_t)n + 1);
+        memcpy(copy, ids->data, (size_t)n * 4);
+        for (int k = 0; k < n; k++)
+            if (copy[k] < 0 || copy[k] >= g->o.desc.d.vocab) return err_set(err, "%s: seq%d.input_ids holds %d, beyond the vocabulary", path, i, copy[k]);
+        g->seq[i] = (GoldenSeq){ copy, n };
+        g->seq[i].logits = floats(g, i, "logits", n * g->o.desc.d.vocab, err);
+        g->seq[i].logprobs = floats(g, i, "logprobs", n - 1, err);
+        g->seq[i].entropy = floats(g, i, "entropy", n - 1, err);
+        g->seq[i].weights = floats(g, i, "weights", n - 1, err);
+        if (!g->seq[i].logprobs) return err_set(err, "%s: seq%d.logprobs is missing or has another size than input_ids - 1", path, i);
+        g->tokens += n;
+        g->outputs += n - 1;
+    }
+    if (!g->n_seqs) return err_set(err, "%s: holds no seq0.input_ids (32-bit integers)", path);
+    return true;
+}
+
+static void read_meta(Golden *g) {
+    char path[4096];
+    Err err;
+    Buf text = { 0 };
+    snprintf(path, sizeof path, "%s/meta.json", g->opts->golden);
+    g->has_meta = file_exists(path) && file_read(&text, path, &err) && json_parse(&g->meta, text.data, text.n, &g->o.mem, &err);
+    buf_free(&text);
+}
+
+/* ---- memory: one batch of all sequences, forward and backward */
+static bool open_all(Golden *g, Err *err) {
+    int longest = 0;
+    for (int i = 0; i < g->n_seqs; i++) longest = g->seq[i].n > longest ? g->seq[i].n : longest;
+    int64_t T = g->tokens + g->n_seqs + GREEDY;
+    ModelShape s = { .tokens = T, .outputs = T, .seqs = g->n_seqs, .longest = longest + GREEDY, .backward = true, .recompute = g->opts->recompute, .threads = threads_count(g->o.dev.threads) };
+    ModelSizes sizes = model_sizes(&g->o.desc, &s);
+    OpenOpts opts = g->opts->open;
+    opts.f32 = true;
+    TRY(open_weights(&g->o, &opts, sizes.tmp, err));
+    g->o.model.recompute = g->opts->recompute;
+    g->act = dev_arena(&g->o.dev, "act", sizes.act);
+    g->io = dev_arena(&g->o.dev, "io", 32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4));
+    size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
+    char *h = mem_push(&g->o.mem, host + ARENA_ALIGN);
+    g->host = arena_over("host", h + (ARENA_ALIGN - (uintptr_t)h % ARENA_ALIGN) % ARENA_ALIGN, host);
+    params_open(&g->grads, &g->o.desc, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
+    return true;
+}
+
+static void put_batch(Golden *g, Batch *b, int extra) { /* extra 1: one more token, so that the last row is an output too */
+    PackSeq seqs[MAX_SEQS];
+    for (int i = 0; i < g->n_seqs; i++) seqs[i] = (PackSeq){ g->seq[i].ids, g->seq[i].n + extra, 1, DRAW_PLAIN };
+    batch_put(b, &g->o.dev, &g->io, &g->host, seqs, g->n_seqs);
+}
+
+/* ---- the checks */
+static double worst_diff(const float *a, const float *b, int64_t n) {
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        if (!(d <= worst)) worst = d; /* NaN too */
+    }
+    return worst;
+}
+
+static void check_values(Golden *g) {
+    Batch b;
+    size_t mark = arena_mark(&g->io);
+    Mem mem = { 0 };
+    put_batch(g, &b, 0);
+    Tensor lp = tensor_push(&g->io, DT_F32, b.outputs, 1), ent = tensor_push(&g->io, DT_F32, b.outputs, 1);
+    model_score(&g->o.model, &b, lp, ent);
+    float *got = MEM_ARRAY(&mem, float, (size_t)b.outputs), *got_ent = MEM_ARRAY(&mem, float, (size_t)b.outputs);
+    op_get(&g->o.dev, got, lp);
+    op_get(&g->o.dev, got_ent, ent);
+    double worst = 0, worst_ent = 0;
+    bool has_ent = true;
+    for (int i = 0, at = 0; i < g->n_seqs; at += g->seq[i++].n - 1) {
+        worst = fmax(worst, worst_diff(got + at, g->seq[i].logprobs, g->seq[i].n - 1));
+        if (g->seq[i].entropy) worst_ent = fmax(worst_ent, worst_diff(got_ent + at, g->seq[i].entropy, g->seq[i].n - 1));
+        else has_ent = false;
+    }
+    report(g, worst <= 2e-5, "log-probs", "worst error %.2e of %g", worst, 2e-5);
+    if (has_ent) report(g, worst_ent <= 2e-5, "entropy", "worst error %.2e of %g", worst_ent, 2e-5);
+    else skip(g, "entropy", "not in golden.safetensors");
+    mem_free(&mem);
+    arena_pop(&g->io, mark);
+}
+
+static void check_logits(Golden *g) {
+    if (!g->seq[0].logits) {
+        skip(g, "logits", "not in golden.safetensors");
+        return;
+    }
+    Batch b;
+    size_t mark = arena_mark(&g->io);
+    Mem mem = { 0 };
+    int64_t V = g->o.desc.d.vocab;
+    put_batch(g, &b, 1);
+    Tensor logits = tensor_push(&g->io, DT_F32, b.outputs, V);
+    model_logits(&g->o.model, &b, logits);
+    float *got = MEM_ARRAY(&mem, float, (size_t)(b.outputs * V));
+    op_get(&g->o.dev, got, logits);
+    double worst = 0;
+    int64_t at = 0;
+    for (int i = 0; i < g->n_seqs; at += g->seq[i++].n * V)
+        if (g->seq[i].logits) worst = fmax(worst, worst_diff(got + at, g->seq[i].logits, g->seq[i].n * V));
+    report(g, worst <= 5e-5, "logits", "worst error %.2e of %g", worst, 5e-5);
+    mem_free(&mem);
+    arena_pop(&g->io, mark);
+}
+
+/* d loss/d parameter of loss = -sum weights * logprobs, and the loss itself. */
+static double gradients(Golden *g) {
+    Batch b;
+    size_t mark = arena_mark(&g->io), act = arena_mark(&g->act);
+    Mem mem = { 0 };
+    ModelKeep keep = { .block = MEM_ARRAY(&mem, BlockKeep, (size_t)g->o.desc.d.layers) };
+    put_batch(g, &b, 0);
+    Tensor lp = tensor_push(&g->io, DT_F32, b.outputs, 1), ent = tensor_push(&g->io, DT_F32, b.outputs, 1);
+    op_zero(&g->o.dev, g->grads.flat);
+    model_forward(&g->o.model, &b, &g->act, &keep, lp, ent);
+    float *got = MEM_ARRAY(&mem, float, (size_t)b.outputs), *dlp = MEM_ARRAY(&mem, float, (size_t)b.outputs);
+    op_get(&g->o.dev, got, lp);
+    double loss = 0;
+    for (int i = 0, at = 0; i < g->n_seqs; i++)
+        for (int t = 0; t + 1 < g->seq[i].n; t++, at++) {
+            dlp[at] = -g->seq[i].weights[t];
+            loss -= (double)g->seq[i].weights[t] * (double)got[at];
+        }
+    op_put(&g->o.dev, lp, dlp);
+    model_backward(&g->o.model, &g->grads, &b, &g->act, &keep, lp, TENSOR_NONE);
+    mem_free(&mem);
+    arena_pop(&g->io, mark);
+    arena_pop(&g->act, act);
+    return loss;
+}
+
+/* Calls fn for every tensor under its name on disk, expert by expert. */
+typedef struct {
+    char name[256];
+    Tensor t;
+    int64_t n;
+    const ParamDesc *desc;
+} Named;
+typedef bool NamedFn(void *user, const Named *x);
+static bool each_named(const Params *p, NamedFn *fn, void *user) {
+    for (int i = 0; i < p->n; i++) {
+        const Param *q = &p->at[i];
+        int64_t experts = q->desc->where == IN_EXPERT ? p->model->d.experts : 1;
+        for (int e = 0; e < experts; e++) {
+            Named x = { .t = tensor_rows(q->t, e * (q->t.rows / experts), q->t.rows / experts), .desc = q->desc };
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the table's own names */
+            snprintf(x.name, sizeof x.name, q->desc->name, q->layer, e);
+#pragma GCC diagnostic pop
+            x.n = x.t.rows * x.t.cols;
+            if (!fn(user, &x)) return false;
+        }
+    }
+    return true;
+}
+
+typedef struct {
+    Golden *g;
+    StFiles file;
+    Mem mem;
+    double worst;
+    int64_t over, all;
+    bool step;
+    char where[256], missing[256];
+} Compare;
+
+static bool compare_one(void *user, const Named *x) {
+    Compare *c = user;
+    const StTensor *ref = st_find(&c->file, x->name);
+    if (!ref || ref->dtype != DT_F32 || ref->count != x->n) {
+        if (x->desc->frozen) return true;
+        snprintf(c->missing, sizeof c->missing, "%s", x->name);
+        return true;
+    }
+    if (x->desc->frozen) return true;
+    Mem mem = { 0 };
+    float *got = MEM_ARRAY(&mem, float, (size_t)x->n), *want = mem_copy(&mem, ref->data, ref->bytes), top = 0;
+    op_get(&c->g->o.dev, got, x->t);
+    for (int64_t i = 0; i < x->n; i++) top = fmaxf(top, fabsf(want[i]));
+    double scale = c->step ? 1 : fmax(top, 1e-3); /* an expert without tokens has gradient 0: a floor */
+    for (int64_t i = 0; i < x->n; i++) {
+        double d = fabs((double)got[i] - (double)want[i]) / scale;
+        c->over += !(d <= 2e-4);
+        if (!(d <= c->worst)) c->worst = d, snprintf(c->where, sizeof c->where, "%s", x->name);
+    }
+    c->all += x->n;
+    mem_free(&mem);
+    return true;
+}
+
+static void compare_file(Golden *g, const char *file, const Params *p, const char *what, bool step) {
+    char path[4096];
+    Err err;
+    snprintf(path, sizeof path, "%s/%s", g->opts->golden, file);
+    if (!file_exists(path)) {
+        skip(g, what, "the file is not there");
+        return;
+    }
+    Compare c = { .g = g, .step = step };
+    if (!st_open(&c.file, path, &c.mem, &err)) {
+        printf("  FAILED %-24s %s\n", what, err.msg);
+        g->r->failed++;
+    } else {
+        each_named(p, compare_one, &c);
+        if (c.missing[0]) printf("         %s has no tensor %s of that size\n", file, c.missing);
+        bool ok = !c.missing[0] && (step ? c.worst <= 2e-2 && (double)c.over <= 1e-3 * (double)c.all : c.over == 0);
+        report(g, ok, what, step ? "worst entry %.2e, %g of them beyond 2e-4" : "worst error %.2e of the tensor's largest entry", c.worst, (double)c.over);
+        if (!ok) printf("         worst in %s\n", c.where);
+        st_close(&c.file);
+    }
+    mem_free(&c.mem);
+}
+
+/* ---- our own files, for others to compare */
+typedef struct {
+    Golden *g;
+    VEC(StSpec)
+    spec;
+    StWriter *w;
+    Mem mem;
+    Err *err;
+} Dump;
+
+static bool dump_spec(void *user, const Named *x) {
+    Dump *d = user;
+    StSpec s = { mem_str(&d->mem, x->name, strlen(x->name)), DT_F32, x->desc->vector ? 1 : 2, { x->t.rows, x->t.cols } };
+    if (x->desc->vector) s.shape[0] = x->n, s.shape[1] = 0;
+    VEC_PUSH(d->spec, s);
+    return true;
+}
+
+static bool dump_bytes(void *user, const Named *x) {
+    Dump *d = user;
+    Mem mem = { 0 };
+    float *got = MEM_ARRAY(&mem, float, (size_t)x->n);
+    op_get(&d->g->o.dev, got, x->t);
+    bool ok = st_write(d->w, got, (size_t)x->n * 4, d->err);
+    mem_free(&mem);
+    return ok;
+}
+
+static bool dump_params(Golden *g, const Params *p, const char *file, Err *err) {
+    if (!g->opts->dump) return true;
+    char path[4096];
+    TRY(dir_make(g->opts->dump, err));
+    snprintf(path, sizeof path, "%s/%s", g->opts->dump, file);
+    Dump d = { .g = g, .err = err };
+    each_named(p, dump_spec, &d);
+    d.w = st_write_open(path, d.spec.at, d.spec.n, INT64_MAX, err);
+    bool ok = d.w != NULL;
+    if (ok && !each_named(p, dump_bytes, &d)) st_write_abort(d.w), ok = false;
+    else if (ok) ok = st_write_close(d.w, err);
+    vec_free(d.spec.at);
+    mem_free(&d.mem);
+    return ok;
+}
+
+static void check_number(Golden *g, const char *key, const char *what, double got, double tolerance) {
+    const Json *v = json_get(&g->meta, key);
+    if (!v || (v->kind != JSON_REAL && v->kind != JSON_INT)) return;
+    double want = json_number(v), bound = tolerance * fmax(1, fabs(want));
+    report(g, fabs(got - want) <= bound, what, "%.6f, reference %.6f", got, want);
+}
+
+static bool check_training(Golden *g, Err *err) {
+    for (int i = 0; i < g->n_seqs; i++)
+        if (!g->seq[i].weights) {
+            skip(g, "gradients", "no weights in golden.safetensors");
+            skip(g, "optimizer steps", "no weights in golden.safetensors");
+            return true;
+        }
+    double loss = gradients(g), norm = optim_norm(&g->grads, &g->o.dev);
+    check_number(g, "loss", "loss", loss, 1e-4);
+    check_number(g, "grad_norm", "gradient norm", norm, 1e-4);
+    compare_file(g, "grad.safetensors", &g->grads, "gradients", false);
+    TRY(dump_params(g, &g->grads, "grad.safetensors", err));
+
+    AdamConf adam = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1 };
+    Optim opt;
+    optim_open(&opt, &g->grads, &g->o.dev, 0.5);
+    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.dev, &adam, norm);
+    gradients(g);
+    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.dev, &adam, optim_norm(&g->grads, &g->o.dev));
+    optim_close(&opt, &g->o.dev);
+    compare_file(g, "step.safetensors", &g->o.model.w, "two optimizer steps", true);
+    return dump_params(g, &g->o.model.w, "step.safetensors", err);
+}
+
+/* ---- greedy continuation, through the rollout engine */
+typedef struct {
+    Request r;
+    bool given;
+    int32_t out[GREEDY];
+    int n;
+} Greedy;
+static bool greedy_next(void *user, Request *out) {
+    Greedy *x = user;
+    if (x->given) return false;
+    *out = x->r;
+    return x->given = true;
+}
+static void greedy_answer(void *user, const Answer *a) {
+    Greedy *x = user;
+    x->n = a->n;
+    memcpy(x->out, a->tokens, (size_t)a->n * sizeof *a->tokens);
+}
+
+static void check_greedy(Golden *g) {
+    const Json *want = g->has_meta ? json_get(&g->meta, "greedy_seq0") : NULL;
+    if (!want || want->kind != JSON_ARRAY || want->n > GREEDY || !want->n) {
+        skip(g, "greedy continuation", "no greedy_seq0 in meta.json");
+        return;
+    }
+    SampleOpts opts = { .draw = DRAW_PLAIN, .greedy = true, .ignore_eos = true, .max_tokens = (int)want->n };
+    Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL } };
+    SchedConf c = { .page = 16, .max_seqs = 1, .max_batch = 1, .max_rows = g->seq[0].n, .max_len = g->seq[0].n + (int)want->n };
+    c.pages = c.max_len / c.page + 2;
+    Feed f = { .next = greedy_next, .answer = greedy_answer, .user = &x };
+    Mem mem = { 0 };
+    Engine *e = engine_open(&g->o.model, &c, &mem);
+    engine_run(e, &f);
+    engine_close(e);
+    mem_free(&mem);
+    int same = 0;
+    for (int i = 0; i < x.n && i < (int)want->n; i++) same += want->items[i].kind == JSON_INT && want->items[i].integer == x.out[i];
+    report(g, same == (int)want->n, "greedy continuation", "%.0f of %.0f tokens equal", same, (double)want->n);
+}
+
+bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
+    Golden *g = &(Golden){ .opts = opts, .r = r };
+    TRY(open_desc(&g->o, opts->model, &opts->open, err));
+    read_meta(g);
+    bool ok = read_seqs(g, err) && open_all(g, err);
+    if (ok) {
+        printf("%s (%s)\n", opts->model, g->o.desc.arch->name);
+        check_values(g);
+        check_logits(g);
+        check_greedy(g);
+        ok = check_training(g, err);
+    }
+    st_close(&g->ref);
+    open_close(&g->o);
+    return ok;
+}

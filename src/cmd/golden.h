@@ -1,0 +1,19 @@
+/* golden.h - compares a model with reference values computed elsewhere (a folder with golden.safetensors and, where they
+ * are there, grad.safetensors, step.safetensors, meta.json). */
+#ifndef CMD_GOLDEN_H
+#define CMD_GOLDEN_H
+
+#include "cmd/open.h"
+
+typedef struct {
+    const char *model, *golden, *dump;       /* dump: NULL, or a folder for our own grad and step files */
+    Recompute   recompute;
+    OpenOpts    open;
+} GoldenOpts;
+
+typedef struct { int passed, failed, skipped; } GoldenResult;
+
+/* Prints one line per check with the worst error; an Err only if nothing could be compared. */
+bool golden_verify(const GoldenOpts *o, GoldenResult *r, Err *err);
+
+#endif

@@ -1,0 +1,23 @@
+/* open.h - what every verb that computes does first: read the config, open the device, lay out and load the weights. */
+#ifndef CMD_OPEN_H
+#define CMD_OPEN_H
+
+#include "model/model.h"
+
+typedef struct {
+    Mem       mem;
+    ModelDesc desc;
+    Dev       dev;
+    Model     model;
+    bool      has_model;
+} Opened;
+
+typedef struct { int64_t threads, leaves; bool guard, f32; } OpenOpts;       /* f32: never keep weights in BF16 */
+
+/* Only the description: nothing is loaded, the device is open.  A family that cannot run is refused here. */
+bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);
+/* Weights, and dev.tmp of tmp_bytes. */
+bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err);
+void open_close(Opened *o);
+
+#endif

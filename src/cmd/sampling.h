@@ -1,0 +1,37 @@
+/* sampling.h - the sampling options that generate, chat and eval share, from the command line and from a request's line. */
+#ifndef CMD_SAMPLING_H
+#define CMD_SAMPLING_H
+
+#include "cmd/cmd.h"
+#include "rollout/engine.h"
+
+typedef struct {
+    double      temperature, top_p, min_p;
+    int64_t     top_k, max_tokens, min_tokens, seed;
+    bool        greedy, ignore_eos;
+    const char *stop;
+} SamplingArgs;
+static const SamplingArgs SAMPLING_DEFAULT = { .temperature = 1, .top_p = 1, .max_tokens = 256 };
+
+/* Rows of a verb's option table; S is the member of type SamplingArgs. */
+#define SAMPLING_OPTS(Args, S)                                                                                                     \
+    { "temperature", OPT_REAL, offsetof(Args, S.temperature), "T", "sharper below 1, flatter above", 1e-4, 1e4 },                  \
+    { "top-k", OPT_INT, offsetof(Args, S.top_k), "K", "only the K likeliest tokens; 0: all", 0, 1e9 },                             \
+    { "top-p", OPT_REAL, offsetof(Args, S.top_p), "P", "only the smallest set of tokens with mass P", 1e-9, 1 },                   \
+    { "min-p", OPT_REAL, offsetof(Args, S.min_p), "P", "only tokens at least P times as likely as the likeliest", 0, 1 },          \
+    { "max-tokens", OPT_INT, offsetof(Args, S.max_tokens), "N", "longest answer; 256", 1, 1e9 },                                   \
+    { "min-tokens", OPT_INT, offsetof(Args, S.min_tokens), "N", "no stop token before this many", 0, 1e9 },                        \
+    { "greedy", OPT_FLAG, offsetof(Args, S.greedy), "", "always the likeliest token" },                                            \
+    { "ignore-eos", OPT_FLAG, offsetof(Args, S.ignore_eos), "", "go on past the end-of-sequence token" },                          \
+    { "stop", OPT_STR, offsetof(Args, S.stop), "TEXT", "end an answer where this text appears (a line may have \"stop\": [...])" }, \
+    { "seed", OPT_INT, offsetof(Args, S.seed), "N", "names the random numbers; 0", 0, 9e18 }
+
+/* One request's settings: the command line's, and over them what the line says ("temperature", "top_p", "n", ...). */
+typedef struct {
+    SampleOpts   opts;
+    const char **stop;           /* [n_stop] texts */
+    int          n_stop, samples;
+} Sampling;
+bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, const Json *line, const Dims *d, Mem *mem, Err *err);
+
+#endif

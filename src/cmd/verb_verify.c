@@ -1,0 +1,56 @@
+/* verb_verify.c - `hone verify`: does this program compute what the reference computed? */
+#include "cmd/cmd.h"
+#include "cmd/golden.h"
+#include "cmd/verify_algos.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const char *golden, *dump, *algos, *out, *recompute;
+    int64_t threads, leaves;
+    bool guard;
+} Args;
+
+/* clang-format off */
+static const Opt options[] = {
+    { "golden",    OPT_STR,  offsetof(Args, golden),    "DIR",  "folder with golden.safetensors and the like; MODEL itself if absent" },
+    { "dump",      OPT_STR,  offsetof(Args, dump),      "DIR",  "write our own grad.safetensors and step.safetensors there" },
+    { "algos",     OPT_STR,  offsetof(Args, algos),     "FILE", "check a file of algorithm cases instead (advantages, losses, KL)" },
+    { "out",       OPT_STR,  offsetof(Args, out),       "FILE", "with --algos: write our own values there" },
+    { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full", "which activations are thrown away and made again" },
+    { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, 256 },
+    { "leaves",    OPT_INT,  offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    { "guard",     OPT_FLAG, offsetof(Args, guard),     "",     "device memory is inaccessible except inside an op" },
+    { 0 },
+};
+/* clang-format on */
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .recompute = "none", .leaves = 8 };
+    const char *model = NULL;
+    Err err;
+    int n, rc = opt_parse(v, &a, &model, 0, 1, &n, argc, argv);
+    if (rc >= 0) return rc;
+    if (a.algos) return n ? cmd_usage(v, "--algos takes no MODEL") : verify_algos(a.algos, a.out, 1e-5);
+    if (!n) return cmd_usage(v, "MODEL is missing");
+    static const char *const kinds[] = { "none", "selective", "full" };
+    int kind = 0;
+    while (kind < 3 && strcmp(kinds[kind], a.recompute)) kind++;
+    if (kind == 3) return cmd_usage(v, "--recompute must be none, selective or full, not '%s'", a.recompute);
+    if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
+    GoldenOpts o = { .model = model, .golden = a.golden ? a.golden : model, .dump = a.dump, .recompute = (Recompute)kind };
+    o.open = (OpenOpts){ .threads = a.threads, .leaves = a.leaves, .guard = a.guard };
+    GoldenResult r = { 0 };
+    if (!golden_verify(&o, &r, &err)) return cmd_fail(v, &err);
+    printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped);
+    return r.failed != 0;
+}
+
+const Verb verb_verify = {
+    .name = "verify",
+    .usage = "MODEL [--golden DIR] [--dump DIR]   |   --algos FILE [--out FILE]",
+    .summary = "compare a model, or the algorithms, with reference values",
+    .options = options,
+    .run = run,
+};

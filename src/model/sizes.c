@@ -1,0 +1,77 @@
+/* sizes.c - how much memory a batch of a given shape takes: the model is run on the dry device, and the arenas say. */
+#include "model/model.h"
+
+/* Addresses that nobody touches, far apart. */
+static Arena counting(const char *name, int which) { return arena_over(name, (void *)((uintptr_t)(which + 1) << 45), (size_t)1 << 44); }
+
+typedef struct {
+    Mem mem;
+    Dev dev;
+    Model model;
+    Arena io;
+} Dry;
+
+static void dry_open(Dry *x, const ModelDesc *desc, int threads) {
+    *x = (Dry){ 0 };
+    dev_open_dry(&x->dev, threads);
+    x->dev.tmp = counting("tmp", 0);
+    x->io = counting("io", 1);
+    model_open(&x->model, &x->dev, desc, DT_F32, 8, &x->mem);
+    x->dev.tmp.peak = 0;
+}
+
+static void dry_close(Dry *x) {
+    dev_close(&x->dev);
+    mem_free(&x->mem);
+}
+
+static Tensor ints(Dry *x, int64_t n) { return tensor_push(&x->io, DT_I32, n, 1); }
+static Tensor reals(Dry *x, int64_t n) { return tensor_push(&x->io, DT_F32, n, 1); }
+
+ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
+    Dry x;
+    dry_open(&x, desc, s->threads);
+    Batch b = {
+        .tokens = s->tokens,
+        .outputs = s->outputs,
+        .seqs = { s->seqs, s->longest, ints(&x, s->seqs + 1) },
+        .ids = ints(&x, s->tokens),
+        .pos = ints(&x, s->tokens),
+        .rows = ints(&x, s->outputs),
+        .targets = ints(&x, s->outputs),
+    };
+    if (s->truncated) b.dist = (Dist){ reals(&x, s->outputs), ints(&x, s->outputs), reals(&x, s->outputs), reals(&x, s->outputs) };
+    Tensor lp = reals(&x, s->outputs), ent = reals(&x, s->outputs);
+    Arena act = counting("act", 2);
+    x.model.recompute = s->recompute;
+    model_score(&x.model, &b, lp, ent);
+    if (s->backward) {
+        Params grads;
+        params_open(&grads, desc, &x.dev, DT_F32, true, "grads", &x.mem);
+        ModelKeep keep = { .block = MEM_ARRAY(&x.mem, BlockKeep, (size_t)desc->d.layers) };
+        model_forward(&x.model, &b, &act, &keep, lp, ent);
+        model_backward(&x.model, &grads, &b, &act, &keep, lp, ent);
+    }
+    ModelSizes out = { .act = act.peak, .tmp = x.dev.tmp.peak };
+    dry_close(&x);
+    return out;
+}
+
+size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, int threads) {
+    Dry x;
+    dry_open(&x, desc, threads);
+    bool mla = desc->arch->attn == ATTN_MLA;
+    const Dims *d = &desc->d;
+    Kv shape = { .page = s->page, .kv_heads = mla ? 1 : (int)d->kv_heads, .dk = (int)(mla ? d->kv_lora + d->rope_dim : d->head_dim), .dv = (int)(mla ? d->kv_lora : d->head_dim), .latent = mla };
+    Kv *kv = MEM_ARRAY(&x.mem, Kv, (size_t)d->layers);
+    shape.pool = tensor_push(&x.io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x.dev, &shape));
+    for (int64_t l = 0; l < d->layers; l++) kv[l] = shape;
+    Paged p = { .rows = { s->seqs, s->longest, ints(&x, s->seqs + 1) }, .start = ints(&x, s->seqs), .table = tensor_push(&x.io, DT_I32, s->seqs, s->max_pages) };
+    Tensor h = tensor_push(&x.io, DT_F32, s->outputs, d->hidden);
+    model_extend(&x.model, kv, &p, ints(&x, s->rows), ints(&x, s->rows), ints(&x, s->outputs), h);
+    Sample draw = { .h = h, .w = model_head(&x.model), .random = tensor_push(&x.io, DT_I64, s->outputs, 1), .id = ints(&x, s->outputs), .lp = reals(&x, s->outputs), .ent = reals(&x, s->outputs) };
+    op_sample(&x.dev, &draw);
+    size_t peak = x.dev.tmp.peak;
+    dry_close(&x);
+    return peak;
+}

@@ -1,0 +1,206 @@
+/* policy.c - see policy.h. */
+#include "train/policy.h"
+#include "plan/flops.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Index lists and per-output numbers of one micro-batch: outputs <= tokens, each array at most 8 bytes an element. */
+static size_t io_size(const PolicyConf *c) { return 14 * arena_round((size_t)c->micro_tokens * 4) + 2 * arena_round((size_t)(c->max_seqs + 1) * 4); }
+
+static size_t host_size(const PolicyConf *c) {
+    size_t n = (size_t)c->max_seqs;
+    size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4) + 2 * arena_round((n + 1) * 8);
+    size_t seqs = arena_round(n * sizeof(PackSeq)) + arena_round(n * sizeof(TrainSeq)) + arena_round(n * 8) + arena_round((n + 1) * 8);
+    return micro + seqs + pack_keep((int64_t)n) + pack_scratch((int64_t)n);
+}
+
+static ModelShape shape_of(const PolicyConf *c, int threads) {
+    int longest = (int)c->micro_tokens, seqs = c->max_seqs < longest ? c->max_seqs : longest;
+    return (ModelShape){ .tokens = c->micro_tokens, .outputs = c->micro_tokens - 1, .seqs = seqs, .longest = longest, .backward = c->trains, .truncated = c->truncated, .recompute = c->recompute, .threads = threads };
+}
+
+PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads) {
+    ModelShape shape = shape_of(c, threads);
+    ModelSizes s = model_sizes(m, &shape);
+    PolicySizes out = { .act = s.act, .tmp = s.tmp, .io = io_size(c), .host = host_size(c) };
+    if (c->trains) {
+        out.grads = params_bytes(m, DT_F32, true);
+        Params flat = { .flat = tensor_over(NULL, DT_F32, 1, (int64_t)(out.grads / 4)) };
+        out.optim_dev = optim_bytes(&flat, c->offload, false);
+        out.optim_host = optim_bytes(&flat, c->offload, true);
+    }
+    return out;
+}
+
+void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
+    PolicySizes s = policy_sizes(m->desc, c, threads_count(m->dev->threads));
+    TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
+    *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair } };
+    m->recompute = c->recompute;
+    if (c->trains) {
+        params_open(&p->grads, m->desc, m->dev, DT_F32, true, "gradients", mem);
+        optim_open(&p->opt, &p->grads, m->dev, c->offload);
+        p->act = dev_arena(m->dev, "activations", s.act);
+        p->keep.block = MEM_ARRAY(mem, BlockKeep, (size_t)m->desc->d.layers);
+    }
+    p->io = dev_arena(m->dev, "train io", s.io);
+    char *host = mem_push(mem, s.host + ARENA_ALIGN);
+    p->host = arena_over("train host", host + (ARENA_ALIGN - (uintptr_t)host % ARENA_ALIGN) % ARENA_ALIGN, s.host);
+}
+
+void policy_close(Policy *p) {
+    if (p->c.trains) {
+        optim_close(&p->opt, p->m->dev);
+        params_close(&p->grads, p->m->dev);
+        dev_free(p->m->dev, p->act.base);
+    }
+    dev_free(p->m->dev, p->io.base);
+}
+
+/* ---- micro-batches */
+static bool pack_seqs(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *err) {
+    CHECK(n <= p->c.max_seqs, "%d sequences, planned for %d", n, p->c.max_seqs);
+    int64_t *lens = arena_push(&p->host, (size_t)n * 8);
+    for (int i = 0; i < n; i++) lens[i] = seqs[i].n;
+    return pack(out, lens, n, p->c.micro_tokens, p->cost, &p->host, &p->host, err);
+}
+
+typedef struct {
+    Batch batch;
+    int n;
+    const int32_t *item; /* [n] which sequences */
+    int64_t *at;         /* [n+1] where each one's outputs begin */
+    Tensor lp, ent;
+} Micro;
+
+static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t which) {
+    Micro mb = { .n = (int)(pk->first[which + 1] - pk->first[which]), .item = pk->item + pk->first[which] };
+    PackSeq *ps = arena_push(&p->host, (size_t)mb.n * sizeof *ps);
+    mb.at = arena_push(&p->host, (size_t)(mb.n + 1) * 8);
+    mb.at[0] = 0;
+    for (int i = 0; i < mb.n; i++) {
+        const TrainSeq *s = &seqs[mb.item[i]];
+        ps[i] = (PackSeq){ .tokens = s->tokens, .n = s->n, .from = s->prompt, .draw = s->draw };
+        mb.at[i + 1] = mb.at[i] + s->n - s->prompt;
+    }
+    batch_put(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n);
+    mb.lp = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);
+    mb.ent = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);
+    return mb;
+}
+
+bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err) {
+    Pack pk;
+    size_t all = arena_mark(&p->host);
+    TRY(pack_seqs(p, seqs, n, &pk, err));
+    for (int64_t k = 0; k < pk.n_micro; k++) {
+        size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
+        Micro mb = put_micro(p, seqs, &pk, k);
+        size_t bytes = (size_t)mb.batch.outputs * 4;
+        float *got = arena_push(&p->host, bytes), *got_ent = arena_push(&p->host, bytes);
+        model_score(p->m, &mb.batch, mb.lp, mb.ent);
+        op_get(p->m->dev, got, mb.lp);
+        op_get(p->m->dev, got_ent, mb.ent);
+        for (int i = 0; i < mb.n; i++) {
+            size_t one = (size_t)(mb.at[i + 1] - mb.at[i]) * 4;
+            memcpy(lp[mb.item[i]], got + mb.at[i], one);
+            if (ent) memcpy(ent[mb.item[i]], got_ent + mb.at[i], one);
+        }
+        arena_pop(&p->host, host);
+        arena_pop(&p->io, io);
+    }
+    arena_pop(&p->host, all);
+    return true;
+}
+
+/* The sequences' columns side by side, in the order of the outputs. */
+enum { COL_OLD,
+       COL_ADV,
+       COL_REF,
+       COL_WEIGHT,
+       COL_COUNT };
+static const float *column_of(const TrainSeq *s, int col) {
+    return col == COL_OLD ? s->old : col == COL_ADV ? s->adv
+                                 : col == COL_REF   ? s->ref
+                                                    : s->weight;
+}
+
+static const float *column(Policy *p, const TrainSeq *seqs, const Micro *mb, int col) {
+    if (!column_of(&seqs[mb->item[0]], col)) return NULL;
+    float *x = arena_push(&p->host, (size_t)mb->batch.outputs * 4);
+    for (int i = 0; i < mb->n; i++) memcpy(x + mb->at[i], column_of(&seqs[mb->item[i]], col), (size_t)(mb->at[i + 1] - mb->at[i]) * 4);
+    return x;
+}
+
+static const uint8_t *bytes_column(Policy *p, const TrainSeq *seqs, const Micro *mb, bool pick) {
+    const TrainSeq *first = &seqs[mb->item[0]];
+    if (!(pick ? first->pick : first->mask)) return NULL;
+    uint8_t *x = arena_push(&p->host, (size_t)mb->batch.outputs);
+    for (int i = 0; i < mb->n; i++) {
+        const TrainSeq *s = &seqs[mb->item[i]];
+        memcpy(x + mb->at[i], pick ? s->pick : s->mask, (size_t)(mb->at[i + 1] - mb->at[i]));
+    }
+    return x;
+}
+
+static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, const LossConf *c, const LossCounts *counts, LossSum *sum) {
+    Dev *d = p->m->dev;
+    size_t act = arena_mark(&p->act), bytes = (size_t)mb->batch.outputs * 4;
+    float *lp = arena_push(&p->host, bytes), *ent = arena_push(&p->host, bytes);
+    float *dlp = arena_push(&p->host, bytes), *dent = arena_push(&p->host, bytes);
+    model_forward(p->m, &mb->batch, &p->act, &p->keep, mb->lp, mb->ent);
+    op_get(d, lp, mb->lp);
+    op_get(d, ent, mb->ent);
+    LossIn in = {
+        .a = { mb->n, mb->at, bytes_column(p, seqs, mb, false) },
+        .lp = lp,
+        .entropy = ent,
+        .old = column(p, seqs, mb, COL_OLD),
+        .adv = column(p, seqs, mb, COL_ADV),
+        .ref = column(p, seqs, mb, COL_REF),
+        .weight = column(p, seqs, mb, COL_WEIGHT),
+        .pick = bytes_column(p, seqs, mb, true),
+    };
+    loss_piece(sum, dlp, dent, c, counts, &in);
+    op_put(d, mb->lp, dlp); /* their places are free: the values are on the host */
+    op_put(d, mb->ent, dent);
+    model_backward(p->m, &p->grads, &mb->batch, &p->act, &p->keep, mb->lp, c->entropy_coef != 0 ? mb->ent : TENSOR_NONE);
+    arena_pop(&p->act, act);
+}
+
+static LossCounts count_all(const TrainSeq *seqs, int n) {
+    LossCounts counts = { 0 };
+    for (int i = 0; i < n; i++) {
+        int64_t at[2] = { 0, seqs[i].n - seqs[i].prompt };
+        Answers one = { 1, at, seqs[i].mask };
+        loss_count(&counts, &one);
+    }
+    return counts;
+}
+
+bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads, UpdateStats *st, Err *err) {
+    Dev *d = p->m->dev;
+    Pack pk;
+    size_t all = arena_mark(&p->host);
+    TRY(pack_seqs(p, seqs, n, &pk, err));
+    LossCounts counts = count_all(seqs, n);
+    *st = (UpdateStats){ .micros = pk.n_micro, .max_micro = pk.max_tokens, .imbalance = pk.imbalance };
+    op_zero(d, p->grads.flat);
+    for (int64_t k = 0; k < pk.n_micro; k++) {
+        size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
+        Micro mb = put_micro(p, seqs, &pk, k);
+        st->tokens += mb.batch.tokens;
+        run_micro(p, seqs, &mb, c, &counts, &st->loss);
+        arena_pop(&p->host, host);
+        arena_pop(&p->io, io);
+    }
+    arena_pop(&p->host, all);
+    st->total = loss_total(&st->loss, c);
+    st->grad_norm = optim_norm(&p->grads, d);
+    st->finite = isfinite(st->total) && isfinite(st->grad_norm);
+    if (!st->finite || only_grads) return true;
+    optim_step(&p->opt, &p->m->w, &p->grads, d, adam, st->grad_norm);
+    st->stepped = true;
+    return true;
+}

@@ -1,0 +1,65 @@
+/* policy.h - a model that can be asked for log-probs and be improved: packed micro-batches, loss, backward, AdamW.
+ *
+ * Gradients of a mini-batch are summed over its micro-batches; the loss is normalised once, by counts over the whole
+ * mini-batch, so packing changes nothing but rounding (E7).  Memory is taken at policy_open and never again. */
+#ifndef TRAIN_POLICY_H
+#define TRAIN_POLICY_H
+
+#include "algo/loss.h"
+#include "model/model.h"
+#include "train/optim.h"
+#include "train/pack.h"
+
+/* One answer with its prompt, as the trainer reads it; per-token arrays are [n - prompt], over the answer's tokens. */
+typedef struct {
+    const int32_t *tokens;
+    int            n, prompt;
+    Drawing        draw;              /* the distribution the answer was drawn from */
+    const float   *old, *adv;
+    const float   *ref, *weight;      /* or NULL */
+    const uint8_t *mask;              /* or NULL: tokens that count */
+    uint8_t       *pick;              /* kl_cov: room for its choice; or NULL */
+} TrainSeq;
+
+typedef struct {
+    int64_t   micro_tokens;           /* budget of a micro-batch; no sequence may be longer */
+    int       max_seqs;               /* of a mini-batch */
+    Recompute recompute;
+    double    offload;                /* share of the optimizer's states in the host arena */
+    bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
+    bool      trains;                 /* false: log-probs only (a reference model) */
+} PolicyConf;
+
+typedef struct {
+    Model     *m;
+    PolicyConf c;
+    Params     grads;
+    Optim      opt;
+    Arena      act, io, host;
+    ModelKeep  keep;
+    PackCost   cost;
+} Policy;
+
+typedef struct {
+    LossSum loss;
+    double  total, grad_norm;         /* total: the loss; grad_norm before clipping */
+    double  imbalance;
+    int64_t tokens, micros, max_micro;
+    bool    finite, stepped;          /* stepped: the weights moved */
+} UpdateStats;
+
+/* What policy_open will take, by arena; m->dev->tmp must hold 'tmp'. */
+typedef struct { size_t grads, optim_dev, optim_host, act, io, host, tmp; } PolicySizes;
+PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads);
+
+void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
+void policy_close(Policy *p);
+
+/* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL). */
+bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err);
+
+/* One update on a mini-batch.  Where the loss or the gradient is not finite nothing is changed and stats->finite is false.
+ * With only_grads the gradients are left in p->grads and no step is taken. */
+bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, const AdamConf *adam, bool only_grads, UpdateStats *stats, Err *err);
+
+#endif
