@@ -1,0 +1,92 @@
+/* prompt_line.c - see prompt_line.h. */
+#include "cmd/prompt_line.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+bool prompt_reader_open(PromptReader *r, const ModelDesc *desc, PromptUse use, Err *err) {
+    *r = (PromptReader){ .desc = desc, .use = use };
+    if (tok_open(&r->tok, desc->dir, err) == TOK_BAD) return false;
+    if (r->tok) r->scratch = tok_scratch_open(r->tok);
+    Err none;
+    r->chat = chat_open(desc->dir, &r->mem, &none);
+    if (!r->chat) r->no_chat = mem_str(&r->mem, none.msg, strlen(none.msg));
+    return true;
+}
+
+void prompt_reader_close(PromptReader *r) {
+    if (r->tok) tok_scratch_close(r->scratch), tok_close(r->tok);
+    mem_free(&r->mem);
+}
+
+static bool ids_of(PromptLine *out, const PromptReader *r, const Json *t, Mem *mem, Err *err) {
+    if (t->kind != JSON_ARRAY) return err_set(err, "\"tokens\" must be a list of token ids");
+    out->tokens = MEM_ARRAY(mem, int32_t, t->n + 1);
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->items[i].kind != JSON_INT) return err_set(err, "\"tokens\" item %zu is %s, not a token id", i, json_kind_name(t->items[i].kind));
+        int64_t id = t->items[i].integer;
+        if (id < 0 || id >= r->desc->d.vocab)
+            return err_set(err, "\"tokens\" item %zu is %" PRId64 "; ids go from 0 to %" PRId64, i, id, r->desc->d.vocab - 1);
+        out->tokens[i] = (int32_t)id;
+    }
+    out->n = (int)t->n;
+    return true;
+}
+
+static bool encode(PromptLine *out, PromptReader *r, const char *text, size_t n, int flags, Mem *mem, Err *err) {
+    if (!r->tok) return err_set(err, "the model's folder has no tokenizer: give \"tokens\"");
+    TokIds ids = { 0 };
+    bool ok = tok_encode(r->tok, r->scratch, text, n, flags, &ids, err);
+    for (size_t i = 0; ok && i < ids.n; i++)
+        if (ids.at[i] >= r->desc->d.vocab) ok = err_set(err, "the tokenizer gives id %d, but the model has %" PRId64, ids.at[i], r->desc->d.vocab);
+    if (ok) {
+        out->tokens = MEM_ARRAY(mem, int32_t, ids.n + 1);
+        if (ids.n) memcpy(out->tokens, ids.at, ids.n * sizeof *ids.at);
+        out->n = (int)ids.n;
+    }
+    vec_free(ids.at);
+    return ok;
+}
+
+static bool chat_ids(PromptLine *out, PromptReader *r, const Json *line, Mem *mem, Err *err) {
+    if (!r->chat) return err_set(err, "\"messages\" cannot be used: %s", r->no_chat);
+    Buf text = { 0 };
+    const Json *tools = json_get(line, "tools"), *more = json_get(line, "chat_template_kwargs");
+    bool ok = chat_render(r->chat, json_get(line, "messages"), tools, r->use == PROMPT_GENERATE, more, &text, err)
+              && encode(out, r, text.data ? text.data : "", text.n, TOK_SPECIAL, mem, err);
+    buf_free(&text);
+    return ok;
+}
+
+static bool read(PromptLine *out, PromptReader *r, const char *text, size_t n, Mem *mem, Err *err) {
+    TRY(json_parse(&out->json, text, n, mem, err));
+    const Json *line = &out->json, *t;
+    if (line->kind != JSON_OBJECT) return err_set(err, "a line must be an object, not %s", json_kind_name(line->kind));
+    if ((t = json_get(line, "tokens"))) TRY(ids_of(out, r, t, mem, err));
+    else if (json_get(line, "messages")) TRY(chat_ids(out, r, line, mem, err));
+    else if ((t = json_get(line, "text"))) {
+        if (t->kind != JSON_STRING) return err_set(err, "\"text\" must be a string");
+        TRY(encode(out, r, t->str, t->n, TOK_BOS, mem, err));
+    } else return err_set(err, "the line has none of \"tokens\", \"text\" and \"messages\"");
+    if (out->n < 1) return err_set(err, "there are no tokens: the model needs at least one to start from");
+    const Json *id = json_get(line, "id");
+    if (id && id->kind != JSON_NULL) {
+        Buf b = { 0 };
+        json_put_value(&b, id);
+        uint64_t h = 1469598103934665603u;
+        for (size_t i = 0; i < b.n; i++) h = (h ^ (unsigned char)b.data[i]) * 1099511628211u;
+        out->key = h;
+        out->has_key = true;
+        buf_free(&b);
+    }
+    return true;
+}
+
+bool prompt_line_read(PromptLine *out, PromptReader *r, const char *text, size_t n, Mem *mem) {
+    if (strspn(text, " \t\r") == n) return false;
+    Err err;
+    *out = (PromptLine){ 0 };
+    out->ok = read(out, r, text, n, mem, &err);
+    if (!out->ok) out->err = mem_str(mem, err.msg, strlen(err.msg));
+    return true;
+}

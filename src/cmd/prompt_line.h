@@ -1,0 +1,37 @@
+/* prompt_line.h - one input line of score and generate: "tokens", "text" or "messages", turned into token ids. */
+#ifndef CMD_PROMPT_LINE_H
+#define CMD_PROMPT_LINE_H
+
+#include "arch/arch.h"
+#include "text/chat.h"
+#include "text/tok.h"
+
+typedef enum { PROMPT_SCORE, PROMPT_GENERATE } PromptUse;
+
+typedef struct {
+    const ModelDesc *desc;
+    PromptUse        use;
+    Tok             *tok;               /* NULL: the folder has no tokenizer; lines with "tokens" work all the same */
+    TokScratch      *scratch;
+    Chat            *chat;              /* NULL: no chat template, and why */
+    const char      *no_chat;
+    Mem              mem;
+} PromptReader;
+
+typedef struct {
+    bool        ok;
+    const char *err;                    /* when not ok */
+    int32_t    *tokens;
+    int         n;
+    uint64_t    key;                    /* of "id", if the line has one */
+    bool        has_key;
+    Json        json;                   /* the whole line */
+} PromptLine;
+
+bool prompt_reader_open (PromptReader *r, const ModelDesc *desc, PromptUse use, Err *err);
+void prompt_reader_close(PromptReader *r);
+
+/* False for a blank line.  Everything lies in mem.  A bad line gives ok = false with its reason. */
+bool prompt_line_read(PromptLine *out, PromptReader *r, const char *text, size_t n, Mem *mem);
+
+#endif

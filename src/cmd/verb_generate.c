@@ -1,0 +1,258 @@
+/* verb_generate.c - `hone generate`: answers to prompts, each with the log-prob of every token it drew.
+ * Answers are written in the order of the input, the n answers to one line next to each other, as soon as their turn comes. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "cmd/cmd.h"
+#include "cmd/open.h"
+#include "cmd/prompt_line.h"
+#include "cmd/sampling.h"
+#include "rollout/stops.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *in, *out;
+    int64_t n, threads, leaves, page, kv_tokens, max_batch, max_rows, budget, step;
+    SamplingArgs s;
+} Args;
+
+/* clang-format off */
+static const Opt options[] = {
+    { "in",        OPT_STR, offsetof(Args, in),        "FILE", "lines with \"tokens\", \"text\" or \"messages\"; - is standard input" },
+    { "out",       OPT_STR, offsetof(Args, out),       "FILE", "one line per answer; standard output if absent" },
+    { "n",         OPT_INT, offsetof(Args, n),         "N",    "answers to each line; 1", 1, 1e6 },
+    SAMPLING_OPTS(Args, s),
+    { "step",      OPT_INT, offsetof(Args, step),      "N",    "names the random numbers too, as a training step does; 0", 0, 4e9 },
+    { "budget",    OPT_INT, offsetof(Args, budget),    "N",    "answer tokens in all; what is under way then is cut; 0: no limit", 0, 9e18 },
+    { "max-batch", OPT_INT, offsetof(Args, max_batch), "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
+    { "max-rows",  OPT_INT, offsetof(Args, max_rows),  "N",    "rows of a step, prefill chunks included (no effect on answers); 512", 1, 1e7 },
+    { "page",      OPT_INT, offsetof(Args, page),      "N",    "positions in a page of the cache, a multiple of 16 (no effect on answers); 64", 16, 65536 },
+    { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache (no effect on answers); as many as the batch can need", 0, 1e12 },
+    { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, 256 },
+    { "leaves",    OPT_INT, offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    { 0 },
+};
+/* clang-format on */
+
+typedef struct {
+    PromptLine line;
+    Sampling s;
+    int waiting;  /* answers not there yet; -1: the line is bad */
+    Buf *out;     /* [samples] finished answers, until their turn */
+    Stops **stop; /* [samples], only with stop texts */
+} Job;
+
+typedef struct {
+    Opened o;
+    const Args *a;
+    PromptReader reader;
+    VEC(Job *)
+    jobs;
+    size_t given, written; /* handed to the engine; written out */
+    JsonlOut *out;
+    int64_t answers, total;
+    double started, drawn;
+    bool terminal;
+} Gen;
+
+/* ---- lines in */
+static void bad(Job *j, Mem *mem, const char *why) {
+    j->line.ok = false;
+    j->line.err = mem_str(mem, why, strlen(why));
+}
+
+static void check_job(Gen *g, Job *j) {
+    Err err;
+    const Dims *d = &g->o.desc.d;
+    if (!j->line.ok) return;
+    if (!sampling_read(&j->s, &g->a->s, g->a->n, &j->line.json, d, &g->o.mem, &err)) {
+        bad(j, &g->o.mem, err.msg);
+        return;
+    }
+    if (j->s.n_stop && !g->reader.tok) {
+        bad(j, &g->o.mem, "stop texts need a tokenizer, and the model's folder has none");
+        return;
+    }
+    if (d->context && j->line.n >= d->context) {
+        err_set(&err, "the prompt has %d tokens, the model's context is %" PRId64, j->line.n, d->context);
+        bad(j, &g->o.mem, err.msg);
+        return;
+    }
+    if (d->context && j->line.n + j->s.opts.max_tokens > d->context) j->s.opts.max_tokens = (int)(d->context - j->line.n);
+    j->out = MEM_ARRAY(&g->o.mem, Buf, (size_t)j->s.samples);
+    j->stop = MEM_ARRAY(&g->o.mem, Stops *, (size_t)j->s.samples);
+    j->waiting = j->s.samples;
+    g->total += j->s.samples;
+}
+
+static bool read_jobs(Gen *g, Err *err) {
+    LineReader *lines = lines_open(g->a->in, err);
+    if (!lines) return false;
+    const char *text;
+    size_t n;
+    while (lines_next(lines, &text, &n)) {
+        Job *j = MEM_NEW(&g->o.mem, Job);
+        if (!prompt_line_read(&j->line, &g->reader, text, n, &g->o.mem)) continue;
+        check_job(g, j);
+        VEC_PUSH(g->jobs, j);
+    }
+    return lines_close(lines, err);
+}
+
+/* ---- answers out */
+static void write_ready(Gen *g) {
+    for (; g->written < g->jobs.n; g->written++) {
+        Job *j = g->jobs.at[g->written];
+        if (j->line.ok && j->waiting) return;
+        if (!j->line.ok) jsonl_error(g->out, j->line.err);
+        for (int i = 0; j->line.ok && i < j->s.samples; i++) {
+            jsonl_put(g->out, &j->out[i]);
+            buf_free(&j->out[i]);
+        }
+    }
+}
+
+static void put_floats(Buf *b, const char *name, const float *x, int n) {
+    buf_printf(b, ",\"%s\":[", name);
+    for (int i = 0; i < n; i++) {
+        if (i) buf_putc(b, ',');
+        json_put_f32(b, x[i]);
+    }
+    buf_putc(b, ']');
+}
+
+static void put_answer(Gen *g, Buf *b, const Job *j, const Answer *a) {
+    buf_puts(b, "{\"tokens\":[");
+    for (int i = 0; i < j->line.n; i++) buf_printf(b, "%s%d", i ? "," : "", j->line.tokens[i]);
+    for (int i = 0; i < a->n; i++) buf_printf(b, ",%d", a->tokens[i]);
+    buf_printf(b, "],\"prompt_length\":%d", j->line.n);
+    put_floats(b, "logprobs", a->lp, a->n);
+    put_floats(b, "entropy", a->ent, a->n);
+    if (g->reader.tok) {
+        Buf text = { 0 };
+        Err err;
+        if (j->stop[a->sample]) stops_text(j->stop[a->sample], &text);
+        else if (!tok_decode(g->reader.tok, a->tokens, (size_t)a->n, true, &text, &err)) buf_clear(&text);
+        buf_puts(b, ",\"text\":");
+        json_put_str(b, text.data ? text.data : "", text.n);
+        buf_free(&text);
+    }
+    buf_printf(b, ",\"finish\":\"%s\"", finish_name(a->finish));
+    const Json *id = json_get(&j->line.json, "id");
+    if (id) {
+        buf_puts(b, ",\"id\":");
+        json_put_value(b, id);
+    }
+    buf_putc(b, '}');
+}
+
+static bool feed_next(void *user, Request *out) {
+    Gen *g = user;
+    while (g->given < g->jobs.n && !g->jobs.at[g->given]->line.ok) g->given++;
+    if (g->given == g->jobs.n) return false;
+    Job *j = g->jobs.at[g->given++];
+    uint64_t key = j->line.has_key ? j->line.key : request_key(j->line.tokens, j->line.n);
+    *out = (Request){ j->line.tokens, j->line.n, j->s.samples, key, &j->s.opts, j };
+    return true;
+}
+
+static bool feed_token(void *user, const Request *r, int sample, int32_t id) {
+    Gen *g = user;
+    Job *j = r->user;
+    if (!j->s.n_stop) return false;
+    if (!j->stop[sample]) j->stop[sample] = stops_open(g->reader.tok, j->s.stop, j->s.n_stop);
+    return stops_push(j->stop[sample], id);
+}
+
+static void feed_answer(void *user, const Answer *a) {
+    Gen *g = user;
+    Job *j = a->request->user;
+    put_answer(g, &j->out[a->sample], j, a);
+    stops_close(j->stop[a->sample]);
+    j->waiting--;
+    g->answers++;
+    write_ready(g);
+}
+
+static bool feed_tick(void *user, int64_t tokens, int running) {
+    Gen *g = user;
+    double now = clock_now();
+    if (g->terminal && now - g->drawn > 0.2) {
+        int bar = g->total ? (int)(20 * g->answers / g->total) : 0;
+        fprintf(stderr, "\r[%.*s%.*s] %" PRId64 "/%" PRId64 " answers  %" PRId64 " tokens  %.0f tokens/s  %d at once  ", bar, "####################", 20 - bar, "....................",
+                g->answers, g->total, tokens, (double)tokens / (now - g->started), running);
+        g->drawn = now;
+    }
+    return !jsonl_broken(g->out);
+}
+
+/* ---- how much of everything */
+static SchedConf sizes(const Gen *g) {
+    const Args *a = g->a;
+    int64_t longest = 2, most = a->max_batch < g->total ? a->max_batch : g->total;
+    for (size_t i = 0; i < g->jobs.n; i++) {
+        const Job *j = g->jobs.at[i];
+        int64_t n = j->line.ok ? j->line.n + j->s.opts.max_tokens : 0;
+        if (n > longest) longest = n;
+    }
+    if (most < 1) most = 1;
+    int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
+    if (pages < each + 1) pages = each + 1;
+    int64_t rows = a->max_rows > most ? a->max_rows : most;
+    return (SchedConf){ .page = (int)a->page, .pages = (int)pages, .max_seqs = (int)(2 * most), .max_batch = (int)most, .max_rows = (int)rows, .max_len = (int)longest };
+}
+
+static bool generate(Gen *g, Err *err) {
+    const Args *a = g->a;
+    SchedConf c = sizes(g);
+    OpenOpts opts = { .threads = a->threads, .leaves = a->leaves };
+    TRY(open_weights(&g->o, &opts, engine_tmp_bytes(&g->o.desc, &c, threads_count(g->o.dev.threads)), err));
+    Engine *e = engine_open(&g->o.model, &c, &g->o.mem);
+    Feed f = { feed_next, feed_token, feed_answer, feed_tick, g, (uint64_t)a->s.seed, (uint32_t)a->step, a->budget };
+    g->started = clock_now();
+    write_ready(g);
+    EngineStats st = engine_run(e, &f);
+    if (g->terminal)
+        fprintf(stderr, "\r%" PRId64 " answers, %" PRId64 " tokens in %.1f s: %.0f tokens/s; %" PRId64 " prompt tokens shared, %" PRId64 " preempted%20s\n", st.answers, st.tokens, st.seconds,
+                (double)st.tokens / st.seconds, st.sched.prefix_tokens, st.sched.preempted, "");
+    engine_close(e);
+    return true;
+}
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .in = "-", .n = 1, .leaves = 8, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT };
+    const char *model;
+    Err err;
+    int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
+    if (rc >= 0) return rc;
+    if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
+    if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
+    Gen g = { .a = &a, .terminal = isatty(STDERR_FILENO) };
+    OpenOpts opts = { .threads = a.threads };
+    if (!open_desc(&g.o, model, &opts, &err)) return cmd_fail(v, &err);
+    bool ok = prompt_reader_open(&g.reader, &g.o.desc, PROMPT_GENERATE, &err) && read_jobs(&g, &err)
+              && (g.out = jsonl_open(a.out, &err)) && generate(&g, &err);
+    rc = ok ? 0 : cmd_fail(v, &err);
+    if (g.out) {
+        int written = jsonl_close(g.out, &err);
+        if (!rc) rc = written < 0 ? cmd_fail(v, &err) : written;
+    }
+    prompt_reader_close(&g.reader);
+    vec_free(g.jobs.at);
+    open_close(&g.o);
+    return rc;
+}
+
+const Verb verb_generate = {
+    .name = "generate",
+    .usage = "MODEL --in FILE [--out FILE] [--n N] [sampling options]",
+    .summary = "sample answers to prompts, with their log-probs",
+    .options = options,
+    .run = run,
+    .detail = "A line may override n, temperature, top_p, top_k, min_p, max_tokens, min_tokens, greedy, ignore_eos, stop, stop_token_ids.\n"
+              "Random numbers are named by the seed, the step, the line's \"id\" (its tokens if absent), the answer's number and the position:\n"
+              "the same answers come in any batch and any order.  finish: stop, length (max-tokens or context) or budget.\n",
+};

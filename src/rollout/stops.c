@@ -1,0 +1,55 @@
+/* stops.c - see stops.h.  The text grows by whole characters, so only its new end has to be searched. */
+#include "rollout/stops.h"
+
+#include <string.h>
+
+struct Stops {
+    Mem mem;
+    TokStream *stream;
+    const char *const *texts;
+    int n;
+    Buf text;
+    size_t longest, end; /* end: where the answer's text ends */
+    bool found;
+};
+
+Stops *stops_open(const Tok *tok, const char *const *texts, int n) {
+    Mem mem = { 0 };
+    Stops *s = MEM_NEW(&mem, Stops);
+    *s = (Stops){ .stream = tok_stream_open(tok, true), .texts = texts, .n = n };
+    for (int i = 0; i < n; i++)
+        if (strlen(texts[i]) > s->longest) s->longest = strlen(texts[i]);
+    s->mem = mem;
+    return s;
+}
+
+static bool search(Stops *s, size_t from) {
+    if (!s->text.data) return false;
+    for (int i = 0; i < s->n; i++) {
+        size_t len = strlen(s->texts[i]);
+        char *hit = s->text.n - from >= len ? memmem(s->text.data + from, s->text.n - from, s->texts[i], len) : NULL;
+        if (hit && (!s->found || (size_t)(hit - s->text.data) < s->end)) s->found = true, s->end = (size_t)(hit - s->text.data);
+    }
+    return s->found;
+}
+
+bool stops_push(Stops *s, int32_t id) {
+    Err err;
+    size_t from = s->text.n > s->longest ? s->text.n - s->longest : 0;
+    if (!tok_stream_push(s->stream, id, &s->text, &err)) return false;
+    return search(s, from);
+}
+
+void stops_text(Stops *s, Buf *out) {
+    Err err;
+    if (!s->found) tok_stream_flush(s->stream, &s->text, &err), s->end = s->text.n;
+    if (s->text.data) buf_put(out, s->text.data, s->end);
+}
+
+void stops_close(Stops *s) {
+    if (!s) return;
+    tok_stream_close(s->stream);
+    buf_free(&s->text);
+    Mem mem = s->mem;
+    mem_free(&mem);
+}
