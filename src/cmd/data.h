@@ -3,15 +3,16 @@
 #define CMD_DATA_H
 
 #include "cmd/cmd.h"
+#include "task/prepare.h"
 
 typedef struct {
-    const char *in, *out, *model, *split, *source, *instruction, *columns, *codec;
+    const char *in, *out, *model, *split, *source, *instruction, *system, *question, *answer, *columns, *codec, *prompt_key;
     int64_t row, n, threads;
-    bool json;
+    bool json, skip;
 } DataArgs;
 
 int data_show(const Verb *v, const DataArgs *a, const char *const *files, int n);
 int data_stats(const Verb *v, const DataArgs *a, const char *const *files, int n);
-int data_prepare(const Verb *v, const DataArgs *a, const char *format);
+int data_prepare(const Verb *v, const DataArgs *a, const Prepare *p, const char *const *files, int n);
 
 #endif

@@ -1,0 +1,244 @@
+/* dataset.c - reading the rows: see dataset.h.  Parquet fills the members that a message does not have with nulls, JSON
+ * leaves them out; nulls are left out here, so that both give a chat template the same messages. */
+#include "task/dataset.h"
+#include "base/utf8.h"
+#include "file/parquet.h"
+#include "file/paths.h"
+#include "file/table.h"
+#include "task/dataset_in.h"
+
+#include <string.h>
+
+enum { MAX_NAMES = 4096 };
+
+typedef struct {
+    Dataset *d;
+    const DataOptions *o;
+    DataColumns c;
+    int file;
+    Buf text;
+    Err *err;
+} Loader;
+
+static bool is_null(const Json *v) { return !v || v->kind == JSON_NULL; }
+
+/* One string for all rows that have it. */
+static const char *intern(Names *names, Mem *mem, const char *s, size_t n, int64_t **count) {
+    for (size_t i = 0; i < names->n; i++)
+        if (strlen(names->at[i].name) == n && !memcmp(names->at[i].name, s, n))
+            return *count = &names->at[i].rows, names->at[i].name;
+    VEC_PUSH(*names, (Name){ mem_str(mem, s, n), 0 });
+    *count = &names->at[names->n - 1].rows;
+    return names->at[names->n - 1].name;
+}
+
+static bool text_of(Loader *l, const Json *v, const char *column) {
+    if (v->kind != JSON_STRING) return err_set(l->err, "%s must be text, not %s", column, json_kind_name(v->kind));
+    if (v->flag && !utf8_valid(v->str, v->n)) return err_set(l->err, "%s is not UTF-8 text", column);
+    return true;
+}
+
+static bool check_message(Loader *l, const Json *m, size_t i) {
+    const Json *role = json_get(m, "role"), *content = json_get(m, "content");
+    if (m->kind != JSON_OBJECT)
+        return err_set(l->err, "%s: message %zu must be an object, not %s", l->c.prompt, i, json_kind_name(m->kind));
+    if (is_null(role)) return err_set(l->err, "%s: message %zu has no role", l->c.prompt, i);
+    TRY(text_of(l, role, "a message's role"));
+    if (is_null(content) && is_null(json_get(m, "tool_calls")))
+        return err_set(l->err, "%s: message %zu has no content", l->c.prompt, i);
+    if (!is_null(content) && content->kind != JSON_STRING && content->kind != JSON_ARRAY)
+        return err_set(l->err, "%s: the content of message %zu must be text, not %s",
+                       l->c.prompt, i, json_kind_name(content->kind));
+    return is_null(content) || content->kind != JSON_STRING || text_of(l, content, "a message's content");
+}
+
+/* JSON text without the null members of objects. */
+static void put_dense(Buf *b, const Json *v) {
+    if (v->kind == JSON_OBJECT) {
+        char before = '{';
+        for (size_t i = 0; i < v->n; i++) {
+            if (v->members[i].value.kind == JSON_NULL) continue;
+            buf_putc(b, before);
+            json_put_str(b, v->members[i].key, v->members[i].key_n);
+            buf_putc(b, ':');
+            put_dense(b, &v->members[i].value);
+            before = ',';
+        }
+        buf_puts(b, before == '{' ? "{}" : "}");
+    } else if (v->kind == JSON_ARRAY) {
+        buf_putc(b, '[');
+        for (size_t i = 0; i < v->n; i++) {
+            if (i) buf_putc(b, ',');
+            put_dense(b, &v->items[i]);
+        }
+        buf_putc(b, ']');
+    } else pq_put_value(b, v);
+}
+
+static const char *keep(Loader *l, const char *s, size_t n, size_t *out_n) {
+    *out_n = n;
+    return mem_str(&l->d->mem, s, n);
+}
+
+static bool take_prompt(Loader *l, DataRow *r, const Json *v) {
+    if (is_null(v)) return err_set(l->err, "there is no %s", l->c.prompt);
+    r->chat = v->kind == JSON_ARRAY;
+    if (!r->chat) {
+        TRY(text_of(l, v, l->c.prompt));
+        r->prompt = keep(l, v->str, v->n, &r->prompt_n);
+        return v->n > 0 || err_set(l->err, "%s is empty", l->c.prompt);
+    }
+    if (!v->n) return err_set(l->err, "%s has no messages", l->c.prompt);
+    for (size_t i = 0; i < v->n; i++) TRY(check_message(l, &v->items[i], i));
+    buf_clear(&l->text);
+    put_dense(&l->text, v);
+    r->prompt = keep(l, l->text.data, l->text.n, &r->prompt_n);
+    return true;
+}
+
+static bool take_truth(Loader *l, DataRow *r, const Json *v) {
+    if (is_null(v)) return !l->o->need_truth || err_set(l->err, "there is no %s, which the scorer needs", l->c.truth);
+    r->truth_json = v->kind != JSON_STRING;
+    if (!r->truth_json) {
+        TRY(text_of(l, v, l->c.truth));
+        r->truth = keep(l, v->str, v->n, &r->truth_n);
+        return true;
+    }
+    buf_clear(&l->text);
+    pq_put_value(&l->text, v);
+    r->truth = keep(l, l->text.data, l->text.n, &r->truth_n);
+    return true;
+}
+
+static bool take_name(Loader *l, const Json *row, const char *column, const char *otherwise, Names *names, const char **out) {
+    const Json *v = json_path(row, column);
+    int64_t *count;
+    if (!is_null(v)) TRY(text_of(l, v, column));
+    if (is_null(v) && !otherwise) return err_set(l->err, "there is no %s: the scorer is chosen by it", column);
+    *out = is_null(v) ? intern(names, &l->d->mem, otherwise, strlen(otherwise), &count)
+                      : intern(names, &l->d->mem, v->str, v->n, &count);
+    ++*count;
+    if (names->n > MAX_NAMES)
+        return err_set(l->err, "more than %d different values of %s: is this the right column?", MAX_NAMES, column);
+    return true;
+}
+
+static bool take_row(Loader *l, DataRow *r, const Json *row) {
+    static const char *const media[] = { "images", "videos", "audios" };
+    for (size_t i = 0; i < COUNT(media); i++) {
+        const Json *v = json_get(row, media[i]);
+        if (!is_null(v) && v->n) return err_set(l->err, "it has %s, which this version does not read", media[i]);
+    }
+    const char *source = l->o->source ? l->o->source : l->o->need_truth ? NULL
+                                                                        : "";
+    TRY(take_name(l, row, l->c.source, source, &l->d->sources, &r->source));
+    TRY(take_name(l, row, l->c.ability, "", &l->d->abilities, &r->ability));
+    TRY(take_prompt(l, r, json_path(row, l->c.prompt)));
+    TRY(take_truth(l, r, json_path(row, l->c.truth)));
+    const Json *extra = json_path(row, l->c.extra), *response = json_path(row, l->c.response);
+    if (!is_null(extra)) {
+        buf_clear(&l->text);
+        pq_put_value(&l->text, extra);
+        r->extra = keep(l, l->text.data, l->text.n, &r->extra_n);
+    }
+    if (is_null(response)) return !l->o->need_response || err_set(l->err, "there is no %s", l->c.response);
+    if (!l->o->need_response && response->kind != JSON_STRING) return true;
+    TRY(text_of(l, response, l->c.response));
+    r->response = keep(l, response->str, response->n, &r->response_n);
+    return true;
+}
+
+/* Only the top-level columns that are needed are read from a Parquet file: a dotted name may also be one column. */
+static void select_columns(Table *t, const DataColumns *c) {
+    const char *want[9] = { c->prompt, c->source, c->ability, c->truth, c->extra, c->response, "images", "videos", "audios" };
+    table_select(t, want, (int)COUNT(want));
+}
+
+static bool load_file(Loader *l) {
+    const char *path = l->d->file[l->file];
+    Table *t = table_open(path, l->err);
+    if (!t) return false;
+    select_columns(t, &l->c);
+    TableRows rows = { 0 };
+    bool ok, full = false;
+    while (!full && (ok = table_next(t, l->o->threads, &rows, l->err)) && rows.n)
+        for (int64_t i = 0; ok && i < rows.n && !full; i++) {
+            DataRow r = { .file = l->file, .row = rows.first + i };
+            ok = take_row(l, &r, &rows.rows[i]);
+            if (!ok && rows.line) err_wrap(l->err, "%s line %lld", path, (long long)rows.line[i]);
+            else if (!ok) err_wrap(l->err, "%s row %lld", path, (long long)r.row);
+            else VEC_PUSH(l->d->rows, r);
+            if (!ok) {
+                table_close(t);
+                return false;
+            }
+            full = l->o->max_rows && (int64_t)l->d->rows.n >= l->o->max_rows;
+        }
+    table_close(t);
+    return full || ok;
+}
+
+static uint64_t mix(uint64_t h, const char *s, size_t n) {
+    h = (h ^ (n + 1)) * 0x9E3779B97F4A7C15u;
+    for (; n >= 8; s += 8, n -= 8) {
+        uint64_t w;
+        memcpy(&w, s, 8);
+        h = (h ^ w) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 29;
+    }
+    for (; n; s++, n--) h = (h ^ (unsigned char)*s) * 0x100000001B3u;
+    return h ^ h >> 32;
+}
+
+uint64_t dataset_print(const Dataset *d) {
+    uint64_t h = 0x243F6A8885A308D3u;
+    for (size_t i = 0; i < d->rows.n; i++) {
+        const DataRow *r = &d->rows.at[i];
+        h = mix(h, r->source, strlen(r->source));
+        h = mix(h, r->prompt, r->prompt_n);
+        h = mix(h, r->truth, r->truth_n);
+        h = mix(h, r->extra, r->extra_n);
+        h = mix(h, r->response, r->response_n);
+    }
+    return h;
+}
+
+static const char *or_else(const char *given, const char *usual) { return given && *given ? given : usual; }
+
+Dataset *dataset_open(const DataOptions *o, Err *err) {
+    Mem mem = { 0 };
+    Dataset *d = MEM_NEW(&mem, Dataset);
+    d->mem = mem;
+    Loader l = { .d = d, .o = o, .err = err };
+    l.c = (DataColumns){ or_else(o->columns.prompt, "prompt"), or_else(o->columns.source, "data_source"),
+                         or_else(o->columns.ability, "ability"), or_else(o->columns.truth, "reward_model.ground_truth"),
+                         or_else(o->columns.extra, "extra_info"), or_else(o->columns.response, "response") };
+    bool ok = paths_expand(&d->mem, o->files, o->n_files, &d->file, &d->n_files, err);
+    for (; ok && l.file < d->n_files; l.file++)
+        if (!o->max_rows || (int64_t)d->rows.n < o->max_rows) ok = load_file(&l);
+    if (ok && !d->rows.n) ok = err_set(err, "%s: there are no rows", d->file[0]);
+    buf_free(&l.text);
+    if (ok) return d;
+    dataset_close(d);
+    return NULL;
+}
+
+void dataset_close(Dataset *d) {
+    if (!d) return;
+    vec_free(d->rows.at);
+    vec_free(d->sources.at);
+    vec_free(d->abilities.at);
+    Mem mem = d->mem;
+    mem_free(&mem);
+}
+
+int64_t dataset_n(const Dataset *d) { return (int64_t)d->rows.n; }
+const DataRow *dataset_row(const Dataset *d, int64_t i) { return &d->rows.at[i]; }
+const char *dataset_file(const Dataset *d, int file) { return d->file[file]; }
+int dataset_files(const Dataset *d) { return d->n_files; }
+
+const char *dataset_source(const Dataset *d, int i, int64_t *rows) {
+    if ((size_t)i >= d->sources.n) return NULL;
+    if (rows) *rows = d->sources.at[i].rows;
+    return d->sources.at[i].name;
+}
