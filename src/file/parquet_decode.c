@@ -288,5 +288,7 @@ bool pq_decode(const PqNode *leaf, int encoding, uint8_t *at, uint8_t *end, int6
         ok = delta_prefixed(leaf, at, end, n, mem, out);
     else if (encoding == BYTE_STREAM_SPLIT && leaf->width) ok = split(leaf, at, end, n, mem, out);
     else return err_set(err, "a page of this type in encoding %s cannot be read", encoding_name(encoding));
-    return ok || err_set(err, "the %lld values of a page do not fit its %s bytes: the file is damaged", (long long)n, encoding_name(encoding));
+    if (ok) return true;
+    const char *name = encoding_name(encoding);
+    return err_set(err, "the %lld values of a page do not fit its %s bytes: the file is damaged", (long long)n, name);
 }

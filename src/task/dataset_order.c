@@ -144,7 +144,7 @@ bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, D
                      d->file[bad->file],
                      (long long)bad->row, (long long)c.failed);
     else if (what == DATA_LONG_REFUSE && bad)
-        ok = err_set(err, "%s row %lld: a prompt of %lld tokens, where %lld are allowed (%lld such rows): filter or cut, or allow more",
+        ok = err_set(err, "%s row %lld: a prompt of %lld tokens, %lld are allowed (%lld such rows): filter or cut, or allow more",
                      d->file[bad->file], (long long)bad->row, (long long)bad_n, (long long)max, (long long)c.long_rows);
     if (ok && what == DATA_LONG_FILTER) {
         size_t kept = 0;
