@@ -1,6 +1,8 @@
 /* verb_plan.c - `hone plan`: what fits, how fast, which layout; from a config.json alone. */
 #include "cmd/cmd.h"
+#include "base/clock.h"
 #include "plan/report.h"
+#include "plan/search.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +11,7 @@ typedef struct {
     const char *cluster, *profile, *split, *recompute, *host_memory;
     int64_t per_node, tp, pp, ep, cp, vpp, gen_tp, gen_ep, epochs;
     double prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use;
-    bool kl, park, unfused, explain, json;
+    bool kl, park, unfused, explain, json, search, min_gpus;
 } Args;
 
 #define A(field) offsetof(Args, field)
@@ -42,6 +44,8 @@ static const Opt OPTIONS[] = {
     { "rollout-tp", OPT_INT, A(gen_tp), "N", "engine: tensor parallel", 1, 4096 },
     { "rollout-ep", OPT_INT, A(gen_ep), "N", "engine: expert parallel; attention is repeated ep/tp times", 1, 4096 },
     { "rollout-memory", OPT_REAL, A(gen_use), "X", "share of device memory the engine may take (0.95)", 0, 1 },
+    { "search", OPT_FLAG, A(search), "", "rank layouts by step time (also when no layout is given)" },
+    { "min-gpus", OPT_FLAG, A(min_gpus), "", "the fewest GPUs of this kind, with and without offload" },
     { "explain", OPT_FLAG, A(explain), "", "every stage, and why" },
     { "json", OPT_FLAG, A(json), "", "as JSON" },
     { 0 },
@@ -59,18 +63,19 @@ static bool read_cluster(Cluster *c, const Args *a, Mem *mem, Err *err) {
 
 static bool read_layout(Plan *p, const Args *a, Err *err) {
     Layout *l = &p->layout;
-    *l = (Layout){ .tp = (int)a->tp,
-                   .pp = (int)a->pp,
-                   .ep = (int)a->ep,
-                   .cp = (int)a->cp,
-                   .vpp = (int)a->vpp,
+#define OR_ONE(x) ((x) ? (int)(x) : 1)
+    *l = (Layout){ .tp = OR_ONE(a->tp),
+                   .pp = OR_ONE(a->pp),
+                   .ep = OR_ONE(a->ep),
+                   .cp = OR_ONE(a->cp),
+                   .vpp = OR_ONE(a->vpp),
                    .fused_head = !a->unfused,
                    .micro_tokens = a->micro,
                    .offload = a->offload,
                    .park_weights = a->park,
                    .park_states = a->park,
-                   .gen_tp = (int)a->gen_tp,
-                   .gen_ep = (int)a->gen_ep,
+                   .gen_tp = OR_ONE(a->gen_tp),
+                   .gen_ep = OR_ONE(a->gen_ep),
                    .gen_use = a->gen_use };
     if (!l->micro_tokens) l->micro_tokens = p->work.prompt_max + p->work.max;
     TRY(recompute_parse(&l->drop, a->recompute, err));
@@ -78,7 +83,9 @@ static bool read_layout(Plan *p, const Args *a, Err *err) {
     return layout_check(l, p->sum, &p->cluster, &p->work, err);
 }
 
-static bool make(Plan *p, ModelSum *sum, ModelDesc *model, const char *path, const Args *a, Mem *mem, Err *err) {
+static bool layout_given(const Args *a) { return a->tp || a->pp || a->ep || a->cp || a->vpp || a->gen_tp || a->gen_ep; }
+
+static bool setting(Plan *p, ModelSum *sum, ModelDesc *model, const char *path, const Args *a, Mem *mem, Err *err) {
     TRY(model_desc_load(model, path, mem, err));
     model_sum(sum, model);
     p->sum = sum;
@@ -88,10 +95,86 @@ static bool make(Plan *p, ModelSum *sum, ModelDesc *model, const char *path, con
                           a->mean, a->max, a->spread, a->kl, (int)a->epochs };
     if (a->mean > a->max)
         return err_set(err, "answers of %.0f tokens on average cannot all end by %.0f", a->mean, a->max);
-    TRY(read_cluster(&p->cluster, a, mem, err));
-    TRY(read_layout(p, a, err));
-    plan_make(p);
+    double longest = a->prompt_max + a->max, context = (double)model->d.context;
+    if (context > 0 && longest > context)
+        return err_set(
+            err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %.0f (max_position_embeddings)",
+            a->prompt_max, a->max, longest, context);
+    p->layout.gen_use = a->gen_use;
+    return read_cluster(&p->cluster, a, mem, err);
+}
+
+/* Searches, prints the ranking, leaves the best in p. */
+static bool search(Plan *p, const Args *a, Mem *mem, Buf *out, Err *err) {
+    Search *s = MEM_NEW(mem, Search);
+    Plan *best = MEM_NEW(mem, Plan), *other = MEM_NEW(mem, Plan);
+    double t0 = clock_now();
+    search_run(p, true, s);
+    double took = clock_now() - t0;
+    if (!s->n)
+        return err_set(err, "nothing fits on %d x %s (%ld layouts tried); %s; --min-gpus says how many are needed",
+                       p->cluster.gpus, p->cluster.gpu.name, s->tried, s->nearest);
+    *best = *p;
+    best->layout = s->at[0].layout;
+    plan_make(best);
+    buf_printf(out, "%ld trainer layouts, %ld whole ones that fit, %.2f s\n", s->tried, s->fitting, took);
+    for (int i = 0; i < s->n && i < 8; i++) {
+        *other = *p;
+        other->layout = s->at[i].layout;
+        plan_make(other);
+        buf_printf(out, "%2d. %9.2f s  ", i + 1, other->step);
+        report_layout(other, out);
+        if (i) {
+            buf_puts(out, "; loses by ");
+            search_reason(best, other, out);
+        }
+        buf_puts(out, "\n");
+    }
+    if (layout_given(a)) {
+        *other = *p;
+        if (!read_layout(other, a, err)) return err_wrap(err, "the layout given");
+        plan_make(other);
+        buf_printf(out, "given: %6.2f s  ", other->step);
+        report_layout(other, out);
+        buf_printf(out, "%s; loses by ", other->fits ? "" : ", DOES NOT FIT");
+        search_reason(best, other, out);
+        buf_printf(out, "; stages: slowest / mean %.3f there, %.3f in the best\n", other->imbalance_stage,
+                   best->imbalance_stage);
+    }
+    buf_puts(out, "\n");
+    *p = *best;
     return true;
+}
+
+static void fewest(const Plan *p, Buf *out) {
+    enum { MOST = 8192 };
+    for (int offload = 0; offload < 2; offload++) {
+        Layout l;
+        int n = search_min_gpus(p, offload, MOST, &l);
+        buf_printf(out, "%s: ", offload ? "with offload   " : "without offload");
+        if (!n) {
+            buf_printf(out, "not on %d x %s\n", MOST, p->cluster.gpu.name);
+            continue;
+        }
+        buf_printf(out, "%d x %s (tp %d, pp %d, ep %d, recompute %s, offload %g)\n", n, p->cluster.gpu.name, l.tp, l.pp,
+                   l.ep, recompute_name(l.drop), l.offload);
+    }
+}
+
+static int answer(const Verb *v, const Args *a, const char *path, Mem *mem, Buf *out) {
+    Err err = { 0 };
+    Plan *p = MEM_NEW(mem, Plan);
+    if (!setting(p, MEM_NEW(mem, ModelSum), MEM_NEW(mem, ModelDesc), path, a, mem, &err)) return cmd_fail(v, &err);
+    if (a->min_gpus) return fewest(p, out), 0;
+    if (a->search || (!layout_given(a) && p->cluster.gpus > 1)) {
+        if (!search(p, a, mem, out, &err)) return cmd_fail(v, &err);
+    } else {
+        if (!read_layout(p, a, &err)) return cmd_fail(v, &err);
+        plan_make(p);
+    }
+    if (a->json) buf_clear(out), report_json(p, out);
+    else report_text(p, a->explain, out);
+    return p->fits ? 0 : 1;
 }
 
 static int run(const Verb *v, int argc, char **argv) {
@@ -99,13 +182,6 @@ static int run(const Verb *v, int argc, char **argv) {
                .profile = "hone",
                .split = "even",
                .recompute = "full",
-               .tp = 1,
-               .pp = 1,
-               .ep = 1,
-               .cp = 1,
-               .vpp = 1,
-               .gen_tp = 1,
-               .gen_ep = 1,
                .prompts = 128,
                .answers = 8,
                .epochs = 1,
@@ -119,13 +195,9 @@ static int run(const Verb *v, int argc, char **argv) {
     int n, rc = opt_parse(v, &a, &word, 1, 1, &n, argc, argv);
     if (rc >= 0) return rc;
     Mem mem = { 0 };
-    Err err = { 0 };
     Buf out = { 0 };
-    Plan *p = MEM_NEW(&mem, Plan);
-    bool ok = make(p, MEM_NEW(&mem, ModelSum), MEM_NEW(&mem, ModelDesc), word, &a, &mem, &err);
-    if (ok) report_text(p, a.explain, &out);
-    if (ok) fputs(out.data, stdout);
-    rc = ok ? p->fits ? 0 : 1 : cmd_fail(v, &err);
+    rc = answer(v, &a, word, &mem, &out);
+    if (out.data) fputs(out.data, stdout);
     buf_free(&out);
     mem_free(&mem);
     return rc;

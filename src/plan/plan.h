@@ -106,7 +106,8 @@ typedef struct {
     PhasePlan phase[PH_COUNT];
     double    step, tokens_per_gpu, mfu, mfu_old, mfu_exact, mfu_hardware;
     double    imbalance_stage, imbalance_data, bubble;
-    double    decode_batch, decode_step, longest;    /* mean over the rollout; seconds; tokens of the longest answer */
+    double    decode_batch, decode_step;             /* mean over the rollout; seconds */
+    double    square, variation, longest;            /* of sequences: E[s^2]/E[s], deviation/mean; the longest answer */
     double    sync_bytes;                            /* received by a rank */
     /* verdict */
     bool      fits;
@@ -130,10 +131,18 @@ double normal_quantile(double p);                     /* inverse of the normal d
 double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_COUNT]);
 void   plan_rollout(Plan *p);
 
+/* Answers of these lengths through one engine, in order of arrival from the end; each stands for 'scale' of them. */
+typedef struct { double seconds, steps, batch; double part[BOUND_COUNT]; long events; } Rolled;
+void   engine_play(const Plan *p, double *lengths, int n, double scale, Rolled *out);
+
 /* ---- memory.c, time.c */
 void plan_memory(Plan *p);                            /* stages, host, kv, verdict */
 void plan_time(Plan *p);                              /* phases, step, rates; after plan_memory */
 void plan_make(Plan *p);                              /* both; sum, cluster, work, checked layout and profile are set */
+void plan_moments(Plan *p);                           /* the lengths' moments; the rest of plan_time, apart from rollout: */
+void plan_train(Plan *p);
+void plan_layer_seconds(const Plan *p, double *layer, double *head);      /* of one micro-batch, forward and backward */
+void plan_total(Plan *p);
 
 /* The smallest single change after which everything fits, in words; false: none of those tried helps. */
 bool plan_remedy(const Plan *p, Buf *out);

@@ -75,12 +75,10 @@ typedef struct {
     double done, length;
 } Running;
 
-enum { MOST = 4096 }; /* sequences of one engine that are followed one by one; more are scaled */
-
 typedef struct {
     const Plan *p;
-    Running run[MOST];
-    double wait[MOST];
+    Running *run;
+    double *wait;
     int n_run, n_wait, total, finished;
     double scale, limit, capacity, used, now, busy, batch_time;
     double part[BOUND_COUNT];
@@ -88,7 +86,7 @@ typedef struct {
 
 static void admit(Engine *e) {
     double prompt = e->p->work.prompt_mean;
-    while (e->n_wait && e->n_run < fmax(1, e->limit)) {
+    while (e->n_wait && e->n_run < e->limit) {
         double need = prompt + 256 + 64.0 * e->n_run;
         if (e->n_run && e->used + need > e->capacity) return;
         e->run[e->n_run++] = (Running){ 0, e->wait[--e->n_wait] };
@@ -127,33 +125,44 @@ static void advance(Engine *e) {
     }
 }
 
-void plan_rollout(Plan *p) {
-    static const double NOTHING = 1e-12;
+void engine_play(const Plan *p, double *lengths, int n, double scale, Rolled *out) {
     Mem mem = { 0 };
     Engine *e = MEM_NEW(&mem, Engine);
-    double all = p->work.prompts * p->work.answers / p->engines, follow = fmax(1, fmin(all, MOST)),
-           scale = fmax(1, all) / follow;
-    e->p = p;
-    e->scale = scale;
-    e->total = e->n_wait = (int)ceil(follow);
-    e->limit = fmin(p->profile->running, MOST) / scale;
-    e->capacity = p->kv_tokens / scale;
-    lengths_fill(&p->work, e->wait, e->n_wait);
-    double floor_tokens = p->work.prompt_mean + p->work.max;
-    if (e->capacity < floor_tokens)
-        e->capacity = floor_tokens; /* does not fit: the verdict says so; time one at a time */
-    while (e->n_wait || e->n_run) {
+    *e = (Engine){
+        .p = p, .scale = scale, .run = MEM_ARRAY(&mem, Running, (size_t)n), .wait = lengths, .n_wait = n, .total = n
+    };
+    e->limit = fmax(1, p->profile->running / scale);
+    double least = p->work.prompt_max + p->work.max; /* where not even one fits the verdict says so; time one by one */
+    e->capacity = fmax(p->kv_tokens / scale, least);
+    long events = 0;
+    for (; e->n_wait || e->n_run; events++) {
         admit(e);
         advance(e);
     }
+    *out = (Rolled){
+        .seconds = e->now, .steps = e->busy, .batch = e->batch_time / fmax(1, e->busy) * scale, .events = events
+    };
+    memcpy(out->part, e->part, sizeof e->part);
+    mem_free(&mem);
+}
+
+void plan_rollout(Plan *p) {
+    enum { MOST = 2048 }; /* sequences of one engine that are followed one by one; more are scaled */
+    double all = fmax(1, p->work.prompts * p->work.answers / p->engines), scale = fmax(1, all / MOST);
+    int n = (int)ceil(all / scale);
+    Mem mem = { 0 };
+    double *lengths = MEM_ARRAY(&mem, double, (size_t)n);
+    Rolled r;
+    lengths_fill(&p->work, lengths, n);
+    engine_play(p, lengths, n, scale, &r);
+    mem_free(&mem);
     PhasePlan *ph = &p->phase[PH_ROLLOUT];
     const Machine *g = &p->cluster.gpu;
-    double prefill = p->work.prompts * p->work.prompt_mean * sum_forward(p->sum, p->work.prompt_mean) / p->cluster.gpus
-                     / (g->flops * g->gemm * 0.7);
-    memcpy(ph->part, e->part, sizeof e->part);
+    double flops = p->work.prompts * p->work.prompt_mean * sum_forward(p->sum, p->work.prompt_mean) / p->cluster.gpus;
+    double prefill = flops / (g->flops * g->gemm * 0.7);
+    memcpy(ph->part, r.part, sizeof r.part);
     ph->part[BY_COMPUTE] += prefill;
-    ph->seconds = e->now + prefill;
-    p->decode_batch = e->batch_time / fmax(NOTHING, e->busy) * scale;
-    p->decode_step = e->now / fmax(NOTHING, e->busy);
-    mem_free(&mem);
+    ph->seconds = r.seconds + prefill;
+    p->decode_batch = r.batch;
+    p->decode_step = r.seconds / fmax(1, r.steps);
 }

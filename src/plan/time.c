@@ -86,21 +86,40 @@ static void head_cost(const Plan *p, StagePlan *st, double tokens) {
     st->backward[BY_MEMORY] += logits;
 }
 
+static double repeated(int drop) { return drop & DROP_ALL ? 1 : drop & DROP_MOE ? 0.6
+                                                            : drop              ? 0.05
+                                                                                : 0; } /* forwards */
+static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
+
+static double micro_tokens(const Plan *p) {
+    double epochs = p->work.epochs > 0 ? p->work.epochs : 1;
+    return p->tokens / p->mini_batches * epochs / p->layout.dp / p->layout.cp / p->micro_batches;
+}
+
+void plan_layer_seconds(const Plan *p, double *layer, double *head) {
+    double tokens = micro_tokens(p);
+    for (int i = 0; i < p->sum->layers; i++) {
+        Cost c = layer_cost(p, i, tokens, p->square);
+        layer[i] = (c.products + c.scores + c.small + c.memory) * (3 + repeated(p->layout.drop))
+                   + c.network * (1 + collectives_back(p->layout.drop));
+    }
+    StagePlan st = { 0 };
+    head_cost(p, &st, tokens);
+    *head = sum_of(st.forward) + sum_of(st.backward);
+}
+
 static void stage_cost(Plan *p, int stage, int from, double tokens, double context) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
     const ModelSum *s = p->sum;
     StagePlan *st = &p->stage[stage];
     double typical = s->at[s->layers - 1].gemm, passes = l->drop & DROP_ALL ? 4 : 3, h = (double)s->model->d.hidden;
-    double again = l->drop & DROP_ALL ? 1 : l->drop & DROP_MOE ? 0.6
-                                        : l->drop              ? 0.05
-                                                               : 0; /* forwards made twice */
     memset(st->forward, 0, sizeof st->forward), memset(st->backward, 0, sizeof st->backward);
     st->load = 0;
     for (int i = from; i < from + st->layers; i++) {
         Cost c = layer_cost(p, i, tokens, context);
         put(st->forward, &c, 1, 1);
-        put(st->backward, &c, 2 + again, l->drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5);
+        put(st->backward, &c, 2 + repeated(l->drop), collectives_back(l->drop));
         st->load += passes * s->at[i].gemm / (passes * typical);
     }
     st->backward[BY_MEMORY] +=
@@ -235,28 +254,40 @@ static void plan_rates(Plan *p, double square) {
     p->tokens_per_gpu = p->tokens / (p->step * p->cluster.gpus);
 }
 
-void plan_time(Plan *p) {
-    double square, variation, mini_tokens = p->tokens / p->mini_batches * (p->work.epochs > 0 ? p->work.epochs : 1);
-    lengths_moments(&p->work, p->work.prompts * p->work.answers, &square, &variation, &p->longest);
-    double tokens = mini_tokens / p->layout.dp / p->layout.cp / p->micro_batches;
-    for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) stage_cost(p, i, from, tokens, square);
-    for (int i = 0; i < PH_COUNT; i++) memset(&p->phase[i], 0, sizeof p->phase[i]);
-    plan_rollout(p);
-    settle(&p->phase[PH_ROLLOUT]);
+void plan_moments(Plan *p) {
+    lengths_moments(&p->work, p->work.prompts * p->work.answers, &p->square, &p->variation, &p->longest);
+}
+
+void plan_train(Plan *p) {
+    double epochs = p->work.epochs > 0 ? p->work.epochs : 1, tokens = micro_tokens(p);
+    for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) stage_cost(p, i, from, tokens, p->square);
+    for (int i = 0; i < PH_COUNT; i++)
+        if (i != PH_ROLLOUT) memset(&p->phase[i], 0, sizeof p->phase[i]);
     plan_sync(p);
-    double all = p->micro_batches * p->mini_batches / (p->work.epochs > 0 ? p->work.epochs : 1);
+    double all = p->micro_batches * p->mini_batches / epochs;
     if (p->profile->old_pass) pipelined(p, &p->phase[PH_OLD], false, all, 1, 1);
     if (p->work.kl) pipelined(p, &p->phase[PH_REF], false, all, 1, 1);
-    p->imbalance_data = data_imbalance(p, variation, p->longest);
+    p->imbalance_data = data_imbalance(p, p->variation, p->longest);
     pipelined(p, &p->phase[PH_UPDATE], true, p->micro_batches, p->mini_batches, p->imbalance_data);
     plan_optimizer(p);
+}
+
+void plan_total(Plan *p) {
+    settle(&p->phase[PH_ROLLOUT]);
     p->step = 0;
     for (int i = 0; i < PH_MISC; i++) p->step += p->phase[i].seconds;
     double known = moves(p) + p->profile->sequence * p->work.prompts * p->work.answers;
     p->phase[PH_MISC].part[BY_HOST] = known + (p->step + known) * p->profile->misc / (1 - p->profile->misc);
     settle(&p->phase[PH_MISC]);
     p->step += p->phase[PH_MISC].seconds;
-    plan_rates(p, square);
+    plan_rates(p, p->square);
+}
+
+void plan_time(Plan *p) {
+    plan_moments(p);
+    plan_train(p);
+    plan_rollout(p);
+    plan_total(p);
 }
 
 void plan_make(Plan *p) {
