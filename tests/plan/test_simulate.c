@@ -1,0 +1,159 @@
+/* test_simulate.c - pipeline lists are complete and ordered; the closed formulas agree with the simulation; time at scale. */
+#include "base/clock.h"
+#include "plan/schedule.h"
+#include "plan/search.h"
+#include "plan/simulate.h"
+#include "test.h"
+
+#include <math.h>
+
+static Mem mem;
+
+static double one(void *user, int stage, const Turn *t) {
+    (void)user, (void)stage;
+    return t->backward ? 2 : 1;
+}
+
+/* Equal stages: (m + stages - 1) forwards and backwards for 1F1B; chunks shorten the ramp by their number. */
+static void check_lists(void) {
+    static const struct {
+        int stages, micro, chunks;
+    } CASES[] = { { 1, 3, 1 }, { 4, 2, 1 }, { 4, 16, 1 }, { 8, 47, 1 }, { 4, 8, 2 }, { 4, 16, 3 }, { 2, 2, 4 } };
+    for (size_t c = 0; c < COUNT(CASES); c++) {
+        int S = CASES[c].stages, m = CASES[c].micro, v = CASES[c].chunks, turns = schedule_turns(m, v);
+        for (int s = 0; s < S; s++) {
+            Turn *list = MEM_ARRAY(&mem, Turn, (size_t)turns);
+            schedule_fill(list, s, S, m, v);
+            int seen[2][64 * 4] = { { 0 } }, alive = 0, most = 0;
+            for (int i = 0; i < turns; i++) {
+                seen[list[i].backward][list[i].chunk * m + list[i].micro]++;
+                alive += list[i].backward ? -1 : 1;
+                most = alive > most ? alive : most;
+                EXPECT(!list[i].backward || seen[0][list[i].chunk * m + list[i].micro], "backward before forward");
+            }
+            bool all = true;
+            for (int i = 0; i < m * v; i++) all &= seen[0][i] == 1 && seen[1][i] == 1;
+            EXPECT(all && alive == 0, "stage %d of %d: every turn once", s, S);
+            int held = v == 1 ? S - s : 2 * (S - s - 1) + (v - 1) * S + 1;
+            EXPECT(most == (held < m * v ? held : m * v), "stage %d of %d holds %d, want %d", s, S, most, held);
+        }
+        double t = schedule_play(S, m, v, 0, one, NULL, NULL);
+        double want = 3.0 * m * v + 3.0 * (S - 1);
+        EXPECT(fabs(t - want) < 1e-9, "%d stages, %d micro-batches, %d chunks: %g, want %g", S, m, v, t, want);
+    }
+}
+
+static Plan *plan_of(const char *config, const char *cluster, Layout l, const char *split, Workload w,
+                     const char *profile) {
+    Err err = { 0 };
+    ModelDesc *m = MEM_NEW(&mem, ModelDesc);
+    ModelSum *s = MEM_NEW(&mem, ModelSum);
+    Plan *p = MEM_NEW(&mem, Plan);
+    CHECK(model_desc_load(m, mem_printf(&mem, FIXTURE("configs/%s.json"), config), &mem, &err), "%s", err.msg);
+    model_sum(s, m);
+    *p = (Plan){ .sum = s, .work = w, .layout = l, .profile = profile_find(profile) };
+    CHECK(cluster_parse(&p->cluster, cluster, &mem, &err), "%s", err.msg);
+    CHECK(layout_split(&p->layout, split, s->layers, &err) && layout_check(&p->layout, s, &p->cluster, &p->work, &err),
+          "%s", err.msg);
+    plan_make(p);
+    return p;
+}
+
+static void check_formulas(void) {
+    Workload w = { 256, 8, 64, 150, 1024, 1500, 8192, 1, true, 1 };
+    Layout l = { .tp = 8,
+                 .pp = 12,
+                 .ep = 8,
+                 .cp = 1,
+                 .vpp = 1,
+                 .drop = DROP_ALL,
+                 .fused_head = true,
+                 .micro_tokens = 9216,
+                 .offload = 1,
+                 .park_weights = true,
+                 .gen_tp = 32,
+                 .gen_ep = 1,
+                 .gen_use = 0.6 };
+    Layout small = { .tp = 1,
+                     .pp = 1,
+                     .ep = 8,
+                     .cp = 1,
+                     .vpp = 1,
+                     .drop = DROP_ALL,
+                     .fused_head = true,
+                     .micro_tokens = 9216,
+                     .park_weights = true,
+                     .park_states = true,
+                     .gen_tp = 2,
+                     .gen_ep = 1,
+                     .gen_use = 0.9 };
+    Layout wide = l, chunked = l;
+    wide.pp = 8, wide.tp = 4, wide.ep = 16, wide.gen_tp = 8, wide.gen_use = 0.95;
+    chunked.pp = 4, chunked.vpp = 3, chunked.tp = 4, chunked.ep = 4, chunked.gen_tp = 4;
+    const struct {
+        const char *config, *cluster, *split, *profile;
+        Layout l;
+    } CASES[] = {
+        { "DeepSeek-V3", "H20-96x96", "last=6", "verl", l },
+        { "DeepSeek-V3", "H20-96x96", "6,5x11", "hone", l },
+        { "DeepSeek-V3", "H20-96x384", "6,5x11", "hone", l },
+        { "Qwen3-235B-A22B", "H20-96x128", "12x7,10", "hone", wide },
+        { "Qwen3-30B-A3B", "H20-96x16", "even", "hone", small },
+        { "Qwen3-30B-A3B", "H100x64", "even", "verl", small },
+        { "Qwen3-30B-A3B", "H20-96x16", "12x4", "hone", chunked },
+    };
+    for (size_t i = 0; i < COUNT(CASES); i++) {
+        Workload flat = w;
+        flat.spread = 0;
+        Layout use = CASES[i].l;
+        Plan *a = plan_of(CASES[i].config, CASES[i].cluster, use, CASES[i].split, flat, CASES[i].profile);
+        SimOpts none = { .seed = 1 }, real = { .seed = 1, .jitter = 0.01, .slow_share = 0.001, .slow_by = 0.15 };
+        SimResult r;
+        plan_simulate(a, &none, &r);
+        double up = r.seconds[PH_UPDATE] / a->phase[PH_UPDATE].seconds - 1,
+               roll = r.seconds[PH_ROLLOUT] / a->phase[PH_ROLLOUT].seconds - 1;
+        EXPECT(fabs(up) < 0.05, "%s: equal lengths: update %.3f, formula %.3f: %+.1f %%", CASES[i].config,
+               r.seconds[PH_UPDATE], a->phase[PH_UPDATE].seconds, 100 * up);
+        EXPECT(fabs(roll) < 0.05, "%s: equal lengths: rollout %.3f, formula %.3f: %+.1f %%", CASES[i].config,
+               r.seconds[PH_ROLLOUT], a->phase[PH_ROLLOUT].seconds, 100 * roll);
+        Plan *b = plan_of(CASES[i].config, CASES[i].cluster, use, CASES[i].split, w, CASES[i].profile);
+        EXPECT(b->fits, "%s: %s", CASES[i].config, b->verdict);
+        plan_simulate(b, &real, &r);
+        double step = r.step / b->step - 1;
+        EXPECT(step > -0.1 && step < 0.2, "%s: long tail and stragglers: step %.2f, formula %.2f: %+.1f %%",
+               CASES[i].config, r.step, b->step, 100 * step);
+    }
+}
+
+static void check_scale(void) {
+    Workload w = { 4096, 16, 1024, 150, 1024, 1024, 4096, 1, false, 1 };
+    Layout l = { .tp = 4,
+                 .pp = 16,
+                 .ep = 16,
+                 .cp = 1,
+                 .vpp = 1,
+                 .fused_head = true,
+                 .drop = DROP_ALL,
+                 .micro_tokens = 5120,
+                 .gen_tp = 8,
+                 .gen_ep = 64,
+                 .gen_use = 0.95 };
+    Plan *p = plan_of("DeepSeek-V3", "H100x16384", l, "4x12,3,4x2,2", w, "hone");
+    SimOpts o = { .seed = 7, .jitter = 0.01, .slow_share = 0.001, .slow_by = 0.15 };
+    SimResult r, again;
+    double t0 = clock_now();
+    plan_simulate(p, &o, &r);
+    double took = clock_now() - t0;
+    plan_simulate(p, &o, &again);
+    EXPECT(took < 5, "16,384 GPUs took %.1f s", took);
+    EXPECT(r.step == again.step, "the same seed gives the same step");
+    EXPECT(r.step > p->step * 0.9, "stragglers make it no quicker: %g against %g", r.step, p->step);
+}
+
+int main(void) {
+    check_lists();
+    check_formulas();
+    check_scale();
+    mem_free(&mem);
+    return test_end();
+}
