@@ -1,0 +1,252 @@
+/* test_rows.c - rule 6: what works row by row.  Values and gradients against double, the same bits on every instruction
+ * set, for every thread count, and for a row alone. */
+#include "optest.h"
+
+enum { T = 37,
+       W = 75 };
+
+/* A function of up to two inputs [T,W] and a gain [W], in double, and its loss sum c . y. */
+typedef struct {
+    double *x, *u, *g;
+    const float *c;
+    int kind;
+} Fn;
+static double silu(double a) { return a / (1 + exp(-a)); }
+static void eval(const Fn *f, int t, double *y) {
+    const double *x = f->x + t * W;
+    double ss = 0;
+    for (int i = 0; i < W; i++) ss += x[i] * x[i];
+    for (int i = 0; i < W; i++) y[i] = f->kind == 0 ? x[i] / sqrt(ss / W + 1e-3) * f->g[i] : silu(x[i]) * f->u[t * W + i];
+}
+static double loss(void *arg) {
+    const Fn *f = arg;
+    double y[W], l = 0;
+    for (int t = 0; t < T; t++) {
+        eval(f, t, y);
+        for (int i = 0; i < W; i++) l += (double)f->c[t * W + i] * y[i];
+    }
+    return l;
+}
+static double *values(Mem *m, const Fn *f) {
+    double *y = MEM_ARRAY(m, double, T *W);
+    for (int t = 0; t < T; t++) eval(f, t, y + t * W);
+    return y;
+}
+
+static void norm_and_swiglu(void) {
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 8 << 20);
+    float *x = rnds(&r.m, T * W, 1, 2), *u = rnds(&r.m, T * W, 2, 2), *g = rnds(&r.m, W, 3, 1), *c = rnds(&r.m, T * W, 4, 1);
+    Fn f = { doubles(&r.m, x, T * W), doubles(&r.m, u, T * W), doubles(&r.m, g, W), c, 0 };
+    Tensor tx = rig_put_ld(&r, DT_F32, T, W, W + 3, x), tu = rig_put_ld(&r, DT_F32, T, W, W + 1, u), tg = rig_put(&r, DT_F32, 1, W, g);
+    Tensor tc = rig_put(&r, DT_F32, T, W, c), y = rig_put_ld(&r, DT_F32, T, W, W + 2, NULL), rstd = rig_put(&r, DT_F32, T, 1, NULL);
+    Tensor dx = rig_put_ld(&r, DT_F32, T, W, W + 2, NULL), du = rig_put(&r, DT_F32, T, W, NULL), dg = rig_put(&r, DT_F32, 1, W, g);
+    op_rmsnorm(&r.d, y, rstd, tx, tg, 1e-3f);
+    EXPECT_GRAD(&r, "rmsnorm", (float *)rig_get(&r, y), values(&r.m, &f), T * W, 1e-6);
+    op_rmsnorm_bwd(&r.d, dx, dg, tc, tx, rstd, tg);
+    float *gdg = rig_get(&r, dg);
+    for (int i = 0; i < W; i++) gdg[i] -= g[i]; /* += onto what was there */
+    EXPECT_GRAD(&r, "rmsnorm dx", (float *)rig_get(&r, dx), differences(&r.m, f.x, T * W, loss, &f), T * W, 2e-6);
+    EXPECT_GRAD(&r, "rmsnorm dg", gdg, differences(&r.m, f.g, W, loss, &f), W, 2e-6);
+    f.kind = 1;
+    op_swiglu(&r.d, y, tx, tu);
+    EXPECT_GRAD(&r, "swiglu", (float *)rig_get(&r, y), values(&r.m, &f), T * W, 1e-6);
+    op_swiglu_bwd(&r.d, dx, du, tc, tx, tu);
+    EXPECT_GRAD(&r, "swiglu dgate", (float *)rig_get(&r, dx), differences(&r.m, f.x, T * W, loss, &f), T * W, 2e-6);
+    EXPECT_GRAD(&r, "swiglu dup", (float *)rig_get(&r, du), differences(&r.m, f.u, T * W, loss, &f), T * W, 2e-6);
+    float far[W];
+    for (int i = 0; i < W; i++) far[i] = i % 2 ? 1e4f : -1e4f; /* far from 0 nothing is NaN */
+    Tensor one = rig_put(&r, DT_F32, 1, W, far), z = rig_put(&r, DT_F32, 1, W, NULL);
+    op_swiglu(&r.d, z, one, one);
+    float *gz = rig_get(&r, z);
+    for (int i = 0; i < W; i++) EXPECT(fabsf(gz[i] - (i % 2 ? 1e8f : 0)) < 1e-20f, "swiglu at %g is %g", (double)far[i], (double)gz[i]);
+    rig_close(&r);
+}
+
+static void rope(void) {
+    enum { H = 3,
+           WID = 50,
+           FROM = 6,
+           DIM = 40 };
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 8 << 20);
+    int32_t pos[T];
+    float freq[DIM / 2], *x = rnds(&r.m, T * H * WID, 1, 1), *c = rnds(&r.m, T * H * WID, 2, 1);
+    for (int t = 0; t < T; t++) pos[t] = t < 20 ? t * 3 : 100000 + t;
+    for (int i = 0; i < DIM / 2; i++) freq[i] = (float)pow(1e4, -2.0 * i / DIM);
+    Tensor cs = rig_put(&r, DT_F32, T, DIM, NULL);
+    op_rope_table(&r.d, cs, rig_put(&r, DT_I32, T, 1, pos), rig_put(&r, DT_F32, 1, DIM / 2, freq), 1.25f);
+    float *table = rig_get(&r, cs);
+    double bad = 0;
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < DIM / 2; i++) {
+            double a = (double)((float)pos[t] * freq[i]);
+            bad = fmax(bad, fabs((double)table[t * DIM + i] - 1.25 * cos(a)));
+            bad = fmax(bad, fabs((double)table[t * DIM + DIM / 2 + i] - 1.25 * sin(a)));
+        }
+    EXPECT(bad < 2e-7, "rope table: worst error %.1e", bad);
+    for (int pairs = 0; pairs < 2; pairs++) {
+        RopeShape s = { H, WID, FROM, DIM, pairs };
+        Tensor y = rig_put_ld(&r, DT_F32, T, H * WID, H * WID + 1, x), g = rig_put(&r, DT_F32, T, H * WID, c);
+        op_rope(&r.d, y, cs, s, 1);
+        op_rope(&r.d, g, cs, s, -1);
+        float *gy = rig_get(&r, y), *gg = rig_get(&r, g);
+        double *want = doubles(&r.m, x, T * H * WID), dots[2] = { 0 };
+        for (int t = 0; t < T; t++)
+            for (int h = 0; h < H; h++)
+                for (int i = 0; i < DIM / 2; i++) {
+                    double co = (double)table[t * DIM + i], si = (double)table[t * DIM + DIM / 2 + i];
+                    int at = (t * H + h) * WID + FROM, p = at + (pairs ? 2 * i : i), q = at + (pairs ? 2 * i + 1 : i + DIM / 2);
+                    want[p] = (double)x[p] * co - (double)x[q] * si, want[q] = (double)x[q] * co + (double)x[p] * si;
+                }
+        EXPECT_GRAD(&r, "rope", gy, want, T * H * WID, 1e-6);
+        for (int i = 0; i < T * H * WID; i++) dots[0] += (double)gy[i] * (double)c[i], dots[1] += (double)x[i] * (double)gg[i];
+        EXPECT(fabs(dots[0] - dots[1]) < 1e-4, "rope -1 is not the transpose of +1: %g and %g", dots[0], dots[1]);
+    }
+    rig_close(&r);
+}
+
+static void moving(void) {
+    enum { V = 11 };
+    Rig r;
+    rig_open(&r, 3, ISA_BEST, 8 << 20);
+    int32_t ids[T];
+    for (int t = 0; t < T; t++) ids[t] = (int32_t)(mix((uint64_t)t) % V);
+    float *w = rnds(&r.m, V * W, 1, 1), *dy = rnds(&r.m, T * W, 2, 1);
+    uint16_t *w16 = bf16s(&r.m, w, V * W);
+    Tensor ti = rig_put(&r, DT_I32, T, 1, ids), y = rig_put_ld(&r, DT_F32, T, W, W + 1, NULL), dw = rig_put(&r, DT_F32, V, W, w);
+    for (int bf = 0; bf < 2; bf++) {
+        op_embed(&r.d, y, ti, rig_put(&r, bf ? DT_BF16 : DT_F32, V, W, bf ? (void *)w16 : w));
+        float *g = rig_get(&r, y);
+        int bad = 0;
+        for (int t = 0; t < T; t++) bad += memcmp(g + t * W, w + ids[t] * W, W * 4) != 0;
+        EXPECT(bad == 0, "embed (bf16 %d): %d rows differ", bf, bad);
+    }
+    op_embed_bwd(&r.d, dw, rig_put(&r, DT_F32, T, W, dy), ti);
+    float *want = mem_copy(&r.m, w, V * W * 4);
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < W; i++) want[ids[t] * W + i] += dy[t * W + i];
+    EXPECT(!memcmp(rig_get(&r, dw), want, V * W * 4), "embed_bwd: not a chain over rows");
+
+    float odd[] = { 1, -1.00390625f, 3.3895314e38f, 0x1p-140f, -0.0f, NAN, INFINITY, 1.01171875f }; /* ties to even; overflow */
+    uint16_t bits[] = { 0x3F80, 0xBF80, 0x7F7F, 0x0000, 0x8000, 0x7FC0, 0x7F80, 0x3F82 };
+    Tensor a = rig_put(&r, DT_F32, 1, 8, odd), b = rig_put(&r, DT_BF16, 1, 8, NULL);
+    op_copy(&r.d, b, a);
+    EXPECT(!memcmp(rig_get(&r, b), bits, sizeof bits), "rounding to bf16");
+    enum { LONG = 30001 };
+    float *x = rnds(&r.m, LONG, 5, 1);
+    Tensor lx = rig_put(&r, DT_F32, 1, LONG, x), ly = rig_put(&r, DT_F32, 1, LONG, NULL), l16 = rig_put(&r, DT_BF16, 1, LONG, NULL);
+    op_copy(&r.d, ly, lx);
+    op_copy(&r.d, l16, lx);
+    EXPECT(!memcmp(rig_get(&r, ly), x, LONG * 4), "copy");
+    uint16_t *h = bf16s(&r.m, x, LONG);
+    EXPECT(!memcmp(rig_get(&r, l16), h, LONG * 2), "copy to bf16");
+    op_copy(&r.d, ly, l16);
+    EXPECT(!memcmp(rig_get(&r, ly), x, LONG * 4), "copy from bf16");
+    op_zero(&r.d, ly);
+    float *z = rig_get(&r, ly), sum = 0;
+    for (int i = 0; i < LONG; i++) sum += fabsf(z[i]);
+    EXPECT(sum == 0, "zero");
+    Tensor sum7 = rig_put(&r, DT_F32, T, 7, dy);
+    op_add(&r.d, sum7, sum7, rig_put_ld(&r, DT_F32, T, 7, 9, dy));
+    float *twice = rig_get(&r, sum7);
+    int wrong = 0;
+    for (int i = 0; i < T * 7; i++) wrong += twice[i] != 2 * dy[i];
+    EXPECT(wrong == 0, "add in place: %d sums wrong", wrong);
+    rig_close(&r);
+}
+
+static void optimizer(void) {
+    enum { N = 200003 };
+    Rig r;
+    rig_open(&r, 3, ISA_BEST, 32 << 20);
+    float *w = rnds(&r.m, N, 1, 1), *g = rnds(&r.m, N, 2, 1);
+    Tensor tw = rig_put(&r, DT_F32, 1, N, w), m = rig_put(&r, DT_F32, 1, N, NULL), v = rig_put(&r, DT_F32, 1, N, NULL), tg = rig_put(&r, DT_F32, 1, N, g);
+    double *p = doubles(&r.m, w, N), *dm = MEM_ARRAY(&r.m, double, N), *dv = MEM_ARRAY(&r.m, double, N), ss = 0;
+    for (int i = 0; i < N; i++) ss += (double)g[i] * (double)g[i];
+    double got = op_sumsq(&r.d, tg);
+    EXPECT(fabs(got - ss) < 1e-12 * ss, "sumsq %.17g, %.17g wanted", got, ss);
+    for (int t = 1; t <= 3; t++) {
+        op_adamw(&r.d, tw, m, v, tg, (Adam){ 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, t });
+        for (int i = 0; i < N; i++) {
+            double gi = 0.5 * (double)g[i];
+            dm[i] = 0.9 * dm[i] + 0.1 * gi, dv[i] = 0.95 * dv[i] + 0.05 * gi * gi;
+            p[i] = p[i] * (1 - 1e-2 * 0.1) - 1e-2 / (1 - pow(0.9, t)) * dm[i] / (sqrt(dv[i] / (1 - pow(0.95, t))) + 1e-8);
+        }
+    }
+    EXPECT_GRAD(&r, "adamw's weights", (float *)rig_get(&r, tw), p, N, 1e-6);
+    EXPECT_GRAD(&r, "adamw's m", (float *)rig_get(&r, m), dm, N, 1e-6);
+    EXPECT_GRAD(&r, "adamw's v", (float *)rig_get(&r, v), dv, N, 1e-6);
+    rig_close(&r);
+}
+
+/* Everything above once more as bits: 'rows' rows from row 'first', results behind one another. */
+static float *all_bits(Rig *r, int first, int rows, int *n) {
+    float *x = rnds(&r->m, T * W, 1, 3), *u = rnds(&r->m, T * W, 2, 3), *g = rnds(&r->m, W, 3, 1);
+    Tensor tx = rig_put_ld(r, DT_F32, rows, W, W + 3, NULL), tu = rig_put(r, DT_F32, rows, W, u + first * W), tg = rig_put(r, DT_F32, 1, W, g);
+    op_put(&r->d, tx, x + first * W);
+    Tensor out[8], rstd = rig_put(r, DT_F32, rows, 1, NULL);
+    for (int i = 0; i < 6; i++) out[i] = rig_put_ld(r, DT_F32, rows, W, W + i, NULL);
+    op_rmsnorm(&r->d, out[0], rstd, tx, tg, 1e-6f);
+    op_rmsnorm_bwd(&r->d, out[1], TENSOR_NONE, tu, tx, rstd, tg);
+    op_swiglu(&r->d, out[2], tx, tu);
+    op_swiglu_bwd(&r->d, out[3], out[4], tu, tu, tx);
+    op_copy(&r->d, out[5], tx);
+    int32_t pos[T];
+    float freq[16];
+    for (int t = 0; t < rows; t++) pos[t] = (first + t) * 7;
+    for (int i = 0; i < 16; i++) freq[i] = 1.0f / (float)(i + 1);
+    Tensor cs = rig_put(r, DT_F32, rows, 32, NULL);
+    op_rope_table(&r->d, cs, rig_put(r, DT_I32, rows, 1, pos), rig_put(r, DT_F32, 1, 16, freq), 1);
+    op_rope(&r->d, tensor_cols(out[5], 0, 74), cs, (RopeShape){ 2, 37, 3, 32, false }, 1);
+    float *all = MEM_ARRAY(&r->m, float, (size_t)(rows * W * 6));
+    *n = rows * W * 6;
+    for (int t = 0; t < rows; t++)
+        for (int i = 0; i < 6; i++) memcpy(all + (t * 6 + i) * W, rig_get(r, tensor_rows(out[i], t, 1)), W * 4);
+    return all;
+}
+static void bits(void) {
+    static const int threads[] = { 1, 2, 3, 7 };
+    Rig ref;
+    rig_open(&ref, 1, ISA_C, 64 << 20);
+    int n, m;
+    float *want = all_bits(&ref, 0, T, &n);
+    EACH_ISA(isa)
+    for (size_t i = 0; i < COUNT(threads); i++) {
+        Rig r;
+        rig_open(&r, threads[i], isa, 8 << 20);
+        EXPECT(!memcmp(all_bits(&r, 0, T, &m), want, (size_t)n * 4), "row ops: isa %d, %d threads", isa, threads[i]);
+        float *alone = all_bits(&r, 5, 1, &m);
+        for (int k = 0; k < 6; k++)
+            EXPECT(!memcmp(alone + k * W, want + (5 * 6 + k) * W, W * 4), "row op %d of 6: isa %d, a row alone", k, isa);
+        float *x = rnds(&r.m, 300007, 9, 1), *g = rnds(&ref.m, 300007, 9, 1);
+        double a = op_sumsq(&r.d, rig_put(&r, DT_F32, 1, 300007, x)), b = op_sumsq(&ref.d, rig_put(&ref, DT_F32, 1, 300007, g));
+        EXPECT(a == b, "sumsq: isa %d, %d threads: %.17g and %.17g", isa, threads[i], a, b);
+        Tensor w = rig_put(&r, DT_F32, 1, 1000, x), s = rig_put(&r, DT_F32, 1, 1000, x + 1000), v = rig_put(&r, DT_F32, 1, 1000, NULL);
+        Tensor w0 = rig_put(&ref, DT_F32, 1, 1000, x), s0 = rig_put(&ref, DT_F32, 1, 1000, x + 1000), v0 = rig_put(&ref, DT_F32, 1, 1000, NULL);
+        Adam how = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.3f, 7 };
+        op_adamw(&r.d, w, s, v, rig_put(&r, DT_F32, 1, 1000, x + 2000), how);
+        op_adamw(&ref.d, w0, s0, v0, rig_put(&ref, DT_F32, 1, 1000, x + 2000), how);
+        EXPECT(!memcmp(rig_get(&r, w), rig_get(&ref, w0), 4000), "adamw: isa %d", isa);
+        rig_close(&r);
+    }
+    /* planted: the sum of squares in another order gives another norm somewhere */
+    float *x = rnds(&ref.m, T * W, 1, 3);
+    int differ = 0;
+    for (int t = 0; t < T; t++) {
+        float s = 0;
+        for (int i = 0; i < W; i++) s = fmaf(x[t * W + i], x[t * W + i], s);
+        differ += 1.0f / sqrtf(s / W + 1e-6f) * x[t * W] * rnd(3, 0, 1) != want[t * 6 * W];
+    }
+    EXPECT(differ > 0, "a norm summed in another order was not noticed");
+    rig_close(&ref);
+}
+
+int main(void) {
+    norm_and_swiglu();
+    rope();
+    moving();
+    optimizer();
+    bits();
+    return test_end();
+}
