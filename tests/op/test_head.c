@@ -1,0 +1,270 @@
+/* test_head.c - rules 3 and 8: log-prob, entropy, truncation, gradients, drawing.  Values against double with the kept set
+ * found by sorting; sample's lp and entropy are logprob's bits; every instruction set, thread count and batch. */
+#include "optest.h"
+
+enum { T = 23,
+       H = 19,
+       V = 413 };
+typedef struct {
+    float temp, top_p, min_p;
+    int top_k;
+    bool ties, ban, bf16;
+} Kind;
+
+/* ---- in double ------------------------------------------------------------------------------------------------------------- */
+typedef struct {
+    double *h, *w;
+    const Kind *k;
+    const int32_t *ids;
+    const float *c, *e; /* loss = sum c lp + e ent */
+    bool kept[T][V];    /* the set is held while differences are taken */
+} Fn;
+static void logits(const Fn *f, int t, double *l) {
+    for (int v = 0; v < V; v++) {
+        l[v] = 0;
+        for (int i = 0; i < H; i++) l[v] += f->h[t * H + i] * f->w[v * H + i];
+        l[v] /= (double)f->k->temp;
+        if (f->k->ban && t % 2 && (v == 3 || v == 200)) l[v] = -INFINITY;
+    }
+}
+static void keep(Fn *f, int t) {
+    double l[V], z = 0, m = -INFINITY, mass = 0, all = 0;
+    int order[V], n = V;
+    logits(f, t, l);
+    for (int v = 0; v < V; v++) order[v] = v, m = fmax(m, l[v]);
+    for (int i = 1; i < V; i++) /* by logit descending, id ascending: insertion keeps ties in order */
+        for (int j = i; j > 0 && l[order[j]] > l[order[j - 1]] + 1e-9; j--) {
+            int x = order[j];
+            order[j] = order[j - 1], order[j - 1] = x;
+        }
+    for (int v = 0; v < V; v++) z += exp(l[v] - m);
+    (void)z;
+    while (n > 1 && (exp(l[order[n - 1]] - m) < (double)f->k->min_p || (f->k->top_k > 0 && n > f->k->top_k))) n--;
+    for (int i = 0; i < n; i++) all += exp(l[order[i]] - m);
+    if (f->k->top_p < 1) {
+        int i = 0;
+        while (i < n && mass < (double)f->k->top_p * all) mass += exp(l[order[i++]] - m);
+        n = i;
+    }
+    for (int v = 0; v < V; v++) f->kept[t][v] = false;
+    for (int i = 0; i < n; i++) f->kept[t][order[i]] = true;
+}
+static void eval(const Fn *f, int t, double *lp, double *ent) {
+    double l[V], z = 0, u = 0, m = -INFINITY;
+    logits(f, t, l);
+    for (int v = 0; v < V; v++) m = fmax(m, f->kept[t][v] ? l[v] : -INFINITY);
+    for (int v = 0; v < V; v++)
+        if (f->kept[t][v] && l[v] > -INFINITY) z += exp(l[v] - m), u += (l[v] - m) * exp(l[v] - m);
+    *lp = f->ids[t] < 0 ? 0 : f->kept[t][f->ids[t]] ? l[f->ids[t]] - m - log(z)
+                                                    : -INFINITY;
+    *ent = log(z) - u / z;
+}
+static double loss(void *arg) {
+    const Fn *f = arg;
+    double s = 0;
+    for (int t = 0; t < T; t++) {
+        double lp, ent;
+        eval(f, t, &lp, &ent);
+        if (lp > -INFINITY) s += (double)f->c[t] * lp;
+        s += (double)f->e[t] * ent;
+    }
+    return s;
+}
+
+/* ---- the op ------------------------------------------------------------------------------------------------------------------ */
+typedef struct {
+    Head h;
+    float *x, *w;
+    int32_t ids[T];
+} Made;
+static Tensor same_f(Rig *r, float x, int n, bool off) {
+    float v[64];
+    for (int t = 0; t < n; t++) v[t] = x;
+    return off ? TENSOR_NONE : rig_put(r, DT_F32, n, 1, v);
+}
+static Dist dist_of(Rig *r, const Kind *k, int n) {
+    int32_t tk[64];
+    for (int t = 0; t < n; t++) tk[t] = k->top_k;
+    return (Dist){ same_f(r, 1 / k->temp, n, k->temp == 1), k->top_k ? rig_put(r, DT_I32, n, 1, tk) : TENSOR_NONE, same_f(r, k->top_p, n, k->top_p >= 1),
+                   same_f(r, k->min_p, n, k->min_p <= 0) };
+}
+static Made make(Rig *r, const Kind *k, int first, int n) {
+    static const int32_t banned[] = { 3, 200 };
+    int32_t ban[T];
+    Made m = { .x = rnds(&r->m, T * H, 1, 1), .w = rnds(&r->m, V * H, 2, 2) };
+    for (int t = 0; t < T; t++) m.ids[t] = t % 7 == 3 ? -1 : (int32_t)(mix((uint64_t)t + 5) % V), ban[t] = t % 2;
+    if (k->ties) /* equal rows of w give equal logits */
+        for (int v = 0; v < V; v++) memcpy(m.w + v * H, m.w + v % 50 * H, H * 4);
+    uint16_t *w16 = bf16s(&r->m, m.w, V * H);
+    for (int t = 0; t < T; t += 4) {                /* some ids that every truncation keeps */
+        double best = -1e30;
+        for (int v = 0; v < V; v++) {
+            double l = 0;
+            for (int i = 0; i < H; i++) l += (double)m.x[t * H + i] * (double)m.w[v * H + i];
+            if (l > best + 1e-9 && !(k->ban && (v == 3 || v == 200))) best = l, m.ids[t] = v;
+        }
+    }
+    Tensor tb = rig_put(r, DT_I32, 2, 1, banned);
+    m.h = (Head){ .h = rig_put_ld(r, DT_F32, n, H, H + 3, m.x + first * H), .w = k->bf16 ? rig_put(r, DT_BF16, V, H, w16) : rig_put(r, DT_F32, V, H, m.w), .ids = rig_put(r, DT_I32, n, 1, m.ids + first), .dist = dist_of(r, k, n), .lp = rig_put(r, DT_F32, n, 1, NULL), .ent = rig_put(r, DT_F32, n, 1, NULL), .stat = rig_put(r, DT_U8, n, HEAD_STAT, NULL), .banned = tb, .ban = k->ban ? rig_put(r, DT_I32, n, 1, ban + first) : TENSOR_NONE };
+    return m;
+}
+
+static void gradients(const Kind *k) {
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 8 << 20);
+    Made m = make(&r, k, 0, T);
+    float *c = rnds(&r.m, T, 7, 1), *e = rnds(&r.m, T, 8, 1);
+    Fn *f = MEM_NEW(&r.m, Fn);
+    *f = (Fn){ .h = doubles(&r.m, m.x, T * H), .w = doubles(&r.m, m.w, V * H), .k = k, .ids = m.ids, .c = c, .e = e };
+    for (int t = 0; t < T; t++) keep(f, t);
+    size_t peak = r.d.tmp.peak;
+    op_logprob(&r.d, &m.h);
+    EXPECT(r.d.tmp.peak - peak <= op_tmp_logprob(T, V), "logprob took %zu bytes of tmp, %zu promised", r.d.tmp.peak, op_tmp_logprob(T, V));
+    float *lp = rig_get(&r, m.h.lp), *ent = rig_get(&r, m.h.ent);
+    double *wl = MEM_ARRAY(&r.m, double, T), *we = MEM_ARRAY(&r.m, double, T);
+    for (int t = 0; t < T; t++) {
+        eval(f, t, &wl[t], &we[t]);
+        if (wl[t] > -INFINITY) continue;
+        EXPECT(lp[t] == -INFINITY, "row %d: an id outside the kept set has lp %g", t, (double)lp[t]);
+        lp[t] = 0, wl[t] = 0;
+    }
+    EXPECT_GRAD(&r, "logprob", lp, wl, T, 2e-6);
+    EXPECT_GRAD(&r, "entropy", ent, we, T, 2e-6);
+    float *dw0 = rnds(&r.m, V * H, 9, 0.01f);
+    Tensor dh = rig_put_ld(&r, DT_F32, T, H, H + 1, NULL), dw = rig_put(&r, DT_F32, V, H, dw0);
+    op_logprob_bwd(&r.d, dh, dw, rig_put(&r, DT_F32, T, 1, c), rig_put(&r, DT_F32, T, 1, e), &m.h);
+    float *gw = rig_get(&r, dw);
+    for (int i = 0; i < V * H; i++) gw[i] -= dw0[i];
+    EXPECT_GRAD(&r, "head's dh", (float *)rig_get(&r, dh), differences(&r.m, f->h, T * H, loss, f), T * H, 1e-5);
+    int n = 40 * H; /* differences by w are slow: the first 40 ids and, with ties, all their like */
+    EXPECT_GRAD(&r, "head's dw", gw, differences(&r.m, f->w, n, loss, f), n, 1e-5);
+    rig_close(&r);
+}
+
+static bool same(const void *a, const void *b, size_t n) { return !memcmp(a, b, n); }
+
+/* lp, ent and gradients: instruction sets, threads, one row alone, rows in two micro-batches */
+static void bits(const Kind *k) {
+    static const int threads[] = { 1, 2, 3, 7 };
+    Rig ref;
+    rig_open(&ref, 1, ISA_C, 8 << 20);
+    float *c = rnds(&ref.m, T, 7, 1), *want[4] = { 0 };
+    for (int i = -1; i < (int)COUNT(threads) * (cpu_isa_best() - ISA_C + 1); i++) {
+        Rig r;
+        int isa = i < 0 ? ISA_C : ISA_C + i / (int)COUNT(threads), th = i < 0 ? 1 : threads[i % (int)COUNT(threads)];
+        rig_open(&r, th, isa, 8 << 20);
+        Made m = make(&r, k, 0, T);
+        Tensor dh = rig_put(&r, DT_F32, T, H, NULL), dw = rig_put(&r, DT_F32, V, H, NULL);
+        op_logprob(&r.d, &m.h);
+        op_logprob_bwd(&r.d, dh, dw, rig_put(&r, DT_F32, T, 1, c), TENSOR_NONE, &m.h);
+        float *got[4] = { rig_get(&r, m.h.lp), rig_get(&r, m.h.ent), rig_get(&r, dh), rig_get(&r, dw) };
+        size_t n[4] = { T * 4, T * 4, T * H * 4, V * H * 4 };
+        for (int j = 0; j < 4; j++) {
+            if (i < 0) want[j] = mem_copy(&ref.m, got[j], n[j]);
+            EXPECT(same(got[j], want[j], n[j]), "head, output %d: isa %d, %d threads", j, isa, th);
+        }
+        Made one = make(&r, k, 9, 1);
+        op_logprob(&r.d, &one.h);
+        EXPECT(same(rig_get(&r, one.h.lp), want[0] + 9, 4) && same(rig_get(&r, one.h.ent), want[1] + 9, 4), "head: a row alone, isa %d", isa);
+        Tensor dw2 = rig_put(&r, DT_F32, V, H, NULL);
+        for (int b = 0; b < 2; b++) {
+            int first = b ? 5 : 0, rows = b ? T - 5 : 5;
+            Made half = make(&r, k, first, rows);
+            op_logprob(&r.d, &half.h);
+            op_logprob_bwd(&r.d, rig_put(&r, DT_F32, rows, H, NULL), dw2, rig_put(&r, DT_F32, rows, 1, c + first), TENSOR_NONE, &half.h);
+        }
+        EXPECT(same(rig_get(&r, dw2), want[3], n[3]), "head's dw: two micro-batches, isa %d", isa);
+        rig_close(&r);
+    }
+    rig_close(&ref);
+}
+
+/* What sample draws, logprob scores with the same bits. */
+static void draws(const Kind *k, bool greedy) {
+    EACH_ISA(isa) {
+        Rig r;
+        rig_open(&r, 1 + isa % 3, isa, 8 << 20);
+        Made m = make(&r, k, 0, T);
+        int64_t u[T];
+        int32_t g[T];
+        for (int t = 0; t < T; t++) u[t] = (int64_t)mix((uint64_t)t + 77), g[t] = greedy;
+        Sample s = { .h = m.h.h, .w = m.h.w, .dist = m.h.dist, .random = rig_put(&r, DT_I64, T, 1, u), .greedy = rig_put(&r, DT_I32, T, 1, g), .banned = m.h.banned, .ban = m.h.ban, .id = rig_put(&r, DT_I32, T, 1, NULL), .lp = rig_put(&r, DT_F32, T, 1, NULL), .ent = rig_put(&r, DT_F32, T, 1, NULL) };
+        op_sample(&r.d, &s);
+        int32_t *id = rig_get(&r, s.id);
+        m.h.ids = s.id;
+        if (greedy) m.h.dist = (Dist){ .inv_temp = m.h.dist.inv_temp };
+        op_logprob(&r.d, &m.h);
+        EXPECT(same(rig_get(&r, m.h.lp), rig_get(&r, s.lp), T * 4), "logprob of what was drawn is not what sample said (isa %d, greedy %d)", isa, greedy);
+        EXPECT(same(rig_get(&r, m.h.ent), rig_get(&r, s.ent), T * 4), "entropy of what was drawn (isa %d, greedy %d)", isa, greedy);
+        for (int t = 0; t < T; t++) EXPECT(!k->ban || t % 2 == 0 || (id[t] != 3 && id[t] != 200), "row %d drew a banned id", t);
+        if (greedy)
+            for (int t = 0; t < T; t++) {
+                float best = -INFINITY;
+                int at = 0;
+                for (int v = 0; v < V; v++) {
+                    float l = 0;
+                    for (int i = 0; i < H; i++) l = fmaf(m.x[t * H + i], m.w[v * H + i], l);
+                    if (k->ban && t % 2 && (v == 3 || v == 200)) continue;
+                    if (l > best) best = l, at = v;
+                }
+                EXPECT(id[t] == at, "greedy takes %d, the largest is %d", id[t], at);
+            }
+        rig_close(&r);
+    }
+}
+
+/* Frequencies of many draws from one row against its probabilities. */
+static void frequencies(const Kind *k) {
+    enum { N = 20000,
+           B = 64 };
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 8 << 20);
+    Made m = make(&r, k, 0, 1);
+    float x[B * H];
+    for (int t = 0; t < B; t++) memcpy(x + t * H, m.x, H * 4);
+    static Fn f;
+    f = (Fn){ .h = doubles(&r.m, m.x, H), .w = doubles(&r.m, m.w, V * H), .k = k, .ids = m.ids };
+    keep(&f, 0);
+    double l[V], z = 0, mx = -1e300, x2 = 0;
+    logits(&f, 0, l);
+    for (int v = 0; v < V; v++) mx = f.kept[0][v] ? fmax(mx, l[v]) : mx;
+    for (int v = 0; v < V; v++) z += f.kept[0][v] ? exp(l[v] - mx) : 0;
+    static int seen[V];
+    memset(seen, 0, sizeof seen);
+    Sample s = { .h = rig_put(&r, DT_F32, B, H, x), .w = m.h.w, .dist = dist_of(&r, k, B), .random = rig_put(&r, DT_I64, B, 1, NULL), .id = rig_put(&r, DT_I32, B, 1, NULL), .lp = rig_put(&r, DT_F32, B, 1, NULL) };
+    for (int i = 0; i < N; i += B) {
+        int64_t u[B];
+        for (int t = 0; t < B; t++) u[t] = (int64_t)mix((uint64_t)(i + t) * 31 + 7);
+        op_put(&r.d, s.random, u);
+        op_sample(&r.d, &s);
+        int32_t id[B];
+        op_get(&r.d, id, s.id);
+        for (int t = 0; t < B; t++) seen[id[t]]++;
+    }
+    int n = (N + B - 1) / B * B, df = -1, outside = 0;
+    double rest = 0, rest_seen = 0;
+    for (int v = 0; v < V; v++) {
+        double want = f.kept[0][v] ? exp(l[v] - mx) / z * n : 0;
+        outside += !f.kept[0][v] && seen[v];
+        if (want >= 5) x2 += (seen[v] - want) * (seen[v] - want) / want, df++;
+        else rest += want, rest_seen += seen[v];
+    }
+    if (rest >= 5) x2 += (rest_seen - rest) * (rest_seen - rest) / rest, df++;
+    EXPECT(outside == 0, "%d ids outside the kept set were drawn", outside);
+    EXPECT(df > 0 && x2 < df + 5 * sqrt(2.0 * df), "chi-square %.1f on %d degrees of freedom", x2, df);
+    rig_close(&r);
+}
+
+int main(void) {
+    static const Kind kind[] = {
+        { 1, 1, 0, 0, false, false, false }, { 0.7f, 1, 0, 0, false, true, false }, { 1, 1, 0, 7, false, false, true }, { 1.3f, 0.8f, 0, 0, false, false, false }, { 1, 1, 0.05f, 0, false, false, false }, { 0.9f, 0.9f, 0.01f, 40, false, true, false }, { 1, 1, 0, 20, true, false, false }, { 1, 0.6f, 0, 0, true, false, false }, { 1, 1, 0, 1, false, false, false }
+    };
+    for (size_t i = 0; i < COUNT(kind); i++) {
+        if (kind[i].top_k != 1) gradients(&kind[i]); /* with one id kept every gradient is zero */
+        bits(&kind[i]);
+        draws(&kind[i], false);
+        draws(&kind[i], true);
+        if (!kind[i].ban && kind[i].top_k != 1) frequencies(&kind[i]);
+    }
+    return test_end();
+}
