@@ -50,8 +50,9 @@ static void put_escape(Buf *b, const char **at, const char *end, bool inside) {
         put_ranges(b, &s);
     } else {
         if (!inside) buf_puts(b, negated ? "[^" : "[");
-        if (from[1] == 'p' || from[1] == 'P') {
-            const char *name = from + (from[3] == '^' ? 4 : 3);
+        const char *name = from + (from + 3 < *at && from[3] == '^' ? 4 : 3);
+        bool category = (from[1] == 'p' || from[1] == 'P') && *at - name <= 3; /* scripts are written out: PCRE2 adds to them */
+        if (category) {
             buf_printf(b, "\\p{%.*s", (int)(*at - name), name);
             UnicodeSet newer = { 0 };
             (void)uset_named(&newer, USET_NEWER, strlen(USET_NEWER));
