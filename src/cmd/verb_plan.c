@@ -1,17 +1,19 @@
 /* verb_plan.c - `hone plan`: what fits, how fast, which layout; from a config.json alone. */
 #include "cmd/cmd.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "plan/report.h"
 #include "plan/search.h"
+#include "plan/simulate.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct {
-    const char *cluster, *profile, *split, *recompute, *host_memory;
+    const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *weights, *grads, *moments;
     int64_t per_node, tp, pp, ep, cp, vpp, gen_tp, gen_ep, epochs;
     double prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use;
-    bool kl, park, unfused, explain, json, search, min_gpus;
+    bool kl, park, unfused, explain, json, search, min_gpus, simulate;
 } Args;
 
 #define A(field) offsetof(Args, field)
@@ -36,7 +38,7 @@ static const Opt OPTIONS[] = {
     { "cp", OPT_INT, A(cp), "N", "context parallel", 1, 4096 },
     { "vpp", OPT_INT, A(vpp), "N", "interleaved chunks of a stage", 1, 64 },
     { "split", OPT_STR, A(split), "LIST", "layers of each stage: 6,5x11 or even or last=6" },
-    { "recompute", OPT_STR, A(recompute), "WAY", "none, selective, moe or full" },
+    { "recompute", OPT_STR, A(recompute), "WAY", "none, light, selective, moe or full" },
     { "micro-tokens", OPT_REAL, A(micro), "N", "tokens of a micro-batch on one GPU (the longest sequence)", 1, 1e9 },
     { "offload", OPT_REAL, A(offload), "X", "share of the optimizer's states on the host (0)", 0, 1 },
     { "park", OPT_FLAG, A(park), "", "weights and device-side states wait on the host during rollout" },
@@ -46,6 +48,11 @@ static const Opt OPTIONS[] = {
     { "rollout-memory", OPT_REAL, A(gen_use), "X", "share of device memory the engine may take (0.95)", 0, 1 },
     { "search", OPT_FLAG, A(search), "", "rank layouts by step time (also when no layout is given)" },
     { "min-gpus", OPT_FLAG, A(min_gpus), "", "the fewest GPUs of this kind, with and without offload" },
+    { "simulate", OPT_FLAG, A(simulate), "", "also play the step event by event: long tails, stragglers" },
+    { "weights", OPT_STR, A(weights), "bf16|f32", "how weights are kept and computed with (bf16; on a CPU f32)" },
+    { "grads", OPT_STR, A(grads), "f32|bf16", "how gradients are kept (f32)" },
+    { "moments", OPT_STR, A(moments), "f32|bf16", "how AdamW's two averages are kept (f32)" },
+    { "svg", OPT_STR, A(svg), "FILE", "draw memory per stage and the step's timeline" },
     { "explain", OPT_FLAG, A(explain), "", "every stage, and why" },
     { "json", OPT_FLAG, A(json), "", "as JSON" },
     { 0 },
@@ -85,12 +92,35 @@ static bool read_layout(Plan *p, const Args *a, Err *err) {
 
 static bool layout_given(const Args *a) { return a->tp || a->pp || a->ep || a->cp || a->vpp || a->gen_tp || a->gen_ep; }
 
+static bool bytes_of(double *out, const char *name, const char *value, double standard, Err *err) {
+    *out = standard;
+    if (!value) return true;
+    if (strcmp(value, "f32") && strcmp(value, "bf16"))
+        return err_set(err, "--%s is f32 or bf16, not '%s'", name, value);
+    *out = strcmp(value, "f32") ? 2 : 4;
+    return true;
+}
+
+/* The profile with the precision asked for.  Weights in float32 are their own master copy. */
+static bool read_profile(Plan *p, const Args *a, Mem *mem, Err *err) {
+    const Profile *known = profile_find(a->profile);
+    if (!known) return err_set(err, "there is no profile '%s': hone, verl or nemo", a->profile);
+    Profile *f = MEM_NEW(mem, Profile);
+    double moment;
+    *f = *known;
+    TRY(bytes_of(&f->weight, "weights", a->weights, p->cluster.gpu.is_cpu ? 4 : f->weight, err));
+    TRY(bytes_of(&f->grad, "grads", a->grads, f->grad, err) && bytes_of(&moment, "moments", a->moments, 4, err));
+    f->optimizer = 2 * moment + (f->weight > 2 ? 0 : 4);
+    f->kv = f->weight;
+    if (p->cluster.gpu.is_cpu) f->runtime = f->gen_work = 50e6;
+    p->profile = f;
+    return true;
+}
+
 static bool setting(Plan *p, ModelSum *sum, ModelDesc *model, const char *path, const Args *a, Mem *mem, Err *err) {
     TRY(model_desc_load(model, path, mem, err));
     model_sum(sum, model);
     p->sum = sum;
-    p->profile = profile_find(a->profile);
-    if (!p->profile) return err_set(err, "there is no profile '%s': hone, verl or nemo", a->profile);
     p->work = (Workload){ a->prompts, a->answers, a->mini, a->prompt_mean, a->prompt_max,
                           a->mean, a->max, a->spread, a->kl, (int)a->epochs };
     if (a->mean > a->max)
@@ -101,7 +131,8 @@ static bool setting(Plan *p, ModelSum *sum, ModelDesc *model, const char *path, 
             err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %.0f (max_position_embeddings)",
             a->prompt_max, a->max, longest, context);
     p->layout.gen_use = a->gen_use;
-    return read_cluster(&p->cluster, a, mem, err);
+    TRY(read_cluster(&p->cluster, a, mem, err));
+    return read_profile(p, a, mem, err);
 }
 
 /* Searches, prints the ranking, leaves the best in p. */
@@ -161,6 +192,32 @@ static void fewest(const Plan *p, Buf *out) {
     }
 }
 
+static void simulated(const Plan *p, Buf *out) {
+    SimOpts o = { .seed = 1, .jitter = 0.01, .slow_share = 0.001, .slow_by = 0.15 };
+    SimResult r;
+    double t0 = clock_now();
+    plan_simulate(p, &o, &r);
+    buf_printf(out, "\nsimulated (GPUs vary by 1 %%, one in a thousand is 15 %% slow): %ld events in %.2f s\n",
+               r.events, clock_now() - t0);
+    for (int i = 0; i < PH_COUNT; i++)
+        if (r.seconds[i] > 0)
+            buf_printf(out, "%-14s %10.3f  formula %10.3f  %+.1f %%\n", PHASE_NAMES[i], r.seconds[i],
+                       p->phase[i].seconds, 100 * (r.seconds[i] / p->phase[i].seconds - 1));
+    buf_printf(out, "%-14s %10.3f  formula %10.3f  %+.1f %%\n", "step", r.step, p->step, 100 * (r.step / p->step - 1));
+    buf_printf(out,
+               "engines: mean %.1f s, slowest %.1f s; replicas: mean %.2f s, slowest %.2f s a mini-batch; stages "
+               "compute %.1f %% of the update\n",
+               r.engine_mean, r.engine_slowest, r.replica_mean, r.replica_slowest, 100 * r.busy);
+}
+
+static bool draw(const Plan *p, const char *path, Err *err) {
+    Buf b = { 0 };
+    report_svg(p, &b);
+    bool ok = file_write(path, b.data, b.n, err);
+    buf_free(&b);
+    return ok;
+}
+
 static int answer(const Verb *v, const Args *a, const char *path, Mem *mem, Buf *out) {
     Err err = { 0 };
     Plan *p = MEM_NEW(mem, Plan);
@@ -174,6 +231,8 @@ static int answer(const Verb *v, const Args *a, const char *path, Mem *mem, Buf 
     }
     if (a->json) buf_clear(out), report_json(p, out);
     else report_text(p, a->explain, out);
+    if (a->simulate && !a->json) simulated(p, out);
+    if (a->svg && !draw(p, a->svg, &err)) return cmd_fail(v, &err);
     return p->fits ? 0 : 1;
 }
 

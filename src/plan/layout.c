@@ -10,7 +10,8 @@ static const struct {
     int drop;
 } RECOMPUTE[] = {
     { "none", 0 },
-    { "selective", DROP_NORM | DROP_ACT },
+    { "light", DROP_NORM | DROP_ACT },
+    { "selective", DROP_NORM | DROP_ACT | DROP_ROWS | DROP_MLA_UP },
     { "moe", DROP_NORM | DROP_MOE },
     { "full", DROP_ALL },
 };
@@ -21,7 +22,7 @@ bool recompute_parse(int *drop, const char *text, Err *err) {
             *drop = RECOMPUTE[i].drop;
             return true;
         }
-    return err_set(err, "recompute must be none, selective, moe or full, not '%s'", text);
+    return err_set(err, "recompute must be none, light, selective, moe or full, not '%s'", text);
 }
 
 const char *recompute_name(int drop) {

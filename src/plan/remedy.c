@@ -23,10 +23,14 @@ static bool less_micro(Plan *p, int how, char *said, size_t n) {
 }
 
 static bool recompute(Plan *p, int how, char *said, size_t n) {
-    static const int WAYS[] = { DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL };
-    if (how >= (int)COUNT(WAYS) || p->layout.drop & DROP_ALL || p->layout.drop == WAYS[how]) return false;
-    p->layout.drop = WAYS[how];
-    snprintf(said, n, "recompute %s", recompute_name(WAYS[how]));
+    static const int OURS[] = { DROP_NORM | DROP_ACT | DROP_ROWS | DROP_MLA_UP, DROP_ALL };
+    static const int THEIRS[] = { DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL };
+    bool ours = p->profile->one_copy;
+    if (how >= (int)(ours ? COUNT(OURS) : COUNT(THEIRS)) || p->layout.drop & DROP_ALL) return false;
+    int way = ours ? OURS[how] : THEIRS[how];
+    if (p->layout.drop == way) return false;
+    p->layout.drop = way;
+    snprintf(said, n, "recompute %s", recompute_name(way));
     return true;
 }
 

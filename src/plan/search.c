@@ -102,7 +102,10 @@ void search_split(Plan *p) {
 
 /* ---- Layouts ----------------------------------------------------------------------------------------------------------- */
 
-static const int WAYS[] = { 0, DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL };
+/* What each stack can recompute: hone none, selective, full; Megatron none, two selections, full. */
+enum { SELECTIVE = DROP_NORM | DROP_ACT | DROP_ROWS | DROP_MLA_UP };
+static const int OURS[] = { 0, SELECTIVE, DROP_ALL, -1 },
+                 THEIRS[] = { 0, DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL, -1 };
 static const double SHARES[] = { 0, 0.25, 0.5, 0.75, 1 };
 
 typedef bool Visit(void *user, Plan *p); /* a trainer's layout that fits its update; true: stop */
@@ -144,9 +147,9 @@ static bool walk_cut(Walk *w) {
     double least = 2;
     layout_even(l, p->sum->layers);
     if (!layout_check(l, p->sum, &p->cluster, &p->work, &err)) return false;
-    for (size_t r = 0; r < COUNT(WAYS); r++) {
-        if (!p->sum->model->d.experts && WAYS[r] & DROP_MOE) continue;
-        l->drop = WAYS[r];
+    for (const int *way = p->profile->one_copy ? OURS : THEIRS; *way >= 0; way++) {
+        if (!p->sum->model->d.experts && *way & DROP_MOE) continue;
+        l->drop = *way;
         for (size_t o = 0; o < COUNT(SHARES) && SHARES[o] < least; o++) {
             if (!w->offload && SHARES[o] > 0) break;
             l->offload = SHARES[o];

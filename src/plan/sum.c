@@ -4,16 +4,18 @@
 
 #include <math.h>
 
-typedef enum { TO_ATTN,
-               TO_NORM,
-               TO_DENSE,
-               TO_ROUTER,
-               TO_SHARED,
-               TO_EXPERTS,
-               TO_EMBED,
-               TO_HEAD,
-               TO_FINAL,
-               TO_VISION } Part;
+typedef enum {
+    TO_ATTN,
+    TO_NORM,
+    TO_DENSE,
+    TO_ROUTER,
+    TO_SHARED,
+    TO_EXPERTS,
+    TO_EMBED,
+    TO_HEAD,
+    TO_FINAL,
+    TO_VISION
+} Part;
 
 static Part part_of(ParamId id) {
     switch (id) {
@@ -47,27 +49,31 @@ static void add_param(void *user, const ParamDesc *p, int layer, int expert, int
     s->tensors++;
     s->total += n;
     Part part = part_of(p->id);
-    double *outside = part == TO_EMBED ? &s->embed : part == TO_HEAD ? &s->head
-                                                 : part == TO_FINAL  ? &s->final_norm
-                                                 : part == TO_VISION ? &s->vision
-                                                                     : NULL;
+    double *outside = part == TO_EMBED    ? &s->embed
+                      : part == TO_HEAD   ? &s->head
+                      : part == TO_FINAL  ? &s->final_norm
+                      : part == TO_VISION ? &s->vision
+                                          : NULL;
     if (outside) {
         *outside += n;
         return;
     }
     LayerSum *l = &s->at[layer];
-    double *in = part == TO_NORM ? &l->norm : part == TO_DENSE ? &l->dense
-                                          : part == TO_ROUTER  ? &l->router
-                                          : part == TO_SHARED  ? &l->shared
-                                          : part == TO_EXPERTS ? &l->experts
-                                          : p->cut == WHOLE    ? &l->attn_whole
-                                                               : &l->attn_cut;
+    double *in = part == TO_NORM      ? &l->norm
+                 : part == TO_DENSE   ? &l->dense
+                 : part == TO_ROUTER  ? &l->router
+                 : part == TO_SHARED  ? &l->shared
+                 : part == TO_EXPERTS ? &l->experts
+                 : p->cut == WHOLE    ? &l->attn_whole
+                                      : &l->attn_cut;
     *in += n;
 }
 
 static void add_layer(LayerSum *to, const LayerSum *a, const LayerSum *b) {
-    *to = (LayerSum){ a->attn_cut + b->attn_cut, a->attn_whole + b->attn_whole, a->norm + b->norm, a->dense + b->dense,
-                      a->router + b->router, a->shared + b->shared, a->experts + b->experts, a->gemm + b->gemm };
+    *to = (LayerSum){ a->attn_cut + b->attn_cut, a->attn_whole + b->attn_whole,
+                      a->norm + b->norm, a->dense + b->dense,
+                      a->router + b->router, a->shared + b->shared,
+                      a->experts + b->experts, a->gemm + b->gemm };
 }
 
 void model_sum(ModelSum *s, const ModelDesc *m) {
@@ -106,7 +112,8 @@ Kept sum_kept(const ModelSum *s, int layer, int drop, double imbalance) {
     if (drop & DROP_ALL) return (Kept){ .block = 2 * h };
     Kept k = { .block = 4 * h + (drop & DROP_NORM ? 0 : 4 * h) }; /* two residuals, two norm outputs */
     if (s->model->arch->attn == ATTN_MLA) {
-        k.block += 4 * (double)(d->q_lora + d->kv_lora) + 2 * (double)d->rope_dim; /* latents before and after their norm */
+        k.block +=
+            4 * (double)(d->q_lora + d->kv_lora) + 2 * (double)d->rope_dim; /* latents before and after their norm */
         if (!(drop & DROP_MLA_UP)) k.block += 2 * heads * (2 * s->dqk + s->dv);
         k.block += 4 * heads + 2 * heads * s->dv; /* softmax sums, output */
     } else {
@@ -114,12 +121,13 @@ Kept sum_kept(const ModelSum *s, int layer, int drop, double imbalance) {
         k.block += 2 * (q + 2 * kv) + (d->qk_norm ? 2 * (q + kv) : 0) + 4 * heads + 2 * q;
     }
     if (!sum_is_moe(s, layer)) {
-        k.block += 6 * (double)d->ffn;
+        k.block += (drop & DROP_ROWS ? 4 : 6) * (double)d->ffn;
         return k;
     }
     double rows = (double)d->topk, fe = (double)d->expert_ffn;
     k.moe = 8 * (double)d->experts;
-    if (!(drop & DROP_MOE)) k.moe += imbalance * rows * (2 * h + 4 * fe + (drop & DROP_ACT ? 0 : 2 * fe));
+    if (!(drop & DROP_MOE))
+        k.moe += imbalance * rows * ((drop & DROP_ROWS ? 0 : 2 * h) + 4 * fe + (drop & DROP_ACT ? 0 : 2 * fe));
     k.moe += fe * (double)d->shared * (drop & DROP_ACT ? 4 : 6);
     return k;
 }

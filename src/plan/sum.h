@@ -35,7 +35,7 @@ double sum_forward(const ModelSum *s, double length);
 
 /* What one token of layer l leaves for the backward pass, in bytes of 16-bit elements (float32 where it is always so),
  * before any division by tp.  drop: DROP_* bits; 'full' keeps the layer's input alone. */
-enum { DROP_NORM = 1, DROP_ACT = 2, DROP_MOE = 4, DROP_MLA_UP = 8, DROP_ALL = 16 };
+enum { DROP_NORM = 1, DROP_ACT = 2, DROP_MOE = 4, DROP_MLA_UP = 8, DROP_ALL = 16, DROP_ROWS = 32 };     /* ROWS: permuted inputs */
 typedef struct { double block, moe; } Kept;          /* attention, norms, dense mlp; experts, router, shared */
 Kept sum_kept(const ModelSum *s, int layer, int drop, double imbalance);
 static inline double kept_bytes(Kept k) { return k.block + k.moe; }

@@ -1,0 +1,31 @@
+/* syncplan.h - what moving the weights from one cut to another takes, by arithmetic on the parameter table: for each tensor
+ * the slice a rank has and the slice it needs; what it lacks comes from the nearest rank that has it. */
+#ifndef PLAN_SYNCPLAN_H
+#define PLAN_SYNCPLAN_H
+
+#include "plan/machine.h"
+#include "plan/sum.h"
+
+/* Ranks are numbered tp first, then cp, dp, pp; experts go round the ranks of a stage.  experts_by_ep false: experts are
+ * cut by tp like everything else (engines without expert parallelism).  A grid smaller than the cluster is repeated. */
+typedef struct { int tp, pp, ep, cp, dp; bool experts_by_ep; int split[512]; } SyncGrid;
+
+/* "tp8,pp12,ep8" (also with . x or blanks between); gpus sets dp. */
+bool syncgrid_parse(SyncGrid *g, const char *text, const char *split, int gpus, const ModelSum *s, Err *err);
+int  syncgrid_ranks(const char *text);               /* tp * pp * cp * dp as written, or ep * pp if more; 0: not understood */
+
+typedef struct {
+    int    ranks;
+    double weights;                       /* the model's bytes */
+    double held, needed;                  /* most on one rank: trainer's slice, engine's slice */
+    double moved, moved_far;              /* all ranks; of it between nodes */
+    double received, received_far, sent;  /* most of one rank */
+    double kept;                          /* needed and already there, all ranks */
+    double buffer;                        /* peak of a transfer tensor by tensor: the largest receipt, twice */
+    double seconds, seconds_whole;        /* this plan; every rank rebuilds every tensor */
+    double tensors;
+} SyncPlan;
+
+void sync_plan(SyncPlan *out, const ModelSum *s, const SyncGrid *from, const SyncGrid *to, const Cluster *c, double element);
+
+#endif

@@ -1,0 +1,105 @@
+/* test_syncplan.c - bytes to move between two cuts, against counting every row of every tensor on every rank. */
+#include "plan/syncplan.h"
+#include "test.h"
+
+#include <math.h>
+
+static Mem mem;
+
+static ModelSum *sum_of(const char *path) {
+    Err err = { 0 };
+    ModelDesc *m = MEM_NEW(&mem, ModelDesc);
+    ModelSum *s = MEM_NEW(&mem, ModelSum);
+    CHECK(model_desc_load(m, path, &mem, &err), "%s", err.msg);
+    model_sum(s, m);
+    return s;
+}
+
+static SyncPlan plan(const ModelSum *s, const char *from, const char *to, int gpus) {
+    Err err = { 0 };
+    SyncGrid a, b;
+    SyncPlan p = { 0 };
+    Cluster c = { *machine_find("H100"), gpus };
+    bool ok = syncgrid_parse(&a, from, NULL, gpus, s, &err) && syncgrid_parse(&b, to, NULL, gpus, s, &err);
+    EXPECT(ok, "%s -> %s: %s", from, to, err.msg);
+    if (ok) sync_plan(&p, s, &a, &b, &c, 2);
+    return p;
+}
+
+/* The slow way: does rank r hold unit u of the tensor under grid g? */
+typedef struct {
+    const SyncGrid *from, *to;
+    int ranks;
+    const Dims *d;
+    double moved, kept, most, *got;
+} Count;
+
+static bool holds(const SyncGrid *g, const Count *c, const ParamDesc *p, int layer, int expert, int r, int64_t u,
+                  int64_t units) {
+    int per = g->tp * g->cp * g->dp, stage = 0, in = r % per, end = g->split[0];
+    if (p->where == IN_LAST) stage = g->pp - 1;
+    else if (p->where != IN_FIRST)
+        while (layer >= end) end += g->split[++stage];
+    if (r / per != stage) return false;
+    if (p->where == IN_EXPERT && g->experts_by_ep) return in % g->ep == expert / ((int)c->d->experts / g->ep);
+    if (p->cut == WHOLE) return true;
+    int k = in % g->tp;
+    if (units >= g->tp) return u >= units * k / g->tp && u < units * (k + 1) / g->tp;
+    return u == units * k / g->tp;
+}
+
+static void count(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols) {
+    Count *c = user;
+    int64_t axis = p->cut == BY_COLS ? cols : rows, unit = p->unit ? dim_at(c->d, p->unit) : 1, units = axis / unit;
+    double bytes = (double)(rows * cols / units) * 2;
+    for (int r = 0; r < c->ranks; r++)
+        for (int64_t u = 0; u < units; u++) {
+            if (!holds(c->to, c, p, layer, expert, r, u, units)) continue;
+            if (holds(c->from, c, p, layer, expert, r, u, units)) c->kept += bytes;
+            else c->moved += bytes, c->got[r] += bytes;
+        }
+}
+
+static void check(const ModelSum *s, const char *from, const char *to, int gpus) {
+    SyncPlan p = plan(s, from, to, gpus);
+    Err err;
+    SyncGrid a, b;
+    if (!syncgrid_parse(&a, from, NULL, gpus, s, &err) || !syncgrid_parse(&b, to, NULL, gpus, s, &err)) return;
+    Count c = { .from = &a, .to = &b, .ranks = gpus, .d = &s->model->d, .got = MEM_ARRAY(&mem, double, (size_t)gpus) };
+    arch_each_param(s->model, count, &c);
+    for (int r = 0; r < gpus; r++) c.most = fmax(c.most, c.got[r]);
+    EXPECT(p.moved == c.moved && p.kept == c.kept, "%s -> %s: moved %.0f kept %.0f, counted %.0f and %.0f", from, to,
+           p.moved, p.kept, c.moved, c.kept);
+    EXPECT(p.received == c.most, "%s -> %s: a rank receives %.0f, counted %.0f", from, to, p.received, c.most);
+    EXPECT(p.moved_far <= p.moved && p.sent * gpus >= p.moved && p.buffer >= 0, "%s -> %s: sums", from, to);
+}
+
+int main(void) {
+    static const char *const MODELS[] = { "deepseek_v3", "moonlight", "qwen3_moe", "mixtral", "qwen2", "llama" };
+    static const struct {
+        const char *from, *to;
+        int gpus;
+    } CASES[] = { { "tp2,pp2", "tp4", 8 },
+                  { "tp2,pp2,ep2", "tp1,ep4", 8 },
+                  { "tp1,pp1,ep4", "tp1,ep4", 8 },
+                  { "tp4", "tp1", 4 },
+                  { "tp1,pp2,ep2", "tp2,ep4", 16 } };
+    for (size_t m = 0; m < COUNT(MODELS); m++) {
+        const ModelSum *s = sum_of(mem_printf(&mem, FIXTURE("models/%s/config.json"), MODELS[m]));
+        for (size_t i = 0; i < COUNT(CASES); i++) {
+            SyncGrid g;
+            Err err;
+            bool fits = syncgrid_parse(&g, CASES[i].from, NULL, CASES[i].gpus, s, &err)
+                        && syncgrid_parse(&g, CASES[i].to, NULL, CASES[i].gpus, s, &err);
+            if (fits) check(s, CASES[i].from, CASES[i].to, CASES[i].gpus);
+        }
+    }
+    const ModelSum *v3 = sum_of(FIXTURE("configs/DeepSeek-V3.json"));
+    SyncPlan same = plan(v3, "tp1,ep32", "tp1,ep32", 64), wide = plan(v3, "tp8,pp12,ep8", "tp32", 96);
+    EXPECT(same.moved == 0 && same.buffer == 0, "equal cuts move nothing");
+    EXPECT(fabs(wide.weights - 1342.05e9) < 1e8, "weights %.2f GB", wide.weights / 1e9);
+    EXPECT(wide.received < 45e9 && wide.received > 40e9, "a rank of TP32 receives %.1f GB", wide.received / 1e9);
+    EXPECT(wide.buffer < 1e9, "buffer %.0f MB", wide.buffer / 1e6);
+    mem_free(&mem);
+    return test_end();
+}
