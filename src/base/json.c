@@ -179,6 +179,15 @@ static const char *twice(const JsonMember *m, size_t n) {
     return found;
 }
 
+/* The key as JSON writes it: it may hold line breaks. */
+static bool twice_fail(Parser *p, const char *key) {
+    Buf b = { 0 };
+    json_put_str(&b, key, strlen(key));
+    err_set(p->err, "JSON: the key %.80s occurs twice in one object", b.data);
+    buf_free(&b);
+    return false;
+}
+
 static bool value(Parser *p, Json *out);
 
 static bool container(Parser *p, Json *out, bool object) {
@@ -208,12 +217,12 @@ static bool container(Parser *p, Json *out, bool object) {
         if (c != ',') return p->at--, fail(p, object ? "',' or '}' is expected" : "',' or ']' is expected");
     }
     size_t n = p->stack.n - base;
-    const JsonMember *from = p->stack.at + base;
+    const JsonMember *from = n ? p->stack.at + base : NULL;
     *out = (Json){ .kind = object ? JSON_OBJECT : JSON_ARRAY, .n = n };
     if (object) {
         const char *dup = twice(from, n);
-        if (dup) return err_set(p->err, "JSON: the key \"%.80s\" occurs twice in one object", dup);
-        out->members = mem_copy(p->mem, n ? from : NULL, n * sizeof *from);
+        if (dup) return twice_fail(p, dup);
+        out->members = mem_copy(p->mem, from, n * sizeof *from);
     } else {
         out->items = MEM_ARRAY(p->mem, Json, n);
         for (size_t i = 0; i < n; i++) out->items[i] = from[i].value;

@@ -1,0 +1,61 @@
+/* verb_convert.c - a model in another number format, or in other files: what transformers and hone load back.
+ * Float8 blocks become plain numbers, and quantization_config leaves the config. */
+#include "cmd/cmd.h"
+#include "cmd/model_args.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    int64_t threads;
+    const char *dtype, *shard;
+    bool force;
+} Args;
+
+static const Opt options[] = {
+    { "dtype", OPT_STR, offsetof(Args, dtype), "bf16|f32", "format of the weights (default bf16)" },
+    { "shard-size", OPT_STR, offsetof(Args, shard), "5GB", "largest file (default 5GB)" },
+    { "threads", OPT_INT, offsetof(Args, threads), "N", "threads (default: all cores)", 1, 1024 },
+    { "force", OPT_FLAG, offsetof(Args, force), "", "replace OUT if it is there and is a model" },
+    { 0 },
+};
+
+static bool convert(const Args *a, const char *from, const char *out, DType t, int64_t shard, Mem *mem, Err *err) {
+    ModelDesc m;
+    TRY(model_desc_load(&m, from, mem, err) && model_desc_runs(&m, err));
+    TRY(arg_out(out, a->force, err));
+    Buf text = { 0 };
+    params_config_text(&text, &m, t);
+    Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
+    SaveOpts o = { .dtype = t, .shard_bytes = shard, .from_dir = m.dir, .config_text = text.data };
+    bool ok = params_convert(&m, threads, out, o, err);
+    threads_close(threads);
+    buf_free(&text);
+    return ok;
+}
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { 0 };
+    const char *words[2];
+    int rc = opt_parse(v, &a, words, 2, 2, NULL, argc, argv);
+    if (rc >= 0) return rc;
+    Err err;
+    DType t;
+    if (!arg_dtype(&t, a.dtype ? a.dtype : "bf16", &err)) return cmd_usage(v, "%s", err.msg);
+    int64_t shard = arg_bytes(a.shard ? a.shard : "5GB");
+    if (shard < 1) return cmd_usage(v, "--shard-size wants a size like 5GB or 200MB, not '%s'", a.shard);
+    Mem mem = { 0 };
+    bool ok = convert(&a, words[0], words[1], t, shard, &mem, &err);
+    mem_free(&mem);
+    return ok ? 0 : cmd_fail(v, &err);
+}
+
+const Verb verb_convert = {
+    .name = "convert",
+    .usage = "MODEL OUT [--dtype bf16|f32] [--shard-size 5GB]",
+    .summary = "write a model in another number format or in other files",
+    .detail = "OUT gets the weights under the hub's names, config.json and the tokenizer files; it is written beside and\n"
+              "renamed.  A router's correction bias stays F32, as it is published.\n",
+    .options = options,
+    .run = run,
+};
