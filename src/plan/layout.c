@@ -1,7 +1,7 @@
 /* layout.c - what a layout means and which ones cannot be: every refusal says the numbers that do not go together. */
 #include "plan/plan.h"
 
-#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,6 +117,13 @@ static bool heads_divide(const Dims *d, const char *what, int tp, Err *err) {
     return true;
 }
 
+static bool divides(int gpus, int cut, const char *what, Err *err) {
+    if (gpus % cut == 0) return true;
+    if (gpus < cut) return err_set(err, "%s = %d does not divide the %d GPUs; %d GPUs would do", what, cut, gpus, cut);
+    return err_set(err, "%s = %d does not divide the %d GPUs; %d or %d GPUs would do", what, cut, gpus, gpus / cut * cut,
+                   (gpus / cut + 1) * cut);
+}
+
 bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err) {
     const Dims *d = &s->model->d;
     TRY(positive(l, err));
@@ -129,12 +136,11 @@ bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload
     if (d->experts && d->experts % l->gen_ep)
         return err_set(err, "rollout ep %d does not divide the %lld experts", l->gen_ep, (long long)d->experts);
     int dense = l->tp * l->pp * l->cp, expert = l->ep * l->pp, engine = l->gen_tp > l->gen_ep ? l->gen_tp : l->gen_ep;
-    if (c->gpus % dense)
-        return err_set(err, "tp %d x pp %d x cp %d = %d does not divide the %d GPUs; %d or %d GPUs would do", l->tp,
-                       l->pp, l->cp, dense, c->gpus, c->gpus / dense * dense, (c->gpus / dense + 1) * dense);
-    if (c->gpus % expert)
-        return err_set(err, "ep %d x pp %d = %d does not divide the %d GPUs; %d or %d GPUs would do", l->ep, l->pp,
-                       expert, c->gpus, c->gpus / expert * expert, (c->gpus / expert + 1) * expert);
+    char what[96];
+    snprintf(what, sizeof what, "tp %d x pp %d x cp %d", l->tp, l->pp, l->cp);
+    TRY(divides(c->gpus, dense, what, err));
+    snprintf(what, sizeof what, "ep %d x pp %d", l->ep, l->pp);
+    TRY(divides(c->gpus, expert, what, err));
     if (engine % (l->gen_tp < l->gen_ep ? l->gen_tp : l->gen_ep))
         return err_set(err, "rollout tp %d and ep %d: one must divide the other", l->gen_tp, l->gen_ep);
     if (c->gpus % engine) return err_set(err, "an engine of %d GPUs does not divide the %d GPUs", engine, c->gpus);

@@ -1,6 +1,7 @@
 /* memory.c - bytes on a rank of each stage in each phase, and on a node's host.
  *
  * Megatron's rank order (tp, then dp, then pp) puts a node's ranks on as few stages as possible; so does ours. */
+#include "plan/arena.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -41,6 +42,18 @@ static double in_flight(const Plan *p, int stage) {
     return fmin(p->micro_batches * l->vpp, 2 * (behind - 1) + (l->vpp - 1.0) * l->pp + 1) / l->vpp;
 }
 
+/* Bytes a token leaves in a layer: hone's own list, or the usual stack's. */
+static double kept_of(const Plan *p, int layer, int drop) {
+    double element = p->profile->weight; /* float32 activations where weights are float32 */
+    if (!p->profile->one_copy) return element / 2 * kept_bytes(sum_kept(p->sum, layer, drop, 1));
+    LayerKept k = arena_layer_bytes(p->sum->model, layer,
+                                    drop & DROP_ALL ? KEEP_FULL_RECOMPUTE
+                                    : drop          ? KEEP_SELECTIVE
+                                                    : KEEP_NONE_DROPPED,
+                                    element);
+    return k.block + k.moe;
+}
+
 static void stage_activations(Plan *p, int stage, int from, double *out) {
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
@@ -48,17 +61,16 @@ static void stage_activations(Plan *p, int stage, int from, double *out) {
     double tokens = l->micro_tokens, h = (double)s->model->d.hidden, kept = 0, largest = 0;
     st->in_flight = in_flight(p, stage);
     for (int i = from; i < from + st->layers; i++) {
-        kept += kept_bytes(sum_kept(s, i, l->drop, 1));
-        largest = fmax(largest, kept_bytes(sum_kept(s, i, 0, 1)));
+        kept += kept_of(p, i, l->drop);
+        largest = fmax(largest, kept_of(p, i, 0));
     }
-    double two = p->profile->weight / 2; /* float32 activations where weights are float32 */
-    out[MEM_ACT] =
-        two * kept * tokens * st->in_flight / l->tp + (stage == 0 ? two * 2 * tokens * h * st->in_flight / l->tp : 0);
-    out[MEM_WORK] = two * largest * tokens / l->tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
+    double row = p->profile->weight * h / l->tp; /* one token's residual */
+    out[MEM_ACT] = (kept / l->tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;
+    out[MEM_WORK] = largest * tokens / l->tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
     if (stage == l->pp - 1) {
         double v = (double)s->model->d.vocab;
         out[MEM_HEAD] = l->fused_head ? tokens * h * 6 / l->tp + HEAD_TILES : tokens * v / l->tp * 10;
-        out[MEM_HEAD] += two * 2 * tokens * h / l->tp;
+        out[MEM_HEAD] += row * tokens;
     }
 }
 

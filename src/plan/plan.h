@@ -42,6 +42,7 @@ typedef struct {
     bool   pinned_pow2;                     /* host blocks rounded to powers of two, two generations (verl, torch) */
     /* time */
     bool   old_pass;                        /* a second log-prob pass before the update */
+    bool   absorbed;                        /* MLA in the latent also in training: one form, the same bits, more FLOP */
     bool   balanced;                        /* each mini-batch is balanced over dp, not only the step */
     double launch;                          /* decoding: seconds per kernel, whatever it computes */
     double running;                         /* decoding: most sequences of an engine at once */

@@ -60,7 +60,9 @@ static Cost layer_cost(const Plan *p, int layer, double tokens, double context) 
     Kept k = sum_kept(s, layer, 0, 1);
     double rows = sum_is_moe(s, layer) ? (double)d->topk : 0;
     Cost c = { .products = 2 * tokens * a->gemm / l->tp / (g->flops * g->gemm) };
-    c.scores = tokens * l->cp * context / l->cp * (double)d->heads * (s->dqk + s->dv) / l->tp / (g->flops * g->attn);
+    bool latent = f->absorbed && s->model->arch->attn == ATTN_MLA;
+    double width = latent ? (double)(2 * d->kv_lora + d->rope_dim) : s->dqk + s->dv;
+    c.scores = tokens * context * (double)d->heads * width / l->tp / (g->flops * g->attn);
     c.small = tokens / l->tp * (k.block * f->block_work + rows * f->row_work) / 3 / g->sms;
     double params = (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->router + a->experts / l->ep;
     c.memory = f->weight * params / g->bandwidth;
@@ -86,9 +88,13 @@ static void head_cost(const Plan *p, StagePlan *st, double tokens) {
     st->backward[BY_MEMORY] += logits;
 }
 
-static double repeated(int drop) { return drop & DROP_ALL ? 1 : drop & DROP_MOE ? 0.6
-                                                            : drop              ? 0.05
-                                                                                : 0; } /* forwards */
+/* Forwards made twice: all of it, the experts, MLA's way into the latent, or norms and the like. */
+static double repeated(int drop) {
+    if (drop & DROP_ALL) return 1;
+    if (drop & DROP_MOE) return 0.6;
+    return drop & DROP_MLA_UP ? 0.08 : drop ? 0.05
+                                            : 0;
+}
 static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
 
 static double micro_tokens(const Plan *p) {

@@ -1,0 +1,110 @@
+/* arena.c - see arena.h.  The list follows layer/ and model/ tensor by tensor. */
+#include "plan/arena.h"
+
+#include "tensor/tensor.h"
+
+typedef struct {
+    KeptTensor *at;
+    int n;
+} List;
+
+static void add(List *l, int64_t per_token, bool cheap, bool wide) {
+    CHECK(l->n < MOST_KEPT, "more than %d kept tensors", MOST_KEPT);
+    if (per_token > 0) l->at[l->n++] = (KeptTensor){ .per_token = (double)per_token, .cheap = cheap, .wide = wide };
+}
+enum { ALWAYS = false,
+       CHEAP = true,
+       NARROW = false,
+       WIDE = true };
+
+static void add_gqa(List *l, const Dims *d) {
+    int64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+    add(l, q, ALWAYS, NARROW), add(l, kv, ALWAYS, NARROW), add(l, kv, ALWAYS, NARROW);
+    if (d->qk_norm) { /* rotated in place where there is no norm */
+        add(l, q, CHEAP, NARROW), add(l, d->heads, ALWAYS, WIDE);
+        add(l, kv, CHEAP, NARROW), add(l, d->kv_heads, ALWAYS, WIDE);
+    }
+    add(l, q, ALWAYS, NARROW), add(l, d->heads, ALWAYS, WIDE);
+}
+
+static void add_mla(List *l, const Dims *d) {
+    int64_t key = d->kv_lora + d->rope_dim;
+    add(l, d->heads * (d->nope_dim + d->rope_dim), ALWAYS, NARROW);
+    if (d->q_lora) add(l, d->q_lora, ALWAYS, NARROW), add(l, 1, ALWAYS, WIDE);
+    add(l, key, ALWAYS, NARROW), add(l, 1, ALWAYS, WIDE), add(l, key, ALWAYS, NARROW);
+    add(l, d->heads * key, CHEAP, NARROW); /* the query carried into the latent */
+    add(l, d->heads * d->kv_lora, ALWAYS, NARROW), add(l, d->heads, ALWAYS, WIDE);
+}
+
+static void add_mlp(List *l, int64_t width) {
+    add(l, width, ALWAYS, NARROW), add(l, width, ALWAYS, NARROW), add(l, width, CHEAP, NARROW);
+}
+
+static void add_moe(List *l, const Dims *d) {
+    int from = l->n;
+    int64_t k = d->topk;
+    add(l, k, ALWAYS, WIDE), add(l, k, ALWAYS, WIDE), add(l, k, ALWAYS, WIDE), add(l, k, ALWAYS, WIDE);
+    l->at[l->n++] = (KeptTensor){ .fixed = d->experts + 1, .wide = true };
+    for (int i = from; i < l->n; i++) l->at[i].routing = true;
+    add(l, d->experts, ALWAYS, WIDE);
+    add(l, k * d->hidden, CHEAP, NARROW);
+    add_mlp(l, k * d->expert_ffn);
+    add(l, k * d->hidden, ALWAYS, NARROW);
+    if (d->shared) add_mlp(l, d->shared_ffn);
+}
+
+int arena_layer(const ModelDesc *m, int layer, KeptTensor out[MOST_KEPT]) {
+    const Dims *d = &m->d;
+    List l = { out, 0 };
+    add(&l, d->hidden, ALWAYS, NARROW);
+    out[0].input = true;                /* what the block returns: the next one's input */
+    add(&l, d->hidden, ALWAYS, NARROW); /* the residual in the middle */
+    for (int i = 0; i < 2; i++) add(&l, 1, ALWAYS, WIDE), add(&l, d->hidden, CHEAP, NARROW);
+    if (m->arch->attn == ATTN_MLA) add_mla(&l, d);
+    else add_gqa(&l, d);
+    if (d->moe_layer[layer]) add_moe(&l, d);
+    else add_mlp(&l, d->ffn);
+    return l.n;
+}
+
+static bool stays(const KeptTensor *t, KeepMode mode) {
+    if (mode == KEEP_FULL_RECOMPUTE) return t->input || t->routing;
+    return mode == KEEP_NONE_DROPPED || !t->cheap;
+}
+
+static size_t bytes_of(const KeptTensor *t, int64_t tokens) {
+    return arena_round(tensor_bytes(DT_F32, (int64_t)t->per_token * tokens + t->fixed, 1));
+}
+
+size_t arena_act_bytes(const ModelDesc *m, KeepMode mode, int64_t tokens, int64_t outputs) {
+    enum { STAT = 64 }; /* HEAD_STAT of op.h, bytes a row */
+    const Dims *d = &m->d;
+    KeptTensor all[MOST_KEPT];
+    size_t kept = arena_round(tensor_bytes(DT_F32, tokens, d->hidden))
+                  + arena_round(tensor_bytes(DT_F32, tokens, arch_rope_dim(m)));
+    kept += 2 * arena_round(tensor_bytes(DT_F32, outputs, d->hidden)) + arena_round((size_t)outputs * 4)
+            + arena_round((size_t)outputs * STAT);
+    size_t again = 0;
+    for (int i = 0; i < (int)d->layers; i++) {
+        int n = arena_layer(m, i, all);
+        size_t redo = 0;
+        for (int k = 0; k < n; k++) {
+            if (stays(&all[k], mode)) kept += bytes_of(&all[k], tokens);
+            else if (mode == KEEP_FULL_RECOMPUTE) redo += bytes_of(&all[k], tokens);
+        }
+        if (redo > again) again = redo;
+    }
+    return kept + again;
+}
+
+LayerKept arena_layer_bytes(const ModelDesc *m, int layer, KeepMode mode, double element) {
+    KeptTensor all[MOST_KEPT];
+    LayerKept out = { 0, 0 };
+    int n = arena_layer(m, layer, all), routed = 0;
+    for (int k = 0; k < n; k++) {
+        routed |= all[k].routing;
+        if (!stays(&all[k], mode)) continue;
+        *(routed ? &out.moe : &out.block) += all[k].per_token * (all[k].wide ? 4 : element);
+    }
+    return out;
+}

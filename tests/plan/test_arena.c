@@ -1,0 +1,45 @@
+/* test_arena.c - the closed list of what hone keeps, against the model's own code: equal to the byte, for every family,
+ * every way to recompute, several shapes. */
+#include "model/model.h"
+#include "plan/arena.h"
+#include "test.h"
+
+int main(void) {
+    static const char *const MODELS[] = {
+        "deepseek_v3", "deepseek_v3_yarn", "moonlight", "qwen3_moe", "qwen3_moe_plain", "mixtral", "qwen3",
+        "qwen2", "qwen2_long", "llama", "llama_long"
+    };
+    static const struct {
+        int64_t tokens, outputs;
+        int seqs, longest;
+    } SHAPES[] = { { 7, 3, 1, 7 }, { 96, 50, 4, 40 }, { 1000, 999, 3, 500 } };
+    static const struct {
+        KeepMode plan;
+        Recompute run;
+    } WAYS[] = { { KEEP_NONE_DROPPED, RECOMPUTE_NONE },
+                 { KEEP_SELECTIVE, RECOMPUTE_SELECTIVE },
+                 { KEEP_FULL_RECOMPUTE, RECOMPUTE_FULL } };
+    for (size_t m = 0; m < COUNT(MODELS); m++) {
+        Mem mem = { 0 };
+        Err err = { 0 };
+        ModelDesc d;
+        CHECK(model_desc_load(&d, mem_printf(&mem, FIXTURE("models/%s/config.json"), MODELS[m]), &mem, &err), "%s",
+              err.msg);
+        for (size_t s = 0; s < COUNT(SHAPES); s++)
+            for (size_t w = 0; w < COUNT(WAYS); w++) {
+                ModelShape shape = { .tokens = SHAPES[s].tokens,
+                                     .outputs = SHAPES[s].outputs,
+                                     .seqs = SHAPES[s].seqs,
+                                     .longest = SHAPES[s].longest,
+                                     .backward = true,
+                                     .recompute = WAYS[w].run,
+                                     .threads = 2 };
+                size_t want = model_sizes(&d, &shape).act,
+                       got = arena_act_bytes(&d, WAYS[w].plan, shape.tokens, shape.outputs);
+                EXPECT(got == want, "%s, %lld tokens, way %zu: planned %zu, the model takes %zu", MODELS[m],
+                       (long long)shape.tokens, w, got, want);
+            }
+        mem_free(&mem);
+    }
+    return test_end();
+}
