@@ -248,7 +248,7 @@ static Value compare(Run *r, const Node *n) {
 
 static Value filtered(Run *r, const Node *n, Value in) {
     if (!n->fn)
-        j_fail(r, "TemplateRuntimeError", "No %s named '%.*s' found.", n->kind == N_TEST ? "test" : "filter", (int)(n->value.n < 60 ? n->value.n : 60), n->value.s);
+        j_fail(r, "TemplateAssertionError", "No %s named '%.*s'.", n->kind == N_TEST ? "test" : "filter", (int)(n->value.n < 60 ? n->value.n : 60), n->value.s);
     Args a = arguments(r, n, 0);
     r->line = n->line;
     return j_apply(r, n->fn, n->kind == N_TEST ? "test" : "filter", in, &a);

@@ -87,7 +87,8 @@ static Value f_safe(Run *r, Value self, const Value *v, const Args *a) {
 
 static Value f_indent(Run *r, Value self, const Value *v, const Args *a) {
     (void)a;
-    Value s = v_str(r, self);
+    if (self.kind == V_UNDEF) j_undefined(r, self);
+    Value s = arg_str(r, &self);
     Sb ind = { .r = r }, b = { .r = r }, all = { .r = r };
     if (v[0].kind == V_STR) sb_put(&ind, v[0].s, v[0].n);
     else sb_fill(&ind, ' ', arg_int(r, &v[0], 4));
@@ -137,7 +138,8 @@ static Value f_truncate(Run *r, Value self, const Value *v, const Args *a) {
     int64_t length = arg_int(r, &v[0], 255), leeway = v_given(v[3]) && v[3].kind != V_NONE ? arg_int(r, &v[3], 5) : 5, ends = (int64_t)s_len(end);
     if (length < ends) j_fail(r, "AssertionError", "expected length >= %lld, got %lld", (long long)ends, (long long)length);
     if (leeway < 0) j_fail(r, "AssertionError", "expected leeway >= 0, got %lld", (long long)leeway);
-    if ((int64_t)s_len(s) - length <= leeway) return s;
+    if ((int64_t)v_len(r, self) - length <= leeway) return self;
+    if (self.kind != V_STR) j_fail(r, "TypeError", "truncate wants a string, not '%s'", v_type(self));
     Value cut = v_strn(s.s, s_offset(s, (size_t)(length - ends)));
     if (!arg_bool(r, &v[1], false)) {
         size_t n = cut.n;
@@ -296,7 +298,6 @@ static Value f_round(Run *r, Value self, const Value *v, const Args *a) {
     Value how = v_given(v[1]) ? arg_str(r, &v[1]) : v_cstr("common");
     bool up = v_is_str(how, "ceil"), down = v_is_str(how, "floor");
     if (!up && !down && !v_is_str(how, "common")) j_fail(r, "FilterArgumentError", "method must be common, ceil or floor");
-    if (self.kind == V_UNDEF) j_undefined(r, self);
     if (!v_number(self)) j_fail(r, "TypeError", "type %s doesn't define __round__ method", v_type(self));
     if (!up && !down) return self.kind == V_REAL ? v_real(round_real(self.d, places)) : round_whole(v_i(self), places);
     double unit = pow(10, (double)places), x = v_d(self) * unit;

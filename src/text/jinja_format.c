@@ -216,7 +216,7 @@ Value s_percent(Run *r, Value fmt, Value args) {
         }
         percent_one(&b, &s, v);
     }
-    bool rest = args.kind == V_TUPLE ? next < args.n : !next && args.kind != V_DICT && args.kind != V_LIST;
+    bool rest = args.kind == V_TUPLE ? next < args.n : !next && args.kind != V_DICT && args.kind != V_LIST && args.kind != V_RANGE && args.kind != V_UNDEF;
     if (rest && !keyed) j_fail(r, "TypeError", "not all arguments converted during string formatting");
     return sb_done(&b);
 }

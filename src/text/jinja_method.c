@@ -65,7 +65,7 @@ static void split_blank(Parts *p, Value s, int64_t most) {
         at += s_strip_left(v_strn(s.s + at, s.n - at), NULL);
         if (at >= s.n) return;
         if (most-- == 0) {
-            part(p, s.s + at, s_strip_right(v_strn(s.s + at, s.n - at), NULL));
+            part(p, s.s + at, s.n - at);
             return;
         }
         size_t end = word_end(s, at);
@@ -108,7 +108,7 @@ static void rsplit_blank(Parts *p, Value s, int64_t most) {
     size_t end = s.n;
     while ((end = s_strip_right(v_strn(s.s, end), NULL))) {
         bool is_rest = most-- == 0;
-        size_t from = is_rest ? s_strip_left(v_strn(s.s, end), NULL) : word_start(s, end);
+        size_t from = is_rest ? 0 : word_start(s, end);
         part(p, s.s + from, end - from);
         if (is_rest) break;
         end = from;

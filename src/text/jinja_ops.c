@@ -290,8 +290,8 @@ static int64_t bound(Run *r, Value v, int64_t n, int64_t otherwise, bool back) {
 
 Value j_slice(Run *r, Value o, const Value part[3]) {
     if (o.kind == V_UNDEF) j_undefined(r, o);
-    if (o.kind == V_RANGE) o = v_items(r, o);
-    if (o.kind != V_STR && o.kind != V_LIST && o.kind != V_TUPLE) return v_undef(r, "%s object has no element slice", v_type(o));
+    if (o.kind != V_STR && o.kind != V_LIST && o.kind != V_TUPLE && o.kind != V_RANGE)
+        j_fail(r, "TypeError", o.kind == V_DICT ? "unhashable type: 'slice'" : "'%s' object is not subscriptable", v_type(o));
     int64_t step = 1, n = (int64_t)v_len(r, o);
     if (part[2].kind != V_NONE) {
         if (part[2].kind == V_UNDEF) j_undefined(r, part[2]);
@@ -307,6 +307,11 @@ Value j_slice(Run *r, Value o, const Value part[3]) {
     if (o.kind == V_STR && step == 1) {
         size_t a = s_offset(o, (size_t)from), b = count ? s_offset(o, (size_t)to) : a;
         return v_strn(o.s + a, b - a);
+    }
+    if (o.kind == V_RANGE) {
+        Range *g = j_push(r, 1, sizeof *g);
+        *g = (Range){ o.range->start + from * o.range->step, o.range->start + to * o.range->step, o.range->step * step };
+        return (Value){ .kind = V_RANGE, .range = g };
     }
     Value all = v_items(r, o);
     j_steps(r, (size_t)count / 8);

@@ -35,13 +35,14 @@ static Value key_of(Run *r, Value v, Value path, Value otherwise, bool sensitive
     return fold_case(r, v_given(path) ? by_path(r, v, path, otherwise) : v, sensitive);
 }
 
-/* Several attributes, "a,b", give a tuple to sort by. */
+/* A list with one key per attribute of "a,b": lists compare by equality first, so two undefined ones are equal and not an error. */
 static Value sort_key(Run *r, Value v, Value path, bool sensitive) {
-    if (!v_given(path) || path.kind != V_STR || !memchr(path.s, ',', path.n)) return key_of(r, v, path, v_of(V_MISSING), sensitive);
     size_t n = 1, k = 0, from = 0;
-    for (size_t i = 0; i < path.n; i++) n += path.s[i] == ',';
+    bool text = v_given(path) && path.kind == V_STR;
+    for (size_t i = 0; text && i < path.n; i++) n += path.s[i] == ',';
     Value *at = j_push(r, n, sizeof *at);
-    for (size_t i = 0; i <= path.n; i++) {
+    if (!text) at[k++] = key_of(r, v, path, v_of(V_MISSING), sensitive);
+    for (size_t i = 0; text && i <= path.n; i++) {
         if (i < path.n && path.s[i] != ',') continue;
         at[k++] = key_of(r, v, v_strn(path.s + from, i - from), v_of(V_MISSING), sensitive);
         from = i + 1;
@@ -241,6 +242,7 @@ static Args rest(const Args *a, size_t skip) { return (Args){ a->n > skip ? a->a
 
 static Value f_map(Run *r, Value self, const Value *v, const Args *a) {
     (void)v;
+    if (!v_true(r, self)) return v_gen(r, "generator", NULL, 0);
     Value path = { 0 }, otherwise = { 0 };
     for (size_t i = 0; !a->n && i < a->nkw; i++) {
         if (a->kw[i].n == 9 && !memcmp(a->kw[i].s, "attribute", 9)) path = path_arg(r, a->kw[i].v);
@@ -263,6 +265,7 @@ static Value f_map(Run *r, Value self, const Value *v, const Args *a) {
 
 static Value choose(Run *r, Value self, const Args *a, bool want, bool by_attr) {
     size_t skip = by_attr ? 1 : 0;
+    if (!v_true(r, self)) return v_gen(r, "generator", NULL, 0);
     if (a->n < skip) j_fail(r, "FilterArgumentError", "Missing parameter for attribute name");
     Value path = by_attr ? path_arg(r, a->at[0]) : v_of(V_MISSING);
     const Builtin *fn = NULL;
