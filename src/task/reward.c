@@ -15,6 +15,8 @@ static const Reward scorers[] = {
     { "math_dapo",            "the last \"Answer:\" line, Minerva's string normalisation: 1 or -1",  score_math_dapo },
     { "math_dapo_boxed",      "math_dapo; without such a line, the last \\boxed{}: 1 or -1",         score_math_dapo_boxed },
     { "math_dapo_strict_box", "the \\boxed{} in the last 100 characters, letter by letter: 1 or -1", score_math_dapo_strict_box },
+    { "math_exact",           "the marked final answer, as mathematics, by exact arithmetic: 1 or 0", score_math_exact },
+    { "math_exact_flexible",  "math_exact; where nothing is marked, the last number: 1 or 0",        score_math_exact_flexible },
 };
 
 /* verl's names.  One that ends with '*' stands for all that begin so. */

@@ -14,6 +14,7 @@ void score_math_dapo(const RewardSample *s, RewardResult *out);
 void score_math_dapo_boxed(const RewardSample *s, RewardResult *out);
 void score_math_dapo_strict_box(const RewardSample *s, RewardResult *out);
 void score_math_exact(const RewardSample *s, RewardResult *out);
+void score_math_exact_flexible(const RewardSample *s, RewardResult *out);
 
 /* A piece of somebody else's text. */
 typedef struct { const char *at; size_t n; } Span;
