@@ -4,6 +4,7 @@
 #include "file/parquet.h"
 #include "file/paths.h"
 #include "file/table.h"
+#include "task/prompt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ typedef struct {
     columns;
     VEC(Source)
     sources;
-    int64_t rows, repeated;
+    int64_t rows, repeated, failed;
     uint64_t *seen; /* hashes of prompts, a table of 'size' */
     size_t size;
     Lengths tokens;
@@ -172,6 +173,7 @@ static void print_text(Stats *s) {
         printf("prompts in tokens\n  ");
         put_lengths(&s->tokens, false);
         putchar('\n');
+        if (s->failed) printf("  %lld rows of which the model's template makes no prompt\n", (long long)s->failed);
     }
     if (s->sources.n) puts("data sources");
     for (size_t i = 0; i < s->sources.n; i++) printf("  %-40s %8lld rows\n",
@@ -228,6 +230,21 @@ static bool read_file(Stats *s, const DataArgs *a, const char *file, Threads *th
     return ok;
 }
 
+static bool count_tokens(Stats *s, const DataArgs *a, const char *const *file, int n, Threads *threads, Err *err) {
+    DataOptions o = { .files = file, .n_files = n, .columns = { .prompt = a->prompt_key }, .threads = threads };
+    PromptOptions po = { .model = a->model, .end = -1 };
+    Prompter *p = prompter_open(&po, threads_count(threads), err);
+    if (!p) return false;
+    Dataset *d = dataset_open(&o, err);
+    DataCounts c;
+    bool ok = d && dataset_measure(d, threads, INT64_MAX, DATA_LONG_FILTER, prompter_length, p, &c, err);
+    for (int64_t i = 0; ok && i < dataset_n(d); i++) VEC_PUSH(s->tokens, dataset_row(d, i)->tokens);
+    if (ok) s->failed = c.failed;
+    dataset_close(d);
+    prompter_close(p);
+    return ok;
+}
+
 int data_stats(const Verb *v, const DataArgs *a, const char *const *given, int n_given) {
     Err err;
     Stats s = { 0 };
@@ -236,6 +253,7 @@ int data_stats(const Verb *v, const DataArgs *a, const char *const *given, int n
     Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
     bool ok = paths_expand(&s.mem, given, n_given, &file, &n, &err);
     for (int i = 0; ok && i < n; i++) ok = read_file(&s, a, file[i], threads, &err);
+    if (ok && a->model) ok = count_tokens(&s, a, file, n, threads, &err);
     if (ok) (a->json ? print_json : print_text)(&s);
     for (size_t i = 0; i < s.columns.n; i++) vec_free(s.columns.at[i].chars.at);
     vec_free(s.columns.at);

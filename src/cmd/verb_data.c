@@ -20,6 +20,8 @@ static const Opt options[] = {
     { "n", OPT_INT, offsetof(DataArgs, n), "K", "show: how many rows (3; 0: all that follow)", 0, 1e15 },
     { "columns", OPT_STR, offsetof(DataArgs, columns), "A,B", "show: only these columns of a Parquet file", 0, 0 },
     { "json", OPT_FLAG, offsetof(DataArgs, json), "", "show, stats: JSON instead of text for people", 0, 0 },
+    { "model", OPT_STR, offsetof(DataArgs, model), "DIR", "stats: lengths in this model's tokens too", 0, 0 },
+    { "prompt-key", OPT_STR, offsetof(DataArgs, prompt_key), "COLUMN", "stats --model: where the prompt stands (prompt)", 0, 0 },
     { "threads", OPT_INT, offsetof(DataArgs, threads), "N", "threads to use (all cores)", 1, 256 },
     { 0 },
 };

@@ -1,0 +1,32 @@
+/* prompt.h - a row of a data set to the token ids that the model is given: messages through the model's chat template, text
+ * as one user message or as it stands. */
+#ifndef TASK_PROMPT_H
+#define TASK_PROMPT_H
+
+#include "task/dataset.h"
+#include "text/chat.h"
+#include "text/tok.h"
+
+typedef struct {
+    const char *model;               /* folder with tokenizer and chat template */
+    const char *chat_template;       /* a file in the place of the folder's template; NULL: the folder's */
+    const char *variables;           /* JSON object with further variables, e.g. {"enable_thinking":false}; NULL: none */
+    bool        bare_text;           /* a prompt that is text is encoded as it stands; else it is one user message */
+    int32_t     end;                 /* token that ends an answer whose template does not say (pairs); -1: none */
+} PromptOptions;
+
+typedef struct Prompter Prompter;
+Prompter  *prompter_open(const PromptOptions *o, int workers, Err *err);       /* workers 0..workers-1 may use it at once */
+void       prompter_close(Prompter *p);
+const Tok *prompter_tok(const Prompter *p);
+
+/* Append to text, to ids.  Special tokens are recognised in what the template made, never in bare text. */
+bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *err);
+bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err);
+/* Prompt and response: ids[0..*n_prompt) is what prompter_encode gives, behind it the response as the template writes an
+ * answer, with what ends it. */
+bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, size_t *n_prompt, Err *err);
+
+int64_t prompter_length(void *prompter, int worker, const DataRow *row);       /* a DataLength */
+
+#endif
