@@ -3,6 +3,7 @@
 
     python3 -m venv V && V/bin/pip install pyarrow pandas polars duckdb
     V/bin/python bench/peers/parquet_matrix.py build/hone [--keep DIR] [--only arrow|pandas|polars|duckdb]
+    V/bin/python bench/peers/parquet_matrix.py build/hone --fixtures tests/data/parquet      (writes the small committed ones)
 
 What a file holds is taken from pyarrow's own reading of it (to_pylist), brought to the JSON forms that src/file/parquet.h
 names; `hone data show --json` must print the same.  Exit code 1 when any differs.
@@ -96,6 +97,9 @@ def same(a, b):
 def check(name, path, want=None):
     if want is None:
         want = expected(path)
+    if "--fixtures" in sys.argv:
+        with open(path.replace(".parquet", ".jsonl"), "w") as f:
+            f.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in want)
     run = subprocess.run([hone, "data", "show", "--json", "--n", "0", path], capture_output=True)
     problem = None
     if run.returncode:
@@ -263,6 +267,40 @@ def duckdb_matrix():
         f"copy (select i, i::double / 7 as d, 'row ' || i as s, i::utinyint % 50 as t from (select i % 200 as i from range(3000) r(i))) to '{p}' "
         "(format parquet, parquet_version V2)"))
 
+
+def fixtures(where):
+    """Small files for tests/file/test_parquet.c, each with the JSON lines that hone must print."""
+    global folder, keep
+    folder = keep = where
+    table = lambda n: pa.Table.from_pylist(chat(n), schema=chat_schema)
+    for codec in ["NONE", "SNAPPY", "GZIP", "ZSTD", "LZ4", "BROTLI"]:
+        try_write(f"chat_{codec.lower()}", lambda p: pq.write_table(table(6), p, compression=codec, data_page_version="2.0" if codec in ("GZIP", "LZ4") else "1.0"))
+    try_write("groups_v2", lambda p: pq.write_table(table(9), p, row_group_size=4, data_page_version="2.0", data_page_size=60, write_page_checksum=True))
+    try_write("legacy_lists", lambda p: pq.write_table(table(5), p, use_compliant_nested_type=False, version="1.0"))
+    try_write("empty", lambda p: pq.write_table(table(0), p))
+    s = scalars(9)
+    names = s.column_names
+    for i in range(0, len(names), 9):
+        try_write(f"scalars_{i // 9}", lambda p: pq.write_table(s.select(names[i:i + 9]), p, compression="NONE", store_schema=False))
+    for encoding, columns in {"DELTA_BINARY_PACKED": ["i32", "i64"], "DELTA_LENGTH_BYTE_ARRAY": ["s", "bin"], "DELTA_BYTE_ARRAY": ["s", "fix"],
+                              "BYTE_STREAM_SPLIT": ["f32", "f64", "i32", "fix"], "RLE": ["b"]}.items():
+        t = scalars(40).select(columns)
+        try_write(encoding.lower(), lambda p: pq.write_table(t, p, compression="ZSTD", use_dictionary=False, store_schema=False,
+                                                             column_encoding={c: encoding for c in columns}))
+    try_write("int96", lambda p: pq.write_table(scalars(8).select(["ts_ns"]), p, use_deprecated_int96_timestamps=True, store_schema=False))
+    try_write("pandas", lambda p: pd.DataFrame(chat(5)).to_parquet(p, index=False))
+    try_write("polars", lambda p: pl.from_arrow(table(5)).write_parquet(p, statistics=False))
+    db = duckdb.connect()
+    t = table(6)
+    db.register("t", t)
+    try_write("duckdb_v1", lambda p: db.execute(f"copy t to '{p}' (format parquet, compression snappy, parquet_version V1)"))
+    try_write("duckdb_v2", lambda p: db.execute(f"copy t to '{p}' (format parquet, compression zstd, parquet_version V2)"), t)
+
+
+if "--fixtures" in sys.argv:
+    fixtures(sys.argv[sys.argv.index("--fixtures") + 1])
+    print(counts)
+    sys.exit(counts["different"] > 0)
 
 only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
 for part in (arrow_matrix, pandas_matrix, polars_matrix, duckdb_matrix):

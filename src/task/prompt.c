@@ -95,7 +95,8 @@ static bool render(Prompter *p, const DataRow *row, bool answer, Buf *text, Err 
     Mem mem = { 0 };
     Json messages;
     const Json *tools = json_get(&p->variables, "tools");
-    bool ok = messages_of(row, answer, &mem, &messages, err) && chat_render(p->chat, &messages, tools, !answer, &p->variables, text, err);
+    bool ok = messages_of(row, answer, &mem, &messages, err)
+              && chat_render(p->chat, &messages, tools, !answer, &p->variables, text, err);
     mem_free(&mem);
     return ok;
 }
