@@ -3,11 +3,6 @@
 #include "base/mathx.h"
 #include "base/sort.h"
 
-double overlong_penalty(int64_t len, int64_t max_len, int64_t buffer, double factor) {
-    int64_t over = len - (max_len - buffer);
-    return over > 0 && buffer > 0 ? -(double)over / (double)buffer * factor : 0;
-}
-
 size_t filter_scratch(int64_t n) { return arena_round((size_t)n * 8); }
 
 int64_t filter_groups(uint8_t *keep, const int32_t *group, const float *metric, int64_t n, Arena *tmp) {

@@ -1,12 +1,9 @@
-/* shape.h - what happens to rewards and groups around the advantage: DAPO's over-long penalty and dynamic sampling, and
- * the importance weights of data whose log-probs come from older weights. */
+/* shape.h - what happens around the advantage: DAPO's dynamic sampling, and the importance weights of data whose log-probs
+ * come from older weights.  (DAPO's over-long penalty is a score's: task/reward.h.) */
 #ifndef ALGO_SHAPE_H
 #define ALGO_SHAPE_H
 
 #include "algo/algo.h"
-
-/* Added to the score: 0 up to max_len - buffer tokens, then falling linearly to -factor at max_len. */
-double overlong_penalty(int64_t len, int64_t max_len, int64_t buffer, double factor);
 
 /* Dynamic sampling: keep[i] = 1 if the answers of i's group differ in metric, or the group is one answer.  Returns the
  * number of groups kept. */

@@ -2,7 +2,10 @@
 #include "train/lr.h"
 #include "base/mathx.h"
 
-const Name lr_names[] = { { "constant", LR_CONSTANT }, { "linear", LR_LINEAR }, { "cosine", LR_COSINE }, { "wsd", LR_WSD }, { "WSD", LR_WSD }, { 0 } };
+/* clang-format off */
+const Name lr_names[] = { { "constant", LR_CONSTANT }, { "linear", LR_LINEAR }, { "cosine", LR_COSINE }, { "wsd", LR_WSD },
+                          { "WSD", LR_WSD }, { 0 } };
+/* clang-format on */
 
 double lr_at(const LrConf *c, int64_t step) {
     if (step < c->warmup) return c->lr * (double)(step + 1) / (double)c->warmup;

@@ -1,4 +1,4 @@
-/* test_shape.c - groups, filters, penalties and weights: the corners that the reference values do not have. */
+/* test_shape.c - groups, filters and weights: the corners that the reference values do not have. */
 #include "algo/advantage.h"
 #include "algo/shape.h"
 #include "test.h"
@@ -40,11 +40,6 @@ static void filters(void) {
     static const uint8_t want[] = { 0, 1, 0, 1, 1, 0, 0 };
     EXPECT(!memcmp(keep, want, 7), "the mixed group and the lone answer stay");
     mem_free(&mem);
-
-    EXPECT(overlong_penalty(80, 100, 20, 1) == 0 && overlong_penalty(90, 100, 20, 1) == -0.5
-               && overlong_penalty(100, 100, 20, 2) == -2,
-           "over-long");
-    EXPECT(overlong_penalty(100, 100, 0, 1) == 0, "no buffer, no penalty");
 }
 
 static void weights(void) {

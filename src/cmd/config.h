@@ -1,0 +1,114 @@
+/* config.h - the configuration of a run: one table of options (config_table.c), filled from a YAML file and dotted
+ * overrides on top, checked before anything loads.
+ *
+ * An option may be written under hone's name or verl's.  An unknown key, a wrong type, a value out of range and a key set
+ * twice are errors that name the key, the value, what is allowed and where it was set. */
+#ifndef CMD_CONFIG_H
+#define CMD_CONFIG_H
+
+#include "algo/advantage.h"
+#include "algo/kl.h"
+#include "algo/loss.h"
+#include "arch/arch.h"
+#include "train/lr.h"
+
+typedef enum { CONF_TRAIN = 1, CONF_SFT = 2 } ConfVerb;
+typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
+typedef enum { TRUNC_ERROR, TRUNC_LEFT, TRUNC_RIGHT, TRUNC_MIDDLE } TruncSide;
+typedef enum { ON_NAN_STOP, ON_NAN_SKIP } OnNan;
+typedef enum { FILTER_SCORE, FILTER_ACC, FILTER_REWARD } FilterMetric;
+typedef enum { RESUME_AUTO, RESUME_NEVER } Resume;
+extern const Name recompute_names[], truncation_names[], on_nan_names[], filter_names[], resume_names[], kl_control_names[];
+
+typedef struct { const char **at; int64_t n; } StrList;
+
+/* After config_load every field has its final value: what depends on another option (clip_low on clip_ratio ...) is filled in.
+ * Unset, where the comment says "or": NULL, CONF_UNSET, NAN. */
+#define CONF_UNSET INT64_MIN
+enum { CONF_MAX = 192 };
+
+typedef struct Config {
+    ConfVerb verb;
+    struct { const char *path, *tokenizer, *chat_template; } model;           /* tokenizer: = path; chat_template: or NULL */
+    struct {
+        StrList     train_files, val_files;
+        const char *prompt_key, *source_key, *answer_key, *images_key;
+        int64_t     max_prompt_length, max_response_length, train_batch_size;
+        int64_t     train_max_samples, val_max_samples, seed;                   /* samples: or UNSET; seed: = trainer.seed */
+        bool        shuffle, filter_overlong_prompts;
+        int         truncation;                                                 /* TruncSide */
+    } data;
+    struct {
+        const char *prompt_key, *response_key, *messages_key;                   /* messages_key: or NULL */
+        int64_t     max_length, batch_size;
+        int         truncation;
+    } sft;
+    struct {
+        int64_t n, top_k, max_tokens, seed, page, max_batch, token_budget;     /* top_k 0: off */
+        int64_t kv_tokens, kv_bytes;                                            /* or UNSET */
+        double  temperature, top_p, min_p;
+        bool    ignore_eos;
+        StrList stop;
+        struct { int64_t n, top_k; double temperature, top_p, min_p; } val;     /* temperature 0: greedy */
+        struct { int64_t tp, dp, pp, ep; } grid;
+    } rollout;
+    struct {
+        int     advantage, kl_estimator, kl_control, tis;                       /* AdvKind, KlKind, 0 fixed 1 adaptive, TisKind */
+        bool    norm_by_std, kl_in_reward;
+        double  gamma, lam, kl_coef, kl_target, kl_horizon, tis_cap;
+        struct { bool enable; int metric; int64_t max_batches; } filter_groups;
+        struct { bool enable; int64_t buffer; double factor; } overlong;
+    } algo;
+    struct {
+        double  lr, warmup_ratio, min_lr_ratio, weight_decay, betas[2], eps, clip_grad;             /* clip_grad 0: off */
+        double  clip_ratio, clip_low, clip_high, clip_c, tau_pos, tau_neg, kl_cov_ratio, kl_cov_coef;
+        double  entropy_coef, kl_loss_coef, offload_fraction;
+        int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length; /* warmup, decay: or UNSET */
+        int     schedule, loss, loss_agg, kl_loss_type, recompute;
+        bool    shuffle, use_kl_loss;
+    } train;
+    struct {
+        const char *scorer, *command, *library;                                 /* or NULL */
+        int64_t     workers;                                                    /* 0: as many as threads */
+        double      timeout;
+    } reward;
+    struct {
+        int64_t     steps, epochs, save_every, keep, val_every;                 /* steps: or UNSET; every 0: never */
+        int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores */
+        double      peak_tflops;                                                /* or NAN: measured */
+        bool        val_before_train, tensorboard;
+        int         on_nan, resume;
+        const char *run_dir, *project, *experiment;
+    } trainer;
+    struct { int64_t tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node; } grid;
+
+    const char *origin[CONF_MAX];      /* by row of the table: "run.yaml:12", "command line", or NULL: the default */
+    const char *file;                  /* NULL: none */
+    struct { const char **at; size_t n, cap; } notes;   /* lines to print at start: verl's names that were translated */
+    Mem         mem;
+} Config;
+
+/* overrides: "key=value".  file may be NULL.  On failure the Config is already freed. */
+bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *overrides, int n, Err *err);
+bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text, const char *const *overrides,
+                      int n, Err *err);
+void config_free(Config *c);
+
+/* Everything that can be known before a model or a data set is read: sizes that must divide, settings that contradict each
+ * other, files that are not there.  config_check_model: what needs config.json (lengths fit the context). */
+bool config_check(const Config *c, Err *err);
+bool config_check_model(const Config *c, const ModelDesc *m, Err *err);
+const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */
+
+void config_dump(Buf *out, const Config *c);                /* the resolved configuration as YAML that loads again */
+void config_list_options(Buf *out, ConfVerb verb);          /* what --list-options prints */
+
+/* The parts that other folders take, made from it. */
+AdvConf   config_advantage(const Config *c);
+LossConf  config_loss(const Config *c);
+KlControl config_kl(const Config *c);
+LrConf    config_lr(const Config *c, int64_t total_steps);
+int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
+bool      config_needs_ref(const Config *c);                /* a reference model is needed */
+
+#endif

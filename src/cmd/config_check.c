@@ -1,0 +1,325 @@
+/* config_check.c - what a configuration promises must hold together, and is said before anything loads.  Each line names
+ * the option, where it was set, the numbers, and what to do. */
+#include "base/file.h"
+#include "cmd/config.h"
+#include "task/reward.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef long long ll;
+
+static bool bad(const Config *c, Err *err, const char *option, const char *fmt, ...) PRINTF_LIKE(4, 5);
+static bool bad(const Config *c, Err *err, const char *option, const char *fmt, ...) {
+    char msg[420];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    const char *where = config_where(c, option);
+    if (!strcmp(where, "the default")) return err_set(err, "%s: %s", option, msg);
+    return err_set(err, "%s: %s: %s", where, option, msg);
+}
+
+static bool given(const Config *c, const char *option) { return strcmp(config_where(c, option), "the default") != 0; }
+
+/* ---- files */
+static bool data_files(const Config *c, const char *option, const StrList *files, Err *err) {
+    for (int64_t i = 0; i < files->n; i++) {
+        const char *f = files->at[i];
+        glob_t g;
+        int rc = glob(f, 0, NULL, &g);
+        bool dir = !rc && g.gl_pathc == 1 && dir_exists(g.gl_pathv[0]);
+        bool readable = !rc && !dir && access(g.gl_pathv[0], R_OK) == 0;
+        int why = errno;
+        if (!rc) globfree(&g);
+        if (rc == GLOB_NOMATCH)
+            return bad(c, err, option, strpbrk(f, "*?[") ? "no file matches %s" : "%s does not exist", f);
+        if (rc) return bad(c, err, option, "%s cannot be listed", f);
+        if (dir) return bad(c, err, option, "%s is a folder; name the files in it, for instance %s/*.parquet", f, f);
+        if (!readable) return bad(c, err, option, "%s cannot be read: %s", f, strerror(why));
+        const char *dot = strrchr(f, '.');
+        if (!dot || (strcmp(dot, ".parquet") && strcmp(dot, ".jsonl") && strcmp(dot, ".json")))
+            return bad(c, err, option, "%s is neither .parquet nor .jsonl", f);
+    }
+    return true;
+}
+
+static bool model_files(const Config *c, Err *err) {
+    const char *path = c->model.path;
+    if (!path) return bad(c, err, "model.path", "is not set; it names the folder of the model to train");
+    if (!dir_exists(path)) return bad(c, err, "model.path", "%s is not a folder", path);
+    char conf[4096];
+    snprintf(conf, sizeof conf, "%s/config.json", path);
+    if (!file_exists(conf)) return bad(c, err, "model.path", "%s holds no config.json", path);
+    if (given(c, "model.tokenizer") && !file_exists(c->model.tokenizer) && !dir_exists(c->model.tokenizer))
+        return bad(c, err, "model.tokenizer", "%s does not exist", c->model.tokenizer);
+    if (c->model.chat_template && !file_exists(c->model.chat_template))
+        return bad(c, err, "model.chat_template", "%s does not exist", c->model.chat_template);
+    return true;
+}
+
+static bool files(const Config *c, Err *err) {
+    TRY(model_files(c, err));
+    if (!c->data.train_files.n) return bad(c, err, "data.train_files", "is empty; it names the files to train on");
+    TRY(data_files(c, "data.train_files", &c->data.train_files, err));
+    TRY(data_files(c, "data.val_files", &c->data.val_files, err));
+    if (file_exists(c->trainer.run_dir) && !dir_exists(c->trainer.run_dir))
+        return bad(c, err, "trainer.run_dir", "%s is a file, not a folder", c->trainer.run_dir);
+    return true;
+}
+
+/* ---- sizes */
+static bool batches(const Config *c, Err *err) {
+    ll batch = c->data.train_batch_size, mini = c->train.mini_batch_size;
+    if (mini > batch)
+        return bad(c, err, "train.mini_batch_size",
+                   "%lld questions per update, but a step has only data.train_batch_size = %lld",
+                   mini, batch);
+    if (batch % mini)
+        return bad(c, err, "train.mini_batch_size",
+                   "data.train_batch_size = %lld does not divide into mini-batches of %lld questions", batch, mini);
+    if (c->data.train_max_samples != CONF_UNSET && c->data.train_max_samples < batch)
+        return bad(c, err, "data.train_max_samples", "%lld questions do not fill one step of data.train_batch_size = %lld",
+                   (ll)c->data.train_max_samples, batch);
+    ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
+    if (c->rollout.max_tokens > c->data.max_response_length)
+        return bad(c, err, "rollout.max_tokens",
+                   "%lld is more than data.max_response_length = %lld", (ll)c->rollout.max_tokens,
+                   (ll)c->data.max_response_length);
+    if (c->train.micro_tokens < longest)
+        return bad(c, err, "train.micro_tokens",
+                   "a micro-batch of %lld tokens cannot hold one sequence of %lld (prompt %lld + answer %lld)",
+                   (ll)c->train.micro_tokens, longest, (ll)c->data.max_prompt_length, (ll)c->rollout.max_tokens);
+    if (c->rollout.kv_tokens != CONF_UNSET && c->rollout.kv_bytes != CONF_UNSET)
+        return bad(c, err, "rollout.kv_bytes", "set this or rollout.kv_tokens, not both");
+    if (c->rollout.kv_tokens != CONF_UNSET && c->rollout.kv_tokens < longest + c->rollout.page)
+        return bad(c, err, "rollout.kv_tokens",
+                   "a cache of %lld tokens cannot hold one sequence of %lld and a page of %lld",
+                   (ll)c->rollout.kv_tokens, longest, (ll)c->rollout.page);
+    if (c->rollout.token_budget < c->rollout.max_batch)
+        return bad(c, err, "rollout.token_budget",
+                   "%lld tokens per forward are fewer than rollout.max_batch = %lld sequences, each of which "
+                   "decodes one",
+                   (ll)c->rollout.token_budget, (ll)c->rollout.max_batch);
+    if (c->rollout.page & (c->rollout.page - 1))
+        return bad(c, err, "rollout.page", "%lld is not a power of two", (ll)c->rollout.page);
+    return true;
+}
+
+/* ---- sampling */
+static bool sampling(const Config *c, Err *err) {
+    bool cut = c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0;
+    const char *which = c->rollout.top_k > 0 ? "rollout.top_k" : c->rollout.top_p < 1 ? "rollout.top_p"
+                                                                                      : "rollout.min_p";
+    ll updates = config_updates_per_step(c);
+    if (cut && updates > 1)
+        return bad(c, err, which,
+                   "sampling from a cut distribution with %lld updates per step: after the first update the kept "
+                   "set of tokens is another, "
+                   "so the ratio would compare two different distributions; sample from all tokens, or use one update per step "
+                   "(train.mini_batch_size = data.train_batch_size, train.epochs = 1)",
+                   updates);
+    if (c->rollout.min_p >= 1)
+        return bad(c, err, "rollout.min_p", "1 keeps only the likeliest token: nothing is explored");
+    if (c->rollout.top_k == 1)
+        return bad(c, err, "rollout.top_k", "1 is greedy: all answers to a question would be the same");
+    if (c->rollout.val.n > 1 && c->rollout.val.temperature == 0)
+        return bad(c, err, "rollout.val.n",
+                   "%lld greedy answers to a question are all the same; set rollout.val.temperature above 0",
+                   (ll)c->rollout.val.n);
+    if (c->rollout.val.n > 1 && c->rollout.val.top_k == 1)
+        return bad(c, err, "rollout.val.top_k", "1 is greedy: the %lld answers to a question are all the same",
+                   (ll)c->rollout.val.n);
+    return true;
+}
+
+/* ---- methods */
+static bool advantages(const Config *c, Err *err) {
+    AdvKind a = (AdvKind)c->algo.advantage;
+    const char *name = name_of(adv_names, (int)a);
+    bool grouped = a != ADV_RPP && a != ADV_REMAX && a != ADV_GAE;
+    if (a == ADV_GAE)
+        return bad(c, err, "algo.advantage",
+                   "gae needs a critic, which this build does not train; use grpo, rloo or reinforce_plus_plus");
+    if (grouped && c->rollout.n < 2)
+        return bad(c, err, "rollout.n",
+                   "%s compares the answers to one question with each other and needs at least 2", name);
+    if (given(c, "algo.norm_by_std") && !c->algo.norm_by_std && a != ADV_GRPO && a != ADV_PASSK)
+        return bad(c, err, "algo.norm_by_std", "has no effect with algo.advantage = %s", name);
+    if (given(c, "algo.gamma") && c->algo.gamma != 1 && a != ADV_RPP)
+        return bad(c, err, "algo.gamma", "has no effect with algo.advantage = %s", name);
+    if (c->algo.filter_groups.enable && c->rollout.n < 2)
+        return bad(c, err, "algo.filter_groups.enable",
+                   "a group of rollout.n = 1 answers is always kept; set rollout.n to 2 or more");
+    if (c->algo.overlong.enable && c->algo.overlong.buffer == 0)
+        return bad(c, err, "algo.overlong.buffer", "is 0, so algo.overlong.enable would do nothing");
+    if (c->algo.overlong.enable && c->algo.overlong.buffer > c->rollout.max_tokens)
+        return bad(c, err, "algo.overlong.buffer", "%lld tokens are more than the longest answer, %lld",
+                   (ll)c->algo.overlong.buffer, (ll)c->rollout.max_tokens);
+    if (!c->algo.overlong.enable && given(c, "algo.overlong.buffer") && c->algo.overlong.buffer)
+        return bad(c, err, "algo.overlong.buffer", "is set, but algo.overlong.enable is false");
+    return true;
+}
+
+static bool kl(const Config *c, Err *err) {
+    if (c->algo.kl_estimator & KL_STRAIGHT)
+        return bad(c, err, "algo.kl_estimator", "%s differs from %s only in its gradient, and a reward has none",
+                   name_of(kl_names, c->algo.kl_estimator),
+                   name_of(kl_names, c->algo.kl_estimator & ~KL_STRAIGHT));
+    if (c->algo.kl_control == 1 && !c->algo.kl_in_reward)
+        return bad(c, err, "algo.kl_control", "adaptive has no effect without algo.kl_in_reward = true");
+    if (c->algo.kl_control == 1 && c->algo.kl_coef == 0)
+        return bad(c, err, "algo.kl_coef", "an adaptive coefficient cannot start at 0: it is only ever multiplied");
+    if (c->algo.kl_in_reward && c->algo.kl_control == 0 && c->algo.kl_coef == 0)
+        return bad(c, err, "algo.kl_coef",
+                   "is 0, so algo.kl_in_reward would only cost a reference pass; set it, or kl_in_reward to false");
+    if (c->train.use_kl_loss && c->train.kl_loss_coef == 0)
+        return bad(c, err, "train.kl_loss_coef",
+                   "is 0, so train.use_kl_loss would only cost a reference pass; set it, or use_kl_loss to false");
+    return true;
+}
+
+static bool losses(const Config *c, Err *err) {
+    LossKind k = (LossKind)c->train.loss;
+    const char *name = name_of(loss_names, (int)k);
+    if (loss_is_sequence_mean(k) && given(c, "train.loss_agg") && c->train.loss_agg != AGG_SEQ_MEAN_TOKEN_MEAN)
+        return bad(c, err, "train.loss_agg",
+                   "%s averages in its own way (as seq-mean-token-mean); %s would have no effect", name,
+                   name_of(agg_names, c->train.loss_agg));
+    if (given(c, "train.loss_norm_length") && c->train.loss_agg != AGG_SEQ_MEAN_TOKEN_SUM_NORM)
+        return bad(c, err, "train.loss_norm_length", "has no effect unless train.loss_agg is seq-mean-token-sum-norm");
+    if (k == LOSS_VANILLA && c->train.clip_c < 1 + c->train.clip_high)
+        return bad(c, err, "train.clip_c", "%g lies inside the clip range, which reaches up to %g; dual clip wants more",
+                   c->train.clip_c, 1 + c->train.clip_high);
+    if ((k == LOSS_VANILLA || k == LOSS_GSPO || k == LOSS_CISPO) && c->train.clip_low == 0 && c->train.clip_high == 0)
+        return bad(c, err, "train.clip_ratio", "0 leaves the ratio no room: with %s nothing would be learned", name);
+    if (c->train.lr == 0) return bad(c, err, "train.lr", "is 0: nothing would be learned");
+    if (c->algo.tis != TIS_OFF && c->algo.tis_cap < 1)
+        return bad(c, err, "algo.tis_cap", "%g is below 1, the weight of fresh data", c->algo.tis_cap);
+    return true;
+}
+
+static bool schedule(const Config *c, Err *err) {
+    if (c->train.warmup_steps != CONF_UNSET && c->train.warmup_ratio > 0)
+        return bad(c, err, "train.warmup_ratio", "set this or train.warmup_steps, not both");
+    ll steps = c->trainer.steps;
+    if (given(c, "train.decay_steps") && c->train.schedule != LR_WSD)
+        return bad(c, err, "train.decay_steps",
+                   "is for train.schedule = wsd, not %s", name_of(lr_names, c->train.schedule));
+    if (given(c, "train.min_lr_ratio") && c->train.min_lr_ratio > 0 && c->train.schedule == LR_CONSTANT)
+        return bad(c, err, "train.min_lr_ratio", "has no effect with train.schedule = constant");
+    if (c->trainer.steps == CONF_UNSET) return true;
+    if (c->train.warmup_steps != CONF_UNSET && c->train.warmup_steps > steps)
+        return bad(c, err, "train.warmup_steps", "%lld steps of warm-up in a run of trainer.steps = %lld",
+                   (ll)c->train.warmup_steps, steps);
+    LrConf lr = config_lr(c, steps);
+    if (c->train.schedule == LR_WSD && lr.warmup + lr.decay > steps)
+        return bad(c, err, "train.decay_steps",
+                   "%lld steps of warm-up and %lld of decay do not fit into trainer.steps = %lld",
+                   (ll)lr.warmup, (ll)lr.decay, steps);
+    return true;
+}
+
+static bool validation(const Config *c, Err *err) {
+    if (c->data.val_files.n) return true;
+    if (c->trainer.val_every)
+        return bad(c, err, "trainer.val_every", "there is nothing to validate on: data.val_files is empty");
+    if (given(c, "trainer.val_before_train") && c->trainer.val_before_train)
+        return bad(c, err, "trainer.val_before_train", "there is nothing to validate on: data.val_files is empty");
+    return true;
+}
+
+static bool rewards(const Config *c, Err *err) {
+    int n = (c->reward.scorer != NULL) + (c->reward.command != NULL) + (c->reward.library != NULL);
+    if (n > 1)
+        return bad(c, err, c->reward.library ? "reward.library" : "reward.command",
+                   "set one of reward.scorer, reward.command and reward.library");
+    const Reward *r;
+    Err e;
+    if (c->reward.scorer && !reward_need(&r, c->reward.scorer, &e)) return bad(c, err, "reward.scorer", "%s", e.msg);
+    if (c->reward.library && !file_exists(c->reward.library))
+        return bad(c, err, "reward.library", "%s does not exist", c->reward.library);
+    return true;
+}
+
+/* The planner writes recipes for many ranks; they parse, and are refused here with the reason. */
+static bool one_process(const Config *c, Err *err) {
+    struct {
+        const char *option;
+        int64_t size;
+    } g[] = {
+        { "grid.tp", c->grid.tp },
+        { "grid.pp", c->grid.pp },
+        { "grid.vpp", c->grid.vpp },
+        { "grid.ep", c->grid.ep },
+        { "grid.etp", c->grid.etp },
+        { "grid.cp", c->grid.cp },
+        { "grid.dp", c->grid.dp },
+        { "grid.nodes", c->grid.nodes },
+        { "grid.gpus_per_node", c->grid.gpus_per_node },
+        { "rollout.grid.tp", c->rollout.grid.tp },
+        { "rollout.grid.dp", c->rollout.grid.dp },
+        { "rollout.grid.pp", c->rollout.grid.pp },
+        { "rollout.grid.ep", c->rollout.grid.ep },
+    };
+    for (size_t i = 0; i < COUNT(g); i++)
+        if (g[i].size != 1)
+            return bad(c, err, g[i].option, "%lld: this build runs one process; set it to 1", (ll)g[i].size);
+    if (c->trainer.leaves & (c->trainer.leaves - 1))
+        return bad(c, err, "trainer.leaves", "%lld is not a power of two", (ll)c->trainer.leaves);
+    return true;
+}
+
+static bool sft(const Config *c, Err *err) {
+    if (c->train.micro_tokens < c->sft.max_length)
+        return bad(c, err, "train.micro_tokens",
+                   "a micro-batch of %lld tokens cannot hold one pair of sft.max_length = %lld",
+                   (ll)c->train.micro_tokens,
+                   (ll)c->sft.max_length);
+    if (c->data.train_max_samples != CONF_UNSET && c->data.train_max_samples < c->sft.batch_size)
+        return bad(c, err, "data.train_max_samples", "%lld pairs do not fill one batch of sft.batch_size = %lld",
+                   (ll)c->data.train_max_samples, (ll)c->sft.batch_size);
+    if (c->sft.messages_key && (given(c, "sft.prompt_key") || given(c, "sft.response_key")))
+        return bad(c, err, "sft.messages_key", "whole conversations and prompt/response pairs exclude each other");
+    if (c->train.lr == 0) return bad(c, err, "train.lr", "is 0: nothing would be learned");
+    return true;
+}
+
+bool config_check(const Config *c, Err *err) {
+    typedef bool Check(const Config *, Err *);
+    static Check *const train_checks[] = { batches, sampling, advantages, kl, losses,
+                                           schedule, validation, rewards, one_process, files };
+    static Check *const sft_checks[] = { sft, schedule, validation, one_process, files };
+    if (c->verb == CONF_SFT) {
+        for (size_t i = 0; i < COUNT(sft_checks); i++) TRY(sft_checks[i](c, err));
+        return true;
+    }
+    for (size_t i = 0; i < COUNT(train_checks); i++) TRY(train_checks[i](c, err));
+    return true;
+}
+
+bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {
+    if (!m->arch->runs)
+        return bad(c, err, "model.path",
+                   "%s is a %s model, which this build can count but not run", c->model.path, m->arch->name);
+    ll context = m->d.context;
+    if (c->verb == CONF_SFT) {
+        if (context > 0 && c->sft.max_length > context)
+            return bad(c, err, "sft.max_length", "%lld tokens are more than the model's context, %lld",
+                       (ll)c->sft.max_length, context);
+        return true;
+    }
+    ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
+    if (context > 0 && longest > context)
+        return bad(c, err, "data.max_response_length",
+                   "prompt %lld + answer %lld = %lld tokens are more than the model's context, %lld",
+                   (ll)c->data.max_prompt_length, (ll)c->rollout.max_tokens, longest, context);
+    if (c->rollout.top_k > m->d.vocab)
+        return bad(c, err, "rollout.top_k", "%lld is more than the vocabulary, %lld", (ll)c->rollout.top_k, (ll)m->d.vocab);
+    return true;
+}

@@ -1,0 +1,45 @@
+/* config_use.c - what the other folders take, made from a configuration. */
+#include "cmd/config.h"
+
+#include <math.h>
+
+/* clang-format off */
+AdvConf config_advantage(const Config *c) {
+    return (AdvConf){ .kind = (AdvKind)c->algo.advantage, .norm_by_std = c->algo.norm_by_std,
+                      .gamma = c->algo.gamma,             .lam = c->algo.lam };
+}
+
+LossConf config_loss(const Config *c) {
+    return (LossConf){
+        .kind = (LossKind)c->train.loss,      .agg = (AggKind)c->train.loss_agg,
+        .clip_low = c->train.clip_low,        .clip_high = c->train.clip_high,      .clip_c = c->train.clip_c,
+        .tau_pos = c->train.tau_pos,          .tau_neg = c->train.tau_neg,
+        .cov_ratio = c->train.kl_cov_ratio,   .cov_coef = c->train.kl_cov_coef,
+        .entropy_coef = c->train.entropy_coef,
+        .kl_coef = c->train.use_kl_loss ? c->train.kl_loss_coef : 0,
+        .kl_kind = c->train.kl_loss_type,     .norm_len = (double)c->train.loss_norm_length,
+    };
+}
+/* clang-format on */
+
+KlControl config_kl(const Config *c) {
+    return (KlControl){ c->algo.kl_control == 1, c->algo.kl_coef, c->algo.kl_target, c->algo.kl_horizon };
+}
+
+LrConf config_lr(const Config *c, int64_t total_steps) {
+    int64_t warmup = c->train.warmup_steps, decay = c->train.decay_steps;
+    if (warmup == CONF_UNSET) warmup = (int64_t)floor(c->train.warmup_ratio * (double)total_steps);
+    if (decay == CONF_UNSET) decay = (total_steps + 9) / 10;
+    LrConf lr = { .kind = (LrKind)c->train.schedule, .lr = c->train.lr, .min_ratio = c->train.min_lr_ratio };
+    lr.warmup = warmup, lr.total = total_steps, lr.decay = decay;
+    return lr;
+}
+
+int64_t config_updates_per_step(const Config *c) {
+    return c->train.epochs * ((c->data.train_batch_size + c->train.mini_batch_size - 1) / c->train.mini_batch_size);
+}
+
+bool config_needs_ref(const Config *c) {
+    bool in_reward = c->algo.kl_in_reward && (c->algo.kl_coef > 0 || c->algo.kl_control == 1);
+    return in_reward || (c->train.use_kl_loss && c->train.kl_loss_coef > 0);
+}
