@@ -41,7 +41,8 @@ static void good(void) {
     if (!ok) return;
     EXPECT(all_checks(&c, &err), "%s", err.msg);
     EXPECT(c.train.lr == 3e-6 && c.train.betas[1] == 0.95 && c.rollout.n == 4 && c.data.train_files.n == 1, "values");
-    EXPECT(c.train.clip_low == 0.3 && c.train.clip_high == 0.4 && c.train.mini_batch_size == 8 && c.rollout.max_tokens == 24, "filled in");
+    EXPECT(c.train.clip_low == 0.3 && c.train.clip_high == 0.4 && c.train.mini_batch_size == 8, "filled in");
+    EXPECT(c.rollout.max_tokens == 24, "filled in");
     EXPECT(c.data.seed == 1 && c.rollout.seed == 1 && !strcmp(c.trainer.run_dir, "runs/hone/run"), "filled in");
     EXPECT_STR(config_where(&c, "train.lr"), "command line");
     EXPECT_STR(config_where(&c, "train.betas"), "run.yaml:5");
@@ -68,7 +69,8 @@ static void good(void) {
     }
     buf_clear(&a);
     config_list_options(&a, CONF_TRAIN);
-    EXPECT(strstr(a.data, "train.lr = 1e-6") && strstr(a.data, "verl: actor_rollout_ref.actor.optim.lr") && !strstr(a.data, "sft."), "list");
+    EXPECT(strstr(a.data, "train.lr = 1e-6") && strstr(a.data, "verl: actor_rollout_ref.actor.optim.lr"), "list");
+    EXPECT(!strstr(a.data, "sft."), "sft's options are not listed");
     buf_free(&a);
     buf_free(&b);
     config_free(&c);
