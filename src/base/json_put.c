@@ -44,6 +44,10 @@ void json_put_f32(Buf *b, float x) {
         buf_puts(b, "null");
         return;
     }
+    if (x == 0 && signbit(x)) { /* "-0" would be read as a whole number, which has no sign at 0 */
+        buf_puts(b, "-0.0");
+        return;
+    }
     for (int p = 6; p <= 9; p++) {
         snprintf(t, sizeof t, "%.*g", p, (double)x);
         if (strtof(t, NULL) == x) break;
@@ -55,6 +59,10 @@ void json_put_f64(Buf *b, double x) {
     char t[40];
     if (!isfinite(x)) {
         buf_puts(b, "null");
+        return;
+    }
+    if (x == 0 && signbit(x)) {
+        buf_puts(b, "-0.0");
         return;
     }
     for (int p = 12; p <= 17; p++) {

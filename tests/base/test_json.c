@@ -58,6 +58,9 @@ int main(void) {
     }
     EXPECT(!wrong, "%d floats changed on the way", wrong);
     buf_clear(&b);
+    json_put_f64(&b, -0.0);
+    EXPECT(parse(b.data, &v, &m, &e) && v.kind == JSON_REAL && 1 / v.real < 0, "minus zero is read from %s", b.data);
+    buf_clear(&b);
     json_put_str(&b, "a\"\\\x01\xFF\t", 6);
     EXPECT_STR(b.data, "\"a\\\"\\\\\\u0001\xEF\xBF\xBD\\t\"");
     buf_free(&b);

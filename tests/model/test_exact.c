@@ -2,7 +2,8 @@
  * gradient does not depend on threads or recomputation (E4).  Compared with memcmp, in checking mode. */
 #include "model/fixture.h"
 
-enum { SEQS = 24, TOKENS = 900 };
+enum { SEQS = 24,
+       TOKENS = 900 };
 
 static int lengths(int i) { return (int[]){ 1, 2, 70, 17, 64, 65, 3, 33 }[i % 8]; }
 
@@ -72,7 +73,10 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
 }
 
 static void same_gradient(const char *name, int which) {
-    static const struct { int threads; Recompute r; } other[] = { { 1, RECOMPUTE_SELECTIVE }, { 3, RECOMPUTE_FULL }, { 2, RECOMPUTE_NONE } };
+    static const struct {
+        int threads;
+        Recompute r;
+    } other[] = { { 1, RECOMPUTE_SELECTIVE }, { 3, RECOMPUTE_FULL }, { 2, RECOMPUTE_NONE } };
     size_t n, m;
     float *want = gradient(name, which, 1, RECOMPUTE_NONE, &n);
     for (size_t i = 0; i < COUNT(other); i++) {

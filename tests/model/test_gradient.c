@@ -7,7 +7,12 @@
 
 enum { TOKENS = 96 };
 
-typedef struct { Fixture f; Batch b; Tensor lp, ent; float weight[TOKENS]; } Net;
+typedef struct {
+    Fixture f;
+    Batch b;
+    Tensor lp, ent;
+    float weight[TOKENS];
+} Net;
 
 static double loss(Net *n) {
     float lp[TOKENS], ent[TOKENS];

@@ -96,7 +96,7 @@ static Made make(Rig *r, const Kind *k, int first, int n) {
     if (k->ties) /* equal rows of w give equal logits */
         for (int v = 0; v < V; v++) memcpy(m.w + v * H, m.w + v % 50 * H, H * 4);
     uint16_t *w16 = bf16s(&r->m, m.w, V * H);
-    for (int t = 0; t < T; t += 4) {                /* some ids that every truncation keeps */
+    for (int t = 0; t < T; t += 4) { /* some ids that every truncation keeps */
         double best = -1e30;
         for (int v = 0; v < V; v++) {
             double l = 0;
