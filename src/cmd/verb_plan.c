@@ -1,23 +1,20 @@
 /* verb_plan.c - `hone plan`: what fits, how fast, which layout; from a config.json alone. */
 #include "cmd/cmd.h"
+#include "cmd/plan_args.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "plan/report.h"
+#include "plan/recipe.h"
 #include "plan/search.h"
 #include "plan/simulate.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct {
-    const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *weights, *grads, *moments;
-    int64_t per_node, tp, pp, ep, cp, vpp, gen_tp, gen_ep, epochs;
-    double prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use;
-    bool kl, park, unfused, explain, json, search, min_gpus, simulate;
-} Args;
-
-#define A(field) offsetof(Args, field)
+#define A(field) offsetof(PlanArgs, field)
 static const Opt OPTIONS[] = {
+    { "recipe", OPT_STR, A(recipe), "FILE",
+      "take model, workload, layout and cluster from a configuration; options change it" },
     { "cluster", OPT_STR, A(cluster), "SPEC", "H20-96x96 (type x GPUs), a file, or this (the default): docs/plan.md" },
     { "gpus-per-node", OPT_INT, A(per_node), "N", "GPUs of one host", 1, 1024 },
     { "host-memory", OPT_STR, A(host_memory), "SIZE", "memory of one host, e.g. 1500GB" },
@@ -52,91 +49,17 @@ static const Opt OPTIONS[] = {
     { "weights", OPT_STR, A(weights), "bf16|f32", "how weights are kept and computed with (bf16; on a CPU f32)" },
     { "grads", OPT_STR, A(grads), "f32|bf16", "how gradients are kept (f32)" },
     { "moments", OPT_STR, A(moments), "f32|bf16", "how AdamW's two averages are kept (f32)" },
+    { "write", OPT_STR, A(write), "FILE", "write the plan as a configuration for hone train" },
+    { "model-path", OPT_STR, A(model), "DIR", "its model.path (the MODEL given)" },
+    { "data", OPT_STR, A(data), "FILE", "its data.train_files (data/train.parquet)" },
     { "svg", OPT_STR, A(svg), "FILE", "draw memory per stage and the step's timeline" },
     { "explain", OPT_FLAG, A(explain), "", "every stage, and why" },
     { "json", OPT_FLAG, A(json), "", "as JSON" },
     { 0 },
 };
 
-static bool read_cluster(Cluster *c, const Args *a, Mem *mem, Err *err) {
-    TRY(cluster_parse(c, a->cluster, mem, err));
-    if (a->per_node) {
-        if (c->gpu.domain == c->gpu.per_node) c->gpu.domain = (int)a->per_node;
-        c->gpu.per_node = (int)a->per_node;
-    }
-    if (a->host_memory && !size_parse(&c->gpu.host_memory, a->host_memory, err)) return err_wrap(err, "--host-memory");
-    return true;
-}
-
-static bool read_layout(Plan *p, const Args *a, Err *err) {
-    Layout *l = &p->layout;
-#define OR_ONE(x) ((x) ? (int)(x) : 1)
-    *l = (Layout){ .tp = OR_ONE(a->tp),
-                   .pp = OR_ONE(a->pp),
-                   .ep = OR_ONE(a->ep),
-                   .cp = OR_ONE(a->cp),
-                   .vpp = OR_ONE(a->vpp),
-                   .fused_head = !a->unfused,
-                   .micro_tokens = a->micro,
-                   .offload = a->offload,
-                   .park_weights = a->park,
-                   .park_states = a->park,
-                   .gen_tp = OR_ONE(a->gen_tp),
-                   .gen_ep = OR_ONE(a->gen_ep),
-                   .gen_use = a->gen_use };
-    if (!l->micro_tokens) l->micro_tokens = p->work.prompt_max + p->work.max;
-    TRY(recompute_parse(&l->drop, a->recompute, err));
-    TRY(layout_split(l, a->split, p->sum->layers, err));
-    return layout_check(l, p->sum, &p->cluster, &p->work, err);
-}
-
-static bool layout_given(const Args *a) { return a->tp || a->pp || a->ep || a->cp || a->vpp || a->gen_tp || a->gen_ep; }
-
-static bool bytes_of(double *out, const char *name, const char *value, double standard, Err *err) {
-    *out = standard;
-    if (!value) return true;
-    if (strcmp(value, "f32") && strcmp(value, "bf16"))
-        return err_set(err, "--%s is f32 or bf16, not '%s'", name, value);
-    *out = strcmp(value, "f32") ? 2 : 4;
-    return true;
-}
-
-/* The profile with the precision asked for.  Weights in float32 are their own master copy. */
-static bool read_profile(Plan *p, const Args *a, Mem *mem, Err *err) {
-    const Profile *known = profile_find(a->profile);
-    if (!known) return err_set(err, "there is no profile '%s': hone, verl or nemo", a->profile);
-    Profile *f = MEM_NEW(mem, Profile);
-    double moment;
-    *f = *known;
-    TRY(bytes_of(&f->weight, "weights", a->weights, p->cluster.gpu.is_cpu ? 4 : f->weight, err));
-    TRY(bytes_of(&f->grad, "grads", a->grads, f->grad, err) && bytes_of(&moment, "moments", a->moments, 4, err));
-    f->optimizer = 2 * moment + (f->weight > 2 ? 0 : 4);
-    f->kv = f->weight;
-    if (p->cluster.gpu.is_cpu) f->runtime = f->gen_work = 50e6;
-    p->profile = f;
-    return true;
-}
-
-static bool setting(Plan *p, ModelSum *sum, ModelDesc *model, const char *path, const Args *a, Mem *mem, Err *err) {
-    TRY(model_desc_load(model, path, mem, err));
-    model_sum(sum, model);
-    p->sum = sum;
-    p->work = (Workload){ a->prompts, a->answers, a->mini, a->prompt_mean, a->prompt_max,
-                          a->mean, a->max, a->spread, a->kl, (int)a->epochs };
-    if (a->mean > a->max)
-        return err_set(err, "answers of %.0f tokens on average cannot all end by %.0f", a->mean, a->max);
-    double longest = a->prompt_max + a->max, context = (double)model->d.context;
-    if (context > 0 && longest > context)
-        return err_set(
-            err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %.0f (max_position_embeddings)",
-            a->prompt_max, a->max, longest, context);
-    p->layout.gen_use = a->gen_use;
-    TRY(read_cluster(&p->cluster, a, mem, err));
-    return read_profile(p, a, mem, err);
-}
-
 /* Searches, prints the ranking, leaves the best in p. */
-static bool search(Plan *p, const Args *a, Mem *mem, Buf *out, Err *err) {
+static bool search(Plan *p, const PlanArgs *a, Mem *mem, Buf *out, Err *err) {
     Search *s = MEM_NEW(mem, Search);
     Plan *best = MEM_NEW(mem, Plan), *other = MEM_NEW(mem, Plan);
     double t0 = clock_now();
@@ -161,9 +84,9 @@ static bool search(Plan *p, const Args *a, Mem *mem, Buf *out, Err *err) {
         }
         buf_puts(out, "\n");
     }
-    if (layout_given(a)) {
+    if (plan_args_layout_given(a)) {
         *other = *p;
-        if (!read_layout(other, a, err)) return err_wrap(err, "the layout given");
+        if (!plan_args_layout(other, a, err)) return err_wrap(err, "the layout given");
         plan_make(other);
         buf_printf(out, "given: %6.2f s  ", other->step);
         report_layout(other, out);
@@ -218,44 +141,50 @@ static bool draw(const Plan *p, const char *path, Err *err) {
     return ok;
 }
 
-static int answer(const Verb *v, const Args *a, const char *path, Mem *mem, Buf *out) {
+static bool write_recipe(const Plan *p, const PlanArgs *a, const char *model, Err *err) {
+    Buf b = { 0 };
+    recipe_write(
+        p, &(RecipeText){ a->write, a->model ? a->model : model, a->data ? a->data : "data/train.parquet", NULL }, &b);
+    bool ok = file_write(a->write, b.data, b.n, err);
+    buf_free(&b);
+    return ok;
+}
+
+static int answer(const Verb *v, const PlanArgs *a, const char *path, Mem *mem, Buf *out) {
     Err err = { 0 };
     Plan *p = MEM_NEW(mem, Plan);
-    if (!setting(p, MEM_NEW(mem, ModelSum), MEM_NEW(mem, ModelDesc), path, a, mem, &err)) return cmd_fail(v, &err);
+    if (!plan_args_setting(p, a, path, mem, &err)) return cmd_fail(v, &err);
     if (a->min_gpus) return fewest(p, out), 0;
-    if (a->search || (!layout_given(a) && p->cluster.gpus > 1)) {
+    if (a->search || (!plan_args_layout_given(a) && p->cluster.gpus > 1)) {
         if (!search(p, a, mem, out, &err)) return cmd_fail(v, &err);
     } else {
-        if (!read_layout(p, a, &err)) return cmd_fail(v, &err);
+        if (!plan_args_layout(p, a, &err)) return cmd_fail(v, &err);
         plan_make(p);
     }
+    int faults = 0;
     if (a->json) buf_clear(out), report_json(p, out);
-    else report_text(p, a->explain, out);
+    else report_text(p, a->explain, out), faults = plan_faults(p, out);
     if (a->simulate && !a->json) simulated(p, out);
     if (a->svg && !draw(p, a->svg, &err)) return cmd_fail(v, &err);
-    return p->fits ? 0 : 1;
+    if (a->write && !write_recipe(p, a, path, &err)) return cmd_fail(v, &err);
+    return p->fits && !(faults && a->recipe) ? 0 : 1;
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .cluster = "this",
-               .profile = "hone",
-               .split = "even",
-               .recompute = "full",
-               .prompts = 128,
-               .answers = 8,
-               .epochs = 1,
-               .prompt_mean = 150,
-               .prompt_max = 1024,
-               .mean = 1024,
-               .max = 4096,
-               .spread = 1,
-               .gen_use = 0.95 };
-    const char *word;
-    int n, rc = opt_parse(v, &a, &word, 1, 1, &n, argc, argv);
+    PlanArgs first = { 0 }, a = PLAN_STANDARD;
+    const char *model = NULL;
+    int n, rc = opt_parse(v, &first, &model, 0, 1, &n, argc, argv);
     if (rc >= 0) return rc;
     Mem mem = { 0 };
     Buf out = { 0 };
-    rc = answer(v, &a, word, &mem, &out);
+    Err err = { 0 };
+    if (first.recipe && !plan_args_recipe(&a, first.recipe, &mem, &err)) rc = cmd_fail(v, &err);
+    else if (!n && !a.model)
+        rc = cmd_usage(v, "which model? give its folder or config.json, or a --recipe that names it");
+    else {
+        opt_parse(v, &a, &model, 0, 1, &n, argc, argv); /* once more, on top of the recipe */
+        rc = answer(v, &a, n ? model : a.model, &mem, &out);
+    }
     if (out.data) fputs(out.data, stdout);
     buf_free(&out);
     mem_free(&mem);

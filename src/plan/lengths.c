@@ -33,9 +33,11 @@ static double cut(double x, double max) { return x < 1 ? 1 : x > max ? max
 /* The log-normal's location for which the mean after the cut is w->mean, by bisection. */
 static double location(const Workload *w, double sigma) {
     double lo = log(w->mean) - sigma * sigma - 1, hi = log(w->max) + 6 * sigma + 1;
+    double above[GRID]; /* each quantile over exp(mu) */
+    for (int k = 0; k < GRID; k++) above[k] = exp(sigma * normal_quantile((k + 0.5) / GRID));
     for (int i = 0; i < 40; i++) {
-        double mu = (lo + hi) / 2, sum = 0;
-        for (int k = 0; k < GRID; k++) sum += cut(exp(mu + sigma * normal_quantile((k + 0.5) / GRID)), w->max);
+        double mu = (lo + hi) / 2, middle = exp(mu), sum = 0;
+        for (int k = 0; k < GRID; k++) sum += cut(middle * above[k], w->max);
         if (sum / GRID < w->mean) lo = mu;
         else hi = mu;
     }

@@ -147,8 +147,8 @@ void engine_play(const Plan *p, double *lengths, int n, double scale, Rolled *ou
 }
 
 void plan_rollout(Plan *p) {
-    enum { MOST = 2048 }; /* sequences of one engine that are followed one by one; more are scaled */
-    double all = fmax(1, p->work.prompts * p->work.answers / p->engines), scale = fmax(1, all / MOST);
+    double most = p->follow ? p->follow : 2048;
+    double all = fmax(1, p->work.prompts * p->work.answers / p->engines), scale = fmax(1, all / most);
     int n = (int)ceil(all / scale);
     Mem mem = { 0 };
     double *lengths = MEM_ARRAY(&mem, double, (size_t)n);

@@ -230,10 +230,10 @@ static bool remember(void *user, Plan *p) {
     return false;
 }
 
-/* Rollout of p's engine: played once for each cut and size of cache (to 3 %; a cache that holds everything is one size). */
+/* Rollout of p's engine: played once for each cut and size of cache (to 5 %; a cache that holds everything is one size). */
 static void rollout_known(Best *b, Plan *p) {
     double all = p->work.prompts * p->work.answers / p->engines * (p->work.prompt_mean + p->work.max);
-    double tokens = fmin(p->kv_tokens, all), size = round(log(fmax(1, tokens)) / 0.03);
+    double tokens = fmin(p->kv_tokens, all), size = round(log(fmax(1, tokens)) / 0.05);
     for (int i = 0; i < b->n_known; i++) {
         const Known *k = &b->known[i];
         if (k->tp != p->layout.gen_tp || k->ep != p->layout.gen_ep || k->tokens != size) continue;
@@ -307,6 +307,7 @@ void search_run(const Plan *base, bool offload, Search *out) {
     b->known = MEM_ARRAY(&mem, Known, MOST_KNOWN);
     Plan *p = start(base, &mem);
     plan_moments(p);
+    p->follow = 192;
     Walk w = { .p = p, .offload = offload, .visit = remember, .user = b, .nearest = 1e300 };
     walk(&w);
     *out = (Search){ .tried = w.tried };

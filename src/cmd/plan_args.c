@@ -1,0 +1,174 @@
+/* plan_args.c - see plan_args.h. */
+#include "cmd/plan_args.h"
+
+#include "base/file.h"
+#include "base/yaml.h"
+
+#include <string.h>
+
+typedef enum {
+    IS_INT,
+    IS_REAL,
+    IS_STR,
+    IS_TRUE,
+    IS_FALSE
+} Kind; /* TRUE, FALSE: the flag is what is written, or its opposite */
+
+#define A(field) offsetof(PlanArgs, field)
+static const struct {
+    const char *key;
+    Kind kind;
+    size_t at;
+} KEYS[] = {
+    { "model.path", IS_STR, A(model) },
+    { "data.max_prompt_length", IS_REAL, A(prompt_max) },
+    { "data.max_response_length", IS_REAL, A(max) },
+    { "data.train_batch_size", IS_REAL, A(prompts) },
+    { "rollout.n", IS_REAL, A(answers) },
+    { "rollout.grid.tp", IS_INT, A(gen_tp) },
+    { "rollout.grid.ep", IS_INT, A(gen_ep) },
+    { "train.mini_batch_size", IS_REAL, A(mini) },
+    { "train.epochs", IS_INT, A(epochs) },
+    { "train.micro_tokens", IS_REAL, A(micro) },
+    { "train.use_kl_loss", IS_TRUE, A(kl) },
+    { "train.recompute", IS_STR, A(recompute) },
+    { "train.offload_fraction", IS_REAL, A(offload) },
+    { "grid.tp", IS_INT, A(tp) },
+    { "grid.pp", IS_INT, A(pp) },
+    { "grid.vpp", IS_INT, A(vpp) },
+    { "grid.ep", IS_INT, A(ep) },
+    { "grid.cp", IS_INT, A(cp) },
+    { "grid.split", IS_STR, A(split) },
+    { "plan.cluster", IS_STR, A(cluster) },
+    { "plan.profile", IS_STR, A(profile) },
+    { "plan.prompt_mean", IS_REAL, A(prompt_mean) },
+    { "plan.response_mean", IS_REAL, A(mean) },
+    { "plan.spread", IS_REAL, A(spread) },
+    { "plan.recompute", IS_STR, A(recompute) },
+    { "plan.park_weights", IS_TRUE, A(park_weights) },
+    { "plan.park_states", IS_TRUE, A(park_states) },
+    { "plan.fused_head", IS_FALSE, A(unfused) },
+    { "plan.rollout_memory", IS_REAL, A(gen_use) },
+};
+
+static bool take(PlanArgs *a, size_t k, const Json *v, Err *err) {
+    void *to = (char *)a + KEYS[k].at;
+    bool number = v->kind == JSON_INT || v->kind == JSON_REAL;
+    switch (KEYS[k].kind) {
+    case IS_INT:
+        if (v->kind != JSON_INT) break;
+        *(int64_t *)to = v->integer;
+        return true;
+    case IS_REAL:
+        if (!number) break;
+        *(double *)to = json_number(v);
+        return true;
+    case IS_STR:
+        if (v->kind != JSON_STRING) break;
+        *(const char **)to = v->str;
+        return true;
+    default:
+        if (v->kind != JSON_BOOL) break;
+        *(bool *)to = v->flag == (KEYS[k].kind == IS_TRUE);
+        return true;
+    }
+    static const char *const WANTED[] = { "a whole number", "a number", "text", "true or false", "true or false" };
+    return err_set(err, "%s must be %s, not %s", KEYS[k].key, WANTED[KEYS[k].kind], json_kind_name(v->kind));
+}
+
+bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
+    Buf text = { 0 };
+    Json j;
+    bool ok = file_read(&text, path, err) && yaml_parse(&j, text.data ? text.data : "", text.n, mem, err);
+    for (size_t k = 0; ok && k < COUNT(KEYS); k++) {
+        const Json *v = json_path(&j, KEYS[k].key);
+        if (v && v->kind != JSON_NULL) ok = take(a, k, v, err);
+    }
+    const Json *last = ok ? json_path(&j, "grid.last_layers") : NULL;
+    if (last && last->kind == JSON_INT) a->split = mem_printf(mem, "last=%lld", (long long)last->integer);
+    buf_free(&text);
+    return ok || err_wrap(err, "%s", path);
+}
+
+static bool read_cluster(Cluster *c, const PlanArgs *a, Mem *mem, Err *err) {
+    TRY(cluster_parse(c, a->cluster, mem, err));
+    if (a->per_node) {
+        if (c->gpu.domain == c->gpu.per_node) c->gpu.domain = (int)a->per_node;
+        c->gpu.per_node = (int)a->per_node;
+    }
+    if (a->host_memory && !size_parse(&c->gpu.host_memory, a->host_memory, err)) return err_wrap(err, "--host-memory");
+    return true;
+}
+
+static bool bytes_of(double *out, const char *name, const char *value, double standard, Err *err) {
+    *out = standard;
+    if (!value) return true;
+    if (strcmp(value, "f32") && strcmp(value, "bf16"))
+        return err_set(err, "--%s is f32 or bf16, not '%s'", name, value);
+    *out = strcmp(value, "f32") ? 2 : 4;
+    return true;
+}
+
+/* The profile with the precision asked for.  Weights in float32 are their own master copy. */
+static bool read_profile(Plan *p, const PlanArgs *a, Mem *mem, Err *err) {
+    const Profile *known = profile_find(a->profile);
+    if (!known) return err_set(err, "there is no profile '%s': hone, verl or nemo", a->profile);
+    Profile *f = MEM_NEW(mem, Profile);
+    double moment;
+    *f = *known;
+    TRY(bytes_of(&f->weight, "weights", a->weights, p->cluster.gpu.is_cpu ? 4 : f->weight, err));
+    TRY(bytes_of(&f->grad, "grads", a->grads, f->grad, err) && bytes_of(&moment, "moments", a->moments, 4, err));
+    f->optimizer = 2 * moment + (f->weight > 2 ? 0 : 4);
+    f->kv = f->weight;
+    if (p->cluster.gpu.is_cpu) f->runtime = f->gen_work = 50e6;
+    p->profile = f;
+    return true;
+}
+
+bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, Err *err) {
+    ModelDesc *model = MEM_NEW(mem, ModelDesc);
+    ModelSum *sum = MEM_NEW(mem, ModelSum);
+    TRY(model_desc_load(model, path, mem, err));
+    model_sum(sum, model);
+    p->sum = sum;
+    p->work = (Workload){ a->prompts, a->answers, a->mini, a->prompt_mean, a->prompt_max,
+                          a->mean, a->max, a->spread, a->kl, (int)a->epochs };
+    if (a->mean > a->max)
+        return err_set(err, "answers of %.0f tokens on average cannot all end by %.0f", a->mean, a->max);
+    if (a->prompt_mean > a->prompt_max)
+        return err_set(err, "prompts of %.0f tokens on average cannot all end by %.0f", a->prompt_mean, a->prompt_max);
+    double longest = a->prompt_max + a->max, context = (double)model->d.context;
+    if (context > 0 && longest > context)
+        return err_set(
+            err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %.0f (max_position_embeddings)",
+            a->prompt_max, a->max, longest, context);
+    p->layout.gen_use = a->gen_use;
+    TRY(read_cluster(&p->cluster, a, mem, err));
+    return read_profile(p, a, mem, err);
+}
+
+bool plan_args_layout(Plan *p, const PlanArgs *a, Err *err) {
+    Layout *l = &p->layout;
+#define OR_ONE(x) ((x) ? (int)(x) : 1)
+    *l = (Layout){ .tp = OR_ONE(a->tp),
+                   .pp = OR_ONE(a->pp),
+                   .ep = OR_ONE(a->ep),
+                   .cp = OR_ONE(a->cp),
+                   .vpp = OR_ONE(a->vpp),
+                   .fused_head = !a->unfused,
+                   .micro_tokens = a->micro,
+                   .offload = a->offload,
+                   .park_weights = a->park || a->park_weights,
+                   .park_states = a->park || a->park_states,
+                   .gen_tp = OR_ONE(a->gen_tp),
+                   .gen_ep = OR_ONE(a->gen_ep),
+                   .gen_use = a->gen_use };
+    if (!l->micro_tokens) l->micro_tokens = p->work.prompt_max + p->work.max;
+    TRY(recompute_parse(&l->drop, a->recompute, err));
+    TRY(layout_split(l, a->split, p->sum->layers, err));
+    return layout_check(l, p->sum, &p->cluster, &p->work, err);
+}
+
+bool plan_args_layout_given(const PlanArgs *a) {
+    return a->recipe || a->tp || a->pp || a->ep || a->cp || a->vpp || a->gen_tp || a->gen_ep;
+}

@@ -1,0 +1,29 @@
+/* plan_args.h - what `hone plan` is asked: by its command line, or by a recipe under it. */
+#ifndef CMD_PLAN_ARGS_H
+#define CMD_PLAN_ARGS_H
+
+#include "base/json.h"
+#include "plan/plan.h"
+
+typedef struct {
+    const char *recipe, *model, *data;
+    const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *write, *weights, *grads, *moments;
+    int64_t     per_node, tp, pp, ep, cp, vpp, gen_tp, gen_ep, epochs;
+    double      prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use;
+    bool        kl, park, park_weights, park_states, unfused, explain, json, search, min_gpus, simulate;
+} PlanArgs;
+
+static const PlanArgs PLAN_STANDARD = {
+    .cluster = "this", .profile = "hone", .split = "even", .recompute = "full", .prompts = 128, .answers = 8, .epochs = 1,
+    .prompt_mean = 150, .prompt_max = 1024, .mean = 1024, .max = 4096, .spread = 1, .gen_use = 0.95,
+};
+
+/* A recipe's settings put into a; strings live in mem.  What only `hone train` reads is left alone. */
+bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err);
+
+bool plan_args_layout_given(const PlanArgs *a);
+/* Model, cluster, workload, profile; then the layout that was given, checked. */
+bool plan_args_setting(Plan *p, const PlanArgs *a, const char *model, Mem *mem, Err *err);
+bool plan_args_layout(Plan *p, const PlanArgs *a, Err *err);
+
+#endif
