@@ -8,7 +8,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
-enum { BLOCK_LINES = 1024 };
+enum { BLOCK_LINES = 512,
+       MAX_WORKERS = 256 };
 
 struct Table {
     Mem mem;
@@ -25,9 +26,9 @@ struct Table {
         const char *text;
         size_t n;
         bool ok;
-        Mem mem;
         Err err;
     } line[BLOCK_LINES];
+    Mem worker_mem[MAX_WORKERS]; /* what the lines of this block became, by the thread that read them */
     int64_t number[BLOCK_LINES];
     Json value[BLOCK_LINES];
     Mem array_mem;
@@ -141,7 +142,7 @@ void table_close(Table *t) {
     if (!t) return;
     pq_rows_free(&t->rows);
     pq_close(t->parquet);
-    for (int i = 0; i < BLOCK_LINES; i++) mem_free(&t->line[i].mem);
+    for (int i = 0; i < MAX_WORKERS; i++) mem_free(&t->worker_mem[i]);
     mem_free(&t->array_mem);
     buf_free(&t->unpacked);
     file_unmap(&t->map);
@@ -204,11 +205,9 @@ static bool read_array(Table *t, TableRows *out, Err *err) {
 }
 
 static void parse_line(void *arg, int i, int worker) {
-    (void)worker;
     Table *t = arg;
     struct Line *l = &t->line[i];
-    mem_free(&l->mem);
-    l->ok = json_parse(&t->value[i], l->text, l->n, &l->mem, &l->err);
+    l->ok = json_parse(&t->value[i], l->text, l->n, &t->worker_mem[worker], &l->err);
     if (l->ok && t->value[i].kind != JSON_OBJECT)
         l->ok = err_set(&l->err, "an object is expected, not %s", json_kind_name(t->value[i].kind));
 }
@@ -227,6 +226,7 @@ static bool next_lines(Table *t, Threads *threads, TableRows *out, Err *err) {
         }
         t->at = nl ? nl + 1 : t->end;
     }
+    for (int i = 0; i < MAX_WORKERS; i++) mem_free(&t->worker_mem[i]);
     if (threads) threads_run(threads, n, parse_line, t);
     else
         for (int i = 0; i < n; i++) parse_line(t, i, 0);
