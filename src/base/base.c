@@ -116,6 +116,11 @@ void *mem_copy(Mem *m, const void *from, size_t bytes) {
     return p;
 }
 
+Arena arena_on_host(const char *name, size_t size, Mem *m) {
+    char *p = mem_push(m, size + ARENA_ALIGN);
+    return arena_over(name, p + (ARENA_ALIGN - (uintptr_t)p % ARENA_ALIGN) % ARENA_ALIGN, size);
+}
+
 char *mem_str(Mem *m, const char *s, size_t n) {
     char *p = mem_push(m, n + 1);
     if (n) memcpy(p, s, n);

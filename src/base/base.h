@@ -63,6 +63,8 @@ void  mem_free(Mem *m);                              /* everything; m is empty a
 
 Arena arena_in(Mem *m, const char *name, size_t size);                /* an arena over a block of m */
 
+Arena arena_on_host(const char *name, size_t size, Mem *m);          /* an arena in such a region */
+
 /* n objects; dies on overflow of the product. */
 void *mem_array(Mem *m, size_t n, size_t each);
 #define MEM_NEW(m, Type)       ((Type *)mem_push((m), sizeof(Type)))

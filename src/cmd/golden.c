@@ -112,8 +112,7 @@ static bool open_all(Golden *g, Err *err) {
     g->act = dev_arena(&g->o.dev, "act", sizes.act);
     g->io = dev_arena(&g->o.dev, "io", 32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4));
     size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
-    char *h = mem_push(&g->o.mem, host + ARENA_ALIGN);
-    g->host = arena_over("host", h + (ARENA_ALIGN - (uintptr_t)h % ARENA_ALIGN) % ARENA_ALIGN, host);
+    g->host = arena_on_host("host", host, &g->o.mem);
     params_open(&g->grads, &g->o.desc, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
     return true;
 }

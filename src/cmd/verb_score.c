@@ -113,11 +113,10 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves };
     TRY(open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err));
     size_t small = 16 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4), host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
-    char *hmem = mem_push(&o->mem, host + ARENA_ALIGN);
     Scorer s = {
         .o = o,
         .io = dev_arena(&o->dev, "score io", small),
-        .host = arena_over("score host", hmem + (ARENA_ALIGN - (uintptr_t)hmem % ARENA_ALIGN) % ARENA_ALIGN, host),
+        .host = arena_on_host("score host", host, &o->mem),
         .draw = { (float)a->temperature, (float)a->top_p, (float)a->min_p, (int32_t)a->top_k },
     };
     float *lp = MEM_ARRAY(&o->mem, float, (size_t)budget), *ent = MEM_ARRAY(&o->mem, float, (size_t)budget);

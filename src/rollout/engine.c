@@ -68,8 +68,7 @@ Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
     e->finish = MEM_ARRAY(mem, Finish, n);
     e->finished = MEM_ARRAY(mem, bool, n);
     size_t io = io_bytes(m->desc, c);
-    char *host = mem_push(mem, io + ARENA_ALIGN);
-    e->host = arena_over("rollout host", host + (ARENA_ALIGN - (uintptr_t)host % ARENA_ALIGN) % ARENA_ALIGN, io);
+    e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
     Kv shape = kv_shape(m->desc, c->page);
     size_t page = op_kv_bytes(m->dev, &shape);

@@ -12,7 +12,7 @@ static size_t host_size(const PolicyConf *c) {
     size_t n = (size_t)c->max_seqs;
     size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4) + 2 * arena_round((n + 1) * 8);
     size_t seqs = arena_round(n * sizeof(PackSeq)) + arena_round(n * sizeof(TrainSeq)) + arena_round(n * 8) + arena_round((n + 1) * 8);
-    return micro + seqs + pack_keep((int64_t)n) + pack_scratch((int64_t)n);
+    return micro + seqs + pack_keep((int64_t)n);
 }
 
 static ModelShape shape_of(const PolicyConf *c, int threads) {
@@ -45,8 +45,8 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
         p->keep.block = MEM_ARRAY(mem, BlockKeep, (size_t)m->desc->d.layers);
     }
     p->io = dev_arena(m->dev, "train io", s.io);
-    char *host = mem_push(mem, s.host + ARENA_ALIGN);
-    p->host = arena_over("train host", host + (ARENA_ALIGN - (uintptr_t)host % ARENA_ALIGN) % ARENA_ALIGN, s.host);
+    p->host = arena_on_host("train host", s.host, mem);
+    p->sort = arena_on_host("packing", pack_scratch(c->max_seqs), mem);
 }
 
 void policy_close(Policy *p) {
@@ -63,7 +63,7 @@ static bool pack_seqs(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *er
     CHECK(n <= p->c.max_seqs, "%d sequences, planned for %d", n, p->c.max_seqs);
     int64_t *lens = arena_push(&p->host, (size_t)n * 8);
     for (int i = 0; i < n; i++) lens[i] = seqs[i].n;
-    return pack(out, lens, n, p->c.micro_tokens, p->cost, &p->host, &p->host, err);
+    return pack(out, lens, n, p->c.micro_tokens, p->cost, &p->host, &p->sort, err);
 }
 
 typedef struct {

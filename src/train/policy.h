@@ -35,7 +35,7 @@ typedef struct {
     PolicyConf c;
     Params     grads;
     Optim      opt;
-    Arena      act, io, host;
+    Arena      act, io, host, sort;    /* sort: what packing needs while it works */
     ModelKeep  keep;
     PackCost   cost;
 } Policy;

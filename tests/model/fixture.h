@@ -38,8 +38,7 @@ static inline void fixture_open(Fixture *f, int threads, int64_t tokens, bool ba
     f->model.recompute = recompute;
     f->io = dev_arena(&f->dev, "io", 64 * arena_round((size_t)tokens * 8));
     size_t host = batch_host_bytes(tokens, (int)tokens) + (size_t)tokens * 64;
-    char *h = mem_push(&f->mem, host + ARENA_ALIGN);
-    f->host = arena_over("host", h + (ARENA_ALIGN - (uintptr_t)h % ARENA_ALIGN) % ARENA_ALIGN, host);
+    f->host = arena_on_host("host", host, &f->mem);
 }
 
 /* A reference model by name, or an awkward one by number (name NULL). */

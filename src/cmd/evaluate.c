@@ -1,0 +1,96 @@
+/* evaluate.c - see evaluate.h. */
+#include "cmd/evaluate.h"
+#include "base/clock.h"
+
+#include <math.h>
+
+void evaluator_open(Evaluator *e, int64_t questions, int block, int k, int max_prompt, int max_answer, Mem *mem) {
+    *e = (Evaluator){ .max_questions = questions };
+    rollouts_open(&e->roll, block, k, max_prompt, max_answer, mem);
+    e->score = MEM_ARRAY(mem, double, 4 * (size_t)questions);
+    e->acc = e->score + questions, e->passed = e->acc + questions, e->majority = e->passed + questions;
+}
+
+/* Mean with a 95 % interval by the normal approximation; one question has no interval but itself. */
+static Estimate estimate(const double *x, int64_t n) {
+    double sum = 0, sq = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    double mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++) sq += (x[i] - mean) * (x[i] - mean);
+    double half = n > 1 ? 1.96 * sqrt(sq / (double)(n - 1) / (double)n) : 0;
+    return (Estimate){ mean, mean - half, mean + half };
+}
+
+static bool right(const Rollout *a) { return a->acc >= 0 ? a->acc == 1 : a->score > 0; }
+
+/* The first answer among those that the most others agree with. */
+static const Rollout *majority(const Rollout *a, int k) {
+    int best = 0, most = 0;
+    for (int i = 0; i < k; i++) {
+        int same = 0;
+        for (int j = 0; j < k; j++) same += a[j].pred == a[i].pred;
+        if (same > most) most = same, best = i;
+    }
+    return &a[best];
+}
+
+typedef struct {
+    bool maj, acc;
+    int64_t failed, tokens;
+} Seen;
+
+static void question(Evaluator *e, int64_t q, const Rollout *a, int k, Seen *seen) {
+    double score = 0, acc = 0;
+    int passed = 0;
+    for (int i = 0; i < k; i++) {
+        score += a[i].score;
+        acc += a[i].acc == 1;
+        passed += right(&a[i]);
+        seen->maj = seen->maj && (a[i].pred || a[i].failed);
+        seen->acc = seen->acc && (a[i].acc >= 0 || a[i].failed);
+        seen->failed += a[i].failed;
+        seen->tokens += answer_n(&a[i]);
+    }
+    e->score[q] = score / k;
+    e->acc[q] = acc / k;
+    e->passed[q] = passed > 0;
+    e->majority[q] = majority(a, k)->score;
+}
+
+static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *ids, Err *err) {
+    Rollouts *r = &e->roll;
+    r->n_prompts = 0;
+    for (int64_t i = from; i < dataset_n(run->data) && r->n_prompts < r->max_prompts; i++) {
+        const DataRow *row = dataset_row(run->data, i);
+        ids->n = 0;
+        if (!prompter_encode(run->prompter, 0, row, ids, err)) return err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
+        if ((int)ids->n > run->max_prompt)
+            return err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here", dataset_file(run->data, row->file), (long long)row->row, ids->n, run->max_prompt);
+        rollouts_add(r, row, i, ids->at, (int)ids->n);
+    }
+    return true;
+}
+
+bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err) {
+    double t0 = clock_now();
+    Seen seen = { true, true, 0, 0 };
+    TokIds ids = { 0 };
+    int64_t done = 0, n = dataset_n(run->data);
+    int k = e->roll.samples;
+    bool ok = n > 0 || err_set(err, "there are no questions to evaluate on");
+    while (ok && done < n) {
+        EngineStats st;
+        double wait;
+        ok = add_prompts(e, run, done, &ids, err) && rollouts_run(&e->roll, 0, &run->run, &st, &wait, err);
+        for (int p = 0; ok && p < e->roll.n_prompts; p++) question(e, done++, &e->roll.at[p * k], k, &seen);
+        if (ok && run->each) run->each(run->user, &e->roll);
+    }
+    vec_free(ids.at);
+    TRY(ok);
+    *out = (EvalResult){ .questions = n, .answers = n * k, .k = k, .failed = seen.failed, .has_maj = seen.maj, .has_acc = seen.acc };
+    out->mean = estimate(e->score, n), out->pass = estimate(e->passed, n);
+    out->maj = estimate(e->majority, n), out->acc = estimate(e->acc, n);
+    out->length = (double)seen.tokens / (double)(n * k);
+    out->seconds = clock_now() - t0;
+    return true;
+}

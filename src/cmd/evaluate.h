@@ -1,0 +1,41 @@
+/* evaluate.h - how good a model is at the questions of a data set: k answers to each, scored; mean@k, pass@k, maj@k.
+ *
+ *   mean@k  the mean score of an answer
+ *   pass@k  the chance that at least one of k answers is right (score above 0, or the scorer's own acc), unbiased over n >= k
+ *   maj@k   the score of the answer that most of the k agree on (where the scorer says what it read out of the text)
+ * Each with a 95 % interval over questions. */
+#ifndef CMD_EVALUATE_H
+#define CMD_EVALUATE_H
+
+#include "rollout/rollouts.h"
+#include "task/prompt.h"
+
+typedef struct { double value, low, high; } Estimate;          /* low, high: 95 % */
+typedef struct {
+    int64_t  questions, answers, failed;
+    int      k;
+    Estimate mean, pass, maj, acc;
+    bool     has_maj, has_acc;
+    double   length;                                            /* mean tokens of an answer */
+    double   seconds;
+} EvalResult;
+
+typedef struct {                                                /* room for a block of questions, taken once */
+    Rollouts  roll;
+    double   *score, *acc, *passed, *majority;                  /* [questions] per question */
+    int64_t   max_questions;
+} Evaluator;
+
+void evaluator_open(Evaluator *e, int64_t questions, int block, int k, int max_prompt, int max_answer, Mem *mem);
+
+typedef struct {
+    RolloutRun   run;
+    Prompter    *prompter;
+    const Dataset *data;
+    int          max_prompt;
+    void       (*each)(void *user, const Rollouts *r);          /* after each block, or NULL: samples for people to read */
+    void        *user;
+} EvalRun;
+bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err);
+
+#endif

@@ -1,0 +1,80 @@
+/* progress.c - see progress.h.  Which numbers the line shows is a table: those that are there are shown. */
+#include "cmd/progress.h"
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct Progress {
+    RunDir *dir;
+    bool terminal;
+    const char *phase;
+    double started, drawn;
+    int64_t first, step, steps;
+};
+
+static const struct {
+    const char *metric, *label;
+    int digits;
+} shown[] = {
+    { "critic/score/mean", "score", 3 },
+    { "val-core/score/mean", "val", 3 },
+    { "train/loss", "loss", 4 },
+    { "val/loss", "val loss", 4 },
+    { "response_length/mean", "length", 1 },
+    { "actor/entropy", "entropy", 3 },
+    { "actor/grad_norm", "grad", 3 },
+    { "train/grad_norm", "grad", 3 },
+    { "exact/max_abs_logprob_diff", "exact diff", 0 },
+    { "perf/throughput", "tok/s", 0 },
+    { "timing_s/step", "s", 2 },
+};
+
+Progress *progress_open(RunDir *d, Mem *mem) {
+    Progress *p = MEM_NEW(mem, Progress);
+    *p = (Progress){ .dir = d, .terminal = isatty(STDOUT_FILENO), .phase = "", .started = clock_now(), .first = -1 };
+    return p;
+}
+
+void progress_step(Progress *p, int64_t step, int64_t steps) {
+    p->step = step, p->steps = steps;
+    if (p->first < 0) p->first = step, p->started = clock_now();
+}
+
+void progress_phase(Progress *p, const char *name) {
+    p->phase = name;
+    progress_part(p, 0, 0);
+}
+
+static void left(char out[32], double s) {
+    if (s < 90) snprintf(out, 32, "%.0f s", s);
+    else if (s < 5400) snprintf(out, 32, "%.0f min", s / 60);
+    else snprintf(out, 32, "%.1f h", s / 3600);
+}
+
+void progress_part(Progress *p, double done, int64_t tokens) {
+    double now = clock_now();
+    if (!p->terminal || (now - p->drawn < 0.1 && done > 0)) return;
+    p->drawn = now;
+    int bar = (int)(20 * done);
+    char eta[32] = "";
+    int64_t behind = p->step - p->first;
+    if (behind > 0) left(eta, (now - p->started) / (double)behind * (double)(p->steps - p->step));
+    printf("\r\033[K  step %" PRId64 "/%" PRId64 "  %-11s [%.*s%.*s]", p->step + 1, p->steps, p->phase, bar, "####################", 20 - bar, "....................");
+    if (tokens) printf(" %" PRId64 " tokens", tokens);
+    if (*eta) printf("  %s left", eta);
+    fflush(stdout);
+}
+
+void progress_line(Progress *p, int64_t step, int64_t steps, const Metrics *m) {
+    printf("%sstep %" PRId64 "/%" PRId64, p->terminal ? "\r\033[K" : "", step, steps);
+    for (size_t i = 0; i < COUNT(shown); i++) {
+        double x = metric_of(m, shown[i].metric, -1e300);
+        if (x != -1e300) printf("  %s %.*f", shown[i].label, shown[i].digits, x);
+    }
+    putchar('\n');
+    fflush(stdout);
+    if (p->first < 0) p->first = step, p->started = clock_now();
+}

@@ -1,0 +1,80 @@
+/* run.h - one training run: its settings, its parts, its directory, and the phases of a step.
+ * verb_train.c is the algorithm; what a phase does in detail is in run_*.c. */
+#ifndef CMD_RUN_H
+#define CMD_RUN_H
+
+#include "cmd/config.h"
+#include "cmd/evaluate.h"
+#include "cmd/metrics.h"
+#include "cmd/open.h"
+#include "cmd/progress.h"
+#include "cmd/run_dir.h"
+#include "rollout/rollouts.h"
+#include "task/prompt.h"
+#include "train/checkpoint.h"
+
+/* The step's answers side by side, as the methods read them: answer i owns tokens at[i] .. at[i+1]-1 of each column. */
+typedef struct {
+    int64_t *at;                                  /* [answers+1] */
+    int32_t *group;                               /* [answers] */
+    float   *old, *ref, *reward, *adv, *weight;   /* [tokens] */
+    uint8_t *pick;
+    double  *score;                               /* [answers] with shaping */
+    float   *baseline, *metric;                   /* [answers] */
+    uint8_t *keep;
+    int32_t *order;                               /* [groups] */
+    TrainSeq *seq;                                /* [answers] */
+    float   **column;                             /* [answers] */
+} Flat;
+
+typedef struct {
+    Config      c;
+    Mem         mem;
+    Opened      o;                                /* the model that is trained; its device */
+    Model       ref_model;
+    Policy      policy, ref;
+    bool        has_ref;
+    Engine     *engine;
+    Prompter   *prompter;
+    const Tok  *tok;
+    Dataset    *train, *val;
+    DataStream *stream;
+    Rewards    *rewards;
+    Rollouts    roll, greedy;                     /* greedy: ReMax's baselines */
+    Evaluator   eval;
+    Flat        flat;
+    SampleOpts  opts;
+    KlControl   kl;
+    LrConf      lr;
+    Checkpoints *saves;
+    RunDir     *dir;
+    Progress   *progress;
+    Arena       host;                             /* scratch of the methods */
+    Metrics     metrics;
+    int64_t     step, steps, start_step;
+    DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
+    double      t_step, t_phase, peak_flops;
+    double      seconds[8];                       /* by Phase */
+} Run;
+
+typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_UPDATE, PHASE_TEST, PHASE_SAVE, PHASES } Phase;
+
+bool run_open (Run *r, Err *err);                 /* r->c is loaded; opens everything, resumes if there is something to resume */
+void run_close(Run *r);
+bool run_wanted(const Run *r);                    /* false after SIGTERM or SIGINT */
+
+void step_begin   (Run *r);
+bool step_rollout (Run *r, Err *err);             /* prompts, answers, scores */
+bool step_reference(Run *r, Err *err);            /* the reference's log-probs, where the KL asks for them */
+bool step_advantage(Run *r, Err *err);
+bool step_update  (Run *r, Err *err);
+void step_end     (Run *r);                       /* the step counts: a save from here on is behind it */
+bool step_validate(Run *r, Err *err);
+bool step_report  (Run *r, Err *err);
+bool run_save     (Run *r, Err *err);             /* everything done so far */
+void run_summary  (Run *r);
+
+void phase_begin(Run *r, Phase p, const char *name);
+void phase_end  (Run *r, Phase p);
+
+#endif

@@ -1,0 +1,275 @@
+/* run_open.c - opens everything a run needs, in the order in which mistakes are cheapest: configuration, data, scorers, sizes
+ * of every arena, and only then the weights. */
+#include "cmd/run.h"
+#include "algo/shape.h"
+#include "base/file.h"
+#include "plan/machine.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static volatile sig_atomic_t stop_asked; /* the one thing a signal may touch */
+static void on_signal(int sig) {
+    (void)sig;
+    stop_asked = 1;
+}
+bool run_wanted(const Run *r) {
+    (void)r;
+    return !stop_asked;
+}
+
+/* ---- data */
+static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_rows, const char *what, Err *err) {
+    const Config *c = &r->c;
+    DataOptions o = {
+        .files = files->at,
+        .n_files = (int)files->n,
+        .columns = { .prompt = c->data.prompt_key, .source = c->data.source_key, .truth = c->data.answer_key },
+        .source = c->reward.scorer || c->reward.command || c->reward.library ? "own" : NULL,
+        .need_truth = !(c->reward.command || c->reward.library),
+        .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
+        .threads = r->o.dev.threads,
+    };
+    if (!(*out = dataset_open(&o, err))) return false;
+    int64_t rows;
+    const char *source;
+    bool own = c->reward.scorer || c->reward.command || c->reward.library;
+    for (int i = 0; !own && (source = dataset_source(*out, i, &rows)); i++) {
+        const Reward *scorer;
+        if (!reward_need(&scorer, source, err)) return err_wrap(err, "%s (%" PRId64 " rows)", what, rows);
+    }
+    return true;
+}
+
+static DataLong long_prompts(const Config *c) {
+    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE, [TRUNC_LEFT] = DATA_LONG_LEFT, [TRUNC_RIGHT] = DATA_LONG_RIGHT, [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
+    return c->data.filter_overlong_prompts ? DATA_LONG_FILTER : how[c->data.truncation];
+}
+
+static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
+    DataCounts n;
+    TRY(dataset_measure(d, r->o.dev.threads, r->c.data.max_prompt_length, long_prompts(&r->c), prompter_length, r->prompter, &n, err));
+    char line[200];
+    snprintf(line, sizeof line, "%s: %" PRId64 " questions, prompts of %" PRId64 " to %" PRId64 " tokens (mean %.0f)%s", what, n.kept, n.shortest, n.longest, n.mean, n.dropped ? "" : "");
+    run_dir_log(r->dir, line);
+    if (n.dropped || n.long_rows) {
+        snprintf(line, sizeof line, "%s: %" PRId64 " prompts above %" PRId64 " tokens, %" PRId64 " dropped", what, n.long_rows, r->c.data.max_prompt_length, n.dropped);
+        run_dir_log(r->dir, line);
+    }
+    if (!n.kept) return err_set(err, "%s: no question is left", what);
+    return true;
+}
+
+static bool open_questions(Run *r, Err *err) {
+    const Config *c = &r->c;
+    PromptOptions po = { .model = c->model.tokenizer, .chat_template = c->model.chat_template, .end = -1 };
+    if (!(r->prompter = prompter_open(&po, threads_count(r->o.dev.threads), err))) return false;
+    r->tok = prompter_tok(r->prompter);
+    TRY(open_data(r, &r->train, &c->data.train_files, c->data.train_max_samples, "data.train_files", err));
+    TRY(measure(r, r->train, "training data", err));
+    if (dataset_n(r->train) < c->data.train_batch_size)
+        return err_set(err, "data.train_batch_size is %" PRId64 ", but there are only %" PRId64 " questions", c->data.train_batch_size, dataset_n(r->train));
+    if (c->data.val_files.n) {
+        TRY(open_data(r, &r->val, &c->data.val_files, c->data.val_max_samples, "data.val_files", err));
+        TRY(measure(r, r->val, "validation data", err));
+    }
+    StreamOptions so = { .data = r->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true };
+    r->stream = stream_open(&so);
+    RewardOptions ro = { c->reward.scorer, c->reward.command, c->reward.library, c->reward.timeout };
+    int workers = c->reward.workers ? (int)c->reward.workers : threads_count(r->o.dev.threads);
+    r->rewards = rewards_open(&ro, workers, err);
+    return r->rewards != NULL;
+}
+
+/* ---- sizes */
+static SchedConf sched_conf(const Config *c, const ModelDesc *m) {
+    int64_t len = c->data.max_prompt_length + c->rollout.max_tokens, answers = c->data.train_batch_size * c->rollout.n;
+    int64_t batch = c->rollout.max_batch < answers ? c->rollout.max_batch : answers, page = c->rollout.page;
+    int64_t each = (len + page - 1) / page, pages = batch * each + 1;
+    if (c->rollout.kv_tokens != CONF_UNSET) pages = c->rollout.kv_tokens / page;
+    else if (c->rollout.kv_bytes != CONF_UNSET) pages = c->rollout.kv_bytes / (int64_t)engine_page_bytes(m, (int)page);
+    if (pages < each + 1) pages = each + 1;
+    int64_t rows = c->rollout.token_budget > batch ? c->rollout.token_budget : batch;
+    int64_t most = answers * len; /* no step has more rows than all tokens of the batch */
+    if (rows > most) rows = most;
+    return (SchedConf){ .page = (int)page, .pages = (int)pages, .max_seqs = (int)(2 * batch), .max_batch = (int)batch, .max_rows = (int)rows, .max_len = (int)len };
+}
+
+static PolicyConf policy_conf(const Config *c, bool trains) {
+    return (PolicyConf){
+        .micro_tokens = c->train.micro_tokens,
+        .max_seqs = (int)((trains ? c->train.mini_batch_size : c->data.train_batch_size) * c->rollout.n),
+        .recompute = (Recompute)c->train.recompute,
+        .offload = c->train.offload_fraction,
+        .truncated = c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0,
+        .trains = trains,
+    };
+}
+
+static void open_flat(Run *r, int answers, int max_answer) {
+    Flat *f = &r->flat;
+    Mem *m = &r->mem;
+    size_t n = (size_t)answers, t = n * (size_t)max_answer;
+    f->at = MEM_ARRAY(m, int64_t, n + 1);
+    f->group = MEM_ARRAY(m, int32_t, n);
+    float *cols = MEM_ARRAY(m, float, 5 * t);
+    f->old = cols, f->ref = cols + t, f->reward = cols + 2 * t, f->adv = cols + 3 * t, f->weight = cols + 4 * t;
+    f->pick = MEM_ARRAY(m, uint8_t, t);
+    f->score = MEM_ARRAY(m, double, n);
+    f->baseline = MEM_ARRAY(m, float, n), f->metric = MEM_ARRAY(m, float, n);
+    f->keep = MEM_ARRAY(m, uint8_t, n);
+    f->order = MEM_ARRAY(m, int32_t, n);
+    f->seq = MEM_ARRAY(m, TrainSeq, n);
+    f->column = MEM_ARRAY(m, float *, n);
+    size_t scratch = adv_scratch((int64_t)n, (int64_t)t) + pick_scratch((int64_t)t) + filter_scratch((int64_t)n) + 4096;
+    r->host = arena_on_host("methods", scratch, m);
+}
+
+static void open_rollouts(Run *r) {
+    const Config *c = &r->c;
+    int P = (int)c->data.max_prompt_length, A = (int)c->rollout.max_tokens, n = (int)c->rollout.n;
+    int batch = (int)c->data.train_batch_size, room = c->algo.filter_groups.enable ? 2 * batch : batch;
+    rollouts_open(&r->roll, room, n, P, A, &r->mem);
+    if (c->algo.advantage == ADV_REMAX) rollouts_open(&r->greedy, room, 1, P, A, &r->mem);
+    if (r->val) {
+        int64_t q = dataset_n(r->val), block = q < 256 ? q : 256;
+        evaluator_open(&r->eval, q, (int)block, (int)c->rollout.val.n, P, A, &r->mem);
+    }
+    open_flat(r, room * n, A);
+    r->opts = (SampleOpts){
+        .draw = { (float)c->rollout.temperature, (float)c->rollout.top_p, (float)c->rollout.min_p, (int32_t)(c->rollout.top_k > 0 ? c->rollout.top_k : 0) },
+        .ignore_eos = c->rollout.ignore_eos,
+        .max_tokens = A,
+    };
+}
+
+/* ---- memory: what the run will take is known before it is taken */
+typedef struct {
+    const char *name;
+    size_t bytes;
+} Need;
+
+static size_t memory_here(void) {
+    Buf b = { 0 };
+    Err err;
+    size_t kib = 0;
+    const char *line = file_read(&b, "/proc/meminfo", &err) ? strstr(b.data, "MemAvailable:") : NULL;
+    if (line) sscanf(line, "MemAvailable: %zu", &kib);
+    buf_free(&b);
+    return kib * 1024;
+}
+
+static bool memory_fits(Run *r, const SchedConf *s, const PolicyConf *p, Err *err) {
+    const Config *c = &r->c;
+    const ModelDesc *m = &r->o.desc;
+    int threads = threads_count(r->o.dev.threads);
+    PolicySizes z = policy_sizes(m, p, threads);
+    size_t tmp = engine_tmp_bytes(m, s, threads);
+    Need need[] = {
+        { "weights", params_bytes(m, DT_F32, false) * (r->has_ref ? 2 : 1) },
+        { "gradients", z.grads },
+        { "optimizer", z.optim_dev + z.optim_host },
+        { "activations", z.act },
+        { "scratch", tmp > z.tmp ? tmp : z.tmp },
+        { "kv cache", engine_page_bytes(m, s->page) * (size_t)s->pages },
+        { "checkpoint staging", c->trainer.save_every ? checkpoint_staging_bytes(m) : 0 },
+        { "answers", rollouts_bytes(r->roll.max_prompts, r->roll.samples, r->roll.max_prompt, r->roll.max_answer) },
+    };
+    size_t sum = 0, have = memory_here(), largest = 0;
+    for (size_t i = 0; i < COUNT(need); i++) {
+        sum += need[i].bytes;
+        if (need[i].bytes > need[largest].bytes) largest = i;
+    }
+    if (have && sum > have)
+        return err_set(err, "this run needs %.2f GB, %.2f GB are free: short by %.2f GB; the largest part is %s with %.2f GB (see `hone plan`)", (double)sum / 1e9, (double)have / 1e9,
+                       (double)(sum - have) / 1e9, need[largest].name, (double)need[largest].bytes / 1e9);
+    return true;
+}
+
+static bool open_model(Run *r, Err *err) {
+    const Config *c = &r->c;
+    const ModelDesc *m = &r->o.desc;
+    SchedConf sched = sched_conf(c, m);
+    PolicyConf pc = policy_conf(c, true), rc = policy_conf(c, false);
+    int threads = threads_count(r->o.dev.threads);
+    TRY(memory_fits(r, &sched, &pc, err));
+    size_t tmp = engine_tmp_bytes(m, &sched, threads), ptmp = policy_sizes(m, &pc, threads).tmp, rtmp = policy_sizes(m, &rc, threads).tmp;
+    if (ptmp > tmp) tmp = ptmp;
+    if (rtmp > tmp) tmp = rtmp;
+    OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
+    TRY(open_weights(&r->o, &oo, tmp, err));
+    if (r->has_ref) {
+        model_open(&r->ref_model, &r->o.dev, m, params_disk_dtype(m->dir), (int)c->trainer.leaves, &r->mem);
+        TRY(params_load(&r->ref_model.w, &r->o.dev, m->dir, err));
+        policy_open(&r->ref, &r->ref_model, &rc, &r->mem);
+    }
+    policy_open(&r->policy, &r->o.model, &pc, &r->mem);
+    r->engine = engine_open(&r->o.model, &sched, &r->mem);
+    return true;
+}
+
+/* ---- going on where a run was left */
+static bool resume(Run *r, Err *err) {
+    const Config *c = &r->c;
+    const char *path = NULL;
+    int64_t done = 0;
+    if (c->trainer.resume == RESUME_AUTO) TRY(checkpoint_find(c->trainer.run_dir, &path, &done, &r->mem, err));
+    if (path) {
+        Json state;
+        int64_t print = 0;
+        TRY(checkpoint_load(path, &r->policy, err) && checkpoint_state(path, &state, &r->mem, err));
+        TRY(json_int(&state, "epoch", &r->cursor.epoch, err) && json_int(&state, "position", &r->cursor.position, err)
+            && json_real(&state, "kl_coef", &r->kl.coef, err) && json_int(&state, "data", &print, err));
+        if (print != (int64_t)(dataset_print(r->train) >> 1))
+            return err_set(err, "%s was trained on other data than data.train_files has now: give the same files, or another trainer.run_dir", path);
+        TRY(stream_seek(r->stream, r->cursor, err));
+        r->step = r->start_step = done;
+        char line[300];
+        snprintf(line, sizeof line, "going on from %s: %" PRId64 " steps are done", path, done);
+        run_dir_log(r->dir, line);
+    }
+    return run_dir_resume(r->dir, r->step, err);
+}
+
+bool run_open(Run *r, Err *err) {
+    const Config *c = &r->c;
+    OpenOpts oo = { .threads = c->trainer.threads };
+    TRY(config_check(c, err));
+    TRY(open_desc(&r->o, c->model.path, &oo, err));
+    TRY(config_check_model(c, &r->o.desc, err));
+    if (!(r->dir = run_dir_open(c, err))) return false;
+    TRY(open_questions(r, err));
+    r->has_ref = config_needs_ref(c);
+    open_rollouts(r);
+    TRY(open_model(r, err));
+    int64_t per_epoch = dataset_n(r->train) / c->data.train_batch_size;
+    r->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * per_epoch;
+    r->kl = config_kl(c);
+    r->lr = config_lr(c, r->steps);
+    CheckpointConf cc = { .run_dir = c->trainer.run_dir, .from_dir = c->model.path, .keep = (int)c->trainer.keep, .shard_bytes = (int64_t)5e9 };
+    if (c->trainer.save_every) r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
+    TRY(resume(r, err));
+    Machine here;
+    r->peak_flops = c->trainer.peak_tflops * 1e12;
+    if (isnan(r->peak_flops)) machine_measure(&here), r->peak_flops = here.flops;
+    struct sigaction sa = { .sa_handler = on_signal };
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGINT, &sa, NULL);
+    r->progress = progress_open(r->dir, &r->mem);
+    return true;
+}
+
+void run_close(Run *r) {
+    if (r->engine) engine_close(r->engine);
+    rewards_close(r->rewards);
+    stream_close(r->stream);
+    dataset_close(r->train);
+    if (r->val) dataset_close(r->val);
+    prompter_close(r->prompter);
+    run_dir_close(r->dir);
+    open_close(&r->o);
+    mem_free(&r->mem);
+}

@@ -1,0 +1,188 @@
+/* run_report.c - what a run tells: metrics of a step under verl's names, samples to read, validation, saves, the summary. */
+#include "base/clock.h"
+#include "cmd/run.h"
+#include "plan/flops.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static double resident_gb(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss * 1024 / 1e9;
+}
+
+/* ---- rewards, lengths */
+static void answer_metrics(Run *r) {
+    Metrics *m = &r->metrics;
+    const Rollouts *o = &r->roll;
+    const Flat *f = &r->flat;
+    Spread score = { 0 }, reward = { 0 }, adv = { 0 }, len = { 0 }, prompt = { 0 }, seqlen = { 0 };
+    int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0;
+    for (int i = 0; i < rollouts_n(o); i++) {
+        const Rollout *a = &o->at[i];
+        double sum = 0;
+        for (int64_t t = f->at[i]; t < f->at[i + 1]; t++) sum += f->reward[t], spread_add(&adv, f->adv[t]);
+        spread_add(&score, a->score);
+        spread_add(&reward, sum);
+        spread_add(&len, answer_n(a));
+        spread_add(&prompt, a->n_prompt);
+        spread_add(&seqlen, a->n);
+        cut += a->finish == FINISH_LENGTH, budget += a->finish == FINISH_BUDGET, empty += answer_n(a) == 0, failed += a->failed;
+        if (a->acc >= 0) judged++, right += a->acc;
+    }
+    double n = rollouts_n(o);
+    metric_spread(m, &score, "critic/score/mean", "critic/score/max", "critic/score/min");
+    metric_spread(m, &reward, "critic/rewards/mean", "critic/rewards/max", "critic/rewards/min");
+    metric_spread(m, &adv, "critic/advantages/mean", "critic/advantages/max", "critic/advantages/min");
+    metric_spread(m, &len, "response_length/mean", "response_length/max", "response_length/min");
+    metric(m, "response_length/clip_ratio", (double)cut / n);
+    metric(m, "response/aborted_ratio", (double)empty / n);
+    metric(m, "response/budget_ratio", (double)budget / n);
+    metric_spread(m, &prompt, "prompt_length/mean", "prompt_length/max", "prompt_length/min");
+    metric_spread(m, &seqlen, "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min");
+    metric(m, "reward/failed_ratio", (double)failed / n);
+    if (judged) metric(m, "reward/acc", (double)right / (double)judged);
+    if (score.max == score.min) metric(m, "reward/all_equal", 1);
+}
+
+/* ---- time and speed */
+static void speed_metrics(Run *r) {
+    static const char *const names[PHASES] = { "timing_s/gen", "timing_s/reward", "timing_s/ref", "timing_s/adv", "timing_s/update_actor", "timing_s/testing", "timing_s/save_checkpoint" };
+    Metrics *m = &r->metrics;
+    const Rollouts *o = &r->roll;
+    const ModelDesc *d = &r->o.desc;
+    double step = clock_now() - r->t_step, known = 0, all = 0, answer = 0;
+    Mem mem = { 0 };
+    int n = rollouts_n(o);
+    int64_t *lens = MEM_ARRAY(&mem, int64_t, (size_t)n);
+    for (int i = 0; i < n; i++) lens[i] = o->at[i].n, all += o->at[i].n, answer += answer_n(&o->at[i]);
+    for (int p = 0; p < PHASES; p++) {
+        known += r->seconds[p];
+        if (r->seconds[p] > 0) metric(m, names[p], r->seconds[p]);
+    }
+    metric(m, "timing_s/other", step - known);
+    metric(m, "timing_s/step", step);
+    metric(m, "timing_per_token_ms/gen", 1e3 * r->seconds[PHASE_GEN] / answer);
+    metric(m, "timing_per_token_ms/update_actor", 1e3 * r->seconds[PHASE_UPDATE] / all);
+    metric(m, "perf/total_num_tokens", all);
+    metric(m, "perf/time_per_step", step);
+    metric(m, "perf/throughput", all / step);
+    TokenFlops f = token_flops(&d->d, d->arch->attn);
+    double epochs = (double)r->c.train.epochs, update = r->seconds[PHASE_UPDATE];
+    metric(m, "perf/mfu/actor", flops_verl(&f, lens, n) * epochs / update / r->peak_flops);
+    metric(m, "perf/mfu/actor_exact", flops_train(&f, lens, n, (int64_t)answer) * epochs / update / r->peak_flops);
+    metric(m, "perf/cpu_memory_used_gb", resident_gb());
+    metric(m, "training/global_step", (double)r->step);
+    metric(m, "training/epoch", (double)r->cursor.epoch);
+    mem_free(&mem);
+}
+
+/* ---- samples to read */
+static void put_sample(Buf *b, const Run *r, const Rollouts *o, const Rollout *a, const float *adv) {
+    Buf text = { 0 };
+    const DataRow *row = o->prompt[a->prompt].row;
+    Err err;
+    buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", r->step, o->prompt[a->prompt].index, a->sample);
+    json_put_f64(b, a->score);
+    if (adv) buf_puts(b, ",\"advantage\":"), json_put_f32(b, *adv);
+    buf_printf(b, ",\"finish\":\"%s\",\"tokens\":%d,\"input\":", finish_name(a->finish), answer_n(a));
+    if (!tok_decode(r->tok, a->tokens, (size_t)a->n_prompt, false, &text, &err)) buf_clear(&text);
+    json_put_str(b, text.data ? text.data : "", text.n);
+    buf_clear(&text);
+    rollout_text(a, r->tok, &text);
+    buf_puts(b, ",\"output\":");
+    json_put_str(b, text.data ? text.data : "", text.n);
+    buf_puts(b, ",\"gts\":");
+    json_put_str(b, row->truth ? row->truth : "", row->truth_n);
+    if (a->failed) buf_puts(b, ",\"failed\":true");
+    buf_puts(b, "}\n");
+    buf_free(&text);
+}
+
+static bool write_samples(Run *r, Err *err) {
+    Buf b = { 0 };
+    int n = rollouts_n(&r->roll), want = (int)r->c.trainer.samples;
+    for (int i = 0; i < n && i < want; i++) {
+        int k = (int)((int64_t)i * n / (want < n ? want : n));
+        const float *adv = r->flat.at[k + 1] > r->flat.at[k] ? &r->flat.adv[r->flat.at[k]] : NULL;
+        put_sample(&b, r, &r->roll, &r->roll.at[k], adv);
+    }
+    bool ok = !b.n || run_dir_samples(r->dir, b.data, b.n, err);
+    buf_free(&b);
+    return ok;
+}
+
+bool step_report(Run *r, Err *err) {
+    answer_metrics(r);
+    TRY(write_samples(r, err));
+    speed_metrics(r);
+    TRY(run_dir_metrics(r->dir, r->step, &r->metrics, err));
+    progress_line(r->progress, r->step, r->steps, &r->metrics);
+    if (metric_of(&r->metrics, "reward/all_equal", 0) > 0 && r->step == r->start_step + 1)
+        run_dir_log(r->dir, "every answer of the first step has the same score: nothing can be learned from it; are the scorer and the answers' format right?");
+    return true;
+}
+
+/* ---- validation */
+static bool wanted(void *user) { return run_wanted(user); }
+
+bool step_validate(Run *r, Err *err) {
+    if (!r->val) return true;
+    const Config *c = &r->c;
+    phase_begin(r, PHASE_TEST, "validation");
+    double t = c->rollout.val.temperature;
+    SampleOpts opts = r->opts;
+    opts.greedy = t == 0;
+    opts.draw = (Drawing){ t > 0 ? (float)t : 1, (float)c->rollout.val.top_p, (float)c->rollout.val.min_p, (int32_t)(c->rollout.val.top_k > 0 ? c->rollout.val.top_k : 0) };
+    EvalRun run = { .prompter = r->prompter, .data = r->val, .max_prompt = (int)c->data.max_prompt_length };
+    run.run = (RolloutRun){ .engine = r->engine, .tok = r->tok, .rewards = r->rewards, .opts = &opts, .stop = c->rollout.stop.at, .n_stop = (int)c->rollout.stop.n, .seed = (uint64_t)c->rollout.seed + 1, .step = (uint32_t)r->step, .go_on = wanted, .user = r };
+    EvalResult v;
+    TRY(evaluate(&v, &r->eval, &run, err));
+    if (!run_wanted(r)) return true; /* its answers were cut: they say nothing */
+    phase_end(r, PHASE_TEST);
+    Metrics *m = &r->metrics;
+    metric(m, "val-core/score/mean", v.mean.value);
+    metric(m, "val-aux/score/low", v.mean.low);
+    metric(m, "val-aux/score/high", v.mean.high);
+    if (v.has_acc) metric(m, "val-core/acc/mean", v.acc.value);
+    if (v.k > 1) metric(m, "val-core/pass", v.pass.value);
+    if (v.k > 1 && v.has_maj) metric(m, "val-core/maj", v.maj.value);
+    metric(m, "val-aux/response_length/mean", v.length);
+    if (r->step == 0) TRY(run_dir_metrics(r->dir, 0, m, err));
+    char line[160];
+    snprintf(line, sizeof line, "validation after step %" PRId64 ": score %.3f [%.3f, %.3f] over %" PRId64 " questions", r->step, v.mean.value, v.mean.low, v.mean.high, v.questions);
+    run_dir_log(r->dir, line);
+    return true;
+}
+
+/* ---- saving */
+bool run_save(Run *r, Err *err) {
+    if (!r->saves) return true;
+    DataCursor at = r->cursor;
+    Buf b = { 0 };
+    phase_begin(r, PHASE_SAVE, "saving");
+    buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64 ",\"data\":%" PRId64 ",\"leaves\":%" PRId64 ",\"kl_coef\":", r->step,
+               r->policy.opt.step, at.epoch, at.position, (int64_t)(dataset_print(r->train) >> 1), r->c.trainer.leaves);
+    json_put_f64(&b, r->kl.coef);
+    buf_puts(&b, "}\n");
+    bool ok = checkpoint_save(r->saves, r->step, b.data, err);
+    buf_free(&b);
+    phase_end(r, PHASE_SAVE);
+    return ok;
+}
+
+/* ---- the end */
+static void arena_line(const Arena *a) {
+    if (a->size) printf("  %-20s planned %10.2f MB, peak %10.2f MB (%.0f %%)\n", a->name, (double)a->size / 1e6, (double)a->peak / 1e6, 100 * (double)a->peak / (double)a->size);
+}
+
+void run_summary(Run *r) {
+    printf("\n%" PRId64 " steps done; the run is in %s\n", r->step, r->c.trainer.run_dir);
+    const Arena *arenas[] = { &r->o.model.w.arena, &r->policy.grads.arena, &r->policy.opt.dev, &r->policy.opt.host, &r->policy.act, &r->o.dev.tmp };
+    puts("memory:");
+    for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);
+}

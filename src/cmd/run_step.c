@@ -1,0 +1,328 @@
+/* run_step.c - the phases of a training step: answers, reference, advantages, updates. */
+#include "algo/shape.h"
+#include "base/clock.h"
+#include "cmd/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void phase_begin(Run *r, Phase p, const char *name) {
+    (void)p;
+    r->t_phase = clock_now();
+    progress_phase(r->progress, name);
+}
+
+void phase_end(Run *r, Phase p) { r->seconds[p] += clock_now() - r->t_phase; }
+
+void step_begin(Run *r) {
+    metrics_clear(&r->metrics);
+    memset(r->seconds, 0, sizeof r->seconds);
+    r->t_step = clock_now();
+    progress_step(r->progress, r->step, r->steps);
+}
+
+void step_end(Run *r) {
+    r->step++;
+    r->cursor = stream_cursor(r->stream);
+}
+
+/* ---- answers */
+static bool wanted(void *user) { return run_wanted(user); }
+
+static void show(void *user, int answers, int of, int64_t tokens) {
+    Run *r = user;
+    progress_part(r->progress, (double)answers / of, tokens);
+}
+
+static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
+    const Config *c = &r->c;
+    return (RolloutRun){
+        .engine = r->engine,
+        .tok = r->tok,
+        .rewards = r->rewards,
+        .opts = opts,
+        .stop = c->rollout.stop.at,
+        .n_stop = (int)c->rollout.stop.n,
+        .seed = (uint64_t)c->rollout.seed,
+        .step = (uint32_t)r->step,
+        .progress = show,
+        .go_on = wanted,
+        .user = r,
+    };
+}
+
+static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
+    const Config *c = &r->c;
+    Mem mem = { 0 };
+    TokIds ids = { 0 };
+    int64_t n = c->data.train_batch_size, *index = MEM_ARRAY(&mem, int64_t, (size_t)n);
+    bool ok = stream_next(r->stream, n, index) == n || err_set(err, "the data ended before the steps did");
+    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE, [TRUNC_LEFT] = DATA_LONG_LEFT, [TRUNC_RIGHT] = DATA_LONG_RIGHT, [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
+    for (int64_t i = 0; ok && i < n; i++) {
+        const DataRow *row = dataset_row(r->train, index[i]);
+        ids.n = 0;
+        ok = prompter_encode(r->prompter, 0, row, &ids, err);
+        int64_t len = (int64_t)ids.n;
+        if (ok && len > c->data.max_prompt_length) len = data_cut(ids.at, len, c->data.max_prompt_length, how[c->data.truncation]);
+        if (ok) rollouts_add(roll, row, index[i], ids.at, (int)len);
+    }
+    vec_free(ids.at);
+    mem_free(&mem);
+    return ok;
+}
+
+/* What dynamic sampling looks at. */
+static double filter_metric(const Run *r, const Rollout *a) {
+    return r->c.algo.filter_groups.metric == FILTER_ACC && a->acc >= 0 ? a->acc : a->score;
+}
+
+/* Groups whose answers all earn the same teach nothing: they leave, the others move together.  Prompts from 'from' on are new. */
+static void drop_flat_groups(Run *r, int from) {
+    Rollouts *o = &r->roll;
+    int kept = from, k = o->samples;
+    for (int p = from; p < o->n_prompts; p++) {
+        bool differ = k == 1;
+        for (int i = 1; i < k; i++) differ = differ || filter_metric(r, &o->at[p * k + i]) != filter_metric(r, &o->at[p * k]);
+        if (!differ) continue;
+        if (p != kept) { /* swap: the rows' memory stays where it is planned */
+            Prompt t = o->prompt[kept];
+            o->prompt[kept] = o->prompt[p], o->prompt[p] = t;
+            for (int i = 0; i < k; i++) {
+                Rollout u = o->at[kept * k + i];
+                o->at[kept * k + i] = o->at[p * k + i], o->at[p * k + i] = u;
+                o->at[kept * k + i].prompt = kept;
+            }
+        }
+        kept++;
+    }
+    o->n_prompts = kept;
+}
+
+static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
+    int from = r->roll.n_prompts;
+    EngineStats st;
+    double wait;
+    TRY(next_prompts(r, &r->roll, err));
+    RolloutRun run = rollout_run(r, &r->opts);
+    TRY(rollouts_run(&r->roll, from, &run, &st, &wait, err));
+    sum->tokens += st.tokens, sum->prompt_tokens += st.prompt_tokens, sum->sched = st.sched;
+    *waited += wait;
+    if (r->c.algo.filter_groups.enable) drop_flat_groups(r, from);
+    return true;
+}
+
+/* ReMax: the greedy answer to each question, as baseline. */
+static bool greedy_answers(Run *r, Err *err) {
+    SampleOpts opts = r->opts;
+    opts.greedy = true;
+    r->greedy.n_prompts = 0;
+    for (int p = 0; p < r->roll.n_prompts; p++) {
+        const Prompt *q = &r->roll.prompt[p];
+        rollouts_add(&r->greedy, q->row, q->index, q->tokens, q->n);
+    }
+    EngineStats st;
+    double wait;
+    RolloutRun run = rollout_run(r, &opts);
+    return rollouts_run(&r->greedy, 0, &run, &st, &wait, err);
+}
+
+bool step_rollout(Run *r, Err *err) {
+    const Config *c = &r->c;
+    EngineStats sum = { 0 };
+    double waited = 0;
+    int batches = 0, want = (int)c->data.train_batch_size;
+    phase_begin(r, PHASE_GEN, "rollout");
+    r->roll.n_prompts = 0;
+    do {
+        TRY(one_batch(r, &sum, &waited, err));
+        batches++;
+        if (!run_wanted(r)) return true;
+        int64_t most = c->algo.filter_groups.max_batches;
+        if (r->roll.n_prompts < want && most && batches >= most)
+            return err_set(err, "step %" PRId64 ": after %d batches only %d of %d questions have answers that differ in %s; "
+                                "easier or harder questions, or a higher algo.filter_groups.max_batches, would help",
+                           r->step, batches, r->roll.n_prompts, want, name_of(filter_names, c->algo.filter_groups.metric));
+    } while (r->roll.n_prompts < want);
+    r->roll.n_prompts = want;
+    if (c->algo.advantage == ADV_REMAX) TRY(greedy_answers(r, err));
+    phase_end(r, PHASE_GEN);
+    r->seconds[PHASE_GEN] -= waited;
+    r->seconds[PHASE_REWARD] += waited;
+    if (c->algo.filter_groups.enable) metric(&r->metrics, "train/num_gen_batches", batches);
+    metric(&r->metrics, "rollout/tokens", (double)sum.tokens);
+    metric(&r->metrics, "rollout/preempted", (double)sum.sched.preempted);
+    metric(&r->metrics, "rollout/prefix_tokens", (double)sum.sched.prefix_tokens);
+    return true;
+}
+
+/* ---- columns */
+static void flatten(Run *r) {
+    const Config *c = &r->c;
+    Flat *f = &r->flat;
+    const Rollouts *o = &r->roll;
+    f->at[0] = 0;
+    for (int i = 0; i < rollouts_n(o); i++) {
+        const Rollout *a = &o->at[i];
+        int n = answer_n(a);
+        int64_t at = f->at[i];
+        f->at[i + 1] = at + n;
+        f->group[i] = a->prompt;
+        f->score[i] = a->score;
+        if (c->algo.overlong.enable) f->score[i] += overlong_penalty(n, c->data.max_response_length, c->algo.overlong.buffer, c->algo.overlong.factor);
+        memcpy(f->old + at, a->lp, (size_t)n * 4);
+        memset(f->reward + at, 0, (size_t)n * 4);
+        if (n) f->reward[at + n - 1] = (float)f->score[i];
+        f->seq[i] = (TrainSeq){ .tokens = a->tokens, .n = a->n, .prompt = a->n_prompt, .draw = r->opts.draw, .old = f->old + at, .adv = f->adv + at };
+        if (r->has_ref) f->seq[i].ref = f->ref + at;
+        f->column[i] = f->ref + at;
+    }
+}
+
+static Answers answers_of(const Run *r) { return (Answers){ rollouts_n(&r->roll), r->flat.at, NULL }; }
+
+/* Sequences that have an answer at all, in the order of the answers; returns how many. */
+static int with_answer(TrainSeq *out, float **column, const Flat *f, int from, int n) {
+    int k = 0;
+    for (int i = from; i < from + n; i++)
+        if (f->seq[i].n > f->seq[i].prompt) {
+            if (column) column[k] = f->column[i];
+            out[k++] = f->seq[i];
+        }
+    return k;
+}
+
+bool step_reference(Run *r, Err *err) {
+    flatten(r);
+    if (!r->has_ref) return true;
+    phase_begin(r, PHASE_REF, "reference");
+    Mem mem = { 0 };
+    int n = rollouts_n(&r->roll);
+    TrainSeq *seq = MEM_ARRAY(&mem, TrainSeq, (size_t)n);
+    float **col = MEM_ARRAY(&mem, float *, (size_t)n);
+    int k = with_answer(seq, col, &r->flat, 0, n);
+    bool ok = policy_logprob(&r->ref, seq, k, col, NULL, err);
+    mem_free(&mem);
+    phase_end(r, PHASE_REF);
+    return ok;
+}
+
+/* ---- advantages */
+static void penalise_kl(Run *r, const Answers *a) {
+    const Config *c = &r->c;
+    if (!c->algo.kl_in_reward) return;
+    double kl = kl_into_reward(r->flat.reward, a, c->algo.kl_estimator, r->kl.coef, r->flat.old, r->flat.ref);
+    metric(&r->metrics, "actor/reward_kl_penalty", kl);
+    metric(&r->metrics, "actor/reward_kl_penalty_coeff", r->kl.coef);
+    kl_control_step(&r->kl, kl, a->n);
+}
+
+bool step_advantage(Run *r, Err *err) {
+    const Config *c = &r->c;
+    Flat *f = &r->flat;
+    Answers a = answers_of(r);
+    phase_begin(r, PHASE_ADV, "advantages");
+    penalise_kl(r, &a);
+    AdvConf conf = config_advantage(c);
+    AdvIn in = { .a = a, .reward = f->reward, .group = f->group };
+    if (c->algo.advantage == ADV_REMAX) {
+        for (int64_t i = 0; i < a.n; i++) f->baseline[i] = (float)r->greedy.at[f->group[i]].score;
+        in.baseline = f->baseline;
+    }
+    size_t mark = arena_mark(&r->host);
+    bool ok = advantage(f->adv, NULL, &conf, &in, &r->host, err);
+    arena_pop(&r->host, mark);
+    if (ok && c->train.loss == LOSS_KL_COV) {
+        pick_by_covariance(f->pick, &a, f->adv, f->old, c->train.kl_cov_ratio, &r->host);
+        arena_pop(&r->host, mark);
+        for (int64_t i = 0; i < a.n; i++) f->seq[i].pick = f->pick + f->at[i];
+    }
+    phase_end(r, PHASE_ADV);
+    return ok;
+}
+
+/* ---- updates */
+typedef struct {
+    UpdateStats sum;
+    int n, stepped;
+    double lr, exact;
+} Updates;
+
+static void add_update(Updates *u, const UpdateStats *s, bool first) {
+    LossSum *a = &u->sum.loss;
+    const LossSum *b = &s->loss;
+    if (first) u->exact = b->max_diff;
+    a->pg += b->pg, a->kl += b->kl, a->entropy += b->entropy;
+    a->clipped += b->clipped, a->clipped_low += b->clipped_low, a->ppo_kl += b->ppo_kl, a->tokens += b->tokens;
+    u->sum.total += s->total, u->sum.grad_norm += s->grad_norm, u->sum.tokens += s->tokens, u->sum.micros += s->micros;
+    u->sum.max_micro = s->max_micro > u->sum.max_micro ? s->max_micro : u->sum.max_micro;
+    u->sum.imbalance = s->imbalance > u->sum.imbalance ? s->imbalance : u->sum.imbalance;
+    u->n++;
+    u->stepped += s->stepped;
+}
+
+static void update_metrics(Run *r, const Updates *u) {
+    Metrics *m = &r->metrics;
+    double n = u->n, t = u->sum.loss.tokens ? (double)u->sum.loss.tokens : 1;
+    metric(m, "actor/pg_loss", u->sum.loss.pg / n);
+    metric(m, "actor/loss", u->sum.total / n);
+    metric(m, "actor/entropy", u->sum.loss.entropy / n);
+    if (r->c.train.use_kl_loss) metric(m, "actor/kl_loss", u->sum.loss.kl / n), metric(m, "actor/kl_coef", r->c.train.kl_loss_coef);
+    metric(m, "actor/pg_clipfrac", u->sum.loss.clipped / t);
+    metric(m, "actor/pg_clipfrac_lower", u->sum.loss.clipped_low / t);
+    metric(m, "actor/ppo_kl", u->sum.loss.ppo_kl / t);
+    metric(m, "actor/grad_norm", u->sum.grad_norm / n);
+    metric(m, "actor/lr", u->lr);
+    metric(m, "actor/updates", u->stepped);
+    metric(m, "exact/max_abs_logprob_diff", u->exact);
+    metric(m, "perf/micro_batches", (double)u->sum.micros);
+    metric(m, "perf/micro_tokens_max", (double)u->sum.max_micro);
+    metric(m, "global_seqlen/imbalance", u->sum.imbalance);
+}
+
+/* One mini-batch: 'per' questions from position 'from' of the order, with all their answers. */
+static int gather(Run *r, TrainSeq *out, int64_t from, int64_t per) {
+    int n = 0, k = r->roll.samples;
+    for (int64_t i = from; i < from + per && i < r->roll.n_prompts; i++) n += with_answer(out + n, NULL, &r->flat, r->flat.order[i] * k, k);
+    return n;
+}
+
+static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
+    if (s->finite || r->c.trainer.on_nan == ON_NAN_SKIP) return true;
+    return err_set(err, "step %" PRId64 ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update and the "
+                        "last checkpoint is untouched (a smaller train.lr may help; trainer.on_nan=skip goes on without this update)",
+                   r->step, s->total, s->grad_norm);
+}
+
+bool step_update(Run *r, Err *err) {
+    const Config *c = &r->c;
+    phase_begin(r, PHASE_UPDATE, "update");
+    LossConf loss = config_loss(c);
+    Updates u = { .lr = lr_at(&r->lr, r->step) };
+    AdamConf adam = { u.lr, c->train.betas[0], c->train.betas[1], c->train.eps, c->train.weight_decay, c->train.clip_grad };
+    int64_t groups = r->roll.n_prompts, per = c->train.mini_batch_size, minis = minibatch_count(groups, per);
+    Mem mem = { 0 };
+    TrainSeq *seq = MEM_ARRAY(&mem, TrainSeq, (size_t)(per * r->roll.samples));
+    bool ok = true;
+    int skipped = 0;
+    for (int64_t e = 0; ok && e < c->train.epochs; e++) {
+        minibatch_order(r->flat.order, groups, c->train.shuffle, (uint64_t)c->trainer.seed, (uint32_t)r->step, (uint32_t)e);
+        for (int64_t m = 0; ok && m < minis; m++) {
+            int n = gather(r, seq, m * per, per);
+            UpdateStats s;
+            if (!n) continue;
+            ok = policy_update(&r->policy, seq, n, &loss, &adam, false, &s, err) && refuse_nan(r, &s, err);
+            if (!ok) break;
+            skipped += !s.finite;
+            if (s.finite) add_update(&u, &s, u.n == 0);
+            progress_part(r->progress, (double)(e * minis + m + 1) / (double)(c->train.epochs * minis), s.tokens);
+        }
+    }
+    mem_free(&mem);
+    engine_flush(r->engine); /* what is cached was computed with other weights */
+    phase_end(r, PHASE_UPDATE);
+    if (ok && u.n) update_metrics(r, &u);
+    if (skipped) metric(&r->metrics, "actor/skipped_updates", skipped);
+    return ok;
+}

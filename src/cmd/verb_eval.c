@@ -1,0 +1,186 @@
+/* verb_eval.c - `hone eval`: how good a model is at the questions of a file: mean@k, pass@k, maj@k with confidence intervals. */
+#include "cmd/cmd.h"
+#include "cmd/evaluate.h"
+#include "cmd/open.h"
+#include "cmd/sampling.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    SamplingArgs s;
+    int64_t n, threads, leaves, max_prompt, max_rows, max_batch, questions, workers;
+    const char *scorer, *command, *library, *out, *chat_template;
+    double timeout;
+    bool json;
+} Args;
+
+/* clang-format off */
+static const Opt options[] = {
+    { "n",             OPT_INT,  offsetof(Args, n),             "K",    "answers to each question; 1", 1, 65536 },
+    SAMPLING_OPTS(Args, s),
+    { "max-prompt",    OPT_INT,  offsetof(Args, max_prompt),    "N",    "longest prompt in tokens; 2048", 1, 1e9 },
+    { "questions",     OPT_INT,  offsetof(Args, questions),     "N",    "only the first N; all", 0, 1e12 },
+    { "scorer",        OPT_STR,  offsetof(Args, scorer),        "NAME", "judge every answer by this scorer; by data_source" },
+    { "command",       OPT_STR,  offsetof(Args, command),       "CMD",  "your own scorer, a command" },
+    { "library",       OPT_STR,  offsetof(Args, library),       "FILE", "your own scorer, a shared library" },
+    { "workers",       OPT_INT,  offsetof(Args, workers),       "N",    "scorers that run at once; as many as threads", 0, 4096 },
+    { "timeout",       OPT_REAL, offsetof(Args, timeout),       "S",    "seconds until an answer counts as failed; 10", 0.001, 86400 },
+    { "chat-template", OPT_STR,  offsetof(Args, chat_template), "FILE", "in the place of the model's own" },
+    { "out",           OPT_STR,  offsetof(Args, out),           "FILE", "every answer with its score, a line each" },
+    { "json",          OPT_FLAG, offsetof(Args, json),          "",     "the result as one JSON object" },
+    { "max-batch",     OPT_INT,  offsetof(Args, max_batch),     "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
+    { "max-rows",      OPT_INT,  offsetof(Args, max_rows),      "N",    "rows of a step (no effect on answers); 512", 1, 1e7 },
+    { "threads",       OPT_INT,  offsetof(Args, threads),       "N",    "threads (no effect on answers); all cores", 0, 256 },
+    { "leaves",        OPT_INT,  offsetof(Args, leaves),        "N",    "pieces of every sum that tensor parallelism may cut", 1, 8 },
+    { 0 },
+};
+/* clang-format on */
+
+typedef struct {
+    const Args *a;
+    Opened o;
+    Prompter *prompter;
+    Dataset *data;
+    Rewards *rewards;
+    Evaluator eval;
+    Engine *engine;
+    JsonlOut *out;
+    bool terminal;
+    int64_t seen;
+} Eval;
+
+static void write_block(void *user, const Rollouts *r) {
+    Eval *e = user;
+    Buf b = { 0 }, text = { 0 };
+    for (int i = 0; e->out && i < rollouts_n(r); i++) {
+        const Rollout *a = &r->at[i];
+        const DataRow *row = r->prompt[a->prompt].row;
+        buf_clear(&b);
+        buf_clear(&text);
+        rollout_text(a, prompter_tok(e->prompter), &text);
+        buf_printf(&b, "{\"row\":%" PRId64 ",\"sample\":%d,\"score\":", r->prompt[a->prompt].index, a->sample);
+        json_put_f64(&b, a->score);
+        buf_printf(&b, ",\"finish\":\"%s\",\"output\":", finish_name(a->finish));
+        json_put_str(&b, text.data ? text.data : "", text.n);
+        buf_puts(&b, ",\"gts\":");
+        json_put_str(&b, row->truth ? row->truth : "", row->truth_n);
+        buf_puts(&b, a->failed ? ",\"failed\":true}" : "}");
+        jsonl_put(e->out, &b);
+    }
+    e->seen += r->n_prompts;
+    if (e->terminal) fprintf(stderr, "\r%" PRId64 " of %" PRId64 " questions", e->seen, dataset_n(e->data));
+    buf_free(&b);
+    buf_free(&text);
+}
+
+static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
+    const Args *a = e->a;
+    bool own = a->scorer || a->command || a->library;
+    DataOptions d = { .files = files, .n_files = n, .source = own ? "own" : NULL, .need_truth = !(a->command || a->library), .max_rows = a->questions, .threads = e->o.dev.threads };
+    PromptOptions p = { .model = e->o.desc.dir, .chat_template = a->chat_template, .end = -1 };
+    if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err))) return false;
+    const char *source;
+    int64_t rows;
+    const Reward *scorer;
+    for (int i = 0; !own && (source = dataset_source(e->data, i, &rows)); i++) TRY(reward_need(&scorer, source, err));
+    DataCounts counts;
+    TRY(dataset_measure(e->data, e->o.dev.threads, a->max_prompt, DATA_LONG_REFUSE, prompter_length, e->prompter, &counts, err));
+    RewardOptions r = { a->scorer, a->command, a->library, a->timeout };
+    e->rewards = rewards_open(&r, a->workers ? (int)a->workers : threads_count(e->o.dev.threads), err);
+    return e->rewards != NULL;
+}
+
+static bool open_engine(Eval *e, Err *err) {
+    const Args *a = e->a;
+    int64_t longest = 1, n = dataset_n(e->data), context = e->o.desc.d.context;
+    for (int64_t i = 0; i < n; i++)
+        if (dataset_row(e->data, i)->tokens > longest) longest = dataset_row(e->data, i)->tokens;
+    int64_t len = longest + a->s.max_tokens, answers = n * a->n, batch = a->max_batch < answers ? a->max_batch : answers;
+    if (context && len > context)
+        return err_set(err, "the longest prompt (%" PRId64 " tokens) and --max-tokens %" PRId64 " are more than the model's context of %" PRId64, longest, a->s.max_tokens, context);
+    if (batch < 1) batch = 1;
+    SchedConf c = { .page = 64, .pages = (int)(batch * ((len + 63) / 64) + 1), .max_seqs = (int)(2 * batch), .max_batch = (int)batch, .max_rows = (int)(a->max_rows > batch ? a->max_rows : batch), .max_len = (int)len };
+    OpenOpts oo = { .leaves = a->leaves };
+    TRY(open_weights(&e->o, &oo, engine_tmp_bytes(&e->o.desc, &c, threads_count(e->o.dev.threads)), err));
+    e->engine = engine_open(&e->o.model, &c, &e->o.mem);
+    evaluator_open(&e->eval, n, (int)(n < 256 ? (n ? n : 1) : 256), (int)a->n, (int)longest, (int)a->s.max_tokens, &e->o.mem);
+    return true;
+}
+
+static void put_estimate(Buf *b, const char *name, Estimate x) {
+    buf_printf(b, ",\"%s\":{\"value\":%.6f,\"low\":%.6f,\"high\":%.6f}", name, x.value, x.low, x.high);
+}
+
+static void print_result(const EvalResult *r, bool json) {
+    if (json) {
+        Buf b = { 0 };
+        buf_printf(&b, "{\"questions\":%" PRId64 ",\"answers\":%" PRId64 ",\"k\":%d,\"failed\":%" PRId64, r->questions, r->answers, r->k, r->failed);
+        put_estimate(&b, "mean", r->mean);
+        put_estimate(&b, "pass", r->pass);
+        if (r->has_maj) put_estimate(&b, "maj", r->maj);
+        if (r->has_acc) put_estimate(&b, "acc", r->acc);
+        buf_printf(&b, ",\"response_length\":%.3f,\"seconds\":%.3f}", r->length, r->seconds);
+        puts(b.data);
+        buf_free(&b);
+        return;
+    }
+    const struct {
+        const char *name;
+        Estimate e;
+        bool have;
+    } row[] = {
+        { "mean", r->mean, true },
+        { "pass", r->pass, true },
+        { "maj", r->maj, r->has_maj },
+        { "acc", r->acc, r->has_acc },
+    };
+    printf("%" PRId64 " questions, %d answers each, %.1f tokens an answer, %.1f s\n", r->questions, r->k, r->length, r->seconds);
+    for (size_t i = 0; i < COUNT(row); i++)
+        if (row[i].have) printf("  %s@%-4d %.4f   95 %% [%.4f, %.4f]\n", row[i].name, r->k, row[i].e.value, row[i].e.low, row[i].e.high);
+        else printf("  %s@%-4d not known: the scorer does not say what it read out of the answers\n", row[i].name, r->k);
+    if (r->failed) printf("  %" PRId64 " answers could not be judged and count as 0\n", r->failed);
+}
+
+static bool evaluate_all(Eval *e, EvalResult *result, Err *err) {
+    const Args *a = e->a;
+    Sampling s;
+    Json none = { .kind = JSON_OBJECT };
+    TRY(sampling_read(&s, &a->s, 1, &none, &e->o.desc.d, &e->o.mem, err));
+    EvalRun run = { .prompter = e->prompter, .data = e->data, .max_prompt = e->eval.roll.max_prompt, .each = write_block, .user = e };
+    run.run = (RolloutRun){ .engine = e->engine, .tok = prompter_tok(e->prompter), .rewards = e->rewards, .opts = &s.opts, .stop = s.stop, .n_stop = s.n_stop, .seed = (uint64_t)a->s.seed };
+    return evaluate(result, &e->eval, &run, err);
+}
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .n = 1, .leaves = 8, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT };
+    const char *words[64];
+    Err err;
+    int n, rc = opt_parse(v, &a, words, 2, 64, &n, argc, argv);
+    if (rc >= 0) return rc;
+    Eval e = { .a = &a, .terminal = isatty(STDERR_FILENO) };
+    OpenOpts oo = { .threads = a.threads };
+    if (!open_desc(&e.o, words[0], &oo, &err)) return cmd_fail(v, &err);
+    EvalResult result;
+    bool ok = open_data(&e, words + 1, n - 1, &err) && open_engine(&e, &err) && (!a.out || (e.out = jsonl_open(a.out, &err)))
+              && evaluate_all(&e, &result, &err);
+    if (e.terminal) fputc('\r', stderr);
+    rc = ok ? 0 : cmd_fail(v, &err);
+    if (ok) print_result(&result, a.json);
+    if (e.out && jsonl_close(e.out, &err) < 0 && !rc) rc = cmd_fail(v, &err);
+    if (e.rewards) rewards_close(e.rewards);
+    if (e.prompter) prompter_close(e.prompter);
+    if (e.data) dataset_close(e.data);
+    open_close(&e.o);
+    return rc;
+}
+
+const Verb verb_eval = {
+    .name = "eval",
+    .usage = "MODEL DATA... [--n K] [sampling options]",
+    .summary = "how good a model is at the questions of a file",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,66 @@
+/* verb_export.c - `hone export`: the model of a run's newest whole checkpoint, as a folder that anyone loads. */
+#include "cmd/cmd.h"
+#include "cmd/model_args.h"
+#include "cmd/open.h"
+#include "train/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const char *dtype, *shard_size;
+    bool force;
+} Args;
+
+/* clang-format off */
+static const Opt options[] = {
+    { "dtype",      OPT_STR,  offsetof(Args, dtype),      "bf16|f32", "how weights are written; f32, as they were trained" },
+    { "shard-size", OPT_STR,  offsetof(Args, shard_size), "SIZE",     "largest file; 5GB" },
+    { "force",      OPT_FLAG, offsetof(Args, force),      "",         "replace OUT if it is there" },
+    { 0 },
+};
+/* clang-format on */
+
+static bool write_model(const Args *a, const char *from, const char *out, Mem *mem, Err *err) {
+    ModelDesc m;
+    DType t;
+    int64_t shard = arg_bytes(a->shard_size);
+    TRY(arg_dtype(&t, a->dtype, err) && model_desc_load(&m, from, mem, err) && arg_out(out, a->force, err));
+    if (shard < 1) return err_set(err, "--shard-size wants a size like 5GB or 200MB, not '%s'", a->shard_size);
+    Buf text = { 0 };
+    params_config_text(&text, &m, t);
+    Threads *threads = threads_open(threads_default());
+    SaveOpts o = { .dtype = t, .shard_bytes = shard, .from_dir = m.dir, .config_text = text.data };
+    bool ok = params_convert(&m, threads, out, o, err);
+    threads_close(threads);
+    buf_free(&text);
+    return ok;
+}
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .dtype = "f32", .shard_size = "5GB" };
+    const char *words[2], *path;
+    Err err;
+    int rc = opt_parse(v, &a, words, 2, 2, NULL, argc, argv);
+    if (rc >= 0) return rc;
+    Mem mem = { 0 };
+    int64_t step = 0;
+    bool ok = checkpoint_find(words[0], &path, &step, &mem, &err);
+    if (ok && !path) ok = err_set(&err, "%s: holds no checkpoint (a run folder has checkpoints/step-...)", words[0]);
+    if (ok) {
+        char *model = mem_printf(&mem, "%s/model", path);
+        ok = write_model(&a, model, words[1], &mem, &err);
+        if (ok) printf("%s: the model after %" PRId64 " steps of %s\n", words[1], step, words[0]);
+    }
+    mem_free(&mem);
+    return ok ? 0 : cmd_fail(v, &err);
+}
+
+const Verb verb_export = {
+    .name = "export",
+    .usage = "RUN OUT [--dtype bf16|f32]",
+    .summary = "write a run's model as a folder that anyone loads",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,259 @@
+/* verb_sft.c - `hone sft`: learning from given answers with the same trainer, to start from nothing or to teach a format.
+ * The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1. */
+#include "base/clock.h"
+#include "cmd/cmd.h"
+#include "cmd/config.h"
+#include "cmd/metrics.h"
+#include "cmd/open.h"
+#include "cmd/progress.h"
+#include "cmd/run_dir.h"
+#include "task/prompt.h"
+#include "train/checkpoint.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static volatile sig_atomic_t stop_asked;
+static void on_signal(int sig) {
+    (void)sig;
+    stop_asked = 1;
+}
+
+typedef struct {
+    int32_t *tokens;
+    int n, prompt;
+} Pair;
+typedef struct {
+    Pair *at;
+    int64_t n, dropped;
+} Pairs;
+
+typedef struct {
+    Config c;
+    Mem mem;
+    Opened o;
+    Policy policy;
+    Prompter *prompter;
+    Dataset *train, *val;
+    Pairs pairs, val_pairs;
+    DataStream *stream;
+    RunDir *dir;
+    Progress *progress;
+    Checkpoints *saves;
+    Metrics metrics;
+    LrConf lr;
+    TrainSeq *seq;
+    float *ones, *zeros;
+    int64_t step, steps, *index;
+    DataCursor cursor;
+} Sft;
+
+/* ---- pairs: tokenised once, held in memory */
+static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files, int64_t max_rows, Err *err) {
+    const Config *c = &s->c;
+    DataOptions o = {
+        .files = files->at,
+        .n_files = (int)files->n,
+        .columns = { .prompt = c->sft.messages_key ? c->sft.messages_key : c->sft.prompt_key, .response = c->sft.response_key },
+        .need_response = true,
+        .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
+        .threads = s->o.dev.threads,
+    };
+    if (!(*data = dataset_open(&o, err))) return false;
+    TokIds ids = { 0 };
+    bool ok = true;
+    out->at = MEM_ARRAY(&s->mem, Pair, (size_t)dataset_n(*data));
+    for (int64_t i = 0; ok && i < dataset_n(*data); i++) {
+        const DataRow *row = dataset_row(*data, i);
+        size_t prompt;
+        ids.n = 0;
+        if (!prompter_pair(s->prompter, 0, row, &ids, &prompt, err)) {
+            ok = err_wrap(err, "%s, row %" PRId64, dataset_file(*data, row->file), row->row);
+        } else if ((int64_t)ids.n > c->sft.max_length && c->sft.truncation == TRUNC_ERROR) {
+            ok = err_set(err, "%s, row %" PRId64 ": %zu tokens, but sft.max_length is %" PRId64 " (sft.truncation=right cuts them)", dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
+        } else {
+            size_t n = (int64_t)ids.n > c->sft.max_length ? (size_t)c->sft.max_length : ids.n;
+            if (n <= prompt) out->dropped++;
+            else out->at[out->n++] = (Pair){ mem_copy(&s->mem, ids.at, n * sizeof *ids.at), (int)n, (int)prompt };
+        }
+    }
+    vec_free(ids.at);
+    if (ok && !out->n) ok = err_set(err, "no pair of prompt and answer is left to learn from");
+    return ok;
+}
+
+static TrainSeq seq_of(const Sft *s, const Pair *p) {
+    return (TrainSeq){ .tokens = p->tokens, .n = p->n, .prompt = p->prompt, .draw = DRAW_PLAIN, .old = s->zeros, .adv = s->ones };
+}
+
+/* ---- validation: mean -log p of a token */
+static bool validate(Sft *s, Err *err) {
+    if (!s->val_pairs.n) return true;
+    Mem mem = { 0 };
+    double sum = 0;
+    int64_t tokens = 0, block = s->c.sft.batch_size;
+    float **lp = MEM_ARRAY(&mem, float *, (size_t)block);
+    for (int64_t i = 0; i < block; i++) lp[i] = MEM_ARRAY(&mem, float, (size_t)s->c.sft.max_length);
+    bool ok = true;
+    for (int64_t from = 0; ok && from < s->val_pairs.n; from += block) {
+        int n = 0;
+        for (int64_t i = from; i < s->val_pairs.n && n < block; i++) s->seq[n++] = seq_of(s, &s->val_pairs.at[i]);
+        ok = policy_logprob(&s->policy, s->seq, n, lp, NULL, err);
+        for (int i = 0; ok && i < n; i++)
+            for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++, tokens++) sum -= lp[i][t];
+    }
+    if (ok) metric(&s->metrics, "val/loss", sum / (double)tokens);
+    mem_free(&mem);
+    return ok;
+}
+
+static bool save(Sft *s, Err *err) {
+    if (!s->saves) return true;
+    Buf b = { 0 };
+    buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64 ",\"data\":%" PRId64 "}\n", s->step, s->policy.opt.step, s->cursor.epoch,
+               s->cursor.position, (int64_t)(dataset_print(s->train) >> 1));
+    bool ok = checkpoint_save(s->saves, s->step, b.data, err);
+    buf_free(&b);
+    return ok;
+}
+
+static bool update(Sft *s, Err *err) {
+    const Config *c = &s->c;
+    double t0 = clock_now();
+    int64_t n = stream_next(s->stream, c->sft.batch_size, s->index);
+    for (int64_t i = 0; i < n; i++) s->seq[i] = seq_of(s, &s->pairs.at[s->index[i]]);
+    LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
+    double lr = lr_at(&s->lr, s->step);
+    AdamConf adam = { lr, c->train.betas[0], c->train.betas[1], c->train.eps, c->train.weight_decay, c->train.clip_grad };
+    UpdateStats u;
+    TRY(policy_update(&s->policy, s->seq, (int)n, &loss, &adam, false, &u, err));
+    if (!u.finite && c->trainer.on_nan == ON_NAN_STOP)
+        return err_set(err, "step %" PRId64 ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update", s->step, u.total, u.grad_norm);
+    s->step++;
+    s->cursor = stream_cursor(s->stream);
+    metrics_clear(&s->metrics);
+    metric(&s->metrics, "train/loss", u.total);
+    metric(&s->metrics, "train/grad_norm", u.grad_norm);
+    metric(&s->metrics, "train/lr", lr);
+    metric(&s->metrics, "train/tokens", (double)u.tokens);
+    if (c->trainer.val_every && s->step % c->trainer.val_every == 0) TRY(validate(s, err));
+    metric(&s->metrics, "timing_s/step", clock_now() - t0);
+    metric(&s->metrics, "perf/throughput", (double)u.tokens / (clock_now() - t0));
+    TRY(run_dir_metrics(s->dir, s->step, &s->metrics, err));
+    progress_line(s->progress, s->step, s->steps, &s->metrics);
+    return true;
+}
+
+static bool train(Sft *s, Err *err) {
+    while (s->step < s->steps && !stop_asked) {
+        TRY(update(s, err));
+        if (s->c.trainer.save_every && s->step % s->c.trainer.save_every == 0) TRY(save(s, err));
+    }
+    return save(s, err);
+}
+
+/* ---- opening */
+static bool open_model(Sft *s, Err *err) {
+    const Config *c = &s->c;
+    PolicyConf p = { .micro_tokens = c->train.micro_tokens > c->sft.max_length ? c->train.micro_tokens : c->sft.max_length, .max_seqs = (int)c->sft.batch_size, .recompute = (Recompute)c->train.recompute, .offload = c->train.offload_fraction, .trains = true };
+    size_t tmp = policy_sizes(&s->o.desc, &p, threads_count(s->o.dev.threads)).tmp;
+    OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
+    TRY(open_weights(&s->o, &oo, tmp, err));
+    policy_open(&s->policy, &s->o.model, &p, &s->mem);
+    CheckpointConf cc = { .run_dir = c->trainer.run_dir, .from_dir = c->model.path, .keep = (int)c->trainer.keep, .shard_bytes = (int64_t)5e9 };
+    s->saves = checkpoints_open(&s->policy, &cc, &s->mem);
+    return true;
+}
+
+static bool resume(Sft *s, Err *err) {
+    const char *path = NULL;
+    int64_t done = 0, print = 0;
+    if (s->c.trainer.resume == RESUME_AUTO) TRY(checkpoint_find(s->c.trainer.run_dir, &path, &done, &s->mem, err));
+    if (path) {
+        Json state;
+        TRY(checkpoint_load(path, &s->policy, err) && checkpoint_state(path, &state, &s->mem, err));
+        TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err) && json_int(&state, "data", &print, err));
+        if (print != (int64_t)(dataset_print(s->train) >> 1)) return err_set(err, "%s was trained on other data: give the same files, or another trainer.run_dir", path);
+        TRY(stream_seek(s->stream, s->cursor, err));
+        s->step = done;
+    }
+    return run_dir_resume(s->dir, s->step, err);
+}
+
+static bool open_all(Sft *s, Err *err) {
+    const Config *c = &s->c;
+    OpenOpts oo = { .threads = c->trainer.threads };
+    TRY(config_check(c, err) && open_desc(&s->o, c->model.path, &oo, err) && config_check_model(c, &s->o.desc, err));
+    if (!(s->dir = run_dir_open(c, err))) return false;
+    int32_t end = s->o.desc.d.n_eos ? (int32_t)s->o.desc.d.eos[0] : -1;
+    PromptOptions po = { .model = c->model.tokenizer, .chat_template = c->model.chat_template, .end = end };
+    if (!(s->prompter = prompter_open(&po, threads_count(s->o.dev.threads), err))) return false;
+    TRY(open_pairs(s, &s->train, &s->pairs, &c->data.train_files, c->data.train_max_samples, err));
+    if (c->data.val_files.n) TRY(open_pairs(s, &s->val, &s->val_pairs, &c->data.val_files, c->data.val_max_samples, err));
+    if (s->pairs.n < c->sft.batch_size) return err_set(err, "sft.batch_size is %" PRId64 ", but there are only %" PRId64 " pairs", c->sft.batch_size, s->pairs.n);
+    if (s->pairs.n != dataset_n(s->train)) return err_set(err, "%" PRId64 " pairs have no room for an answer within sft.max_length: raise it, or leave them out", s->pairs.dropped);
+    StreamOptions so = { .data = s->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true };
+    s->stream = stream_open(&so);
+    s->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * (s->pairs.n / c->sft.batch_size);
+    s->lr = config_lr(c, s->steps);
+    s->seq = MEM_ARRAY(&s->mem, TrainSeq, (size_t)c->sft.batch_size);
+    s->index = MEM_ARRAY(&s->mem, int64_t, (size_t)c->sft.batch_size);
+    s->ones = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length), s->zeros = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length);
+    for (int64_t i = 0; i < c->sft.max_length; i++) s->ones[i] = 1;
+    TRY(open_model(s, err) && resume(s, err));
+    s->progress = progress_open(s->dir, &s->mem);
+    struct sigaction sa = { .sa_handler = on_signal };
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGINT, &sa, NULL);
+    return true;
+}
+
+typedef struct {
+    bool list_options;
+} Args;
+static const Opt options[] = {
+    { "list-options", OPT_FLAG, offsetof(Args, list_options), "", "print every option with its default" },
+    { 0 },
+};
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { 0 };
+    const char *words[256];
+    int n, rc = opt_parse(v, &a, words, 0, 256, &n, argc, argv);
+    if (rc >= 0) return rc;
+    Buf text = { 0 };
+    if (a.list_options) {
+        config_list_options(&text, CONF_SFT);
+        fputs(text.data, stdout);
+        buf_free(&text);
+        return 0;
+    }
+    Err err;
+    Sft s = { 0 };
+    if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
+    bool file = !strchr(words[0], '=');
+    if (!config_load(&s.c, CONF_SFT, file ? words[0] : NULL, words + file, n - file, &err)) return cmd_fail(v, &err);
+    config_dump(&text, &s.c);
+    printf("%s\n", text.data);
+    buf_free(&text);
+    bool ok = open_all(&s, &err) && train(&s, &err);
+    if (s.saves) {
+        Err late;
+        if (!checkpoints_close(s.saves, &late) && ok) ok = false, err = late;
+    }
+    if (ok) printf("%" PRId64 " steps done; the run is in %s\n", s.step, s.c.trainer.run_dir);
+    if (s.dir) run_dir_close(s.dir);
+    config_free(&s.c);
+    return ok ? 0 : cmd_fail(v, &err);
+}
+
+const Verb verb_sft = {
+    .name = "sft",
+    .usage = "CONFIG.yaml [key=value ...]",
+    .summary = "learn from given answers (supervised fine-tuning)",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,78 @@
+/* verb_train.c - `hone train`: train() is the algorithm (GRPO and its relatives: DeepSeekMath, arXiv 2402.03300, section 4.1). */
+#include "cmd/cmd.h"
+#include "cmd/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool due(int64_t done, int64_t every) { return every > 0 && done % every == 0; }
+
+static bool train(Run *r, Err *err) {
+    if (r->step == 0 && r->c.trainer.val_before_train) TRY(step_validate(r, err));
+    while (r->step < r->steps && run_wanted(r)) {
+        step_begin(r);
+        TRY(step_rollout(r, err));   /* questions q ~ D, answers o_i ~ pi(.|q), scores r_i */
+        if (!run_wanted(r)) break;   /* told to stop: this step will be done again, from its first prompt */
+        TRY(step_reference(r, err)); /* log pi_ref(o_i), where the KL asks for it */
+        TRY(step_advantage(r, err)); /* A_i */
+        TRY(step_update(r, err));    /* maximise J(pi); the sampler reads the same weights: nothing moves */
+        step_end(r);
+        if (due(r->step, r->c.trainer.val_every) || r->step == r->steps) TRY(step_validate(r, err));
+        if (due(r->step, r->c.trainer.save_every)) TRY(run_save(r, err));
+        TRY(step_report(r, err));
+    }
+    return r->c.trainer.save_every == 0 || run_save(r, err);
+}
+
+typedef struct {
+    bool list_options, dry_run;
+} Args;
+static const Opt options[] = {
+    { "list-options", OPT_FLAG, offsetof(Args, list_options), "", "print every option with its default, and verl's name for it" },
+    { "check", OPT_FLAG, offsetof(Args, dry_run), "", "check the configuration, print it, and stop" },
+    { 0 },
+};
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { 0 };
+    const char *words[256];
+    int n, rc = opt_parse(v, &a, words, 0, 256, &n, argc, argv);
+    if (rc >= 0) return rc;
+    Buf text = { 0 };
+    if (a.list_options) {
+        config_list_options(&text, CONF_TRAIN);
+        fputs(text.data, stdout);
+        buf_free(&text);
+        return 0;
+    }
+    Err err;
+    Run r = { 0 };
+    bool file = n && !strchr(words[0], '=');
+    if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
+    if (!config_load(&r.c, CONF_TRAIN, file ? words[0] : NULL, words + file, n - file, &err)) return cmd_fail(v, &err);
+    config_dump(&text, &r.c);
+    for (size_t i = 0; i < r.c.notes.n; i++) printf("note: %s\n", r.c.notes.at[i]);
+    printf("%s\n", text.data);
+    buf_free(&text);
+    fflush(stdout);
+    bool ok = a.dry_run ? config_check(&r.c, &err) : run_open(&r, &err) && train(&r, &err);
+    if (ok && !a.dry_run) run_summary(&r);
+    if (!ok && r.dir) run_dir_log(r.dir, err.msg);
+    if (r.saves) {
+        Err late;
+        if (!checkpoints_close(r.saves, &late) && ok) ok = false, err = late;
+    }
+    if (!a.dry_run) run_close(&r);
+    config_free(&r.c);
+    return ok ? 0 : cmd_fail(v, &err);
+}
+
+const Verb verb_train = {
+    .name = "train",
+    .usage = "CONFIG.yaml [key=value ...]",
+    .summary = "reinforcement learning, from a question file to a better model",
+    .options = options,
+    .run = run,
+    .detail = "A run directory that holds a checkpoint is continued.  SIGTERM saves and ends with exit code 0.\n"
+              "`hone train --list-options` lists the keys; `hone show RUN` and `hone compare RUN RUN` look at runs.\n",
+};

@@ -1,0 +1,140 @@
+/* rollouts.c - see rollouts.h. */
+#include "rollout/rollouts.h"
+#include "base/clock.h"
+#include "rollout/stops.h"
+
+#include <string.h>
+
+enum { COLUMNS = 2 }; /* of floats, per answer token */
+
+size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer) {
+    size_t answers = (size_t)prompts * (size_t)samples;
+    size_t answer = sizeof(Rollout) + (size_t)(max_prompt + max_answer) * 4 + (size_t)max_answer * COLUMNS * 4 + 64;
+    return answers * answer + (size_t)prompts * (sizeof(Prompt) + (size_t)max_prompt * 4 + 16);
+}
+
+void rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int max_answer, Mem *mem) {
+    size_t n = (size_t)prompts * (size_t)samples, len = (size_t)max_answer;
+    *r = (Rollouts){ .max_prompts = prompts, .samples = samples, .max_prompt = max_prompt, .max_answer = max_answer };
+    r->prompt = MEM_ARRAY(mem, Prompt, (size_t)prompts);
+    r->at = MEM_ARRAY(mem, Rollout, n);
+    for (int i = 0; i < prompts; i++) r->prompt[i].tokens = MEM_ARRAY(mem, int32_t, (size_t)max_prompt);
+    for (size_t i = 0; i < n; i++) {
+        Rollout *a = &r->at[i];
+        a->tokens = MEM_ARRAY(mem, int32_t, (size_t)max_prompt + len);
+        float *col = MEM_ARRAY(mem, float, COLUMNS *len);
+        a->lp = col, a->ent = col + len;
+    }
+}
+
+void rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n) {
+    CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d", r->n_prompts, r->max_prompts, n, r->max_prompt);
+    Prompt *p = &r->prompt[r->n_prompts++];
+    p->row = row, p->index = index, p->n = n;
+    memcpy(p->tokens, tokens, (size_t)n * sizeof *tokens);
+}
+
+void rollout_text(const Rollout *a, const Tok *tok, Buf *out) {
+    Err err;
+    if (!tok_decode(tok, a->tokens + a->n_prompt, (size_t)answer_n(a), true, out, &err)) buf_clear(out);
+}
+
+/* ---- one run */
+typedef struct {
+    Rollouts *r;
+    const RolloutRun *run;
+    int next, answers, from;
+    Stops **stops; /* [answers], or NULL */
+    Buf text;
+    bool ok;
+    Err err;
+} Going;
+
+static bool next_request(void *user, Request *out) {
+    Going *g = user;
+    if (g->next == g->r->n_prompts) return false;
+    Prompt *p = &g->r->prompt[g->next++];
+    *out = (Request){ p->tokens, p->n, g->r->samples, (uint64_t)p->index, g->run->opts, p };
+    return true;
+}
+
+static int slot_of(const Going *g, const Request *q, int sample) { return (int)((const Prompt *)q->user - g->r->prompt) * g->r->samples + sample; }
+
+static bool on_token(void *user, const Request *q, int sample, int32_t id) {
+    Going *g = user;
+    if (!g->stops) return false;
+    Stops **s = &g->stops[slot_of(g, q, sample)];
+    if (!*s) *s = stops_open(g->run->tok, g->run->stop, g->run->n_stop);
+    return stops_push(*s, id);
+}
+
+static void submit(Going *g, int slot) {
+    Rollout *a = &g->r->at[slot];
+    const DataRow *row = g->r->prompt[a->prompt].row;
+    buf_clear(&g->text);
+    if (g->stops && g->stops[slot]) stops_text(g->stops[slot], &g->text);
+    else rollout_text(a, g->run->tok, &g->text);
+    RewardSample s = {
+        .data_source = row->source,
+        .solution = g->text.data ? g->text.data : "",
+        .solution_n = g->text.n,
+        .ground_truth = row->truth ? row->truth : "",
+        .ground_truth_n = row->truth_n,
+        .ground_truth_is_json = row->truth_json,
+        .extra_info = row->extra,
+        .extra_info_n = row->extra_n,
+    };
+    if (g->ok) g->ok = rewards_submit(g->run->rewards, slot, &s, &g->err);
+}
+
+static void on_answer(void *user, const Answer *x) {
+    Going *g = user;
+    const Prompt *p = x->request->user;
+    int slot = slot_of(g, x->request, x->sample);
+    Rollout *a = &g->r->at[slot];
+    a->prompt = (int)(p - g->r->prompt), a->sample = x->sample;
+    a->n_prompt = p->n, a->n = p->n + x->n, a->finish = x->finish;
+    size_t bytes = (size_t)x->n * sizeof(float);
+    memcpy(a->tokens, p->tokens, (size_t)p->n * sizeof *a->tokens);
+    if (x->n) memcpy(a->tokens + p->n, x->tokens, bytes), memcpy(a->lp, x->lp, bytes), memcpy(a->ent, x->ent, bytes);
+    submit(g, slot);
+    if (g->stops) stops_close(g->stops[slot]), g->stops[slot] = NULL;
+    g->answers++;
+}
+
+static bool on_tick(void *user, int64_t tokens, int running) {
+    (void)running;
+    Going *g = user;
+    if (g->run->progress) g->run->progress(g->run->user, g->answers, (g->r->n_prompts - g->from) * g->r->samples, tokens);
+    return !g->run->go_on || g->run->go_on(g->run->user);
+}
+
+/* "pred" of a verdict's further members, as a hash. */
+static uint64_t pred_of(const RewardResult *v) {
+    const char *p = v->extra.data ? strstr(v->extra.data, "\"pred\":") : NULL;
+    uint64_t h = 1469598103934665603u;
+    if (!p) return 0;
+    for (p += 7; *p && *p != '}'; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
+    return h | 1;
+}
+
+bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
+    Mem mem = { 0 };
+    Going g = { .r = r, .run = run, .next = from, .from = from, .ok = true };
+    if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
+    Feed f = { next_request, on_token, on_answer, on_tick, &g, run->seed, run->step, run->token_budget };
+    *stats = engine_run(run->engine, &f);
+    double t0 = clock_now();
+    int64_t slot;
+    RewardResult v = { 0 };
+    while (rewards_collect(run->rewards, &slot, &v)) {
+        Rollout *a = &r->at[slot];
+        a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = pred_of(&v);
+    }
+    *score_wait = clock_now() - t0;
+    reward_result_free(&v);
+    buf_free(&g.text);
+    mem_free(&mem);
+    if (!g.ok) *err = g.err;
+    return g.ok;
+}

@@ -1,0 +1,64 @@
+/* rollouts.h - what a step knows about its answers: one row per answer, columns filled from left to right as the step goes
+ * on.  Room for a whole step is taken once.  rollout/ fills tokens to finish, the scorers the rest. */
+#ifndef ROLLOUT_ROLLOUTS_H
+#define ROLLOUT_ROLLOUTS_H
+
+#include "rollout/engine.h"
+#include "task/dataset.h"
+#include "task/reward.h"
+#include "text/tok.h"
+
+typedef struct {
+    const DataRow *row;
+    int64_t        index;             /* of the row in its data set: the prompt's key */
+    int32_t       *tokens;
+    int            n;
+} Prompt;
+
+typedef struct {
+    int      prompt, sample;
+    int32_t *tokens;                  /* prompt, then answer */
+    int      n_prompt, n;             /* n: all */
+    float   *lp, *ent;                /* [n - n_prompt] as the sampler saw them */
+    Finish   finish;
+    double   score;
+    int8_t   acc;                     /* 1, 0, or -1: the scorer does not say */
+    bool     failed;                  /* the scorer gave no verdict */
+    uint64_t pred;                    /* hash of what the scorer read out of the text, for majority votes; 0: it does not say */
+} Rollout;
+
+typedef struct {
+    Prompt  *prompt;                  /* [max_prompts] */
+    Rollout *at;                      /* [max_prompts*samples]: answers p*samples .. belong to prompt p */
+    int      n_prompts, max_prompts, samples, max_prompt, max_answer;
+} Rollouts;
+
+size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer);
+void   rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int max_answer, Mem *mem);
+void   rollouts_add (Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n);     /* copies the tokens */
+static inline int rollouts_n(const Rollouts *r) { return r->n_prompts * r->samples; }
+static inline int answer_n(const Rollout *a) { return a->n - a->n_prompt; }
+
+typedef struct {
+    Engine           *engine;
+    const Tok        *tok;
+    Rewards          *rewards;
+    const SampleOpts *opts;
+    const char *const *stop;          /* stop texts */
+    int               n_stop;
+    uint64_t          seed;
+    uint32_t          step;
+    int64_t           token_budget;
+    void            (*progress)(void *user, int answers, int of, int64_t tokens);     /* or NULL */
+    bool            (*go_on)(void *user);                                             /* or NULL; false: cut the answers */
+    void             *user;
+} RolloutRun;
+
+/* Answers to prompts from .. n_prompts-1; each is scored on host threads as soon as it is finished.  *score_wait: seconds
+ * that were spent waiting for scores after the last token. */
+bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err);
+
+/* The answer as text, without special tokens. */
+void rollout_text(const Rollout *a, const Tok *tok, Buf *out);
+
+#endif
