@@ -10,10 +10,10 @@
 #include "algo/kl.h"
 #include "algo/loss.h"
 #include "arch/arch.h"
+#include "layer/layer.h"
 #include "train/lr.h"
 
 typedef enum { CONF_TRAIN = 1, CONF_SFT = 2 } ConfVerb;
-typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 typedef enum { TRUNC_ERROR, TRUNC_LEFT, TRUNC_RIGHT, TRUNC_MIDDLE } TruncSide;
 typedef enum { ON_NAN_STOP, ON_NAN_SKIP } OnNan;
 typedef enum { FILTER_SCORE, FILTER_ACC, FILTER_REWARD } FilterMetric;
