@@ -170,7 +170,7 @@ static void flatten(Run *r) {
         f->at[i + 1] = at + n;
         f->group[i] = a->prompt;
         f->score[i] = a->score;
-        if (c->algo.overlong.enable) f->score[i] += overlong_penalty(n, c->data.max_response_length, c->algo.overlong.buffer, c->algo.overlong.factor);
+        if (c->algo.overlong.enable) f->score[i] += reward_overlong(n, c->data.max_response_length, c->algo.overlong.buffer, c->algo.overlong.factor);
         memcpy(f->old + at, a->lp, (size_t)n * 4);
         memset(f->reward + at, 0, (size_t)n * 4);
         if (n) f->reward[at + n - 1] = (float)f->score[i];
