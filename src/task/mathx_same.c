@@ -239,6 +239,7 @@ static bool base_value(Mx *m, const Node *n, mpz_ptr out) {
 }
 
 static bool bases(Mx *m, const Node *a, const Node *b) {
+    if (frac_same(m, mx_eval(m, a->kid[1]), mx_eval(m, b->kid[1])) && mpq_equal(a->kid[0]->num, b->kid[0]->num)) return true;
     mpz_t x, y;
     mpz_init(x);
     mpz_init(y);
