@@ -268,6 +268,6 @@ bool bpe_word(const Bpe *b, BpeScratch *s, const char *word, size_t n, Ids *out,
     }
     size_t from = out->n;
     TRY(encode(b, s, word, n, out, err));
-    cache_put(s, slot, hash, word, n, out->at + from, out->n - from);
+    cache_put(s, slot, hash, word, n, out->n ? out->at + from : NULL, out->n - from);
     return true;
 }

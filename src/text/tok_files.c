@@ -98,7 +98,7 @@ static bool read_ranks(Bpe *b, const Buf *text, const char *path, Mem *mem, Err 
     size_t lines = 0, line = 0;
     for (size_t i = 0; i < text->n; i++) lines += text->data[i] == '\n';
     vocab_init(&b->vocab, lines + 1, mem);
-    for (const char *at = text->data, *end = at + text->n; at < end;) {
+    for (const char *at = text->data ? text->data : "", *end = at + text->n; at < end;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at)), *next = stop ? stop + 1 : end;
         if (!stop) stop = end;
         line++;
@@ -182,7 +182,7 @@ static Json read_merges(const Buf *text, Mem *mem) {
     size_t lines = 1, n = 0;
     for (size_t i = 0; i < text->n; i++) lines += text->data[i] == '\n';
     Json list = { .kind = JSON_ARRAY, .items = MEM_ARRAY(mem, Json, lines) };
-    for (const char *at = text->data, *end = at + text->n; at < end;) {
+    for (const char *at = text->data ? text->data : "", *end = at + text->n; at < end;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at)), *next = stop ? stop + 1 : end;
         if (!stop) stop = end;
         if (stop > at && stop[-1] == '\r') stop--;
