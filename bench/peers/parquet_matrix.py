@@ -2,7 +2,7 @@
 """parquet_matrix.py - Parquet files of every writer, codec, encoding, page version and shape, read by hone and compared.
 
     python3 -m venv V && V/bin/pip install pyarrow pandas polars duckdb
-    V/bin/python bench/peers/parquet_matrix.py build/hone [--keep DIR] [--only arrow|pandas|polars|duckdb]
+    V/bin/python bench/peers/parquet_matrix.py build/hone [--keep DIR] [--only arrow|pandas|polars|duckdb|writer]
     V/bin/python bench/peers/parquet_matrix.py build/hone --fixtures tests/data/parquet      (writes the small committed ones)
 
 What a file holds is taken from pyarrow's own reading of it (to_pylist), brought to the JSON forms that src/file/parquet.h
@@ -268,6 +268,37 @@ def duckdb_matrix():
         "(format parquet, parquet_version V2)"))
 
 
+def writer_matrix():
+    """hone writes, the others read."""
+    for n, codec in itertools.product([1, 7, 3000, 70000], ["zstd", "snappy", "none"]):
+        rows = chat(min(n, 3000)) * (n // min(n, 3000)) + chat(n % 3000 if n > 3000 else 0)
+        for row in rows:
+            if rng.random() < .1:
+                row.pop("ok", None)
+        lines, out = path("w")[:-8] + ".jsonl", path(f"writer {n} {codec}")
+        with open(lines, "w") as f:
+            f.writelines(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
+        subprocess.run([hone, "data", "copy", "--in", lines, "--out", out, "--codec", codec], check=True, capture_output=True)
+
+        def fill(v, t):
+            if v is None:
+                return None
+            if pa.types.is_struct(t):
+                return {f.name: fill(v.get(f.name), f.type) for f in t}
+            return [fill(x, t.value_type) for x in v] if pa.types.is_list(t) else v
+        table = pq.read_table(out)
+        want = [{f.name: fill(r.get(f.name), f.type) for f in table.schema} for r in rows]
+        readers = {"pyarrow": lambda: table.to_pylist(), "polars": lambda: pl.read_parquet(out).to_dicts(),
+                   "duckdb": lambda: duckdb.sql(f"select * from '{out}'").to_arrow_table().to_pylist(),
+                   "pandas": lambda: pa.Table.from_pandas(pd.read_parquet(out), schema=table.schema, preserve_index=False).to_pylist()}
+        for name, read in readers.items():
+            equal = read() == want
+            counts["equal" if equal else "different"] += 1
+            if not equal:
+                print(f"DIFFERENT writer {n} {codec} read by {name}")
+        check(f"writer {n} {codec}", out)
+
+
 def fixtures(where):
     """Small files for tests/file/test_parquet.c, each with the JSON lines that hone must print."""
     global folder, keep
@@ -303,7 +334,7 @@ if "--fixtures" in sys.argv:
     sys.exit(counts["different"] > 0)
 
 only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
-for part in (arrow_matrix, pandas_matrix, polars_matrix, duckdb_matrix):
+for part in (arrow_matrix, pandas_matrix, polars_matrix, duckdb_matrix, writer_matrix):
     if only not in part.__name__:
         continue
     before = dict(counts)

@@ -6,6 +6,7 @@
 #include "file/table.h"
 #include "task/prepare.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,9 +58,9 @@ static bool write_lines(const char *path, const Json *rows, size_t n, Err *err) 
         buf_putc(&b, '\n');
     }
     bool ok = true;
-    if (!path || !strcmp(path, "-"))
-        ok = fwrite(b.data ? b.data : "", 1, b.n, stdout) == b.n || err_set(err, "cannot write to standard output");
-    else ok = file_write(path, b.data ? b.data : "", b.n, err);
+    if (path && strcmp(path, "-")) ok = file_write(path, b.data ? b.data : "", b.n, err);
+    else if (fwrite(b.data ? b.data : "", 1, b.n, stdout) != b.n || fflush(stdout))
+        ok = errno == EPIPE || err_set(err, "cannot write to standard output: %s", strerror(errno)); /* a reader may go away */
     buf_free(&b);
     return ok;
 }

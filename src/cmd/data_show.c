@@ -67,8 +67,8 @@ static bool show_file(const DataArgs *a, const char *file, const char *const *co
     Buf b = { 0 };
     TableRows r = { 0 };
     bool ok;
-    while ((ok = table_next(t, threads, &r, err)) && r.n && *left)
-        for (int64_t i = 0; i < r.n && *left; i++) {
+    while ((ok = table_next(t, threads, &r, err)) && r.n && *left && !ferror(stdout))
+        for (int64_t i = 0; i < r.n && *left && !ferror(stdout); i++) {
             if (*skip) {
                 --*skip;
                 continue;

@@ -81,6 +81,7 @@ static const Prepare table[] = {
       "{question}", QUESTION, ANSWER, truth_as_is, NULL },
     { "sft", "prompts and responses to train on", "sft", "",
       "{question}", "prompt|question|problem|instruction|messages", "response|answer|solution|output|completion", NULL, NULL },
+    { "copy", "rows as they are, from one kind of file to another", "", "", NULL, NULL, NULL, NULL, NULL },
 };
 /* clang-format on */
 
@@ -198,6 +199,7 @@ static bool split_messages(Json *prompt, Mem *mem, Json *response, Err *err) {
 }
 
 bool prepare_row(const Prepare *p, const PrepareWith *w, const Json *raw, int64_t index, Mem *mem, Json *out, Err *err) {
+    if (!p->question) return *out = copy(mem, raw), true;
     char qname[64], aname[64];
     const char *qs = w->question ? w->question : p->question, *as = w->answer ? w->answer : p->answer;
     const char *source = w->source ? w->source : p->source;
