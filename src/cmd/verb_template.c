@@ -12,8 +12,10 @@ typedef struct {
 } Options;
 
 static const Opt options[] = {
-    { "in", OPT_STR, offsetof(Options, in), "FILE", "lines of variables: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}" },
-    { "out", OPT_STR, offsetof(Options, out), "FILE", "lines {\"text\"}, or {\"error\", \"line\"} where the template fails" },
+    { "in", OPT_STR, offsetof(Options, in), "FILE",
+      "lines of variables: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}" },
+    { "out", OPT_STR, offsetof(Options, out), "FILE",
+      "lines {\"text\"}, or {\"error\", \"line\"} where the template fails" },
     { "threads", OPT_INT, offsetof(Options, threads), "N", "threads (default: all cores)", 1, 1024 },
     { 0 },
 };
@@ -23,14 +25,16 @@ typedef struct {
     atomic_llong failed;
 } Ctx;
 
-/* A template that raises is an answer, with the template's line beside it; only the exit code tells that there was one. */
+/* A template that raises is an answer, with the template's line beside it; only the exit code tells that there was
+ * one. */
 static bool render(void *arg, int worker, const Json *line, Mem *mem, Buf *out, Err *err) {
     Ctx *c = arg;
     (void)worker, (void)mem;
     Buf text = { 0 };
     int at = 0;
     const Json *args = json_get(line, "args");
-    bool wrapped = args && args->kind == JSON_OBJECT && !json_get(line, "messages"); /* a line of a test: {"args": {...}} */
+    bool wrapped =
+        args && args->kind == JSON_OBJECT && !json_get(line, "messages"); /* a line of a test: {"args": {...}} */
     bool ok = chat_render_vars(c->chat, wrapped ? args : line, &text, &at, err);
     if (!ok && !at) return buf_free(&text), false;
     buf_puts(out, ok ? "{\"text\":" : "{\"error\":");
@@ -65,8 +69,10 @@ const Verb verb_template = {
     .name = "template",
     .usage = "MODEL|FILE --in F --out F",
     .summary = "render chat templates as transformers does",
-    .detail = "MODEL is a folder with chat_template.jinja or tokenizer_config.json; its special tokens become variables.\n"
-              "FILE is a template alone: it sees the line's variables only.  A variable \"now\" is the clock of strftime_now.\n",
+    .detail =
+        "MODEL is a folder with chat_template.jinja or tokenizer_config.json; its special tokens become variables.\n"
+        "FILE is a template alone: it sees the line's variables only.  A variable \"now\" is the clock of "
+        "strftime_now.\n",
     .options = options,
     .run = run,
 };

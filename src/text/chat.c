@@ -26,10 +26,13 @@ static Jinja *compile_file(const char *path, Mem *mem, Err *err) {
 /* "chat_template": "..." or [{"name": "default", "template": "..."}, ...] */
 static bool from_config(Chat *c, const char *path, const Json *t, Mem *mem, Err *err) {
     if (t->kind == JSON_STRING) return (c->plain = compile(path, t->str, t->n, mem, err)) != NULL;
-    if (t->kind != JSON_ARRAY) return err_set(err, "%s: \"chat_template\" must be a string or an array, not %s", path, json_kind_name(t->kind));
+    if (t->kind != JSON_ARRAY)
+        return err_set(err, "%s: \"chat_template\" must be a string or an array, not %s", path,
+                       json_kind_name(t->kind));
     for (size_t i = 0; i < t->n; i++) {
         const Json *name = json_get(&t->items[i], "name"), *text = json_get(&t->items[i], "template");
-        if (!name || !text || text->kind != JSON_STRING) return err_set(err, "%s: an entry of \"chat_template\" wants \"name\" and \"template\"", path);
+        if (!name || !text || text->kind != JSON_STRING)
+            return err_set(err, "%s: an entry of \"chat_template\" wants \"name\" and \"template\"", path);
         Jinja **to = json_is_str(name, "default") ? &c->plain : json_is_str(name, "tool_use") ? &c->tools
                                                                                               : NULL;
         if (to && !(*to = compile(path, text->str, text->n, mem, err))) return false;
@@ -40,19 +43,22 @@ static bool from_config(Chat *c, const char *path, const Json *t, Mem *mem, Err 
 
 /* A token is written as a string or as an object with its "content". */
 static void take_tokens(const Json *config, JsonMember *to, size_t *n) {
-    static const char *const names[] = { "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token" };
+    static const char *const names[] = { "bos_token", "eos_token", "unk_token", "sep_token",
+                                         "pad_token", "cls_token", "mask_token" };
     for (size_t i = 0; i < COUNT(names); i++) {
         const Json *v = json_get(config, names[i]), *content = json_get(v, "content");
         if (content) v = content;
         bool have = false;
         for (size_t k = 0; k < *n; k++) have = have || !strcmp(to[k].key, names[i]);
-        if (v && v->kind == JSON_STRING && !have) to[(*n)++] = (JsonMember){ .key = names[i], .key_n = strlen(names[i]), .value = *v };
+        if (v && v->kind == JSON_STRING && !have)
+            to[(*n)++] = (JsonMember){ .key = names[i], .key_n = strlen(names[i]), .value = *v };
     }
 }
 
 static bool read_json(Json *out, const char *path, Mem *mem, Err *err) {
     Buf text = { 0 };
-    bool ok = file_read(&text, path, err) && (json_parse(out, text.data, text.n, mem, err) || err_wrap(err, "%s", path));
+    bool ok =
+        file_read(&text, path, err) && (json_parse(out, text.data, text.n, mem, err) || err_wrap(err, "%s", path));
     buf_free(&text);
     return ok;
 }
@@ -61,7 +67,9 @@ Chat *chat_open(const char *dir, Mem *mem, Err *err) {
     Chat *c = MEM_NEW(mem, Chat);
     JsonMember *given = MEM_ARRAY(mem, JsonMember, 24);
     size_t n = 0;
-    const char *alone = mem_printf(mem, "%s/chat_template.jinja", dir), *config_path = mem_printf(mem, "%s/tokenizer_config.json", dir), *map_path = mem_printf(mem, "%s/special_tokens_map.json", dir);
+    const char *alone = mem_printf(mem, "%s/chat_template.jinja", dir),
+               *config_path = mem_printf(mem, "%s/tokenizer_config.json", dir),
+               *map_path = mem_printf(mem, "%s/special_tokens_map.json", dir);
     Json config = { 0 }, map = { 0 };
     if (file_exists(config_path) && !read_json(&config, config_path, mem, err)) return NULL;
     if (file_exists(map_path) && !read_json(&map, map_path, mem, err)) return NULL;
@@ -75,7 +83,10 @@ Chat *chat_open(const char *dir, Mem *mem, Err *err) {
     const Json *t = json_get(&config, "chat_template");
     if (file_exists(alone)) return (c->plain = compile_file(alone, mem, err)) ? c : NULL;
     if (t && t->kind != JSON_NULL) return from_config(c, config_path, t, mem, err) ? c : NULL;
-    err_set(err, "%s: has no chat template (neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json); a base model? give a template file", dir);
+    err_set(err,
+            "%s: has no chat template (neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json); a "
+            "base model? give a template file",
+            dir);
     return NULL;
 }
 
@@ -87,9 +98,11 @@ Chat *chat_open_file(const char *path, Mem *mem, Err *err) {
 }
 
 bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err *err) {
-    if (vars->kind != JSON_OBJECT) return err_set(err, "a template's variables must be an object, not %s", json_kind_name(vars->kind));
+    if (vars->kind != JSON_OBJECT)
+        return err_set(err, "a template's variables must be an object, not %s", json_kind_name(vars->kind));
     const Json *tools = json_get(vars, "tools"), *messages = json_get(vars, "messages");
-    if (c->is_model && (!messages || messages->kind != JSON_ARRAY)) return err_set(err, "\"messages\" is missing: an array of {\"role\", \"content\"} is wanted");
+    if (c->is_model && (!messages || messages->kind != JSON_ARRAY))
+        return err_set(err, "\"messages\" is missing: an array of {\"role\", \"content\"} is wanted");
     Mem mem = { 0 };
     JsonMember *all = MEM_ARRAY(&mem, JsonMember, vars->n + c->given.n);
     size_t n = vars->n;
@@ -103,13 +116,16 @@ bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err 
     return ok;
 }
 
-bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt, const Json *extra, Buf *out, Err *err) {
+bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt, const Json *extra,
+                 Buf *out, Err *err) {
     size_t more = extra && extra->kind == JSON_OBJECT ? extra->n : 0, n = 0;
     Mem mem = { 0 };
     JsonMember *all = MEM_ARRAY(&mem, JsonMember, more + 3);
     all[n++] = (JsonMember){ .key = "messages", .key_n = 8, .value = *messages };
     if (tools) all[n++] = (JsonMember){ .key = "tools", .key_n = 5, .value = *tools };
-    all[n++] = (JsonMember){ .key = "add_generation_prompt", .key_n = 21, .value = { .kind = JSON_BOOL, .flag = add_generation_prompt } };
+    all[n++] = (JsonMember){ .key = "add_generation_prompt",
+                             .key_n = 21,
+                             .value = { .kind = JSON_BOOL, .flag = add_generation_prompt } };
     Json own = { .kind = JSON_OBJECT, .n = n, .members = all };
     size_t fixed = n;
     for (size_t i = 0; i < more; i++) {

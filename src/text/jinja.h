@@ -1,10 +1,13 @@
 /* jinja.h - chat templates: the Jinja language as transformers runs it, in C.
  *
  * The environment is transformers' one: immutable sandbox, trim_blocks and lstrip_blocks, break/continue, the
- * {% generation %} tag, its own tojson, raise_exception and strftime_now.  The text that comes out is that of Jinja2 byte for
- * byte; where Jinja2 raises, this fails with the same kind and mostly the same words.
- * Known differences: whole numbers end at 64 bits (beyond is an error), and what Python would print as a memory address
- * (a generator, a function) is an error, and so are include, import, extends, block, and recursive loops. */
+ * {% generation %} tag, its own tojson, raise_exception and strftime_now.  The text that comes out is that of Jinja2
+ * byte for byte; where Jinja2 raises, this fails with the same kind and mostly the same words.
+ * Known differences: whole numbers end at 64 bits (beyond is an error); what Python would print as a memory address (a
+ * generator, a function) is an error; include, import, extends, block and recursive loops are refused; a generator's
+ * items are made when it is, so that what they raise is raised there; and a variable that is given from outside, read
+ * only inside loops or macros, and set at the top level later on, has its outside
+ * value before that (in Jinja2 it has none). */
 #ifndef TEXT_JINJA_H
 #define TEXT_JINJA_H
 
@@ -20,11 +23,12 @@ typedef struct {
 } JinjaLimits;
 
 /* The compiled template lives in mem and is read only: any number of threads may render it at once.  NULL on error.
- * The message is "TemplateSyntaxError: ..." with the line behind it; *line, if line is not NULL, gets the line instead. */
+ * The message is "TemplateSyntaxError: ..." with the line behind it; *line, if line is not NULL, gets the line
+ * instead. */
 Jinja *jinja_compile(const char *text, size_t n, Mem *mem, int *line, Err *err);
 
-/* Appends the rendered text to out (nothing on failure).  vars is an object: the template's variables.  A string "now" in it,
- * "2026-11-15T00:00:00", is the clock of strftime_now. limits may be NULL. */
+/* Appends the rendered text to out (nothing on failure).  vars is an object: the template's variables.  A string
+ * "now" in it, like "2026-11-15T00:00:00", is the clock of strftime_now. limits may be NULL. */
 bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, int *line, Err *err);
 
 #endif

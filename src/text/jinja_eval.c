@@ -45,7 +45,8 @@ static Value lookup(Run *r, int id) {
     if (v_given(*v)) return *v;
     const Json *given = NULL;
     for (size_t i = 0; r->vars && i < r->vars->n; i++)
-        if (r->vars->members[i].key_n == name.n && !memcmp(r->vars->members[i].key, name.s, name.n)) given = &r->vars->members[i].value;
+        if (r->vars->members[i].key_n == name.n && !memcmp(r->vars->members[i].key, name.s, name.n))
+            given = &r->vars->members[i].value;
     const Builtin *fn = given ? NULL : jinja_global(name.s, name.n);
     if (given) *v = v_from_json(r, given);
     else if (fn) *v = (Value){ .kind = V_FUNC, .fn = fn };
@@ -128,15 +129,19 @@ Value j_apply(Run *r, const Builtin *fn, const char *what, Value self, const Arg
         if (i < a->n) v[i] = a->at[i];
         for (size_t k = 0; k < a->nkw; k++)
             if (a->kw[k].n == len && !memcmp(a->kw[k].s, s, len)) {
-                if (v_given(v[i])) j_fail(r, "TypeError", "%s() got multiple values for argument '%.*s'", fn->name, (int)len, s);
+                if (v_given(v[i]))
+                    j_fail(r, "TypeError", "%s() got multiple values for argument '%.*s'", fn->name, (int)len, s);
                 v[i] = a->kw[k].v;
                 used++;
             }
-        if ((int)i < fn->need && !v_given(v[i])) j_fail(r, "TypeError", "%s %s() missing the argument '%.*s'", what, fn->name, (int)len, s);
+        if ((int)i < fn->need && !v_given(v[i]))
+            j_fail(r, "TypeError", "%s %s() missing the argument '%.*s'", what, fn->name, (int)len, s);
         s += len + (s[len] == ' ');
     }
     if (a->n > i) j_fail(r, "TypeError", "%s %s() takes at most %zu arguments (%zu given)", what, fn->name, i, a->n);
-    if (used < a->nkw) j_fail(r, "TypeError", "%s %s() got an unexpected keyword argument '%.*s'", what, fn->name, (int)a->kw[0].n, a->kw[0].s);
+    if (used < a->nkw)
+        j_fail(r, "TypeError", "%s %s() got an unexpected keyword argument '%.*s'", what, fn->name, (int)a->kw[0].n,
+               a->kw[0].s);
     return fn->fn(r, self, v, a);
 }
 
@@ -154,10 +159,13 @@ static void extra_args(Run *r, const Macro *m, const Args *a, const bool *used) 
     for (size_t i = 0; i < a->nkw; i++)
         if (!used[i]) v_put_pair(r, pairs, &left, v_strn(a->kw[i].s, a->kw[i].n), a->kw[i].v);
     if (n->uses & USES_KWARGS) assign(r, r->j->id_kwargs, (Value){ .kind = V_DICT, .n = left, .pairs = pairs });
-    else if (left) j_fail(r, "TypeError", "macro '%.*s' takes no keyword argument '%.*s'", (int)m->n, m->name, (int)pairs[0].key.n, pairs[0].key.s);
+    else if (left)
+        j_fail(r, "TypeError", "macro '%.*s' takes no keyword argument '%.*s'", (int)m->n, m->name, (int)pairs[0].key.n,
+               pairs[0].key.s);
     size_t more = a->n > n->nargs ? a->n - n->nargs : 0;
     if (n->uses & USES_VARARGS) assign(r, r->j->id_varargs, v_tuple(more ? a->at + n->nargs : NULL, more));
-    else if (more) j_fail(r, "TypeError", "macro '%.*s' takes not more than %zu argument(s)", (int)m->n, m->name, n->nargs);
+    else if (more)
+        j_fail(r, "TypeError", "macro '%.*s' takes not more than %zu argument(s)", (int)m->n, m->name, n->nargs);
 }
 
 static Value captured(Run *r, size_t from) {
@@ -182,7 +190,9 @@ static Value call_macro(Run *r, const Macro *m, const Args *a) {
         if (i < a->n) assign(r, n->ids[i], a->at[i]);
         else if (kw) assign(r, n->ids[i], *kw);
         else if (p->e) assign(r, n->ids[i], eval(r, p->e));
-        else assign(r, n->ids[i], v_undef(r, "parameter '%.*s' was not provided", (int)(p->n < 100 ? p->n : 100), p->name));
+        else
+            assign(r, n->ids[i],
+                   v_undef(r, "parameter '%.*s' was not provided", (int)(p->n < 100 ? p->n : 100), p->name));
     }
     if (n->uses & USES_CALLER) {
         Value *caller = keyword(a, used, "caller", 6);
@@ -248,7 +258,8 @@ static Value compare(Run *r, const Node *n) {
 
 static Value filtered(Run *r, const Node *n, Value in) {
     if (!n->fn)
-        j_fail(r, "TemplateAssertionError", "No %s named '%.*s'.", n->kind == N_TEST ? "test" : "filter", (int)(n->value.n < 60 ? n->value.n : 60), n->value.s);
+        j_fail(r, "TemplateAssertionError", "No %s named '%.*s'.", n->kind == N_TEST ? "test" : "filter",
+               (int)(n->value.n < 60 ? n->value.n : 60), n->value.s);
     Args a = arguments(r, n, 0);
     r->line = n->line;
     return j_apply(r, n->fn, n->kind == N_TEST ? "test" : "filter", in, &a);
@@ -302,7 +313,8 @@ static Value eval_node(Run *r, const Node *n) {
     case N_COND:
         if (v_true(r, eval(r, n->a))) return eval(r, n->b);
         if (n->c) return eval(r, n->c);
-        return v_undef(r, "the inline if-expression on line %d evaluated to false and no else section was defined.", n->line);
+        return v_undef(r, "the inline if-expression on line %d evaluated to false and no else section was defined.",
+                       n->line);
     default: die("a statement where a value is wanted: %d", n->kind);
     }
 }
@@ -328,7 +340,9 @@ static Value passing(Run *r, const Node *n, Value all) {
     size_t count = 0;
     for (size_t i = 0; i < all.n; i++) {
         r->scope->n = 0;
-        assign(r, r->j->id_loop, v_undef(r, "'loop' is undefined. the filter section of a loop as well as the else block don't have access to the special 'loop' variable of the current loop."));
+        assign(r, r->j->id_loop,
+               v_undef(r, "'loop' is undefined. the filter section of a loop as well as the else block don't have "
+                          "access to the special 'loop' variable of the current loop."));
         unpack(r, n->a, all.at[i]);
         if (v_true(r, eval(r, n->c))) at[count++] = all.at[i];
     }
@@ -461,9 +475,15 @@ static bool guarded(Run *r) {
 }
 
 bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, int *line, Err *err) {
-    if (vars && vars->kind != JSON_OBJECT) return err_set(err, "a template's variables must be an object, not %s", json_kind_name(vars->kind));
+    if (vars && vars->kind != JSON_OBJECT)
+        return err_set(err, "a template's variables must be an object, not %s", json_kind_name(vars->kind));
     JinjaLimits l = limits ? *limits : (JinjaLimits){ 0 };
-    Run r = { .j = j, .vars = vars, .err = err, .max_steps = l.steps ? l.steps : 20000000, .max_bytes = l.bytes ? l.bytes : (size_t)256 << 20, .max_depth = l.depth ? l.depth : 400 };
+    Run r = { .j = j,
+              .vars = vars,
+              .err = err,
+              .max_steps = l.steps ? l.steps : 20000000,
+              .max_bytes = l.bytes ? l.bytes : (size_t)256 << 20,
+              .max_depth = l.depth ? l.depth : 400 };
     bool ok = guarded(&r);
     if (ok && r.out.n) buf_put(out, r.out.data, r.out.n);
     if (!ok && line) *line = r.line;

@@ -1,11 +1,22 @@
-/* jinja_expr.c - expressions: tokens -> tree, by Jinja2's grammar.  Precedence from loose to tight: if/else, or, and, not,
+/* jinja_expr.c - expressions: tokens -> tree, by Jinja2's grammar.  Precedence from loose to tight: if/else, or,
+ * and, not,
  * comparisons, + -, ~, * / // %, **, sign, then calls, subscripts, filters and tests. */
 #include "text/jinja_int.h"
 
 #include <stdio.h>
 
 static const char *tok_text(const Tok *t, char buf[64]) {
-    static const char *const kind[] = { "end of template", "template data", "begin of statement block", "end of statement block", "begin of print statement", "end of print statement", "", "string", "integer", "float", "" };
+    static const char *const kind[] = { "end of template",
+                                        "template data",
+                                        "begin of statement block",
+                                        "end of statement block",
+                                        "begin of print statement",
+                                        "end of print statement",
+                                        "",
+                                        "string",
+                                        "integer",
+                                        "float",
+                                        "" };
     static const char *const wide[] = { "**", "//", "==", "!=", "<=", ">=" };
     if (t->kind == T_NAME) snprintf(buf, 64, "%.*s", (int)(t->n < 50 ? t->n : 50), t->s);
     else if (t->kind == T_OP && t->op >= OP_POW) return wide[t->op - OP_POW];
@@ -15,7 +26,9 @@ static const char *tok_text(const Tok *t, char buf[64]) {
 }
 
 bool tok_is(const Tok *t, int op) { return t->kind == T_OP && t->op == op; }
-bool tok_named(const Tok *t, const char *name) { return t->kind == T_NAME && t->n == strlen(name) && !memcmp(t->s, name, t->n); }
+bool tok_named(const Tok *t, const char *name) {
+    return t->kind == T_NAME && t->n == strlen(name) && !memcmp(t->s, name, t->n);
+}
 
 bool comp_skip(Comp *c, int op) { return tok_is(comp_tok(c), op) ? c->at++, true : false; }
 bool comp_skip_name(Comp *c, const char *name) { return tok_named(comp_tok(c), name) ? c->at++, true : false; }
@@ -47,9 +60,12 @@ static Node *name_node(Comp *c, const Tok *t) {
     static const struct {
         const char *name;
         Value v;
-    } word[] = {
-        { "true", { .kind = V_BOOL, .b = true } }, { "True", { .kind = V_BOOL, .b = true } }, { "false", { .kind = V_BOOL } }, { "False", { .kind = V_BOOL } }, { "none", { .kind = V_NONE } }, { "None", { .kind = V_NONE } }
-    };
+    } word[] = { { "true", { .kind = V_BOOL, .b = true } },
+                 { "True", { .kind = V_BOOL, .b = true } },
+                 { "false", { .kind = V_BOOL } },
+                 { "False", { .kind = V_BOOL } },
+                 { "none", { .kind = V_NONE } },
+                 { "None", { .kind = V_NONE } } };
     for (size_t i = 0; i < COUNT(word); i++)
         if (tok_named(t, word[i].name)) return constant(c, word[i].v);
     for (size_t i = 0; i < COUNT(special); i++)
@@ -242,7 +258,9 @@ static Node *test(Comp *c, Node *of) {
     Tok *t = comp_tok(c);
     bool stops = tok_named(t, "else") || tok_named(t, "or") || tok_named(t, "and");
     if (tok_is(t, '(')) parse_call_args(c, n);
-    else if (!stops && (t->kind == T_NAME || t->kind == T_STR || t->kind == T_INT || t->kind == T_REAL || tok_is(t, '[') || tok_is(t, '{'))) {
+    else if (!stops
+             && (t->kind == T_NAME || t->kind == T_STR || t->kind == T_INT || t->kind == T_REAL || tok_is(t, '[')
+                 || tok_is(t, '{'))) {
         if (tok_named(t, "is")) comp_fail(c, "You cannot chain multiple tests with is");
         n->args = MEM_ARRAY(c->mem, Arg, 1);
         n->args[0].e = parse_postfix(c, parse_primary(c));
@@ -327,7 +345,8 @@ static Node *sum(Comp *c) {
 
 static int compare_op(Comp *c) {
     Tok *t = comp_tok(c);
-    if (t->kind == T_OP && t->op && (strchr("<>", t->op < 128 ? t->op : 1) || (t->op >= OP_EQ && t->op <= OP_GE))) return c->at++, t->op;
+    if (t->kind == T_OP && t->op && (strchr("<>", t->op < 128 ? t->op : 1) || (t->op >= OP_EQ && t->op <= OP_GE)))
+        return c->at++, t->op;
     if (comp_skip_name(c, "in")) return OP_IN;
     if (tok_named(t, "not") && tok_named(t + 1, "in")) return c->at += 2, OP_NOTIN;
     return 0;

@@ -28,10 +28,18 @@ Value arg_str(Run *r, const Value *v) {
     return *v;
 }
 
-static Value f_upper(Run *r, Value self, const Value *v, const Args *a) { return (void)v, (void)a, s_case(r, v_str(r, self), 'u'); }
-static Value f_lower(Run *r, Value self, const Value *v, const Args *a) { return (void)v, (void)a, s_case(r, v_str(r, self), 'l'); }
-static Value f_capitalize(Run *r, Value self, const Value *v, const Args *a) { return (void)v, (void)a, s_case(r, v_str(r, self), 'c'); }
-static Value f_string(Run *r, Value self, const Value *v, const Args *a) { return (void)v, (void)a, self.kind == V_STR ? self : v_str(r, self); }
+static Value f_upper(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, (void)a, s_case(r, v_str(r, self), 'u');
+}
+static Value f_lower(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, (void)a, s_case(r, v_str(r, self), 'l');
+}
+static Value f_capitalize(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, (void)a, s_case(r, v_str(r, self), 'c');
+}
+static Value f_string(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, (void)a, self.kind == V_STR ? self : v_str(r, self);
+}
 
 /* Jinja2's own title: words begin behind blanks and - ( { [ < only, where Python's begin behind any non-letter. */
 static Value f_title(Run *r, Value self, const Value *v, const Args *a) {
@@ -135,8 +143,10 @@ static Value f_center(Run *r, Value self, const Value *v, const Args *a) {
 static Value f_truncate(Run *r, Value self, const Value *v, const Args *a) {
     (void)a;
     Value s = v_str(r, self), end = v_given(v[2]) ? arg_str(r, &v[2]) : v_cstr("...");
-    int64_t length = arg_int(r, &v[0], 255), leeway = v_given(v[3]) && v[3].kind != V_NONE ? arg_int(r, &v[3], 5) : 5, ends = (int64_t)s_len(end);
-    if (length < ends) j_fail(r, "AssertionError", "expected length >= %lld, got %lld", (long long)ends, (long long)length);
+    int64_t length = arg_int(r, &v[0], 255), leeway = v_given(v[3]) && v[3].kind != V_NONE ? arg_int(r, &v[3], 5) : 5,
+            ends = (int64_t)s_len(end);
+    if (length < ends)
+        j_fail(r, "AssertionError", "expected length >= %lld, got %lld", (long long)ends, (long long)length);
     if (leeway < 0) j_fail(r, "AssertionError", "expected leeway >= 0, got %lld", (long long)leeway);
     if ((int64_t)v_len(r, self) - length <= leeway) return self;
     if (self.kind != V_STR) j_fail(r, "TypeError", "truncate wants a string, not '%s'", v_type(self));
@@ -154,7 +164,8 @@ static Value f_truncate(Run *r, Value self, const Value *v, const Args *a) {
 
 static Value f_format(Run *r, Value self, const Value *v, const Args *a) {
     (void)v;
-    if (a->n && a->nkw) j_fail(r, "FilterArgumentError", "can't handle positional and keyword arguments at the same time");
+    if (a->n && a->nkw)
+        j_fail(r, "FilterArgumentError", "can't handle positional and keyword arguments at the same time");
     if (!a->nkw) return s_percent(r, v_str(r, self), v_tuple(a->at, a->n));
     Pair *pairs = j_push(r, a->nkw, sizeof *pairs);
     for (size_t i = 0; i < a->nkw; i++) pairs[i] = (Pair){ v_strn(a->kw[i].s, a->kw[i].n), a->kw[i].v };
@@ -163,7 +174,8 @@ static Value f_format(Run *r, Value self, const Value *v, const Args *a) {
 
 static Value f_urlencode(Run *r, Value self, const Value *v, const Args *a) {
     (void)v, (void)a;
-    if (self.kind == V_DICT || (self.kind != V_STR && v_iterable(self))) j_fail(r, "TypeError", "urlencode of a %s is not supported", v_type(self));
+    if (self.kind == V_DICT || (self.kind != V_STR && v_iterable(self)))
+        j_fail(r, "TypeError", "urlencode of a %s is not supported", v_type(self));
     Value s = v_str(r, self);
     Sb b = { .r = r };
     for (size_t i = 0; i < s.n; i++) {
@@ -183,7 +195,9 @@ static bool clean_number(Value s, char *out, size_t cap) {
     for (size_t i = from; i < end; i++) {
         char c = s.s[i];
         if (c == '_') {
-            if (i == from || i + 1 >= end || !ch_word((unsigned char)s.s[i - 1]) || s.s[i - 1] == '_' || s.s[i + 1] == '_' || !ch_word((unsigned char)s.s[i + 1])) return false;
+            if (i == from || i + 1 >= end || !ch_word((unsigned char)s.s[i - 1]) || s.s[i - 1] == '_'
+                || s.s[i + 1] == '_' || !ch_word((unsigned char)s.s[i + 1]))
+                return false;
             continue;
         }
         if (n + 1 >= cap || !c) return false;
@@ -297,7 +311,8 @@ static Value f_round(Run *r, Value self, const Value *v, const Args *a) {
     int64_t places = arg_int(r, &v[0], 0);
     Value how = v_given(v[1]) ? arg_str(r, &v[1]) : v_cstr("common");
     bool up = v_is_str(how, "ceil"), down = v_is_str(how, "floor");
-    if (!up && !down && !v_is_str(how, "common")) j_fail(r, "FilterArgumentError", "method must be common, ceil or floor");
+    if (!up && !down && !v_is_str(how, "common"))
+        j_fail(r, "FilterArgumentError", "method must be common, ceil or floor");
     if (!v_number(self)) j_fail(r, "TypeError", "type %s doesn't define __round__ method", v_type(self));
     if (!up && !down) return self.kind == V_REAL ? v_real(round_real(self.d, places)) : round_whole(v_i(self), places);
     double unit = pow(10, (double)places), x = v_d(self) * unit;
@@ -311,18 +326,22 @@ static Value f_default(Run *r, Value self, const Value *v, const Args *a) {
     return use ? (v_given(v[0]) ? v[0] : v_cstr("")) : self;
 }
 
-static Value f_length(Run *r, Value self, const Value *v, const Args *a) { return (void)v, (void)a, v_int((int64_t)v_len(r, self)); }
+static Value f_length(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, (void)a, v_int((int64_t)v_len(r, self));
+}
 
 static Value f_tojson(Run *r, Value self, const Value *v, const Args *a) {
     (void)a;
     Value none = v_of(V_NONE);
-    return j_tojson(r, self, arg_bool(r, &v[0], false), v_given(v[1]) ? v[1] : none, v_given(v[2]) ? v[2] : none, arg_bool(r, &v[3], false));
+    return j_tojson(r, self, arg_bool(r, &v[0], false), v_given(v[1]) ? v[1] : none, v_given(v[2]) ? v[2] : none,
+                    arg_bool(r, &v[3], false));
 }
 
 static Value f_attr(Run *r, Value self, const Value *v, const Args *a) {
     (void)a;
     Value name = v_str(r, v[0]);
-    if (self.kind == V_DICT && !jinja_method(self, name.s, name.n)) return v_undef(r, "'dict object' has no attribute '%.*s'", (int)(name.n < 100 ? name.n : 100), name.s);
+    if (self.kind == V_DICT && !jinja_method(self, name.s, name.n))
+        return v_undef(r, "'dict object' has no attribute '%.*s'", (int)(name.n < 100 ? name.n : 100), name.s);
     return j_attr(r, self, name);
 }
 

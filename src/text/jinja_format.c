@@ -59,7 +59,8 @@ static void put_number(Sb *b, const Spec *s, bool minus, const char *mark, const
     bool ten = !strchr("xXob", s->type) || !s->type;
     Value body = v_strn(digits, n);
     if (s->comma || s->under) body = grouped(b->r, digits, n, s->comma ? ',' : '_', ten ? 3 : 4);
-    if (s->fill == '0' && s->align == '=' && (s->comma || s->under)) j_fail(b->r, "ValueError", "zero padding together with a thousands separator is not supported");
+    if (s->fill == '0' && s->align == '=' && (s->comma || s->under))
+        j_fail(b->r, "ValueError", "zero padding together with a thousands separator is not supported");
     padded(b, s, prefix, body, '>');
 }
 
@@ -75,19 +76,22 @@ static void put_whole(Sb *b, const Spec *s, int64_t i, bool precise) {
         for (int k = 0; k < n; k++) low[k] = rev[n - 1 - k];
         low[n] = 0;
     } else {
-        n = snprintf(low, sizeof low, type == 'x' ? "%" PRIx64 : type == 'X' ? "%" PRIX64
-                                                             : type == 'o'   ? "%" PRIo64
-                                                                             : "%" PRIu64,
+        n = snprintf(low, sizeof low,
+                     type == 'x'   ? "%" PRIx64
+                     : type == 'X' ? "%" PRIX64
+                     : type == 'o' ? "%" PRIo64
+                                   : "%" PRIu64,
                      u);
     }
     pad = precise && s->precision > n ? s->precision - n : 0; /* %.3d */
     memset(t, '0', (size_t)pad);
     memcpy(t + pad, low, (size_t)n + 1);
-    const char *mark = !s->alt ? "" : type == 'x' ? "0x"
-                                  : type == 'X'   ? "0X"
-                                  : type == 'o'   ? "0o"
-                                  : type == 'b'   ? "0b"
-                                                  : "";
+    const char *mark = !s->alt       ? ""
+                       : type == 'x' ? "0x"
+                       : type == 'X' ? "0X"
+                       : type == 'o' ? "0o"
+                       : type == 'b' ? "0b"
+                                     : "";
     put_number(b, s, i < 0, mark, t);
 }
 
@@ -97,15 +101,20 @@ static void put_float(Sb *b, const Spec *s, double d) {
     int p = s->precision < 0 ? 6 : s->precision;
     double x = fabs(d);
     if (type == '%') x *= 100;
-    if (isnan(d) || isinf(d)) snprintf(t, sizeof t, "%s", isnan(d) ? (strchr("EFG", type) ? "NAN" : "nan") : strchr("EFG", type) ? "INF"
-                                                                                                                                 : "inf");
+    if (isnan(d) || isinf(d))
+        snprintf(t, sizeof t, "%s",
+                 isnan(d)              ? (strchr("EFG", type) ? "NAN" : "nan")
+                 : strchr("EFG", type) ? "INF"
+                                       : "inf");
     else if (type == 'r' && s->precision < 0) {
         Sb r = { .r = b->r };
         put_real(&r, x);
         snprintf(t, sizeof t, "%.*s", (int)r.n, r.s);
     } else {
-        snprintf(f, sizeof f, s->alt ? "%%#.*%c" : "%%.*%c", type == '%' ? 'f' : type == 'r' || type == 'n' ? 'g'
-                                                                                                            : type);
+        snprintf(f, sizeof f, s->alt ? "%%#.*%c" : "%%.*%c",
+                 type == '%'                  ? 'f'
+                 : type == 'r' || type == 'n' ? 'g'
+                                              : type);
         if (type == 'r' && p == 0) p = 1;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -144,7 +153,8 @@ static void percent_one(Sb *b, Spec *s, Value v) {
         return;
     case 'c':
         if (v.kind == V_STR && s_len(v) == 1) t.s = NULL, sb_put(&t, v.s, v.n);
-        else if (v_whole(v) && v_i(v) >= 0 && v_i(v) < 0x110000 && (v_i(v) < 0xD800 || v_i(v) > 0xDFFF)) sb_char(&t, (uint32_t)v_i(v));
+        else if (v_whole(v) && v_i(v) >= 0 && v_i(v) < 0x110000 && (v_i(v) < 0xD800 || v_i(v) > 0xDFFF))
+            sb_char(&t, (uint32_t)v_i(v));
         else j_fail(r, "TypeError", "%%c requires int or char");
         put_text(b, s, sb_done(&t));
         return;
@@ -153,7 +163,8 @@ static void percent_one(Sb *b, Spec *s, Value v) {
     if (v.kind == V_UNDEF) j_undefined(r, v);
     bool whole = strchr("diuxXo", s->type) != NULL;
     if (!v_number(v) || (strchr("xXo", s->type) && v.kind == V_REAL))
-        j_fail(r, "TypeError", "%%%c format: %s is required, not %s", s->type, strchr("xXo", s->type) ? "an integer" : "a real number", v_type(v));
+        j_fail(r, "TypeError", "%%%c format: %s is required, not %s", s->type,
+               strchr("xXo", s->type) ? "an integer" : "a real number", v_type(v));
     if (!whole) {
         if (s->precision > MAX_PRECISION) j_fail(r, "ValueError", "precision too big");
         put_float(b, s, v_d(v));
@@ -206,17 +217,21 @@ Value s_percent(Run *r, Value fmt, Value args) {
             sb_put(&b, "%", 1);
             continue;
         }
-        if (!s.type || !strchr("srcadiuxXoeEfFgG", s.type)) j_fail(r, "ValueError", "unsupported format character (0x%x) at index %zu", (unsigned char)s.type, at - 1);
+        if (!s.type || !strchr("srcadiuxXoeEfFgG", s.type))
+            j_fail(r, "ValueError", "unsupported format character (0x%x) at index %zu", (unsigned char)s.type, at - 1);
         if (left) s.align = '<';
         else if (zero && !strchr("srac", s.type)) s.align = '=', s.fill = '0';
         if (!v_given(v)) {
-            if (args.kind == V_TUPLE ? next >= args.n : next > 0) j_fail(r, "TypeError", "not enough arguments for format string");
+            if (args.kind == V_TUPLE ? next >= args.n : next > 0)
+                j_fail(r, "TypeError", "not enough arguments for format string");
             v = args.kind == V_TUPLE ? args.at[next] : args;
             next++;
         }
         percent_one(&b, &s, v);
     }
-    bool rest = args.kind == V_TUPLE ? next < args.n : !next && args.kind != V_DICT && args.kind != V_LIST && args.kind != V_RANGE && args.kind != V_UNDEF;
+    bool rest = args.kind == V_TUPLE ? next < args.n
+                                     : !next && args.kind != V_DICT && args.kind != V_LIST && args.kind != V_RANGE
+                                           && args.kind != V_UNDEF;
     if (rest && !keyed) j_fail(r, "TypeError", "not all arguments converted during string formatting");
     return sb_done(&b);
 }
@@ -262,20 +277,24 @@ static void format_one(Sb *b, Value v, Value spec) {
         sb_value(b, v);
     } else if (v.kind == V_STR || v.kind == V_UNDEF) {
         if (v.kind == V_UNDEF) v = v_cstr("");
-        if (s.type && s.type != 's') j_fail(r, "ValueError", "Unknown format code '%c' for object of type 'str'", s.type);
+        if (s.type && s.type != 's')
+            j_fail(r, "ValueError", "Unknown format code '%c' for object of type 'str'", s.type);
         if (s.align == '=' && !zero) j_fail(r, "ValueError", "'=' alignment not allowed in string format specifier");
         if (zero) s.align = '<';
-        if (s.sign || s.comma || s.under || s.alt) j_fail(r, "ValueError", "a sign, '#' or separator is not allowed in a string format specifier");
+        if (s.sign || s.comma || s.under || s.alt)
+            j_fail(r, "ValueError", "a sign, '#' or separator is not allowed in a string format specifier");
         put_text(b, &s, v);
     } else if (v_number(v) && (v.kind == V_REAL || (s.type && strchr("eEfFgG%", s.type)))) {
-        if (s.type && !strchr("eEfFgGn%", s.type)) j_fail(r, "ValueError", "Unknown format code '%c' for object of type '%s'", s.type, v_type(v));
+        if (s.type && !strchr("eEfFgGn%", s.type))
+            j_fail(r, "ValueError", "Unknown format code '%c' for object of type '%s'", s.type, v_type(v));
         if (s.precision > MAX_PRECISION) j_fail(r, "ValueError", "precision too big");
         put_float(b, &s, v_d(v));
     } else if (v_number(v)) {
         if (s.precision >= 0) j_fail(r, "ValueError", "Precision not allowed in integer format specifier");
         if (v.kind == V_BOOL && !s.type && !s.width) sb_value(b, v);
         else if (s.type == 'c') sb_char(b, (uint32_t)(v_i(v) & 0x7F));
-        else if (s.type && !strchr("bdoxXn", s.type)) j_fail(r, "ValueError", "Unknown format code '%c' for object of type '%s'", s.type, v_type(v));
+        else if (s.type && !strchr("bdoxXn", s.type))
+            j_fail(r, "ValueError", "Unknown format code '%c' for object of type '%s'", s.type, v_type(v));
         else put_whole(b, &s, v_i(v), false);
     } else {
         j_fail(r, "TypeError", "unsupported format string passed to %s.__format__", v_type(v));
@@ -295,7 +314,8 @@ static Value field(Run *r, Value name, const Args *a, size_t *automatic) {
     Value v = { 0 };
     if (!n) index = (int64_t)(*automatic)++;
     if (number && (size_t)index < a->n) v = a->at[index];
-    else if (number) j_fail(r, "IndexError", "Replacement index %lld out of range for positional args tuple", (long long)index);
+    else if (number)
+        j_fail(r, "IndexError", "Replacement index %lld out of range for positional args tuple", (long long)index);
     for (size_t i = 0; !number && i < a->nkw; i++)
         if (a->kw[i].n == n && !memcmp(a->kw[i].s, name.s, n)) v = a->kw[i].v;
     if (!v_given(v)) j_fail(r, "KeyError", "'%.*s'", (int)(n < 100 ? n : 100), name.s);
@@ -321,7 +341,10 @@ static Value field(Run *r, Value name, const Args *a, size_t *automatic) {
 static void replacement(Sb *b, Value text, const Args *a, size_t *automatic) {
     Run *r = b->r;
     size_t n = 0;
-    while (n < text.n && text.s[n] != '!' && text.s[n] != ':') n += text.s[n] == '[' && memchr(text.s + n, ']', text.n - n) ? (size_t)((char *)memchr(text.s + n, ']', text.n - n) - (text.s + n)) : 1;
+    while (n < text.n && text.s[n] != '!' && text.s[n] != ':')
+        n += text.s[n] == '[' && memchr(text.s + n, ']', text.n - n)
+                 ? (size_t)((char *)memchr(text.s + n, ']', text.n - n) - (text.s + n))
+                 : 1;
     Value v = field(r, v_strn(text.s, n), a, automatic), spec = v_cstr("");
     if (n < text.n && text.s[n] == '!') {
         Sb t = { .r = r };
@@ -375,7 +398,9 @@ Value s_format(Run *r, Value fmt, const Args *a) {
                                                               : 0;
             if (!open) break;
         }
-        if (end >= fmt.n) j_fail(r, "ValueError", at + 1 >= fmt.n ? "Single '{' encountered in format string" : "expected '}' before end of string");
+        if (end >= fmt.n)
+            j_fail(r, "ValueError",
+                   at + 1 >= fmt.n ? "Single '{' encountered in format string" : "expected '}' before end of string");
         replacement(&b, v_strn(fmt.s + at + 1, end - at - 1), a, &automatic);
         at = end + 1;
     }

@@ -15,7 +15,8 @@ GLOBAL(g_range) {
     if (v_given(v[1])) g.start = g.stop, g.stop = arg_int(r, &v[1], 0);
     if (!g.step) j_fail(r, "ValueError", "range() arg 3 must not be zero");
     const int64_t far = INT64_MAX / 4;
-    if (g.start > far || g.start < -far || g.stop > far || g.stop < -far || g.step > far || g.step < -far) j_fail(r, "OverflowError", "a range beyond 61 bits");
+    if (g.start > far || g.start < -far || g.stop > far || g.stop < -far || g.step > far || g.step < -far)
+        j_fail(r, "OverflowError", "a range beyond 61 bits");
     int64_t span = g.step > 0 ? g.stop - g.start : g.start - g.stop, step = g.step > 0 ? g.step : -g.step;
     if (span > 0 && (span - 1) / step + 1 > MAX_RANGE)
         j_fail(r, "OverflowError", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
@@ -31,7 +32,8 @@ static void take_pairs(Run *r, Value from, Pair *pairs, size_t *n) {
     }
     for (size_t i = 0; i < from.n; i++) {
         Value two = v_items(r, from.at[i]);
-        if (two.n != 2) j_fail(r, "ValueError", "dictionary update sequence element #%zu has length %zu; 2 is required", i, two.n);
+        if (two.n != 2)
+            j_fail(r, "ValueError", "dictionary update sequence element #%zu has length %zu; 2 is required", i, two.n);
         v_put_pair(r, pairs, n, two.at[0], two.at[1]);
     }
 }
@@ -83,8 +85,12 @@ GLOBAL(g_raise) {
 /* "2026-11-15T10:20:30.000000", also with a blank for the T and without the time. */
 static void read_now(Run *r, const Json *now, struct tm *tm, long *micro) {
     char frac[8] = "";
-    int n = now->kind == JSON_STRING ? sscanf(now->str, "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d.%6[0-9]", &tm->tm_year, &tm->tm_mon, &tm->tm_mday, &tm->tm_hour, &tm->tm_min, &tm->tm_sec, frac) : 0;
-    bool ok = n >= 3 && tm->tm_mon >= 1 && tm->tm_mon <= 12 && tm->tm_mday >= 1 && tm->tm_mday <= 31 && tm->tm_hour >= 0 && tm->tm_hour < 24 && tm->tm_min >= 0 && tm->tm_min < 60 && tm->tm_sec >= 0 && tm->tm_sec < 60 && tm->tm_year >= 1;
+    int n = now->kind == JSON_STRING ? sscanf(now->str, "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d.%6[0-9]", &tm->tm_year,
+                                              &tm->tm_mon, &tm->tm_mday, &tm->tm_hour, &tm->tm_min, &tm->tm_sec, frac)
+                                     : 0;
+    bool ok = n >= 3 && tm->tm_mon >= 1 && tm->tm_mon <= 12 && tm->tm_mday >= 1 && tm->tm_mday <= 31 && tm->tm_hour >= 0
+              && tm->tm_hour < 24 && tm->tm_min >= 0 && tm->tm_min < 60 && tm->tm_sec >= 0 && tm->tm_sec < 60
+              && tm->tm_year >= 1;
     if (!ok) j_fail(r, "ValueError", "the variable \"now\" must be a time like \"2026-11-15T00:00:00\"");
     for (int i = 0; i < 6; i++) *micro = *micro * 10 + (i < (int)strlen(frac) ? frac[i] - '0' : 0);
     tm->tm_year -= 1900;

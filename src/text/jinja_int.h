@@ -1,7 +1,8 @@
 /* jinja_int.h - what the files of the Jinja interpreter share: values, nodes, the state of one rendering.
  *
- * Failure inside the interpreter is a jump (j_fail never returns) to jinja_compile or jinja_render, which own all memory:
- * a hundred builtins stay as short as their Python models, and no allocation can be forgotten since values live in one Mem. */
+ * Failure inside the interpreter is a jump (j_fail never returns) to jinja_compile or jinja_render, which own all
+ * memory: a hundred builtins stay as short as their Python models, and no allocation can be forgotten since values
+ * live in one Mem. */
 #ifndef TEXT_JINJA_INT_H
 #define TEXT_JINJA_INT_H
 
@@ -12,8 +13,8 @@
 
 /* ---- values: Python's, immutable but for namespaces and the positions of generators, loops, cyclers and joiners */
 typedef enum {
-    V_MISSING, V_UNDEF, V_NONE, V_BOOL, V_INT, V_REAL, V_STR, V_LIST, V_TUPLE, V_DICT, V_RANGE, V_VIEW, V_GEN, V_NS, V_MACRO,
-    V_LOOP, V_METHOD, V_FUNC, V_CYCLER, V_JOINER,
+    V_MISSING, V_UNDEF, V_NONE, V_BOOL, V_INT, V_REAL, V_STR, V_LIST, V_TUPLE, V_DICT, V_RANGE, V_VIEW, V_GEN,
+    V_NS, V_MACRO, V_LOOP, V_METHOD, V_FUNC, V_CYCLER, V_JOINER,
 } Kind;
 
 typedef struct Run Run;
@@ -21,7 +22,8 @@ typedef struct Node Node;
 typedef struct Value Value;
 struct Value {
     uint8_t kind;
-    uint8_t sub;                     /* V_STR: 1 = Markup; V_UNDEF: 1 = SecurityError; V_TUPLE: 1 = of groupby; V_VIEW: 'k','v','i' */
+    uint8_t sub;                     /* V_STR: 1 = Markup; V_UNDEF: 1 = SecurityError; V_TUPLE: 1 = of groupby;
+                                      * V_VIEW: 'k', 'v', 'i' */
     size_t  n;                       /* bytes, items or pairs */
     union {
         bool                  b;
@@ -48,7 +50,8 @@ typedef struct Loop  { Value *at; size_t n, i; Value changed; } Loop;
 typedef struct { const char *s; size_t n; Value v; } Kw;
 typedef struct { Value *at; size_t n; Kw *kw; size_t nkw; } Args;
 
-/* A filter, test, method or function.  v holds the arguments named in spec ("old new count"), V_MISSING where not given;
+/* A filter, test, method or function.  v holds the arguments named in spec ("old new count"), V_MISSING where not
+ * given;
  * spec NULL: only a is looked at. */
 typedef Value Fn(Run *r, Value self, const Value *v, const Args *a);
 typedef struct Builtin { const char *name; Fn *fn; const char *spec; int need; } Builtin;
@@ -57,8 +60,8 @@ enum { MAX_PARAMS = 8 };
 
 /* ---- the tree */
 typedef enum {
-    N_CONST, N_NAME, N_LIST, N_TUPLE, N_DICT, N_ATTR, N_ITEM, N_SLICE, N_CALL, N_FILTER, N_TEST, N_NOT, N_NEG, N_POS, N_BIN,
-    N_CONCAT, N_CMP, N_AND, N_OR, N_COND, N_NSREF,
+    N_CONST, N_NAME, N_LIST, N_TUPLE, N_DICT, N_ATTR, N_ITEM, N_SLICE, N_CALL, N_FILTER, N_TEST, N_NOT,
+    N_NEG, N_POS, N_BIN, N_CONCAT, N_CMP, N_AND, N_OR, N_COND, N_NSREF,
     S_DATA, S_OUT, S_FOR, S_IF, S_SET, S_SETBLOCK, S_MACRO, S_CALL, S_FILTER, S_WITH, S_SCOPE, S_BREAK, S_CONTINUE,
 } NodeKind;
 
@@ -167,7 +170,9 @@ static inline Value v_strn(const char *s, size_t n) { return (Value){ .kind = V_
 static inline Value v_cstr(const char *s) { return v_strn(s, strlen(s)); }
 static inline Value v_list(Value *at, size_t n) { return (Value){ .kind = V_LIST, .n = n, .at = at }; }
 static inline Value v_tuple(Value *at, size_t n) { return (Value){ .kind = V_TUPLE, .n = n, .at = at }; }
-static inline bool  v_is_str(Value v, const char *s) { return v.kind == V_STR && v.n == strlen(s) && !memcmp(v.s, s, v.n); }
+static inline bool  v_is_str(Value v, const char *s) {
+    return v.kind == V_STR && v.n == strlen(s) && !memcmp(v.s, s, v.n);
+}
 static inline bool  v_whole(Value v) { return v.kind == V_INT || v.kind == V_BOOL; }
 static inline bool  v_number(Value v) { return v_whole(v) || v.kind == V_REAL; }
 static inline int64_t v_i(Value v) { return v.kind == V_BOOL ? v.b : v.i; }
@@ -198,7 +203,7 @@ size_t s_len(Value s);
 size_t s_offset(Value s, size_t chars);                           /* byte offset of that character, or n */
 size_t s_strip_left(Value s, const Value *chars);                 /* bytes to leave out at the left end */
 size_t s_strip_right(Value s, const Value *chars);                /* bytes that remain */
-Value  s_case(Run *r, Value s, int how);                          /* 'u','l','t' (str.title), 'c' (capitalize), 's' (swapcase) */
+Value  s_case(Run *r, Value s, int how);              /* 'u', 'l', 't' (str.title), 'c' (capitalize), 's' (swapcase) */
 Value  s_split_lines(Run *r, Value s, bool keep);
 const char *s_find(const char *hay, size_t n, const char *needle, size_t m);
 Value  s_replace(Run *r, Value s, Value from, Value to, int64_t count);

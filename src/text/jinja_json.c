@@ -1,4 +1,5 @@
-/* jinja_json.c - tojson as transformers has it: json.dumps(value, ensure_ascii, indent, separators, sort_keys), not HTML-safe. */
+/* jinja_json.c - tojson as transformers has it: json.dumps(value, ensure_ascii, indent, separators, sort_keys), not
+ * HTML-safe. */
 #include "text/jinja_int.h"
 #include "base/utf8.h"
 
@@ -23,7 +24,8 @@ static void put_str(Put *p, Value v) {
         const char *k = c && c < 128 ? strchr(code, (int)c) : NULL;
         if (k) t[0] = '\\', t[1] = letter[k - code], sb_put(b, t, 2);
         else if (c < 0x20 || (p->ascii && c >= 0x7F && c < 0x10000)) snprintf(t, sizeof t, "\\u%04x", c), sb_puts(b, t);
-        else if (p->ascii && c >= 0x10000) snprintf(t, sizeof t, "\\u%04x\\u%04x", 0xD7C0 + (c >> 10), 0xDC00 + (c & 0x3FF)), sb_puts(b, t);
+        else if (p->ascii && c >= 0x10000)
+            snprintf(t, sizeof t, "\\u%04x\\u%04x", 0xD7C0 + (c >> 10), 0xDC00 + (c & 0x3FF)), sb_puts(b, t);
         else sb_put(b, v.s + i, len);
         i += len;
     }

@@ -1,5 +1,7 @@
-/* jinja_lex.c - a template's text into tokens, with the whitespace rules of trim_blocks and lstrip_blocks: the newline behind
- * a block or comment goes, and so does the blank space before one that stands first in its line; '-' takes more, '+' less. */
+/* jinja_lex.c - a template's text into tokens, with the whitespace rules of trim_blocks and lstrip_blocks: the
+ * newline behind
+ * a block or comment goes, and so does the blank space before one that stands first in its line; '-' takes more,
+ * '+' less. */
 #include "text/jinja_int.h"
 #include "base/utf8.h"
 
@@ -45,7 +47,8 @@ static bool here(const Lex *x, const char *s) {
 
 static char sign_here(Lex *x) { return x->at < x->end && (*x->at == '-' || *x->at == '+') ? *x->at++ : 0; }
 
-/* The end of a tag that stands at x->at: "-%}" and the space behind it, "+%}" or "%}" and one newline.  False: no end here. */
+/* The end of a tag that stands at x->at: "-%}" and the space behind it, "+%}" or "%}" and one newline.  False: no
+ * end here. */
 static bool tag_end(Lex *x, const char *mark, bool trims) {
     char sign = x->at < x->end && (*x->at == '-' || (*x->at == '+' && trims)) ? *x->at : 0;
     Lex was = *x;
@@ -124,12 +127,16 @@ static void comment(Lex *x) {
 }
 
 /* ---- inside a tag */
-static int digit_of(int c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                                                 : c >= 'A' && c <= 'F'   ? c - 'A' + 10
-                                                                                          : 99; }
+static int digit_of(int c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : 99;
+}
 
 /* Digits of a base with single underscores between them; copies the digits to out. */
-static const char *digits(const char *p, const char *end, int base, bool lead_underscore, char *out, size_t *n, size_t cap) {
+static const char *digits(const char *p, const char *end, int base, bool lead_underscore, char *out, size_t *n,
+                          size_t cap) {
     const char *from = p;
     while (p < end) {
         const char *d = p;
@@ -177,7 +184,8 @@ static bool number(Lex *x) {
     }
     if (!is_real && base == 10 && *p == '0') {
         n = 0;
-        for (q = p; q < end && (*q == '0' || (*q == '_' && q > p && q + 1 < end && q[1] == '0')); q++) n = 1, text[0] = '0';
+        for (q = p; q < end && (*q == '0' || (*q == '_' && q > p && q + 1 < end && q[1] == '0')); q++)
+            n = 1, text[0] = '0';
     }
     if (base != 10) n = 0, q = digits(p + 2, end, base, true, text, &n, cap);
     if (n >= cap) lex_fail(x, "a number with too many digits");
@@ -203,7 +211,8 @@ static bool name(Lex *x) {
     return true;
 }
 
-/* \x41 \u0041 \U00000041 and \101 behind the backslash; p is at the letter.  Returns the end, or NULL when it is malformed. */
+/* \x41 \u0041 \U00000041 and \101 behind the backslash; p is at the letter.  Returns the end, or NULL when it is
+ * malformed. */
 static const char *coded(const char *p, const char *end, uint32_t *code) {
     int want = *p == 'x' ? 2 : *p == 'u' ? 4
                            : *p == 'U'   ? 8
@@ -211,12 +220,14 @@ static const char *coded(const char *p, const char *end, uint32_t *code) {
         base = want ? 16 : 8, n = 0;
     if (want) p++;
     *code = 0;
-    for (; n < (want ? want : 3) && p < end && digit_of(*p) < base; n++) *code = *code * (uint32_t)base + (uint32_t)digit_of(*p++);
+    for (; n < (want ? want : 3) && p < end && digit_of(*p) < base; n++)
+        *code = *code * (uint32_t)base + (uint32_t)digit_of(*p++);
     return (want && n < want) || *code > 0x10FFFF || (*code >= 0xD800 && *code < 0xE000) ? NULL : p;
 }
 
 /* Escapes as Python's unicode_escape reads them, after Jinja2 has turned what is not ASCII into escapes of its own: a
- * backslash before such a character therefore escapes that escape's backslash, and its code is what remains to be read. */
+ * backslash before such a character therefore escapes that escape's backslash, and its code is what remains to be
+ * read. */
 static Value unescape(Lex *x, const char *p, const char *end) {
     char *out = mem_push(x->c->mem, (size_t)(end - p) * 6 + 1);
     size_t n = 0;
@@ -269,10 +280,15 @@ static bool string(Lex *x) {
 }
 
 static void operator_(Lex *x, Buf *open) {
+    /* clang-format off */
     static const struct {
         char s[3];
         int op;
-    } two[] = { { "//", OP_FLOORDIV }, { "**", OP_POW }, { "==", OP_EQ }, { "!=", OP_NE }, { ">=", OP_GE }, { "<=", OP_LE } };
+    } two[] = {
+        { "//", OP_FLOORDIV }, { "**", OP_POW }, { "==", OP_EQ },
+        { "!=", OP_NE }, { ">=", OP_GE }, { "<=", OP_LE },
+    };
+    /* clang-format on */
     for (size_t i = 0; i < COUNT(two); i++)
         if (here(x, two[i].s)) {
             push(x, (Tok){ .kind = T_OP, .op = two[i].op });
@@ -281,7 +297,8 @@ static void operator_(Lex *x, Buf *open) {
         }
     char c = *x->at, what[64];
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c)) {
-        snprintf(what, sizeof what, c > ' ' && c < 127 ? "unexpected char '%c'" : "unexpected char 0x%02x", (unsigned char)c);
+        snprintf(what, sizeof what, c > ' ' && c < 127 ? "unexpected char '%c'" : "unexpected char 0x%02x",
+                 (unsigned char)c);
         lex_fail(x, what);
     }
     if (strchr("([{", c)) buf_putc(open, c == '(' ? ')' : c == '[' ? ']'

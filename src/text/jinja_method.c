@@ -183,7 +183,9 @@ static Value affix(Run *r, Value s, const Value *v, bool end) {
     if (v[0].kind == V_UNDEF) j_undefined(r, v[0]);
     for (size_t i = 0; i < all.n; i++) {
         Value x = all.at[i];
-        if (x.kind != V_STR) j_fail(r, "TypeError", "%s first arg must be str or a tuple of str, not %s", end ? "endswith" : "startswith", v_type(x));
+        if (x.kind != V_STR)
+            j_fail(r, "TypeError", "%s first arg must be str or a tuple of str, not %s",
+                   end ? "endswith" : "startswith", v_type(x));
         if (from != SIZE_MAX && w.n >= x.n && !memcmp(end ? w.s + w.n - x.n : w.s, x.s, x.n)) return v_bool(true);
     }
     return v_bool(false);
@@ -224,7 +226,8 @@ METHOD(m_join) {
     Value all = v_items(r, v[0]);
     for (size_t i = 0; i < all.n; i++) {
         j_steps(r, 1);
-        if (all.at[i].kind != V_STR) j_fail(r, "TypeError", "sequence item %zu: expected str instance, %s found", i, v_type(all.at[i]));
+        if (all.at[i].kind != V_STR)
+            j_fail(r, "TypeError", "sequence item %zu: expected str instance, %s found", i, v_type(all.at[i]));
         if (i) sb_put(&b, self.s, self.n);
         sb_put(&b, all.at[i].s, all.at[i].n);
     }
@@ -277,7 +280,10 @@ static bool is_alpha(uint32_t c) {
     return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
 }
 static bool is_decimal(uint32_t c) { return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ND; }
-static bool is_digit(uint32_t c) { return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468); }
+static bool is_digit(uint32_t c) {
+    return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079)
+           || (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
+}
 static bool is_alnum(uint32_t c) { return c != '_' && ch_word(c); }
 static bool is_numeric(uint32_t c) { return ch_word(c) && !is_alpha(c) && c != '_'; }
 
@@ -313,7 +319,9 @@ METHOD(m_get) {
     return found ? *found : v_given(v[1]) ? v[1]
                                           : v_of(V_NONE);
 }
-static Value view(Value d, char how) { return (Value){ .kind = V_VIEW, .sub = (uint8_t)how, .n = d.n, .pairs = d.pairs }; }
+static Value view(Value d, char how) {
+    return (Value){ .kind = V_VIEW, .sub = (uint8_t)how, .n = d.n, .pairs = d.pairs };
+}
 METHOD(m_items) { return UNUSED, view(self, 'i'); }
 METHOD(m_keys) { return UNUSED, view(self, 'k'); }
 METHOD(m_values) { return UNUSED, view(self, 'v'); }
@@ -375,9 +383,12 @@ METHOD(m_reset) { return UNUSED, self.gen->pos = 0, v_of(V_NONE); }
 
 /* clang-format off */
 static const Builtin of_str[] = {
-    { "strip",      m_strip,      "chars", 0 }, { "lstrip",     m_lstrip,     "chars", 0 }, { "rstrip",       m_rstrip,       "chars", 0 },
-    { "upper",      m_upper,      "",      0 }, { "lower",      m_lower,      "",      0 }, { "title",        m_title,        "",      0 },
-    { "capitalize", m_capitalize, "",      0 }, { "swapcase",   m_swapcase,   "",      0 }, { "casefold",     m_lower,        "",      0 },
+    { "strip", m_strip, "chars", 0 }, { "lstrip", m_lstrip, "chars", 0 },
+    { "rstrip", m_rstrip, "chars", 0 },
+    { "upper", m_upper, "", 0 }, { "lower", m_lower, "", 0 },
+    { "title", m_title, "", 0 },
+    { "capitalize", m_capitalize, "", 0 }, { "swapcase", m_swapcase, "", 0 },
+    { "casefold", m_lower, "", 0 },
     { "split",      m_split,      "sep maxsplit", 0 },      { "rsplit",       m_rsplit,     "sep maxsplit", 0 },
     { "splitlines", m_splitlines, "keepends", 0 },          { "replace",      m_replace,    "old new count", 2 },
     { "partition",  m_partition,  "sep",   1 },             { "rpartition",   m_rpartition, "sep", 1 },
@@ -389,16 +400,20 @@ static const Builtin of_str[] = {
     { "ljust",      m_ljust,      "width fillchar", 1 },    { "rjust",        m_rjust,      "width fillchar", 1 },
     { "center",     m_center,     "width fillchar", 1 },
     { "removeprefix", m_removeprefix, "prefix", 1 },        { "removesuffix", m_removesuffix, "suffix", 1 },
-    { "isalpha",    m_isalpha,    "",      0 }, { "isdigit",    m_isdigit,    "",      0 }, { "isdecimal",    m_isdecimal,    "",      0 },
-    { "isnumeric",  m_isnumeric,  "",      0 }, { "isalnum",    m_isalnum,    "",      0 }, { "isspace",      m_isspace,      "",      0 },
-    { "isascii",    m_isascii,    "",      0 }, { "islower",    m_islower,    "",      0 }, { "isupper",      m_isupper,      "",      0 },
+    { "isalpha", m_isalpha, "", 0 }, { "isdigit", m_isdigit, "", 0 },
+    { "isdecimal", m_isdecimal, "", 0 },
+    { "isnumeric", m_isnumeric, "", 0 }, { "isalnum", m_isalnum, "", 0 },
+    { "isspace", m_isspace, "", 0 },
+    { "isascii", m_isascii, "", 0 }, { "islower", m_islower, "", 0 },
+    { "isupper", m_isupper, "", 0 },
     { "isidentifier", m_isidentifier, "",  0 },
 };
 static const Builtin of_dict[] = {
     { "get",  m_get,  "key default", 1 }, { "items",  m_items,  "", 0 },
     { "keys", m_keys, "",            0 }, { "values", m_values, "", 0 }, { "copy", m_copy, "", 0 },
 };
-static const Builtin of_list[]   = { { "index", m_list_index, "value", 1 }, { "count", m_list_count, "value", 1 }, { "copy", m_copy, "", 0 } };
+static const Builtin of_list[]   = { { "index", m_list_index, "value", 1 }, { "count", m_list_count, "value", 1 },
+                                     { "copy", m_copy, "", 0 } };
 static const Builtin of_tuple[]  = { { "index", m_list_index, "value", 1 }, { "count", m_list_count, "value", 1 } };
 static const Builtin of_real[]   = { { "is_integer", m_is_integer, "", 0 } };
 static const Builtin of_loop[]   = { { "cycle", m_cycle, NULL, 0 }, { "changed", m_changed, NULL, 0 } };
@@ -406,8 +421,12 @@ static const Builtin of_cycler[] = { { "next", m_next, "", 0 }, { "reset", m_res
 
 const Builtin *jinja_method(Value o, const char *s, size_t n) {
     static const struct { const Builtin *table; size_t n; } by_kind[] = {
-        [V_STR]  = { of_str,  COUNT(of_str) },  [V_DICT]   = { of_dict,   COUNT(of_dict) },   [V_LIST]  = { of_list, COUNT(of_list) },
-        [V_LOOP] = { of_loop, COUNT(of_loop) }, [V_CYCLER] = { of_cycler, COUNT(of_cycler) }, [V_TUPLE] = { of_tuple, COUNT(of_tuple) },
+        [V_STR] = { of_str, COUNT(of_str) },
+        [V_DICT] = { of_dict, COUNT(of_dict) },
+        [V_LIST] = { of_list, COUNT(of_list) },
+        [V_LOOP] = { of_loop, COUNT(of_loop) },
+        [V_CYCLER] = { of_cycler, COUNT(of_cycler) },
+        [V_TUPLE] = { of_tuple, COUNT(of_tuple) },
         [V_REAL] = { of_real, COUNT(of_real) },
     };
     if (o.kind >= COUNT(by_kind) || !by_kind[o.kind].table) return NULL;

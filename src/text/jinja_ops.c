@@ -1,4 +1,5 @@
-/* jinja_ops.c - operators, attributes, subscripts and slices with Python's results and errors; attributes as the immutable
+/* jinja_ops.c - operators, attributes, subscripts and slices with Python's results and errors; attributes as the
+ * immutable
  * sandbox gives them: what would change a list or dict, and what begins with an underscore, is unsafe. */
 #include "text/jinja_int.h"
 
@@ -37,7 +38,8 @@ static Value whole(Run *r, int op, int64_t a, int64_t b) {
     case '*': over = __builtin_mul_overflow(a, b, &v); break;
     case OP_POW: return b < 0 ? v_of(V_MISSING) : v_int(power_whole(r, a, b));
     default:
-        if (b == 0) j_fail(r, "ZeroDivisionError", op == '/' ? "division by zero" : "integer division or modulo by zero");
+        if (b == 0)
+            j_fail(r, "ZeroDivisionError", op == '/' ? "division by zero" : "integer division or modulo by zero");
         if (op == '/') return v_real((double)a / (double)b);
         if (b == -1) over = __builtin_sub_overflow(0, op == '%' ? 0 : a, &v);
         else v = op == '%' ? a - floor_div(a, b) * b : floor_div(a, b);
@@ -54,12 +56,16 @@ static Value real(Run *r, int op, double a, double b) {
     case OP_POW:
         if (a == 0 && b < 0) j_fail(r, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
         if (a < 0 && b != floor(b) && isfinite(b)) j_fail(r, "TypeError", "the power is a complex number");
-        if (isfinite(a) && isfinite(b) && isinf(pow(a, b))) j_fail(r, "OverflowError", "(34, 'Numerical result out of range')");
+        if (isfinite(a) && isfinite(b) && isinf(pow(a, b)))
+            j_fail(r, "OverflowError", "(34, 'Numerical result out of range')");
         return v_real(pow(a, b));
     default: break;
     }
-    if (b == 0) j_fail(r, "ZeroDivisionError", op == '/' ? "float division by zero" : op == '%' ? "float modulo"
-                                                                                                : "float floor division by zero");
+    if (b == 0)
+        j_fail(r, "ZeroDivisionError",
+               op == '/'   ? "float division by zero"
+               : op == '%' ? "float modulo"
+                           : "float floor division by zero");
     if (op == '/') return v_real(a / b);
     double m = fmod(a, b);
     double q = (a - m) / b;
@@ -126,13 +132,15 @@ Value j_binary(Run *r, int op, Value a, Value b) {
         if (v.kind != V_MISSING) return v;
     }
     if (v_number(a) && v_number(b)) return real(r, op, v_d(a), v_d(b));
-    bool seq_a = a.kind == V_STR || a.kind == V_LIST || a.kind == V_TUPLE, seq_b = b.kind == V_STR || b.kind == V_LIST || b.kind == V_TUPLE;
+    bool seq_a = a.kind == V_STR || a.kind == V_LIST || a.kind == V_TUPLE,
+         seq_b = b.kind == V_STR || b.kind == V_LIST || b.kind == V_TUPLE;
     if (op == '*' && seq_a && v_whole(b)) return repeat(r, a, v_i(b));
     if (op == '*' && seq_b && v_whole(a)) return repeat(r, b, v_i(a));
     if (op == '+' && a.kind == V_STR && b.kind == V_STR) return add_str(r, a, b);
     if (op == '+' && seq_a && a.kind == b.kind) return add_seq(r, a, b);
     if (op == '+' && a.kind == V_STR) j_fail(r, "TypeError", "can only concatenate str (not \"%s\") to str", v_type(b));
-    if (op == '+' && seq_a) j_fail(r, "TypeError", "can only concatenate %s (not \"%s\") to %s", v_type(a), v_type(b), v_type(a));
+    if (op == '+' && seq_a)
+        j_fail(r, "TypeError", "can only concatenate %s (not \"%s\") to %s", v_type(a), v_type(b), v_type(a));
     unsupported(r, op, a, b);
 }
 
@@ -146,7 +154,8 @@ Value j_unary(Run *r, int op, Value a) {
 
 static bool contains(Run *r, Value in, Value x) {
     if (in.kind == V_STR) {
-        if (x.kind == V_UNDEF || x.kind != V_STR) j_fail(r, "TypeError", "'in <string>' requires string as left operand, not %s", v_type(x));
+        if (x.kind == V_UNDEF || x.kind != V_STR)
+            j_fail(r, "TypeError", "'in <string>' requires string as left operand, not %s", v_type(x));
         j_steps(r, in.n / 64);
         return s_find(in.s, in.n, x.s, x.n) != NULL;
     }
@@ -179,19 +188,24 @@ bool j_compare(Run *r, int op, Value a, Value b) {
 
 /* ---- attributes */
 static Value unsafe(Run *r, Value o, Value name) {
-    Value v = v_undef(r, "access to attribute '%.*s' of '%s' object is unsafe.", (int)(name.n < 100 ? name.n : 100), name.s, v_type(o));
+    Value v = v_undef(r, "access to attribute '%.*s' of '%s' object is unsafe.", (int)(name.n < 100 ? name.n : 100),
+                      name.s, v_type(o));
     v.sub = 1;
     return v;
 }
 
 static Value loop_attr(Run *r, Loop *l, Value name) {
     int64_t i = (int64_t)l->i, n = (int64_t)l->n;
+    /* clang-format off */
     const struct {
         const char *name;
         Value v;
     } table[] = {
-        { "index", v_int(i + 1) }, { "index0", v_int(i) }, { "first", v_bool(i == 0) }, { "last", v_bool(i + 1 == n) }, { "length", v_int(n) }, { "revindex", v_int(n - i) }, { "revindex0", v_int(n - i - 1) }, { "depth", v_int(1) }, { "depth0", v_int(0) }
+        { "index", v_int(i + 1) }, { "index0", v_int(i) }, { "first", v_bool(i == 0) },
+        { "last", v_bool(i + 1 == n) }, { "length", v_int(n) }, { "revindex", v_int(n - i) },
+        { "revindex0", v_int(n - i - 1) }, { "depth", v_int(1) }, { "depth0", v_int(0) },
     };
+    /* clang-format on */
     for (size_t k = 0; k < COUNT(table); k++)
         if (v_is_str(name, table[k].name)) return table[k].v;
     if (v_is_str(name, "previtem")) return i ? l->at[i - 1] : v_undef(r, "there is no previous item");
@@ -200,7 +214,9 @@ static Value loop_attr(Run *r, Loop *l, Value name) {
 }
 
 static bool changes_it(Value o, Value name) {
-    static const char *const list[] = { "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove", NULL };
+    static const char *const list[] = {
+        "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove", NULL
+    };
     static const char *const dict[] = { "clear", "pop", "popitem", "setdefault", "update", NULL };
     for (const char *const *s = o.kind == V_LIST ? list : dict; (o.kind == V_LIST || o.kind == V_DICT) && *s; s++)
         if (v_is_str(name, *s)) return true;
@@ -256,8 +272,11 @@ static Value own_item(Run *r, Value o, Value key) {
 static Value nothing(Run *r, Value o, Value key) {
     char type[64];
     if (o.kind == V_NONE) snprintf(type, sizeof type, "None");
-    else snprintf(type, sizeof type, o.kind == V_NS || o.kind == V_MACRO || o.kind == V_LOOP ? "jinja2 %s object" : "%s object", v_type(o));
-    if (key.kind == V_STR) return v_undef(r, "'%s' has no attribute '%.*s'", type, (int)(key.n < 100 ? key.n : 100), key.s);
+    else
+        snprintf(type, sizeof type,
+                 o.kind == V_NS || o.kind == V_MACRO || o.kind == V_LOOP ? "jinja2 %s object" : "%s object", v_type(o));
+    if (key.kind == V_STR)
+        return v_undef(r, "'%s' has no attribute '%.*s'", type, (int)(key.n < 100 ? key.n : 100), key.s);
     Value text = key.kind == V_GEN || key.kind >= V_METHOD ? v_cstr(v_type(key)) : v_str(r, key);
     return v_undef(r, "%s has no element %.*s", type, (int)(text.n < 100 ? text.n : 100), text.s);
 }
@@ -291,11 +310,13 @@ static int64_t bound(Run *r, Value v, int64_t n, int64_t otherwise, bool back) {
 Value j_slice(Run *r, Value o, const Value part[3]) {
     if (o.kind == V_UNDEF) j_undefined(r, o);
     if (o.kind != V_STR && o.kind != V_LIST && o.kind != V_TUPLE && o.kind != V_RANGE)
-        j_fail(r, "TypeError", o.kind == V_DICT ? "unhashable type: 'slice'" : "'%s' object is not subscriptable", v_type(o));
+        j_fail(r, "TypeError", o.kind == V_DICT ? "unhashable type: 'slice'" : "'%s' object is not subscriptable",
+               v_type(o));
     int64_t step = 1, n = (int64_t)v_len(r, o);
     if (part[2].kind != V_NONE) {
         if (part[2].kind == V_UNDEF) j_undefined(r, part[2]);
-        if (!v_whole(part[2])) j_fail(r, "TypeError", "slice indices must be integers or None or have an __index__ method");
+        if (!v_whole(part[2]))
+            j_fail(r, "TypeError", "slice indices must be integers or None or have an __index__ method");
         step = v_i(part[2]);
     }
     if (!step) j_fail(r, "ValueError", "slice step cannot be zero");
@@ -310,7 +331,8 @@ Value j_slice(Run *r, Value o, const Value part[3]) {
     }
     if (o.kind == V_RANGE) {
         Range *g = j_push(r, 1, sizeof *g);
-        *g = (Range){ o.range->start + from * o.range->step, o.range->start + to * o.range->step, o.range->step * step };
+        *g =
+            (Range){ o.range->start + from * o.range->step, o.range->start + to * o.range->step, o.range->step * step };
         return (Value){ .kind = V_RANGE, .range = g };
     }
     Value all = v_items(r, o);

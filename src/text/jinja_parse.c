@@ -50,7 +50,8 @@ int comp_name(Comp *c, const char *s, size_t n) {
 
 static void block_end(Comp *c) {
     Tok *t = comp_tok(c);
-    if (t->kind == T_NAME) comp_fail(c, "expected token 'end of statement block', got '%.*s'", (int)(t->n < 60 ? t->n : 60), t->s);
+    if (t->kind == T_NAME)
+        comp_fail(c, "expected token 'end of statement block', got '%.*s'", (int)(t->n < 60 ? t->n : 60), t->s);
     if (t->kind != T_BLOCK_END) comp_fail(c, "expected token 'end of statement block'");
     c->at++;
 }
@@ -245,12 +246,17 @@ static Node *parse_break(Comp *c) { return parse_jump(c, S_BREAK); }
 static Node *parse_continue(Comp *c) { return parse_jump(c, S_CONTINUE); }
 
 static Node *statement(Comp *c) {
+    /* clang-format off */
     static const struct {
         const char *name;
         Node *(*parse)(Comp *);
     } table[] = {
-        { "if", parse_if }, { "for", parse_for }, { "set", parse_set }, { "macro", parse_macro }, { "call", parse_call }, { "filter", parse_filter }, { "with", parse_with }, { "generation", parse_generation }, { "break", parse_break }, { "continue", parse_continue }, { "print", parse_print }
+        { "if", parse_if }, { "for", parse_for }, { "set", parse_set },
+        { "macro", parse_macro }, { "call", parse_call }, { "filter", parse_filter },
+        { "with", parse_with }, { "generation", parse_generation }, { "break", parse_break },
+        { "continue", parse_continue }, { "print", parse_print },
     };
+    /* clang-format on */
     static const char *const refused[] = { "block", "extends", "include", "import", "from", "autoescape" };
     Tok *t = comp_expect_name(c);
     c->line = t->line;

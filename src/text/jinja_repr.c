@@ -164,7 +164,9 @@ void sb_repr(Sb *b, Value v) {
         snprintf(t, sizeof t, "<LoopContext %zu/%zu>", v.loop->i + 1, v.loop->n);
         sb_puts(b, t);
         break;
-    default: j_fail(b->r, "TypeError", "a %s is printed, whose text would be a memory address (a list is meant? add | list)", v_type(v));
+    default:
+        j_fail(b->r, "TypeError", "a %s is printed, whose text would be a memory address (a list is meant? add | list)",
+               v_type(v));
     }
     j_leave(b->r);
 }

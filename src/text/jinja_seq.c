@@ -29,13 +29,16 @@ static Value path_arg(Run *r, Value v) {
     return v_whole(v) ? v_int(v_i(v)) : v_str(r, v);
 }
 
-static Value fold_case(Run *r, Value v, bool sensitive) { return v.kind == V_STR && !sensitive ? s_case(r, v, 'l') : v; }
+static Value fold_case(Run *r, Value v, bool sensitive) {
+    return v.kind == V_STR && !sensitive ? s_case(r, v, 'l') : v;
+}
 
 static Value key_of(Run *r, Value v, Value path, Value otherwise, bool sensitive) {
     return fold_case(r, v_given(path) ? by_path(r, v, path, otherwise) : v, sensitive);
 }
 
-/* A list with one key per attribute of "a,b": lists compare by equality first, so two undefined ones are equal and not an error. */
+/* A list with one key per attribute of "a,b": lists compare by equality first, so two undefined ones are equal and
+ * not an error. */
 static Value sort_key(Run *r, Value v, Value path, bool sensitive) {
     size_t n = 1, k = 0, from = 0;
     bool text = v_given(path) && path.kind == V_STR;
@@ -59,7 +62,9 @@ static void merge(Run *r, Value *k, Value *v, Value *tk, Value *tv, size_t n, bo
     memcpy(tk, k, n * sizeof *k);
     memcpy(tv, v, n * sizeof *v);
     for (size_t a = 0, b = half, i = 0; i < n; i++) {
-        bool right = a >= half || (b < n && (reverse ? v_order(r, tk[a], tk[b], "<") == -1 : v_order(r, tk[b], tk[a], "<") == -1));
+        bool right =
+            a >= half
+            || (b < n && (reverse ? v_order(r, tk[a], tk[b], "<") == -1 : v_order(r, tk[b], tk[a], "<") == -1));
         size_t from = right ? b++ : a++;
         k[i] = tk[from];
         v[i] = tv[from];
@@ -144,8 +149,10 @@ static Value f_dictsort(Run *r, Value self, const Value *v, const Args *a) {
     if (self.kind == V_UNDEF) j_undefined(r, self);
     if (self.kind != V_DICT) j_fail(r, "AttributeError", "'%s' object has no attribute 'items'", v_type(self));
     bool sensitive = arg_bool(r, &v[0], false), by_value = v_given(v[1]) && v_is_str(v[1], "value");
-    if (v_given(v[1]) && !by_value && !v_is_str(v[1], "key")) j_fail(r, "FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
-    Value all = v_items(r, (Value){ .kind = V_VIEW, .sub = 'i', .n = self.n, .pairs = self.pairs }), *keys = j_push(r, all.n, sizeof *keys);
+    if (v_given(v[1]) && !by_value && !v_is_str(v[1], "key"))
+        j_fail(r, "FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
+    Value all = v_items(r, (Value){ .kind = V_VIEW, .sub = 'i', .n = self.n, .pairs = self.pairs }),
+          *keys = j_push(r, all.n, sizeof *keys);
     for (size_t i = 0; i < all.n; i++) keys[i] = fold_case(r, all.at[i].at[by_value], sensitive);
     j_sort(r, keys, all.at, all.n, arg_bool(r, &v[2], false));
     return all;
@@ -153,7 +160,8 @@ static Value f_dictsort(Run *r, Value self, const Value *v, const Args *a) {
 
 static Value f_unique(Run *r, Value self, const Value *v, const Args *a) {
     (void)a;
-    Value all = v_items(r, self), *at = j_push(r, all.n, sizeof *at), *seen = j_push(r, all.n, sizeof *seen), path = path_arg(r, v[1]);
+    Value all = v_items(r, self), *at = j_push(r, all.n, sizeof *at), *seen = j_push(r, all.n, sizeof *seen),
+          path = path_arg(r, v[1]);
     size_t n = 0;
     for (size_t i = 0; i < all.n; i++) {
         Value key = key_of(r, all.at[i], path, v_of(V_MISSING), arg_bool(r, &v[0], false));
@@ -181,7 +189,8 @@ static Value f_sum(Run *r, Value self, const Value *v, const Args *a) {
     (void)a;
     Value all = v_items(r, self), path = path_arg(r, v[0]), total = v_given(v[1]) ? v[1] : v_int(0);
     if (total.kind == V_STR) j_fail(r, "TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
-    for (size_t i = 0; i < all.n; i++) total = j_binary(r, '+', total, v_given(path) ? by_path(r, all.at[i], path, v_of(V_MISSING)) : all.at[i]);
+    for (size_t i = 0; i < all.n; i++)
+        total = j_binary(r, '+', total, v_given(path) ? by_path(r, all.at[i], path, v_of(V_MISSING)) : all.at[i]);
     return total;
 }
 
@@ -190,10 +199,13 @@ static Value f_batch(Run *r, Value self, const Value *v, const Args *a) {
     Value all = v_items(r, self);
     int64_t size = arg_int(r, &v[0], 1);
     if (size < 1) j_fail(r, "ValueError", "batch wants at least 1 item per batch, not %lld", (long long)size);
-    size_t each = (uint64_t)size > all.n + 1 ? (v_given(v[1]) && v[1].kind != V_NONE ? (size_t)size : all.n + 1) : (size_t)size, n = (all.n + each - 1) / each;
+    size_t each = (uint64_t)size > all.n + 1 ? (v_given(v[1]) && v[1].kind != V_NONE ? (size_t)size : all.n + 1)
+                                             : (size_t)size,
+           n = (all.n + each - 1) / each;
     Value *at = j_push(r, n, sizeof *at);
     for (size_t i = 0; i < n; i++) {
-        size_t have = all.n - i * each < each ? all.n - i * each : each, want = v_given(v[1]) && v[1].kind != V_NONE ? each : have;
+        size_t have = all.n - i * each < each ? all.n - i * each : each,
+               want = v_given(v[1]) && v[1].kind != V_NONE ? each : have;
         Value *row = j_push(r, want, sizeof *row);
         for (size_t k = 0; k < want; k++) row[k] = k < have ? all.at[i * each + k] : v[1];
         at[i] = v_list(row, want);
@@ -221,7 +233,8 @@ static Value f_slice(Run *r, Value self, const Value *v, const Args *a) {
 
 static Value f_groupby(Run *r, Value self, const Value *v, const Args *a) {
     (void)a;
-    Value all = copy_items(r, self), *keys = j_push(r, all.n, sizeof *keys), *at = j_push(r, all.n, sizeof *at), path = path_arg(r, v[0]);
+    Value all = copy_items(r, self), *keys = j_push(r, all.n, sizeof *keys), *at = j_push(r, all.n, sizeof *at),
+          path = path_arg(r, v[0]);
     Value otherwise = v_given(v[1]) && v[1].kind != V_NONE ? v[1] : v_of(V_MISSING);
     bool sensitive = arg_bool(r, &v[2], false);
     for (size_t i = 0; i < all.n; i++) keys[i] = key_of(r, all.at[i], path, otherwise, sensitive);
@@ -237,8 +250,11 @@ static Value f_groupby(Run *r, Value self, const Value *v, const Args *a) {
     return v_list(at, n);
 }
 
-/* ---- map, select, reject, selectattr, rejectattr: the first argument names a filter or test, the rest are its arguments */
-static Args rest(const Args *a, size_t skip) { return (Args){ a->n > skip ? a->at + skip : NULL, a->n > skip ? a->n - skip : 0, a->kw, a->nkw }; }
+/* ---- map, select, reject, selectattr, rejectattr: the first argument names a filter or test, the rest are its
+ * arguments */
+static Args rest(const Args *a, size_t skip) {
+    return (Args){ a->n > skip ? a->at + skip : NULL, a->n > skip ? a->n - skip : 0, a->kw, a->nkw };
+}
 
 static Value f_map(Run *r, Value self, const Value *v, const Args *a) {
     (void)v;
@@ -255,11 +271,14 @@ static Value f_map(Run *r, Value self, const Value *v, const Args *a) {
     if (a->n) {
         Value name = v_str(r, a->at[0]);
         fn = jinja_filter(name.s, name.n);
-        if (!fn) j_fail(r, "TemplateRuntimeError", "No filter named '%.*s' found.", (int)(name.n < 60 ? name.n : 60), name.s);
+        if (!fn)
+            j_fail(r, "TemplateRuntimeError", "No filter named '%.*s' found.", (int)(name.n < 60 ? name.n : 60),
+                   name.s);
     }
     Args more = rest(a, 1);
     Value all = v_items(r, self), *at = j_push(r, all.n, sizeof *at);
-    for (size_t i = 0; i < all.n; i++) at[i] = fn ? j_apply(r, fn, "filter", all.at[i], &more) : by_path(r, all.at[i], path, otherwise);
+    for (size_t i = 0; i < all.n; i++)
+        at[i] = fn ? j_apply(r, fn, "filter", all.at[i], &more) : by_path(r, all.at[i], path, otherwise);
     return v_gen(r, "generator", at, all.n);
 }
 
@@ -272,7 +291,8 @@ static Value choose(Run *r, Value self, const Args *a, bool want, bool by_attr) 
     if (a->n > skip) {
         Value name = v_str(r, a->at[skip]);
         fn = jinja_test(name.s, name.n);
-        if (!fn) j_fail(r, "TemplateRuntimeError", "No test named '%.*s' found.", (int)(name.n < 60 ? name.n : 60), name.s);
+        if (!fn)
+            j_fail(r, "TemplateRuntimeError", "No test named '%.*s' found.", (int)(name.n < 60 ? name.n : 60), name.s);
     }
     Args more = rest(a, skip + 1);
     Value all = v_items(r, self), *at = j_push(r, all.n, sizeof *at);
@@ -284,10 +304,18 @@ static Value choose(Run *r, Value self, const Args *a, bool want, bool by_attr) 
     }
     return v_gen(r, "generator", at, n);
 }
-static Value f_select(Run *r, Value self, const Value *v, const Args *a) { return (void)v, choose(r, self, a, true, false); }
-static Value f_reject(Run *r, Value self, const Value *v, const Args *a) { return (void)v, choose(r, self, a, false, false); }
-static Value f_selectattr(Run *r, Value self, const Value *v, const Args *a) { return (void)v, choose(r, self, a, true, true); }
-static Value f_rejectattr(Run *r, Value self, const Value *v, const Args *a) { return (void)v, choose(r, self, a, false, true); }
+static Value f_select(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, choose(r, self, a, true, false);
+}
+static Value f_reject(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, choose(r, self, a, false, false);
+}
+static Value f_selectattr(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, choose(r, self, a, true, true);
+}
+static Value f_rejectattr(Run *r, Value self, const Value *v, const Args *a) {
+    return (void)v, choose(r, self, a, false, true);
+}
 
 /* clang-format off */
 static const Builtin filters[] = {

@@ -23,12 +23,14 @@ TEST(t_escaped) { return UNUSED, v_bool(self.kind == V_STR && self.sub); }
 
 TEST(t_sequence) {
     UNUSED;
-    return v_bool(self.kind == V_UNDEF || self.kind == V_STR || self.kind == V_LIST || self.kind == V_TUPLE || self.kind == V_DICT || self.kind == V_RANGE);
+    return v_bool(self.kind == V_UNDEF || self.kind == V_STR || self.kind == V_LIST || self.kind == V_TUPLE
+                  || self.kind == V_DICT || self.kind == V_RANGE);
 }
 
 TEST(t_callable) {
     UNUSED;
-    return v_bool(self.kind == V_UNDEF || self.kind == V_MACRO || self.kind == V_METHOD || self.kind == V_FUNC || self.kind == V_JOINER || self.kind == V_LOOP);
+    return v_bool(self.kind == V_UNDEF || self.kind == V_MACRO || self.kind == V_METHOD || self.kind == V_FUNC
+                  || self.kind == V_JOINER || self.kind == V_LOOP);
 }
 
 TEST(t_eq) { return UNUSED, v_bool(v_eq(r, self, v[0])); }
@@ -77,19 +79,32 @@ TEST(t_test) { return UNUSED, v_bool(self.kind == V_STR && jinja_test(self.s, se
 
 /* clang-format off */
 static const Builtin tests[] = {
-    { "defined",     t_defined,     "",      0 }, { "undefined", t_undefined, "",      0 }, { "none",        t_none,     "",      0 },
-    { "string",      t_string,      "",      0 }, { "number",    t_number,    "",      0 }, { "integer",     t_integer,  "",      0 },
-    { "float",       t_float,       "",      0 }, { "boolean",   t_boolean,   "",      0 }, { "true",        t_true,     "",      0 },
-    { "false",       t_false,       "",      0 }, { "mapping",   t_mapping,   "",      0 }, { "sequence",    t_sequence, "",      0 },
-    { "iterable",    t_iterable,    "",      0 }, { "callable",  t_callable,  "",      0 }, { "escaped",     t_escaped,  "",      0 },
-    { "odd",         t_odd,         "",      0 }, { "even",      t_even,      "",      0 }, { "divisibleby", t_divisibleby, "num", 1 },
-    { "equalto",     t_eq,          "other", 1 }, { "eq",        t_eq,        "other", 1 }, { "==",          t_eq,       "other", 1 },
-    { "ne",          t_ne,          "other", 1 }, { "!=",        t_ne,        "other", 1 }, { "lt",          t_lt,       "other", 1 },
-    { "lessthan",    t_lt,          "other", 1 }, { "<",         t_lt,        "other", 1 }, { "gt",          t_gt,       "other", 1 },
-    { "greaterthan", t_gt,          "other", 1 }, { ">",         t_gt,        "other", 1 }, { "le",          t_le,       "other", 1 },
-    { "<=",          t_le,          "other", 1 }, { "ge",        t_ge,        "other", 1 }, { ">=",          t_ge,       "other", 1 },
-    { "in",          t_in,          "seq",   1 }, { "sameas",    t_sameas,    "other", 1 }, { "lower",       t_lower,    "",      0 },
-    { "upper",       t_upper,       "",      0 }, { "filter",    t_filter,    "",      0 }, { "test",        t_test,     "",      0 },
+    { "defined", t_defined, "", 0 }, { "undefined", t_undefined, "", 0 },
+    { "none", t_none, "", 0 },
+    { "string", t_string, "", 0 }, { "number", t_number, "", 0 },
+    { "integer", t_integer, "", 0 },
+    { "float", t_float, "", 0 }, { "boolean", t_boolean, "", 0 },
+    { "true", t_true, "", 0 },
+    { "false", t_false, "", 0 }, { "mapping", t_mapping, "", 0 },
+    { "sequence", t_sequence, "", 0 },
+    { "iterable", t_iterable, "", 0 }, { "callable", t_callable, "", 0 },
+    { "escaped", t_escaped, "", 0 },
+    { "odd", t_odd, "", 0 }, { "even", t_even, "", 0 },
+    { "divisibleby", t_divisibleby, "num", 1 },
+    { "equalto", t_eq, "other", 1 }, { "eq", t_eq, "other", 1 },
+    { "==", t_eq, "other", 1 },
+    { "ne", t_ne, "other", 1 }, { "!=", t_ne, "other", 1 },
+    { "lt", t_lt, "other", 1 },
+    { "lessthan", t_lt, "other", 1 }, { "<", t_lt, "other", 1 },
+    { "gt", t_gt, "other", 1 },
+    { "greaterthan", t_gt, "other", 1 }, { ">", t_gt, "other", 1 },
+    { "le", t_le, "other", 1 },
+    { "<=", t_le, "other", 1 }, { "ge", t_ge, "other", 1 },
+    { ">=", t_ge, "other", 1 },
+    { "in", t_in, "seq", 1 }, { "sameas", t_sameas, "other", 1 },
+    { "lower", t_lower, "", 0 },
+    { "upper", t_upper, "", 0 }, { "filter", t_filter, "", 0 },
+    { "test", t_test, "", 0 },
 };
 /* clang-format on */
 

@@ -1,11 +1,13 @@
-/* jinja_text.c - text by characters: lengths and offsets, blank space, case, lines, search and replace, as Python's str. */
+/* jinja_text.c - text by characters: lengths and offsets, blank space, case, lines, search and replace, as Python's
+ * str. */
 #include "text/jinja_int.h"
 #include "base/utf8.h"
 
 #include <utf8proc.h>
 
 bool ch_space(uint32_t c) {
-    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680
+           || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 static bool letter(utf8proc_category_t k) { return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO; }
@@ -75,8 +77,9 @@ static const struct {
     const char *upper, *title;
 } wide[] = {
     { 0xDF, "SS", "Ss" },
-    { 0x149, "\xCA\xBC"
-             "N",
+    { 0x149,
+      "\xCA\xBC"
+      "N",
       "\xCA\xBC"
       "N" },
     { 0x1F0, "J\xCC\x8C", "J\xCC\x8C" },
@@ -120,7 +123,8 @@ Value s_case(Run *r, Value s, int how) {
     for (size_t i = 0; i < s.n;) {
         uint32_t c = 0;
         int len = utf8_get(s.s + i, s.n - i, &c);
-        bool up = how == 'u' || (how == 't' && !inside) || (how == 'c' && !i) || (how == 's' && utf8proc_islower((utf8proc_int32_t)c));
+        bool up = how == 'u' || (how == 't' && !inside) || (how == 'c' && !i)
+                  || (how == 's' && utf8proc_islower((utf8proc_int32_t)c));
         if (up) put_upper(&b, c, how == 't' || how == 'c');
         else put_lower(&b, c, s, i);
         inside = cased(c);

@@ -1,4 +1,5 @@
-/* jinja_value.c - Python's values as templates see them: truth, equality, order, length, iteration; and the bounds on memory,
+/* jinja_value.c - Python's values as templates see them: truth, equality, order, length, iteration; and the bounds
+ * on memory,
  * steps and depth that every operation passes through. */
 #include "text/jinja_int.h"
 
@@ -18,15 +19,19 @@ void j_fail(Run *r, const char *type, const char *fmt, ...) {
 
 void j_steps(Run *r, size_t cost) {
     r->steps += cost;
-    if (r->steps > r->max_steps) j_fail(r, "LimitError", "the template ran for more than %llu steps", (unsigned long long)r->max_steps);
+    if (r->steps > r->max_steps)
+        j_fail(r, "LimitError", "the template ran for more than %llu steps", (unsigned long long)r->max_steps);
 }
 
 void j_enter(Run *r) {
-    if (++r->depth > r->max_depth) j_fail(r, "LimitError", "the template nests calls, expressions or values more than %d levels deep", r->max_depth);
+    if (++r->depth > r->max_depth)
+        j_fail(r, "LimitError", "the template nests calls, expressions or values more than %d levels deep",
+               r->max_depth);
 }
 
 static void charge(Run *r, size_t bytes) {
-    if (bytes > r->max_bytes - r->used) j_fail(r, "LimitError", "the template needs more than %zu bytes of memory", r->max_bytes);
+    if (bytes > r->max_bytes - r->used)
+        j_fail(r, "LimitError", "the template needs more than %zu bytes of memory", r->max_bytes);
     r->used += bytes;
 }
 
@@ -104,7 +109,26 @@ Value v_from_json(Run *r, const Json *j) {
 
 /* ---- asking values */
 const char *v_type(Value v) {
-    static const char *const name[] = { "missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "range", "dict_items", "generator", "Namespace", "Macro", "LoopContext", "builtin_function_or_method", "function", "Cycler", "Joiner" };
+    static const char *const name[] = { "missing",
+                                        "Undefined",
+                                        "NoneType",
+                                        "bool",
+                                        "int",
+                                        "float",
+                                        "str",
+                                        "list",
+                                        "tuple",
+                                        "dict",
+                                        "range",
+                                        "dict_items",
+                                        "generator",
+                                        "Namespace",
+                                        "Macro",
+                                        "LoopContext",
+                                        "builtin_function_or_method",
+                                        "function",
+                                        "Cycler",
+                                        "Joiner" };
     if (v.kind == V_STR && v.sub) return "Markup";
     if (v.kind == V_VIEW) return v.sub == 'k' ? "dict_keys" : v.sub == 'v' ? "dict_values"
                                                                            : "dict_items";
@@ -175,7 +199,8 @@ bool v_eq(Run *r, Value a, Value b) {
     case V_DICT: return a.pairs == b.pairs || eq_dict(r, a, b);
     case V_RANGE: {
         int64_t n = range_len(a.range);
-        return n == range_len(b.range) && (!n || (a.range->start == b.range->start && (n == 1 || a.range->step == b.range->step)));
+        return n == range_len(b.range)
+               && (!n || (a.range->start == b.range->start && (n == 1 || a.range->step == b.range->step)));
     }
     case V_VIEW: return a.pairs == b.pairs && a.sub == b.sub;
     case V_FUNC: return a.fn == b.fn;
@@ -233,7 +258,8 @@ size_t v_len(Run *r, Value v) {
 }
 
 bool v_iterable(Value v) {
-    return v.kind == V_UNDEF || v.kind == V_STR || is_seq(v) || v.kind == V_DICT || v.kind == V_RANGE || v.kind == V_VIEW || v.kind == V_GEN || v.kind == V_LOOP;
+    return v.kind == V_UNDEF || v.kind == V_STR || is_seq(v) || v.kind == V_DICT || v.kind == V_RANGE
+           || v.kind == V_VIEW || v.kind == V_GEN || v.kind == V_LOOP;
 }
 
 static Value items_of_str(Run *r, Value v) {
@@ -280,7 +306,7 @@ Value v_items(Run *r, Value v) {
     case V_GEN: {
         size_t from = v.gen->pos;
         v.gen->pos = v.gen->n;
-        return v_list(v.gen->at + from, v.gen->n - from);
+        return v_list(from < v.gen->n ? v.gen->at + from : NULL, v.gen->n - from);
     }
     default: j_fail(r, "TypeError", "'%s' object is not iterable", v_type(v));
     }
@@ -299,7 +325,8 @@ Value *v_find(Run *r, Value dict, Value key) {
     j_steps(r, dict.n / 8);
     for (size_t i = 0; i < dict.n; i++) {
         Value k = dict.pairs[i].key;
-        if (k.kind == V_STR && key.kind == V_STR ? k.n == key.n && !memcmp(k.s, key.s, k.n) : v_eq(r, k, key)) return &dict.pairs[i].value;
+        if (k.kind == V_STR && key.kind == V_STR ? k.n == key.n && !memcmp(k.s, key.s, k.n) : v_eq(r, k, key))
+            return &dict.pairs[i].value;
     }
     return NULL;
 }
