@@ -16,11 +16,12 @@ typedef enum { STEP_FORM,
 
 typedef struct {
     StepKind kind;
-    bool compat, compose;    /* STEP_FORM */
-    bool left, right;        /* STEP_STRIP */
-    const UnicodeBits *bits; /* STEP_FORM: characters that stay as they are and start something new; STEP_ACCENTS */
-    const UnicodeBits *kept; /* STEP_FORM: not decomposed */
-    Replace replace;         /* STEP_PREPEND uses its content */
+    bool compat, compose;     /* STEP_FORM */
+    bool left, right;         /* STEP_STRIP */
+    const UnicodeBits *bits;  /* STEP_FORM: characters that stay as they are and start something new; STEP_ACCENTS */
+    const UnicodeBits *kept;  /* STEP_FORM: not decomposed */
+    const UnicodeBits *marks; /* STEP_FORM: the combining characters that the reference knows */
+    Replace replace;          /* STEP_PREPEND uses its content */
 } Step;
 
 struct Normal {
@@ -143,7 +144,29 @@ static const UnicodeBits *quiet_characters(const Step *s, Mem *mem) {
     return b;
 }
 
-static int combining(int32_t c) { return utf8proc_get_property(c)->combining_class; }
+/* The reference's tables are of an older Unicode: a mark that they do not have neither moves nor joins anything. */
+static bool newer_mark(const Step *s, int32_t c) {
+    utf8proc_category_t k = utf8proc_category(c);
+    bool mark = k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+    return mark && !ubits_has(s->marks, (uint32_t)c);
+}
+
+static int combining(const Step *s, int32_t c) {
+    int class = utf8proc_get_property(c)->combining_class;
+    return class && newer_mark(s, c) ? 0 : class;
+}
+
+static size_t compose(const Step *s, int32_t *codes, size_t n) {
+    size_t made = 0;
+    for (size_t i = 0, end; i < n; i = end) {
+        end = i + 1;
+        while (end < n && !newer_mark(s, codes[end])) end++;
+        utf8proc_ssize_t m = utf8proc_normalize_utf32(codes + i, (utf8proc_ssize_t)(end - i), UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        memmove(codes + made, codes + i, (size_t)m * sizeof *codes);
+        made += (size_t)m;
+    }
+    return made;
+}
 
 static void form_part(const Step *step, NormalScratch *s, const char *text, size_t n, Buf *out) {
     s->codes.n = 0;
@@ -156,15 +179,14 @@ static void form_part(const Step *step, NormalScratch *s, const char *text, size
         if (k < 1 || k > (utf8proc_ssize_t)COUNT(parts) || ubits_has(step->kept, c)) parts[0] = (int32_t)c, k = 1;
         for (utf8proc_ssize_t j = 0; j < k; j++) {
             VEC_PUSH(s->codes, parts[j]);
-            int mine = combining(parts[j]);
+            int mine = combining(step, parts[j]);
             size_t at = s->codes.n - 1; /* marks are sorted by class, stably */
-            for (; mine && at > 0 && combining(s->codes.at[at - 1]) > mine; at--) s->codes.at[at] = s->codes.at[at - 1];
+            for (; mine && at > 0 && combining(step, s->codes.at[at - 1]) > mine; at--) s->codes.at[at] = s->codes.at[at - 1];
             s->codes.at[at] = parts[j];
         }
     }
-    utf8proc_ssize_t m = (utf8proc_ssize_t)s->codes.n;
-    if (step->compose) m = utf8proc_normalize_utf32(s->codes.at, m, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    for (utf8proc_ssize_t i = 0; i < m; i++) {
+    size_t m = step->compose ? compose(step, s->codes.at, s->codes.n) : s->codes.n;
+    for (size_t i = 0; i < m; i++) {
         char utf[4];
         buf_put(out, utf, (size_t)utf8_put(utf, (uint32_t)s->codes.at[i]));
     }
@@ -267,7 +289,7 @@ static bool add_step(Normal *n, const Json *piece, int depth, Err *err) {
     while (k < COUNT(known) && strcmp(known[k].type, type)) k++;
     if (k == COUNT(known)) return err_set(err, "the normalizer %.60s is not supported", type);
     Step s = { .kind = known[k].kind, .compat = known[k].compat, .compose = known[k].compose };
-    if (s.kind == STEP_FORM) s.bits = quiet_characters(&s, &n->mem), s.kept = ubits_named(USET_KEPT, &n->mem);
+    if (s.kind == STEP_FORM) s.bits = quiet_characters(&s, &n->mem), s.kept = ubits_named(USET_KEPT, &n->mem), s.marks = ubits_named(USET_ACCENT, &n->mem);
     if (s.kind == STEP_ACCENTS) s.bits = ubits_named(USET_ACCENT, &n->mem);
     if (s.kind == STEP_STRIP) {
         s.left = s.right = true;

@@ -21,7 +21,7 @@ CASES = [
     "中文字符和日本語のテキスト。", "한국어 각\u11a8 \u1100\u1161\u11a8", "हिन्दी पाठ", "نص عربي ١٢٣", "😀👍🏽👨‍👩‍👧 ❤️", "ﬁﬀＡ１™ …", "İSTANBUL ſK",
     "<s>hi</s> there <s>", "<|sp|>user\nhi<|end|>", "x<|sp|>y <|sp|> z", "foo <mask> bar<mask>baz  <mask>  end", "a WORD b WORDS cWORD WORD", "Ünder ünder Under",
     "\u00a0nbsp\u2003em\u3000wide\u180e\u200b", "snake_case CamelCase mixedUPPERlower", "!!!???...,,,", "▁under▁score", "ĠtĊ bytes Ã©", "\x00\x01\x7f", "a" * 70, "ab" * 40,
-    " x y  z\u00e9\U0001f600 ", "\U0001f1e9\U0001f1ea\U00020000\U0010ffff", "don't 'tis 'twas rock'n'roll", "A\u0300\u0301 \u0958 \u212b \uf900", "<0x41><0x0A>",
+    " x y  z\u00e9\U0001f600 ", "\U0001f1e9\U0001f1ea\U00020000\U0010ffff", "don't 'tis 'twas rock'n'roll", "A\u0300\u0301 \u0958 \u212b \uf900", "<0x41><0x0A>", "E\u0301\U00011a34\u1df7\u0323 \U00011935\U00011930a\u1df7\u0301",
 ]
 SP = dict(single_word=False, lstrip=False, rstrip=False, normalized=False)
 
