@@ -2,6 +2,7 @@
 #include "cmd/run_dir.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "file/tensorboard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,8 @@ struct RunDir {
     const char *path;
     int lock;
     FILE *metrics, *samples, *log;
-    bool terminal;
+    TbWriter *tb; /* NULL: not wanted */
+    bool terminal, tensorboard;
 };
 
 static char *inside(RunDir *d, const char *name) { return mem_printf(&d->mem, "%s/%s", d->path, name); }
@@ -49,6 +51,7 @@ RunDir *run_dir_open(const Config *c, Err *err) {
     d->mem = mem;
     d->lock = -1;
     d->terminal = isatty(STDOUT_FILENO);
+    d->tensorboard = c->trainer.tensorboard;
     Buf text = { 0 };
     config_dump(&text, c);
     bool ok = dir_make(d->path, err) && take_lock(d, err) && file_write(inside(d, "config.yaml"), text.data, text.n, err)
@@ -80,9 +83,12 @@ static bool cut_lines(const char *path, int64_t step, Err *err) {
     return ok;
 }
 
+/* TensorBoard forgets what an older event file of the folder says about the steps that come again. */
 bool run_dir_resume(RunDir *d, int64_t step, Err *err) {
-    return cut_lines(inside(d, "metrics.jsonl"), step, err) && cut_lines(inside(d, "samples.jsonl"), step, err)
-           && open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err);
+    TRY(cut_lines(inside(d, "metrics.jsonl"), step, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
+    TRY(open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err));
+    if (d->tensorboard) d->tb = tb_open(d->path, step + 1, err);
+    return d->tb || !d->tensorboard;
 }
 
 void run_dir_close(RunDir *d) {
@@ -90,6 +96,8 @@ void run_dir_close(RunDir *d) {
     FILE *const files[] = { d->metrics, d->samples, d->log };
     for (size_t i = 0; i < COUNT(files); i++)
         if (files[i]) fclose(files[i]);
+    Err ignore; /* every record was flushed and checked when it was written */
+    if (d->tb) tb_close(d->tb, &ignore);
     if (d->lock >= 0) close(d->lock);
     Mem mem = d->mem;
     mem_free(&mem);
@@ -112,7 +120,10 @@ bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err) {
     buf_puts(&b, "}\n");
     bool ok = put(d->metrics, "metrics.jsonl", b.data, b.n, err);
     buf_free(&b);
-    return ok;
+    if (!ok || !d->tb) return ok;
+    tb_begin(d->tb, step);
+    for (int i = 0; i < m->n; i++) tb_scalar(d->tb, m->at[i].name, (float)m->at[i].value);
+    return tb_end(d->tb, err);
 }
 
 bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err) { return put(d->samples, "samples.jsonl", lines, n, err); }

@@ -1,0 +1,145 @@
+/* verb_show.c - `hone show RUN`: a run's curves as text, its last numbers, and its best and worst answers. */
+#include "base/file.h"
+#include "cmd/cmd.h"
+#include "cmd/run_read.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const char *metric;
+    int64_t width, height, samples;
+    bool list;
+} Args;
+
+/* clang-format off */
+static const Opt options[] = {
+    { "metric",  OPT_STR,  offsetof(Args, metric),  "NAMES", "plot these, separated by commas (default: the main ones)" },
+    { "list",    OPT_FLAG, offsetof(Args, list),    "",      "print every metric's last value instead" },
+    { "width",   OPT_INT,  offsetof(Args, width),   "N",     "columns of a plot (default 72)", 20, 200 },
+    { "height",  OPT_INT,  offsetof(Args, height),  "N",     "rows of a plot (default 10)", 3, 40 },
+    { "samples", OPT_INT,  offsetof(Args, samples), "N",     "best and worst answers shown (default 2)", 0, 1000 },
+    { 0 },
+};
+/* clang-format on */
+
+static void plot_one(const RunCurves *r, const Curve *c, const Args *a) {
+    Buf b = { 0 };
+    char title[160];
+    snprintf(title, sizeof title, "%s   last %.5g, mean of the last 10 %.5g", c->name, curve_last(r, c), curve_mean(r, c, 10));
+    plot(&b, title, &r, &c, "*", 1, (int)a->width, (int)a->height);
+    printf("%s\n", b.data);
+    buf_free(&b);
+}
+
+static bool plots(const RunCurves *r, const Args *a, Mem *mem, Err *err) {
+    static const char *const main_ones[] = { "critic/score/mean", "train/loss", "response_length/mean", "actor/entropy",
+                                             "actor/grad_norm" };
+    if (!a->metric) {
+        for (size_t i = 0; i < COUNT(main_ones); i++)
+            if (run_curve(r, main_ones[i])) plot_one(r, run_curve(r, main_ones[i]), a);
+        for (int64_t i = 0; i < r->n_curves; i++)
+            if (!strncmp(r->curve[i].name, "val-core/", 9)) plot_one(r, &r->curve[i], a);
+        return true;
+    }
+    char *names = mem_str(mem, a->metric, strlen(a->metric)), *save = NULL;
+    for (char *n = strtok_r(names, ",", &save); n; n = strtok_r(NULL, ",", &save)) {
+        const Curve *c = run_curve(r, n);
+        if (!c) return err_set(err, "%s has no metric %s; --list prints those it has", r->path, n);
+        plot_one(r, c, a);
+    }
+    return true;
+}
+
+/* ---- samples.  The file may be large: only the lines that are best or worst so far are kept. */
+typedef struct {
+    double score;
+    char *line;
+    size_t n;
+} Kept;
+
+static void keep(Kept *list, int64_t *n, int64_t most, double score, double sign, const char *line, size_t len, Mem *mem) {
+    int64_t i = *n;
+    if (i == most && sign * score < sign * list[i - 1].score) return; /* of equals the later one is shown */
+    if (i < most) ++*n;
+    else i--;
+    for (; i > 0 && sign * score >= sign * list[i - 1].score; i--) list[i] = list[i - 1];
+    list[i] = (Kept){ score, mem_str(mem, line, len), len };
+}
+
+static void text(const Json *j, const char *key, const char *label) {
+    enum { MOST = 800 };
+    const Json *v = json_get(j, key);
+    if (!v || v->kind != JSON_STRING) return;
+    size_t n = v->n < MOST ? v->n : MOST;
+    while (n < v->n && n > 0 && ((unsigned char)v->str[n] & 0xC0) == 0x80) n--;
+    printf("  %s: ", label);
+    for (size_t i = 0; i < n; i++) {
+        if (v->str[i] == '\n') fputs("\n     ", stdout);
+        else if ((unsigned char)v->str[i] >= 32 || v->str[i] == '\t') putchar(v->str[i]); /* nothing that moves the cursor */
+    }
+    printf(n < v->n ? " ... (%zu bytes more)\n" : "\n", v->n - n);
+}
+
+static void show_kept(const char *title, const Kept *list, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        Mem mem = { 0 };
+        Json j;
+        Err err;
+        int64_t step = 0;
+        if (json_parse(&j, list[i].line, list[i].n, &mem, &err) && json_int(&j, "step", &step, &err)) {
+            printf("%s answer %lld: score %g at step %lld\n", title, (long long)i + 1, list[i].score, (long long)step);
+            text(&j, "input", "question");
+            text(&j, "output", "answer");
+            text(&j, "gts", "right is");
+        }
+        mem_free(&mem);
+    }
+}
+
+static bool samples(const char *run, int64_t most, Mem *mem, Err *err) {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/samples.jsonl", run);
+    if (!most || !dir_exists(run) || !file_exists(path)) return true;
+    LineReader *r = lines_open(path, err);
+    if (!r) return false;
+    Kept *best = MEM_ARRAY(mem, Kept, (size_t)most), *worst = MEM_ARRAY(mem, Kept, (size_t)most);
+    int64_t n_best = 0, n_worst = 0;
+    const char *line;
+    size_t n;
+    while (lines_next(r, &line, &n)) {
+        Mem tmp = { 0 };
+        Json j;
+        Err ignore;
+        double score = NAN;
+        if (json_parse(&j, line, n, &tmp, &ignore) && json_real(&j, "score", &score, &ignore) && !isnan(score)) {
+            keep(best, &n_best, most, score, 1, line, n, mem);
+            keep(worst, &n_worst, most, score, -1, line, n, mem);
+        }
+        mem_free(&tmp);
+    }
+    TRY(lines_close(r, err));
+    show_kept("best", best, n_best);
+    show_kept("worst", worst, n_worst);
+    return true;
+}
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .width = 72, .height = 10, .samples = 2 };
+    const char *path;
+    int rc = opt_parse(v, &a, &path, 1, 1, NULL, argc, argv);
+    if (rc >= 0) return rc;
+    Mem mem = { 0 };
+    Err err;
+    RunCurves r;
+    bool ok = run_read(&r, path, &mem, &err);
+    if (ok) printf("%s: steps %lld to %lld\n\n", path, (long long)r.step[0], (long long)r.step[r.n - 1]);
+    if (ok && a.list)
+        for (int64_t i = 0; i < r.n_curves; i++) printf("%-48s %.6g\n", r.curve[i].name, curve_last(&r, &r.curve[i]));
+    else ok = ok && plots(&r, &a, &mem, &err) && samples(path, a.samples, &mem, &err);
+    mem_free(&mem);
+    return ok ? 0 : cmd_fail(v, &err);
+}
+
+const Verb verb_show = { .name = "show", .usage = "RUN [options]", .summary = "a run's curves and its best and worst answers, as text", .options = options, .run = run };
