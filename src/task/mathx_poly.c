@@ -133,7 +133,10 @@ static void term_fix(Mx *m, Term *t, Poly *times) {
 
 static Term term_times(Mx *m, const Term *a, const Term *b) {
     Term t = { mx_num(m), 0, MEM_ARRAY(&m->mem, Factor, (size_t)(a->n + b->n)) };
-    mpq_mul(t.c, a->c, b->c);
+    /* What a product costs grows with its digits: a few of the largest use up what there is. */
+    size_t limbs_a = mpz_size(mpq_numref(a->c)) + mpz_size(mpq_denref(a->c));
+    size_t limbs_b = mpz_size(mpq_numref(b->c)) + mpz_size(mpq_denref(b->c));
+    if (mx_spend(m, (int)(limbs_a * limbs_b / 64))) mpq_mul(t.c, a->c, b->c);
     for (int i = 0, j = 0; i < a->n || j < b->n;) {
         if (j == b->n || (i < a->n && a->f[i].atom < b->f[j].atom)) t.f[t.n++] = a->f[i++];
         else if (i == a->n || b->f[j].atom < a->f[i].atom) t.f[t.n++] = b->f[j++];

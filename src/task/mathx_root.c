@@ -50,7 +50,7 @@ int atom_fn(Mx *m, Span name, const Frac *arg, int n) {
 
 /* ---- Prime factors: small ones by trial; what is left counts as prime unless it is a perfect power. */
 void mx_factor(Mx *m, mpz_srcptr x, void (*each)(void *ctx, mpz_srcptr prime, long power), void *ctx) {
-    if (mpz_sizeinbase(x, 2) > 4000) {
+    if (mpz_sizeinbase(x, 2) > 1000 || !mx_spend(m, 20 + (int)mpz_sizeinbase(x, 2) / 4)) {
         m->beyond = true;
         return;
     }
@@ -68,14 +68,13 @@ void mx_factor(Mx *m, mpz_srcptr x, void (*each)(void *ctx, mpz_srcptr prime, lo
         if (power) each(ctx, p, power);
     }
     long power = 1;
-    for (unsigned long k = 2; mpz_cmp_ui(left, 1) > 0 && k <= mpz_sizeinbase(left, 2);)
+    for (unsigned long k = 2; mpz_cmp_ui(left, 1) > 0 && k <= mpz_sizeinbase(left, 2) / 10;) /* its base is above 2000 */
         if (mpz_root(p, left, k)) {
             mpz_set(left, p);
             power *= (long)k;
         } else {
             k++;
         }
-    mx_spend(m, 20);
     if (mpz_cmp_ui(left, 1) > 0) each(ctx, left, power);
     mpz_clear(left);
     mpz_clear(p);
