@@ -1,5 +1,6 @@
 """jinja_env.py - Jinja2 set up the way transformers sets it up for chat templates (written from its documented behaviour).
 Needs: pip install jinja2."""
+import copy
 import datetime
 import json
 
@@ -38,6 +39,6 @@ def render(template, args):
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda fmt: now.strftime(fmt)
     try:
-        return {"text": env.from_string(template).render(**args)}
+        return {"text": env.from_string(template).render(**copy.deepcopy(args))}   # indent of a list changes it
     except Exception as e:
         return {"error": "%s: %s" % (type(e).__name__, e)}
