@@ -20,8 +20,8 @@ static void answer_metrics(Run *r) {
     Metrics *m = &r->metrics;
     const Rollouts *o = &r->roll;
     const Flat *f = &r->flat;
-    Spread score = { 0 }, reward = { 0 }, adv = { 0 }, len = { 0 }, prompt = { 0 }, seqlen = { 0 };
-    int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0;
+    Spread score = { 0 }, reward = { 0 }, adv = { 0 }, len = { 0 }, alive = { 0 }, prompt = { 0 }, seqlen = { 0 };
+    int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0, full = 0, tokens = 0;
     for (int i = 0; i < rollouts_n(o); i++) {
         const Rollout *a = &o->at[i];
         double sum = 0;
@@ -29,6 +29,8 @@ static void answer_metrics(Run *r) {
         spread_add(&score, a->score);
         spread_add(&reward, sum);
         spread_add(&len, answer_n(a));
+        if (answer_n(a)) spread_add(&alive, answer_n(a));
+        full += a->n_prompt == r->c.data.max_prompt_length, tokens += a->n;
         spread_add(&prompt, a->n_prompt);
         spread_add(&seqlen, a->n);
         cut += a->finish == FINISH_LENGTH, budget += a->finish == FINISH_BUDGET, empty += answer_n(a) == 0, failed += a->failed;
@@ -43,7 +45,13 @@ static void answer_metrics(Run *r) {
     metric(m, "response/aborted_ratio", (double)empty / n);
     metric(m, "response/budget_ratio", (double)budget / n);
     metric_spread(m, &prompt, "prompt_length/mean", "prompt_length/max", "prompt_length/min");
-    metric_spread(m, &seqlen, "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min");
+    metric(m, "prompt_length/clip_ratio", (double)full / n);
+    metric_spread(m, &alive, "response_length_non_aborted/mean", "response_length_non_aborted/max", "response_length_non_aborted/min");
+    metric_spread(m, &seqlen, "sequence_length/mean", "sequence_length/max", "sequence_length/min");
+    static const char *const per_rank[] = { "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min", "global_seqlen/balanced_max",
+                                            "global_seqlen/balanced_min" };
+    for (size_t i = 0; i < COUNT(per_rank); i++) metric(m, per_rank[i], (double)tokens); /* tokens of a rank; there is one */
+    metric(m, "global_seqlen/minmax_diff", 0);
     metric(m, "reward/failed_ratio", (double)failed / n);
     if (judged) metric(m, "reward/acc", (double)right / (double)judged);
     if (score.max == score.min) metric(m, "reward/all_equal", 1);
@@ -67,6 +75,8 @@ static void speed_metrics(Run *r) {
     metric(m, "timing_s/other", step - known);
     metric(m, "timing_s/step", step);
     metric(m, "timing_per_token_ms/gen", 1e3 * r->seconds[PHASE_GEN] / answer);
+    metric(m, "timing_per_token_ms/ref", 1e3 * r->seconds[PHASE_REF] / all);
+    metric(m, "timing_per_token_ms/adv", 1e3 * r->seconds[PHASE_ADV] / all);
     metric(m, "timing_per_token_ms/update_actor", 1e3 * r->seconds[PHASE_UPDATE] / all);
     metric(m, "perf/total_num_tokens", all);
     metric(m, "perf/time_per_step", step);

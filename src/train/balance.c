@@ -45,9 +45,9 @@ static void sift_down(Kk *s, int64_t i, int64_t n) {
     s->heap[i] = x;
 }
 
-/* set[0..m-1] -> the state's list, in falling order. */
-static void relink(Kk *s, int32_t state, int32_t *set, int64_t m) {
-    for (int64_t i = m / 2, end = m; end > 1;) { /* heapsort, smallest first popped to the end: falling order */
+/* Falling order: heapsort, the smallest popped to the end. */
+static void sort_sets(const Kk *s, int32_t *set, int64_t m) {
+    for (int64_t i = m / 2, end = m; end > 1;) {
         int32_t x;
         if (i) x = set[--i];
         else x = set[--end], set[end] = set[0];
@@ -59,6 +59,10 @@ static void relink(Kk *s, int32_t state, int32_t *set, int64_t m) {
         }
         set[hole] = x;
     }
+}
+
+/* set[0..m-1], in falling order, becomes the state. */
+static void relink(Kk *s, int32_t state, const int32_t *set, int64_t m) {
     for (int64_t i = 0; i + 1 < m; i++) s->next_set[set[i]] = set[i + 1];
     s->next_set[set[m - 1]] = -1;
     s->head[state] = set[0];
@@ -74,22 +78,32 @@ static void join(Kk *s, int32_t a, int32_t b) { /* b's items move into a */
     if (s->least[b] < s->least[a]) s->least[a] = s->least[b];
 }
 
-/* Set i of a meets set k-1-i of b. */
+/* Set i of a meets set k-1-i of b.  Those that meet nobody, the largest of both, are in order already: only the joined ones
+ * are sorted, then the three lists are merged.  (With many parts most merges join few: sorting all took 2 s for 8192 items
+ * in 1131 parts.) */
 static void merge(Kk *s, int32_t a, int32_t b) {
-    int32_t *slot = s->pair, *out = s->pair + s->k;
-    int64_t m = 0;
-    for (int64_t i = 0; i < s->k; i++) slot[i] = -1;
-    int64_t i = 0;
-    for (int32_t set = s->head[a]; set >= 0; set = s->next_set[set]) slot[i++] = set;
-    i = 0;
-    for (int32_t set = s->head[b], after; set >= 0; set = after, i++) {
-        after = s->next_set[set];
-        int32_t *to = &slot[s->k - 1 - i];
-        if (*to < 0) *to = set;
-        else join(s, *to, set);
+    int64_t na = s->sets[a], nb = s->sets[b], joined = na + nb > s->k ? na + nb - s->k : 0, m = 0;
+    int32_t *pair = s->pair, *out = s->pair + s->k;
+    int32_t x = s->head[a], y = s->head[b], alone_a = x, alone_b = y;
+    for (int64_t i = 0; i < na - joined; i++) x = s->next_set[x];
+    for (int64_t i = 0; i < nb - joined; i++) y = s->next_set[y];
+    for (int64_t i = 0; i < joined; i++, y = s->next_set[y]) out[joined - 1 - i] = y; /* b's smallest first */
+    for (int64_t i = 0; i < joined; i++) {
+        pair[i] = x;
+        x = s->next_set[x];
+        join(s, pair[i], out[i]);
     }
-    for (i = 0; i < s->k; i++)
-        if (slot[i] >= 0) out[m++] = slot[i];
+    sort_sets(s, pair, joined);
+    for (int64_t ia = na - joined, ib = nb - joined, ij = 0; ia || ib || ij < joined;) {
+        int32_t best = -1, from = 0;
+        if (ia) best = alone_a, from = 0;
+        if (ib && (best < 0 || above(s, alone_b, best))) best = alone_b, from = 1;
+        if (ij < joined && (best < 0 || above(s, pair[ij], best))) best = pair[ij], from = 2;
+        if (from == 0) ia--, alone_a = s->next_set[alone_a];
+        else if (from == 1) ib--, alone_b = s->next_set[alone_b];
+        else ij++;
+        out[m++] = best;
+    }
     relink(s, a, out, m);
 }
 
@@ -115,6 +129,7 @@ static void first_states(Kk *s, const double *cost, bool equal_size, Arena *tmp)
             s->pair[s->k + j] = x;
         }
         s->heap[s->states] = (int32_t)s->states;
+        sort_sets(s, s->pair + s->k, each);
         relink(s, (int32_t)s->states++, s->pair + s->k, each);
     }
     arena_pop(tmp, mark);
