@@ -80,7 +80,10 @@ typedef struct Config {
         int         on_nan, resume;
         const char *run_dir, *project, *experiment;
     } trainer;
-    struct { int64_t tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node; } grid;
+    struct {
+        int64_t     tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node;
+        const char *split;                                                      /* or NULL */
+    } grid;
 
     const char *origin[CONF_MAX];      /* by row of the table: "run.yaml:12", "command line", or NULL: the default */
     const char *file;                  /* NULL: none */

@@ -270,6 +270,8 @@ static bool one_process(const Config *c, Err *err) {
     for (size_t i = 0; i < COUNT(g); i++)
         if (g[i].size != 1)
             return bad(c, err, g[i].option, "%lld: this build runs one process; set it to 1", (ll)g[i].size);
+    if (c->grid.split && (c->grid.first_layers != CONF_UNSET || c->grid.last_layers != CONF_UNSET))
+        return bad(c, err, "grid.split", "set this or grid.first_layers and grid.last_layers, not both");
     if (c->trainer.leaves & (c->trainer.leaves - 1))
         return bad(c, err, "trainer.leaves", "%lld is not a power of two", (ll)c->trainer.leaves);
     return true;

@@ -220,6 +220,7 @@ INT(grid.etp, "1", 1, 4096, TS,
     "tensor parallel ranks inside an expert", MCORE "expert_tensor_parallel_size")
 INT(grid.cp, "1", 1, 4096, TS,                             "context parallel ranks", MCORE "context_parallel_size")
 INT(grid.dp, "1", 1, 65536, TS,                            "data parallel ranks", NULL)
+STR(grid.split, "null", TS,                                "layers of each stage, such as 13x3,9; null: equal shares", NULL)
 INT(grid.first_layers, "null", 0, 512, TS,
     "layers of the first stage; null: an equal share", MCORE "override_transformer_config.num_layers_in_first_pipeline_stage")
 INT(grid.last_layers, "null", 0, 512, TS,

@@ -92,6 +92,7 @@ static bool one_key(Walk *w, const Pair *p, const char *prefix, int depth) {
     char key[256], where[512];
     int n = snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "." : "", text_of(p->key));
     if (n >= (int)sizeof key) return fail(w, p->key, "this key is too long");
+    if (!strcmp(key, "plan") || !strncmp(key, "plan.", 5)) return true; /* the planner's own section, which it checks itself */
     bool verl, known = conf_find(key, w->c->verb, &verl) != NULL;
     const yaml_node_t *v0 = p->value;
     bool null = v0->type == YAML_SCALAR_NODE && !v0->data.scalar.length && v0->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;

@@ -4,7 +4,7 @@
 #include "cmd/config.h"
 #include "test.h"
 
-#include <math.h>
+#include <glob.h>
 
 #define MODEL FIXTURE("models/qwen3")
 #define DATA  FIXTURE("config/questions.jsonl")
@@ -137,6 +137,23 @@ static void merges(void) {
     config_free(&c);
 }
 
+/* The planner's recipes are for many ranks: they must parse, and this build says that it runs one process. */
+static void recipes(void) {
+    glob_t g;
+    int n = glob("recipes/*.yaml", 0, NULL, &g) ? 0 : (int)g.gl_pathc;
+    EXPECT(n > 0, "there are recipes");
+    for (int i = 0; i < n; i++) {
+        Config c;
+        Err err = { { 0 } };
+        bool ok = config_load(&c, CONF_TRAIN, g.gl_pathv[i], NULL, 0, &err);
+        EXPECT(ok, "%s", err.msg);
+        if (!ok) continue;
+        EXPECT(!config_check(&c, &err) && strstr(err.msg, "this build runs one process"), "%s: %s", g.gl_pathv[i], err.msg);
+        config_free(&c);
+    }
+    if (n) globfree(&g);
+}
+
 /* clang-format off */
 static const struct { const char *text, *set, *says; } wrong[] = {
 /* not YAML, not a mapping, not an option */
@@ -266,6 +283,7 @@ int main(void) {
     good();
     verl_names();
     merges();
+    recipes();
     for (size_t i = 0; i < COUNT(wrong); i++) refuse(CONF_TRAIN, wrong[i].text, wrong[i].set, wrong[i].says);
     for (size_t i = 0; i < COUNT(wrong_sft); i++) refuse(CONF_SFT, wrong_sft[i].text, wrong_sft[i].set, wrong_sft[i].says);
     Config c;
