@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tokenize.py MODEL [FILE.jsonl ...] - hone's tokenizer beside Hugging Face tokenizers, one thread and two.
+"""tokenizing.py MODEL [FILE.jsonl ...] - hone's tokenizer beside Hugging Face tokenizers, one thread and two.
 
     python3 -m venv /tmp/venv-bench && /tmp/venv-bench/bin/pip install tokenizers
-    /tmp/venv-bench/bin/python bench/peers/tokenize.py MODEL gsm8k/train.jsonl
+    /tmp/venv-bench/bin/python bench/peers/tokenizing.py MODEL gsm8k/train.jsonl
 
 MODEL is a folder with a tokenizer.json.  Every string in a line of a FILE is a text.  A second corpus of code, CJK and emoji
 is made here from a seed.  The library is measured where it is quickest (encode_batch_fast, which makes no offsets, with
