@@ -73,6 +73,14 @@ static bool files(const Config *c, Err *err) {
     return true;
 }
 
+/* resume = never starts anew, which must not overwrite what an earlier run left. */
+static bool fresh_start(const Config *c, Err *err) {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/checkpoints", c->trainer.run_dir);
+    if (c->trainer.resume != RESUME_NEVER || !dir_exists(path)) return true;
+    return bad(c, err, "trainer.run_dir", "%s holds checkpoints, and trainer.resume is never; choose another folder", c->trainer.run_dir);
+}
+
 /* ---- sizes */
 static bool batches(const Config *c, Err *err) {
     ll batch = c->data.train_batch_size, mini = c->train.mini_batch_size;
@@ -295,8 +303,8 @@ static bool sft(const Config *c, Err *err) {
 bool config_check(const Config *c, Err *err) {
     typedef bool Check(const Config *, Err *);
     static Check *const train_checks[] = { batches, sampling, advantages, kl, losses,
-                                           schedule, validation, rewards, one_process, files };
-    static Check *const sft_checks[] = { sft, schedule, validation, one_process, files };
+                                           schedule, validation, rewards, one_process, files, fresh_start };
+    static Check *const sft_checks[] = { sft, schedule, validation, one_process, files, fresh_start };
     if (c->verb == CONF_SFT) {
         for (size_t i = 0; i < COUNT(sft_checks); i++) TRY(sft_checks[i](c, err));
         return true;

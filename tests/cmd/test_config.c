@@ -5,6 +5,8 @@
 #include "test.h"
 
 #include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MODEL FIXTURE("models/qwen3")
 #define DATA  FIXTURE("config/questions.jsonl")
@@ -286,9 +288,16 @@ int main(void) {
     recipes();
     for (size_t i = 0; i < COUNT(wrong); i++) refuse(CONF_TRAIN, wrong[i].text, wrong[i].set, wrong[i].says);
     for (size_t i = 0; i < COUNT(wrong_sft); i++) refuse(CONF_SFT, wrong_sft[i].text, wrong_sft[i].set, wrong_sft[i].says);
+    char dir[] = "/tmp/hone-conf-XXXXXX", set[96], sub[64];
+    EXPECT(mkdtemp(dir), "mkdtemp");
+    snprintf(sub, sizeof sub, "%s/checkpoints", dir);
+    snprintf(set, sizeof set, "trainer.run_dir=%s;trainer.resume=never", dir);
+    EXPECT(!mkdir(sub, 0755), "mkdir");
+    refuse(CONF_TRAIN, GOOD, set, "holds checkpoints, and trainer.resume is never");
+    EXPECT(!rmdir(sub) && !rmdir(dir), "rmdir");
     Config c;
     Err err;
     EXPECT(!config_load(&c, CONF_TRAIN, "/no/such.yaml", NULL, 0, &err) && strstr(err.msg, "/no/such.yaml"), "%s", err.msg);
-    printf("%zu wrong configurations\n", COUNT(wrong) + COUNT(wrong_sft));
+    printf("%zu wrong configurations\n", COUNT(wrong) + COUNT(wrong_sft) + 1);
     return test_end();
 }
