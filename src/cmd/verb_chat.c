@@ -1,0 +1,281 @@
+/* verb_chat.c - `hone chat`: a conversation with a model in the terminal, shown as it is drawn.
+ * The conversation is kept as the JSON line that `hone generate` would read, so both see the same tokens; the engine stays
+ * open between turns, and the pages of what was said before are found again.  Ctrl-C is not handled but blocked and asked
+ * for after each token: nothing runs in a signal handler. */
+#include "base/file.h"
+#include "cmd/cmd.h"
+#include "cmd/open.h"
+#include "cmd/prompt_line.h"
+#include "cmd/sampling.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 64,
+       ROWS = 512,
+       USUAL_CONTEXT = 8192 };
+
+typedef struct {
+    const char *system;
+    int64_t context, threads, leaves;
+    SamplingArgs s;
+} Args;
+
+/* clang-format off */
+static const Opt options[] = {
+    { "system",  OPT_STR, offsetof(Args, system),  "TEXT", "a system message before the conversation" },
+    { "context", OPT_INT, offsetof(Args, context), "N",    "longest conversation in tokens; the model's, or 8192 if that is more", 2, 1e9 },
+    SAMPLING_OPTS(Args, s),
+    { "threads", OPT_INT, offsetof(Args, threads), "N",    "threads (no effect on answers); all cores", 0, 256 },
+    { "leaves",  OPT_INT, offsetof(Args, leaves),  "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    { 0 },
+};
+/* clang-format on */
+
+typedef struct {
+    const Verb *v;
+    const Args *a;
+    Opened o;
+    PromptReader reader;
+    Engine *engine;
+    int max_len;
+    bool terminal;
+    Buf talk;        /* {"messages":[... without its end */
+    size_t no_turns; /* its length before the first turn */
+    uint32_t turn;   /* names the random numbers: the same question asked again may get another answer */
+
+    /* the turn under way */
+    Mem mem;
+    PromptLine line;
+    Sampling s;
+    TokStream *stream;
+    Buf said;
+    size_t shown, hold;               /* of 'said'; bytes kept back because a stop text may begin in them */
+    bool given, interrupted, stopped; /* stopped: by a stop text; 'said' ends before it */
+    int drawn;
+    Finish finish;
+} Talk;
+
+/* ---- Ctrl-C */
+static sigset_t only_interrupt(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    return set;
+}
+
+static bool interrupt_asked(void) {
+    sigset_t set = only_interrupt();
+    return sigtimedwait(&set, NULL, &(struct timespec){ 0 }) == SIGINT;
+}
+
+/* ---- one answer */
+static void show(Talk *t, size_t upto) {
+    for (; t->shown < upto; t->shown++) {
+        unsigned char c = (unsigned char)t->said.data[t->shown];
+        bool steers = t->terminal && (c < 32 || c == 127) && c != '\n' && c != '\t'; /* a model may not steer the terminal */
+        putchar(steers ? '?' : c);
+    }
+    fflush(stdout);
+}
+
+static bool stop_text_found(Talk *t, size_t from) {
+    for (int i = 0; i < t->s.n_stop; i++) {
+        char *hit = t->said.n > from ? memmem(t->said.data + from, t->said.n - from, t->s.stop[i], strlen(t->s.stop[i])) : NULL;
+        if (hit) t->said.n = (size_t)(hit - t->said.data), t->stopped = true;
+    }
+    return t->stopped;
+}
+
+static bool feed_next(void *user, Request *out) {
+    Talk *t = user;
+    if (t->given) return false;
+    t->given = true;
+    *out = (Request){ t->line.tokens, t->line.n, 1, request_key(t->line.tokens, t->line.n), &t->s.opts, t };
+    return true;
+}
+
+static bool feed_token(void *user, const Request *r, int sample, int32_t id) {
+    (void)r, (void)sample;
+    Talk *t = user;
+    Err err;
+    size_t from = t->said.n > t->hold ? t->said.n - t->hold : 0;
+    if (!tok_stream_push(t->stream, id, &t->said, &err) || stop_text_found(t, from)) return true;
+    show(t, t->said.n > t->hold ? t->said.n - t->hold : 0);
+    return false;
+}
+
+static void feed_answer(void *user, const Answer *a) {
+    Talk *t = user;
+    t->drawn = a->n;
+    t->finish = a->finish;
+}
+
+static bool feed_tick(void *user, int64_t tokens, int running) {
+    (void)tokens, (void)running;
+    Talk *t = user;
+    t->interrupted = interrupt_asked();
+    return !t->interrupted && !ferror(stdout);
+}
+
+static void answer(Talk *t) {
+    Err err;
+    t->said.n = t->shown = t->hold = 0;
+    t->given = t->interrupted = t->stopped = false;
+    for (int i = 0; i < t->s.n_stop; i++)
+        if (strlen(t->s.stop[i]) > t->hold) t->hold = strlen(t->s.stop[i]);
+    Feed f = { feed_next, feed_token, feed_answer, feed_tick, t, (uint64_t)t->a->s.seed, t->turn++, 0 };
+    engine_run(t->engine, &f);
+    Buf rest = { 0 }; /* half a character at the end */
+    if (tok_stream_flush(t->stream, &rest, &err) && !t->stopped && rest.n) buf_put(&t->said, rest.data, rest.n);
+    buf_free(&rest);
+    show(t, t->said.n);
+    putchar('\n');
+    fflush(stdout);
+    if (t->interrupted) fprintf(stderr, "[interrupted]\n");
+    else if (t->finish == FINISH_LENGTH && t->line.n + t->drawn >= t->max_len)
+        fprintf(stderr, "[the conversation fills the context of %d tokens; /reset starts a new one]\n", t->max_len);
+    else if (t->finish == FINISH_LENGTH) fprintf(stderr, "[cut after %d tokens; --max-tokens allows more]\n", t->drawn);
+}
+
+/* ---- the conversation */
+static void say(Talk *t, const char *role, const char *text, size_t n) {
+    buf_printf(&t->talk, "%s{\"role\":\"%s\",\"content\":", t->talk.data[t->talk.n - 1] == '[' ? "" : ",", role);
+    json_put_str(&t->talk, text, n);
+    buf_putc(&t->talk, '}');
+}
+
+/* The line's tokens and settings, and whether there is room for an answer. */
+static bool prepare(Talk *t, Err *err) {
+    size_t mark = t->talk.n;
+    buf_puts(&t->talk, "]}");
+    prompt_line_read(&t->line, &t->reader, t->talk.data, t->talk.n, &t->mem);
+    t->talk.n = mark, t->talk.data[mark] = 0;
+    if (!t->line.ok) return err_set(err, "%s", t->line.err);
+    TRY(sampling_read(&t->s, &t->a->s, 1, &t->line.json, &t->o.desc.d, &t->mem, err));
+    if (t->line.n >= t->max_len)
+        return err_set(err, "the conversation has %d tokens now, the context is %d: /reset starts a new one", t->line.n, t->max_len);
+    if (t->line.n + t->s.opts.max_tokens > t->max_len) t->s.opts.max_tokens = t->max_len - t->line.n;
+    return true;
+}
+
+static bool take_turn(Talk *t, const char *text, size_t n) {
+    Err err;
+    size_t before = t->talk.n;
+    say(t, "user", text, n);
+    bool ok = prepare(t, &err);
+    if (ok) answer(t);
+    else cmd_fail(t->v, &err);
+    if (ok && t->drawn) say(t, "assistant", t->said.data ? t->said.data : "", t->said.n);
+    else t->talk.n = before, t->talk.data[before] = 0; /* as if it had not been said */
+    mem_free(&t->mem);
+    return ok;
+}
+
+typedef enum { NOT_A_COMMAND,
+               DONE,
+               QUIT } Command;
+
+static Command command(Talk *t, const char *text) {
+    if (text[0] != '/' || !text[1] || text[1 + strspn(text + 1, "abcdefghijklmnopqrstuvwxyz")]) return NOT_A_COMMAND;
+    if (!strcmp(text, "/quit") || !strcmp(text, "/exit")) return QUIT;
+    if (!strcmp(text, "/reset")) {
+        t->talk.n = t->no_turns, t->talk.data[t->no_turns] = 0;
+        fprintf(stderr, "[a new conversation]\n");
+    } else if (!strcmp(text, "/help"))
+        fprintf(stderr, "/reset forgets the conversation, /quit (or Ctrl-D) ends; Ctrl-C ends an answer.\n");
+    else fprintf(stderr, "[there is no command %s; /help lists them]\n", text);
+    return DONE;
+}
+
+static bool converse(Talk *t, LineReader *in) {
+    const char *text;
+    size_t n;
+    bool ok = true;
+    sigset_t set = only_interrupt();
+    while (!ferror(stdout)) {
+        if (t->terminal) fputs("> ", stdout), fflush(stdout);
+        sigprocmask(SIG_UNBLOCK, &set, NULL); /* while nothing is being said, Ctrl-C ends the program as usual */
+        bool more = lines_next(in, &text, &n);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        if (!more) {
+            if (t->terminal) putchar('\n');
+            break;
+        }
+        while (n && strchr(" \t\r", text[n - 1])) n--;
+        if (!n) continue;
+        char *line = mem_str(&t->mem, text, n);
+        Command c = command(t, line);
+        if (c == QUIT) break;
+        if (c == NOT_A_COMMAND && !take_turn(t, line, n)) ok = false;
+    }
+    return ok;
+}
+
+/* ---- set-up */
+static bool open_talk(Talk *t, const char *model, Err *err) {
+    const Dims *d = &t->o.desc.d;
+    TRY(prompt_reader_open(&t->reader, &t->o.desc, PROMPT_GENERATE, err));
+    if (!t->reader.tok) return err_set(err, "%s has no tokenizer, and a conversation needs one; `hone generate` takes token ids", model);
+    if (!t->reader.chat) return err_set(err, "%s cannot be talked to: %s", model, t->reader.no_chat);
+    int64_t most = d->context ? d->context : USUAL_CONTEXT;
+    if (t->a->context > most && d->context)
+        return err_set(err, "--context is %" PRId64 ", but the model was made for %" PRId64 " tokens", t->a->context, most);
+    t->max_len = (int)(t->a->context ? t->a->context : most < USUAL_CONTEXT ? most
+                                                                            : USUAL_CONTEXT);
+    SchedConf c = { .page = PAGE, .pages = (t->max_len + PAGE - 1) / PAGE + 1, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len };
+    OpenOpts opts = { .threads = t->a->threads, .leaves = t->a->leaves };
+    TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, threads_count(t->o.dev.threads)), err));
+    t->engine = engine_open(&t->o.model, &c, &t->o.mem);
+    t->stream = tok_stream_open(t->reader.tok, true);
+    buf_puts(&t->talk, "{\"messages\":[");
+    if (t->a->system) say(t, "system", t->a->system, strlen(t->a->system));
+    t->no_turns = t->talk.n;
+    return true;
+}
+
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .leaves = 8, .s = SAMPLING_DEFAULT };
+    const char *model;
+    Err err;
+    int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
+    if (rc >= 0) return rc;
+    if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
+    sigset_t set = only_interrupt();
+    sigprocmask(SIG_BLOCK, &set, NULL); /* before the threads start: they inherit it */
+    Talk t = { .v = v, .a = &a, .terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) };
+    OpenOpts opts = { .threads = a.threads };
+    if (!open_desc(&t.o, model, &opts, &err)) return cmd_fail(v, &err);
+    LineReader *in = NULL;
+    bool ok = open_talk(&t, model, &err) && (in = lines_open("-", &err));
+    if (ok) {
+        if (t.terminal) fprintf(stderr, "%s, context %d tokens.  Ctrl-C ends an answer, Ctrl-D the conversation; /help\n", t.o.desc.arch->name, t.max_len);
+        rc = converse(&t, in) ? 0 : 1;
+        if (!lines_close(in, &err)) rc = cmd_fail(v, &err);
+        if (ferror(stdout) && errno != EPIPE) rc = 1;
+    } else rc = cmd_fail(v, &err);
+    if (t.stream) tok_stream_close(t.stream);
+    if (t.engine) engine_close(t.engine);
+    buf_free(&t.talk);
+    buf_free(&t.said);
+    mem_free(&t.mem);
+    prompt_reader_close(&t.reader);
+    open_close(&t.o);
+    return rc;
+}
+
+const Verb verb_chat = {
+    .name = "chat",
+    .usage = "MODEL [--system TEXT] [sampling options]",
+    .summary = "talk to a model in the terminal",
+    .options = options,
+    .run = run,
+    .detail = "A line is a turn; the answer is shown as it is drawn.  Ctrl-C ends an answer, Ctrl-D or /quit the conversation, /reset\n"
+              "begins another, /help says so.  From a pipe, each line is a turn and each answer is followed by a newline.\n"
+              "The same seed and the same turns give the same answers.\n",
+};
