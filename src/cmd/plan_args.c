@@ -84,6 +84,12 @@ bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
         const Json *v = json_path(&j, KEYS[k].key);
         if (v && v->kind != JSON_NULL) ok = take(a, k, v, err);
     }
+    const Json *own = ok ? json_get(&j, "plan") : NULL; /* a section of our own: nothing in it may be unknown */
+    for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++) {
+        bool known = false;
+        for (size_t k = 0; k < COUNT(KEYS); k++) known |= !strncmp(KEYS[k].key, "plan.", 5) && !strcmp(KEYS[k].key + 5, own->members[i].key);
+        if (!known) ok = err_set(err, "there is no option plan.%s", own->members[i].key);
+    }
     const Json *last = ok ? json_path(&j, "grid.last_layers") : NULL;
     if (last && last->kind == JSON_INT) a->split = mem_printf(mem, "last=%lld", (long long)last->integer);
     buf_free(&text);
