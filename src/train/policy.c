@@ -5,8 +5,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Index lists and per-output numbers of one micro-batch: outputs <= tokens, each array at most 8 bytes an element. */
-static size_t io_size(const PolicyConf *c) { return 14 * arena_round((size_t)c->micro_tokens * 4) + 2 * arena_round((size_t)(c->max_seqs + 1) * 4); }
+/* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of each output,
+ * and the distribution it was drawn from (its temperature, or all four settings). */
+static size_t io_size(const PolicyConf *c) {
+    size_t tokens = arena_round((size_t)c->micro_tokens * 4), outputs = arena_round((size_t)(c->micro_tokens - 1) * 4);
+    return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs;
+}
 
 static size_t host_size(const PolicyConf *c) {
     size_t n = (size_t)c->max_seqs;
