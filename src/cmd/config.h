@@ -73,7 +73,7 @@ typedef struct Config {
         double      timeout;
     } reward;
     struct {
-        int64_t     steps, epochs, save_every, keep, val_every;                 /* steps: or UNSET; every 0: never */
+        int64_t     steps, epochs, save_every, keep, val_every;                 /* steps: or UNSET; every 0: only at the end, or never */
         int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores */
         double      peak_tflops;                                                /* or NAN: measured */
         bool        val_before_train, tensorboard;

@@ -51,7 +51,7 @@ typedef struct {
     Progress   *progress;
     Arena       host;                             /* scratch of the methods */
     Metrics     metrics;
-    int64_t     step, steps, start_step;
+    int64_t     step, steps, start_step, saved;   /* saved: the step of the newest checkpoint, 0: none */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
     double      t_step, t_phase, peak_flops;
     double      seconds[8];                       /* by Phase */

@@ -163,7 +163,6 @@ static size_t memory_here(void) {
 }
 
 static bool memory_fits(Run *r, const SchedConf *s, const PolicyConf *p, Err *err) {
-    const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
     int threads = threads_count(r->o.dev.threads);
     PolicySizes z = policy_sizes(m, p, threads);
@@ -175,7 +174,7 @@ static bool memory_fits(Run *r, const SchedConf *s, const PolicyConf *p, Err *er
         { "activations", z.act },
         { "scratch", tmp > z.tmp ? tmp : z.tmp },
         { "kv cache", engine_page_bytes(m, s->page) * (size_t)s->pages },
-        { "checkpoint staging", c->trainer.save_every ? checkpoint_staging_bytes(m) : 0 },
+        { "checkpoint staging", checkpoint_staging_bytes(m) },
         { "answers", rollouts_bytes(r->roll.max_prompts, r->roll.samples, r->roll.max_prompt, r->roll.max_answer) },
     };
     size_t sum = 0, have = memory_here(), largest = 0;
@@ -216,17 +215,21 @@ static bool resume(Run *r, Err *err) {
     const Config *c = &r->c;
     const char *path = NULL;
     int64_t done = 0;
-    if (c->trainer.resume == RESUME_AUTO) TRY(checkpoint_find(c->trainer.run_dir, &path, &done, &r->mem, err));
+    TRY(checkpoint_find(c->trainer.run_dir, &path, &done, &r->mem, err));
+    if (path && c->trainer.resume == RESUME_NEVER) return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
         Json state;
-        int64_t print = 0;
+        int64_t print = 0, leaves = c->trainer.leaves;
         TRY(checkpoint_load(path, &r->policy, err) && checkpoint_state(path, &state, &r->mem, err));
         TRY(json_int(&state, "epoch", &r->cursor.epoch, err) && json_int(&state, "position", &r->cursor.position, err)
-            && json_real(&state, "kl_coef", &r->kl.coef, err) && json_int(&state, "data", &print, err));
+            && json_real(&state, "kl_coef", &r->kl.coef, err) && json_int(&state, "data", &print, err)
+            && json_int(&state, "leaves", &leaves, err));
         if (print != (int64_t)(dataset_print(r->train) >> 1))
             return err_set(err, "%s was trained on other data than data.train_files has now: give the same files, or another trainer.run_dir", path);
+        if (leaves != c->trainer.leaves)
+            return err_set(err, "%s was trained with trainer.leaves %" PRId64 ", not %" PRId64 ": its sums would be added in another order", path, leaves, c->trainer.leaves);
         TRY(stream_seek(r->stream, r->cursor, err));
-        r->step = r->start_step = done;
+        r->step = r->start_step = r->saved = done;
         char line[300];
         snprintf(line, sizeof line, "going on from %s: %" PRId64 " steps are done", path, done);
         run_dir_log(r->dir, line);
@@ -250,7 +253,7 @@ bool run_open(Run *r, Err *err) {
     r->kl = config_kl(c);
     r->lr = config_lr(c, r->steps);
     CheckpointConf cc = { .run_dir = c->trainer.run_dir, .from_dir = c->model.path, .keep = (int)c->trainer.keep, .shard_bytes = (int64_t)5e9 };
-    if (c->trainer.save_every) r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
+    r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
     TRY(resume(r, err));
     Machine here;
     r->peak_flops = c->trainer.peak_tflops * 1e12;

@@ -171,7 +171,7 @@ bool step_validate(Run *r, Err *err) {
 
 /* ---- saving */
 bool run_save(Run *r, Err *err) {
-    if (!r->saves) return true;
+    if (r->step == r->saved) return true; /* writing it again would take the good one away first */
     DataCursor at = r->cursor;
     Buf b = { 0 };
     phase_begin(r, PHASE_SAVE, "saving");
@@ -181,6 +181,7 @@ bool run_save(Run *r, Err *err) {
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(r->saves, r->step, b.data, err);
     buf_free(&b);
+    if (ok) r->saved = r->step;
     phase_end(r, PHASE_SAVE);
     return ok;
 }

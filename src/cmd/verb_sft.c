@@ -47,7 +47,7 @@ typedef struct {
     LrConf lr;
     TrainSeq *seq;
     float *ones, *zeros;
-    int64_t step, steps, *index;
+    int64_t step, steps, saved, *index; /* saved: the step of the newest checkpoint */
     DataCursor cursor;
 } Sft;
 
@@ -111,12 +111,13 @@ static bool validate(Sft *s, Err *err) {
 }
 
 static bool save(Sft *s, Err *err) {
-    if (!s->saves) return true;
+    if (s->step == s->saved) return true; /* writing it again would take the good one away first */
     Buf b = { 0 };
     buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64 ",\"data\":%" PRId64 "}\n", s->step, s->policy.opt.step, s->cursor.epoch,
                s->cursor.position, (int64_t)(dataset_print(s->train) >> 1));
     bool ok = checkpoint_save(s->saves, s->step, b.data, err);
     buf_free(&b);
+    if (ok) s->saved = s->step;
     return ok;
 }
 
@@ -171,14 +172,15 @@ static bool open_model(Sft *s, Err *err) {
 static bool resume(Sft *s, Err *err) {
     const char *path = NULL;
     int64_t done = 0, print = 0;
-    if (s->c.trainer.resume == RESUME_AUTO) TRY(checkpoint_find(s->c.trainer.run_dir, &path, &done, &s->mem, err));
+    TRY(checkpoint_find(s->c.trainer.run_dir, &path, &done, &s->mem, err));
+    if (path && s->c.trainer.resume == RESUME_NEVER) return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
         Json state;
         TRY(checkpoint_load(path, &s->policy, err) && checkpoint_state(path, &state, &s->mem, err));
         TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err) && json_int(&state, "data", &print, err));
         if (print != (int64_t)(dataset_print(s->train) >> 1)) return err_set(err, "%s was trained on other data: give the same files, or another trainer.run_dir", path);
         TRY(stream_seek(s->stream, s->cursor, err));
-        s->step = done;
+        s->step = s->saved = done;
     }
     return run_dir_resume(s->dir, s->step, err);
 }

@@ -21,7 +21,7 @@ static bool train(Run *r, Err *err) {
         if (due(r->step, r->c.trainer.save_every)) TRY(run_save(r, err));
         TRY(step_report(r, err));
     }
-    return r->c.trainer.save_every == 0 || run_save(r, err);
+    return run_save(r, err);
 }
 
 typedef struct {
