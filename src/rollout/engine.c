@@ -268,8 +268,15 @@ static bool fill(Engine *e, const Feed *f, EngineStats *stats) {
     return true;
 }
 
+static SchedStats stats_since(SchedStats s, const SchedStats *before) {
+    s.steps -= before->steps, s.rows -= before->rows, s.preempted -= before->preempted;
+    s.prefix_tokens -= before->prefix_tokens, s.forks -= before->forks;
+    return s;
+}
+
 EngineStats engine_run(Engine *e, const Feed *f) {
     EngineStats stats = { 0 };
+    SchedStats before = sched_stats(e->s);
     double t0 = clock_now();
     bool more = true;
     for (;;) {
@@ -287,6 +294,6 @@ EngineStats engine_run(Engine *e, const Feed *f) {
         }
     }
     stats.seconds = clock_now() - t0;
-    stats.sched = sched_stats(e->s);
+    stats.sched = stats_since(sched_stats(e->s), &before);
     return stats;
 }

@@ -49,7 +49,7 @@ typedef struct {
 } Feed;
 
 typedef struct Engine Engine;
-typedef struct { int64_t tokens, prompt_tokens, answers; double seconds; SchedStats sched; } EngineStats;
+typedef struct { int64_t tokens, prompt_tokens, answers; double seconds; SchedStats sched; } EngineStats;   /* of one run */
 
 /* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
 size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, int threads);

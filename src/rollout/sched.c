@@ -202,7 +202,6 @@ static void reuse(Sched *s, Seq *q) {
     }
     q->entered = q->n_pages;
     q->done = q->n_pages * s->c.page;
-    s->stats.prefix_tokens += q->done;
 }
 
 /* The oldest that is not running: a preempted sequence, or the next answer of a group; -1: none may start now. */
@@ -244,11 +243,13 @@ static void admit(Sched *s) {
             return;
         }
         int room = s->c.max_rows - s->step.n_rows, rows = q->n - q->done < room ? q->n - q->done : room;
+        int found = q->done;
         to_run(s, seq);
         if (!grow(s, seq, q->done + rows)) {
             preempt(s, seq);
             return;
         }
+        s->stats.prefix_tokens += found;
         add_piece(s, seq, rows);
     }
 }
@@ -312,3 +313,4 @@ bool sched_finish(Sched *s, int seq) {
 }
 
 SchedStats sched_stats(const Sched *s) { return s->stats; }
+int sched_pages_free(const Sched *s) { return pages_free(s->pages); }

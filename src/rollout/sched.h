@@ -63,5 +63,6 @@ bool        sched_finish(Sched *s, int seq);                   /* the answer is 
 
 typedef struct { int64_t steps, rows, preempted, prefix_tokens, forks; int peak_seqs; } SchedStats;
 SchedStats sched_stats(const Sched *s);
+int        sched_pages_free(const Sched *s);                   /* pages that nobody holds */
 
 #endif

@@ -1,0 +1,177 @@
+/* test_engine.c - E1 and E3: an answer is the same whatever the batch, the order, the pages, the chunks and the threads, and
+ * its log-probs and entropies are the trainer's, bit for bit; faults planted in the kernels are noticed. */
+#include "rollout/engine_fixture.h"
+
+#include <math.h>
+
+enum { TOKENS = 1100 };
+
+static const Shape shapes[] = {
+    { "all at once", 1, 16, 120, 32, 32, 256, TOGETHER },
+    { "one by one", 2, 16, 40, 8, 8, 64, ALONE },
+    { "in reverse", 3, 64, 40, 32, 32, 256, REVERSED },
+    { "chunks of 7 rows", 2, 16, 120, 16, 7, 7, TOGETHER },
+    { "room for one and a half", 1, 16, 6, 16, 8, 64, TOGETHER },
+    { "the same in reverse", 3, 16, 6, 12, 4, 40, REVERSED },
+    { "two at once", 2, 48, 20, 4, 2, 30, TOGETHER },
+};
+
+static int answers_wanted(void) {
+    int n = 0;
+    for (int i = 0; i < REQUESTS; i++) n += asked[i].samples;
+    return n;
+}
+
+static void same_answers(const char *name, int which) {
+    const char *title = name ? name : awkward[which].name;
+    Result *want = malloc(sizeof *want), *got = malloc(sizeof *got);
+    for (size_t k = 0; k < COUNT(shapes); k++) {
+        const Shape *s = &shapes[k];
+        SchedConf c = shape_conf(s);
+        Fixture f;
+        fixture_load(&f, name, which, s->threads, TOKENS, false, RECOMPUTE_NONE);
+        engine_room(&f, s);
+        Asking a = { 0 };
+        engine_prompts(&a, &f);
+        Engine *e = engine_open(&f.model, &c, &f.mem);
+        ask(&a, e, s, k ? got : want);
+        const Result *r = k ? got : want;
+        EXPECT(r->answers == answers_wanted(), "%s, %s: %d answers", title, s->name, r->answers);
+        EXPECT(!k || !memcmp(want->at, got->at, sizeof want->at), "%s: answers differ when asked %s", title, s->name);
+        int bad = k < 3 ? not_scored(&a, r) : 0; /* the answers are equal: no need to score them again */
+        EXPECT(!bad, "%s, %s: %d answers whose log-probs or entropies are not the trainer's", title, s->name, bad);
+        EXPECT(s->pages > 6 || r->stats.sched.preempted > 0, "%s, %s: nothing was preempted", title, s->name);
+        EXPECT(s->pages <= 6 || r->stats.sched.forks > 0, "%s, %s: nothing was forked", title, s->name);
+        EXPECT(s->how != ALONE || r->stats.sched.prefix_tokens > 0, "%s, %s: no page was found again", title, s->name);
+        if (k == 0) { /* warm: the prompts are in the cache now */
+            Result *again = malloc(sizeof *again);
+            ask(&a, e, s, again);
+            EXPECT(!memcmp(want->at, again->at, sizeof want->at) && again->stats.sched.prefix_tokens > 0, "%s: a warm cache changes the answers", title);
+            free(again);
+        }
+        engine_close(e);
+        fixture_close(&f);
+    }
+    free(want);
+    free(got);
+}
+
+/* ---- planted faults: the CPU's operations with one of them slightly wrong while the engine runs */
+static void nudge(Tensor x) { /* as another order of summation would */
+    float *p = x.data;
+    if (x.dtype == DT_F32 && x.rows > 0) *p = nextafterf(*p, INFINITY);
+}
+
+/* clang-format off */
+static void bad_linear  (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves s)         { ops_cpu.linear(d, y, x, w, b, s); nudge(y); }
+static void bad_grouped (Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves s)          { ops_cpu.grouped(d, y, x, w, ex, s); nudge(y); }
+static void bad_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m)                  { ops_cpu.headwise(d, y, x, w, m); ((float *)y.data)[m.y_from] += 1e-6f; }
+static void bad_rmsnorm (Dev *d, Tensor y, Tensor r, Tensor x, Tensor g, float eps)        { ops_cpu.rmsnorm(d, y, r, x, g, eps); nudge(y); }
+static void bad_swiglu  (Dev *d, Tensor y, Tensor g, Tensor u)                             { ops_cpu.swiglu(d, y, g, u); nudge(y); }
+static void bad_add     (Dev *d, Tensor y, Tensor a, Tensor b)                             { ops_cpu.add(d, y, a, b); nudge(y); }
+static void bad_attend  (Dev *d, Tensor o, Tensor q, Kv kv, Paged r, int h, float s)       { ops_cpu.attend_kv(d, o, q, kv, r, h, s); nudge(o); }
+static void bad_combine (Dev *d, Tensor y, Tensor r, Tensor slot, Tensor w)                { ops_cpu.combine(d, y, r, slot, w); nudge(y); }
+static void bad_route   (Dev *d, const Route *r)                                           { ops_cpu.route(d, r); nudge(r->weight); }
+static void bad_sample  (Dev *d, const Sample *s)                                          { ops_cpu.sample(d, s); nudge(s->lp); }
+static void bad_copy    (Dev *d, Kv kv, int to, int from)                                  { (void)d, (void)kv, (void)to, (void)from; }
+/* clang-format on */
+
+static void bad_position(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) { /* the last row one too far */
+    int32_t *p = pos.data;
+    p[pos.rows - 1]++;
+    ops_cpu.rope_table(d, cossin, pos, freq, amp);
+    p[pos.rows - 1]--;
+}
+
+static void bad_page(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) { /* decode rows are not written: the page is stale */
+    if (rows.rows.longest > 1) ops_cpu.kv_put(d, kv, k, v, rows);
+}
+
+typedef struct {
+    const char *what, *model;
+    size_t at;
+    void (*op)(void);
+} Fault;
+#define FAULT(what, model, member, f) \
+    { what, model, offsetof(Ops, member), (void (*)(void))(f) }
+
+static const Fault faults[] = {
+    FAULT("no fault", "qwen3_moe", name, NULL),
+    FAULT("linear sums in another order", "qwen3_moe", linear, bad_linear),
+    FAULT("linear of the router or of MLA", "deepseek_v3", linear, bad_linear),
+    FAULT("grouped product", "qwen3_moe", grouped, bad_grouped),
+    FAULT("product per head", "deepseek_v3", headwise, bad_headwise),
+    FAULT("norm", "llama", rmsnorm, bad_rmsnorm),
+    FAULT("swiglu", "qwen2", swiglu, bad_swiglu),
+    FAULT("residual", "qwen3", add, bad_add),
+    FAULT("attention over pages", "qwen3", attend_kv, bad_attend),
+    FAULT("attention over pages of latents", "moonlight", attend_kv, bad_attend),
+    FAULT("combining experts", "mixtral", combine, bad_combine),
+    FAULT("weights of experts", "mixtral", route, bad_route),
+    FAULT("log-prob of the sampler", "llama", sample, bad_sample),
+    FAULT("a wrong position", "llama", rope_table, bad_position),
+    FAULT("a wrong position, yarn", "deepseek_v3_yarn", rope_table, bad_position),
+    FAULT("a stale page", "qwen2", kv_put, bad_page),
+    FAULT("a stale page of latents", "deepseek_v3", kv_put, bad_page),
+    FAULT("a page not copied for a fork", "qwen3", kv_copy, bad_copy),
+};
+
+static void planted(const Fault *p) {
+    const Shape *s = &shapes[0];
+    SchedConf c = shape_conf(s);
+    Fixture f;
+    fixture_load(&f, p->model, 0, 1, TOKENS, false, RECOMPUTE_NONE);
+    engine_room(&f, s);
+    Asking a = { 0 };
+    engine_prompts(&a, &f);
+    Engine *e = engine_open(&f.model, &c, &f.mem);
+    Ops faulty = ops_cpu;
+    if (p->op) memcpy((char *)&faulty + p->at, &p->op, sizeof p->op);
+    Result *r = malloc(sizeof *r);
+    f.dev.ops = &faulty;
+    ask(&a, e, s, r);
+    f.dev.ops = &ops_cpu;
+    int bad = not_scored(&a, r);
+    EXPECT(p->op ? bad > 0 : bad == 0, "%s (%s): %d answers differ", p->what, p->model, bad);
+    free(r);
+    engine_close(e);
+    fixture_close(&f);
+}
+
+/* The weights move under a warm cache: noticed without a flush, right with one. */
+static void moved_weights(const char *model) {
+    Shape s = shapes[0];
+    s.how = ALONE;
+    SchedConf c = shape_conf(&s);
+    Fixture f;
+    fixture_load(&f, model, 0, 1, TOKENS, false, RECOMPUTE_NONE);
+    engine_room(&f, &s);
+    Asking a = { 0 };
+    engine_prompts(&a, &f);
+    Engine *e = engine_open(&f.model, &c, &f.mem);
+    Result *r = malloc(sizeof *r);
+    ask(&a, e, &s, r);
+    int64_t n = f.model.w.flat.cols;
+    float *w = malloc((size_t)n * 4);
+    op_get(&f.dev, w, f.model.w.flat);
+    for (int64_t i = 0; i < n; i++) w[i] *= 1.001f;
+    op_put(&f.dev, f.model.w.flat, w);
+    ask(&a, e, &s, r);
+    EXPECT(not_scored(&a, r) > 0, "%s: weights moved under a warm cache, and nobody noticed", model);
+    engine_flush(e);
+    ask(&a, e, &s, r);
+    EXPECT(not_scored(&a, r) == 0, "%s: after a flush the answers are not the new weights'", model);
+    free(w);
+    free(r);
+    engine_close(e);
+    fixture_close(&f);
+}
+
+int main(void) {
+    for (size_t k = 0; k < COUNT(reference_models); k++) same_answers(reference_models[k], 0);
+    for (size_t k = 0; k < COUNT(awkward); k++) same_answers(NULL, (int)k);
+    for (size_t k = 0; k < COUNT(faults); k++) planted(&faults[k]);
+    moved_weights("qwen3");
+    moved_weights("moonlight");
+    return test_end();
+}
