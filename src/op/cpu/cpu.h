@@ -13,8 +13,8 @@ typedef struct {
     const void  *b;  int64_t ldb;
     const float *bias;                  /* [N], added last; or NULL */
     int64_t      M, N, K;
-    bool         a_turned;              /* a is stored [K,M] */
-    bool         b_turned;              /* b is stored [N,K], as weights are */
+    bool         a_turned;              /* a is stored [K,M]; then b is not turned */
+    bool         b_turned;              /* b is stored [N,K], as weights are; only then there may be a bias */
     bool         b_bf16;
     bool         more;                  /* chains go on from what c holds (one piece only) */
     int          nseg;                  /* a power of two; 1: one chain */
@@ -87,7 +87,7 @@ const Kern *cpu_kern(const Dev *d);
 
 /* ---- Threads and scratch ---------------------------------------------------------------------------------------------------- */
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
-enum { CPU_WORK = PROD_MC * PROD_AST + PROD_KC * PROD_NRMAX + PROD_WAIT * PROD_MC * PROD_NC + 4096,
+enum { CPU_WORK = PROD_MC * PROD_AST + PROD_KC * PROD_NRMAX + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
        HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS };
 static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
 
