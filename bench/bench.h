@@ -1,0 +1,110 @@
+/* bench.h - what the benchmarks of op/ share: a clock, the FMA peak, the read bandwidth, filled tensors.
+ * One thread is timed by the CPU time it got (a shared machine), several by the clock on the wall. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "base/clock.h"
+#include "op/cpu/cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline double bench_now(int threads) {
+    struct timespec t;
+    if (threads > 1) return clock_now();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+/* seconds of the fastest of several repeats */
+#define BEST(sec, th, budget, ...)                                      \
+    do {                                                                \
+        double best_ = 1e30, s_ = clock_now();                          \
+        for (int n_ = 0; n_ < 3 || clock_now() - s_ < (budget); n_++) { \
+            double t_ = bench_now(th);                                        \
+            __VA_ARGS__;                                                \
+            t_ = bench_now(th) - t_;                                          \
+            if (t_ < best_) best_ = t_;                                 \
+        }                                                               \
+        (sec) = best_;                                                  \
+    } while (0)
+
+enum { LOOPS = 100000 };
+#if defined(__x86_64__)
+#include <immintrin.h>
+__attribute__((target("avx512f"))) static void peak512(void) {
+    __m512 c[10];
+    for (int i = 0; i < 10; i++) c[i] = _mm512_set1_ps(1);
+    for (int k = 0; k < LOOPS; k++)
+        __asm__ volatile("vfmadd231ps %0,%0,%0\n vfmadd231ps %1,%1,%1\n vfmadd231ps %2,%2,%2\n vfmadd231ps %3,%3,%3\n"
+                         "vfmadd231ps %4,%4,%4\n vfmadd231ps %5,%5,%5\n vfmadd231ps %6,%6,%6\n vfmadd231ps %7,%7,%7\n"
+                         "vfmadd231ps %8,%8,%8\n vfmadd231ps %9,%9,%9\n"
+                         : "+v"(c[0]), "+v"(c[1]), "+v"(c[2]), "+v"(c[3]), "+v"(c[4]), "+v"(c[5]), "+v"(c[6]), "+v"(c[7]), "+v"(c[8]), "+v"(c[9]));
+}
+__attribute__((target("avx2,fma"))) static void peak256(void) {
+    __m256 c[10];
+    for (int i = 0; i < 10; i++) c[i] = _mm256_set1_ps(1);
+    for (int k = 0; k < LOOPS; k++)
+        __asm__ volatile("vfmadd231ps %0,%0,%0\n vfmadd231ps %1,%1,%1\n vfmadd231ps %2,%2,%2\n vfmadd231ps %3,%3,%3\n"
+                         "vfmadd231ps %4,%4,%4\n vfmadd231ps %5,%5,%5\n vfmadd231ps %6,%6,%6\n vfmadd231ps %7,%7,%7\n"
+                         "vfmadd231ps %8,%8,%8\n vfmadd231ps %9,%9,%9\n"
+                         : "+x"(c[0]), "+x"(c[1]), "+x"(c[2]), "+x"(c[3]), "+x"(c[4]), "+x"(c[5]), "+x"(c[6]), "+x"(c[7]), "+x"(c[8]), "+x"(c[9]));
+}
+__attribute__((target("avx512f"))) static float sum512(const float *x, int64_t n) {
+    __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
+    for (int64_t i = 0; i + 64 <= n; i += 64)
+        a = _mm512_add_ps(a, _mm512_loadu_ps(x + i)), b = _mm512_add_ps(b, _mm512_loadu_ps(x + i + 16)), c = _mm512_add_ps(c, _mm512_loadu_ps(x + i + 32)),
+        d = _mm512_add_ps(d, _mm512_loadu_ps(x + i + 48));
+    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
+}
+#endif
+
+typedef struct {
+    Dev *d;
+    const float *x;
+    int64_t n;
+    float out[256];
+} BenchJob;
+static inline void bench_peak_piece(void *arg, int i, int worker) {
+    const BenchJob *j = arg;
+    (void)i, (void)worker;
+#if defined(__x86_64__)
+    if (j->d->isa == ISA_AVX512) peak512();
+    if (j->d->isa == ISA_AVX2) peak256();
+#endif
+}
+static inline void bench_read_piece(void *arg, int i, int worker) {
+    BenchJob *j = arg;
+    int64_t n = j->n / 64;
+    (void)worker;
+#if defined(__x86_64__)
+    if (j->d->isa == ISA_AVX512) j->out[i] = sum512(j->x + n * i, n);
+    else
+#endif
+        j->out[i] = cpu_kern(j->d)->max(j->x + n * i, n);
+}
+
+static inline Tensor bench_fill(Arena *a, int64_t r, int64_t c, float f) {
+    Tensor t = tensor_push(a, DT_F32, r, c);
+    float *x = t.data;
+    for (int64_t i = 0; i < r * c; i++) x[i] = f * (float)((i * 2654435761u >> 7) % 2001 - 1000) / 1000;
+    return t;
+}
+
+/* GFLOP/s of a bare loop of multiply-adds on all threads */
+static inline double bench_peak(Dev *d) {
+    BenchJob j = { .d = d };
+    int th = threads_count(d->threads);
+    double sec;
+    BEST(sec, th, 0.3, threads_run(d->threads, th, bench_peak_piece, &j));
+    return (double)LOOPS * 10 * (d->isa == ISA_AVX512 ? 32 : 16) * th / sec * 1e-9;
+}
+/* GB/s of reading n floats once */
+static inline double bench_read(Dev *d, const float *x, int64_t n, double budget) {
+    BenchJob j = { .d = d, .x = x, .n = n };
+    double sec;
+    BEST(sec, threads_count(d->threads), budget, threads_run(d->threads, 64, bench_read_piece, &j));
+    return (double)n * 4 / sec * 1e-9;
+}
+#endif
