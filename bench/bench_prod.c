@@ -14,15 +14,21 @@ int main(int argc, char **argv) {
     dev_open(&d, (DevOpts){ .threads = th, .isa = argc > 3 ? atoi(argv[3]) : 0 });
     double peak = bench_peak(&d);
     printf("%s, %d thread%s: FMA peak %.0f GFLOP/s\n", cpu_kern(&d)->name, th, th > 1 ? "s" : "", peak);
-    printf("%6s %6s %6s | %7s %7s %7s %7s | per cent of peak: linear, with 8 pieces, dx, dw\n", "rows", "in", "out", "lin", "lin/8", "dx", "dw");
+    printf("%6s %6s %6s | %7s %7s %7s %7s | per cent of peak: linear, with 8 pieces, dx, dw\n", "rows", "in", "out", "lin",
+           "lin/8", "dx", "dw");
+    /* clang-format off */
     static const Shape dense[] = {
-        { 1, 1024, 1024 }, { 4, 1024, 1024 }, { 16, 1024, 1024 }, { 64, 256, 256 }, { 64, 256, 768 }, { 64, 1024, 1024 }, { 64, 2048, 2048 }, { 64, 4096, 4096 }, { 512, 256, 256 }, { 512, 256, 768 }, { 512, 1024, 1024 }, { 512, 2048, 2048 }, { 512, 4096, 1024 }, { 2048, 256, 512 }
+        { 1, 1024, 1024 }, { 4, 1024, 1024 }, { 16, 1024, 1024 }, { 64, 256, 256 },
+        { 64, 256, 768 }, { 64, 1024, 1024 }, { 64, 2048, 2048 }, { 64, 4096, 4096 }, 
+        { 512, 256, 256 }, { 512, 256, 768 }, { 512, 1024, 1024 }, { 512, 2048, 2048 }, { 512, 4096, 1024 }, { 2048, 256, 512 }
     };
+    /* clang-format on */
     Arena a = dev_arena(&d, "bench", (size_t)1200 << 20);
     for (size_t i = 0; i < COUNT(dense); i++) {
         Shape s = dense[i];
         size_t mark = arena_mark(&a);
-        Tensor x = bench_fill(&a, s.M, s.I, 1), w = bench_fill(&a, s.O, s.I, 0.1f), y = bench_fill(&a, s.M, s.O, 1), dx = bench_fill(&a, s.M, s.I, 0), dw = bench_fill(&a, s.O, s.I, 0);
+        Tensor x = bench_fill(&a, s.M, s.I, 1), w = bench_fill(&a, s.O, s.I, 0.1f), y = bench_fill(&a, s.M, s.O, 1),
+               dx = bench_fill(&a, s.M, s.I, 0), dw = bench_fill(&a, s.O, s.I, 0);
         double f = 2.0 * s.M * s.I * s.O * 1e-9, t[4];
         BEST(t[0], th, budget, op_linear(&d, y, x, w, TENSOR_NONE, leaves_one(s.I)));
         BEST(t[1], th, budget, op_linear(&d, y, x, w, TENSOR_NONE, leaves_all(8, s.I, 1)));
@@ -33,12 +39,24 @@ int main(int argc, char **argv) {
         printf("\n");
         arena_pop(&a, mark);
     }
-    printf("%6s %6s %6s %6s | %7s %7s %7s | experts x rows each: grouped, dx, dw\n", "E", "rows", "in", "out", "grp", "dx", "dw");
-    static const struct { int E, M, I, O; } moe[] = { { 16, 16, 256, 96 }, { 16, 32, 256, 96 }, { 16, 32, 96, 256 }, { 16, 64, 256, 96 }, { 16, 64, 96, 256 }, { 16, 128, 256, 96 }, { 8, 64, 1024, 768 }, { 8, 64, 768, 1024 }, { 4, 64, 2048, 2048 } };
+    printf("%6s %6s %6s %6s | %7s %7s %7s | experts x rows each: grouped, dx, dw\n", "E", "rows", "in", "out", "grp", "dx",
+           "dw");
+    static const struct { int E, M, I, O; } moe[] = {
+        { 16, 16, 256, 96 },
+        { 16, 32, 256, 96 },
+        { 16, 32, 96, 256 },
+        { 16, 64, 256, 96 },
+        { 16, 64, 96, 256 },
+        { 16, 128, 256, 96 },
+        { 8, 64, 1024, 768 },
+        { 8, 64, 768, 1024 },
+        { 4, 64, 2048, 2048 },
+    };
     for (size_t i = 0; i < COUNT(moe); i++) {
         int E = moe[i].E, M = moe[i].M, I = moe[i].I, O = moe[i].O;
         size_t mark = arena_mark(&a);
-        Tensor x = bench_fill(&a, E * M, I, 1), w = bench_fill(&a, E * O, I, 0.1f), y = bench_fill(&a, E * M, O, 1), dx = bench_fill(&a, E * M, I, 0), dw = bench_fill(&a, E * O, I, 0);
+        Tensor x = bench_fill(&a, E * M, I, 1), w = bench_fill(&a, E * O, I, 0.1f), y = bench_fill(&a, E * M, O, 1),
+               dx = bench_fill(&a, E * M, I, 0), dw = bench_fill(&a, E * O, I, 0);
         Tensor at = tensor_push(&a, DT_I32, 1, E + 1);
         for (int e = 0; e <= E; e++) ((int32_t *)at.data)[e] = e * M;
         Seqs ex = { E, M, at };
@@ -59,7 +77,8 @@ int main(int argc, char **argv) {
     printf("reading %d MiB: %.1f GB/s\n", BO / 1024 * BI / 256, bw);
     for (int M = 1; M <= 8; M *= 2) {
         size_t mark = arena_mark(&a);
-        Tensor x = bench_fill(&a, M, BI, 1), y = bench_fill(&a, M, BO, 0), w16 = tensor_over(w.data, DT_BF16, 2 * BO, BI), y2 = bench_fill(&a, M, 2 * BO, 0);
+        Tensor x = bench_fill(&a, M, BI, 1), y = bench_fill(&a, M, BO, 0), w16 = tensor_over(w.data, DT_BF16, 2 * BO, BI),
+               y2 = bench_fill(&a, M, 2 * BO, 0);
         double t, t16;
         BEST(t, th, budget, op_linear(&d, y, x, w, TENSOR_NONE, leaves_one(BI)));
         BEST(t16, th, budget, op_linear(&d, y2, x, w16, TENSOR_NONE, leaves_one(BI)));

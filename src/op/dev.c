@@ -26,7 +26,8 @@ void dev_open(Dev *d, DevOpts o) {
     d->ops = &ops_cpu;
     d->guard = o.guard;
     d->isa = o.isa == ISA_BEST ? cpu_isa_best() : o.isa;
-    CHECK(d->isa >= ISA_C && d->isa <= cpu_isa_best(), "instruction set %d asked for, this machine has up to %d", o.isa, cpu_isa_best());
+    CHECK(d->isa >= ISA_C && d->isa <= cpu_isa_best(), "instruction set %d asked for, this machine has up to %d", o.isa,
+          cpu_isa_best());
     d->threads = threads_open(o.threads > 0 ? o.threads : threads_default());
     d->scratch = map((size_t)threads_count(d->threads) * CPU_EACH * sizeof(float));
 }

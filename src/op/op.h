@@ -110,7 +110,8 @@ typedef struct {
     Tensor greedy;              /* [B,1] DT_I32: 1 takes the largest logit (lowest id on a tie), or none */
     Tensor banned;              /* [n_ban,1] DT_I32 ids that rows with ban set may not take, or none */
     Tensor ban;                 /* [B,1] DT_I32 0/1, or none: min-tokens keeps stop tokens away */
-    Tensor id, lp, ent;         /* out [B,1] DT_I32, F32, F32; lp and ent are of the distribution drawn from, the ban included */
+    Tensor id, lp, ent;         /* out [B,1] DT_I32, F32, F32; lp and ent are of the distribution drawn from,
+        the ban included */
 } Sample;                       /* a greedy row: lp and ent of the whole distribution (ban, temperature; no truncation) */
 
 typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; } Adam;   /* step counts from 1 */
@@ -151,7 +152,8 @@ struct Ops {
     void (*swiglu_bwd) (Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up);
     void (*add)        (Dev *d, Tensor y, Tensor a, Tensor b);                          /* y may be a */
     void (*rope_table) (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp);     /* cossin [T,dim]: cos then sin */
-    void (*rope)       (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn);        /* in place; -1 is the transpose of +1 */
+    /* in place; -1 is the transpose of +1 */
+    void (*rope)       (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn);
 
     /* attention within each packed sequence, and the same over pages */
     void   (*attend)    (Dev *d, const Attn *a);
@@ -164,10 +166,12 @@ struct Ops {
     /* experts: choose, gather rows by expert, put them back weighted */
     void (*route)       (Dev *d, const Route *r);
     void (*route_bwd)   (Dev *d, Tensor dlogits, Tensor dweight, const Route *r);
-    void (*moe_sort)    (Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts); /* at [E+1] from [T*k] slot [T,k] */
+    /* at [E+1] from [T*k] slot [T,k] */
+    void (*moe_sort)    (Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts);
     void (*permute)     (Dev *d, Tensor y, Tensor x, Tensor from);                      /* y[i] = x[from[i]] */
     void (*permute_bwd) (Dev *d, Tensor dx, Tensor dy, Tensor slot);                    /* dx[t] = sum_j dy[slot[t,j]] */
-    void (*combine)     (Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight);    /* y[t] = sum_j w[t,j] rows[slot[t,j]] */
+    /* y[t] = sum_j w[t,j] rows[slot[t,j]] */
+    void (*combine)     (Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight);
     void (*combine_bwd) (Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight);
     void (*scatter_rows)(Dev *d, Tensor x, Tensor y, Tensor from);                      /* x = 0, then x[from[i]] = y[i] */
 

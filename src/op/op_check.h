@@ -12,11 +12,13 @@ static inline bool is_none(Tensor x) { return !x.data; }
 
 /* x is a tensor of that type and shape; -1: any. */
 #define WANT(op, x, t, r, c) want_at(__FILE__, __LINE__, op, #x, x, t, r, c)
-static inline void want_at(const char *file, int line, const char *op, const char *name, Tensor x, DType t, int64_t rows, int64_t cols) {
+static inline void want_at(const char *file, int line, const char *op, const char *name, Tensor x, DType t, int64_t rows,
+    int64_t cols) {
     bool empty = x.rows == 0 || x.cols == 0;
     if (x.dtype != t) die_at(file, line, "%s: %s is %s, %s wanted", op, name, dtype_name(x.dtype), dtype_name(t));
     if ((rows >= 0 && x.rows != rows) || (cols >= 0 && x.cols != cols) || (x.rows > 1 && x.ld < x.cols))
-        die_at(file, line, "%s: %s is [%ld,%ld] with row stride %ld, [%ld,%ld] wanted (-1: any)", op, name, (long)x.rows, (long)x.cols,
+        die_at(file, line, "%s: %s is [%ld,%ld] with row stride %ld, [%ld,%ld] wanted (-1: any)", op, name, (long)x.rows,
+            (long)x.cols,
                (long)x.ld, (long)rows, (long)cols);
     if (!x.data && !empty) die_at(file, line, "%s: %s has no memory", op, name);
 }
@@ -27,7 +29,8 @@ static inline void want_leaves(const char *op, Leaves s, int64_t cols) {
     CHECK(s.of >= 1 && (s.of & (s.of - 1)) == 0 && s.n >= 1 && (s.n & (s.n - 1)) == 0 && s.n <= s.of && s.first >= 0
               && s.first % s.n == 0 && s.first + s.n <= s.of && s.of <= 32,
           "%s: pieces %d..+%d of %d are no subtree of at most 32", op, s.first, s.n, s.of);
-    CHECK(leaves_cols(&s) == cols, "%s: the pieces hold %ld columns, the sum runs over %ld", op, (long)leaves_cols(&s), (long)cols);
+    CHECK(leaves_cols(&s) == cols, "%s: the pieces hold %ld columns, the sum runs over %ld", op, (long)leaves_cols(&s),
+        (long)cols);
 }
 
 #endif

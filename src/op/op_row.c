@@ -95,7 +95,8 @@ static void want_route(const char *op, const Route *r) {
     CHECK(r->kind == ROUTE_SOFTMAX || r->kind == ROUTE_SIGMOID, "%s: router kind %d", op, (int)r->kind);
     CHECK(r->topk >= 1 && r->topk <= E && E <= 4096, "%s: %d of %ld experts", op, r->topk, (long)E);
     if (r->groups > 1)
-        CHECK(E % r->groups == 0 && r->group_topk >= 1 && r->group_topk <= r->groups && r->topk <= r->group_topk * (E / r->groups),
+        CHECK(E % r->groups == 0 && r->group_topk >= 1 && r->group_topk <= r->groups
+                  && r->topk <= r->group_topk * (E / r->groups),
               "%s: %d of %ld experts from %d of %d groups", op, r->topk, (long)E, r->group_topk, r->groups);
 }
 void op_route(Dev *d, const Route *r) {
@@ -118,7 +119,8 @@ void op_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int e
     WANT("moe_sort", slot, I, pick.rows, pick.cols);
     WANT("moe_sort", at, I, -1, -1);
     WANT("moe_sort", from, I, -1, -1);
-    CHECK(at.rows * at.cols == experts + 1 && from.rows * from.cols == n && n < INT32_MAX, "moe_sort: at holds %ld, %d wanted; from holds %ld, %ld wanted",
+    CHECK(at.rows * at.cols == experts + 1 && from.rows * from.cols == n && n < INT32_MAX,
+          "moe_sort: at holds %ld, %d wanted; from holds %ld, %ld wanted",
           (long)(at.rows * at.cols), experts + 1, (long)(from.rows * from.cols), (long)n);
     CHECK((at.rows == 1 || at.ld == at.cols) && (from.rows == 1 || from.ld == from.cols), "moe_sort: at and from have no gaps");
     dev_enter(d);
@@ -127,7 +129,8 @@ void op_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int e
 }
 static void want_index(const char *op, Tensor ix, int64_t n) {
     WANT(op, ix, I, -1, -1);
-    CHECK(ix.rows * ix.cols == n && (ix.rows <= 1 || ix.ld == ix.cols), "%s: %ld rows, %ld indices", op, (long)n, (long)(ix.rows * ix.cols));
+    CHECK(ix.rows * ix.cols == n && (ix.rows <= 1 || ix.ld == ix.cols), "%s: %ld rows, %ld indices", op, (long)n,
+          (long)(ix.rows * ix.cols));
 }
 void op_permute(Dev *d, Tensor y, Tensor x, Tensor from) {
     WANT("permute", x, F, -1, y.cols);
@@ -188,7 +191,8 @@ void op_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a) {
     for (size_t i = 0; i < COUNT(all); i++) {
         Tensor x = all[i];
         WANT("adamw", x, F, -1, -1);
-        CHECK(x.rows * x.cols == n && (x.rows <= 1 || x.ld == x.cols), "adamw: tensor %zu of 4 is [%ld,%ld], %ld numbers without gaps wanted", i,
+        CHECK(x.rows * x.cols == n && (x.rows <= 1 || x.ld == x.cols),
+              "adamw: tensor %zu of 4 is [%ld,%ld], %ld numbers without gaps wanted", i,
               (long)x.rows, (long)x.cols, (long)n);
     }
     CHECK(a.step >= 1, "adamw: step %ld; steps count from 1", (long)a.step);

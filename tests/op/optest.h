@@ -42,7 +42,8 @@ static inline Tensor rig_put_ld(Rig *r, DType t, int64_t rows, int64_t cols, int
     r->t[r->n++] = x;
     return x;
 }
-static inline Tensor rig_put(Rig *r, DType t, int64_t rows, int64_t cols, const void *from) { return rig_put_ld(r, t, rows, cols, cols, from); }
+static inline Tensor rig_put(Rig *r, DType t, int64_t rows, int64_t cols, const void *from) { return rig_put_ld(r, t, rows,
+    cols, cols, from); }
 static inline void *rig_get(Rig *r, Tensor x) {
     void *p = mem_push(&r->m, tensor_bytes(x.dtype, x.rows, x.cols) + 1);
     op_get(&r->d, p, x);

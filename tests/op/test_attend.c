@@ -63,7 +63,19 @@ static Made make(Rig *r, const Shape *s) {
     for (int i = 0; i < s->n; i++) at[i + 1] = at[i] + s->len[i], longest = s->len[i] > longest ? s->len[i] : longest;
     Made m = { .q = rnds(&r->m, T * s->heads * s->dk, 1, 2), .k = rnds(&r->m, T * s->kv * s->dk, 2, 2), .v = rnds(&r->m, T * s->kv * s->dv, 3, 2), .c = rnds(&r->m, T * s->heads * s->dv, 4, 1) };
     Tensor k = rig_put_ld(r, DT_F32, T, s->kv * s->dk, s->kv * s->dk + 2, m.k);
-    m.a = (Attn){ .q = rig_put_ld(r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 5, m.q), .k = k, .v = s->latent ? tensor_cols(k, 0, s->dv) : rig_put(r, DT_F32, T, s->kv * s->dv, m.v), .o = rig_put_ld(r, DT_F32, T, s->heads * s->dv, s->heads * s->dv + 3, NULL), .lse = rig_put(r, DT_F32, T, s->heads, NULL), .seqs = { s->n, longest, rig_put(r, DT_I32, 1, s->n + 1, at) }, .heads = s->heads, .kv_heads = s->kv, .dk = s->dk, .dv = s->dv, .scale = 0.3f };
+    m.a = (Attn){
+        .q = rig_put_ld(r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 5, m.q),
+        .k = k,
+        .v = s->latent ? tensor_cols(k, 0, s->dv) : rig_put(r, DT_F32, T, s->kv * s->dv, m.v),
+        .o = rig_put_ld(r, DT_F32, T, s->heads * s->dv, s->heads * s->dv + 3, NULL),
+        .lse = rig_put(r, DT_F32, T, s->heads, NULL),
+        .seqs = { s->n, longest, rig_put(r, DT_I32, 1, s->n + 1, at) },
+        .heads = s->heads,
+        .kv_heads = s->kv,
+        .dk = s->dk,
+        .dv = s->dv,
+        .scale = 0.3f,
+    };
     return m;
 }
 
@@ -78,7 +90,8 @@ static void gradients(const Shape *s) {
     op_attend(&r.d, &m.a);
     EXPECT_GRAD(&r, "attend", (float *)rig_get(&r, m.a.o), o, no, 2e-6);
     EXPECT_GRAD(&r, "attend's lse", (float *)rig_get(&r, m.a.lse), lse, T * s->heads, 2e-6);
-    Tensor dq = rig_put_ld(&r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 1, NULL), dk = rig_put(&r, DT_F32, T, s->kv * s->dk, NULL);
+    Tensor dq = rig_put_ld(&r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 1, NULL), dk = rig_put(&r, DT_F32, T,
+                                                                                                      s->kv * s->dk, NULL);
     Tensor dv = rig_put_ld(&r, DT_F32, T, s->kv * s->dv, s->kv * s->dv + 2, NULL);
     op_attend_bwd(&r.d, dq, dk, dv, rig_put(&r, DT_F32, T, s->heads * s->dv, m.c), &m.a);
     float *gk = rig_get(&r, dk), *gv = rig_get(&r, dv);
@@ -117,7 +130,8 @@ static void bits(const Shape *s) {
         Rig r;
         rig_open(&r, threads[i], isa, 16 << 20);
         float *got = forward_backward(&r, s, &m);
-        EXPECT(m == n && !memcmp(got, want, n), "attend %d/%d heads of %d: isa %d, %d threads", s->heads, s->kv, s->dk, isa, threads[i]);
+        EXPECT(m == n && !memcmp(got, want, n), "attend %d/%d heads of %d: isa %d, %d threads", s->heads, s->kv, s->dk, isa,
+               threads[i]);
         rig_close(&r);
     }
     rig_close(&ref);
@@ -156,7 +170,8 @@ static void pages(const Shape *s, int isa, int page, int chunk) {
             at[i + 1] = at[i] + n, start[i] = p0 < s->len[i] ? p0 : s->len[i], longest = n > longest ? n : longest;
         }
         rows = at[s->n];
-        float *q = MEM_ARRAY(&tmp, float, (size_t)(rows * s->heads * s->dk)), *k = MEM_ARRAY(&tmp, float, (size_t)(rows * s->kv * s->dk));
+        float *q = MEM_ARRAY(&tmp, float, (size_t)(rows * s->heads * s->dk)), *k = MEM_ARRAY(&tmp, float,
+                                                                                             (size_t)(rows * s->kv * s->dk));
         float *v = MEM_ARRAY(&tmp, float, (size_t)(rows * s->kv * s->dv));
         for (int i = 0, base = 0; i < s->n; base += s->len[i++]) {
             size_t n = (size_t)(at[i + 1] - at[i]) * 4;
@@ -172,13 +187,15 @@ static void pages(const Shape *s, int isa, int page, int chunk) {
         op_attend_kv(&r.d, o, rig_put(&r, DT_F32, rows, s->heads * s->dk, q), kv, pg, s->heads, 0.3f);
         float *go = rig_get(&r, o);
         for (int i = 0, base = 0; i < s->n; base += s->len[i++])
-            memcpy(got + (base + start[i]) * s->heads * s->dv, go + at[i] * s->heads * s->dv, (size_t)((at[i + 1] - at[i]) * s->heads * s->dv) * 4);
+            memcpy(got + (base + start[i]) * s->heads * s->dv, go + at[i] * s->heads * s->dv,
+                   (size_t)((at[i + 1] - at[i]) * s->heads * s->dv) * 4);
         EXPECT(p0 > 0 || rig_torn(&r) == 0, "guard bytes written while paging");
         r.n = nt;
         arena_pop(&r.a, mark);
         mem_free(&tmp);
     }
-    EXPECT(!memcmp(got, want, (size_t)(T * s->heads * s->dv) * 4), "attend_kv != attend: pages of %d, chunks of %d, isa %d, %d/%d heads of %d", page, chunk, isa,
+    EXPECT(!memcmp(got, want, (size_t)(T * s->heads * s->dv) * 4),
+           "attend_kv != attend: pages of %d, chunks of %d, isa %d, %d/%d heads of %d", page, chunk, isa,
            s->heads, s->kv, s->dk);
     if (np > 1) { /* a page copied is that page */
         op_kv_copy(&r.d, kv, table[0], table[1]);
@@ -224,7 +241,8 @@ int main(void) {
     for (size_t i = 0; i < COUNT(mid); i++) {
         bits(&mid[i]);
         for (int p = 0; p < 4; p++)
-            for (int c = 0; c < 4; c++) pages(&mid[i], c == 1 ? ISA_AVX2 <= cpu_isa_best() ? ISA_AVX2 : ISA_C : ISA_BEST, page[p], chunk[c]);
+            for (int c = 0; c < 4; c++) pages(&mid[i], c == 1 ? ISA_AVX2 <= cpu_isa_best() ? ISA_AVX2 : ISA_C : ISA_BEST,
+                                              page[p], chunk[c]);
     }
     pages(&span, ISA_BEST, 64, 100); /* more than one span of 2048 keys */
     pages(&span, ISA_BEST, 48, 513);

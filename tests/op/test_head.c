@@ -11,7 +11,8 @@ typedef struct {
     bool ties, ban, bf16;
 } Kind;
 
-/* ---- in double ------------------------------------------------------------------------------------------------------------- */
+/* ---- in double
+ * ------------------------------------------------------------------------------------------------------------- */
 typedef struct {
     double *h, *w;
     const Kind *k;
@@ -72,7 +73,8 @@ static double loss(void *arg) {
     return s;
 }
 
-/* ---- the op ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the op
+ * ------------------------------------------------------------------------------------------------------------------ */
 typedef struct {
     Head h;
     float *x, *w;
@@ -106,7 +108,17 @@ static Made make(Rig *r, const Kind *k, int first, int n) {
         }
     }
     Tensor tb = rig_put(r, DT_I32, 2, 1, banned);
-    m.h = (Head){ .h = rig_put_ld(r, DT_F32, n, H, H + 3, m.x + first * H), .w = k->bf16 ? rig_put(r, DT_BF16, V, H, w16) : rig_put(r, DT_F32, V, H, m.w), .ids = rig_put(r, DT_I32, n, 1, m.ids + first), .dist = dist_of(r, k, n), .lp = rig_put(r, DT_F32, n, 1, NULL), .ent = rig_put(r, DT_F32, n, 1, NULL), .stat = rig_put(r, DT_U8, n, HEAD_STAT, NULL), .banned = tb, .ban = k->ban ? rig_put(r, DT_I32, n, 1, ban + first) : TENSOR_NONE };
+    m.h = (Head){
+        .h = rig_put_ld(r, DT_F32, n, H, H + 3, m.x + first * H),
+        .w = k->bf16 ? rig_put(r, DT_BF16, V, H, w16) : rig_put(r, DT_F32, V, H, m.w),
+        .ids = rig_put(r, DT_I32, n, 1, m.ids + first),
+        .dist = dist_of(r, k, n),
+        .lp = rig_put(r, DT_F32, n, 1, NULL),
+        .ent = rig_put(r, DT_F32, n, 1, NULL),
+        .stat = rig_put(r, DT_U8, n, HEAD_STAT, NULL),
+        .banned = tb,
+        .ban = k->ban ? rig_put(r, DT_I32, n, 1, ban + first) : TENSOR_NONE,
+    };
     return m;
 }
 
@@ -120,7 +132,8 @@ static void gradients(const Kind *k) {
     for (int t = 0; t < T; t++) keep(f, t);
     size_t peak = r.d.tmp.peak;
     op_logprob(&r.d, &m.h);
-    EXPECT(r.d.tmp.peak - peak <= op_tmp_logprob(T, V), "logprob took %zu bytes of tmp, %zu promised", r.d.tmp.peak, op_tmp_logprob(T, V));
+    EXPECT(r.d.tmp.peak - peak <= op_tmp_logprob(T, V), "logprob took %zu bytes of tmp, %zu promised", r.d.tmp.peak,
+           op_tmp_logprob(T, V));
     float *lp = rig_get(&r, m.h.lp), *ent = rig_get(&r, m.h.ent);
     double *wl = MEM_ARRAY(&r.m, double, T), *we = MEM_ARRAY(&r.m, double, T);
     for (int t = 0; t < T; t++) {
@@ -172,13 +185,15 @@ static void bits(const Kind *k) {
         }
         Made one = make(&r, k, 9, 1);
         op_logprob(&r.d, &one.h);
-        EXPECT(same(rig_get(&r, one.h.lp), want[0] + 9, 4) && same(rig_get(&r, one.h.ent), want[1] + 9, 4), "head: a row alone, isa %d", isa);
+        EXPECT(same(rig_get(&r, one.h.lp), want[0] + 9, 4) && same(rig_get(&r, one.h.ent), want[1] + 9, 4),
+               "head: a row alone, isa %d", isa);
         Tensor dw2 = rig_put(&r, DT_F32, V, H, NULL);
         for (int b = 0; b < 2; b++) {
             int first = b ? 5 : 0, rows = b ? T - 5 : 5;
             Made half = make(&r, k, first, rows);
             op_logprob(&r.d, &half.h);
-            op_logprob_bwd(&r.d, rig_put(&r, DT_F32, rows, H, NULL), dw2, rig_put(&r, DT_F32, rows, 1, c + first), TENSOR_NONE, &half.h);
+            op_logprob_bwd(&r.d, rig_put(&r, DT_F32, rows, H, NULL), dw2, rig_put(&r, DT_F32, rows, 1, c + first),
+                           TENSOR_NONE, &half.h);
         }
         EXPECT(same(rig_get(&r, dw2), want[3], n[3]), "head's dw: two micro-batches, isa %d", isa);
         rig_close(&r);
@@ -195,14 +210,27 @@ static void draws(const Kind *k, bool greedy) {
         int64_t u[T];
         int32_t g[T];
         for (int t = 0; t < T; t++) u[t] = (int64_t)mix((uint64_t)t + 77), g[t] = greedy;
-        Sample s = { .h = m.h.h, .w = m.h.w, .dist = m.h.dist, .random = rig_put(&r, DT_I64, T, 1, u), .greedy = rig_put(&r, DT_I32, T, 1, g), .banned = m.h.banned, .ban = m.h.ban, .id = rig_put(&r, DT_I32, T, 1, NULL), .lp = rig_put(&r, DT_F32, T, 1, NULL), .ent = rig_put(&r, DT_F32, T, 1, NULL) };
+        Sample s = {
+            .h = m.h.h,
+            .w = m.h.w,
+            .dist = m.h.dist,
+            .random = rig_put(&r, DT_I64, T, 1, u),
+            .greedy = rig_put(&r, DT_I32, T, 1, g),
+            .banned = m.h.banned,
+            .ban = m.h.ban,
+            .id = rig_put(&r, DT_I32, T, 1, NULL),
+            .lp = rig_put(&r, DT_F32, T, 1, NULL),
+            .ent = rig_put(&r, DT_F32, T, 1, NULL),
+        };
         op_sample(&r.d, &s);
         int32_t *id = rig_get(&r, s.id);
         m.h.ids = s.id;
         if (greedy) m.h.dist = (Dist){ .inv_temp = m.h.dist.inv_temp };
         op_logprob(&r.d, &m.h);
-        EXPECT(same(rig_get(&r, m.h.lp), rig_get(&r, s.lp), T * 4), "logprob of what was drawn is not what sample said (isa %d, greedy %d)", isa, greedy);
-        EXPECT(same(rig_get(&r, m.h.ent), rig_get(&r, s.ent), T * 4), "entropy of what was drawn (isa %d, greedy %d)", isa, greedy);
+        EXPECT(same(rig_get(&r, m.h.lp), rig_get(&r, s.lp), T * 4),
+               "logprob of what was drawn is not what sample said (isa %d, greedy %d)", isa, greedy);
+        EXPECT(same(rig_get(&r, m.h.ent), rig_get(&r, s.ent), T * 4), "entropy of what was drawn (isa %d, greedy %d)", isa,
+               greedy);
         for (int t = 0; t < T; t++) EXPECT(!k->ban || t % 2 == 0 || (id[t] != 3 && id[t] != 200), "row %d drew a banned id", t);
         if (greedy)
             for (int t = 0; t < T; t++) {
@@ -263,9 +291,22 @@ static void frequencies(const Kind *k) {
 }
 
 int main(void) {
+    /* clang-format off */
     static const Kind kind[] = {
-        { 1, 1, 0, 0, false, false, false }, { 0.7f, 1, 0, 0, false, true, false }, { 1, 1, 0, 7, false, false, true }, { 1.3f, 0.8f, 0, 0, false, false, false }, { 1, 1, 0.05f, 0, false, false, false }, { 0.9f, 0.9f, 0.01f, 40, false, true, false }, { 1, 1, 0, 20, true, false, false }, { 1, 0.6f, 0, 0, true, false, false }, { 1, 1, 0, 1, false, false, false }
+        /* temp  top_p   min_p  top_k  ties   ban    bf16 */
+        { 1,     1,      0,        0, false, false, false },
+        { 0.7f,  1,      0,        0, false, true,  false },
+        { 1,     1,      0,        7, false, false, true  },
+        { 1.3f,  0.8f,   0,        0, false, false, false },
+        { 1,     1,      0.05f,    0, false, false, false },
+        { 0.9f,  0.9f,   0.01f,   40, false, true,  false },
+        { 1,     1,      0,       20, true,  false, false },
+        { 1,     0.6f,   0,        0, true,  false, false },
+        { 1,     1,      0,        1, false, false, false },
+        { 1,     1,      0,     1000, false, false, false },      /* more than there are: everything is kept */
+        { 0.9f,  0.999f, 1e-20f,   0, false, false, false },      /* a min-p below the masses' resolution */
     };
+    /* clang-format on */
     for (size_t i = 0; i < COUNT(kind); i++) {
         if (kind[i].top_k != 1) gradients(&kind[i]); /* with one id kept every gradient is zero */
         bits(&kind[i]);

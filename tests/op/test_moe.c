@@ -1,4 +1,5 @@
-/* test_moe.c - rule 5: choosing experts, gathering, putting back; gradients of the router by differences with the choice held. */
+/* test_moe.c - rule 5: choosing experts, gathering, putting back; gradients of the router by differences with the choice
+ * held. */
 #include "optest.h"
 
 enum { T = 29,
@@ -77,7 +78,18 @@ static void route(RouteKind kind, bool renorm, int groups, bool bias) {
     rig_open(&r, 2, ISA_BEST, 4 << 20);
     float *l = rnds(&r.m, T * E, 1 + (uint64_t)groups, 3), *b = rnds(&r.m, E, 2, 1), *c = rnds(&r.m, T * K, 3, 1);
     for (int e = 0; e < E; e++) b[e] -= 1; /* closed groups must not win by being 0 */
-    Route q = { .kind = kind, .topk = K, .groups = groups, .group_topk = 2, .renorm = renorm, .factor = kind == ROUTE_SOFTMAX ? 1 : 2.5f, .logits = rig_put_ld(&r, DT_F32, T, E, E + 1, l), .bias = bias ? rig_put(&r, DT_F32, 1, E, b) : TENSOR_NONE, .pick = rig_put(&r, DT_I32, T, K, NULL), .weight = rig_put(&r, DT_F32, T, K, NULL) };
+    Route q = {
+        .kind = kind,
+        .topk = K,
+        .groups = groups,
+        .group_topk = 2,
+        .renorm = renorm,
+        .factor = kind == ROUTE_SOFTMAX ? 1 : 2.5f,
+        .logits = rig_put_ld(&r, DT_F32, T, E, E + 1, l),
+        .bias = bias ? rig_put(&r, DT_F32, 1, E, b) : TENSOR_NONE,
+        .pick = rig_put(&r, DT_I32, T, K, NULL),
+        .weight = rig_put(&r, DT_F32, T, K, NULL),
+    };
     op_route(&r.d, &q);
     int32_t *pick = rig_get(&r, q.pick);
     int bad = 0;
@@ -166,7 +178,8 @@ static void experts(int threads) {
     EXPECT(bad == 0, "combine: %d sums not in ascending order of experts", bad);
     op_combine_bwd(&r.d, drows, dw, tc, rows, slot, tw);
     Mix m = { doubles(&r.m, gr, T * K * W), doubles(&r.m, w, T * K), s, c, W };
-    EXPECT_GRAD(&r, "combine's rows", (float *)rig_get(&r, drows), differences(&r.m, m.x, T * K * W, mix_loss, &m), T * K * W, 1e-6);
+    EXPECT_GRAD(&r, "combine's rows", (float *)rig_get(&r, drows), differences(&r.m, m.x, T * K * W, mix_loss, &m), T * K * W,
+                1e-6);
     EXPECT_GRAD(&r, "combine's weights", (float *)rig_get(&r, dw), differences(&r.m, m.w, T * K, mix_loss, &m), T * K, 1e-6);
 
     int32_t to[3] = { 7, 0, 28 };
@@ -190,7 +203,16 @@ static void bits(void) {
     for (size_t i = 0; i < COUNT(threads); i++) {
         Rig r;
         rig_open(&r, threads[i], isa, 4 << 20);
-        Route q = { .kind = pass ? ROUTE_SIGMOID : ROUTE_SOFTMAX, .topk = K, .groups = 1, .renorm = true, .factor = 1, .logits = rig_put(&r, DT_F32, T, E, l), .pick = rig_put(&r, DT_I32, T, K, NULL), .weight = rig_put(&r, DT_F32, T, K, NULL) };
+        Route q = {
+            .kind = pass ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
+            .topk = K,
+            .groups = 1,
+            .renorm = true,
+            .factor = 1,
+            .logits = rig_put(&r, DT_F32, T, E, l),
+            .pick = rig_put(&r, DT_I32, T, K, NULL),
+            .weight = rig_put(&r, DT_F32, T, K, NULL),
+        };
         op_route(&r.d, &q);
         float *w = rig_get(&r, q.weight);
         if (isa == ISA_C && i == 0) want = mem_copy(&ref.m, w, T * K * 4);

@@ -1,4 +1,5 @@
-/* test_product.c - rules 1 and 2: products have one order of summation.  Every variant that may differ (instruction set, threads, number of
+/* test_product.c - rules 1 and 2: products have one order of summation.  Every variant that may differ (instruction set,
+ * threads, number of
  * rows, row stride, cut into pieces) against the definition in plain C, with memcmp; values against double. */
 #include "optest.h"
 
@@ -12,7 +13,8 @@ static float chain(const float *a, int64_t sa, const float *b, int64_t sb, Leave
     int64_t base = leaves_cut(&l, l.first);
     for (int s = 0; s < l.n; s++) {
         p[s] = start;
-        for (int64_t k = leaves_cut(&l, l.first + s) - base; k < leaves_cut(&l, l.first + s + 1) - base; k++) p[s] = fmaf(a[k * sa], b[k * sb], p[s]);
+        for (int64_t k = leaves_cut(&l, l.first + s) - base; k < leaves_cut(&l, l.first + s + 1) - base;
+             k++) p[s] = fmaf(a[k * sa], b[k * sb], p[s]);
     }
     for (int d = 1; d < l.n; d *= 2)
         for (int s = 0; s < l.n; s += 2 * d) p[s] = p[s] + p[s + d];
@@ -28,9 +30,19 @@ typedef struct {
 } Want;
 
 static Want make(Mem *m, int pieces) {
-    Want g = { .x = rnds(m, M * I, 1, 1), .w = rnds(m, O * I, 2, 1), .b = rnds(m, O, 3, 1), .dy = rnds(m, M * O, 4, 1), .dw0 = rnds(m, O * I, 5, 1), .db0 = rnds(m, O, 6, 1), .in = leaves_all(pieces, I, 1), .out = leaves_all(pieces, O, 1) };
+    Want g = {
+        .x = rnds(m, M * I, 1, 1),
+        .w = rnds(m, O * I, 2, 1),
+        .b = rnds(m, O, 3, 1),
+        .dy = rnds(m, M * O, 4, 1),
+        .dw0 = rnds(m, O * I, 5, 1),
+        .db0 = rnds(m, O, 6, 1),
+        .in = leaves_all(pieces, I, 1),
+        .out = leaves_all(pieces, O, 1),
+    };
     g.w16 = bf16s(m, g.w, O * I);
-    g.y = MEM_ARRAY(m, float, M *O), g.dx = MEM_ARRAY(m, float, M *I), g.dw = mem_copy(m, g.dw0, O * I * 4), g.db = mem_copy(m, g.db0, O * 4);
+    g.y = MEM_ARRAY(m, float, M *O), g.dx = MEM_ARRAY(m, float, M *I), g.dw = mem_copy(m, g.dw0, O * I * 4),
+    g.db = mem_copy(m, g.db0, O * 4);
     for (int t = 0; t < M; t++)
         for (int o = 0; o < O; o++) g.y[t * O + o] = chain(g.x + t * I, 1, g.w + o * I, 1, g.in, 0) + g.b[o];
     for (int t = 0; t < M; t++)
@@ -47,15 +59,18 @@ static void dense(int isa, int threads, int pieces, bool bf16) {
     rig_open(&r, threads, isa, 8 << 20);
     Want g = make(&r.m, pieces);
     int first[] = { 0, 0, 0, 3, 17, 0, 1 }, rows[] = { M, 1, 2, 4, 9, 33, 66 };
-    Tensor w = rig_put_ld(&r, bf16 ? DT_BF16 : DT_F32, O, I, I + 3, bf16 ? (void *)g.w16 : g.w), b = rig_put(&r, DT_F32, 1, O, g.b);
+    Tensor w = rig_put_ld(&r, bf16 ? DT_BF16 : DT_F32, O, I, I + 3, bf16 ? (void *)g.w16 : g.w), b = rig_put(&r, DT_F32, 1, O,
+                                                                                                             g.b);
     for (size_t c = 0; c < COUNT(rows); c++) { /* any rows: alone, few, many, from the middle */
         int n = rows[c], f = first[c];
         Tensor x = rig_put_ld(&r, DT_F32, n, I, I + 5, g.x + f * I), y = rig_put_ld(&r, DT_F32, n, O, O + 7, NULL);
         op_linear(&r.d, y, x, w, b, g.in);
-        EXPECT(same(rig_get(&r, y), g.y + f * O, n * O), "linear: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d", isa, threads, pieces, bf16, f, n);
+        EXPECT(same(rig_get(&r, y), g.y + f * O, n * O), "linear: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d", isa,
+               threads, pieces, bf16, f, n);
         Tensor dy = rig_put_ld(&r, DT_F32, n, O, O + 1, g.dy + f * O), dx = rig_put_ld(&r, DT_F32, n, I, I + 2, NULL);
         op_linear_dx(&r.d, dx, dy, w, g.out);
-        EXPECT(same(rig_get(&r, dx), g.dx + f * I, n * I), "linear_dx: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d", isa, threads, pieces, bf16, f, n);
+        EXPECT(same(rig_get(&r, dx), g.dx + f * I, n * I), "linear_dx: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d",
+               isa, threads, pieces, bf16, f, n);
     }
     Tensor dw = rig_put_ld(&r, DT_F32, O, I, I + 9, g.dw0), db = rig_put(&r, DT_F32, 1, O, g.db0);
     int cut[] = { 0, 1, 24, M }; /* micro-batches between rows change no bit */
@@ -95,7 +110,8 @@ static void parts(int64_t units, int64_t unit) {
         }
         Tensor sum = rig_put(&r, DT_F32, M, O, NULL);
         op_tree_add(&r.d, sum, part, n);
-        EXPECT(same(rig_get(&r, sum), all, M * O), "%ld units of %ld: %d parts differ from the whole", (long)units, (long)unit, n);
+        EXPECT(same(rig_get(&r, sum), all, M * O), "%ld units of %ld: %d parts differ from the whole", (long)units,
+               (long)unit, n);
     }
     rig_close(&r);
 }
@@ -108,7 +124,8 @@ static void large(int isa) {
     Rig r;
     rig_open(&r, 2, isa, 32 << 20);
     float *x = rnds(&r.m, T * K, 1, 1), *w = rnds(&r.m, N * K, 2, 1);
-    Tensor tx = rig_put(&r, DT_F32, T, K, x), tw = rig_put(&r, DT_F32, N, K, w), y = rig_put(&r, DT_F32, T, N, NULL), dx = rig_put(&r, DT_F32, T, K, NULL);
+    Tensor tx = rig_put(&r, DT_F32, T, K, x), tw = rig_put(&r, DT_F32, N, K, w), y = rig_put(&r, DT_F32, T, N, NULL),
+           dx = rig_put(&r, DT_F32, T, K, NULL);
     int bad = 0;
     for (int pieces = 1; pieces <= 8; pieces *= 8) {
         op_linear(&r.d, y, tx, tw, TENSOR_NONE, leaves_all(pieces, K, 1));
@@ -164,7 +181,8 @@ static void grouped(int isa, int threads) {
         for (int o = 0; o < GO; o++)
             for (int i = 0; i < GI; i++)
                 bad += gw[(e * GO + o) * GI + i]
-                       != chain(dy + at[e] * GO + o, GO, x + at[e] * GI + i, GI, leaves_one(at[e + 1] - at[e]), dw0[(e * GO + o) * GI + i]);
+                       != chain(dy + at[e] * GO + o, GO, x + at[e] * GI + i, GI, leaves_one(at[e + 1] - at[e]),
+                                dw0[(e * GO + o) * GI + i]);
     }
     EXPECT(bad == 0 && same(gy, g16, M * GO), "grouped: isa %d, %d threads: %d entries differ", isa, threads, bad);
     rig_close(&r);

@@ -59,7 +59,8 @@ static void norm_and_swiglu(void) {
     Tensor one = rig_put(&r, DT_F32, 1, W, far), z = rig_put(&r, DT_F32, 1, W, NULL);
     op_swiglu(&r.d, z, one, one);
     float *gz = rig_get(&r, z);
-    for (int i = 0; i < W; i++) EXPECT(fabsf(gz[i] - (i % 2 ? 1e8f : 0)) < 1e-20f, "swiglu at %g is %g", (double)far[i], (double)gz[i]);
+    for (int i = 0; i < W; i++) EXPECT(fabsf(gz[i] - (i % 2 ? 1e8f : 0)) < 1e-20f, "swiglu at %g is %g", (double)far[i],
+                                       (double)gz[i]);
     rig_close(&r);
 }
 
@@ -161,7 +162,8 @@ static void optimizer(void) {
     Rig r;
     rig_open(&r, 3, ISA_BEST, 32 << 20);
     float *w = rnds(&r.m, N, 1, 1), *g = rnds(&r.m, N, 2, 1);
-    Tensor tw = rig_put(&r, DT_F32, 1, N, w), m = rig_put(&r, DT_F32, 1, N, NULL), v = rig_put(&r, DT_F32, 1, N, NULL), tg = rig_put(&r, DT_F32, 1, N, g);
+    Tensor tw = rig_put(&r, DT_F32, 1, N, w), m = rig_put(&r, DT_F32, 1, N, NULL), v = rig_put(&r, DT_F32, 1, N, NULL),
+           tg = rig_put(&r, DT_F32, 1, N, g);
     double *p = doubles(&r.m, w, N), *dm = MEM_ARRAY(&r.m, double, N), *dv = MEM_ARRAY(&r.m, double, N), ss = 0;
     for (int i = 0; i < N; i++) ss += (double)g[i] * (double)g[i];
     double got = op_sumsq(&r.d, tg);

@@ -1,7 +1,8 @@
 /* attend.c - attention cut over threads: by sequence, kv head and tile of query rows.  The kernel's result for a row depends on
- * the row's own sequence alone, so packing, pages, chunks and tiles are free (docs/exactness.md, rule 4).
+ * the row's own sequence alone, so packing, pages, chunks and tiles are at liberty (docs/exactness.md, rule 4).
  *
- * A page holds, per kv head, keys turned [dk][page] and then values [page][dv rounded up to 16]; the kernels' vectors run over keys in
+ * A page holds, per kv head, keys turned [dk][page] and then values [page][dv rounded up to 16]; the kernels' vectors run
+ * over keys in
  * the one and over columns in the other.  MLA's latent is kept in both forms. */
 #include "op/cpu/cpu.h"
 
@@ -28,7 +29,8 @@ static void task(const Job *j, int i, int *seq, int *head, int *tile) {
     *seq = i / j->kv_heads / j->tiles;
 }
 
-static void rows_of(AttRows *r, const Job *j, int64_t row0, int pos0, int n, int kv_head, Tensor q, Tensor o, Tensor lse, int dk, int dv) {
+static void rows_of(AttRows *r, const Job *j, int64_t row0, int pos0, int n, int kv_head, Tensor q, Tensor o, Tensor lse,
+                    int dk, int dv) {
     int group = j->heads / j->kv_heads;
     r->q = q.data, r->o = o.data, r->lse = lse.data, r->scale = j->scale, r->n = n * group;
     for (int t = 0, i = 0; t < n; t++)
@@ -76,7 +78,8 @@ static void bwd_task(void *arg, int i, int worker) {
     int64_t s0 = j->at[seq];
     int len = j->at[seq + 1] - j->at[seq], nb = (len + B - 1) / B, from = tile * j->tile, to = from + j->tile < len ? from + j->tile : len;
     if (from >= len) return;
-    int64_t hq = (int64_t)head * group * a->dk, ho = (int64_t)head * group * a->dv, hk = (int64_t)head * a->dk, hv = (int64_t)head * a->dv;
+    int64_t hq = (int64_t)head * group * a->dk, ho = (int64_t)head * group * a->dv, hk = (int64_t)head * a->dk,
+            hv = (int64_t)head * a->dv;
     AttBack b = {
         .q = f32_row(a->q, s0) + hq,
         .k = f32_row(a->k, s0) + hk,
@@ -125,13 +128,15 @@ void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const At
     for (j.pass = 1; j.pass <= 2; j.pass++) cpu_run(d, n * j.tiles, cost, bwd_task, &j);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------------------------------------ */
+/* ---- pages
+ * ------------------------------------------------------------------------------------------------------------------ */
 static size_t head_bytes(const Kv *kv) { return (size_t)kv->page * (size_t)(kv->dk + round16(kv->dv)) * 4; }
 size_t cpu_kv_bytes(const Kv *kv) { return head_bytes(kv) * (size_t)kv->kv_heads; }
 
 static char *page_of(const Kv *kv, const Paged *p, int seq, int pos, int head) {
     int64_t slot = pos / kv->page;
-    CHECK(slot < p->table.cols, "sequence %d: position %d needs page %ld, its table has %ld", seq, pos, (long)slot, (long)p->table.cols);
+    CHECK(slot < p->table.cols, "sequence %d: position %d needs page %ld, its table has %ld", seq, pos, (long)slot,
+          (long)p->table.cols);
     int32_t page = i32_row(p->table, seq)[slot];
     CHECK(page >= 0 && page < kv->pool.rows, "sequence %d: page %d of %ld", seq, page, (long)kv->pool.rows);
     return (char *)kv->pool.data + (size_t)(page * kv->pool.ld) + head_bytes(kv) * (size_t)head;
@@ -165,7 +170,8 @@ void cpu_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
 void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
     (void)d;
     if (to_page == from_page) return;
-    memcpy((char *)kv.pool.data + (size_t)(to_page * kv.pool.ld), (char *)kv.pool.data + (size_t)(from_page * kv.pool.ld), cpu_kv_bytes(&kv));
+    memcpy((char *)kv.pool.data + (size_t)(to_page * kv.pool.ld), (char *)kv.pool.data + (size_t)(from_page * kv.pool.ld),
+           cpu_kv_bytes(&kv));
 }
 
 static void attend_kv_task(void *arg, int i, int worker) {
@@ -181,7 +187,16 @@ static void attend_kv_task(void *arg, int i, int worker) {
     AttRows r;
     rows_of(&r, j, at[seq] + p0, start + p0, n, head, j->q, j->o, TENSOR_NONE, kv->dk, kv->dv);
     size_t k_off = head_bytes(kv) * (size_t)head;
-    AttKeys y = { .pool = kv->pool.data, .page_bytes = (size_t)kv->pool.ld, .k_off = k_off, .v_off = k_off + (size_t)kv->page * (size_t)kv->dk * 4, .table = i32_row(j->rows.table, seq), .page = kv->page, .dk = kv->dk, .dv = kv->dv };
+    AttKeys y = {
+        .pool = kv->pool.data,
+        .page_bytes = (size_t)kv->pool.ld,
+        .k_off = k_off,
+        .v_off = k_off + (size_t)kv->page * (size_t)kv->dk * 4,
+        .table = i32_row(j->rows.table, seq),
+        .page = kv->page,
+        .dk = kv->dk,
+        .dv = kv->dv,
+    };
     cpu_kern(j->d)->attend(&r, &y, cpu_work(j->d, worker));
 }
 void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {

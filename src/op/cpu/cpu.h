@@ -5,7 +5,8 @@
 
 #include "op/op.h"
 
-/* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2) --------------------------------------------------- */
+/* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2)
+ * --------------------------------------------------- */
 enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_NRMAX = 48 };
 typedef struct {
     float       *c;  int64_t ldc;
@@ -44,14 +45,16 @@ typedef struct {                        /* backward of one kv head of one sequen
     const float *q, *k, *v, *o, *lse, *dO;
     float       *dq, *dk, *dv;
     int64_t      ldq, ldk, ldv, ldo, ldl, lddo, lddq, lddk, lddv;
-    int          len, group, wk, wv;    /* positions, query heads per kv head, widths; head columns are already in the pointers */
+    int          len, group, wk, wv;    /* positions, query heads per kv head, widths;
+        head columns are already in the pointers */
     float        scale;
     bool         want_q, want_kv;
     int          j0, j1, t0, t1;        /* blocks of 64 keys; positions */
 } AttBack;
 
 typedef struct { float max, inv_z, log_z, ent, dlp, dent, inv_temp; } HeadGrad;
-typedef struct { float beta1, beta2, eps, shrink, step, vfix, clip; } AdamNow;    /* shrink 1 - lr decay; step lr / (1 - beta1^t) */
+/* shrink 1 - lr decay; step lr / (1 - beta1^t) */
+typedef struct { float beta1, beta2, eps, shrink, step, vfix, clip; } AdamNow;
 
 typedef struct {
     const char *name;
@@ -85,7 +88,8 @@ typedef enum { ISA_BEST, ISA_C, ISA_AVX2, ISA_AVX512 } IsaKind;
 int         cpu_isa_best(void);
 const Kern *cpu_kern(const Dev *d);
 
-/* ---- Threads and scratch ---------------------------------------------------------------------------------------------------- */
+/* ---- Threads and scratch
+ * ---------------------------------------------------------------------------------------------------- */
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
 enum { CPU_WORK = PROD_MC * PROD_AST + PROD_KC * PROD_NRMAX + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
        HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS };
@@ -105,7 +109,8 @@ void prod_leaves(Prod *g, Leaves sum);                      /* nseg and cut */
 static inline float *f32_row(Tensor x, int64_t r) { return (float *)x.data + r * x.ld; }
 static inline int32_t *i32_row(Tensor x, int64_t r) { return (int32_t *)x.data + r * x.ld; }
 
-/* ---- Entries of the table ------------------------------------------------------------------------------------------------------ */
+/* ---- Entries of the table
+ * ------------------------------------------------------------------------------------------------------ */
 void cpu_put(Dev *d, Tensor to, const void *from);
 void cpu_get(Dev *d, void *to, Tensor from);
 void cpu_copy(Dev *d, Tensor to, Tensor from);

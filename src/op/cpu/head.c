@@ -1,6 +1,7 @@
 /* head.c - log-probs, entropies, their gradients, and drawing, from hidden rows and the head's weights; [T,V] never exists.
  *
- * Scoring goes over blocks of 128 rows and pieces of 512 ids, keeping three numbers per leaf and row.  A truncated row needs its
+ * Scoring goes over blocks of 128 rows and pieces of 512 ids, keeping three numbers per leaf and row.  A truncated row needs
+ * its
  * whole distribution at once: such blocks hold a few rows of logits in d->tmp, as drawing does.  Both ways give an
  * untruncated row the same bits, because both end in head_leaves over the same leaf sums. */
 #include "base/mathx.h"
@@ -55,7 +56,8 @@ static void shape_logits(const Job *j, float *l, int64_t t, int64_t v0, int64_t 
 }
 static int32_t wanted(const Head *h, int64_t t) {
     int32_t id = *i32_row(h->ids, t);
-    CHECK(id >= -1 && id < h->w.rows, "row %ld wants the log-prob of id %d; the vocabulary ends at %ld", (long)t, id, (long)h->w.rows);
+    CHECK(id >= -1 && id < h->w.rows, "row %ld wants the log-prob of id %d; the vocabulary ends at %ld", (long)t, id,
+          (long)h->w.rows);
     return id;
 }
 
@@ -71,7 +73,8 @@ static void put_row(const Job *j, HeadRow *r, int64_t t, float l) {
     if (h->stat.data) memcpy((char *)h->stat.data + t * h->stat.ld, r, sizeof *r);
 }
 
-/* ---- whole distributions: pieces of ids, then rows --------------------------------------------------------------------------- */
+/* ---- whole distributions: pieces of ids, then rows
+ * --------------------------------------------------------------------------- */
 static void leaf_piece(void *arg, int i, int worker) {
     const Job *j = arg;
     const Kern *k = cpu_kern(j->d);
@@ -99,7 +102,8 @@ static void leaf_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, fl
     }
 }
 
-/* ---- rows whose whole distribution is in memory ------------------------------------------------------------------------------ */
+/* ---- rows whose whole distribution is in memory
+ * ------------------------------------------------------------------------------ */
 /* shaped logits l [V] -> the row's distribution; leaf sums are made in scratch a few at a time */
 static void whole(HeadRow *r, const Kern *k, const float *l, int64_t V, float *work) {
     float(*st)[3] = (float(*)[3])(void *)work;
@@ -116,9 +120,9 @@ static void score_row(void *arg, int i, int worker) {
     HeadRow r = { .max = 0 };
     int32_t id = wanted(j->h, t);
     shape_logits(j, l, t, 0, j->V, k);
-    whole(&r, k, l, j->V, work);
     Trunc cut = head_trunc(j->dist, t);
-    if (!trunc_off(cut)) head_keep(&r, k, l, j->V, cut, work);
+    if (trunc_off(cut)) whole(&r, k, l, j->V, work);
+    else head_keep(&r, k, l, j->V, cut, work);
     float x = id < 0 ? 0 : l[id];
     if (id >= 0 && r.cut) head_mask(&r, k, &x, id, 1, work);
     put_row(j, &r, t, x);
@@ -143,7 +147,8 @@ void cpu_logprob(Dev *d, const Head *h) {
         } else {
             j.st = arena_push(&d->tmp, (size_t)(j.n * leaves_of(V)) * sizeof *j.st);
             j.g = logits_prod(h->h, h->w, t, j.n, NULL, 0);
-            cpu_run(d, (int)((V + HEAD_COLS - 1) / HEAD_COLS), (double)(j.n * V) * (0.5 + (double)h->h.cols / 40), leaf_piece, &j);
+            cpu_run(d, (int)((V + HEAD_COLS - 1) / HEAD_COLS), (double)(j.n * V) * (0.5 + (double)h->h.cols / 40), leaf_piece,
+                    &j);
             cpu_rows(d, j.n, (double)leaves_of(V) * 4, leaf_rows, &j);
         }
         arena_pop(&d->tmp, mark2);
@@ -151,7 +156,8 @@ void cpu_logprob(Dev *d, const Head *h) {
     arena_pop(&d->tmp, mark);
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------------------------------------ */
+/* ---- drawing
+ * ------------------------------------------------------------------------------------------------------------------ */
 static void sample_row(void *arg, int i, int worker) {
     const Job *j = arg;
     const Sample *s = j->s;
@@ -170,9 +176,9 @@ static void sample_row(void *arg, int i, int worker) {
         for (id = 0; id < j->V - 1 && !(l[id] == m); id++) {}
     }
     shape_logits(j, l, t, 0, j->V, k);
-    whole(&r, k, l, j->V, work);
     Trunc cut = head_trunc(j->dist, t);
-    if (!greedy && !trunc_off(cut)) head_keep(&r, k, l, j->V, cut, work);
+    if (greedy || trunc_off(cut)) whole(&r, k, l, j->V, work);
+    else head_keep(&r, k, l, j->V, cut, work);
     if (!greedy) id = head_pick(&r, k, l, j->V, (uint64_t)((const int64_t *)s->random.data)[t * s->random.ld], work);
     *i32_row(s->id, t) = id;
     *f32_row(s->lp, t) = head_lp(&r, l[id]);
@@ -192,7 +198,8 @@ void cpu_sample(Dev *d, const Sample *s) {
     arena_pop(&d->tmp, mark);
 }
 
-/* ---- backward ----------------------------------------------------------------------------------------------------------------- */
+/* ---- backward
+ * ----------------------------------------------------------------------------------------------------------------- */
 /* Logits of 256 ids of the chunk once more, turned into their gradients where they lie. */
 enum { GRAD_COLS = 240 };
 static void grad_piece(void *arg, int i, int worker) {
@@ -211,7 +218,15 @@ static void grad_piece(void *arg, int i, int worker) {
         shape_logits(j, l, j->t0 + t, v0, n, k);
         if (r.cut) head_mask(&r, k, l, v0, n, work);
         double z = (double)r.z * (1.0 / (double)HEAD_ONE);
-        HeadGrad a = { .max = r.max, .inv_z = (float)(1 / z), .log_z = (float)mx_log(z), .ent = head_ent(&r), .inv_temp = r.inv_temp, .dlp = r.chosen ? *f32_row(j->dlp, j->t0 + t) : 0, .dent = j->dent.data ? *f32_row(j->dent, j->t0 + t) : 0 };
+        HeadGrad a = {
+            .max = r.max,
+            .inv_z = (float)(1 / z),
+            .log_z = (float)mx_log(z),
+            .ent = head_ent(&r),
+            .inv_temp = r.inv_temp,
+            .dlp = r.chosen ? *f32_row(j->dlp, j->t0 + t) : 0,
+            .dent = j->dent.data ? *f32_row(j->dent, j->t0 + t) : 0,
+        };
         k->head_grad(l, n, &a);
         int64_t id = *i32_row(j->h->ids, j->t0 + t) - v0;
         if (r.chosen && id >= 0 && id < n) l[id] += a.dlp * a.inv_temp;
@@ -228,10 +243,39 @@ void cpu_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, cons
         for (j.v0 = 0; j.v0 < V; j.v0 += j.vn) {
             j.vn = least(V - j.v0, BACK_COLS);
             j.g = logits_prod(h->h, h->w, j.t0, j.n, NULL, 0);
-            cpu_run(d, (int)((j.vn + GRAD_COLS - 1) / GRAD_COLS), (double)(j.n * j.vn) * (0.5 + (double)H / 40), grad_piece, &j);
-            Prod x = { .c = f32_row(dh, j.t0), .ldc = dh.ld, .a = j.logits, .lda = j.vn, .M = j.n, .N = H, .K = j.vn, .ldb = h->w.ld, .b = (const char *)h->w.data + (size_t)(j.v0 * h->w.ld) * dtype_size(h->w.dtype), .b_bf16 = h->w.dtype == DT_BF16, .more = true, .nseg = 1, .cut = { 0, j.vn } };
+            cpu_run(d, (int)((j.vn + GRAD_COLS - 1) / GRAD_COLS), (double)(j.n * j.vn) * (0.5 + (double)H / 40), grad_piece,
+                    &j);
+            Prod x = {
+                .c = f32_row(dh, j.t0),
+                .ldc = dh.ld,
+                .a = j.logits,
+                .lda = j.vn,
+                .M = j.n,
+                .N = H,
+                .K = j.vn,
+                .ldb = h->w.ld,
+                .b = (const char *)h->w.data + (size_t)(j.v0 * h->w.ld) * dtype_size(h->w.dtype),
+                .b_bf16 = h->w.dtype == DT_BF16,
+                .more = true,
+                .nseg = 1,
+                .cut = { 0, j.vn },
+            };
             cpu_prod(d, &x);
-            Prod w = { .c = dw.data ? f32_row(dw, j.v0) : NULL, .ldc = dw.ld, .a = j.logits, .lda = j.vn, .a_turned = true, .M = j.vn, .N = H, .K = j.n, .b = f32_row(h->h, j.t0), .ldb = h->h.ld, .more = true, .nseg = 1, .cut = { 0, j.n } };
+            Prod w = {
+                .c = dw.data ? f32_row(dw, j.v0) : NULL,
+                .ldc = dw.ld,
+                .a = j.logits,
+                .lda = j.vn,
+                .a_turned = true,
+                .M = j.vn,
+                .N = H,
+                .K = j.n,
+                .b = f32_row(h->h, j.t0),
+                .ldb = h->h.ld,
+                .more = true,
+                .nseg = 1,
+                .cut = { 0, j.n },
+            };
             if (dw.data) cpu_prod(d, &w);
         }
     }

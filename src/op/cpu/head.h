@@ -27,8 +27,9 @@ float head_inv_temp(const Dist *p, int64_t t);
 static inline bool trunc_off(Trunc t) { return t.top_k <= 0 && t.top_p >= 1 && t.min_p <= 0; }
 
 uint32_t head_key(float l);                                                     /* larger float <=> larger key */
-void     head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves);    /* max, z, u of everything from leaf sums */
-void     head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, float *work);    /* max is set; the rest follows */
+/* max, z, u of everything from leaf sums */
+void     head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves);
+void     head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, float *work);    /* everything */
 int32_t  head_pick(const HeadRow *r, const Kern *k, const float *l, int64_t V, uint64_t random, float *work);
 void     head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t n, float *work);   /* ids not kept: -inf */
 float    head_lp(const HeadRow *r, float l);

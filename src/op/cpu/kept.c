@@ -1,7 +1,8 @@
 /* kept.c - one row's distribution in whole numbers (docs/exactness.md, rule 3): above leaves of 128 ids everything is a
  * maximum or a sum of int64 with 40 fraction bits, which no order or cut can change.
  *
- * min-p, top-k and top-p each keep a prefix of the ids ordered by (logit descending, id ascending), so the kept set is a threshold and
+ * min-p, top-k and top-p each keep a prefix of the ids ordered by (logit descending, id ascending), so the kept set is a
+ * threshold and
  * the last kept id among those at the threshold.  It is found exactly, by four histograms of a byte each. */
 #include "base/mathx.h"
 #include "op/cpu/head.h"
@@ -53,13 +54,26 @@ void head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves
     }
 }
 
-/* ---- the kept set -------------------------------------------------------------------------------------------------------------- */
-enum { CHUNK = 2048 }; /* ids whose masses are held at a time, in scratch */
-static int64_t *masses(const HeadRow *r, const Kern *k, const float *l, int64_t i, int64_t V, float *work, int64_t *n) {
-    int64_t *q = (int64_t *)(void *)work;
-    *n = V - i < CHUNK ? V - i : CHUNK;
-    k->mass(q, l + i, *n, r->max);
-    return q;
+/* ---- the kept set
+ * -------------------------------------------------------------------------------------------------------------- */
+/* In a worker's scratch: all masses, and the ids near the top in ascending order.  An id outside the list ranks below every
+ * id in it,
+ * so a prefix that ends inside the list is the prefix of everything. */
+typedef struct {
+    int64_t *q;
+    int32_t *id;
+    int64_t n;
+} Near;
+static Near near_top(const HeadRow *r, const Kern *k, const float *l, int64_t V, float width, bool fresh, float *work) {
+    CHECK(V * 3 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
+    Near c = { (int64_t *)(void *)work, (int32_t *)(void *)(work + 2 * V), 0 };
+    if (fresh) k->mass(c.q, l, V, r->max);
+    float low = r->max - width;
+    for (int64_t i = 0; i < V; i++) {
+        c.id[c.n] = (int32_t)i;
+        c.n += l[i] >= low;
+    }
+    return c;
 }
 
 typedef struct {
@@ -68,22 +82,22 @@ typedef struct {
 typedef struct {
     uint32_t key;
     int64_t ties, mass;
+    bool whole; /* the prefix ends before the list does */
 } Prefix;
 
-/* The shortest sorted prefix with >= want ids (by_count) or >= want mass, of the ids with q >= qmin. */
-static Prefix prefix_at(const HeadRow *r, const Kern *k, const float *l, int64_t V, bool by_count, int64_t want, float *work) {
+/* The shortest sorted prefix of the list with >= want ids (by_count) or >= want mass, of the ids with q >= qmin. */
+static Prefix prefix_at(const HeadRow *r, const Near *c, const float *l, bool by_count, int64_t want) {
     uint32_t prefix = 0;
     int64_t n_above = 0, m_above = 0;
+    bool whole = true;
     Hist h;
     for (int shift = 24; shift >= 0; shift -= 8) {
         memset(&h, 0, sizeof h);
-        for (int64_t i0 = 0, n; i0 < V; i0 += n) {
-            const int64_t *q = masses(r, k, l, i0, V, work, &n);
-            for (int64_t i = 0; i < n; i++) {
-                uint32_t key = head_key(l[i0 + i]);
-                if (q[i] < r->qmin || (shift < 24 && key >> (shift + 8) != prefix)) continue;
-                h.count[key >> shift & 255]++, h.mass[key >> shift & 255] += q[i];
-            }
+        for (int64_t i = 0; i < c->n; i++) {
+            int64_t id = c->id[i], q = c->q[id];
+            uint32_t key = head_key(l[id]);
+            if (q < r->qmin || (shift < 24 && key >> (shift + 8) != prefix)) continue;
+            h.count[key >> shift & 255]++, h.mass[key >> shift & 255] += q;
         }
         int b = 255, last = -1;
         for (; b >= 0; b--) {
@@ -92,36 +106,60 @@ static Prefix prefix_at(const HeadRow *r, const Kern *k, const float *l, int64_t
             if ((by_count ? n_above + h.count[b] : m_above + h.mass[b]) >= want) break;
             n_above += h.count[b], m_above += h.mass[b];
         }
-        if (b < 0) b = last, n_above -= h.count[b], m_above -= h.mass[b]; /* fewer than wanted: take all */
+        /* fewer than wanted: take all */
+        if (b < 0) b = last, n_above -= h.count[b], m_above -= h.mass[b], whole = false;
         prefix = prefix << 8 | (uint32_t)b;
     }
-    int64_t c = h.count[prefix & 255], each = h.mass[prefix & 255] / c;
+    int64_t n = h.count[prefix & 255], each = h.mass[prefix & 255] / n;
     int64_t ties = by_count ? want - n_above : each ? (want - m_above + each - 1) / each
-                                                    : c;
-    ties = ties > c ? c : ties < 1 ? 1
+                                                    : n;
+    ties = ties > n ? n : ties < 1 ? 1
                                    : ties;
-    return (Prefix){ prefix, ties, m_above + ties * each };
+    return (Prefix){ prefix, ties, m_above + ties * each, whole };
+}
+
+/* The prefix of all three rules, or whole = false when the list was too short to know it. */
+static Prefix keep_in(const HeadRow *r, const Near *c, const float *l, int64_t V, Trunc t) {
+    bool all = c->n == V, by_k = t.top_k > 0 && t.top_k < V;
+    Prefix p = { .whole = false };
+    if (by_k || all || r->qmin > 0) {
+        p = prefix_at(r, c, l, true, by_k ? t.top_k : INT64_MAX);
+        if (!p.whole && !all && r->qmin == 0) return p; /* (all that min-p keeps is in the list) */
+    } else if (t.top_p >= 1) return p;
+    if (t.top_p < 1) {
+        int64_t mass = p.mass;
+        if (!by_k && r->qmin == 0)
+            for (int64_t i = mass = 0; i < V; i++) mass += c->q[i];
+        i128 part = (i128)to_int((t.top_p > 0 ? (double)t.top_p : 0) * 4294967296.0) * mass;
+        Prefix p2 = prefix_at(r, c, l, false, (int64_t)((part + 4294967295) >> 32));
+        if (!p2.whole && !all) return p2;
+        if (p2.mass < mass || (!by_k && r->qmin == 0)) p = p2;
+    }
+    p.whole = true;
+    return p;
 }
 
 void head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, float *work) {
+    r->max = k->max(l, V);
+    CHECK(r->max > -INFINITY && r->max < INFINITY, "the largest logit of a row is %g", (double)r->max);
     r->cut = 1;
     r->qmin = t.min_p > 0 ? to_int((t.min_p < 1 ? (double)t.min_p : 1) * (double)HEAD_ONE) : 0;
-    Prefix p = prefix_at(r, k, l, V, true, t.top_k > 0 ? t.top_k : INT64_MAX, work);
-    if (t.top_p < 1) {
-        i128 part = (i128)to_int((t.top_p > 0 ? (double)t.top_p : 0) * 4294967296.0) * p.mass;
-        Prefix p2 = prefix_at(r, k, l, V, false, (int64_t)((part + 4294967295) >> 32), work);
-        if (p2.mass < p.mass) p = p2;
+    /* all that min-p keeps, and some */
+    float width = t.min_p > 0 && t.min_p < 1 ? (float)(1 - mx_log((double)t.min_p)) : 12;
+    Near c = near_top(r, k, l, V, width < 12 ? 12 : width, true, work);
+    Prefix p = keep_in(r, &c, l, V, t);
+    if (!p.whole) {
+        c = near_top(r, k, l, V, INFINITY, false, work);
+        p = keep_in(r, &c, l, V, t);
     }
     r->key = p.key, r->tie_last = -1, r->z = r->u = 0;
-    for (int64_t i0 = 0, n; i0 < V; i0 += n) { /* the last tie that is kept; the kept set's sums */
-        const int64_t *q = masses(r, k, l, i0, V, work, &n);
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t key = head_key(l[i0 + i]);
-            if (q[i] < r->qmin || key < r->key || (key == r->key && p.ties <= 0)) continue;
-            if (key == r->key) p.ties--, r->tie_last = (int32_t)(i0 + i);
-            r->z += q[i];
-            if (q[i]) r->u += to_int((double)(l[i0 + i] - r->max) * (double)q[i]);
-        }
+    for (int64_t i = 0; i < c.n; i++) { /* the last tie that is kept; the kept set's sums */
+        int64_t id = c.id[i], q = c.q[id];
+        uint32_t key = head_key(l[id]);
+        if (q < r->qmin || key < r->key || (key == r->key && p.ties <= 0)) continue;
+        if (key == r->key) p.ties--, r->tie_last = (int32_t)id;
+        r->z += q;
+        if (q) r->u += to_int((double)(l[id] - r->max) * (double)q);
     }
 }
 
@@ -130,27 +168,24 @@ static bool kept(const HeadRow *r, float l, int64_t q, int64_t id) {
     return q >= r->qmin && (key > r->key || (key == r->key && id <= r->tie_last));
 }
 void head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t n, float *work) {
-    for (int64_t i0 = 0, m; i0 < n; i0 += m) {
-        const int64_t *q = masses(r, k, l, i0, n, work, &m);
-        for (int64_t i = 0; i < m; i++)
-            if (!kept(r, l[i0 + i], q[i], from + i0 + i)) l[i0 + i] = -INFINITY;
-    }
+    int64_t *q = (int64_t *)(void *)work;
+    CHECK(2 * n <= CPU_WORK, "masks of %ld ids at a time", (long)n);
+    if (r->qmin > 0) k->mass(q, l, n, r->max);
+    for (int64_t i = 0; i < n; i++)
+        if (!kept(r, l[i], r->qmin > 0 ? q[i] : 0, from + i)) l[i] = -INFINITY;
 }
 
-/* Inverse CDF in the order of ids: the id at which the running mass of kept ids passes r. */
+/* Inverse CDF in the order of ids: the id at which the running mass of kept ids passes a random part of their whole mass. */
 int32_t head_pick(const HeadRow *r, const Kern *k, const float *l, int64_t V, uint64_t random, float *work) {
-    int64_t total = 0, at = 0;
-    for (int pass = 0; pass < 2; pass++) { /* their whole mass first: z may come from leaves, rounded elsewhere */
-        for (int64_t i0 = 0, n; i0 < V; i0 += n) {
-            const int64_t *q = masses(r, k, l, i0, V, work, &n);
-            for (int64_t i = 0; i < n; i++) {
-                if (r->cut && !kept(r, l[i0 + i], q[i], i0 + i)) continue;
-                if (pass == 0) total += q[i];
-                else if ((at -= q[i]) < 0) return (int32_t)(i0 + i);
-            }
-        }
-        u128 x = (u128)random * (u128)total;
-        at = (int64_t)(x >> 64);
-    }
+    int64_t *q = (int64_t *)(void *)work, total = 0;
+    CHECK(V * 2 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
+    k->mass(q, l, V, r->max);
+    if (r->cut)
+        for (int64_t i = 0; i < V; i++)
+            if (q[i] && !kept(r, l[i], q[i], i)) q[i] = 0;
+    for (int64_t i = 0; i < V; i++) total += q[i]; /* not z, which may come from leaves and is rounded elsewhere */
+    int64_t at = (int64_t)((u128)random * (u128)total >> 64);
+    for (int64_t i = 0; i < V; i++)
+        if ((at -= q[i]) < 0) return (int32_t)i;
     die("no id drawn: mass %ld", (long)total);
 }

@@ -55,7 +55,8 @@ FI V v_ldbf(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
 
-/* 16 rows of 64 bytes, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Each line is touched by two adjacent loads and
+/* 16 rows of 64 bytes, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Each line is touched by two adjacent
+ * loads and
  * never again: rows 4096 bytes apart share one set of the first cache, so a second visit would be a second miss. */
 FI void v_turn8(V q[8], const V r[8]) {
     __m512 a[2][4];
@@ -106,12 +107,14 @@ FI V v_fma(V x, V y, V z) { return (V){ _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_f
 FI V v_max(V x, V y) { return (V){ _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b) }; }
 FI V v_min(V x, V y) { return (V){ _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b) }; }
 FI V v_zero_lt(V x, V y, V z) {
-    return (V){ _mm256_andnot_ps(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), z.a), _mm256_andnot_ps(_mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ), z.b) };
+    return (V){ _mm256_andnot_ps(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), z.a), _mm256_andnot_ps(_mm256_cmp_ps(x.b, y.b,
+        _CMP_LT_OQ), z.b) };
 }
 FI V v_first(int n, V x, V y) {
     const __m256i i = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), m = _mm256_set1_epi32(n);
     return (V){ _mm256_blendv_ps(y.a, x.a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, i))),
-                _mm256_blendv_ps(y.b, x.b, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_sub_epi32(m, _mm256_set1_epi32(8)), i))) };
+                _mm256_blendv_ps(y.b, x.b, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_sub_epi32(m, _mm256_set1_epi32(8)),
+                    i))) };
 }
 FI V v_ldn(const float *p, int n, float with) {
     float t[16];
@@ -138,7 +141,8 @@ FI void v_int64(int64_t *q, V v) {
 }
 FI V v_half(V v, int h) {
     if (h == 8) { __m256 s = _mm256_add_ps(v.a, v.b); return (V){ s, s }; }
-    __m256 b = h == 4 ? _mm256_permute2f128_ps(v.a, v.a, 1) : h == 2 ? _mm256_permute_ps(v.a, 0x4E) : _mm256_permute_ps(v.a, 0xB1);
+    __m256 b = h == 4 ? _mm256_permute2f128_ps(v.a, v.a, 1) : h == 2 ? _mm256_permute_ps(v.a, 0x4E) : _mm256_permute_ps(v.a,
+        0xB1);
     v.a = _mm256_add_ps(v.a, b);
     return v;
 }
@@ -161,7 +165,8 @@ FI void v_turn8x8(__m256 q[8], const char *w, size_t ld) {
         r[i]     = _mm256_shuffle_ps(t[i], t[i + 2], 0x44), r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
         r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44), r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
     }
-    for (int i = 0; i < 4; i++) q[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), q[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    for (int i = 0; i < 4; i++) q[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), q[i + 4] = _mm256_permute2f128_ps(r[i],
+        r[i + 4], 0x31);
 }
 FI void v_turn(V q[16], const void *w, size_t ld) {
     for (int h = 0; h < 2; h++) {

@@ -56,7 +56,8 @@ void cpu_prod(Dev *d, const Prod *g) {
     if (g->M > 0 && g->N > 0) list_run(&l, g->M, g->N, (double)g->M * (double)g->N * (double)g->K);
 }
 
-/* ---- dense ------------------------------------------------------------------------------------------------------------------ */
+/* ---- dense
+ * ------------------------------------------------------------------------------------------------------------------ */
 static Prod nt(Tensor y, Tensor x, Tensor w, Leaves sum) { /* y = x w' */
     Prod g = { .c = y.data, .ldc = y.ld, .a = x.data, .lda = x.ld, .b = w.data, .ldb = w.ld, .M = x.rows, .N = y.cols, .K = x.cols, .b_turned = true, .b_bf16 = w.dtype == DT_BF16 };
     prod_leaves(&g, sum);
@@ -89,7 +90,8 @@ void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
         for (int64_t t = 0; t < dy.rows; t++) k->add(db.data, db.data, f32_row(dy, t), dy.cols);
 }
 
-/* ---- one weight per expert -------------------------------------------------------------------------------------------------- */
+/* ---- one weight per expert
+ * -------------------------------------------------------------------------------------------------- */
 static void group_rows(Prod *g, const List *l, int e) { /* rows at[e].. of a and c, weight e of b */
     int64_t r = l->at[e], es = g->b_bf16 ? 2 : 4;
     g->M = l->at[e + 1] - r;
@@ -103,7 +105,8 @@ static void group_dw(Prod *g, const List *l, int e) { /* rows at[e].. of a and b
     g->c += e * l->step_c;
     if (g->K == 0) g->M = 0;
 }
-static void grouped_run(Dev *d, Prod g, void (*make)(Prod *, const List *, int), Seqs ex, int64_t step_b, int64_t step_c, double work) {
+static void grouped_run(Dev *d, Prod g, void (*make)(Prod *, const List *, int), Seqs ex, int64_t step_b, int64_t step_c,
+                        double work) {
     List l = { .d = d, .one = g, .make = make, .at = ex.at.data, .n = ex.n, .step_b = step_b, .step_c = step_c };
     if (ex.n > 0) list_run(&l, make == group_dw ? g.M : ex.longest, g.N, work);
 }
@@ -120,7 +123,8 @@ void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
     grouped_run(d, g, group_dw, ex, 0, dy.cols * dw.ld, (double)dy.rows * (double)x.cols * (double)dy.cols);
 }
 
-/* ---- one matrix per head ---------------------------------------------------------------------------------------------------- */
+/* ---- one matrix per head
+ * ---------------------------------------------------------------------------------------------------- */
 static void head_of(Prod *g, const List *l, int h) {
     g->a += h * l->step_a, g->c += h * l->step_c;
     g->b = (const char *)g->b + h * l->step_b * (g->b_bf16 ? 2 : 4);
@@ -143,7 +147,15 @@ void cpu_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
 }
 void cpu_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m) {
     Tensor dy0 = part_of(dy, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in), w0 = rows_from(dw, m.w_from, m.turned ? m.in : m.out);
-    List l = { .d = d, .one = m.turned ? tn(w0, x0, dy0) : tn(w0, dy0, x0), .make = head_of, .n = m.heads, .step_a = m.turned ? m.x_width : m.y_width, .step_b = m.turned ? m.y_width : m.x_width, .step_c = m.w_rows * dw.ld };
+    List l = {
+        .d = d,
+        .one = m.turned ? tn(w0, x0, dy0) : tn(w0, dy0, x0),
+        .make = head_of,
+        .n = m.heads,
+        .step_a = m.turned ? m.x_width : m.y_width,
+        .step_b = m.turned ? m.y_width : m.x_width,
+        .step_c = m.w_rows * dw.ld,
+    };
     if (x.rows > 0) list_run(&l, m.out, m.in, (double)x.rows * m.heads * m.in * m.out);
 }
 typedef struct {
@@ -155,14 +167,16 @@ static void copy_head_rows(const void *arg, int64_t r0, int64_t r1, const Kern *
     (void)k, (void)work;
     for (int64_t r = r0; r < r1; r++)
         for (int h = 0; h < c->m.heads; h++)
-            memcpy(f32_row(c->y, r) + h * c->m.y_width + c->m.y_from, f32_row(c->x, r) + h * c->m.x_width + c->m.x_from, (size_t)c->m.out * 4);
+            memcpy(f32_row(c->y, r) + h * c->m.y_width + c->m.y_from, f32_row(c->x, r) + h * c->m.x_width + c->m.x_from,
+                   (size_t)c->m.out * 4);
 }
 void cpu_copy_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
     CopyHeads c = { y, x, m };
     cpu_rows(d, y.rows, (double)m.heads * m.out / 4, copy_head_rows, &c);
 }
 
-/* ---- the upper levels of the tree ------------------------------------------------------------------------------------------- */
+/* ---- the upper levels of the tree
+ * ------------------------------------------------------------------------------------------- */
 typedef struct {
     Tensor y;
     const Tensor *part;

@@ -129,7 +129,8 @@ void cpu_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int 
     a[0] = 0;
 }
 
-/* ---- rows to experts and back ------------------------------------------------------------------------------------------------ */
+/* ---- rows to experts and back
+ * ------------------------------------------------------------------------------------------------ */
 typedef struct {
     Tensor y, x, ix, w, z, dw;
 } Rows;
@@ -153,7 +154,8 @@ static void permute_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern
     for (int64_t t = r0; t < r1; t++) {
         float *dx = f32_row(p->y, t);
         memset(dx, 0, (size_t)p->y.cols * 4);
-        for (int64_t j = 0; j < p->ix.cols; j++) k->add(dx, dx, f32_row(p->x, index_at(i32_row(p->ix, t)[j], p->x.rows)), p->y.cols);
+        for (int64_t j = 0; j < p->ix.cols; j++) k->add(dx, dx, f32_row(p->x, index_at(i32_row(p->ix, t)[j], p->x.rows)),
+                                                        p->y.cols);
     }
 }
 void cpu_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) {

@@ -6,16 +6,19 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- moving ------------------------------------------------------------------------------------------------------------------ */
+/* ---- moving
+ * ------------------------------------------------------------------------------------------------------------------ */
 void cpu_put(Dev *d, Tensor to, const void *from) {
     (void)d;
     size_t row = (size_t)to.cols * dtype_size(to.dtype), ld = (size_t)to.ld * dtype_size(to.dtype);
-    for (int64_t r = 0; r < to.rows && row; r++) memcpy((char *)to.data + (size_t)r * ld, (const char *)from + (size_t)r * row, row);
+    for (int64_t r = 0; r < to.rows && row; r++) memcpy((char *)to.data + (size_t)r * ld,
+                                                        (const char *)from + (size_t)r * row, row);
 }
 void cpu_get(Dev *d, void *to, Tensor from) {
     (void)d;
     size_t row = (size_t)from.cols * dtype_size(from.dtype), ld = (size_t)from.ld * dtype_size(from.dtype);
-    for (int64_t r = 0; r < from.rows && row; r++) memcpy((char *)to + (size_t)r * row, (const char *)from.data + (size_t)r * ld, row);
+    for (int64_t r = 0; r < from.rows && row; r++) memcpy((char *)to + (size_t)r * row,
+                                                          (const char *)from.data + (size_t)r * ld, row);
 }
 
 /* To nearest, ties to even; a NaN keeps its sign and stays one. */
@@ -81,7 +84,8 @@ void cpu_zero(Dev *d, Tensor x) {
     if (x.cols) cpu_rows(d, rows, (double)p.y.cols / 8, zero_rows, &p);
 }
 
-/* ---- embedding --------------------------------------------------------------------------------------------------------------- */
+/* ---- embedding
+ * --------------------------------------------------------------------------------------------------------------- */
 static int32_t id_at(Tensor ids, int64_t t, int64_t vocab) {
     int32_t id = *i32_row(ids, t);
     CHECK(id >= 0 && id < vocab, "token %ld is %d; the vocabulary ends at %ld", (long)t, id, (long)vocab);
@@ -119,7 +123,8 @@ void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids) {
     cols_run(d, dy.cols, (double)dy.rows * (double)dy.cols / 4, embed_bwd_cols, &p);
 }
 
-/* ---- norm -------------------------------------------------------------------------------------------------------------------- */
+/* ---- norm
+ * -------------------------------------------------------------------------------------------------------------------- */
 static void rmsnorm_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     (void)work;
@@ -137,7 +142,8 @@ void cpu_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
 static void rmsnorm_dx_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     (void)work;
-    for (int64_t r = r0; r < r1; r++) k->rmsnorm_dx(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->e.data, p->b.cols, *f32_row(p->c, r));
+    for (int64_t r = r0; r < r1; r++) k->rmsnorm_dx(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->e.data,
+                                                    p->b.cols, *f32_row(p->c, r));
 }
 static void rmsnorm_dg_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k, float *work) {
     const Args *p = arg;
@@ -152,7 +158,8 @@ void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor r
     if (dx.data) cpu_rows(d, x.rows, (double)x.cols / 3, rmsnorm_dx_rows, &p);
 }
 
-/* ---- SwiGLU, addition -------------------------------------------------------------------------------------------------------- */
+/* ---- SwiGLU, addition
+ * -------------------------------------------------------------------------------------------------------- */
 static void swiglu_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     (void)work;
@@ -182,7 +189,8 @@ void cpu_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     cpu_rows(d, y.rows, (double)y.cols / 4, add_rows, &p);
 }
 
-/* ---- rope -------------------------------------------------------------------------------------------------------------------- */
+/* ---- rope
+ * -------------------------------------------------------------------------------------------------------------------- */
 /* The angle is a float32 product, as in the models' own code; its sine and cosine are then exact to the last bit or so. */
 static void table_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
@@ -224,7 +232,8 @@ void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
     cpu_rows(d, x.rows, (double)s.heads * s.dim, rope_rows, &p);
 }
 
-/* ---- the optimizer ----------------------------------------------------------------------------------------------------------- */
+/* ---- the optimizer
+ * ----------------------------------------------------------------------------------------------------------- */
 enum { FLAT = 1 << 16 }; /* elements a piece: fixed, so that sums do not know the threads */
 typedef struct {
     const Tensor *x;
