@@ -234,7 +234,7 @@ static bool resume(Run *r, Err *err) {
         snprintf(line, sizeof line, "going on from %s: %" PRId64 " steps are done", path, done);
         run_dir_log(r->dir, line);
     }
-    return run_dir_resume(r->dir, r->step, err);
+    return run_dir_resume(r->dir, r->step > 0 ? r->step : -1, err); /* validation before step 1 is told again */
 }
 
 bool run_open(Run *r, Err *err) {

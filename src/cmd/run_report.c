@@ -149,10 +149,11 @@ bool step_validate(Run *r, Err *err) {
     opts.greedy = t == 0;
     opts.draw = (Drawing){ t > 0 ? (float)t : 1, (float)c->rollout.val.top_p, (float)c->rollout.val.min_p, (int32_t)(c->rollout.val.top_k > 0 ? c->rollout.val.top_k : 0) };
     EvalRun run = { .prompter = r->prompter, .data = r->val, .max_prompt = (int)c->data.max_prompt_length };
-    run.run = (RolloutRun){ .engine = r->engine, .tok = r->tok, .rewards = r->rewards, .opts = &opts, .stop = c->rollout.stop.at, .n_stop = (int)c->rollout.stop.n, .seed = (uint64_t)c->rollout.seed + 1, .step = (uint32_t)r->step, .go_on = wanted, .user = r };
+    run.run = (RolloutRun){ .engine = r->engine, .tok = r->tok, .rewards = r->rewards, .opts = &opts, .stop = c->rollout.stop.at, .n_stop = (int)c->rollout.stop.n, .seed = (uint64_t)c->rollout.seed + 1, .step = (uint32_t)r->step, .user = r };
+    if (r->step == 0) run.run.go_on = wanted; /* later ones belong to a step that is done: a stop waits for them */
     EvalResult v;
     TRY(evaluate(&v, &r->eval, &run, err));
-    if (!run_wanted(r)) return true; /* its answers were cut: they say nothing */
+    if (r->step == 0 && !run_wanted(r)) return true; /* its answers were cut: they say nothing */
     phase_end(r, PHASE_TEST);
     Metrics *m = &r->metrics;
     metric(m, "val-core/score/mean", v.mean.value);

@@ -17,9 +17,11 @@ void phase_begin(Run *r, Phase p, const char *name) {
 void phase_end(Run *r, Phase p) { r->seconds[p] += clock_now() - r->t_phase; }
 
 void step_begin(Run *r) {
+    double save = r->seconds[PHASE_SAVE]; /* a save counts to the step behind it: its own was told of before */
     metrics_clear(&r->metrics);
     memset(r->seconds, 0, sizeof r->seconds);
-    r->t_step = clock_now();
+    r->seconds[PHASE_SAVE] = save;
+    r->t_step = clock_now() - save;
     progress_step(r->progress, r->step, r->steps);
 }
 
@@ -107,7 +109,7 @@ static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
     TRY(next_prompts(r, &r->roll, err));
     RolloutRun run = rollout_run(r, &r->opts);
     TRY(rollouts_run(&r->roll, from, &run, &st, &wait, err));
-    sum->tokens += st.tokens, sum->prompt_tokens += st.prompt_tokens, sum->sched = st.sched;
+    sum->tokens += st.tokens, sum->prompt_tokens += st.prompt_tokens, sum->sched.preempted += st.sched.preempted, sum->sched.prefix_tokens += st.sched.prefix_tokens;
     *waited += wait;
     if (r->c.algo.filter_groups.enable) drop_flat_groups(r, from);
     return true;

@@ -18,8 +18,8 @@ static bool train(Run *r, Err *err) {
         TRY(step_update(r, err));    /* maximise J(pi); the sampler reads the same weights: nothing moves */
         step_end(r);
         if (due(r->step, r->c.trainer.val_every) || r->step == r->steps) TRY(step_validate(r, err));
+        TRY(step_report(r, err)); /* before the save: a kill between them must not leave a step that nothing tells of */
         if (due(r->step, r->c.trainer.save_every)) TRY(run_save(r, err));
-        TRY(step_report(r, err));
     }
     return run_save(r, err);
 }

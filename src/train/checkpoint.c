@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ struct Checkpoints {
     Dev dev; /* holds the staging copy; one thread, as the writer is beside the trainer */
     Params w;
     float *m, *v;
-    int64_t n, step, opt_step;
+    int64_t n, step;
     Buf state;
     bool writing, ok;
     pthread_t thread;
@@ -192,19 +193,39 @@ static void prune(const Checkpoints *c) {
     buf_free(&path);
 }
 
+/* One of the same step may be there (damaged and passed over, or of a run that is continued at its end): the two change
+ * places in one move, so that there is no moment with neither. */
+static bool into_place(const char *tmp, const char *path, Err *err) {
+    if (!dir_exists(path)) return !rename(tmp, path) || err_set(err, "%s: cannot rename into place: %s", path, strerror(errno));
+    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE)) { /* a file system that cannot */
+        remove_tree(path);
+        return !rename(tmp, path) || err_set(err, "%s: cannot rename into place: %s", path, strerror(errno));
+    }
+    remove_tree(tmp);
+    return true;
+}
+
+/* What a killed process left half written. */
+static void sweep(const char *dir) {
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (strncmp(e->d_name, ".writing-", 9)) continue;
+        Buf path = { 0 };
+        buf_printf(&path, "%s/%s", dir, e->d_name);
+        remove_tree(path.data);
+        buf_free(&path);
+    }
+    if (d) closedir(d);
+}
+
 static void *writer(void *arg) {
     Checkpoints *c = arg;
     Buf tmp = { 0 }, path = { 0 }, dir = { 0 };
     step_path(&tmp, c->conf.run_dir, c->step, true);
     step_path(&path, c->conf.run_dir, c->step, false);
     buf_printf(&dir, "%s/checkpoints", c->conf.run_dir);
-    remove_tree(tmp.data);
-    c->ok = write_all(c, tmp.data, &c->err);
-    if (c->ok) {
-        remove_tree(path.data); /* one of the same step can only be a damaged one that was passed over */
-        if (rename(tmp.data, path.data)) c->ok = err_set(&c->err, "%s: cannot rename into place: %s", path.data, strerror(errno));
-        else c->ok = dir_sync(dir.data, &c->err);
-    }
+    sweep(dir.data);
+    c->ok = write_all(c, tmp.data, &c->err) && into_place(tmp.data, path.data, &c->err) && dir_sync(dir.data, &c->err);
     if (c->ok) prune(c);
     else {
         remove_tree(tmp.data);
