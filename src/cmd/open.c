@@ -22,6 +22,6 @@ bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
 
 void open_close(Opened *o) {
     if (o->has_model) model_close(&o->model);
-    dev_close(&o->dev);
+    if (o->dev.threads) dev_close(&o->dev);
     mem_free(&o->mem);
 }

@@ -18,6 +18,6 @@ typedef struct { int64_t threads, leaves; bool guard, f32; } OpenOpts;       /* 
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);
 /* Weights, and dev.tmp of tmp_bytes. */
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err);
-void open_close(Opened *o);
+void open_close(Opened *o);                     /* also of one that is only zeroed, or half open */
 
 #endif

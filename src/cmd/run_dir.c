@@ -128,13 +128,17 @@ bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err) {
 
 bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err) { return put(d->samples, "samples.jsonl", lines, n, err); }
 
-void run_dir_log(RunDir *d, const char *text) {
+void run_dir_note(RunDir *d, const char *text) {
     char when[32];
     time_t now = time(NULL);
     struct tm tm;
     strftime(when, sizeof when, "%F %T", localtime_r(&now, &tm));
     fprintf(d->log, "%s  %s\n", when, text);
     fflush(d->log);
+}
+
+void run_dir_log(RunDir *d, const char *text) {
+    run_dir_note(d, text);
     printf("%s%s\n", d->terminal ? "\r\033[K" : "", text);
     fflush(stdout);
 }

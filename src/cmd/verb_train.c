@@ -24,6 +24,11 @@ static bool train(Run *r, Err *err) {
     return run_save(r, err);
 }
 
+/* What can be known without reading weights or data. */
+static bool check(Run *r, Err *err) {
+    return config_check(&r->c, err) && open_desc(&r->o, r->c.model.path, &(OpenOpts){ .threads = 1 }, err) && config_check_model(&r->c, &r->o.desc, err);
+}
+
 typedef struct {
     bool list_options, dry_run;
 } Args;
@@ -55,14 +60,14 @@ static int run(const Verb *v, int argc, char **argv) {
     printf("%s\n", text.data);
     buf_free(&text);
     fflush(stdout);
-    bool ok = a.dry_run ? config_check(&r.c, &err) : run_open(&r, &err) && train(&r, &err);
+    bool ok = a.dry_run ? check(&r, &err) : run_open(&r, &err) && train(&r, &err);
     if (ok && !a.dry_run) run_summary(&r);
-    if (!ok && r.dir) run_dir_log(r.dir, err.msg);
+    if (!ok && r.dir) run_dir_note(r.dir, err.msg);
     if (r.saves) {
         Err late;
         if (!checkpoints_close(r.saves, &late) && ok) ok = false, err = late;
     }
-    if (!a.dry_run) run_close(&r);
+    run_close(&r);
     config_free(&r.c);
     return ok ? 0 : cmd_fail(v, &err);
 }

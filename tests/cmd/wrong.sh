@@ -1,0 +1,63 @@
+#!/bin/bash
+# wrong.sh HONE - wrong inputs as a newcomer gives them: each gets one line that says what is wrong, the right exit code, and no crash.
+hone=$(readlink -f "$1")
+data=$PWD/tests/data
+root=$PWD
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+passed=0 failed=0
+
+# wrong CODE FRAGMENT ARGUMENTS...: exit code, what standard error must hold; it must be one line.
+wrong() {
+    local code=$1 fragment=$2 rc
+    shift 2
+    timeout 60 "$hone" "$@" >out 2>err </dev/null
+    rc=$?
+    if [ $rc = "$code" ] && grep -qF -- "$fragment" err && [ "$(wc -l <err)" = 1 ]; then passed=$((passed + 1)); return; fi
+    failed=$((failed + 1))
+    echo "FAILED: hone $*: exit code $rc, $code wanted; '$fragment' wanted in:"
+    head -4 err
+}
+
+"$hone" random "$root/recipes/quickstart/model" model || exit 1
+for a in 1 2 3 4 5 6 7 8; do echo "{\"question\": \"$a+1\", \"answer\": \"#### $((a + 1))\"}"; done >raw.jsonl
+"$hone" data gsm8k --in raw.jsonl --out q.jsonl --instruction '{question}' >/dev/null 2>&1
+cat >run.yaml <<'END'
+model: {path: model}
+data: {train_files: q.jsonl, train_batch_size: 4, max_prompt_length: 32, max_response_length: 16}
+rollout: {n: 2}
+train: {mini_batch_size: 4, micro_tokens: 256}
+trainer: {steps: 1, run_dir: run}
+END
+: >empty
+printf 'a: [1\n' >bad.yaml
+printf 'model: {path: model}\nmodel: {path: x}\n' >twice.yaml
+echo '{"a": 1}' >no_columns.jsonl
+echo '{"a": 1' >half.jsonl
+mkdir no_model
+
+wrong 2 "no verb 'trian'" trian
+wrong 2 "CONFIG.yaml is missing" train
+wrong 2 "no option --foo" train run.yaml --foo
+wrong 1 "cannot open" train nothing.yaml
+wrong 1 "model.path: is not set" train empty
+wrong 1 "bad.yaml:2" train bad.yaml
+wrong 1 "model stands twice" train twice.yaml
+wrong 1 "nearest is train.lr" train run.yaml train.lrr=1
+wrong 1 "not key=value" train run.yaml foo
+wrong 1 "trainer.steps: 'abc'" train run.yaml trainer.steps=abc
+wrong 1 "is not a folder" train run.yaml model.path=nowhere
+wrong 1 "data.train_files: is empty" train model.path=model
+wrong 1 "nothing.parquet does not exist" train run.yaml data.train_files=nothing.parquet
+wrong 1 "there are no rows" train run.yaml data.train_files=empty
+wrong 1 "no data_source" train run.yaml data.train_files=no_columns.jsonl
+wrong 1 "only 8 questions" train run.yaml data.train_batch_size=16
+wrong 1 "gae needs a critic" train run.yaml algo.advantage=gae
+wrong 1 "one process" train run.yaml grid.tp=2
+wrong 1 "no scorer for data_source 'nope'" train run.yaml reward.scorer=nope
+wrong 1 "has no tokenizer" train run.yaml model.path="$data/models/qwen3_moe"
+wrong 1 "not run by this build" train run.yaml model.path="$data/models/qwen2_5_vl"
+wrong 1 "cannot create" train run.yaml trainer.run_dir=/proc/run
+wrong 1 "no response" sft model.path=model data.train_files=q.jsonl sft.batch_size=4 trainer.run_dir=sft
+wrong 1 "is not set" sft empty
