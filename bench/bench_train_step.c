@@ -1,0 +1,60 @@
+/* bench_train_step.c MODEL [SEQUENCES LENGTH THREADS] - one training step: forward, backward, gradient norm, AdamW.
+ * Each line on standard input asks for one step and is answered by one line of JSON, so that a peer can take turns with it on
+ * the same cores (bench/peers/train_step.py).  The loss is the mean of -log p over every token but each sequence's first. */
+#include "base/clock.h"
+#include "train/policy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The tokens that the peer makes too: the upper bits of a linear congruence. */
+static void fill_tokens(int32_t *t, int64_t n, int64_t vocab) {
+    uint32_t x = 1;
+    for (int64_t i = 0; i < n; i++) x = x * 1664525u + 1013904223u, t[i] = (int32_t)((x >> 8) % (uint32_t)vocab);
+}
+
+static TrainSeq *make_seqs(int n, int len, int64_t vocab, Mem *mem) {
+    int32_t *tokens = MEM_ARRAY(mem, int32_t, (size_t)n * (size_t)len);
+    float *zero = MEM_ARRAY(mem, float, (size_t)len), *one = MEM_ARRAY(mem, float, (size_t)len);
+    TrainSeq *s = MEM_ARRAY(mem, TrainSeq, (size_t)n);
+    fill_tokens(tokens, (int64_t)n * len, vocab);
+    for (int i = 0; i < len; i++) one[i] = 1;
+    for (int i = 0; i < n; i++) s[i] = (TrainSeq){ .tokens = tokens + (size_t)i * (size_t)len, .n = len, .prompt = 1, .draw = DRAW_PLAIN, .old = zero, .adv = one };
+    return s;
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 1, "bench_train_step MODEL [SEQUENCES LENGTH THREADS]");
+    int n = argc > 2 ? atoi(argv[2]) : 4, len = argc > 3 ? atoi(argv[3]) : 512, threads = argc > 4 ? atoi(argv[4]) : 2;
+    Mem mem = { 0 };
+    Err err;
+    ModelDesc desc;
+    Dev dev;
+    Model model;
+    Policy policy;
+    CHECK(model_desc_load(&desc, argv[1], &mem, &err), "%s", err.msg);
+    dev_open(&dev, (DevOpts){ .threads = threads });
+    PolicyConf conf = { .micro_tokens = (int64_t)n * len, .max_seqs = n, .recompute = RECOMPUTE_NONE, .trains = true };
+    dev.tmp = dev_arena(&dev, "tmp", policy_sizes(&desc, &conf, threads).tmp);
+    model_open(&model, &dev, &desc, DT_F32, 8, &mem);
+    CHECK(params_load(&model.w, &dev, argv[1], &err), "%s", err.msg);
+    policy_open(&policy, &model, &conf, &mem);
+
+    TrainSeq *seqs = make_seqs(n, len, desc.d.vocab, &mem);
+    LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
+    AdamConf adam = { .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01, .clip = 1 };
+    char line[64];
+    while (fgets(line, sizeof line, stdin)) {
+        UpdateStats st;
+        double t0 = clock_now();
+        CHECK(policy_update(&policy, seqs, n, &loss, &adam, false, &st, &err), "%s", err.msg);
+        printf("{\"seconds\":%.6f,\"loss\":%.6f,\"grad_norm\":%.5f,\"micro_batches\":%" PRId64 "}\n", clock_now() - t0, st.total, st.grad_norm, st.micros);
+        fflush(stdout);
+    }
+    policy_close(&policy);
+    model_close(&model);
+    dev_close(&dev);
+    mem_free(&mem);
+    return 0;
+}

@@ -1,0 +1,63 @@
+"""side.py - what the side-by-side scripts share: hone's benchmark as a process that takes turns, medians, a ratio with its bar.
+
+A turn is one line to the process and one line of JSON back; while it waits, it uses no core."""
+import json, os, statistics, subprocess, sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(ROOT, "build")
+THREADS = 2
+
+
+def two_threads():
+    """Two threads for every library that asks the environment; before numpy or torch are imported."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(THREADS)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+class Hone:
+    def __init__(self, program, *args):
+        self.p = subprocess.Popen([os.path.join(BUILD, "bench", program), *map(str, args)], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words):
+        self.p.stdin.write(" ".join(map(str, words)) + "\n")
+        self.p.stdin.flush()
+        line = self.p.stdout.readline()
+        if not line:
+            sys.exit("hone's benchmark ended with code %s" % self.p.wait())
+        return json.loads(line)
+
+    def close(self):
+        self.p.stdin.close()
+        self.p.wait()
+
+
+def model(config, folder, seed=1):
+    """A random checkpoint of that configuration, made once."""
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        subprocess.run([os.path.join(BUILD, "hone"), "random", config, folder, "--seed", str(seed)], check=True)
+    return folder
+
+
+def tokens(n, vocab):
+    """The tokens that bench_train_step.c and bench_decode.c make."""
+    x, out = 1, []
+    for _ in range(n):
+        x = (x * 1664525 + 1013904223) & 0xFFFFFFFF
+        out.append((x >> 8) % vocab)
+    return out
+
+
+def spread(xs):
+    return "median %.4g, best %.4g, worst %.4g of %d" % (statistics.median(xs), min(xs), max(xs), len(xs))
+
+
+def verdict(what, ratio, bar):
+    print("%-60s %6.2f x   bar %.2f x   %s" % (what, ratio, bar, "met" if ratio >= bar else "MISSED"), flush=True)
+
+
+def load_note():
+    """The load at the start: a figure taken beside other work says so."""
+    one, five, _ = os.getloadavg()
+    print("load average %.2f (1 min) %.2f (5 min)%s" % (one, five, "" if one < 3 else ": OTHER WORK IS RUNNING"), flush=True)

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""trl_grpo.py [small|large] [ROUNDS] - a whole GRPO step: hone beside TRL's GRPOTrainer, and what concerns hone's step by itself.
+
+The same model (small: recipes/quickstart/model; large: bench/models/moe_29m.json with that vocabulary, 25 M parameters), the
+same sums, 16 questions with 8 answers of exactly 64 tokens each (the end token is ignored, so nobody pads), one update,
+float32, no KL, two threads each.  Rounds take turns: some steps of hone, some of TRL.  Each first two steps are not counted.
+The reward is verl's gsm8k rule in both.  Then: the share of hone's step outside rollout, scoring and update, and resident
+memory after step 2 and step 500 of a tiny run."""
+import json, os, random, re, shutil, statistics, subprocess, sys, tempfile, time, warnings
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import side
+
+QUESTIONS, ANSWERS, LENGTH, STEPS = 16, 8, 64, 6
+TMP = os.path.join(tempfile.gettempdir(), "hone-bench-grpo")
+NUMBER = re.compile(r"#### (\-?[0-9\.\,]+)")
+
+
+def make_model(size):
+    """The folder with config and tokenizer, then a random checkpoint of it."""
+    source = os.path.join(TMP, size + "-config")
+    shutil.copytree(os.path.join(side.ROOT, "recipes", "quickstart", "model"), source, dirs_exist_ok=True)
+    if size == "large":
+        small = json.load(open(os.path.join(source, "config.json")))
+        big = json.load(open(os.path.join(side.ROOT, "bench", "models", "moe_29m.json")))
+        for key in ("vocab_size", "eos_token_id", "pad_token_id"):
+            big[key] = small[key]
+        json.dump(big, open(os.path.join(source, "config.json"), "w"))
+    return side.model(source, os.path.join(TMP, size))
+
+
+def sums(n):
+    r = random.Random(1)
+    for _ in range(n):
+        a, b = r.randrange(100), r.randrange(100)
+        yield {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "%d+%d" % (a, b)}], "reward_model": {"ground_truth": str(a + b)}}
+
+
+def hone_run(folder, data, name, steps, *more):
+    run = os.path.join(TMP, name)
+    shutil.rmtree(run, ignore_errors=True)
+    settings = {
+        "model.path": folder, "data.train_files": "[%s]" % data, "data.train_batch_size": QUESTIONS, "data.max_prompt_length": 32,
+        "data.max_response_length": LENGTH, "rollout.n": ANSWERS, "rollout.ignore_eos": "true", "rollout.max_batch": QUESTIONS * ANSWERS,
+        "train.lr": "1e-6", "trainer.steps": steps, "trainer.run_dir": run, "trainer.save_every": 0, "trainer.val_every": 0,
+        "trainer.threads": side.THREADS,
+    }
+    settings.update(s.split("=", 1) for s in more)
+    subprocess.run([os.path.join(side.BUILD, "hone"), "train", *("%s=%s" % kv for kv in settings.items())], check=True, stdout=subprocess.DEVNULL)
+    return [m for m in map(json.loads, open(os.path.join(run, "metrics.jsonl")))]
+
+
+def value(m, key):
+    return m.get("data", m).get(key)
+
+
+def make_trl(folder, rows):
+    side.two_threads()
+    warnings.filterwarnings("ignore")
+    import dataclasses, torch, transformers, trl
+    from datasets import Dataset
+    torch.set_num_threads(side.THREADS)
+    transformers.logging.set_verbosity_error()
+    print("torch %s, transformers %s, trl %s" % (torch.__version__, transformers.__version__, trl.__version__), flush=True)
+    data = Dataset.from_list([{"prompt": r["prompt"], "truth": r["reward_model"]["ground_truth"]} for r in rows])
+
+    def gsm8k(completions, truth, **_):
+        out = []
+        for c, t in zip(completions, truth):
+            found = NUMBER.findall(c[0]["content"])
+            out.append(1.0 if found and found[-1].replace(",", "").replace("$", "") == t else 0.0)
+        return out
+
+    class Clock(transformers.TrainerCallback):
+        def __init__(self):
+            self.seconds = []
+
+        def on_step_begin(self, *_, **__):
+            self.t0 = time.perf_counter()
+
+        def on_step_end(self, *_, **__):
+            self.seconds.append(time.perf_counter() - self.t0)
+
+    wanted = {
+        "output_dir": os.path.join(TMP, "trl"), "per_device_train_batch_size": QUESTIONS * ANSWERS, "num_generations": ANSWERS,
+        "max_prompt_length": 32, "max_completion_length": LENGTH, "max_steps": STEPS, "learning_rate": 1e-6, "beta": 0.0,
+        "num_iterations": 1, "temperature": 1.0, "top_p": 1.0, "bf16": False, "fp16": False, "use_cpu": True, "gradient_checkpointing": False,
+        "report_to": "none", "save_strategy": "no", "logging_steps": 1000, "disable_tqdm": True, "optim": "adamw_torch_fused",
+        "generation_kwargs": {"min_new_tokens": LENGTH}, "dataloader_num_workers": 0, "use_vllm": False, "remove_unused_columns": False,
+    }
+    fields = {f.name for f in dataclasses.fields(trl.GRPOConfig)}
+
+    def steps():
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        tok = transformers.AutoTokenizer.from_pretrained(folder)
+        clock = Clock()
+        trainer = trl.GRPOTrainer(model=model, args=trl.GRPOConfig(**{k: v for k, v in wanted.items() if k in fields}), reward_funcs=gsm8k,
+                                  train_dataset=data, processing_class=tok, callbacks=[clock])
+        trainer.train()
+        return clock.seconds[2:]
+    return steps
+
+
+def side_by_side(size, rounds):
+    folder, data = make_model(size), os.path.join(TMP, "sums.jsonl")
+    rows = list(sums(4096))
+    with open(data, "w") as f:
+        f.writelines(json.dumps(r) + "\n" for r in rows)
+    trl_steps = make_trl(folder, rows)
+    ours, other, theirs, parts = [], [], [], {}
+    for _ in range(rounds):
+        got = hone_run(folder, data, "run", 5 * STEPS)[2:]
+        ours += [value(m, "timing_s/step") for m in got]
+        other += [value(m, "timing_s/other") / value(m, "timing_s/step") for m in got]
+        for k in ("timing_s/gen", "timing_s/reward", "timing_s/adv", "timing_s/update_actor", "timing_s/other"):
+            parts.setdefault(k, []).extend(value(m, k) or 0 for m in got)
+        theirs += trl_steps()
+    print("hone s/step: %s\nTRL  s/step: %s" % (side.spread(ours), side.spread(theirs)))
+    print("hone's step: " + ", ".join("%s %.4f" % (k.split("/")[1], statistics.median(v)) for k, v in parts.items()))
+    side.verdict("GRPO step, %s model" % size, statistics.median(theirs) / statistics.median(ours), 5)
+    print("outside rollout, scoring and update: %.2f %% of a step (bar 3 %%)" % (100 * statistics.median(other)))
+    return folder, data
+
+
+def memory(folder, data):
+    got = hone_run(folder, data, "long", 500, "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=16", "rollout.max_batch=16", "train.micro_tokens=1024")
+    kb = {n: value(got[n - 1], "perf/cpu_memory_used_gb") for n in (1, 2, 3, 10, 100, 500)}
+    print("largest resident memory so far, GB, by step: " + ", ".join("%d: %.4f" % x for x in kb.items()))
+
+
+def main():
+    os.makedirs(TMP, exist_ok=True)
+    size = sys.argv[1] if len(sys.argv) > 1 else "small"
+    side.load_note()
+    folder, data = side_by_side(size, int(sys.argv[2]) if len(sys.argv) > 2 else 2)
+    if size == "small":
+        memory(folder, data)
+
+
+main()
