@@ -28,6 +28,16 @@ static bool bad(const Config *c, Err *err, const char *option, const char *fmt, 
 static bool given(const Config *c, const char *option) { return strcmp(config_where(c, option), "the default") != 0; }
 
 /* ---- files */
+static bool known_ending(const char *file) {
+    static const char *const endings[] = { ".parquet", ".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst" };
+    size_t n = strlen(file);
+    for (size_t i = 0; i < COUNT(endings); i++) {
+        size_t k = strlen(endings[i]);
+        if (n > k && !strcmp(file + n - k, endings[i])) return true;
+    }
+    return false;
+}
+
 static bool data_files(const Config *c, const char *option, const StrList *files, Err *err) {
     for (int64_t i = 0; i < files->n; i++) {
         const char *f = files->at[i];
@@ -42,9 +52,7 @@ static bool data_files(const Config *c, const char *option, const StrList *files
         if (rc) return bad(c, err, option, "%s cannot be listed", f);
         if (dir) return bad(c, err, option, "%s is a folder; name the files in it, for instance %s/*.parquet", f, f);
         if (!readable) return bad(c, err, option, "%s cannot be read: %s", f, strerror(why));
-        const char *dot = strrchr(f, '.');
-        if (!dot || (strcmp(dot, ".parquet") && strcmp(dot, ".jsonl") && strcmp(dot, ".json")))
-            return bad(c, err, option, "%s is neither .parquet nor .jsonl", f);
+        if (!known_ending(f)) return bad(c, err, option, "%s is neither .parquet nor .jsonl", f);
     }
     return true;
 }

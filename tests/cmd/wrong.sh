@@ -31,6 +31,7 @@ train: {mini_batch_size: 4, micro_tokens: 256}
 trainer: {steps: 1, run_dir: run}
 END
 : >empty
+: >empty.jsonl
 printf 'a: [1\n' >bad.yaml
 printf 'model: {path: model}\nmodel: {path: x}\n' >twice.yaml
 echo '{"a": 1}' >no_columns.jsonl
@@ -50,7 +51,7 @@ wrong 1 "trainer.steps: 'abc'" train run.yaml trainer.steps=abc
 wrong 1 "is not a folder" train run.yaml model.path=nowhere
 wrong 1 "data.train_files: is empty" train model.path=model
 wrong 1 "nothing.parquet does not exist" train run.yaml data.train_files=nothing.parquet
-wrong 1 "there are no rows" train run.yaml data.train_files=empty
+wrong 1 "there are no rows" train run.yaml data.train_files=empty.jsonl
 wrong 1 "no data_source" train run.yaml data.train_files=no_columns.jsonl
 wrong 1 "only 8 questions" train run.yaml data.train_batch_size=16
 wrong 1 "gae needs a critic" train run.yaml algo.advantage=gae
@@ -59,5 +60,27 @@ wrong 1 "no scorer for data_source 'nope'" train run.yaml reward.scorer=nope
 wrong 1 "has no tokenizer" train run.yaml model.path="$data/models/qwen3_moe"
 wrong 1 "not run by this build" train run.yaml model.path="$data/models/qwen2_5_vl"
 wrong 1 "cannot create" train run.yaml trainer.run_dir=/proc/run
-wrong 1 "no response" sft model.path=model data.train_files=q.jsonl sft.batch_size=4 trainer.run_dir=sft
+wrong 1 "no response" sft model.path=model data.train_files=q.jsonl sft.batch_size=4 sft.max_length=64 trainer.run_dir=sft
 wrong 1 "is not set" sft empty
+
+for verb in inspect score generate chat verify; do
+    wrong 1 "cannot open" $verb nowhere
+    wrong 1 "no config.json" $verb no_model
+done
+wrong 1 "is there already" random "$root/recipes/quickstart/model" model
+wrong 1 "has no tokenizer" chat "$data/models/llama"
+wrong 1 "has no tokenizer" eval "$data/models/llama" q.jsonl
+wrong 1 "has no tokenizer" tokenize no_model
+wrong 1 "has no chat template" template no_model
+wrong 2 "between" generate model --temperature 1e9
+wrong 2 "whole number" generate model --n x
+wrong 2 "an argument is missing" export run
+wrong 2 "is neither show, stats" data foo
+wrong 1 "half.jsonl line 1" data show half.jsonl
+wrong 1 "no such file" data show nothing
+wrong 1 "no column question" data gsm8k --in q.jsonl --out x.jsonl
+wrong 2 "must end in" data gsm8k --in raw.jsonl --out x.txt
+wrong 1 "cannot open" grade --in nothing
+wrong 1 "no scorer" grade --scorer nothing --in q.jsonl
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ]
