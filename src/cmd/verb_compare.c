@@ -44,34 +44,52 @@ static void table(const RunCurves *a, const RunCurves *b, const Args *args) {
     }
 }
 
-/* Both files come from the same table, so they differ line by line; the comment says where a value was set and is left out. */
-static void configurations(const char *a, const char *b) {
-    char pa[4200], pb[4200];
-    snprintf(pa, sizeof pa, "%s/config.yaml", a);
-    snprintf(pb, sizeof pb, "%s/config.yaml", b);
+/* ---- configurations: config.yaml as config_dump writes it, two blanks a level, a comment saying where a value was set */
+typedef struct {
+    const char *key, *value;
+} Setting;
+typedef VEC(Setting) Settings;
+
+static Settings settings_of(const char *text, Mem *mem) {
+    Settings out = { 0 };
+    const char *section[8] = { "" };
+    for (const char *line = text; *line; line += strcspn(line, "\n") + (line[strcspn(line, "\n")] == '\n')) {
+        size_t n = strcspn(line, "\n"), indent = strspn(line, " "), depth = indent / 2;
+        const char *comment = memmem(line, n, " # ", 3), *colon = memchr(line, ':', n);
+        if (comment) n = (size_t)(comment - line);
+        while (n && line[n - 1] == ' ') n--;
+        if (indent >= n || line[indent] == '#' || !colon || colon >= line + n || depth + 1 >= COUNT(section)) continue;
+        const char *key = mem_printf(mem, "%s%s%.*s", section[depth], depth ? "." : "", (int)(colon - line - (ptrdiff_t)indent), line + indent);
+        if (colon + 1 == line + n) section[depth + 1] = key;
+        else VEC_PUSH(out, (Setting){ key, mem_str(mem, colon + 2, (size_t)(line + n - colon - 2)) });
+    }
+    return out;
+}
+
+static const Setting *setting(const Settings *s, const char *key) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!strcmp(s->at[i].key, key)) return &s->at[i];
+    return NULL;
+}
+
+static void configurations(const char *a, const char *b, Mem *mem) {
+    const char *pa = mem_printf(mem, "%s/config.yaml", a), *pb = mem_printf(mem, "%s/config.yaml", b);
     Buf ta = { 0 }, tb = { 0 };
     Err err;
-    if (dir_exists(a) && dir_exists(b) && file_exists(pa) && file_exists(pb) && file_read(&ta, pa, &err) && file_read(&tb, pb, &err)) {
-        bool any = false;
-        const char *x = ta.data ? ta.data : "", *y = tb.data ? tb.data : "";
-        char section[256] = "";
-        while (*x && *y) {
-            size_t nx = strcspn(x, "\n"), ny = strcspn(y, "\n");
-            const char *hx = memmem(x, nx, " # ", 3), *hy = memmem(y, ny, " # ", 3);
-            size_t lx = hx ? (size_t)(hx - x) : nx, ly = hy ? (size_t)(hy - y) : ny;
-            while (lx && x[lx - 1] == ' ') lx--;
-            while (ly && y[ly - 1] == ' ') ly--;
-            if (lx && x[lx - 1] == ':') snprintf(section, sizeof section, "%.*s", (int)lx, x);
-            if (lx != ly || memcmp(x, y, lx)) {
-                size_t ix = strspn(x, " "), iy = strspn(y, " ");
-                if (ix > lx) ix = lx;
-                if (iy > ly) iy = ly;
-                printf("%s%s %.*s   ->   %.*s\n", any ? "" : "\nconfigurations differ:\n", section, (int)(lx - ix), x + ix, (int)(ly - iy), y + iy);
-                any = true;
-            }
-            x += nx + (x[nx] == '\n'), y += ny + (y[ny] == '\n');
+    if (file_exists(pa) && file_exists(pb) && file_read(&ta, pa, &err) && file_read(&tb, pb, &err)) {
+        Settings x = settings_of(ta.data ? ta.data : "", mem), y = settings_of(tb.data ? tb.data : "", mem);
+        size_t both = 0, differ = 0;
+        for (size_t i = 0; i < x.n; i++) {
+            const Setting *other = setting(&y, x.at[i].key);
+            both += other != NULL;
+            if (!other || !strcmp(x.at[i].value, other->value)) continue;
+            if (!differ++) puts("\nsettings that differ, a and b:");
+            printf("  %-32s %s   ->   %s\n", x.at[i].key, x.at[i].value, other->value);
         }
-        if (!any) puts("\nconfigurations are the same");
+        if (!differ) puts("\nno setting differs");
+        if (both < x.n || both < y.n) printf("settings that only one has: %zu in a, %zu in b\n", x.n - both, y.n - both);
+        vec_free(x.at);
+        vec_free(y.at);
     }
     buf_free(&ta);
     buf_free(&tb);
@@ -98,7 +116,7 @@ static bool compare(const Args *args, const char *const *path, Mem *mem, Err *er
         buf_free(&out);
     }
     table(&a, &b, args);
-    configurations(path[0], path[1]);
+    configurations(path[0], path[1], mem);
     return true;
 }
 
