@@ -11,13 +11,20 @@ void evaluator_open(Evaluator *e, int64_t questions, int block, int k, int max_p
     e->acc = e->score + questions, e->passed = e->acc + questions, e->majority = e->passed + questions;
 }
 
-/* Mean with a 95 % interval by the normal approximation; one question has no interval but itself. */
+/* Mean with a 95 % interval: Wilson's where every value is 0 or 1 (it stays inside [0, 1], and none right of 32 is not taken
+ * for "certainly none"), else by the normal approximation; one value that is neither has no interval but itself. */
 static Estimate estimate(const double *x, int64_t n) {
+    const double z = 1.96, m = (double)n;
     double sum = 0, sq = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i];
-    double mean = sum / (double)n;
+    bool verdicts = true;
+    for (int64_t i = 0; i < n; i++) sum += x[i], verdicts = verdicts && (x[i] == 0 || x[i] == 1);
+    double mean = sum / m;
     for (int64_t i = 0; i < n; i++) sq += (x[i] - mean) * (x[i] - mean);
-    double half = n > 1 ? 1.96 * sqrt(sq / (double)(n - 1) / (double)n) : 0;
+    if (verdicts) {
+        double middle = (mean + z * z / (2 * m)) / (1 + z * z / m), half = z / (1 + z * z / m) * sqrt(mean * (1 - mean) / m + z * z / (4 * m * m));
+        return (Estimate){ mean, fmax(0, middle - half), fmin(1, middle + half) };
+    }
+    double half = n > 1 ? z * sqrt(sq / (m - 1) / m) : 0;
     return (Estimate){ mean, mean - half, mean + half };
 }
 
