@@ -15,7 +15,7 @@
 
 struct RunDir {
     Mem mem;
-    const char *path;
+    const char *path, *config; /* config: config.yaml to be written when the run begins */
     int lock;
     FILE *metrics, *samples, *log;
     TbWriter *tb; /* NULL: not wanted */
@@ -54,9 +54,9 @@ RunDir *run_dir_open(const Config *c, Err *err) {
     d->tensorboard = c->trainer.tensorboard;
     Buf text = { 0 };
     config_dump(&text, c);
-    bool ok = dir_make(d->path, err) && take_lock(d, err) && file_write(inside(d, "config.yaml"), text.data, text.n, err)
-              && open_append(d, &d->log, "log.txt", err);
+    d->config = mem_str(&d->mem, text.data, text.n);
     buf_free(&text);
+    bool ok = dir_make(d->path, err) && take_lock(d, err) && open_append(d, &d->log, "log.txt", err);
     if (ok) return d;
     run_dir_close(d);
     return NULL;
@@ -85,6 +85,7 @@ static bool cut_lines(const char *path, int64_t step, Err *err) {
 
 /* TensorBoard forgets what an older event file of the folder says about the steps that come again. */
 bool run_dir_resume(RunDir *d, int64_t step, Err *err) {
+    TRY(file_write(inside(d, "config.yaml"), d->config, strlen(d->config), err));
     TRY(cut_lines(inside(d, "metrics.jsonl"), step, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
     TRY(open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err));
     if (d->tensorboard) d->tb = tb_open(d->path, step + 1, err);
