@@ -22,6 +22,7 @@ static void help(FILE *out) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
+    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     if (argc < 2) return help(stderr), 2;
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return help(stdout), 0;
     if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), 0;

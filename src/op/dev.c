@@ -69,6 +69,7 @@ void dev_free(Dev *d, void *block) {
 Arena dev_arena(Dev *d, const char *name, size_t bytes) { return arena_over(name, dev_block(d, bytes), bytes); }
 
 void dev_close(Dev *d) {
+    if (!d->threads) return; /* never opened */
     while (d->n_blocks > 0) dev_free(d, d->block[0].at);
     munmap(d->scratch, mapped((size_t)threads_count(d->threads) * CPU_EACH * sizeof(float)));
     threads_close(d->threads);

@@ -1,0 +1,120 @@
+#!/bin/bash
+# train.sh - `hone train` as a user meets it: killed and resumed, told to stop, twice in one folder, and every method one step.
+#   bash tests/cmd/train.sh build/hone [quick|normal|all]
+. tests/cmd/train_common.bash
+mode=${2:-quick}
+make_model
+make_sums 81
+
+# ---- kills: the run that goes on is the run that was never killed
+steps="trainer.steps=6 trainer.save_every=2"
+train whole $steps
+ok $? "a run of 6 steps: $(tail -1 "$work/whole.log")"
+all_exact whole
+ok $? "exact/max_abs_logprob_diff is not 0 on every step"
+grep -q '"actor/grad_norm":0,' "$work/whole/metrics.jsonl"
+[ $? = 1 ]
+ok $? "a step had no gradient: this test would see nothing"
+kills=0
+for at in $((RANDOM % 3 + 1)) $((RANDOM % 2 + 3)); do
+    start killed $steps &
+    child=$!
+    wait_lines killed "$at"
+    sleep 0.00$((RANDOM % 10))
+    kill -9 $child 2>/dev/null && kills=$((kills + 1))
+    { wait $child; } 2>/dev/null
+    child=""
+done
+train killed $steps
+ok $? "resuming after $kills kills: $(tail -1 "$work/killed.log")"
+[ $kills -gt 0 ] || { skipped=$((skipped + 1)); echo "skipped: the run was over before it could be killed"; }
+same_run whole killed 6 "after $kills kills"
+
+# ---- SIGTERM saves and exits 0
+start told $steps &
+child=$!
+wait_lines told 1
+kill -TERM $child
+wait $child
+ok $? "SIGTERM: exit code"
+child=""
+train told $steps
+ok $? "resuming after SIGTERM: $(tail -1 "$work/told.log")"
+same_run whole told 6 "after SIGTERM"
+train told $steps
+ok $? "a finished run started again: $(tail -1 "$work/told.log")"
+same_run whole told 6 "a finished run started again"
+
+# ---- a damaged checkpoint is passed over, and the run ends equal
+cp -r "$work/whole" "$work/hurt"
+printf X | dd of="$work/hurt/checkpoints/step-000006/optimizer.safetensors" bs=1 seek=5000 conv=notrunc status=none
+train hurt $steps
+ok $? "resuming over a damaged checkpoint"
+grep -q 'step-000006 is passed over' "$work/hurt.log"
+ok $? "the damage was not said"
+same_run whole hurt 6 "over a damaged checkpoint"
+
+# ---- offload, recompute, threads: no effect on bits
+train other $steps train.offload_fraction=0.3 train.recompute=full trainer.threads=2
+ok $? "offload and recompute: $(tail -1 "$work/other.log")"
+same_run whole other 6 "offload 0.3, recompute full, 2 threads"
+
+# ---- two processes in one folder
+start busy trainer.steps=100000 &
+child=$!
+wait_lines busy 1
+"$hone" train model.path="$work/model" "data.train_files=[$work/sums.jsonl]" data.train_batch_size=4 data.max_prompt_length=16 data.max_response_length=12 \
+    trainer.run_dir="$work/busy" >"$work/second.log" 2>&1
+refused second $? 'is training here'
+kill -TERM $child
+wait $child
+ok $? "the first process was disturbed"
+child=""
+train busy trainer.resume=never trainer.steps=1
+refused busy $? 'trainer.resume is never'
+
+# ---- every method, one step of two updates where it may
+one() { # one NAME KEY=VALUE...: a step that moves the weights and is exact
+    local name=$1
+    shift
+    train "$name" trainer.steps=1 trainer.tensorboard=false "$@"
+    ok $? "$name: $(tail -1 "$work/$name.log")"
+    all_exact "$name"
+    ok $? "$name: not exact"
+    grep -q '"actor/grad_norm":0,' "$work/$name/metrics.jsonl"
+    [ $? = 1 ]
+    ok $? "$name: no gradient"
+    rm -rf "${work:?}/$name"
+}
+advantages="grpo dr_grpo rloo reinforce_plus_plus reinforce_plus_plus_baseline remax opo gpg grpo_passk"
+losses="vanilla gspo sapo gpg cispo geo_mean kl_cov"
+for a in $advantages; do
+    for l in $losses; do
+        [ $mode = all ] || [ $a = grpo ] || [ $l = vanilla ] || continue
+        one "$a-$l" algo.advantage=$a train.loss=$l
+    done
+done
+one kl-in-loss train.use_kl_loss=true train.kl_loss_coef=0.1 train.kl_loss_type=k3
+one kl-in-reward algo.kl_in_reward=true algo.kl_coef=0.1 algo.kl_control=adaptive
+one filter-groups algo.filter_groups.enable=true algo.filter_groups.metric=acc
+one entropy-bonus train.entropy_coef=0.01
+one overlong algo.overlong.enable=true algo.overlong.buffer=6
+one minis train.epochs=2 train.mini_batch_size=2 train.shuffle=true
+one top-p rollout.top_p=0.9 rollout.top_k=50 rollout.min_p=0.001 rollout.temperature=0.8
+one small-cache rollout.kv_tokens=64 rollout.token_budget=7 rollout.max_batch=3
+train two-updates trainer.steps=1 rollout.top_p=0.9 train.epochs=2
+refused two-updates $? 'rollout.top_p: .*2 updates'
+
+
+# ---- nowhere to write to: a file stands where the folder should be; a disk that is full after the first checkpoint
+touch "$work/file"
+train nowhere trainer.steps=1 trainer.run_dir="$work/file/run"
+refused nowhere $? 'cannot create'
+train full trainer.steps=1 trainer.save_every=1
+(ulimit -f 2000 && start full trainer.steps=3 trainer.save_every=1)
+refused full $? 'step 2 was not written (earlier ones are untouched)'
+train full trainer.steps=3 trainer.save_every=1
+ok $? "going on after a full disk: $(tail -1 "$work/full.log")"
+train full-never trainer.steps=3 trainer.save_every=1
+same_run full-never full 3 "after a full disk"
+the_end

@@ -1,0 +1,56 @@
+# train_common.bash - what the scripts that train share: a tiny random model, questions, and comparing two runs.
+hone=$(realpath "$1")
+repo=$PWD
+passed=0 failed=0 skipped=0
+work=$(mktemp -d)
+child=""
+trap '[ -n "$child" ] && kill -9 $child 2>/dev/null; rm -rf "$work"' EXIT
+ok() { # ok CONDITION-RESULT WHAT
+    if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi
+}
+the_end() { echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit; }
+
+make_model() { "$hone" random "$repo/recipes/quickstart/model" "$work/model" --seed 3 >/dev/null || { echo "no model"; exit 1; }; }
+make_sums() { # make_sums N
+    local i a b
+    for ((i = 0; i < $1; i++)); do
+        a=$((i % 9)) b=$((i / 9))
+        echo '{"data_source":"openai/gsm8k","prompt":[{"role":"user","content":"'$a+$b'"}],"reward_model":{"style":"rule","ground_truth":"'$((a + b))'"}}'
+    done >"$work/sums.jsonl"
+}
+train() { # train RUN KEY=VALUE...
+    (start "$@")
+}
+start() { # the same in place of this shell: start RUN KEY=VALUE... & child=$!
+    local run=$1
+    shift
+    exec "$hone" train model.path="$work/model" "data.train_files=[$work/sums.jsonl]" data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 \
+        data.max_response_length=12 train.micro_tokens=128 train.lr=1e-3 trainer.threads=1 trainer.peak_tflops=0.1 \
+        reward.library="$(dirname "$hone")/scorers/low_bytes.so" trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
+}
+refused() { # refused RUN CODE PATTERN: a clear line and exit code 1, not a crash
+    [ "$2" = 1 ] && tail -1 "$work/$1.log" | grep -q "^hone train: .*$3"
+    ok $? "$1: exit code $2, $(tail -1 "$work/$1.log")"
+}
+lines() { [ -f "$1" ] && wc -l <"$1" || echo 0; }
+wait_lines() { # wait_lines RUN N: until its metrics have N lines or the child is gone
+    while [ "$(lines "$work/$1/metrics.jsonl")" -lt "$2" ] && kill -0 $child 2>/dev/null; do sleep 0.01; done
+}
+untimed() { sed -E 's/"(timing_s|timing_per_token_ms|perf)\/[^"]*":[^,}]*,?//g' "$1/metrics.jsonl"; }
+same_run() { # same_run A B STEP WHAT
+    local f step
+    step=$(printf 'checkpoints/step-%06d' "$3")
+    for f in model/model.safetensors optimizer.safetensors state.json; do
+        cmp -s "$work/$1/$step/$f" "$work/$2/$step/$f"
+        ok $? "$4: $f differs"
+    done
+    [ "$(untimed "$work/$1")" = "$(untimed "$work/$2")" ]
+    ok $? "$4: metrics differ"
+    cmp -s "$work/$1/samples.jsonl" "$work/$2/samples.jsonl"
+    ok $? "$4: the samples differ"
+}
+all_exact() { # all_exact RUN: every step's line says 0
+    local n
+    n=$(grep -c '"exact/max_abs_logprob_diff":0,' "$work/$1/metrics.jsonl")
+    [ "$n" -gt 0 ] && [ "$n" = "$(grep -c 'actor/loss' "$work/$1/metrics.jsonl")" ]
+}

@@ -1,0 +1,156 @@
+/* test_policy.c - one update, however it is cut: budgets of micro-batches (E7), offloaded shares, recomputation, threads; the
+ * loss against a naive sum in double; what is not finite changes nothing. */
+#include "train/train_fixture.h"
+
+#include <math.h>
+
+static const char *const models[] = { "qwen3_moe", "deepseek_v3", "qwen2" };
+
+static float *gradient(const char *name, int64_t budget, int64_t *n, UpdateStats *st) {
+    Trainer t;
+    Err err;
+    trainer_open(&t, name, (PolicyConf){ .micro_tokens = budget }, 2);
+    CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, true, st, &err), "%s", err.msg);
+    EXPECT(st->max_micro <= budget, "%s: a micro-batch of %d tokens, the budget is %d", name, (int)st->max_micro, (int)budget);
+    EXPECT(!st->stepped && st->loss.max_diff == 0, "%s: first update: largest difference %g", name, st->loss.max_diff);
+    float *g = flat_of(&t, t.policy.grads.flat, n);
+    trainer_close(&t);
+    return g;
+}
+
+/* Budgets of 256, 1000 and 8192 tokens: within 2e-5 of each tensor's largest entry (sums in another order). */
+static void budgets(const char *name) {
+    static const int64_t budget[] = { 256, 1000, 8192 };
+    float *g[3];
+    int64_t n[3];
+    UpdateStats st[3];
+    for (int i = 0; i < 3; i++) g[i] = gradient(name, budget[i], &n[i], &st[i]);
+    EXPECT(st[0].micros > st[1].micros && st[1].micros > st[2].micros, "%s: %d, %d, %d micro-batches", name, (int)st[0].micros, (int)st[1].micros, (int)st[2].micros);
+    Trainer t;
+    trainer_open(&t, name, (PolicyConf){ .micro_tokens = 256 }, 1);
+    double worst = 0;
+    for (int p = 0; p < t.policy.grads.n; p++) {
+        const Param *x = &t.policy.grads.at[p];
+        int64_t at = (const float *)x->t.data - (const float *)t.policy.grads.flat.data, k = x->t.rows * x->t.cols;
+        double most = 0, diff = 0;
+        for (int64_t i = at; i < at + k; i++) {
+            most = fmax(most, fabs((double)g[2][i]));
+            for (int b = 0; b < 2; b++) diff = fmax(diff, fabs((double)g[b][i] - (double)g[2][i]));
+        }
+        if (most > 0) worst = fmax(worst, diff / most);
+    }
+    EXPECT(worst < 2e-5, "%s: gradients differ by %g of a tensor's largest entry", name, worst);
+    EXPECT(fabs(st[0].total - st[2].total) < 1e-6 * fmax(1, fabs(st[2].total)), "%s: losses %.9g and %.9g", name, st[0].total, st[2].total);
+    trainer_close(&t);
+    for (int i = 0; i < 3; i++) free(g[i]);
+}
+
+/* Weights after three updates, with old log-probs of the start: the ratios move. */
+static float *three_updates(const char *name, PolicyConf c, int threads, int64_t *n) {
+    Trainer t;
+    Err err;
+    UpdateStats st;
+    c.micro_tokens = 512;
+    trainer_open(&t, name, c, threads);
+    for (int i = 0; i < 3; i++) {
+        CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
+        EXPECT(st.stepped && (i == 0) == (st.loss.max_diff == 0), "%s: update %d: stepped %d, largest difference %g", name, i, st.stepped, st.loss.max_diff);
+    }
+    float *w = flat_of(&t, t.model.w.flat, n);
+    trainer_close(&t);
+    return w;
+}
+
+static void no_effect(const char *name) {
+    static const struct {
+        const char *what;
+        PolicyConf c;
+        int threads;
+    } other[] = {
+        { "offload 0.3", { .offload = 0.3 }, 1 },
+        { "offload 1", { .offload = 1 }, 2 },
+        { "recompute selective", { .recompute = RECOMPUTE_SELECTIVE }, 2 },
+        { "recompute full, offload 0.7", { .recompute = RECOMPUTE_FULL, .offload = 0.7 }, 3 },
+    };
+    int64_t n, m;
+    float *want = three_updates(name, (PolicyConf){ 0 }, 1, &n);
+    for (size_t i = 0; i < COUNT(other); i++) {
+        float *got = three_updates(name, other[i].c, other[i].threads, &m);
+        EXPECT(n == m && !memcmp(want, got, (size_t)n * 4), "%s: %s changes the weights", name, other[i].what);
+        free(got);
+    }
+    free(want);
+}
+
+/* The loss as the formula says it, in double, from the log-probs that the policy tells. */
+static void naive_loss(const char *name) {
+    Trainer t;
+    Err err;
+    UpdateStats st;
+    trainer_open(&t, name, (PolicyConf){ .micro_tokens = 300 }, 1);
+    float *lp[TRAIN_SEQS];
+    for (int i = 0; i < TRAIN_SEQS; i++) { /* stale data: ratios away from 1 */
+        lp[i] = MEM_ARRAY(&t.mem, float, (size_t)t.seq[i].n);
+        memcpy(lp[i], t.old[i], (size_t)(t.seq[i].n - t.seq[i].prompt) * 4);
+        for (int k = 0; k < t.seq[i].n - t.seq[i].prompt; k++) t.old[i][k] += 0.5f * (float)((i * 7 + k * 3) % 11 - 5) / 5;
+    }
+    double pg = 0, ent = 0, tokens = 0;
+    for (int i = 0; i < TRAIN_SEQS; i++)
+        for (int k = 0; k < t.seq[i].n - t.seq[i].prompt; k++) {
+            double r = exp((double)lp[i][k] - (double)t.old[i][k]), a = t.seq[i].adv[k], c = r < 0.8 ? 0.8 : r > 1.28 ? 1.28
+                                                                                                                      : r;
+            double l = fmax(-a * r, -a * c);
+            pg += a < 0 ? fmin(l, -a * 3) : l;
+            ent += t.ent[i][k];
+            tokens++;
+        }
+    CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, true, &st, &err), "%s", err.msg);
+    double want = pg / tokens - 0.01 * ent / tokens;
+    EXPECT(fabs(st.total - want) < 1e-6 * fmax(1, fabs(want)), "%s: loss %.9g, by hand %.9g", name, st.total, want);
+    EXPECT(st.loss.clipped > 0, "%s: nothing was clipped: this test would see little", name);
+    trainer_close(&t);
+}
+
+static void not_finite(float bad, const char *what) {
+    Trainer t;
+    Err err;
+    UpdateStats st;
+    int64_t n;
+    trainer_open(&t, "qwen3", (PolicyConf){ .micro_tokens = 512, .offload = 0.5 }, 1);
+    float *before = flat_of(&t, t.model.w.flat, &n), keep = t.seq[3].adv[0];
+    ((float *)t.seq[3].adv)[0] = bad;
+    CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
+    float *after = flat_of(&t, t.model.w.flat, &n);
+    EXPECT(!st.finite && !st.stepped && t.policy.opt.step == 0, "%s in an advantage: finite %d, stepped %d", what, st.finite, st.stepped);
+    EXPECT(!memcmp(before, after, (size_t)n * 4), "%s in an advantage: the weights moved", what);
+    free(after);
+    ((float *)t.seq[3].adv)[0] = keep; /* and the next update is what it would have been */
+    CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
+    EXPECT(st.finite && st.stepped && t.policy.opt.step == 1, "the update behind %s: finite %d, stepped %d", what, st.finite, st.stepped);
+    free(before);
+    trainer_close(&t);
+}
+
+/* A sequence longer than the budget is refused by name, before anything is computed. */
+static void too_long(void) {
+    Trainer t;
+    Err err = { { 0 } };
+    UpdateStats st;
+    trainer_open(&t, "llama", (PolicyConf){ .micro_tokens = 256 }, 1);
+    int32_t *big = MEM_ARRAY(&t.mem, int32_t, 300);
+    t.seq[2].tokens = big, t.seq[2].n = 300;
+    EXPECT(!policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err) && strstr(err.msg, "300"), "too long a sequence: %s", err.msg);
+    trainer_close(&t);
+}
+
+int main(void) {
+    for (size_t i = 0; i < COUNT(models); i++) {
+        budgets(models[i]);
+        no_effect(models[i]);
+        naive_loss(models[i]);
+    }
+    not_finite(NAN, "nan");
+    not_finite(INFINITY, "inf");
+    too_long();
+    return test_end();
+}

@@ -1,0 +1,57 @@
+/* train_fixture.h - a small model that can be trained, and answers drawn from random tokens with their log-probs. */
+#ifndef TESTS_TRAIN_FIXTURE_H
+#define TESTS_TRAIN_FIXTURE_H
+
+#include "model/fixture.h"
+#include "train/policy.h"
+
+enum { TRAIN_SEQS = 21, TRAIN_MAX = 200 };
+
+typedef struct { Mem mem; ModelDesc desc; Dev dev; Model model; Policy policy; TrainSeq seq[TRAIN_SEQS]; float *old[TRAIN_SEQS], *ent[TRAIN_SEQS]; } Trainer;
+
+static inline int train_len(int i) { return (int[]){ 20, 35, 130, 64, 9, 200, 41 }[i % 7]; }
+
+static inline void trainer_open(Trainer *t, const char *name, PolicyConf c, int threads) {
+    Err err = { { 0 } };
+    *t = (Trainer){ 0 };
+    char path[256];
+    snprintf(path, sizeof path, FIXTURE("models/%s"), name);
+    CHECK(model_desc_load(&t->desc, path, &t->mem, &err), "%s", err.msg);
+    c.max_seqs = TRAIN_SEQS, c.trains = true;
+    dev_open(&t->dev, (DevOpts){ .threads = threads });
+    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, &c, threads).tmp);
+    model_open(&t->model, &t->dev, &t->desc, DT_F32, 8, &t->mem);
+    CHECK(params_load(&t->model.w, &t->dev, path, &err), "%s", err.msg);
+    policy_open(&t->policy, &t->model, &c, &t->mem);
+    for (int i = 0; i < TRAIN_SEQS; i++) {
+        int n = train_len(i), prompt = 1 + i % 6;
+        int32_t *tok = MEM_ARRAY(&t->mem, int32_t, (size_t)n);
+        float *adv = MEM_ARRAY(&t->mem, float, (size_t)n);
+        for (int k = 0; k < n; k++) {
+            tok[k] = (int32_t)(rng_u64(11, RNG_PLAN, 0, 0, (uint32_t)i, (uint32_t)k) % (uint64_t)t->desc.d.vocab);
+            adv[k] = (float)(i % 5 - 2) * 0.7f;
+        }
+        t->old[i] = MEM_ARRAY(&t->mem, float, (size_t)n), t->ent[i] = MEM_ARRAY(&t->mem, float, (size_t)n);
+        t->seq[i] = (TrainSeq){ .tokens = tok, .n = n, .prompt = prompt, .draw = { i % 2 ? 0.8f : 1, 1, 0, 0 }, .old = t->old[i], .adv = adv };
+    }
+    CHECK(policy_logprob(&t->policy, t->seq, TRAIN_SEQS, t->old, t->ent, &err), "%s", err.msg);
+}
+
+static inline void trainer_close(Trainer *t) {
+    policy_close(&t->policy);
+    model_close(&t->model);
+    dev_close(&t->dev);
+    mem_free(&t->mem);
+}
+
+static inline float *flat_of(Trainer *t, Tensor x, int64_t *n) {
+    float *out = malloc((size_t)x.cols * 4 + 1);
+    op_get(&t->dev, out, x);
+    *n = x.cols;
+    return out;
+}
+
+static const LossConf PPO = { .kind = LOSS_VANILLA, .agg = AGG_TOKEN_MEAN, .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3, .entropy_coef = 0.01 };
+static const AdamConf ADAM = { 1e-3, 0.9, 0.999, 1e-8, 0.01, 1.0 };
+
+#endif
