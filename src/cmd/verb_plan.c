@@ -1,5 +1,6 @@
 /* verb_plan.c - `hone plan`: what fits, how fast, which layout; from a config.json alone. */
 #include "cmd/cmd.h"
+#include "cmd/here.h"
 #include "cmd/plan_args.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -150,6 +151,32 @@ static bool write_recipe(const Plan *p, const PlanArgs *a, const char *model, Er
     return ok;
 }
 
+/* On this machine: the arenas of the run itself, and times measured on slices of the model. */
+static bool plan_here(Plan *p, Buf *out, Err *err) {
+    enum { LARGEST = 400 * 1000 * 1000 }; /* parameters of two layers, embedding and head that are worth filling */
+    const ModelDesc *m = p->sum->model;
+    HereWork w = here_work(p, threads_default());
+    HereArena arenas[12];
+    double sum = 0, slice = p->sum->embed + p->sum->head + 2 * p->sum->total / p->sum->layers;
+    int n = m->arch->runs ? here_arenas(m, &w, arenas) : 0;
+    if (n) buf_puts(out, "\narenas of one process, as hone train will take them, MB\n");
+    for (int i = 0; i < n; i++) {
+        buf_printf(out, "%-18s %12.2f\n", arenas[i].name, (double)arenas[i].bytes / 1e6);
+        sum += (double)arenas[i].bytes;
+    }
+    if (n) buf_printf(out, "%-18s %12.2f of %.0f\n", "in all", sum / 1e6, p->cluster.gpu.memory / 1e6);
+    if (!n || slice > LARGEST || !p->fits) return true;
+    HereRates r;
+    TRY(here_measure(m, &w, &r, err));
+    here_apply(p, &r);
+    buf_printf(out,
+               "\ntimes measured on slices of one and two layers (%.1f s): %.2f us a token trained, %.2f us scored; a "
+               "decode step %.2f ms + %.3f ms "
+               "a sequence; AdamW %.2f ns a parameter\n",
+               r.took, 1e6 * r.train, 1e6 * r.score, 1e3 * r.fixed, 1e3 * r.row, 1e9 * r.adam);
+    return true;
+}
+
 static int answer(const Verb *v, const PlanArgs *a, const char *path, Mem *mem, Buf *out) {
     Err err = { 0 };
     Plan *p = MEM_NEW(mem, Plan);
@@ -161,9 +188,12 @@ static int answer(const Verb *v, const PlanArgs *a, const char *path, Mem *mem, 
         if (!plan_args_layout(p, a, &err)) return cmd_fail(v, &err);
         plan_make(p);
     }
+    Buf here = { 0 };
+    if (p->cluster.gpu.is_cpu && !plan_here(p, &here, &err)) return buf_free(&here), cmd_fail(v, &err);
     int faults = 0;
     if (a->json) buf_clear(out), report_json(p, out);
-    else report_text(p, a->explain, out), faults = plan_faults(p, out);
+    else report_text(p, a->explain, out), buf_puts(out, here.data ? here.data : ""), faults = plan_faults(p, out);
+    buf_free(&here);
     if (a->simulate && !a->json) simulated(p, out);
     if (a->svg && !draw(p, a->svg, &err)) return cmd_fail(v, &err);
     if (a->write && !write_recipe(p, a, path, &err)) return cmd_fail(v, &err);

@@ -108,6 +108,7 @@ typedef struct {
     double    step, tokens_per_gpu, mfu, mfu_old, mfu_exact, mfu_hardware;
     double    imbalance_stage, imbalance_data, bubble;
     double    decode_batch, decode_step;             /* mean over the rollout; seconds */
+    struct { double fixed, row; } measured;          /* a decode step: fixed + row * batch seconds; 0: by roofline */
     int       follow;                                /* answers of an engine that are followed one by one; 0: 2048 */
     double    square, variation, longest;            /* of sequences: E[s^2]/E[s], deviation/mean; the longest answer */
     double    sync_bytes;                            /* received by a rank */

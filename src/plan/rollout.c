@@ -46,6 +46,11 @@ static double decode_network(const Plan *p, double per_replica) {
 }
 
 double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_COUNT]) {
+    if (p->measured.row > 0) {
+        memset(part, 0, BOUND_COUNT * sizeof *part);
+        part[BY_MEMORY] = p->measured.fixed, part[BY_COMPUTE] = p->measured.row * batch;
+        return part[BY_MEMORY] + part[BY_COMPUTE];
+    }
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;

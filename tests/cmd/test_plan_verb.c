@@ -41,19 +41,33 @@ static const struct {
     const char *says[3];
 } CASES[] = {
     /* one GPU too few; too little host memory; unknown machine; a context of three million tokens */
-    { &verb_plan, V3 "--cluster H20-96x95" DAPO "--tp 8 --pp 12 --ep 8", 1, { "does not divide the 95 GPUs", "96 GPUs would do" } },
-    { &verb_plan, V3 "--cluster H20-96x96 --host-memory 900GB --profile verl" DAPO PUBLISHED, 1, { "host memory", "short by", "smallest change" } },
+    { &verb_plan,
+      V3 "--cluster H20-96x95" DAPO "--tp 8 --pp 12 --ep 8",
+      1,
+      { "does not divide the 95 GPUs", "96 GPUs would do" } },
+    { &verb_plan,
+      V3 "--cluster H20-96x96 --host-memory 900GB --profile verl" DAPO PUBLISHED,
+      1,
+      { "host memory", "short by", "smallest change" } },
     { &verb_plan, V3 "--cluster H200-1TBx8" DAPO, 1, { "no machine is called 'H200-1TB'", "H20-96, H20-141" } },
     { &verb_plan, V3 "--cluster H20-96" DAPO, 1, { "how many?" } },
-    { &verb_plan, V3 "--cluster H20-96x96 --mean 1000 --max 3000000", 1, { "3001024 tokens exceed the model's context of 163840" } },
+    { &verb_plan,
+      V3 "--cluster H20-96x96 --mean 1000 --max 3000000",
+      1,
+      { "3001024 tokens exceed the model's context of 163840" } },
     { &verb_plan, Q30 "--cluster H20-96x8 --mean 100 --max 30", 1, { "cannot all end by 30" } },
     { &verb_plan, V3 "--cluster H20-96x16" DAPO, 1, { "nothing fits on 16 x H20-96", "short by" } },
     { &verb_plan, V3 "--cluster H20-96x96 --profile verl" DAPO PUBLISHED, 0, { "1791", "optimizer", "fits" } },
     { &verb_plan, V3 "--cluster H20-96x96 --search" DAPO PUBLISHED, 0, { " 1. ", "loses by", "slowest / mean" } },
     { &verb_plan, V3 "--cluster H20-96x96 --min-gpus" DAPO, 0, { "without offload: ", "with offload" } },
-    { &verb_plan, Q235 "--cluster H20-96x32 --tp 4 --pp 8 --ep 4 --split last=6", 1, { "94 - 6 = 88 layers for 7 stages", "does not divide" } },
-    { &verb_plan, Q30 "--cluster H20-96x8 --profile verl --prompts 512 --answers 16 --mini 128 --mean 1180 --max 8192 --prompt-max 2048 --ep 8 --recompute none "
-                      "--unfused-head --offload 1 --park --rollout-tp 4 --rollout-memory 0.7",
+    { &verb_plan,
+      Q235 "--cluster H20-96x32 --tp 4 --pp 8 --ep 4 --split last=6",
+      1,
+      { "94 - 6 = 88 layers for 7 stages", "does not divide" } },
+    { &verb_plan,
+      Q30 "--cluster H20-96x8 --profile verl --prompts 512 --answers 16 --mini 128 --mean 1180 --max 8192 --prompt-max "
+          "2048 --ep 8 --recompute none "
+          "--unfused-head --offload 1 --park --rollout-tp 4 --rollout-memory 0.7",
       1,
       { "update needs 111.8 GB", "short by 15.8 GB", "recompute" } },
     { &verb_plan, V3 "--cluster H20-96x96 --tp 3", 1, { "tp 3 does not divide the 128 attention heads" } },
@@ -62,9 +76,18 @@ static const struct {
     { &verb_plan, V3 "--cluster H20-96x96 --profile ray", 1, { "there is no profile 'ray'" } },
     { &verb_plan, V3 "--cluster no/such/file.yaml", 1, { "no/such/file.yaml" } },
     { &verb_plan, "no/such/model --cluster H100x8", 1, { "no/such/model" } },
-    { &verb_plan, FIXTURE("models/qwen3_moe/config.json") " --prompts 8 --mean 20 --max 60 --prompt-max 60 --prompt-mean 20", 0, { "this machine", "fits" } },
-    { &verb_sync_plan, V3 "--from tp8,pp12,ep8 --to tp32 --cluster H20-96x96", 0, { "1342.1 GB", "peak buffer", "receives 43." } },
-    { &verb_sync_plan, V3 "--from tp8,pp12,ep8 --to tp8,ep32 --cluster H20-96x96 --json", 0, { "\"received_most\"", "\"seconds\"" } },
+    { &verb_plan,
+      FIXTURE("models/qwen3_moe/config.json") " --prompts 8 --mean 20 --max 60 --prompt-max 60 --prompt-mean 20",
+      0,
+      { "this machine", "fits" } },
+    { &verb_sync_plan,
+      V3 "--from tp8,pp12,ep8 --to tp32 --cluster H20-96x96",
+      0,
+      { "1342.1 GB", "peak buffer", "receives 43." } },
+    { &verb_sync_plan,
+      V3 "--from tp8,pp12,ep8 --to tp8,ep32 --cluster H20-96x96 --json",
+      0,
+      { "\"received_most\"", "\"seconds\"" } },
     { &verb_sync_plan, V3 "--from tp8,pp12,ep8", 1, { "--from and --to" } },
     { &verb_sync_plan, V3 "--from tp8,qq2 --to tp32", 1, { "not understood" } },
     { &verb_sync_plan, V3 "--from tp8,pp12,ep8 --to tp7 --cluster H20-96x96", 1, { "does not divide" } },
@@ -76,7 +99,9 @@ int main(void) {
         double t0 = clock_now();
         int rc = run(CASES[i].v, CASES[i].line, &said);
         EXPECT(rc == CASES[i].rc, "%s: exit %d, want %d: %.300s", CASES[i].line, rc, CASES[i].rc, said.data);
-        for (int k = 0; k < 3 && CASES[i].says[k]; k++) EXPECT(strstr(said.data, CASES[i].says[k]), "%s: does not say '%s': %.600s", CASES[i].line, CASES[i].says[k], said.data);
+        for (int k = 0; k < 3 && CASES[i].says[k]; k++)
+            EXPECT(strstr(said.data, CASES[i].says[k]), "%s: does not say '%s': %.600s", CASES[i].line,
+                   CASES[i].says[k], said.data);
         EXPECT(clock_now() - t0 < 5, "%s: took %.1f s", CASES[i].line, clock_now() - t0);
     }
     /* --json of a plan parses, and has what it promises */
@@ -85,8 +110,11 @@ int main(void) {
     Err err = { 0 };
     Json j;
     EXPECT(json_parse(&j, said.data, said.n, &mem, &err), "json: %s", err.msg);
-    const Json *stages = json_get(&j, "stages"), *up = stages && stages->n == 12 ? json_path(&stages->items[11], "memory.update") : NULL;
-    EXPECT(up && json_get(up, "weights") && json_path(&j, "phases.rollout.bound_by") && json_path(&j, "phases.update.seconds"), "json: keys");
+    const Json *stages = json_get(&j, "stages"),
+               *up = stages && stages->n == 12 ? json_path(&stages->items[11], "memory.update") : NULL;
+    EXPECT(up && json_get(up, "weights") && json_path(&j, "phases.rollout.bound_by")
+               && json_path(&j, "phases.update.seconds"),
+           "json: keys");
     mem_free(&mem);
     buf_free(&said);
     return test_end();

@@ -13,7 +13,8 @@ static const char *plan_recipe(const char *name, const char *config, Plan *p) {
     Err err = { 0 };
     PlanArgs a = PLAN_STANDARD;
     a.recipe = mem_printf(&mem, "recipes/%s.yaml", name);
-    if (!plan_args_recipe(&a, a.recipe, &mem, &err) || !plan_args_setting(p, &a, mem_printf(&mem, FIXTURE("configs/%s.json"), config), &mem, &err)
+    if (!plan_args_recipe(&a, a.recipe, &mem, &err)
+        || !plan_args_setting(p, &a, mem_printf(&mem, FIXTURE("configs/%s.json"), config), &mem, &err)
         || !plan_args_layout(p, &a, &err))
         return mem_printf(&mem, "%s", err.msg);
     plan_make(p);
@@ -25,7 +26,9 @@ static const char *plan_recipe(const char *name, const char *config, Plan *p) {
     return said;
 }
 
-static const struct { const char *name, *config, *why; } ROWS[] = {
+static const struct {
+    const char *name, *config, *why;
+} ROWS[] = {
     { "deepseek-v3-96", "DeepSeek-V3", "1024 x 8 = 8192 was meant" },
     { "deepseek-v3-96", "DeepSeek-V3", "the slowest stage takes" },
     { "deepseek-v3-96", "DeepSeek-V3", "tp repeats MLA's latent" },
@@ -49,13 +52,15 @@ int main(void) {
         const char *ours = plan_recipe(ROWS[i].name, ROWS[i].config, found);
         const char *said = plan_recipe(mem_printf(&mem, "%s-published", ROWS[i].name), ROWS[i].config, theirs);
         EXPECT(!*ours, "%s: %s", ROWS[i].name, ours);
-        if (ROWS[i].why) EXPECT(strstr(said, ROWS[i].why), "%s-published: '%s' is not said: %s", ROWS[i].name, ROWS[i].why, said);
+        if (ROWS[i].why)
+            EXPECT(strstr(said, ROWS[i].why), "%s-published: '%s' is not said: %s", ROWS[i].name, ROWS[i].why, said);
         else EXPECT(!*said, "%s-published: %s", ROWS[i].name, said);
         if (!strstr(said, "which does not divide"))
             EXPECT(found->step < theirs->step, "%s: %.1f s, published %.1f s", ROWS[i].name, found->step, theirs->step);
         /* the split that was found, timed as the published stack would run it: still better balanced */
         if (!strcmp(ROWS[i].name, "deepseek-v3-96"))
-            EXPECT(found->imbalance_stage < 1.2 && theirs->imbalance_stage > 1.3, "balance %.3f against %.3f", found->imbalance_stage, theirs->imbalance_stage);
+            EXPECT(found->imbalance_stage < 1.2 && theirs->imbalance_stage > 1.3, "balance %.3f against %.3f",
+                   found->imbalance_stage, theirs->imbalance_stage);
     }
     const char *mixtral = plan_recipe("mixtral-8x7b-32", "Mixtral-8x7B", found);
     EXPECT(!*mixtral, "mixtral: %s", mixtral);

@@ -38,7 +38,8 @@ static TrainSeq *sequences(const Case *c, int64_t vocab, Mem *mem) {
     for (int i = 0; i < c->seqs; i++) {
         int32_t *t = MEM_ARRAY(mem, int32_t, (size_t)c->length);
         float *old = MEM_ARRAY(mem, float, (size_t)c->length), *adv = MEM_ARRAY(mem, float, (size_t)c->length);
-        for (int k = 0; k < c->length; k++) t[k] = (int32_t)((i * 131 + k * 17 + 3) % vocab), old[k] = -3, adv[k] = (i & 1) ? 1 : -1;
+        for (int k = 0; k < c->length; k++)
+            t[k] = (int32_t)((i * 131 + k * 17 + 3) % vocab), old[k] = -3, adv[k] = (i & 1) ? 1 : -1;
         Drawing draw = { 0.7f, 1, 0, 0 };
         if (c->truncated) draw.top_p = 0.9f;
         s[i] = (TrainSeq){ .tokens = t, .n = c->length, .prompt = 1, .draw = draw, .old = old, .adv = adv };
@@ -51,8 +52,14 @@ static void check(const Case *c) {
     Err err = { 0 };
     Dev dev;
     ModelDesc desc;
-    CHECK(model_desc_load(&desc, mem_printf(&mem, FIXTURE("models/%s/config.json"), c->model), &mem, &err), "%s", err.msg);
-    PolicyConf conf = { .micro_tokens = c->micro, .max_seqs = c->seqs, .recompute = c->recompute, .offload = c->offload, .truncated = c->truncated, .trains = true };
+    CHECK(model_desc_load(&desc, mem_printf(&mem, FIXTURE("models/%s/config.json"), c->model), &mem, &err), "%s",
+          err.msg);
+    PolicyConf conf = { .micro_tokens = c->micro,
+                        .max_seqs = c->seqs,
+                        .recompute = c->recompute,
+                        .offload = c->offload,
+                        .truncated = c->truncated,
+                        .trains = true };
     dev_open(&dev, (DevOpts){ .threads = 2 });
     PolicySizes plan = policy_sizes(&desc, &conf, 2);
     dev.tmp = dev_arena(&dev, "tmp", plan.tmp);
@@ -70,7 +77,8 @@ static void check(const Case *c) {
     for (int i = 0; i < c->seqs; i++) lp[i] = MEM_ARRAY(&mem, float, (size_t)c->length);
     ok = ok && policy_logprob(&p, seqs, c->seqs, lp, NULL, &err);
     EXPECT(ok && stats.stepped, "%s: %s", c->model, err.msg);
-    EXPECT(stats.max_micro == c->micro, "%s: the fullest micro-batch has %lld of %lld tokens", c->model, (long long)stats.max_micro, (long long)c->micro);
+    EXPECT(stats.max_micro == c->micro, "%s: the fullest micro-batch has %lld of %lld tokens", c->model,
+           (long long)stats.max_micro, (long long)c->micro);
     compare(c, "weights", params_bytes(&desc, DT_F32, false), m.w.arena.peak);
     compare(c, "gradients", plan.grads, p.grads.arena.peak);
     compare(c, "optimizer", plan.optim_dev + plan.optim_host, p.opt.dev.peak + p.opt.host.peak);

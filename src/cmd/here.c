@@ -1,0 +1,263 @@
+/* here.c - see here.h. */
+#include "cmd/here.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+HereWork here_work(const Plan *p, int threads) {
+    const Workload *w = &p->work;
+    int64_t len = (int64_t)(w->prompt_max + w->max), answers = (int64_t)(w->prompts * w->answers);
+    int64_t batch = answers < 256 ? answers : 256, page = 16, each = (len + page - 1) / page,
+            rows = batch > 512 ? batch : 512;
+    if (rows > answers * len) rows = answers * len;
+    double mini = w->mini > 0 ? w->mini : w->prompts;
+    HereWork out = { .threads = threads, .work = *w };
+    out.sched = (SchedConf){ .page = (int)page,
+                             .pages = (int)(batch * each + 1),
+                             .max_seqs = (int)(2 * batch),
+                             .max_batch = (int)batch,
+                             .max_rows = (int)rows,
+                             .max_len = (int)len };
+    out.policy = (PolicyConf){ .micro_tokens = (int64_t)p->layout.micro_tokens,
+                               .max_seqs = (int)(mini * w->answers),
+                               .offload = p->layout.offload,
+                               .recompute = p->layout.drop & DROP_ALL ? RECOMPUTE_FULL
+                                            : p->layout.drop          ? RECOMPUTE_SELECTIVE
+                                                                      : RECOMPUTE_NONE,
+                               .trains = true };
+    return out;
+}
+
+int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]) {
+    PolicySizes z = policy_sizes(m, &w->policy, w->threads);
+    size_t tmp = engine_tmp_bytes(m, &w->sched, w->threads), weights = params_bytes(m, DT_F32, false);
+    const HereArena all[] = {
+        { "weights", weights },
+        { "reference", w->work.kl ? weights : 0 },
+        { "gradients", z.grads },
+        { "optimizer", z.optim_dev },
+        { "optimizer (host)", z.optim_host },
+        { "activations", z.act },
+        { "scratch", tmp > z.tmp ? tmp : z.tmp },
+        { "kv", engine_page_bytes(m, w->sched.page) * (size_t)w->sched.pages },
+        { "train io", z.io },
+        { "train host", z.host },
+    };
+    int n = 0;
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i].bytes) out[n++] = all[i];
+    return n;
+}
+
+/* ---- One slice --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    double train, score, few, many, adam;
+} Slice;
+
+typedef struct {
+    Mem mem;
+    Dev dev;
+    ModelDesc desc;
+    Model model;
+} Small;
+
+static ModelDesc slice_of(const ModelDesc *m, int n, const int *which) {
+    ModelDesc s = *m;
+    s.d.layers = n;
+    for (int i = 0; i < n; i++) s.d.moe_layer[i] = m->d.moe_layer[which[i]];
+    return s;
+}
+
+static int64_t sequence_length(const HereWork *w, int64_t micro) {
+    int64_t len = (int64_t)llround(w->work.prompt_mean + w->work.mean);
+    return len < 2 ? 2 : len > micro ? micro
+                                     : len;
+}
+
+static int32_t *some_tokens(int64_t n, int64_t vocab, uint32_t salt, Mem *mem) {
+    int32_t *t = MEM_ARRAY(mem, int32_t, (size_t)n);
+    for (int64_t i = 0; i < n; i++) t[i] = (int32_t)((uint64_t)(i * 2654435761u + salt * 40503u) % (uint64_t)vocab);
+    return t;
+}
+
+/* The least: whatever else the machine does only ever adds. */
+static double least(const double *x, int n) {
+    double m = x[0];
+    for (int i = 1; i < n; i++) m = fmin(m, x[i]);
+    return m;
+}
+
+/* A full micro-batch, three times; and AdamW on what the slice has. */
+static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, Slice *out, Err *err) {
+    Policy p;
+    int64_t len = sequence_length(w, pc->micro_tokens), n = pc->max_seqs, prompt = (int64_t)w->work.prompt_mean;
+    if (prompt < 1) prompt = 1;
+    if (prompt >= len) prompt = len - 1;
+    TrainSeq *q = MEM_ARRAY(&s->mem, TrainSeq, (size_t)n);
+    float *zeros = MEM_ARRAY(&s->mem, float, (size_t)len), **lp = MEM_ARRAY(&s->mem, float *, (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        q[i] = (TrainSeq){ .tokens = some_tokens(len, s->desc.d.vocab, (uint32_t)i, &s->mem),
+                           .n = (int)len,
+                           .prompt = (int)prompt,
+                           .draw = DRAW_PLAIN,
+                           .old = zeros,
+                           .adv = zeros };
+        lp[i] = MEM_ARRAY(&s->mem, float, (size_t)len);
+    }
+    policy_open(&p, &s->model, pc, &s->mem);
+    LossConf loss = { .agg = AGG_TOKEN_MEAN, .clip_low = 0.2, .clip_high = 0.2, .clip_c = 3 };
+    AdamConf adam = { .lr = 1e-9, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1 };
+    UpdateStats stats;
+    double train[3], score[3], step[3], tokens = (double)(n * len);
+    bool ok = true;
+    for (int k = -1; ok && k < 3; k++) { /* the first warms up */
+        double t0 = clock_now();
+        ok = policy_update(&p, q, (int)n, &loss, &adam, true, &stats, err);
+        double t1 = clock_now();
+        ok = ok && policy_logprob(&p, q, (int)n, lp, NULL, err);
+        double t2 = clock_now();
+        optim_step(&p.opt, &s->model.w, &p.grads, &s->dev, &adam, optim_norm(&p.grads, &s->dev));
+        double t3 = clock_now();
+        if (k >= 0)
+            train[k] = (t1 - t0) / tokens, score[k] = (t2 - t1) / tokens,
+            step[k] = (t3 - t2) / (double)p.grads.flat.cols;
+    }
+    policy_close(&p);
+    if (ok) out->train = least(train, 3), out->score = least(score, 3), out->adam = least(step, 3);
+    return ok;
+}
+
+enum { DECODE_STEPS = 24 };
+typedef struct {
+    Request *at;
+    int n, next, batch, seen;
+    double last, steps[2 * DECODE_STEPS];
+} Feeding;
+
+static bool feed_next(void *user, Request *out) {
+    Feeding *f = user;
+    if (f->next == f->n) return false;
+    *out = f->at[f->next++];
+    return true;
+}
+static void feed_answer(void *user, const Answer *a) { (void)user, (void)a; }
+static bool feed_tick(void *user, int64_t tokens, int running) {
+    Feeding *f = user;
+    double now = clock_now();
+    (void)tokens;
+    if (running == f->batch && f->last > 0 && f->seen < (int)COUNT(f->steps)) f->steps[f->seen++] = now - f->last;
+    f->last = now;
+    return true;
+}
+
+/* A decode step with this many sequences, at the context they have half way. */
+static double time_decoding(Small *s, const HereWork *w, int batch) {
+    int len = (int)fmax(1, w->work.prompt_mean + w->work.mean / 2 - DECODE_STEPS / 2);
+    Mem mem = { 0 };
+    SampleOpts o = { .draw = DRAW_PLAIN, .ignore_eos = true, .max_tokens = DECODE_STEPS };
+    Feeding f = { .at = MEM_ARRAY(&mem, Request, (size_t)batch), .n = batch, .batch = batch };
+    for (int i = 0; i < batch; i++)
+        f.at[i] = (Request){ .tokens = some_tokens(len, s->desc.d.vocab, (uint32_t)i + 7, &mem),
+                             .n = len,
+                             .samples = 1,
+                             .key = (uint64_t)i,
+                             .opts = &o };
+    int page = w->sched.page, each = (len + DECODE_STEPS + page) / page + 1;
+    SchedConf c = { .page = page,
+                    .pages = batch * each + 2,
+                    .max_seqs = 2 * batch,
+                    .max_batch = batch,
+                    .max_rows = batch > 256 ? batch : 256,
+                    .max_len = len + DECODE_STEPS + 1 };
+    Engine *e = engine_open(&s->model, &c, &mem);
+    engine_run(e, &(Feed){ .next = feed_next, .answer = feed_answer, .tick = feed_tick, .user = &f, .seed = 1 });
+    engine_close(e);
+    mem_free(&mem);
+    int skip = f.seen > 4 ? 2 : 0; /* steps that still prefill */
+    return f.seen > skip ? least(f.steps + skip, f.seen - skip) : 0;
+}
+
+static size_t scratch_of(const ModelDesc *m, const HereWork *w, const PolicyConf *pc, int batch) {
+    int len = (int)(w->work.prompt_mean + w->work.mean) + DECODE_STEPS + 2;
+    SchedConf c = w->sched;
+    c.max_rows = batch > 256 ? batch : 256, c.max_batch = batch, c.max_seqs = 2 * batch, c.max_len = len;
+    size_t a = engine_tmp_bytes(m, &c, w->threads), b = policy_sizes(m, pc, w->threads).tmp;
+    return a > b ? a : b;
+}
+
+static bool time_slice(const ModelDesc *desc, const HereWork *w, int few, int many, Slice *out, Err *err) {
+    Mem mem = { 0 };
+    Small *s = MEM_NEW(&mem, Small);
+    s->desc = *desc;
+    PolicyConf pc = w->policy;
+    double all = w->work.answers * (w->work.mini > 0 ? w->work.mini : w->work.prompts);
+    if (pc.micro_tokens > 1024) pc.micro_tokens = 1024;
+    int64_t len = sequence_length(w, pc.micro_tokens), n = pc.micro_tokens / len;
+    if ((double)n > all) n = (int64_t)all;
+    pc.max_seqs = (int)(n < 1 ? 1 : n);
+    dev_open(&s->dev, (DevOpts){ .threads = w->threads });
+    s->dev.tmp = dev_arena(&s->dev, "scratch", scratch_of(desc, w, &pc, many));
+    model_open(&s->model, &s->dev, &s->desc, DT_F32, 8, &s->mem);
+    params_random(&s->model.w, &s->dev, 1);
+    bool ok = time_training(s, w, &pc, out, err);
+    if (ok) out->few = time_decoding(s, w, few), out->many = few == many ? out->few : time_decoding(s, w, many);
+    model_close(&s->model);
+    dev_close(&s->dev);
+    mem_free(&s->mem);
+    mem_free(&mem);
+    return ok;
+}
+
+/* ---- The whole from its slices ------------------------------------------------------------------------------------------- */
+
+static double whole(double one, double two, double mixed, int same, int other) {
+    double layer = fmax(0, two - one), odd = fmax(0, mixed - one);
+    return one + layer * (same - 1) + odd * other;
+}
+
+bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err) {
+    double t0 = clock_now();
+    int layers = (int)m->d.layers, last = layers - 1, other = -1, same = 0;
+    for (int i = 0; i < layers; i++) {
+        if (m->d.moe_layer[i] == m->d.moe_layer[last]) same++;
+        else other = i;
+    }
+    int many = w->sched.max_batch, few = many > 4 ? many / 4 : 1;
+    ModelDesc a = slice_of(m, 1, (int[]){ last }), b = slice_of(m, 2, (int[]){ last, last }),
+              c = slice_of(m, 2, (int[]){ last, other < 0 ? last : other });
+    Slice one, two, mixed;
+    TRY(time_slice(&a, w, few, many, &one, err) && time_slice(&b, w, few, many, &two, err));
+    mixed = one;
+    if (other >= 0) TRY(time_slice(&c, w, few, many, &mixed, err));
+    int odd = layers - same;
+    double at_few = whole(one.few, two.few, mixed.few, same, odd),
+           at_many = whole(one.many, two.many, mixed.many, same, odd);
+    *out = (HereRates){ .train = whole(one.train, two.train, mixed.train, same, odd),
+                        .score = whole(one.score, two.score, mixed.score, same, odd),
+                        .adam = two.adam };
+    out->row = many > few ? fmax((at_many - at_few) / (many - few), 0.02 * at_many / many) : at_many / many;
+    out->fixed = fmax(0, at_many - out->row * many);
+    out->took = clock_now() - t0;
+    return true;
+}
+
+static void one_cause(PhasePlan *ph, Bound b, double seconds) {
+    *ph = (PhasePlan){ .seconds = seconds, .bound = b };
+    ph->part[b] = seconds;
+}
+
+void here_apply(Plan *p, const HereRates *r) {
+    double epochs = p->work.epochs > 0 ? p->work.epochs : 1;
+    p->measured.fixed = r->fixed, p->measured.row = r->row;
+    plan_rollout(p);
+    double prefill = p->work.prompts * p->work.prompt_mean * r->score;
+    p->phase[PH_ROLLOUT].part[BY_COMPUTE] += prefill;
+    one_cause(&p->phase[PH_UPDATE], BY_COMPUTE, p->tokens * epochs * r->train);
+    one_cause(&p->phase[PH_REF], BY_COMPUTE, p->work.kl ? p->tokens * r->score : 0);
+    one_cause(&p->phase[PH_OPTIMIZER], BY_MEMORY, p->mini_batches * p->sum->total * r->adam);
+    one_cause(&p->phase[PH_SYNC], BY_MEMORY, 0);
+    plan_total(p);
+}

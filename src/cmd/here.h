@@ -1,0 +1,36 @@
+/* here.h - what a run on this machine will take: its arenas to the byte, and its time.
+ *
+ * Memory is counted by the code that runs, on a device that computes nothing.  Time is measured on slices: the model with
+ * one and with two of its layers, random weights, the run's own shapes; what a layer adds is the difference. */
+#ifndef CMD_HERE_H
+#define CMD_HERE_H
+
+#include "plan/plan.h"
+#include "rollout/engine.h"
+#include "train/policy.h"
+
+typedef struct {
+    SchedConf  sched;
+    PolicyConf policy;
+    int        threads;
+    Workload   work;
+} HereWork;
+
+/* A run's settings for a workload: as `hone train` makes them from its configuration. */
+HereWork here_work(const Plan *p, int threads);
+
+typedef struct { const char *name; size_t bytes; } HereArena;
+int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]);      /* how many; their sum is the process */
+
+typedef struct {
+    double train, score;          /* seconds a token: forward and backward; forward with the head */
+    double fixed, row;            /* seconds of a decode step: fixed + row * batch */
+    double adam;                  /* seconds a parameter */
+    double took;                  /* seconds the measurement took */
+} HereRates;
+bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err);
+
+/* Puts measured rates in place of the formulas' phases. */
+void here_apply(Plan *p, const HereRates *r);
+
+#endif
