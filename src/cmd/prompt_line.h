@@ -22,7 +22,7 @@ typedef struct {
     bool        ok;
     const char *err;                    /* when not ok */
     int32_t    *tokens;
-    int         n;
+    int         n, prompt;              /* prompt: tokens before the answer, where score was told */
     uint64_t    key;                    /* of "id", if the line has one */
     bool        has_key;
     Json        json;                   /* the whole line */

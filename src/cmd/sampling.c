@@ -44,7 +44,7 @@ bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, con
         && json_real(line, "min_p", &a.min_p, err) && json_int(line, "top_k", &a.top_k, err)
         && json_int(line, "max_tokens", &a.max_tokens, err) && json_int(line, "min_tokens", &a.min_tokens, err)
         && json_bool(line, "greedy", &a.greedy, err) && json_bool(line, "ignore_eos", &a.ignore_eos, err)
-        && json_int(line, "n", &samples, err));
+        && json_int(line, "seed", &a.seed, err) && json_int(line, "n", &samples, err));
     if (a.temperature == 0) a.greedy = true, a.temperature = 1; /* what other engines mean by it */
     if (a.top_k < 0) a.top_k = 0;
     TRY(between("temperature", a.temperature, 1e-4, 1e4, err) && between("top_p", a.top_p, 1e-9, 1, err)
@@ -58,6 +58,8 @@ bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, con
         .ignore_eos = a.ignore_eos,
         .max_tokens = (int)a.max_tokens,
         .min_tokens = (int)a.min_tokens,
+        .has_seed = json_get(line, "seed") != NULL,
+        .seed = (uint64_t)a.seed,
     };
     return stop_texts(out, a.stop, line, mem, err) && stop_ids(out, line, d, mem, err);
 }

@@ -252,7 +252,7 @@ const Verb verb_generate = {
     .summary = "sample answers to prompts, with their log-probs",
     .options = options,
     .run = run,
-    .detail = "A line may override n, temperature, top_p, top_k, min_p, max_tokens, min_tokens, greedy, ignore_eos, stop, stop_token_ids.\n"
+    .detail = "A line may override n, temperature, top_p, top_k, min_p, max_tokens, min_tokens, greedy, ignore_eos, seed, stop,\nstop_token_ids.  "
               "Random numbers are named by the seed, the step, the line's \"id\" (its tokens if absent), the answer's number and the position:\n"
               "the same answers come in any batch and any order.  finish: stop, length (max-tokens or context) or budget.\n",
 };

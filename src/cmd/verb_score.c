@@ -3,24 +3,22 @@
 #include "cmd/cmd.h"
 #include "cmd/open.h"
 #include "cmd/prompt_line.h"
+#include "cmd/sampling.h"
 
-#include <math.h>
+#include <inttypes.h>
+#include <string.h>
 
 typedef struct {
     const char *in, *out;
     int64_t threads, batch, leaves;
-    double temperature, top_p, min_p;
-    int64_t top_k;
+    SamplingArgs s;
 } Args;
 
 /* clang-format off */
 static const Opt options[] = {
     { "in",          OPT_STR,  offsetof(Args, in),          "FILE", "lines with \"tokens\" (or \"text\"); - is standard input" },
     { "out",         OPT_STR,  offsetof(Args, out),         "FILE", "lines {\"logprobs\",\"entropy\"}; standard output if absent" },
-    { "temperature", OPT_REAL, offsetof(Args, temperature), "T",    "score under the distribution sampled at this temperature", 1e-4, 1e4 },
-    { "top-k",       OPT_INT,  offsetof(Args, top_k),       "K",    "... of the K likeliest tokens; 0: all", 0, 1e9 },
-    { "top-p",       OPT_REAL, offsetof(Args, top_p),       "P",    "... of the smallest set with mass P", 1e-9, 1 },
-    { "min-p",       OPT_REAL, offsetof(Args, min_p),       "P",    "... of tokens at least P times as likely as the likeliest", 0, 1 },
+    SAMPLING_OPTS(Args, s),
     { "batch",       OPT_INT,  offsetof(Args, batch),       "N",    "tokens computed together (no effect on the result); 4096", 1, 1e9 },
     { "threads",     OPT_INT,  offsetof(Args, threads),     "N",    "threads (no effect on the result); all cores", 0, 256 },
     { "leaves",      OPT_INT,  offsetof(Args, leaves),      "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
@@ -55,7 +53,22 @@ typedef struct {
     Opened *o;
     Arena io, host;
     Drawing draw;
+    int64_t min_tokens;
+    int32_t *eos;
 } Scorer;
+
+/* Answer tokens before min_tokens were drawn without the end tokens. */
+static void ban_early(Scorer *s, Batch *b, const PromptLine *line, size_t n) {
+    const Dims *d = &s->o->desc.d;
+    if (!s->min_tokens || !d->n_eos) return;
+    size_t mark = arena_mark(&s->host);
+    int32_t *ban = arena_push(&s->host, (size_t)b->outputs * 4);
+    int64_t o = 0;
+    for (size_t i = 0; i < n; i++)
+        for (int t = 1; line[i].ok && t < line[i].n; t++) ban[o++] = t >= line[i].prompt && t < line[i].prompt + s->min_tokens;
+    batch_ban(b, &s->o->dev, &s->io, ban, s->eos, (int)d->n_eos);
+    arena_pop(&s->host, mark);
+}
 
 /* lp, ent: of all lines' predicted tokens, one after the other. */
 static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, float *ent) {
@@ -69,6 +82,7 @@ static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, 
     if (outputs) {
         Batch b;
         batch_put(&b, d, &s->io, &s->host, seqs, k);
+        ban_early(s, &b, line, n);
         Tensor tlp = tensor_push(&s->io, DT_F32, outputs, 1), tent = tensor_push(&s->io, DT_F32, outputs, 1);
         model_score(&s->o->model, &b, tlp, tent);
         op_get(d, lp, tlp);
@@ -108,17 +122,23 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
         to = batch_end(l, i, budget);
         if (to - i > most) most = to - i;
     }
-    bool truncated = a->top_k > 0 || a->top_p < 1 || a->min_p > 0;
+    const SamplingArgs *sa = &a->s;
+    bool truncated = !sa->greedy && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
     ModelShape shape = { .tokens = budget, .outputs = budget, .seqs = (int)most, .longest = (int)longest, .truncated = truncated, .threads = threads_count(o->dev.threads) };
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves };
     TRY(open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err));
-    size_t small = 16 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4), host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
+    size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4) + arena_round((size_t)o->desc.d.n_eos * 4);
+    size_t host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
     Scorer s = {
         .o = o,
         .io = dev_arena(&o->dev, "score io", small),
         .host = arena_on_host("score host", host, &o->mem),
-        .draw = { (float)a->temperature, (float)a->top_p, (float)a->min_p, (int32_t)a->top_k },
+        .draw = { (float)sa->temperature, (float)sa->top_p, (float)sa->min_p, (int32_t)sa->top_k },
+        .min_tokens = sa->min_tokens,
+        .eos = MEM_ARRAY(&o->mem, int32_t, (size_t)o->desc.d.n_eos + 1),
     };
+    if (!truncated) s.draw = (Drawing){ s.draw.temperature, 1, 0, 0 }; /* greedy is told under the whole distribution */
+    for (int64_t i = 0; i < o->desc.d.n_eos; i++) s.eos[i] = (int32_t)o->desc.d.eos[i];
     float *lp = MEM_ARRAY(&o->mem, float, (size_t)budget), *ent = MEM_ARRAY(&o->mem, float, (size_t)budget);
     for (size_t i = 0, to; i < l->n && !jsonl_broken(out); i = to) {
         to = batch_end(l, i, budget);
@@ -128,21 +148,35 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     return true;
 }
 
-static bool read_all(Lines *l, Opened *o, const char *in, PromptReader *r, Err *err) {
-    LineReader *lines = lines_open(in, err);
+static void check_line(PromptLine *p, const Args *a, Opened *o) {
+    Err err;
+    int64_t context = o->desc.d.context, prompt = -1;
+    bool ok = json_int(&p->json, "prompt_length", &prompt, &err);
+    if (ok && context && p->n > context) ok = err_set(&err, "the line has %d tokens, the model's context is %" PRId64, p->n, context);
+    if (ok && prompt > p->n) ok = err_set(&err, "\"prompt_length\" is %" PRId64 ", but there are %d tokens", prompt, p->n);
+    if (ok && a->s.min_tokens && prompt < 0) ok = err_set(&err, "--min-tokens needs to know where the answer begins: \"prompt_length\"");
+    p->prompt = prompt < 0 ? 0 : (int)prompt;
+    if (ok) return;
+    p->ok = false;
+    p->err = mem_str(&o->mem, err.msg, strlen(err.msg));
+}
+
+static bool read_all(Lines *l, Opened *o, const Args *a, PromptReader *r, Err *err) {
+    LineReader *lines = lines_open(a->in, err);
     if (!lines) return false;
     const char *text;
     size_t n;
     while (lines_next(lines, &text, &n)) {
         PromptLine p;
         if (!prompt_line_read(&p, r, text, n, &o->mem)) continue;
+        if (p.ok) check_line(&p, a, o);
         VEC_PUSH(*l, p);
     }
     return lines_close(lines, err);
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .batch = 4096, .temperature = 1, .top_p = 1, .leaves = 8 };
+    Args a = { .in = "-", .batch = 4096, .leaves = 8, .s = SAMPLING_DEFAULT };
     const char *model;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
@@ -154,7 +188,7 @@ static int run(const Verb *v, int argc, char **argv) {
     Lines lines = { 0 };
     PromptReader reader;
     JsonlOut *out = NULL;
-    bool ok = prompt_reader_open(&reader, &o.desc, PROMPT_SCORE, &err) && read_all(&lines, &o, a.in, &reader, &err)
+    bool ok = prompt_reader_open(&reader, &o.desc, PROMPT_SCORE, &err) && read_all(&lines, &o, &a, &reader, &err)
               && (out = jsonl_open(a.out, &err)) && score_all(&o, &a, &lines, out, &err);
     rc = ok ? 0 : cmd_fail(v, &err);
     if (out) {
@@ -174,5 +208,7 @@ const Verb verb_score = {
     .options = options,
     .run = run,
     .detail = "Each line's \"tokens\" (n of them) give n-1 values: of tokens 1..n-1.  Lines written by `hone generate` are taken as they\n"
-              "are; with the same sampling options their log-probs come back bit for bit, and a token outside the kept set is null.\n",
+              "are; with the same sampling options their log-probs come back bit for bit, and a token outside the kept set is null.\n"
+              "Of those options the ones that only say when to stop or which random number to take have no effect here; --min-tokens\n"
+              "knows of the model's end tokens, not of a request's own \"stop_token_ids\".\n",
 };

@@ -75,3 +75,8 @@ void batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int
     b->dist = put_dist(d, a, host, seqs, n, b->outputs);
     arena_pop(host, mark);
 }
+
+void batch_ban(Batch *b, Dev *d, Arena *a, const int32_t *ban, const int32_t *ids, int n) {
+    b->banned = put_i32(d, a, ids, n);
+    b->ban = put_i32(d, a, ban, b->outputs);
+}

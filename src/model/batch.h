@@ -16,10 +16,13 @@ typedef struct {
     Tensor  ids, pos;            /* [T,1] DT_I32 */
     Tensor  rows, targets;       /* [outputs,1] DT_I32: the predicting row, the token predicted */
     Dist    dist;                /* of each output; no tensors when every sequence is DRAW_PLAIN */
+    Tensor  banned, ban;         /* as in op.h's Head; none unless batch_ban was called */
 } Batch;
 
 /* Host staging comes from 'host' and is free again at return; the batch lives in 'a'. */
 void   batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n);
+/* Outputs i with ban[i] 1 were drawn from a distribution without these ids (min-tokens keeps stop tokens away). */
+void   batch_ban(Batch *b, Dev *d, Arena *a, const int32_t *ban, const int32_t *ids, int n);
 size_t batch_host_bytes(int64_t tokens, int seqs);       /* enough for any batch of that size */
 int64_t pack_outputs(const PackSeq *seqs, int n);
 

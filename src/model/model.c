@@ -59,7 +59,7 @@ static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, 
 }
 
 static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tensor lp, Tensor ent) {
-    return (Head){ .h = h, .w = model_head(m), .ids = b->targets, .dist = b->dist, .lp = lp, .ent = ent, .stat = stat };
+    return (Head){ .h = h, .w = model_head(m), .ids = b->targets, .dist = b->dist, .banned = b->banned, .ban = b->ban, .lp = lp, .ent = ent, .stat = stat };
 }
 
 void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) {

@@ -126,7 +126,8 @@ static Rows put_rows(Engine *e, const Step *st) {
 
 static int64_t random_bits(const Feed *f, const Request *r, int sample, int pos) {
     uint64_t mixed = r->key * 0x9E3779B97F4A7C15u;
-    return (int64_t)rng_u64(f->seed ^ (mixed & 0x00FFFFFF00000000u), RNG_SAMPLE, f->step, (uint32_t)(mixed ^ mixed >> 32), (uint32_t)sample, (uint32_t)pos);
+    uint64_t seed = r->opts->has_seed ? r->opts->seed : f->seed;
+    return (int64_t)rng_u64(seed ^ (mixed & 0x00FFFFFF00000000u), RNG_SAMPLE, f->step, (uint32_t)(mixed ^ mixed >> 32), (uint32_t)sample, (uint32_t)pos);
 }
 
 static bool is_stop(const Engine *e, const SampleOpts *o, int32_t id) {

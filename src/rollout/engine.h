@@ -18,6 +18,8 @@ typedef struct {
     int            max_tokens, min_tokens;       /* stop tokens are not drawn before min_tokens */
     const int32_t *stop_ids;                     /* beside the model's end-of-sequence ids */
     int            n_stop_ids;
+    bool           has_seed;                     /* its own seed, instead of the run's */
+    uint64_t       seed;
 } SampleOpts;
 
 typedef struct {
