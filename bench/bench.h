@@ -33,27 +33,21 @@ static inline double bench_now(int threads) {
 enum { LOOPS = 100000 };
 #if defined(__x86_64__)
 #include <immintrin.h>
-__attribute__((target("avx512f"))) static void peak512(void) {
-    __m512 c[10];
-    for (int i = 0; i < 10; i++) c[i] = _mm512_set1_ps(1);
-    for (int k = 0; k < LOOPS; k++)
-        __asm__ volatile("vfmadd231ps %0,%0,%0\n vfmadd231ps %1,%1,%1\n vfmadd231ps %2,%2,%2\n vfmadd231ps %3,%3,%3\n"
-                         "vfmadd231ps %4,%4,%4\n vfmadd231ps %5,%5,%5\n vfmadd231ps %6,%6,%6\n vfmadd231ps %7,%7,%7\n"
-                         "vfmadd231ps %8,%8,%8\n vfmadd231ps %9,%9,%9\n"
-                         : "+v"(c[0]), "+v"(c[1]), "+v"(c[2]), "+v"(c[3]), "+v"(c[4]), "+v"(c[5]), "+v"(c[6]), "+v"(c[7]),
-                             "+v"(c[8]), "+v"(c[9]));
-}
-__attribute__((target("avx2,fma"))) static void peak256(void) {
-    __m256 c[10];
-    for (int i = 0; i < 10; i++) c[i] = _mm256_set1_ps(1);
-    for (int k = 0; k < LOOPS; k++)
-        __asm__ volatile("vfmadd231ps %0,%0,%0\n vfmadd231ps %1,%1,%1\n vfmadd231ps %2,%2,%2\n vfmadd231ps %3,%3,%3\n"
-                         "vfmadd231ps %4,%4,%4\n vfmadd231ps %5,%5,%5\n vfmadd231ps %6,%6,%6\n vfmadd231ps %7,%7,%7\n"
-                         "vfmadd231ps %8,%8,%8\n vfmadd231ps %9,%9,%9\n"
-                         : "+x"(c[0]), "+x"(c[1]), "+x"(c[2]), "+x"(c[3]), "+x"(c[4]), "+x"(c[5]), "+x"(c[6]), "+x"(c[7]),
-                             "+x"(c[8]), "+x"(c[9]));
-}
-__attribute__((target("avx512f"))) static float sum512(const float *x, int64_t n) {
+/* Ten sums in registers; every instruction is one of a chain of its own. */
+#define PEAK(name, isa, T, ONE, C)                                                                                                  \
+    __attribute__((target(isa))) static inline void name(void) {                                                                   \
+        T a = ONE, b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a;                                                  \
+        for (int k = 0; k < LOOPS; k++)                                                                                            \
+            __asm__ volatile("vfmadd231ps %0,%0,%0\n vfmadd231ps %1,%1,%1\n vfmadd231ps %2,%2,%2\n vfmadd231ps %3,%3,%3\n"     \
+                             "vfmadd231ps %4,%4,%4\n vfmadd231ps %5,%5,%5\n vfmadd231ps %6,%6,%6\n vfmadd231ps %7,%7,%7\n"     \
+                             "vfmadd231ps %8,%8,%8\n vfmadd231ps %9,%9,%9\n"                                                     \
+                             : C(a), C(b), C(c), C(d), C(e), C(f), C(g), C(h), C(i), C(j));                                        \
+    }
+#define REG512(x) "+v"(x)
+#define REG256(x) "+x"(x)
+PEAK(peak512, "avx512f", __m512, _mm512_set1_ps(1), REG512)
+PEAK(peak256, "avx2,fma", __m256, _mm256_set1_ps(1), REG256)
+__attribute__((target("avx512f"))) static inline float sum512(const float *x, int64_t n) {
     __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
     for (int64_t i = 0; i + 64 <= n; i += 64)
         a = _mm512_add_ps(a, _mm512_loadu_ps(x + i)), b = _mm512_add_ps(b, _mm512_loadu_ps(x + i + 16)), c = _mm512_add_ps(c,
