@@ -55,11 +55,6 @@ bool config_only(const Json *c, const char *key, const char *value, Err *err) {
     return bad(err, key, v, why);
 }
 
-bool config_no(const Json *c, const char *key, const char *why, Err *err) {
-    const Json *v = given(c, key);
-    return !v || bad(err, key, v, why);
-}
-
 bool config_text(Dims *d, const Json *c, Err *err) {
     /* clang-format off */
     static const ConfigKey keys[] = {

@@ -31,7 +31,6 @@ typedef struct {
 
 bool config_keys(Dims *d, const Json *c, const ConfigKey *keys, Err *err);           /* ends with {0} */
 bool config_only(const Json *c, const char *key, const char *value, Err *err);      /* a string key: absent, or this value */
-bool config_no(const Json *c, const char *key, const char *why, Err *err);          /* an unsupported key: absent or null */
 
 bool config_text(Dims *d, const Json *c, Err *err);            /* sizes that every text model has, hidden_act */
 bool config_heads(Dims *d, const Json *c, int64_t otherwise, Err *err);     /* kv heads, head_dim (0: hidden / heads) */

@@ -143,5 +143,3 @@ void run_dir_log(RunDir *d, const char *text) {
     printf("%s%s\n", d->terminal ? "\r\033[K" : "", text);
     fflush(stdout);
 }
-
-const char *run_dir_path(const RunDir *d) { return d->path; }

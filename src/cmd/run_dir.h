@@ -23,6 +23,5 @@ bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err);
 bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err);
 void run_dir_log(RunDir *d, const char *text);                   /* to log.txt and, above the progress line, to the screen */
 void run_dir_note(RunDir *d, const char *text);                  /* to log.txt alone */
-const char *run_dir_path(const RunDir *d);
 
 #endif

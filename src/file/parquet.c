@@ -60,7 +60,6 @@ void pq_close(PqFile *f) {
 
 int64_t pq_rows(const PqFile *f) { return f->rows; }
 int pq_groups(const PqFile *f) { return f->n_groups; }
-int64_t pq_group_rows(const PqFile *f, int g) { return f->group[g].rows; }
 int pq_columns(const PqFile *f) { return f->root.n; }
 const char *pq_column(const PqFile *f, int i) { return f->root.child[i].name; }
 

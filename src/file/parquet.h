@@ -25,7 +25,6 @@ void    pq_close(PqFile *f);
 
 int64_t pq_rows(const PqFile *f);
 int     pq_groups(const PqFile *f);
-int64_t pq_group_rows(const PqFile *f, int group);
 int     pq_columns(const PqFile *f);                                  /* at the top */
 const char *pq_column(const PqFile *f, int i);
 void    pq_describe(const PqFile *f, int column, Buf *out);           /* "list<struct<role: string, content: string>>" */

@@ -153,10 +153,6 @@ void table_close(Table *t) {
 const char *table_kind(const Table *t) { return t->kind; }
 int64_t table_rows(const Table *t) { return t->parquet ? pq_rows(t->parquet) : -1; }
 
-void table_limit(Table *t, int64_t values, int64_t page_bytes) {
-    if (t->parquet) pq_limit(t->parquet, values, page_bytes);
-}
-
 void table_describe(const Table *t, Buf *out) {
     for (int i = 0; t->parquet && i < pq_columns(t->parquet); i++) {
         buf_printf(out, "%s: ", pq_column(t->parquet, i));

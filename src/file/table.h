@@ -19,8 +19,6 @@ int64_t table_rows(const Table *t);                          /* -1: not known be
 const char *table_kind(const Table *t);                      /* "parquet", "json lines", "json array" */
 /* What the file itself says about its columns, one "name: type" a line; nothing for JSON. */
 void    table_describe(const Table *t, Buf *out);
-/* A hostile file's share of memory, for those who feed it such: see pq_limit. */
-void    table_limit(Table *t, int64_t values, int64_t page_bytes);
 
 /* The next rows, in file order: objects rows[0..n), the first of them number 'first' (from 0) of the file; they live until the
  * next call.  n == 0 at the end.  Errors name file and row (JSON lines: the line). */

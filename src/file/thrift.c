@@ -150,8 +150,6 @@ void thrift_put_int(Buf *b, ThriftField *s, int id, ThriftType type, int64_t v) 
     else thrift_put_zigzag(b, v);
 }
 
-void thrift_put_bool(Buf *b, ThriftField *s, int id, bool v) { put_head(b, s, id, v ? THRIFT_TRUE : THRIFT_FALSE); }
-
 void thrift_put_bytes(Buf *b, ThriftField *s, int id, const char *bytes, size_t n) {
     put_head(b, s, id, THRIFT_BINARY);
     thrift_put_text(b, bytes, n);

@@ -34,7 +34,6 @@ size_t   thrift_list(ThriftIn *t, const ThriftField *f, ThriftField *item);
 /* Writing.  'last' is the id of the field before, kept per struct by the caller's ThriftField. */
 void thrift_put_begin(Buf *b, ThriftField *s);
 void thrift_put_int(Buf *b, ThriftField *s, int id, ThriftType type, int64_t v);
-void thrift_put_bool(Buf *b, ThriftField *s, int id, bool v);
 void thrift_put_bytes(Buf *b, ThriftField *s, int id, const char *bytes, size_t n);
 void thrift_put_struct(Buf *b, ThriftField *s, int id);      /* then begin, fields, end */
 void thrift_put_list(Buf *b, ThriftField *s, int id, ThriftType item, size_t n);

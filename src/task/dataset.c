@@ -235,7 +235,6 @@ void dataset_close(Dataset *d) {
 int64_t dataset_n(const Dataset *d) { return (int64_t)d->rows.n; }
 const DataRow *dataset_row(const Dataset *d, int64_t i) { return &d->rows.at[i]; }
 const char *dataset_file(const Dataset *d, int file) { return d->file[file]; }
-int dataset_files(const Dataset *d) { return d->n_files; }
 
 const char *dataset_source(const Dataset *d, int i, int64_t *rows) {
     if ((size_t)i >= d->sources.n) return NULL;

@@ -45,7 +45,6 @@ void           dataset_close(Dataset *d);
 int64_t        dataset_n(const Dataset *d);
 const DataRow *dataset_row(const Dataset *d, int64_t i);
 const char    *dataset_file(const Dataset *d, int file);
-int            dataset_files(const Dataset *d);
 uint64_t       dataset_print(const Dataset *d);      /* of all that was read, in order: the same data or not? */
 /* The sources that occur, in the order of their first row, with the number of their rows; NULL behind the last. */
 const char    *dataset_source(const Dataset *d, int i, int64_t *rows);
@@ -56,8 +55,6 @@ typedef int64_t DataLength(void *ctx, int worker, const DataRow *row);
 typedef enum { DATA_LONG_REFUSE, DATA_LONG_FILTER, DATA_LONG_LEFT, DATA_LONG_RIGHT, DATA_LONG_MIDDLE } DataLong;
 typedef struct { int64_t rows, long_rows, failed, dropped, kept, shortest, longest; double mean; } DataCounts;
 
-const char *data_long_names(void);                                   /* "error|filter|left|right|middle" */
-bool data_long_parse(DataLong *out, const char *name);
 /* Measures every prompt in parallel, fills in row->tokens, and drops (FILTER) or refuses (REFUSE) those above max; the other
  * three keep them, to be cut by data_cut.  A prompt that cannot be made is dropped by FILTER and refused by the others. */
 bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, DataLength *length, void *ctx, DataCounts *out,

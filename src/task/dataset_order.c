@@ -81,15 +81,6 @@ int64_t stream_steps(const DataStream *s, int64_t n) {
 }
 
 /* ---- too long */
-static const char *const long_name[] = { "error", "filter", "left", "right", "middle" };
-
-const char *data_long_names(void) { return "error|filter|left|right|middle"; }
-
-bool data_long_parse(DataLong *out, const char *name) {
-    for (size_t i = 0; i < COUNT(long_name); i++)
-        if (!strcmp(name, long_name[i])) return *out = (DataLong)i, true;
-    return false;
-}
 
 typedef struct {
     Dataset *d;

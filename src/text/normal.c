@@ -323,8 +323,6 @@ void normal_close(Normal *n) {
     mem_free(&mem);
 }
 
-bool normal_is_none(const Normal *n) { return n->steps.n == 0; }
-
 void normal_scratch_free(NormalScratch *s) {
     buf_free(&s->a);
     buf_free(&s->b);

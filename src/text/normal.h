@@ -8,7 +8,6 @@
 typedef struct Normal Normal;
 Normal *normal_open(const Json *piece, Err *err);     /* NULL or JSON null: none; NULL is returned on errors only */
 void    normal_close(Normal *n);
-bool    normal_is_none(const Normal *n);
 
 /* What one thread needs; {0} is ready. */
 typedef struct {

@@ -131,11 +131,6 @@ const char *tok_token_of(const Tok *t, int32_t id, size_t *n) {
 
 bool tok_is_special(const Tok *t, int32_t id) { return id >= 0 && (size_t)id < t->bpe.n_ids && t->special[id]; }
 
-size_t tok_prefix(const Tok *t, const int32_t **ids) {
-    *ids = t->front.at;
-    return t->front.n;
-}
-
 /* ---- finding the files */
 static const char *ends_with(const char *s, const char *tail) {
     size_t n = strlen(s), m = strlen(tail);

@@ -39,6 +39,5 @@ size_t      tok_vocab_size(const Tok *t);                     /* one more than t
 int32_t     tok_id_of(const Tok *t, const char *token, size_t n);   /* as the file spells it; -1: none */
 const char *tok_token_of(const Tok *t, int32_t id, size_t *n);      /* NULL: none */
 bool        tok_is_special(const Tok *t, int32_t id);
-size_t      tok_prefix(const Tok *t, const int32_t **ids);    /* what TOK_BOS puts in front */
 
 #endif

@@ -111,8 +111,6 @@ static bool ranges_have(const UnicodeRange *at, size_t n, uint32_t c) {
     return false;
 }
 
-bool uset_has(const UnicodeSet *s, uint32_t c) { return ranges_have(s->at, s->n, c); }
-
 bool uset_named(UnicodeSet *s, const char *name, size_t n) {
     bool known = false;
     if (n == 1 || n == 2)

@@ -18,7 +18,6 @@ void uset_tidy(UnicodeSet *s);                                     /* sorts and 
 void uset_join(UnicodeSet *s, const UnicodeSet *other);            /* tidy afterwards, as are all results below */
 void uset_invert(UnicodeSet *s);
 void uset_meet(UnicodeSet *s, const UnicodeSet *other);            /* what is in both */
-bool uset_has(const UnicodeSet *s, uint32_t c);
 
 /* Adds a named class: a category ("L", "Lu"), "Han", or one of the names below; false if the name is not known. */
 bool uset_named(UnicodeSet *s, const char *name, size_t n);

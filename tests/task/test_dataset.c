@@ -192,8 +192,6 @@ static void check_long(const char *path, Threads *threads) {
         int64_t m = data_cut(ids, 6, cut[i].max, cut[i].how), show = m < 5 ? m : 5;
         EXPECT(m == (cut[i].max < 6 ? cut[i].max : 6) && !memcmp(ids, cut[i].want, (size_t)show * sizeof *ids), "cut %zu", i);
     }
-    DataLong l;
-    EXPECT(data_long_parse(&l, "middle") && l == DATA_LONG_MIDDLE && !data_long_parse(&l, "centre"), "names");
 }
 
 int main(void) {
