@@ -3,22 +3,17 @@
 #include "cmd/run.h"
 #include "algo/shape.h"
 #include "base/file.h"
+#include "cmd/start.h"
 #include "plan/machine.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-static volatile sig_atomic_t stop_asked; /* the one thing a signal may touch */
-static void on_signal(int sig) {
-    (void)sig;
-    stop_asked = 1;
-}
 bool run_wanted(const Run *r) {
     (void)r;
-    return !stop_asked;
+    return !stop_asked();
 }
 
 /* ---- data */
@@ -258,9 +253,7 @@ bool run_open(Run *r, Err *err) {
     Machine here;
     r->peak_flops = c->trainer.peak_tflops * 1e12;
     if (isnan(r->peak_flops)) machine_measure(&here), r->peak_flops = here.flops;
-    struct sigaction sa = { .sa_handler = on_signal };
-    sigaction(SIGTERM, &sa, NULL);
-    sigaction(SIGINT, &sa, NULL);
+    stop_on_signals();
     r->progress = progress_open(r->dir, &r->mem);
     return true;
 }

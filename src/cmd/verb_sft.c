@@ -1,26 +1,18 @@
 /* verb_sft.c - `hone sft`: learning from given answers with the same trainer, to start from nothing or to teach a format.
  * The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1. */
 #include "base/clock.h"
-#include "cmd/cmd.h"
-#include "cmd/config.h"
 #include "cmd/metrics.h"
 #include "cmd/open.h"
 #include "cmd/progress.h"
 #include "cmd/run_dir.h"
+#include "cmd/start.h"
 #include "task/prompt.h"
 #include "train/checkpoint.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-static volatile sig_atomic_t stop_asked;
-static void on_signal(int sig) {
-    (void)sig;
-    stop_asked = 1;
-}
 
 typedef struct {
     int32_t *tokens;
@@ -149,7 +141,7 @@ static bool update(Sft *s, Err *err) {
 }
 
 static bool train(Sft *s, Err *err) {
-    while (s->step < s->steps && !stop_asked) {
+    while (s->step < s->steps && !stop_asked()) {
         TRY(update(s, err));
         if (s->c.trainer.save_every && s->step % s->c.trainer.save_every == 0) TRY(save(s, err));
     }
@@ -207,47 +199,29 @@ static bool open_all(Sft *s, Err *err) {
     for (int64_t i = 0; i < c->sft.max_length; i++) s->ones[i] = 1;
     TRY(open_model(s, err) && resume(s, err));
     s->progress = progress_open(s->dir, &s->mem);
-    struct sigaction sa = { .sa_handler = on_signal };
-    sigaction(SIGTERM, &sa, NULL);
-    sigaction(SIGINT, &sa, NULL);
+    stop_on_signals();
     return true;
 }
 
-typedef struct {
-    bool list_options;
-} Args;
-static const Opt options[] = {
-    { "list-options", OPT_FLAG, offsetof(Args, list_options), "", "print every option with its default" },
-    { 0 },
-};
-
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { 0 };
-    const char *words[256];
-    int n, rc = opt_parse(v, &a, words, 0, 256, &n, argc, argv);
-    if (rc >= 0) return rc;
-    Buf text = { 0 };
-    if (a.list_options) {
-        config_list_options(&text, CONF_SFT);
-        fputs(text.data, stdout);
-        buf_free(&text);
-        return 0;
-    }
-    Err err;
     Sft s = { 0 };
-    if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
-    bool file = !strchr(words[0], '=');
-    if (!config_load(&s.c, CONF_SFT, file ? words[0] : NULL, words + file, n - file, &err)) return cmd_fail(v, &err);
-    config_dump(&text, &s.c);
-    printf("%s\n", text.data);
-    buf_free(&text);
+    Err err;
+    int rc = start(v, &s.c, CONF_SFT, argc, argv);
+    if (rc >= 0) return rc;
     bool ok = open_all(&s, &err) && train(&s, &err);
     if (s.saves) {
         Err late;
         if (!checkpoints_close(s.saves, &late) && ok) ok = false, err = late;
     }
     if (ok) printf("%" PRId64 " steps done; the run is in %s\n", s.step, s.c.trainer.run_dir);
-    if (s.dir) run_dir_close(s.dir);
+    if (!ok && s.dir) run_dir_note(s.dir, err.msg);
+    stream_close(s.stream);
+    dataset_close(s.train);
+    dataset_close(s.val);
+    prompter_close(s.prompter);
+    run_dir_close(s.dir);
+    open_close(&s.o);
+    mem_free(&s.mem);
     config_free(&s.c);
     return ok ? 0 : cmd_fail(v, &err);
 }
@@ -256,6 +230,6 @@ const Verb verb_sft = {
     .name = "sft",
     .usage = "CONFIG.yaml [key=value ...]",
     .summary = "learn from given answers (supervised fine-tuning)",
-    .options = options,
+    .options = start_options,
     .run = run,
 };

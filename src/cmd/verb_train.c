@@ -1,9 +1,7 @@
 /* verb_train.c - `hone train`: train() is the algorithm (GRPO and its relatives: DeepSeekMath, arXiv 2402.03300, section 4.1). */
 #include "cmd/cmd.h"
 #include "cmd/run.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "cmd/start.h"
 
 static bool due(int64_t done, int64_t every) { return every > 0 && done % every == 0; }
 
@@ -24,44 +22,13 @@ static bool train(Run *r, Err *err) {
     return run_save(r, err);
 }
 
-/* What can be known without reading weights or data. */
-static bool check(Run *r, Err *err) {
-    return config_check(&r->c, err) && open_desc(&r->o, r->c.model.path, &(OpenOpts){ .threads = 1 }, err) && config_check_model(&r->c, &r->o.desc, err);
-}
-
-typedef struct {
-    bool list_options, dry_run;
-} Args;
-static const Opt options[] = {
-    { "list-options", OPT_FLAG, offsetof(Args, list_options), "", "print every option with its default, and verl's name for it" },
-    { "check", OPT_FLAG, offsetof(Args, dry_run), "", "check the configuration, print it, and stop" },
-    { 0 },
-};
-
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { 0 };
-    const char *words[256];
-    int n, rc = opt_parse(v, &a, words, 0, 256, &n, argc, argv);
-    if (rc >= 0) return rc;
-    Buf text = { 0 };
-    if (a.list_options) {
-        config_list_options(&text, CONF_TRAIN);
-        fputs(text.data, stdout);
-        buf_free(&text);
-        return 0;
-    }
-    Err err;
     Run r = { 0 };
-    bool file = n && !strchr(words[0], '=');
-    if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
-    if (!config_load(&r.c, CONF_TRAIN, file ? words[0] : NULL, words + file, n - file, &err)) return cmd_fail(v, &err);
-    config_dump(&text, &r.c);
-    for (size_t i = 0; i < r.c.notes.n; i++) printf("note: %s\n", r.c.notes.at[i]);
-    printf("%s\n", text.data);
-    buf_free(&text);
-    fflush(stdout);
-    bool ok = a.dry_run ? check(&r, &err) : run_open(&r, &err) && train(&r, &err);
-    if (ok && !a.dry_run) run_summary(&r);
+    Err err;
+    int rc = start(v, &r.c, CONF_TRAIN, argc, argv);
+    if (rc >= 0) return rc;
+    bool ok = run_open(&r, &err) && train(&r, &err);
+    if (ok) run_summary(&r);
     if (!ok && r.dir) run_dir_note(r.dir, err.msg);
     if (r.saves) {
         Err late;
@@ -76,7 +43,7 @@ const Verb verb_train = {
     .name = "train",
     .usage = "CONFIG.yaml [key=value ...]",
     .summary = "reinforcement learning, from a question file to a better model",
-    .options = options,
+    .options = start_options,
     .run = run,
     .detail = "A run directory that holds a checkpoint is continued.  SIGTERM saves and ends with exit code 0.\n"
               "`hone train --list-options` lists the keys; `hone show RUN` and `hone compare RUN RUN` look at runs.\n",

@@ -1,0 +1,64 @@
+/* start.c - see start.h. */
+#include "cmd/start.h"
+#include "cmd/open.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static volatile sig_atomic_t stop; /* the one thing a signal may touch */
+static void on_signal(int sig) {
+    (void)sig;
+    stop = 1;
+}
+
+bool stop_asked(void) { return stop; }
+
+void stop_on_signals(void) {
+    struct sigaction sa = { .sa_handler = on_signal };
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGINT, &sa, NULL);
+}
+
+const Opt start_options[] = {
+    { "list-options", OPT_FLAG, offsetof(StartArgs, list_options), "", "print every option with its default, and verl's name for it" },
+    { "check", OPT_FLAG, offsetof(StartArgs, check), "", "print the configuration, check it, and stop" },
+    { 0 },
+};
+
+/* What can be known without reading weights or data. */
+static bool check(const Config *c, Err *err) {
+    Mem mem = { 0 };
+    ModelDesc m;
+    bool ok = config_check(c, err) && model_desc_load(&m, c->model.path, &mem, err) && model_desc_runs(&m, err) && config_check_model(c, &m, err);
+    mem_free(&mem);
+    return ok;
+}
+
+int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
+    StartArgs a = { 0 };
+    Err err;
+    Buf text = { 0 };
+    const char *words[256];
+    int n, rc = opt_parse(v, &a, words, 0, COUNT(words), &n, argc, argv);
+    if (rc >= 0) return rc;
+    if (a.list_options) {
+        config_list_options(&text, verb);
+        fputs(text.data, stdout);
+        buf_free(&text);
+        return 0;
+    }
+    if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
+    bool file = !strchr(words[0], '=');
+    if (!config_load(c, verb, file ? words[0] : NULL, words + file, n - file, &err)) return cmd_fail(v, &err);
+    config_dump(&text, c);
+    for (size_t i = 0; i < c->notes.n; i++) printf("note: %s\n", c->notes.at[i]);
+    printf("%s\n", text.data);
+    buf_free(&text);
+    fflush(stdout);
+    if (!a.check) return -1;
+    bool ok = check(c, &err);
+    config_free(c);
+    if (ok) puts("checked: nothing is wrong that can be seen without reading weights and data");
+    return ok ? 0 : cmd_fail(v, &err);
+}

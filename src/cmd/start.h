@@ -1,0 +1,19 @@
+/* start.h - what train and sft do alike: from the command line to a configuration, and being told to stop. */
+#ifndef CMD_START_H
+#define CMD_START_H
+
+#include "cmd/cmd.h"
+#include "cmd/config.h"
+
+typedef struct { bool list_options, check; } StartArgs;
+extern const Opt start_options[];
+
+/* Loads CONFIG.yaml and the key=value words into c and prints it.  Returns -1 to go on, else the exit code, with c freed: after
+ * --help, --list-options and --check, and where something is wrong. */
+int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv);
+
+/* After SIGTERM or SIGINT, once asked for: finish what cannot be cut, save, end. */
+void stop_on_signals(void);
+bool stop_asked(void);
+
+#endif
