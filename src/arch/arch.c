@@ -3,6 +3,7 @@
 #include "arch/config.h"
 #include "base/file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -190,7 +191,7 @@ bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err) {
     *out = (ModelDesc){ 0 };
     bool folder = dir_exists(path);
     char *file = folder ? mem_printf(mem, "%s/config.json", path) : mem_str(mem, path, strlen(path));
-    if (folder && !file_exists(file)) return err_set(err, "%s: there is no config.json in this folder", path);
+    if (folder && !file_exists(file) && errno != EACCES) return err_set(err, "%s: there is no config.json in this folder", path);
     Buf text = { 0 };
     bool ok = file_read(&text, file, err);
     if (ok && !model_desc_parse(out, text.data, text.n, mem, err)) ok = err_wrap(err, "%s", file);

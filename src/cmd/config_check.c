@@ -63,7 +63,7 @@ static bool model_files(const Config *c, Err *err) {
     if (!dir_exists(path)) return bad(c, err, "model.path", "%s is not a folder", path);
     char conf[4096];
     snprintf(conf, sizeof conf, "%s/config.json", path);
-    if (!file_exists(conf)) return bad(c, err, "model.path", "%s holds no config.json", path);
+    if (!file_exists(conf)) return bad(c, err, "model.path", errno == EACCES ? "%s cannot be read: no permission" : "%s holds no config.json", path);
     if (given(c, "model.tokenizer") && !file_exists(c->model.tokenizer) && !dir_exists(c->model.tokenizer))
         return bad(c, err, "model.tokenizer", "%s does not exist", c->model.tokenizer);
     if (c->model.chat_template && !file_exists(c->model.chat_template))

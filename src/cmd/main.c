@@ -1,6 +1,7 @@
 /* main.c - `hone VERB ...`: finds the verb and runs it. */
 #include "cmd/cmd.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,14 @@ static void help(FILE *out) {
     for (size_t i = 0; i < COUNT(verbs); i++) fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
 }
 
+/* What a verb printed may not have arrived: a full disk is said, a reader that went away is not. */
+static int flushed(const Verb *v, int rc) {
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return rc;
+    if (errno && errno != EPIPE) fprintf(stderr, "hone %s: standard output: cannot write: %s\n", v->name, strerror(errno));
+    return rc ? rc : 1;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
@@ -27,7 +36,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return help(stdout), 0;
     if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), 0;
     for (size_t i = 0; i < COUNT(verbs); i++)
-        if (!strcmp(verbs[i]->name, argv[1])) return verbs[i]->run(verbs[i], argc - 2, argv + 2);
+        if (!strcmp(verbs[i]->name, argv[1])) return flushed(verbs[i], verbs[i]->run(verbs[i], argc - 2, argv + 2));
     fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
     return 2;
 }
