@@ -16,6 +16,7 @@
 typedef struct {
     const char *in, *out;
     int64_t n, threads, leaves, page, kv_tokens, max_batch, max_rows, budget, step;
+    bool stats;
     SamplingArgs s;
 } Args;
 
@@ -31,6 +32,7 @@ static const Opt options[] = {
     { "max-rows",  OPT_INT, offsetof(Args, max_rows),  "N",    "rows of a step, prefill chunks included (no effect on answers); 512", 1, 1e7 },
     { "page",      OPT_INT, offsetof(Args, page),      "N",    "positions in a page of the cache, a multiple of 16 (no effect on answers); 64", 16, 65536 },
     { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache (no effect on answers); as many as the batch can need", 0, 1e12 },
+    { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, 256 },
     { "leaves",    OPT_INT, offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
     { 0 },
@@ -215,9 +217,9 @@ static bool generate(Gen *g, Err *err) {
     g->started = clock_now();
     write_ready(g);
     EngineStats st = engine_run(e, &f);
-    if (g->terminal)
-        fprintf(stderr, "\r%" PRId64 " answers, %" PRId64 " tokens in %.1f s: %.0f tokens/s; %" PRId64 " prompt tokens shared, %" PRId64 " preempted%20s\n", st.answers, st.tokens, st.seconds,
-                (double)st.tokens / st.seconds, st.sched.prefix_tokens, st.sched.preempted, "");
+    if (g->terminal || a->stats)
+        fprintf(stderr, "%s%" PRId64 " answers, %" PRId64 " tokens in %.1f s: %.0f tokens/s; %" PRId64 " forks, %" PRId64 " tokens found in the cache, %" PRId64 " preempted%s\n", g->terminal ? "\r" : "", st.answers,
+                st.tokens, st.seconds, (double)st.tokens / st.seconds, st.sched.forks, st.sched.prefix_tokens, st.sched.preempted, g->terminal ? "                    " : "");
     engine_close(e);
     return true;
 }
