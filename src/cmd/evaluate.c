@@ -21,7 +21,8 @@ static Estimate estimate(const double *x, int64_t n) {
     double mean = sum / m;
     for (int64_t i = 0; i < n; i++) sq += (x[i] - mean) * (x[i] - mean);
     if (verdicts) {
-        double middle = (mean + z * z / (2 * m)) / (1 + z * z / m), half = z / (1 + z * z / m) * sqrt(mean * (1 - mean) / m + z * z / (4 * m * m));
+        double share = 1 / (1 + z * z / m), middle = share * (mean + z * z / (2 * m));
+        double half = share * z * sqrt(mean * (1 - mean) / m + z * z / (4 * m * m));
         return (Estimate){ mean, fmax(0, middle - half), fmin(1, middle + half) };
     }
     double half = n > 1 ? z * sqrt(sq / (m - 1) / m) : 0;

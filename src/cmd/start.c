@@ -30,7 +30,8 @@ const Opt start_options[] = {
 static bool check(const Config *c, Err *err) {
     Mem mem = { 0 };
     ModelDesc m;
-    bool ok = config_check(c, err) && model_desc_load(&m, c->model.path, &mem, err) && model_desc_runs(&m, err) && config_check_model(c, &m, err);
+    bool ok = config_check(c, err) && model_desc_load(&m, c->model.path, &mem, err) && model_desc_runs(&m, err)
+              && config_check_model(c, &m, err);
     mem_free(&mem);
     return ok;
 }

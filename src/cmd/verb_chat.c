@@ -1,7 +1,7 @@
 /* verb_chat.c - `hone chat`: a conversation with a model in the terminal, shown as it is drawn.
- * The conversation is kept as the JSON line that `hone generate` would read, so both see the same tokens; the engine stays
- * open between turns, and the pages of what was said before are found again.  Ctrl-C is not handled but blocked and asked
- * for after each token: nothing runs in a signal handler. */
+ * The conversation is kept as the JSON line that `hone generate` would read, so both see the same tokens; the engine
+ * stays open between turns, and the pages of what was said before are found again.  Ctrl-C is not handled but blocked
+ * and asked for after each token: nothing runs in a signal handler. */
 #include "base/file.h"
 #include "cmd/cmd.h"
 #include "cmd/open.h"
@@ -78,7 +78,7 @@ static bool interrupt_asked(void) {
 static void show(Talk *t, size_t upto) {
     for (; t->shown < upto; t->shown++) {
         unsigned char c = (unsigned char)t->said.data[t->shown];
-        bool steers = t->terminal && (c < 32 || c == 127) && c != '\n' && c != '\t'; /* a model may not steer the terminal */
+        bool steers = t->terminal && (c < 32 || c == 127) && c != '\n' && c != '\t'; /* a model may not do that */
         putchar(steers ? '?' : c);
     }
     fflush(stdout);
@@ -86,7 +86,8 @@ static void show(Talk *t, size_t upto) {
 
 static bool stop_text_found(Talk *t, size_t from) {
     for (int i = 0; i < t->s.n_stop; i++) {
-        char *hit = t->said.n > from ? memmem(t->said.data + from, t->said.n - from, t->s.stop[i], strlen(t->s.stop[i])) : NULL;
+        const char *stop = t->s.stop[i];
+        char *hit = t->said.n > from ? memmem(t->said.data + from, t->said.n - from, stop, strlen(stop)) : NULL;
         if (hit) t->said.n = (size_t)(hit - t->said.data), t->stopped = true;
     }
     return t->stopped;
@@ -159,7 +160,8 @@ static bool prepare(Talk *t, Err *err) {
     if (!t->line.ok) return err_set(err, "%s", t->line.err);
     TRY(sampling_read(&t->s, &t->a->s, 1, &t->line.json, &t->o.desc.d, &t->mem, err));
     if (t->line.n >= t->max_len)
-        return err_set(err, "the conversation has %d tokens now, the context is %d: /reset starts a new one", t->line.n, t->max_len);
+        return err_set(err, "the conversation has %d tokens now, the context is %d: /reset starts a new one",
+                       t->line.n, t->max_len);
     if (t->line.n + t->s.opts.max_tokens > t->max_len) t->s.opts.max_tokens = t->max_len - t->line.n;
     return true;
 }
@@ -221,14 +223,17 @@ static bool converse(Talk *t, LineReader *in) {
 static bool open_talk(Talk *t, const char *model, Err *err) {
     const Dims *d = &t->o.desc.d;
     TRY(prompt_reader_open(&t->reader, &t->o.desc, PROMPT_GENERATE, err));
-    if (!t->reader.tok) return err_set(err, "%s has no tokenizer, and a conversation needs one; `hone generate` takes token ids", model);
+    if (!t->reader.tok)
+        return err_set(err, "%s has no tokenizer, and a conversation needs one; `hone generate` takes token ids", model);
     if (!t->reader.chat) return err_set(err, "%s cannot be talked to: %s", model, t->reader.no_chat);
     int64_t most = d->context ? d->context : USUAL_CONTEXT;
     if (t->a->context > most && d->context)
-        return err_set(err, "--context is %" PRId64 ", but the model was made for %" PRId64 " tokens", t->a->context, most);
+        return err_set(err, "--context is %" PRId64 ", but the model was made for %" PRId64 " tokens",
+                       t->a->context, most);
     t->max_len = (int)(t->a->context ? t->a->context : most < USUAL_CONTEXT ? most
                                                                             : USUAL_CONTEXT);
-    SchedConf c = { .page = PAGE, .pages = (t->max_len + PAGE - 1) / PAGE + 1, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len };
+    int pages = (t->max_len + PAGE - 1) / PAGE + 1;
+    SchedConf c = { .page = PAGE, .pages = pages, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len };
     OpenOpts opts = { .threads = t->a->threads, .leaves = t->a->leaves };
     TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, threads_count(t->o.dev.threads)), err));
     t->engine = engine_open(&t->o.model, &c, &t->o.mem);
@@ -254,7 +259,9 @@ static int run(const Verb *v, int argc, char **argv) {
     LineReader *in = NULL;
     bool ok = open_talk(&t, model, &err) && (in = lines_open("-", &err));
     if (ok) {
-        if (t.terminal) fprintf(stderr, "%s, context %d tokens.  Ctrl-C ends an answer, Ctrl-D the conversation; /help\n", t.o.desc.arch->name, t.max_len);
+        if (t.terminal)
+            fprintf(stderr, "%s, context %d tokens.  Ctrl-C ends an answer, Ctrl-D the conversation; /help\n",
+                    t.o.desc.arch->name, t.max_len);
         rc = converse(&t, in) ? 0 : 1;
         if (!lines_close(in, &err)) rc = cmd_fail(v, &err);
         if (ferror(stdout) && errno != EPIPE) rc = 1;
@@ -275,7 +282,7 @@ const Verb verb_chat = {
     .summary = "talk to a model in the terminal",
     .options = options,
     .run = run,
-    .detail = "A line is a turn; the answer is shown as it is drawn.  Ctrl-C ends an answer, Ctrl-D or /quit the conversation, /reset\n"
-              "begins another, /help says so.  From a pipe, each line is a turn and each answer is followed by a newline.\n"
-              "The same seed and the same turns give the same answers.\n",
+    .detail = "A line is a turn; the answer is shown as it is drawn.  Ctrl-C ends an answer, Ctrl-D or /quit the\n"
+              "conversation, /reset begins another, /help says so.  From a pipe, each line is a turn and each answer is\n"
+              "followed by a newline.  The same seed and the same turns give the same answers.\n",
 };

@@ -59,7 +59,8 @@ static Settings settings_of(const char *text, Mem *mem) {
         if (comment) n = (size_t)(comment - line);
         while (n && line[n - 1] == ' ') n--;
         if (indent >= n || line[indent] == '#' || !colon || colon >= line + n || depth + 1 >= COUNT(section)) continue;
-        const char *key = mem_printf(mem, "%s%s%.*s", section[depth], depth ? "." : "", (int)(colon - line - (ptrdiff_t)indent), line + indent);
+        int name = (int)(colon - line - (ptrdiff_t)indent);
+        const char *key = mem_printf(mem, "%s%s%.*s", section[depth], depth ? "." : "", name, line + indent);
         if (colon + 1 == line + n) section[depth + 1] = key;
         else VEC_PUSH(out, (Setting){ key, mem_str(mem, colon + 2, (size_t)(line + n - colon - 2)) });
     }
