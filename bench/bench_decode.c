@@ -101,9 +101,8 @@ int main(int argc, char **argv) {
             printf("{\"seconds\":%.6f,\"tokens_s\":%.1f,\"gflops\":%.1f,\"peak\":%.1f,\"share_of_peak\":%.4f}\n", st.seconds, a / st.seconds, flops / st.seconds * 1e-9, peak,
                    flops / st.seconds * 1e-9 / peak);
         } else if (sscanf(line, "share %d %d", &a, &n) == 2) {
-            int64_t r0 = work(s.engine, &w, 1, 1, 1, 1).sched.rows;
             EngineStats one = work(s.engine, &w, 1, a, 1, 1), many = work(s.engine, &w, 1, a, n, 1);
-            printf("{\"rows_one\":%" PRId64 ",\"rows_many\":%" PRId64 ",\"one\":%.6f,\"many\":%.6f}\n", one.sched.rows - r0, many.sched.rows - one.sched.rows, one.seconds, many.seconds);
+            printf("{\"rows_one\":%" PRId64 ",\"rows_many\":%" PRId64 ",\"one\":%.6f,\"many\":%.6f}\n", one.sched.rows, many.sched.rows, one.seconds, many.seconds);
         } else if (sscanf(line, "over %d %d", &a, &n) == 2) {
             Side dry;
             side_open(&dry, &desc, &c, threads, true, NULL);

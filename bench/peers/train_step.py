@@ -37,6 +37,7 @@ def main():
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     torch.set_num_threads(side.THREADS)
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     side.load_note()
     folder = side.model(os.path.join(side.ROOT, "bench", "models", "moe_29m.json"), os.path.join(tempfile.gettempdir(), "hone-bench-moe"))
     print("torch %s, transformers %s" % (torch.__version__, transformers.__version__))

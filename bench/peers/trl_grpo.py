@@ -2,11 +2,11 @@
 """trl_grpo.py [small|large] [ROUNDS] - a whole GRPO step: hone beside TRL's GRPOTrainer, and what concerns hone's step by itself.
 
 The same model (small: recipes/quickstart/model; large: bench/models/moe_29m.json with that vocabulary, 25 M parameters), the
-same sums, 16 questions with 8 answers of exactly 64 tokens each (the end token is ignored, so nobody pads), one update,
+same sums, taught their format by a short `hone sft` so that answers differ in reward, 16 questions with 8 answers of exactly 64 tokens each (the end token is ignored, so nobody pads), one update,
 float32, no KL, two threads each.  Rounds take turns: some steps of hone, some of TRL.  Each first two steps are not counted.
 The reward is verl's gsm8k rule in both.  Then: the share of hone's step outside rollout, scoring and update, and resident
 memory after step 2 and step 500 of a tiny run."""
-import json, os, random, re, shutil, statistics, subprocess, sys, tempfile, time, warnings
+import contextlib, io, json, os, random, re, shutil, statistics, subprocess, sys, tempfile, time, warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import side
 
@@ -25,13 +25,24 @@ def make_model(size):
         for key in ("vocab_size", "eos_token_id", "pad_token_id"):
             big[key] = small[key]
         json.dump(big, open(os.path.join(source, "config.json"), "w"))
-    return side.model(source, os.path.join(TMP, size))
+    random_model, taught = side.model(source, os.path.join(TMP, size)), os.path.join(TMP, size + "-taught")
+    if not os.path.exists(os.path.join(taught, "config.json")):
+        pairs, run = os.path.join(TMP, "pairs.jsonl"), os.path.join(TMP, "sft")
+        with open(pairs, "w") as f:
+            for r in sums(8192):
+                f.write(json.dumps({"prompt": r["prompt"], "response": "#### " + r["reward_model"]["ground_truth"]}) + "\n")
+        shutil.rmtree(run, ignore_errors=True)
+        subprocess.run([os.path.join(side.BUILD, "hone"), "sft", "model.path=" + random_model, "data.train_files=[%s]" % pairs, "sft.batch_size=64",
+                        "sft.max_length=64", "train.lr=1e-3", "trainer.steps=120", "trainer.run_dir=" + run, "trainer.threads=%d" % side.THREADS], check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run([os.path.join(side.BUILD, "hone"), "export", run, taught], check=True, stdout=subprocess.DEVNULL)
+    return taught
 
 
 def sums(n):
     r = random.Random(1)
     for _ in range(n):
-        a, b = r.randrange(100), r.randrange(100)
+        a, b = r.randrange(10), r.randrange(10)
         yield {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "%d+%d" % (a, b)}], "reward_model": {"ground_truth": str(a + b)}}
 
 
@@ -46,11 +57,7 @@ def hone_run(folder, data, name, steps, *more):
     }
     settings.update(s.split("=", 1) for s in more)
     subprocess.run([os.path.join(side.BUILD, "hone"), "train", *("%s=%s" % kv for kv in settings.items())], check=True, stdout=subprocess.DEVNULL)
-    return [m for m in map(json.loads, open(os.path.join(run, "metrics.jsonl")))]
-
-
-def value(m, key):
-    return m.get("data", m).get(key)
+    return list(map(json.loads, open(os.path.join(run, "metrics.jsonl"))))
 
 
 def make_trl(folder, rows):
@@ -60,6 +67,7 @@ def make_trl(folder, rows):
     from datasets import Dataset
     torch.set_num_threads(side.THREADS)
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     print("torch %s, transformers %s, trl %s" % (torch.__version__, transformers.__version__, trl.__version__), flush=True)
     data = Dataset.from_list([{"prompt": r["prompt"], "truth": r["reward_model"]["ground_truth"]} for r in rows])
 
@@ -82,22 +90,26 @@ def make_trl(folder, rows):
 
     wanted = {
         "output_dir": os.path.join(TMP, "trl"), "per_device_train_batch_size": QUESTIONS * ANSWERS, "num_generations": ANSWERS,
-        "max_prompt_length": 32, "max_completion_length": LENGTH, "max_steps": STEPS, "learning_rate": 1e-6, "beta": 0.0,
+        "max_prompt_length": 32, "max_completion_length": LENGTH, "learning_rate": 1e-6, "beta": 0.0,
         "num_iterations": 1, "temperature": 1.0, "top_p": 1.0, "bf16": False, "fp16": False, "use_cpu": True, "gradient_checkpointing": False,
         "report_to": "none", "save_strategy": "no", "logging_steps": 1000, "disable_tqdm": True, "optim": "adamw_torch_fused",
-        "generation_kwargs": {"min_new_tokens": LENGTH}, "dataloader_num_workers": 0, "use_vllm": False, "remove_unused_columns": False,
+        "router_aux_loss_coef": 0.0, "generation_kwargs": {"min_new_tokens": LENGTH}, "dataloader_num_workers": 0, "use_vllm": False, "remove_unused_columns": False,
     }
     fields = {f.name for f in dataclasses.fields(trl.GRPOConfig)}
 
-    def steps():
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    def steps(experts, count):
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, experts_implementation=experts)
         tok = transformers.AutoTokenizer.from_pretrained(folder)
         clock = Clock()
-        trainer = trl.GRPOTrainer(model=model, args=trl.GRPOConfig(**{k: v for k, v in wanted.items() if k in fields}), reward_funcs=gsm8k,
-                                  train_dataset=data, processing_class=tok, callbacks=[clock])
-        trainer.train()
+        args = trl.GRPOConfig(**{k: v for k, v in wanted.items() if k in fields}, max_steps=count)
+        trainer = trl.GRPOTrainer(model=model, args=args, reward_funcs=gsm8k, train_dataset=data, processing_class=tok, callbacks=[clock])
+        with contextlib.redirect_stdout(io.StringIO()):
+            trainer.train()
         return clock.seconds[2:]
-    return steps
+    trial = {e: steps(e, 3)[0] for e in ("eager", "grouped_mm")}
+    print("TRL's third step: " + ", ".join("%s experts %.2f s" % x for x in trial.items()), flush=True)
+    best = min(trial, key=trial.get)
+    return lambda: steps(best, STEPS)
 
 
 def side_by_side(size, rounds):
@@ -109,12 +121,14 @@ def side_by_side(size, rounds):
     ours, other, theirs, parts = [], [], [], {}
     for _ in range(rounds):
         got = hone_run(folder, data, "run", 5 * STEPS)[2:]
-        ours += [value(m, "timing_s/step") for m in got]
-        other += [value(m, "timing_s/other") / value(m, "timing_s/step") for m in got]
+        ours += [m["timing_s/step"] for m in got]
+        other += [m["timing_s/other"] / m["timing_s/step"] for m in got]
         for k in ("timing_s/gen", "timing_s/reward", "timing_s/adv", "timing_s/update_actor", "timing_s/other"):
-            parts.setdefault(k, []).extend(value(m, k) or 0 for m in got)
+            parts.setdefault(k, []).extend(m.get(k, 0) for m in got)
         theirs += trl_steps()
     print("hone s/step: %s\nTRL  s/step: %s" % (side.spread(ours), side.spread(theirs)))
+    print("hone's rewards: mean %.3f, gradient norm %.4f, largest difference of log-probs %g" % (
+        statistics.mean(m["critic/score/mean"] for m in got), got[-1]["actor/grad_norm"], max(m["exact/max_abs_logprob_diff"] for m in got)))
     print("hone's step: " + ", ".join("%s %.4f" % (k.split("/")[1], statistics.median(v)) for k, v in parts.items()))
     side.verdict("GRPO step, %s model" % size, statistics.median(theirs) / statistics.median(ours), 5)
     print("outside rollout, scoring and update: %.2f %% of a step (bar 3 %%)" % (100 * statistics.median(other)))
@@ -123,7 +137,7 @@ def side_by_side(size, rounds):
 
 def memory(folder, data):
     got = hone_run(folder, data, "long", 500, "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=16", "rollout.max_batch=16", "train.micro_tokens=1024")
-    kb = {n: value(got[n - 1], "perf/cpu_memory_used_gb") for n in (1, 2, 3, 10, 100, 500)}
+    kb = {n: got[n - 1]["perf/cpu_memory_used_gb"] for n in (1, 2, 3, 10, 100, 500)}
     print("largest resident memory so far, GB, by step: " + ", ".join("%d: %.4f" % x for x in kb.items()))
 
 
