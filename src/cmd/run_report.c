@@ -1,6 +1,7 @@
 /* run_report.c - what a run tells: metrics of a step under verl's names, samples to read, validation, saves, the summary. */
 #include "base/clock.h"
 #include "cmd/run.h"
+#include "cmd/start.h"
 #include "plan/flops.h"
 
 #include <inttypes.h>
@@ -193,7 +194,8 @@ static void arena_line(const Arena *a) {
 }
 
 void run_summary(Run *r) {
-    printf("\n%" PRId64 " steps done; the run is in %s\n", r->step, r->c.trainer.run_dir);
+    putchar('\n');
+    end_line(r->step, r->steps, r->c.trainer.run_dir);
     const Arena *arenas[] = { &r->o.model.w.arena, &r->policy.grads.arena, &r->policy.opt.dev, &r->policy.opt.host, &r->policy.act, &r->o.dev.tmp };
     puts("memory:");
     for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);

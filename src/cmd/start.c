@@ -2,6 +2,7 @@
 #include "cmd/start.h"
 #include "cmd/open.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,12 @@ void stop_on_signals(void) {
     struct sigaction sa = { .sa_handler = on_signal };
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGINT, &sa, NULL);
+}
+
+void end_line(int64_t step, int64_t steps, const char *run_dir) {
+    if (step < steps) printf("told to stop after step %" PRId64 " of %" PRId64 "; saved: the same command goes on\n", step, steps);
+    else printf("all %" PRId64 " steps are done\n", step);
+    printf("the run is in %s; look at it with hone show, take the model with hone export\n", run_dir);
 }
 
 const Opt start_options[] = {

@@ -16,4 +16,7 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv);
 void stop_on_signals(void);
 bool stop_asked(void);
 
+/* The last word of a run: done, or told to stop, and what can be done next. */
+void end_line(int64_t step, int64_t steps, const char *run_dir);
+
 #endif

@@ -213,7 +213,7 @@ static int run(const Verb *v, int argc, char **argv) {
         Err late;
         if (!checkpoints_close(s.saves, &late) && ok) ok = false, err = late;
     }
-    if (ok) printf("%" PRId64 " steps done; the run is in %s\n", s.step, s.c.trainer.run_dir);
+    if (ok) end_line(s.step, s.steps, s.c.trainer.run_dir);
     if (!ok && s.dir) run_dir_note(s.dir, err.msg);
     stream_close(s.stream);
     dataset_close(s.train);
