@@ -138,9 +138,12 @@ static void print_result(const EvalResult *r, bool json) {
         { "acc", r->acc, r->has_acc },
     };
     printf("%" PRId64 " questions, %d answers each, %.1f tokens an answer, %.1f s\n", r->questions, r->k, r->length, r->seconds);
-    for (size_t i = 0; i < COUNT(row); i++)
-        if (row[i].have) printf("  %s@%-4d %.4f   95 %% [%.4f, %.4f]\n", row[i].name, r->k, row[i].e.value, row[i].e.low, row[i].e.high);
-        else printf("  %s@%-4d not known: the scorer does not say what it read out of the answers\n", row[i].name, r->k);
+    for (size_t i = 0; i < COUNT(row); i++) {
+        if (row[i].have)
+            printf("  %4s@%-4d %.4f   95 %% [%.4f, %.4f]\n", row[i].name, r->k, row[i].e.value, row[i].e.low, row[i].e.high);
+        else if (r->k > 1)
+            printf("  %4s@%-4d not known: the scorer does not say what it read out of the answers\n", row[i].name, r->k);
+    }
     if (r->failed) printf("  %" PRId64 " answers could not be judged and count as 0\n", r->failed);
 }
 
