@@ -12,12 +12,16 @@ void evaluator_open(Evaluator *e, int64_t questions, int block, int k, int max_p
 }
 
 /* Mean with a 95 % interval: Wilson's where every value is 0 or 1 (it stays inside [0, 1], and none right of 32 is not taken
- * for "certainly none"), else by the normal approximation; one value that is neither has no interval but itself. */
+ * for "certainly none"), else by the normal approximation, cut to [0, 1] where all values lie there. */
 static Estimate estimate(const double *x, int64_t n) {
     const double z = 1.96, m = (double)n;
     double sum = 0, sq = 0;
-    bool verdicts = true;
-    for (int64_t i = 0; i < n; i++) sum += x[i], verdicts = verdicts && (x[i] == 0 || x[i] == 1);
+    bool verdicts = true, shares = true;
+    for (int64_t i = 0; i < n; i++) {
+        sum += x[i];
+        verdicts = verdicts && (x[i] == 0 || x[i] == 1);
+        shares = shares && x[i] >= 0 && x[i] <= 1;
+    }
     double mean = sum / m;
     for (int64_t i = 0; i < n; i++) sq += (x[i] - mean) * (x[i] - mean);
     if (verdicts) {
@@ -26,6 +30,7 @@ static Estimate estimate(const double *x, int64_t n) {
         return (Estimate){ mean, fmax(0, middle - half), fmin(1, middle + half) };
     }
     double half = n > 1 ? z * sqrt(sq / (m - 1) / m) : 0;
+    if (shares) return (Estimate){ mean, fmax(0, mean - half), fmin(1, mean + half) };
     return (Estimate){ mean, mean - half, mean + half };
 }
 
