@@ -3,6 +3,7 @@
 #define TESTS_ROLLOUT_ENGINE_FIXTURE_H
 
 #include "model/fixture.h"
+#include "op/op_check.h"
 #include "rollout/engine.h"
 
 enum { REQUESTS = 7, MAX_ANSWER = 14, MAX_SAMPLES = 5, MAX_PROMPT = 40, LONGEST = MAX_PROMPT + MAX_ANSWER };
@@ -59,6 +60,10 @@ static inline void asking_answer(void *user, const Answer *x) {
 static inline SchedConf shape_conf(const Shape *s) {
     return (SchedConf){ .page = s->page, .pages = s->pages, .max_seqs = s->seqs, .max_batch = s->batch, .max_rows = s->rows, .max_len = LONGEST };
 }
+
+/* Checking mode closes and opens all memory around every op, which is most of the time of a model this small: a test that
+ * has run in it once goes on without. */
+static inline void unguarded(Fixture *f) { dev_enter(&f->dev); }
 
 /* Scratch for the model's own batches and for an engine of that shape. */
 static inline void engine_room(Fixture *f, const Shape *s) {

@@ -30,6 +30,7 @@ static void same_answers(const char *name, int which) {
         SchedConf c = shape_conf(s);
         Fixture f;
         fixture_load(&f, name, which, s->threads, TOKENS, false, RECOMPUTE_NONE);
+        if (k) unguarded(&f);
         engine_room(&f, s);
         Asking a = { 0 };
         engine_prompts(&a, &f);
@@ -121,6 +122,7 @@ static void planted(const Fault *p) {
     SchedConf c = shape_conf(s);
     Fixture f;
     fixture_load(&f, p->model, 0, 1, TOKENS, false, RECOMPUTE_NONE);
+    unguarded(&f);
     engine_room(&f, s);
     Asking a = { 0 };
     engine_prompts(&a, &f);
@@ -145,6 +147,7 @@ static void moved_weights(const char *model) {
     SchedConf c = shape_conf(&s);
     Fixture f;
     fixture_load(&f, model, 0, 1, TOKENS, false, RECOMPUTE_NONE);
+    unguarded(&f);
     engine_room(&f, &s);
     Asking a = { 0 };
     engine_prompts(&a, &f);
@@ -167,7 +170,66 @@ static void moved_weights(const char *model) {
     fixture_close(&f);
 }
 
+/* ---- routes: the experts chosen for each position while decoding and while scoring */
+enum { MOST_PICKS = 1 << 16 };
+static struct {
+    int32_t pick[MOST_PICKS];
+    int rows[MOST_PICKS / 8], topk, n, calls;
+} seen[2];
+static int recording;
+
+static void record_route(Dev *d, const Route *r) {
+    ops_cpu.route(d, r);
+    int k = (int)r->pick.cols, rows = (int)r->pick.rows;
+    CHECK(seen[recording].n + rows * k <= MOST_PICKS, "more routes than this test has room for");
+    for (int t = 0; t < rows; t++) memcpy(seen[recording].pick + seen[recording].n + t * k, (const int32_t *)r->pick.data + t * r->pick.ld, (size_t)k * 4);
+    seen[recording].n += rows * k, seen[recording].topk = k;
+    seen[recording].rows[seen[recording].calls++] = rows;
+}
+
+/* One answer, alone: its rows come in the order of their positions, in chunks of 7, then one by one. */
+static void same_routes(const char *name) {
+    Shape s = { "alone", 1, 16, 20, 1, 1, 7, ALONE };
+    SchedConf c = shape_conf(&s);
+    Fixture f;
+    fixture_load(&f, name, 0, 1, TOKENS, false, RECOMPUTE_NONE);
+    engine_room(&f, &s);
+    Asking a = { 0 };
+    Result *r = malloc(sizeof *r);
+    engine_prompts(&a, &f);
+    Engine *e = engine_open(&f.model, &c, &f.mem);
+    Ops recorder = ops_cpu;
+    recorder.route = record_route;
+    memset(seen, 0, sizeof seen);
+    f.dev.ops = &recorder, recording = 0;
+    a.shape = s, a.out = r, a.next = 5, a.left = 1; /* the greedy one */
+    Feed feed = { asking_next, NULL, asking_answer, NULL, &a, 1234, 5, 0 };
+    engine_run(e, &feed);
+    const Got *g = &r->at[5][0];
+    int p = asked[5].prompt, n = p + g->n;
+    int32_t *t = MEM_ARRAY(&f.mem, int32_t, (size_t)n);
+    memcpy(t, a.prompt[5], (size_t)p * 4);
+    memcpy(t + p, g->tokens, (size_t)g->n * 4);
+    recording = 1;
+    score_seqs(&f, &(PackSeq){ t, n, p, DRAW_PLAIN }, 1);
+    f.dev.ops = &ops_cpu;
+    int layers = seen[1].calls, k = seen[1].topk, differ = 0, position = 0;
+    const int32_t *pick = seen[0].pick;
+    for (int i = 0; layers && i < seen[0].calls; i += layers) /* a step: every layer with experts, the same rows */
+        for (int l = 0, rows = seen[0].rows[i]; l < layers; l++, pick += rows * k) {
+            differ += memcmp(pick, seen[1].pick + (l * n + position) * k, (size_t)(rows * k) * 4) != 0;
+            if (l == layers - 1) position += rows;
+        }
+    EXPECT(layers > 0 && position == n - 1, "%s: routes of %d layers and %d of %d positions were seen", name, layers, position, n - 1);
+    EXPECT(!differ, "%s: %d pieces of the decoder's routes are not the trainer's", name, differ);
+    free(r);
+    engine_close(e);
+    fixture_close(&f);
+}
+
 int main(void) {
+    static const char *const with_experts[] = { "qwen3_moe", "qwen3_moe_plain", "mixtral", "deepseek_v3", "moonlight", "deepseek_v3_yarn" };
+    for (size_t k = 0; k < COUNT(with_experts); k++) same_routes(with_experts[k]);
     for (size_t k = 0; k < COUNT(reference_models); k++) same_answers(reference_models[k], 0);
     for (size_t k = 0; k < COUNT(awkward); k++) same_answers(NULL, (int)k);
     for (size_t k = 0; k < COUNT(faults); k++) planted(&faults[k]);

@@ -159,6 +159,7 @@ static void ends(const char *what, Ends e) {
     Shape s = { what, 1, 16, 60, 16, 16, 64, TOGETHER };
     SchedConf c = shape_conf(&s);
     fixture_load(&f, NULL, 2, 1, 300, false, RECOMPUTE_NONE);
+    unguarded(&f);
     f.desc.d.n_eos = 4;
     for (int i = 0; i < 4; i++) f.desc.d.eos[i] = 60 * i + 7;
     engine_room(&f, &s);
