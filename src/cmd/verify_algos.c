@@ -374,7 +374,8 @@ int verify_algos(const char *file, const char *out, double tolerance) {
     if (!ok) fprintf(stderr, "hone verify: %s\n", err.msg);
     else
         printf("algorithms: %d cases, %d failed; largest difference %.2g (%s), allowed %.2g\n", r.cases, r.failed,
-               r.worst, r.worst_case, tolerance);
+               r.worst, r.worst_case, tolerance),
+            printf("%d passed, %d failed, 0 skipped\n", r.cases - r.failed, r.failed);
     buf_free(&text);
     buf_free(&mine);
     mem_free(&mem);
