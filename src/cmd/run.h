@@ -18,6 +18,7 @@ typedef struct {
     int64_t *at;                                  /* [answers+1] */
     int32_t *group;                               /* [answers] */
     float   *old, *ref, *reward, *adv, *weight;   /* [tokens] */
+    float   *now;                                 /* [tokens] the trainer's own log-probs, when algo.tis asks for them */
     uint8_t *pick;
     double  *score;                               /* [answers] with shaping */
     float   *baseline, *metric;                   /* [answers] */

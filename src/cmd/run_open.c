@@ -110,8 +110,8 @@ static void open_flat(Run *r, int answers, int max_answer) {
     size_t n = (size_t)answers, t = n * (size_t)max_answer;
     f->at = MEM_ARRAY(m, int64_t, n + 1);
     f->group = MEM_ARRAY(m, int32_t, n);
-    float *cols = MEM_ARRAY(m, float, 5 * t);
-    f->old = cols, f->ref = cols + t, f->reward = cols + 2 * t, f->adv = cols + 3 * t, f->weight = cols + 4 * t;
+    float *cols = MEM_ARRAY(m, float, 6 * t);
+    f->old = cols, f->ref = cols + t, f->reward = cols + 2 * t, f->adv = cols + 3 * t, f->weight = cols + 4 * t, f->now = cols + 5 * t;
     f->pick = MEM_ARRAY(m, uint8_t, t);
     f->score = MEM_ARRAY(m, double, n);
     f->baseline = MEM_ARRAY(m, float, n), f->metric = MEM_ARRAY(m, float, n);

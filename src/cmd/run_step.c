@@ -178,7 +178,6 @@ static void flatten(Run *r) {
         if (n) f->reward[at + n - 1] = (float)f->score[i];
         f->seq[i] = (TrainSeq){ .tokens = a->tokens, .n = a->n, .prompt = a->n_prompt, .draw = r->opts.draw, .old = f->old + at, .adv = f->adv + at };
         if (r->has_ref) f->seq[i].ref = f->ref + at;
-        f->column[i] = f->ref + at;
     }
 }
 
@@ -195,17 +194,42 @@ static int with_answer(TrainSeq *out, float **column, const Flat *f, int from, i
     return k;
 }
 
-bool step_reference(Run *r, Err *err) {
-    flatten(r);
-    if (!r->has_ref) return true;
-    phase_begin(r, PHASE_REF, "reference");
+/* A policy's log-probs of every answer into a column, in pieces of at most 'most' sequences. */
+static bool column_of(Run *r, Policy *p, float *column, int most, Err *err) {
     Mem mem = { 0 };
     int n = rollouts_n(&r->roll);
     TrainSeq *seq = MEM_ARRAY(&mem, TrainSeq, (size_t)n);
     float **col = MEM_ARRAY(&mem, float *, (size_t)n);
+    for (int i = 0; i < n; i++) r->flat.column[i] = column + r->flat.at[i];
     int k = with_answer(seq, col, &r->flat, 0, n);
-    bool ok = policy_logprob(&r->ref, seq, k, col, NULL, err);
+    bool ok = true;
+    for (int i = 0; ok && i < k; i += most) ok = policy_logprob(p, seq + i, k - i < most ? k - i : most, col + i, NULL, err);
     mem_free(&mem);
+    return ok;
+}
+
+/* Truncated importance weights: how much likelier the trainer's weights make a token than the weights that drew it did.  In
+ * one process both are the same weights and the same arithmetic, so every weight is exactly 1; the metrics show it. */
+static bool stale_weights(Run *r, Err *err) {
+    const Config *c = &r->c;
+    Flat *f = &r->flat;
+    if (c->algo.tis == TIS_OFF) return true;
+    TRY(column_of(r, &r->policy, f->now, r->policy.c.max_seqs, err));
+    Answers a = { rollouts_n(&r->roll), f->at, NULL };
+    TisSum sum = { 0 };
+    tis_weights(f->weight, &sum, (TisKind)c->algo.tis, c->algo.tis_cap, &a, f->now, f->old);
+    for (int64_t i = 0; i < a.n; i++) f->seq[i].weight = f->weight + f->at[i];
+    metric(&r->metrics, "rollout_corr/rollout_is_mean", sum.count ? sum.sum / (double)sum.count : 1);
+    metric(&r->metrics, "rollout_corr/rollout_is_max", sum.max);
+    metric(&r->metrics, "rollout_corr/rollout_is_min", sum.min);
+    return true;
+}
+
+bool step_reference(Run *r, Err *err) {
+    flatten(r);
+    if (!r->has_ref && r->c.algo.tis == TIS_OFF) return true;
+    phase_begin(r, PHASE_REF, "reference");
+    bool ok = (!r->has_ref || column_of(r, &r->ref, r->flat.ref, r->ref.c.max_seqs, err)) && stale_weights(r, err);
     phase_end(r, PHASE_REF);
     return ok;
 }
