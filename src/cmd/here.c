@@ -13,7 +13,7 @@ HereWork here_work(const Plan *p, int threads) {
             rows = batch > 512 ? batch : 512;
     if (rows > answers * len) rows = answers * len;
     double mini = w->mini > 0 ? w->mini : w->prompts;
-    HereWork out = { .threads = threads, .work = *w };
+    HereWork out = { .threads = threads, .work = *w, .now = clock_now };
     out.sched = (SchedConf){ .page = (int)page,
                              .pages = (int)(batch * each + 1),
                              .max_seqs = (int)(2 * batch),
@@ -114,13 +114,13 @@ static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, Sli
     double train[3], score[3], step[3], tokens = (double)(n * len);
     bool ok = true;
     for (int k = -1; ok && k < 3; k++) { /* the first warms up */
-        double t0 = clock_now();
+        double t0 = w->now();
         ok = policy_update(&p, q, (int)n, &loss, &adam, true, &stats, err);
-        double t1 = clock_now();
+        double t1 = w->now();
         ok = ok && policy_logprob(&p, q, (int)n, lp, NULL, err);
-        double t2 = clock_now();
+        double t2 = w->now();
         optim_step(&p.opt, &s->model.w, &p.grads, &s->dev, &adam, optim_norm(&p.grads, &s->dev));
-        double t3 = clock_now();
+        double t3 = w->now();
         if (k >= 0)
             train[k] = (t1 - t0) / tokens, score[k] = (t2 - t1) / tokens,
             step[k] = (t3 - t2) / (double)p.grads.flat.cols;
@@ -135,6 +135,7 @@ typedef struct {
     Request *at;
     int n, next, batch, seen;
     double last, steps[2 * DECODE_STEPS];
+    double (*now)(void);
 } Feeding;
 
 static bool feed_next(void *user, Request *out) {
@@ -146,7 +147,7 @@ static bool feed_next(void *user, Request *out) {
 static void feed_answer(void *user, const Answer *a) { (void)user, (void)a; }
 static bool feed_tick(void *user, int64_t tokens, int running) {
     Feeding *f = user;
-    double now = clock_now();
+    double now = f->now();
     (void)tokens;
     if (running == f->batch && f->last > 0 && f->seen < (int)COUNT(f->steps)) f->steps[f->seen++] = now - f->last;
     f->last = now;
@@ -158,7 +159,7 @@ static double time_decoding(Small *s, const HereWork *w, int batch) {
     int len = (int)fmax(1, w->work.prompt_mean + w->work.mean / 2 - DECODE_STEPS / 2);
     Mem mem = { 0 };
     SampleOpts o = { .draw = DRAW_PLAIN, .ignore_eos = true, .max_tokens = DECODE_STEPS };
-    Feeding f = { .at = MEM_ARRAY(&mem, Request, (size_t)batch), .n = batch, .batch = batch };
+    Feeding f = { .at = MEM_ARRAY(&mem, Request, (size_t)batch), .n = batch, .batch = batch, .now = w->now };
     for (int i = 0; i < batch; i++)
         f.at[i] = (Request){ .tokens = some_tokens(len, s->desc.d.vocab, (uint32_t)i + 7, &mem),
                              .n = len,
@@ -218,28 +219,35 @@ static double whole(double one, double two, double mixed, int same, int other) {
     return one + layer * (same - 1) + odd * other;
 }
 
-bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err) {
-    double t0 = clock_now();
+/* A small model is timed whole; of a larger one, one layer, two, and one of the other kind where there are two kinds. */
+static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many, Slice *out, Err *err) {
+    enum { SMALL = 60 * 1000 * 1000 };
+    if (arch_param_count(m) <= SMALL) return time_slice(m, w, few, many, out, err);
     int layers = (int)m->d.layers, last = layers - 1, other = -1, same = 0;
     for (int i = 0; i < layers; i++) {
         if (m->d.moe_layer[i] == m->d.moe_layer[last]) same++;
         else other = i;
     }
-    int many = w->sched.max_batch, few = many > 4 ? many / 4 : 1;
-    ModelDesc a = slice_of(m, 1, (int[]){ last }), b = slice_of(m, 2, (int[]){ last, last }),
-              c = slice_of(m, 2, (int[]){ last, other < 0 ? last : other });
+    ModelDesc a = slice_of(m, 1, (int[]){ last }), b = slice_of(m, 2, (int[]){ last, last });
+    ModelDesc c = slice_of(m, 2, (int[]){ last, other < 0 ? last : other });
     Slice one, two, mixed;
     TRY(time_slice(&a, w, few, many, &one, err) && time_slice(&b, w, few, many, &two, err));
     mixed = one;
     if (other >= 0) TRY(time_slice(&c, w, few, many, &mixed, err));
     int odd = layers - same;
-    double at_few = whole(one.few, two.few, mixed.few, same, odd),
-           at_many = whole(one.many, two.many, mixed.many, same, odd);
-    *out = (HereRates){ .train = whole(one.train, two.train, mixed.train, same, odd),
-                        .score = whole(one.score, two.score, mixed.score, same, odd),
-                        .adam = two.adam };
-    out->row = many > few ? fmax((at_many - at_few) / (many - few), 0.02 * at_many / many) : at_many / many;
-    out->fixed = fmax(0, at_many - out->row * many);
+    *out = (Slice){ whole(one.train, two.train, mixed.train, same, odd), whole(one.score, two.score, mixed.score, same, odd),
+                    whole(one.few, two.few, mixed.few, same, odd), whole(one.many, two.many, mixed.many, same, odd), two.adam };
+    return true;
+}
+
+bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err) {
+    double t0 = clock_now();
+    int many = w->sched.max_batch, few = many > 4 ? many / 4 : 1;
+    Slice s;
+    TRY(time_whole(m, w, few, many, &s, err));
+    *out = (HereRates){ .train = s.train, .score = s.score, .adam = s.adam };
+    out->row = many > few ? fmax((s.many - s.few) / (many - few), 0.02 * s.many / many) : s.many / many;
+    out->fixed = fmax(0, s.many - out->row * many);
     out->took = clock_now() - t0;
     return true;
 }

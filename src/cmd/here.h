@@ -1,7 +1,8 @@
 /* here.h - what a run on this machine will take: its arenas to the byte, and its time.
  *
- * Memory is counted by the code that runs, on a device that computes nothing.  Time is measured on slices: the model with
- * one and with two of its layers, random weights, the run's own shapes; what a layer adds is the difference. */
+ * Memory is counted by the code that runs, on a device that computes nothing.  Time is measured with random weights at the
+ * run's own shapes: a few micro-batches and decode steps of a small model; of a larger one only slices of one and of two layers,
+ * what a layer adds being the difference. */
 #ifndef CMD_HERE_H
 #define CMD_HERE_H
 
@@ -14,6 +15,7 @@ typedef struct {
     PolicyConf policy;
     int        threads;
     Workload   work;
+    double   (*now)(void);        /* the clock: clock_now, or a processor's where others share it */
 } HereWork;
 
 /* A run's settings for a workload: as `hone train` makes them from its configuration. */

@@ -170,7 +170,7 @@ static bool plan_here(Plan *p, Buf *out, Err *err) {
     TRY(here_measure(m, &w, &r, err));
     here_apply(p, &r);
     buf_printf(out,
-               "\ntimes measured on slices of one and two layers (%.1f s): %.2f us a token trained, %.2f us scored; a "
+               "\ntimes measured on the model or slices of it (%.1f s): %.2f us a token trained, %.2f us scored; a "
                "decode step %.2f ms + %.3f ms "
                "a sequence; AdamW %.2f ns a parameter\n",
                r.took, 1e6 * r.train, 1e6 * r.score, 1e3 * r.fixed, 1e3 * r.row, 1e9 * r.adam);
