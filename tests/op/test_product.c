@@ -116,39 +116,25 @@ static void parts(int64_t units, int64_t unit) {
     rig_close(&r);
 }
 
-/* Large enough for every block border: more than 512 summed, 256 rows, 768 columns. */
-static void large(int isa) {
-    enum { T = 300,
-           N = 800,
-           K = 1300 };
+/* Beyond every block border (512 summed, 256 rows, 768 columns), pieces longer than a block, several pieces a block. */
+static void large(int isa, int rows, int N, int K, int pieces) {
     Rig r;
     rig_open(&r, 2, isa, 32 << 20);
-    float *x = rnds(&r.m, T * K, 1, 1), *w = rnds(&r.m, N * K, 2, 1);
-    Tensor tx = rig_put(&r, DT_F32, T, K, x), tw = rig_put(&r, DT_F32, N, K, w), y = rig_put(&r, DT_F32, T, N, NULL),
-           dx = rig_put(&r, DT_F32, T, K, NULL);
+    float *x = rnds(&r.m, rows * K, 1, 1), *w = rnds(&r.m, N * K, 2, 1);
+    Tensor tx = rig_put(&r, DT_F32, rows, K, x), tw = rig_put(&r, DT_F32, N, K, w), y = rig_put(&r, DT_F32, rows, N, NULL);
+    Tensor dx = rig_put(&r, DT_F32, rows, K, NULL), dw = rig_put(&r, DT_F32, N, K, NULL);
+    op_linear(&r.d, y, tx, tw, TENSOR_NONE, leaves_all(pieces, K, 1));
+    op_linear_dx(&r.d, dx, y, tw, leaves_all(pieces, N, 1));
+    op_linear_dw(&r.d, dw, TENSOR_NONE, y, tx);
+    float *got = rig_get(&r, y), *gx = rig_get(&r, dx), *gw = rig_get(&r, dw);
     int bad = 0;
-    for (int pieces = 1; pieces <= 8; pieces *= 8) {
-        op_linear(&r.d, y, tx, tw, TENSOR_NONE, leaves_all(pieces, K, 1));
-        float *got = rig_get(&r, y);
-        for (int i = 0; i < 500; i++) {
-            int t = (int)(mix((uint64_t)i) % T), n = (int)(mix((uint64_t)i + 99) % N);
-            bad += got[t * N + n] != chain(x + t * K, 1, w + n * K, 1, leaves_all(pieces, K, 1), 0);
-        }
-        op_linear_dx(&r.d, dx, y, tw, leaves_all(pieces, N, 1));
-        float *gx = rig_get(&r, dx);
-        for (int i = 0; i < 500; i++) {
-            int t = (int)(mix((uint64_t)i) % T), k = (int)(mix((uint64_t)i + 99) % K);
-            bad += gx[t * K + k] != chain(got + t * N, 1, w + k, K, leaves_all(pieces, N, 1), 0);
-        }
-        Tensor dw = rig_put(&r, DT_F32, N, K, NULL);
-        op_linear_dw(&r.d, dw, TENSOR_NONE, y, tx);
-        float *gw = rig_get(&r, dw);
-        for (int i = 0; i < 500; i++) {
-            int n = (int)(mix((uint64_t)i) % N), k = (int)(mix((uint64_t)i + 99) % K);
-            bad += gw[n * K + k] != chain(got + n, N, x + k, K, leaves_one(T), 0);
-        }
+    for (int i = 0; i < 500; i++) {
+        int t = (int)(mix((uint64_t)i) % (uint64_t)rows), n = (int)(mix((uint64_t)i + 99) % (uint64_t)N), k = (int)(mix((uint64_t)i + 999) % (uint64_t)K);
+        bad += got[t * N + n] != chain(x + t * K, 1, w + n * K, 1, leaves_all(pieces, K, 1), 0);
+        bad += gx[t * K + k] != chain(got + t * N, 1, w + k, K, leaves_all(pieces, N, 1), 0);
+        bad += gw[n * K + k] != chain(got + n, N, x + k, K, leaves_one(rows), 0);
     }
-    EXPECT(bad == 0, "isa %d: %d of 3000 entries of large products differ", isa, bad);
+    EXPECT(bad == 0, "isa %d, %d x %d x %d in %d pieces: %d of 1500 entries differ", isa, rows, N, K, pieces, bad);
     rig_close(&r);
 }
 
@@ -235,7 +221,10 @@ int main(void) {
             headwise(isa, threads[i]);
         }
         dense(isa, 1, 16, false);
-        large(isa);
+        large(isa, 262, 780, 530, 1);
+        large(isa, 262, 780, 530, 8);
+        large(isa, 9, 1100, 1100, 2);
+        large(isa, 600, 30, 4200, 8);
     }
     parts(64, 1);
     parts(7, 13); /* fewer units than pieces: some are empty */
