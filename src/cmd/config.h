@@ -44,7 +44,7 @@ typedef struct Config {
         int         truncation;
     } sft;
     struct {
-        int64_t n, top_k, max_tokens, seed, page, max_batch, token_budget;     /* top_k 0: off */
+        int64_t n, top_k, max_tokens, seed, page, max_batch, token_budget, step_tokens;   /* top_k, step_tokens 0: off */
         int64_t kv_tokens, kv_bytes;                                            /* or UNSET */
         double  temperature, top_p, min_p;
         bool    ignore_eos;

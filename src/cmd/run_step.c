@@ -49,6 +49,7 @@ static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
         .n_stop = (int)c->rollout.stop.n,
         .seed = (uint64_t)c->rollout.seed,
         .step = (uint32_t)r->step,
+        .token_budget = c->rollout.step_tokens,
         .progress = show,
         .go_on = wanted,
         .user = r,
@@ -127,6 +128,7 @@ static bool greedy_answers(Run *r, Err *err) {
     EngineStats st;
     double wait;
     RolloutRun run = rollout_run(r, &opts);
+    run.token_budget = 0; /* a baseline is a whole answer */
     return rollouts_run(&r->greedy, 0, &run, &st, &wait, err);
 }
 

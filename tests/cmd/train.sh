@@ -102,6 +102,10 @@ one overlong algo.overlong.enable=true algo.overlong.buffer=6
 one minis train.epochs=2 train.mini_batch_size=2 train.shuffle=true
 one top-p rollout.top_p=0.9 rollout.top_k=50 rollout.min_p=0.001 rollout.temperature=0.8
 one small-cache rollout.kv_tokens=64 rollout.token_budget=7 rollout.max_batch=3
+one budget rollout.step_tokens=100 rollout.max_batch=4
+train cut trainer.steps=2 rollout.step_tokens=100 rollout.max_batch=4 trainer.samples=16
+grep -q '"finish":"budget"' "$work/cut/samples.jsonl" && ! grep -q '"response/budget_ratio":0,' "$work/cut/metrics.jsonl" && all_exact cut
+ok $? "a step's token budget did not cut, or was not told"
 train two-updates trainer.steps=1 rollout.top_p=0.9 train.epochs=2
 refused two-updates $? 'rollout.top_p: .*2 updates'
 
