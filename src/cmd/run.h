@@ -56,6 +56,7 @@ typedef struct {
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
     double      t_step, t_phase, peak_flops;
     double      seconds[8];                       /* by Phase */
+    struct { double seconds[8], prompt, answer, answers, steps; } sum;     /* over the steps done, for the summary */
 } Run;
 
 typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_UPDATE, PHASE_TEST, PHASE_SAVE, PHASES } Phase;

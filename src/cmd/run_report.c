@@ -1,6 +1,7 @@
 /* run_report.c - what a run tells: metrics of a step under verl's names, samples to read, validation, saves, the summary. */
 #include "base/clock.h"
 #include "cmd/run.h"
+#include "cmd/run_predict.h"
 #include "cmd/start.h"
 #include "plan/flops.h"
 
@@ -89,6 +90,8 @@ static void speed_metrics(Run *r) {
     metric(m, "perf/cpu_memory_used_gb", resident_gb());
     metric(m, "training/global_step", (double)r->step);
     metric(m, "training/epoch", (double)r->cursor.epoch);
+    for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->seconds[p];
+    r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
     mem_free(&mem);
 }
 
@@ -193,10 +196,43 @@ static void arena_line(const Arena *a) {
     if (a->size) printf("  %-20s planned %10.2f MB, peak %10.2f MB (%.0f %%)\n", a->name, (double)a->size / 1e6, (double)a->peak / 1e6, 100 * (double)a->peak / (double)a->size);
 }
 
+static void time_line(const char *name, double predicted, double measured) {
+    if (measured <= 0) return;
+    double off = 100 * (predicted / measured - 1);
+    printf("  %-20s predicted %8.3f s, measured %8.3f s (%+.0f %%)\n", name, predicted, measured, off);
+}
+
+/* A step as `hone plan` sees it beside the mean of those that were done. */
+static void time_summary(Run *r) {
+    const Config *c = &r->c;
+    double n = r->sum.steps;
+    if (n < 1 || !run_wanted(r)) return;
+    PredictIn in = {
+        .prompts = (double)c->data.train_batch_size,
+        .answers = (double)c->rollout.n,
+        .mini = (double)c->train.mini_batch_size,
+        .epochs = (double)c->train.epochs,
+        .prompt_mean = r->sum.prompt / r->sum.answers,
+        .prompt_max = (double)c->data.max_prompt_length,
+        .mean = r->sum.answer / r->sum.answers,
+        .max = (double)c->rollout.max_tokens,
+        .reference = r->has_ref,
+        .policy = r->policy.c,
+        .threads = threads_count(r->o.dev.threads),
+    };
+    Predicted p;
+    if (!run_predict(&r->o.desc, &in, &p)) return;
+    puts("time of a step:");
+    time_line("rollout", p.rollout, r->sum.seconds[PHASE_GEN] / n);
+    time_line("reference", p.reference, r->sum.seconds[PHASE_REF] / n);
+    time_line("update", p.update, r->sum.seconds[PHASE_UPDATE] / n);
+}
+
 void run_summary(Run *r) {
     putchar('\n');
     end_line(r->step, r->steps, r->c.trainer.run_dir);
     const Arena *arenas[] = { &r->o.model.w.arena, &r->policy.grads.arena, &r->policy.opt.dev, &r->policy.opt.host, &r->policy.act, &r->o.dev.tmp };
     puts("memory:");
     for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);
+    time_summary(r);
 }
