@@ -23,12 +23,14 @@ enum { PAGE = 64,
 typedef struct {
     const char *system;
     int64_t context, threads, leaves;
+    bool single;
     SamplingArgs s;
 } Args;
 
 /* clang-format off */
 static const Opt options[] = {
     { "system",  OPT_STR, offsetof(Args, system),  "TEXT", "a system message before the conversation" },
+    { "single",  OPT_FLAG, offsetof(Args, single), "",     "every line is a conversation of its own" },
     { "context", OPT_INT, offsetof(Args, context), "N",    "longest conversation in tokens; the model's, or 8192 if that is more", 2, 1e9 },
     SAMPLING_OPTS(Args, s),
     { "threads", OPT_INT, offsetof(Args, threads), "N",    "threads (no effect on answers); all cores", 0, 256 },
@@ -168,6 +170,7 @@ static bool prepare(Talk *t, Err *err) {
 
 static bool take_turn(Talk *t, const char *text, size_t n) {
     Err err;
+    if (t->a->single) t->talk.n = t->no_turns;
     size_t before = t->talk.n;
     say(t, "user", text, n);
     bool ok = prepare(t, &err);

@@ -72,6 +72,12 @@ static void turns(void) {
     int rc = hone("chat", "--max-tokens 90 --seed 5", "one two three\r\n\n  \nmore\n/quit\nnot read\n", &out, &said);
     EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n), "two turns: exit code %d, %zu bytes, %zu wanted; %s", rc, out.n, want.n, said.data);
 
+    generated(&first, user, "--max-tokens 30 --greedy");
+    buf_clear(&want);
+    for (int i = 0; i < 2; i++) buf_put(&want, first.data, first.n), buf_putc(&want, '\n');
+    rc = hone("chat", "--single --max-tokens 30 --greedy", "one two three\none two three\n", &out, &said);
+    EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n), "--single: exit code %d, %zu bytes, %zu wanted", rc, out.n, want.n);
+
     /* a stop text that is sure to come: three bytes out of the middle of the greedy answer */
     generated(&first, user, "--max-tokens 40 --greedy");
     bool plain = first.n > 20;
