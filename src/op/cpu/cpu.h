@@ -71,6 +71,7 @@ typedef struct {
     void  (*scale)(float *y, const float *x, int64_t n, float f);
     void  (*axpy)(float *y, float a, const float *x, int64_t n);                 /* y = fma(a, x, y) */
     void  (*rope)(float *x, const float *cs, const float *sn, int64_t half, float sign);     /* pairs (i, i+half) */
+    void  (*sincos)(float *cs, float *sn, const float *freq, int64_t n, float pos, float amp);
     void  (*widen)(float *y, const uint16_t *x, int64_t n);
     void  (*leaf)(float st[3], const float *x, int64_t n);                       /* rule 3 */
     void  (*mass)(int64_t *q, const float *x, int64_t n, float m);

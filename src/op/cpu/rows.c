@@ -191,19 +191,11 @@ void cpu_add(Dev *d, Tensor y, Tensor a, Tensor b) {
 
 /* ---- rope
  * -------------------------------------------------------------------------------------------------------------------- */
-/* The angle is a float32 product, as in the models' own code; its sine and cosine are then exact to the last bit or so. */
 static void table_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     int64_t half = p->y.cols / 2;
-    const float *freq = p->b.data;
-    (void)k, (void)work;
-    for (int64_t r = r0; r < r1; r++)
-        for (int64_t i = 0; i < half; i++) {
-            double sn, cs;
-            mx_sincos((double)((float)*i32_row(p->a, r) * freq[i]), &sn, &cs);
-            f32_row(p->y, r)[i] = (float)cs * p->x;
-            f32_row(p->y, r)[half + i] = (float)sn * p->x;
-        }
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) k->sincos(f32_row(p->y, r), f32_row(p->y, r) + half, p->b.data, half, (float)*i32_row(p->a, r), p->x);
 }
 void cpu_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     Args p = { .y = cossin, .a = pos, .b = freq, .x = amp };
