@@ -23,21 +23,21 @@ compare() { # lines of the two files in turn: values that differ, values
             for (i = 1; i <= n; i++) { if (!f) values++; bad += a[i] != b[m - n + i] } } }
         END { print bad + 0, values + 0 }'
 }
-# prompts, answers each, tokens each, generate's options, options of both
+# prompts, answers each, tokens each (of the reference models | of the larger random ones) | generate's options | options of both
 plans=(
-    "4 1 128|--max-batch 1 --page 64|"
-    "16 4 128|--max-batch 16 --page 16 --max-rows 33|--top-p 0.9 --temperature 0.8"
-    "16 8 128|--max-batch 64 --page 48 --kv-tokens 4800|--top-k 50 --temperature 1.2"
-    "64 8 96|--max-batch 512 --page 64 --max-rows 2048|"
+    "4 1 128|4 1 64|--max-batch 1 --page 64 --threads 2|"
+    "16 4 128|16 2 64|--max-batch 16 --page 16 --max-rows 33 --threads 1|--top-p 0.9 --temperature 0.8"
+    "16 8 128|16 8 64|--max-batch 64 --page 48 --kv-tokens 2400 --threads 2|--top-k 50 --temperature 1.2"
+    "64 8 128|64 8 48|--max-batch 512 --page 64 --max-rows 2048 --threads 1|"
 )
-one_model() { # one_model NAME FOLDER VOCAB
+one_model() { # one_model NAME FOLDER VOCAB SIZE: 1 or 2 of a plan
     local i got
     for i in "${!plans[@]}"; do
-        IFS='|' read -r size shape draw <<<"${plans[$i]}"
-        read -r n k max <<<"$size"
+        IFS='|' read -r small large shape draw <<<"${plans[$i]}"
+        read -r n k max <<<"$([ "$4" = 1 ] && echo "$small" || echo "$large")"
         prompts "$3" "$n" "$i" >"$work/in"
         "$hone" generate "$2" --in "$work/in" --out "$work/gen" --n "$k" --max-tokens "$max" --ignore-eos --seed 3 --stats $shape $draw 2>"$work/stats" &&
-            "$hone" score "$2" --in "$work/gen" --out "$work/score" $draw
+            "$hone" score "$2" --in "$work/gen" --out "$work/score" --threads 1 $draw
         ok $? "$1, plan $i: exit code; $(tail -1 "$work/stats")"
         got=$(compare "$work/gen" "$work/score")
         [ "${got% *}" = 0 ]
@@ -49,7 +49,7 @@ one_model() { # one_model NAME FOLDER VOCAB
     echo "$1: $total tokens so far, $differ values differ ($SECONDS s)"
 }
 for f in llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn; do
-    one_model "$f" "tests/data/models/$f" "$(grep -oE '"vocab_size": *[0-9]+' "tests/data/models/$f/config.json" | grep -oE '[0-9]+$')"
+    one_model "$f" "tests/data/models/$f" "$(grep -oE '"vocab_size": *[0-9]+' "tests/data/models/$f/config.json" | grep -oE '[0-9]+$')" 1
 done
 
 base='"rms_norm_eps":1e-6,"rope_theta":10000,"max_position_embeddings":4096,"hidden_act":"silu","initializer_range":0.06,"torch_dtype":"float32"'
@@ -60,7 +60,7 @@ random_model() { # random_model NAME VOCAB CONFIG
     echo "{$3,\"vocab_size\":$2,$base}" >"$work/c/config.json"
     "$hone" random "$work/c/config.json" "$work/m" --seed 1 >/dev/null
     ok $? "$1: no random model"
-    one_model "random $1" "$work/m" "$2"
+    one_model "random $1" "$work/m" "$2" 2
     rm -rf "$work/c" "$work/m"
 }
 random_model llama 32000 '"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":256,"num_hidden_layers":12,"num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":688,"tie_word_embeddings":false'
