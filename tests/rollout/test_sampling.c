@@ -84,7 +84,8 @@ static void fits(const Option *o, int samples) {
         memcpy(h[r], logits, sizeof logits);
         f[0][r] = 1 / o->draw.temperature, f[1][r] = o->draw.top_p, f[2][r] = o->draw.min_p, k[r] = o->draw.top_k, ones[r] = 1;
     }
-    Sample s = { .h = tensor_push(&a, DT_F32, ROWS, WORDS), .w = tensor_push(&a, DT_F32, WORDS, WORDS), .random = tensor_push(&a, DT_I64, ROWS, 1), .id = tensor_push(&a, DT_I32, ROWS, 1), .lp = tensor_push(&a, DT_F32, ROWS, 1), .ent = tensor_push(&a, DT_F32, ROWS, 1) };
+    Sample s = { .h = tensor_push(&a, DT_F32, ROWS, WORDS), .w = tensor_push(&a, DT_F32, WORDS, WORDS), .random = tensor_push(&a, DT_I64, ROWS, 1) };
+    s.id = tensor_push(&a, DT_I32, ROWS, 1), s.lp = tensor_push(&a, DT_F32, ROWS, 1), s.ent = tensor_push(&a, DT_F32, ROWS, 1);
     s.dist = (Dist){ tensor_push(&a, DT_F32, ROWS, 1), tensor_push(&a, DT_I32, ROWS, 1), tensor_push(&a, DT_F32, ROWS, 1), tensor_push(&a, DT_F32, ROWS, 1) };
     op_put(&d, s.h, h), op_put(&d, s.w, w);
     op_put(&d, s.dist.inv_temp, f[0]), op_put(&d, s.dist.top_p, f[1]), op_put(&d, s.dist.min_p, f[2]), op_put(&d, s.dist.top_k, k);
