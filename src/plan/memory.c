@@ -214,10 +214,12 @@ static void plan_verdict(Plan *p) {
                  p->kv_tokens, longest, (longest - p->kv_tokens) * p->kv_per_token / 1e9);
         return;
     }
-    if (p->host_worst > p->cluster.gpu.host_memory) {
+    /* a CPU's device is its host: what both hold comes out of the same memory */
+    double host = p->host_worst + (p->cluster.gpu.is_cpu ? p->stage[p->worst[PH_UPDATE]].total[PH_UPDATE] : 0);
+    if (host > p->cluster.gpu.host_memory) {
         snprintf(p->verdict, sizeof p->verdict,
-                 "host memory: the fullest node needs %.0f GB and has %.0f: short by %.0f GB", p->host_worst / 1e9,
-                 p->cluster.gpu.host_memory / 1e9, (p->host_worst - p->cluster.gpu.host_memory) / 1e9);
+                 "host memory: the fullest node needs %.0f GB and has %.0f: short by %.0f GB", host / 1e9,
+                 p->cluster.gpu.host_memory / 1e9, (host - p->cluster.gpu.host_memory) / 1e9);
         return;
     }
     p->fits = true;
