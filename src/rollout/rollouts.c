@@ -129,7 +129,7 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     RewardResult v = { 0 };
     while (rewards_collect(run->rewards, &slot, &v)) {
         Rollout *a = &r->at[slot];
-        a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = pred_of(&v);
+        a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = v.vote ? v.vote : pred_of(&v);
     }
     *score_wait = clock_now() - t0;
     reward_result_free(&v);

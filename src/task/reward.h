@@ -22,6 +22,7 @@ typedef struct {
     double score;
     bool   failed;
     int8_t acc;                                           /* 1 right, 0 wrong, -1 the scorer does not say */
+    uint64_t vote;                                        /* of the answer read out of the text: equal answers, equal votes; 0: not said */
     char   reason[120];
     Buf    extra;
 } RewardResult;

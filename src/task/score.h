@@ -35,6 +35,14 @@ bool   span_is_digits(Span s, char skip);                 /* one or more digits 
 /* The balanced {...} that opens first at or after 'from' closes where?  Index of the closing brace or SIZE_MAX. */
 size_t span_close_brace(Span s, size_t from);
 
+/* What was read out of the text, for majority votes; nothing found is an opinion too. */
+static inline void score_vote(RewardResult *out, Span answer, char skip) {
+    uint64_t h = 1469598103934665603u;
+    for (size_t i = 0; i < answer.n; i++)
+        if (answer.at[i] != skip) h = (h ^ (unsigned char)answer.at[i]) * 1099511628211u;
+    out->vote = h | 1;
+}
+
 void text_set(Buf *b, Span s);
 static inline Span text_span(const Buf *b) { return (Span){ b->data ? b->data : "", b->n }; }
 void text_replace(Buf *b, Span what, Span with);          /* every occurrence, left to right */

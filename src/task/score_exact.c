@@ -95,12 +95,13 @@ bool math_exact_find(Span s, bool last_number, Span *answer) {
 }
 
 static void judge(const RewardSample *s, RewardResult *out, bool last_number) {
-    Span truth, answer, inner;
+    Span truth, answer = { 0 }, inner;
     if (!score_truth(s, &truth, out)) return;
     if (find_boxed(truth, &inner) || find_hashes(truth, &inner)) truth = inner;
     bool found = math_exact_find((Span){ s->solution, s->solution_n }, last_number, &answer);
     bool right = found && math_exact_same(answer, truth);
     score_set(out, right ? 1 : 0, right);
+    score_vote(out, found ? answer : (Span){ 0 }, ' ');
 }
 
 void score_math_exact(const RewardSample *s, RewardResult *out) { judge(s, out, false); }

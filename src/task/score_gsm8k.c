@@ -32,6 +32,7 @@ void score_gsm8k(const RewardSample *s, RewardResult *out) {
     }
     same = same && at == truth.n;
     score_set(out, same ? 1 : 0, same);
+    score_vote(out, found, ',');
 }
 
 void score_gsm8k_flexible(const RewardSample *s, RewardResult *out) {
@@ -50,4 +51,5 @@ void score_gsm8k_flexible(const RewardSample *s, RewardResult *out) {
     }
     bool same = found.at && span_eq(found, truth);
     score_set(out, same ? 1 : 0, same);
+    score_vote(out, found, 0);
 }

@@ -156,7 +156,7 @@ static bool normalise(Buf *b, Span s) {
 }
 
 void score_math_reward(const RewardSample *s, RewardResult *out) {
-    Span truth, answer;
+    Span truth, answer = { 0 };
     if (!score_truth(s, &truth, out)) return;
     bool right = false;
     if (last_boxed((Span){ s->solution, s->solution_n }, &answer)) {
@@ -166,4 +166,5 @@ void score_math_reward(const RewardSample *s, RewardResult *out) {
         buf_free(&b);
     }
     score_set(out, right ? 1 : 0, right);
+    score_vote(out, answer, ' ');
 }
