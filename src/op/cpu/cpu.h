@@ -7,7 +7,7 @@
 
 /* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2)
  * --------------------------------------------------- */
-enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_NRMAX = 48 };
+enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC };
 typedef struct {
     float       *c;  int64_t ldc;
     const float *a;  int64_t lda;
@@ -92,7 +92,7 @@ const Kern *cpu_kern(const Dev *d);
 /* ---- Threads and scratch
  * ---------------------------------------------------------------------------------------------------- */
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
-enum { CPU_WORK = PROD_MC * PROD_AST + PROD_KC * PROD_NRMAX + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
+enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
        HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS };
 static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
 
