@@ -28,14 +28,14 @@ static void packed(Dev *d, Arena *a, const Shape *s, double peak, double budget)
         .dv = s->dv,
         .scale = 0.05f,
     };
-    Tensor dO = bench_fill(a, T, s->heads * s->dv, 1), dq = bench_fill(a, T, s->heads * s->dk, 0), dk = bench_fill(a, T, s->kv * s->dk, 0);
+    Tensor dO = bench_fill(a, T, s->heads * s->dv, 1), dq = bench_fill(a, T, s->heads * s->dk, 0),
+           dk = bench_fill(a, T, s->kv * s->dk, 0);
     Tensor dv = bench_fill(a, T, s->kv * s->dv, 0);
     double f = (double)s->seqs * s->len * (s->len + 1) / 2 * s->heads * 2 * (s->dk + s->dv) * 1e-9, fw, bw;
     BEST(fw, th, budget, op_attend(d, &t));
     BEST(bw, th, budget, op_attend_bwd(d, dq, dk, dv, dO, &t));
-    printf("%3d/%-3d heads of %3d/%3d, %3d x %5d: forward %5.1f, backward %5.1f per cent of peak\n", s->heads, s->kv, s->dk,
-           s->dv, s->seqs, s->len,
-           100 * f / fw / peak, 100 * 2.5 * f / bw / peak);
+    printf("%3d/%-3d heads of %3d/%3d, %3d x %5d: forward %5.1f, backward %5.1f per cent of peak\n", s->heads, s->kv,
+           s->dk, s->dv, s->seqs, s->len, 100 * f / fw / peak, 100 * 2.5 * f / bw / peak);
     arena_pop(a, mark);
 }
 
@@ -46,7 +46,8 @@ static void decode(Dev *d, Arena *a, const Shape *s, double budget) {
     int64_t bytes = (int64_t)op_kv_bytes(d, &kv);
     kv.pool = tensor_push(a, DT_U8, B * per, bytes);
     memset(kv.pool.data, 0, (size_t)(B * per * bytes));
-    Tensor at = tensor_push(a, DT_I32, 1, B + 1), start = tensor_push(a, DT_I32, B, 1), table = tensor_push(a, DT_I32, B, per);
+    Tensor at = tensor_push(a, DT_I32, 1, B + 1), start = tensor_push(a, DT_I32, B, 1),
+           table = tensor_push(a, DT_I32, B, per);
     for (int i = 0; i <= B; i++) ((int32_t *)at.data)[i] = i;
     for (int i = 0; i < B; i++) ((int32_t *)start.data)[i] = s->len - 1;
     for (int i = 0; i < B * per; i++) ((int32_t *)table.data)[i] = (int32_t)((int64_t)i * 7919 % (B * per));
@@ -54,9 +55,8 @@ static void decode(Dev *d, Arena *a, const Shape *s, double budget) {
     Tensor q = bench_fill(a, B, s->heads * s->dk, 1), o = bench_fill(a, B, s->heads * s->dv, 0);
     double t;
     BEST(t, th, budget, op_attend_kv(d, o, q, kv, p, s->heads, 0.05f));
-    printf("decode %3d/%-3d heads of %3d/%3d, %3d sequences at %5d: %7.1f us, %5.1f GB/s of keys and values\n", s->heads,
-           s->kv, s->dk, s->dv, B, s->len,
-           t * 1e6, (double)B * s->len * s->kv * (s->dk + s->dv) * 4e-9 / t);
+    printf("decode %3d/%-3d heads of %3d/%3d, %3d sequences at %5d: %7.1f us, %5.1f GB/s of keys and values\n",
+           s->heads, s->kv, s->dk, s->dv, B, s->len, t * 1e6, (double)B * s->len * s->kv * (s->dk + s->dv) * 4e-9 / t);
     arena_pop(a, mark);
 }
 
@@ -69,14 +69,12 @@ int main(int argc, char **argv) {
     double peak = bench_peak(&d);
     printf("%s, %d thread%s: FMA peak %.0f GFLOP/s\n", cpu_kern(&d)->name, th, th > 1 ? "s" : "", peak);
     static const Shape train[] = {
-        { 8, 2, 32, 32, 8, 256, false },
-        { 8, 2, 64, 64, 4, 512, false },
-        { 8, 2, 128, 128, 2, 512, false },
-        { 8, 8, 64, 64, 2, 512, false },
-        { 4, 1, 128, 128, 1, 2048, false },
-        { 16, 1, 576, 512, 1, 256, true },
+        { 8, 2, 32, 32, 8, 256, false }, { 8, 2, 64, 64, 4, 512, false },    { 8, 2, 128, 128, 2, 512, false },
+        { 8, 8, 64, 64, 2, 512, false }, { 4, 1, 128, 128, 1, 2048, false }, { 16, 1, 576, 512, 1, 256, true },
     };
-    static const Shape dec[] = { { 8, 2, 32, 32, 64, 200, false }, { 16, 8, 128, 128, 8, 1000, false }, { 16, 1, 576, 512, 8, 1000, true } };
+    static const Shape dec[] = { { 8, 2, 32, 32, 64, 200, false },
+                                 { 16, 8, 128, 128, 8, 1000, false },
+                                 { 16, 1, 576, 512, 8, 1000, true } };
     for (size_t i = 0; i < COUNT(train); i++) packed(&d, &a, &train[i], peak, budget);
     for (size_t i = 0; i < COUNT(dec); i++) decode(&d, &a, &dec[i], budget);
     dev_close(&d);

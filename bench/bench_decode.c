@@ -25,7 +25,8 @@ static bool next(void *user, Request *r) {
     Work *w = user;
     if (w->given == w->prompts) return false;
     int32_t *t = w->tokens + (size_t)w->given++ * (size_t)w->length;
-    for (int i = 0; i < w->length; i++) w->salt = w->salt * 1664525u + 1013904223u, t[i] = (int32_t)((w->salt >> 8) % (uint32_t)w->vocab);
+    for (int i = 0; i < w->length; i++)
+        w->salt = w->salt * 1664525u + 1013904223u, t[i] = (int32_t)((w->salt >> 8) % (uint32_t)w->vocab);
     *r = (Request){ .tokens = t, .n = w->length, .samples = w->samples, .key = w->salt, .opts = &w->opts };
     return true;
 }
@@ -74,35 +75,44 @@ static void side_close(Side *s) {
 
 int main(int argc, char **argv) {
     CHECK(argc > 1, "bench_decode MODEL [THREADS BATCH CONTEXT]");
-    int threads = argc > 2 ? atoi(argv[2]) : 2, batch = argc > 3 ? atoi(argv[3]) : 64, context = argc > 4 ? atoi(argv[4]) : 1152;
+    int threads = argc > 2 ? atoi(argv[2]) : 2, batch = argc > 3 ? atoi(argv[3]) : 64,
+        context = argc > 4 ? atoi(argv[4]) : 1152;
     Mem mem = { 0 };
     Err err;
     ModelDesc desc;
     CHECK(model_desc_load(&desc, argv[1], &mem, &err), "%s", err.msg);
-    SchedConf c = { .page = 64, .max_seqs = 2 * batch, .max_batch = batch, .max_rows = batch > 1024 ? batch : 1024, .max_len = context };
+    SchedConf c = { .page = 64,
+                    .max_seqs = 2 * batch,
+                    .max_batch = batch,
+                    .max_rows = batch > 1024 ? batch : 1024,
+                    .max_len = context };
     c.pages = batch * ((context + 63) / 64) + 1;
     Side s;
     side_open(&s, &desc, &c, threads, false, argv[1]);
     TokenFlops f = token_flops(&desc.d, desc.arch->attn);
     double peak = bench_peak(&s.dev);
-    Work w = { .tokens = MEM_ARRAY(&mem, int32_t, (size_t)batch * (size_t)context), .salt = 1, .vocab = (int32_t)desc.d.vocab };
+    Work w = { .tokens = MEM_ARRAY(&mem, int32_t, (size_t)batch * (size_t)context),
+               .salt = 1,
+               .vocab = (int32_t)desc.d.vocab };
     char line[128];
     while (fgets(line, sizeof line, stdin)) {
         int a, b, n;
         if (sscanf(line, "decode %d %d %d", &a, &b, &n) == 3) {
             EngineStats st = work(s.engine, &w, a, b, 1, n);
             double sec = w.last - w.first;
-            printf("{\"seconds\":%.6f,\"tokens_s\":%.2f,\"steps\":%" PRId64 ",\"whole\":%.6f}\n", sec, (double)a * (double)(w.steps - 1) / sec, w.steps - 1, st.seconds);
+            printf("{\"seconds\":%.6f,\"tokens_s\":%.2f,\"steps\":%" PRId64 ",\"whole\":%.6f}\n", sec,
+                   (double)a * (double)(w.steps - 1) / sec, w.steps - 1, st.seconds);
         } else if (sscanf(line, "prefill %d", &a) == 1) {
             peak = bench_peak(&s.dev);
             EngineStats st = work(s.engine, &w, 1, a, 1, 1);
             int64_t len = a;
             double flops = flops_forward(&f, &len, 1, 1);
-            printf("{\"seconds\":%.6f,\"tokens_s\":%.1f,\"gflops\":%.1f,\"peak\":%.1f,\"share_of_peak\":%.4f}\n", st.seconds, a / st.seconds, flops / st.seconds * 1e-9, peak,
-                   flops / st.seconds * 1e-9 / peak);
+            printf("{\"seconds\":%.6f,\"tokens_s\":%.1f,\"gflops\":%.1f,\"peak\":%.1f,\"share_of_peak\":%.4f}\n",
+                   st.seconds, a / st.seconds, flops / st.seconds * 1e-9, peak, flops / st.seconds * 1e-9 / peak);
         } else if (sscanf(line, "share %d %d", &a, &n) == 2) {
             EngineStats one = work(s.engine, &w, 1, a, 1, 1), many = work(s.engine, &w, 1, a, n, 1);
-            printf("{\"rows_one\":%" PRId64 ",\"rows_many\":%" PRId64 ",\"one\":%.6f,\"many\":%.6f}\n", one.sched.rows, many.sched.rows, one.seconds, many.seconds);
+            printf("{\"rows_one\":%" PRId64 ",\"rows_many\":%" PRId64 ",\"one\":%.6f,\"many\":%.6f}\n", one.sched.rows,
+                   many.sched.rows, one.seconds, many.seconds);
         } else if (sscanf(line, "over %d %d", &a, &n) == 2) {
             Side dry;
             side_open(&dry, &desc, &c, threads, true, NULL);

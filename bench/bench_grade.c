@@ -16,7 +16,9 @@ typedef struct {
 } Samples;
 
 static RewardSample sample(const char *source, Span solution, Span truth) {
-    return (RewardSample){ .data_source = source, .solution = solution.at, .solution_n = solution.n, //
+    return (RewardSample){ .data_source = source,
+                           .solution = solution.at,
+                           .solution_n = solution.n, //
                            .ground_truth = truth.at,
                            .ground_truth_n = truth.n };
 }
@@ -74,7 +76,8 @@ static void one_core(const Samples *s, const char *scorer) {
             reward_score(r, &s->at.at[i], &res);
             right += res.score > 0;
         }
-    printf("%-16s one core   %10.0f answers/s   (%zu different ones, %.0f %% right)\n", r->name, (double)n / took, s->at.n, 100 * right / (double)n);
+    printf("%-16s one core   %10.0f answers/s   (%zu different ones, %.0f %% right)\n", r->name, (double)n / took,
+           s->at.n, 100 * right / (double)n);
     reward_result_free(&res);
 }
 
@@ -85,7 +88,8 @@ static void pool(const Samples *s, int threads) {
     int64_t n = 0, ticket;
     double start = clock_now(), took = 0;
     while ((took = clock_now() - start) < 1) {
-        for (size_t i = 0; i < s->at.n; i++, n++) CHECK(rewards_submit(p, (int64_t)i, &s->at.at[i], &err), "%s", err.msg);
+        for (size_t i = 0; i < s->at.n; i++, n++)
+            CHECK(rewards_submit(p, (int64_t)i, &s->at.at[i], &err), "%s", err.msg);
         while (rewards_collect(p, &ticket, &res)) continue;
     }
     printf("%-16s pool of %d  %10.0f answers/s\n", s->at.at[0].data_source, threads, (double)n / took);

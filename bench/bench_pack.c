@@ -10,9 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { ANSWERS = 8192,
-       GROUP = 16,
-       BUDGET = 16384 };
+enum { ANSWERS = 8192, GROUP = 16, BUDGET = 16384 };
 
 static double cpu(void) {
     struct timespec t;
@@ -35,11 +33,14 @@ int main(void) {
         group[i] = i / GROUP;
     }
     int64_t T = at[ANSWERS];
-    float *lp = MEM_ARRAY(&mem, float, (size_t)T), *old = MEM_ARRAY(&mem, float, (size_t)T), *adv = MEM_ARRAY(&mem, float, (size_t)T);
+    float *lp = MEM_ARRAY(&mem, float, (size_t)T), *old = MEM_ARRAY(&mem, float, (size_t)T),
+          *adv = MEM_ARRAY(&mem, float, (size_t)T);
     float *reward = MEM_ARRAY(&mem, float, (size_t)T), *dlp = MEM_ARRAY(&mem, float, (size_t)T);
-    for (int64_t t = 0; t < T; t++) old[t] = (float)-unit(1, (uint32_t)t), lp[t] = old[t] + (float)(0.1 * unit(2, (uint32_t)t));
+    for (int64_t t = 0; t < T; t++)
+        old[t] = (float)-unit(1, (uint32_t)t), lp[t] = old[t] + (float)(0.1 * unit(2, (uint32_t)t));
     for (int i = 0; i < ANSWERS; i++) reward[at[i + 1] - 1] = unit(3, (uint32_t)i) < 0.4;
-    Arena keep = arena_in(&mem, "keep", pack_keep(ANSWERS)), tmp = arena_in(&mem, "tmp", adv_scratch(ANSWERS, T) + pack_scratch(ANSWERS));
+    Arena keep = arena_in(&mem, "keep", pack_keep(ANSWERS)),
+          tmp = arena_in(&mem, "tmp", adv_scratch(ANSWERS, T) + pack_scratch(ANSWERS));
     double best[4] = { 1e9, 1e9, 1e9, 1e9 };
     Pack p = { 0 };
     Err err;
@@ -48,7 +49,8 @@ int main(void) {
         balance(part, cost, ANSWERS, 128, true, &tmp);
         t[1] = cpu();
         keep.used = 0;
-        if (!pack(&p, lens, ANSWERS, BUDGET, (PackCost){ 24576, 1 }, &keep, &tmp, &err)) return printf("%s\n", err.msg), 1;
+        if (!pack(&p, lens, ANSWERS, BUDGET, (PackCost){ 24576, 1 }, &keep, &tmp, &err))
+            return printf("%s\n", err.msg), 1;
         t[2] = cpu();
         AdvConf ac = { .kind = ADV_GRPO, .norm_by_std = true };
         AdvIn ai = { .a = { ANSWERS, at, NULL }, .reward = reward, .group = group };
@@ -66,7 +68,8 @@ int main(void) {
     }
     printf("%d answers, %.1f M tokens\n", ANSWERS, (double)T / 1e6);
     printf("balance over 128 ranks     %8.2f ms\n", 1e3 * best[0]);
-    printf("pack into %4d micro-batches of %d  %8.2f ms (imbalance %.3f)\n", (int)p.n_micro, BUDGET, 1e3 * best[1], p.imbalance);
+    printf("pack into %4d micro-batches of %d  %8.2f ms (imbalance %.3f)\n", (int)p.n_micro, BUDGET, 1e3 * best[1],
+           p.imbalance);
     printf("advantages (grpo)          %8.2f ms\n", 1e3 * best[2]);
     printf("losses and derivatives     %8.2f ms\n", 1e3 * best[3]);
     mem_free(&mem);

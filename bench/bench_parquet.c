@@ -47,9 +47,8 @@ int main(int argc, char **argv) {
         t = cpu_now() - t;
         if (round > 0 && t < best) best = t;
     }
-    printf("%s: %lld rows, %.1f MB: %.4f s, %.2f M rows/s, %.0f MB/s, %d threads\n",
-           argv[1], (long long)rows, (double)bytes * 1e-6, best,
-           (double)rows / best * 1e-6, (double)bytes / best * 1e-6, threads_count(threads));
+    printf("%s: %lld rows, %.1f MB: %.4f s, %.2f M rows/s, %.0f MB/s, %d threads\n", argv[1], (long long)rows,
+           (double)bytes * 1e-6, best, (double)rows / best * 1e-6, (double)bytes / best * 1e-6, threads_count(threads));
     threads_close(threads);
     return 0;
 }

@@ -17,10 +17,7 @@ static double processor_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-typedef enum { DENSE3,
-               DENSE2,
-               MOE,
-               LATENT } Family;
+typedef enum { DENSE3, DENSE2, MOE, LATENT } Family;
 
 /* clang-format off */
 static const struct {
@@ -153,7 +150,7 @@ int main(int argc, char **argv) {
         model_sum(s, m);
         *p = (Plan){ .sum = s, .cluster = here, .profile = profile_find("hone") };
         p->work = (Workload){ CASES[i].prompts, CASES[i].answers, 0, CASES[i].prompt, CASES[i].prompt,
-                              CASES[i].answer, CASES[i].answer, 0, false, 1 };
+                              CASES[i].answer,  CASES[i].answer,  0, false,           1 };
         p->layout = (Layout){ .tp = 1,
                               .pp = 1,
                               .ep = 1,

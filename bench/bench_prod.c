@@ -14,8 +14,8 @@ int main(int argc, char **argv) {
     dev_open(&d, (DevOpts){ .threads = th, .isa = argc > 3 ? atoi(argv[3]) : 0 });
     double peak = bench_peak(&d);
     printf("%s, %d thread%s: FMA peak %.0f GFLOP/s\n", cpu_kern(&d)->name, th, th > 1 ? "s" : "", peak);
-    printf("%6s %6s %6s | %7s %7s %7s %7s | per cent of peak: linear, with 8 pieces, dx, dw\n", "rows", "in", "out", "lin",
-           "lin/8", "dx", "dw");
+    printf("%6s %6s %6s | %7s %7s %7s %7s | per cent of peak: linear, with 8 pieces, dx, dw\n", "rows", "in", "out",
+           "lin", "lin/8", "dx", "dw");
     /* clang-format off */
     static const Shape dense[] = {
         { 1, 1024, 1024 }, { 4, 1024, 1024 }, { 16, 1024, 1024 }, { 64, 256, 256 },
@@ -39,18 +39,13 @@ int main(int argc, char **argv) {
         printf("\n");
         arena_pop(&a, mark);
     }
-    printf("%6s %6s %6s %6s | %7s %7s %7s | experts x rows each: grouped, dx, dw\n", "E", "rows", "in", "out", "grp", "dx",
-           "dw");
-    static const struct { int E, M, I, O; } moe[] = {
-        { 16, 16, 256, 96 },
-        { 16, 32, 256, 96 },
-        { 16, 32, 96, 256 },
-        { 16, 64, 256, 96 },
-        { 16, 64, 96, 256 },
-        { 16, 128, 256, 96 },
-        { 8, 64, 1024, 768 },
-        { 8, 64, 768, 1024 },
-        { 4, 64, 2048, 2048 },
+    printf("%6s %6s %6s %6s | %7s %7s %7s | experts x rows each: grouped, dx, dw\n", "E", "rows", "in", "out", "grp",
+           "dx", "dw");
+    static const struct {
+        int E, M, I, O;
+    } moe[] = {
+        { 16, 16, 256, 96 },  { 16, 32, 256, 96 },  { 16, 32, 96, 256 },  { 16, 64, 256, 96 },   { 16, 64, 96, 256 },
+        { 16, 128, 256, 96 }, { 8, 64, 1024, 768 }, { 8, 64, 768, 1024 }, { 4, 64, 2048, 2048 },
     };
     for (size_t i = 0; i < COUNT(moe); i++) {
         int E = moe[i].E, M = moe[i].M, I = moe[i].I, O = moe[i].O;
@@ -70,15 +65,14 @@ int main(int argc, char **argv) {
         arena_pop(&a, mark);
     }
     /* few rows: weights of 512 MiB in f32, beyond the caches */
-    enum { BI = 2048,
-           BO = 65536 };
+    enum { BI = 2048, BO = 65536 };
     Tensor w = bench_fill(&a, BO, BI, 0.1f);
     double bw = bench_read(&d, w.data, (int64_t)BO * BI, budget), bytes = 4e-9 * BO * BI;
     printf("reading %d MiB: %.1f GB/s\n", BO / 1024 * BI / 256, bw);
     for (int M = 1; M <= 8; M *= 2) {
         size_t mark = arena_mark(&a);
-        Tensor x = bench_fill(&a, M, BI, 1), y = bench_fill(&a, M, BO, 0), w16 = tensor_over(w.data, DT_BF16, 2 * BO, BI),
-               y2 = bench_fill(&a, M, 2 * BO, 0);
+        Tensor x = bench_fill(&a, M, BI, 1), y = bench_fill(&a, M, BO, 0),
+               w16 = tensor_over(w.data, DT_BF16, 2 * BO, BI), y2 = bench_fill(&a, M, 2 * BO, 0);
         double t, t16;
         BEST(t, th, budget, op_linear(&d, y, x, w, TENSOR_NONE, leaves_one(BI)));
         BEST(t16, th, budget, op_linear(&d, y2, x, w16, TENSOR_NONE, leaves_one(BI)));

@@ -7,10 +7,16 @@
 #include <stdlib.h>
 
 int main(int argc, char **argv) {
-    int batch = argc > 1 ? atoi(argv[1]) : 256, prompt = argc > 2 ? atoi(argv[2]) : 512, tokens = argc > 3 ? atoi(argv[3]) : 512, samples = 16;
+    int batch = argc > 1 ? atoi(argv[1]) : 256, prompt = argc > 2 ? atoi(argv[2]) : 512,
+        tokens = argc > 3 ? atoi(argv[3]) : 512, samples = 16;
     Mem mem = { 0 };
     int page = 16, len = prompt + tokens, groups = (batch + samples - 1) / samples;
-    SchedConf c = { .page = page, .pages = batch * (len / page + 2), .max_seqs = 2 * batch, .max_batch = batch, .max_rows = 2048, .max_len = len };
+    SchedConf c = { .page = page,
+                    .pages = batch * (len / page + 2),
+                    .max_seqs = 2 * batch,
+                    .max_batch = batch,
+                    .max_rows = 2048,
+                    .max_len = len };
     Sched *s = sched_open(&c, &mem);
     int32_t *text = MEM_ARRAY(&mem, int32_t, (size_t)prompt);
     for (int g = 0; g < 2 * groups; g++) { /* each has another first token; the second half waits for room */
@@ -33,7 +39,8 @@ int main(int argc, char **argv) {
         if (st->n_rows == batch && st->n_pieces == batch) decode += t, steps++, rows += st->n_rows;
         else other += t, others++;
     }
-    printf("batch %d, prompts of %d, answers of %d: %.1f us a decode step (%ld of them), %.1f us a mixed step (%ld)\n", batch, prompt, tokens, 1e6 * decode / (double)(steps ? steps : 1), (long)steps,
+    printf("batch %d, prompts of %d, answers of %d: %.1f us a decode step (%ld of them), %.1f us a mixed step (%ld)\n",
+           batch, prompt, tokens, 1e6 * decode / (double)(steps ? steps : 1), (long)steps,
            1e6 * other / (double)(others ? others : 1), (long)others);
     mem_free(&mem);
     return 0;

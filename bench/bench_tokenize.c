@@ -121,7 +121,8 @@ int main(int argc, char **argv) {
         threads_close(t);
     }
     printf("{\"load_ms\":%.1f,\"mb\":%.3f,\"tokens\":%zu,", load * 1e3, mb, tokens);
-    printf("\"mb_s_cold\":%.1f,\"mb_s\":%.1f,\"threads\":%d,\"mb_s_threads\":%.1f,", cold, per_cpu[0], threads, rate[1]);
+    printf("\"mb_s_cold\":%.1f,\"mb_s\":%.1f,\"threads\":%d,\"mb_s_threads\":%.1f,", cold, per_cpu[0], threads,
+           rate[1]);
     printf("\"cpu_efficiency\":%.2f}\n", per_cpu[1] / per_cpu[0]);
     vec_free(b.texts.at);
     mem_free(&mem);

@@ -17,8 +17,7 @@ int hone_reward(const HoneRewardIn *in, HoneRewardOut *out) {
     const char *limit = strstr(in->extra_info, "\"limit\":");
     size_t most = limit ? strtoul(limit + 8, NULL, 10) : 200;
     int named = strstr(in->solution, in->ground_truth) != NULL;
-    out->score = !named ? 0 : in->solution_n <= most ? 1
-                                                     : 0.5;
+    out->score = !named ? 0 : in->solution_n <= most ? 1 : 0.5;
     out->acc = named;
     return 0;
 }

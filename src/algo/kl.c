@@ -2,8 +2,7 @@
 #include "algo/kl.h"
 #include "base/mathx.h"
 
-static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi
-                                                                                  : x; }
+static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 double kl_token(double *grad, int kind, double lp, double ref) {
     double d = lp - ref, value = d, slope = 1;

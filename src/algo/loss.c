@@ -5,8 +5,7 @@
 #include "base/mathx.h"
 #include "base/sort.h"
 
-static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi
-                                                                                  : x; }
+static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 void loss_count(LossCounts *sum, const Answers *a) {
     for (int64_t i = 0; i < a->n; i++) {
@@ -105,8 +104,8 @@ static double mean_diff(const LossIn *in, int64_t i) {
 
 /* geo_mean: one loss per answer.  A clipped token has slope 0, any other an equal share of the answer's.  An answer without
  * tokens counts in the mean (its loss is 0), as in verl. */
-static void geo_mean(LossSum *sum, float *dlp, const LossConf *c, const LossCounts *counts, const LossIn *in,
-                     int64_t i, int64_t len) {
+static void geo_mean(LossSum *sum, float *dlp, const LossConf *c, const LossCounts *counts, const LossIn *in, int64_t i,
+                     int64_t len) {
     double adv = 0, diff = 0, weight = 0;
     for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
         if (!token_on(&in->a, t)) continue;
@@ -114,8 +113,7 @@ static void geo_mean(LossSum *sum, float *dlp, const LossConf *c, const LossCoun
         double held = clamp(d, -c->clip_low, c->clip_high);
         bool cut = (A > 0 && held < d) || (A < 0 && held > d);
         adv += A;
-        diff += A == 0 ? 0 : cut ? held
-                                 : d;
+        diff += A == 0 ? 0 : cut ? held : d;
         dlp[t] = A != 0 && !cut;
         if (in->weight) weight += mx_log((double)in->weight[t] + 1e-10);
         sum->clipped += held != d && A > 0;
@@ -149,8 +147,8 @@ static void one_answer(LossSum *sum, float *dlp, const LossConf *c, const LossCo
 }
 
 /* The entropy bonus and the KL loss, and what is only measured. */
-static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts,
-                   const LossIn *in, int64_t i, int64_t len) {
+static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in,
+                   int64_t i, int64_t len) {
     double w = token_weight(c->agg, c->norm_len, counts, len), kl = 0, entropy = 0;
     for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
         if (!token_on(&in->a, t)) continue;

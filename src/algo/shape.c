@@ -24,8 +24,7 @@ int64_t filter_groups(uint8_t *keep, const int32_t *group, const float *metric, 
     return kept;
 }
 
-static double bounded_exp(double x) { return mx_exp(x < -20 ? -20 : x > 20 ? 20
-                                                                           : x); }
+static double bounded_exp(double x) { return mx_exp(x < -20 ? -20 : x > 20 ? 20 : x); }
 
 void tis_weights(float *weight, TisSum *sum, TisKind kind, double cap, const Answers *a, const float *train_lp,
                  const float *rollout_lp) {

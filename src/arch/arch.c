@@ -48,11 +48,7 @@ static bool here(const Dims *d, Where w, int layer) {
     }
 }
 
-typedef enum { PASS_FIRST,
-               PASS_VISION,
-               PASS_LAYERS,
-               PASS_LAST,
-               PASSES } Pass;
+typedef enum { PASS_FIRST, PASS_VISION, PASS_LAYERS, PASS_LAST, PASSES } Pass;
 
 static Pass pass_of(Where w) {
     switch (w) {
@@ -67,8 +63,7 @@ static Pass pass_of(Where w) {
 void arch_each_row(const ModelDesc *m, RowVisit *visit, void *user) {
     const Dims *d = &m->d;
     for (Pass pass = PASS_FIRST; pass < PASSES; pass++) {
-        int64_t n = pass == PASS_LAYERS ? d->layers : pass == PASS_VISION ? d->vis_layers
-                                                                          : 1;
+        int64_t n = pass == PASS_LAYERS ? d->layers : pass == PASS_VISION ? d->vis_layers : 1;
         for (int l = 0; l < n; l++)
             for (const ParamDesc *p = m->arch->params; p->name; p++) {
                 if (pass_of(p->where) != pass || !here(d, p->where, l)) continue;
@@ -144,12 +139,13 @@ static const Arch *find(const Json *config, Err *err) {
     const char *type = NULL, *name = NULL;
     if (!json_str(config, "model_type", &type, err)) return NULL;
     if (list && list->kind == JSON_ARRAY && list->n && list->items[0].kind == JSON_STRING) name = list->items[0].str;
-    if (!name && !type) return err_set(err, "neither architectures nor model_type is there: is this a model's config.json?"), NULL;
+    if (!name && !type)
+        return err_set(err, "neither architectures nor model_type is there: is this a model's config.json?"), NULL;
     for (size_t i = 0; i < COUNT(archs); i++) {
         if (!(name ? has(archs[i]->names, name) : has(archs[i]->types, type))) continue;
         if (!type || has(archs[i]->types, type)) return archs[i];
-        return err_set(err, "architectures says \"%.60s\", model_type says \"%.60s\": they do not belong together", name,
-                       type),
+        return err_set(err, "architectures says \"%.60s\", model_type says \"%.60s\": they do not belong together",
+                       name, type),
                NULL;
     }
     unknown(name ? "architectures" : "model_type", name ? name : type, err);
@@ -159,12 +155,14 @@ static const Arch *find(const Json *config, Err *err) {
 bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err) {
     *out = (ModelDesc){ .d = { .bos = -1, .pad = -1, .groups = 1, .group_topk = 1, .route_factor = 1 } };
     TRY(json_parse(&out->config, json, n, mem, err));
-    if (out->config.kind != JSON_OBJECT) return err_set(err, "%s where an object is wanted", json_kind_name(out->config.kind));
+    if (out->config.kind != JSON_OBJECT)
+        return err_set(err, "%s where an object is wanted", json_kind_name(out->config.kind));
     out->arch = find(&out->config, err);
     if (!out->arch) return false;
     TRY(out->arch->read(&out->d, &out->config, err));
     if (out->d.rope.kind == ROPE_SECTIONS && out->arch->runs)
-        return err_set(err, "rope_scaling.mrope_section is there: %s models have one position per token", out->arch->name);
+        return err_set(err, "rope_scaling.mrope_section is there: %s models have one position per token",
+                       out->arch->name);
     TRY(config_quant(&out->d, &out->config, err));
     TRY(arch_check(&out->d, out->arch->attn, out->arch->route, err));
     arch_derive(&out->d);
@@ -172,7 +170,8 @@ bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err 
 }
 
 bool model_desc_runs(const ModelDesc *m, Err *err) {
-    return m->arch->runs || err_set(err, "%s models are counted by inspect and plan, but not computed yet", m->arch->name);
+    return m->arch->runs
+           || err_set(err, "%s models are counted by inspect and plan, but not computed yet", m->arch->name);
 }
 
 /* The model may end a text with more tokens than config.json says: chat models list them in generation_config.json. */
@@ -182,7 +181,8 @@ static bool read_generation(ModelDesc *m, Mem *mem, Err *err) {
     Buf text = { 0 };
     Json j;
     bool ok = file_read(&text, path, err);
-    if (ok && !(json_parse(&j, text.data, text.n, mem, err) && config_tokens(&m->d, &j, err))) ok = err_wrap(err, "%s", path);
+    if (ok && !(json_parse(&j, text.data, text.n, mem, err) && config_tokens(&m->d, &j, err)))
+        ok = err_wrap(err, "%s", path);
     buf_free(&text);
     return ok;
 }
@@ -191,15 +191,15 @@ bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err) {
     *out = (ModelDesc){ 0 };
     bool folder = dir_exists(path);
     char *file = folder ? mem_printf(mem, "%s/config.json", path) : mem_str(mem, path, strlen(path));
-    if (folder && !file_exists(file) && errno != EACCES) return err_set(err, "%s: there is no config.json in this folder", path);
+    if (folder && !file_exists(file) && errno != EACCES)
+        return err_set(err, "%s: there is no config.json in this folder", path);
     Buf text = { 0 };
     bool ok = file_read(&text, file, err);
     if (ok && !model_desc_parse(out, text.data, text.n, mem, err)) ok = err_wrap(err, "%s", file);
     buf_free(&text);
     if (!ok) return false;
     const char *slash = strrchr(path, '/');
-    out->dir = folder ? mem_str(mem, path, strlen(path)) : slash ? mem_str(mem, path, (size_t)(slash - path))
-                                                                 : ".";
+    out->dir = folder ? mem_str(mem, path, strlen(path)) : slash ? mem_str(mem, path, (size_t)(slash - path)) : ".";
     if (!out->dir[0]) out->dir = "/";
     return read_generation(out, mem, err);
 }

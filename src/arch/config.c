@@ -89,7 +89,8 @@ bool config_heads(Dims *d, const Json *c, int64_t otherwise, Err *err) {
 }
 
 bool config_no_window(const Json *c, const Dims *d, bool needs_flag, bool from_layer, Err *err) {
-    const Json *types = given(c, "layer_types"), *window = given(c, "sliding_window"), *flag = given(c, "use_sliding_window");
+    const Json *types = given(c, "layer_types"), *window = given(c, "sliding_window"),
+               *flag = given(c, "use_sliding_window");
     for (size_t i = 0; types && types->kind == JSON_ARRAY && i < types->n; i++)
         if (!json_is_str(&types->items[i], "full_attention"))
             return bad(err, "layer_types", &types->items[i], "only \"full_attention\" is supported");
@@ -118,10 +119,12 @@ bool config_quant(Dims *d, const Json *c, Err *err) {
 
 static bool add_eos(Dims *d, const Json *v, Err *err) {
     if (v->kind != JSON_INT) return bad(err, "eos_token_id", v, "a token number is wanted");
-    if (v->integer < 0 || v->integer >= d->vocab) return bad(err, "eos_token_id", v, "it is not a token of this vocabulary");
+    if (v->integer < 0 || v->integer >= d->vocab)
+        return bad(err, "eos_token_id", v, "it is not a token of this vocabulary");
     for (int64_t i = 0; i < d->n_eos; i++)
         if (d->eos[i] == v->integer) return true;
-    if (d->n_eos == (int64_t)COUNT(d->eos)) return bad(err, "eos_token_id", v, "more than 8 end tokens are not supported");
+    if (d->n_eos == (int64_t)COUNT(d->eos))
+        return bad(err, "eos_token_id", v, "more than 8 end tokens are not supported");
     d->eos[d->n_eos++] = v->integer;
     return true;
 }
@@ -146,8 +149,9 @@ bool config_tokens(Dims *d, const Json *c, Err *err) {
 
 bool arch_check(const Dims *d, AttnKind attn, RouteKind route, Err *err) {
     int64_t turned = attn == ATTN_MLA ? d->rope_dim : d->head_dim;
-    if (turned % 2) return err_set(err, "%s is %ld: rotary positions want an even number",
-                                   attn == ATTN_MLA ? "qk_rope_head_dim" : "head_dim", (long)turned);
+    if (turned % 2)
+        return err_set(err, "%s is %ld: rotary positions want an even number",
+                       attn == ATTN_MLA ? "qk_rope_head_dim" : "head_dim", (long)turned);
     if (d->heads % d->kv_heads)
         return err_set(err, "num_attention_heads %ld is not a multiple of num_key_value_heads %ld", (long)d->heads,
                        (long)d->kv_heads);
@@ -158,11 +162,13 @@ bool arch_check(const Dims *d, AttnKind attn, RouteKind route, Err *err) {
     if (d->topk > d->experts)
         return err_set(err, "num_experts_per_tok is %ld: there are only %ld experts", (long)d->topk, (long)d->experts);
     if (d->groups < 1 || d->experts % d->groups)
-        return err_set(err, "n_group is %ld: the %ld experts do not divide into as many groups", (long)d->groups, (long)d->experts);
+        return err_set(err, "n_group is %ld: the %ld experts do not divide into as many groups", (long)d->groups,
+                       (long)d->experts);
     if (d->groups == 1) return true;
     int64_t each = d->experts / d->groups;
-    if (each < 2) return err_set(err, "n_group is %ld: a group wants at least two of the %ld experts", (long)d->groups,
-                                 (long)d->experts);
+    if (each < 2)
+        return err_set(err, "n_group is %ld: a group wants at least two of the %ld experts", (long)d->groups,
+                       (long)d->experts);
     if (d->group_topk > d->groups)
         return err_set(err, "topk_group is %ld: there are only %ld groups", (long)d->group_topk, (long)d->groups);
     if (d->topk > d->group_topk * each)

@@ -28,7 +28,8 @@ static bool rope_sections(RopeConf *r, const Json *o, int64_t half, Err *err) {
         if (ok) sum += r->sections[i] = s->items[i].integer;
     }
     return (ok && sum == half)
-           || err_set(err, "rope_scaling.mrope_section must be three numbers whose sum is head_dim / 2 = %ld", (long)half);
+           || err_set(err, "rope_scaling.mrope_section must be three numbers whose sum is head_dim / 2 = %ld",
+                      (long)half);
 }
 
 /* o: rope_scaling, or rope_parameters where transformers 5 wrote the file.  rope_type wins over the older type. */
@@ -42,16 +43,14 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
         const char *name;
         RopeKind kind;
     } types[] = {
-        { "default", ROPE_DEFAULT },
-        { "linear", ROPE_LINEAR },
-        { "llama3", ROPE_LLAMA3 },
-        { "yarn", ROPE_YARN },
-        { "mrope", ROPE_SECTIONS },
+        { "default", ROPE_DEFAULT }, { "linear", ROPE_LINEAR },  { "llama3", ROPE_LLAMA3 },
+        { "yarn", ROPE_YARN },       { "mrope", ROPE_SECTIONS },
     };
     size_t i = 0;
     while (i < COUNT(types) && strcmp(type, types[i].name)) i++;
     if (i == COUNT(types))
-        return err_set(err, "rope_scaling.rope_type is \"%.40s\": known are default, linear, llama3, yarn, mrope", type);
+        return err_set(err, "rope_scaling.rope_type is \"%.40s\": known are default, linear, llama3, yarn, mrope",
+                       type);
     r->kind = types[i].kind;
     if (r->kind == ROPE_DEFAULT && json_get(o, "mrope_section")) r->kind = ROPE_SECTIONS;
     TRY(rope_num(&r->factor, o, "factor", 1e-6, 1e6, err));
@@ -71,7 +70,8 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
     if (r->kind == ROPE_YARN) {
         if (!(r->original > 0)) r->original = (double)d->context;
         if (!(r->factor > 0)) r->factor = (double)d->context / r->original;
-        if (!(r->factor >= 1e-6)) return err_set(err, "rope_scaling.factor is missing, and max_position_embeddings gives none");
+        if (!(r->factor >= 1e-6))
+            return err_set(err, "rope_scaling.factor is missing, and max_position_embeddings gives none");
         if (r->beta_slow > r->beta_fast)
             return err_set(err, "rope_scaling.beta_slow %g is above beta_fast %g", r->beta_slow, r->beta_fast);
     }
@@ -80,7 +80,8 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
         TRY(rope_must(r->high_freq, type, "high_freq_factor", err));
         TRY(rope_must(r->original, type, "original_max_position_embeddings", err));
         if (!(r->high_freq > r->low_freq))
-            return err_set(err, "rope_scaling.high_freq_factor %g must be above low_freq_factor %g", r->high_freq, r->low_freq);
+            return err_set(err, "rope_scaling.high_freq_factor %g must be above low_freq_factor %g", r->high_freq,
+                           r->low_freq);
     }
     return true;
 }
@@ -94,14 +95,14 @@ bool config_rope(Dims *d, const Json *c, double theta, Err *err) {
     for (int i = 0; i < 2; i++) {
         const Json *o = i ? v5 : old;
         if (o && o->kind != JSON_NULL && o->kind != JSON_OBJECT)
-            return err_set(err, "%s is %s: an object is wanted", i ? "rope_parameters" : "rope_scaling", json_kind_name(o->kind));
+            return err_set(err, "%s is %s: an object is wanted", i ? "rope_parameters" : "rope_scaling",
+                           json_kind_name(o->kind));
     }
     TRY(json_real(c, "rope_theta", &d->rope.theta, err) && json_real(v5, "rope_theta", &d->rope.theta, err));
     TRY(json_real(old, "rope_theta", &d->rope.theta, err));
     if (!(d->rope.theta > 1 && d->rope.theta <= 1e15))
         return err_set(err, "rope_theta is %g: it must lie above 1 and below 1e15", d->rope.theta);
-    const Json *o = old && old->kind == JSON_OBJECT && old->n ? old : v5 && v5->kind == JSON_OBJECT ? v5
-                                                                                                    : NULL;
+    const Json *o = old && old->kind == JSON_OBJECT && old->n ? old : v5 && v5->kind == JSON_OBJECT ? v5 : NULL;
     return !o || rope_scaling(d, o, err);
 }
 
@@ -120,8 +121,7 @@ static void yarn(const RopeConf *r, float *freq, const float *power, int dim) {
     if (lo == hi) hi += 0.001;
     for (int i = 0; i < dim / 2; i++) {
         float ramp = ((float)i - (float)lo) / (float)(hi - lo);
-        ramp = ramp < 0 ? 0 : ramp > 1 ? 1
-                                       : ramp;
+        ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
         float keep = 1 - ramp; /* two roundings, as transformers has them */
         freq[i] = 1 / ((float)r->factor * power[i]) * (1 - keep) + freq[i] * keep;
     }

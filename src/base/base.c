@@ -37,14 +37,16 @@ void die_at(const char *file, int line, const char *fmt, ...) {
 }
 
 Arena arena_over(const char *name, void *base, size_t size) {
-    CHECK((uintptr_t)base % ARENA_ALIGN == 0, "arena %s: block at %p is not on a %d-byte border", name, base, ARENA_ALIGN);
+    CHECK((uintptr_t)base % ARENA_ALIGN == 0, "arena %s: block at %p is not on a %d-byte border", name, base,
+          ARENA_ALIGN);
     return (Arena){ .base = base, .size = size, .name = name };
 }
 
 void *arena_push(Arena *a, size_t bytes) {
     CHECK(bytes <= SIZE_MAX - ARENA_ALIGN, "arena %s: push of %zu bytes", a->name, bytes);
     size_t need = arena_round(bytes);
-    CHECK(need <= a->size - a->used, "arena %s is full: %zu of %zu bytes used, %zu more wanted", a->name, a->used, a->size, need);
+    CHECK(need <= a->size - a->used, "arena %s is full: %zu of %zu bytes used, %zu more wanted", a->name, a->used,
+          a->size, need);
     void *p = a->base + a->used;
     a->used += need;
     if (a->used > a->peak) a->peak = a->used;
@@ -62,8 +64,7 @@ struct MemChunk {
     MemChunk *next;
     size_t size, used;
 };
-enum { MEM_CHUNK = 1 << 16,
-       MEM_HEADER = (sizeof(MemChunk) + 15) & ~15 };
+enum { MEM_CHUNK = 1 << 16, MEM_HEADER = (sizeof(MemChunk) + 15) & ~15 };
 
 static MemChunk *chunk_new(Mem *m, size_t size) {
     CHECK(!m->limit || m->total + size <= m->limit, "region of at most %zu bytes is full", m->limit);

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool fail(Err *err, const char *what, const char *path) { return err_set(err, "%s: cannot %s: %s", path, what, strerror(errno)); }
+static bool fail(Err *err, const char *what, const char *path) {
+    return err_set(err, "%s: cannot %s: %s", path, what, strerror(errno));
+}
 
 static ssize_t read_some(int fd, void *to, size_t n) {
     for (;;) {

@@ -35,9 +35,10 @@ static void blank(Parser *p) {
 static int hex4(const char *s) {
     int v = 0;
     for (int i = 0; i < 4; i++) {
-        int c = s[i], d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                                       : c >= 'A' && c <= 'F'   ? c - 'A' + 10
-                                                                                : -1;
+        int c = s[i], d = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
         if (d < 0) return -1;
         v = v * 16 + d;
     }
@@ -211,7 +212,8 @@ static bool container(Parser *p, Json *out, bool object) {
         TRY(value(p, &m.value));
         VEC_PUSH(p->stack, m);
         blank(p);
-        if (p->at >= p->end) return fail(p, object ? "the text ends inside an object" : "the text ends inside an array");
+        if (p->at >= p->end)
+            return fail(p, object ? "the text ends inside an object" : "the text ends inside an array");
         char c = *p->at++;
         if (c == close) break;
         if (c != ',') return p->at--, fail(p, object ? "',' or '}' is expected" : "',' or ']' is expected");
@@ -238,9 +240,7 @@ static bool value(Parser *p, Json *out) {
     switch (*p->at) {
     case '{': return container(p, out, true);
     case '[': return container(p, out, false);
-    case '"':
-        *out = (Json){ .kind = JSON_STRING };
-        return string(p, &out->str, &out->n);
+    case '"': *out = (Json){ .kind = JSON_STRING }; return string(p, &out->str, &out->n);
     case 't': return word(p, out, "true", (Json){ .kind = JSON_BOOL, .flag = true });
     case 'f': return word(p, out, "false", (Json){ .kind = JSON_BOOL });
     case 'n': return word(p, out, "null", (Json){ .kind = JSON_NULL });
@@ -287,7 +287,8 @@ const Json *json_path(const Json *o, const char *dotted) {
 }
 
 const char *json_kind_name(JsonKind k) {
-    static const char *const name[] = { "null", "true or false", "a whole number", "a number", "a string", "an array", "an object" };
+    static const char *const name[] = { "null",     "true or false", "a whole number", "a number",
+                                        "a string", "an array",      "an object" };
     return name[k];
 }
 

@@ -7,8 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { MAX_THREADS = 256,
-       SPIN = 2000 };
+enum { MAX_THREADS = 256, SPIN = 2000 };
 
 struct Threads {
     int n;
@@ -35,7 +34,8 @@ static inline void relax(void) {
 }
 
 static void work(Threads *t, int worker) {
-    for (int i; (i = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed)) < t->tasks;) t->fn(t->arg, i, worker);
+    for (int i; (i = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed)) < t->tasks;)
+        t->fn(t->arg, i, worker);
 }
 
 static void *worker_main(void *p) {
@@ -124,6 +124,5 @@ int threads_default(void) {
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set)) return 1;
     int n = CPU_COUNT(&set);
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS
-                                       : n;
+    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }

@@ -6,7 +6,8 @@
 bool utf8_valid(const char *s, size_t n) {
     for (size_t i = 0; i < n;) {
         uint64_t word, four[4];
-        if (n - i >= 32 && (memcpy(four, s + i, 32), !((four[0] | four[1] | four[2] | four[3]) & 0x8080808080808080u))) {
+        if (n - i >= 32
+            && (memcpy(four, s + i, 32), !((four[0] | four[1] | four[2] | four[3]) & 0x8080808080808080u))) {
             i += 32;
             continue;
         }

@@ -90,16 +90,13 @@ const char *conf_nearest(const char *name, int verbs) {
 static bool wrong(const ConfOption *o, const ConfScalar *s, Err *err) {
     Buf allowed = { 0 };
     conf_allowed(&allowed, o);
-    err_set(err, "%s: %s'%.*s'%s is not allowed; it wants %s",
-            o->name, s->quoted ? "the string " : "", (int)s->n, s->text,
-            strstr(s->text, "${") ? " (values are not interpolated)" : "", allowed.data);
+    err_set(err, "%s: %s'%.*s'%s is not allowed; it wants %s", o->name, s->quoted ? "the string " : "", (int)s->n,
+            s->text, strstr(s->text, "${") ? " (values are not interpolated)" : "", allowed.data);
     buf_free(&allowed);
     return false;
 }
 
-static bool in_range(const ConfOption *o, double x) {
-    return isfinite(x) && x >= o->min && x <= o->max;
-}
+static bool in_range(const ConfOption *o, double x) { return isfinite(x) && x >= o->min && x <= o->max; }
 
 static bool set_number(Config *c, const ConfOption *o, double *real, const ConfScalar *s, Err *err) {
     Json j = yaml_scalar(s->text, s->n, &c->mem);
@@ -174,12 +171,12 @@ static bool unknown(const Config *c, const char *key, Err *err) {
     const ConfOption *other = conf_find(key, CONF_TRAIN | CONF_SFT, &verl);
     const char *verb = c->verb == CONF_SFT ? "sft" : "train";
     if (other)
-        return err_set(err, "%s is an option of `hone %s`, not of `hone %s`",
-                       key, other->verbs & CONF_SFT ? "sft" : "train", verb);
+        return err_set(err, "%s is an option of `hone %s`, not of `hone %s`", key,
+                       other->verbs & CONF_SFT ? "sft" : "train", verb);
     const char *near = conf_nearest(key, c->verb);
     if (near)
-        return err_set(err, "there is no option %s; the nearest is %s (`hone %s --list-options` lists all)",
-                       key, near, verb);
+        return err_set(err, "there is no option %s; the nearest is %s (`hone %s --list-options` lists all)", key, near,
+                       verb);
     return err_set(err, "there is no option %s; `hone %s --list-options` lists all", key, verb);
 }
 
@@ -238,8 +235,8 @@ static void resolve(Config *c) {
         c->trainer.run_dir = mem_printf(&c->mem, "runs/%s/%s", c->trainer.project, c->trainer.experiment);
 }
 
-bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text, const char *const *overrides,
-                      int n, Err *err) {
+bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text,
+                      const char *const *overrides, int n, Err *err) {
     memset(c, 0, sizeof *c);
     c->verb = verb;
     c->file = name ? mem_str(&c->mem, name, strlen(name)) : NULL;

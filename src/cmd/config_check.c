@@ -29,7 +29,8 @@ static bool given(const Config *c, const char *option) { return strcmp(config_wh
 
 /* ---- files */
 static bool known_ending(const char *file) {
-    static const char *const endings[] = { ".parquet", ".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst" };
+    static const char *const endings[] = { ".parquet", ".jsonl",     ".json",    ".jsonl.gz",
+                                           ".json.gz", ".jsonl.zst", ".json.zst" };
     size_t n = strlen(file);
     for (size_t i = 0; i < COUNT(endings); i++) {
         size_t k = strlen(endings[i]);
@@ -63,7 +64,9 @@ static bool model_files(const Config *c, Err *err) {
     if (!dir_exists(path)) return bad(c, err, "model.path", "%s is not a folder", path);
     char conf[4096];
     snprintf(conf, sizeof conf, "%s/config.json", path);
-    if (!file_exists(conf)) return bad(c, err, "model.path", errno == EACCES ? "%s cannot be read: no permission" : "%s holds no config.json", path);
+    if (!file_exists(conf))
+        return bad(c, err, "model.path",
+                   errno == EACCES ? "%s cannot be read: no permission" : "%s holds no config.json", path);
     if (given(c, "model.tokenizer") && !file_exists(c->model.tokenizer) && !dir_exists(c->model.tokenizer))
         return bad(c, err, "model.tokenizer", "%s does not exist", c->model.tokenizer);
     if (c->model.chat_template && !file_exists(c->model.chat_template))
@@ -86,7 +89,8 @@ static bool fresh_start(const Config *c, Err *err) {
     char path[4200];
     snprintf(path, sizeof path, "%s/checkpoints", c->trainer.run_dir);
     if (c->trainer.resume != RESUME_NEVER || !dir_exists(path)) return true;
-    return bad(c, err, "trainer.run_dir", "%s holds checkpoints, and trainer.resume is never; choose another folder", c->trainer.run_dir);
+    return bad(c, err, "trainer.run_dir", "%s holds checkpoints, and trainer.resume is never; choose another folder",
+               c->trainer.run_dir);
 }
 
 /* ---- sizes */
@@ -94,19 +98,18 @@ static bool batches(const Config *c, Err *err) {
     ll batch = c->data.train_batch_size, mini = c->train.mini_batch_size;
     if (mini > batch)
         return bad(c, err, "train.mini_batch_size",
-                   "%lld questions per update, but a step has only data.train_batch_size = %lld",
-                   mini, batch);
+                   "%lld questions per update, but a step has only data.train_batch_size = %lld", mini, batch);
     if (batch % mini)
         return bad(c, err, "train.mini_batch_size",
                    "data.train_batch_size = %lld does not divide into mini-batches of %lld questions", batch, mini);
     if (c->data.train_max_samples != CONF_UNSET && c->data.train_max_samples < batch)
-        return bad(c, err, "data.train_max_samples", "%lld questions do not fill one step of data.train_batch_size = %lld",
-                   (ll)c->data.train_max_samples, batch);
+        return bad(c, err, "data.train_max_samples",
+                   "%lld questions do not fill one step of data.train_batch_size = %lld", (ll)c->data.train_max_samples,
+                   batch);
     ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
     if (c->rollout.max_tokens > c->data.max_response_length)
-        return bad(c, err, "rollout.max_tokens",
-                   "%lld is more than data.max_response_length = %lld", (ll)c->rollout.max_tokens,
-                   (ll)c->data.max_response_length);
+        return bad(c, err, "rollout.max_tokens", "%lld is more than data.max_response_length = %lld",
+                   (ll)c->rollout.max_tokens, (ll)c->data.max_response_length);
     if (c->train.micro_tokens < longest)
         return bad(c, err, "train.micro_tokens",
                    "a micro-batch of %lld tokens cannot hold one sequence of %lld (prompt %lld + answer %lld)",
@@ -130,14 +133,16 @@ static bool batches(const Config *c, Err *err) {
 /* ---- sampling */
 static bool sampling(const Config *c, Err *err) {
     bool cut = c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0;
-    const char *which = c->rollout.top_k > 0 ? "rollout.top_k" : c->rollout.top_p < 1 ? "rollout.top_p"
-                                                                                      : "rollout.min_p";
+    const char *which = c->rollout.top_k > 0   ? "rollout.top_k"
+                        : c->rollout.top_p < 1 ? "rollout.top_p"
+                                               : "rollout.min_p";
     ll updates = config_updates_per_step(c);
     if (cut && updates > 1)
         return bad(c, err, which,
                    "sampling from a cut distribution with %lld updates per step: after the first update the kept "
                    "set of tokens is another, "
-                   "so the ratio would compare two different distributions; sample from all tokens, or use one update per step "
+                   "so the ratio would compare two different distributions; sample from all tokens, or use one update "
+                   "per step "
                    "(train.mini_batch_size = data.train_batch_size, train.epochs = 1)",
                    updates);
     if (c->rollout.min_p >= 1)
@@ -163,8 +168,8 @@ static bool advantages(const Config *c, Err *err) {
         return bad(c, err, "algo.advantage",
                    "gae needs a critic, which this build does not train; use grpo, rloo or reinforce_plus_plus");
     if (grouped && c->rollout.n < 2)
-        return bad(c, err, "rollout.n",
-                   "%s compares the answers to one question with each other and needs at least 2", name);
+        return bad(c, err, "rollout.n", "%s compares the answers to one question with each other and needs at least 2",
+                   name);
     if (given(c, "algo.norm_by_std") && !c->algo.norm_by_std && a != ADV_GRPO && a != ADV_PASSK)
         return bad(c, err, "algo.norm_by_std", "has no effect with algo.advantage = %s", name);
     if (given(c, "algo.gamma") && c->algo.gamma != 1 && a != ADV_RPP)
@@ -185,8 +190,7 @@ static bool advantages(const Config *c, Err *err) {
 static bool kl(const Config *c, Err *err) {
     if (c->algo.kl_estimator & KL_STRAIGHT)
         return bad(c, err, "algo.kl_estimator", "%s differs from %s only in its gradient, and a reward has none",
-                   name_of(kl_names, c->algo.kl_estimator),
-                   name_of(kl_names, c->algo.kl_estimator & ~KL_STRAIGHT));
+                   name_of(kl_names, c->algo.kl_estimator), name_of(kl_names, c->algo.kl_estimator & ~KL_STRAIGHT));
     if (c->algo.kl_control == 1 && !c->algo.kl_in_reward)
         return bad(c, err, "algo.kl_control", "adaptive has no effect without algo.kl_in_reward = true");
     if (c->algo.kl_control == 1 && c->algo.kl_coef == 0)
@@ -210,8 +214,9 @@ static bool losses(const Config *c, Err *err) {
     if (given(c, "train.loss_norm_length") && c->train.loss_agg != AGG_SEQ_MEAN_TOKEN_SUM_NORM)
         return bad(c, err, "train.loss_norm_length", "has no effect unless train.loss_agg is seq-mean-token-sum-norm");
     if (k == LOSS_VANILLA && c->train.clip_c < 1 + c->train.clip_high)
-        return bad(c, err, "train.clip_c", "%g lies inside the clip range, which reaches up to %g; dual clip wants more",
-                   c->train.clip_c, 1 + c->train.clip_high);
+        return bad(c, err, "train.clip_c",
+                   "%g lies inside the clip range, which reaches up to %g; dual clip wants more", c->train.clip_c,
+                   1 + c->train.clip_high);
     if ((k == LOSS_VANILLA || k == LOSS_GSPO || k == LOSS_CISPO) && c->train.clip_low == 0 && c->train.clip_high == 0)
         return bad(c, err, "train.clip_ratio", "0 leaves the ratio no room: with %s nothing would be learned", name);
     if (c->train.lr == 0) return bad(c, err, "train.lr", "is 0: nothing would be learned");
@@ -225,8 +230,8 @@ static bool schedule(const Config *c, Err *err) {
         return bad(c, err, "train.warmup_ratio", "set this or train.warmup_steps, not both");
     ll steps = c->trainer.steps;
     if (given(c, "train.decay_steps") && c->train.schedule != LR_WSD)
-        return bad(c, err, "train.decay_steps",
-                   "is for train.schedule = wsd, not %s", name_of(lr_names, c->train.schedule));
+        return bad(c, err, "train.decay_steps", "is for train.schedule = wsd, not %s",
+                   name_of(lr_names, c->train.schedule));
     if (given(c, "train.min_lr_ratio") && c->train.min_lr_ratio > 0 && c->train.schedule == LR_CONSTANT)
         return bad(c, err, "train.min_lr_ratio", "has no effect with train.schedule = constant");
     if (c->trainer.steps == CONF_UNSET) return true;
@@ -236,8 +241,8 @@ static bool schedule(const Config *c, Err *err) {
     LrConf lr = config_lr(c, steps);
     if (c->train.schedule == LR_WSD && lr.warmup + lr.decay > steps)
         return bad(c, err, "train.decay_steps",
-                   "%lld steps of warm-up and %lld of decay do not fit into trainer.steps = %lld",
-                   (ll)lr.warmup, (ll)lr.decay, steps);
+                   "%lld steps of warm-up and %lld of decay do not fit into trainer.steps = %lld", (ll)lr.warmup,
+                   (ll)lr.decay, steps);
     return true;
 }
 
@@ -297,8 +302,7 @@ static bool sft(const Config *c, Err *err) {
     if (c->train.micro_tokens < c->sft.max_length)
         return bad(c, err, "train.micro_tokens",
                    "a micro-batch of %lld tokens cannot hold one pair of sft.max_length = %lld",
-                   (ll)c->train.micro_tokens,
-                   (ll)c->sft.max_length);
+                   (ll)c->train.micro_tokens, (ll)c->sft.max_length);
     if (c->data.train_max_samples != CONF_UNSET && c->data.train_max_samples < c->sft.batch_size)
         return bad(c, err, "data.train_max_samples", "%lld pairs do not fill one batch of sft.batch_size = %lld",
                    (ll)c->data.train_max_samples, (ll)c->sft.batch_size);
@@ -310,8 +314,8 @@ static bool sft(const Config *c, Err *err) {
 
 bool config_check(const Config *c, Err *err) {
     typedef bool Check(const Config *, Err *);
-    static Check *const train_checks[] = { batches, sampling, advantages, kl, losses,
-                                           schedule, validation, rewards, one_process, files, fresh_start };
+    static Check *const train_checks[] = { batches,    sampling, advantages,  kl,    losses,     schedule,
+                                           validation, rewards,  one_process, files, fresh_start };
     static Check *const sft_checks[] = { sft, schedule, validation, one_process, files, fresh_start };
     if (c->verb == CONF_SFT) {
         for (size_t i = 0; i < COUNT(sft_checks); i++) TRY(sft_checks[i](c, err));
@@ -323,8 +327,8 @@ bool config_check(const Config *c, Err *err) {
 
 bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {
     if (!m->arch->runs)
-        return bad(c, err, "model.path",
-                   "%s is a %s model, which this build can count but not run", c->model.path, m->arch->name);
+        return bad(c, err, "model.path", "%s is a %s model, which this build can count but not run", c->model.path,
+                   m->arch->name);
     ll context = m->d.context;
     if (c->verb == CONF_SFT) {
         if (context > 0 && c->sft.max_length > context)
@@ -338,6 +342,7 @@ bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {
                    "prompt %lld + answer %lld = %lld tokens are more than the model's context, %lld",
                    (ll)c->data.max_prompt_length, (ll)c->rollout.max_tokens, longest, context);
     if (c->rollout.top_k > m->d.vocab)
-        return bad(c, err, "rollout.top_k", "%lld is more than the vocabulary, %lld", (ll)c->rollout.top_k, (ll)m->d.vocab);
+        return bad(c, err, "rollout.top_k", "%lld is more than the vocabulary, %lld", (ll)c->rollout.top_k,
+                   (ll)m->d.vocab);
     return true;
 }

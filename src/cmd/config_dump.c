@@ -26,8 +26,8 @@ static void put_names(Buf *out, const Name *names) {
 }
 
 void conf_allowed(Buf *out, const ConfOption *o) {
-    static const char *const kind[] = { "true or false", "a whole number",
-                                        "a number", "a string", "one of ", "a list of strings", "two numbers" };
+    static const char *const kind[] = { "true or false", "a whole number",    "a number",   "a string",
+                                        "one of ",       "a list of strings", "two numbers" };
     char a[32], b[32];
     buf_puts(out, kind[o->kind]);
     if (o->kind == CONF_ENUM) put_names(out, o->names);
@@ -73,7 +73,9 @@ static void put_value(Buf *out, const Config *c, const ConfOption *o) {
         if (*(const int64_t *)at == CONF_UNSET) buf_puts(out, "null");
         else buf_printf(out, "%lld", (long long)*(const int64_t *)at);
         break;
-    case CONF_REAL: buf_puts(out, isnan(*(const double *)at) ? "null" : digits(b, sizeof b, *(const double *)at)); break;
+    case CONF_REAL:
+        buf_puts(out, isnan(*(const double *)at) ? "null" : digits(b, sizeof b, *(const double *)at));
+        break;
     case CONF_STR:
         if (*(const char *const *)at) put_string(out, *(const char *const *)at);
         else buf_puts(out, "null");

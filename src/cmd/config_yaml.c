@@ -7,8 +7,7 @@
 #include <string.h>
 #include <yaml.h>
 
-enum { MAX_DEPTH = 16,
-       MAX_VALUES = 10000 };
+enum { MAX_DEPTH = 16, MAX_VALUES = 10000 };
 
 typedef struct {
     Config *c;
@@ -27,7 +26,9 @@ static bool fail(Walk *w, const yaml_node_t *at, const char *msg) {
 }
 
 static const char *text_of(const yaml_node_t *n) { return (const char *)n->data.scalar.value; }
-static bool is_merge(const yaml_node_t *k) { return k->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && !strcmp(text_of(k), "<<"); }
+static bool is_merge(const yaml_node_t *k) {
+    return k->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && !strcmp(text_of(k), "<<");
+}
 
 static bool has(const Pairs *p, size_t n, const char *key) {
     for (size_t i = 0; i < n; i++)
@@ -92,10 +93,12 @@ static bool one_key(Walk *w, const Pair *p, const char *prefix, int depth) {
     char key[256], where[512];
     int n = snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "." : "", text_of(p->key));
     if (n >= (int)sizeof key) return fail(w, p->key, "this key is too long");
-    if (!strcmp(key, "plan") || !strncmp(key, "plan.", 5)) return true; /* the planner's own section, which it checks itself */
+    if (!strcmp(key, "plan") || !strncmp(key, "plan.", 5))
+        return true; /* the planner's own section, which it checks itself */
     bool verl, known = conf_find(key, w->c->verb, &verl) != NULL;
     const yaml_node_t *v0 = p->value;
-    bool null = v0->type == YAML_SCALAR_NODE && !v0->data.scalar.length && v0->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    bool null =
+        v0->type == YAML_SCALAR_NODE && !v0->data.scalar.length && v0->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     if (!known && conf_is_section(key, CONF_TRAIN | CONF_SFT)) {
         if (null) return true; /* "algo:" with nothing under it */
         if (p->value->type == YAML_MAPPING_NODE) return walk(w, p->value, key, depth + 1);

@@ -60,7 +60,8 @@ static bool write_lines(const char *path, const Json *rows, size_t n, Err *err) 
     bool ok = true;
     if (path && strcmp(path, "-")) ok = file_write(path, b.data ? b.data : "", b.n, err);
     else if (fwrite(b.data ? b.data : "", 1, b.n, stdout) != b.n || fflush(stdout))
-        ok = errno == EPIPE || err_set(err, "cannot write to standard output: %s", strerror(errno)); /* a reader may go away */
+        ok = errno == EPIPE
+             || err_set(err, "cannot write to standard output: %s", strerror(errno)); /* a reader may go away */
     buf_free(&b);
     return ok;
 }
@@ -91,8 +92,8 @@ int data_prepare(const Verb *v, const DataArgs *a, const Prepare *p, const char 
     Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
     bool ok = paths_expand(&k.mem, given, n_given, &file, &n, &err);
     for (int i = 0; ok && i < n; i++) {
-        k.w = (PrepareWith){ a->source, a->instruction, a->system, a->question, a->answer,
-                             a->split ? a->split : split_of(file[i]) };
+        k.w = (PrepareWith){ a->source,   a->instruction, a->system,
+                             a->question, a->answer,      a->split ? a->split : split_of(file[i]) };
         ok = prepare_file(&k, file[i], threads, &err);
     }
     if (ok && !k.rows.n)

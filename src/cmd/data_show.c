@@ -98,7 +98,8 @@ int data_show(const Verb *v, const DataArgs *a, const char *const *given, int n_
     Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
     int64_t skip = a->row < 0 ? 0 : a->row, left = a->n == 0 ? INT64_MAX : a->n;
     bool ok = true;
-    for (int i = 0; ok && i < n && left; i++) ok = show_file(a, file[i], column, n_columns, threads, &skip, &left, &err);
+    for (int i = 0; ok && i < n && left; i++)
+        ok = show_file(a, file[i], column, n_columns, threads, &skip, &left, &err);
     if (ok && skip)
         ok = err_set(&err, "there is no row %lld: %lld rows in all", (long long)a->row, (long long)(a->row - skip));
     threads_close(threads);

@@ -37,8 +37,7 @@ typedef struct {
     Buf text;
 } Stats;
 
-enum { KIND_MESSAGES = 7,
-       MAX_SOURCES = 1000 };
+enum { KIND_MESSAGES = 7, MAX_SOURCES = 1000 };
 
 static int64_t characters(const char *s, size_t n) {
     int64_t c = 0;
@@ -159,8 +158,7 @@ static void kinds_of(const Column *c, char out[120]) {
 
 static void print_text(Stats *s) {
     printf("%lld rows, %lld with a prompt that occurred before\ncolumns, with the length of their text in characters\n",
-           (long long)s->rows,
-           (long long)s->repeated);
+           (long long)s->rows, (long long)s->repeated);
     for (size_t i = 0; i < s->columns.n; i++) {
         char kinds[120];
         Column *c = &s->columns.at[i];
@@ -176,8 +174,8 @@ static void print_text(Stats *s) {
         if (s->failed) printf("  %lld rows of which the model's template makes no prompt\n", (long long)s->failed);
     }
     if (s->sources.n) puts("data sources");
-    for (size_t i = 0; i < s->sources.n; i++) printf("  %-40s %8lld rows\n",
-                                                     s->sources.at[i].name, (long long)s->sources.at[i].rows);
+    for (size_t i = 0; i < s->sources.n; i++)
+        printf("  %-40s %8lld rows\n", s->sources.at[i].name, (long long)s->sources.at[i].rows);
     if (s->sources.n == MAX_SOURCES) printf("  (only the first %d)\n", MAX_SOURCES);
 }
 

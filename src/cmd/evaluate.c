@@ -76,9 +76,11 @@ static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *
     for (int64_t i = from; i < dataset_n(run->data) && r->n_prompts < r->max_prompts; i++) {
         const DataRow *row = dataset_row(run->data, i);
         ids->n = 0;
-        if (!prompter_encode(run->prompter, 0, row, ids, err)) return err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
+        if (!prompter_encode(run->prompter, 0, row, ids, err))
+            return err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
         if ((int)ids->n > run->max_prompt)
-            return err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here", dataset_file(run->data, row->file), (long long)row->row, ids->n, run->max_prompt);
+            return err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here",
+                           dataset_file(run->data, row->file), (long long)row->row, ids->n, run->max_prompt);
         rollouts_add(r, row, i, ids->at, (int)ids->n);
     }
     return true;
@@ -100,7 +102,9 @@ bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err) {
     }
     vec_free(ids.at);
     TRY(ok);
-    *out = (EvalResult){ .questions = n, .answers = n * k, .k = k, .failed = seen.failed, .has_maj = seen.maj, .has_acc = seen.acc };
+    *out = (EvalResult){
+        .questions = n, .answers = n * k, .k = k, .failed = seen.failed, .has_maj = seen.maj, .has_acc = seen.acc
+    };
     out->mean = estimate(e->score, n), out->pass = estimate(e->passed, n);
     out->maj = estimate(e->majority, n), out->acc = estimate(e->acc, n);
     out->length = (double)seen.tokens / (double)(n * k);

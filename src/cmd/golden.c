@@ -11,8 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_SEQS = 64,
-       GREEDY = 16 };
+enum { MAX_SEQS = 64, GREEDY = 16 };
 
 typedef struct {
     const int32_t *ids;
@@ -75,13 +74,15 @@ static bool read_seqs(Golden *g, Err *err) {
         int32_t *copy = MEM_ARRAY(&g->o.mem, int32_t, (size_t)n + 1);
         memcpy(copy, ids->data, (size_t)n * 4);
         for (int k = 0; k < n; k++)
-            if (copy[k] < 0 || copy[k] >= g->o.desc.d.vocab) return err_set(err, "%s: seq%d.input_ids holds %d, beyond the vocabulary", path, i, copy[k]);
+            if (copy[k] < 0 || copy[k] >= g->o.desc.d.vocab)
+                return err_set(err, "%s: seq%d.input_ids holds %d, beyond the vocabulary", path, i, copy[k]);
         g->seq[i] = (GoldenSeq){ copy, n };
         g->seq[i].logits = floats(g, i, "logits", n * g->o.desc.d.vocab, err);
         g->seq[i].logprobs = floats(g, i, "logprobs", n - 1, err);
         g->seq[i].entropy = floats(g, i, "entropy", n - 1, err);
         g->seq[i].weights = floats(g, i, "weights", n - 1, err);
-        if (!g->seq[i].logprobs) return err_set(err, "%s: seq%d.logprobs is missing or has another size than input_ids - 1", path, i);
+        if (!g->seq[i].logprobs)
+            return err_set(err, "%s: seq%d.logprobs is missing or has another size than input_ids - 1", path, i);
         g->tokens += n;
         g->outputs += n - 1;
     }
@@ -94,7 +95,8 @@ static void read_meta(Golden *g) {
     Err err;
     Buf text = { 0 };
     snprintf(path, sizeof path, "%s/meta.json", g->opts->golden);
-    g->has_meta = file_exists(path) && file_read(&text, path, &err) && json_parse(&g->meta, text.data, text.n, &g->o.mem, &err);
+    g->has_meta =
+        file_exists(path) && file_read(&text, path, &err) && json_parse(&g->meta, text.data, text.n, &g->o.mem, &err);
     buf_free(&text);
 }
 
@@ -103,21 +105,29 @@ static bool open_all(Golden *g, Err *err) {
     int longest = 0;
     for (int i = 0; i < g->n_seqs; i++) longest = g->seq[i].n > longest ? g->seq[i].n : longest;
     int64_t T = g->tokens + g->n_seqs + GREEDY;
-    ModelShape s = { .tokens = T, .outputs = T, .seqs = g->n_seqs, .longest = longest + GREEDY, .backward = true, .recompute = g->opts->recompute, .threads = threads_count(g->o.dev.threads) };
+    ModelShape s = { .tokens = T,
+                     .outputs = T,
+                     .seqs = g->n_seqs,
+                     .longest = longest + GREEDY,
+                     .backward = true,
+                     .recompute = g->opts->recompute,
+                     .threads = threads_count(g->o.dev.threads) };
     ModelSizes sizes = model_sizes(&g->o.desc, &s);
     OpenOpts opts = g->opts->open;
     opts.f32 = true;
     TRY(open_weights(&g->o, &opts, sizes.tmp, err));
     g->o.model.recompute = g->opts->recompute;
     g->act = dev_arena(&g->o.dev, "act", sizes.act);
-    g->io = dev_arena(&g->o.dev, "io", 32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4));
+    g->io = dev_arena(&g->o.dev, "io",
+                      32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4));
     size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
     g->host = arena_on_host("host", host, &g->o.mem);
     params_open(&g->grads, &g->o.desc, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
     return true;
 }
 
-static void put_batch(Golden *g, Batch *b, int extra) { /* extra 1: one more token, so that the last row is an output too */
+static void put_batch(Golden *g, Batch *b,
+                      int extra) { /* extra 1: one more token, so that the last row is an output too */
     PackSeq seqs[MAX_SEQS];
     for (int i = 0; i < g->n_seqs; i++) seqs[i] = (PackSeq){ g->seq[i].ids, g->seq[i].n + extra, 1, DRAW_PLAIN };
     batch_put(b, &g->o.dev, &g->io, &g->host, seqs, g->n_seqs);
@@ -147,7 +157,8 @@ static void check_values(Golden *g) {
     bool has_ent = true;
     for (int i = 0, at = 0; i < g->n_seqs; at += g->seq[i++].n - 1) {
         worst = fmax(worst, worst_diff(got + at, g->seq[i].logprobs, g->seq[i].n - 1));
-        if (g->seq[i].entropy) worst_ent = fmax(worst_ent, worst_diff(got_ent + at, g->seq[i].entropy, g->seq[i].n - 1));
+        if (g->seq[i].entropy)
+            worst_ent = fmax(worst_ent, worst_diff(got_ent + at, g->seq[i].entropy, g->seq[i].n - 1));
         else has_ent = false;
     }
     report(g, worst <= 2e-5, "log-probs", "worst error %.2e of %g", worst, 2e-5);
@@ -281,7 +292,9 @@ static void compare_file(Golden *g, const char *file, const Params *p, const cha
         each_named(p, compare_one, &c);
         if (c.missing[0]) printf("         %s has no tensor %s of that size\n", file, c.missing);
         bool ok = !c.missing[0] && (step ? c.worst <= 2e-2 && (double)c.over <= 1e-3 * (double)c.all : c.over == 0);
-        report(g, ok, what, step ? "worst entry %.2e, %g of them beyond 2e-4" : "worst error %.2e of the tensor's largest entry", c.worst, (double)c.over);
+        report(g, ok, what,
+               step ? "worst entry %.2e, %g of them beyond 2e-4" : "worst error %.2e of the tensor's largest entry",
+               c.worst, (double)c.over);
         if (!ok) printf("         worst in %s\n", c.where);
         st_close(&c.file);
     }
@@ -300,7 +313,9 @@ typedef struct {
 
 static bool dump_spec(void *user, const Named *x) {
     Dump *d = user;
-    StSpec s = { mem_str(&d->mem, x->name, strlen(x->name)), DT_F32, x->desc->vector ? 1 : 2, { x->t.rows, x->t.cols } };
+    StSpec s = {
+        mem_str(&d->mem, x->name, strlen(x->name)), DT_F32, x->desc->vector ? 1 : 2, { x->t.rows, x->t.cols }
+    };
     if (x->desc->vector) s.shape[0] = x->n, s.shape[1] = 0;
     VEC_PUSH(d->spec, s);
     return true;
@@ -390,7 +405,9 @@ static void check_greedy(Golden *g) {
     }
     SampleOpts opts = { .draw = DRAW_PLAIN, .greedy = true, .ignore_eos = true, .max_tokens = (int)want->n };
     Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL } };
-    SchedConf c = { .page = 16, .max_seqs = 1, .max_batch = 1, .max_rows = g->seq[0].n, .max_len = g->seq[0].n + (int)want->n };
+    SchedConf c = {
+        .page = 16, .max_seqs = 1, .max_batch = 1, .max_rows = g->seq[0].n, .max_len = g->seq[0].n + (int)want->n
+    };
     c.pages = c.max_len / c.page + 2;
     Feed f = { .next = greedy_next, .answer = greedy_answer, .user = &x };
     Mem mem = { 0 };
@@ -399,7 +416,8 @@ static void check_greedy(Golden *g) {
     engine_close(e);
     mem_free(&mem);
     int same = 0;
-    for (int i = 0; i < x.n && i < (int)want->n; i++) same += want->items[i].kind == JSON_INT && want->items[i].integer == x.out[i];
+    for (int i = 0; i < x.n && i < (int)want->n; i++)
+        same += want->items[i].kind == JSON_INT && want->items[i].integer == x.out[i];
     report(g, same == (int)want->n, "greedy continuation", "%.0f of %.0f tokens equal", same, (double)want->n);
 }
 

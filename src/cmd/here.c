@@ -73,8 +73,7 @@ static ModelDesc slice_of(const ModelDesc *m, int n, const int *which) {
 
 static int64_t sequence_length(const HereWork *w, int64_t micro) {
     int64_t len = (int64_t)llround(w->work.prompt_mean + w->work.mean);
-    return len < 2 ? 2 : len > micro ? micro
-                                     : len;
+    return len < 2 ? 2 : len > micro ? micro : len;
 }
 
 static int32_t *some_tokens(int64_t n, int64_t vocab, uint32_t salt, Mem *mem) {
@@ -235,8 +234,9 @@ static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many,
     mixed = one;
     if (other >= 0) TRY(time_slice(&c, w, few, many, &mixed, err));
     int odd = layers - same;
-    *out = (Slice){ whole(one.train, two.train, mixed.train, same, odd), whole(one.score, two.score, mixed.score, same, odd),
-                    whole(one.few, two.few, mixed.few, same, odd), whole(one.many, two.many, mixed.many, same, odd), two.adam };
+    *out = (Slice){ whole(one.train, two.train, mixed.train, same, odd),
+                    whole(one.score, two.score, mixed.score, same, odd), whole(one.few, two.few, mixed.few, same, odd),
+                    whole(one.many, two.many, mixed.many, same, odd), two.adam };
     return true;
 }
 

@@ -61,8 +61,7 @@ int jsonl_close(JsonlOut *o, Err *err) {
 }
 
 /* ---- jsonl_map: blocks of lines, each line a task */
-enum { BLOCK_LINES = 512,
-       BLOCK_BYTES = 8 << 20 };
+enum { BLOCK_LINES = 512, BLOCK_BYTES = 8 << 20 };
 
 typedef struct {
     JsonlFn *fn;
@@ -83,7 +82,8 @@ static void map_line(void *arg, int index, int worker) {
     struct MapLine *l = &b->line[index];
     Json v;
     buf_clear(&l->out);
-    l->ok = json_parse(&v, b->text.data + l->at, l->n, &l->mem, &l->err) && b->fn(b->ctx, worker, &v, &l->mem, &l->out, &l->err);
+    l->ok = json_parse(&v, b->text.data + l->at, l->n, &l->mem, &l->err)
+            && b->fn(b->ctx, worker, &v, &l->mem, &l->out, &l->err);
     mem_free(&l->mem);
 }
 

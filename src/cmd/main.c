@@ -17,7 +17,9 @@ static const Verb *const verbs[] = {
 };
 
 static void help(FILE *out) {
-    fputs("hone - makes language models better by reinforcement learning\n\nusage: hone VERB [options]     hone VERB --help\n\n", out);
+    fputs("hone - makes language models better by reinforcement learning\n\nusage: hone VERB [options]     hone VERB "
+          "--help\n\n",
+          out);
     for (size_t i = 0; i < COUNT(verbs); i++) fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
 }
 
@@ -25,7 +27,8 @@ static void help(FILE *out) {
 static int flushed(const Verb *v, int rc) {
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout)) return rc;
-    if (errno && errno != EPIPE) fprintf(stderr, "hone %s: standard output: cannot write: %s\n", v->name, strerror(errno));
+    if (errno && errno != EPIPE)
+        fprintf(stderr, "hone %s: standard output: cannot write: %s\n", v->name, strerror(errno));
     return rc ? rc : 1;
 }
 

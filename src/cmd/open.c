@@ -5,7 +5,8 @@ bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
     *o = (Opened){ 0 };
     if (!model_desc_load(&o->desc, path, &o->mem, err)) return mem_free(&o->mem), false;
     if (!o->desc.arch->runs) {
-        err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path, o->desc.arch->name);
+        err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
+                o->desc.arch->name);
         return mem_free(&o->mem), false;
     }
     dev_open(&o->dev, (DevOpts){ .threads = (int)opts->threads, .guard = opts->guard });

@@ -51,8 +51,11 @@ static int set(const Verb *v, const Opt *o, void *args, const char *text) {
         x = strtod(text, &end);
         if (!errno && *text && !*end) *(double *)to = x;
     }
-    if (errno || !*text || *end || x != x) return cmd_usage(v, "--%s wants %s, not '%s'", o->name, o->kind == OPT_INT ? "a whole number" : "a number", text);
-    if (o->min < o->max && (x < o->min || x > o->max)) return cmd_usage(v, "--%s must lie between %g and %g, not %s", o->name, o->min, o->max, text);
+    if (errno || !*text || *end || x != x)
+        return cmd_usage(v, "--%s wants %s, not '%s'", o->name, o->kind == OPT_INT ? "a whole number" : "a number",
+                         text);
+    if (o->min < o->max && (x < o->min || x > o->max))
+        return cmd_usage(v, "--%s must lie between %g and %g, not %s", o->name, o->min, o->max, text);
     return -1;
 }
 
@@ -78,8 +81,7 @@ int opt_parse(const Verb *v, void *args, const char **words, int least, int most
         }
         if (!strcmp(a, "--help") || !strcmp(a, "-h")) return help(v), 0;
         const char *eq = strchr(a, '=');
-        size_t len = a[1] != '-' ? 0 : eq ? (size_t)(eq - a - 2)
-                                          : strlen(a + 2);
+        size_t len = a[1] != '-' ? 0 : eq ? (size_t)(eq - a - 2) : strlen(a + 2);
         const Opt *o = len ? find(v, a + 2, len) : NULL;
         if (!o) return cmd_usage(v, "there is no option %s", a);
         if (o->kind == OPT_FLAG) {

@@ -87,7 +87,8 @@ bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
     const Json *own = ok ? json_get(&j, "plan") : NULL; /* a section of our own: nothing in it may be unknown */
     for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++) {
         bool known = false;
-        for (size_t k = 0; k < COUNT(KEYS); k++) known |= !strncmp(KEYS[k].key, "plan.", 5) && !strcmp(KEYS[k].key + 5, own->members[i].key);
+        for (size_t k = 0; k < COUNT(KEYS); k++)
+            known |= !strncmp(KEYS[k].key, "plan.", 5) && !strcmp(KEYS[k].key + 5, own->members[i].key);
         if (!known) ok = err_set(err, "there is no option plan.%s", own->members[i].key);
     }
     const Json *last = ok ? json_path(&j, "grid.last_layers") : NULL;
@@ -137,8 +138,8 @@ bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, E
     TRY(model_desc_load(model, path, mem, err));
     model_sum(sum, model);
     p->sum = sum;
-    p->work = (Workload){ a->prompts, a->answers, a->mini, a->prompt_mean, a->prompt_max,
-                          a->mean, a->max, a->spread, a->kl, (int)a->epochs };
+    p->work = (Workload){ a->prompts, a->answers, a->mini,   a->prompt_mean, a->prompt_max,
+                          a->mean,    a->max,     a->spread, a->kl,          (int)a->epochs };
     if (a->mean > a->max)
         return err_set(err, "answers of %.0f tokens on average cannot all end by %.0f", a->mean, a->max);
     if (a->prompt_mean > a->prompt_max)

@@ -62,7 +62,8 @@ void progress_part(Progress *p, double done, int64_t tokens) {
     char eta[32] = "";
     int64_t behind = p->step - p->first;
     if (behind > 0) left(eta, (now - p->started) / (double)behind * (double)(p->steps - p->step));
-    printf("\r\033[K  step %" PRId64 "/%" PRId64 "  %-11s [%.*s%.*s]", p->step + 1, p->steps, p->phase, bar, "####################", 20 - bar, "....................");
+    printf("\r\033[K  step %" PRId64 "/%" PRId64 "  %-11s [%.*s%.*s]", p->step + 1, p->steps, p->phase, bar,
+           "####################", 20 - bar, "....................");
     if (tokens) printf(" %" PRId64 " tokens", tokens);
     if (*eta) printf("  %s left", eta);
     fflush(stdout);

@@ -23,10 +23,12 @@ static bool ids_of(PromptLine *out, const PromptReader *r, const Json *t, Mem *m
     if (t->kind != JSON_ARRAY) return err_set(err, "\"tokens\" must be a list of token ids");
     out->tokens = MEM_ARRAY(mem, int32_t, t->n + 1);
     for (size_t i = 0; i < t->n; i++) {
-        if (t->items[i].kind != JSON_INT) return err_set(err, "\"tokens\" item %zu is %s, not a token id", i, json_kind_name(t->items[i].kind));
+        if (t->items[i].kind != JSON_INT)
+            return err_set(err, "\"tokens\" item %zu is %s, not a token id", i, json_kind_name(t->items[i].kind));
         int64_t id = t->items[i].integer;
         if (id < 0 || id >= r->desc->d.vocab)
-            return err_set(err, "\"tokens\" item %zu is %" PRId64 "; ids go from 0 to %" PRId64, i, id, r->desc->d.vocab - 1);
+            return err_set(err, "\"tokens\" item %zu is %" PRId64 "; ids go from 0 to %" PRId64, i, id,
+                           r->desc->d.vocab - 1);
         out->tokens[i] = (int32_t)id;
     }
     out->n = (int)t->n;
@@ -38,7 +40,8 @@ static bool encode(PromptLine *out, PromptReader *r, const char *text, size_t n,
     TokIds ids = { 0 };
     bool ok = tok_encode(r->tok, r->scratch, text, n, flags, &ids, err);
     for (size_t i = 0; ok && i < ids.n; i++)
-        if (ids.at[i] >= r->desc->d.vocab) ok = err_set(err, "the tokenizer gives id %d, but the model has %" PRId64, ids.at[i], r->desc->d.vocab);
+        if (ids.at[i] >= r->desc->d.vocab)
+            ok = err_set(err, "the tokenizer gives id %d, but the model has %" PRId64, ids.at[i], r->desc->d.vocab);
     if (ok) {
         out->tokens = MEM_ARRAY(mem, int32_t, ids.n + 1);
         if (ids.n) memcpy(out->tokens, ids.at, ids.n * sizeof *ids.at);

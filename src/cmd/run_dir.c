@@ -31,10 +31,12 @@ static bool take_lock(RunDir *d, Err *err) {
     char who[32] = "";
     if (flock(d->lock, LOCK_EX | LOCK_NB)) {
         ssize_t n = read(d->lock, who, sizeof who - 1);
-        return err_set(err, "%s: process %.*s is training here; give this run another trainer.run_dir", d->path, n > 0 ? (int)strcspn(who, "\n") : 1, n > 0 ? who : "?");
+        return err_set(err, "%s: process %.*s is training here; give this run another trainer.run_dir", d->path,
+                       n > 0 ? (int)strcspn(who, "\n") : 1, n > 0 ? who : "?");
     }
     int n = snprintf(who, sizeof who, "%ld\n", (long)getpid());
-    if (ftruncate(d->lock, 0) || write(d->lock, who, (size_t)n) != n) return err_set(err, "%s: cannot write: %s", path, strerror(errno));
+    if (ftruncate(d->lock, 0) || write(d->lock, who, (size_t)n) != n)
+        return err_set(err, "%s: cannot write: %s", path, strerror(errno));
     return true;
 }
 
@@ -74,7 +76,8 @@ static bool cut_lines(const char *path, int64_t step, Err *err) {
         Json v;
         Err bad;
         int64_t at = INT64_MAX;
-        if (json_parse(&v, line, (size_t)(end - line), &mem, &bad) && json_int(&v, "step", &at, &bad) && at <= step) buf_put(&kept, line, (size_t)(end + 1 - line));
+        if (json_parse(&v, line, (size_t)(end - line), &mem, &bad) && json_int(&v, "step", &at, &bad) && at <= step)
+            buf_put(&kept, line, (size_t)(end + 1 - line));
     }
     bool ok = kept.n == text.n || file_write(path, kept.data ? kept.data : "", kept.n, err);
     buf_free(&text);
@@ -127,7 +130,9 @@ bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err) {
     return tb_end(d->tb, err);
 }
 
-bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err) { return put(d->samples, "samples.jsonl", lines, n, err); }
+bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err) {
+    return put(d->samples, "samples.jsonl", lines, n, err);
+}
 
 void run_dir_note(RunDir *d, const char *text) {
     char when[32];

@@ -40,18 +40,24 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
 }
 
 static DataLong long_prompts(const Config *c) {
-    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE, [TRUNC_LEFT] = DATA_LONG_LEFT, [TRUNC_RIGHT] = DATA_LONG_RIGHT, [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
+    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
+                                    [TRUNC_LEFT] = DATA_LONG_LEFT,
+                                    [TRUNC_RIGHT] = DATA_LONG_RIGHT,
+                                    [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
     return c->data.filter_overlong_prompts ? DATA_LONG_FILTER : how[c->data.truncation];
 }
 
 static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
     DataCounts n;
-    TRY(dataset_measure(d, r->o.dev.threads, r->c.data.max_prompt_length, long_prompts(&r->c), prompter_length, r->prompter, &n, err));
+    TRY(dataset_measure(d, r->o.dev.threads, r->c.data.max_prompt_length, long_prompts(&r->c), prompter_length,
+                        r->prompter, &n, err));
     char line[200];
-    snprintf(line, sizeof line, "%s: %" PRId64 " questions, prompts of %" PRId64 " to %" PRId64 " tokens (mean %.0f)%s", what, n.kept, n.shortest, n.longest, n.mean, n.dropped ? "" : "");
+    snprintf(line, sizeof line, "%s: %" PRId64 " questions, prompts of %" PRId64 " to %" PRId64 " tokens (mean %.0f)%s",
+             what, n.kept, n.shortest, n.longest, n.mean, n.dropped ? "" : "");
     run_dir_log(r->dir, line);
     if (n.dropped || n.long_rows) {
-        snprintf(line, sizeof line, "%s: %" PRId64 " prompts above %" PRId64 " tokens, %" PRId64 " dropped", what, n.long_rows, r->c.data.max_prompt_length, n.dropped);
+        snprintf(line, sizeof line, "%s: %" PRId64 " prompts above %" PRId64 " tokens, %" PRId64 " dropped", what,
+                 n.long_rows, r->c.data.max_prompt_length, n.dropped);
         run_dir_log(r->dir, line);
     }
     if (!n.kept) return err_set(err, "%s: no question is left", what);
@@ -66,12 +72,15 @@ static bool open_questions(Run *r, Err *err) {
     TRY(open_data(r, &r->train, &c->data.train_files, c->data.train_max_samples, "data.train_files", err));
     TRY(measure(r, r->train, "training data", err));
     if (dataset_n(r->train) < c->data.train_batch_size)
-        return err_set(err, "data.train_batch_size is %" PRId64 ", but there are only %" PRId64 " questions", c->data.train_batch_size, dataset_n(r->train));
+        return err_set(err, "data.train_batch_size is %" PRId64 ", but there are only %" PRId64 " questions",
+                       c->data.train_batch_size, dataset_n(r->train));
     if (c->data.val_files.n) {
         TRY(open_data(r, &r->val, &c->data.val_files, c->data.val_max_samples, "data.val_files", err));
         TRY(measure(r, r->val, "validation data", err));
     }
-    StreamOptions so = { .data = r->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true };
+    StreamOptions so = {
+        .data = r->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true
+    };
     r->stream = stream_open(&so);
     RewardOptions ro = { c->reward.scorer, c->reward.command, c->reward.library, c->reward.timeout };
     int workers = c->reward.workers ? (int)c->reward.workers : threads_count(r->o.dev.threads);
@@ -90,7 +99,12 @@ static SchedConf sched_conf(const Config *c, const ModelDesc *m) {
     int64_t rows = c->rollout.token_budget > batch ? c->rollout.token_budget : batch;
     int64_t most = answers * len; /* no step has more rows than all tokens of the batch */
     if (rows > most) rows = most;
-    return (SchedConf){ .page = (int)page, .pages = (int)pages, .max_seqs = (int)(2 * batch), .max_batch = (int)batch, .max_rows = (int)rows, .max_len = (int)len };
+    return (SchedConf){ .page = (int)page,
+                        .pages = (int)pages,
+                        .max_seqs = (int)(2 * batch),
+                        .max_batch = (int)batch,
+                        .max_rows = (int)rows,
+                        .max_len = (int)len };
 }
 
 static PolicyConf policy_conf(const Config *c, bool trains) {
@@ -111,7 +125,8 @@ static void open_flat(Run *r, int answers, int max_answer) {
     f->at = MEM_ARRAY(m, int64_t, n + 1);
     f->group = MEM_ARRAY(m, int32_t, n);
     float *cols = MEM_ARRAY(m, float, 6 * t);
-    f->old = cols, f->ref = cols + t, f->reward = cols + 2 * t, f->adv = cols + 3 * t, f->weight = cols + 4 * t, f->now = cols + 5 * t;
+    f->old = cols, f->ref = cols + t, f->reward = cols + 2 * t, f->adv = cols + 3 * t, f->weight = cols + 4 * t,
+    f->now = cols + 5 * t;
     f->pick = MEM_ARRAY(m, uint8_t, t);
     f->score = MEM_ARRAY(m, double, n);
     f->baseline = MEM_ARRAY(m, float, n), f->metric = MEM_ARRAY(m, float, n);
@@ -135,7 +150,8 @@ static void open_rollouts(Run *r) {
     }
     open_flat(r, room * n, A);
     r->opts = (SampleOpts){
-        .draw = { (float)c->rollout.temperature, (float)c->rollout.top_p, (float)c->rollout.min_p, (int32_t)(c->rollout.top_k > 0 ? c->rollout.top_k : 0) },
+        .draw = { (float)c->rollout.temperature, (float)c->rollout.top_p, (float)c->rollout.min_p,
+                  (int32_t)(c->rollout.top_k > 0 ? c->rollout.top_k : 0) },
         .ignore_eos = c->rollout.ignore_eos,
         .max_tokens = A,
     };
@@ -178,8 +194,11 @@ static bool memory_fits(Run *r, const SchedConf *s, const PolicyConf *p, Err *er
         if (need[i].bytes > need[largest].bytes) largest = i;
     }
     if (have && sum > have)
-        return err_set(err, "this run needs %.2f GB, %.2f GB are free: short by %.2f GB; the largest part is %s with %.2f GB (see `hone plan`)", (double)sum / 1e9, (double)have / 1e9,
-                       (double)(sum - have) / 1e9, need[largest].name, (double)need[largest].bytes / 1e9);
+        return err_set(err,
+                       "this run needs %.2f GB, %.2f GB are free: short by %.2f GB; the largest part is %s with %.2f "
+                       "GB (see `hone plan`)",
+                       (double)sum / 1e9, (double)have / 1e9, (double)(sum - have) / 1e9, need[largest].name,
+                       (double)need[largest].bytes / 1e9);
     return true;
 }
 
@@ -190,7 +209,8 @@ static bool open_model(Run *r, Err *err) {
     PolicyConf pc = policy_conf(c, true), rc = policy_conf(c, false);
     int threads = threads_count(r->o.dev.threads);
     TRY(memory_fits(r, &sched, &pc, err));
-    size_t tmp = engine_tmp_bytes(m, &sched, threads), ptmp = policy_sizes(m, &pc, threads).tmp, rtmp = policy_sizes(m, &rc, threads).tmp;
+    size_t tmp = engine_tmp_bytes(m, &sched, threads), ptmp = policy_sizes(m, &pc, threads).tmp,
+           rtmp = policy_sizes(m, &rc, threads).tmp;
     if (ptmp > tmp) tmp = ptmp;
     if (rtmp > tmp) tmp = rtmp;
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
@@ -211,7 +231,8 @@ static bool resume(Run *r, Err *err) {
     const char *path = NULL;
     int64_t done = 0;
     TRY(checkpoint_find(c->trainer.run_dir, &path, &done, &r->mem, err));
-    if (path && c->trainer.resume == RESUME_NEVER) return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
+    if (path && c->trainer.resume == RESUME_NEVER)
+        return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
         Json state;
         int64_t print = 0, leaves = c->trainer.leaves;
@@ -220,9 +241,15 @@ static bool resume(Run *r, Err *err) {
             && json_real(&state, "kl_coef", &r->kl.coef, err) && json_int(&state, "data", &print, err)
             && json_int(&state, "leaves", &leaves, err));
         if (print != (int64_t)(dataset_print(r->train) >> 1))
-            return err_set(err, "%s was trained on other data than data.train_files has now: give the same files, or another trainer.run_dir", path);
+            return err_set(err,
+                           "%s was trained on other data than data.train_files has now: give the same files, or "
+                           "another trainer.run_dir",
+                           path);
         if (leaves != c->trainer.leaves)
-            return err_set(err, "%s was trained with trainer.leaves %" PRId64 ", not %" PRId64 ": its sums would be added in another order", path, leaves, c->trainer.leaves);
+            return err_set(err,
+                           "%s was trained with trainer.leaves %" PRId64 ", not %" PRId64
+                           ": its sums would be added in another order",
+                           path, leaves, c->trainer.leaves);
         TRY(stream_seek(r->stream, r->cursor, err));
         r->step = r->start_step = r->saved = done;
         char line[300];
@@ -247,7 +274,10 @@ bool run_open(Run *r, Err *err) {
     r->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * per_epoch;
     r->kl = config_kl(c);
     r->lr = config_lr(c, r->steps);
-    CheckpointConf cc = { .run_dir = c->trainer.run_dir, .from_dir = c->model.path, .keep = (int)c->trainer.keep, .shard_bytes = (int64_t)5e9 };
+    CheckpointConf cc = { .run_dir = c->trainer.run_dir,
+                          .from_dir = c->model.path,
+                          .keep = (int)c->trainer.keep,
+                          .shard_bytes = (int64_t)5e9 };
     r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
     TRY(resume(r, err));
     Machine here;

@@ -28,7 +28,7 @@ bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out) {
                      .is_cpu = true };
     *p = (Plan){ .sum = s, .cluster = { here, 1 }, .profile = profile_find("hone") };
     p->work = (Workload){ in->prompts, in->answers, in->mini, in->prompt_mean, in->prompt_max,
-                          in->mean, in->max, 1, in->reference, (int)in->epochs };
+                          in->mean,    in->max,     1,        in->reference,   (int)in->epochs };
     p->layout = (Layout){ .tp = 1,
                           .pp = 1,
                           .ep = 1,

@@ -8,7 +8,8 @@
 #include <string.h>
 
 static int64_t curve_index(RunCurves *r, const char *name, int64_t cap, Mem *mem, int64_t at) {
-    for (int64_t i = 0; i < r->n_curves; i++) { /* steps name their metrics in the same order: look first where it was */
+    for (int64_t i = 0; i < r->n_curves;
+         i++) { /* steps name their metrics in the same order: look first where it was */
         int64_t j = (at + i) % r->n_curves;
         if (!strcmp(r->curve[j].name, name)) return j;
     }
@@ -80,10 +81,9 @@ double curve_mean(const RunCurves *r, const Curve *c, int64_t last) {
 }
 
 /* A column shows the mean of the steps that fall into it. */
-void plot(Buf *out, const char *title, const RunCurves *const *run, const Curve *const *curve, const char *marks, int n, int width,
-          int height) {
-    enum { MAX_W = 200,
-           MAX_H = 40 };
+void plot(Buf *out, const char *title, const RunCurves *const *run, const Curve *const *curve, const char *marks, int n,
+          int width, int height) {
+    enum { MAX_W = 200, MAX_H = 40 };
     static const int LABEL = 10;
     if (width > MAX_W) width = MAX_W;
     if (height > MAX_H) height = MAX_H;
@@ -116,7 +116,8 @@ void plot(Buf *out, const char *title, const RunCurves *const *run, const Curve 
         memset(row, ' ', (size_t)width), row[width] = 0;
         for (int k = 0; k < n; k++)
             for (int x = 0; x < width; x++)
-                if (!isnan(mean[k][x]) && (int)((mean[k][x] - lo) / span * (height - 1) + 0.5) == y) row[x] = row[x] == ' ' ? marks[k] : '#';
+                if (!isnan(mean[k][x]) && (int)((mean[k][x] - lo) / span * (height - 1) + 0.5) == y)
+                    row[x] = row[x] == ' ' ? marks[k] : '#';
         for (int x = width; x-- > 0 && row[x] == ' ';) row[x] = 0;
         char label[32] = "";
         if (y == height - 1 || y == 0) snprintf(label, sizeof label, "%.4g", y ? hi : lo);
@@ -124,5 +125,6 @@ void plot(Buf *out, const char *title, const RunCurves *const *run, const Curve 
     }
     char axis[MAX_W + 1];
     memset(axis, '-', (size_t)width), axis[width] = 0;
-    buf_printf(out, "%*s +%s\n%*s  %-10lld%*lld\n", LABEL, "", axis, LABEL, "", (long long)first, width - 10, (long long)last);
+    buf_printf(out, "%*s +%s\n%*s  %-10lld%*lld\n", LABEL, "", axis, LABEL, "", (long long)first, width - 10,
+               (long long)last);
 }

@@ -35,7 +35,8 @@ static void answer_metrics(Run *r) {
         full += a->n_prompt == r->c.data.max_prompt_length, tokens += a->n;
         spread_add(&prompt, a->n_prompt);
         spread_add(&seqlen, a->n);
-        cut += a->finish == FINISH_LENGTH, budget += a->finish == FINISH_BUDGET, empty += answer_n(a) == 0, failed += a->failed;
+        cut += a->finish == FINISH_LENGTH, budget += a->finish == FINISH_BUDGET, empty += answer_n(a) == 0,
+            failed += a->failed;
         if (a->acc >= 0) judged++, right += a->acc;
     }
     double n = rollouts_n(o);
@@ -48,11 +49,13 @@ static void answer_metrics(Run *r) {
     metric(m, "response/budget_ratio", (double)budget / n);
     metric_spread(m, &prompt, "prompt_length/mean", "prompt_length/max", "prompt_length/min");
     metric(m, "prompt_length/clip_ratio", (double)full / n);
-    metric_spread(m, &alive, "response_length_non_aborted/mean", "response_length_non_aborted/max", "response_length_non_aborted/min");
+    metric_spread(m, &alive, "response_length_non_aborted/mean", "response_length_non_aborted/max",
+                  "response_length_non_aborted/min");
     metric_spread(m, &seqlen, "sequence_length/mean", "sequence_length/max", "sequence_length/min");
-    static const char *const per_rank[] = { "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min", "global_seqlen/balanced_max",
-                                            "global_seqlen/balanced_min" };
-    for (size_t i = 0; i < COUNT(per_rank); i++) metric(m, per_rank[i], (double)tokens); /* tokens of a rank; there is one */
+    static const char *const per_rank[] = { "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min",
+                                            "global_seqlen/balanced_max", "global_seqlen/balanced_min" };
+    for (size_t i = 0; i < COUNT(per_rank); i++)
+        metric(m, per_rank[i], (double)tokens); /* tokens of a rank; there is one */
     metric(m, "global_seqlen/minmax_diff", 0);
     metric(m, "reward/failed_ratio", (double)failed / n);
     if (judged) metric(m, "reward/acc", (double)right / (double)judged);
@@ -61,7 +64,10 @@ static void answer_metrics(Run *r) {
 
 /* ---- time and speed */
 static void speed_metrics(Run *r) {
-    static const char *const names[PHASES] = { "timing_s/gen", "timing_s/reward", "timing_s/ref", "timing_s/adv", "timing_s/update_actor", "timing_s/testing", "timing_s/save_checkpoint" };
+    static const char *const names[PHASES] = {
+        "timing_s/gen",     "timing_s/reward",         "timing_s/ref", "timing_s/adv", "timing_s/update_actor",
+        "timing_s/testing", "timing_s/save_checkpoint"
+    };
     Metrics *m = &r->metrics;
     const Rollouts *o = &r->roll;
     const ModelDesc *d = &r->o.desc;
@@ -100,7 +106,8 @@ static void put_sample(Buf *b, const Run *r, const Rollouts *o, const Rollout *a
     Buf text = { 0 };
     const DataRow *row = o->prompt[a->prompt].row;
     Err err;
-    buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", r->step, o->prompt[a->prompt].index, a->sample);
+    buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", r->step,
+               o->prompt[a->prompt].index, a->sample);
     json_put_f64(b, a->score);
     if (adv) buf_puts(b, ",\"advantage\":"), json_put_f32(b, *adv);
     buf_printf(b, ",\"finish\":\"%s\",\"tokens\":%d,\"input\":", finish_name(a->finish), answer_n(a));
@@ -137,7 +144,8 @@ bool step_report(Run *r, Err *err) {
     TRY(run_dir_metrics(r->dir, r->step, &r->metrics, err));
     progress_line(r->progress, r->step, r->steps, &r->metrics);
     if (metric_of(&r->metrics, "reward/all_equal", 0) > 0 && r->step == r->start_step + 1)
-        run_dir_log(r->dir, "every answer of the first step has the same score: nothing can be learned from it; are the scorer and the answers' format right?");
+        run_dir_log(r->dir, "every answer of the first step has the same score: nothing can be learned from it; are "
+                            "the scorer and the answers' format right?");
     return true;
 }
 
@@ -151,9 +159,18 @@ bool step_validate(Run *r, Err *err) {
     double t = c->rollout.val.temperature;
     SampleOpts opts = r->opts;
     opts.greedy = t == 0;
-    opts.draw = (Drawing){ t > 0 ? (float)t : 1, (float)c->rollout.val.top_p, (float)c->rollout.val.min_p, (int32_t)(c->rollout.val.top_k > 0 ? c->rollout.val.top_k : 0) };
+    opts.draw = (Drawing){ t > 0 ? (float)t : 1, (float)c->rollout.val.top_p, (float)c->rollout.val.min_p,
+                           (int32_t)(c->rollout.val.top_k > 0 ? c->rollout.val.top_k : 0) };
     EvalRun run = { .prompter = r->prompter, .data = r->val, .max_prompt = (int)c->data.max_prompt_length };
-    run.run = (RolloutRun){ .engine = r->engine, .tok = r->tok, .rewards = r->rewards, .opts = &opts, .stop = c->rollout.stop.at, .n_stop = (int)c->rollout.stop.n, .seed = (uint64_t)c->rollout.seed + 1, .step = (uint32_t)r->step, .user = r };
+    run.run = (RolloutRun){ .engine = r->engine,
+                            .tok = r->tok,
+                            .rewards = r->rewards,
+                            .opts = &opts,
+                            .stop = c->rollout.stop.at,
+                            .n_stop = (int)c->rollout.stop.n,
+                            .seed = (uint64_t)c->rollout.seed + 1,
+                            .step = (uint32_t)r->step,
+                            .user = r };
     if (r->step == 0) run.run.go_on = wanted; /* later ones belong to a step that is done: a stop waits for them */
     EvalResult v;
     TRY(evaluate(&v, &r->eval, &run, err));
@@ -169,7 +186,8 @@ bool step_validate(Run *r, Err *err) {
     metric(m, "val-aux/response_length/mean", v.length);
     if (r->step == 0) TRY(run_dir_metrics(r->dir, 0, m, err));
     char line[160];
-    snprintf(line, sizeof line, "validation after step %" PRId64 ": score %.3f [%.3f, %.3f] over %" PRId64 " questions", r->step, v.mean.value, v.mean.low, v.mean.high, v.questions);
+    snprintf(line, sizeof line, "validation after step %" PRId64 ": score %.3f [%.3f, %.3f] over %" PRId64 " questions",
+             r->step, v.mean.value, v.mean.low, v.mean.high, v.questions);
     run_dir_log(r->dir, line);
     return true;
 }
@@ -180,8 +198,11 @@ bool run_save(Run *r, Err *err) {
     DataCursor at = r->cursor;
     Buf b = { 0 };
     phase_begin(r, PHASE_SAVE, "saving");
-    buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64 ",\"data\":%" PRId64 ",\"leaves\":%" PRId64 ",\"kl_coef\":", r->step,
-               r->policy.opt.step, at.epoch, at.position, (int64_t)(dataset_print(r->train) >> 1), r->c.trainer.leaves);
+    buf_printf(&b,
+               "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64
+               ",\"data\":%" PRId64 ",\"leaves\":%" PRId64 ",\"kl_coef\":",
+               r->step, r->policy.opt.step, at.epoch, at.position, (int64_t)(dataset_print(r->train) >> 1),
+               r->c.trainer.leaves);
     json_put_f64(&b, r->kl.coef);
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(r->saves, r->step, b.data, err);
@@ -193,7 +214,9 @@ bool run_save(Run *r, Err *err) {
 
 /* ---- the end */
 static void arena_line(const Arena *a) {
-    if (a->size) printf("  %-20s planned %10.2f MB, peak %10.2f MB (%.0f %%)\n", a->name, (double)a->size / 1e6, (double)a->peak / 1e6, 100 * (double)a->peak / (double)a->size);
+    if (a->size)
+        printf("  %-20s planned %10.2f MB, peak %10.2f MB (%.0f %%)\n", a->name, (double)a->size / 1e6,
+               (double)a->peak / 1e6, 100 * (double)a->peak / (double)a->size);
 }
 
 static void time_line(const char *name, double predicted, double measured) {
@@ -231,7 +254,8 @@ static void time_summary(Run *r) {
 void run_summary(Run *r) {
     putchar('\n');
     end_line(r->step, r->steps, r->c.trainer.run_dir);
-    const Arena *arenas[] = { &r->o.model.w.arena, &r->policy.grads.arena, &r->policy.opt.dev, &r->policy.opt.host, &r->policy.act, &r->o.dev.tmp };
+    const Arena *arenas[] = { &r->o.model.w.arena, &r->policy.grads.arena, &r->policy.opt.dev,
+                              &r->policy.opt.host, &r->policy.act,         &r->o.dev.tmp };
     puts("memory:");
     for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);
     time_summary(r);

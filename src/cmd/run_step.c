@@ -62,13 +62,17 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
     TokIds ids = { 0 };
     int64_t n = c->data.train_batch_size, *index = MEM_ARRAY(&mem, int64_t, (size_t)n);
     bool ok = stream_next(r->stream, n, index) == n || err_set(err, "the data ended before the steps did");
-    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE, [TRUNC_LEFT] = DATA_LONG_LEFT, [TRUNC_RIGHT] = DATA_LONG_RIGHT, [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
+    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
+                                    [TRUNC_LEFT] = DATA_LONG_LEFT,
+                                    [TRUNC_RIGHT] = DATA_LONG_RIGHT,
+                                    [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
     for (int64_t i = 0; ok && i < n; i++) {
         const DataRow *row = dataset_row(r->train, index[i]);
         ids.n = 0;
         ok = prompter_encode(r->prompter, 0, row, &ids, err);
         int64_t len = (int64_t)ids.n;
-        if (ok && len > c->data.max_prompt_length) len = data_cut(ids.at, len, c->data.max_prompt_length, how[c->data.truncation]);
+        if (ok && len > c->data.max_prompt_length)
+            len = data_cut(ids.at, len, c->data.max_prompt_length, how[c->data.truncation]);
         if (ok) rollouts_add(roll, row, index[i], ids.at, (int)len);
     }
     vec_free(ids.at);
@@ -87,7 +91,8 @@ static void drop_flat_groups(Run *r, int from) {
     int kept = from, k = o->samples;
     for (int p = from; p < o->n_prompts; p++) {
         bool differ = k == 1;
-        for (int i = 1; i < k; i++) differ = differ || filter_metric(r, &o->at[p * k + i]) != filter_metric(r, &o->at[p * k]);
+        for (int i = 1; i < k; i++)
+            differ = differ || filter_metric(r, &o->at[p * k + i]) != filter_metric(r, &o->at[p * k]);
         if (!differ) continue;
         if (p != kept) { /* swap: the rows' memory stays where it is planned */
             Prompt t = o->prompt[kept];
@@ -110,7 +115,8 @@ static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
     TRY(next_prompts(r, &r->roll, err));
     RolloutRun run = rollout_run(r, &r->opts);
     TRY(rollouts_run(&r->roll, from, &run, &st, &wait, err));
-    sum->tokens += st.tokens, sum->prompt_tokens += st.prompt_tokens, sum->sched.preempted += st.sched.preempted, sum->sched.prefix_tokens += st.sched.prefix_tokens;
+    sum->tokens += st.tokens, sum->prompt_tokens += st.prompt_tokens, sum->sched.preempted += st.sched.preempted,
+        sum->sched.prefix_tokens += st.sched.prefix_tokens;
     *waited += wait;
     if (r->c.algo.filter_groups.enable) drop_flat_groups(r, from);
     return true;
@@ -145,9 +151,11 @@ bool step_rollout(Run *r, Err *err) {
         if (!run_wanted(r)) return true;
         int64_t most = c->algo.filter_groups.max_batches;
         if (r->roll.n_prompts < want && most && batches >= most)
-            return err_set(err, "step %" PRId64 ": after %d batches only %d of %d questions have answers that differ in %s; "
-                                "easier or harder questions, or a higher algo.filter_groups.max_batches, would help",
-                           r->step, batches, r->roll.n_prompts, want, name_of(filter_names, c->algo.filter_groups.metric));
+            return err_set(err,
+                           "step %" PRId64 ": after %d batches only %d of %d questions have answers that differ in %s; "
+                           "easier or harder questions, or a higher algo.filter_groups.max_batches, would help",
+                           r->step, batches, r->roll.n_prompts, want,
+                           name_of(filter_names, c->algo.filter_groups.metric));
     } while (r->roll.n_prompts < want);
     r->roll.n_prompts = want;
     if (c->algo.advantage == ADV_REMAX) TRY(greedy_answers(r, err));
@@ -174,11 +182,18 @@ static void flatten(Run *r) {
         f->at[i + 1] = at + n;
         f->group[i] = a->prompt;
         f->score[i] = a->score;
-        if (c->algo.overlong.enable) f->score[i] += reward_overlong(n, c->data.max_response_length, c->algo.overlong.buffer, c->algo.overlong.factor);
+        if (c->algo.overlong.enable)
+            f->score[i] +=
+                reward_overlong(n, c->data.max_response_length, c->algo.overlong.buffer, c->algo.overlong.factor);
         memcpy(f->old + at, a->lp, (size_t)n * 4);
         memset(f->reward + at, 0, (size_t)n * 4);
         if (n) f->reward[at + n - 1] = (float)f->score[i];
-        f->seq[i] = (TrainSeq){ .tokens = a->tokens, .n = a->n, .prompt = a->n_prompt, .draw = r->opts.draw, .old = f->old + at, .adv = f->adv + at };
+        f->seq[i] = (TrainSeq){ .tokens = a->tokens,
+                                .n = a->n,
+                                .prompt = a->n_prompt,
+                                .draw = r->opts.draw,
+                                .old = f->old + at,
+                                .adv = f->adv + at };
         if (r->has_ref) f->seq[i].ref = f->ref + at;
     }
 }
@@ -205,7 +220,8 @@ static bool column_of(Run *r, Policy *p, float *column, int most, Err *err) {
     for (int i = 0; i < n; i++) r->flat.column[i] = column + r->flat.at[i];
     int k = with_answer(seq, col, &r->flat, 0, n);
     bool ok = true;
-    for (int i = 0; ok && i < k; i += most) ok = policy_logprob(p, seq + i, k - i < most ? k - i : most, col + i, NULL, err);
+    for (int i = 0; ok && i < k; i += most)
+        ok = policy_logprob(p, seq + i, k - i < most ? k - i : most, col + i, NULL, err);
     mem_free(&mem);
     return ok;
 }
@@ -296,7 +312,8 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "actor/pg_loss", u->sum.loss.pg / n);
     metric(m, "actor/loss", u->sum.total / n);
     metric(m, "actor/entropy", u->sum.loss.entropy / n);
-    if (r->c.train.use_kl_loss) metric(m, "actor/kl_loss", u->sum.loss.kl / n), metric(m, "actor/kl_coef", r->c.train.kl_loss_coef);
+    if (r->c.train.use_kl_loss)
+        metric(m, "actor/kl_loss", u->sum.loss.kl / n), metric(m, "actor/kl_coef", r->c.train.kl_loss_coef);
     metric(m, "actor/pg_clipfrac", u->sum.loss.clipped / t);
     metric(m, "actor/pg_clipfrac_lower", u->sum.loss.clipped_low / t);
     metric(m, "actor/ppo_kl", u->sum.loss.ppo_kl / t);
@@ -312,15 +329,19 @@ static void update_metrics(Run *r, const Updates *u) {
 /* One mini-batch: 'per' questions from position 'from' of the order, with all their answers. */
 static int gather(Run *r, TrainSeq *out, int64_t from, int64_t per) {
     int n = 0, k = r->roll.samples;
-    for (int64_t i = from; i < from + per && i < r->roll.n_prompts; i++) n += with_answer(out + n, NULL, &r->flat, r->flat.order[i] * k, k);
+    for (int64_t i = from; i < from + per && i < r->roll.n_prompts; i++)
+        n += with_answer(out + n, NULL, &r->flat, r->flat.order[i] * k, k);
     return n;
 }
 
 static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
     if (s->finite || r->c.trainer.on_nan == ON_NAN_SKIP) return true;
-    return err_set(err, "step %" PRId64 ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update and the "
-                        "last checkpoint is untouched (a smaller train.lr may help; trainer.on_nan=skip goes on without this update)",
-                   r->step, s->total, s->grad_norm);
+    return err_set(
+        err,
+        "step %" PRId64
+        ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update and the "
+        "last checkpoint is untouched (a smaller train.lr may help; trainer.on_nan=skip goes on without this update)",
+        r->step, s->total, s->grad_norm);
 }
 
 bool step_update(Run *r, Err *err) {
@@ -328,14 +349,16 @@ bool step_update(Run *r, Err *err) {
     phase_begin(r, PHASE_UPDATE, "update");
     LossConf loss = config_loss(c);
     Updates u = { .lr = lr_at(&r->lr, r->step) };
-    AdamConf adam = { u.lr, c->train.betas[0], c->train.betas[1], c->train.eps, c->train.weight_decay, c->train.clip_grad };
+    AdamConf adam = { u.lr,         c->train.betas[0],     c->train.betas[1],
+                      c->train.eps, c->train.weight_decay, c->train.clip_grad };
     int64_t groups = r->roll.n_prompts, per = c->train.mini_batch_size, minis = minibatch_count(groups, per);
     Mem mem = { 0 };
     TrainSeq *seq = MEM_ARRAY(&mem, TrainSeq, (size_t)(per * r->roll.samples));
     bool ok = true;
     int skipped = 0;
     for (int64_t e = 0; ok && e < c->train.epochs; e++) {
-        minibatch_order(r->flat.order, groups, c->train.shuffle, (uint64_t)c->trainer.seed, (uint32_t)r->step, (uint32_t)e);
+        minibatch_order(r->flat.order, groups, c->train.shuffle, (uint64_t)c->trainer.seed, (uint32_t)r->step,
+                        (uint32_t)e);
         for (int64_t m = 0; ok && m < minis; m++) {
             int n = gather(r, seq, m * per, per);
             UpdateStats s;

@@ -10,13 +10,13 @@ static bool between(const char *what, double x, double least, double most, Err *
 
 static bool stop_texts(Sampling *out, const char *common, const Json *line, Mem *mem, Err *err) {
     const Json *s = json_get(line, "stop");
-    size_t own = !s || s->kind == JSON_NULL ? 0 : s->kind == JSON_ARRAY ? s->n
-                                                                        : 1;
+    size_t own = !s || s->kind == JSON_NULL ? 0 : s->kind == JSON_ARRAY ? s->n : 1;
     out->stop = MEM_ARRAY(mem, const char *, own + 1);
     if (common && *common) out->stop[out->n_stop++] = common;
     for (size_t i = 0; i < own; i++) {
         const Json *t = s->kind == JSON_ARRAY ? &s->items[i] : s;
-        if (t->kind != JSON_STRING || !t->n) return err_set(err, "\"stop\" must be a text or a list of texts, none of them empty");
+        if (t->kind != JSON_STRING || !t->n)
+            return err_set(err, "\"stop\" must be a text or a list of texts, none of them empty");
         out->stop[out->n_stop++] = t->str;
     }
     return true;
@@ -37,7 +37,8 @@ static bool stop_ids(Sampling *out, const Json *line, const Dims *d, Mem *mem, E
     return true;
 }
 
-bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, const Json *line, const Dims *d, Mem *mem, Err *err) {
+bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, const Json *line, const Dims *d, Mem *mem,
+                   Err *err) {
     SamplingArgs a = *args;
     *out = (Sampling){ 0 };
     TRY(json_real(line, "temperature", &a.temperature, err) && json_real(line, "top_p", &a.top_p, err)
@@ -49,8 +50,8 @@ bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, con
     if (a.top_k < 0) a.top_k = 0;
     TRY(between("temperature", a.temperature, 1e-4, 1e4, err) && between("top_p", a.top_p, 1e-9, 1, err)
         && between("min_p", a.min_p, 0, 1, err) && between("top_k", (double)a.top_k, 0, 2e9, err)
-        && between("max_tokens", (double)a.max_tokens, 1, 1e9, err) && between("min_tokens", (double)a.min_tokens, 0, 1e9, err)
-        && between("n", (double)samples, 1, 1e6, err));
+        && between("max_tokens", (double)a.max_tokens, 1, 1e9, err)
+        && between("min_tokens", (double)a.min_tokens, 0, 1e9, err) && between("n", (double)samples, 1, 1e6, err));
     out->samples = (int)samples;
     out->opts = (SampleOpts){
         .draw = { (float)a.temperature, (float)a.top_p, (float)a.min_p, (int32_t)a.top_k },

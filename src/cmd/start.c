@@ -22,13 +22,15 @@ void stop_on_signals(void) {
 }
 
 void end_line(int64_t step, int64_t steps, const char *run_dir) {
-    if (step < steps) printf("told to stop after step %" PRId64 " of %" PRId64 "; saved: the same command goes on\n", step, steps);
+    if (step < steps)
+        printf("told to stop after step %" PRId64 " of %" PRId64 "; saved: the same command goes on\n", step, steps);
     else printf("all %" PRId64 " steps are done\n", step);
     printf("the run is in %s; look at it with hone show, take the model with hone export\n", run_dir);
 }
 
 const Opt start_options[] = {
-    { "list-options", OPT_FLAG, offsetof(StartArgs, list_options), "", "print every option with its default, and verl's name for it" },
+    { "list-options", OPT_FLAG, offsetof(StartArgs, list_options), "",
+      "print every option with its default, and verl's name for it" },
     { "check", OPT_FLAG, offsetof(StartArgs, check), "", "print the configuration, check it, and stop" },
     { 0 },
 };

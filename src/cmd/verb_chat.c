@@ -16,9 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 64,
-       ROWS = 512,
-       USUAL_CONTEXT = 8192 };
+enum { PAGE = 64, ROWS = 512, USUAL_CONTEXT = 8192 };
 
 typedef struct {
     const char *system;
@@ -162,8 +160,8 @@ static bool prepare(Talk *t, Err *err) {
     if (!t->line.ok) return err_set(err, "%s", t->line.err);
     TRY(sampling_read(&t->s, &t->a->s, 1, &t->line.json, &t->o.desc.d, &t->mem, err));
     if (t->line.n >= t->max_len)
-        return err_set(err, "the conversation has %d tokens now, the context is %d: /reset starts a new one",
-                       t->line.n, t->max_len);
+        return err_set(err, "the conversation has %d tokens now, the context is %d: /reset starts a new one", t->line.n,
+                       t->max_len);
     if (t->line.n + t->s.opts.max_tokens > t->max_len) t->s.opts.max_tokens = t->max_len - t->line.n;
     return true;
 }
@@ -182,9 +180,7 @@ static bool take_turn(Talk *t, const char *text, size_t n) {
     return ok;
 }
 
-typedef enum { NOT_A_COMMAND,
-               DONE,
-               QUIT } Command;
+typedef enum { NOT_A_COMMAND, DONE, QUIT } Command;
 
 static Command command(Talk *t, const char *text) {
     if (text[0] != '/' || !text[1] || text[1 + strspn(text + 1, "abcdefghijklmnopqrstuvwxyz")]) return NOT_A_COMMAND;
@@ -227,16 +223,18 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
     const Dims *d = &t->o.desc.d;
     TRY(prompt_reader_open(&t->reader, &t->o.desc, PROMPT_GENERATE, err));
     if (!t->reader.tok)
-        return err_set(err, "%s has no tokenizer, and a conversation needs one; `hone generate` takes token ids", model);
+        return err_set(err, "%s has no tokenizer, and a conversation needs one; `hone generate` takes token ids",
+                       model);
     if (!t->reader.chat) return err_set(err, "%s cannot be talked to: %s", model, t->reader.no_chat);
     int64_t most = d->context ? d->context : USUAL_CONTEXT;
     if (t->a->context > most && d->context)
-        return err_set(err, "--context is %" PRId64 ", but the model was made for %" PRId64 " tokens",
-                       t->a->context, most);
-    t->max_len = (int)(t->a->context ? t->a->context : most < USUAL_CONTEXT ? most
-                                                                            : USUAL_CONTEXT);
+        return err_set(err, "--context is %" PRId64 ", but the model was made for %" PRId64 " tokens", t->a->context,
+                       most);
+    t->max_len = (int)(t->a->context ? t->a->context : most < USUAL_CONTEXT ? most : USUAL_CONTEXT);
     int pages = (t->max_len + PAGE - 1) / PAGE + 1;
-    SchedConf c = { .page = PAGE, .pages = pages, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len };
+    SchedConf c = {
+        .page = PAGE, .pages = pages, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len
+    };
     OpenOpts opts = { .threads = t->a->threads, .leaves = t->a->leaves };
     TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, threads_count(t->o.dev.threads)), err));
     t->engine = engine_open(&t->o.model, &c, &t->o.mem);
@@ -285,7 +283,8 @@ const Verb verb_chat = {
     .summary = "talk to a model in the terminal",
     .options = options,
     .run = run,
-    .detail = "A line is a turn; the answer is shown as it is drawn.  Ctrl-C ends an answer, Ctrl-D or /quit the\n"
-              "conversation, /reset begins another, /help says so.  From a pipe, each line is a turn and each answer is\n"
-              "followed by a newline.  The same seed and the same turns give the same answers.\n",
+    .detail =
+        "A line is a turn; the answer is shown as it is drawn.  Ctrl-C ends an answer, Ctrl-D or /quit the\n"
+        "conversation, /reset begins another, /help says so.  From a pipe, each line is a turn and each answer is\n"
+        "followed by a newline.  The same seed and the same turns give the same answers.\n",
 };

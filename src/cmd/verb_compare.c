@@ -26,8 +26,9 @@ static const Opt options[] = {
 
 static bool is_main(const char *name) {
     static const char *const main_ones[] = {
-        "critic/score/mean", "train/loss", "actor/pg_loss", "actor/entropy", "actor/kl_loss", "actor/grad_norm", "actor/lr",
-        "response_length/mean", "perf/time_per_step", "perf/throughput", "perf/mfu/actor", "exact/max_abs_logprob_diff"
+        "critic/score/mean",  "train/loss",      "actor/pg_loss",  "actor/entropy",
+        "actor/kl_loss",      "actor/grad_norm", "actor/lr",       "response_length/mean",
+        "perf/time_per_step", "perf/throughput", "perf/mfu/actor", "exact/max_abs_logprob_diff"
     };
     for (size_t i = 0; i < COUNT(main_ones); i++)
         if (!strcmp(name, main_ones[i])) return true;
@@ -88,7 +89,8 @@ static void configurations(const char *a, const char *b, Mem *mem) {
             printf("  %-32s %s   ->   %s\n", x.at[i].key, x.at[i].value, other->value);
         }
         if (!differ) puts("\nno setting differs");
-        if (both < x.n || both < y.n) printf("settings that only one has: %zu in a, %zu in b\n", x.n - both, y.n - both);
+        if (both < x.n || both < y.n)
+            printf("settings that only one has: %zu in a, %zu in b\n", x.n - both, y.n - both);
         vec_free(x.at);
         vec_free(y.at);
     }
@@ -100,12 +102,13 @@ static bool compare(const Args *args, const char *const *path, Mem *mem, Err *er
     RunCurves a, b;
     TRY(run_read(&a, path[0], mem, err));
     TRY(run_read(&b, path[1], mem, err));
-    const char *name = args->metric ? args->metric : run_curve(&a, "critic/score/mean") ? "critic/score/mean"
-                                                                                        : "train/loss";
+    const char *name = args->metric                         ? args->metric
+                       : run_curve(&a, "critic/score/mean") ? "critic/score/mean"
+                                                            : "train/loss";
     const Curve *x = run_curve(&a, name), *y = run_curve(&b, name);
     if (args->metric && (!x || !y)) return err_set(err, "%s has no metric %s", x ? path[1] : path[0], name);
-    printf("a: %s, steps %lld to %lld\nb: %s, steps %lld to %lld\n\n", path[0], (long long)a.step[0], (long long)a.step[a.n - 1], path[1],
-           (long long)b.step[0], (long long)b.step[b.n - 1]);
+    printf("a: %s, steps %lld to %lld\nb: %s, steps %lld to %lld\n\n", path[0], (long long)a.step[0],
+           (long long)a.step[a.n - 1], path[1], (long long)b.step[0], (long long)b.step[b.n - 1]);
     if (x && y) {
         const RunCurves *runs[] = { &a, &b };
         const Curve *curves[] = { x, y };
@@ -133,4 +136,8 @@ static int run(const Verb *v, int argc, char **argv) {
     return ok ? 0 : cmd_fail(v, &err);
 }
 
-const Verb verb_compare = { .name = "compare", .usage = "RUN RUN [options]", .summary = "two runs side by side: curves, numbers, configurations", .options = options, .run = run };
+const Verb verb_compare = { .name = "compare",
+                            .usage = "RUN RUN [options]",
+                            .summary = "two runs side by side: curves, numbers, configurations",
+                            .options = options,
+                            .run = run };

@@ -54,8 +54,9 @@ const Verb verb_convert = {
     .name = "convert",
     .usage = "MODEL OUT [--dtype bf16|f32] [--shard-size 5GB]",
     .summary = "write a model in another number format or in other files",
-    .detail = "OUT gets the weights under the hub's names, config.json and the tokenizer files; it is written beside and\n"
-              "renamed.  A router's correction bias stays F32, as it is published.\n",
+    .detail =
+        "OUT gets the weights under the hub's names, config.json and the tokenizer files; it is written beside and\n"
+        "renamed.  A router's correction bias stays F32, as it is published.\n",
     .options = options,
     .run = run,
 };

@@ -79,15 +79,22 @@ static void write_block(void *user, const Rollouts *r) {
 static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
     const Args *a = e->a;
     bool own = a->scorer || a->command || a->library;
-    DataOptions d = { .files = files, .n_files = n, .source = own ? "own" : NULL, .need_truth = !(a->command || a->library), .max_rows = a->questions, .threads = e->o.dev.threads };
+    DataOptions d = { .files = files,
+                      .n_files = n,
+                      .source = own ? "own" : NULL,
+                      .need_truth = !(a->command || a->library),
+                      .max_rows = a->questions,
+                      .threads = e->o.dev.threads };
     PromptOptions p = { .model = e->o.desc.dir, .chat_template = a->chat_template, .end = -1 };
-    if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err))) return false;
+    if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err)))
+        return false;
     const char *source;
     int64_t rows;
     const Reward *scorer;
     for (int i = 0; !own && (source = dataset_source(e->data, i, &rows)); i++) TRY(reward_need(&scorer, source, err));
     DataCounts counts;
-    TRY(dataset_measure(e->data, e->o.dev.threads, a->max_prompt, DATA_LONG_REFUSE, prompter_length, e->prompter, &counts, err));
+    TRY(dataset_measure(e->data, e->o.dev.threads, a->max_prompt, DATA_LONG_REFUSE, prompter_length, e->prompter,
+                        &counts, err));
     RewardOptions r = { a->scorer, a->command, a->library, a->timeout };
     e->rewards = rewards_open(&r, a->workers ? (int)a->workers : threads_count(e->o.dev.threads), err);
     return e->rewards != NULL;
@@ -98,15 +105,25 @@ static bool open_engine(Eval *e, Err *err) {
     int64_t longest = 1, n = dataset_n(e->data), context = e->o.desc.d.context;
     for (int64_t i = 0; i < n; i++)
         if (dataset_row(e->data, i)->tokens > longest) longest = dataset_row(e->data, i)->tokens;
-    int64_t len = longest + a->s.max_tokens, answers = n * a->n, batch = a->max_batch < answers ? a->max_batch : answers;
+    int64_t len = longest + a->s.max_tokens, answers = n * a->n,
+            batch = a->max_batch < answers ? a->max_batch : answers;
     if (context && len > context)
-        return err_set(err, "the longest prompt (%" PRId64 " tokens) and --max-tokens %" PRId64 " are more than the model's context of %" PRId64, longest, a->s.max_tokens, context);
+        return err_set(err,
+                       "the longest prompt (%" PRId64 " tokens) and --max-tokens %" PRId64
+                       " are more than the model's context of %" PRId64,
+                       longest, a->s.max_tokens, context);
     if (batch < 1) batch = 1;
-    SchedConf c = { .page = 64, .pages = (int)(batch * ((len + 63) / 64) + 1), .max_seqs = (int)(2 * batch), .max_batch = (int)batch, .max_rows = (int)(a->max_rows > batch ? a->max_rows : batch), .max_len = (int)len };
+    SchedConf c = { .page = 64,
+                    .pages = (int)(batch * ((len + 63) / 64) + 1),
+                    .max_seqs = (int)(2 * batch),
+                    .max_batch = (int)batch,
+                    .max_rows = (int)(a->max_rows > batch ? a->max_rows : batch),
+                    .max_len = (int)len };
     OpenOpts oo = { .leaves = a->leaves };
     TRY(open_weights(&e->o, &oo, engine_tmp_bytes(&e->o.desc, &c, threads_count(e->o.dev.threads)), err));
     e->engine = engine_open(&e->o.model, &c, &e->o.mem);
-    evaluator_open(&e->eval, n, (int)(n < 256 ? (n ? n : 1) : 256), (int)a->n, (int)longest, (int)a->s.max_tokens, &e->o.mem);
+    evaluator_open(&e->eval, n, (int)(n < 256 ? (n ? n : 1) : 256), (int)a->n, (int)longest, (int)a->s.max_tokens,
+                   &e->o.mem);
     return true;
 }
 
@@ -117,7 +134,8 @@ static void put_estimate(Buf *b, const char *name, Estimate x) {
 static void print_result(const EvalResult *r, bool json) {
     if (json) {
         Buf b = { 0 };
-        buf_printf(&b, "{\"questions\":%" PRId64 ",\"answers\":%" PRId64 ",\"k\":%d,\"failed\":%" PRId64, r->questions, r->answers, r->k, r->failed);
+        buf_printf(&b, "{\"questions\":%" PRId64 ",\"answers\":%" PRId64 ",\"k\":%d,\"failed\":%" PRId64, r->questions,
+                   r->answers, r->k, r->failed);
         put_estimate(&b, "mean", r->mean);
         put_estimate(&b, "pass", r->pass);
         if (r->has_maj) put_estimate(&b, "maj", r->maj);
@@ -137,12 +155,15 @@ static void print_result(const EvalResult *r, bool json) {
         { "maj", r->maj, r->has_maj },
         { "acc", r->acc, r->has_acc },
     };
-    printf("%" PRId64 " questions, %d answers each, %.1f tokens an answer, %.1f s\n", r->questions, r->k, r->length, r->seconds);
+    printf("%" PRId64 " questions, %d answers each, %.1f tokens an answer, %.1f s\n", r->questions, r->k, r->length,
+           r->seconds);
     for (size_t i = 0; i < COUNT(row); i++) {
         if (row[i].have)
-            printf("  %4s@%-4d %.4f   95 %% [%.4f, %.4f]\n", row[i].name, r->k, row[i].e.value, row[i].e.low, row[i].e.high);
+            printf("  %4s@%-4d %.4f   95 %% [%.4f, %.4f]\n", row[i].name, r->k, row[i].e.value, row[i].e.low,
+                   row[i].e.high);
         else if (r->k > 1)
-            printf("  %4s@%-4d not known: the scorer does not say what it read out of the answers\n", row[i].name, r->k);
+            printf("  %4s@%-4d not known: the scorer does not say what it read out of the answers\n", row[i].name,
+                   r->k);
     }
     if (r->failed) printf("  %" PRId64 " answers could not be judged and count as 0\n", r->failed);
 }
@@ -152,13 +173,23 @@ static bool evaluate_all(Eval *e, EvalResult *result, Err *err) {
     Sampling s;
     Json none = { .kind = JSON_OBJECT };
     TRY(sampling_read(&s, &a->s, 1, &none, &e->o.desc.d, &e->o.mem, err));
-    EvalRun run = { .prompter = e->prompter, .data = e->data, .max_prompt = e->eval.roll.max_prompt, .each = write_block, .user = e };
-    run.run = (RolloutRun){ .engine = e->engine, .tok = prompter_tok(e->prompter), .rewards = e->rewards, .opts = &s.opts, .stop = s.stop, .n_stop = s.n_stop, .seed = (uint64_t)a->s.seed };
+    EvalRun run = {
+        .prompter = e->prompter, .data = e->data, .max_prompt = e->eval.roll.max_prompt, .each = write_block, .user = e
+    };
+    run.run = (RolloutRun){ .engine = e->engine,
+                            .tok = prompter_tok(e->prompter),
+                            .rewards = e->rewards,
+                            .opts = &s.opts,
+                            .stop = s.stop,
+                            .n_stop = s.n_stop,
+                            .seed = (uint64_t)a->s.seed };
     return evaluate(result, &e->eval, &run, err);
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .n = 1, .leaves = 8, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT };
+    Args a = {
+        .n = 1, .leaves = 8, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT
+    };
     const char *words[64];
     Err err;
     int n, rc = opt_parse(v, &a, words, 2, 64, &n, argc, argv);
@@ -167,8 +198,8 @@ static int run(const Verb *v, int argc, char **argv) {
     OpenOpts oo = { .threads = a.threads };
     if (!open_desc(&e.o, words[0], &oo, &err)) return cmd_fail(v, &err);
     EvalResult result;
-    bool ok = open_data(&e, words + 1, n - 1, &err) && open_engine(&e, &err) && (!a.out || (e.out = jsonl_open(a.out, &err)))
-              && evaluate_all(&e, &result, &err);
+    bool ok = open_data(&e, words + 1, n - 1, &err) && open_engine(&e, &err)
+              && (!a.out || (e.out = jsonl_open(a.out, &err))) && evaluate_all(&e, &result, &err);
     if (e.terminal) fputc('\r', stderr);
     rc = ok ? 0 : cmd_fail(v, &err);
     if (ok) print_result(&result, a.json);

@@ -30,8 +30,8 @@ static const Opt options[] = {
     { "budget",    OPT_INT, offsetof(Args, budget),    "N",    "answer tokens in all; what is under way then is cut; 0: no limit", 0, 9e18 },
     { "max-batch", OPT_INT, offsetof(Args, max_batch), "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
     { "max-rows",  OPT_INT, offsetof(Args, max_rows),  "N",    "rows of a step, prefill chunks included (no effect on answers); 512", 1, 1e7 },
-    { "page",      OPT_INT, offsetof(Args, page),      "N",    "positions in a page of the cache, a multiple of 16 (no effect on answers); 64", 16, 65536 },
-    { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache (no effect on answers); as many as the batch can need", 0, 1e12 },
+    { "page",      OPT_INT, offsetof(Args, page),      "N",    "positions in a page of the cache, a multiple of 16; 64", 16, 65536 },
+    { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache; as many as the batch can need", 0, 1e12 },
     { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, 256 },
     { "leaves",    OPT_INT, offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
@@ -83,7 +83,8 @@ static void check_job(Gen *g, Job *j) {
         bad(j, &g->o.mem, err.msg);
         return;
     }
-    if (d->context && j->line.n + j->s.opts.max_tokens > d->context) j->s.opts.max_tokens = (int)(d->context - j->line.n);
+    if (d->context && j->line.n + j->s.opts.max_tokens > d->context)
+        j->s.opts.max_tokens = (int)(d->context - j->line.n);
     j->out = MEM_ARRAY(&g->o.mem, Buf, (size_t)j->s.samples);
     j->stop = MEM_ARRAY(&g->o.mem, Stops *, (size_t)j->s.samples);
     j->waiting = j->s.samples;
@@ -184,8 +185,9 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
     double now = clock_now();
     if (g->terminal && now - g->drawn > 0.2) {
         int bar = g->total ? (int)(20 * g->answers / g->total) : 0;
-        fprintf(stderr, "\r[%.*s%.*s] %" PRId64 "/%" PRId64 " answers  %" PRId64 " tokens  %.0f tokens/s  %d at once  ", bar, "####################", 20 - bar, "....................",
-                g->answers, g->total, tokens, (double)tokens / (now - g->started), running);
+        fprintf(stderr, "\r[%.*s%.*s] %" PRId64 "/%" PRId64 " answers  %" PRId64 " tokens  %.0f tokens/s  %d at once  ",
+                bar, "####################", 20 - bar, "....................", g->answers, g->total, tokens,
+                (double)tokens / (now - g->started), running);
         g->drawn = now;
     }
     return !jsonl_broken(g->out);
@@ -204,7 +206,12 @@ static SchedConf sizes(const Gen *g) {
     int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
     if (pages < each + 1) pages = each + 1;
     int64_t rows = a->max_rows > most ? a->max_rows : most;
-    return (SchedConf){ .page = (int)a->page, .pages = (int)pages, .max_seqs = (int)(2 * most), .max_batch = (int)most, .max_rows = (int)rows, .max_len = (int)longest };
+    return (SchedConf){ .page = (int)a->page,
+                        .pages = (int)pages,
+                        .max_seqs = (int)(2 * most),
+                        .max_batch = (int)most,
+                        .max_rows = (int)rows,
+                        .max_len = (int)longest };
 }
 
 static bool generate(Gen *g, Err *err) {
@@ -218,8 +225,11 @@ static bool generate(Gen *g, Err *err) {
     write_ready(g);
     EngineStats st = engine_run(e, &f);
     if (g->terminal || a->stats)
-        fprintf(stderr, "%s%" PRId64 " answers, %" PRId64 " tokens in %.1f s: %.0f tokens/s; %" PRId64 " forks, %" PRId64 " tokens found in the cache, %" PRId64 " preempted%s\n", g->terminal ? "\r" : "", st.answers,
-                st.tokens, st.seconds, (double)st.tokens / st.seconds, st.sched.forks, st.sched.prefix_tokens, st.sched.preempted, g->terminal ? "                    " : "");
+        fprintf(stderr,
+                "%s%" PRId64 " answers, %" PRId64 " tokens in %.1f s: %.0f tokens/s; %" PRId64 " forks, %" PRId64
+                " tokens found in the cache, %" PRId64 " preempted%s\n",
+                g->terminal ? "\r" : "", st.answers, st.tokens, st.seconds, (double)st.tokens / st.seconds,
+                st.sched.forks, st.sched.prefix_tokens, st.sched.preempted, g->terminal ? "                    " : "");
     engine_close(e);
     return true;
 }
@@ -254,7 +264,10 @@ const Verb verb_generate = {
     .summary = "sample answers to prompts, with their log-probs",
     .options = options,
     .run = run,
-    .detail = "A line may override n, temperature, top_p, top_k, min_p, max_tokens, min_tokens, greedy, ignore_eos, seed, stop,\nstop_token_ids.  "
-              "Random numbers are named by the seed, the step, the line's \"id\" (its tokens if absent), the answer's number and the position:\n"
-              "the same answers come in any batch and any order.  finish: stop, length (max-tokens or context) or budget.\n",
+    .detail =
+        "A line may override n, temperature, top_p, top_k, min_p, max_tokens, min_tokens, greedy, ignore_eos, seed, "
+        "stop,\nstop_token_ids.  "
+        "Random numbers are named by the seed, the step, the line's \"id\" (its tokens if absent), the answer's number "
+        "and the position:\n"
+        "the same answers come in any batch and any order.  finish: stop, length (max-tokens or context) or budget.\n",
 };

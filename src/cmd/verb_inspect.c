@@ -19,22 +19,11 @@ static const Opt options[] = {
 };
 
 /* ---- parameters by component */
-typedef enum { C_EMBED,
-               C_ATTN,
-               C_DENSE,
-               C_EXPERTS,
-               C_SHARED,
-               C_ROUTER,
-               C_NORMS,
-               C_HEAD,
-               C_VISION,
-               C_COUNT } Component;
+typedef enum { C_EMBED, C_ATTN, C_DENSE, C_EXPERTS, C_SHARED, C_ROUTER, C_NORMS, C_HEAD, C_VISION, C_COUNT } Component;
 static const char *const component_name[C_COUNT] = { "embedding", "attention", "dense mlp", "experts", "shared experts",
-                                                     "router", "norms",
-                                                     "head", "vision" };
+                                                     "router",    "norms",     "head",      "vision" };
 static const char *const component_key[C_COUNT] = { "embedding", "attention", "dense_mlp", "experts", "shared_experts",
-                                                    "router", "norms",
-                                                    "head", "vision" };
+                                                    "router",    "norms",     "head",      "vision" };
 
 static Component component_of(const ParamDesc *p) {
     switch (p->id) {
@@ -111,9 +100,10 @@ static const char *dtype_text(const ModelDesc *m, const Disk *k) {
         if (k->by_dtype[x] > k->by_dtype[most]) most = x;
     if (k->there) return dtype_name(most);
     if (m->d.fp8) return "F8_E4M3";
-    return json_is_str(t, "bfloat16") ? "BF16" : json_is_str(t, "float16") ? "F16"
-                                             : json_is_str(t, "float32")   ? "F32"
-                                                                           : "not said";
+    return json_is_str(t, "bfloat16")  ? "BF16"
+           : json_is_str(t, "float16") ? "F16"
+           : json_is_str(t, "float32") ? "F32"
+                                       : "not said";
 }
 
 /* ---- numbers as people read them */
@@ -220,11 +210,11 @@ static void print_text(const ModelDesc *m, const Tally *t, const Disk *k) {
                    100.0 * (double)t->total[i] / (double)total, grouped(t->active[i]).s);
     printf("  %-20s %18s %7s %18s\n", "all", grouped(total).s, "", grouped(sum(t->active)).s);
     printf("  %-20s %18s %7s %18s\n", "", short_count(total).s, "", short_count(sum(t->active)).s);
-    printf("\n  %-20s %18s as bf16, %s as f32\n", "bytes", short_bytes(2.0 * (double)total).s, short_bytes(4.0 * (double)total).s);
+    printf("\n  %-20s %18s as bf16, %s as f32\n", "bytes", short_bytes(2.0 * (double)total).s,
+           short_bytes(4.0 * (double)total).s);
     if (!k->there) return;
     printf("  %-20s %18s in %d file%s, %s tensors:", "on disk", short_bytes((double)k->bytes).s, k->files.n_files,
-           k->files.n_files > 1 ? "s" : "",
-           grouped((int64_t)k->files.n).s);
+           k->files.n_files > 1 ? "s" : "", grouped((int64_t)k->files.n).s);
     for (DType x = DT_F32; x <= DT_U8; x++)
         if (k->by_dtype[x]) printf(" %s %s", dtype_name(x), grouped(k->by_dtype[x]).s);
     printf("\n");
@@ -232,10 +222,11 @@ static void print_text(const ModelDesc *m, const Tally *t, const Disk *k) {
 
 static void put_json(Buf *b, const ModelDesc *m, const Tally *t, const Disk *k) {
     const Dims *d = &m->d;
-    buf_printf(b, "{\"family\":\"%s\",\"runs\":%s,\"parameters\":%ld,\"active_parameters\":%ld,"
-                  "\"tensors\":%ld,\"components\":{",
-               m->arch->name,
-               m->arch->runs ? "true" : "false", (long)sum(t->total), (long)sum(t->active), (long)t->tensors);
+    buf_printf(b,
+               "{\"family\":\"%s\",\"runs\":%s,\"parameters\":%ld,\"active_parameters\":%ld,"
+               "\"tensors\":%ld,\"components\":{",
+               m->arch->name, m->arch->runs ? "true" : "false", (long)sum(t->total), (long)sum(t->active),
+               (long)t->tensors);
     const char *comma = "";
     for (int i = 0; i < C_COUNT; i++)
         if (t->total[i]) {
@@ -256,7 +247,8 @@ static void put_json(Buf *b, const ModelDesc *m, const Tally *t, const Disk *k) 
     buf_printf(b, ",\"dtype\":\"%s\"", dtype_text(m, k));
     buf_printf(b, ",\"bytes_bf16\":%ld,\"bytes_f32\":%ld", (long)(2 * sum(t->total)), (long)(4 * sum(t->total)));
     if (!k->there) return;
-    buf_printf(b, ",\"disk\":{\"bytes\":%zu,\"files\":%d,\"tensors\":%zu,\"elements\":{", k->bytes, k->files.n_files, k->files.n);
+    buf_printf(b, ",\"disk\":{\"bytes\":%zu,\"files\":%d,\"tensors\":%zu,\"elements\":{", k->bytes, k->files.n_files,
+               k->files.n);
     comma = "";
     for (DType x = DT_F32; x <= DT_U8; x++)
         if (k->by_dtype[x]) {
@@ -278,14 +270,14 @@ static void list(void *user, const ParamDesc *p, int layer, int expert, int64_t 
     buf_clear(&x->name);
     arch_param_name(&x->name, p, layer, expert);
     const StTensor *t = x->disk->there ? st_find(&x->disk->files, x->name.data) : NULL;
-    const char *dtype = t ? dtype_name(t->dtype) : x->disk->there ? "missing"
-                                                                  : "";
+    const char *dtype = t ? dtype_name(t->dtype) : x->disk->there ? "missing" : "";
     int64_t shape[2] = { n_rows, cols };
     char text[96];
     st_shape_text(text, p->vector ? 1 : 2, p->vector ? shape + 1 : shape);
     if (!x->json) printf("  %-64s %-18s %s\n", x->name.data, text, dtype);
-    else buf_printf(x->json, "%s{\"name\":\"%s\",\"shape\":%s,\"dtype\":%s%s%s}", x->first ? "" : ",", x->name.data, text,
-                    *dtype ? "\"" : "null", dtype, *dtype ? "\"" : "");
+    else
+        buf_printf(x->json, "%s{\"name\":\"%s\",\"shape\":%s,\"dtype\":%s%s%s}", x->first ? "" : ",", x->name.data,
+                   text, *dtype ? "\"" : "null", dtype, *dtype ? "\"" : "");
     x->first = false;
 }
 
@@ -328,7 +320,8 @@ const Verb verb_inspect = {
     .name = "inspect",
     .usage = "MODEL|config.json [--tensors] [--json]",
     .summary = "family, dimensions, parameters and bytes of a model",
-    .detail = "Active parameters are those that one token meets: of the experts only the chosen ones; the embedding whole.\n",
+    .detail =
+        "Active parameters are those that one token meets: of the experts only the chosen ones; the embedding whole.\n",
     .options = options,
     .run = run,
 };

@@ -34,8 +34,10 @@ static bool make(const Args *a, const char *config, const char *out, int64_t sha
     Buf text = { 0 };
     params_config_text(&text, &m, t);
     bool folder = dir_exists(config);
-    bool ok = params_save(p, &d, out,
-                          (SaveOpts){ .dtype = t, .shard_bytes = shard, .from_dir = folder ? config : NULL, .config_text = text.data }, err);
+    bool ok = params_save(
+        p, &d, out,
+        (SaveOpts){ .dtype = t, .shard_bytes = shard, .from_dir = folder ? config : NULL, .config_text = text.data },
+        err);
     buf_free(&text);
     params_close(p, &d);
     dev_close(&d);
@@ -60,7 +62,8 @@ const Verb verb_random = {
     .name = "random",
     .usage = "config.json|MODEL OUT [--seed N] [--dtype bf16|f32]",
     .summary = "write a randomly initialised model",
-    .detail = "Matrices are normal(0, initializer_range of the config, or 0.02), norms 1, biases 0.  The same seed gives the\n"
+    .detail = "Matrices are normal(0, initializer_range of the config, or 0.02), norms 1, biases 0.  The same seed "
+              "gives the\n"
               "same bytes on every machine.  From a folder, its tokenizer files are carried along.\n",
     .options = options,
     .run = run,

@@ -65,7 +65,8 @@ static void ban_early(Scorer *s, Batch *b, const PromptLine *line, size_t n) {
     int32_t *ban = arena_push(&s->host, (size_t)b->outputs * 4);
     int64_t o = 0;
     for (size_t i = 0; i < n; i++)
-        for (int t = 1; line[i].ok && t < line[i].n; t++) ban[o++] = t >= line[i].prompt && t < line[i].prompt + s->min_tokens;
+        for (int t = 1; line[i].ok && t < line[i].n; t++)
+            ban[o++] = t >= line[i].prompt && t < line[i].prompt + s->min_tokens;
     batch_ban(b, &s->o->dev, &s->io, ban, s->eos, (int)d->n_eos);
     arena_pop(&s->host, mark);
 }
@@ -124,10 +125,16 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     }
     const SamplingArgs *sa = &a->s;
     bool truncated = !sa->greedy && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
-    ModelShape shape = { .tokens = budget, .outputs = budget, .seqs = (int)most, .longest = (int)longest, .truncated = truncated, .threads = threads_count(o->dev.threads) };
+    ModelShape shape = { .tokens = budget,
+                         .outputs = budget,
+                         .seqs = (int)most,
+                         .longest = (int)longest,
+                         .truncated = truncated,
+                         .threads = threads_count(o->dev.threads) };
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves };
     TRY(open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err));
-    size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4) + arena_round((size_t)o->desc.d.n_eos * 4);
+    size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
+                   + arena_round((size_t)o->desc.d.n_eos * 4);
     size_t host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
     Scorer s = {
         .o = o,
@@ -152,9 +159,12 @@ static void check_line(PromptLine *p, const Args *a, Opened *o) {
     Err err;
     int64_t context = o->desc.d.context, prompt = -1;
     bool ok = json_int(&p->json, "prompt_length", &prompt, &err);
-    if (ok && context && p->n > context) ok = err_set(&err, "the line has %d tokens, the model's context is %" PRId64, p->n, context);
-    if (ok && prompt > p->n) ok = err_set(&err, "\"prompt_length\" is %" PRId64 ", but there are %d tokens", prompt, p->n);
-    if (ok && a->s.min_tokens && prompt < 0) ok = err_set(&err, "--min-tokens needs to know where the answer begins: \"prompt_length\"");
+    if (ok && context && p->n > context)
+        ok = err_set(&err, "the line has %d tokens, the model's context is %" PRId64, p->n, context);
+    if (ok && prompt > p->n)
+        ok = err_set(&err, "\"prompt_length\" is %" PRId64 ", but there are %d tokens", prompt, p->n);
+    if (ok && a->s.min_tokens && prompt < 0)
+        ok = err_set(&err, "--min-tokens needs to know where the answer begins: \"prompt_length\"");
     p->prompt = prompt < 0 ? 0 : (int)prompt;
     if (ok) return;
     p->ok = false;
@@ -207,8 +217,11 @@ const Verb verb_score = {
     .summary = "log-prob and entropy of every predicted token",
     .options = options,
     .run = run,
-    .detail = "Each line's \"tokens\" (n of them) give n-1 values: of tokens 1..n-1.  Lines written by `hone generate` are taken as they\n"
-              "are; with the same sampling options their log-probs come back bit for bit, and a token outside the kept set is null.\n"
-              "Of those options the ones that only say when to stop or which random number to take have no effect here; --min-tokens\n"
+    .detail = "Each line's \"tokens\" (n of them) give n-1 values: of tokens 1..n-1.  Lines written by `hone generate` "
+              "are taken as they\n"
+              "are; with the same sampling options their log-probs come back bit for bit, and a token outside the kept "
+              "set is null.\n"
+              "Of those options the ones that only say when to stop or which random number to take have no effect "
+              "here; --min-tokens\n"
               "knows of the model's end tokens, not of a request's own \"stop_token_ids\".\n",
 };

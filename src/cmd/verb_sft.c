@@ -49,7 +49,8 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
     DataOptions o = {
         .files = files->at,
         .n_files = (int)files->n,
-        .columns = { .prompt = c->sft.messages_key ? c->sft.messages_key : c->sft.prompt_key, .response = c->sft.response_key },
+        .columns = { .prompt = c->sft.messages_key ? c->sft.messages_key : c->sft.prompt_key,
+                     .response = c->sft.response_key },
         .need_response = true,
         .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
         .threads = s->o.dev.threads,
@@ -65,7 +66,10 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
         if (!prompter_pair(s->prompter, 0, row, &ids, &prompt, err)) {
             ok = err_wrap(err, "%s, row %" PRId64, dataset_file(*data, row->file), row->row);
         } else if ((int64_t)ids.n > c->sft.max_length && c->sft.truncation == TRUNC_ERROR) {
-            ok = err_set(err, "%s, row %" PRId64 ": %zu tokens, but sft.max_length is %" PRId64 " (sft.truncation=right cuts them)", dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
+            ok = err_set(err,
+                         "%s, row %" PRId64 ": %zu tokens, but sft.max_length is %" PRId64
+                         " (sft.truncation=right cuts them)",
+                         dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
         } else {
             size_t n = (int64_t)ids.n > c->sft.max_length ? (size_t)c->sft.max_length : ids.n;
             if (n <= prompt) out->dropped++;
@@ -78,7 +82,9 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
 }
 
 static TrainSeq seq_of(const Sft *s, const Pair *p) {
-    return (TrainSeq){ .tokens = p->tokens, .n = p->n, .prompt = p->prompt, .draw = DRAW_PLAIN, .old = s->zeros, .adv = s->ones };
+    return (TrainSeq){
+        .tokens = p->tokens, .n = p->n, .prompt = p->prompt, .draw = DRAW_PLAIN, .old = s->zeros, .adv = s->ones
+    };
 }
 
 /* ---- validation: mean -log p of a token */
@@ -105,8 +111,11 @@ static bool validate(Sft *s, Err *err) {
 static bool save(Sft *s, Err *err) {
     if (s->step == s->saved) return true; /* writing it again would take the good one away first */
     Buf b = { 0 };
-    buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64 ",\"data\":%" PRId64 "}\n", s->step, s->policy.opt.step, s->cursor.epoch,
-               s->cursor.position, (int64_t)(dataset_print(s->train) >> 1));
+    buf_printf(&b,
+               "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64
+               ",\"data\":%" PRId64 "}\n",
+               s->step, s->policy.opt.step, s->cursor.epoch, s->cursor.position,
+               (int64_t)(dataset_print(s->train) >> 1));
     bool ok = checkpoint_save(s->saves, s->step, b.data, err);
     buf_free(&b);
     if (ok) s->saved = s->step;
@@ -120,11 +129,16 @@ static bool update(Sft *s, Err *err) {
     for (int64_t i = 0; i < n; i++) s->seq[i] = seq_of(s, &s->pairs.at[s->index[i]]);
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
     double lr = lr_at(&s->lr, s->step);
-    AdamConf adam = { lr, c->train.betas[0], c->train.betas[1], c->train.eps, c->train.weight_decay, c->train.clip_grad };
+    AdamConf adam = {
+        lr, c->train.betas[0], c->train.betas[1], c->train.eps, c->train.weight_decay, c->train.clip_grad
+    };
     UpdateStats u;
     TRY(policy_update(&s->policy, s->seq, (int)n, &loss, &adam, false, &u, err));
     if (!u.finite && c->trainer.on_nan == ON_NAN_STOP)
-        return err_set(err, "step %" PRId64 ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update", s->step, u.total, u.grad_norm);
+        return err_set(err,
+                       "step %" PRId64
+                       ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update",
+                       s->step, u.total, u.grad_norm);
     s->step++;
     s->cursor = stream_cursor(s->stream);
     metrics_clear(&s->metrics);
@@ -151,12 +165,20 @@ static bool train(Sft *s, Err *err) {
 /* ---- opening */
 static bool open_model(Sft *s, Err *err) {
     const Config *c = &s->c;
-    PolicyConf p = { .micro_tokens = c->train.micro_tokens > c->sft.max_length ? c->train.micro_tokens : c->sft.max_length, .max_seqs = (int)c->sft.batch_size, .recompute = (Recompute)c->train.recompute, .offload = c->train.offload_fraction, .trains = true };
+    PolicyConf p = { .micro_tokens =
+                         c->train.micro_tokens > c->sft.max_length ? c->train.micro_tokens : c->sft.max_length,
+                     .max_seqs = (int)c->sft.batch_size,
+                     .recompute = (Recompute)c->train.recompute,
+                     .offload = c->train.offload_fraction,
+                     .trains = true };
     size_t tmp = policy_sizes(&s->o.desc, &p, threads_count(s->o.dev.threads)).tmp;
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
     TRY(open_weights(&s->o, &oo, tmp, err));
     policy_open(&s->policy, &s->o.model, &p, &s->mem);
-    CheckpointConf cc = { .run_dir = c->trainer.run_dir, .from_dir = c->model.path, .keep = (int)c->trainer.keep, .shard_bytes = (int64_t)5e9 };
+    CheckpointConf cc = { .run_dir = c->trainer.run_dir,
+                          .from_dir = c->model.path,
+                          .keep = (int)c->trainer.keep,
+                          .shard_bytes = (int64_t)5e9 };
     s->saves = checkpoints_open(&s->policy, &cc, &s->mem);
     return true;
 }
@@ -165,12 +187,15 @@ static bool resume(Sft *s, Err *err) {
     const char *path = NULL;
     int64_t done = 0, print = 0;
     TRY(checkpoint_find(s->c.trainer.run_dir, &path, &done, &s->mem, err));
-    if (path && s->c.trainer.resume == RESUME_NEVER) return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
+    if (path && s->c.trainer.resume == RESUME_NEVER)
+        return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
         Json state;
         TRY(checkpoint_load(path, &s->policy, err) && checkpoint_state(path, &state, &s->mem, err));
-        TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err) && json_int(&state, "data", &print, err));
-        if (print != (int64_t)(dataset_print(s->train) >> 1)) return err_set(err, "%s was trained on other data: give the same files, or another trainer.run_dir", path);
+        TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err)
+            && json_int(&state, "data", &print, err));
+        if (print != (int64_t)(dataset_print(s->train) >> 1))
+            return err_set(err, "%s was trained on other data: give the same files, or another trainer.run_dir", path);
         TRY(stream_seek(s->stream, s->cursor, err));
         s->step = s->saved = done;
     }
@@ -186,16 +211,25 @@ static bool open_all(Sft *s, Err *err) {
     PromptOptions po = { .model = c->model.tokenizer, .chat_template = c->model.chat_template, .end = end };
     if (!(s->prompter = prompter_open(&po, threads_count(s->o.dev.threads), err))) return false;
     TRY(open_pairs(s, &s->train, &s->pairs, &c->data.train_files, c->data.train_max_samples, err));
-    if (c->data.val_files.n) TRY(open_pairs(s, &s->val, &s->val_pairs, &c->data.val_files, c->data.val_max_samples, err));
-    if (s->pairs.n < c->sft.batch_size) return err_set(err, "sft.batch_size is %" PRId64 ", but there are only %" PRId64 " pairs", c->sft.batch_size, s->pairs.n);
-    if (s->pairs.n != dataset_n(s->train)) return err_set(err, "%" PRId64 " pairs have no room for an answer within sft.max_length: raise it, or leave them out", s->pairs.dropped);
-    StreamOptions so = { .data = s->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true };
+    if (c->data.val_files.n)
+        TRY(open_pairs(s, &s->val, &s->val_pairs, &c->data.val_files, c->data.val_max_samples, err));
+    if (s->pairs.n < c->sft.batch_size)
+        return err_set(err, "sft.batch_size is %" PRId64 ", but there are only %" PRId64 " pairs", c->sft.batch_size,
+                       s->pairs.n);
+    if (s->pairs.n != dataset_n(s->train))
+        return err_set(
+            err, "%" PRId64 " pairs have no room for an answer within sft.max_length: raise it, or leave them out",
+            s->pairs.dropped);
+    StreamOptions so = {
+        .data = s->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true
+    };
     s->stream = stream_open(&so);
     s->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * (s->pairs.n / c->sft.batch_size);
     s->lr = config_lr(c, s->steps);
     s->seq = MEM_ARRAY(&s->mem, TrainSeq, (size_t)c->sft.batch_size);
     s->index = MEM_ARRAY(&s->mem, int64_t, (size_t)c->sft.batch_size);
-    s->ones = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length), s->zeros = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length);
+    s->ones = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length),
+    s->zeros = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length);
     for (int64_t i = 0; i < c->sft.max_length; i++) s->ones[i] = 1;
     TRY(open_model(s, err) && resume(s, err));
     s->progress = progress_open(s->dir, &s->mem);

@@ -27,7 +27,8 @@ static const Opt options[] = {
 static void plot_one(const RunCurves *r, const Curve *c, const Args *a) {
     Buf b = { 0 };
     char title[160];
-    snprintf(title, sizeof title, "%s   last %.5g, mean of the last 10 %.5g", c->name, curve_last(r, c), curve_mean(r, c, 10));
+    snprintf(title, sizeof title, "%s   last %.5g, mean of the last 10 %.5g", c->name, curve_last(r, c),
+             curve_mean(r, c, 10));
     plot(&b, title, &r, &c, "*", 1, (int)a->width, (int)a->height);
     printf("%s\n", b.data);
     buf_free(&b);
@@ -59,7 +60,8 @@ typedef struct {
     size_t n;
 } Kept;
 
-static void keep(Kept *list, int64_t *n, int64_t most, double score, double sign, const char *line, size_t len, Mem *mem) {
+static void keep(Kept *list, int64_t *n, int64_t most, double score, double sign, const char *line, size_t len,
+                 Mem *mem) {
     int64_t i = *n;
     if (i == most && sign * score < sign * list[i - 1].score) return; /* of equals the later one is shown */
     if (i < most) ++*n;
@@ -77,7 +79,8 @@ static void text(const Json *j, const char *key, const char *label) {
     printf("  %s: ", label);
     for (size_t i = 0; i < n; i++) {
         if (v->str[i] == '\n') fputs("\n     ", stdout);
-        else if ((unsigned char)v->str[i] >= 32 || v->str[i] == '\t') putchar(v->str[i]); /* nothing that moves the cursor */
+        else if ((unsigned char)v->str[i] >= 32 || v->str[i] == '\t')
+            putchar(v->str[i]); /* nothing that moves the cursor */
     }
     printf(n < v->n ? " ... (%zu bytes more)\n" : "\n", v->n - n);
 }
@@ -142,4 +145,8 @@ static int run(const Verb *v, int argc, char **argv) {
     return ok ? 0 : cmd_fail(v, &err);
 }
 
-const Verb verb_show = { .name = "show", .usage = "RUN [options]", .summary = "a run's curves and its best and worst answers, as text", .options = options, .run = run };
+const Verb verb_show = { .name = "show",
+                         .usage = "RUN [options]",
+                         .summary = "a run's curves and its best and worst answers, as text",
+                         .options = options,
+                         .run = run };

@@ -105,7 +105,8 @@ const Verb verb_tokenize = {
     .name = "tokenize",
     .usage = "MODEL --in F --out F [--decode] [--special] [--bos] [--threads N]",
     .summary = "text to token ids and back",
-    .detail = "MODEL is a model folder or a tokenizer file: tokenizer.json, tiktoken.model, or vocab.json beside merges.txt.\n",
+    .detail = "MODEL is a model folder or a tokenizer file: tokenizer.json, tiktoken.model, or vocab.json beside "
+              "merges.txt.\n",
     .options = options,
     .run = run,
 };

@@ -39,7 +39,9 @@ static int run(const Verb *v, int argc, char **argv) {
     while (kind < 3 && strcmp(kinds[kind], a.recompute)) kind++;
     if (kind == 3) return cmd_usage(v, "--recompute must be none, selective or full, not '%s'", a.recompute);
     if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
-    GoldenOpts o = { .model = model, .golden = a.golden ? a.golden : model, .dump = a.dump, .recompute = (Recompute)kind };
+    GoldenOpts o = {
+        .model = model, .golden = a.golden ? a.golden : model, .dump = a.dump, .recompute = (Recompute)kind
+    };
     o.open = (OpenOpts){ .threads = a.threads, .leaves = a.leaves, .guard = a.guard };
     GoldenResult r = { 0 };
     if (!golden_verify(&o, &r, &err)) return cmd_fail(v, &err);

@@ -96,7 +96,8 @@ bool pq_select(PqFile *f, const char *const *columns, int n, Err *err) {
         PqNode *v = find(&f->root, columns[i]);
         if (!v) {
             Buf b = { 0 };
-            for (int k = 0; k < f->root.n && b.n < 200; k++) buf_printf(&b, "%s%s", k ? ", " : "", f->root.child[k].name);
+            for (int k = 0; k < f->root.n && b.n < 200; k++)
+                buf_printf(&b, "%s%s", k ? ", " : "", f->root.child[k].name);
             err_set(err, "%s: there is no column %s; it has %s", f->name, columns[i], b.n ? b.data : "none");
             buf_free(&b);
             return false;
@@ -108,8 +109,8 @@ bool pq_select(PqFile *f, const char *const *columns, int n, Err *err) {
 }
 
 static void describe(const PqNode *v, Buf *out) {
-    static const char *const as[] = { "bool", "int", "uint", "double",
-                                      "half", "string", "binary", "decimal", "date", "time", "timestamp", "uuid", "null" };
+    static const char *const as[] = { "bool",    "int",  "uint", "double",    "half", "string", "binary",
+                                      "decimal", "date", "time", "timestamp", "uuid", "null" };
     if (v->kind == PQ_LEAF) {
         buf_puts(out, v->as == PQ_AS_REAL && v->type == PQ_FLOAT ? "float" : as[v->as]);
         if (v->as == PQ_AS_INT || v->as == PQ_AS_UINT) buf_puts(out, v->type == PQ_INT32 ? "32" : "64");
@@ -216,7 +217,8 @@ static void put_base64(Buf *b, const unsigned char *p, size_t n) {
     for (size_t i = 0; i < n; i += 3) {
         size_t left = n - i;
         unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0);
-        char four[4] = { digit[v >> 18], digit[v >> 12 & 63], left > 1 ? digit[v >> 6 & 63] : '=', left > 2 ? digit[v & 63] : '=' };
+        char four[4] = { digit[v >> 18], digit[v >> 12 & 63], left > 1 ? digit[v >> 6 & 63] : '=',
+                         left > 2 ? digit[v & 63] : '=' };
         buf_put(b, four, 4);
     }
 }

@@ -28,9 +28,7 @@ static bool unpack_gzip(const uint8_t *from, size_t n, uint8_t *to, size_t size)
     uint8_t none;
     if (!size) z.next_out = &none, z.avail_out = 1; /* zlib refuses to look at an empty stream with no room at all */
     int rc;
-    do {
-        rc = inflate(&z, Z_FINISH);
-    } while (rc == Z_STREAM_END && z.avail_in > 0 && inflateReset(&z) == Z_OK);
+    do { rc = inflate(&z, Z_FINISH); } while (rc == Z_STREAM_END && z.avail_in > 0 && inflateReset(&z) == Z_OK);
     bool ok = rc == Z_STREAM_END && z.avail_in == 0 && (size ? z.avail_out == 0 : z.avail_out == 1);
     inflateEnd(&z);
     return ok;
@@ -41,7 +39,9 @@ static bool unpack_lz4_raw(const uint8_t *from, size_t n, uint8_t *to, size_t si
     return LZ4_decompress_safe((const char *)from, (char *)to, (int)n, (int)size) == (int)size;
 }
 
-static uint32_t big32(const uint8_t *p) { return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]; }
+static uint32_t big32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
 
 /* The codec called LZ4 was never written down: Hadoop's frames (two big-endian sizes before each block), or, from some
  * old writers, one bare block.  The frames are tried first, as all readers do. */
@@ -76,14 +76,10 @@ static const struct {
     bool (*unpack)(const uint8_t *, size_t, uint8_t *, size_t);
     size_t ratio;
 } codecs[] = {
-    { "UNCOMPRESSED", unpack_plain, 1 },
-    { "SNAPPY", unpack_snappy, 32 },
-    { "GZIP", unpack_gzip, 1100 },
-    { "LZO", NULL, 1 },
-    { "BROTLI", unpack_brotli, 1 << 21 },
-    { "LZ4", unpack_lz4, 256 },
-    { "ZSTD", unpack_zstd, 1 << 16 },
-    { "LZ4_RAW", unpack_lz4_raw, 256 },
+    { "UNCOMPRESSED", unpack_plain, 1 },  { "SNAPPY", unpack_snappy, 32 },
+    { "GZIP", unpack_gzip, 1100 },        { "LZO", NULL, 1 },
+    { "BROTLI", unpack_brotli, 1 << 21 }, { "LZ4", unpack_lz4, 256 },
+    { "ZSTD", unpack_zstd, 1 << 16 },     { "LZ4_RAW", unpack_lz4_raw, 256 },
 };
 
 const char *pq_codec_name(int codec) {

@@ -5,19 +5,24 @@
 
 #include <string.h>
 
-enum { PLAIN,
-       PLAIN_DICTIONARY = 2,
-       RLE,
-       BIT_PACKED,
-       DELTA_BINARY_PACKED,
-       DELTA_LENGTH_BYTE_ARRAY,
-       DELTA_BYTE_ARRAY,
-       RLE_DICTIONARY,
-       BYTE_STREAM_SPLIT };
+enum {
+    PLAIN,
+    PLAIN_DICTIONARY = 2,
+    RLE,
+    BIT_PACKED,
+    DELTA_BINARY_PACKED,
+    DELTA_LENGTH_BYTE_ARRAY,
+    DELTA_BYTE_ARRAY,
+    RLE_DICTIONARY,
+    BYTE_STREAM_SPLIT
+};
 
 static const char *encoding_name(int e) {
-    static const char *const name[] = { "PLAIN", "GROUP_VAR_INT", "PLAIN_DICTIONARY", "RLE", "BIT_PACKED", "DELTA_BINARY_PACKED",
-                                        "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "BYTE_STREAM_SPLIT" };
+    static const char *const name[] = {
+        "PLAIN",          "GROUP_VAR_INT",       "PLAIN_DICTIONARY",        "RLE",
+        "BIT_PACKED",     "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY",
+        "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"
+    };
     return e >= 0 && e < (int)COUNT(name) ? name[e] : "an unknown encoding";
 }
 
@@ -124,7 +129,8 @@ bool pq_delta(const uint8_t **at, const uint8_t *end, int bits, int64_t n, int64
     uint64_t block, parts, total, zig;
     if (!varint(at, end, &block) || !varint(at, end, &parts) || !varint(at, end, &total) || !varint(at, end, &zig))
         return false;
-    if (block == 0 || block > 1 << 24 || parts == 0 || parts > block || block % parts || block / parts % 8 || total != (uint64_t)n)
+    if (block == 0 || block > 1 << 24 || parts == 0 || parts > block || block % parts || block / parts % 8
+        || total != (uint64_t)n)
         return false;
     uint64_t value = zig >> 1 ^ (0 - (zig & 1)), per = block / parts;
     int64_t i = 0;
@@ -219,7 +225,8 @@ static bool booleans(const uint8_t *at, const uint8_t *end, int64_t n, Mem *mem,
 static bool delta_ints(const PqNode *leaf, const uint8_t *at, const uint8_t *end, int64_t n, Mem *mem, Json *out) {
     int64_t *v = MEM_ARRAY(mem, int64_t, (size_t)n);
     if (!pq_delta(&at, end, leaf->type == PQ_INT32 ? 32 : 64, n, v)) return false;
-    for (int64_t i = 0; i < n; i++) out[i] = pq_value(leaf, (const uint8_t *)&v[i], mem); /* little-endian: the low half first */
+    for (int64_t i = 0; i < n; i++)
+        out[i] = pq_value(leaf, (const uint8_t *)&v[i], mem); /* little-endian: the low half first */
     return true;
 }
 
@@ -241,7 +248,8 @@ static bool delta_strings(const PqNode *leaf, const uint8_t *at, const uint8_t *
 /* Each string shares a beginning with the one before it.  What that unpacks to is not bounded by the page's size (a long
  * first string and 'the same again' a million times), so it is summed before memory is taken. */
 static bool delta_prefixed(const PqNode *leaf, const uint8_t *at, const uint8_t *end, int64_t n, Mem *mem, Json *out) {
-    int64_t *prefix = MEM_ARRAY(mem, int64_t, (size_t)n), *rest = MEM_ARRAY(mem, int64_t, (size_t)n), total = 0, before = 0;
+    int64_t *prefix = MEM_ARRAY(mem, int64_t, (size_t)n), *rest = MEM_ARRAY(mem, int64_t, (size_t)n), total = 0,
+            before = 0;
     if (!pq_delta(&at, end, 32, n, prefix) || !pq_delta(&at, end, 32, n, rest)) return false;
     int64_t left = end - at;
     for (int64_t i = 0; i < n; i++) {

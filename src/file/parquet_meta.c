@@ -5,23 +5,24 @@
 
 #include <string.h>
 
-enum { MAX_NODES = 1 << 16,
-       MAX_NEST = 60 };
+enum { MAX_NODES = 1 << 16, MAX_NEST = 60 };
 
 /* ConvertedType and LogicalType say the same in two tongues; everything is mapped to these. */
-typedef enum { L_NONE,
-               L_STRING,
-               L_MAP,
-               L_LIST,
-               L_DECIMAL,
-               L_DATE,
-               L_TIME,
-               L_STAMP,
-               L_INT,
-               L_NULL,
-               L_UUID,
-               L_HALF,
-               L_OTHER } Logical;
+typedef enum {
+    L_NONE,
+    L_STRING,
+    L_MAP,
+    L_LIST,
+    L_DECIMAL,
+    L_DATE,
+    L_TIME,
+    L_STAMP,
+    L_INT,
+    L_NULL,
+    L_UUID,
+    L_HALF,
+    L_OTHER
+} Logical;
 
 typedef struct {
     const char *name;
@@ -115,7 +116,7 @@ static bool leaf_meaning(Builder *b, PqNode *v, const Element *e) {
     v->digits = (int)e->digits;
     v->utc = e->utc;
     bool whole = v->type == PQ_INT32 || v->type == PQ_INT64, bytes = v->type == PQ_BYTE_ARRAY || v->type == PQ_FIXED;
-    static const PqMeaning plain[PQ_TYPES] = { PQ_AS_BOOL, PQ_AS_INT, PQ_AS_INT, PQ_AS_STAMP,
+    static const PqMeaning plain[PQ_TYPES] = { PQ_AS_BOOL, PQ_AS_INT,  PQ_AS_INT,   PQ_AS_STAMP,
                                                PQ_AS_REAL, PQ_AS_REAL, PQ_AS_BYTES, PQ_AS_BYTES };
     v->as = plain[v->type];
     switch (e->logical) {
@@ -157,7 +158,9 @@ static bool build(Builder *b, PqNode *v, int def, int rep, int depth, bool insid
 /* A repeated field is a list whose items are what it holds. */
 static bool build_repeated(Builder *b, PqNode *v, const Element *e, int def, int rep, int depth) {
     const char *name = mem_str(&b->f->mem, e->name, e->name_n);
-    *v = (PqNode){ .kind = PQ_LIST, .name = name, .name_n = e->name_n, .def = (uint8_t)def, .rep = (uint8_t)(rep + 1), .n = 1 };
+    *v = (PqNode){
+        .kind = PQ_LIST, .name = name, .name_n = e->name_n, .def = (uint8_t)def, .rep = (uint8_t)(rep + 1), .n = 1
+    };
     v->child = MEM_NEW(&b->f->mem, PqNode);
     v->leaf = (int)b->leaf.n;
     TRY(build(b, v->child, def + 1, rep + 1, depth + 1, true));
@@ -171,7 +174,8 @@ static bool build_list(Builder *b, PqNode *v, bool map, int def, int rep, int de
     const Element *r = &b->e[b->next];
     v->kind = map ? PQ_MAP : PQ_LIST;
     v->rep = (uint8_t)(rep + 1);
-    bool tuple = r->name_n == v->name_n + 6 && !memcmp(r->name, v->name, v->name_n) && !memcmp(r->name + v->name_n, "_tuple", 6);
+    bool tuple =
+        r->name_n == v->name_n + 6 && !memcmp(r->name, v->name, v->name_n) && !memcmp(r->name + v->name_n, "_tuple", 6);
     bool array = r->name_n == 5 && !memcmp(r->name, "array", 5);
     bool two_level = r->type >= 0 || r->children != 1 || tuple || array || b->e[b->next + 1].repeat == 2;
     if (map || !two_level) b->next++;
@@ -190,7 +194,9 @@ static bool build(Builder *b, PqNode *v, int def, int rep, int depth, bool insid
     if (e->repeat == 2 && !inside_repeated) return build_repeated(b, v, e, def, rep, depth);
     if (e->repeat == 1 && !inside_repeated) def++;
     b->next++;
-    *v = (PqNode){ .name = mem_str(&b->f->mem, e->name, e->name_n), .name_n = e->name_n, .def = (uint8_t)def, .rep = (uint8_t)rep };
+    *v = (PqNode){
+        .name = mem_str(&b->f->mem, e->name, e->name_n), .name_n = e->name_n, .def = (uint8_t)def, .rep = (uint8_t)rep
+    };
     v->leaf = (int)b->leaf.n;
     v->n_leaves = 1;
     if (e->type >= 0) {
@@ -208,7 +214,8 @@ static bool build(Builder *b, PqNode *v, int def, int rep, int depth, bool insid
     bool one_repeated = e->children == 1 && r->repeat == 2;
     bool map = e->logical == L_MAP && one_repeated && r->type < 0 && r->children == 2;
     if (map && r->children >= (int64_t)(b->n - b->next)) return fail(b->f, b->err, "the schema ends early");
-    bool list = (e->logical == L_LIST || e->logical == L_MAP) && !map && one_repeated && b->next + 1 < b->n + (r->type >= 0);
+    bool list =
+        (e->logical == L_LIST || e->logical == L_MAP) && !map && one_repeated && b->next + 1 < b->n + (r->type >= 0);
     if (map || list) TRY(build_list(b, v, map, def, rep, depth));
     else {
         v->kind = PQ_STRUCT;
@@ -281,12 +288,13 @@ static bool row_group(PqFile *f, ThriftIn *t, PqGroup *g, Err *err) {
     for (size_t i = 0; i < n; i++) {
         const PqChunk *c = &g->chunk[i];
         if (c->refused)
-            return err_set(err, "%s: column %s is encrypted or lies in another file, which is not supported",
-                           f->name, f->leaf[i]->name);
+            return err_set(err, "%s: column %s is encrypted or lies in another file, which is not supported", f->name,
+                           f->leaf[i]->name);
         if (c->values == 0) continue; /* an empty group's columns may lie anywhere */
-        if (c->at < 4 || c->bytes < 0 || c->values < 0 || (uint64_t)c->at > f->n || (uint64_t)c->bytes > f->n - (uint64_t)c->at)
-            return err_set(err, "%s: column %s lies outside the file, which may have been cut short",
-                           f->name, f->leaf[i]->name);
+        if (c->at < 4 || c->bytes < 0 || c->values < 0 || (uint64_t)c->at > f->n
+            || (uint64_t)c->bytes > f->n - (uint64_t)c->at)
+            return err_set(err, "%s: column %s lies outside the file, which may have been cut short", f->name,
+                           f->leaf[i]->name);
         if (c->type != f->leaf[i]->type) return fail(f, err, "a column chunk has another type than its column");
     }
     return true;

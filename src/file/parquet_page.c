@@ -6,10 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { DATA_PAGE,
-       INDEX_PAGE,
-       DICTIONARY_PAGE,
-       DATA_PAGE_V2 };
+enum { DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 };
 
 typedef struct {
     int64_t type, size, packed, values, encoding, def_encoding, rep_encoding, def_bytes, rep_bytes;
@@ -91,8 +88,7 @@ static bool read_dictionary(Reader *r, const Page *p, const uint8_t *from) {
     if (p->encoding != 0 && p->encoding != 2) return err_set(r->err, "a dictionary that is not in PLAIN encoding");
     uint8_t *at, *end;
     TRY(unpack(r, p, from, 0, &at, &end));
-    int64_t least = r->leaf->type == PQ_BYTE_ARRAY ? 4 : r->leaf->width ? r->leaf->width
-                                                                        : 1; /* bytes an item takes */
+    int64_t least = r->leaf->type == PQ_BYTE_ARRAY ? 4 : r->leaf->width ? r->leaf->width : 1; /* bytes an item takes */
     if (r->leaf->type == PQ_BOOLEAN || p->values > (end - at) / least)
         return err_set(r->err, "a dictionary of %lld items in %lld bytes", (long long)p->values, (long long)(end - at));
     r->dict = MEM_ARRAY(r->mem, Json, (size_t)p->values);
@@ -120,7 +116,8 @@ static bool read_data(Reader *r, const Page *p, const uint8_t *from) {
         if ((def && p->def_encoding != 3) || (rep && p->rep_encoding != 3))
             return err_set(r->err, "levels in the old BIT_PACKED encoding are not supported");
         TRY(unpack(r, p, from, 0, &at, &end));
-        if (!take_levels(&at, end, r->leaf->rep, p->values, rep) || !take_levels(&at, end, r->leaf->def, p->values, def))
+        if (!take_levels(&at, end, r->leaf->rep, p->values, rep)
+            || !take_levels(&at, end, r->leaf->def, p->values, def))
             return err_set(r->err, "the levels of a page are damaged");
     } else {
         int64_t skip = p->def_bytes + p->rep_bytes;
@@ -134,7 +131,8 @@ static bool read_data(Reader *r, const Page *p, const uint8_t *from) {
     }
     int64_t present = def ? 0 : p->values;
     for (int64_t i = 0; def && i < p->values; i++) present += def[i] == r->leaf->def;
-    TRY(pq_decode(r->leaf, (int)p->encoding, at, end, present, r->dict, r->n_dict, r->mem, d->value + d->n_values, r->err));
+    TRY(pq_decode(r->leaf, (int)p->encoding, at, end, present, r->dict, r->n_dict, r->mem, d->value + d->n_values,
+                  r->err));
     d->n += p->values;
     d->n_values += present;
     return true;
@@ -151,8 +149,8 @@ static bool read_pages(Reader *r) {
         Page p;
         t.depth = 0;
         if (t.at >= t.end)
-            return err_set(r->err, "it ends after %lld of %lld values",
-                           (long long)r->out->n, (long long)r->chunk->values);
+            return err_set(r->err, "it ends after %lld of %lld values", (long long)r->out->n,
+                           (long long)r->chunk->values);
         if (!page_header(&t, &p)) return err_set(r->err, "the header of a page is damaged");
         const uint8_t *from = t.at;
         t.at += p.packed;
@@ -172,11 +170,11 @@ bool pq_read_chunk(const PqFile *f, const PqGroup *g, int leaf, Mem *mem, PqData
     /* A run of a million equal values may take ten bytes, and a group of millions of rows is real; beyond that writers begin a
      * page every few thousand rows, and 4096 values for a byte is more than any makes. */
     if (c->values > f->max_values || (c->values > 1 << 24 && c->values >> 12 > c->bytes))
-        return err_set(err, "%s: column %s: %lld values in %lld bytes are not believed",
-                       f->name, v->name, (long long)c->values, (long long)c->bytes);
+        return err_set(err, "%s: column %s: %lld values in %lld bytes are not believed", f->name, v->name,
+                       (long long)c->values, (long long)c->bytes);
     if (v->rep ? c->values < g->rows : c->values != g->rows)
-        return err_set(err, "%s: column %s has %lld values for %lld rows",
-                       f->name, v->name, (long long)c->values, (long long)g->rows);
+        return err_set(err, "%s: column %s has %lld values for %lld rows", f->name, v->name, (long long)c->values,
+                       (long long)g->rows);
     size_t levels = (size_t)c->values * (size_t)((v->def > 0) + (v->rep > 0)), pages = 0;
     if (c->unpacked > 0 && c->unpacked <= f->max_page && pq_may_unpack(c->codec, (size_t)c->bytes, (size_t)c->unpacked))
         pages = (size_t)c->unpacked;

@@ -14,7 +14,8 @@ typedef struct {
 } Rows;
 
 static bool disagree(Rows *r, const PqNode *v) {
-    return err_set(r->err, "%s: column %s: its parts do not agree on where values are missing or repeated: the file is damaged",
+    return err_set(r->err,
+                   "%s: column %s: its parts do not agree on where values are missing or repeated: the file is damaged",
                    r->f->name, v->name);
 }
 
@@ -145,7 +146,8 @@ static size_t estimate(const PqNode *v, const PqData *data) {
     return bytes;
 }
 
-bool pq_assemble(const PqFile *f, const PqNode *column, const PqData *data, int64_t rows, int slot, Json *out, Mem *mem, Err *err) {
+bool pq_assemble(const PqFile *f, const PqNode *column, const PqData *data, int64_t rows, int slot, Json *out, Mem *mem,
+                 Err *err) {
     Rows r = { .f = f, .data = data, .mem = mem, .err = err };
     mem_reserve(mem, estimate(column, data) + (size_t)f->n_leaves * 16 + 64);
     r.at = MEM_ARRAY(mem, int64_t, (size_t)f->n_leaves);

@@ -23,8 +23,7 @@ static void put_date(char *out, size_t size, int64_t days) {
 
 /* Time of day with 'digits' of fraction in 'units' of 10^-digits seconds; no fraction is written when it is zero. */
 static void put_clock(char *out, size_t size, int64_t units, int digits) {
-    int64_t per = digits == 9 ? 1000000000 : digits == 6 ? 1000000
-                                                         : 1000;
+    int64_t per = digits == 9 ? 1000000000 : digits == 6 ? 1000000 : 1000;
     int64_t s = units / per, frac = units % per;
     int n = snprintf(out, size, "%02" PRId64 ":%02" PRId64 ":%02" PRId64, s / 3600, s / 60 % 60, s % 60);
     if (frac && n > 0 && (size_t)n < size) snprintf(out + n, size - (size_t)n, ".%0*" PRId64, digits, frac);
@@ -39,8 +38,7 @@ static Json stamp(Mem *mem, int64_t days, int64_t units, int digits, bool utc) {
 }
 
 static Json stamp_of(Mem *mem, const PqNode *leaf, int64_t v) {
-    int64_t day = 86400 * (leaf->digits == 9 ? 1000000000LL : leaf->digits == 6 ? 1000000LL
-                                                                                : 1000LL);
+    int64_t day = 86400 * (leaf->digits == 9 ? 1000000000LL : leaf->digits == 6 ? 1000000LL : 1000LL);
     int64_t days = v / day, rest = v % day;
     if (rest < 0) rest += day, days--;
     return stamp(mem, days, rest, leaf->digits, leaf->utc);
@@ -90,16 +88,17 @@ static Json decimal(Mem *mem, const uint8_t *p, size_t n, int scale) {
 
 static double half(uint16_t h) {
     int e = h >> 10 & 31, m = h & 1023;
-    double v = e == 31 ? (m ? __builtin_nan("") : __builtin_inf()) : e ? __builtin_ldexp(1024 + m, e - 25)
-                                                                       : __builtin_ldexp(m, -24);
+    double v = e == 31 ? (m ? __builtin_nan("") : __builtin_inf())
+               : e     ? __builtin_ldexp(1024 + m, e - 25)
+                       : __builtin_ldexp(m, -24);
     return h & 0x8000 ? -v : v;
 }
 
 static Json uuid(Mem *mem, const uint8_t *p) {
     char t[40];
     int n = 0;
-    for (int i = 0; i < 16; i++) n += snprintf(t + n, sizeof t - (size_t)n, "%s%02x",
-                                               i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", p[i]);
+    for (int i = 0; i < 16; i++)
+        n += snprintf(t + n, sizeof t - (size_t)n, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", p[i]);
     return text(mem, t);
 }
 
@@ -113,7 +112,8 @@ Json pq_value(const PqNode *leaf, const uint8_t *p, Mem *mem) {
     case PQ_AS_INT: return (Json){ .kind = JSON_INT, .integer = v };
     case PQ_AS_UINT:
         if (leaf->type == PQ_INT32) v = (uint32_t)v;
-        return v >= 0 ? (Json){ .kind = JSON_INT, .integer = v } : (Json){ .kind = JSON_REAL, .real = (double)(uint64_t)v };
+        return v >= 0 ? (Json){ .kind = JSON_INT, .integer = v }
+                      : (Json){ .kind = JSON_REAL, .real = (double)(uint64_t)v };
     case PQ_AS_REAL: {
         float f;
         double d;

@@ -9,17 +9,8 @@
 #include <string.h>
 #include <zstd.h>
 
-typedef enum { W_NULL,
-               W_BOOL,
-               W_INT,
-               W_REAL,
-               W_TEXT,
-               W_BYTES,
-               W_LIST,
-               W_STRUCT } Kind;
-enum { MAX_NEST = 60,
-       PAGE_BYTES = 1 << 20,
-       GROUP_ROWS = 1 << 16 };
+typedef enum { W_NULL, W_BOOL, W_INT, W_REAL, W_TEXT, W_BYTES, W_LIST, W_STRUCT } Kind;
+enum { MAX_NEST = 60, PAGE_BYTES = 1 << 20, GROUP_ROWS = 1 << 16 };
 static const int64_t GROUP_BYTES = 128 << 20;
 
 typedef struct Node Node;
@@ -49,11 +40,10 @@ typedef struct {
 
 /* ---- the schema that rows have */
 static bool clash(Writer *w, const Node *v, Kind now, int64_t row) {
-    static const char *const name[] = { "null", "true or false",
-                                        "a whole number", "a number", "text", "bytes", "a list", "an object" };
+    static const char *const name[] = { "null", "true or false", "a whole number", "a number",
+                                        "text", "bytes",         "a list",         "an object" };
     return err_set(w->err, "row %lld: column %s is %s, but %s in rows before: a Parquet column has one type",
-                   (long long)row, v->name,
-                   name[now], name[v->kind]);
+                   (long long)row, v->name, name[now], name[v->kind]);
 }
 
 static Node *child_named(Writer *w, Node *v, const char *name, size_t n) {
@@ -83,7 +73,8 @@ static bool learn(Writer *w, Node *v, const Json *j, int64_t row, int depth) {
     }
     if (now == W_STRUCT)
         for (size_t i = 0; i < j->n; i++)
-            TRY(learn(w, child_named(w, v, j->members[i].key, j->members[i].key_n), &j->members[i].value, row, depth + 1));
+            TRY(learn(w, child_named(w, v, j->members[i].key, j->members[i].key_n), &j->members[i].value, row,
+                      depth + 1));
     return true;
 }
 
@@ -131,7 +122,8 @@ static void put_levels(Buf *out, const Buf *levels, int max) {
         put_varint(out, (uint64_t)groups << 1 | 1);
         for (size_t g = 0; g < groups; g++, i += 8) {
             uint64_t bits = 0;
-            for (size_t k = 0; k < 8 && i + k < n; k++) bits |= (uint64_t)(unsigned char)levels->data[i + k] << k * (size_t)width;
+            for (size_t k = 0; k < 8 && i + k < n; k++)
+                bits |= (uint64_t)(unsigned char)levels->data[i + k] << k * (size_t)width;
             buf_put(out, &bits, (size_t)width); /* little-endian */
         }
     }
@@ -204,9 +196,7 @@ static void put_value(Node *v, const Json *j) {
     case W_BOOL: buf_putc(&v->values, (char)j->flag); break;
     case W_INT: buf_put(&v->values, &j->integer, 8); break;
     case W_REAL: buf_put(&v->values, &real, 8); break;
-    default:
-        buf_put(&v->values, &n, 4);
-        buf_put(&v->values, j->str, n);
+    default: buf_put(&v->values, &n, 4); buf_put(&v->values, j->str, n);
     }
 }
 

@@ -21,7 +21,8 @@ static bool add_pattern(Names *names, Mem *mem, const char *pattern, Err *err) {
     glob_t g = { 0 };
     int rc = glob(pattern, 0, NULL, &g);
     bool ok = rc == 0
-              || err_set(err, "%s: %s", pattern, rc == GLOB_NOMATCH ? "no file matches this pattern" : "the folder cannot be read");
+              || err_set(err, "%s: %s", pattern,
+                         rc == GLOB_NOMATCH ? "no file matches this pattern" : "the folder cannot be read");
     for (size_t i = 0; ok && i < g.gl_pathc; i++) ok = add(names, mem, g.gl_pathv[i], err);
     globfree(&g);
     return ok;

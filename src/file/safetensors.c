@@ -17,7 +17,8 @@ typedef struct {
 static Shown shown(const char *name) {
     Shown out = { "" };
     size_t i = 0;
-    for (; name[i] && i < sizeof out.s - 4; i++) out.s[i] = (unsigned char)name[i] < 32 || name[i] == 127 ? '?' : name[i];
+    for (; name[i] && i < sizeof out.s - 4; i++)
+        out.s[i] = (unsigned char)name[i] < 32 || name[i] == 127 ? '?' : name[i];
     if (name[i]) memcpy(out.s + i, "...", 3);
     return out;
 }
@@ -26,7 +27,8 @@ static Shown shown(const char *name) {
 
 void st_shape_text(char out[96], int n_dims, const int64_t *shape) {
     int n = snprintf(out, 96, "[");
-    for (int i = 0; i < n_dims && n < 70; i++) n += snprintf(out + n, 96 - (size_t)n, "%s%ld", i ? "," : "", (long)shape[i]);
+    for (int i = 0; i < n_dims && n < 70; i++)
+        n += snprintf(out + n, 96 - (size_t)n, "%s%ld", i ? "," : "", (long)shape[i]);
     snprintf(out + n, 96 - (size_t)n, "]");
 }
 
@@ -42,18 +44,20 @@ static bool read_dtype(StTensor *t, const Json *v, const char *path, Err *err) {
             t->dtype = d;
             return true;
         }
-    return FAIL("tensor %s has dtype %s: known are F32, BF16, F16, F8_E4M3, I32, I64, U8", path, shown(t->name).s, shown(v->str).s);
+    return FAIL("tensor %s has dtype %s: known are F32, BF16, F16, F8_E4M3, I32, I64, U8", path, shown(t->name).s,
+                shown(v->str).s);
 }
 
 static bool read_shape(StTensor *t, const Json *v, const char *path, Err *err) {
     if (!v || v->kind != JSON_ARRAY) return FAIL("tensor %s has no shape", path, shown(t->name).s);
-    if (v->n > ST_DIMS) return FAIL("tensor %s has %zu dimensions: at most %d are supported", path, shown(t->name).s,
-                                    v->n, ST_DIMS);
+    if (v->n > ST_DIMS)
+        return FAIL("tensor %s has %zu dimensions: at most %d are supported", path, shown(t->name).s, v->n, ST_DIMS);
     t->n_dims = (int)v->n;
     t->count = 1;
     for (int i = 0; i < t->n_dims; i++) {
         const Json *x = &v->items[i];
-        if (x->kind != JSON_INT || x->integer < 0) return FAIL("tensor %s: dimension %d is not a size", path, shown(t->name).s, i);
+        if (x->kind != JSON_INT || x->integer < 0)
+            return FAIL("tensor %s: dimension %d is not a size", path, shown(t->name).s, i);
         t->shape[i] = x->integer;
         if (x->integer && t->count > INT64_MAX / 16 / x->integer)
             return FAIL("tensor %s: the product of its dimensions is too large", path, shown(t->name).s);
@@ -108,8 +112,9 @@ static bool read_header(Header *out, const char *data, size_t n, int file, const
     if (n < 8) return FAIL("%zu bytes are not a safetensors file: it is empty or cut off", path, n);
     uint64_t len = 0;
     for (int i = 7; i >= 0; i--) len = len << 8 | (unsigned char)data[i];
-    if (len > n - 8) return FAIL("the header claims %lu bytes, the file has %zu: it is cut off or not safetensors", path,
-                                 (unsigned long)len, n);
+    if (len > n - 8)
+        return FAIL("the header claims %lu bytes, the file has %zu: it is cut off or not safetensors", path,
+                    (unsigned long)len, n);
     if (len > MAX_HEADER) return FAIL("the header has %lu bytes, more than 100 MiB", path, (unsigned long)len);
     Json h;
     if (!json_parse(&h, data + 8, (size_t)len, mem, err)) return err_wrap(err, "%s: header", path);
@@ -211,7 +216,8 @@ static bool shard_list(StFiles *out, const Json *map, const char *dir, const cha
     out->map = MEM_ARRAY(mem, FileMap, n);
     for (size_t i = 0; i < n; i++) {
         out->path[i] = mem_printf(mem, "%s/%s", dir, names[i]);
-        if (!file_exists(out->path[i])) return err_set(err, "%s: this shard is missing, %s names it", out->path[i], path);
+        if (!file_exists(out->path[i]))
+            return err_set(err, "%s: this shard is missing, %s names it", out->path[i], path);
     }
     return true;
 }

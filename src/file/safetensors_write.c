@@ -32,7 +32,8 @@ struct StWriter {
 static int64_t spec_bytes(const StSpec *s) {
     int64_t n = (int64_t)dtype_size(s->dtype);
     for (int i = 0; i < s->n_dims; i++) {
-        CHECK(s->shape[i] >= 0 && (!s->shape[i] || n <= INT64_MAX / 2 / s->shape[i]), "tensor %s is too large", s->name);
+        CHECK(s->shape[i] >= 0 && (!s->shape[i] || n <= INT64_MAX / 2 / s->shape[i]), "tensor %s is too large",
+              s->name);
         n *= s->shape[i];
     }
     return n;

@@ -8,8 +8,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-enum { BLOCK_LINES = 512,
-       MAX_WORKERS = 256 };
+enum { BLOCK_LINES = 512, MAX_WORKERS = 256 };
 
 struct Table {
     Mem mem;
@@ -36,8 +35,9 @@ struct Table {
 
 static const size_t UNPACK_MOST = (size_t)16 << 30;
 
-static bool too_long(const char *path, Err *err) { return err_set(err, "%s: unpacks to more than %zu GB: unpack it first",
-                                                                  path, UNPACK_MOST >> 30); }
+static bool too_long(const char *path, Err *err) {
+    return err_set(err, "%s: unpacks to more than %zu GB: unpack it first", path, UNPACK_MOST >> 30);
+}
 
 static bool unpack_gzip(Buf *out, const char *path, FileMap m, Err *err) {
     z_stream z = { .next_in = (Bytef *)(uintptr_t)m.data };
@@ -194,8 +194,8 @@ static bool read_array(Table *t, TableRows *out, Err *err) {
     if (!json_parse(v, t->at, (size_t)(t->end - t->at), &t->array_mem, err)) return err_wrap(err, "%s", t->path);
     for (size_t i = 0; i < v->n; i++)
         if (v->items[i].kind != JSON_OBJECT)
-            return err_set(err, "%s row %zu: an object is expected, not %s",
-                           t->path, i, json_kind_name(v->items[i].kind));
+            return err_set(err, "%s row %zu: an object is expected, not %s", t->path, i,
+                           json_kind_name(v->items[i].kind));
     *out = (TableRows){ .rows = v->items, .n = (int64_t)v->n };
     return true;
 }

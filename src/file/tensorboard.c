@@ -79,7 +79,8 @@ TbWriter *tb_open(const char *dir, int64_t first_step, Err *err) {
     Mem mem = { 0 };
     struct timeval now;
     gettimeofday(&now, NULL);
-    char *path = mem_printf(&mem, "%s/events.out.tfevents.%010lld.%s.%d", dir, (long long)now.tv_sec, host, (int)getpid());
+    char *path =
+        mem_printf(&mem, "%s/events.out.tfevents.%010lld.%s.%d", dir, (long long)now.tv_sec, host, (int)getpid());
     FILE *f = fopen(path, "wbe");
     if (!f) {
         err_set(err, "%s: cannot create: %s", path, strerror(errno));
@@ -90,7 +91,8 @@ TbWriter *tb_open(const char *dir, int64_t first_step, Err *err) {
     w->file = f, w->path = path, w->mem = mem;
     static const char version[] = "brain.Event:2", start[] = { 1 << 3, 1 }; /* SessionLog { status = START } */
     Err ignore;
-    if (put_event(w, 0, 3, version, strlen(version), err) && put_event(w, first_step, 7, start, sizeof start, err)) return w;
+    if (put_event(w, 0, 3, version, strlen(version), err) && put_event(w, first_step, 7, start, sizeof start, err))
+        return w;
     tb_close(w, &ignore);
     return NULL;
 }

@@ -11,17 +11,25 @@ typedef struct {
 static Shape shape_of(const Ctx *c) {
     const Dims *d = &c->m->d;
     int n = (int)d->heads, k = (int)d->kv_heads, w = (int)d->head_dim;
-    return (Shape){ n, k, w, { n, w, 0, w, d->rope.pairs }, { k, w, 0, w, d->rope.pairs }, d->qk_norm ? P_QNORM : P_COUNT, d->qk_norm ? P_KNORM : P_COUNT };
+    return (Shape){ n,
+                    k,
+                    w,
+                    { n, w, 0, w, d->rope.pairs },
+                    { k, w, 0, w, d->rope.pairs },
+                    d->qk_norm ? P_QNORM : P_COUNT,
+                    d->qk_norm ? P_KNORM : P_COUNT };
 }
 
 /* raw -> normed by head (into a new tensor) or raw itself, then rotated.  Where it is normed, raw survives. */
-static Tensor turn(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Tensor *rstd, Arena *to, Arena *rstd_to) {
+static Tensor turn(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Tensor *rstd, Arena *to,
+                   Arena *rstd_to) {
     Tensor y = raw;
     if (norm != P_COUNT) {
         int64_t rows = raw.rows * s.heads;
         y = push(to, raw.rows, raw.cols);
         *rstd = push(rstd_to, rows, 1);
-        op_rmsnorm(c->dev, tensor_shape(y, rows, s.width), *rstd, tensor_shape(raw, rows, s.width), param(c->w, norm, layer), (float)c->m->d.eps);
+        op_rmsnorm(c->dev, tensor_shape(y, rows, s.width), *rstd, tensor_shape(raw, rows, s.width),
+                   param(c->w, norm, layer), (float)c->m->d.eps);
     }
     op_rope(c->dev, y, c->cossin, s, +1);
     return y;
@@ -49,7 +57,9 @@ void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
     op_linear(d, v, x, param(c->w, P_V, layer), param(c->w, P_VB, layer), over_h);
 
     GqaKeep g = { .q_raw = q, .k_raw = k };
-    g.a = (Attn){ .v = v, .seqs = c->seqs, .heads = s.heads, .kv_heads = s.kv_heads, .dk = s.dim, .dv = s.dim, .scale = c->scale };
+    g.a = (Attn){
+        .v = v, .seqs = c->seqs, .heads = s.heads, .kv_heads = s.kv_heads, .dk = s.dim, .dv = s.dim, .scale = c->scale
+    };
     g.a.q = turn(c, q, s.q_norm, layer, s.q, &g.q_rstd, cheap, a);
     g.a.k = turn(c, k, s.k_norm, layer, s.k, &g.k_rstd, cheap, a);
     g.a.o = push(a, T, s.heads * s.dim);
@@ -64,12 +74,14 @@ void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
 }
 
 /* d of the rotated (and normed) -> d of the projection's output, in place where there is no norm. */
-static Tensor turn_back(const Ctx *c, const Params *g, Tensor dq, Tensor raw, Tensor rstd, ParamId norm, int layer, RopeShape s) {
+static Tensor turn_back(const Ctx *c, const Params *g, Tensor dq, Tensor raw, Tensor rstd, ParamId norm, int layer,
+                        RopeShape s) {
     op_rope(c->dev, dq, c->cossin, s, -1);
     if (norm == P_COUNT) return dq;
     Tensor draw = push(&c->dev->tmp, raw.rows, raw.cols);
     int64_t rows = raw.rows * s.heads;
-    op_rmsnorm_bwd(c->dev, tensor_shape(draw, rows, s.width), param(g, norm, layer), tensor_shape(dq, rows, s.width), tensor_shape(raw, rows, s.width), rstd, param(c->w, norm, layer));
+    op_rmsnorm_bwd(c->dev, tensor_shape(draw, rows, s.width), param(g, norm, layer), tensor_shape(dq, rows, s.width),
+                   tensor_shape(raw, rows, s.width), rstd, param(c->w, norm, layer));
     return draw;
 }
 

@@ -90,7 +90,14 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep) {
     op_copy(d, tensor_cols(k.key, s.R, s.r), tensor_cols(k.kva, s.R, s.r));
     op_rope(d, k.key, c->cossin, rope_k(c, s), +1);
 
-    k.a = (Attn){ .k = k.key, .v = latent_of(k.key, s), .seqs = c->seqs, .heads = s.N, .kv_heads = 1, .dk = s.R + s.r, .dv = s.R, .scale = c->scale };
+    k.a = (Attn){ .k = k.key,
+                  .v = latent_of(k.key, s),
+                  .seqs = c->seqs,
+                  .heads = s.N,
+                  .kv_heads = 1,
+                  .dk = s.R + s.r,
+                  .dv = s.R,
+                  .scale = c->scale };
     k.a.q = absorb(c, layer, k.q, cheap);
     k.a.o = push(a, T, (int64_t)s.N * s.R);
     if (keep) k.a.lse = push(a, T, s.N);
@@ -162,7 +169,8 @@ void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     Tensor dkva = push(tmp, T, s.R + s.r), part = push(tmp, T, x.cols);
     op_rope(d, dkey, c->cossin, rope_k(c, s), -1);
     op_copy(d, tensor_cols(dkva, s.R, s.r), tensor_cols(dkey, s.R, s.r));
-    op_rmsnorm_bwd(d, latent_of(dkva, s), param(g, P_KV_A_NORM, layer), latent_of(dkey, s), latent_of(k->kva, s), k->kv_rstd, param(c->w, P_KV_A_NORM, layer));
+    op_rmsnorm_bwd(d, latent_of(dkva, s), param(g, P_KV_A_NORM, layer), latent_of(dkey, s), latent_of(k->kva, s),
+                   k->kv_rstd, param(c->w, P_KV_A_NORM, layer));
     op_linear_dw(d, param(g, P_KV_A, layer), param(g, P_KV_AB, layer), dkva, x);
 
     query_backward(c, layer, g, dx, dq, x, k);

@@ -24,11 +24,13 @@ void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x,
     arena_pop(&d->tmp, mark);
 }
 
-void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlpKeep *k) {
+void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
+                  const MlpKeep *k) {
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor wg = param(c->w, ids->gate, layer), wu = param(c->w, ids->up, layer), wd = param(c->w, ids->down, layer);
-    Tensor dh = push(&d->tmp, x.rows, wu.rows), dgate = push(&d->tmp, x.rows, wu.rows), dup = push(&d->tmp, x.rows, wu.rows);
+    Tensor dh = push(&d->tmp, x.rows, wu.rows), dgate = push(&d->tmp, x.rows, wu.rows),
+           dup = push(&d->tmp, x.rows, wu.rows);
     Tensor h = k->h;
     if (!h.data) {
         h = dgate; /* its place is free until swiglu_bwd */

@@ -30,7 +30,8 @@ static bool whole(Drawing s) { return s.top_p >= 1 && s.min_p <= 0 && s.top_k <=
 static Dist put_dist(Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, int64_t outputs) {
     Dist dist = { 0 };
     bool all_plain = true, all_whole = true;
-    for (int i = 0; i < n; i++) all_plain = all_plain && plain(seqs[i].draw), all_whole = all_whole && whole(seqs[i].draw);
+    for (int i = 0; i < n; i++)
+        all_plain = all_plain && plain(seqs[i].draw), all_whole = all_whole && whole(seqs[i].draw);
     if (all_plain) return dist;
     size_t bytes = (size_t)outputs * 4;
     float *temp = arena_push(host, bytes), *top_p = arena_push(host, bytes), *min_p = arena_push(host, bytes);
@@ -53,7 +54,8 @@ void batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int
     size_t mark = arena_mark(host);
     *b = (Batch){ .outputs = pack_outputs(seqs, n), .seqs = { .n = n } };
     for (int i = 0; i < n; i++) {
-        CHECK(seqs[i].n >= 1 && seqs[i].from >= 1 && seqs[i].from <= seqs[i].n, "sequence of %d tokens, outputs from %d", seqs[i].n, seqs[i].from);
+        CHECK(seqs[i].n >= 1 && seqs[i].from >= 1 && seqs[i].from <= seqs[i].n,
+              "sequence of %d tokens, outputs from %d", seqs[i].n, seqs[i].from);
         b->tokens += seqs[i].n;
         if (seqs[i].n > b->seqs.longest) b->seqs.longest = seqs[i].n;
     }

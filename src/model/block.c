@@ -10,17 +10,20 @@ static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep 
     else gqa_forward(c, layer, y, x, keep ? &keep->gqa : NULL);
 }
 
-static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const BlockKeep *keep) {
+static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
+                          const BlockKeep *keep) {
     if (is_mla(c)) mla_backward(c, layer, g, dx, dy, x, &keep->mla);
     else gqa_backward(c, layer, g, dx, dy, x, &keep->gqa);
 }
 
-static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, BlockKeep *keep) {
+static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known,
+                         BlockKeep *keep) {
     if (is_moe(c, layer)) moe_forward(c, layer, y, x, routing, known, keep ? &keep->moe : NULL);
     else mlp_forward(c, &mlp_dense, layer, y, x, keep ? &keep->mlp : NULL);
 }
 
-static void feed_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const BlockKeep *keep) {
+static void feed_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
+                          const BlockKeep *keep) {
     if (is_moe(c, layer)) moe_backward(c, layer, g, dx, dy, x, &keep->moe);
     else mlp_backward(c, &mlp_dense, layer, g, dx, dy, x, &keep->mlp);
 }

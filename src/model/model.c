@@ -20,9 +20,15 @@ void model_close(Model *m) {
 Tensor model_head(const Model *m) { return param(&m->w, m->desc->d.tied ? P_EMBED : P_HEAD, 0); }
 
 static Ctx context(const Model *m, Arena *act, Seqs seqs) {
-    return (Ctx){
-        .dev = m->dev, .act = act, .m = m->desc, .w = &m->w, .par = m->par, .leaves = m->leaves, .recompute = m->recompute, .seqs = seqs, .scale = m->scale
-    };
+    return (Ctx){ .dev = m->dev,
+                  .act = act,
+                  .m = m->desc,
+                  .w = &m->w,
+                  .par = m->par,
+                  .leaves = m->leaves,
+                  .recompute = m->recompute,
+                  .seqs = seqs,
+                  .scale = m->scale };
 }
 
 static Tensor rotation(const Model *m, Tensor pos, Arena *a) {
@@ -53,13 +59,22 @@ static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, 
     NormKeep norm;
     Ctx always = *c; /* the head reads this norm's output again in backward: never dropped */
     always.recompute = RECOMPUTE_NONE;
-    Tensor h = norm_forward(&always, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps, to, keep ? &norm : NULL);
+    Tensor h =
+        norm_forward(&always, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps, to, keep ? &norm : NULL);
     if (keep) keep->norm = norm;
     return h;
 }
 
 static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tensor lp, Tensor ent) {
-    return (Head){ .h = h, .w = model_head(m), .ids = b->targets, .dist = b->dist, .banned = b->banned, .ban = b->ban, .lp = lp, .ent = ent, .stat = stat };
+    return (Head){ .h = h,
+                   .w = model_head(m),
+                   .ids = b->targets,
+                   .dist = b->dist,
+                   .banned = b->banned,
+                   .ban = b->ban,
+                   .lp = lp,
+                   .ent = ent,
+                   .stat = stat };
 }
 
 void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) {
@@ -109,7 +124,8 @@ void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor
     op_logprob(m->dev, &head);
 }
 
-void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp, Tensor dent) {
+void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp,
+                    Tensor dent) {
     Dev *d = m->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);

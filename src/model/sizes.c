@@ -2,7 +2,9 @@
 #include "model/model.h"
 
 /* Addresses that nobody touches, far apart. */
-static Arena counting(const char *name, int which) { return arena_over(name, (void *)((uintptr_t)(which + 1) << 45), (size_t)1 << 44); }
+static Arena counting(const char *name, int which) {
+    return arena_over(name, (void *)((uintptr_t)(which + 1) << 45), (size_t)1 << 44);
+}
 
 typedef struct {
     Mem mem;
@@ -40,7 +42,8 @@ ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
         .rows = ints(&x, s->outputs),
         .targets = ints(&x, s->outputs),
     };
-    if (s->truncated) b.dist = (Dist){ reals(&x, s->outputs), ints(&x, s->outputs), reals(&x, s->outputs), reals(&x, s->outputs) };
+    if (s->truncated)
+        b.dist = (Dist){ reals(&x, s->outputs), ints(&x, s->outputs), reals(&x, s->outputs), reals(&x, s->outputs) };
     Tensor lp = reals(&x, s->outputs), ent = reals(&x, s->outputs);
     Arena act = counting("act", 2);
     x.model.recompute = s->recompute;
@@ -62,14 +65,25 @@ size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, int threads
     dry_open(&x, desc, threads);
     bool mla = desc->arch->attn == ATTN_MLA;
     const Dims *d = &desc->d;
-    Kv shape = { .page = s->page, .kv_heads = mla ? 1 : (int)d->kv_heads, .dk = (int)(mla ? d->kv_lora + d->rope_dim : d->head_dim), .dv = (int)(mla ? d->kv_lora : d->head_dim), .latent = mla };
+    Kv shape = { .page = s->page,
+                 .kv_heads = mla ? 1 : (int)d->kv_heads,
+                 .dk = (int)(mla ? d->kv_lora + d->rope_dim : d->head_dim),
+                 .dv = (int)(mla ? d->kv_lora : d->head_dim),
+                 .latent = mla };
     Kv *kv = MEM_ARRAY(&x.mem, Kv, (size_t)d->layers);
     shape.pool = tensor_push(&x.io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x.dev, &shape));
     for (int64_t l = 0; l < d->layers; l++) kv[l] = shape;
-    Paged p = { .rows = { s->seqs, s->longest, ints(&x, s->seqs + 1) }, .start = ints(&x, s->seqs), .table = tensor_push(&x.io, DT_I32, s->seqs, s->max_pages) };
+    Paged p = { .rows = { s->seqs, s->longest, ints(&x, s->seqs + 1) },
+                .start = ints(&x, s->seqs),
+                .table = tensor_push(&x.io, DT_I32, s->seqs, s->max_pages) };
     Tensor h = tensor_push(&x.io, DT_F32, s->outputs, d->hidden);
     model_extend(&x.model, kv, &p, ints(&x, s->rows), ints(&x, s->rows), ints(&x, s->outputs), h);
-    Sample draw = { .h = h, .w = model_head(&x.model), .random = tensor_push(&x.io, DT_I64, s->outputs, 1), .id = ints(&x, s->outputs), .lp = reals(&x, s->outputs), .ent = reals(&x, s->outputs) };
+    Sample draw = { .h = h,
+                    .w = model_head(&x.model),
+                    .random = tensor_push(&x.io, DT_I64, s->outputs, 1),
+                    .id = ints(&x, s->outputs),
+                    .lp = reals(&x, s->outputs),
+                    .ent = reals(&x, s->outputs) };
     op_sample(&x.dev, &draw);
     size_t peak = x.dev.tmp.peak;
     dry_close(&x);

@@ -79,7 +79,8 @@ void dev_close(Dev *d) {
 void dev_enter(Dev *d) {
     if (d->depth++ || !d->guard) return;
     for (int i = 0; i < d->n_blocks; i++)
-        CHECK(!mprotect(d->block[i].at, d->block[i].bytes, PROT_READ | PROT_WRITE), "mprotect of %zu bytes", d->block[i].bytes);
+        CHECK(!mprotect(d->block[i].at, d->block[i].bytes, PROT_READ | PROT_WRITE), "mprotect of %zu bytes",
+              d->block[i].bytes);
 }
 void dev_leave(Dev *d) {
     if (--d->depth || !d->guard) return;

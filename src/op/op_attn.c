@@ -6,8 +6,8 @@
 
 static void want_attn(const char *op, const Attn *a) {
     int64_t T = a->q.rows;
-    CHECK(a->heads >= 1 && a->kv_heads >= 1 && a->heads % a->kv_heads == 0, "%s: %d heads over %d kv heads", op, a->heads,
-          a->kv_heads);
+    CHECK(a->heads >= 1 && a->kv_heads >= 1 && a->heads % a->kv_heads == 0, "%s: %d heads over %d kv heads", op,
+          a->heads, a->kv_heads);
     CHECK(a->dk >= 1 && a->dk <= 576 && a->dv >= 1 && a->dv <= 576,
           "%s: heads of %d and %d columns; at most 576 are supported", op, a->dk, a->dv);
     WANT(op, a->q, F, T, (int64_t)a->heads * a->dk);
@@ -41,8 +41,7 @@ void op_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Att
 static void want_kv(const char *op, const Kv *kv) {
     CHECK(kv->page >= 16 && kv->page % 16 == 0, "%s: pages of %d positions; a multiple of 16 wanted", op, kv->page);
     CHECK(kv->kv_heads >= 1 && kv->dk >= 1 && kv->dk <= 576 && kv->dv >= 1 && kv->dv <= 576,
-          "%s: %d kv heads of %d and %d columns", op, kv->kv_heads,
-          kv->dk, kv->dv);
+          "%s: %d kv heads of %d and %d columns", op, kv->kv_heads, kv->dk, kv->dv);
     CHECK(!kv->latent || kv->dv <= kv->dk, "%s: a latent of %d columns holds no value of %d", op, kv->dk, kv->dv);
 }
 static void want_paged(const char *op, const Dev *d, const Kv *kv, const Paged *p, int64_t rows) {
@@ -54,8 +53,8 @@ static void want_paged(const char *op, const Dev *d, const Kv *kv, const Paged *
     CHECK(p->rows.at.rows * p->rows.at.cols == p->rows.n + 1 && p->start.rows * p->start.cols == p->rows.n
               && p->rows.longest <= rows,
           "%s: %d sequences, %ld borders, %ld starts, the longest %d of %ld rows", op, p->rows.n,
-          (long)(p->rows.at.rows * p->rows.at.cols),
-          (long)(p->start.rows * p->start.cols), p->rows.longest, (long)rows);
+          (long)(p->rows.at.rows * p->rows.at.cols), (long)(p->start.rows * p->start.cols), p->rows.longest,
+          (long)rows);
 }
 size_t op_kv_bytes(const Dev *d, const Kv *kv) {
     want_kv("kv_bytes", kv);
@@ -73,8 +72,7 @@ void op_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
     want_kv("kv_copy", &kv);
     WANT("kv_copy", kv.pool, DT_U8, -1, (int64_t)d->ops->kv_bytes(&kv));
     CHECK(to_page >= 0 && to_page < kv.pool.rows && from_page >= 0 && from_page < kv.pool.rows,
-          "kv_copy: page %d to %d of %ld", from_page,
-          to_page, (long)kv.pool.rows);
+          "kv_copy: page %d to %d of %ld", from_page, to_page, (long)kv.pool.rows);
     dev_enter(d);
     d->ops->kv_copy(d, kv, to_page, from_page);
     dev_leave(d);

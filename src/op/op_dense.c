@@ -16,8 +16,10 @@ void op_get(Dev *d, void *to, Tensor from) {
     dev_leave(d);
 }
 void op_copy(Dev *d, Tensor to, Tensor from) {
-    CHECK(same_shape(to, from), "copy: [%ld,%ld] to [%ld,%ld]", (long)from.rows, (long)from.cols, (long)to.rows, (long)to.cols);
-    bool ok = to.dtype == from.dtype || (to.dtype == DT_F32 && from.dtype == DT_BF16) || (to.dtype == DT_BF16 && from.dtype == DT_F32);
+    CHECK(same_shape(to, from), "copy: [%ld,%ld] to [%ld,%ld]", (long)from.rows, (long)from.cols, (long)to.rows,
+          (long)to.cols);
+    bool ok = to.dtype == from.dtype || (to.dtype == DT_F32 && from.dtype == DT_BF16)
+              || (to.dtype == DT_BF16 && from.dtype == DT_F32);
     CHECK(ok, "copy: %s to %s", dtype_name(from.dtype), dtype_name(to.dtype));
     dev_enter(d);
     d->ops->copy(d, to, from);
@@ -60,9 +62,8 @@ void op_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
 
 static void want_seqs(const char *op, Seqs s, int64_t rows) {
     WANT(op, s.at, DT_I32, -1, -1);
-    CHECK(s.n >= 0 && s.at.rows * s.at.cols == s.n + 1, "%s: %d groups need %d borders, at is [%ld,%ld]", op, s.n, s.n + 1,
-          (long)s.at.rows,
-          (long)s.at.cols);
+    CHECK(s.n >= 0 && s.at.rows * s.at.cols == s.n + 1, "%s: %d groups need %d borders, at is [%ld,%ld]", op, s.n,
+          s.n + 1, (long)s.at.rows, (long)s.at.cols);
     CHECK(s.longest >= 0 && s.longest <= rows, "%s: the longest group has %d of %ld rows", op, s.longest, (long)rows);
 }
 void op_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
@@ -97,8 +98,8 @@ void op_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
 
 static void want_part(const char *op, const char *name, Tensor x, int heads, int width, int from, int cols) {
     CHECK(from >= 0 && width >= 0 && cols >= 0 && (int64_t)(heads - 1) * width + from + cols <= x.cols,
-          "%s: %d heads, %d apart, columns %d..+%d of each, do not fit %s's %ld columns", op, heads, width, from, cols, name,
-          (long)x.cols);
+          "%s: %d heads, %d apart, columns %d..+%d of each, do not fit %s's %ld columns", op, heads, width, from, cols,
+          name, (long)x.cols);
 }
 static void want_heads(const char *op, Tensor y, Tensor x, const HeadMap *m) {
     CHECK(m->heads >= 1, "%s: %d heads", op, m->heads);
@@ -111,8 +112,8 @@ static void want_head_w(const char *op, Tensor w, const HeadMap *m) {
     int rows = m->turned ? m->in : m->out;
     WANT_W(op, w, -1, m->turned ? m->out : m->in);
     CHECK(m->w_from >= 0 && m->w_rows >= 0 && (int64_t)(m->heads - 1) * m->w_rows + m->w_from + rows <= w.rows,
-          "%s: %d heads, %d rows apart, rows %d..+%d of each, do not fit w's %ld rows", op, m->heads, m->w_rows, m->w_from,
-          rows, (long)w.rows);
+          "%s: %d heads, %d rows apart, rows %d..+%d of each, do not fit w's %ld rows", op, m->heads, m->w_rows,
+          m->w_from, rows, (long)w.rows);
 }
 void op_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
     want_heads("headwise", y, x, &m);

@@ -70,8 +70,8 @@ void op_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     WANT("rope_table", cossin, F, -1, -1);
     WANT("rope_table", pos, I, cossin.rows, -1);
     WANT("rope_table", freq, F, 1, cossin.cols / 2);
-    CHECK(cossin.cols % 2 == 0 && pos.cols >= 1, "rope_table: cossin is [%ld,%ld], pos has %ld columns", (long)cossin.rows,
-          (long)cossin.cols, (long)pos.cols);
+    CHECK(cossin.cols % 2 == 0 && pos.cols >= 1, "rope_table: cossin is [%ld,%ld], pos has %ld columns",
+          (long)cossin.rows, (long)cossin.cols, (long)pos.cols);
     dev_enter(d);
     d->ops->rope_table(d, cossin, pos, freq, amp);
     dev_leave(d);
@@ -120,9 +120,10 @@ void op_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int e
     WANT("moe_sort", at, I, -1, -1);
     WANT("moe_sort", from, I, -1, -1);
     CHECK(at.rows * at.cols == experts + 1 && from.rows * from.cols == n && n < INT32_MAX,
-          "moe_sort: at holds %ld, %d wanted; from holds %ld, %ld wanted",
-          (long)(at.rows * at.cols), experts + 1, (long)(from.rows * from.cols), (long)n);
-    CHECK((at.rows == 1 || at.ld == at.cols) && (from.rows == 1 || from.ld == from.cols), "moe_sort: at and from have no gaps");
+          "moe_sort: at holds %ld, %d wanted; from holds %ld, %ld wanted", (long)(at.rows * at.cols), experts + 1,
+          (long)(from.rows * from.cols), (long)n);
+    CHECK((at.rows == 1 || at.ld == at.cols) && (from.rows == 1 || from.ld == from.cols),
+          "moe_sort: at and from have no gaps");
     dev_enter(d);
     d->ops->moe_sort(d, at, from, slot, pick, experts);
     dev_leave(d);
@@ -192,8 +193,8 @@ void op_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a) {
         Tensor x = all[i];
         WANT("adamw", x, F, -1, -1);
         CHECK(x.rows * x.cols == n && (x.rows <= 1 || x.ld == x.cols),
-              "adamw: tensor %zu of 4 is [%ld,%ld], %ld numbers without gaps wanted", i,
-              (long)x.rows, (long)x.cols, (long)n);
+              "adamw: tensor %zu of 4 is [%ld,%ld], %ld numbers without gaps wanted", i, (long)x.rows, (long)x.cols,
+              (long)n);
     }
     CHECK(a.step >= 1, "adamw: step %ld; steps count from 1", (long)a.step);
     dev_enter(d);

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-enum { BLOCK = 128,
-       STEP = 256 };
+enum { BLOCK = 128, STEP = 256 };
 
 static uint16_t load16(const char *p) {
     uint16_t x;

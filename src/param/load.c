@@ -3,8 +3,7 @@
 #include "param/param.h"
 #include "param/source.h"
 
-enum { PIECE = 1 << 19,
-       LANES = 64 }; /* elements a piece; pieces converted at a time, at most */
+enum { PIECE = 1 << 19, LANES = 64 }; /* elements a piece; pieces converted at a time, at most */
 
 typedef struct {
     const SourceItem *item;
@@ -38,7 +37,8 @@ static void load_bytes(Params *p, Dev *d, Sources *s) {
         int64_t rows = it->src.rows, count = rows * it->src.cols;
         Tensor to = tensor_shape(tensor_rows(all, it->expert * rows, rows), 1, count);
         for (int64_t from = 0; from < count; from += PIECE) {
-            pieces[n] = (Piece){ it, to, from, count - from < PIECE ? count - from : PIECE, stage + (size_t)n * PIECE * 4 };
+            pieces[n] =
+                (Piece){ it, to, from, count - from < PIECE ? count - from : PIECE, stage + (size_t)n * PIECE * 4 };
             if (++n < lanes) continue;
             put_pieces(d, pieces, n);
             for (n = 0; done < j; done++) st_done_with(&s->files, s->at[done].st);

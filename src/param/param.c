@@ -43,7 +43,8 @@ static void place(void *user, const ParamDesc *desc, int layer, int64_t experts,
     p->at[p->n++] = (Param){ desc, layer, tensor_push(&p->arena, dtype_of(desc, x->dtype), experts * rows, cols) };
 }
 
-void params_open(Params *p, const ModelDesc *m, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem) {
+void params_open(Params *p, const ModelDesc *m, Dev *d, DType t, bool trainable_only, const char *arena_name,
+                 Mem *mem) {
     CHECK(t == DT_F32 || t == DT_BF16, "parameters in %s", dtype_name(t));
     Sizes s = sizes_of(m, t, trainable_only);
     *p = (Params){ .model = m, .arena = dev_arena(d, arena_name, s.bytes), .at = MEM_ARRAY(mem, Param, (size_t)s.n) };

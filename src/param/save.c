@@ -134,9 +134,9 @@ void params_config_text(Buf *out, const ModelDesc *m, DType t) {
 }
 
 /* ---- what is carried along */
-static const char *const carried[] = { "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
-                                       "special_tokens_map.json",
-                                       "generation_config.json", "chat_template.jinja", "tokenizer.model", "tiktoken.model",
+static const char *const carried[] = { "tokenizer.json",      "tokenizer_config.json",   "vocab.json",
+                                       "merges.txt",          "special_tokens_map.json", "generation_config.json",
+                                       "chat_template.jinja", "tokenizer.model",         "tiktoken.model",
                                        "added_tokens.json" };
 
 static bool is_carried(const char *name) {
@@ -167,9 +167,7 @@ static bool carry(const char *from_dir, const char *to_dir, Err *err) {
 }
 
 /* ---- folders */
-typedef enum { FOLDER_NONE,
-               FOLDER_MODEL,
-               FOLDER_OTHER } Folder; /* MODEL: or an empty one */
+typedef enum { FOLDER_NONE, FOLDER_MODEL, FOLDER_OTHER } Folder; /* MODEL: or an empty one */
 
 /* Only what a model folder consists of may be replaced: somebody's home is not to vanish because of a typing error. */
 static Folder folder_kind(const char *path) {
@@ -209,15 +207,14 @@ static bool take_place(const char *tmp, const char *dir, Mem *mem, Err *err) {
     }
     if (!ok) return err_set(err, "%s: cannot rename into place: %s", dir, strerror(errno));
     const char *slash = strrchr(dir, '/');
-    return dir_sync(!slash ? "." : slash == dir ? "/"
-                                                : mem_str(mem, dir, (size_t)(slash - dir)),
-                    err);
+    return dir_sync(!slash ? "." : slash == dir ? "/" : mem_str(mem, dir, (size_t)(slash - dir)), err);
 }
 
 static bool fill_folder(const Weights *w, const char *tmp, SaveOpts o, Mem *mem, Err *err) {
     TRY(write_weights(w, tmp, o, err));
     if (o.from_dir) TRY(carry(o.from_dir, tmp, err));
-    if (o.config_text) TRY(file_write(mem_printf(mem, "%s/config.json", tmp), o.config_text, strlen(o.config_text), err));
+    if (o.config_text)
+        TRY(file_write(mem_printf(mem, "%s/config.json", tmp), o.config_text, strlen(o.config_text), err));
     return dir_sync(tmp, err);
 }
 

@@ -29,7 +29,8 @@ static bool shape_is(Checking *x, const StTensor *t, int n_dims, const int64_t *
     char has[96], wants[96];
     st_shape_text(has, t->n_dims, t->shape);
     st_shape_text(wants, n_dims, want);
-    return err_set(x->err, "%s: tensor %s has shape %s, config.json wants %s", x->s->files.path[t->file], t->name, has, wants);
+    return err_set(x->err, "%s: tensor %s has shape %s, config.json wants %s", x->s->files.path[t->file], t->name, has,
+                   wants);
 }
 
 /* DeepSeek's float8: X.weight has beside it X.weight_scale_inv, one number for every block of 128 x 128. */
@@ -43,7 +44,8 @@ static bool find_scale(Checking *x, Source *s, const StTensor *t) {
     int64_t want[2] = { (s->rows + 127) / 128, (s->cols + 127) / 128 };
     TRY(shape_is(x, scale, 2, want));
     if (scale->dtype != DT_F32 && scale->dtype != DT_BF16)
-        return err_set(x->err, "%s: tensor %s is %s, F32 is wanted", x->s->files.path[scale->file], name, dtype_name(scale->dtype));
+        return err_set(x->err, "%s: tensor %s is %s, F32 is wanted", x->s->files.path[scale->file], name,
+                       dtype_name(scale->dtype));
     s->scale = scale->data;
     s->scale_dtype = scale->dtype;
     return true;
@@ -58,8 +60,9 @@ static bool add_item(Checking *x, const ParamDesc *desc, int layer, int expert, 
     TRY(desc->vector ? shape_is(x, t, 1, want + 1) : shape_is(x, t, 2, want));
     Source s = { .data = t->data, .dtype = t->dtype, .rows = rows, .cols = cols };
     if (t->dtype == DT_F8E4M3) {
-        if (desc->vector) return err_set(x->err, "%s: tensor %s is F8_E4M3, which only matrices may be",
-                                         x->s->files.path[t->file], t->name);
+        if (desc->vector)
+            return err_set(x->err, "%s: tensor %s is F8_E4M3, which only matrices may be", x->s->files.path[t->file],
+                           t->name);
         TRY(find_scale(x, &s, t));
     } else if (t->dtype != DT_F32 && t->dtype != DT_BF16 && t->dtype != DT_F16) {
         return err_set(x->err, "%s: tensor %s is %s: weights are F32, BF16, F16 or F8_E4M3", x->s->files.path[t->file],

@@ -12,10 +12,7 @@ static void add(List *l, int64_t per_token, bool cheap, bool wide) {
     CHECK(l->n < MOST_KEPT, "more than %d kept tensors", MOST_KEPT);
     if (per_token > 0) l->at[l->n++] = (KeptTensor){ .per_token = (double)per_token, .cheap = cheap, .wide = wide };
 }
-enum { ALWAYS = false,
-       CHEAP = true,
-       NARROW = false,
-       WIDE = true };
+enum { ALWAYS = false, CHEAP = true, NARROW = false, WIDE = true };
 
 static void add_gqa(List *l, const Dims *d) {
     int64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;

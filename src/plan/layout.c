@@ -120,8 +120,8 @@ static bool heads_divide(const Dims *d, const char *what, int tp, Err *err) {
 static bool divides(int gpus, int cut, const char *what, Err *err) {
     if (gpus % cut == 0) return true;
     if (gpus < cut) return err_set(err, "%s = %d does not divide the %d GPUs; %d GPUs would do", what, cut, gpus, cut);
-    return err_set(err, "%s = %d does not divide the %d GPUs; %d or %d GPUs would do", what, cut, gpus, gpus / cut * cut,
-                   (gpus / cut + 1) * cut);
+    return err_set(err, "%s = %d does not divide the %d GPUs; %d or %d GPUs would do", what, cut, gpus,
+                   gpus / cut * cut, (gpus / cut + 1) * cut);
 }
 
 bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err) {

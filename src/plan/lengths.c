@@ -9,12 +9,12 @@ enum { GRID = 512 }; /* quantiles that stand for the distribution when its momen
 
 /* Acklam's rational approximation; relative error below 1.2e-9. */
 double normal_quantile(double p) {
-    static const double a[] = { -3.969683028665376e+01, 2.209460984245205e+02, -2.759285104469687e+02,
-                                1.383577518672690e+02, -3.066479806614716e+01, 2.506628277459239e+00 };
+    static const double a[] = { -3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
+                                1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00 };
     static const double b[] = { -5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
                                 6.680131188771972e+01, -1.328068155288572e+01 };
     static const double c[] = { -7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
-                                -2.549732539343734e+00, 4.374664141464968e+00, 2.938163982698783e+00 };
+                                -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00 };
     static const double d[] = { 7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
                                 3.754408661907416e+00 };
     if (p < 0.02425 || p > 1 - 0.02425) {
@@ -27,8 +27,7 @@ double normal_quantile(double p) {
     return up / (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
 }
 
-static double cut(double x, double max) { return x < 1 ? 1 : x > max ? max
-                                                                     : x; }
+static double cut(double x, double max) { return x < 1 ? 1 : x > max ? max : x; }
 
 /* The log-normal's location for which the mean after the cut is w->mean, by bisection. */
 static double location(const Workload *w, double sigma) {

@@ -56,26 +56,10 @@ bool size_parse(double *out, const char *text, Err *err) {
         const char *unit;
         double times;
     } UNITS[] = {
-        { "", 1 },
-        { "B", 1 },
-        { "kB", 1e3 },
-        { "KB", 1e3 },
-        { "MB", 1e6 },
-        { "GB", 1e9 },
-        { "TB", 1e12 },
-        { "KiB", 0x1p10 },
-        { "MiB", 0x1p20 },
-        { "GiB", 0x1p30 },
-        { "TiB", 0x1p40 },
-        { "Gb", 1e9 / 8 },
-        { "Tb", 1e12 / 8 },
-        { "GFLOP", 1e9 },
-        { "TFLOP", 1e12 },
-        { "PFLOP", 1e15 },
-        { "k", 1e3 },
-        { "M", 1e6 },
-        { "G", 1e9 },
-        { "T", 1e12 },
+        { "", 1 },         { "B", 1 },        { "kB", 1e3 },      { "KB", 1e3 },     { "MB", 1e6 },
+        { "GB", 1e9 },     { "TB", 1e12 },    { "KiB", 0x1p10 },  { "MiB", 0x1p20 }, { "GiB", 0x1p30 },
+        { "TiB", 0x1p40 }, { "Gb", 1e9 / 8 }, { "Tb", 1e12 / 8 }, { "GFLOP", 1e9 },  { "TFLOP", 1e12 },
+        { "PFLOP", 1e15 }, { "k", 1e3 },      { "M", 1e6 },       { "G", 1e9 },      { "T", 1e12 },
     };
     char *end;
     double x = strtod(text, &end);

@@ -8,19 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHAINS = 12,
-       ROUNDS = 200000 };
+enum { CHAINS = 12, ROUNDS = 200000 };
 
-#define FMA_LOOP(name, isa, width)                                         \
-    typedef float name##_v __attribute__((vector_size(4 * (width))));      \
-    __attribute__((target(isa))) static float name(float x) {              \
-        name##_v a[CHAINS], m = x - (name##_v){ 0 } + 1.0f, c = m * 1e-9f; \
-        for (int k = 0; k < CHAINS; k++) a[k] = m + (float)k;              \
-        for (int i = 0; i < ROUNDS; i++)                                   \
-            for (int k = 0; k < CHAINS; k++) a[k] = a[k] * m + c;          \
-        float s = 0;                                                       \
-        for (int k = 0; k < CHAINS; k++) s += a[k][0];                     \
-        return s;                                                          \
+#define FMA_LOOP(name, isa, width)                                                                                     \
+    typedef float name##_v __attribute__((vector_size(4 * (width))));                                                  \
+    __attribute__((target(isa))) static float name(float x) {                                                          \
+        name##_v a[CHAINS], m = x - (name##_v){ 0 } + 1.0f, c = m * 1e-9f;                                             \
+        for (int k = 0; k < CHAINS; k++) a[k] = m + (float)k;                                                          \
+        for (int i = 0; i < ROUNDS; i++)                                                                               \
+            for (int k = 0; k < CHAINS; k++) a[k] = a[k] * m + c;                                                      \
+        float s = 0;                                                                                                   \
+        for (int k = 0; k < CHAINS; k++) s += a[k][0];                                                                 \
+        return s;                                                                                                      \
     }
 #pragma GCC push_options
 #pragma GCC optimize("O3", "fp-contract=fast", "unroll-loops")

@@ -27,9 +27,7 @@ static void stage_params(Plan *p) {
                     + (b->dense - a->dense) / l->tp + b->router - a->router + (b->shared - a->shared) / l->tp;
         st->expert = (b->experts - a->experts) / l->ep;
         if (i == 0) st->dense += s->embed / l->tp + s->vision;
-        if (i == l->pp - 1) st->dense += s->final_norm + (s->head > 0 ? s->head : l->pp > 1 ? s->embed
-                                                                                            : 0)
-                                                             / l->tp;
+        if (i == l->pp - 1) st->dense += s->final_norm + (s->head > 0 ? s->head : l->pp > 1 ? s->embed : 0) / l->tp;
         from += l->split[i];
     }
 }

@@ -35,8 +35,7 @@ static void comments(const Plan *p, const RecipeText *t, Buf *out) {
 static const char *yes(bool x) { return x ? "true" : "false"; }
 
 /* hone's names for what it recomputes; Megatron's selections are said to the planner alone. */
-static const char *train_recompute(int drop) { return drop & DROP_ALL ? "full" : drop ? "selective"
-                                                                                      : "none"; }
+static const char *train_recompute(int drop) { return drop & DROP_ALL ? "full" : drop ? "selective" : "none"; }
 
 void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
     const Workload *w = &p->work;

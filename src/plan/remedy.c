@@ -100,18 +100,8 @@ bool plan_remedy(const Plan *p, Buf *out) {
         Change *change;
         int ways;
     } CHANGES[] = {
-        { fuse_head, 1 },
-        { recompute, 1 },
-        { less_micro, 3 },
-        { recompute, 3 },
-        { park, 2 },
-        { offload, 4 },
-        { keep, 4 },
-        { wider_engine, 3 },
-        { more_ep, 3 },
-        { more_pp, 2 },
-        { more_host, 1 },
-        { more_gpus, 7 },
+        { fuse_head, 1 }, { recompute, 1 },    { less_micro, 3 }, { recompute, 3 }, { park, 2 },      { offload, 4 },
+        { keep, 4 },      { wider_engine, 3 }, { more_ep, 3 },    { more_pp, 2 },   { more_host, 1 }, { more_gpus, 7 },
     };
     Mem mem = { 0 };
     Plan *q = MEM_NEW(&mem, Plan);

@@ -10,10 +10,7 @@
 #include <string.h>
 
 /* Uses of random numbers: the rng's 'step' coordinate tells them apart. */
-enum { DRAW_LENGTH,
-       DRAW_SPEED,
-       DRAW_SLOW,
-       DRAW_ORDER };
+enum { DRAW_LENGTH, DRAW_SPEED, DRAW_SLOW, DRAW_ORDER };
 
 static double unit(const SimOpts *o, uint32_t use, uint32_t i) {
     return rng_unit(rng_u64(o->seed, RNG_PLAN, use, 0, 1, i));

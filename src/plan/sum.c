@@ -71,9 +71,9 @@ static void add_param(void *user, const ParamDesc *p, int layer, int expert, int
 
 static void add_layer(LayerSum *to, const LayerSum *a, const LayerSum *b) {
     *to = (LayerSum){ a->attn_cut + b->attn_cut, a->attn_whole + b->attn_whole,
-                      a->norm + b->norm, a->dense + b->dense,
-                      a->router + b->router, a->shared + b->shared,
-                      a->experts + b->experts, a->gemm + b->gemm };
+                      a->norm + b->norm,         a->dense + b->dense,
+                      a->router + b->router,     a->shared + b->shared,
+                      a->experts + b->experts,   a->gemm + b->gemm };
 }
 
 void model_sum(ModelSum *s, const ModelDesc *m) {

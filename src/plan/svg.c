@@ -6,10 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { WIDTH = 1120,
-       LEFT = 70,
-       RIGHT = 200,
-       PLOT = WIDTH - LEFT - RIGHT };
+enum { WIDTH = 1120, LEFT = 70, RIGHT = 200, PLOT = WIDTH - LEFT - RIGHT };
 
 /* Okabe and Ito's colours, told apart by everybody. */
 static const char *const MEM_COLOUR[MEM_COUNT] = { "#0072B2", "#56B4E9", "#CC79A7", "#E69F00", "#F0E442",
@@ -50,9 +47,7 @@ static void memory_bars(const Plan *p, int phase, double top, double height, Buf
             y -= h;
             rect(b, x, y, bar, h, MEM_COLOUR[k], text);
         }
-        snprintf(text, sizeof text, p->stages > 40 ? "" : p->stages > 20 ? "%d"
-                                                                         : "%d (%d)",
-                 i, p->stage[i].layers);
+        snprintf(text, sizeof text, p->stages > 40 ? "" : p->stages > 20 ? "%d" : "%d (%d)", i, p->stage[i].layers);
         label(b, x + bar / 2, top + height + 16, "middle", text);
     }
     double y = top + height - p->cluster.gpu.memory / most * height;

@@ -102,9 +102,7 @@ static int stage_of(const SyncGrid *g, int layer) {
 static Placing placing(const SyncGrid *g, const ParamDesc *p, int layer, int expert, int experts) {
     bool last = p->where == IN_LAST,
          inside = p->where == IN_LAYER || p->where == IN_DENSE || p->where == IN_MOE || p->where == IN_EXPERT;
-    Placing at = { .stage = inside ? stage_of(g, layer) : last ? g->pp - 1
-                                                               : 0,
-                   .pieces = p->cut == WHOLE ? 1 : g->tp };
+    Placing at = { .stage = inside ? stage_of(g, layer) : last ? g->pp - 1 : 0, .pieces = p->cut == WHOLE ? 1 : g->tp };
     if (p->where == IN_EXPERT && g->experts_by_ep)
         at.pieces = 1, at.by_expert = true, at.owner = expert / (experts / g->ep);
     return at;

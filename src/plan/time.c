@@ -92,8 +92,7 @@ static void head_cost(const Plan *p, StagePlan *st, double tokens) {
 static double repeated(int drop) {
     if (drop & DROP_ALL) return 1;
     if (drop & DROP_MOE) return 0.6;
-    return drop & DROP_MLA_UP ? 0.08 : drop ? 0.05
-                                            : 0;
+    return drop & DROP_MLA_UP ? 0.08 : drop ? 0.05 : 0;
 }
 static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
 

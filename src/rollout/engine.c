@@ -33,7 +33,9 @@ uint64_t request_key(const int32_t *tokens, int n) {
 static Kv kv_shape(const ModelDesc *m, int page) {
     const Dims *d = &m->d;
     if (m->arch->attn == ATTN_MLA)
-        return (Kv){ .page = page, .kv_heads = 1, .dk = (int)(d->kv_lora + d->rope_dim), .dv = (int)d->kv_lora, .latent = true };
+        return (Kv){
+            .page = page, .kv_heads = 1, .dk = (int)(d->kv_lora + d->rope_dim), .dv = (int)d->kv_lora, .latent = true
+        };
     return (Kv){ .page = page, .kv_heads = (int)d->kv_heads, .dk = (int)d->head_dim, .dv = (int)d->head_dim };
 }
 
@@ -45,14 +47,20 @@ size_t engine_page_bytes(const ModelDesc *m, int page) {
 static int max_pages(const SchedConf *c) { return (c->max_len + c->page - 1) / c->page; }
 
 size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, int threads) {
-    ExtendShape s = { .rows = c->max_rows, .outputs = c->max_seqs, .seqs = c->max_batch, .longest = c->max_rows, .max_pages = max_pages(c), .page = c->page };
+    ExtendShape s = { .rows = c->max_rows,
+                      .outputs = c->max_seqs,
+                      .seqs = c->max_batch,
+                      .longest = c->max_rows,
+                      .max_pages = max_pages(c),
+                      .page = c->page };
     return model_extend_tmp(m, &s, threads);
 }
 
 /* Index lists of a step, and the sampler's rows with their hidden states. */
 static size_t io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t rows = arena_round((size_t)c->max_rows * 4), seqs = arena_round((size_t)(c->max_seqs + 1) * 8);
-    size_t table = arena_round((size_t)c->max_batch * (size_t)max_pages(c) * 4), h = arena_round((size_t)c->max_seqs * (size_t)m->d.hidden * 4);
+    size_t table = arena_round((size_t)c->max_batch * (size_t)max_pages(c) * 4),
+           h = arena_round((size_t)c->max_seqs * (size_t)m->d.hidden * 4);
     return 2 * rows + 14 * seqs + table + h;
 }
 
@@ -104,7 +112,8 @@ typedef struct {
 
 static Rows put_rows(Engine *e, const Step *st) {
     int n = st->n_pieces, longest = 0, row = 0;
-    int32_t *ids = host_i32(e, st->n_rows), *pos = host_i32(e, st->n_rows), *at = host_i32(e, n + 1), *start = host_i32(e, n);
+    int32_t *ids = host_i32(e, st->n_rows), *pos = host_i32(e, st->n_rows), *at = host_i32(e, n + 1),
+            *start = host_i32(e, n);
     int32_t *table = host_i32(e, (int64_t)n * e->max_pages), *last = host_i32(e, n);
     for (int i = 0; i < n; i++) {
         const Piece *p = &st->piece[i];
@@ -117,7 +126,9 @@ static Rows put_rows(Engine *e, const Step *st) {
     }
     at[n] = row;
     return (Rows){
-        .paged = { .rows = { n, longest, put(e, DT_I32, at, n + 1, 1) }, .start = put(e, DT_I32, start, n, 1), .table = put(e, DT_I32, table, n, e->max_pages) },
+        .paged = { .rows = { n, longest, put(e, DT_I32, at, n + 1, 1) },
+                   .start = put(e, DT_I32, start, n, 1),
+                   .table = put(e, DT_I32, table, n, e->max_pages) },
         .ids = put(e, DT_I32, ids, row, 1),
         .pos = put(e, DT_I32, pos, row, 1),
         .last = last,
@@ -127,7 +138,8 @@ static Rows put_rows(Engine *e, const Step *st) {
 static int64_t random_bits(const Feed *f, const Request *r, int sample, int pos) {
     uint64_t mixed = r->key * 0x9E3779B97F4A7C15u;
     uint64_t seed = r->opts->has_seed ? r->opts->seed : f->seed;
-    return (int64_t)rng_u64(seed ^ (mixed & 0x00FFFFFF00000000u), RNG_SAMPLE, f->step, (uint32_t)(mixed ^ mixed >> 32), (uint32_t)sample, (uint32_t)pos);
+    return (int64_t)rng_u64(seed ^ (mixed & 0x00FFFFFF00000000u), RNG_SAMPLE, f->step, (uint32_t)(mixed ^ mixed >> 32),
+                            (uint32_t)sample, (uint32_t)pos);
 }
 
 static bool is_stop(const Engine *e, const SampleOpts *o, int32_t id) {
@@ -160,7 +172,8 @@ static Tensor banned_ids(Engine *e, const SampleOpts *o) {
 static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, int from, int to, bool ban) {
     int n = to - from;
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
-    float *inv_temp = arena_push(&e->host, (size_t)n * 4), *top_p = arena_push(&e->host, (size_t)n * 4), *min_p = arena_push(&e->host, (size_t)n * 4);
+    float *inv_temp = arena_push(&e->host, (size_t)n * 4), *top_p = arena_push(&e->host, (size_t)n * 4),
+          *min_p = arena_push(&e->host, (size_t)n * 4);
     int32_t *top_k = host_i32(e, n), *greedy = host_i32(e, n), *one = host_i32(e, n);
     int64_t *random = arena_push(&e->host, (size_t)n * 8);
     bool plain = true, whole = true, any_greedy = false;
@@ -185,7 +198,8 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
     if (any_greedy) s.greedy = put(e, DT_I32, greedy, n, 1);
     if (ban) s.banned = banned_ids(e, request_of(e, draw[from].seq)->opts), s.ban = put(e, DT_I32, one, n, 1);
     s.random = put(e, DT_I64, random, n, 1);
-    s.id = tensor_push(&e->io, DT_I32, n, 1), s.lp = tensor_push(&e->io, DT_F32, n, 1), s.ent = tensor_push(&e->io, DT_F32, n, 1);
+    s.id = tensor_push(&e->io, DT_I32, n, 1), s.lp = tensor_push(&e->io, DT_F32, n, 1),
+    s.ent = tensor_push(&e->io, DT_F32, n, 1);
     op_sample(e->m->dev, &s);
     op_get(e->m->dev, e->id + from, s.id);
     op_get(e->m->dev, e->lp + from, s.lp);
@@ -223,7 +237,13 @@ static void compute(Engine *e, const Feed *f, const Step *st) {
 /* ---- the loop */
 static void deliver(Engine *e, const Feed *f, int seq, Finish why, EngineStats *stats) {
     Seq *q = sched_seq(e->s, seq);
-    Answer a = { .request = &e->request[q->group], .sample = q->sample, .n = q->n - q->prompt, .tokens = q->tokens + q->prompt, .lp = q->lp + q->prompt, .ent = q->ent + q->prompt, .finish = why };
+    Answer a = { .request = &e->request[q->group],
+                 .sample = q->sample,
+                 .n = q->n - q->prompt,
+                 .tokens = q->tokens + q->prompt,
+                 .lp = q->lp + q->prompt,
+                 .ent = q->ent + q->prompt,
+                 .finish = why };
     stats->answers++;
     f->answer(f->user, &a);
     sched_finish(e->s, seq);
@@ -288,9 +308,7 @@ EngineStats engine_run(Engine *e, const Feed *f) {
         take_tokens(e, f, st, &stats);
         bool go_on = !f->tick || f->tick(f->user, stats.tokens, st->n_draws);
         if ((f->token_budget && stats.tokens >= f->token_budget) || !go_on) {
-            do {
-                cut_all(e, f, &stats);
-            } while (go_on && more && (more = fill(e, f, &stats), !sched_idle(e->s)));
+            do { cut_all(e, f, &stats); } while (go_on && more && (more = fill(e, f, &stats), !sched_idle(e->s)));
             break;
         }
     }

@@ -1,8 +1,8 @@
 /* pages.h - who holds which page of the KV cache, and which pages hold a known beginning of a text.
  *
  * Knows page numbers and tokens, never tensors.  A full page whose tokens are known is entered in the prefix table under
- * (the page before it, its tokens), compared token by token, so that a hit is certain and not merely likely.  A page that nobody holds
- * stays in the table, least recently used first to go, until it is needed. */
+ * (the page before it, its tokens), compared token by token, so that a hit is certain and not merely likely.  A page that
+ * nobody holds stays in the table, least recently used first to go, until it is needed. */
 #ifndef ROLLOUT_PAGES_H
 #define ROLLOUT_PAGES_H
 

@@ -28,7 +28,8 @@ void rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int ma
 }
 
 void rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n) {
-    CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d", r->n_prompts, r->max_prompts, n, r->max_prompt);
+    CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d",
+          r->n_prompts, r->max_prompts, n, r->max_prompt);
     Prompt *p = &r->prompt[r->n_prompts++];
     p->row = row, p->index = index, p->n = n;
     memcpy(p->tokens, tokens, (size_t)n * sizeof *tokens);
@@ -58,7 +59,9 @@ static bool next_request(void *user, Request *out) {
     return true;
 }
 
-static int slot_of(const Going *g, const Request *q, int sample) { return (int)((const Prompt *)q->user - g->r->prompt) * g->r->samples + sample; }
+static int slot_of(const Going *g, const Request *q, int sample) {
+    return (int)((const Prompt *)q->user - g->r->prompt) * g->r->samples + sample;
+}
 
 static bool on_token(void *user, const Request *q, int sample, int32_t id) {
     Going *g = user;
@@ -105,7 +108,8 @@ static void on_answer(void *user, const Answer *x) {
 static bool on_tick(void *user, int64_t tokens, int running) {
     (void)running;
     Going *g = user;
-    if (g->run->progress) g->run->progress(g->run->user, g->answers, (g->r->n_prompts - g->from) * g->r->samples, tokens);
+    if (g->run->progress)
+        g->run->progress(g->run->user, g->answers, (g->r->n_prompts - g->from) * g->r->samples, tokens);
     return !g->run->go_on || g->run->go_on(g->run->user);
 }
 

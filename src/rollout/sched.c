@@ -30,7 +30,8 @@ struct Sched {
 
 Sched *sched_open(const SchedConf *c, Mem *mem) {
     int most_pages = (c->max_len + c->page - 1) / c->page;
-    CHECK(c->pages >= most_pages + 1, "%d pages of %d cannot hold one sequence of %d tokens", c->pages, c->page, c->max_len);
+    CHECK(c->pages >= most_pages + 1, "%d pages of %d cannot hold one sequence of %d tokens", c->pages, c->page,
+          c->max_len);
     Sched *s = MEM_NEW(mem, Sched);
     size_t n = (size_t)c->max_seqs, len = (size_t)c->max_len;
     *s = (Sched){ .c = *c, .pages = pages_open(c->pages, c->page, mem) };
@@ -78,8 +79,10 @@ int sched_add(Sched *s, const int32_t *prompt, int n, int samples, int max_token
     int g = 0;
     while (s->group[g].used) g++;
     int limit = n + max_tokens < s->c.max_len ? n + max_tokens : s->c.max_len;
-    CHECK(n >= 1 && samples >= 1 && limit > n, "prompt of %d tokens, %d answers of %d, at most %d in all", n, samples, max_tokens, s->c.max_len);
-    s->group[g] = (Group){ .used = true, .prompt = prompt, .n = n, .samples = samples, .limit = limit, .order = s->orders };
+    CHECK(n >= 1 && samples >= 1 && limit > n, "prompt of %d tokens, %d answers of %d, at most %d in all", n, samples,
+          max_tokens, s->c.max_len);
+    s->group[g] =
+        (Group){ .used = true, .prompt = prompt, .n = n, .samples = samples, .limit = limit, .order = s->orders };
     s->orders += samples;
     s->fresh.at[s->fresh.n++] = g;
     s->active++;
@@ -260,7 +263,8 @@ const Step *sched_next(Sched *s) {
     serve(s, true);
     serve(s, false);
     admit(s);
-    CHECK(s->step.n_pieces || sched_idle(s), "nothing can run: %d running, %d waiting, %d pages free", s->running.n, s->waiting.n, pages_free(s->pages));
+    CHECK(s->step.n_pieces || sched_idle(s), "nothing can run: %d running, %d waiting, %d pages free", s->running.n,
+          s->waiting.n, pages_free(s->pages));
     s->stats.steps++;
     s->stats.rows += s->step.n_rows;
     return &s->step;
@@ -274,7 +278,8 @@ void sched_done(Sched *s) {
         q->done = p->start + p->rows;
         for (; (q->entered + 1) * s->c.page <= q->done; q->entered++) {
             int before = q->entered ? q->pages[q->entered - 1] : -1;
-            q->pages[q->entered] = pages_enter(s->pages, before, q->pages[q->entered], q->tokens + q->entered * s->c.page);
+            q->pages[q->entered] =
+                pages_enter(s->pages, before, q->pages[q->entered], q->tokens + q->entered * s->c.page);
         }
     }
 }

@@ -28,7 +28,8 @@ static bool search(Stops *s, size_t from) {
     for (int i = 0; i < s->n; i++) {
         size_t len = strlen(s->texts[i]);
         char *hit = s->text.n - from >= len ? memmem(s->text.data + from, s->text.n - from, s->texts[i], len) : NULL;
-        if (hit && (!s->found || (size_t)(hit - s->text.data) < s->end)) s->found = true, s->end = (size_t)(hit - s->text.data);
+        if (hit && (!s->found || (size_t)(hit - s->text.data) < s->end))
+            s->found = true, s->end = (size_t)(hit - s->text.data);
     }
     return s->found;
 }

@@ -47,8 +47,8 @@ static bool check_message(Loader *l, const Json *m, size_t i) {
     if (is_null(content) && is_null(json_get(m, "tool_calls")))
         return err_set(l->err, "%s: message %zu has no content", l->c.prompt, i);
     if (!is_null(content) && content->kind != JSON_STRING && content->kind != JSON_ARRAY)
-        return err_set(l->err, "%s: the content of message %zu must be text, not %s",
-                       l->c.prompt, i, json_kind_name(content->kind));
+        return err_set(l->err, "%s: the content of message %zu must be text, not %s", l->c.prompt, i,
+                       json_kind_name(content->kind));
     return is_null(content) || content->kind != JSON_STRING || text_of(l, content, "a message's content");
 }
 
@@ -110,7 +110,8 @@ static bool take_truth(Loader *l, DataRow *r, const Json *v) {
     return true;
 }
 
-static bool take_name(Loader *l, const Json *row, const char *column, const char *otherwise, Names *names, const char **out) {
+static bool take_name(Loader *l, const Json *row, const char *column, const char *otherwise, Names *names,
+                      const char **out) {
     const Json *v = json_path(row, column);
     int64_t *count;
     if (!is_null(v)) TRY(text_of(l, v, column));
@@ -129,8 +130,7 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
         const Json *v = json_get(row, media[i]);
         if (!is_null(v) && v->n) return err_set(l->err, "it has %s, which this version does not read", media[i]);
     }
-    const char *source = l->o->source ? l->o->source : l->o->need_truth ? NULL
-                                                                        : "";
+    const char *source = l->o->source ? l->o->source : l->o->need_truth ? NULL : "";
     TRY(take_name(l, row, l->c.source, source, &l->d->sources, &r->source));
     TRY(take_name(l, row, l->c.ability, "", &l->d->abilities, &r->ability));
     TRY(take_prompt(l, r, json_path(row, l->c.prompt)));
@@ -150,7 +150,8 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
 
 /* Only the top-level columns that are needed are read from a Parquet file: a dotted name may also be one column. */
 static void select_columns(Table *t, const DataColumns *c) {
-    const char *want[9] = { c->prompt, c->source, c->ability, c->truth, c->extra, c->response, "images", "videos", "audios" };
+    const char *want[9] = { c->prompt,   c->source, c->ability, c->truth, c->extra,
+                            c->response, "images",  "videos",   "audios" };
     table_select(t, want, (int)COUNT(want));
 }
 
@@ -210,9 +211,10 @@ Dataset *dataset_open(const DataOptions *o, Err *err) {
     Dataset *d = MEM_NEW(&mem, Dataset);
     d->mem = mem;
     Loader l = { .d = d, .o = o, .err = err };
-    l.c = (DataColumns){ or_else(o->columns.prompt, "prompt"), or_else(o->columns.source, "data_source"),
-                         or_else(o->columns.ability, "ability"), or_else(o->columns.truth, "reward_model.ground_truth"),
-                         or_else(o->columns.extra, "extra_info"), or_else(o->columns.response, "response") };
+    l.c =
+        (DataColumns){ or_else(o->columns.prompt, "prompt"),    or_else(o->columns.source, "data_source"),
+                       or_else(o->columns.ability, "ability"),  or_else(o->columns.truth, "reward_model.ground_truth"),
+                       or_else(o->columns.extra, "extra_info"), or_else(o->columns.response, "response") };
     bool ok = paths_expand(&d->mem, o->files, o->n_files, &d->file, &d->n_files, err);
     for (; ok && l.file < d->n_files; l.file++)
         if (!o->max_rows || (int64_t)d->rows.n < o->max_rows) ok = load_file(&l);

@@ -69,7 +69,8 @@ DataCursor stream_cursor(const DataStream *s) { return s->at; }
 
 bool stream_seek(DataStream *s, DataCursor at, Err *err) {
     if (at.epoch < 0 || at.position < 0 || at.position > s->n)
-        return err_set(err, "a place in the data (epoch %lld, row %lld) that %lld rows do not have: is this other data?",
+        return err_set(err,
+                       "a place in the data (epoch %lld, row %lld) that %lld rows do not have: is this other data?",
                        (long long)at.epoch, (long long)at.position, (long long)s->n);
     s->at = at;
     return true;
@@ -132,11 +133,12 @@ bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, D
     bool ok = true;
     if (what != DATA_LONG_FILTER && bad && bad_n < 0)
         ok = err_set(err, "%s row %lld: no prompt can be made of it (%lld such rows); filter drops them",
-                     d->file[bad->file],
-                     (long long)bad->row, (long long)c.failed);
+                     d->file[bad->file], (long long)bad->row, (long long)c.failed);
     else if (what == DATA_LONG_REFUSE && bad)
-        ok = err_set(err, "%s row %lld: a prompt of %lld tokens, %lld are allowed (%lld such rows): filter or cut, or allow more",
-                     d->file[bad->file], (long long)bad->row, (long long)bad_n, (long long)max, (long long)c.long_rows);
+        ok = err_set(
+            err,
+            "%s row %lld: a prompt of %lld tokens, %lld are allowed (%lld such rows): filter or cut, or allow more",
+            d->file[bad->file], (long long)bad->row, (long long)bad_n, (long long)max, (long long)c.long_rows);
     if (ok && what == DATA_LONG_FILTER) {
         size_t kept = 0;
         for (size_t i = 0; i < d->rows.n; i++) {
@@ -149,8 +151,8 @@ bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, D
         c.dropped = (int64_t)(d->rows.n - kept);
         d->rows.n = kept;
         if (!kept)
-            ok = err_set(err, "all %lld prompts are longer than %lld tokens or cannot be made",
-                         (long long)c.rows, (long long)max);
+            ok = err_set(err, "all %lld prompts are longer than %lld tokens or cannot be made", (long long)c.rows,
+                         (long long)max);
     }
     c.kept = (int64_t)d->rows.n;
     *out = c;
@@ -160,8 +162,7 @@ bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, D
 
 int64_t data_cut(int32_t *ids, int64_t n, int64_t max, DataLong how) {
     if (n <= max) return n;
-    int64_t front = how == DATA_LONG_RIGHT ? max : how == DATA_LONG_MIDDLE ? max / 2
-                                                                           : 0;
+    int64_t front = how == DATA_LONG_RIGHT ? max : how == DATA_LONG_MIDDLE ? max / 2 : 0;
     memmove(ids + front, ids + n - (max - front), (size_t)(max - front) * sizeof *ids);
     return max;
 }

@@ -43,12 +43,7 @@ struct Command {
     atomic_llong ids, restarts;
 };
 
-typedef enum { DONE,
-               TIMED_OUT,
-               DIED,
-               WAS_SILENT,
-               FLOODED,
-               BAD_START } Outcome;
+typedef enum { DONE, TIMED_OUT, DIED, WAS_SILENT, FLOODED, BAD_START } Outcome;
 
 /* ---- Start and end */
 static bool start(Command *c, Slot *s) {
@@ -175,11 +170,9 @@ static Outcome take(Slot *s) {
 static Outcome deaf(Slot *s, double deadline) {
     struct pollfd last = { s->from, POLLIN, 0 };
     double left = deadline - clock_now();
-    poll(&last, 1, left > 0.1 ? 100 : left > 0 ? (int)(left * 1000)
-                                               : 0);
+    poll(&last, 1, left > 0.1 ? 100 : left > 0 ? (int)(left * 1000) : 0);
     Outcome o = take(s);
-    return o != TIMED_OUT ? o : s->reply.n ? DIED
-                                           : WAS_SILENT;
+    return o != TIMED_OUT ? o : s->reply.n ? DIED : WAS_SILENT;
 }
 
 /* Sends what is left of the request and waits for a line. */

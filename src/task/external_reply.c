@@ -58,7 +58,8 @@ bool reply_read(RewardResult *out, const char *line, size_t n, int64_t id) {
     if (!json_parse(&v, line, n, &mem, &err)) reward_fail(out, "the scorer's reply is not JSON: %s", text);
     else if (is_stale(&v, id)) return mem_free(&mem), false;
     else if (v.kind == JSON_OBJECT) read_object(out, &v, text, id);
-    else if (!number_of(&v, &out->score)) reward_fail(out, "the scorer's reply is neither a number nor an object: %s", text);
+    else if (!number_of(&v, &out->score))
+        reward_fail(out, "the scorer's reply is neither a number nor an object: %s", text);
     mem_free(&mem);
     return true;
 }

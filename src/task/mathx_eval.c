@@ -126,13 +126,8 @@ static Frac power(Mx *m, Frac base, Frac exponent) {
 static const struct {
     int root[2], sign, den;
 } sines[] = {
-    { { 0, 0 }, 1, 1 },
-    { { 6, 2 }, -1, 4 },
-    { { 1, 0 }, 1, 2 },
-    { { 2, 0 }, 1, 2 },
-    { { 3, 0 }, 1, 2 },
-    { { 6, 2 }, 1, 4 },
-    { { 1, 0 }, 1, 1 },
+    { { 0, 0 }, 1, 1 }, { { 6, 2 }, -1, 4 }, { { 1, 0 }, 1, 2 }, { { 2, 0 }, 1, 2 },
+    { { 3, 0 }, 1, 2 }, { { 6, 2 }, 1, 4 },  { { 1, 0 }, 1, 1 },
 };
 
 static Frac sine_at(Mx *m, long k) {
@@ -210,7 +205,8 @@ static Frac f_factorial(Mx *m, const Frac *a, int n) {
 
 static Frac f_binom(Mx *m, const Frac *a, int n) {
     long x, y;
-    if (n != 2 || !small_int(m, a[0], &x) || !small_int(m, a[1], &y) || x < 0 || y < 0) return of_fn(m, SPAN("binom"), a, n);
+    if (n != 2 || !small_int(m, a[0], &x) || !small_int(m, a[1], &y) || x < 0 || y < 0)
+        return of_fn(m, SPAN("binom"), a, n);
     if (x > 1000) {
         m->beyond = true;
         return a[0];

@@ -115,7 +115,8 @@ static size_t thousands(const Lex *l, size_t i) {
         Span mark = span_of(marks[k]);
         if (!span_starts(rest, mark) || (mark.n == 1 && l->brackets > 0)) continue;
         size_t d = i + mark.n;
-        if (is_digit(at(l, d)) && is_digit(at(l, d + 1)) && is_digit(at(l, d + 2)) && !is_digit(at(l, d + 3))) return mark.n;
+        if (is_digit(at(l, d)) && is_digit(at(l, d + 1)) && is_digit(at(l, d + 2)) && !is_digit(at(l, d + 3)))
+            return mark.n;
     }
     return 0;
 }
@@ -265,7 +266,8 @@ static void push_text(Lex *l, Span inside) {
 static size_t degrees(const Lex *l, size_t i) {
     size_t k = i + 1;
     while (at(l, k) == ' ' || at(l, k) == '{') k++;
-    bool circ = span_starts(span_from(l->s, k), SPAN("\\circ")), deg = span_starts(span_from(l->s, k), SPAN("\\degree"));
+    bool circ = span_starts(span_from(l->s, k), SPAN("\\circ")),
+         deg = span_starts(span_from(l->s, k), SPAN("\\degree"));
     if (at(l, i) != '^' || (!circ && !deg)) return 0;
     k += circ ? 5 : 7;
     while (at(l, k) == ' ') k++;
@@ -309,11 +311,8 @@ static void lex_other(Lex *l) {
         const char *at;
         int num, den;
     } vulgar[] = {
-        { "\xC2\xBD", 1, 2 },
-        { "\xC2\xBC", 1, 4 },
-        { "\xC2\xBE", 3, 4 },
-        { "\xE2\x85\x93", 1, 3 },
-        { "\xE2\x85\x94", 2, 3 },
+        { "\xC2\xBD", 1, 2 },     { "\xC2\xBC", 1, 4 },     { "\xC2\xBE", 3, 4 },
+        { "\xE2\x85\x93", 1, 3 }, { "\xE2\x85\x94", 2, 3 },
     };
     size_t len = span_char(l->s, l->i);
     Span c = { l->s.at + l->i, len };
@@ -363,8 +362,7 @@ static void lex_all(Lex *l) {
             l->i++;
             bool two = at(l, l->i) == '=';
             if (two && (c == '<' || c == '>' || c == '!')) {
-                push_char(l, c == '<' ? 'l' : c == '>' ? 'g'
-                                                       : 'N');
+                push_char(l, c == '<' ? 'l' : c == '>' ? 'g' : 'N');
                 l->i++;
             } else if (c == '*' && at(l, l->i) == '*') {
                 push_char(l, '^');

@@ -171,7 +171,8 @@ static Node *parse_func(Parse *p) {
         expect(p, ')');
     } else {
         x = parse_factor(p);
-        while (!p->failed && starts_factor(p, peek(p)) && peek(p)->kind != T_FUNC) x = node2(p, N_MUL, x, parse_factor(p));
+        while (!p->failed && starts_factor(p, peek(p)) && peek(p)->kind != T_FUNC)
+            x = node2(p, N_MUL, x, parse_factor(p));
     }
     Node *f;
     if (x->kind == N_LIST && x->n == 2) f = func(p, name, x->kid[0], x->kid[1]);
@@ -227,7 +228,8 @@ static Node *parse_command(Parse *p) {
     if (span_eq(name, SPAN("overline"))) return func(p, name, parse_arg(p, true), NULL);
     if (span_eq(name, SPAN("mathbb"))) {
         Span set = take(p)->name;
-        if (!span_eq(set, SPAN("R"))) return symbol(p, (Span){ mem_printf(&p->m->mem, "set %.*s", (int)set.n, set.at), set.n + 4 });
+        if (!span_eq(set, SPAN("R")))
+            return symbol(p, (Span){ mem_printf(&p->m->mem, "set %.*s", (int)set.n, set.at), set.n + 4 });
         Node *oo = symbol(p, SPAN("oo")), *x = node2(p, N_TUPLE, node1(p, N_NEG, oo), oo);
         x->open = '(';
         x->close = ')';
@@ -333,8 +335,9 @@ static Node *parse_factor(Parse *p) {
 
 /* Words that change what a number says, so that they may not be dropped behind it. */
 static bool changes_value(Span text) {
-    static const char *const words[] = { "not", "more", "less", "than", "least", "most", "if", "when", "where", "for",
-                                         "remainder", "base", "to", "dozen", "thousand", "million", "billion", "hundred", "times" };
+    static const char *const words[] = { "not",      "more",    "less",    "than",      "least", "most", "if",
+                                         "when",     "where",   "for",     "remainder", "base",  "to",   "dozen",
+                                         "thousand", "million", "billion", "hundred",   "times" };
     for (size_t i = 0; i < COUNT(words); i++) {
         size_t n = strlen(words[i]), k = span_find(text, 0, span_of(words[i]));
         if (k == SIZE_MAX) continue;
@@ -366,7 +369,8 @@ static Node *parse_product(Parse *p) {
     while (!p->failed) {
         drop_units(p);
         if (accept(p, '*')) x = node2(p, N_MUL, x, accept(p, '-') ? node1(p, N_NEG, parse_factor(p)) : parse_factor(p));
-        else if (accept(p, '/')) x = node2(p, N_DIV, x, accept(p, '-') ? node1(p, N_NEG, parse_factor(p)) : parse_factor(p));
+        else if (accept(p, '/'))
+            x = node2(p, N_DIV, x, accept(p, '-') ? node1(p, N_NEG, parse_factor(p)) : parse_factor(p));
         else if (starts_factor(p, peek(p))) x = node2(p, N_MUL, x, parse_factor(p));
         else break;
     }

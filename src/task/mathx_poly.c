@@ -143,7 +143,8 @@ static Term term_times(Mx *m, const Term *a, const Term *b) {
         else {
             const Factor *x = &a->f[i++], *y = &b->f[j++];
             Factor f = { .atom = x->atom };
-            if (factor_set(m, &f, (int64_t)x->num * y->den + (int64_t)y->num * x->den, (int64_t)x->den * y->den)) t.f[t.n++] = f;
+            if (factor_set(m, &f, (int64_t)x->num * y->den + (int64_t)y->num * x->den, (int64_t)x->den * y->den))
+                t.f[t.n++] = f;
         }
     }
     return t;
@@ -176,8 +177,7 @@ Poly poly_add(Mx *m, Poly a, Poly b) {
     Poly p = { 0, MEM_ARRAY(&m->mem, Term, (size_t)(a.n + b.n)) };
     if (!mx_spend(m, a.n + b.n)) return (Poly){ 0 };
     for (int i = 0, j = 0; i < a.n || j < b.n;) {
-        int o = i == a.n ? 1 : j == b.n ? -1
-                                        : term_order(&a.t[i], &b.t[j]);
+        int o = i == a.n ? 1 : j == b.n ? -1 : term_order(&a.t[i], &b.t[j]);
         if (o < 0) p.t[p.n++] = a.t[i++];
         else if (o > 0) p.t[p.n++] = b.t[j++];
         else {

@@ -68,7 +68,8 @@ void mx_factor(Mx *m, mpz_srcptr x, void (*each)(void *ctx, mpz_srcptr prime, lo
         if (power) each(ctx, p, power);
     }
     long power = 1;
-    for (unsigned long k = 2; mpz_cmp_ui(left, 1) > 0 && k <= mpz_sizeinbase(left, 2) / 10;) /* its base is above 2000 */
+    for (unsigned long k = 2;
+         mpz_cmp_ui(left, 1) > 0 && k <= mpz_sizeinbase(left, 2) / 10;) /* its base is above 2000 */
         if (mpz_root(p, left, k)) {
             mpz_set(left, p);
             power *= (long)k;
@@ -115,7 +116,8 @@ static Poly root_of_term(Mx *m, const Term *t, int32_t num, int32_t den) {
     }
     for (int i = 0; i < t->n && !m->beyond; i++) {
         int64_t a = (int64_t)t->f[i].num * num, b = (int64_t)t->f[i].den * den;
-        if (m->atoms.at[t->f[i].atom].kind == A_I || a > MX_EXPONENT || a < -MX_EXPONENT || b > MX_EXPONENT) m->beyond = true;
+        if (m->atoms.at[t->f[i].atom].kind == A_I || a > MX_EXPONENT || a < -MX_EXPONENT || b > MX_EXPONENT)
+            m->beyond = true;
         else p = poly_mul(m, p, poly_atom(m, t->f[i].atom, (int32_t)a, (int32_t)b));
     }
     return p;
@@ -138,8 +140,7 @@ static mpq_ptr content(Mx *m, Poly p) {
 /* sqrt(a + b) with a rational, b^2 rational, a^2 - b^2 = d^2: sqrt((a+d)/2) + or - sqrt((a-d)/2). */
 static bool denest(Mx *m, Poly p, Poly *out) {
     if (p.n != 2) return false;
-    int r = p.t[0].n == 0 ? 0 : p.t[1].n == 0 ? 1
-                                              : -1;
+    int r = p.t[0].n == 0 ? 0 : p.t[1].n == 0 ? 1 : -1;
     if (r < 0) return false;
     Poly b = { 1, &p.t[1 - r] }, b2 = poly_mul(m, b, b);
     mpq_ptr b2c, a = p.t[r].c, d = mx_num(m), x = mx_num(m), y = mx_num(m);

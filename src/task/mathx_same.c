@@ -8,8 +8,8 @@ static bool same(Mx *m, const Node *a, const Node *b);
 
 /* ---- Text: letters and digits count, their case and what stands between them does not. */
 static size_t bare_text(char *out, size_t cap, Span s, bool fold) {
-    static const char *const wraps[] = { "\\text", "\\mathrm", "\\textbf", "\\mbox", "\\textit", "\\left", "\\right",
-                                         "\\displaystyle", "\\quad", "\\," };
+    static const char *const wraps[] = { "\\text", "\\mathrm", "\\textbf",       "\\mbox", "\\textit",
+                                         "\\left", "\\right",  "\\displaystyle", "\\quad", "\\," };
     size_t n = 0;
     for (size_t i = 0; i < s.n && n < cap;) {
         size_t skip = 0;
@@ -17,7 +17,9 @@ static size_t bare_text(char *out, size_t cap, Span s, bool fold) {
             if (span_starts(span_from(s, i), span_of(wraps[k]))) skip = strlen(wraps[k]);
         char c = s.at[i];
         if (skip) i += skip;
-        else if (strchr(" \t\n\r{}$~\"'`;!?*", c) || (strchr(".,:", c) && (i + 1 == s.n || strchr(" \n}$", s.at[i + 1])))) i++;
+        else if (strchr(" \t\n\r{}$~\"'`;!?*", c)
+                 || (strchr(".,:", c) && (i + 1 == s.n || strchr(" \n}$", s.at[i + 1]))))
+            i++;
         else {
             out[n++] = fold && c >= 'A' && c <= 'Z' ? c + 32 : c;
             i++;
@@ -131,7 +133,9 @@ static bool tuples(Mx *m, const Node *a, const Node *b) {
 }
 
 /* ---- Relations */
-static Frac difference(Mx *m, const Node *r) { return frac_add(m, mx_eval(m, r->kid[0]), frac_neg(m, mx_eval(m, r->kid[1]))); }
+static Frac difference(Mx *m, const Node *r) {
+    return frac_add(m, mx_eval(m, r->kid[0]), frac_neg(m, mx_eval(m, r->kid[1])));
+}
 
 /* a = k b with a number k; its sign, or 0. */
 static int proportion(Mx *m, Poly a, Poly b) {
@@ -160,8 +164,7 @@ static const Node *ascending(Mx *m, const Node *r) {
 static const Node *interval(Mx *m, const Node *r) {
     if (r->kind != N_REL) return NULL;
     r = ascending(m, r);
-    int at = r->n == 3 ? 1 : r->kid[0]->kind == N_SYM ? 0
-                                                      : 1;
+    int at = r->n == 3 ? 1 : r->kid[0]->kind == N_SYM ? 0 : 1;
     if (r->n > 3 || !all_ops(r, "<l") || r->kid[at]->kind != N_SYM) return NULL;
     Node *oo = mx_node(m, N_SYM, 0), *minus = mx_node(m, N_NEG, 1), *x = mx_node(m, N_TUPLE, 2);
     oo->name = SPAN("oo");
@@ -239,7 +242,8 @@ static bool base_value(Mx *m, const Node *n, mpz_ptr out) {
 }
 
 static bool bases(Mx *m, const Node *a, const Node *b) {
-    if (frac_same(m, mx_eval(m, a->kid[1]), mx_eval(m, b->kid[1])) && mpq_equal(a->kid[0]->num, b->kid[0]->num)) return true;
+    if (frac_same(m, mx_eval(m, a->kid[1]), mx_eval(m, b->kid[1])) && mpq_equal(a->kid[0]->num, b->kid[0]->num))
+        return true;
     mpz_t x, y;
     mpz_init(x);
     mpz_init(y);

@@ -39,8 +39,7 @@ static const char *truth_boxed(const char *s, size_t n, Mem *mem, Err *err) {
             }
             int depth = 0;
             for (size_t k = at; k < n && (k > at || s[k] == '{'); k++) {
-                depth += s[k] == '{' ? 1 : s[k] == '}' ? -1
-                                                       : 0;
+                depth += s[k] == '{' ? 1 : s[k] == '}' ? -1 : 0;
                 if (depth == 0) return mem_str(mem, s + at + 1, k - at - 1);
             }
         }
@@ -57,9 +56,11 @@ static const char *truth_as_is(const char *s, size_t n, Mem *mem, Err *err) {
 }
 
 #define BOXED "{question} Let's think step by step and output the final answer within \\boxed{}."
-#define LINED                                                                                                               \
-    "Solve the following math problem step by step. The last line of your response should be of the form Answer: $Answer "  \
-    "(without quotes) where $Answer is the answer to the problem.\n\n{question}\n\nRemember to put your answer on its own " \
+#define LINED                                                                                                          \
+    "Solve the following math problem step by step. The last line of your response should be of the form Answer: "     \
+    "$Answer "                                                                                                         \
+    "(without quotes) where $Answer is the answer to the problem.\n\n{question}\n\nRemember to put your answer on "    \
+    "its own "                                                                                                         \
     "line after \"Answer:\"."
 #define QUESTION "question|problem|prompt|instruction|input"
 #define ANSWER   "answer|ground_truth|final_answer|target|solution"
@@ -94,10 +95,14 @@ const Prepare *prepare_find(const char *name) {
 const Prepare *prepare_at(int i) { return i >= 0 && i < (int)COUNT(table) ? &table[i] : NULL; }
 
 /* ---- building rows */
-static Json text(Mem *mem, const char *s, size_t n) { return (Json){ .kind = JSON_STRING, .n = n, .str = mem_str(mem, s, n) }; }
+static Json text(Mem *mem, const char *s, size_t n) {
+    return (Json){ .kind = JSON_STRING, .n = n, .str = mem_str(mem, s, n) };
+}
 static Json words(Mem *mem, const char *s) { return text(mem, s, strlen(s)); }
 
-static Json object(Mem *mem, size_t room) { return (Json){ .kind = JSON_OBJECT, .members = MEM_ARRAY(mem, JsonMember, room) }; }
+static Json object(Mem *mem, size_t room) {
+    return (Json){ .kind = JSON_OBJECT, .members = MEM_ARRAY(mem, JsonMember, room) };
+}
 
 static void add(Json *o, const char *key, Json v) { o->members[o->n++] = (JsonMember){ key, strlen(key), v }; }
 
@@ -157,12 +162,14 @@ static Json instructed(Mem *mem, const char *instruction, const char *q, size_t 
 static bool is_text(const Json *v) { return v->kind == JSON_STRING && (!v->flag || utf8_valid(v->str, v->n)); }
 
 /* Messages as they are; a question in its instruction, behind the system message if one is wanted. */
-static bool make_prompt(const Prepare *p, const PrepareWith *w, const Json *q, const char *column, Mem *mem, Json *out, Err *err) {
+static bool make_prompt(const Prepare *p, const PrepareWith *w, const Json *q, const char *column, Mem *mem, Json *out,
+                        Err *err) {
     if (q->kind == JSON_ARRAY) return *out = copy(mem, q), true;
     if (!is_text(q)) return err_set(err, "%s must be text or messages, not %s", column, json_kind_name(q->kind));
     *out = (Json){ .kind = JSON_ARRAY, .items = MEM_ARRAY(mem, Json, 2) };
     if (w->system) out->items[out->n++] = message(mem, "system", words(mem, w->system));
-    out->items[out->n++] = message(mem, "user", instructed(mem, w->instruction ? w->instruction : p->instruction, q->str, q->n));
+    out->items[out->n++] =
+        message(mem, "user", instructed(mem, w->instruction ? w->instruction : p->instruction, q->str, q->n));
     return true;
 }
 
@@ -198,7 +205,8 @@ static bool split_messages(Json *prompt, Mem *mem, Json *response, Err *err) {
     return true;
 }
 
-bool prepare_row(const Prepare *p, const PrepareWith *w, const Json *raw, int64_t index, Mem *mem, Json *out, Err *err) {
+bool prepare_row(const Prepare *p, const PrepareWith *w, const Json *raw, int64_t index, Mem *mem, Json *out,
+                 Err *err) {
     if (!p->question) return *out = copy(mem, raw), true;
     char qname[64], aname[64];
     const char *qs = w->question ? w->question : p->question, *as = w->answer ? w->answer : p->answer;

@@ -78,7 +78,8 @@ static bool messages_of(const DataRow *row, bool answer, Mem *mem, Json *out, Er
         const char *role, *text;
         size_t text_n;
         bool use;
-    } more[] = { { "user", row->prompt, row->prompt_n, !row->chat }, { "assistant", row->response, row->response_n, answer } };
+    } more[] = { { "user", row->prompt, row->prompt_n, !row->chat },
+                 { "assistant", row->response, row->response_n, answer } };
     for (size_t i = 0; i < COUNT(more); i++) {
         if (!more[i].use) continue;
         JsonMember *m = MEM_ARRAY(mem, JsonMember, 2);

@@ -44,7 +44,8 @@ const Reward *reward_find(const char *source) {
     for (size_t i = 0; i < COUNT(sources); i++) {
         const char *name = sources[i].source;
         size_t n = strlen(name);
-        if (name[n - 1] == '*' ? !strncmp(name, source, n - 1) : !strcmp(name, source)) return by_name(sources[i].scorer);
+        if (name[n - 1] == '*' ? !strncmp(name, source, n - 1) : !strcmp(name, source))
+            return by_name(sources[i].scorer);
     }
     return by_name(source);
 }

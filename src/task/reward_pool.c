@@ -11,8 +11,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { MAX_POOL = 1024,
-       MAX_STUCK = 64 }; /* threads left behind before samples fail without being tried */
+enum { MAX_POOL = 1024, MAX_STUCK = 64 }; /* threads left behind before samples fail without being tried */
 
 typedef struct Job Job;
 struct Job {
@@ -104,7 +103,8 @@ static void *worker_main(void *arg) {
         judge(w, j);
         pthread_mutex_lock(&p->lock);
         if (!w->left_behind) {
-            if (p->library && clock_now() > w->deadline) fail_late(p, j); /* late is late, whether or not anybody looked */
+            if (p->library && clock_now() > w->deadline)
+                fail_late(p, j); /* late is late, whether or not anybody looked */
             finish(p, j);
         } else { /* its sample was failed long ago */
             p->counts.stuck--;

@@ -10,24 +10,19 @@
 #include <string.h>
 
 static const char *const substitutions[][2] = {
-    { "an ", "" },
-    { "a ", "" },
-    { ".$", "$" },
-    { "\\$", "" },
-    { "\\ ", "" },
-    { " ", "" },
-    { "mbox", "text" },
-    { ",\\text{and}", "," },
-    { "\\text{and}", "," },
-    { "\\text{m}", "\\text{}" },
+    { "an ", "" }, { "a ", "" },       { ".$", "$" },           { "\\$", "" },          { "\\ ", "" },
+    { " ", "" },   { "mbox", "text" }, { ",\\text{and}", "," }, { "\\text{and}", "," }, { "\\text{m}", "\\text{}" },
 };
 
-static const char *const removed[] = {
-    "square", "ways", "integers", "dollars", "mph", "inches", "hours", "km", "units", "\\ldots", "sue", "points", "feet",
-    "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds", "meters", "meals", "edges", "students",
-    "childrentickets", "multiples", "\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}",
-    "\\text{}", "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", "\"", "\\dots"
-};
+static const char *const removed[] = { "square",     "ways",       "integers",  "dollars",      "mph",
+                                       "inches",     "hours",      "km",        "units",        "\\ldots",
+                                       "sue",        "points",     "feet",      "minutes",      "digits",
+                                       "cents",      "degrees",    "cm",        "gm",           "pounds",
+                                       "meters",     "meals",      "edges",     "students",     "childrentickets",
+                                       "multiples",  "\\text{s}",  "\\text{.}", "\\text{\ns}",  "\\text{}^2",
+                                       "\\text{}^3", "\\text{\n}", "\\text{}",  "\\mathrm{th}", "^\\circ",
+                                       "^{\\circ}",  "\\;",        ",\\!",      "{,}",          "\"",
+                                       "\\dots" };
 
 static void swap_in(Buf *b, Buf *made) {
     buf_free(b);
@@ -47,7 +42,8 @@ static void keep_dollars(Buf *b) {
     for (size_t from = 0, end; from <= s.n; from = end + 1) {
         end = line_end(s, from);
         Span line = { s.at + from, end - from };
-        size_t open = span_find(line, 0, dollar), close = open == SIZE_MAX ? SIZE_MAX : span_find(line, open + 1, dollar);
+        size_t open = span_find(line, 0, dollar),
+               close = open == SIZE_MAX ? SIZE_MAX : span_find(line, open + 1, dollar);
         if (close != SIZE_MAX) line = (Span){ line.at + open, close + 1 - open };
         buf_put(&out, line.at, line.n);
         if (end < s.n) buf_putc(&out, '\n');
@@ -107,7 +103,8 @@ static void brace_shorthand(Buf *b, Span word, int parts) {
 static void normalise(Buf *b, Span s) {
     size_t eq = span_rfind(s, SPAN("="));
     text_set(b, eq == SIZE_MAX ? s : span_from(s, eq + 1));
-    for (size_t i = 0; i < COUNT(substitutions); i++) text_replace(b, span_of(substitutions[i][0]), span_of(substitutions[i][1]));
+    for (size_t i = 0; i < COUNT(substitutions); i++)
+        text_replace(b, span_of(substitutions[i][0]), span_of(substitutions[i][1]));
     for (size_t i = 0; i < COUNT(removed); i++) text_replace(b, span_of(removed[i]), SPAN(""));
     keep_dollars(b);
     unwrap(b, SPAN("\\text{"), false);

@@ -54,7 +54,8 @@ static size_t answer_mark(Span s, size_t i) {
         while (at < s.n && strchr(" *\n", s.at[at])) at++;
         Span rest = span_from(s, at);
         if (span_starts(rest, SPAN(":"))) at += 1;
-        else if (span_starts(rest, SPAN("is ")) || span_starts(rest, SPAN("is:")) || span_starts(rest, SPAN("is\n"))) at += 2;
+        else if (span_starts(rest, SPAN("is ")) || span_starts(rest, SPAN("is:")) || span_starts(rest, SPAN("is\n")))
+            at += 2;
         else return said && at > start ? at : 0;
     }
 }
@@ -65,9 +66,11 @@ static bool find_said(Span s, Span *out) {
         if (!from) continue;
         Span line = line_from(s, from);
         /* A formula in dollars ends where it ends; else the sentence does. */
-        size_t open = span_find(line, 0, SPAN("$")), close = open == SIZE_MAX ? SIZE_MAX : span_find(line, open + 1, SPAN("$"));
+        size_t open = span_find(line, 0, SPAN("$")),
+               close = open == SIZE_MAX ? SIZE_MAX : span_find(line, open + 1, SPAN("$"));
         size_t stop = span_find(line, 0, SPAN(". "));
-        if (close != SIZE_MAX && open + 1 < close && (stop == SIZE_MAX || open < stop) && !(open && line.at[open - 1] == '\\'))
+        if (close != SIZE_MAX && open + 1 < close && (stop == SIZE_MAX || open < stop)
+            && !(open && line.at[open - 1] == '\\'))
             line = (Span){ line.at + open + 1, close - open - 1 };
         else if (stop != SIZE_MAX) line.n = stop;
         while (line.n && strchr("*. ", line.at[line.n - 1])) line.n--;
@@ -91,7 +94,8 @@ static bool find_number(Span s, Span *out) {
 }
 
 bool math_exact_find(Span s, bool last_number, Span *answer) {
-    return find_boxed(s, answer) || find_hashes(s, answer) || find_said(s, answer) || (last_number && find_number(s, answer));
+    return find_boxed(s, answer) || find_hashes(s, answer) || find_said(s, answer)
+           || (last_number && find_number(s, answer));
 }
 
 static void judge(const RewardSample *s, RewardResult *out, bool last_number) {

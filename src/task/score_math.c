@@ -110,16 +110,8 @@ static void replace_all(Buf *b, const char *const (*pair)[2], size_t n) {
 /* The order matters: "tfrac" is looked for after "\\\\" was halved, units before spaces go. */
 static bool normalise(Buf *b, Span s) {
     static const char *const before_units[][2] = {
-        { "\n", "" },
-        { "\\!", "" },
-        { "\\\\", "\\" },
-        { "tfrac", "frac" },
-        { "dfrac", "frac" },
-        { "\\left", "" },
-        { "\\right", "" },
-        { "^{\\circ}", "" },
-        { "^\\circ", "" },
-        { "\\$", "" },
+        { "\n", "" },     { "\\!", "" },     { "\\\\", "\\" },    { "tfrac", "frac" }, { "dfrac", "frac" },
+        { "\\left", "" }, { "\\right", "" }, { "^{\\circ}", "" }, { "^\\circ", "" },   { "\\$", "" },
     };
     static const char *const after_units[][2] = {
         { "\\\\%", "" },
@@ -161,7 +153,8 @@ void score_math_reward(const RewardSample *s, RewardResult *out) {
     bool right = false;
     if (last_boxed((Span){ s->solution, s->solution_n }, &answer)) {
         Buf a = { 0 }, b = { 0 };
-        right = normalise(&a, answer) && normalise(&b, truth) ? span_eq(text_span(&a), text_span(&b)) : span_eq(answer, truth);
+        right = normalise(&a, answer) && normalise(&b, truth) ? span_eq(text_span(&a), text_span(&b))
+                                                              : span_eq(answer, truth);
         buf_free(&a);
         buf_free(&b);
     }

@@ -53,7 +53,8 @@ size_t span_space(Span s, size_t at) {
     uint32_t c = 0;
     size_t len = decode(s, at, &c);
     bool space = (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680
-                 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+                 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F
+                 || c == 0x3000;
     return len && space ? len : 0;
 }
 

@@ -7,10 +7,7 @@
 
 #include <string.h>
 
-enum { SHORT_WORD = 48,
-       CACHED_WORD = 128,
-       CACHE_SLOTS = 1 << 16,
-       CACHE_WORDS = CACHE_SLOTS / 2 };
+enum { SHORT_WORD = 48, CACHED_WORD = 128, CACHE_SLOTS = 1 << 16, CACHE_WORDS = CACHE_SLOTS / 2 };
 #define NO_RANK INT32_MAX
 
 /* A symbol is a stretch of the word; pos and n matter to tiktoken, whose merges are looked up by their bytes. */
@@ -232,7 +229,8 @@ static bool encode(const Bpe *b, BpeScratch *s, const char *word, size_t n, Ids 
 }
 
 /* ---- words seen before.  When the cache is full it starts anew: text changes its subject. */
-static void cache_put(BpeScratch *s, size_t slot, uint32_t hash, const char *word, size_t n, const int32_t *ids, size_t n_ids) {
+static void cache_put(BpeScratch *s, size_t slot, uint32_t hash, const char *word, size_t n, const int32_t *ids,
+                      size_t n_ids) {
     if (s->cached == CACHE_WORDS) {
         memset(s->cache, 0, CACHE_SLOTS * sizeof *s->cache);
         s->cached = 0;
@@ -241,7 +239,9 @@ static void cache_put(BpeScratch *s, size_t slot, uint32_t hash, const char *wor
         slot = hash & (CACHE_SLOTS - 1);
     }
     Cached *c = &s->cache[slot];
-    *c = (Cached){ .hash = hash, .key = (uint32_t)s->keys.n, .len = (uint16_t)n, .n = (uint16_t)n_ids, .ids = (uint32_t)s->ids.n };
+    *c = (Cached){
+        .hash = hash, .key = (uint32_t)s->keys.n, .len = (uint16_t)n, .n = (uint16_t)n_ids, .ids = (uint32_t)s->ids.n
+    };
     buf_put(&s->keys, word, n);
     if (n_ids == 1) c->ids = (uint32_t)ids[0];
     else

@@ -46,7 +46,8 @@ static bool read_vocab(Bpe *b, const Json *vocab, Mem *mem, Err *err) {
     for (size_t i = 0; i < vocab->n; i++) {
         const JsonMember *m = &vocab->members[i];
         if (m->value.kind != JSON_INT || m->value.integer < 0 || m->value.integer >= BPE_MAX_ID)
-            return err_set(err, "the vocabulary's \"%.60s\" needs a whole number from 0 to %d as its id", m->key, BPE_MAX_ID - 1);
+            return err_set(err, "the vocabulary's \"%.60s\" needs a whole number from 0 to %d as its id", m->key,
+                           BPE_MAX_ID - 1);
         if (m->value.integer > top) top = m->value.integer;
         bytes += m->key_n + 1;
     }
@@ -109,8 +110,9 @@ static bool read_merges(Bpe *b, const Json *merges, Mem *mem, Err *err) {
         int32_t id = vocab_get(&b->vocab, whole.data, whole.n);
         if (l < 0 || r < 0 || id < 0 || side[1].n < prefix)
             ok = err_set(err, "merge %zu, \"%.60s %.60s\": the vocabulary has no \"%.120s\"", i, side[0].s, side[1].s,
-                         l < 0 ? side[0].s : r < 0 ? side[1].s
-                                                   : whole.data);
+                         l < 0   ? side[0].s
+                         : r < 0 ? side[1].s
+                                 : whole.data);
         else put_merge(b, (uint64_t)l << 32 | (uint32_t)r, (int32_t)i, id);
     }
     buf_free(&whole);
@@ -126,11 +128,13 @@ bool bpe_open(Bpe *b, const Json *model, Mem *mem, Err *err) {
     if (dropout != 0) return err_set(err, "BPE with \"dropout\" is not supported: it makes encoding random");
     const Json *vocab = json_get(model, "vocab"), *merges = json_get(model, "merges");
     if (!vocab || vocab->kind != JSON_OBJECT) return err_set(err, "the model has no \"vocab\"");
-    if (!merges || merges->kind != JSON_ARRAY || merges->n >= INT32_MAX) return err_set(err, "the model has no \"merges\"");
+    if (!merges || merges->kind != JSON_ARRAY || merges->n >= INT32_MAX)
+        return err_set(err, "the model has no \"merges\"");
     *b = (Bpe){ .unk = -1, .prefix = "", .suffix = "" };
     TRY(json_str(model, "unk_token", &unk, err) && json_str(model, "continuing_subword_prefix", &b->prefix, err));
     TRY(json_str(model, "end_of_word_suffix", &b->suffix, err) && json_bool(model, "fuse_unk", &b->fuse_unk, err));
-    TRY(json_bool(model, "byte_fallback", &b->byte_fallback, err) && json_bool(model, "ignore_merges", &b->ignore_merges, err));
+    TRY(json_bool(model, "byte_fallback", &b->byte_fallback, err)
+        && json_bool(model, "ignore_merges", &b->ignore_merges, err));
     b->prefix = mem_str(mem, b->prefix, strlen(b->prefix));
     b->suffix = mem_str(mem, b->suffix, strlen(b->suffix));
     TRY(read_vocab(b, vocab, mem, err) && read_merges(b, merges, mem, err));

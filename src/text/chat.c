@@ -33,8 +33,7 @@ static bool from_config(Chat *c, const char *path, const Json *t, Mem *mem, Err 
         const Json *name = json_get(&t->items[i], "name"), *text = json_get(&t->items[i], "template");
         if (!name || !text || text->kind != JSON_STRING)
             return err_set(err, "%s: an entry of \"chat_template\" wants \"name\" and \"template\"", path);
-        Jinja **to = json_is_str(name, "default") ? &c->plain : json_is_str(name, "tool_use") ? &c->tools
-                                                                                              : NULL;
+        Jinja **to = json_is_str(name, "default") ? &c->plain : json_is_str(name, "tool_use") ? &c->tools : NULL;
         if (to && !(*to = compile(path, text->str, text->n, mem, err))) return false;
     }
     if (!c->plain) c->plain = c->tools;

@@ -6,9 +6,7 @@
 
 #include <stdio.h>
 
-typedef enum { GO_ON,
-               BREAK,
-               CONTINUE } Flow;
+typedef enum { GO_ON, BREAK, CONTINUE } Flow;
 
 static Value eval(Run *r, const Node *n);
 static Flow exec(Run *r, const NodeList *body);

@@ -227,8 +227,7 @@ static bool read_whole(Run *r, Value s, int base, int64_t *out) {
     if (!clean_number(s, t, sizeof t)) return false;
     char *p = t + (t[0] == '-' || t[0] == '+');
     if (p[0] == '0' && p[1] && strchr("xXoObB", p[1])) {
-        int is = (p[1] | 32) == 'x' ? 16 : (p[1] | 32) == 'o' ? 8
-                                                              : 2;
+        int is = (p[1] | 32) == 'x' ? 16 : (p[1] | 32) == 'o' ? 8 : 2;
         if (base != is && base != 0) return false;
         base = is;
         memmove(p, p + 2, strlen(p + 2) + 1);

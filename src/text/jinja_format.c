@@ -15,16 +15,13 @@ typedef struct {
     int width, precision; /* precision -1: none */
 } Spec;
 
-enum { MAX_WIDTH = 1 << 20,
-       MAX_PRECISION = 340 };
+enum { MAX_WIDTH = 1 << 20, MAX_PRECISION = 340 };
 
 static void padded(Sb *b, const Spec *s, const char *prefix, Value body, char natural) {
     int64_t pad = s->width - (int64_t)(s_len(body) + strlen(prefix));
     char align = s->align ? s->align : natural;
     if (pad < 0) pad = 0;
-    int64_t left = align == '>' ? pad : align == '^' ? pad / 2
-                                                     : 0,
-            inner = align == '=' ? pad : 0;
+    int64_t left = align == '>' ? pad : align == '^' ? pad / 2 : 0, inner = align == '=' ? pad : 0;
     sb_fill(b, s->fill, left);
     sb_puts(b, prefix);
     sb_fill(b, s->fill, inner);
@@ -51,9 +48,7 @@ static Value grouped(Run *r, const char *digits, size_t n, char by, size_t each)
 
 static void put_number(Sb *b, const Spec *s, bool minus, const char *mark, const char *digits) {
     char prefix[8];
-    const char *sign = minus ? "-" : s->sign == '+' ? "+"
-                                 : s->sign == ' '   ? " "
-                                                    : "";
+    const char *sign = minus ? "-" : s->sign == '+' ? "+" : s->sign == ' ' ? " " : "";
     snprintf(prefix, sizeof prefix, "%s%s", sign, mark);
     size_t n = strlen(digits);
     bool ten = !strchr("xXob", s->type) || !s->type;
@@ -394,8 +389,7 @@ Value s_format(Run *r, Value fmt, const Args *a) {
         size_t end = at + 1;
         int open = 1;
         for (; end < fmt.n; end++) {
-            open += fmt.s[end] == '{' ? 1 : fmt.s[end] == '}' ? -1
-                                                              : 0;
+            open += fmt.s[end] == '{' ? 1 : fmt.s[end] == '}' ? -1 : 0;
             if (!open) break;
         }
         if (end >= fmt.n)

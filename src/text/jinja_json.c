@@ -33,8 +33,7 @@ static void put_str(Put *p, Value v) {
 }
 
 static void put_real_json(Put *p, double d) {
-    if (isnan(d) || isinf(d)) sb_puts(&p->b, isnan(d) ? "NaN" : d > 0 ? "Infinity"
-                                                                      : "-Infinity");
+    if (isnan(d) || isinf(d)) sb_puts(&p->b, isnan(d) ? "NaN" : d > 0 ? "Infinity" : "-Infinity");
     else put_real(&p->b, d);
 }
 

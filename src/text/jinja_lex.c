@@ -156,9 +156,7 @@ static bool number(Lex *x) {
     int base = 10;
     if (*p == '0' && p + 1 < end) {
         int b = p[1] | 32;
-        base = b == 'b' ? 2 : b == 'o' ? 8
-                          : b == 'x'   ? 16
-                                       : 10;
+        base = b == 'b' ? 2 : b == 'o' ? 8 : b == 'x' ? 16 : 10;
         if (base != 10 && digits(p + 2, end, base, true, text, &n, cap) == p + 2) base = 10;
         n = 0;
     }
@@ -214,10 +212,7 @@ static bool name(Lex *x) {
 /* \x41 \u0041 \U00000041 and \101 behind the backslash; p is at the letter.  Returns the end, or NULL when it is
  * malformed. */
 static const char *coded(const char *p, const char *end, uint32_t *code) {
-    int want = *p == 'x' ? 2 : *p == 'u' ? 4
-                           : *p == 'U'   ? 8
-                                         : 0,
-        base = want ? 16 : 8, n = 0;
+    int want = *p == 'x' ? 2 : *p == 'u' ? 4 : *p == 'U' ? 8 : 0, base = want ? 16 : 8, n = 0;
     if (want) p++;
     *code = 0;
     for (; n < (want ? want : 3) && p < end && digit_of(*p) < base; n++)
@@ -254,9 +249,7 @@ static Value unescape(Lex *x, const char *p, const char *end) {
             if (code < 0x80) out[n++] = *p++;
             else {
                 char hex[12];
-                int m = snprintf(hex, sizeof hex, code < 0x100 ? "x%02x" : code < 0x10000 ? "u%04x"
-                                                                                          : "U%08x",
-                                 code);
+                int m = snprintf(hex, sizeof hex, code < 0x100 ? "x%02x" : code < 0x10000 ? "u%04x" : "U%08x", code);
                 memcpy(out + n, hex, (size_t)m);
                 n += (size_t)m;
                 p += len;
@@ -301,8 +294,7 @@ static void operator_(Lex *x, Buf *open) {
                  (unsigned char)c);
         lex_fail(x, what);
     }
-    if (strchr("([{", c)) buf_putc(open, c == '(' ? ')' : c == '[' ? ']'
-                                                                   : '}');
+    if (strchr("([{", c)) buf_putc(open, c == '(' ? ')' : c == '[' ? ']' : '}');
     if (strchr(")]}", c)) {
         char want = open->n ? open->data[--open->n] : 0;
         snprintf(what, sizeof what, want ? "unexpected '%c', expected '%c'" : "unexpected '%c'", c, want);

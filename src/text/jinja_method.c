@@ -156,11 +156,9 @@ static Value partition(Run *r, Value s, Value by, bool right) {
     const char *hit = right ? find_last(r, s.s, s.n, by) : s_find(s.s, s.n, by.s, by.n);
     Value *at = j_push(r, 3, sizeof *at), none = v_cstr("");
     size_t i = hit ? (size_t)(hit - s.s) : 0;
-    at[0] = hit ? v_strn(s.s, i) : right ? none
-                                         : s;
+    at[0] = hit ? v_strn(s.s, i) : right ? none : s;
     at[1] = hit ? by : none;
-    at[2] = hit ? v_strn(s.s + i + by.n, s.n - i - by.n) : right ? s
-                                                                 : none;
+    at[2] = hit ? v_strn(s.s + i + by.n, s.n - i - by.n) : right ? s : none;
     return v_tuple(at, 3);
 }
 METHOD(m_partition) { return UNUSED, partition(r, self, arg_str(r, &v[0]), false); }
@@ -197,8 +195,7 @@ static Value find(Run *r, Value s, const Value *v, bool right, bool must) {
     size_t from;
     Value x = arg_str(r, &v[0]), w = window(r, s, v + 1, &from);
     j_steps(r, s.n / 32);
-    const char *hit = from == SIZE_MAX ? NULL : right ? find_last(r, w.s, w.n, x)
-                                                      : s_find(w.s, w.n, x.s, x.n);
+    const char *hit = from == SIZE_MAX ? NULL : right ? find_last(r, w.s, w.n, x) : s_find(w.s, w.n, x.s, x.n);
     if (!hit && must) j_fail(r, "ValueError", "substring not found");
     return v_int(hit ? (int64_t)(from + s_len(v_strn(w.s, (size_t)(hit - w.s)))) : -1);
 }
@@ -255,8 +252,7 @@ static Value justify(Run *r, Value s, const Value *v, int how) {
         utf8_get(f.s, f.n, &fill);
     }
     if (pad <= 0) return s;
-    int64_t left = how == 'l' ? 0 : how == 'r' ? pad
-                                               : pad / 2 + (pad & width & 1);
+    int64_t left = how == 'l' ? 0 : how == 'r' ? pad : pad / 2 + (pad & width & 1);
     Sb b = { .r = r };
     sb_fill(&b, fill, left);
     sb_put(&b, s.s, s.n);
@@ -316,8 +312,7 @@ METHOD(m_get) {
     UNUSED;
     v_check_hash(r, v[0]);
     Value *found = v_find(r, self, v[0]);
-    return found ? *found : v_given(v[1]) ? v[1]
-                                          : v_of(V_NONE);
+    return found ? *found : v_given(v[1]) ? v[1] : v_of(V_NONE);
 }
 static Value view(Value d, char how) {
     return (Value){ .kind = V_VIEW, .sub = (uint8_t)how, .n = d.n, .pairs = d.pairs };

@@ -8,8 +8,7 @@
 
 static NORETURN void unsupported(Run *r, int op, Value a, Value b) {
     char one[2] = { (char)op, 0 };
-    const char *name = op == OP_POW ? "** or pow()" : op == OP_FLOORDIV ? "//"
-                                                                        : one;
+    const char *name = op == OP_POW ? "** or pow()" : op == OP_FLOORDIV ? "//" : one;
     j_fail(r, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", name, v_type(a), v_type(b));
 }
 
@@ -303,8 +302,7 @@ static int64_t bound(Run *r, Value v, int64_t n, int64_t otherwise, bool back) {
     int64_t i = v_i(v);
     if (i < 0) i += n;
     int64_t low = back ? -1 : 0, high = back ? n - 1 : n;
-    return i < low ? low : i > high ? high
-                                    : i;
+    return i < low ? low : i > high ? high : i;
 }
 
 Value j_slice(Run *r, Value o, const Value part[3]) {

@@ -5,8 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { MAX_NEST = 120,
-       MAX_TEXT = 16 << 20 };
+enum { MAX_NEST = 120, MAX_TEXT = 16 << 20 };
 
 void comp_fail(Comp *c, const char *fmt, ...) {
     va_list ap;

@@ -23,8 +23,7 @@ void sb_fill(Sb *b, uint32_t c, int64_t times) {
 void put_real(Sb *b, double d) {
     char t[40], digit[40];
     if (isnan(d) || isinf(d)) {
-        sb_puts(b, isnan(d) ? "nan" : d > 0 ? "inf"
-                                            : "-inf");
+        sb_puts(b, isnan(d) ? "nan" : d > 0 ? "inf" : "-inf");
         return;
     }
     int p = 0;
@@ -86,9 +85,7 @@ static void repr_str(Sb *b, Value v) {
         else if (c == '\t') sb_puts(b, "\\t");
         else if (printable(c)) sb_put(b, v.s + i, (size_t)len);
         else {
-            snprintf(t, sizeof t, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x"
-                                                                      : "\\U%08x",
-                     c);
+            snprintf(t, sizeof t, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
             sb_puts(b, t);
         }
         i += len ? (size_t)len : 1;

@@ -130,8 +130,7 @@ const char *v_type(Value v) {
                                         "Cycler",
                                         "Joiner" };
     if (v.kind == V_STR && v.sub) return "Markup";
-    if (v.kind == V_VIEW) return v.sub == 'k' ? "dict_keys" : v.sub == 'v' ? "dict_values"
-                                                                           : "dict_items";
+    if (v.kind == V_VIEW) return v.sub == 'k' ? "dict_keys" : v.sub == 'v' ? "dict_values" : "dict_items";
     if (v.kind == V_GEN) return v.gen->type;
     if (v.kind == V_TUPLE && v.sub) return "_GroupTuple";
     return name[v.kind];

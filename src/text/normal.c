@@ -7,12 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-typedef enum { STEP_FORM,
-               STEP_LOWER,
-               STEP_STRIP,
-               STEP_ACCENTS,
-               STEP_REPLACE,
-               STEP_PREPEND } StepKind;
+typedef enum { STEP_FORM, STEP_LOWER, STEP_STRIP, STEP_ACCENTS, STEP_REPLACE, STEP_PREPEND } StepKind;
 
 typedef struct {
     StepKind kind;
@@ -161,7 +156,8 @@ static size_t compose(const Step *s, int32_t *codes, size_t n) {
     for (size_t i = 0, end; i < n; i = end) {
         end = i + 1;
         while (end < n && !newer_mark(s, codes[end])) end++;
-        utf8proc_ssize_t m = utf8proc_normalize_utf32(codes + i, (utf8proc_ssize_t)(end - i), UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        utf8proc_ssize_t m =
+            utf8proc_normalize_utf32(codes + i, (utf8proc_ssize_t)(end - i), UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         memmove(codes + made, codes + i, (size_t)m * sizeof *codes);
         made += (size_t)m;
     }
@@ -181,7 +177,8 @@ static void form_part(const Step *step, NormalScratch *s, const char *text, size
             VEC_PUSH(s->codes, parts[j]);
             int mine = combining(step, parts[j]);
             size_t at = s->codes.n - 1; /* marks are sorted by class, stably */
-            for (; mine && at > 0 && combining(step, s->codes.at[at - 1]) > mine; at--) s->codes.at[at] = s->codes.at[at - 1];
+            for (; mine && at > 0 && combining(step, s->codes.at[at - 1]) > mine; at--)
+                s->codes.at[at] = s->codes.at[at - 1];
             s->codes.at[at] = parts[j];
         }
     }
@@ -266,14 +263,10 @@ static bool add_step(Normal *n, const Json *piece, int depth, Err *err) {
         StepKind kind;
         bool compat, compose;
     } known[] = {
-        { "NFC", STEP_FORM, false, true },
-        { "NFD", STEP_FORM, false, false },
-        { "NFKC", STEP_FORM, true, true },
-        { "NFKD", STEP_FORM, true, false },
-        { "Lowercase", STEP_LOWER, false, false },
-        { "StripAccents", STEP_ACCENTS, false, false },
-        { "Strip", STEP_STRIP, false, false },
-        { "Replace", STEP_REPLACE, false, false },
+        { "NFC", STEP_FORM, false, true },         { "NFD", STEP_FORM, false, false },
+        { "NFKC", STEP_FORM, true, true },         { "NFKD", STEP_FORM, true, false },
+        { "Lowercase", STEP_LOWER, false, false }, { "StripAccents", STEP_ACCENTS, false, false },
+        { "Strip", STEP_STRIP, false, false },     { "Replace", STEP_REPLACE, false, false },
         { "Prepend", STEP_PREPEND, false, false },
     };
     const char *type;
@@ -289,7 +282,9 @@ static bool add_step(Normal *n, const Json *piece, int depth, Err *err) {
     while (k < COUNT(known) && strcmp(known[k].type, type)) k++;
     if (k == COUNT(known)) return err_set(err, "the normalizer %.60s is not supported", type);
     Step s = { .kind = known[k].kind, .compat = known[k].compat, .compose = known[k].compose };
-    if (s.kind == STEP_FORM) s.bits = quiet_characters(&s, &n->mem), s.kept = ubits_named(USET_KEPT, &n->mem), s.marks = ubits_named(USET_ACCENT, &n->mem);
+    if (s.kind == STEP_FORM)
+        s.bits = quiet_characters(&s, &n->mem), s.kept = ubits_named(USET_KEPT, &n->mem),
+        s.marks = ubits_named(USET_ACCENT, &n->mem);
     if (s.kind == STEP_ACCENTS) s.bits = ubits_named(USET_ACCENT, &n->mem);
     if (s.kind == STEP_STRIP) {
         s.left = s.right = true;

@@ -7,19 +7,9 @@
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-typedef enum { CUT_REMOVED,
-               CUT_ISOLATED,
-               CUT_PREVIOUS,
-               CUT_NEXT,
-               CUT_CONTIGUOUS } Behavior;
-typedef enum { STEP_SPLIT,
-               STEP_SET,
-               STEP_WHITESPACE,
-               STEP_BYTES,
-               STEP_METASPACE } StepKind;
-typedef enum { PREPEND_ALWAYS,
-               PREPEND_NEVER,
-               PREPEND_FIRST } Prepend;
+typedef enum { CUT_REMOVED, CUT_ISOLATED, CUT_PREVIOUS, CUT_NEXT, CUT_CONTIGUOUS } Behavior;
+typedef enum { STEP_SPLIT, STEP_SET, STEP_WHITESPACE, STEP_BYTES, STEP_METASPACE } StepKind;
+typedef enum { PREPEND_ALWAYS, PREPEND_NEVER, PREPEND_FIRST } Prepend;
 
 typedef struct {
     StepKind kind;
@@ -46,8 +36,7 @@ static bool stands_for_itself(unsigned b) { return (b >= 0x21 && b <= 0x7E) || (
 uint32_t byte_char(unsigned char byte) {
     unsigned b = byte;
     if (stands_for_itself(b)) return b;
-    return b <= 0x20 ? 0x100 + b : b <= 0xA0 ? 0x100 + 33 + (b - 0x7F)
-                                             : 0x143;
+    return b <= 0x20 ? 0x100 + b : b <= 0xA0 ? 0x100 + 33 + (b - 0x7F) : 0x143;
 }
 
 int char_byte(uint32_t c) {
@@ -101,7 +90,8 @@ static void emit_cuts(const Step *step, PretokScratch *s, const Piece *from, Pie
     out->list.n = keep;
 }
 
-static bool split_regex(const Step *step, PretokScratch *s, const char *text, const Piece *from, Pieces *out, Err *err) {
+static bool split_regex(const Step *step, PretokScratch *s, const char *text, const Piece *from, Pieces *out,
+                        Err *err) {
     bool simple = step->behavior == CUT_ISOLATED || step->kind == STEP_BYTES;
     size_t at = 0, done = 0, a, b, last = SIZE_MAX, n = from->n;
     int found;
@@ -168,8 +158,7 @@ static void split_words(const Step *step, const char *text, const Piece *from, P
     for (size_t i = 0; i < from->n;) {
         uint32_t c = 0;
         size_t len = (size_t)utf8_get(t + i, from->n - i, &c);
-        int kind = ubits_has(step->bits, c) ? 1 : unicode_space(c) ? 0
-                                                                   : 2;
+        int kind = ubits_has(step->bits, c) ? 1 : unicode_space(c) ? 0 : 2;
         if (kind != run) {
             if (run) emit(out, from, done, i);
             done = i;
@@ -204,7 +193,8 @@ static void metaspace(const Step *step, const char *text, const Piece *from, Pie
     emit(out, &whole, done, n);
 }
 
-static bool bytes(const Step *step, PretokScratch *s, const char *text, const Piece *from, Pieces *out, bool changes, Err *err) {
+static bool bytes(const Step *step, PretokScratch *s, const char *text, const Piece *from, Pieces *out, bool changes,
+                  Err *err) {
     Piece whole = *from;
     if (changes) {
         whole.at = out->own.n;
@@ -234,7 +224,8 @@ static void clear(Pieces *p, const char *text) {
     p->text = text;
 }
 
-bool pretok_apply(const Pretok *p, PretokScratch *s, const char *text, size_t n, bool start, const Pieces **result, Err *err) {
+bool pretok_apply(const Pretok *p, PretokScratch *s, const char *text, size_t n, bool start, const Pieces **result,
+                  Err *err) {
     Pieces *in = &s->a, *out = &s->b;
     clear(in, text);
     if (n) VEC_PUSH(in->list, (Piece){ 0, n, start });
@@ -354,7 +345,8 @@ static bool open_metaspace(Step *s, const Json *piece, Mem *mem, Err *err) {
     if (k == 3) return err_set(err, "\"prepend_scheme\" cannot be \"%.40s\"", scheme);
     s->prepend = (Prepend)k;
     if (old && old->kind == JSON_BOOL && !old->flag) {
-        if (scheme && s->prepend != PREPEND_NEVER) return err_set(err, "Metaspace: add_prefix_space and prepend_scheme disagree");
+        if (scheme && s->prepend != PREPEND_NEVER)
+            return err_set(err, "Metaspace: add_prefix_space and prepend_scheme disagree");
         s->prepend = PREPEND_NEVER;
     }
     return true;
@@ -378,7 +370,8 @@ static bool add_step(Pretok *p, const Json *piece, int depth, Err *err) {
     if (!strcmp(type, "Sequence")) {
         const Json *list = json_get(piece, "pretokenizers");
         if (!list || list->kind != JSON_ARRAY || depth >= TEXT_DEPTH)
-            return err_set(err, "the pre_tokenizer Sequence wants \"pretokenizers\", an array, at most %d deep", TEXT_DEPTH);
+            return err_set(err, "the pre_tokenizer Sequence wants \"pretokenizers\", an array, at most %d deep",
+                           TEXT_DEPTH);
         for (size_t i = 0; i < list->n; i++) TRY(add_step(p, &list->items[i], depth + 1, err));
         return true;
     }

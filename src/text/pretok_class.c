@@ -12,8 +12,7 @@ static bool hex_run(const char **at, const char *end, int least, int most, uint3
     int n = 0;
     for (; n < most && *at < end; n++, (*at)++) {
         int c = **at;
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                                                    : -1;
+        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
         if (d < 0) break;
         v = v * 16 + (uint32_t)d;
     }
@@ -65,7 +64,8 @@ bool class_escape(UnicodeSet *out, const char **at, const char *end, bool *negat
         (*at)++;
         if (!hex_run(at, end, 1, 8, &code) || *at >= end || *(*at)++ != '}') return false;
     } else if (c == 'x') {
-        if (!hex_run(at, end, 2, 2, &code) || code > 0x7F) return false; /* above: a byte to Oniguruma, not a character */
+        if (!hex_run(at, end, 2, 2, &code) || code > 0x7F)
+            return false; /* above: a byte to Oniguruma, not a character */
     } else if (c == 'u') {
         if (!hex_run(at, end, 4, 4, &code)) return false;
     } else if (c > 0 && !((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'))) code = (unsigned char)c;

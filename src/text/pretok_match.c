@@ -9,18 +9,9 @@
 
 #include <string.h>
 
-enum { MAX_SETS = 64,
-       MAX_KINDS = 256,
-       MAX_ALTS = 32,
-       MAX_ITEMS = 16,
-       MAX_WORDS = 16,
-       MAX_WORD = 8,
-       MANY = 1 << 30 };
+enum { MAX_SETS = 64, MAX_KINDS = 256, MAX_ALTS = 32, MAX_ITEMS = 16, MAX_WORDS = 16, MAX_WORD = 8, MANY = 1 << 30 };
 
-typedef enum { ITEM_CLASS,
-               ITEM_WORDS,
-               ITEM_NOT_AHEAD,
-               ITEM_LINE_END } ItemKind;
+typedef enum { ITEM_CLASS, ITEM_WORDS, ITEM_NOT_AHEAD, ITEM_LINE_END } ItemKind;
 
 typedef struct {
     ItemKind kind;
@@ -72,7 +63,8 @@ static bool next_is(Reader *r, const char *text) {
 
 static bool count_number(Reader *r, int *v) {
     const char *from = r->at;
-    for (*v = 0; r->at < r->end && *r->at >= '0' && *r->at <= '9' && r->at - from < 5; r->at++) *v = *v * 10 + (*r->at - '0');
+    for (*v = 0; r->at < r->end && *r->at >= '0' && *r->at <= '9' && r->at - from < 5; r->at++)
+        *v = *v * 10 + (*r->at - '0');
     return r->at > from;
 }
 
@@ -208,7 +200,8 @@ static void prepare(Matcher *m) {
         for (int i = 0; i < alt->n; i++) {
             Item *it = &alt->item[i];
             const Item *next = i + 1 < alt->n ? it + 1 : NULL;
-            if (!next || (next->kind == ITEM_CLASS && next->min > 0 && disjoint(m, it->set, next->set))) it->keeps = true;
+            if (!next || (next->kind == ITEM_CLASS && next->min > 0 && disjoint(m, it->set, next->set)))
+                it->keeps = true;
         }
         bool open = true; /* nothing has been taken for sure yet */
         for (int i = 0; i < alt->n && open; i++) {

@@ -51,7 +51,8 @@ static void put_escape(Buf *b, const char **at, const char *end, bool inside) {
     } else {
         if (!inside) buf_puts(b, negated ? "[^" : "[");
         const char *name = from + (from + 3 < *at && from[3] == '^' ? 4 : 3);
-        bool category = (from[1] == 'p' || from[1] == 'P') && *at - name <= 3; /* scripts are written out: PCRE2 adds to them */
+        bool category =
+            (from[1] == 'p' || from[1] == 'P') && *at - name <= 3; /* scripts are written out: PCRE2 adds to them */
         if (category) {
             buf_printf(b, "\\p{%.*s", (int)(*at - name), name);
             UnicodeSet newer = { 0 };
@@ -112,7 +113,8 @@ static bool compile(Regex *re, const char *pattern, size_t n, Err *err) {
         pcre2_get_error_message(code, msg, sizeof msg);
         return err_set(err, "the pattern \"%.100s\" cannot be used: %s", pattern, (const char *)msg);
     }
-    (void)pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE); /* without it, or on a machine that forbids it: only slower */
+    (void)pcre2_jit_compile(re->code,
+                            PCRE2_JIT_COMPLETE); /* without it, or on a machine that forbids it: only slower */
     re->context = pcre2_match_context_create(NULL);
     CHECK(re->context, "out of host memory");
     pcre2_set_match_limit(re->context, 10000000);
@@ -124,7 +126,8 @@ Regex *regex_open(const char *pattern, size_t n, RegexHow how, Err *err) {
     Regex *re = MEM_NEW(&mem, Regex);
     if (how != REGEX_PCRE) re->own = matcher_open(pattern, n, &mem);
     re->mem = mem;
-    bool ok = re->own || (how != REGEX_OWN ? compile(re, pattern, n, err) : err_set(err, "not a pattern for our matcher"));
+    bool ok =
+        re->own || (how != REGEX_OWN ? compile(re, pattern, n, err) : err_set(err, "not a pattern for our matcher"));
     if (ok) return re;
     regex_close(re);
     return NULL;

@@ -58,11 +58,13 @@ void tok_close(Tok *t) {
 static bool words(const Tok *t, TokScratch *s, const char *text, size_t n, bool start, Ids *ids, Err *err) {
     const Pieces *p;
     TRY(pretok_apply(t->pretok, &s->pretok, text, n, start, &p, err));
-    for (size_t i = 0; i < p->list.n; i++) TRY(bpe_word(&t->bpe, s->bpe, p->text + p->list.at[i].at, p->list.at[i].n, ids, err));
+    for (size_t i = 0; i < p->list.n; i++)
+        TRY(bpe_word(&t->bpe, s->bpe, p->text + p->list.at[i].at, p->list.at[i].n, ids, err));
     return true;
 }
 
-static bool segment(const Tok *t, TokScratch *s, const char *text, size_t n, bool start, bool special, Ids *ids, Err *err) {
+static bool segment(const Tok *t, TokScratch *s, const char *text, size_t n, bool start, bool special, Ids *ids,
+                    Err *err) {
     TRY(normal_apply(t->normal, &s->normal, text, n, &text, &n, &start, err));
     if (!t->added.normal.any) return words(t, s, text, n, start, ids, err);
     s->inner.n = 0;
@@ -165,8 +167,7 @@ static bool open_json(Tok *t, const char *path, Err *err) {
 
 static TokStatus open_in(Tok *t, const char *path, Mem *mem, Err *err) {
     const char *slash = strrchr(path, '/');
-    const char *dir = dir_exists(path) ? path : slash ? mem_str(mem, path, (size_t)(slash - path))
-                                                      : ".";
+    const char *dir = dir_exists(path) ? path : slash ? mem_str(mem, path, (size_t)(slash - path)) : ".";
     const char *config = mem_printf(mem, "%s/tokenizer_config.json", dir);
     if (dir != path) {
         bool vocab = ends_with(path, "vocab.json") != NULL;
@@ -182,7 +183,8 @@ static TokStatus open_in(Tok *t, const char *path, Mem *mem, Err *err) {
     else if (dir == path && tiktoken) ok = tok_from_tiktoken(t, tiktoken, config, err);
     else if (file_exists(vocab) && file_exists(merges)) ok = tok_from_vocab(t, vocab, merges, config, err);
     else {
-        err_set(err, "%s has no tokenizer: neither tokenizer.json, nor tiktoken.model, nor vocab.json with merges.txt", dir);
+        err_set(err, "%s has no tokenizer: neither tokenizer.json, nor tiktoken.model, nor vocab.json with merges.txt",
+                dir);
         return TOK_NONE;
     }
     return ok ? TOK_OK : TOK_BAD;

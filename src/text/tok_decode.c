@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct {
-    Buf held;    /* DECODE_BYTES: the beginning of a character; DECODE_FALLBACK: the bytes of a run; joined steps: all */
+    Buf held; /* DECODE_BYTES: the beginning of a character; DECODE_FALLBACK: the bytes of a run; joined steps: all */
     size_t seen; /* tokens, or marks cut at the start (DECODE_STRIP, joined) */
     size_t tail; /* DECODE_STRIP, joined: marks at the end that may have to go */
     bool past;   /* DECODE_STRIP, joined: something else than marks has come */
@@ -33,14 +33,9 @@ static size_t broken_prefix(const unsigned char *p, size_t n, bool *may_go_on) {
         unsigned char first, last, low, high;
         int len;
     } row[] = {
-        { 0xC2, 0xDF, 0x80, 0xBF, 2 },
-        { 0xE0, 0xE0, 0xA0, 0xBF, 3 },
-        { 0xE1, 0xEC, 0x80, 0xBF, 3 },
-        { 0xED, 0xED, 0x80, 0x9F, 3 },
-        { 0xEE, 0xEF, 0x80, 0xBF, 3 },
-        { 0xF0, 0xF0, 0x90, 0xBF, 4 },
-        { 0xF1, 0xF3, 0x80, 0xBF, 4 },
-        { 0xF4, 0xF4, 0x80, 0x8F, 4 },
+        { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 }, { 0xE1, 0xEC, 0x80, 0xBF, 3 },
+        { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 }, { 0xF0, 0xF0, 0x90, 0xBF, 4 },
+        { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
     };
     *may_go_on = false;
     for (size_t r = 0; r < COUNT(row); r++) {
@@ -98,9 +93,10 @@ static void unmap(Buf *out, const char *t, size_t n) {
 
 /* ---- <0x0A> */
 static int hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                        : c >= 'A' && c <= 'F'   ? c - 'A' + 10
-                                                                 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 static int fallback_byte(const char *t, size_t n) {

@@ -38,12 +38,8 @@ static bool add_step(Decoder *dec, const Json *piece, int depth, Mem *mem, Err *
         const char *type;
         DecodeKind kind;
     } known[] = {
-        { "ByteLevel", DECODE_BYTES },
-        { "ByteFallback", DECODE_FALLBACK },
-        { "Fuse", DECODE_FUSE },
-        { "Strip", DECODE_STRIP },
-        { "Replace", DECODE_REPLACE },
-        { "Metaspace", DECODE_METASPACE },
+        { "ByteLevel", DECODE_BYTES }, { "ByteFallback", DECODE_FALLBACK }, { "Fuse", DECODE_FUSE },
+        { "Strip", DECODE_STRIP },     { "Replace", DECODE_REPLACE },       { "Metaspace", DECODE_METASPACE },
     };
     const char *type;
     TRY(piece_type(piece, "decoder", &type, err));

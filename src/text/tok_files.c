@@ -73,11 +73,12 @@ static bool is_class(const char *name, const char *class) {
 
 /* ---- tiktoken: a line is a token's bytes in base 64, a space, and its rank, which is its id */
 static int base64_digit(char c) {
-    return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                                        : c >= '0' && c <= '9'   ? c - '0' + 52
-                                        : c == '+'               ? 62
-                                        : c == '/'               ? 63
-                                                                 : -1;
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
 }
 
 static size_t base64(char *out, const char *s, size_t n) {
@@ -137,9 +138,10 @@ static bool add_reserved(Tok *t, int reserved, const Json *named, Mem *mem, Err 
         int64_t id = named->items[i].members[0].value.integer;
         const Json *content = json_get(&named->items[i], "content");
         if (id < first || id >= first + reserved)
-            return err_set(err, "the special token %" PRId64 " is not among the %d ids behind the vocabulary of %d", id, reserved,
-                           first);
-        if (!content || content->kind != JSON_STRING) return err_set(err, "the special token %" PRId64 " has no \"content\"", id);
+            return err_set(err, "the special token %" PRId64 " is not among the %d ids behind the vocabulary of %d", id,
+                           reserved, first);
+        if (!content || content->kind != JSON_STRING)
+            return err_set(err, "the special token %" PRId64 " has no \"content\"", id);
         items[id - first].members[1].value = *content;
     }
     return tok_add_tokens(t, &(Json){ .kind = JSON_ARRAY, .n = (size_t)reserved, .items = items }, true, err);
@@ -153,8 +155,8 @@ static bool tiktoken(Tok *t, const char *path, const char *config_path, Buf *tex
     size_t k = 0;
     while (class && k < COUNT(tiktoken_classes) && !is_class(class, tiktoken_classes[k].class)) k++;
     if (!class || k == COUNT(tiktoken_classes))
-        return err_set(err, "%s: \"tokenizer_class\" is %.60s; only %s is known to cut text for a tiktoken file", config_path,
-                       class ? class : "missing", tiktoken_classes[0].class);
+        return err_set(err, "%s: \"tokenizer_class\" is %.60s; only %s is known to cut text for a tiktoken file",
+                       config_path, class ? class : "missing", tiktoken_classes[0].class);
     t->bpe = (Bpe){ .unk = -1, .prefix = "", .suffix = "", .raw = true, .ignore_merges = true };
     TRY(read_ranks(&t->bpe, text, path, &t->mem, err));
     for (int i = 0; i < 256; i++)
@@ -195,8 +197,8 @@ static Json read_merges(const Buf *text, Mem *mem) {
     return list;
 }
 
-static bool vocab_and_merges(Tok *t, const char *vocab_path, const char *merges_path, const char *config_path, Buf *text,
-                             Mem *mem, Err *err) {
+static bool vocab_and_merges(Tok *t, const char *vocab_path, const char *merges_path, const char *config_path,
+                             Buf *text, Mem *mem, Err *err) {
     Json config, vocab, tokens, pipeline;
     const char *class = vocab_classes[0].class;
     TRY(read_json(&vocab, vocab_path, mem, err) && file_read(text, merges_path, err));
@@ -205,8 +207,9 @@ static bool vocab_and_merges(Tok *t, const char *vocab_path, const char *merges_
     size_t k = 0;
     while (k < COUNT(vocab_classes) && !is_class(class, vocab_classes[k].class)) k++;
     if (k == COUNT(vocab_classes))
-        return err_set(err, "%s: the tokenizer_class %.60s is not known; with vocab.json, GPT2Tokenizer and Qwen2Tokenizer are",
-                       config_path, class);
+        return err_set(
+            err, "%s: the tokenizer_class %.60s is not known; with vocab.json, GPT2Tokenizer and Qwen2Tokenizer are",
+            config_path, class);
     bool prefix_space = false;
     TRY(json_bool(&config, "add_prefix_space", &prefix_space, err));
     if (prefix_space) return err_set(err, "%s: add_prefix_space is supported with a tokenizer.json only", config_path);

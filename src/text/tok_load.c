@@ -75,7 +75,8 @@ static bool index_added(Tok *t, Err *err) {
             size_t n = a->n;
             bool start = true;
             if (a->normalized) ok = normal_apply(t->normal, &ns, s, n, &s, &n, &start, err);
-            if (ok && n == 0) ok = err_set(err, "the added token \"%.60s\" is nothing once it is normalized", a->content);
+            if (ok && n == 0)
+                ok = err_set(err, "the added token \"%.60s\" is nothing once it is normalized", a->content);
             if (ok) trie_put(a->normalized ? &all->normal : &all->raw, s, n, (int32_t)i);
         }
     normal_scratch_free(&ns);
@@ -109,7 +110,8 @@ static bool template(Tok *t, const Json *piece, Err *err) {
     if (!single || single->kind != JSON_ARRAY) return err_set(err, "TemplateProcessing has no \"single\"");
     int texts = 0;
     for (size_t i = 0; i < single->n; i++) {
-        const Json *token = json_get(&single->items[i], "SpecialToken"), *text = json_get(&single->items[i], "Sequence");
+        const Json *token = json_get(&single->items[i], "SpecialToken"),
+                   *text = json_get(&single->items[i], "Sequence");
         if (token) TRY(template_ids(special, json_get(token, "id"), texts ? &t->back : &t->front, err));
         else if (text && json_is_str(json_get(text, "id"), "A")) texts++;
         else return err_set(err, "TemplateProcessing: \"single\" may hold SpecialToken and the Sequence A only");

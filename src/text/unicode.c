@@ -24,16 +24,8 @@ typedef struct {
 #include "text/unicode_data.inc"
 
 static const UnicodeRange spaces[] = {
-    { 0x9, 0xD },
-    { 0x20, 0x20 },
-    { 0x85, 0x85 },
-    { 0xA0, 0xA0 },
-    { 0x1680, 0x1680 },
-    { 0x2000, 0x200A },
-    { 0x2028, 0x2029 },
-    { 0x202F, 0x202F },
-    { 0x205F, 0x205F },
-    { 0x3000, 0x3000 },
+    { 0x9, 0xD },       { 0x20, 0x20 },     { 0x85, 0x85 },     { 0xA0, 0xA0 },     { 0x1680, 0x1680 },
+    { 0x2000, 0x200A }, { 0x2028, 0x2029 }, { 0x202F, 0x202F }, { 0x205F, 0x205F }, { 0x3000, 0x3000 },
 };
 
 static const struct {
@@ -118,7 +110,8 @@ bool uset_named(UnicodeSet *s, const char *name, size_t n) {
     if (known) {
         for (size_t i = 0; i < COUNT(categories); i++)
             if (!memcmp(category_names[categories[i].tag], name, n)) uset_add(s, categories[i].lo, categories[i].hi);
-        if (n == 1 && *name == 'C') return false; /* "other" holds the unassigned ones too, which are not in the table */
+        if (n == 1 && *name == 'C')
+            return false; /* "other" holds the unassigned ones too, which are not in the table */
         uset_tidy(s);
         return true;
     }

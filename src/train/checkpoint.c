@@ -28,7 +28,9 @@ struct Checkpoints {
     Err err;
 };
 
-size_t checkpoint_staging_bytes(const ModelDesc *m) { return params_bytes(m, DT_F32, false) + 2 * params_bytes(m, DT_F32, true); }
+size_t checkpoint_staging_bytes(const ModelDesc *m) {
+    return params_bytes(m, DT_F32, false) + 2 * params_bytes(m, DT_F32, true);
+}
 
 Checkpoints *checkpoints_open(const Policy *p, const CheckpointConf *conf, Mem *mem) {
     Checkpoints *c = MEM_NEW(mem, Checkpoints);
@@ -124,7 +126,8 @@ static bool write_optimizer(const Checkpoints *c, const char *dir, Err *err) {
     StSpec specs[] = { { "m", DT_F32, 1, { c->n } }, { "v", DT_F32, 1, { c->n } } };
     StWriter *w = st_write_open(path.data, specs, 2, INT64_MAX, err);
     bool ok = w != NULL;
-    if (ok && (!st_write(w, c->m, (size_t)c->n * 4, err) || !st_write(w, c->v, (size_t)c->n * 4, err))) st_write_abort(w), ok = false;
+    if (ok && (!st_write(w, c->m, (size_t)c->n * 4, err) || !st_write(w, c->v, (size_t)c->n * 4, err)))
+        st_write_abort(w), ok = false;
     else if (ok) ok = st_write_close(w, err);
     buf_free(&path);
     return ok;
@@ -196,7 +199,8 @@ static void prune(const Checkpoints *c) {
 /* One of the same step may be there (damaged and passed over, or of a run that is continued at its end): the two change
  * places in one move, so that there is no moment with neither. */
 static bool into_place(const char *tmp, const char *path, Err *err) {
-    if (!dir_exists(path)) return !rename(tmp, path) || err_set(err, "%s: cannot rename into place: %s", path, strerror(errno));
+    if (!dir_exists(path))
+        return !rename(tmp, path) || err_set(err, "%s: cannot rename into place: %s", path, strerror(errno));
     if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE)) { /* a file system that cannot */
         remove_tree(path);
         return !rename(tmp, path) || err_set(err, "%s: cannot rename into place: %s", path, strerror(errno));
@@ -257,7 +261,8 @@ bool checkpoint_save(Checkpoints *c, int64_t step, const char *state_json, Err *
     bool ok = dir_make(dir.data, err);
     buf_free(&dir);
     TRY(ok);
-    if (pthread_create(&c->thread, NULL, writer, c)) return err_set(err, "the checkpoint's writer thread could not be started");
+    if (pthread_create(&c->thread, NULL, writer, c))
+        return err_set(err, "the checkpoint's writer thread could not be started");
     c->writing = true;
     return true;
 }
@@ -285,8 +290,10 @@ static bool whole(const char *dir, Err *err) {
         uint32_t crc;
         Buf path = { 0 };
         buf_printf(&path, "%s/%s", dir, f->key);
-        ok = json_int(&f->value, "bytes", &want_bytes, err) && json_int(&f->value, "crc32", &want_crc, err) && checksum(path.data, &crc, &bytes, err);
-        if (ok && (bytes != want_bytes || (int64_t)crc != want_crc)) ok = err_set(err, "%s is damaged (its checksum is another)", f->key);
+        ok = json_int(&f->value, "bytes", &want_bytes, err) && json_int(&f->value, "crc32", &want_crc, err)
+             && checksum(path.data, &crc, &bytes, err);
+        if (ok && (bytes != want_bytes || (int64_t)crc != want_crc))
+            ok = err_set(err, "%s is damaged (its checksum is another)", f->key);
         buf_free(&path);
     }
     mem_free(&mem);
@@ -305,18 +312,23 @@ bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem 
         if (whole(b.data, &why)) *path = mem_str(mem, b.data, b.n), *step = s.at[i];
         else fprintf(stderr, "hone: %s is passed over: %s\n", b.data, why.msg), bad++;
     }
-    bool ok = *path || !bad || err_set(err, "%s: all %d checkpoints are damaged; start again in another folder, or restore one", run_dir, bad);
+    bool ok = *path || !bad
+              || err_set(err, "%s: all %d checkpoints are damaged; start again in another folder, or restore one",
+                         run_dir, bad);
     vec_free(s.at);
     buf_free(&b);
     return ok;
 }
 
-bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err) { return read_json(state, path, "state.json", mem, err); }
+bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err) {
+    return read_json(state, path, "state.json", mem, err);
+}
 
 static bool put_state(const StFiles *f, const char *name, const Policy *p, const Tensor part[2], Err *err) {
     const StTensor *t = st_find(f, name);
     if (!t || t->dtype != DT_F32 || t->count != p->opt.n)
-        return err_set(err, "optimizer.safetensors: \"%s\" does not have this model's %" PRId64 " entries", name, p->opt.n);
+        return err_set(err, "optimizer.safetensors: \"%s\" does not have this model's %" PRId64 " entries", name,
+                       p->opt.n);
     op_put(p->m->dev, part[0], t->data);
     op_put(p->m->dev, part[1], t->data + p->opt.split * 4);
     return true;
@@ -330,7 +342,8 @@ bool checkpoint_load(const char *path, Policy *p, Err *err) {
     bool ok = params_load(&p->m->w, p->m->dev, b.data, err);
     buf_clear(&b);
     buf_printf(&b, "%s/optimizer.safetensors", path);
-    ok = ok && st_open(&f, b.data, &mem, err) && put_state(&f, "m", p, p->opt.m, err) && put_state(&f, "v", p, p->opt.v, err);
+    ok = ok && st_open(&f, b.data, &mem, err) && put_state(&f, "m", p, p->opt.m, err)
+         && put_state(&f, "v", p, p->opt.v, err);
     Json state;
     int64_t step = -1;
     ok = ok && checkpoint_state(path, &state, &mem, err) && json_int(&state, "optimizer_step", &step, err);

@@ -41,7 +41,8 @@ static void step_part(Optim *o, Dev *d, Tensor w, Tensor g, int64_t from, int64_
     int on_dev = from >= o->split;
     int64_t first = on_dev ? from - o->split : from;
     Tensor flat_w = tensor_shape(w, 1, w.rows * w.cols), flat_g = tensor_shape(g, 1, g.rows * g.cols);
-    op_adamw(d, tensor_cols(flat_w, at, n), tensor_cols(o->m[on_dev], first, n), tensor_cols(o->v[on_dev], first, n), tensor_cols(flat_g, at, n), a);
+    op_adamw(d, tensor_cols(flat_w, at, n), tensor_cols(o->m[on_dev], first, n), tensor_cols(o->v[on_dev], first, n),
+             tensor_cols(flat_g, at, n), a);
 }
 
 void optim_step(Optim *o, const Params *w, const Params *grads, Dev *d, const AdamConf *c, double norm) {
@@ -49,8 +50,15 @@ void optim_step(Optim *o, const Params *w, const Params *grads, Dev *d, const Ad
     o->step++;
     for (int i = 0; i < grads->n; i++) {
         const Param *p = &grads->at[i];
-        Adam a = { .lr = (float)c->lr, .beta1 = (float)c->beta1, .beta2 = (float)c->beta2, .eps = (float)c->eps, .decay = p->desc->vector ? 0 : (float)c->decay, .clip_scale = scale < 1 ? (float)scale : 1, .step = o->step };
-        int64_t from = ((const float *)p->t.data - (const float *)grads->flat.data), n = p->t.rows * p->t.cols, done = 0;
+        Adam a = { .lr = (float)c->lr,
+                   .beta1 = (float)c->beta1,
+                   .beta2 = (float)c->beta2,
+                   .eps = (float)c->eps,
+                   .decay = p->desc->vector ? 0 : (float)c->decay,
+                   .clip_scale = scale < 1 ? (float)scale : 1,
+                   .step = o->step };
+        int64_t from = ((const float *)p->t.data - (const float *)grads->flat.data), n = p->t.rows * p->t.cols,
+                done = 0;
         Tensor wt = param(w, p->desc->id, p->layer);
         while (done < n) {
             int64_t here = from + done < o->split && from + n > o->split ? o->split - from - done : n - done;

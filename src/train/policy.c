@@ -14,14 +14,23 @@ static size_t io_size(const PolicyConf *c) {
 
 static size_t host_size(const PolicyConf *c) {
     size_t n = (size_t)c->max_seqs;
-    size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4) + 2 * arena_round((n + 1) * 8);
-    size_t seqs = arena_round(n * sizeof(PackSeq)) + arena_round(n * sizeof(TrainSeq)) + arena_round(n * 8) + arena_round((n + 1) * 8);
+    size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4)
+                   + 2 * arena_round((n + 1) * 8);
+    size_t seqs = arena_round(n * sizeof(PackSeq)) + arena_round(n * sizeof(TrainSeq)) + arena_round(n * 8)
+                  + arena_round((n + 1) * 8);
     return micro + seqs + pack_keep((int64_t)n);
 }
 
 static ModelShape shape_of(const PolicyConf *c, int threads) {
     int longest = (int)c->micro_tokens, seqs = c->max_seqs < longest ? c->max_seqs : longest;
-    return (ModelShape){ .tokens = c->micro_tokens, .outputs = c->micro_tokens - 1, .seqs = seqs, .longest = longest, .backward = c->trains, .truncated = c->truncated, .recompute = c->recompute, .threads = threads };
+    return (ModelShape){ .tokens = c->micro_tokens,
+                         .outputs = c->micro_tokens - 1,
+                         .seqs = seqs,
+                         .longest = longest,
+                         .backward = c->trains,
+                         .truncated = c->truncated,
+                         .recompute = c->recompute,
+                         .threads = threads };
 }
 
 PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads) {
@@ -119,21 +128,16 @@ bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, fl
 }
 
 /* The sequences' columns side by side, in the order of the outputs. */
-enum { COL_OLD,
-       COL_ADV,
-       COL_REF,
-       COL_WEIGHT,
-       COL_COUNT };
+enum { COL_OLD, COL_ADV, COL_REF, COL_WEIGHT, COL_COUNT };
 static const float *column_of(const TrainSeq *s, int col) {
-    return col == COL_OLD ? s->old : col == COL_ADV ? s->adv
-                                 : col == COL_REF   ? s->ref
-                                                    : s->weight;
+    return col == COL_OLD ? s->old : col == COL_ADV ? s->adv : col == COL_REF ? s->ref : s->weight;
 }
 
 static const float *column(Policy *p, const TrainSeq *seqs, const Micro *mb, int col) {
     if (!column_of(&seqs[mb->item[0]], col)) return NULL;
     float *x = arena_push(&p->host, (size_t)mb->batch.outputs * 4);
-    for (int i = 0; i < mb->n; i++) memcpy(x + mb->at[i], column_of(&seqs[mb->item[i]], col), (size_t)(mb->at[i + 1] - mb->at[i]) * 4);
+    for (int i = 0; i < mb->n; i++)
+        memcpy(x + mb->at[i], column_of(&seqs[mb->item[i]], col), (size_t)(mb->at[i + 1] - mb->at[i]) * 4);
     return x;
 }
 
@@ -148,7 +152,8 @@ static const uint8_t *bytes_column(Policy *p, const TrainSeq *seqs, const Micro 
     return x;
 }
 
-static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, const LossConf *c, const LossCounts *counts, LossSum *sum) {
+static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, const LossConf *c, const LossCounts *counts,
+                      LossSum *sum) {
     Dev *d = p->m->dev;
     size_t act = arena_mark(&p->act), bytes = (size_t)mb->batch.outputs * 4;
     float *lp = arena_push(&p->host, bytes), *ent = arena_push(&p->host, bytes);
@@ -169,7 +174,8 @@ static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, const Lo
     loss_piece(sum, dlp, dent, c, counts, &in);
     op_put(d, mb->lp, dlp); /* their places are free: the values are on the host */
     op_put(d, mb->ent, dent);
-    model_backward(p->m, &p->grads, &mb->batch, &p->act, &p->keep, mb->lp, c->entropy_coef != 0 ? mb->ent : TENSOR_NONE);
+    model_backward(p->m, &p->grads, &mb->batch, &p->act, &p->keep, mb->lp,
+                   c->entropy_coef != 0 ? mb->ent : TENSOR_NONE);
     arena_pop(&p->act, act);
 }
 
@@ -183,7 +189,8 @@ static LossCounts count_all(const TrainSeq *seqs, int n) {
     return counts;
 }
 
-bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads, UpdateStats *st, Err *err) {
+bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
+                   UpdateStats *st, Err *err) {
     Dev *d = p->m->dev;
     Pack pk;
     size_t all = arena_mark(&p->host);

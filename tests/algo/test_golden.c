@@ -21,8 +21,8 @@ int main(void) {
     /* What was written has the same structure: verifying it again passes with next to no tolerance. */
     EXPECT(json_parse(&back, out.data, out.n, &mem, &err), "%s", err.msg);
     buf_clear(&text);
-    EXPECT(verify_algos_json(&r, &text, &back, 1e-7, &mem, &err) && r.cases == 78 && r.failed == 0, "%s %s %g",
-           err.msg, r.worst_case, r.worst);
+    EXPECT(verify_algos_json(&r, &text, &back, 1e-7, &mem, &err) && r.cases == 78 && r.failed == 0, "%s %s %g", err.msg,
+           r.worst_case, r.worst);
 
     /* A wrong value is found. */
     Json *loss = (Json *)(uintptr_t)json_get(json_get(json_get(&file, "loss"), "gspo/token-mean"), "loss");

@@ -8,8 +8,7 @@
 
 #include <math.h>
 
-enum { N = 7,
-       T = 40 };
+enum { N = 7, T = 40 };
 static const int64_t at[N + 1] = { 0, 9, 10, 17, 17, 26, 33, 40 }; /* one answer is empty */
 
 typedef struct {

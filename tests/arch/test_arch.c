@@ -10,16 +10,11 @@ static const struct {
     const char *file;
     int64_t total, active; /* active 0: not checked */
 } published[] = {
-    { "DeepSeek-V3", 671026419200, 37552297472 },
-    { "Qwen3-235B-A22B", 235093634560, 22190763520 },
-    { "Qwen3-30B-A3B", 30532122624, 3353032704 },
-    { "Qwen3-8B", 8190735360, 8190735360 },
-    { "Qwen2.5-7B", 7615616512, 7615616512 },
-    { "Qwen2.5-0.5B", 494032768, 494032768 },
-    { "Mixtral-8x7B", 46702792704, 12879925248 },
-    { "Moonlight-16B-A3B", 15960110208, 0 },
-    { "Qwen2.5-VL-7B", 8292166656, 0 },
-    { "Llama-3.1-8B", 8030261248, 8030261248 },
+    { "DeepSeek-V3", 671026419200, 37552297472 }, { "Qwen3-235B-A22B", 235093634560, 22190763520 },
+    { "Qwen3-30B-A3B", 30532122624, 3353032704 }, { "Qwen3-8B", 8190735360, 8190735360 },
+    { "Qwen2.5-7B", 7615616512, 7615616512 },     { "Qwen2.5-0.5B", 494032768, 494032768 },
+    { "Mixtral-8x7B", 46702792704, 12879925248 }, { "Moonlight-16B-A3B", 15960110208, 0 },
+    { "Qwen2.5-VL-7B", 8292166656, 0 },           { "Llama-3.1-8B", 8030261248, 8030261248 },
 };
 
 static void published_sizes(void) {
@@ -32,9 +27,11 @@ static void published_sizes(void) {
         EXPECT(ok, "%s", err.msg);
         if (ok) {
             int64_t n = arch_param_count(&m), a = arch_active_count(&m);
-            EXPECT(n == published[i].total, "%s: %ld parameters, want %ld", published[i].file, (long)n, (long)published[i].total);
+            EXPECT(n == published[i].total, "%s: %ld parameters, want %ld", published[i].file, (long)n,
+                   (long)published[i].total);
             if (published[i].active)
-                EXPECT(a == published[i].active, "%s: %ld active, want %ld", published[i].file, (long)a, (long)published[i].active);
+                EXPECT(a == published[i].active, "%s: %ld active, want %ld", published[i].file, (long)a,
+                       (long)published[i].active);
         }
         mem_free(&mem);
     }
@@ -47,9 +44,9 @@ static void add(void *user, const ParamDesc *p, int layer, int expert, int64_t r
 
 /* config_v5.json differs from config.json in spelling only; layer by layer, expert by expert, the sum is the same. */
 static void two_spellings(void) {
-    static const char *const models[] = { "qwen2", "qwen3", "qwen3_moe", "mixtral", "deepseek_v3", "moonlight", "llama",
-                                          "qwen2_5_vl", "llama_long",
-                                          "qwen2_long", "qwen3_moe_plain", "deepseek_v3_yarn" };
+    static const char *const models[] = { "qwen2",       "qwen3",      "qwen3_moe",       "mixtral",
+                                          "deepseek_v3", "moonlight",  "llama",           "qwen2_5_vl",
+                                          "llama_long",  "qwen2_long", "qwen3_moe_plain", "deepseek_v3_yarn" };
     static const int64_t want[] = { 19744, 29920, 58080, 45472, 56616, 54744, 23712, 44176 };
     for (size_t i = 0; i < COUNT(models); i++) {
         Mem mem = { 0 };
@@ -63,8 +60,10 @@ static void two_spellings(void) {
             EXPECT(a.arch == b.arch, "%s", models[i]);
             int64_t sum = 0;
             arch_each_param(&a, add, &sum);
-            EXPECT(sum == arch_param_count(&a), "%s: %ld by expert, %ld by row", models[i], (long)sum, (long)arch_param_count(&a));
-            if (i < COUNT(want)) EXPECT(sum == want[i], "%s: %ld parameters, want %ld", models[i], (long)sum, (long)want[i]);
+            EXPECT(sum == arch_param_count(&a), "%s: %ld by expert, %ld by row", models[i], (long)sum,
+                   (long)arch_param_count(&a));
+            if (i < COUNT(want))
+                EXPECT(sum == want[i], "%s: %ld parameters, want %ld", models[i], (long)sum, (long)want[i]);
         }
         mem_free(&mem);
     }
@@ -82,14 +81,27 @@ typedef struct {
 } RopeCase;
 
 static const RopeCase rope_cases[] = {
-    { FIXTURE("models/deepseek_v3"), 1.459129080 / 4.898979486, { { 0, 1 }, { 1, 0.0125 }, { 2, 0.00125 }, { 3, 0.000125 } } },
+    { FIXTURE("models/deepseek_v3"),
+      1.459129080 / 4.898979486,
+      { { 0, 1 }, { 1, 0.0125 }, { 2, 0.00125 }, { 3, 0.000125 } } },
     { FIXTURE("configs/DeepSeek-V3.json"),
       0.135233779,
-      { { 0, 1 }, { 9, 0.0749894209 }, { 10, 0.0562341325 }, { 11, 0.0390069266 }, { 22, 1.77827941e-4 }, { 23, 3.33380358e-5 } } },
-    { FIXTURE("models/llama"), 0.35355339, { { 0, 1 }, { 1, 0.00470075387 }, { 2, 1.76776695e-4 }, { 3, 6.64786987e-6 } } },
+      { { 0, 1 },
+        { 9, 0.0749894209 },
+        { 10, 0.0562341325 },
+        { 11, 0.0390069266 },
+        { 22, 1.77827941e-4 },
+        { 23, 3.33380358e-5 } } },
+    { FIXTURE("models/llama"),
+      0.35355339,
+      { { 0, 1 }, { 1, 0.00470075387 }, { 2, 1.76776695e-4 }, { 3, 6.64786987e-6 } } },
     { FIXTURE("configs/Llama-3.1-8B.json"),
       0.088388348,
-      { { 28, 0.00321144599 }, { 29, 0.00216657076 }, { 30, 0.00137189357 }, { 34, 1.78507813e-4 }, { 35, 9.55621235e-5 } } },
+      { { 28, 0.00321144599 },
+        { 29, 0.00216657076 },
+        { 30, 0.00137189357 },
+        { 34, 1.78507813e-4 },
+        { 35, 9.55621235e-5 } } },
     { FIXTURE("configs/Qwen3-8B.json"), 0.088388348, { { 0, 1 }, { 1, 0.805842188 }, { 63, 1.24093776e-6 } } },
 };
 
@@ -97,10 +109,12 @@ static void check_rope(const ModelDesc *m, const char *what, double amp, double 
     float f[2048], a;
     arch_rope(m, f, &a);
     EXPECT(fabs(a - amp) < 1e-6, "%s: amplitude %.9g, want %.9g", what, a, amp);
-    if (scale > 0) EXPECT(fabs(arch_attn_scale(m) / scale - 1) < 1e-6, "%s: scale %.9g, want %.9g", what,
-                          arch_attn_scale(m), scale);
+    if (scale > 0)
+        EXPECT(fabs(arch_attn_scale(m) / scale - 1) < 1e-6, "%s: scale %.9g, want %.9g", what, arch_attn_scale(m),
+               scale);
     for (size_t i = 0; i < n && at[i].f > 0; i++)
-        EXPECT(fabs(f[at[i].i] / at[i].f - 1) < 3e-7, "%s: f[%d] = %.9g, want %.9g", what, at[i].i, f[at[i].i], at[i].f);
+        EXPECT(fabs(f[at[i].i] / at[i].f - 1) < 3e-7, "%s: f[%d] = %.9g, want %.9g", what, at[i].i, f[at[i].i],
+               at[i].f);
 }
 
 static void rope_numbers(void) {
@@ -118,11 +132,14 @@ static void rope_numbers(void) {
 
 /* ---- refusals: one key of a good config changed, each gives one line that names it */
 static const char *const base_moe =
-    "'architectures':['Qwen3MoeForCausalLM'],'model_type':'qwen3_moe','hidden_size':32,'num_hidden_layers':2,'vocab_size':64,"
-    "'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,'intermediate_size':48,'max_position_embeddings':40960,"
+    "'architectures':['Qwen3MoeForCausalLM'],'model_type':'qwen3_moe','hidden_size':32,'num_hidden_layers':2,'vocab_"
+    "size':64,"
+    "'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,'intermediate_size':48,'max_position_embeddings':"
+    "40960,"
     "'num_experts':8,'num_experts_per_tok':2,'moe_intermediate_size':24,'rope_theta':1000000";
 static const char *const base_mla =
-    "'architectures':['DeepseekV3ForCausalLM'],'hidden_size':32,'num_hidden_layers':2,'vocab_size':64,'num_attention_heads':4,"
+    "'architectures':['DeepseekV3ForCausalLM'],'hidden_size':32,'num_hidden_layers':2,'vocab_size':64,'num_attention_"
+    "heads':4,"
     "'intermediate_size':48,'max_position_embeddings':256,'kv_lora_rank':24,'q_lora_rank':null,'qk_nope_head_dim':16,"
     "'qk_rope_head_dim':8,'v_head_dim':16,'n_routed_experts':8,'num_experts_per_tok':2,'moe_intermediate_size':24,"
     "'n_shared_experts':1,'n_group':4,'topk_group':2,'routed_scaling_factor':2.5,'first_k_dense_replace':1";
@@ -233,17 +250,20 @@ static void variants(void) {
     Mem mem = { 0 };
     Err err;
     ModelDesc m;
-    const char *yarn = "'rope_scaling':{'rope_type':'yarn','factor':4.0,'original_max_position_embeddings':32768},'head_dim':128";
+    const char *yarn =
+        "'rope_scaling':{'rope_type':'yarn','factor':4.0,'original_max_position_embeddings':32768},'head_dim':128";
     CHECK(parse_over(&m, base_moe, yarn, &mem, &err), "%s", err.msg);
     At q[] = { { 0, 1 }, { 23, 0.00697830585 }, { 40, 0.25 * 1.77827941e-4 } };
     check_rope(&m, "YaRN as for Qwen3", 1.138629436, 0.088388348, q, COUNT(q));
-    CHECK(parse_over(&m, base_moe, "'rope_parameters':{'rope_type':'linear','factor':4,'rope_theta':10000}", &mem, &err),
-          "%s", err.msg);
+    CHECK(
+        parse_over(&m, base_moe, "'rope_parameters':{'rope_type':'linear','factor':4,'rope_theta':10000}", &mem, &err),
+        "%s", err.msg);
     At l[] = { { 0, 0.25 }, { 4, 0.0025 } };
     check_rope(&m, "linear", 1, 0.25, l, COUNT(l));
 
     CHECK(parse_over(&m, base_moe, "'num_hidden_layers':4,'mlp_only_layers':[1,99]", &mem, &err), "%s", err.msg);
-    EXPECT(m.d.moe_layer[0] && !m.d.moe_layer[1] && m.d.moe_layer[2] && m.d.moe_layer[3], "a dense layer in the middle");
+    EXPECT(m.d.moe_layer[0] && !m.d.moe_layer[1] && m.d.moe_layer[2] && m.d.moe_layer[3],
+           "a dense layer in the middle");
     CHECK(parse_over(&m, base_moe, "'num_hidden_layers':4,'decoder_sparse_step':2", &mem, &err), "%s", err.msg);
     EXPECT(!m.d.moe_layer[0] && m.d.moe_layer[1] && !m.d.moe_layer[2] && m.d.moe_layer[3], "every second layer");
     EXPECT(!m.d.norm_topk, "qwen3_moe renormalises only when told");
@@ -251,7 +271,8 @@ static void variants(void) {
     EXPECT(m.d.n_eos == 2 && m.d.eos[0] == 3 && m.d.eos[1] == 5 && m.d.bos == 1 && m.d.pad == -1, "token ids");
     CHECK(parse_over(&m, base_mla, "'rope_interleave':false", &mem, &err), "%s", err.msg);
     EXPECT(!m.d.rope.pairs, "halves turn together when rope_interleave is false");
-    EXPECT(!model_desc_load(&m, "tests/data/nothing", &mem, &err) && strstr(err.msg, "tests/data/nothing"), "%s", err.msg);
+    EXPECT(!model_desc_load(&m, "tests/data/nothing", &mem, &err) && strstr(err.msg, "tests/data/nothing"), "%s",
+           err.msg);
     EXPECT(!model_desc_load(&m, "tests/data", &mem, &err) && strstr(err.msg, "config.json"), "%s", err.msg);
     mem_free(&mem);
 }

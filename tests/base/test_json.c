@@ -8,7 +8,8 @@ int main(void) {
     Mem m = { 0 };
     Err e;
     Json v;
-    EXPECT(parse(" {\"a\": [1, -2.5e3, true, null, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\":{}} ", &v, &m, &e), "%s", e.msg);
+    EXPECT(parse(" {\"a\": [1, -2.5e3, true, null, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\":{}} ", &v, &m, &e), "%s",
+           e.msg);
     const Json *a = json_get(&v, "a");
     EXPECT(a && a->n == 5 && a->items[0].integer == 1 && a->items[1].real == -2500, "array");
     EXPECT(json_is_str(&a->items[4], "x\xC3\xA9\xF0\x9F\x98\x80\n"), "escapes");
@@ -20,7 +21,9 @@ int main(void) {
     EXPECT(parse("-9223372036854775808", &v, &m, &e) && v.kind == JSON_INT && v.integer == INT64_MIN, "smallest int");
     EXPECT(parse("9223372036854775808", &v, &m, &e) && v.kind == JSON_REAL && v.real == 0x1p63, "beyond int64");
 
-    static const struct { const char *text, *says; } bad[] = {
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
         { "", "a value is missing" },
         { "{\"a\":1,}", "a key in quotes" },
         { "[1,2", "ends inside an array" },

@@ -27,7 +27,8 @@ static void refused(const char *yaml, const char *why) {
 int main(void) {
     means("", "{}");
     means("# only a comment\n", "{}");
-    means("a: 1\nb: 1.5\nc: 1e-6\nd: yes\ne: true\nf: ~\n", "{\"a\":1,\"b\":1.5,\"c\":1e-06,\"d\":\"yes\",\"e\":true,\"f\":null}");
+    means("a: 1\nb: 1.5\nc: 1e-6\nd: yes\ne: true\nf: ~\n",
+          "{\"a\":1,\"b\":1.5,\"c\":1e-06,\"d\":\"yes\",\"e\":true,\"f\":null}");
     means("a: '1'\nb: \"x y\"\nc: -.5\nd: -7\ne: 1.2.3\nf: 0x10\n",
           "{\"a\":\"1\",\"b\":\"x y\",\"c\":-0.5,\"d\":-7,\"e\":\"1.2.3\",\"f\":\"0x10\"}");
     means("a:\n  b: [1, two, [3]]\n  c:\n  - x\n  - y: 1\n", "{\"a\":{\"b\":[1,\"two\",[3]],\"c\":[\"x\",{\"y\":1}]}}");

@@ -32,7 +32,8 @@ static int hone(const char *verb, const char *args, const char *input, Buf *out,
     Mem mem = { 0 };
     Err err;
     EXPECT(file_write(in_dir(&mem, "in"), input, strlen(input), &err), "%s", err.msg);
-    char *command = mem_printf(&mem, "cd %s && %s/hone %s model %s --threads 2 <in >out 2>err", dir, build_dir(), verb, args);
+    char *command =
+        mem_printf(&mem, "cd %s && %s/hone %s model %s --threads 2 <in >out 2>err", dir, build_dir(), verb, args);
     int rc = system(command);
     read_back(&mem, "out", out);
     read_back(&mem, "err", said);
@@ -59,7 +60,8 @@ static void generated(Buf *text, const char *messages, const char *args) {
 
 static void turns(void) {
     Buf out = { 0 }, said = { 0 }, first = { 0 }, second = { 0 }, want = { 0 }, messages = { 0 };
-    const char *user = "{\"role\":\"user\",\"content\":\"one two three\"}", *more = ",{\"role\":\"user\",\"content\":\"more\"}";
+    const char *user = "{\"role\":\"user\",\"content\":\"one two three\"}",
+               *more = ",{\"role\":\"user\",\"content\":\"more\"}";
     generated(&first, user, "--max-tokens 90 --seed 5 --step 0");
     buf_printf(&messages, "%s,{\"role\":\"assistant\",\"content\":", user);
     json_put_str(&messages, first.data ? first.data : "", first.n);
@@ -70,13 +72,15 @@ static void turns(void) {
     buf_put(&want, second.data, second.n);
     buf_putc(&want, '\n');
     int rc = hone("chat", "--max-tokens 90 --seed 5", "one two three\r\n\n  \nmore\n/quit\nnot read\n", &out, &said);
-    EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n), "two turns: exit code %d, %zu bytes, %zu wanted; %s", rc, out.n, want.n, said.data);
+    EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n),
+           "two turns: exit code %d, %zu bytes, %zu wanted; %s", rc, out.n, want.n, said.data);
 
     generated(&first, user, "--max-tokens 30 --greedy");
     buf_clear(&want);
     for (int i = 0; i < 2; i++) buf_put(&want, first.data, first.n), buf_putc(&want, '\n');
     rc = hone("chat", "--single --max-tokens 30 --greedy", "one two three\none two three\n", &out, &said);
-    EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n), "--single: exit code %d, %zu bytes, %zu wanted", rc, out.n, want.n);
+    EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n),
+           "--single: exit code %d, %zu bytes, %zu wanted", rc, out.n, want.n);
 
     /* a stop text that is sure to come: three bytes out of the middle of the greedy answer */
     generated(&first, user, "--max-tokens 40 --greedy");
@@ -92,7 +96,8 @@ static void turns(void) {
         generated(&want, user, args);
         buf_putc(&want, '\n');
         rc = hone("chat", args, "one two three\n", &out, &said);
-        EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n), "stop text: exit code %d, %zu bytes, %zu wanted", rc, out.n, want.n);
+        EXPECT(rc == 0 && out.n == want.n && !memcmp(out.data, want.data, want.n),
+               "stop text: exit code %d, %zu bytes, %zu wanted", rc, out.n, want.n);
         mem_free(&mem);
     } else SKIP("stop text: the answer has quotes in it");
     Buf *all[] = { &out, &said, &first, &second, &want, &messages };
@@ -104,13 +109,19 @@ static void ends(void) {
     char longer[700];
     memset(longer, 'a', sizeof longer);
     memcpy(longer + sizeof longer - 2, "\n", 2);
-    EXPECT(hone("chat", "", longer, &out, &said) == 1 && strstr(said.data, "the context is 512: /reset") && !out.n, "a line longer than the context: %s", said.data);
-    EXPECT(hone("chat", "--ignore-eos --max-tokens 600", "hi\n", &out, &said) == 0 && strstr(said.data, "fills the context of 512"), "the context's end: %s", said.data);
-    EXPECT(hone("chat", "--max-tokens 3 --ignore-eos", "hi\n/nothing\n/reset\n/help\n", &out, &said) == 0 && strstr(said.data, "cut after 3 tokens")
-               && strstr(said.data, "no command /nothing") && strstr(said.data, "a new conversation") && strstr(said.data, "Ctrl-D"),
+    EXPECT(hone("chat", "", longer, &out, &said) == 1 && strstr(said.data, "the context is 512: /reset") && !out.n,
+           "a line longer than the context: %s", said.data);
+    EXPECT(hone("chat", "--ignore-eos --max-tokens 600", "hi\n", &out, &said) == 0
+               && strstr(said.data, "fills the context of 512"),
+           "the context's end: %s", said.data);
+    EXPECT(hone("chat", "--max-tokens 3 --ignore-eos", "hi\n/nothing\n/reset\n/help\n", &out, &said) == 0
+               && strstr(said.data, "cut after 3 tokens") && strstr(said.data, "no command /nothing")
+               && strstr(said.data, "a new conversation") && strstr(said.data, "Ctrl-D"),
            "commands: %s", said.data);
-    EXPECT(hone("chat", "--context 4096", "hi\n", &out, &said) == 1 && strstr(said.data, "made for 512"), "%s", said.data);
-    EXPECT(hone("chat", "--temperature -1", "hi\n", &out, &said) == 2 && strstr(said.data, "--temperature"), "%s", said.data);
+    EXPECT(hone("chat", "--context 4096", "hi\n", &out, &said) == 1 && strstr(said.data, "made for 512"), "%s",
+           said.data);
+    EXPECT(hone("chat", "--temperature -1", "hi\n", &out, &said) == 2 && strstr(said.data, "--temperature"), "%s",
+           said.data);
     EXPECT(hone("chat", "", "", &out, &said) == 0 && !out.n, "nothing said: %s", said.data);
     buf_free(&out);
     buf_free(&said);
@@ -142,21 +153,28 @@ static void interrupt(void) {
     text[n] = 0;
     int status = 0;
     waitpid(child, &status, 0);
-    EXPECT(asked && WIFEXITED(status) && WEXITSTATUS(status) == 0 && strstr(text, "[interrupted]"), "SIGINT: status %d, said %s", status, text);
+    EXPECT(asked && WIFEXITED(status) && WEXITSTATUS(status) == 0 && strstr(text, "[interrupted]"),
+           "SIGINT: status %d, said %s", status, text);
     close(out[0]), close(err[0]);
 }
 
 static void folders(void) {
     Mem mem = { 0 };
     Buf out = { 0 };
-    const char *cases[][2] = { { "tests/data/models/qwen3_moe", "has no tokenizer" }, { "tests/data/models/qwen2_5_vl", "not run" }, { "/nowhere", "cannot open" } };
+    const char *cases[][2] = { { "tests/data/models/qwen3_moe", "has no tokenizer" },
+                               { "tests/data/models/qwen2_5_vl", "not run" },
+                               { "/nowhere", "cannot open" } };
     for (size_t i = 0; i < COUNT(cases); i++) {
         int rc = system(mem_printf(&mem, "echo hi | %s/hone chat %s >%s/out 2>&1", build_dir(), cases[i][0], dir));
         read_back(&mem, "out", &out);
         char *line = strchr(out.data, '\n');
-        EXPECT(WEXITSTATUS(rc) == 1 && strstr(out.data, cases[i][1]) && line && !line[1], "%s: %s", cases[i][0], out.data);
+        EXPECT(WEXITSTATUS(rc) == 1 && strstr(out.data, cases[i][1]) && line && !line[1], "%s: %s", cases[i][0],
+               out.data);
     }
-    int rc = system(mem_printf(&mem, "cp -r %s/model %s/plain && rm %s/plain/tokenizer_config.json && echo hi | %s/hone chat %s/plain >%s/out 2>&1", dir, dir, dir, build_dir(), dir, dir));
+    int rc = system(mem_printf(
+        &mem,
+        "cp -r %s/model %s/plain && rm %s/plain/tokenizer_config.json && echo hi | %s/hone chat %s/plain >%s/out 2>&1",
+        dir, dir, dir, build_dir(), dir, dir));
     read_back(&mem, "out", &out);
     EXPECT(WEXITSTATUS(rc) == 1 && strstr(out.data, "cannot be talked to"), "no template: %s", out.data);
     buf_free(&out);

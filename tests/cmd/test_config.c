@@ -10,8 +10,8 @@
 
 #define MODEL FIXTURE("models/qwen3")
 #define DATA  FIXTURE("config/questions.jsonl")
-#define GOOD                     \
-    "model: {path: " MODEL "}\n" \
+#define GOOD                                                                                                           \
+    "model: {path: " MODEL "}\n"                                                                                       \
     "data: {train_files: " DATA ", max_prompt_length: 24, max_response_length: 24, train_batch_size: 8}\n"
 #define PAIRS "model: {path: " MODEL "}\ndata: {train_files: " DATA "}\nsft: {max_length: 32, batch_size: 4}\n"
 
@@ -37,8 +37,9 @@ static bool all_checks(const Config *c, Err *err) {
 static void good(void) {
     Config c;
     Err err = { { 0 } };
-    bool ok = load(&c, CONF_TRAIN, GOOD "train:\n  lr: 2e-6\n  betas: [0.9, 0.95]\n  clip_ratio: 0.3\nrollout.n: 4\nalgo:\n",
-                   "train.lr=3e-6;train.clip_high=0.4", &err);
+    bool ok =
+        load(&c, CONF_TRAIN, GOOD "train:\n  lr: 2e-6\n  betas: [0.9, 0.95]\n  clip_ratio: 0.3\nrollout.n: 4\nalgo:\n",
+             "train.lr=3e-6;train.clip_high=0.4", &err);
     EXPECT(ok, "%s", err.msg);
     if (!ok) return;
     EXPECT(all_checks(&c, &err), "%s", err.msg);
@@ -97,37 +98,41 @@ static void verl_names(void) {
     bool ok = load(&c, CONF_TRAIN, text, "", &err) && all_checks(&c, &err);
     EXPECT(ok, "%s", err.msg);
     if (!ok) return;
-    EXPECT(c.algo.advantage == ADV_RLOO && c.train.kl_loss_type == KL_K3 && c.rollout.n == 5 && c.rollout.top_k == 0, "values");
-    EXPECT(c.algo.tis == TIS_OFF && c.trainer.epochs == 3 && c.trainer.val_every == 0 && c.train.mini_batch_size == 4, "values");
+    EXPECT(c.algo.advantage == ADV_RLOO && c.train.kl_loss_type == KL_K3 && c.rollout.n == 5 && c.rollout.top_k == 0,
+           "values");
+    EXPECT(c.algo.tis == TIS_OFF && c.trainer.epochs == 3 && c.trainer.val_every == 0 && c.train.mini_batch_size == 4,
+           "values");
     EXPECT(config_needs_ref(&c) && config_updates_per_step(&c) == 2, "derived");
     bool renamed = false, gone = false;
     for (size_t i = 0; i < c.notes.n; i++) {
-        renamed |= !strcmp(c.notes.at[i], "run.yaml:4: actor_rollout_ref.actor.optim.lr (verl's name) is train.lr here");
-        gone |= !!strstr(c.notes.at[i], "actor_rollout_ref.actor.use_dynamic_bsz has no effect: sequences are always packed");
+        renamed |=
+            !strcmp(c.notes.at[i], "run.yaml:4: actor_rollout_ref.actor.optim.lr (verl's name) is train.lr here");
+        gone |= !!strstr(c.notes.at[i],
+                         "actor_rollout_ref.actor.use_dynamic_bsz has no effect: sequences are always packed");
     }
     EXPECT(renamed && gone, "notes");
     config_free(&c);
 }
 
 static void merges(void) {
-    static const char text[] =
-        "train: &base\n  lr: 1e-5\n  epochs: 2\n"
-        "rollout: {val: &v {n: 4, temperature: 1.0}}\n"
-        "data:\n  max_prompt_length: &len 100\n  max_response_length: *len\n";
+    static const char text[] = "train: &base\n  lr: 1e-5\n  epochs: 2\n"
+                               "rollout: {val: &v {n: 4, temperature: 1.0}}\n"
+                               "data:\n  max_prompt_length: &len 100\n  max_response_length: *len\n";
     Config c;
     Err err = { { 0 } };
     bool ok = load(&c, CONF_TRAIN, text, "", &err);
     EXPECT(ok && c.data.max_response_length == 100 && c.rollout.val.n == 4, "%s", err.msg);
     if (ok) config_free(&c);
-    static const char merged[] = /* the first mapping holds no options of its own: it stands under a section and is merged */
+    static const char
+        merged[] = /* the first mapping holds no options of its own: it stands under a section and is merged */
         "algo:\n  overlong: &o {enable: true, buffer: 5, factor: 0.5}\n"
         "rollout:\n  val: {n: 2}\n  grid: {<<: {tp: 1, dp: 1}, tp: 2}\n";
     ok = load(&c, CONF_TRAIN, merged, "", &err);
     EXPECT(ok && c.rollout.grid.tp == 2 && c.rollout.grid.dp == 1, "own keys win: %s", err.msg);
     if (ok) config_free(&c);
     ok = load(&c, CONF_TRAIN, "rollout:\n  val: {<<: [{n: 3}, {n: 4, top_k: 7}], min_p: 0.1}\n", "", &err);
-    EXPECT(ok && c.rollout.val.n == 3 && c.rollout.val.top_k == 7 && c.rollout.val.min_p == 0.1, "the first of a list wins: %s",
-           err.msg);
+    EXPECT(ok && c.rollout.val.n == 3 && c.rollout.val.top_k == 7 && c.rollout.val.min_p == 0.1,
+           "the first of a list wins: %s", err.msg);
     if (ok) config_free(&c);
     ok = load(&c, CONF_SFT, PAIRS, "train.lr=1e-3", &err) && all_checks(&c, &err);
     EXPECT(ok && c.sft.batch_size == 4 && c.train.lr == 1e-3, "sft: %s", err.msg);
@@ -150,7 +155,8 @@ static void recipes(void) {
         bool ok = config_load(&c, CONF_TRAIN, g.gl_pathv[i], NULL, 0, &err);
         EXPECT(ok, "%s", err.msg);
         if (!ok) continue;
-        EXPECT(!config_check(&c, &err) && strstr(err.msg, "this build runs one process"), "%s: %s", g.gl_pathv[i], err.msg);
+        EXPECT(!config_check(&c, &err) && strstr(err.msg, "this build runs one process"), "%s: %s", g.gl_pathv[i],
+               err.msg);
         config_free(&c);
     }
     if (n) globfree(&g);
@@ -287,7 +293,8 @@ int main(void) {
     merges();
     recipes();
     for (size_t i = 0; i < COUNT(wrong); i++) refuse(CONF_TRAIN, wrong[i].text, wrong[i].set, wrong[i].says);
-    for (size_t i = 0; i < COUNT(wrong_sft); i++) refuse(CONF_SFT, wrong_sft[i].text, wrong_sft[i].set, wrong_sft[i].says);
+    for (size_t i = 0; i < COUNT(wrong_sft); i++)
+        refuse(CONF_SFT, wrong_sft[i].text, wrong_sft[i].set, wrong_sft[i].says);
     char dir[] = "/tmp/hone-conf-XXXXXX", set[96], sub[64];
     EXPECT(mkdtemp(dir), "mkdtemp");
     snprintf(sub, sizeof sub, "%s/checkpoints", dir);
@@ -297,7 +304,8 @@ int main(void) {
     EXPECT(!rmdir(sub) && !rmdir(dir), "rmdir");
     Config c;
     Err err;
-    EXPECT(!config_load(&c, CONF_TRAIN, "/no/such.yaml", NULL, 0, &err) && strstr(err.msg, "/no/such.yaml"), "%s", err.msg);
+    EXPECT(!config_load(&c, CONF_TRAIN, "/no/such.yaml", NULL, 0, &err) && strstr(err.msg, "/no/such.yaml"), "%s",
+           err.msg);
     printf("%zu wrong configurations\n", COUNT(wrong) + COUNT(wrong_sft) + 1);
     return test_end();
 }

@@ -20,7 +20,8 @@ static int grade(const char *args, const char *input, Buf *out) {
     int fd = mkstemp(in);
     CHECK(fd >= 0 && write(fd, input, strlen(input)) == (ssize_t)strlen(input), "cannot write %s", in);
     close(fd);
-    snprintf(command, sizeof command, "%s/hone grade --in %s --out %s.out %s >/dev/null 2>%s.err", build_dir(), in, in, args, in);
+    snprintf(command, sizeof command, "%s/hone grade --in %s --out %s.out %s >/dev/null 2>%s.err", build_dir(), in, in,
+             args, in);
     int rc = system(command);
     char path[64];
     Err err;
@@ -45,10 +46,13 @@ static void verdicts(const char *path) {
     Mem mem = { 0 };
     int n = 0, bad = 0;
     char *a = all.data, *b = out.data;
-    for (char *end_a, *end_b; (end_a = strchr(a, '\n')) && (end_b = strchr(b, '\n')); a = end_a + 1, b = end_b + 1, n++) {
+    for (char *end_a, *end_b; (end_a = strchr(a, '\n')) && (end_b = strchr(b, '\n'));
+         a = end_a + 1, b = end_b + 1, n++) {
         Json want, got;
-        bool ok = json_parse(&want, a, (size_t)(end_a - a), &mem, &err) && json_parse(&got, b, (size_t)(end_b - b), &mem, &err);
-        ok = ok && json_get(&got, "score") && json_number(json_get(&got, "score")) == json_number(json_get(&want, "score"));
+        bool ok = json_parse(&want, a, (size_t)(end_a - a), &mem, &err)
+                  && json_parse(&got, b, (size_t)(end_b - b), &mem, &err);
+        ok = ok && json_get(&got, "score")
+             && json_number(json_get(&got, "score")) == json_number(json_get(&want, "score"));
         bad += !ok;
     }
     EXPECT(n >= 700 && !strchr(a, '\n') && !bad, "%s: %d lines, %d differ", path, n, bad);
@@ -58,16 +62,18 @@ static void verdicts(const char *path) {
 }
 
 static void lines(void) {
-    static const char input[] = "{\"data_source\":\"openai/gsm8k\",\"solution_str\":\"#### 5\",\"ground_truth\":\"5\"}\n"
-                                "not json\n"
-                                "{\"data_source\":\"who/knows\",\"solution_str\":\"5\",\"ground_truth\":\"5\"}\n"
-                                "{\"data_source\":\"math\",\"solution_str\":\"Answer: 5\",\"ground_truth\":\"6\",\"more\":[1]}\n"
-                                "{\"data_source\":\"math\",\"ground_truth\":\"6\"}\n"
-                                "{\"data_source\":\"math\",\"solution_str\":\"5\",\"ground_truth\":6}\n";
+    static const char input[] =
+        "{\"data_source\":\"openai/gsm8k\",\"solution_str\":\"#### 5\",\"ground_truth\":\"5\"}\n"
+        "not json\n"
+        "{\"data_source\":\"who/knows\",\"solution_str\":\"5\",\"ground_truth\":\"5\"}\n"
+        "{\"data_source\":\"math\",\"solution_str\":\"Answer: 5\",\"ground_truth\":\"6\",\"more\":[1]}\n"
+        "{\"data_source\":\"math\",\"ground_truth\":\"6\"}\n"
+        "{\"data_source\":\"math\",\"solution_str\":\"5\",\"ground_truth\":6}\n";
     Buf out = { 0 };
     EXPECT(grade("", input, &out) == 1, "a bad line makes the exit code 1");
     EXPECT(!strncmp(out.data, "{\"score\":1}\n{\"error\":", 21), "%s", out.data);
-    EXPECT(strstr(out.data, "who/knows") && strstr(out.data, "lighteval/MATH"), "the known sources are listed: %s", out.data);
+    EXPECT(strstr(out.data, "who/knows") && strstr(out.data, "lighteval/MATH"), "the known sources are listed: %s",
+           out.data);
     EXPECT(strstr(out.data, "{\"score\":-1,\"acc\":false,\"pred\":\"5\"}\n"), "%s", out.data);
     EXPECT(strstr(out.data, "no \\\"solution_str\\\""), "%s", out.data);
     EXPECT(strstr(out.data, "\"score\":0,\"failed\":"), "a number as truth: %s", out.data);
@@ -83,7 +89,8 @@ static void own_scorers(void) {
                                 "{\"solution_str\":\"DO_DICT\",\"ground_truth\":\"1\",\"extra_info\":{\"a\":1}}\n";
     Buf out = { 0 };
     int rc = grade("--command 'exec sh tests/data/scorers/moody.sh 1000' --workers 2 --timeout 0.8", input, &out);
-    EXPECT(rc == 0 && !strncmp(out.data, "{\"score\":0.5}\n{\"score\":0,\"failed\":\"the scorer did not answer", 57), "%s", out.data);
+    EXPECT(rc == 0 && !strncmp(out.data, "{\"score\":0.5}\n{\"score\":0,\"failed\":\"the scorer did not answer", 57),
+           "%s", out.data);
     EXPECT(strstr(out.data, "{\"score\":0.75,\"acc\":true,\"why\":[\"a\",{\"b\":1}]}\n"), "%s", out.data);
     EXPECT(strstr(out.data, "1 of 3 samples could not be judged"), "%s", out.data);
     char args[600];

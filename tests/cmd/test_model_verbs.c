@@ -39,16 +39,16 @@ static void inspect(void) {
         Buf out = { 0 };
         Err err;
         Json j;
-        int rc = run(&out, false, &mem, mem_printf(&mem, "inspect --json tests/data/configs/%s.json", published[i].config));
+        int rc =
+            run(&out, false, &mem, mem_printf(&mem, "inspect --json tests/data/configs/%s.json", published[i].config));
         bool ok = rc == 0 && json_parse(&j, out.data, out.n, &mem, &err);
         EXPECT(ok, "%s: exit code %d", published[i].config, rc);
         int64_t n = 0, a = 0, sum = 0;
         ok = ok && json_int(&j, "parameters", &n, &err) && json_int(&j, "active_parameters", &a, &err);
         const Json *parts = ok ? json_get(&j, "components") : NULL;
         for (size_t k = 0; parts && k < parts->n; k++) sum += json_get(&parts->members[k].value, "parameters")->integer;
-        EXPECT(n == published[i].parameters && a == published[i].active
-                   && sum == n,
-               "%s: %ld, %ld active", published[i].config, (long)n, (long)a);
+        EXPECT(n == published[i].parameters && a == published[i].active && sum == n, "%s: %ld, %ld active",
+               published[i].config, (long)n, (long)a);
         rc = run(&out, true, &mem, mem_printf(&mem, "inspect tests/data/configs/%s.json", published[i].config));
         EXPECT(rc == 0 && strstr(out.data, "parameters"), "%s: as text", published[i].config);
         buf_free(&out);
@@ -56,8 +56,8 @@ static void inspect(void) {
     }
     Mem mem = { 0 };
     Buf out = { 0 };
-    EXPECT(run(&out, true, &mem, "inspect --tensors tests/data/models/deepseek_v3_fp8") == 0 && strstr(out.data, "F8_E4M3")
-               && strstr(out.data, "model.layers.1.mlp.experts.7.down_proj.weight"),
+    EXPECT(run(&out, true, &mem, "inspect --tensors tests/data/models/deepseek_v3_fp8") == 0
+               && strstr(out.data, "F8_E4M3") && strstr(out.data, "model.layers.1.mlp.experts.7.down_proj.weight"),
            "the list of tensors");
     buf_free(&out);
     mem_free(&mem);
@@ -84,10 +84,12 @@ static bool convert(Mem *mem, const char *from, const char *to, const char *opti
 static void conversions(void) {
     Mem mem = { 0 };
     Err err;
-    const char *lines = "{\"tokens\":[5,6,7,100,3,9,11]}\n{\"tokens\":[1,2]}\n{\"tokens\":[90,91,92,93,94,95,96,97,98,99,12,13]}\n";
+    const char *lines =
+        "{\"tokens\":[5,6,7,100,3,9,11]}\n{\"tokens\":[1,2]}\n{\"tokens\":[90,91,92,93,94,95,96,97,98,99,12,13]}\n";
     CHECK(file_write(mem_printf(&mem, "%s/in.jsonl", tmp), lines, strlen(lines), &err), "%s", err.msg);
     const char *fp8 = "tests/data/models/deepseek_v3_fp8";
-    char *f32 = mem_printf(&mem, "%s/f32", tmp), *bf16 = mem_printf(&mem, "%s/bf16", tmp), *wide = mem_printf(&mem, "%s/wide", tmp);
+    char *f32 = mem_printf(&mem, "%s/f32", tmp), *bf16 = mem_printf(&mem, "%s/bf16", tmp),
+         *wide = mem_printf(&mem, "%s/wide", tmp);
     convert(&mem, fp8, f32, "--dtype f32 --shard-size 1MB");
     convert(&mem, fp8, bf16, "--dtype bf16");
     convert(&mem, bf16, wide, "--dtype f32");
@@ -114,26 +116,30 @@ static void full_disk(void) {
     if (f) pclose(f);
     if (!can) SKIP("no limit on the size of files here");
     else {
-        char *shell = mem_printf(&mem,
-                                 "trap '' XFSZ; ulimit -f 100; '%s' convert tests/data/models/qwen3_moe '%s' --force --dtype f32 2>&1", hone, f32);
+        char *shell = mem_printf(
+            &mem, "trap '' XFSZ; ulimit -f 100; '%s' convert tests/data/models/qwen3_moe '%s' --force --dtype f32 2>&1",
+            hone, f32);
         f = popen(shell, "r");
         CHECK(f, "popen");
         char text[1024];
         size_t n = fread(text, 1, sizeof text - 1, f);
         text[n] = 0;
         int status = pclose(f);
-        EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 1 && strstr(text, "File too large"), "status %d: %s", status, text);
+        EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 1 && strstr(text, "File too large"), "status %d: %s", status,
+               text);
         EXPECT_STR(scores(&mem, f32), before);
         EXPECT(system(mem_printf(&mem, "ls -d '%s'/f32.* >/dev/null 2>&1", tmp)), "nothing is left beside it");
-        EXPECT(run(&out, true, &mem,
-                   mem_printf(&mem, "convert tests/data/models/qwen3_moe '%s' --force --dtype f32", f32))
-                   == 0,
-               "%s", out.data);
+        EXPECT(
+            run(&out, true, &mem, mem_printf(&mem, "convert tests/data/models/qwen3_moe '%s' --force --dtype f32", f32))
+                == 0,
+            "%s", out.data);
         EXPECT(strcmp(scores(&mem, f32), before), "with room it is replaced");
-        EXPECT(run(&out, true, &mem,
-                   mem_printf(&mem, "convert tests/data/models/deepseek_v3_fp8 '%s' --force --dtype f32 --shard-size 1MB", f32))
-                   == 0,
-               "%s", out.data);
+        EXPECT(
+            run(&out, true, &mem,
+                mem_printf(&mem, "convert tests/data/models/deepseek_v3_fp8 '%s' --force --dtype f32 --shard-size 1MB",
+                           f32))
+                == 0,
+            "%s", out.data);
     }
     buf_free(&out);
     mem_free(&mem);
@@ -192,15 +198,16 @@ static void break_models(Mem *mem) {
     CHECK(!system(mem_printf(mem, "cd '%s' && cp -r f32 broken && rm broken/model-00002-of-*", tmp)), "cp");
     CHECK(!system(mem_printf(mem, "cd '%s' && mkdir cut empty huge", tmp)), "mkdir");
     for (int i = 0; i < 3; i++) {
-        const char *name = i == 0 ? "cut" : i == 1 ? "empty"
-                                                   : "huge";
-        const char *huge = "\x48\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,8]}}12345678";
+        const char *name = i == 0 ? "cut" : i == 1 ? "empty" : "huge";
+        const char *huge = "\x48\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_"
+                           "offsets\":[0,8]}}12345678";
         CHECK(file_read(&b, FIXTURE("models/qwen2/config.json"), &err), "%s", err.msg);
         CHECK(file_write(mem_printf(mem, "%s/%s/config.json", tmp, name), b.data, b.n, &err), "%s", err.msg);
         CHECK(file_read(&b, FIXTURE("models/qwen2/model.safetensors"), &err), "%s", err.msg);
         CHECK(file_write(mem_printf(mem, "%s/%s/model.safetensors", tmp, name), i < 2 ? b.data : huge,
-                         i == 0 ? 40000 : i == 1 ? 0
-                                                 : 88,
+                         i == 0   ? 40000
+                         : i == 1 ? 0
+                                  : 88,
                          &err),
               "%s", err.msg);
     }
@@ -220,7 +227,8 @@ static void wrong_input(void) {
         }
         int rc = run(&out, true, &mem, args.data);
         char *nl = strchr(out.data, '\n');
-        EXPECT(rc == bad[i].rc && strstr(out.data, bad[i].says) && nl && !nl[1], "%s: exit code %d, %s", bad[i].args, rc, out.data);
+        EXPECT(rc == bad[i].rc && strstr(out.data, bad[i].says) && nl && !nl[1], "%s: exit code %d, %s", bad[i].args,
+               rc, out.data);
         buf_free(&args);
     }
     EXPECT(!dir_exists(mem_printf(&mem, "%s/x", tmp)), "nothing is left of a failed conversion");

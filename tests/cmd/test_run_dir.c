@@ -54,7 +54,9 @@ static RunDir *write_steps(int64_t last, int64_t from, int64_t to) {
         metric(m, "critic/score/mean", 0.1 * (double)s);
         metric(m, "actor/grad_norm", s == 2 ? NAN : 1);
         EXPECT(run_dir_metrics(r, s, m, &err), "%s", err.msg);
-        int n = snprintf(line, sizeof line, "{\"step\":%d,\"score\":%d,\"input\":\"1+1?\",\"output\":\"%d\",\"gts\":\"2\"}\n", (int)s, (int)s % 2, (int)s);
+        int n = snprintf(line, sizeof line,
+                         "{\"step\":%d,\"score\":%d,\"input\":\"1+1?\",\"output\":\"%d\",\"gts\":\"2\"}\n", (int)s,
+                         (int)s % 2, (int)s);
         EXPECT(run_dir_samples(r, line, (size_t)n, &err), "%s", err.msg);
     }
     return r;
@@ -90,7 +92,8 @@ static void cutting(void) {
     fputs("{\"step\":11,\"crit", f);
     fclose(f);
     run_dir_close(write_steps(7, 8, 9));
-    EXPECT(lines("metrics.jsonl") == 9 && lines("samples.jsonl") == 9, "resumed at 7: %lld %lld", (long long)lines("metrics.jsonl"), (long long)lines("samples.jsonl"));
+    EXPECT(lines("metrics.jsonl") == 9 && lines("samples.jsonl") == 9, "resumed at 7: %lld %lld",
+           (long long)lines("metrics.jsonl"), (long long)lines("samples.jsonl"));
     Mem mem = { 0 };
     RunCurves r;
     bool ok = run_read(&r, in_dir(""), &mem, &err);
@@ -110,7 +113,8 @@ static void cutting(void) {
     f = fopen(in_dir("metrics.jsonl"), "w");
     fputs("{\"step\":1}\n{\"x\":1}\n", f);
     fclose(f);
-    EXPECT(!run_read(&r, in_dir(""), &mem, &err) && strstr(err.msg, "metrics.jsonl:2: there is no step"), "%s", err.msg);
+    EXPECT(!run_read(&r, in_dir(""), &mem, &err) && strstr(err.msg, "metrics.jsonl:2: there is no step"), "%s",
+           err.msg);
     mem_free(&mem);
 }
 

@@ -257,16 +257,20 @@ static void check_columns(void) {
     PqRows r = { 0 };
     Buf b = { 0 };
     EXPECT(f, "%s", err.msg);
-    EXPECT(pq_has(f, "reward_model.ground_truth") && !pq_has(f, "reward_model.truth") && !pq_has(f, "reward"), "pq_has");
+    EXPECT(pq_has(f, "reward_model.ground_truth") && !pq_has(f, "reward_model.truth") && !pq_has(f, "reward"),
+           "pq_has");
     const char *some[] = { "reward_model.ground_truth", "required" }, *none[] = { "prompt", "answers" };
     EXPECT(pq_select(f, some, 2, &err) && pq_read(f, 0, NULL, &r, &err), "%s", err.msg);
-    EXPECT(r.n == 6 && r.rows[0].n == 2 && !json_get(&r.rows[0], "prompt") && json_get(&r.rows[0], "required"), "chosen columns");
+    EXPECT(r.n == 6 && r.rows[0].n == 2 && !json_get(&r.rows[0], "prompt") && json_get(&r.rows[0], "required"),
+           "chosen columns");
     for (int64_t i = 0; i < r.n; i++) {
         const Json *m = json_get(&r.rows[i], "reward_model");
-        EXPECT(m && (m->kind == JSON_NULL || (m->n == 1 && !strcmp(m->members[0].key, "ground_truth"))), "part of a struct");
+        EXPECT(m && (m->kind == JSON_NULL || (m->n == 1 && !strcmp(m->members[0].key, "ground_truth"))),
+               "part of a struct");
     }
     pq_rows_free(&r);
-    EXPECT(!pq_select(f, none, 2, &err) && strstr(err.msg, "no column answers; it has data_source, prompt"), "%s", err.msg);
+    EXPECT(!pq_select(f, none, 2, &err) && strstr(err.msg, "no column answers; it has data_source, prompt"), "%s",
+           err.msg);
     pq_describe(f, 1, &b);
     EXPECT_STR(b.data, "list<struct<role: string, content: string>>");
     pq_close(f);

@@ -67,7 +67,8 @@ static Json random_value(uint64_t seed, uint32_t path, int depth, uint32_t *coun
         Json v = { .kind = JSON_OBJECT, .n = 1 + shape / 7 % 3 };
         v.members = MEM_ARRAY(mem, JsonMember, v.n);
         for (size_t i = 0; i < v.n; i++)
-            v.members[i] = (JsonMember){ key[i], 1, random_value(seed, path * 7 + 2 + (uint32_t)i, depth + 1, counter, mem) };
+            v.members[i] =
+                (JsonMember){ key[i], 1, random_value(seed, path * 7 + 2 + (uint32_t)i, depth + 1, counter, mem) };
         return v;
     }
     }
@@ -122,7 +123,8 @@ int main(void) {
     EXPECT(f && pq_read(f, 0, NULL, &r, &err) && r.n == 300, "%s", err.msg);
     for (int i = 0; i < 300 && r.n == 300; i++) {
         const Json *v = json_get(&r.rows[i], "b");
-        EXPECT(v->flag && v->n == member[i].value.n && !memcmp(v->str, member[i].value.str, v->n), "bytes in row %d", i);
+        EXPECT(v->flag && v->n == member[i].value.n && !memcmp(v->str, member[i].value.str, v->n), "bytes in row %d",
+               i);
     }
     pq_rows_free(&r);
     pq_close(f);

@@ -138,10 +138,8 @@ static int files_in(const char *dir) {
 }
 
 static const StSpec specs[] = {
-    { "model.a", DT_F32, 2, { 10, 10 } },
-    { "model.none", DT_F32, 2, { 0, 10 } },
-    { "model.b", DT_BF16, 1, { 33 } },
-    { "model.big", DT_U8, 2, { 3, 1000000 } },
+    { "model.a", DT_F32, 2, { 10, 10 } }, { "model.none", DT_F32, 2, { 0, 10 } },
+    { "model.b", DT_BF16, 1, { 33 } },    { "model.big", DT_U8, 2, { 3, 1000000 } },
     { "model.c", DT_I64, 0, { 0 } },
 };
 static const size_t spec_bytes[] = { 400, 0, 66, 3000000, 8 };
@@ -152,7 +150,8 @@ static bool write_all(const char *path, int64_t shard, size_t piece, Err *err) {
     static char bytes[3000474];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * 31 + (i >> 8));
     for (size_t i = 0; i < sizeof bytes; i += piece)
-        TRY(st_write(w, bytes + i, sizeof bytes - i < piece ? sizeof bytes - i : piece, err) || (st_write_abort(w), false));
+        TRY(st_write(w, bytes + i, sizeof bytes - i < piece ? sizeof bytes - i : piece, err)
+            || (st_write_abort(w), false));
     return st_write_close(w, err);
 }
 
@@ -199,7 +198,8 @@ static void round_trip(const char *dir) {
     CHECK(w && st_write(w, "abcd", 4, &err), "%s", err.msg);
     st_write_abort(w);
     EXPECT(files_in(dir) == 0, "an aborted write leaves nothing, not %d files", files_in(dir));
-    EXPECT(!st_write_open("/nowhere/x.safetensors", specs, 1, 0, &err) && strstr(err.msg, "/nowhere/x.safetensors"), "%s", err.msg);
+    EXPECT(!st_write_open("/nowhere/x.safetensors", specs, 1, 0, &err) && strstr(err.msg, "/nowhere/x.safetensors"),
+           "%s", err.msg);
     EXPECT(!st_write_open("/nowhere/x", specs, 1, 0, &err) && strstr(err.msg, "/nowhere/x"), "%s", err.msg);
     mem_free(&mem);
 }
@@ -237,9 +237,11 @@ static void broken_shards(const char *dir) {
         CHECK(write_all(dir, 1000, 4096, &err), "%s", err.msg);
         char *index = mem_printf(&mem, "%s/model.safetensors.index.json", dir);
         if (broken[i].index && !broken[i].index[0]) unlink(index);
-        else if (broken[i].index) CHECK(file_write(index, broken[i].index, strlen(broken[i].index), &err), "%s", err.msg);
+        else if (broken[i].index)
+            CHECK(file_write(index, broken[i].index, strlen(broken[i].index), &err), "%s", err.msg);
         if (broken[i].remove) unlink(mem_printf(&mem, "%s/%s", dir, broken[i].remove));
-        if (broken[i].empty) CHECK(file_write(mem_printf(&mem, "%s/%s", dir, broken[i].empty), "", 0, &err), "%s", err.msg);
+        if (broken[i].empty)
+            CHECK(file_write(mem_printf(&mem, "%s/%s", dir, broken[i].empty), "", 0, &err), "%s", err.msg);
         if (broken[i].copy_to) {
             Buf b = { 0 };
             CHECK(file_read(&b, mem_printf(&mem, "%s/model-00001-of-00003.safetensors", dir), &err), "%s", err.msg);
@@ -248,9 +250,8 @@ static void broken_shards(const char *dir) {
         }
         StFiles f;
         bool ok = st_open(&f, dir, &mem, &err);
-        EXPECT(!ok && strstr(err.msg, broken[i].says)
-                   && !strchr(err.msg, '\n'),
-               "%s: %s", broken[i].what, ok ? "was read" : err.msg);
+        EXPECT(!ok && strstr(err.msg, broken[i].says) && !strchr(err.msg, '\n'), "%s: %s", broken[i].what,
+               ok ? "was read" : err.msg);
         if (ok) st_close(&f);
         empty_dir(dir);
         mem_free(&mem);
@@ -265,8 +266,7 @@ static void published_layout(void) {
     EXPECT(f.n_files == 2 && f.n == 93, "%d files, %zu tensors", f.n_files, f.n);
     const StTensor *w = st_find(&f, "model.layers.0.mlp.gate_proj.weight"),
                    *s = st_find(&f, "model.layers.0.mlp.gate_proj.weight_scale_inv");
-    EXPECT(w && s && w->dtype == DT_F8E4M3 && s->dtype == DT_F32
-               && st_is_shape(s, 2, (int64_t[]){ 2, 2 }),
+    EXPECT(w && s && w->dtype == DT_F8E4M3 && s->dtype == DT_F32 && st_is_shape(s, 2, (int64_t[]){ 2, 2 }),
            "a weight and its scale");
     st_close(&f);
     mem_free(&mem);

@@ -54,7 +54,8 @@ int main(void) {
 
     /* more lines than a block, on threads, packed in two ways and in several members */
     Buf lines = { 0 }, want = { 0 };
-    for (int i = 0; i < 5000; i++) buf_printf(&lines, "{\"a\": %d, \"text\": \"%0*d\"}\n", i, i % 50, i), buf_printf(&want, "%d ", i);
+    for (int i = 0; i < 5000; i++)
+        buf_printf(&lines, "{\"a\": %d, \"text\": \"%0*d\"}\n", i, i % 50, i), buf_printf(&want, "%d ", i);
     Threads *threads = threads_open(3);
     read_all(lines.data, lines.n, threads, &got);
     EXPECT(!strcmp(got.data, want.data), "5000 lines");
@@ -67,8 +68,13 @@ int main(void) {
     EXPECT(!strcmp(got.data, want.data), "zstd in two frames");
     read_all(packed.data, packed.n - 5, threads, &got);
     EXPECT(strstr(got.data, "zstd stream was cut short"), "%s", got.data);
-    z_stream z = { .next_in = (Bytef *)lines.data, .avail_in = (uInt)lines.n, .next_out = (Bytef *)packed.data, .avail_out = (uInt)packed.cap };
-    EXPECT(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK && deflate(&z, Z_FINISH) == Z_STREAM_END, "gzip");
+    z_stream z = { .next_in = (Bytef *)lines.data,
+                   .avail_in = (uInt)lines.n,
+                   .next_out = (Bytef *)packed.data,
+                   .avail_out = (uInt)packed.cap };
+    EXPECT(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK
+               && deflate(&z, Z_FINISH) == Z_STREAM_END,
+           "gzip");
     packed.n = z.total_out;
     deflateEnd(&z);
     read_all(packed.data, packed.n, threads, &got);
@@ -85,7 +91,8 @@ int main(void) {
     const char *const *file;
     int n;
     const char *pattern[] = { FIXTURE("parquet/chat_*.parquet") }, *none[] = { FIXTURE("parquet/*.csv") };
-    const char *twice[] = { FIXTURE("parquet/empty.parquet"), FIXTURE("parquet/e*.parquet") }, *folder[] = { FIXTURE("parquet") };
+    const char *twice[] = { FIXTURE("parquet/empty.parquet"), FIXTURE("parquet/e*.parquet") },
+               *folder[] = { FIXTURE("parquet") };
     EXPECT(paths_expand(&mem, pattern, 1, &file, &n, &err) && n == 6 && strstr(file[0], "chat_brotli"), "%d files", n);
     EXPECT(!paths_expand(&mem, none, 1, &file, &n, &err) && strstr(err.msg, "no file matches"), "%s", err.msg);
     EXPECT(!paths_expand(&mem, twice, 2, &file, &n, &err) && strstr(err.msg, "named twice"), "%s", err.msg);

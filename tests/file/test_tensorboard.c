@@ -31,7 +31,8 @@ static void check_file(const char *path, int want) {
         if (records == 0) EXPECT(memmem(b.data + at, 12 + n, "brain.Event:2", 13), "the first record is the version");
         at += 16 + n, records++;
     }
-    EXPECT(at == b.n && records == want && !wrong, "%d records, %d checksums wrong, %zu of %zu bytes", records, wrong, at, b.n);
+    EXPECT(at == b.n && records == want && !wrong, "%d records, %d checksums wrong, %zu of %zu bytes", records, wrong,
+           at, b.n);
     EXPECT(memmem(b.data, b.n, "actor/lr", 8), "a tag is there");
     buf_free(&b);
 }
@@ -43,7 +44,8 @@ int main(int argc, char **argv) {
     EXPECT(crc32c(zeros, 32) == 0x8A9136AAu, "32 zeros (RFC 3720)");
     char dir[] = "/tmp/hone-tb-XXXXXX", path[512] = "";
     EXPECT(mkdtemp(dir), "mkdtemp");
-    const char *to = argc > 1 && argv[1][0] != '-' ? argv[1] : dir; /* a folder to keep, for reading it with TensorBoard itself */
+    const char *to =
+        argc > 1 && argv[1][0] != '-' ? argv[1] : dir; /* a folder to keep, for reading it with TensorBoard itself */
     Err err = { { 0 } };
     TbWriter *w = tb_open(to, 1, &err);
     EXPECT(w, "%s", err.msg);

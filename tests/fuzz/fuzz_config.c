@@ -9,7 +9,8 @@ static void walk(void *user, const ParamDesc *p, int layer, int64_t experts, int
     (void)p, (void)layer;
     int64_t *sum = user, n;
     CHECK(rows > 0 && cols > 0 && experts > 0, "a parameter without elements");
-    CHECK(!__builtin_mul_overflow(experts * rows, cols, &n) && !__builtin_add_overflow(*sum, n, sum), "too many elements");
+    CHECK(!__builtin_mul_overflow(experts * rows, cols, &n) && !__builtin_add_overflow(*sum, n, sum),
+          "too many elements");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -17,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     Mem mem = { 0 };
     Err err = { "" };
     ModelDesc m;
-    if (!model_desc_parse(&m, (const char *)data, n, &mem, &err)) CHECK(err.msg[0] && !strchr(err.msg, '\n'), "no message");
+    if (!model_desc_parse(&m, (const char *)data, n, &mem, &err))
+        CHECK(err.msg[0] && !strchr(err.msg, '\n'), "no message");
     else {
         int64_t sum = 0;
         arch_each_row(&m, walk, &sum);

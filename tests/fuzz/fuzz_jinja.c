@@ -6,11 +6,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    static const char vars[] = "{\"messages\":[{\"role\":\"user\",\"content\":\" Hi\\n\"},{\"role\":\"assistant\",\"content\":\"\xC3\xA9\","
-                               "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1.5}}}]}],\"tools\":[{\"a\":{}}],"
-                               "\"s\":\" Hello \",\"text\":\"a,b c\",\"n\":7,\"x\":2.5,\"t\":true,\"f\":false,\"nums\":[3,1,2],"
-                               "\"words\":[\"b\",\"A\"],\"d\":{\"a\":1,\"b\":2},\"people\":[{\"n\":\"q\",\"a\":1,\"c\":\"x\"},{\"c\":\"y\"}],"
-                               "\"now\":\"2026-11-15T00:00:00\"}";
+    static const char vars[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\" Hi\\n\"},{\"role\":\"assistant\",\"content\":\"\xC3\xA9\","
+        "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1.5}}}]}],\"tools\":[{\"a\":{}}],"
+        "\"s\":\" Hello \",\"text\":\"a,b c\",\"n\":7,\"x\":2.5,\"t\":true,\"f\":false,\"nums\":[3,1,2],"
+        "\"words\":[\"b\",\"A\"],\"d\":{\"a\":1,\"b\":2},\"people\":[{\"n\":\"q\",\"a\":1,\"c\":\"x\"},{\"c\":\"y\"}],"
+        "\"now\":\"2026-11-15T00:00:00\"}";
     Mem mem = { 0 };
     Err err;
     Json v;

@@ -6,7 +6,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     Config c, d;
     Err err;
-    if (!config_load_text(&c, n % 2 ? CONF_TRAIN : CONF_SFT, "fuzz.yaml", (const char *)data, n, NULL, 0, &err)) return 0;
+    if (!config_load_text(&c, n % 2 ? CONF_TRAIN : CONF_SFT, "fuzz.yaml", (const char *)data, n, NULL, 0, &err))
+        return 0;
     Buf b = { 0 };
     config_dump(&b, &c);
     CHECK(config_load_text(&d, c.verb, "dump", b.data, b.n, NULL, 0, &err), "%s", err.msg);

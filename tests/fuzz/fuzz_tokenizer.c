@@ -27,7 +27,8 @@ static void check_text(const Tok *t, TokScratch *s, const char *text, size_t n, 
             buf_put(&streamed, piece.data, piece.n);
         }
         CHECK(ok == again, "whole %d, streamed %d", ok, again);
-        CHECK(!ok || (whole.n == streamed.n && (!whole.n || !memcmp(whole.data, streamed.data, whole.n))), "the stream differs");
+        CHECK(!ok || (whole.n == streamed.n && (!whole.n || !memcmp(whole.data, streamed.data, whole.n))),
+              "the stream differs");
         tok_stream_close(d);
         buf_free(&whole);
         buf_free(&streamed);

@@ -2,8 +2,7 @@
  * gradient does not depend on threads or recomputation (E4).  Compared with memcmp, in checking mode. */
 #include "model/fixture.h"
 
-enum { SEQS = 24,
-       TOKENS = 900 };
+enum { SEQS = 24, TOKENS = 900 };
 
 static int lengths(int i) { return (int[]){ 1, 2, 70, 17, 64, 65, 3, 33 }[i % 8]; }
 
@@ -13,8 +12,9 @@ static void alone_and_together(const char *name, int which, int threads, float *
     fixture_load(&f, name, which, threads, TOKENS, false, RECOMPUTE_NONE);
     PackSeq seqs[SEQS];
     for (int i = 0; i < SEQS; i++) {
-        Drawing draw = i % 3 == 1 ? (Drawing){ 0.7f, 0.9f, 0, 0 } : i % 3 == 2 ? (Drawing){ 1.5f, 1, 0.01f, 20 }
-                                                                               : DRAW_PLAIN;
+        Drawing draw = i % 3 == 1   ? (Drawing){ 0.7f, 0.9f, 0, 0 }
+                       : i % 3 == 2 ? (Drawing){ 1.5f, 1, 0.01f, 20 }
+                                    : DRAW_PLAIN;
         seqs[i] = (PackSeq){ random_tokens(&f, lengths(i), (uint32_t)i), lengths(i), 1, draw };
     }
     int bad = 0;
@@ -24,22 +24,24 @@ static void alone_and_together(const char *name, int which, int threads, float *
         if (!want[i]) want[i] = memcpy(malloc(bytes + 1), alone, bytes);
         bad += memcmp(want[i], alone, bytes) != 0;
     }
-    EXPECT(!bad, "%s: %d of %d sequences alone differ on %d threads", name ? name : awkward[which].name, bad, SEQS, threads);
+    EXPECT(!bad, "%s: %d of %d sequences alone differ on %d threads", name ? name : awkward[which].name, bad, SEQS,
+           threads);
     for (int order = 0; order < 3; order++) {
         PackSeq mixed[SEQS];
         int at[SEQS];
-        for (int i = 0; i < SEQS; i++) at[i] = order == 0 ? i : order == 1 ? SEQS - 1 - i
-                                                                           : (i * 7 + 5) % SEQS;
+        for (int i = 0; i < SEQS; i++) at[i] = order == 0 ? i : order == 1 ? SEQS - 1 - i : (i * 7 + 5) % SEQS;
         for (int i = 0; i < SEQS; i++) mixed[i] = seqs[at[i]];
         int64_t outputs = pack_outputs(mixed, SEQS), o = 0;
         float *all = score_seqs(&f, mixed, SEQS);
         int differ = 0;
         for (int i = 0; i < SEQS; i++) {
             int n = lengths(at[i]) - 1;
-            differ += memcmp(all + o, want[at[i]], (size_t)n * 4) || memcmp(all + outputs + o, want[at[i]] + n, (size_t)n * 4);
+            differ += memcmp(all + o, want[at[i]], (size_t)n * 4)
+                      || memcmp(all + outputs + o, want[at[i]] + n, (size_t)n * 4);
             o += n;
         }
-        EXPECT(!differ, "%s: %d of %d sequences differ in order %d on %d threads", name ? name : awkward[which].name, differ, SEQS, order, threads);
+        EXPECT(!differ, "%s: %d of %d sequences differ in order %d on %d threads", name ? name : awkward[which].name,
+               differ, SEQS, order, threads);
     }
     fixture_close(&f);
 }
@@ -48,11 +50,19 @@ static void alone_and_together(const char *name, int which, int threads, float *
 static float *gradient(const char *name, int which, int threads, Recompute recompute, size_t *n) {
     Fixture f;
     fixture_load(&f, name, which, threads, 200, true, recompute);
-    ModelShape s = { .tokens = 115, .outputs = 98, .seqs = 3, .longest = 70, .backward = true, .recompute = recompute, .threads = threads };
+    ModelShape s = { .tokens = 115,
+                     .outputs = 98,
+                     .seqs = 3,
+                     .longest = 70,
+                     .backward = true,
+                     .recompute = recompute,
+                     .threads = threads };
     Arena act = dev_arena(&f.dev, "act", model_sizes(&f.desc, &s).act);
     Params g;
     params_open(&g, &f.desc, &f.dev, DT_F32, true, "grads", &f.mem);
-    PackSeq seqs[] = { { random_tokens(&f, 70, 1), 70, 5, DRAW_PLAIN }, { random_tokens(&f, 33, 2), 33, 1, { 0.8f, 1, 0, 0 } }, { random_tokens(&f, 12, 3), 12, 11, DRAW_PLAIN } };
+    PackSeq seqs[] = { { random_tokens(&f, 70, 1), 70, 5, DRAW_PLAIN },
+                       { random_tokens(&f, 33, 2), 33, 1, { 0.8f, 1, 0, 0 } },
+                       { random_tokens(&f, 12, 3), 12, 11, DRAW_PLAIN } };
     Batch b;
     batch_put(&b, &f.dev, &f.io, &f.host, seqs, 3);
     Tensor lp = tensor_push(&f.io, DT_F32, b.outputs, 1), ent = tensor_push(&f.io, DT_F32, b.outputs, 1);
@@ -67,7 +77,8 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
     *n = (size_t)g.flat.cols;
     float *out = malloc(*n * 4);
     op_get(&f.dev, out, g.flat);
-    EXPECT(act.peak == act.size, "%s: activations peak at %zu of %zu planned bytes", name ? name : awkward[which].name, act.peak, act.size);
+    EXPECT(act.peak == act.size, "%s: activations peak at %zu of %zu planned bytes", name ? name : awkward[which].name,
+           act.peak, act.size);
     fixture_close(&f);
     return out;
 }
@@ -81,7 +92,8 @@ static void same_gradient(const char *name, int which) {
     float *want = gradient(name, which, 1, RECOMPUTE_NONE, &n);
     for (size_t i = 0; i < COUNT(other); i++) {
         float *got = gradient(name, which, other[i].threads, other[i].r, &m);
-        EXPECT(n == m && !memcmp(want, got, n * 4), "%s: gradient differs on %d threads, recompute %d", name ? name : awkward[which].name, other[i].threads, other[i].r);
+        EXPECT(n == m && !memcmp(want, got, n * 4), "%s: gradient differs on %d threads, recompute %d",
+               name ? name : awkward[which].name, other[i].threads, other[i].r);
         free(got);
     }
     free(want);

@@ -34,7 +34,8 @@ static void move(Net *n, Tensor w, const float *at, const float *dir, double e) 
 static void check_param(Net *n, const char *model, const Params *g, const Param *p, int *checked, double *worst) {
     int64_t k = p->t.rows * p->t.cols;
     Tensor w = param(&n->f.model.w, p->desc->id, p->layer);
-    float *at = MEM_ARRAY(&n->f.mem, float, (size_t)k), *grad = MEM_ARRAY(&n->f.mem, float, (size_t)k), *dir = MEM_ARRAY(&n->f.mem, float, (size_t)k);
+    float *at = MEM_ARRAY(&n->f.mem, float, (size_t)k), *grad = MEM_ARRAY(&n->f.mem, float, (size_t)k),
+          *dir = MEM_ARRAY(&n->f.mem, float, (size_t)k);
     op_get(&n->f.dev, at, w);
     op_get(&n->f.dev, grad, param(g, p->desc->id, p->layer));
     double norm = 0, along = 0;
@@ -43,8 +44,12 @@ static void check_param(Net *n, const char *model, const Params *g, const Param 
     if (norm < 1e-4) return; /* an expert without tokens, a cut that nothing reaches */
     /* half along the gradient, half random: large, and not blind to an entry that should be there and is not */
     double rn = 0;
-    for (int64_t i = 0; i < k; i++) dir[i] = (float)(rng_unit(rng_u64(11, RNG_PLAN, (uint32_t)p->desc->id, (uint32_t)p->layer, 0, (uint32_t)i)) - 0.5), rn += (double)dir[i] * (double)dir[i];
-    for (int64_t i = 0; i < k; i++) dir[i] = (float)((double)dir[i] / sqrt(rn) + (double)grad[i] / norm), along += (double)dir[i] * (double)grad[i];
+    for (int64_t i = 0; i < k; i++)
+        dir[i] =
+            (float)(rng_unit(rng_u64(11, RNG_PLAN, (uint32_t)p->desc->id, (uint32_t)p->layer, 0, (uint32_t)i)) - 0.5),
+        rn += (double)dir[i] * (double)dir[i];
+    for (int64_t i = 0; i < k; i++)
+        dir[i] = (float)((double)dir[i] / sqrt(rn) + (double)grad[i] / norm), along += (double)dir[i] * (double)grad[i];
     /* a step that carries a token to another expert jumps: the smallest step is the least likely to, the largest the least noisy */
     static const double step[] = { 1e-3, 2e-4, 5e-5 };
     double err = 1e9, got = 0;
@@ -64,12 +69,15 @@ static void check_param(Net *n, const char *model, const Params *g, const Param 
 static void check_model(int which, bool plant) {
     Net n = { 0 };
     fixture_load(&n.f, NULL, which, 1, TOKENS, true, RECOMPUTE_NONE);
-    PackSeq seqs[] = { { random_tokens(&n.f, 40, 5), 40, 1, DRAW_PLAIN }, { random_tokens(&n.f, 30, 6), 30, 3, { 0.8f, 1, 0, 0 } } };
+    PackSeq seqs[] = { { random_tokens(&n.f, 40, 5), 40, 1, DRAW_PLAIN },
+                       { random_tokens(&n.f, 30, 6), 30, 3, { 0.8f, 1, 0, 0 } } };
     batch_put(&n.b, &n.f.dev, &n.f.io, &n.f.host, seqs, 2);
     n.lp = tensor_push(&n.f.io, DT_F32, n.b.outputs, 1), n.ent = tensor_push(&n.f.io, DT_F32, n.b.outputs, 1);
     float half[TOKENS];
     for (int i = 0; i < TOKENS; i++) n.weight[i] = 0.05f * (float)(i % 5 - 1), half[i] = 0.5f * n.weight[i];
-    ModelShape s = { .tokens = TOKENS, .outputs = TOKENS, .seqs = 4, .longest = TOKENS, .backward = true, .threads = 1 };
+    ModelShape s = {
+        .tokens = TOKENS, .outputs = TOKENS, .seqs = 4, .longest = TOKENS, .backward = true, .threads = 1
+    };
     Arena act = dev_arena(&n.f.dev, "act", model_sizes(&n.f.desc, &s).act);
     Params g;
     params_open(&g, &n.f.desc, &n.f.dev, DT_F32, true, "grads", &n.f.mem);

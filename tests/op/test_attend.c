@@ -36,7 +36,9 @@ static void eval(const Fn *f, double *o, double *lse) {
                 for (int d = 0; d < s->dv; d++) {
                     double x = 0;
                     for (int j = 0; j <= t; j++)
-                        x += exp(sc[j] - m) / z * (s->latent ? f->k[((at + j) * s->kv + g) * s->dk + d] : f->v[((at + j) * s->kv + g) * s->dv + d]);
+                        x += exp(sc[j] - m) / z
+                             * (s->latent ? f->k[((at + j) * s->kv + g) * s->dk + d]
+                                          : f->v[((at + j) * s->kv + g) * s->dv + d]);
                     o[((at + t) * s->heads + h) * s->dv + d] = x;
                 }
                 if (lse) lse[(at + t) * s->heads + h] = m + log(z);
@@ -61,7 +63,10 @@ static Made make(Rig *r, const Shape *s) {
     int T = total(s);
     int32_t at[9] = { 0 }, longest = 0;
     for (int i = 0; i < s->n; i++) at[i + 1] = at[i] + s->len[i], longest = s->len[i] > longest ? s->len[i] : longest;
-    Made m = { .q = rnds(&r->m, T * s->heads * s->dk, 1, 2), .k = rnds(&r->m, T * s->kv * s->dk, 2, 2), .v = rnds(&r->m, T * s->kv * s->dv, 3, 2), .c = rnds(&r->m, T * s->heads * s->dv, 4, 1) };
+    Made m = { .q = rnds(&r->m, T * s->heads * s->dk, 1, 2),
+               .k = rnds(&r->m, T * s->kv * s->dk, 2, 2),
+               .v = rnds(&r->m, T * s->kv * s->dv, 3, 2),
+               .c = rnds(&r->m, T * s->heads * s->dv, 4, 1) };
     Tensor k = rig_put_ld(r, DT_F32, T, s->kv * s->dk, s->kv * s->dk + 2, m.k);
     m.a = (Attn){
         .q = rig_put_ld(r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 5, m.q),
@@ -82,7 +87,8 @@ static Made make(Rig *r, const Shape *s) {
 static void gradients(const Shape *s) {
     Rig r;
     rig_open(&r, 2, ISA_BEST, 16 << 20);
-    int T = total(s), nq = T * s->heads * s->dk, nk = T * s->kv * s->dk, nv = T * s->kv * s->dv, no = T * s->heads * s->dv;
+    int T = total(s), nq = T * s->heads * s->dk, nk = T * s->kv * s->dk, nv = T * s->kv * s->dv,
+        no = T * s->heads * s->dv;
     Made m = make(&r, s);
     Fn f = { s, doubles(&r.m, m.q, nq), doubles(&r.m, m.k, nk), doubles(&r.m, m.v, nv), (double)0.3f, m.c };
     double *o = MEM_ARRAY(&r.m, double, (size_t)no), *lse = MEM_ARRAY(&r.m, double, (size_t)(T * s->heads));
@@ -90,8 +96,8 @@ static void gradients(const Shape *s) {
     op_attend(&r.d, &m.a);
     EXPECT_GRAD(&r, "attend", (float *)rig_get(&r, m.a.o), o, no, 2e-6);
     EXPECT_GRAD(&r, "attend's lse", (float *)rig_get(&r, m.a.lse), lse, T * s->heads, 2e-6);
-    Tensor dq = rig_put_ld(&r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 1, NULL), dk = rig_put(&r, DT_F32, T,
-                                                                                                      s->kv * s->dk, NULL);
+    Tensor dq = rig_put_ld(&r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 1, NULL),
+           dk = rig_put(&r, DT_F32, T, s->kv * s->dk, NULL);
     Tensor dv = rig_put_ld(&r, DT_F32, T, s->kv * s->dv, s->kv * s->dv + 2, NULL);
     op_attend_bwd(&r.d, dq, dk, dv, rig_put(&r, DT_F32, T, s->heads * s->dv, m.c), &m.a);
     float *gk = rig_get(&r, dk), *gv = rig_get(&r, dv);
@@ -108,8 +114,8 @@ static void gradients(const Shape *s) {
 static float *forward_backward(Rig *r, const Shape *s, size_t *bytes) {
     int T = total(s);
     Made m = make(r, s);
-    Tensor t[5] = { m.a.o, m.a.lse, rig_put(r, DT_F32, T, s->heads * s->dk, NULL), rig_put(r, DT_F32, T, s->kv * s->dk, NULL),
-                    rig_put(r, DT_F32, T, s->kv * s->dv, NULL) };
+    Tensor t[5] = { m.a.o, m.a.lse, rig_put(r, DT_F32, T, s->heads * s->dk, NULL),
+                    rig_put(r, DT_F32, T, s->kv * s->dk, NULL), rig_put(r, DT_F32, T, s->kv * s->dv, NULL) };
     op_attend(&r->d, &m.a);
     op_attend_bwd(&r->d, t[2], t[3], t[4], rig_put(r, DT_F32, T, s->heads * s->dv, m.c), &m.a);
     Buf b = { 0 };
@@ -130,8 +136,8 @@ static void bits(const Shape *s) {
         Rig r;
         rig_open(&r, threads[i], isa, 16 << 20);
         float *got = forward_backward(&r, s, &m);
-        EXPECT(m == n && !memcmp(got, want, n), "attend %d/%d heads of %d: isa %d, %d threads", s->heads, s->kv, s->dk, isa,
-               threads[i]);
+        EXPECT(m == n && !memcmp(got, want, n), "attend %d/%d heads of %d: isa %d, %d threads", s->heads, s->kv, s->dk,
+               isa, threads[i]);
         rig_close(&r);
     }
     rig_close(&ref);
@@ -165,17 +171,17 @@ static void pages(const Shape *s, int isa, int page, int chunk) {
         Mem tmp = { 0 };
         int longest = 0, rows = 0;
         for (int i = 0; i < s->n; i++) {
-            int n = s->len[i] - p0 < 0 ? 0 : s->len[i] - p0 < chunk ? s->len[i] - p0
-                                                                    : chunk;
+            int n = s->len[i] - p0 < 0 ? 0 : s->len[i] - p0 < chunk ? s->len[i] - p0 : chunk;
             at[i + 1] = at[i] + n, start[i] = p0 < s->len[i] ? p0 : s->len[i], longest = n > longest ? n : longest;
         }
         rows = at[s->n];
-        float *q = MEM_ARRAY(&tmp, float, (size_t)(rows * s->heads * s->dk)), *k = MEM_ARRAY(&tmp, float,
-                                                                                             (size_t)(rows * s->kv * s->dk));
+        float *q = MEM_ARRAY(&tmp, float, (size_t)(rows * s->heads * s->dk)),
+              *k = MEM_ARRAY(&tmp, float, (size_t)(rows * s->kv * s->dk));
         float *v = MEM_ARRAY(&tmp, float, (size_t)(rows * s->kv * s->dv));
         for (int i = 0, base = 0; i < s->n; base += s->len[i++]) {
             size_t n = (size_t)(at[i + 1] - at[i]) * 4;
-            memcpy(q + at[i] * s->heads * s->dk, m.q + (base + start[i]) * s->heads * s->dk, n * (size_t)(s->heads * s->dk));
+            memcpy(q + at[i] * s->heads * s->dk, m.q + (base + start[i]) * s->heads * s->dk,
+                   n * (size_t)(s->heads * s->dk));
             memcpy(k + at[i] * s->kv * s->dk, m.k + (base + start[i]) * s->kv * s->dk, n * (size_t)(s->kv * s->dk));
             memcpy(v + at[i] * s->kv * s->dv, m.v + (base + start[i]) * s->kv * s->dv, n * (size_t)(s->kv * s->dv));
         }
@@ -183,7 +189,8 @@ static void pages(const Shape *s, int isa, int page, int chunk) {
         int nt = r.n;
         Paged pg = { { s->n, longest, rig_put(&r, DT_I32, 1, s->n + 1, at) }, rig_put(&r, DT_I32, s->n, 1, start), tt };
         Tensor o = rig_put(&r, DT_F32, rows, s->heads * s->dv, NULL);
-        op_kv_put(&r.d, kv, rig_put(&r, DT_F32, rows, s->kv * s->dk, k), s->latent ? TENSOR_NONE : rig_put(&r, DT_F32, rows, s->kv * s->dv, v), pg);
+        op_kv_put(&r.d, kv, rig_put(&r, DT_F32, rows, s->kv * s->dk, k),
+                  s->latent ? TENSOR_NONE : rig_put(&r, DT_F32, rows, s->kv * s->dv, v), pg);
         op_attend_kv(&r.d, o, rig_put(&r, DT_F32, rows, s->heads * s->dk, q), kv, pg, s->heads, 0.3f);
         float *go = rig_get(&r, o);
         for (int i = 0, base = 0; i < s->n; base += s->len[i++])
@@ -195,8 +202,8 @@ static void pages(const Shape *s, int isa, int page, int chunk) {
         mem_free(&tmp);
     }
     EXPECT(!memcmp(got, want, (size_t)(T * s->heads * s->dv) * 4),
-           "attend_kv != attend: pages of %d, chunks of %d, isa %d, %d/%d heads of %d", page, chunk, isa,
-           s->heads, s->kv, s->dk);
+           "attend_kv != attend: pages of %d, chunks of %d, isa %d, %d/%d heads of %d", page, chunk, isa, s->heads,
+           s->kv, s->dk);
     if (np > 1) { /* a page copied is that page */
         op_kv_copy(&r.d, kv, table[0], table[1]);
         unsigned char *all = rig_get(&r, kv.pool);
@@ -229,20 +236,20 @@ static void planted(void) {
 }
 
 int main(void) {
-    static const Shape small[] = {
-        { 4, 2, 8, 12, 3, { 5, 9, 1 }, false }, { 3, 3, 16, 16, 2, { 7, 3 }, false }, { 2, 1, 20, 16, 2, { 6, 4 }, true }
-    };
-    static const Shape mid[] = {
-        { 4, 2, 24, 20, 3, { 70, 1, 150 }, false }, { 6, 6, 16, 16, 2, { 65, 200 }, false }, { 3, 1, 72, 64, 2, { 130, 40 }, true }
-    };
+    static const Shape small[] = { { 4, 2, 8, 12, 3, { 5, 9, 1 }, false },
+                                   { 3, 3, 16, 16, 2, { 7, 3 }, false },
+                                   { 2, 1, 20, 16, 2, { 6, 4 }, true } };
+    static const Shape mid[] = { { 4, 2, 24, 20, 3, { 70, 1, 150 }, false },
+                                 { 6, 6, 16, 16, 2, { 65, 200 }, false },
+                                 { 3, 1, 72, 64, 2, { 130, 40 }, true } };
     static const Shape span = { 2, 1, 16, 16, 1, { 2200 }, false };
     static const int page[] = { 16, 48, 64, 128 }, chunk[] = { 1, 7, 64, 100 };
     for (size_t i = 0; i < COUNT(small); i++) gradients(&small[i]);
     for (size_t i = 0; i < COUNT(mid); i++) {
         bits(&mid[i]);
         for (int p = 0; p < 4; p++)
-            for (int c = 0; c < 4; c++) pages(&mid[i], c == 1 ? ISA_AVX2 <= cpu_isa_best() ? ISA_AVX2 : ISA_C : ISA_BEST,
-                                              page[p], chunk[c]);
+            for (int c = 0; c < 4; c++)
+                pages(&mid[i], c == 1 ? ISA_AVX2 <= cpu_isa_best() ? ISA_AVX2 : ISA_C : ISA_BEST, page[p], chunk[c]);
     }
     pages(&span, ISA_BEST, 64, 100); /* more than one span of 2048 keys */
     pages(&span, ISA_BEST, 48, 513);

@@ -2,9 +2,7 @@
  * found by sorting; sample's lp and entropy are logprob's bits; every instruction set, thread count and batch. */
 #include "optest.h"
 
-enum { T = 23,
-       H = 19,
-       V = 413 };
+enum { T = 23, H = 19, V = 413 };
 typedef struct {
     float temp, top_p, min_p;
     int top_k;
@@ -57,8 +55,7 @@ static void eval(const Fn *f, int t, double *lp, double *ent) {
     for (int v = 0; v < V; v++) m = fmax(m, f->kept[t][v] ? l[v] : -INFINITY);
     for (int v = 0; v < V; v++)
         if (f->kept[t][v] && l[v] > -INFINITY) z += exp(l[v] - m), u += (l[v] - m) * exp(l[v] - m);
-    *lp = f->ids[t] < 0 ? 0 : f->kept[t][f->ids[t]] ? l[f->ids[t]] - m - log(z)
-                                                    : -INFINITY;
+    *lp = f->ids[t] < 0 ? 0 : f->kept[t][f->ids[t]] ? l[f->ids[t]] - m - log(z) : -INFINITY;
     *ent = log(z) - u / z;
 }
 static double loss(void *arg) {
@@ -88,8 +85,8 @@ static Tensor same_f(Rig *r, float x, int n, bool off) {
 static Dist dist_of(Rig *r, const Kind *k, int n) {
     int32_t tk[64];
     for (int t = 0; t < n; t++) tk[t] = k->top_k;
-    return (Dist){ same_f(r, 1 / k->temp, n, k->temp == 1), k->top_k ? rig_put(r, DT_I32, n, 1, tk) : TENSOR_NONE, same_f(r, k->top_p, n, k->top_p >= 1),
-                   same_f(r, k->min_p, n, k->min_p <= 0) };
+    return (Dist){ same_f(r, 1 / k->temp, n, k->temp == 1), k->top_k ? rig_put(r, DT_I32, n, 1, tk) : TENSOR_NONE,
+                   same_f(r, k->top_p, n, k->top_p >= 1), same_f(r, k->min_p, n, k->min_p <= 0) };
 }
 static Made make(Rig *r, const Kind *k, int first, int n) {
     static const int32_t banned[] = { 3, 200 };
@@ -229,9 +226,10 @@ static void draws(const Kind *k, bool greedy) {
         op_logprob(&r.d, &m.h);
         EXPECT(same(rig_get(&r, m.h.lp), rig_get(&r, s.lp), T * 4),
                "logprob of what was drawn is not what sample said (isa %d, greedy %d)", isa, greedy);
-        EXPECT(same(rig_get(&r, m.h.ent), rig_get(&r, s.ent), T * 4), "entropy of what was drawn (isa %d, greedy %d)", isa,
-               greedy);
-        for (int t = 0; t < T; t++) EXPECT(!k->ban || t % 2 == 0 || (id[t] != 3 && id[t] != 200), "row %d drew a banned id", t);
+        EXPECT(same(rig_get(&r, m.h.ent), rig_get(&r, s.ent), T * 4), "entropy of what was drawn (isa %d, greedy %d)",
+               isa, greedy);
+        for (int t = 0; t < T; t++)
+            EXPECT(!k->ban || t % 2 == 0 || (id[t] != 3 && id[t] != 200), "row %d drew a banned id", t);
         if (greedy)
             for (int t = 0; t < T; t++) {
                 float best = -INFINITY;
@@ -250,8 +248,7 @@ static void draws(const Kind *k, bool greedy) {
 
 /* Frequencies of many draws from one row against its probabilities. */
 static void frequencies(const Kind *k) {
-    enum { N = 20000,
-           B = 64 };
+    enum { N = 20000, B = 64 };
     Rig r;
     rig_open(&r, 2, ISA_BEST, 8 << 20);
     Made m = make(&r, k, 0, 1);
@@ -266,7 +263,12 @@ static void frequencies(const Kind *k) {
     for (int v = 0; v < V; v++) z += f.kept[0][v] ? exp(l[v] - mx) : 0;
     static int seen[V];
     memset(seen, 0, sizeof seen);
-    Sample s = { .h = rig_put(&r, DT_F32, B, H, x), .w = m.h.w, .dist = dist_of(&r, k, B), .random = rig_put(&r, DT_I64, B, 1, NULL), .id = rig_put(&r, DT_I32, B, 1, NULL), .lp = rig_put(&r, DT_F32, B, 1, NULL) };
+    Sample s = { .h = rig_put(&r, DT_F32, B, H, x),
+                 .w = m.h.w,
+                 .dist = dist_of(&r, k, B),
+                 .random = rig_put(&r, DT_I64, B, 1, NULL),
+                 .id = rig_put(&r, DT_I32, B, 1, NULL),
+                 .lp = rig_put(&r, DT_F32, B, 1, NULL) };
     for (int i = 0; i < N; i += B) {
         int64_t u[B];
         for (int t = 0; t < B; t++) u[t] = (int64_t)mix((uint64_t)(i + t) * 31 + 7);

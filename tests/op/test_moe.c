@@ -2,9 +2,7 @@
  * held. */
 #include "optest.h"
 
-enum { T = 29,
-       E = 12,
-       K = 3 };
+enum { T = 29, E = 12, K = 3 };
 
 /* The weights of a row in double, the choice given. */
 typedef struct {
@@ -112,7 +110,14 @@ static void ties(void) {
     Rig r;
     rig_open(&r, 1, ISA_BEST, 4 << 20);
     float l[E] = { 0, 1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0 };
-    Route q = { .kind = ROUTE_SOFTMAX, .topk = K, .groups = 1, .renorm = true, .factor = 1, .logits = rig_put(&r, DT_F32, 1, E, l), .pick = rig_put(&r, DT_I32, 1, K, NULL), .weight = rig_put(&r, DT_F32, 1, K, NULL) };
+    Route q = { .kind = ROUTE_SOFTMAX,
+                .topk = K,
+                .groups = 1,
+                .renorm = true,
+                .factor = 1,
+                .logits = rig_put(&r, DT_F32, 1, E, l),
+                .pick = rig_put(&r, DT_I32, 1, K, NULL),
+                .weight = rig_put(&r, DT_F32, 1, K, NULL) };
     op_route(&r.d, &q);
     int32_t *p = rig_get(&r, q.pick);
     EXPECT(p[0] == 1 && p[1] == 2 && p[2] == 3, "ties go to the lower id: %d %d %d", p[0], p[1], p[2]);
@@ -140,8 +145,10 @@ static void experts(int threads) {
     rig_open(&r, threads, ISA_BEST, 4 << 20);
     int32_t pick[T * K];
     for (int t = 0; t < T; t++)
-        for (int j = 0; j < K; j++) pick[t * K + j] = (int32_t)(mix((uint64_t)t) % 4) + 3 * j; /* some experts get nothing */
-    Tensor tp = rig_put(&r, DT_I32, T, K, pick), at = rig_put(&r, DT_I32, 1, E + 1, NULL), from = rig_put(&r, DT_I32, T * K, 1, NULL);
+        for (int j = 0; j < K; j++)
+            pick[t * K + j] = (int32_t)(mix((uint64_t)t) % 4) + 3 * j; /* some experts get nothing */
+    Tensor tp = rig_put(&r, DT_I32, T, K, pick), at = rig_put(&r, DT_I32, 1, E + 1, NULL),
+           from = rig_put(&r, DT_I32, T * K, 1, NULL);
     Tensor slot = rig_put(&r, DT_I32, T, K, NULL);
     op_moe_sort(&r.d, at, from, slot, tp, E);
     int32_t *a = rig_get(&r, at), *f = rig_get(&r, from), *s = rig_get(&r, slot);
@@ -155,8 +162,10 @@ static void experts(int threads) {
     EXPECT(bad == 0, "moe_sort: %d rows out of place", bad);
 
     float *x = rnds(&r.m, T * W, 1, 1), *c = rnds(&r.m, T * W, 2, 1), *w = rnds(&r.m, T * K, 3, 1);
-    Tensor tx = rig_put_ld(&r, DT_F32, T, W, W + 1, x), rows = rig_put(&r, DT_F32, T * K, W, NULL), tc = rig_put(&r, DT_F32, T, W, c);
-    Tensor tw = rig_put(&r, DT_F32, T, K, w), y = rig_put(&r, DT_F32, T, W, NULL), drows = rig_put(&r, DT_F32, T * K, W, NULL);
+    Tensor tx = rig_put_ld(&r, DT_F32, T, W, W + 1, x), rows = rig_put(&r, DT_F32, T * K, W, NULL),
+           tc = rig_put(&r, DT_F32, T, W, c);
+    Tensor tw = rig_put(&r, DT_F32, T, K, w), y = rig_put(&r, DT_F32, T, W, NULL),
+           drows = rig_put(&r, DT_F32, T * K, W, NULL);
     Tensor dw = rig_put(&r, DT_F32, T, K, NULL), dx = rig_put_ld(&r, DT_F32, T, W, W + 3, NULL);
     op_permute(&r.d, rows, tx, from);
     float *gr = rig_get(&r, rows);
@@ -178,17 +187,17 @@ static void experts(int threads) {
     EXPECT(bad == 0, "combine: %d sums not in ascending order of experts", bad);
     op_combine_bwd(&r.d, drows, dw, tc, rows, slot, tw);
     Mix m = { doubles(&r.m, gr, T * K * W), doubles(&r.m, w, T * K), s, c, W };
-    EXPECT_GRAD(&r, "combine's rows", (float *)rig_get(&r, drows), differences(&r.m, m.x, T * K * W, mix_loss, &m), T * K * W,
+    EXPECT_GRAD(&r, "combine's rows", (float *)rig_get(&r, drows), differences(&r.m, m.x, T * K * W, mix_loss, &m),
+                T * K * W, 1e-6);
+    EXPECT_GRAD(&r, "combine's weights", (float *)rig_get(&r, dw), differences(&r.m, m.w, T * K, mix_loss, &m), T * K,
                 1e-6);
-    EXPECT_GRAD(&r, "combine's weights", (float *)rig_get(&r, dw), differences(&r.m, m.w, T * K, mix_loss, &m), T * K, 1e-6);
 
     int32_t to[3] = { 7, 0, 28 };
     op_scatter_rows(&r.d, y, rig_put(&r, DT_F32, 3, W, x), rig_put(&r, DT_I32, 3, 1, to));
     gy = rig_get(&r, y);
     for (int t = 0; t < T; t++)
-        for (int i = 0; i < W; i++) bad += gy[t * W + i] != (t == 7 ? x[i] : t == 0 ? x[W + i]
-                                                                         : t == 28  ? x[2 * W + i]
-                                                                                    : 0);
+        for (int i = 0; i < W; i++)
+            bad += gy[t * W + i] != (t == 7 ? x[i] : t == 0 ? x[W + i] : t == 28 ? x[2 * W + i] : 0);
     EXPECT(bad == 0, "scatter_rows: %d values wrong", bad);
     rig_close(&r);
 }
@@ -198,8 +207,7 @@ static void bits(void) {
     rig_open(&ref, 1, ISA_C, 4 << 20);
     float *l = rnds(&ref.m, T * E, 1, 3), *want = NULL;
     static const int threads[] = { 1, 2, 3, 7 };
-    for (int pass = 0; pass < 2; pass++)
-        EACH_ISA(isa)
+    for (int pass = 0; pass < 2; pass++) EACH_ISA(isa)
     for (size_t i = 0; i < COUNT(threads); i++) {
         Rig r;
         rig_open(&r, threads[i], isa, 4 << 20);

@@ -3,9 +3,7 @@
  * rows, row stride, cut into pieces) against the definition in plain C, with memcmp; values against double. */
 #include "optest.h"
 
-enum { M = 67,
-       O = 83,
-       I = 137 };
+enum { M = 67, O = 83, I = 137 };
 
 /* The definition: pieces of chains, added by the tree. */
 static float chain(const float *a, int64_t sa, const float *b, int64_t sb, Leaves l, float start) {
@@ -13,8 +11,8 @@ static float chain(const float *a, int64_t sa, const float *b, int64_t sb, Leave
     int64_t base = leaves_cut(&l, l.first);
     for (int s = 0; s < l.n; s++) {
         p[s] = start;
-        for (int64_t k = leaves_cut(&l, l.first + s) - base; k < leaves_cut(&l, l.first + s + 1) - base;
-             k++) p[s] = fmaf(a[k * sa], b[k * sb], p[s]);
+        for (int64_t k = leaves_cut(&l, l.first + s) - base; k < leaves_cut(&l, l.first + s + 1) - base; k++)
+            p[s] = fmaf(a[k * sa], b[k * sb], p[s]);
     }
     for (int d = 1; d < l.n; d *= 2)
         for (int s = 0; s < l.n; s += 2 * d) p[s] = p[s] + p[s + d];
@@ -59,24 +57,25 @@ static void dense(int isa, int threads, int pieces, bool bf16) {
     rig_open(&r, threads, isa, 8 << 20);
     Want g = make(&r.m, pieces);
     int first[] = { 0, 0, 0, 3, 17, 0, 1 }, rows[] = { M, 1, 2, 4, 9, 33, 66 };
-    Tensor w = rig_put_ld(&r, bf16 ? DT_BF16 : DT_F32, O, I, I + 3, bf16 ? (void *)g.w16 : g.w), b = rig_put(&r, DT_F32, 1, O,
-                                                                                                             g.b);
+    Tensor w = rig_put_ld(&r, bf16 ? DT_BF16 : DT_F32, O, I, I + 3, bf16 ? (void *)g.w16 : g.w),
+           b = rig_put(&r, DT_F32, 1, O, g.b);
     for (size_t c = 0; c < COUNT(rows); c++) { /* any rows: alone, few, many, from the middle */
         int n = rows[c], f = first[c];
         Tensor x = rig_put_ld(&r, DT_F32, n, I, I + 5, g.x + f * I), y = rig_put_ld(&r, DT_F32, n, O, O + 7, NULL);
         op_linear(&r.d, y, x, w, b, g.in);
-        EXPECT(same(rig_get(&r, y), g.y + f * O, n * O), "linear: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d", isa,
-               threads, pieces, bf16, f, n);
+        EXPECT(same(rig_get(&r, y), g.y + f * O, n * O), "linear: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d",
+               isa, threads, pieces, bf16, f, n);
         Tensor dy = rig_put_ld(&r, DT_F32, n, O, O + 1, g.dy + f * O), dx = rig_put_ld(&r, DT_F32, n, I, I + 2, NULL);
         op_linear_dx(&r.d, dx, dy, w, g.out);
-        EXPECT(same(rig_get(&r, dx), g.dx + f * I, n * I), "linear_dx: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d",
-               isa, threads, pieces, bf16, f, n);
+        EXPECT(same(rig_get(&r, dx), g.dx + f * I, n * I),
+               "linear_dx: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d", isa, threads, pieces, bf16, f, n);
     }
     Tensor dw = rig_put_ld(&r, DT_F32, O, I, I + 9, g.dw0), db = rig_put(&r, DT_F32, 1, O, g.db0);
     int cut[] = { 0, 1, 24, M }; /* micro-batches between rows change no bit */
     for (int c = 0; c < 3; c++) {
         int n = cut[c + 1] - cut[c];
-        op_linear_dw(&r.d, dw, db, rig_put(&r, DT_F32, n, O, g.dy + cut[c] * O), rig_put(&r, DT_F32, n, I, g.x + cut[c] * I));
+        op_linear_dw(&r.d, dw, db, rig_put(&r, DT_F32, n, O, g.dy + cut[c] * O),
+                     rig_put(&r, DT_F32, n, I, g.x + cut[c] * I));
     }
     EXPECT(same(rig_get(&r, dw), g.dw, O * I), "linear_dw: isa %d, %d threads", isa, threads);
     EXPECT(same(rig_get(&r, db), g.db, O), "linear_dw's bias: isa %d, %d threads", isa, threads);
@@ -121,7 +120,8 @@ static void large(int isa, int rows, int N, int K, int pieces) {
     Rig r;
     rig_open(&r, 2, isa, 32 << 20);
     float *x = rnds(&r.m, rows * K, 1, 1), *w = rnds(&r.m, N * K, 2, 1);
-    Tensor tx = rig_put(&r, DT_F32, rows, K, x), tw = rig_put(&r, DT_F32, N, K, w), y = rig_put(&r, DT_F32, rows, N, NULL);
+    Tensor tx = rig_put(&r, DT_F32, rows, K, x), tw = rig_put(&r, DT_F32, N, K, w),
+           y = rig_put(&r, DT_F32, rows, N, NULL);
     Tensor dx = rig_put(&r, DT_F32, rows, K, NULL), dw = rig_put(&r, DT_F32, N, K, NULL);
     op_linear(&r.d, y, tx, tw, TENSOR_NONE, leaves_all(pieces, K, 1));
     op_linear_dx(&r.d, dx, y, tw, leaves_all(pieces, N, 1));
@@ -129,7 +129,8 @@ static void large(int isa, int rows, int N, int K, int pieces) {
     float *got = rig_get(&r, y), *gx = rig_get(&r, dx), *gw = rig_get(&r, dw);
     int bad = 0;
     for (int i = 0; i < 500; i++) {
-        int t = (int)(mix((uint64_t)i) % (uint64_t)rows), n = (int)(mix((uint64_t)i + 99) % (uint64_t)N), k = (int)(mix((uint64_t)i + 999) % (uint64_t)K);
+        int t = (int)(mix((uint64_t)i) % (uint64_t)rows), n = (int)(mix((uint64_t)i + 99) % (uint64_t)N),
+            k = (int)(mix((uint64_t)i + 999) % (uint64_t)K);
         bad += got[t * N + n] != chain(x + t * K, 1, w + n * K, 1, leaves_all(pieces, K, 1), 0);
         bad += gx[t * K + k] != chain(got + t * N, 1, w + k, K, leaves_all(pieces, N, 1), 0);
         bad += gw[n * K + k] != chain(got + n, N, x + k, K, leaves_one(rows), 0);
@@ -139,17 +140,18 @@ static void large(int isa, int rows, int N, int K, int pieces) {
 }
 
 static void grouped(int isa, int threads) {
-    enum { E = 5,
-           GO = 50,
-           GI = 70 };
+    enum { E = 5, GO = 50, GI = 70 };
     Rig r;
     rig_open(&r, threads, isa, 8 << 20);
     int32_t at[E + 1] = { 0, 7, 7, 40, 41, M };
-    float *x = rnds(&r.m, M * GI, 1, 1), *w = rnds(&r.m, E * GO * GI, 2, 1), *dy = rnds(&r.m, M * GO, 3, 1), *dw0 = rnds(&r.m, E * GO * GI, 4, 1);
+    float *x = rnds(&r.m, M * GI, 1, 1), *w = rnds(&r.m, E * GO * GI, 2, 1), *dy = rnds(&r.m, M * GO, 3, 1),
+          *dw0 = rnds(&r.m, E * GO * GI, 4, 1);
     uint16_t *w16 = bf16s(&r.m, w, E * GO * GI);
     Seqs ex = { E, 33, rig_put(&r, DT_I32, 1, E + 1, at) };
-    Tensor tx = rig_put(&r, DT_F32, M, GI, x), tdy = rig_put(&r, DT_F32, M, GO, dy), tw = rig_put(&r, DT_F32, E * GO, GI, w);
-    Tensor tw16 = rig_put(&r, DT_BF16, E * GO, GI, w16), y = rig_put(&r, DT_F32, M, GO, NULL), y16 = rig_put(&r, DT_F32, M, GO, NULL);
+    Tensor tx = rig_put(&r, DT_F32, M, GI, x), tdy = rig_put(&r, DT_F32, M, GO, dy),
+           tw = rig_put(&r, DT_F32, E * GO, GI, w);
+    Tensor tw16 = rig_put(&r, DT_BF16, E * GO, GI, w16), y = rig_put(&r, DT_F32, M, GO, NULL),
+           y16 = rig_put(&r, DT_F32, M, GO, NULL);
     Tensor dx = rig_put(&r, DT_F32, M, GI, NULL), dw = rig_put(&r, DT_F32, E * GO, GI, dw0);
     Leaves in = leaves_all(8, GI, 1), out = leaves_all(4, GO, 1);
     op_grouped(&r.d, y, tx, tw, ex, in);
@@ -175,23 +177,28 @@ static void grouped(int isa, int threads) {
 }
 
 static void headwise(int isa, int threads) {
-    enum { H = 3,
-           HO = 19,
-           HI = 33,
-           XW = HI + 6,
-           YW = HO + 2,
-           WR = 50,
-           WF = 7 };
+    enum { H = 3, HO = 19, HI = 33, XW = HI + 6, YW = HO + 2, WR = 50, WF = 7 };
     Rig r;
     rig_open(&r, threads, isa, 8 << 20);
     int bad = 0;
     for (int turned = 0; turned < 2; turned++) {
-        HeadMap m = { .heads = H, .in = HI, .out = HO, .x_width = XW, .x_from = 4, .y_width = YW, .y_from = 1, .w_rows = WR, .w_from = WF, .turned = turned };
-        int wc = turned ? HO : HI, so = turned ? 1 : wc, si = turned ? wc : 1; /* w_h[o,i] = w[(h*WR+WF)*wc + o*so + i*si] */
+        HeadMap m = { .heads = H,
+                      .in = HI,
+                      .out = HO,
+                      .x_width = XW,
+                      .x_from = 4,
+                      .y_width = YW,
+                      .y_from = 1,
+                      .w_rows = WR,
+                      .w_from = WF,
+                      .turned = turned };
+        int wc = turned ? HO : HI, so = turned ? 1 : wc,
+            si = turned ? wc : 1; /* w_h[o,i] = w[(h*WR+WF)*wc + o*so + i*si] */
         float *x = rnds(&r.m, M * H * XW, 1, 1), *w = rnds(&r.m, H * WR * wc, 2, 1), *dy = rnds(&r.m, M * H * YW, 3, 1);
         float *dw0 = rnds(&r.m, H * WR * wc, 4, 1), *want = mem_copy(&r.m, dw0, (size_t)(H * WR * wc) * 4);
         Tensor tx = rig_put_ld(&r, DT_F32, M, H * XW, H * XW + 4, x), tdy = rig_put(&r, DT_F32, M, H * YW, dy);
-        Tensor tw = rig_put(&r, DT_F32, H * WR, wc, w), dw = rig_put(&r, DT_F32, H * WR, wc, dw0), y = rig_put(&r, DT_F32, M, H * YW, NULL);
+        Tensor tw = rig_put(&r, DT_F32, H * WR, wc, w), dw = rig_put(&r, DT_F32, H * WR, wc, dw0),
+               y = rig_put(&r, DT_F32, M, H * YW, NULL);
         op_headwise(&r.d, y, tx, tw, m);
         op_headwise_dw(&r.d, dw, tdy, tx, m);
         float *gy = rig_get(&r, y);
@@ -199,8 +206,10 @@ static void headwise(int isa, int threads) {
             for (int o = 0; o < HO; o++) {
                 const float *wh = w + (h * WR + WF) * wc + o * so;
                 for (int t = 0; t < M; t++)
-                    bad += gy[t * H * YW + h * YW + 1 + o] != chain(x + t * H * XW + h * XW + 4, 1, wh, si, leaves_one(HI), 0);
-                for (int t = 0; t < M; t++) bad += o == 0 && gy[t * H * YW + h * YW] != 0; /* beside the part: untouched */
+                    bad += gy[t * H * YW + h * YW + 1 + o]
+                           != chain(x + t * H * XW + h * XW + 4, 1, wh, si, leaves_one(HI), 0);
+                for (int t = 0; t < M; t++)
+                    bad += o == 0 && gy[t * H * YW + h * YW] != 0; /* beside the part: untouched */
                 for (int i = 0; i < HI; i++) {
                     float *at = want + (h * WR + WF) * wc + o * so + i * si;
                     *at = chain(dy + h * YW + 1 + o, H * YW, x + h * XW + 4 + i, H * XW, leaves_one(M), *at);

@@ -2,8 +2,7 @@
  * set, for every thread count, and for a row alone. */
 #include "optest.h"
 
-enum { T = 37,
-       W = 75 };
+enum { T = 37, W = 75 };
 
 /* A function of up to two inputs [T,W] and a gain [W], in double, and its loss sum c . y. */
 typedef struct {
@@ -16,7 +15,8 @@ static void eval(const Fn *f, int t, double *y) {
     const double *x = f->x + t * W;
     double ss = 0;
     for (int i = 0; i < W; i++) ss += x[i] * x[i];
-    for (int i = 0; i < W; i++) y[i] = f->kind == 0 ? x[i] / sqrt(ss / W + 1e-3) * f->g[i] : silu(x[i]) * f->u[t * W + i];
+    for (int i = 0; i < W; i++)
+        y[i] = f->kind == 0 ? x[i] / sqrt(ss / W + 1e-3) * f->g[i] : silu(x[i]) * f->u[t * W + i];
 }
 static double loss(void *arg) {
     const Fn *f = arg;
@@ -36,11 +36,15 @@ static double *values(Mem *m, const Fn *f) {
 static void norm_and_swiglu(void) {
     Rig r;
     rig_open(&r, 2, ISA_BEST, 8 << 20);
-    float *x = rnds(&r.m, T * W, 1, 2), *u = rnds(&r.m, T * W, 2, 2), *g = rnds(&r.m, W, 3, 1), *c = rnds(&r.m, T * W, 4, 1);
+    float *x = rnds(&r.m, T * W, 1, 2), *u = rnds(&r.m, T * W, 2, 2), *g = rnds(&r.m, W, 3, 1),
+          *c = rnds(&r.m, T * W, 4, 1);
     Fn f = { doubles(&r.m, x, T * W), doubles(&r.m, u, T * W), doubles(&r.m, g, W), c, 0 };
-    Tensor tx = rig_put_ld(&r, DT_F32, T, W, W + 3, x), tu = rig_put_ld(&r, DT_F32, T, W, W + 1, u), tg = rig_put(&r, DT_F32, 1, W, g);
-    Tensor tc = rig_put(&r, DT_F32, T, W, c), y = rig_put_ld(&r, DT_F32, T, W, W + 2, NULL), rstd = rig_put(&r, DT_F32, T, 1, NULL);
-    Tensor dx = rig_put_ld(&r, DT_F32, T, W, W + 2, NULL), du = rig_put(&r, DT_F32, T, W, NULL), dg = rig_put(&r, DT_F32, 1, W, g);
+    Tensor tx = rig_put_ld(&r, DT_F32, T, W, W + 3, x), tu = rig_put_ld(&r, DT_F32, T, W, W + 1, u),
+           tg = rig_put(&r, DT_F32, 1, W, g);
+    Tensor tc = rig_put(&r, DT_F32, T, W, c), y = rig_put_ld(&r, DT_F32, T, W, W + 2, NULL),
+           rstd = rig_put(&r, DT_F32, T, 1, NULL);
+    Tensor dx = rig_put_ld(&r, DT_F32, T, W, W + 2, NULL), du = rig_put(&r, DT_F32, T, W, NULL),
+           dg = rig_put(&r, DT_F32, 1, W, g);
     op_rmsnorm(&r.d, y, rstd, tx, tg, 1e-3f);
     EXPECT_GRAD(&r, "rmsnorm", (float *)rig_get(&r, y), values(&r.m, &f), T * W, 1e-6);
     op_rmsnorm_bwd(&r.d, dx, dg, tc, tx, rstd, tg);
@@ -59,16 +63,13 @@ static void norm_and_swiglu(void) {
     Tensor one = rig_put(&r, DT_F32, 1, W, far), z = rig_put(&r, DT_F32, 1, W, NULL);
     op_swiglu(&r.d, z, one, one);
     float *gz = rig_get(&r, z);
-    for (int i = 0; i < W; i++) EXPECT(fabsf(gz[i] - (i % 2 ? 1e8f : 0)) < 1e-20f, "swiglu at %g is %g", (double)far[i],
-                                       (double)gz[i]);
+    for (int i = 0; i < W; i++)
+        EXPECT(fabsf(gz[i] - (i % 2 ? 1e8f : 0)) < 1e-20f, "swiglu at %g is %g", (double)far[i], (double)gz[i]);
     rig_close(&r);
 }
 
 static void rope(void) {
-    enum { H = 3,
-           WID = 50,
-           FROM = 6,
-           DIM = 40 };
+    enum { H = 3, WID = 50, FROM = 6, DIM = 40 };
     Rig r;
     rig_open(&r, 2, ISA_BEST, 8 << 20);
     int32_t pos[T];
@@ -97,11 +98,13 @@ static void rope(void) {
             for (int h = 0; h < H; h++)
                 for (int i = 0; i < DIM / 2; i++) {
                     double co = (double)table[t * DIM + i], si = (double)table[t * DIM + DIM / 2 + i];
-                    int at = (t * H + h) * WID + FROM, p = at + (pairs ? 2 * i : i), q = at + (pairs ? 2 * i + 1 : i + DIM / 2);
+                    int at = (t * H + h) * WID + FROM, p = at + (pairs ? 2 * i : i),
+                        q = at + (pairs ? 2 * i + 1 : i + DIM / 2);
                     want[p] = (double)x[p] * co - (double)x[q] * si, want[q] = (double)x[q] * co + (double)x[p] * si;
                 }
         EXPECT_GRAD(&r, "rope", gy, want, T * H * WID, 1e-6);
-        for (int i = 0; i < T * H * WID; i++) dots[0] += (double)gy[i] * (double)c[i], dots[1] += (double)x[i] * (double)gg[i];
+        for (int i = 0; i < T * H * WID; i++)
+            dots[0] += (double)gy[i] * (double)c[i], dots[1] += (double)x[i] * (double)gg[i];
         EXPECT(fabs(dots[0] - dots[1]) < 1e-4, "rope -1 is not the transpose of +1: %g and %g", dots[0], dots[1]);
     }
     rig_close(&r);
@@ -115,7 +118,8 @@ static void moving(void) {
     for (int t = 0; t < T; t++) ids[t] = (int32_t)(mix((uint64_t)t) % V);
     float *w = rnds(&r.m, V * W, 1, 1), *dy = rnds(&r.m, T * W, 2, 1);
     uint16_t *w16 = bf16s(&r.m, w, V * W);
-    Tensor ti = rig_put(&r, DT_I32, T, 1, ids), y = rig_put_ld(&r, DT_F32, T, W, W + 1, NULL), dw = rig_put(&r, DT_F32, V, W, w);
+    Tensor ti = rig_put(&r, DT_I32, T, 1, ids), y = rig_put_ld(&r, DT_F32, T, W, W + 1, NULL),
+           dw = rig_put(&r, DT_F32, V, W, w);
     for (int bf = 0; bf < 2; bf++) {
         op_embed(&r.d, y, ti, rig_put(&r, bf ? DT_BF16 : DT_F32, V, W, bf ? (void *)w16 : w));
         float *g = rig_get(&r, y);
@@ -129,14 +133,17 @@ static void moving(void) {
         for (int i = 0; i < W; i++) want[ids[t] * W + i] += dy[t * W + i];
     EXPECT(!memcmp(rig_get(&r, dw), want, V * W * 4), "embed_bwd: not a chain over rows");
 
-    float odd[] = { 1, -1.00390625f, 3.3895314e38f, 0x1p-140f, -0.0f, NAN, INFINITY, 1.01171875f }; /* ties to even; overflow */
+    float odd[] = {
+        1, -1.00390625f, 3.3895314e38f, 0x1p-140f, -0.0f, NAN, INFINITY, 1.01171875f
+    }; /* ties to even; overflow */
     uint16_t bits[] = { 0x3F80, 0xBF80, 0x7F7F, 0x0000, 0x8000, 0x7FC0, 0x7F80, 0x3F82 };
     Tensor a = rig_put(&r, DT_F32, 1, 8, odd), b = rig_put(&r, DT_BF16, 1, 8, NULL);
     op_copy(&r.d, b, a);
     EXPECT(!memcmp(rig_get(&r, b), bits, sizeof bits), "rounding to bf16");
     enum { LONG = 30001 };
     float *x = rnds(&r.m, LONG, 5, 1);
-    Tensor lx = rig_put(&r, DT_F32, 1, LONG, x), ly = rig_put(&r, DT_F32, 1, LONG, NULL), l16 = rig_put(&r, DT_BF16, 1, LONG, NULL);
+    Tensor lx = rig_put(&r, DT_F32, 1, LONG, x), ly = rig_put(&r, DT_F32, 1, LONG, NULL),
+           l16 = rig_put(&r, DT_BF16, 1, LONG, NULL);
     op_copy(&r.d, ly, lx);
     op_copy(&r.d, l16, lx);
     EXPECT(!memcmp(rig_get(&r, ly), x, LONG * 4), "copy");
@@ -173,7 +180,8 @@ static void optimizer(void) {
         for (int i = 0; i < N; i++) {
             double gi = 0.5 * (double)g[i];
             dm[i] = 0.9 * dm[i] + 0.1 * gi, dv[i] = 0.95 * dv[i] + 0.05 * gi * gi;
-            p[i] = p[i] * (1 - 1e-2 * 0.1) - 1e-2 / (1 - pow(0.9, t)) * dm[i] / (sqrt(dv[i] / (1 - pow(0.95, t))) + 1e-8);
+            p[i] =
+                p[i] * (1 - 1e-2 * 0.1) - 1e-2 / (1 - pow(0.9, t)) * dm[i] / (sqrt(dv[i] / (1 - pow(0.95, t))) + 1e-8);
         }
     }
     EXPECT_GRAD(&r, "adamw's weights", (float *)rig_get(&r, tw), p, N, 1e-6);
@@ -185,7 +193,8 @@ static void optimizer(void) {
 /* Everything above once more as bits: 'rows' rows from row 'first', results behind one another. */
 static float *all_bits(Rig *r, int first, int rows, int *n) {
     float *x = rnds(&r->m, T * W, 1, 3), *u = rnds(&r->m, T * W, 2, 3), *g = rnds(&r->m, W, 3, 1);
-    Tensor tx = rig_put_ld(r, DT_F32, rows, W, W + 3, NULL), tu = rig_put(r, DT_F32, rows, W, u + first * W), tg = rig_put(r, DT_F32, 1, W, g);
+    Tensor tx = rig_put_ld(r, DT_F32, rows, W, W + 3, NULL), tu = rig_put(r, DT_F32, rows, W, u + first * W),
+           tg = rig_put(r, DT_F32, 1, W, g);
     op_put(&r->d, tx, x + first * W);
     Tensor out[8], rstd = rig_put(r, DT_F32, rows, 1, NULL);
     for (int i = 0; i < 6; i++) out[i] = rig_put_ld(r, DT_F32, rows, W, W + i, NULL);
@@ -220,12 +229,16 @@ static void bits(void) {
         EXPECT(!memcmp(all_bits(&r, 0, T, &m), want, (size_t)n * 4), "row ops: isa %d, %d threads", isa, threads[i]);
         float *alone = all_bits(&r, 5, 1, &m);
         for (int k = 0; k < 6; k++)
-            EXPECT(!memcmp(alone + k * W, want + (5 * 6 + k) * W, W * 4), "row op %d of 6: isa %d, a row alone", k, isa);
+            EXPECT(!memcmp(alone + k * W, want + (5 * 6 + k) * W, W * 4), "row op %d of 6: isa %d, a row alone", k,
+                   isa);
         float *x = rnds(&r.m, 300007, 9, 1), *g = rnds(&ref.m, 300007, 9, 1);
-        double a = op_sumsq(&r.d, rig_put(&r, DT_F32, 1, 300007, x)), b = op_sumsq(&ref.d, rig_put(&ref, DT_F32, 1, 300007, g));
+        double a = op_sumsq(&r.d, rig_put(&r, DT_F32, 1, 300007, x)),
+               b = op_sumsq(&ref.d, rig_put(&ref, DT_F32, 1, 300007, g));
         EXPECT(a == b, "sumsq: isa %d, %d threads: %.17g and %.17g", isa, threads[i], a, b);
-        Tensor w = rig_put(&r, DT_F32, 1, 1000, x), s = rig_put(&r, DT_F32, 1, 1000, x + 1000), v = rig_put(&r, DT_F32, 1, 1000, NULL);
-        Tensor w0 = rig_put(&ref, DT_F32, 1, 1000, x), s0 = rig_put(&ref, DT_F32, 1, 1000, x + 1000), v0 = rig_put(&ref, DT_F32, 1, 1000, NULL);
+        Tensor w = rig_put(&r, DT_F32, 1, 1000, x), s = rig_put(&r, DT_F32, 1, 1000, x + 1000),
+               v = rig_put(&r, DT_F32, 1, 1000, NULL);
+        Tensor w0 = rig_put(&ref, DT_F32, 1, 1000, x), s0 = rig_put(&ref, DT_F32, 1, 1000, x + 1000),
+               v0 = rig_put(&ref, DT_F32, 1, 1000, NULL);
         Adam how = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.3f, 7 };
         op_adamw(&r.d, w, s, v, rig_put(&r, DT_F32, 1, 1000, x + 2000), how);
         op_adamw(&ref.d, w0, s0, v0, rig_put(&ref, DT_F32, 1, 1000, x + 2000), how);

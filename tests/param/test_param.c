@@ -11,9 +11,9 @@
 #include <math.h>
 #include <unistd.h>
 
-static const char *const models[] = { "qwen2", "qwen3", "qwen3_moe", "mixtral", "deepseek_v3", "moonlight", "llama",
-                                      "deepseek_v3_fp8",
-                                      "llama_long", "qwen2_long", "qwen3_moe_plain", "deepseek_v3_yarn" };
+static const char *const models[] = { "qwen2",       "qwen3",      "qwen3_moe",       "mixtral",
+                                      "deepseek_v3", "moonlight",  "llama",           "deepseek_v3_fp8",
+                                      "llama_long",  "qwen2_long", "qwen3_moe_plain", "deepseek_v3_yarn" };
 
 /* A model in memory: what most checks begin with. */
 typedef struct {
@@ -111,9 +111,9 @@ static void every_model(void) {
         CHECK(st_open(&f, path, &mem, &err), "%s", err.msg);
         Compare c = { &x, &f, 0, 0 };
         if (ok) arch_each_param(&x.m, compare, &c);
-        EXPECT(!c.bad && c.seen == (size_t)arch_param_count(&x.m), "%s: %zu of %zu elements differ", models[i], c.bad, c.seen);
-        EXPECT(params_bytes(&x.m, DT_F32, false) == x.p->arena.used
-                   && (size_t)x.p->flat.cols * 4 == x.p->arena.used,
+        EXPECT(!c.bad && c.seen == (size_t)arch_param_count(&x.m), "%s: %zu of %zu elements differ", models[i], c.bad,
+               c.seen);
+        EXPECT(params_bytes(&x.m, DT_F32, false) == x.p->arena.used && (size_t)x.p->flat.cols * 4 == x.p->arena.used,
                "%s: bytes", models[i]);
         EXPECT(params_disk_dtype(path) == DT_F32, "%s: dtype on disk", models[i]);
         st_close(&f);
@@ -131,7 +131,8 @@ static void trainable_only(void) {
     EXPECT(params_load(x.p, &x.dev, FIXTURE("models/deepseek_v3"), &err), "%s", err.msg);
     close_model(&x);
     open_model(&x, FIXTURE("models/qwen2"), DT_F32, false);
-    EXPECT(!param(x.p, P_HEAD, 0).data && !param(x.p, P_OB, 0).data && param(x.p, P_QB, 0).rows == 1, "tied head, no o bias");
+    EXPECT(!param(x.p, P_HEAD, 0).data && !param(x.p, P_OB, 0).data && param(x.p, P_QB, 0).rows == 1,
+           "tied head, no o bias");
     close_model(&x);
 }
 
@@ -141,19 +142,24 @@ static void formats(void) {
         uint8_t h;
         float want;
     } f8[] = { { 0x01, 0x1p-9f }, { 0x08, 0x1p-6f }, { 0x38, 1 }, { 0x7e, 448 }, { 0xb8, -1 }, { 0x00, 0 } };
-    for (size_t i = 0; i < COUNT(f8); i++) EXPECT(f8e4m3_f32(f8[i].h) == f8[i].want, "f8 %02x: %g", f8[i].h, f8e4m3_f32(f8[i].h));
+    for (size_t i = 0; i < COUNT(f8); i++)
+        EXPECT(f8e4m3_f32(f8[i].h) == f8[i].want, "f8 %02x: %g", f8[i].h, f8e4m3_f32(f8[i].h));
     EXPECT(isnan(f8e4m3_f32(0x7f)) && isnan(f8e4m3_f32(0xff)), "f8 NaN");
     static const struct {
         uint16_t h;
         float want;
-    } f16[] = { { 0x3C00, 1 }, { 0xC000, -2 }, { 0x0001, 0x1p-24f }, { 0x03FF, 0x1.ff8p-15f }, { 0x7BFF, 65504 }, { 0x8000, -0.0f } };
-    for (size_t i = 0; i < COUNT(f16); i++) EXPECT(f32_bits(f16_f32(f16[i].h)) == f32_bits(f16[i].want), "f16 %04x", f16[i].h);
+    } f16[] = { { 0x3C00, 1 },     { 0xC000, -2 },   { 0x0001, 0x1p-24f }, { 0x03FF, 0x1.ff8p-15f },
+                { 0x7BFF, 65504 }, { 0x8000, -0.0f } };
+    for (size_t i = 0; i < COUNT(f16); i++)
+        EXPECT(f32_bits(f16_f32(f16[i].h)) == f32_bits(f16[i].want), "f16 %04x", f16[i].h);
     EXPECT(isinf(f16_f32(0x7C00)) && isnan(f16_f32(0x7C01)), "f16 infinity and NaN");
     static const struct {
         float f;
         uint16_t want;
-    } bf[] = { { 1, 0x3F80 }, { 0x1.01p0f, 0x3F80 }, { 0x1.03p0f, 0x3F82 }, { 0x1.010002p0f, 0x3F81 }, { 3.4e38f, 0x7F80 }, { -0.0f, 0x8000 } };
-    for (size_t i = 0; i < COUNT(bf); i++) EXPECT(f32_bf16(bf[i].f) == bf[i].want, "bf16 of %a: %04x", bf[i].f, f32_bf16(bf[i].f));
+    } bf[] = { { 1, 0x3F80 },       { 0x1.01p0f, 0x3F80 }, { 0x1.03p0f, 0x3F82 }, { 0x1.010002p0f, 0x3F81 },
+               { 3.4e38f, 0x7F80 }, { -0.0f, 0x8000 } };
+    for (size_t i = 0; i < COUNT(bf); i++)
+        EXPECT(f32_bf16(bf[i].f) == bf[i].want, "bf16 of %a: %04x", bf[i].f, f32_bf16(bf[i].f));
     EXPECT(isnan(bf16_f32(f32_bf16(NAN))), "bf16 NaN");
     for (uint32_t h = 0; h < 65536; h++) {
         float f = bf16_f32((uint16_t)h);
@@ -183,19 +189,23 @@ static void save_and_load(const char *tmp) {
         DType t;
         int64_t shard;
         bool stream;
-    } ways[] = { { DT_F32, 1 << 30, false }, { DT_F32, 50000, true }, { DT_BF16, 20000, false }, { DT_BF16, 1 << 30, true } };
+    } ways[] = {
+        { DT_F32, 1 << 30, false }, { DT_F32, 50000, true }, { DT_BF16, 20000, false }, { DT_BF16, 1 << 30, true }
+    };
     for (size_t i = 0; i < COUNT(models); i++)
         for (size_t k = 0; k < COUNT(ways); k++) {
             Loaded x, y;
             Err err = { "" };
             Mem mem = { 0 };
-            char *from = mem_printf(&mem, FIXTURE("models/%s"), models[i]), *out = mem_printf(&mem, "%s/%s", tmp, models[i]);
+            char *from = mem_printf(&mem, FIXTURE("models/%s"), models[i]),
+                 *out = mem_printf(&mem, "%s/%s", tmp, models[i]);
             open_model(&x, from, DT_F32, false);
             CHECK(params_load(x.p, &x.dev, from, &err), "%s", err.msg);
             Buf text = { 0 };
             params_config_text(&text, &x.m, ways[k].t);
             SaveOpts o = { ways[k].t, ways[k].shard, from, text.data };
-            bool ok = ways[k].stream ? params_convert(&x.m, x.dev.threads, out, o, &err) : params_save(x.p, &x.dev, out, o, &err);
+            bool ok = ways[k].stream ? params_convert(&x.m, x.dev.threads, out, o, &err)
+                                     : params_save(x.p, &x.dev, out, o, &err);
             EXPECT(ok, "%s", err.msg);
             open_model(&y, out, DT_F32, false);
             EXPECT(!y.m.d.fp8 && json_get(&y.m.config, "torch_dtype"), "%s: the config written", models[i]);
@@ -205,7 +215,8 @@ static void save_and_load(const char *tmp) {
                 for (int q = 0; q < x.p->n; q++) {
                     Tensor t = x.p->at[q].t;
                     float *v = host(&x, t);
-                    for (int64_t e = 0; !x.p->at[q].desc->frozen && e < t.rows * t.cols; e++) v[e] = bf16_f32(f32_bf16(v[e]));
+                    for (int64_t e = 0; !x.p->at[q].desc->frozen && e < t.rows * t.cols; e++)
+                        v[e] = bf16_f32(f32_bf16(v[e]));
                     op_put(&x.dev, t, v);
                 }
             EXPECT(differing(&x, &y) == 0, "%s: %zu elements differ after saving", models[i], differing(&x, &y));
@@ -234,7 +245,8 @@ static void refused_folder(const char *tmp) {
     CHECK(dir_make(out, &err) && file_write(file, "dear", 4, &err), "%s", err.msg);
     open_model(&x, FIXTURE("models/qwen2"), DT_F32, false);
     SaveOpts o = { DT_F32, 1 << 30, NULL, "{}" };
-    EXPECT(!params_save(x.p, &x.dev, out, o, &err) && strstr(err.msg, "not a model's folder") && file_exists(file), "%s", err.msg);
+    EXPECT(!params_save(x.p, &x.dev, out, o, &err) && strstr(err.msg, "not a model's folder") && file_exists(file),
+           "%s", err.msg);
     EXPECT(!params_save(x.p, &x.dev, file, o, &err) && file_exists(file), "%s", err.msg);
     EXPECT(!params_save(x.p, &x.dev, "/proc/nothing/x", o, &err) && strstr(err.msg, "/proc/nothing"), "%s", err.msg);
     close_model(&x);
@@ -248,14 +260,17 @@ static const struct {
 } wrong[] = {
     { "other shape", "qwen3", "hidden_size", "64", "has shape [128,32], config.json wants [128,64]" },
     { "other vocabulary", "qwen2", "vocab_size", "127", "tensor model.embed_tokens.weight has shape [128,32]" },
-    { "a layer too many", "qwen3", "num_hidden_layers", "3", "tensor model.layers.2.input_layernorm.weight is missing" },
+    { "a layer too many", "qwen3", "num_hidden_layers", "3",
+      "tensor model.layers.2.input_layernorm.weight is missing" },
     { "a layer too few", "qwen3", "num_hidden_layers", "1", "tensor model.layers.1." },
     { "no head", "qwen2", "tie_word_embeddings", "false", "tensor lm_head.weight is missing" },
-    { "not quantised", "deepseek_v3_fp8", "quantization_config", "null", "is F8_E4M3, but config.json has no quantization_config" },
+    { "not quantised", "deepseek_v3_fp8", "quantization_config", "null",
+      "is F8_E4M3, but config.json has no quantization_config" },
     { "biases", "qwen3", "attention_bias", "true", "q_proj.bias is missing" },
     { "fewer experts", "mixtral", "num_local_experts", "3", "has shape [4,32], config.json wants [3,32]" },
     { "tied though the file has a head", "qwen3", "tie_word_embeddings", "true", NULL },
-    { "the second layer is for prediction", "moonlight", "num_hidden_layers", "1,\"num_nextn_predict_layers\":1", NULL },
+    { "the second layer is for prediction", "moonlight", "num_hidden_layers", "1,\"num_nextn_predict_layers\":1",
+      NULL },
 };
 
 static char *changed(Mem *mem, const char *model, const char *key, const char *value) {
@@ -291,9 +306,9 @@ static void wrong_folders(void) {
         params_open(p, &m, &d, DT_F32, false, "weights", &mem);
         bool ok = params_load(p, &d, mem_printf(&mem, FIXTURE("models/%s"), wrong[i].model), &err);
         if (!wrong[i].says) EXPECT(ok, "%s: %s", wrong[i].what, err.msg);
-        else EXPECT(!ok && strstr(err.msg, wrong[i].says)
-                        && !strchr(err.msg, '\n'),
-                    "%s: %s", wrong[i].what, ok ? "was loaded" : err.msg);
+        else
+            EXPECT(!ok && strstr(err.msg, wrong[i].says) && !strchr(err.msg, '\n'), "%s: %s", wrong[i].what,
+                   ok ? "was loaded" : err.msg);
         params_close(p, &d);
         dev_close(&d);
         mem_free(&mem);
@@ -321,9 +336,8 @@ static void random_models(void) {
         for (int64_t k = 0; k < q->t.rows * q->t.cols; k++) n++, s += v[k], s2 += (double)v[k] * v[k];
     }
     double std = sqrt(s2 / n); /* 0.08 in this config; four standard errors */
-    EXPECT(fabs(s / n) < 4 * 0.08 / sqrt(n)
-               && fabs(std / 0.08 - 1) < 4 / sqrt(2 * n),
-           "mean %g, standard deviation %g", s / n, std);
+    EXPECT(fabs(s / n) < 4 * 0.08 / sqrt(n) && fabs(std / 0.08 - 1) < 4 / sqrt(2 * n), "mean %g, standard deviation %g",
+           s / n, std);
     float *u = host(&a, param(a.p, P_E_GATE, 1));
     int64_t one = a.m.d.expert_ffn * a.m.d.hidden, same = 0;
     for (int64_t i = 0; i < one; i++) same += u[i] == u[one + i];

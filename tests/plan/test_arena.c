@@ -7,7 +7,7 @@
 int main(void) {
     static const char *const MODELS[] = {
         "deepseek_v3", "deepseek_v3_yarn", "moonlight", "qwen3_moe", "qwen3_moe_plain", "mixtral", "qwen3",
-        "qwen2", "qwen2_long", "llama", "llama_long"
+        "qwen2",       "qwen2_long",       "llama",     "llama_long"
     };
     static const struct {
         int64_t tokens, outputs;

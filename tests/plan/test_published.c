@@ -5,14 +5,7 @@
 
 #include <math.h>
 
-typedef enum { GPU_MEMORY,
-               HOST_TYPICAL,
-               HOST_WORST,
-               ROLLOUT,
-               STEP,
-               MFU,
-               MFU_OLD,
-               FIGURES } Figure;
+typedef enum { GPU_MEMORY, HOST_TYPICAL, HOST_WORST, ROLLOUT, STEP, MFU, MFU_OLD, FIGURES } Figure;
 static const struct {
     const char *name, *unit;
     double scale, bound;
@@ -100,8 +93,8 @@ static double figure(const Plan *p, Figure what) {
     double gpu = 0;
     for (int ph = 0; ph < PH_COUNT; ph++)
         if (phase_has_memory(ph)) gpu = fmax(gpu, p->stage[p->worst[ph]].total[ph]);
-    const double all[FIGURES] = { gpu, p->host_typical, p->host_worst, p->phase[PH_ROLLOUT].seconds,
-                                  p->step, p->mfu, p->mfu_old };
+    const double all[FIGURES] = { gpu,     p->host_typical, p->host_worst, p->phase[PH_ROLLOUT].seconds,
+                                  p->step, p->mfu,          p->mfu_old };
     return all[what] / FIGURE[what].scale;
 }
 

@@ -47,7 +47,8 @@ static void same_answers(const char *name, int which) {
         if (k == 0) { /* warm: the prompts are in the cache now */
             Result *again = malloc(sizeof *again);
             ask(&a, e, s, again);
-            EXPECT(!memcmp(want->at, again->at, sizeof want->at) && again->stats.sched.prefix_tokens > 0, "%s: a warm cache changes the answers", title);
+            EXPECT(!memcmp(want->at, again->at, sizeof want->at) && again->stats.sched.prefix_tokens > 0,
+                   "%s: a warm cache changes the answers", title);
             free(again);
         }
         engine_close(e);
@@ -84,7 +85,8 @@ static void bad_position(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float a
     p[pos.rows - 1]--;
 }
 
-static void bad_page(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) { /* decode rows are not written: the page is stale */
+static void bad_page(Dev *d, Kv kv, Tensor k, Tensor v,
+                     Paged rows) { /* decode rows are not written: the page is stale */
     if (rows.rows.longest > 1) ops_cpu.kv_put(d, kv, k, v, rows);
 }
 
@@ -93,7 +95,7 @@ typedef struct {
     size_t at;
     void (*op)(void);
 } Fault;
-#define FAULT(what, model, member, f) \
+#define FAULT(what, model, member, f)                                                                                  \
     { what, model, offsetof(Ops, member), (void (*)(void))(f) }
 
 static const Fault faults[] = {
@@ -182,7 +184,9 @@ static void record_route(Dev *d, const Route *r) {
     ops_cpu.route(d, r);
     int k = (int)r->pick.cols, rows = (int)r->pick.rows;
     CHECK(seen[recording].n + rows * k <= MOST_PICKS, "more routes than this test has room for");
-    for (int t = 0; t < rows; t++) memcpy(seen[recording].pick + seen[recording].n + t * k, (const int32_t *)r->pick.data + t * r->pick.ld, (size_t)k * 4);
+    for (int t = 0; t < rows; t++)
+        memcpy(seen[recording].pick + seen[recording].n + t * k, (const int32_t *)r->pick.data + t * r->pick.ld,
+               (size_t)k * 4);
     seen[recording].n += rows * k, seen[recording].topk = k;
     seen[recording].rows[seen[recording].calls++] = rows;
 }
@@ -220,7 +224,8 @@ static void same_routes(const char *name) {
             differ += memcmp(pick, seen[1].pick + (l * n + position) * k, (size_t)(rows * k) * 4) != 0;
             if (l == layers - 1) position += rows;
         }
-    EXPECT(layers > 0 && position == n - 1, "%s: routes of %d layers and %d of %d positions were seen", name, layers, position, n - 1);
+    EXPECT(layers > 0 && position == n - 1, "%s: routes of %d layers and %d of %d positions were seen", name, layers,
+           position, n - 1);
     EXPECT(!differ, "%s: %d pieces of the decoder's routes are not the trainer's", name, differ);
     free(r);
     engine_close(e);
@@ -228,7 +233,8 @@ static void same_routes(const char *name) {
 }
 
 int main(void) {
-    static const char *const with_experts[] = { "qwen3_moe", "qwen3_moe_plain", "mixtral", "deepseek_v3", "moonlight", "deepseek_v3_yarn" };
+    static const char *const with_experts[] = { "qwen3_moe",   "qwen3_moe_plain", "mixtral",
+                                                "deepseek_v3", "moonlight",       "deepseek_v3_yarn" };
     for (size_t k = 0; k < COUNT(with_experts); k++) same_routes(with_experts[k]);
     for (size_t k = 0; k < COUNT(reference_models); k++) same_answers(reference_models[k], 0);
     for (size_t k = 0; k < COUNT(awkward); k++) same_answers(NULL, (int)k);

@@ -68,16 +68,15 @@ static void end_goes_first(void) {
     for (int i = 0; i < 3; i++) at[i] = pages_take(p), pages_enter(p, before, at[i], word(i)), before = at[i];
     for (int i = 2; i >= 0; i--) pages_drop(p, at[i]);
     EXPECT(pages_take(p) == at[2], "the end goes first");
-    EXPECT(pages_find(p, -1, word(0)) == at[0] && pages_find(p, at[0], word(1)) == at[1] && pages_find(p, at[1], word(2)) == -1, "the beginning stays");
+    EXPECT(pages_find(p, -1, word(0)) == at[0] && pages_find(p, at[0], word(1)) == at[1]
+               && pages_find(p, at[1], word(2)) == -1,
+           "the beginning stays");
     mem_free(&mem);
 }
 
 /* Random texts over two letters, so that prefixes are shared often; the shadow keeps how often each page is held and what it
  * was written with. */
-enum { PAGES = 24,
-       TEXTS = 8,
-       LONG = 5,
-       STEPS = 20000 };
+enum { PAGES = 24, TEXTS = 8, LONG = 5, STEPS = 20000 };
 
 typedef struct {
     int page[LONG], word[LONG], n;
@@ -117,10 +116,12 @@ static void random_use(uint64_t seed) {
         for (int i = 0; i < PAGES; i++) unheld += held[i] == 0, bad += held[i] < 0;
         bad += pages_free(p) != unheld;
         for (int k = 0; k < TEXTS; k++)
-            for (int i = 0; i < text[k].n; i++) bad += wrote[text[k].page[i]] != text[k].word[i]; /* nobody wrote over it */
+            for (int i = 0; i < text[k].n; i++)
+                bad += wrote[text[k].page[i]] != text[k].word[i]; /* nobody wrote over it */
     }
     EXPECT(!bad, "%d of the counts or contents were wrong", bad);
-    EXPECT(hits > 100 && evictions > 100 && flushes > 1, "%d hits, %d evictions, %d flushes: this test saw too little", hits, evictions, flushes);
+    EXPECT(hits > 100 && evictions > 100 && flushes > 1, "%d hits, %d evictions, %d flushes: this test saw too little",
+           hits, evictions, flushes);
     mem_free(&mem);
 }
 

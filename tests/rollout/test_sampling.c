@@ -7,10 +7,10 @@
 
 #include <math.h>
 
-enum { WORDS = 24,
-       ROWS = 500 };
+enum { WORDS = 24, ROWS = 500 };
 
-static const float logits[WORDS] = { 1.5f, 0.2f, -1, 2.1f, 0.9f, 0.9f, -2.5f, 0, 1.1f, -0.4f, 2.0f, -3, 0.5f, 0.7f, -1.2f, 1.9f, 0.3f, -0.1f, 0.6f, -0.8f, 1.2f, -0.6f, 0.1f, 1.7f };
+static const float logits[WORDS] = { 1.5f, 0.2f, -1,    2.1f, 0.9f, 0.9f,  -2.5f, 0,     1.1f, -0.4f, 2.0f, -3,
+                                     0.5f, 0.7f, -1.2f, 1.9f, 0.3f, -0.1f, 0.6f,  -0.8f, 1.2f, -0.6f, 0.1f, 1.7f };
 
 typedef struct {
     const char *name;
@@ -44,7 +44,8 @@ static void expected(double *p, const Option *o) {
     for (int i = 0; i < WORDS; i++) p[i] = exp(p[i] - most), sum += p[i];
     for (int i = 0; i < WORDS; i++)
         for (int k = i + 1; k < WORDS; k++)
-            if (p[order[k]] > p[order[i]] || (p[order[k]] == p[order[i]] && order[k] < order[i])) { /* of equals the lower id */
+            if (p[order[k]] > p[order[i]]
+                || (p[order[k]] == p[order[i]] && order[k] < order[i])) { /* of equals the lower id */
                 int t = order[i];
                 order[i] = order[k], order[k] = t;
             }
@@ -82,13 +83,19 @@ static void fits(const Option *o, int samples) {
     for (int i = 0; i < WORDS; i++) w[i][i] = 1;
     for (int r = 0; r < ROWS; r++) {
         memcpy(h[r], logits, sizeof logits);
-        f[0][r] = 1 / o->draw.temperature, f[1][r] = o->draw.top_p, f[2][r] = o->draw.min_p, k[r] = o->draw.top_k, ones[r] = 1;
+        f[0][r] = 1 / o->draw.temperature, f[1][r] = o->draw.top_p, f[2][r] = o->draw.min_p, k[r] = o->draw.top_k,
+        ones[r] = 1;
     }
-    Sample s = { .h = tensor_push(&a, DT_F32, ROWS, WORDS), .w = tensor_push(&a, DT_F32, WORDS, WORDS), .random = tensor_push(&a, DT_I64, ROWS, 1) };
-    s.id = tensor_push(&a, DT_I32, ROWS, 1), s.lp = tensor_push(&a, DT_F32, ROWS, 1), s.ent = tensor_push(&a, DT_F32, ROWS, 1);
-    s.dist = (Dist){ tensor_push(&a, DT_F32, ROWS, 1), tensor_push(&a, DT_I32, ROWS, 1), tensor_push(&a, DT_F32, ROWS, 1), tensor_push(&a, DT_F32, ROWS, 1) };
+    Sample s = { .h = tensor_push(&a, DT_F32, ROWS, WORDS),
+                 .w = tensor_push(&a, DT_F32, WORDS, WORDS),
+                 .random = tensor_push(&a, DT_I64, ROWS, 1) };
+    s.id = tensor_push(&a, DT_I32, ROWS, 1), s.lp = tensor_push(&a, DT_F32, ROWS, 1),
+    s.ent = tensor_push(&a, DT_F32, ROWS, 1);
+    s.dist = (Dist){ tensor_push(&a, DT_F32, ROWS, 1), tensor_push(&a, DT_I32, ROWS, 1),
+                     tensor_push(&a, DT_F32, ROWS, 1), tensor_push(&a, DT_F32, ROWS, 1) };
     op_put(&d, s.h, h), op_put(&d, s.w, w);
-    op_put(&d, s.dist.inv_temp, f[0]), op_put(&d, s.dist.top_p, f[1]), op_put(&d, s.dist.min_p, f[2]), op_put(&d, s.dist.top_k, k);
+    op_put(&d, s.dist.inv_temp, f[0]), op_put(&d, s.dist.top_p, f[1]), op_put(&d, s.dist.min_p, f[2]),
+        op_put(&d, s.dist.top_k, k);
     if (o->ban) {
         s.banned = tensor_push(&a, DT_I32, COUNT(banned), 1), s.ban = tensor_push(&a, DT_I32, ROWS, 1);
         op_put(&d, s.banned, banned), op_put(&d, s.ban, ones);
@@ -98,20 +105,23 @@ static void fits(const Option *o, int samples) {
     expected(p, o);
     for (int i = 0; i < WORDS; i++) entropy -= p[i] > 0 ? p[i] * log(p[i]) : 0;
     for (int n = 0; n < samples; n += ROWS) {
-        for (int r = 0; r < ROWS; r++) bits[r] = (int64_t)rng_u64(99, RNG_SAMPLE, 0, 0, (uint32_t)(o - options), (uint32_t)(n + r));
+        for (int r = 0; r < ROWS; r++)
+            bits[r] = (int64_t)rng_u64(99, RNG_SAMPLE, 0, 0, (uint32_t)(o - options), (uint32_t)(n + r));
         op_put(&d, s.random, bits);
         op_sample(&d, &s);
         op_get(&d, id, s.id), op_get(&d, lp, s.lp), op_get(&d, ent, s.ent);
         for (int r = 0; r < ROWS; r++) {
             seen[id[r]]++;
             outside += p[id[r]] == 0;
-            wrong += p[id[r]] > 0 && (fabs((double)lp[r] - log(p[id[r]])) > 1e-5 || fabs((double)ent[r] - entropy) > 1e-5);
+            wrong +=
+                p[id[r]] > 0 && (fabs((double)lp[r] - log(p[id[r]])) > 1e-5 || fabs((double)ent[r] - entropy) > 1e-5);
         }
     }
     for (int i = 0; i < WORDS; i++)
         if (p[i] > 0) chi += pow(seen[i] - samples * p[i], 2) / (samples * p[i]), dof++;
     EXPECT(!outside, "%s: %d of %d samples are outside the kept set", o->name, outside, samples);
-    EXPECT(chi < chi_limit(dof), "%s: chi-square %.1f with %d degrees of freedom, at most %.1f", o->name, chi, dof, chi_limit(dof));
+    EXPECT(chi < chi_limit(dof), "%s: chi-square %.1f with %d degrees of freedom, at most %.1f", o->name, chi, dof,
+           chi_limit(dof));
     EXPECT(!wrong, "%s: %d of %d log-probs or entropies are wrong", o->name, wrong, samples);
     dev_close(&d);
 }
@@ -150,8 +160,7 @@ static void ends_answer(void *user, const Answer *a) {
     bool end = a->n && is_end(e, a->tokens[a->n - 1]);
     e->early += end && a->n <= e->min;
     e->late += a->n > e->max;
-    e->late += a->finish == FINISH_STOP ? !end : a->finish == FINISH_LENGTH ? a->n != e->max || end
-                                                                            : 0;
+    e->late += a->finish == FINISH_STOP ? !end : a->finish == FINISH_LENGTH ? a->n != e->max || end : 0;
     e->stopped += a->finish == FINISH_STOP, e->cut += a->finish == FINISH_BUDGET;
 }
 
@@ -166,7 +175,12 @@ static void ends(const char *what, Ends e) {
     engine_room(&f, &s);
     for (int i = 0; i < 6; i++) e.prompt[i] = 11 * i + 2;
     e.of = 60, e.desc = &f.desc;
-    e.opts = (SampleOpts){ .draw = { 3, 1, 0, 0 }, .ignore_eos = e.ignore, .max_tokens = e.max, .min_tokens = e.min, .stop_ids = e.stop, .n_stop_ids = e.n_stop };
+    e.opts = (SampleOpts){ .draw = { 3, 1, 0, 0 },
+                           .ignore_eos = e.ignore,
+                           .max_tokens = e.max,
+                           .min_tokens = e.min,
+                           .stop_ids = e.stop,
+                           .n_stop_ids = e.n_stop };
     Engine *eng = engine_open(&f.model, &c, &f.mem);
     Feed feed = { ends_next, NULL, ends_answer, NULL, &e, 1, 0, e.budget };
     engine_run(eng, &feed);
@@ -174,7 +188,8 @@ static void ends(const char *what, Ends e) {
     EXPECT(!e.early, "%s: %d stop tokens where none may be", what, e.early);
     EXPECT(!e.late, "%s: %d answers do not end as they say", what, e.late);
     EXPECT((e.cut > 0) == (e.budget > 0), "%s: %d answers were cut", what, e.cut);
-    EXPECT(!e.budget || (e.tokens >= e.budget && e.tokens < e.budget + 16), "%s: %d tokens, the budget is %d", what, (int)e.tokens, (int)e.budget);
+    EXPECT(!e.budget || (e.tokens >= e.budget && e.tokens < e.budget + 16), "%s: %d tokens, the budget is %d", what,
+           (int)e.tokens, (int)e.budget);
     EXPECT(e.ignore ? e.stopped == 0 || e.n_stop : e.stopped > 0, "%s: %d answers stopped", what, e.stopped);
     engine_close(eng);
     fixture_close(&f);

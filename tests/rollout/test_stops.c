@@ -34,11 +34,13 @@ static void one(const Case *c, const Tok *tok, TokScratch *scratch) {
     Buf text = { 0 }, said = { 0 };
     stops_text(s, &text);
     EXPECT(found == c->found, "%s: found %d", c->name, found);
-    EXPECT(text.n == strlen(c->text) && (!text.n || !memcmp(text.data, c->text, text.n)), "%s: \"%.*s\", not \"%s\"", c->name, (int)text.n, text.data ? text.data : "", c->text);
+    EXPECT(text.n == strlen(c->text) && (!text.n || !memcmp(text.data, c->text, text.n)), "%s: \"%.*s\", not \"%s\"",
+           c->name, (int)text.n, text.data ? text.data : "", c->text);
     if (found && used > 1) { /* without the last token it was not there yet */
         CHECK(tok_decode(tok, ids.at, used - 1, true, &said, &err), "%s", err.msg);
         bool there = false;
-        for (int i = 0; i < c->n; i++) there = there || (said.n && memmem(said.data, said.n, c->stop[i], strlen(c->stop[i])));
+        for (int i = 0; i < c->n; i++)
+            there = there || (said.n && memmem(said.data, said.n, c->stop[i], strlen(c->stop[i])));
         EXPECT(!there, "%s: noticed too late", c->name);
     }
     buf_free(&text);

@@ -24,11 +24,13 @@ static Dataset *open_one(const char *path, DataOptions o, Err *err) {
 
 static void check_schema(Mem *mem) {
     Err err = { { 0 } };
-    const char *good = put(mem, "good.jsonl",
-                           "{\"data_source\":\"openai/gsm8k\",\"prompt\":[{\"role\":\"user\",\"content\":\"2+2?\",\"name\":null}],"
-                           "\"reward_model\":{\"ground_truth\":\"4\"},\"ability\":\"math\",\"extra_info\":{\"index\":7,\"x\":null}}\n"
-                           "{\"data_source\":\"own\",\"prompt\":\"plain text\",\"reward_model\":{\"ground_truth\":{\"tests\":[1,2]}},\"response\":\"r\"}\n"
-                           "{\"data_source\":\"openai/gsm8k\",\"prompt\":\"third\",\"reward_model\":{\"ground_truth\":5}}\n");
+    const char *good =
+        put(mem, "good.jsonl",
+            "{\"data_source\":\"openai/gsm8k\",\"prompt\":[{\"role\":\"user\",\"content\":\"2+2?\",\"name\":null}],"
+            "\"reward_model\":{\"ground_truth\":\"4\"},\"ability\":\"math\",\"extra_info\":{\"index\":7,\"x\":null}}\n"
+            "{\"data_source\":\"own\",\"prompt\":\"plain "
+            "text\",\"reward_model\":{\"ground_truth\":{\"tests\":[1,2]}},\"response\":\"r\"}\n"
+            "{\"data_source\":\"openai/gsm8k\",\"prompt\":\"third\",\"reward_model\":{\"ground_truth\":5}}\n");
     Dataset *d = open_one(good, (DataOptions){ .need_truth = true }, &err);
     EXPECT(d && dataset_n(d) == 3, "%s", err.msg);
     if (!d) return;
@@ -64,24 +66,32 @@ static void check_schema(Mem *mem) {
         { "{\"data_source\":\"s\",\"prompt\":\"\"}", "prompt is empty" },
         { "{\"data_source\":\"s\",\"prompt\":[{\"content\":\"x\"}]}", "message 0 has no role" },
         { "{\"data_source\":\"s\",\"prompt\":[{\"role\":\"user\"}]}", "message 0 has no content" },
-        { "{\"data_source\":\"s\",\"prompt\":[{\"role\":\"user\",\"content\":3}]}", "content of message 0 must be text" },
+        { "{\"data_source\":\"s\",\"prompt\":[{\"role\":\"user\",\"content\":3}]}",
+          "content of message 0 must be text" },
         { "{\"data_source\":\"s\",\"prompt\":[7]}", "message 0 must be an object" },
         { "{\"data_source\":\"s\",\"prompt\":\"x\",\"images\":[1]}", "it has images" },
         { "{\"data_source\":", "line 2: JSON" },
     };
     for (size_t i = 0; i < COUNT(bad); i++) {
-        char *text = mem_printf(mem, "{\"data_source\":\"s\",\"prompt\":\"x\",\"reward_model\":{\"ground_truth\":\"4\"}}\n%s\n", bad[i].line);
+        char *text =
+            mem_printf(mem, "{\"data_source\":\"s\",\"prompt\":\"x\",\"reward_model\":{\"ground_truth\":\"4\"}}\n%s\n",
+                       bad[i].line);
         const char *path = put(mem, "bad.jsonl", text);
         d = open_one(path, (DataOptions){ .need_truth = true }, &err);
         EXPECT(!d && strstr(err.msg, bad[i].says) && strstr(err.msg, "bad.jsonl line 2"), "%zu: %s", i, err.msg);
         dataset_close(d);
     }
-    EXPECT(!open_one("tests/data/parquet/none.parquet", (DataOptions){ 0 }, &err) && strstr(err.msg, "no such file"), "%s", err.msg);
-    EXPECT(!open_one(put(mem, "empty.jsonl", "\n"), (DataOptions){ 0 }, &err) && strstr(err.msg, "no rows"), "%s", err.msg);
+    EXPECT(!open_one("tests/data/parquet/none.parquet", (DataOptions){ 0 }, &err) && strstr(err.msg, "no such file"),
+           "%s", err.msg);
+    EXPECT(!open_one(put(mem, "empty.jsonl", "\n"), (DataOptions){ 0 }, &err) && strstr(err.msg, "no rows"), "%s",
+           err.msg);
 
     /* other names; a source for all; answers to train on */
     const char *other = put(mem, "other.jsonl", "{\"q\":\"1+1\",\"meta\":{\"a\":\"2\"},\"out\":\"it is 2\"}\n");
-    DataOptions o = { .columns = { .prompt = "q", .truth = "meta.a", .response = "out" }, .source = "mine", .need_truth = true, .need_response = true };
+    DataOptions o = { .columns = { .prompt = "q", .truth = "meta.a", .response = "out" },
+                      .source = "mine",
+                      .need_truth = true,
+                      .need_response = true };
     d = open_one(other, o, &err);
     EXPECT(d && !strcmp(dataset_row(d, 0)->truth, "2") && !strcmp(dataset_row(d, 0)->source, "mine"), "%s", err.msg);
     EXPECT(d && !strcmp(dataset_row(d, 0)->response, "it is 2"), "response");
@@ -101,7 +111,8 @@ static void check_parquet(Mem *mem, const char *lines) {
         CHECK(json_parse(&rows[n], p, (size_t)(nl - p), mem, &err), "%s", err.msg);
     char *path = mem_printf(mem, "%s/same.parquet", dir);
     EXPECT(pq_write(path, rows, n, PQ_ZSTD, &err), "%s", err.msg);
-    Dataset *a = open_one(lines, (DataOptions){ .need_truth = true }, &err), *b = open_one(path, (DataOptions){ .need_truth = true }, &err);
+    Dataset *a = open_one(lines, (DataOptions){ .need_truth = true }, &err),
+            *b = open_one(path, (DataOptions){ .need_truth = true }, &err);
     EXPECT(a && b && dataset_n(a) == n && dataset_print(a) == dataset_print(b), "%s", err.msg);
     dataset_close(a);
     dataset_close(b);
@@ -124,14 +135,13 @@ static void check_order(const Dataset *d) {
     EXPECT(memcmp(order, other, sizeof order), "another seed, another order");
     /* pinned: a run resumed by a later hone must meet the same rows */
     static const int64_t first[] = { 2, 38, 16, 15, 22, 5 };
-    EXPECT(!memcmp(order, first, sizeof first), "seed 5 begins %d %d %d %d %d %d", (int)order[0], (int)order[1], (int)order[2], (int)order[3],
-           (int)order[4], (int)order[5]);
+    EXPECT(!memcmp(order, first, sizeof first), "seed 5 begins %d %d %d %d %d %d", (int)order[0], (int)order[1],
+           (int)order[2], (int)order[3], (int)order[4], (int)order[5]);
 
     /* every place at which a run may be stopped: what follows is what would have followed */
     for (int drop = 0; drop < 2; drop++) {
         StreamOptions o = { .data = d, .seed = 9, .shuffle = true, .drop_last = drop, .epochs = 3 };
-        enum { BATCH = 7,
-               MOST = 200 };
+        enum { BATCH = 7, MOST = 200 };
         int64_t whole[MOST], part[MOST], n = 0, got;
         DataCursor at[MOST];
         DataStream *s = stream_open(&o);
@@ -145,7 +155,8 @@ static void check_order(const Dataset *d) {
             EXPECT(stream_seek(s, at[stop], &err), "%s", err.msg);
             int64_t m = 0;
             while ((got = stream_next(s, BATCH, part + m)) > 0) m += got;
-            EXPECT(m == n - stop * BATCH && !memcmp(part, whole + stop * BATCH, (size_t)m * sizeof *part), "resumed after %d steps", stop);
+            EXPECT(m == n - stop * BATCH && !memcmp(part, whole + stop * BATCH, (size_t)m * sizeof *part),
+                   "resumed after %d steps", stop);
             stream_close(s);
         }
         s = stream_open(&o);
@@ -155,7 +166,9 @@ static void check_order(const Dataset *d) {
     StreamOptions plain = { .data = d };
     DataStream *s = stream_open(&plain);
     int64_t index[ROWS + 3];
-    EXPECT(stream_next(s, ROWS + 3, index) == ROWS + 3 && index[0] == 0 && index[ROWS - 1] == ROWS - 1 && index[ROWS] == 0, "unshuffled, for ever");
+    EXPECT(stream_next(s, ROWS + 3, index) == ROWS + 3 && index[0] == 0 && index[ROWS - 1] == ROWS - 1
+               && index[ROWS] == 0,
+           "unshuffled, for ever");
     EXPECT(stream_cursor(s).epoch == 1 && stream_cursor(s).position == 3, "cursor in the second epoch");
     stream_close(s);
 }
@@ -169,28 +182,41 @@ static void check_long(const char *path, Threads *threads) {
     Err err = { { 0 } };
     DataCounts c;
     Dataset *d = open_one(path, (DataOptions){ 0 }, &err);
-    EXPECT(d && !dataset_measure(d, threads, 6, DATA_LONG_REFUSE, by_bytes, NULL, &c, &err), "long prompts are refused");
+    EXPECT(d && !dataset_measure(d, threads, 6, DATA_LONG_REFUSE, by_bytes, NULL, &c, &err),
+           "long prompts are refused");
     EXPECT(strstr(err.msg, "row 10: a prompt of 7 tokens, 6 are allowed (30 such rows)"), "%s", err.msg);
-    EXPECT(dataset_measure(d, threads, 6, DATA_LONG_LEFT, by_bytes, NULL, &c, &err) && c.kept == ROWS && c.long_rows == 30, "kept to be cut");
+    EXPECT(dataset_measure(d, threads, 6, DATA_LONG_LEFT, by_bytes, NULL, &c, &err) && c.kept == ROWS
+               && c.long_rows == 30,
+           "kept to be cut");
     EXPECT(c.shortest == 6 && c.longest == 7 && dataset_row(d, 10)->tokens == 7, "lengths");
-    EXPECT(!dataset_measure(d, threads, 6, DATA_LONG_RIGHT, by_bytes, &c, &c, &err) && strstr(err.msg, "row 3: no prompt"), "%s", err.msg);
+    EXPECT(!dataset_measure(d, threads, 6, DATA_LONG_RIGHT, by_bytes, &c, &c, &err)
+               && strstr(err.msg, "row 3: no prompt"),
+           "%s", err.msg);
     EXPECT(dataset_measure(d, threads, 6, DATA_LONG_FILTER, by_bytes, &c, &c, &err), "%s", err.msg);
-    EXPECT(c.rows == ROWS && c.long_rows == 30 && c.failed == 1 && c.dropped == 31 && c.kept == 9 && dataset_n(d) == 9, "filtered");
+    EXPECT(c.rows == ROWS && c.long_rows == 30 && c.failed == 1 && c.dropped == 31 && c.kept == 9 && dataset_n(d) == 9,
+           "filtered");
     EXPECT(dataset_row(d, 3)->row == 4, "row 3 is gone");
     int64_t n;
     EXPECT(dataset_source(d, 0, &n) && n == 9, "%lld rows of the source are left", (long long)n);
-    EXPECT(!dataset_measure(d, threads, 1, DATA_LONG_FILTER, by_bytes, NULL, &c, &err) && strstr(err.msg, "all 9 prompts"), "%s", err.msg);
+    EXPECT(!dataset_measure(d, threads, 1, DATA_LONG_FILTER, by_bytes, NULL, &c, &err)
+               && strstr(err.msg, "all 9 prompts"),
+           "%s", err.msg);
     dataset_close(d);
 
     static const struct {
         DataLong how;
         int64_t max;
         int32_t want[5];
-    } cut[] = { { DATA_LONG_LEFT, 3, { 4, 5, 6 } }, { DATA_LONG_RIGHT, 3, { 1, 2, 3 } }, { DATA_LONG_MIDDLE, 5, { 1, 2, 4, 5, 6 } }, { DATA_LONG_MIDDLE, 2, { 1, 6 } }, { DATA_LONG_LEFT, 9, { 1, 2, 3, 4, 5 } } };
+    } cut[] = { { DATA_LONG_LEFT, 3, { 4, 5, 6 } },
+                { DATA_LONG_RIGHT, 3, { 1, 2, 3 } },
+                { DATA_LONG_MIDDLE, 5, { 1, 2, 4, 5, 6 } },
+                { DATA_LONG_MIDDLE, 2, { 1, 6 } },
+                { DATA_LONG_LEFT, 9, { 1, 2, 3, 4, 5 } } };
     for (size_t i = 0; i < COUNT(cut); i++) {
         int32_t ids[6] = { 1, 2, 3, 4, 5, 6 };
         int64_t m = data_cut(ids, 6, cut[i].max, cut[i].how), show = m < 5 ? m : 5;
-        EXPECT(m == (cut[i].max < 6 ? cut[i].max : 6) && !memcmp(ids, cut[i].want, (size_t)show * sizeof *ids), "cut %zu", i);
+        EXPECT(m == (cut[i].max < 6 ? cut[i].max : 6) && !memcmp(ids, cut[i].want, (size_t)show * sizeof *ids),
+               "cut %zu", i);
     }
 }
 
@@ -202,7 +228,9 @@ int main(void) {
     Threads *threads = threads_open(3);
     check_schema(&mem);
     Buf text = { 0 };
-    for (int i = 0; i < ROWS; i++) buf_printf(&text, "{\"data_source\":\"s\",\"prompt\":\"line %d\",\"reward_model\":{\"ground_truth\":\"%d\"}}\n", i, i);
+    for (int i = 0; i < ROWS; i++)
+        buf_printf(&text, "{\"data_source\":\"s\",\"prompt\":\"line %d\",\"reward_model\":{\"ground_truth\":\"%d\"}}\n",
+                   i, i);
     const char *path = put(&mem, "rows.jsonl", text.data);
     check_parquet(&mem, path);
     Dataset *d = open_one(path, (DataOptions){ .threads = threads }, &err);
@@ -211,7 +239,8 @@ int main(void) {
     dataset_close(d);
     check_long(path, threads);
     threads_close(threads);
-    static const char *const files[] = { "good.jsonl", "bad.jsonl", "empty.jsonl", "other.jsonl", "rows.jsonl", "same.parquet" };
+    static const char *const files[] = { "good.jsonl",  "bad.jsonl",  "empty.jsonl",
+                                         "other.jsonl", "rows.jsonl", "same.parquet" };
     for (size_t i = 0; i < COUNT(files); i++) unlink(mem_printf(&mem, "%s/%s", dir, files[i]));
     rmdir(dir);
     buf_free(&text);

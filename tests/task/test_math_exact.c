@@ -28,7 +28,8 @@ static void pairs(void) {
         bool want = span_eq(verdict, SPAN("="));
         *(want ? &same : &other) += 1;
         EXPECT(math_exact_same(a, b) == want, "%.*s   %s   %.*s", (int)a.n, a.at, want ? "=" : "!=", (int)b.n, b.at);
-        EXPECT(math_exact_same(b, a) == want, "%.*s   %s   %.*s (turned)", (int)b.n, b.at, want ? "=" : "!=", (int)a.n, a.at);
+        EXPECT(math_exact_same(b, a) == want, "%.*s   %s   %.*s (turned)", (int)b.n, b.at, want ? "=" : "!=", (int)a.n,
+               a.at);
         EXPECT(math_exact_same(a, a) == (a.n && span_strip(a).n > 0), "%.*s is itself", (int)a.n, a.at);
     }
     lines_close(r, &err);
@@ -66,8 +67,8 @@ static void found(void) {
     for (size_t i = 0; i < COUNT(rows); i++) {
         Span got;
         bool any = math_exact_find(span_of(rows[i].text), rows[i].last_number, &got);
-        EXPECT(any == !!rows[i].answer && (!any || span_eq(got, span_of(rows[i].answer))),
-               "'%s': %.*s", rows[i].text, any ? (int)got.n : 0, any ? got.at : "");
+        EXPECT(any == !!rows[i].answer && (!any || span_eq(got, span_of(rows[i].answer))), "'%s': %.*s", rows[i].text,
+               any ? (int)got.n : 0, any ? got.at : "");
     }
 }
 

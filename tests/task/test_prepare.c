@@ -60,7 +60,8 @@ int main(void) {
     for (size_t i = 0; i < COUNT(bad); i++) {
         Err err = { { 0 } };
         CHECK(json_parse(&raw, bad[i].raw, strlen(bad[i].raw), &mem, &err), "%s: %s", bad[i].raw, err.msg);
-        EXPECT(!prepare_row(prepare_find(bad[i].format), &w, &raw, 3, &mem, &row, &err) && strstr(err.msg, bad[i].says), "%s: %s", bad[i].raw, err.msg);
+        EXPECT(!prepare_row(prepare_find(bad[i].format), &w, &raw, 3, &mem, &row, &err) && strstr(err.msg, bad[i].says),
+               "%s: %s", bad[i].raw, err.msg);
     }
     /* in the place of the table's */
     Err err = { { 0 } };
@@ -70,8 +71,10 @@ int main(void) {
     EXPECT(prepare_row(prepare_find("qa"), &w, &raw, 0, &mem, &row, &err), "%s", err.msg);
     buf_clear(&b);
     json_put_value(&b, &row);
-    EXPECT_STR(b.data, "{\"data_source\":\"mine\",\"prompt\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Say Q!\"}],"
-                       "\"ability\":\"\",\"reward_model\":{\"style\":\"rule\",\"ground_truth\":\"2.5\"},\"extra_info\":{\"split\":\"test\",\"index\":0}}");
+    EXPECT_STR(b.data, "{\"data_source\":\"mine\",\"prompt\":[{\"role\":\"system\",\"content\":\"Be "
+                       "brief.\"},{\"role\":\"user\",\"content\":\"Say Q!\"}],"
+                       "\"ability\":\"\",\"reward_model\":{\"style\":\"rule\",\"ground_truth\":\"2.5\"},\"extra_info\":"
+                       "{\"split\":\"test\",\"index\":0}}");
     EXPECT(!prepare_find("gsm9k") && !prepare_at(-1), "unknown formats");
     buf_free(&b);
     mem_free(&mem);

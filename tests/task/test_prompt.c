@@ -12,7 +12,8 @@
 static const char plain[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
                             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 static const char thinks[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-                             "{% if add_generation_prompt %}<|im_start|>assistant\n{% if think is defined and think %}<think>\n{% endif %}{% endif %}";
+                             "{% if add_generation_prompt %}<|im_start|>assistant\n{% if think is defined and think "
+                             "%}<think>\n{% endif %}{% endif %}";
 
 static DataRow row_of(const char *prompt, bool chat, const char *response) {
     DataRow r = { .prompt = prompt, .prompt_n = strlen(prompt), .chat = chat, .response = response };
@@ -42,7 +43,8 @@ int main(void) {
     Buf text = { 0 };
     TokIds ids = { 0 };
     size_t n_prompt = 0;
-    DataRow chat = row_of("[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"2+2?\"}]", true, "4");
+    DataRow chat =
+        row_of("[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"2+2?\"}]", true, "4");
     DataRow plain_text = row_of("2+2?", false, "4");
 
     Prompter *p = open_with(path, plain, NULL, false, &err);

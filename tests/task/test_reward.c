@@ -10,7 +10,9 @@ typedef struct {
 } Text;
 
 static RewardSample sample(const char *source, Text solution, Text truth) {
-    return (RewardSample){ .data_source = source, .solution = solution.at, .solution_n = solution.n, //
+    return (RewardSample){ .data_source = source,
+                           .solution = solution.at,
+                           .solution_n = solution.n, //
                            .ground_truth = truth.at,
                            .ground_truth_n = truth.n };
 }
@@ -37,13 +39,14 @@ static void verdicts(const char *path, int least) {
         if (!scorer) continue;
         RewardSample s = sample(source->str, (Text){ sol->str, sol->n }, (Text){ truth->str, truth->n });
         reward_score(scorer, &s, &got);
-        EXPECT(got.score == json_number(json_get(&v, "score")) && !got.failed, "%s:%d: scored %g", path, rows + 1, got.score);
+        EXPECT(got.score == json_number(json_get(&v, "score")) && !got.failed, "%s:%d: scored %g", path, rows + 1,
+               got.score);
         if (acc) {
             Buf want = { 0 };
             buf_printf(&want, "\"acc\":%s,\"pred\":", acc->flag ? "true" : "false");
             json_put_value(&want, pred);
-            EXPECT(got.extra.n == want.n && !memcmp(got.extra.data, want.data, want.n),
-                   "%s:%d: %s, not %s", path, rows + 1, got.extra.data, want.data);
+            EXPECT(got.extra.n == want.n && !memcmp(got.extra.data, want.data, want.n), "%s:%d: %s, not %s", path,
+                   rows + 1, got.extra.data, want.data);
             EXPECT(got.acc == acc->flag, "%s:%d: acc %d", path, rows + 1, got.acc);
             buf_free(&want);
         }
@@ -73,7 +76,8 @@ static void names(void) {
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         const Reward *r = reward_find(rows[i][0]);
-        EXPECT(rows[i][1] ? r && !strcmp(r->name, rows[i][1]) : !r, "'%s' is judged by %s", rows[i][0], r ? r->name : "nobody");
+        EXPECT(rows[i][1] ? r && !strcmp(r->name, rows[i][1]) : !r, "'%s' is judged by %s", rows[i][0],
+               r ? r->name : "nobody");
     }
     Err err = { 0 };
     const Reward *r;

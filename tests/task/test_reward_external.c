@@ -68,7 +68,9 @@ static const char *command(const char *format) {
 static const char *moody(void) { return command("exec sh tests/data/scorers/moody.sh %s"); }
 
 static RewardSample sample(const char *source, const char *answer, const char *truth) {
-    return (RewardSample){ .data_source = source, .solution = answer, .solution_n = strlen(answer), //
+    return (RewardSample){ .data_source = source,
+                           .solution = answer,
+                           .solution_n = strlen(answer), //
                            .ground_truth = truth,
                            .ground_truth_n = strlen(truth) };
 }
@@ -125,7 +127,8 @@ static void bad_command(int workers) {
     size_t seen = 0;
     for (; rewards_collect(p, &ticket, &r); seen++) {
         const Case *c = &cases[ticket];
-        if (c->reason) EXPECT(r.failed && r.score == 0 && strstr(r.reason, c->reason), "%s: %g, %s", c->answer, r.score, r.reason);
+        if (c->reason)
+            EXPECT(r.failed && r.score == 0 && strstr(r.reason, c->reason), "%s: %g, %s", c->answer, r.score, r.reason);
         else EXPECT(!r.failed && r.score == c->score, "%s: %g, not %g; %s", c->answer, r.score, c->score, r.reason);
         if (c->extra) EXPECT(r.extra.data && !strcmp(r.extra.data, c->extra), "%s: %s", c->answer, r.extra.data);
     }
@@ -235,7 +238,8 @@ static void library(void) {
     Rewards *p = rewards_open(&o, 2, &err);
     EXPECT(p, "%s", err.msg);
     if (!p) return;
-    RewardSample s[3] = { sample("mine", "it is 42", "42"), sample("mine", "it is 43", "42"), sample("mine", "it is 42", "42") };
+    RewardSample s[3] = { sample("mine", "it is 42", "42"), sample("mine", "it is 43", "42"),
+                          sample("mine", "it is 42", "42") };
     s[2].extra_info = "{\"limit\":3}";
     s[2].extra_info_n = strlen(s[2].extra_info);
     const double want[3] = { 1, 0, 0.5 };
@@ -297,7 +301,8 @@ static void built_in(void) {
     Err err;
     Rewards *p = rewards_open(&(RewardOptions){ 0 }, 3, &err);
     RewardSample s = sample("nobody/knows", "x", "1");
-    EXPECT(!rewards_submit(p, 0, &s, &err) && strstr(err.msg, "nobody/knows"), "an unknown source is refused: %s", err.msg);
+    EXPECT(!rewards_submit(p, 0, &s, &err) && strstr(err.msg, "nobody/knows"), "an unknown source is refused: %s",
+           err.msg);
     int64_t ticket;
     RewardResult r = { 0 };
     EXPECT(!rewards_collect(p, &ticket, &r), "nothing is in flight");

@@ -38,8 +38,8 @@ static void check_stream(Run *r, bool skip, const Json *want) {
         buf_put(&r->text, r->piece.data, r->piece.n);
     }
     tok_stream_close(s);
-    EXPECT(ok && r->text.n == want->n && !memcmp(r->text.data, want->str, want->n), "%s case %zu streamed: \"%s\", want \"%s\" %s",
-           r->name, r->line, r->text.data, want->str, err.msg);
+    EXPECT(ok && r->text.n == want->n && !memcmp(r->text.data, want->str, want->n),
+           "%s case %zu streamed: \"%s\", want \"%s\" %s", r->name, r->line, r->text.data, want->str, err.msg);
 }
 
 static void check_decode(Run *r, const Json *c, const char *key, bool skip) {
@@ -49,8 +49,8 @@ static void check_decode(Run *r, const Json *c, const char *key, bool skip) {
     buf_clear(&r->text);
     buf_puts(&r->text, "");
     bool ok = tok_decode(r->tok, r->ids.at, r->ids.n, skip, &r->text, &err);
-    EXPECT(ok && r->text.n == want->n && !memcmp(r->text.data, want->str, want->n), "%s case %zu %s: \"%s\", want \"%s\" %s",
-           r->name, r->line, key, r->text.data, want->str, err.msg);
+    EXPECT(ok && r->text.n == want->n && !memcmp(r->text.data, want->str, want->n),
+           "%s case %zu %s: \"%s\", want \"%s\" %s", r->name, r->line, key, r->text.data, want->str, err.msg);
     check_stream(r, skip, want);
 }
 
@@ -62,7 +62,8 @@ static void check_case(Run *r, const Json *c) {
         int flags = (flag(c, "special", true) ? TOK_SPECIAL : 0) | (flag(c, "bos", false) ? TOK_BOS : 0);
         bool ok = tok_encode(r->tok, r->scratch, text->str, text->n, flags, &r->ids, &err) && r->ids.n == ids->n;
         for (size_t i = 0; i < ids->n && ok; i++) ok = r->ids.at[i] == ids->items[i].integer;
-        EXPECT(ok, "%s case %zu: other ids for \"%s\" (%zu, want %zu) %s", r->name, r->line, text->str, r->ids.n, ids->n, err.msg);
+        EXPECT(ok, "%s case %zu: other ids for \"%s\" (%zu, want %zu) %s", r->name, r->line, text->str, r->ids.n,
+               ids->n, err.msg);
     }
     r->ids.n = 0;
     for (size_t i = 0; i < ids->n; i++) VEC_PUSH(r->ids, (int32_t)ids->items[i].integer);

@@ -72,7 +72,8 @@ static void check_rows(const char *dir) {
     unlink(path);
 }
 
-static TokStatus open_with(const char *dir, const char *name, const char *text, const char *name2, const char *text2, Err *err) {
+static TokStatus open_with(const char *dir, const char *name, const char *text, const char *name2, const char *text2,
+                           Err *err) {
     char a[300], b[300];
     snprintf(a, sizeof a, "%s/%s", dir, name);
     snprintf(b, sizeof b, "%s/%s", dir, name2);
@@ -91,8 +92,10 @@ static void check_folders(const char *dir) {
     Err err = { "" };
     Tok *tok;
     TokStatus st;
-    EXPECT(tok_open(&tok, dir, &err) == TOK_NONE && strstr(err.msg, "has no tokenizer"), "an empty folder: %s", err.msg);
-    EXPECT(tok_open(&tok, "/nonexistent/x", &err) == TOK_NONE && strstr(err.msg, "/nonexistent/x"), "no folder: %s", err.msg);
+    EXPECT(tok_open(&tok, dir, &err) == TOK_NONE && strstr(err.msg, "has no tokenizer"), "an empty folder: %s",
+           err.msg);
+    EXPECT(tok_open(&tok, "/nonexistent/x", &err) == TOK_NONE && strstr(err.msg, "/nonexistent/x"), "no folder: %s",
+           err.msg);
     st = open_with(dir, "tiktoken.model", "IQ== 0\n", "tokenizer_config.json", "{}", &err);
     EXPECT(st == TOK_BAD && strstr(err.msg, "tokenizer_class"), "tiktoken without a class: %s", err.msg);
     const char *kimi = "{\"tokenizer_class\":\"TikTokenTokenizer\"}";
@@ -120,7 +123,8 @@ static void check_unknown(const char *dir) {
         TokIds ids = { 0 };
         EXPECT(tok_encode(tok, s, "abba", 4, 0, &ids, &err) && ids.n == 3, "abba: %zu ids", ids.n);
         bool ok = tok_encode(tok, s, "xaby", 4, 0, &ids, &err);
-        EXPECT(i == 0 ? ok && ids.n == 4 && ids.at[3] == 2 : !ok && strstr(err.msg, "<unk>") && ids.n == 3, "unknown: %s", err.msg);
+        EXPECT(i == 0 ? ok && ids.n == 4 && ids.at[3] == 2 : !ok && strstr(err.msg, "<unk>") && ids.n == 3,
+               "unknown: %s", err.msg);
         vec_free(ids.at);
         tok_scratch_close(s);
         tok_close(tok);

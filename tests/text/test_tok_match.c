@@ -35,7 +35,9 @@ static const char *const published[] = {
 };
 /* clang-format on */
 
-static uint64_t draw(uint32_t pattern, uint32_t text, uint32_t i) { return rng_u64(7, RNG_SHUFFLE, pattern, text, 0, i); }
+static uint64_t draw(uint32_t pattern, uint32_t text, uint32_t i) {
+    return rng_u64(7, RNG_SHUFFLE, pattern, text, 0, i);
+}
 
 static size_t random_text(char *out, uint32_t pattern, uint32_t text) {
     static const char common[] = "  \n\r\tabsdteELMVR'''..,!-<|>019_e\xC2\xA0";
@@ -56,13 +58,14 @@ static size_t random_text(char *out, uint32_t pattern, uint32_t text) {
 }
 
 /* Both engines from every match to the next; where they differ, a message with the place. */
-static void compare(const Regex *own, const Regex *pcre, RegexScratch *s, const char *text, size_t n, const char *pattern,
-                    uint32_t k) {
+static void compare(const Regex *own, const Regex *pcre, RegexScratch *s, const char *text, size_t n,
+                    const char *pattern, uint32_t k) {
     for (size_t from = 0; from < n;) {
         size_t a = 0, b = 0, c = 0, d = 0;
         int x = regex_find(own, s, text, n, from, &a, &b), y = regex_find(pcre, s, text, n, from, &c, &d);
         if (x != y || a != c || b != d) {
-            EXPECT(false, "%.40s, text %u from %zu: own %d %zu-%zu, PCRE2 %d %zu-%zu", pattern, k, from, x, a, b, y, c, d);
+            EXPECT(false, "%.40s, text %u from %zu: own %d %zu-%zu, PCRE2 %d %zu-%zu", pattern, k, from, x, a, b, y, c,
+                   d);
             return;
         }
         if (x <= 0 || b == from) break;

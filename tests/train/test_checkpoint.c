@@ -27,7 +27,9 @@ static void clear(const char *dir) {
 }
 
 static Checkpoints *saver(Trainer *t, const char *dir, int keep) {
-    CheckpointConf c = { .run_dir = dir, .from_dir = FIXTURE("models/qwen3_moe"), .keep = keep, .shard_bytes = (int64_t)1e6 };
+    CheckpointConf c = {
+        .run_dir = dir, .from_dir = FIXTURE("models/qwen3_moe"), .keep = keep, .shard_bytes = (int64_t)1e6
+    };
     return checkpoints_open(&t->policy, &c, &t->mem);
 }
 
@@ -123,7 +125,8 @@ static void damage(void) {
         EXPECT(save(&t, c, s, &err), "save: %s", err.msg);
     }
     EXPECT(checkpoint_wait(c, &err), "save: %s", err.msg);
-    EXPECT(count(dir, "step-") == 3 && newest(dir, &err) == 5, "%d checkpoints are kept, the newest is %d", count(dir, "step-"), (int)newest(dir, &err));
+    EXPECT(count(dir, "step-") == 3 && newest(dir, &err) == 5, "%d checkpoints are kept, the newest is %d",
+           count(dir, "step-"), (int)newest(dir, &err));
     hurt(dir, 5, "optimizer.safetensors", 1000, false);
     EXPECT(newest(dir, &err) == 4, "one bit in the optimizer's states: %d is used", (int)newest(dir, &err));
     hurt(dir, 4, "state.json", 3, true);
@@ -157,7 +160,8 @@ static void killed(int times) {
         }
         int64_t before = newest(dir, &(Err){ { 0 } });
         struct timespec wait = { 0, 1000000 };
-        for (int i = 0; i < 10000 && (before < 0 ? 0 : before) >= newest(dir, &(Err){ { 0 } }); i++) nanosleep(&wait, NULL);
+        for (int i = 0; i < 10000 && (before < 0 ? 0 : before) >= newest(dir, &(Err){ { 0 } }); i++)
+            nanosleep(&wait, NULL);
         wait.tv_nsec = (long)(rng_u64(3, RNG_PLAN, 0, 0, 0, (uint32_t)k) % 30000000);
         nanosleep(&wait, NULL);
         kill(pid, SIGKILL);
@@ -190,9 +194,12 @@ static void full_disk(void) {
     setrlimit(RLIMIT_FSIZE, &small);
     bool started = save(&t, c, 2, &err), ok = started && checkpoint_wait(c, &err);
     setrlimit(RLIMIT_FSIZE, &old);
-    EXPECT(!ok && strstr(err.msg, "step 2 was not written (earlier ones are untouched)"), "a full disk: %s", ok ? "no error" : err.msg);
-    EXPECT(newest(dir, &err) == 1 && !count(dir, ".writing-"), "after a full disk: %d is used, %d halves lie about", (int)newest(dir, &err), count(dir, ".writing-"));
-    EXPECT(save(&t, c, 3, &err) && checkpoints_close(c, &err) && newest(dir, &err) == 3, "once there is room again: %s", err.msg);
+    EXPECT(!ok && strstr(err.msg, "step 2 was not written (earlier ones are untouched)"), "a full disk: %s",
+           ok ? "no error" : err.msg);
+    EXPECT(newest(dir, &err) == 1 && !count(dir, ".writing-"), "after a full disk: %d is used, %d halves lie about",
+           (int)newest(dir, &err), count(dir, ".writing-"));
+    EXPECT(save(&t, c, 3, &err) && checkpoints_close(c, &err) && newest(dir, &err) == 3, "once there is room again: %s",
+           err.msg);
     trainer_close(&t);
     clear(dir);
 }

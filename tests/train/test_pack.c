@@ -29,11 +29,11 @@ static void check(const char *what, const int64_t *lens, int64_t n, int64_t budg
     }
     int64_t wrong = 0;
     for (int64_t i = 0; i < n; i++) wrong += seen[i] != 1;
-    EXPECT(!wrong && !over && !out_of_order && most == p.max_tokens, "%s: %lld not packed once, %lld over budget",
-           what, (long long)wrong, (long long)over);
+    EXPECT(!wrong && !over && !out_of_order && most == p.max_tokens, "%s: %lld not packed once, %lld over budget", what,
+           (long long)wrong, (long long)over);
     double least = ceil((double)total / (double)budget);
-    EXPECT((double)p.n_micro <= ceil(least * slack), "%s: %lld micro-batches, at least %g", what,
-           (long long)p.n_micro, least);
+    EXPECT((double)p.n_micro <= ceil(least * slack), "%s: %lld micro-batches, at least %g", what, (long long)p.n_micro,
+           least);
     EXPECT(tmp.used == 0, "%s: scratch is given back", what);
     mem_free(&mem);
 }
@@ -57,8 +57,7 @@ static void packing(void) {
     Pack p;
     Err err;
     int64_t bad[] = { 10, 33, 20 };
-    EXPECT(!pack(&p, bad, 3, 32, (PackCost){ 1, 0 }, &keep, &tmp, &err)
-               && strstr(err.msg, "sequence 1 has 33 tokens"),
+    EXPECT(!pack(&p, bad, 3, 32, (PackCost){ 1, 0 }, &keep, &tmp, &err) && strstr(err.msg, "sequence 1 has 33 tokens"),
            "%s", err.msg);
     mem_free(&mem);
 }

@@ -11,7 +11,8 @@ static float *gradient(const char *name, int64_t budget, int64_t *n, UpdateStats
     Err err;
     trainer_open(&t, name, (PolicyConf){ .micro_tokens = budget }, 2);
     CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, true, st, &err), "%s", err.msg);
-    EXPECT(st->max_micro <= budget, "%s: a micro-batch of %d tokens, the budget is %d", name, (int)st->max_micro, (int)budget);
+    EXPECT(st->max_micro <= budget, "%s: a micro-batch of %d tokens, the budget is %d", name, (int)st->max_micro,
+           (int)budget);
     EXPECT(!st->stepped && st->loss.max_diff == 0, "%s: first update: largest difference %g", name, st->loss.max_diff);
     float *g = flat_of(&t, t.policy.grads.flat, n);
     trainer_close(&t);
@@ -25,7 +26,8 @@ static void budgets(const char *name) {
     int64_t n[3];
     UpdateStats st[3];
     for (int i = 0; i < 3; i++) g[i] = gradient(name, budget[i], &n[i], &st[i]);
-    EXPECT(st[0].micros > st[1].micros && st[1].micros > st[2].micros, "%s: %d, %d, %d micro-batches", name, (int)st[0].micros, (int)st[1].micros, (int)st[2].micros);
+    EXPECT(st[0].micros > st[1].micros && st[1].micros > st[2].micros, "%s: %d, %d, %d micro-batches", name,
+           (int)st[0].micros, (int)st[1].micros, (int)st[2].micros);
     Trainer t;
     trainer_open(&t, name, (PolicyConf){ .micro_tokens = 256 }, 1);
     double worst = 0;
@@ -40,7 +42,8 @@ static void budgets(const char *name) {
         if (most > 0) worst = fmax(worst, diff / most);
     }
     EXPECT(worst < 2e-5, "%s: gradients differ by %g of a tensor's largest entry", name, worst);
-    EXPECT(fabs(st[0].total - st[2].total) < 1e-6 * fmax(1, fabs(st[2].total)), "%s: losses %.9g and %.9g", name, st[0].total, st[2].total);
+    EXPECT(fabs(st[0].total - st[2].total) < 1e-6 * fmax(1, fabs(st[2].total)), "%s: losses %.9g and %.9g", name,
+           st[0].total, st[2].total);
     trainer_close(&t);
     for (int i = 0; i < 3; i++) free(g[i]);
 }
@@ -54,7 +57,8 @@ static float *three_updates(const char *name, PolicyConf c, int threads, int64_t
     trainer_open(&t, name, c, threads);
     for (int i = 0; i < 3; i++) {
         CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
-        EXPECT(st.stepped && (i == 0) == (st.loss.max_diff == 0), "%s: update %d: stepped %d, largest difference %g", name, i, st.stepped, st.loss.max_diff);
+        EXPECT(st.stepped && (i == 0) == (st.loss.max_diff == 0), "%s: update %d: stepped %d, largest difference %g",
+               name, i, st.stepped, st.loss.max_diff);
     }
     float *w = flat_of(&t, t.model.w.flat, n);
     trainer_close(&t);
@@ -92,13 +96,16 @@ static void naive_loss(const char *name) {
     for (int i = 0; i < TRAIN_SEQS; i++) { /* stale data: ratios away from 1 */
         lp[i] = MEM_ARRAY(&t.mem, float, (size_t)t.seq[i].n);
         memcpy(lp[i], t.old[i], (size_t)(t.seq[i].n - t.seq[i].prompt) * 4);
-        for (int k = 0; k < t.seq[i].n - t.seq[i].prompt; k++) t.old[i][k] += 0.5f * (float)((i * 7 + k * 3) % 11 - 5) / 5;
+        for (int k = 0; k < t.seq[i].n - t.seq[i].prompt; k++)
+            t.old[i][k] += 0.5f * (float)((i * 7 + k * 3) % 11 - 5) / 5;
     }
     double pg = 0, ent = 0, tokens = 0;
     for (int i = 0; i < TRAIN_SEQS; i++)
         for (int k = 0; k < t.seq[i].n - t.seq[i].prompt; k++) {
-            double r = exp((double)lp[i][k] - (double)t.old[i][k]), a = t.seq[i].adv[k], c = r < 0.8 ? 0.8 : r > 1.28 ? 1.28
-                                                                                                                      : r;
+            double r = exp((double)lp[i][k] - (double)t.old[i][k]), a = t.seq[i].adv[k],
+                   c = r < 0.8    ? 0.8
+                       : r > 1.28 ? 1.28
+                                  : r;
             double l = fmax(-a * r, -a * c);
             pg += a < 0 ? fmin(l, -a * 3) : l;
             ent += t.ent[i][k];
@@ -121,12 +128,14 @@ static void not_finite(float bad, const char *what) {
     ((float *)t.seq[3].adv)[0] = bad;
     CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
     float *after = flat_of(&t, t.model.w.flat, &n);
-    EXPECT(!st.finite && !st.stepped && t.policy.opt.step == 0, "%s in an advantage: finite %d, stepped %d", what, st.finite, st.stepped);
+    EXPECT(!st.finite && !st.stepped && t.policy.opt.step == 0, "%s in an advantage: finite %d, stepped %d", what,
+           st.finite, st.stepped);
     EXPECT(!memcmp(before, after, (size_t)n * 4), "%s in an advantage: the weights moved", what);
     free(after);
     ((float *)t.seq[3].adv)[0] = keep; /* and the next update is what it would have been */
     CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
-    EXPECT(st.finite && st.stepped && t.policy.opt.step == 1, "the update behind %s: finite %d, stepped %d", what, st.finite, st.stepped);
+    EXPECT(st.finite && st.stepped && t.policy.opt.step == 1, "the update behind %s: finite %d, stepped %d", what,
+           st.finite, st.stepped);
     free(before);
     trainer_close(&t);
 }
@@ -139,7 +148,8 @@ static void too_long(void) {
     trainer_open(&t, "llama", (PolicyConf){ .micro_tokens = 256 }, 1);
     int32_t *big = MEM_ARRAY(&t.mem, int32_t, 300);
     t.seq[2].tokens = big, t.seq[2].n = 300;
-    EXPECT(!policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err) && strstr(err.msg, "300"), "too long a sequence: %s", err.msg);
+    EXPECT(!policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err) && strstr(err.msg, "300"),
+           "too long a sequence: %s", err.msg);
     trainer_close(&t);
 }
 

@@ -29,8 +29,8 @@ static void task(const Job *j, int i, int *seq, int *head, int *tile) {
     *seq = i / j->kv_heads / j->tiles;
 }
 
-static void rows_of(AttRows *r, const Job *j, int64_t row0, int pos0, int n, int kv_head, Tensor q, Tensor o, Tensor lse,
-                    int dk, int dv) {
+static void rows_of(AttRows *r, const Job *j, int64_t row0, int pos0, int n, int kv_head, Tensor q, Tensor o,
+                    Tensor lse, int dk, int dv) {
     int group = j->heads / j->kv_heads;
     r->q = q.data, r->o = o.data, r->lse = lse.data, r->scale = j->scale, r->n = n * group;
     for (int t = 0, i = 0; t < n; t++)
@@ -57,13 +57,25 @@ static void attend_task(void *arg, int i, int worker) {
     if (n <= 0) return;
     AttRows r;
     rows_of(&r, j, s0 + p0, p0, n, head, a->q, a->o, a->lse, a->dk, a->dv);
-    AttKeys y = { .k = f32_row(a->k, s0) + head * a->dk, .v = f32_row(a->v, s0) + head * a->dv, .ldk = a->k.ld, .ldv = a->v.ld, .dk = a->dk, .dv = a->dv };
+    AttKeys y = { .k = f32_row(a->k, s0) + head * a->dk,
+                  .v = f32_row(a->v, s0) + head * a->dv,
+                  .ldk = a->k.ld,
+                  .ldv = a->v.ld,
+                  .dk = a->dk,
+                  .dv = a->dv };
     cpu_kern(j->d)->attend(&r, &y, cpu_work(j->d, worker));
 }
 void cpu_attend(Dev *d, const Attn *a) {
     int tile = tile_positions(a->heads, a->kv_heads);
     CHECK(tile > 0, "attend: %d query heads share a kv head; at most %d can", a->heads / a->kv_heads, ATT_TILE);
-    Job j = { .d = d, .a = a, .at = a->seqs.at.data, .heads = a->heads, .kv_heads = a->kv_heads, .scale = a->scale, .tile = tile, .tiles = (a->seqs.longest + tile - 1) / tile };
+    Job j = { .d = d,
+              .a = a,
+              .at = a->seqs.at.data,
+              .heads = a->heads,
+              .kv_heads = a->kv_heads,
+              .scale = a->scale,
+              .tile = tile,
+              .tiles = (a->seqs.longest + tile - 1) / tile };
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 60;
     if (a->q.rows > 0) cpu_run(d, a->seqs.n * a->kv_heads * j.tiles, cost, attend_task, &j);
 }
@@ -76,7 +88,8 @@ static void bwd_task(void *arg, int i, int worker) {
     int seq, head, tile, group = a->heads / a->kv_heads, B = ATT_BLOCK;
     task(j, i, &seq, &head, &tile);
     int64_t s0 = j->at[seq];
-    int len = j->at[seq + 1] - j->at[seq], nb = (len + B - 1) / B, from = tile * j->tile, to = from + j->tile < len ? from + j->tile : len;
+    int len = j->at[seq + 1] - j->at[seq], nb = (len + B - 1) / B, from = tile * j->tile,
+        to = from + j->tile < len ? from + j->tile : len;
     if (from >= len) return;
     int64_t hq = (int64_t)head * group * a->dk, ho = (int64_t)head * group * a->dv, hk = (int64_t)head * a->dk,
             hv = (int64_t)head * a->dv;
@@ -116,7 +129,18 @@ static void bwd_task(void *arg, int i, int worker) {
     cpu_kern(j->d)->attend_bwd(&b, cpu_work(j->d, worker));
 }
 void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    Job j = { .d = d, .a = a, .at = a->seqs.at.data, .heads = a->heads, .kv_heads = a->kv_heads, .scale = a->scale, .dq = dq, .dk = dk, .dv = dv, .dO = dO, .tile = a->seqs.longest > 0 ? a->seqs.longest : 1, .tiles = 1 };
+    Job j = { .d = d,
+              .a = a,
+              .at = a->seqs.at.data,
+              .heads = a->heads,
+              .kv_heads = a->kv_heads,
+              .scale = a->scale,
+              .dq = dq,
+              .dk = dk,
+              .dv = dv,
+              .dO = dO,
+              .tile = a->seqs.longest > 0 ? a->seqs.longest : 1,
+              .tiles = 1 };
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 25;
     int n = a->seqs.n * a->kv_heads;
     if (a->q.rows == 0) return;
@@ -170,8 +194,8 @@ void cpu_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
 void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
     (void)d;
     if (to_page == from_page) return;
-    memcpy((char *)kv.pool.data + (size_t)(to_page * kv.pool.ld), (char *)kv.pool.data + (size_t)(from_page * kv.pool.ld),
-           cpu_kv_bytes(&kv));
+    memcpy((char *)kv.pool.data + (size_t)(to_page * kv.pool.ld),
+           (char *)kv.pool.data + (size_t)(from_page * kv.pool.ld), cpu_kv_bytes(&kv));
 }
 
 static void attend_kv_task(void *arg, int i, int worker) {
@@ -202,7 +226,16 @@ static void attend_kv_task(void *arg, int i, int worker) {
 void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
     int tile = tile_positions(heads, kv.kv_heads);
     CHECK(tile > 0, "attend_kv: %d query heads share a kv head; at most %d can", heads / kv.kv_heads, ATT_TILE);
-    Job j = { .d = d, .o = o, .q = q, .kv = kv, .rows = rows, .heads = heads, .kv_heads = kv.kv_heads, .scale = scale, .tile = tile, .tiles = (rows.rows.longest + tile - 1) / tile };
+    Job j = { .d = d,
+              .o = o,
+              .q = q,
+              .kv = kv,
+              .rows = rows,
+              .heads = heads,
+              .kv_heads = kv.kv_heads,
+              .scale = scale,
+              .tile = tile,
+              .tiles = (rows.rows.longest + tile - 1) / tile };
     double cost = 0;
     const int32_t *at = rows.rows.at.data, *start = rows.start.data;
     for (int s = 0; s < rows.rows.n; s++) cost += (double)(at[s + 1] - at[s]) * (start[s] + at[s + 1] - at[s]);

@@ -9,8 +9,7 @@ int cpu_isa_best(void) {
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")
                   && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    return avx512 ? ISA_AVX512 : avx2 ? ISA_AVX2
-                                      : ISA_C;
+    return avx512 ? ISA_AVX512 : avx2 ? ISA_AVX2 : ISA_C;
 #else
     return ISA_C;
 #endif
@@ -51,8 +50,7 @@ static void rows_piece(void *arg, int i, int worker) {
 void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void *arg) {
     int n = threads_count(d->threads);
     double cost = cost_per_row * (double)rows;
-    int pieces = cost < WAKE_NS || n == 1 ? 1 : cost < 20 * WAKE_NS ? n
-                                                                    : 4 * n;
+    int pieces = cost < WAKE_NS || n == 1 ? 1 : cost < 20 * WAKE_NS ? n : 4 * n;
     RowsJob j = { d, fn, arg, rows, pieces > rows ? (int)rows : pieces };
     if (rows > 0) cpu_run(d, j.pieces, cost, rows_piece, &j);
 }

@@ -10,8 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BACK_ROWS = 256,
-       BACK_COLS = 2048 };
+enum { BACK_ROWS = 256, BACK_COLS = 2048 };
 
 static int64_t full_rows(int64_t vocab) { return vocab <= 32768 ? 64 : 32; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -22,7 +21,9 @@ size_t op_tmp_logprob(int64_t rows, int64_t vocab) {
     size_t leaf = (size_t)least(rows, HEAD_ROWS) * (size_t)leaves_of(vocab) * 12;
     return arena_round(full > leaf ? full : leaf) + arena_round((size_t)HEAD_ROWS * 4);
 }
-size_t op_tmp_logprob_bwd(int64_t rows, int64_t vocab) { return arena_round((size_t)(least(rows, BACK_ROWS) * least(vocab, BACK_COLS)) * 4); }
+size_t op_tmp_logprob_bwd(int64_t rows, int64_t vocab) {
+    return arena_round((size_t)(least(rows, BACK_ROWS) * least(vocab, BACK_COLS)) * 4);
+}
 
 typedef struct {
     Dev *d;
@@ -38,7 +39,17 @@ typedef struct {
 } Job;
 
 static Prod logits_prod(Tensor h, Tensor w, int64_t t0, int64_t n, float *c, int64_t ldc) {
-    Prod g = { .c = c, .ldc = ldc, .a = f32_row(h, t0), .lda = h.ld, .b = w.data, .ldb = w.ld, .M = n, .N = w.rows, .K = h.cols, .b_turned = true, .b_bf16 = w.dtype == DT_BF16 };
+    Prod g = { .c = c,
+               .ldc = ldc,
+               .a = f32_row(h, t0),
+               .lda = h.ld,
+               .b = w.data,
+               .ldb = w.ld,
+               .M = n,
+               .N = w.rows,
+               .K = h.cols,
+               .b_turned = true,
+               .b_bf16 = w.dtype == DT_BF16 };
     prod_leaves(&g, leaves_one(h.cols));
     return g;
 }
@@ -67,8 +78,7 @@ static void put_row(const Job *j, HeadRow *r, int64_t t, float l) {
     int32_t id = wanted(h, t);
     r->inv_temp = head_inv_temp(j->dist, t), r->ban = row_banned(j, t);
     r->chosen = id >= 0 && l > -INFINITY;
-    *f32_row(h->lp, t) = id < 0 ? 0 : r->chosen ? head_lp(r, l)
-                                                : -INFINITY;
+    *f32_row(h->lp, t) = id < 0 ? 0 : r->chosen ? head_lp(r, l) : -INFINITY;
     if (h->ent.data) *f32_row(h->ent, t) = head_ent(r);
     if (h->stat.data) memcpy((char *)h->stat.data + t * h->stat.ld, r, sizeof *r);
 }
@@ -147,8 +157,8 @@ void cpu_logprob(Dev *d, const Head *h) {
         } else {
             j.st = arena_push(&d->tmp, (size_t)(j.n * leaves_of(V)) * sizeof *j.st);
             j.g = logits_prod(h->h, h->w, t, j.n, NULL, 0);
-            cpu_run(d, (int)((V + HEAD_COLS - 1) / HEAD_COLS), (double)(j.n * V) * (0.5 + (double)h->h.cols / 40), leaf_piece,
-                    &j);
+            cpu_run(d, (int)((V + HEAD_COLS - 1) / HEAD_COLS), (double)(j.n * V) * (0.5 + (double)h->h.cols / 40),
+                    leaf_piece, &j);
             cpu_rows(d, j.n, (double)leaves_of(V) * 4, leaf_rows, &j);
         }
         arena_pop(&d->tmp, mark2);
@@ -243,8 +253,8 @@ void cpu_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, cons
         for (j.v0 = 0; j.v0 < V; j.v0 += j.vn) {
             j.vn = least(V - j.v0, BACK_COLS);
             j.g = logits_prod(h->h, h->w, j.t0, j.n, NULL, 0);
-            cpu_run(d, (int)((j.vn + GRAD_COLS - 1) / GRAD_COLS), (double)(j.n * j.vn) * (0.5 + (double)H / 40), grad_piece,
-                    &j);
+            cpu_run(d, (int)((j.vn + GRAD_COLS - 1) / GRAD_COLS), (double)(j.n * j.vn) * (0.5 + (double)H / 40),
+                    grad_piece, &j);
             Prod x = {
                 .c = f32_row(dh, j.t0),
                 .ldc = dh.ld,

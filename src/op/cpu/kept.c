@@ -22,7 +22,8 @@ static int64_t to_int(double d) { /* nearest, |d| < 2^51; the same on every mach
 }
 
 Trunc head_trunc(const Dist *p, int64_t t) {
-    return (Trunc){ p->top_k.data ? *i32_row(p->top_k, t) : 0, p->top_p.data ? *f32_row(p->top_p, t) : 1, p->min_p.data ? *f32_row(p->min_p, t) : 0 };
+    return (Trunc){ p->top_k.data ? *i32_row(p->top_k, t) : 0, p->top_p.data ? *f32_row(p->top_p, t) : 1,
+                    p->min_p.data ? *f32_row(p->min_p, t) : 0 };
 }
 float head_inv_temp(const Dist *p, int64_t t) { return p->inv_temp.data ? *f32_row(p->inv_temp, t) : 1; }
 
@@ -33,8 +34,12 @@ uint32_t head_key(float f) {
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-float head_lp(const HeadRow *r, float l) { return (float)((double)l - (double)r->max - mx_log((double)r->z * (1.0 / (double)HEAD_ONE))); }
-float head_ent(const HeadRow *r) { return (float)(mx_log((double)r->z * (1.0 / (double)HEAD_ONE)) - (double)r->u / (double)r->z); }
+float head_lp(const HeadRow *r, float l) {
+    return (float)((double)l - (double)r->max - mx_log((double)r->z * (1.0 / (double)HEAD_ONE)));
+}
+float head_ent(const HeadRow *r) {
+    return (float)(mx_log((double)r->z * (1.0 / (double)HEAD_ONE)) - (double)r->u / (double)r->z);
+}
 
 void head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves) {
     float m = -INFINITY;
@@ -49,7 +54,8 @@ void head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves
         for (int i = 0; i < n; i++) {
             if (w[i] == 0) continue;
             r->z += to_int((double)st[i0 + i][1] * (double)w[i] * (double)HEAD_ONE);
-            r->u += to_int(fma((double)d[i], (double)st[i0 + i][1], (double)st[i0 + i][2]) * (double)w[i] * (double)HEAD_ONE);
+            r->u += to_int(fma((double)d[i], (double)st[i0 + i][1], (double)st[i0 + i][2]) * (double)w[i]
+                           * (double)HEAD_ONE);
         }
     }
 }
@@ -111,10 +117,8 @@ static Prefix prefix_at(const HeadRow *r, const Near *c, const float *l, bool by
         prefix = prefix << 8 | (uint32_t)b;
     }
     int64_t n = h.count[prefix & 255], each = h.mass[prefix & 255] / n;
-    int64_t ties = by_count ? want - n_above : each ? (want - m_above + each - 1) / each
-                                                    : n;
-    ties = ties > n ? n : ties < 1 ? 1
-                                   : ties;
+    int64_t ties = by_count ? want - n_above : each ? (want - m_above + each - 1) / each : n;
+    ties = ties > n ? n : ties < 1 ? 1 : ties;
     return (Prefix){ prefix, ties, m_above + ties * each, whole };
 }
 

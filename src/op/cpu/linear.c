@@ -59,17 +59,48 @@ void cpu_prod(Dev *d, const Prod *g) {
 /* ---- dense
  * ------------------------------------------------------------------------------------------------------------------ */
 static Prod nt(Tensor y, Tensor x, Tensor w, Leaves sum) { /* y = x w' */
-    Prod g = { .c = y.data, .ldc = y.ld, .a = x.data, .lda = x.ld, .b = w.data, .ldb = w.ld, .M = x.rows, .N = y.cols, .K = x.cols, .b_turned = true, .b_bf16 = w.dtype == DT_BF16 };
+    Prod g = { .c = y.data,
+               .ldc = y.ld,
+               .a = x.data,
+               .lda = x.ld,
+               .b = w.data,
+               .ldb = w.ld,
+               .M = x.rows,
+               .N = y.cols,
+               .K = x.cols,
+               .b_turned = true,
+               .b_bf16 = w.dtype == DT_BF16 };
     prod_leaves(&g, sum);
     return g;
 }
 static Prod nn(Tensor dx, Tensor dy, Tensor w, Leaves sum) { /* dx = dy w */
-    Prod g = { .c = dx.data, .ldc = dx.ld, .a = dy.data, .lda = dy.ld, .b = w.data, .ldb = w.ld, .M = dy.rows, .N = dx.cols, .K = dy.cols, .b_bf16 = w.dtype == DT_BF16 };
+    Prod g = { .c = dx.data,
+               .ldc = dx.ld,
+               .a = dy.data,
+               .lda = dy.ld,
+               .b = w.data,
+               .ldb = w.ld,
+               .M = dy.rows,
+               .N = dx.cols,
+               .K = dy.cols,
+               .b_bf16 = w.dtype == DT_BF16 };
     prod_leaves(&g, sum);
     return g;
 }
 static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
-    Prod g = { .c = dw.data, .ldc = dw.ld, .a = dy.data, .lda = dy.ld, .b = x.data, .ldb = x.ld, .M = dy.cols, .N = x.cols, .K = dy.rows, .a_turned = true, .more = true, .nseg = 1, .cut = { 0, dy.rows } };
+    Prod g = { .c = dw.data,
+               .ldc = dw.ld,
+               .a = dy.data,
+               .lda = dy.ld,
+               .b = x.data,
+               .ldb = x.ld,
+               .M = dy.cols,
+               .N = x.cols,
+               .K = dy.rows,
+               .a_turned = true,
+               .more = true,
+               .nseg = 1,
+               .cut = { 0, dy.rows } };
     return g;
 }
 
@@ -105,8 +136,8 @@ static void group_dw(Prod *g, const List *l, int e) { /* rows at[e].. of a and b
     g->c += e * l->step_c;
     if (g->K == 0) g->M = 0;
 }
-static void grouped_run(Dev *d, Prod g, void (*make)(Prod *, const List *, int), Seqs ex, int64_t step_b, int64_t step_c,
-                        double work) {
+static void grouped_run(Dev *d, Prod g, void (*make)(Prod *, const List *, int), Seqs ex, int64_t step_b,
+                        int64_t step_c, double work) {
     List l = { .d = d, .one = g, .make = make, .at = ex.at.data, .n = ex.n, .step_b = step_b, .step_c = step_c };
     if (ex.n > 0) list_run(&l, make == group_dw ? g.M : ex.longest, g.N, work);
 }
@@ -141,12 +172,20 @@ static Tensor rows_from(Tensor w, int from, int64_t rows) {
     return w;
 }
 void cpu_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
-    Tensor y0 = part_of(y, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in), w0 = rows_from(w, m.w_from, m.turned ? m.in : m.out);
-    List l = { .d = d, .one = m.turned ? nn(y0, x0, w0, leaves_one(m.in)) : nt(y0, x0, w0, leaves_one(m.in)), .make = head_of, .n = m.heads, .step_a = m.x_width, .step_c = m.y_width, .step_b = m.w_rows * w.ld };
+    Tensor y0 = part_of(y, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in),
+           w0 = rows_from(w, m.w_from, m.turned ? m.in : m.out);
+    List l = { .d = d,
+               .one = m.turned ? nn(y0, x0, w0, leaves_one(m.in)) : nt(y0, x0, w0, leaves_one(m.in)),
+               .make = head_of,
+               .n = m.heads,
+               .step_a = m.x_width,
+               .step_c = m.y_width,
+               .step_b = m.w_rows * w.ld };
     if (x.rows > 0) list_run(&l, x.rows, m.out, (double)x.rows * m.heads * m.in * m.out);
 }
 void cpu_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m) {
-    Tensor dy0 = part_of(dy, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in), w0 = rows_from(dw, m.w_from, m.turned ? m.in : m.out);
+    Tensor dy0 = part_of(dy, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in),
+           w0 = rows_from(dw, m.w_from, m.turned ? m.in : m.out);
     List l = {
         .d = d,
         .one = m.turned ? tn(w0, x0, dy0) : tn(w0, dy0, x0),

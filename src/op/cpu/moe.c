@@ -33,8 +33,7 @@ static void softmax(float *p, const float *l, int64_t n, const Kern *k) {
     for (int64_t e = 0; e < n; e++) p[e] = p[e] / sum;
 }
 static void sigmoid(float *s, const float *l, int64_t n, const Kern *k) {
-    for (int64_t e = 0; e < n; e++) s[e] = l[e] > 88 ? -88 : l[e] < -88 ? 88
-                                                                        : -l[e];
+    for (int64_t e = 0; e < n; e++) s[e] = l[e] > 88 ? -88 : l[e] < -88 ? 88 : -l[e];
     k->exp(s, s, n);
     for (int64_t e = 0; e < n; e++) s[e] = 1.0f / (1.0f + s[e]);
 }
@@ -142,7 +141,8 @@ static void permute_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k,
     const Rows *p = arg;
     (void)k, (void)work;
     for (int64_t r = r0; r < r1; r++)
-        memcpy(f32_row(p->y, r), f32_row(p->x, index_at(((const int32_t *)p->ix.data)[r], p->x.rows)), (size_t)p->y.cols * 4);
+        memcpy(f32_row(p->y, r), f32_row(p->x, index_at(((const int32_t *)p->ix.data)[r], p->x.rows)),
+               (size_t)p->y.cols * 4);
 }
 void cpu_permute(Dev *d, Tensor y, Tensor x, Tensor from) {
     Rows p = { .y = y, .x = x, .ix = from };
@@ -154,8 +154,8 @@ static void permute_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern
     for (int64_t t = r0; t < r1; t++) {
         float *dx = f32_row(p->y, t);
         memset(dx, 0, (size_t)p->y.cols * 4);
-        for (int64_t j = 0; j < p->ix.cols; j++) k->add(dx, dx, f32_row(p->x, index_at(i32_row(p->ix, t)[j], p->x.rows)),
-                                                        p->y.cols);
+        for (int64_t j = 0; j < p->ix.cols; j++)
+            k->add(dx, dx, f32_row(p->x, index_at(i32_row(p->ix, t)[j], p->x.rows)), p->y.cols);
     }
 }
 void cpu_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) {
@@ -196,7 +196,8 @@ static void scatter_piece(const void *arg, int64_t r0, int64_t r1, const Kern *k
     const Rows *p = arg;
     (void)k, (void)work;
     for (int64_t r = r0; r < r1; r++)
-        memcpy(f32_row(p->x, index_at(((const int32_t *)p->ix.data)[r], p->x.rows)), f32_row(p->y, r), (size_t)p->y.cols * 4);
+        memcpy(f32_row(p->x, index_at(((const int32_t *)p->ix.data)[r], p->x.rows)), f32_row(p->y, r),
+               (size_t)p->y.cols * 4);
 }
 void cpu_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from) {
     Rows p = { .y = y, .x = x, .ix = from };

@@ -11,14 +11,14 @@
 void cpu_put(Dev *d, Tensor to, const void *from) {
     (void)d;
     size_t row = (size_t)to.cols * dtype_size(to.dtype), ld = (size_t)to.ld * dtype_size(to.dtype);
-    for (int64_t r = 0; r < to.rows && row; r++) memcpy((char *)to.data + (size_t)r * ld,
-                                                        (const char *)from + (size_t)r * row, row);
+    for (int64_t r = 0; r < to.rows && row; r++)
+        memcpy((char *)to.data + (size_t)r * ld, (const char *)from + (size_t)r * row, row);
 }
 void cpu_get(Dev *d, void *to, Tensor from) {
     (void)d;
     size_t row = (size_t)from.cols * dtype_size(from.dtype), ld = (size_t)from.ld * dtype_size(from.dtype);
-    for (int64_t r = 0; r < from.rows && row; r++) memcpy((char *)to + (size_t)r * row,
-                                                          (const char *)from.data + (size_t)r * ld, row);
+    for (int64_t r = 0; r < from.rows && row; r++)
+        memcpy((char *)to + (size_t)r * row, (const char *)from.data + (size_t)r * ld, row);
 }
 
 /* To nearest, ties to even; a NaN keeps its sign and stays one. */
@@ -62,7 +62,8 @@ void cpu_copy(Dev *d, Tensor to, Tensor from) {
     Args p = { .y = to, .a = from };
     if (to.rows == 1) { /* whole pieces of 4096, then what is left */
         int64_t body = to.cols / 4096 * 4096;
-        p.y = tensor_over(to.data, to.dtype, body / 4096, 4096), p.a = tensor_over(from.data, from.dtype, body / 4096, 4096);
+        p.y = tensor_over(to.data, to.dtype, body / 4096, 4096),
+        p.a = tensor_over(from.data, from.dtype, body / 4096, 4096);
         cpu_rows(d, p.y.rows, 1000, copy_rows, &p);
         p.y = tensor_cols(to, body, to.cols - body), p.a = tensor_cols(from, body, to.cols - body);
     }
@@ -74,7 +75,8 @@ static void zero_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, fl
     (void)k, (void)work;
     int64_t left = p->a.cols - r0 * p->y.cols; /* the last row of a flat tensor may be short */
     for (int64_t r = r0; r < r1; r++, left -= p->y.cols)
-        memset((char *)p->y.data + (size_t)(r * p->y.ld) * es, 0, (size_t)(p->a.cols && left < p->y.cols ? left : p->y.cols) * es);
+        memset((char *)p->y.data + (size_t)(r * p->y.ld) * es, 0,
+               (size_t)(p->a.cols && left < p->y.cols ? left : p->y.cols) * es);
 }
 void cpu_zero(Dev *d, Tensor x) {
     Args p = { .y = x };
@@ -142,19 +144,21 @@ void cpu_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
 static void rmsnorm_dx_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     (void)work;
-    for (int64_t r = r0; r < r1; r++) k->rmsnorm_dx(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->e.data,
-                                                    p->b.cols, *f32_row(p->c, r));
+    for (int64_t r = r0; r < r1; r++)
+        k->rmsnorm_dx(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->e.data, p->b.cols, *f32_row(p->c, r));
 }
 static void rmsnorm_dg_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k, float *work) {
     const Args *p = arg;
     int64_t c0 = u0 * 64, c1 = u1 * 64 < p->b.cols ? u1 * 64 : p->b.cols;
     (void)work;
     for (int64_t r = 0; r < p->b.rows; r++)
-        k->rmsnorm_dg((float *)p->f.data + c0, f32_row(p->a, r) + c0, f32_row(p->b, r) + c0, c1 - c0, *f32_row(p->c, r));
+        k->rmsnorm_dg((float *)p->f.data + c0, f32_row(p->a, r) + c0, f32_row(p->b, r) + c0, c1 - c0,
+                      *f32_row(p->c, r));
 }
 void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
     Args p = { .y = dx, .a = dy, .b = x, .c = rstd, .e = g, .f = dg };
-    if (dg.data) cols_run(d, x.cols, (double)x.rows * (double)x.cols / 4, rmsnorm_dg_cols, &p); /* before dx, which may be dy */
+    if (dg.data)
+        cols_run(d, x.cols, (double)x.rows * (double)x.cols / 4, rmsnorm_dg_cols, &p); /* before dx, which may be dy */
     if (dx.data) cpu_rows(d, x.rows, (double)x.cols / 3, rmsnorm_dx_rows, &p);
 }
 
@@ -173,7 +177,8 @@ static void swiglu_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern 
     const Args *p = arg;
     (void)work;
     for (int64_t r = r0; r < r1; r++)
-        k->silu_bwd(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), f32_row(p->c, r), f32_row(p->e, r), p->y.cols);
+        k->silu_bwd(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), f32_row(p->c, r), f32_row(p->e, r),
+                    p->y.cols);
 }
 void cpu_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up) {
     Args p = { .y = dgate, .a = dup, .b = dy, .c = gate, .e = up };
@@ -195,7 +200,8 @@ static void table_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
     const Args *p = arg;
     int64_t half = p->y.cols / 2;
     (void)work;
-    for (int64_t r = r0; r < r1; r++) k->sincos(f32_row(p->y, r), f32_row(p->y, r) + half, p->b.data, half, (float)*i32_row(p->a, r), p->x);
+    for (int64_t r = r0; r < r1; r++)
+        k->sincos(f32_row(p->y, r), f32_row(p->y, r) + half, p->b.data, half, (float)*i32_row(p->a, r), p->x);
 }
 void cpu_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     Args p = { .y = cossin, .a = pos, .b = freq, .x = amp };
@@ -268,6 +274,12 @@ void cpu_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a) {
     Tensor x[] = { w, m, v, g };
     Flat f = { .x = x, .n = w.rows * w.cols, .d = d };
     double c1 = 1 - mx_pow((double)a.beta1, (double)a.step), c2 = 1 - mx_pow((double)a.beta2, (double)a.step);
-    f.a = (AdamNow){ .beta1 = a.beta1, .beta2 = a.beta2, .eps = a.eps, .clip = a.clip_scale, .shrink = (float)(1.0 - (double)a.lr * (double)a.decay), .step = (float)((double)a.lr / c1), .vfix = (float)(1 / c2) };
+    f.a = (AdamNow){ .beta1 = a.beta1,
+                     .beta2 = a.beta2,
+                     .eps = a.eps,
+                     .clip = a.clip_scale,
+                     .shrink = (float)(1.0 - (double)a.lr * (double)a.decay),
+                     .step = (float)((double)a.lr / c1),
+                     .vfix = (float)(1 / c2) };
     cpu_run(d, (int)((f.n + FLAT - 1) / FLAT), (double)f.n, adamw_piece, &f);
 }
