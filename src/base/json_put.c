@@ -77,7 +77,12 @@ void json_put_value(Buf *b, const Json *v) {
     case JSON_NULL: buf_puts(b, "null"); break;
     case JSON_BOOL: buf_puts(b, v->flag ? "true" : "false"); break;
     case JSON_INT: buf_printf(b, "%" PRId64, v->integer); break;
-    case JSON_REAL: json_put_f64(b, v->real); break;
+    case JSON_REAL: { /* 0.0 stays a real: readers that check types (transformers' configs) refuse 0 for it */
+        size_t from = b->n;
+        json_put_f64(b, v->real);
+        if (!strpbrk(b->data + from, ".enl")) buf_puts(b, ".0");
+        break;
+    }
     case JSON_STRING: json_put_str(b, v->str, v->n); break;
     case JSON_ARRAY:
         buf_putc(b, '[');

@@ -15,7 +15,7 @@ int main(void) {
     EXPECT(json_is_str(&a->items[4], "x\xC3\xA9\xF0\x9F\x98\x80\n"), "escapes");
     Buf b = { 0 };
     json_put_value(&b, &v);
-    EXPECT_STR(b.data, "{\"a\":[1,-2500,true,null,\"x\xC3\xA9\xF0\x9F\x98\x80\\n\"],\"b\":{}}");
+    EXPECT_STR(b.data, "{\"a\":[1,-2500.0,true,null,\"x\xC3\xA9\xF0\x9F\x98\x80\\n\"],\"b\":{}}");
 
     EXPECT(parse("9223372036854775807", &v, &m, &e) && v.kind == JSON_INT && v.integer == INT64_MAX, "largest int");
     EXPECT(parse("-9223372036854775808", &v, &m, &e) && v.kind == JSON_INT && v.integer == INT64_MIN, "smallest int");
