@@ -8,8 +8,15 @@ BUILD = os.path.join(ROOT, "build")
 THREADS = 2
 
 
+def busy():
+    return os.getloadavg()[0] >= 3
+
+
 def two_threads():
-    """Two threads for every library that asks the environment; before numpy or torch are imported."""
+    """Two threads for every library that asks the environment; before numpy or torch are imported.  Beside other work OpenMP's
+    threads must not spin while they wait for each other: a step of seconds would take minutes."""
+    if busy():
+        os.environ["OMP_WAIT_POLICY"] = "passive"
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(THREADS)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -61,4 +68,4 @@ def verdict(what, ratio, bar):
 def load_note():
     """The load at the start: a figure taken beside other work says so."""
     one, five, _ = os.getloadavg()
-    print("load average %.2f (1 min) %.2f (5 min)%s" % (one, five, "" if one < 3 else ": OTHER WORK IS RUNNING"), flush=True)
+    print("load average %.2f (1 min) %.2f (5 min)%s" % (one, five, ": OTHER WORK IS RUNNING, look at processor time" if busy() else ""), flush=True)
