@@ -4,5 +4,5 @@
 set -e
 cd "$(dirname "$0")/.."
 cmake -S . -B build -G Ninja > /dev/null
-ninja -C build > /dev/null
+ninja -C build hone > /dev/null
 exec "${VENV:-/tmp/venv-bench}/bin/python" bench/peers/trl_grpo.py "$@"

@@ -83,10 +83,10 @@ def make_trl(folder, rows):
             self.seconds = []
 
         def on_step_begin(self, *_, **__):
-            self.t0 = time.perf_counter()
+            self.t0, self.c0 = time.perf_counter(), time.process_time()
 
         def on_step_end(self, *_, **__):
-            self.seconds.append(time.perf_counter() - self.t0)
+            self.seconds.append((time.perf_counter() - self.t0, time.process_time() - self.c0))
 
     wanted = {
         "output_dir": os.path.join(TMP, "trl"), "per_device_train_batch_size": QUESTIONS * ANSWERS, "num_generations": ANSWERS,
@@ -106,8 +106,8 @@ def make_trl(folder, rows):
         with contextlib.redirect_stdout(io.StringIO()):
             trainer.train()
         return clock.seconds[2:]
-    trial = {e: steps(e, 3)[0] for e in ("eager", "grouped_mm")}
-    print("TRL's third step: " + ", ".join("%s experts %.2f s" % x for x in trial.items()), flush=True)
+    trial = {e: steps(e, 3)[0][1] for e in ("eager", "grouped_mm")}
+    print("TRL's third step, processor seconds: " + ", ".join("%s experts %.2f" % x for x in trial.items()), flush=True)
     best = min(trial, key=trial.get)
     return lambda: steps(best, STEPS)
 
@@ -118,18 +118,24 @@ def side_by_side(size, rounds):
     with open(data, "w") as f:
         f.writelines(json.dumps(r) + "\n" for r in rows)
     trl_steps = make_trl(folder, rows)
-    ours, other, theirs, parts = [], [], [], {}
+    ours, other, theirs, parts, cpu = [], [], [], {}, 0
     for _ in range(rounds):
+        before = os.times()
         got = hone_run(folder, data, "run", 5 * STEPS)[2:]
+        after = os.times()      # the whole program, its start included
+        cpu += after.children_user + after.children_system - before.children_user - before.children_system
         ours += [m["timing_s/step"] for m in got]
         other += [m["timing_s/other"] / m["timing_s/step"] for m in got]
         for k in ("timing_s/gen", "timing_s/reward", "timing_s/adv", "timing_s/update_actor", "timing_s/other"):
             parts.setdefault(k, []).extend(m.get(k, 0) for m in got)
         theirs += trl_steps()
-    print("hone s/step: %s\nTRL  s/step: %s" % (side.spread(ours), side.spread(theirs)))
     print("hone's rewards: mean %.3f, gradient norm %.4f, largest difference of log-probs %g" % (
         statistics.mean(m["critic/score/mean"] for m in got), got[-1]["actor/grad_norm"], max(m["exact/max_abs_logprob_diff"] for m in got)))
     print("hone's step: " + ", ".join("%s %.4f" % (k.split("/")[1], statistics.median(v)) for k, v in parts.items()))
+    mine, peer = cpu / (rounds * 5 * STEPS), statistics.median(c for _, c in theirs)
+    theirs = [t for t, _ in theirs]
+    print("hone s/step: %s\nTRL  s/step: %s" % (side.spread(ours), side.spread(theirs)))
+    print("processor seconds a step: hone %.3f, TRL %.3f: %.2f x" % (mine, peer, peer / mine))
     side.verdict("GRPO step, %s model" % size, statistics.median(theirs) / statistics.median(ours), 5)
     print("outside rollout, scoring and update: %.2f %% of a step (bar 3 %%)" % (100 * statistics.median(other)))
     return folder, data
