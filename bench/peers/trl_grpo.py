@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""trl_grpo.py [small|large] [ROUNDS] - a whole GRPO step: hone beside TRL's GRPOTrainer, and what concerns hone's step by itself.
+"""trl_grpo.py [small|large] [ROUNDS] [STEPS] - a whole GRPO step: hone beside TRL's GRPOTrainer, and what concerns hone's step by itself.
 
 The same model (small: recipes/quickstart/model; large: bench/models/moe_29m.json with that vocabulary, 25 M parameters), the
 same sums, taught their format by a short `hone sft` so that answers differ in reward, 16 questions with 8 answers of exactly 64 tokens each (the end token is ignored, so nobody pads), one update,
@@ -150,6 +150,8 @@ def memory(folder, data):
 def main():
     os.makedirs(TMP, exist_ok=True)
     size = sys.argv[1] if len(sys.argv) > 1 else "small"
+    global STEPS
+    STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else STEPS
     side.load_note()
     folder, data = side_by_side(size, int(sys.argv[2]) if len(sys.argv) > 2 else 2)
     if size == "small":
