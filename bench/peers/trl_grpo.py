@@ -144,7 +144,7 @@ def side_by_side(size, rounds):
 def memory(folder, data):
     got = hone_run(folder, data, "long", 500, "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=16", "rollout.max_batch=16", "train.micro_tokens=1024")
     kb = {n: got[n - 1]["perf/cpu_memory_used_gb"] for n in (1, 2, 3, 10, 100, 500)}
-    print("largest resident memory so far, GB, by step: " + ", ".join("%d: %.4f" % x for x in kb.items()))
+    print("resident memory, GB, by step: " + ", ".join("%d: %.4f" % x for x in kb.items()))
 
 
 def main():
