@@ -24,10 +24,13 @@ typedef struct {
 
 enum { PIECES = 256 };
 
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void stream(float *restrict w, float *restrict m, float *restrict v, const float *restrict g, int64_t n) {
+__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void
+stream(float *restrict w, float *restrict m, float *restrict v, const float *restrict g, int64_t n) {
     for (int64_t i = 0; i < n; i++) w[i] += g[i], m[i] += g[i], v[i] += g[i];
 }
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3,associative-math,no-signed-zeros,no-trapping-math"))) static float add_up(const float *x, int64_t n) {
+__attribute__((target_clones("avx512f", "avx2", "default"),
+               optimize("O3,associative-math,no-signed-zeros,no-trapping-math"))) static float
+add_up(const float *x, int64_t n) {
     float s[64] = { 0 };
     for (int64_t i = 0; i + 64 <= n; i += 64)
         for (int k = 0; k < 64; k++) s[k] += x[i + k];
@@ -77,7 +80,8 @@ int main(int argc, char **argv) {
             die("step, stream or read, not '%s'", line);
         }
         double s = clock_now() - t0;
-        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"gparam_s\":%.4f,\"gb_s\":%.2f}\n", s, cpu_now() - c0, (double)n / s * 1e-9, bytes * (double)n / s * 1e-9);
+        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"gparam_s\":%.4f,\"gb_s\":%.2f}\n", s, cpu_now() - c0,
+               (double)n / s * 1e-9, bytes * (double)n / s * 1e-9);
         fflush(stdout);
     }
     dev_close(&d);

@@ -26,7 +26,13 @@ static TrainSeq *make_seqs(int n, int len, int64_t vocab, Mem *mem) {
     TrainSeq *s = MEM_ARRAY(mem, TrainSeq, (size_t)n);
     fill_tokens(tokens, (int64_t)n * len, vocab);
     for (int i = 0; i < len; i++) one[i] = 1;
-    for (int i = 0; i < n; i++) s[i] = (TrainSeq){ .tokens = tokens + (size_t)i * (size_t)len, .n = len, .prompt = 1, .draw = DRAW_PLAIN, .old = zero, .adv = one };
+    for (int i = 0; i < n; i++)
+        s[i] = (TrainSeq){ .tokens = tokens + (size_t)i * (size_t)len,
+                           .n = len,
+                           .prompt = 1,
+                           .draw = DRAW_PLAIN,
+                           .old = zero,
+                           .adv = one };
     return s;
 }
 
@@ -55,7 +61,8 @@ int main(int argc, char **argv) {
         UpdateStats st;
         double t0 = clock_now(), c0 = cpu_now();
         CHECK(policy_update(&policy, seqs, n, &loss, &adam, false, &st, &err), "%s", err.msg);
-        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"loss\":%.6f,\"grad_norm\":%.5f,\"micro_batches\":%" PRId64 "}\n", clock_now() - t0, cpu_now() - c0, st.total, st.grad_norm, st.micros);
+        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"loss\":%.6f,\"grad_norm\":%.5f,\"micro_batches\":%" PRId64 "}\n",
+               clock_now() - t0, cpu_now() - c0, st.total, st.grad_norm, st.micros);
         fflush(stdout);
     }
     policy_close(&policy);
