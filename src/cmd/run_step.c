@@ -88,12 +88,15 @@ static double filter_metric(const Run *r, const Rollout *a) {
 /* Groups whose answers all earn the same teach nothing: they leave, the others move together.  Prompts from 'from' on are new. */
 static void drop_flat_groups(Run *r, int from) {
     Rollouts *o = &r->roll;
+    Flat *f = &r->flat;
     int kept = from, k = o->samples;
+    size_t mark = arena_mark(&r->host);
+    for (int i = from * k; i < rollouts_n(o); i++)
+        f->metric[i] = (float)filter_metric(r, &o->at[i]), f->group[i] = o->at[i].prompt;
+    filter_groups(f->keep + from * k, f->group + from * k, f->metric + from * k, rollouts_n(o) - from * k, &r->host);
+    arena_pop(&r->host, mark);
     for (int p = from; p < o->n_prompts; p++) {
-        bool differ = k == 1;
-        for (int i = 1; i < k; i++)
-            differ = differ || filter_metric(r, &o->at[p * k + i]) != filter_metric(r, &o->at[p * k]);
-        if (!differ) continue;
+        if (!f->keep[p * k]) continue;
         if (p != kept) { /* swap: the rows' memory stays where it is planned */
             Prompt t = o->prompt[kept];
             o->prompt[kept] = o->prompt[p], o->prompt[p] = t;
