@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""decode.py [REPEATS] - generation with a 100 M-parameter Qwen2: hone beside llama.cpp, float32 weights and caches, two threads.
+"""decode.py [REPEATS] [BATCH ...] - generation with a 100 M-parameter Qwen2: hone beside llama.cpp, float32 weights and caches, two threads.
 
 Decoding 64 tokens after a prompt of 128, at batch 1, 16 and 64, in turns.  llama.cpp's time is llama_decode alone, fed with
 tokens that are known beforehand; hone's is the whole step, drawing and log-probs included.  Then what concerns hone by itself:
@@ -101,7 +101,10 @@ def same_model(model, folder):
 
 
 def decode_turns(model, hone, repeats):
+    asked = [int(x) for x in sys.argv[2:]]
     for batch, bar in ((1, 1.0), (16, 1.0), (64, 1.5)):
+        if asked and batch not in asked:
+            continue
         peers = {f: Llama(model, batch, PROMPT + GEN, f) for f in (False, True)}
         trial = {f: p.rate() for f, p in peers.items()}
         best = max(trial, key=trial.get)

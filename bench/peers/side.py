@@ -58,7 +58,7 @@ def tokens(n, vocab):
 
 
 def spread(xs):
-    return "median %.4g, best %.4g, worst %.4g of %d" % (statistics.median(xs), min(xs), max(xs), len(xs))
+    return "median %.4g, from %.4g to %.4g, of %d" % (statistics.median(xs), min(xs), max(xs), len(xs))
 
 
 def verdict(what, ratio, bar):
