@@ -78,6 +78,9 @@ static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *
         ids->n = 0;
         if (!prompter_encode(run->prompter, 0, row, ids, err))
             return err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
+        bool cuts = run->long_prompts >= DATA_LONG_LEFT;
+        if ((int)ids->n > run->max_prompt && cuts)
+            ids->n = (size_t)data_cut(ids->at, (int64_t)ids->n, run->max_prompt, run->long_prompts);
         if ((int)ids->n > run->max_prompt)
             return err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here",
                            dataset_file(run->data, row->file), (long long)row->row, ids->n, run->max_prompt);

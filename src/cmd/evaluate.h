@@ -33,6 +33,7 @@ typedef struct {
     Prompter    *prompter;
     const Dataset *data;
     int          max_prompt;
+    DataLong     long_prompts;                                  /* LEFT, RIGHT, MIDDLE cut a longer one; else it is an error */
     void       (*each)(void *user, const Rollouts *r);          /* after each block, or NULL: samples for people to read */
     void        *user;
 } EvalRun;

@@ -63,6 +63,7 @@ typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_UPDATE, PHAS
 
 bool run_open (Run *r, Err *err);                 /* r->c is loaded; opens everything, resumes if there is something to resume */
 void run_close(Run *r);
+DataLong run_long_prompts(const Config *c);        /* what happens to a prompt above data.max_prompt_length */
 bool run_wanted(const Run *r);                    /* false after SIGTERM or SIGINT */
 
 void step_begin   (Run *r);

@@ -39,7 +39,7 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
     return true;
 }
 
-static DataLong long_prompts(const Config *c) {
+DataLong run_long_prompts(const Config *c) {
     static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
                                     [TRUNC_LEFT] = DATA_LONG_LEFT,
                                     [TRUNC_RIGHT] = DATA_LONG_RIGHT,
@@ -49,7 +49,7 @@ static DataLong long_prompts(const Config *c) {
 
 static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
     DataCounts n;
-    TRY(dataset_measure(d, r->o.dev.threads, r->c.data.max_prompt_length, long_prompts(&r->c), prompter_length,
+    TRY(dataset_measure(d, r->o.dev.threads, r->c.data.max_prompt_length, run_long_prompts(&r->c), prompter_length,
                         r->prompter, &n, err));
     char line[200];
     snprintf(line, sizeof line, "%s: %" PRId64 " questions, prompts of %" PRId64 " to %" PRId64 " tokens (mean %.0f)%s",

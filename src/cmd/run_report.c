@@ -165,7 +165,10 @@ bool step_validate(Run *r, Err *err) {
     opts.greedy = t == 0;
     opts.draw = (Drawing){ t > 0 ? (float)t : 1, (float)c->rollout.val.top_p, (float)c->rollout.val.min_p,
                            (int32_t)(c->rollout.val.top_k > 0 ? c->rollout.val.top_k : 0) };
-    EvalRun run = { .prompter = r->prompter, .data = r->val, .max_prompt = (int)c->data.max_prompt_length };
+    EvalRun run = { .prompter = r->prompter,
+                    .data = r->val,
+                    .max_prompt = (int)c->data.max_prompt_length,
+                    .long_prompts = run_long_prompts(c) };
     run.run = (RolloutRun){ .engine = r->engine,
                             .tok = r->tok,
                             .rewards = r->rewards,

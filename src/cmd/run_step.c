@@ -62,17 +62,13 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
     TokIds ids = { 0 };
     int64_t n = c->data.train_batch_size, *index = MEM_ARRAY(&mem, int64_t, (size_t)n);
     bool ok = stream_next(r->stream, n, index) == n || err_set(err, "the data ended before the steps did");
-    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
-                                    [TRUNC_LEFT] = DATA_LONG_LEFT,
-                                    [TRUNC_RIGHT] = DATA_LONG_RIGHT,
-                                    [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
     for (int64_t i = 0; ok && i < n; i++) {
         const DataRow *row = dataset_row(r->train, index[i]);
         ids.n = 0;
         ok = prompter_encode(r->prompter, 0, row, &ids, err);
         int64_t len = (int64_t)ids.n;
         if (ok && len > c->data.max_prompt_length)
-            len = data_cut(ids.at, len, c->data.max_prompt_length, how[c->data.truncation]);
+            len = data_cut(ids.at, len, c->data.max_prompt_length, run_long_prompts(c));
         if (ok) rollouts_add(roll, row, index[i], ids.at, (int)len);
     }
     vec_free(ids.at);

@@ -99,6 +99,7 @@ one kl-in-reward algo.kl_in_reward=true algo.kl_coef=0.1 algo.kl_control=adaptiv
 one filter-groups algo.filter_groups.enable=true algo.filter_groups.metric=acc
 one entropy-bonus train.entropy_coef=0.01
 one overlong algo.overlong.enable=true algo.overlong.buffer=6
+one long-prompts data.max_prompt_length=4 data.truncation=left "data.val_files=[$work/sums.jsonl]" trainer.val_every=1
 one minis train.epochs=2 train.mini_batch_size=2 train.shuffle=true
 one top-p rollout.top_p=0.9 rollout.top_k=50 rollout.min_p=0.001 rollout.temperature=0.8
 one small-cache rollout.kv_tokens=64 rollout.token_budget=7 rollout.max_batch=3
