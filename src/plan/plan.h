@@ -44,6 +44,7 @@ typedef struct {
     bool   old_pass;                        /* a second log-prob pass before the update */
     bool   absorbed;                        /* MLA in the latent also in training: one form, the same bits, more FLOP */
     bool   balanced;                        /* each mini-batch is balanced over dp, not only the step */
+    bool   scattered;                       /* ranks take nodes in no order of place: see plan_domain() */
     double launch;                          /* decoding: seconds per kernel, whatever it computes */
     double running;                         /* decoding: most sequences of an engine at once */
     double block_work, row_work;            /* unfused kernels: SM-seconds per kept byte, per routed row */
@@ -52,7 +53,8 @@ typedef struct {
     double adam_rate, adam_fixed;           /* host AdamW: parameters a second per rank (0: bandwidth), seconds per step */
     bool   adam_whole;                      /* ... of all experts of the rank, not of its share among expert replicas */
     double decode_bw;                       /* fraction of device bandwidth that decoding reaches */
-    double misc, move_rate;                 /* share of the step that is no phase; bytes a second a rank parks weights at */
+    double misc, move_rate;                 /* share of the step that is no phase; bytes a second a rank parks at (0: PCIe) */
+    double state_rate;                      /* ... at which it passes over host-stepped states, there and back (0: never) */
     bool   sync_whole;                      /* every rank rebuilds every tensor; else slices go where they are needed */
     double sync_tensor;                     /* seconds per tensor */
     double sequence;                        /* host seconds per answer that nothing hides */
@@ -124,6 +126,14 @@ void layout_split_text(const Layout *l, Buf *out);                         /* "6
 bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);   /* sets dp, edp */
 bool recompute_parse(int *drop, const char *text, Err *err);               /* none|selective|moe|full */
 const char *recompute_name(int drop);
+
+/* GPUs within which a group of consecutive ranks keeps to NVLink.  On a cluster of several domains, a stack that places
+ * ranks without looking at them ('scattered') can count on a node only. */
+static inline int plan_domain(const Plan *p) {
+    const Machine *g = &p->cluster.gpu;
+    bool mixed = p->profile->scattered && p->cluster.gpus > g->domain && g->per_node < g->domain;
+    return mixed ? g->per_node : g->domain;
+}
 
 /* ---- lengths.c: n answers' lengths as quantiles of the workload's distribution, shuffled; E[s^2] / E[s] of sequences */
 void   lengths_fill(const Workload *w, double *out, int n);

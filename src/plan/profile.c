@@ -30,15 +30,15 @@ static const Profile TABLE[] = {
       .one_copy = false, .pinned_pow2 = true, .old_pass = true, .balanced = true,
       .launch = 31e-6, .running = 1024, .block_work = 1.0e-9, .row_work = 30.5e-6,
       .a2a = 0.5, .ring = 0.65, .latency = 90e-6, .adam_rate = 278e6, .adam_whole = true, .adam_fixed = 0, .decode_bw = 0.85,
-      .misc = 0.04, .move_rate = 0.42e9, .sync_whole = true, .sync_tensor = 0.45e-3 },
+      .misc = 0.01, .move_rate = 3e9, .state_rate = 0.63e9, .sync_whole = true, .sync_tensor = 0.45e-3 },
     { .name = "nemo",
       .about = "NeMo-RL 0.6 + Megatron + vLLM as published in 2026: optimizer on the device, refit by collectives",
       .weight = 2, .grad = 4, .optimizer = 12, .kv = 2,
       .runtime = 8e9, .gen_work = 5e9, .host_base = 120 * 0x1p30,
-      .one_copy = false, .pinned_pow2 = false, .old_pass = true, .balanced = true,
+      .one_copy = false, .pinned_pow2 = false, .old_pass = true, .balanced = true, .scattered = true,
       .launch = 3e-6, .running = 1024, .block_work = 1.0e-9, .row_work = 30.5e-6,
       .a2a = 0.5, .ring = 0.65, .latency = 90e-6, .adam_rate = 278e6, .adam_fixed = 0, .decode_bw = 0.85,
-      .misc = 0.04, .move_rate = 0, .sync_whole = true, .sync_tensor = 1.5e-3, .sequence = 0.020 },
+      .misc = 0.04, .move_rate = 0, .sync_whole = true, .sync_tensor = 1.1e-3, .sequence = 0.020 },
 };
 /* clang-format on */
 

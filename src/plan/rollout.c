@@ -22,7 +22,7 @@ static double experts_hit(const Dims *d, double batch) {
     return 1 - pow(miss, batch);
 }
 
-static bool inside(const Plan *p, int ranks) { return ranks <= p->cluster.gpu.domain; }
+static bool inside(const Plan *p, int ranks) { return ranks <= plan_domain(p); }
 
 /* Two collectives a layer: all-reduces of tp, and with ep the two all-to-alls of the experts. */
 static double decode_network(const Plan *p, double per_replica) {
@@ -78,24 +78,44 @@ double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_CO
 
 typedef struct {
     double done, length;
-} Running;
+} Sequence;
 
 typedef struct {
     const Plan *p;
-    Running *run;
-    double *wait;
-    int n_run, n_wait, total, finished;
+    Sequence *run, *back; /* the oldest first; preempted ones, the next to return last */
+    double *wait;         /* lengths of answers that have not begun */
+    int n_run, n_back, n_wait, total;
     double scale, limit, capacity, used, now, busy, batch_time;
     double part[BOUND_COUNT];
 } Engine;
 
+/* Tokens of growth kept free for each running sequence when another one enters, so that it is not turned out at once;
+ * assumed. */
+static const double GROWTH = 64;
+/* Of the rate of large products, what prefill reaches: short prompts, collectives between; assumed. */
+static const double PREFILL = 0.7;
+
+static double prefill_seconds(const Plan *p, double length, double gpus) {
+    const Machine *g = &p->cluster.gpu;
+    return length * sum_forward(p->sum, length) / gpus / (g->flops * g->gemm * PREFILL);
+}
+
 static void admit(Engine *e) {
-    double prompt = e->p->work.prompt_mean;
-    while (e->n_wait && e->n_run < e->limit) {
-        double need = prompt + 256 + 64.0 * e->n_run;
-        if (e->n_run && e->used + need > e->capacity) return;
-        e->run[e->n_run++] = (Running){ 0, e->wait[--e->n_wait] };
-        e->used += prompt;
+    const Plan *p = e->p;
+    double prompt = p->work.prompt_mean;
+    while ((e->n_back || e->n_wait) && e->n_run < e->limit) {
+        bool again = e->n_back > 0;
+        Sequence s = again ? e->back[e->n_back - 1] : (Sequence){ 0, e->wait[e->n_wait - 1] };
+        if (e->n_run && e->used + prompt + s.done + GROWTH * (e->n_run + 1) > e->capacity) return;
+        if (again) { /* its cache is computed anew */
+            double t = e->scale * prefill_seconds(p, prompt + s.done, p->cluster.gpus / p->engines);
+            e->part[BY_COMPUTE] += t, e->now += t;
+            e->n_back--;
+        } else {
+            e->n_wait--;
+        }
+        e->run[e->n_run++] = s;
+        e->used += prompt + s.done;
     }
 }
 
@@ -108,8 +128,9 @@ static double next_event(const Engine *e, double room) {
 
 static void advance(Engine *e) {
     double steps = next_event(e, e->capacity - e->used), part[BOUND_COUNT], ctx = e->used / e->n_run + steps / 2;
-    double each = decode_step(e->p, e->n_run * e->scale, ctx, part);
-    bool tail = !e->n_wait && e->n_run < 0.1 * e->total; /* nine in ten have ended: the rest keep the engine */
+    double each = decode_step(e->p, e->n_run * e->scale, ctx, part), prompt = e->p->work.prompt_mean;
+    /* nine in ten have ended: the rest keep the engine */
+    bool tail = !e->n_wait && !e->n_back && e->n_run < 0.1 * e->total;
     for (int b = 0; b < BOUND_COUNT; b++) e->part[tail ? BY_TAIL : b] += steps * part[b];
     e->now += steps * each;
     e->batch_time += steps * e->n_run;
@@ -117,30 +138,34 @@ static void advance(Engine *e) {
     int kept = 0;
     e->used = 0;
     for (int i = 0; i < e->n_run; i++) {
-        Running r = e->run[i];
-        r.done += steps;
-        if (r.done >= r.length) e->finished++;
-        else e->run[kept++] = r, e->used += e->p->work.prompt_mean + r.done;
+        Sequence s = e->run[i];
+        s.done += steps;
+        if (s.done >= s.length) continue;
+        e->run[kept++] = s, e->used += prompt + s.done;
     }
     e->n_run = kept;
-    while (e->n_run > 1 && e->used > e->capacity) { /* the youngest goes back and starts again */
-        Running r = e->run[--e->n_run];
-        e->used -= e->p->work.prompt_mean + r.done;
-        e->wait[e->n_wait++] = r.length;
+    while (e->n_run > 1 && e->used > e->capacity) { /* the youngest gives its cache back */
+        Sequence s = e->run[--e->n_run];
+        e->used -= prompt + s.done;
+        e->back[e->n_back++] = s;
     }
 }
 
 void engine_play(const Plan *p, double *lengths, int n, double scale, Rolled *out) {
     Mem mem = { 0 };
     Engine *e = MEM_NEW(&mem, Engine);
-    *e = (Engine){
-        .p = p, .scale = scale, .run = MEM_ARRAY(&mem, Running, (size_t)n), .wait = lengths, .n_wait = n, .total = n
-    };
+    *e = (Engine){ .p = p,
+                   .scale = scale,
+                   .wait = lengths,
+                   .n_wait = n,
+                   .total = n,
+                   .run = MEM_ARRAY(&mem, Sequence, (size_t)n),
+                   .back = MEM_ARRAY(&mem, Sequence, (size_t)n) };
     e->limit = fmax(1, p->profile->running / scale);
     double least = p->work.prompt_max + p->work.max; /* where not even one fits the verdict says so; time one by one */
     e->capacity = fmax(p->kv_tokens / scale, least);
     long events = 0;
-    for (; e->n_wait || e->n_run; events++) {
+    for (; e->n_wait || e->n_back || e->n_run; events++) {
         admit(e);
         advance(e);
     }
@@ -162,9 +187,7 @@ void plan_rollout(Plan *p) {
     engine_play(p, lengths, n, scale, &r);
     mem_free(&mem);
     PhasePlan *ph = &p->phase[PH_ROLLOUT];
-    const Machine *g = &p->cluster.gpu;
-    double flops = p->work.prompts * p->work.prompt_mean * sum_forward(p->sum, p->work.prompt_mean) / p->cluster.gpus;
-    double prefill = flops / (g->flops * g->gemm * 0.7);
+    double prefill = p->work.prompts * prefill_seconds(p, p->work.prompt_mean, p->cluster.gpus);
     memcpy(ph->part, r.part, sizeof r.part);
     ph->part[BY_COMPUTE] += prefill;
     ph->seconds = r.seconds + prefill;

@@ -36,11 +36,11 @@ static double layer_network(const Plan *p, int layer, double tokens) {
     bool moe = sum_is_moe(p->sum, layer);
     double row = 2 * (double)d->hidden, t = 0;
     if (l->tp > 1) {
-        double rate = l->tp <= g->domain ? g->nvlink * p->profile->ring : g->nic * p->profile->ring;
+        double rate = l->tp <= plan_domain(p) ? g->nvlink * p->profile->ring : g->nic * p->profile->ring;
         t += (moe ? 2 : 4) * tokens * row * (l->tp - 1) / l->tp / rate;
     }
     if (moe && l->ep > 1) {
-        double mine = tokens / l->tp, k = (double)d->topk, nodes = ceil((double)l->ep / g->domain);
+        double mine = tokens / l->tp, k = (double)d->topk, nodes = ceil((double)l->ep / plan_domain(p));
         double near = mine * row * k * (1 - 1.0 / l->ep) / (g->nvlink * p->profile->a2a);
         double reach = d->group_topk > 0 && d->groups > 1 ? fmin(k, (double)d->group_topk) : k;
         double far = nodes > 1 ? mine * row * fmin(reach, nodes) * (1 - 1 / nodes) / (g->nic * p->profile->a2a) : 0;
@@ -134,7 +134,7 @@ static void stage_cost(Plan *p, int stage, int from, double tokens, double conte
         st->load += 3 * (double)s->model->d.vocab * h / (passes * typical);
     }
     if (l->pp > 1) {
-        bool near = l->tp * l->cp * l->dp * 2 <= g->domain;
+        bool near = l->tp * l->cp * l->dp * 2 <= plan_domain(p);
         double hop = 2 * tokens * h / l->tp / (near ? g->nvlink * p->profile->ring : g->nic * p->profile->ring);
         st->forward[BY_NETWORK] += hop, st->backward[BY_NETWORK] += hop;
     }
@@ -180,11 +180,20 @@ static void pipelined(Plan *p, PhasePlan *ph, bool backward, double m, double ro
     }
 }
 
+/* Seconds of a reduce-scatter and an all-gather of bytes over 'ranks' GPUs that stand 'stride' apart.  A ring enters and
+ * leaves a domain once, and every member inside brings a network port: so many rings run side by side. */
+static double ring_seconds(const Plan *p, double bytes, int stride, int ranks) {
+    const Machine *g = &p->cluster.gpu;
+    int domain = plan_domain(p), members = domain / stride > 1 ? domain / stride : 1;
+    double rate = stride * ranks <= domain ? g->nvlink : fmin(g->nvlink, members * g->nic);
+    return bytes * (ranks - 1) / ranks / (rate * p->profile->ring);
+}
+
 static void plan_optimizer(Plan *p) {
     const Layout *l = &p->layout;
     const Profile *f = p->profile;
     const Machine *g = &p->cluster.gpu;
-    double device = 0, host = 0, net = 0, per_stage = l->tp * l->dp * l->cp;
+    double device = 0, host = 0, net = 0, both = f->grad + f->weight;
     for (int i = 0; i < p->stages; i++) {
         const StagePlan *st = &p->stage[i];
         double dense = st->dense / (l->dp * l->cp), expert = st->expert / l->edp, n = dense + expert,
@@ -195,10 +204,8 @@ static void plan_optimizer(Plan *p) {
             fmax(node * (2 * f->optimizer + f->grad + f->weight) / g->host_bandwidth, off * f->grad / g->pcie);
         double stepped = f->adam_whole ? (dense + st->expert) * l->offload : off;
         host = fmax(host, f->adam_rate > 0 ? stepped / f->adam_rate : band);
-        double rate = (per_stage <= g->domain ? g->nvlink : g->nic) * f->ring, both = f->grad + f->weight;
-        double copies = l->dp * l->cp,
-               ring = st->dense * both * (copies - 1) / copies + st->expert * both * (l->edp - 1) / l->edp;
-        net = fmax(net, ring / rate);
+        net = fmax(net, ring_seconds(p, st->dense * both, l->tp, l->dp * l->cp)
+                            + ring_seconds(p, st->expert * both, l->ep, l->edp));
     }
     PhasePlan *ph = &p->phase[PH_OPTIMIZER];
     memset(ph, 0, sizeof *ph);
@@ -232,6 +239,17 @@ static void plan_sync(Plan *p) {
     settle(ph);
 }
 
+/* Seconds in which a stack that loads and offloads its optimizer around every phase touches the states it steps on the
+ * host, on the fullest rank. */
+static double host_states(const Plan *p) {
+    const Layout *l = &p->layout;
+    double most = 0;
+    if (p->profile->state_rate <= 0) return 0;
+    for (int i = 0; i < p->stages; i++)
+        most = fmax(most, p->stage[i].dense / (l->dp * l->cp) + p->stage[i].expert / l->edp);
+    return 2 * p->profile->optimizer * l->offload * most / p->profile->state_rate;
+}
+
 /* Loads and offloads between phases: out before the rollout, in for sync, old, reference and update, each way. */
 static double moves(const Plan *p) {
     const Layout *l = &p->layout;
@@ -241,7 +259,7 @@ static double moves(const Plan *p) {
         bytes = fmax(bytes, p->profile->weight * (p->stage[i].dense + p->stage[i].expert));
     double states = l->park_states ? 2 * p->stage[0].bytes[PH_UPDATE][MEM_OPTIM] : 0;
     double rate = p->profile->move_rate > 0 ? p->profile->move_rate : p->cluster.gpu.pcie * 0.8;
-    return (times * bytes + states) / rate;
+    return (times * bytes + states) / rate + host_states(p);
 }
 
 static void plan_rates(Plan *p, double square) {
