@@ -7,11 +7,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* A message may quote what a file says: it stays one line, and moves no cursor. */
+static void one_line(char *msg) {
+    for (char *p = msg; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = ' ';
+}
+
 bool err_set(Err *err, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(err->msg, sizeof err->msg, fmt, ap);
     va_end(ap);
+    one_line(err->msg);
     return false;
 }
 
@@ -22,6 +29,7 @@ bool err_wrap(Err *err, const char *fmt, ...) {
     int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof err->msg) snprintf(err->msg + n, sizeof err->msg - (size_t)n, ": %s", was.msg);
+    one_line(err->msg);
     return false;
 }
 

@@ -181,6 +181,7 @@ static const struct {
     { 0, "'x':1", NULL },
     { 1, "'x':1", NULL },
     { 0, "'hidden_act':'gelu'", "hidden_act is \"gelu\"" },
+    { 0, "'model_type':'qw\\n3','architectures':null", "qw 3" },
     { 0, "'hidden_size':null", "hidden_size is missing" },
     { 0, "'hidden_size':-1", "hidden_size is -1" },
     { 0, "'hidden_size':9223372036854775807", "hidden_size is 9223372036854775807" },
