@@ -38,12 +38,14 @@ bool conf_is_section(const char *name, int verbs) {
     return false;
 }
 
-/* Edit distance with swaps of neighbours; beyond 95 characters only the beginnings are compared. */
-static int distance(const char *a, size_t na, const char *b, size_t nb) {
+/* Edit distance with swaps of neighbours, or anything from 'most' on where it is no less than that (lengths alone tell it of
+ * most names); beyond 95 characters only the beginnings are compared. */
+static int distance(const char *a, size_t na, const char *b, size_t nb, int most) {
     enum { W = 96 };
-    int row[3][W] = { { 0 } };
     if (na >= W) na = W - 1;
     if (nb >= W) nb = W - 1;
+    if ((int)(na > nb ? na - nb : nb - na) >= most) return most;
+    int row[3][W] = { { 0 } };
     for (size_t j = 0; j <= nb; j++) row[0][j] = (int)j;
     for (size_t i = 1; i <= na; i++) {
         int *now = row[i % 3], *before = row[(i - 1) % 3], *two = row[(i + 1) % 3];
@@ -71,11 +73,11 @@ const char *conf_nearest(const char *name, int verbs) {
     int least = (int)strlen(name) / 3 + 3;
     for (const ConfOption *o = conf_options; o->name; o++) {
         if (!(o->verbs & verbs)) continue;
-        int d = distance(name, strlen(name), o->name, strlen(o->name));
-        int t = 2 + 2 * distance(tail, strlen(tail), last_part(o->name), strlen(last_part(o->name)));
+        int d = distance(name, strlen(name), o->name, strlen(o->name), least);
+        int t = 2 + 2 * distance(tail, strlen(tail), last_part(o->name), strlen(last_part(o->name)), least / 2);
         for (const char *p = o->verl; p && *p;) {
             size_t len = strcspn(p, " ");
-            int v = distance(name, strlen(name), p, len);
+            int v = distance(name, strlen(name), p, len, d);
             if (v < d) d = v;
             p += len;
             p += strspn(p, " ");
