@@ -8,6 +8,7 @@
 
 #include "op/op.h"
 #include "op/cpu/cpu.h"
+#include "op/planted.h"
 #include "test.h"
 
 #include <math.h>
@@ -21,9 +22,17 @@ typedef struct {
     int    n;
 } Rig;
 
+/* --plant FAULT: the whole test runs with an operation that is wrong, and must fail (planted.h). */
+static Ops optest_ops;
+static inline void optest_begin(int argc, char **argv) {
+    for (int i = 1; i + 1 < argc; i++)
+        if (!strcmp(argv[i], "--plant")) optest_ops = planted_ops(argv[i + 1], spoil_largest);
+}
+
 static inline void rig_open(Rig *r, int threads, int isa, size_t bytes) {
     memset(r, 0, sizeof *r);
     dev_open(&r->d, (DevOpts){ .threads = threads, .guard = true, .isa = isa });
+    if (optest_ops.name) r->d.ops = &optest_ops;
     r->a = dev_arena(&r->d, "test", bytes);
     r->d.tmp = dev_arena(&r->d, "tmp", bytes);
 }

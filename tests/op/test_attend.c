@@ -235,7 +235,8 @@ static void planted(void) {
     rig_close(&r);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    optest_begin(argc, argv);
     static const Shape small[] = { { 4, 2, 8, 12, 3, { 5, 9, 1 }, false },
                                    { 3, 3, 16, 16, 2, { 7, 3 }, false },
                                    { 2, 1, 20, 16, 2, { 6, 4 }, true } };

@@ -292,7 +292,8 @@ static void frequencies(const Kind *k) {
     rig_close(&r);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    optest_begin(argc, argv);
     /* clang-format off */
     static const Kind kind[] = {
         /* temp  top_p   min_p  top_k  ties   ban    bf16 */

@@ -230,7 +230,8 @@ static void bits(void) {
     rig_close(&ref);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    optest_begin(argc, argv);
     for (int renorm = 0; renorm < 2; renorm++) {
         route(ROUTE_SOFTMAX, renorm, 1, false);
         route(ROUTE_SIGMOID, renorm, 1, true);

@@ -221,13 +221,28 @@ static void headwise(int isa, int threads) {
     rig_close(&r);
 }
 
-int main(void) {
+static void copy_heads(int isa, int threads) {
+    enum { H = 5, N = 11, XW = 17, YW = 23 };
+    Rig r;
+    rig_open(&r, threads, isa, 8 << 20);
+    HeadMap m = { .heads = H, .in = N, .out = N, .x_width = XW, .x_from = 6, .y_width = YW, .y_from = 3 };
+    float *x = rnds(&r.m, M * H * XW, 1, 1), *want = rnds(&r.m, M * H * YW, 2, 1);
+    Tensor y = rig_put_ld(&r, DT_F32, M, H * YW, H * YW + 2, want);
+    op_copy_heads(&r.d, y, rig_put_ld(&r, DT_F32, M, H * XW, H * XW + 1, x), m);
+    for (int i = 0; i < M * H; i++) memcpy(want + i * YW + 3, x + i * XW + 6, N * sizeof *x);
+    EXPECT(same(rig_get(&r, y), want, M * H * YW), "copy_heads: isa %d, %d threads", isa, threads);
+    rig_close(&r);
+}
+
+int main(int argc, char **argv) {
+    optest_begin(argc, argv);
     static const int threads[] = { 1, 2, 3, 7 };
     EACH_ISA(isa) {
         for (size_t i = 0; i < COUNT(threads); i++) {
             dense(isa, threads[i], i % 2 ? 8 : 1, i > 1);
             grouped(isa, threads[i]);
             headwise(isa, threads[i]);
+            copy_heads(isa, threads[i]);
         }
         dense(isa, 1, 16, false);
         large(isa, 262, 780, 530, 1);

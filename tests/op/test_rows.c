@@ -257,7 +257,8 @@ static void bits(void) {
     rig_close(&ref);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    optest_begin(argc, argv);
     norm_and_swiglu();
     rope();
     moving();

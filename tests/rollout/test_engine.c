@@ -1,5 +1,6 @@
 /* test_engine.c - E1 and E3: an answer is the same whatever the batch, the order, the pages, the chunks and the threads, and
  * its log-probs and entropies are the trainer's, bit for bit; faults planted in the kernels are noticed. */
+#include "op/planted.h"
 #include "rollout/engine_fixture.h"
 
 #include <math.h>
@@ -59,64 +60,49 @@ static void same_answers(const char *name, int which) {
 }
 
 /* ---- planted faults: the CPU's operations with one of them slightly wrong while the engine runs */
-static void nudge(Tensor x) { /* as another order of summation would */
-    float *p = x.data;
-    if (x.dtype == DT_F32 && x.rows > 0) *p = nextafterf(*p, INFINITY);
-}
-
-/* clang-format off */
-static void bad_linear  (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves s)         { ops_cpu.linear(d, y, x, w, b, s); nudge(y); }
-static void bad_grouped (Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves s)          { ops_cpu.grouped(d, y, x, w, ex, s); nudge(y); }
-static void bad_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m)                  { ops_cpu.headwise(d, y, x, w, m); ((float *)y.data)[m.y_from] += 1e-6f; }
-static void bad_rmsnorm (Dev *d, Tensor y, Tensor r, Tensor x, Tensor g, float eps)        { ops_cpu.rmsnorm(d, y, r, x, g, eps); nudge(y); }
-static void bad_swiglu  (Dev *d, Tensor y, Tensor g, Tensor u)                             { ops_cpu.swiglu(d, y, g, u); nudge(y); }
-static void bad_add     (Dev *d, Tensor y, Tensor a, Tensor b)                             { ops_cpu.add(d, y, a, b); nudge(y); }
-static void bad_attend  (Dev *d, Tensor o, Tensor q, Kv kv, Paged r, int h, float s)       { ops_cpu.attend_kv(d, o, q, kv, r, h, s); nudge(o); }
-static void bad_combine (Dev *d, Tensor y, Tensor r, Tensor slot, Tensor w)                { ops_cpu.combine(d, y, r, slot, w); nudge(y); }
-static void bad_route   (Dev *d, const Route *r)                                           { ops_cpu.route(d, r); nudge(r->weight); }
-static void bad_sample  (Dev *d, const Sample *s)                                          { ops_cpu.sample(d, s); nudge(s->lp); }
-static void bad_copy    (Dev *d, Kv kv, int to, int from)                                  { (void)d, (void)kv, (void)to, (void)from; }
-/* clang-format on */
-
-static void bad_position(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) { /* the last row one too far */
+static void wrong_position(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) { /* the last row one too far */
     int32_t *p = pos.data;
     p[pos.rows - 1]++;
     ops_cpu.rope_table(d, cossin, pos, freq, amp);
     p[pos.rows - 1]--;
 }
 
-static void bad_page(Dev *d, Kv kv, Tensor k, Tensor v,
-                     Paged rows) { /* decode rows are not written: the page is stale */
-    if (rows.rows.longest > 1) ops_cpu.kv_put(d, kv, k, v, rows);
-}
-
 typedef struct {
-    const char *what, *model;
-    size_t at;
-    void (*op)(void);
+    const char *what, *model, *fault; /* op/planted.h's name of it; NULL: none */
+    Spoil *how;                       /* NULL: a wrong position */
 } Fault;
-#define FAULT(what, model, member, f)                                                                                  \
-    { what, model, offsetof(Ops, member), (void (*)(void))(f) }
 
 static const Fault faults[] = {
-    FAULT("no fault", "qwen3_moe", name, NULL),
-    FAULT("linear sums in another order", "qwen3_moe", linear, bad_linear),
-    FAULT("linear of the router or of MLA", "deepseek_v3", linear, bad_linear),
-    FAULT("grouped product", "qwen3_moe", grouped, bad_grouped),
-    FAULT("product per head", "deepseek_v3", headwise, bad_headwise),
-    FAULT("norm", "llama", rmsnorm, bad_rmsnorm),
-    FAULT("swiglu", "qwen2", swiglu, bad_swiglu),
-    FAULT("residual", "qwen3", add, bad_add),
-    FAULT("attention over pages", "qwen3", attend_kv, bad_attend),
-    FAULT("attention over pages of latents", "moonlight", attend_kv, bad_attend),
-    FAULT("combining experts", "mixtral", combine, bad_combine),
-    FAULT("weights of experts", "mixtral", route, bad_route),
-    FAULT("log-prob of the sampler", "llama", sample, bad_sample),
-    FAULT("a wrong position", "llama", rope_table, bad_position),
-    FAULT("a wrong position, yarn", "deepseek_v3_yarn", rope_table, bad_position),
-    FAULT("a stale page", "qwen2", kv_put, bad_page),
-    FAULT("a stale page of latents", "deepseek_v3", kv_put, bad_page),
-    FAULT("a page not copied for a fork", "qwen3", kv_copy, bad_copy),
+    { "no fault", "qwen3_moe", NULL, NULL },
+    { "linear sums in another order", "qwen3_moe", "linear", spoil_ulp },
+    { "linear of the router or of MLA", "deepseek_v3", "linear", spoil_ulp },
+    { "grouped product", "qwen3_moe", "grouped", spoil_ulp },
+    { "product per head", "deepseek_v3", "headwise", spoil_ulp },
+    { "a head's columns", "moonlight", "copy_heads", spoil_ulp },
+    { "the latent's turning part", "deepseek_v3", "copy", spoil_ulp },
+    { "embedding", "llama", "embed", spoil_ulp },
+    { "norm", "llama", "rmsnorm", spoil_ulp },
+    { "swiglu", "qwen2", "swiglu", spoil_ulp },
+    { "residual", "qwen3", "add", spoil_ulp },
+    { "turning", "qwen3", "rope", spoil_ulp },
+    { "turning, neighbours together", "deepseek_v3", "rope", spoil_ulp },
+    { "angles", "llama", "rope_table", spoil_ulp },
+    { "attention over pages", "qwen3", "attend_kv", spoil_ulp },
+    { "attention over pages of latents", "moonlight", "attend_kv", spoil_ulp },
+    { "another expert", "qwen3_moe", "route_pick", spoil_ulp },
+    { "weights of experts", "mixtral", "route_weight", spoil_ulp },
+    { "rows to experts", "qwen3_moe", "moe_sort_from", spoil_ulp },
+    { "experts to rows", "mixtral", "moe_sort_slot", spoil_ulp },
+    { "gathering for experts", "mixtral", "permute", spoil_ulp },
+    { "combining experts", "mixtral", "combine", spoil_ulp },
+    { "log-prob of the sampler", "llama", "sample_lp", spoil_ulp },
+    { "entropy of the sampler", "qwen2", "sample_ent", spoil_ulp },
+    { "token of the sampler", "qwen3", "sample_id", spoil_ulp },
+    { "a wrong position", "llama", "rope_table", NULL },
+    { "a wrong position, yarn", "deepseek_v3_yarn", "rope_table", NULL },
+    { "a stale page", "qwen2", "kv_put", spoil_ulp },
+    { "a stale page of latents", "deepseek_v3", "kv_put", spoil_ulp },
+    { "a page not copied for a fork", "qwen3", "kv_copy", spoil_ulp },
 };
 
 static void planted(const Fault *p) {
@@ -129,17 +115,49 @@ static void planted(const Fault *p) {
     Asking a = { 0 };
     engine_prompts(&a, &f);
     Engine *e = engine_open(&f.model, &c, &f.mem);
-    Ops faulty = ops_cpu;
-    if (p->op) memcpy((char *)&faulty + p->at, &p->op, sizeof p->op);
+    Ops faulty = p->fault && p->how ? planted_ops(p->fault, p->how) : ops_cpu;
+    if (p->fault && !p->how) faulty.rope_table = wrong_position;
     Result *r = malloc(sizeof *r);
     f.dev.ops = &faulty;
     ask(&a, e, s, r);
     f.dev.ops = &ops_cpu;
     int bad = not_scored(&a, r);
-    EXPECT(p->op ? bad > 0 : bad == 0, "%s (%s): %d answers differ", p->what, p->model, bad);
+    EXPECT(p->fault ? bad > 0 : bad == 0, "%s (%s): %d answers differ", p->what, p->model, bad);
     free(r);
     engine_close(e);
     fixture_close(&f);
+}
+
+/* Every operation that the engine calls for any family has a fault in the table above: with all others dead, it runs. */
+static void dead(void) { CHECK(false, "the engine calls an operation in which no fault is planted"); }
+static void all_planted(void) {
+    const Shape *s = &shapes[0];
+    SchedConf c = shape_conf(s);
+    Ops only = ops_cpu;
+    void (*stop)(void) = dead;
+    for (size_t k = 0; k < COUNT(planted_list); k++) {
+        bool covered = false;
+        for (size_t i = 0; i < COUNT(faults); i++)
+            covered |= faults[i].fault && planted_find(faults[i].fault)->at == planted_list[k].at;
+        if (!covered) memcpy((char *)&only + planted_list[k].at, &stop, sizeof stop);
+    }
+    for (size_t m = 0; m < COUNT(reference_models); m++) {
+        Fixture f;
+        fixture_load(&f, reference_models[m], 0, 1, TOKENS, false, RECOMPUTE_NONE);
+        unguarded(&f);
+        engine_room(&f, s);
+        Asking a = { 0 };
+        Result *r = malloc(sizeof *r);
+        engine_prompts(&a, &f);
+        Engine *e = engine_open(&f.model, &c, &f.mem);
+        f.dev.ops = &only;
+        ask(&a, e, s, r);
+        EXPECT(r->answers == answers_wanted(), "%s: %d answers", reference_models[m], r->answers);
+        f.dev.ops = &ops_cpu;
+        free(r);
+        engine_close(e);
+        fixture_close(&f);
+    }
 }
 
 /* The weights move under a warm cache: noticed without a flush, right with one. */
@@ -239,6 +257,7 @@ int main(void) {
     for (size_t k = 0; k < COUNT(reference_models); k++) same_answers(reference_models[k], 0);
     for (size_t k = 0; k < COUNT(awkward); k++) same_answers(NULL, (int)k);
     for (size_t k = 0; k < COUNT(faults); k++) planted(&faults[k]);
+    all_planted();
     moved_weights("qwen3");
     moved_weights("moonlight");
     return test_end();
