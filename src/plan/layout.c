@@ -147,8 +147,8 @@ bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload
     int sum = 0;
     for (int i = 0; i < l->pp; i++) {
         if (l->split[i] < 1) return err_set(err, "stage %d has no layer", i);
-        if (l->split[i] % l->vpp)
-            return err_set(err, "stage %d has %d layers, which vpp %d does not divide", i, l->split[i], l->vpp);
+        if (l->split[i] < l->vpp)
+            return err_set(err, "stage %d has %d layers, too few for %d chunks (vpp)", i, l->split[i], l->vpp);
         sum += l->split[i];
     }
     if (sum != s->layers) return err_set(err, "the split holds %d layers, the model has %d", sum, s->layers);

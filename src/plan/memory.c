@@ -56,11 +56,14 @@ static void stage_activations(Plan *p, int stage, int from, double *out) {
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
     StagePlan *st = &p->stage[stage];
-    double tokens = l->micro_tokens, h = (double)s->model->d.hidden, kept = 0, largest = 0;
+    double tokens = l->micro_tokens, h = (double)s->model->d.hidden, kept = 0, one = 0, largest = 0;
     st->in_flight = in_flight(p, stage);
     for (int i = from; i < from + st->layers; i++) {
-        kept += kept_of(p, i, l->drop);
-        largest = fmax(largest, kept_of(p, i, 0));
+        if (i == from || memcmp(&s->at[i], &s->at[i - 1], sizeof s->at[i])) { /* equal layers keep the same */
+            one = kept_of(p, i, l->drop);
+            largest = fmax(largest, kept_of(p, i, 0));
+        }
+        kept += one;
     }
     double row = p->profile->weight * h / l->tp; /* one token's residual */
     out[MEM_ACT] = (kept / l->tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;
@@ -230,6 +233,8 @@ void plan_memory(Plan *p) {
     p->mini_batches = fmax(1, round(w->prompts / mini)) * (w->epochs > 0 ? w->epochs : 1);
     p->tokens = w->prompts * w->answers * mean;
     p->micro_batches = fmax(1, nearbyint(mini * w->answers * mean / l->dp / (l->micro_tokens * l->cp)) + 1);
+    if (l->vpp > 1)
+        p->micro_batches = ceil(p->micro_batches / l->pp) * l->pp; /* interleaving takes them in runs of pp */
     p->engine_weights = engine_weights(p);
     stage_params(p);
     for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) {

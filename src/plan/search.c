@@ -5,101 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Splits ------------------------------------------------------------------------------------------------------------ */
-
-typedef struct {
-    int layers, stages;
-    double cost[MAX_LAYERS], bytes[MAX_LAYERS]; /* of each layer */
-    double first_bytes, last_cost, last_bytes;  /* the embedding, the head */
-} Weights;
-
-/* What each layer and the head cost. */
-static void weigh(const Plan *p, Weights *w) {
-    const ModelSum *s = p->sum;
-    const Layout *l = &p->layout;
-    double grads = p->profile->weight + p->profile->grad, states = p->profile->optimizer * (1 - l->offload);
-    w->layers = s->layers, w->stages = l->pp;
-    plan_layer_seconds(p, w->cost, &w->last_cost);
-    for (int i = 0; i < s->layers; i++) {
-        const LayerSum *a = &s->at[i];
-        double dense = (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->norm + a->router,
-               expert = a->experts / l->ep;
-        w->bytes[i] = grads * (dense + expert) + states * (dense / (l->dp * l->cp) + expert / l->edp);
-    }
-    double head = (double)s->model->d.vocab * (double)s->model->d.hidden;
-    double each = grads + states / (l->dp * l->cp);
-    w->first_bytes = each * s->embed / l->tp, w->last_bytes = each * head / l->tp;
-}
-
-/* Can the layers be cut into the stages so that none exceeds time t and memory m?  Filling from the front. */
-static bool can(const Weights *w, double t, double m) {
-    int stage = 0, in = 0;
-    double cost = 0, bytes = w->first_bytes;
-    for (int i = 0; i < w->layers; i++) {
-        bool last = stage == w->stages - 1,
-             forced = w->layers - i <= w->stages - 1 - stage; /* one layer each from here */
-        double c = cost + w->cost[i] + (last ? w->last_cost : 0), b = bytes + w->bytes[i] + (last ? w->last_bytes : 0);
-        if (in && (forced || (!last && (c > t || b > m)))) {
-            stage++, cost = 0, bytes = 0, in = 0;
-            last = stage == w->stages - 1;
-            c = w->cost[i] + (last ? w->last_cost : 0), b = w->bytes[i] + (last ? w->last_bytes : 0);
-        }
-        if (c > t || b > m) return false;
-        cost += w->cost[i], bytes += w->bytes[i], in++;
-    }
-    return stage == w->stages - 1;
-}
-
-static double bisect(const Weights *w, bool time, double other) {
-    double lo = 0, hi = time ? w->last_cost : w->first_bytes + w->last_bytes;
-    for (int i = 0; i < w->layers; i++) hi += time ? w->cost[i] : w->bytes[i];
-    for (int k = 0; k < 40; k++) {
-        double mid = (lo + hi) / 2;
-        if (time ? can(w, mid, other) : can(w, other, mid)) hi = mid;
-        else lo = mid;
-    }
-    return hi * (1 + 1e-9);
-}
-
-/* Among the splits under both limits, the one with the least sum of squared times: no stage idles without need. */
-static bool smooth(const Weights *w, double t, double m, int *split) {
-    static const double NONE = 1e300;
-    Mem mem = { 0 };
-    int L = w->layers, S = w->stages;
-    double *best = MEM_ARRAY(&mem, double, (size_t)(S + 1) * (size_t)(L + 1));
-    int *from = MEM_ARRAY(&mem, int, (size_t)(S + 1) * (size_t)(L + 1));
-    for (int i = 0; i < (S + 1) * (L + 1); i++) best[i] = NONE;
-    best[0] = 0;
-    for (int s = 0; s < S; s++)
-        for (int a = s; a < L; a++) {
-            if (best[s * (L + 1) + a] >= NONE) continue;
-            double c = s == S - 1 ? w->last_cost : 0,
-                   b = (s == 0 ? w->first_bytes : 0) + (s == S - 1 ? w->last_bytes : 0);
-            for (int z = a + 1; z <= L; z++) {
-                c += w->cost[z - 1], b += w->bytes[z - 1];
-                if (c > t || b > m) break;
-                double sum = best[s * (L + 1) + a] + c * c / (t * t);
-                int at = (s + 1) * (L + 1) + z;
-                if (sum < best[at] - 1e-12) best[at] = sum, from[at] = a;
-            }
-        }
-    bool ok = best[S * (L + 1) + L] < NONE;
-    for (int s = S, z = L; ok && s > 0; s--) {
-        int a = from[s * (L + 1) + z];
-        split[s - 1] = z - a;
-        z = a;
-    }
-    mem_free(&mem);
-    return ok;
-}
-
-void search_split(Plan *p) {
-    Weights w;
-    weigh(p, &w);
-    double t = bisect(&w, true, 1e300), m = bisect(&w, false, t);
-    if (!smooth(&w, t, m, p->layout.split)) layout_even(&p->layout, p->sum->layers);
-}
-
 /* ---- Layouts ----------------------------------------------------------------------------------------------------------- */
 
 /* What each stack can recompute: hone none, selective, full; Megatron none, two selections, full. */
@@ -107,6 +12,10 @@ enum { SELECTIVE = DROP_NORM | DROP_ACT | DROP_ROWS | DROP_MLA_UP };
 static const int OURS[] = { 0, SELECTIVE, DROP_ALL, -1 },
                  THEIRS[] = { 0, DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL, -1 };
 static const double SHARES[] = { 0, 0.25, 0.5, 0.75, 1 };
+
+/* How far the search goes.  Beyond these a layout is worth trying only by hand: tp wider than a usual node, sequences short
+ * enough for one GPU cut by cp, chunks of a layer or two. */
+enum { MOST_TP = 8, MOST_CP = 64, LONG_SEQUENCE = 32768, MOST_CHUNKS = 4, MOST_ENGINE_TP = 32, MOST_ENGINE_EP = 256 };
 
 typedef bool Visit(void *user, Plan *p); /* a trainer's layout that fits its update; true: stop */
 
@@ -123,6 +32,16 @@ typedef struct {
 static bool update_fits(const Plan *p) {
     return p->stage[p->worst[PH_UPDATE]].total[PH_UPDATE] <= p->cluster.gpu.memory
            && p->host_worst <= p->cluster.gpu.host_memory;
+}
+
+/* Weights, gradients and states alone exceed the mean stage: then some stage is too full however the layers are split. */
+static bool hopeless(const Plan *p) {
+    double sum = 0;
+    for (int i = 0; i < p->stages; i++) {
+        const double *up = p->stage[i].bytes[PH_UPDATE];
+        sum += up[MEM_WEIGHTS] + up[MEM_GRADS] + up[MEM_OPTIM] + up[MEM_RUNTIME];
+    }
+    return sum > p->stages * p->cluster.gpu.memory;
 }
 
 static void note_short(Walk *w) {
@@ -153,10 +72,12 @@ static bool walk_cut(Walk *w) {
         for (size_t o = 0; o < COUNT(SHARES) && SHARES[o] < least; o++) {
             if (!w->offload && SHARES[o] > 0) break;
             l->offload = SHARES[o];
-            if (o == 0) plan_memory(p); /* micro-batches, which the times of layers are of */
-            search_split(p);
-            plan_memory(p);
+            plan_memory(p); /* the times of layers are of its micro-batches */
             w->tried++;
+            if (!hopeless(p)) {
+                search_split(p);
+                plan_memory(p);
+            }
             if (!update_fits(p)) {
                 note_short(w);
                 continue;
@@ -169,23 +90,42 @@ static bool walk_cut(Walk *w) {
     return false;
 }
 
+/* More chunks than vpp / 2 shorten the bubble, keep more activations alive and hand over more often: not worth a look where
+ * the bubble is below a hundredth of the update.  A stage is planned as if its layers followed each other, which is right as
+ * long as the leading layers that differ (DeepSeek's dense ones) all lie in the first chunk. */
+static bool chunks_may_help(const Plan *p, int vpp) {
+    const Layout *l = &p->layout;
+    int layers = p->sum->layers, leading = 0;
+    if (vpp == 1) return true;
+    while (leading < layers && sum_is_moe(p->sum, leading) != sum_is_moe(p->sum, layers - 1)) leading++;
+    return layers >= vpp * l->pp * (leading > 1 ? leading : 1) && l->pp - 1 > 0.01 * p->micro_batches * (vpp / 2);
+}
+
+/* For one cut: micro-batches of one and two longest sequences, each stage whole or in interleaved chunks. */
+static bool walk_ways(Walk *w) {
+    Layout *l = &w->p->layout;
+    double longest = w->p->work.prompt_max + w->p->work.max;
+    for (int twice = 1; twice <= 2; twice++)
+        for (int vpp = 1; vpp <= MOST_CHUNKS && chunks_may_help(w->p, vpp); vpp *= 2) {
+            l->vpp = vpp, l->micro_tokens = twice * ceil(longest / l->cp);
+            if (walk_cut(w)) return true;
+        }
+    return false;
+}
+
 static bool walk(Walk *w) {
     Plan *p = w->p;
     const Dims *d = &p->sum->model->d;
-    int gpus = p->cluster.gpus, most_tp = p->cluster.gpu.domain < 8 ? p->cluster.gpu.domain : 8;
-    double longest = p->work.prompt_max + p->work.max;
-    int most_cp = longest > 32768 ? 64 : 1;
+    int gpus = p->cluster.gpus, most_tp = p->cluster.gpu.domain < MOST_TP ? p->cluster.gpu.domain : MOST_TP;
+    int most_cp = p->work.prompt_max + p->work.max > LONG_SEQUENCE ? MOST_CP : 1;
     for (int pp = 1; pp <= p->sum->layers && pp <= MAX_STAGES && pp <= gpus; pp++) {
         if (gpus % pp) continue;
         for (int tp = 1; tp <= most_tp; tp *= 2)
             for (int cp = 1; cp <= most_cp; cp *= 2)
                 for (int ep = 1; ep <= (d->experts ? d->experts : 1) && ep <= gpus / pp; ep++) {
                     if (d->experts && d->experts % ep) continue;
-                    for (int twice = 1; twice <= 2; twice++) {
-                        p->layout.tp = tp, p->layout.pp = pp, p->layout.ep = ep, p->layout.cp = cp;
-                        p->layout.micro_tokens = twice * ceil(longest / cp);
-                        if (walk_cut(w)) return true;
-                    }
+                    p->layout.tp = tp, p->layout.pp = pp, p->layout.ep = ep, p->layout.cp = cp;
+                    if (walk_ways(w)) return true;
                 }
     }
     return false;
@@ -266,8 +206,8 @@ static void try_engines(Best *b, Plan *p, const Found *trainer, Search *out) {
     const Dims *d = &p->sum->model->d;
     int gpus = p->cluster.gpus;
     Err err;
-    for (int tp = 1; tp <= 32 && tp <= gpus; tp *= 2)
-        for (int ep = 1; ep <= (d->experts ? 256 : 1) && ep <= gpus; ep *= 2)
+    for (int tp = 1; tp <= MOST_ENGINE_TP && tp <= gpus; tp *= 2)
+        for (int ep = 1; ep <= (d->experts ? MOST_ENGINE_EP : 1) && ep <= gpus; ep *= 2)
             for (int park = 0; park < 2; park++) {
                 if (ep > 1 && ep < tp) continue;
                 p->layout = trainer->layout;
@@ -324,7 +264,7 @@ static bool any_engine(void *user, Plan *p) {
     bool found = false;
     *q = *p;
     Err err;
-    for (int cut = 1; cut <= 256 && cut <= p->cluster.gpus && !found; cut *= 2)
+    for (int cut = 1; cut <= MOST_ENGINE_EP && cut <= p->cluster.gpus && !found; cut *= 2)
         for (int ep = 0; ep < 2 && !found; ep++) {
             q->layout.gen_tp = ep ? 1 : cut, q->layout.gen_ep = ep ? cut : 1;
             q->layout.park_weights = q->layout.park_states = true;

@@ -136,7 +136,7 @@ static void stage_cost(Plan *p, int stage, int from, double tokens, double conte
     if (l->pp > 1) {
         bool near = l->tp * l->cp * l->dp * 2 <= plan_domain(p);
         double hop = 2 * tokens * h / l->tp / (near ? g->nvlink * p->profile->ring : g->nic * p->profile->ring);
-        st->forward[BY_NETWORK] += hop, st->backward[BY_NETWORK] += hop;
+        st->forward[BY_NETWORK] += hop * l->vpp, st->backward[BY_NETWORK] += hop * l->vpp; /* every chunk hands over */
     }
     st->t_forward = sum_of(st->forward), st->t_backward = sum_of(st->backward);
 }

@@ -1,6 +1,5 @@
 /* test_plan_verb.c - `hone plan` and `hone sync-plan` as a user meets them: what is said, and the exit code. */
 #include "cmd/cmd.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "test.h"
 
@@ -96,13 +95,11 @@ static const struct {
 int main(void) {
     Buf said = { 0 };
     for (size_t i = 0; i < COUNT(CASES); i++) {
-        double t0 = clock_now();
         int rc = run(CASES[i].v, CASES[i].line, &said);
         EXPECT(rc == CASES[i].rc, "%s: exit %d, want %d: %.300s", CASES[i].line, rc, CASES[i].rc, said.data);
         for (int k = 0; k < 3 && CASES[i].says[k]; k++)
             EXPECT(strstr(said.data, CASES[i].says[k]), "%s: does not say '%s': %.600s", CASES[i].line,
                    CASES[i].says[k], said.data);
-        EXPECT(clock_now() - t0 < 5, "%s: took %.1f s", CASES[i].line, clock_now() - t0);
     }
     /* --json of a plan parses, and has what it promises */
     EXPECT(run(&verb_plan, V3 "--cluster H20-96x96 --json" DAPO PUBLISHED, &said) == 0, "json: %s", said.data);
