@@ -1,22 +1,28 @@
-/* threads.c - see threads.h.  A call is published by a generation number; workers claim indices from a shared counter.
- * A waiting thread spins a few microseconds (a decode step is hundreds of calls long), then sleeps on a futex-backed
- * condition, so that an idle program uses no core. */
+/* threads.c - see threads.h.  A call is one 64-bit ticket: its number, how many tasks it has, the next one.  Taking a task is one
+ * addition to it, which gives all three at once, so a thread that comes late finds either a task of the call now running or
+ * none: nobody waits for threads, only for tasks.  A waiting thread spins for about a tenth of a millisecond (a decode step
+ * is hundreds of calls long), then sleeps on a futex-backed condition, so that an idle program uses no core. */
 #include "base/threads.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { MAX_THREADS = 256, SPIN = 2000 };
+enum { MAX_THREADS = 256, SPIN = 2500, TASK_BITS = 24 };
+static const uint64_t TASK_MASK = ((uint64_t)1 << TASK_BITS) - 1;
 
 struct Threads {
-    int n;
-    pthread_t thread[MAX_THREADS];
-    ThreadFn *fn;
+    int n, spin;
+    ThreadFn *fn; /* of the call now running; read only by who holds a task of it */
     void *arg;
-    int tasks;
-    atomic_int next, generation, busy;
-    atomic_bool stop;
+    char apart0[64];         /* what threads wait for, each in a cache line of its own */
+    _Atomic uint64_t ticket; /* number, tasks, next: 16, 24, 24 bits */
+    char apart1[64];
+    atomic_int left; /* tasks not yet done */
+    char apart2[64];
+    atomic_int asleep;       /* workers */
+    atomic_bool waits, stop; /* the caller sleeps; the pool closes */
+    pthread_t thread[MAX_THREADS];
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
     Mem mem;
@@ -32,28 +38,37 @@ static inline void relax(void) {
     __builtin_ia32_pause();
 #endif
 }
+static inline uint64_t number(uint64_t ticket) { return ticket >> 2 * TASK_BITS; }
 
-static void work(Threads *t, int worker) {
-    for (int i; (i = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed)) < t->tasks;)
-        t->fn(t->arg, i, worker);
+/* Tasks until there are none; true if the last one of the call was among them. */
+static bool work(Threads *t, int worker) {
+    int did = 0;
+    for (;;) {
+        uint64_t got = atomic_fetch_add(&t->ticket, 1);
+        if ((got & TASK_MASK) >= (got >> TASK_BITS & TASK_MASK)) break;
+        t->fn(t->arg, (int)(got & TASK_MASK), worker);
+        did++;
+    }
+    return did && atomic_fetch_sub(&t->left, did) == did;
 }
 
 static void *worker_main(void *p) {
     Start *s = p;
     Threads *t = s->t;
-    int seen = 0;
+    uint64_t seen = 0;
     for (;;) {
         int spin = 0;
-        while (atomic_load_explicit(&t->generation, memory_order_acquire) == seen && spin++ < SPIN) relax();
-        if (atomic_load_explicit(&t->generation, memory_order_acquire) == seen) {
+        while (number(atomic_load(&t->ticket)) == seen && spin++ < t->spin) relax();
+        if (number(atomic_load(&t->ticket)) == seen) {
             pthread_mutex_lock(&t->lock);
-            while (atomic_load(&t->generation) == seen) pthread_cond_wait(&t->wake, &t->lock);
+            atomic_fetch_add(&t->asleep, 1); /* before the last look: a call published after it sees the sleeper */
+            while (number(atomic_load(&t->ticket)) == seen) pthread_cond_wait(&t->wake, &t->lock);
+            atomic_fetch_sub(&t->asleep, 1);
             pthread_mutex_unlock(&t->lock);
         }
-        seen = atomic_load_explicit(&t->generation, memory_order_acquire);
+        seen = number(atomic_load(&t->ticket));
         if (atomic_load(&t->stop)) return NULL;
-        work(t, s->worker);
-        if (atomic_fetch_sub_explicit(&t->busy, 1, memory_order_acq_rel) == 1) {
+        if (work(t, s->worker) && atomic_load(&t->waits)) {
             pthread_mutex_lock(&t->lock);
             pthread_cond_signal(&t->done);
             pthread_mutex_unlock(&t->lock);
@@ -61,11 +76,17 @@ static void *worker_main(void *p) {
     }
 }
 
+static void publish(Threads *t, int tasks) {
+    uint64_t next = number(atomic_load(&t->ticket)) + 1;
+    atomic_store(&t->ticket, next << 2 * TASK_BITS | (uint64_t)tasks << TASK_BITS);
+}
+
 Threads *threads_open(int n) {
     CHECK(n >= 1 && n <= MAX_THREADS, "%d threads; 1 to %d can be had", n, MAX_THREADS);
     Mem mem = { 0 };
     Threads *t = MEM_NEW(&mem, Threads);
     t->n = n;
+    t->spin = n <= threads_default() ? SPIN : 0; /* more threads than cores: who spins keeps another from working */
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     pthread_cond_init(&t->done, NULL);
@@ -82,7 +103,7 @@ void threads_close(Threads *t) {
     if (!t) return;
     pthread_mutex_lock(&t->lock);
     atomic_store(&t->stop, true);
-    atomic_fetch_add(&t->generation, 1);
+    publish(t, 0);
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
     for (int i = 1; i < t->n; i++) pthread_join(t->thread[i], NULL);
@@ -100,24 +121,28 @@ void threads_run(Threads *t, int n, ThreadFn *fn, void *arg) {
         for (int i = 0; i < n; i++) fn(arg, i, 0);
         return;
     }
+    CHECK((uint64_t)n < TASK_MASK / 2, "%d tasks in one call", n);
     t->fn = fn;
     t->arg = arg;
-    t->tasks = n;
-    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&t->busy, t->n - 1, memory_order_relaxed);
-    pthread_mutex_lock(&t->lock);
-    atomic_fetch_add_explicit(&t->generation, 1, memory_order_release);
-    pthread_cond_broadcast(&t->wake);
-    pthread_mutex_unlock(&t->lock);
-    work(t, 0);
-    int spin = 0;
-    while (atomic_load_explicit(&t->busy, memory_order_acquire) && spin++ < SPIN) relax();
-    if (atomic_load_explicit(&t->busy, memory_order_acquire)) {
+    atomic_store(&t->left, n);
+    publish(t, n);
+    if (atomic_load(&t->asleep)) {
         pthread_mutex_lock(&t->lock);
-        while (atomic_load(&t->busy)) pthread_cond_wait(&t->done, &t->lock);
+        pthread_cond_broadcast(&t->wake);
         pthread_mutex_unlock(&t->lock);
     }
+    if (work(t, 0)) return;
+    int spin = 0;
+    while (atomic_load(&t->left) && spin++ < t->spin) relax();
+    if (!atomic_load(&t->left)) return;
+    pthread_mutex_lock(&t->lock);
+    atomic_store(&t->waits, true);
+    while (atomic_load(&t->left)) pthread_cond_wait(&t->done, &t->lock);
+    atomic_store(&t->waits, false);
+    pthread_mutex_unlock(&t->lock);
 }
+
+bool threads_awake(const Threads *t) { return !atomic_load_explicit(&t->asleep, memory_order_relaxed); }
 
 int threads_default(void) {
     cpu_set_t set;

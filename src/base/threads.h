@@ -14,6 +14,7 @@ Threads *threads_open(int n);                                /* n >= 1; the call
 void     threads_close(Threads *t);
 int      threads_count(const Threads *t);
 void     threads_run(Threads *t, int n, ThreadFn *fn, void *arg);   /* returns when all n are done; not re-entrant */
+bool     threads_awake(const Threads *t);                    /* nobody sleeps: a call reaches the others in less than a microsecond */
 int      threads_default(void);                              /* cores this process may use */
 
 #endif

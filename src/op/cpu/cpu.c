@@ -25,11 +25,12 @@ const Kern *cpu_kern(const Dev *d) {
 #endif
 }
 
-/* Waking the other threads costs some microseconds: below this it is quicker to do the work than to ask for help. */
-enum { WAKE_NS = 20000 };
+/* Threads that wait awake take work over in half a microsecond; waking one that sleeps costs some ten.  Below a few times that it is
+ * quicker to do the work than to ask for help. */
+double cpu_worth(const Dev *d) { return threads_awake(d->threads) ? 3000 : 30000; }
 
 void cpu_run(Dev *d, int n, double cost, ThreadFn *fn, void *arg) {
-    if (cost < WAKE_NS)
+    if (cost < cpu_worth(d))
         for (int i = 0; i < n; i++) fn(arg, i, 0);
     else threads_run(d->threads, n, fn, arg);
 }
@@ -50,7 +51,7 @@ static void rows_piece(void *arg, int i, int worker) {
 void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void *arg) {
     int n = threads_count(d->threads);
     double cost = cost_per_row * (double)rows;
-    int pieces = cost < WAKE_NS || n == 1 ? 1 : cost < 20 * WAKE_NS ? n : 4 * n;
+    int pieces = cost < cpu_worth(d) || n == 1 ? 1 : cost < 400000 ? n : 4 * n;
     RowsJob j = { d, fn, arg, rows, pieces > rows ? (int)rows : pieces };
     if (rows > 0) cpu_run(d, j.pieces, cost, rows_piece, &j);
 }

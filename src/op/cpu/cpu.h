@@ -98,6 +98,7 @@ static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scr
 
 /* fn for indices 0..n-1; 'cost' in about nanoseconds of one core: little work stays in the caller. */
 void cpu_run(Dev *d, int n, double cost, ThreadFn *fn, void *arg);
+double cpu_worth(const Dev *d);                             /* from which cost on other threads are asked */
 
 /* Rows 0..rows in pieces; fn(arg, r0, r1, kernels, scratch). */
 typedef void RowsFn(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work);

@@ -37,16 +37,25 @@ static void list_piece(void *arg, int i, int worker) {
     if (m0 < m1 && n0 < n1) k->prod(&g, m0, m1, n0, n1, cpu_work(l->d, worker));
 }
 
-/* rows, columns: of the typical product; work: fused multiply-adds of all */
+/* rows, columns: of the largest product; work: fused multiply-adds of all.  Several pieces for each thread, because cores are not
+ * equally quick: by rows where there are many (each piece then turns rows of its own), else by columns. */
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
-    int threads = threads_count(l->d->threads), nr = cpu_kern(l->d)->nr;
-    double ns = work / 40; /* some 40 multiply-adds a nanosecond at best */
+    enum { ROWS = 128, COLS = 192, PIECE_NS = 15000 };
+    int threads = threads_count(l->d->threads);
+    double ns = work / 80; /* some 80 multiply-adds a nanosecond */
     l->mp = l->np = 1;
-    if (threads > 1 && ns > 20000) {
-        int want = l->n >= 4 * threads ? 1 : (threads + l->n - 1) / l->n;
-        if (ns > 1e6 && want > 1) want *= 2;
-        while (l->mp * l->np < want && cols / (l->np + 1) >= 2 * nr) l->np++;
-        while (l->mp * l->np < want && rows / (l->mp + 1) >= 32) l->mp++;
+    if (threads > 1 && ns > cpu_worth(l->d)) {
+        double most = ns / PIECE_NS;
+        int want = (4 * threads + l->n - 1) / l->n;
+        if (want * l->n > most) want = (int)(most / l->n);
+        if (want * l->n < threads) want = (threads + l->n - 1) / l->n;
+        l->mp = (int)(rows / ROWS < want ? rows / ROWS : want);
+        if (l->mp < 1) l->mp = 1;
+        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / COLS;
+        if (l->mp * room * l->n < threads)
+            room = cols / (2 * cpu_kern(l->d)->nr); /* rather narrow pieces than an idle thread */
+        l->np = (int)(room < by_cols ? room : by_cols);
+        if (l->np < 1) l->np = 1;
     }
     cpu_run(l->d, l->n * l->mp * l->np, ns, list_piece, l);
 }

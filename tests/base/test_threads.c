@@ -1,0 +1,52 @@
+/* test_threads.c - every task once, whatever the number of threads, tasks and calls, and however late a thread comes. */
+#include "base/threads.h"
+#include "test.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+enum { MOST = 3000 };
+typedef struct {
+    atomic_int did[MOST];
+    atomic_int wrong;
+    int threads, slow; /* this task sleeps */
+} Job;
+
+static void nap(long ns) { nanosleep(&(struct timespec){ 0, ns }, NULL); }
+
+static void task(void *arg, int i, int worker) {
+    Job *j = arg;
+    atomic_fetch_add(&j->did[i], 1);
+    if (worker < 0 || worker >= j->threads) atomic_fetch_add(&j->wrong, 1);
+    if (i == j->slow) nap(300000);
+}
+
+static Job job;
+static bool once(int n) {
+    bool ok = atomic_load(&job.wrong) == 0;
+    for (int i = 0; i < MOST; i++) ok &= atomic_exchange(&job.did[i], 0) == (i < n);
+    return ok;
+}
+
+int main(void) {
+    static const int threads[] = { 1, 2, 3, 7 }, tasks[] = { 0, 1, 2, 3, 8, 100, MOST };
+    for (size_t t = 0; t < COUNT(threads); t++) {
+        Threads *pool = threads_open(threads[t]);
+        job.threads = threads[t], job.slow = -1;
+        bool ok = true;
+        for (int call = 0; call < 2000; call++) {
+            int n = tasks[call % 5];
+            threads_run(pool, n, task, &job);
+            for (int i = 0; i < n; i++) ok &= atomic_exchange(&job.did[i], 0) == 1;
+        }
+        EXPECT(ok, "%d threads, 2000 short calls", threads[t]);
+        for (size_t k = 0; k < COUNT(tasks); k++) {
+            nap(2000000); /* the others sleep by now */
+            job.slow = (int)k % 3;
+            threads_run(pool, tasks[k], task, &job);
+            EXPECT(once(tasks[k]), "%d threads, %d tasks after a pause", threads[t], tasks[k]);
+        }
+        threads_close(pool);
+    }
+    return test_end();
+}
