@@ -1,6 +1,7 @@
-/* threads.c - see threads.h.  A call is one 64-bit ticket: its number, how many tasks it has, the next one.  Taking a task is one
- * addition to it, which gives all three at once, so a thread that comes late finds either a task of the call now running or
- * none: nobody waits for threads, only for tasks.  A waiting thread spins for about a tenth of a millisecond (a decode step
+/* threads.c - see threads.h.  Each thread has a ticket for its share of a call, one 64-bit word: the call's number, where the share ends, the
+ * next task.  Taking a task is one addition to it, which gives all three at once, so a thread that comes late finds either a
+ * task of the call now running or none: nobody waits for threads, only for tasks.  Who is done with his own share helps the
+ * next.  Shares are the same stretch of every call, so rows stay in the cache of the core that made them.  A waiting thread spins for about a tenth of a millisecond (a decode step
  * is hundreds of calls long), then sleeps on a futex-backed condition, so that an idle program uses no core. */
 #include "base/threads.h"
 
@@ -11,15 +12,19 @@
 enum { MAX_THREADS = 256, SPIN = 2500, TASK_BITS = 24 };
 static const uint64_t TASK_MASK = ((uint64_t)1 << TASK_BITS) - 1;
 
+typedef struct {
+    _Atomic uint64_t is; /* number, end, next: 16, 24, 24 bits */
+    char apart[56];      /* what threads wait for is in cache lines of their own */
+} Ticket;
+
 struct Threads {
     int n, spin;
     ThreadFn *fn; /* of the call now running; read only by who holds a task of it */
     void *arg;
-    char apart0[64];         /* what threads wait for, each in a cache line of its own */
-    _Atomic uint64_t ticket; /* number, tasks, next: 16, 24, 24 bits */
-    char apart1[64];
+    char apart0[64];
+    Ticket ticket[MAX_THREADS];
     atomic_int left; /* tasks not yet done */
-    char apart2[64];
+    char apart1[64];
     atomic_int asleep;       /* workers */
     atomic_bool waits, stop; /* the caller sleeps; the pool closes */
     pthread_t thread[MAX_THREADS];
@@ -40,14 +45,18 @@ static inline void relax(void) {
 }
 static inline uint64_t number(uint64_t ticket) { return ticket >> 2 * TASK_BITS; }
 
-/* Tasks until there are none; true if the last one of the call was among them. */
+/* Tasks until there are none, the thread's own first; true if the last one of the call was among them. */
 static bool work(Threads *t, int worker) {
     int did = 0;
-    for (;;) {
-        uint64_t got = atomic_fetch_add(&t->ticket, 1);
-        if ((got & TASK_MASK) >= (got >> TASK_BITS & TASK_MASK)) break;
-        t->fn(t->arg, (int)(got & TASK_MASK), worker);
-        did++;
+    for (int k = 0; k < t->n; k++) {
+        _Atomic uint64_t *share = &t->ticket[(worker + k) % t->n].is;
+        for (;;) {
+            uint64_t got = atomic_load(share);
+            if ((got & TASK_MASK) < (got >> TASK_BITS & TASK_MASK)) got = atomic_fetch_add(share, 1);
+            if ((got & TASK_MASK) >= (got >> TASK_BITS & TASK_MASK)) break;
+            t->fn(t->arg, (int)(got & TASK_MASK), worker);
+            did++;
+        }
     }
     return did && atomic_fetch_sub(&t->left, did) == did;
 }
@@ -55,18 +64,19 @@ static bool work(Threads *t, int worker) {
 static void *worker_main(void *p) {
     Start *s = p;
     Threads *t = s->t;
+    _Atomic uint64_t *own = &t->ticket[s->worker].is;
     uint64_t seen = 0;
     for (;;) {
         int spin = 0;
-        while (number(atomic_load(&t->ticket)) == seen && spin++ < t->spin) relax();
-        if (number(atomic_load(&t->ticket)) == seen) {
+        while (number(atomic_load(own)) == seen && spin++ < t->spin) relax();
+        if (number(atomic_load(own)) == seen) {
             pthread_mutex_lock(&t->lock);
             atomic_fetch_add(&t->asleep, 1); /* before the last look: a call published after it sees the sleeper */
-            while (number(atomic_load(&t->ticket)) == seen) pthread_cond_wait(&t->wake, &t->lock);
+            while (number(atomic_load(own)) == seen) pthread_cond_wait(&t->wake, &t->lock);
             atomic_fetch_sub(&t->asleep, 1);
             pthread_mutex_unlock(&t->lock);
         }
-        seen = number(atomic_load(&t->ticket));
+        seen = number(atomic_load(own));
         if (atomic_load(&t->stop)) return NULL;
         if (work(t, s->worker) && atomic_load(&t->waits)) {
             pthread_mutex_lock(&t->lock);
@@ -77,8 +87,12 @@ static void *worker_main(void *p) {
 }
 
 static void publish(Threads *t, int tasks) {
-    uint64_t next = number(atomic_load(&t->ticket)) + 1;
-    atomic_store(&t->ticket, next << 2 * TASK_BITS | (uint64_t)tasks << TASK_BITS);
+    uint64_t next = number(atomic_load(&t->ticket[0].is)) + 1;
+    for (int w = 0; w < t->n; w++) {
+        uint64_t from = (uint64_t)tasks * (uint64_t)w / (uint64_t)t->n,
+                 to = (uint64_t)tasks * (uint64_t)(w + 1) / (uint64_t)t->n;
+        atomic_store(&t->ticket[w].is, next << 2 * TASK_BITS | to << TASK_BITS | from);
+    }
 }
 
 Threads *threads_open(int n) {

@@ -38,9 +38,10 @@ static void list_piece(void *arg, int i, int worker) {
 }
 
 /* rows, columns: of the largest product; work: fused multiply-adds of all.  Several pieces for each thread, because cores are not
- * equally quick: by rows where there are many (each piece then turns rows of its own), else by columns. */
+ * equally quick: by rows where there are many or the weights fit every core's cache (rows then stay with the core that made
+ * them), else by columns, so that each core reads weights of its own. */
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
-    enum { ROWS = 128, COLS = 192, PIECE_NS = 15000 };
+    enum { ROWS = 128, FEW_ROWS = 48, COLS = 192, PIECE_NS = 15000, CACHE = 1 << 20 };
     int threads = threads_count(l->d->threads);
     double ns = work / 80; /* some 80 multiply-adds a nanosecond */
     l->mp = l->np = 1;
@@ -49,7 +50,8 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         int want = (4 * threads + l->n - 1) / l->n;
         if (want * l->n > most) want = (int)(most / l->n);
         if (want * l->n < threads) want = (threads + l->n - 1) / l->n;
-        l->mp = (int)(rows / ROWS < want ? rows / ROWS : want);
+        int64_t least = rows < ROWS * threads && cols * l->one.K * 4 <= CACHE ? FEW_ROWS : ROWS;
+        l->mp = (int)(rows / least < want ? rows / least : want);
         if (l->mp < 1) l->mp = 1;
         int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / COLS;
         if (l->mp * room * l->n < threads)
