@@ -23,7 +23,7 @@ typedef struct {
 } Prod;
 
 /* ---- Attention: a tile of query rows of one sequence that share a kv head (rule 4) --------------------------------------- */
-enum { ATT_BLOCK = 64, ATT_SPAN = 2048, ATT_TILE = 192, ATT_DMAX = 576, ATT_BWD = 192 };
+enum { ATT_BLOCK = 64, ATT_SPAN = 2048, ATT_TILE = 192, ATT_FEW = 15, ATT_DMAX = 576, ATT_BWD = 192 };
 typedef struct AttKeys AttKeys;
 struct AttKeys {                        /* where keys and values of one kv head come from */
     const float *k, *v;                 /* packed: rows of the sequence */

@@ -27,9 +27,6 @@ FI V v_sqrt(V a) { return _mm512_sqrt_ps(a); }
 FI V v_fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
 FI V v_max(V a, V b) { return _mm512_max_ps(a, b); }
 FI V v_min(V a, V b) { return _mm512_min_ps(a, b); }
-FI V v_zero_lt(V a, V b, V c) {         /* a < b ? 0 : c */
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), c);
-}
 FI V v_first(int n, V a, V b) {         /* lanes 0..n-1 of a, the others of b */
     return _mm512_mask_mov_ps(b, n >= 16 ? (__mmask16)0xFFFF : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1), a);
 }
@@ -37,8 +34,9 @@ FI V v_ldn(const float *p, int n, float with) {        /* n live lanes; the othe
     return _mm512_mask_loadu_ps(_mm512_set1_ps(with), (__mmask16)((1u << n) - 1), p);
 }
 FI void v_stn(float *p, int n, V a) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a); }
-FI V v_scale2(V p, V t) {               /* p * 2^n, n in the low bits of t */
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+FI V v_scale2(V p, V t, V x, V lo) {    /* p * 2^n, n in the low bits of t; 0 where x < lo */
+    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(_mm512_cmp_ps_mask(x, lo, _CMP_NLT_UQ), _mm512_castps_si512(p),
+                                                      _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
 }
 FI void v_int64(int64_t *q, V a) {      /* to nearest, |a| < 2^51 */
     _mm512_storeu_si512(q, _mm512_cvtps_epi64(_mm512_castps512_ps256(a)));
@@ -106,10 +104,6 @@ FI V v_sqrt(V x) { return (V){ _mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b) }; }
 FI V v_fma(V x, V y, V z) { return (V){ _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b) }; }
 FI V v_max(V x, V y) { return (V){ _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b) }; }
 FI V v_min(V x, V y) { return (V){ _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b) }; }
-FI V v_zero_lt(V x, V y, V z) {
-    return (V){ _mm256_andnot_ps(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), z.a), _mm256_andnot_ps(_mm256_cmp_ps(x.b, y.b,
-        _CMP_LT_OQ), z.b) };
-}
 FI V v_first(int n, V x, V y) {
     const __m256i i = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), m = _mm256_set1_epi32(n);
     return (V){ _mm256_blendv_ps(y.a, x.a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, i))),
@@ -126,10 +120,11 @@ FI void v_stn(float *p, int n, V a) {
     v_st(t, a);
     for (int i = 0; i < n; i++) p[i] = t[i];
 }
-FI __m256 v_scale2h(__m256 p, __m256 t) {
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+FI __m256 v_scale2h(__m256 p, __m256 t, __m256 x, __m256 lo) {
+    __m256i r = _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23));
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, lo, _CMP_LT_OQ), _mm256_castsi256_ps(r));
 }
-FI V v_scale2(V p, V t) { return (V){ v_scale2h(p.a, t.a), v_scale2h(p.b, t.b) }; }
+FI V v_scale2(V p, V t, V x, V lo) { return (V){ v_scale2h(p.a, t.a, x.a, lo.a), v_scale2h(p.b, t.b, x.b, lo.b) }; }
 FI void v_int64q(int64_t *q, __m128 a) {        /* AVX2 has no such conversion: add 1.5*2^52 in double, take the low bits */
     const __m256d big = _mm256_set1_pd(6755399441055744.0);
     __m256i i = _mm256_castpd_si256(_mm256_add_pd(_mm256_cvtps_pd(a), big));
@@ -196,14 +191,13 @@ FI V v_sqrt(V a) { EACH16 a.f[i] = sqrtf(a.f[i]); return a; }
 FI V v_fma(V a, V b, V c) { EACH16 a.f[i] = fmaf(a.f[i], b.f[i], c.f[i]); return a; }
 FI V v_max(V a, V b) { EACH16 a.f[i] = a.f[i] > b.f[i] ? a.f[i] : b.f[i]; return a; }
 FI V v_min(V a, V b) { EACH16 a.f[i] = a.f[i] < b.f[i] ? a.f[i] : b.f[i]; return a; }
-FI V v_zero_lt(V a, V b, V c) { EACH16 c.f[i] = a.f[i] < b.f[i] ? 0 : c.f[i]; return c; }
 FI V v_first(int n, V a, V b) { EACH16 a.f[i] = i < n ? a.f[i] : b.f[i]; return a; }
 FI V v_ldn(const float *p, int n, float with) { V r; EACH16 r.f[i] = i < n ? p[i] : with; return r; }
 FI void v_stn(float *p, int n, V a) { for (int i = 0; i < n; i++) p[i] = a.f[i]; }
-FI V v_scale2(V p, V t) {
+FI V v_scale2(V p, V t, V x, V lo) {
     uint32_t a[16], b[16];
     memcpy(a, p.f, 64), memcpy(b, t.f, 64);
-    EACH16 a[i] += b[i] << 23;
+    EACH16 a[i] = x.f[i] < lo.f[i] ? 0 : a[i] + (b[i] << 23);
     memcpy(p.f, a, 64);
     return p;
 }
@@ -239,11 +233,11 @@ FI void v_bf2(float *even, float *odd, V word) {
 
 /* ---- what follows is the same text for all three ------------------------------------------------------------------- */
 /* e^x: x = n ln2 + r, |r| <= 0.3466; degree 7 (Cephes' coefficients), relative error about 1e-7.
- * e^0 = 1 exactly; below -87.3 the result is 0 (no denormals); x > 88 is not asked for. */
+ * e^0 = 1 exactly; below -87.3 the result is 0, whatever the terms were (no denormals); x > 88 is not asked for. */
 FI V v_exp(V x) {
-    V lo = v_all(-87.33654f), xc = v_max(x, lo), big = v_all(12582912.0f);
-    V t = v_fma(xc, v_all(1.44269504f), big), n = v_sub(t, big);
-    V r = v_fma(n, v_all(-0.693359375f), xc);
+    V lo = v_all(-87.33654f), big = v_all(12582912.0f);
+    V t = v_fma(x, v_all(1.44269504f), big), n = v_sub(t, big);
+    V r = v_fma(n, v_all(-0.693359375f), x);
     r = v_fma(n, v_all(2.12194440e-4f), r);
     V p = v_all(1.9875691500e-4f);
     p = v_fma(p, r, v_all(1.3981999507e-3f));
@@ -253,7 +247,7 @@ FI V v_exp(V x) {
     p = v_fma(p, r, v_all(5.0000001201e-1f));
     p = v_fma(p, r, v_all(1.0f));
     p = v_fma(p, r, v_all(1.0f));
-    return v_zero_lt(x, lo, v_scale2(p, t));
+    return v_scale2(p, t, x, lo);
 }
 /* sixteen lanes from x[i..n): missing ones are 'with'; and back */
 FI V v_at(const float *x, int64_t i, int64_t n, float with) {
