@@ -9,6 +9,7 @@
 #include "plan/search.h"
 #include "plan/simulate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -106,13 +107,13 @@ static void fewest(const Plan *p, Buf *out) {
     for (int offload = 0; offload < 2; offload++) {
         Layout l;
         int n = search_min_gpus(p, offload, MOST, &l);
-        buf_printf(out, "%s: ", offload ? "with offload   " : "without offload");
+        buf_puts(out, offload ? "with offload:    " : "without offload: ");
         if (!n) {
             buf_printf(out, "not on %d x %s\n", MOST, p->cluster.gpu.name);
             continue;
         }
-        buf_printf(out, "%d x %s (tp %d, pp %d, ep %d, recompute %s, offload %g)\n", n, p->cluster.gpu.name, l.tp, l.pp,
-                   l.ep, recompute_name(l.drop), l.offload);
+        buf_printf(out, "%4d x %s (tp %d, pp %d, ep %d, recompute %s, offload %g)\n", n, p->cluster.gpu.name, l.tp,
+                   l.pp, l.ep, recompute_name(l.drop), l.offload);
     }
 }
 
@@ -144,42 +145,83 @@ static bool draw(const Plan *p, const char *path, Err *err) {
 
 static bool write_recipe(const Plan *p, const PlanArgs *a, const char *model, Err *err) {
     Buf b = { 0 };
-    recipe_write(
-        p, &(RecipeText){ a->write, a->model ? a->model : model, a->data ? a->data : "data/train.parquet", NULL }, &b);
+    RecipeText t = { .path = a->write,
+                     .model = a->model ? a->model : model,
+                     .data = a->data ? a->data : "data/train.parquet",
+                     .cluster = a->cluster,
+                     .host_memory = a->host_memory,
+                     .weights = a->weights,
+                     .grads = a->grads,
+                     .moments = a->moments,
+                     .per_node = (int)a->per_node };
+    recipe_write(p, &t, &b);
     bool ok = file_write(a->write, b.data, b.n, err);
     buf_free(&b);
     return ok;
 }
 
+/* The run's cache holds every answer at once unless it is told otherwise; often a smaller one is all that is needed. */
+static void say_short(Plan *p, const HereWork *w) {
+    double room = p->cluster.gpu.memory, page = (double)engine_page_bytes(p->sum->model, w->sched.page);
+    double left = room - (p->arenas - page * (double)w->sched.pages), pages = floor(left / page);
+    int n = snprintf(p->verdict, sizeof p->verdict, "the arenas need %.1f GB, this machine has %.1f: short by %.1f GB",
+                     p->arenas / 1e9, room / 1e9, (p->arenas - room) / 1e9);
+    if (pages * w->sched.page >= p->work.prompt_max + p->work.max)
+        snprintf(p->verdict + n, sizeof p->verdict - (size_t)n,
+                 "; with rollout.kv_tokens: %.0f (a smaller cache, answers wait for each other) it fits",
+                 pages * w->sched.page);
+}
+
 /* On this machine: the arenas of the run itself, and times measured on slices of the model. */
-static bool plan_here(Plan *p, Buf *out, Err *err) {
+static bool plan_here(Plan *p, Buf *memory, Buf *times, Err *err) {
     enum { LARGEST = 400 * 1000 * 1000 }; /* parameters of two layers, embedding and head that are worth filling */
     const ModelDesc *m = p->sum->model;
     HereWork w = here_work(p, threads_default());
     HereArena arenas[12];
-    double sum = 0, slice = p->sum->embed + p->sum->head + 2 * p->sum->total / p->sum->layers;
+    double slice = p->sum->embed + p->sum->head + 2 * p->sum->total / p->sum->layers, room = p->cluster.gpu.memory;
     int n = m->arch->runs ? here_arenas(m, &w, arenas) : 0;
-    if (n) buf_puts(out, "\narenas of one process, as hone train will take them, MB\n");
+    if (!n) return true; /* counted, not run: the closed formulas stand */
+    buf_puts(memory, "\nmemory of one process, the arenas that hone train will take, MB\n");
     for (int i = 0; i < n; i++) {
-        buf_printf(out, "%-18s %12.2f\n", arenas[i].name, (double)arenas[i].bytes / 1e6);
-        sum += (double)arenas[i].bytes;
+        buf_printf(memory, "%-14s %12.2f\n", arenas[i].name, (double)arenas[i].bytes / 1e6);
+        p->arenas += (double)arenas[i].bytes;
     }
-    if (n) buf_printf(out, "%-18s %12.2f of %.0f\n", "in all", sum / 1e6, p->cluster.gpu.memory / 1e6);
-    if (!n || slice > LARGEST || !p->fits) return true;
+    buf_printf(memory, "%-14s %12.2f of %.0f\n", "in all", p->arenas / 1e6, room / 1e6);
+    p->fits = p->arenas <= room;
+    if (!p->fits) say_short(p, &w);
+    if (slice > LARGEST || !p->fits) return true;
     HereRates r;
     TRY(here_measure(m, &w, &r, err));
     here_apply(p, &r);
-    buf_printf(out,
-               "\ntimes measured on the model or slices of it (%.1f s): %.2f us a token trained, %.2f us scored; a "
-               "decode step %.2f ms + %.3f ms "
-               "a sequence; AdamW %.2f ns a parameter\n",
-               r.took, 1e6 * r.train, 1e6 * r.score, 1e3 * r.fixed, 1e3 * r.row, 1e9 * r.adam);
+    buf_printf(
+        times,
+        "times measured on the model or slices of it (%.1f s): %.2f us a token trained, %.2f us scored; a decode "
+        "step %.2f ms + %.3f ms a sequence; AdamW %.2f ns a parameter\n",
+        r.took, 1e6 * r.train, 1e6 * r.score, 1e3 * r.fixed, 1e3 * r.row, 1e9 * r.adam);
     return true;
+}
+
+static bool tell(Plan *p, const PlanArgs *a, Buf *out, int *faults, Err *err) {
+    Buf memory = { 0 }, times = { 0 };
+    bool ok = !p->cluster.gpu.is_cpu || plan_here(p, &memory, &times, err);
+    if (ok && a->json) {
+        buf_clear(out);
+        report_json(p, out);
+    } else if (ok) {
+        report_text(p, memory.data, a->explain, out);
+        buf_puts(out, times.data ? times.data : "");
+        if (a->simulate) simulated(p, out);
+        report_verdict(p, out);
+        *faults = plan_faults(p, out);
+    }
+    buf_free(&memory), buf_free(&times);
+    return ok;
 }
 
 static int answer(const Verb *v, const PlanArgs *a, const char *path, Mem *mem, Buf *out) {
     Err err = { 0 };
     Plan *p = MEM_NEW(mem, Plan);
+    int faults = 0;
     if (!plan_args_setting(p, a, path, mem, &err)) return cmd_fail(v, &err);
     if (a->min_gpus) return fewest(p, out), 0;
     if (a->search || (!plan_args_layout_given(a) && p->cluster.gpus > 1)) {
@@ -188,15 +230,9 @@ static int answer(const Verb *v, const PlanArgs *a, const char *path, Mem *mem, 
         if (!plan_args_layout(p, a, &err)) return cmd_fail(v, &err);
         plan_make(p);
     }
-    Buf here = { 0 };
-    if (p->cluster.gpu.is_cpu && !plan_here(p, &here, &err)) return buf_free(&here), cmd_fail(v, &err);
-    int faults = 0;
-    if (a->json) buf_clear(out), report_json(p, out);
-    else report_text(p, a->explain, out), buf_puts(out, here.data ? here.data : ""), faults = plan_faults(p, out);
-    buf_free(&here);
-    if (a->simulate && !a->json) simulated(p, out);
-    if (a->svg && !draw(p, a->svg, &err)) return cmd_fail(v, &err);
-    if (a->write && !write_recipe(p, a, path, &err)) return cmd_fail(v, &err);
+    if (!tell(p, a, out, &faults, &err) || (a->svg && !draw(p, a->svg, &err))
+        || (a->write && !write_recipe(p, a, path, &err)))
+        return cmd_fail(v, &err);
     return p->fits && !(faults && a->recipe) ? 0 : 1;
 }
 

@@ -36,15 +36,17 @@ static void print_text(const SyncPlan *p, const Args *a, const Cluster *c) {
     const double GB = 1e9;
     printf("%s -> %s on %d x %s, %.1f GB of weights in %.0f tensors\n", a->from, a->to, c->gpus, c->gpu.name,
            p->weights / GB, p->tensors);
-    printf("  a rank holds at most %.2f GB and needs %.2f GB\n", p->held / GB, p->needed / GB);
-    printf("  moved: %.1f GB in all, %.1f GB of it between nodes; %.1f GB were already in place\n", p->moved / GB,
-           p->moved_far / GB, p->kept / GB);
-    printf("  most of one rank: receives %.2f GB (%.2f GB from other nodes), sends %.2f GB\n", p->received / GB,
+    printf("  a rank holds     %10.2f GB at most, and needs %.2f GB\n", p->held / GB, p->needed / GB);
+    printf("  a rank receives  %10.2f GB at most, %.2f GB of it from other nodes; it sends %.2f GB\n", p->received / GB,
            p->received_far / GB, p->sent / GB);
-    printf("  peak buffer, tensor by tensor: %.1f MB; %.2f s\n", p->buffer / 1e6, p->seconds);
-    printf("  if every rank rebuilt every tensor: %.1f GB through each GPU, %.2f s on the wire\n", p->weights / GB,
+    printf("  all ranks move   %10.2f GB, %.2f GB of it between nodes; %.2f GB are in place already\n", p->moved / GB,
+           p->moved_far / GB, p->kept / GB);
+    printf("  peak buffer      %10.2f MB, tensor by tensor\n", p->buffer / 1e6);
+    printf("  takes            %10.2f s on the wire\n", p->seconds);
+    printf("if every rank rebuilt every tensor: %.1f GB through each GPU, %.2f s on the wire", p->weights / GB,
            p->seconds_whole);
-    if (p->received > 0) printf("  %.0f times less\n", p->weights / p->received);
+    if (p->received > 0) printf(": %.0f times as much\n", p->weights / p->received);
+    else printf("; here nothing has to move\n");
 }
 
 static void print_json(const SyncPlan *p) {

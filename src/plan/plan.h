@@ -114,6 +114,7 @@ typedef struct {
     int       follow;                                /* answers of an engine that are followed one by one; 0: 2048 */
     double    square, variation, longest;            /* of sequences: E[s^2]/E[s], deviation/mean; the longest answer */
     double    sync_bytes;                            /* received by a rank */
+    double    arenas;                                /* of hone train here, counted to the byte; 0: the table above stands */
     /* verdict */
     bool      fits;
     char      verdict[512];                          /* what is short, by how much; empty when it fits */

@@ -1,35 +1,56 @@
 /* recipe.c - see recipe.h. */
 #include "plan/recipe.h"
 
+#include "base/json.h"
 #include "plan/report.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-static void comments(const Plan *p, const RecipeText *t, Buf *out) {
-    int per_node = p->cluster.gpu.per_node < p->cluster.gpus ? p->cluster.gpu.per_node : p->cluster.gpus,
-        nodes = cluster_nodes(&p->cluster);
-    double gpu = 0;
-    for (int ph = 0; ph < PH_COUNT; ph++)
-        if (phase_has_memory(ph)) gpu = fmax(gpu, p->stage[p->worst[ph]].total[ph]);
-    buf_printf(out, "# %s, %.1f B parameters, on %d x %s\n# ", p->sum->model->arch->name, p->sum->total / 1e9,
-               p->cluster.gpus, p->cluster.gpu.name);
-    report_layout(p, out);
-    buf_printf(out,
-               "\n# predicted (profile %s): step %.1f s = rollout %.1f + sync %.1f + reference %.1f + update %.1f + "
-               "optimizer %.1f + other %.1f\n",
-               p->profile->name, p->step, p->phase[PH_ROLLOUT].seconds, p->phase[PH_SYNC].seconds,
-               p->phase[PH_OLD].seconds + p->phase[PH_REF].seconds, p->phase[PH_UPDATE].seconds,
-               p->phase[PH_OPTIMIZER].seconds, p->phase[PH_MISC].seconds);
-    buf_printf(out, "# %.1f GB a GPU, %.0f GB a node, MFU %.3f as verl counts, %.1f tokens/s/GPU\n", gpu / 1e9,
-               p->host_worst / 1e9, p->mfu, p->tokens_per_gpu);
-    if (t->note) buf_puts(out, t->note);
-    buf_printf(out, "#\n# plan:   hone plan MODEL --recipe %s\n", t->path);
-    buf_printf(out, "# mpirun: mpirun -np %d --map-by ppr:%d:node hone train %s\n", p->cluster.gpus, per_node, t->path);
+/* Bare where YAML takes it for nothing but text, else quoted as in JSON. */
+static void put_text(Buf *out, const char *before, const char *text, const char *after) {
+    bool bare = isalpha((unsigned char)*text) || *text == '/';
+    for (const char *c = text; *c; c++) bare &= isalnum((unsigned char)*c) || strchr("._/-", *c);
+    buf_puts(out, before);
+    if (bare) buf_puts(out, text);
+    else json_put_str(out, text, strlen(text));
+    buf_puts(out, after);
+}
+
+static void run_lines(const Plan *p, const char *path, Buf *out) {
+    int per_node = p->cluster.gpu.per_node < p->cluster.gpus ? p->cluster.gpu.per_node : p->cluster.gpus;
+    buf_printf(out, "#\n# plan:   hone plan MODEL --recipe %s\n", path);
+    if (p->cluster.gpus == 1) {
+        buf_printf(out, "# run:    hone train %s\n", path);
+        return;
+    }
+    buf_printf(out, "# mpirun: mpirun -np %d --map-by ppr:%d:node hone train %s\n", p->cluster.gpus, per_node, path);
     buf_printf(
         out,
         "# slurm:  sbatch --nodes=%d --ntasks-per-node=%d --gpus-per-node=%d --exclusive --wrap 'srun hone train %s'\n",
-        nodes, per_node, per_node, t->path);
+        cluster_nodes(&p->cluster), per_node, per_node, path);
+}
+
+static void comments(const Plan *p, const RecipeText *t, Buf *out) {
+    double gpu = 0;
+    int digits = p->step < 10 ? 3 : 1;
+    for (int ph = 0; ph < PH_COUNT; ph++)
+        if (phase_has_memory(ph)) gpu = fmax(gpu, p->stage[p->worst[ph]].total[ph]);
+    buf_printf(out, "# %s, ", p->sum->model->arch->name);
+    report_count(p->sum->total, out);
+    if (p->cluster.gpu.is_cpu) buf_puts(out, " parameters, on this machine\n# ");
+    else buf_printf(out, " parameters, on %d x %s\n# ", p->cluster.gpus, p->cluster.gpu.name);
+    report_layout(p, out);
+    buf_printf(out, "\n# predicted (profile %s): step %.*f s", p->profile->name, digits, p->step);
+    for (int ph = 0, n = 0; ph < PH_COUNT; ph++)
+        if (p->phase[ph].seconds > 0)
+            buf_printf(out, " %s %s %.*f", n++ ? "+" : "=", PHASE_NAMES[ph], digits, p->phase[ph].seconds);
+    if (p->arenas > 0) buf_printf(out, "\n# %.1f MB, %.1f tokens/s\n", p->arenas / 1e6, p->tokens_per_gpu);
+    else
+        buf_printf(out, "\n# %.1f GB a GPU, %.0f GB a node, MFU %.3f as verl counts, %.1f tokens/s/GPU\n", gpu / 1e9,
+                   p->host_worst / 1e9, p->mfu, p->tokens_per_gpu);
+    run_lines(p, t->path, out);
 }
 
 static const char *yes(bool x) { return x ? "true" : "false"; }
@@ -37,13 +58,33 @@ static const char *yes(bool x) { return x ? "true" : "false"; }
 /* hone's names for what it recomputes; Megatron's selections are said to the planner alone. */
 static const char *train_recompute(int drop) { return drop & DROP_ALL ? "full" : drop ? "selective" : "none"; }
 
+/* What only the planner reads. */
+static void plan_section(const Plan *p, const RecipeText *t, Buf *out) {
+    const Workload *w = &p->work;
+    const Layout *l = &p->layout;
+    const struct {
+        const char *name, *value;
+    } more[] = { { "  host_memory: ", t->host_memory },
+                 { "  weights: ", t->weights },
+                 { "  grads: ", t->grads },
+                 { "  moments: ", t->moments } };
+    put_text(out, "plan:\n  cluster: ", t->cluster, "\n");
+    if (t->per_node) buf_printf(out, "  gpus_per_node: %d\n", t->per_node);
+    for (size_t i = 0; i < COUNT(more); i++)
+        if (more[i].value) put_text(out, more[i].name, more[i].value, "\n");
+    buf_printf(out, "  profile: %s\n  prompt_mean: %g\n  response_mean: %g\n  spread: %g\n", p->profile->name,
+               w->prompt_mean, w->mean, w->spread);
+    buf_printf(out, "  recompute: %s\n  park_weights: %s\n  park_states: %s\n  fused_head: %s\n  rollout_memory: %g\n",
+               recompute_name(l->drop), yes(l->park_weights), yes(l->park_states), yes(l->fused_head), l->gen_use);
+}
+
 void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
     const Workload *w = &p->work;
     const Layout *l = &p->layout;
     comments(p, t, out);
-    buf_printf(
-        out, "model:\n  path: %s\ndata:\n  train_files: [%s]\n  max_prompt_length: %.0f\n  max_response_length: %.0f\n",
-        t->model, t->data, w->prompt_max, w->max);
+    put_text(out, "model:\n  path: ", t->model, "\n");
+    put_text(out, "data:\n  train_files: [", t->data, "]\n");
+    buf_printf(out, "  max_prompt_length: %.0f\n  max_response_length: %.0f\n", w->prompt_max, w->max);
     buf_printf(out, "  train_batch_size: %.0f\n  filter_overlong_prompts: true\n", w->prompts);
     int engine = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
     buf_printf(out, "rollout:\n  n: %.0f\n  grid:\n    tp: %d\n    dp: %d\n    ep: %d\n", w->answers, l->gen_tp,
@@ -62,10 +103,7 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
                l->vpp, l->ep, l->cp, l->dp);
     layout_split_text(l, out);
     buf_printf(out, "\"\n  nodes: %d\n  gpus_per_node: %d\n", cluster_nodes(&p->cluster), per_node);
-    buf_printf(out, "plan:\n  cluster: %s%s%d\n  profile: %s\n  prompt_mean: %g\n  response_mean: %g\n  spread: %g\n",
-               p->cluster.gpu.name, "x", p->cluster.gpus, p->profile->name, w->prompt_mean, w->mean, w->spread);
-    buf_printf(out, "  recompute: %s\n  park_weights: %s\n  park_states: %s\n  fused_head: %s\n  rollout_memory: %g\n",
-               recompute_name(l->drop), yes(l->park_weights), yes(l->park_states), yes(l->fused_head), l->gen_use);
+    plan_section(p, t, out);
 }
 
 int plan_faults(const Plan *p, Buf *out) {
@@ -86,10 +124,14 @@ int plan_faults(const Plan *p, Buf *out) {
         n++;
     }
     if (p->imbalance_stage > 1.25 && l->pp > 1) {
-        buf_printf(out,
-                   "mistake: the slowest stage takes %.2f times the mean: the last one runs the head besides its %d "
-                   "layers; --search finds a better split\n",
-                   p->imbalance_stage, l->split[l->pp - 1]);
+        int slow = 0;
+        for (int i = 1; i < p->stages; i++)
+            if (p->stage[i].t_forward + p->stage[i].t_backward > p->stage[slow].t_forward + p->stage[slow].t_backward)
+                slow = i;
+        buf_printf(out, "mistake: the slowest stage takes %.2f times the mean: ", p->imbalance_stage);
+        if (slow == l->pp - 1) buf_puts(out, "the last one runs the head besides its ");
+        else buf_printf(out, "stage %d has ", slow);
+        buf_printf(out, "%d layer%s; --search finds a better split\n", l->split[slow], l->split[slow] == 1 ? "" : "s");
         n++;
     }
     double answers = fmin(w->prompts * w->answers / p->engines, p->profile->running),

@@ -7,9 +7,12 @@
 typedef struct {
     const char *path;             /* where the recipe will lie: named in its run lines */
     const char *model, *data;     /* model.path and data.train_files */
-    const char *note;             /* further comment lines, each ending in a newline; or NULL */
+    const char *cluster;          /* as it was asked for: "H20-96x96", "this" or a file */
+    const char *host_memory, *weights, *grads, *moments;      /* what was asked for beyond it; NULL: nothing */
+    int         per_node;                                     /* ... 0: nothing */
 } RecipeText;
 
+/* The plan's own section lets `hone plan --recipe` make the same plan again. */
 void recipe_write(const Plan *p, const RecipeText *t, Buf *out);
 
 /* Settings that run but cannot be meant: one line each, with the reason and what would do.  Returns how many. */

@@ -1,4 +1,4 @@
-/* report.c - the tables that `hone plan` prints.  GB are 1e9 bytes throughout. */
+/* report.c - the tables that `hone plan` prints.  GB are 1e9 bytes throughout; a model small enough is told in MB. */
 #include "plan/report.h"
 
 #include <math.h>
@@ -6,9 +6,28 @@
 
 static const double GB = 1e9;
 
+ReportUnit report_unit(const Plan *p) {
+    double most = 0;
+    for (int ph = 0; ph < PH_COUNT; ph++)
+        if (phase_has_memory(ph)) /* without the cache, which takes whatever is left */
+            most = fmax(most, p->stage[p->worst[ph]].total[ph] - p->stage[p->worst[ph]].bytes[ph][MEM_KV]);
+    return most < 1e9 ? (ReportUnit){ "MB", 1e6 } : (ReportUnit){ "GB", GB };
+}
+
+void report_count(double n, Buf *out) {
+    if (n >= 1e9) buf_printf(out, "%.2f B", n / 1e9);
+    else if (n >= 1e6) buf_printf(out, "%.1f M", n / 1e6);
+    else buf_printf(out, "%.0f k", n / 1e3);
+}
+
+static void put_plural(double n, const char *one, const char *many, Buf *out) {
+    buf_printf(out, "%.0f %s", n, n == 1 ? one : many);
+}
+
 void report_layout(const Plan *p, Buf *out) {
     const Layout *l = &p->layout;
-    buf_printf(out, "tp %d, pp %d, ep %d, cp %d", l->tp, l->pp, l->ep, l->cp);
+    buf_printf(out, "tp %d, pp %d, ep %d", l->tp, l->pp, l->ep);
+    if (l->cp > 1) buf_printf(out, ", cp %d", l->cp);
     if (l->vpp > 1) buf_printf(out, ", vpp %d", l->vpp);
     buf_puts(out, ", layers ");
     layout_split_text(l, out);
@@ -28,14 +47,21 @@ static void heading(const Plan *p, Buf *out) {
     const ModelSum *s = p->sum;
     const Cluster *c = &p->cluster;
     const Workload *w = &p->work;
-    buf_printf(out, "%s: %.2f B parameters, %.2f B active, %d layers\n", s->model->arch->name, s->total / 1e9,
-               s->active / 1e9, s->layers);
+    buf_printf(out, "%s: ", s->model->arch->name);
+    report_count(s->total, out);
+    buf_puts(out, " parameters, ");
+    report_count(s->active, out);
+    buf_puts(out, " active, ");
+    put_plural(s->layers, "layer", "layers", out);
     if (c->gpu.is_cpu)
-        buf_printf(out, "this machine: %.0f cores, %.0f GFLOP/s float32, %.1f GB/s, %.1f GB", c->gpu.sms,
+        buf_printf(out, "\nthis machine: %.0f cores, %.0f GFLOP/s float32, %.1f GB/s, %.1f GB", c->gpu.sms,
                    c->gpu.flops / 1e9, c->gpu.bandwidth / 1e9, c->gpu.memory / 1e9);
-    else
-        buf_printf(out, "%d x %s (%.0f GB, %.0f TFLOP/s) in %d nodes with %.0f GB", c->gpus, c->gpu.name,
-                   c->gpu.memory / GB, c->gpu.flops / 1e12, cluster_nodes(c), c->gpu.host_memory / GB);
+    else {
+        buf_printf(out, "\n%d x %s (%.0f GB, %.0f TFLOP/s) in ", c->gpus, c->gpu.name, c->gpu.memory / GB,
+                   c->gpu.flops / 1e12);
+        put_plural(cluster_nodes(c), "node", "nodes", out);
+        buf_printf(out, " with %.0f GB", c->gpu.host_memory / GB);
+    }
     buf_printf(out, "; profile %s\n", p->profile->name);
     buf_printf(out,
                "step: %.0f prompts x %.0f answers, mini-batch %.0f prompts; prompts %.0f (at most %.0f) tokens, "
@@ -43,8 +69,13 @@ static void heading(const Plan *p, Buf *out) {
                w->prompts, w->answers, w->mini > 0 ? w->mini : w->prompts, w->prompt_mean, w->prompt_max, w->mean,
                w->max, w->spread, w->kl ? ", KL" : "");
     report_layout(p, out);
-    buf_printf(out, "\ndp %d, expert dp %d; %.0f mini-batches of %.0f micro-batches; %.0f engines\n", p->layout.dp,
-               p->layout.edp, p->mini_batches, p->micro_batches, p->engines);
+    buf_printf(out, "\ndp %d, expert dp %d; ", p->layout.dp, p->layout.edp);
+    put_plural(p->mini_batches, "mini-batch", "mini-batches", out);
+    buf_puts(out, " of ");
+    put_plural(p->micro_batches, "micro-batch", "micro-batches", out);
+    buf_puts(out, "; ");
+    put_plural(p->engines, "engine", "engines", out);
+    buf_puts(out, "\n");
 }
 
 static bool column_used(const Plan *p, int kind) {
@@ -55,14 +86,16 @@ static bool column_used(const Plan *p, int kind) {
 }
 
 static void memory_row(const Plan *p, int stage, int ph, Buf *out) {
+    double unit = report_unit(p).bytes;
     for (int k = 0; k < MEM_COUNT; k++)
-        if (column_used(p, k)) buf_printf(out, " %11.2f", p->stage[stage].bytes[ph][k] / GB);
-    buf_printf(out, " %8.1f\n", p->stage[stage].total[ph] / GB);
+        if (column_used(p, k)) buf_printf(out, " %11.2f", p->stage[stage].bytes[ph][k] / unit);
+    buf_printf(out, " %8.1f\n", p->stage[stage].total[ph] / unit);
 }
 
 static void memory_table(const Plan *p, bool every, Buf *out) {
-    buf_printf(out, "\nGPU memory, GB of %.1f (the fullest stage of each phase)\n%-18s", p->cluster.gpu.memory / GB,
-               "");
+    ReportUnit u = report_unit(p);
+    buf_printf(out, "\n%s, %s of %.1f (the fullest stage of each phase)\n%-18s",
+               p->cluster.gpu.is_cpu ? "memory" : "GPU memory", u.name, p->cluster.gpu.memory / u.bytes, "");
     for (int k = 0; k < MEM_COUNT; k++)
         if (column_used(p, k)) buf_printf(out, " %11s", MEM_NAMES[k]);
     buf_puts(out, "    total\n");
@@ -102,7 +135,8 @@ static void time_table(const Plan *p, Buf *out) {
     buf_puts(out, "\nphase             seconds   share  bound by         (seconds by cause)\n");
     for (int i = 0; i < PH_COUNT; i++)
         if (p->phase[i].seconds > 0) phase_row(PHASE_NAMES[i], &p->phase[i], p->step, out);
-    buf_printf(out, "%-14s %10.3f   %.1f tokens/s/GPU\n", "step", p->step, p->tokens_per_gpu);
+    buf_printf(out, "%-14s %10.3f   %.1f tokens/s%s\n", "step", p->step, p->tokens_per_gpu,
+               p->cluster.gpu.is_cpu ? "" : "/GPU");
     buf_printf(out,
                "MFU of update and optimizer: %.3f as verl counts, %.3f as it counted before 2026, %.3f exact, %.3f "
                "with recomputation\n",
@@ -112,12 +146,15 @@ static void time_table(const Plan *p, Buf *out) {
 static void explanation(const Plan *p, Buf *out) {
     const StagePlan *a = &p->stage[0], *z = &p->stage[p->stages - 1];
     buf_puts(out, "\nwhy\n");
-    buf_printf(out,
-               "  stages: slowest / mean %.3f; first %.2f, middle %.2f, last %.2f layers' worth of products (the head "
-               "counts on the last)\n",
-               p->imbalance_stage, a->load, p->stage[p->stages / 2].load, z->load);
-    buf_printf(out, "  pipeline: %d stages, %.0f micro-batches: bubble %.1f %% of the slowest stage's work\n",
-               p->stages, p->micro_batches, 100 * p->bubble);
+    if (p->stages > 1)
+        buf_printf(
+            out,
+            "  stages: slowest / mean %.3f; first %.2f, middle %.2f, last %.2f layers' worth of products (the head "
+            "counts on the last)\n",
+            p->imbalance_stage, a->load, p->stage[p->stages / 2].load, z->load);
+    if (p->stages > 1)
+        buf_printf(out, "  pipeline: %d stages, %.0f micro-batches: bubble %.1f %% of the slowest stage's work\n",
+                   p->stages, p->micro_batches, 100 * p->bubble);
     buf_printf(out, "  data: slowest / mean replica %.3f (%s)\n", p->imbalance_data,
                p->profile->balanced ? "each mini-batch is balanced"
                                     : "mini-batches are cut from a balanced step, not balanced themselves");
@@ -127,16 +164,36 @@ static void explanation(const Plan *p, Buf *out) {
     buf_printf(out, "  profile %s: %s\n", p->profile->name, p->profile->about);
 }
 
-void report_text(const Plan *p, bool explain, Buf *out) {
+void report_text(const Plan *p, const char *memory, bool explain, Buf *out) {
     heading(p, out);
-    memory_table(p, explain, out);
+    if (memory) buf_puts(out, memory);
+    else memory_table(p, explain, out);
     time_table(p, out);
     if (explain) explanation(p, out);
+}
+
+static void put_fits(const Plan *p, Buf *out) {
+    ReportUnit u = report_unit(p);
+    int full = PH_ROLLOUT;
+    for (int ph = 0; ph < PH_COUNT; ph++)
+        if (phase_has_memory(ph) && p->stage[p->worst[ph]].total[ph] > p->stage[p->worst[full]].total[full]) full = ph;
+    buf_puts(out, "\nfits: ");
+    if (p->arenas > 0) buf_printf(out, "%.1f of %.0f MB, ", p->arenas / 1e6, p->cluster.gpu.memory / 1e6);
+    else
+        buf_printf(out, "%.1f of %.1f %s at most (%s), ", p->stage[p->worst[full]].total[full] / u.bytes,
+                   p->cluster.gpu.memory / u.bytes, u.name, PHASE_NAMES[full]);
+    if (!p->cluster.gpu.is_cpu)
+        buf_printf(out, "%.0f of %.0f GB of a host, ", p->host_worst / GB, p->cluster.gpu.host_memory / GB);
+    buf_printf(out, "%.*f s a step\n", p->step < 10 ? 3 : 1, p->step);
+}
+
+void report_verdict(const Plan *p, Buf *out) {
     if (p->fits) {
-        buf_puts(out, "\nfits\n");
+        put_fits(p, out);
         return;
     }
     buf_printf(out, "\nDOES NOT FIT: %s\n", p->verdict);
+    if (p->arenas > 0) return; /* counted to the byte: the closed formulas behind a remedy know less */
     Buf change = { 0 };
     if (plan_remedy(p, &change)) buf_printf(out, "smallest change that helps: %s\n", change.data);
     else buf_puts(out, "no single change helps: try --search, or --min-gpus\n");

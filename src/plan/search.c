@@ -44,17 +44,24 @@ static bool hopeless(const Plan *p) {
     return sum > p->stages * p->cluster.gpu.memory;
 }
 
+/* Remembers by how little any trainer was short, and of what.  Its engine is not chosen yet, so its rollout says nothing. */
 static void note_short(Walk *w) {
     const Plan *p = w->p;
-    double over = p->stage[p->worst[PH_UPDATE]].total[PH_UPDATE] - p->cluster.gpu.memory;
-    if (over <= 0) over = p->host_worst - p->cluster.gpu.host_memory;
+    const Machine *g = &p->cluster.gpu;
+    double update = p->stage[p->worst[PH_UPDATE]].total[PH_UPDATE], over = update - g->memory;
+    bool host = over <= 0;
+    if (host) over = p->host_worst - g->host_memory;
     if (over <= 0 || over >= w->nearest) return;
     w->nearest = over;
     Buf split = { 0 };
     layout_split_text(&p->layout, &split);
-    snprintf(w->why, sizeof w->why, "closest is tp %d, pp %d, ep %d, layers %s, recompute %s, offload %g: %.300s",
-             p->layout.tp, p->layout.pp, p->layout.ep, split.data, recompute_name(p->layout.drop), p->layout.offload,
-             p->verdict);
+    snprintf(
+        w->why, sizeof w->why,
+        "closest is tp %d, pp %d, ep %d, layers %.100s, recompute %s, offload %g: %s needs %.1f GB, of %.0f: short "
+        "by %.1f GB",
+        p->layout.tp, p->layout.pp, p->layout.ep, split.data, recompute_name(p->layout.drop), p->layout.offload,
+        host ? "a node's memory" : "the update of a rank", (host ? p->host_worst : update) / 1e9,
+        (host ? g->host_memory : g->memory) / 1e9, over / 1e9);
     buf_free(&split);
 }
 
@@ -314,5 +321,5 @@ void search_reason(const Plan *a, const Plan *b, Buf *out) {
         if (b->phase[worst].part[k] - a->phase[worst].part[k]
             > b->phase[worst].part[cause] - a->phase[worst].part[cause])
             cause = k;
-    buf_printf(out, "%s %+.1f s (%s)", PHASE_NAMES[worst], most, BOUND_NAMES[cause]);
+    buf_printf(out, "%s %+.*f s (%s)", PHASE_NAMES[worst], fabs(most) < 10 ? 2 : 1, most, BOUND_NAMES[cause]);
 }

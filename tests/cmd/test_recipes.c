@@ -1,10 +1,14 @@
-/* test_recipes.c - every recipe is planned: the found ones fit and have no fault, the published ones are refused with the
+/* test_recipes.c - `hone train` takes every recipe but for the number of ranks; and every recipe is planned: the found ones fit and have no fault, the published ones are refused with the
  * reason where they are impossible or mistaken, and each found one is quicker than what it replaces. */
+#include "cmd/config.h"
 #include "cmd/plan_args.h"
+#include "base/file.h"
 #include "plan/recipe.h"
 #include "test.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <unistd.h>
 
 static Mem mem;
 
@@ -46,7 +50,100 @@ static const struct {
     { "qwen2.5-7b-8", "Qwen2.5-7B", NULL },
 };
 
+/* What `hone train` says to a recipe: every option is known and in range, and the one thing that stops it is the number of
+ * ranks; as one process, with a model and data that are there, nothing does. */
+static void accepted(const char *path) {
+    static const char *const ALONE[] = {
+        "grid.tp=1",
+        "grid.pp=1",
+        "grid.vpp=1",
+        "grid.ep=1",
+        "grid.cp=1",
+        "grid.dp=1",
+        "grid.nodes=1",
+        "grid.gpus_per_node=1",
+        "grid.split=null",
+        "grid.first_layers=null",
+        "grid.last_layers=null",
+        "rollout.grid.tp=1",
+        "rollout.grid.dp=1",
+        "rollout.grid.ep=1",
+        "model.path=" FIXTURE("models/qwen3_moe"),
+        "data.train_files=" FIXTURE("config/questions.jsonl"),
+    };
+    Err err = { 0 };
+    Config c;
+    bool ok = config_load(&c, CONF_TRAIN, path, NULL, 0, &err);
+    EXPECT(ok, "%s: %s", path, err.msg);
+    if (ok) {
+        EXPECT(!config_check(&c, &err) && strstr(err.msg, "this build runs one process"), "%s: %s", path, err.msg);
+        config_free(&c);
+    }
+    ok = config_load(&c, CONF_TRAIN, path, ALONE, COUNT(ALONE), &err);
+    EXPECT(ok && config_check(&c, &err), "%s as one process: %s", path, err.msg);
+    if (ok) config_free(&c);
+}
+
+static void all_accepted(void) {
+    DIR *d = opendir("recipes");
+    int n = 0;
+    CHECK(d, "no folder recipes");
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t len = strlen(e->d_name);
+        if (len < 5 || strcmp(e->d_name + len - 5, ".yaml")) continue;
+        accepted(mem_printf(&mem, "recipes/%s", e->d_name));
+        n++;
+    }
+    closedir(d);
+    EXPECT(n == 27, "%d recipes", n);
+}
+
+/* What --write writes is planned again by --recipe to the same step, whatever the cluster was. */
+static void planned_again(void) {
+    static const char *const CASES[][4] = { /* cluster, host memory, moments, weights */
+                                            { "H100x16", NULL, NULL, NULL },
+                                            { "GB200x32", "900GB", "bf16", NULL },
+                                            { FIXTURE("plan/cluster.yaml"), NULL, NULL, "f32" }
+    };
+    Plan *p = MEM_NEW(&mem, Plan), *q = MEM_NEW(&mem, Plan);
+    char path[] = "/tmp/hone-recipe-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0, "no temporary file");
+    close(fd);
+    for (size_t i = 0; i < COUNT(CASES); i++) {
+        Err err = { 0 };
+        Buf b = { 0 };
+        PlanArgs a = PLAN_STANDARD, again = PLAN_STANDARD;
+        a.cluster = CASES[i][0], a.host_memory = CASES[i][1], a.moments = CASES[i][2], a.weights = CASES[i][3];
+        a.tp = 2, a.pp = 4, a.vpp = 2, a.ep = 2, a.gen_tp = 2, a.kl = true, a.recompute = "selective";
+        const char *model = FIXTURE("configs/Qwen3-30B-A3B.json");
+        CHECK(plan_args_setting(p, &a, model, &mem, &err) && plan_args_layout(p, &a, &err), "%s", err.msg);
+        plan_make(p);
+        recipe_write(p,
+                     &(RecipeText){ .path = path,
+                                    .model = "models/a b: c",
+                                    .data = "data/d.parquet",
+                                    .cluster = a.cluster,
+                                    .host_memory = a.host_memory,
+                                    .moments = a.moments,
+                                    .weights = a.weights },
+                     &b);
+        CHECK(file_write(path, b.data, b.n, &err), "%s", err.msg);
+        bool ok = plan_args_recipe(&again, path, &mem, &err) && plan_args_setting(q, &again, model, &mem, &err)
+                  && plan_args_layout(q, &again, &err);
+        EXPECT(ok, "%s: %s", a.cluster, err.msg);
+        if (ok) plan_make(q);
+        EXPECT(ok && q->step == p->step && q->host_worst == p->host_worst && !strcmp(again.model, "models/a b: c"),
+               "%s: %.4f s, planned again %.4f s", a.cluster, p->step, q->step);
+        accepted(path);
+        buf_free(&b);
+    }
+    unlink(path);
+}
+
 int main(void) {
+    all_accepted();
+    planned_again();
     Plan *found = MEM_NEW(&mem, Plan), *theirs = MEM_NEW(&mem, Plan);
     for (size_t i = 0; i < COUNT(ROWS); i++) {
         const char *ours = plan_recipe(ROWS[i].name, ROWS[i].config, found);
