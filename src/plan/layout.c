@@ -25,6 +25,13 @@ bool recompute_parse(int *drop, const char *text, Err *err) {
     return err_set(err, "recompute must be none, light, selective, moe or full, not '%s'", text);
 }
 
+const int *recompute_ways(const Profile *f) {
+    enum { SELECTIVE = DROP_NORM | DROP_ACT | DROP_ROWS | DROP_MLA_UP };
+    static const int OURS[] = { 0, SELECTIVE, DROP_ALL, -1 },
+                     MEGATRON[] = { 0, DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL, -1 };
+    return f->one_copy ? OURS : MEGATRON;
+}
+
 const char *recompute_name(int drop) {
     for (size_t i = 0; i < COUNT(RECOMPUTE); i++)
         if (RECOMPUTE[i].drop == drop) return RECOMPUTE[i].name;
@@ -135,7 +142,7 @@ bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload
         return err_set(err, "ep %d does not divide the %lld experts", l->ep, (long long)d->experts);
     if (d->experts && d->experts % l->gen_ep)
         return err_set(err, "rollout ep %d does not divide the %lld experts", l->gen_ep, (long long)d->experts);
-    int dense = l->tp * l->pp * l->cp, expert = l->ep * l->pp, engine = l->gen_tp > l->gen_ep ? l->gen_tp : l->gen_ep;
+    int dense = l->tp * l->pp * l->cp, expert = l->ep * l->pp, engine = layout_engine(l);
     char what[96];
     snprintf(what, sizeof what, "tp %d x pp %d x cp %d", l->tp, l->pp, l->cp);
     TRY(divides(c->gpus, dense, what, err));
@@ -161,8 +168,8 @@ bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload
         return err_set(err, "a micro-batch of %.0f tokens cannot hold the longest sequence, %.0f + %.0f = %.0f tokens",
                        l->micro_tokens * l->cp, w->prompt_max, w->max, longest);
     l->dp = c->gpus / dense, l->edp = c->gpus / expert;
-    double mini = w->mini > 0 ? w->mini : w->prompts;
-    if (w->prompts > 0 && mini * w->answers < l->dp)
-        return err_set(err, "a mini-batch of %.0f sequences cannot be spread over dp %d", mini * w->answers, l->dp);
+    double sequences = work_mini(w) * w->answers;
+    if (w->prompts > 0 && sequences < l->dp)
+        return err_set(err, "a mini-batch of %.0f sequences cannot be spread over dp %d", sequences, l->dp);
     return true;
 }

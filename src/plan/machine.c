@@ -100,49 +100,25 @@ static bool get_size(const Json *j, const char *key, double *to, Err *err) {
     return true;
 }
 
-bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
-    static const char *const INTS[] = { "gpus", "gpus_per_node", "domain" };
-    static const struct {
-        const char *key;
-        size_t at;
-    } SIZES[] = {
-        { "flops", offsetof(Machine, flops) },
-        { "memory", offsetof(Machine, memory) },
-        { "bandwidth", offsetof(Machine, bandwidth) },
-        { "sms", offsetof(Machine, sms) },
-        { "gemm_fraction", offsetof(Machine, gemm) },
-        { "attention_fraction", offsetof(Machine, attn) },
-        { "nvlink", offsetof(Machine, nvlink) },
-        { "nic", offsetof(Machine, nic) },
-        { "pcie", offsetof(Machine, pcie) },
-        { "host_memory", offsetof(Machine, host_memory) },
-        { "host_bandwidth", offsetof(Machine, host_bandwidth) },
-    };
-    if (j->kind != JSON_OBJECT) return err_set(err, "a cluster file is a mapping with the keys type and gpus");
-    const char *type = NULL;
-    TRY(json_str(j, "type", &type, err));
-    if (!type)
-        return err_set(err, "the key type is missing: a machine of the table, or 'custom' with every rate given");
-    const Machine *known = machine_find(type);
-    if (known) out->gpu = *known;
-    else if (!strcmp(type, "this")) machine_measure(&out->gpu);
-    else if (!strcmp(type, "custom"))
-        out->gpu = (Machine){ .name = "custom", .gemm = 0.75, .attn = 0.6, .domain = 8, .per_node = 8 };
-    else return unknown_machine(type, err);
-    const char *name = NULL;
-    TRY(json_str(j, "name", &name, err));
-    if (name) out->gpu.name = mem_str(mem, name, strlen(name));
+static const char *const INTS[] = { "gpus", "gpus_per_node", "domain" };
+static const struct {
+    const char *key;
+    size_t at;
+} SIZES[] = {
+    { "flops", offsetof(Machine, flops) },
+    { "memory", offsetof(Machine, memory) },
+    { "bandwidth", offsetof(Machine, bandwidth) },
+    { "sms", offsetof(Machine, sms) },
+    { "gemm_fraction", offsetof(Machine, gemm) },
+    { "attention_fraction", offsetof(Machine, attn) },
+    { "nvlink", offsetof(Machine, nvlink) },
+    { "nic", offsetof(Machine, nic) },
+    { "pcie", offsetof(Machine, pcie) },
+    { "host_memory", offsetof(Machine, host_memory) },
+    { "host_bandwidth", offsetof(Machine, host_bandwidth) },
+};
 
-    int64_t ints[] = { 0, out->gpu.per_node, 0 };
-    for (size_t i = 0; i < COUNT(INTS); i++) TRY(json_int(j, INTS[i], &ints[i], err));
-    if (ints[2] == 0) ints[2] = json_get(j, "gpus_per_node") && out->gpu.domain < 16 ? ints[1] : out->gpu.domain;
-    for (size_t i = 0; i < COUNT(INTS); i++)
-        if (ints[i] < 1 || ints[i] > 1 << 20)
-            return err_set(err, "%s must be a whole number from 1 to 1048576", INTS[i]);
-    out->gpus = (int)ints[0], out->gpu.per_node = (int)ints[1], out->gpu.domain = (int)ints[2];
-    for (size_t i = 0; i < COUNT(SIZES); i++)
-        TRY(get_size(j, SIZES[i].key, (double *)(void *)((char *)&out->gpu + SIZES[i].at), err));
-
+static bool known_keys(const Json *j, Err *err) {
     for (size_t i = 0; i < j->n; i++) {
         const char *k = j->members[i].key;
         bool ok = !strcmp(k, "type") || !strcmp(k, "name");
@@ -150,9 +126,48 @@ bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
         for (size_t n = 0; n < COUNT(SIZES); n++) ok |= !strcmp(k, SIZES[n].key);
         if (!ok) return err_set(err, "a cluster file has no key '%s' (docs/plan.md lists them)", k);
     }
-    for (size_t i = 0; i < COUNT(SIZES); i++)
-        if (!(*(double *)(void *)((char *)&out->gpu + SIZES[i].at) > 0))
-            return err_set(err, "the key %s is missing", SIZES[i].key);
+    return true;
+}
+
+/* The machine a file starts from. */
+static bool read_type(Machine *out, const Json *j, Mem *mem, Err *err) {
+    const char *type = NULL, *name = NULL;
+    TRY(json_str(j, "type", &type, err) && json_str(j, "name", &name, err));
+    if (!type)
+        return err_set(err, "the key type is missing: a machine of the table, or 'custom' with every rate given");
+    const Machine *known = machine_find(type);
+    if (known) *out = *known;
+    else if (!strcmp(type, "this")) machine_measure(out);
+    else if (!strcmp(type, "custom"))
+        *out = (Machine){ .name = "custom", .gemm = 0.75, .attn = 0.6, .domain = 8, .per_node = 8 };
+    else return unknown_machine(type, err);
+    if (name) out->name = mem_str(mem, name, strlen(name));
+    return true;
+}
+
+/* A node of another size is its own NVLink domain too, unless the machine's domains are racks, or the file says so. */
+static bool read_counts(Cluster *out, const Json *j, Err *err) {
+    int64_t n[COUNT(INTS)] = { 0, out->gpu.per_node, 0 };
+    for (size_t i = 0; i < COUNT(INTS); i++) TRY(json_int(j, INTS[i], &n[i], err));
+    bool rack = out->gpu.domain > out->gpu.per_node;
+    if (n[2] == 0) n[2] = json_get(j, "gpus_per_node") && !rack ? n[1] : out->gpu.domain;
+    for (size_t i = 0; i < COUNT(INTS); i++)
+        if (n[i] < 1 || n[i] > 1 << 20) return err_set(err, "%s must be a whole number from 1 to 1048576", INTS[i]);
+    out->gpus = (int)n[0], out->gpu.per_node = (int)n[1], out->gpu.domain = (int)n[2];
+    return true;
+}
+
+bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
+    if (j->kind != JSON_OBJECT) return err_set(err, "a cluster file is a mapping with the keys type and gpus");
+    TRY(known_keys(j, err) && read_type(&out->gpu, j, mem, err) && read_counts(out, j, err));
+    for (size_t i = 0; i < COUNT(SIZES); i++) {
+        double *at = (double *)(void *)((char *)&out->gpu + SIZES[i].at);
+        TRY(get_size(j, SIZES[i].key, at, err));
+        if (!(*at > 0)) return err_set(err, "the key %s is missing", SIZES[i].key);
+    }
+    if (out->gpu.gemm > 1 || out->gpu.attn > 1)
+        return err_set(err, "gemm_fraction %g and attention_fraction %g are shares of flops: at most 1", out->gpu.gemm,
+                       out->gpu.attn);
     return true;
 }
 

@@ -11,6 +11,7 @@
 
 static const double GRAD_WORK = 0.6;     /* of one layer's kept bytes: temporaries of its backward pass */
 static const double HEAD_TILES = 256e6;  /* vocabulary tiles of the fused head */
+static const double CPU_PROCESS = 0.2e9; /* hone itself beside its arenas */
 static const double SYNC_BUFFER = 512e6; /* sends and receives of a tensor-by-tensor transfer */
 
 static void stage_params(Plan *p) {
@@ -79,13 +80,7 @@ static void stage_activations(Plan *p, int stage, int from, double *out) {
 static double engine_weights(const Plan *p) {
     const Layout *l = &p->layout;
     double experts = p->sum->before[p->sum->layers].experts;
-    int cut = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
-    return p->profile->weight * ((p->sum->total - experts) / l->gen_tp + experts / cut);
-}
-
-static bool shares(const Plan *p) {
-    const Layout *l = &p->layout;
-    return p->profile->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep;
+    return p->profile->weight * ((p->sum->total - experts) / l->gen_tp + experts / layout_engine(l));
 }
 
 static void stage_phases(Plan *p, int i) {
@@ -99,14 +94,14 @@ static void stage_phases(Plan *p, int i) {
     up[MEM_GRADS] = f->grad * (st->dense + st->expert);
     up[MEM_OPTIM] = states;
     up[MEM_BUFFERS] = f->one_copy && l->dp * l->cp > 1 ? SYNC_BUFFER : 0;
-    roll[MEM_WEIGHTS] = shares(p) || l->park_weights ? 0 : weights;
+    roll[MEM_WEIGHTS] = plan_shares(p) || l->park_weights ? 0 : weights;
     roll[MEM_OPTIM] = l->park_states ? 0 : states;
     roll[MEM_ENGINE] = p->engine_weights;
     roll[MEM_WORK] = f->gen_work;
-    sync[MEM_WEIGHTS] = shares(p) ? 0 : weights;
+    sync[MEM_WEIGHTS] = plan_shares(p) ? 0 : weights;
     sync[MEM_OPTIM] = l->park_states ? 0 : states;
     sync[MEM_ENGINE] = p->engine_weights;
-    sync[MEM_BUFFERS] = shares(p) || !f->one_copy ? 0 : SYNC_BUFFER;
+    sync[MEM_BUFFERS] = plan_shares(p) || !f->one_copy ? 0 : SYNC_BUFFER;
     for (int ph = 0; ph < PH_COUNT; ph++)
         if (phase_has_memory(ph)) st->bytes[ph][MEM_RUNTIME] = f->runtime;
 }
@@ -130,10 +125,10 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
     out[HOST_PARKED] = l->park_states ? f->optimizer * (e + n - ce - cn) : 0;
     out[HOST_REF] = p->work.kl ? f->weight * all : 0;
     if (!f->pinned_pow2) {
-        out[HOST_WEIGHTS] = l->park_weights && !shares(p) ? f->weight * all : 0;
+        out[HOST_WEIGHTS] = l->park_weights && !plan_shares(p) ? f->weight * all : 0;
         return;
     }
-    double per = 4 * 1.25 + 2 * 1.25;
+    double per = (4 + 2) * 1.25; /* float32 and bfloat16 copies; a power of two is 1.25 times too large on average */
     if (st->expert > 0) {
         double up = 2 * (double)(d->expert_ffn * d->hidden), down = up / 2, share = 1.0 / l->edp;
         double f32 = round_pow2(4 * up * share) + round_pow2(4 * down * share),
@@ -141,7 +136,7 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
         double reuse = round_pow2(2 * up * share) == round_pow2(4 * down * share) ? round_pow2(2 * up * share) : 0;
         per = (f32 + b16 - reuse) / ((up + down) * share);
     }
-    out[HOST_GRADS] = per * ce + 6.5 * cn;
+    out[HOST_GRADS] = per * ce + 6.5 * cn; /* small dense tensors waste less: 6 B and their rounding */
     if (l->park_weights)
         out[HOST_WEIGHTS] = 2 * (st->expert > 0 ? round_pow2(2 * st->expert) : 0) + 2 * round_pow2(2 * st->dense);
 }
@@ -160,7 +155,7 @@ static void plan_host(Plan *p) {
     p->host_worst = 0;
     for (int i = 0; i < l->pp; i += span, n++) {
         double kinds[HOST_COUNT] = { [HOST_BASE] = p->profile->host_base * node / 8 }, total = 0;
-        if (p->cluster.gpu.is_cpu) kinds[HOST_BASE] = 0.2e9;
+        if (p->cluster.gpu.is_cpu) kinds[HOST_BASE] = CPU_PROCESS;
         for (int k = 0; k < span; k++) {
             double rank[HOST_COUNT] = { 0 };
             host_rank(p, &p->stage[i + k < l->pp ? i + k : l->pp - 1], rank);
@@ -186,7 +181,7 @@ static void plan_kv(Plan *p) {
     double room = 0;
     int groups = l->gen_ep > l->gen_tp ? l->gen_ep / l->gen_tp : 1; /* attention replicas inside an engine */
     p->kv_per_token = sum_kv_bytes(p->sum, l->gen_tp, p->profile->kv);
-    p->engines = (double)p->cluster.gpus / (l->gen_tp > l->gen_ep ? l->gen_tp : l->gen_ep);
+    p->engines = (double)p->cluster.gpus / layout_engine(l);
     for (int i = 0; i < p->stages; i++) {
         double taken = total_of(p->stage[i].bytes[PH_ROLLOUT]) - (p->profile->one_copy ? 0 : p->profile->runtime);
         double left = l->gen_use * p->cluster.gpu.memory - taken;
@@ -229,8 +224,8 @@ static void plan_verdict(Plan *p) {
 void plan_memory(Plan *p) {
     const Layout *l = &p->layout;
     const Workload *w = &p->work;
-    double mean = w->prompt_mean + w->mean, mini = w->mini > 0 ? fmin(w->mini, w->prompts) : w->prompts;
-    p->mini_batches = fmax(1, round(w->prompts / mini)) * (w->epochs > 0 ? w->epochs : 1);
+    double mean = w->prompt_mean + w->mean, mini = fmin(work_mini(w), w->prompts);
+    p->mini_batches = fmax(1, round(w->prompts / mini)) * work_epochs(w);
     p->tokens = w->prompts * w->answers * mean;
     p->micro_batches = fmax(1, nearbyint(mini * w->answers * mean / l->dp / (l->micro_tokens * l->cp)) + 1);
     if (l->vpp > 1)

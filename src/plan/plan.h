@@ -33,6 +33,11 @@ typedef struct {
     int    dp, edp;                   /* set by layout_check(): replicas of dense weights, of experts */
 } Layout;
 
+/* A workload's numbers where 0 stands for the usual; the GPUs of one engine. */
+static inline double work_mini(const Workload *w) { return w->mini > 0 ? w->mini : w->prompts; }
+static inline int    work_epochs(const Workload *w) { return w->epochs > 0 ? w->epochs : 1; }
+static inline int    layout_engine(const Layout *l) { return l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp; }
+
 typedef struct {
     const char *name, *about;
     /* memory: bytes per parameter, and what lies outside the tensors */
@@ -127,6 +132,7 @@ void layout_split_text(const Layout *l, Buf *out);                         /* "6
 bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);   /* sets dp, edp */
 bool recompute_parse(int *drop, const char *text, Err *err);               /* none|selective|moe|full */
 const char *recompute_name(int drop);
+const int *recompute_ways(const Profile *f);           /* what the stack can recompute, the least first; ends with -1 */
 
 /* GPUs within which a group of consecutive ranks keeps to NVLink.  On a cluster of several domains, a stack that places
  * ranks without looking at them ('scattered') can count on a node only. */
@@ -135,6 +141,14 @@ static inline int plan_domain(const Plan *p) {
     bool mixed = p->profile->scattered && p->cluster.gpus > g->domain && g->per_node < g->domain;
     return mixed ? g->per_node : g->domain;
 }
+
+/* One copy of the weights serves both phases: trainer and engine cut them alike. */
+static inline bool plan_shares(const Plan *p) {
+    const Layout *l = &p->layout;
+    return p->profile->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep;
+}
+
+static const double LINK_SHARE = 0.8;                  /* of a link's rate, what large messages from one GPU to one other reach */
 
 /* ---- lengths.c: n answers' lengths as quantiles of the workload's distribution, shuffled; E[s^2] / E[s] of sequences */
 void   lengths_fill(const Workload *w, double *out, int n);

@@ -86,14 +86,13 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
     put_text(out, "data:\n  train_files: [", t->data, "]\n");
     buf_printf(out, "  max_prompt_length: %.0f\n  max_response_length: %.0f\n", w->prompt_max, w->max);
     buf_printf(out, "  train_batch_size: %.0f\n  filter_overlong_prompts: true\n", w->prompts);
-    int engine = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
     buf_printf(out, "rollout:\n  n: %.0f\n  grid:\n    tp: %d\n    dp: %d\n    ep: %d\n", w->answers, l->gen_tp,
-               engine / l->gen_tp, l->gen_ep);
+               layout_engine(l) / l->gen_tp, l->gen_ep);
     buf_puts(out, "algo:\n  advantage: grpo\n");
     buf_printf(out,
                "train:\n  lr: 1.0e-6\n  warmup_steps: 10\n  weight_decay: 0.1\n  mini_batch_size: %.0f\n  epochs: %d\n "
                " micro_tokens: %.0f\n",
-               w->mini > 0 ? w->mini : w->prompts, w->epochs > 0 ? w->epochs : 1, l->micro_tokens);
+               work_mini(w), work_epochs(w), l->micro_tokens);
     buf_printf(out,
                "  clip_low: 0.2\n  clip_high: 0.28\n  clip_c: 10.0\n  use_kl_loss: %s\n  recompute: %s\n  "
                "offload_fraction: %g\n",
@@ -111,7 +110,7 @@ int plan_faults(const Plan *p, Buf *out) {
     const Layout *l = &p->layout;
     int n = 0;
     if (l->pp > 1 && p->micro_batches < l->pp) {
-        double mini = w->mini > 0 ? w->mini : w->prompts, enough = ceil(mini * (4.0 * l->pp) / p->micro_batches);
+        double enough = ceil(work_mini(w) * (4.0 * l->pp) / p->micro_batches);
         buf_printf(out,
                    "mistake: %.0f micro-batches for %d stages: a stage idles %.0f %% of the update; a mini-batch of "
                    "%.0f prompts, or fewer stages, would do\n",

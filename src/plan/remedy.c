@@ -14,20 +14,28 @@ static bool fuse_head(Plan *p, int how, char *said, size_t n) {
 }
 
 static bool less_micro(Plan *p, int how, char *said, size_t n) {
-    double least = p->work.prompt_max + p->work.max;
-    double t = fmax(least, p->layout.micro_tokens / (how + 1)) / p->layout.cp;
+    double least = ceil((p->work.prompt_max + p->work.max) / p->layout.cp);
+    double t = fmax(least, p->layout.micro_tokens / (how + 1));
     snprintf(said, n, "micro-batches of %.0f tokens instead of %.0f", t, p->layout.micro_tokens);
     if (t >= p->layout.micro_tokens) return false;
     p->layout.micro_tokens = t;
     return true;
 }
 
+static bool whole_stages(Plan *p, int how, char *said, size_t n) {
+    (void)how;
+    snprintf(said, n, "whole stages instead of %d chunks each (vpp 1)", p->layout.vpp);
+    if (p->layout.vpp == 1) return false;
+    p->layout.vpp = 1;
+    return true;
+}
+
 static bool recompute(Plan *p, int how, char *said, size_t n) {
-    static const int OURS[] = { DROP_NORM | DROP_ACT | DROP_ROWS | DROP_MLA_UP, DROP_ALL };
-    static const int THEIRS[] = { DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL };
-    bool ours = p->profile->one_copy;
-    if (how >= (int)(ours ? COUNT(OURS) : COUNT(THEIRS)) || p->layout.drop & DROP_ALL) return false;
-    int way = ours ? OURS[how] : THEIRS[how];
+    const int *ways = recompute_ways(p->profile) + 1; /* after none */
+    for (int i = 0; i < how; i++)
+        if (*ways >= 0) ways++;
+    int way = *ways;
+    if (way < 0 || p->layout.drop & DROP_ALL) return false;
     if (p->layout.drop == way) return false;
     p->layout.drop = way;
     snprintf(said, n, "recompute %s", recompute_name(way));
@@ -100,8 +108,9 @@ bool plan_remedy(const Plan *p, Buf *out) {
         Change *change;
         int ways;
     } CHANGES[] = {
-        { fuse_head, 1 }, { recompute, 1 },    { less_micro, 3 }, { recompute, 3 }, { park, 2 },      { offload, 4 },
-        { keep, 4 },      { wider_engine, 3 }, { more_ep, 3 },    { more_pp, 2 },   { more_host, 1 }, { more_gpus, 7 },
+        { fuse_head, 1 }, { recompute, 1 }, { whole_stages, 1 }, { less_micro, 3 },   { recompute, 3 },
+        { park, 2 },      { offload, 4 },   { keep, 4 },         { wider_engine, 3 }, { more_ep, 3 },
+        { more_pp, 2 },   { more_host, 1 }, { more_gpus, 7 },
     };
     Mem mem = { 0 };
     Plan *q = MEM_NEW(&mem, Plan);

@@ -66,8 +66,8 @@ static void heading(const Plan *p, Buf *out) {
     buf_printf(out,
                "step: %.0f prompts x %.0f answers, mini-batch %.0f prompts; prompts %.0f (at most %.0f) tokens, "
                "answers %.0f (at most %.0f, spread %.2g)%s\n",
-               w->prompts, w->answers, w->mini > 0 ? w->mini : w->prompts, w->prompt_mean, w->prompt_max, w->mean,
-               w->max, w->spread, w->kl ? ", KL" : "");
+               w->prompts, w->answers, work_mini(w), w->prompt_mean, w->prompt_max, w->mean, w->max, w->spread,
+               w->kl ? ", KL" : "");
     report_layout(p, out);
     buf_printf(out, "\ndp %d, expert dp %d; ", p->layout.dp, p->layout.edp);
     put_plural(p->mini_batches, "mini-batch", "mini-batches", out);

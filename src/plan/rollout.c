@@ -24,22 +24,26 @@ static double experts_hit(const Dims *d, double batch) {
 
 static bool inside(const Plan *p, int ranks) { return ranks <= plan_domain(p); }
 
+/* Decoding's messages are small.  Seconds of a collective inside a domain before its bytes, an all-reduce and an all-to-all with
+ * its permutation; the share of a port that all-reduces of some hundred kB reach.  Assumed. */
+static const double NEAR_REDUCE = 12e-6, NEAR_EXCHANGE = 40e-6, SMALL_SHARE = 0.5;
+
 /* Two collectives a layer: all-reduces of tp, and with ep the two all-to-alls of the experts. */
 static double decode_network(const Plan *p, double per_replica) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
     const Dims *d = &p->sum->model->d;
     double row = (double)d->hidden * 2, sum = 0;
-    int engine = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
+    int engine = layout_engine(l);
     if (l->gen_tp > 1) {
-        double rate = inside(p, l->gen_tp) ? g->nvlink * p->profile->ring : g->nic * 0.5;
-        double alpha = inside(p, l->gen_tp) ? 12e-6 : p->profile->latency;
+        double rate = inside(p, l->gen_tp) ? g->nvlink * p->profile->ring : g->nic * SMALL_SHARE;
+        double alpha = inside(p, l->gen_tp) ? NEAR_REDUCE : p->profile->latency;
         int times = l->gen_ep > l->gen_tp ? 1 : 2;
         sum += times * p->sum->layers * (alpha + 2 * per_replica * row / rate);
     }
     if (l->gen_ep > l->gen_tp) {
-        double rate = inside(p, engine) ? g->nvlink * p->profile->a2a : g->nic * 0.8;
-        double alpha = inside(p, engine) ? 40e-6 : p->profile->latency;
+        double rate = inside(p, engine) ? g->nvlink * p->profile->a2a : g->nic * LINK_SHARE;
+        double alpha = inside(p, engine) ? NEAR_EXCHANGE : p->profile->latency;
         sum += 2 * p->sum->layers * (alpha + per_replica / l->gen_tp * (double)d->topk * row / rate);
     }
     return sum;
@@ -55,7 +59,7 @@ double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_CO
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
     const Dims *d = &s->model->d;
-    int engine = l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp;
+    int engine = layout_engine(l);
     double replicas = (double)engine / l->gen_tp, mine = batch / replicas, experts = s->before[s->layers].experts;
     double weights = p->profile->weight * (s->total - experts - s->vision - (s->head > 0 ? s->embed : 0)) / l->gen_tp;
     if (experts > 0) weights += p->profile->weight * experts * experts_hit(d, batch) / engine;

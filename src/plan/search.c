@@ -7,10 +7,6 @@
 
 /* ---- Layouts ----------------------------------------------------------------------------------------------------------- */
 
-/* What each stack can recompute: hone none, selective, full; Megatron none, two selections, full. */
-enum { SELECTIVE = DROP_NORM | DROP_ACT | DROP_ROWS | DROP_MLA_UP };
-static const int OURS[] = { 0, SELECTIVE, DROP_ALL, -1 },
-                 THEIRS[] = { 0, DROP_NORM | DROP_ACT, DROP_NORM | DROP_MOE, DROP_ALL, -1 };
 static const double SHARES[] = { 0, 0.25, 0.5, 0.75, 1 };
 
 /* How far the search goes.  Beyond these a layout is worth trying only by hand: tp wider than a usual node, sequences short
@@ -73,7 +69,7 @@ static bool walk_cut(Walk *w) {
     double least = 2;
     layout_even(l, p->sum->layers);
     if (!layout_check(l, p->sum, &p->cluster, &p->work, &err)) return false;
-    for (const int *way = p->profile->one_copy ? OURS : THEIRS; *way >= 0; way++) {
+    for (const int *way = recompute_ways(p->profile); *way >= 0; way++) {
         if (!p->sum->model->d.experts && *way & DROP_MOE) continue;
         l->drop = *way;
         for (size_t o = 0; o < COUNT(SHARES) && SHARES[o] < least; o++) {

@@ -150,7 +150,7 @@ static double play_mini(const Plan *p, const SimOpts *o, double *lengths, int n,
 
 void plan_simulate(const Plan *p, const SimOpts *o, SimResult *out) {
     Mem mem = { 0 };
-    int n = (int)(p->work.prompts * p->work.answers), epochs = p->work.epochs > 0 ? p->work.epochs : 1;
+    int n = (int)(p->work.prompts * p->work.answers), epochs = work_epochs(&p->work);
     *out = (SimResult){ 0 };
     double *lengths = draw_lengths(p, o, n, &mem);
     play_rollout(p, o, lengths, n, out);

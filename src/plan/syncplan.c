@@ -40,24 +40,6 @@ int syncgrid_ranks(const char *text) {
     return n > 1 << 20 ? 0 : (int)n;
 }
 
-static bool read_split(SyncGrid *g, const char *text, int layers, Err *err) {
-    int n = 0, sum = 0;
-    for (const char *s = text; *s;) {
-        char *end;
-        long k = strtol(s, &end, 10), times = 1;
-        if (end == s || k < 1) return err_set(err, "split '%s' is not understood: write 6,5x11", text);
-        s = end;
-        if (*s == 'x') times = strtol(s + 1, &end, 10), s = end;
-        for (; times > 0 && n < g->pp; times--) g->split[n++] = (int)k, sum += (int)k;
-        if (*s == ',') s++;
-        else if (*s) return err_set(err, "split '%s' is not understood: write 6,5x11", text);
-    }
-    if (n != g->pp || sum != layers)
-        return err_set(err, "split '%s' has %d stages and %d layers; pp is %d, the model has %d", text, n, sum, g->pp,
-                       layers);
-    return true;
-}
-
 bool syncgrid_parse(SyncGrid *g, const char *text, const char *split, int gpus, const ModelSum *s, Err *err) {
     const Dims *d = &s->model->d;
     *g = (SyncGrid){ 0 };
@@ -79,8 +61,9 @@ bool syncgrid_parse(SyncGrid *g, const char *text, const char *split, int gpus, 
     if (g->tp * g->cp * g->dp % g->ep)
         return err_set(err, "grid '%s': ep %d does not divide the %d ranks of a stage", text, g->ep,
                        g->tp * g->cp * g->dp);
-    if (split) return read_split(g, split, s->layers, err);
-    for (int i = 0; i < g->pp; i++) g->split[i] = s->layers / g->pp + (i < s->layers % g->pp);
+    Layout l = { .pp = g->pp };
+    TRY(layout_split(&l, split ? split : "even", s->layers, err));
+    memcpy(g->split, l.split, (size_t)g->pp * sizeof *g->split);
     return true;
 }
 
@@ -205,6 +188,9 @@ static double most(const double *x, int n) {
     return m;
 }
 
+/* Of NVLink's rate, what an all-gather over a node reaches: the profiles' ring. */
+static const double RING_SHARE = 0.65;
+
 void sync_plan(SyncPlan *out, const ModelSum *s, const SyncGrid *from, const SyncGrid *to, const Cluster *c,
                double element) {
     Mem mem = { 0 };
@@ -226,14 +212,14 @@ void sync_plan(SyncPlan *out, const ModelSum *s, const SyncGrid *from, const Syn
                        .kept = w.kept,
                        .buffer = 2 * w.largest,
                        .tensors = w.tensors };
-    static const double LINK = 0.8; /* of a port's rate, for large messages */
     for (int r = 0; r < n; r++) {
-        double near = fmax(w.received[r], w.sent[r]) / (c->gpu.nvlink * LINK), far = w.far[r] / (c->gpu.nic * LINK);
-        double sends = w.moved > 0 ? w.sent[r] * w.moved_far / w.moved / (c->gpu.nic * LINK) : 0;
+        double near = fmax(w.received[r], w.sent[r]) / (c->gpu.nvlink * LINK_SHARE),
+               far = w.far[r] / (c->gpu.nic * LINK_SHARE);
+        double sends = w.moved > 0 ? w.sent[r] * w.moved_far / w.moved / (c->gpu.nic * LINK_SHARE) : 0;
         out->seconds = fmax(out->seconds, fmax(near, fmax(far, sends)));
     }
     int cut = from->ep > from->tp ? from->ep : from->tp;
-    out->seconds_whole =
-        (from->pp > 1 ? out->weights / cut / (c->gpu.nic * LINK) : 0) + out->weights / (c->gpu.nvlink * 0.65);
+    out->seconds_whole = (from->pp > 1 ? out->weights / cut / (c->gpu.nic * LINK_SHARE) : 0)
+                         + out->weights / (c->gpu.nvlink * RING_SHARE);
     mem_free(&mem);
 }

@@ -3,12 +3,11 @@
 #ifndef PLAN_SYNCPLAN_H
 #define PLAN_SYNCPLAN_H
 
-#include "plan/machine.h"
-#include "plan/sum.h"
+#include "plan/plan.h"
 
 /* Ranks are numbered tp first, then cp, dp, pp; experts go round the ranks of a stage.  experts_by_ep false: experts are
  * cut by tp like everything else (engines without expert parallelism).  A grid smaller than the cluster is repeated. */
-typedef struct { int tp, pp, ep, cp, dp; bool experts_by_ep; int split[512]; } SyncGrid;
+typedef struct { int tp, pp, ep, cp, dp; bool experts_by_ep; int split[MAX_STAGES]; } SyncGrid;
 
 /* "tp8,pp12,ep8" (also with . x or blanks between); gpus sets dp. */
 bool syncgrid_parse(SyncGrid *g, const char *text, const char *split, int gpus, const ModelSum *s, Err *err);

@@ -88,17 +88,19 @@ static void head_cost(const Plan *p, StagePlan *st, double tokens) {
     st->backward[BY_MEMORY] += logits;
 }
 
-/* Forwards made twice: all of it, the experts, MLA's way into the latent, or norms and the like. */
+/* Forwards made twice, as a share of a layer's time: all of it, the experts (0.6 of a layer with experts), MLA's way into the
+ * latent, or norms and the like (estimates from the FLOP and bytes of DeepSeek-V3's layer). */
 static double repeated(int drop) {
     if (drop & DROP_ALL) return 1;
     if (drop & DROP_MOE) return 0.6;
     return drop & DROP_MLA_UP ? 0.08 : drop ? 0.05 : 0;
 }
+/* Collectives of a backward over those of a forward: the same ones mirrored, half as many again for the gradients' own gathers
+ * under sequence parallelism, and the recomputed forward's. */
 static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
 
 static double micro_tokens(const Plan *p) {
-    double epochs = p->work.epochs > 0 ? p->work.epochs : 1;
-    return p->tokens / p->mini_batches * epochs / p->layout.dp / p->layout.cp / p->micro_batches;
+    return p->tokens / p->mini_batches * work_epochs(&p->work) / p->layout.dp / p->layout.cp / p->micro_batches;
 }
 
 void plan_layer_seconds(const Plan *p, double *layer, double *head) {
@@ -145,7 +147,7 @@ static void stage_cost(Plan *p, int stage, int from, double tokens, double conte
  * mini-batches afterwards has, on each replica, a sum of few random lengths: the largest of dp of them. */
 static double data_imbalance(const Plan *p, double variation, double longest) {
     double dp = p->layout.dp, each = p->tokens / (p->work.prompts * p->work.answers);
-    double count = p->tokens / p->mini_batches * (p->work.epochs > 0 ? p->work.epochs : 1) / dp / each;
+    double count = p->tokens / p->mini_batches * work_epochs(&p->work) / dp / each;
     if (dp <= 1) return 1;
     if (p->profile->balanced) return fmax(1, (longest + p->work.prompt_mean) / (count * each));
     return 1 + variation / sqrt(fmax(1, count)) * normal_quantile((dp - 0.375) / (dp + 0.25));
@@ -222,16 +224,16 @@ static void plan_sync(Plan *p) {
     const Profile *f = p->profile;
     PhasePlan *ph = &p->phase[PH_SYNC];
     memset(ph, 0, sizeof *ph);
-    bool same = f->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep;
     double whole = f->weight * p->sum->total;
     if (f->sync_whole) {
         int cut = l->ep > l->tp ? l->ep : l->tp;
         p->sync_bytes = whole;
-        ph->part[BY_NETWORK] = (l->pp > 1 ? whole / cut / (g->nic * 0.8) : 0) + whole / (g->nvlink * f->ring);
+        ph->part[BY_NETWORK] = (l->pp > 1 ? whole / cut / (g->nic * LINK_SHARE) : 0) + whole / (g->nvlink * f->ring);
         ph->part[BY_HOST] = p->sum->tensors * f->sync_tensor;
-    } else if (!same) {
+    } else if (!plan_shares(p)) {
         p->sync_bytes = p->engine_weights;
-        ph->part[BY_NETWORK] = p->engine_weights / (p->cluster.gpus <= g->domain ? g->nvlink * f->ring : g->nic * 0.8);
+        ph->part[BY_NETWORK] =
+            p->engine_weights / (p->cluster.gpus <= g->domain ? g->nvlink * f->ring : g->nic * LINK_SHARE);
         ph->part[BY_HOST] = p->sum->tensors / 64 * f->sync_tensor; /* stacked experts move together */
     } else {
         p->sync_bytes = 0;
@@ -258,14 +260,14 @@ static double moves(const Plan *p) {
     for (int i = 0; i < p->stages; i++)
         bytes = fmax(bytes, p->profile->weight * (p->stage[i].dense + p->stage[i].expert));
     double states = l->park_states ? 2 * p->stage[0].bytes[PH_UPDATE][MEM_OPTIM] : 0;
-    double rate = p->profile->move_rate > 0 ? p->profile->move_rate : p->cluster.gpu.pcie * 0.8;
+    double rate = p->profile->move_rate > 0 ? p->profile->move_rate : p->cluster.gpu.pcie * LINK_SHARE;
     return (times * bytes + states) / rate + host_states(p);
 }
 
 static void plan_rates(Plan *p, double square) {
     const Machine *g = &p->cluster.gpu;
     TokenFlops t = token_flops(&p->sum->model->d, p->sum->model->arch->attn);
-    double passes = p->work.epochs > 0 ? p->work.epochs : 1, tokens = p->tokens * passes, squares = tokens * square;
+    double passes = work_epochs(&p->work), tokens = p->tokens * passes, squares = tokens * square;
     double time = p->phase[PH_UPDATE].seconds + p->phase[PH_OPTIMIZER].seconds, all = time * g->flops * p->cluster.gpus;
     double linear = 6 * (t.linear + 2 * t.head) * tokens,
            exact = 3 * (2 * (t.linear + t.head) * tokens + t.pair * squares);
@@ -282,7 +284,7 @@ void plan_moments(Plan *p) {
 }
 
 void plan_train(Plan *p) {
-    double epochs = p->work.epochs > 0 ? p->work.epochs : 1, tokens = micro_tokens(p);
+    double epochs = work_epochs(&p->work), tokens = micro_tokens(p);
     for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) stage_cost(p, i, from, tokens, p->square);
     for (int i = 0; i < PH_COUNT; i++)
         if (i != PH_ROLLOUT) memset(&p->phase[i], 0, sizeof p->phase[i]);
