@@ -41,17 +41,28 @@ static inline void fixture_open(Fixture *f, int threads, int64_t tokens, bool ba
     f->host = arena_on_host("host", host, &f->mem);
 }
 
+/* A random model of that config.json. */
+static inline void fixture_made(Fixture *f, const char *config, int threads, int64_t tokens, bool backward, Recompute recompute) {
+    Err err = { { 0 } };
+    *f = (Fixture){ 0 };
+    CHECK(model_desc_parse(&f->desc, config, strlen(config), &f->mem, &err), "%s", err.msg);
+    fixture_open(f, threads, tokens, backward, recompute);
+    params_random(&f->model.w, &f->dev, 7);
+}
+
 /* A reference model by name, or an awkward one by number (name NULL). */
 static inline void fixture_load(Fixture *f, const char *name, int which, int threads, int64_t tokens, bool backward, Recompute recompute) {
+    if (!name) {
+        fixture_made(f, awkward[which].config, threads, tokens, backward, recompute);
+        return;
+    }
     Err err = { { 0 } };
     *f = (Fixture){ 0 };
     char path[256];
-    snprintf(path, sizeof path, FIXTURE("models/%s"), name ? name : "");
-    bool ok = name ? model_desc_load(&f->desc, path, &f->mem, &err) : model_desc_parse(&f->desc, awkward[which].config, strlen(awkward[which].config), &f->mem, &err);
-    CHECK(ok, "%s", err.msg);
+    snprintf(path, sizeof path, FIXTURE("models/%s"), name);
+    CHECK(model_desc_load(&f->desc, path, &f->mem, &err), "%s", err.msg);
     fixture_open(f, threads, tokens, backward, recompute);
-    if (name) CHECK(params_load(&f->model.w, &f->dev, path, &err), "%s", err.msg);
-    else params_random(&f->model.w, &f->dev, 7);
+    CHECK(params_load(&f->model.w, &f->dev, path, &err), "%s", err.msg);
 }
 
 static inline void fixture_close(Fixture *f) {
