@@ -71,6 +71,7 @@ void arena_pop(Arena *a, size_t mark) {
 struct MemChunk {
     MemChunk *next;
     size_t size, used;
+    bool lent;
 };
 enum { MEM_CHUNK = 1 << 16, MEM_HEADER = (sizeof(MemChunk) + 15) & ~15 };
 
@@ -119,6 +120,14 @@ void mem_reserve(Mem *m, size_t bytes) {
     m->head = c;
 }
 
+size_t mem_lent_bytes(size_t bytes) { return MEM_HEADER + ((bytes + 15) & ~(size_t)15); }
+
+void mem_lend(Mem *m, void *at, size_t bytes) {
+    MemChunk *c = at;
+    *c = (MemChunk){ .next = m->head, .size = (bytes + 15) & ~(size_t)15, .lent = true };
+    m->head = c;
+}
+
 void *mem_copy(Mem *m, const void *from, size_t bytes) {
     void *p = mem_push(m, bytes);
     if (bytes) memcpy(p, from, bytes);
@@ -162,7 +171,7 @@ void *mem_array(Mem *m, size_t n, size_t each) {
 void mem_free(Mem *m) {
     for (MemChunk *c = m->head; c;) {
         MemChunk *next = c->next;
-        free(c);
+        if (!c->lent) free(c);
         c = next;
     }
     m->head = NULL;

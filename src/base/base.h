@@ -56,6 +56,9 @@ typedef struct { MemChunk *head; size_t total, limit; } Mem;          /* limit 0
 
 void *mem_push(Mem *m, size_t bytes);                /* zeroed, 16-byte aligned; bytes 0 gives a valid pointer */
 void  mem_reserve(Mem *m, size_t bytes);             /* the next pushes, up to so much in all, lie together; a hint for speed */
+size_t mem_lent_bytes(size_t bytes);
+void  mem_lend(Mem *m, void *at, size_t bytes);      /* m's next pushes, up to so much, come from there: mem_lent_bytes(bytes) of
+    somebody else's memory, 16-byte aligned, that outlives m; they are as zero as it is */
 void *mem_copy(Mem *m, const void *from, size_t bytes);
 char *mem_str(Mem *m, const char *s, size_t n);      /* copy of n bytes, with a 0 behind them */
 char *mem_printf(Mem *m, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -25,6 +25,18 @@ static void choose(PqNode *v, bool on) {
     for (int i = 0; i < v->n; i++) choose(&v->child[i], on);
 }
 
+/* After choosing: what reading a row would otherwise find out each time. */
+static void count_chosen(PqNode *v) {
+    v->n_chosen = 0;
+    if (v->kind == PQ_LEAF) v->first = v->leaf;
+    for (int i = v->n; i-- > 0;) {
+        if (!v->child[i].chosen) continue;
+        count_chosen(&v->child[i]);
+        v->n_chosen++;
+        v->first = v->child[i].first;
+    }
+}
+
 static PqFile *open_common(PqFile blank, const char *name, Err *err) {
     PqFile *f = MEM_NEW(&blank.mem, PqFile);
     *f = blank;
@@ -36,6 +48,7 @@ static PqFile *open_common(PqFile blank, const char *name, Err *err) {
         return NULL;
     }
     choose(&f->root, true);
+    count_chosen(&f->root);
     return f;
 }
 
@@ -105,6 +118,7 @@ bool pq_select(PqFile *f, const char *const *columns, int n, Err *err) {
         choose(v, true);
     }
     choose_above(&f->root);
+    count_chosen(&f->root);
     return true;
 }
 
@@ -128,75 +142,142 @@ static void describe(const PqNode *v, Buf *out) {
 
 void pq_describe(const PqFile *f, int column, Buf *out) { describe(&f->root.child[column], out); }
 
-/* ---- reading: one task per chosen leaf, then one per chosen column, each with memory of its own */
+/* ---- reading: a task for each chosen leaf of some columns, then one for each of these columns; then the next columns.  With
+ * one thread columns go one by one, so that what their leaves were decoded to is still near when their rows are made, and
+ * the next column's takes its place; with more all go together. */
 typedef struct {
     const PqFile *f;
     const PqGroup *g;
-    PqData *data; /* [n_leaves] */
-    const int *leaf, *column;
-    int n_leaf;
+    PqData *data;                /* [n_leaves] */
+    int *leaf, *column, *leaves; /* what is chosen; leaves[c] is the first of column[c]'s in leaf */
+    int n_leaf, n_column, from;  /* from: the leaf or column that task 0 is */
     PqRows *out;
+    Mem *work; /* [n_leaf] */
     bool *ok;
-    Err *err; /* [tasks] */
+    Err *err; /* [n_leaf + n_column] */
 } Job;
 
-static void read_leaf(void *arg, int i, int worker) {
+static void read_leaf(void *arg, int task, int worker) {
     (void)worker;
     Job *j = arg;
-    j->ok[i] = pq_read_chunk(j->f, j->g, j->leaf[i], &j->out->mem[1 + i], &j->data[j->leaf[i]], &j->err[i]);
+    int i = j->from + task, leaf = j->leaf[i];
+    j->ok[i] = pq_read_chunk(j->f, j->g, leaf, &j->out->mem[1 + i], &j->work[i], &j->data[leaf], &j->err[i]);
 }
 
-static void read_column(void *arg, int i, int worker) {
+static void read_column(void *arg, int task, int worker) {
     (void)worker;
     Job *j = arg;
+    int i = j->from + task, k = j->n_leaf + i;
     const PqNode *v = &j->f->root.child[j->column[i]];
-    int k = j->n_leaf + i;
     j->ok[k] = pq_assemble(j->f, v, j->data, j->out->n, i, j->out->rows, &j->out->mem[1 + k], &j->err[k]);
 }
 
 static bool run(Job *j, Threads *threads, int from, int n, ThreadFn *fn, Err *err) {
+    j->from = from;
     if (threads) threads_run(threads, n, fn, j);
     else
         for (int i = 0; i < n; i++) fn(j, i, 0);
-    for (int i = from; i < from + n; i++)
+    for (int i = fn == read_leaf ? from : from + j->n_leaf, end = i + n; i < end; i++)
         if (!j->ok[i]) return *err = j->err[i], false;
     return true;
+}
+
+static void choose_tasks(Job *j, Mem *mem) {
+    const PqFile *f = j->f;
+    j->leaf = MEM_ARRAY(mem, int, (size_t)f->n_leaves), j->column = MEM_ARRAY(mem, int, (size_t)f->root.n);
+    j->leaves = MEM_ARRAY(mem, int, (size_t)f->root.n + 1);
+    for (int c = 0; c < f->root.n; c++) {
+        const PqNode *v = &f->root.child[c];
+        if (!v->chosen) continue;
+        j->column[j->n_column] = c, j->leaves[j->n_column++] = j->n_leaf;
+        for (int i = v->leaf; i < v->leaf + v->n_leaves; i++)
+            if (f->leaf[i]->chosen) j->leaf[j->n_leaf++] = i;
+    }
+    j->leaves[j->n_column] = j->n_leaf;
+    int tasks = j->n_leaf + j->n_column;
+    j->out->n_mem = 1 + tasks;
+    j->out->mem = mem_push(mem, (size_t)j->out->n_mem * sizeof *j->out->mem);
+    j->data = MEM_ARRAY(mem, PqData, (size_t)f->n_leaves);
+    j->work = MEM_ARRAY(mem, Mem, (size_t)j->n_leaf);
+    j->ok = MEM_ARRAY(mem, bool, (size_t)tasks);
+    j->err = MEM_ARRAY(mem, Err, (size_t)tasks);
+}
+
+/* All that stays is taken in one piece when that is not absurd: large pages then cover nearly all of it. */
+static void take_memory(Job *j, Mem *mem) {
+    int tasks = j->n_leaf + j->n_column;
+    size_t most = (size_t)1 << 32, total = 0;
+    size_t *room = MEM_ARRAY(mem, size_t, (size_t)tasks);
+    for (int i = 0; i < tasks; i++) {
+        room[i] = i < j->n_leaf ? pq_chunk_room(j->f, j->g, j->leaf[i])
+                                : pq_rows_room(j->f, j->g, &j->f->root.child[j->column[i - j->n_leaf]]);
+        if (room[i] >= most || (total += mem_lent_bytes(room[i])) >= most) return;
+    }
+    char *at = mem_push(mem, total);
+    for (int i = 0; i < tasks; at += mem_lent_bytes(room[i++])) mem_lend(&j->out->mem[1 + i], at, room[i]);
+}
+
+static void make_rows(Job *j, Mem *mem) {
+    int n = j->n_column;
+    j->out->n = j->g->rows;
+    j->out->rows = MEM_ARRAY(mem, Json, (size_t)j->g->rows);
+    JsonMember *m = MEM_ARRAY(mem, JsonMember, (size_t)j->g->rows * (size_t)n);
+    for (int64_t i = 0; i < j->out->n; i++) {
+        j->out->rows[i] = (Json){ .kind = JSON_OBJECT, .n = (size_t)n, .members = m + i * n };
+        for (int c = 0; c < n; c++) {
+            const PqNode *v = &j->f->root.child[j->column[c]];
+            m[i * n + c].key = v->name, m[i * n + c].key_n = v->name_n;
+        }
+    }
+}
+
+static size_t wave_room(const Job *j, int from, int to) {
+    size_t total = 0;
+    for (int i = j->leaves[from]; i < j->leaves[to]; i++) total += mem_lent_bytes(pq_work_room(j->f, j->g, j->leaf[i]));
+    return total;
+}
+
+/* 'wave' columns at a time, their leaves always in the same piece of memory. */
+static bool read_waves(Job *j, Threads *threads, int wave, Mem *keep, Err *err) {
+    Mem mem = { 0 };
+    size_t most = 0;
+    for (int c = 0; c < j->n_column; c += wave) {
+        size_t room = wave_room(j, c, c + wave);
+        if (room > most) most = room;
+    }
+    char *work = most < (size_t)1 << 32 ? mem_push(&mem, most) : NULL; /* absurd: let the leaves take what they need */
+    bool ok = true;
+    for (int c = 0; ok && c < j->n_column; c += wave) {
+        int first = j->leaves[c], n = j->leaves[c + wave] - first;
+        char *at = work;
+        for (int i = first; at && i < first + n; i++) {
+            size_t room = pq_work_room(j->f, j->g, j->leaf[i]);
+            mem_lend(&j->work[i], at, room);
+            at += mem_lent_bytes(room);
+        }
+        ok = run(j, threads, first, n, read_leaf, err);
+        if (ok && c == 0) make_rows(j, keep); /* there is a leaf of so many rows, so it is true */
+        ok = ok && run(j, threads, c, wave, read_column, err);
+        for (int i = first; i < first + n; i++) mem_free(&j->work[i]);
+    }
+    mem_free(&mem);
+    return ok;
 }
 
 bool pq_read(const PqFile *f, int group, Threads *threads, PqRows *out, Err *err) {
     *out = (PqRows){ 0 };
     const PqGroup *g = &f->group[group];
     Mem mem = { 0 };
-    int *leaf = MEM_ARRAY(&mem, int, (size_t)f->n_leaves), *column = MEM_ARRAY(&mem, int, (size_t)f->root.n);
-    int n_leaf = 0, n_column = 0;
-    for (int i = 0; i < f->n_leaves; i++)
-        if (f->leaf[i]->chosen) leaf[n_leaf++] = i;
-    for (int i = 0; i < f->root.n; i++)
-        if (f->root.child[i].chosen) column[n_column++] = i;
-    if (g->rows > f->max_values || (n_leaf == 0 && g->rows > 1 << 24)) {
-        mem_free(&mem);
-        return err_set(err, "%s: a row group of %lld rows is not believed", f->name, (long long)g->rows);
-    }
-    int tasks = n_leaf + n_column;
-    out->n_mem = 1 + tasks;
-    out->mem = mem_push(&mem, (size_t)out->n_mem * sizeof *out->mem);
-    Job j = { .f = f, .g = g, .leaf = leaf, .column = column, .n_leaf = n_leaf, .out = out };
-    j.data = MEM_ARRAY(&mem, PqData, (size_t)f->n_leaves);
-    j.ok = MEM_ARRAY(&mem, bool, (size_t)tasks);
-    j.err = MEM_ARRAY(&mem, Err, (size_t)tasks);
-    bool ok = run(&j, threads, 0, n_leaf, read_leaf, err);
+    Job j = { .f = f, .g = g, .out = out };
+    choose_tasks(&j, &mem);
+    bool ok = g->rows <= f->max_values && (j.n_leaf > 0 || g->rows <= 1 << 24);
+    if (!ok) err_set(err, "%s: a row group of %lld rows is not believed", f->name, (long long)g->rows);
+    for (int i = 0; ok && i < j.n_leaf; i++)
+        ok = pq_may_read(f, g, j.leaf[i], err); /* before memory is taken for rows */
     if (ok) {
-        out->n = g->rows;
-        out->rows = MEM_ARRAY(&mem, Json, (size_t)g->rows);
-        JsonMember *m = MEM_ARRAY(&mem, JsonMember, (size_t)g->rows * (size_t)n_column);
-        for (int64_t i = 0; i < out->n; i++) {
-            out->rows[i] = (Json){ .kind = JSON_OBJECT, .n = (size_t)n_column, .members = m + i * n_column };
-            for (int c = 0; c < n_column; c++) {
-                m[i * n_column + c].key = f->root.child[column[c]].name;
-                m[i * n_column + c].key_n = f->root.child[column[c]].name_n;
-            }
-        }
-        ok = run(&j, threads, n_leaf, n_column, read_column, err);
+        take_memory(&j, &mem);
+        if (!j.n_column) make_rows(&j, &mem);
+        ok = read_waves(&j, threads, threads && threads_count(threads) > 1 ? j.n_column : 1, &mem, err);
     }
     out->mem[0] = mem; /* which holds out->mem itself */
     if (!ok) pq_rows_free(out);

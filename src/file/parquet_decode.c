@@ -168,6 +168,7 @@ static Json string_value(const PqNode *leaf, const char *s, size_t n, Mem *mem) 
 }
 
 static bool plain_strings(const PqNode *leaf, uint8_t *at, uint8_t *end, int64_t n, Mem *mem, Json *out) {
+    bool text = leaf->as == PQ_AS_TEXT;
     for (int64_t i = 0; i < n; i++) {
         uint32_t len;
         if (end - at < 4) return false;
@@ -175,7 +176,9 @@ static bool plain_strings(const PqNode *leaf, uint8_t *at, uint8_t *end, int64_t
         *at = 0;
         at += 4;
         if (len > (size_t)(end - at)) return false;
-        out[i] = string_value(leaf, (const char *)at, len, mem);
+        const char *s = (const char *)at;
+        if (text) out[i] = (Json){ .kind = JSON_STRING, .flag = !utf8_valid(s, len), .n = len, .str = s };
+        else out[i] = string_value(leaf, s, len, mem);
         at += len;
     }
     *at = 0; /* at <= end, and the byte at end is ours */

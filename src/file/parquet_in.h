@@ -26,6 +26,7 @@ struct PqNode {
     size_t      name_n;
     PqKind      kind;
     bool        chosen;              /* it, or something in it, is read */
+    int         n_chosen, first;     /* children that are; the first leaf that is */
     uint8_t     def, rep;
     int         n, leaf, n_leaves;   /* children; first leaf (file order) and how many */
     PqNode     *child;               /* [n]: STRUCT members, LIST item, MAP key and value */
@@ -56,9 +57,12 @@ struct PqFile {
 bool pq_read_footer(PqFile *f, const uint8_t *meta, size_t n, Err *err);
 
 /* One leaf's column chunk, decoded: n entries with their levels (NULL where the maximum is 0) and a Json for every entry
- * whose def is the leaf's. */
+ * whose def is the leaf's.  The three arrays lie in 'work', what the values point to in 'mem'. */
 typedef struct { int64_t n, n_values; uint8_t *def, *rep; Json *value; } PqData;
-bool pq_read_chunk(const PqFile *f, const PqGroup *g, int leaf, Mem *mem, PqData *out, Err *err);
+bool pq_may_read(const PqFile *f, const PqGroup *g, int leaf, Err *err);   /* does the footer make sense? first of all */
+bool pq_read_chunk(const PqFile *f, const PqGroup *g, int leaf, Mem *mem, Mem *work, PqData *out, Err *err);
+size_t pq_chunk_room(const PqFile *f, const PqGroup *g, int leaf);   /* about what it takes in mem */
+size_t pq_work_room(const PqFile *f, const PqGroup *g, int leaf);    /* the most in work */
 
 /* Exactly 'size' bytes into 'to'. */
 bool pq_unpack(int codec, const uint8_t *from, size_t n, uint8_t *to, size_t size, Err *err);
@@ -74,6 +78,7 @@ bool pq_levels(const uint8_t *at, const uint8_t *end, int max, int64_t n, uint8_
 Json pq_value(const PqNode *leaf, const uint8_t *bytes, Mem *mem);   /* leaf->width bytes -> its value */
 bool pq_delta(const uint8_t **at, const uint8_t *end, int bits, int64_t n, int64_t *out);  /* DELTA_BINARY_PACKED */
 
+size_t pq_rows_room(const PqFile *f, const PqGroup *g, const PqNode *v); /* about what its rows will take */
 /* The rows of top-level column c, from its leaves' data [n_leaves of the file]: rows[i].members[slot] is set. */
 bool pq_assemble(const PqFile *f, const PqNode *column, const PqData *data, int64_t rows, int slot, Json *out, Mem *mem, Err *err);
 

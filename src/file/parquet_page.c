@@ -163,25 +163,43 @@ static bool read_pages(Reader *r) {
     return true;
 }
 
-bool pq_read_chunk(const PqFile *f, const PqGroup *g, int leaf, Mem *mem, PqData *out, Err *err) {
+/* A run of a million equal values may take ten bytes, and a group of millions of rows is real; beyond that writers begin a
+ * page every few thousand rows, and 4096 values for a byte is more than any makes. */
+static bool believed(const PqFile *f, const PqChunk *c) {
+    return c->values <= f->max_values && (c->values <= 1 << 24 || c->values >> 12 <= c->bytes);
+}
+
+size_t pq_chunk_room(const PqFile *f, const PqGroup *g, int leaf) {
+    const PqChunk *c = &g->chunk[leaf];
+    bool known = c->unpacked > 0 && c->unpacked <= f->max_page;
+    size_t pages = known && pq_may_unpack(c->codec, (size_t)c->bytes, (size_t)c->unpacked) ? (size_t)c->unpacked : 0;
+    return pages + (pages >> 4) + 4096;
+}
+size_t pq_work_room(const PqFile *f, const PqGroup *g, int leaf) {
     const PqChunk *c = &g->chunk[leaf];
     const PqNode *v = f->leaf[leaf];
-    *out = (PqData){ 0 };
-    /* A run of a million equal values may take ten bytes, and a group of millions of rows is real; beyond that writers begin a
-     * page every few thousand rows, and 4096 values for a byte is more than any makes. */
-    if (c->values > f->max_values || (c->values > 1 << 24 && c->values >> 12 > c->bytes))
+    return (size_t)c->values * (sizeof(Json) + (v->def > 0) + (v->rep > 0)) + 64;
+}
+
+bool pq_may_read(const PqFile *f, const PqGroup *g, int leaf, Err *err) {
+    const PqChunk *c = &g->chunk[leaf];
+    const PqNode *v = f->leaf[leaf];
+    if (!believed(f, c))
         return err_set(err, "%s: column %s: %lld values in %lld bytes are not believed", f->name, v->name,
                        (long long)c->values, (long long)c->bytes);
     if (v->rep ? c->values < g->rows : c->values != g->rows)
         return err_set(err, "%s: column %s has %lld values for %lld rows", f->name, v->name, (long long)c->values,
                        (long long)g->rows);
-    size_t levels = (size_t)c->values * (size_t)((v->def > 0) + (v->rep > 0)), pages = 0;
-    if (c->unpacked > 0 && c->unpacked <= f->max_page && pq_may_unpack(c->codec, (size_t)c->bytes, (size_t)c->unpacked))
-        pages = (size_t)c->unpacked;
-    mem_reserve(mem, levels + (size_t)c->values * sizeof(Json) + pages + (pages >> 4) + 4096);
-    if (v->def) out->def = mem_push(mem, (size_t)c->values);
-    if (v->rep) out->rep = mem_push(mem, (size_t)c->values);
-    out->value = MEM_ARRAY(mem, Json, (size_t)c->values);
+    return true;
+}
+
+bool pq_read_chunk(const PqFile *f, const PqGroup *g, int leaf, Mem *mem, Mem *work, PqData *out, Err *err) {
+    const PqChunk *c = &g->chunk[leaf];
+    const PqNode *v = f->leaf[leaf];
+    *out = (PqData){ 0 };
+    if (v->def) out->def = mem_push(work, (size_t)c->values);
+    if (v->rep) out->rep = mem_push(work, (size_t)c->values);
+    out->value = MEM_ARRAY(work, Json, (size_t)c->values);
     Reader r = { .f = f, .chunk = c, .leaf = v, .mem = mem, .out = out, .err = err };
     return read_pages(&r) || err_wrap(err, "%s: column %s", f->name, v->name);
 }

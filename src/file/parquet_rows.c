@@ -19,15 +19,6 @@ static bool disagree(Rows *r, const PqNode *v) {
                    r->f->name, v->name);
 }
 
-static int first_leaf(const PqNode *v) {
-    while (v->kind != PQ_LEAF) {
-        const PqNode *c = v->child;
-        while (!c->chosen) c++;
-        v = c;
-    }
-    return v->leaf;
-}
-
 static inline int def_of(const PqData *d, int64_t i) { return d->def ? d->def[i] : 0; }
 
 /* The node, or something above it, is null or empty: one entry of each of its leaves says so.  'again': entries of that
@@ -48,7 +39,7 @@ static bool pass(Rows *r, const PqNode *v, int below, int again) {
 
 static bool read_node(Rows *r, const PqNode *v, Json *out);
 
-static bool read_leaf(Rows *r, const PqNode *v, Json *out) {
+static inline bool read_leaf(Rows *r, const PqNode *v, Json *out) {
     const PqData *d = &r->data[v->leaf];
     int64_t i = r->at[v->leaf]++;
     if (i >= d->n) return disagree(r, v);
@@ -58,8 +49,7 @@ static bool read_leaf(Rows *r, const PqNode *v, Json *out) {
 }
 
 static bool read_struct(Rows *r, const PqNode *v, Json *out) {
-    size_t n = 0;
-    for (int i = 0; i < v->n; i++) n += v->child[i].chosen;
+    size_t n = (size_t)v->n_chosen;
     *out = (Json){ .kind = JSON_OBJECT, .n = n, .members = MEM_ARRAY(r->mem, JsonMember, n) };
     JsonMember *m = out->members;
     for (int i = 0; i < v->n; i++) {
@@ -67,7 +57,8 @@ static bool read_struct(Rows *r, const PqNode *v, Json *out) {
         if (!c->chosen) continue;
         m->key = c->name;
         m->key_n = c->name_n;
-        TRY(read_node(r, c, &m++->value));
+        TRY(c->kind == PQ_LEAF ? read_leaf(r, c, &m->value) : read_node(r, c, &m->value));
+        m++;
     }
     return true;
 }
@@ -103,7 +94,7 @@ static bool read_map_item(Rows *r, const PqNode *v, Json *out, JsonMember *membe
 }
 
 static bool read_list(Rows *r, const PqNode *v, Json *out) {
-    int first = first_leaf(v);
+    int first = v->first;
     const PqData *d = &r->data[first];
     int64_t i = r->at[first];
     bool object = v->kind == PQ_MAP && v->child[0].chosen && v->child[1].chosen && v->child[0].kind == PQ_LEAF
@@ -125,7 +116,7 @@ static bool read_list(Rows *r, const PqNode *v, Json *out) {
 
 static bool read_node(Rows *r, const PqNode *v, Json *out) {
     if (v->kind == PQ_LEAF) return read_leaf(r, v, out);
-    int first = first_leaf(v);
+    int first = v->first;
     const PqData *d = &r->data[first];
     if (r->at[first] >= d->n) return disagree(r, v);
     if (def_of(d, r->at[first]) < v->def) {
@@ -135,21 +126,22 @@ static bool read_node(Rows *r, const PqNode *v, Json *out) {
     return v->kind == PQ_STRUCT ? read_struct(r, v, out) : read_list(r, v, out);
 }
 
-/* About what a column's rows will take, so that it is taken at once. */
-static size_t estimate(const PqNode *v, const PqData *data) {
+static size_t rows_room(const PqGroup *g, const PqNode *v) {
     if (!v->chosen || v->kind == PQ_LEAF) return 0;
-    size_t n = (size_t)data[first_leaf(v)].n, bytes = 0;
+    size_t n = (size_t)g->chunk[v->first].values, bytes = 0;
     for (int i = 0; i < v->n; i++) {
         bytes += v->child[i].chosen ? n * (v->kind == PQ_STRUCT ? sizeof(JsonMember) : sizeof(Json) + 8) : 0;
-        bytes += estimate(&v->child[i], data);
+        bytes += rows_room(g, &v->child[i]);
     }
     return bytes;
+}
+size_t pq_rows_room(const PqFile *f, const PqGroup *g, const PqNode *v) {
+    return rows_room(g, v) + (size_t)f->n_leaves * 2 * sizeof(int64_t) + 64;
 }
 
 bool pq_assemble(const PqFile *f, const PqNode *column, const PqData *data, int64_t rows, int slot, Json *out, Mem *mem,
                  Err *err) {
     Rows r = { .f = f, .data = data, .mem = mem, .err = err };
-    mem_reserve(mem, estimate(column, data) + (size_t)f->n_leaves * 16 + 64);
     r.at = MEM_ARRAY(mem, int64_t, (size_t)f->n_leaves);
     r.value = MEM_ARRAY(mem, int64_t, (size_t)f->n_leaves);
     int first = column->n_leaves ? column->leaf : 0;
