@@ -52,6 +52,8 @@ typedef struct {                        /* backward of one kv head of one sequen
     int          j0, j1, t0, t1;        /* blocks of 64 keys; positions */
 } AttBack;
 
+/* rows of y = x rstd g; backward y is dx, or dg [n] */
+typedef struct { float *y, *rstd; const float *x, *dy, *g; int64_t ldy, ldr, ldx, lddy, rows, n; float eps; } NormRows;
 typedef struct { float max, inv_z, log_z, ent, dlp, dent, inv_temp; } HeadGrad;
 /* shrink 1 - lr decay; step lr / (1 - beta1^t) */
 typedef struct { float beta1, beta2, eps, shrink, step, vfix, clip; } AdamNow;
@@ -62,9 +64,9 @@ typedef struct {
     float (*dot)(const float *x, const float *y, int64_t n);
     float (*max)(const float *x, int64_t n);
     void  (*exp)(float *y, const float *x, int64_t n);
-    void  (*rmsnorm)(float *y, const float *x, const float *g, int64_t n, float rstd);
-    void  (*rmsnorm_dx)(float *dx, const float *dy, const float *x, const float *g, int64_t n, float rstd);
-    void  (*rmsnorm_dg)(float *dg, const float *dy, const float *x, int64_t n, float rstd);
+    void  (*norm)(const NormRows *p);
+    void  (*norm_dx)(const NormRows *p);
+    void  (*norm_dg)(const NormRows *p);                                         /* at most 64 columns */
     void  (*silu_mul)(float *y, const float *g, const float *u, int64_t n);
     void  (*silu_bwd)(float *dg, float *du, const float *dy, const float *g, const float *u, int64_t n);
     void  (*add)(float *y, const float *a, const float *b, int64_t n);

@@ -33,6 +33,7 @@ typedef struct {
     Tensor banned, ban;
     Prod g;                   /* logits of this block of rows; c and ldc say where */
     int64_t t0, n, V, v0, vn; /* rows; ids of a chunk */
+    int stripes;              /* pieces of ids are cut into so many by rows */
     float *logits, *target;   /* [n,V]; logit of the wanted id */
     float (*st)[3];           /* [n][leaves][3] */
     Tensor dlp, dent;
@@ -83,18 +84,26 @@ static void put_row(const Job *j, HeadRow *r, int64_t t, float l) {
     if (h->stat.data) memcpy((char *)h->stat.data + t * h->stat.ld, r, sizeof *r);
 }
 
+/* A small vocabulary has too few pieces for the threads: rows are cut too. */
+static int stripes(const Dev *d, int pieces, int64_t rows) {
+    int threads = threads_count(d->threads), want = pieces >= 2 * threads ? 1 : (2 * threads + pieces - 1) / pieces;
+    return rows / 32 < want ? (int)(rows / 32 ? rows / 32 : 1) : want;
+}
+
 /* ---- whole distributions: pieces of ids, then rows
  * --------------------------------------------------------------------------- */
 static void leaf_piece(void *arg, int i, int worker) {
     const Job *j = arg;
     const Kern *k = cpu_kern(j->d);
     float *work = cpu_work(j->d, worker), *l = work + HEAD_AT;
-    int64_t v0 = (int64_t)i * HEAD_COLS, n = least(j->V - v0, HEAD_COLS), leaves = leaves_of(j->V);
+    int64_t v0 = (int64_t)(i / j->stripes) * HEAD_COLS, n = least(j->V - v0, HEAD_COLS), leaves = leaves_of(j->V);
+    int64_t t0 = j->n * (i % j->stripes) / j->stripes, t1 = j->n * (i % j->stripes + 1) / j->stripes;
     Prod g = j->g;
+    g.a += t0 * g.lda, g.M = t1 - t0;
     g.b = (const char *)g.b + v0 * g.ldb * (g.b_bf16 ? 2 : 4);
     g.N = n, g.c = l, g.ldc = HEAD_COLS;
     cpu_prod_at(k, &g, work);
-    for (int64_t t = 0; t < j->n; t++, l += HEAD_COLS) {
+    for (int64_t t = t0; t < t1; t++, l += HEAD_COLS) {
         shape_logits(j, l, j->t0 + t, v0, n, k);
         for (int64_t v = 0; v < n; v += LEAF) k->leaf(j->st[t * leaves + (v0 + v) / LEAF], l + v, least(n - v, LEAF));
         int64_t id = wanted(j->h, j->t0 + t) - v0;
@@ -157,8 +166,9 @@ void cpu_logprob(Dev *d, const Head *h) {
         } else {
             j.st = arena_push(&d->tmp, (size_t)(j.n * leaves_of(V)) * sizeof *j.st);
             j.g = logits_prod(h->h, h->w, t, j.n, NULL, 0);
-            cpu_run(d, (int)((V + HEAD_COLS - 1) / HEAD_COLS), (double)(j.n * V) * (0.5 + (double)h->h.cols / 40),
-                    leaf_piece, &j);
+            int cols = (int)((V + HEAD_COLS - 1) / HEAD_COLS);
+            j.stripes = stripes(d, cols, j.n);
+            cpu_run(d, cols * j.stripes, (double)(j.n * V) * (0.5 + (double)h->h.cols / 40), leaf_piece, &j);
             cpu_rows(d, j.n, (double)leaves_of(V) * 4, leaf_rows, &j);
         }
         arena_pop(&d->tmp, mark2);
@@ -210,18 +220,20 @@ void cpu_sample(Dev *d, const Sample *s) {
 
 /* ---- backward
  * ----------------------------------------------------------------------------------------------------------------- */
-/* Logits of 256 ids of the chunk once more, turned into their gradients where they lie. */
+/* Logits of some ids of the chunk once more, turned into their gradients where they lie. */
 enum { GRAD_COLS = 240 };
 static void grad_piece(void *arg, int i, int worker) {
     const Job *j = arg;
     const Kern *k = cpu_kern(j->d);
     float *work = cpu_work(j->d, worker);
-    int64_t c0 = (int64_t)i * GRAD_COLS, n = least(j->vn - c0, GRAD_COLS), v0 = j->v0 + c0;
+    int64_t c0 = (int64_t)(i / j->stripes) * GRAD_COLS, n = least(j->vn - c0, GRAD_COLS), v0 = j->v0 + c0;
+    int64_t t0 = j->n * (i % j->stripes) / j->stripes, t1 = j->n * (i % j->stripes + 1) / j->stripes;
     Prod g = j->g;
+    g.a += t0 * g.lda, g.M = t1 - t0;
     g.b = (const char *)g.b + v0 * g.ldb * (g.b_bf16 ? 2 : 4);
-    g.N = n, g.c = j->logits + c0, g.ldc = j->vn;
+    g.N = n, g.c = j->logits + t0 * j->vn + c0, g.ldc = j->vn;
     cpu_prod_at(k, &g, work);
-    for (int64_t t = 0; t < j->n; t++) {
+    for (int64_t t = t0; t < t1; t++) {
         float *l = j->logits + t * j->vn + c0;
         HeadRow r;
         memcpy(&r, (const char *)j->h->stat.data + (j->t0 + t) * j->h->stat.ld, sizeof r);
@@ -253,8 +265,9 @@ void cpu_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, cons
         for (j.v0 = 0; j.v0 < V; j.v0 += j.vn) {
             j.vn = least(V - j.v0, BACK_COLS);
             j.g = logits_prod(h->h, h->w, j.t0, j.n, NULL, 0);
-            cpu_run(d, (int)((j.vn + GRAD_COLS - 1) / GRAD_COLS), (double)(j.n * j.vn) * (0.5 + (double)H / 40),
-                    grad_piece, &j);
+            int cols = (int)((j.vn + GRAD_COLS - 1) / GRAD_COLS);
+            j.stripes = stripes(d, cols, j.n);
+            cpu_run(d, cols * j.stripes, (double)(j.n * j.vn) * (0.5 + (double)H / 40), grad_piece, &j);
             Prod x = {
                 .c = f32_row(dh, j.t0),
                 .ldc = dh.ld,

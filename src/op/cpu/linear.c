@@ -41,7 +41,7 @@ static void list_piece(void *arg, int i, int worker) {
  * equally quick: by rows where there are many or the weights fit every core's cache (rows then stay with the core that made
  * them), else by columns, so that each core reads weights of its own. */
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
-    enum { ROWS = 128, FEW_ROWS = 48, COLS = 192, PIECE_NS = 15000, CACHE = 1 << 20 };
+    enum { ROWS = 128, FEW_ROWS = 48, DW_ROWS = 32, COLS = 192, PIECE_NS = 15000, CACHE = 1 << 20 };
     int threads = threads_count(l->d->threads);
     double ns = work / 80; /* some 80 multiply-adds a nanosecond */
     l->mp = l->np = 1;
@@ -51,6 +51,10 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         if (want * l->n > most) want = (int)(most / l->n);
         if (want * l->n < threads) want = (threads + l->n - 1) / l->n;
         int64_t least = rows < ROWS * threads && cols * l->one.K * 4 <= CACHE ? FEW_ROWS : ROWS;
+        if (l->one.a_turned) { /* a sum over tokens: every piece packs all of b */
+            least = rows / threads < ROWS ? rows / threads : ROWS;
+            if (least < DW_ROWS) least = DW_ROWS;
+        }
         l->mp = (int)(rows / least < want ? rows / least : want);
         if (l->mp < 1) l->mp = 1;
         int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / COLS;

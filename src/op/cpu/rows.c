@@ -127,39 +127,43 @@ void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids) {
 
 /* ---- norm
  * -------------------------------------------------------------------------------------------------------------------- */
-static void rmsnorm_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
-    const Args *p = arg;
+static NormRows norm_part(const Args *p, int64_t r0, int64_t r1) {
+    NormRows n = {
+        .x = f32_row(p->b, r0), .ldx = p->b.ld, .g = p->e.data, .rows = r1 - r0, .n = p->b.cols, .eps = p->x
+    };
+    if (p->y.data) n.y = f32_row(p->y, r0), n.ldy = p->y.ld;
+    if (p->a.data) n.dy = f32_row(p->a, r0), n.lddy = p->a.ld;
+    if (p->c.data) n.rstd = f32_row(p->c, r0), n.ldr = p->c.ld;
+    return n;
+}
+static void norm_piece(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    NormRows n = norm_part(arg, r0, r1);
     (void)work;
-    for (int64_t r = r0; r < r1; r++) {
-        const float *x = f32_row(p->a, r);
-        float rstd = 1.0f / sqrtf(k->dot(x, x, p->a.cols) / (float)p->a.cols + p->x);
-        if (p->c.data) *f32_row(p->c, r) = rstd;
-        k->rmsnorm(f32_row(p->y, r), x, p->b.data, p->a.cols, rstd);
-    }
+    k->norm(&n);
 }
 void cpu_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
-    Args p = { .y = y, .a = x, .b = g, .c = rstd, .x = eps };
-    cpu_rows(d, x.rows, (double)x.cols / 4, rmsnorm_rows, &p);
+    Args p = { .y = y, .b = x, .c = rstd, .e = g, .x = eps };
+    cpu_rows(d, x.rows, (double)x.cols / 4, norm_piece, &p);
 }
-static void rmsnorm_dx_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+static void norm_dx_piece(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    NormRows n = norm_part(arg, r0, r1);
+    (void)work;
+    k->norm_dx(&n);
+}
+static void norm_dg_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k, float *work) {
     const Args *p = arg;
     (void)work;
-    for (int64_t r = r0; r < r1; r++)
-        k->rmsnorm_dx(f32_row(p->y, r), f32_row(p->a, r), f32_row(p->b, r), p->e.data, p->b.cols, *f32_row(p->c, r));
-}
-static void rmsnorm_dg_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k, float *work) {
-    const Args *p = arg;
-    int64_t c0 = u0 * 64, c1 = u1 * 64 < p->b.cols ? u1 * 64 : p->b.cols;
-    (void)work;
-    for (int64_t r = 0; r < p->b.rows; r++)
-        k->rmsnorm_dg((float *)p->f.data + c0, f32_row(p->a, r) + c0, f32_row(p->b, r) + c0, c1 - c0,
-                      *f32_row(p->c, r));
+    for (int64_t c = u0 * 64; c < u1 * 64 && c < p->b.cols; c += 64) {
+        NormRows n = norm_part(p, 0, p->b.rows);
+        n.x += c, n.dy += c, n.y = (float *)p->f.data + c, n.n = p->b.cols - c < 64 ? p->b.cols - c : 64;
+        k->norm_dg(&n);
+    }
 }
 void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
     Args p = { .y = dx, .a = dy, .b = x, .c = rstd, .e = g, .f = dg };
     if (dg.data)
-        cols_run(d, x.cols, (double)x.rows * (double)x.cols / 4, rmsnorm_dg_cols, &p); /* before dx, which may be dy */
-    if (dx.data) cpu_rows(d, x.rows, (double)x.cols / 3, rmsnorm_dx_rows, &p);
+        cols_run(d, x.cols, (double)x.rows * (double)x.cols / 4, norm_dg_cols, &p); /* before dx, which may be dy */
+    if (dx.data) cpu_rows(d, x.rows, (double)x.cols / 3, norm_dx_piece, &p);
 }
 
 /* ---- SwiGLU, addition
