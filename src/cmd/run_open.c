@@ -222,6 +222,7 @@ static bool open_model(Run *r, Err *err) {
     }
     policy_open(&r->policy, &r->o.model, &pc, &r->mem);
     r->engine = engine_open(&r->o.model, &sched, &r->mem);
+    dev_touch(&r->o.dev);
     return true;
 }
 

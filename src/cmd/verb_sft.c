@@ -175,6 +175,7 @@ static bool open_model(Sft *s, Err *err) {
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
     TRY(open_weights(&s->o, &oo, tmp, err));
     policy_open(&s->policy, &s->o.model, &p, &s->mem);
+    dev_touch(&s->o.dev);
     CheckpointConf cc = { .run_dir = c->trainer.run_dir,
                           .from_dir = c->model.path,
                           .keep = (int)c->trainer.keep,

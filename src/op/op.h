@@ -24,7 +24,7 @@ typedef struct {
     Threads   *threads;
     bool       guard;           /* checking mode: device memory is readable only inside an op */
     int        isa;             /* op/cpu: IsaKind; tests lower it to compare paths */
-    struct { void *at; size_t bytes; } block[32];
+    struct { void *at; size_t bytes, asked; } block[32];     /* mapped; as asked for */
     int        n_blocks, depth;
     size_t     dry;             /* bytes the dry device has handed out */
     void      *scratch;         /* the backend's own, one piece per worker, made by dev_open: ops allocate nothing */
@@ -36,6 +36,7 @@ void  dev_open_dry(Dev *d, int threads);                                 /* comp
 void *dev_block(Dev *d, size_t bytes);                                   /* zeroed device memory; dies if there is none */
 void  dev_free(Dev *d, void *block);
 Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an arena over a new block */
+void  dev_touch(Dev *d);                                                 /* takes every page of every block now, not when it is first used */
 void  dev_close(Dev *d);                                                 /* frees every block */
 
 /* ---- What several ops take ------------------------------------------------------------------------------------------- */
