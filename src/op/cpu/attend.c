@@ -19,7 +19,8 @@ typedef struct {
     Paged rows;
     int heads, kv_heads, tile, tiles; /* tile: positions */
     float scale;
-    int pass; /* backward: 0 both, 1 dq, 2 dk and dv */
+    int pair0, pairs; /* backward: sequences x kv heads of this round, and how far each of their tiles is */
+    atomic_int *done, next;
 } Job;
 
 /* Task i: sequence, kv head, tile of positions - long tiles first, so that threads end together. */
@@ -80,17 +81,14 @@ void cpu_attend(Dev *d, const Attn *a) {
     if (a->q.rows > 0) cpu_run(d, a->seqs.n * a->kv_heads * j.tiles, cost, attend_task, &j);
 }
 
-/* One pass over keys and queries when there are heads enough for the threads, else queries for dq and keys for dk, dv apart:
- * the same chains, so the same bits. */
-static void bwd_task(void *arg, int i, int worker) {
-    const Job *j = arg;
+/* Tile by tile, in each tile every sequence and kv head. */
+static void bwd_tile(const Job *j, int i, int worker) {
     const Attn *a = j->a;
-    int seq, head, tile, group = a->heads / a->kv_heads, B = ATT_BLOCK;
-    task(j, i, &seq, &head, &tile);
+    int pair = j->pair0 + i % j->pairs, tile = i / j->pairs, seq = pair / j->kv_heads, head = pair % j->kv_heads;
     int64_t s0 = j->at[seq];
-    int len = j->at[seq + 1] - j->at[seq], nb = (len + B - 1) / B, from = tile * j->tile,
-        to = from + j->tile < len ? from + j->tile : len;
-    if (from >= len) return;
+    int len = j->at[seq + 1] - j->at[seq], group = a->heads / a->kv_heads, t0 = tile * j->tile;
+    atomic_int *mine = j->done + (int64_t)(i % j->pairs) * j->tiles + tile;
+    if (t0 >= len) return;
     int64_t hq = (int64_t)head * group * a->dk, ho = (int64_t)head * group * a->dv, hk = (int64_t)head * a->dk,
             hv = (int64_t)head * a->dv;
     AttBack b = {
@@ -117,39 +115,42 @@ static void bwd_task(void *arg, int i, int worker) {
         .wk = a->dk,
         .wv = a->dv,
         .scale = a->scale,
-        .want_q = j->pass != 2,
-        .want_kv = j->pass != 1,
-        .j0 = 0,
-        .j1 = nb,
-        .t0 = 0,
-        .t1 = len,
+        .t0 = t0,
+        .t1 = t0 + j->tile < len ? t0 + j->tile : len,
+        .before = tile ? mine - 1 : NULL,
+        .mine = mine,
     };
-    if (j->pass == 1) b.t0 = from, b.t1 = to, b.j1 = (to + B - 1) / B;
-    if (j->pass == 2) b.j0 = from / B, b.j1 = (to + B - 1) / B;
     cpu_kern(j->d)->attend_bwd(&b, cpu_work(j->d, worker));
 }
+/* Threads take tiles in ascending order, so the tile before this one of the same head is done or under way: a tile can wait for it. */
+static void bwd_task(void *arg, int i, int worker) {
+    Job *j = arg;
+    for (; (i = atomic_fetch_add(&j->next, 1)) < j->pairs * j->tiles;) bwd_tile(j, i, worker);
+}
 void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    int tile = ATT_BWD / (a->heads / a->kv_heads), all = a->seqs.n * a->kv_heads;
+    CHECK(tile > 0, "attend_bwd: %d query heads share a kv head; at most %d can", a->heads / a->kv_heads, ATT_BWD);
     Job j = { .d = d,
               .a = a,
               .at = a->seqs.at.data,
               .heads = a->heads,
               .kv_heads = a->kv_heads,
-              .scale = a->scale,
               .dq = dq,
               .dk = dk,
               .dv = dv,
               .dO = dO,
-              .tile = a->seqs.longest > 0 ? a->seqs.longest : 1,
-              .tiles = 1 };
+              .tile = tile,
+              .tiles = (a->seqs.longest + tile - 1) / tile,
+              .done = (atomic_int *)(void *)(cpu_work(d, 0) + ATT_AT) };
+    CHECK(j.tiles <= ATT_COUNTS, "attend_bwd: a sequence of %d positions is too long", a->seqs.longest);
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 25;
-    int n = a->seqs.n * a->kv_heads;
-    if (a->q.rows == 0) return;
-    if (n >= 2 * threads_count(d->threads) || threads_count(d->threads) == 1 || cost < 1e5) {
-        cpu_run(d, n, cost, bwd_task, &j);
-        return;
+    for (; j.pair0 < all && a->q.rows > 0; j.pair0 += j.pairs) {
+        int most = ATT_COUNTS / j.tiles;
+        j.pairs = all - j.pair0 < most ? all - j.pair0 : most;
+        for (int i = 0; i < j.pairs * j.tiles; i++) atomic_init(&j.done[i], 0);
+        atomic_init(&j.next, 0);
+        cpu_run(d, threads_count(d->threads), cost, bwd_task, &j);
     }
-    j.tile = 2 * ATT_BLOCK, j.tiles = (a->seqs.longest + j.tile - 1) / j.tile;
-    for (j.pass = 1; j.pass <= 2; j.pass++) cpu_run(d, n * j.tiles, cost, bwd_task, &j);
 }
 
 /* ---- pages

@@ -5,6 +5,8 @@
 
 #include "op/op.h"
 
+#include <stdatomic.h>
+
 /* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2)
  * --------------------------------------------------- */
 enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC };
@@ -41,15 +43,15 @@ typedef struct {                        /* row r: q + qoff[r] -> o + ooff[r], at
     int          last[ATT_TILE], n;
     float        scale;
 } AttRows;
-typedef struct {                        /* backward of one kv head of one sequence, key blocks j0..j1, query rows r0..r1 */
+typedef struct {                        /* backward of one kv head of one sequence: the rows of positions t0..t1 */
     const float *q, *k, *v, *o, *lse, *dO;
     float       *dq, *dk, *dv;
     int64_t      ldq, ldk, ldv, ldo, ldl, lddo, lddq, lddk, lddv;
-    int          len, group, wk, wv;    /* positions, query heads per kv head, widths;
-        head columns are already in the pointers */
+    int          len, group, wk, wv;    /* positions, query heads per kv head, widths; head columns are already in the pointers */
     float        scale;
-    bool         want_q, want_kv;
-    int          j0, j1, t0, t1;        /* blocks of 64 keys; positions */
+    int          t0, t1;
+    const atomic_int *before;           /* blocks of keys the tile before this one has done; NULL for the first tile */
+    atomic_int  *mine;                  /* ... this one */
 } AttBack;
 
 /* rows of y = x rstd g; backward y is dx, or dg [n] */
@@ -95,7 +97,8 @@ const Kern *cpu_kern(const Dev *d);
  * ---------------------------------------------------------------------------------------------------- */
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
 enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
-       HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS };
+       HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS,
+       ATT_AT = HEAD_AT, ATT_COUNTS = HEAD_ROWS * HEAD_COLS };        /* worker 0's: counters of attention's backward */
 static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
 
 /* fn for indices 0..n-1; 'cost' in about nanoseconds of one core: little work stays in the caller. */

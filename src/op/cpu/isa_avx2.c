@@ -1,6 +1,7 @@
 /* isa_avx2.c - the kernels for AVX2 with FMA; see isa_avx512.c. */
 #include "base/mathx.h"
 #include "op/cpu/cpu.h"
+#include <sched.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #if defined(__clang__)

@@ -2,6 +2,7 @@
  * set here for every function in it and the program still runs where they are missing. */
 #include "base/mathx.h"
 #include "op/cpu/cpu.h"
+#include <sched.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #if defined(__clang__)

@@ -2,6 +2,7 @@
  * target has it and a (slow, exact) library call where it has not. */
 #include "base/mathx.h"
 #include "op/cpu/cpu.h"
+#include <sched.h>
 #define LANES     1
 #define NV        1
 #define MR        4
