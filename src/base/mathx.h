@@ -16,7 +16,8 @@ static inline double mx_log(double x) {
     double m;
     memcpy(&m, &b, 8);
     double s = (m - 1) / (m + 1), z = s * s, p = 1.0 / 21;
-    for (int k = 19; k >= 3; k -= 2) p = fma(p, z, 1.0 / k);
+    static const double c[] = { 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3 };
+    for (int i = 0; i < 9; i++) p = fma(p, z, c[i]);
     p = fma(p * z, s, s);
     return fma((double)e, 0.69314718055994530942, 2 * p);
 }

@@ -25,6 +25,9 @@ FI V v_mul(V a, V b) { return _mm512_mul_ps(a, b); }
 FI V v_div(V a, V b) { return _mm512_div_ps(a, b); }
 FI V v_sqrt(V a) { return _mm512_sqrt_ps(a); }
 FI V v_fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+FI V v_fma_from(int n, V a, V b, V c) { /* lanes n..15; the others are c's */
+    return _mm512_mask3_fmadd_ps(a, b, c, (__mmask16)(0xFFFFu << n));
+}
 FI V v_max(V a, V b) { return _mm512_max_ps(a, b); }
 FI V v_min(V a, V b) { return _mm512_min_ps(a, b); }
 FI V v_first(int n, V a, V b) {         /* lanes 0..n-1 of a, the others of b */
@@ -249,6 +252,9 @@ FI V v_exp(V x) {
     p = v_fma(p, r, v_all(1.0f));
     return v_scale2(p, t, x, lo);
 }
+#if LANES != 512
+FI V v_fma_from(int n, V a, V b, V c) { return v_first(n, c, v_fma(a, b, c)); }
+#endif
 /* sixteen lanes from x[i..n): missing ones are 'with'; and back */
 FI V v_at(const float *x, int64_t i, int64_t n, float with) {
     return n - i >= 16 ? v_ld(x + i) : n - i > 0 ? v_ldn(x + i, (int)(n - i), with) : v_all(with);
