@@ -124,7 +124,13 @@ static bool bytes_of(double *out, const char *name, const char *value, double st
 /* The profile with the precision asked for.  Weights in float32 are their own master copy. */
 static bool read_profile(Plan *p, const PlanArgs *a, Mem *mem, Err *err) {
     const Profile *known = profile_find(a->profile);
-    if (!known) return err_set(err, "there is no profile '%s': hone, verl or nemo", a->profile);
+    if (!known) {
+        Buf names = { 0 };
+        profile_list(&names);
+        err_set(err, "there is no profile '%s'; there are %s", a->profile, names.data);
+        buf_free(&names);
+        return false;
+    }
     Profile *f = MEM_NEW(mem, Profile);
     double moment;
     *f = *known;

@@ -81,7 +81,6 @@ void        stream_close(DataStream *s);
 int64_t     stream_next(DataStream *s, int64_t n, int64_t *index);
 DataCursor  stream_cursor(const DataStream *s);
 bool        stream_seek(DataStream *s, DataCursor at, Err *err);     /* goes on with the row after those that were given out */
-int64_t     stream_steps(const DataStream *s, int64_t n);            /* batches of n in all epochs; 0: for ever */
 
 void data_order(uint64_t seed, int64_t epoch, int64_t n, int64_t *order);      /* a permutation of 0..n-1 */
 

@@ -76,11 +76,6 @@ bool stream_seek(DataStream *s, DataCursor at, Err *err) {
     return true;
 }
 
-int64_t stream_steps(const DataStream *s, int64_t n) {
-    if (s->o.drop_last) return s->n / n * s->o.epochs;
-    return (s->n * s->o.epochs + n - 1) / n;
-}
-
 /* ---- too long */
 
 typedef struct {

@@ -62,8 +62,6 @@ Rewards     *rewards_open(const RewardOptions *o, int threads, Err *err);       
 bool         rewards_submit(Rewards *p, int64_t ticket, const RewardSample *s, Err *err);   /* copies; false: unknown source */
 bool         rewards_collect(Rewards *p, int64_t *ticket, RewardResult *out);    /* waits for one; false: none in flight.
                                                                                     out is reused, free it at the end */
-void         rewards_wait_all(Rewards *p);                                       /* all are judged, none is collected */
-int64_t      rewards_in_flight(Rewards *p);                                      /* submitted and not collected */
 RewardCounts rewards_counts(Rewards *p);
 void         rewards_close(Rewards *p);                                          /* drops what is not judged yet */
 

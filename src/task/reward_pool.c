@@ -256,19 +256,6 @@ bool rewards_collect(Rewards *p, int64_t *ticket, RewardResult *out) {
     return j != NULL;
 }
 
-void rewards_wait_all(Rewards *p) {
-    pthread_mutex_lock(&p->lock);
-    while (p->judged < p->in_flight) wait_some(p);
-    pthread_mutex_unlock(&p->lock);
-}
-
-int64_t rewards_in_flight(Rewards *p) {
-    pthread_mutex_lock(&p->lock);
-    int64_t n = p->in_flight;
-    pthread_mutex_unlock(&p->lock);
-    return n;
-}
-
 RewardCounts rewards_counts(Rewards *p) {
     pthread_mutex_lock(&p->lock);
     RewardCounts c = p->counts;

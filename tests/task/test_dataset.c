@@ -147,7 +147,7 @@ static void check_order(const Dataset *d) {
         DataStream *s = stream_open(&o);
         int steps = 0;
         while (at[steps] = stream_cursor(s), (got = stream_next(s, BATCH, whole + n)) > 0) n += got, steps++;
-        EXPECT(steps == stream_steps(s, BATCH), "%d steps, %lld promised", steps, (long long)stream_steps(s, BATCH));
+        EXPECT(steps == (drop ? ROWS / BATCH * 3 : (ROWS * 3 + BATCH - 1) / BATCH), "%d steps", steps);
         EXPECT(n == (drop ? ROWS / BATCH * BATCH * 3 : ROWS * 3), "%lld rows in three epochs", (long long)n);
         stream_close(s);
         for (int stop = 0; stop < steps; stop++) {

