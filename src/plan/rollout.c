@@ -188,6 +188,10 @@ void plan_rollout(Plan *p) {
     double *lengths = MEM_ARRAY(&mem, double, (size_t)n);
     Rolled r;
     lengths_fill(&p->work, lengths, n);
+    int last = 0; /* the rollout ends with the engine that has the longest answer of all */
+    for (int i = 1; i < n; i++)
+        if (lengths[i] > lengths[last]) last = i;
+    lengths[last] = fmax(lengths[last], p->longest);
     engine_play(p, lengths, n, scale, &r);
     mem_free(&mem);
     PhasePlan *ph = &p->phase[PH_ROLLOUT];

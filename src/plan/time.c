@@ -153,12 +153,13 @@ static double data_imbalance(const Plan *p, double variation, double longest) {
     return 1 + variation / sqrt(fmax(1, count)) * normal_quantile((dp - 0.375) / (dp + 0.25));
 }
 
-/* m micro-batches through the stages: passes[i] seconds each on stage i. */
+/* m micro-batches through the stages, seconds[i] each on stage i.  Filling and draining wait for the largest: a sequence is not
+ * cut, so where micro-batches are small, the one with the longest answer is larger than the mean. */
 static double pipeline(const Plan *p, const double *seconds, double m, double *mean) {
-    double slowest = 0, sum = 0;
+    double slowest = 0, sum = 0, longest = (p->longest + p->work.prompt_mean) / p->layout.cp;
     for (int i = 0; i < p->stages; i++) slowest = fmax(slowest, seconds[i]), sum += seconds[i];
     *mean = sum / p->stages;
-    return (m - 1) * slowest + slowest + (sum - slowest) / p->layout.vpp;
+    return m * slowest + (sum - slowest) / p->layout.vpp * fmax(1, longest / micro_tokens(p));
 }
 
 /* Spreads a pipelined phase over its causes: the mean stage's own work, then unequal stages, unequal data, bubble. */

@@ -4,6 +4,7 @@
 #include "cmd/plan_args.h"
 #include "base/file.h"
 #include "plan/recipe.h"
+#include "plan/simulate.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -149,6 +150,10 @@ int main(void) {
         const char *ours = plan_recipe(ROWS[i].name, ROWS[i].config, found);
         const char *said = plan_recipe(mem_printf(&mem, "%s-published", ROWS[i].name), ROWS[i].config, theirs);
         EXPECT(!*ours, "%s: %s", ROWS[i].name, ours);
+        SimResult sim; /* no stragglers: what is left between the formulas and the events */
+        plan_simulate(found, &(SimOpts){ .seed = 1 }, &sim);
+        EXPECT(fabs(sim.step / found->step - 1) < 0.1, "%s: %.1f s, played event by event %.1f s", ROWS[i].name,
+               found->step, sim.step);
         if (ROWS[i].why)
             EXPECT(strstr(said, ROWS[i].why), "%s-published: '%s' is not said: %s", ROWS[i].name, ROWS[i].why, said);
         else EXPECT(!*said, "%s-published: %s", ROWS[i].name, said);
