@@ -154,7 +154,9 @@ def ask_math_verify():
     from math_verify import parse, verify
 
     logging.disable(logging.CRITICAL)
-    return [bool(verify(parse("\\boxed{%s}" % t), parse("\\boxed{%s}" % a))) for _, t, a in pairs]
+    # without its limits of time: they go by the clock, and on a busy machine a right answer then counts as wrong
+    read = lambda s: parse("\\boxed{%s}" % s, parsing_timeout=None)
+    return [bool(verify(read(t), read(a), timeout_seconds=None)) for _, t, a in pairs]
 
 
 reasons = []
