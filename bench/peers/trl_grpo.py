@@ -2,8 +2,9 @@
 """trl_grpo.py [small|large] [ROUNDS] [STEPS] - a whole GRPO step: hone beside TRL's GRPOTrainer, and what concerns hone's step by itself.
 
 The same model (small: recipes/quickstart/model; large: bench/models/moe_29m.json with that vocabulary, 25 M parameters), the
-same sums, taught their format by a short `hone sft` so that answers differ in reward, 16 questions with 8 answers of exactly 64 tokens each (the end token is ignored, so nobody pads), one update,
-float32, no KL, two threads each.  Rounds take turns: some steps of hone, some of TRL.  Each first two steps are not counted.
+same sums, taught their format by a short `hone sft` so that answers differ in reward, 16 questions with 8 answers, one update, float32, no
+KL, two threads each.  Twice: answers that end where the model ends them, at most 64 tokens, as in any run (the peer pads to the
+longest); and of exactly 64 tokens (the end token is ignored), the peer's best case, in which nobody pads.  Rounds take turns: some steps of hone, some of TRL.  Each first two steps are not counted.
 The reward is verl's gsm8k rule in both.  Then: the share of hone's step outside rollout, scoring and update, and resident
 memory after step 2 and step 500 of a tiny run."""
 import contextlib, io, json, os, random, re, shutil, statistics, subprocess, sys, tempfile, time, warnings
@@ -46,12 +47,12 @@ def sums(n):
         yield {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "%d+%d" % (a, b)}], "reward_model": {"ground_truth": str(a + b)}}
 
 
-def hone_run(folder, data, name, steps, *more):
+def hone_run(folder, data, name, steps, fixed, *more):
     run = os.path.join(TMP, name)
     shutil.rmtree(run, ignore_errors=True)
     settings = {
         "model.path": folder, "data.train_files": "[%s]" % data, "data.train_batch_size": QUESTIONS, "data.max_prompt_length": 32,
-        "data.max_response_length": LENGTH, "rollout.n": ANSWERS, "rollout.ignore_eos": "true", "rollout.max_batch": QUESTIONS * ANSWERS,
+        "data.max_response_length": LENGTH, "rollout.n": ANSWERS, "rollout.ignore_eos": "true" if fixed else "false", "rollout.max_batch": QUESTIONS * ANSWERS,
         "train.lr": "1e-6", "trainer.steps": steps, "trainer.run_dir": run, "trainer.save_every": 0, "trainer.val_every": 0,
         "trainer.threads": side.THREADS,
     }
@@ -60,7 +61,7 @@ def hone_run(folder, data, name, steps, *more):
     return list(map(json.loads, open(os.path.join(run, "metrics.jsonl"))))
 
 
-def make_trl(folder, rows):
+def make_trl(folder, rows, fixed):
     side.two_threads()
     warnings.filterwarnings("ignore")
     import dataclasses, torch, transformers, trl
@@ -92,8 +93,8 @@ def make_trl(folder, rows):
         "output_dir": os.path.join(TMP, "trl"), "per_device_train_batch_size": QUESTIONS * ANSWERS, "num_generations": ANSWERS,
         "max_prompt_length": 32, "max_completion_length": LENGTH, "learning_rate": 1e-6, "beta": 0.0,
         "num_iterations": 1, "temperature": 1.0, "top_p": 1.0, "bf16": False, "fp16": False, "use_cpu": True, "gradient_checkpointing": False,
-        "report_to": "none", "save_strategy": "no", "logging_steps": 1000, "disable_tqdm": True, "optim": "adamw_torch_fused",
-        "router_aux_loss_coef": 0.0, "generation_kwargs": {"min_new_tokens": LENGTH}, "dataloader_num_workers": 0, "use_vllm": False, "remove_unused_columns": False,
+        "report_to": "none", "save_strategy": "no", "logging_steps": 1, "disable_tqdm": True, "optim": "adamw_torch_fused",
+        "router_aux_loss_coef": 0.0, "generation_kwargs": {"min_new_tokens": LENGTH} if fixed else {}, "dataloader_num_workers": 0, "use_vllm": False, "remove_unused_columns": False,
     }
     fields = {f.name for f in dataclasses.fields(trl.GRPOConfig)}
 
@@ -105,44 +106,47 @@ def make_trl(folder, rows):
         trainer = trl.GRPOTrainer(model=model, args=args, reward_funcs=gsm8k, train_dataset=data, processing_class=tok, callbacks=[clock])
         with contextlib.redirect_stdout(io.StringIO()):
             trainer.train()
-        return clock.seconds[2:]
-    trial = {e: steps(e, 3)[0][1] for e in ("eager", "grouped_mm")}
+        lengths = [h["completions/mean_length"] for h in trainer.state.log_history if "completions/mean_length" in h]
+        return clock.seconds[2:], lengths
+    trial = {e: steps(e, 3)[0][0][1] for e in ("eager", "grouped_mm")}
     print("TRL's third step, processor seconds: " + ", ".join("%s experts %.2f" % x for x in trial.items()), flush=True)
     best = min(trial, key=trial.get)
     return lambda: steps(best, STEPS)
 
 
-def side_by_side(size, rounds):
+def side_by_side(size, rounds, fixed):
     folder, data = make_model(size), os.path.join(TMP, "sums.jsonl")
     rows = list(sums(4096))
     with open(data, "w") as f:
         f.writelines(json.dumps(r) + "\n" for r in rows)
-    trl_steps = make_trl(folder, rows)
+    trl_steps = make_trl(folder, rows, fixed)
     ours, other, theirs, parts, cpu = [], [], [], {}, 0
     for _ in range(rounds):
         before = os.times()
-        got = hone_run(folder, data, "run", 5 * STEPS)[2:]
+        got = hone_run(folder, data, "run", 5 * STEPS, fixed)[2:]
         after = os.times()      # the whole program, its start included
         cpu += after.children_user + after.children_system - before.children_user - before.children_system
         ours += [m["timing_s/step"] for m in got]
         other += [m["timing_s/other"] / m["timing_s/step"] for m in got]
         for k in ("timing_s/gen", "timing_s/reward", "timing_s/adv", "timing_s/update_actor", "timing_s/other"):
             parts.setdefault(k, []).extend(m.get(k, 0) for m in got)
-        theirs += trl_steps()
+        seconds, lengths = trl_steps()
+        theirs += seconds
     print("hone's rewards: mean %.3f, gradient norm %.4f, largest difference of log-probs %g" % (
         statistics.mean(m["critic/score/mean"] for m in got), got[-1]["actor/grad_norm"], max(m["exact/max_abs_logprob_diff"] for m in got)))
+    print("tokens in an answer: hone %.1f, TRL %.1f" % (statistics.mean(m["response_length/mean"] for m in got), statistics.mean(lengths or [0])))
     print("hone's step: " + ", ".join("%s %.4f" % (k.split("/")[1], statistics.median(v)) for k, v in parts.items()))
     mine, peer = cpu / (rounds * 5 * STEPS), statistics.median(c for _, c in theirs)
     theirs = [t for t, _ in theirs]
     print("hone s/step: %s\nTRL  s/step: %s" % (side.spread(ours), side.spread(theirs)))
     print("processor seconds a step: hone %.3f, TRL %.3f: %.2f x" % (mine, peer, peer / mine))
-    side.verdict("GRPO step, %s model" % size, statistics.median(theirs) / statistics.median(ours), 5)
+    side.verdict("GRPO step, %s model, answers %s" % (size, "of 64 tokens" if fixed else "as they end"), statistics.median(theirs) / statistics.median(ours), 5)
     print("outside rollout, scoring and update: %.2f %% of a step (bar 3 %%)" % (100 * statistics.median(other)))
     return folder, data
 
 
 def memory(folder, data):
-    got = hone_run(folder, data, "long", 500, "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=16", "rollout.max_batch=16", "train.micro_tokens=1024")
+    got = hone_run(folder, data, "long", 500, False, "data.train_batch_size=4", "rollout.n=4", "data.max_response_length=16", "rollout.max_batch=16", "train.micro_tokens=1024")
     kb = {n: got[n - 1]["perf/cpu_memory_used_gb"] for n in (1, 2, 3, 10, 100, 500)}
     print("resident memory, GB, by step: " + ", ".join("%d: %.4f" % x for x in kb.items()))
 
@@ -153,7 +157,9 @@ def main():
     global STEPS
     STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else STEPS
     side.load_note()
-    folder, data = side_by_side(size, int(sys.argv[2]) if len(sys.argv) > 2 else 2)
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    for fixed in (False, True):
+        folder, data = side_by_side(size, rounds, fixed)
     if size == "small":
         memory(folder, data)
 
