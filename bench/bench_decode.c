@@ -1,7 +1,8 @@
 /* bench_decode.c MODEL [THREADS BATCH CONTEXT] - the engine's rates.  BATCH and CONTEXT: most sequences and tokens there will be.
  * A line on standard input asks for one measurement and is answered by one line of JSON (bench/peers/decode.py):
  *   decode B P N   B prompts of P tokens, N tokens each; the time of the steps in which all B draw
- *   prefill P      a prompt of P tokens and its first token; share_of_peak is of a bare loop of multiply-adds on the same threads
+ *   prefill P      a prompt of P tokens and its first token; share_of_peak is of a bare loop of multiply-adds on the same threads,
+ *                  share_of_product of what the same rows times one layer's up-projection reach, by the clock, medians of turns
  *   share P N      N first tokens to one prompt of P tokens, beside one: rows computed, and time
  *   over B N       what is left of a step at batch B when the device computes nothing: scheduling and index lists */
 #include "bench.h"
@@ -73,6 +74,26 @@ static void side_close(Side *s) {
     mem_free(&s->mem);
 }
 
+/* GFLOP/s of rows [P, hidden] times a weight [intermediate, hidden], the median of several */
+static double product_rate(Dev *d, int64_t rows, int64_t in, int64_t out) {
+    enum { TURNS = 15 };
+    Arena a = dev_arena(d, "product", (size_t)(rows * in + out * in + rows * out) * 4 + 4096);
+    Tensor x = bench_fill(&a, rows, in, 1), w = bench_fill(&a, out, in, 0.1f), y = bench_fill(&a, rows, out, 0);
+    double t[TURNS];
+    for (int i = 0; i < TURNS; i++) {
+        double t0 = clock_now();
+        op_linear(d, y, x, w, TENSOR_NONE, leaves_one(in));
+        t[i] = clock_now() - t0;
+    }
+    for (int i = 1; i < TURNS; i++)
+        for (int j = i; j > 0 && t[j] < t[j - 1]; j--) {
+            double swap = t[j];
+            t[j] = t[j - 1], t[j - 1] = swap;
+        }
+    dev_free(d, a.base);
+    return 2e-9 * (double)(rows * in * out) / t[TURNS / 2];
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1, "bench_decode MODEL [THREADS BATCH CONTEXT]");
     int threads = argc > 2 ? atoi(argv[2]) : 2, batch = argc > 3 ? atoi(argv[3]) : 64,
@@ -104,11 +125,13 @@ int main(int argc, char **argv) {
                    (double)a * (double)(w.steps - 1) / sec, w.steps - 1, st.seconds);
         } else if (sscanf(line, "prefill %d", &a) == 1) {
             peak = bench_peak(&s.dev);
+            double product = product_rate(&s.dev, a, desc.d.hidden, desc.d.ffn);
             EngineStats st = work(s.engine, &w, 1, a, 1, 1);
             int64_t len = a;
-            double flops = flops_forward(&f, &len, 1, 1);
-            printf("{\"seconds\":%.6f,\"tokens_s\":%.1f,\"gflops\":%.1f,\"peak\":%.1f,\"share_of_peak\":%.4f}\n",
-                   st.seconds, a / st.seconds, flops / st.seconds * 1e-9, peak, flops / st.seconds * 1e-9 / peak);
+            double rate = flops_forward(&f, &len, 1, 1) / st.seconds * 1e-9;
+            printf("{\"seconds\":%.6f,\"tokens_s\":%.1f,\"gflops\":%.1f,\"peak\":%.1f,\"share_of_peak\":%.4f,"
+                   "\"product\":%.1f,\"share_of_product\":%.4f}\n",
+                   st.seconds, a / st.seconds, rate, peak, rate / peak, product, rate / product);
         } else if (sscanf(line, "share %d %d", &a, &n) == 2) {
             EngineStats one = work(s.engine, &w, 1, a, 1, 1), many = work(s.engine, &w, 1, a, n, 1);
             printf("{\"rows_one\":%" PRId64 ",\"rows_many\":%" PRId64 ",\"one\":%.6f,\"many\":%.6f}\n", one.sched.rows,

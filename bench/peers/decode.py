@@ -3,7 +3,7 @@
 
 Decoding 64 tokens after a prompt of 128, at batch 1, 16 and 64, in turns.  llama.cpp's time is llama_decode alone, fed with
 tokens that are known beforehand; hone's is the whole step, drawing and log-probs included.  Then what concerns hone by itself:
-prefill against the multiply-add peak, 16 answers to one prompt, the scheduler's share of a step, and from the start of the
+prefill against the rate of the matrix product alone and the multiply-add peak, 16 answers to one prompt, the scheduler's share of a step, and from the start of the
 program to the first token.  That both compute the same model is checked by log-probs first."""
 import ctypes, json, os, statistics, subprocess, sys, tempfile, time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -126,8 +126,9 @@ def alone(model, folder, hone, repeats):
         got = [hone.ask("prefill", n) for _ in range(repeats + 1)][1:]
         theirs = statistics.median(peer.prefill(n) for _ in range(repeats))
         g = sorted(got, key=lambda r: r["seconds"])[len(got) // 2]
-        print("prefill of %d: %.0f tokens/s, %.0f of %.0f GFLOP/s; llama.cpp %.0f tokens/s" % (n, g["tokens_s"], g["gflops"], g["peak"], n / theirs))
-        side.verdict("prefill of %d as a share of the multiply-add peak" % n, g["share_of_peak"], 0.8)
+        print("prefill of %d: %.0f tokens/s, %.0f GFLOP/s, the product alone %.0f, the multiply-add peak %.0f (%.0f %% of it); llama.cpp %.0f tokens/s" % (
+            n, g["tokens_s"], g["gflops"], g["product"], g["peak"], 100 * g["share_of_peak"], n / theirs))
+        side.verdict("prefill of %d as a share of the matrix product's rate" % n, g["share_of_product"], 0.8)
     peer.close()
     s = [hone.ask("share", 1024, 16) for _ in range(repeats)][-1]
     print("16 answers to a prompt of 1024: %d rows computed, %d for one answer; %.3f s beside %.3f s" % (s["rows_many"], s["rows_one"], s["many"], s["one"]))
