@@ -254,6 +254,9 @@ int main(int argc, char **argv) {
     }
     pages(&span, ISA_BEST, 64, 100); /* more than one span of 2048 keys */
     pages(&span, ISA_BEST, 48, 513);
+    pages(&span, ISA_BEST, 64,
+          5); /* spans apart on two threads: few rows, many rows, and one sequence shorter than a span */
+    pages(&(Shape){ 16, 1, 24, 16, 2, { 2100, 70 }, true }, ISA_BEST, 64, 6);
     planted();
     return test_end();
 }

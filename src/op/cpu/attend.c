@@ -21,6 +21,9 @@ typedef struct {
     float scale;
     int pair0, pairs; /* backward: sequences x kv heads of this round, and how far each of their tiles is */
     atomic_int *done, next;
+    int spans; /* of keys, computed apart; 0: together */
+    bool join;
+    float *parts;
 } Job;
 
 /* Task i: sequence, kv head, tile of positions - long tiles first, so that threads end together. */
@@ -33,7 +36,7 @@ static void task(const Job *j, int i, int *seq, int *head, int *tile) {
 static void rows_of(AttRows *r, const Job *j, int64_t row0, int pos0, int n, int kv_head, Tensor q, Tensor o,
                     Tensor lse, int dk, int dv) {
     int group = j->heads / j->kv_heads;
-    r->q = q.data, r->o = o.data, r->lse = lse.data, r->scale = j->scale, r->n = n * group;
+    r->q = q.data, r->o = o.data, r->lse = lse.data, r->scale = j->scale, r->n = n * group, r->part = NULL, r->span = 0;
     for (int t = 0, i = 0; t < n; t++)
         for (int g = 0; g < group; g++, i++) {
             int h = kv_head * group + g;
@@ -202,12 +205,13 @@ void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
 static void attend_kv_task(void *arg, int i, int worker) {
     const Job *j = arg;
     const Kv *kv = &j->kv;
-    int seq, head, tile;
+    int seq, head, tile, span = j->spans && !j->join ? i % j->spans : ATT_JOIN;
+    if (span >= 0) i /= j->spans;
     task(j, i, &seq, &head, &tile);
     const int32_t *at = j->rows.rows.at.data;
     int start = ((const int32_t *)j->rows.start.data)[seq], len = at[seq + 1] - at[seq];
     int p0 = tile * j->tile, n = len - p0 < j->tile ? len - p0 : j->tile;
-    if (n <= 0) return;
+    if (n <= 0 || span * ATT_SPAN >= start + p0 + n) return;
     page_of(kv, &j->rows, seq, start + p0 + n - 1, head); /* dies if the table is too short */
     AttRows r;
     rows_of(&r, j, at[seq] + p0, start + p0, n, head, j->q, j->o, TENSOR_NONE, kv->dk, kv->dv);
@@ -222,7 +226,17 @@ static void attend_kv_task(void *arg, int i, int worker) {
         .dk = kv->dk,
         .dv = kv->dv,
     };
+    if (j->spans) r.part = j->parts + i * j->spans * att_part(r.n, kv->dv), r.span = span;
     cpu_kern(j->d)->attend(&r, &y, cpu_work(j->d, worker));
+}
+/* Few heads and sequences for the threads, and much context: spans of keys apart, then joined in their order. */
+static void spread_spans(Job *j, int tasks, int longest) {
+    int spans = (longest + ATT_SPAN - 1) / ATT_SPAN, most = j->rows.rows.longest * (j->heads / j->kv_heads);
+    bool fits = tasks * spans * att_part(most, j->kv.dv) <= CPU_WORK - ATT_WORK;
+    if (threads_count(j->d->threads) == 1 || tasks >= 2 * threads_count(j->d->threads) || spans < 2 || j->tiles > 1
+        || !fits)
+        return;
+    j->spans = spans, j->parts = cpu_work(j->d, 0) + ATT_WORK;
 }
 void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
     int tile = tile_positions(heads, kv.kv_heads);
@@ -238,8 +252,16 @@ void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, flo
               .tile = tile,
               .tiles = (rows.rows.longest + tile - 1) / tile };
     double cost = 0;
+    int longest = 0, tasks = rows.rows.n * kv.kv_heads * j.tiles;
     const int32_t *at = rows.rows.at.data, *start = rows.start.data;
-    for (int s = 0; s < rows.rows.n; s++) cost += (double)(at[s + 1] - at[s]) * (start[s] + at[s + 1] - at[s]);
+    for (int s = 0; s < rows.rows.n; s++) {
+        int n = at[s + 1] - at[s];
+        cost += (double)n * (start[s] + n), longest = n && start[s] + n > longest ? start[s] + n : longest;
+    }
     cost *= (double)heads * (kv.dk + kv.dv) / 60;
-    if (q.rows > 0) cpu_run(d, rows.rows.n * kv.kv_heads * j.tiles, cost, attend_kv_task, &j);
+    if (q.rows == 0) return;
+    spread_spans(&j, tasks, longest);
+    cpu_run(d, tasks * (j.spans ? j.spans : 1), cost, attend_kv_task, &j);
+    j.join = true;
+    if (j.spans) cpu_run(d, tasks, 0, attend_kv_task, &j);
 }

@@ -42,7 +42,11 @@ typedef struct {                        /* row r: q + qoff[r] -> o + ooff[r], at
     int64_t      qoff[ATT_TILE], ooff[ATT_TILE], loff[ATT_TILE];
     int          last[ATT_TILE], n;
     float        scale;
+    float       *part;                  /* NULL: all keys at once.  Else one span of keys, span 0.., into its part of att_part() floats, */
+    int          span;                  /* and when all have come: ATT_JOIN */
 } AttRows;
+enum { ATT_JOIN = -1 };
+static inline int64_t att_part(int n, int dv) { return (int64_t)(n > ATT_FEW ? ATT_TILE : ATT_FEW + 1) * (((dv + 15) & ~15) + 2); }
 typedef struct {                        /* backward of one kv head of one sequence: the rows of positions t0..t1 */
     const float *q, *k, *v, *o, *lse, *dO;
     float       *dq, *dk, *dv;
@@ -98,7 +102,8 @@ const Kern *cpu_kern(const Dev *d);
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
 enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
        HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS,
-       ATT_AT = HEAD_AT, ATT_COUNTS = HEAD_ROWS * HEAD_COLS };        /* worker 0's: counters of attention's backward */
+       ATT_AT = HEAD_AT, ATT_COUNTS = HEAD_ROWS * HEAD_COLS,          /* worker 0's: counters of attention's backward */
+       ATT_WORK = 6 * ATT_BWD * ATT_DMAX + 4 * ATT_BLOCK * ATT_DMAX };  /* what attention takes of a worker's scratch; parts lie behind */
 static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
 
 /* fn for indices 0..n-1; 'cost' in about nanoseconds of one core: little work stays in the caller. */
