@@ -1,7 +1,6 @@
 /* test_rollout.c - an engine decodes every token once, also when the cache is short and sequences are turned out and come
  * back; and rings over several nodes use the ports of all their members. */
-#include "plan/plan.h"
-#include "test.h"
+#include "setting.h"
 
 #include <math.h>
 
@@ -9,13 +8,8 @@ static Mem mem;
 
 static Plan *planned(const char *config, const char *cluster, int tp) {
     Err err = { 0 };
-    ModelDesc *m = MEM_NEW(&mem, ModelDesc);
-    ModelSum *s = MEM_NEW(&mem, ModelSum);
-    Plan *p = MEM_NEW(&mem, Plan);
-    CHECK(model_desc_load(m, mem_printf(&mem, FIXTURE("configs/%s.json"), config), &mem, &err), "%s", err.msg);
-    model_sum(s, m);
-    p->sum = s, p->profile = profile_find("verl");
-    CHECK(cluster_parse(&p->cluster, cluster, &mem, &err), "%s", err.msg);
+    Plan *p = plan_setting(&mem, config, cluster, "verl");
+    const ModelSum *s = p->sum;
     p->work = (Workload){ 128, 8, 128, 100, 100, 900, 1000, 1, false, 1 };
     p->layout = (Layout){ .tp = tp,
                           .pp = 1,

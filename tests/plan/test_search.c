@@ -1,21 +1,15 @@
 /* test_search.c - the search finds what it should, and stays small: it is the number of layouts looked at that is bounded,
  * since a clock on a busy machine says little (10,000 of them take a quarter of a second of one core). */
 #include "plan/search.h"
-#include "test.h"
+#include "setting.h"
 
 #include <math.h>
 
 static Mem mem;
 
 static Plan *setting(const char *config, const char *cluster, const Workload *w) {
-    Err err = { 0 };
-    ModelDesc *m = MEM_NEW(&mem, ModelDesc);
-    ModelSum *s = MEM_NEW(&mem, ModelSum);
-    Plan *p = MEM_NEW(&mem, Plan);
-    CHECK(model_desc_load(m, mem_printf(&mem, FIXTURE("configs/%s.json"), config), &mem, &err), "%s", err.msg);
-    model_sum(s, m);
-    p->sum = s, p->profile = profile_find("hone"), p->work = *w;
-    CHECK(cluster_parse(&p->cluster, cluster, &mem, &err), "%s", err.msg);
+    Plan *p = plan_setting(&mem, config, cluster, "hone");
+    p->work = *w;
     return p;
 }
 

@@ -3,7 +3,7 @@
 #include "plan/schedule.h"
 #include "plan/search.h"
 #include "plan/simulate.h"
-#include "test.h"
+#include "setting.h"
 
 #include <math.h>
 
@@ -46,13 +46,9 @@ static void check_lists(void) {
 static Plan *plan_of(const char *config, const char *cluster, Layout l, const char *split, Workload w,
                      const char *profile) {
     Err err = { 0 };
-    ModelDesc *m = MEM_NEW(&mem, ModelDesc);
-    ModelSum *s = MEM_NEW(&mem, ModelSum);
-    Plan *p = MEM_NEW(&mem, Plan);
-    CHECK(model_desc_load(m, mem_printf(&mem, FIXTURE("configs/%s.json"), config), &mem, &err), "%s", err.msg);
-    model_sum(s, m);
-    *p = (Plan){ .sum = s, .work = w, .layout = l, .profile = profile_find(profile) };
-    CHECK(cluster_parse(&p->cluster, cluster, &mem, &err), "%s", err.msg);
+    Plan *p = plan_setting(&mem, config, cluster, profile);
+    const ModelSum *s = p->sum;
+    p->work = w, p->layout = l;
     CHECK(layout_split(&p->layout, split, s->layers, &err) && layout_check(&p->layout, s, &p->cluster, &p->work, &err),
           "%s", err.msg);
     plan_make(p);

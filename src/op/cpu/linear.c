@@ -90,17 +90,8 @@ static Prod nt(Tensor y, Tensor x, Tensor w, Leaves sum) { /* y = x w' */
     return g;
 }
 static Prod nn(Tensor dx, Tensor dy, Tensor w, Leaves sum) { /* dx = dy w */
-    Prod g = { .c = dx.data,
-               .ldc = dx.ld,
-               .a = dy.data,
-               .lda = dy.ld,
-               .b = w.data,
-               .ldb = w.ld,
-               .M = dy.rows,
-               .N = dx.cols,
-               .K = dy.cols,
-               .b_bf16 = w.dtype == DT_BF16 };
-    prod_leaves(&g, sum);
+    Prod g = nt(dx, dy, w, sum);
+    g.b_turned = false;
     return g;
 }
 static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
