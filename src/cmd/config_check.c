@@ -145,6 +145,12 @@ static bool sampling(const Config *c, Err *err) {
                    "per step "
                    "(train.mini_batch_size = data.train_batch_size, train.epochs = 1)",
                    updates);
+    if (cut && config_needs_ref(c))
+        return bad(
+            c, err, which,
+            "sampling from a cut distribution with a KL to the reference model: the reference would cut its own "
+            "distribution elsewhere, and where it drops a token that was sampled the KL is infinite; sample from "
+            "all tokens, or leave out the KL (train.use_kl_loss, algo.kl_in_reward)");
     if (c->rollout.min_p >= 1)
         return bad(c, err, "rollout.min_p", "1 keeps only the likeliest token: nothing is explored");
     if (c->rollout.top_k == 1)

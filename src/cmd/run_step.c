@@ -153,7 +153,7 @@ bool step_rollout(Run *r, Err *err) {
             return err_set(err,
                            "step %" PRId64 ": after %d batches only %d of %d questions have answers that differ in %s; "
                            "easier or harder questions, or a higher algo.filter_groups.max_batches, would help",
-                           r->step, batches, r->roll.n_prompts, want,
+                           r->step + 1, batches, r->roll.n_prompts, want,
                            name_of(filter_names, c->algo.filter_groups.metric));
     } while (r->roll.n_prompts < want);
     r->roll.n_prompts = want;
@@ -340,7 +340,7 @@ static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
         "step %" PRId64
         ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update and the "
         "last checkpoint is untouched (a smaller train.lr may help; trainer.on_nan=skip goes on without this update)",
-        r->step, s->total, s->grad_norm);
+        r->step + 1, s->total, s->grad_norm);
 }
 
 bool step_update(Run *r, Err *err) {

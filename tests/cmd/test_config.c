@@ -219,6 +219,8 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "rollout.max_tokens=25", "rollout.max_tokens: 25 is more than data.max_response_length = 24" },
 { GOOD, "rollout.top_p=0.9;train.mini_batch_size=4", "rollout.top_p: sampling from a cut distribution with 2 updates per step" },
 { GOOD, "rollout.min_p=0.1;train.epochs=2", "rollout.min_p: sampling from a cut distribution" },
+{ GOOD, "rollout.top_p=0.9;train.use_kl_loss=true", "rollout.top_p: sampling from a cut distribution with a KL" },
+{ GOOD, "rollout.top_k=9;algo.kl_in_reward=true", "rollout.top_k: sampling from a cut distribution with a KL" },
 { GOOD, "rollout.top_k=1", "rollout.top_k: 1 is greedy" },
 { GOOD, "rollout.val.n=4", "rollout.val.n: 4 greedy answers to a question are all the same" },
 { GOOD, "rollout.n=1", "rollout.n: grpo compares the answers" },
