@@ -98,12 +98,13 @@ static bool measure(size_t i, const ModelDesc *m, const HereWork *w, double *rol
     SampleOpts o = { .draw = DRAW_PLAIN, .ignore_eos = true, .max_tokens = A };
     Request *q = MEM_ARRAY(&mem, Request, (size_t)CASES[i].prompts);
     TrainSeq *s = MEM_ARRAY(&mem, TrainSeq, (size_t)n);
-    float *zeros = MEM_ARRAY(&mem, float, (size_t)(P + A));
+    float *zeros = MEM_ARRAY(&mem, float, (size_t)(P + A)), *ones = MEM_ARRAY(&mem, float, (size_t)(P + A));
+    for (int k = 0; k < P + A; k++) ones[k] = 1; /* advantages of 0 would cost no backward */
     for (int k = 0; k < n; k++) {
         int32_t *t = MEM_ARRAY(&mem, int32_t, (size_t)(P + A));
         for (int j = 0; j < P + A; j++)
             t[j] = (int32_t)((k / CASES[i].answers * 7919 + j * 31 + (j >= P) * k) % m->d.vocab);
-        s[k] = (TrainSeq){ .tokens = t, .n = P + A, .prompt = P, .draw = DRAW_PLAIN, .old = zeros, .adv = zeros };
+        s[k] = (TrainSeq){ .tokens = t, .n = P + A, .prompt = P, .draw = DRAW_PLAIN, .old = zeros, .adv = ones };
         if (k % CASES[i].answers == 0)
             q[k / CASES[i].answers] =
                 (Request){ .tokens = t, .n = P, .samples = CASES[i].answers, .key = (uint64_t)k, .opts = &o };

@@ -183,6 +183,14 @@ void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const 
     }
 }
 
+/* Not equal to 0 is also what is not a number: that must be met, not passed over. */
+bool loss_is_silent(const LossConf *c, const Answers *a, const float *adv) {
+    if (c->kind == LOSS_KL_COV || c->entropy_coef != 0 || c->kl_coef != 0) return false;
+    for (int64_t t = a->at[0]; t < a->at[a->n]; t++)
+        if (token_on(a, t) && adv[t] != 0) return false;
+    return true;
+}
+
 double loss_total(const LossSum *s, const LossConf *c) {
     return s->pg - c->entropy_coef * s->entropy + c->kl_coef * s->kl;
 }

@@ -52,6 +52,10 @@ typedef struct {
 } LossSum;
 double loss_total(const LossSum *s, const LossConf *c);
 
+/* Whether the derivative is 0 at any log-prob: every advantage is 0, and the loss has no term that does not carry it (an
+ * entropy bonus, a KL, kl_cov's penalty). */
+bool loss_is_silent(const LossConf *c, const Answers *a, const float *adv);
+
 /* dlp [T]: d loss/d lp.  dent [T] (may be NULL): d loss/d entropy.  Both are written, not added to. */
 void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in);
 

@@ -96,14 +96,16 @@ static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, Sli
     if (prompt < 1) prompt = 1;
     if (prompt >= len) prompt = len - 1;
     TrainSeq *q = MEM_ARRAY(&s->mem, TrainSeq, (size_t)n);
-    float *zeros = MEM_ARRAY(&s->mem, float, (size_t)len), **lp = MEM_ARRAY(&s->mem, float *, (size_t)n);
+    float *zeros = MEM_ARRAY(&s->mem, float, (size_t)len), *ones = MEM_ARRAY(&s->mem, float, (size_t)len);
+    float **lp = MEM_ARRAY(&s->mem, float *, (size_t)n);
+    for (int64_t i = 0; i < len; i++) ones[i] = 1; /* advantages of 0 would cost no backward */
     for (int64_t i = 0; i < n; i++) {
         q[i] = (TrainSeq){ .tokens = some_tokens(len, s->desc.d.vocab, (uint32_t)i, &s->mem),
                            .n = (int)len,
                            .prompt = (int)prompt,
                            .draw = DRAW_PLAIN,
                            .old = zeros,
-                           .adv = zeros };
+                           .adv = ones };
         lp[i] = MEM_ARRAY(&s->mem, float, (size_t)len);
     }
     policy_open(&p, &s->model, pc, &s->mem);

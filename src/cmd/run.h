@@ -55,8 +55,9 @@ typedef struct {
     int64_t     step, steps, start_step, saved;   /* saved: the step of the newest checkpoint, 0: none */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
     double      t_step, t_phase, peak_flops;
+    double      flops;                            /* that this step's updates took */
     double      seconds[8];                       /* by Phase */
-    struct { double seconds[8], prompt, answer, answers, steps; } sum;     /* over the steps done, for the summary */
+    struct { double seconds[8], prompt, answer, answers, steps, flops, full; } sum;     /* over the steps done, for the summary */
 } Run;
 
 typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_UPDATE, PHASE_TEST, PHASE_SAVE, PHASES } Phase;

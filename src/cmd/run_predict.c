@@ -52,7 +52,7 @@ bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out) {
     if (ok) {
         here_apply(p, &r);
         *out = (Predicted){ p->phase[PH_ROLLOUT].seconds, p->phase[PH_REF].seconds,
-                            p->phase[PH_UPDATE].seconds + p->phase[PH_OPTIMIZER].seconds };
+                            p->phase[PH_UPDATE].seconds * in->computed + p->phase[PH_OPTIMIZER].seconds };
     }
     mem_free(&mem);
     return ok;

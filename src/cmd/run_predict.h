@@ -7,6 +7,7 @@
 typedef struct {
     double     prompts, answers, mini, epochs;               /* of a step */
     double     prompt_mean, prompt_max, mean, max;           /* tokens, as they were and at most */
+    double     computed;                                     /* share of the updates' work: silent answers take little or none */
     bool       reference;
     PolicyConf policy;
     int        threads;

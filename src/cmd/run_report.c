@@ -94,14 +94,16 @@ static void speed_metrics(Run *r) {
     metric(m, "perf/throughput", all / step);
     TokenFlops f = token_flops(&d->d, d->arch->attn);
     double epochs = (double)r->c.train.epochs, update = r->seconds[PHASE_UPDATE];
+    double full = flops_train(&f, lens, n, (int64_t)answer) * epochs; /* were every answer trained on */
     metric(m, "perf/mfu/actor", flops_verl(&f, lens, n) * epochs / update / r->peak_flops);
-    metric(m, "perf/mfu/actor_exact", flops_train(&f, lens, n, (int64_t)answer) * epochs / update / r->peak_flops);
+    metric(m, "perf/mfu/actor_exact", r->flops / update / r->peak_flops);
     double resident = resident_gb();
     if (resident > 0) metric(m, "perf/cpu_memory_used_gb", resident);
     metric(m, "training/global_step", (double)r->step);
     metric(m, "training/epoch", (double)r->cursor.epoch);
     for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->seconds[p];
     r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
+    r->sum.flops += r->flops, r->sum.full += full;
     mem_free(&mem);
 }
 
@@ -246,6 +248,7 @@ static void time_summary(Run *r) {
         .prompt_max = (double)c->data.max_prompt_length,
         .mean = r->sum.answer / r->sum.answers,
         .max = (double)c->rollout.max_tokens,
+        .computed = r->sum.flops / r->sum.full,
         .reference = r->has_ref,
         .policy = r->policy.c,
         .threads = threads_count(r->o.dev.threads),

@@ -20,6 +20,7 @@ void step_begin(Run *r) {
     double save = r->seconds[PHASE_SAVE]; /* a save counts to the step behind it: its own was told of before */
     metrics_clear(&r->metrics);
     memset(r->seconds, 0, sizeof r->seconds);
+    r->flops = 0;
     r->seconds[PHASE_SAVE] = save;
     r->t_step = clock_now() - save;
     progress_step(r->progress, r->step, r->steps);
@@ -192,7 +193,8 @@ static void flatten(Run *r) {
                                 .prompt = a->n_prompt,
                                 .draw = r->opts.draw,
                                 .old = f->old + at,
-                                .adv = f->adv + at };
+                                .adv = f->adv + at,
+                                .ent = a->ent };
         if (r->has_ref) f->seq[i].ref = f->ref + at;
     }
 }
@@ -300,6 +302,7 @@ static void add_update(Updates *u, const UpdateStats *s, bool first) {
     a->clipped += b->clipped, a->clipped_low += b->clipped_low, a->ppo_kl += b->ppo_kl, a->tokens += b->tokens;
     u->sum.total += s->total, u->sum.grad_norm += s->grad_norm, u->sum.tokens += s->tokens, u->sum.micros += s->micros;
     u->sum.max_micro = s->max_micro > u->sum.max_micro ? s->max_micro : u->sum.max_micro;
+    u->sum.seqs += s->seqs, u->sum.silent += s->silent;
     u->sum.imbalance = s->imbalance > u->sum.imbalance ? s->imbalance : u->sum.imbalance;
     u->n++;
     u->stepped += s->stepped;
@@ -322,14 +325,17 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "exact/max_abs_logprob_diff", u->exact);
     metric(m, "perf/micro_batches", (double)u->sum.micros);
     metric(m, "perf/micro_tokens_max", (double)u->sum.max_micro);
+    metric(m, "perf/silent_ratio", (double)u->sum.silent / u->sum.seqs);
     metric(m, "global_seqlen/imbalance", u->sum.imbalance);
 }
 
-/* One mini-batch: 'per' questions from position 'from' of the order, with all their answers. */
-static int gather(Run *r, TrainSeq *out, int64_t from, int64_t per) {
+/* One mini-batch: 'per' questions from position 'from' of the order, with all their answers.  The sampler's entropies are the
+ * policy's until the weights have moved. */
+static int gather(Run *r, TrainSeq *out, int64_t from, int64_t per, bool moved) {
     int n = 0, k = r->roll.samples;
     for (int64_t i = from; i < from + per && i < r->roll.n_prompts; i++)
         n += with_answer(out + n, NULL, &r->flat, r->flat.order[i] * k, k);
+    for (int i = 0; moved && i < n; i++) out[i].ent = NULL;
     return n;
 }
 
@@ -359,12 +365,13 @@ bool step_update(Run *r, Err *err) {
         minibatch_order(r->flat.order, groups, c->train.shuffle, (uint64_t)c->trainer.seed, (uint32_t)r->step,
                         (uint32_t)e);
         for (int64_t m = 0; ok && m < minis; m++) {
-            int n = gather(r, seq, m * per, per);
+            int n = gather(r, seq, m * per, per, u.stepped > 0);
             UpdateStats s;
             if (!n) continue;
             ok = policy_update(&r->policy, seq, n, &loss, &adam, false, &s, err) && refuse_nan(r, &s, err);
             if (!ok) break;
             skipped += !s.finite;
+            r->flops += s.flops;
             if (s.finite) add_update(&u, &s, u.n == 0);
             progress_part(r->progress, (double)(e * minis + m + 1) / (double)(c->train.epochs * minis), s.tokens);
         }

@@ -1,6 +1,5 @@
 /* policy.c - see policy.h. */
 #include "train/policy.h"
-#include "plan/flops.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,10 +14,9 @@ static size_t io_size(const PolicyConf *c) {
 static size_t host_size(const PolicyConf *c) {
     size_t n = (size_t)c->max_seqs;
     size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4)
-                   + 2 * arena_round((n + 1) * 8);
-    size_t seqs = arena_round(n * sizeof(PackSeq)) + arena_round(n * sizeof(TrainSeq)) + arena_round(n * 8)
-                  + arena_round((n + 1) * 8);
-    return micro + seqs + pack_keep((int64_t)n);
+                   + arena_round(n * sizeof(PackSeq)) + arena_round((n + 1) * 8);
+    size_t packs = 2 * (arena_round(n * 8) + pack_keep((int64_t)n)); /* what teaches and what is silent lie apart */
+    return micro + packs + arena_round(n * sizeof(TrainSeq));
 }
 
 static ModelShape shape_of(const PolicyConf *c, int threads) {
@@ -49,7 +47,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads) {
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     PolicySizes s = policy_sizes(m->desc, c, threads_count(m->dev->threads));
     TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
-    *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair } };
+    *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->recompute = c->recompute;
     if (c->trains) {
         params_open(&p->grads, m->desc, m->dev, DT_F32, true, "gradients", mem);
@@ -74,6 +72,7 @@ void policy_close(Policy *p) {
 /* ---- micro-batches */
 static bool pack_seqs(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *err) {
     CHECK(n <= p->c.max_seqs, "%d sequences, planned for %d", n, p->c.max_seqs);
+    if (!n) return *out = (Pack){ .imbalance = 1 }, true;
     int64_t *lens = arena_push(&p->host, (size_t)n * 8);
     for (int i = 0; i < n; i++) lens[i] = seqs[i].n;
     return pack(out, lens, n, p->c.micro_tokens, p->cost, &p->host, &p->sort, err);
@@ -152,13 +151,14 @@ static const uint8_t *bytes_column(Policy *p, const TrainSeq *seqs, const Micro 
     return x;
 }
 
-static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, const LossConf *c, const LossCounts *counts,
-                      LossSum *sum) {
+static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, bool teaches, const LossConf *c,
+                      const LossCounts *counts, LossSum *sum) {
     Dev *d = p->m->dev;
     size_t act = arena_mark(&p->act), bytes = (size_t)mb->batch.outputs * 4;
     float *lp = arena_push(&p->host, bytes), *ent = arena_push(&p->host, bytes);
     float *dlp = arena_push(&p->host, bytes), *dent = arena_push(&p->host, bytes);
-    model_forward(p->m, &mb->batch, &p->act, &p->keep, mb->lp, mb->ent);
+    if (teaches) model_forward(p->m, &mb->batch, &p->act, &p->keep, mb->lp, mb->ent);
+    else model_score(p->m, &mb->batch, mb->lp, mb->ent);
     op_get(d, lp, mb->lp);
     op_get(d, ent, mb->ent);
     LossIn in = {
@@ -172,6 +172,7 @@ static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, const Lo
         .pick = bytes_column(p, seqs, mb, true),
     };
     loss_piece(sum, dlp, dent, c, counts, &in);
+    if (!teaches) return;
     op_put(d, mb->lp, dlp); /* their places are free: the values are on the host */
     op_put(d, mb->ent, dent);
     model_backward(p->m, &p->grads, &mb->batch, &p->act, &p->keep, mb->lp,
@@ -189,23 +190,76 @@ static LossCounts count_all(const TrainSeq *seqs, int n) {
     return counts;
 }
 
-bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
-                   UpdateStats *st, Err *err) {
-    Dev *d = p->m->dev;
-    Pack pk;
-    size_t all = arena_mark(&p->host);
-    TRY(pack_seqs(p, seqs, n, &pk, err));
-    LossCounts counts = count_all(seqs, n);
-    *st = (UpdateStats){ .micros = pk.n_micro, .max_micro = pk.max_tokens, .imbalance = pk.imbalance };
-    op_zero(d, p->grads.flat);
-    for (int64_t k = 0; k < pk.n_micro; k++) {
+/* ---- what a sequence costs */
+typedef enum { TEACHES, SILENT, KNOWN, COSTS } Cost; /* forward and backward; forward; nothing: lp is old */
+
+static Cost cost_of(const TrainSeq *s, const LossConf *c) {
+    int64_t at[2] = { 0, s->n - s->prompt };
+    Answers one = { 1, at, s->mask };
+    return !loss_is_silent(c, &one, s->adv) ? TEACHES : s->ent ? KNOWN : SILENT;
+}
+
+/* Each kind's sequences side by side, in the order they came: kind k is out[first[k]] .. out[first[k+1]-1]. */
+static void part_by_cost(TrainSeq *out, int *first, const TrainSeq *seqs, int n, const LossConf *c) {
+    int k = 0;
+    for (int cost = 0; cost < COSTS; cost++) {
+        first[cost] = k;
+        for (int i = 0; i < n; i++)
+            if ((int)cost_of(&seqs[i], c) == cost) out[k++] = seqs[i];
+    }
+    first[COSTS] = k;
+}
+
+static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teaches, const LossConf *c,
+                     const LossCounts *counts, UpdateStats *st) {
+    for (int64_t k = 0; k < pk->n_micro; k++) {
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-        Micro mb = put_micro(p, seqs, &pk, k);
-        st->tokens += mb.batch.tokens;
-        run_micro(p, seqs, &mb, c, &counts, &st->loss);
+        Micro mb = put_micro(p, seqs, pk, k);
+        run_micro(p, seqs, &mb, teaches, c, counts, &st->loss);
+        for (int i = 0; i < mb.n; i++) {
+            int64_t len = seqs[mb.item[i]].n, answer = mb.at[i + 1] - mb.at[i];
+            st->flops += (teaches ? flops_train : flops_forward)(&p->flops, &len, 1, answer);
+        }
         arena_pop(&p->host, host);
         arena_pop(&p->io, io);
     }
+    st->micros += pk->n_micro;
+    if (pk->max_tokens > st->max_micro) st->max_micro = pk->max_tokens;
+    if (pk->imbalance > st->imbalance) st->imbalance = pk->imbalance;
+}
+
+/* The metrics of a silent sequence whose numbers the sampler wrote down. */
+static void run_known(Policy *p, const TrainSeq *s, const LossConf *c, const LossCounts *counts, LossSum *sum) {
+    int64_t at[2] = { 0, s->n - s->prompt };
+    size_t host = arena_mark(&p->host);
+    float *dlp = arena_push(&p->host, (size_t)at[1] * 4);
+    LossIn in = { .a = { 1, at, s->mask },
+                  .lp = s->old,
+                  .entropy = s->ent,
+                  .old = s->old,
+                  .adv = s->adv,
+                  .ref = s->ref,
+                  .weight = s->weight };
+    loss_piece(sum, dlp, NULL, c, counts, &in);
+    arena_pop(&p->host, host);
+}
+
+bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
+                   UpdateStats *st, Err *err) {
+    Dev *d = p->m->dev;
+    Pack pk[KNOWN];
+    int first[COSTS + 1];
+    size_t all = arena_mark(&p->host);
+    CHECK(n <= p->c.max_seqs, "%d sequences, planned for %d", n, p->c.max_seqs);
+    TrainSeq *part = arena_push(&p->host, (size_t)n * sizeof *part);
+    part_by_cost(part, first, seqs, n, c);
+    for (int k = 0; k < KNOWN; k++) TRY(pack_seqs(p, part + first[k], first[k + 1] - first[k], &pk[k], err));
+    LossCounts counts = count_all(seqs, n);
+    *st = (UpdateStats){ .seqs = n, .silent = n - first[SILENT] };
+    for (int i = 0; i < n; i++) st->tokens += seqs[i].n;
+    op_zero(d, p->grads.flat);
+    for (int k = 0; k < KNOWN; k++) run_pack(p, part + first[k], &pk[k], k == TEACHES, c, &counts, st);
+    for (int i = first[KNOWN]; i < n; i++) run_known(p, &part[i], c, &counts, &st->loss);
     arena_pop(&p->host, all);
     st->total = loss_total(&st->loss, c);
     st->grad_norm = optim_norm(&p->grads, d);

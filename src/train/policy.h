@@ -1,12 +1,17 @@
 /* policy.h - a model that can be asked for log-probs and be improved: packed micro-batches, loss, backward, AdamW.
  *
  * Gradients of a mini-batch are summed over its micro-batches; the loss is normalised once, by counts over the whole
- * mini-batch, so packing changes nothing but rounding (E7).  Memory is taken at policy_open and never again. */
+ * mini-batch, so packing changes nothing but rounding (E7).  Memory is taken at policy_open and never again.
+ *
+ * A sequence is silent when no weight moves for it (loss_is_silent): in GRPO every answer to a question whose answers all scored
+ * the same.  It counts in the normalisation and in the metrics, but costs no backward, and no forward either while the sampler's
+ * numbers are those of the weights (E3). */
 #ifndef TRAIN_POLICY_H
 #define TRAIN_POLICY_H
 
 #include "algo/loss.h"
 #include "model/model.h"
+#include "plan/flops.h"
 #include "train/optim.h"
 #include "train/pack.h"
 
@@ -17,6 +22,7 @@ typedef struct {
     Drawing        draw;              /* the distribution the answer was drawn from */
     const float   *old, *adv;
     const float   *ref, *weight;      /* or NULL */
+    const float   *ent;               /* entropies; or NULL.  Given only if old and ent are what the weights give now */
     const uint8_t *mask;              /* or NULL: tokens that count */
     uint8_t       *pick;              /* kl_cov: room for its choice; or NULL */
 } TrainSeq;
@@ -38,6 +44,7 @@ typedef struct {
     Arena      act, io, host, sort;    /* sort: what packing needs while it works */
     ModelKeep  keep;
     PackCost   cost;
+    TokenFlops flops;
 } Policy;
 
 typedef struct {
@@ -45,6 +52,8 @@ typedef struct {
     double  total, grad_norm;         /* total: the loss; grad_norm before clipping */
     double  imbalance;
     int64_t tokens, micros, max_micro;
+    int     seqs, silent;             /* silent: of them, how many took no backward */
+    double  flops;                    /* of what was computed (plan/flops.h, the exact count) */
     bool    finite, stepped;          /* stepped: the weights moved */
 } UpdateStats;
 

@@ -59,6 +59,22 @@ train other $steps train.offload_fraction=0.3 train.recompute=full trainer.threa
 ok $? "offload and recompute: $(tail -1 "$work/other.log")"
 same_run whole other 6 "offload 0.3, recompute full, 2 threads"
 
+# ---- the best answer alone teaches, the others are silent: killed and resumed, with several updates a step
+silent="$steps algo.advantage=grpo_passk train.mini_batch_size=2 train.epochs=2"
+train passk $silent
+ok $? "grpo_passk: $(tail -1 "$work/passk.log")"
+[ "$(grep -cE '"perf/silent_ratio":0\.(75|8|9)' "$work/passk/metrics.jsonl")" = 6 ] && all_exact passk
+ok $? "grpo_passk: three of four answers or more (where two are best) should be silent: $(grep -o '"perf/silent_ratio":[^,]*' "$work/passk/metrics.jsonl" | tr '\n' ' ')"
+start passk-killed $silent &
+child=$!
+wait_lines passk-killed 3
+kill -9 $child 2>/dev/null
+{ wait $child; } 2>/dev/null
+child=""
+train passk-killed $silent
+ok $? "resuming grpo_passk: $(tail -1 "$work/passk-killed.log")"
+same_run passk passk-killed 6 "grpo_passk after a kill"
+
 # ---- two processes in one folder
 start busy trainer.steps=100000 &
 child=$!

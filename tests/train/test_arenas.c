@@ -73,12 +73,19 @@ static void check(const Case *c) {
     UpdateStats stats;
     TrainSeq *seqs = sequences(c, desc.d.vocab, &mem);
     bool ok = policy_update(&p, seqs, c->seqs, &loss, &adam, false, &stats, &err);
+    int64_t fullest = stats.max_micro;
+    size_t act = p.act.peak, io = p.io.peak;
+    for (int i = 0; i < c->seqs; i += 2) memset((float *)seqs[i].adv, 0, (size_t)c->length * 4);
+    ok = ok && policy_update(&p, seqs, c->seqs, &loss, &adam, false, &stats, &err) && stats.silent == (c->seqs + 1) / 2;
+    EXPECT(p.act.peak == act && p.io.peak == io,
+           "%s: with half of the sequences silent %zu and %zu bytes, before %zu and %zu", c->model, p.act.peak,
+           p.io.peak, act, io);
     float **lp = MEM_ARRAY(&mem, float *, (size_t)c->seqs);
     for (int i = 0; i < c->seqs; i++) lp[i] = MEM_ARRAY(&mem, float, (size_t)c->length);
     ok = ok && policy_logprob(&p, seqs, c->seqs, lp, NULL, &err);
     EXPECT(ok && stats.stepped, "%s: %s", c->model, err.msg);
-    EXPECT(stats.max_micro == c->micro, "%s: the fullest micro-batch has %lld of %lld tokens", c->model,
-           (long long)stats.max_micro, (long long)c->micro);
+    EXPECT(fullest == c->micro, "%s: the fullest micro-batch has %lld of %lld tokens", c->model, (long long)fullest,
+           (long long)c->micro);
     compare(c, "weights", params_bytes(&desc, DT_F32, false), m.w.arena.peak);
     compare(c, "gradients", plan.grads, p.grads.arena.peak);
     compare(c, "optimizer", plan.optim_dev + plan.optim_host, p.opt.dev.peak + p.opt.host.peak);
