@@ -184,10 +184,13 @@ static void step_path(Buf *b, const char *run_dir, int64_t step, bool tmp) {
     buf_printf(b, "%s/checkpoints/%sstep-%06" PRId64, run_dir, tmp ? ".writing-" : "", step);
 }
 
+/* The last 'keep' up to the one just written stay.  One of a later step was passed over as damaged when this run went on: it
+ * does not count, or a good one would go for it. */
 static void prune(const Checkpoints *c) {
     Buf path = { 0 };
     buf_printf(&path, "%s/checkpoints", c->conf.run_dir);
     Steps s = steps_of(path.data);
+    while (s.n && s.at[s.n - 1] > c->step) s.n--;
     for (size_t i = 0; i + (size_t)c->conf.keep < s.n; i++) {
         step_path(&path, c->conf.run_dir, s.at[i], false);
         remove_tree(path.data);

@@ -141,6 +141,26 @@ static void damage(void) {
     clear(dir);
 }
 
+/* Going on behind a damaged checkpoint: what is written then is of an earlier step, and stays. */
+static void damaged_and_later(void) {
+    char dir[128];
+    folder(dir, "a damaged one");
+    Trainer t;
+    Err err = { { 0 } };
+    trainer_open(&t, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
+    Checkpoints *c = saver(&t, dir, 1);
+    EXPECT(save(&t, c, 9, &err) && checkpoint_wait(c, &err), "save: %s", err.msg);
+    hurt(dir, 9, "state.json", 3, true);
+    for (int s = 3; s <= 4; s++) {
+        EXPECT(save(&t, c, s, &err) && checkpoint_wait(c, &err), "save: %s", err.msg);
+        EXPECT(newest(dir, &err) == s && count(dir, "step-") == 2, "step %d was saved, %d is used of %d", s,
+               (int)newest(dir, &err), count(dir, "step-"));
+    }
+    EXPECT(checkpoints_close(c, &err), "close: %s", err.msg);
+    trainer_close(&t);
+    clear(dir);
+}
+
 /* A child that saves again and again is killed at a random moment: what is there is whole. */
 static void killed(int times) {
     char dir[128];
@@ -207,6 +227,7 @@ static void full_disk(void) {
 int main(void) {
     save_and_go_on();
     damage();
+    damaged_and_later();
     killed(10);
     full_disk();
     return test_end();
