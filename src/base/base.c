@@ -44,6 +44,14 @@ void die_at(const char *file, int line, const char *fmt, ...) {
     abort();
 }
 
+void die_memory(size_t bytes) {
+    fflush(stdout);
+    fprintf(stderr,
+            "hone: the machine gave no memory: %zu bytes more were wanted; a smaller batch, cache or model is needed\n",
+            bytes);
+    exit(1);
+}
+
 Arena arena_over(const char *name, void *base, size_t size) {
     CHECK((uintptr_t)base % ARENA_ALIGN == 0, "arena %s: block at %p is not on a %d-byte border", name, base,
           ARENA_ALIGN);
@@ -78,7 +86,7 @@ enum { MEM_CHUNK = 1 << 16, MEM_HEADER = (sizeof(MemChunk) + 15) & ~15 };
 static MemChunk *chunk_new(Mem *m, size_t size) {
     CHECK(!m->limit || m->total + size <= m->limit, "region of at most %zu bytes is full", m->limit);
     MemChunk *c = calloc(1, MEM_HEADER + size);
-    CHECK(c, "out of host memory: %zu bytes wanted", size);
+    if (!c) die_memory(size);
 #ifdef MADV_HUGEPAGE
     if (size >= 4 << 20) { /* a large calloc is fresh pages: in pieces of 2 MB they come several times as fast */
         uintptr_t from = ((uintptr_t)c + 4095) & ~(uintptr_t)4095, to = ((uintptr_t)c + size) & ~(uintptr_t)4095;
@@ -185,7 +193,7 @@ void buf_reserve(Buf *b, size_t more) {
     size_t cap = b->cap * 2 > b->n + more + 1 ? b->cap * 2 : b->n + more + 1;
     if (cap < 64) cap = 64;
     b->data = realloc(b->data, cap);
-    CHECK(b->data, "out of host memory: %zu bytes wanted", cap);
+    if (!b->data) die_memory(cap);
     b->cap = cap;
 }
 
@@ -228,7 +236,7 @@ void *vec_grow(void *at, size_t *cap, size_t n, size_t each) {
     if (want < 8) want = 8;
     CHECK(want <= SIZE_MAX / 2 / each, "array of %zu times %zu bytes", want, each);
     at = realloc(at, want * each);
-    CHECK(at, "out of host memory: %zu bytes wanted", want * each);
+    if (!at) die_memory(want * each);
     *cap = want;
     return at;
 }

@@ -28,6 +28,7 @@ bool err_set(Err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);      /* always r
 bool err_wrap(Err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* puts "<fmt>: " before the message; false */
 #define TRY(call) do { if (!(call)) return false; } while (0)
 
+NORETURN void die_memory(size_t bytes);      /* the machine has no more: not a fault of the program, exit code 1 */
 NORETURN void die_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define die(...)       die_at(__FILE__, __LINE__, __VA_ARGS__)
 #define CHECK(ok, ...) do { if (!(ok)) die(__VA_ARGS__); } while (0)

@@ -2,6 +2,7 @@
  * the option, where it was set, the numbers, and what to do. */
 #include "base/file.h"
 #include "cmd/config.h"
+#include "rollout/engine.h"
 #include "task/reward.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 typedef long long ll;
+enum { MOST_ANSWERS = 100000000 };
 
 static bool bad(const Config *c, Err *err, const char *option, const char *fmt, ...) PRINTF_LIKE(4, 5);
 static bool bad(const Config *c, Err *err, const char *option, const char *fmt, ...) {
@@ -106,6 +108,9 @@ static bool batches(const Config *c, Err *err) {
         return bad(c, err, "data.train_max_samples",
                    "%lld questions do not fill one step of data.train_batch_size = %lld", (ll)c->data.train_max_samples,
                    batch);
+    if (batch > MOST_ANSWERS / c->rollout.n)
+        return bad(c, err, "rollout.n", "%lld answers to each of %lld questions; a step has at most %d answers",
+                   (ll)c->rollout.n, batch, MOST_ANSWERS);
     ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
     if (c->rollout.max_tokens > c->data.max_response_length)
         return bad(c, err, "rollout.max_tokens", "%lld is more than data.max_response_length = %lld",
@@ -347,6 +352,11 @@ bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {
         return bad(c, err, "data.max_response_length",
                    "prompt %lld + answer %lld = %lld tokens are more than the model's context, %lld",
                    (ll)c->data.max_prompt_length, (ll)c->rollout.max_tokens, longest, context);
+    ll page = c->rollout.page, pages = (longest + page - 1) / page + 1, bytes = (ll)engine_page_bytes(m, (int)page);
+    if (c->rollout.kv_bytes != CONF_UNSET && c->rollout.kv_bytes < pages * bytes)
+        return bad(c, err, "rollout.kv_bytes",
+                   "%lld bytes cannot hold one sequence of %lld tokens and a page: %lld are wanted",
+                   (ll)c->rollout.kv_bytes, longest, pages * bytes);
     if (c->rollout.top_k > m->d.vocab)
         return bad(c, err, "rollout.top_k", "%lld is more than the vocabulary, %lld", (ll)c->rollout.top_k,
                    (ll)m->d.vocab);

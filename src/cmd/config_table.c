@@ -78,7 +78,7 @@ INT(rollout.max_tokens, "null", 1, 1e9, T,
 INT(rollout.seed, "null", 0, 9e15, T,                      "seed of sampling; null: trainer.seed", ROLLOUT "seed")
 BOOL(rollout.ignore_eos, "false", T,                       "go on after the end token", ROLLOUT "ignore_eos")
 STRS(rollout.stop, "[]", T,                                "strings that end an answer", NULL)
-INT(rollout.page, "16", 1, 4096, T,                        "tokens per page of the KV cache", NULL)
+INT(rollout.page, "16", 16, 4096, T,                        "tokens per page of the KV cache", NULL)
 INT(rollout.kv_tokens, "null", 1, 1e12, T,
     "tokens the KV cache holds; null: by kv_bytes or what a step needs", NULL)
 INT(rollout.kv_bytes, "null", 1, 1e15, T,                  "bytes of the KV cache, instead of kv_tokens", NULL)
@@ -205,11 +205,11 @@ INT(trainer.val_every, "0", -1, 1e9, TS,                   "validate every so ma
 BOOL(trainer.val_before_train, "true", TS,                 "validate before the first step, where there are val_files", NULL)
 INT(trainer.samples, "16", 0, 1e9, T,                      "answers per step written to samples.jsonl", NULL)
 BOOL(trainer.tensorboard, "true", TS,                      "write TensorBoard event files", NULL)
-INT(trainer.threads, "0", 0, 4096, TS,                     "threads; 0: all cores", NULL)
+INT(trainer.threads, "0", 0, 256, TS,                     "threads; 0: all cores", NULL)
 INT(trainer.seed, "1", 0, 9e15, TS,
     "seed of everything that has none of its own", MCORE "seed")
 ENUM(trainer.on_nan, "stop", on_nan_names, TS,             "a gradient that is not finite: stop, or skip that update", NULL)
-INT(trainer.leaves, "8", 1, 64, TS,
+INT(trainer.leaves, "8", 1, 32, TS,
     "pieces of the sums that tensor parallelism may cut; belongs to the run", NULL)
 REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,        "peak of one device for MFU; null: measured", NULL)
 

@@ -12,11 +12,21 @@ typedef struct {
     bool      has_model;
 } Opened;
 
-typedef struct { int64_t threads, leaves; bool guard, f32; } OpenOpts;       /* f32: never keep weights in BF16 */
+typedef struct {
+    int64_t threads, leaves;
+    bool    guard, f32;                         /* f32: never keep weights in BF16 */
+    size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
+} OpenOpts;
+
+/* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed it are refused: by how much, and
+ * which is the largest. */
+typedef struct { const char *name; size_t bytes; } Need;
+size_t memory_here(void);
+bool   memory_fits(const Need *need, int n, Err *err);
 
 /* Only the description: nothing is loaded, the device is open.  A family that cannot run is refused here. */
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);
-/* Weights, and dev.tmp of tmp_bytes. */
+/* Weights, and dev.tmp of tmp_bytes, if there is memory for them. */
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err);
 void open_close(Opened *o);                     /* also of one that is only zeroed, or half open */
 

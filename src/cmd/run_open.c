@@ -100,7 +100,7 @@ static SchedConf sched_conf(const Config *c, const ModelDesc *m) {
     int64_t most = answers * len; /* no step has more rows than all tokens of the batch */
     if (rows > most) rows = most;
     return (SchedConf){ .page = (int)page,
-                        .pages = (int)pages,
+                        .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
                         .max_seqs = (int)(2 * batch),
                         .max_batch = (int)batch,
                         .max_rows = (int)rows,
@@ -116,6 +116,10 @@ static PolicyConf policy_conf(const Config *c, bool trains) {
         .truncated = c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0,
         .trains = trains,
     };
+}
+
+static size_t flat_bytes(size_t answers, size_t max_answer) {
+    return answers * (max_answer * (6 * sizeof(float) + 1) + 64 + sizeof(TrainSeq));
 }
 
 static void open_flat(Run *r, int answers, int max_answer) {
@@ -138,10 +142,37 @@ static void open_flat(Run *r, int answers, int max_answer) {
     r->host = arena_on_host("methods", scratch, m);
 }
 
+/* ---- memory: what the run will take is known before it is taken */
+static int room_of(const Config *c) { /* questions under way: dynamic sampling draws a batch beside what it kept */
+    return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
+}
+
+static bool run_fits(Run *r, Err *err) {
+    const Config *c = &r->c;
+    const ModelDesc *m = &r->o.desc;
+    SchedConf s = sched_conf(c, m);
+    PolicyConf p = policy_conf(c, true);
+    int threads = threads_count(r->o.dev.threads), room = room_of(c), n = (int)c->rollout.n;
+    int prompt = (int)c->data.max_prompt_length, answer = (int)c->rollout.max_tokens;
+    PolicySizes z = policy_sizes(m, &p, threads);
+    size_t tmp = engine_tmp_bytes(m, &s, threads), columns = flat_bytes((size_t)room * (size_t)n, (size_t)answer);
+    Need need[] = {
+        { "weights", params_bytes(m, DT_F32, false) * (r->has_ref ? 2 : 1) },
+        { "gradients", z.grads },
+        { "optimizer", z.optim_dev + z.optim_host },
+        { "activations", z.act },
+        { "scratch", tmp > z.tmp ? tmp : z.tmp },
+        { "kv cache", engine_page_bytes(m, s.page) * (size_t)s.pages },
+        { "checkpoint staging", checkpoint_staging_bytes(m) },
+        { "answers", rollouts_bytes(room, n, prompt, answer) + columns },
+    };
+    return memory_fits(need, COUNT(need), err) || err_wrap(err, "this run does not fit (see `hone plan`)");
+}
+
 static void open_rollouts(Run *r) {
     const Config *c = &r->c;
     int P = (int)c->data.max_prompt_length, A = (int)c->rollout.max_tokens, n = (int)c->rollout.n;
-    int batch = (int)c->data.train_batch_size, room = c->algo.filter_groups.enable ? 2 * batch : batch;
+    int room = room_of(c);
     rollouts_open(&r->roll, room, n, P, A, &r->mem);
     if (c->algo.advantage == ADV_REMAX) rollouts_open(&r->greedy, room, 1, P, A, &r->mem);
     if (r->val) {
@@ -157,58 +188,12 @@ static void open_rollouts(Run *r) {
     };
 }
 
-/* ---- memory: what the run will take is known before it is taken */
-typedef struct {
-    const char *name;
-    size_t bytes;
-} Need;
-
-static size_t memory_here(void) {
-    Buf b = { 0 };
-    Err err;
-    size_t kib = 0;
-    const char *line = file_read(&b, "/proc/meminfo", &err) ? strstr(b.data, "MemAvailable:") : NULL;
-    if (line) sscanf(line, "MemAvailable: %zu", &kib);
-    buf_free(&b);
-    return kib * 1024;
-}
-
-static bool memory_fits(Run *r, const SchedConf *s, const PolicyConf *p, Err *err) {
-    const ModelDesc *m = &r->o.desc;
-    int threads = threads_count(r->o.dev.threads);
-    PolicySizes z = policy_sizes(m, p, threads);
-    size_t tmp = engine_tmp_bytes(m, s, threads);
-    Need need[] = {
-        { "weights", params_bytes(m, DT_F32, false) * (r->has_ref ? 2 : 1) },
-        { "gradients", z.grads },
-        { "optimizer", z.optim_dev + z.optim_host },
-        { "activations", z.act },
-        { "scratch", tmp > z.tmp ? tmp : z.tmp },
-        { "kv cache", engine_page_bytes(m, s->page) * (size_t)s->pages },
-        { "checkpoint staging", checkpoint_staging_bytes(m) },
-        { "answers", rollouts_bytes(r->roll.max_prompts, r->roll.samples, r->roll.max_prompt, r->roll.max_answer) },
-    };
-    size_t sum = 0, have = memory_here(), largest = 0;
-    for (size_t i = 0; i < COUNT(need); i++) {
-        sum += need[i].bytes;
-        if (need[i].bytes > need[largest].bytes) largest = i;
-    }
-    if (have && sum > have)
-        return err_set(err,
-                       "this run needs %.2f GB, %.2f GB are free: short by %.2f GB; the largest part is %s with %.2f "
-                       "GB (see `hone plan`)",
-                       (double)sum / 1e9, (double)have / 1e9, (double)(sum - have) / 1e9, need[largest].name,
-                       (double)need[largest].bytes / 1e9);
-    return true;
-}
-
 static bool open_model(Run *r, Err *err) {
     const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
     SchedConf sched = sched_conf(c, m);
     PolicyConf pc = policy_conf(c, true), rc = policy_conf(c, false);
     int threads = threads_count(r->o.dev.threads);
-    TRY(memory_fits(r, &sched, &pc, err));
     size_t tmp = engine_tmp_bytes(m, &sched, threads), ptmp = policy_sizes(m, &pc, threads).tmp,
            rtmp = policy_sizes(m, &rc, threads).tmp;
     if (ptmp > tmp) tmp = ptmp;
@@ -269,6 +254,7 @@ bool run_open(Run *r, Err *err) {
     if (!(r->dir = run_dir_open(c, err))) return false;
     TRY(open_questions(r, err));
     r->has_ref = config_needs_ref(c);
+    TRY(run_fits(r, err));
     open_rollouts(r);
     TRY(open_model(r, err));
     int64_t per_epoch = dataset_n(r->train) / c->data.train_batch_size;

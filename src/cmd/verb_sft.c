@@ -171,7 +171,15 @@ static bool open_model(Sft *s, Err *err) {
                      .recompute = (Recompute)c->train.recompute,
                      .offload = c->train.offload_fraction,
                      .trains = true };
-    size_t tmp = policy_sizes(&s->o.desc, &p, threads_count(s->o.dev.threads)).tmp;
+    PolicySizes z = policy_sizes(&s->o.desc, &p, threads_count(s->o.dev.threads));
+    size_t tmp = z.tmp;
+    Need need[] = { { "weights", params_bytes(&s->o.desc, DT_F32, false) },
+                    { "gradients", z.grads },
+                    { "optimizer", z.optim_dev + z.optim_host },
+                    { "activations", z.act },
+                    { "scratch", z.tmp },
+                    { "checkpoint staging", checkpoint_staging_bytes(&s->o.desc) } };
+    if (!memory_fits(need, COUNT(need), err)) return err_wrap(err, "this run does not fit");
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
     TRY(open_weights(&s->o, &oo, tmp, err));
     policy_open(&s->policy, &s->o.model, &p, &s->mem);

@@ -12,7 +12,7 @@ enum { HUGE_PAGE = 1 << 21 };
 static void *map(size_t bytes) {
     size_t size = (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
     char *p = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(p != MAP_FAILED, "the machine gave no memory: %zu bytes wanted", bytes);
+    if (p == MAP_FAILED) die_memory(bytes);
     size_t skip = (size_t)(-(uintptr_t)p & (HUGE_PAGE - 1));
     if (skip) munmap(p, skip);
     if (skip < HUGE_PAGE) munmap(p + skip + size, HUGE_PAGE - skip);

@@ -31,6 +31,8 @@ train: {mini_batch_size: 4, micro_tokens: 256}
 trainer: {steps: 1, run_dir: run}
 END
 : >empty
+echo '{"tokens": [1, 2]}' >tokens.jsonl
+echo '{"prompt": "1+1", "response": "2"}' >pairs.jsonl
 : >empty.jsonl
 printf 'a: [1\n' >bad.yaml
 printf 'model: {path: model}\nmodel: {path: x}\n' >twice.yaml
@@ -74,6 +76,12 @@ wrong 1 "has no tokenizer" tokenize no_model
 wrong 1 "has no chat template" template no_model
 wrong 2 "between" generate model --temperature 1e9
 wrong 2 "whole number" generate model --n x
+wrong 1 "the largest part is the cache" generate model --in tokens.jsonl --kv-tokens 10000000000
+wrong 1 "the largest part is scratch" score model --in tokens.jsonl --batch 1000000000
+wrong 1 "the largest part is activations" train run.yaml train.micro_tokens=1000000000
+wrong 1 "the largest part is kv cache" train run.yaml rollout.kv_tokens=1000000000000
+wrong 1 "the largest part is activations" sft model.path=model data.train_files=pairs.jsonl sft.batch_size=1 sft.max_length=64 \
+    train.micro_tokens=1000000000 trainer.run_dir=sft
 wrong 2 "an argument is missing" export run
 wrong 2 "is neither show, stats" data foo
 wrong 1 "half.jsonl line 1" data show half.jsonl
