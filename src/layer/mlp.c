@@ -39,11 +39,11 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
     op_linear_dw(d, param(g, ids->down, layer), bias(g, ids->down_b, layer), dy, h);
     op_linear_dx(d, dh, dy, wd, leaves_one(wd.rows));
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
-    op_linear_dw(d, param(g, ids->gate, layer), bias(g, ids->gate_b, layer), dgate, x);
-    op_linear_dw(d, param(g, ids->up, layer), bias(g, ids->up_b, layer), dup, x);
     Tensor dxu = push(&d->tmp, x.rows, x.cols);
     op_linear_dx(d, dx, dgate, wg, by_cols(c, wg.rows));
     op_linear_dx(d, dxu, dup, wu, by_cols(c, wu.rows));
     op_add(d, dx, dx, dxu);
+    op_linear_dw(d, param(g, ids->gate, layer), bias(g, ids->gate_b, layer), dgate, x);
+    op_linear_dw(d, param(g, ids->up, layer), bias(g, ids->up_b, layer), dup, x);
     arena_pop(&d->tmp, mark);
 }

@@ -91,23 +91,23 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_grouped_dx(d, dh, dout, param(c->w, P_E_DOWN, layer), ex, leaves_one(H));
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
     Tensor dxe = back, part = push(tmp, n, H); /* dout is used up */
+    op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ex, by_cols(c, F));
+    op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ex, by_cols(c, F));
+    op_add(d, dxe, dxe, part);
     if (!xe.data) {
-        xe = part; /* its place is free until the second product */
+        xe = part; /* its place is free again */
         op_permute(d, xe, x, r->from);
     }
     op_grouped_dw(d, param(g, P_E_GATE, layer), dgate, xe, ex);
     op_grouped_dw(d, param(g, P_E_UP, layer), dup, xe, ex);
-    op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ex, by_cols(c, F));
-    op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ex, by_cols(c, F));
-    op_add(d, dxe, dxe, part);
     op_permute_bwd(d, dx, ep_combine(&c->par, d, tmp, dxe, &ex), r->slot);
 
     Tensor dlogits = push(tmp, T, m->experts), dxr = push(tmp, T, H), wr = param(c->w, P_ROUTER, layer);
     Route route = router(c, layer, k->logits, r);
     op_route_bwd(d, dlogits, dweight, &route);
-    op_linear_dw(d, param(g, P_ROUTER, layer), TENSOR_NONE, dlogits, x);
     op_linear_dx(d, dxr, dlogits, wr, leaves_one(wr.rows));
     op_add(d, dx, dx, dxr);
+    op_linear_dw(d, param(g, P_ROUTER, layer), TENSOR_NONE, dlogits, x);
     if (m->shared) {
         mlp_backward(c, &mlp_shared, layer, g, dxr, dy, x, &k->shared);
         op_add(d, dx, dx, dxr);

@@ -78,6 +78,7 @@ static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tenso
 }
 
 void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) {
+    dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, NULL, b->seqs);
@@ -86,9 +87,11 @@ void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) {
     Head head = head_of(m, b, h, tensor_push(tmp, DT_U8, b->outputs, HEAD_STAT), lp, ent);
     op_logprob(m->dev, &head);
     arena_pop(tmp, mark);
+    dev_chain(m->dev, false);
 }
 
 void model_logits(Model *m, const Batch *b, Tensor logits) {
+    dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, NULL, b->seqs);
@@ -96,9 +99,11 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     Tensor h = outputs(m, &c, hidden(m, &c, b->ids, NULL), b->rows, tmp, NULL);
     op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
     arena_pop(tmp, mark);
+    dev_chain(m->dev, false);
 }
 
 void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h) {
+    dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, NULL, paged->rows);
@@ -112,9 +117,11 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
         op_rmsnorm(m->dev, h, rstd, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps);
     }
     arena_pop(tmp, mark);
+    dev_chain(m->dev, false);
 }
 
 void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
+    dev_chain(m->dev, true);
     Ctx c = context(m, act, b->seqs);
     c.cossin = keep->cossin = rotation(m, b->pos, act);
     keep->last = hidden(m, &c, b->ids, keep);
@@ -122,10 +129,12 @@ void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor
     keep->stat = tensor_push(act, DT_U8, b->outputs, HEAD_STAT);
     Head head = head_of(m, b, keep->h, keep->stat, lp, ent);
     op_logprob(m->dev, &head);
+    dev_chain(m->dev, false);
 }
 
 void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp,
                     Tensor dent) {
+    dev_chain(m->dev, true);
     Dev *d = m->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
@@ -150,4 +159,5 @@ void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const
     }
     op_embed_bwd(d, param(g, P_EMBED, 0), dy, b->ids);
     arena_pop(tmp, mark);
+    dev_chain(m->dev, false);
 }

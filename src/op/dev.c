@@ -1,7 +1,7 @@
 /* dev.c - device memory of the CPU: blocks straight from the system, zeroed, on huge pages where it gives them.
  * In checking mode a block can be touched only while an op runs, as on a device whose memory the host cannot see. */
 #include "op/op_check.h"
-#include "op/cpu/cpu.h"
+#include "op/cpu/chain.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +21,8 @@ static void *map(size_t bytes) {
 }
 static size_t mapped(size_t bytes) { return (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1); }
 
+static size_t scratch_bytes(const Dev *d) { return (size_t)threads_count(d->threads) * CPU_EACH * sizeof(float); }
+
 void dev_open(Dev *d, DevOpts o) {
     memset(d, 0, sizeof *d);
     d->ops = &ops_cpu;
@@ -29,7 +31,8 @@ void dev_open(Dev *d, DevOpts o) {
     CHECK(d->isa >= ISA_C && d->isa <= cpu_isa_best(), "instruction set %d asked for, this machine has up to %d", o.isa,
           cpu_isa_best());
     d->threads = threads_open(o.threads > 0 ? o.threads : threads_default());
-    d->scratch = map((size_t)threads_count(d->threads) * CPU_EACH * sizeof(float));
+    d->scratch = map(scratch_bytes(d) + chain_bytes());
+    d->chain = (char *)d->scratch + scratch_bytes(d);
 }
 
 void dev_open_dry(Dev *d, int threads) {
@@ -91,19 +94,30 @@ void dev_touch(Dev *d) {
 void dev_close(Dev *d) {
     if (!d->threads) return; /* never opened */
     while (d->n_blocks > 0) dev_free(d, d->block[0].at);
-    munmap(d->scratch, mapped((size_t)threads_count(d->threads) * CPU_EACH * sizeof(float)));
+    munmap(d->scratch, mapped(scratch_bytes(d) + chain_bytes()));
     threads_close(d->threads);
     memset(d, 0, sizeof *d);
 }
 
-void dev_enter(Dev *d) {
+void dev_join(Dev *d) {
     if (d->depth++ || !d->guard) return;
     for (int i = 0; i < d->n_blocks; i++)
         CHECK(!mprotect(d->block[i].at, d->block[i].bytes, PROT_READ | PROT_WRITE), "mprotect of %zu bytes",
               d->block[i].bytes);
 }
+void dev_enter(Dev *d) {
+    dev_join(d);
+    chain_end(d);
+}
 void dev_leave(Dev *d) {
     if (--d->depth || !d->guard) return;
     for (int i = 0; i < d->n_blocks; i++)
         CHECK(!mprotect(d->block[i].at, d->block[i].bytes, PROT_NONE), "mprotect of %zu bytes", d->block[i].bytes);
+}
+
+void dev_chain(Dev *d, bool on) {
+    d->chains = on;
+    if (on || !d->queued) return;
+    dev_enter(d);
+    dev_leave(d);
 }

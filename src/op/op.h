@@ -28,6 +28,9 @@ typedef struct {
     int        n_blocks, depth;
     size_t     dry;             /* bytes the dry device has handed out */
     void      *scratch;         /* the backend's own, one piece per worker, made by dev_open: ops allocate nothing */
+    bool       chains;          /* calls that work row by row may wait for each other: dev_chain */
+    int        queued;          /* of them, waiting in */
+    void      *chain;
 } Dev;
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;            /* 0 threads: all cores; isa 0: the best there is */
@@ -37,6 +40,8 @@ void *dev_block(Dev *d, size_t bytes);                                   /* zero
 void  dev_free(Dev *d, void *block);
 Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an arena over a new block */
 void  dev_touch(Dev *d);                                                 /* takes every page of every block now, not when it is first used */
+/* On: a call may be done later than it returns, together with others; what it gives is the same.  Off: all are done. */
+void  dev_chain(Dev *d, bool on);
 void  dev_close(Dev *d);                                                 /* frees every block */
 
 /* ---- What several ops take ------------------------------------------------------------------------------------------- */

@@ -64,7 +64,7 @@ void op_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
     want_paged("kv_put", d, &kv, &rows, k.rows);
     WANT("kv_put", k, F, -1, (int64_t)kv.kv_heads * kv.dk);
     if (!kv.latent) WANT("kv_put", v, F, k.rows, (int64_t)kv.kv_heads * kv.dv);
-    dev_enter(d);
+    dev_join(d);
     d->ops->kv_put(d, kv, k, v, rows);
     dev_leave(d);
 }
@@ -82,7 +82,7 @@ void op_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, floa
     CHECK(heads >= 1 && heads % kv.kv_heads == 0, "attend_kv: %d heads over %d kv heads", heads, kv.kv_heads);
     WANT("attend_kv", q, F, -1, (int64_t)heads * kv.dk);
     WANT("attend_kv", o, F, q.rows, (int64_t)heads * kv.dv);
-    dev_enter(d);
+    dev_join(d);
     d->ops->attend_kv(d, o, q, kv, rows, heads, scale);
     dev_leave(d);
 }

@@ -5,7 +5,8 @@
 
 #include "op/op.h"
 
-void dev_enter(Dev *d);         /* checking mode: blocks become accessible; nests */
+void dev_enter(Dev *d);         /* what waits is done first; checking mode: blocks become accessible; nests */
+void dev_join(Dev *d);          /* the same for a call that may wait itself */
 void dev_leave(Dev *d);
 
 static inline bool is_none(Tensor x) { return !x.data; }

@@ -37,7 +37,7 @@ void op_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     WANT("linear", y, F, x.rows, w.rows);
     if (!is_none(b)) WANT("linear", b, F, 1, w.rows);
     want_leaves("linear", sum, x.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->linear(d, y, x, w, b, sum);
     dev_leave(d);
 }
@@ -46,7 +46,7 @@ void op_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
     WANT("linear_dx", dy, F, dx.rows, -1);
     WANT("linear_dx", dx, F, dy.rows, -1);
     want_leaves("linear_dx", sum, dy.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->linear_dx(d, dx, dy, w, sum);
     dev_leave(d);
 }
@@ -72,7 +72,7 @@ void op_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
     WANT("grouped", y, F, x.rows, -1);
     want_seqs("grouped", ex, x.rows);
     want_leaves("grouped", sum, x.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->grouped(d, y, x, w, ex, sum);
     dev_leave(d);
 }
@@ -82,7 +82,7 @@ void op_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum) 
     WANT("grouped_dx", dx, F, dy.rows, -1);
     want_seqs("grouped_dx", ex, dy.rows);
     want_leaves("grouped_dx", sum, dy.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->grouped_dx(d, dx, dy, w, ex, sum);
     dev_leave(d);
 }

@@ -8,7 +8,7 @@ void op_embed(Dev *d, Tensor y, Tensor ids, Tensor w) {
     WANT_W("embed", w, -1, y.cols);
     WANT("embed", y, F, -1, w.cols);
     WANT("embed", ids, I, y.rows, 1);
-    dev_enter(d);
+    dev_join(d);
     d->ops->embed(d, y, ids, w);
     dev_leave(d);
 }
@@ -25,7 +25,7 @@ void op_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
     WANT("rmsnorm", y, F, x.rows, x.cols);
     WANT("rmsnorm", g, F, 1, x.cols);
     if (!is_none(rstd)) WANT("rmsnorm", rstd, F, x.rows, 1);
-    dev_enter(d);
+    dev_join(d);
     d->ops->rmsnorm(d, y, rstd, x, g, eps);
     dev_leave(d);
 }
@@ -36,7 +36,7 @@ void op_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rs
     if (!is_none(dg)) WANT("rmsnorm_bwd", dg, F, 1, x.cols);
     WANT("rmsnorm_bwd", g, F, 1, x.cols);
     WANT("rmsnorm_bwd", rstd, F, x.rows, 1);
-    dev_enter(d);
+    dev_join(d);
     d->ops->rmsnorm_bwd(d, dx, dg, dy, x, rstd, g);
     dev_leave(d);
 }
@@ -44,7 +44,7 @@ void op_swiglu(Dev *d, Tensor y, Tensor gate, Tensor up) {
     WANT("swiglu", gate, F, -1, -1);
     WANT("swiglu", up, F, gate.rows, gate.cols);
     WANT("swiglu", y, F, gate.rows, gate.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->swiglu(d, y, gate, up);
     dev_leave(d);
 }
@@ -54,7 +54,7 @@ void op_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Ten
     WANT("swiglu_bwd", dy, F, gate.rows, gate.cols);
     WANT("swiglu_bwd", dgate, F, gate.rows, gate.cols);
     WANT("swiglu_bwd", dup, F, gate.rows, gate.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->swiglu_bwd(d, dgate, dup, dy, gate, up);
     dev_leave(d);
 }
@@ -62,7 +62,7 @@ void op_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     WANT("add", a, F, -1, -1);
     WANT("add", b, F, a.rows, a.cols);
     WANT("add", y, F, a.rows, a.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->add(d, y, a, b);
     dev_leave(d);
 }
@@ -72,7 +72,7 @@ void op_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     WANT("rope_table", freq, F, 1, cossin.cols / 2);
     CHECK(cossin.cols % 2 == 0 && pos.cols >= 1, "rope_table: cossin is [%ld,%ld], pos has %ld columns",
           (long)cossin.rows, (long)cossin.cols, (long)pos.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->rope_table(d, cossin, pos, freq, amp);
     dev_leave(d);
 }
@@ -81,7 +81,7 @@ void op_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
     WANT("rope", cossin, F, x.rows, s.dim);
     CHECK(s.dim % 2 == 0 && s.from >= 0 && s.from + s.dim <= s.width && (turn == 1 || turn == -1),
           "rope: columns %d..+%d of heads of %d, turn %d", s.from, s.dim, s.width, turn);
-    dev_enter(d);
+    dev_join(d);
     d->ops->rope(d, x, cossin, s, turn);
     dev_leave(d);
 }
@@ -101,7 +101,7 @@ static void want_route(const char *op, const Route *r) {
 }
 void op_route(Dev *d, const Route *r) {
     want_route("route", r);
-    dev_enter(d);
+    dev_join(d);
     d->ops->route(d, r);
     dev_leave(d);
 }
@@ -109,7 +109,7 @@ void op_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r) {
     want_route("route_bwd", r);
     WANT("route_bwd", dlogits, F, r->logits.rows, r->logits.cols);
     WANT("route_bwd", dweight, F, r->weight.rows, r->weight.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->route_bwd(d, dlogits, dweight, r);
     dev_leave(d);
 }
@@ -137,7 +137,7 @@ void op_permute(Dev *d, Tensor y, Tensor x, Tensor from) {
     WANT("permute", x, F, -1, y.cols);
     WANT("permute", y, F, -1, x.cols);
     want_index("permute", from, y.rows);
-    dev_enter(d);
+    dev_join(d);
     d->ops->permute(d, y, x, from);
     dev_leave(d);
 }
@@ -145,7 +145,7 @@ void op_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) {
     WANT("permute_bwd", dy, F, -1, dx.cols);
     WANT("permute_bwd", dx, F, -1, dy.cols);
     WANT("permute_bwd", slot, I, dx.rows, -1);
-    dev_enter(d);
+    dev_join(d);
     d->ops->permute_bwd(d, dx, dy, slot);
     dev_leave(d);
 }
@@ -154,7 +154,7 @@ void op_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight) {
     WANT("combine", rows, F, -1, y.cols);
     WANT("combine", slot, I, y.rows, -1);
     WANT("combine", weight, F, y.rows, slot.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->combine(d, y, rows, slot, weight);
     dev_leave(d);
 }
@@ -165,7 +165,7 @@ void op_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows
     WANT("combine_bwd", slot, I, dy.rows, -1);
     WANT("combine_bwd", weight, F, dy.rows, slot.cols);
     WANT("combine_bwd", dweight, F, dy.rows, slot.cols);
-    dev_enter(d);
+    dev_join(d);
     d->ops->combine_bwd(d, drows, dweight, dy, rows, slot, weight);
     dev_leave(d);
 }

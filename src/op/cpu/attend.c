@@ -4,7 +4,7 @@
  * A page holds, per kv head, keys turned [dk][page] and then values [page][dv rounded up to 16]; the kernels' vectors run
  * over keys in
  * the one and over columns in the other.  MLA's latent is kept in both forms. */
-#include "op/cpu/cpu.h"
+#include "op/cpu/chain.h"
 
 #include <string.h>
 
@@ -191,8 +191,28 @@ static void put_task(void *arg, int i, int worker) {
         t += m;
     }
 }
+/* When every sequence brings one row, a row's pages are its own to write: a step of decoding is work on rows like any other. */
+static bool row_each(const Dev *d, const Paged *p, Tensor q) {
+    enum { EACH = 16 }; /* fewer: heads are cut over threads instead */
+    return d->chains && p->rows.longest == 1 && p->rows.n == q.rows && q.rows >= EACH * threads_count(d->threads);
+}
+static Touch own_pages(const Kv *kv, bool puts) {
+    Touch t = reads(kv->pool);
+    t.writes = puts;
+    return t;
+}
+static void put_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    Job j = *(const Job *)arg;
+    (void)k, (void)work;
+    for (int64_t i = r0 * j.kv.kv_heads; i < r1 * j.kv.kv_heads; i++) put_task(&j, (int)i, 0);
+}
 void cpu_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
     Job j = { .d = d, .q = k, .o = v, .kv = kv, .rows = rows };
+    if (row_each(d, &rows, k)) {
+        CPU_CALL(d, k.rows, (double)k.cols * 2, put_rows, j, own_pages(&kv, true), reads(k), reads(v));
+        return;
+    }
+    chain_end(d);
     cpu_run(d, rows.rows.n * kv.kv_heads, (double)k.rows * (double)k.cols * 2, put_task, &j);
 }
 void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
@@ -202,8 +222,7 @@ void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
            (char *)kv.pool.data + (size_t)(from_page * kv.pool.ld), cpu_kv_bytes(&kv));
 }
 
-static void attend_kv_task(void *arg, int i, int worker) {
-    const Job *j = arg;
+static void attend_pages(const Job *j, int i, float *work) {
     const Kv *kv = &j->kv;
     int seq, head, tile, span = j->spans && !j->join ? i % j->spans : ATT_JOIN;
     if (span >= 0) i /= j->spans;
@@ -227,7 +246,16 @@ static void attend_kv_task(void *arg, int i, int worker) {
         .dv = kv->dv,
     };
     if (j->spans) r.part = j->parts + i * j->spans * att_part(r.n, kv->dv), r.span = span;
-    cpu_kern(j->d)->attend(&r, &y, cpu_work(j->d, worker));
+    cpu_kern(j->d)->attend(&r, &y, work);
+}
+static void attend_kv_task(void *arg, int i, int worker) {
+    const Job *j = arg;
+    attend_pages(j, i, cpu_work(j->d, worker));
+}
+static void attend_kv_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Job *j = arg;
+    (void)k;
+    for (int64_t i = r0 * j->kv_heads; i < r1 * j->kv_heads; i++) attend_pages(j, (int)i, work);
 }
 /* Few heads and sequences for the threads, and much context: spans of keys apart, then joined in their order. */
 static void spread_spans(Job *j, int tasks, int longest) {
@@ -261,6 +289,11 @@ void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, flo
     cost *= (double)heads * (kv.dk + kv.dv) / 60;
     if (q.rows == 0) return;
     spread_spans(&j, tasks, longest);
+    if (row_each(d, &rows, q) && !j.spans) {
+        CPU_CALL(d, q.rows, cost / (double)q.rows, attend_kv_rows, j, own_pages(&kv, false), writes(o), reads(q));
+        return;
+    }
+    chain_end(d);
     cpu_run(d, tasks * (j.spans ? j.spans : 1), cost, attend_kv_task, &j);
     j.join = true;
     if (j.spans) cpu_run(d, tasks, 0, attend_kv_task, &j);

@@ -106,6 +106,8 @@ enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC *
        ATT_WORK = 6 * ATT_BWD * ATT_DMAX + 4 * ATT_BLOCK * ATT_DMAX };  /* what attention takes of a worker's scratch; parts lie behind */
 static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
 
+void chain_end(Dev *d);                                     /* what waits is done now: chain.h */
+
 /* fn for indices 0..n-1; 'cost' in about nanoseconds of one core: little work stays in the caller. */
 void cpu_run(Dev *d, int n, double cost, ThreadFn *fn, void *arg);
 double cpu_worth(const Dev *d);                             /* from which cost on other threads are asked */

@@ -1,6 +1,6 @@
 /* linear.c - dense, grouped and headwise products as jobs of one kind, Prod, cut over threads by rows and columns.
  * A cut of M or N is invisible in the result: every element of c is a chain of its own. */
-#include "op/cpu/cpu.h"
+#include "op/cpu/chain.h"
 
 #include <string.h>
 
@@ -111,14 +111,32 @@ static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
     return g;
 }
 
+/* Rows for every thread, and weights that stay in its cache while its rows pass: then a product is work on rows like any other. */
+static bool by_rows(const Dev *d, const Prod *g, int64_t rows) {
+    enum { EACH = 32, CACHE = 1 << 19 };
+    return d->chains && rows >= EACH * threads_count(d->threads) && g->N * g->K * (g->b_bf16 ? 2 : 4) <= CACHE;
+}
+static double row_cost(const Prod *g) { return (double)g->N * (double)g->K / 80; }
+static void linear_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Prod *g = arg;
+    k->prod(g, r0, r1, 0, g->N, work);
+}
+static void linear_run(Dev *d, const Prod *g, Tensor y, Tensor x) {
+    if (by_rows(d, g, g->M)) {
+        CPU_CALL(d, g->M, row_cost(g), linear_rows, *g, writes(y), reads(x));
+        return;
+    }
+    chain_end(d);
+    cpu_prod(d, g);
+}
 void cpu_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     Prod g = nt(y, x, w, sum);
     g.bias = b.data;
-    cpu_prod(d, &g);
+    linear_run(d, &g, y, x);
 }
 void cpu_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
     Prod g = nn(dx, dy, w, sum);
-    cpu_prod(d, &g);
+    linear_run(d, &g, dx, dy);
 }
 void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     Prod g = tn(dw, dy, x);
@@ -148,13 +166,49 @@ static void grouped_run(Dev *d, Prod g, void (*make)(Prod *, const List *, int),
     List l = { .d = d, .one = g, .make = make, .at = ex.at.data, .n = ex.n, .step_b = step_b, .step_c = step_c };
     if (ex.n > 0) list_run(&l, make == group_dw ? g.M : ex.longest, g.N, work);
 }
+typedef struct {
+    Prod g;
+    const int32_t *at;
+    int64_t step_b;
+    int n;
+} Grouped;
+static void grouped_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Grouped *p = arg;
+    List l = { .at = p->at, .step_b = p->step_b };
+    for (int e = 0; e < p->n && p->at[e] < r1; e++) {
+        int64_t from = p->at[e] > r0 ? p->at[e] : r0, to = p->at[e + 1] < r1 ? p->at[e + 1] : r1;
+        if (from >= to) continue;
+        Prod g = p->g;
+        group_rows(&g, &l, e);
+        k->prod(&g, from - p->at[e], to - p->at[e], 0, g.N, work);
+    }
+}
+/* All rows of y = x w', or of dx = dy w, each by its expert. */
+static void grouped_each(Dev *d, const Prod *g, Tensor y, Tensor x, Seqs ex, int64_t step_b) {
+    if (by_rows(d, g, g->M)) {
+        Grouped p = { *g, ex.at.data, step_b, ex.n };
+        Touch t[] = { writes(y), reads(x), reads_any(ex.at) };
+        cpu_call(d, &(Call){ .rows = g->M,
+                             .cost = row_cost(g),
+                             .fn = grouped_rows,
+                             .arg = &p,
+                             .bytes = sizeof p,
+                             .touch = t,
+                             .touches = (int)COUNT(t),
+                             .at = ex.at.data,
+                             .groups = ex.n });
+        return;
+    }
+    chain_end(d);
+    grouped_run(d, *g, group_rows, ex, step_b, 0, (double)g->M * (double)g->N * (double)g->K);
+}
 void cpu_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
     Prod g = nt(y, x, w, sum);
-    grouped_run(d, g, group_rows, ex, y.cols * w.ld, 0, (double)x.rows * (double)x.cols * (double)y.cols);
+    grouped_each(d, &g, y, x, ex, y.cols * w.ld);
 }
 void cpu_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum) {
     Prod g = nn(dx, dy, w, sum);
-    grouped_run(d, g, group_rows, ex, dy.cols * w.ld, 0, (double)dy.rows * (double)dx.cols * (double)dy.cols);
+    grouped_each(d, &g, dx, dy, ex, dy.cols * w.ld);
 }
 void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
     Prod g = tn(dw, dy, x);

@@ -1,7 +1,7 @@
 /* moe.c - choosing experts, gathering rows by expert and putting them back (docs/exactness.md, rule 5).
  * Ties go to the lower id; weights and sums over the chosen run in ascending id, so the batch and the cut of experts over ranks
  * are invisible. */
-#include "op/cpu/cpu.h"
+#include "op/cpu/chain.h"
 
 #include <math.h>
 #include <string.h>
@@ -70,16 +70,17 @@ static void route_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
     }
 }
 void cpu_route(Dev *d, const Route *r) {
-    cpu_rows(d, r->logits.rows, (double)r->logits.cols * (r->topk + 2), route_rows, r);
+    CPU_CALL(d, r->logits.rows, (double)r->logits.cols * (r->topk + 2), route_rows, *r, writes(r->pick),
+             writes(r->weight), reads(r->logits));
 }
 
 typedef struct {
     Tensor dl, dw;
-    const Route *r;
+    Route r;
 } RouteBack;
 static void route_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const RouteBack *b = arg;
-    const Route *r = b->r;
+    const Route *r = &b->r;
     int64_t E = r->logits.cols;
     float *s = work;
     for (int64_t row = r0; row < r1; row++) {
@@ -103,8 +104,9 @@ static void route_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern *
     }
 }
 void cpu_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r) {
-    RouteBack b = { dlogits, dweight, r };
-    cpu_rows(d, r->logits.rows, (double)r->logits.cols * 4, route_bwd_rows, &b);
+    RouteBack b = { dlogits, dweight, *r };
+    CPU_CALL(d, r->logits.rows, (double)r->logits.cols * 4, route_bwd_rows, b, writes(dlogits), reads(dweight),
+             reads(r->logits), reads(r->pick));
 }
 
 /* Rows sorted by expert, tokens ascending within one: counting sort, which is stable. */
@@ -146,7 +148,7 @@ static void permute_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k,
 }
 void cpu_permute(Dev *d, Tensor y, Tensor x, Tensor from) {
     Rows p = { .y = y, .x = x, .ix = from };
-    cpu_rows(d, y.rows, (double)y.cols / 4, permute_rows, &p);
+    CPU_CALL(d, y.rows, (double)y.cols / 4, permute_rows, p, writes(y), reads_any(x), reads(from));
 }
 static void permute_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Rows *p = arg;
@@ -160,7 +162,8 @@ static void permute_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern
 }
 void cpu_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) {
     Rows p = { .y = dx, .x = dy, .ix = slot };
-    cpu_rows(d, dx.rows, (double)(dx.cols * slot.cols) / 4, permute_bwd_rows, &p);
+    CPU_CALL(d, dx.rows, (double)(dx.cols * slot.cols) / 4, permute_bwd_rows, p, writes(dx), reads_any(dy),
+             reads(slot));
 }
 static void combine_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Rows *p = arg;
@@ -174,7 +177,8 @@ static void combine_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k,
 }
 void cpu_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight) {
     Rows p = { .y = y, .x = rows, .ix = slot, .w = weight };
-    cpu_rows(d, y.rows, (double)(y.cols * slot.cols) / 4, combine_rows, &p);
+    CPU_CALL(d, y.rows, (double)(y.cols * slot.cols) / 4, combine_rows, p, writes(y), reads_any(rows), reads(slot),
+             reads(weight));
 }
 static void combine_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Rows *p = arg;
@@ -190,7 +194,10 @@ static void combine_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern
 }
 void cpu_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight) {
     Rows p = { .y = drows, .x = rows, .ix = slot, .w = weight, .z = dy, .dw = dweight };
-    cpu_rows(d, dy.rows, (double)(dy.cols * slot.cols) / 2, combine_bwd_rows, &p);
+    Touch back = reads_any(drows); /* each row of it is written by one token, anywhere */
+    back.writes = true;
+    CPU_CALL(d, dy.rows, (double)(dy.cols * slot.cols) / 2, combine_bwd_rows, p, back, writes(dweight), reads(dy),
+             reads_any(rows), reads(slot), reads(weight));
 }
 static void scatter_piece(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Rows *p = arg;

@@ -1,7 +1,7 @@
 /* rows.c - moving, embedding, norms, SwiGLU, rope, the optimizer: what works on rows alone, cut over threads by rows.
  * Where rows are summed (a norm's gain, an embedding row) the cut is by columns, so that each sum stays one chain over rows. */
 #include "base/mathx.h"
-#include "op/cpu/cpu.h"
+#include "op/cpu/chain.h"
 
 #include <math.h>
 #include <string.h>
@@ -104,7 +104,7 @@ static void embed_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
 }
 void cpu_embed(Dev *d, Tensor y, Tensor ids, Tensor w) {
     Args p = { .y = y, .a = ids, .b = w };
-    cpu_rows(d, y.rows, (double)y.cols / 4, embed_rows, &p);
+    CPU_CALL(d, y.rows, (double)y.cols / 4, embed_rows, p, writes(y), reads(ids));
 }
 /* Sums over rows, cut by columns: fn gets columns c0..c1 (multiples of 64). */
 static void cols_run(Dev *d, int64_t cols, double cost, RowsFn *fn, Args *p) {
@@ -143,7 +143,7 @@ static void norm_piece(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
 }
 void cpu_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
     Args p = { .y = y, .b = x, .c = rstd, .e = g, .x = eps };
-    cpu_rows(d, x.rows, (double)x.cols / 4, norm_piece, &p);
+    CPU_CALL(d, x.rows, (double)x.cols / 4, norm_piece, p, writes(y), writes(rstd), reads(x));
 }
 static void norm_dx_piece(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     NormRows n = norm_part(arg, r0, r1);
@@ -161,9 +161,12 @@ static void norm_dg_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k,
 }
 void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
     Args p = { .y = dx, .a = dy, .b = x, .c = rstd, .e = g, .f = dg };
-    if (dg.data)
-        cols_run(d, x.cols, (double)x.rows * (double)x.cols / 4, norm_dg_cols, &p); /* before dx, which may be dy */
-    if (dx.data) cpu_rows(d, x.rows, (double)x.cols / 3, norm_dx_piece, &p);
+    if (dg.data) { /* before dx, which may be dy */
+        chain_end(d);
+        cols_run(d, x.cols, (double)x.rows * (double)x.cols / 4, norm_dg_cols, &p);
+    }
+    if (dx.data)
+        CPU_CALL(d, x.rows, (double)x.cols / 3, norm_dx_piece, p, writes(dx), reads(dy), reads(x), reads(rstd));
 }
 
 /* ---- SwiGLU, addition
@@ -175,7 +178,7 @@ static void swiglu_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, 
 }
 void cpu_swiglu(Dev *d, Tensor y, Tensor gate, Tensor up) {
     Args p = { .y = y, .a = gate, .b = up };
-    cpu_rows(d, y.rows, (double)y.cols / 2, swiglu_rows, &p);
+    CPU_CALL(d, y.rows, (double)y.cols / 2, swiglu_rows, p, writes(y), reads(gate), reads(up));
 }
 static void swiglu_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
@@ -186,7 +189,8 @@ static void swiglu_bwd_rows(const void *arg, int64_t r0, int64_t r1, const Kern 
 }
 void cpu_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up) {
     Args p = { .y = dgate, .a = dup, .b = dy, .c = gate, .e = up };
-    cpu_rows(d, dy.rows, (double)dy.cols, swiglu_bwd_rows, &p);
+    CPU_CALL(d, dy.rows, (double)dy.cols, swiglu_bwd_rows, p, writes(dgate), writes(dup), reads(dy), reads(gate),
+             reads(up));
 }
 static void add_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
@@ -195,7 +199,7 @@ static void add_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, flo
 }
 void cpu_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     Args p = { .y = y, .a = a, .b = b };
-    cpu_rows(d, y.rows, (double)y.cols / 4, add_rows, &p);
+    CPU_CALL(d, y.rows, (double)y.cols / 4, add_rows, p, writes(y), reads(a), reads(b));
 }
 
 /* ---- rope
@@ -209,7 +213,7 @@ static void table_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
 }
 void cpu_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     Args p = { .y = cossin, .a = pos, .b = freq, .x = amp };
-    cpu_rows(d, cossin.rows, (double)cossin.cols * 15, table_rows, &p);
+    CPU_CALL(d, cossin.rows, (double)cossin.cols * 15, table_rows, p, writes(cossin), reads(pos));
 }
 static void rope_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
@@ -231,7 +235,7 @@ static void rope_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, fl
 }
 void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
     Args p = { .y = x, .a = cossin, .s = s, .x = (float)turn };
-    cpu_rows(d, x.rows, (double)s.heads * s.dim, rope_rows, &p);
+    CPU_CALL(d, x.rows, (double)s.heads * s.dim, rope_rows, p, writes(x), reads(cossin));
 }
 
 /* ---- the optimizer
