@@ -11,6 +11,7 @@
 #include "algo/loss.h"
 #include "arch/arch.h"
 #include "layer/layer.h"
+#include "task/dataset.h"
 #include "train/lr.h"
 
 typedef enum { CONF_TRAIN = 1, CONF_SFT = 2 } ConfVerb;
@@ -110,6 +111,7 @@ void config_list_options(Buf *out, ConfVerb verb);          /* what --list-optio
 AdvConf   config_advantage(const Config *c);
 LossConf  config_loss(const Config *c);
 KlControl config_kl(const Config *c);
+DataLong  config_truncation(int64_t how);               /* of data.truncation, sft.truncation */
 LrConf    config_lr(const Config *c, int64_t total_steps);
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
 bool      config_needs_ref(const Config *c);                /* a reference model is needed */

@@ -201,7 +201,7 @@ ENUM(trainer.resume, "auto", resume_names, TS,
 INT(trainer.save_every, "0", -1, 1e9, TS,
     "checkpoint every so many steps, and at the end; 0: only at the end", "trainer.save_freq")
 INT(trainer.keep, "2", 1, 1e6, TS,                         "checkpoints kept", "trainer.max_actor_ckpt_to_keep")
-INT(trainer.val_every, "0", -1, 1e9, TS,                   "validate every so many steps; 0: never", "trainer.test_freq")
+INT(trainer.val_every, "0", -1, 1e9, TS,                   "validate every so many steps, and at the end; 0: only at the end", "trainer.test_freq")
 BOOL(trainer.val_before_train, "true", TS,                 "validate before the first step, where there are val_files", NULL)
 INT(trainer.samples, "16", 0, 1e9, T,                      "answers per step written to samples.jsonl", NULL)
 BOOL(trainer.tensorboard, "true", TS,                      "write TensorBoard event files", NULL)

@@ -22,6 +22,14 @@ LossConf config_loss(const Config *c) {
 }
 /* clang-format on */
 
+DataLong config_truncation(int64_t how) {
+    static const DataLong of[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
+                                   [TRUNC_LEFT] = DATA_LONG_LEFT,
+                                   [TRUNC_RIGHT] = DATA_LONG_RIGHT,
+                                   [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
+    return of[how];
+}
+
 KlControl config_kl(const Config *c) {
     return (KlControl){ c->algo.kl_control == 1, c->algo.kl_coef, c->algo.kl_target, c->algo.kl_horizon };
 }

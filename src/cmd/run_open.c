@@ -25,6 +25,7 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
         .columns = { .prompt = c->data.prompt_key, .source = c->data.source_key, .truth = c->data.answer_key },
         .source = c->reward.scorer || c->reward.command || c->reward.library ? "own" : NULL,
         .need_truth = !(c->reward.command || c->reward.library),
+        .images = c->data.images_key,
         .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
         .threads = r->o.dev.threads,
     };
@@ -40,11 +41,7 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
 }
 
 DataLong run_long_prompts(const Config *c) {
-    static const DataLong how[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
-                                    [TRUNC_LEFT] = DATA_LONG_LEFT,
-                                    [TRUNC_RIGHT] = DATA_LONG_RIGHT,
-                                    [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
-    return c->data.filter_overlong_prompts ? DATA_LONG_FILTER : how[c->data.truncation];
+    return c->data.filter_overlong_prompts ? DATA_LONG_FILTER : config_truncation(c->data.truncation);
 }
 
 static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
@@ -221,21 +218,10 @@ static bool resume(Run *r, Err *err) {
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
         Json state;
-        int64_t print = 0, leaves = c->trainer.leaves;
         TRY(checkpoint_load(path, &r->policy, err) && checkpoint_state(path, &state, &r->mem, err));
         TRY(json_int(&state, "epoch", &r->cursor.epoch, err) && json_int(&state, "position", &r->cursor.position, err)
-            && json_real(&state, "kl_coef", &r->kl.coef, err) && json_int(&state, "data", &print, err)
-            && json_int(&state, "leaves", &leaves, err));
-        if (print != (int64_t)(dataset_print(r->train) >> 1))
-            return err_set(err,
-                           "%s was trained on other data than data.train_files has now: give the same files, or "
-                           "another trainer.run_dir",
-                           path);
-        if (leaves != c->trainer.leaves)
-            return err_set(err,
-                           "%s was trained with trainer.leaves %" PRId64 ", not %" PRId64
-                           ": its sums would be added in another order",
-                           path, leaves, c->trainer.leaves);
+            && json_real(&state, "kl_coef", &r->kl.coef, err));
+        TRY(same_run(c, dataset_print(r->train), path, &state, err));
         TRY(stream_seek(r->stream, r->cursor, err));
         r->step = r->start_step = r->saved = done;
         char line[300];

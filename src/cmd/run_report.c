@@ -207,11 +207,10 @@ bool run_save(Run *r, Err *err) {
     DataCursor at = r->cursor;
     Buf b = { 0 };
     phase_begin(r, PHASE_SAVE, "saving");
-    buf_printf(&b,
-               "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64
-               ",\"data\":%" PRId64 ",\"leaves\":%" PRId64 ",\"kl_coef\":",
-               r->step, r->policy.opt.step, at.epoch, at.position, (int64_t)(dataset_print(r->train) >> 1),
-               r->c.trainer.leaves);
+    buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
+               r->step, r->policy.opt.step, at.epoch, at.position);
+    same_run_put(&b, &r->c, dataset_print(r->train));
+    buf_puts(&b, ",\"kl_coef\":");
     json_put_f64(&b, r->kl.coef);
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(r->saves, r->step, b.data, err);

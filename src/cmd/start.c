@@ -21,6 +21,34 @@ void stop_on_signals(void) {
     sigaction(SIGINT, &sa, NULL);
 }
 
+void same_run_put(Buf *b, const Config *c, uint64_t print) {
+    buf_printf(b, ",\"data\":%" PRId64 ",\"data_seed\":%" PRId64 ",\"shuffle\":%s,\"leaves\":%" PRId64,
+               (int64_t)(print >> 1), c->data.seed, c->data.shuffle ? "true" : "false", c->trainer.leaves);
+}
+
+bool same_run(const Config *c, uint64_t print, const char *path, const Json *state, Err *err) {
+    int64_t data = 0, seed = c->data.seed, leaves = c->trainer.leaves;
+    bool shuffle = c->data.shuffle;
+    TRY(json_int(state, "data", &data, err) && json_int(state, "data_seed", &seed, err)
+        && json_bool(state, "shuffle", &shuffle, err) && json_int(state, "leaves", &leaves, err));
+    if (data != (int64_t)(print >> 1))
+        return err_set(err,
+                       "%s was trained on other data than data.train_files has now: give the same files, or another "
+                       "trainer.run_dir",
+                       path);
+    if (shuffle != c->data.shuffle || (shuffle && seed != c->data.seed))
+        return err_set(err,
+                       "%s met its data in another order (data.shuffle %s, data.seed %" PRId64
+                       ", which is trainer.seed unless it is set): its place there would be among other questions",
+                       path, shuffle ? "true" : "false", seed);
+    if (leaves != c->trainer.leaves)
+        return err_set(err,
+                       "%s was trained with trainer.leaves %" PRId64 ", not %" PRId64
+                       ": its sums would be added in another order",
+                       path, leaves, c->trainer.leaves);
+    return true;
+}
+
 void end_line(int64_t step, int64_t steps, const char *run_dir) {
     if (step < steps)
         printf("told to stop after step %" PRId64 " of %" PRId64 "; saved: the same command goes on\n", step, steps);

@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/config.h"
+#include "base/json.h"
 
 typedef struct { bool list_options, check; } StartArgs;
 extern const Opt start_options[];
@@ -15,6 +16,11 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv);
 /* After SIGTERM or SIGINT, once asked for: finish what cannot be cut, save, end. */
 void stop_on_signals(void);
 bool stop_asked(void);
+
+/* What a checkpoint and the run that goes on from it must have in common, or the bytes that follow are others: the data ('print',
+ * dataset_print), its order, leaves.  Members of state.json, each behind a comma; and whether they agree. */
+void same_run_put(Buf *b, const Config *c, uint64_t print);
+bool same_run(const Config *c, uint64_t print, const char *path, const Json *state, Err *err);
 
 /* The last word of a run: done, or told to stop, and what can be done next. */
 void end_line(int64_t step, int64_t steps, const char *run_dir);

@@ -44,6 +44,18 @@ typedef struct {
 } Sft;
 
 /* ---- pairs: tokenised once, held in memory */
+/* Cuts a pair to 'max' tokens.  What goes may be of the prompt, of the answer or of both; where nothing is left before the
+ * answer, its first token is what the second is predicted from. */
+static void cut_pair(TokIds *ids, size_t *prompt, int64_t max, DataLong how) {
+    int64_t n = (int64_t)ids->n, before = (int64_t)*prompt;
+    if (n <= max) return;
+    int64_t from = how == DATA_LONG_RIGHT ? max : how == DATA_LONG_MIDDLE ? max / 2 : 0, to = from + n - max;
+    int64_t gone = (before < to ? before : to) - from;
+    ids->n = (size_t)data_cut(ids->at, n, max, how);
+    if (gone > 0) before -= gone;
+    *prompt = before > 0 ? (size_t)before : 1;
+}
+
 static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files, int64_t max_rows, Err *err) {
     const Config *c = &s->c;
     DataOptions o = {
@@ -51,7 +63,8 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
         .n_files = (int)files->n,
         .columns = { .prompt = c->sft.messages_key ? c->sft.messages_key : c->sft.prompt_key,
                      .response = c->sft.response_key },
-        .need_response = true,
+        .need_response = !c->sft.messages_key,
+        .conversations = c->sft.messages_key != NULL,
         .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
         .threads = s->o.dev.threads,
     };
@@ -68,12 +81,14 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
         } else if ((int64_t)ids.n > c->sft.max_length && c->sft.truncation == TRUNC_ERROR) {
             ok = err_set(err,
                          "%s, row %" PRId64 ": %zu tokens, but sft.max_length is %" PRId64
-                         " (sft.truncation=right cuts them)",
+                         " (sft.truncation=left, right or middle cuts them)",
                          dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
         } else {
-            size_t n = (int64_t)ids.n > c->sft.max_length ? (size_t)c->sft.max_length : ids.n;
-            if (n <= prompt) out->dropped++;
-            else out->at[out->n++] = (Pair){ mem_copy(&s->mem, ids.at, n * sizeof *ids.at), (int)n, (int)prompt };
+            cut_pair(&ids, &prompt, c->sft.max_length, config_truncation(c->sft.truncation));
+            if (ids.n <= prompt) out->dropped++;
+            else
+                out->at[out->n++] =
+                    (Pair){ mem_copy(&s->mem, ids.at, ids.n * sizeof *ids.at), (int)ids.n, (int)prompt };
         }
     }
     vec_free(ids.at);
@@ -111,11 +126,10 @@ static bool validate(Sft *s, Err *err) {
 static bool save(Sft *s, Err *err) {
     if (s->step == s->saved) return true; /* writing it again would take the good one away first */
     Buf b = { 0 };
-    buf_printf(&b,
-               "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64
-               ",\"data\":%" PRId64 "}\n",
-               s->step, s->policy.opt.step, s->cursor.epoch, s->cursor.position,
-               (int64_t)(dataset_print(s->train) >> 1));
+    buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
+               s->step, s->policy.opt.step, s->cursor.epoch, s->cursor.position);
+    same_run_put(&b, &s->c, dataset_print(s->train));
+    buf_puts(&b, "}\n");
     bool ok = checkpoint_save(s->saves, s->step, b.data, err);
     buf_free(&b);
     if (ok) s->saved = s->step;
@@ -138,7 +152,7 @@ static bool update(Sft *s, Err *err) {
         return err_set(err,
                        "step %" PRId64
                        ": the loss is %g and the gradient's norm %g: stopped, the weights are as before this update",
-                       s->step, u.total, u.grad_norm);
+                       s->step + 1, u.total, u.grad_norm);
     s->step++;
     s->cursor = stream_cursor(s->stream);
     metrics_clear(&s->metrics);
@@ -146,7 +160,8 @@ static bool update(Sft *s, Err *err) {
     metric(&s->metrics, "train/grad_norm", u.grad_norm);
     metric(&s->metrics, "train/lr", lr);
     metric(&s->metrics, "train/tokens", (double)u.tokens);
-    if (c->trainer.val_every && s->step % c->trainer.val_every == 0) TRY(validate(s, err));
+    bool due = c->trainer.val_every > 0 && s->step % c->trainer.val_every == 0;
+    if (due || s->step == s->steps) TRY(validate(s, err));
     metric(&s->metrics, "timing_s/step", clock_now() - t0);
     metric(&s->metrics, "perf/throughput", (double)u.tokens / (clock_now() - t0));
     TRY(run_dir_metrics(s->dir, s->step, &s->metrics, err));
@@ -155,6 +170,8 @@ static bool update(Sft *s, Err *err) {
 }
 
 static bool train(Sft *s, Err *err) {
+    if (s->step == 0 && s->val_pairs.n && s->c.trainer.val_before_train)
+        TRY(validate(s, err) && run_dir_metrics(s->dir, 0, &s->metrics, err));
     while (s->step < s->steps && !stop_asked()) {
         TRY(update(s, err));
         if (s->c.trainer.save_every && s->step % s->c.trainer.save_every == 0) TRY(save(s, err));
@@ -194,21 +211,19 @@ static bool open_model(Sft *s, Err *err) {
 
 static bool resume(Sft *s, Err *err) {
     const char *path = NULL;
-    int64_t done = 0, print = 0;
+    int64_t done = 0;
     TRY(checkpoint_find(s->c.trainer.run_dir, &path, &done, &s->mem, err));
     if (path && s->c.trainer.resume == RESUME_NEVER)
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
         Json state;
         TRY(checkpoint_load(path, &s->policy, err) && checkpoint_state(path, &state, &s->mem, err));
-        TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err)
-            && json_int(&state, "data", &print, err));
-        if (print != (int64_t)(dataset_print(s->train) >> 1))
-            return err_set(err, "%s was trained on other data: give the same files, or another trainer.run_dir", path);
+        TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err));
+        TRY(same_run(&s->c, dataset_print(s->train), path, &state, err));
         TRY(stream_seek(s->stream, s->cursor, err));
         s->step = s->saved = done;
     }
-    return run_dir_resume(s->dir, s->step, err);
+    return run_dir_resume(s->dir, s->step > 0 ? s->step : -1, err); /* validation before step 1 is told again */
 }
 
 static bool open_all(Sft *s, Err *err) {

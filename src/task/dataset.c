@@ -15,6 +15,7 @@ typedef struct {
     Dataset *d;
     const DataOptions *o;
     DataColumns c;
+    const char *images;
     int file;
     Buf text;
     Err *err;
@@ -96,6 +97,19 @@ static bool take_prompt(Loader *l, DataRow *r, const Json *v) {
     return true;
 }
 
+/* A conversation whose last word is the assistant's: that is the response, what is before it the prompt. */
+static bool take_conversation(Loader *l, DataRow *r, const Json *v) {
+    const Json *last = !is_null(v) && v->kind == JSON_ARRAY && v->n > 1 ? &v->items[v->n - 1] : NULL;
+    const Json *content = last && last->kind == JSON_OBJECT ? json_get(last, "content") : NULL;
+    if (is_null(content) || !json_is_str(json_get(last, "role"), "assistant"))
+        return err_set(l->err, "%s: messages that end with the assistant's are wanted", l->c.prompt);
+    TRY(text_of(l, content, "the assistant's content"));
+    r->response = keep(l, content->str, content->n, &r->response_n);
+    Json before = *v;
+    before.n--;
+    return take_prompt(l, r, &before);
+}
+
 static bool take_truth(Loader *l, DataRow *r, const Json *v) {
     if (is_null(v)) return !l->o->need_truth || err_set(l->err, "there is no %s, which the scorer needs", l->c.truth);
     r->truth_json = v->kind != JSON_STRING;
@@ -125,7 +139,7 @@ static bool take_name(Loader *l, const Json *row, const char *column, const char
 }
 
 static bool take_row(Loader *l, DataRow *r, const Json *row) {
-    static const char *const media[] = { "images", "videos", "audios" };
+    const char *const media[] = { l->images, "videos", "audios" };
     for (size_t i = 0; i < COUNT(media); i++) {
         const Json *v = json_get(row, media[i]);
         if (!is_null(v) && v->n) return err_set(l->err, "it has %s, which this version does not read", media[i]);
@@ -133,7 +147,8 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
     const char *source = l->o->source ? l->o->source : l->o->need_truth ? NULL : "";
     TRY(take_name(l, row, l->c.source, source, &l->d->sources, &r->source));
     TRY(take_name(l, row, l->c.ability, "", &l->d->abilities, &r->ability));
-    TRY(take_prompt(l, r, json_path(row, l->c.prompt)));
+    const Json *prompt = json_path(row, l->c.prompt);
+    TRY(l->o->conversations ? take_conversation(l, r, prompt) : take_prompt(l, r, prompt));
     TRY(take_truth(l, r, json_path(row, l->c.truth)));
     const Json *extra = json_path(row, l->c.extra), *response = json_path(row, l->c.response);
     if (!is_null(extra)) {
@@ -141,6 +156,7 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
         pq_put_value(&l->text, extra);
         r->extra = keep(l, l->text.data, l->text.n, &r->extra_n);
     }
+    if (l->o->conversations) return true;
     if (is_null(response)) return !l->o->need_response || err_set(l->err, "there is no %s", l->c.response);
     if (!l->o->need_response && response->kind != JSON_STRING) return true;
     TRY(text_of(l, response, l->c.response));
@@ -149,9 +165,9 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
 }
 
 /* Only the top-level columns that are needed are read from a Parquet file: a dotted name may also be one column. */
-static void select_columns(Table *t, const DataColumns *c) {
+static void select_columns(Table *t, const DataColumns *c, const char *images) {
     const char *want[9] = { c->prompt,   c->source, c->ability, c->truth, c->extra,
-                            c->response, "images",  "videos",   "audios" };
+                            c->response, images,    "videos",   "audios" };
     table_select(t, want, (int)COUNT(want));
 }
 
@@ -159,7 +175,7 @@ static bool load_file(Loader *l) {
     const char *path = l->d->file[l->file];
     Table *t = table_open(path, l->err);
     if (!t) return false;
-    select_columns(t, &l->c);
+    select_columns(t, &l->c, l->images);
     TableRows rows = { 0 };
     bool ok, full = false;
     while (!full && (ok = table_next(t, l->o->threads, &rows, l->err)) && rows.n)
@@ -215,6 +231,7 @@ Dataset *dataset_open(const DataOptions *o, Err *err) {
         (DataColumns){ or_else(o->columns.prompt, "prompt"),    or_else(o->columns.source, "data_source"),
                        or_else(o->columns.ability, "ability"),  or_else(o->columns.truth, "reward_model.ground_truth"),
                        or_else(o->columns.extra, "extra_info"), or_else(o->columns.response, "response") };
+    l.images = or_else(o->images, "images");
     bool ok = paths_expand(&d->mem, o->files, o->n_files, &d->file, &d->n_files, err);
     for (; ok && l.file < d->n_files; l.file++)
         if (!o->max_rows || (int64_t)d->rows.n < o->max_rows) ok = load_file(&l);

@@ -24,6 +24,8 @@ typedef struct {
     const char *source;              /* data_source of rows that have none; NULL: they must have one when truth is needed */
     bool        need_truth;          /* training by rewards */
     bool        need_response;       /* training on given answers */
+    bool        conversations;       /* the prompt column holds whole conversations: their last message, the assistant's, is the response */
+    const char *images;              /* the column that must be empty; NULL: "images" */
     int64_t     max_rows;            /* the first so many only; 0: all */
     Threads    *threads;             /* NULL: one */
 } DataOptions;

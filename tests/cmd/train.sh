@@ -89,6 +89,9 @@ child=""
 train busy trainer.resume=never trainer.steps=1
 refused busy $? 'trainer.resume is never'
 
+train whole trainer.steps=7 trainer.seed=9
+refused whole $? 'met its data in another order'
+
 # ---- every method, one step of two updates where it may
 one() { # one NAME KEY=VALUE...: a step that moves the weights and is exact
     local name=$1

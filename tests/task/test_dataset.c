@@ -54,6 +54,20 @@ static void check_schema(Mem *mem) {
     EXPECT(d && dataset_n(d) == 2 && dataset_print(d) != print, "max_rows");
     dataset_close(d);
 
+    const char *talk =
+        put(mem, "talk.jsonl",
+            "{\"m\":[{\"role\":\"user\",\"content\":\"2+2?\"},{\"role\":\"assistant\",\"content\":\"4\"}]}\n");
+    d = open_one(talk, (DataOptions){ .columns = { .prompt = "m" }, .conversations = true }, &err);
+    EXPECT(d && dataset_row(d, 0)->chat, "a conversation: %s", err.msg);
+    if (d) EXPECT_STR(dataset_row(d, 0)->prompt, "[{\"role\":\"user\",\"content\":\"2+2?\"}]");
+    if (d) EXPECT_STR(dataset_row(d, 0)->response, "4");
+    dataset_close(d);
+    d = open_one(put(mem, "mute.jsonl", "{\"m\":[{\"role\":\"user\",\"content\":\"2\"}]}\n"),
+                 (DataOptions){ .columns = { .prompt = "m" }, .conversations = true }, &err);
+    EXPECT(!d && strstr(err.msg, "line 1: m: messages that end with the assistant's"), "%s", err.msg);
+    d = open_one(put(mem, "pics.jsonl", "{\"prompt\":\"a\",\"pics\":[1]}\n"), (DataOptions){ .images = "pics" }, &err);
+    EXPECT(!d && strstr(err.msg, "it has pics"), "images under another name: %s", err.msg);
+
     static const struct {
         const char *line, *says;
     } bad[] = {
