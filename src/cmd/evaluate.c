@@ -36,17 +36,6 @@ static Estimate estimate(const double *x, int64_t n) {
 
 static bool right(const Rollout *a) { return a->acc >= 0 ? a->acc == 1 : a->score > 0; }
 
-/* The first answer among those that the most others agree with. */
-static const Rollout *majority(const Rollout *a, int k) {
-    int best = 0, most = 0;
-    for (int i = 0; i < k; i++) {
-        int same = 0;
-        for (int j = 0; j < k; j++) same += a[j].pred == a[i].pred;
-        if (same > most) most = same, best = i;
-    }
-    return &a[best];
-}
-
 typedef struct {
     bool maj, acc;
     int64_t failed, tokens;
@@ -67,7 +56,7 @@ static void question(Evaluator *e, int64_t q, const Rollout *a, int k, Seen *see
     e->score[q] = score / k;
     e->acc[q] = acc / k;
     e->passed[q] = passed > 0;
-    e->majority[q] = majority(a, k)->score;
+    e->majority[q] = a[rollout_majority(a, k)].score;
 }
 
 static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *ids, Err *err) {

@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-enum { METRICS_MAX = 256 };
+enum { METRICS_MAX = 3072 };
 typedef struct { struct { const char *name; double value; } at[METRICS_MAX]; int n; } Metrics;
 
 static inline void metrics_clear(Metrics *m) { m->n = 0; }

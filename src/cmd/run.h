@@ -9,6 +9,7 @@
 #include "cmd/open.h"
 #include "cmd/progress.h"
 #include "cmd/run_dir.h"
+#include "cmd/val_metrics.h"
 #include "rollout/rollouts.h"
 #include "task/prompt.h"
 #include "train/checkpoint.h"
@@ -43,6 +44,7 @@ typedef struct {
     Rewards    *rewards;
     Rollouts    roll, greedy;                     /* greedy: ReMax's baselines */
     Evaluator   eval;
+    ValMetrics *val_metrics;
     Flat        flat;
     SampleOpts  opts;
     KlControl   kl;

@@ -175,6 +175,7 @@ static void open_rollouts(Run *r) {
     if (r->val) {
         int64_t q = dataset_n(r->val), block = q < 256 ? q : 256;
         evaluator_open(&r->eval, q, (int)block, (int)c->rollout.val.n, P, A, &r->mem);
+        r->val_metrics = val_metrics_open(r->val, (int)c->rollout.val.n, &r->mem);
     }
     open_flat(r, room * n, A);
     r->opts = (SampleOpts){

@@ -158,6 +158,12 @@ bool step_report(Run *r, Err *err) {
 /* ---- validation */
 static bool wanted(void *user) { return run_wanted(user); }
 
+static void by_source(void *user, const Rollouts *o) {
+    Run *r = user;
+    for (int p = 0; p < o->n_prompts; p++)
+        val_metrics_add(r->val_metrics, o->prompt[p].row->source, &o->at[p * o->samples]);
+}
+
 bool step_validate(Run *r, Err *err) {
     if (!r->val) return true;
     const Config *c = &r->c;
@@ -170,7 +176,10 @@ bool step_validate(Run *r, Err *err) {
     EvalRun run = { .prompter = r->prompter,
                     .data = r->val,
                     .max_prompt = (int)c->data.max_prompt_length,
-                    .long_prompts = run_long_prompts(c) };
+                    .long_prompts = run_long_prompts(c),
+                    .each = by_source,
+                    .user = r };
+    val_metrics_clear(r->val_metrics);
     run.run = (RolloutRun){ .engine = r->engine,
                             .tok = r->tok,
                             .rewards = r->rewards,
@@ -193,6 +202,7 @@ bool step_validate(Run *r, Err *err) {
     if (v.k > 1) metric(m, "val-core/pass", v.pass.value);
     if (v.k > 1 && v.has_maj) metric(m, "val-core/maj", v.maj.value);
     metric(m, "val-aux/response_length/mean", v.length);
+    val_metrics_put(r->val_metrics, m);
     if (r->step == 0) TRY(run_dir_metrics(r->dir, 0, m, err));
     char line[160];
     snprintf(line, sizeof line, "validation after step %" PRId64 ": score %.3f [%.3f, %.3f] over %" PRId64 " questions",

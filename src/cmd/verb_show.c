@@ -41,7 +41,8 @@ static bool plots(const RunCurves *r, const Args *a, Mem *mem, Err *err) {
         for (size_t i = 0; i < COUNT(main_ones); i++)
             if (run_curve(r, main_ones[i])) plot_one(r, run_curve(r, main_ones[i]), a);
         for (int64_t i = 0; i < r->n_curves; i++)
-            if (!strncmp(r->curve[i].name, "val-core/", 9)) plot_one(r, &r->curve[i], a);
+            if (!strncmp(r->curve[i].name, "val-core/", 9) && !strchr(r->curve[i].name, '@')) /* @: by data_source */
+                plot_one(r, &r->curve[i], a);
         return true;
     }
     char *names = mem_str(mem, a->metric, strlen(a->metric)), *save = NULL;

@@ -142,3 +142,13 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     if (!g.ok) *err = g.err;
     return g.ok;
 }
+
+int rollout_majority(const Rollout *a, int k) {
+    int best = 0, most = 0;
+    for (int i = 0; i < k; i++) {
+        int same = 0;
+        for (int j = 0; j < k; j++) same += a[j].pred == a[i].pred;
+        if (same > most) most = same, best = i;
+    }
+    return best;
+}

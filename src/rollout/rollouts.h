@@ -61,4 +61,7 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
 /* The answer as text, without special tokens. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);
 
+/* Of the k answers to one question, the first among those that the most others agree with. */
+int rollout_majority(const Rollout *a, int k);
+
 #endif
