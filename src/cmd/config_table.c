@@ -11,7 +11,7 @@ const Name truncation_names[] = { { "error", TRUNC_ERROR }, { "left", TRUNC_LEFT
                                   { 0 } };
 const Name on_nan_names[]     = { { "stop", ON_NAN_STOP }, { "skip", ON_NAN_SKIP }, { 0 } };
 const Name filter_names[]     = { { "score", FILTER_SCORE }, { "acc", FILTER_ACC }, { "reward", FILTER_REWARD },
-                                  { "seq_reward", FILTER_SCORE }, { "seq_final_reward", FILTER_REWARD }, { 0 } };
+                                  { "seq_reward", FILTER_REWARD }, { "seq_final_reward", FILTER_REWARD }, { 0 } };
 const Name resume_names[]     = { { "auto", RESUME_AUTO }, { "never", RESUME_NEVER }, { "disable", RESUME_NEVER }, { 0 } };
 const Name kl_control_names[] = { { "fixed", 0 }, { "adaptive", 1 }, { 0 } };
 
@@ -124,7 +124,7 @@ REAL(algo.tis_cap, "2.0", ABOVE_0, NO_MAX, T,
 BOOL(algo.filter_groups.enable, "false", T,
     "dynamic sampling: replace groups whose answers all earn the same", "algorithm.filter_groups.enable")
 ENUM(algo.filter_groups.metric, "score", filter_names, T,
-    "what must differ inside a group", "algorithm.filter_groups.metric")
+    "what must differ inside a group; reward: the score with the over-long penalty", "algorithm.filter_groups.metric")
 INT(algo.filter_groups.max_batches, "10", 0, 1e6, T,
     "give up after so many batches per step; 0: never", "algorithm.filter_groups.max_num_gen_batches")
 BOOL(algo.overlong.enable, "false", T,                     "penalty on answers that come near max_response_length",

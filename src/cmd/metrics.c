@@ -31,3 +31,9 @@ void metric_spread(Metrics *m, const Spread *s, const char *mean, const char *ma
     metric(m, max, s->max);
     metric(m, min, s->min);
 }
+
+bool far_above(Usual *u, double x) {
+    bool far = u->n >= 5 && x > 100 * u->mean && x > 0;
+    if (x >= 0 && x < 1e300) u->n++, u->mean += (x - u->mean) / (double)u->n;
+    return far;
+}

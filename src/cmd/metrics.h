@@ -16,4 +16,8 @@ typedef struct { double sum, max, min; int64_t n; } Spread;
 void spread_add(Spread *s, double x);
 void metric_spread(Metrics *m, const Spread *s, const char *mean, const char *max, const char *min);
 
+/* Is x more than a hundred times the mean of the values before it?  Asked of the sixth on; each then counts to the mean. */
+typedef struct { double mean; int64_t n; } Usual;
+bool far_above(Usual *u, double x);
+
 #endif

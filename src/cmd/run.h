@@ -18,7 +18,7 @@
 typedef struct {
     int64_t *at;                                  /* [answers+1] */
     int32_t *group;                               /* [answers] */
-    float   *old, *ref, *reward, *adv, *weight;   /* [tokens] */
+    float   *old, *ref, *reward, *adv, *ret, *weight;   /* [tokens] */
     float   *now;                                 /* [tokens] the trainer's own log-probs, when algo.tis asks for them */
     uint8_t *pick;
     double  *score;                               /* [answers] with shaping */
@@ -54,6 +54,7 @@ typedef struct {
     Progress   *progress;
     Arena       host;                             /* scratch of the methods */
     Metrics     metrics;
+    struct { bool unjudged, equal, flat; Usual grad; } warned;      /* what was said of the step before: it is not said again */
     int64_t     step, steps, start_step, saved;   /* saved: the step of the newest checkpoint, 0: none */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
     double      t_step, t_phase, peak_flops;

@@ -20,21 +20,48 @@ static double resident_gb(void) {
     return got == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) / 1e9 : 0;
 }
 
+/* ---- what is wrong with a step is said when it begins, not again while it lasts */
+static void warn(Run *r, bool now, bool *was, const char *what) {
+    char line[300];
+    snprintf(line, sizeof line, "step %" PRId64 ": %s", r->step, what);
+    if (now && !*was) run_dir_log(r->dir, line);
+    *was = now;
+}
+
+static void warnings(Run *r, bool unjudged, bool equal, bool flat) {
+    double norm = metric_of(&r->metrics, "actor/grad_norm", 0), usual = r->warned.grad.mean;
+    char line[300];
+    warn(r, unjudged, &r->warned.unjudged,
+         "the scorer could judge no answer: nothing can be learned; what it writes to "
+         "standard error, or `hone grade` with the same scorer, says why");
+    warn(r, equal && !unjudged, &r->warned.equal,
+         "every answer has the same score: nothing can be learned from it; are the "
+         "scorer and the answers' format right?");
+    warn(r, flat && !equal, &r->warned.flat,
+         "the answers to each question all earn the same: nothing can be learned from it");
+    if (!far_above(&r->warned.grad, norm)) return;
+    snprintf(line, sizeof line,
+             "step %" PRId64 ": the gradient's norm is %.3g, that of the steps before was %.3g: the run may be "
+             "diverging; a smaller train.lr or train.clip_grad may help",
+             r->step, norm, usual);
+    run_dir_log(r->dir, line);
+}
+
 /* ---- rewards, lengths */
 static void answer_metrics(Run *r) {
     Metrics *m = &r->metrics;
     const Rollouts *o = &r->roll;
     const Flat *f = &r->flat;
-    Spread score = { 0 }, reward = { 0 }, adv = { 0 }, len = { 0 }, alive = { 0 }, prompt = { 0 }, seqlen = { 0 };
+    Spread score = { 0 }, reward = { 0 }, adv = { 0 }, ret = { 0 }, len = { 0 }, alive = { 0 }, prompt = { 0 },
+           seqlen = { 0 };
     int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0, full = 0, tokens = 0;
     for (int i = 0; i < rollouts_n(o); i++) {
         const Rollout *a = &o->at[i];
         double sum = 0;
-        for (int64_t t = f->at[i]; t < f->at[i + 1]; t++) sum += f->reward[t], spread_add(&adv, f->adv[t]);
-        spread_add(&score, a->score);
-        spread_add(&reward, sum);
+        for (int64_t t = f->at[i]; t < f->at[i + 1]; t++)
+            sum += f->reward[t], spread_add(&adv, f->adv[t]), spread_add(&ret, f->ret[t]);
         spread_add(&len, answer_n(a));
-        if (answer_n(a)) spread_add(&alive, answer_n(a));
+        if (answer_n(a)) spread_add(&alive, answer_n(a)), spread_add(&score, a->score), spread_add(&reward, sum);
         full += a->n_prompt == r->c.data.max_prompt_length, tokens += a->n;
         spread_add(&prompt, a->n_prompt);
         spread_add(&seqlen, a->n);
@@ -46,6 +73,7 @@ static void answer_metrics(Run *r) {
     metric_spread(m, &score, "critic/score/mean", "critic/score/max", "critic/score/min");
     metric_spread(m, &reward, "critic/rewards/mean", "critic/rewards/max", "critic/rewards/min");
     metric_spread(m, &adv, "critic/advantages/mean", "critic/advantages/max", "critic/advantages/min");
+    metric_spread(m, &ret, "critic/returns/mean", "critic/returns/max", "critic/returns/min");
     metric_spread(m, &len, "response_length/mean", "response_length/max", "response_length/min");
     metric(m, "response_length/clip_ratio", (double)cut / n);
     metric(m, "response/aborted_ratio", (double)empty / n);
@@ -54,6 +82,7 @@ static void answer_metrics(Run *r) {
     metric(m, "prompt_length/clip_ratio", (double)full / n);
     metric_spread(m, &alive, "response_length_non_aborted/mean", "response_length_non_aborted/max",
                   "response_length_non_aborted/min");
+    if (alive.n) metric(m, "response_length_non_aborted/clip_ratio", (double)cut / (double)alive.n);
     metric_spread(m, &seqlen, "sequence_length/mean", "sequence_length/max", "sequence_length/min");
     static const char *const per_rank[] = { "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min",
                                             "global_seqlen/balanced_max", "global_seqlen/balanced_min" };
@@ -63,6 +92,7 @@ static void answer_metrics(Run *r) {
     metric(m, "reward/failed_ratio", (double)failed / n);
     if (judged) metric(m, "reward/acc", (double)right / (double)judged);
     if (score.max == score.min) metric(m, "reward/all_equal", 1);
+    warnings(r, failed == rollouts_n(o), score.max == score.min, adv.max == 0 && adv.min == 0);
 }
 
 /* ---- time and speed */
@@ -86,7 +116,7 @@ static void speed_metrics(Run *r) {
     metric(m, "timing_s/other", step - known);
     metric(m, "timing_s/step", step);
     metric(m, "timing_per_token_ms/gen", 1e3 * r->seconds[PHASE_GEN] / answer);
-    metric(m, "timing_per_token_ms/ref", 1e3 * r->seconds[PHASE_REF] / all);
+    if (r->seconds[PHASE_REF] > 0) metric(m, "timing_per_token_ms/ref", 1e3 * r->seconds[PHASE_REF] / all);
     metric(m, "timing_per_token_ms/adv", 1e3 * r->seconds[PHASE_ADV] / all);
     metric(m, "timing_per_token_ms/update_actor", 1e3 * r->seconds[PHASE_UPDATE] / all);
     metric(m, "perf/total_num_tokens", all);
@@ -149,9 +179,6 @@ bool step_report(Run *r, Err *err) {
     speed_metrics(r);
     TRY(run_dir_metrics(r->dir, r->step, &r->metrics, err));
     progress_line(r->progress, r->step, r->steps, &r->metrics);
-    if (metric_of(&r->metrics, "reward/all_equal", 0) > 0 && r->step == r->start_step + 1)
-        run_dir_log(r->dir, "every answer of the first step has the same score: nothing can be learned from it; are "
-                            "the scorer and the answers' format right?");
     return true;
 }
 

@@ -77,9 +77,29 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
     return ok;
 }
 
+/* DAPO's punishment of an answer that comes near the longest. */
+static double overlong(const Config *c, int n) {
+    if (!c->algo.overlong.enable) return 0;
+    return reward_overlong(n, c->data.max_response_length, c->algo.overlong.buffer, c->algo.overlong.factor);
+}
+
 /* What dynamic sampling looks at. */
 static double filter_metric(const Run *r, const Rollout *a) {
-    return r->c.algo.filter_groups.metric == FILTER_ACC && a->acc >= 0 ? a->acc : a->score;
+    FilterMetric by = (FilterMetric)r->c.algo.filter_groups.metric;
+    if (by == FILTER_ACC) return a->acc == 1;
+    return by == FILTER_REWARD ? a->score + overlong(&r->c, answer_n(a)) : a->score;
+}
+
+/* Judging by acc needs a scorer that says it. */
+static bool filter_knows(const Run *r, int from, Err *err) {
+    const Rollouts *o = &r->roll;
+    for (int i = from * o->samples; r->c.algo.filter_groups.metric == FILTER_ACC && i < rollouts_n(o); i++)
+        if (o->at[i].acc < 0 && !o->at[i].failed)
+            return err_set(err,
+                           "algo.filter_groups.metric is acc, but the scorer of data_source '%s' does not say it: use "
+                           "score",
+                           o->prompt[o->at[i].prompt].row->source);
+    return true;
 }
 
 /* Groups whose answers all earn the same teach nothing: they leave, the others move together.  Prompts from 'from' on are new. */
@@ -118,7 +138,10 @@ static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
     sum->tokens += st.tokens, sum->prompt_tokens += st.prompt_tokens, sum->sched.preempted += st.sched.preempted,
         sum->sched.prefix_tokens += st.sched.prefix_tokens;
     *waited += wait;
-    if (r->c.algo.filter_groups.enable) drop_flat_groups(r, from);
+    if (r->c.algo.filter_groups.enable) {
+        TRY(filter_knows(r, from, err));
+        drop_flat_groups(r, from);
+    }
     return true;
 }
 
@@ -181,10 +204,7 @@ static void flatten(Run *r) {
         int64_t at = f->at[i];
         f->at[i + 1] = at + n;
         f->group[i] = a->prompt;
-        f->score[i] = a->score;
-        if (c->algo.overlong.enable)
-            f->score[i] +=
-                reward_overlong(n, c->data.max_response_length, c->algo.overlong.buffer, c->algo.overlong.factor);
+        f->score[i] = a->score + overlong(c, n);
         memcpy(f->old + at, a->lp, (size_t)n * 4);
         memset(f->reward + at, 0, (size_t)n * 4);
         if (n) f->reward[at + n - 1] = (float)f->score[i];
@@ -276,7 +296,7 @@ bool step_advantage(Run *r, Err *err) {
         in.baseline = f->baseline;
     }
     size_t mark = arena_mark(&r->host);
-    bool ok = advantage(f->adv, NULL, &conf, &in, &r->host, err);
+    bool ok = advantage(f->adv, f->ret, &conf, &in, &r->host, err);
     arena_pop(&r->host, mark);
     if (ok && c->train.loss == LOSS_KL_COV) {
         pick_by_covariance(f->pick, &a, f->adv, f->old, c->train.kl_cov_ratio, &r->host);

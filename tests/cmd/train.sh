@@ -130,6 +130,21 @@ train two-updates trainer.steps=1 rollout.top_p=0.9 train.epochs=2
 refused two-updates $? 'rollout.top_p: .*2 updates'
 
 
+# ---- what is wrong with a step is said when it begins
+says() { # says RUN PATTERN TIMES
+    [ "$(grep -c "$2" "$work/$1/log.txt")" = "$3" ]
+    ok $? "$1: '$2' was said $(grep -c "$2" "$work/$1/log.txt") times, not $3"
+}
+train unjudged trainer.steps=2 reward.library=null reward.command='echo rubbish' reward.workers=1
+says unjudged 'step 1: the scorer could judge no answer' 1
+says unjudged 'could judge no answer' 1
+train equal trainer.steps=3 reward.library=null reward.workers=1 \
+    reward.command='i=0; while read -r l; do i=$((i + 1)); if [ $i -le 16 ]; then echo 0.$((i % 7)); else echo 0; fi; done'
+says equal 'step 2: every answer has the same score' 1
+says equal 'same score' 1
+train no-acc trainer.steps=1 algo.filter_groups.enable=true algo.filter_groups.metric=acc reward.library=null reward.command='echo 1' reward.workers=1
+refused no-acc $? 'metric is acc, but the scorer of data_source .openai/gsm8k. does not say it'
+
 # ---- nowhere to write to: a file stands where the folder should be; a disk that is full after the first checkpoint
 touch "$work/file"
 train nowhere trainer.steps=1 trainer.run_dir="$work/file/run"
