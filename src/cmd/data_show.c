@@ -59,11 +59,30 @@ static void put_row(const DataArgs *a, const char *file, int64_t row, const Json
     for (size_t i = 0; i < v->n; i++) put_readable(v->members[i].key, &v->members[i].value, 2, b);
 }
 
-static bool show_file(const DataArgs *a, const char *file, const char *const *columns, int n_columns, Threads *threads,
-                      int64_t *skip, int64_t *left, Err *err) {
+typedef struct {
+    const char *name[64];
+    bool seen[64];
+    int n; /* 0: all */
+} Columns;
+
+/* The row with the columns that are wanted only, in its own order. */
+static Json only(Columns *c, const Json *row, JsonMember kept[64]) {
+    Json out = { .kind = JSON_OBJECT, .members = kept };
+    for (size_t i = 0; row->kind == JSON_OBJECT && i < row->n && out.n < 64; i++)
+        for (int k = 0; k < c->n; k++)
+            if (!strcmp(row->members[i].key, c->name[k])) {
+                kept[out.n++] = row->members[i];
+                c->seen[k] = true;
+                break;
+            }
+    return out;
+}
+
+static bool show_file(const DataArgs *a, const char *file, Columns *columns, Threads *threads, int64_t *skip,
+                      int64_t *left, Err *err) {
     Table *t = table_open(file, err);
     if (!t) return false;
-    if (n_columns) table_select(t, columns, n_columns);
+    if (columns->n) table_select(t, columns->name, columns->n); /* the others of a Parquet file are not read */
     Buf b = { 0 };
     TableRows r = { 0 };
     bool ok;
@@ -73,7 +92,9 @@ static bool show_file(const DataArgs *a, const char *file, const char *const *co
                 --*skip;
                 continue;
             }
-            put_row(a, file, r.first + i, &r.rows[i], &b);
+            JsonMember kept[64];
+            Json row = columns->n ? only(columns, &r.rows[i], kept) : r.rows[i];
+            put_row(a, file, r.first + i, &row, &b);
             --*left;
         }
     buf_free(&b);
@@ -86,20 +107,21 @@ int data_show(const Verb *v, const DataArgs *a, const char *const *given, int n_
     Err err;
     Mem mem = { 0 };
     const char *const *file;
-    const char *column[64];
-    int n, n_columns = 0;
+    Columns columns = { 0 };
+    int n;
     if (!paths_expand(&mem, given, n_given, &file, &n, &err)) return mem_free(&mem), cmd_fail(v, &err);
     if (a->columns)
-        for (char *c = mem_str(&mem, a->columns, strlen(a->columns)), *next; c && n_columns < 64; c = next) {
+        for (char *c = mem_str(&mem, a->columns, strlen(a->columns)), *next; c && columns.n < 64; c = next) {
             next = strchr(c, ',');
             if (next) *next++ = 0;
-            column[n_columns++] = c;
+            columns.name[columns.n++] = c;
         }
     Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
     int64_t skip = a->row < 0 ? 0 : a->row, left = a->n == 0 ? INT64_MAX : a->n;
     bool ok = true;
-    for (int i = 0; ok && i < n && left; i++)
-        ok = show_file(a, file[i], column, n_columns, threads, &skip, &left, &err);
+    for (int i = 0; ok && i < n && left; i++) ok = show_file(a, file[i], &columns, threads, &skip, &left, &err);
+    for (int i = 0; ok && !skip && i < columns.n; i++)
+        if (!columns.seen[i]) ok = err_set(&err, "no row that was shown has a column %s", columns.name[i]);
     if (ok && skip)
         ok = err_set(&err, "there is no row %lld: %lld rows in all", (long long)a->row, (long long)(a->row - skip));
     threads_close(threads);

@@ -2,9 +2,11 @@
 #include "cmd/cmd.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define VERB(name) extern const Verb verb_##name;
 #include "verb_list.h"
@@ -25,10 +27,14 @@ static void help(FILE *out) {
 
 /* What a verb printed may not have arrived: a full disk is said, a reader that went away is not. */
 static int flushed(const Verb *v, int rc) {
+    struct pollfd out = { .fd = STDOUT_FILENO };
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout)) return rc;
-    if (errno && errno != EPIPE)
-        fprintf(stderr, "hone %s: standard output: cannot write: %s\n", v->name, strerror(errno));
+    bool gone =
+        errno == EPIPE || (!errno && poll(&out, 1, 0) > 0 && (out.revents & POLLERR)); /* errno: it failed just now */
+    if (!gone)
+        fprintf(stderr, "hone %s: standard output: cannot write: %s\n", v->name,
+                errno ? strerror(errno) : "a part is missing");
     return rc ? rc : 1;
 }
 

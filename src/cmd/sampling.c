@@ -12,7 +12,8 @@ static bool stop_texts(Sampling *out, const char *common, const Json *line, Mem 
     const Json *s = json_get(line, "stop");
     size_t own = !s || s->kind == JSON_NULL ? 0 : s->kind == JSON_ARRAY ? s->n : 1;
     out->stop = MEM_ARRAY(mem, const char *, own + 1);
-    if (common && *common) out->stop[out->n_stop++] = common;
+    if (common && !*common) return err_set(err, "--stop is empty: every answer would end before it begins");
+    if (common) out->stop[out->n_stop++] = common;
     for (size_t i = 0; i < own; i++) {
         const Json *t = s->kind == JSON_ARRAY ? &s->items[i] : s;
         if (t->kind != JSON_STRING || !t->n)

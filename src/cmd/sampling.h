@@ -15,8 +15,8 @@ static const SamplingArgs SAMPLING_DEFAULT = { .temperature = 1, .top_p = 1, .ma
 
 /* Rows of a verb's option table; S is the member of type SamplingArgs. */
 #define SAMPLING_OPTS(Args, S)                                                                                                     \
-    { "temperature", OPT_REAL, offsetof(Args, S.temperature), "T", "sharper below 1, flatter above", 1e-4, 1e4 },                  \
-    { "top-k", OPT_INT, offsetof(Args, S.top_k), "K", "only the K likeliest tokens; 0: all", 0, 1e9 },                             \
+    { "temperature", OPT_REAL, offsetof(Args, S.temperature), "T", "sharper below 1, flatter above; 0: greedy", 0, 1e4 },           \
+    { "top-k", OPT_INT, offsetof(Args, S.top_k), "K", "only the K likeliest tokens; 0 or -1: all", -1, 1e9 },                      \
     { "top-p", OPT_REAL, offsetof(Args, S.top_p), "P", "only the smallest set of tokens with mass P", 1e-9, 1 },                   \
     { "min-p", OPT_REAL, offsetof(Args, S.min_p), "P", "only tokens at least P times as likely as the likeliest", 0, 1 },          \
     { "max-tokens", OPT_INT, offsetof(Args, S.max_tokens), "N", "longest answer; 256", 1, 1e9 },                                   \

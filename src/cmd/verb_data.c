@@ -18,7 +18,7 @@ static const Opt options[] = {
     { "skip", OPT_FLAG, offsetof(DataArgs, skip), "", "make: leave out rows that cannot be used, and say how many", 0, 0 },
     { "row", OPT_INT, offsetof(DataArgs, row), "N", "show: the first row to show, from 0", 0, 1e15 },
     { "n", OPT_INT, offsetof(DataArgs, n), "K", "show: how many rows (3; 0: all that follow)", 0, 1e15 },
-    { "columns", OPT_STR, offsetof(DataArgs, columns), "A,B", "show: only these columns of a Parquet file", 0, 0 },
+    { "columns", OPT_STR, offsetof(DataArgs, columns), "A,B", "show: only these columns", 0, 0 },
     { "json", OPT_FLAG, offsetof(DataArgs, json), "", "show, stats: JSON instead of text for people", 0, 0 },
     { "model", OPT_STR, offsetof(DataArgs, model), "DIR", "stats: lengths in this model's tokens too", 0, 0 },
     { "prompt-key", OPT_STR, offsetof(DataArgs, prompt_key), "COLUMN", "stats --model: where the prompt stands (prompt)", 0, 0 },

@@ -124,7 +124,8 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
         if (to - i > most) most = to - i;
     }
     const SamplingArgs *sa = &a->s;
-    bool truncated = !sa->greedy && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
+    float temperature = sa->temperature > 0 ? (float)sa->temperature : 1; /* 0 is greedy */
+    bool truncated = !sa->greedy && sa->temperature > 0 && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
     ModelShape shape = { .tokens = budget,
                          .outputs = budget,
                          .seqs = (int)most,
@@ -140,7 +141,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
         .o = o,
         .io = dev_arena(&o->dev, "score io", small),
         .host = arena_on_host("score host", host, &o->mem),
-        .draw = { (float)sa->temperature, (float)sa->top_p, (float)sa->min_p, (int32_t)sa->top_k },
+        .draw = { temperature, (float)sa->top_p, (float)sa->min_p, (int32_t)sa->top_k },
         .min_tokens = sa->min_tokens,
         .eos = MEM_ARRAY(&o->mem, int32_t, (size_t)o->desc.d.n_eos + 1),
     };

@@ -91,6 +91,23 @@ for verb in generate score; do
     ok $? "$verb: a good line behind bad ones: $(sed -n 9p "$work/out" | cut -c1-100)"
 done
 
+# ---- temperature 0 is greedy, top-k -1 is all; an empty stop text is refused
+echo '{"tokens":[1,2,3]}' >"$work/in"
+"$hone" generate $m --in "$work/in" --out "$work/want" --greedy --max-tokens 9 --threads 1
+"$hone" generate $m --in "$work/in" --out "$work/gen" --temperature 0 --top-k -1 --max-tokens 9 --threads 1
+cmp -s "$work/want" "$work/gen"
+ok $? "temperature 0 is not greedy"
+"$hone" score $m --in "$work/gen" --out "$work/score" --temperature 0 --top-p 0.5 --threads 1
+got=$(same_scores "$work/gen" "$work/score")
+[ "${got%% *}" = 0 ]
+ok $? "temperature 0 scores otherwise: $got"
+"$hone" generate $m --in "$work/in" --out "$work/out" --stop '' --threads 1
+[ $? = 1 ] && grep -q 'stop is empty' "$work/out"
+ok $? "an empty stop text was taken: $(cut -c1-100 "$work/out")"
+"$hone" train --list-options >/dev/full 2>"$work/err"
+[ $? = 1 ] && grep -q 'cannot write' "$work/err"
+ok $? "a full disk was not told: $(cat "$work/err")"
+
 # ---- a reader that goes away: a clean end, soon
 for ((i = 0; i < 300; i++)); do echo '{"tokens":['$((i % 50 + 1))']}'; done >"$work/in"
 timeout 60 bash -c "set -o pipefail; '$hone' generate $m --in '$work/in' --max-tokens 50 --ignore-eos --max-batch 4 --threads 1 2>'$work/err' | head -1 >/dev/null; exit \${PIPESTATUS[0]}"

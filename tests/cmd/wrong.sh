@@ -86,6 +86,7 @@ wrong 2 "an argument is missing" export run
 wrong 2 "is neither show, stats" data foo
 wrong 1 "half.jsonl line 1" data show half.jsonl
 wrong 1 "no such file" data show nothing
+wrong 1 "no row that was shown has a column nope" data show q.jsonl --columns prompt,nope
 wrong 1 "no column question" data gsm8k --in q.jsonl --out x.jsonl
 wrong 2 "must end in" data gsm8k --in raw.jsonl --out x.txt
 wrong 1 "cannot open" grade --in nothing
