@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 bool arg_dtype(DType *out, const char *text, Err *err) {
     static const struct {
@@ -37,8 +37,12 @@ int64_t arg_bytes(const char *text) {
     return -1;
 }
 
-bool arg_out(const char *out, bool force, Err *err) {
-    if (force || access(out, F_OK)) return true;
+bool arg_out(const char *out, const char *from, bool force, Err *err) {
+    struct stat a, b;
+    if (stat(out, &a)) return true;
+    if (!stat(from, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return err_set(err, "%s: is the model itself, and what it is made of must stay: choose another name", out);
+    if (force) return true;
     return err_set(err, "%s: is there already; --force replaces a model", out);
 }
 

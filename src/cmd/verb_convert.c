@@ -23,7 +23,7 @@ static const Opt options[] = {
 static bool convert(const Args *a, const char *from, const char *out, DType t, int64_t shard, Mem *mem, Err *err) {
     ModelDesc m;
     TRY(model_desc_load(&m, from, mem, err) && model_desc_runs(&m, err));
-    TRY(arg_out(out, a->force, err));
+    TRY(arg_out(out, m.dir, a->force, err));
     Buf text = { 0 };
     params_config_text(&text, &m, t);
     Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());

@@ -26,7 +26,7 @@ static bool write_model(const Args *a, const char *from, const char *out, Mem *m
     ModelDesc m;
     DType t;
     int64_t shard = arg_bytes(a->shard_size);
-    TRY(arg_dtype(&t, a->dtype, err) && model_desc_load(&m, from, mem, err) && arg_out(out, a->force, err));
+    TRY(arg_dtype(&t, a->dtype, err) && model_desc_load(&m, from, mem, err) && arg_out(out, m.dir, a->force, err));
     if (shard < 1) return err_set(err, "--shard-size wants a size like 5GB or 200MB, not '%s'", a->shard_size);
     Buf text = { 0 };
     params_config_text(&text, &m, t);

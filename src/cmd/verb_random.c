@@ -25,7 +25,7 @@ static bool make(const Args *a, const char *config, const char *out, int64_t sha
     TRY(model_desc_load(&m, config, mem, err) && model_desc_runs(&m, err));
     if (!a->dtype) t = config_dtype(&m);
     else TRY(arg_dtype(&t, a->dtype, err));
-    TRY(arg_out(out, a->force, err));
+    TRY(arg_out(out, m.dir, a->force, err));
     Dev d;
     dev_open(&d, (DevOpts){ .threads = (int)a->threads });
     Params *p = MEM_NEW(mem, Params);

@@ -180,6 +180,8 @@ static const struct {
     { "convert tests/data/models/qwen2_5_vl TMP/x", 1, "not computed yet" },
     { "convert tests/data/models/qwen2 TMP/f32", 1, "is there already" },
     { "convert tests/data/models/qwen2 TMP --force", 1, "is not a model's folder" },
+    { "convert TMP/f32 TMP/f32/. --force", 1, "is the model itself" },
+    { "random TMP/f32 TMP/f32 --force", 1, "is the model itself" },
     { "convert tests/data/models/qwen2 TMP/x --dtype f8", 2, "--dtype wants" },
     { "convert tests/data/models/qwen2 TMP/x --shard-size tiny", 2, "--shard-size wants" },
     { "convert TMP/broken TMP/x", 1, "this shard is missing" },
