@@ -7,8 +7,9 @@
 void evaluator_open(Evaluator *e, int64_t questions, int block, int k, int max_prompt, int max_answer, Mem *mem) {
     *e = (Evaluator){ .max_questions = questions };
     rollouts_open(&e->roll, block, k, max_prompt, max_answer, mem);
-    e->score = MEM_ARRAY(mem, double, 4 * (size_t)questions);
+    e->score = MEM_ARRAY(mem, double, 5 * (size_t)questions);
     e->acc = e->score + questions, e->passed = e->acc + questions, e->majority = e->passed + questions;
+    e->pass = e->majority + questions;
 }
 
 /* Mean with a 95 % interval: Wilson's where every value is 0 or 1 (it stays inside [0, 1], and none right of 32 is not taken
@@ -55,8 +56,24 @@ static void question(Evaluator *e, int64_t q, const Rollout *a, int k, Seen *see
     }
     e->score[q] = score / k;
     e->acc[q] = acc / k;
-    e->passed[q] = passed > 0;
+    e->passed[q] = passed;
     e->majority[q] = a[rollout_majority(a, k)].score;
+}
+
+/* Of n answers c are right: the share of the choices of k among them that hold a right one. */
+static double pass_share(int n, int c, int k) {
+    double none = 1;
+    for (int i = 0; i < k; i++) none *= n - c - i > 0 ? (double)(n - c - i) / (n - i) : 0;
+    return 1 - none;
+}
+
+static void pass_at(EvalResult *out, Evaluator *e, int64_t questions, int n) {
+    for (int k = 1;; k = 2 * k < n ? 2 * k : n) {
+        for (int64_t q = 0; q < questions; q++) e->pass[q] = pass_share(n, (int)e->passed[q], k);
+        out->pass_at[out->n_pass].k = k;
+        out->pass_at[out->n_pass++].e = out->pass = estimate(e->pass, questions);
+        if (k == n) return;
+    }
 }
 
 static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *ids, Err *err) {
@@ -97,7 +114,8 @@ bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err) {
     *out = (EvalResult){
         .questions = n, .answers = n * k, .k = k, .failed = seen.failed, .has_maj = seen.maj, .has_acc = seen.acc
     };
-    out->mean = estimate(e->score, n), out->pass = estimate(e->passed, n);
+    out->mean = estimate(e->score, n);
+    pass_at(out, e, n, k);
     out->maj = estimate(e->majority, n), out->acc = estimate(e->acc, n);
     out->length = (double)seen.tokens / (double)(n * k);
     out->seconds = clock_now() - t0;

@@ -1,8 +1,9 @@
 /* evaluate.h - how good a model is at the questions of a data set: k answers to each, scored; mean@k, pass@k, maj@k.
  *
- *   mean@k  the mean score of an answer
- *   pass@k  the chance that at least one of k answers is right (score above 0, or the scorer's own acc), unbiased over n >= k
- *   maj@k   the score of the answer that most of the k agree on (where the scorer says what it read out of the text)
+ *   mean@n  the mean score of an answer, n answers to each question
+ *   pass@k  the chance that at least one of k answers is right (score above 0, or the scorer's own acc), for k = 1, 2, 4, ... and n:
+ *           the share of the choices of k among the n answers that hold a right one, which is unbiased
+ *   maj@n   the score of the answer that most of the n agree on (where the scorer says what it read out of the text)
  * Each with a 95 % interval over questions. */
 #ifndef CMD_EVALUATE_H
 #define CMD_EVALUATE_H
@@ -14,7 +15,9 @@ typedef struct { double value, low, high; } Estimate;          /* low, high: 95 
 typedef struct {
     int64_t  questions, answers, failed;
     int      k;
-    Estimate mean, pass, maj, acc;
+    Estimate mean, pass, maj, acc;                              /* pass: of all k */
+    struct { int k; Estimate e; } pass_at[18];                  /* k = 1, 2, 4, ... below all, then all */
+    int      n_pass;
     bool     has_maj, has_acc;
     double   length;                                            /* mean tokens of an answer */
     double   seconds;
@@ -22,7 +25,7 @@ typedef struct {
 
 typedef struct {                                                /* room for a block of questions, taken once */
     Rollouts  roll;
-    double   *score, *acc, *passed, *majority;                  /* [questions] per question */
+    double   *score, *acc, *passed, *majority, *pass;           /* [questions] per question; passed: how many; pass: room */
     int64_t   max_questions;
 } Evaluator;
 

@@ -138,6 +138,11 @@ static void print_result(const EvalResult *r, bool json) {
                    r->answers, r->k, r->failed);
         put_estimate(&b, "mean", r->mean);
         put_estimate(&b, "pass", r->pass);
+        for (int i = 0; i < r->n_pass; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "pass@%d", r->pass_at[i].k);
+            put_estimate(&b, name, r->pass_at[i].e);
+        }
         if (r->has_maj) put_estimate(&b, "maj", r->maj);
         if (r->has_acc) put_estimate(&b, "acc", r->acc);
         buf_printf(&b, ",\"response_length\":%.3f,\"seconds\":%.3f}", r->length, r->seconds);
@@ -151,7 +156,6 @@ static void print_result(const EvalResult *r, bool json) {
         bool have;
     } row[] = {
         { "mean", r->mean, true },
-        { "pass", r->pass, true },
         { "maj", r->maj, r->has_maj },
         { "acc", r->acc, r->has_acc },
     };
@@ -165,6 +169,9 @@ static void print_result(const EvalResult *r, bool json) {
             printf("  %4s@%-4d not known: the scorer does not say what it read out of the answers\n", row[i].name,
                    r->k);
     }
+    for (int i = 0; i < r->n_pass; i++)
+        printf("  pass@%-4d %.4f   95 %% [%.4f, %.4f]\n", r->pass_at[i].k, r->pass_at[i].e.value, r->pass_at[i].e.low,
+               r->pass_at[i].e.high);
     if (r->failed) printf("  %" PRId64 " answers could not be judged and count as 0\n", r->failed);
 }
 
