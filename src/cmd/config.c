@@ -269,3 +269,13 @@ const char *config_where(const Config *c, const char *option) {
         if (!strcmp(o->name, option)) return c->origin[o - conf_options] ? c->origin[o - conf_options] : "the default";
     die("there is no option %s", option);
 }
+
+bool config_given(const Config *c, const char *option) {
+    if (!strcmp(config_where(c, option), "the default")) return false;
+    Config d;
+    Err err;
+    if (!config_load_text(&d, c->verb, NULL, NULL, 0, NULL, 0, &err)) return true;
+    bool same = config_same(c, &d, option);
+    config_free(&d);
+    return !same;
+}

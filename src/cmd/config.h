@@ -104,6 +104,9 @@ bool config_check(const Config *c, Err *err);
 bool config_check_model(const Config *c, const ModelDesc *m, Err *err);
 const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */
 
+bool config_given(const Config *c, const char *option);                /* was it set, and to something else than the default? */
+bool config_same(const Config *a, const Config *b, const char *option);
+void config_idle(Config *c);                                /* notes on options that were set and have no effect */
 void config_dump(Buf *out, const Config *c);                /* the resolved configuration as YAML that loads again */
 void config_list_options(Buf *out, ConfVerb verb);          /* what --list-options prints */
 

@@ -27,7 +27,7 @@ static bool bad(const Config *c, Err *err, const char *option, const char *fmt, 
     return err_set(err, "%s: %s: %s", where, option, msg);
 }
 
-static bool given(const Config *c, const char *option) { return strcmp(config_where(c, option), "the default") != 0; }
+static bool given(const Config *c, const char *option) { return config_given(c, option); }
 
 /* ---- files */
 static bool known_ending(const char *file) {
@@ -218,11 +218,13 @@ static bool kl(const Config *c, Err *err) {
 static bool losses(const Config *c, Err *err) {
     LossKind k = (LossKind)c->train.loss;
     const char *name = name_of(loss_names, (int)k);
-    if (loss_is_sequence_mean(k) && given(c, "train.loss_agg") && c->train.loss_agg != AGG_SEQ_MEAN_TOKEN_MEAN)
+    bool more = c->train.use_kl_loss || c->train.entropy_coef != 0; /* these are averaged by it with every loss */
+    if (loss_is_sequence_mean(k) && !more && given(c, "train.loss_agg") && c->train.loss_agg != AGG_SEQ_MEAN_TOKEN_MEAN)
         return bad(c, err, "train.loss_agg",
                    "%s averages in its own way (as seq-mean-token-mean); %s would have no effect", name,
                    name_of(agg_names, c->train.loss_agg));
-    if (given(c, "train.loss_norm_length") && c->train.loss_agg != AGG_SEQ_MEAN_TOKEN_SUM_NORM)
+    bool length = given(c, "train.loss_norm_length") && c->train.loss_norm_length != c->data.max_response_length;
+    if (length && c->train.loss_agg != AGG_SEQ_MEAN_TOKEN_SUM_NORM)
         return bad(c, err, "train.loss_norm_length", "has no effect unless train.loss_agg is seq-mean-token-sum-norm");
     if (k == LOSS_VANILLA && c->train.clip_c < 1 + c->train.clip_high)
         return bad(c, err, "train.clip_c",

@@ -98,6 +98,19 @@ static void put_value(Buf *out, const Config *c, const ConfOption *o) {
     }
 }
 
+bool config_same(const Config *a, const Config *b, const char *option) {
+    Buf x = { 0 }, y = { 0 };
+    const ConfOption *o = conf_options;
+    while (o->name && strcmp(o->name, option)) o++;
+    CHECK(o->name, "there is no option %s", option);
+    put_value(&x, a, o);
+    put_value(&y, b, o);
+    bool same = !strcmp(x.data, y.data);
+    buf_free(&x);
+    buf_free(&y);
+    return same;
+}
+
 void config_dump(Buf *out, const Config *c) {
     const char *before = "";
     for (const ConfOption *o = conf_options; o->name; o++) {

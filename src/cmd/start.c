@@ -89,6 +89,7 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
     if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
     bool file = !strchr(words[0], '=');
     if (!config_load(c, verb, file ? words[0] : NULL, words + file, n - file, &err)) return cmd_fail(v, &err);
+    config_idle(c);
     config_dump(&text, c);
     for (size_t i = 0; i < c->notes.n; i++) printf("note: %s\n", c->notes.at[i]);
     printf("%s\n", text.data);

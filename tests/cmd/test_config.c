@@ -79,6 +79,35 @@ static void good(void) {
     config_free(&c);
 }
 
+/* What a run saves as config.yaml starts the same run: it loads, and it is not refused. */
+static void saved(ConfVerb verb, const char *text, const char *set) {
+    Config c, d;
+    Err err = { { 0 } };
+    Buf a = { 0 };
+    bool ok = load(&c, verb, text, set, &err) && all_checks(&c, &err);
+    EXPECT(ok, "%s: %s", set, err.msg);
+    if (!ok) return;
+    config_dump(&a, &c);
+    ok = config_load_text(&d, verb, "config.yaml", a.data, a.n, NULL, 0, &err);
+    EXPECT(ok && all_checks(&d, &err), "%s: what was saved is refused: %s", set, err.msg);
+    config_free(&c);
+    if (ok) config_free(&d);
+    buf_free(&a);
+}
+
+static void idle(const char *set, const char *says) {
+    Config c;
+    Err err = { { 0 } };
+    if (!load(&c, CONF_TRAIN, GOOD, set, &err)) {
+        EXPECT(false, "%s", err.msg);
+        return;
+    }
+    config_idle(&c);
+    EXPECT(says ? c.notes.n == 1 && strstr(c.notes.at[0], says) : !c.notes.n, "%s: %d notes, the first: %s", set,
+           (int)c.notes.n, c.notes.n ? c.notes.at[0] : "");
+    config_free(&c);
+}
+
 static void verl_names(void) {
     static const char text[] =
         "actor_rollout_ref:\n"
@@ -235,7 +264,7 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "algo.kl_in_reward=true;algo.kl_coef=0", "algo.kl_coef: is 0, so algo.kl_in_reward" },
 { GOOD, "algo.kl_estimator=k3+", "algo.kl_estimator: k3+ differs from k3 only in its gradient" },
 { GOOD, "train.use_kl_loss=true;train.kl_loss_coef=0", "train.kl_loss_coef: is 0" },
-{ GOOD, "train.loss=gspo;train.loss_agg=token-mean", "train.loss_agg: gspo averages in its own way" },
+{ GOOD, "train.loss=gspo;train.loss_agg=seq-mean-token-sum", "train.loss_agg: gspo averages in its own way" },
 { GOOD, "train.loss_norm_length=5", "train.loss_norm_length: has no effect unless" },
 { GOOD, "train.clip_high=2.5", "train.clip_c: 3 lies inside the clip range" },
 { GOOD, "train.lr=0", "train.lr: is 0: nothing would be learned" },
@@ -297,6 +326,16 @@ static void refuse(ConfVerb verb, const char *text, const char *set, const char 
 int main(void) {
     good();
     verl_names();
+    saved(CONF_TRAIN, GOOD, "");
+    saved(CONF_TRAIN, GOOD, "train.loss=gspo;algo.advantage=rloo;train.schedule=wsd;trainer.steps=50");
+    saved(CONF_TRAIN, GOOD, "train.loss_agg=seq-mean-token-sum-norm;algo.kl_in_reward=true;data.val_files=" DATA);
+    saved(CONF_SFT, PAIRS, "");
+    saved(CONF_SFT, PAIRS, "sft.messages_key=m");
+    idle("train.kl_loss_coef=0.5", "command line: train.kl_loss_coef has no effect unless train.use_kl_loss is true");
+    idle("train.kl_loss_coef=0.001", NULL);
+    idle("train.kl_loss_coef=0.5;train.use_kl_loss=true", NULL);
+    idle("train.tau_pos=2", "train.loss is sapo");
+    idle("algo.lam=0.9", "needs a critic");
     merges();
     recipes();
     for (size_t i = 0; i < COUNT(wrong); i++) refuse(CONF_TRAIN, wrong[i].text, wrong[i].set, wrong[i].says);

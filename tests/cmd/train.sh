@@ -75,6 +75,11 @@ train passk-killed $silent
 ok $? "resuming grpo_passk: $(tail -1 "$work/passk-killed.log")"
 same_run passk passk-killed 6 "grpo_passk after a kill"
 
+# ---- the configuration that a run saved starts the same run
+"$hone" train "$work/whole/config.yaml" trainer.run_dir="$work/again" >"$work/again.log" 2>&1
+ok $? "the saved configuration: $(tail -1 "$work/again.log")"
+same_run whole again 6 "the saved configuration"
+
 # ---- two processes in one folder
 start busy trainer.steps=100000 &
 child=$!
