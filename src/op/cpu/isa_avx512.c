@@ -12,7 +12,7 @@
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
 #endif
 #define LANES     512
-#define NV        3 /* a tile of 8 x 48: 24 sums, 3 weights, 1 input of 32 registers */
+#define NV        4 /* a tile of 8 x 48 or 6 x 64: 24 sums, 3 or 4 weights, 1 input of 32 registers */
 #define MR        8
 #define AR        6 /* attention's tile of 6 x 64 */
 #define AC        4
