@@ -7,22 +7,30 @@
 
 #include <string.h>
 
+/* Boxes that were never closed are each looked through to the end of the text: before so many nothing more is sought. */
+enum { MOST_OPEN = 100 };
+
 static bool find_boxed(Span s, Span *out) {
     static const char *const marks[] = { "\\boxed", "\\fbox" };
     for (size_t k = 0; k < COUNT(marks); k++) {
         Span mark = span_of(marks[k]), rest = s;
-        for (size_t at; (at = span_rfind(rest, mark)) != SIZE_MAX; rest.n = at) {
+        int open = 0;
+        for (size_t at; open < MOST_OPEN && (at = span_rfind(rest, mark)) != SIZE_MAX; rest.n = at) {
             size_t from = at + mark.n;
             while (from < s.n && s.at[from] == ' ') from++;
             if (from < s.n && s.at[from] == '{') {
                 size_t close = span_close_brace(s, from);
-                if (close == SIZE_MAX) continue; /* cut off: an earlier one may be whole */
+                if (close == SIZE_MAX) {
+                    open++; /* cut off: an earlier one may be whole */
+                    continue;
+                }
                 *out = (Span){ s.at + from + 1, close - from - 1 };
                 return true;
             }
+            if (from == at + mark.n) continue; /* neither {...} nor a word behind a blank */
             size_t to = from;
             while (to < s.n && !strchr(" $\n", s.at[to])) to++;
-            if (to > from && from > at + mark.n) {
+            if (to > from) {
                 *out = (Span){ s.at + from, to - from };
                 return true;
             }

@@ -99,9 +99,25 @@ static void bounded(void) {
         }
 }
 
+/* Nor does finding the answer take longer than reading the text a few times. */
+static void found_soon(void) {
+    static const char *const unit[] = { "\\boxed{",   "\\boxed ", "\\boxed", "\\fbox{{", "#### ",
+                                        "answer is ", "Answer:",  "$. ",     "}" };
+    for (size_t i = 0; i < COUNT(unit); i++) {
+        Buf b = { 0 };
+        Span got;
+        for (int k = 0; k < 40000; k++) buf_puts(&b, unit[i]);
+        double start = clock_now();
+        math_exact_find(text_span(&b), true, &got);
+        EXPECT(clock_now() - start < 1, "40000 times '%s' took %g s", unit[i], clock_now() - start);
+        buf_free(&b);
+    }
+}
+
 int main(void) {
     pairs();
     found();
     bounded();
+    found_soon();
     return test_end();
 }
