@@ -106,6 +106,7 @@ const char *config_where(const Config *c, const char *option);       /* "run.yam
 
 bool config_given(const Config *c, const char *option);                /* was it set, and to something else than the default? */
 bool config_same(const Config *a, const Config *b, const char *option);
+void config_changes(Buf *out, const Config *was, const Config *now);  /* "train.lr 1e-6 -> 3e-6, ..."; nothing: the same run */
 void config_idle(Config *c);                                /* notes on options that were set and have no effect */
 void config_dump(Buf *out, const Config *c);                /* the resolved configuration as YAML that loads again */
 void config_list_options(Buf *out, ConfVerb verb);          /* what --list-options prints */

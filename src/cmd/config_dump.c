@@ -111,6 +111,18 @@ bool config_same(const Config *a, const Config *b, const char *option) {
     return same;
 }
 
+void config_changes(Buf *out, const Config *was, const Config *now) {
+    for (const ConfOption *o = conf_options; o->name; o++) {
+        if (!(o->verbs & (int)now->verb) || config_same(was, now, o->name)) continue;
+        if (!strcmp(o->name, "trainer.run_dir") || !strcmp(o->name, "trainer.threads"))
+            continue; /* no effect on what follows */
+        buf_printf(out, "%s%s ", out->n ? ", " : "", o->name);
+        put_value(out, was, o);
+        buf_puts(out, " -> ");
+        put_value(out, now, o);
+    }
+}
+
 void config_dump(Buf *out, const Config *c) {
     const char *before = "";
     for (const ConfOption *o = conf_options; o->name; o++) {

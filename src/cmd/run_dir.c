@@ -16,6 +16,7 @@
 struct RunDir {
     Mem mem;
     const char *path, *config; /* config: config.yaml to be written when the run begins */
+    ConfVerb verb;
     int lock;
     FILE *metrics, *samples, *log;
     TbWriter *tb; /* NULL: not wanted */
@@ -51,6 +52,7 @@ RunDir *run_dir_open(const Config *c, Err *err) {
     RunDir *d = MEM_NEW(&mem, RunDir);
     d->path = mem_str(&mem, c->trainer.run_dir, strlen(c->trainer.run_dir));
     d->mem = mem;
+    d->verb = c->verb;
     d->lock = -1;
     d->terminal = isatty(STDOUT_FILENO);
     d->tensorboard = c->trainer.tensorboard;
@@ -86,8 +88,28 @@ static bool cut_lines(const char *path, int64_t step, Err *err) {
     return ok;
 }
 
+/* The file is the settings' only memory: what it said before goes to the log. */
+static void tell_changes(RunDir *d) {
+    Buf old = { 0 }, changes = { 0 };
+    Config was, now;
+    Err err;
+    if (!file_exists(inside(d, "config.yaml")) || !file_read(&old, inside(d, "config.yaml"), &err)) return;
+    bool a = config_load_text(&was, d->verb, "config.yaml", old.data ? old.data : "", old.n, NULL, 0, &err);
+    bool b = config_load_text(&now, d->verb, "config.yaml", d->config, strlen(d->config), NULL, 0, &err);
+    if (a && b) config_changes(&changes, &was, &now);
+    if (changes.n) {
+        buf_puts(&changes, ": changed since the last start");
+        run_dir_log(d, changes.data);
+    }
+    if (a) config_free(&was);
+    if (b) config_free(&now);
+    buf_free(&old);
+    buf_free(&changes);
+}
+
 /* TensorBoard forgets what an older event file of the folder says about the steps that come again. */
 bool run_dir_resume(RunDir *d, int64_t step, Err *err) {
+    if (step > 0) tell_changes(d);
     TRY(file_write(inside(d, "config.yaml"), d->config, strlen(d->config), err));
     TRY(cut_lines(inside(d, "metrics.jsonl"), step, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
     TRY(open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err));

@@ -94,6 +94,11 @@ child=""
 train busy trainer.resume=never trainer.steps=1
 refused busy $? 'trainer.resume is never'
 
+cp -r "$work/whole" "$work/changed"
+train changed trainer.steps=7 trainer.save_every=2 train.lr=1e-4 trainer.threads=2
+ok $? "going on with other settings: $(tail -1 "$work/changed.log")"
+grep -q 'train.lr 0.001 -> 0.0001, trainer.steps 6 -> 7: changed since the last start$' "$work/changed/log.txt"
+ok $? "what changed was not told: $(grep changed "$work/changed/log.txt")"
 train whole trainer.steps=7 trainer.seed=9
 refused whole $? 'met its data in another order'
 
