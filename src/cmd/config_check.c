@@ -86,10 +86,13 @@ static bool files(const Config *c, Err *err) {
     return true;
 }
 
-/* resume = never starts anew, which must not overwrite what an earlier run left. */
-static bool fresh_start(const Config *c, Err *err) {
+/* There must be room for checkpoints.  resume = never starts anew, which must not overwrite what an earlier run left. */
+static bool checkpoints(const Config *c, Err *err) {
     char path[4200];
     snprintf(path, sizeof path, "%s/checkpoints", c->trainer.run_dir);
+    if ((file_exists(path) && !dir_exists(path))
+        || (dir_exists(path) && access(path, W_OK))) /* said now, not at the first save */
+        return bad(c, err, "trainer.run_dir", "%s is no folder that can be written to: nothing could be saved", path);
     if (c->trainer.resume != RESUME_NEVER || !dir_exists(path)) return true;
     return bad(c, err, "trainer.run_dir", "%s holds checkpoints, and trainer.resume is never; choose another folder",
                c->trainer.run_dir);
@@ -328,8 +331,8 @@ static bool sft(const Config *c, Err *err) {
 bool config_check(const Config *c, Err *err) {
     typedef bool Check(const Config *, Err *);
     static Check *const train_checks[] = { batches,    sampling, advantages,  kl,    losses,     schedule,
-                                           validation, rewards,  one_process, files, fresh_start };
-    static Check *const sft_checks[] = { sft, schedule, validation, one_process, files, fresh_start };
+                                           validation, rewards,  one_process, files, checkpoints };
+    static Check *const sft_checks[] = { sft, schedule, validation, one_process, files, checkpoints };
     if (c->verb == CONF_SFT) {
         for (size_t i = 0; i < COUNT(sft_checks); i++) TRY(sft_checks[i](c, err));
         return true;

@@ -347,7 +347,12 @@ int main(void) {
     snprintf(set, sizeof set, "trainer.run_dir=%s;trainer.resume=never", dir);
     EXPECT(!mkdir(sub, 0755), "mkdir");
     refuse(CONF_TRAIN, GOOD, set, "holds checkpoints, and trainer.resume is never");
-    EXPECT(!rmdir(sub) && !rmdir(dir), "rmdir");
+    EXPECT(!rmdir(sub), "rmdir");
+    snprintf(set, sizeof set, "trainer.run_dir=%s", dir);
+    FILE *f = fopen(sub, "w");
+    EXPECT(f && !fclose(f), "%s", sub);
+    refuse(CONF_TRAIN, GOOD, set, "checkpoints is no folder that can be written to");
+    EXPECT(!unlink(sub) && !rmdir(dir), "rmdir");
     Config c;
     Err err;
     EXPECT(!config_load(&c, CONF_TRAIN, "/no/such.yaml", NULL, 0, &err) && strstr(err.msg, "/no/such.yaml"), "%s",
