@@ -186,7 +186,7 @@ STR(reward.scorer, "null", T,                              "scorer for every que
 STR(reward.command, "null", T,                             "your scorer: a command that reads and writes JSON lines", NULL)
 STR(reward.library, "null", T,
     "your scorer: a shared library (include/hone_reward.h)", "custom_reward_function.path")
-INT(reward.workers, "0", 0, 4096, T,
+INT(reward.workers, "0", 0, 1024, T,
     "scorers that run at once; 0: as many as threads", "reward_model.num_workers")
 REAL(reward.timeout, "10.0", ABOVE_0, 86400, T,            "seconds until an answer counts as failed", NULL)
 

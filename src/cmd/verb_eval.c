@@ -26,7 +26,7 @@ static const Opt options[] = {
     { "scorer",        OPT_STR,  offsetof(Args, scorer),        "NAME", "judge every answer by this scorer; by data_source" },
     { "command",       OPT_STR,  offsetof(Args, command),       "CMD",  "your own scorer, a command" },
     { "library",       OPT_STR,  offsetof(Args, library),       "FILE", "your own scorer, a shared library" },
-    { "workers",       OPT_INT,  offsetof(Args, workers),       "N",    "scorers that run at once; as many as threads", 0, 4096 },
+    { "workers",       OPT_INT,  offsetof(Args, workers),       "N",    "scorers that run at once; as many as threads", 0, 1024 },
     { "timeout",       OPT_REAL, offsetof(Args, timeout),       "S",    "seconds until an answer counts as failed; 10", 0.001, 86400 },
     { "chat-template", OPT_STR,  offsetof(Args, chat_template), "FILE", "in the place of the model's own" },
     { "out",           OPT_STR,  offsetof(Args, out),           "FILE", "every answer with its score, a line each" },

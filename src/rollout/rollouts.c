@@ -131,7 +131,9 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     double t0 = clock_now();
     int64_t slot;
     RewardResult v = { 0 };
-    while (rewards_collect(run->rewards, &slot, &v)) {
+    for (int got; (got = rewards_poll(run->rewards, &slot, &v, 0.1)) >= 0;) {
+        if (run->go_on && !run->go_on(run->user)) rewards_give_up(run->rewards);
+        if (!got) continue;
         Rollout *a = &r->at[slot];
         a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = v.vote ? v.vote : pred_of(&v);
     }

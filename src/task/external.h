@@ -11,6 +11,7 @@ typedef struct Command Command;
 Command *command_open(const char *shell_line, int slots, double timeout_s);
 void     command_score(Command *c, int slot, const RewardSample *s, RewardResult *out);    /* ends at the deadline */
 int64_t  command_restarts(Command *c);                 /* processes started beyond the first of each slot */
+void     command_give_up(Command *c);                  /* from any thread: what is being judged fails, soon; all that comes after, too */
 void     command_close(Command *c);                    /* no process of it is left */
 
 /* What a reply line means; out is failed if it means nothing.  false: it has the "id" of an earlier sample. */

@@ -41,9 +41,11 @@ struct Command {
     int n;
     Slot *slot;
     atomic_llong ids, restarts;
+    atomic_bool given_up;
 };
 
-typedef enum { DONE, TIMED_OUT, DIED, WAS_SILENT, FLOODED, BAD_START } Outcome;
+typedef enum { DONE, TIMED_OUT, DIED, WAS_SILENT, FLOODED, BAD_START, GIVEN_UP } Outcome;
+enum { LOOK_UP_MS = 100 }; /* how long a wait goes on before it looks whether anybody still wants the answer */
 
 /* ---- Start and end */
 static bool start(Command *c, Slot *s) {
@@ -176,7 +178,7 @@ static Outcome deaf(Slot *s, double deadline) {
 }
 
 /* Sends what is left of the request and waits for a line. */
-static Outcome exchange(Slot *s, double deadline) {
+static Outcome exchange(const Command *c, Slot *s, double deadline) {
     for (bool listens = true;;) {
         Outcome o = take(s);
         if (o != TIMED_OUT) return o;
@@ -184,7 +186,9 @@ static Outcome exchange(Slot *s, double deadline) {
         struct pollfd p[2] = { { s->from, POLLIN, 0 }, { s->to, writing ? POLLOUT : 0, 0 } };
         double left = deadline - clock_now();
         if (left <= 0) return TIMED_OUT;
-        if (poll(p, listens ? 2 : 1, (int)(left * 1000) + 1) < 0 && errno != EINTR) return DIED;
+        if (atomic_load(&c->given_up)) return GIVEN_UP;
+        int ms = left * 1000 < LOOK_UP_MS ? (int)(left * 1000) + 1 : LOOK_UP_MS;
+        if (poll(p, listens ? 2 : 1, ms) < 0 && errno != EINTR) return DIED;
         int unread = 0;
         if (listens && (p[1].revents & POLLERR)) {
             if (writing || ioctl(s->to, FIONREAD, &unread) || unread) return deaf(s, deadline);
@@ -198,7 +202,8 @@ static Outcome exchange(Slot *s, double deadline) {
 }
 
 static void say_why(RewardResult *out, Outcome o, int status, double timeout_s) {
-    if (o == TIMED_OUT) reward_fail(out, "the scorer did not answer within %g s", timeout_s);
+    if (o == GIVEN_UP) reward_fail(out, "given up: the run was told to stop");
+    else if (o == TIMED_OUT) reward_fail(out, "the scorer did not answer within %g s", timeout_s);
     else if (o == FLOODED) reward_fail(out, "the scorer wrote %d bytes without a newline", LINE_LIMIT);
     else if (o == BAD_START) reward_fail(out, "the scorer could not be started: %s", strerror(errno));
     else if (status == -1) reward_fail(out, "the scorer closed its input or output without an answer");
@@ -219,7 +224,7 @@ static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult 
             say_why(out, BAD_START, 0, 0);
             return;
         }
-        Outcome o = exchange(s, deadline);
+        Outcome o = exchange(c, s, deadline);
         if (o == DONE) {
             size_t n = (size_t)((char *)memchr(s->reply.data, '\n', s->reply.n) - s->reply.data);
             bool stale = !reply_read(out, s->reply.data, n && s->reply.data[n - 1] == '\r' ? n - 1 : n, id);
@@ -252,6 +257,8 @@ void command_score(Command *c, int slot, const RewardSample *s, RewardResult *ou
     if (!sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){ 0 });
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
+
+void command_give_up(Command *c) { atomic_store(&c->given_up, true); }
 
 Command *command_open(const char *shell_line, int slots, double timeout_s) {
     Mem mem = { 0 };

@@ -62,6 +62,10 @@ Rewards     *rewards_open(const RewardOptions *o, int threads, Err *err);       
 bool         rewards_submit(Rewards *p, int64_t ticket, const RewardSample *s, Err *err);   /* copies; false: unknown source */
 bool         rewards_collect(Rewards *p, int64_t *ticket, RewardResult *out);    /* waits for one; false: none in flight.
                                                                                     out is reused, free it at the end */
+int          rewards_poll(Rewards *p, int64_t *ticket, RewardResult *out, double wait_s);    /* likewise for at most so long:
+                                                                                    1: one, 0: none yet, -1: none in flight */
+void         rewards_give_up(Rewards *p);              /* nobody wants the scores any more: samples that wait fail at once, a
+                                                          command's at hand too; collect them still */
 RewardCounts rewards_counts(Rewards *p);
 void         rewards_close(Rewards *p);                                          /* drops what is not judged yet */
 

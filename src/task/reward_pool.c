@@ -156,11 +156,12 @@ static double give_up_late(Rewards *p) {
     return next;
 }
 
-/* Waits for the workers, but never beyond the next deadline that is this thread's to keep. */
-static void wait_some(Rewards *p) {
+/* Waits for the workers, but not beyond 'latest' and never beyond the next deadline that is this thread's to keep. */
+static void wait_some(Rewards *p, double latest) {
     int64_t before = p->judged;
     double until = give_up_late(p);
     if (p->judged != before) return;
+    if (until > latest) until = latest;
     struct timespec t = { (time_t)until, (long)((until - (double)(time_t)until) * 1e9) };
     pthread_cond_timedwait(&p->done, &p->lock, &t);
 }
@@ -239,10 +240,12 @@ bool rewards_submit(Rewards *p, int64_t ticket, const RewardSample *s, Err *err)
     return true;
 }
 
-bool rewards_collect(Rewards *p, int64_t *ticket, RewardResult *out) {
+int rewards_poll(Rewards *p, int64_t *ticket, RewardResult *out, double wait_s) {
+    double latest = clock_now() + wait_s;
     pthread_mutex_lock(&p->lock);
     Job *j = NULL;
-    while (p->in_flight && !(j = queue_take(&p->finished))) wait_some(p);
+    bool any = p->in_flight > 0;
+    while (any && !(j = queue_take(&p->finished)) && clock_now() < latest) wait_some(p, latest);
     if (j) {
         RewardResult mine = *out;
         *out = j->result;
@@ -253,7 +256,23 @@ bool rewards_collect(Rewards *p, int64_t *ticket, RewardResult *out) {
         queue_put(&p->spare, j);
     }
     pthread_mutex_unlock(&p->lock);
-    return j != NULL;
+    return j ? 1 : any ? 0 : -1;
+}
+
+bool rewards_collect(Rewards *p, int64_t *ticket, RewardResult *out) {
+    int got;
+    while (!(got = rewards_poll(p, ticket, out, 3600))) {}
+    return got > 0;
+}
+
+void rewards_give_up(Rewards *p) {
+    pthread_mutex_lock(&p->lock);
+    for (Job *j; (j = queue_take(&p->waiting));) {
+        reward_fail(&j->result, "given up: the run was told to stop");
+        finish(p, j);
+    }
+    if (p->command) command_give_up(p->command);
+    pthread_mutex_unlock(&p->lock);
 }
 
 RewardCounts rewards_counts(Rewards *p) {
@@ -278,7 +297,7 @@ void rewards_close(Rewards *p) {
         p->in_flight--;
         queue_put(&p->spare, j);
     }
-    while (p->judged < p->in_flight) wait_some(p);
+    while (p->judged < p->in_flight) wait_some(p, clock_now() + p->timeout_s);
     p->stop = true;
     pthread_cond_broadcast(&p->work);
     bool stuck = p->counts.stuck > 0;

@@ -276,6 +276,7 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "rollout.kv_bytes=50", "rollout.kv_bytes: 50 bytes cannot hold one sequence of 48 tokens" },
 { GOOD, "rollout.n=65536;data.train_batch_size=10000", "rollout.n: 65536 answers to each of 10000 questions" },
 { GOOD, "trainer.threads=4096", "trainer.threads: '4096' is not allowed; it wants a whole number from 0 to 256" },
+{ GOOD, "reward.workers=4096", "reward.workers: '4096' is not allowed; it wants a whole number from 0 to 1024" },
 { GOOD, "trainer.leaves=64", "trainer.leaves: '64' is not allowed" },
 { GOOD, "rollout.page=8", "rollout.page: '8' is not allowed; it wants a whole number from 16 to 4096" },
 { GOOD, "rollout.kv_tokens=50", "rollout.kv_tokens: a cache of 50 tokens cannot hold" },

@@ -45,6 +45,19 @@ train told $steps
 ok $? "a finished run started again: $(tail -1 "$work/told.log")"
 same_run whole told 6 "a finished run started again"
 
+# ---- also while a scorer takes its time: nobody waits for its verdicts
+start slow trainer.steps=3 reward.library=null reward.command='sleep 100' reward.timeout=90 reward.workers=1 &
+child=$!
+while ! grep -q 'training data' "$work/slow.log" 2>/dev/null && kill -0 $child 2>/dev/null; do sleep 0.05; done
+sleep 1
+from=$SECONDS
+kill -TERM $child
+wait $child
+ok $? "SIGTERM while a scorer sleeps: exit code"
+child=""
+[ $((SECONDS - from)) -lt 20 ]
+ok $? "SIGTERM while a scorer sleeps: the end took $((SECONDS - from)) s"
+
 # ---- a damaged checkpoint is passed over, and the run ends equal
 cp -r "$work/whole" "$work/hurt"
 printf X | dd of="$work/hurt/checkpoints/step-000006/optimizer.safetensors" bs=1 seek=5000 conv=notrunc status=none
