@@ -10,7 +10,7 @@ done 3>"$work/pairs.jsonl" >"$work/talks.jsonl"
 sft() { # sft RUN KEY=VALUE...
     local run=$1
     shift
-    "$hone" sft model.path="$work/model" data.train_files="$work/pairs.jsonl" sft.batch_size=4 sft.max_length=32 trainer.threads=1 train.lr=1e-3 \
+    "$hone" sft model.path="$work/model" data.train_files="$work/pairs.jsonl" sft.batch_size=4 sft.max_length=32 train.micro_tokens=256 trainer.threads=1 train.lr=1e-3 \
         trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
 }
 said() { # said RUN CODE PATTERN
