@@ -33,16 +33,36 @@ typedef struct {
     bool has_meta;
 } Golden;
 
-static void report(Golden *g, bool ok, const char *what, const char *fmt, double a, double b) {
+/* One check: how it ended, what was compared, in words, and where (or NULL). */
+static void tell(Golden *g, const char *how, const char *what, const char *text, const char *where) {
+    Buf *b = g->opts->json;
+    if (!b) {
+        printf("  %-6s %-24s %s\n", how, what, text);
+        if (where) printf("         %s\n", where);
+        return;
+    }
+    const char *const field[][2] = { { "check", what }, { "result", how }, { "text", text }, { "where", where } };
+    buf_puts(b, b->n > 1 ? ",{" : "{");
+    for (size_t i = 0; i < COUNT(field) && field[i][1]; i++) {
+        buf_printf(b, "%s\"%s\":", i ? "," : "", field[i][0]);
+        json_put_str(b, field[i][1], strlen(field[i][1]));
+    }
+    buf_puts(b, "}");
+}
+
+static void report_at(Golden *g, bool ok, const char *what, const char *where, const char *fmt, double a, double b) {
     char text[160];
     snprintf(text, sizeof text, fmt, a, b);
-    printf("  %-6s %-24s %s\n", ok ? "ok" : "FAILED", what, text);
+    tell(g, ok ? "ok" : "FAILED", what, text, where);
     if (ok) g->r->passed++;
     else g->r->failed++;
 }
+static void report(Golden *g, bool ok, const char *what, const char *fmt, double a, double b) {
+    report_at(g, ok, what, NULL, fmt, a, b);
+}
 
 static void skip(Golden *g, const char *what, const char *why) {
-    printf("  %-6s %-24s %s\n", "skip", what, why);
+    tell(g, "skip", what, why, NULL);
     g->r->skipped++;
 }
 
@@ -286,16 +306,17 @@ static void compare_file(Golden *g, const char *file, const Params *p, const cha
     }
     Compare c = { .g = g, .step = step };
     if (!st_open(&c.file, path, &c.mem, &err)) {
-        printf("  FAILED %-24s %s\n", what, err.msg);
+        tell(g, "FAILED", what, err.msg, NULL);
         g->r->failed++;
     } else {
         each_named(p, compare_one, &c);
-        if (c.missing[0]) printf("         %s has no tensor %s of that size\n", file, c.missing);
+        char where[640] = "";
+        if (c.missing[0]) snprintf(where, sizeof where, "%s has no tensor %s of that size", file, c.missing);
+        else snprintf(where, sizeof where, "worst in %s", c.where);
         bool ok = !c.missing[0] && (step ? c.worst <= 2e-2 && (double)c.over <= 1e-3 * (double)c.all : c.over == 0);
-        report(g, ok, what,
-               step ? "worst entry %.2e, %g of them beyond 2e-4" : "worst error %.2e of the tensor's largest entry",
-               c.worst, (double)c.over);
-        if (!ok) printf("         worst in %s\n", c.where);
+        report_at(g, ok, what, ok ? NULL : where,
+                  step ? "worst entry %.2e, %g of them beyond 2e-4" : "worst error %.2e of the tensor's largest entry",
+                  c.worst, (double)c.over);
         st_close(&c.file);
     }
     mem_free(&c.mem);
@@ -427,7 +448,7 @@ bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
     read_meta(g);
     bool ok = read_seqs(g, err) && open_all(g, err);
     if (ok) {
-        printf("%s (%s)\n", opts->model, g->o.desc.arch->name);
+        if (!opts->json) printf("%s (%s)\n", opts->model, g->o.desc.arch->name);
         check_values(g);
         check_logits(g);
         check_greedy(g);

@@ -9,11 +9,12 @@ typedef struct {
     const char *model, *golden, *dump;       /* dump: NULL, or a folder for our own grad and step files */
     Recompute   recompute;
     OpenOpts    open;
+    Buf        *json;                        /* NULL: lines for people on standard output; else the checks as an array of objects */
 } GoldenOpts;
 
 typedef struct { int passed, failed, skipped; } GoldenResult;
 
-/* Prints one line per check with the worst error; an Err only if nothing could be compared. */
+/* One line (or object) per check with the worst error; an Err only if nothing could be compared. */
 bool golden_verify(const GoldenOpts *o, GoldenResult *r, Err *err);
 
 #endif

@@ -10,7 +10,7 @@
 typedef struct {
     const char *metric;
     int64_t width, height, last;
-    bool all;
+    bool all, json;
 } Args;
 
 /* clang-format off */
@@ -18,6 +18,7 @@ static const Opt options[] = {
     { "metric", OPT_STR,  offsetof(Args, metric), "NAME", "plot this one (default: critic/score/mean, else train/loss)" },
     { "all",    OPT_FLAG, offsetof(Args, all),    "",     "every metric that both have, not only the main ones" },
     { "last",   OPT_INT,  offsetof(Args, last),   "N",    "compare means of the last N steps (default 10)", 1, 1e9 },
+    { "json",   OPT_FLAG, offsetof(Args, json),   "",     "one JSON object: means of the last steps, settings that differ" },
     { "width",  OPT_INT,  offsetof(Args, width),  "N",    "columns of the plot (default 72)", 20, 200 },
     { "height", OPT_INT,  offsetof(Args, height), "N",    "rows of the plot (default 12)", 3, 40 },
     { 0 },
@@ -33,6 +34,27 @@ static bool is_main(const char *name) {
     for (size_t i = 0; i < COUNT(main_ones); i++)
         if (!strcmp(name, main_ones[i])) return true;
     return !strncmp(name, "val-core/", 9);
+}
+
+static void pair_put(Buf *b, const char *name, bool *first) {
+    buf_puts(b, *first ? "" : ",");
+    json_put_str(b, name, strlen(name));
+    buf_puts(b, ":[");
+    *first = false;
+}
+static void table_json(Buf *out, const RunCurves *a, const RunCurves *b, const Args *args) {
+    bool first = true;
+    buf_puts(out, "\"metrics\":{");
+    for (int64_t i = 0; i < a->n_curves; i++) {
+        const Curve *x = &a->curve[i], *y = run_curve(b, x->name);
+        if (!y || (!args->all && !is_main(x->name))) continue;
+        pair_put(out, x->name, &first);
+        json_put_f64(out, curve_mean(a, x, args->last));
+        buf_puts(out, ",");
+        json_put_f64(out, curve_mean(b, y, args->last));
+        buf_puts(out, "]");
+    }
+    buf_puts(out, "}");
 }
 
 static void table(const RunCurves *a, const RunCurves *b, const Args *args) {
@@ -74,7 +96,8 @@ static const Setting *setting(const Settings *s, const char *key) {
     return NULL;
 }
 
-static void configurations(const char *a, const char *b, Mem *mem) {
+/* json: the settings that differ go there instead */
+static void configurations(const char *a, const char *b, Buf *json, Mem *mem) {
     const char *pa = mem_printf(mem, "%s/config.yaml", a), *pb = mem_printf(mem, "%s/config.yaml", b);
     Buf ta = { 0 }, tb = { 0 };
     Err err;
@@ -85,11 +108,20 @@ static void configurations(const char *a, const char *b, Mem *mem) {
             const Setting *other = setting(&y, x.at[i].key);
             both += other != NULL;
             if (!other || !strcmp(x.at[i].value, other->value)) continue;
+            if (json) {
+                bool first = differ++ == 0;
+                pair_put(json, x.at[i].key, &first);
+                json_put_str(json, x.at[i].value, strlen(x.at[i].value));
+                buf_puts(json, ",");
+                json_put_str(json, other->value, strlen(other->value));
+                buf_puts(json, "]");
+                continue;
+            }
             if (!differ++) puts("\nsettings that differ, a and b:");
             printf("  %-32s %s   ->   %s\n", x.at[i].key, x.at[i].value, other->value);
         }
-        if (!differ) puts("\nno setting differs");
-        if (both < x.n || both < y.n)
+        if (!differ && !json) puts("\nno setting differs");
+        if (!json && (both < x.n || both < y.n))
             printf("settings that only one has: %zu in a, %zu in b\n", x.n - both, y.n - both);
         vec_free(x.at);
         vec_free(y.at);
@@ -107,6 +139,16 @@ static bool compare(const Args *args, const char *const *path, Mem *mem, Err *er
                                                             : "train/loss";
     const Curve *x = run_curve(&a, name), *y = run_curve(&b, name);
     if (args->metric && (!x || !y)) return err_set(err, "%s has no metric %s", x ? path[1] : path[0], name);
+    if (args->json) {
+        Buf out = { 0 };
+        buf_puts(&out, "{");
+        table_json(&out, &a, &b, args);
+        buf_puts(&out, ",\"settings\":{");
+        configurations(path[0], path[1], &out, mem);
+        printf("%s}}\n", out.data);
+        buf_free(&out);
+        return true;
+    }
     printf("a: %s, steps %lld to %lld\nb: %s, steps %lld to %lld\n\n", path[0], (long long)a.step[0],
            (long long)a.step[a.n - 1], path[1], (long long)b.step[0], (long long)b.step[b.n - 1]);
     if (x && y) {
@@ -120,7 +162,7 @@ static bool compare(const Args *args, const char *const *path, Mem *mem, Err *er
         buf_free(&out);
     }
     table(&a, &b, args);
-    configurations(path[0], path[1], mem);
+    configurations(path[0], path[1], NULL, mem);
     return true;
 }
 

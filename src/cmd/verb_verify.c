@@ -9,7 +9,7 @@
 typedef struct {
     const char *golden, *dump, *algos, *out, *recompute;
     int64_t threads, leaves;
-    bool guard;
+    bool guard, json;
 } Args;
 
 /* clang-format off */
@@ -22,6 +22,7 @@ static const Opt options[] = {
     { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, 256 },
     { "leaves",    OPT_INT,  offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
     { "guard",     OPT_FLAG, offsetof(Args, guard),     "",     "device memory is inaccessible except inside an op" },
+    { "json",      OPT_FLAG, offsetof(Args, json),      "",     "the result as one JSON object" },
     { 0 },
 };
 /* clang-format on */
@@ -32,6 +33,7 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int n, rc = opt_parse(v, &a, &model, 0, 1, &n, argc, argv);
     if (rc >= 0) return rc;
+    if (a.algos && a.json) return cmd_usage(v, "--json goes with MODEL; --algos writes its values to --out");
     if (a.algos) return n ? cmd_usage(v, "--algos takes no MODEL") : verify_algos(a.algos, a.out, 1e-5);
     if (!n) return cmd_usage(v, "MODEL is missing");
     static const char *const kinds[] = { "none", "selective", "full" };
@@ -44,9 +46,15 @@ static int run(const Verb *v, int argc, char **argv) {
     };
     o.open = (OpenOpts){ .threads = a.threads, .leaves = a.leaves, .guard = a.guard };
     GoldenResult r = { 0 };
-    if (!golden_verify(&o, &r, &err)) return cmd_fail(v, &err);
-    printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped);
-    return r.failed != 0;
+    Buf checks = { 0 };
+    if (a.json) o.json = &checks, buf_puts(&checks, "[");
+    bool ok = golden_verify(&o, &r, &err);
+    if (ok && a.json)
+        printf("{\"checks\":%s],\"passed\":%d,\"failed\":%d,\"skipped\":%d}\n", checks.data, r.passed, r.failed,
+               r.skipped);
+    else if (ok) printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped);
+    buf_free(&checks);
+    return ok ? r.failed != 0 : cmd_fail(v, &err);
 }
 
 const Verb verb_verify = {
