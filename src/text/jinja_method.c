@@ -2,6 +2,7 @@
 #include "text/jinja_int.h"
 #include "base/utf8.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <utf8proc.h>
 
@@ -351,7 +352,7 @@ METHOD(m_list_count) {
     return v_int(n);
 }
 
-METHOD(m_is_integer) { return UNUSED, v_bool(self.d == (double)(int64_t)self.d); }
+METHOD(m_is_integer) { return UNUSED, v_bool(isfinite(self.d) && trunc(self.d) == self.d); }
 
 /* ---- Jinja2's own */
 METHOD(m_cycle) {
