@@ -30,7 +30,7 @@ static inline double bench_now(int threads) {
         (sec) = best_;                                                  \
     } while (0)
 
-enum { LOOPS = 100000 };
+enum { LOOPS = 20000 };
 #if defined(__x86_64__)
 #include <immintrin.h>
 /* Ten sums in registers; every instruction is one of a chain of its own. */
@@ -97,11 +97,52 @@ static inline double bench_peak(Dev *d) {
     BEST(sec, th, 0.3, threads_run(d->threads, th, bench_peak_piece, &j));
     return (double)LOOPS * 10 * (d->isa == ISA_AVX512 ? 32 : 16) * th / sec * 1e-9;
 }
+
+/* ---- a share of the machine's limit, the limit measured before and after every repeat: the speed of a shared machine moves ------------- */
+static inline int bench_by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+/* GFLOP/s of the bare loop, once; with several threads long enough that one which has to be woken takes its share */
+static inline double bench_peak_once(Dev *d) {
+    BenchJob j = { .d = d };
+    int th = threads_count(d->threads), pieces = th > 1 ? 12 * th : 1;
+    double t = bench_now(th);
+    threads_run(d->threads, pieces, bench_peak_piece, &j);
+    return (double)LOOPS * 10 * (d->isa == ISA_AVX512 ? 32 : 16) * pieces / (bench_now(th) - t) * 1e-9;
+}
+typedef struct {
+    double share, best, sec;                    /* median and best tenth in per cent of the limit; median of seconds */
+} Share;
+enum { SHARES = 1000 };
+static inline Share bench_share(double *r, double *t, int n) {
+    qsort(r, (size_t)n, sizeof r[0], bench_by_size), qsort(t, (size_t)n, sizeof t[0], bench_by_size);
+    return (Share){ r[n / 2], r[n - 1 - n / 10], t[n / 2] };
+}
+/* 'once' measures the limit, in 1e9 units a second; 'giga' of them are done by one call, which is repeated to last as long as 'once' about */
+#define SHARE(out, d, budget, once, giga, ...)                                                                         \
+    do {                                                                                                               \
+        double r_[SHARES], t_[SHARES], s_, before_ = (once), after_;                                                  \
+        int th_ = threads_count((d)->threads), n_ = 0, calls_ = 1;                                                    \
+        s_ = bench_now(th_);                                                                                           \
+        __VA_ARGS__;                                                                                                   \
+        s_ = bench_now(th_) - s_;                                                                                      \
+        if (s_ < 2e-4) calls_ = (int)(2e-4 / s_) + 1;                                                                  \
+        s_ = clock_now();                                                                                              \
+        while (n_ < 5 || (n_ < SHARES && clock_now() - s_ < (budget))) {                                               \
+            double b_ = bench_now(th_);                                                                                \
+            for (int c_ = 0; c_ < calls_; c_++) __VA_ARGS__;                                                           \
+            t_[n_] = (bench_now(th_) - b_) / calls_;                                                                   \
+            after_ = (once);                                                                                           \
+            r_[n_] = 100 * (giga) / t_[n_] / (0.5 * (before_ + after_)), before_ = after_, n_++;                       \
+        }                                                                                                              \
+        (out) = bench_share(r_, t_, n_);                                                                               \
+    } while (0)
 /* GB/s of reading n floats once */
-static inline double bench_read(Dev *d, const float *x, int64_t n, double budget) {
+static inline double bench_read_once(Dev *d, const float *x, int64_t n) {
     BenchJob j = { .d = d, .x = x, .n = n };
-    double sec;
-    BEST(sec, threads_count(d->threads), budget, threads_run(d->threads, 64, bench_read_piece, &j));
-    return (double)n * 4 / sec * 1e-9;
+    double t = clock_now();
+    threads_run(d->threads, 64, bench_read_piece, &j);
+    return (double)n * 4 / (clock_now() - t) * 1e-9;
 }
 #endif

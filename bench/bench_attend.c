@@ -10,34 +10,6 @@ typedef struct {
     bool latent;
 } Shape;
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-/* share: per cent of the peak, for gflop of work; sec: seconds */
-#define SHARE(share, sec, d, budget, gflop, ...)                                                                       \
-    do {                                                                                                               \
-        double r_[1000], t_[1000], s_ = clock_now();                                                                   \
-        int n_ = 0;                                                                                                    \
-        while (n_ < 5 || (n_ < 1000 && clock_now() - s_ < (budget))) {                                                 \
-            double peak_ = bench_peak_once(d), b_ = bench_now(threads_count((d)->threads));                            \
-            __VA_ARGS__;                                                                                               \
-            t_[n_] = bench_now(threads_count((d)->threads)) - b_;                                                      \
-            r_[n_] = 100 * (gflop) / t_[n_] / peak_, n_++;                                                             \
-        }                                                                                                              \
-        qsort(r_, (size_t)n_, sizeof r_[0], by_size), qsort(t_, (size_t)n_, sizeof t_[0], by_size);                    \
-        (share) = r_[n_ / 2], (sec) = t_[n_ / 2];                                                                      \
-    } while (0)
-
-/* GFLOP/s of the bare loop, once: about as long as a call of what is measured */
-static double bench_peak_once(Dev *d) {
-    BenchJob j = { .d = d };
-    int th = threads_count(d->threads);
-    double t = bench_now(th);
-    threads_run(d->threads, 4 * th, bench_peak_piece, &j);
-    return (double)LOOPS * 10 * (d->isa == ISA_AVX512 ? 32 : 16) * 4 * th / (bench_now(th) - t) * 1e-9;
-}
-
 static void packed(Dev *d, Arena *a, const Shape *s, double budget) {
     size_t mark = arena_mark(a);
     int T = s->seqs * s->len;
@@ -60,11 +32,12 @@ static void packed(Dev *d, Arena *a, const Shape *s, double budget) {
     Tensor dO = bench_fill(a, T, s->heads * s->dv, 1), dq = bench_fill(a, T, s->heads * s->dk, 0),
            dk = bench_fill(a, T, s->kv * s->dk, 0);
     Tensor dv = bench_fill(a, T, s->kv * s->dv, 0);
-    double f = (double)s->seqs * s->len * (s->len + 1) / 2 * s->heads * 2 * (s->dk + s->dv) * 1e-9, fw, bw, tf, tb;
-    SHARE(fw, tf, d, budget, f, op_attend(d, &t));
-    SHARE(bw, tb, d, budget, 2.5 * f, op_attend_bwd(d, dq, dk, dv, dO, &t));
+    double f = (double)s->seqs * s->len * (s->len + 1) / 2 * s->heads * 2 * (s->dk + s->dv) * 1e-9;
+    Share fw, bw;
+    SHARE(fw, d, budget, bench_peak_once(d), f, op_attend(d, &t));
+    SHARE(bw, d, budget, bench_peak_once(d), 2.5 * f, op_attend_bwd(d, dq, dk, dv, dO, &t));
     printf("%3d/%-3d heads of %3d/%3d, %3d x %5d: forward %5.1f %% of peak, %7.0f us; backward %5.1f %%, %7.0f us\n",
-           s->heads, s->kv, s->dk, s->dv, s->seqs, s->len, fw, tf * 1e6, bw, tb * 1e6);
+           s->heads, s->kv, s->dk, s->dv, s->seqs, s->len, fw.share, fw.sec * 1e6, bw.share, bw.sec * 1e6);
     arena_pop(a, mark);
 }
 

@@ -1,20 +1,34 @@
 /* bench_prod.c - products as a share of what the machine can do, measured in the same run: percent of the FMA peak for linear,
  * linear_dx, linear_dw and grouped, percent of read bandwidth for few rows over weights beyond the caches.
- *   bench_prod [threads] [seconds per figure] [instruction set] */
+ *   bench_prod [threads] [seconds per figure] [instruction set]
+ * The limit is measured before and after every repeat; a figure is the median of the ratios, in brackets what the best tenth reaches. */
 #include "bench.h"
 
 typedef struct {
     int M, I, O;
 } Shape;
 
+/* Figures of products of 64 rows and more, for the closing line. */
+typedef struct {
+    double least, most, median[256];
+    int n, good;
+} Tally;
+static void tell(Tally *all, Share s, bool counts) {
+    printf(" %4.0f (%2.0f)", s.share, s.best);
+    if (!counts) return;
+    all->median[all->n++] = s.share, all->good += s.share >= 80;
+    if (s.share < all->least) all->least = s.share;
+    if (s.share > all->most) all->most = s.share;
+}
+
 int main(int argc, char **argv) {
     int th = argc > 1 ? atoi(argv[1]) : 1;
     double budget = argc > 2 ? atof(argv[2]) : 0.15;
     Dev d;
     dev_open(&d, (DevOpts){ .threads = th, .isa = argc > 3 ? atoi(argv[3]) : 0 });
-    double peak = bench_peak(&d);
-    printf("%s, %d thread%s: FMA peak %.0f GFLOP/s\n", cpu_kern(&d)->name, th, th > 1 ? "s" : "", peak);
-    printf("%6s %6s %6s | %7s %7s %7s %7s | per cent of peak: linear, with 8 pieces, dx, dw\n", "rows", "in", "out",
+    Tally all = { .least = 1e9 };
+    printf("%s, %d thread%s: FMA peak %.0f GFLOP/s\n", cpu_kern(&d)->name, th, th > 1 ? "s" : "", bench_peak(&d));
+    printf("%6s %6s %6s | %9s %9s %9s %9s | per cent of peak: linear, with 8 pieces, dx, dw\n", "rows", "in", "out",
            "lin", "lin/8", "dx", "dw");
     /* clang-format off */
     static const Shape dense[] = {
@@ -30,17 +44,18 @@ int main(int argc, char **argv) {
         size_t mark = arena_mark(&a);
         Tensor x = bench_fill(&a, s.M, s.I, 1), w = bench_fill(&a, s.O, s.I, 0.1f), y = bench_fill(&a, s.M, s.O, 1),
                dx = bench_fill(&a, s.M, s.I, 0), dw = bench_fill(&a, s.O, s.I, 0);
-        double f = 2.0 * s.M * s.I * s.O * 1e-9, t[4];
-        BEST(t[0], th, budget, op_linear(&d, y, x, w, TENSOR_NONE, leaves_one(s.I)));
-        BEST(t[1], th, budget, op_linear(&d, y, x, w, TENSOR_NONE, leaves_all(8, s.I, 1)));
-        BEST(t[2], th, budget, op_linear_dx(&d, dx, y, w, leaves_one(s.O)));
-        BEST(t[3], th, budget, op_linear_dw(&d, dw, TENSOR_NONE, y, x));
+        double f = 2.0 * s.M * s.I * s.O * 1e-9;
+        Share t[4];
+        SHARE(t[0], &d, budget, bench_peak_once(&d), f, op_linear(&d, y, x, w, TENSOR_NONE, leaves_one(s.I)));
+        SHARE(t[1], &d, budget, bench_peak_once(&d), f, op_linear(&d, y, x, w, TENSOR_NONE, leaves_all(8, s.I, 1)));
+        SHARE(t[2], &d, budget, bench_peak_once(&d), f, op_linear_dx(&d, dx, y, w, leaves_one(s.O)));
+        SHARE(t[3], &d, budget, bench_peak_once(&d), f, op_linear_dw(&d, dw, TENSOR_NONE, y, x));
         printf("%6d %6d %6d |", s.M, s.I, s.O);
-        for (int k = 0; k < 4; k++) printf(" %7.1f", 100 * f / t[k] / peak);
+        for (int k = 0; k < 4; k++) tell(&all, t[k], s.M >= 64);
         printf("\n");
         arena_pop(&a, mark);
     }
-    printf("%6s %6s %6s %6s | %7s %7s %7s | experts x rows each: grouped, dx, dw\n", "E", "rows", "in", "out", "grp",
+    printf("%6s %6s %6s %6s | %9s %9s %9s | experts x rows each: grouped, dx, dw\n", "E", "rows", "in", "out", "grp",
            "dx", "dw");
     static const struct {
         int E, M, I, O;
@@ -57,37 +72,39 @@ int main(int argc, char **argv) {
         Tensor at = tensor_push(&a, DT_I32, 1, E + 1);
         for (int e = 0; e <= E; e++) ((int32_t *)at.data)[e] = e * M;
         Seqs ex = { E, M, at };
-        double f = 2.0 * E * M * I * O * 1e-9, t[3];
-        BEST(t[0], th, budget, op_grouped(&d, y, x, w, ex, leaves_one(I)));
-        BEST(t[1], th, budget, op_grouped_dx(&d, dx, y, w, ex, leaves_one(O)));
-        BEST(t[2], th, budget, op_grouped_dw(&d, dw, y, x, ex));
+        double f = 2.0 * E * M * I * O * 1e-9;
+        Share t[3];
+        SHARE(t[0], &d, budget, bench_peak_once(&d), f, op_grouped(&d, y, x, w, ex, leaves_one(I)));
+        SHARE(t[1], &d, budget, bench_peak_once(&d), f, op_grouped_dx(&d, dx, y, w, ex, leaves_one(O)));
+        SHARE(t[2], &d, budget, bench_peak_once(&d), f, op_grouped_dw(&d, dw, y, x, ex));
         printf("%6d %6d %6d %6d |", E, M, I, O);
-        for (int k = 0; k < 3; k++) printf(" %7.1f", 100 * f / t[k] / peak);
+        for (int k = 0; k < 3; k++) tell(&all, t[k], M >= 64);
         printf("\n");
         arena_pop(&a, mark);
     }
+    qsort(all.median, (size_t)all.n, sizeof all.median[0], bench_by_size);
+    printf("from 64 rows up: %.0f to %.0f, half of them above %.0f; %d of %d at 80 or more\n", all.least, all.most, all.median[all.n / 2],
+           all.good, all.n);
     /* few rows: weights of 512 MiB in f32, beyond the caches */
-    enum { BI = 2048, BO = 65536 };
+    enum { BI = 2048, BO = 65536, FEW = 4 };
     Tensor w = bench_fill(&a, BO, BI, 0.1f);
-    double bw = bench_read(&d, w.data, (int64_t)BO * BI, budget), bytes = 4e-9 * BO * BI;
-    printf("reading %d MiB: %.1f GB/s\n", BO / 1024 * BI / 256, bw);
-    enum { FEW = 4 };
-    double t[2][FEW];
-    for (int half = 0; half < 2;
-         half++) { /* the same bytes again as bf16, which are to be ordinary numbers: denormals are slow */
+    const int64_t n = (int64_t)BO * BI;
+    Share t[2][FEW];
+    for (int half = 0; half < 2; half++) { /* the same bytes again as bf16, which are to be ordinary numbers: denormals are slow */
         Tensor v = half ? tensor_over(w.data, DT_BF16, 2 * BO, BI) : w;
-        for (int64_t i = 0; half && i < v.rows * v.cols; i++)
+        for (int64_t i = 0; half && i < 2 * n; i++)
             ((uint16_t *)v.data)[i] = (uint16_t)(0x3C00 + (i * 2654435761u >> 7) % 0x300);
         for (int i = 0; i < FEW; i++) {
             size_t mark = arena_mark(&a);
             Tensor x = bench_fill(&a, 1 << i, BI, 1), y = bench_fill(&a, 1 << i, v.rows, 0);
-            BEST(t[half][i], th, budget, op_linear(&d, y, x, v, TENSOR_NONE, leaves_one(BI)));
+            SHARE(t[half][i], &d, 8 * budget, bench_read_once(&d, w.data, n), 4e-9 * (double)n,
+                  op_linear(&d, y, x, v, TENSOR_NONE, leaves_one(BI)));
             arena_pop(&a, mark);
         }
     }
+    printf("per cent of reading the same %d MiB, %.1f GB/s:\n", BO / 1024 * BI / 256, bench_read_once(&d, w.data, n));
     for (int i = 0; i < FEW; i++)
-        printf("%6d rows: f32 %.1f, bf16 %.1f per cent of it\n", 1 << i, 100 * bytes / t[0][i] / bw,
-               100 * bytes / t[1][i] / bw);
+        printf("%6d rows: f32 %.0f (%.0f), bf16 %.0f (%.0f)\n", 1 << i, t[0][i].share, t[0][i].best, t[1][i].share, t[1][i].best);
     dev_close(&d);
     return 0;
 }
