@@ -58,11 +58,13 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         }
         l->mp = (int)(rows / least < want ? rows / least : want);
         if (l->mp < 1) l->mp = 1;
+        if (l->n == 1 && l->mp > threads) l->mp -= l->mp % threads; /* as many pieces for one thread as for another */
         int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / COLS;
         if (l->mp * room * l->n < threads)
             room = cols / (2 * cpu_kern(l->d)->nr); /* rather narrow pieces than an idle thread */
         l->np = (int)(room < by_cols ? room : by_cols);
         if (l->np < 1) l->np = 1;
+        while (l->n == 1 && l->np > 1 && l->mp * l->np > threads && l->mp * l->np % threads) l->np--;
     }
     cpu_run(l->d, l->n * l->mp * l->np, ns, list_piece, l);
 }
