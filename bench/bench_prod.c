@@ -83,14 +83,15 @@ int main(int argc, char **argv) {
         arena_pop(&a, mark);
     }
     qsort(all.median, (size_t)all.n, sizeof all.median[0], bench_by_size);
-    printf("from 64 rows up: %.0f to %.0f, half of them above %.0f; %d of %d at 80 or more\n", all.least, all.most, all.median[all.n / 2],
-           all.good, all.n);
+    printf("from 64 rows up: %.0f to %.0f, half of them above %.0f; %d of %d at 80 or more\n", all.least, all.most,
+           all.median[all.n / 2], all.good, all.n);
     /* few rows: weights of 512 MiB in f32, beyond the caches */
     enum { BI = 2048, BO = 65536, FEW = 4 };
     Tensor w = bench_fill(&a, BO, BI, 0.1f);
     const int64_t n = (int64_t)BO * BI;
     Share t[2][FEW];
-    for (int half = 0; half < 2; half++) { /* the same bytes again as bf16, which are to be ordinary numbers: denormals are slow */
+    for (int half = 0; half < 2;
+         half++) { /* the same bytes again as bf16, which are to be ordinary numbers: denormals are slow */
         Tensor v = half ? tensor_over(w.data, DT_BF16, 2 * BO, BI) : w;
         for (int64_t i = 0; half && i < 2 * n; i++)
             ((uint16_t *)v.data)[i] = (uint16_t)(0x3C00 + (i * 2654435761u >> 7) % 0x300);
@@ -104,7 +105,8 @@ int main(int argc, char **argv) {
     }
     printf("per cent of reading the same %d MiB, %.1f GB/s:\n", BO / 1024 * BI / 256, bench_read_once(&d, w.data, n));
     for (int i = 0; i < FEW; i++)
-        printf("%6d rows: f32 %.0f (%.0f), bf16 %.0f (%.0f)\n", 1 << i, t[0][i].share, t[0][i].best, t[1][i].share, t[1][i].best);
+        printf("%6d rows: f32 %.0f (%.0f), bf16 %.0f (%.0f)\n", 1 << i, t[0][i].share, t[0][i].best, t[1][i].share,
+               t[1][i].best);
     dev_close(&d);
     return 0;
 }

@@ -152,6 +152,10 @@ bool arch_check(const Dims *d, AttnKind attn, RouteKind route, Err *err) {
     if (turned % 2)
         return err_set(err, "%s is %ld: rotary positions want an even number",
                        attn == ATTN_MLA ? "qk_rope_head_dim" : "head_dim", (long)turned);
+    int64_t wide = attn == ATTN_MLA ? d->kv_lora + d->rope_dim : d->head_dim;
+    if (wide > LIM_ATTEND)
+        return err_set(err, "%s is %ld: attention takes at most %d columns a head",
+                       attn == ATTN_MLA ? "kv_lora_rank + qk_rope_head_dim" : "head_dim", (long)wide, LIM_ATTEND);
     if (d->heads % d->kv_heads)
         return err_set(err, "num_attention_heads %ld is not a multiple of num_key_value_heads %ld", (long)d->heads,
                        (long)d->kv_heads);

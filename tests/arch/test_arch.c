@@ -191,6 +191,13 @@ static const struct {
     { 0, "'num_key_value_heads':3", "num_key_value_heads" },
     { 0, "'num_key_value_heads':0", "num_key_value_heads is 0" },
     { 0, "'head_dim':15", "head_dim is 15" },
+    { 0, "'head_dim':576", NULL },
+    { 0, "'head_dim':578", "head_dim is 578: attention takes at most 576" },
+    { 0,
+      "'model_type':'llama','architectures':['LlamaForCausalLM'],'head_dim':null,'hidden_size':8192,'num_attention_"
+      "heads':1,'num_key_value_heads':1",
+      "head_dim is 8192" }, /* not in the file: hidden_size / num_attention_heads */
+    { 1, "'kv_lora_rank':600", "kv_lora_rank + qk_rope_head_dim is" },
     { 0, "'num_experts_per_tok':9", "num_experts_per_tok is 9" },
     { 0, "'num_experts':null", "num_experts is missing" },
     { 0, "'num_experts':null,'num_local_experts':12,'num_experts_per_tok':3", NULL },
