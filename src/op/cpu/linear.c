@@ -41,7 +41,7 @@ static void list_piece(void *arg, int i, int worker) {
  * equally quick: by rows where there are many or the weights fit every core's cache (rows then stay with the core that made
  * them), else by columns, so that each core reads weights of its own. */
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
-    enum { ROWS = 128, FEW_ROWS = 48, DW_ROWS = 32, COLS = 192, PIECE_NS = 15000, CACHE = 1 << 20 };
+    enum { ROWS = 256, FEW_ROWS = 48, DW_ROWS = 32, COLS = 192, PIECE_NS = 15000, CACHE = 1 << 20 };
     int threads = threads_count(l->d->threads);
     double ns = work / 80, bytes = (double)l->n * (double)cols * (double)l->one.K * (l->one.b_bf16 ? 2 : 4);
     if (!l->one.a_turned && ns < bytes / 12) ns = bytes / 12; /* 80 multiply-adds or 12 bytes of weights a nanosecond */
