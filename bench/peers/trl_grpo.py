@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""trl_grpo.py [small|large] [ROUNDS] [STEPS] - a whole GRPO step: hone beside TRL's GRPOTrainer, and what concerns hone's step by itself.
+"""trl_grpo.py [small|novice|large] [ROUNDS] [STEPS] - a whole GRPO step: hone beside TRL's GRPOTrainer, and what concerns hone's step by itself.
 
 The same model (small: recipes/quickstart/model; large: bench/models/moe_29m.json with that vocabulary, 25 M parameters), the
-same sums, taught their format by a short `hone sft` so that answers differ in reward, 16 questions with 8 answers, one update, float32, no
+same sums, taught their format by a short `hone sft` so that answers differ in reward (novice: the small model taught for a third as long, so
+that few groups are all right and skipped; as answers end only), 16 questions with 8 answers, one update, float32, no
 KL, two threads each.  Twice: answers that end where the model ends them, at most 64 tokens, as in any run (the peer pads to the
 longest); and of exactly 64 tokens (the end token is ignored), the peer's best case, in which nobody pads.  Rounds take turns: some steps of hone, some of TRL.  Each first two steps are not counted.
 The reward is verl's gsm8k rule in both.  Then: the share of hone's step outside rollout, scoring and update, and resident
@@ -34,7 +35,7 @@ def make_model(size):
                 f.write(json.dumps({"prompt": r["prompt"], "response": "#### " + r["reward_model"]["ground_truth"]}) + "\n")
         shutil.rmtree(run, ignore_errors=True)
         subprocess.run([os.path.join(side.BUILD, "hone"), "sft", "model.path=" + random_model, "data.train_files=[%s]" % pairs, "sft.batch_size=64",
-                        "sft.max_length=64", "train.lr=1e-3", "trainer.steps=120", "trainer.run_dir=" + run, "trainer.threads=%d" % side.THREADS], check=True,
+                        "sft.max_length=64", "train.lr=1e-3", "trainer.steps=%d" % (40 if size == "novice" else 120), "trainer.run_dir=" + run, "trainer.threads=%d" % side.THREADS], check=True,
                        stdout=subprocess.DEVNULL)
         subprocess.run([os.path.join(side.BUILD, "hone"), "export", run, taught], check=True, stdout=subprocess.DEVNULL)
     return taught
@@ -132,6 +133,7 @@ def side_by_side(size, rounds, fixed):
             parts.setdefault(k, []).extend(m.get(k, 0) for m in got)
         seconds, lengths = trl_steps()
         theirs += seconds
+    print("hone's silent answers: %.0f %%" % (100 * statistics.mean(m["perf/silent_ratio"] for m in got)))
     print("hone's rewards: mean %.3f, gradient norm %.4f, largest difference of log-probs %g" % (
         statistics.mean(m["critic/score/mean"] for m in got), got[-1]["actor/grad_norm"], max(m["exact/max_abs_logprob_diff"] for m in got)))
     print("tokens in an answer: hone %.1f, TRL %.1f" % (statistics.mean(m["response_length/mean"] for m in got), statistics.mean(lengths or [0])))
@@ -158,7 +160,7 @@ def main():
     STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else STEPS
     side.load_note()
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    for fixed in (False, True):
+    for fixed in (False,) if size == "novice" else (False, True):
         folder, data = side_by_side(size, rounds, fixed)
     if size == "small":
         memory(folder, data)
