@@ -10,13 +10,14 @@
 typedef struct {
     const char *metric;
     int64_t width, height, samples;
-    bool list;
+    bool list, json;
 } Args;
 
 /* clang-format off */
 static const Opt options[] = {
     { "metric",  OPT_STR,  offsetof(Args, metric),  "NAMES", "plot these, separated by commas (default: the main ones)" },
     { "list",    OPT_FLAG, offsetof(Args, list),    "",      "print every metric's last value instead" },
+    { "json",    OPT_FLAG, offsetof(Args, json),    "",      "one JSON object: steps, each metric's last value and mean of the last 10, best and worst answers" },
     { "width",   OPT_INT,  offsetof(Args, width),   "N",     "columns of a plot (default 72)", 20, 200 },
     { "height",  OPT_INT,  offsetof(Args, height),  "N",     "rows of a plot (default 10)", 3, 40 },
     { "samples", OPT_INT,  offsetof(Args, samples), "N",     "best and worst answers shown (default 2)", 0, 1000 },
@@ -102,14 +103,19 @@ static void show_kept(const char *title, const Kept *list, int64_t n) {
     }
 }
 
-static bool samples(const char *run, int64_t most, Mem *mem, Err *err) {
+typedef struct {
+    Kept *best, *worst;
+    int64_t n_best, n_worst;
+} Samples;
+
+static bool samples(Samples *s, const char *run, int64_t most, Mem *mem, Err *err) {
     char path[4200];
     snprintf(path, sizeof path, "%s/samples.jsonl", run);
+    *s = (Samples){ 0 };
     if (!most || !dir_exists(run) || !file_exists(path)) return true;
     LineReader *r = lines_open(path, err);
     if (!r) return false;
-    Kept *best = MEM_ARRAY(mem, Kept, (size_t)most), *worst = MEM_ARRAY(mem, Kept, (size_t)most);
-    int64_t n_best = 0, n_worst = 0;
+    s->best = MEM_ARRAY(mem, Kept, (size_t)most), s->worst = MEM_ARRAY(mem, Kept, (size_t)most);
     const char *line;
     size_t n;
     while (lines_next(r, &line, &n)) {
@@ -118,15 +124,39 @@ static bool samples(const char *run, int64_t most, Mem *mem, Err *err) {
         Err ignore;
         double score = NAN;
         if (json_parse(&j, line, n, &tmp, &ignore) && json_real(&j, "score", &score, &ignore) && !isnan(score)) {
-            keep(best, &n_best, most, score, 1, line, n, mem);
-            keep(worst, &n_worst, most, score, -1, line, n, mem);
+            keep(s->best, &s->n_best, most, score, 1, line, n, mem);
+            keep(s->worst, &s->n_worst, most, score, -1, line, n, mem);
         }
         mem_free(&tmp);
     }
-    TRY(lines_close(r, err));
-    show_kept("best", best, n_best);
-    show_kept("worst", worst, n_worst);
-    return true;
+    return lines_close(r, err);
+}
+
+static void put_kept(Buf *b, const char *name, const Kept *list, int64_t n) {
+    buf_puts(b, name);
+    for (int64_t i = 0; i < n; i++) {
+        if (i) buf_putc(b, ',');
+        buf_put(b, list[i].line, list[i].n);
+    }
+    buf_putc(b, ']');
+}
+static void as_json(const RunCurves *r, const Samples *s) {
+    Buf b = { 0 };
+    buf_printf(&b, "{\"first_step\":%lld,\"last_step\":%lld,\"metrics\":{", (long long)r->step[0],
+               (long long)r->step[r->n - 1]);
+    for (int64_t i = 0; i < r->n_curves; i++) {
+        if (i) buf_putc(&b, ',');
+        json_put_str(&b, r->curve[i].name, strlen(r->curve[i].name));
+        buf_puts(&b, ":{\"last\":");
+        json_put_f64(&b, curve_last(r, &r->curve[i]));
+        buf_puts(&b, ",\"mean\":");
+        json_put_f64(&b, curve_mean(r, &r->curve[i], 10));
+        buf_putc(&b, '}');
+    }
+    put_kept(&b, "},\"best\":[", s->best, s->n_best);
+    put_kept(&b, ",\"worst\":[", s->worst, s->n_worst);
+    printf("%s}\n", b.data);
+    buf_free(&b);
 }
 
 static int run(const Verb *v, int argc, char **argv) {
@@ -137,11 +167,16 @@ static int run(const Verb *v, int argc, char **argv) {
     Mem mem = { 0 };
     Err err;
     RunCurves r;
-    bool ok = run_read(&r, path, &mem, &err);
-    if (ok) printf("%s: steps %lld to %lld\n\n", path, (long long)r.step[0], (long long)r.step[r.n - 1]);
-    if (ok && a.list)
+    Samples s;
+    bool ok = run_read(&r, path, &mem, &err) && samples(&s, path, a.samples, &mem, &err);
+    if (ok && !a.json) printf("%s: steps %lld to %lld\n\n", path, (long long)r.step[0], (long long)r.step[r.n - 1]);
+    if (ok && a.json) as_json(&r, &s);
+    else if (ok && a.list)
         for (int64_t i = 0; i < r.n_curves; i++) printf("%-48s %.6g\n", r.curve[i].name, curve_last(&r, &r.curve[i]));
-    else ok = ok && plots(&r, &a, &mem, &err) && samples(path, a.samples, &mem, &err);
+    else if (ok) {
+        ok = plots(&r, &a, &mem, &err);
+        if (ok) show_kept("best", s.best, s.n_best), show_kept("worst", s.worst, s.n_worst);
+    }
     mem_free(&mem);
     return ok ? 0 : cmd_fail(v, &err);
 }

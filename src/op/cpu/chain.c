@@ -110,7 +110,8 @@ void chain_end(Dev *d) {
     int64_t want = threads == 1 || cost < cpu_worth(d) ? 1 : (4 * threads + groups - 1) / groups;
     if (want > longest / LEAST) want = longest / LEAST;
     if (want < (longest + BLOCK - 1) / BLOCK) want = (longest + BLOCK - 1) / BLOCK;
-    if (want > threads && groups == 1) want += (threads - want % threads) % threads; /* as many for one thread as for another */
+    if (want > threads && groups == 1)
+        want += (threads - want % threads) % threads; /* as many for one thread as for another */
     r.parts = want > 1 ? (int)want : 1;
     cpu_run(d, groups * r.parts, cost, piece, &r);
 }
