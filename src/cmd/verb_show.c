@@ -17,7 +17,7 @@ typedef struct {
 static const Opt options[] = {
     { "metric",  OPT_STR,  offsetof(Args, metric),  "NAMES", "plot these, separated by commas (default: the main ones)" },
     { "list",    OPT_FLAG, offsetof(Args, list),    "",      "print every metric's last value instead" },
-    { "json",    OPT_FLAG, offsetof(Args, json),    "",      "one JSON object: steps, each metric's last value and mean of the last 10, best and worst answers" },
+    { "json",    OPT_FLAG, offsetof(Args, json),    "",      "one JSON object: metrics (last, mean of 10), best and worst answers" },
     { "width",   OPT_INT,  offsetof(Args, width),   "N",     "columns of a plot (default 72)", 20, 200 },
     { "height",  OPT_INT,  offsetof(Args, height),  "N",     "rows of a plot (default 10)", 3, 40 },
     { "samples", OPT_INT,  offsetof(Args, samples), "N",     "best and worst answers shown (default 2)", 0, 1000 },
