@@ -2,14 +2,8 @@
 # compare.sh - `hone compare` of two small runs written here: the numbers in its table and in its JSON, settings that differ, what
 # it refuses.
 #   bash tests/cmd/compare.sh build/hone
-hone=$(realpath "$1")
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-passed=0 failed=0
-expect() { # expect WHAT FILE PATTERN
-    if grep -qE -- "$3" "$2"; then passed=$((passed + 1)); else echo "FAILED $1: no '$3' in"; cat "$2"; failed=$((failed + 1)); fi
-}
+. tests/cmd/train_common.bash
+cd "$work" || exit 1
 make_run() { # make_run NAME SCORE LR
     mkdir "$1"
     for s in 1 2 3 4; do printf '{"step":%d,"critic/score/mean":%s,"actor/entropy":0.5,"only/%s":1}\n' $s "$2" "$1"; done >"$1/metrics.jsonl"
@@ -18,15 +12,18 @@ make_run() { # make_run NAME SCORE LR
 make_run a 0.25 1e-6
 make_run b 0.75 '"2e-6"'
 
-"$hone" compare a b --last 2 >text 2>&1 || { echo "FAILED compare: exit code $?"; failed=$((failed + 1)); }
+"$hone" compare a b --last 2 >text 2>&1
+ok $? "compare: its exit code"
 expect "the table" text 'critic/score/mean +0\.25 +0\.75 +\+0\.5'
 expect "the settings" text 'train\.lr +1e-6 +-> +"2e-6"'
-"$hone" compare a b --json >json 2>&1 || { echo "FAILED compare --json: exit code $?"; failed=$((failed + 1)); }
+"$hone" compare a b --json >json 2>&1
+ok $? "compare --json: its exit code"
 expect "means in JSON" json '^\{"metrics":\{"critic/score/mean":\[0\.25,0\.75\],"actor/entropy":\[0\.5,0\.5\]\}'
 expect "settings in JSON" json '"settings":\{"train\.lr":\["1e-6","\\"2e-6\\""\]\}\}$'
-"$hone" compare a b --metric nope >text 2>&1 && { echo "FAILED: a metric that is not there was plotted"; failed=$((failed + 1)); }
+"$hone" compare a b --metric nope >text 2>&1
+[ $? = 1 ]; ok $? "a metric that is not there was plotted"
 expect "a metric that is not there" text 'no metric nope'
-"$hone" compare a nothing >text 2>&1 && { echo "FAILED: a run that is not there was compared"; failed=$((failed + 1)); }
+"$hone" compare a nothing >text 2>&1
+[ $? = 1 ]; ok $? "a run that is not there was compared"
 expect "a run that is not there" text 'nothing'
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed = 0 ]
+the_end

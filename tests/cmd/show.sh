@@ -1,33 +1,31 @@
 #!/bin/bash
 # show.sh - `hone show` of a small run written here: its plots, its list, its JSON, the best and worst answers, what it refuses.
 #   bash tests/cmd/show.sh build/hone
-hone=$(realpath "$1")
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-passed=0 failed=0
-expect() { # expect WHAT FILE PATTERN
-    if grep -qE -- "$3" "$2"; then passed=$((passed + 1)); else echo "FAILED $1: no '$3' in"; cat "$2"; failed=$((failed + 1)); fi
-}
+. tests/cmd/train_common.bash
+cd "$work" || exit 1
 mkdir run
 for s in $(seq 20); do printf '{"step":%d,"critic/score/mean":%d,"odd/one":null}\n' "$s" "$s"; done >run/metrics.jsonl
 for s in 3 1 2; do printf '{"step":%d,"input":"question %d","output":"answer\\n%d","gts":"%d","score":%d}\n' $s $s $s $s $s; done >run/samples.jsonl
 echo 'half a li' >>run/samples.jsonl
 
-"$hone" show run --samples 1 >text 2>&1 || { echo "FAILED show: exit code $?"; failed=$((failed + 1)); }
+"$hone" show run --samples 1 >text 2>&1
+ok $? "show: its exit code"
 expect "the steps" text '^run: steps 1 to 20$'
 expect "a plot's title" text 'critic/score/mean   last 20, mean of the last 10 15\.5'
 expect "the best answer" text '^best answer 1: score 3 at step 3$'
 expect "the worst answer" text '^worst answer 1: score 1 at step 1$'
-"$hone" show run --list >text 2>&1 || { echo "FAILED show --list: exit code $?"; failed=$((failed + 1)); }
+"$hone" show run --list >text 2>&1
+ok $? "show --list: its exit code"
 expect "the list" text '^critic/score/mean +20$'
-"$hone" show run --json --samples 2 >json 2>&1 || { echo "FAILED show --json: exit code $?"; failed=$((failed + 1)); }
+"$hone" show run --json --samples 2 >json 2>&1
+ok $? "show --json: its exit code"
 expect "steps and metrics in JSON" json '^\{"first_step":1,"last_step":20,"metrics":\{"critic/score/mean":\{"last":20(\.0)?,"mean":15\.5\}'
 expect "the best in JSON" json '"best":\[\{"step":3,.*\},\{"step":2,.*\}\],"worst":\[\{"step":1,'
 expect "one line of JSON" json '\}\]\}$'
-"$hone" show run --metric nope >text 2>&1 && { echo "FAILED: a metric that is not there was plotted"; failed=$((failed + 1)); }
+"$hone" show run --metric nope >text 2>&1
+[ $? = 1 ]; ok $? "a metric that is not there was plotted"
 expect "a metric that is not there" text 'no metric nope'
-"$hone" show nothing >text 2>&1 && { echo "FAILED: a run that is not there was shown"; failed=$((failed + 1)); }
+"$hone" show nothing >text 2>&1
+[ $? = 1 ]; ok $? "a run that is not there was shown"
 expect "a run that is not there" text 'nothing'
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed = 0 ]
+the_end

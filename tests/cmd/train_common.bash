@@ -1,4 +1,4 @@
-# train_common.bash - what the scripts that train share: a tiny random model, questions, and comparing two runs.
+# train_common.bash - what the scripts about runs share: counting, a tiny random model, questions, and comparing two runs.
 hone=$(realpath "$1")
 repo=$PWD
 passed=0 failed=0 skipped=0
@@ -7,6 +7,10 @@ child=""
 trap '[ -n "$child" ] && kill -9 $child 2>/dev/null; rm -rf "$work"' EXIT
 ok() { # ok CONDITION-RESULT WHAT
     if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi
+}
+expect() { # expect WHAT FILE PATTERN
+    grep -qE -- "$3" "$2"
+    ok $? "$1: no '$3' in $(cat "$2")"
 }
 the_end() { echo "$passed passed, $failed failed, $skipped skipped"; [ $failed = 0 ]; exit; }
 
