@@ -9,7 +9,10 @@
 
 /* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2)
  * --------------------------------------------------- */
-enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC };
+enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC,
+       PROD_STEP = 48 /* weights at a time: whole tiles of 6 and of 8, whole squares to turn */ };
+/* What a worker's scratch holds of a, turned: pieces of one product share it (prod_turned). */
+typedef struct { int64_t call; const float *a; int64_t m0; int mn; } Turned;
 typedef struct {
     float       *c;  int64_t ldc;
     const float *a;  int64_t lda;
@@ -22,7 +25,10 @@ typedef struct {
     bool         more;                  /* chains go on from what c holds (one piece only) */
     int          nseg;                  /* a power of two; 1: one chain */
     int64_t      cut[PROD_SEG + 1];     /* piece s is k in [cut[s], cut[s+1]); may be empty */
+    Turned      *kept;                  /* of this worker, during the call of this number; or NULL */
+    int64_t      call;
 } Prod;
+static inline bool prod_keeps(int64_t rows, int64_t K) { return ((rows + 15) & ~15) * K <= PROD_MC * PROD_AST; }    /* a whole fits */
 
 /* ---- Attention: a tile of query rows of one sequence that share a kv head (rule 4) --------------------------------------- */
 enum { ATT_BLOCK = 64, ATT_SPAN = 2048, ATT_TILE = 192, ATT_FEW = 15, ATT_DMAX = 576, ATT_BWD = 192 };
@@ -101,10 +107,12 @@ const Kern *cpu_kern(const Dev *d);
  * ---------------------------------------------------------------------------------------------------- */
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
 enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
-       HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, CPU_EACH = CPU_WORK + HEAD_ROWS * HEAD_COLS,
+       HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, TURNED_AT = HEAD_AT + HEAD_ROWS * HEAD_COLS, CALLS_AT = TURNED_AT + 16, CPU_EACH = TURNED_AT + 32,
        ATT_AT = HEAD_AT, ATT_COUNTS = HEAD_ROWS * HEAD_COLS,          /* worker 0's: counters of attention's backward */
        ATT_WORK = 6 * ATT_BWD * ATT_DMAX + 4 * ATT_BLOCK * ATT_DMAX };  /* what attention takes of a worker's scratch; parts lie behind */
 static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
+static inline Turned *cpu_turned(const Dev *d, int worker) { return (Turned *)(void *)(cpu_work(d, worker) + TURNED_AT); }
+static inline int64_t *cpu_calls(const Dev *d) { return (int64_t *)(void *)(cpu_work(d, 0) + CALLS_AT); }       /* lists of products so far */
 
 void chain_end(Dev *d);                                     /* what waits is done now: chain.h */
 

@@ -25,6 +25,8 @@ FI V v_mul(V a, V b) { return _mm512_mul_ps(a, b); }
 FI V v_div(V a, V b) { return _mm512_div_ps(a, b); }
 FI V v_sqrt(V a) { return _mm512_sqrt_ps(a); }
 FI V v_fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+/* *c += a b, in c's own register: the compiler's forms of it cost copies in the innermost loop */
+FI void v_mac(V *c, V a, V b) { __asm__("vfmadd231ps %2, %1, %0" : "+v"(*c) : "v"(a), "v"(b)); }
 FI V v_fma_from(int n, V a, V b, V c) { /* lanes n..15; the others are c's */
     return _mm512_mask3_fmadd_ps(a, b, c, (__mmask16)(0xFFFFu << n));
 }
@@ -254,6 +256,7 @@ FI V v_exp(V x) {
 }
 #if LANES != 512
 FI V v_fma_from(int n, V a, V b, V c) { return v_first(n, c, v_fma(a, b, c)); }
+FI void v_mac(V *c, V a, V b) { *c = v_fma(a, b, *c); }
 #endif
 /* sixteen lanes from x[i..n): missing ones are 'with'; and back */
 FI V v_at(const float *x, int64_t i, int64_t n, float with) {

@@ -21,6 +21,7 @@ struct List {
     const int32_t *at;              /* grouped: rows of group i */
     int64_t step_a, step_b, step_c; /* headwise: elements from one head to the next */
     int n, mp, np;                  /* products, and pieces of each by rows and columns */
+    int64_t unit, call;             /* columns are cut at multiples of; the number of this list */
 };
 
 static void list_piece(void *arg, int i, int worker) {
@@ -29,9 +30,10 @@ static void list_piece(void *arg, int i, int worker) {
     int part = i % (l->mp * l->np), mi = part / l->np, ni = part % l->np;
     if (l->make) l->make(&g, l, i / (l->mp * l->np));
     const Kern *k = cpu_kern(l->d);
-    int64_t nu = (g.N + k->nr - 1) / k->nr, mu = (g.M + k->mr - 1) / k->mr; /* cut at borders of tiles */
-    int64_t n0 = nu * ni / l->np * k->nr, n1 = nu * (ni + 1) / l->np * k->nr;
+    int64_t nu = (g.N + l->unit - 1) / l->unit, mu = (g.M + k->mr - 1) / k->mr; /* cut at borders of tiles */
+    int64_t n0 = nu * ni / l->np * l->unit, n1 = nu * (ni + 1) / l->np * l->unit;
     int64_t m0 = mu * mi / l->mp * k->mr, m1 = mu * (mi + 1) / l->mp * k->mr;
+    g.kept = cpu_turned(l->d, worker), g.call = l->call;
     if (n1 > g.N) n1 = g.N;
     if (m1 > g.M) m1 = g.M;
     if (m0 < m1 && n0 < n1) k->prod(&g, m0, m1, n0, n1, cpu_work(l->d, worker));
@@ -41,14 +43,17 @@ static void list_piece(void *arg, int i, int worker) {
  * equally quick: by rows where there are many or the weights fit every core's cache (rows then stay with the core that made
  * them), else by columns, so that each core reads weights of its own. */
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
-    enum { ROWS = 256, FEW_ROWS = 48, DW_ROWS = 32, COLS = 192, PIECE_NS = 15000, CACHE = 1 << 20 };
+    enum { ROWS = 256, FEW_ROWS = 48, DW_ROWS = 32, COLS = 192, KEPT_COLS = 96, PIECE_NS = 15000, CACHE = 1 << 20 };
     int threads = threads_count(l->d->threads);
+    bool keeps = l->one.b_turned && prod_keeps(rows, l->one.K); /* then a piece costs no more for being narrow */
     double ns = work / 80, bytes = (double)l->n * (double)cols * (double)l->one.K * (l->one.b_bf16 ? 2 : 4);
     if (!l->one.a_turned && ns < bytes / 12) ns = bytes / 12; /* 80 multiply-adds or 12 bytes of weights a nanosecond */
     l->mp = l->np = 1;
+    l->unit = keeps ? PROD_STEP : cpu_kern(l->d)->nr;
+    l->call = ++*cpu_calls(l->d);
     if (threads > 1 && ns > cpu_worth(l->d)) {
         double most = ns / PIECE_NS;
-        int want = (4 * threads + l->n - 1) / l->n;
+        int want = ((keeps ? 8 : 4) * threads + l->n - 1) / l->n;
         if (want * l->n > most) want = (int)(most / l->n);
         if (want * l->n < threads) want = (threads + l->n - 1) / l->n;
         int64_t least = rows < ROWS * threads && cols * l->one.K * 4 <= CACHE ? FEW_ROWS : ROWS;
@@ -59,7 +64,7 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         l->mp = (int)(rows / least < want ? rows / least : want);
         if (l->mp < 1) l->mp = 1;
         if (l->n == 1 && l->mp > threads) l->mp -= l->mp % threads; /* as many pieces for one thread as for another */
-        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / COLS;
+        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / (keeps ? KEPT_COLS : COLS);
         if (l->mp * room * l->n < threads)
             room = cols / (2 * cpu_kern(l->d)->nr); /* rather narrow pieces than an idle thread */
         l->np = (int)(room < by_cols ? room : by_cols);
