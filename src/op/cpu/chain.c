@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LINKS = 24, TOUCHES = 96, ARG = 640, BLOCK = 384, LEAST = 64, STEP = 8 };
+enum { LINKS = 24, TOUCHES = 96, ARG = 640, BLOCK = 384, STEP = 8, BLOCK_NS = 4000 };
 typedef struct {
     RowsFn *fn;
     int64_t rows;
@@ -20,6 +20,7 @@ struct Chain {
     int64_t rows;      /* the fewest of any link; a link with more has as many times more in each block */
     const int32_t *at; /* blocks end where these groups of rows do, or NULL */
     int groups;
+    int64_t least; /* rows of a block */
     Link link[LINKS];
     Touch touch[TOUCHES];
 };
@@ -59,7 +60,7 @@ void cpu_call(Dev *d, const Call *call) {
     if (call->rows <= 0) return;
     Chain *c = d->chain;
     if (d->queued && !fits(c, call)) chain_end(d);
-    if (!d->queued) c->n = c->touches = c->groups = 0, c->rows = call->rows, c->at = NULL;
+    if (!d->queued) c->n = c->touches = c->groups = 0, c->rows = call->rows, c->at = NULL, c->least = STEP;
     Link *l = &c->link[c->n++];
     l->fn = call->fn, l->rows = call->rows, l->cost = call->cost;
     memcpy(l->arg, call->arg, call->bytes);
@@ -67,6 +68,7 @@ void cpu_call(Dev *d, const Call *call) {
     c->touches += call->touches;
     if (call->rows < c->rows) c->rows = call->rows;
     if (call->groups) c->at = call->at, c->groups = call->groups;
+    if (call->least > c->least) c->least = call->least;
     d->queued = c->n;
     if (!d->chains || d->ops != &ops_cpu) chain_end(d); /* another table of operations wants to see each result */
 }
@@ -108,7 +110,9 @@ void chain_end(Dev *d) {
             if (c->at[g + 1] - c->at[g] > longest) longest = c->at[g + 1] - c->at[g];
     }
     int64_t want = threads == 1 || cost < cpu_worth(d) ? 1 : (4 * threads + groups - 1) / groups;
-    if (want > longest / LEAST) want = longest / LEAST;
+    if (want > threads && cost < BLOCK_NS * (double)(want * groups)) want = threads;
+    if (want > threads && want > longest / (2 * c->least)) want = threads;
+    if (want > longest / c->least) want = longest / c->least;
     if (want < (longest + BLOCK - 1) / BLOCK) want = (longest + BLOCK - 1) / BLOCK;
     if (want > threads && groups == 1)
         want += (threads - want % threads) % threads; /* as many for one thread as for another */

@@ -107,7 +107,8 @@ const Kern *cpu_kern(const Dev *d);
  * ---------------------------------------------------------------------------------------------------- */
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
 enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
-       HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK, TURNED_AT = HEAD_AT + HEAD_ROWS * HEAD_COLS, CALLS_AT = TURNED_AT + 16, CPU_EACH = TURNED_AT + 32,
+       HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK,
+       TURNED_AT = HEAD_AT + HEAD_ROWS * HEAD_COLS, CALLS_AT = TURNED_AT + 16, CPU_EACH = TURNED_AT + 32,
        ATT_AT = HEAD_AT, ATT_COUNTS = HEAD_ROWS * HEAD_COLS,          /* worker 0's: counters of attention's backward */
        ATT_WORK = 6 * ATT_BWD * ATT_DMAX + 4 * ATT_BLOCK * ATT_DMAX };  /* what attention takes of a worker's scratch; parts lie behind */
 static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }

@@ -119,8 +119,9 @@ static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
 }
 
 /* Rows for every thread, and weights that stay in its cache while its rows pass: then a product is work on rows like any other. */
+enum { EACH = 32 };
 static bool by_rows(const Dev *d, const Prod *g, int64_t rows) {
-    enum { EACH = 32, CACHE = 1 << 19 };
+    enum { CACHE = 1 << 19 };
     return d->chains && rows >= EACH * threads_count(d->threads) && g->N * g->K * (g->b_bf16 ? 2 : 4) <= CACHE;
 }
 static double row_cost(const Prod *g) { return (double)g->N * (double)g->K / 80; }
@@ -130,7 +131,15 @@ static void linear_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, 
 }
 static void linear_run(Dev *d, const Prod *g, Tensor y, Tensor x) {
     if (by_rows(d, g, g->M)) {
-        CPU_CALL(d, g->M, row_cost(g), linear_rows, *g, writes(y), reads(x));
+        Touch t[] = { writes(y), reads(x) };
+        cpu_call(d, &(Call){ .rows = g->M,
+                             .cost = row_cost(g),
+                             .fn = linear_rows,
+                             .arg = g,
+                             .bytes = sizeof *g,
+                             .touch = t,
+                             .touches = (int)COUNT(t),
+                             .least = EACH });
         return;
     }
     chain_end(d);
@@ -203,7 +212,8 @@ static void grouped_each(Dev *d, const Prod *g, Tensor y, Tensor x, Seqs ex, int
                              .touch = t,
                              .touches = (int)COUNT(t),
                              .at = ex.at.data,
-                             .groups = ex.n });
+                             .groups = ex.n,
+                             .least = EACH });
         return;
     }
     chain_end(d);
