@@ -1,6 +1,9 @@
 /* test_chain.c - calls done together give the bytes of calls done one by one, whatever memory they share: random programs of
  * calls over tensors that lie across each other, run both ways on several thread counts. */
+#include "op/cpu/chain.h"
 #include "optest.h"
+
+#include <stdatomic.h>
 
 enum { T = 264, W = 32, E = 5, K = 2, VIEWS = 19, CALLS = 60, PROGRAMS = 40 };
 
@@ -158,10 +161,48 @@ static void test_waits(void) {
     rig_close(&w.r);
 }
 
+/* A chain of few rows is cut for the threads, too, when it is worth their while: a decode step's rows are few, and each has all its keys to read. */
+static atomic_int blocks;
+static void count_block(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    (void)arg, (void)k, (void)work;
+    EXPECT(r0 < r1, "an empty block");
+    atomic_fetch_add(&blocks, 1);
+}
+static int blocks_of(int64_t rows, double cost, int64_t least, int threads) {
+    World w;
+    world_open(&w, threads);
+    Tensor x = view(&w, 0, rows, W);
+    atomic_store(&blocks, 0);
+    dev_chain(&w.r.d, true);
+    int nothing = 0;
+    Touch t[] = { writes(x) };
+    cpu_call(&w.r.d, &(Call){ .rows = rows,
+                              .cost = cost,
+                              .fn = count_block,
+                              .arg = &nothing,
+                              .bytes = sizeof nothing,
+                              .touch = t,
+                              .touches = 1,
+                              .least = least });
+    dev_chain(&w.r.d, false);
+    rig_close(&w.r);
+    return atomic_load(&blocks);
+}
+static void test_cuts(void) {
+    enum { US = 1000 };
+    EXPECT(blocks_of(64, 20 * US, 0, 2) == 8, "64 costly rows are 8 blocks on 2 threads");
+    EXPECT(blocks_of(16, 20 * US, 0, 2) == 2, "16 costly rows are 2");
+    EXPECT(blocks_of(64, 490, 0, 2) == 2, "rows that cost little: one block for each thread");
+    EXPECT(blocks_of(64, 1, 0, 2) == 1, "next to nothing: nobody is asked");
+    EXPECT(blocks_of(64, 20 * US, 64, 2) == 2, "products keep rows together, but not from a thread that is idle");
+    EXPECT(blocks_of(64, 20 * US, 0, 1) == 1, "one thread: one block");
+}
+
 int main(int argc, char **argv) {
     static const int threads[] = { 1, 2, 3, 7 };
     optest_begin(argc, argv);
     test_waits();
+    test_cuts();
     for (uint64_t p = 1; p <= PROGRAMS; p++) {
         Mem mem = { 0 };
         int64_t n;

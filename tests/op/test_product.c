@@ -120,10 +120,13 @@ static void large(int isa, int rows, int N, int K, int pieces) {
     Rig r;
     rig_open(&r, 2, isa, 32 << 20);
     float *x = rnds(&r.m, rows * K, 1, 1), *w = rnds(&r.m, N * K, 2, 1);
+    uint16_t *w16 = bf16s(&r.m, w, N * K);
     Tensor tx = rig_put(&r, DT_F32, rows, K, x), tw = rig_put(&r, DT_F32, N, K, w),
-           y = rig_put(&r, DT_F32, rows, N, NULL);
+           tw16 = rig_put(&r, DT_BF16, N, K, w16), y = rig_put(&r, DT_F32, rows, N, NULL),
+           y16 = rig_put(&r, DT_F32, rows, N, NULL);
     Tensor dx = rig_put(&r, DT_F32, rows, K, NULL), dw = rig_put(&r, DT_F32, N, K, NULL);
     op_linear(&r.d, y, tx, tw, TENSOR_NONE, leaves_all(pieces, K, 1));
+    op_linear(&r.d, y16, tx, tw16, TENSOR_NONE, leaves_all(pieces, K, 1));
     op_linear_dx(&r.d, dx, y, tw, leaves_all(pieces, N, 1));
     op_linear_dw(&r.d, dw, TENSOR_NONE, y, tx);
     float *got = rig_get(&r, y), *gx = rig_get(&r, dx), *gw = rig_get(&r, dw);
@@ -136,6 +139,29 @@ static void large(int isa, int rows, int N, int K, int pieces) {
         bad += gw[n * K + k] != chain(got + n, N, x + k, K, leaves_one(rows), 0);
     }
     EXPECT(bad == 0, "isa %d, %d x %d x %d in %d pieces: %d of 1500 entries differ", isa, rows, N, K, pieces, bad);
+    EXPECT(same(rig_get(&r, y16), got, (int64_t)rows * N), "isa %d, %d x %d x %d in %d pieces: bf16 weights differ",
+           isa, rows, N, K, pieces);
+    rig_close(&r);
+}
+
+/* A worker keeps what it has turned of x for the pieces of one call, not for the next: new numbers in the same place are seen. */
+static void again(int isa) {
+    enum { ROWS = 40, N = 500, K = 300 };
+    Rig r;
+    rig_open(&r, 2, isa, 8 << 20);
+    float *w = rnds(&r.m, N * K, 2, 1);
+    Tensor x = rig_put(&r, DT_F32, ROWS, K, NULL), tw = rig_put(&r, DT_F32, N, K, w),
+           y = rig_put(&r, DT_F32, ROWS, N, NULL);
+    for (int pass = 0; pass < 4; pass++) {
+        float *now = rnds(&r.m, ROWS * K, (uint64_t)pass + 7, 1);
+        op_put(&r.d, x, now);
+        op_linear(&r.d, y, x, tw, TENSOR_NONE, leaves_one(K));
+        float *got = rig_get(&r, y);
+        int bad = 0;
+        for (int t = 0; t < ROWS; t += 3)
+            for (int n = 0; n < N; n++) bad += got[t * N + n] != chain(now + t * K, 1, w + n * K, 1, leaves_one(K), 0);
+        EXPECT(bad == 0, "isa %d, call %d with new numbers: %d sums differ", isa, pass, bad);
+    }
     rig_close(&r);
 }
 
@@ -249,6 +275,10 @@ int main(int argc, char **argv) {
         large(isa, 262, 780, 530, 8);
         large(isa, 9, 1100, 1100, 2);
         large(isa, 600, 30, 4200, 8);
+        large(isa, 70, 700, 1000, 8); /* x whole in scratch; a weight's gradient from few rows */
+        large(isa, 61, 200, 2048, 8); /* just so */
+        large(isa, 64, 200, 2150, 1); /* no longer */
+        again(isa);
     }
     parts(64, 1);
     parts(7, 13); /* fewer units than pieces: some are empty */

@@ -111,8 +111,9 @@ void chain_end(Dev *d) {
     }
     int64_t want = threads == 1 || cost < cpu_worth(d) ? 1 : (4 * threads + groups - 1) / groups;
     if (want > threads && cost < BLOCK_NS * (double)(want * groups)) want = threads;
-    if (want > threads && want > longest / (2 * c->least)) want = threads;
-    if (want > longest / c->least) want = longest / c->least;
+    int64_t most = longest / c->least;
+    if (most < threads && longest >= threads * c->least / 2) most = threads; /* rather half of it than an idle thread */
+    if (want > most) want = most;
     if (want < (longest + BLOCK - 1) / BLOCK) want = (longest + BLOCK - 1) / BLOCK;
     if (want > threads && groups == 1)
         want += (threads - want % threads) % threads; /* as many for one thread as for another */

@@ -28,7 +28,12 @@ typedef struct {
     Turned      *kept;                  /* of this worker, during the call of this number; or NULL */
     int64_t      call;
 } Prod;
-static inline bool prod_keeps(int64_t rows, int64_t K) { return ((rows + 15) & ~15) * K <= PROD_MC * PROD_AST; }    /* a whole fits */
+/* k at a time when so many rows of a are turned: few rows in long blocks, since every tile loads and stores its sums once a block */
+static inline int prod_turned_kc(int64_t rows, bool bf16) {
+    int64_t kc = PROD_MC * PROD_AST / ((rows + 15) & ~15), widened = PROD_PANELS / PROD_STEP;      /* bf16 weights are widened beside them */
+    return (int)((bf16 && kc > widened ? widened : kc) & ~31);
+}
+static inline bool prod_keeps(const Prod *g, int64_t rows) { return g->K <= prod_turned_kc(rows, g->b_bf16); }   /* all of a at once */
 
 /* ---- Attention: a tile of query rows of one sequence that share a kv head (rule 4) --------------------------------------- */
 enum { ATT_BLOCK = 64, ATT_SPAN = 2048, ATT_TILE = 192, ATT_FEW = 15, ATT_DMAX = 576, ATT_BWD = 192 };

@@ -45,7 +45,7 @@ static void list_piece(void *arg, int i, int worker) {
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
     enum { ROWS = 256, FEW_ROWS = 48, DW_ROWS = 32, COLS = 192, KEPT_COLS = 96, PIECE_NS = 15000, CACHE = 1 << 20 };
     int threads = threads_count(l->d->threads);
-    bool keeps = l->one.b_turned && prod_keeps(rows, l->one.K); /* then a piece costs no more for being narrow */
+    bool keeps = l->one.b_turned && prod_keeps(&l->one, rows); /* then a piece costs no more for being narrow */
     double ns = work / 80, bytes = (double)l->n * (double)cols * (double)l->one.K * (l->one.b_bf16 ? 2 : 4);
     if (!l->one.a_turned && ns < bytes / 12) ns = bytes / 12; /* 80 multiply-adds or 12 bytes of weights a nanosecond */
     l->mp = l->np = 1;
@@ -139,7 +139,7 @@ static void linear_run(Dev *d, const Prod *g, Tensor y, Tensor x) {
                              .bytes = sizeof *g,
                              .touch = t,
                              .touches = (int)COUNT(t),
-                             .least = EACH });
+                             .least = 2 * EACH });
         return;
     }
     chain_end(d);
@@ -213,7 +213,7 @@ static void grouped_each(Dev *d, const Prod *g, Tensor y, Tensor x, Seqs ex, int
                              .touches = (int)COUNT(t),
                              .at = ex.at.data,
                              .groups = ex.n,
-                             .least = EACH });
+                             .least = 2 * EACH });
         return;
     }
     chain_end(d);
