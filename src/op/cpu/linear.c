@@ -43,7 +43,16 @@ static void list_piece(void *arg, int i, int worker) {
  * equally quick: by rows where there are many or the weights fit every core's cache (rows then stay with the core that made
  * them), else by columns, so that each core reads weights of its own. */
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
-    enum { ROWS = 256, FEW_ROWS = 48, DW_ROWS = 32, COLS = 192, KEPT_COLS = 96, PIECE_NS = 15000, CACHE = 1 << 20 };
+    enum {
+        ROWS = 256,
+        FEW_ROWS = 48,
+        DW_ROWS = 32,
+        COLS = 192,
+        WIDE_COLS = 384,
+        KEPT_COLS = 96,
+        PIECE_NS = 15000,
+        CACHE = 1 << 20
+    };
     int threads = threads_count(l->d->threads);
     bool keeps = l->one.b_turned && prod_keeps(&l->one, rows); /* then a piece costs no more for being narrow */
     double ns = work / 80, bytes = (double)l->n * (double)cols * (double)l->one.K * (l->one.b_bf16 ? 2 : 4);
@@ -64,7 +73,10 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         l->mp = (int)(rows / least < want ? rows / least : want);
         if (l->mp < 1) l->mp = 1;
         if (l->n == 1 && l->mp > threads) l->mp -= l->mp % threads; /* as many pieces for one thread as for another */
-        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / (keeps ? KEPT_COLS : COLS);
+        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols
+                                                             / (keeps                                ? KEPT_COLS
+                                                                : l->one.b_turned || l->one.a_turned ? COLS
+                                                                                                     : WIDE_COLS);
         if (l->mp * room * l->n < threads)
             room = cols / (2 * cpu_kern(l->d)->nr); /* rather narrow pieces than an idle thread */
         l->np = (int)(room < by_cols ? room : by_cols);
