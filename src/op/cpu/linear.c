@@ -54,7 +54,8 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         CACHE = 1 << 20
     };
     int threads = threads_count(l->d->threads);
-    bool keeps = l->one.b_turned && prod_keeps(&l->one, rows); /* then a piece costs no more for being narrow */
+    bool keeps = l->one.b_turned && rows > PROD_FEW
+                 && prod_keeps(&l->one, rows); /* then a piece costs no more for being narrow */
     double ns = work / 80, bytes = (double)l->n * (double)cols * (double)l->one.K * (l->one.b_bf16 ? 2 : 4);
     if (!l->one.a_turned && ns < bytes / 12) ns = bytes / 12; /* 80 multiply-adds or 12 bytes of weights a nanosecond */
     l->mp = l->np = 1;
