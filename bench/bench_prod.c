@@ -1,7 +1,8 @@
 /* bench_prod.c - products as a share of what the machine can do, measured in the same run: percent of the FMA peak for linear,
  * linear_dx, linear_dw and grouped, percent of read bandwidth for few rows over weights beyond the caches.
  *   bench_prod [threads] [seconds per figure] [instruction set]
- * The limit is measured before and after every repeat; a figure is the median of the ratios, in brackets what the best tenth reaches. */
+ * The limit is measured before and after every repeat; a figure is the median of the ratios, in brackets what the best tenth reaches.
+ * The last column is what multiply-adds with operands from the first cache reach beside it: how much of its core the program has. */
 #include "bench.h"
 
 typedef struct {
@@ -12,6 +13,8 @@ typedef struct {
 typedef struct {
     double least, most, median[256];
     int n, good;
+    double near[64]; /* beside every line */
+    int lines;
 } Tally;
 static void tell(Tally *all, Share s, bool counts) {
     printf(" %4.0f (%2.0f)", s.share, s.best);
@@ -21,6 +24,11 @@ static void tell(Tally *all, Share s, bool counts) {
     if (s.share > all->most) all->most = s.share;
 }
 
+static void tell_near(Tally *all, Dev *d) {
+    all->near[all->lines] = bench_near(d);
+    printf(" | %4.0f\n", all->near[all->lines++]);
+}
+
 int main(int argc, char **argv) {
     int th = argc > 1 ? atoi(argv[1]) : 1;
     double budget = argc > 2 ? atof(argv[2]) : 0.15;
@@ -28,8 +36,9 @@ int main(int argc, char **argv) {
     dev_open(&d, (DevOpts){ .threads = th, .isa = argc > 3 ? atoi(argv[3]) : 0 });
     Tally all = { .least = 1e9 };
     printf("%s, %d thread%s: FMA peak %.0f GFLOP/s\n", cpu_kern(&d)->name, th, th > 1 ? "s" : "", bench_peak(&d));
-    printf("%6s %6s %6s | %9s %9s %9s %9s | per cent of peak: linear, with 8 pieces, dx, dw\n", "rows", "in", "out",
-           "lin", "lin/8", "dx", "dw");
+    printf("%6s %6s %6s | %9s %9s %9s %9s | per cent of peak: linear, with 8 pieces, dx, dw | operands in the first "
+           "cache\n",
+           "rows", "in", "out", "lin", "lin/8", "dx", "dw");
     /* clang-format off */
     static const Shape dense[] = {
         { 1, 1024, 1024 }, { 4, 1024, 1024 }, { 16, 1024, 1024 }, { 64, 256, 256 },
@@ -52,7 +61,7 @@ int main(int argc, char **argv) {
         SHARE(t[3], &d, budget, bench_peak_once(&d), f, op_linear_dw(&d, dw, TENSOR_NONE, y, x));
         printf("%6d %6d %6d |", s.M, s.I, s.O);
         for (int k = 0; k < 4; k++) tell(&all, t[k], s.M >= 64);
-        printf("\n");
+        tell_near(&all, &d);
         arena_pop(&a, mark);
     }
     printf("%6s %6s %6s %6s | %9s %9s %9s | experts x rows each: grouped, dx, dw\n", "E", "rows", "in", "out", "grp",
@@ -79,12 +88,15 @@ int main(int argc, char **argv) {
         SHARE(t[2], &d, budget, bench_peak_once(&d), f, op_grouped_dw(&d, dw, y, x, ex));
         printf("%6d %6d %6d %6d |", E, M, I, O);
         for (int k = 0; k < 3; k++) tell(&all, t[k], M >= 64);
-        printf("\n");
+        tell_near(&all, &d);
         arena_pop(&a, mark);
     }
     qsort(all.median, (size_t)all.n, sizeof all.median[0], bench_by_size);
     printf("from 64 rows up: %.0f to %.0f, half of them above %.0f; %d of %d at 80 or more\n", all.least, all.most,
            all.median[all.n / 2], all.good, all.n);
+    qsort(all.near, (size_t)all.lines, sizeof all.near[0], bench_by_size);
+    printf("operands from the first cache: %.0f to %.0f, median %.0f\n", all.near[0], all.near[all.lines - 1],
+           all.near[all.lines / 2]);
     /* few rows: weights of 512 MiB in f32, beyond the caches */
     enum { BI = 2048, BO = 65536, FEW = 4 };
     Tensor w = bench_fill(&a, BO, BI, 0.1f);
