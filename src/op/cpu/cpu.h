@@ -34,7 +34,12 @@ static inline int prod_turned_kc(int64_t rows, bool bf16) {
     int64_t kc = PROD_MC * PROD_AST / ((rows + 15) & ~15), widened = PROD_PANELS / PROD_STEP;      /* bf16 weights are widened beside them */
     return (int)((bf16 && kc > widened ? widened : kc) & ~31);
 }
-static inline bool prod_keeps(const Prod *g, int64_t rows) { return g->K <= prod_turned_kc(rows, g->b_bf16); }   /* all of a at once */
+/* Turn a, or the weights?  Turning weights costs their size for every PROD_MC rows; turning a and c costs theirs, c twice. */
+static inline bool prod_turns(const Prod *g, int64_t rows, int64_t cols) {
+    return g->b_turned && cols * g->K >= (rows < PROD_MC ? rows : PROD_MC) * (g->K + 2 * cols);
+}
+/* ... a whole, once for all pieces of the product */
+static inline bool prod_keeps(const Prod *g, int64_t rows) { return g->K <= prod_turned_kc(rows, g->b_bf16) && prod_turns(g, rows, g->N); }
 
 /* ---- Attention: a tile of query rows of one sequence that share a kv head (rule 4) --------------------------------------- */
 enum { ATT_BLOCK = 64, ATT_SPAN = 2048, ATT_TILE = 192, ATT_FEW = 15, ATT_DMAX = 576, ATT_BWD = 192 };

@@ -54,8 +54,7 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         CACHE = 1 << 20
     };
     int threads = threads_count(l->d->threads);
-    bool keeps = l->one.b_turned && rows > PROD_FEW
-                 && prod_keeps(&l->one, rows); /* then a piece costs no more for being narrow */
+    bool keeps = rows > PROD_FEW && prod_keeps(&l->one, rows); /* then a piece costs no more for being narrow */
     double ns = work / 80, bytes = (double)l->n * (double)cols * (double)l->one.K * (l->one.b_bf16 ? 2 : 4);
     if (!l->one.a_turned && ns < bytes / 12) ns = bytes / 12; /* 80 multiply-adds or 12 bytes of weights a nanosecond */
     l->mp = l->np = 1;
@@ -74,10 +73,10 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         l->mp = (int)(rows / least < want ? rows / least : want);
         if (l->mp < 1) l->mp = 1;
         if (l->n == 1 && l->mp > threads) l->mp -= l->mp % threads; /* as many pieces for one thread as for another */
-        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols
-                                                             / (keeps                                ? KEPT_COLS
-                                                                : l->one.b_turned || l->one.a_turned ? COLS
-                                                                                                     : WIDE_COLS);
+        int64_t narrow = keeps                                ? KEPT_COLS
+                         : l->one.b_turned || l->one.a_turned ? COLS
+                                                              : WIDE_COLS; /* read along their rows, in long runs */
+        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / narrow;
         if (l->mp * room * l->n < threads)
             room = cols / (2 * cpu_kern(l->d)->nr); /* rather narrow pieces than an idle thread */
         l->np = (int)(room < by_cols ? room : by_cols);
