@@ -26,6 +26,7 @@ typedef struct {
     bool         more;                  /* chains go on from what c holds (one piece only) */
     int          nseg;                  /* a power of two; 1: one chain */
     int64_t      cut[PROD_SEG + 1];     /* piece s is k in [cut[s], cut[s+1]); may be empty */
+    const void  *next;                  /* b of the product that comes after this one, or NULL */
     Turned      *kept;                  /* of this worker, during the call of this number; or NULL */
     int64_t      call;
 } Prod;

@@ -28,7 +28,15 @@ static void list_piece(void *arg, int i, int worker) {
     const List *l = arg;
     Prod g = l->one;
     int part = i % (l->mp * l->np), mi = part / l->np, ni = part % l->np;
-    if (l->make) l->make(&g, l, i / (l->mp * l->np));
+    if (l->make) {
+        int at = i / (l->mp * l->np);
+        if (at + 1 < l->n && !g.a_turned) { /* its weights are asked for while the last of this one are used */
+            Prod then = g;
+            l->make(&then, l, at + 1);
+            if (then.M > 0) g.next = then.b;
+        }
+        l->make(&g, l, at);
+    }
     const Kern *k = cpu_kern(l->d);
     int64_t nu = (g.N + l->unit - 1) / l->unit, mu = (g.M + k->mr - 1) / k->mr; /* cut at borders of tiles */
     int64_t n0 = nu * ni / l->np * l->unit, n1 = nu * (ni + 1) / l->np * l->unit;
