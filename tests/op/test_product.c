@@ -77,6 +77,9 @@ static void dense(int isa, int threads, int pieces, bool bf16) {
         op_linear_dw(&r.d, dw, db, rig_put(&r, DT_F32, n, O, g.dy + cut[c] * O),
                      rig_put(&r, DT_F32, n, I, g.x + cut[c] * I));
     }
+    Tensor none = rig_put(&r, DT_F32, 1, O, g.dy), nothing = rig_put(&r, DT_F32, 1, I, g.x);
+    none.rows = nothing.rows = 0; /* a micro-batch without rows adds nothing */
+    op_linear_dw(&r.d, dw, db, none, nothing);
     EXPECT(same(rig_get(&r, dw), g.dw, O * I), "linear_dw: isa %d, %d threads", isa, threads);
     EXPECT(same(rig_get(&r, db), g.db, O), "linear_dw's bias: isa %d, %d threads", isa, threads);
 
