@@ -99,6 +99,9 @@ typedef struct {
 /* Which distribution a row is drawn from.  Tensors [T,1], or none for "as the model says". */
 typedef struct { Tensor inv_temp, top_k, top_p, min_p; } Dist;          /* top_k DT_I32 (0 off), top_p 1 off, min_p 0 off */
 
+/* A set of ids per row: DT_I32 [T,kept_words(V)], bit v % 32 of word v / 32 is id v's. */
+static inline int64_t kept_words(int64_t vocab) { return (vocab + 31) / 32; }
+
 typedef struct {
     Tensor h, w;                /* [T,H], [V,H] */
     Tensor ids;                 /* [T,1] DT_I32: whose log-prob; -1: none wanted (lp 0, no gradient through lp) */
@@ -106,6 +109,7 @@ typedef struct {
     Tensor lp, ent;             /* out [T,1]; lp is -inf for an id outside the kept set */
     Tensor stat;                /* out, DT_U8 [T, HEAD_STAT]: what backward needs */
     Tensor banned, ban;         /* as in Sample: the distribution scored is the one drawn from */
+    Tensor kept;                /* or none.  A row that dist cuts keeps these ids, whatever the weights would keep now: Sample's */
 } Head;
 enum { HEAD_STAT = 64 };
 
@@ -118,6 +122,7 @@ typedef struct {
     Tensor ban;                 /* [B,1] DT_I32 0/1, or none: min-tokens keeps stop tokens away */
     Tensor id, lp, ent;         /* out [B,1] DT_I32, F32, F32; lp and ent are of the distribution drawn from,
         the ban included */
+    Tensor kept;                /* out, or none: the ids that were kept; all where nothing is cut */
 } Sample;                       /* a greedy row: lp and ent of the whole distribution (ban, temperature; no truncation) */
 
 typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; } Adam;   /* step counts from 1 */

@@ -97,6 +97,9 @@ static void want_ban(const char *op, Tensor banned, Tensor ban, int64_t T) {
     if (!is_none(ban)) WANT(op, ban, I, T, 1);
     if (!is_none(ban)) WANT(op, banned, I, -1, 1);
 }
+static void want_kept(const char *op, Tensor kept, int64_t T, int64_t V) {
+    if (!is_none(kept)) WANT(op, kept, I, T, kept_words(V));
+}
 static void want_head(const char *op, const Head *h) {
     int64_t T = h->h.rows;
     WANT(op, h->h, F, -1, -1);
@@ -104,6 +107,7 @@ static void want_head(const char *op, const Head *h) {
     WANT(op, h->ids, I, T, 1);
     want_dist(op, &h->dist, T);
     want_ban(op, h->banned, h->ban, T);
+    want_kept(op, h->kept, T, h->w.rows);
 }
 void op_logprob(Dev *d, const Head *h) {
     want_head("logprob", h);
@@ -136,6 +140,7 @@ void op_sample(Dev *d, const Sample *s) {
     WANT("sample", s->id, I, B, 1);
     WANT("sample", s->lp, F, B, 1);
     if (!is_none(s->ent)) WANT("sample", s->ent, F, B, 1);
+    want_kept("sample", s->kept, B, s->w.rows);
     dev_enter(d);
     d->ops->sample(d, s);
     dev_leave(d);

@@ -10,7 +10,7 @@ test_product: linear linear_dx linear_dw_dw linear_dw_db grouped grouped_dx grou
 test_rows: copy zero embed embed_bwd rmsnorm rmsnorm_rstd rmsnorm_bwd_dx rmsnorm_bwd_dg swiglu swiglu_bwd_dgate swiglu_bwd_dup add rope_table rope sumsq adamw_w adamw_m adamw_v
 test_attend: attend attend_lse attend_bwd_dq attend_bwd_dk attend_bwd_dv attend_kv kv_put kv_copy
 test_moe: route_pick route_weight route_bwd moe_sort_from moe_sort_slot permute permute_bwd combine combine_bwd_drows combine_bwd_dw scatter_rows
-test_head: logprob logprob_ent logprob_bwd_dh logprob_bwd_dw sample_id sample_lp sample_ent"
+test_head: logprob logprob_ent logprob_bwd_dh logprob_bwd_dw sample_id sample_lp sample_ent sample_kept"
 listed=$(sed -nE 's/^ +F\(([a-z_]+),.*/\1/p; s/^ +\{ "([a-z_]+)", offsetof.*/\1/p' tests/op/planted.h | sort)
 tabled=$(sed 's/^[a-z_]*://' <<<"$table" | tr ' ' '\n' | grep . | sort)
 if [ "$listed" = "$tabled" ]; then passed=1; else

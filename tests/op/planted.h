@@ -105,6 +105,7 @@ static inline void spoil_scale(Tensor x) {
     F(sample_id,         sample,      (Dev *d, const Sample *s), (d, s), s->id)                                                       \
     F(sample_lp,         sample,      (Dev *d, const Sample *s), (d, s), s->lp)                                                       \
     F(sample_ent,        sample,      (Dev *d, const Sample *s), (d, s), s->ent)                                                      \
+    F(sample_kept,       sample,      (Dev *d, const Sample *s), (d, s), s->kept)                                                     \
     F(adamw_w,           adamw,       (Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a), (d, w, m, v, g, a), w)                \
     F(adamw_m,           adamw,       (Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a), (d, w, m, v, g, a), m)                \
     F(adamw_v,           adamw,       (Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a), (d, w, m, v, g, a), v)

@@ -7,7 +7,15 @@ typedef struct {
     float temp, top_p, min_p;
     int top_k;
     bool ties, ban, bf16;
+    bool given; /* the kept sets are given: chosen() */
 } Kind;
+static bool cuts(const Kind *k) { return k->top_k > 0 || k->top_p < 1 || k->min_p > 0; }
+
+/* Sets that no rule would keep; a row's wanted id is in it, but for one row in six. */
+static bool chosen(const int32_t *ids, int t, int v) {
+    if (v == ids[t]) return t % 6 != 2;
+    return mix((uint64_t)(t * V + v) + 99) % (t % 2 ? 40 : 2) == 0;
+}
 
 /* ---- in double
  * ------------------------------------------------------------------------------------------------------------- */
@@ -46,8 +54,8 @@ static void keep(Fn *f, int t) {
         while (i < n && mass < (double)f->k->top_p * all) mass += exp(l[order[i++]] - m);
         n = i;
     }
-    for (int v = 0; v < V; v++) f->kept[t][v] = false;
-    for (int i = 0; i < n; i++) f->kept[t][order[i]] = true;
+    for (int v = 0; v < V; v++) f->kept[t][v] = f->k->given && cuts(f->k) && chosen(f->ids, t, v);
+    for (int i = 0; i < n && !(f->k->given && cuts(f->k)); i++) f->kept[t][order[i]] = true;
 }
 static void eval(const Fn *f, int t, double *lp, double *ent) {
     double l[V], z = 0, u = 0, m = -INFINITY;
@@ -104,6 +112,9 @@ static Made make(Rig *r, const Kind *k, int first, int n) {
             if (l > best + 1e-9 && !(k->ban && (v == 3 || v == 200))) best = l, m.ids[t] = v;
         }
     }
+    uint32_t sets[T][(V + 31) / 32] = { { 0 } };
+    for (int t = 0; t < T; t++)
+        for (int v = 0; v < V; v++) sets[t][v / 32] |= (uint32_t)chosen(m.ids, t, v) << v % 32;
     Tensor tb = rig_put(r, DT_I32, 2, 1, banned);
     m.h = (Head){
         .h = rig_put_ld(r, DT_F32, n, H, H + 3, m.x + first * H),
@@ -115,6 +126,7 @@ static Made make(Rig *r, const Kind *k, int first, int n) {
         .stat = rig_put(r, DT_U8, n, HEAD_STAT, NULL),
         .banned = tb,
         .ban = k->ban ? rig_put(r, DT_I32, n, 1, ban + first) : TENSOR_NONE,
+        .kept = k->given ? rig_put_ld(r, DT_I32, n, kept_words(V), kept_words(V) + 2, sets[first]) : TENSOR_NONE,
     };
     return m;
 }
@@ -198,6 +210,24 @@ static void bits(const Kind *k) {
     rig_close(&ref);
 }
 
+/* The sets that sample says it drew from, against sorting in double. */
+static void sets_of_draws(Rig *r, const Made *m, const Kind *k, Tensor kept, bool greedy) {
+    const uint32_t *set = rig_get(r, kept);
+    Fn *f = MEM_NEW(&r->m, Fn);
+    *f = (Fn){ .h = doubles(&r->m, m->x, T * H), .w = doubles(&r->m, m->w, V * H), .k = k, .ids = m->ids };
+    int wrong = 0, beyond = 0;
+    for (int t = 0; t < T; t++) {
+        keep(f, t);
+        for (int v = 0; v < kept_words(V) * 32; v++) {
+            bool in = set[t * kept_words(V) + v / 32] >> v % 32 & 1;
+            if (v >= V) beyond += in;
+            else wrong += in != (greedy || !cuts(k) || f->kept[t][v]);
+        }
+    }
+    EXPECT(!wrong && !beyond, "%d bits of the kept sets are wrong, %d lie behind the vocabulary (top-k %d, greedy %d)",
+           wrong, beyond, k->top_k, greedy);
+}
+
 /* What sample draws, logprob scores with the same bits. */
 static void draws(const Kind *k, bool greedy) {
     EACH_ISA(isa) {
@@ -218,10 +248,13 @@ static void draws(const Kind *k, bool greedy) {
             .id = rig_put(&r, DT_I32, T, 1, NULL),
             .lp = rig_put(&r, DT_F32, T, 1, NULL),
             .ent = rig_put(&r, DT_F32, T, 1, NULL),
+            .kept = rig_put_ld(&r, DT_I32, T, kept_words(V), kept_words(V) + 1, NULL),
         };
         op_sample(&r.d, &s);
         int32_t *id = rig_get(&r, s.id);
         m.h.ids = s.id;
+        sets_of_draws(&r, &m, k, s.kept, greedy);
+        m.h.kept = isa % 2 ? s.kept : TENSOR_NONE; /* told, or found again: the same bits */
         if (greedy) m.h.dist = (Dist){ .inv_temp = m.h.dist.inv_temp };
         op_logprob(&r.d, &m.h);
         EXPECT(same(rig_get(&r, m.h.lp), rig_get(&r, s.lp), T * 4),
@@ -309,7 +342,16 @@ int main(int argc, char **argv) {
         { 1,     1,      0,     1000, false, false, false },      /* more than there are: everything is kept */
         { 0.9f,  0.999f, 1e-20f,   0, false, false, false },      /* a min-p below the masses' resolution */
     };
+    static const Kind told[] = {
+        { 1,     0.9f,   0,        0, false, false, false, true },
+        { 0.7f,  1,      0.05f,    7, true,  true,  true,  true },
+        { 0.7f,  1,      0,        0, false, false, false, true },      /* nothing is cut: the sets are not looked at */
+    };
     /* clang-format on */
+    for (size_t i = 0; i < COUNT(told); i++) {
+        gradients(&told[i]);
+        bits(&told[i]);
+    }
     for (size_t i = 0; i < COUNT(kind); i++) {
         if (kind[i].top_k != 1) gradients(&kind[i]); /* with one id kept every gradient is zero */
         bits(&kind[i]);

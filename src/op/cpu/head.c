@@ -66,6 +66,7 @@ static void shape_logits(const Job *j, float *l, int64_t t, int64_t v0, int64_t 
             if (id >= 0 && id < n) l[id] = -INFINITY;
         }
 }
+static const uint32_t *given(const Head *h, int64_t t) { return (const uint32_t *)i32_row(h->kept, t); }
 static int32_t wanted(const Head *h, int64_t t) {
     int32_t id = *i32_row(h->ids, t);
     CHECK(id >= -1 && id < h->w.rows, "row %ld wants the log-prob of id %d; the vocabulary ends at %ld", (long)t, id,
@@ -141,9 +142,10 @@ static void score_row(void *arg, int i, int worker) {
     shape_logits(j, l, t, 0, j->V, k);
     Trunc cut = head_trunc(j->dist, t);
     if (trunc_off(cut)) whole(&r, k, l, j->V, work);
+    else if (j->h->kept.data) head_given(&r, k, l, given(j->h, t), j->V, work);
     else head_keep(&r, k, l, j->V, cut, work);
     float x = id < 0 ? 0 : l[id];
-    if (id >= 0 && r.cut) head_mask(&r, k, &x, id, 1, work);
+    if (id >= 0 && r.cut == CUT_FOUND) head_mask(&r, k, &x, id, 1, work);
     put_row(j, &r, t, x);
 }
 
@@ -199,6 +201,7 @@ static void sample_row(void *arg, int i, int worker) {
     Trunc cut = head_trunc(j->dist, t);
     if (greedy || trunc_off(cut)) whole(&r, k, l, j->V, work);
     else head_keep(&r, k, l, j->V, cut, work);
+    if (s->kept.data) head_bits((uint32_t *)i32_row(s->kept, t), &r, k, l, j->V, work);
     if (!greedy) id = head_pick(&r, k, l, j->V, (uint64_t)((const int64_t *)s->random.data)[t * s->random.ld], work);
     *i32_row(s->id, t) = id;
     *f32_row(s->lp, t) = head_lp(&r, l[id]);
@@ -238,7 +241,8 @@ static void grad_piece(void *arg, int i, int worker) {
         HeadRow r;
         memcpy(&r, (const char *)j->h->stat.data + (j->t0 + t) * j->h->stat.ld, sizeof r);
         shape_logits(j, l, j->t0 + t, v0, n, k);
-        if (r.cut) head_mask(&r, k, l, v0, n, work);
+        if (r.cut == CUT_FOUND) head_mask(&r, k, l, v0, n, work);
+        if (r.cut == CUT_GIVEN) head_mask_given(given(j->h, j->t0 + t), l, v0, n);
         double z = (double)r.z * (1.0 / (double)HEAD_ONE);
         HeadGrad a = {
             .max = r.max,

@@ -7,15 +7,18 @@
 enum { LEAF = 128 };
 #define HEAD_ONE ((int64_t)1 << 40)
 
+/* Which ids a row's distribution has: all, those that its own rules keep, those that it was told to keep. */
+typedef enum { CUT_NONE, CUT_FOUND, CUT_GIVEN } Cut;
+
 /* One row's distribution: logits l (already times inv_temp), maximum, mass 2^40 sum e^(l-max) and its entropy's sum.
- * The kept ids are those with q >= qmin and (key > K, or key == K and id <= tie_last). */
+ * The ids found to be kept are those with q >= qmin and (key > K, or key == K and id <= tie_last). */
 typedef struct {
     float    max, inv_temp;
     int64_t  z, u;              /* 2^40 sum e^(l-max) and 2^40 sum (l-max) e^(l-max), over the kept set */
     int64_t  qmin;
     uint32_t key;
     int32_t  tie_last;
-    int32_t  cut;               /* truncated: the kept set is not everything */
+    int32_t  cut;               /* Cut */
     int32_t  chosen;            /* ids[t] was asked for and is kept */
     int32_t  ban;
 } HeadRow;
@@ -32,6 +35,11 @@ void     head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t le
 void     head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, float *work);    /* everything */
 int32_t  head_pick(const HeadRow *r, const Kern *k, const float *l, int64_t V, uint64_t random, float *work);
 void     head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t n, float *work);   /* ids not kept: -inf */
+/* The found set as bits; and the distribution over a given one, where l becomes -inf elsewhere.  Found and given again, with
+ * the same logits, a set has the same sums, bit for bit. */
+void     head_bits(uint32_t *bits, const HeadRow *r, const Kern *k, const float *l, int64_t V, float *work);
+void     head_given(HeadRow *r, const Kern *k, float *l, const uint32_t *bits, int64_t V, float *work);
+void     head_mask_given(const uint32_t *bits, float *l, int64_t from, int64_t n);
 float    head_lp(const HeadRow *r, float l);
 float    head_ent(const HeadRow *r);
 

@@ -146,7 +146,7 @@ static Prefix keep_in(const HeadRow *r, const Near *c, const float *l, int64_t V
 void head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, float *work) {
     r->max = k->max(l, V);
     CHECK(r->max > -INFINITY && r->max < INFINITY, "the largest logit of a row is %g", (double)r->max);
-    r->cut = 1;
+    r->cut = CUT_FOUND;
     r->qmin = t.min_p > 0 ? to_int((t.min_p < 1 ? (double)t.min_p : 1) * (double)HEAD_ONE) : 0;
     /* all that min-p keeps, and some */
     float width = t.min_p > 0 && t.min_p < 1 ? (float)(1 - mx_log((double)t.min_p)) : 12;
@@ -177,6 +177,35 @@ void head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t 
     if (r->qmin > 0) k->mass(q, l, n, r->max);
     for (int64_t i = 0; i < n; i++)
         if (!kept(r, l[i], r->qmin > 0 ? q[i] : 0, from + i)) l[i] = -INFINITY;
+}
+
+void head_bits(uint32_t *bits, const HeadRow *r, const Kern *k, const float *l, int64_t V, float *work) {
+    int64_t *q = (int64_t *)(void *)work;
+    CHECK(V * 2 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
+    memset(bits, 0, (size_t)kept_words(V) * 4);
+    if (r->cut && r->qmin > 0) k->mass(q, l, V, r->max);
+    for (int64_t i = 0; i < V; i++)
+        bits[i / 32] |= (uint32_t)(!r->cut || kept(r, l[i], r->qmin > 0 ? q[i] : 0, i)) << i % 32;
+}
+
+void head_mask_given(const uint32_t *bits, float *l, int64_t from, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(bits[(from + i) / 32] >> (from + i) % 32 & 1)) l[i] = -INFINITY;
+}
+
+/* Masked before the maximum: under later weights the largest logit may lie outside the set. */
+void head_given(HeadRow *r, const Kern *k, float *l, const uint32_t *bits, int64_t V, float *work) {
+    int64_t *q = (int64_t *)(void *)work;
+    CHECK(V * 2 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
+    head_mask_given(bits, l, 0, V);
+    r->max = k->max(l, V);
+    CHECK(r->max > -INFINITY && r->max < INFINITY, "the largest logit of a row's kept set is %g", (double)r->max);
+    r->cut = CUT_GIVEN, r->z = r->u = 0;
+    k->mass(q, l, V, r->max);
+    for (int64_t i = 0; i < V; i++) {
+        r->z += q[i];
+        if (q[i]) r->u += to_int((double)(l[i] - r->max) * (double)q[i]);
+    }
 }
 
 /* Inverse CDF in the order of ids: the id at which the running mass of kept ids passes a random part of their whole mass. */
