@@ -46,7 +46,7 @@ typedef struct Config {
     } sft;
     struct {
         int64_t n, top_k, max_tokens, seed, page, max_batch, token_budget, step_tokens;   /* top_k, step_tokens 0: off */
-        int64_t kv_tokens, kv_bytes;                                            /* or UNSET */
+        int64_t kv_tokens, kv_bytes, kept_bytes;                                /* or UNSET */
         double  temperature, top_p, min_p;
         bool    ignore_eos;
         StrList stop;
@@ -119,5 +119,8 @@ DataLong  config_truncation(int64_t how);               /* of data.truncation, s
 LrConf    config_lr(const Config *c, int64_t total_steps);
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
 bool      config_needs_ref(const Config *c);                /* a reference model is needed */
+bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */
+bool      config_keeps_sets(const Config *c);               /* and the sets that were kept travel with them: the weights will be others */
+size_t    config_kept_room(const Config *c, int64_t vocab, size_t *most);    /* then: bytes of an answer's sets, of the largest set */
 
 #endif

@@ -140,25 +140,6 @@ static bool batches(const Config *c, Err *err) {
 
 /* ---- sampling */
 static bool sampling(const Config *c, Err *err) {
-    bool cut = c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0;
-    const char *which = c->rollout.top_k > 0   ? "rollout.top_k"
-                        : c->rollout.top_p < 1 ? "rollout.top_p"
-                                               : "rollout.min_p";
-    ll updates = config_updates_per_step(c);
-    if (cut && updates > 1)
-        return bad(c, err, which,
-                   "sampling from a cut distribution with %lld updates per step: after the first update the kept "
-                   "set of tokens is another, "
-                   "so the ratio would compare two different distributions; sample from all tokens, or use one update "
-                   "per step "
-                   "(train.mini_batch_size = data.train_batch_size, train.epochs = 1)",
-                   updates);
-    if (cut && config_needs_ref(c))
-        return bad(
-            c, err, which,
-            "sampling from a cut distribution with a KL to the reference model: the reference would cut its own "
-            "distribution elsewhere, and where it drops a token that was sampled the KL is infinite; sample from "
-            "all tokens, or leave out the KL (train.use_kl_loss, algo.kl_in_reward)");
     if (c->rollout.min_p >= 1)
         return bad(c, err, "rollout.min_p", "1 keeps only the likeliest token: nothing is explored");
     if (c->rollout.top_k == 1)

@@ -82,6 +82,9 @@ INT(rollout.page, "16", 16, 4096, T,                        "tokens per page of 
 INT(rollout.kv_tokens, "null", 1, 1e12, T,
     "tokens the KV cache holds; null: by kv_bytes or what a step needs", NULL)
 INT(rollout.kv_bytes, "null", 1, 1e15, T,                  "bytes of the KV cache, instead of kv_tokens", NULL)
+INT(rollout.kept_bytes, "null", 1, 1e9, T,
+    "top-k, top-p, min-p with several updates a step or a KL: bytes per answer token for the sets of kept ids; an answer that "
+    "fills its share ends there; null: what the largest sets take", NULL)
 INT(rollout.max_batch, "256", 1, 1e6, T,                   "sequences that run at once", ROLLOUT "max_num_seqs")
 INT(rollout.token_budget, "2048", 1, 1e9, T,
     "tokens per forward, prefill chunks included", ROLLOUT "max_num_batched_tokens")

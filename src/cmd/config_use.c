@@ -1,5 +1,6 @@
 /* config_use.c - what the other folders take, made from a configuration. */
 #include "cmd/config.h"
+#include "model/kept_set.h"
 
 #include <math.h>
 
@@ -45,6 +46,19 @@ LrConf config_lr(const Config *c, int64_t total_steps) {
 
 int64_t config_updates_per_step(const Config *c) {
     return c->train.epochs * ((c->data.train_batch_size + c->train.mini_batch_size - 1) / c->train.mini_batch_size);
+}
+
+bool config_cuts(const Config *c) { return c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0; }
+
+bool config_keeps_sets(const Config *c) {
+    return config_cuts(c) && (config_updates_per_step(c) > 1 || config_needs_ref(c));
+}
+
+size_t config_kept_room(const Config *c, int64_t vocab, size_t *most) {
+    *most = kept_set_most(vocab, c->rollout.top_k);
+    size_t each = c->rollout.kept_bytes == CONF_UNSET ? *most : (size_t)c->rollout.kept_bytes;
+    size_t room = (each < *most ? each : *most) * (size_t)c->rollout.max_tokens;
+    return room > *most ? room : *most;
 }
 
 bool config_needs_ref(const Config *c) {

@@ -54,7 +54,7 @@ typedef struct {
     Progress   *progress;
     Arena       host;                             /* scratch of the methods */
     Metrics     metrics;
-    struct { bool unjudged, equal, flat; Usual grad; } warned;      /* what was said of the step before: it is not said again */
+    struct { bool unjudged, equal, flat, room; Usual grad; } warned;      /* what was said of the step before: it is not said again */
     int64_t     step, steps, start_step, saved;   /* saved: the step of the newest checkpoint, 0: none */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
     double      t_step, t_phase, peak_flops;

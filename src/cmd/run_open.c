@@ -110,7 +110,8 @@ static PolicyConf policy_conf(const Config *c, bool trains) {
         .max_seqs = (int)((trains ? c->train.mini_batch_size : c->data.train_batch_size) * c->rollout.n),
         .recompute = (Recompute)c->train.recompute,
         .offload = c->train.offload_fraction,
-        .truncated = c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0,
+        .truncated = config_cuts(c),
+        .kept = config_keeps_sets(c),
         .trains = trains,
     };
 }
@@ -144,24 +145,33 @@ static int room_of(const Config *c) { /* questions under way: dynamic sampling d
     return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
 }
 
+/* Of two sizes that a configuration may make absurd: more than any machine has, but never a small number by overflow. */
+static size_t times(size_t a, size_t b) {
+    size_t x;
+    return __builtin_mul_overflow(a, b, &x) || x > (size_t)1 << 60 ? (size_t)1 << 60 : x;
+}
+
 static bool run_fits(Run *r, Err *err) {
     const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
     SchedConf s = sched_conf(c, m);
-    PolicyConf p = policy_conf(c, true);
+    PolicyConf p = policy_conf(c, true), reference = policy_conf(c, false);
     int threads = threads_count(r->o.dev.threads), room = room_of(c), n = (int)c->rollout.n;
     int prompt = (int)c->data.max_prompt_length, answer = (int)c->rollout.max_tokens;
-    PolicySizes z = policy_sizes(m, &p, threads);
+    PolicySizes z = policy_sizes(m, &p, threads), ref = policy_sizes(m, &reference, threads);
+    size_t most, kept = config_kept_room(c, m->d.vocab, &most);
     size_t tmp = engine_tmp_bytes(m, &s, threads), columns = flat_bytes((size_t)room * (size_t)n, (size_t)answer);
     Need need[] = {
         { "weights", params_bytes(m, DT_F32, false) * (r->has_ref ? 2 : 1) },
         { "gradients", z.grads },
         { "optimizer", z.optim_dev + z.optim_host },
         { "activations", z.act },
+        { "micro-batches", z.io + z.host + (r->has_ref ? ref.io + ref.host : 0) },
         { "scratch", tmp > z.tmp ? tmp : z.tmp },
         { "kv cache", engine_page_bytes(m, s.page) * (size_t)s.pages },
         { "checkpoint staging", checkpoint_staging_bytes(m) },
         { "answers", rollouts_bytes(room, n, prompt, answer) + columns },
+        { "kept sets (rollout.kept_bytes)", config_keeps_sets(c) ? times(kept, (size_t)room * (size_t)n) : 0 },
     };
     return memory_fits(need, COUNT(need), err) || err_wrap(err, "this run does not fit (see `hone plan`)");
 }
@@ -171,6 +181,10 @@ static void open_rollouts(Run *r) {
     int P = (int)c->data.max_prompt_length, A = (int)c->rollout.max_tokens, n = (int)c->rollout.n;
     int room = room_of(c);
     rollouts_open(&r->roll, room, n, P, A, &r->mem);
+    if (config_keeps_sets(c)) {
+        size_t most, kept = config_kept_room(c, r->o.desc.d.vocab, &most);
+        rollouts_keep(&r->roll, kept, most, &r->mem);
+    }
     if (c->algo.advantage == ADV_REMAX) rollouts_open(&r->greedy, room, 1, P, A, &r->mem);
     if (r->val) {
         int64_t q = dataset_n(r->val), block = q < 256 ? q : 256;

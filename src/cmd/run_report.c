@@ -28,7 +28,7 @@ static void warn(Run *r, bool now, bool *was, const char *what) {
     *was = now;
 }
 
-static void warnings(Run *r, bool unjudged, bool equal, bool flat) {
+static void warnings(Run *r, bool unjudged, bool equal, bool flat, bool no_room) {
     double norm = metric_of(&r->metrics, "actor/grad_norm", 0), usual = r->warned.grad.mean;
     char line[300];
     warn(r, unjudged, &r->warned.unjudged,
@@ -39,6 +39,10 @@ static void warnings(Run *r, bool unjudged, bool equal, bool flat) {
          "scorer and the answers' format right?");
     warn(r, flat && !equal, &r->warned.flat,
          "the answers to each question all earn the same: nothing can be learned from it");
+    warn(r, no_room, &r->warned.room,
+         "answers ended because there was no room for their kept sets (response/no_room_ratio): a larger "
+         "rollout.kept_bytes "
+         "lets them go on");
     if (!far_above(&r->warned.grad, norm)) return;
     snprintf(line, sizeof line,
              "step %" PRId64 ": the gradient's norm is %.3g, that of the steps before was %.3g: the run may be "
@@ -54,7 +58,8 @@ static void answer_metrics(Run *r) {
     const Flat *f = &r->flat;
     Spread score = { 0 }, reward = { 0 }, adv = { 0 }, ret = { 0 }, len = { 0 }, alive = { 0 }, prompt = { 0 },
            seqlen = { 0 };
-    int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0, full = 0, tokens = 0;
+    int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0, full = 0, tokens = 0, sets = 0,
+            no_room = 0;
     for (int i = 0; i < rollouts_n(o); i++) {
         const Rollout *a = &o->at[i];
         double sum = 0;
@@ -66,7 +71,7 @@ static void answer_metrics(Run *r) {
         spread_add(&prompt, a->n_prompt);
         spread_add(&seqlen, a->n);
         cut += a->finish == FINISH_LENGTH, budget += a->finish == FINISH_BUDGET, empty += answer_n(a) == 0,
-            failed += a->failed;
+            failed += a->failed, sets += (int64_t)a->kept_n, no_room += a->finish == FINISH_ROOM;
         if (a->acc >= 0) judged++, right += a->acc;
     }
     double n = rollouts_n(o);
@@ -78,6 +83,10 @@ static void answer_metrics(Run *r) {
     metric(m, "response_length/clip_ratio", (double)cut / n);
     metric(m, "response/aborted_ratio", (double)empty / n);
     metric(m, "response/budget_ratio", (double)budget / n);
+    if (o->kept_room) {
+        metric(m, "response/no_room_ratio", (double)no_room / n);
+        metric(m, "rollout/kept_bytes_per_token", len.sum > 0 ? (double)sets / len.sum : 0);
+    }
     metric_spread(m, &prompt, "prompt_length/mean", "prompt_length/max", "prompt_length/min");
     metric(m, "prompt_length/clip_ratio", (double)full / n);
     metric_spread(m, &alive, "response_length_non_aborted/mean", "response_length_non_aborted/max",
@@ -92,7 +101,7 @@ static void answer_metrics(Run *r) {
     metric(m, "reward/failed_ratio", (double)failed / n);
     if (judged) metric(m, "reward/acc", (double)right / (double)judged);
     if (score.max == score.min) metric(m, "reward/all_equal", 1);
-    warnings(r, failed == rollouts_n(o), score.max == score.min, adv.max == 0 && adv.min == 0);
+    warnings(r, failed == rollouts_n(o), score.max == score.min, adv.max == 0 && adv.min == 0, no_room > 0);
 }
 
 /* ---- time and speed */

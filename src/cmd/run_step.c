@@ -212,6 +212,7 @@ static void flatten(Run *r) {
                                 .n = a->n,
                                 .prompt = a->n_prompt,
                                 .draw = r->opts.draw,
+                                .kept = a->kept,
                                 .old = f->old + at,
                                 .adv = f->adv + at,
                                 .ent = a->ent };

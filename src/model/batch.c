@@ -1,5 +1,8 @@
 /* batch.c - see batch.h. */
 #include "model/batch.h"
+#include "model/kept_set.h"
+
+#include <string.h>
 
 int64_t pack_outputs(const PackSeq *seqs, int n) {
     int64_t sum = 0;
@@ -81,4 +84,30 @@ void batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int
 void batch_ban(Batch *b, Dev *d, Arena *a, const int32_t *ban, const int32_t *ids, int n) {
     b->banned = put_i32(d, a, ids, n);
     b->ban = put_i32(d, a, ban, b->outputs);
+}
+
+/* Sets are spread out a few rows at a time: on the host they never lie side by side. */
+enum { KEEP_ROWS = 16 };
+size_t batch_keep_host_bytes(int64_t vocab) { return arena_round(KEEP_ROWS * (size_t)kept_words(vocab) * 4); }
+
+void batch_keep(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, int64_t vocab) {
+    int cut = 0, told = 0;
+    for (int i = 0; i < n; i++) cut += !whole(seqs[i].draw), told += !whole(seqs[i].draw) && seqs[i].kept;
+    if (!told) return;
+    CHECK(told == cut, "%d of %d cut sequences have their kept sets", told, cut);
+    size_t words = (size_t)kept_words(vocab), mark = arena_mark(host);
+    uint32_t *bits = arena_push(host, KEEP_ROWS * words * 4);
+    b->kept = tensor_push(a, DT_I32, b->outputs, (int64_t)words);
+    int64_t first = 0, rows = 0;
+    for (int i = 0; i < n; i++) {
+        const uint8_t *at = seqs[i].kept;
+        for (int t = seqs[i].from; t < seqs[i].n; t++) {
+            if (whole(seqs[i].draw)) memset(bits + (size_t)rows * words, 255, words * 4); /* not looked at */
+            else at += kept_set_get(bits + (size_t)rows * words, at, vocab);
+            if (++rows < KEEP_ROWS && first + rows < b->outputs) continue;
+            op_put(d, tensor_rows(b->kept, first, rows), bits);
+            first += rows, rows = 0;
+        }
+    }
+    arena_pop(host, mark);
 }

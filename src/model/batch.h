@@ -8,7 +8,12 @@ typedef struct { float temperature, top_p, min_p; int32_t top_k; } Drawing;     
 static const Drawing DRAW_PLAIN = { 1, 1, 0, 0 };
 
 /* Log-probs are wanted of tokens[from .. n): each is predicted from the one before it, so 1 <= from <= n. */
-typedef struct { const int32_t *tokens; int n, from; Drawing draw; } PackSeq;
+typedef struct {
+    const int32_t *tokens;
+    int            n, from;
+    Drawing        draw;
+    const uint8_t *kept;         /* of a cut distribution: the sets its tokens from..n-1 were drawn from (kept_set.h); or NULL */
+} PackSeq;
 
 typedef struct {
     int64_t tokens, outputs;     /* T; outputs in the order of sequences, then of positions */
@@ -17,12 +22,16 @@ typedef struct {
     Tensor  rows, targets;       /* [outputs,1] DT_I32: the predicting row, the token predicted */
     Dist    dist;                /* of each output; no tensors when every sequence is DRAW_PLAIN */
     Tensor  banned, ban;         /* as in op.h's Head; none unless batch_ban was called */
+    Tensor  kept;                /* likewise; none unless batch_keep was called */
 } Batch;
 
 /* Host staging comes from 'host' and is free again at return; the batch lives in 'a'. */
 void   batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n);
 /* Outputs i with ban[i] 1 were drawn from a distribution without these ids (min-tokens keeps stop tokens away). */
 void   batch_ban(Batch *b, Dev *d, Arena *a, const int32_t *ban, const int32_t *ids, int n);
+/* The sequences' kept sets, in place of those that the weights would keep.  A cut sequence among them has them, or none has. */
+void   batch_keep(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, int64_t vocab);
+size_t batch_keep_host_bytes(int64_t vocab);             /* of host, on top of: */
 size_t batch_host_bytes(int64_t tokens, int seqs);       /* enough for any batch of that size */
 int64_t pack_outputs(const PackSeq *seqs, int n);
 

@@ -72,6 +72,7 @@ static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tenso
                    .dist = b->dist,
                    .banned = b->banned,
                    .ban = b->ban,
+                   .kept = b->kept,
                    .lp = lp,
                    .ent = ent,
                    .stat = stat };

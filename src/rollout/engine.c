@@ -2,6 +2,7 @@
 #include "rollout/engine.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "model/kept_set.h"
 
 #include <string.h>
 
@@ -15,12 +16,12 @@ struct Engine {
     int32_t *id;
     float *lp, *ent;
     Finish *finish;
-    bool *finished;
+    bool *finished, *full; /* full: no room for another kept set */
     int max_pages;
 };
 
 const char *finish_name(Finish f) {
-    static const char *const name[] = { "stop", "length", "budget" };
+    static const char *const name[] = { "stop", "length", "budget", "room" };
     return name[f];
 }
 
@@ -56,12 +57,16 @@ size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, int threads) {
     return model_extend_tmp(m, &s, threads);
 }
 
-/* Index lists of a step, and the sampler's rows with their hidden states. */
+enum { KEEP_ROWS = 64 }; /* rows drawn together when their kept sets are wanted */
+
+/* Index lists of a step, and the sampler's rows with their hidden states and kept sets. */
 static size_t io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t rows = arena_round((size_t)c->max_rows * 4), seqs = arena_round((size_t)(c->max_seqs + 1) * 8);
     size_t table = arena_round((size_t)c->max_batch * (size_t)max_pages(c) * 4),
            h = arena_round((size_t)c->max_seqs * (size_t)m->d.hidden * 4);
-    return 2 * rows + 14 * seqs + table + h;
+    size_t keep = (size_t)(c->max_seqs < KEEP_ROWS ? c->max_seqs : KEEP_ROWS);
+    size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
+    return 2 * rows + 14 * seqs + table + h + sets;
 }
 
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
@@ -75,6 +80,7 @@ Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
     e->ent = MEM_ARRAY(mem, float, n);
     e->finish = MEM_ARRAY(mem, Finish, n);
     e->finished = MEM_ARRAY(mem, bool, n);
+    e->full = MEM_ARRAY(mem, bool, n);
     size_t io = io_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
@@ -168,6 +174,19 @@ static Tensor banned_ids(Engine *e, const SampleOpts *o) {
     return put(e, DT_I32, ids, n, 1);
 }
 
+/* The sets that rows from.. were drawn from go to whoever wants them. */
+static void tell_kept(Engine *e, const Feed *f, const Draw *draw, Tensor kept, int from) {
+    int64_t V = e->m->desc->d.vocab;
+    uint32_t *bits = arena_push(&e->host, (size_t)(kept.rows * kept.cols) * 4);
+    uint8_t *set = arena_push(&e->host, kept_set_most(V, 0));
+    op_get(e->m->dev, bits, kept);
+    for (int i = 0; i < kept.rows; i++) {
+        const Seq *q = sched_seq(e->s, draw[from + i].seq);
+        size_t n = kept_set_put(set, bits + i * kept.cols, V);
+        e->full[from + i] = f->kept(f->user, &e->request[q->group], q->sample, set, n);
+    }
+}
+
 /* Draws tokens for draw[from..to) from rows from.. of h. */
 static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, int from, int to, bool ban) {
     int n = to - from;
@@ -200,20 +219,23 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
     s.random = put(e, DT_I64, random, n, 1);
     s.id = tensor_push(&e->io, DT_I32, n, 1), s.lp = tensor_push(&e->io, DT_F32, n, 1),
     s.ent = tensor_push(&e->io, DT_F32, n, 1);
+    if (f->kept) s.kept = tensor_push(&e->io, DT_I32, n, kept_words(e->m->desc->d.vocab));
     op_sample(e->m->dev, &s);
     op_get(e->m->dev, e->id + from, s.id);
     op_get(e->m->dev, e->lp + from, s.lp);
     op_get(e->m->dev, e->ent + from, s.ent);
+    if (f->kept) tell_kept(e, f, draw, s.kept, from);
     arena_pop(&e->io, io);
     arena_pop(&e->host, host);
 }
 
 /* Runs of rows that may be drawn together; a row with banned tokens stands alone. */
 static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h) {
+    int most = f->kept ? KEEP_ROWS : st->n_draws;
     for (int i = 0; i < st->n_draws;) {
         bool ban = early(e, st->draw[i].seq);
         int to = i + 1;
-        while (!ban && to < st->n_draws && !early(e, st->draw[to].seq)) to++;
+        while (!ban && to < st->n_draws && to - i < most && !early(e, st->draw[to].seq)) to++;
         sample_rows(e, f, st->draw, h, i, to, ban);
         i = to;
     }
@@ -258,8 +280,9 @@ static void take_tokens(Engine *e, const Feed *f, const Step *st, EngineStats *s
         stats->tokens++;
         bool text_stop = f->token && f->token(f->user, r, q->sample, e->id[i]);
         bool stop = text_stop || is_stop(e, r->opts, e->id[i]);
-        e->finished[i] = stop || q->n == q->limit;
-        e->finish[i] = stop ? FINISH_STOP : FINISH_LENGTH;
+        bool full = f->kept && e->full[i];
+        e->finished[i] = stop || full || q->n == q->limit;
+        e->finish[i] = stop ? FINISH_STOP : q->n == q->limit ? FINISH_LENGTH : FINISH_ROOM;
     }
     sched_done(e->s);
     for (int i = 0; i < st->n_draws; i++)

@@ -9,8 +9,9 @@
 #include "model/model.h"
 #include "rollout/sched.h"
 
-typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET } Finish;       /* a stop token or string; max_tokens; the step's token budget */
-const char *finish_name(Finish f);                                       /* "stop", "length", "budget" */
+/* A stop token or string; max_tokens; the step's token budget; no room for another kept set. */
+typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET, FINISH_ROOM } Finish;
+const char *finish_name(Finish f);                                       /* "stop", "length", "budget", "room" */
 
 typedef struct {
     Drawing        draw;
@@ -48,6 +49,9 @@ typedef struct {
     uint64_t  seed;
     uint32_t  step;
     int64_t   token_budget;                                              /* answer tokens in all; 0: no limit */
+    /* before each token, or NULL: the set it is drawn from, n bytes (model/kept_set.h); true: there is no room for another, the
+     * answer ends here */
+    bool    (*kept)(void *user, const Request *r, int sample, const uint8_t *set, size_t n);
 } Feed;
 
 typedef struct Engine Engine;

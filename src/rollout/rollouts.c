@@ -27,6 +27,14 @@ void rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int ma
     }
 }
 
+void rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem) {
+    CHECK(most > 0 && room >= most, "room of %zu bytes for kept sets of up to %zu", room, most);
+    r->kept_room = room, r->kept_most = most;
+    size_t n = (size_t)r->max_prompts * (size_t)r->samples;
+    uint8_t *all = mem_array(mem, n, room);
+    for (size_t i = 0; i < n; i++) r->at[i].kept = all + i * room;
+}
+
 void rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n) {
     CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d",
           r->n_prompts, r->max_prompts, n, r->max_prompt);
@@ -54,6 +62,7 @@ typedef struct {
 static bool next_request(void *user, Request *out) {
     Going *g = user;
     if (g->next == g->r->n_prompts) return false;
+    for (int i = 0; i < g->r->samples; i++) g->r->at[g->next * g->r->samples + i].kept_n = 0;
     Prompt *p = &g->r->prompt[g->next++];
     *out = (Request){ p->tokens, p->n, g->r->samples, (uint64_t)p->index, g->run->opts, p };
     return true;
@@ -69,6 +78,16 @@ static bool on_token(void *user, const Request *q, int sample, int32_t id) {
     Stops **s = &g->stops[slot_of(g, q, sample)];
     if (!*s) *s = stops_open(g->run->tok, g->run->stop, g->run->n_stop);
     return stops_push(*s, id);
+}
+
+static bool on_kept(void *user, const Request *q, int sample, const uint8_t *set, size_t n) {
+    Going *g = user;
+    Rollout *a = &g->r->at[slot_of(g, q, sample)];
+    CHECK(n <= g->r->kept_most && a->kept_n + n <= g->r->kept_room, "a kept set of %zu bytes at %zu of %zu", n,
+          a->kept_n, g->r->kept_room);
+    memcpy(a->kept + a->kept_n, set, n);
+    a->kept_n += n;
+    return g->r->kept_room - a->kept_n < g->r->kept_most;
 }
 
 static void submit(Going *g, int slot) {
@@ -126,7 +145,15 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     Mem mem = { 0 };
     Going g = { .r = r, .run = run, .next = from, .from = from, .ok = true };
     if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
-    Feed f = { next_request, on_token, on_answer, on_tick, &g, run->seed, run->step, run->token_budget };
+    Feed f = { next_request,
+               on_token,
+               on_answer,
+               on_tick,
+               &g,
+               run->seed,
+               run->step,
+               run->token_budget,
+               .kept = r->kept_room ? on_kept : NULL };
     *stats = engine_run(run->engine, &f);
     double t0 = clock_now();
     int64_t slot;

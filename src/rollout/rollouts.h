@@ -20,6 +20,8 @@ typedef struct {
     int32_t *tokens;                  /* prompt, then answer */
     int      n_prompt, n;             /* n: all */
     float   *lp, *ent;                /* [n - n_prompt] as the sampler saw them */
+    uint8_t *kept;                    /* the sets they were drawn from (model/kept_set.h); NULL: not wanted */
+    size_t   kept_n;                  /* bytes */
     Finish   finish;
     double   score;
     int8_t   acc;                     /* 1, 0, or -1: the scorer does not say */
@@ -31,10 +33,14 @@ typedef struct {
     Prompt  *prompt;                  /* [max_prompts] */
     Rollout *at;                      /* [max_prompts*samples]: answers p*samples .. belong to prompt p */
     int      n_prompts, max_prompts, samples, max_prompt, max_answer;
+    size_t   kept_room, kept_most;    /* bytes of an answer's kept sets, of the largest set; 0: not wanted */
 } Rollouts;
 
 size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer);
 void   rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int max_answer, Mem *mem);
+/* From now on the kept sets of answers are written down, in 'room' bytes each (at least 'most', the largest set's): an answer with
+ * no room for another set of that size ends there, whatever the other answers do. */
+void   rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem);
 void   rollouts_add (Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n);     /* copies the tokens */
 static inline int rollouts_n(const Rollouts *r) { return r->n_prompts * r->samples; }
 static inline int answer_n(const Rollout *a) { return a->n - a->n_prompt; }

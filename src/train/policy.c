@@ -5,18 +5,19 @@
 #include <string.h>
 
 /* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of each output,
- * and the distribution it was drawn from (its temperature, or all four settings). */
-static size_t io_size(const PolicyConf *c) {
+ * and the distribution it was drawn from (its temperature, or all four settings, and the kept set). */
+static size_t io_size(const PolicyConf *c, int64_t vocab) {
     size_t tokens = arena_round((size_t)c->micro_tokens * 4), outputs = arena_round((size_t)(c->micro_tokens - 1) * 4);
-    return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs;
+    size_t sets = c->kept ? arena_round((size_t)(c->micro_tokens - 1) * (size_t)kept_words(vocab) * 4) : 0;
+    return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs + sets;
 }
 
-static size_t host_size(const PolicyConf *c) {
+static size_t host_size(const PolicyConf *c, int64_t vocab) {
     size_t n = (size_t)c->max_seqs;
     size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4)
                    + arena_round(n * sizeof(PackSeq)) + arena_round((n + 1) * 8);
     size_t packs = 2 * (arena_round(n * 8) + pack_keep((int64_t)n)); /* what teaches and what is silent lie apart */
-    return micro + packs + arena_round(n * sizeof(TrainSeq));
+    return micro + packs + arena_round(n * sizeof(TrainSeq)) + (c->kept ? batch_keep_host_bytes(vocab) : 0);
 }
 
 static ModelShape shape_of(const PolicyConf *c, int threads) {
@@ -34,7 +35,7 @@ static ModelShape shape_of(const PolicyConf *c, int threads) {
 PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads) {
     ModelShape shape = shape_of(c, threads);
     ModelSizes s = model_sizes(m, &shape);
-    PolicySizes out = { .act = s.act, .tmp = s.tmp, .io = io_size(c), .host = host_size(c) };
+    PolicySizes out = { .act = s.act, .tmp = s.tmp, .io = io_size(c, m->d.vocab), .host = host_size(c, m->d.vocab) };
     if (c->trains) {
         out.grads = params_bytes(m, DT_F32, true);
         Params flat = { .flat = tensor_over(NULL, DT_F32, 1, (int64_t)(out.grads / 4)) };
@@ -93,10 +94,11 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
     mb.at[0] = 0;
     for (int i = 0; i < mb.n; i++) {
         const TrainSeq *s = &seqs[mb.item[i]];
-        ps[i] = (PackSeq){ .tokens = s->tokens, .n = s->n, .from = s->prompt, .draw = s->draw };
+        ps[i] = (PackSeq){ .tokens = s->tokens, .n = s->n, .from = s->prompt, .draw = s->draw, .kept = s->kept };
         mb.at[i + 1] = mb.at[i] + s->n - s->prompt;
     }
     batch_put(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n);
+    if (p->c.kept) batch_keep(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n, p->m->desc->d.vocab);
     mb.lp = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);
     mb.ent = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);
     return mb;

@@ -20,6 +20,7 @@ typedef struct {
     const int32_t *tokens;
     int            n, prompt;
     Drawing        draw;              /* the distribution the answer was drawn from */
+    const uint8_t *kept;              /* or NULL: the sets a cut one kept, one a token (model/kept_set.h) */
     const float   *old, *adv;
     const float   *ref, *weight;      /* or NULL */
     const float   *ent;               /* entropies; or NULL.  Given only if old and ent are what the weights give now */
@@ -33,6 +34,7 @@ typedef struct {
     Recompute recompute;
     double    offload;                /* share of the optimizer's states in the host arena */
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
+    bool      kept;                   /* and bring the sets that were kept */
     bool      trains;                 /* false: log-probs only (a reference model) */
 } PolicyConf;
 

@@ -132,6 +132,7 @@ static void verl_names(void) {
     EXPECT(c.algo.tis == TIS_OFF && c.trainer.epochs == 3 && c.trainer.val_every == 0 && c.train.mini_batch_size == 4,
            "values");
     EXPECT(config_needs_ref(&c) && config_updates_per_step(&c) == 2, "derived");
+    EXPECT(!config_cuts(&c) && !config_keeps_sets(&c), "derived: nothing is cut");
     bool renamed = false, gone = false;
     for (size_t i = 0; i < c.notes.n; i++) {
         renamed |=
@@ -246,10 +247,6 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "train.mini_batch_size=16", "but a step has only data.train_batch_size = 8" },
 { GOOD, "train.micro_tokens=40", "train.micro_tokens: a micro-batch of 40 tokens cannot hold one sequence of 48" },
 { GOOD, "rollout.max_tokens=25", "rollout.max_tokens: 25 is more than data.max_response_length = 24" },
-{ GOOD, "rollout.top_p=0.9;train.mini_batch_size=4", "rollout.top_p: sampling from a cut distribution with 2 updates per step" },
-{ GOOD, "rollout.min_p=0.1;train.epochs=2", "rollout.min_p: sampling from a cut distribution" },
-{ GOOD, "rollout.top_p=0.9;train.use_kl_loss=true", "rollout.top_p: sampling from a cut distribution with a KL" },
-{ GOOD, "rollout.top_k=9;algo.kl_in_reward=true", "rollout.top_k: sampling from a cut distribution with a KL" },
 { GOOD, "rollout.top_k=1", "rollout.top_k: 1 is greedy" },
 { GOOD, "rollout.val.n=4", "rollout.val.n: 4 greedy answers to a question are all the same" },
 { GOOD, "rollout.n=1", "rollout.n: grpo compares the answers" },
@@ -324,8 +321,42 @@ static void refuse(ConfVerb verb, const char *text, const char *set, const char 
     if (loaded) config_free(&c);
 }
 
+/* Cut sampling with several updates a step, or with a KL: the sets travel, in room that is known. */
+static void kept_sets(void) {
+    static const struct {
+        const char *set;
+        bool cuts, keeps;
+        size_t room, most;
+    } row[] = {
+        { "", false, false, 0, 0 },
+        { "rollout.top_p=0.9", true, false, 0, 0 },
+        { "train.epochs=2", false, false, 0, 0 },
+        { "rollout.min_p=0.1;train.epochs=2", true, true, 24 * 19, 19 }, /* 144 ids: a byte and 18 of bits */
+        { "rollout.top_p=0.9;train.mini_batch_size=4;data.train_batch_size=8", true, true, 24 * 19, 19 },
+        { "rollout.top_p=0.9;train.use_kl_loss=true;rollout.kept_bytes=4", true, true, 24 * 4, 19 },
+        { "rollout.top_k=3;algo.kl_in_reward=true", true, true, 24 * 7, 7 }, /* how many, and 3 ids of up to 2 bytes */
+        { "rollout.top_k=3;train.epochs=2;rollout.kept_bytes=1;rollout.max_tokens=2", true, true, 7, 7 },
+        { "rollout.top_k=3;train.epochs=2;rollout.kept_bytes=1000", true, true, 24 * 7, 7 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        Config c;
+        Err err = { { 0 } };
+        size_t most;
+        bool ok = load(&c, CONF_TRAIN, GOOD, row[i].set, &err) && all_checks(&c, &err);
+        EXPECT(ok, "%s: %s", row[i].set, err.msg);
+        if (!ok) continue;
+        EXPECT(config_cuts(&c) == row[i].cuts && config_keeps_sets(&c) == row[i].keeps, "%s: cuts %d, keeps sets %d",
+               row[i].set, config_cuts(&c), config_keeps_sets(&c));
+        size_t room = config_kept_room(&c, 144, &most);
+        EXPECT(!row[i].keeps || (room == row[i].room && most == row[i].most), "%s: room of %zu, sets of up to %zu",
+               row[i].set, room, most);
+        config_free(&c);
+    }
+}
+
 int main(void) {
     good();
+    kept_sets();
     verl_names();
     saved(CONF_TRAIN, GOOD, "");
     saved(CONF_TRAIN, GOOD, "train.loss=gspo;algo.advantage=rloo;train.schedule=wsd;trainer.steps=50");

@@ -149,9 +149,32 @@ one budget rollout.step_tokens=100 rollout.max_batch=4
 train cut trainer.steps=2 rollout.step_tokens=100 rollout.max_batch=4 trainer.samples=16
 grep -q '"finish":"budget"' "$work/cut/samples.jsonl" && ! grep -q '"response/budget_ratio":0,' "$work/cut/metrics.jsonl" && all_exact cut
 ok $? "a step's token budget did not cut, or was not told"
-train two-updates trainer.steps=1 rollout.top_p=0.9 train.epochs=2
-refused two-updates $? 'rollout.top_p: .*2 updates'
 
+# ---- the kept sets travel: cut sampling with several updates a step and with a KL; at the first update the reference is the policy
+sets="rollout.top_p=0.9 rollout.top_k=50 rollout.min_p=0.001 train.use_kl_loss=true train.kl_loss_coef=0.1"
+train sets-one trainer.steps=1 $sets
+all_exact sets-one && grep -q '"actor/kl_loss":0,' "$work/sets-one/metrics.jsonl"
+ok $? "top-p with a KL: $(grep -o '"actor/kl_loss":[^,]*' "$work/sets-one/metrics.jsonl"), $(tail -1 "$work/sets-one.log")"
+sets="$steps $sets algo.kl_in_reward=true train.epochs=2 train.mini_batch_size=2"
+train sets $sets
+ok $? "top-p with a KL and several updates: $(tail -1 "$work/sets.log")"
+all_exact sets && ! grep -qE '"actor/(kl_loss|ppo_kl|grad_norm)":(0|null),' "$work/sets/metrics.jsonl"
+ok $? "top-p with a KL and several updates: $(grep -oE '"actor/(kl_loss|ppo_kl|grad_norm)":[^,]*' "$work/sets/metrics.jsonl" | tr '\n' ' ')"
+start sets-killed $sets &
+child=$!
+wait_lines sets-killed 3
+kill -9 $child 2>/dev/null
+{ wait $child; } 2>/dev/null
+child=""
+train sets-killed $sets trainer.threads=2
+ok $? "top-p with a KL, resumed: $(tail -1 "$work/sets-killed.log")"
+same_run sets sets-killed 6 "top-p with a KL after a kill"
+train no-room $sets rollout.top_k=0 rollout.kept_bytes=5
+ok $? "little room for kept sets: $(tail -1 "$work/no-room.log")"
+all_exact no-room && grep -q '"finish":"room"' "$work/no-room/samples.jsonl" && ! grep -q '"response/no_room_ratio":0,' "$work/no-room/metrics.jsonl"
+ok $? "little room for kept sets: no answer ended, or it was not told"
+[ "$(grep -c 'no room for their kept sets' "$work/no-room/log.txt")" = 1 ]
+ok $? "answers without room for kept sets: not said once"
 
 # ---- what is wrong with a step is said when it begins
 says() { # says RUN PATTERN TIMES

@@ -37,7 +37,7 @@ static inline void fixture_open(Fixture *f, int threads, int64_t tokens, bool ba
     model_open(&f->model, &f->dev, &f->desc, DT_F32, 8, &f->mem);
     f->model.recompute = recompute;
     f->io = dev_arena(&f->dev, "io", 64 * arena_round((size_t)tokens * 8));
-    size_t host = batch_host_bytes(tokens, (int)tokens) + (size_t)tokens * 64;
+    size_t host = batch_host_bytes(tokens, (int)tokens) + batch_keep_host_bytes(f->desc.d.vocab) + (size_t)tokens * 64;
     f->host = arena_on_host("host", host, &f->mem);
 }
 
@@ -83,6 +83,7 @@ static inline float *score_seqs(Fixture *f, const PackSeq *seqs, int n) {
     Batch b;
     size_t mark = arena_mark(&f->io);
     batch_put(&b, &f->dev, &f->io, &f->host, seqs, n);
+    batch_keep(&b, &f->dev, &f->io, &f->host, seqs, n, f->desc.d.vocab);
     Tensor lp = tensor_push(&f->io, DT_F32, b.outputs, 1), ent = tensor_push(&f->io, DT_F32, b.outputs, 1);
     model_score(&f->model, &b, lp, ent);
     float *out = MEM_ARRAY(&f->mem, float, 2 * (size_t)b.outputs);

@@ -6,7 +6,7 @@
 #include "op/op_check.h"
 #include "rollout/engine.h"
 
-enum { REQUESTS = 7, MAX_ANSWER = 14, MAX_SAMPLES = 5, MAX_PROMPT = 40, LONGEST = MAX_PROMPT + MAX_ANSWER };
+enum { REQUESTS = 7, MAX_ANSWER = 14, MAX_SAMPLES = 5, MAX_PROMPT = 40, LONGEST = MAX_PROMPT + MAX_ANSWER, MAX_SET = 40 };
 
 /* Prompts 4 and 5 begin with the whole of prompt 3, prompt 6 is prompt 5. */
 static const struct { const char *name; int prompt, samples; SampleOpts o; } asked[REQUESTS] = {
@@ -19,7 +19,8 @@ static const struct { const char *name; int prompt, samples; SampleOpts o; } ask
     { "all of them", 36, 3, { .draw = { 1.3f, 0.9f, 0.01f, 30 } } },
 };
 
-typedef struct { int n; Finish finish; int32_t tokens[MAX_ANSWER]; float lp[MAX_ANSWER], ent[MAX_ANSWER]; } Got;
+typedef struct { int n; Finish finish; int32_t tokens[MAX_ANSWER]; float lp[MAX_ANSWER], ent[MAX_ANSWER];
+    uint8_t kept[MAX_ANSWER * MAX_SET]; size_t kept_n; } Got;
 typedef struct { Got at[REQUESTS][MAX_SAMPLES]; int answers; EngineStats stats; } Result;
 
 typedef struct { const char *name; int threads, page, pages, seqs, batch, rows; enum { TOGETHER, REVERSED, ALONE } how; } Shape;
@@ -50,11 +51,20 @@ static inline bool asking_next(void *user, Request *out) {
 static inline void asking_answer(void *user, const Answer *x) {
     Asking *a = user;
     Got *g = &a->out->at[(intptr_t)x->request->user][x->sample];
-    *g = (Got){ .n = x->n, .finish = x->finish };
+    g->n = x->n, g->finish = x->finish;
     memcpy(g->tokens, x->tokens, (size_t)x->n * 4);
     memcpy(g->lp, x->lp, (size_t)x->n * 4);
     memcpy(g->ent, x->ent, (size_t)x->n * 4);
     a->out->answers++;
+}
+
+static inline bool asking_kept(void *user, const Request *r, int sample, const uint8_t *set, size_t n) {
+    Asking *a = user;
+    Got *g = &a->out->at[(intptr_t)r->user][sample];
+    CHECK(g->kept_n + n <= sizeof g->kept, "kept sets of %zu and %zu bytes", g->kept_n, n);
+    memcpy(g->kept + g->kept_n, set, n);
+    g->kept_n += n;
+    return false;
 }
 
 static inline SchedConf shape_conf(const Shape *s) {
@@ -78,7 +88,7 @@ static inline void engine_room(Fixture *f, const Shape *s) {
 static inline void ask(Asking *a, Engine *e, const Shape *s, Result *out) {
     memset(out, 0, sizeof *out);
     a->shape = *s, a->out = out, a->next = 0;
-    Feed feed = { asking_next, NULL, asking_answer, NULL, a, 1234, 5, 0 };
+    Feed feed = { asking_next, NULL, asking_answer, NULL, a, 1234, 5, 0, asking_kept };
     for (int i = 0; i < (s->how == ALONE ? REQUESTS : 1); i++) {
         a->left = s->how == ALONE ? 1 : REQUESTS;
         EngineStats st = engine_run(e, &feed);
@@ -87,11 +97,9 @@ static inline void ask(Asking *a, Engine *e, const Shape *s, Result *out) {
     }
 }
 
-/* Answers whose log-probs or entropies are not the trainer's, bit for bit. */
-static inline int not_scored(Asking *a, const Result *r) {
-    PackSeq seqs[REQUESTS * MAX_SAMPLES];
-    const Got *got[REQUESTS * MAX_SAMPLES];
-    int n = 0, bad = 0;
+/* The answers as the trainer reads them; returns how many. */
+static inline int as_seqs(Asking *a, const Result *r, bool sets, PackSeq *seqs, const Got **got) {
+    int n = 0;
     for (int i = 0; i < REQUESTS; i++)
         for (int k = 0; k < asked[i].samples; k++) {
             const Got *g = &r->at[i][k];
@@ -102,8 +110,16 @@ static inline int not_scored(Asking *a, const Result *r) {
             Drawing d = a->opts[i].draw;
             if (a->opts[i].greedy) d = (Drawing){ d.temperature, 1, 0, 0 };
             got[n] = g;
-            seqs[n++] = (PackSeq){ t, p + g->n, p, d };
+            seqs[n++] = (PackSeq){ t, p + g->n, p, d, sets ? g->kept : NULL };
         }
+    return n;
+}
+
+/* Answers whose log-probs or entropies are not the trainer's, bit for bit; with their kept sets, or with sets found again. */
+static inline int not_scored(Asking *a, const Result *r, bool sets) {
+    PackSeq seqs[REQUESTS * MAX_SAMPLES];
+    const Got *got[REQUESTS * MAX_SAMPLES];
+    int n = as_seqs(a, r, sets, seqs, got), bad = 0;
     int64_t outputs = pack_outputs(seqs, n), o = 0;
     float *s = score_seqs(a->f, seqs, n);
     for (int i = 0; i < n; o += got[i]->n, i++)

@@ -1,5 +1,6 @@
 /* test_engine.c - E1 and E3: an answer is the same whatever the batch, the order, the pages, the chunks and the threads, and
  * its log-probs and entropies are the trainer's, bit for bit; faults planted in the kernels are noticed. */
+#include "model/kept_set.h"
 #include "op/planted.h"
 #include "rollout/engine_fixture.h"
 
@@ -40,7 +41,7 @@ static void same_answers(const char *name, int which) {
         const Result *r = k ? got : want;
         EXPECT(r->answers == answers_wanted(), "%s, %s: %d answers", title, s->name, r->answers);
         EXPECT(!k || !memcmp(want->at, got->at, sizeof want->at), "%s: answers differ when asked %s", title, s->name);
-        int bad = k < 3 ? not_scored(&a, r) : 0; /* the answers are equal: no need to score them again */
+        int bad = k < 3 ? not_scored(&a, r, k == 0) : 0; /* the answers are equal: no need to score them again */
         EXPECT(!bad, "%s, %s: %d answers whose log-probs or entropies are not the trainer's", title, s->name, bad);
         EXPECT(s->pages > 6 || r->stats.sched.preempted > 0, "%s, %s: nothing was preempted", title, s->name);
         EXPECT(s->pages <= 6 || r->stats.sched.forks > 0, "%s, %s: nothing was forked", title, s->name);
@@ -98,6 +99,7 @@ static const Fault faults[] = {
     { "log-prob of the sampler", "llama", "sample_lp", spoil_ulp },
     { "entropy of the sampler", "qwen2", "sample_ent", spoil_ulp },
     { "token of the sampler", "qwen3", "sample_id", spoil_ulp },
+    { "kept set of the sampler", "qwen3", "sample_kept", spoil_ulp },
     { "a wrong position", "llama", "rope_table", NULL },
     { "a wrong position, yarn", "deepseek_v3_yarn", "rope_table", NULL },
     { "a stale page", "qwen2", "kv_put", spoil_ulp },
@@ -121,7 +123,7 @@ static void planted(const Fault *p) {
     f.dev.ops = &faulty;
     ask(&a, e, s, r);
     f.dev.ops = &ops_cpu;
-    int bad = not_scored(&a, r);
+    int bad = not_scored(&a, r, true);
     EXPECT(p->fault ? bad > 0 : bad == 0, "%s (%s): %d answers differ", p->what, p->model, bad);
     free(r);
     engine_close(e);
@@ -180,11 +182,103 @@ static void moved_weights(const char *model) {
     for (int64_t i = 0; i < n; i++) w[i] *= 1.001f;
     op_put(&f.dev, f.model.w.flat, w);
     ask(&a, e, &s, r);
-    EXPECT(not_scored(&a, r) > 0, "%s: weights moved under a warm cache, and nobody noticed", model);
+    EXPECT(not_scored(&a, r, false) > 0, "%s: weights moved under a warm cache, and nobody noticed", model);
     engine_flush(e);
     ask(&a, e, &s, r);
-    EXPECT(not_scored(&a, r) == 0, "%s: after a flush the answers are not the new weights'", model);
+    EXPECT(not_scored(&a, r, false) == 0, "%s: after a flush the answers are not the new weights'", model);
     free(w);
+    free(r);
+    engine_close(e);
+    fixture_close(&f);
+}
+
+static void scale_weights(Fixture *f, float by) {
+    int64_t n = f->model.w.flat.cols;
+    float *w = malloc((size_t)n * 4);
+    op_get(&f->dev, w, f->model.w.flat);
+    for (int64_t i = 0; i < n; i++) w[i] *= by * (1 + 0.2f * (float)(i % 7 - 3));
+    op_put(&f->dev, f->model.w.flat, w);
+    free(w);
+}
+
+/* The kept sets travel: under other weights a token's log-prob is that of the new logits over the old set, in double from
+ * model_logits; and it is another than over the set that the new weights would keep. */
+static void sets_travel(const char *model) {
+    const Shape *s = &shapes[0];
+    SchedConf c = shape_conf(s);
+    Fixture f;
+    fixture_load(&f, model, 0, 2, TOKENS, false, RECOMPUTE_NONE);
+    unguarded(&f);
+    engine_room(&f, s);
+    Asking a = { 0 };
+    engine_prompts(&a, &f);
+    Engine *e = engine_open(&f.model, &c, &f.mem);
+    Result *r = malloc(sizeof *r);
+    ask(&a, e, s, r);
+    EXPECT(!not_scored(&a, r, true) && !not_scored(&a, r, false), "%s: at the sampling weights", model);
+    scale_weights(&f, 1);
+    PackSeq seqs[REQUESTS * MAX_SAMPLES];
+    const Got *got[REQUESTS * MAX_SAMPLES];
+    int n = as_seqs(&a, r, true, seqs, got), o = 0, lost = 0;
+    int64_t V = f.desc.d.vocab, outputs = pack_outputs(seqs, n);
+    float *told = score_seqs(&f, seqs, n);
+    for (int i = 0; i < n; i++) seqs[i].kept = NULL;
+    float *found = score_seqs(&f, seqs, n), *logits = malloc((size_t)(outputs * V) * 4);
+    Batch b;
+    Arena room = dev_arena(&f.dev, "logits", (size_t)(outputs * V) * 4);
+    batch_put(&b, &f.dev, &f.io, &f.host, seqs, n);
+    Tensor l = tensor_push(&room, DT_F32, outputs, V);
+    model_logits(&f.model, &b, l);
+    op_get(&f.dev, logits, l);
+    double worst = 0;
+    for (int i = 0; i < n; i++) {
+        const uint8_t *at = got[i]->kept;
+        bool cut = seqs[i].draw.top_k > 0 || seqs[i].draw.top_p < 1 || seqs[i].draw.min_p > 0;
+        for (int t = 0; t < got[i]->n; t++, o++) {
+            uint32_t bits[8];
+            double z = 0, inv = 1.0 / (double)seqs[i].draw.temperature, x = logits[o * V + got[i]->tokens[t]] * inv;
+            at += kept_set_get(bits, at, V);
+            for (int64_t v = 0; v < V; v++)
+                if (!cut || bits[v / 32] >> v % 32 & 1) z += exp((double)logits[o * V + v] * inv - x);
+            worst = fmax(worst, fabs((double)told[o] + log(z)));
+            lost += found[o] == -INFINITY;
+        }
+    }
+    EXPECT(o == outputs && worst < 1e-5, "%s: log-probs over the sampler's sets are off by %g", model, worst);
+    EXPECT(lost > 0, "%s: no token lies outside the set of the moved weights: this test would see little", model);
+    free(logits);
+    free(r);
+    engine_close(e);
+    fixture_close(&f);
+}
+
+/* An answer that has no room for another set ends there, and says so. */
+static bool one_set(void *user, const Request *r, int sample, const uint8_t *set, size_t n) {
+    return asking_kept(user, r, sample, set, n), sample == 1;
+}
+static void no_room(void) {
+    const Shape *s = &shapes[0];
+    SchedConf c = shape_conf(s);
+    Fixture f;
+    fixture_load(&f, "llama", 0, 1, TOKENS, false, RECOMPUTE_NONE);
+    engine_room(&f, s);
+    Asking a = { 0 };
+    engine_prompts(&a, &f);
+    Engine *e = engine_open(&f.model, &c, &f.mem);
+    Result *all = malloc(sizeof *all), *r = calloc(1, sizeof *r);
+    ask(&a, e, s, all);
+    a.out = r, a.next = 0, a.left = REQUESTS;
+    Feed feed = { asking_next, NULL, asking_answer, NULL, &a, 1234, 5, 0, one_set };
+    engine_run(e, &feed);
+    for (int i = 0; i < REQUESTS; i++)
+        for (int k = 0; k < asked[i].samples; k++) {
+            const Got *g = &r->at[i][k], *w = &all->at[i][k];
+            bool cut = k == 1 && w->n > 1;
+            EXPECT(cut ? g->n == 1 && g->tokens[0] == w->tokens[0] && g->finish == FINISH_ROOM
+                       : !memcmp(g, w, sizeof *g),
+                   "%s, answer %d: %d tokens, %s", asked[i].name, k, g->n, finish_name(g->finish));
+        }
+    free(all);
     free(r);
     engine_close(e);
     fixture_close(&f);
@@ -260,5 +354,8 @@ int main(void) {
     all_planted();
     moved_weights("qwen3");
     moved_weights("moonlight");
+    sets_travel("qwen3");
+    sets_travel("qwen2");
+    no_room();
     return test_end();
 }

@@ -1,4 +1,4 @@
-/* test_arenas.c - the plan of a trainer's memory against a real update: for 12 configurations (families, ways to recompute,
+/* test_arenas.c - the plan of a trainer's memory against a real update: for 13 configurations (families, ways to recompute,
  * offload, shapes) each arena's peak lies under its plan and the plan within 5 % of the peak, when the micro-batches are full. */
 #include "model/model.h"
 #include "train/policy.h"
@@ -10,13 +10,14 @@ typedef struct {
     int length, seqs;
     Recompute recompute;
     double offload;
-    bool truncated;
+    bool truncated, kept;
 } Case;
 static const Case CASES[] = {
     { "qwen3", 128, 32, 8, RECOMPUTE_NONE, 0, false },
     { "qwen3", 256, 64, 8, RECOMPUTE_FULL, 0.3, false },
     { "qwen2", 120, 40, 6, RECOMPUTE_SELECTIVE, 1, false },
     { "qwen2_long", 192, 96, 4, RECOMPUTE_NONE, 0.5, true },
+    { "qwen3", 160, 80, 4, RECOMPUTE_NONE, 0, true, true },
     { "llama", 150, 50, 3, RECOMPUTE_FULL, 0, false },
     { "mixtral", 128, 64, 4, RECOMPUTE_NONE, 0, false },
     { "mixtral", 96, 24, 8, RECOMPUTE_SELECTIVE, 0.25, false },
@@ -42,7 +43,15 @@ static TrainSeq *sequences(const Case *c, int64_t vocab, Mem *mem) {
             t[k] = (int32_t)((i * 131 + k * 17 + 3) % vocab), old[k] = -3, adv[k] = (i & 1) ? 1 : -1;
         Drawing draw = { 0.7f, 1, 0, 0 };
         if (c->truncated) draw.top_p = 0.9f;
-        s[i] = (TrainSeq){ .tokens = t, .n = c->length, .prompt = 1, .draw = draw, .old = old, .adv = adv };
+        uint8_t *sets = MEM_ARRAY(mem, uint8_t, (size_t)c->length); /* everything: one byte */
+        memset(sets, 1, (size_t)c->length);
+        s[i] = (TrainSeq){ .kept = c->kept ? sets : NULL,
+                           .tokens = t,
+                           .n = c->length,
+                           .prompt = 1,
+                           .draw = draw,
+                           .old = old,
+                           .adv = adv };
     }
     return s;
 }
@@ -59,6 +68,7 @@ static void check(const Case *c) {
                         .recompute = c->recompute,
                         .offload = c->offload,
                         .truncated = c->truncated,
+                        .kept = c->kept,
                         .trains = true };
     dev_open(&dev, (DevOpts){ .threads = 2 });
     PolicySizes plan = policy_sizes(&desc, &conf, 2);

@@ -140,6 +140,46 @@ static void not_finite(float bad, const char *what) {
     trainer_close(&t);
 }
 
+/* Kept sets travel with their tokens through any packing: log-probs, entropies and two updates with any threads. */
+static void kept_sets(const char *name) {
+    static const int64_t budget[] = { 256, 8192 };
+    float *lp[2][TRAIN_SEQS], *ent[2][TRAIN_SEQS], *w[2];
+    int64_t n;
+    Trainer t[2];
+    Err err;
+    UpdateStats st;
+    for (int b = 0; b < 2; b++) {
+        trainer_open(&t[b], name, (PolicyConf){ .micro_tokens = budget[b], .truncated = true, .kept = true }, 1 + b);
+        trainer_cut(&t[b]);
+        for (int i = 0; i < TRAIN_SEQS; i++)
+            lp[b][i] = MEM_ARRAY(&t[b].mem, float, TRAIN_MAX), ent[b][i] = MEM_ARRAY(&t[b].mem, float, TRAIN_MAX);
+        CHECK(policy_logprob(&t[b].policy, t[b].seq, TRAIN_SEQS, lp[b], ent[b], &err), "%s", err.msg);
+    }
+    int differ = 0, bad = 0;
+    for (int i = 0; i < TRAIN_SEQS; i++) {
+        size_t bytes = (size_t)(t[0].seq[i].n - t[0].seq[i].prompt) * 4;
+        differ += memcmp(lp[0][i], lp[1][i], bytes) || memcmp(ent[0][i], ent[1][i], bytes);
+        for (size_t k = 0; k < bytes / 4; k++) /* over fewer ids each is likelier */
+            bad += !(lp[0][i][k] <= 0) || !isfinite(lp[0][i][k]) || (i % 2 ? lp[0][i][k] != t[0].old[i][k] : false);
+    }
+    EXPECT(!differ && !bad, "%s: log-probs over kept sets: %d sequences differ by packing, %d tokens are wrong", name,
+           differ, bad);
+    for (int b = 0; b < 2; b++) { /* the same packing now: another only rounds */
+        trainer_close(&t[b]);
+        trainer_open(&t[b], name, (PolicyConf){ .micro_tokens = 512, .truncated = true, .kept = true }, 1 + b);
+        trainer_cut(&t[b]);
+        CHECK(policy_logprob(&t[b].policy, t[b].seq, TRAIN_SEQS, t[b].old, NULL, &err), "%s", err.msg);
+        for (int u = 0; u < 2; u++) {
+            CHECK(policy_update(&t[b].policy, t[b].seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
+            EXPECT(st.stepped && (u == 0) == (st.loss.max_diff == 0), "%s: update %d over kept sets: difference %g",
+                   name, u, st.loss.max_diff);
+        }
+        w[b] = flat_of(&t[b], t[b].model.w.flat, &n);
+    }
+    EXPECT(!memcmp(w[0], w[1], (size_t)n * 4), "%s: threads change updates over kept sets", name);
+    for (int b = 0; b < 2; b++) free(w[b]), trainer_close(&t[b]);
+}
+
 /* A sequence longer than the budget is refused by name, before anything is computed. */
 static void too_long(void) {
     Trainer t;
@@ -158,6 +198,7 @@ int main(void) {
         budgets(models[i]);
         no_effect(models[i]);
         naive_loss(models[i]);
+        kept_sets(models[i]);
     }
     not_finite(NAN, "nan");
     not_finite(INFINITY, "inf");

@@ -3,6 +3,7 @@
 #define TESTS_TRAIN_FIXTURE_H
 
 #include "model/fixture.h"
+#include "model/kept_set.h"
 #include "train/policy.h"
 
 enum { TRAIN_SEQS = 21, TRAIN_MAX = 200 };
@@ -42,6 +43,24 @@ static inline void trainer_close(Trainer *t) {
     model_close(&t->model);
     dev_close(&t->dev);
     mem_free(&t->mem);
+}
+
+/* From now on every other sequence is drawn from a cut distribution, with kept sets of every size that hold its tokens. */
+static inline void trainer_cut(Trainer *t) {
+    int64_t V = t->desc.d.vocab;
+    uint32_t *bits = MEM_ARRAY(&t->mem, uint32_t, (size_t)kept_words(V));
+    for (int i = 0; i < TRAIN_SEQS; i += 2) {
+        TrainSeq *s = &t->seq[i];
+        uint8_t *at = MEM_ARRAY(&t->mem, uint8_t, (size_t)(s->n - s->prompt) * kept_set_most(V, 0));
+        s->draw = (Drawing){ 0.9f, 0.8f, 0, 0 }, s->kept = at;
+        for (int k = s->prompt; k < s->n; k++) {
+            memset(bits, 0, (size_t)kept_words(V) * 4);
+            for (int64_t v = 0; v < V; v++)
+                if (v == s->tokens[k] || rng_u64(13, RNG_PLAN, (uint32_t)i, 0, (uint32_t)k, (uint32_t)v) % (uint64_t)(1 + k % 9) == 0)
+                    bits[v / 32] |= (uint32_t)1 << v % 32;
+            at += kept_set_put(at, bits, V);
+        }
+    }
 }
 
 static inline float *flat_of(Trainer *t, Tensor x, int64_t *n) {
