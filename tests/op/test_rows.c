@@ -190,6 +190,40 @@ static void optimizer(void) {
     rig_close(&r);
 }
 
+/* An update late in a run is AdamW's, too: near where beta^step leaves the numbers, and at the millionth. */
+static void optimizer_late(void) {
+    static const int64_t steps[] = { 1,     2,     1023,  1024,  6733,  6734,   6735,   13830,  13831,
+                                     13900, 20200, 26946, 70588, 70589, 709090, 709091, 999999, 1000000 };
+    static const float betas[][2] = { { 0, 0 },         { 0, 0.9f },      { 0.5f, 0.5f },    { 0.9f, 0.95f },
+                                      { 0.9f, 0.999f }, { 0.95f, 0.99f }, { 0.99f, 0.9999f } };
+    enum { N = 50 };
+    Rig r;
+    rig_open(&r, 1, ISA_BEST, 4 << 20);
+    float *w = rnds(&r.m, N, 1, 1), *g = rnds(&r.m, N, 2, 1), *m0 = rnds(&r.m, N, 3, 1), *v0 = rnds(&r.m, N, 4, 0.5f);
+    for (int i = 0; i < N; i++) v0[i] += 0.6f;
+    Tensor tw = rig_put(&r, DT_F32, 1, N, w), tm = rig_put(&r, DT_F32, 1, N, m0), tv = rig_put(&r, DT_F32, 1, N, v0),
+           tg = rig_put(&r, DT_F32, 1, N, g);
+    for (size_t k = 0; k < COUNT(betas) * COUNT(steps); k++) {
+        double b1 = (double)betas[k / COUNT(steps)][0], b2 = (double)betas[k / COUNT(steps)][1];
+        int64_t t = steps[k % COUNT(steps)];
+        double up[N], worst = 0;
+        float got[N];
+        op_put(&r.d, tw, w), op_put(&r.d, tm, m0), op_put(&r.d, tv, v0);
+        op_adamw(&r.d, tw, tm, tv, tg, (Adam){ 1e-2f, (float)b1, (float)b2, 1e-8f, 0, 1, t });
+        op_get(&r.d, got, tw);
+        for (int i = 0; i < N; i++) {
+            double gi = (double)g[i], m = b1 * (double)m0[i] + (1 - b1) * gi,
+                   v = b2 * (double)v0[i] + (1 - b2) * gi * gi;
+            up[i] = (double)1e-2f / (1 - pow(b1, (double)t)) * m / (sqrt(v / (1 - pow(b2, (double)t))) + 1e-8);
+            double e = fabs((double)w[i] - (double)got[i] - up[i]);
+            worst = fmax(worst, isfinite(e) ? e : 1);
+        }
+        /* w is of size 1: 6e-8 of it is lost where it is stored; a few roundings of the update itself */
+        EXPECT(worst < 1.2e-7 * 1.1, "update %lld with beta %g, %g is off by %g", (long long)t, b1, b2, worst);
+    }
+    rig_close(&r);
+}
+
 /* Everything above once more as bits: 'rows' rows from row 'first', results behind one another. */
 static float *all_bits(Rig *r, int first, int rows, int *n) {
     float *x = rnds(&r->m, T * W, 1, 3), *u = rnds(&r->m, T * W, 2, 3), *g = rnds(&r->m, W, 3, 1);
@@ -263,6 +297,7 @@ int main(int argc, char **argv) {
     rope();
     moving();
     optimizer();
+    optimizer_late();
     bits();
     return test_end();
 }
