@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
         sched_add(s, text, prompt, samples, tokens);
     }
     double decode = 0, other = 0;
-    int64_t steps = 0, others = 0, rows = 0;
+    int64_t steps = 0, others = 0;
     while (!sched_idle(s)) {
         double t0 = clock_now();
         const Step *st = sched_next(s);
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
             if (q->n == q->limit) sched_finish(s, st->draw[i].seq);
         }
         double t = clock_now() - t0;
-        if (st->n_rows == batch && st->n_pieces == batch) decode += t, steps++, rows += st->n_rows;
+        if (st->n_rows == batch && st->n_pieces == batch) decode += t, steps++;
         else other += t, others++;
     }
     printf("batch %d, prompts of %d, answers of %d: %.1f us a decode step (%ld of them), %.1f us a mixed step (%ld)\n",

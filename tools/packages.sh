@@ -17,11 +17,27 @@ need_packages() {
 BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libc6-dev libpcre2-dev libutf8proc-dev libyaml-dev libzstd-dev
  libsnappy-dev liblz4-dev libbrotli-dev zlib1g-dev libgmp-dev"
 
-# build DIR [cmake options]: configures once, then only what changed.
+# fuzzing_clang: the path of the newest clang here that can build a fuzzer; installs the distribution's own where there is none.
+fuzzing_clang() {
+    for try in here installed; do
+        for c in $(ls /usr/bin/clang-[0-9]* 2>/dev/null | sort -t- -k2 -rn) $(command -v clang); do
+            case ${c##*-} in *[!0-9]*) [ "${c##*/}" = clang ] || continue ;; esac
+            echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return n < 0 ? *d : 0; }' \
+                | "$c" -x c -fsanitize=fuzzer,address,undefined - -o /dev/null 2>/dev/null && { echo "$c"; return 0; }
+        done
+        [ $try = here ] && { need_packages clang libclang-rt-dev || return 1; } >/dev/null 2>&1
+    done
+    return 1
+}
+
+# build DIR [-DNAME=VALUE...]: configures where that was not done with these values, then only what changed.
 build() {
     dir=$1
     shift
-    [ -f "$dir/build.ninja" ] || cmake -S . -B "$dir" -G Ninja "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; rm -rf "$dir"; return 1; }
+    made=yes
+    [ -f "$dir/build.ninja" ] || made=""
+    for o in "$@"; do sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null | grep -qxF -e "${o#-D}" || made=""; done
+    [ -n "$made" ] || cmake -S . -B "$dir" -G Ninja "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; rm -rf "$dir"; return 1; }
     rm -f "$dir.log"
     ninja -C "$dir" >"$dir/ninja.log" 2>&1 || { tail -40 "$dir/ninja.log"; return 1; }
 }

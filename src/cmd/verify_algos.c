@@ -293,7 +293,7 @@ static bool aggs(Run *v, const Json *cases, Err *err) {
 
 static bool value(Run *v, const Json *o, Err *err) {
     float *pred, *ret, *old, *grad = MEM_ARRAY(v->mem, float, (size_t)v->T);
-    double range, clipped = 0;
+    double range = 0, clipped = 0;
     TRY(matrix(&pred, v, o, "vpreds", err) && matrix(&ret, v, o, "returns", err) && matrix(&old, v, o, "values", err)
         && number(&range, o, "cliprange", err));
     LossCounts counts = { 0 };

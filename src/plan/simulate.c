@@ -87,8 +87,8 @@ static Packed pack(const Plan *p, double *lengths, int n, Mem *mem) {
         owner[i] = to;
         sum[to] += lengths[i] + p->work.prompt_mean;
     }
-    double room = p->layout.micro_tokens * p->layout.cp, mean = 0;
-    for (int k = 0; k < dp; k++) most = fmax(most, sum[k]), mean += sum[k] / dp;
+    double room = p->layout.micro_tokens * p->layout.cp;
+    for (int k = 0; k < dp; k++) most = fmax(most, sum[k]);
     Packed out = { dp, (int)fmax(1, nearbyint(most / room) + 1), NULL };
     if (p->layout.vpp > 1) out.micro = (out.micro + p->layout.pp - 1) / p->layout.pp * p->layout.pp;
     out.load = MEM_ARRAY(mem, double, (size_t)dp *(size_t)out.micro);

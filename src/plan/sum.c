@@ -83,13 +83,12 @@ void model_sum(ModelSum *s, const ModelDesc *m) {
     bool mla = m->arch->attn == ATTN_MLA;
     s->dqk = (double)(mla ? d->nope_dim + d->rope_dim : d->head_dim);
     s->dv = (double)(mla ? d->v_dim : d->head_dim);
-    double idle = 0, layers = 0;
+    double idle = 0;
     for (int l = 0; l < s->layers; l++) {
         LayerSum *a = &s->at[l];
         double chosen = d->experts ? a->experts * (double)d->topk / (double)d->experts : 0;
         a->gemm = a->attn_cut + a->attn_whole + a->dense + a->router + a->shared + chosen;
         idle += a->experts - chosen;
-        layers += a->gemm + a->norm;
         add_layer(&s->before[l + 1], &s->before[l], a);
     }
     s->active = s->total - idle;

@@ -77,8 +77,8 @@ static void memory_bars(const Plan *p, int phase, double top, double height, Buf
             y -= h;
             rect(b, x, y, bar, h, MEM_COLOUR[k], text);
         }
-        snprintf(text, sizeof text, slot < 14 ? "" : slot < 40 ? "%d" : "%d (%d)", i, p->stage[i].layers);
-        centred(b, x + bar / 2, top + height + 16, text);
+        snprintf(text, sizeof text, slot < 40 ? "%d" : "%d (%d)", i, p->stage[i].layers);
+        centred(b, x + bar / 2, top + height + 16, slot < 14 ? "" : text);
     }
     double line = top + height - p->cluster.gpu.memory / most * height;
     buf_printf(b,
