@@ -12,6 +12,7 @@
 #include "arch/arch.h"
 #include "layer/layer.h"
 #include "task/dataset.h"
+#include "train/checkpoint.h"
 #include "train/lr.h"
 
 typedef enum { CONF_TRAIN = 1, CONF_SFT = 2 } ConfVerb;
@@ -122,5 +123,6 @@ bool      config_needs_ref(const Config *c);                /* a reference model
 bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */
 bool      config_keeps_sets(const Config *c);               /* and the sets that were kept travel with them: the weights will be others */
 size_t    config_kept_room(const Config *c, int64_t vocab, size_t *most);    /* then: bytes of an answer's sets, of the largest set */
+bool      config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err);    /* reads the chat template, into mem */
 
 #endif

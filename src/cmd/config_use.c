@@ -1,6 +1,7 @@
 /* config_use.c - what the other folders take, made from a configuration. */
 #include "cmd/config.h"
 #include "model/kept_set.h"
+#include "base/file.h"
 
 #include <math.h>
 
@@ -64,4 +65,18 @@ size_t config_kept_room(const Config *c, int64_t vocab, size_t *most) {
 bool config_needs_ref(const Config *c) {
     bool in_reward = c->algo.kl_in_reward && (c->algo.kl_coef > 0 || c->algo.kl_control == 1);
     return in_reward || (c->train.use_kl_loss && c->train.kl_loss_coef > 0);
+}
+
+bool config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err) {
+    *out = (CheckpointConf){ .run_dir = c->trainer.run_dir,
+                             .from_dir = c->model.path,
+                             .tokenizer_dir = c->model.tokenizer,
+                             .keep = (int)c->trainer.keep,
+                             .shard_bytes = (int64_t)5e9 };
+    if (!c->model.chat_template) return true;
+    Buf text = { 0 };
+    bool ok = file_read(&text, c->model.chat_template, err);
+    if (ok) out->chat_template = mem_str(mem, text.data, text.n);
+    buf_free(&text);
+    return ok;
 }

@@ -9,7 +9,7 @@ bool prompt_reader_open(PromptReader *r, const ModelDesc *desc, PromptUse use, E
     if (tok_open(&r->tok, desc->dir, err) == TOK_BAD) return false;
     if (r->tok) r->scratch = tok_scratch_open(r->tok);
     Err none;
-    r->chat = chat_open(desc->dir, &r->mem, &none);
+    r->chat = chat_open(desc->dir, NULL, &r->mem, &none);
     if (!r->chat) r->no_chat = mem_str(&r->mem, none.msg, strlen(none.msg));
     return true;
 }

@@ -262,10 +262,8 @@ bool run_open(Run *r, Err *err) {
     r->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * per_epoch;
     r->kl = config_kl(c);
     r->lr = config_lr(c, r->steps);
-    CheckpointConf cc = { .run_dir = c->trainer.run_dir,
-                          .from_dir = c->model.path,
-                          .keep = (int)c->trainer.keep,
-                          .shard_bytes = (int64_t)5e9 };
+    CheckpointConf cc;
+    TRY(config_saves(&cc, c, &r->mem, err));
     r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
     TRY(resume(r, err));
     Machine here;

@@ -201,10 +201,8 @@ static bool open_model(Sft *s, Err *err) {
     TRY(open_weights(&s->o, &oo, tmp, err));
     policy_open(&s->policy, &s->o.model, &p, &s->mem);
     dev_touch(&s->o.dev);
-    CheckpointConf cc = { .run_dir = c->trainer.run_dir,
-                          .from_dir = c->model.path,
-                          .keep = (int)c->trainer.keep,
-                          .shard_bytes = (int64_t)5e9 };
+    CheckpointConf cc;
+    TRY(config_saves(&cc, c, &s->mem, err));
     s->saves = checkpoints_open(&s->policy, &cc, &s->mem);
     return true;
 }

@@ -53,7 +53,7 @@ static int run(const Verb *v, int argc, char **argv) {
     if (rc >= 0) return rc;
     Mem mem = { 0 };
     Err err;
-    Ctx c = { .chat = dir_exists(word) ? chat_open(word, &mem, &err) : chat_open_file(word, &mem, &err) };
+    Ctx c = { .chat = dir_exists(word) ? chat_open(word, NULL, &mem, &err) : chat_open_file(word, &mem, &err) };
     if (!c.chat) {
         mem_free(&mem);
         return cmd_fail(v, &err);

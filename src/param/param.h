@@ -36,9 +36,10 @@ bool params_load(Params *p, Dev *d, const char *dir, Err *err);
 DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matrix in the folder is BF16, else DT_F32 */
 
 /* Writes hub names, index, config.json (given text) into a folder beside 'dir' and renames it; tokenizer files are carried
- * from 'from_dir' (NULL: none).  dtype DT_F32 or DT_BF16; frozen rows stay F32.  A folder that is there already is
+ * from 'tokenizer_dir' (NULL: from_dir; NULL both: none), the rest from 'from_dir'; 'chat_template' is a text to be written in
+ * the place of theirs (NULL: theirs stays).  dtype DT_F32 or DT_BF16; frozen rows stay F32.  A folder that is there already is
  * replaced if it is empty or holds a model (config.json, no folders); anything else is an error. */
-typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir; const char *config_text; } SaveOpts;
+typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir, *tokenizer_dir, *config_text, *chat_template; } SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
 /* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err);

@@ -210,11 +210,17 @@ static bool take_place(const char *tmp, const char *dir, Mem *mem, Err *err) {
     return dir_sync(!slash ? "." : slash == dir ? "/" : mem_str(mem, dir, (size_t)(slash - dir)), err);
 }
 
+static bool put_text(const char *dir, const char *name, const char *text, Mem *mem, Err *err) {
+    return !text || file_write(mem_printf(mem, "%s/%s", dir, name), text, strlen(text), err);
+}
+
 static bool fill_folder(const Weights *w, const char *tmp, SaveOpts o, Mem *mem, Err *err) {
     TRY(write_weights(w, tmp, o, err));
-    if (o.from_dir) TRY(carry(o.from_dir, tmp, err));
-    if (o.config_text)
-        TRY(file_write(mem_printf(mem, "%s/config.json", tmp), o.config_text, strlen(o.config_text), err));
+    const char *tokenizer = o.tokenizer_dir ? o.tokenizer_dir : o.from_dir;
+    if (tokenizer) TRY(carry(tokenizer, tmp, err));
+    if (o.from_dir) TRY(copy_file(o.from_dir, tmp, "generation_config.json", err));
+    TRY(put_text(tmp, "config.json", o.config_text, mem, err));
+    TRY(put_text(tmp, "chat_template.jinja", o.chat_template, mem, err));
     return dir_sync(tmp, err);
 }
 

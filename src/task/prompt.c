@@ -24,7 +24,7 @@ struct Prompter {
 static bool open_parts(Prompter *p, const PromptOptions *o, Err *err) {
     if (tok_open(&p->tok, o->model, err) != TOK_OK) return false;
     Err none;
-    p->chat = o->chat_template ? chat_open_file(o->chat_template, &p->mem, &none) : chat_open(o->model, &p->mem, &none);
+    p->chat = chat_open(o->model, o->chat_template, &p->mem, &none);
     if (!p->chat && o->chat_template) return *err = none, false;
     if (!p->chat) p->no_chat = mem_str(&p->mem, none.msg, strlen(none.msg));
     p->variables = (Json){ .kind = JSON_OBJECT };

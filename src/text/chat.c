@@ -62,7 +62,7 @@ static bool read_json(Json *out, const char *path, Mem *mem, Err *err) {
     return ok;
 }
 
-Chat *chat_open(const char *dir, Mem *mem, Err *err) {
+Chat *chat_open(const char *dir, const char *file, Mem *mem, Err *err) {
     Chat *c = MEM_NEW(mem, Chat);
     JsonMember *given = MEM_ARRAY(mem, JsonMember, 24);
     size_t n = 0;
@@ -80,7 +80,7 @@ Chat *chat_open(const char *dir, Mem *mem, Err *err) {
     c->given = (Json){ .kind = JSON_OBJECT, .n = n, .members = given };
     c->is_model = true;
     const Json *t = json_get(&config, "chat_template");
-    if (file_exists(alone)) return (c->plain = compile_file(alone, mem, err)) ? c : NULL;
+    if (file || file_exists(alone)) return (c->plain = compile_file(file ? file : alone, mem, err)) ? c : NULL;
     if (t && t->kind != JSON_NULL) return from_config(c, config_path, t, mem, err) ? c : NULL;
     err_set(err,
             "%s: has no chat template (neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json); a "

@@ -7,24 +7,22 @@
 
 typedef struct Chat Chat;
 
-/* Looks for chat_template.jinja, then for "chat_template" in tokenizer_config.json: one text, or a list of named
- * ones, of which
- * "tool_use" is taken when tools are given and "default" otherwise.  The special tokens of tokenizer_config.json (and
- * special_tokens_map.json) become the template's variables: bos_token, eos_token, unk_token, pad_token, ...
+/* The template in 'file', or with NULL the folder's own: chat_template.jinja, else "chat_template" in
+ * tokenizer_config.json: one text, or a list of named ones, of which "tool_use" is taken when tools are given and
+ * "default" otherwise.  Either way the special tokens of tokenizer_config.json (and special_tokens_map.json) become
+ * the template's variables: bos_token, eos_token, unk_token, pad_token, ...
  * NULL on error, also when the folder has no template.  Everything lives in mem. */
-Chat *chat_open(const char *model_dir, Mem *mem, Err *err);
-Chat *chat_open_file(const char *path, Mem *mem, Err *err);           /* a template alone, without tokens */
+Chat *chat_open(const char *model_dir, const char *file, Mem *mem, Err *err);
+Chat *chat_open_file(const char *path, Mem *mem, Err *err);           /* a template alone, of no model: without tokens */
 
-/* messages: an array of {"role", "content", ...}.  tools, extra (an object with further variables, which come
- * before the
- * model's own): may be NULL; then tools and documents are none, as transformers passes them.  Appends to out.
+/* messages: an array of {"role", "content", ...}.  tools, extra (an object with further variables, which come before
+ * the model's own): may be NULL; then tools and documents are none, as transformers passes them.  Appends to out.
  * Any number of threads may render one Chat. */
 bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt,
                  const Json *extra, Buf *out, Err *err);
 
-/* The same with all variables in one object: messages, tools, add_generation_prompt and the rest.  Of a model
- * folder, what
- * the object does not have is filled in as above; of a file alone, nothing is.  line: see jinja.h. */
+/* The same with all variables in one object: messages, tools, add_generation_prompt and the rest.  Of a model folder,
+ * what the object does not have is filled in as above; of a file alone, nothing is.  line: see jinja.h. */
 bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err *err);
 
 #endif

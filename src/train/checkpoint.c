@@ -145,7 +145,12 @@ static bool write_all(Checkpoints *c, const char *dir, Err *err) {
     Buf model = { 0 }, config = { 0 }, manifest = { 0 }, files = { 0 };
     buf_printf(&model, "%s/model", dir);
     params_config_text(&config, c->w.model, DT_F32);
-    SaveOpts o = { DT_F32, c->conf.shard_bytes, c->conf.from_dir, config.data };
+    SaveOpts o = { .dtype = DT_F32,
+                   .shard_bytes = c->conf.shard_bytes,
+                   .from_dir = c->conf.from_dir,
+                   .tokenizer_dir = c->conf.tokenizer_dir,
+                   .config_text = config.data,
+                   .chat_template = c->conf.chat_template };
     bool ok = dir_make(dir, err) && params_save(&c->w, &c->dev, model.data, o, err) && write_optimizer(c, dir, err)
               && write_text(dir, "state.json", &c->state, err) && list_files(&files, dir, "", err);
     if (ok) {

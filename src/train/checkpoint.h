@@ -13,7 +13,11 @@
 #include "train/policy.h"
 
 typedef struct Checkpoints Checkpoints;
-typedef struct { const char *run_dir, *from_dir; int keep; int64_t shard_bytes; } CheckpointConf;   /* from_dir: tokenizer files */
+typedef struct {
+    const char *run_dir, *from_dir, *tokenizer_dir, *chat_template;     /* the last three: as in SaveOpts; they outlive the saves */
+    int         keep;
+    int64_t     shard_bytes;
+} CheckpointConf;
 
 size_t       checkpoint_staging_bytes(const ModelDesc *m);
 Checkpoints *checkpoints_open(const Policy *p, const CheckpointConf *c, Mem *mem);

@@ -33,7 +33,7 @@ static void expect(const char *what, bool tools, const char *extra, const char *
     EXPECT(json_parse(&m, messages, strlen(messages), &mem, &err) && json_parse(&t, "[1]", 3, &mem, &err), "%s",
            err.msg);
     EXPECT(json_parse(&x, extra, strlen(extra), &mem, &err), "%s", err.msg);
-    Chat *c = chat_open(dir, &mem, &err);
+    Chat *c = chat_open(dir, NULL, &mem, &err);
     bool ok = c && chat_render(c, &m, tools ? &t : NULL, true, &x, &out, &err);
     const char *got = ok ? (out.data ? out.data : "") : err.msg;
     EXPECT(strstr(got, want) && (!ok || !strcmp(got, want)), "%s:\n got  %s\n want %s", what, got, want);
