@@ -1,10 +1,12 @@
 /* file.c - see file.h. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,21 +59,80 @@ static bool write_all(int fd, const char *data, size_t n) {
     return true;
 }
 
+/* ---- beside: a lock says whether somebody is still at work there; a process number would not, in containers and on shared disks */
+static void remove_at(int dir, const char *name) {
+    if (!unlinkat(dir, name, 0) || errno != EISDIR) return;
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(fd, e->d_name, 0);
+    if (d) closedir(d);
+    unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+void dir_remove(const char *path) { remove_at(AT_FDCWD, path); }
+
+static bool is_beside(const char *name, const char *base) {
+    size_t n = strlen(base);
+    if (strncmp(name, base, n) || (strncmp(name + n, ".tmp-", 5) && strncmp(name + n, ".tmp.", 5))) return false;
+    size_t digits = strspn(name + n + 5, "0123456789");
+    return digits && !name[n + 5 + digits];
+}
+
+static void sweep(const char *dir, const char *base) {
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (!is_beside(e->d_name, base)) continue;
+        int fd = openat(dirfd(d), e->d_name, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) remove_at(dirfd(d), e->d_name);
+        if (fd >= 0) close(fd);
+    }
+    if (d) closedir(d);
+}
+
+static void folder_of(Buf *dir, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (slash) buf_put(dir, path, slash > path ? (size_t)(slash - path) : 1);
+    else buf_puts(dir, ".");
+}
+
+static int beside(Buf *name, const char *path, bool folder) {
+    Buf dir = { 0 };
+    const char *slash = strrchr(path, '/');
+    folder_of(&dir, path);
+    sweep(dir.data, slash ? slash + 1 : path);
+    buf_free(&dir);
+    for (long number = (long)getpid();;) {
+        buf_clear(name);
+        buf_printf(name, "%s.tmp-%ld", path, number);
+        if (folder && mkdir(name->data, 0755) && errno != EEXIST) return -1;
+        int fd = open(name->data, (folder ? O_RDONLY | O_DIRECTORY : O_WRONLY | O_CREAT) | O_CLOEXEC, 0644);
+        bool held =
+            fd < 0 ? errno == (folder ? ENOTDIR : EISDIR) : flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+        if (fd < 0 && !held && !(folder && errno == ENOENT)) return -1;
+        struct stat st;
+        if (fd >= 0 && !held && !fstat(fd, &st) && st.st_nlink && (folder || !ftruncate(fd, 0))) return fd;
+        if (fd >= 0) close(fd); /* another's, or swept away before it was locked */
+        number += held;
+    }
+}
+
+int file_beside(Buf *name, const char *path) { return beside(name, path, false); }
+int dir_beside(Buf *name, const char *path) { return beside(name, path, true); }
+
 bool file_write(const char *path, const void *data, size_t n, Err *err) {
     Buf tmp = { 0 }, dir = { 0 };
-    buf_printf(&tmp, "%s.tmp.%ld", path, (long)getpid());
-    const char *slash = strrchr(path, '/');
-    if (slash) buf_put(&dir, path, slash > path ? (size_t)(slash - path) : 1);
-    else buf_puts(&dir, ".");
+    folder_of(&dir, path);
     bool ok = false;
-    int fd = open(tmp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = file_beside(&tmp, path);
     if (fd < 0) fail(err, "create", tmp.data);
     else {
         ok = (write_all(fd, data, n) && fsync(fd) == 0) || fail(err, "write", tmp.data);
-        if (close(fd) && ok) ok = fail(err, "write", tmp.data);
         if (ok && rename(tmp.data, path)) ok = fail(err, "rename into place", path);
         if (!ok) unlink(tmp.data);
-        else ok = dir_sync(dir.data, err);
+        close(fd);
+        if (ok) ok = dir_sync(dir.data, err);
     }
     buf_free(&tmp);
     buf_free(&dir);

@@ -13,7 +13,7 @@ enum { WRITE_BUF = 1 << 20 };
 typedef struct {
     size_t first, n; /* specs */
     int64_t bytes;
-    char *path, *tmp, *name;
+    char *path, *name;
 } Shard;
 
 struct StWriter {
@@ -23,6 +23,7 @@ struct StWriter {
     Shard *shards;
     int n_shards, at; /* at: the shard that is open, n_shards after the last */
     int fd;
+    Buf tmp;      /* its name until it is whole */
     int64_t left; /* bytes of the open shard still to come */
     Buf buf;
     char *dir;   /* the folder that everything goes into */
@@ -47,7 +48,7 @@ static bool flush(StWriter *w, const void *data, size_t n, Err *err) {
     for (const char *p = data; n;) {
         ssize_t did = write(w->fd, p, n);
         if (did < 0 && errno == EINTR) continue;
-        if (did < 0) return fail(err, "write", w->shards[w->at].tmp);
+        if (did < 0) return fail(err, "write", w->tmp.data);
         p += did;
         n -= (size_t)did;
     }
@@ -72,8 +73,8 @@ static void put_header(Buf *b, const StSpec *specs, size_t n) {
 
 static bool shard_begin(StWriter *w, Err *err) {
     Shard *s = &w->shards[w->at];
-    w->fd = open(s->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (w->fd < 0) return fail(err, "create", s->tmp);
+    w->fd = file_beside(&w->tmp, s->path);
+    if (w->fd < 0) return fail(err, "create", w->tmp.data);
     Buf h = { 0 };
     put_header(&h, w->specs + s->first, s->n);
     for (int i = 0; i < 8; i++) buf_putc(&w->buf, (char)((uint64_t)h.n >> 8 * i));
@@ -88,11 +89,11 @@ static bool shard_end(StWriter *w, Err *err) {
     Shard *s = &w->shards[w->at];
     bool ok = flush(w, w->buf.data, w->buf.n, err);
     buf_clear(&w->buf);
-    if (ok && fsync(w->fd)) ok = fail(err, "sync", s->tmp);
-    if (close(w->fd) && ok) ok = fail(err, "close", s->tmp);
+    if (ok && fsync(w->fd)) ok = fail(err, "sync", w->tmp.data);
+    if (ok && rename(w->tmp.data, s->path)) ok = fail(err, "rename into place", s->path);
+    if (!ok) unlink(w->tmp.data);
+    close(w->fd);
     w->fd = -1;
-    if (ok && rename(s->tmp, s->path)) ok = fail(err, "rename into place", s->path);
-    if (!ok) unlink(s->tmp);
     w->at += ok;
     return ok;
 }
@@ -115,7 +116,6 @@ static void name_shards(StWriter *w, const char *path, bool folder) {
         s->name = w->n_shards == 1 ? "model.safetensors"
                                    : mem_printf(&w->mem, "model-%05d-of-%05d.safetensors", i + 1, w->n_shards);
         s->path = folder ? mem_printf(&w->mem, "%s/%s", path, s->name) : mem_str(&w->mem, path, strlen(path));
-        s->tmp = mem_printf(&w->mem, "%s.tmp.%ld", s->path, (long)getpid());
     }
     if (w->n_shards > 1) w->index = mem_printf(&w->mem, "%s/model.safetensors.index.json", path);
     const char *slash = strrchr(path, '/');
@@ -188,6 +188,7 @@ static bool write_index(StWriter *w, Err *err) {
 
 static void writer_free(StWriter *w) {
     buf_free(&w->buf);
+    buf_free(&w->tmp);
     Mem mem = w->mem;
     mem_free(&mem);
 }
@@ -207,8 +208,8 @@ bool st_write_close(StWriter *w, Err *err) {
 
 void st_write_abort(StWriter *w) {
     if (w->fd >= 0) {
+        unlink(w->tmp.data);
         close(w->fd);
-        unlink(w->shards[w->at].tmp);
     }
     for (int i = 0; w->index && i < w->at; i++) unlink(w->shards[i].path);
     writer_free(w);

@@ -186,28 +186,23 @@ static Folder folder_kind(const char *path) {
     return !others && (config || !files) ? FOLDER_MODEL : FOLDER_OTHER;
 }
 
-static void remove_folder(const char *path) {
-    DIR *dir = opendir(path);
-    if (!dir) return;
-    for (struct dirent *e; (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(dirfd(dir), e->d_name, 0);
-    closedir(dir);
-    rmdir(path);
+static const char *parent_of(const char *dir, Mem *mem) {
+    const char *slash = strrchr(dir, '/');
+    return !slash ? "." : slash == dir ? "/" : mem_str(mem, dir, (size_t)(slash - dir));
 }
 
 /* With an old folder in place the two change names in one step, where the file system can. */
 static bool take_place(const char *tmp, const char *dir, Mem *mem, Err *err) {
     bool ok = false;
     if (folder_kind(dir) == FOLDER_NONE) ok = !rename(tmp, dir);
-    else if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE)) ok = true, remove_folder(tmp);
+    else if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE)) ok = true, dir_remove(tmp);
     else if (errno == EINVAL || errno == ENOSYS) {
         const char *old = mem_printf(mem, "%s.old.%ld", dir, (long)getpid());
         ok = !rename(dir, old) && !rename(tmp, dir);
-        if (ok) remove_folder(old);
+        if (ok) dir_remove(old);
     }
     if (!ok) return err_set(err, "%s: cannot rename into place: %s", dir, strerror(errno));
-    const char *slash = strrchr(dir, '/');
-    return dir_sync(!slash ? "." : slash == dir ? "/" : mem_str(mem, dir, (size_t)(slash - dir)), err);
+    return dir_sync(parent_of(dir, mem), err);
 }
 
 static bool put_text(const char *dir, const char *name, const char *text, Mem *mem, Err *err) {
@@ -231,12 +226,16 @@ static bool save(const Weights *w, const char *dir, SaveOpts o, Err *err) {
     Mem mem = { 0 };
     char *clean = mem_str(&mem, dir, strlen(dir));
     for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/';) clean[--n] = 0;
-    char *tmp = mem_printf(&mem, "%s.tmp-%ld", clean, (long)getpid());
-    bool ok = dir_make(tmp, err);
-    if (ok && !(fill_folder(w, tmp, o, &mem, err) && take_place(tmp, clean, &mem, err))) {
-        remove_folder(tmp);
+    Buf tmp = { 0 };
+    bool ok = dir_make(parent_of(clean, &mem), err);
+    int fd = ok ? dir_beside(&tmp, clean) : -1;
+    if (ok && fd < 0) ok = err_set(err, "%s: cannot create the folder: %s", tmp.data, strerror(errno));
+    if (ok && !(fill_folder(w, tmp.data, o, &mem, err) && take_place(tmp.data, clean, &mem, err))) {
+        dir_remove(tmp.data);
         ok = false;
     }
+    if (fd >= 0) close(fd);
+    buf_free(&tmp);
     mem_free(&mem);
     return ok;
 }

@@ -203,7 +203,9 @@ static void save_and_load(const char *tmp) {
             CHECK(params_load(x.p, &x.dev, from, &err), "%s", err.msg);
             Buf text = { 0 };
             params_config_text(&text, &x.m, ways[k].t);
-            SaveOpts o = { ways[k].t, ways[k].shard, from, text.data };
+            SaveOpts o = {
+                .dtype = ways[k].t, .shard_bytes = ways[k].shard, .from_dir = from, .config_text = text.data
+            };
             bool ok = ways[k].stream ? params_convert(&x.m, x.dev.threads, out, o, &err)
                                      : params_save(x.p, &x.dev, out, o, &err);
             EXPECT(ok, "%s", err.msg);
@@ -244,7 +246,7 @@ static void refused_folder(const char *tmp) {
     char *out = mem_printf(&mem, "%s/precious", tmp), *file = mem_printf(&mem, "%s/diary.txt", out);
     CHECK(dir_make(out, &err) && file_write(file, "dear", 4, &err), "%s", err.msg);
     open_model(&x, FIXTURE("models/qwen2"), DT_F32, false);
-    SaveOpts o = { DT_F32, 1 << 30, NULL, "{}" };
+    SaveOpts o = { .dtype = DT_F32, .shard_bytes = 1 << 30, .config_text = "{}" };
     EXPECT(!params_save(x.p, &x.dev, out, o, &err) && strstr(err.msg, "not a model's folder") && file_exists(file),
            "%s", err.msg);
     EXPECT(!params_save(x.p, &x.dev, file, o, &err) && file_exists(file), "%s", err.msg);
