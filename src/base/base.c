@@ -1,5 +1,6 @@
 /* base.c - failure messages, arenas, growing regions and buffers: see base.h. */
 #include "base/base.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,10 +8,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A message may quote what a file says: it stays one line, and moves no cursor. */
+/* A message may quote what a file says: it stays one line, and moves no cursor.  (Bytes that are not UTF-8 stay: a path may have them.) */
 static void one_line(char *msg) {
-    for (char *p = msg; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = ' ';
+    for (size_t i = 0, n = strlen(msg); i < n;) {
+        uint32_t code = 0;
+        int len = utf8_get(msg + i, n - i, &code);
+        if (!len) code = (unsigned char)msg[i], len = 1; /* a lone C1 byte steers some terminals too */
+        if (utf8_steers(code) || code == '\n' || code == '\t') memset(msg + i, ' ', (size_t)len);
+        i += (size_t)len;
+    }
 }
 
 bool err_set(Err *err, const char *fmt, ...) {

@@ -1,4 +1,4 @@
-/* utf8.c - is this text UTF-8?  Thirty-two ASCII bytes at a time where it can, then eight. */
+/* utf8.c - is this text UTF-8?  Sixty-four ASCII bytes at a time where it can, then eight.  And text for a person's eyes. */
 #include "base/utf8.h"
 
 #include <string.h>
@@ -29,4 +29,28 @@ bool utf8_valid(const char *s, size_t n) {
         }
     }
     return true;
+}
+
+void utf8_put_visible(Buf *b, const char *s, size_t n) {
+    for (size_t i = 0, from = 0; i <= n;) {
+        uint32_t code = 0;
+        int len = i < n ? utf8_get(s + i, n - i, &code) : 0;
+        if (len && !utf8_steers(code)) {
+            i += (size_t)len;
+            continue;
+        }
+        buf_put(b, s + from, i - from);
+        if (i < n && len <= 1) buf_printf(b, "\\x%02x", (unsigned char)s[i]);
+        else if (i < n) buf_printf(b, "\\u%04x", (unsigned)code);
+        i += len ? (size_t)len : 1;
+        from = i;
+    }
+}
+
+const char *utf8_visible(Mem *m, const char *s) {
+    Buf b = { 0 };
+    utf8_put_visible(&b, s, strlen(s));
+    const char *copy = mem_str(m, b.data, b.n);
+    buf_free(&b);
+    return copy;
 }

@@ -9,10 +9,14 @@
 #include <string.h>
 
 static void put_indented(const char *s, size_t n, int indent) {
-    for (size_t i = 0; i < n; i++) {
-        putchar(s[i]);
-        if (s[i] == '\n') printf("%*s", indent, "");
+    Buf b = { 0 };
+    buf_puts(&b, "");
+    utf8_put_visible(&b, s, n);
+    for (size_t i = 0; i < b.n; i++) {
+        putchar(b.data[i]);
+        if (b.data[i] == '\n') printf("%*s", indent, "");
     }
+    buf_free(&b);
 }
 
 static bool is_messages(const Json *v) {
@@ -24,7 +28,9 @@ static bool is_messages(const Json *v) {
 
 /* name: value; text with its line breaks, messages one by one, what is nested one level down by name. */
 static void put_readable(const char *name, const Json *v, int indent, Buf *b) {
-    printf("%*s%s: ", indent, "", name);
+    printf("%*s", indent, "");
+    put_indented(name, strlen(name), indent);
+    fputs(": ", stdout);
     if (v->kind == JSON_STRING && (!v->flag || utf8_valid(v->str, v->n))) {
         bool lines = memchr(v->str, '\n', v->n) != NULL;
         if (lines) printf("\n%*s", indent + 2, "");
@@ -44,7 +50,8 @@ static void put_readable(const char *name, const Json *v, int indent, Buf *b) {
     } else {
         buf_clear(b);
         pq_put_value(b, v);
-        printf("%s\n", b->data);
+        put_indented(b->data, b->n, indent);
+        putchar('\n');
     }
 }
 
@@ -55,7 +62,8 @@ static void put_row(const DataArgs *a, const char *file, int64_t row, const Json
         puts(b->data);
         return;
     }
-    printf("%s row %lld\n", file, (long long)row);
+    put_indented(file, strlen(file), 0);
+    printf(" row %lld\n", (long long)row);
     for (size_t i = 0; i < v->n; i++) put_readable(v->members[i].key, &v->members[i].value, 2, b);
 }
 

@@ -1,5 +1,6 @@
 /* data_stats.c - `hone data stats`: what is in data files, column by column: how many rows have it, of what kind, how long; which
  * sources; how many prompts occur again; with a model, how long the prompts are in its tokens. */
+#include "base/utf8.h"
 #include "cmd/data.h"
 #include "file/parquet.h"
 #include "file/paths.h"
@@ -156,6 +157,13 @@ static void kinds_of(const Column *c, char out[120]) {
     if (!n) snprintf(out, 120, "null");
 }
 
+static const char *visible(Stats *s, const char *text) { /* until the next call */
+    buf_clear(&s->text);
+    buf_puts(&s->text, "");
+    utf8_put_visible(&s->text, text, strlen(text));
+    return s->text.data;
+}
+
 static void print_text(Stats *s) {
     printf("%lld rows, %lld with a prompt that occurred before\ncolumns, with the length of their text in characters\n",
            (long long)s->rows, (long long)s->repeated);
@@ -163,7 +171,7 @@ static void print_text(Stats *s) {
         char kinds[120];
         Column *c = &s->columns.at[i];
         kinds_of(c, kinds);
-        printf("  %-16s %-10s %8lld rows  ", c->name, kinds, (long long)c->rows);
+        printf("  %-16s %-10s %8lld rows  ", visible(s, c->name), kinds, (long long)c->rows);
         put_lengths(&c->chars, false);
         putchar('\n');
     }
@@ -175,7 +183,7 @@ static void print_text(Stats *s) {
     }
     if (s->sources.n) puts("data sources");
     for (size_t i = 0; i < s->sources.n; i++)
-        printf("  %-40s %8lld rows\n", s->sources.at[i].name, (long long)s->sources.at[i].rows);
+        printf("  %-40s %8lld rows\n", visible(s, s->sources.at[i].name), (long long)s->sources.at[i].rows);
     if (s->sources.n == MAX_SOURCES) printf("  (only the first %d)\n", MAX_SOURCES);
 }
 
@@ -218,10 +226,12 @@ static bool read_file(Stats *s, const DataArgs *a, const char *file, Threads *th
     while ((ok = table_next(t, threads, &r, err)) && r.n)
         for (int64_t i = 0; i < r.n; i++) take_row(s, &r.rows[i]);
     if (ok && !a->json) {
-        printf("%s: %s, %lld rows\n", file, table_kind(t), (long long)(s->rows - before));
-        buf_clear(&s->text);
-        table_describe(t, &s->text);
-        for (char *line = s->text.data, *end; line && *line && (end = strchr(line, '\n')); line = end + 1)
+        printf("%s: %s, %lld rows\n", visible(s, file), table_kind(t), (long long)(s->rows - before));
+        Buf text = { 0 };
+        table_describe(t, &text);
+        const char *shown = visible(s, text.data ? text.data : "");
+        buf_free(&text);
+        for (const char *line = shown, *end; line && *line && (end = strchr(line, '\n')); line = end + 1)
             printf("  %.*s\n", (int)(end - line), line);
     }
     table_close(t);

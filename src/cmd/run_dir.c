@@ -1,6 +1,7 @@
 /* run_dir.c - see run_dir.h. */
 #include "cmd/run_dir.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "base/json.h"
 #include "file/tensorboard.h"
 
@@ -167,6 +168,9 @@ void run_dir_note(RunDir *d, const char *text) {
 
 void run_dir_log(RunDir *d, const char *text) {
     run_dir_note(d, text);
-    printf("%s%s\n", d->terminal ? "\r\033[K" : "", text);
+    Buf b = { 0 };
+    utf8_put_visible(&b, text, strlen(text));
+    printf("%s%s\n", d->terminal ? "\r\033[K" : "", b.data);
+    buf_free(&b);
     fflush(stdout);
 }

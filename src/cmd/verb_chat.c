@@ -3,6 +3,7 @@
  * stays open between turns, and the pages of what was said before are found again.  Ctrl-C is not handled but blocked
  * and asked for after each token: nothing runs in a signal handler. */
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "cmd/open.h"
 #include "cmd/prompt_line.h"
@@ -44,10 +45,10 @@ typedef struct {
     PromptReader reader;
     Engine *engine;
     int max_len;
-    bool terminal;
-    Buf talk;        /* {"messages":[... without its end */
-    size_t no_turns; /* its length before the first turn */
-    uint32_t turn;   /* names the random numbers: the same question asked again may get another answer */
+    bool terminal, eyes; /* somebody types; somebody reads what is written */
+    Buf talk;            /* {"messages":[... without its end */
+    size_t no_turns;     /* its length before the first turn */
+    uint32_t turn;       /* names the random numbers: the same question asked again may get another answer */
 
     /* the turn under way */
     Mem mem;
@@ -75,13 +76,16 @@ static bool interrupt_asked(void) {
 }
 
 /* ---- one answer */
-static void show(Talk *t, size_t upto) {
-    for (; t->shown < upto; t->shown++) {
-        unsigned char c = (unsigned char)t->said.data[t->shown];
-        bool steers = t->terminal && (c < 32 || c == 127) && c != '\n' && c != '\t'; /* a model may not do that */
-        putchar(steers ? '?' : c);
-    }
+static void show(Talk *t, size_t upto) { /* whole characters */
+    while (upto > t->shown && upto < t->said.n && ((unsigned char)t->said.data[upto] & 0xC0) == 0x80) upto--;
+    if (upto <= t->shown) return;
+    Buf b = { 0 };
+    if (t->eyes) utf8_put_visible(&b, t->said.data + t->shown, upto - t->shown); /* a model may not steer a terminal */
+    else buf_put(&b, t->said.data + t->shown, upto - t->shown);
+    fwrite(b.data, 1, b.n, stdout);
     fflush(stdout);
+    buf_free(&b);
+    t->shown = upto;
 }
 
 static bool stop_text_found(Talk *t, size_t from) {
@@ -254,7 +258,8 @@ static int run(const Verb *v, int argc, char **argv) {
     if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
     sigset_t set = only_interrupt();
     sigprocmask(SIG_BLOCK, &set, NULL); /* before the threads start: they inherit it */
-    Talk t = { .v = v, .a = &a, .terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) };
+    Talk t = { .v = v, .a = &a, .eyes = isatty(STDOUT_FILENO) };
+    t.terminal = t.eyes && isatty(STDIN_FILENO);
     OpenOpts opts = { .threads = a.threads };
     if (!open_desc(&t.o, model, &opts, &err)) return cmd_fail(v, &err);
     LineReader *in = NULL;

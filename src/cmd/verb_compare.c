@@ -1,5 +1,6 @@
 /* verb_compare.c - `hone compare RUN RUN`: two runs side by side: curves in one frame, last numbers, configurations. */
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "cmd/run_read.h"
 
@@ -57,13 +58,13 @@ static void table_json(Buf *out, const RunCurves *a, const RunCurves *b, const A
     buf_puts(out, "}");
 }
 
-static void table(const RunCurves *a, const RunCurves *b, const Args *args) {
+static void table(const RunCurves *a, const RunCurves *b, const Args *args, Mem *mem) {
     printf("%-44s %12s %12s %12s\n", "mean of the last steps", "a", "b", "b - a");
     for (int64_t i = 0; i < a->n_curves; i++) {
         const Curve *x = &a->curve[i], *y = run_curve(b, x->name);
         if (!y || (!args->all && !is_main(x->name))) continue;
         double p = curve_mean(a, x, args->last), q = curve_mean(b, y, args->last);
-        printf("%-44s %12.6g %12.6g %+12.4g\n", x->name, p, q, q - p);
+        printf("%-44s %12.6g %12.6g %+12.4g\n", utf8_visible(mem, x->name), p, q, q - p);
     }
 }
 
@@ -118,7 +119,8 @@ static void configurations(const char *a, const char *b, Buf *json, Mem *mem) {
                 continue;
             }
             if (!differ++) puts("\nsettings that differ, a and b:");
-            printf("  %-32s %s   ->   %s\n", x.at[i].key, x.at[i].value, other->value);
+            printf("  %-32s %s   ->   %s\n", utf8_visible(mem, x.at[i].key), utf8_visible(mem, x.at[i].value),
+                   utf8_visible(mem, other->value));
         }
         if (!differ && !json) puts("\nno setting differs");
         if (!json && (both < x.n || both < y.n))
@@ -149,19 +151,18 @@ static bool compare(const Args *args, const char *const *path, Mem *mem, Err *er
         buf_free(&out);
         return true;
     }
-    printf("a: %s, steps %lld to %lld\nb: %s, steps %lld to %lld\n\n", path[0], (long long)a.step[0],
-           (long long)a.step[a.n - 1], path[1], (long long)b.step[0], (long long)b.step[b.n - 1]);
+    printf("a: %s, steps %lld to %lld\nb: %s, steps %lld to %lld\n\n", utf8_visible(mem, path[0]), (long long)a.step[0],
+           (long long)a.step[a.n - 1], utf8_visible(mem, path[1]), (long long)b.step[0], (long long)b.step[b.n - 1]);
     if (x && y) {
         const RunCurves *runs[] = { &a, &b };
         const Curve *curves[] = { x, y };
         Buf out = { 0 };
-        char title[128];
-        snprintf(title, sizeof title, "%s   (# where they meet)", name);
+        const char *title = mem_printf(mem, "%s   (# where they meet)", utf8_visible(mem, name));
         plot(&out, title, runs, curves, "ab", 2, (int)args->width, (int)args->height);
         printf("%s\n", out.data);
         buf_free(&out);
     }
-    table(&a, &b, args);
+    table(&a, &b, args, mem);
     configurations(path[0], path[1], NULL, mem);
     return true;
 }

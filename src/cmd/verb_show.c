@@ -1,5 +1,6 @@
 /* verb_show.c - `hone show RUN`: a run's curves as text, its last numbers, and its best and worst answers. */
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "cmd/run_read.h"
 
@@ -27,12 +28,13 @@ static const Opt options[] = {
 
 static void plot_one(const RunCurves *r, const Curve *c, const Args *a) {
     Buf b = { 0 };
-    char title[160];
-    snprintf(title, sizeof title, "%s   last %.5g, mean of the last 10 %.5g", c->name, curve_last(r, c),
-             curve_mean(r, c, 10));
+    Mem mem = { 0 };
+    const char *title = mem_printf(&mem, "%s   last %.5g, mean of the last 10 %.5g", utf8_visible(&mem, c->name),
+                                   curve_last(r, c), curve_mean(r, c, 10));
     plot(&b, title, &r, &c, "*", 1, (int)a->width, (int)a->height);
     printf("%s\n", b.data);
     buf_free(&b);
+    mem_free(&mem);
 }
 
 static bool plots(const RunCurves *r, const Args *a, Mem *mem, Err *err) {
@@ -79,11 +81,13 @@ static void text(const Json *j, const char *key, const char *label) {
     size_t n = v->n < MOST ? v->n : MOST;
     while (n < v->n && n > 0 && ((unsigned char)v->str[n] & 0xC0) == 0x80) n--;
     printf("  %s: ", label);
-    for (size_t i = 0; i < n; i++) {
-        if (v->str[i] == '\n') fputs("\n     ", stdout);
-        else if ((unsigned char)v->str[i] >= 32 || v->str[i] == '\t')
-            putchar(v->str[i]); /* nothing that moves the cursor */
+    Buf b = { 0 };
+    utf8_put_visible(&b, v->str, n);
+    for (size_t i = 0; i < b.n; i++) {
+        if (b.data[i] == '\n') fputs("\n     ", stdout);
+        else putchar(b.data[i]);
     }
+    buf_free(&b);
     printf(n < v->n ? " ... (%zu bytes more)\n" : "\n", v->n - n);
 }
 
@@ -169,10 +173,13 @@ static int run(const Verb *v, int argc, char **argv) {
     RunCurves r;
     Samples s;
     bool ok = run_read(&r, path, &mem, &err) && samples(&s, path, a.samples, &mem, &err);
-    if (ok && !a.json) printf("%s: steps %lld to %lld\n\n", path, (long long)r.step[0], (long long)r.step[r.n - 1]);
+    if (ok && !a.json)
+        printf("%s: steps %lld to %lld\n\n", utf8_visible(&mem, path), (long long)r.step[0],
+               (long long)r.step[r.n - 1]);
     if (ok && a.json) as_json(&r, &s);
     else if (ok && a.list)
-        for (int64_t i = 0; i < r.n_curves; i++) printf("%-48s %.6g\n", r.curve[i].name, curve_last(&r, &r.curve[i]));
+        for (int64_t i = 0; i < r.n_curves; i++)
+            printf("%-48s %.6g\n", utf8_visible(&mem, r.curve[i].name), curve_last(&r, &r.curve[i]));
     else if (ok) {
         ok = plots(&r, &a, &mem, &err);
         if (ok) show_kept("best", s.best, s.n_best), show_kept("worst", s.worst, s.n_worst);
