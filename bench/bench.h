@@ -101,8 +101,8 @@ static inline void bench_peak_piece(void *arg, int i, int worker) {
         j->out[worker] = near512();
         return;
     }
-    if (j->d->isa == ISA_AVX512) peak512();
-    if (j->d->isa == ISA_AVX2) peak256();
+    if (cpu_dev(j->d)->isa == ISA_AVX512) peak512();
+    if (cpu_dev(j->d)->isa == ISA_AVX2) peak256();
 #endif
 }
 static inline void bench_read_piece(void *arg, int i, int worker) {
@@ -110,7 +110,7 @@ static inline void bench_read_piece(void *arg, int i, int worker) {
     int64_t n = j->n / 64;
     (void)worker;
 #if defined(__x86_64__)
-    if (j->d->isa == ISA_AVX512) j->out[i] = sum512(j->x + n * i, n);
+    if (cpu_dev(j->d)->isa == ISA_AVX512) j->out[i] = sum512(j->x + n * i, n);
     else
 #endif
         j->out[i] = cpu_kern(j->d)->max(j->x + n * i, n);
@@ -129,7 +129,7 @@ static inline double bench_peak(Dev *d) {
     int th = threads_count(d->threads);
     double sec;
     BEST(sec, th, 0.3, threads_run(d->threads, th, bench_peak_piece, &j));
-    return (double)LOOPS * 10 * (d->isa == ISA_AVX512 ? 32 : 16) * th / sec * 1e-9;
+    return (double)LOOPS * 10 * (cpu_dev(d)->isa == ISA_AVX512 ? 32 : 16) * th / sec * 1e-9;
 }
 
 /* ---- a share of the machine's limit, the limit measured before and after every repeat: the speed of a shared machine moves ------------- */
@@ -143,13 +143,13 @@ static inline double bench_peak_once(Dev *d) {
     int th = threads_count(d->threads), pieces = th > 1 ? 12 * th : 1;
     double t = bench_now(th);
     threads_run(d->threads, pieces, bench_peak_piece, &j);
-    return (double)LOOPS * 10 * (d->isa == ISA_AVX512 ? 32 : 16) * pieces / (bench_now(th) - t) * 1e-9;
+    return (double)LOOPS * 10 * (cpu_dev(d)->isa == ISA_AVX512 ? 32 : 16) * pieces / (bench_now(th) - t) * 1e-9;
 }
 /* The same with operands from the first cache, in per cent of the bare loop beside it; 0 without AVX-512 */
 static inline double bench_near(Dev *d) {
     BenchJob j = { .d = d, .near = true };
     int th = threads_count(d->threads), pieces = 12 * th;
-    if (d->isa != ISA_AVX512) return 0;
+    if (cpu_dev(d)->isa != ISA_AVX512) return 0;
     double before = bench_peak_once(d), t = bench_now(th);
     threads_run(d->threads, pieces, bench_peak_piece, &j);
     double rate = (double)NEAR_TIMES * NEAR_K * 24 * 32 * pieces / (bench_now(th) - t) * 1e-9;

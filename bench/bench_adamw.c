@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
         double t0 = clock_now(), c0 = cpu_now(), bytes = 28;
         if (!strncmp(line, "step", 4)) {
             adam.step++;
-            op_adamw(&d, t[0], t[1], t[2], t[3], adam);
+            op_adamw(&d, t[0], TENSOR_NONE, t[1], t[2], t[3], adam);
         } else if (!strncmp(line, "stream", 6)) {
             threads_run(d.threads, PIECES, stream_piece, &j);
         } else if (!strncmp(line, "read", 4)) {

@@ -59,9 +59,9 @@ typedef struct {
 static void side_open(Side *s, const ModelDesc *desc, const SchedConf *c, int threads, bool dry, const char *dir) {
     Err err;
     *s = (Side){ 0 };
-    if (dry) dev_open_dry(&s->dev, threads);
+    if (dry) dev_open_dry(&s->dev, dev_kind_cpu());
     else dev_open(&s->dev, (DevOpts){ .threads = threads });
-    s->dev.tmp = dev_arena(&s->dev, "tmp", engine_tmp_bytes(desc, c, threads));
+    s->dev.tmp = dev_arena(&s->dev, "tmp", engine_tmp_bytes(desc, c, dev_kind_cpu()));
     model_open(&s->model, &s->dev, desc, DT_F32, 8, &s->mem);
     if (!dry) CHECK(params_load(&s->model.w, &s->dev, dir, &err), "%s", err.msg);
     s->engine = engine_open(&s->model, c, &s->mem);

@@ -131,7 +131,7 @@ static bool open_all(Golden *g, Err *err) {
                      .longest = longest + GREEDY,
                      .backward = true,
                      .recompute = g->opts->recompute,
-                     .threads = threads_count(g->o.dev.threads) };
+                     .like = dev_kind(&g->o.dev) };
     ModelSizes sizes = model_sizes(&g->o.desc, &s);
     OpenOpts opts = g->opts->open;
     opts.f32 = true;

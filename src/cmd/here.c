@@ -31,8 +31,8 @@ HereWork here_work(const Plan *p, int threads) {
 }
 
 int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]) {
-    PolicySizes z = policy_sizes(m, &w->policy, w->threads);
-    size_t tmp = engine_tmp_bytes(m, &w->sched, w->threads), weights = params_bytes(m, DT_F32, false);
+    PolicySizes z = policy_sizes(m, &w->policy, dev_kind_cpu());
+    size_t tmp = engine_tmp_bytes(m, &w->sched, dev_kind_cpu()), weights = params_bytes(m, DT_F32, false);
     const HereArena all[] = {
         { "weights", weights },
         { "reference", w->work.kl ? weights : 0 },
@@ -41,7 +41,7 @@ int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]) {
         { "optimizer (host)", z.optim_host },
         { "activations", z.act },
         { "scratch", tmp > z.tmp ? tmp : z.tmp },
-        { "kv", engine_page_bytes(m, w->sched.page) * (size_t)w->sched.pages },
+        { "kv", engine_page_bytes(m, w->sched.page, dev_kind_cpu()) * (size_t)w->sched.pages },
         { "train io", z.io },
         { "train host", z.host },
     };
@@ -186,7 +186,7 @@ static size_t scratch_of(const ModelDesc *m, const HereWork *w, const PolicyConf
     int len = (int)(w->work.prompt_mean + w->work.mean) + DECODE_STEPS + 2;
     SchedConf c = w->sched;
     c.max_rows = batch > 256 ? batch : 256, c.max_batch = batch, c.max_seqs = 2 * batch, c.max_len = len;
-    size_t a = engine_tmp_bytes(m, &c, w->threads), b = policy_sizes(m, pc, w->threads).tmp;
+    size_t a = engine_tmp_bytes(m, &c, dev_kind_cpu()), b = policy_sizes(m, pc, dev_kind_cpu()).tmp;
     return a > b ? a : b;
 }
 

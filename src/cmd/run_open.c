@@ -86,12 +86,12 @@ static bool open_questions(Run *r, Err *err) {
 }
 
 /* ---- sizes */
-static SchedConf sched_conf(const Config *c, const ModelDesc *m) {
+static SchedConf sched_conf(const Config *c, const ModelDesc *m, DevKind like) {
     int64_t len = c->data.max_prompt_length + c->rollout.max_tokens, answers = c->data.train_batch_size * c->rollout.n;
     int64_t batch = c->rollout.max_batch < answers ? c->rollout.max_batch : answers, page = c->rollout.page;
     int64_t each = (len + page - 1) / page, pages = batch * each + 1;
     if (c->rollout.kv_tokens != CONF_UNSET) pages = c->rollout.kv_tokens / page;
-    else if (c->rollout.kv_bytes != CONF_UNSET) pages = c->rollout.kv_bytes / (int64_t)engine_page_bytes(m, (int)page);
+    else if (c->rollout.kv_bytes != CONF_UNSET) pages = c->rollout.kv_bytes / (int64_t)engine_page_bytes(m, (int)page, like);
     if (pages < each + 1) pages = each + 1;
     int64_t rows = c->rollout.token_budget > batch ? c->rollout.token_budget : batch;
     int64_t most = answers * len; /* no step has more rows than all tokens of the batch */
@@ -154,13 +154,14 @@ static size_t times(size_t a, size_t b) {
 static bool run_fits(Run *r, Err *err) {
     const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
-    SchedConf s = sched_conf(c, m);
+    DevKind like = dev_kind(&r->o.dev);
+    SchedConf s = sched_conf(c, m, like);
     PolicyConf p = policy_conf(c, true), reference = policy_conf(c, false);
-    int threads = threads_count(r->o.dev.threads), room = room_of(c), n = (int)c->rollout.n;
+    int room = room_of(c), n = (int)c->rollout.n;
     int prompt = (int)c->data.max_prompt_length, answer = (int)c->rollout.max_tokens;
-    PolicySizes z = policy_sizes(m, &p, threads), ref = policy_sizes(m, &reference, threads);
+    PolicySizes z = policy_sizes(m, &p, like), ref = policy_sizes(m, &reference, like);
     size_t most, kept = config_kept_room(c, m->d.vocab, &most);
-    size_t tmp = engine_tmp_bytes(m, &s, threads), columns = flat_bytes((size_t)room * (size_t)n, (size_t)answer);
+    size_t tmp = engine_tmp_bytes(m, &s, like), columns = flat_bytes((size_t)room * (size_t)n, (size_t)answer);
     Need need[] = {
         { "weights", params_bytes(m, DT_F32, false) * (r->has_ref ? 2 : 1) },
         { "gradients", z.grads },
@@ -168,7 +169,7 @@ static bool run_fits(Run *r, Err *err) {
         { "activations", z.act },
         { "micro-batches", z.io + z.host + (r->has_ref ? ref.io + ref.host : 0) },
         { "scratch", tmp > z.tmp ? tmp : z.tmp },
-        { "kv cache", engine_page_bytes(m, s.page) * (size_t)s.pages },
+        { "kv cache", engine_page_bytes(m, s.page, like) * (size_t)s.pages },
         { "checkpoint staging", checkpoint_staging_bytes(m) },
         { "answers", rollouts_bytes(room, n, prompt, answer) + columns },
         { "kept sets (rollout.kept_bytes)", config_keeps_sets(c) ? times(kept, (size_t)room * (size_t)n) : 0 },
@@ -203,11 +204,11 @@ static void open_rollouts(Run *r) {
 static bool open_model(Run *r, Err *err) {
     const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
-    SchedConf sched = sched_conf(c, m);
+    DevKind like = dev_kind(&r->o.dev);
+    SchedConf sched = sched_conf(c, m, like);
     PolicyConf pc = policy_conf(c, true), rc = policy_conf(c, false);
-    int threads = threads_count(r->o.dev.threads);
-    size_t tmp = engine_tmp_bytes(m, &sched, threads), ptmp = policy_sizes(m, &pc, threads).tmp,
-           rtmp = policy_sizes(m, &rc, threads).tmp;
+    size_t tmp = engine_tmp_bytes(m, &sched, like), ptmp = policy_sizes(m, &pc, like).tmp,
+           rtmp = policy_sizes(m, &rc, like).tmp;
     if (ptmp > tmp) tmp = ptmp;
     if (rtmp > tmp) tmp = rtmp;
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };

@@ -188,7 +188,7 @@ static bool open_model(Sft *s, Err *err) {
                      .recompute = (Recompute)c->train.recompute,
                      .offload = c->train.offload_fraction,
                      .trains = true };
-    PolicySizes z = policy_sizes(&s->o.desc, &p, threads_count(s->o.dev.threads));
+    PolicySizes z = policy_sizes(&s->o.desc, &p, dev_kind(&s->o.dev));
     size_t tmp = z.tmp;
     Need need[] = { { "weights", params_bytes(&s->o.desc, DT_F32, false) },
                     { "gradients", z.grads },

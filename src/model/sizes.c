@@ -13,9 +13,9 @@ typedef struct {
     Arena io;
 } Dry;
 
-static void dry_open(Dry *x, const ModelDesc *desc, int threads) {
+static void dry_open(Dry *x, const ModelDesc *desc, DevKind like) {
     *x = (Dry){ 0 };
-    dev_open_dry(&x->dev, threads);
+    dev_open_dry(&x->dev, like);
     x->dev.tmp = counting("tmp", 0);
     x->io = counting("io", 1);
     model_open(&x->model, &x->dev, desc, DT_F32, 8, &x->mem);
@@ -32,7 +32,7 @@ static Tensor reals(Dry *x, int64_t n) { return tensor_push(&x->io, DT_F32, n, 1
 
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
     Dry x;
-    dry_open(&x, desc, s->threads);
+    dry_open(&x, desc, s->like);
     Batch b = {
         .tokens = s->tokens,
         .outputs = s->outputs,
@@ -60,9 +60,9 @@ ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
     return out;
 }
 
-size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, int threads) {
+size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
     Dry x;
-    dry_open(&x, desc, threads);
+    dry_open(&x, desc, like);
     bool mla = desc->arch->attn == ATTN_MLA;
     const Dims *d = &desc->d;
     Kv shape = { .page = s->page,

@@ -1,7 +1,10 @@
-/* op.h - every number in the system is made by one of these functions.
+/* op.h - every number in the system is made by one of the functions of op_list.h.
  *
- * op/op*.c checks shapes and calls the backend; a backend (op/cpu, later op/cuda) only computes.  op/cpu is the truth:
- * docs/exactness.md states the order of every sum, and another backend or instruction set must give the same bits.
+ * op/op*.c checks shapes and calls the backend; a backend (op/cpu, op/cuda) only computes.  docs/exactness.md states the order of
+ * every sum of op/cpu, which every instruction set keeps.  Each backend keeps E1, E3, E4, E5 and E6 with itself, by memcmp, and E2
+ * while tp <= leaves; between backends results agree within a bound per op and dtype.
+ *
+ * Calls are ordered on the device's queue and may return before they are done.  put has copied when it returns; get waits.
  *
  * Conventions.  Outputs first, then inputs, then scalars.  T tokens, I/O in and out width, H hidden, N heads, K kv
  * heads, D head width, E experts, V vocabulary, S sequences.  Activations are written (=); weight gradients are added to
@@ -17,25 +20,26 @@
 
 typedef struct Ops Ops;
 
-/* ---- The device: a backend, its scratch, its threads ---------------------------------------------------------------- */
+/* ---- The device: a backend, its memory ------------------------------------------------------------------------------- */
 typedef struct {
-    const Ops *ops;
+    const Ops *ops;             /* the backend's table */
+    void      *impl;            /* what the backend keeps for itself */
     Arena      tmp;             /* scratch of layers and ops: take a mark, pop it before returning */
-    Threads   *threads;
+    DType      act;             /* of activations, keys and values: F32, or BF16 on a backend that computes in it */
+    Threads   *threads;         /* of the host */
     bool       guard;           /* checking mode: device memory is readable only inside an op */
-    int        isa;             /* op/cpu: IsaKind; tests lower it to compare paths */
-    struct { void *at; size_t bytes, asked; } block[32];     /* mapped; as asked for */
-    int        n_blocks, depth;
-    size_t     dry;             /* bytes the dry device has handed out */
-    void      *scratch;         /* the backend's own, one piece per worker, made by dev_open: ops allocate nothing */
-    bool       chains;          /* calls that work row by row may wait for each other: dev_chain */
-    int        queued;          /* of them, waiting in */
-    void      *chain;
+    int        depth;           /* ops that are running, one inside the other */
+    struct { void *at; size_t bytes; } block[32];            /* as asked for */
+    int        n_blocks;
 } Dev;
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;            /* 0 threads: all cores; isa 0: the best there is */
 void  dev_open(Dev *d, DevOpts o);                                       /* the CPU */
-void  dev_open_dry(Dev *d, int threads);                                 /* computes nothing, counts memory: see dry.c */
+/* What sizes depend on: a backend and what it computes in. */
+typedef struct { const Ops *ops; DType act; } DevKind;
+static inline DevKind dev_kind(const Dev *d) { return (DevKind){ d->ops, d->act }; }
+DevKind dev_kind_cpu(void);
+void  dev_open_dry(Dev *d, DevKind like);                                /* computes nothing, counts memory: see dry.c */
 void *dev_block(Dev *d, size_t bytes);                                   /* zeroed device memory; dies if there is none */
 void  dev_free(Dev *d, void *block);
 Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an arena over a new block */
@@ -127,125 +131,36 @@ typedef struct {
 
 typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; } Adam;   /* step counts from 1 */
 
-/* What an op takes from d->tmp while it runs; every other op takes nothing. */
-size_t op_tmp_logprob(int64_t rows, int64_t vocab);                     /* logprob and sample */
-size_t op_tmp_logprob_bwd(int64_t rows, int64_t vocab);
-
-/* ---- The table --------------------------------------------------------------------------------------------------------- */
+/* ---- The table: op_list.h, and what a backend does beside it -------------------------------------------------------------- */
+#define OP(how, name, params, args, outs) void (*name) params;
 struct Ops {
     const char *name;
-
-    void (*put) (Dev *d, Tensor to, const void *from);       /* host -> device, from has no gaps */
-    void (*get) (Dev *d, void *to, Tensor from);             /* device -> host, to has no gaps */
-    void (*copy)(Dev *d, Tensor to, Tensor from);            /* f32 <-> bf16 converts */
-    void (*zero)(Dev *d, Tensor x);
-
-    /* dense: y[T,O] = x[T,I] w[O,I]' + b[1,O];  w is F32 or BF16 */
-    void (*linear)    (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum);     /* sum over I */
-    void (*linear_dx) (Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum);             /* sum over O */
-    void (*linear_dw) (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);              /* += ; chain over rows from dw */
-    /* the same with one weight per expert, w [E*O,I], rows grouped by ex */
-    void (*grouped)   (Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum);
-    void (*grouped_dx)(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum);
-    void (*grouped_dw)(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);                /* += */
-    /* one matrix per head (MLA's absorbed projections): see HeadMap */
-    void (*headwise)    (Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m);
-    void (*headwise_dw) (Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m);            /* += */
-    void (*copy_heads)  (Dev *d, Tensor y, Tensor x, HeadMap m);                        /* y's part = x's part; in == out */
-    void (*tree_add)  (Dev *d, Tensor y, const Tensor *part, int n);                    /* balanced tree, n a power of 2 */
-
-    /* row by row */
-    void (*embed)      (Dev *d, Tensor y, Tensor ids, Tensor w);
-    void (*embed_bwd)  (Dev *d, Tensor dw, Tensor dy, Tensor ids);                      /* += */
-    void (*rmsnorm)    (Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps);
-    void (*rmsnorm_bwd)(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g);   /* dg += */
-    void (*swiglu)     (Dev *d, Tensor y, Tensor gate, Tensor up);
-    void (*swiglu_bwd) (Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up);
-    void (*add)        (Dev *d, Tensor y, Tensor a, Tensor b);                          /* y may be a */
-    void (*rope_table) (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp);     /* cossin [T,dim]: cos then sin */
-    /* in place; -1 is the transpose of +1 */
-    void (*rope)       (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn);
-
-    /* attention within each packed sequence, and the same over pages */
-    void   (*attend)    (Dev *d, const Attn *a);
-    void   (*attend_bwd)(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
-    size_t (*kv_bytes)  (const Kv *kv);
-    void   (*kv_put)    (Dev *d, Kv kv, Tensor k, Tensor v, Paged rows);
-    void   (*kv_copy)   (Dev *d, Kv kv, int to_page, int from_page);
-    void   (*attend_kv) (Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale);
-
-    /* experts: choose, gather rows by expert, put them back weighted */
-    void (*route)       (Dev *d, const Route *r);
-    void (*route_bwd)   (Dev *d, Tensor dlogits, Tensor dweight, const Route *r);
-    /* at [E+1] from [T*k] slot [T,k] */
-    void (*moe_sort)    (Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts);
-    void (*permute)     (Dev *d, Tensor y, Tensor x, Tensor from);                      /* y[i] = x[from[i]] */
-    void (*permute_bwd) (Dev *d, Tensor dx, Tensor dy, Tensor slot);                    /* dx[t] = sum_j dy[slot[t,j]] */
-    /* y[t] = sum_j w[t,j] rows[slot[t,j]] */
-    void (*combine)     (Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight);
-    void (*combine_bwd) (Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight);
-    void (*scatter_rows)(Dev *d, Tensor x, Tensor y, Tensor from);                      /* x = 0, then x[from[i]] = y[i] */
-
-    /* the head: log-probs of given tokens without ever holding [T,V]; drawing */
-    void (*logprob)    (Dev *d, const Head *h);
-    void (*logprob_bwd)(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);    /* dw +=; dent may be none */
-    void (*sample)     (Dev *d, const Sample *s);
-
-    /* the optimizer, on flat tensors [1,n] */
-    double (*sumsq)(Dev *d, Tensor x);                                                  /* same bits for any thread count */
-    void   (*adamw)(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a);
+    void   (*close)(Dev *d);                                 /* all blocks are freed */
+    void  *(*block)(Dev *d, size_t bytes);                   /* zeroed; NULL: there is no more */
+    void   (*free) (Dev *d, void *at, size_t bytes);
+    void   (*touch)(Dev *d);
+    void   (*enter)(Dev *d, bool join);                      /* before a call, after it; nests.  join: the call may wait itself */
+    void   (*leave)(Dev *d);
+    void   (*chain)(Dev *d, bool on);
+    size_t (*kv_bytes)(const Dev *d, const Kv *kv);          /* of one page */
+    double (*sumsq)(Dev *d, Tensor x);                       /* same bits for any thread count */
+#include "op/op_list.h"
+#undef OP
+    /* What a call takes from d->tmp while it runs; NULL: nothing. */
+    struct {
+#define OP(how, name, params, args, outs) size_t (*name) params;
+#include "op/op_list.h"
+#undef OP
+    } tmp;
 };
 
 extern const Ops ops_cpu, ops_dry;
 
-/* ---- Checked front doors, one per entry above; layers call only these. -------------------------------------------------- */
-void op_put (Dev *d, Tensor to, const void *from);
-void op_get (Dev *d, void *to, Tensor from);
-void op_copy(Dev *d, Tensor to, Tensor from);
-void op_zero(Dev *d, Tensor x);
-
-void op_linear    (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum);
-void op_linear_dx (Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum);
-void op_linear_dw (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
-void op_grouped   (Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum);
-void op_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum);
-void op_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
-void op_headwise   (Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m);
-void op_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m);
-void op_copy_heads (Dev *d, Tensor y, Tensor x, HeadMap m);
-void op_tree_add  (Dev *d, Tensor y, const Tensor *part, int n);
-
-void op_embed      (Dev *d, Tensor y, Tensor ids, Tensor w);
-void op_embed_bwd  (Dev *d, Tensor dw, Tensor dy, Tensor ids);
-void op_rmsnorm    (Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps);
-void op_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g);
-void op_swiglu     (Dev *d, Tensor y, Tensor gate, Tensor up);
-void op_swiglu_bwd (Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up);
-void op_add        (Dev *d, Tensor y, Tensor a, Tensor b);
-void op_rope_table (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp);
-void op_rope       (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn);
-
-void   op_attend    (Dev *d, const Attn *a);
-void   op_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
-size_t op_kv_bytes  (const Dev *d, const Kv *kv);
-void   op_kv_put    (Dev *d, Kv kv, Tensor k, Tensor v, Paged rows);
-void   op_kv_copy   (Dev *d, Kv kv, int to_page, int from_page);
-void   op_attend_kv (Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale);
-
-void op_route       (Dev *d, const Route *r);
-void op_route_bwd   (Dev *d, Tensor dlogits, Tensor dweight, const Route *r);
-void op_moe_sort    (Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts);
-void op_permute     (Dev *d, Tensor y, Tensor x, Tensor from);
-void op_permute_bwd (Dev *d, Tensor dx, Tensor dy, Tensor slot);
-void op_combine     (Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight);
-void op_combine_bwd (Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight);
-void op_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from);
-
-void op_logprob    (Dev *d, const Head *h);
-void op_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);
-void op_sample     (Dev *d, const Sample *s);
-
+/* ---- Checked front doors, one per row of op_list.h; layers call only these. ----------------------------------------------- */
+#define OP(how, name, params, args, outs) void op_##name params;
+#include "op/op_list.h"
+#undef OP
+size_t op_kv_bytes(const Dev *d, const Kv *kv);
 double op_sumsq(Dev *d, Tensor x);
-void   op_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a);
 
 #endif

@@ -1,41 +1,37 @@
-/* op_attn.c - front doors of attention and of the head. */
+/* op_attn.c - what attention and the head want of their tensors. */
 #include "op/op_check.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* a check sees all that the op does, and seldom needs all of it */
 
 #define F DT_F32
 #define I DT_I32
 
-static void want_attn(const char *op, const Attn *a) {
+static void want_attn(const Dev *d, const char *op, const Attn *a) {
     int64_t T = a->q.rows;
     CHECK(a->heads >= 1 && a->kv_heads >= 1 && a->heads % a->kv_heads == 0, "%s: %d heads over %d kv heads", op,
           a->heads, a->kv_heads);
     CHECK(a->dk >= 1 && a->dk <= 576 && a->dv >= 1 && a->dv <= 576,
           "%s: heads of %d and %d columns; at most 576 are supported", op, a->dk, a->dv);
-    WANT(op, a->q, F, T, (int64_t)a->heads * a->dk);
-    WANT(op, a->k, F, T, (int64_t)a->kv_heads * a->dk);
-    WANT(op, a->v, F, T, (int64_t)a->kv_heads * a->dv);
-    WANT(op, a->o, F, T, (int64_t)a->heads * a->dv);
+    WANT_A(op, a->q, T, (int64_t)a->heads * a->dk);
+    WANT_A(op, a->k, T, (int64_t)a->kv_heads * a->dk);
+    WANT_A(op, a->v, T, (int64_t)a->kv_heads * a->dv);
+    WANT_A(op, a->o, T, (int64_t)a->heads * a->dv);
     if (!is_none(a->lse)) WANT(op, a->lse, F, T, a->heads);
     WANT(op, a->seqs.at, I, -1, -1);
     CHECK(a->seqs.at.rows * a->seqs.at.cols == a->seqs.n + 1 && a->seqs.longest <= T && (a->seqs.longest > 0 || T == 0),
           "%s: %d sequences, the longest of %d, in %ld rows, with %ld borders", op, a->seqs.n, a->seqs.longest, (long)T,
           (long)(a->seqs.at.rows * a->seqs.at.cols));
 }
-void op_attend(Dev *d, const Attn *a) {
-    want_attn("attend", a);
-    dev_enter(d);
-    d->ops->attend(d, a);
-    dev_leave(d);
+void check_attend(Dev *d, const Attn *a) {
+    want_attn(d, "attend", a);
 }
-void op_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    want_attn("attend_bwd", a);
-    WANT("attend_bwd", dq, F, a->q.rows, a->q.cols);
-    WANT("attend_bwd", dk, F, a->k.rows, a->k.cols);
-    WANT("attend_bwd", dv, F, a->v.rows, a->v.cols);
-    WANT("attend_bwd", dO, F, a->o.rows, a->o.cols);
+void check_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    want_attn(d, "attend_bwd", a);
+    WANT_A("attend_bwd", dq, a->q.rows, a->q.cols);
+    WANT_A("attend_bwd", dk, a->k.rows, a->k.cols);
+    WANT_A("attend_bwd", dv, a->v.rows, a->v.cols);
+    WANT_A("attend_bwd", dO, a->o.rows, a->o.cols);
     WANT("attend_bwd", a->lse, F, a->q.rows, a->heads);
-    dev_enter(d);
-    d->ops->attend_bwd(d, dq, dk, dv, dO, a);
-    dev_leave(d);
 }
 
 static void want_kv(const char *op, const Kv *kv) {
@@ -46,7 +42,7 @@ static void want_kv(const char *op, const Kv *kv) {
 }
 static void want_paged(const char *op, const Dev *d, const Kv *kv, const Paged *p, int64_t rows) {
     want_kv(op, kv);
-    WANT(op, kv->pool, DT_U8, -1, (int64_t)d->ops->kv_bytes(kv));
+    WANT(op, kv->pool, DT_U8, -1, (int64_t)d->ops->kv_bytes(d, kv));
     WANT(op, p->rows.at, I, -1, -1);
     WANT(op, p->start, I, -1, -1);
     WANT(op, p->table, I, p->rows.n, -1);
@@ -58,33 +54,24 @@ static void want_paged(const char *op, const Dev *d, const Kv *kv, const Paged *
 }
 size_t op_kv_bytes(const Dev *d, const Kv *kv) {
     want_kv("kv_bytes", kv);
-    return d->ops->kv_bytes(kv);
+    return d->ops->kv_bytes(d, kv);
 }
-void op_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
+void check_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
     want_paged("kv_put", d, &kv, &rows, k.rows);
-    WANT("kv_put", k, F, -1, (int64_t)kv.kv_heads * kv.dk);
-    if (!kv.latent) WANT("kv_put", v, F, k.rows, (int64_t)kv.kv_heads * kv.dv);
-    dev_join(d);
-    d->ops->kv_put(d, kv, k, v, rows);
-    dev_leave(d);
+    WANT_A("kv_put", k, -1, (int64_t)kv.kv_heads * kv.dk);
+    if (!kv.latent) WANT_A("kv_put", v, k.rows, (int64_t)kv.kv_heads * kv.dv);
 }
-void op_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
+void check_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
     want_kv("kv_copy", &kv);
-    WANT("kv_copy", kv.pool, DT_U8, -1, (int64_t)d->ops->kv_bytes(&kv));
+    WANT("kv_copy", kv.pool, DT_U8, -1, (int64_t)d->ops->kv_bytes(d, &kv));
     CHECK(to_page >= 0 && to_page < kv.pool.rows && from_page >= 0 && from_page < kv.pool.rows,
           "kv_copy: page %d to %d of %ld", from_page, to_page, (long)kv.pool.rows);
-    dev_enter(d);
-    d->ops->kv_copy(d, kv, to_page, from_page);
-    dev_leave(d);
 }
-void op_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
+void check_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
     want_paged("attend_kv", d, &kv, &rows, q.rows);
     CHECK(heads >= 1 && heads % kv.kv_heads == 0, "attend_kv: %d heads over %d kv heads", heads, kv.kv_heads);
-    WANT("attend_kv", q, F, -1, (int64_t)heads * kv.dk);
-    WANT("attend_kv", o, F, q.rows, (int64_t)heads * kv.dv);
-    dev_join(d);
-    d->ops->attend_kv(d, o, q, kv, rows, heads, scale);
-    dev_leave(d);
+    WANT_A("attend_kv", q, -1, (int64_t)heads * kv.dk);
+    WANT_A("attend_kv", o, q.rows, (int64_t)heads * kv.dv);
 }
 
 static void want_dist(const char *op, const Dist *p, int64_t T) {
@@ -100,38 +87,32 @@ static void want_ban(const char *op, Tensor banned, Tensor ban, int64_t T) {
 static void want_kept(const char *op, Tensor kept, int64_t T, int64_t V) {
     if (!is_none(kept)) WANT(op, kept, I, T, kept_words(V));
 }
-static void want_head(const char *op, const Head *h) {
+static void want_head(const Dev *d, const char *op, const Head *h) {
     int64_t T = h->h.rows;
-    WANT(op, h->h, F, -1, -1);
+    WANT_A(op, h->h, -1, -1);
     WANT_W(op, h->w, -1, h->h.cols);
     WANT(op, h->ids, I, T, 1);
     want_dist(op, &h->dist, T);
     want_ban(op, h->banned, h->ban, T);
     want_kept(op, h->kept, T, h->w.rows);
 }
-void op_logprob(Dev *d, const Head *h) {
-    want_head("logprob", h);
+void check_logprob(Dev *d, const Head *h) {
+    want_head(d, "logprob", h);
     WANT("logprob", h->lp, F, h->h.rows, 1);
     if (!is_none(h->ent)) WANT("logprob", h->ent, F, h->h.rows, 1);
     if (!is_none(h->stat)) WANT("logprob", h->stat, DT_U8, h->h.rows, HEAD_STAT);
-    dev_enter(d);
-    d->ops->logprob(d, h);
-    dev_leave(d);
 }
-void op_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
-    want_head("logprob_bwd", h);
+void check_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    want_head(d, "logprob_bwd", h);
     WANT("logprob_bwd", h->stat, DT_U8, h->h.rows, HEAD_STAT);
-    WANT("logprob_bwd", dh, F, h->h.rows, h->h.cols);
+    WANT_A("logprob_bwd", dh, h->h.rows, h->h.cols);
     if (!is_none(dw)) WANT("logprob_bwd", dw, F, h->w.rows, h->w.cols);
     WANT("logprob_bwd", dlp, F, h->h.rows, 1);
     if (!is_none(dent)) WANT("logprob_bwd", dent, F, h->h.rows, 1);
-    dev_enter(d);
-    d->ops->logprob_bwd(d, dh, dw, dlp, dent, h);
-    dev_leave(d);
 }
-void op_sample(Dev *d, const Sample *s) {
+void check_sample(Dev *d, const Sample *s) {
     int64_t B = s->h.rows;
-    WANT("sample", s->h, F, -1, -1);
+    WANT_A("sample", s->h, -1, -1);
     WANT_W("sample", s->w, -1, s->h.cols);
     want_dist("sample", &s->dist, B);
     want_ban("sample", s->banned, s->ban, B);
@@ -141,7 +122,4 @@ void op_sample(Dev *d, const Sample *s) {
     WANT("sample", s->lp, F, B, 1);
     if (!is_none(s->ent)) WANT("sample", s->ent, F, B, 1);
     want_kept("sample", s->kept, B, s->w.rows);
-    dev_enter(d);
-    d->ops->sample(d, s);
-    dev_leave(d);
 }

@@ -1,13 +1,13 @@
-/* op_check.h - what the front doors share: a shape is checked once, here, and the message carries the numbers.
+/* op_check.h - what the front doors check: check_NAME for every op of op_list.h, once, and the message carries the numbers.
  * A wrong shape is a bug of the caller, so it dies. */
 #ifndef OP_OP_CHECK_H
 #define OP_OP_CHECK_H
 
 #include "op/op.h"
 
-void dev_enter(Dev *d);         /* what waits is done first; checking mode: blocks become accessible; nests */
-void dev_join(Dev *d);          /* the same for a call that may wait itself */
-void dev_leave(Dev *d);
+#define OP(how, name, params, args, outs) void check_##name params;
+#include "op/op_list.h"
+#undef OP
 
 static inline bool is_none(Tensor x) { return !x.data; }
 
@@ -25,6 +25,8 @@ static inline void want_at(const char *file, int line, const char *op, const cha
 }
 /* the same, for weights that are only read: F32 or BF16 */
 #define WANT_W(op, x, r, c) want_at(__FILE__, __LINE__, op, #x, x, (x).dtype == DT_BF16 ? DT_BF16 : DT_F32, r, c)
+/* ... for activations and their gradients: as the device computes, or F32 */
+#define WANT_A(op, x, r, c) want_at(__FILE__, __LINE__, op, #x, x, (x).dtype == d->act ? d->act : DT_F32, r, c)
 
 static inline void want_leaves(const char *op, Leaves s, int64_t cols) {
     CHECK(s.of >= 1 && (s.of & (s.of - 1)) == 0 && s.n >= 1 && (s.n & (s.n - 1)) == 0 && s.n <= s.of && s.first >= 0

@@ -40,21 +40,25 @@ static Kv kv_shape(const ModelDesc *m, int page) {
     return (Kv){ .page = page, .kv_heads = (int)d->kv_heads, .dk = (int)d->head_dim, .dv = (int)d->head_dim };
 }
 
-size_t engine_page_bytes(const ModelDesc *m, int page) {
+size_t engine_page_bytes(const ModelDesc *m, int page, DevKind like) {
     Kv kv = kv_shape(m, page);
-    return ops_cpu.kv_bytes(&kv) * (size_t)m->d.layers;
+    Dev dry;
+    dev_open_dry(&dry, like);
+    size_t bytes = op_kv_bytes(&dry, &kv) * (size_t)m->d.layers;
+    dev_close(&dry);
+    return bytes;
 }
 
 static int max_pages(const SchedConf *c) { return (c->max_len + c->page - 1) / c->page; }
 
-size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, int threads) {
+size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
     ExtendShape s = { .rows = c->max_rows,
                       .outputs = c->max_seqs,
                       .seqs = c->max_batch,
                       .longest = c->max_rows,
                       .max_pages = max_pages(c),
                       .page = c->page };
-    return model_extend_tmp(m, &s, threads);
+    return model_extend_tmp(m, &s, like);
 }
 
 enum { KEEP_ROWS = 64 }; /* rows drawn together when their kept sets are wanted */

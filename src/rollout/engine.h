@@ -58,8 +58,8 @@ typedef struct Engine Engine;
 typedef struct { int64_t tokens, prompt_tokens, answers; double seconds; SchedStats sched; } EngineStats;   /* of one run */
 
 /* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
-size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, int threads);
-size_t  engine_page_bytes(const ModelDesc *m, int page);                 /* one page, all layers */
+size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
+size_t  engine_page_bytes(const ModelDesc *m, int page, DevKind like);                 /* one page, all layers */
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
 void    engine_close(Engine *e);
 

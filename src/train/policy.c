@@ -20,7 +20,7 @@ static size_t host_size(const PolicyConf *c, int64_t vocab) {
     return micro + packs + arena_round(n * sizeof(TrainSeq)) + (c->kept ? batch_keep_host_bytes(vocab) : 0);
 }
 
-static ModelShape shape_of(const PolicyConf *c, int threads) {
+static ModelShape shape_of(const PolicyConf *c, DevKind like) {
     int longest = (int)c->micro_tokens, seqs = c->max_seqs < longest ? c->max_seqs : longest;
     return (ModelShape){ .tokens = c->micro_tokens,
                          .outputs = c->micro_tokens - 1,
@@ -29,11 +29,11 @@ static ModelShape shape_of(const PolicyConf *c, int threads) {
                          .backward = c->trains,
                          .truncated = c->truncated,
                          .recompute = c->recompute,
-                         .threads = threads };
+                         .like = like };
 }
 
-PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads) {
-    ModelShape shape = shape_of(c, threads);
+PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like) {
+    ModelShape shape = shape_of(c, like);
     ModelSizes s = model_sizes(m, &shape);
     PolicySizes out = { .act = s.act, .tmp = s.tmp, .io = io_size(c, m->d.vocab), .host = host_size(c, m->d.vocab) };
     if (c->trains) {
@@ -46,7 +46,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads) {
 }
 
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
-    PolicySizes s = policy_sizes(m->desc, c, threads_count(m->dev->threads));
+    PolicySizes s = policy_sizes(m->desc, c, dev_kind(m->dev));
     TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
     *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->recompute = c->recompute;

@@ -61,7 +61,7 @@ typedef struct {
 
 /* What policy_open will take, by arena; m->dev->tmp must hold 'tmp'. */
 typedef struct { size_t grads, optim_dev, optim_host, act, io, host, tmp; } PolicySizes;
-PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, int threads);
+PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like);
 
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
 void policy_close(Policy *p);

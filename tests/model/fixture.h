@@ -32,7 +32,7 @@ typedef struct { Mem mem; ModelDesc desc; Dev dev; Model model; Arena io, host; 
 
 static inline void fixture_open(Fixture *f, int threads, int64_t tokens, bool backward, Recompute recompute) {
     dev_open(&f->dev, (DevOpts){ .threads = threads, .guard = true });
-    ModelShape s = { .tokens = tokens, .outputs = tokens, .seqs = (int)tokens, .longest = (int)tokens, .backward = backward, .truncated = true, .recompute = recompute, .threads = threads };
+    ModelShape s = { .tokens = tokens, .outputs = tokens, .seqs = (int)tokens, .longest = (int)tokens, .backward = backward, .truncated = true, .recompute = recompute, .like = dev_kind_cpu() };
     f->dev.tmp = dev_arena(&f->dev, "tmp", model_sizes(&f->desc, &s).tmp);
     model_open(&f->model, &f->dev, &f->desc, DT_F32, 8, &f->mem);
     f->model.recompute = recompute;

@@ -77,7 +77,7 @@ static void check_model(int which, const char *fault) {
     float half[TOKENS];
     for (int i = 0; i < TOKENS; i++) n.weight[i] = 0.05f * (float)(i % 5 - 1), half[i] = 0.5f * n.weight[i];
     ModelShape s = {
-        .tokens = TOKENS, .outputs = TOKENS, .seqs = 4, .longest = TOKENS, .backward = true, .threads = 1
+        .tokens = TOKENS, .outputs = TOKENS, .seqs = 4, .longest = TOKENS, .backward = true, .like = dev_kind_cpu()
     };
     Arena act = dev_arena(&n.f.dev, "act", model_sizes(&n.f.desc, &s).act);
     Params g;
@@ -108,11 +108,11 @@ int main(void) {
         int which;
         const char *fault;
     } planted[] = {
-        { 0, "linear_dx" },         { 0, "linear_dw_dw" },   { 2, "linear_dw_db" },     { 0, "grouped_dx" },
-        { 0, "grouped_dw" },        { 1, "headwise_dw" },    { 2, "embed_bwd" },        { 0, "rmsnorm_bwd_dx" },
-        { 1, "rmsnorm_bwd_dg" },    { 2, "swiglu_bwd_dup" }, { 1, "swiglu_bwd_dgate" }, { 0, "attend_bwd_dq" },
-        { 2, "attend_bwd_dk" },     { 1, "attend_bwd_dv" },  { 0, "route_bwd" },        { 1, "permute_bwd" },
-        { 0, "combine_bwd_drows" }, { 1, "combine_bwd_dw" }, { 1, "logprob_bwd_dh" },   { 0, "logprob_bwd_dw" },
+        { 0, "linear_dx" },         { 0, "linear_dw.dw" },   { 2, "linear_dw.db" },     { 0, "grouped_dx" },
+        { 0, "grouped_dw" },        { 1, "headwise_dw" },    { 2, "embed_bwd" },        { 0, "rmsnorm_bwd.dx" },
+        { 1, "rmsnorm_bwd.dg" },    { 2, "swiglu_bwd.dup" }, { 1, "swiglu_bwd.dgate" }, { 0, "attend_bwd.dq" },
+        { 2, "attend_bwd.dk" },     { 1, "attend_bwd.dv" },  { 0, "route_bwd" },        { 1, "permute_bwd" },
+        { 0, "combine_bwd.drows" }, { 1, "combine_bwd.dweight" }, { 1, "logprob_bwd.dh" },   { 0, "logprob_bwd.dw" },
     };
     for (int i = 0; i < (int)COUNT(awkward); i++) check_model(i, NULL);
     for (size_t i = 0; i < COUNT(planted); i++) check_model(planted[i].which, planted[i].fault);

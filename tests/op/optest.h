@@ -12,6 +12,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { GUARD = 64, MAX_T = 512 };
 typedef struct {
@@ -25,6 +26,7 @@ typedef struct {
 /* --plant FAULT: the whole test runs with an operation that is wrong, and must fail (planted.h). */
 static Ops optest_ops;
 static inline void optest_begin(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "--plants")) planted_print(), exit(0);
     for (int i = 1; i + 1 < argc; i++)
         if (!strcmp(argv[i], "--plant")) optest_ops = planted_ops(argv[i + 1], spoil_largest);
 }

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef void Spoil(Tensor x);
@@ -52,92 +53,71 @@ static inline void spoil_scale(Tensor x) {
         for (int64_t c = 0; c < x.cols; c++) ((float *)x.data)[r * x.ld + c] *= 1.1f;
 }
 
-/* fault, operation, its parameters, the call, what is spoiled */
+/* Every op of the list, followed by the fault: output planted_which of what it writes. */
+static int planted_which;
+#define PLANTED_OUTS(...) __VA_ARGS__
+#define OP(how, name, params, args, outs)                              \
+    static void planted_##name params {                                \
+        ops_cpu.name args;                                             \
+        const Tensor out[] = { PLANTED_OUTS outs };                    \
+        if (planted_which < (int)COUNT(out)) spoil(out[planted_which]); \
+    }
+#include "op/op_list.h"
+#undef OP
 /* clang-format off */
-#define PLANTED_FAULTS(F)                                                                                                             \
-    F(copy,              copy,        (Dev *d, Tensor y, Tensor x), (d, y, x), y)                                                     \
-    F(zero,              zero,        (Dev *d, Tensor x), (d, x), x)                                                                  \
-    F(linear,            linear,      (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves s), (d, y, x, w, b, s), y)              \
-    F(linear_dx,         linear_dx,   (Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves s), (d, dx, dy, w, s), dx)                      \
-    F(linear_dw_dw,      linear_dw,   (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x), (d, dw, db, dy, x), dw)                    \
-    F(linear_dw_db,      linear_dw,   (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x), (d, dw, db, dy, x), db)                    \
-    F(grouped,           grouped,     (Dev *d, Tensor y, Tensor x, Tensor w, Seqs e, Leaves s), (d, y, x, w, e, s), y)                \
-    F(grouped_dx,        grouped_dx,  (Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs e, Leaves s), (d, dx, dy, w, e, s), dx)           \
-    F(grouped_dw,        grouped_dw,  (Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs e), (d, dw, dy, x, e), dw)                        \
-    F(headwise,          headwise,    (Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m), (d, y, x, w, m), tensor_cols(y, m.y_from, m.out)) \
-    F(headwise_dw,       headwise_dw, (Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m), (d, dw, dy, x, m), dw)                     \
-    F(copy_heads,        copy_heads,  (Dev *d, Tensor y, Tensor x, HeadMap m), (d, y, x, m), tensor_cols(y, m.y_from, m.out))         \
-    F(tree_add,          tree_add,    (Dev *d, Tensor y, const Tensor *part, int n), (d, y, part, n), y)                              \
-    F(embed,             embed,       (Dev *d, Tensor y, Tensor ids, Tensor w), (d, y, ids, w), y)                                    \
-    F(embed_bwd,         embed_bwd,   (Dev *d, Tensor dw, Tensor dy, Tensor ids), (d, dw, dy, ids), dw)                               \
-    F(rmsnorm,           rmsnorm,     (Dev *d, Tensor y, Tensor r, Tensor x, Tensor g, float e), (d, y, r, x, g, e), y)               \
-    F(rmsnorm_rstd,      rmsnorm,     (Dev *d, Tensor y, Tensor r, Tensor x, Tensor g, float e), (d, y, r, x, g, e), r)               \
-    F(rmsnorm_bwd_dx,    rmsnorm_bwd, (Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor r, Tensor g), (d, dx, dg, dy, x, r, g), dx) \
-    F(rmsnorm_bwd_dg,    rmsnorm_bwd, (Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor r, Tensor g), (d, dx, dg, dy, x, r, g), dg) \
-    F(swiglu,            swiglu,      (Dev *d, Tensor y, Tensor g, Tensor u), (d, y, g, u), y)                                        \
-    F(swiglu_bwd_dgate,  swiglu_bwd,  (Dev *d, Tensor dg, Tensor du, Tensor dy, Tensor g, Tensor u), (d, dg, du, dy, g, u), dg)       \
-    F(swiglu_bwd_dup,    swiglu_bwd,  (Dev *d, Tensor dg, Tensor du, Tensor dy, Tensor g, Tensor u), (d, dg, du, dy, g, u), du)       \
-    F(add,               add,         (Dev *d, Tensor y, Tensor a, Tensor b), (d, y, a, b), y)                                        \
-    F(rope_table,        rope_table,  (Dev *d, Tensor cs, Tensor pos, Tensor f, float amp), (d, cs, pos, f, amp), cs)                 \
-    F(rope,              rope,        (Dev *d, Tensor x, Tensor cs, RopeShape s, int turn), (d, x, cs, s, turn),                      \
-                                      tensor_cols(x, s.from, s.dim))                                                                  \
-    F(attend,            attend,      (Dev *d, const Attn *a), (d, a), a->o)                                                          \
-    F(attend_lse,        attend,      (Dev *d, const Attn *a), (d, a), a->lse)                                                        \
-    F(attend_bwd_dq,     attend_bwd,  (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a), (d, dq, dk, dv, dO, a), dq) \
-    F(attend_bwd_dk,     attend_bwd,  (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a), (d, dq, dk, dv, dO, a), dk) \
-    F(attend_bwd_dv,     attend_bwd,  (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a), (d, dq, dk, dv, dO, a), dv) \
-    F(attend_kv,         attend_kv,   (Dev *d, Tensor o, Tensor q, Kv kv, Paged r, int h, float s), (d, o, q, kv, r, h, s), o)        \
-    F(route_pick,        route,       (Dev *d, const Route *r), (d, r), r->pick)                                                      \
-    F(route_weight,      route,       (Dev *d, const Route *r), (d, r), r->weight)                                                    \
-    F(route_bwd,         route_bwd,   (Dev *d, Tensor dl, Tensor dw, const Route *r), (d, dl, dw, r), dl)                             \
-    F(moe_sort_from,     moe_sort,    (Dev *d, Tensor at, Tensor f, Tensor slot, Tensor pick, int e), (d, at, f, slot, pick, e), f)   \
-    F(moe_sort_slot,     moe_sort,    (Dev *d, Tensor at, Tensor f, Tensor slot, Tensor pick, int e), (d, at, f, slot, pick, e), slot) \
-    F(permute,           permute,     (Dev *d, Tensor y, Tensor x, Tensor from), (d, y, x, from), y)                                  \
-    F(permute_bwd,       permute_bwd, (Dev *d, Tensor dx, Tensor dy, Tensor slot), (d, dx, dy, slot), dx)                             \
-    F(combine,           combine,     (Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor w), (d, y, rows, slot, w), y)               \
-    F(combine_bwd_drows, combine_bwd, (Dev *d, Tensor dr, Tensor dw, Tensor dy, Tensor r, Tensor s, Tensor w), (d, dr, dw, dy, r, s, w), dr) \
-    F(combine_bwd_dw,    combine_bwd, (Dev *d, Tensor dr, Tensor dw, Tensor dy, Tensor r, Tensor s, Tensor w), (d, dr, dw, dy, r, s, w), dw) \
-    F(scatter_rows,      scatter_rows, (Dev *d, Tensor x, Tensor y, Tensor from), (d, x, y, from), x)                                 \
-    F(logprob,           logprob,     (Dev *d, const Head *h), (d, h), h->lp)                                                         \
-    F(logprob_ent,       logprob,     (Dev *d, const Head *h), (d, h), h->ent)                                                        \
-    F(logprob_bwd_dh,    logprob_bwd, (Dev *d, Tensor dh, Tensor dw, Tensor dl, Tensor de, const Head *h), (d, dh, dw, dl, de, h), dh) \
-    F(logprob_bwd_dw,    logprob_bwd, (Dev *d, Tensor dh, Tensor dw, Tensor dl, Tensor de, const Head *h), (d, dh, dw, dl, de, h), dw) \
-    F(sample_id,         sample,      (Dev *d, const Sample *s), (d, s), s->id)                                                       \
-    F(sample_lp,         sample,      (Dev *d, const Sample *s), (d, s), s->lp)                                                       \
-    F(sample_ent,        sample,      (Dev *d, const Sample *s), (d, s), s->ent)                                                      \
-    F(sample_kept,       sample,      (Dev *d, const Sample *s), (d, s), s->kept)                                                     \
-    F(adamw_w,           adamw,       (Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a), (d, w, m, v, g, a), w)                \
-    F(adamw_m,           adamw,       (Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a), (d, w, m, v, g, a), m)                \
-    F(adamw_v,           adamw,       (Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a), (d, w, m, v, g, a), v)
-
-#define PLANTED_BODY(id, op, params, call, out) static void planted_##id params { ops_cpu.op call; spoil(out); }
-PLANTED_FAULTS(PLANTED_BODY)
-static void planted_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged r) { /* decode rows are not written: the page is stale */
+static void planted_stale_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged r) { /* decode rows are not written: the page is stale */
     if (r.rows.longest > 1) ops_cpu.kv_put(d, kv, k, v, r);
 }
-static void planted_kv_copy(Dev *d, Kv kv, int to, int from) { (void)d, (void)kv, (void)to, (void)from; } /* forgotten */
+static void planted_no_copy(Dev *d, Kv kv, int to, int from) { (void)d, (void)kv, (void)to, (void)from; } /* forgotten */
 static double planted_sumsq(Dev *d, Tensor x) { return ops_cpu.sumsq(d, x) * 1.001; }
 
-typedef struct { const char *name; size_t at; void (*op)(void); } Planted;
-#define PLANTED_ROW(id, op, params, call, out) { #id, offsetof(Ops, op), (void (*)(void))planted_##id },
+typedef struct { const char *name; size_t at; void (*op)(void); const char *outs; } Planted;
 static const Planted planted_list[] = {
-    PLANTED_FAULTS(PLANTED_ROW)
-    { "kv_put", offsetof(Ops, kv_put), (void (*)(void))planted_kv_put },
-    { "kv_copy", offsetof(Ops, kv_copy), (void (*)(void))planted_kv_copy },
-    { "sumsq", offsetof(Ops, sumsq), (void (*)(void))planted_sumsq },
+    { "kv_put", offsetof(Ops, kv_put), (void (*)(void))planted_stale_put, "" },
+    { "kv_copy", offsetof(Ops, kv_copy), (void (*)(void))planted_no_copy, "" },
+    { "sumsq", offsetof(Ops, sumsq), (void (*)(void))planted_sumsq, "" },
+#define OP(how, name, params, args, outs) { #name, offsetof(Ops, name), (void (*)(void))planted_##name, #outs },
+#include "op/op_list.h"
+#undef OP
 };
 /* clang-format on */
 
+/* "linear_dw.db": which of "(dw, db)"; without a dot the first. */
+static inline int planted_out(const char *outs, const char *want, size_t n) {
+    int k = 0;
+    for (const char *p = outs; (p = strpbrk(p, ",)")); p++, k++)
+        if ((size_t)(p - outs) > n && !strncmp(p - n, want, n) && strchr(" (>", p[-(ptrdiff_t)n - 1])) return k;
+    return -1;
+}
+/* Every fault there is, one a line: OP, or OP.OUTPUT where it writes several. */
+static inline void planted_print(void) {
+    for (size_t i = 0; i < COUNT(planted_list); i++) {
+        const Planted *p = &planted_list[i];
+        bool again = false, several = strchr(p->outs, ',') && !strstr(p->outs, "tensor_cols");
+        for (size_t j = 0; j < i; j++) again |= planted_list[j].at == p->at;
+        if (again || !strcmp(p->name, "put") || !strcmp(p->name, "get")) continue;
+        if (!several) printf("%s\n", p->name);
+        for (const char *o = p->outs; several && (o = strpbrk(o, ",)")); o++) {
+            const char *from = o;
+            while (!strchr(" (>", from[-1])) from--;
+            printf("%s.%.*s\n", p->name, (int)(o - from), from);
+        }
+    }
+}
 static inline const Planted *planted_find(const char *fault) {
+    size_t n = strcspn(fault, ".");
     for (size_t i = 0; i < COUNT(planted_list); i++)
-        if (!strcmp(planted_list[i].name, fault)) return &planted_list[i];
+        if (strlen(planted_list[i].name) == n && !strncmp(planted_list[i].name, fault, n)) return &planted_list[i];
     CHECK(false, "no fault is called %s", fault);
     return NULL;
 }
-/* The CPU's table with that fault. */
+/* The CPU's table with that fault: OP or OP.OUTPUT as op_list.h names them. */
 static inline Ops planted_ops(const char *fault, Spoil *how) {
     Ops ops = ops_cpu;
     const Planted *p = planted_find(fault);
+    const char *dot = strchr(fault, '.');
+    planted_which = dot ? planted_out(p->outs, dot + 1, strlen(dot + 1)) : 0;
+    CHECK(planted_which >= 0, "no fault is called %s: %s writes %s", fault, p->name, p->outs);
     planted_spoil = how;
     memcpy((char *)&ops + p->at, &p->op, sizeof p->op);
     return ops;

@@ -149,15 +149,15 @@ static void test_waits(void) {
     dev_chain(&w.r.d, true);
     op_add(&w.r.d, y, x, x);
     op_linear(&w.r.d, x, y, w.w, TENSOR_NONE, leaves_one(W));
-    EXPECT(w.r.d.queued == 2, "two calls wait, not %d", w.r.d.queued);
+    EXPECT(cpu_dev(&w.r.d)->queued == 2, "two calls wait, not %d", cpu_dev(&w.r.d)->queued);
     op_permute(&w.r.d, view(&w, 6, T, W), x,
                tensor_over(w.from.data, DT_I32, T, 1)); /* any row of x, which is being written */
-    EXPECT(w.r.d.queued == 1, "reading any row ends the chain that writes them: %d wait", w.r.d.queued);
+    EXPECT(cpu_dev(&w.r.d)->queued == 1, "reading any row ends the chain that writes them: %d wait", cpu_dev(&w.r.d)->queued);
     rig_get(&w.r, y);
-    EXPECT(w.r.d.queued == 0, "%d still wait after a value was fetched", w.r.d.queued);
+    EXPECT(cpu_dev(&w.r.d)->queued == 0, "%d still wait after a value was fetched", cpu_dev(&w.r.d)->queued);
     dev_chain(&w.r.d, false);
     op_add(&w.r.d, y, x, x);
-    EXPECT(w.r.d.queued == 0, "%d wait although chains are off", w.r.d.queued);
+    EXPECT(cpu_dev(&w.r.d)->queued == 0, "%d wait although chains are off", cpu_dev(&w.r.d)->queued);
     rig_close(&w.r);
 }
 

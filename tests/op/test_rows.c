@@ -176,7 +176,7 @@ static void optimizer(void) {
     double got = op_sumsq(&r.d, tg);
     EXPECT(fabs(got - ss) < 1e-12 * ss, "sumsq %.17g, %.17g wanted", got, ss);
     for (int t = 1; t <= 3; t++) {
-        op_adamw(&r.d, tw, m, v, tg, (Adam){ 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, t });
+        op_adamw(&r.d, tw, TENSOR_NONE, m, v, tg, (Adam){ 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, t });
         for (int i = 0; i < N; i++) {
             double gi = 0.5 * (double)g[i];
             dm[i] = 0.9 * dm[i] + 0.1 * gi, dv[i] = 0.95 * dv[i] + 0.05 * gi * gi;
@@ -274,8 +274,8 @@ static void bits(void) {
         Tensor w0 = rig_put(&ref, DT_F32, 1, 1000, x), s0 = rig_put(&ref, DT_F32, 1, 1000, x + 1000),
                v0 = rig_put(&ref, DT_F32, 1, 1000, NULL);
         Adam how = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.3f, 7 };
-        op_adamw(&r.d, w, s, v, rig_put(&r, DT_F32, 1, 1000, x + 2000), how);
-        op_adamw(&ref.d, w0, s0, v0, rig_put(&ref, DT_F32, 1, 1000, x + 2000), how);
+        op_adamw(&r.d, w, TENSOR_NONE, s, v, rig_put(&r, DT_F32, 1, 1000, x + 2000), how);
+        op_adamw(&ref.d, w0, TENSOR_NONE, s0, v0, rig_put(&ref, DT_F32, 1, 1000, x + 2000), how);
         EXPECT(!memcmp(rig_get(&r, w), rig_get(&ref, w0), 4000), "adamw: isa %d", isa);
         rig_close(&r);
     }

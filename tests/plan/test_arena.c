@@ -33,7 +33,7 @@ int main(void) {
                                      .longest = SHAPES[s].longest,
                                      .backward = true,
                                      .recompute = WAYS[w].run,
-                                     .threads = 2 };
+                                     .like = dev_kind_cpu() };
                 size_t want = model_sizes(&d, &shape).act,
                        got = arena_act_bytes(&d, WAYS[w].plan, shape.tokens, shape.outputs);
                 EXPECT(got == want, "%s, %lld tokens, way %zu: planned %zu, the model takes %zu", MODELS[m],

@@ -73,12 +73,12 @@ static inline SchedConf shape_conf(const Shape *s) {
 
 /* Checking mode closes and opens all memory around every op, which is most of the time of a model this small: a test that
  * has run in it once goes on without. */
-static inline void unguarded(Fixture *f) { dev_enter(&f->dev); }
+static inline void unguarded(Fixture *f) { f->dev.ops->enter(&f->dev, false); }
 
 /* Scratch for the model's own batches and for an engine of that shape. */
 static inline void engine_room(Fixture *f, const Shape *s) {
     SchedConf c = shape_conf(s);
-    size_t want = engine_tmp_bytes(&f->desc, &c, s->threads);
+    size_t want = engine_tmp_bytes(&f->desc, &c, dev_kind_cpu());
     if (want <= f->dev.tmp.size) return;
     dev_free(&f->dev, f->dev.tmp.base);
     f->dev.tmp = dev_arena(&f->dev, "tmp", want);

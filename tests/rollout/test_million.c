@@ -138,7 +138,7 @@ static void run(size_t which, const Plan *plan, bool fault) {
     Run r = { .plan = plan, .random = models[which].config != NULL };
     if (r.random) fixture_made(&r.f, models[which].config, plan->threads, TOKENS, false, RECOMPUTE_NONE);
     else fixture_load(&r.f, models[which].name, 0, plan->threads, TOKENS, false, RECOMPUTE_NONE);
-    dev_enter(&r.f.dev); /* checking mode closes memory around every op: test_engine.c does that */
+    r.f.dev.ops->enter(&r.f.dev, false); /* checking mode closes memory around every op: test_engine.c does that */
     int max = plan->tokens[r.random], answers = plan->prompts[r.random] * plan->samples[r.random];
     SchedConf c = { .page = plan->page,
                     .pages = plan->pages,
@@ -146,7 +146,7 @@ static void run(size_t which, const Plan *plan, bool fault) {
                     .max_batch = plan->batch,
                     .max_rows = plan->rows,
                     .max_len = PROMPT + 130 };
-    size_t want = engine_tmp_bytes(&r.f.desc, &c, plan->threads);
+    size_t want = engine_tmp_bytes(&r.f.desc, &c, dev_kind_cpu());
     if (want > r.f.dev.tmp.size) dev_free(&r.f.dev, r.f.dev.tmp.base), r.f.dev.tmp = dev_arena(&r.f.dev, "tmp", want);
     int32_t *alike = random_tokens(&r.f, ALIKE, 99);
     for (int i = 0; i < plan->prompts[r.random]; i++) { /* two in three begin alike */

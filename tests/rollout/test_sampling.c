@@ -75,7 +75,7 @@ static double chi_limit(int dof) {
 static void fits(const Option *o, int samples) {
     Dev d;
     dev_open(&d, (DevOpts){ .threads = 2, .guard = true });
-    d.tmp = dev_arena(&d, "tmp", op_tmp_logprob(ROWS, WORDS));
+    d.tmp = dev_arena(&d, "tmp", (size_t)1 << 20);
     Arena a = dev_arena(&d, "io", (size_t)1 << 20);
     float h[ROWS][WORDS], w[WORDS][WORDS] = { { 0 } }, f[3][ROWS], lp[ROWS], ent[ROWS];
     int32_t k[ROWS], ones[ROWS], id[ROWS];

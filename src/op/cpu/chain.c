@@ -58,9 +58,9 @@ static bool fits(const Chain *c, const Call *call) {
 void cpu_call(Dev *d, const Call *call) {
     CHECK(call->bytes <= ARG, "a call's arguments are %zu bytes, there is room for %d", call->bytes, ARG);
     if (call->rows <= 0) return;
-    Chain *c = d->chain;
-    if (d->queued && !fits(c, call)) chain_end(d);
-    if (!d->queued) c->n = c->touches = c->groups = 0, c->rows = call->rows, c->at = NULL, c->least = STEP;
+    Chain *c = cpu_dev(d)->chain;
+    if (cpu_dev(d)->queued && !fits(c, call)) chain_end(d);
+    if (!cpu_dev(d)->queued) c->n = c->touches = c->groups = 0, c->rows = call->rows, c->at = NULL, c->least = STEP;
     Link *l = &c->link[c->n++];
     l->fn = call->fn, l->rows = call->rows, l->cost = call->cost;
     memcpy(l->arg, call->arg, call->bytes);
@@ -69,8 +69,8 @@ void cpu_call(Dev *d, const Call *call) {
     if (call->rows < c->rows) c->rows = call->rows;
     if (call->groups) c->at = call->at, c->groups = call->groups;
     if (call->least > c->least) c->least = call->least;
-    d->queued = c->n;
-    if (!d->chains || d->ops != &ops_cpu) chain_end(d); /* another table of operations wants to see each result */
+    cpu_dev(d)->queued = c->n;
+    if (!cpu_dev(d)->chains || d->ops != &ops_cpu) chain_end(d); /* another table of operations wants to see each result */
 }
 
 typedef struct {
@@ -96,9 +96,9 @@ static void piece(void *arg, int i, int worker) {
     block(r, from + cut(n, part, r->parts), from + cut(n, part + 1, r->parts), worker);
 }
 void chain_end(Dev *d) {
-    const Chain *c = d->chain;
-    if (!d->queued) return;
-    d->queued = 0;
+    const Chain *c = cpu_dev(d)->chain;
+    if (!cpu_dev(d)->queued) return;
+    cpu_dev(d)->queued = 0;
     Run r = { d, c, 1 };
     int threads = threads_count(d->threads), groups = c->at ? c->groups : 1;
     double cost = 0;

@@ -4,7 +4,6 @@
 
 #include "op/cpu/cpu.h"
 
-typedef struct Chain Chain;
 size_t chain_bytes(void);
 
 /* The bytes of one tensor that a call touches.  Row r of a call touches row r, unless 'any'. */

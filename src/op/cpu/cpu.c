@@ -18,7 +18,7 @@ int cpu_isa_best(void) {
 const Kern *cpu_kern(const Dev *d) {
 #if defined(__x86_64__)
     static const Kern *const of[] = { &kern_c, &kern_c, &kern_avx2, &kern_avx512 };
-    return of[d->isa];
+    return of[cpu_dev(d)->isa];
 #else
     (void)d;
     return &kern_c;
@@ -59,16 +59,10 @@ void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void 
 /* clang-format off */
 const Ops ops_cpu = {
     .name = "cpu",
-    .put = cpu_put, .get = cpu_get, .copy = cpu_copy, .zero = cpu_zero,
-    .linear = cpu_linear, .linear_dx = cpu_linear_dx, .linear_dw = cpu_linear_dw,
-    .grouped = cpu_grouped, .grouped_dx = cpu_grouped_dx, .grouped_dw = cpu_grouped_dw,
-    .headwise = cpu_headwise, .headwise_dw = cpu_headwise_dw, .copy_heads = cpu_copy_heads, .tree_add = cpu_tree_add,
-    .embed = cpu_embed, .embed_bwd = cpu_embed_bwd, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd,
-    .swiglu = cpu_swiglu, .swiglu_bwd = cpu_swiglu_bwd, .add = cpu_add, .rope_table = cpu_rope_table, .rope = cpu_rope,
-    .attend = cpu_attend, .attend_bwd = cpu_attend_bwd,
-    .kv_bytes = cpu_kv_bytes, .kv_put = cpu_kv_put, .kv_copy = cpu_kv_copy, .attend_kv = cpu_attend_kv,
-    .route = cpu_route, .route_bwd = cpu_route_bwd, .moe_sort = cpu_moe_sort, .permute = cpu_permute,
-    .permute_bwd = cpu_permute_bwd, .combine = cpu_combine, .combine_bwd = cpu_combine_bwd, .scatter_rows = cpu_scatter_rows,
-    .logprob = cpu_logprob, .logprob_bwd = cpu_logprob_bwd, .sample = cpu_sample,
-    .sumsq = cpu_sumsq, .adamw = cpu_adamw,
+    .close = cpu_close, .block = cpu_block, .free = cpu_free, .touch = cpu_touch,
+    .enter = cpu_enter, .leave = cpu_leave, .chain = cpu_chain, .kv_bytes = cpu_kv_bytes, .sumsq = cpu_sumsq,
+#define OP(how, name, params, args, outs) .name = cpu_##name,
+#include "op/op_list.h"
+#undef OP
+    .tmp = { .logprob = cpu_tmp_logprob, .sample = cpu_tmp_sample, .logprob_bwd = cpu_tmp_logprob_bwd },
 };

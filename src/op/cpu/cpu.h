@@ -112,6 +112,15 @@ typedef struct {
 extern const Kern kern_c, kern_avx2, kern_avx512;
 
 typedef enum { ISA_BEST, ISA_C, ISA_AVX2, ISA_AVX512 } IsaKind;
+typedef struct Chain Chain;
+typedef struct {
+    int    isa;                 /* IsaKind; tests lower it to compare paths */
+    void  *work;                /* one piece per worker, made by dev_open: ops allocate nothing */
+    Chain *chain;
+    int    queued;              /* calls that wait in it */
+    bool   chains;              /* calls that work row by row may wait for each other: dev_chain */
+} CpuDev;
+static inline CpuDev *cpu_dev(const Dev *d) { return d->impl; }
 int         cpu_isa_best(void);
 const Kern *cpu_kern(const Dev *d);
 
@@ -123,7 +132,7 @@ enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC *
        TURNED_AT = HEAD_AT + HEAD_ROWS * HEAD_COLS, CALLS_AT = TURNED_AT + 16, CPU_EACH = TURNED_AT + 32,
        ATT_AT = HEAD_AT, ATT_COUNTS = HEAD_ROWS * HEAD_COLS,          /* worker 0's: counters of attention's backward */
        ATT_WORK = 6 * ATT_BWD * ATT_DMAX + 4 * ATT_BLOCK * ATT_DMAX };  /* what attention takes of a worker's scratch; parts lie behind */
-static inline float *cpu_work(const Dev *d, int worker) { return (float *)d->scratch + (size_t)worker * CPU_EACH; }
+static inline float *cpu_work(const Dev *d, int worker) { return (float *)cpu_dev(d)->work + (size_t)worker * CPU_EACH; }
 static inline Turned *cpu_turned(const Dev *d, int worker) { return (Turned *)(void *)(cpu_work(d, worker) + TURNED_AT); }
 static inline int64_t *cpu_calls(const Dev *d) { return (int64_t *)(void *)(cpu_work(d, 0) + CALLS_AT); }       /* lists of products so far */
 
@@ -144,49 +153,21 @@ void prod_leaves(Prod *g, Leaves sum);                      /* nseg and cut */
 static inline float *f32_row(Tensor x, int64_t r) { return (float *)x.data + r * x.ld; }
 static inline int32_t *i32_row(Tensor x, int64_t r) { return (int32_t *)x.data + r * x.ld; }
 
-/* ---- Entries of the table
- * ------------------------------------------------------------------------------------------------------ */
-void cpu_put(Dev *d, Tensor to, const void *from);
-void cpu_get(Dev *d, void *to, Tensor from);
-void cpu_copy(Dev *d, Tensor to, Tensor from);
-void cpu_zero(Dev *d, Tensor x);
-void cpu_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum);
-void cpu_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum);
-void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
-void cpu_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum);
-void cpu_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum);
-void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
-void cpu_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m);
-void cpu_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m);
-void cpu_copy_heads(Dev *d, Tensor y, Tensor x, HeadMap m);
-void cpu_tree_add(Dev *d, Tensor y, const Tensor *part, int n);
-void cpu_embed(Dev *d, Tensor y, Tensor ids, Tensor w);
-void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids);
-void cpu_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps);
-void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g);
-void cpu_swiglu(Dev *d, Tensor y, Tensor gate, Tensor up);
-void cpu_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up);
-void cpu_add(Dev *d, Tensor y, Tensor a, Tensor b);
-void cpu_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp);
-void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn);
-void cpu_attend(Dev *d, const Attn *a);
-void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
-size_t cpu_kv_bytes(const Kv *kv);
-void cpu_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows);
-void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page);
-void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale);
-void cpu_route(Dev *d, const Route *r);
-void cpu_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r);
-void cpu_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts);
-void cpu_permute(Dev *d, Tensor y, Tensor x, Tensor from);
-void cpu_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot);
-void cpu_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight);
-void cpu_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight);
-void cpu_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from);
-void cpu_logprob(Dev *d, const Head *h);
-void cpu_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);
-void cpu_sample(Dev *d, const Sample *s);
+/* ---- Entries of the table ------------------------------------------------------------------------------------------------- */
+void   cpu_close(Dev *d);
+void  *cpu_block(Dev *d, size_t bytes);
+void   cpu_free(Dev *d, void *at, size_t bytes);
+void   cpu_touch(Dev *d);
+void   cpu_enter(Dev *d, bool join);
+void   cpu_leave(Dev *d);
+void   cpu_chain(Dev *d, bool on);
+size_t cpu_kv_bytes(const Dev *d, const Kv *kv);
 double cpu_sumsq(Dev *d, Tensor x);
-void cpu_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a);
+#define OP(how, name, params, args, outs) void cpu_##name params;
+#include "op/op_list.h"
+#undef OP
+size_t cpu_tmp_logprob(Dev *d, const Head *h);
+size_t cpu_tmp_sample(Dev *d, const Sample *s);
+size_t cpu_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);
 
 #endif

@@ -16,13 +16,22 @@ static int64_t full_rows(int64_t vocab) { return vocab <= 32768 ? 64 : 32; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t leaves_of(int64_t V) { return (V + LEAF - 1) / LEAF; }
 
-size_t op_tmp_logprob(int64_t rows, int64_t vocab) {
+static size_t tmp_of(int64_t rows, int64_t vocab) {
     size_t full = (size_t)least(rows, full_rows(vocab)) * (size_t)vocab * 4;
     size_t leaf = (size_t)least(rows, HEAD_ROWS) * (size_t)leaves_of(vocab) * 12;
     return arena_round(full > leaf ? full : leaf) + arena_round((size_t)HEAD_ROWS * 4);
 }
-size_t op_tmp_logprob_bwd(int64_t rows, int64_t vocab) {
-    return arena_round((size_t)(least(rows, BACK_ROWS) * least(vocab, BACK_COLS)) * 4);
+size_t cpu_tmp_logprob(Dev *d, const Head *h) {
+    (void)d;
+    return tmp_of(h->h.rows, h->w.rows);
+}
+size_t cpu_tmp_sample(Dev *d, const Sample *s) {
+    (void)d;
+    return tmp_of(s->h.rows, s->w.rows);
+}
+size_t cpu_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    (void)d, (void)dh, (void)dw, (void)dlp, (void)dent;
+    return arena_round((size_t)(least(h->h.rows, BACK_ROWS) * least(h->w.rows, BACK_COLS)) * 4);
 }
 
 typedef struct {

@@ -142,7 +142,7 @@ static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
 enum { EACH = 32 };
 static bool by_rows(const Dev *d, const Prod *g, int64_t rows) {
     enum { CACHE = 1 << 19 };
-    return d->chains && rows >= EACH * threads_count(d->threads) && g->N * g->K * (g->b_bf16 ? 2 : 4) <= CACHE;
+    return cpu_dev(d)->chains && rows >= EACH * threads_count(d->threads) && g->N * g->K * (g->b_bf16 ? 2 : 4) <= CACHE;
 }
 static double row_cost(const Prod *g) { return (double)g->N * (double)g->K / 80; }
 static void linear_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {

@@ -240,7 +240,8 @@ void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
 
 /* ---- the optimizer
  * ----------------------------------------------------------------------------------------------------------- */
-enum { FLAT = 1 << 16 }; /* elements a piece: fixed, so that sums do not know the threads */
+enum { FLAT = 1 << 16 };
+_Static_assert(2 * FLAT <= CPU_WORK, "two widened moments fit a worker's scratch"); /* elements a piece: fixed, so that sums do not know the threads */
 typedef struct {
     const Tensor *x;
     double *part;
@@ -270,16 +271,31 @@ double cpu_sumsq(Dev *d, Tensor x) {
     }
     return sum;
 }
+/* Short formats are widened into the worker's scratch, stepped there, and rounded back. */
+static float *widened(const Kern *k, Tensor x, int64_t at, int64_t n, float *room) {
+    if (x.dtype == DT_F32) return (float *)x.data + at;
+    k->widen(room, (const uint16_t *)x.data + at, n);
+    return room;
+}
+static void round_back(Tensor x, int64_t at, int64_t n, const float *from) {
+    for (int64_t i = 0; x.dtype == DT_BF16 && i < n; i++) ((uint16_t *)x.data)[at + i] = bf16_of(from[i]);
+}
+enum { ADAM_W, ADAM_MASTER, ADAM_M, ADAM_V, ADAM_G };
 static void adamw_piece(void *arg, int i, int worker) {
     const Flat *f = arg;
+    const Kern *k = cpu_kern(f->d);
+    float *room = cpu_work(f->d, worker);
     int64_t at = (int64_t)i * FLAT, n = f->n - at < FLAT ? f->n - at : FLAT;
-    (void)worker;
-    float *p[4];
-    for (int j = 0; j < 4; j++) p[j] = (float *)f->x[j].data + at;
-    cpu_kern(f->d)->adamw(p[0], p[1], p[2], p[3], n, &f->a);
+    const Tensor *x = f->x;
+    float *w = (float *)x[x[ADAM_MASTER].data ? ADAM_MASTER : ADAM_W].data + at;
+    float *m = widened(k, x[ADAM_M], at, n, room), *v = widened(k, x[ADAM_V], at, n, room + FLAT);
+    k->adamw(w, m, v, (const float *)x[ADAM_G].data + at, n, &f->a);
+    round_back(x[ADAM_W], at, n, w);
+    round_back(x[ADAM_M], at, n, m);
+    round_back(x[ADAM_V], at, n, v);
 }
-void cpu_adamw(Dev *d, Tensor w, Tensor m, Tensor v, Tensor g, Adam a) {
-    Tensor x[] = { w, m, v, g };
+void cpu_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
+    Tensor x[] = { w, master, m, v, g };
     Flat f = { .x = x, .n = w.rows * w.cols, .d = d };
     double c1 = 1 - mx_pow((double)a.beta1, (double)a.step), c2 = 1 - mx_pow((double)a.beta2, (double)a.step);
     f.a = (AdamNow){ .beta1 = a.beta1,

@@ -1,0 +1,107 @@
+/* op_list.h - every op, once: OP(how, name, parameters, the same as arguments, the tensors it writes).  Included with OP defined as what is wanted of
+ * the list: the table of function pointers, its checked front doors, a backend's declarations, the dry device, planted faults.
+ *
+ * A new op is a row here, check_NAME (op_*.c), and a function in each backend.
+ *
+ * how: ENTER  what waits is done before it (dev_chain)
+ *      JOIN   works row by row, so it may wait and run together with its neighbours
+ *
+ * Conventions: op.h. */
+
+/* ---- moving ---------------------------------------------------------------------------------------------------------- */
+OP(ENTER, put,         (Dev *d, Tensor to, const void *from),
+                      (d, to, from), (to))    /* host -> device, from has no gaps */
+OP(ENTER, get,         (Dev *d, void *to, Tensor from),
+                      (d, to, from), (TENSOR_NONE))    /* device -> host, to has no gaps */
+OP(ENTER, copy,        (Dev *d, Tensor to, Tensor from),
+                      (d, to, from), (to))    /* f32 <-> bf16 converts */
+OP(ENTER, zero,        (Dev *d, Tensor x),
+                      (d, x), (x))
+
+/* ---- products: y[T,O] = x[T,I] w[O,I]' + b[1,O];  w is F32 or BF16 ----------------------------------------------------- */
+OP(JOIN,  linear,      (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum),
+                      (d, y, x, w, b, sum), (y))    /* sum over I */
+OP(JOIN,  linear_dx,   (Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum),
+                      (d, dx, dy, w, sum), (dx))    /* sum over O */
+OP(ENTER, linear_dw,   (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x),
+                      (d, dw, db, dy, x), (dw, db))    /* += ; chain over rows from dw */
+/* the same with one weight per expert, w [E*O,I], rows grouped by ex */
+OP(JOIN,  grouped,     (Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum),
+                      (d, y, x, w, ex, sum), (y))
+OP(JOIN,  grouped_dx,  (Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum),
+                      (d, dx, dy, w, ex, sum), (dx))
+OP(ENTER, grouped_dw,  (Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex),
+                      (d, dw, dy, x, ex), (dw))    /* += */
+/* one matrix per head (MLA's absorbed projections): see HeadMap */
+OP(ENTER, headwise,    (Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m),
+                      (d, y, x, w, m), (tensor_cols(y, m.y_from, m.out)))
+OP(ENTER, headwise_dw, (Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m),
+                      (d, dw, dy, x, m), (dw))    /* += */
+OP(ENTER, copy_heads,  (Dev *d, Tensor y, Tensor x, HeadMap m),
+                      (d, y, x, m), (tensor_cols(y, m.y_from, m.out)))    /* y's part = x's part; in == out */
+OP(ENTER, tree_add,    (Dev *d, Tensor y, const Tensor *part, int n),
+                      (d, y, part, n), (y))    /* balanced tree, n a power of 2 */
+
+/* ---- row by row ------------------------------------------------------------------------------------------------------- */
+OP(JOIN,  embed,       (Dev *d, Tensor y, Tensor ids, Tensor w),
+                      (d, y, ids, w), (y))
+OP(ENTER, embed_bwd,   (Dev *d, Tensor dw, Tensor dy, Tensor ids),
+                      (d, dw, dy, ids), (dw))    /* += */
+OP(JOIN,  rmsnorm,     (Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps),
+                      (d, y, rstd, x, g, eps), (y, rstd))
+OP(JOIN,  rmsnorm_bwd, (Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g),
+                      (d, dx, dg, dy, x, rstd, g), (dx, dg))    /* dg += */
+OP(JOIN,  swiglu,      (Dev *d, Tensor y, Tensor gate, Tensor up),
+                      (d, y, gate, up), (y))
+OP(JOIN,  swiglu_bwd,  (Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up),
+                      (d, dgate, dup, dy, gate, up), (dgate, dup))
+OP(JOIN,  add,         (Dev *d, Tensor y, Tensor a, Tensor b),
+                      (d, y, a, b), (y))    /* y may be a */
+OP(JOIN,  rope_table,  (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp),
+                      (d, cossin, pos, freq, amp), (cossin))    /* cos then sin */
+OP(JOIN,  rope,        (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn),
+                      (d, x, cossin, s, turn), (tensor_cols(x, s.from, s.dim)))    /* in place; -1 transposes +1 */
+
+/* ---- attention within each packed sequence, and the same over pages ------------------------------------------------------ */
+OP(ENTER, attend,      (Dev *d, const Attn *a),
+                      (d, a), (a->o, a->lse))
+OP(ENTER, attend_bwd,  (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a),
+                      (d, dq, dk, dv, dO, a), (dq, dk, dv))
+OP(JOIN,  kv_put,      (Dev *d, Kv kv, Tensor k, Tensor v, Paged rows),
+                      (d, kv, k, v, rows), (TENSOR_NONE))
+OP(ENTER, kv_copy,     (Dev *d, Kv kv, int to_page, int from_page),
+                      (d, kv, to_page, from_page), (TENSOR_NONE))
+OP(JOIN,  attend_kv,   (Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale),
+                      (d, o, q, kv, rows, heads, scale), (o))
+
+/* ---- experts: choose, gather rows by expert, put them back weighted ------------------------------------------------------ */
+OP(JOIN,  route,       (Dev *d, const Route *r),
+                      (d, r), (r->pick, r->weight))
+OP(JOIN,  route_bwd,   (Dev *d, Tensor dlogits, Tensor dweight, const Route *r),
+                      (d, dlogits, dweight, r), (dlogits))
+/* at [E+1] from [T*k] slot [T,k] */
+OP(ENTER, moe_sort,    (Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts),
+                      (d, at, from, slot, pick, experts), (from, slot, at))
+OP(JOIN,  permute,     (Dev *d, Tensor y, Tensor x, Tensor from),
+                      (d, y, x, from), (y))    /* y[i] = x[from[i]] */
+OP(JOIN,  permute_bwd, (Dev *d, Tensor dx, Tensor dy, Tensor slot),
+                      (d, dx, dy, slot), (dx))    /* dx[t] = sum_j dy[slot[t,j]] */
+OP(JOIN,  combine,     (Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight),
+                      (d, y, rows, slot, weight), (y))    /* y[t] = sum_j w[t,j] rows[slot[t,j]] */
+OP(JOIN,  combine_bwd, (Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight),
+                      (d, drows, dweight, dy, rows, slot, weight), (drows, dweight))
+OP(ENTER, scatter_rows,(Dev *d, Tensor x, Tensor y, Tensor from),
+                      (d, x, y, from), (x))    /* x = 0, then x[from[i]] = y[i] */
+
+/* ---- the head: log-probs of given tokens without ever holding [T,V]; drawing --------------------------------------------- */
+OP(ENTER, logprob,     (Dev *d, const Head *h),
+                      (d, h), (h->lp, h->ent))
+OP(ENTER, logprob_bwd, (Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h),
+                      (d, dh, dw, dlp, dent, h), (dh, dw))    /* dw +=; dent may be none */
+OP(ENTER, sample,      (Dev *d, const Sample *s),
+                      (d, s), (s->id, s->lp, s->ent, s->kept))
+
+/* ---- the optimizer, on flat tensors [1,n] --------------------------------------------------------------------------------- */
+/* master none: w is F32.  Else w is BF16, the rounded master, which is F32.  Moments are F32 or BF16. */
+OP(ENTER, adamw,       (Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a),
+                      (d, w, master, m, v, g, a), (w, m, v))
