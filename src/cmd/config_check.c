@@ -338,7 +338,8 @@ bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {
         return bad(c, err, "data.max_response_length",
                    "prompt %lld + answer %lld = %lld tokens are more than the model's context, %lld",
                    (ll)c->data.max_prompt_length, (ll)c->rollout.max_tokens, longest, context);
-    ll page = c->rollout.page, pages = (longest + page - 1) / page + 1, bytes = (ll)engine_page_bytes(m, (int)page, dev_kind_cpu());
+    ll page = c->rollout.page, pages = (longest + page - 1) / page + 1,
+       bytes = (ll)engine_page_bytes(m, (int)page, dev_kind_cpu());
     if (c->rollout.kv_bytes != CONF_UNSET && c->rollout.kv_bytes < pages * bytes)
         return bad(c, err, "rollout.kv_bytes",
                    "%lld bytes cannot hold one sequence of %lld tokens and a page: %lld are wanted",

@@ -204,7 +204,8 @@ static SchedConf sizes(const Gen *g) {
     }
     if (most < 1) most = 1;
     int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
-    int64_t free_pages = (int64_t)(memory_here() / 2 / engine_page_bytes(&g->o.desc, (int)a->page, dev_kind(&g->o.dev)));
+    int64_t free_pages =
+        (int64_t)(memory_here() / 2 / engine_page_bytes(&g->o.desc, (int)a->page, dev_kind(&g->o.dev)));
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
     int64_t rows = a->max_rows > most ? a->max_rows : most;

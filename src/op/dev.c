@@ -16,7 +16,7 @@ void *dev_block(Dev *d, size_t bytes) {
 void dev_free(Dev *d, void *block) {
     for (int i = 0; i < d->n_blocks; i++)
         if (d->block[i].at == block) {
-            d->ops->free(d, block, d->block[i].bytes);
+            d->ops->give(d, block, d->block[i].bytes);
             d->block[i] = d->block[--d->n_blocks];
             return;
         }
@@ -32,5 +32,6 @@ void dev_close(Dev *d) {
     if (!d->ops) return; /* never opened */
     while (d->n_blocks > 0) dev_free(d, d->block[0].at);
     d->ops->close(d);
+    mem_free(&d->mem);
     memset(d, 0, sizeof *d);
 }

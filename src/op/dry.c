@@ -4,9 +4,10 @@
  * made by the code it plans for, so the two cannot disagree. */
 #include "op/op.h"
 
-#include <stdlib.h>
-
-typedef struct { const Ops *like; size_t handed; } Dry;          /* the backend it is like; bytes handed out */
+typedef struct {
+    const Ops *like; /* the backend it is like */
+    size_t handed;   /* bytes */
+} Dry;
 static Dry *dry(const Dev *d) { return d->impl; }
 
 /* Blocks are addresses that nobody touches, far from real ones. */
@@ -20,32 +21,43 @@ static void dry_touch(Dev *d) { (void)d; }
 static void dry_enter(Dev *d, bool join) { (void)d, (void)join; }
 static void dry_leave(Dev *d) { (void)d; }
 static void dry_chain(Dev *d, bool on) { (void)d, (void)on; }
-static void dry_close(Dev *d) { free(d->impl); }
+static void dry_close(Dev *d) { (void)d; }
 static size_t dry_kv_bytes(const Dev *d, const Kv *kv) { return dry(d)->like->kv_bytes(d, kv); }
-static double dry_sumsq(Dev *d, Tensor x) { (void)d, (void)x; return 0; }
+static double dry_sumsq(Dev *d, Tensor x) {
+    (void)d, (void)x;
+    return 0;
+}
 
 static void scratch(Dev *d, size_t bytes) {
     size_t mark = arena_mark(&d->tmp);
     arena_push(&d->tmp, bytes);
     arena_pop(&d->tmp, mark);
 }
-#define OP(how, name, params, args, outs) \
-    static void dry_##name params { if (dry(d)->like->tmp.name) scratch(d, dry(d)->like->tmp.name args); }
+#define OP(how, name, params, args, outs)                                                                              \
+    static void dry_##name params {                                                                                    \
+        if (dry(d)->like->tmp.name) scratch(d, dry(d)->like->tmp.name args);                                           \
+    }
 #include "op/op_list.h"
 #undef OP
 
 const Ops ops_dry = {
     .name = "dry",
-    .close = dry_close, .block = dry_block, .free = dry_free, .touch = dry_touch,
-    .enter = dry_enter, .leave = dry_leave, .chain = dry_chain, .kv_bytes = dry_kv_bytes, .sumsq = dry_sumsq,
+    .close = dry_close,
+    .block = dry_block,
+    .give = dry_free,
+    .touch = dry_touch,
+    .enter = dry_enter,
+    .leave = dry_leave,
+    .chain = dry_chain,
+    .kv_bytes = dry_kv_bytes,
+    .sumsq = dry_sumsq,
 #define OP(how, name, params, args, outs) .name = dry_##name,
 #include "op/op_list.h"
 #undef OP
 };
 
 void dev_open_dry(Dev *d, DevKind like) {
-    Dry *x = calloc(1, sizeof *x);
-    if (!x) die_memory(sizeof *x);
-    x->like = like.ops;
-    *d = (Dev){ .ops = &ops_dry, .impl = x, .act = like.act };
+    *d = (Dev){ .ops = &ops_dry, .act = like.act };
+    d->impl = MEM_NEW(&d->mem, Dry);
+    dry(d)->like = like.ops;
 }

@@ -23,7 +23,8 @@ typedef struct Ops Ops;
 /* ---- The device: a backend, its memory ------------------------------------------------------------------------------- */
 typedef struct {
     const Ops *ops;             /* the backend's table */
-    void      *impl;            /* what the backend keeps for itself */
+    void      *impl;            /* what the backend keeps for itself, in mem */
+    Mem        mem;
     Arena      tmp;             /* scratch of layers and ops: take a mark, pop it before returning */
     DType      act;             /* of activations, keys and values: F32, or BF16 on a backend that computes in it */
     Threads   *threads;         /* of the host */
@@ -136,8 +137,8 @@ typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; }
 struct Ops {
     const char *name;
     void   (*close)(Dev *d);                                 /* all blocks are freed */
-    void  *(*block)(Dev *d, size_t bytes);                   /* zeroed; NULL: there is no more */
-    void   (*free) (Dev *d, void *at, size_t bytes);
+    void  *(*block)(Dev *d, size_t bytes);                   /* takes memory, zeroed; NULL: there is no more */
+    void   (*give) (Dev *d, void *at, size_t bytes);           /* ... and gives it back */
     void   (*touch)(Dev *d);
     void   (*enter)(Dev *d, bool join);                      /* before a call, after it; nests.  join: the call may wait itself */
     void   (*leave)(Dev *d);

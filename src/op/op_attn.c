@@ -22,9 +22,7 @@ static void want_attn(const Dev *d, const char *op, const Attn *a) {
           "%s: %d sequences, the longest of %d, in %ld rows, with %ld borders", op, a->seqs.n, a->seqs.longest, (long)T,
           (long)(a->seqs.at.rows * a->seqs.at.cols));
 }
-void check_attend(Dev *d, const Attn *a) {
-    want_attn(d, "attend", a);
-}
+void check_attend(Dev *d, const Attn *a) { want_attn(d, "attend", a); }
 void check_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
     want_attn(d, "attend_bwd", a);
     WANT_A("attend_bwd", dq, a->q.rows, a->q.cols);

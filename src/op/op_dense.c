@@ -22,9 +22,7 @@ void check_copy(Dev *d, Tensor to, Tensor from) {
               || (to.dtype == DT_BF16 && from.dtype == DT_F32);
     CHECK(ok, "copy: %s to %s", dtype_name(from.dtype), dtype_name(to.dtype));
 }
-void check_zero(Dev *d, Tensor x) {
-    WANT("zero", x, x.dtype, -1, -1);
-}
+void check_zero(Dev *d, Tensor x) { WANT("zero", x, x.dtype, -1, -1); }
 
 void check_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     WANT_W("linear", w, -1, x.cols);

@@ -2,12 +2,12 @@
 #include "op/op_check.h"
 
 enum { ENTER, JOIN };
-#define OP(how, name, params, args, outs)       \
-    void op_##name params {               \
-        check_##name args;                \
-        d->ops->enter(d, how == JOIN);    \
-        d->ops->name args;                \
-        d->ops->leave(d);                 \
+#define OP(how, name, params, args, outs)                                                                              \
+    void op_##name params {                                                                                            \
+        check_##name args;                                                                                             \
+        d->ops->enter(d, how == JOIN);                                                                                 \
+        d->ops->name args;                                                                                             \
+        d->ops->leave(d);                                                                                              \
     }
 #include "op/op_list.h"
 #undef OP

@@ -74,9 +74,7 @@ static void want_route(const char *op, const Route *r) {
                   && r->topk <= r->group_topk * (E / r->groups),
               "%s: %d of %ld experts from %d of %d groups", op, r->topk, (long)E, r->group_topk, r->groups);
 }
-void check_route(Dev *d, const Route *r) {
-    want_route("route", r);
-}
+void check_route(Dev *d, const Route *r) { want_route("route", r); }
 void check_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r) {
     want_route("route_bwd", r);
     WANT("route_bwd", dlogits, F, r->logits.rows, r->logits.cols);
@@ -138,8 +136,8 @@ double op_sumsq(Dev *d, Tensor x) {
     return s;
 }
 static void want_flat(Tensor x, const char *name, int64_t n) {
-    CHECK(x.rows * x.cols == n && (x.rows <= 1 || x.ld == x.cols), "adamw: %s is [%ld,%ld], %ld numbers without gaps wanted",
-          name, (long)x.rows, (long)x.cols, (long)n);
+    CHECK(x.rows * x.cols == n && (x.rows <= 1 || x.ld == x.cols),
+          "adamw: %s is [%ld,%ld], %ld numbers without gaps wanted", name, (long)x.rows, (long)x.cols, (long)n);
 }
 void check_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
     int64_t n = w.rows * w.cols;

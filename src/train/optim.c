@@ -41,8 +41,8 @@ static void step_part(Optim *o, Dev *d, Tensor w, Tensor g, int64_t from, int64_
     int on_dev = from >= o->split;
     int64_t first = on_dev ? from - o->split : from;
     Tensor flat_w = tensor_shape(w, 1, w.rows * w.cols), flat_g = tensor_shape(g, 1, g.rows * g.cols);
-    op_adamw(d, tensor_cols(flat_w, at, n), TENSOR_NONE, tensor_cols(o->m[on_dev], first, n), tensor_cols(o->v[on_dev], first, n),
-             tensor_cols(flat_g, at, n), a);
+    op_adamw(d, tensor_cols(flat_w, at, n), TENSOR_NONE, tensor_cols(o->m[on_dev], first, n),
+             tensor_cols(o->v[on_dev], first, n), tensor_cols(flat_g, at, n), a);
 }
 
 void optim_step(Optim *o, const Params *w, const Params *grads, Dev *d, const AdamConf *c, double norm) {

@@ -108,10 +108,10 @@ int main(void) {
         int which;
         const char *fault;
     } planted[] = {
-        { 0, "linear_dx" },         { 0, "linear_dw.dw" },   { 2, "linear_dw.db" },     { 0, "grouped_dx" },
-        { 0, "grouped_dw" },        { 1, "headwise_dw" },    { 2, "embed_bwd" },        { 0, "rmsnorm_bwd.dx" },
-        { 1, "rmsnorm_bwd.dg" },    { 2, "swiglu_bwd.dup" }, { 1, "swiglu_bwd.dgate" }, { 0, "attend_bwd.dq" },
-        { 2, "attend_bwd.dk" },     { 1, "attend_bwd.dv" },  { 0, "route_bwd" },        { 1, "permute_bwd" },
+        { 0, "linear_dx" },         { 0, "linear_dw.dw" },        { 2, "linear_dw.db" },     { 0, "grouped_dx" },
+        { 0, "grouped_dw" },        { 1, "headwise_dw" },         { 2, "embed_bwd" },        { 0, "rmsnorm_bwd.dx" },
+        { 1, "rmsnorm_bwd.dg" },    { 2, "swiglu_bwd.dup" },      { 1, "swiglu_bwd.dgate" }, { 0, "attend_bwd.dq" },
+        { 2, "attend_bwd.dk" },     { 1, "attend_bwd.dv" },       { 0, "route_bwd" },        { 1, "permute_bwd" },
         { 0, "combine_bwd.drows" }, { 1, "combine_bwd.dweight" }, { 1, "logprob_bwd.dh" },   { 0, "logprob_bwd.dw" },
     };
     for (int i = 0; i < (int)COUNT(awkward); i++) check_model(i, NULL);

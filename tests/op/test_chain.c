@@ -152,7 +152,8 @@ static void test_waits(void) {
     EXPECT(cpu_dev(&w.r.d)->queued == 2, "two calls wait, not %d", cpu_dev(&w.r.d)->queued);
     op_permute(&w.r.d, view(&w, 6, T, W), x,
                tensor_over(w.from.data, DT_I32, T, 1)); /* any row of x, which is being written */
-    EXPECT(cpu_dev(&w.r.d)->queued == 1, "reading any row ends the chain that writes them: %d wait", cpu_dev(&w.r.d)->queued);
+    EXPECT(cpu_dev(&w.r.d)->queued == 1, "reading any row ends the chain that writes them: %d wait",
+           cpu_dev(&w.r.d)->queued);
     rig_get(&w.r, y);
     EXPECT(cpu_dev(&w.r.d)->queued == 0, "%d still wait after a value was fetched", cpu_dev(&w.r.d)->queued);
     dev_chain(&w.r.d, false);

@@ -291,6 +291,39 @@ static void bits(void) {
     rig_close(&ref);
 }
 
+/* Short formats: the master walks as float32 weights do, w is its rounding, and bf16 moments are those of each step rounded. */
+static void short_formats(void) {
+    enum { N = 70001, STEPS = 3 };
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 32 << 20);
+    float *x = rnds(&r.m, N, 1, 1), *g = rnds(&r.m, N, 2, 1);
+    Tensor tg = rig_put(&r, DT_F32, 1, N, g), w = rig_put(&r, DT_F32, 1, N, x), m = rig_put(&r, DT_F32, 1, N, NULL),
+           v = rig_put(&r, DT_F32, 1, N, NULL);
+    Tensor master = rig_put(&r, DT_F32, 1, N, x), wh = rig_put(&r, DT_BF16, 1, N, NULL),
+           m2 = rig_put(&r, DT_F32, 1, N, NULL), v2 = rig_put(&r, DT_F32, 1, N, NULL);
+    Tensor ws = rig_put(&r, DT_F32, 1, N, x), mh = rig_put(&r, DT_BF16, 1, N, NULL),
+           vh = rig_put(&r, DT_BF16, 1, N, NULL), ms = rig_put(&r, DT_F32, 1, N, NULL),
+           vs = rig_put(&r, DT_F32, 1, N, NULL), wr = rig_put(&r, DT_F32, 1, N, x);
+    for (int t = 1; t <= STEPS; t++) {
+        Adam how = { 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, t };
+        op_adamw(&r.d, w, TENSOR_NONE, m, v, tg, how);
+        op_adamw(&r.d, wh, master, m2, v2, tg, how);
+        op_adamw(&r.d, ws, TENSOR_NONE, mh, vh, tg, how);
+        op_adamw(&r.d, wr, TENSOR_NONE, ms, vs, tg, how);
+        float *a = rig_get(&r, ms), *b = rig_get(&r, vs);
+        uint16_t *a16 = bf16s(&r.m, a, N), *b16 = bf16s(&r.m, b, N);
+        op_put(&r.d, ms, a), op_put(&r.d, vs, b);
+        EXPECT(!memcmp(rig_get(&r, mh), a16, N * 2) && !memcmp(rig_get(&r, vh), b16, N * 2), "bf16 moments, step %d",
+               t);
+    }
+    float *got = rig_get(&r, master);
+    EXPECT(!memcmp(got, rig_get(&r, w), N * 4), "the master of bf16 weights is not the float32 weights");
+    uint16_t *rounded = bf16s(&r.m, got, N);
+    EXPECT(!memcmp(rig_get(&r, wh), rounded, N * 2), "bf16 weights are not the rounded master");
+    EXPECT(!memcmp(rig_get(&r, ws), rig_get(&r, wr), N * 4), "weights with bf16 moments");
+    rig_close(&r);
+}
+
 int main(int argc, char **argv) {
     optest_begin(argc, argv);
     norm_and_swiglu();
@@ -298,6 +331,7 @@ int main(int argc, char **argv) {
     moving();
     optimizer();
     optimizer_late();
+    short_formats();
     bits();
     return test_end();
 }

@@ -160,7 +160,9 @@ void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const At
  * ------------------------------------------------------------------------------------------------------------------ */
 static size_t head_bytes(const Kv *kv) { return (size_t)kv->page * (size_t)(kv->dk + round16(kv->dv)) * 4; }
 size_t cpu_kv_bytes(const Dev *d, const Kv *kv) {
-    (void)d; return head_bytes(kv) * (size_t)kv->kv_heads; }
+    (void)d;
+    return head_bytes(kv) * (size_t)kv->kv_heads;
+}
 
 static char *page_of(const Kv *kv, const Paged *p, int seq, int pos, int head) {
     int64_t slot = pos / kv->page;
@@ -195,7 +197,8 @@ static void put_task(void *arg, int i, int worker) {
 /* When every sequence brings one row, a row's pages are its own to write: a step of decoding is work on rows like any other. */
 static bool row_each(const Dev *d, const Paged *p, Tensor q) {
     enum { EACH = 16 }; /* fewer: heads are cut over threads instead */
-    return cpu_dev(d)->chains && p->rows.longest == 1 && p->rows.n == q.rows && q.rows >= EACH * threads_count(d->threads);
+    return cpu_dev(d)->chains && p->rows.longest == 1 && p->rows.n == q.rows
+           && q.rows >= EACH * threads_count(d->threads);
 }
 static Touch own_pages(const Kv *kv, bool puts) {
     Touch t = reads(kv->pool);

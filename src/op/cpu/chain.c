@@ -70,7 +70,8 @@ void cpu_call(Dev *d, const Call *call) {
     if (call->groups) c->at = call->at, c->groups = call->groups;
     if (call->least > c->least) c->least = call->least;
     cpu_dev(d)->queued = c->n;
-    if (!cpu_dev(d)->chains || d->ops != &ops_cpu) chain_end(d); /* another table of operations wants to see each result */
+    if (!cpu_dev(d)->chains || d->ops != &ops_cpu)
+        chain_end(d); /* another table of operations wants to see each result */
 }
 
 typedef struct {

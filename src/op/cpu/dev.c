@@ -2,7 +2,6 @@
  * In checking mode a block can be touched only while an op runs, as on a device whose memory the host cannot see. */
 #include "op/cpu/chain.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -25,8 +24,7 @@ static size_t work_bytes(const Dev *d) { return (size_t)threads_count(d->threads
 
 void dev_open(Dev *d, DevOpts o) {
     memset(d, 0, sizeof *d);
-    CpuDev *c = calloc(1, sizeof *c);
-    if (!c) die_memory(sizeof *c);
+    CpuDev *c = MEM_NEW(&d->mem, CpuDev);
     c->isa = o.isa == ISA_BEST ? cpu_isa_best() : o.isa;
     CHECK(c->isa >= ISA_C && c->isa <= cpu_isa_best(), "instruction set %d asked for, this machine has up to %d", o.isa,
           cpu_isa_best());
@@ -45,7 +43,6 @@ DevKind dev_kind_cpu(void) { return (DevKind){ &ops_cpu, DT_F32 }; }
 void cpu_close(Dev *d) {
     munmap(cpu_dev(d)->work, mapped(work_bytes(d) + chain_bytes()));
     threads_close(d->threads);
-    free(d->impl);
 }
 
 static void allow(const Dev *d, int access) {

@@ -241,7 +241,9 @@ void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
 /* ---- the optimizer
  * ----------------------------------------------------------------------------------------------------------- */
 enum { FLAT = 1 << 16 };
-_Static_assert(2 * FLAT <= CPU_WORK, "two widened moments fit a worker's scratch"); /* elements a piece: fixed, so that sums do not know the threads */
+_Static_assert(
+    2 * FLAT <= CPU_WORK,
+    "two widened moments fit a worker's scratch"); /* elements a piece: fixed, so that sums do not know the threads */
 typedef struct {
     const Tensor *x;
     double *part;
