@@ -209,7 +209,7 @@ static void optimizer_late(void) {
         double up[N], worst = 0;
         float got[N];
         op_put(&r.d, tw, w), op_put(&r.d, tm, m0), op_put(&r.d, tv, v0);
-        op_adamw(&r.d, tw, tm, tv, tg, (Adam){ 1e-2f, (float)b1, (float)b2, 1e-8f, 0, 1, t });
+        op_adamw(&r.d, tw, TENSOR_NONE, tm, tv, tg, (Adam){ 1e-2f, (float)b1, (float)b2, 1e-8f, 0, 1, t });
         op_get(&r.d, got, tw);
         for (int i = 0; i < N; i++) {
             double gi = (double)g[i], m = b1 * (double)m0[i] + (1 - b1) * gi,
