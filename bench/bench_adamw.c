@@ -30,9 +30,8 @@ enum { PIECES = 256 };
 #define OPTIMIZE(how) __attribute__((optimize(how)))
 #endif
 OPTIMIZE("O3")
-__attribute__((target_clones("avx512f", "avx2", "default"))) static void stream(float *restrict w, float *restrict m,
-                                                                                float *restrict v,
-                                                                                const float *restrict g, int64_t n) {
+__attribute__((target_clones("avx512f", "avx2", "default"))) static void
+stream(float *restrict w, float *restrict m, float *restrict v, const float *restrict g, int64_t n) {
     for (int64_t i = 0; i < n; i++) w[i] += g[i], m[i] += g[i], v[i] += g[i];
 }
 OPTIMIZE("O3,associative-math,no-signed-zeros,no-trapping-math")

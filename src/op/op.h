@@ -111,7 +111,8 @@ typedef struct {
     Tensor h, w;                /* [T,H], [V,H] */
     Tensor ids;                 /* [T,1] DT_I32: whose log-prob; -1: none wanted (lp 0, no gradient through lp) */
     Dist   dist;
-    Tensor lp, ent;             /* out [T,1]; lp is -inf for an id outside the kept set */
+    Tensor lp, ent;             /* out [T,1]; lp is -inf for an id outside the kept set.  A row whose logits are not all
+        numbers, or have no largest finite one, has no distribution: both are NaN, and the host decides what that means */
     Tensor stat;                /* out, DT_U8 [T, HEAD_STAT]: what backward needs */
     Tensor banned, ban;         /* as in Sample: the distribution scored is the one drawn from */
     Tensor kept;                /* or none.  A row that dist cuts keeps these ids, whatever the weights would keep now: Sample's */
@@ -126,7 +127,7 @@ typedef struct {
     Tensor banned;              /* [n_ban,1] DT_I32 ids that rows with ban set may not take, or none */
     Tensor ban;                 /* [B,1] DT_I32 0/1, or none: min-tokens keeps stop tokens away */
     Tensor id, lp, ent;         /* out [B,1] DT_I32, F32, F32; lp and ent are of the distribution drawn from,
-        the ban included */
+        the ban included.  A row without a distribution (see Head) draws id -1, lp and ent are NaN, nothing is kept */
     Tensor kept;                /* out, or none: the ids that were kept; all where nothing is cut */
 } Sample;                       /* a greedy row: lp and ent of the whole distribution (ban, temperature; no truncation) */
 

@@ -100,6 +100,7 @@ typedef struct {
     void  (*sincos)(float *cs, float *sn, const float *freq, int64_t n, float pos, float amp);
     void  (*widen)(float *y, const uint16_t *x, int64_t n);
     void  (*leaf)(float st[3], const float *x, int64_t n);                       /* rule 3 */
+    bool  (*clean)(const float *x, int64_t n);                                   /* no NaN and no +inf among them */
     void  (*mass)(int64_t *q, const float *x, int64_t n, float m);
     void  (*head_grad)(float *l, int64_t n, const HeadGrad *g);                  /* logits become their gradient */
     void  (*adamw)(float *w, float *m, float *v, const float *g, int64_t n, const AdamNow *a);

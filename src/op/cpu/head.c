@@ -12,7 +12,7 @@
 
 enum { BACK_ROWS = 256, BACK_COLS = 2048 };
 
-static int64_t full_rows(int64_t vocab) { return vocab <= 32768 ? 64 : 32; }
+static int64_t full_rows(int64_t vocab) { return vocab <= 32768 ? 64 : vocab <= 1 << 20 ? 32 : 8; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t leaves_of(int64_t V) { return (V + LEAF - 1) / LEAF; }
 
@@ -89,7 +89,7 @@ static void put_row(const Job *j, HeadRow *r, int64_t t, float l) {
     int32_t id = wanted(h, t);
     r->inv_temp = head_inv_temp(j->dist, t), r->ban = row_banned(j, t);
     r->chosen = id >= 0 && l > -INFINITY;
-    *f32_row(h->lp, t) = id < 0 ? 0 : r->chosen ? head_lp(r, l) : -INFINITY;
+    *f32_row(h->lp, t) = id < 0 ? 0 : r->chosen || head_none(r) ? head_lp(r, l) : -INFINITY;
     if (h->ent.data) *f32_row(h->ent, t) = head_ent(r);
     if (h->stat.data) memcpy((char *)h->stat.data + t * h->stat.ld, r, sizeof *r);
 }
@@ -212,8 +212,9 @@ static void sample_row(void *arg, int i, int worker) {
     else head_keep(&r, k, l, j->V, cut, work);
     if (s->kept.data) head_bits((uint32_t *)i32_row(s->kept, t), &r, k, l, j->V, work);
     if (!greedy) id = head_pick(&r, k, l, j->V, (uint64_t)((const int64_t *)s->random.data)[t * s->random.ld], work);
+    if (head_none(&r)) id = -1;
     *i32_row(s->id, t) = id;
-    *f32_row(s->lp, t) = head_lp(&r, l[id]);
+    *f32_row(s->lp, t) = head_lp(&r, id < 0 ? 0 : l[id]);
     if (s->ent.data) *f32_row(s->ent, t) = head_ent(&r);
 }
 void cpu_sample(Dev *d, const Sample *s) {
@@ -252,6 +253,10 @@ static void grad_piece(void *arg, int i, int worker) {
         shape_logits(j, l, j->t0 + t, v0, n, k);
         if (r.cut == CUT_FOUND) head_mask(&r, k, l, v0, n, work);
         if (r.cut == CUT_GIVEN) head_mask_given(given(j->h, j->t0 + t), l, v0, n);
+        if (head_none(&r)) { /* nor has it a gradient */
+            for (int64_t v = 0; v < n; v++) l[v] = NAN;
+            continue;
+        }
         double z = (double)r.z * (1.0 / (double)HEAD_ONE);
         HeadGrad a = {
             .max = r.max,

@@ -29,6 +29,10 @@ Trunc head_trunc(const Dist *p, int64_t t);
 float head_inv_temp(const Dist *p, int64_t t);
 static inline bool trunc_off(Trunc t) { return t.top_k <= 0 && t.top_p >= 1 && t.min_p <= 0; }
 
+/* Logits that are not all numbers, or have no largest finite one, give no distribution: log-prob and entropy are NaN, no id
+ * is drawn.  (The mass of a distribution is at least that of its largest logit.) */
+static inline bool head_none(const HeadRow *r) { return r->z <= 0; }
+
 uint32_t head_key(float l);                                                     /* larger float <=> larger key */
 /* max, z, u of everything from leaf sums */
 void     head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves);

@@ -35,17 +35,20 @@ uint32_t head_key(float f) {
 }
 
 float head_lp(const HeadRow *r, float l) {
+    if (head_none(r)) return NAN;
     return (float)((double)l - (double)r->max - mx_log((double)r->z * (1.0 / (double)HEAD_ONE)));
 }
 float head_ent(const HeadRow *r) {
+    if (head_none(r)) return NAN;
     return (float)(mx_log((double)r->z * (1.0 / (double)HEAD_ONE)) - (double)r->u / (double)r->z);
 }
 
 void head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves) {
     float m = -INFINITY;
-    for (int64_t i = 0; i < leaves; i++) m = st[i][0] > m ? st[i][0] : m;
-    CHECK(m > -INFINITY && m < INFINITY, "the largest logit of a row is %g", (double)m);
+    bool clean = true;
+    for (int64_t i = 0; i < leaves; i++) m = st[i][0] > m ? st[i][0] : m, clean = clean && st[i][2] == st[i][2];
     r->max = m, r->z = r->u = 0;
+    if (!clean || m == -INFINITY) return; /* no distribution: head_none */
     for (int64_t i0 = 0; i0 < leaves; i0 += 64) {
         int n = (int)(leaves - i0 < 64 ? leaves - i0 : 64);
         float d[64], w[64];
@@ -62,25 +65,50 @@ void head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves
 
 /* ---- the kept set
  * -------------------------------------------------------------------------------------------------------------- */
-/* In a worker's scratch: all masses, and the ids near the top in ascending order.  An id outside the list ranks below every
- * id in it,
- * so a prefix that ends inside the list is the prefix of everything. */
+/* In a worker's scratch: the masses of a piece of the ids, and those of them near the top, in ascending order.  An id outside
+ * the lists ranks below every id in them, so a prefix that ends inside the lists is the prefix of everything.  A vocabulary
+ * that fits the scratch is one piece, made once; of a larger one the pieces are made again wherever they are read. */
+enum { PIECE = CPU_WORK / 3 & ~15 };
 typedef struct {
-    int64_t *q;
-    int32_t *id;
-    int64_t n;
+    const Kern *k;
+    const float *l;
+    int64_t V;
+    float max, low;
+    int64_t *q;                 /* [piece] of id from .. */
+    int32_t *id;                /* [n] */
+    int64_t n, q_from, id_from; /* -1: of no piece yet */
 } Near;
-static Near near_top(const HeadRow *r, const Kern *k, const float *l, int64_t V, float width, bool fresh, float *work) {
-    CHECK(V * 3 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
-    Near c = { (int64_t *)(void *)work, (int32_t *)(void *)(work + 2 * V), 0 };
-    if (fresh) k->mass(c.q, l, V, r->max);
-    float low = r->max - width;
-    for (int64_t i = 0; i < V; i++) {
-        c.id[c.n] = (int32_t)i;
-        c.n += l[i] >= low;
-    }
-    return c;
+
+static Near near_top(const HeadRow *r, const Kern *k, const float *l, int64_t V, float *work) {
+    int64_t piece = V < PIECE ? V : PIECE;
+    return (Near){ .k = k,
+                   .l = l,
+                   .V = V,
+                   .max = r->max,
+                   .q = (int64_t *)(void *)work,
+                   .id = (int32_t *)(void *)(work + 2 * piece),
+                   .q_from = -1,
+                   .id_from = -1 };
 }
+static void near_width(Near *c, float width) { c->low = c->max - width, c->id_from = -1; }
+
+static int64_t piece_end(const Near *c, int64_t from) { return c->V - from < PIECE ? c->V : from + PIECE; }
+static void piece_mass(Near *c, int64_t from) {
+    if (c->q_from != from) c->k->mass(c->q, c->l + from, piece_end(c, from) - from, c->max);
+    c->q_from = from;
+}
+static void piece_ids(Near *c, int64_t from) {
+    if (c->id_from == from) return;
+    const float *l = c->l, low = c->low;
+    int32_t *id = c->id;
+    int64_t n = 0;
+    for (int64_t i = from, end = piece_end(c, from); i < end; i++) {
+        id[n] = (int32_t)i;
+        n += l[i] >= low;
+    }
+    c->n = n, c->id_from = from;
+}
+static bool near_all(const Near *c) { return c->low == -INFINITY || (c->id_from == 0 && c->n == c->V); }
 
 typedef struct {
     int64_t count[256], mass[256];
@@ -92,18 +120,23 @@ typedef struct {
 } Prefix;
 
 /* The shortest sorted prefix of the list with >= want ids (by_count) or >= want mass, of the ids with q >= qmin. */
-static Prefix prefix_at(const HeadRow *r, const Near *c, const float *l, bool by_count, int64_t want) {
+static Prefix prefix_at(const HeadRow *r, Near *c, bool by_count, int64_t want) {
     uint32_t prefix = 0;
     int64_t n_above = 0, m_above = 0;
     bool whole = true;
     Hist h;
     for (int shift = 24; shift >= 0; shift -= 8) {
         memset(&h, 0, sizeof h);
-        for (int64_t i = 0; i < c->n; i++) {
-            int64_t id = c->id[i], q = c->q[id];
-            uint32_t key = head_key(l[id]);
-            if (q < r->qmin || (shift < 24 && key >> (shift + 8) != prefix)) continue;
-            h.count[key >> shift & 255]++, h.mass[key >> shift & 255] += q;
+        for (int64_t from = 0; from < c->V; from += PIECE) {
+            piece_mass(c, from), piece_ids(c, from);
+            const float *l = c->l;
+            const int64_t *mass = c->q, n = c->n;
+            for (int64_t i = 0; i < n; i++) {
+                int64_t id = c->id[i], q = mass[id - from];
+                uint32_t key = head_key(l[id]);
+                if (q < r->qmin || (shift < 24 && key >> (shift + 8) != prefix)) continue;
+                h.count[key >> shift & 255]++, h.mass[key >> shift & 255] += q;
+            }
         }
         int b = 255, last = -1;
         for (; b >= 0; b--) {
@@ -122,20 +155,29 @@ static Prefix prefix_at(const HeadRow *r, const Near *c, const float *l, bool by
     return (Prefix){ prefix, ties, m_above + ties * each, whole };
 }
 
+static int64_t mass_of_all(Near *c) {
+    int64_t mass = 0;
+    for (int64_t from = 0; from < c->V; from += PIECE) {
+        piece_mass(c, from);
+        for (int64_t i = piece_end(c, from) - from; i-- > 0;) mass += c->q[i];
+    }
+    return mass;
+}
+
 /* The prefix of all three rules, or whole = false when the list was too short to know it. */
-static Prefix keep_in(const HeadRow *r, const Near *c, const float *l, int64_t V, Trunc t) {
-    bool all = c->n == V, by_k = t.top_k > 0 && t.top_k < V;
+static Prefix keep_in(const HeadRow *r, Near *c, Trunc t) {
+    piece_ids(c, 0);
+    bool all = near_all(c), by_k = t.top_k > 0 && t.top_k < c->V;
     Prefix p = { .whole = false };
     if (by_k || all || r->qmin > 0) {
-        p = prefix_at(r, c, l, true, by_k ? t.top_k : INT64_MAX);
+        p = prefix_at(r, c, true, by_k ? t.top_k : INT64_MAX);
         if (!p.whole && !all && r->qmin == 0) return p; /* (all that min-p keeps is in the list) */
     } else if (t.top_p >= 1) return p;
     if (t.top_p < 1) {
         int64_t mass = p.mass;
-        if (!by_k && r->qmin == 0)
-            for (int64_t i = mass = 0; i < V; i++) mass += c->q[i];
+        if (!by_k && r->qmin == 0) mass = mass_of_all(c);
         i128 part = (i128)to_int((t.top_p > 0 ? (double)t.top_p : 0) * 4294967296.0) * mass;
-        Prefix p2 = prefix_at(r, c, l, false, (int64_t)((part + 4294967295) >> 32));
+        Prefix p2 = prefix_at(r, c, false, (int64_t)((part + 4294967295) >> 32));
         if (!p2.whole && !all) return p2;
         if (p2.mass < mass || (!by_k && r->qmin == 0)) p = p2;
     }
@@ -144,26 +186,30 @@ static Prefix keep_in(const HeadRow *r, const Near *c, const float *l, int64_t V
 }
 
 void head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, float *work) {
-    r->max = k->max(l, V);
-    CHECK(r->max > -INFINITY && r->max < INFINITY, "the largest logit of a row is %g", (double)r->max);
-    r->cut = CUT_FOUND;
+    r->max = k->max(l, V), r->z = r->u = 0;
+    r->cut = CUT_FOUND, r->key = UINT32_MAX, r->tie_last = -1;
+    if (r->max == -INFINITY || !k->clean(l, V)) return; /* no distribution: head_none */
     r->qmin = t.min_p > 0 ? to_int((t.min_p < 1 ? (double)t.min_p : 1) * (double)HEAD_ONE) : 0;
     /* all that min-p keeps, and some */
     float width = t.min_p > 0 && t.min_p < 1 ? (float)(1 - mx_log((double)t.min_p)) : 12;
-    Near c = near_top(r, k, l, V, width < 12 ? 12 : width, true, work);
-    Prefix p = keep_in(r, &c, l, V, t);
+    Near c = near_top(r, k, l, V, work);
+    near_width(&c, width < 12 ? 12 : width);
+    Prefix p = keep_in(r, &c, t);
     if (!p.whole) {
-        c = near_top(r, k, l, V, INFINITY, false, work);
-        p = keep_in(r, &c, l, V, t);
+        near_width(&c, INFINITY);
+        p = keep_in(r, &c, t);
     }
-    r->key = p.key, r->tie_last = -1, r->z = r->u = 0;
-    for (int64_t i = 0; i < c.n; i++) { /* the last tie that is kept; the kept set's sums */
-        int64_t id = c.id[i], q = c.q[id];
-        uint32_t key = head_key(l[id]);
-        if (q < r->qmin || key < r->key || (key == r->key && p.ties <= 0)) continue;
-        if (key == r->key) p.ties--, r->tie_last = (int32_t)id;
-        r->z += q;
-        if (q) r->u += to_int((double)(l[id] - r->max) * (double)q);
+    r->key = p.key;
+    for (int64_t from = 0; from < V; from += PIECE) { /* the last tie that is kept; the kept set's sums */
+        piece_mass(&c, from), piece_ids(&c, from);
+        for (int64_t i = 0; i < c.n; i++) {
+            int64_t id = c.id[i], q = c.q[id - from];
+            uint32_t key = head_key(l[id]);
+            if (q < r->qmin || key < r->key || (key == r->key && p.ties <= 0)) continue;
+            if (key == r->key) p.ties--, r->tie_last = (int32_t)id;
+            r->z += q;
+            if (q) r->u += to_int((double)(l[id] - r->max) * (double)q);
+        }
     }
 }
 
@@ -179,13 +225,18 @@ void head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t 
         if (!kept(r, l[i], r->qmin > 0 ? q[i] : 0, from + i)) l[i] = -INFINITY;
 }
 
+enum { MASSES = CPU_WORK / 2 & ~15 }; /* that a worker's scratch holds */
+static int64_t masses_end(int64_t from, int64_t V) { return V - from < MASSES ? V : from + MASSES; }
+
 void head_bits(uint32_t *bits, const HeadRow *r, const Kern *k, const float *l, int64_t V, float *work) {
     int64_t *q = (int64_t *)(void *)work;
-    CHECK(V * 2 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
     memset(bits, 0, (size_t)kept_words(V) * 4);
-    if (r->cut && r->qmin > 0) k->mass(q, l, V, r->max);
-    for (int64_t i = 0; i < V; i++)
-        bits[i / 32] |= (uint32_t)(!r->cut || kept(r, l[i], r->qmin > 0 ? q[i] : 0, i)) << i % 32;
+    for (int64_t from = 0; from < V && !head_none(r); from += MASSES) {
+        int64_t to = masses_end(from, V);
+        if (r->cut && r->qmin > 0) k->mass(q, l + from, to - from, r->max);
+        for (int64_t i = from; i < to; i++)
+            bits[i / 32] |= (uint32_t)(!r->cut || kept(r, l[i], r->qmin > 0 ? q[i - from] : 0, i)) << i % 32;
+    }
 }
 
 void head_mask_given(const uint32_t *bits, float *l, int64_t from, int64_t n) {
@@ -196,29 +247,44 @@ void head_mask_given(const uint32_t *bits, float *l, int64_t from, int64_t n) {
 /* Masked before the maximum: under later weights the largest logit may lie outside the set. */
 void head_given(HeadRow *r, const Kern *k, float *l, const uint32_t *bits, int64_t V, float *work) {
     int64_t *q = (int64_t *)(void *)work;
-    CHECK(V * 2 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
+    bool clean = k->clean(l, V);
     head_mask_given(bits, l, 0, V);
     r->max = k->max(l, V);
-    CHECK(r->max > -INFINITY && r->max < INFINITY, "the largest logit of a row's kept set is %g", (double)r->max);
     r->cut = CUT_GIVEN, r->z = r->u = 0;
-    k->mass(q, l, V, r->max);
-    for (int64_t i = 0; i < V; i++) {
-        r->z += q[i];
-        if (q[i]) r->u += to_int((double)(l[i] - r->max) * (double)q[i]);
+    if (r->max == -INFINITY || !clean) return; /* no distribution: head_none */
+    for (int64_t from = 0; from < V; from += MASSES) {
+        int64_t n = masses_end(from, V) - from;
+        k->mass(q, l + from, n, r->max);
+        for (int64_t i = 0; i < n; i++) {
+            r->z += q[i];
+            if (q[i]) r->u += to_int((double)(l[from + i] - r->max) * (double)q[i]);
+        }
     }
 }
 
-/* Inverse CDF in the order of ids: the id at which the running mass of kept ids passes a random part of their whole mass. */
+/* The masses of ids from .. that are kept, the others 0; returns their sum. */
+static int64_t kept_mass(int64_t *q, const HeadRow *r, const Kern *k, const float *l, int64_t from, int64_t n) {
+    int64_t total = 0;
+    k->mass(q, l + from, n, r->max);
+    if (r->cut)
+        for (int64_t i = 0; i < n; i++)
+            if (q[i] && !kept(r, l[from + i], q[i], from + i)) q[i] = 0;
+    for (int64_t i = 0; i < n; i++) total += q[i];
+    return total;
+}
+
+/* Inverse CDF in the order of ids: the id at which the running mass of kept ids passes a random part of their whole mass.
+ * (The whole is summed here: z may come from leaves and is rounded elsewhere.) */
 int32_t head_pick(const HeadRow *r, const Kern *k, const float *l, int64_t V, uint64_t random, float *work) {
     int64_t *q = (int64_t *)(void *)work, total = 0;
-    CHECK(V * 2 <= CPU_WORK, "a vocabulary of %ld is larger than this build's scratch", (long)V);
-    k->mass(q, l, V, r->max);
-    if (r->cut)
-        for (int64_t i = 0; i < V; i++)
-            if (q[i] && !kept(r, l[i], q[i], i)) q[i] = 0;
-    for (int64_t i = 0; i < V; i++) total += q[i]; /* not z, which may come from leaves and is rounded elsewhere */
+    if (head_none(r)) return -1;
+    for (int64_t from = 0; from < V; from += MASSES) total += kept_mass(q, r, k, l, from, masses_end(from, V) - from);
     int64_t at = (int64_t)((u128)random * (u128)total >> 64);
-    for (int64_t i = 0; i < V; i++)
-        if ((at -= q[i]) < 0) return (int32_t)i;
+    for (int64_t from = 0; from < V; from += MASSES) {
+        int64_t n = masses_end(from, V) - from;
+        if (V > MASSES) kept_mass(q, r, k, l, from, n);
+        for (int64_t i = 0; i < n; i++)
+            if ((at -= q[i]) < 0) return (int32_t)(from + i);
+    }
     die("no id drawn: mass %ld", (long)total);
 }
