@@ -109,6 +109,7 @@ static void *worker_main(void *arg) {
         } else { /* its sample was failed long ago */
             p->counts.stuck--;
             queue_put(&p->spare, j);
+            pthread_cond_signal(&p->done); /* whoever waits may start another thread now */
         }
         w->job = NULL;
     }
@@ -116,12 +117,14 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-static void start_worker(Rewards *p, int i) {
+/* A thread for slot i, whose old one is left behind, if there was one.  False: the system gives none. */
+static bool start_worker(Rewards *p, int i) {
     Worker *w = MEM_NEW(&p->mem, Worker);
     w->pool = p;
     w->index = i;
+    if (pthread_create(&w->thread, NULL, worker_main, w)) return false;
     p->worker[i] = w;
-    CHECK(!pthread_create(&w->thread, NULL, worker_main, w), "scorer thread %d of %d could not be started", i, p->n);
+    return true;
 }
 
 static Job *new_job(Rewards *p) {
@@ -129,28 +132,39 @@ static Job *new_job(Rewards *p) {
     return j ? j : MEM_NEW(&p->mem, Job);
 }
 
-/* Gives up library calls that are late; the time of the next one that may become so.  With too many threads stuck no new
- * ones are started: what still waits fails. */
+static void give_up_call(Rewards *p, Worker *w) {
+    Job *j = new_job(p);
+    j->ticket = w->job->ticket;
+    fail_late(p, j);
+    finish(p, j);
+    w->left_behind = true;
+    p->counts.stuck++;
+    pthread_detach(w->thread);
+}
+
+/* Slots without a thread get one while few are stuck: also one that was left empty when too many were. */
+static int fill_slots(Rewards *p) {
+    int living = 0;
+    for (int i = 0; i < p->n; i++)
+        living += !p->worker[i]->left_behind || (p->counts.stuck <= MAX_STUCK && start_worker(p, i));
+    return living;
+}
+
+/* Gives up library calls that are late; the time of the next one that may become so.  With too many threads stuck, or none to be
+ * had, what still waits fails. */
 static double give_up_late(Rewards *p) {
     double now = clock_now(), next = now + p->timeout_s;
-    for (int i = 0; i < p->n && p->library; i++) {
+    if (!p->library) return next;
+    for (int i = 0; i < p->n; i++) {
         Worker *w = p->worker[i];
         if (!w->job || w->left_behind) continue;
-        if (w->deadline > now) {
-            if (w->deadline < next) next = w->deadline;
-            continue;
-        }
-        Job *j = new_job(p);
-        j->ticket = w->job->ticket;
-        fail_late(p, j);
-        finish(p, j);
-        w->left_behind = true;
-        pthread_detach(w->thread);
-        if (++p->counts.stuck <= MAX_STUCK) start_worker(p, i);
+        if (w->deadline <= now) give_up_call(p, w);
+        else if (w->deadline < next) next = w->deadline;
     }
-    while (p->counts.stuck > MAX_STUCK && p->waiting.first) {
+    int living = fill_slots(p);
+    while ((p->counts.stuck > MAX_STUCK || !living) && p->waiting.first) {
         Job *j = queue_take(&p->waiting);
-        reward_fail(&j->result, "%d calls of the scorer's library hang: given up", MAX_STUCK);
+        reward_fail(&j->result, "%d calls of the scorer's library hang: given up", (int)p->counts.stuck);
         finish(p, j);
     }
     return next;
@@ -182,7 +196,6 @@ Rewards *rewards_open(const RewardOptions *o, int threads, Err *err) {
     p->fixed = fixed;
     p->library = library;
     p->timeout_s = o->timeout_s > 0 ? o->timeout_s : 10;
-    p->n = threads;
     if (o->command) p->command = command_open(o->command, threads, p->timeout_s);
     pthread_condattr_t mono;
     pthread_condattr_init(&mono);
@@ -193,9 +206,13 @@ Rewards *rewards_open(const RewardOptions *o, int threads, Err *err) {
     pthread_condattr_destroy(&mono);
     p->worker = MEM_ARRAY(&p->mem, Worker *, (size_t)threads);
     pthread_mutex_lock(&p->lock);
-    for (int i = 0; i < threads; i++) start_worker(p, i);
+    p->n = 0;
+    while (p->n < threads && start_worker(p, p->n)) p->n++;
     pthread_mutex_unlock(&p->lock);
-    return p;
+    if (p->n == threads) return p;
+    err_set(err, "scorer thread %d of %d could not be started", p->n + 1, threads);
+    rewards_close(p);
+    return NULL;
 }
 
 /* The texts move when the buffer grows, so they are pointed at only when all are there. */

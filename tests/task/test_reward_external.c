@@ -7,6 +7,8 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -296,6 +298,65 @@ static void stuck_library(void) {
     rewards_close(p);
 }
 
+/* So many calls hang that no more threads are started, until none is left to judge; then they all come back: the next sample is
+ * judged, and nobody waits for ever. */
+static void stuck_and_back(void) {
+    enum { ALL = 64 };
+    Err err;
+    char path[600], gate[] = "/tmp/hone-gate-XXXXXX", answer[64];
+    RewardOptions o = { .library = scorer_path(path, "stuck"), .timeout_s = 0.2 };
+    Rewards *p = rewards_open(&o, ALL, &err);
+    int fd = mkstemp(gate);
+    EXPECT(p && fd >= 0, "%s", err.msg);
+    if (!p || fd < 0) return;
+    close(fd);
+    unlink(gate);
+    snprintf(answer, sizeof answer, "DO_GATE %s", gate);
+    int64_t ticket;
+    RewardResult r = { 0 };
+    for (int round = 0; round < 2; round++) { /* the first threads are replaced, the second are not */
+        for (int i = 0; i < ALL; i++) {
+            RewardSample s = sample("mine", answer, "1");
+            EXPECT(rewards_submit(p, i, &s, &err), "%s", err.msg);
+        }
+        int failed = 0;
+        while (rewards_collect(p, &ticket, &r)) failed += r.failed;
+        EXPECT(failed == ALL, "%d of %d failed", failed, ALL);
+    }
+    RewardSample s = sample("mine", "abc", "1");
+    EXPECT(rewards_submit(p, 0, &s, &err) && rewards_collect(p, &ticket, &r) && r.failed,
+           "with all threads hanging: %s", r.reason);
+    EXPECT(rewards_counts(p).stuck == 2 * ALL, "%d stuck", (int)rewards_counts(p).stuck);
+    fd = open(gate, O_CREAT | O_WRONLY, 0600);
+    close(fd);
+    for (int i = 0; i < 1000 && rewards_counts(p).stuck; i++) usleep(10000);
+    EXPECT(rewards_counts(p).stuck == 0, "%d are still stuck", (int)rewards_counts(p).stuck);
+    EXPECT(rewards_submit(p, 7, &s, &err), "%s", err.msg);
+    int got = rewards_poll(p, &ticket, &r, 10);
+    EXPECT(got == 1 && ticket == 7 && !r.failed && r.score == 3, "after they came back: %d, score %g, %s", got, r.score,
+           r.reason);
+    unlink(gate);
+    reward_result_free(&r);
+    if (got == 1) rewards_close(p); /* else it would wait for ever, too */
+}
+
+/* No memory for so many threads' stacks: an error that says it, and nothing is left running. */
+static void no_threads(void) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need the address space themselves */
+    pid_t child = fork();
+    if (!child) {
+        Err err = { { 0 } };
+        struct rlimit most = { (rlim_t)256 << 20, (rlim_t)256 << 20 };
+        if (setrlimit(RLIMIT_AS, &most)) _exit(3);
+        Rewards *p = rewards_open(&(RewardOptions){ 0 }, 1000, &err);
+        _exit(p ? 1 : strstr(err.msg, "of 1000 could not be started") ? 0 : 2);
+    }
+    int status = -1;
+    EXPECT(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status),
+           "threads that cannot be started: %x", status);
+#endif
+}
+
 static void built_in(void) {
     Err err;
     Rewards *p = rewards_open(&(RewardOptions){ 0 }, 3, &err);
@@ -332,5 +393,7 @@ int main(void) {
     close_early();
     library();
     stuck_library();
+    stuck_and_back();
+    no_threads();
     return test_end();
 }
