@@ -175,7 +175,7 @@ static int run(const Verb *v, int argc, char **argv) {
     RewardCounts c = rewards_counts(pool);
     rewards_close(pool);
     if (c.failed)
-        fprintf(stderr, "hone grade: %lld of %lld samples could not be judged: their score is 0\n", //
+        fprintf(stderr, "hone grade: %lld of %lld samples could not be judged (\"failed\" says why)\n", //
                 (long long)c.failed, (long long)c.done);
     return rc;
 }
@@ -185,7 +185,8 @@ const Verb verb_grade = {
     .usage = "--in F --out F [--scorer NAME | --command CMD | --library SO]",
     .summary = "score answers against their ground truth",
     .detail = "Without a scorer, command or library each line is judged by what its data_source names (--list).\n"
-              "A sample that cannot be judged scores 0 and has \"failed\" with the reason.\n",
+              "A sample that cannot be judged has \"failed\" with the reason; its score is the scorer's lowest (0 with "
+              "--command, --library).\n",
     .options = options,
     .run = run,
 };

@@ -141,6 +141,16 @@ static uint64_t pred_of(const RewardResult *v) {
     return h | 1;
 }
 
+/* Nobody says what an outside scorer gives a wrong answer: what it could not judge earns no more than the worst of what it did
+ * judge here, and no more than 0. */
+static void lower_failed(Rollouts *r, int from) {
+    double lowest = 0;
+    for (int i = from * r->samples; i < rollouts_n(r); i++)
+        if (!r->at[i].failed && r->at[i].score < lowest) lowest = r->at[i].score;
+    for (int i = from * r->samples; i < rollouts_n(r); i++)
+        if (r->at[i].failed) r->at[i].score = lowest;
+}
+
 bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
     Mem mem = { 0 };
     Going g = { .r = r, .run = run, .next = from, .from = from, .ok = true };
@@ -164,6 +174,7 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
         Rollout *a = &r->at[slot];
         a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = v.vote ? v.vote : pred_of(&v);
     }
+    if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
     *score_wait = clock_now() - t0;
     reward_result_free(&v);
     buf_free(&g.text);

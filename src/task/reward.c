@@ -9,14 +9,14 @@
 
 /* clang-format off */
 static const Reward scorers[] = {
-    { "gsm8k",                "the number behind the last \"#### \", letter by letter: 1 or 0",      score_gsm8k },
-    { "gsm8k_flexible",       "the last number anywhere, letter by letter: 1 or 0",                  score_gsm8k_flexible },
-    { "math_reward",          "the last \\boxed{}, MATH's string normalisation: 1 or 0",             score_math_reward },
-    { "math_dapo",            "the last \"Answer:\" line, Minerva's string normalisation: 1 or -1",  score_math_dapo },
-    { "math_dapo_boxed",      "math_dapo; without such a line, the last \\boxed{}: 1 or -1",         score_math_dapo_boxed },
-    { "math_dapo_strict_box", "the \\boxed{} in the last 100 characters, letter by letter: 1 or -1", score_math_dapo_strict_box },
-    { "math_exact",           "the marked final answer, as mathematics, by exact arithmetic: 1 or 0", score_math_exact },
-    { "math_exact_flexible",  "math_exact; where nothing is marked, the last number: 1 or 0",        score_math_exact_flexible },
+    { "gsm8k",                "the number behind the last \"#### \", letter by letter: 1 or 0",       0, score_gsm8k },
+    { "gsm8k_flexible",       "the last number anywhere, letter by letter: 1 or 0",                   0, score_gsm8k_flexible },
+    { "math_reward",          "the last \\boxed{}, MATH's string normalisation: 1 or 0",              0, score_math_reward },
+    { "math_dapo",            "the last \"Answer:\" line, Minerva's string normalisation: 1 or -1",  -1, score_math_dapo },
+    { "math_dapo_boxed",      "math_dapo; without such a line, the last \\boxed{}: 1 or -1",         -1, score_math_dapo_boxed },
+    { "math_dapo_strict_box", "the \\boxed{} in the last 100 characters, letter by letter: 1 or -1", -1, score_math_dapo_strict_box },
+    { "math_exact",           "the marked final answer, as mathematics, by exact arithmetic: 1 or 0",  0, score_math_exact },
+    { "math_exact_flexible",  "math_exact; where nothing is marked, the last number: 1 or 0",         0, score_math_exact_flexible },
 };
 
 /* verl's names.  One that ends with '*' stands for all that begin so. */
@@ -91,6 +91,7 @@ void reward_score(const Reward *r, const RewardSample *s, RewardResult *out) {
     out->acc = -1;
     out->reason[0] = 0;
     r->score(s, out);
+    if (out->failed) out->score = r->lowest;
 }
 
 double reward_overlong(int64_t tokens, int64_t max_tokens, int64_t buffer, double factor) {

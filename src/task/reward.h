@@ -16,8 +16,9 @@ typedef struct {
     const char *extra_info;   size_t extra_info_n;        /* JSON text; NULL: none */
 } RewardSample;
 
-/* The verdict.  failed: no verdict could be had (deadline, crash, wrong kind of ground truth); then score is 0 and
- * reason says why.  extra: further members as JSON without braces ("\"acc\":true,\"pred\":\"5\""), empty if none. */
+/* The verdict.  failed: no verdict could be had (deadline, crash, wrong kind of ground truth, a score beyond
+ * REWARD_MOST); then score is the scorer's lowest, 0 where that is not known, and reason says why.
+ * extra: further members as JSON without braces ("\"acc\":true,\"pred\":\"5\""), empty if none. */
 typedef struct {
     double score;
     bool   failed;
@@ -27,12 +28,15 @@ typedef struct {
     Buf    extra;
 } RewardResult;
 
+#define REWARD_MOST 1e9                                   /* the largest score, either sign, that is taken for one */
+
 void reward_result_free(RewardResult *r);
 void reward_fail(RewardResult *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* ---- Built-in scorers: thread-safe, without state. */
 typedef struct Reward {
     const char *name, *summary;
+    double      lowest;                                   /* what a wrong answer earns: what cannot be judged earns no more */
     void      (*score)(const RewardSample *s, RewardResult *out);      /* out is zeroed, acc -1 */
 } Reward;
 
@@ -66,6 +70,8 @@ int          rewards_poll(Rewards *p, int64_t *ticket, RewardResult *out, double
                                                                                     1: one, 0: none yet, -1: none in flight */
 void         rewards_give_up(Rewards *p);              /* nobody wants the scores any more: samples that wait fail at once, a
                                                           command's at hand too; collect them still */
+bool         rewards_lowest_known(const Rewards *p);   /* false: an outside scorer, whose failed samples score 0 though a wrong one
+                                                          may score less */
 RewardCounts rewards_counts(Rewards *p);
 void         rewards_close(Rewards *p);                                          /* drops what is not judged yet */
 

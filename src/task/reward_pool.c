@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "task/external.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -85,6 +86,8 @@ static void judge(Worker *w, Job *j) {
     if (p->command) command_score(p->command, w->index, &j->sample, r);
     else if (p->library) library_score(p->library, &j->sample, r);
     else reward_score(j->reward, &j->sample, r);
+    if (!r->failed && !(fabs(r->score) <= REWARD_MOST))
+        reward_fail(r, "the scorer gave %g as score; at most %g, either sign, is taken for one", r->score, REWARD_MOST);
 }
 
 static void *worker_main(void *arg) {
@@ -291,6 +294,8 @@ void rewards_give_up(Rewards *p) {
     if (p->command) command_give_up(p->command);
     pthread_mutex_unlock(&p->lock);
 }
+
+bool rewards_lowest_known(const Rewards *p) { return !p->command && !p->library; }
 
 RewardCounts rewards_counts(Rewards *p) {
     pthread_mutex_lock(&p->lock);

@@ -76,7 +76,7 @@ static void lines(void) {
            out.data);
     EXPECT(strstr(out.data, "{\"score\":-1,\"acc\":false,\"pred\":\"5\"}\n"), "%s", out.data);
     EXPECT(strstr(out.data, "no \\\"solution_str\\\""), "%s", out.data);
-    EXPECT(strstr(out.data, "\"score\":0,\"failed\":"), "a number as truth: %s", out.data);
+    EXPECT(strstr(out.data, "\"score\":-1,\"failed\":"), "a number as truth: %s", out.data);
     EXPECT(grade("--scorer nobody", input, &out) == 1 && strstr(out.data, "nobody"), "%s", out.data);
     EXPECT(grade("--workers 2", input, &out) == 2, "%s", out.data);
     EXPECT(grade("--list", "", &out) == 0, "%s", out.data);

@@ -191,6 +191,13 @@ says equal 'same score' 1
 train no-acc trainer.steps=1 algo.filter_groups.enable=true algo.filter_groups.metric=acc reward.library=null reward.command='echo 1' reward.workers=1
 refused no-acc $? 'metric is acc, but the scorer of data_source .openai/gsm8k. does not say it'
 
+# ---- what cannot be judged earns no more than what is wrong, also where the scorer is the user's; a score beyond all sense is its error
+train failing trainer.steps=1 trainer.samples=16 reward.library=null reward.workers=1 \
+    reward.command='while read -r l; do case $l in *\"id\":[05],*) echo rubbish;; *\"id\":7,*) echo 1e308;; *\"id\":[1-4],*) echo -2.5;; *) echo 1;; esac; done'
+ok $? "a scorer that fails at times: $(tail -1 "$work/failing.log")"
+[ "$(grep -c '"score":-2.5,.*"failed":true' "$work/failing/samples.jsonl")" = 3 ] && [ "$(grep -c '"failed":true' "$work/failing/samples.jsonl")" = 3 ]
+ok $? "failed scores above the lowest: $(grep -o '"score":[^,]*' "$work/failing/samples.jsonl" | tr '\n' ' ')"
+
 # ---- nowhere to write to: a file stands where the folder should be; a disk that is full after the first checkpoint
 touch "$work/file"
 train nowhere trainer.steps=1 trainer.run_dir="$work/file/run"

@@ -100,6 +100,23 @@ static void not_a_string(void) {
     RewardResult got = { 0 };
     reward_score(reward_find(s.data_source), &s, &got);
     EXPECT(got.failed && got.score == 0 && strstr(got.reason, "string"), "a number as ground truth: %s", got.reason);
+    static const struct {
+        const char *scorer;
+        double lowest;
+    } rows[] = { { "gsm8k", 0 },
+                 { "math_reward", 0 },
+                 { "math_dapo", -1 },
+                 { "math_dapo_boxed", -1 },
+                 { "math_dapo_strict_box", -1 } };
+    for (size_t i = 0; i < COUNT(rows); i++) { /* what cannot be judged earns no more than what is wrong */
+        s.ground_truth_is_json = true;
+        reward_score(reward_find(rows[i].scorer), &s, &got);
+        double failed = got.score;
+        EXPECT(got.failed && failed == rows[i].lowest, "%s: a failed score is %g", rows[i].scorer, failed);
+        s.ground_truth_is_json = false, s.solution = "no idea", s.solution_n = 7;
+        reward_score(reward_find(rows[i].scorer), &s, &got);
+        EXPECT(!got.failed && got.score == failed, "%s: wrong is %g, failed %g", rows[i].scorer, got.score, failed);
+    }
     reward_result_free(&got);
 }
 

@@ -20,6 +20,7 @@ while read -r line; do
     *DO_ORPHAN*) sleep "$1" & exit 0 ;;
     *DO_STOP*) kill -STOP $$ ;;
     *DO_NAN*) echo '{"score": NaN}' ;;
+    *DO_ABSURD*) echo '{"score": -1e308}' ;;
     *DO_HUGE*) echo '{"score": 1e999}' ;;
     *DO_NO_SCORE*) echo '{"scores": 1}' ;;
     *DO_ANOTHER*) echo '{"score": 1, "id": -5}' ;;
