@@ -165,6 +165,33 @@ bool dir_make(const char *path, Err *err) {
     return ok;
 }
 
+bool dir_take_place(const char *tmp, const char *path, const char *aside, Err *err) {
+    struct stat st;
+    if (lstat(path, &st)) return !rename(tmp, path) || fail(err, "rename into place", path);
+    if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE)) return true;
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return fail(err, "rename into place", path);
+    if (rename(path, aside)) return fail(err, "move out of the way", path); /* a file system that cannot exchange */
+    if (!rename(tmp, path)) return true;
+    fail(err, "rename into place", path);
+    rename(aside, path);
+    return false;
+}
+
+void tree_remove(const char *path) {
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        Buf sub = { 0 };
+        struct stat st;
+        buf_printf(&sub, "%s/%s", path, e->d_name);
+        if (!lstat(sub.data, &st) && S_ISDIR(st.st_mode)) tree_remove(sub.data);
+        else unlink(sub.data);
+        buf_free(&sub);
+    }
+    if (d) closedir(d);
+    rmdir(path);
+}
+
 bool file_map(FileMap *out, const char *path, Err *err) {
     *out = (FileMap){ 0 };
     int fd = open(path, O_RDONLY | O_CLOEXEC);

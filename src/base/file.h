@@ -17,6 +17,11 @@ bool dir_sync(const char *path, Err *err);                             /* fsync 
 int file_beside(Buf *name, const char *path);
 int dir_beside(Buf *name, const char *path);
 void dir_remove(const char *path);                                     /* the folder and the files in it, but no folders in it */
+void tree_remove(const char *path);                                    /* the folder and everything in it */
+
+/* The folder tmp becomes path, in one step.  One that is there already is moved out of its way, to tmp where the two can change names
+ * at once, else to aside; the caller removes it from there.  A kill in between leaves it whole, under one name or the other. */
+bool dir_take_place(const char *tmp, const char *path, const char *aside, Err *err);
 
 /* A read-only mapping of a file; data is NULL for an empty one. */
 typedef struct { const char *data; size_t n; } FileMap;

@@ -191,17 +191,12 @@ static const char *parent_of(const char *dir, Mem *mem) {
     return !slash ? "." : slash == dir ? "/" : mem_str(mem, dir, (size_t)(slash - dir));
 }
 
-/* With an old folder in place the two change names in one step, where the file system can. */
+/* Synced, so that the name lasts. */
 static bool take_place(const char *tmp, const char *dir, Mem *mem, Err *err) {
-    bool ok = false;
-    if (folder_kind(dir) == FOLDER_NONE) ok = !rename(tmp, dir);
-    else if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE)) ok = true, dir_remove(tmp);
-    else if (errno == EINVAL || errno == ENOSYS) {
-        const char *old = mem_printf(mem, "%s.old.%ld", dir, (long)getpid());
-        ok = !rename(dir, old) && !rename(tmp, dir);
-        if (ok) dir_remove(old);
-    }
-    if (!ok) return err_set(err, "%s: cannot rename into place: %s", dir, strerror(errno));
+    const char *old = mem_printf(mem, "%s.old.%ld", dir, (long)getpid());
+    TRY(dir_take_place(tmp, dir, old, err));
+    dir_remove(tmp);
+    dir_remove(old);
     return dir_sync(parent_of(dir, mem), err);
 }
 

@@ -74,21 +74,6 @@ static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, Err *err) 
     return true;
 }
 
-static void remove_tree(const char *path) {
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        Buf sub = { 0 };
-        buf_printf(&sub, "%s/%s", path, e->d_name);
-        struct stat st;
-        if (!lstat(sub.data, &st) && S_ISDIR(st.st_mode)) remove_tree(sub.data);
-        else unlink(sub.data);
-        buf_free(&sub);
-    }
-    if (d) closedir(d);
-    rmdir(path);
-}
-
 /* Every file below dir, by its path relative to the checkpoint, with size and checksum. */
 static bool list_files(Buf *out, const char *root, const char *sub, Err *err) {
     Buf dir = { 0 };
@@ -165,28 +150,34 @@ static bool write_all(Checkpoints *c, const char *dir, Err *err) {
 }
 
 /* ---- which checkpoints there are */
+typedef enum { WHOLE_ONE, WRITING, OLD } Place; /* OLD: moved out of the way of its successor */
+static const char *const prefix[] = { "", ".writing-", ".old-" };
+
+static void step_path(Buf *b, const char *run_dir, int64_t step, Place at) {
+    buf_clear(b);
+    buf_printf(b, "%s/checkpoints/%sstep-%06" PRId64, run_dir, prefix[at], step);
+}
+
 typedef VEC(int64_t) Steps;
 
-static Steps steps_of(const char *dir) { /* rising */
+/* Rising; those too that a kill left moved out of the way. */
+static Steps steps_of(const char *dir) {
     Steps s = { 0 };
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         int64_t step;
         char more;
-        if (sscanf(e->d_name, "step-%" SCNd64 "%c", &step, &more) != 1) continue;
+        size_t skip = !strncmp(e->d_name, prefix[OLD], strlen(prefix[OLD])) ? strlen(prefix[OLD]) : 0;
+        if (sscanf(e->d_name + skip, "step-%" SCNd64 "%c", &step, &more) != 1) continue;
+        size_t i = 0;
+        while (i < s.n && s.at[i] < step) i++;
+        if (i < s.n && s.at[i] == step) continue;
         VEC_PUSH(s, step);
-        for (size_t i = s.n - 1; i > 0 && s.at[i - 1] > s.at[i]; i--) {
-            int64_t t = s.at[i];
-            s.at[i] = s.at[i - 1], s.at[i - 1] = t;
-        }
+        memmove(s.at + i + 1, s.at + i, (s.n - 1 - i) * sizeof *s.at);
+        s.at[i] = step;
     }
     if (d) closedir(d);
     return s;
-}
-
-static void step_path(Buf *b, const char *run_dir, int64_t step, bool tmp) {
-    buf_clear(b);
-    buf_printf(b, "%s/checkpoints/%sstep-%06" PRId64, run_dir, tmp ? ".writing-" : "", step);
 }
 
 /* The last 'keep' up to the one just written stay.  One of a later step was passed over as damaged when this run went on: it
@@ -197,35 +188,38 @@ static void prune(const Checkpoints *c) {
     Steps s = steps_of(path.data);
     while (s.n && s.at[s.n - 1] > c->step) s.n--;
     for (size_t i = 0; i + (size_t)c->conf.keep < s.n; i++) {
-        step_path(&path, c->conf.run_dir, s.at[i], false);
-        remove_tree(path.data);
+        step_path(&path, c->conf.run_dir, s.at[i], WHOLE_ONE);
+        tree_remove(path.data);
     }
     vec_free(s.at);
     buf_free(&path);
 }
 
-/* One of the same step may be there (damaged and passed over, or of a run that is continued at its end): the two change
- * places in one move, so that there is no moment with neither. */
-static bool into_place(const char *tmp, const char *path, Err *err) {
-    if (!dir_exists(path))
-        return !rename(tmp, path) || err_set(err, "%s: cannot rename into place: %s", path, strerror(errno));
-    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE)) { /* a file system that cannot */
-        remove_tree(path);
-        return !rename(tmp, path) || err_set(err, "%s: cannot rename into place: %s", path, strerror(errno));
-    }
-    remove_tree(tmp);
-    return true;
+/* One of the same step may be there (damaged and passed over, or of a run that is continued at its end): there is no moment
+ * with neither, see 'tidy'. */
+static bool into_place(const Checkpoints *c, const char *tmp, const char *path, Err *err) {
+    Buf aside = { 0 };
+    step_path(&aside, c->conf.run_dir, c->step, OLD);
+    bool ok = dir_take_place(tmp, path, aside.data, err);
+    if (ok) tree_remove(tmp), tree_remove(aside.data);
+    buf_free(&aside);
+    return ok;
 }
 
-/* What a killed process left half written. */
-static void sweep(const char *dir) {
+/* What a killed process left: a half written one goes; one that was moved out of the way comes back unless its place is taken. */
+static void tidy(const char *dir) {
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (strncmp(e->d_name, ".writing-", 9)) continue;
-        Buf path = { 0 };
+        bool half = !strncmp(e->d_name, prefix[WRITING], strlen(prefix[WRITING])),
+             old = !strncmp(e->d_name, prefix[OLD], strlen(prefix[OLD]));
+        if (!half && !old) continue;
+        Buf path = { 0 }, place = { 0 };
         buf_printf(&path, "%s/%s", dir, e->d_name);
-        remove_tree(path.data);
+        buf_printf(&place, "%s/%s", dir, e->d_name + strlen(prefix[half ? WRITING : OLD]));
+        if (half || dir_exists(place.data)) tree_remove(path.data);
+        else rename(path.data, place.data); /* where that fails it stays, and checkpoint_find knows it */
         buf_free(&path);
+        buf_free(&place);
     }
     if (d) closedir(d);
 }
@@ -233,14 +227,15 @@ static void sweep(const char *dir) {
 static void *writer(void *arg) {
     Checkpoints *c = arg;
     Buf tmp = { 0 }, path = { 0 }, dir = { 0 };
-    step_path(&tmp, c->conf.run_dir, c->step, true);
-    step_path(&path, c->conf.run_dir, c->step, false);
+    step_path(&tmp, c->conf.run_dir, c->step, WRITING);
+    step_path(&path, c->conf.run_dir, c->step, WHOLE_ONE);
     buf_printf(&dir, "%s/checkpoints", c->conf.run_dir);
-    sweep(dir.data);
-    c->ok = write_all(c, tmp.data, &c->err) && into_place(tmp.data, path.data, &c->err) && dir_sync(dir.data, &c->err);
+    tidy(dir.data);
+    c->ok =
+        write_all(c, tmp.data, &c->err) && into_place(c, tmp.data, path.data, &c->err) && dir_sync(dir.data, &c->err);
     if (c->ok) prune(c);
     else {
-        remove_tree(tmp.data);
+        tree_remove(tmp.data);
         err_wrap(&c->err, "the checkpoint of step %" PRId64 " was not written (earlier ones are untouched)", c->step);
     }
     buf_free(&tmp);
@@ -315,7 +310,8 @@ bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem 
     Steps s = steps_of(b.data);
     int bad = 0;
     for (size_t i = s.n; i-- > 0 && !*path;) {
-        step_path(&b, run_dir, s.at[i], false);
+        step_path(&b, run_dir, s.at[i], WHOLE_ONE);
+        if (!dir_exists(b.data)) step_path(&b, run_dir, s.at[i], OLD);
         Err why;
         if (whole(b.data, &why)) *path = mem_str(mem, b.data, b.n), *step = s.at[i];
         else fprintf(stderr, "hone: %s is passed over: %s\n", b.data, why.msg), bad++;
