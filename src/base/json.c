@@ -1,6 +1,7 @@
 /* json.c - reading JSON: see json.h.  Children are collected on a stack and copied out when their parent closes, so that
  * arrays and objects are contiguous without being counted first. */
 #include "base/json.h"
+#include "base/hash.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -151,8 +152,7 @@ static bool word(Parser *p, Json *out, const char *text, Json value) {
 
 /* Duplicate keys: small objects by comparing, large ones through a table of hashes. */
 static uint64_t key_hash(const char *s, size_t n) {
-    uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 1099511628211u;
+    uint64_t h = hash_bytes(HASH_START, s, n);
     return h ^ h >> 29;
 }
 

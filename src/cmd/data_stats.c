@@ -1,5 +1,6 @@
 /* data_stats.c - `hone data stats`: what is in data files, column by column: how many rows have it, of what kind, how long; which
  * sources; how many prompts occur again; with a model, how long the prompts are in its tokens. */
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "cmd/data.h"
 #include "file/parquet.h"
@@ -90,8 +91,7 @@ static void count_repeat(Stats *s, const Json *row) {
     if (!v) v = json_get(row, "problem");
     buf_clear(&s->text);
     pq_put_value(&s->text, v ? v : row);
-    uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < s->text.n; i++) h = (h ^ (unsigned char)s->text.data[i]) * 1099511628211u;
+    uint64_t h = hash_bytes(HASH_START, s->text.data, s->text.n);
     h = (h ^ h >> 31) | 1; /* 0 marks a free place */
     if ((size_t)s->rows * 2 >= s->size) {
         size_t was = s->size;

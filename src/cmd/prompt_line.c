@@ -1,5 +1,6 @@
 /* prompt_line.c - see prompt_line.h. */
 #include "cmd/prompt_line.h"
+#include "base/hash.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -76,9 +77,7 @@ static bool read(PromptLine *out, PromptReader *r, const char *text, size_t n, M
     if (id && id->kind != JSON_NULL) {
         Buf b = { 0 };
         json_put_value(&b, id);
-        uint64_t h = 1469598103934665603u;
-        for (size_t i = 0; i < b.n; i++) h = (h ^ (unsigned char)b.data[i]) * 1099511628211u;
-        out->key = h;
+        out->key = hash_bytes(HASH_RUN, b.data, b.n);
         out->has_key = true;
         buf_free(&b);
     }

@@ -1,6 +1,7 @@
 /* random.c - a fresh model: every element is a function of (seed, the weight's name on disk, its place in it), so that
  * threads, cuts and the order of the table do not matter.  Two normals come from one 128-bit draw (Box and Muller). */
 #include "param/param.h"
+#include "base/hash.h"
 #include "base/mathx.h"
 #include "base/rng.h"
 #include "param/convert.h"
@@ -9,11 +10,7 @@
 
 enum { PIECE = 1 << 18 };
 
-static uint64_t name_key(const char *name) {
-    uint64_t h = 0xCBF29CE484222325u;
-    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001B3u;
-    return h;
-}
+static uint64_t name_key(const char *name) { return hash_bytes(HASH_START, name, strlen(name)); }
 
 static void two_normals(double out[2], uint64_t seed, uint64_t name, uint64_t pair) {
     Philox c = { { (uint32_t)name, (uint32_t)(name >> 32), (uint32_t)pair, (uint32_t)(pair >> 32) } };

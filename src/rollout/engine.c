@@ -1,6 +1,7 @@
 /* engine.c - the runner: turns a scheduler's step into tensors, runs the model and the sampler, and hands tokens back. */
 #include "rollout/engine.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "model/kept_set.h"
 
@@ -26,8 +27,7 @@ const char *finish_name(Finish f) {
 }
 
 uint64_t request_key(const int32_t *tokens, int n) {
-    uint64_t h = 1469598103934665603u;
-    for (int i = 0; i < n; i++) h = (h ^ (uint32_t)tokens[i]) * 1099511628211u;
+    uint64_t h = hash_ids(HASH_RUN, tokens, (size_t)n);
     return h ^ h >> 31;
 }
 

@@ -1,5 +1,6 @@
 /* pages.c - see pages.h.  The table is chained by page number; the unheld cached pages form a list, oldest first. */
 #include "rollout/pages.h"
+#include "base/hash.h"
 
 #include <string.h>
 
@@ -99,8 +100,7 @@ void pages_drop(Pages *p, int i) {
 }
 
 static uint32_t hash(const Pages *p, int before, const int32_t *tokens) {
-    uint64_t h = 1469598103934665603u ^ (uint64_t)(uint32_t)before;
-    for (int i = 0; i < p->page; i++) h = (h ^ (uint32_t)tokens[i]) * 1099511628211u;
+    uint64_t h = hash_ids(HASH_START ^ (uint32_t)before, tokens, (size_t)p->page);
     return (uint32_t)(h ^ h >> 32);
 }
 

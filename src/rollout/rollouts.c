@@ -132,15 +132,6 @@ static bool on_tick(void *user, int64_t tokens, int running) {
     return !g->run->go_on || g->run->go_on(g->run->user);
 }
 
-/* "pred" of a verdict's further members, as a hash. */
-static uint64_t pred_of(const RewardResult *v) {
-    const char *p = v->extra.data ? strstr(v->extra.data, "\"pred\":") : NULL;
-    uint64_t h = 1469598103934665603u;
-    if (!p) return 0;
-    for (p += 7; *p && *p != '}'; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
-    return h | 1;
-}
-
 /* Nobody says what an outside scorer gives a wrong answer: what it could not judge earns no more than the worst of what it did
  * judge here, and no more than 0. */
 static void lower_failed(Rollouts *r, int from) {
@@ -172,7 +163,7 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
         if (run->go_on && !run->go_on(run->user)) rewards_give_up(run->rewards);
         if (!got) continue;
         Rollout *a = &r->at[slot];
-        a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = v.vote ? v.vote : pred_of(&v);
+        a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = v.vote;
     }
     if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
     *score_wait = clock_now() - t0;

@@ -1,6 +1,7 @@
 /* dataset.c - reading the rows: see dataset.h.  Parquet fills the members that a message does not have with nulls, JSON
  * leaves them out; nulls are left out here, so that both give a chat template the same messages. */
 #include "task/dataset.h"
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "file/parquet.h"
 #include "file/paths.h"
@@ -203,7 +204,7 @@ static uint64_t mix(uint64_t h, const char *s, size_t n) {
         h = (h ^ w) * 0x9E3779B97F4A7C15u;
         h ^= h >> 29;
     }
-    for (; n; s++, n--) h = (h ^ (unsigned char)*s) * 0x100000001B3u;
+    h = hash_bytes(h, s, n);
     return h ^ h >> 32;
 }
 

@@ -1,6 +1,7 @@
 /* external_reply.c - what an outside scorer's line means.  Everything in it besides the score is passed on. */
 #include "task/external.h"
 
+#include "base/hash.h"
 #include "base/json.h"
 
 #include <math.h>
@@ -44,7 +45,10 @@ static void read_object(RewardResult *out, const Json *v, const char *text, int6
             if (out->extra.n) buf_putc(&out->extra, ',');
             json_put_str(&out->extra, m->key, m->key_n);
             buf_putc(&out->extra, ':');
+            size_t from = out->extra.n;
             json_put_value(&out->extra, &m->value);
+            if (!strcmp(m->key, "pred"))
+                out->vote = hash_bytes(HASH_START, out->extra.data + from, out->extra.n - from) | 1;
         }
     }
 }

@@ -89,6 +89,7 @@ void reward_score(const Reward *r, const RewardSample *s, RewardResult *out) {
     out->score = 0;
     out->failed = false;
     out->acc = -1;
+    out->vote = 0;
     out->reason[0] = 0;
     r->score(s, out);
     if (out->failed) out->score = r->lowest;

@@ -5,6 +5,7 @@
 #ifndef TASK_SCORE_H
 #define TASK_SCORE_H
 
+#include "base/hash.h"
 #include "task/reward.h"
 
 void score_gsm8k(const RewardSample *s, RewardResult *out);
@@ -37,9 +38,9 @@ size_t span_close_brace(Span s, size_t from);
 
 /* What was read out of the text, for majority votes; nothing found is an opinion too. */
 static inline void score_vote(RewardResult *out, Span answer, char skip) {
-    uint64_t h = 1469598103934665603u;
+    uint64_t h = HASH_START;
     for (size_t i = 0; i < answer.n; i++)
-        if (answer.at[i] != skip) h = (h ^ (unsigned char)answer.at[i]) * 1099511628211u;
+        if (answer.at[i] != skip) h = hash_step(h, (unsigned char)answer.at[i]);
     out->vote = h | 1;
 }
 

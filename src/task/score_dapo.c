@@ -170,6 +170,7 @@ static void verdict(RewardResult *out, bool right, Span pred, bool has_pred) {
     buf_puts(&out->extra, right ? "\"acc\":true,\"pred\":" : "\"acc\":false,\"pred\":");
     if (has_pred) json_put_str(&out->extra, pred.at, pred.n);
     else buf_puts(&out->extra, "null");
+    score_vote(out, has_pred ? pred : (Span){ 0 }, 0);
 }
 
 static void judge(const RewardSample *s, RewardResult *out, bool answer_line, bool box) {

@@ -4,12 +4,12 @@
 . tests/cmd/train_common.bash
 make_model
 make_sums 40
-# A scorer whose verdict depends on the answer alone, and which says what it read: right or wrong.
+# A scorer whose verdict depends on the answer alone, and which says what it read: right or wrong; and a number that is no opinion.
 cat >"$work/scorer.sh" <<'END'
 while read -r line; do
     case "$line" in
-    *'"solution_str":"'[A-Za-z0-9]*) echo '{"score": 1, "acc": true, "pred": "right"}' ;;
-    *) echo '{"score": 0, "acc": false, "pred": "wrong"}' ;;
+    *'"solution_str":"'[A-Za-z0-9]*) echo '{"score": 1, "acc": true, "pred": "right", "n": '$((n += 1))'}' ;;
+    *) echo '{"score": 0, "acc": false, "pred": "wrong", "n": '$((n += 1))'}' ;;
     esac
 done
 END
