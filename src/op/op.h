@@ -40,6 +40,11 @@ void  dev_open(Dev *d, DevOpts o);                                       /* the 
 typedef struct { const Ops *ops; DType act; } DevKind;
 static inline DevKind dev_kind(const Dev *d) { return (DevKind){ d->ops, d->act }; }
 DevKind dev_kind_cpu(void);
+/* A GPU, through libhone_cuda.so beside the program.  False: why, in one line; *absent says that there is none to use (no backend, no
+ * GPU, another capability than 9.0) rather than one that fails.  absent may be NULL. */
+typedef struct { int gpu, threads; DType act; } CudaOpts;                /* act BF16, or F32 to check */
+bool  dev_open_cuda(Dev *d, CudaOpts o, bool *absent, Err *err);
+bool  dev_kind_cuda(DevKind *k, DType act, Err *err);                    /* for a dry device: needs the backend, not the GPU */
 void  dev_open_dry(Dev *d, DevKind like);                                /* computes nothing, counts memory: see dry.c */
 void *dev_block(Dev *d, size_t bytes);                                   /* zeroed device memory; dies if there is none */
 void  dev_free(Dev *d, void *block);

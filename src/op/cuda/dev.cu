@@ -1,0 +1,217 @@
+/* dev.cu - one GPU as a device: its stream, its memory, and the way in and out through pinned memory.
+ * put has copied when it returns: bytes go to a pinned ring and on from there while the host goes on.  get waits for all that was asked
+ * before it, and dies if a kernel reported a fault. */
+#include "op/cuda/cuda.h"
+#include "op/cuda_open.h"
+
+#include <stdlib.h>
+
+/* ---- memory -------------------------------------------------------------------------------------------------------------------- */
+void *cuda_block(Dev *d, size_t bytes) {
+    void *at = NULL;
+    CU(cudaSetDevice(cu(d)->gpu));
+    cudaError_t e = cudaMalloc(&at, bytes);
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    CU(e);
+    CU(cudaMemsetAsync(at, 0, bytes, stream_of(d)));
+    return at;
+}
+void cuda_free(Dev *d, void *at, size_t bytes) {
+    (void)bytes;
+    CU(cudaStreamSynchronize(stream_of(d)));
+    CU(cudaFree(at));
+}
+void cuda_touch(Dev *d) { (void)d; }                       /* cudaMalloc has taken every page */
+void cuda_enter(Dev *d, bool join) { (void)d, (void)join; }
+void cuda_leave(Dev *d) { (void)d; }
+void cuda_chain(Dev *d, bool on) { (void)d, (void)on; }    /* all calls wait on the stream anyway */
+
+/* ---- in and out ------------------------------------------------------------------------------------------------------------------ */
+static bool ring_open(Ring *r, Err *err) {
+    cudaError_t e = cudaMallocHost((void **)&r->at, (size_t)RING * RING_BYTES);
+    for (int i = 0; e == cudaSuccess && i < RING; i++) e = cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming);
+    return e == cudaSuccess || err_set(err, "pinned memory for copies: %s", cudaGetErrorString(e));
+}
+static void ring_close(Ring *r) {
+    for (int i = 0; i < RING; i++)
+        if (r->done[i]) cudaEventDestroy(r->done[i]);
+    if (r->at) cudaFreeHost(r->at);
+}
+/* Room for some of 'want' bytes, whole units of 'unit' (at most a piece); *got says how much. */
+static char *ring_room(Dev *d, Ring *r, size_t want, size_t unit, size_t *got) {
+    if (RING_BYTES - r->used < unit || (RING_BYTES - r->used < want && r->used > 0)) {
+        CU(cudaEventRecord(r->done[r->now], stream_of(d)));
+        r->now = (r->now + 1) % RING;
+        r->used = 0;
+        CU(cudaEventSynchronize(r->done[r->now]));
+    }
+    size_t n = RING_BYTES - r->used;
+    *got = n < want ? n / unit * unit : want;
+    char *at = r->at + (size_t)r->now * RING_BYTES + r->used;
+    r->used += (*got + RING_SMALL - 1) / RING_SMALL * RING_SMALL;
+    if (r->used > RING_BYTES) r->used = RING_BYTES;
+    return at;
+}
+
+/* One core copies about 10 GB/s, the link takes five times that: large pieces are copied by all. */
+typedef struct { char *to; const char *from; size_t bytes; int n; } HostCopy;
+static void copy_piece(void *arg, int i, int worker) {
+    const HostCopy *c = (const HostCopy *)arg;
+    size_t a = c->bytes * (size_t)i / (size_t)c->n, b = c->bytes * (size_t)(i + 1) / (size_t)c->n;
+    (void)worker;
+    memcpy(c->to + a, c->from + a, b - a);
+}
+static void host_copy(Dev *d, char *to, const char *from, size_t bytes) {
+    HostCopy c = { to, from, bytes, bytes < (1 << 20) ? 1 : threads_count(d->threads) };
+    if (c.n == 1) memcpy(to, from, bytes);
+    else threads_run(d->threads, c.n, copy_piece, &c);
+}
+
+/* x as rows of bytes; one row where there are no gaps, cut rows where one is longer than a piece of the ring. */
+typedef struct { char *at; size_t rows, row, ld; } Bytes;
+static Bytes bytes_of(Tensor x) {
+    size_t es = dtype_size(x.dtype), row = (size_t)x.cols * es;
+    if (x.rows <= 1 || x.ld == x.cols) return { (char *)x.data, x.rows > 0 && row > 0, (size_t)x.rows * row, (size_t)x.rows * row };
+    return { (char *)x.data, row > 0 ? (size_t)x.rows : 0, row, (size_t)x.ld * es };
+}
+static void put_bytes(Dev *d, char *to, size_t ld, const char *from, size_t rows, size_t row) {
+    for (size_t got, left = rows * row; left > 0; left -= got, from += got) {
+        char *room = ring_room(d, &cu(d)->put, left, rows > 1 ? row : 1, &got);
+        host_copy(d, room, from, got);
+        if (rows <= 1) {
+            CU(cudaMemcpyAsync(to, room, got, cudaMemcpyHostToDevice, stream_of(d)));
+            to += got;
+        } else {
+            CU(cudaMemcpy2DAsync(to, ld, room, row, row, got / row, cudaMemcpyHostToDevice, stream_of(d)));
+            to += got / row * ld;
+        }
+    }
+}
+void cuda_put(Dev *d, Tensor to, const void *from) {
+    Bytes b = bytes_of(to);
+    CU(cudaSetDevice(cu(d)->gpu));
+    if (b.row <= RING_BYTES || b.rows <= 1) put_bytes(d, b.at, b.ld, (const char *)from, b.rows, b.row);
+    else
+        for (size_t r = 0; r < b.rows; r++) put_bytes(d, b.at + r * b.ld, b.row, (const char *)from + r * b.row, 1, b.row);
+}
+
+/* Pieces are asked for up to RING - 1 ahead of the one that is waited for. */
+static void get_bytes(Dev *d, char *to, const char *from, size_t ld, size_t rows, size_t row) {
+    Ring *r = &cu(d)->get;
+    size_t unit = rows > 1 ? row : 1, each = RING_BYTES / unit * unit, total = rows * row;
+    for (size_t asked = 0, had = 0; had < total;) {
+        for (; asked < total && asked - had < (RING - 1) * each; asked += each) {
+            size_t n = total - asked < each ? total - asked : each;
+            int at = (int)(asked / each % RING);
+            char *room = r->at + (size_t)at * RING_BYTES;
+            if (rows <= 1) CU(cudaMemcpyAsync(room, from + asked, n, cudaMemcpyDeviceToHost, stream_of(d)));
+            else
+                CU(cudaMemcpy2DAsync(room, row, from + asked / row * ld, ld, row, n / row, cudaMemcpyDeviceToHost, stream_of(d)));
+            CU(cudaEventRecord(r->done[at], stream_of(d)));
+        }
+        int at = (int)(had / each % RING);
+        size_t n = total - had < each ? total - had : each;
+        CU(cudaEventSynchronize(r->done[at]));
+        host_copy(d, to + had, r->at + (size_t)at * RING_BYTES, n);
+        had += n;
+    }
+}
+void cuda_get(Dev *d, void *to, Tensor from) {
+    Bytes b = bytes_of(from);
+    CU(cudaSetDevice(cu(d)->gpu));
+    if (b.row <= RING_BYTES || b.rows <= 1) get_bytes(d, (char *)to, b.at, b.ld, b.rows, b.row);
+    else
+        for (size_t r = 0; r < b.rows; r++) get_bytes(d, (char *)to + r * b.row, b.at + r * b.ld, b.row, 1, b.row);
+    cuda_wait(d);
+}
+
+void cuda_wait(Dev *d) {
+    static const char *const what[FAULT_KINDS] = { "", "a token id outside the vocabulary", "an expert that is not there",
+                                                   "a row index outside the tensor",   "a page outside the pool",
+                                                   "a sequence longer than its pages", "a number that is not finite" };
+    CU(cudaStreamSynchronize(stream_of(d)));
+    Fault f = *cu(d)->fault;
+    if (f) die("op/cuda: %s, met at row %llu", what[f >> 48 < FAULT_KINDS ? f >> 48 : 0], f & 0xFFFFFFFFFFFFull);
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------------------------- */
+void cuda_close(Dev *d) {
+    CudaDev *c = cu(d);
+    attns_close(d);
+    prods_close(d);
+    ring_close(&c->put);
+    ring_close(&c->get);
+    if (c->sums) cudaFree(c->sums);
+    if (c->fault) cudaFreeHost((void *)c->fault);
+    if (c->stream) cudaStreamDestroy(c->stream);
+    free(c);
+}
+
+/* No driver, no GPU, another GPU: the machine is not one for this backend.  All else is a fault that has a remedy. */
+static CudaState find_gpu(int gpu, cudaDeviceProp *p, Err *err) {
+    int n = 0, driver = 0;
+    cudaDriverGetVersion(&driver);
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e == cudaErrorNoDevice || driver == 0 || (e == cudaSuccess && n == 0)) {
+        err_set(err, driver ? "no GPU is visible" : "no GPU driver is installed");
+        return CUDA_ABSENT;
+    }
+    if (e == cudaErrorInsufficientDriver) {
+        err_set(err, "the GPU driver speaks CUDA %d.%d, this build needs %d.%d: install a newer driver, or use --device cpu", driver / 1000,
+                driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return CUDA_FAILS;
+    }
+    if (e != cudaSuccess) {
+        err_set(err, "the GPU driver does not answer (%s): see nvidia-smi, or use --device cpu", cudaGetErrorString(e));
+        return CUDA_FAILS;
+    }
+    if (gpu >= n) {
+        err_set(err, "GPU %d was asked for, %d %s visible", gpu, n, n == 1 ? "is" : "are");
+        return CUDA_ABSENT;
+    }
+    e = cudaGetDeviceProperties(p, gpu);
+    if (e != cudaSuccess) {
+        err_set(err, "GPU %d does not answer (%s): see nvidia-smi, or use --device cpu", gpu, cudaGetErrorString(e));
+        return CUDA_FAILS;
+    }
+    if (p->major != 9 || p->minor != 0) {
+        err_set(err, "GPU %d (%s) has capability %d.%d; this build is for 9.0", gpu, p->name, p->major, p->minor);
+        return CUDA_ABSENT;
+    }
+    return CUDA_READY;
+}
+
+static bool open_parts(Dev *d, CudaDev *c, Err *err) {
+    cudaError_t e = cudaSetDevice(c->gpu);
+    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess) e = cudaMallocHost((void **)&c->fault, sizeof *c->fault);
+    if (e == cudaSuccess) e = cudaMalloc((void **)&c->sums, CUDA_SUMS * sizeof(double));
+    if (e != cudaSuccess) return err_set(err, "GPU %d: %s", c->gpu, cudaGetErrorString(e));
+    *c->fault = FAULT_NONE;
+    return ring_open(&c->put, err) && ring_open(&c->get, err) && prods_open(d, err) && attns_open(d, err);
+}
+
+extern "C" __attribute__((visibility("default"))) CudaState hone_cuda_open(Dev *d, const CudaOpts *o, size_t sizes, Err *err) {
+    cudaDeviceProp p;
+    if (sizes != CUDA_SIZES) {
+        err_set(err, "libhone_cuda.so is of another build than the program: build both again");
+        return CUDA_FAILS;
+    }
+    if (!d) return CUDA_READY;
+    CudaState s = find_gpu(o->gpu, &p, err);
+    if (s != CUDA_READY) return s;
+    CudaDev *c = (CudaDev *)calloc(1, sizeof *c);
+    if (!c) die_memory(sizeof *c);
+    c->gpu = o->gpu, c->sms = p.multiProcessorCount, c->smem = p.sharedMemPerBlockOptin;
+    d->ops = &ops_cuda;
+    d->impl = c;
+    d->act = o->act;
+    if (open_parts(d, c, err)) return CUDA_READY;
+    cuda_close(d);
+    memset(d, 0, sizeof *d);
+    return CUDA_FAILS;
+}
+extern "C" __attribute__((visibility("default"))) const Ops *hone_cuda_ops(void) { return &ops_cuda; }
