@@ -31,9 +31,23 @@ static inline void optest_begin(int argc, char **argv) {
         if (!strcmp(argv[i], "--plant")) optest_ops = planted_ops(argv[i + 1], spoil_largest);
 }
 
+/* Which backend a rig is opened on: the CPU, or a GPU that computes in float32.  What is said of the CPU alone (the order of its sums, its
+ * instruction sets) stands under on_cpu(). */
+#ifdef HONE_GPU_TEST
+static inline bool on_cpu(void) { return false; }
+static inline void optest_open(Dev *d, int threads, int isa) {
+    Err err;
+    (void)isa;
+    CHECK(dev_open_cuda(d, (CudaOpts){ .threads = threads, .act = DT_F32 }, NULL, &err), "%s", err.msg);
+}
+#else
+static inline bool on_cpu(void) { return true; }
+static inline void optest_open(Dev *d, int threads, int isa) { dev_open(d, (DevOpts){ .threads = threads, .guard = true, .isa = isa }); }
+#endif
+
 static inline void rig_open(Rig *r, int threads, int isa, size_t bytes) {
     memset(r, 0, sizeof *r);
-    dev_open(&r->d, (DevOpts){ .threads = threads, .guard = true, .isa = isa });
+    optest_open(&r->d, threads, isa);
     if (optest_ops.name) r->d.ops = &optest_ops;
     r->a = dev_arena(&r->d, "test", bytes);
     r->d.tmp = dev_arena(&r->d, "tmp", bytes);
@@ -147,6 +161,6 @@ static inline bool fault_seen(Mem *m, const float *got, const double *want, int6
         EXPECT(fault_seen(&(r)->m, got, want, n, tol), "%s: a planted fault of 1 %% was not seen", what);        \
     } while (0)
 
-#define EACH_ISA(i) for (int i = ISA_C; i <= cpu_isa_best(); i++)
+#define EACH_ISA(i) for (int i = ISA_C; i <= (on_cpu() ? cpu_isa_best() : ISA_C); i++)
 
 #endif

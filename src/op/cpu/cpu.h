@@ -3,6 +3,7 @@
 #ifndef OP_CPU_CPU_H
 #define OP_CPU_CPU_H
 
+#include "op/adam.h"
 #include "op/op.h"
 
 #include <stdatomic.h>
@@ -79,8 +80,6 @@ typedef struct {                        /* backward of one kv head of one sequen
 /* rows of y = x rstd g; backward y is dx, or dg [n] */
 typedef struct { float *y, *rstd; const float *x, *dy, *g; int64_t ldy, ldr, ldx, lddy, rows, n; float eps; } NormRows;
 typedef struct { float max, inv_z, log_z, ent, dlp, dent, inv_temp; } HeadGrad;
-/* shrink 1 - lr decay; step lr / (1 - beta1^t) */
-typedef struct { float beta1, beta2, eps, shrink, step, vfix, clip; } AdamNow;
 
 typedef struct {
     const char *name;

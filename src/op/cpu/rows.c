@@ -1,6 +1,5 @@
 /* rows.c - moving, embedding, norms, SwiGLU, rope, the optimizer: what works on rows alone, cut over threads by rows.
  * Where rows are summed (a norm's gain, an embedding row) the cut is by columns, so that each sum stays one chain over rows. */
-#include "base/mathx.h"
 #include "op/cpu/chain.h"
 
 #include <math.h>
@@ -299,13 +298,6 @@ static void adamw_piece(void *arg, int i, int worker) {
 void cpu_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
     Tensor x[] = { w, master, m, v, g };
     Flat f = { .x = x, .n = w.rows * w.cols, .d = d };
-    double c1 = 1 - mx_pow((double)a.beta1, (double)a.step), c2 = 1 - mx_pow((double)a.beta2, (double)a.step);
-    f.a = (AdamNow){ .beta1 = a.beta1,
-                     .beta2 = a.beta2,
-                     .eps = a.eps,
-                     .clip = a.clip_scale,
-                     .shrink = (float)(1.0 - (double)a.lr * (double)a.decay),
-                     .step = (float)((double)a.lr / c1),
-                     .vfix = (float)(1 / c2) };
+    f.a = adam_now(a);
     cpu_run(d, (int)((f.n + FLAT - 1) / FLAT), (double)f.n, adamw_piece, &f);
 }

@@ -31,7 +31,7 @@ typedef struct {                    /* pinned memory that copies go through: pie
     size_t      used;               /* ... so far */
 } Ring;
 
-enum { CUDA_SUMS = 4096 };
+enum { CUDA_SUMS = 1 << 15 };
 typedef struct Prods Prods;         /* what products keep: linear.cu */
 typedef struct Attns Attns;         /* what attention keeps: plain_attn.cu */
 typedef struct {
@@ -94,7 +94,12 @@ template <class T> static inline Rows<T> rows_of(Tensor x) { return { (T *)x.dat
 __device__ __forceinline__ float load(const float *p) { return *p; }
 __device__ __forceinline__ float load(const bf16 *p) { return __bfloat162float(*p); }
 __device__ __forceinline__ void store(float *p, float x) { *p = x; }
-__device__ __forceinline__ void store(bf16 *p, float x) { *p = __float2bfloat16_rn(x); }
+/* To nearest, ties to even; a NaN keeps its sign and stays one, as on the CPU. */
+__device__ __forceinline__ unsigned short bf16_bits(float x) {
+    unsigned u = __float_as_uint(x);
+    return x == x ? __bfloat16_as_ushort(__float2bfloat16_rn(x)) : (unsigned short)(u >> 16 | 0x40);
+}
+__device__ __forceinline__ void store(bf16 *p, float x) { *p = __ushort_as_bfloat16(bf16_bits(x)); }
 
 __device__ __forceinline__ void fault_at(volatile Fault *f, FaultKind kind, int64_t row) {
     *f = (Fault)kind << 48 | ((Fault)row & 0xFFFFFFFFFFFFull);

@@ -1,0 +1,308 @@
+/* moe.cu - choosing experts, gathering rows by expert and putting them back.  T tokens, E experts, k chosen.
+ * Ties go to the lower id; weights and sums over the chosen run in ascending id, with the CPU's own steps, so equal logits are routed
+ * equally on both.  Rows of an expert are in token order: counting sort, which is stable. */
+#include "op/cuda/eights.cuh"
+
+/* ---- choosing: a warp to a token, its scores in shared memory ----------------------------------------------------------------------- */
+enum { ROUTE_WARPS = 4, ROUTE_SMEM = 48 << 10, ROUTE_MOST = 64 << 10 };
+typedef struct {
+    int64_t T;
+    int E, topk, groups, group_topk, warps;
+    bool softmax, renorm;
+    float factor;
+    Rows<const float> logits;
+    const float *bias;
+    Rows<int32_t> pick;
+    Rows<float> weight, dlogits, dweight;
+} Routing;
+
+/* s[E]: probabilities or sigmoids.  Every lane adds up the whole row, in order. */
+__device__ static void scores(float *s, const float *l, int E, bool softmax) {
+    int lane = threadIdx.x % 32;
+    float m = -INFINITY, sum = 0;
+    if (!softmax) {
+        for (int e = lane; e < E; e += 32) s[e] = 1.0f / (1.0f + exp_f(l[e] > 88 ? -88.0f : l[e] < -88 ? 88.0f : -l[e]));
+        __syncwarp();
+        return;
+    }
+    for (int e = lane; e < E; e += 32) m = fmaxf(m, l[e]);
+    m = warp_max(m) + 0.0f;
+    for (int e = lane; e < E; e += 32) s[e] = exp_f(l[e] - m);
+    __syncwarp();
+#pragma unroll 8
+    for (int e = 0; e < E; e++) sum += s[e];
+    __syncwarp();
+    for (int e = lane; e < E; e += 32) s[e] = s[e] / sum;
+    __syncwarp();
+}
+/* Marks the k largest of t[0..n) by making them -inf in t and setting bits of on; ties to the lower index. */
+__device__ static void mark_top(unsigned char *on, float *t, int n, int k) {
+    int lane = threadIdx.x % 32;
+    for (int e = lane; e < n; e += 32) on[e] = 0;
+    __syncwarp();
+    for (int j = 0; j < k; j++) {
+        float best = -INFINITY;
+        int at = n;                                             /* nobody */
+        for (int e = lane; e < n; e += 32)
+            if (!on[e] && (at == n || t[e] > best)) best = t[e], at = e;
+#pragma unroll
+        for (int h = 16; h; h /= 2) {
+            float b = __shfl_xor_sync(0xFFFFFFFFu, best, h);
+            int a = __shfl_xor_sync(0xFFFFFFFFu, at, h);
+            bool mine = at < n, take = a < n && (!mine || b > best || (!(best > b) && a < at));
+            if (take) best = b, at = a;
+        }
+        if (lane == 0 && at < n) on[at] = 1;
+        __syncwarp();
+    }
+}
+__device__ static float two_largest(const float *t, int n) {
+    float a = -INFINITY, b = -INFINITY;
+    for (int i = 0; i < n; i++)
+        if (t[i] > a) b = a, a = t[i];
+        else if (t[i] > b) b = t[i];
+    return n > 1 ? a + b : a;
+}
+/* per warp: s[E] t[E] best[groups] floats, on[E] open[groups] bytes */
+static __host__ __device__ size_t route_bytes(int E, int groups) { return ((size_t)(2 * E + groups) * 4 + (size_t)(E + groups) + 15) / 16 * 16; }
+
+static __global__ void route_k(Routing p) {
+    extern __shared__ float smem[];
+    int lane = threadIdx.x % 32, E = p.E;
+    int64_t row = (int64_t)blockIdx.x * p.warps + threadIdx.x / 32;
+    if (row >= p.T) return;
+    float *s = (float *)((char *)smem + route_bytes(E, p.groups) * (threadIdx.x / 32)), *t = s + E, *best = t + E;
+    unsigned char *on = (unsigned char *)(best + p.groups), *open = on + E;
+    scores(s, p.logits.row(row), E, p.softmax);
+    for (int e = lane; e < E; e += 32) t[e] = p.bias ? s[e] + p.bias[e] : s[e];
+    __syncwarp();
+    if (p.groups > 1) {
+        int each = E / p.groups;
+        for (int g = lane; g < p.groups; g += 32) best[g] = two_largest(t + g * each, each);
+        __syncwarp();
+        mark_top(open, best, p.groups, p.group_topk);
+        for (int e = lane; e < E; e += 32)
+            if (!open[e / each]) t[e] = -INFINITY;
+        __syncwarp();
+    }
+    mark_top(on, t, E, p.topk);
+    int32_t *pick = p.pick.row(row);
+    float *w = p.weight.row(row), sum = 0;
+    for (int e0 = 0, had = 0; e0 < E; e0 += 32) {               /* ascending ids */
+        int e = e0 + lane;
+        unsigned mask = __ballot_sync(0xFFFFFFFFu, e < E && on[e]);
+        int at = had + __popc(mask & ((1u << lane) - 1));
+        if (mask >> lane & 1) pick[at] = e, t[at] = s[e];
+        had += __popc(mask);
+        __syncwarp();
+    }
+    for (int j = 0; j < p.topk; j++) sum += t[j];
+    if (!p.softmax) sum += 1e-20f;
+    for (int j = lane; j < p.topk; j += 32) w[j] = (p.renorm ? t[j] / sum : t[j]) * p.factor;
+}
+static Routing routing_of(const Route *r) {
+    int E = (int)r->logits.cols, groups = r->groups > 1 ? r->groups : 1;
+    int fit = (int)(ROUTE_SMEM / route_bytes(E, groups));
+    return { r->logits.rows, E, r->topk, groups, r->group_topk, fit < 1 ? 1 : fit < ROUTE_WARPS ? fit : ROUTE_WARPS, r->kind == ROUTE_SOFTMAX, r->renorm,
+             r->factor, rows_of<const float>(r->logits), (const float *)r->bias.data, rows_of<int32_t>(r->pick), rows_of<float>(r->weight) };
+}
+void cuda_route(Dev *d, const Route *r) {
+    Routing p = routing_of(r);
+    CU(cudaFuncSetAttribute(route_k, cudaFuncAttributeMaxDynamicSharedMemorySize, ROUTE_MOST));      /* 4096 groups of one */
+    launch(d, route_k, dim3(blocks_of(p.T, p.warps)), (unsigned)p.warps * 32, route_bytes(p.E, p.groups) * (size_t)p.warps, p);
+}
+
+static __global__ void route_bwd_k(Routing p) {
+    extern __shared__ float smem[];
+    int lane = threadIdx.x % 32, E = p.E;
+    int64_t row = (int64_t)blockIdx.x * p.warps + threadIdx.x / 32;
+    if (row >= p.T) return;
+    float *s = (float *)((char *)smem + route_bytes(E, p.groups) * (threadIdx.x / 32)), *dl = p.dlogits.row(row), sum = 0, dot = 0;
+    const float *q = p.dweight.row(row);
+    const int32_t *pick = p.pick.row(row);
+    scores(s, p.logits.row(row), E, p.softmax);
+    for (int j = 0; j < p.topk; j++) sum += s[pick[j]];
+    if (!p.softmax) sum += 1e-20f;
+    float over = p.renorm ? sum : 1;
+    for (int j = 0; j < p.topk; j++) dot = __fmaf_rn(s[pick[j]] / over, q[j] * p.factor, dot);
+    for (int e = lane; e < E; e += 32) dl[e] = p.softmax && !p.renorm ? -(s[e] * dot) : 0.0f;
+    __syncwarp();                                               /* the chosen ones are written once more, below */
+    for (int j = lane; j < p.topk; j += 32) {
+        int e = pick[j];
+        float n = s[e] / over, g = q[j] * p.factor;
+        dl[e] = p.softmax ? n * (g - dot) : (p.renorm ? (g - dot) / over : g) * (s[e] * (1.0f - s[e]));
+    }
+}
+void cuda_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r) {
+    Routing p = routing_of(r);
+    p.dlogits = rows_of<float>(dlogits), p.dweight = rows_of<float>(dweight);
+    CU(cudaFuncSetAttribute(route_bwd_k, cudaFuncAttributeMaxDynamicSharedMemorySize, ROUTE_MOST));
+    launch(d, route_bwd_k, dim3(blocks_of(p.T, p.warps)), (unsigned)p.warps * 32, route_bytes(p.E, p.groups) * (size_t)p.warps, p);
+}
+
+/* ---- sorting: runs of SORT_RUN choices, each counted by one warp, then placed by one warp --------------------------------------------- */
+enum { SORT_RUN = 1024, SORT_SCAN = 1024 };
+typedef struct { int64_t n; int k, E; Rows<const int32_t> pick; Rows<int32_t> slot; int32_t *from, *count; volatile Fault *fault; } Sort;
+
+/* count[run][e]: how often e is chosen in the run.  An expert that is not there counts as the first, and is a fault. */
+__device__ __forceinline__ int expert_at(const Sort &p, int64_t i) {
+    int e = p.pick.row(i / p.k)[i % p.k];
+    if (e >= 0 && e < p.E) return e;
+    fault_at(p.fault, FAULT_EXPERT, i / p.k);
+    return 0;
+}
+static __global__ void sort_count_k(Sort p) {
+    extern __shared__ int32_t have[];
+    for (int e = threadIdx.x; e < p.E; e += 32) have[e] = 0;
+    __syncwarp();
+    for (int i = threadIdx.x; i < SORT_RUN; i += 32) {
+        int64_t at = (int64_t)blockIdx.x * SORT_RUN + i;
+        if (at < p.n) atomicAdd(&have[expert_at(p, at)], 1);    /* whole numbers: any order gives the same */
+    }
+    __syncwarp();
+    for (int e = threadIdx.x; e < p.E; e += 32) p.count[(int64_t)blockIdx.x * p.E + e] = have[e];
+}
+/* count becomes where the run's first row of the expert goes, at[e] where the expert's rows start.  One block. */
+static __global__ void sort_scan_k(Sort p, int32_t *at, int64_t runs) {
+    __shared__ int32_t sum[SORT_SCAN];
+    int each = (p.E + SORT_SCAN - 1) / SORT_SCAN, e0 = threadIdx.x * each, e1 = min(e0 + each, p.E);
+    int32_t mine = 0;
+    for (int e = e0; e < e1; e++) {
+        int32_t total = 0;
+#pragma unroll 8
+        for (int64_t r = 0; r < runs; r++) total += p.count[r * p.E + e];
+        mine += total;
+    }
+    sum[threadIdx.x] = mine;
+    for (int h = 1; h < SORT_SCAN; h *= 2) {
+        __syncthreads();
+        int32_t before = threadIdx.x >= h ? sum[threadIdx.x - h] : 0;
+        __syncthreads();
+        sum[threadIdx.x] += before;
+    }
+    int32_t next = sum[threadIdx.x] - mine;
+    for (int e = e0; e < e1; e++) {
+        at[e] = next;
+#pragma unroll 4
+        for (int64_t r = 0; r < runs; r++) {
+            int32_t n = p.count[r * p.E + e];
+            p.count[r * p.E + e] = next;
+            next += n;
+        }
+    }
+    if (threadIdx.x == SORT_SCAN - 1) at[p.E] = sum[threadIdx.x];
+}
+static __global__ void sort_place_k(Sort p) {
+    extern __shared__ int32_t next[];
+    int lane = threadIdx.x;
+    for (int e = lane; e < p.E; e += 32) next[e] = p.count[(int64_t)blockIdx.x * p.E + e];
+    __syncwarp();
+    for (int i = lane; i < SORT_RUN; i += 32) {
+        int64_t at = (int64_t)blockIdx.x * SORT_RUN + i;
+        int e = at < p.n ? expert_at(p, at) : -1;
+        unsigned same = __match_any_sync(0xFFFFFFFFu, e);
+        int rank = __popc(same & ((1u << lane) - 1)), s = e >= 0 ? next[e] + rank : 0;
+        __syncwarp();
+        if (e >= 0) {
+            if (rank == 0) next[e] += __popc(same);
+            p.from[s] = (int32_t)(at / p.k);
+            p.slot.row(at / p.k)[at % p.k] = s;
+        }
+        __syncwarp();
+    }
+}
+size_t cuda_tmp_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts) {
+    (void)d, (void)at, (void)from, (void)slot;
+    return (size_t)((pick.rows * pick.cols + SORT_RUN - 1) / SORT_RUN) * (size_t)experts * 4;
+}
+void cuda_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts) {
+    size_t mark = arena_mark(&d->tmp), smem = (size_t)experts * 4;
+    int64_t n = pick.rows * pick.cols, runs = (n + SORT_RUN - 1) / SORT_RUN;
+    Sort p = { n, (int)pick.cols, experts, rows_of<const int32_t>(pick), rows_of<int32_t>(slot), (int32_t *)from.data,
+               (int32_t *)arena_push(&d->tmp, cuda_tmp_moe_sort(d, at, from, slot, pick, experts)), cu(d)->fault };
+    CHECK(smem <= 48 << 10, "moe_sort: %d experts", experts);
+    launch(d, sort_count_k, dim3((unsigned)runs), 32, smem, p);
+    launch(d, sort_scan_k, dim3(1), SORT_SCAN, 0, p, (int32_t *)at.data, runs);
+    launch(d, sort_place_k, dim3((unsigned)runs), 32, smem, p);
+    arena_pop(&d->tmp, mark);
+}
+
+/* ---- rows to experts and back --------------------------------------------------------------------------------------------------------- */
+__device__ __forceinline__ bool row_there(int64_t i, int64_t rows, int64_t at, volatile Fault *fault) {
+    if (i >= 0 && i < rows) return true;
+    fault_at(fault, FAULT_ROW, at);
+    return false;
+}
+static __global__ void permute_k(Cells g, Any y, Any x, const int32_t *from, int64_t rows, volatile Fault *fault) {
+    EACH_EIGHT(g, r, c) {
+        float v[8] = { 0 };
+        int n = eights_left(g.cols, c);
+        if (row_there(from[r], rows, r, fault)) load8(v, x, from[r], c, n, g.wide);
+        store8(y, r, c, n, g.wide, v);
+    }
+}
+void cuda_permute(Dev *d, Tensor y, Tensor x, Tensor from) {
+    Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
+    launch_cells(d, permute_k, g, any_of(y), any_of(x), (const int32_t *)from.data, x.rows, cu(d)->fault);
+}
+static __global__ void scatter_k(Cells g, Any x, Any y, const int32_t *from, int64_t rows, volatile Fault *fault) {
+    EACH_EIGHT(g, r, c) {
+        float v[8];
+        int n = eights_left(g.cols, c);
+        load8(v, y, r, c, n, g.wide);
+        if (row_there(from[r], rows, r, fault)) store8(x, from[r], c, n, g.wide, v);
+    }
+}
+void cuda_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from) {
+    Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
+    cuda_zero(d, x);
+    launch_cells(d, scatter_k, g, any_of(x), any_of(y), (const int32_t *)from.data, x.rows, cu(d)->fault);
+}
+/* dx[t] = sum_j dy[slot[t,j]], or with weights y[t] = sum_j w[t,j] rows[slot[t,j]]: chains in float32, rounded once. */
+static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k, int64_t rows, volatile Fault *fault) {
+    EACH_EIGHT(g, r, c) {
+        float v[8], sum[8] = { 0 };
+        int n = eights_left(g.cols, c);
+        const int32_t *s = slot.row(r);
+        for (int j = 0; j < k; j++) {
+            if (!row_there(s[j], rows, r, fault)) continue;
+            load8(v, x, s[j], c, n, g.wide);
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum[i] = w.at ? __fmaf_rn(w.row(r)[j], v[i], sum[i]) : sum[i] + v[i];
+        }
+        store8(y, r, c, n, g.wide, sum);
+    }
+}
+static void gather_sum(Dev *d, Tensor y, Tensor x, Tensor slot, Tensor weight) {
+    Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
+    launch_cells(d, gather_sum_k, g, any_of(y), any_of(x), rows_of<const int32_t>(slot), rows_of<const float>(weight), (int)slot.cols, x.rows,
+                 cu(d)->fault);
+}
+void cuda_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) { gather_sum(d, dx, dy, slot, TENSOR_NONE); }
+void cuda_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight) { gather_sum(d, y, rows, slot, weight); }
+
+/* A team to a (token, j): dweight = dy . rows[s], drows[s] = w dy. */
+typedef struct { int64_t n, cols, rows; int k; bool wide; Any drows, dy, x; Rows<const int32_t> slot; Rows<const float> w; Rows<float> dw; } Back;
+static __global__ void combine_bwd_k(bool whole, Back p, volatile Fault *fault) {
+    Team m = team_of(whole);
+    int64_t t = m.row / p.k, j = m.row % p.k;
+    bool mine = m.row < p.n;
+    int64_t s = mine ? p.slot.row(t)[j] : 0;
+    mine = mine && row_there(s, p.rows, t, fault);
+    float dy[8], x[8], sum = 0, w = mine ? p.w.row(t)[j] : 0;
+    for (int64_t c = 8 * m.me; mine && c < p.cols; c += 8 * m.n) {
+        int n = eights_left(p.cols, c);
+        load8(dy, p.dy, t, c, n, p.wide), load8(x, p.x, s, c, n, p.wide);
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum = __fmaf_rn(dy[i], x[i], sum), dy[i] *= w;
+        store8(p.drows, s, c, n, p.wide, dy);
+    }
+    sum = team_sum(whole, sum);
+    if (mine && m.me == 0) p.dw.row(t)[j] = sum;
+}
+void cuda_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight) {
+    int64_t n = dy.rows * slot.cols;
+    Back p = { n, dy.cols, rows.rows, (int)slot.cols, wide_all(dy.cols, drows, dy, rows), any_of(drows), any_of(dy), any_of(rows),
+               rows_of<const int32_t>(slot), rows_of<const float>(weight), rows_of<float>(dweight) };
+    launch_teams(d, combine_bwd_k, n, dy.cols, p, cu(d)->fault);
+}

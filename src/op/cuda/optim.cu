@@ -1,0 +1,72 @@
+/* optim.cu - AdamW and the sum of squares, on flat tensors, with the CPU's bits: the same numbers (op/adam.h), the same operations, each
+ * rounded once, and the same order of the sum (op/cpu/rows.c, row.inc: row_adamw, row_sumsq). */
+#include "op/adam.h"
+#include "op/cuda/eights.cuh"
+
+static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any grad, AdamNow a, float c1, float c2) {
+    EACH_EIGHT(g, r, c) {
+        float ww[8], mm[8], vv[8], gg[8];
+        int n = eights_left(g.cols, c);
+        load8(ww, master, r, c, n, g.wide), load8(mm, m, r, c, n, g.wide), load8(vv, v, r, c, n, g.wide), load8(gg, grad, r, c, n, g.wide);
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            float x = gg[k] * a.clip;
+            mm[k] = __fmaf_rn(a.beta1, mm[k], __fmul_rn(c1, x));
+            vv[k] = __fmaf_rn(a.beta2, vv[k], __fmul_rn(c2, __fmul_rn(x, x)));
+            float up = __fdiv_rn(__fmul_rn(a.step, mm[k]), __fadd_rn(__fsqrt_rn(__fmul_rn(vv[k], a.vfix)), a.eps));
+            ww[k] = __fsub_rn(__fmul_rn(ww[k], a.shrink), up);
+        }
+        store8(m, r, c, n, g.wide, mm), store8(v, r, c, n, g.wide, vv), store8(master, r, c, n, g.wide, ww);
+        if (w.at != master.at) store8(w, r, c, n, g.wide, ww);
+    }
+}
+void cuda_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
+    int64_t n = w.rows * w.cols;
+    AdamNow now = adam_now(a);
+    Tensor x[] = { w, master.data ? master : w, m, v, g };
+    bool wide = n >= 8;
+    for (int i = 0; i < 5; i++) wide = wide && (uintptr_t)x[i].data % 16 == 0;
+    /* eights, then what is left */
+    for (int64_t at = 0, body = wide ? n / 8 * 8 : 0; at < n; at += body, body = n - at, wide = false) {
+        if (body == 0) continue;
+        Any y[5];
+        for (int i = 0; i < 5; i++) y[i] = any_of(x[i]), y[i].at += (size_t)at * dtype_size(x[i].dtype);
+        Cells cells = { 1, body, wide };
+        launch_cells(d, adamw_k, cells, y[0], y[1], y[2], y[3], y[4], now, 1.0f - a.beta1, 1.0f - a.beta2);
+    }
+}
+
+/* Pieces of SUM_PIECE numbers; in each sixteen sums, number i to sum i mod 16, then halves; pieces ascending.  Sixteen threads a piece: a
+ * square is exact in double, so each addition rounds once, however it is compiled. */
+enum { SUM_PIECE = 1 << 16 };
+static __global__ void sumsq_k(double *part, const float *x, int64_t n, int64_t pieces) {
+    int lane = threadIdx.x % 16;
+    int64_t piece = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16, at = piece * SUM_PIECE;
+    int64_t m = piece < pieces ? (n - at < SUM_PIECE ? n - at : SUM_PIECE) : 0, i = lane;
+    double sum = 0;
+    for (; i + 16 * 15 < m; i += 16 * 16) {                     /* loads first: the additions wait for one another */
+        float v[16];
+#pragma unroll
+        for (int k = 0; k < 16; k++) v[k] = x[at + i + 16 * k];
+#pragma unroll
+        for (int k = 0; k < 16; k++) sum += (double)v[k] * (double)v[k];
+    }
+    for (; i < m; i += 16) sum += (double)x[at + i] * (double)x[at + i];
+#pragma unroll
+    for (int h = 8; h; h /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, h, 16);
+    if (lane == 0 && piece < pieces) part[piece] = sum;
+}
+double cuda_sumsq(Dev *d, Tensor x) {
+    static_assert(sizeof(double) * CUDA_SUMS <= RING_BYTES, "the parts come back in one piece");
+    int64_t n = x.rows * x.cols, round = (int64_t)CUDA_SUMS * SUM_PIECE;
+    double sum = 0;
+    for (int64_t at = 0; at < n; at += round) {
+        int64_t m = n - at < round ? n - at : round, pieces = (m + SUM_PIECE - 1) / SUM_PIECE;
+        launch(d, sumsq_k, dim3(blocks_of(pieces, 4)), 64, 0, cu(d)->sums, (const float *)x.data + at, m, pieces);
+        double *part = (double *)cu(d)->get.at;
+        CU(cudaMemcpyAsync(part, cu(d)->sums, (size_t)pieces * sizeof(double), cudaMemcpyDeviceToHost, stream_of(d)));
+        cuda_wait(d);
+        for (int64_t i = 0; i < pieces; i++) sum += part[i];
+    }
+    return sum;
+}
