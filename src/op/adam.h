@@ -11,7 +11,8 @@ typedef struct { float beta1, beta2, eps, shrink, step, vfix, clip; } AdamNow;  
 
 static inline AdamNow adam_now(Adam a) {
     double c1 = 1 - mx_pow((double)a.beta1, (double)a.step), c2 = 1 - mx_pow((double)a.beta2, (double)a.step);
-    AdamNow now = { a.beta1, a.beta2, a.eps, (float)(1.0 - (double)a.lr * (double)a.decay), (float)((double)a.lr / c1), (float)(1 / c2), a.clip_scale };
+    AdamNow now = { a.beta1, a.beta2, a.eps, (float)(1.0 - (double)a.lr * (double)a.decay), (float)((double)a.lr / c1),
+                    (float)(1 / c2), a.clip_scale };
     return now;
 }
 

@@ -39,10 +39,7 @@ bool dev_open_cuda(Dev *d, CudaOpts o, bool *absent, Err *err) {
     if (s == CUDA_READY) {
         CudaOpen *open = (CudaOpen *)(intptr_t)dlsym(lib, "hone_cuda_open");
         CHECK(open, "libhone_cuda.so has no hone_cuda_open");
-        d->threads = threads_open(o.threads > 0 ? o.threads : threads_default());
-        Threads *threads = d->threads;
         s = open(d, &o, CUDA_SIZES, err);
-        if (s != CUDA_READY) threads_close(threads);
     }
     if (absent) *absent = s == CUDA_ABSENT;
     return s == CUDA_READY;

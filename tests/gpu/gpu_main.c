@@ -9,7 +9,10 @@
 #define GPU_TEST(name) int name(int argc, char **argv);
 #include "gpu_list.h"
 #undef GPU_TEST
-static const struct { const char *name; int (*run)(int, char **); } list[] = {
+static const struct {
+    const char *name;
+    int (*run)(int, char **);
+} list[] = {
 #define GPU_TEST(name) { #name, name },
 #include "gpu_list.h"
 #undef GPU_TEST
@@ -41,7 +44,9 @@ int main(int argc, char **argv) {
         waitpid(p, &st, 0);
         clock_gettime(CLOCK_MONOTONIC, &t1);
         bool ok = WIFEXITED(st) && WEXITSTATUS(st) == 0;
-        if (!ok) printf("%s FAILED (%s %d)\n", list[i].name, WIFSIGNALED(st) ? "signal" : "exit", WIFSIGNALED(st) ? WTERMSIG(st) : WEXITSTATUS(st));
+        if (!ok)
+            printf("%s FAILED (%s %d)\n", list[i].name, WIFSIGNALED(st) ? "signal" : "exit",
+                   WIFSIGNALED(st) ? WTERMSIG(st) : WEXITSTATUS(st));
         printf("    %.1f s\n", (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9);
         fflush(stdout);
         bad += !ok, ran++;

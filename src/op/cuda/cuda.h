@@ -121,7 +121,7 @@ __device__ __forceinline__ float warp_max(float x) {
 /* ---- Entries of the table ------------------------------------------------------------------------------------------------------ */
 void   cuda_close(Dev *d);
 void  *cuda_block(Dev *d, size_t bytes);
-void   cuda_free(Dev *d, void *at, size_t bytes);
+void   cuda_give(Dev *d, void *at, size_t bytes);
 void   cuda_touch(Dev *d);
 void   cuda_enter(Dev *d, bool join);
 void   cuda_leave(Dev *d);

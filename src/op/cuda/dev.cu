@@ -4,8 +4,6 @@
 #include "op/cuda/cuda.h"
 #include "op/cuda_open.h"
 
-#include <stdlib.h>
-
 /* ---- memory -------------------------------------------------------------------------------------------------------------------- */
 void *cuda_block(Dev *d, size_t bytes) {
     void *at = NULL;
@@ -19,20 +17,21 @@ void *cuda_block(Dev *d, size_t bytes) {
     CU(cudaMemsetAsync(at, 0, bytes, stream_of(d)));
     return at;
 }
-void cuda_free(Dev *d, void *at, size_t bytes) {
+void cuda_give(Dev *d, void *at, size_t bytes) {
     (void)bytes;
     CU(cudaStreamSynchronize(stream_of(d)));
     CU(cudaFree(at));
 }
-void cuda_touch(Dev *d) { (void)d; }                       /* cudaMalloc has taken every page */
+void cuda_touch(Dev *d) { (void)d; } /* cudaMalloc has taken every page */
 void cuda_enter(Dev *d, bool join) { (void)d, (void)join; }
 void cuda_leave(Dev *d) { (void)d; }
-void cuda_chain(Dev *d, bool on) { (void)d, (void)on; }    /* all calls wait on the stream anyway */
+void cuda_chain(Dev *d, bool on) { (void)d, (void)on; } /* all calls wait on the stream anyway */
 
 /* ---- in and out ------------------------------------------------------------------------------------------------------------------ */
 static bool ring_open(Ring *r, Err *err) {
     cudaError_t e = cudaMallocHost((void **)&r->at, (size_t)RING * RING_BYTES);
-    for (int i = 0; e == cudaSuccess && i < RING; i++) e = cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming);
+    for (int i = 0; e == cudaSuccess && i < RING; i++)
+        e = cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming);
     return e == cudaSuccess || err_set(err, "pinned memory for copies: %s", cudaGetErrorString(e));
 }
 static void ring_close(Ring *r) {
@@ -57,7 +56,12 @@ static char *ring_room(Dev *d, Ring *r, size_t want, size_t unit, size_t *got) {
 }
 
 /* One core copies about 10 GB/s, the link takes five times that: large pieces are copied by all. */
-typedef struct { char *to; const char *from; size_t bytes; int n; } HostCopy;
+typedef struct {
+    char *to;
+    const char *from;
+    size_t bytes;
+    int n;
+} HostCopy;
 static void copy_piece(void *arg, int i, int worker) {
     const HostCopy *c = (const HostCopy *)arg;
     size_t a = c->bytes * (size_t)i / (size_t)c->n, b = c->bytes * (size_t)(i + 1) / (size_t)c->n;
@@ -71,10 +75,14 @@ static void host_copy(Dev *d, char *to, const char *from, size_t bytes) {
 }
 
 /* x as rows of bytes; one row where there are no gaps, cut rows where one is longer than a piece of the ring. */
-typedef struct { char *at; size_t rows, row, ld; } Bytes;
+typedef struct {
+    char *at;
+    size_t rows, row, ld;
+} Bytes;
 static Bytes bytes_of(Tensor x) {
     size_t es = dtype_size(x.dtype), row = (size_t)x.cols * es;
-    if (x.rows <= 1 || x.ld == x.cols) return { (char *)x.data, x.rows > 0 && row > 0, (size_t)x.rows * row, (size_t)x.rows * row };
+    if (x.rows <= 1 || x.ld == x.cols)
+        return { (char *)x.data, x.rows > 0 && row > 0, (size_t)x.rows * row, (size_t)x.rows * row };
     return { (char *)x.data, row > 0 ? (size_t)x.rows : 0, row, (size_t)x.ld * es };
 }
 static void put_bytes(Dev *d, char *to, size_t ld, const char *from, size_t rows, size_t row) {
@@ -95,7 +103,8 @@ void cuda_put(Dev *d, Tensor to, const void *from) {
     CU(cudaSetDevice(cu(d)->gpu));
     if (b.row <= RING_BYTES || b.rows <= 1) put_bytes(d, b.at, b.ld, (const char *)from, b.rows, b.row);
     else
-        for (size_t r = 0; r < b.rows; r++) put_bytes(d, b.at + r * b.ld, b.row, (const char *)from + r * b.row, 1, b.row);
+        for (size_t r = 0; r < b.rows; r++)
+            put_bytes(d, b.at + r * b.ld, b.row, (const char *)from + r * b.row, 1, b.row);
 }
 
 /* Pieces are asked for up to RING - 1 ahead of the one that is waited for. */
@@ -109,7 +118,8 @@ static void get_bytes(Dev *d, char *to, const char *from, size_t ld, size_t rows
             char *room = r->at + (size_t)at * RING_BYTES;
             if (rows <= 1) CU(cudaMemcpyAsync(room, from + asked, n, cudaMemcpyDeviceToHost, stream_of(d)));
             else
-                CU(cudaMemcpy2DAsync(room, row, from + asked / row * ld, ld, row, n / row, cudaMemcpyDeviceToHost, stream_of(d)));
+                CU(cudaMemcpy2DAsync(room, row, from + asked / row * ld, ld, row, n / row, cudaMemcpyDeviceToHost,
+                                     stream_of(d)));
             CU(cudaEventRecord(r->done[at], stream_of(d)));
         }
         int at = (int)(had / each % RING);
@@ -129,9 +139,13 @@ void cuda_get(Dev *d, void *to, Tensor from) {
 }
 
 void cuda_wait(Dev *d) {
-    static const char *const what[FAULT_KINDS] = { "", "a token id outside the vocabulary", "an expert that is not there",
-                                                   "a row index outside the tensor",   "a page outside the pool",
-                                                   "a sequence longer than its pages", "a number that is not finite" };
+    static const char *const what[FAULT_KINDS] = { "",
+                                                   "a token id outside the vocabulary",
+                                                   "an expert that is not there",
+                                                   "a row index outside the tensor",
+                                                   "a page outside the pool",
+                                                   "a sequence longer than its pages",
+                                                   "a number that is not finite" };
     CU(cudaStreamSynchronize(stream_of(d)));
     Fault f = *cu(d)->fault;
     if (f) die("op/cuda: %s, met at row %llu", what[f >> 48 < FAULT_KINDS ? f >> 48 : 0], f & 0xFFFFFFFFFFFFull);
@@ -147,7 +161,7 @@ void cuda_close(Dev *d) {
     if (c->sums) cudaFree(c->sums);
     if (c->fault) cudaFreeHost((void *)c->fault);
     if (c->stream) cudaStreamDestroy(c->stream);
-    free(c);
+    threads_close(d->threads);
 }
 
 /* No driver, no GPU, another GPU: the machine is not one for this backend.  All else is a fault that has a remedy. */
@@ -160,8 +174,9 @@ static CudaState find_gpu(int gpu, cudaDeviceProp *p, Err *err) {
         return CUDA_ABSENT;
     }
     if (e == cudaErrorInsufficientDriver) {
-        err_set(err, "the GPU driver speaks CUDA %d.%d, this build needs %d.%d: install a newer driver, or use --device cpu", driver / 1000,
-                driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        err_set(err,
+                "the GPU driver speaks CUDA %d.%d, this build needs %d.%d: install a newer driver, or use --device cpu",
+                driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
         return CUDA_FAILS;
     }
     if (e != cudaSuccess) {
@@ -194,7 +209,8 @@ static bool open_parts(Dev *d, CudaDev *c, Err *err) {
     return ring_open(&c->put, err) && ring_open(&c->get, err) && prods_open(d, err) && attns_open(d, err);
 }
 
-extern "C" __attribute__((visibility("default"))) CudaState hone_cuda_open(Dev *d, const CudaOpts *o, size_t sizes, Err *err) {
+extern "C" __attribute__((visibility("default"))) CudaState hone_cuda_open(Dev *d, const CudaOpts *o, size_t sizes,
+                                                                           Err *err) {
     cudaDeviceProp p;
     if (sizes != CUDA_SIZES) {
         err_set(err, "libhone_cuda.so is of another build than the program: build both again");
@@ -203,14 +219,15 @@ extern "C" __attribute__((visibility("default"))) CudaState hone_cuda_open(Dev *
     if (!d) return CUDA_READY;
     CudaState s = find_gpu(o->gpu, &p, err);
     if (s != CUDA_READY) return s;
-    CudaDev *c = (CudaDev *)calloc(1, sizeof *c);
-    if (!c) die_memory(sizeof *c);
+    d->threads = threads_open(o->threads > 0 ? o->threads : threads_default());
+    CudaDev *c = MEM_NEW(&d->mem, CudaDev);
     c->gpu = o->gpu, c->sms = p.multiProcessorCount, c->smem = p.sharedMemPerBlockOptin;
     d->ops = &ops_cuda;
     d->impl = c;
     d->act = o->act;
     if (open_parts(d, c, err)) return CUDA_READY;
     cuda_close(d);
+    mem_free(&d->mem);
     memset(d, 0, sizeof *d);
     return CUDA_FAILS;
 }

@@ -21,7 +21,8 @@ __device__ static void scores(float *s, const float *l, int E, bool softmax) {
     int lane = threadIdx.x % 32;
     float m = -INFINITY, sum = 0;
     if (!softmax) {
-        for (int e = lane; e < E; e += 32) s[e] = 1.0f / (1.0f + exp_f(l[e] > 88 ? -88.0f : l[e] < -88 ? 88.0f : -l[e]));
+        for (int e = lane; e < E; e += 32)
+            s[e] = 1.0f / (1.0f + exp_f(l[e] > 88 ? -88.0f : l[e] < -88 ? 88.0f : -l[e]));
         __syncwarp();
         return;
     }
@@ -42,7 +43,7 @@ __device__ static void mark_top(unsigned char *on, float *t, int n, int k) {
     __syncwarp();
     for (int j = 0; j < k; j++) {
         float best = -INFINITY;
-        int at = n;                                             /* nobody */
+        int at = n; /* nobody */
         for (int e = lane; e < n; e += 32)
             if (!on[e] && (at == n || t[e] > best)) best = t[e], at = e;
 #pragma unroll
@@ -64,7 +65,9 @@ __device__ static float two_largest(const float *t, int n) {
     return n > 1 ? a + b : a;
 }
 /* per warp: s[E] t[E] best[groups] floats, on[E] open[groups] bytes */
-static __host__ __device__ size_t route_bytes(int E, int groups) { return ((size_t)(2 * E + groups) * 4 + (size_t)(E + groups) + 15) / 16 * 16; }
+static __host__ __device__ size_t route_bytes(int E, int groups) {
+    return ((size_t)(2 * E + groups) * 4 + (size_t)(E + groups) + 15) / 16 * 16;
+}
 
 static __global__ void route_k(Routing p) {
     extern __shared__ float smem[];
@@ -88,7 +91,7 @@ static __global__ void route_k(Routing p) {
     mark_top(on, t, E, p.topk);
     int32_t *pick = p.pick.row(row);
     float *w = p.weight.row(row), sum = 0;
-    for (int e0 = 0, had = 0; e0 < E; e0 += 32) {               /* ascending ids */
+    for (int e0 = 0, had = 0; e0 < E; e0 += 32) { /* ascending ids */
         int e = e0 + lane;
         unsigned mask = __ballot_sync(0xFFFFFFFFu, e < E && on[e]);
         int at = had + __popc(mask & ((1u << lane) - 1));
@@ -103,13 +106,27 @@ static __global__ void route_k(Routing p) {
 static Routing routing_of(const Route *r) {
     int E = (int)r->logits.cols, groups = r->groups > 1 ? r->groups : 1;
     int fit = (int)(ROUTE_SMEM / route_bytes(E, groups));
-    return { r->logits.rows, E, r->topk, groups, r->group_topk, fit < 1 ? 1 : fit < ROUTE_WARPS ? fit : ROUTE_WARPS, r->kind == ROUTE_SOFTMAX, r->renorm,
-             r->factor, rows_of<const float>(r->logits), (const float *)r->bias.data, rows_of<int32_t>(r->pick), rows_of<float>(r->weight) };
+    return { r->logits.rows,
+             E,
+             r->topk,
+             groups,
+             r->group_topk,
+             fit < 1             ? 1
+             : fit < ROUTE_WARPS ? fit
+                                 : ROUTE_WARPS,
+             r->kind == ROUTE_SOFTMAX,
+             r->renorm,
+             r->factor,
+             rows_of<const float>(r->logits),
+             (const float *)r->bias.data,
+             rows_of<int32_t>(r->pick),
+             rows_of<float>(r->weight) };
 }
 void cuda_route(Dev *d, const Route *r) {
     Routing p = routing_of(r);
-    CU(cudaFuncSetAttribute(route_k, cudaFuncAttributeMaxDynamicSharedMemorySize, ROUTE_MOST));      /* 4096 groups of one */
-    launch(d, route_k, dim3(blocks_of(p.T, p.warps)), (unsigned)p.warps * 32, route_bytes(p.E, p.groups) * (size_t)p.warps, p);
+    CU(cudaFuncSetAttribute(route_k, cudaFuncAttributeMaxDynamicSharedMemorySize, ROUTE_MOST)); /* 4096 groups of one */
+    launch(d, route_k, dim3(blocks_of(p.T, p.warps)), (unsigned)p.warps * 32,
+           route_bytes(p.E, p.groups) * (size_t)p.warps, p);
 }
 
 static __global__ void route_bwd_k(Routing p) {
@@ -117,7 +134,8 @@ static __global__ void route_bwd_k(Routing p) {
     int lane = threadIdx.x % 32, E = p.E;
     int64_t row = (int64_t)blockIdx.x * p.warps + threadIdx.x / 32;
     if (row >= p.T) return;
-    float *s = (float *)((char *)smem + route_bytes(E, p.groups) * (threadIdx.x / 32)), *dl = p.dlogits.row(row), sum = 0, dot = 0;
+    float *s = (float *)((char *)smem + route_bytes(E, p.groups) * (threadIdx.x / 32)), *dl = p.dlogits.row(row),
+          sum = 0, dot = 0;
     const float *q = p.dweight.row(row);
     const int32_t *pick = p.pick.row(row);
     scores(s, p.logits.row(row), E, p.softmax);
@@ -126,7 +144,7 @@ static __global__ void route_bwd_k(Routing p) {
     float over = p.renorm ? sum : 1;
     for (int j = 0; j < p.topk; j++) dot = __fmaf_rn(s[pick[j]] / over, q[j] * p.factor, dot);
     for (int e = lane; e < E; e += 32) dl[e] = p.softmax && !p.renorm ? -(s[e] * dot) : 0.0f;
-    __syncwarp();                                               /* the chosen ones are written once more, below */
+    __syncwarp(); /* the chosen ones are written once more, below */
     for (int j = lane; j < p.topk; j += 32) {
         int e = pick[j];
         float n = s[e] / over, g = q[j] * p.factor;
@@ -137,12 +155,20 @@ void cuda_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r) {
     Routing p = routing_of(r);
     p.dlogits = rows_of<float>(dlogits), p.dweight = rows_of<float>(dweight);
     CU(cudaFuncSetAttribute(route_bwd_k, cudaFuncAttributeMaxDynamicSharedMemorySize, ROUTE_MOST));
-    launch(d, route_bwd_k, dim3(blocks_of(p.T, p.warps)), (unsigned)p.warps * 32, route_bytes(p.E, p.groups) * (size_t)p.warps, p);
+    launch(d, route_bwd_k, dim3(blocks_of(p.T, p.warps)), (unsigned)p.warps * 32,
+           route_bytes(p.E, p.groups) * (size_t)p.warps, p);
 }
 
 /* ---- sorting: runs of SORT_RUN choices, each counted by one warp, then placed by one warp --------------------------------------------- */
 enum { SORT_RUN = 1024, SORT_SCAN = 1024 };
-typedef struct { int64_t n; int k, E; Rows<const int32_t> pick; Rows<int32_t> slot; int32_t *from, *count; volatile Fault *fault; } Sort;
+typedef struct {
+    int64_t n;
+    int k, E;
+    Rows<const int32_t> pick;
+    Rows<int32_t> slot;
+    int32_t *from, *count;
+    volatile Fault *fault;
+} Sort;
 
 /* count[run][e]: how often e is chosen in the run.  An expert that is not there counts as the first, and is a fault. */
 __device__ __forceinline__ int expert_at(const Sort &p, int64_t i) {
@@ -157,7 +183,7 @@ static __global__ void sort_count_k(Sort p) {
     __syncwarp();
     for (int i = threadIdx.x; i < SORT_RUN; i += 32) {
         int64_t at = (int64_t)blockIdx.x * SORT_RUN + i;
-        if (at < p.n) atomicAdd(&have[expert_at(p, at)], 1);    /* whole numbers: any order gives the same */
+        if (at < p.n) atomicAdd(&have[expert_at(p, at)], 1); /* whole numbers: any order gives the same */
     }
     __syncwarp();
     for (int e = threadIdx.x; e < p.E; e += 32) p.count[(int64_t)blockIdx.x * p.E + e] = have[e];
@@ -218,8 +244,14 @@ size_t cuda_tmp_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pic
 void cuda_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts) {
     size_t mark = arena_mark(&d->tmp), smem = (size_t)experts * 4;
     int64_t n = pick.rows * pick.cols, runs = (n + SORT_RUN - 1) / SORT_RUN;
-    Sort p = { n, (int)pick.cols, experts, rows_of<const int32_t>(pick), rows_of<int32_t>(slot), (int32_t *)from.data,
-               (int32_t *)arena_push(&d->tmp, cuda_tmp_moe_sort(d, at, from, slot, pick, experts)), cu(d)->fault };
+    Sort p = { n,
+               (int)pick.cols,
+               experts,
+               rows_of<const int32_t>(pick),
+               rows_of<int32_t>(slot),
+               (int32_t *)from.data,
+               (int32_t *)arena_push(&d->tmp, cuda_tmp_moe_sort(d, at, from, slot, pick, experts)),
+               cu(d)->fault };
     CHECK(smem <= 48 << 10, "moe_sort: %d experts", experts);
     launch(d, sort_count_k, dim3((unsigned)runs), 32, smem, p);
     launch(d, sort_scan_k, dim3(1), SORT_SCAN, 0, p, (int32_t *)at.data, runs);
@@ -259,7 +291,8 @@ void cuda_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from) {
     launch_cells(d, scatter_k, g, any_of(x), any_of(y), (const int32_t *)from.data, x.rows, cu(d)->fault);
 }
 /* dx[t] = sum_j dy[slot[t,j]], or with weights y[t] = sum_j w[t,j] rows[slot[t,j]]: chains in float32, rounded once. */
-static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k, int64_t rows, volatile Fault *fault) {
+static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k,
+                                    int64_t rows, volatile Fault *fault) {
     EACH_EIGHT(g, r, c) {
         float v[8], sum[8] = { 0 };
         int n = eights_left(g.cols, c);
@@ -275,14 +308,22 @@ static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> s
 }
 static void gather_sum(Dev *d, Tensor y, Tensor x, Tensor slot, Tensor weight) {
     Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
-    launch_cells(d, gather_sum_k, g, any_of(y), any_of(x), rows_of<const int32_t>(slot), rows_of<const float>(weight), (int)slot.cols, x.rows,
-                 cu(d)->fault);
+    launch_cells(d, gather_sum_k, g, any_of(y), any_of(x), rows_of<const int32_t>(slot), rows_of<const float>(weight),
+                 (int)slot.cols, x.rows, cu(d)->fault);
 }
 void cuda_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) { gather_sum(d, dx, dy, slot, TENSOR_NONE); }
 void cuda_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight) { gather_sum(d, y, rows, slot, weight); }
 
 /* A team to a (token, j): dweight = dy . rows[s], drows[s] = w dy. */
-typedef struct { int64_t n, cols, rows; int k; bool wide; Any drows, dy, x; Rows<const int32_t> slot; Rows<const float> w; Rows<float> dw; } Back;
+typedef struct {
+    int64_t n, cols, rows;
+    int k;
+    bool wide;
+    Any drows, dy, x;
+    Rows<const int32_t> slot;
+    Rows<const float> w;
+    Rows<float> dw;
+} Back;
 static __global__ void combine_bwd_k(bool whole, Back p, volatile Fault *fault) {
     Team m = team_of(whole);
     int64_t t = m.row / p.k, j = m.row % p.k;
@@ -302,7 +343,16 @@ static __global__ void combine_bwd_k(bool whole, Back p, volatile Fault *fault) 
 }
 void cuda_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight) {
     int64_t n = dy.rows * slot.cols;
-    Back p = { n, dy.cols, rows.rows, (int)slot.cols, wide_all(dy.cols, drows, dy, rows), any_of(drows), any_of(dy), any_of(rows),
-               rows_of<const int32_t>(slot), rows_of<const float>(weight), rows_of<float>(dweight) };
+    Back p = { n,
+               dy.cols,
+               rows.rows,
+               (int)slot.cols,
+               wide_all(dy.cols, drows, dy, rows),
+               any_of(drows),
+               any_of(dy),
+               any_of(rows),
+               rows_of<const int32_t>(slot),
+               rows_of<const float>(weight),
+               rows_of<float>(dweight) };
     launch_teams(d, combine_bwd_k, n, dy.cols, p, cu(d)->fault);
 }

@@ -7,7 +7,8 @@ static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any gra
     EACH_EIGHT(g, r, c) {
         float ww[8], mm[8], vv[8], gg[8];
         int n = eights_left(g.cols, c);
-        load8(ww, master, r, c, n, g.wide), load8(mm, m, r, c, n, g.wide), load8(vv, v, r, c, n, g.wide), load8(gg, grad, r, c, n, g.wide);
+        load8(ww, master, r, c, n, g.wide), load8(mm, m, r, c, n, g.wide), load8(vv, v, r, c, n, g.wide),
+            load8(gg, grad, r, c, n, g.wide);
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             float x = gg[k] * a.clip;
@@ -44,7 +45,7 @@ static __global__ void sumsq_k(double *part, const float *x, int64_t n, int64_t 
     int64_t piece = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16, at = piece * SUM_PIECE;
     int64_t m = piece < pieces ? (n - at < SUM_PIECE ? n - at : SUM_PIECE) : 0, i = lane;
     double sum = 0;
-    for (; i + 16 * 15 < m; i += 16 * 16) {                     /* loads first: the additions wait for one another */
+    for (; i + 16 * 15 < m; i += 16 * 16) { /* loads first: the additions wait for one another */
         float v[16];
 #pragma unroll
         for (int k = 0; k < 16; k++) v[k] = x[at + i + 16 * k];

@@ -18,8 +18,8 @@ void cuda_copy(Dev *d, Tensor to, Tensor from) {
     else if (no_gaps(to) && no_gaps(from))
         CU(cudaMemcpyAsync(to.data, from.data, (size_t)to.rows * row, cudaMemcpyDeviceToDevice, stream_of(d)));
     else
-        CU(cudaMemcpy2DAsync(to.data, (size_t)to.ld * es, from.data, (size_t)from.ld * es, row, (size_t)to.rows, cudaMemcpyDeviceToDevice,
-                             stream_of(d)));
+        CU(cudaMemcpy2DAsync(to.data, (size_t)to.ld * es, from.data, (size_t)from.ld * es, row, (size_t)to.rows,
+                             cudaMemcpyDeviceToDevice, stream_of(d)));
 }
 void cuda_zero(Dev *d, Tensor x) {
     size_t es = dtype_size(x.dtype), row = (size_t)x.cols * es;
@@ -28,7 +28,10 @@ void cuda_zero(Dev *d, Tensor x) {
     else CU(cudaMemset2DAsync(x.data, (size_t)x.ld * es, 0, row, (size_t)x.rows, stream_of(d)));
 }
 
-typedef struct { Any at[32]; int n; } Parts;
+typedef struct {
+    Any at[32];
+    int n;
+} Parts;
 static __global__ void tree_add_k(Cells g, Any y, Parts p) {
     EACH_EIGHT(g, r, c) {
         /* as a counter: whenever part i ends a pair, the pair's sum joins the sum before it */
@@ -53,7 +56,8 @@ static __global__ void tree_add_k(Cells g, Any y, Parts p) {
 void cuda_tree_add(Dev *d, Tensor y, const Tensor *part, int n) {
     Parts p = { .n = n };
     bool wide = wide_all(y.cols, y), flat = no_gaps(y);
-    for (int i = 0; i < n; i++) p.at[i] = any_of(part[i]), wide = wide && wide_one(part[i]), flat = flat && no_gaps(part[i]);
+    for (int i = 0; i < n; i++)
+        p.at[i] = any_of(part[i]), wide = wide && wide_one(part[i]), flat = flat && no_gaps(part[i]);
     Cells g = { y.rows, y.cols, wide };
     if (flat) g.rows = y.rows * y.cols > 0, g.cols = y.rows * y.cols;
     launch_cells(d, tree_add_k, g, any_of(y), p);
@@ -96,7 +100,8 @@ void cuda_embed(Dev *d, Tensor y, Tensor ids, Tensor w) {
  * A block per token and 1024 columns.  It looks through the ids before its own: if one is equal, an earlier block has the row.  Else it walks
  * on through the later ones and adds in their order.  That reads T^2/2 ids, all of them from the cache: 16k tokens, 0.5 GB. */
 enum { EMBED_THREADS = 128, EMBED_COLS = 8 * EMBED_THREADS };
-static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int64_t T, int64_t cols, int64_t vocab, bool wide, volatile Fault *fault) {
+static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int64_t T, int64_t cols, int64_t vocab,
+                                   bool wide, volatile Fault *fault) {
     __shared__ int hit[EMBED_THREADS], hits[EMBED_THREADS / 32];
     int64_t mine = blockIdx.x, c = (int64_t)blockIdx.y * EMBED_COLS + 8 * threadIdx.x;
     int id = *ids.row(mine), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -137,12 +142,18 @@ static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int6
     if (c < cols) store8(dw, id, c, n, wide, sum);
 }
 void cuda_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids) {
-    launch(d, embed_bwd_k, dim3((unsigned)dy.rows, blocks_of(dy.cols, EMBED_COLS)), EMBED_THREADS, 0, any_of(dw), any_of(dy),
-           rows_of<const int32_t>(ids), dy.rows, dy.cols, dw.rows, wide_all(dy.cols, dw, dy), cu(d)->fault);
+    launch(d, embed_bwd_k, dim3((unsigned)dy.rows, blocks_of(dy.cols, EMBED_COLS)), EMBED_THREADS, 0, any_of(dw),
+           any_of(dy), rows_of<const int32_t>(ids), dy.rows, dy.cols, dw.rows, wide_all(dy.cols, dw, dy), cu(d)->fault);
 }
 
 /* ---- norm -------------------------------------------------------------------------------------------------------------------------- */
-typedef struct { int64_t rows, cols; bool wide; float eps; Any y, x, g, dy; Rows<float> rstd; } Norm;
+typedef struct {
+    int64_t rows, cols;
+    bool wide;
+    float eps;
+    Any y, x, g, dy;
+    Rows<float> rstd;
+} Norm;
 
 /* y = x rstd g, rstd = 1 / sqrt(mean(x^2) + eps).  The row is read twice, the second time from the cache. */
 static __global__ void norm_k(bool whole, Norm p) {
@@ -167,7 +178,9 @@ static __global__ void norm_k(bool whole, Norm p) {
     }
 }
 void cuda_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
-    Norm p = { x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), {}, rows_of<float>(rstd) };
+    Norm p = {
+        x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), {}, rows_of<float>(rstd)
+    };
     launch_teams(d, norm_k, x.rows, x.cols, p);
 }
 
@@ -195,7 +208,8 @@ static __global__ void norm_dx_k(bool whole, Norm p) {
 /* dg += sum over rows of dy x rstd: chains over runs of DG_ROWS rows, then over every 32nd run, then the tree over those 32. */
 enum { DG_ROWS = 128, DG_COLS = 32 };
 static __global__ void norm_dg_k(Cells g, Norm p, float *part) {
-    for (int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x), run = blockIdx.y; c < g.cols && run < g.rows; run += gridDim.y) {
+    for (int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x), run = blockIdx.y; c < g.cols && run < g.rows;
+         run += gridDim.y) {
         int64_t r1 = (run + 1) * DG_ROWS < p.rows ? (run + 1) * DG_ROWS : p.rows;
         float sum[8] = { 0 }, x[8], dy[8];
         int n = eights_left(g.cols, c);
@@ -226,13 +240,16 @@ size_t cuda_tmp_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, T
     return dg.data ? (size_t)((x.rows + DG_ROWS - 1) / DG_ROWS * x.cols) * 4 : 0;
 }
 void cuda_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
-    Norm p = { x.rows, x.cols, wide_all(x.cols, dx, x, g, dy), 0, any_of(dx), any_of(x), any_of(g), any_of(dy), rows_of<float>(rstd) };
-    if (dg.data && x.rows > 0) {                                /* before dx, which may be dy */
+    Norm p = { x.rows,    x.cols,     wide_all(x.cols, dx, x, g, dy),
+               0,         any_of(dx), any_of(x),
+               any_of(g), any_of(dy), rows_of<float>(rstd) };
+    if (dg.data && x.rows > 0) { /* before dx, which may be dy */
         size_t mark = arena_mark(&d->tmp);
         float *part = (float *)arena_push(&d->tmp, cuda_tmp_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g));
         Cells runs = { (x.rows + DG_ROWS - 1) / DG_ROWS, x.cols, wide_all(x.cols, x, dy) };
         launch_cells(d, norm_dg_k, runs, p, part);
-        launch(d, norm_dg_sum_k, dim3(blocks_of(x.cols, DG_COLS)), dim3(DG_COLS, 32), 0, (float *)dg.data, part, runs.rows, x.cols);
+        launch(d, norm_dg_sum_k, dim3(blocks_of(x.cols, DG_COLS)), dim3(DG_COLS, 32), 0, (float *)dg.data, part,
+               runs.rows, x.cols);
         arena_pop(&d->tmp, mark);
     }
     if (dx.data) launch_teams(d, norm_dx_k, x.rows, x.cols, p);
@@ -268,8 +285,8 @@ static __global__ void swiglu_bwd_k(Cells g, Any dgate, Any dup, Any dy, Any gat
     }
 }
 void cuda_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up) {
-    launch_cells(d, swiglu_bwd_k, cells_of(dy.rows, dy.cols, dgate, dup, dy, gate, up), any_of(dgate), any_of(dup), any_of(dy),
-                 any_of(gate), any_of(up));
+    launch_cells(d, swiglu_bwd_k, cells_of(dy.rows, dy.cols, dgate, dup, dy, gate, up), any_of(dgate), any_of(dup),
+                 any_of(dy), any_of(gate), any_of(up));
 }
 static __global__ void add_k(Cells g, Any y, Any a, Any b) {
     EACH_EIGHT(g, r, c) {
@@ -287,7 +304,8 @@ void cuda_add(Dev *d, Tensor y, Tensor a, Tensor b) {
 
 /* ---- rope --------------------------------------------------------------------------------------------------------------------------- */
 /* The angle is a float32 product, as in the models' own code; its sine and cosine are taken in double, at any position. */
-static __global__ void rope_table_k(Rows<float> cs, Rows<const int32_t> pos, const float *freq, int64_t rows, int half, float amp) {
+static __global__ void rope_table_k(Rows<float> cs, Rows<const int32_t> pos, const float *freq, int64_t rows, int half,
+                                    float amp) {
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x)
         for (int i = threadIdx.x; i < half; i += blockDim.x) {
             double s, c;
@@ -298,8 +316,9 @@ static __global__ void rope_table_k(Rows<float> cs, Rows<const int32_t> pos, con
 void cuda_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     int64_t half = cossin.cols / 2;
     if (half > 0)
-        launch(d, rope_table_k, dim3((unsigned)(cossin.rows < 1 << 20 ? cossin.rows : 1 << 20)), half < 64 ? 32 : 64, 0, rows_of<float>(cossin),
-               rows_of<const int32_t>(pos), (const float *)freq.data, cossin.rows, (int)half, amp);
+        launch(d, rope_table_k, dim3((unsigned)(cossin.rows < 1 << 20 ? cossin.rows : 1 << 20)), half < 64 ? 32 : 64, 0,
+               rows_of<float>(cossin), rows_of<const int32_t>(pos), (const float *)freq.data, cossin.rows, (int)half,
+               amp);
 }
 
 /* a' = a cos - b sin, b' = b cos + a sin with two roundings each, as on the CPU.  Rows are (token, head); halves: eight pairs a thread;

@@ -1,7 +1,7 @@
 /* table.cu - the CUDA backend's table.  An op that no file defines yet dies when it is called. */
 #include "op/cuda/cuda.h"
 
-#define OP(how, name, params, args, outs) \
+#define OP(how, name, params, args, outs)                                                                              \
     __attribute__((weak)) void cuda_##name params { die("op/cuda: " #name " is not there yet"); }
 #include "op/op_list.h"
 #undef OP
@@ -14,7 +14,7 @@ __attribute__((weak)) void attns_close(Dev *d) {}
 
 const Ops ops_cuda = {
     .name = "cuda",
-    .close = cuda_close, .block = cuda_block, .free = cuda_free, .touch = cuda_touch,
+    .close = cuda_close, .block = cuda_block, .give = cuda_give, .touch = cuda_touch,
     .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
 #define OP(how, name, params, args, outs) .name = cuda_##name,
 #include "op/op_list.h"
