@@ -81,15 +81,15 @@ static void print_json(const SyncPlan *p) {
 static bool plan(SyncPlan *p, Cluster *c, const Args *a, const char *path, Mem *mem, Err *err) {
     ModelDesc *m = MEM_NEW(mem, ModelDesc);
     ModelSum *s = MEM_NEW(mem, ModelSum);
-    SyncGrid *from = MEM_NEW(mem, SyncGrid), *to = MEM_NEW(mem, SyncGrid);
+    GridShape *from = MEM_NEW(mem, GridShape), *to = MEM_NEW(mem, GridShape);
     if (!a->from || !a->to) return err_set(err, "--from and --to are needed, e.g. --from tp8,pp12,ep8 --to tp32");
     if (strcmp(a->dtype, "bf16") && strcmp(a->dtype, "f32"))
         return err_set(err, "--dtype is bf16 or f32, not %s", a->dtype);
     TRY(model_desc_load(m, path, mem, err));
     model_sum(s, m);
     TRY(read_cluster(c, a, mem, err));
-    TRY(syncgrid_parse(from, a->from, a->from_split, c->gpus, s, err));
-    TRY(syncgrid_parse(to, a->to, a->to_split, c->gpus, s, err));
+    TRY(syncgrid_parse(from, a->from, a->from_split, c->gpus, m, err));
+    TRY(syncgrid_parse(to, a->to, a->to_split, c->gpus, m, err));
     sync_plan(p, s, from, to, c, strcmp(a->dtype, "f32") ? 2 : 4);
     return true;
 }

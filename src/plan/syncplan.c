@@ -1,130 +1,60 @@
-/* syncplan.c - see syncplan.h. */
+/* syncplan.c - the moves between two cuts, counted: for every row of the table and every rank, what it needs and lacks, and from whom. */
 #include "plan/syncplan.h"
 
-#include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- Grids ------------------------------------------------------------------------------------------------------------- */
 
-static bool read_grid(SyncGrid *g, const char *text) {
-    const struct {
-        const char *name;
-        int *at;
-    } parts[] = { { "tp", &g->tp }, { "pp", &g->pp }, { "ep", &g->ep }, { "cp", &g->cp }, { "dp", &g->dp } };
-    for (const char *s = text; *s;) {
-        while (*s == ',' || *s == '.' || *s == 'x' || *s == ' ' || *s == '/') s++;
-        if (!*s) break;
-        size_t k = 0;
-        while (k < COUNT(parts)
-               && (tolower((unsigned char)s[0]) != parts[k].name[0] || tolower((unsigned char)s[1]) != 'p'))
-            k++;
-        if (k == COUNT(parts)) return false;
-        char *end;
-        long n = strtol(s + 2 + (s[2] == '='), &end, 10);
-        if (n < 1 || n > 1 << 20) return false;
-        *parts[k].at = (int)n;
-        s = end;
-    }
-    return true;
-}
+static int64_t or_one(int x) { return x ? x : 1; }
 
 int syncgrid_ranks(const char *text) {
-    SyncGrid g = { 0 };
-    if (!read_grid(&g, text)) return 0;
-#define OR_ONE(x) ((x) ? (x) : 1)
-    int64_t dense = (int64_t)OR_ONE(g.tp) * OR_ONE(g.pp) * OR_ONE(g.cp) * OR_ONE(g.dp),
-            expert = (int64_t)OR_ONE(g.ep) * OR_ONE(g.pp);
+    GridShape g;
+    Err err;
+    if (!grid_parse(&g, text, &err)) return 0;
+    int64_t dense = or_one(g.tp) * or_one(g.pp) * or_one(g.cp) * or_one(g.dp),
+            expert = or_one(g.ep) * or_one(g.etp) * or_one(g.pp);
     int64_t n = dense > expert ? dense : expert;
     return n > 1 << 20 ? 0 : (int)n;
 }
 
-bool syncgrid_parse(SyncGrid *g, const char *text, const char *split, int gpus, const ModelSum *s, Err *err) {
-    const Dims *d = &s->model->d;
-    *g = (SyncGrid){ 0 };
-    if (!read_grid(g, text)) return err_set(err, "grid '%s' is not understood: write tp8,pp12,ep8", text);
-    g->experts_by_ep = g->ep > 0;
-    g->tp = OR_ONE(g->tp), g->pp = OR_ONE(g->pp), g->ep = OR_ONE(g->ep), g->cp = OR_ONE(g->cp);
-    if (g->pp > s->layers || g->pp > (int)COUNT(g->split))
-        return err_set(err, "grid '%s': %d stages for %d layers", text, g->pp, s->layers);
-    if (gpus % (g->tp * g->pp * g->cp)) return err_set(err, "grid '%s' does not divide %d GPUs", text, gpus);
-    int dp = gpus / (g->tp * g->pp * g->cp);
-    if (g->dp && g->dp != dp && dp % g->dp)
-        return err_set(err, "grid '%s': dp %d, but %d GPUs make dp %d", text, g->dp, gpus, dp);
-    g->dp = dp;
-    if (d->heads % g->tp)
-        return err_set(err, "grid '%s': tp %d does not divide the %lld attention heads", text, g->tp,
-                       (long long)d->heads);
-    if (g->ep > 1 && (!d->experts || d->experts % g->ep))
-        return err_set(err, "grid '%s': ep %d does not divide the %lld experts", text, g->ep, (long long)d->experts);
-    if (g->tp * g->cp * g->dp % g->ep)
-        return err_set(err, "grid '%s': ep %d does not divide the %d ranks of a stage", text, g->ep,
-                       g->tp * g->cp * g->dp);
-    Layout l = { .pp = g->pp };
-    TRY(layout_split(&l, split ? split : "even", s->layers, err));
-    memcpy(g->split, l.split, (size_t)g->pp * sizeof *g->split);
-    return true;
+bool syncgrid_parse(GridShape *g, const char *text, const char *split, int gpus, const ModelDesc *m, Err *err) {
+    TRY(grid_parse(g, text, err));
+    int64_t each = or_one(g->tp) * or_one(g->pp) * or_one(g->cp);
+    if (g->dp && gpus % (each * g->dp) == 0) g->dp = (int)(gpus / each); /* repeated */
+    if (m->d.experts && !g->ep && !g->etp) g->etp = g->tp;
+    return grid_fill(g, m, gpus, split, 0, err) || err_wrap(err, "grid '%s'", text);
 }
 
-/* ---- Slices ------------------------------------------------------------------------------------------------------------ */
-
-/* One tensor under one grid: which stage, cut how often along its axis, and by which index of a rank. */
-typedef struct {
-    int stage, pieces;
-    bool by_expert;
-    int owner;
-} Placing; /* owner: the expert's rank of ep */
-
-static int stage_of(const SyncGrid *g, int layer) {
-    int stage = 0;
-    for (int end = g->split[0]; layer >= end; end += g->split[++stage]) {}
-    return stage;
-}
-
-static Placing placing(const SyncGrid *g, const ParamDesc *p, int layer, int expert, int experts) {
-    bool last = p->where == IN_LAST,
-         inside = p->where == IN_LAYER || p->where == IN_DENSE || p->where == IN_MOE || p->where == IN_EXPERT;
-    Placing at = { .stage = inside ? stage_of(g, layer) : last ? g->pp - 1 : 0, .pieces = p->cut == WHOLE ? 1 : g->tp };
-    if (p->where == IN_EXPERT && g->experts_by_ep)
-        at.pieces = 1, at.by_expert = true, at.owner = expert / (experts / g->ep);
-    return at;
-}
-
-static int stage_ranks(const SyncGrid *g) { return g->tp * g->cp * g->dp; }
-
-/* Which piece rank r holds of it, -1: none. */
-static int piece_of(const SyncGrid *g, const Placing *at, int r) {
-    int per = stage_ranks(g), in = r % per;
-    if (r / per != at->stage) return -1;
-    if (at->by_expert) return in % g->ep == at->owner ? 0 : -1;
-    return at->pieces == 1 ? 0 : in % g->tp;
-}
-
-/* Units [*a, *b) of piece k of n: whole units; fewer units than pieces are shared by neighbours (key-value heads). */
-static void range_of(int64_t units, int n, int k, int64_t *a, int64_t *b) {
-    if (units >= n) *a = units * k / n, *b = units * (k + 1) / n;
-    else *a = units * k / n, *b = *a + 1;
-}
+/* ---- Moves ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const SyncGrid *from, *to;
-    int ranks, node, experts;
+    const ModelDesc *m;
+    const GridShape *from, *to;
+    int ranks, node;
     double element, *received, *far, *sent, *held, *needed, moved, moved_far, kept, largest, tensors;
-    const Dims *d;
 } Work;
 
-/* A rank that holds piece k: on the receiver's node if there is one, else spread over the replicas. */
-static int holder(const Work *w, const Placing *at, int k, int r) {
-    const SyncGrid *g = w->from;
-    int per = stage_ranks(g),
-        step = at->by_expert     ? g->ep
-               : at->pieces == 1 ? 1
-                                 : g->tp,
-        first = at->by_expert     ? at->owner
-                : at->pieces == 1 ? 0
-                                  : k;
-    int base = at->stage * per, copies = per / step, node = r / w->node;
+/* The cut dimension's range of a slice, and experts'; what is 'both' in two of them. */
+typedef struct {
+    int64_t e0, e1, a0, a1;
+} Box;
+static Box box_of(const Slice *s, Cut cut) {
+    if (!s->here) return (Box){ 0, 0, 0, 0 };
+    bool cols = cut == BY_COLS;
+    return (Box){ s->e0, s->e0 + s->experts, cols ? s->c0 : s->r0, cols ? s->c0 + s->cols : s->r0 + s->rows };
+}
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static Box both(Box x, Box y) {
+    return (Box){ larger(x.e0, y.e0), smaller(x.e1, y.e1), larger(x.a0, y.a0), smaller(x.a1, y.a1) };
+}
+static double box_count(Box b) {
+    return b.e1 > b.e0 && b.a1 > b.a0 ? (double)(b.e1 - b.e0) * (double)(b.a1 - b.a0) : 0;
+}
+
+/* A rank of the stage that holds piece 'first' of every 'step': on the receiver's node if there is one, else spread over the replicas. */
+static int holder(const Work *w, int stage, int first, int step, int r) {
+    int per = grid_stage_ranks(w->from), base = stage * per, copies = per / step, node = r / w->node;
     int lo = node * w->node - base, hi = lo + w->node;
     int c = lo <= first ? 0 : (lo - first + step - 1) / step;
     if (c < copies && first + c * step < hi) {
@@ -135,51 +65,56 @@ static int holder(const Work *w, const Placing *at, int k, int r) {
     return base + first + r % copies * step;
 }
 
-static void one_receiver(Work *w, const Placing *from, const Placing *to, int r, int64_t units, double per_unit) {
-    int want = piece_of(w->to, to, r), have = piece_of(w->from, from, r);
-    int64_t a, b, ha = 0, hb = 0;
-    if (have >= 0) {
-        range_of(units, from->pieces, have, &ha, &hb);
-        w->held[r] += (double)(hb - ha) * per_unit;
-    }
-    if (want < 0) return;
-    range_of(units, to->pieces, want, &a, &b);
-    w->needed[r] += (double)(b - a) * per_unit;
-    double got = 0;
-    for (int64_t u = a; u < b;) {
-        if (have >= 0 && u >= ha && u < hb) {
-            int64_t end = hb < b ? hb : b;
-            w->kept += (double)(end - u) * per_unit;
-            u = end;
-            continue;
-        }
-        int k = (int)(units >= from->pieces ? u * from->pieces / units : u * from->pieces / units);
-        int64_t ka, kb;
-        range_of(units, from->pieces, k, &ka, &kb);
-        while (kb <= u) range_of(units, from->pieces, ++k, &ka, &kb);
-        int64_t end = kb < b ? kb : b;
-        if (have >= 0 && ha > u && ha < end) end = ha;
-        double bytes = (double)(end - u) * per_unit;
-        int src = holder(w, from, k, r);
-        bool far = src / w->node != r / w->node;
-        got += bytes;
-        w->sent[src] += bytes;
-        w->moved += bytes;
-        if (far) w->moved_far += bytes, w->far[r] += bytes;
-        u = end;
-    }
-    w->received[r] += got;
-    w->largest = fmax(w->largest, got);
+static int stage_of(const GridShape *g, const ParamDesc *p, int layer) {
+    if (p->where == IN_LAST) return (grid_chunks(g) - 1) % g->pp;
+    if (p->where == IN_FIRST || p->where == IN_VIS || p->where == IN_VIS_LAYER) return 0;
+    return grid_chunk_of(g, layer) % g->pp;
 }
 
-static void one_tensor(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols) {
+/* What rank r lacks of a row comes piece by piece of the giving grid; neighbours' pieces may overlap (kv heads): the first gives. */
+static void one_receiver(Work *w, const ParamDesc *p, int layer, int r, double per_unit) {
+    const GridShape *g = w->from;
+    Slice need = param_slice(w->m, p, layer, w->to, grid_at(w->to, r)),
+          have = param_slice(w->m, p, layer, g, grid_at(g, r));
+    Box n = box_of(&need, p->cut), h = box_of(&have, p->cut);
+    w->held[r] += box_count(h) * per_unit;
+    w->needed[r] += box_count(n) * per_unit;
+    w->kept += box_count(both(n, h)) * per_unit;
+    if (box_count(n) == box_count(both(n, h))) return;
+    bool expert = p->where == IN_EXPERT;
+    int stage = stage_of(g, p, layer),
+        inner = expert            ? g->etp
+                : p->cut == WHOLE ? 1
+                                  : g->tp,
+        outer = expert ? g->ep : 1;
+    double largest = 0;
+    for (int o = 0; o < outer; o++) {
+        int64_t done = 0;
+        double tensor = 0; /* received of one expert's matrix, or of the only one */
+        for (int i = 0; i < inner; i++) {
+            int first = o * inner + i;
+            Slice piece = param_slice(w->m, p, layer, g, grid_at(g, stage * grid_stage_ranks(g) + first));
+            Box b = both(n, box_of(&piece, p->cut));
+            b.a0 = larger(b.a0, done);
+            double bytes = (box_count(b) - box_count(both(b, h))) * per_unit;
+            if (b.a1 > b.a0) done = b.a1;
+            if (bytes <= 0) continue;
+            int src = holder(w, stage, first, inner * outer, r);
+            bool far = src / w->node != r / w->node;
+            w->sent[src] += bytes, w->received[r] += bytes, w->moved += bytes;
+            if (far) w->moved_far += bytes, w->far[r] += bytes;
+            tensor += bytes / (double)(b.e1 - b.e0);
+        }
+        largest = fmax(largest, tensor);
+    }
+    w->largest = fmax(w->largest, largest);
+}
+
+static void one_row(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols) {
     Work *w = user;
-    int64_t axis = p->cut == BY_COLS ? cols : rows, unit = p->unit ? dim_at(w->d, p->unit) : 1;
-    if (unit < 1 || axis % unit) unit = 1;
-    double per_unit = (double)unit * (double)(p->cut == BY_COLS ? rows : cols) * w->element;
-    Placing from = placing(w->from, p, layer, expert, w->experts), to = placing(w->to, p, layer, expert, w->experts);
-    w->tensors++;
-    for (int r = 0; r < w->ranks; r++) one_receiver(w, &from, &to, r, axis / unit, per_unit);
+    double per_unit = (double)(p->cut == BY_COLS ? rows : cols) * w->element;
+    w->tensors += (double)experts;
+    for (int r = 0; r < w->ranks; r++) one_receiver(w, p, layer, r, per_unit);
 }
 
 static double most(const double *x, int n) {
@@ -191,15 +126,14 @@ static double most(const double *x, int n) {
 /* Of NVLink's rate, what an all-gather over a node reaches: the profiles' ring. */
 static const double RING_SHARE = 0.65;
 
-void sync_plan(SyncPlan *out, const ModelSum *s, const SyncGrid *from, const SyncGrid *to, const Cluster *c,
+void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c,
                double element) {
     Mem mem = { 0 };
     int n = c->gpus;
-    Work w = { .from = from, .to = to, .ranks = n, .node = c->gpu.domain, .element = element, .d = &s->model->d };
-    w.experts = s->model->d.experts ? (int)s->model->d.experts : 1;
+    Work w = { .from = from, .to = to, .ranks = n, .node = c->gpu.domain, .element = element, .m = s->model };
     double **lists[] = { &w.received, &w.far, &w.sent, &w.held, &w.needed };
     for (size_t i = 0; i < COUNT(lists); i++) *lists[i] = MEM_ARRAY(&mem, double, (size_t)n);
-    arch_each_param(s->model, one_tensor, &w);
+    arch_each_row(s->model, one_row, &w);
     *out = (SyncPlan){ .ranks = n,
                        .weights = element * s->total,
                        .held = most(w.held, n),

@@ -3,15 +3,13 @@
 #ifndef PLAN_SYNCPLAN_H
 #define PLAN_SYNCPLAN_H
 
+#include "arch/grid.h"
 #include "plan/plan.h"
 
-/* Ranks are numbered tp first, then cp, dp, pp; experts go round the ranks of a stage.  experts_by_ep false: experts are
- * cut by tp like everything else (engines without expert parallelism).  A grid smaller than the cluster is repeated. */
-typedef struct { int tp, pp, ep, cp, dp; bool experts_by_ep; int split[MAX_STAGES]; } SyncGrid;
-
-/* "tp8,pp12,ep8" (also with . x or blanks between); gpus sets dp. */
-bool syncgrid_parse(SyncGrid *g, const char *text, const char *split, int gpus, const ModelSum *s, Err *err);
-int  syncgrid_ranks(const char *text);               /* tp * pp * cp * dp as written, or ep * pp if more; 0: not understood */
+/* A grid as sync-plan writes it: experts that no ep is said for are cut by tp like everything else (engines without expert
+ * parallelism: etp = tp).  A grid smaller than the cluster is repeated. */
+bool syncgrid_parse(GridShape *g, const char *text, const char *split, int gpus, const ModelDesc *m, Err *err);
+int  syncgrid_ranks(const char *text);               /* tp * pp * cp * dp as written, or ep * etp * pp if more; 0: not understood */
 
 typedef struct {
     int    ranks;
@@ -25,6 +23,6 @@ typedef struct {
     double tensors;
 } SyncPlan;
 
-void sync_plan(SyncPlan *out, const ModelSum *s, const SyncGrid *from, const SyncGrid *to, const Cluster *c, double element);
+void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c, double element);
 
 #endif

@@ -1,4 +1,5 @@
 /* test_syncplan.c - bytes to move between two cuts, against counting every row of every tensor on every rank. */
+#include "arch/grid.h"
 #include "plan/syncplan.h"
 #include "test.h"
 
@@ -17,10 +18,11 @@ static ModelSum *sum_of(const char *path) {
 
 static SyncPlan plan(const ModelSum *s, const char *from, const char *to, int gpus) {
     Err err = { 0 };
-    SyncGrid a, b;
+    GridShape a, b;
     SyncPlan p = { 0 };
     Cluster c = { *machine_find("H100"), gpus };
-    bool ok = syncgrid_parse(&a, from, NULL, gpus, s, &err) && syncgrid_parse(&b, to, NULL, gpus, s, &err);
+    bool ok =
+        syncgrid_parse(&a, from, NULL, gpus, s->model, &err) && syncgrid_parse(&b, to, NULL, gpus, s->model, &err);
     EXPECT(ok, "%s -> %s: %s", from, to, err.msg);
     if (ok) sync_plan(&p, s, &a, &b, &c, 2);
     return p;
@@ -28,24 +30,32 @@ static SyncPlan plan(const ModelSum *s, const char *from, const char *to, int gp
 
 /* The slow way: does rank r hold unit u of the tensor under grid g? */
 typedef struct {
-    const SyncGrid *from, *to;
+    const GridShape *from, *to;
     int ranks;
     const Dims *d;
+    bool tied;
     double moved, kept, most, *got;
 } Count;
 
-static bool holds(const SyncGrid *g, const Count *c, const ParamDesc *p, int layer, int expert, int r, int64_t u,
+static bool holds(const GridShape *g, const Count *c, const ParamDesc *p, int layer, int expert, int r, int64_t u,
                   int64_t units) {
-    int per = g->tp * g->cp * g->dp, stage = 0, in = r % per, end = g->split[0];
+    int per = g->tp * g->cp * g->dp, stage = 0, in = r % per, end = g->layers[0], k = in % g->tp;
     if (p->where == IN_LAST) stage = g->pp - 1;
     else if (p->where != IN_FIRST)
-        while (layer >= end) end += g->split[++stage];
+        while (layer >= end) end += g->layers[++stage];
+    if (p->id == P_EMBED && c->tied && r / per == g->pp - 1) stage = g->pp - 1; /* both ends have it */
     if (r / per != stage) return false;
-    if (p->where == IN_EXPERT && g->experts_by_ep) return in % g->ep == expert / ((int)c->d->experts / g->ep);
+    if (p->where == IN_EXPERT && g->etp == 1 && in % g->ep != expert / ((int)c->d->experts / g->ep)) return false;
+    if (p->where == IN_EXPERT && g->etp == 1) return true;
     if (p->cut == WHOLE) return true;
-    int k = in % g->tp;
-    if (units >= g->tp) return u >= units * k / g->tp && u < units * (k + 1) / g->tp;
-    return u == units * k / g->tp;
+    if (p->id == P_EMBED || p->id == P_HEAD) u /= VOCAB_UNIT, units = (units + VOCAB_UNIT - 1) / VOCAB_UNIT;
+    if (p->id == P_K || p->id == P_V || p->id == P_KB || p->id == P_VB) { /* does a head of ours read it? */
+        int64_t heads = c->d->heads, group = heads / c->d->kv_heads;
+        for (int64_t h = heads * k / g->tp; h < heads * (k + 1) / g->tp; h++)
+            if (h / group == u) return true;
+        return false;
+    }
+    return u >= units * k / g->tp && u < units * (k + 1) / g->tp;
 }
 
 static void count(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols) {
@@ -63,9 +73,15 @@ static void count(void *user, const ParamDesc *p, int layer, int expert, int64_t
 static void check(const ModelSum *s, const char *from, const char *to, int gpus) {
     SyncPlan p = plan(s, from, to, gpus);
     Err err;
-    SyncGrid a, b;
-    if (!syncgrid_parse(&a, from, NULL, gpus, s, &err) || !syncgrid_parse(&b, to, NULL, gpus, s, &err)) return;
-    Count c = { .from = &a, .to = &b, .ranks = gpus, .d = &s->model->d, .got = MEM_ARRAY(&mem, double, (size_t)gpus) };
+    GridShape a, b;
+    if (!syncgrid_parse(&a, from, NULL, gpus, s->model, &err) || !syncgrid_parse(&b, to, NULL, gpus, s->model, &err))
+        return;
+    Count c = { .from = &a,
+                .to = &b,
+                .ranks = gpus,
+                .d = &s->model->d,
+                .tied = s->model->d.tied,
+                .got = MEM_ARRAY(&mem, double, (size_t)gpus) };
     arch_each_param(s->model, count, &c);
     for (int r = 0; r < gpus; r++) c.most = fmax(c.most, c.got[r]);
     EXPECT(p.moved == c.moved && p.kept == c.kept, "%s -> %s: moved %.0f kept %.0f, counted %.0f and %.0f", from, to,
@@ -87,10 +103,10 @@ int main(void) {
     for (size_t m = 0; m < COUNT(MODELS); m++) {
         const ModelSum *s = sum_of(mem_printf(&mem, FIXTURE("models/%s/config.json"), MODELS[m]));
         for (size_t i = 0; i < COUNT(CASES); i++) {
-            SyncGrid g;
+            GridShape g;
             Err err;
-            bool fits = syncgrid_parse(&g, CASES[i].from, NULL, CASES[i].gpus, s, &err)
-                        && syncgrid_parse(&g, CASES[i].to, NULL, CASES[i].gpus, s, &err);
+            bool fits = syncgrid_parse(&g, CASES[i].from, NULL, CASES[i].gpus, s->model, &err)
+                        && syncgrid_parse(&g, CASES[i].to, NULL, CASES[i].gpus, s->model, &err);
             if (fits) check(s, CASES[i].from, CASES[i].to, CASES[i].gpus);
         }
     }

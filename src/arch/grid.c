@@ -1,0 +1,218 @@
+/* grid.c - ranks, their places, and the layers of each stage. */
+#include "arch/grid.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;
+    size_t at;
+} Axis;
+#define AXIS(x)                                                                                                        \
+    { #x, offsetof(GridShape, x) }
+static const Axis axes[] = { AXIS(tp), AXIS(vpp), AXIS(pp), AXIS(etp), AXIS(ep), AXIS(cp), AXIS(dp) };
+static int *axis(GridShape *g, const Axis *a) { return (int *)(void *)((char *)g + a->at); }
+
+GridAt grid_at(const GridShape *g, int rank) {
+    int per = grid_stage_ranks(g), in = rank % per;
+    return (GridAt){
+        .tp = in % g->tp,
+        .cp = in / g->tp % g->cp,
+        .dp = in / (g->tp * g->cp),
+        .pp = rank / per,
+        .etp = in % g->etp,
+        .ep = in / g->etp % g->ep,
+        .edp = in / (g->etp * g->ep),
+    };
+}
+
+int grid_rank(const GridShape *g, GridAt at) { return ((at.pp * g->dp + at.dp) * g->cp + at.cp) * g->tp + at.tp; }
+
+GridShape grid_one(const ModelDesc *m) {
+    return (
+        GridShape){ .tp = 1, .pp = 1, .vpp = 1, .ep = 1, .etp = 1, .cp = 1, .dp = 1, .layers = { (int)m->d.layers } };
+}
+
+/* ---- text */
+
+bool grid_parse(GridShape *g, const char *text, Err *err) {
+    *g = (GridShape){ 0 };
+    for (const char *s = text; *s;) {
+        if (strchr(", ./x", *s)) {
+            s++;
+            continue;
+        }
+        size_t k = 0, n = 0;
+        for (; k < COUNT(axes); k++) {
+            n = strlen(axes[k].name);
+            if (!strncasecmp(s, axes[k].name, n)) break;
+        }
+        char *end = NULL;
+        long value = k < COUNT(axes) ? strtol(s + n + (s[n] == '=' || s[n] == ':'), &end, 10) : 0;
+        if (k == COUNT(axes) || value < 1 || value > 1 << 20)
+            return err_set(err, "grid '%s' is not understood at '%s': write tp=8,pp=12,ep=8", text, s);
+        if (*axis(g, &axes[k])) return err_set(err, "grid '%s': %s is said twice", text, axes[k].name);
+        *axis(g, &axes[k]) = (int)value;
+        s = end;
+    }
+    return true;
+}
+
+void grid_text(const GridShape *g, Buf *out) {
+    GridShape copy = *g;
+    size_t was = out->n;
+    for (size_t k = 0; k < COUNT(axes); k++)
+        if (*axis(&copy, &axes[k]) > 1)
+            buf_printf(out, "%s%s%d", out->n > was ? "," : "", axes[k].name, *axis(&copy, &axes[k]));
+    if (out->n == was) buf_puts(out, "one rank");
+}
+
+void grid_split_text(const GridShape *g, Buf *out) {
+    int n = grid_chunks(g);
+    for (int i = 0, j; i < n; i = j) {
+        for (j = i; j < n && g->layers[j] == g->layers[i]; j++) {}
+        buf_printf(out, j - i > 1 ? "%s%dx%d" : "%s%d", i ? "," : "", g->layers[i], j - i);
+    }
+}
+
+/* ---- layers */
+
+int grid_chunk(const GridShape *g, int c, int *from) {
+    *from = 0;
+    for (int i = 0; i < c; i++) *from += g->layers[i];
+    return g->layers[c];
+}
+
+int grid_chunk_of(const GridShape *g, int layer) {
+    int c = 0;
+    for (int end = g->layers[0]; layer >= end; end += g->layers[++c]) {}
+    return c;
+}
+
+static void even(int *to, int n, int layers) {
+    for (int i = 0; i < n; i++) to[i] = layers / n + (i < layers % n);
+}
+
+/* A stage's layers, spread over its vpp chunks. */
+static void spread(GridShape *g, const int *stage) {
+    for (int s = 0; s < g->pp; s++)
+        for (int v = 0; v < g->vpp; v++) g->layers[v * g->pp + s] = stage[s] / g->vpp + (v < stage[s] % g->vpp);
+}
+
+/* "first=3,last=6": those stages so, the others share the rest equally (Megatron's num_layers_in_*_pipeline_stage). */
+static bool split_ends(GridShape *g, const char *text, int layers, Err *err) {
+    const char *f = strstr(text, "first="), *l = strstr(text, "last=");
+    int first = f ? atoi(f + 6) : 0, last = l ? atoi(l + 5) : 0, stage[MAX_CHUNKS];
+    int others = g->pp - (first > 0) - (last > 0), rest = layers - first - last;
+    if ((f && first < 1) || (l && last < 1))
+        return err_set(err, "split '%s' is not understood: write first=3,last=6", text);
+    if (others < 0 || rest < 0 || (others == 0 && rest))
+        return err_set(err, "split '%s': %d stages cannot hold %d layers so", text, g->pp, layers);
+    if (others && rest % others)
+        return err_set(err, "split '%s' leaves %d layers for %d stages, which does not divide; %s=%d would", text, rest,
+                       others, l ? "last" : "first", (l ? last : first) + rest % others);
+    for (int i = 0; i < g->pp; i++)
+        stage[i] = i == 0 && first ? first : i == g->pp - 1 && last ? last : others ? rest / others : 0;
+    spread(g, stage);
+    return true;
+}
+
+static bool split_list(GridShape *g, const char *text, int layers, Err *err) {
+    int list[MAX_CHUNKS], n = 0, sum = 0;
+    for (const char *s = text; *s;) {
+        char *end;
+        long k = strtol(s, &end, 10), times = 1;
+        if (end == s || k < 0 || k > MAX_LAYERS)
+            return err_set(err, "split '%s' is not understood: write 6,5x11 or first=3,last=6", text);
+        s = end;
+        if (*s == 'x' || *s == '*') {
+            times = strtol(s + 1, &end, 10);
+            if (end == s + 1 || times < 1) return err_set(err, "split '%s' is not understood at '%s'", text, s);
+            s = end;
+        }
+        for (; times > 0; times--) {
+            if (n == MAX_CHUNKS) return err_set(err, "split '%s' has more than %d chunks", text, MAX_CHUNKS);
+            list[n++] = (int)k;
+            sum += (int)k;
+        }
+        if (*s == ',') s++;
+        else if (*s) return err_set(err, "split '%s' is not understood at '%s'", text, s);
+    }
+    if (sum != layers) return err_set(err, "split '%s' holds %d layers, the model has %d", text, sum, layers);
+    if (n == grid_chunks(g)) memcpy(g->layers, list, (size_t)n * sizeof *list);
+    else if (n == g->pp) spread(g, list);
+    else
+        return err_set(err, "split '%s' has %d stages, pp is %d%s", text, n, g->pp,
+                       g->vpp > 1 ? " (a number a chunk is right too)" : "");
+    return true;
+}
+
+/* ---- what cannot be */
+
+static int pow2_below(int x) {
+    int p = 1;
+    while (2 * p <= x) p *= 2;
+    return p;
+}
+static int divisor_below(int of, int x) {
+    while (x > 1 && of % x) x--;
+    return x;
+}
+
+static bool check_axes(const GridShape *g, const ModelDesc *m, int leaves, Err *err) {
+    const Dims *d = &m->d;
+    int stage = grid_stage_ranks(g);
+    if (g->tp & (g->tp - 1))
+        return err_set(
+            err, "grid.tp is %d: a sum is cut at the joints of a tree, so tp is a power of two; the nearest is %d",
+            g->tp, pow2_below(g->tp));
+    if (g->etp & (g->etp - 1))
+        return err_set(err, "grid.etp is %d: a power of two is wanted; the nearest is %d", g->etp, pow2_below(g->etp));
+    if (leaves && (g->tp > leaves || g->etp > leaves))
+        return err_set(err, "grid.%s is %d, but the run's sums have %d leaves: set trainer.leaves to %d, or tp to %d",
+                       g->tp > leaves ? "tp" : "etp", g->tp > leaves ? g->tp : g->etp, leaves,
+                       g->tp > g->etp ? g->tp : g->etp, leaves);
+    if (grid_chunks(g) > d->layers)
+        return err_set(err, "grid: %d stages%s for %ld layers; pp=%d is the most", g->pp,
+                       g->vpp > 1 ? " of several chunks" : "", (long)d->layers,
+                       (int)d->layers / g->vpp ? (int)d->layers / g->vpp : 1);
+    if (grid_chunks(g) > MAX_CHUNKS)
+        return err_set(err, "grid: pp %d x vpp %d is more than %d chunks of layers", g->pp, g->vpp, MAX_CHUNKS);
+    if (g->vpp > 1 && g->pp == 1)
+        return err_set(err, "grid.vpp is %d without stages: set grid.pp, or vpp to 1", g->vpp);
+    if ((g->ep > 1 || g->etp > 1) && !d->experts)
+        return err_set(err, "grid: ep %d, etp %d, but the model has no experts", g->ep, g->etp);
+    if (g->ep > 1 && g->ep > d->experts)
+        return err_set(err, "grid.ep is %d for %ld experts; ep=%d is the most", g->ep, (long)d->experts,
+                       (int)d->experts);
+    if (stage % (g->ep * g->etp))
+        return err_set(
+            err, "grid: ep %d x etp %d does not divide the %d ranks of a stage (dp %d x cp %d x tp %d); ep=%d would",
+            g->ep, g->etp, stage, g->dp, g->cp, g->tp, stage % g->etp ? 1 : divisor_below(stage / g->etp, g->ep));
+    return true;
+}
+
+bool grid_fill(GridShape *g, const ModelDesc *m, int ranks, const char *split, int leaves, Err *err) {
+    int *ones[] = { &g->tp, &g->pp, &g->vpp, &g->ep, &g->etp, &g->cp };
+    for (size_t i = 0; i < COUNT(ones); i++)
+        if (!*ones[i]) *ones[i] = 1;
+    int64_t each = (int64_t)g->tp * g->pp * g->cp;
+    if (each > ranks || ranks % each || (g->dp && g->dp * each != ranks)) {
+        Buf text = { 0 };
+        grid_text(g, &text);
+        err_set(err, "grid %s takes %s%ld ranks%s, there are %d; %s", text.data, g->dp ? "" : "a multiple of ",
+                (long)(each * (g->dp ? g->dp : 1)), g->dp ? "" : " (tp x pp x cp)", ranks,
+                each <= ranks ? "start as many, or leave dp to be found"
+                              : "start that many, or make tp, pp or cp smaller");
+        buf_free(&text);
+        return false;
+    }
+    g->dp = (int)(ranks / each);
+    TRY(check_axes(g, m, leaves, err));
+    if (split && (strstr(split, "first=") || strstr(split, "last=")))
+        return split_ends(g, split, (int)m->d.layers, err);
+    if (split && strcmp(split, "even")) return split_list(g, split, (int)m->d.layers, err);
+    even(g->layers, grid_chunks(g), (int)m->d.layers);
+    return true;
+}
