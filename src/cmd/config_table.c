@@ -129,7 +129,7 @@ BOOL(algo.filter_groups.enable, "false", T,
 ENUM(algo.filter_groups.metric, "score", filter_names, T,
     "what must differ inside a group; reward: the score with the over-long penalty", "algorithm.filter_groups.metric")
 INT(algo.filter_groups.max_batches, "10", 0, 1e6, T,
-    "give up after so many batches per step; 0: never", "algorithm.filter_groups.max_num_gen_batches")
+    "give up after so many batches per step; 0: when a pass over all questions had no group of use", "algorithm.filter_groups.max_num_gen_batches")
 BOOL(algo.overlong.enable, "false", T,                     "penalty on answers that come near max_response_length",
     "reward_model.reward_kwargs.overlong_buffer_cfg.enable reward_model.overlong_buffer.enable")
 INT(algo.overlong.buffer, "0", 0, 1e9, T,                  "its last so many tokens are penalised",

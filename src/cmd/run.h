@@ -46,6 +46,7 @@ typedef struct {
     Evaluator   eval;
     ValMetrics *val_metrics;
     Flat        flat;
+    uint16_t   *came;                             /* dynamic sampling: [questions] how often each came in this step; or NULL */
     SampleOpts  opts;
     KlControl   kl;
     LrConf      lr;
@@ -70,6 +71,7 @@ void run_close(Run *r);
 DataLong run_long_prompts(const Config *c);        /* what happens to a prompt above data.max_prompt_length */
 bool run_wanted(const Run *r);                    /* false after SIGTERM or SIGINT */
 
+enum { MAX_BATCHES = 65536 };                     /* of a step's dynamic sampling: so often a question may come again */
 void step_begin   (Run *r);
 bool step_rollout (Run *r, Err *err);             /* prompts, answers, scores */
 bool step_reference(Run *r, Err *err);            /* the reference's log-probs, where the KL asks for them */

@@ -194,6 +194,7 @@ static void open_rollouts(Run *r) {
         r->val_metrics = val_metrics_open(r->val, (int)c->rollout.val.n, &r->mem);
     }
     open_flat(r, room * n, A);
+    if (c->algo.filter_groups.enable) r->came = MEM_ARRAY(&r->mem, uint16_t, (size_t)dataset_n(r->train));
     r->opts = (SampleOpts){
         .draw = { (float)c->rollout.temperature, (float)c->rollout.top_p, (float)c->rollout.min_p,
                   (int32_t)(c->rollout.top_k > 0 ? c->rollout.top_k : 0) },

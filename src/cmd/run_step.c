@@ -71,6 +71,7 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
         if (ok && len > c->data.max_prompt_length)
             len = data_cut(ids.at, len, c->data.max_prompt_length, run_long_prompts(c));
         if (ok) rollouts_add(roll, row, index[i], ids.at, (int)len);
+        if (ok && r->came) roll->prompt[roll->n_prompts - 1].again = r->came[index[i]]++;
     }
     vec_free(ids.at);
     mem_free(&mem);
@@ -161,24 +162,44 @@ static bool greedy_answers(Run *r, Err *err) {
     return rollouts_run(&r->greedy, 0, &run, &st, &wait, err);
 }
 
+/* Dynamic sampling ends by itself where more batches cannot be hoped to help: max_batches are done, or as many as hold all
+ * questions (ten at least, as luck may help the next) had not one group of use. */
+static bool batches_help(const Run *r, int batches, int in_vain, Err *err) {
+    const Config *c = &r->c;
+    int64_t most = c->algo.filter_groups.max_batches, all = dataset_n(r->train) / c->data.train_batch_size + 1;
+    const char *metric_name = name_of(filter_names, c->algo.filter_groups.metric);
+    if (in_vain >= (all > 10 ? all : 10))
+        return err_set(
+            err,
+            "step %" PRId64 ": %d batches in a row had no question whose answers differ in %s: the model may have "
+            "learned all there is in this data, or none of it is within its reach; other questions would help (what "
+            "was done before is saved)",
+            r->step + 1, in_vain, metric_name);
+    if ((most && batches >= most) || batches == MAX_BATCHES)
+        return err_set(
+            err,
+            "step %" PRId64 ": after %d batches only %d of %d questions have answers that differ in %s; "
+            "easier or harder questions, or a higher algo.filter_groups.max_batches, would help (what was done "
+            "before is saved)",
+            r->step + 1, batches, r->roll.n_prompts, (int)c->data.train_batch_size, metric_name);
+    return true;
+}
+
 bool step_rollout(Run *r, Err *err) {
     const Config *c = &r->c;
     EngineStats sum = { 0 };
     double waited = 0;
-    int batches = 0, want = (int)c->data.train_batch_size;
+    int batches = 0, in_vain = 0, want = (int)c->data.train_batch_size;
     phase_begin(r, PHASE_GEN, "rollout");
     r->roll.n_prompts = 0;
+    if (r->came) memset(r->came, 0, (size_t)dataset_n(r->train) * sizeof *r->came);
     do {
+        int before = r->roll.n_prompts;
         TRY(one_batch(r, &sum, &waited, err));
         batches++;
         if (!run_wanted(r)) return true;
-        int64_t most = c->algo.filter_groups.max_batches;
-        if (r->roll.n_prompts < want && most && batches >= most)
-            return err_set(err,
-                           "step %" PRId64 ": after %d batches only %d of %d questions have answers that differ in %s; "
-                           "easier or harder questions, or a higher algo.filter_groups.max_batches, would help",
-                           r->step + 1, batches, r->roll.n_prompts, want,
-                           name_of(filter_names, c->algo.filter_groups.metric));
+        in_vain = r->roll.n_prompts > before ? 0 : in_vain + 1;
+        if (r->roll.n_prompts < want) TRY(batches_help(r, batches, in_vain, err));
     } while (r->roll.n_prompts < want);
     r->roll.n_prompts = want;
     if (c->algo.advantage == ADV_REMAX) TRY(greedy_answers(r, err));

@@ -5,11 +5,17 @@
 
 static bool due(int64_t done, int64_t every) { return every > 0 && done % every == 0; }
 
+/* No update has begun: what the steps before did is whole, and must not be lost with this one. */
+static bool keep_done(Run *r) {
+    Err ignore; /* why the step failed is what is told */
+    return run_save(r, &ignore), false;
+}
+
 static bool train(Run *r, Err *err) {
     if (r->step == 0 && r->c.trainer.val_before_train) TRY(step_validate(r, err));
     while (r->step < r->steps && run_wanted(r)) {
         step_begin(r);
-        TRY(step_rollout(r, err));   /* questions q ~ D, answers o_i ~ pi(.|q), scores r_i */
+        if (!step_rollout(r, err)) return keep_done(r); /* questions q ~ D, answers o_i ~ pi(.|q), scores r_i */
         if (!run_wanted(r)) break;   /* told to stop: this step will be done again, from its first prompt */
         TRY(step_reference(r, err)); /* log pi_ref(o_i), where the KL asks for it */
         TRY(step_advantage(r, err)); /* A_i */

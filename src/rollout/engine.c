@@ -145,11 +145,13 @@ static Rows put_rows(Engine *e, const Step *st) {
     };
 }
 
+/* Of a prompt that comes again the sample has the lower half of its word (rollout.n is at most 65536): what comes once has
+ * the names it would have in a step where nothing comes twice. */
 static int64_t random_bits(const Feed *f, const Request *r, int sample, int pos) {
     uint64_t mixed = r->key * 0x9E3779B97F4A7C15u;
     uint64_t seed = r->opts->has_seed ? r->opts->seed : f->seed;
     return (int64_t)rng_u64(seed ^ (mixed & 0x00FFFFFF00000000u), RNG_SAMPLE, f->step, (uint32_t)(mixed ^ mixed >> 32),
-                            (uint32_t)sample, (uint32_t)pos);
+                            (uint32_t)sample | r->again << 16, (uint32_t)pos);
 }
 
 static bool is_stop(const Engine *e, const SampleOpts *o, int32_t id) {

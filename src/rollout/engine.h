@@ -1,7 +1,7 @@
 /* engine.h - generation: paged KV cache, continuous batching, sampling; prompts in, answers with their log-probs out.
  *
  * The forward is the trainer's (model_extend runs the same blocks over pages), and a random number is named by (seed, step,
- * prompt key, sample, position), so an answer depends on its prompt, the weights and those names alone: not on the batch,
+ * prompt key, how often it came before, sample, position), so an answer depends on its prompt, the weights and those names alone: not on the batch,
  * the order of arrival, threads, page size, preemption or prefix hits (E1, E3, E5). */
 #ifndef ROLLOUT_ENGINE_H
 #define ROLLOUT_ENGINE_H
@@ -29,6 +29,7 @@ typedef struct {
     uint64_t          key;                       /* names its random numbers: request_key() */
     const SampleOpts *opts;                      /* likewise */
     void             *user;
+    uint32_t          again;                     /* how often the prompt came before in this step: its answers are others */
 } Request;
 uint64_t request_key(const int32_t *tokens, int n);                      /* for requests without a name of their own */
 

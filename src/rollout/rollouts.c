@@ -39,7 +39,7 @@ void rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t 
     CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d",
           r->n_prompts, r->max_prompts, n, r->max_prompt);
     Prompt *p = &r->prompt[r->n_prompts++];
-    p->row = row, p->index = index, p->n = n;
+    p->row = row, p->index = index, p->n = n, p->again = 0;
     memcpy(p->tokens, tokens, (size_t)n * sizeof *tokens);
 }
 
@@ -64,7 +64,7 @@ static bool next_request(void *user, Request *out) {
     if (g->next == g->r->n_prompts) return false;
     for (int i = 0; i < g->r->samples; i++) g->r->at[g->next * g->r->samples + i].kept_n = 0;
     Prompt *p = &g->r->prompt[g->next++];
-    *out = (Request){ p->tokens, p->n, g->r->samples, (uint64_t)p->index, g->run->opts, p };
+    *out = (Request){ p->tokens, p->n, g->r->samples, (uint64_t)p->index, g->run->opts, p, p->again };
     return true;
 }
 
@@ -146,14 +146,14 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     Mem mem = { 0 };
     Going g = { .r = r, .run = run, .next = from, .from = from, .ok = true };
     if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
-    Feed f = { next_request,
-               on_token,
-               on_answer,
-               on_tick,
-               &g,
-               run->seed,
-               run->step,
-               run->token_budget,
+    Feed f = { .next = next_request,
+               .token = on_token,
+               .answer = on_answer,
+               .tick = on_tick,
+               .user = &g,
+               .seed = run->seed,
+               .step = run->step,
+               .token_budget = run->token_budget,
                .kept = r->kept_room ? on_kept : NULL };
     *stats = engine_run(run->engine, &f);
     double t0 = clock_now();

@@ -13,6 +13,7 @@ typedef struct {
     int64_t        index;             /* of the row in its data set: the prompt's key */
     int32_t       *tokens;
     int            n;
+    uint32_t       again;             /* how often it came before in this step */
 } Prompt;
 
 typedef struct {

@@ -191,6 +191,25 @@ says equal 'same score' 1
 train no-acc trainer.steps=1 algo.filter_groups.enable=true algo.filter_groups.metric=acc reward.library=null reward.command='echo 1' reward.workers=1
 refused no-acc $? 'metric is acc, but the scorer of data_source .openai/gsm8k. does not say it'
 
+# ---- dynamic sampling: a question that comes twice in a step is answered anew; where no group is of use the step ends
+head -4 "$work/sums.jsonl" >"$work/four.jsonl"
+filter="data.train_files=[$work/four.jsonl] algo.filter_groups.enable=true reward.library=null reward.workers=1"
+train twice $filter trainer.steps=1 "reward.command=tee '$work/asked' | while read -r l; do i=\$((i + 1)); if [ \$i -le 16 ]; then echo 0; else echo 0.\$i; fi; done"
+ok $? "four questions twice: $(tail -1 "$work/twice.log")"
+grep -q '"train/num_gen_batches":2,' "$work/twice/metrics.jsonl" && [ "$(wc -l <"$work/asked")" = 32 ]
+ok $? "four questions twice: $(grep -o '"train/num_gen_batches":[^,]*' "$work/twice/metrics.jsonl"), $(wc -l <"$work/asked") answers"
+sed 's/"id":[0-9]*,//' "$work/asked" | head -16 | sort >"$work/first"
+sed 's/"id":[0-9]*,//' "$work/asked" | tail -16 | sort >"$work/second"
+[ -s "$work/first" ] && ! cmp -s "$work/first" "$work/second"
+ok $? "a question that comes twice in a step has the same answers twice"
+train some trainer.steps=3 $filter reward.command='while read -r l; do i=$((i + 1)); if [ $i -le 32 ]; then echo 0.$i; else echo 1; fi; done' \
+    algo.filter_groups.max_batches=0
+refused some $? 'step 3: 10 batches in a row .* differ in score.*saved'
+[ -d "$work/some/checkpoints/step-000002" ]
+ok $? "what was done before a step without useful groups is not saved"
+train some trainer.steps=3 $filter reward.command='while read -r l; do echo 1; done' algo.filter_groups.max_batches=2
+refused some $? 'step 3: after 2 batches only 0 of 4 questions'
+
 # ---- what cannot be judged earns no more than what is wrong, also where the scorer is the user's; a score beyond all sense is its error
 train failing trainer.steps=1 trainer.samples=16 reward.library=null reward.workers=1 \
     reward.command='while read -r l; do case $l in *\"id\":[05],*) echo rubbish;; *\"id\":7,*) echo 1e308;; *\"id\":[1-4],*) echo -2.5;; *) echo 1;; esac; done'
