@@ -131,12 +131,31 @@ void threads_close(Threads *t) {
 
 int threads_count(const Threads *t) { return t->n; }
 
+/* More tasks than a ticket has numbers for: some at a time. */
+typedef struct {
+    ThreadFn *fn;
+    void *arg;
+    int from;
+} Later;
+
+static void later(void *arg, int index, int worker) {
+    const Later *l = arg;
+    l->fn(l->arg, l->from + index, worker);
+}
+
 void threads_run(Threads *t, int n, ThreadFn *fn, void *arg) {
+    enum { MOST = 1 << (TASK_BITS - 2) };
     if (t->n == 1 || n <= 1) {
         for (int i = 0; i < n; i++) fn(arg, i, 0);
         return;
     }
-    CHECK((uint64_t)n < TASK_MASK / 2, "%d tasks in one call", n);
+    if (n > MOST) {
+        for (int from = 0; n > 0; from += MOST, n -= MOST) {
+            Later l = { fn, arg, from };
+            threads_run(t, n < MOST ? n : MOST, later, &l);
+        }
+        return;
+    }
     t->fn = fn;
     t->arg = arg;
     atomic_store(&t->left, n);

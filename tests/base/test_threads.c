@@ -28,7 +28,24 @@ static bool once(int n) {
     return ok;
 }
 
+static atomic_llong sum, count;
+static void add(void *arg, int i, int worker) {
+    (void)arg, (void)worker;
+    if (i % 4096 == 0) atomic_fetch_add(&sum, i), atomic_fetch_add(&count, 1);
+}
+/* More tasks than one call's tickets number. */
+static void many(void) {
+    enum { N = (1 << 23) + 4097 };
+    Threads *pool = threads_open(2);
+    threads_run(pool, N, add, NULL);
+    int64_t k = (N + 4095) / 4096;
+    EXPECT(count == k && sum == 4096 * (k * (k - 1) / 2), "%d tasks: %lld of %lld were met", N, (long long)count,
+           (long long)k);
+    threads_close(pool);
+}
+
 int main(void) {
+    many();
     static const int threads[] = { 1, 2, 3, 7 }, tasks[] = { 0, 1, 2, 3, 8, 100, MOST };
     for (size_t t = 0; t < COUNT(threads); t++) {
         Threads *pool = threads_open(threads[t]);

@@ -212,6 +212,79 @@ static void pages(const Shape *s, int isa, int page, int chunk) {
     rig_close(&r);
 }
 
+/* One long sequence among thousands of one token: the work is that of the rows, not of sequences times the longest (which
+ * was too many tasks for the threads).  Each has the bits it has alone. */
+static void ragged(void) {
+    enum { HEADS = 64, D = 16, SHORT = 9000, LONG = 3000, AT = 4000, N = SHORT + 1, T = SHORT + LONG };
+    Rig r;
+    rig_open(&r, 3, ISA_BEST, (size_t)T * HEADS * D * 4 * 5);
+    int32_t *at = MEM_ARRAY(&r.m, int32_t, N + 1), one[2] = { 0, LONG };
+    for (int i = 0; i < N; i++) at[i + 1] = at[i] + (i == AT ? LONG : 1);
+    float *q = rnds(&r.m, (int64_t)T * HEADS * D, 1, 2), *k = rnds(&r.m, (int64_t)T * D, 2, 2),
+          *v = rnds(&r.m, (int64_t)T * D, 3, 2);
+    Attn a = { .q = rig_put(&r, DT_F32, T, HEADS * D, q),
+               .k = rig_put(&r, DT_F32, T, D, k),
+               .v = rig_put(&r, DT_F32, T, D, v),
+               .o = rig_put(&r, DT_F32, T, HEADS * D, NULL),
+               .lse = rig_put(&r, DT_F32, T, HEADS, NULL),
+               .seqs = { N, LONG, rig_put(&r, DT_I32, 1, N + 1, at) },
+               .heads = HEADS,
+               .kv_heads = 1,
+               .dk = D,
+               .dv = D,
+               .scale = 0.3f };
+    Tensor dq = rig_put(&r, DT_F32, T, HEADS * D, NULL), dk = rig_put(&r, DT_F32, T, D, NULL),
+           dv = rig_put(&r, DT_F32, T, D, NULL);
+    op_attend(&r.d, &a);
+    op_attend_bwd(&r.d, dq, dk, dv, a.q, &a);
+    float *o = rig_get(&r, a.o), *gq = rig_get(&r, dq), *gk = rig_get(&r, dk), *gv = rig_get(&r, dv);
+    int wrong = 0;
+    for (int t = 0; t < T; t++) /* a token that sees itself alone: its value */
+        for (int i = 0; i < HEADS * D && (t < AT || t >= AT + LONG); i++)
+            wrong += o[t * HEADS * D + i] != v[t * D + i % D];
+    EXPECT(!wrong, "%d numbers of sequences of one token are not their value", wrong);
+    Attn b = a;
+    b.q = tensor_rows(a.q, AT, LONG), b.k = tensor_rows(a.k, AT, LONG), b.v = tensor_rows(a.v, AT, LONG);
+    b.o = tensor_rows(a.o, AT, LONG), b.lse = tensor_rows(a.lse, AT, LONG);
+    b.seqs = (Seqs){ 1, LONG, rig_put(&r, DT_I32, 1, 2, one) };
+    op_zero(&r.d, a.o);
+    op_attend(&r.d, &b);
+    op_attend_bwd(&r.d, tensor_rows(dq, AT, LONG), tensor_rows(dk, AT, LONG), tensor_rows(dv, AT, LONG), b.q, &b);
+    size_t at_q = (size_t)AT * HEADS * D, n_q = (size_t)LONG * HEADS * D * 4, at_k = (size_t)AT * D,
+           n_k = (size_t)LONG * D * 4;
+    EXPECT(!memcmp((float *)rig_get(&r, a.o) + at_q, o + at_q, n_q), "the long sequence alone: o");
+    EXPECT(!memcmp((float *)rig_get(&r, dq) + at_q, gq + at_q, n_q), "the long sequence alone: dq");
+    EXPECT(!memcmp((float *)rig_get(&r, dk) + at_k, gk + at_k, n_k), "the long sequence alone: dk");
+    EXPECT(!memcmp((float *)rig_get(&r, dv) + at_k, gv + at_k, n_k), "the long sequence alone: dv");
+    rig_close(&r);
+}
+/* More kv heads than a round of the backward has counters for: heads go one by one. */
+static void many_heads(void) {
+    static const Shape s = { 33000, 33000, 1, 1, 2, { 3, 200 }, false };
+    static Shape one = { 1, 1, 1, 1, 2, { 3, 200 }, false };
+    Rig r;
+    int T = total(&s);
+    rig_open(&r, 2, ISA_BEST, (size_t)T * 33000 * 4 * 9);
+    Made m = make(&r, &s);
+    Tensor dq = rig_put(&r, DT_F32, T, s.heads, NULL), dk = rig_put(&r, DT_F32, T, s.heads, NULL),
+           dv = rig_put(&r, DT_F32, T, s.heads, NULL);
+    op_attend(&r.d, &m.a);
+    op_attend_bwd(&r.d, dq, dk, dv, m.a.q, &m.a);
+    for (int h = 0; h < s.heads; h += 3299) {
+        Attn b = m.a;
+        b.q = tensor_cols(m.a.q, h, 1), b.k = tensor_cols(m.a.k, h, 1), b.v = tensor_cols(m.a.v, h, 1);
+        b.o = tensor_cols(m.a.o, h, 1), b.lse = tensor_cols(m.a.lse, h, 1), b.heads = b.kv_heads = one.heads;
+        Tensor x[3] = { rig_put(&r, DT_F32, T, 1, NULL), rig_put(&r, DT_F32, T, 1, NULL),
+                        rig_put(&r, DT_F32, T, 1, NULL) };
+        op_attend_bwd(&r.d, x[0], x[1], x[2], b.q, &b);
+        bool same = !memcmp(rig_get(&r, x[0]), rig_get(&r, tensor_cols(dq, h, 1)), (size_t)T * 4)
+                    && !memcmp(rig_get(&r, x[1]), rig_get(&r, tensor_cols(dk, h, 1)), (size_t)T * 4)
+                    && !memcmp(rig_get(&r, x[2]), rig_get(&r, tensor_cols(dv, h, 1)), (size_t)T * 4);
+        EXPECT(same, "head %d of %d has another gradient alone", h, s.heads);
+    }
+    rig_close(&r);
+}
+
 /* planted: keys taken in descending order are noticed */
 static void planted(void) {
     Rig r;
@@ -240,9 +313,11 @@ int main(int argc, char **argv) {
     static const Shape small[] = { { 4, 2, 8, 12, 3, { 5, 9, 1 }, false },
                                    { 3, 3, 16, 16, 2, { 7, 3 }, false },
                                    { 2, 1, 20, 16, 2, { 6, 4 }, true } };
-    static const Shape mid[] = { { 4, 2, 24, 20, 3, { 70, 1, 150 }, false },
-                                 { 6, 6, 16, 16, 2, { 65, 200 }, false },
-                                 { 3, 1, 72, 64, 2, { 130, 40 }, true } };
+    static const Shape mid[] = {
+        { 4, 2, 24, 20, 3, { 70, 1, 150 }, false }, { 6, 6, 16, 16, 2, { 65, 200 }, false },
+        { 3, 1, 72, 64, 2, { 130, 40 }, true },     { 4, 2, 16, 16, 7, { 0, 0, 100, 0, 257, 1, 0 }, false },
+        { 1, 1, 1, 1, 3, { 0, 1, 0 }, false },      { 2, 1, 8, 8, 2, { 0, 0 }, false }
+    };
     static const Shape span = { 2, 1, 16, 16, 1, { 2200 }, false };
     static const int page[] = { 16, 48, 64, 128 }, chunk[] = { 1, 7, 64, 100 };
     for (size_t i = 0; i < COUNT(small); i++) gradients(&small[i]);
@@ -257,6 +332,8 @@ int main(int argc, char **argv) {
     pages(&span, ISA_BEST, 64,
           5); /* spans apart on two threads: few rows, many rows, and one sequence shorter than a span */
     pages(&(Shape){ 16, 1, 24, 16, 2, { 2100, 70 }, true }, ISA_BEST, 64, 6);
+    ragged();
+    many_heads();
     planted();
     return test_end();
 }

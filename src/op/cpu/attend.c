@@ -17,20 +17,41 @@ typedef struct {
     Tensor o, q, dq, dk, dv, dO;
     Kv kv;
     Paged rows;
-    int heads, kv_heads, tile, tiles; /* tile: positions */
+    int n_seqs, heads, kv_heads, tile, tiles; /* tile: positions; tiles: of the longest sequence */
     float scale;
-    int pair0, pairs; /* backward: sequences x kv heads of this round, and how far each of their tiles is */
-    atomic_int *done, next;
-    int spans; /* of keys, computed apart; 0: together */
+    int64_t task0; /* the first of this round */
+    int spans;     /* of keys, computed apart; 0: together */
     bool join;
     float *parts;
 } Job;
 
-/* Task i: sequence, kv head, tile of positions - long tiles first, so that threads end together. */
-static void task(const Job *j, int i, int *seq, int *head, int *tile) {
-    *head = i % j->kv_heads;
-    *tile = j->tiles - 1 - i / j->kv_heads % j->tiles;
-    *seq = i / j->kv_heads / j->tiles;
+/* Tiles of all sequences stand in one row: tile k of sequence s at at[s]/tile + s + k, one place for each and at most one
+ * empty place between two sequences, so their number grows with the rows and not with the longest sequence. */
+static int64_t place_of(const Job *j, int seq) { return j->at[seq] / j->tile + seq; }
+static int tiles_of(const Job *j, int seq) { return (j->at[seq + 1] - j->at[seq] + j->tile - 1) / j->tile; }
+static int64_t tasks_of(const Job *j) { return (j->tiles > 1 ? place_of(j, j->n_seqs) : j->n_seqs) * j->kv_heads; }
+
+/* Task i: sequence, kv head, tile of positions - the long tiles of a sequence first, so that threads end together.
+ * False: an empty place. */
+static bool task(const Job *j, int64_t i, int *seq, int *head, int *tile) {
+    int64_t place = i / j->kv_heads;
+    int lo = (int)place, hi;
+    *head = (int)(i % j->kv_heads), *tile = 0;
+    if (j->tiles > 1) {
+        for (lo = 0, hi = j->n_seqs; hi - lo > 1;) { /* the last sequence that starts here or before */
+            int mid = lo + (hi - lo) / 2;
+            if (place_of(j, mid) <= place) lo = mid;
+            else hi = mid;
+        }
+        *tile = tiles_of(j, lo) - 1 - (int)(place - place_of(j, lo));
+    }
+    *seq = lo;
+    return *tile >= 0;
+}
+static void run_tasks(Job *j, double cost, ThreadFn *fn) {
+    enum { MOST = 1 << 22 }; /* in one call of the threads */
+    for (int64_t n = tasks_of(j); j->task0 < n; j->task0 += MOST)
+        cpu_run(j->d, (int)(n - j->task0 < MOST ? n - j->task0 : MOST), cost, fn, j);
 }
 
 static void rows_of(AttRows *r, const Job *j, int64_t row0, int pos0, int n, int kv_head, Tensor q, Tensor o,
@@ -55,7 +76,7 @@ static void attend_task(void *arg, int i, int worker) {
     const Job *j = arg;
     const Attn *a = j->a;
     int seq, head, tile;
-    task(j, i, &seq, &head, &tile);
+    if (!task(j, j->task0 + i, &seq, &head, &tile)) return;
     int64_t s0 = j->at[seq];
     int len = j->at[seq + 1] - j->at[seq], p0 = tile * j->tile, n = len - p0 < j->tile ? len - p0 : j->tile;
     if (n <= 0) return;
@@ -75,23 +96,40 @@ void cpu_attend(Dev *d, const Attn *a) {
     Job j = { .d = d,
               .a = a,
               .at = a->seqs.at.data,
+              .n_seqs = a->seqs.n,
               .heads = a->heads,
               .kv_heads = a->kv_heads,
               .scale = a->scale,
               .tile = tile,
               .tiles = (a->seqs.longest + tile - 1) / tile };
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 60;
-    if (a->q.rows > 0) cpu_run(d, a->seqs.n * a->kv_heads * j.tiles, cost, attend_task, &j);
+    if (a->q.rows > 0) run_tasks(&j, cost, attend_task);
 }
 
-/* Tile by tile, in each tile every sequence and kv head. */
-static void bwd_tile(const Job *j, int i, int worker) {
+/* ---- backward: tiles 0 of every sequence and kv head, then tiles 1, ...  Threads take them in that order, so the tile before
+ * one of the same head is done or under way, and a tile can wait for it.
+ * ------------------------------------------------------- */
+typedef struct {
+    const Job *j;
+    int head0, heads, t0, n; /* kv heads; tiles from t0 on; how many tiles in all */
+    const int32_t *seq,
+        *first;             /* sequences, those of most tiles first; first[t]: the number of tile t0 + t of seq[0] */
+    int tiles;              /* of seq[0], here */
+    atomic_int *done, next; /* blocks of keys that each tile has done */
+} Round;
+
+static void bwd_tile(const Round *r, int i, int worker) {
+    const Job *j = r->j;
     const Attn *a = j->a;
-    int pair = j->pair0 + i % j->pairs, tile = i / j->pairs, seq = pair / j->kv_heads, head = pair % j->kv_heads;
+    int lo = 0, hi = r->tiles;
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+        if (r->first[mid] <= i) lo = mid;
+        else hi = mid;
+    }
+    int rank = i - r->first[lo], seq = r->seq[rank / r->heads], head = r->head0 + rank % r->heads;
     int64_t s0 = j->at[seq];
-    int len = j->at[seq + 1] - j->at[seq], group = a->heads / a->kv_heads, t0 = tile * j->tile;
-    atomic_int *mine = j->done + (int64_t)(i % j->pairs) * j->tiles + tile;
-    if (t0 >= len) return;
+    int len = j->at[seq + 1] - j->at[seq], group = a->heads / a->kv_heads, t0 = (r->t0 + lo) * j->tile;
     int64_t hq = (int64_t)head * group * a->dk, ho = (int64_t)head * group * a->dv, hk = (int64_t)head * a->dk,
             hv = (int64_t)head * a->dv;
     AttBack b = {
@@ -120,39 +158,95 @@ static void bwd_tile(const Job *j, int i, int worker) {
         .scale = a->scale,
         .t0 = t0,
         .t1 = t0 + j->tile < len ? t0 + j->tile : len,
-        .before = tile ? mine - 1 : NULL,
-        .mine = mine,
+        .before =
+            lo ? r->done + r->first[lo - 1] + rank : NULL, /* sequences with this tile stand first in that one too */
+        .mine = r->done + i,
     };
     cpu_kern(j->d)->attend_bwd(&b, cpu_work(j->d, worker));
 }
-/* Threads take tiles in ascending order, so the tile before this one of the same head is done or under way: a tile can wait for it. */
 static void bwd_task(void *arg, int i, int worker) {
-    Job *j = arg;
-    for (; (i = atomic_fetch_add(&j->next, 1)) < j->pairs * j->tiles;) bwd_tile(j, i, worker);
+    Round *r = arg;
+    for (; (i = atomic_fetch_add(&r->next, 1)) < r->n;) bwd_tile(r, i, worker);
 }
+
+/* Room for a round's lists and counters: worker 0's; a long sequence takes several rounds, a tile's own then starts late. */
+static int32_t *round_room(const Dev *d) { return (int32_t *)(void *)(cpu_work(d, 0) + ATT_AT); }
+static int64_t round_needs(int64_t tiles, int64_t heads, int64_t longest, int64_t seqs) {
+    return tiles * heads + longest + 1 + seqs;
+}
+
+/* Tiles t0..t1 of sequences s0..s1, of kv heads head0.. */
+static void bwd_round(const Job *j, int s0, int s1, int t0, int t1, int head0, int heads, double cost) {
+    Dev *d = j->d;
+    int32_t *first = round_room(d), *seq;
+    int tiles = 0, n = 0;
+    for (int s = s0; s < s1; s++) tiles = tiles_of(j, s) > tiles ? tiles_of(j, s) : tiles;
+    tiles = (tiles < t1 ? tiles : t1) - t0;
+    if (tiles <= 0) return;
+    seq = first + tiles + 1;
+    memset(first, 0, (size_t)(tiles + 1) * sizeof *first);
+    for (int s = s0; s < s1; s++) { /* first[t]: for now, how many sequences end with t tiles */
+        int k = tiles_of(j, s) - t0;
+        first[k < 0 ? 0 : k < tiles ? k : tiles]++;
+    }
+    for (int t = tiles, longer = 0; t >= 0; t--) { /* ... then where those go among the sorted */
+        int ends = first[t];
+        first[t] = longer, longer += ends;
+    }
+    for (int s = s0; s < s1; s++) {
+        int k = tiles_of(j, s) - t0;
+        if (k > 0) seq[first[k < tiles ? k : tiles]++] = s;
+    }
+    for (int t = 0, have = 0; t <= tiles;
+         t++) { /* ... which is by now how many have at least t: tile t's are those of t + 1 */
+        have = t < tiles ? first[t + 1] : 0;
+        first[t] = n, n += have * heads;
+    }
+    Round r = { .j = j,
+                .head0 = head0,
+                .heads = heads,
+                .t0 = t0,
+                .n = n,
+                .seq = seq,
+                .first = first,
+                .tiles = tiles,
+                .done = (atomic_int *)(void *)(seq + (s1 - s0)) };
+    for (int i = 0; i < n; i++) atomic_init(&r.done[i], 0);
+    atomic_init(&r.next, 0);
+    cpu_run(d, threads_count(d->threads), cost, bwd_task, &r);
+}
+
 void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    int tile = ATT_BWD / (a->heads / a->kv_heads), all = a->seqs.n * a->kv_heads;
+    int tile = ATT_BWD / (a->heads / a->kv_heads);
     CHECK(tile > 0, "attend_bwd: %d query heads share a kv head; at most %d can", a->heads / a->kv_heads, ATT_BWD);
     Job j = { .d = d,
               .a = a,
               .at = a->seqs.at.data,
+              .n_seqs = a->seqs.n,
               .heads = a->heads,
               .kv_heads = a->kv_heads,
               .dq = dq,
               .dk = dk,
               .dv = dv,
               .dO = dO,
-              .tile = tile,
-              .tiles = (a->seqs.longest + tile - 1) / tile,
-              .done = (atomic_int *)(void *)(cpu_work(d, 0) + ATT_AT) };
-    CHECK(j.tiles <= ATT_COUNTS, "attend_bwd: a sequence of %d positions is too long", a->seqs.longest);
+              .tile = tile };
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 25;
-    for (; j.pair0 < all && a->q.rows > 0; j.pair0 += j.pairs) {
-        int most = ATT_COUNTS / j.tiles;
-        j.pairs = all - j.pair0 < most ? all - j.pair0 : most;
-        for (int i = 0; i < j.pairs * j.tiles; i++) atomic_init(&j.done[i], 0);
-        atomic_init(&j.next, 0);
-        cpu_run(d, threads_count(d->threads), cost, bwd_task, &j);
+    enum { TILES = (ATT_COUNTS - 2) / 2 }; /* of one sequence and head, at a time */
+    for (int s0 = 0, s1; s0 < a->seqs.n && a->q.rows > 0; s0 = s1) {
+        int64_t tiles = 0, longest = 0;
+        for (s1 = s0; s1 < a->seqs.n; s1++) {
+            int n = tiles_of(&j, s1);
+            longest = n > longest ? n : longest;
+            if (round_needs(tiles + n, a->kv_heads, longest, s1 + 1 - s0) > ATT_COUNTS) break;
+            tiles += n;
+        }
+        if (s1 > s0) {
+            bwd_round(&j, s0, s1, 0, INT32_MAX, 0, a->kv_heads, cost);
+            continue;
+        }
+        for (int head = 0; head < a->kv_heads; head++)
+            for (int t = 0; t < tiles_of(&j, s0); t += TILES) bwd_round(&j, s0, s0 + 1, t, t + TILES, head, 1, cost);
+        s1 = s0 + 1;
     }
 }
 
@@ -226,12 +320,12 @@ void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
            (char *)kv.pool.data + (size_t)(from_page * kv.pool.ld), cpu_kv_bytes(d, &kv));
 }
 
-static void attend_pages(const Job *j, int i, float *work) {
+static void attend_pages(const Job *j, int64_t i, float *work) {
     const Kv *kv = &j->kv;
-    int seq, head, tile, span = j->spans && !j->join ? i % j->spans : ATT_JOIN;
+    int seq, head, tile, span = j->spans && !j->join ? (int)(i % j->spans) : ATT_JOIN;
     if (span >= 0) i /= j->spans;
-    task(j, i, &seq, &head, &tile);
-    const int32_t *at = j->rows.rows.at.data;
+    if (!task(j, i, &seq, &head, &tile)) return;
+    const int32_t *at = j->at;
     int start = ((const int32_t *)j->rows.start.data)[seq], len = at[seq + 1] - at[seq];
     int p0 = tile * j->tile, n = len - p0 < j->tile ? len - p0 : j->tile;
     if (n <= 0 || span * ATT_SPAN >= start + p0 + n) return;
@@ -254,15 +348,15 @@ static void attend_pages(const Job *j, int i, float *work) {
 }
 static void attend_kv_task(void *arg, int i, int worker) {
     const Job *j = arg;
-    attend_pages(j, i, cpu_work(j->d, worker));
+    attend_pages(j, j->task0 + i, cpu_work(j->d, worker));
 }
 static void attend_kv_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Job *j = arg;
     (void)k;
-    for (int64_t i = r0 * j->kv_heads; i < r1 * j->kv_heads; i++) attend_pages(j, (int)i, work);
+    for (int64_t i = r0 * j->kv_heads; i < r1 * j->kv_heads; i++) attend_pages(j, i, work);
 }
 /* Few heads and sequences for the threads, and much context: spans of keys apart, then joined in their order. */
-static void spread_spans(Job *j, int tasks, int longest) {
+static void spread_spans(Job *j, int64_t tasks, int longest) {
     int spans = (longest + ATT_SPAN - 1) / ATT_SPAN, most = j->rows.rows.longest * (j->heads / j->kv_heads);
     bool fits = tasks * spans * att_part(most, j->kv.dv) <= CPU_WORK - ATT_WORK;
     if (threads_count(j->d->threads) == 1 || tasks >= 2 * threads_count(j->d->threads) || spans < 2 || j->tiles > 1
@@ -278,14 +372,17 @@ void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, flo
               .q = q,
               .kv = kv,
               .rows = rows,
+              .at = rows.rows.at.data,
+              .n_seqs = rows.rows.n,
               .heads = heads,
               .kv_heads = kv.kv_heads,
               .scale = scale,
               .tile = tile,
               .tiles = (rows.rows.longest + tile - 1) / tile };
     double cost = 0;
-    int longest = 0, tasks = rows.rows.n * kv.kv_heads * j.tiles;
-    const int32_t *at = rows.rows.at.data, *start = rows.start.data;
+    int longest = 0;
+    int64_t tasks = tasks_of(&j);
+    const int32_t *at = j.at, *start = rows.start.data;
     for (int s = 0; s < rows.rows.n; s++) {
         int n = at[s + 1] - at[s];
         cost += (double)n * (start[s] + n), longest = n && start[s] + n > longest ? start[s] + n : longest;
@@ -298,7 +395,11 @@ void cpu_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, flo
         return;
     }
     chain_end(d);
-    cpu_run(d, tasks * (j.spans ? j.spans : 1), cost, attend_kv_task, &j);
+    if (!j.spans) {
+        run_tasks(&j, cost, attend_kv_task);
+        return;
+    }
+    cpu_run(d, (int)tasks * j.spans, cost, attend_kv_task, &j);
     j.join = true;
-    if (j.spans) cpu_run(d, tasks, 0, attend_kv_task, &j);
+    cpu_run(d, (int)tasks, 0, attend_kv_task, &j);
 }
