@@ -197,28 +197,38 @@ double loss_total(const LossSum *s, const LossConf *c) {
 
 size_t pick_scratch(int64_t tokens) { return arena_round((size_t)tokens * 8); }
 
-void pick_by_covariance(uint8_t *pick, const Answers *a, const float *adv, const float *lp, double ratio, Arena *tmp) {
+int64_t pick_by_covariance(uint8_t *pick, const Answers *a, const int32_t *which, int64_t n, const float *adv,
+                           const float *lp, double ratio, Arena *tmp) {
     size_t mark = arena_mark(tmp);
-    int64_t from = a->at[0], to = a->at[a->n], count = 0;
-    uint64_t *order = arena_push(tmp, (size_t)(to - from) * 8);
+    int64_t tokens = 0, count = 0;
     double mean_adv = 0, mean_lp = 0;
-    for (int64_t t = from; t < to; t++) {
-        pick[t] = 0;
-        if (token_on(a, t)) mean_adv += adv[t], mean_lp += lp[t], count++;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t w = which ? which[i] : i;
+        tokens += a->at[w + 1] - a->at[w];
+        for (int64_t t = a->at[w]; t < a->at[w + 1]; t++) {
+            pick[t] = 0;
+            if (token_on(a, t)) mean_adv += adv[t], mean_lp += lp[t], count++;
+        }
     }
     if (count) mean_adv /= (double)count, mean_lp /= (double)count;
-    CHECK(to - from < (int64_t)1 << 32, "%lld tokens in one mini-batch", (long long)(to - from));
+    CHECK(a->at[a->n] < (int64_t)1 << 32, "%lld tokens in one step", (long long)a->at[a->n]);
+    uint64_t *order = arena_push(tmp, (size_t)tokens * 8);
     int64_t k = 0;
-    for (int64_t t = from; t < to; t++) {
-        if (!token_on(a, t)) continue;
-        float cov = (float)((adv[t] - mean_adv) * (lp[t] - mean_lp));
-        order[k++] = (uint64_t)~sort_key_f32(cov) << 32 | (uint64_t)(t - from); /* the largest first */
+    for (int64_t i = 0; i < n; i++) {
+        int64_t w = which ? which[i] : i;
+        for (int64_t t = a->at[w]; t < a->at[w + 1]; t++) {
+            if (!token_on(a, t)) continue;
+            float cov = (float)((adv[t] - mean_adv) * (lp[t] - mean_lp));
+            order[k++] = (uint64_t)~sort_key_f32(cov) << 32 | (uint64_t)t; /* the largest first */
+        }
     }
     sort_u64(order, (size_t)count);
     int64_t take = (int64_t)(ratio * (double)count);
     if (take < 1) take = 1;
-    for (int64_t j = 0; j < take && j < count; j++) pick[from + (int64_t)(order[j] & 0xFFFFFFFFu)] = 1;
+    if (take > count) take = count;
+    for (int64_t j = 0; j < take; j++) pick[order[j] & 0xFFFFFFFFu] = 1;
     arena_pop(tmp, mark);
+    return take;
 }
 
 double loss_aggregate(AggKind agg, double norm_len, const LossCounts *counts, const Answers *a, const float *x) {

@@ -59,11 +59,13 @@ bool loss_is_silent(const LossConf *c, const Answers *a, const float *adv);
 /* dlp [T]: d loss/d lp.  dent [T] (may be NULL): d loss/d entropy.  Both are written, not added to. */
 void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in);
 
-/* kl_cov: pick[t] = 1 for the max(1, floor(ratio N)) unmasked tokens with the largest (A - mean A)(lp - mean lp); ties go to
- * the earlier token.  It is a statistic of the set it is given: the trainer gives the whole mini-batch and the log-probs
- * known before its update (old), so that packing cannot matter; verl takes each micro-batch and the current log-probs. */
-size_t pick_scratch(int64_t tokens);
-void   pick_by_covariance(uint8_t *pick, const Answers *a, const float *adv, const float *lp, double ratio, Arena *tmp);
+/* kl_cov: pick[t] = 1 for the max(1, floor(ratio N)) unmasked tokens with the largest (A - mean A)(lp - mean lp), 0 for the
+ * others, of the n answers which[] (NULL: all); ties go to the earlier token.  Returns how many were picked.  It is a statistic
+ * of the set it is given: the trainer gives the whole mini-batch and the log-probs known before its update (old), so that
+ * packing cannot matter; verl takes each micro-batch and the current log-probs. */
+size_t  pick_scratch(int64_t tokens);
+int64_t pick_by_covariance(uint8_t *pick, const Answers *a, const int32_t *which, int64_t n, const float *adv, const float *lp,
+                           double ratio, Arena *tmp);
 
 /* The aggregate of x [T] alone, for metrics. */
 double loss_aggregate(AggKind agg, double norm_len, const LossCounts *counts, const Answers *a, const float *x);

@@ -320,11 +320,7 @@ bool step_advantage(Run *r, Err *err) {
     size_t mark = arena_mark(&r->host);
     bool ok = advantage(f->adv, f->ret, &conf, &in, &r->host, err);
     arena_pop(&r->host, mark);
-    if (ok && c->train.loss == LOSS_KL_COV) {
-        pick_by_covariance(f->pick, &a, f->adv, f->old, c->train.kl_cov_ratio, &r->host);
-        arena_pop(&r->host, mark);
-        for (int64_t i = 0; i < a.n; i++) f->seq[i].pick = f->pick + f->at[i];
-    }
+    for (int64_t i = 0; c->train.loss == LOSS_KL_COV && i < a.n; i++) f->seq[i].pick = f->pick + f->at[i];
     phase_end(r, PHASE_ADV);
     return ok;
 }
@@ -333,6 +329,7 @@ bool step_advantage(Run *r, Err *err) {
 typedef struct {
     UpdateStats sum;
     int n, stepped;
+    int64_t picked; /* tokens that kl_cov held back */
     double lr, exact;
 } Updates;
 
@@ -364,11 +361,22 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "actor/grad_norm", u->sum.grad_norm / n);
     metric(m, "actor/lr", u->lr);
     metric(m, "actor/updates", u->stepped);
+    if (r->c.train.loss == LOSS_KL_COV) metric(m, "actor/kl_cov_tokens", (double)u->picked);
     metric(m, "exact/max_abs_logprob_diff", u->exact);
     metric(m, "perf/micro_batches", (double)u->sum.micros);
     metric(m, "perf/micro_tokens_max", (double)u->sum.max_micro);
     metric(m, "perf/silent_ratio", (double)u->sum.silent / u->sum.seqs);
     metric(m, "global_seqlen/imbalance", u->sum.imbalance);
+}
+
+/* kl_cov's choice among a mini-batch's tokens. */
+static int64_t pick_tokens(Run *r, const LossConf *loss, int64_t from, int64_t per, int32_t *which) {
+    int64_t n = 0, k = r->roll.samples;
+    if (loss->kind != LOSS_KL_COV) return 0;
+    for (int64_t i = from; i < from + per && i < r->roll.n_prompts; i++)
+        for (int64_t s = 0; s < k; s++) which[n++] = (int32_t)(r->flat.order[i] * k + s);
+    Answers a = answers_of(r);
+    return pick_by_covariance(r->flat.pick, &a, which, n, r->flat.adv, r->flat.old, loss->cov_ratio, &r->host);
 }
 
 /* One mini-batch: 'per' questions from position 'from' of the order, with all their answers.  The sampler's entropies are the
@@ -401,6 +409,7 @@ bool step_update(Run *r, Err *err) {
     int64_t groups = r->roll.n_prompts, per = c->train.mini_batch_size, minis = minibatch_count(groups, per);
     Mem mem = { 0 };
     TrainSeq *seq = MEM_ARRAY(&mem, TrainSeq, (size_t)(per * r->roll.samples));
+    int32_t *which = MEM_ARRAY(&mem, int32_t, (size_t)(per * r->roll.samples));
     bool ok = true;
     int skipped = 0;
     for (int64_t e = 0; ok && e < c->train.epochs; e++) {
@@ -410,6 +419,7 @@ bool step_update(Run *r, Err *err) {
             int n = gather(r, seq, m * per, per, u.stepped > 0);
             UpdateStats s;
             if (!n) continue;
+            u.picked += pick_tokens(r, &loss, m * per, per, which);
             ok = policy_update(&r->policy, seq, n, &loss, &adam, false, &s, err) && refuse_nan(r, &s, err);
             if (!ok) break;
             skipped += !s.finite;

@@ -225,7 +225,7 @@ static bool losses(Run *v, const Json *cases, Err *err) {
         && number(&c.tau_neg, v->inputs, "loss_config.tau_neg", err)
         && number(&c.cov_ratio, v->inputs, "loss_config.policy_loss.kl_cov_ratio", err)
         && number(&c.cov_coef, v->inputs, "loss_config.policy_loss.ppo_kl_coef", err));
-    pick_by_covariance(pick, &v->masked, adv, lp, c.cov_ratio, &v->tmp);
+    pick_by_covariance(pick, &v->masked, NULL, v->masked.n, adv, lp, c.cov_ratio, &v->tmp);
     for (size_t k = 0; k < cases->n; k++) {
         const char *name = cases->members[k].key;
         const Json *want = &cases->members[k].value;

@@ -88,7 +88,7 @@ static void finite_differences(LossKind kind, AggKind agg, int kl) {
         Mem mem = { 0 };
         Arena tmp = arena_in(&mem, "tmp", pick_scratch(T));
         Answers a = { N, at, d.mask };
-        pick_by_covariance(d.pick, &a, d.adv, d.lp, c.cov_ratio, &tmp);
+        pick_by_covariance(d.pick, &a, NULL, N, d.adv, d.lp, c.cov_ratio, &tmp);
         LossCounts counts = { 0 };
         loss_count(&counts, &a);
         float dlp[T], dent[T];
@@ -129,7 +129,7 @@ static void pieces(LossKind kind, AggKind agg) {
     Mem mem = { 0 };
     Arena tmp = arena_in(&mem, "tmp", pick_scratch(T));
     Answers a = { N, at, d.mask };
-    pick_by_covariance(d.pick, &a, d.adv, d.old, c.cov_ratio, &tmp);
+    pick_by_covariance(d.pick, &a, NULL, N, d.adv, d.old, c.cov_ratio, &tmp);
     LossCounts counts = { 0 }, parts = { 0 };
     loss_count(&counts, &a);
     float one[T], two[T], ent[T];
@@ -196,6 +196,39 @@ static void kl_controller(void) {
            reward[2]);
 }
 
+/* The choice among some answers is the choice as if there were no others. */
+static void pick_some(void) {
+    Data d;
+    fill(&d, 9);
+    Mem mem = { 0 };
+    Arena tmp = arena_in(&mem, "tmp", pick_scratch(T));
+    Answers a = { N, at, d.mask };
+    static const int32_t which[] = { 4, 1, 2 };
+    uint8_t pick[T], alone[T];
+    memset(pick, 7, sizeof pick);
+    int64_t n = pick_by_covariance(pick, &a, which, 3, d.adv, d.lp, 0.2, &tmp), seen = 0, wrong = 0;
+    /* the same three side by side, in the order of the tokens: ties and the share are theirs */
+    static const int32_t rising[] = { 1, 2, 4 };
+    float adv[T], lp[T];
+    uint8_t mask[T];
+    int64_t own[4] = { 0 };
+    for (int i = 0; i < 3; i++) {
+        own[i + 1] = own[i];
+        for (int64_t t = at[rising[i]]; t < at[rising[i] + 1]; t++, own[i + 1]++)
+            adv[own[i + 1]] = d.adv[t], lp[own[i + 1]] = d.lp[t], mask[own[i + 1]] = d.mask[t];
+    }
+    Answers b = { 3, own, mask };
+    int64_t m = pick_by_covariance(alone, &b, NULL, 3, adv, lp, 0.2, &tmp);
+    for (int i = 0; i < 3; i++)
+        for (int64_t t = at[rising[i]], u = own[i]; t < at[rising[i] + 1]; t++, u++)
+            wrong += pick[t] != alone[u], seen += pick[t];
+    for (int i = 0; i < N; i++)
+        for (int64_t t = at[i]; i != 1 && i != 2 && i != 4 && t < at[i + 1]; t++) wrong += pick[t] != 7;
+    EXPECT(n == m && n == seen && n > 1 && !wrong, "picked %d of three answers, alone %d; %d wrong", (int)n, (int)m,
+           (int)wrong);
+    mem_free(&mem);
+}
+
 int main(void) {
     static const int kls[] = { KL_K1, KL_K2, KL_K3, KL_ABS };
     for (int agg = 0; agg < 4; agg++) {
@@ -208,5 +241,6 @@ int main(void) {
     }
     stop_gradients();
     kl_controller();
+    pick_some();
     return test_end();
 }

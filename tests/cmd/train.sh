@@ -136,6 +136,9 @@ for a in $advantages; do
         one "$a-$l" algo.advantage=$a train.loss=$l
     done
 done
+train cov trainer.steps=1 train.loss=kl_cov train.kl_cov_ratio=1e-9 train.mini_batch_size=1 train.shuffle=true train.epochs=2
+grep -q '"actor/kl_cov_tokens":8,' "$work/cov/metrics.jsonl"
+ok $? "kl_cov picks a token of each of 8 mini-batches: $(grep -o '"actor/kl_cov[^,]*' "$work/cov/metrics.jsonl") $(tail -1 "$work/cov.log")"
 one kl-in-loss train.use_kl_loss=true train.kl_loss_coef=0.1 train.kl_loss_type=k3
 one kl-in-reward algo.kl_in_reward=true algo.kl_coef=0.1 algo.kl_control=adaptive
 one filter-groups algo.filter_groups.enable=true algo.filter_groups.metric=acc
