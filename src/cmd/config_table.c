@@ -211,7 +211,7 @@ BOOL(trainer.tensorboard, "true", TS,                      "write TensorBoard ev
 INT(trainer.threads, "0", 0, 256, TS,                     "threads; 0: all cores", NULL)
 INT(trainer.seed, "1", 0, 9e15, TS,
     "seed of everything that has none of its own", MCORE "seed")
-ENUM(trainer.on_nan, "stop", on_nan_names, TS,             "a gradient that is not finite: stop, or skip that update", NULL)
+ENUM(trainer.on_nan, "stop", on_nan_names, TS,             "numbers that are not finite: stop, or skip that update or answer", NULL)
 INT(trainer.leaves, "8", 1, 32, TS,
     "pieces of the sums that tensor parallelism may cut; belongs to the run", NULL)
 REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,        "peak of one device for MFU; null: measured", NULL)

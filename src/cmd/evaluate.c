@@ -39,7 +39,7 @@ static bool right(const Rollout *a) { return a->acc >= 0 ? a->acc == 1 : a->scor
 
 typedef struct {
     bool maj, acc;
-    int64_t failed, tokens;
+    int64_t failed, broken, tokens;
 } Seen;
 
 static void question(Evaluator *e, int64_t q, const Rollout *a, int k, Seen *seen) {
@@ -52,6 +52,7 @@ static void question(Evaluator *e, int64_t q, const Rollout *a, int k, Seen *see
         seen->maj = seen->maj && (a[i].pred || a[i].failed);
         seen->acc = seen->acc && (a[i].acc >= 0 || a[i].failed);
         seen->failed += a[i].failed;
+        seen->broken += a[i].finish == FINISH_BROKEN;
         seen->tokens += answer_n(&a[i]);
     }
     e->score[q] = score / k;
@@ -97,7 +98,7 @@ static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *
 
 bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err) {
     double t0 = clock_now();
-    Seen seen = { true, true, 0, 0 };
+    Seen seen = { .maj = true, .acc = true };
     TokIds ids = { 0 };
     int64_t done = 0, n = dataset_n(run->data);
     int k = e->roll.samples;
@@ -111,9 +112,13 @@ bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err) {
     }
     vec_free(ids.at);
     TRY(ok);
-    *out = (EvalResult){
-        .questions = n, .answers = n * k, .k = k, .failed = seen.failed, .has_maj = seen.maj, .has_acc = seen.acc
-    };
+    *out = (EvalResult){ .questions = n,
+                         .answers = n * k,
+                         .k = k,
+                         .failed = seen.failed,
+                         .broken = seen.broken,
+                         .has_maj = seen.maj,
+                         .has_acc = seen.acc };
     out->mean = estimate(e->score, n);
     pass_at(out, e, n, k);
     out->maj = estimate(e->majority, n), out->acc = estimate(e->acc, n);

@@ -13,7 +13,7 @@
 
 typedef struct { double value, low, high; } Estimate;          /* low, high: 95 % */
 typedef struct {
-    int64_t  questions, answers, failed;
+    int64_t  questions, answers, failed, broken;                /* broken: of the failed, by numbers that were not finite */
     int      k;
     Estimate mean, pass, maj, acc;                              /* pass: of all k */
     struct { int k; Estimate e; } pass_at[18];                  /* k = 1, 2, 4, ... below all, then all */

@@ -224,6 +224,7 @@ bool step_validate(Run *r, Err *err) {
                             .n_stop = (int)c->rollout.stop.n,
                             .seed = (uint64_t)c->rollout.seed + 1,
                             .step = (uint32_t)r->step,
+                            .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
                             .user = r };
     if (r->step == 0) run.run.go_on = wanted; /* later ones belong to a step that is done: a stop waits for them */
     EvalResult v;

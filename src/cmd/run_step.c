@@ -51,6 +51,7 @@ static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
         .seed = (uint64_t)c->rollout.seed,
         .step = (uint32_t)r->step,
         .token_budget = c->rollout.step_tokens,
+        .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
         .progress = show,
         .go_on = wanted,
         .user = r,
@@ -129,15 +130,23 @@ static void drop_flat_groups(Run *r, int from) {
     o->n_prompts = kept;
 }
 
+static bool stopped_broken(const Run *r, Err *err) {
+    return err_wrap(
+        err,
+        "step %" PRId64
+        ": stopped, the last checkpoint is untouched (trainer.on_nan=skip would count the answer as failed)",
+        r->step + 1);
+}
+
 static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
     int from = r->roll.n_prompts;
     EngineStats st;
     double wait;
     TRY(next_prompts(r, &r->roll, err));
     RolloutRun run = rollout_run(r, &r->opts);
-    TRY(rollouts_run(&r->roll, from, &run, &st, &wait, err));
-    sum->tokens += st.tokens, sum->prompt_tokens += st.prompt_tokens, sum->sched.preempted += st.sched.preempted,
-        sum->sched.prefix_tokens += st.sched.prefix_tokens;
+    if (!rollouts_run(&r->roll, from, &run, &st, &wait, err)) return st.broken ? stopped_broken(r, err) : false;
+    sum->tokens += st.tokens, sum->broken += st.broken, sum->prompt_tokens += st.prompt_tokens,
+        sum->sched.preempted += st.sched.preempted, sum->sched.prefix_tokens += st.sched.prefix_tokens;
     *waited += wait;
     if (r->c.algo.filter_groups.enable) {
         TRY(filter_knows(r, from, err));
@@ -210,6 +219,7 @@ bool step_rollout(Run *r, Err *err) {
     metric(&r->metrics, "rollout/tokens", (double)sum.tokens);
     metric(&r->metrics, "rollout/preempted", (double)sum.sched.preempted);
     metric(&r->metrics, "rollout/prefix_tokens", (double)sum.sched.prefix_tokens);
+    if (sum.broken) metric(&r->metrics, "rollout/broken", (double)sum.broken);
     return true;
 }
 

@@ -38,6 +38,18 @@ static bool stop_ids(Sampling *out, const Json *line, const Dims *d, Mem *mem, E
     return true;
 }
 
+/* min_tokens keeps stop tokens away: some token must be left. */
+static bool some_left(const SampleOpts *o, const Dims *d, Err *err) {
+    if (!o->min_tokens || o->n_stop_ids + d->n_eos < d->vocab) return true;
+    Mem mem = { 0 };
+    bool *stops = MEM_ARRAY(&mem, bool, (size_t)d->vocab);
+    int64_t left = d->vocab;
+    for (int64_t i = 0; i < d->n_eos; i++) left -= !stops[d->eos[i]], stops[d->eos[i]] = true;
+    for (int i = 0; i < o->n_stop_ids; i++) left -= !stops[o->stop_ids[i]], stops[o->stop_ids[i]] = true;
+    mem_free(&mem);
+    return left > 0 || err_set(err, "\"stop_token_ids\" holds every token, and \"min_tokens\" forbids them all");
+}
+
 bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, const Json *line, const Dims *d, Mem *mem,
                    Err *err) {
     SamplingArgs a = *args;
@@ -63,5 +75,5 @@ bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, con
         .has_seed = json_get(line, "seed") != NULL,
         .seed = (uint64_t)a.seed,
     };
-    return stop_texts(out, a.stop, line, mem, err) && stop_ids(out, line, d, mem, err);
+    return stop_texts(out, a.stop, line, mem, err) && stop_ids(out, line, d, mem, err) && some_left(&out->opts, d, err);
 }

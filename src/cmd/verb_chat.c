@@ -128,7 +128,7 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
     return !t->interrupted && !ferror(stdout);
 }
 
-static void answer(Talk *t) {
+static bool answer(Talk *t) {
     Err err;
     t->said.n = t->shown = t->hold = 0;
     t->given = t->interrupted = t->stopped = false;
@@ -142,10 +142,16 @@ static void answer(Talk *t) {
     show(t, t->said.n);
     putchar('\n');
     fflush(stdout);
+    if (t->finish == FINISH_BROKEN) {
+        finish_broken(&err, t->drawn);
+        cmd_fail(t->v, &err);
+        return false;
+    }
     if (t->interrupted) fprintf(stderr, "[interrupted]\n");
     else if (t->finish == FINISH_LENGTH && t->line.n + t->drawn >= t->max_len)
         fprintf(stderr, "[the conversation fills the context of %d tokens; /reset starts a new one]\n", t->max_len);
     else if (t->finish == FINISH_LENGTH) fprintf(stderr, "[cut after %d tokens; --max-tokens allows more]\n", t->drawn);
+    return true;
 }
 
 /* ---- the conversation */
@@ -176,7 +182,7 @@ static bool take_turn(Talk *t, const char *text, size_t n) {
     size_t before = t->talk.n;
     say(t, "user", text, n);
     bool ok = prepare(t, &err);
-    if (ok) answer(t);
+    if (ok) ok = answer(t);
     else cmd_fail(t->v, &err);
     if (ok && t->drawn) say(t, "assistant", t->said.data ? t->said.data : "", t->said.n);
     else t->talk.n = before, t->talk.data[before] = 0; /* as if it had not been said */

@@ -210,6 +210,14 @@ static int run(const Verb *v, int argc, char **argv) {
     if (e.terminal) fputc('\r', stderr);
     rc = ok ? 0 : cmd_fail(v, &err);
     if (ok) print_result(&result, a.json);
+    if (ok && result.broken) {
+        err_set(&err,
+                "%" PRId64 " of %" PRId64
+                " answers ended because the model's numbers were not finite (NaN or infinite); "
+                "they count as failed",
+                result.broken, result.answers);
+        rc = cmd_fail(v, &err);
+    }
     if (e.out && jsonl_close(e.out, &err) < 0 && !rc) rc = cmd_fail(v, &err);
     if (e.rewards) rewards_close(e.rewards);
     if (e.prompter) prompter_close(e.prompter);

@@ -44,6 +44,7 @@ typedef struct {
     Sampling s;
     int waiting;  /* answers not there yet; -1: the line is bad */
     Buf *out;     /* [samples] finished answers, until their turn */
+    bool *broken; /* [samples] the answer is the reason why there is none */
     Stops **stop; /* [samples], only with stop texts */
 } Job;
 
@@ -86,6 +87,7 @@ static void check_job(Gen *g, Job *j) {
     if (d->context && j->line.n + j->s.opts.max_tokens > d->context)
         j->s.opts.max_tokens = (int)(d->context - j->line.n);
     j->out = MEM_ARRAY(&g->o.mem, Buf, (size_t)j->s.samples);
+    j->broken = MEM_ARRAY(&g->o.mem, bool, (size_t)j->s.samples);
     j->stop = MEM_ARRAY(&g->o.mem, Stops *, (size_t)j->s.samples);
     j->waiting = j->s.samples;
     g->total += j->s.samples;
@@ -112,7 +114,8 @@ static void write_ready(Gen *g) {
         if (j->line.ok && j->waiting) return;
         if (!j->line.ok) jsonl_error(g->out, j->line.err);
         for (int i = 0; j->line.ok && i < j->s.samples; i++) {
-            jsonl_put(g->out, &j->out[i]);
+            if (j->broken[i]) jsonl_error(g->out, j->out[i].data);
+            else jsonl_put(g->out, &j->out[i]);
             buf_free(&j->out[i]);
         }
     }
@@ -173,7 +176,12 @@ static bool feed_token(void *user, const Request *r, int sample, int32_t id) {
 static void feed_answer(void *user, const Answer *a) {
     Gen *g = user;
     Job *j = a->request->user;
-    put_answer(g, &j->out[a->sample], j, a);
+    if (a->finish == FINISH_BROKEN) {
+        Err err;
+        finish_broken(&err, a->n);
+        buf_puts(&j->out[a->sample], err.msg);
+        j->broken[a->sample] = true;
+    } else put_answer(g, &j->out[a->sample], j, a);
     stops_close(j->stop[a->sample]);
     j->waiting--;
     g->answers++;
@@ -197,8 +205,10 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
 static SchedConf sizes(const Gen *g) {
     const Args *a = g->a;
     int64_t longest = 2, most = a->max_batch < g->total ? a->max_batch : g->total;
+    int ban = 0;
     for (size_t i = 0; i < g->jobs.n; i++) {
         const Job *j = g->jobs.at[i];
+        if (j->line.ok && j->s.opts.min_tokens && j->s.opts.n_stop_ids > ban) ban = j->s.opts.n_stop_ids;
         int64_t n = j->line.ok ? j->line.n + j->s.opts.max_tokens : 0;
         if (n > longest) longest = n;
     }
@@ -214,7 +224,8 @@ static SchedConf sizes(const Gen *g) {
                         .max_seqs = (int)(2 * most),
                         .max_batch = (int)most,
                         .max_rows = (int)rows,
-                        .max_len = (int)longest };
+                        .max_len = (int)longest,
+                        .max_ban = ban };
 }
 
 static bool generate(Gen *g, Err *err) {
@@ -274,5 +285,6 @@ const Verb verb_generate = {
         "stop,\nstop_token_ids.  "
         "Random numbers are named by the seed, the step, the line's \"id\" (its tokens if absent), the answer's number "
         "and the position:\n"
-        "the same answers come in any batch and any order.  finish: stop, length (max-tokens or context) or budget.\n",
+        "the same answers come in any batch and any order.  finish: stop, length (max-tokens or context) or budget; an "
+        "answer\nwhose numbers are not finite is an error in its place.\n",
 };

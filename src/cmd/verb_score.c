@@ -6,6 +6,7 @@
 #include "cmd/sampling.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -100,7 +101,19 @@ static void write_batch(JsonlOut *out, const PromptLine *line, size_t n, const f
             jsonl_error(out, line[i].err);
             continue;
         }
-        int k = line[i].n - 1;
+        int k = line[i].n - 1, bad = 0;
+        while (bad < k && !isnan(lp[bad])) bad++;
+        if (bad < k) {
+            Err err;
+            err_set(
+                &err,
+                "the log-prob of token %d is not a number: the model's numbers are not finite there (its weights are "
+                "too large for float32, or the temperature too small for them)",
+                bad + 1);
+            jsonl_error(out, err.msg);
+            lp += k, ent += k;
+            continue;
+        }
         buf_clear(&b);
         buf_putc(&b, '{');
         put_values(&b, "logprobs", lp, k);

@@ -22,8 +22,15 @@ struct Engine {
 };
 
 const char *finish_name(Finish f) {
-    static const char *const name[] = { "stop", "length", "budget", "room" };
+    static const char *const name[] = { "stop", "length", "budget", "room", "broken" };
     return name[f];
+}
+
+void finish_broken(Err *err, int tokens) {
+    err_set(err,
+            "after %d tokens of the answer the model's numbers are not finite (NaN or infinite): its weights are too "
+            "large for float32, or the temperature too small for them",
+            tokens);
 }
 
 uint64_t request_key(const int32_t *tokens, int n) {
@@ -69,8 +76,9 @@ static size_t io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t table = arena_round((size_t)c->max_batch * (size_t)max_pages(c) * 4),
            h = arena_round((size_t)c->max_seqs * (size_t)m->d.hidden * 4);
     size_t keep = (size_t)(c->max_seqs < KEEP_ROWS ? c->max_seqs : KEEP_ROWS);
+    size_t banned = arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
     size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
-    return 2 * rows + 14 * seqs + table + h + sets;
+    return 2 * rows + 14 * seqs + table + h + banned + sets;
 }
 
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
@@ -188,6 +196,7 @@ static void tell_kept(Engine *e, const Feed *f, const Draw *draw, Tensor kept, i
     op_get(e->m->dev, bits, kept);
     for (int i = 0; i < kept.rows; i++) {
         const Seq *q = sched_seq(e->s, draw[from + i].seq);
+        if (e->id[from + i] < 0) continue; /* there was none */
         size_t n = kept_set_put(set, bits + i * kept.cols, V);
         e->full[from + i] = f->kept(f->user, &e->request[q->group], q->sample, set, n);
     }
@@ -282,6 +291,11 @@ static void take_tokens(Engine *e, const Feed *f, const Step *st, EngineStats *s
         int seq = st->draw[i].seq;
         Seq *q = sched_seq(e->s, seq);
         const Request *r = &e->request[q->group];
+        if (e->id[i] < 0) {
+            e->finished[i] = true, e->finish[i] = FINISH_BROKEN;
+            stats->broken++;
+            continue;
+        }
         sched_token(e->s, seq, e->id[i], e->lp[i], e->ent[i]);
         stats->tokens++;
         bool text_stop = f->token && f->token(f->user, r, q->sample, e->id[i]);

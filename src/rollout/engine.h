@@ -9,9 +9,11 @@
 #include "model/model.h"
 #include "rollout/sched.h"
 
-/* A stop token or string; max_tokens; the step's token budget; no room for another kept set. */
-typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET, FINISH_ROOM } Finish;
-const char *finish_name(Finish f);                                       /* "stop", "length", "budget", "room" */
+/* A stop token or string; max_tokens; the step's token budget; no room for another kept set; the model's numbers were not finite,
+ * so that there was nothing to draw the next token from. */
+typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET, FINISH_ROOM, FINISH_BROKEN } Finish;
+const char *finish_name(Finish f);                                       /* "stop", "length", "budget", "room", "broken" */
+void        finish_broken(Err *err, int tokens);                         /* what to say of a broken answer of so many tokens */
 
 typedef struct {
     Drawing        draw;
@@ -56,7 +58,7 @@ typedef struct {
 } Feed;
 
 typedef struct Engine Engine;
-typedef struct { int64_t tokens, prompt_tokens, answers; double seconds; SchedStats sched; } EngineStats;   /* of one run */
+typedef struct { int64_t tokens, prompt_tokens, answers, broken; double seconds; SchedStats sched; } EngineStats;   /* of one run */
 
 /* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
 size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);

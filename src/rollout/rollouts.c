@@ -94,7 +94,10 @@ static void submit(Going *g, int slot) {
     Rollout *a = &g->r->at[slot];
     const DataRow *row = g->r->prompt[a->prompt].row;
     buf_clear(&g->text);
-    if (g->stops && g->stops[slot]) stops_text(g->stops[slot], &g->text);
+    if (a->finish == FINISH_BROKEN) {
+    } /* judged as if nothing had been said, and failed whatever the verdict */
+    else if (g->stops && g->stops[slot])
+        stops_text(g->stops[slot], &g->text);
     else rollout_text(a, g->run->tok, &g->text);
     RewardSample s = {
         .data_source = row->source,
@@ -119,6 +122,10 @@ static void on_answer(void *user, const Answer *x) {
     size_t bytes = (size_t)x->n * sizeof(float);
     memcpy(a->tokens, p->tokens, (size_t)p->n * sizeof *a->tokens);
     if (x->n) memcpy(a->tokens + p->n, x->tokens, bytes), memcpy(a->lp, x->lp, bytes), memcpy(a->ent, x->ent, bytes);
+    if (x->finish == FINISH_BROKEN && g->run->refuse_broken && g->ok) {
+        finish_broken(&g->err, x->n);
+        g->ok = err_wrap(&g->err, "answer %d to question %lld", x->sample + 1, (long long)p->index);
+    }
     submit(g, slot);
     if (g->stops) stops_close(g->stops[slot]), g->stops[slot] = NULL;
     g->answers++;
@@ -129,7 +136,7 @@ static bool on_tick(void *user, int64_t tokens, int running) {
     Going *g = user;
     if (g->run->progress)
         g->run->progress(g->run->user, g->answers, (g->r->n_prompts - g->from) * g->r->samples, tokens);
-    return !g->run->go_on || g->run->go_on(g->run->user);
+    return g->ok && (!g->run->go_on || g->run->go_on(g->run->user));
 }
 
 /* Nobody says what an outside scorer gives a wrong answer: what it could not judge earns no more than the worst of what it did
@@ -163,7 +170,7 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
         if (run->go_on && !run->go_on(run->user)) rewards_give_up(run->rewards);
         if (!got) continue;
         Rollout *a = &r->at[slot];
-        a->score = v.score, a->acc = v.acc, a->failed = v.failed, a->pred = v.vote;
+        a->score = v.score, a->acc = v.acc, a->failed = v.failed || a->finish == FINISH_BROKEN, a->pred = v.vote;
     }
     if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
     *score_wait = clock_now() - t0;

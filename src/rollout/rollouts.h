@@ -26,7 +26,7 @@ typedef struct {
     Finish   finish;
     double   score;
     int8_t   acc;                     /* 1, 0, or -1: the scorer does not say */
-    bool     failed;                  /* the scorer gave no verdict */
+    bool     failed;                  /* the scorer gave no verdict, or the answer is FINISH_BROKEN */
     uint64_t pred;                    /* hash of what the scorer read out of the text, for majority votes; 0: it does not say */
 } Rollout;
 
@@ -56,6 +56,7 @@ typedef struct {
     uint64_t          seed;
     uint32_t          step;
     int64_t           token_budget;
+    bool              refuse_broken;  /* a FINISH_BROKEN answer ends the run as an error; else it is one more failed answer */
     void            (*progress)(void *user, int answers, int of, int64_t tokens);     /* or NULL */
     bool            (*go_on)(void *user);                                             /* or NULL; false: cut the answers */
     void             *user;

@@ -18,6 +18,7 @@ typedef struct {
     int max_batch;                /* sequences in one step */
     int max_rows;                 /* rows in one step: decode rows and prefill chunks together */
     int max_len;                  /* tokens of prompt and answer */
+    int max_ban;                  /* stop tokens that a request with min_tokens may have beside the model's own: the engine's lists */
 } SchedConf;
 
 typedef enum { SEQ_IDLE, SEQ_WAITING, SEQ_RUNNING } SeqState;

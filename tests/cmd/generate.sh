@@ -108,6 +108,20 @@ ok $? "an empty stop text was taken: $(cut -c1-100 "$work/out")"
 [ $? = 1 ] && grep -q 'cannot write' "$work/err"
 ok $? "a full disk was not told: $(cat "$work/err")"
 
+# ---- thousands of stop tokens kept away from the first tokens; all of them leave nothing to draw
+vocab=$(grep -oE '"vocab_size": *[0-9]+' $m/config.json | grep -oE '[0-9]+$')
+many=$(awk -v v="$vocab" 'BEGIN { for (i = 0; i < 20000; i++) printf "%s%d", i ? "," : "", 3 + i % (v - 3) }')
+{
+    echo "{\"tokens\":[1,2,3],\"stop_token_ids\":[$many],\"min_tokens\":5,\"max_tokens\":9,\"ignore_eos\":true}"
+    echo "{\"tokens\":[1,2,3],\"stop_token_ids\":[0,1,2,$many],\"min_tokens\":5}"
+    echo '{"tokens":[1,2,3],"max_tokens":3}'
+} >"$work/in"
+"$hone" generate $m --in "$work/in" --out "$work/out" --threads 1 2>"$work/err"
+[ $? = 1 ] && [ "$(wc -l <"$work/out")" = 3 ] && [ "$(grep -c '"error"' "$work/out")" = 1 ] && sed -n 2p "$work/out" | grep -q 'every token'
+ok $? "thousands of stop tokens: $(cut -c1-200 "$work/out" "$work/err")"
+sed -n 1p "$work/out" | grep -oE '"tokens":\[[0-9,]*' | grep -qE '\[1,2,3(,[012]){5}'
+ok $? "a stop token before min_tokens: $(sed -n 1p "$work/out" | cut -c1-100)"
+
 # ---- a reader that goes away: a clean end, soon
 for ((i = 0; i < 300; i++)); do echo '{"tokens":['$((i % 50 + 1))']}'; done >"$work/in"
 timeout 60 bash -c "set -o pipefail; '$hone' generate $m --in '$work/in' --max-tokens 50 --ignore-eos --max-batch 4 --threads 1 2>'$work/err' | head -1 >/dev/null; exit \${PIPESTATUS[0]}"

@@ -284,6 +284,51 @@ static void no_room(void) {
     fixture_close(&f);
 }
 
+/* A token whose embedding is not a number: an answer ends where it would be read, the others are what they were, also in
+ * pages that held such keys before. */
+static void broken(const char *model, const Shape *s) {
+    SchedConf c = shape_conf(s);
+    Fixture f;
+    fixture_load(&f, model, 0, s->threads, TOKENS, false, RECOMPUTE_NONE);
+    unguarded(&f);
+    engine_room(&f, s);
+    Asking a = { 0 };
+    engine_prompts(&a, &f);
+    Engine *e = engine_open(&f.model, &c, &f.mem);
+    Result *want = malloc(sizeof *want), *r = malloc(sizeof *r);
+    ask(&a, e, s, want);
+    engine_flush(e);
+    int32_t bad = a.prompt[2][9];
+    float *nan = MEM_ARRAY(&f.mem, float, (size_t)f.desc.d.hidden);
+    for (int64_t i = 0; i < f.desc.d.hidden; i++) nan[i] = NAN;
+    op_put(&f.dev, tensor_rows(param(&f.model.w, P_EMBED, 0), bad, 1), nan);
+    for (int twice = 0; twice < 2; twice++) {
+        ask(&a, e, s, r);
+        int ended = 0, whole = 0;
+        for (int i = 0; i < REQUESTS; i++) {
+            bool in_prompt = false;
+            for (int t = 0; t < asked[i].prompt; t++) in_prompt = in_prompt || a.prompt[i][t] == bad;
+            for (int k = 0; k < asked[i].samples; k++) {
+                const Got *g = &r->at[i][k], *w = &want->at[i][k];
+                int n = 0; /* tokens up to one that cannot be read; its own number is still good */
+                while (!in_prompt && n < w->n && (n == 0 || w->tokens[n - 1] != bad)) n++;
+                bool cut = in_prompt || n < w->n;
+                ended += cut, whole += !cut;
+                EXPECT(cut ? g->n == n && g->finish == FINISH_BROKEN && !memcmp(g->lp, w->lp, (size_t)n * 4)
+                           : !memcmp(g, w, sizeof *g),
+                       "%s, %s, answer %d: %d of %d tokens, %s", model, asked[i].name, k, g->n, w->n,
+                       finish_name(g->finish));
+            }
+        }
+        EXPECT(ended > 0 && whole > 0, "%s: %d answers broken, %d whole: this test would see nothing", model, ended,
+               whole);
+    }
+    free(want);
+    free(r);
+    engine_close(e);
+    fixture_close(&f);
+}
+
 /* ---- routes: the experts chosen for each position while decoding and while scoring */
 enum { MOST_PICKS = 1 << 16 };
 static struct {
@@ -357,5 +402,8 @@ int main(void) {
     sets_travel("qwen3");
     sets_travel("qwen2");
     no_room();
+    broken("llama", &shapes[0]);
+    broken("qwen3_moe", &shapes[4]);
+    broken("deepseek_v3", &shapes[6]);
     return test_end();
 }
