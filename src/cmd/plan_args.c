@@ -81,22 +81,37 @@ static bool take(PlanArgs *a, size_t k, const Json *v, Err *err) {
     return err_set(err, "%s must be %s, not %s", KEYS[k].key, WANTED[KEYS[k].kind], json_kind_name(v->kind));
 }
 
+/* The option of that name, written nested, dotted, or in part so, as `hone train` reads it. */
+static const Json *option(const Json *o, const char *name) {
+    const Json *v = json_get(o, name);
+    for (const char *dot = strchr(name, '.'); !v && dot; dot = strchr(dot + 1, '.'))
+        for (size_t i = 0, n = (size_t)(dot - name); o->kind == JSON_OBJECT && i < o->n && !v; i++)
+            if (o->members[i].key_n == n && !memcmp(o->members[i].key, name, n))
+                v = option(&o->members[i].value, dot + 1);
+    return v;
+}
+
+/* The planner's own section: nothing in it may be unknown. */
+static bool known_option(const char *name, Err *err) {
+    for (size_t k = 0; k < COUNT(KEYS); k++)
+        if (!strncmp(KEYS[k].key, "plan.", 5) && !strcmp(KEYS[k].key + 5, name)) return true;
+    return err_set(err, "there is no option plan.%s", name);
+}
+
 bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
     Buf text = { 0 };
     Json j;
     bool ok = file_read(&text, path, err) && yaml_parse(&j, text.data ? text.data : "", text.n, mem, err);
     for (size_t k = 0; ok && k < COUNT(KEYS); k++) {
-        const Json *v = json_path(&j, KEYS[k].key);
+        const Json *v = option(&j, KEYS[k].key);
         if (v && v->kind != JSON_NULL) ok = take(a, k, v, err);
     }
-    const Json *own = ok ? json_get(&j, "plan") : NULL; /* a section of our own: nothing in it may be unknown */
-    for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++) {
-        bool known = false;
-        for (size_t k = 0; k < COUNT(KEYS); k++)
-            known |= !strncmp(KEYS[k].key, "plan.", 5) && !strcmp(KEYS[k].key + 5, own->members[i].key);
-        if (!known) ok = err_set(err, "there is no option plan.%s", own->members[i].key);
-    }
-    const Json *last = ok ? json_path(&j, "grid.last_layers") : NULL;
+    const Json *own = ok ? json_get(&j, "plan") : NULL;
+    for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++)
+        ok = known_option(own->members[i].key, err);
+    for (size_t i = 0; ok && j.kind == JSON_OBJECT && i < j.n; i++)
+        if (!strncmp(j.members[i].key, "plan.", 5)) ok = known_option(j.members[i].key + 5, err);
+    const Json *last = ok ? option(&j, "grid.last_layers") : NULL;
     if (last && last->kind == JSON_INT) a->split = mem_printf(mem, "last=%lld", (long long)last->integer);
     buf_free(&text);
     return ok || err_wrap(err, "%s", path);

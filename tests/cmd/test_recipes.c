@@ -142,8 +142,46 @@ static void planned_again(void) {
     unlink(path);
 }
 
+/* Anchors, merges and dotted keys mean to the planner what they mean to `hone train`. */
+static void spellings(void) {
+    static const char *const TEXT[] = {
+        "rollout: {n: 16, grid: {tp: 2, dp: 4, ep: 1}}\ngrid: {tp: 2, pp: 4, ep: 1}\ndata: {train_batch_size: "
+        "512}\nplan: {spread: 1.5, park_states: true}\n",
+        "grid: &both\n  tp: &two 2\n  pp: 4\n  ep: 1\nrollout:\n  n: 16\n  grid: {<<: {ep: 1, tp: 8}, tp: *two, dp: "
+        "4}\n"
+        "data.train_batch_size: 512\nplan.spread: 1.5\nplan: {park_states: true}\n",
+        "rollout.n: 16\nrollout.grid.tp: 2\nrollout: {grid.dp: 4, grid.ep: 1}\ngrid.tp: 2\ngrid.pp: 4\ngrid.ep: "
+        "1\ndata.train_batch_size: 512\n"
+        "plan: {<<: [{spread: 1.5}, {spread: 3, park_states: true}]}\n",
+    };
+    char path[] = "/tmp/hone-recipe-XXXXXX";
+    int fd = mkstemp(path);
+    Err err = { 0 };
+    CHECK(fd >= 0, "no file for tests");
+    close(fd);
+    for (size_t i = 0; i < COUNT(TEXT); i++) {
+        PlanArgs a = PLAN_STANDARD;
+        Config c;
+        EXPECT(file_write(path, TEXT[i], strlen(TEXT[i]), &err) && plan_args_recipe(&a, path, &mem, &err), "%s: %s",
+               TEXT[i], err.msg);
+        EXPECT(a.tp == 2 && a.pp == 4 && a.gen_tp == 2 && a.answers == 16 && a.prompts == 512 && a.spread == 1.5
+                   && a.park_states,
+               "%s", TEXT[i]);
+        EXPECT(config_load(&c, CONF_TRAIN, path, NULL, 0, &err), "%s: %s", TEXT[i], err.msg);
+        EXPECT(c.grid.tp == 2 && c.grid.pp == 4 && c.rollout.grid.tp == 2 && c.rollout.n == 16, "%s", TEXT[i]);
+        config_free(&c);
+    }
+    PlanArgs a = PLAN_STANDARD;
+    const char *wrong = "plan.spred: 1\n";
+    EXPECT(file_write(path, wrong, strlen(wrong), &err) && !plan_args_recipe(&a, path, &mem, &err)
+               && strstr(err.msg, "no option plan.spred"),
+           "%s", err.msg);
+    unlink(path);
+}
+
 int main(void) {
     all_accepted();
+    spellings();
     planned_again();
     Plan *found = MEM_NEW(&mem, Plan), *theirs = MEM_NEW(&mem, Plan);
     for (size_t i = 0; i < COUNT(ROWS); i++) {
