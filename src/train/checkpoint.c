@@ -1,7 +1,7 @@
 /* checkpoint.c - see checkpoint.h. */
 #include "train/checkpoint.h"
 #include "base/file.h"
-#include "file/safetensors.h"
+#include "train/moments.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,6 +21,7 @@ struct Checkpoints {
     Dev dev; /* holds the staging copy; one thread, as the writer is beside the trainer */
     Params w;
     float *m, *v;
+    Moments moments;
     int64_t n, step;
     Buf state;
     bool writing, ok;
@@ -39,6 +40,7 @@ Checkpoints *checkpoints_open(const Policy *p, const CheckpointConf *conf, Mem *
     params_open(&c->w, p->m->desc, &c->dev, DT_F32, false, "checkpoint weights", mem);
     c->m = dev_block(&c->dev, (size_t)c->n * 4);
     c->v = dev_block(&c->dev, (size_t)c->n * 4);
+    c->moments = moments_of(&p->grads, mem);
     return c;
 }
 
@@ -108,12 +110,13 @@ static bool list_files(Buf *out, const char *root, const char *sub, Err *err) {
 static bool write_optimizer(const Checkpoints *c, const char *dir, Err *err) {
     Buf path = { 0 };
     buf_printf(&path, "%s/optimizer.safetensors", dir);
-    StSpec specs[] = { { "m", DT_F32, 1, { c->n } }, { "v", DT_F32, 1, { c->n } } };
-    StWriter *w = st_write_open(path.data, specs, 2, INT64_MAX, err);
+    const Moments *x = &c->moments;
+    StWriter *w = st_write_open(path.data, x->spec, x->n, INT64_MAX, err);
     bool ok = w != NULL;
-    if (ok && (!st_write(w, c->m, (size_t)c->n * 4, err) || !st_write(w, c->v, (size_t)c->n * 4, err)))
-        st_write_abort(w), ok = false;
-    else if (ok) ok = st_write_close(w, err);
+    for (size_t i = 0; ok && i < x->n; i++)
+        ok = st_write(w, (i % 2 ? c->v : c->m) + x->at[i / 2], (size_t)x->count[i / 2] * 4, err);
+    if (ok) ok = st_write_close(w, err);
+    else if (w) st_write_abort(w);
     buf_free(&path);
     return ok;
 }
@@ -328,32 +331,20 @@ bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err) {
     return read_json(state, path, "state.json", mem, err);
 }
 
-static bool put_state(const StFiles *f, const char *name, const Policy *p, const Tensor part[2], Err *err) {
-    const StTensor *t = st_find(f, name);
-    if (!t || t->dtype != DT_F32 || t->count != p->opt.n)
-        return err_set(err, "optimizer.safetensors: \"%s\" does not have this model's %" PRId64 " entries", name,
-                       p->opt.n);
-    op_put(p->m->dev, part[0], t->data);
-    op_put(p->m->dev, part[1], t->data + p->opt.split * 4);
-    return true;
-}
-
 bool checkpoint_load(const char *path, Policy *p, Err *err) {
     Buf b = { 0 };
     Mem mem = { 0 };
-    StFiles f = { 0 };
+    Moments moments = moments_of(&p->grads, &mem);
     buf_printf(&b, "%s/model", path);
     bool ok = params_load(&p->m->w, p->m->dev, b.data, err);
     buf_clear(&b);
     buf_printf(&b, "%s/optimizer.safetensors", path);
-    ok = ok && st_open(&f, b.data, &mem, err) && put_state(&f, "m", p, p->opt.m, err)
-         && put_state(&f, "v", p, p->opt.v, err);
+    ok = ok && moments_load(&p->opt, &moments, p->m->dev, b.data, err);
     Json state;
     int64_t step = -1;
     ok = ok && checkpoint_state(path, &state, &mem, err) && json_int(&state, "optimizer_step", &step, err);
     if (ok && step < 0) ok = err_set(err, "%s/state.json: \"optimizer_step\" is missing", path);
     if (ok) p->opt.step = step;
-    st_close(&f);
     buf_free(&b);
     mem_free(&mem);
     return ok;

@@ -1,5 +1,5 @@
-/* checkpoint.h - everything a run is, on disk: the model as anyone loads it (float32, hub names), the optimizer's states,
- * and a JSON of the rest (step, cursors, controllers), each file with its checksum.
+/* checkpoint.h - everything a run is, on disk: the model as anyone loads it (float32, hub names), the optimizer's states
+ * by the same names (train/moments.h), and a JSON of the rest (step, cursors, controllers), each file with its checksum.
  *
  *   RUN/checkpoints/step-000040/model/...  optimizer.safetensors  state.json  manifest.json
  *

@@ -183,7 +183,9 @@ static void killed(int times) {
         for (int i = 0; i < 10000 && (before < 0 ? 0 : before) >= newest(dir, &(Err){ { 0 } }); i++)
             nanosleep(&wait, NULL);
         wait.tv_nsec = (long)(rng_u64(3, RNG_PLAN, 0, 0, 0, (uint32_t)k) % 30000000);
-        nanosleep(&wait, NULL);
+        if (k % 2) nanosleep(&wait, NULL);
+        else
+            while (!count(dir, ".writing-")) {} /* the child never stops saving: one is soon under way */
         kill(pid, SIGKILL);
         int status;
         waitpid(pid, &status, 0);
