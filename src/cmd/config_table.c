@@ -203,6 +203,9 @@ ENUM(trainer.resume, "auto", resume_names, TS,
     "continue the newest checkpoint of run_dir; never: refuse a run_dir that has one", "trainer.resume_mode")
 INT(trainer.save_every, "0", -1, 1e9, TS,
     "checkpoint every so many steps, and at the end; 0: only at the end", "trainer.save_freq")
+INT(trainer.save_buffer, "268435456", 4096, 1e15, TS,
+    "bytes through which weights and optimizer states are copied while they are written; null: room for all of them (12 a "
+    "parameter), then no update ever waits for a save", NULL)
 INT(trainer.keep, "2", 1, 1e6, TS,                         "checkpoints kept", "trainer.max_actor_ckpt_to_keep")
 INT(trainer.val_every, "0", -1, 1e9, TS,                   "validate every so many steps, and at the end; 0: only at the end", "trainer.test_freq")
 BOOL(trainer.val_before_train, "true", TS,                 "validate before the first step, where there are val_files", NULL)

@@ -13,7 +13,7 @@ HereWork here_work(const Plan *p, int threads) {
             rows = batch > 512 ? batch : 512;
     if (rows > answers * len) rows = answers * len;
     double mini = w->mini > 0 ? w->mini : w->prompts;
-    HereWork out = { .threads = threads, .work = *w, .now = clock_now };
+    HereWork out = { .threads = threads, .work = *w, .save_buffer = CHECKPOINT_BUFFER, .now = clock_now };
     out.sched = (SchedConf){ .page = (int)page,
                              .pages = (int)(batch * each + 1),
                              .max_seqs = (int)(2 * batch),
@@ -42,6 +42,7 @@ int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]) {
         { "activations", z.act },
         { "scratch", tmp > z.tmp ? tmp : z.tmp },
         { "kv", engine_page_bytes(m, w->sched.page, dev_kind_cpu()) * (size_t)w->sched.pages },
+        { "checkpoint buffer", checkpoint_buffer_bytes(m, w->save_buffer) },
         { "train io", z.io },
         { "train host", z.host },
     };

@@ -8,13 +8,14 @@
 
 #include "plan/plan.h"
 #include "rollout/engine.h"
-#include "train/policy.h"
+#include "train/checkpoint.h"
 
 typedef struct {
     SchedConf  sched;
     PolicyConf policy;
     int        threads;
     Workload   work;
+    int64_t    save_buffer;       /* trainer.save_buffer */
     double   (*now)(void);        /* the clock: clock_now, or a processor's where others share it */
 } HereWork;
 

@@ -39,6 +39,7 @@ static const struct {
     { "grid.ep", IS_INT, A(ep) },
     { "grid.cp", IS_INT, A(cp) },
     { "grid.split", IS_STR, A(split) },
+    { "trainer.save_buffer", IS_INT, A(save_buffer) },
     { "plan.cluster", IS_STR, A(cluster) },
     { "plan.gpus_per_node", IS_INT, A(per_node) },
     { "plan.host_memory", IS_STR, A(host_memory) },
@@ -105,6 +106,7 @@ bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
     for (size_t k = 0; ok && k < COUNT(KEYS); k++) {
         const Json *v = option(&j, KEYS[k].key);
         if (v && v->kind != JSON_NULL) ok = take(a, k, v, err);
+        else if (v && KEYS[k].at == A(save_buffer)) a->save_buffer = 0; /* null: everything */
     }
     const Json *own = ok ? json_get(&j, "plan") : NULL;
     for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++)

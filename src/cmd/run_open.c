@@ -171,7 +171,7 @@ static bool run_fits(Run *r, Err *err) {
         { "micro-batches", z.io + z.host + (r->has_ref ? ref.io + ref.host : 0) },
         { "scratch", tmp > z.tmp ? tmp : z.tmp },
         { "kv cache", engine_page_bytes(m, s.page, like) * (size_t)s.pages },
-        { "checkpoint staging", checkpoint_staging_bytes(m) },
+        { "checkpoint buffer", checkpoint_buffer_bytes(m, config_save_buffer(c)) },
         { "answers", rollouts_bytes(room, n, prompt, answer) + columns },
         { "kept sets (rollout.kept_bytes)", config_keeps_sets(c) ? times(kept, (size_t)room * (size_t)n) : 0 },
     };

@@ -32,7 +32,12 @@ void step_end(Run *r) {
 }
 
 /* ---- answers */
-static bool wanted(void *user) { return run_wanted(user); }
+/* Between two decode steps nothing moves the weights: a save that is under way goes on. */
+static bool wanted(void *user) {
+    Run *r = user;
+    checkpoint_copy_on(r->saves);
+    return run_wanted(r);
+}
 
 static void show(void *user, int answers, int of, int64_t tokens) {
     Run *r = user;
@@ -411,6 +416,11 @@ static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
 
 bool step_update(Run *r, Err *err) {
     const Config *c = &r->c;
+    if (r->policy.held) { /* a save still reads the weights that are about to move */
+        phase_begin(r, PHASE_SAVE, "saving");
+        checkpoint_copied(r->saves);
+        phase_end(r, PHASE_SAVE);
+    }
     phase_begin(r, PHASE_UPDATE, "update");
     LossConf loss = config_loss(c);
     Updates u = { .lr = lr_at(&r->lr, r->step) };

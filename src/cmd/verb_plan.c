@@ -173,20 +173,21 @@ static void say_short(Plan *p, const HereWork *w) {
 }
 
 /* On this machine: the arenas of the run itself, and times measured on slices of the model. */
-static bool plan_here(Plan *p, Buf *memory, Buf *times, Err *err) {
+static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *err) {
     enum { LARGEST = 400 * 1000 * 1000 }; /* parameters of two layers, embedding and head that are worth filling */
     const ModelDesc *m = p->sum->model;
     HereWork w = here_work(p, threads_default());
+    w.save_buffer = a->save_buffer;
     HereArena arenas[12];
     double slice = p->sum->embed + p->sum->head + 2 * p->sum->total / p->sum->layers, room = p->cluster.gpu.memory;
     int n = m->arch->runs ? here_arenas(m, &w, arenas) : 0;
     if (!n) return true; /* counted, not run: the closed formulas stand */
     buf_puts(memory, "\nmemory of one process, the arenas that hone train will take, MB\n");
     for (int i = 0; i < n; i++) {
-        buf_printf(memory, "%-14s %12.2f\n", arenas[i].name, (double)arenas[i].bytes / 1e6);
+        buf_printf(memory, "%-17s %12.2f\n", arenas[i].name, (double)arenas[i].bytes / 1e6);
         p->arenas += (double)arenas[i].bytes;
     }
-    buf_printf(memory, "%-14s %12.2f of %.0f\n", "in all", p->arenas / 1e6, room / 1e6);
+    buf_printf(memory, "%-17s %12.2f of %.0f\n", "in all", p->arenas / 1e6, room / 1e6);
     p->fits = p->arenas <= room;
     if (!p->fits) say_short(p, &w);
     if (slice > LARGEST || !p->fits) return true;
@@ -203,7 +204,7 @@ static bool plan_here(Plan *p, Buf *memory, Buf *times, Err *err) {
 
 static bool tell(Plan *p, const PlanArgs *a, Buf *out, int *faults, Err *err) {
     Buf memory = { 0 }, times = { 0 };
-    bool ok = !p->cluster.gpu.is_cpu || plan_here(p, &memory, &times, err);
+    bool ok = !p->cluster.gpu.is_cpu || plan_here(p, a, &memory, &times, err);
     if (ok && a->json) {
         buf_clear(out);
         report_json(p, out);

@@ -147,6 +147,7 @@ static bool update(Sft *s, Err *err) {
         lr, c->train.betas[0], c->train.betas[1], c->train.eps, c->train.weight_decay, c->train.clip_grad
     };
     UpdateStats u;
+    checkpoint_copied(s->saves); /* a save under way still reads the weights */
     TRY(policy_update(&s->policy, s->seq, (int)n, &loss, &adam, false, &u, err));
     if (!u.finite && c->trainer.on_nan == ON_NAN_STOP)
         return err_set(err,
@@ -195,7 +196,7 @@ static bool open_model(Sft *s, Err *err) {
                     { "optimizer", z.optim_dev + z.optim_host },
                     { "activations", z.act },
                     { "scratch", z.tmp },
-                    { "checkpoint staging", checkpoint_staging_bytes(&s->o.desc) } };
+                    { "checkpoint buffer", checkpoint_buffer_bytes(&s->o.desc, config_save_buffer(c)) } };
     if (!memory_fits(need, COUNT(need), err)) return err_wrap(err, "this run does not fit");
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
     TRY(open_weights(&s->o, &oo, tmp, err));

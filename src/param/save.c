@@ -14,11 +14,9 @@
 
 enum { PIECE = 1 << 20 }; /* elements */
 
-/* ---- the weights: from memory or, converting, straight from another model's files */
-typedef void Fetch(void *user, size_t item, int64_t from, int64_t n, void *to, DType t); /* items as arch_each_param */
-
+/* ---- the weights: from memory, from whoever hands them out or, converting, straight from another model's files */
 typedef struct {
-    Fetch *fetch;
+    ParamsFetch *fetch;
     void *user;
     const ModelDesc *m;
 } Weights;
@@ -46,14 +44,13 @@ static bool write_weights(const Weights *from, const char *dir, SaveOpts o, Err 
     arch_each_param(from->m, add_spec, &x);
     StWriter *w = st_write_open(dir, x.specs.at, x.specs.n, o.shard_bytes, err);
     bool ok = w;
-    char *stage = mem_push(&x.mem, (size_t)PIECE * 4);
     for (size_t i = 0; ok && i < x.specs.n; i++) {
         const StSpec *s = &x.specs.at[i];
         int64_t count = s->shape[0] * (s->n_dims > 1 ? s->shape[1] : 1);
-        for (int64_t at = 0; ok && at < count; at += PIECE) {
-            int64_t n = count - at < PIECE ? count - at : PIECE;
-            from->fetch(from->user, i, at, n, stage, s->dtype);
-            ok = st_write(w, stage, (size_t)n * dtype_size(s->dtype), err);
+        for (int64_t at = 0, n; ok && at < count; at += n) {
+            n = count - at < PIECE ? count - at : PIECE;
+            const void *piece = from->fetch(from->user, i, at, &n, s->dtype);
+            ok = st_write(w, piece, (size_t)n * dtype_size(s->dtype), err);
         }
     }
     if (ok) ok = st_write_close(w, err);
@@ -69,7 +66,7 @@ typedef struct {
     Dev *d;
     VEC(Tensor)
     at;
-    char *stage;
+    char *stage[2]; /* as it is in memory, as it is on disk: [PIECE] */
 } FromMemory;
 
 static void add_tensor(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
@@ -80,11 +77,13 @@ static void add_tensor(void *user, const ParamDesc *desc, int layer, int expert,
     VEC_PUSH(x->at, tensor_rows(all, expert * rows, rows));
 }
 
-static void fetch_memory(void *user, size_t item, int64_t from, int64_t n, void *to, DType t) {
+static const void *fetch_memory(void *user, size_t item, int64_t from, int64_t *n, DType t) {
     FromMemory *x = user;
-    Tensor all = x->at.at[item], part = tensor_cols(tensor_shape(all, 1, all.rows * all.cols), from, n);
-    op_get(x->d, t == all.dtype ? to : x->stage, part);
-    if (t != all.dtype) convert_f32(to, t, x->stage, all.dtype, n);
+    Tensor all = x->at.at[item], part = tensor_cols(tensor_shape(all, 1, all.rows * all.cols), from, *n);
+    op_get(x->d, x->stage[0], part);
+    if (t == all.dtype) return x->stage[0];
+    convert_f32(x->stage[1], t, x->stage[0], all.dtype, *n);
+    return x->stage[1];
 }
 
 enum { SLICE = 1 << 16 };
@@ -92,7 +91,7 @@ typedef struct {
     Sources s;
     Threads *threads;
     const Source *src;
-    char *to;
+    char *to; /* [PIECE] */
     DType t;
     int64_t from, n;
 } FromFiles;
@@ -104,12 +103,13 @@ static void convert_slice(void *arg, int index, int worker) {
     convert_from(x->to + (size_t)a * dtype_size(x->t), x->t, x->src, x->from + a, n);
 }
 
-static void fetch_files(void *user, size_t item, int64_t from, int64_t n, void *to, DType t) {
+static const void *fetch_files(void *user, size_t item, int64_t from, int64_t *n, DType t) {
     FromFiles *x = user;
     const SourceItem *it = &x->s.at[item];
-    x->src = &it->src, x->to = to, x->t = t, x->from = from, x->n = n;
-    threads_run(x->threads, (int)((n + SLICE - 1) / SLICE), convert_slice, x);
-    if (from + n == it->src.rows * it->src.cols) st_done_with(&x->s.files, it->st);
+    x->src = &it->src, x->t = t, x->from = from, x->n = *n;
+    threads_run(x->threads, (int)((*n + SLICE - 1) / SLICE), convert_slice, x);
+    if (from + *n == it->src.rows * it->src.cols) st_done_with(&x->s.files, it->st);
+    return x->to;
 }
 
 /* ---- config.json */
@@ -237,7 +237,9 @@ static bool save(const Weights *w, const char *dir, SaveOpts o, Err *err) {
 
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err) {
     Mem mem = { 0 };
-    FromMemory x = { .p = p, .d = d, .stage = mem_push(&mem, (size_t)PIECE * 4) };
+    FromMemory x = { .p = p,
+                     .d = d,
+                     .stage = { mem_push(&mem, (size_t)PIECE * 4), mem_push(&mem, (size_t)PIECE * 4) } };
     arch_each_param(p->model, add_tensor, &x);
     bool ok = save(&(Weights){ fetch_memory, &x, p->model }, dir, o, err);
     vec_free(x.at.at);
@@ -245,9 +247,14 @@ bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err)
     return ok;
 }
 
+bool params_save_from(const ModelDesc *m, ParamsFetch *fetch, void *user, const char *dir, SaveOpts o, Err *err) {
+    return save(&(Weights){ fetch, user, m }, dir, o, err);
+}
+
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err) {
     FromFiles x = { .threads = threads };
     TRY(sources_open(&x.s, m, o.from_dir, err));
+    x.to = mem_push(&x.s.mem, (size_t)PIECE * 4);
     bool ok = save(&(Weights){ fetch_files, &x, m }, dir, o, err);
     sources_close(&x.s);
     return ok;

@@ -3,9 +3,11 @@
  *
  *   RUN/checkpoints/step-000040/model/...  optimizer.safetensors  state.json  manifest.json
  *
- * A save copies the weights and states into a staging area that was planned at the start and writes from there in the
- * background; the folder is written beside and becomes visible by one rename, so a kill at any moment leaves the one
- * before it.  A damaged checkpoint is recognised by its manifest and the one before it is used. */
+ * A save copies the weights and states through a buffer that was planned at the start, and a thread writes from there.  A buffer that
+ * holds everything is filled at once; a smaller one is filled on while the weights are only read (the next rollout), and the next
+ * update waits until the last byte is copied: what is saved is one moment of the run.  The folder is written beside and becomes
+ * visible by one rename, so a kill at any moment leaves the one before it.  A damaged checkpoint is recognised by its manifest
+ * and the one before it is used. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -16,16 +18,20 @@ typedef struct Checkpoints Checkpoints;
 typedef struct {
     const char *run_dir, *from_dir, *tokenizer_dir, *chat_template;     /* the last three: as in SaveOpts; they outlive the saves */
     int         keep;
-    int64_t     shard_bytes;
+    int64_t     shard_bytes, buffer;                                    /* buffer: bytes; 0: everything */
 } CheckpointConf;
 
-size_t       checkpoint_staging_bytes(const ModelDesc *m);
-Checkpoints *checkpoints_open(const Policy *p, const CheckpointConf *c, Mem *mem);
+enum { CHECKPOINT_BUFFER = 256 << 20 };                                 /* the default of trainer.save_buffer */
+size_t       checkpoint_buffer_bytes(const ModelDesc *m, int64_t wanted);   /* wanted: as CheckpointConf.buffer */
+Checkpoints *checkpoints_open(Policy *p, const CheckpointConf *c, Mem *mem);
 bool         checkpoints_close(Checkpoints *c, Err *err);               /* waits for the writer; its failure */
 
-/* Starts a save (waiting for the one before, whose failure is returned here). */
+/* Starts a save (waiting for the one before, whose failure is returned here) and copies what there is room for; then p->held holds
+ * until all is copied. */
 bool checkpoint_save(Checkpoints *c, int64_t step, const char *state_json, Err *err);
-bool checkpoint_wait(Checkpoints *c, Err *err);
+void checkpoint_copy_on(Checkpoints *c);          /* some milliseconds' worth of it, if there is room; for odd moments */
+void checkpoint_copied(Checkpoints *c);           /* waits for the copy: weights and states may move */
+bool checkpoint_wait(Checkpoints *c, Err *err);   /* and for the disk */
 
 /* The newest whole checkpoint of a run: its folder in *path (NULL: there is none) and its step.  What is damaged is said on
  * standard error and passed over. */

@@ -45,6 +45,7 @@ typedef struct {
     Optim      opt;
     Arena      act, io, host, sort;    /* sort: what packing needs while it works */
     ModelKeep  keep;
+    bool       held;                   /* weights and states are being copied: an update would be a bug */
     PackCost   cost;
     TokenFlops flops;
 } Policy;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# kills.sh - a run of 30 steps is killed (-9) twenty times at random moments, some of them while it saves, and resumed each
-# time: it ends as the run that was never killed, byte for byte.
+# kills.sh - a run of 30 steps is killed (-9) twenty times at random moments, some of them while it saves (through a buffer that holds
+# a hundredth of it, every other time), and resumed each time: it ends as the run that was never killed, byte for byte.
 #   bash tests/all/kills.sh build/hone [DIR]
 . tests/cmd/train_common.bash
 make_model
@@ -15,7 +15,8 @@ kills=0 saving=0 tries=0
 while [ $kills -lt 20 ] && [ $tries -lt 100 ]; do
     tries=$((tries + 1))
     done_steps=$(lines "$work/killed/metrics.jsonl")
-    start killed $steps "data.val_files=[$work/sums.jsonl]" data.val_max_samples=6 trainer.val_every=7 &
+    buffer=$((tries % 2 ? 300000 : 268435456))
+    start killed $steps trainer.save_buffer=$buffer "data.val_files=[$work/sums.jsonl]" data.val_max_samples=6 trainer.val_every=7 &
     child=$!
     # a third at once, in the middle of opening or reading; a third with the next line; a third as soon as a save has begun
     case $((RANDOM % 3)) in

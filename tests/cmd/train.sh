@@ -17,7 +17,7 @@ grep -q '"actor/grad_norm":0,' "$work/whole/metrics.jsonl"
 ok $? "a step had no gradient: this test would see nothing"
 kills=0
 for at in $((RANDOM % 3 + 1)) $((RANDOM % 2 + 3)); do
-    start killed $steps &
+    start killed $steps trainer.save_buffer=5000 & # the copy goes on through the next rollout, and is cut short by the kill
     child=$!
     wait_lines killed "$at"
     sleep 0.00$((RANDOM % 10))
@@ -67,10 +67,10 @@ grep -q 'step-000006 is passed over' "$work/hurt.log"
 ok $? "the damage was not said"
 same_run whole hurt 6 "over a damaged checkpoint"
 
-# ---- offload, recompute, threads: no effect on bits
-train other $steps train.offload_fraction=0.3 train.recompute=full trainer.threads=2
+# ---- offload, recompute, threads, how a save is buffered: no effect on bits
+train other $steps train.offload_fraction=0.3 train.recompute=full trainer.threads=2 trainer.save_every=1 trainer.save_buffer=10000
 ok $? "offload and recompute: $(tail -1 "$work/other.log")"
-same_run whole other 6 "offload 0.3, recompute full, 2 threads"
+same_run whole other 6 "offload 0.3, recompute full, 2 threads, saved through 10 kB"
 
 # ---- the best answer alone teaches, the others are silent: killed and resumed, with several updates a step
 silent="$steps algo.advantage=grpo_passk train.mini_batch_size=2 train.epochs=2"
@@ -225,7 +225,7 @@ touch "$work/file"
 train nowhere trainer.steps=1 trainer.run_dir="$work/file/run"
 refused nowhere $? 'cannot create'
 train full trainer.steps=1 trainer.save_every=1
-(ulimit -f 2000 && start full trainer.steps=3 trainer.save_every=1)
+(ulimit -f 2000 && start full trainer.steps=3 trainer.save_every=1 trainer.save_buffer=65536)
 refused full $? 'step 2 was not written (earlier ones are untouched)'
 train full trainer.steps=3 trainer.save_every=1
 ok $? "going on after a full disk: $(tail -1 "$work/full.log")"

@@ -26,10 +26,12 @@ static void clear(const char *dir) {
     CHECK(!system(cmd), "%s stays", dir);
 }
 
-static Checkpoints *saver(Trainer *t, const char *dir, int keep) {
-    CheckpointConf c = {
-        .run_dir = dir, .from_dir = FIXTURE("models/qwen3_moe"), .keep = keep, .shard_bytes = (int64_t)1e6
-    };
+static Checkpoints *saver(Trainer *t, const char *dir, int keep, int64_t buffer) {
+    CheckpointConf c = { .run_dir = dir,
+                         .from_dir = FIXTURE("models/qwen3_moe"),
+                         .keep = keep,
+                         .shard_bytes = (int64_t)1e6,
+                         .buffer = buffer };
     return checkpoints_open(&t->policy, &c, &t->mem);
 }
 
@@ -91,7 +93,7 @@ static void save_and_go_on(void) {
     Trainer a, b;
     Err err = { { 0 } };
     trainer_open(&a, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
-    Checkpoints *c = saver(&a, dir, 2);
+    Checkpoints *c = saver(&a, dir, 2, 0);
     EXPECT(newest(dir, &err) == -1, "a folder without checkpoints has one");
     update(&a), update(&a);
     EXPECT(save(&a, c, 2, &err), "save: %s", err.msg);
@@ -113,13 +115,49 @@ static void save_and_go_on(void) {
     clear(dir);
 }
 
+/* Through a buffer that holds a fraction of it the same files are written, of the moment of the save: the copy is waited for before
+ * the next update, and an update that does not wait is refused. */
+static void bounded(void) {
+    char a[128], b[128], cmd[400];
+    folder(a, "a whole buffer"), folder(b, "a small one");
+    Trainer t;
+    Err err = { { 0 } };
+    trainer_open(&t, MODEL, (PolicyConf){ .micro_tokens = 512, .offload = 0.4 }, 1);
+    Checkpoints *whole = saver(&t, a, 2, 0), *small = saver(&t, b, 2, 10001);
+    for (int s = 1; s <= 2; s++) {
+        update(&t);
+        EXPECT(save(&t, whole, s, &err), "save: %s", err.msg);
+        EXPECT(!t.policy.held, "all of it fits, and is not copied at once");
+        EXPECT(save(&t, small, s, &err), "save: %s", err.msg);
+        EXPECT(t.policy.held, "a buffer of 10 kB took all");
+        for (int i = 0; i < 3; i++) checkpoint_copy_on(small);
+        pid_t pid = fork();
+        if (!pid) {
+            CHECK(freopen("/dev/null", "w", stderr), "no /dev/null");
+            update(&t);
+            _exit(0);
+        }
+        int status;
+        waitpid(pid, &status, 0);
+        EXPECT(!WIFEXITED(status) || WEXITSTATUS(status), "weights moved while they were being saved");
+        checkpoint_copied(small);
+        EXPECT(!t.policy.held, "copied, and still held");
+    }
+    update(&t);
+    EXPECT(checkpoints_close(whole, &err) && checkpoints_close(small, &err), "%s", err.msg);
+    snprintf(cmd, sizeof cmd, "diff -r '%s' '%s'", a, b);
+    EXPECT(!system(cmd), "other files through a small buffer");
+    trainer_close(&t);
+    clear(a), clear(b);
+}
+
 static void damage(void) {
     char dir[128];
     folder(dir, "damage");
     Trainer t;
     Err err = { { 0 } };
     trainer_open(&t, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
-    Checkpoints *c = saver(&t, dir, 3);
+    Checkpoints *c = saver(&t, dir, 3, 0);
     for (int s = 1; s <= 5; s++) {
         update(&t);
         EXPECT(save(&t, c, s, &err), "save: %s", err.msg);
@@ -148,7 +186,7 @@ static void damaged_and_later(void) {
     Trainer t;
     Err err = { { 0 } };
     trainer_open(&t, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
-    Checkpoints *c = saver(&t, dir, 1);
+    Checkpoints *c = saver(&t, dir, 1, 0);
     EXPECT(save(&t, c, 9, &err) && checkpoint_wait(c, &err), "save: %s", err.msg);
     hurt(dir, 9, "state.json", 3, true);
     for (int s = 3; s <= 4; s++) {
@@ -173,7 +211,7 @@ static void killed(int times) {
             Trainer t;
             Err err;
             trainer_open(&t, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
-            Checkpoints *c = saver(&t, dir, 1);
+            Checkpoints *c = saver(&t, dir, 1, k % 3 ? 0 : 5000);
             int64_t from = newest(dir, &err);
             for (int64_t s = from < 0 ? 0 : from;; s++)
                 if (!save(&t, c, s, &err)) _exit(3); /* first over the one that is there */
@@ -207,7 +245,7 @@ static void full_disk(void) {
     Trainer t;
     Err err = { { 0 } };
     trainer_open(&t, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
-    Checkpoints *c = saver(&t, dir, 1);
+    Checkpoints *c = saver(&t, dir, 1, 5000);
     EXPECT(save(&t, c, 1, &err) && checkpoint_wait(c, &err), "save: %s", err.msg);
     struct rlimit old, small = { 20000, RLIM_INFINITY };
     getrlimit(RLIMIT_FSIZE, &old);
@@ -228,6 +266,7 @@ static void full_disk(void) {
 
 int main(void) {
     save_and_go_on();
+    bounded();
     damage();
     damaged_and_later();
     killed(10);

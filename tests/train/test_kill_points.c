@@ -35,8 +35,12 @@ ssize_t write(int fd, const void *p, size_t n) { return point(), syscall(SYS_wri
 int mkdir(const char *p, mode_t m) { return point(), (int)syscall(SYS_mkdirat, AT_FDCWD, p, m); }
 
 /* ---- */
+static int64_t buffer; /* of a save; 0: room for everything */
+
 static Checkpoints *saver(Trainer *t, const char *dir) {
-    CheckpointConf c = { .run_dir = dir, .from_dir = FIXTURE("models/qwen2"), .keep = 1, .shard_bytes = 100000 };
+    CheckpointConf c = {
+        .run_dir = dir, .from_dir = FIXTURE("models/qwen2"), .keep = 1, .shard_bytes = 100000, .buffer = buffer
+    };
     return checkpoints_open(&t->policy, &c, &t->mem);
 }
 
@@ -84,12 +88,12 @@ static bool killed_at(Trainer *t, const char *dir, long k, int64_t step) {
     return WEXITSTATUS(status) == 0;
 }
 
-static void every_point(bool exchange) {
+static void every_point(bool exchange, int64_t bytes) {
     char dir[64] = "/tmp/hone-test-XXXXXX", cmd[100];
     CHECK(mkdtemp(dir), "no folder");
     Trainer t;
     Err err = { { 0 } };
-    no_exchange = !exchange;
+    no_exchange = !exchange, buffer = bytes;
     trainer_open(&t, "qwen2", (PolicyConf){ .micro_tokens = 512 }, 1);
     Checkpoints *c = saver(&t, dir);
     EXPECT(save(&t, c, 5, &err), "save: %s", err.msg);
@@ -114,7 +118,8 @@ static void every_point(bool exchange) {
 }
 
 int main(void) {
-    every_point(true);
-    every_point(false);
+    every_point(true, 0);
+    every_point(false, 0);
+    every_point(true, 4096);
     return test_end();
 }

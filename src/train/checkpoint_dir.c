@@ -1,0 +1,225 @@
+/* checkpoint_dir.c - names and manifests: what makes a folder a checkpoint, and what is done about one that is none. */
+#include "train/checkpoint_dir.h"
+#include "base/file.h"
+#include "train/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+static const char *const prefix[] = { "", ".writing-", ".old-" };
+
+void checkpoint_path(Buf *out, const char *run_dir, int64_t step, Place at) {
+    buf_clear(out);
+    buf_printf(out, "%s/checkpoints/%sstep-%06" PRId64, run_dir, prefix[at], step);
+}
+
+static void folder_path(Buf *out, const char *run_dir) {
+    buf_clear(out);
+    buf_printf(out, "%s/checkpoints", run_dir);
+}
+
+/* ---- manifests */
+/* By reading, not by mapping: the pages of a mapped file count as this process's memory. */
+static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, Err *err) {
+    char piece[1 << 16];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return err_set(err, "%s: cannot open: %s", path, strerror(errno));
+    uLong c = crc32(0, NULL, 0);
+    ssize_t got;
+    *bytes = 0;
+    while ((got = read(fd, piece, sizeof piece)) != 0) {
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) break;
+        c = crc32(c, (const Bytef *)piece, (uInt)got);
+        *bytes += got;
+    }
+    bool ok = got == 0 || err_set(err, "%s: cannot read: %s", path, strerror(errno));
+    *crc = (uint32_t)c;
+    close(fd);
+    return ok;
+}
+
+/* Every file below dir, by its path relative to the checkpoint, with size and checksum. */
+static bool list_files(Buf *out, const char *root, const char *sub, Err *err) {
+    Buf dir = { 0 };
+    buf_printf(&dir, "%s/%s", root, sub);
+    struct dirent **names;
+    int n = scandir(dir.data, &names, NULL, alphasort);
+    bool ok = n >= 0 || err_set(err, "%s: cannot read the folder: %s", dir.data, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        const char *name = names[i]->d_name;
+        Buf rel = { 0 }, full = { 0 };
+        buf_printf(&rel, "%s%s%s", sub, *sub ? "/" : "", name);
+        buf_printf(&full, "%s/%s", root, rel.data);
+        if (ok && strcmp(name, ".") && strcmp(name, "..")) {
+            uint32_t crc;
+            int64_t bytes;
+            if (dir_exists(full.data)) ok = list_files(out, root, rel.data, err);
+            else if ((ok = checksum(full.data, &crc, &bytes, err))) {
+                if (out->n) buf_putc(out, ',');
+                json_put_str(out, rel.data, rel.n);
+                buf_printf(out, ":{\"bytes\":%" PRId64 ",\"crc32\":%" PRIu32 "}", bytes, crc);
+            }
+        }
+        buf_free(&rel);
+        buf_free(&full);
+        vec_free(names[i]);
+    }
+    if (n >= 0) vec_free(names);
+    buf_free(&dir);
+    return ok;
+}
+
+bool manifest_write(const char *dir, int64_t step, Err *err) {
+    Buf files = { 0 }, text = { 0 }, path = { 0 };
+    bool ok = list_files(&files, dir, "", err);
+    if (ok) {
+        buf_printf(&path, "%s/manifest.json", dir);
+        buf_printf(&text, "{\"step\":%" PRId64 ",\"files\":{%s}}\n", step, files.data);
+        ok = file_write(path.data, text.data, text.n, err);
+    }
+    buf_free(&files);
+    buf_free(&text);
+    buf_free(&path);
+    return ok;
+}
+
+static bool read_json(Json *out, const char *dir, const char *name, Mem *mem, Err *err) {
+    Buf path = { 0 }, text = { 0 };
+    buf_printf(&path, "%s/%s", dir, name);
+    bool ok = file_read(&text, path.data, err);
+    if (ok && !json_parse(out, text.data, text.n, mem, err)) ok = err_wrap(err, "%s", path.data);
+    buf_free(&path);
+    buf_free(&text);
+    return ok;
+}
+
+bool manifest_holds(const char *dir, Err *err) {
+    Mem mem = { 0 };
+    Json manifest;
+    bool ok = read_json(&manifest, dir, "manifest.json", &mem, err);
+    const Json *files = ok ? json_get(&manifest, "files") : NULL;
+    if (ok && (!files || files->kind != JSON_OBJECT || !files->n)) ok = err_set(err, "manifest.json lists no files");
+    for (size_t i = 0; ok && i < files->n; i++) {
+        const JsonMember *f = &files->members[i];
+        int64_t want_bytes = -1, want_crc = -1, bytes;
+        uint32_t crc;
+        Buf path = { 0 };
+        buf_printf(&path, "%s/%s", dir, f->key);
+        ok = json_int(&f->value, "bytes", &want_bytes, err) && json_int(&f->value, "crc32", &want_crc, err)
+             && checksum(path.data, &crc, &bytes, err);
+        if (ok && (bytes != want_bytes || (int64_t)crc != want_crc))
+            ok = err_set(err, "%s is damaged (its checksum is another)", f->key);
+        buf_free(&path);
+    }
+    mem_free(&mem);
+    return ok;
+}
+
+bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err) {
+    return read_json(state, path, "state.json", mem, err);
+}
+
+/* ---- which there are */
+typedef VEC(int64_t) Steps;
+
+/* Rising; those too that a kill left moved out of the way. */
+static Steps steps_of(const char *run_dir) {
+    Steps s = { 0 };
+    Buf dir = { 0 };
+    folder_path(&dir, run_dir);
+    DIR *d = opendir(dir.data);
+    buf_free(&dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int64_t step;
+        char more;
+        size_t skip = !strncmp(e->d_name, prefix[PLACE_OLD], strlen(prefix[PLACE_OLD])) ? strlen(prefix[PLACE_OLD]) : 0;
+        if (sscanf(e->d_name + skip, "step-%" SCNd64 "%c", &step, &more) != 1) continue;
+        size_t i = 0;
+        while (i < s.n && s.at[i] < step) i++;
+        if (i < s.n && s.at[i] == step) continue;
+        VEC_PUSH(s, step);
+        memmove(s.at + i + 1, s.at + i, (s.n - 1 - i) * sizeof *s.at);
+        s.at[i] = step;
+    }
+    if (d) closedir(d);
+    return s;
+}
+
+/* One of a later step was passed over as damaged when this run went on: it does not count, or a good one would go for it. */
+void checkpoint_prune(const char *run_dir, int64_t step, int keep) {
+    Buf path = { 0 };
+    Steps s = steps_of(run_dir);
+    while (s.n && s.at[s.n - 1] > step) s.n--;
+    for (size_t i = 0; i + (size_t)keep < s.n; i++) {
+        checkpoint_path(&path, run_dir, s.at[i], PLACE_WHOLE);
+        tree_remove(path.data);
+    }
+    vec_free(s.at);
+    buf_free(&path);
+}
+
+/* One of the same step may be there (damaged and passed over, or of a run that is continued at its end): there is no moment
+ * with neither, since checkpoint_find knows the name that it has meanwhile. */
+bool checkpoint_into_place(const char *run_dir, int64_t step, Err *err) {
+    Buf tmp = { 0 }, path = { 0 }, aside = { 0 }, dir = { 0 };
+    checkpoint_path(&tmp, run_dir, step, PLACE_WRITING);
+    checkpoint_path(&path, run_dir, step, PLACE_WHOLE);
+    checkpoint_path(&aside, run_dir, step, PLACE_OLD);
+    folder_path(&dir, run_dir);
+    bool ok = dir_take_place(tmp.data, path.data, aside.data, err);
+    if (ok) tree_remove(tmp.data), tree_remove(aside.data);
+    ok = ok && dir_sync(dir.data, err);
+    buf_free(&tmp);
+    buf_free(&path);
+    buf_free(&aside);
+    buf_free(&dir);
+    return ok;
+}
+
+static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+/* A half written one goes; one that was moved out of the way comes back unless its place is taken. */
+void checkpoint_tidy(const char *run_dir) {
+    Buf path = { 0 }, place = { 0 };
+    folder_path(&path, run_dir);
+    DIR *d = opendir(path.data);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        bool half = begins(e->d_name, prefix[PLACE_WRITING]), old = begins(e->d_name, prefix[PLACE_OLD]);
+        if (!half && !old) continue;
+        folder_path(&path, run_dir), folder_path(&place, run_dir);
+        buf_printf(&path, "/%s", e->d_name);
+        buf_printf(&place, "/%s", e->d_name + strlen(prefix[half ? PLACE_WRITING : PLACE_OLD]));
+        if (half || dir_exists(place.data)) tree_remove(path.data);
+        else rename(path.data, place.data); /* where that fails it stays, and checkpoint_find knows it */
+    }
+    if (d) closedir(d);
+    buf_free(&path);
+    buf_free(&place);
+}
+
+bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem *mem, Err *err) {
+    Buf b = { 0 };
+    *path = NULL;
+    Steps s = steps_of(run_dir);
+    int bad = 0;
+    for (size_t i = s.n; i-- > 0 && !*path;) {
+        checkpoint_path(&b, run_dir, s.at[i], PLACE_WHOLE);
+        if (!dir_exists(b.data)) checkpoint_path(&b, run_dir, s.at[i], PLACE_OLD);
+        Err why;
+        if (manifest_holds(b.data, &why)) *path = mem_str(mem, b.data, b.n), *step = s.at[i];
+        else fprintf(stderr, "hone: %s is passed over: %s\n", b.data, why.msg), bad++;
+    }
+    bool ok = *path || !bad
+              || err_set(err, "%s: all %d checkpoints are damaged; start again in another folder, or restore one",
+                         run_dir, bad);
+    vec_free(s.at);
+    buf_free(&b);
+    return ok;
+}

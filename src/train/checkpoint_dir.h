@@ -1,0 +1,24 @@
+/* checkpoint_dir.h - the checkpoints of a run as folders: their names, which there are, whether one is whole.  Only checkpoint.c
+ * includes it.
+ *
+ *   RUN/checkpoints/step-000040              whole, or damaged later
+ *                  /.writing-step-000040     not yet
+ *                  /.old-step-000040         moved out of the way of its successor, for a moment */
+#ifndef TRAIN_CHECKPOINT_DIR_H
+#define TRAIN_CHECKPOINT_DIR_H
+
+#include "base/json.h"
+
+typedef enum { PLACE_WHOLE, PLACE_WRITING, PLACE_OLD } Place;
+void checkpoint_path(Buf *out, const char *run_dir, int64_t step, Place at);
+
+/* dir/manifest.json: step, size and CRC-32 of every file below dir.  Written last. */
+bool manifest_write(const char *dir, int64_t step, Err *err);
+bool manifest_holds(const char *dir, Err *err);
+
+bool checkpoint_into_place(const char *run_dir, int64_t step, Err *err);     /* from PLACE_WRITING; synced */
+void checkpoint_tidy(const char *run_dir);                                   /* what a killed process left; before a save */
+/* The last 'keep' up to 'step' stay. */
+void checkpoint_prune(const char *run_dir, int64_t step, int keep);
+
+#endif
