@@ -39,6 +39,23 @@ bool err_wrap(Err *err, const char *fmt, ...) {
     return false;
 }
 
+static struct {
+    char who[32]; /* "rank 3: " */
+    void (*take_down)(void);
+} among;
+
+void die_among(int rank, void (*take_down)(void)) {
+    if (rank > 0) snprintf(among.who, sizeof among.who, "rank %d: ", rank);
+    else among.who[0] = 0;
+    among.take_down = take_down;
+}
+
+static void take_down(void) {
+    void (*fn)(void) = among.take_down;
+    among.take_down = NULL; /* once */
+    if (fn) fn();
+}
+
 void die_at(const char *file, int line, const char *fmt, ...) {
     char msg[1024];
     va_list ap;
@@ -46,15 +63,18 @@ void die_at(const char *file, int line, const char *fmt, ...) {
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
     fflush(stdout);
-    fprintf(stderr, "hone: %s:%d: %s\n", file, line, msg);
+    fprintf(stderr, "hone: %s%s:%d: %s\n", among.who, file, line, msg);
+    take_down();
     abort();
 }
 
 void die_memory(size_t bytes) {
     fflush(stdout);
-    fprintf(stderr,
-            "hone: the machine gave no memory: %zu bytes more were wanted; a smaller batch, cache or model is needed\n",
-            bytes);
+    fprintf(
+        stderr,
+        "hone: %sthe machine gave no memory: %zu bytes more were wanted; a smaller batch, cache or model is needed\n",
+        among.who, bytes);
+    take_down();
     exit(1);
 }
 

@@ -30,6 +30,8 @@ bool err_wrap(Err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* puts "<f
 
 NORETURN void die_memory(size_t bytes);      /* the machine has no more: not a fault of the program, exit code 1 */
 NORETURN void die_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Among several ranks: messages of a rank other than 0 carry its number, and what takes the other ranks down is called last. */
+void die_among(int rank, void (*take_down)(void));
 #define die(...)       die_at(__FILE__, __LINE__, __VA_ARGS__)
 #define CHECK(ok, ...) do { if (!(ok)) die(__VA_ARGS__); } while (0)
 

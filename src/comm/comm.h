@@ -1,21 +1,73 @@
-/* comm.h - groups of ranks and what they can do together.
+/* comm.h - groups of ranks and what they do together.
  *
- * A group of one is a real group whose calls change nothing, so callers never ask "if (tp > 1)": they call, and get their
- * own tensor back.  This build has that group only; MPI and NCCL groups will be further backends of the same calls, and
- * asking for a larger group is refused when the configuration is read. */
+ * A group of one is a real group whose calls change nothing, so callers never ask "if (tp > 1)": they call, and get their own tensor
+ * back.  Larger groups move bytes by a backend: MPI, or the dry one, which has no peers and moves nothing, so that any rank of any grid
+ * can be sized by running the code on the dry device.
+ *
+ * Nothing is ever added in order of arrival: what is summed is exchanged first and added by the tree of docs/exactness.md.
+ * Rows of T tokens are dealt out in order: rank r of n has rows [T*r/n, T*(r+1)/n).
+ * Every wait has a deadline; when it passes, the rank dies with who waited for whom and what, and takes the others down. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
 #include "op/op.h"
 
-typedef struct { int rank, size; } Comm;
+typedef struct CommBackend CommBackend;
+typedef struct {
+    const CommBackend *via;     /* NULL: a group of one */
+    void       *impl;           /* the backend's group */
+    const char *name;           /* "tp": for messages */
+    int         rank, size;
+    int         world;          /* this rank's number among all, for messages */
+    double      wait;           /* seconds; 0: for ever */
+} Comm;
 
-static inline Comm comm_self(void) { return (Comm){ 0, 1 }; }
+static inline Comm comm_self(void) { return (Comm){ .name = "self", .size = 1 }; }
+Comm comm_dry(const char *name, int rank, int size);                    /* for the dry device */
 
-/* The rows of all ranks, in rank order, in a new tensor of a; the group of one hands back its own rows. */
-Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine);
+/* ---- Bytes of device memory: what a backend does.  Calls begin; test says 1 when done, 0 not yet, -1 failed. ------------------ */
+typedef struct { size_t at, bytes; } CommPart;                          /* of a buffer, one a rank */
+struct CommBackend {
+    const char *name;
+    void *(*all_to_all)(const Comm *c, void *to, const CommPart *get, const void *from, const CommPart *give);
+    void *(*all_gather)(const Comm *c, void *to, const CommPart *get, const void *mine, size_t bytes);
+    void *(*send)(const Comm *c, int peer, int tag, const void *from, size_t bytes);
+    void *(*recv)(const Comm *c, int peer, int tag, void *to, size_t bytes);
+    /* the host's memory */
+    void *(*gather_host)(const Comm *c, void *all, const void *mine, size_t bytes);
+    void *(*broadcast_host)(const Comm *c, int from, void *data, size_t bytes);
+    int   (*test)(void *call);
+};
 
-/* This rank's rows of the sum over ranks, added by the balanced tree of docs/exactness.md (never in arrival order). */
-Tensor comm_reduce_scatter(const Comm *c, Dev *d, Arena *a, Tensor partial);
+/* A call that was begun; done by comm_wait.  What it moves must stay where it is until then. */
+typedef struct { const Comm *c; Dev *d; void *call; const char *what; int peer; } CommCall;
+CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x);      /* rows without gaps */
+CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x);
+void     comm_wait(CommCall *call);
+bool     comm_done(CommCall *call);                                          /* without waiting */
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------------------- */
+/* The rows of all ranks, in rank order, in a new tensor of a; total: how many there are. */
+Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t total);
+/* This rank's rows of the sum over ranks of F32 or activations' partial rows, by the balanced tree; in a, of dtype t. */
+Tensor comm_reduce_scatter(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t);
+/* The same sum, all rows on every rank. */
+Tensor comm_all_reduce(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t);
+/* Rows [at[r], at[r]+n) of 'from' go to rank r, and come from it to rows of 'to': rows without gaps. */
+typedef struct { int64_t at, n; } CommRows;
+void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give);
+
+/* ---- Small host values -------------------------------------------------------------------------------------------------------- */
+void   comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes);       /* all [size * bytes] */
+double comm_sum(const Comm *c, double x);                               /* in rank order */
+double comm_max(const Comm *c, double x);
+int64_t comm_sum_i64(const Comm *c, int64_t x);
+void   comm_broadcast(const Comm *c, int from, void *data, size_t bytes);
+void   comm_barrier(const Comm *c);
+
+static inline int64_t comm_first_row(const Comm *c, int64_t total, int rank) { return total * rank / c->size; }
+static inline int64_t comm_share(const Comm *c, int64_t total) {
+    return comm_first_row(c, total, c->rank + 1) - comm_first_row(c, total, c->rank);
+}
 
 #endif

@@ -36,12 +36,12 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rout
 
     size_t inner = arena_mark(tmp);
     Tensor n = norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n1 : NULL);
-    attn_forward(c, layer, out, tp_enter(&c->par, d, tmp, n), keep);
+    attn_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), keep);
     op_add(d, mid, x, tp_exit(&c->par, d, tmp, out));
     arena_pop(tmp, inner);
 
     n = norm_forward(c, mid, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
-    feed_forward(c, layer, out, tp_enter(&c->par, d, tmp, n), routing, known, keep);
+    feed_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), routing, known, keep);
     op_add(d, y, mid, tp_exit(&c->par, d, tmp, out));
     arena_pop(tmp, mark);
 }
@@ -74,13 +74,13 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
     Tensor dmid = push(tmp, dy.rows, dy.cols), dn = push(tmp, dy.rows, dy.cols);
 
     size_t inner = arena_mark(tmp);
-    Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy);
+    Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, dy.rows);
     feed_backward(c, layer, g, dn, dall, norm_output(c, &keep->n2, g2, eps_of(c)), keep);
     norm_backward(c, dmid, param(g, P_NORM2, layer), tp_enter_bwd(&c->par, d, tmp, dn), g2, &keep->n2);
     op_add(d, dmid, dmid, dy);
     arena_pop(tmp, inner);
 
-    dall = tp_exit_bwd(&c->par, d, tmp, dmid);
+    dall = tp_exit_bwd(&c->par, d, tmp, dmid, dmid.rows);
     attn_backward(c, layer, g, dn, dall, norm_output(c, &keep->n1, g1, eps_of(c)), keep);
     norm_backward(c, dx, param(g, P_NORM1, layer), tp_enter_bwd(&c->par, d, tmp, dn), g1, &keep->n1);
     op_add(d, dx, dx, dmid);

@@ -15,10 +15,13 @@ typedef struct { Comm tp, ep, cp; } Par;
 
 static inline Par par_self(void) { return (Par){ comm_self(), comm_self(), comm_self() }; }
 
-static inline Tensor tp_enter    (const Par *p, Dev *d, Arena *a, Tensor x)  { return comm_all_gather(&p->tp, d, a, x); }
-static inline Tensor tp_enter_bwd(const Par *p, Dev *d, Arena *a, Tensor dx) { return comm_reduce_scatter(&p->tp, d, a, dx); }
-static inline Tensor tp_exit     (const Par *p, Dev *d, Arena *a, Tensor y)  { return comm_reduce_scatter(&p->tp, d, a, y); }
-static inline Tensor tp_exit_bwd (const Par *p, Dev *d, Arena *a, Tensor dy) { return comm_all_gather(&p->tp, d, a, dy); }
+/* total: tokens of all ranks of tp together */
+static inline Tensor tp_enter    (const Par *p, Dev *d, Arena *a, Tensor x, int64_t total)  { return comm_all_gather(&p->tp, d, a, x, total); }
+static inline Tensor tp_enter_bwd(const Par *p, Dev *d, Arena *a, Tensor dx) { return comm_reduce_scatter(&p->tp, d, a, dx, d->act); }
+static inline Tensor tp_exit     (const Par *p, Dev *d, Arena *a, Tensor y)  { return comm_reduce_scatter(&p->tp, d, a, y, d->act); }
+static inline Tensor tp_exit_bwd (const Par *p, Dev *d, Arena *a, Tensor dy, int64_t total) { return comm_all_gather(&p->tp, d, a, dy, total); }
+/* What a layer's partial sums are written in: exchanged sums stay F32 until they are whole. */
+static inline DType tp_partial(const Par *p, const Dev *d) { return p->tp.size > 1 ? DT_F32 : d->act; }
 
 /* Rows grouped by expert, to the experts' ranks and back.  ex says where each expert's rows begin. */
 Tensor ep_dispatch(const Par *p, Dev *d, Arena *a, Tensor rows, Seqs *ex);

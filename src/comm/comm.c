@@ -1,0 +1,182 @@
+/* comm.c - what groups do with tensors and small values, in terms of a backend's four calls; waiting with a deadline. */
+#include "comm/comm.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_GROUP = 4096 };
+
+/* ---- waiting */
+
+bool comm_done(CommCall *w) {
+    if (!w->call) return true;
+    if (w->d) w->d->ops->enter(w->d, false); /* bytes may arrive while we ask */
+    int done = w->c->via->test(w->call);
+    if (w->d) w->d->ops->leave(w->d);
+    CHECK(done >= 0, "%s of group %s failed (rank %d of %d%s)", w->what, w->c->name, w->c->rank, w->c->size,
+          w->peer >= 0 ? ", with a neighbour" : "");
+    if (done) w->call = NULL;
+    return done;
+}
+
+/* Ranks may be more than cores: whoever waits makes room, and after a millisecond sleeps. */
+void comm_wait(CommCall *w) {
+    double start = 0;
+    for (int64_t i = 0; !comm_done(w); i++) {
+        double now = clock_now();
+        if (i == 0) start = now;
+        if (now - start < 1e-3) sched_yield();
+        else nanosleep(&(struct timespec){ 0, 50000 }, NULL);
+        if (w->c->wait <= 0 || now - start < w->c->wait) continue;
+        if (w->peer >= 0)
+            die("rank %d waited %.0f s for %s %s rank %d of group %s (trainer.wait_seconds)", w->c->world, w->c->wait,
+                w->what, strcmp(w->what, "a receipt") ? "to" : "from", w->peer, w->c->name);
+        die("rank %d waited %.0f s for %s of group %s: another of its %d ranks did not come (trainer.wait_seconds)",
+            w->c->world, w->c->wait, w->what, w->c->name, w->c->size);
+    }
+}
+
+static void finish(const Comm *c, void *call, const char *what) {
+    CommCall w = { c, NULL, call, what, -1 };
+    comm_wait(&w);
+}
+
+/* ---- tensors */
+
+static size_t row_bytes(Tensor x) { return (size_t)x.cols * dtype_size(x.dtype); }
+static void want_rows(const char *what, Tensor x) {
+    CHECK(x.rows <= 1 || x.ld == x.cols, "%s: rows of %ld, %ld apart; no gaps wanted", what, (long)x.cols, (long)x.ld);
+}
+
+static CommCall begun(const Comm *c, Dev *d, int peer, int tag, Tensor x, bool send) {
+    CommCall w = { c, d, NULL, send ? "a sending" : "a receipt", peer };
+    want_rows(w.what, x);
+    if (!c->via) return w;
+    size_t bytes = (size_t)x.rows * row_bytes(x);
+    d->ops->enter(d, false);
+    w.call = send ? c->via->send(c, peer, tag, x.data, bytes) : c->via->recv(c, peer, tag, x.data, bytes);
+    d->ops->leave(d);
+    return w;
+}
+CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x) { return begun(c, d, peer, tag, x, true); }
+CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x) { return begun(c, d, peer, tag, x, false); }
+
+Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t total) {
+    CHECK(mine.rows == comm_share(c, total), "all-gather over %s: %ld rows of %ld, %ld are this rank's", c->name,
+          (long)mine.rows, (long)total, (long)comm_share(c, total));
+    if (c->size == 1) return mine;
+    Tensor all = tensor_push(a, mine.dtype, total, mine.cols);
+    size_t mark = arena_mark(&d->tmp);
+    if (mine.rows > 1 && mine.ld != mine.cols) {
+        Tensor packed = tensor_push(&d->tmp, mine.dtype, mine.rows, mine.cols);
+        op_copy(d, packed, mine);
+        mine = packed;
+    }
+    CommPart get[MAX_GROUP];
+    CHECK(c->size <= MAX_GROUP, "a group of %d ranks", c->size);
+    for (int r = 0; r < c->size; r++) {
+        int64_t first = comm_first_row(c, total, r);
+        get[r] = (CommPart){ (size_t)first * row_bytes(all),
+                             (size_t)(comm_first_row(c, total, r + 1) - first) * row_bytes(all) };
+    }
+    d->ops->enter(d, false);
+    finish(c, c->via->all_gather(c, all.data, get, mine.data, (size_t)mine.rows * row_bytes(mine)), "an all-gather");
+    d->ops->leave(d);
+    arena_pop(&d->tmp, mark);
+    return all;
+}
+
+void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give) {
+    want_rows("exchange", to);
+    want_rows("exchange", from);
+    CHECK(to.dtype == from.dtype && to.cols == from.cols && c->size <= MAX_GROUP,
+          "exchange over %s: %s x %ld to %s x %ld", c->name, dtype_name(from.dtype), (long)from.cols,
+          dtype_name(to.dtype), (long)to.cols);
+    if (c->size == 1) {
+        if (give[0].n) op_copy(d, tensor_rows(to, get[0].at, get[0].n), tensor_rows(from, give[0].at, give[0].n));
+        return;
+    }
+    CommPart in[MAX_GROUP], out[MAX_GROUP];
+    size_t row = row_bytes(to);
+    for (int r = 0; r < c->size; r++) {
+        in[r] = (CommPart){ (size_t)get[r].at * row, (size_t)get[r].n * row };
+        out[r] = (CommPart){ (size_t)give[r].at * row, (size_t)give[r].n * row };
+    }
+    d->ops->enter(d, false);
+    finish(c, c->via->all_to_all(c, to.data, in, from.data, out), "an exchange");
+    d->ops->leave(d);
+}
+
+Tensor comm_reduce_scatter(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t) {
+    if (c->size == 1 && partial.dtype == t) return partial;
+    CHECK((c->size & (c->size - 1)) == 0 && c->size <= 32, "a tree over %d ranks of %s", c->size, c->name);
+    int64_t total = partial.rows, n = comm_share(c, total);
+    Tensor mine = tensor_push(a, t, n, partial.cols);
+    size_t mark = arena_mark(&d->tmp);
+    if (partial.rows > 1 && partial.ld != partial.cols) {
+        Tensor packed = tensor_push(&d->tmp, partial.dtype, total, partial.cols);
+        op_copy(d, packed, partial);
+        partial = packed;
+    }
+    Tensor all = tensor_push(&d->tmp, partial.dtype, n * c->size, partial.cols), part[32];
+    CommRows get[32], give[32];
+    for (int r = 0; r < c->size; r++) {
+        int64_t first = comm_first_row(c, total, r);
+        get[r] = (CommRows){ r * n, n };
+        give[r] = (CommRows){ first, comm_first_row(c, total, r + 1) - first };
+        part[r] = tensor_rows(all, r * n, n);
+    }
+    comm_exchange(c, d, all, get, partial, give);
+    op_tree_add(d, mine, part, c->size);
+    arena_pop(&d->tmp, mark);
+    return mine;
+}
+
+Tensor comm_all_reduce(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t) {
+    if (c->size == 1 && partial.dtype == t) return partial;
+    size_t mark = arena_mark(&d->tmp);
+    CHECK(a != &d->tmp, "all-reduce over %s: its result would be popped with its scratch", c->name);
+    Tensor mine = comm_reduce_scatter(c, d, &d->tmp, partial, t);
+    Tensor all = comm_all_gather(c, d, a, mine, partial.rows);
+    arena_pop(&d->tmp, mark);
+    return all;
+}
+
+/* ---- small host values */
+
+void comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) {
+    if (!c->via) memcpy(all, mine, bytes);
+    else finish(c, c->via->gather_host(c, all, mine, bytes), "a gathering of values");
+}
+
+#define GATHERED(T, x)                                                                                                 \
+    T all_[MAX_GROUP] = { 0 };                                                                                         \
+    CHECK(c->size <= MAX_GROUP, "a group of %d ranks", c->size);                                                       \
+    comm_gather_host(c, all_, &(x), sizeof(x))
+
+double comm_sum(const Comm *c, double x) {
+    GATHERED(double, x);
+    double sum = all_[0];
+    for (int r = 1; r < c->size; r++) sum += all_[r];
+    return sum;
+}
+double comm_max(const Comm *c, double x) {
+    GATHERED(double, x);
+    double most = all_[0];
+    for (int r = 1; r < c->size; r++)
+        if (!(all_[r] <= most)) most = all_[r]; /* a NaN stays */
+    return most;
+}
+int64_t comm_sum_i64(const Comm *c, int64_t x) {
+    GATHERED(int64_t, x);
+    int64_t sum = 0;
+    for (int r = 0; r < c->size; r++) sum += all_[r];
+    return sum;
+}
+void comm_barrier(const Comm *c) { comm_sum_i64(c, 0); }
+
+void comm_broadcast(const Comm *c, int from, void *data, size_t bytes) {
+    if (c->via) finish(c, c->via->broadcast_host(c, from, data, bytes), "a broadcast");
+}

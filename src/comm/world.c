@@ -1,0 +1,149 @@
+/* world.c - finds out whether a launcher started this process, loads MPI then, and makes the groups of a grid. */
+#include "comm/world.h"
+#include "comm/mpi/api.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const MpiApi *api; /* of the loaded library: MPI is one per process, by its own rules */
+
+/* ---- the backend, over the library's calls */
+_Static_assert(sizeof(MpiPart) == sizeof(CommPart), "the same two numbers");
+static void *w_all_to_all(const Comm *c, void *to, const CommPart *get, const void *from, const CommPart *give) {
+    return api->all_to_all(c->impl, to, (const MpiPart *)(const void *)get, from, (const MpiPart *)(const void *)give);
+}
+static void *w_all_gather(const Comm *c, void *to, const CommPart *get, const void *mine, size_t bytes) {
+    return api->all_gather(c->impl, to, (const MpiPart *)(const void *)get, mine, bytes);
+}
+static void *w_send(const Comm *c, int peer, int tag, const void *from, size_t bytes) {
+    return api->send(c->impl, peer, tag, from, bytes);
+}
+static void *w_recv(const Comm *c, int peer, int tag, void *to, size_t bytes) {
+    return api->recv(c->impl, peer, tag, to, bytes);
+}
+static void *w_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) {
+    enum { MAX_GROUP = 4096 };
+    MpiPart get[MAX_GROUP];
+    CHECK(c->size <= MAX_GROUP, "a group of %d ranks", c->size);
+    for (int r = 0; r < c->size; r++) get[r] = (MpiPart){ (size_t)r * bytes, bytes };
+    return api->all_gather(c->impl, all, get, mine, bytes);
+}
+static void *w_broadcast(const Comm *c, int from, void *data, size_t bytes) {
+    return api->broadcast(c->impl, from, data, bytes);
+}
+static int w_test(void *call) { return api->test(call); }
+static const CommBackend mpi = {
+    "mpi", w_all_to_all, w_all_gather, w_send, w_recv, w_gather_host, w_broadcast, w_test
+};
+
+/* ---- launchers: the variable in which each says how many it started */
+static const struct {
+    const char *variable, *launcher;
+} launchers[] = {
+    { "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun" },
+    { "PMI_SIZE", "a launcher that speaks PMI" },
+    { "SLURM_STEP_NUM_TASKS", "srun" },
+};
+static int launched(const char **by) {
+    for (size_t i = 0; i < COUNT(launchers); i++) {
+        const char *n = getenv(launchers[i].variable);
+        if (!n || atoi(n) < 1) continue;
+        *by = launchers[i].launcher;
+        return atoi(n);
+    }
+    return 0;
+}
+
+/* Beside the program, or above it: a test lies deeper in the build folder than hone does. */
+static void *load_beside(Err *err) {
+    char path[4096 + 32], why[256] = "";
+    ssize_t n = readlink("/proc/self/exe", path, 4096);
+    path[n > 0 ? n : 0] = 0;
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(path, '/');
+        if (!slash) break;
+        strcpy(slash, "/libhone_mpi.so");
+        void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (lib) return lib;
+        if (!up || !access(path, F_OK)) snprintf(why, sizeof why, "%s", dlerror());
+        *slash = 0;
+    }
+    err_set(err, "MPI cannot be loaded: %s (is libopenmpi installed, and was hone built where libopenmpi-dev is?)",
+            why);
+    return NULL;
+}
+
+static bool load(Err *err) {
+    void *lib = load_beside(err);
+    if (!lib) return false;
+    const MpiApi *(*get)(void);
+    void *symbol = dlsym(lib, "hone_mpi");
+    memcpy(&get, &symbol, sizeof get);
+    api = symbol ? get() : NULL;
+    if (!api || api->version != MPI_API_VERSION)
+        return err_set(err, "libhone_mpi.so does not belong to this program: build both again");
+    return true;
+}
+
+static void take_down(void) { api->take_down(); }
+
+bool world_open(World *w, double wait_seconds, Err *err) {
+    const char *by = "";
+    int expected = launched(&by);
+    *w = (World){ .all = comm_self(), .local_size = 1 };
+    if (expected <= 1) return true;
+    TRY(load(err));
+    Comm all = { .via = &mpi, .name = "world", .wait = wait_seconds };
+    const char *why = api->open(&all.rank, &all.size, &w->local_rank, &w->local_size);
+    if (why) return err_set(err, "MPI does not start: %s", why);
+    if (all.size != expected) {
+        api->close();
+        return err_set(
+            err, "%s started %d processes, but MPI (%.40s) sees %d: use the launcher of that MPI, or srun --mpi=pmix",
+            by, expected, api->library(), all.size);
+    }
+    all.impl = api->all();
+    all.world = all.rank;
+    w->all = all;
+    w->open = true;
+    die_among(all.rank, take_down);
+    return true;
+}
+
+void world_close(World *w) {
+    if (w->open) api->close();
+    die_among(0, NULL);
+    *w = (World){ .all = comm_self(), .local_size = 1 };
+}
+
+World world_dry(int rank, int size) { return (World){ .all = comm_dry("world", rank, size), .local_size = 1 }; }
+
+/* Ranks that agree in 'color' form a group, numbered by 'key'. */
+static Comm split(const World *w, const char *name, int color, int key, int size) {
+    const Comm *all = &w->all;
+    if (!w->open) return comm_dry(name, key, size);
+    void *group = api->split(all->impl, color, key); /* collective: also where the group is this rank alone */
+    CHECK(group, "the group %s cannot be made", name);
+    if (size == 1) return comm_self();
+    return (Comm){
+        .via = all->via, .impl = group, .name = name, .rank = key, .size = size, .world = all->world, .wait = all->wait
+    };
+}
+
+void world_groups(const World *w, const GridShape *g, Groups *out) {
+    int r = w->all.rank, stage = grid_stage_ranks(g);
+    CHECK(w->all.size == grid_ranks(g), "%d ranks for a grid of %d", w->all.size, grid_ranks(g));
+    GridAt at = grid_at(g, r);
+    int in = r % stage, experts = g->etp * g->ep;
+    out->tp = split(w, "tp", r / g->tp, at.tp, g->tp);
+    out->cp = split(w, "cp", (r / (g->tp * g->cp)) * g->tp + at.tp, at.cp, g->cp);
+    out->dp = split(w, "dp", at.pp * g->tp * g->cp + at.cp * g->tp + at.tp, at.dp, g->dp);
+    out->dense = split(w, "dp x cp", at.pp * g->tp + at.tp, at.dp * g->cp + at.cp, g->dp * g->cp);
+    out->pp = split(w, "pp", in, at.pp, g->pp);
+    out->etp = split(w, "etp", r / g->etp, at.etp, g->etp);
+    out->ep = split(w, "ep", at.pp * (stage / g->ep) + at.edp * g->etp + at.etp, at.ep, g->ep);
+    out->edp = split(w, "edp", at.pp * experts + in % experts, at.edp, stage / experts);
+}

@@ -1,0 +1,24 @@
+/* world.h - all ranks of a run: started by a launcher (mpirun, srun), or this process alone. */
+#ifndef COMM_WORLD_H
+#define COMM_WORLD_H
+
+#include "arch/grid.h"
+#include "comm/comm.h"
+
+typedef struct {
+    Comm all;
+    int  local_rank, local_size;        /* among the ranks of this machine */
+    bool open;                          /* MPI is */
+} World;
+
+/* Without a launcher: a world of one, and MPI is not needed.  With one: libhone_mpi.so beside the program is loaded.  Processes that a
+ * launcher started but that MPI says are alone are an error, so that they never write one folder as if each were the only one. */
+bool world_open(World *w, double wait_seconds, Err *err);
+void world_close(World *w);
+
+/* The groups of a grid: whoever shares all other coordinates.  Collective over the world; a dry world (world_dry) needs no peers. */
+typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense; } Groups;    /* dense: dp x cp, who hold the same dense weights */
+void world_groups(const World *w, const GridShape *g, Groups *out);
+World world_dry(int rank, int size);
+
+#endif

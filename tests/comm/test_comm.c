@@ -1,0 +1,215 @@
+/* test_comm.c - what groups of ranks do together, on 1 to 8 ranks: the program starts itself under mpirun for each size (a counted skip where
+ * there is none).  Every sum is compared, bit for bit, with the tree computed by one rank; groups of a grid with counting; a rank that
+ * waits in vain dies within its deadline and says for whom. */
+#include "comm/world.h"
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static float value(int rank, int64_t i) {
+    return (float)((rank * 7919 + i * 104729) % 1000003) * 1e-3f - 300.0f + 1e-4f * (float)rank;
+}
+
+typedef struct {
+    Dev d;
+    Arena a;
+    Mem m;
+} Rig;
+static void rig_open(Rig *r) {
+    *r = (Rig){ 0 };
+    dev_open(&r->d, (DevOpts){ .threads = 1, .guard = true });
+    r->a = dev_arena(&r->d, "test", 8 << 20);
+    r->d.tmp = dev_arena(&r->d, "tmp", 8 << 20);
+}
+static void rig_close(Rig *r) {
+    EXPECT(r->d.tmp.used == 0, "tmp is not empty");
+    dev_close(&r->d);
+    mem_free(&r->m);
+}
+static Tensor fill(Rig *r, int rank, int64_t rows, int64_t cols, int64_t from) {
+    float *x = MEM_ARRAY(&r->m, float, (size_t)(rows * cols) + 1);
+    for (int64_t i = 0; i < rows * cols; i++) x[i] = value(rank, from * cols + i);
+    Tensor t = tensor_push(&r->a, DT_F32, rows, cols);
+    op_put(&r->d, t, x);
+    return t;
+}
+static float *fetched(Rig *r, Tensor t) {
+    float *x = MEM_ARRAY(&r->m, float, (size_t)(t.rows * t.cols) + 1);
+    op_get(&r->d, x, t);
+    return x;
+}
+static float tree(const float *x, int n) { return n == 1 ? x[0] : tree(x, n / 2) + tree(x + n / 2, n / 2); }
+
+static void tensors(const Comm *c) {
+    static const int64_t totals[] = { 0, 1, 3, 8, 37, 256 };
+    for (size_t k = 0; k < COUNT(totals); k++) {
+        Rig r;
+        rig_open(&r);
+        int64_t T = totals[k], C = 24, first = comm_first_row(c, T, c->rank), n = comm_share(c, T);
+        Tensor all = comm_all_gather(c, &r.d, &r.a, fill(&r, 0, n, C, first), T);
+        float *got = fetched(&r, all);
+        int bad = 0;
+        for (int64_t i = 0; i < T * C; i++) bad += got[i] != value(0, i);
+        EXPECT(all.rows == T && !bad, "all-gather of %ld rows over %d: %d wrong", (long)T, c->size, bad);
+        if ((c->size & (c->size - 1)) == 0) {
+            Tensor part = fill(&r, c->rank, T, C, 0), mine = comm_reduce_scatter(c, &r.d, &r.a, part, DT_F32);
+            got = fetched(&r, mine), bad = 0;
+            for (int64_t i = 0; i < n * C; i++) {
+                float each[32];
+                for (int p = 0; p < c->size; p++) each[p] = value(p, first * C + i);
+                bad += got[i] != tree(each, c->size);
+            }
+            EXPECT(mine.rows == n && !bad, "reduce-scatter of %ld rows over %d: %d wrong", (long)T, c->size, bad);
+            Tensor whole = comm_all_reduce(c, &r.d, &r.a, part, DT_F32);
+            float *w = fetched(&r, whole);
+            EXPECT(whole.rows == T && !memcmp(w + first * C, got, (size_t)(n * C) * 4), "all-reduce of %ld rows",
+                   (long)T);
+        }
+        rig_close(&r);
+    }
+}
+
+/* Rank p gives rank q (p + 2 q) % 5 rows; some give none. */
+static void exchange(const Comm *c) {
+    Rig r;
+    rig_open(&r);
+    CommRows get[64], give[64];
+    int64_t in = 0, out = 0, C = 5;
+    for (int q = 0; q < c->size; q++) {
+        get[q] = (CommRows){ in, (q + 2 * c->rank) % 5 }, in += get[q].n;
+        give[q] = (CommRows){ out, (c->rank + 2 * q) % 5 }, out += give[q].n;
+    }
+    Tensor from = fill(&r, c->rank, out, C, 0), to = tensor_push(&r.a, DT_F32, in, C);
+    comm_exchange(c, &r.d, to, get, from, give);
+    float *got = fetched(&r, to);
+    int bad = 0;
+    for (int q = 0; q < c->size; q++) {
+        int64_t at = 0;
+        for (int p = 0; p < c->rank; p++) at += (q + 2 * p) % 5;
+        for (int64_t i = 0; i < get[q].n * C; i++) bad += got[get[q].at * C + i] != value(q, at * C + i);
+    }
+    EXPECT(!bad, "exchange over %d: %d wrong", c->size, bad);
+    int right = (c->rank + 1) % c->size,
+        left = (c->rank + c->size - 1) % c->size; /* a ring, several messages under way */
+    Tensor a = fill(&r, c->rank, 4, 3, 0), b = fill(&r, c->rank + 50, 4, 3, 0), x = fill(&r, 99, 4, 3, 0),
+           y = fill(&r, 99, 4, 3, 0);
+    if (c->size > 1) {
+        CommCall w[] = { comm_recv(c, &r.d, left, 1, y), comm_recv(c, &r.d, left, 0, x),
+                         comm_send(c, &r.d, right, 0, a), comm_send(c, &r.d, right, 1, b) };
+        for (size_t i = 0; i < COUNT(w); i++) comm_wait(&w[i]);
+        EXPECT(fetched(&r, x)[7] == value(left, 7) && fetched(&r, y)[11] == value(left + 50, 11), "a ring of sends");
+    }
+    rig_close(&r);
+}
+
+static void values(const Comm *c) {
+    double sum = comm_sum(c, 1.0 / (1 + c->rank)), want = 0, most = comm_max(c, c->rank % 3);
+    for (int r = 0; r < c->size; r++) want += 1.0 / (1 + r);
+    EXPECT(sum == want && most == (c->size > 2 ? 2 : c->size - 1), "sum %.17g, most %g", sum, most);
+    EXPECT(comm_sum_i64(c, (int64_t)1 << 40) == (int64_t)c->size << 40, "sum of whole numbers");
+    char text[100] = "not yet";
+    if (c->rank == c->size - 1) strcpy(text, "from the last");
+    comm_broadcast(c, c->size - 1, text, sizeof text);
+    EXPECT(!strcmp(text, "from the last"), "broadcast: %s", text);
+    comm_barrier(c);
+}
+
+static const char *const grids[] = { "",         "tp2",     "pp2",         "cp2",          "tp2,pp2", "ep2",
+                                     "ep2,etp2", "tp2,ep4", "cp2,tp2,ep8", "pp2,ep2,etp2", "pp4,tp2" };
+
+static void groups(const World *w, const ModelDesc *m) {
+    for (size_t k = 0; k < COUNT(grids); k++) {
+        GridShape g;
+        Err err;
+        if (!grid_parse(&g, grids[k], &err) || !grid_fill(&g, m, w->all.size, NULL, 32, &err)) continue;
+        Groups s;
+        world_groups(w, &g, &s);
+        GridAt at = grid_at(&g, w->all.rank);
+        const struct {
+            const Comm *c;
+            int rank, size;
+        } all[] = { { &s.tp, at.tp, g.tp },
+                    { &s.cp, at.cp, g.cp },
+                    { &s.dp, at.dp, g.dp },
+                    { &s.pp, at.pp, g.pp },
+                    { &s.ep, at.ep, g.ep },
+                    { &s.etp, at.etp, g.etp },
+                    { &s.edp, at.edp, grid_stage_ranks(&g) / (g.ep * g.etp) },
+                    { &s.dense, at.dp * g.cp + at.cp, g.dp * g.cp } };
+        for (size_t i = 0; i < COUNT(all); i++) {
+            EXPECT(all[i].c->rank == (all[i].size > 1 ? all[i].rank : 0) && all[i].c->size == all[i].size,
+                   "%s: group %s", grids[k], all[i].c->name);
+            double ranks = comm_sum(all[i].c, all[i].rank); /* everybody else is there, once */
+            EXPECT(ranks == all[i].size * (all[i].size - 1) / 2.0, "%s: group %s holds others", grids[k],
+                   all[i].c->name);
+        }
+        comm_barrier(&w->all);
+    }
+}
+
+static int ranks_main(const char *mode) {
+    World w;
+    Err err;
+    if (!world_open(&w, strcmp(mode, "wait") ? 60 : 1, &err)) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 1;
+    }
+    if (!strcmp(mode, "wait")) { /* rank 1 never comes */
+        if (w.all.rank == 1) sleep(20);
+        comm_barrier(&w.all);
+        return 0;
+    }
+    Mem mem = { 0 };
+    ModelDesc m;
+    CHECK(model_desc_load(&m, "tests/data/configs/Qwen3-30B-A3B.json", &mem, &err), "%s", err.msg);
+    tensors(&w.all);
+    exchange(&w.all);
+    values(&w.all);
+    groups(&w, &m);
+    mem_free(&mem);
+    double failed = comm_sum(&w.all, test_failed);
+    bool first = w.all.rank == 0;
+    world_close(&w);
+    if (first) return test_end() || failed > 0;
+    return 0;
+}
+
+static int run(const char *self, int n, const char *mode, char *said, size_t room) {
+    char line[1024];
+    snprintf(line, sizeof line, "mpirun --allow-run-as-root --oversubscribe -n %d %s --ranks %s 2>&1", n, self, mode);
+    FILE *f = popen(line, "r");
+    size_t used = 0;
+    while (f && used + 1 < room && fgets(said + used, (int)(room - used), f)) used += strlen(said + used);
+    int rc = f ? pclose(f) : -1;
+    return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[1], "--ranks")) return ranks_main(argv[2]);
+    Comm one = comm_self();
+    tensors(&one);
+    exchange(&one);
+    values(&one);
+    Comm dry = comm_dry("dry", 3, 8);
+    EXPECT(comm_sum(&dry, 2) == 16 && comm_share(&dry, 37) == 5, "a dry group");
+    static char said[1 << 16];
+    if (system("command -v mpirun >/dev/null 2>&1")) {
+        printf("there is no mpirun: groups of several ranks were not tried\n");
+        test_skipped++;
+        return test_end();
+    }
+    static const int sizes[] = { 2, 3, 4, 8 };
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        said[0] = 0;
+        int rc = run(argv[0], sizes[i], "all", said, sizeof said);
+        EXPECT(rc == 0 && strstr(said, " 0 failed"), "%d ranks: exit code %d\n%s", sizes[i], rc, said);
+    }
+    said[0] = 0;
+    int rc = run(argv[0], 3, "wait", said, sizeof said);
+    EXPECT(rc != 0 && strstr(said, "waited 1 s for a gathering of values of group world"),
+           "a rank that never comes: exit code %d\n%s", rc, said);
+    return test_end();
+}
