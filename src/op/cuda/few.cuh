@@ -1,0 +1,130 @@
+/* few.cuh - FWD for few rows (decode), bound by memory: the order of gemm.cuh, so its bits.  One block streams BN
+ * rows of a weight; its tokens are one operand of at most XR rows, and an expert with more is done in several
+ * passes over its weight.
+ *   SWAP 0: tokens are wgmma's M (64 rows; those past XR are whatever lies in shared memory, and are not
+ *           stored), weights its N
+ *   SWAP 1: weights are wgmma's M (BN = 64), tokens its N
+ * KB boxes of 64 columns a stage.  Four warps compute, one thread of a fifth loads. */
+#ifndef OP_CUDA_FEW_CUH
+#define OP_CUDA_FEW_CUH
+
+#include "op/cuda/out.cuh"
+
+template <int BN, int XR, int KB> struct FewShape {
+    static constexpr int X = XR * 128, W = BN * 128, BOX = W + X, STAGE = BOX * KB, LIMIT = 96 * 1024;
+    static constexpr int STAGES = LIMIT / STAGE > 16 ? 16 : LIMIT / STAGE;
+    static constexpr int PAST = 64 * 128;                               /* what wgmma reads past the last tokens */
+    static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
+};
+struct FewOut {
+    void   *y;
+    int64_t ld, step;
+    Bias    bias;
+};
+
+template <int BN, int XR, int KB, bool SWAP, class T>
+__global__ void __launch_bounds__(160)
+few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Gemm p,
+    const __grid_constant__ FewOut out) {
+    using S = FewShape<BN, XR, KB>;
+    static_assert(S::STAGES >= 2 && S::W % 1024 == 0 && S::X % 1024 == 0 && (!SWAP || BN == 64), "");
+    extern __shared__ uint8_t raw[];
+    const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    uint8_t *mem = raw + (base - smem_of(raw));
+    const uint32_t full = base + S::STAGES * S::STAGE + S::PAST, empty = full + 8 * S::STAGES;
+    int *cum = (int *)(mem + S::STAGES * S::STAGE + S::PAST + 16 * S::STAGES);
+    const int nt = (p.N + BN - 1) / BN;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
+        bar_fence_init();
+    }
+    if (threadIdx.x < 32) {
+        int sum = 0;
+        for (int e0 = 0; e0 < p.E; e0 += 32) {
+            int e = e0 + threadIdx.x, n = 0;
+            if (e < p.E) n = ((p.at ? p.at[e + 1] - p.at[e] : p.rows) + XR - 1) / XR * nt;
+            for (int d = 1; d < 32; d *= 2) {
+                int o = __shfl_up_sync(~0u, n, d);
+                if (threadIdx.x >= d) n += o;
+            }
+            if (e < p.E) cum[e + 1] = sum + n;
+            sum += __shfl_sync(~0u, n, 31);
+        }
+        if (threadIdx.x == 0) cum[0] = 0;
+    }
+    __syncthreads();
+    const int total = cum[p.E], nk = (p.K + 63) / 64, nb = (nk + KB - 1) / KB;
+    int e = 0, s = 0, n0, row;
+    uint32_t ph = 0;
+    auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
+    auto get = [&](int item) {
+        while (item >= cum[e + 1]) e++;
+        const int i = item - cum[e];
+        n0 = i % nt * BN, row = (p.at ? __ldg(p.at + e) : 0) + i / nt * XR;
+    };
+    if (threadIdx.x >= 128) {
+        if (threadIdx.x == 128)
+            for (int item = blockIdx.x; item < total; item += gridDim.x) {
+                get(item);
+                int kx = 0, kw = 0;
+                for (int kb = 0; kb < nb; kb++, next()) {
+                    bar_wait(empty + 8 * s, ph ^ 1);
+                    bar_expect(full + 8 * s, KB * (BN + XR) * 128);
+                    for (int b = 0; b < KB; b++) {
+                        const uint32_t to = base + s * S::STAGE + b * S::BOX;
+                        tma_load(to + S::X, &tw, kw, n0, e, full + 8 * s);
+                        tma_load(to, &tx, kx, row, p.at ? 0 : e, full + 8 * s);
+                        kx += 64, kw += 64;
+                        if (kx == p.wrap_a) kx = 0;
+                        if (kw == p.wrap_b) kw = 0;
+                    }
+                }
+            }
+        return;
+    }
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    float acc[(SWAP ? XR : BN) / 2];
+    for (int item = blockIdx.x; item < total; item += gridDim.x) {
+        get(item);
+        const int end = min(row + XR, p.at ? __ldg(p.at + e + 1) : p.rows);
+        int add = 0, prev = -1;
+        for (int kb = 0; kb < nb; kb++, next()) {
+            bar_wait(full + 8 * s, ph);
+            wg_fence();
+            #pragma unroll
+            for (int b = 0; b < KB; b++) {                              /* columns past K are zeros in shared memory */
+                const uint32_t x = base + s * S::STAGE + b * S::BOX, w = x + S::X;
+                #pragma unroll
+                for (int k = 0; k < 4; k++)
+                    wgmma<0, 0>(acc, operand((SWAP ? w : x) + k * 32), operand((SWAP ? x : w) + k * 32),
+                                b + k ? 1 : add);
+            }
+            wg_commit();
+            add = 1;
+            wg_wait<1>();
+            if (prev >= 0 && threadIdx.x == 0) bar_arrive(empty + 8 * prev);
+            prev = s;
+        }
+        wg_wait<0>();
+        if (threadIdx.x == 0) bar_arrive(empty + 8 * prev);
+        const int g = warp * 16 + lane / 4, c = (lane & 3) * 2;
+        T *y = (T *)out.y + e * out.step;
+        auto put = [&](int r, int n, float v) {
+            if (r >= end || n >= p.N) return;
+            if (out.bias.at)
+                v += out.bias.is_bf16 ? load((const bf16 *)out.bias.at + n) : ((const float *)out.bias.at)[n];
+            store(y + r * out.ld + n, v);
+        };
+        #pragma unroll
+        for (int j = 0; j < (SWAP ? XR : BN) / 8; j++)
+            #pragma unroll
+            for (int h = 0; h < 2; h++)
+                #pragma unroll
+                for (int b = 0; b < 2; b++) {
+                    if (SWAP) put(row + j * 8 + c + b, n0 + g + h * 8, acc[j * 4 + h * 2 + b]);
+                    else      put(row + g + h * 8, n0 + j * 8 + c + b, acc[j * 4 + h * 2 + b]);
+                }
+    }
+}
+
+#endif

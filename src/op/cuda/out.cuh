@@ -1,0 +1,90 @@
+/* out.cuh - what becomes of a tile's sums (gemm.cuh): out.put(sums, product, place), for a thread's share of a
+ * warpgroup's 64 x BN. SPACE: bytes of shared memory it wants.  ADD: c is added to through the ring, see gemm. */
+#ifndef OP_CUDA_OUT_CUH
+#define OP_CUDA_OUT_CUH
+
+#include "op/cuda/gemm.cuh"
+
+struct Bias {
+    const void *at;                     /* [N] or NULL */
+    bool        is_bf16;
+    template <int N> __device__ __forceinline__ void add(float (&v)[N], const Gemm &p, const Place &t) const {
+        if (!at) return;
+        #pragma unroll
+        for (int j = 0; j < N / 4; j++)
+            #pragma unroll
+            for (int b = 0; b < 2; b++) {
+                const int n = t.n0 + j * 8 + (t.lane & 3) * 2 + b;
+                const float x = n >= p.N ? 0 : is_bf16 ? load((const bf16 *)at + n) : ((const float *)at)[n];
+                v[4 * j + b] += x, v[4 * j + 2 + b] += x;
+            }
+    }
+};
+struct OutBf16 { /* up to 64 columns at a time through shared memory, so that rows are written whole */
+    static constexpr int ROW = 64 * 2 + 16, SPACE = 8 * 16 * ROW;       /* 16 rows a warp; padded: no bank conflicts */
+    static constexpr bool ADD = false;
+    bf16   *y;
+    int64_t ld, step;
+    Bias    bias;
+    template <int N> __device__ __forceinline__ void put(float (&v)[N], const Gemm &p, const Place &t) const {
+        constexpr int PART = N < 32 ? N : 32,
+                      EACH = PART / 4; /* sums a thread at a time; lanes that write a row, 16 bytes each */
+        bias.add(v, p, t);
+        const uint32_t buf = t.space + (t.w * 4 + t.warp) * 16 * ROW,
+                       to = buf + (t.lane & 15) * ROW + (t.lane >> 4) * 16;
+        bf16 *c = y + t.e * step + (int64_t)(t.row + t.warp * 16) * ld;
+        #pragma unroll
+        for (int i0 = 0; i0 < N; i0 += PART) {
+            #pragma unroll
+            for (int j = 0; j < PART / 8; j++) {
+                const int i = i0 + j * 8;
+                stmatrix4(to + j * 32, pack(v[i], v[i + 1]), pack(v[i + 2], v[i + 3]), pack(v[i + 4], v[i + 5]),
+                          pack(v[i + 6], v[i + 7]));
+            }
+            __syncwarp();
+            #pragma unroll
+            for (int i = 0; i < EACH / 2; i++) {
+                const int r = i * (32 / EACH) + t.lane / EACH, n = t.n0 + i0 * 2 + t.lane % EACH * 8;
+                uint4 q;
+                asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                             : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w) : "r"(buf + r * ROW + t.lane % EACH * 16));
+                if (t.row + t.warp * 16 + r < t.row_end && n < p.N) *(uint4 *)(c + r * ld + n) = q;
+            }
+            __syncwarp();
+        }
+    }
+};
+struct OutF32 {                         /* pairs of lanes exchange, so that each writes 16 bytes of a row */
+    static constexpr int SPACE = 0;
+    static constexpr bool ADD = false;
+    float  *y;
+    int64_t ld, step;
+    Bias    bias;
+    bool    more;                       /* += */
+    template <int N> __device__ __forceinline__ void put(float (&v)[N], const Gemm &p, const Place &t) const {
+        bias.add(v, p, t);
+        const bool odd = t.lane & 1;
+        const int r = t.row + t.warp * 16 + t.lane / 4 + (odd ? 8 : 0), cl = (t.lane & 2) * 2;
+        float *c = y + t.e * step + r * ld + t.n0 + cl;
+        #pragma unroll
+        for (int j = 0; j < N / 4; j++) {
+            const float a = v[4 * j], b = v[4 * j + 1], g = v[4 * j + 2], h = v[4 * j + 3];
+            const float x = __shfl_xor_sync(~0u, odd ? a : g, 1), z = __shfl_xor_sync(~0u, odd ? b : h, 1);
+            if (r < t.row_end && t.n0 + j * 8 + cl < p.N) {
+                float4 q = odd ? make_float4(x, z, g, h) : make_float4(a, b, x, z);
+                if (more) {
+                    const float4 o = *(const float4 *)(c + j * 8);
+                    q = make_float4(o.x + q.x, o.y + q.y, o.z + q.z, o.w + q.w);
+                }
+                *(float4 *)(c + j * 8) = q;
+            }
+        }
+    }
+};
+struct OutAdd {                         /* DW: through the ring, see gemm */
+    static constexpr int SPACE = 0;
+    static constexpr bool ADD = true;
+    template <int N> __device__ __forceinline__ void put(float (&)[N], const Gemm &, const Place &) const {}
+};
+
+#endif

@@ -1,0 +1,220 @@
+/* prod.cu - who computes a product.
+ *
+ * All kernels of one Prod give the same bits (prod.h), so the choice may depend on rows: few rows go to few.cuh,
+ * which only streams the weights; widths that are multiples of 8 and aligned rows to gemm.cuh; everything else to
+ * plain_prod.cu. */
+#include "op/cuda/few.cuh"
+#include "op/cuda/gemm_go.cuh"
+
+#include <stdlib.h>
+
+/* ---- gemm.cuh -------------------------------------------------------------------------------------------------- */
+bool prod_is_bf16(const Prod *p) { return p->ta == DT_BF16 && p->tb == DT_BF16; }
+
+static bool aligned(const void *at, DType t, int64_t ld, int64_t step) {
+    const int64_t unit = 16 / (int64_t)dtype_size(t);
+    return (uintptr_t)at % 16 == 0 && ld % unit == 0 && step % unit == 0;
+}
+bool prod_fast(const Prod *p) {
+    const int64_t most = (int64_t)1 << 31;
+    bool ok = prod_is_bf16(p) && p->N % 8 == 0 && (p->kind == DW ? p->M : p->K) % 8 == 0 && p->E <= PROD_EXPERTS
+              && p->rows < most && aligned(p->a, p->ta, p->lda, p->step_a) && aligned(p->b, p->tb, p->ldb, p->step_b)
+              && aligned(p->c, p->tc, p->ldc, p->step_c) && p->N > 0 && (p->kind == DW ? p->M : p->K) > 0;
+    for (int s = 1; s < p->n_pieces; s++) ok = ok && p->cut[s] % 16 == 0;
+    for (int s = 0; s < p->n_pieces && p->n_pieces > 1; s++) ok = ok && p->cut[s] < p->cut[s + 1];
+    return ok;
+}
+size_t prod_gemm_tmp(const Prod *p) {
+    return p->n_pieces > 1 ? gemm_fold_bytes(bn_of(p), levels_of(p), GEMM_BLOCKS) : 0;
+}
+
+
+static Bias bias_of(const Prod *p) { return { p->bias, p->tbias == DT_BF16 }; }
+static int64_t out_step(const Prod *p) { return p->at ? 0 : p->step_c; }
+template <int KIND, int BN, bool FOLD> static void gemm_out(Dev *d, const Prod *p) {
+    if (p->tc == DT_BF16) gemm_go<KIND, BN, OutBf16, FOLD>(d, p, { (bf16 *)p->c, p->ldc, out_step(p), bias_of(p) });
+    else gemm_go<KIND, BN, OutF32, FOLD>(d, p, { (float *)p->c, p->ldc, out_step(p), bias_of(p), p->add });
+}
+template <int KIND> static void gemm_wide(Dev *d, const Prod *p) {
+    const int bn = bn_of(p);
+    if (p->n_pieces > 1) bn == 128 ? gemm_out<KIND, 128, true>(d, p) : gemm_out<KIND, 256, true>(d, p);
+    else if constexpr (KIND == FWD) {
+        if (bn == 32) gemm_out<FWD, 32, false>(d, p);
+        else if (bn == 64) gemm_out<FWD, 64, false>(d, p);
+        else bn == 128 ? gemm_out<FWD, 128, false>(d, p) : gemm_out<FWD, 256, false>(d, p);
+    } else bn == 128 ? gemm_out<KIND, 128, false>(d, p) : gemm_out<KIND, 256, false>(d, p);
+}
+void prod_gemm(Dev *d, const Prod *p) {
+    if (p->kind == DW) gemm_go<DW, 256, OutAdd, false>(d, p, {});
+    else if (p->kind == DX) gemm_wide<DX>(d, p);
+    else gemm_wide<FWD>(d, p);
+}
+
+/* ---- few.cuh --------------------------------------------------------------------------------------------------- */
+template <int BN, int XR, int KB, bool SWAP, class T> static void few_go(Dev *d, const Prod *p) {
+    using S = FewShape<BN, XR, KB>;
+    CUtensorMap tx = map_of(d, p->a, p->ta, p->rows, k_of(p, p->ka), p->lda, batches(p), p->step_a, XR, 64);
+    CUtensorMap tw = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, BN, 64);
+    int per = (int)(cu(d)->smem / S::SMEM);
+    FewOut out = { p->c, p->ldc, out_step(p), bias_of(p) };
+    launch(d, few<BN, XR, KB, SWAP, T>, dim3(cu(d)->sms * (per < 1 ? 1 : per)), dim3(160), S::SMEM, tx, tw, gemm_of(p),
+           out);
+}
+template <int BN, int XR, int KB, bool SWAP> static void few_out(Dev *d, const Prod *p) {
+    p->tc == DT_BF16 ? few_go<BN, XR, KB, SWAP, bf16>(d, p) : few_go<BN, XR, KB, SWAP, float>(d, p);
+}
+/* Boxes that reach past the last row are slow: take the smallest that holds all. */
+template <int BN, int KB> static void few_rows(Dev *d, const Prod *p) {
+    if (p->rows <= 8) few_out<BN, 8, KB, false>(d, p);
+    else if (p->rows <= 16) few_out<BN, 16, KB, false>(d, p);
+    else if (p->rows <= 32) few_out<BN, 32, KB, false>(d, p);
+    else if (p->rows <= 48) few_out<BN, 48, KB, false>(d, p);
+    else few_out<BN, 64, KB, false>(d, p);
+}
+/* Rows for which weights are only streamed: of the mean expert, or of all. */
+enum { FEW_ROWS = 64, FEW_EACH = 16 };
+bool prod_few(Dev *d, const Prod *p) {
+    if (p->kind != FWD || p->n_pieces > 1 || p->add) return false;
+    if (p->at) {
+        const int64_t mean = p->rows / p->E;
+        if (mean > FEW_EACH) return false;
+        mean <= FEW_EACH / 2 ? few_out<64, 16, 2, true>(d, p) : few_out<64, 32, 2, true>(d, p);
+        return true;
+    }
+    if (p->rows > FEW_ROWS) return false;
+    const int64_t slots = 2 * GEMM_BLOCKS, cols = p->N * p->E; /* blocks at a time: as narrow as makes them all busy */
+    if (cols <= 16 * slots) few_rows<16, 4>(d, p);
+    else if (cols <= 32 * slots) few_rows<32, 2>(d, p);
+    else few_rows<64, 2>(d, p);
+    return true;
+}
+
+/* ---- a float32 operand beside a bf16 one (the router's gradients, a float32 router) ---------------------------- */
+/* A float32 is the sum of three bf16, exactly, but for numbers near the ends of the range: its copy has its
+ * smallest parts first, then the middle, then the largest, and the sum goes on over all three while the other
+ * operand is read three times.  DW adds three sums. Only where the device computes in bf16: else chains, as
+ * op/cpu. */
+__global__ void split_rows(bf16 *to, Rows<const float> from, int64_t rows, int64_t cols, int64_t wide, int64_t ld,
+                           int64_t part) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * wide;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t r = i / wide, c = i % wide;
+        const float x = c < cols ? from.row(r)[c] : 0;
+        const bf16 hi = __float2bfloat16_rn(x);
+        const float y = __fsub_rn(x, load(&hi));
+        const bf16 mid = __float2bfloat16_rn(y), lo = __float2bfloat16_rn(__fsub_rn(y, load(&mid)));
+        bf16 *at = to + r * ld + c;
+        at[0] = lo, at[part] = mid, at[2 * part] = hi;
+    }
+}
+typedef struct {
+    bool a, side;
+    int64_t rows, cols, wide, ld, part;
+    size_t bytes;
+} Split; /* side: parts side by side, else one below the other */
+static Split split_of(const Prod *p) {
+    Split s = { p->ta == DT_F32 };
+    s.side = p->kind == FWD || (p->kind == DX && s.a);
+    s.rows = s.a || p->kind == DW ? p->rows : (p->kind == FWD ? p->N : p->K) * p->E;
+    s.cols = s.a ? (p->kind == DW ? p->M : p->K) : p->kind == FWD ? p->K : p->N;
+    s.wide = s.side ? (s.cols + 63) / 64 * 64 : (s.cols + 7) / 8 * 8;
+    s.ld = s.side ? 3 * s.wide : s.wide, s.part = s.side ? s.wide : s.rows * s.wide;
+    s.bytes = arena_round((size_t)(3 * s.rows * s.wide) * 2);
+    return s;
+}
+/* FWD, DX: the whole.  DW: its i-th part. */
+static Prod split_prod(const Prod *p, const Split *s, const bf16 *parts, int i) {
+    Prod q = *p;
+    if (p->kind == DW) parts += i * s->part;
+    if (s->a) q.ta = DT_BF16, q.a = parts, q.lda = s->ld;
+    else q.tb = DT_BF16, q.b = parts, q.ldb = s->ld, q.step_b = p->kind == DW ? 0 : s->rows / p->E * s->ld;
+    if (p->kind == DW) return q;
+    q.K = q.cut[1] = 3 * (int)s->wide;
+    *(s->a ? &q.kb : &q.ka) = p->K, *(s->a ? &q.ka : &q.kb) = q.K, *(s->a ? &q.wrap_b : &q.wrap_a) = s->wide;
+    return q;
+}
+static bool prod_splits(const Dev *d, const Prod *p) {
+    if (d->act != DT_BF16 || p->ta == p->tb || p->n_pieces > 1 || p->add || (!p->at && p->E > 1)) return false;
+    const Split s = split_of(p);
+    if (p->kind == DX && !s.a) return false; /* float32 weights of a gradient: none that is asked for */
+    if (!s.a && p->E > 1 && p->step_b != s.rows / p->E * p->ldb) return false;
+    const Prod q = split_prod(p, &s, (const bf16 *)0, 0);
+    return prod_fast(&q);
+}
+static void split_run(Dev *d, const Prod *p) {
+    const Split s = split_of(p);
+    const size_t mark = arena_mark(&d->tmp);
+    bf16 *parts = (bf16 *)arena_push(&d->tmp, s.bytes);
+    const Rows<const float> from = { (const float *)(s.a ? p->a : p->b), s.a ? p->lda : p->ldb };
+    launch(d, split_rows, dim3(blocks_of(s.rows * s.wide, 1024)), dim3(256), 0, parts, from, s.rows, s.cols, s.wide,
+           s.ld, s.part);
+    for (int i = 0; i < (p->kind == DW ? 3 : 1); i++) {
+        const Prod q = split_prod(p, &s, parts, i);
+        if (!prod_few(d, &q)) prod_gemm(d, &q);
+    }
+    arena_pop(&d->tmp, mark);
+}
+
+/* ---- who computes it ------------------------------------------------------------------------------------------- */
+size_t prod_tmp(const Dev *d, const Prod *p) {
+    return prod_fast(p) ? prod_gemm_tmp(p) : prod_splits(d, p) ? split_of(p).bytes : 0;
+}
+void prod_run(Dev *d, const Prod *p) {
+    if (p->E == 0 || p->N == 0 || (p->rows == 0 && p->kind != DW)) return;
+    if (p->rows == 0) return;                                            /* a gradient over no rows adds nothing */
+    if (prod_splits(d, p)) split_run(d, p);
+    else if (!prod_fast(p)) prod_plain(d, p);
+    else if (!prod_few(d, p)) prod_gemm(d, p);
+}
+
+template <int BN, int XR, int KB, bool SWAP> static cudaError_t allow_few(void) {
+    const int n = FewShape<BN, XR, KB>::SMEM;
+    cudaError_t e = cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    return e ? e : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+}
+template <int BN, int KB> static cudaError_t allow_few_rows(void) {
+    cudaError_t e = allow_few<BN, 8, KB, false>();
+    e = e ? e : allow_few<BN, 16, KB, false>();
+    e = e ? e : allow_few<BN, 32, KB, false>();
+    e = e ? e : allow_few<BN, 48, KB, false>();
+    return e ? e : allow_few<BN, 64, KB, false>();
+}
+template <int KIND, int BN, bool FOLD> static cudaError_t allow_outs(void) {
+    cudaError_t e = allow_gemm<KIND, BN, OutBf16, FOLD>();
+    return e ? e : allow_gemm<KIND, BN, OutF32, FOLD>();
+}
+bool prods_open(Dev *d, Err *err) {
+    Prods *s = (Prods *)calloc(1, sizeof *s);
+    if (!s) die_memory(sizeof *s);
+    cu(d)->prods = s;
+    cudaDriverEntryPointQueryResult q;
+    cudaError_t e =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&s->encode, 12000, cudaEnableDefault, &q);
+    if (e != cudaSuccess || !s->encode)
+        return err_set(err, "the driver knows no tensor maps (%s)", cudaGetErrorString(e));
+    cudaError_t all[] = { allow_outs<FWD, 32, false>(),
+                          allow_outs<FWD, 64, false>(),
+                          allow_outs<FWD, 128, false>(),
+                          allow_outs<FWD, 256, false>(),
+                          allow_outs<FWD, 128, true>(),
+                          allow_outs<FWD, 256, true>(),
+                          allow_outs<DX, 128, false>(),
+                          allow_outs<DX, 256, false>(),
+                          allow_outs<DX, 128, true>(),
+                          allow_outs<DX, 256, true>(),
+                          allow_gemm<DW, 256, OutAdd, false>(),
+                          allow_few<64, 16, 2, true>(),
+                          allow_few<64, 32, 2, true>(),
+                          allow_few_rows<16, 4>(),
+                          allow_few_rows<32, 2>(),
+                          allow_few_rows<64, 2>(),
+                          head_allow(),
+                          head_back_allow() };
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i] != cudaSuccess) return err_set(err, "shared memory for products: %s", cudaGetErrorString(all[i]));
+    return true;
+}
+void prods_close(Dev *d) {
+    free(cu(d)->prods);
+    cu(d)->prods = NULL;
+}
