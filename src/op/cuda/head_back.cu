@@ -1,0 +1,143 @@
+/* head_back.cu - the head's gradients, in chunks of rows and of ids: logits once more, their gradients, then two
+ * products. bf16: the gradients come where the product leaves its sums, and are bf16; their sums over ids stay
+ * float32 until the row is whole. */
+#include "op/cuda/gemm_go.cuh"
+#include "op/cuda/head.cuh"
+
+enum { BACK_ROWS = 4096, BACK_COLS = 8192 };
+
+/* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has its own dlp beside. */
+typedef struct { float max, inv_z, off, inv_temp, dlp, dent; int id; bool partial; } RowGrad;
+/* partial: some ids are outside; a row without a distribution has inv_z NaN */
+__global__ void row_grads(RowGrad *g, const HeadIn a, Rows<const unsigned char> stat, Col<float> dlp, Col<float> dent,
+                          int64_t n) {
+    const int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (t >= n) return;
+    HeadRow r;
+    memcpy(&r, stat.row(t), sizeof r);
+    const double z = (double)r.z / HEAD_ONE;
+    g[t] = { r.max,
+             head_none(r) ? NAN : (float)(1 / z),
+             __fsub_rn(head_ent(r), (float)head_log(z)),
+             r.inv_temp,
+             r.chosen ? dlp.get(t, 0.0f) : 0.0f,
+             dent.get(t, 0.0f),
+             r.chosen ? a.ids.get(t, -1) : -1,
+             r.cut != CUT_NONE || r.ban };
+}
+/* Is id v, whose shaped logit is l, outside the row's distribution?  Not inlined: seldom asked, and an epilogue
+ * has no registers to spare. */
+static __device__ __noinline__ bool hidden(const HeadIn *a, const unsigned char *stat, int64_t t, float l, int64_t v) {
+    const HeadRow &r = *(const HeadRow *)stat;
+    if (r.ban && a->banned && bit_of(a->banned, v)) return true;
+    if (r.cut == CUT_GIVEN) return !bit_of(a->kept + t * a->ld_kept, v);
+    return r.cut == CUT_FOUND && !head_kept(r, l, r.qmin > 0 ? head_mass(l, r.max) : 0, v);
+}
+DEV float logit_grad(float l, const RowGrad &g, int64_t v) {            /* l: shaped */
+    const float e = fmaxf(__fsub_rn(l, g.max), -1e4f), p = __fmul_rn(head_exp(e), g.inv_z);
+    const float x = __fmul_rn(__fmul_rn(p, __fmaf_rn(g.dent, __fadd_rn(e, g.off), g.dlp)), -g.inv_temp);
+    return v == g.id ? __fadd_rn(x, __fmul_rn(g.dlp, g.inv_temp)) : x;
+}
+/* Logits of rows t0.. and ids v0.. become their gradients where they lie. */
+__global__ void __launch_bounds__(256)
+    logit_grads(float *logits, int64_t ld, const __grid_constant__ HeadIn a, const RowGrad *grads,
+                Rows<const unsigned char> stat, int64_t t0, int64_t v0, int64_t n) {
+    const int64_t t = t0 + blockIdx.y;
+    const RowGrad g = grads[t];
+    for (int64_t c = (int64_t)blockIdx.x * 1024 + threadIdx.x; c < n && c < ((int64_t)blockIdx.x + 1) * 1024;
+         c += 256) {
+        float *at = logits + blockIdx.y * ld + c, l = __fmul_rn(*at, g.inv_temp);
+        if (g.partial && hidden(&a, stat.row(t), t, l, v0 + c)) l = -INFINITY;
+        *at = logit_grad(l, g, v0 + c);
+    }
+}
+/* ... from the product's sums, as bf16 */
+struct OutGrad {
+    static constexpr int SPACE = OutBf16::SPACE;
+    static constexpr bool ADD = false;
+    OutBf16        out;
+    HeadIn         a;
+    const RowGrad *grads;
+    Rows<const unsigned char> stat;
+    int64_t        t0, v0;
+    template <int N> __device__ __forceinline__ void put(float (&v)[N], const Gemm &p, const Place &t) const {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = t.row + t.warp * 16 + t.lane / 4 + 8 * h;
+            if (r >= t.row_end) continue;
+            const RowGrad g = grads[t0 + r];
+            #pragma unroll
+            for (int i = 0; i < N / 2; i++) {
+                const int j = i / 2 * 4 + h * 2 + i % 2, c = t.n0 + i / 2 * 8 + t.lane % 4 * 2 + i % 2;
+                float l = __fmul_rn(v[j], g.inv_temp);
+                if (g.partial && hidden(&a, stat.row(t0 + r), t0 + r, l, v0 + c)) l = -INFINITY;
+                v[j] = logit_grad(l, g, v0 + c);
+            }
+        }
+        out.put(v, p, t);
+    }
+};
+cudaError_t head_back_allow(void) { return allow_gemm<FWD, 256, OutGrad, false>(); }
+
+typedef struct { int64_t rows, cols, ld; bool half, fused; size_t logits, grads, sum, row; } Back;
+static Back back_of(const Head *h, Tensor dh) {
+    Back b = { least(h->h.rows, BACK_ROWS), least(h->w.rows, BACK_COLS) };
+    b.ld = round8(b.cols), b.half = h->h.dtype == DT_BF16 && h->w.dtype == DT_BF16;
+    const Prod p = prod_nt({ h->h.data, DT_F32, b.rows, b.ld, b.ld }, h->h, h->w, TENSOR_NONE, leaves_one(h->h.cols));
+    b.fused = h->w.rows % 8 == 0 && prod_fast(&p);
+    b.logits = b.fused ? 0 : arena_round((size_t)(b.rows * b.ld) * 4);
+    b.grads = b.half ? arena_round((size_t)(b.rows * b.ld) * 2) : 0;
+    b.sum = dh.dtype == DT_F32 ? 0 : arena_round((size_t)(b.rows * dh.cols) * 4);
+    b.row = arena_round((size_t)h->h.rows * sizeof(RowGrad));
+    return b;
+}
+size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    (void)d, (void)dw, (void)dlp, (void)dent;
+    const Back b = back_of(h, dh);
+    return head_ban_bytes(h->banned, h->ban, h->w.rows) + b.logits + b.grads + b.sum + b.row;
+}
+void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    const int64_t T = h->h.rows, V = h->w.rows;
+    const Back b = back_of(h, dh);
+    if (T == 0) return;
+    CHECK((uintptr_t)h->stat.data % 8 == 0 && h->stat.ld % 8 == 0, "logprob_bwd: stat's rows are %ld bytes apart",
+          (long)h->stat.ld);
+    const size_t mark = arena_mark(&d->tmp);
+    HeadIn a = head_in(d, &h->dist, h->banned, h->ban, V);
+    a.ids = col_of<int>(h->ids), a.kept = (const uint32_t *)h->kept.data, a.ld_kept = h->kept.ld;
+    float *logits = b.logits ? (float *)arena_push(&d->tmp, b.logits) : NULL,
+          *sum = b.sum ? (float *)arena_push(&d->tmp, b.sum) : NULL;
+    void *grads = b.grads ? arena_push(&d->tmp, b.grads) : logits;
+    RowGrad *row = (RowGrad *)arena_push(&d->tmp, b.row);
+    const Rows<const unsigned char> stat = rows_of<const unsigned char>(h->stat);
+    launch(d, row_grads, dim3(blocks_of(T, 128)), dim3(128), 0, row, a, stat, col_of<float>(dlp), col_of<float>(dent),
+           T);
+    for (int64_t t = 0, n; t < T; t += n) {
+        n = least(b.rows, T - t);
+        const Tensor x = tensor_rows(h->h, t, n), dx = tensor_rows(dh, t, n);
+        const Tensor to = sum ? Tensor{ sum, DT_F32, n, dh.cols, dh.cols } : dx;
+        for (int64_t v = 0, c; v < V; v += c) {
+            c = least(b.cols, V - v);
+            const Tensor w = tensor_rows(h->w, v, c), l = { logits, DT_F32, n, c, b.ld };
+            const Tensor g = { grads, b.half ? DT_BF16 : DT_F32, n, c, b.ld };
+            Prod p = prod_nt(l, x, w, TENSOR_NONE, leaves_one(x.cols));
+            if (b.fused)
+                gemm_go<FWD, 256, OutGrad, false>(d, &p,
+                                                  { { (bf16 *)grads, b.ld, 0, { NULL, false } }, a, row, stat, t, v });
+            else {
+                prod_run(d, &p);
+                launch(d, logit_grads, dim3(blocks_of(c, 1024), (unsigned)n), dim3(256), 0, logits, b.ld, a, row, stat,
+                       t, v, c);
+                if (b.half) cuda_copy(d, g, l);
+            }
+            p = prod_nn(to, g, w, leaves_one(c));
+            p.add = v > 0;
+            prod_run(d, &p);
+            if (!dw.data) continue;
+            p = prod_tn(tensor_rows(dw, v, c), g, x);
+            prod_run(d, &p);
+        }
+        if (sum) cuda_copy(d, dx, to);
+    }
+    arena_pop(&d->tmp, mark);
+}
