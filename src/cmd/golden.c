@@ -391,12 +391,13 @@ static bool check_training(Golden *g, Err *err) {
     AdamConf adam = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1 };
     Optim opt;
     optim_open(&opt, &g->grads, &g->o.dev, 0.5);
-    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.dev, &adam, norm);
+    optim_step(&opt, &g->o.model.w, model_full(&g->o.model), &g->grads, &g->o.dev, &adam, norm);
     gradients(g);
-    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.dev, &adam, optim_norm(&g->grads, &g->o.dev));
+    optim_step(&opt, &g->o.model.w, model_full(&g->o.model), &g->grads, &g->o.dev, &adam,
+               optim_norm(&g->grads, &g->o.dev));
     optim_close(&opt, &g->o.dev);
-    compare_file(g, "step.safetensors", &g->o.model.w, "two optimizer steps", true);
-    return dump_params(g, &g->o.model.w, "step.safetensors", err);
+    compare_file(g, "step.safetensors", model_full(&g->o.model), "two optimizer steps", true);
+    return dump_params(g, model_full(&g->o.model), "step.safetensors", err);
 }
 
 /* ---- greedy continuation, through the rollout engine */

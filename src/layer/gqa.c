@@ -26,8 +26,8 @@ static Tensor turn(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape 
     Tensor y = raw;
     if (norm != P_COUNT) {
         int64_t rows = raw.rows * s.heads;
-        y = push(to, raw.rows, raw.cols);
-        *rstd = push(rstd_to, rows, 1);
+        y = push(c, to, raw.rows, raw.cols);
+        *rstd = push_f32(rstd_to, rows, 1);
         op_rmsnorm(c->dev, tensor_shape(y, rows, s.width), *rstd, tensor_shape(raw, rows, s.width),
                    param(c->w, norm, layer), (float)c->m->d.eps);
     }
@@ -51,7 +51,8 @@ void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
     int64_t T = x.rows;
     Leaves over_h = leaves_one(x.cols);
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
-    Tensor q = push(a, T, s.heads * s.dim), k = push(a, T, s.kv_heads * s.dim), v = push(a, T, s.kv_heads * s.dim);
+    Tensor q = push(c, a, T, s.heads * s.dim), k = push(c, a, T, s.kv_heads * s.dim),
+           v = push(c, a, T, s.kv_heads * s.dim);
     op_linear(d, q, x, param(c->w, P_Q, layer), param(c->w, P_QB, layer), over_h);
     op_linear(d, k, x, param(c->w, P_K, layer), param(c->w, P_KB, layer), over_h);
     op_linear(d, v, x, param(c->w, P_V, layer), param(c->w, P_VB, layer), over_h);
@@ -62,8 +63,8 @@ void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
     };
     g.a.q = turn(c, q, s.q_norm, layer, s.q, &g.q_rstd, cheap, a);
     g.a.k = turn(c, k, s.k_norm, layer, s.k, &g.k_rstd, cheap, a);
-    g.a.o = push(a, T, s.heads * s.dim);
-    if (keep) g.a.lse = push(a, T, s.heads);
+    g.a.o = push(c, a, T, s.heads * s.dim);
+    if (keep) g.a.lse = push_f32(a, T, s.heads);
     attention(c, layer, &g.a);
     op_linear(d, y, g.a.o, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.heads, s.dim));
     if (keep) {
@@ -78,7 +79,7 @@ static Tensor turn_back(const Ctx *c, const Params *g, Tensor dq, Tensor raw, Te
                         RopeShape s) {
     op_rope(c->dev, dq, c->cossin, s, -1);
     if (norm == P_COUNT) return dq;
-    Tensor draw = push(&c->dev->tmp, raw.rows, raw.cols);
+    Tensor draw = push(c, &c->dev->tmp, raw.rows, raw.cols);
     int64_t rows = raw.rows * s.heads;
     op_rmsnorm_bwd(c->dev, tensor_shape(draw, rows, s.width), param(g, norm, layer), tensor_shape(dq, rows, s.width),
                    tensor_shape(raw, rows, s.width), rstd, param(c->w, norm, layer));
@@ -97,12 +98,12 @@ void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
         a.q = turn(c, k->q_raw, s.q_norm, layer, s.q, &again, &d->tmp, &d->tmp);
         a.k = turn(c, k->k_raw, s.k_norm, layer, s.k, &again, &d->tmp, &d->tmp);
     }
-    Tensor dO = push(&d->tmp, T, s.heads * s.dim);
+    Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);
     op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, a.o);
     op_linear_dx(d, dO, dy, wo, leaves_one(wo.rows));
 
-    Tensor dq = push(&d->tmp, T, s.heads * s.dim);
-    Tensor dk = push(&d->tmp, T, s.kv_heads * s.dim), dv = push(&d->tmp, T, s.kv_heads * s.dim);
+    Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
+    Tensor dk = push(c, &d->tmp, T, s.kv_heads * s.dim), dv = push(c, &d->tmp, T, s.kv_heads * s.dim);
     cp_attend_bwd(&c->par, d, dq, dk, dv, dO, &a);
     dq = turn_back(c, g, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
     dk = turn_back(c, g, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
@@ -110,7 +111,7 @@ void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_linear_dw(d, param(g, P_Q, layer), param(g, P_QB, layer), dq, x);
     op_linear_dw(d, param(g, P_K, layer), param(g, P_KB, layer), dk, x);
     op_linear_dw(d, param(g, P_V, layer), param(g, P_VB, layer), dv, x);
-    Tensor part = push(&d->tmp, T, x.cols);
+    Tensor part = push(c, &d->tmp, T, x.cols);
     op_linear_dx(d, dx, dq, param(c->w, P_Q, layer), by_heads(c, s.heads, s.dim));
     op_linear_dx(d, part, dk, param(c->w, P_K, layer), by_heads(c, s.kv_heads, s.dim));
     op_add(d, dx, dx, part);

@@ -41,7 +41,10 @@ static inline Arena *keep_always(const Ctx *c, const void *keep) { return keep ?
 static inline Arena *keep_cheap(const Ctx *c, const void *keep) {
     return keep && c->recompute == RECOMPUTE_NONE ? c->act : &c->dev->tmp;
 }
-static inline Tensor push(Arena *a, int64_t rows, int64_t cols) { return tensor_push(a, DT_F32, rows, cols); }
+/* Activations are as the device computes.  What is summed over or looked at closely stays float32 everywhere: a norm's 1/rms, attention's
+ * log-sums, the router's logits and weights, angles. */
+static inline Tensor push(const Ctx *c, Arena *a, int64_t rows, int64_t cols) { return tensor_push(a, c->dev->act, rows, cols); }
+static inline Tensor push_f32(Arena *a, int64_t rows, int64_t cols) { return tensor_push(a, DT_F32, rows, cols); }
 
 /* A cheap tensor as it is kept: none when it was dropped, and backward makes it again. */
 static inline Tensor kept(const Ctx *c, Tensor t) { return c->recompute == RECOMPUTE_NONE ? t : TENSOR_NONE; }

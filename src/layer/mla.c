@@ -42,7 +42,7 @@ static HeadMap reversed(HeadMap m) {    /* for dx: the same weights, the other w
 /* The query as attention wants it, [T,N*(R+r)]. */
 static Tensor absorb(const Ctx *c, int layer, Tensor q, Arena *to) {
     Shape s = shape_of(c);
-    Tensor y = push(to, q.rows, (int64_t)s.N * (s.R + s.r));
+    Tensor y = push(c, to, q.rows, (int64_t)s.N * (s.R + s.r));
     op_headwise(c->dev, y, q, param(c->w, P_KV_B, layer), into_latent(s));
     op_copy_heads(c->dev, y, q, rope_part(s));
     return y;
@@ -51,8 +51,8 @@ static Tensor absorb(const Ctx *c, int layer, Tensor q, Arena *to) {
 static Tensor latent_of(Tensor key, Shape s) { return tensor_cols(key, 0, s.R); }
 
 static Tensor inner_norm(const Ctx *c, Tensor qa, int layer, Arena *to, Arena *rstd_to, Tensor *rstd) {
-    Tensor y = push(to, qa.rows, qa.cols);
-    *rstd = push(rstd_to, qa.rows, 1);
+    Tensor y = push(c, to, qa.rows, qa.cols);
+    *rstd = push_f32(rstd_to, qa.rows, 1);
     op_rmsnorm(c->dev, y, *rstd, qa, param(c->w, P_Q_A_NORM, layer), INNER_EPS);
     return y;
 }
@@ -63,7 +63,7 @@ static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
     Leaves over_h = leaves_one(x.cols);
     if (c->m->d.q_lora) {
         Tensor wqb = param(c->w, P_Q_B, layer);
-        k->qa = push(a, x.rows, c->m->d.q_lora);
+        k->qa = push(c, a, x.rows, c->m->d.q_lora);
         op_linear(d, k->qa, x, param(c->w, P_Q_A, layer), param(c->w, P_Q_AB, layer), over_h);
         Tensor qan = inner_norm(c, k->qa, layer, &d->tmp, a, &k->qa_rstd);
         op_linear(d, k->q, qan, wqb, TENSOR_NONE, leaves_one(wqb.cols));
@@ -79,12 +79,12 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep) {
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep), *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
     int64_t T = x.rows;
-    MlaKeep k = { .q = push(a, T, (int64_t)s.N * (s.n + s.r)) };
+    MlaKeep k = { .q = push(c, a, T, (int64_t)s.N * (s.n + s.r)) };
     query(c, layer, x, &k, a);
 
-    k.kva = push(a, T, s.R + s.r);
-    k.kv_rstd = push(a, T, 1);
-    k.key = push(a, T, s.R + s.r);
+    k.kva = push(c, a, T, s.R + s.r);
+    k.kv_rstd = push_f32(a, T, 1);
+    k.key = push(c, a, T, s.R + s.r);
     op_linear(d, k.kva, x, param(c->w, P_KV_A, layer), param(c->w, P_KV_AB, layer), leaves_one(x.cols));
     op_rmsnorm(d, latent_of(k.key, s), k.kv_rstd, latent_of(k.kva, s), param(c->w, P_KV_A_NORM, layer), INNER_EPS);
     op_copy(d, tensor_cols(k.key, s.R, s.r), tensor_cols(k.kva, s.R, s.r));
@@ -99,10 +99,10 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep) {
                   .dv = s.R,
                   .scale = c->scale };
     k.a.q = absorb(c, layer, k.q, cheap);
-    k.a.o = push(a, T, (int64_t)s.N * s.R);
-    if (keep) k.a.lse = push(a, T, s.N);
+    k.a.o = push(c, a, T, (int64_t)s.N * s.R);
+    if (keep) k.a.lse = push_f32(a, T, s.N);
     attention(c, layer, &k.a);
-    Tensor ov = push(tmp, T, (int64_t)s.N * s.u);
+    Tensor ov = push(c, tmp, T, (int64_t)s.N * s.u);
     op_headwise(d, ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
     op_linear(d, y, ov, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.N, s.u));
     if (keep) *keep = k, keep->a.q = kept(c, k.a.q);
@@ -122,7 +122,7 @@ static void query_backward(const Ctx *c, int layer, const Params *g, Tensor dx, 
     Tensor wqa = param(c->w, P_Q_A, layer), again;
     Tensor qan = inner_norm(c, k->qa, layer, &d->tmp, &d->tmp, &again);
     op_linear_dw(d, param(g, P_Q_B, layer), TENSOR_NONE, dq, qan);
-    Tensor dqan = push(&d->tmp, x.rows, wqa.rows), dqa = push(&d->tmp, x.rows, wqa.rows);
+    Tensor dqan = push(c, &d->tmp, x.rows, wqa.rows), dqa = push(c, &d->tmp, x.rows, wqa.rows);
     op_linear_dx(d, dqan, dq, param(c->w, P_Q_B, layer), by_heads(c, s.N, s.n + s.r));
     op_rmsnorm_bwd(d, dqa, param(g, P_Q_A_NORM, layer), dqan, k->qa, k->qa_rstd, param(c->w, P_Q_A_NORM, layer));
     op_linear_dw(d, param(g, P_Q_A, layer), param(g, P_Q_AB, layer), dqa, x);
@@ -135,7 +135,7 @@ static void value_backward(const Ctx *c, int layer, const Params *g, Tensor dol,
     Shape s = shape_of(c);
     size_t mark = arena_mark(&d->tmp);
     Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer);
-    Tensor ov = push(&d->tmp, dy.rows, (int64_t)s.N * s.u), dov = push(&d->tmp, dy.rows, (int64_t)s.N * s.u);
+    Tensor ov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u), dov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u);
     op_headwise(d, ov, ol, wkvb, out_of_latent(s));
     op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, ov);
     op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
@@ -154,19 +154,20 @@ void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     Attn a = k->a;
     if (!a.q.data) a.q = absorb(c, layer, k->q, tmp);
 
-    Tensor dol = push(tmp, T, (int64_t)s.N * s.R);
+    Tensor dol = push(c, tmp, T, (int64_t)s.N * s.R);
     value_backward(c, layer, g, dol, dy, a.o);
 
-    Tensor dql = push(tmp, T, (int64_t)s.N * (s.R + s.r)), dkey = push(tmp, T, s.R + s.r), dlat = push(tmp, T, s.R);
+    Tensor dql = push(c, tmp, T, (int64_t)s.N * (s.R + s.r)), dkey = push(c, tmp, T, s.R + s.r),
+           dlat = push(c, tmp, T, s.R);
     cp_attend_bwd(&c->par, d, dql, dkey, dlat, dol, &a);
     op_add(d, latent_of(dkey, s), latent_of(dkey, s), dlat); /* the latent is key and value */
 
-    Tensor dq = push(tmp, T, (int64_t)s.N * (s.n + s.r));
+    Tensor dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r));
     op_headwise_dw(d, param(g, P_KV_B, layer), dql, k->q, into_latent(s));
     op_headwise(d, dq, dql, wkvb, reversed(into_latent(s)));
     op_copy_heads(d, dq, dql, reversed(rope_part(s)));
 
-    Tensor dkva = push(tmp, T, s.R + s.r), part = push(tmp, T, x.cols);
+    Tensor dkva = push(c, tmp, T, s.R + s.r), part = push(c, tmp, T, x.cols);
     op_rope(d, dkey, c->cossin, rope_k(c, s), -1);
     op_copy(d, tensor_cols(dkva, s.R, s.r), tensor_cols(dkey, s.R, s.r));
     op_rmsnorm_bwd(d, latent_of(dkva, s), param(g, P_KV_A_NORM, layer), latent_of(dkey, s), latent_of(k->kva, s),

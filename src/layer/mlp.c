@@ -12,9 +12,9 @@ void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x,
     Tensor wg = param(c->w, ids->gate, layer), wu = param(c->w, ids->up, layer), wd = param(c->w, ids->down, layer);
     Leaves over_h = leaves_one(x.cols);
     MlpKeep k = {
-        .gate = push(keep_always(c, keep), x.rows, wg.rows),
-        .up = push(keep_always(c, keep), x.rows, wu.rows),
-        .h = push(keep_cheap(c, keep), x.rows, wu.rows),
+        .gate = push(c, keep_always(c, keep), x.rows, wg.rows),
+        .up = push(c, keep_always(c, keep), x.rows, wu.rows),
+        .h = push(c, keep_cheap(c, keep), x.rows, wu.rows),
     };
     op_linear(d, k.gate, x, wg, bias(c->w, ids->gate_b, layer), over_h);
     op_linear(d, k.up, x, wu, bias(c->w, ids->up_b, layer), over_h);
@@ -29,8 +29,8 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor wg = param(c->w, ids->gate, layer), wu = param(c->w, ids->up, layer), wd = param(c->w, ids->down, layer);
-    Tensor dh = push(&d->tmp, x.rows, wu.rows), dgate = push(&d->tmp, x.rows, wu.rows),
-           dup = push(&d->tmp, x.rows, wu.rows);
+    Tensor dh = push(c, &d->tmp, x.rows, wu.rows), dgate = push(c, &d->tmp, x.rows, wu.rows),
+           dup = push(c, &d->tmp, x.rows, wu.rows);
     Tensor h = k->h;
     if (!h.data) {
         h = dgate; /* its place is free until swiglu_bwd */
@@ -39,7 +39,7 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
     op_linear_dw(d, param(g, ids->down, layer), bias(g, ids->down_b, layer), dy, h);
     op_linear_dx(d, dh, dy, wd, leaves_one(wd.rows));
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
-    Tensor dxu = push(&d->tmp, x.rows, x.cols);
+    Tensor dxu = push(c, &d->tmp, x.rows, x.cols);
     op_linear_dx(d, dx, dgate, wg, by_cols(c, wg.rows));
     op_linear_dx(d, dxu, dup, wu, by_cols(c, wu.rows));
     op_add(d, dx, dx, dxu);

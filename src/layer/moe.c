@@ -27,7 +27,7 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
     int64_t k = c->m->d.topk;
     return (Routing){
         .pick = tensor_push(a, DT_I32, T, k),
-        .weight = push(a, T, k),
+        .weight = push_f32(a, T, k),
         .at = tensor_push(a, DT_I32, c->m->d.experts + 1, 1),
         .from = tensor_push(a, DT_I32, T * k, 1),
         .slot = tensor_push(a, DT_I32, T, k),
@@ -41,7 +41,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     const Dims *m = &c->m->d;
     int64_t T = x.rows, n = T * m->topk, F = m->expert_ffn;
 
-    MoeKeep k = { .logits = push(a, T, m->experts), .routing = *routing };
+    MoeKeep k = { .logits = push_f32(a, T, m->experts), .routing = *routing };
     op_linear(d, k.logits, x, param(c->w, P_ROUTER, layer), TENSOR_NONE, leaves_one(x.cols));
     if (!known) {
         Route r = router(c, layer, k.logits, routing);
@@ -50,10 +50,10 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     }
 
     Seqs ex = by_expert(c, routing, n);
-    k.xe = push(cheap, n, x.cols);
+    k.xe = push(c, cheap, n, x.cols);
     op_permute(d, k.xe, x, routing->from);
     Tensor xe = ep_dispatch(&c->par, d, tmp, k.xe, &ex);
-    k.gate = push(a, n, F), k.up = push(a, n, F), k.h = push(cheap, n, F), k.out = push(a, n, x.cols);
+    k.gate = push(c, a, n, F), k.up = push(c, a, n, F), k.h = push(c, cheap, n, F), k.out = push(c, a, n, x.cols);
     op_grouped(d, k.gate, xe, param(c->w, P_E_GATE, layer), ex, leaves_one(x.cols));
     op_grouped(d, k.up, xe, param(c->w, P_E_UP, layer), ex, leaves_one(x.cols));
     op_swiglu(d, k.h, k.gate, k.up);
@@ -61,7 +61,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     op_combine(d, y, ep_combine(&c->par, d, tmp, k.out, &ex), routing->slot, routing->weight);
 
     if (m->shared) {
-        Tensor ys = push(tmp, T, x.cols);
+        Tensor ys = push(c, tmp, T, x.cols);
         mlp_forward(c, &mlp_shared, layer, ys, x, keep ? &k.shared : NULL);
         op_add(d, y, y, ys);
     }
@@ -78,11 +78,11 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     int64_t T = x.rows, n = T * m->topk, F = m->expert_ffn, H = x.cols;
     Seqs ex = by_expert(c, r, n);
 
-    Tensor back = push(tmp, n, H), dweight = push(tmp, T, m->topk);
+    Tensor back = push(c, tmp, n, H), dweight = push_f32(tmp, T, m->topk);
     op_combine_bwd(d, back, dweight, dy, k->out, r->slot, r->weight);
     Tensor dout = ep_dispatch(&c->par, d, tmp, back, &ex);
 
-    Tensor dh = push(tmp, n, F), dgate = push(tmp, n, F), dup = push(tmp, n, F), h = k->h, xe = k->xe;
+    Tensor dh = push(c, tmp, n, F), dgate = push(c, tmp, n, F), dup = push(c, tmp, n, F), h = k->h, xe = k->xe;
     if (!h.data) {
         h = dgate; /* its place is free until swiglu_bwd */
         op_swiglu(d, h, k->gate, k->up);
@@ -90,7 +90,7 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_grouped_dw(d, param(g, P_E_DOWN, layer), dout, h, ex);
     op_grouped_dx(d, dh, dout, param(c->w, P_E_DOWN, layer), ex, leaves_one(H));
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
-    Tensor dxe = back, part = push(tmp, n, H); /* dout is used up */
+    Tensor dxe = back, part = push(c, tmp, n, H); /* dout is used up */
     op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ex, by_cols(c, F));
     op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ex, by_cols(c, F));
     op_add(d, dxe, dxe, part);
@@ -102,7 +102,7 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_grouped_dw(d, param(g, P_E_UP, layer), dup, xe, ex);
     op_permute_bwd(d, dx, ep_combine(&c->par, d, tmp, dxe, &ex), r->slot);
 
-    Tensor dlogits = push(tmp, T, m->experts), dxr = push(tmp, T, H), wr = param(c->w, P_ROUTER, layer);
+    Tensor dlogits = push_f32(tmp, T, m->experts), dxr = push(c, tmp, T, H), wr = param(c->w, P_ROUTER, layer);
     Route route = router(c, layer, k->logits, r);
     op_route_bwd(d, dlogits, dweight, &route);
     op_linear_dx(d, dxr, dlogits, wr, leaves_one(wr.rows));

@@ -2,8 +2,8 @@
 #include "layer/layer.h"
 
 Tensor norm_forward(const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep) {
-    Tensor rstd = push(keep_always(c, keep), x.rows, 1);
-    Tensor y = push(to, x.rows, x.cols);
+    Tensor rstd = push_f32(keep_always(c, keep), x.rows, 1);
+    Tensor y = push(c, to, x.rows, x.cols);
     op_rmsnorm(c->dev, y, rstd, x, g, eps);
     if (keep) *keep = (NormKeep){ .x = x, .rstd = rstd, .y = kept(c, y) };
     return y;
@@ -12,7 +12,7 @@ Tensor norm_forward(const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, Norm
 Tensor norm_output(const Ctx *c, const NormKeep *k, Tensor g, float eps) {
     if (k->y.data) return k->y;
     Arena *tmp = &c->dev->tmp;
-    Tensor y = push(tmp, k->x.rows, k->x.cols), rstd = push(tmp, k->x.rows, 1);
+    Tensor y = push(c, tmp, k->x.rows, k->x.cols), rstd = push_f32(tmp, k->x.rows, 1);
     op_rmsnorm(c->dev, y, rstd, k->x, g, eps);
     return y;
 }

@@ -32,7 +32,7 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rout
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
-    Tensor mid = push(keep_always(c, keep), x.rows, x.cols), out = push(tmp, x.rows, x.cols);
+    Tensor mid = push(c, keep_always(c, keep), x.rows, x.cols), out = push(c, tmp, x.rows, x.cols);
 
     size_t inner = arena_mark(tmp);
     Tensor n = norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n1 : NULL);
@@ -65,13 +65,13 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
         again = *keep;
         whole.recompute = RECOMPUTE_NONE;
         size_t scratch = arena_mark(tmp);
-        run(&whole, layer, push(tmp, dy.rows, dy.cols), keep->x, &keep->routing, true, &again);
+        run(&whole, layer, push(c, tmp, dy.rows, dy.cols), keep->x, &keep->routing, true, &again);
         arena_pop(tmp, scratch);
         c = &whole;
         keep = &again;
     }
     Tensor g1 = param(c->w, P_NORM1, layer), g2 = param(c->w, P_NORM2, layer);
-    Tensor dmid = push(tmp, dy.rows, dy.cols), dn = push(tmp, dy.rows, dy.cols);
+    Tensor dmid = push(c, tmp, dy.rows, dy.cols), dn = push(c, tmp, dy.rows, dy.cols);
 
     size_t inner = arena_mark(tmp);
     Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, dy.rows);

@@ -6,13 +6,35 @@ void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leav
     *m = (Model){ .dev = d, .desc = desc, .leaves = leaves, .par = par_self(), .scale = arch_attn_scale(desc) };
     params_open(&m->w, desc, d, weights, false, "weights", mem);
     m->fixed = dev_arena(d, "fixed", arena_round((size_t)half * 4));
-    m->freq = push(&m->fixed, 1, half);
+    m->freq = push_f32(&m->fixed, 1, half);
     float *freq = MEM_ARRAY(mem, float, (size_t)half);
     arch_rope(desc, freq, &m->amp);
     op_put(d, m->freq, freq);
 }
 
+void model_open_master(Model *m, Mem *mem) {
+    params_open(&m->master, m->desc, m->dev, DT_F32, false, "master weights", mem);
+    for (int i = 0; i < m->w.n; i++)
+        if (m->w.at[i].t.dtype == DT_F32) m->w.at[i].t = m->master.at[i].t;
+}
+
+void model_round(Model *m) {
+    for (int i = 0; i < m->w.n && m->master.n; i++)
+        if (m->w.at[i].t.dtype != DT_F32) op_copy(m->dev, m->w.at[i].t, m->master.at[i].t);
+}
+
+bool model_load(Model *m, const char *dir, Err *err) {
+    TRY(params_load(model_full(m), m->dev, dir, err));
+    model_round(m);
+    return true;
+}
+
+size_t model_bytes(const ModelDesc *desc, DType weights, bool master) {
+    return params_bytes(desc, weights, false) + (master && weights != DT_F32 ? params_bytes(desc, DT_F32, false) : 0);
+}
+
 void model_close(Model *m) {
+    if (m->master.n) params_close(&m->master, m->dev);
     params_close(&m->w, m->dev);
     dev_free(m->dev, m->fixed.base);
 }
@@ -32,7 +54,7 @@ static Ctx context(const Model *m, Arena *act, Seqs seqs) {
 }
 
 static Tensor rotation(const Model *m, Tensor pos, Arena *a) {
-    Tensor cossin = push(a, pos.rows, arch_rope_dim(m->desc));
+    Tensor cossin = push_f32(a, pos.rows, arch_rope_dim(m->desc));
     op_rope_table(m->dev, cossin, pos, m->freq, m->amp);
     return cossin;
 }
@@ -41,10 +63,10 @@ static Tensor rotation(const Model *m, Tensor pos, Arena *a) {
 static Tensor hidden(Model *m, const Ctx *c, Tensor ids, ModelKeep *keep) {
     int64_t T = ids.rows, H = m->desc->d.hidden;
     Arena *a = keep_always(c, keep);
-    Tensor x = push(a, T, H), spare = keep ? TENSOR_NONE : push(a, T, H);
+    Tensor x = push(c, a, T, H), spare = keep ? TENSOR_NONE : push(c, a, T, H);
     op_embed(m->dev, x, ids, param(&m->w, P_EMBED, 0));
     for (int l = 0; l < m->desc->d.layers; l++) {
-        Tensor y = keep ? push(a, T, H) : spare;
+        Tensor y = keep ? push(c, a, T, H) : spare;
         block_forward(c, l, y, x, keep ? &keep->block[l] : NULL);
         spare = x;
         x = y;
@@ -54,7 +76,7 @@ static Tensor hidden(Model *m, const Ctx *c, Tensor ids, ModelKeep *keep) {
 
 /* The rows that matter, normed: what the head reads. */
 static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, ModelKeep *keep) {
-    Tensor picked = push(keep_always(c, keep), rows.rows, x.cols);
+    Tensor picked = push(c, keep_always(c, keep), rows.rows, x.cols);
     op_permute(m->dev, picked, x, rows);
     NormKeep norm;
     Ctx always = *c; /* the head reads this norm's output again in backward: never dropped */
@@ -113,7 +135,7 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     c.cossin = rotation(m, pos, tmp);
     Tensor x = hidden(m, &c, ids, NULL);
     if (rows.rows) {
-        Tensor picked = push(tmp, rows.rows, x.cols), rstd = push(tmp, rows.rows, 1);
+        Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);
         op_permute(m->dev, picked, x, rows);
         op_rmsnorm(m->dev, h, rstd, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps);
     }
@@ -142,10 +164,10 @@ void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const
     int64_t T = b->tokens, H = m->desc->d.hidden;
     Ctx c = context(m, act, b->seqs);
     c.cossin = keep->cossin;
-    Tensor dx = push(tmp, T, H), dy = push(tmp, T, H);
+    Tensor dx = push(&c, tmp, T, H), dy = push(&c, tmp, T, H);
 
     size_t inner = arena_mark(tmp);
-    Tensor dh = push(tmp, b->outputs, H), dpicked = push(tmp, b->outputs, H);
+    Tensor dh = push(&c, tmp, b->outputs, H), dpicked = push(&c, tmp, b->outputs, H);
     Head head = head_of(m, b, keep->h, keep->stat, TENSOR_NONE, TENSOR_NONE);
     op_logprob_bwd(d, dh, param(g, m->desc->d.tied ? P_EMBED : P_HEAD, 0), dlp, dent, &head);
     norm_backward(&c, dpicked, param(g, P_NORM_OUT, 0), dh, param(&m->w, P_NORM_OUT, 0), &keep->norm);

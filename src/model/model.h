@@ -9,6 +9,7 @@ typedef struct {
     Dev             *dev;
     const ModelDesc *desc;
     Params           w;
+    Params           master;             /* of weights in BF16 that are trained: the same in F32; none else */
     int              leaves;
     Recompute        recompute;
     Par              par;
@@ -24,8 +25,14 @@ typedef struct {                         /* from forward to backward */
     Tensor     h, stat;
 } ModelKeep;
 
-/* Memory of the weights is taken here; the weights themselves come from params_load or params_random(&m->w). */
+/* Memory of the weights is taken here; the weights themselves come from model_load or params_random(model_full(m)). */
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
+/* BF16 weights get a master in F32, which is what is trained, loaded and saved; w holds it rounded.  Vectors, F32 in both, are one. */
+void model_open_master(Model *m, Mem *mem);
+static inline Params *model_full(Model *m) { return m->master.n ? &m->master : &m->w; }
+void model_round(Model *m);              /* w = the master rounded, after it was written */
+bool model_load (Model *m, const char *dir, Err *err);
+size_t model_bytes(const ModelDesc *desc, DType weights, bool master);
 void model_close(Model *m);
 Tensor model_head(const Model *m);       /* [V,H]: lm_head, or the embedding it is tied to */
 

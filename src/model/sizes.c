@@ -76,7 +76,7 @@ size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind lik
     Paged p = { .rows = { s->seqs, s->longest, ints(&x, s->seqs + 1) },
                 .start = ints(&x, s->seqs),
                 .table = tensor_push(&x.io, DT_I32, s->seqs, s->max_pages) };
-    Tensor h = tensor_push(&x.io, DT_F32, s->outputs, d->hidden);
+    Tensor h = tensor_push(&x.io, x.dev.act, s->outputs, d->hidden);
     model_extend(&x.model, kv, &p, ints(&x, s->rows), ints(&x, s->rows), ints(&x, s->outputs), h);
     Sample draw = { .h = h,
                     .w = model_head(&x.model),

@@ -261,7 +261,7 @@ static void compute(Engine *e, const Feed *f, const Step *st) {
     Rows r = put_rows(e, st);
     int32_t *rows = host_i32(e, st->n_draws);
     for (int i = 0; i < st->n_draws; i++) rows[i] = r.last[st->draw[i].piece];
-    Tensor h = tensor_push(&e->io, DT_F32, st->n_draws, e->m->desc->d.hidden);
+    Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
     model_extend(e->m, e->kv, &r.paged, r.ids, r.pos, put(e, DT_I32, rows, st->n_draws, 1), h);
     for (int i = 0; i < st->n_draws; i++)
         for (int64_t l = 0; l < e->m->desc->d.layers && st->draw[i].copy_to >= 0; l++)

@@ -61,7 +61,7 @@ static void count_weight(void *user, const ParamDesc *desc, int layer, int exper
 
 static void add_weight(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
     Checkpoints *c = user;
-    Tensor one = tensor_rows(param(&c->p->m->w, desc->id, layer), expert * rows, rows);
+    Tensor one = tensor_rows(param(model_full(c->p->m), desc->id, layer), expert * rows, rows);
     c->weight[c->n_weights++] = tensor_shape(one, 1, rows * cols);
 }
 
@@ -225,7 +225,7 @@ bool checkpoint_load(const char *path, Policy *p, Err *err) {
     Mem mem = { 0 };
     Moments moments = moments_of(&p->grads, &mem);
     buf_printf(&b, "%s/model", path);
-    bool ok = params_load(&p->m->w, p->m->dev, b.data, err);
+    bool ok = model_load(p->m, b.data, err);
     buf_clear(&b);
     buf_printf(&b, "%s/optimizer.safetensors", path);
     ok = ok && moments_load(&p->opt, &moments, p->m->dev, b.data, err);

@@ -37,15 +37,18 @@ void optim_close(Optim *o, Dev *d) {
 double optim_norm(const Params *grads, Dev *d) { return sqrt(op_sumsq(d, grads->flat)); }
 
 /* Elements [from, from+n) of the flat order are elements [at, at+n) of this parameter. */
-static void step_part(Optim *o, Dev *d, Tensor w, Tensor g, int64_t from, int64_t at, int64_t n, Adam a) {
+static void step_part(Optim *o, Dev *d, Tensor w, Tensor full, Tensor g, int64_t from, int64_t at, int64_t n, Adam a) {
     int on_dev = from >= o->split;
     int64_t first = on_dev ? from - o->split : from;
     Tensor flat_w = tensor_shape(w, 1, w.rows * w.cols), flat_g = tensor_shape(g, 1, g.rows * g.cols);
-    op_adamw(d, tensor_cols(flat_w, at, n), TENSOR_NONE, tensor_cols(o->m[on_dev], first, n),
+    Tensor master = TENSOR_NONE;
+    if (w.dtype == DT_BF16) master = tensor_cols(tensor_shape(full, 1, w.rows * w.cols), at, n);
+    op_adamw(d, tensor_cols(flat_w, at, n), master, tensor_cols(o->m[on_dev], first, n),
              tensor_cols(o->v[on_dev], first, n), tensor_cols(flat_g, at, n), a);
 }
 
-void optim_step(Optim *o, const Params *w, const Params *grads, Dev *d, const AdamConf *c, double norm) {
+void optim_step(Optim *o, const Params *w, const Params *full, const Params *grads, Dev *d, const AdamConf *c,
+                double norm) {
     double scale = c->clip > 0 ? c->clip / (norm + 1e-6) : 1;
     o->step++;
     for (int i = 0; i < grads->n; i++) {
@@ -59,10 +62,10 @@ void optim_step(Optim *o, const Params *w, const Params *grads, Dev *d, const Ad
                    .step = o->step };
         int64_t from = ((const float *)p->t.data - (const float *)grads->flat.data), n = p->t.rows * p->t.cols,
                 done = 0;
-        Tensor wt = param(w, p->desc->id, p->layer);
+        Tensor wt = param(w, p->desc->id, p->layer), ft = param(full, p->desc->id, p->layer);
         while (done < n) {
             int64_t here = from + done < o->split && from + n > o->split ? o->split - from - done : n - done;
-            step_part(o, d, wt, p->t, from + done, done, here, a);
+            step_part(o, d, wt, ft, p->t, from + done, done, here, a);
             done += here;
         }
     }

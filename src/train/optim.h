@@ -23,7 +23,8 @@ void   optim_close(Optim *o, Dev *d);
 /* The norm over all gradients (each tied matrix once; frozen parameters have none). */
 double optim_norm(const Params *grads, Dev *d);
 
-/* One update of the weights with gradients scaled so that their norm is at most clip; matrices decay, vectors do not. */
-void optim_step(Optim *o, const Params *w, const Params *grads, Dev *d, const AdamConf *c, double norm);
+/* One update of the weights with gradients scaled so that their norm is at most clip; matrices decay, vectors do not.  Where w is
+ * BF16, 'full' is stepped and w becomes it rounded; else full is w. */
+void optim_step(Optim *o, const Params *w, const Params *full, const Params *grads, Dev *d, const AdamConf *c, double norm);
 
 #endif

@@ -268,7 +268,7 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     st->finite = isfinite(st->total) && isfinite(st->grad_norm);
     if (!st->finite || only_grads) return true;
     CHECK(!p->held, "an update while the weights of update %lld are being saved", (long long)p->opt.step);
-    optim_step(&p->opt, &p->m->w, &p->grads, d, adam, st->grad_norm);
+    optim_step(&p->opt, &p->m->w, model_full(p->m), &p->grads, d, adam, st->grad_norm);
     st->stepped = true;
     return true;
 }
