@@ -76,11 +76,11 @@ typedef struct Config {
     } reward;
     struct {
         int64_t     steps, epochs, save_every, save_buffer, keep, val_every;    /* steps, save_buffer: or UNSET; every 0: only at the end, or never */
-        int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores */
+        int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores; leaves: or UNSET */
         double      peak_tflops;                                                /* or NAN: measured */
         bool        val_before_train, tensorboard;
         int         on_nan, resume;
-        const char *run_dir, *project, *experiment;
+        const char *run_dir, *project, *experiment, *device, *compute;          /* compute: or NULL */
     } trainer;
     struct {
         int64_t     tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node;

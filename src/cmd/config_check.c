@@ -1,5 +1,6 @@
 /* config_check.c - what a configuration promises must hold together, and is said before anything loads.  Each line names
  * the option, where it was set, the numbers, and what to do. */
+#include "cmd/device.h"
 #include "base/file.h"
 #include "cmd/config.h"
 #include "rollout/engine.h"
@@ -290,7 +291,8 @@ static bool one_process(const Config *c, Err *err) {
             return bad(c, err, g[i].option, "%lld: this build runs one process; set it to 1", (ll)g[i].size);
     if (c->grid.split && (c->grid.first_layers != CONF_UNSET || c->grid.last_layers != CONF_UNSET))
         return bad(c, err, "grid.split", "set this or grid.first_layers and grid.last_layers, not both");
-    if (c->trainer.leaves & (c->trainer.leaves - 1))
+    if (!device_check(c->trainer.device, c->trainer.compute, err)) return err_wrap(err, "trainer");
+    if (c->trainer.leaves != CONF_UNSET && c->trainer.leaves & (c->trainer.leaves - 1))
         return bad(c, err, "trainer.leaves", "%lld is not a power of two", (ll)c->trainer.leaves);
     return true;
 }

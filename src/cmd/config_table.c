@@ -215,8 +215,10 @@ INT(trainer.threads, "0", 0, 256, TS,                     "threads; 0: all cores
 INT(trainer.seed, "1", 0, 9e15, TS,
     "seed of everything that has none of its own", MCORE "seed")
 ENUM(trainer.on_nan, "stop", on_nan_names, TS,             "numbers that are not finite: stop, or skip that update or answer", NULL)
-INT(trainer.leaves, "8", 1, 32, TS,
-    "pieces of the sums that tensor parallelism may cut; belongs to the run", NULL)
+INT(trainer.leaves, "null", 1, 32, TS,
+    "pieces of the sums that tensor parallelism may cut; belongs to the run; null: 8 on the CPU, 1 on a GPU", NULL)
+STR(trainer.device, "auto", TS,                            "where to compute: auto, cpu, cuda or cuda:N", NULL)
+STR(trainer.compute, "null", TS,                           "what a GPU computes in: bf16, or f32 to check; null: bf16", NULL)
 REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,        "peak of one device for MFU; null: measured", NULL)
 
 INT(grid.tp, "1", 1, 4096, TS,                             "tensor parallel ranks", MCORE "tensor_model_parallel_size")

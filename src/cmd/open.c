@@ -1,6 +1,7 @@
 /* open.c - see open.h. */
 #include "cmd/open.h"
 #include "base/file.h"
+#include "cmd/device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,17 +16,30 @@ size_t memory_here(void) {
     return kib * 1024;
 }
 
-bool memory_fits(const Need *need, int n, Err *err) {
-    double sum = 0, have = (double)memory_here(); /* in double: the sum of parts that nobody has may not wrap */
-    int largest = 0;
+size_t memory_free(const Dev *d) {
+    DevAbout a = dev_about(d);
+    return a.total ? a.free : memory_here();
+}
+
+/* Parts that lie in one memory, of which so much is free; 0: nobody knows. */
+static bool fits(const Need *need, int n, int host, double have, const char *where, Err *err) {
+    double sum = 0; /* in double: the sum of parts that nobody has may not wrap */
+    int largest = -1;
     for (int i = 0; i < n; i++) {
+        if (host >= 0 && need[i].host != host) continue;
         sum += (double)need[i].bytes;
-        if (need[i].bytes > need[largest].bytes) largest = i;
+        if (largest < 0 || need[i].bytes > need[largest].bytes) largest = i;
     }
     if (have == 0 || sum <= have) return true;
     return err_set(
-        err, "%.2f GB of memory are needed, %.2f GB are free: short by %.2f GB; the largest part is %s with %.2f GB",
-        sum / 1e9, have / 1e9, (sum - have) / 1e9, need[largest].name, (double)need[largest].bytes / 1e9);
+        err, "%.2f GB of %smemory are needed, %.2f GB are free: short by %.2f GB; the largest part is %s with %.2f GB",
+        sum / 1e9, where, have / 1e9, (sum - have) / 1e9, need[largest].name, (double)need[largest].bytes / 1e9);
+}
+
+bool memory_fits(const Dev *d, const Need *need, int n, Err *err) {
+    DevAbout a = dev_about(d);
+    if (!a.total) return fits(need, n, -1, (double)memory_here(), "", err);
+    return fits(need, n, false, (double)a.free, "GPU ", err) && fits(need, n, true, (double)memory_here(), "", err);
 }
 
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
@@ -36,20 +50,21 @@ bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
                 o->desc.arch->name);
         return mem_free(&o->mem), false;
     }
-    dev_open(&o->dev, (DevOpts){ .threads = (int)opts->threads, .guard = opts->guard });
-    return true;
+    DeviceArgs da = { opts->device, opts->compute, (int)opts->threads, opts->guard };
+    return device_open(&o->dev, &da, err) || (mem_free(&o->mem), false);
 }
 
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
-    DType t = opts->f32 ? DT_F32 : params_disk_dtype(o->desc.dir);
-    Need need[] = { { "weights", params_bytes(&o->desc, t, false) },
+    DType t = o->dev.act == DT_BF16 ? DT_BF16 : opts->f32 ? DT_F32 : params_disk_dtype(o->desc.dir);
+    Need need[] = { { "weights", model_bytes(&o->desc, t, opts->f32) },
                     { "scratch", tmp_bytes },
                     { "the cache", opts->more } };
-    TRY(memory_fits(need, COUNT(need), err));
+    TRY(memory_fits(&o->dev, need, COUNT(need), err));
     o->dev.tmp = dev_arena(&o->dev, "tmp", tmp_bytes);
-    model_open(&o->model, &o->dev, &o->desc, t, opts->leaves ? (int)opts->leaves : 8, &o->mem);
+    model_open(&o->model, &o->dev, &o->desc, t, opts->leaves ? (int)opts->leaves : device_leaves(&o->dev), &o->mem);
     o->has_model = true;
-    return params_load(&o->model.w, &o->dev, o->desc.dir, err);
+    if (opts->f32 && t != DT_F32) model_open_master(&o->model, &o->mem);
+    return model_load(&o->model, o->desc.dir, err);
 }
 
 void open_close(Opened *o) {

@@ -13,16 +13,18 @@ typedef struct {
 } Opened;
 
 typedef struct {
-    int64_t threads, leaves;
-    bool    guard, f32;                         /* f32: never keep weights in BF16 */
+    int64_t threads, leaves;                    /* leaves 0: as many as the device likes */
+    const char *device, *compute;               /* device.h */
+    bool    guard, f32;                         /* f32: the weights are trained: F32, or BF16 with a master in F32 */
     size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
 } OpenOpts;
 
 /* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed it are refused: by how much, and
  * which is the largest. */
-typedef struct { const char *name; size_t bytes; } Need;
+typedef struct { const char *name; size_t bytes; bool host; } Need;         /* host: the machine's, not the device's */
 size_t memory_here(void);
-bool   memory_fits(const Need *need, int n, Err *err);
+size_t memory_free(const Dev *d);                /* of the memory that the device has */
+bool   memory_fits(const Dev *d, const Need *need, int n, Err *err);
 
 /* Only the description: nothing is loaded, the device is open.  A family that cannot run is refused here. */
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);

@@ -3,6 +3,7 @@
 #include "cmd/run.h"
 #include "algo/shape.h"
 #include "base/file.h"
+#include "cmd/device.h"
 #include "cmd/start.h"
 #include "plan/machine.h"
 
@@ -163,19 +164,22 @@ static bool run_fits(Run *r, Err *err) {
     PolicySizes z = policy_sizes(m, &p, like), ref = policy_sizes(m, &reference, like);
     size_t most, kept = config_kept_room(c, m->d.vocab, &most);
     size_t tmp = engine_tmp_bytes(m, &s, like), columns = flat_bytes((size_t)room * (size_t)n, (size_t)answer);
+    DType half = r->o.dev.act;
     Need need[] = {
-        { "weights", params_bytes(m, DT_F32, false) * (r->has_ref ? 2 : 1) },
+        { "weights", model_bytes(m, half, true) + (r->has_ref ? params_bytes(m, half, false) : 0) },
         { "gradients", z.grads },
         { "optimizer", z.optim_dev + z.optim_host },
         { "activations", z.act },
-        { "micro-batches", z.io + z.host + (r->has_ref ? ref.io + ref.host : 0) },
+        { "micro-batches", z.io + (r->has_ref ? ref.io : 0) },
+        { "micro-batches (host)", z.host + (r->has_ref ? ref.host : 0), .host = true },
         { "scratch", tmp > z.tmp ? tmp : z.tmp },
         { "kv cache", engine_page_bytes(m, s.page, like) * (size_t)s.pages },
-        { "checkpoint buffer", checkpoint_buffer_bytes(m, config_save_buffer(c)) },
-        { "answers", rollouts_bytes(room, n, prompt, answer) + columns },
-        { "kept sets (rollout.kept_bytes)", config_keeps_sets(c) ? times(kept, (size_t)room * (size_t)n) : 0 },
+        { "checkpoint buffer", checkpoint_buffer_bytes(m, config_save_buffer(c)), .host = true },
+        { "answers", rollouts_bytes(room, n, prompt, answer) + columns, .host = true },
+        { "kept sets (rollout.kept_bytes)", config_keeps_sets(c) ? times(kept, (size_t)room * (size_t)n) : 0,
+          .host = true },
     };
-    return memory_fits(need, COUNT(need), err) || err_wrap(err, "this run does not fit (see `hone plan`)");
+    return memory_fits(&r->o.dev, need, COUNT(need), err) || err_wrap(err, "this run does not fit (see `hone plan`)");
 }
 
 static void open_rollouts(Run *r) {
@@ -216,8 +220,9 @@ static bool open_model(Run *r, Err *err) {
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
     TRY(open_weights(&r->o, &oo, tmp, err));
     if (r->has_ref) {
-        model_open(&r->ref_model, &r->o.dev, m, params_disk_dtype(m->dir), (int)c->trainer.leaves, &r->mem);
-        TRY(params_load(&r->ref_model.w, &r->o.dev, m->dir, err));
+        DType t = r->o.dev.act == DT_BF16 ? DT_BF16 : params_disk_dtype(m->dir);
+        model_open(&r->ref_model, &r->o.dev, m, t, (int)c->trainer.leaves, &r->mem);
+        TRY(model_load(&r->ref_model, m->dir, err));
         policy_open(&r->ref, &r->ref_model, &rc, &r->mem);
     }
     policy_open(&r->policy, &r->o.model, &pc, &r->mem);
@@ -239,7 +244,11 @@ static bool resume(Run *r, Err *err) {
         TRY(checkpoint_load(path, &r->policy, err) && checkpoint_state(path, &state, &r->mem, err));
         TRY(json_int(&state, "epoch", &r->cursor.epoch, err) && json_int(&state, "position", &r->cursor.position, err)
             && json_real(&state, "kl_coef", &r->kl.coef, err));
-        TRY(same_run(c, dataset_print(r->train), path, &state, err));
+        Buf said = { 0 };
+        bool same = same_run(c, &r->o.dev, dataset_print(r->train), path, &state, &said, err);
+        if (same && said.n) run_dir_log(r->dir, said.data);
+        buf_free(&said);
+        TRY(same);
         TRY(stream_seek(r->stream, r->cursor, err));
         r->step = r->start_step = r->saved = done;
         char line[300];
@@ -251,9 +260,10 @@ static bool resume(Run *r, Err *err) {
 
 bool run_open(Run *r, Err *err) {
     const Config *c = &r->c;
-    OpenOpts oo = { .threads = c->trainer.threads };
+    OpenOpts oo = { .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute };
     TRY(config_check(c, err));
     TRY(open_desc(&r->o, c->model.path, &oo, err));
+    if (c->trainer.leaves == CONF_UNSET) r->c.trainer.leaves = device_leaves(&r->o.dev);
     TRY(config_check_model(c, &r->o.desc, err));
     if (!(r->dir = run_dir_open(c, err))) return false;
     TRY(open_questions(r, err));

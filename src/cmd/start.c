@@ -21,12 +21,25 @@ void stop_on_signals(void) {
     sigaction(SIGINT, &sa, NULL);
 }
 
-void same_run_put(Buf *b, const Config *c, uint64_t print) {
+/* "cuda", "bf16", the libraries that its bits depend on. */
+static const char *compute_of(const Dev *d) { return d->act == DT_BF16 ? "bf16" : "f32"; }
+
+void same_run_put(Buf *b, const Config *c, const Dev *d, uint64_t print) {
+    DevAbout about = dev_about(d);
     buf_printf(b, ",\"data\":%" PRId64 ",\"data_seed\":%" PRId64 ",\"shuffle\":%s,\"leaves\":%" PRId64,
                (int64_t)(print >> 1), c->data.seed, c->data.shuffle ? "true" : "false", c->trainer.leaves);
+    buf_printf(b, ",\"device\":\"%s\",\"compute\":\"%s\",\"libraries\":", d->ops->name, compute_of(d));
+    json_put_str(b, about.libraries, strlen(about.libraries));
 }
 
-bool same_run(const Config *c, uint64_t print, const char *path, const Json *state, Err *err) {
+/* One of the checkpoint's words beside the run's; a checkpoint of before it was written down agrees. */
+static void compare(Buf *said, const Json *state, const char *name, const char *now) {
+    const Json *was = json_get(state, name);
+    if (!was || was->kind != JSON_STRING || json_is_str(was, now)) return;
+    buf_printf(said, "%s%s was \"%s\", is \"%s\"", said->n ? ", " : "", name, was->str, now);
+}
+
+bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const Json *state, Buf *said, Err *err) {
     int64_t data = 0, seed = c->data.seed, leaves = c->trainer.leaves;
     bool shuffle = c->data.shuffle;
     TRY(json_int(state, "data", &data, err) && json_int(state, "data_seed", &seed, err)
@@ -41,11 +54,15 @@ bool same_run(const Config *c, uint64_t print, const char *path, const Json *sta
                        "%s met its data in another order (data.shuffle %s, data.seed %" PRId64
                        ", which is trainer.seed unless it is set): its place there would be among other questions",
                        path, shuffle ? "true" : "false", seed);
+    DevAbout about = dev_about(d);
+    buf_clear(said);
+    compare(said, state, "device", d->ops->name);
+    compare(said, state, "compute", compute_of(d));
+    if (!said->n) compare(said, state, "libraries", about.libraries);
     if (leaves != c->trainer.leaves)
-        return err_set(err,
-                       "%s was trained with trainer.leaves %" PRId64 ", not %" PRId64
-                       ": its sums would be added in another order",
-                       path, leaves, c->trainer.leaves);
+        buf_printf(said, "%strainer.leaves was %" PRId64 ", is %" PRId64, said->n ? ", " : "", leaves,
+                   c->trainer.leaves);
+    if (said->n) buf_puts(said, ": sums are added in another order from here on, so the bytes that follow are others");
     return true;
 }
 

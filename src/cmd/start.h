@@ -17,10 +17,11 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv);
 void stop_on_signals(void);
 bool stop_asked(void);
 
-/* What a checkpoint and the run that goes on from it must have in common, or the bytes that follow are others: the data ('print',
- * dataset_print), its order, leaves.  Members of state.json, each behind a comma; and whether they agree. */
-void same_run_put(Buf *b, const Config *c, uint64_t print);
-bool same_run(const Config *c, uint64_t print, const char *path, const Json *state, Err *err);
+/* What a checkpoint and the run that goes on from it must have in common: the data ('print', dataset_print) and its order.  What
+ * may differ, at the price that the bytes that follow are others: the device, what it computes in and with, leaves; 'said' is then
+ * one line about it, else empty.  Members of state.json, each behind a comma; and whether they agree. */
+void same_run_put(Buf *b, const Config *c, const Dev *d, uint64_t print);
+bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const Json *state, Buf *said, Err *err);
 
 /* The last word of a run: done, or told to stop, and what can be done next. */
 void end_line(int64_t step, int64_t steps, const char *run_dir);

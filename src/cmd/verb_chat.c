@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
+#include "cmd/device.h"
 #include "cmd/open.h"
 #include "cmd/prompt_line.h"
 #include "cmd/sampling.h"
@@ -24,6 +25,7 @@ typedef struct {
     int64_t context, threads, leaves;
     bool single;
     SamplingArgs s;
+    const char *device, *compute;
 } Args;
 
 /* clang-format off */
@@ -34,6 +36,7 @@ static const Opt options[] = {
     SAMPLING_OPTS(Args, s),
     { "threads", OPT_INT, offsetof(Args, threads), "N",    "threads (no effect on answers); all cores", 0, 256 },
     { "leaves",  OPT_INT, offsetof(Args, leaves),  "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    DEVICE_OPTIONS(Args),
     { 0 },
 };
 /* clang-format on */
@@ -256,7 +259,7 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .leaves = 8, .s = SAMPLING_DEFAULT };
+    Args a = { .s = SAMPLING_DEFAULT };
     const char *model;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
@@ -266,7 +269,7 @@ static int run(const Verb *v, int argc, char **argv) {
     sigprocmask(SIG_BLOCK, &set, NULL); /* before the threads start: they inherit it */
     Talk t = { .v = v, .a = &a, .eyes = isatty(STDOUT_FILENO) };
     t.terminal = t.eyes && isatty(STDIN_FILENO);
-    OpenOpts opts = { .threads = a.threads };
+    OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };
     if (!open_desc(&t.o, model, &opts, &err)) return cmd_fail(v, &err);
     LineReader *in = NULL;
     bool ok = open_talk(&t, model, &err) && (in = lines_open("-", &err));

@@ -1,5 +1,6 @@
 /* verb_eval.c - `hone eval`: how good a model is at the questions of a file: mean@k, pass@k, maj@k with confidence intervals. */
 #include "cmd/cmd.h"
+#include "cmd/device.h"
 #include "cmd/evaluate.h"
 #include "cmd/open.h"
 #include "cmd/sampling.h"
@@ -15,6 +16,7 @@ typedef struct {
     const char *scorer, *command, *library, *out, *chat_template;
     double timeout;
     bool json;
+    const char *device, *compute;
 } Args;
 
 /* clang-format off */
@@ -35,6 +37,7 @@ static const Opt options[] = {
     { "max-rows",      OPT_INT,  offsetof(Args, max_rows),      "N",    "rows of a step (no effect on answers); 512", 1, 1e7 },
     { "threads",       OPT_INT,  offsetof(Args, threads),       "N",    "threads (no effect on answers); all cores", 0, 256 },
     { "leaves",        OPT_INT,  offsetof(Args, leaves),        "N",    "pieces of every sum that tensor parallelism may cut", 1, 8 },
+    DEVICE_OPTIONS(Args),
     { 0 },
 };
 /* clang-format on */
@@ -194,15 +197,13 @@ static bool evaluate_all(Eval *e, EvalResult *result, Err *err) {
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = {
-        .n = 1, .leaves = 8, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT
-    };
+    Args a = { .n = 1, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT };
     const char *words[64];
     Err err;
     int n, rc = opt_parse(v, &a, words, 2, 64, &n, argc, argv);
     if (rc >= 0) return rc;
     Eval e = { .a = &a, .terminal = isatty(STDERR_FILENO) };
-    OpenOpts oo = { .threads = a.threads };
+    OpenOpts oo = { .threads = a.threads, .device = a.device, .compute = a.compute };
     if (!open_desc(&e.o, words[0], &oo, &err)) return cmd_fail(v, &err);
     EvalResult result;
     bool ok = open_data(&e, words + 1, n - 1, &err) && open_engine(&e, &err)

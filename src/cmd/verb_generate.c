@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cmd/cmd.h"
+#include "cmd/device.h"
 #include "cmd/open.h"
 #include "cmd/prompt_line.h"
 #include "cmd/sampling.h"
@@ -18,6 +19,7 @@ typedef struct {
     int64_t n, threads, leaves, page, kv_tokens, max_batch, max_rows, budget, step;
     bool stats;
     SamplingArgs s;
+    const char *device, *compute;
 } Args;
 
 /* clang-format off */
@@ -35,6 +37,7 @@ static const Opt options[] = {
     { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, 256 },
     { "leaves",    OPT_INT, offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    DEVICE_OPTIONS(Args),
     { 0 },
 };
 /* clang-format on */
@@ -215,7 +218,7 @@ static SchedConf sizes(const Gen *g) {
     if (most < 1) most = 1;
     int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
     int64_t free_pages =
-        (int64_t)(memory_here() / 2 / engine_page_bytes(&g->o.desc, (int)a->page, dev_kind(&g->o.dev)));
+        (int64_t)(memory_free(&g->o.dev) / 2 / engine_page_bytes(&g->o.desc, (int)a->page, dev_kind(&g->o.dev)));
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
     int64_t rows = a->max_rows > most ? a->max_rows : most;
@@ -251,7 +254,7 @@ static bool generate(Gen *g, Err *err) {
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .n = 1, .leaves = 8, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT };
+    Args a = { .in = "-", .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT };
     const char *model;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
@@ -259,7 +262,7 @@ static int run(const Verb *v, int argc, char **argv) {
     if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
     if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
     Gen g = { .a = &a, .terminal = isatty(STDERR_FILENO) };
-    OpenOpts opts = { .threads = a.threads };
+    OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };
     if (!open_desc(&g.o, model, &opts, &err)) return cmd_fail(v, &err);
     bool ok = prompt_reader_open(&g.reader, &g.o.desc, PROMPT_GENERATE, &err) && read_jobs(&g, &err)
               && (g.out = jsonl_open(a.out, &err)) && generate(&g, &err);

@@ -1,6 +1,7 @@
 /* verb_score.c - `hone score`: the log-prob and entropy of every predicted token of given texts, by the trainer's own forward. */
 #include "base/file.h"
 #include "cmd/cmd.h"
+#include "cmd/device.h"
 #include "cmd/open.h"
 #include "cmd/prompt_line.h"
 #include "cmd/sampling.h"
@@ -13,6 +14,7 @@ typedef struct {
     const char *in, *out;
     int64_t threads, batch, leaves;
     SamplingArgs s;
+    const char *device, *compute;
 } Args;
 
 /* clang-format off */
@@ -23,6 +25,7 @@ static const Opt options[] = {
     { "batch",       OPT_INT,  offsetof(Args, batch),       "N",    "tokens computed together (no effect on the result); 4096", 1, 1e9 },
     { "threads",     OPT_INT,  offsetof(Args, threads),     "N",    "threads (no effect on the result); all cores", 0, 256 },
     { "leaves",      OPT_INT,  offsetof(Args, leaves),      "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    DEVICE_OPTIONS(Args),
     { 0 },
 };
 /* clang-format on */
@@ -200,14 +203,14 @@ static bool read_all(Lines *l, Opened *o, const Args *a, PromptReader *r, Err *e
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .batch = 4096, .leaves = 8, .s = SAMPLING_DEFAULT };
+    Args a = { .in = "-", .batch = 4096, .s = SAMPLING_DEFAULT };
     const char *model;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
     if (rc >= 0) return rc;
     if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
     Opened o;
-    OpenOpts opts = { .threads = a.threads };
+    OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };
     if (!open_desc(&o, model, &opts, &err)) return cmd_fail(v, &err);
     Lines lines = { 0 };
     PromptReader reader;

@@ -1,6 +1,7 @@
 /* verb_sft.c - `hone sft`: learning from given answers with the same trainer, to start from nothing or to teach a format.
  * The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1. */
 #include "base/clock.h"
+#include "cmd/device.h"
 #include "cmd/metrics.h"
 #include "cmd/open.h"
 #include "cmd/progress.h"
@@ -128,7 +129,7 @@ static bool save(Sft *s, Err *err) {
     Buf b = { 0 };
     buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
                s->step, s->policy.opt.step, s->cursor.epoch, s->cursor.position);
-    same_run_put(&b, &s->c, dataset_print(s->train));
+    same_run_put(&b, &s->c, &s->o.dev, dataset_print(s->train));
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(s->saves, s->step, b.data, err);
     buf_free(&b);
@@ -191,13 +192,13 @@ static bool open_model(Sft *s, Err *err) {
                      .trains = true };
     PolicySizes z = policy_sizes(&s->o.desc, &p, dev_kind(&s->o.dev));
     size_t tmp = z.tmp;
-    Need need[] = { { "weights", params_bytes(&s->o.desc, DT_F32, false) },
+    Need need[] = { { "weights", model_bytes(&s->o.desc, s->o.dev.act, true) },
                     { "gradients", z.grads },
                     { "optimizer", z.optim_dev + z.optim_host },
                     { "activations", z.act },
                     { "scratch", z.tmp },
-                    { "checkpoint buffer", checkpoint_buffer_bytes(&s->o.desc, config_save_buffer(c)) } };
-    if (!memory_fits(need, COUNT(need), err)) return err_wrap(err, "this run does not fit");
+                    { "checkpoint buffer", checkpoint_buffer_bytes(&s->o.desc, config_save_buffer(c)), .host = true } };
+    if (!memory_fits(&s->o.dev, need, COUNT(need), err)) return err_wrap(err, "this run does not fit");
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
     TRY(open_weights(&s->o, &oo, tmp, err));
     policy_open(&s->policy, &s->o.model, &p, &s->mem);
@@ -218,7 +219,11 @@ static bool resume(Sft *s, Err *err) {
         Json state;
         TRY(checkpoint_load(path, &s->policy, err) && checkpoint_state(path, &state, &s->mem, err));
         TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err));
-        TRY(same_run(&s->c, dataset_print(s->train), path, &state, err));
+        Buf said = { 0 };
+        bool same = same_run(&s->c, &s->o.dev, dataset_print(s->train), path, &state, &said, err);
+        if (same && said.n) run_dir_log(s->dir, said.data);
+        buf_free(&said);
+        TRY(same);
         TRY(stream_seek(s->stream, s->cursor, err));
         s->step = s->saved = done;
     }
@@ -227,8 +232,9 @@ static bool resume(Sft *s, Err *err) {
 
 static bool open_all(Sft *s, Err *err) {
     const Config *c = &s->c;
-    OpenOpts oo = { .threads = c->trainer.threads };
+    OpenOpts oo = { .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute };
     TRY(config_check(c, err) && open_desc(&s->o, c->model.path, &oo, err) && config_check_model(c, &s->o.desc, err));
+    if (c->trainer.leaves == CONF_UNSET) s->c.trainer.leaves = device_leaves(&s->o.dev);
     if (!(s->dir = run_dir_open(c, err))) return false;
     int32_t end = s->o.desc.d.n_eos ? (int32_t)s->o.desc.d.eos[0] : -1;
     PromptOptions po = { .model = c->model.tokenizer, .chat_template = c->model.chat_template, .end = end };

@@ -1,5 +1,6 @@
 /* verb_verify.c - `hone verify`: does this program compute what the reference computed? */
 #include "cmd/cmd.h"
+#include "cmd/device.h"
 #include "cmd/golden.h"
 #include "cmd/verify_algos.h"
 
@@ -10,6 +11,7 @@ typedef struct {
     const char *golden, *dump, *algos, *out, *recompute;
     int64_t threads, leaves;
     bool guard, json;
+    const char *device, *compute;
 } Args;
 
 /* clang-format off */
@@ -21,6 +23,7 @@ static const Opt options[] = {
     { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full", "which activations are thrown away and made again" },
     { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, 256 },
     { "leaves",    OPT_INT,  offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    DEVICE_OPTIONS(Args),
     { "guard",     OPT_FLAG, offsetof(Args, guard),     "",     "device memory is inaccessible except inside an op" },
     { "json",      OPT_FLAG, offsetof(Args, json),      "",     "the result as one JSON object" },
     { 0 },
@@ -28,7 +31,7 @@ static const Opt options[] = {
 /* clang-format on */
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .recompute = "none", .leaves = 8 };
+    Args a = { .recompute = "none" };
     const char *model = NULL;
     Err err;
     int n, rc = opt_parse(v, &a, &model, 0, 1, &n, argc, argv);
@@ -44,7 +47,9 @@ static int run(const Verb *v, int argc, char **argv) {
     GoldenOpts o = {
         .model = model, .golden = a.golden ? a.golden : model, .dump = a.dump, .recompute = (Recompute)kind
     };
-    o.open = (OpenOpts){ .threads = a.threads, .leaves = a.leaves, .guard = a.guard };
+    o.open = (OpenOpts){
+        .threads = a.threads, .leaves = a.leaves, .device = a.device, .compute = a.compute, .guard = a.guard
+    };
     GoldenResult r = { 0 };
     Buf checks = { 0 };
     if (a.json) o.json = &checks, buf_puts(&checks, "[");

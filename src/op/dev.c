@@ -26,6 +26,11 @@ void dev_free(Dev *d, void *block) {
 Arena dev_arena(Dev *d, const char *name, size_t bytes) { return arena_over(name, dev_block(d, bytes), bytes); }
 
 void dev_touch(Dev *d) { d->ops->touch(d); }
+DevAbout dev_about(const Dev *d) {
+    DevAbout a = { 0 };
+    d->ops->about(d, &a);
+    return a;
+}
 void dev_chain(Dev *d, bool on) { d->ops->chain(d, on); }
 
 void dev_close(Dev *d) {

@@ -22,6 +22,7 @@ static void dry_enter(Dev *d, bool join) { (void)d, (void)join; }
 static void dry_leave(Dev *d) { (void)d; }
 static void dry_chain(Dev *d, bool on) { (void)d, (void)on; }
 static void dry_close(Dev *d) { (void)d; }
+static void dry_about(const Dev *d, DevAbout *out) { (void)d, (void)out; }
 static size_t dry_kv_bytes(const Dev *d, const Kv *kv) { return dry(d)->like->kv_bytes(d, kv); }
 static double dry_sumsq(Dev *d, Tensor x) {
     (void)d, (void)x;
@@ -49,6 +50,7 @@ const Ops ops_dry = {
     .enter = dry_enter,
     .leave = dry_leave,
     .chain = dry_chain,
+    .about = dry_about,
     .kv_bytes = dry_kv_bytes,
     .sumsq = dry_sumsq,
 #define OP(how, name, params, args, outs) .name = dry_##name,

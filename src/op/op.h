@@ -53,6 +53,9 @@ void  dev_touch(Dev *d);                                                 /* take
 /* On: a call may be done later than it returns, together with others; what it gives is the same.  Off: all are done. */
 void  dev_chain(Dev *d, bool on);
 void  dev_close(Dev *d);                                                 /* frees every block */
+/* What it is, which libraries it computes with, and its memory; total 0: the machine's own. */
+typedef struct { char name[64], libraries[192]; size_t total, free; } DevAbout;
+DevAbout dev_about(const Dev *d);
 
 /* ---- What several ops take ------------------------------------------------------------------------------------------- */
 /* Rows at[i]..at[i+1] belong together: a packed sequence, or an expert's tokens.  at [n+1] DT_I32. */
@@ -149,6 +152,7 @@ struct Ops {
     void   (*enter)(Dev *d, bool join);                      /* before a call, after it; nests.  join: the call may wait itself */
     void   (*leave)(Dev *d);
     void   (*chain)(Dev *d, bool on);
+    void   (*about)(const Dev *d, DevAbout *out);
     size_t (*kv_bytes)(const Dev *d, const Kv *kv);          /* of one page */
     double (*sumsq)(Dev *d, Tensor x);                       /* same bits for any thread count */
 #include "op/op_list.h"

@@ -49,9 +49,10 @@ ok $? "validation: $(tail -1 "$work/val.log")"
 [ "$(grep -oE '"step":[0-9]+|val/loss' "$work/val/metrics.jsonl" | tr '\n' ' ')" = '"step":0 val/loss "step":1 "step":2 val/loss "step":3 val/loss ' ]
 ok $? "validated at $(grep -l val/loss "$work/val/metrics.jsonl")"
 
-# ---- going on; with other sums or another order of the data: refused
-sft pairs trainer.steps=3 trainer.leaves=4
-said pairs $? 'trainer.leaves 8, not 4'
+# ---- going on; with other sums: allowed, and said; with another order of the data: refused
+cp -r "$work/pairs" "$work/other"
+sft other trainer.steps=3 trainer.leaves=4 && grep -q 'trainer.leaves was 8, is 4' "$work/other/log.txt"
+ok $? "other leaves: $(tail -1 "$work/other.log")"
 sft pairs trainer.steps=3 trainer.seed=9
 said pairs $? 'met its data in another order'
 sft pairs trainer.steps=4

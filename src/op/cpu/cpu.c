@@ -60,7 +60,8 @@ void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void 
 const Ops ops_cpu = {
     .name = "cpu",
     .close = cpu_close, .block = cpu_block, .give = cpu_free, .touch = cpu_touch,
-    .enter = cpu_enter, .leave = cpu_leave, .chain = cpu_chain, .kv_bytes = cpu_kv_bytes, .sumsq = cpu_sumsq,
+    .enter = cpu_enter, .leave = cpu_leave, .chain = cpu_chain, .about = cpu_about,
+    .kv_bytes = cpu_kv_bytes, .sumsq = cpu_sumsq,
 #define OP(how, name, params, args, outs) .name = cpu_##name,
 #include "op/op_list.h"
 #undef OP

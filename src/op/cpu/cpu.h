@@ -161,6 +161,7 @@ void   cpu_touch(Dev *d);
 void   cpu_enter(Dev *d, bool join);
 void   cpu_leave(Dev *d);
 void   cpu_chain(Dev *d, bool on);
+void   cpu_about(const Dev *d, DevAbout *out);
 size_t cpu_kv_bytes(const Dev *d, const Kv *kv);
 double cpu_sumsq(Dev *d, Tensor x);
 #define OP(how, name, params, args, outs) void cpu_##name params;

@@ -2,6 +2,7 @@
  * In checking mode a block can be touched only while an op runs, as on a device whose memory the host cannot see. */
 #include "op/cpu/chain.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -92,3 +93,5 @@ void cpu_chain(Dev *d, bool on) {
     cpu_enter(d, false);
     cpu_leave(d);
 }
+
+void cpu_about(const Dev *d, DevAbout *out) { snprintf(out->name, sizeof out->name, "CPU (%s)", cpu_kern(d)->name); }

@@ -52,6 +52,9 @@ bool prods_open(Dev *d, Err *err);
 void prods_close(Dev *d);
 bool attns_open(Dev *d, Err *err);
 void attns_close(Dev *d);
+/* Libraries that change bits, with their versions: "cuBLASLt 13.1.0", or "". */
+void prods_about(char *text, size_t size);
+void attns_about(char *text, size_t size);
 
 /* A call of the runtime that cannot fail on a healthy device. */
 #define CU(call)                                                                                    \
@@ -126,6 +129,7 @@ void   cuda_touch(Dev *d);
 void   cuda_enter(Dev *d, bool join);
 void   cuda_leave(Dev *d);
 void   cuda_chain(Dev *d, bool on);
+void   cuda_about(const Dev *d, DevAbout *out);
 size_t cuda_kv_bytes(const Dev *d, const Kv *kv);
 double cuda_sumsq(Dev *d, Tensor x);
 #define OP(how, name, params, args, outs) void cuda_##name params;

@@ -4,6 +4,8 @@
 #include "op/cuda/cuda.h"
 #include "op/cuda_open.h"
 
+#include <stdio.h>
+
 /* ---- memory -------------------------------------------------------------------------------------------------------------------- */
 void *cuda_block(Dev *d, size_t bytes) {
     void *at = NULL;
@@ -162,6 +164,21 @@ void cuda_close(Dev *d) {
     if (c->fault) cudaFreeHost((void *)c->fault);
     if (c->stream) cudaStreamDestroy(c->stream);
     threads_close(d->threads);
+}
+
+void cuda_about(const Dev *d, DevAbout *out) {
+    cudaDeviceProp p;
+    int driver = 0;
+    char prods[64], attns[64];
+    CU(cudaGetDeviceProperties(&p, cu(d)->gpu));
+    CU(cudaDriverGetVersion(&driver));
+    CU(cudaMemGetInfo(&out->free, &out->total));
+    prods_about(prods, sizeof prods);
+    attns_about(attns, sizeof attns);
+    snprintf(out->name, sizeof out->name, "%s", p.name);
+    snprintf(out->libraries, sizeof out->libraries, "CUDA %d.%d, driver for %d.%d%s%s%s%s", CUDART_VERSION / 1000,
+             CUDART_VERSION % 1000 / 10, driver / 1000, driver % 1000 / 10, prods[0] ? ", " : "", prods, attns[0] ? ", " : "",
+             attns);
 }
 
 /* No driver, no GPU, another GPU: the machine is not one for this backend.  All else is a fault that has a remedy. */
