@@ -56,7 +56,9 @@ const Verb verb_convert = {
     .summary = "write a model in another number format or in other files",
     .detail =
         "OUT gets the weights under the hub's names, config.json and the tokenizer files; it is written beside and\n"
-        "renamed.  A router's correction bias stays F32, as it is published.\n",
+        "renamed.  A router's correction bias stays F32, as it is published.  A weight that is NaN or infinite, or "
+        "would\n"
+        "be in the new format, is refused by its name and place.\n",
     .options = options,
     .run = run,
 };

@@ -65,6 +65,33 @@ void convert_from(void *to, DType t, const Source *s, int64_t from, int64_t n) {
     }
 }
 
+/* A number is not finite when all bits of its exponent are set.  Blocks of a fixed size: the compiler makes vectors of them, and
+ * the scan is as quick as memory. */
+enum { SCAN = 64 };
+
+static bool block_f32(const uint32_t *x) {
+    uint32_t bad = 0;
+    for (int i = 0; i < SCAN; i++) bad |= (uint32_t)((x[i] & 0x7F800000u) == 0x7F800000u);
+    return bad;
+}
+static bool block_bf16(const uint16_t *x) {
+    uint16_t bad = 0;
+    for (int i = 0; i < SCAN; i++) bad |= (uint16_t)((x[i] & 0x7F80u) == 0x7F80u);
+    return bad;
+}
+
+int64_t convert_not_finite(const void *x, DType t, int64_t n) {
+    const uint32_t *wide = x;
+    const uint16_t *half = x;
+    CHECK(t == DT_F32 || t == DT_BF16, "numbers in %s", dtype_name(t));
+    for (int64_t i = 0; i < n; i += SCAN) {
+        if (n - i >= SCAN && !(t == DT_F32 ? block_f32(wide + i) : block_bf16(half + i))) continue;
+        for (int64_t k = i; k < n && k < i + SCAN; k++)
+            if (t == DT_F32 ? (wide[k] & 0x7F800000u) == 0x7F800000u : (half[k] & 0x7F80u) == 0x7F80u) return k;
+    }
+    return -1;
+}
+
 void convert_f32(void *to, DType t, const void *from, DType from_t, int64_t n) {
     Source s = { .data = from, .dtype = from_t, .rows = 1, .cols = n };
     convert_from(to, t, &s, 0, n);

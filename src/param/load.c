@@ -10,21 +10,28 @@ typedef struct {
     Tensor to;
     int64_t from, n;
     char *stage;
+    int64_t bad; /* the first that is not finite, or -1 */
 } Piece;
 
 static void convert_piece(void *arg, int index, int worker) {
     (void)worker;
-    const Piece *c = (const Piece *)arg + index;
+    Piece *c = (Piece *)arg + index;
     convert_from(c->stage, c->to.dtype, &c->item->src, c->from, c->n);
+    c->bad = convert_not_finite(c->stage, c->to.dtype, c->n); /* now, while it is in the cache */
 }
 
 /* Converted pieces are put one after another: op_put belongs to the thread that owns the device. */
-static void put_pieces(Dev *d, Piece *pieces, int n) {
+static bool put_pieces(Dev *d, const Sources *s, Piece *pieces, int n, Err *err) {
     threads_run(d->threads, n, convert_piece, pieces);
-    for (int i = 0; i < n; i++) op_put(d, tensor_cols(pieces[i].to, pieces[i].from, pieces[i].n), pieces[i].stage);
+    for (int i = 0; i < n; i++) {
+        const Piece *c = &pieces[i];
+        if (c->bad >= 0) return sources_not_finite(s, c->item, c->from + c->bad, c->to.dtype, err);
+        op_put(d, tensor_cols(c->to, c->from, c->n), c->stage);
+    }
+    return true;
 }
 
-static void load_bytes(Params *p, Dev *d, Sources *s) {
+static bool load_bytes(Params *p, Dev *d, Sources *s, Err *err) {
     int lanes = 2 * threads_count(d->threads), n = 0;
     if (lanes > LANES) lanes = LANES;
     char *stage = mem_push(&s->mem, (size_t)lanes * PIECE * 4);
@@ -37,23 +44,27 @@ static void load_bytes(Params *p, Dev *d, Sources *s) {
         int64_t rows = it->src.rows, count = rows * it->src.cols;
         Tensor to = tensor_shape(tensor_rows(all, it->expert * rows, rows), 1, count);
         for (int64_t from = 0; from < count; from += PIECE) {
-            pieces[n] =
-                (Piece){ it, to, from, count - from < PIECE ? count - from : PIECE, stage + (size_t)n * PIECE * 4 };
+            pieces[n] = (Piece){ .item = it,
+                                 .to = to,
+                                 .from = from,
+                                 .n = count - from < PIECE ? count - from : PIECE,
+                                 .stage = stage + (size_t)n * PIECE * 4 };
             if (++n < lanes) continue;
-            put_pieces(d, pieces, n);
+            TRY(put_pieces(d, s, pieces, n, err));
             for (n = 0; done < j; done++) st_done_with(&s->files, s->at[done].st);
         }
     }
-    put_pieces(d, pieces, n);
+    TRY(put_pieces(d, s, pieces, n, err));
     for (; done < s->n; done++) st_done_with(&s->files, s->at[done].st);
+    return true;
 }
 
 bool params_load(Params *p, Dev *d, const char *dir, Err *err) {
     Sources s;
     TRY(sources_open(&s, p->model, dir, err));
-    load_bytes(p, d, &s);
+    bool ok = load_bytes(p, d, &s, err);
     sources_close(&s);
-    return true;
+    return ok;
 }
 
 DType params_disk_dtype(const char *dir) {

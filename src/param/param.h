@@ -42,7 +42,8 @@ DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matr
 typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir, *tokenizer_dir, *config_text, *chat_template; } SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
 /* The same with bytes that somebody hands out, each in its turn: where elements from .. from + *n - 1 of the item-th parameter (as
- * arch_each_param counts) are, in dtype t, until the next call; *n may be lowered, not below 1. */
+ * arch_each_param counts) are, in dtype t, until the next call; *n may be lowered, not below 1.  NULL: there are none, and err of
+ * the save says why. */
 typedef const void *ParamsFetch(void *user, size_t item, int64_t from, int64_t *n, DType t);
 bool params_save_from(const ModelDesc *m, ParamsFetch *fetch, void *user, const char *dir, SaveOpts o, Err *err);
 /* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */

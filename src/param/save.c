@@ -50,7 +50,7 @@ static bool write_weights(const Weights *from, const char *dir, SaveOpts o, Err 
         for (int64_t at = 0, n; ok && at < count; at += n) {
             n = count - at < PIECE ? count - at : PIECE;
             const void *piece = from->fetch(from->user, i, at, &n, s->dtype);
-            ok = st_write(w, piece, (size_t)n * dtype_size(s->dtype), err);
+            ok = piece && st_write(w, piece, (size_t)n * dtype_size(s->dtype), err);
         }
     }
     if (ok) ok = st_write_close(w, err);
@@ -94,20 +94,30 @@ typedef struct {
     char *to; /* [PIECE] */
     DType t;
     int64_t from, n;
+    int64_t bad[PIECE / SLICE]; /* of each slice, the first that is not finite, or -1 */
+    Err *err;
 } FromFiles;
 
 static void convert_slice(void *arg, int index, int worker) {
     (void)worker;
-    const FromFiles *x = arg;
+    FromFiles *x = arg;
     int64_t a = (int64_t)index * SLICE, n = x->n - a < SLICE ? x->n - a : SLICE;
-    convert_from(x->to + (size_t)a * dtype_size(x->t), x->t, x->src, x->from + a, n);
+    char *to = x->to + (size_t)a * dtype_size(x->t);
+    convert_from(to, x->t, x->src, x->from + a, n);
+    x->bad[index] = convert_not_finite(to, x->t, n);
 }
 
 static const void *fetch_files(void *user, size_t item, int64_t from, int64_t *n, DType t) {
     FromFiles *x = user;
     const SourceItem *it = &x->s.at[item];
     x->src = &it->src, x->t = t, x->from = from, x->n = *n;
-    threads_run(x->threads, (int)((*n + SLICE - 1) / SLICE), convert_slice, x);
+    int slices = (int)((*n + SLICE - 1) / SLICE);
+    threads_run(x->threads, slices, convert_slice, x);
+    for (int i = 0; i < slices; i++)
+        if (x->bad[i] >= 0) {
+            sources_not_finite(&x->s, it, from + (int64_t)i * SLICE + x->bad[i], t, x->err);
+            return NULL;
+        }
     if (from + *n == it->src.rows * it->src.cols) st_done_with(&x->s.files, it->st);
     return x->to;
 }
@@ -252,7 +262,7 @@ bool params_save_from(const ModelDesc *m, ParamsFetch *fetch, void *user, const 
 }
 
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err) {
-    FromFiles x = { .threads = threads };
+    FromFiles x = { .threads = threads, .err = err };
     TRY(sources_open(&x.s, m, o.from_dir, err));
     x.to = mem_push(&x.s.mem, (size_t)PIECE * 4);
     bool ok = save(&(Weights){ fetch_files, &x, m }, dir, o, err);

@@ -1,6 +1,7 @@
 /* source.c - see source.h.  All names and shapes are checked before a byte is read, so a wrong folder fails at once. */
 #include "param/source.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,22 @@ bool sources_open(Sources *s, const ModelDesc *m, const char *dir, Err *err) {
     buf_free(&x.name);
     if (!ok) sources_close(s);
     return ok;
+}
+
+bool sources_not_finite(const Sources *s, const SourceItem *it, int64_t at, DType t, Err *err) {
+    float value;
+    convert_from(&value, DT_F32, &it->src, at, 1);
+    char place[96];
+    int64_t where[2] = { at / it->src.cols, at % it->src.cols };
+    st_shape_text(place, it->desc->vector ? 1 : 2, it->desc->vector ? where + 1 : where);
+    const char *path = s->files.path[it->st->file];
+    if (isfinite(value))
+        return err_set(err, "%s: tensor %s: element %s is %g, too large for %s", path, it->st->name, place,
+                       (double)value, dtype_name(t));
+    return err_set(err,
+                   "%s: tensor %s: element %s is %g: a weight must be a finite number; the file is damaged, or "
+                   "training had diverged",
+                   path, it->st->name, place, (double)value);
 }
 
 void sources_close(Sources *s) {

@@ -24,5 +24,7 @@ typedef struct {
  * to be skipped: MTP layers (said on stderr), rotary buffers, a head that is tied. */
 bool sources_open (Sources *s, const ModelDesc *m, const char *dir, Err *err);
 void sources_close(Sources *s);
+/* Element 'at' of it, as t, is not a finite number: says which it is and why that is refused; false. */
+bool sources_not_finite(const Sources *s, const SourceItem *it, int64_t at, DType t, Err *err);
 
 #endif
