@@ -59,7 +59,7 @@ typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
 void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep);
 void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
 
-typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key; } MlaKeep;
+typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;          /* ov: a.o behind W_uv, kept instead of it (mla.c) */
 void mla_forward (const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep);
 void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *keep);
 

@@ -1,6 +1,11 @@
-/* mla.c - multi-head latent attention (DeepSeek-V3), in the absorbed form everywhere: the query is carried into the latent
+/* mla.c - multi-head latent attention (DeepSeek-V3), in the absorbed form in every forward: the query is carried into the latent
  * by W_uk first, scores run over (latent, rope key), values are the latent, W_uv comes after.  Training and decoding must
  * use one form, because the two round differently, and decoding can afford only this one (it caches R + r numbers a token).
+ *
+ * The backward has two forms.  Absorbed: the mirror of the forward.  Expanded, where the backend says so (a GPU, where it costs a
+ * third): keys [n|r] and values [u] of every head are made from the latent, and attention's backward runs over them with the
+ * forward's lse and its output behind W_uv; both are the same function of the same numbers, so the gradients are the same but
+ * for rounding.
  *
  * n = nope_dim, r = rope_dim, u = v_dim, R = kv_lora; the inner norms have eps 1e-6 whatever the config says. */
 #include "layer/layer.h"
@@ -32,6 +37,18 @@ static HeadMap rope_part(Shape s) {     /* q's rotated part goes behind the late
 static HeadMap out_of_latent(Shape s) { /* o = ol Wv': [R] -> [u] */
     return (HeadMap){ .heads = s.N, .in = s.R, .out = s.u, .x_width = s.R, .y_width = s.u,
                       .w_rows = s.n + s.u, .w_from = s.n };
+}
+static HeadMap key_of_latent(Shape s) { /* every head from the one latent: k = c Wk', into [n|r] */
+    return (HeadMap){ .heads = s.N, .in = s.R, .out = s.n, .y_width = s.n + s.r, .w_rows = s.n + s.u };
+}
+static HeadMap value_of_latent(Shape s) { /* v = c Wv' */
+    return (HeadMap){ .heads = s.N, .in = s.R, .out = s.u, .y_width = s.u, .w_rows = s.n + s.u, .w_from = s.n };
+}
+static HeadMap rope_of_key(Shape s) {   /* the one rotated part, behind every head's key */
+    return (HeadMap){ .heads = s.N, .in = s.r, .out = s.r, .x_from = s.R, .y_width = s.n + s.r, .y_from = s.n };
+}
+static HeadMap into_kv(Shape s, int x_width, int width, int from) { /* [n|u] of every head, as W_kvb has its rows */
+    return (HeadMap){ .heads = s.N, .in = width, .out = width, .x_width = x_width, .y_width = s.n + s.u, .y_from = from };
 }
 static HeadMap reversed(HeadMap m) {    /* for dx: the same weights, the other way */
     return (HeadMap){ .heads = m.heads, .in = m.out, .out = m.in, .x_width = m.y_width, .x_from = m.y_from,
@@ -98,14 +115,19 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep) {
                   .dk = s.R + s.r,
                   .dv = s.R,
                   .scale = c->scale };
-    k.a.q = absorb(c, layer, k.q, cheap);
-    k.a.o = push(c, a, T, (int64_t)s.N * s.R);
+    bool expands = d->ops->expands; /* backward wants what is behind W_uv, and no absorbed query */
     if (keep) k.a.lse = push_f32(a, T, s.N);
+    k.ov = push(c, expands ? a : tmp, T, (int64_t)s.N * s.u);
+    k.a.q = absorb(c, layer, k.q, expands ? tmp : cheap);
+    k.a.o = push(c, expands ? tmp : a, T, (int64_t)s.N * s.R);
     attention(c, layer, &k.a);
-    Tensor ov = push(c, tmp, T, (int64_t)s.N * s.u);
-    op_headwise(d, ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
-    op_linear(d, y, ov, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.N, s.u));
-    if (keep) *keep = k, keep->a.q = kept(c, k.a.q);
+    op_headwise(d, k.ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
+    op_linear(d, y, k.ov, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.N, s.u));
+    if (keep) {
+        *keep = k;
+        if (expands) keep->a.q = keep->a.o = TENSOR_NONE;
+        else keep->a.q = kept(c, k.a.q), keep->ov = TENSOR_NONE;
+    }
     arena_pop(tmp, mark);
 }
 
@@ -144,28 +166,73 @@ static void value_backward(const Ctx *c, int layer, const Params *g, Tensor dol,
     arena_pop(&d->tmp, mark);
 }
 
-void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *k) {
+/* dy -> dq [T,N*(n+r)], still rotated, and dkey [T,R+r]: the mirror of the forward. */
+static void absorbed_backward(const Ctx *c, int layer, const Params *g, Tensor dq, Tensor dkey, Tensor dy,
+                              const MlaKeep *k) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
-    int64_t T = x.rows;
-    Tensor wkvb = param(c->w, P_KV_B, layer), wkva = param(c->w, P_KV_A, layer);
+    int64_t T = dy.rows;
     Attn a = k->a;
     if (!a.q.data) a.q = absorb(c, layer, k->q, tmp);
 
     Tensor dol = push(c, tmp, T, (int64_t)s.N * s.R);
     value_backward(c, layer, g, dol, dy, a.o);
 
-    Tensor dql = push(c, tmp, T, (int64_t)s.N * (s.R + s.r)), dkey = push(c, tmp, T, s.R + s.r),
-           dlat = push(c, tmp, T, s.R);
+    Tensor dql = push(c, tmp, T, (int64_t)s.N * (s.R + s.r)), dlat = push(c, tmp, T, s.R);
     cp_attend_bwd(&c->par, d, dql, dkey, dlat, dol, &a);
     op_add(d, latent_of(dkey, s), latent_of(dkey, s), dlat); /* the latent is key and value */
 
-    Tensor dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r));
     op_headwise_dw(d, param(g, P_KV_B, layer), dql, k->q, into_latent(s));
-    op_headwise(d, dq, dql, wkvb, reversed(into_latent(s)));
+    op_headwise(d, dq, dql, param(c->w, P_KV_B, layer), reversed(into_latent(s)));
     op_copy_heads(d, dq, dql, reversed(rope_part(s)));
+    arena_pop(tmp, mark);
+}
+
+/* The same over expanded keys and values. */
+static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor dq, Tensor dkey, Tensor dy,
+                              const MlaKeep *k) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    int64_t T = dy.rows;
+    Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer), latent = latent_of(k->key, s);
+    Tensor dov = push(c, tmp, T, (int64_t)s.N * s.u);
+    op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, k->ov);
+    op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
+
+    Tensor dk = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)), dv = push(c, tmp, T, (int64_t)s.N * s.u);
+    size_t inner = arena_mark(tmp);
+    Attn a = k->a;
+    a.q = k->q, a.o = k->ov, a.kv_heads = s.N, a.dk = s.n + s.r, a.dv = s.u;
+    a.k = push(c, tmp, T, dk.cols), a.v = push(c, tmp, T, dv.cols);
+    op_headwise(d, a.k, latent, wkvb, key_of_latent(s));
+    op_copy_heads(d, a.k, k->key, rope_of_key(s));
+    op_headwise(d, a.v, latent, wkvb, value_of_latent(s));
+    cp_attend_bwd(&c->par, d, dq, dk, dv, dov, &a);
+    arena_pop(tmp, inner);
+
+    Tensor dkv = push(c, tmp, T, (int64_t)s.N * (s.n + s.u));
+    op_copy_heads(d, dkv, dk, into_kv(s, s.n + s.r, s.n, 0));
+    op_copy_heads(d, dkv, dv, into_kv(s, s.u, s.u, s.n));
+    op_linear_dw(d, param(g, P_KV_B, layer), TENSOR_NONE, dkv, latent);
+    op_linear_dx(d, latent_of(dkey, s), dkv, wkvb, by_heads(c, s.N, s.n + s.u));
+    op_sum_heads(d, dkey, dk, reversed(rope_of_key(s)));
+    arena_pop(tmp, mark);
+}
+
+void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *k) {
+    Dev *d = c->dev;
+    Shape s = shape_of(c);
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    int64_t T = x.rows;
+    Tensor wkva = param(c->w, P_KV_A, layer), dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)),
+           dkey = push(c, tmp, T, s.R + s.r);
+    if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dy, k);
+    else absorbed_backward(c, layer, g, dq, dkey, dy, k);
 
     Tensor dkva = push(c, tmp, T, s.R + s.r), part = push(c, tmp, T, x.cols);
     op_rope(d, dkey, c->cossin, rope_k(c, s), -1);

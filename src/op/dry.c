@@ -7,6 +7,7 @@
 typedef struct {
     const Ops *like; /* the backend it is like */
     size_t handed;   /* bytes */
+    Ops table;       /* ops_dry, with what layers ask of a backend */
 } Dry;
 static Dry *dry(const Dev *d) { return d->impl; }
 
@@ -59,7 +60,10 @@ const Ops ops_dry = {
 };
 
 void dev_open_dry(Dev *d, DevKind like) {
-    *d = (Dev){ .ops = &ops_dry, .act = like.act };
-    d->impl = MEM_NEW(&d->mem, Dry);
-    dry(d)->like = like.ops;
+    *d = (Dev){ .act = like.act };
+    Dry *x = d->impl = MEM_NEW(&d->mem, Dry);
+    x->like = like.ops;
+    x->table = ops_dry;
+    x->table.expands = like.ops->expands;
+    d->ops = &x->table;
 }

@@ -145,6 +145,7 @@ typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; }
 #define OP(how, name, params, args, outs) void (*name) params;
 struct Ops {
     const char *name;
+    bool     expands;                                        /* MLA's backward runs over expanded keys and values: layer/mla.c */
     void   (*close)(Dev *d);                                 /* all blocks are freed */
     void  *(*block)(Dev *d, size_t bytes);                   /* takes memory, zeroed; NULL: there is no more */
     void   (*give) (Dev *d, void *at, size_t bytes);           /* ... and gives it back */

@@ -103,6 +103,11 @@ void check_copy_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
     want_heads(d, "copy_heads", y, x, &m);
     CHECK(m.in == m.out, "copy_heads: parts of %d and %d columns", m.in, m.out);
 }
+void check_sum_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
+    want_heads(d, "sum_heads", y, x, &m);
+    CHECK(m.in == m.out && m.y_width == 0, "sum_heads: parts of %d and %d columns, sums %d apart; one sum wanted", m.in,
+          m.out, m.y_width);
+}
 void check_tree_add(Dev *d, Tensor y, const Tensor *part, int n) {
     CHECK(n >= 1 && n <= 32 && (n & (n - 1)) == 0, "tree_add: %d parts; a power of two up to 32 wanted", n);
     WANT_A("tree_add", y, -1, -1);

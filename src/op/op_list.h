@@ -39,6 +39,8 @@ OP(ENTER, headwise_dw, (Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m),
                       (d, dw, dy, x, m), (dw))    /* += */
 OP(ENTER, copy_heads,  (Dev *d, Tensor y, Tensor x, HeadMap m),
                       (d, y, x, m), (tensor_cols(y, m.y_from, m.out)))    /* y's part = x's part; in == out */
+OP(ENTER, sum_heads,   (Dev *d, Tensor y, Tensor x, HeadMap m),
+                      (d, y, x, m), (tensor_cols(y, m.y_from, m.out)))    /* y's part = sum over heads ascending of x's; y_width 0 */
 OP(ENTER, tree_add,    (Dev *d, Tensor y, const Tensor *part, int n),
                       (d, y, part, n), (y))    /* balanced tree, n a power of 2 */
 

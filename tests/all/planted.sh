@@ -6,7 +6,7 @@ tests=$(dirname "$1")/tests/op
 passed=0 failed=0 skipped=0
 # which test covers which faults
 table="
-test_product: linear linear_dx linear_dw.dw linear_dw.db grouped grouped_dx grouped_dw headwise headwise_dw copy_heads tree_add
+test_product: linear linear_dx linear_dw.dw linear_dw.db grouped grouped_dx grouped_dw headwise headwise_dw copy_heads sum_heads tree_add
 test_rows: copy zero embed embed_bwd rmsnorm.y rmsnorm.rstd rmsnorm_bwd.dx rmsnorm_bwd.dg swiglu swiglu_bwd.dgate swiglu_bwd.dup add rope_table rope sumsq adamw.w adamw.m adamw.v
 test_attend: attend.o attend.lse attend_bwd.dq attend_bwd.dk attend_bwd.dv attend_kv kv_put kv_copy
 test_moe: route.pick route.weight route_bwd moe_sort.from moe_sort.slot moe_sort.at permute permute_bwd combine combine_bwd.drows combine_bwd.dweight scatter_rows

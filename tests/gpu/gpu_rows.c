@@ -121,6 +121,10 @@ static void parts_once(Duo *q) {
         b = two(q, any_act(q), T, m.heads * m.y_width, any_gap(q), 1);
     EACH_SIDE(q, s, d) op_copy_heads(d, b.t[s], a.t[s], m);
     duo_near(q, "copy_heads", b, 0);
+    m.y_width = 0;
+    Two sum = two(q, DT_F32, T, m.in + m.y_from, any_gap(q), 1);
+    EACH_SIDE(q, s, d) op_sum_heads(d, sum.t[s], a.t[s], m);
+    duo_near(q, "sum_heads", sum, 0);
     duo_clear(q, "parts");
 }
 static void tables(Duo *q) {

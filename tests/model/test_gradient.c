@@ -67,9 +67,12 @@ static double check_param(Net *n, const Params *g, const Param *p) {
     return err;
 }
 
-static void check_model(int which, const char *fault) {
+static void check_model(int which, const char *fault, bool expands) {
     Net n = { 0 };
+    Ops plain = ops_cpu;
+    plain.expands = expands; /* MLA's other backward */
     fixture_load(&n.f, NULL, which, 1, TOKENS, true, RECOMPUTE_NONE);
+    n.f.dev.ops = &plain;
     PackSeq seqs[] = { { random_tokens(&n.f, 40, 5), 40, 1, DRAW_PLAIN },
                        { random_tokens(&n.f, 30, 6), 30, 3, { 0.8f, 1, 0, 0 } } };
     batch_put(&n.b, &n.f.dev, &n.f.io, &n.f.host, seqs, 2);
@@ -77,7 +80,7 @@ static void check_model(int which, const char *fault) {
     float half[TOKENS];
     for (int i = 0; i < TOKENS; i++) n.weight[i] = 0.05f * (float)(i % 5 - 1), half[i] = 0.5f * n.weight[i];
     ModelShape s = {
-        .tokens = TOKENS, .outputs = TOKENS, .seqs = 4, .longest = TOKENS, .backward = true, .like = dev_kind_cpu()
+        .tokens = TOKENS, .outputs = TOKENS, .seqs = 4, .longest = TOKENS, .backward = true, .like = dev_kind(&n.f.dev)
     };
     Arena act = dev_arena(&n.f.dev, "act", model_sizes(&n.f.desc, &s).act);
     Params g;
@@ -88,9 +91,10 @@ static void check_model(int which, const char *fault) {
     op_put(&n.f.dev, n.lp, n.weight);
     op_put(&n.f.dev, n.ent, half);
     Ops ops = fault ? planted_ops(fault, spoil_scale) : ops_cpu;
+    ops.expands = expands;
     n.f.dev.ops = &ops;
     model_backward(&n.f.model, &g, &n.b, &act, &keep, n.lp, n.ent);
-    n.f.dev.ops = &ops_cpu;
+    n.f.dev.ops = &plain;
     int checked = 0, wrong = 0;
     for (int i = 0; i < g.n && !(fault && wrong); i++) {
         double err = check_param(&n, &g, &g.at[i]);
@@ -100,6 +104,7 @@ static void check_model(int which, const char *fault) {
     }
     EXPECT(fault || checked > 15, "%s: only %d parameters were checked", awkward[which].name, checked);
     EXPECT(!fault || wrong, "%s: a wrong %s was not noticed", awkward[which].name, fault);
+    n.f.dev.ops = &ops_cpu;
     fixture_close(&n.f);
 }
 
@@ -107,14 +112,17 @@ int main(void) {
     static const struct {
         int which;
         const char *fault;
+        bool expands;
     } planted[] = {
         { 0, "linear_dx" },         { 0, "linear_dw.dw" },        { 2, "linear_dw.db" },     { 0, "grouped_dx" },
         { 0, "grouped_dw" },        { 1, "headwise_dw" },         { 2, "embed_bwd" },        { 0, "rmsnorm_bwd.dx" },
         { 1, "rmsnorm_bwd.dg" },    { 2, "swiglu_bwd.dup" },      { 1, "swiglu_bwd.dgate" }, { 0, "attend_bwd.dq" },
         { 2, "attend_bwd.dk" },     { 1, "attend_bwd.dv" },       { 0, "route_bwd" },        { 1, "permute_bwd" },
         { 0, "combine_bwd.drows" }, { 1, "combine_bwd.dweight" }, { 1, "logprob_bwd.dh" },   { 0, "logprob_bwd.dw" },
+        { 1, "copy_heads", true },  { 1, "attend_bwd.dv", true },
     };
-    for (int i = 0; i < (int)COUNT(awkward); i++) check_model(i, NULL);
-    for (size_t i = 0; i < COUNT(planted); i++) check_model(planted[i].which, planted[i].fault);
+    for (int i = 0; i < (int)COUNT(awkward); i++) check_model(i, NULL, false);
+    check_model(1, NULL, true);
+    for (size_t i = 0; i < COUNT(planted); i++) check_model(planted[i].which, planted[i].fault, planted[i].expands);
     return test_end();
 }

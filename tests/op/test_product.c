@@ -263,6 +263,24 @@ static void copy_heads(int isa, int threads) {
     rig_close(&r);
 }
 
+static void sum_heads(int isa, int threads) {
+    enum { H = 5, N = 11, XW = 17, YW = 23 };
+    Rig r;
+    rig_open(&r, threads, isa, 8 << 20);
+    HeadMap m = { .heads = H, .in = N, .out = N, .x_width = XW, .x_from = 6, .y_from = 3 };
+    float *x = rnds(&r.m, M * H * XW, 1, 1), *want = rnds(&r.m, M * YW, 2, 1);
+    Tensor y = rig_put_ld(&r, DT_F32, M, YW, YW + 2, want);
+    op_sum_heads(&r.d, y, rig_put_ld(&r, DT_F32, M, H * XW, H * XW + 1, x), m);
+    for (int t = 0; t < M; t++)
+        for (int c = 0; c < N; c++) {
+            float sum = x[t * H * XW + 6 + c];
+            for (int h = 1; h < H; h++) sum += x[(t * H + h) * XW + 6 + c];
+            want[t * YW + 3 + c] = sum;
+        }
+    EXPECT(same(rig_get(&r, y), want, M * YW), "sum_heads: isa %d, %d threads", isa, threads);
+    rig_close(&r);
+}
+
 int main(int argc, char **argv) {
     optest_begin(argc, argv);
     static const int threads[] = { 1, 2, 3, 7 };
@@ -272,6 +290,7 @@ int main(int argc, char **argv) {
             grouped(isa, threads[i]);
             headwise(isa, threads[i]);
             copy_heads(isa, threads[i]);
+            sum_heads(isa, threads[i]);
         }
         dense(isa, 1, 16, false);
         large(isa, 262, 780, 530, 1);

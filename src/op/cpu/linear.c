@@ -311,6 +311,20 @@ void cpu_copy_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
     CopyHeads c = { y, x, m };
     cpu_rows(d, y.rows, (double)m.heads * m.out / 4, copy_head_rows, &c);
 }
+static void sum_head_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const CopyHeads *c = arg;
+    (void)work;
+    for (int64_t r = r0; r < r1; r++) {
+        float *y = f32_row(c->y, r) + c->m.y_from;
+        const float *x = f32_row(c->x, r) + c->m.x_from;
+        memcpy(y, x, (size_t)c->m.out * 4);
+        for (int h = 1; h < c->m.heads; h++) k->add(y, y, x + (int64_t)h * c->m.x_width, c->m.out);
+    }
+}
+void cpu_sum_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
+    CopyHeads c = { y, x, m };
+    cpu_rows(d, y.rows, (double)m.heads * m.out / 4, sum_head_rows, &c);
+}
 
 /* ---- the upper levels of the tree
  * ------------------------------------------------------------------------------------------- */

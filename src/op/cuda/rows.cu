@@ -79,6 +79,25 @@ void cuda_copy_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
     launch_cells(d, copy_heads_k, g, any_of(y), any_of(x), m);
 }
 
+static __global__ void sum_heads_k(Cells g, Any y, Any x, HeadMap m) {
+    EACH_EIGHT(g, r, c) {
+        float v[8], w[8];
+        int n = eights_left(g.cols, c);
+        load8(v, x, r, m.x_from + c, n, g.wide);
+        for (int h = 1; h < m.heads; h++) {
+            load8(w, x, r, (int64_t)h * m.x_width + m.x_from + c, n, g.wide);
+#pragma unroll
+            for (int k = 0; k < 8; k++) v[k] = v[k] + w[k];
+        }
+        store8(y, r, m.y_from + c, n, g.wide, v);
+    }
+}
+void cuda_sum_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
+    bool even = m.x_width % 8 == 0 && m.x_from % 8 == 0 && m.y_from % 8 == 0;
+    Cells g = { y.rows, m.in, even && wide_all(m.in, y, x) };
+    launch_cells(d, sum_heads_k, g, any_of(y), any_of(x), m);
+}
+
 /* ---- embedding -------------------------------------------------------------------------------------------------------------------- */
 /* An id outside the vocabulary gives a row of zeros, and a fault. */
 static __global__ void embed_k(Cells g, Any y, Rows<const int32_t> ids, Any w, int64_t vocab, volatile Fault *fault) {

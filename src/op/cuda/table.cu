@@ -16,6 +16,7 @@ __attribute__((weak)) void attns_close(Dev *d) {}
 
 const Ops ops_cuda = {
     .name = "cuda",
+    .expands = true,
     .close = cuda_close, .block = cuda_block, .give = cuda_give, .touch = cuda_touch,
     .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .about = cuda_about, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
 #define OP(how, name, params, args, outs) .name = cuda_##name,
