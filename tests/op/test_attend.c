@@ -322,9 +322,9 @@ int main(int argc, char **argv) {
     static const int page[] = { 16, 48, 64, 128 }, chunk[] = { 1, 7, 64, 100 };
     for (size_t i = 0; i < COUNT(small); i++) gradients(&small[i]);
     for (size_t i = 0; i < COUNT(mid); i++) {
-        bits(&mid[i]);
+        if (on_cpu()) bits(&mid[i]);
         for (int p = 0; p < 4; p++)
-            for (int c = 0; c < 4; c++)
+            for (int c = on_cpu() ? 0 : p; c < (on_cpu() ? 4 : p + 1); c++)
                 pages(&mid[i], c == 1 ? ISA_AVX2 <= cpu_isa_best() ? ISA_AVX2 : ISA_C : ISA_BEST, page[p], chunk[c]);
     }
     pages(&span, ISA_BEST, 64, 100); /* more than one span of 2048 keys */

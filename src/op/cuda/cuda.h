@@ -33,7 +33,7 @@ typedef struct {                    /* pinned memory that copies go through: pie
 
 enum { CUDA_SUMS = 1 << 15 };
 typedef struct Prods Prods;         /* what products keep: linear.cu */
-typedef struct Attns Attns;         /* what attention keeps: plain_attn.cu */
+typedef struct Attns Attns;         /* what attention keeps: attn.cu */
 typedef struct {
     int          gpu, sms;          /* which; multiprocessors */
     size_t       smem;              /* shared memory a block may have */

@@ -1,0 +1,56 @@
+/* attn.h - inside attention: pages, which kernel serves a shape, and the plain kernels that stand behind the fast
+ * ones.
+ *
+ * A page holds, in the device's activation dtype, the keys of all kv heads and then the values (a latent: only
+ * keys), in slices of columns: [kv head][columns / slice][position][slice].  The slice is 64 where both widths are
+ * multiples of it, so that one box of the copy engine is one contiguous piece; else a slice is a whole head. */
+#ifndef OP_CUDA_ATTN_H
+#define OP_CUDA_ATTN_H
+
+#include "op/cuda/attn_order.h"
+#include "op/cuda/cuda.h"
+
+struct Pages {                               /* table null: keys are rows of a tensor */
+    const char *pool;
+    const int  *table;
+    int64_t     ld_table, page_bytes;
+    int         page, n_pages, n_table;      /* positions a page; pages; entries a sequence has in the table */
+    int         kv_heads, wk, wv, slice_k, slice_v, es;      /* es: bytes an element; slice_v 0: values are in the key */
+    volatile Fault *fault;
+
+    __device__ int64_t element(int pos, int head, int c, int width, int slice) const {
+        return (((int64_t)head * (width / slice) + c / slice) * page + pos % page) * slice + c % slice;
+    }
+    __device__ char *at(const int *seq_table, int pos, int64_t i) const {
+        return (char *)pool + seq_table[pos / page] * page_bytes + i * es;
+    }
+    __device__ char *key_at(const int *seq_table, int pos, int head, int c) const {
+        return at(seq_table, pos, element(pos, head, c, wk, slice_k));
+    }
+    __device__ char *value_at(const int *seq_table, int pos, int head, int c) const {
+        if (!slice_v) return key_at(seq_table, pos, head, c);
+        return at(seq_table, pos, (int64_t)kv_heads * page * wk + element(pos, head, c, wv, slice_v));
+    }
+    __device__ float get(const char *p) const { return es == 2 ? load((const bf16 *)p) : load((const float *)p); }
+    __device__ float key(const int *seq_table, int pos, int head, int c) const {
+        return get(key_at(seq_table, pos, head, c));
+    }
+    __device__ float value(const int *seq_table, int pos, int head, int c) const {
+        return get(value_at(seq_table, pos, head, c));
+    }
+};
+Pages pages_of(const Dev *d, const Kv *kv, const Paged *rows);
+
+/* Which kernel serves a shape: a question of widths, dtype and heads alone, so that training, prefill and decoding
+ * get the same answer. */
+enum AttnBy { BY_PLAIN, BY_128, BY_64, BY_MLA };
+AttnBy attn_by(const Dev *d, int heads, int kv_heads, int dk, int dv, bool latent);
+AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
+
+void   plain_attn_open(void);
+void   plain_attend(Dev *d, const Attn *a);
+void   plain_attend_kv(Dev *d, Tensor o, Tensor q, const Kv *kv, const Paged *rows, int heads, float scale);
+size_t plain_attend_bwd_tmp(const Attn *a);
+void   plain_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
+
+#endif

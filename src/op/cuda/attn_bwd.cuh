@@ -1,0 +1,365 @@
+/* attn_bwd.cuh - attention backward by tensor cores, bf16 in and out: one kernel for dk and dv, one for dq, each
+ * with one fixed order of sums, so the same call twice gives the same bytes and a sequence's gradients do not depend
+ * on what it is packed with.  The scores are computed in both: seven products instead of five, and no scratch that
+ * grows with the square of the length, no sum that depends on who comes first.
+ *
+ * With o and lse of the forward, D = sum of dO o over a row (attn_row_sum), c = scale log2(e):
+ *   p = ex2(fma(s, c, -lse log2 e));  dS = p (dO v' - D);  dv = p' dO;  dk = scale dS' q;  dq = scale dS k
+ * where p and dS are rounded to bf16 for the products.  dk, dv: query rows (position, then head of the group) in
+ * blocks ascending, from the block that holds the tile's first key; dq: keys in blocks ascending from 0.  The heads
+ * of a group are added in float32 in the same sum.
+ *
+ * attn_dkv: a tile is 128 keys of a kv head, 64 a warpgroup, and scores are made turned (keys x rows), so that p'
+ * and dS' are operands in registers.  attn_dq: a tile is 128 rows as in the forward.  One warp of producers: one
+ * thread drives the copy engine, all bring lse and D. */
+#ifndef OP_CUDA_ATTN_BWD_CUH
+#define OP_CUDA_ATTN_BWD_CUH
+
+#include "op/cuda/attn_items.cuh"
+#include "op/cuda/attn_sums.cuh"
+
+enum { BACK_KEYS = 128 }; /* keys a tile of attn_dkv */
+struct BackPar {
+    bf16 *dq, *dk, *dv;
+    int64_t ld_dq, ld_dk, ld_dv, ld_lse;
+    const float *lse, *row_sum; /* [T,heads], the latter without gaps */
+    const int *at;
+    int kv_heads, group, inv_group, positions; /* positions: a block of rows has (attn_dkv), a tile has (attn_dq) */
+    float c, scale;
+    ItemList list;
+};
+DEV int by_group(int row, const BackPar &p) { return row * p.inv_group >> 16; }
+
+/* D[row][head] = sum over columns of dO o: one warp each, columns 32 pairs apart in a chain, then a tree. */
+template <int D>
+__global__ void attn_row_sum(float *to, const bf16 *dO, int64_t ld_do, const bf16 *o, int64_t ld_o, int heads,
+                             int64_t n) {
+    const int64_t i = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32, row = i / heads, h = i % heads;
+    if (i >= n) return;
+    const __nv_bfloat162 *x = (const __nv_bfloat162 *)(dO + row * ld_do + h * D),
+                         *y = (const __nv_bfloat162 *)(o + row * ld_o + h * D);
+    float s = 0;
+#pragma unroll
+    for (int c = threadIdx.x & 31; c < D / 2; c += 32) {
+        const float2 a = __bfloat1622float2(x[c]), b = __bfloat1622float2(y[c]);
+        s = __fmaf_rn(a.y, b.y, __fmaf_rn(a.x, b.x, s));
+    }
+    s = warp_sum(s);
+    if ((threadIdx.x & 31) == 0) to[i] = s;
+}
+
+/* Two rows of a thread's sums, times a factor, to bf16: 16 bytes a lane. */
+template <int N> DEV void store_sums(bf16 *row0, bf16 *row1, const float (&x)[N], float by, int quad) {
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < N / 4; j += 4) {
+            uint32_t w[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                w[i] = bf2(__fmul_rn(x[4 * (j + i) + 2 * h], by), __fmul_rn(x[4 * (j + i) + 2 * h + 1], by));
+            const uint4 y = quad_turn(w[0], w[1], w[2], w[3], quad);
+            bf16 *to = h ? row1 : row0;
+            if (to) *(uint4 *)(to + 8 * (j + quad)) = y;
+        }
+}
+/* s -> bf16 operand of the next product */
+template <int N> DEV void to_operand(uint32_t (&p)[N / 2], const float (&s)[N]) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) p[i] = bf2(s[2 * i], s[2 * i + 1]);
+}
+/* s (+)= a b' over D columns, both in slices of 64: a's slices are 'a_slice' bytes apart, b's 'b_slice' */
+template <int D, int N> DEV void scores_of(float (&s)[N], uint32_t a, uint32_t a_slice, uint32_t b, uint32_t b_slice) {
+#pragma unroll
+    for (int i = 0; i < D / 16; i++)
+        wgmma<0, 0>(s, operand(a + (i / 4) * a_slice + (i % 4) * 32), operand(b + (i / 4) * b_slice + (i % 4) * 32),
+                    i > 0);
+}
+/* acc += p b: p [64, rows] in registers, b [rows, columns] in slices of 64 columns */
+template <int N, int P> DEV void add_rows(float (&acc)[N], const uint32_t (&p)[P], uint32_t b, uint32_t slice) {
+#pragma unroll
+    for (int k = 0; k < P / 4; k++) wgmma_rs(acc, p + 4 * k, operand(b + k * 2048, slice));
+}
+
+/* ---- dk, dv ------------------------------------------------------------------------------------------------------ */
+template <int DK, int DV, int ROWS> struct DkvShape {
+    static constexpr int k = BACK_KEYS * DK * 2, v = BACK_KEYS * DV * 2, q = ROWS * DK * 2, slot = ROWS * (DK + DV) * 2;
+    static constexpr int room = (232448 - 4096 - k - v) / slot, slots = room > 4 ? 4 : room;
+    static constexpr int bytes = k + v + slots * slot + slots * ROWS * 8 + 256;
+};
+/* of the sequence: first row, length; blocks of rows b0..b1; b1 -1: no more */
+struct DkvTile {
+    int row0, len, head, key0, b0, b1;
+};
+
+template <int DK, int DV, int ROWS>
+__global__ void __launch_bounds__(384, 1)
+    attn_dkv(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
+             const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
+    using S = DkvShape<DK, DV, ROWS>;
+    extern __shared__ __align__(1024) uint8_t base[];
+    const uint32_t sK = smem_of(base), sV = sK + S::k, sR = sV + S::v;
+    float2 *stats = (float2 *)(base + S::k + S::v + S::slots * S::slot); /* [slot][row]: lse log2 e, D */
+    const uint32_t full = smem_of(stats + S::slots * ROWS), empty = full + 8 * S::slots, kv_full = empty + 8 * S::slots,
+                   kv_empty = kv_full + 8;
+    __shared__ volatile DkvTile shared_tile;
+    if (sK & 1023) __trap();
+    /* rows of a block that no box ever fills meet p = 0: they must be finite */
+    for (int i = threadIdx.x; i < S::slots * S::slot / 16; i += 384)
+        ((uint4 *)(base + S::k + S::v))[i] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 8);
+        bar_init(kv_full, 1), bar_init(kv_empty, 8);
+        bar_fence_init();
+    }
+    fence_async();
+    __syncthreads();
+    const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
+              quad = lane & 3;
+    if (wg == 0) {
+        regs_down<40>();
+        if (warp) return;
+        int slot = 0;
+        uint32_t phase = 1, kv_phase = 1;
+        const int rows = p.positions * p.group;
+        for (;;) {
+            Item x = {};
+            int more = 0;
+            if (lane == 0) more = p.list.next(&x);
+            more = uniform(more), x.seq = uniform(x.seq), x.head = uniform(x.head), x.q0 = uniform(x.q0);
+            bar_await(kv_empty, kv_phase), kv_phase ^= 1;
+            if (!more) {
+                if (lane == 0) shared_tile.b1 = -1, bar_arrive(kv_full);
+                return;
+            }
+            const int row0 = p.at[x.seq], len = p.at[x.seq + 1] - row0, b0 = x.q0 / p.positions,
+                      b1 = (len + p.positions - 1) / p.positions;
+            if (lane == 0) {
+                shared_tile.row0 = row0, shared_tile.len = len, shared_tile.head = x.head, shared_tile.key0 = x.q0;
+                shared_tile.b0 = b0, shared_tile.b1 = b1;
+                bar_expect(kv_full, S::k + S::v);
+                for (int h = 0; h < DK / 64; h++)
+                    tma_load(sK + h * BACK_KEYS * 128, &tk, h * 64, x.head, row0 + x.q0, kv_full);
+                for (int h = 0; h < DV / 64; h++)
+                    tma_load(sV + h * BACK_KEYS * 128, &tv, h * 64, x.head, row0 + x.q0, kv_full);
+            }
+            for (int b = b0; b < b1; b++) {
+                float2 st[(ROWS + 31) / 32];
+#pragma unroll
+                for (int i = 0; i < ROWS / 32; i++) {
+                    const int j = i * 32 + lane, n = by_group(j, p), pos = b * p.positions + n;
+                    const int64_t row = row0 + pos, h = x.head * p.group + j - n * p.group;
+                    st[i] = make_float2(INFINITY, 0.f); /* a row that is not there: p = 0 */
+                    if (j < rows && pos < len)
+                        st[i] = make_float2(__fmul_rn(p.lse[row * p.ld_lse + h], 1.4426950408889634f),
+                                            p.row_sum[row * p.kv_heads * p.group + h]);
+                }
+                bar_await(empty + 8 * slot, phase);
+#pragma unroll
+                for (int i = 0; i < ROWS / 32; i++) stats[slot * ROWS + i * 32 + lane] = st[i];
+                __syncwarp();
+                if (lane == 0) {
+                    const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
+                    bar_expect(bar, rows * (DK + DV) * 2);
+                    for (int h = 0; h < DK / 64; h++)
+                        tma_load(to + h * ROWS * 128, &tq, h * 64, x.head * p.group, row0 + b * p.positions, bar);
+                    for (int h = 0; h < DV / 64; h++)
+                        tma_load(to + S::q + h * ROWS * 128, &tdo, h * 64, x.head * p.group, row0 + b * p.positions,
+                                 bar);
+                }
+                if (++slot == S::slots) slot = 0, phase ^= 1;
+            }
+        }
+    }
+    regs_up<232>();
+    const int w = wg - 1, r0 = w * 64 + warp * 16 + (lane >> 2);
+    int slot = 0;
+    uint32_t phase = 0, kv_phase = 0;
+    float dk[DK / 2], dv[DV / 2];
+    for (;;) {
+        bar_await(kv_full, kv_phase), kv_phase ^= 1;
+        const int b1 = uniform(shared_tile.b1);
+        if (b1 < 0) return;
+        const int b0 = uniform(shared_tile.b0), key0 = uniform(shared_tile.key0), row0 = shared_tile.row0,
+                  len = shared_tile.len, head = shared_tile.head;
+#pragma unroll
+        for (int i = 0; i < DK / 2; i++) dk[i] = 0.f;
+#pragma unroll
+        for (int i = 0; i < DV / 2; i++) dv[i] = 0.f;
+        for (int b = b0; b < b1; b++) {
+            const uint32_t q = sR + slot * S::slot, dO = q + S::q;
+            float s[ROWS / 2], dp[ROWS / 2];
+            bar_await(full + 8 * slot, phase);
+            wg_fence();
+            scores_of<DK>(s, sK + w * 8192, BACK_KEYS * 128, q, ROWS * 128);
+            wg_commit();
+            scores_of<DV>(dp, sV + w * 8192, BACK_KEYS * 128, dO, ROWS * 128);
+            wg_commit();
+            wg_wait<1>();
+            const float2 *st = stats + slot * ROWS + 2 * quad;
+            const bool edge = b * p.positions < key0 + BACK_KEYS; /* some row may be before some key */
+#pragma unroll
+            for (int j = 0; j < ROWS / 8; j++) {
+                const float4 y = *(const float4 *)(st + 8 * j);
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    s[4 * j + 2 * h] = ex2(__fmaf_rn(s[4 * j + 2 * h], p.c, -y.x));
+                    s[4 * j + 2 * h + 1] = ex2(__fmaf_rn(s[4 * j + 2 * h + 1], p.c, -y.z));
+                }
+                if (edge)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        const int pos = b * p.positions + by_group(8 * j + 2 * quad + e, p);
+                        if (pos < key0 + r0) s[4 * j + e] = 0.f;
+                        if (pos < key0 + r0 + 8) s[4 * j + 2 + e] = 0.f;
+                    }
+            }
+            wg_wait<0>();
+#pragma unroll
+            for (int j = 0; j < ROWS / 8; j++) {
+                const float4 y = *(const float4 *)(st + 8 * j);
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    dp[4 * j + 2 * h] = __fmul_rn(s[4 * j + 2 * h], __fsub_rn(dp[4 * j + 2 * h], y.y));
+                    dp[4 * j + 2 * h + 1] = __fmul_rn(s[4 * j + 2 * h + 1], __fsub_rn(dp[4 * j + 2 * h + 1], y.w));
+                }
+            }
+            uint32_t pr[ROWS / 4], ds[ROWS / 4];
+            to_operand(pr, s), to_operand(ds, dp);
+            wg_fence();
+            add_rows(dv, pr, dO, ROWS * 128);
+            add_rows(dk, ds, q, ROWS * 128);
+            wg_commit();
+            wg_wait<0>();
+            if (lane == 0) bar_arrive(empty + 8 * slot);
+            if (++slot == S::slots) slot = 0, phase ^= 1;
+        }
+        if (lane == 0) bar_arrive(kv_empty);
+        auto to = [&](bf16 *x, int64_t ld, int width, int r) {
+            return key0 + r < len ? x + (row0 + key0 + r) * ld + head * width : nullptr;
+        };
+        store_sums(to(p.dk, p.ld_dk, DK, r0), to(p.dk, p.ld_dk, DK, r0 + 8), dk, p.scale, quad);
+        store_sums(to(p.dv, p.ld_dv, DV, r0), to(p.dv, p.ld_dv, DV, r0 + 8), dv, 1.f, quad);
+    }
+}
+
+/* ---- dq ---------------------------------------------------------------------------------------------------------- */
+template <int DK, int DV, int KEYS> struct DqShape {
+    static constexpr int q = 128 * DK * 2, dO = 128 * DV * 2, k = KEYS * DK * 2, slot = KEYS * (DK + DV) * 2;
+    static constexpr int room = (232448 - 1024 - q - dO) / slot, slots = room > 4 ? 4 : room;
+    static constexpr int bytes = q + dO + slots * slot + 256;
+};
+/* first row; rows x group; its position; blocks of keys 0..b1; -1: no more */
+struct DqTile {
+    int row, rows, head, pos, b1;
+};
+
+template <int DK, int DV, int KEYS>
+__global__ void __launch_bounds__(384, 1)
+    attn_dq(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
+            const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
+    using S = DqShape<DK, DV, KEYS>;
+    extern __shared__ __align__(1024) uint8_t base[];
+    const uint32_t sQ = smem_of(base), sO = sQ + S::q, sR = sO + S::dO;
+    const uint32_t full = sR + S::slots * S::slot, empty = full + 8 * S::slots, q_full = empty + 8 * S::slots,
+                   q_empty = q_full + 8;
+    __shared__ volatile DqTile shared_tile;
+    if (sQ & 1023) __trap();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 8);
+        bar_init(q_full, 1), bar_init(q_empty, 8);
+        bar_fence_init();
+    }
+    __syncthreads();
+    const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
+              quad = lane & 3;
+    if (wg == 0) {
+        regs_down<40>();
+        if (threadIdx.x) return;
+        int slot = 0;
+        uint32_t phase = 1, q_phase = 1;
+        for (Item x;;) {
+            const bool more = p.list.next(&x);
+            bar_await(q_empty, q_phase), q_phase ^= 1;
+            if (!more) {
+                shared_tile.b1 = -1;
+                bar_arrive(q_full);
+                return;
+            }
+            const int row0 = p.at[x.seq], len = p.at[x.seq + 1] - row0, there = min(p.positions, len - x.q0),
+                      b1 = (x.q0 + there - 1) / KEYS + 1;
+            shared_tile.row = row0 + x.q0, shared_tile.rows = there * p.group, shared_tile.head = x.head,
+            shared_tile.pos = x.q0, shared_tile.b1 = b1;
+            bar_expect(q_full, p.positions * p.group * (DK + DV) * 2);
+            for (int h = 0; h < DK / 64; h++)
+                tma_load(sQ + h * 128 * 128, &tq, h * 64, x.head * p.group, row0 + x.q0, q_full);
+            for (int h = 0; h < DV / 64; h++)
+                tma_load(sO + h * 128 * 128, &tdo, h * 64, x.head * p.group, row0 + x.q0, q_full);
+            for (int b = 0; b < b1; b++) {
+                bar_await(empty + 8 * slot, phase);
+                const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
+                bar_expect(bar, S::slot);
+                for (int h = 0; h < DK / 64; h++)
+                    tma_load(to + h * KEYS * 128, &tk, h * 64, x.head, row0 + b * KEYS, bar);
+                for (int h = 0; h < DV / 64; h++)
+                    tma_load(to + S::k + h * KEYS * 128, &tv, h * 64, x.head, row0 + b * KEYS, bar);
+                if (++slot == S::slots) slot = 0, phase ^= 1;
+            }
+        }
+    }
+    regs_up<232>();
+    const int w = wg - 1, r0 = w * 64 + warp * 16 + (lane >> 2);
+    int slot = 0;
+    uint32_t phase = 0, q_phase = 0;
+    float dq[DK / 2];
+    for (;;) {
+        bar_await(q_full, q_phase), q_phase ^= 1;
+        const int b1 = uniform(shared_tile.b1);
+        if (b1 < 0) return;
+        const int pos_min = uniform(shared_tile.pos), row = shared_tile.row, rows = shared_tile.rows,
+                  head = shared_tile.head;
+        float lse2[2], sum[2];
+        int last[2];
+        bf16 *to[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = r0 + 8 * h, n = by_group(r, p);
+            const int64_t at = row + n, hd = head * p.group + r - n * p.group;
+            const bool there = r < rows;
+            last[h] = pos_min + n, to[h] = there ? p.dq + at * p.ld_dq + hd * DK : nullptr;
+            lse2[h] = there ? __fmul_rn(p.lse[at * p.ld_lse + hd], 1.4426950408889634f) : INFINITY;
+            sum[h] = there ? p.row_sum[at * p.kv_heads * p.group + hd] : 0.f;
+        }
+#pragma unroll
+        for (int i = 0; i < DK / 2; i++) dq[i] = 0.f;
+        for (int b = 0; b < b1; b++) {
+            const uint32_t k = sR + slot * S::slot, v = k + S::k;
+            float s[KEYS / 2], dp[KEYS / 2];
+            bar_await(full + 8 * slot, phase);
+            wg_fence();
+            scores_of<DK>(s, sQ + w * 8192, 128 * 128, k, KEYS * 128);
+            wg_commit();
+            scores_of<DV>(dp, sO + w * 8192, 128 * 128, v, KEYS * 128);
+            wg_commit();
+            wg_wait<1>();
+            if (b * KEYS + KEYS - 1 > pos_min) mask_block(s, b * KEYS + 2 * quad, last[0], last[1]);
+#pragma unroll
+            for (int i = 0; i < KEYS / 2; i++) s[i] = ex2(__fmaf_rn(s[i], p.c, -lse2[(i >> 1) & 1]));
+            wg_wait<0>();
+#pragma unroll
+            for (int i = 0; i < KEYS / 2; i++) s[i] = __fmul_rn(s[i], __fsub_rn(dp[i], sum[(i >> 1) & 1]));
+            uint32_t ds[KEYS / 4];
+            to_operand(ds, s);
+            wg_fence();
+            add_rows(dq, ds, k, KEYS * 128);
+            wg_commit();
+            wg_wait<0>();
+            if (lane == 0) bar_arrive(empty + 8 * slot);
+            if (++slot == S::slots) slot = 0, phase ^= 1;
+        }
+        if (lane == 0) bar_arrive(q_empty);
+        store_sums(to[0], to[1], dq, p.scale, quad);
+    }
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* attn_order.h - constants that are part of attention's order of sums on a GPU: a change changes bits
+ * (docs/exactness.md).  C, so that tests can ask whether the bits agree. */
+#ifndef OP_CUDA_ATTN_ORDER_H
+#define OP_CUDA_ATTN_ORDER_H
+
+enum {
+    PLAIN_BLOCK = 64,                        /* keys a block of the plain kernels */
+    ATTN_BLOCK = 128, ATTN_SPAN = 1024,      /* keys a block, keys a span: heads of 128 and of 64 columns */
+    MLA_BLOCK = 64, MLA_SPAN = 2048,         /* ... of absorbed MLA */
+};
+
+#endif

@@ -1,0 +1,435 @@
+/* gpu_attn.c - attention on a GPU, through the front doors.  The same sequences packed together, each alone, in
+ * random chunks over shuffled pages, and row by row in decode batches of 1 to 300 have the same bits; values and
+ * gradients against double; the same backward twice has the same bytes; and the constants of the order of sums are
+ * what the bits say. */
+#include "op/optest.h"
+
+#include "op/cuda/attn_order.h"
+
+typedef struct {
+    const char *name;
+    int heads, kv, dk, dv;
+    bool latent;
+    int page, n, len[12];
+    float peak; /* scale of q: flat to peaked attention */
+} Shape;
+
+static Rig rig; /* one device a process: seconds of a GPU are dear */
+static DType act;
+static void open_gpu(DType a) {
+    Err err;
+    act = a;
+    CHECK(dev_open_cuda(&rig.d, (CudaOpts){ .threads = 4, .act = a }, NULL, &err), "%s", err.msg);
+    rig.a = dev_arena(&rig.d, "test", (size_t)2 << 30);
+    rig.d.tmp = dev_arena(&rig.d, "tmp", (size_t)1 << 30);
+}
+static void clear(const char *what) {
+    EXPECT(rig_torn(&rig) == 0, "%s: guard bytes behind a tensor, or between its rows, were written", what);
+    EXPECT(rig.d.tmp.used == 0, "%s: tmp is not empty", what);
+    rig.n = 0, rig.a.used = 0;
+    mem_free(&rig.m);
+}
+static uint64_t seed = 1;
+static int pick(int n) { return (int)(mix(++seed) % (uint64_t)n); }
+
+/* ---- tensors: floats on the host that are what the device holds -------------------------------------------------- */
+static float *noise(int64_t n, float scale) {
+    float *x = MEM_ARRAY(&rig.m, float, (size_t)n + 1);
+    ++seed;
+    for (int64_t i = 0; i < n; i++) { /* near normal: tails matter to a softmax */
+        x[i] = 0;
+        for (uint64_t k = 0; k < 4; k++) x[i] += rnd(seed, (uint64_t)i * 4 + k, scale * .866f);
+    }
+    if (act == DT_BF16) bf16s(&rig.m, x, n);
+    return x;
+}
+static Tensor put(int64_t rows, int64_t cols, int64_t gap, const float *x) {
+    const void *from = x;
+    if (x && act == DT_BF16) from = bf16s(&rig.m, mem_copy(&rig.m, x, (size_t)(rows * cols) * 4), rows * cols);
+    return rig_put_ld(&rig, act, rows, cols, cols + gap, from);
+}
+static Tensor put_i32(int64_t rows, int64_t cols, const int32_t *x) { return rig_put(&rig, DT_I32, rows, cols, x); }
+static float *floats(Tensor t) {
+    int64_t n = t.rows * t.cols;
+    uint16_t *h = rig_get(&rig, t);
+    if (t.dtype == DT_F32) return (float *)(void *)h;
+    float *x = MEM_ARRAY(&rig.m, float, (size_t)n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = (uint32_t)h[i] << 16;
+        memcpy(&x[i], &u, 4);
+    }
+    return x;
+}
+
+/* ---- a shape made ------------------------------------------------------------------------------------------------ */
+typedef struct {
+    Attn a;
+    float *q, *k, *v;
+    int64_t wq, wk, wv, wo, ldv; /* columns; of v on the host */
+    int32_t at[13];
+    int T;
+} Made;
+static Made make(const Shape *s, int64_t gap) {
+    Made m = { .wq = (int64_t)s->heads * s->dk,
+               .wk = (int64_t)s->kv * s->dk,
+               .wv = (int64_t)s->kv * s->dv,
+               .wo = (int64_t)s->heads * s->dv };
+    int longest = 0;
+    for (int i = 0; i < s->n; i++)
+        m.at[i + 1] = m.at[i] + s->len[i], longest = s->len[i] > longest ? s->len[i] : longest;
+    m.T = m.at[s->n];
+    m.q = noise(m.T * m.wq, s->peak), m.k = noise(m.T * m.wk, 1), m.v = s->latent ? m.k : noise(m.T * m.wv, 1);
+    m.ldv = s->latent ? m.wk : m.wv;
+    Tensor k = put(m.T, m.wk, gap, m.k);
+    m.a = (Attn){ .q = put(m.T, m.wq, gap, m.q),
+                  .k = k,
+                  .v = s->latent ? tensor_cols(k, 0, s->dv) : put(m.T, m.wv, gap, m.v),
+                  .o = put(m.T, m.wo, gap, NULL),
+                  .lse = rig_put(&rig, DT_F32, m.T, s->heads, NULL),
+                  .seqs = { s->n, longest, put_i32(1, s->n + 1, m.at) },
+                  .heads = s->heads,
+                  .kv_heads = s->kv,
+                  .dk = s->dk,
+                  .dv = s->dv,
+                  .scale = 1 / sqrtf((float)s->dk) };
+    return m;
+}
+
+/* p and dp of one row, normalised; the log of the sum */
+static double row_weights(const Shape *s, const Made *m, int seq, int pos, int h, double *p) {
+    double top = -1e300, sum = 0;
+    int64_t r = m->at[seq] + pos, g = h / (s->heads / s->kv);
+    for (int j = 0; j <= pos; j++) {
+        const float *q = m->q + r * m->wq + h * s->dk, *k = m->k + (m->at[seq] + j) * m->wk + g * s->dk;
+        p[j] = 0;
+        for (int c = 0; c < s->dk; c++) p[j] += (double)q[c] * (double)k[c];
+        p[j] *= (double)m->a.scale, top = fmax(top, p[j]);
+    }
+    for (int j = 0; j <= pos; j++) p[j] = exp(p[j] - top), sum += p[j];
+    for (int j = 0; j <= pos; j++) p[j] /= sum;
+    return top + log(sum);
+}
+/* sampled rows against double: distance of o over length of o, largest distance of lse */
+static void values(const Shape *s, const Made *m) {
+    float *o = floats(m->a.o), *lse = rig_get(&rig, m->a.lse);
+    double *p = MEM_ARRAY(&rig.m, double, (size_t)m->T), off = 0, all = 0, worst_lse = 0;
+    for (int i = 0; i < 60; i++) {
+        int seq = pick(s->n), pos = pick(s->len[seq]), h = pick(s->heads);
+        int64_t r = m->at[seq] + pos, g = h / (s->heads / s->kv);
+        double l = row_weights(s, m, seq, pos, h, p);
+        worst_lse = fmax(worst_lse, fabs(l - (double)lse[r * s->heads + h]));
+        for (int c = 0; c < s->dv; c++) {
+            double x = 0, y = (double)o[r * m->wo + h * s->dv + c];
+            for (int j = 0; j <= pos; j++) x += p[j] * (double)m->v[(m->at[seq] + j) * m->ldv + g * s->dv + c];
+            off += (x - y) * (x - y), all += x * x;
+        }
+    }
+    double e = sqrt(off / all);
+    EXPECT(e < (act == DT_F32 ? 1e-6 : 3e-3), "%s: o is off by %.2e", s->name, e);
+    EXPECT(worst_lse < (act == DT_F32 ? 1e-5 : 1e-4), "%s: lse is off by %.2e", s->name, worst_lse);
+}
+
+/* ---- the same bits, however it is cut ---------------------------------------------------------------------------- */
+typedef struct {
+    char *o, *lse;
+    size_t row; /* bytes of a row of o */
+} Bits;
+static bool same(const Bits *b, const char *got, int64_t row, int64_t n) {
+    return !memcmp(got, b->o + (size_t)row * b->row, (size_t)n * b->row);
+}
+static void alone(const Shape *s, const Made *m, const Bits *want) {
+    for (int i = 0; i < s->n; i++) {
+        Attn a = m->a;
+        int32_t at[2] = { 0, s->len[i] };
+        a.q = tensor_rows(a.q, m->at[i], s->len[i]), a.k = tensor_rows(a.k, m->at[i], s->len[i]);
+        a.v = tensor_rows(a.v, m->at[i], s->len[i]);
+        a.o = put(s->len[i], m->wo, 0, NULL), a.lse = rig_put(&rig, DT_F32, s->len[i], s->heads, NULL);
+        a.seqs = (Seqs){ 1, s->len[i], put_i32(1, 2, at) };
+        op_attend(&rig.d, &a);
+        size_t n = (size_t)(s->len[i] * s->heads) * 4;
+        EXPECT(same(want, rig_get(&rig, a.o), m->at[i], s->len[i])
+                   && !memcmp(rig_get(&rig, a.lse), want->lse + (size_t)(m->at[i] * s->heads) * 4, n),
+               "%s: a sequence of %d alone has other bits", s->name, s->len[i]);
+    }
+}
+
+typedef struct {
+    Kv kv;
+    int32_t *table;
+    int columns; /* of the table: one more than is needed */
+} Pool;
+static Pool make_pool(const Shape *s, const Made *m) {
+    int n = 0, first = 0;
+    Pool p = { .kv = { .page = s->page, .kv_heads = s->kv, .dk = s->dk, .dv = s->dv, .latent = s->latent } };
+    p.columns = (m->a.seqs.longest + s->page - 1) / s->page + 1;
+    p.table = MEM_ARRAY(&rig.m, int32_t, (size_t)(s->n * p.columns));
+    for (int i = 0; i < s->n; i++) n += (s->len[i] + s->page - 1) / s->page;
+    int32_t *order = MEM_ARRAY(&rig.m, int32_t, (size_t)n);
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = pick(i + 1), x = order[i];
+        order[i] = order[j], order[j] = x;
+    }
+    for (int i = 0; i < s->n; first += (s->len[i++] + s->page - 1) / s->page)
+        memcpy(p.table + i * p.columns, order + first, (size_t)((s->len[i] + s->page - 1) / s->page) * 4);
+    int64_t bytes = (int64_t)op_kv_bytes(&rig.d, &p.kv);
+    unsigned char *dirt = mem_push(&rig.m, (size_t)(n * bytes));
+    memset(dirt, 0xFF, (size_t)(n * bytes)); /* NaN: what lay in a page before must not matter */
+    p.kv.pool = rig_put(&rig, DT_U8, n, bytes, dirt);
+    return p;
+}
+/* rows [from, from + n) of a host array, to row 'to' of another */
+static void rows_in(float *x, int64_t to, const float *y, int64_t from, int64_t n, int64_t w) {
+    memcpy(x + to * w, y + from * w, (size_t)(n * w) * 4);
+}
+/* Every sequence brings its next chunk of 1..300 (or 1..9) rows, until all have ended: prefill, all together. */
+static void chunks(const Shape *s, const Made *m, const Pool *p, const Bits *want) {
+    int done[12] = { 0 }, wrong = 0;
+    for (int left = s->n; left > 0;) {
+        int32_t at[13] = { 0 }, start[12], *table = MEM_ARRAY(&rig.m, int32_t, (size_t)(s->n * p->columns));
+        int seq[12], n = 0, longest = 0, tensors = rig.n;
+        size_t mark = arena_mark(&rig.a);
+        for (int i = 0; i < s->n; i++) {
+            int k = pick(4) ? 1 + pick(300) : 1 + pick(9);
+            if (done[i] == s->len[i]) continue;
+            if (k >= s->len[i] - done[i]) k = s->len[i] - done[i], left--;
+            memcpy(table + n * p->columns, p->table + i * p->columns, (size_t)p->columns * 4);
+            seq[n] = i, start[n] = done[i], at[n + 1] = at[n] + k, n++, done[i] += k;
+            longest = k > longest ? k : longest;
+        }
+        int64_t R = at[n];
+        float *q = MEM_ARRAY(&rig.m, float, (size_t)(R * m->wq)), *k = MEM_ARRAY(&rig.m, float, (size_t)(R * m->wk)),
+              *v = MEM_ARRAY(&rig.m, float, (size_t)(R * m->wv));
+        for (int i = 0; i < n; i++) {
+            int64_t from = m->at[seq[i]] + start[i], rows = at[i + 1] - at[i];
+            rows_in(q, at[i], m->q, from, rows, m->wq), rows_in(k, at[i], m->k, from, rows, m->wk);
+            if (!s->latent) rows_in(v, at[i], m->v, from, rows, m->wv);
+        }
+        Paged pg = { { n, longest, put_i32(1, n + 1, at) }, put_i32(1, n, start), put_i32(n, p->columns, table) };
+        Tensor o = put(R, m->wo, 0, NULL);
+        op_kv_put(&rig.d, p->kv, put(R, m->wk, 0, k), s->latent ? TENSOR_NONE : put(R, m->wv, 0, v), pg);
+        op_attend_kv(&rig.d, o, put(R, m->wq, 0, q), p->kv, pg, s->heads, m->a.scale);
+        char *got = rig_get(&rig, o);
+        for (int i = 0; i < n; i++)
+            wrong += !same(want, got + (size_t)at[i] * want->row, m->at[seq[i]] + start[i], at[i + 1] - at[i]);
+        EXPECT(rig_torn(&rig) == 0, "%s: guard bytes written by a chunk", s->name);
+        rig.n = tensors;
+        arena_pop(&rig.a, mark);
+    }
+    EXPECT(wrong == 0, "%s: %d chunks over pages of %d have other bits", s->name, wrong, s->page);
+}
+/* One row a sequence; sequences come more than once in a batch, so tables share pages. */
+static void decode(const Shape *s, const Made *m, const Pool *p, const Bits *want, int B) {
+    int32_t *at = MEM_ARRAY(&rig.m, int32_t, (size_t)B + 1), *start = MEM_ARRAY(&rig.m, int32_t, (size_t)B),
+            *table = MEM_ARRAY(&rig.m, int32_t, (size_t)(B * p->columns)), *row = MEM_ARRAY(&rig.m, int32_t, (size_t)B);
+    float *q = MEM_ARRAY(&rig.m, float, (size_t)(B * m->wq));
+    int wrong = 0, tensors = rig.n;
+    size_t mark = arena_mark(&rig.a);
+    for (int i = 0; i < B; i++) {
+        int seq = pick(2) ? 0 : pick(s->n), len = s->len[seq], pos = pick(len);
+        if (pick(2)) pos = 64 * pick(len / 64 + 1) + pick(5) - 2; /* around the ends of blocks and spans */
+        pos = pos < 0 ? 0 : pos >= len ? len - 1 : pos;
+        at[i + 1] = i + 1, start[i] = pos, row[i] = m->at[seq] + pos;
+        memcpy(table + i * p->columns, p->table + seq * p->columns, (size_t)p->columns * 4);
+        rows_in(q, i, m->q, row[i], 1, m->wq);
+    }
+    Paged pg = { { B, 1, put_i32(1, B + 1, at) }, put_i32(1, B, start), put_i32(B, p->columns, table) };
+    Tensor o = put(B, m->wo, 0, NULL);
+    op_attend_kv(&rig.d, o, put(B, m->wq, 0, q), p->kv, pg, s->heads, m->a.scale);
+    char *got = rig_get(&rig, o);
+    for (int i = 0; i < B; i++) wrong += !same(want, got + (size_t)i * want->row, row[i], 1);
+    EXPECT(wrong == 0, "%s: %d rows of a decode batch of %d have other bits", s->name, wrong, B);
+    EXPECT(rig_torn(&rig) == 0, "%s: guard bytes written by decode", s->name);
+    rig.n = tensors;
+    arena_pop(&rig.a, mark);
+}
+static void exact(const Shape *s) {
+    static const int batch[] = { 1, 2, 3, 7, 16, 31, 64, 100, 256, 300 };
+    Made m = make(s, 8);
+    op_attend(&rig.d, &m.a);
+    Bits b = { rig_get(&rig, m.a.o), rig_get(&rig, m.a.lse), (size_t)m.wo * dtype_size(act) };
+    values(s, &m);
+    alone(s, &m, &b);
+    Pool p = make_pool(s, &m);
+    chunks(s, &m, &p, &b);
+    for (size_t i = 0; i < COUNT(batch); i++) decode(s, &m, &p, &b, batch[i]);
+    clear(s->name);
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+static double distance(const float *x, const double *y, int64_t n) {
+    double off = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) off += ((double)x[i] - y[i]) * ((double)x[i] - y[i]), all += y[i] * y[i];
+    return sqrt(off / all);
+}
+static void row_gradients(const Shape *s, const Made *m, const float *dO, int seq, int pos, int h, double *p,
+                          double *dq, double *dk, double *dv) {
+    int64_t r = m->at[seq] + pos, g = h / (s->heads / s->kv);
+    const float *d = dO + r * m->wo + h * s->dv, *q = m->q + r * m->wq + h * s->dk;
+    double *dp = p + m->T, sum = 0;
+    row_weights(s, m, seq, pos, h, p);
+    for (int j = 0; j <= pos; j++) {
+        const float *v = m->v + (m->at[seq] + j) * m->ldv + g * s->dv;
+        dp[j] = 0;
+        for (int c = 0; c < s->dv; c++) dp[j] += (double)d[c] * (double)v[c];
+        sum += p[j] * dp[j];
+    }
+    for (int j = 0; j <= pos; j++) {
+        int64_t y = m->at[seq] + j;
+        double ds = p[j] * (dp[j] - sum) * (double)m->a.scale;
+        for (int c = 0; c < s->dk; c++) {
+            dq[r * m->wq + h * s->dk + c] += ds * (double)m->k[y * m->wk + g * s->dk + c];
+            dk[y * m->wk + g * s->dk + c] += ds * (double)q[c];
+        }
+        for (int c = 0; c < s->dv; c++) dv[y * m->wv + g * s->dv + c] += p[j] * (double)d[c];
+    }
+}
+static void gradients(const Shape *s) {
+    static const char *const name[] = { "dq", "dk", "dv" };
+    Made m = make(s, 8);
+    float *dO = noise(m.T * m.wo, 1);
+    Tensor tdo = put(m.T, m.wo, 8, dO), d[2][3];
+    int64_t width[3] = { m.wq, m.wk, m.wv };
+    op_attend(&rig.d, &m.a);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < 3; i++) d[turn][i] = put(m.T, width[i], turn ? 8 : 0, NULL);
+        op_attend_bwd(&rig.d, d[turn][0], d[turn][1], d[turn][2], tdo, &m.a);
+    }
+    double *want[3], *p = MEM_ARRAY(&rig.m, double, (size_t)m.T * 2);
+    for (int i = 0; i < 3; i++) want[i] = MEM_ARRAY(&rig.m, double, (size_t)(m.T * width[i]));
+    for (int seq = 0; seq < s->n; seq++)
+        for (int pos = 0; pos < s->len[seq]; pos++)
+            for (int h = 0; h < s->heads; h++) row_gradients(s, &m, dO, seq, pos, h, p, want[0], want[1], want[2]);
+    for (int i = 0; i < 3; i++) {
+        double e = distance(floats(d[0][i]), want[i], m.T * width[i]);
+        EXPECT(e < (act == DT_F32 ? 2e-6 : 4e-3), "%s: %s is off by %.2e", s->name, name[i], e);
+        EXPECT(!memcmp(rig_get(&rig, d[0][i]), rig_get(&rig, d[1][i]), (size_t)(m.T * width[i]) * dtype_size(act)),
+               "%s: %s has other bits the second time", s->name, name[i]);
+    }
+    /* the last sequence alone */
+    int n = s->len[s->n - 1], r0 = m.at[s->n - 1];
+    int32_t at[2] = { 0, n };
+    Attn a = m.a;
+    Tensor one[3] = { put(n, m.wq, 0, NULL), put(n, m.wk, 0, NULL), put(n, m.wv, 0, NULL) };
+    a.q = tensor_rows(a.q, r0, n), a.k = tensor_rows(a.k, r0, n), a.v = tensor_rows(a.v, r0, n);
+    a.o = tensor_rows(a.o, r0, n), a.lse = tensor_rows(a.lse, r0, n), a.seqs = (Seqs){ 1, n, put_i32(1, 2, at) };
+    op_attend_bwd(&rig.d, one[0], one[1], one[2], tensor_rows(tdo, r0, n), &a);
+    for (int i = 0; i < 3; i++)
+        EXPECT(!memcmp(rig_get(&rig, one[i]), rig_get(&rig, tensor_rows(d[0][i], r0, n)),
+                       (size_t)(n * width[i]) * dtype_size(act)),
+               "%s: %s of a sequence alone has other bits", s->name, name[i]);
+    clear(s->name);
+}
+
+/* ---- the constants of the order, from the bits ------------------------------------------------------------------- */
+/* Output column 0 of the last row of one sequence, one head, scale 1. */
+static float last_row(const Shape *s, int len, const float *q, const float *k, const float *v) {
+    int32_t at[2] = { 0, len };
+    float *qs = MEM_ARRAY(&rig.m, float, (size_t)(len * s->dk));
+    rows_in(qs, len - 1, q, 0, 1, s->dk);
+    Tensor tk = put(len, s->dk, 0, k);
+    Attn a = { .q = put(len, s->dk, 0, qs),
+               .k = tk,
+               .v = s->latent ? tensor_cols(tk, 0, s->dv) : put(len, s->dv, 0, v),
+               .o = put(len, s->dv, 0, NULL),
+               .seqs = { 1, len, put_i32(1, 2, at) },
+               .heads = 1,
+               .kv_heads = 1,
+               .dk = s->dk,
+               .dv = s->dv,
+               .scale = 1 };
+    op_attend(&rig.d, &a);
+    float x = floats(tensor_rows(a.o, len - 1, 1))[0];
+    rig.n = 0, rig.a.used = 0;
+    return x;
+}
+/* With q = 0 every weight is 1.  v is 2^30 at key 0, -2^30 at the last key, which stands alone in its span, and 1
+ * between: ones added to 2^30 are lost in float32, so what remains are the ones of all spans but the first and the
+ * last: keys - span. */
+static void spans(const Shape *s, int span) {
+    int keys = 4 * span, wv = s->latent ? s->dk : s->dv;
+    float *q = MEM_ARRAY(&rig.m, float, (size_t)s->dk), *k = MEM_ARRAY(&rig.m, float, (size_t)((keys + 1) * s->dk)),
+          *v = s->latent ? k : MEM_ARRAY(&rig.m, float, (size_t)((keys + 1) * s->dv));
+    for (int j = 0; j <= keys; j++) v[(int64_t)j * wv] = j == 0 ? 0x1p30f : j == keys ? -0x1p30f : 1;
+    double found = keys - (double)last_row(s, keys + 1, q, k, v) * (keys + 1);
+    EXPECT(fabs(found - span) < span / 16., "%s: the bits say spans of %.0f keys, not %d", s->name, found,
+           span); /* bf16 rounds o to 1 in 256 */
+    mem_free(&rig.m);
+}
+/* A weight is rounded to bf16 after it was taken relative to the largest score so far, its own block's included.  So
+ * +1 at key x - 1 and -1 at key y, both of score 0, before a larger score at x, leave nothing if y is in x's block;
+ * a little if only x - 1 is; nothing again if neither is. */
+static void blocks(const Shape *s, int block) {
+    int wv = s->latent ? s->dk : s->dv, wrong = 0;
+    for (int x = block + 1; x < 4 * block; x += block / 4 + 1)
+        for (int y = x - 2; y > x - 2 * block && y >= 0; y -= y % 16 ? y % 16 : 1) {
+            float *q = MEM_ARRAY(&rig.m, float, (size_t)s->dk),
+                  *k = MEM_ARRAY(&rig.m, float, (size_t)((x + 1) * s->dk)),
+                  *v = s->latent ? k : MEM_ARRAY(&rig.m, float, (size_t)((x + 1) * s->dv));
+            q[s->dk - 1] = 1, k[x * s->dk + s->dk - 1] = .2f;
+            v[(x - 1) * wv] = 1, v[y * wv] = -1;
+            bool nothing = y / block == x / block || (x - 1) / block != x / block;
+            wrong += (last_row(s, x + 1, q, k, v) == 0) != nothing;
+            mem_free(&rig.m);
+        }
+    EXPECT(wrong == 0, "%s: %d pairs of keys say that blocks are not of %d keys", s->name, wrong, block);
+}
+
+static const Shape plain[] = {
+    { "8/8", 4, 2, 8, 8, false, 16, 10, { 200, 1, 63, 64, 65, 129, 17, 333, 16, 15 }, 2 },
+    { "16/24", 6, 2, 16, 24, false, 48, 10, { 200, 1, 63, 64, 65, 129, 17, 333, 16, 15 }, 2 },
+    { "40/32 latent", 4, 1, 40, 32, true, 32, 10, { 200, 1, 63, 64, 65, 129, 17, 333, 16, 15 }, 2 },
+    { "80/80", 3, 3, 80, 80, false, 16, 6, { 200, 1, 63, 64, 65, 129 }, 1 },
+    { "192/128", 2, 2, 192, 128, false, 64, 6, { 200, 1, 63, 64, 65, 129 }, 1 },
+};
+static const Shape wide = { "576/512 plain", 2, 1, 576, 512, true, 64, 4, { 200, 1, 63, 65 }, 1 };
+#define MIXED                                                                                                          \
+    10, { 2000, 1, 127, 128, 129, 1023, 1025, 640, 1999, 333 }
+static const Shape fast[] = {
+    { "128, 8 of 1", 8, 1, 128, 128, false, 64, MIXED, 1 },
+    { "128, 2 of 2", 2, 2, 128, 128, false, 128, MIXED, 4 },
+    { "128, 7 of 1", 7, 1, 128, 128, false, 64, MIXED, 2 },
+    { "64, 14 of 2", 14, 2, 64, 64, false, 64, MIXED, 1 },
+    { "64, 12 of 4", 12, 4, 64, 64, false, 48, MIXED, 4 },
+    { "128, 10 of 2", 10, 2, 128, 128, false, 16, MIXED, 8 },
+    { "128, 40 of 2", 40, 2, 128, 128, false, 256, MIXED, 1 },
+    { "mla 16", 16, 1, 576, 512, true, 64, 7, { 4500, 1, 63, 64, 65, 1023, 700 }, 1 },
+    { "mla 20", 20, 1, 576, 512, true, 32, 5, { 2200, 1, 63, 65, 130 }, 2 },
+    { "mla 128", 128, 1, 576, 512, true, 64, 4, { 2100, 1, 63, 65 }, 6 },
+};
+#define SHORT                                                                                                          \
+    5, { 130, 1, 64, 65, 90 }
+static const Shape back[] = {
+    { "8/8", 4, 2, 8, 8, false, 16, SHORT, 2 },
+    { "16/24", 6, 2, 16, 24, false, 16, SHORT, 2 },
+    { "80/80", 3, 3, 80, 80, false, 16, SHORT, 1 },
+    { "64, 14 of 2", 14, 2, 64, 64, false, 64, SHORT, 1 },
+    { "64, 7 of 1", 7, 1, 64, 64, false, 64, 4, { 333, 17, 128, 200 }, 3 },
+    { "128, 4 of 4", 4, 4, 128, 128, false, 64, SHORT, 1 },
+    { "128, 10 of 2", 10, 2, 128, 128, false, 64, SHORT, 2 },
+    { "128, 8 of 1", 8, 1, 128, 128, false, 64, 4, { 333, 17, 128, 200 }, 1 },
+    { "192/128, 2 of 2", 2, 2, 192, 128, false, 64, SHORT, 1 },
+    { "192/128, 6 of 2", 6, 2, 192, 128, false, 64, 4, { 333, 17, 128, 200 }, 2 },
+    { "576/512", 2, 1, 576, 512, false, 64, 3, { 70, 1, 65 }, 1 },
+};
+static const Shape order[] = { { "128", 1, 1, 128, 128, false },
+                               { "64", 1, 1, 64, 64, false },
+                               { "mla", 1, 1, 576, 512, true } };
+
+int gpu_attn(int argc, char **argv) {
+    (void)argc, (void)argv;
+    for (int a = 0; a < 2; a++) {
+        open_gpu(a ? DT_BF16 : DT_F32);
+        for (size_t i = 0; i < COUNT(plain); i++) exact(&plain[i]);
+        for (size_t i = 0; i < COUNT(back); i++) gradients(&back[i]);
+        if (!a) exact(&wide);
+        if (!a) dev_close(&rig.d);
+    }
+    for (size_t i = 0; i < COUNT(order); i++) {
+        spans(&order[i], order[i].latent ? MLA_SPAN : ATTN_SPAN);
+        blocks(&order[i], order[i].latent ? MLA_BLOCK : ATTN_BLOCK);
+    }
+    for (size_t i = 0; i < COUNT(fast); i++) exact(&fast[i]);
+    dev_close(&rig.d);
+    return test_end();
+}
