@@ -77,6 +77,7 @@ typedef struct Config {
     struct {
         int64_t     steps, epochs, save_every, save_buffer, keep, val_every;    /* steps, save_buffer: or UNSET; every 0: only at the end, or never */
         int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores; leaves: or UNSET */
+        double      save_minutes;                                               /* 0: not by time */
         double      peak_tflops;                                                /* or NAN: measured */
         bool        val_before_train, tensorboard;
         int         on_nan, resume;

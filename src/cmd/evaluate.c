@@ -103,15 +103,18 @@ bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err) {
     int64_t done = 0, n = dataset_n(run->data);
     int k = e->roll.samples;
     bool ok = n > 0 || err_set(err, "there are no questions to evaluate on");
-    while (ok && done < n) {
+    bool cut = false;
+    while (ok && done < n && !cut) {
         EngineStats st;
         double wait;
         ok = add_prompts(e, run, done, &ids, err) && rollouts_run(&e->roll, 0, &run->run, &st, &wait, err);
         for (int p = 0; ok && p < e->roll.n_prompts; p++) question(e, done++, &e->roll.at[p * k], k, &seen);
         if (ok && run->each) run->each(run->user, &e->roll);
+        cut = run->run.go_on && !run->run.go_on(run->run.user);
     }
     vec_free(ids.at);
     TRY(ok);
+    if (cut) return *out = (EvalResult){ .cut = true }, true;
     *out = (EvalResult){ .questions = n,
                          .answers = n * k,
                          .k = k,

@@ -21,6 +21,7 @@ typedef struct {
     bool     has_maj, has_acc;
     double   length;                                            /* mean tokens of an answer */
     double   seconds;
+    bool     cut;                                               /* told to stop half way: nothing else here means anything */
 } EvalResult;
 
 typedef struct {                                                /* room for a block of questions, taken once */
@@ -40,6 +41,7 @@ typedef struct {
     void       (*each)(void *user, const Rollouts *r);          /* after each block, or NULL: samples for people to read */
     void        *user;
 } EvalRun;
+/* run.go_on, where there is one, is asked between blocks, too. */
 bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err);
 
 #endif

@@ -57,6 +57,12 @@ typedef struct {
     Metrics     metrics;
     struct { bool unjudged, equal, flat, room; Usual grad; } warned;      /* what was said of the step before: it is not said again */
     int64_t     step, steps, start_step, saved;   /* saved: the step of the newest checkpoint, 0: none */
+    bool        cut;                              /* told to stop before the step's first update: it is given up, to be done again */
+    bool        moved;                            /* an update of this step has moved the weights: it is finished, come what may */
+    bool        spent;                            /* dynamic sampling found nothing more to learn from: the run ends, saved */
+    bool        untold;                           /* the step is done, its validation was cut: metrics wait to be told with it */
+    KlControl   kl_before;                        /* as the step found it */
+    double      t_saved;                          /* when the newest checkpoint was made, or the run began */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
     double      t_step, t_phase, peak_flops;
     double      flops;                            /* that this step's updates took */
@@ -69,17 +75,20 @@ typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_UPDATE, PHAS
 bool run_open (Run *r, Err *err);                 /* r->c is loaded; opens everything, resumes if there is something to resume */
 void run_close(Run *r);
 DataLong run_long_prompts(const Config *c);        /* what happens to a prompt above data.max_prompt_length */
-bool run_wanted(const Run *r);                    /* false after SIGTERM or SIGINT */
+bool run_wanted(const Run *r);                    /* false after SIGTERM, SIGINT or SIGHUP */
 
 enum { MAX_BATCHES = 65536 };                     /* of a step's dynamic sampling: so often a question may come again */
+/* The phases of a step.  Told to stop, those before the first update give the step up (r->cut; the next ones do nothing). */
 void step_begin   (Run *r);
 bool step_rollout (Run *r, Err *err);             /* prompts, answers, scores */
 bool step_reference(Run *r, Err *err);            /* the reference's log-probs, where the KL asks for them */
 bool step_advantage(Run *r, Err *err);
 bool step_update  (Run *r, Err *err);
 void step_end     (Run *r);                       /* the step counts: a save from here on is behind it */
-bool step_validate(Run *r, Err *err);
-bool step_report  (Run *r, Err *err);
+bool step_measure (Run *r, Err *err);             /* what is known of the step's answers; samples to read */
+bool step_validate(Run *r, Err *err);             /* told to stop: given up, r->untold */
+bool step_report  (Run *r, Err *err);             /* the step's line, unless it is untold */
+bool step_catch_up(Run *r, Err *err);             /* of a run that goes on: what was left untold */
 bool run_save     (Run *r, Err *err);             /* everything done so far */
 void run_summary  (Run *r);
 

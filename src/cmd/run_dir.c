@@ -109,12 +109,13 @@ static void tell_changes(RunDir *d) {
 }
 
 /* TensorBoard forgets what an older event file of the folder says about the steps that come again. */
-bool run_dir_resume(RunDir *d, int64_t step, Err *err) {
+bool run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err) {
+    int64_t told = untold ? step - 1 : step;
     if (step > 0) tell_changes(d);
     TRY(file_write(inside(d, "config.yaml"), d->config, strlen(d->config), err));
-    TRY(cut_lines(inside(d, "metrics.jsonl"), step, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
+    TRY(cut_lines(inside(d, "metrics.jsonl"), told, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
     TRY(open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err));
-    if (d->tensorboard) d->tb = tb_open(d->path, step + 1, err);
+    if (d->tensorboard) d->tb = tb_open(d->path, told + 1, err);
     return d->tb || !d->tensorboard;
 }
 

@@ -2,6 +2,7 @@
  * of every arena, and only then the weights. */
 #include "cmd/run.h"
 #include "algo/shape.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "cmd/device.h"
 #include "cmd/start.h"
@@ -104,6 +105,11 @@ static SchedConf sched_conf(const Config *c, const ModelDesc *m, DevKind like) {
                         .max_batch = (int)batch,
                         .max_rows = (int)rows,
                         .max_len = (int)len };
+}
+
+static bool keeps_going(void *user) { /* asked between micro-batches */
+    const Run *r = user;
+    return r->moved || run_wanted(r);
 }
 
 static PolicyConf policy_conf(const Config *c, bool trains) {
@@ -218,6 +224,7 @@ static bool open_model(Run *r, Err *err) {
     if (ptmp > tmp) tmp = ptmp;
     if (rtmp > tmp) tmp = rtmp;
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
+    pc.go_on = rc.go_on = keeps_going, pc.user = rc.user = r;
     TRY(open_weights(&r->o, &oo, tmp, err));
     if (r->has_ref) {
         DType t = r->o.dev.act == DT_BF16 ? DT_BF16 : params_disk_dtype(m->dir);
@@ -251,11 +258,13 @@ static bool resume(Run *r, Err *err) {
         TRY(same);
         TRY(stream_seek(r->stream, r->cursor, err));
         r->step = r->start_step = r->saved = done;
+        r->untold = untold_get(&r->metrics, &state, &r->mem);
         char line[300];
         snprintf(line, sizeof line, "going on from %s: %" PRId64 " steps are done", path, done);
         run_dir_log(r->dir, line);
     }
-    return run_dir_resume(r->dir, r->step > 0 ? r->step : -1, err); /* validation before step 1 is told again */
+    return run_dir_resume(r->dir, r->step > 0 ? r->step : -1, r->untold,
+                          err); /* validation before step 1 is told again */
 }
 
 bool run_open(Run *r, Err *err) {
@@ -283,6 +292,7 @@ bool run_open(Run *r, Err *err) {
     r->peak_flops = c->trainer.peak_tflops * 1e12;
     if (isnan(r->peak_flops)) machine_measure(&here), r->peak_flops = here.flops;
     stop_on_signals();
+    r->t_saved = clock_now();
     r->progress = progress_open(r->dir, &r->mem);
     return true;
 }

@@ -138,8 +138,6 @@ static void speed_metrics(Run *r) {
     metric(m, "perf/mfu/actor_exact", r->flops / update / r->peak_flops);
     double resident = resident_gb();
     if (resident > 0) metric(m, "perf/cpu_memory_used_gb", resident);
-    metric(m, "training/global_step", (double)r->step);
-    metric(m, "training/epoch", (double)r->cursor.epoch);
     for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->seconds[p];
     r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
     r->sum.flops += r->flops, r->sum.full += full;
@@ -182,10 +180,28 @@ static bool write_samples(Run *r, Err *err) {
     return ok;
 }
 
-bool step_report(Run *r, Err *err) {
+bool step_measure(Run *r, Err *err) {
     answer_metrics(r);
-    TRY(write_samples(r, err));
+    metric(&r->metrics, "training/global_step", (double)r->step);
+    metric(&r->metrics, "training/epoch", (double)r->cursor.epoch);
+    return write_samples(r, err);
+}
+
+bool step_report(Run *r, Err *err) {
     speed_metrics(r);
+    if (r->untold) return true;
+    TRY(run_dir_metrics(r->dir, r->step, &r->metrics, err));
+    progress_line(r->progress, r->step, r->steps, &r->metrics);
+    return true;
+}
+
+bool step_catch_up(Run *r, Err *err) {
+    if (!r->untold) return true;
+    r->untold = false;
+    TRY(step_validate(r, err));
+    if (r->untold) return true; /* told to stop again */
+    r->saved = -1; /* the checkpoint says that the step is untold: it is written again, if no later one is */
+    metric(&r->metrics, "timing_s/testing", r->seconds[PHASE_TEST]);
     TRY(run_dir_metrics(r->dir, r->step, &r->metrics, err));
     progress_line(r->progress, r->step, r->steps, &r->metrics);
     return true;
@@ -225,12 +241,12 @@ bool step_validate(Run *r, Err *err) {
                             .seed = (uint64_t)c->rollout.seed + 1,
                             .step = (uint32_t)r->step,
                             .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
+                            .go_on = wanted,
                             .user = r };
-    if (r->step == 0) run.run.go_on = wanted; /* later ones belong to a step that is done: a stop waits for them */
     EvalResult v;
     TRY(evaluate(&v, &r->eval, &run, err));
-    if (r->step == 0 && !run_wanted(r)) return true; /* its answers were cut: they say nothing */
     phase_end(r, PHASE_TEST);
+    if (v.cut) return r->untold = r->step > 0, true; /* before the first step nothing is saved: it will be done again */
     Metrics *m = &r->metrics;
     metric(m, "val-core/score/mean", v.mean.value);
     metric(m, "val-aux/score/low", v.mean.low);
@@ -259,10 +275,12 @@ bool run_save(Run *r, Err *err) {
     same_run_put(&b, &r->c, &r->o.dev, dataset_print(r->train));
     buf_puts(&b, ",\"kl_coef\":");
     json_put_f64(&b, r->kl.coef);
+    untold_put(&b, r->untold ? &r->metrics : NULL);
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(r->saves, r->step, b.data, err);
     buf_free(&b);
     if (ok) r->saved = r->step;
+    r->t_saved = clock_now();
     phase_end(r, PHASE_SAVE);
     return ok;
 }

@@ -21,9 +21,18 @@ void step_begin(Run *r) {
     metrics_clear(&r->metrics);
     memset(r->seconds, 0, sizeof r->seconds);
     r->flops = 0;
+    r->cut = r->moved = false;
+    r->kl_before = r->kl;
     r->seconds[PHASE_SAVE] = save;
     r->t_step = clock_now() - save;
     progress_step(r->progress, r->step, r->steps);
+}
+
+/* Told to stop, and the weights have not moved: as if the step had never begun. */
+static bool give_up(Run *r) {
+    r->cut = true;
+    r->kl = r->kl_before;
+    return true;
 }
 
 void step_end(Run *r) {
@@ -211,12 +220,14 @@ bool step_rollout(Run *r, Err *err) {
         int before = r->roll.n_prompts;
         TRY(one_batch(r, &sum, &waited, err));
         batches++;
-        if (!run_wanted(r)) return true;
+        if (!run_wanted(r)) return give_up(r);
         in_vain = r->roll.n_prompts > before ? 0 : in_vain + 1;
-        if (r->roll.n_prompts < want) TRY(batches_help(r, batches, in_vain, err));
+        r->spent = r->roll.n_prompts < want && !batches_help(r, batches, in_vain, err);
+        if (r->spent) return false;
     } while (r->roll.n_prompts < want);
     r->roll.n_prompts = want;
     if (c->algo.advantage == ADV_REMAX) TRY(greedy_answers(r, err));
+    if (!run_wanted(r)) return give_up(r);
     phase_end(r, PHASE_GEN);
     r->seconds[PHASE_GEN] -= waited;
     r->seconds[PHASE_REWARD] += waited;
@@ -302,12 +313,13 @@ static bool stale_weights(Run *r, Err *err) {
 }
 
 bool step_reference(Run *r, Err *err) {
+    if (r->cut) return true;
     flatten(r);
     if (!r->has_ref && r->c.algo.tis == TIS_OFF) return true;
     phase_begin(r, PHASE_REF, "reference");
     bool ok = (!r->has_ref || column_of(r, &r->ref, r->flat.ref, r->ref.c.max_seqs, err)) && stale_weights(r, err);
     phase_end(r, PHASE_REF);
-    return ok;
+    return ok && !run_wanted(r) ? give_up(r) : ok;
 }
 
 /* ---- advantages */
@@ -321,6 +333,7 @@ static void penalise_kl(Run *r, const Answers *a) {
 }
 
 bool step_advantage(Run *r, Err *err) {
+    if (r->cut) return true;
     const Config *c = &r->c;
     Flat *f = &r->flat;
     Answers a = answers_of(r);
@@ -405,7 +418,7 @@ static int gather(Run *r, TrainSeq *out, int64_t from, int64_t per, bool moved) 
 }
 
 static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
-    if (s->finite || r->c.trainer.on_nan == ON_NAN_SKIP) return true;
+    if (s->finite || s->given_up || r->c.trainer.on_nan == ON_NAN_SKIP) return true;
     return err_set(
         err,
         "step %" PRId64
@@ -414,7 +427,18 @@ static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
         r->step + 1, s->total, s->grad_norm);
 }
 
+/* A step whose weights have moved cannot be given up: between its updates there is no state to go on from. */
+static bool finishing(Run *r, int64_t done, int64_t of) {
+    char line[160];
+    snprintf(line, sizeof line,
+             "told to stop: %" PRId64 " of %" PRId64 " updates of step %" PRId64 " are done, the others are done first",
+             done, of, r->step + 1);
+    if (done < of) run_dir_log(r->dir, line);
+    return true;
+}
+
 bool step_update(Run *r, Err *err) {
+    if (r->cut) return true;
     const Config *c = &r->c;
     if (r->policy.held) { /* a save still reads the weights that are about to move */
         phase_begin(r, PHASE_SAVE, "saving");
@@ -430,9 +454,9 @@ bool step_update(Run *r, Err *err) {
     Mem mem = { 0 };
     TrainSeq *seq = MEM_ARRAY(&mem, TrainSeq, (size_t)(per * r->roll.samples));
     int32_t *which = MEM_ARRAY(&mem, int32_t, (size_t)(per * r->roll.samples));
-    bool ok = true;
+    bool ok = true, told = false;
     int skipped = 0;
-    for (int64_t e = 0; ok && e < c->train.epochs; e++) {
+    for (int64_t e = 0; ok && !r->cut && e < c->train.epochs; e++) {
         minibatch_order(r->flat.order, groups, c->train.shuffle, (uint64_t)c->trainer.seed, (uint32_t)r->step,
                         (uint32_t)e);
         for (int64_t m = 0; ok && m < minis; m++) {
@@ -442,6 +466,12 @@ bool step_update(Run *r, Err *err) {
             u.picked += pick_tokens(r, &loss, m * per, per, which);
             ok = policy_update(&r->policy, seq, n, &loss, &adam, false, &s, err) && refuse_nan(r, &s, err);
             if (!ok) break;
+            if (s.given_up) {
+                give_up(r);
+                break;
+            }
+            r->moved = r->moved || s.stepped;
+            if (!run_wanted(r) && !told) told = finishing(r, e * minis + m + 1, c->train.epochs * minis);
             skipped += !s.finite;
             r->flops += s.flops;
             if (s.finite) add_update(&u, &s, u.n == 0);
@@ -451,7 +481,7 @@ bool step_update(Run *r, Err *err) {
     mem_free(&mem);
     engine_flush(r->engine); /* what is cached was computed with other weights */
     phase_end(r, PHASE_UPDATE);
-    if (ok && u.n) update_metrics(r, &u);
+    if (ok && !r->cut && u.n) update_metrics(r, &u);
     if (skipped) metric(&r->metrics, "actor/skipped_updates", skipped);
     return ok;
 }

@@ -1,8 +1,10 @@
 /* start.c - see start.h. */
 #include "cmd/start.h"
+#include "base/clock.h"
 #include "cmd/open.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +19,36 @@ bool stop_asked(void) { return stop; }
 
 void stop_on_signals(void) {
     struct sigaction sa = { .sa_handler = on_signal };
-    sigaction(SIGTERM, &sa, NULL);
-    sigaction(SIGINT, &sa, NULL);
+    static const int which[] = { SIGTERM, SIGINT, SIGHUP };
+    for (size_t i = 0; i < COUNT(which); i++) {
+        struct sigaction was;
+        bool ignored = !sigaction(which[i], NULL, &was) && was.sa_handler == SIG_IGN;
+        if (!ignored || which[i] != SIGHUP) sigaction(which[i], &sa, NULL);
+    }
+}
+
+void untold_put(Buf *b, const Metrics *m) {
+    if (!m) return;
+    buf_puts(b, ",\"untold\":{");
+    for (int i = 0; i < m->n; i++) {
+        if (i) buf_putc(b, ',');
+        json_put_str(b, m->at[i].name, strlen(m->at[i].name));
+        buf_putc(b, ':');
+        json_put_f64(b, m->at[i].value);
+    }
+    buf_putc(b, '}');
+}
+
+bool untold_get(Metrics *m, const Json *state, Mem *mem) {
+    const Json *all = json_get(state, "untold");
+    if (!all || all->kind != JSON_OBJECT) return false;
+    metrics_clear(m);
+    for (size_t i = 0; i < all->n; i++) {
+        const Json *v = &all->members[i].value;
+        bool number = v->kind == JSON_INT || v->kind == JSON_REAL;
+        metric(m, mem_str(mem, all->members[i].key, all->members[i].key_n), number ? json_number(v) : NAN);
+    }
+    return true;
 }
 
 /* "cuda", "bf16", the libraries that its bits depend on. */
@@ -64,6 +94,12 @@ bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, c
                    c->trainer.leaves);
     if (said->n) buf_puts(said, ": sums are added in another order from here on, so the bytes that follow are others");
     return true;
+}
+
+bool save_due(const Config *c, int64_t step, double t_saved) {
+    int64_t every = c->trainer.save_every;
+    double minutes = c->trainer.save_minutes;
+    return (every > 0 && step % every == 0) || (minutes > 0 && clock_now() - t_saved >= 60 * minutes);
 }
 
 void end_line(int64_t step, int64_t steps, const char *run_dir) {

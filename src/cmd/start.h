@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/config.h"
+#include "cmd/metrics.h"
 #include "base/json.h"
 
 typedef struct { bool list_options, check; } StartArgs;
@@ -13,7 +14,8 @@ extern const Opt start_options[];
  * --help, --list-options and --check, and where something is wrong. */
 int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv);
 
-/* After SIGTERM or SIGINT, once asked for: finish what cannot be cut, save, end. */
+/* After SIGTERM, SIGINT or SIGHUP (unless it was ignored at the start: nohup), once asked for: finish what cannot be cut, save,
+ * end. */
 void stop_on_signals(void);
 bool stop_asked(void);
 
@@ -22,6 +24,14 @@ bool stop_asked(void);
  * one line about it, else empty.  Members of state.json, each behind a comma; and whether they agree. */
 void same_run_put(Buf *b, const Config *c, const Dev *d, uint64_t print);
 bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const Json *state, Buf *said, Err *err);
+
+/* A step that is done but not told yet, because its validation was cut: its numbers wait in state.json, as a member behind a
+ * comma.  Nothing where m is NULL; false: there is none. */
+void untold_put(Buf *b, const Metrics *m);
+bool untold_get(Metrics *m, const Json *state, Mem *mem);
+
+/* Is it time to save, behind that step and so long (clock_now) after the last save: trainer.save_every, trainer.save_minutes. */
+bool save_due(const Config *c, int64_t step, double t_saved);
 
 /* The last word of a run: done, or told to stop, and what can be done next. */
 void end_line(int64_t step, int64_t steps, const char *run_dir);

@@ -42,6 +42,8 @@ typedef struct {
     float *ones, *zeros;
     int64_t step, steps, saved, *index; /* saved: the step of the newest checkpoint */
     DataCursor cursor;
+    bool untold; /* the step is done, its validation was cut: its metrics wait to be told with it */
+    double t_saved;
 } Sft;
 
 /* ---- pairs: tokenised once, held in memory */
@@ -103,7 +105,7 @@ static TrainSeq seq_of(const Sft *s, const Pair *p) {
     };
 }
 
-/* ---- validation: mean -log p of a token */
+/* ---- validation: mean -log p of a token; told to stop, it is given up, and the step stays untold */
 static bool validate(Sft *s, Err *err) {
     if (!s->val_pairs.n) return true;
     Mem mem = { 0 };
@@ -111,15 +113,17 @@ static bool validate(Sft *s, Err *err) {
     int64_t tokens = 0, block = s->c.sft.batch_size;
     float **lp = MEM_ARRAY(&mem, float *, (size_t)block);
     for (int64_t i = 0; i < block; i++) lp[i] = MEM_ARRAY(&mem, float, (size_t)s->c.sft.max_length);
-    bool ok = true;
-    for (int64_t from = 0; ok && from < s->val_pairs.n; from += block) {
+    bool ok = true, cut = false;
+    for (int64_t from = 0; ok && !cut && from < s->val_pairs.n; from += block) {
         int n = 0;
         for (int64_t i = from; i < s->val_pairs.n && n < block; i++) s->seq[n++] = seq_of(s, &s->val_pairs.at[i]);
         ok = policy_logprob(&s->policy, s->seq, n, lp, NULL, err);
+        cut = stop_asked();
         for (int i = 0; ok && i < n; i++)
             for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++, tokens++) sum -= lp[i][t];
     }
-    if (ok) metric(&s->metrics, "val/loss", sum / (double)tokens);
+    s->untold = cut && s->step > 0; /* before the first step nothing is saved: it will be done again */
+    if (ok && !cut) metric(&s->metrics, "val/loss", sum / (double)tokens);
     mem_free(&mem);
     return ok;
 }
@@ -130,11 +134,19 @@ static bool save(Sft *s, Err *err) {
     buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
                s->step, s->policy.opt.step, s->cursor.epoch, s->cursor.position);
     same_run_put(&b, &s->c, &s->o.dev, dataset_print(s->train));
+    untold_put(&b, s->untold ? &s->metrics : NULL);
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(s->saves, s->step, b.data, err);
     buf_free(&b);
     if (ok) s->saved = s->step;
+    s->t_saved = clock_now();
     return ok;
+}
+
+static bool tell(Sft *s, Err *err) {
+    TRY(run_dir_metrics(s->dir, s->step, &s->metrics, err));
+    progress_line(s->progress, s->step, s->steps, &s->metrics);
+    return true;
 }
 
 static bool update(Sft *s, Err *err) {
@@ -150,6 +162,7 @@ static bool update(Sft *s, Err *err) {
     UpdateStats u;
     checkpoint_copied(s->saves); /* a save under way still reads the weights */
     TRY(policy_update(&s->policy, s->seq, (int)n, &loss, &adam, false, &u, err));
+    if (u.given_up) return true; /* told to stop: this step will be done again */
     if (!u.finite && c->trainer.on_nan == ON_NAN_STOP)
         return err_set(err,
                        "step %" PRId64
@@ -166,22 +179,27 @@ static bool update(Sft *s, Err *err) {
     if (due || s->step == s->steps) TRY(validate(s, err));
     metric(&s->metrics, "timing_s/step", clock_now() - t0);
     metric(&s->metrics, "perf/throughput", (double)u.tokens / (clock_now() - t0));
-    TRY(run_dir_metrics(s->dir, s->step, &s->metrics, err));
-    progress_line(s->progress, s->step, s->steps, &s->metrics);
-    return true;
+    return s->untold || tell(s, err);
 }
 
 static bool train(Sft *s, Err *err) {
     if (s->step == 0 && s->val_pairs.n && s->c.trainer.val_before_train)
-        TRY(validate(s, err) && run_dir_metrics(s->dir, 0, &s->metrics, err));
+        TRY(validate(s, err) && (stop_asked() || run_dir_metrics(s->dir, 0, &s->metrics, err)));
+    if (s->untold) {
+        TRY(validate(s, err) && (s->untold || tell(s, err)));
+        if (!s->untold)
+            s->saved = -1; /* the checkpoint says that the step is untold: it is written again, if no later one is */
+    }
     while (s->step < s->steps && !stop_asked()) {
         TRY(update(s, err));
-        if (s->c.trainer.save_every && s->step % s->c.trainer.save_every == 0) TRY(save(s, err));
+        if (save_due(&s->c, s->step, s->t_saved)) TRY(save(s, err));
     }
     return save(s, err);
 }
 
 /* ---- opening */
+static bool goes_on(void *user) { return (void)user, !stop_asked(); } /* asked between micro-batches */
+
 static bool open_model(Sft *s, Err *err) {
     const Config *c = &s->c;
     PolicyConf p = { .micro_tokens =
@@ -189,7 +207,8 @@ static bool open_model(Sft *s, Err *err) {
                      .max_seqs = (int)c->sft.batch_size,
                      .recompute = (Recompute)c->train.recompute,
                      .offload = c->train.offload_fraction,
-                     .trains = true };
+                     .trains = true,
+                     .go_on = goes_on };
     PolicySizes z = policy_sizes(&s->o.desc, &p, dev_kind(&s->o.dev));
     size_t tmp = z.tmp;
     Need need[] = { { "weights", model_bytes(&s->o.desc, s->o.dev.act, true) },
@@ -226,8 +245,10 @@ static bool resume(Sft *s, Err *err) {
         TRY(same);
         TRY(stream_seek(s->stream, s->cursor, err));
         s->step = s->saved = done;
+        s->untold = untold_get(&s->metrics, &state, &s->mem);
     }
-    return run_dir_resume(s->dir, s->step > 0 ? s->step : -1, err); /* validation before step 1 is told again */
+    return run_dir_resume(s->dir, s->step > 0 ? s->step : -1, s->untold,
+                          err); /* validation before step 1 is told again */
 }
 
 static bool open_all(Sft *s, Err *err) {
@@ -263,6 +284,7 @@ static bool open_all(Sft *s, Err *err) {
     TRY(open_model(s, err) && resume(s, err));
     s->progress = progress_open(s->dir, &s->mem);
     stop_on_signals();
+    s->t_saved = clock_now();
     return true;
 }
 

@@ -3,27 +3,33 @@
 #include "cmd/run.h"
 #include "cmd/start.h"
 
-static bool due(int64_t done, int64_t every) { return every > 0 && done % every == 0; }
+static bool validates(const Run *r) {
+    int64_t every = r->c.trainer.val_every;
+    return (every > 0 && r->step % every == 0) || r->step == r->steps;
+}
 
-/* No update has begun: what the steps before did is whole, and must not be lost with this one. */
-static bool keep_done(Run *r) {
-    Err ignore; /* why the step failed is what is told */
-    return run_save(r, &ignore), false;
+/* No update of this step has begun: what the steps before did is whole, and must not be lost with the end. */
+static bool save_spent(Run *r) {
+    Err ignore; /* why the run ends is what is told */
+    if (r->spent) run_save(r, &ignore);
+    return false;
 }
 
 static bool train(Run *r, Err *err) {
     if (r->step == 0 && r->c.trainer.val_before_train) TRY(step_validate(r, err));
+    TRY(step_catch_up(r, err));
     while (r->step < r->steps && run_wanted(r)) {
         step_begin(r);
-        if (!step_rollout(r, err)) return keep_done(r); /* questions q ~ D, answers o_i ~ pi(.|q), scores r_i */
-        if (!run_wanted(r)) break;   /* told to stop: this step will be done again, from its first prompt */
-        TRY(step_reference(r, err)); /* log pi_ref(o_i), where the KL asks for it */
-        TRY(step_advantage(r, err)); /* A_i */
-        TRY(step_update(r, err));    /* maximise J(pi); the sampler reads the same weights: nothing moves */
+        if (!step_rollout(r, err)) return save_spent(r); /* questions q ~ D, answers o_i ~ pi(.|q), scores r_i */
+        TRY(step_reference(r, err));                     /* log pi_ref(o_i), where the KL asks for it */
+        TRY(step_advantage(r, err));                     /* A_i */
+        TRY(step_update(r, err)); /* maximise J(pi); the sampler reads the same weights: nothing moves */
+        if (r->cut) break;        /* told to stop: this step will be done again, from its first prompt */
         step_end(r);
-        if (due(r->step, r->c.trainer.val_every) || r->step == r->steps) TRY(step_validate(r, err));
+        TRY(step_measure(r, err));
+        if (validates(r)) TRY(step_validate(r, err));
         TRY(step_report(r, err)); /* before the save: a kill between them must not leave a step that nothing tells of */
-        if (due(r->step, r->c.trainer.save_every)) TRY(run_save(r, err));
+        if (save_due(&r->c, r->step, r->t_saved)) TRY(run_save(r, err));
     }
     return run_save(r, err);
 }
@@ -51,6 +57,7 @@ const Verb verb_train = {
     .summary = "reinforcement learning, from a question file to a better model",
     .options = start_options,
     .run = run,
-    .detail = "A run directory that holds a checkpoint is continued.  SIGTERM saves and ends with exit code 0.\n"
+    .detail = "A run directory that holds a checkpoint is continued.  SIGTERM, SIGHUP and Ctrl-C save and\n"
+              "end with exit code 0.\n"
               "`hone train --list-options` lists the keys; `hone show RUN` and `hone compare RUN RUN` look at runs.\n",
 };

@@ -104,11 +104,13 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
     return mb;
 }
 
+static bool go_on(const Policy *p) { return !p->c.go_on || p->c.go_on(p->c.user); }
+
 bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err) {
     Pack pk;
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
-    for (int64_t k = 0; k < pk.n_micro; k++) {
+    for (int64_t k = 0; k < pk.n_micro && go_on(p); k++) {
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
         Micro mb = put_micro(p, seqs, &pk, k);
         size_t bytes = (size_t)mb.batch.outputs * 4;
@@ -215,6 +217,7 @@ static void part_by_cost(TrainSeq *out, int *first, const TrainSeq *seqs, int n,
 static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teaches, const LossConf *c,
                      const LossCounts *counts, UpdateStats *st) {
     for (int64_t k = 0; k < pk->n_micro; k++) {
+        if ((st->given_up = st->given_up || !go_on(p))) return;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
         Micro mb = put_micro(p, seqs, pk, k);
         run_micro(p, seqs, &mb, teaches, c, counts, &st->loss);
@@ -263,6 +266,7 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     for (int k = 0; k < KNOWN; k++) run_pack(p, part + first[k], &pk[k], k == TEACHES, c, &counts, st);
     for (int i = first[KNOWN]; i < n; i++) run_known(p, &part[i], c, &counts, &st->loss);
     arena_pop(&p->host, all);
+    if (st->given_up) return true;
     st->total = loss_total(&st->loss, c);
     st->grad_norm = optim_norm(&p->grads, d);
     st->finite = isfinite(st->total) && isfinite(st->grad_norm);

@@ -36,6 +36,8 @@ typedef struct {
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */
     bool      trains;                 /* false: log-probs only (a reference model) */
+    bool    (*go_on)(void *user);     /* asked before each micro-batch, or NULL; false: what is being done is given up */
+    void     *user;
 } PolicyConf;
 
 typedef struct {
@@ -58,6 +60,7 @@ typedef struct {
     int     seqs, silent;             /* silent: of them, how many took no backward */
     double  flops;                    /* of what was computed (plan/flops.h, the exact count) */
     bool    finite, stepped;          /* stepped: the weights moved */
+    bool    given_up;                 /* half way, because go_on said no: nothing has changed */
 } UpdateStats;
 
 /* What policy_open will take, by arena; m->dev->tmp must hold 'tmp'. */
@@ -67,7 +70,8 @@ PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like);
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
 void policy_close(Policy *p);
 
-/* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL). */
+/* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL).  Where go_on says no they
+ * are not complete: whoever gave go_on knows. */
 bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err);
 
 /* One update on a mini-batch.  Where the loss or the gradient is not finite nothing is changed and stats->finite is false.

@@ -7,10 +7,11 @@ for a in 1 2 3 4 5 6 7 8; do
     echo '{"prompt":"'$a+$a'","response":"#### '$((a + a))'"}' >&3
     echo '{"talk":[{"role":"user","content":"'$a+$a'"},{"role":"assistant","content":"#### '$((a + a))'"}]}'
 done 3>"$work/pairs.jsonl" >"$work/talks.jsonl"
-sft() { # sft RUN KEY=VALUE...
+sft() { (sft_start "$@"); } # sft RUN KEY=VALUE...
+sft_start() { # in place of this shell
     local run=$1
     shift
-    "$hone" sft model.path="$work/model" data.train_files="$work/pairs.jsonl" sft.batch_size=4 sft.max_length=32 train.micro_tokens=256 trainer.threads=1 train.lr=1e-3 \
+    exec "$hone" sft model.path="$work/model" data.train_files="$work/pairs.jsonl" sft.batch_size=4 sft.max_length=32 train.micro_tokens=256 trainer.threads=1 train.lr=1e-3 \
         trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
 }
 said() { # said RUN CODE PATTERN
@@ -48,6 +49,38 @@ sft val trainer.steps=3 data.val_files="$work/pairs.jsonl" trainer.val_every=2
 ok $? "validation: $(tail -1 "$work/val.log")"
 [ "$(grep -oE '"step":[0-9]+|val/loss' "$work/val/metrics.jsonl" | tr '\n' ' ')" = '"step":0 val/loss "step":1 "step":2 val/loss "step":3 val/loss ' ]
 ok $? "validated at $(grep -l val/loss "$work/val/metrics.jsonl")"
+
+# ---- told to stop, most of the time in a validation; saved by time
+for i in $(seq 40); do cat "$work/pairs.jsonl"; done >"$work/many.jsonl"
+stops="trainer.steps=6 data.val_files=$work/many.jsonl trainer.val_every=1 trainer.save_minutes=1e-9"
+sft never $stops
+ok $? "never stopped: $(tail -1 "$work/never.log")"
+untold=0
+for i in $(seq 40); do
+    [ ! -d "$work/stopped/checkpoints/step-000006" ] || break
+    sft_start stopped $stops &
+    child=$!
+    sleep 0.$((RANDOM % 5))
+    kill -TERM $child 2>/dev/null
+    { wait $child; } 2>/dev/null
+    rc=$?
+    [ $rc = 0 ] || [ $rc = 143 ] # before it listens, the signal ends it
+    ok $? "stop $i: exit code $rc, $(tail -1 "$work/stopped.log")"
+    child=""
+    [ -d "$work/stopped/checkpoints" ] && untold=$((untold + $(cat "$work"/stopped/checkpoints/*/state.json | grep -c untold)))
+done
+sft stopped $stops
+ok $? "going on after stops: $(tail -1 "$work/stopped.log")"
+same_steps() { # what is told and saved, but for times
+    diff <(untimed "$work/never") <(untimed "$work/stopped") >/dev/null
+    ok $? "after stops other metrics are told"
+    cmp -s "$work/never/checkpoints/step-000006/model/model.safetensors" "$work/stopped/checkpoints/step-000006/model/model.safetensors"
+    ok $? "after stops the weights are others"
+}
+same_steps
+[ $untold -gt 0 ] || { skipped=$((skipped + 1)); echo "skipped: no stop met a validation"; }
+[ -d "$work/never/checkpoints/step-000005" ]
+ok $? "nothing was saved by time"
 
 # ---- going on; with other sums: allowed, and said; with another order of the data: refused
 cp -r "$work/pairs" "$work/other"

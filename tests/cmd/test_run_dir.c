@@ -46,7 +46,7 @@ static RunDir *write_steps(int64_t last, int64_t from, int64_t to) {
     config_free(&c);
     EXPECT(r, "%s", err.msg);
     if (!r) return NULL;
-    EXPECT(run_dir_resume(r, last, &err), "%s", err.msg);
+    EXPECT(run_dir_resume(r, last, false, &err), "%s", err.msg);
     Metrics *m = &(Metrics){ 0 };
     for (int64_t s = from; s <= to; s++) {
         char line[128];
@@ -123,7 +123,7 @@ static void events(void) {
     Err err = { { 0 } };
     if (!config(&c, true)) return;
     RunDir *r = run_dir_open(&c, &err);
-    EXPECT(r && run_dir_resume(r, 0, &err), "%s", err.msg);
+    EXPECT(r && run_dir_resume(r, 0, false, &err), "%s", err.msg);
     Metrics *m = &(Metrics){ 0 };
     metric(m, "actor/lr", 1e-6);
     EXPECT(run_dir_metrics(r, 1, m, &err), "%s", err.msg);

@@ -45,6 +45,57 @@ train told $steps
 ok $? "a finished run started again: $(tail -1 "$work/told.log")"
 same_run whole told 6 "a finished run started again"
 
+# ---- a lost terminal is a stop, too, unless nohup said that it is none
+start lost $steps trainer.steps=100000 &
+child=$!
+wait_lines lost 2
+kill -HUP $child
+wait $child
+ok $? "SIGHUP: exit code"
+child=""
+[ -d "$work/lost/checkpoints/step-$(printf %06d "$(lines "$work/lost/metrics.jsonl")")" ]
+ok $? "SIGHUP: what was done is not saved: $(ls "$work/lost/checkpoints"), $(lines "$work/lost/metrics.jsonl") steps told"
+(trap '' HUP; start kept $steps) &
+child=$!
+wait_lines kept 1
+kill -HUP $child
+wait $child
+ok $? "SIGHUP under nohup: exit code"
+child=""
+same_run whole kept 6 "SIGHUP under nohup"
+
+# ---- stops at any time, most of them in a long validation or between updates: the step is given up, finished, or told later
+stops="trainer.steps=4 train.epochs=3 train.mini_batch_size=2 algo.kl_in_reward=true algo.kl_control=adaptive train.use_kl_loss=true
+    data.val_files=[$work/sums.jsonl] trainer.val_every=1 rollout.val.n=4 rollout.val.temperature=1"
+train stops-whole $stops
+ok $? "a run that is never stopped: $(tail -1 "$work/stops-whole.log")"
+asked=0 untold=0
+while [ $asked -lt 40 ] && [ ! -d "$work/stops/checkpoints/step-000004" ]; do
+    start stops $stops &
+    child=$!
+    while ! grep -q 'training data' "$work/stops.log" 2>/dev/null && kill -0 $child 2>/dev/null; do sleep 0.01; done
+    sleep 0.$((RANDOM % 10))
+    kill -TERM $child 2>/dev/null
+    wait $child
+    rc=$?
+    [ $rc = 0 ] || [ $rc = 143 ] # before it listens, the signal ends it
+    ok $? "told to stop: exit code $rc, $(tail -1 "$work/stops.log")"
+    child=""
+    asked=$((asked + 1))
+    [ -d "$work/stops/checkpoints" ] && untold=$((untold + $(cat "$work"/stops/checkpoints/*/state.json | grep -c untold)))
+done
+train stops $stops
+ok $? "resuming after $asked stops: $(tail -1 "$work/stops.log")"
+same_run stops-whole stops 4 "after $asked stops" 
+[ $untold -gt 0 ] || { skipped=$((skipped + 1)); echo "skipped: none of $asked stops met a validation"; }
+
+# ---- saved by time: the same run, with other checkpoints
+train timed trainer.steps=6 trainer.save_minutes=1e-9
+ok $? "saving by time: $(tail -1 "$work/timed.log")"
+[ -d "$work/timed/checkpoints/step-000005" ]
+ok $? "nothing was saved by time: $(ls "$work/timed/checkpoints")"
+same_run whole timed 6 "saved by time"
+
 # ---- also while a scorer takes its time: nobody waits for its verdicts
 start slow trainer.steps=3 reward.library=null reward.command='sleep 100' reward.timeout=90 reward.workers=1 &
 child=$!

@@ -40,7 +40,7 @@ lines() { [ -f "$1" ] && wc -l <"$1" || echo 0; }
 wait_lines() { # wait_lines RUN N: until its metrics have N lines or the child is gone
     while [ "$(lines "$work/$1/metrics.jsonl")" -lt "$2" ] && kill -0 $child 2>/dev/null; do sleep 0.01; done
 }
-untimed() { sed -E 's/"(timing_s|timing_per_token_ms|perf)\/[^"]*":[^,}]*,?//g' "$1/metrics.jsonl"; }
+untimed() { sed -E 's/"(timing_s|timing_per_token_ms|perf)\/[^"]*":[^,}]*,?//g; s/,}$/}/' "$1/metrics.jsonl"; }
 same_run() { # same_run A B STEP WHAT
     local f step
     step=$(printf 'checkpoints/step-%06d' "$3")

@@ -180,6 +180,40 @@ static void kept_sets(const char *name) {
     for (int b = 0; b < 2; b++) free(w[b]), trainer_close(&t[b]);
 }
 
+/* Told to stop before micro-batch k: nothing has changed, and the update behind it is what it would have been. */
+static int micros_left;
+static bool some_micros(void *user) { return (void)user, micros_left-- > 0; }
+
+static void given_up(void) {
+    Err err;
+    UpdateStats st;
+    int64_t n;
+    float *want = NULL;
+    for (int k = -1; k < 3; k++) { /* -1: never told to */
+        Trainer t;
+        trainer_open(&t, "qwen2", (PolicyConf){ .micro_tokens = 512, .offload = 0.4 }, 1);
+        float *before = flat_of(&t, t.model.w.flat, &n);
+        t.policy.c.go_on = k < 0 ? NULL : some_micros, micros_left = k;
+        if (k >= 0) {
+            CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
+            float *after = flat_of(&t, t.model.w.flat, &n);
+            EXPECT(st.given_up && !st.stepped && !t.policy.opt.step && !memcmp(before, after, (size_t)n * 4),
+                   "given up before micro-batch %d: given up %d, stepped %d", k, st.given_up, st.stepped);
+            free(after);
+        }
+        micros_left = 1000;
+        CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
+        float *got = flat_of(&t, t.model.w.flat, &n);
+        EXPECT(st.stepped && !st.given_up && (k < 0 || !memcmp(want, got, (size_t)n * 4)),
+               "the update behind one given up before micro-batch %d is another", k);
+        if (k < 0) want = got;
+        else free(got);
+        free(before);
+        trainer_close(&t);
+    }
+    free(want);
+}
+
 /* A sequence longer than the budget is refused by name, before anything is computed. */
 static void too_long(void) {
     Trainer t;
@@ -203,5 +237,6 @@ int main(void) {
     not_finite(NAN, "nan");
     not_finite(INFINITY, "inf");
     too_long();
+    given_up();
     return test_end();
 }
