@@ -145,6 +145,9 @@ static bool sampling(const Config *c, Err *err) {
         return bad(c, err, "rollout.min_p", "1 keeps only the likeliest token: nothing is explored");
     if (c->rollout.top_k == 1)
         return bad(c, err, "rollout.top_k", "1 is greedy: all answers to a question would be the same");
+    if (c->rollout.val.temperature > 0 && c->rollout.val.temperature < TEMPERATURE_LEAST)
+        return bad(c, err, "rollout.val.temperature", "%g: it must be 0 (greedy) or lie between %g and %g",
+                   c->rollout.val.temperature, TEMPERATURE_LEAST, TEMPERATURE_MOST);
     if (c->rollout.val.n > 1 && c->rollout.val.temperature == 0)
         return bad(c, err, "rollout.val.n",
                    "%lld greedy answers to a question are all the same; set rollout.val.temperature above 0",
@@ -292,7 +295,7 @@ static bool one_process(const Config *c, Err *err) {
     if (c->grid.split && (c->grid.first_layers != CONF_UNSET || c->grid.last_layers != CONF_UNSET))
         return bad(c, err, "grid.split", "set this or grid.first_layers and grid.last_layers, not both");
     if (!device_check(c->trainer.device, c->trainer.compute, err)) return err_wrap(err, "trainer");
-    if (c->trainer.leaves != CONF_UNSET && c->trainer.leaves & (c->trainer.leaves - 1))
+    if (c->trainer.leaves != CONF_UNSET && !leaves_fit(c->trainer.leaves))
         return bad(c, err, "trainer.leaves", "%lld is not a power of two", (ll)c->trainer.leaves);
     return true;
 }

@@ -66,7 +66,7 @@ INT(sft.batch_size, "32", 1, 1e9, S,                       "pairs per update", "
 ENUM(sft.truncation, "error", truncation_names, S,         "what happens to a pair that is too long", "data.truncation")
 
 INT(rollout.n, "8", 1, 65536, T,                           "answers per question", ROLLOUT "n")
-REAL(rollout.temperature, "1.0", ABOVE_0, 100, T,
+REAL(rollout.temperature, "1.0", TEMPERATURE_LEAST, TEMPERATURE_MOST, T,
     "temperature of sampling, and of the trained distribution", ROLLOUT "temperature")
 INT(rollout.top_k, "0", -1, 1e9, T,
     "sample from the k likeliest tokens; 0 or -1: from all", ROLLOUT "top_k")
@@ -91,7 +91,7 @@ INT(rollout.token_budget, "2048", 1, 1e9, T,
 INT(rollout.step_tokens, "0", 0, 1e15, T,
     "answer tokens of a batch of questions; answers under way then are cut and marked; 0: no limit", NULL)
 INT(rollout.val.n, "1", 1, 65536, T,                       "validation: answers per question", ROLLOUT "val_kwargs.n")
-REAL(rollout.val.temperature, "0.0", 0, 100, T,
+REAL(rollout.val.temperature, "0.0", 0, TEMPERATURE_MOST, T,
     "validation: temperature; 0 is greedy", ROLLOUT "val_kwargs.temperature")
 INT(rollout.val.top_k, "0", -1, 1e9, T,                    "validation: top-k; 0 or -1: off", ROLLOUT "val_kwargs.top_k")
 REAL(rollout.val.top_p, "1.0", ABOVE_0, 1, T,              "validation: top-p", ROLLOUT "val_kwargs.top_p")
@@ -217,7 +217,7 @@ INT(trainer.threads, "0", 0, 256, TS,                     "threads; 0: all cores
 INT(trainer.seed, "1", 0, 9e15, TS,
     "seed of everything that has none of its own", MCORE "seed")
 ENUM(trainer.on_nan, "stop", on_nan_names, TS,             "numbers that are not finite: stop, or skip that update or answer", NULL)
-INT(trainer.leaves, "null", 1, 32, TS,
+INT(trainer.leaves, "null", 1, LEAVES_MOST, TS,
     "pieces of the sums that tensor parallelism may cut; belongs to the run; null: 8 on the CPU, 1 on a GPU", NULL)
 STR(trainer.device, "auto", TS,                            "where to compute: auto, cpu, cuda or cuda:N", NULL)
 STR(trainer.compute, "null", TS,                           "what a GPU computes in: bf16, or f32 to check; null: bf16", NULL)

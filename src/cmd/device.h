@@ -19,4 +19,9 @@ static inline int device_leaves(const Dev *d) { return on_gpu(d) ? 1 : 8; }     
     { "device",  OPT_STR, offsetof(Args, device),  "auto|cpu|cuda|cuda:N", "where to compute" }, \
     { "compute", OPT_STR, offsetof(Args, compute), "bf16|f32", "what a GPU computes in; f32 is for checking" }
 
+/* ... and int64_t leaves, 0: as many as the device likes */
+#define LEAVES_OPTION(Args) \
+    { "leaves", OPT_INT, offsetof(Args, leaves), "N", "pieces of every sum that tensor parallelism may cut: a power of two to 32", 1, LEAVES_MOST }
+#define LEAVES_WANTED "--leaves must be a power of two to 32"
+
 #endif

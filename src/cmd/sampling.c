@@ -8,6 +8,12 @@ static bool between(const char *what, double x, double least, double most, Err *
     return (x >= least && x <= most) || err_set(err, "\"%s\" must lie between %g and %g, not %g", what, least, most, x);
 }
 
+int sampling_opts(const Verb *v, const SamplingArgs *a) {
+    if (a->temperature == 0 || a->temperature >= TEMPERATURE_LEAST) return -1;
+    return cmd_usage(v, "--temperature must be 0 (greedy) or lie between %g and %g, not %g", TEMPERATURE_LEAST,
+                     TEMPERATURE_MOST, a->temperature);
+}
+
 static bool stop_texts(Sampling *out, const char *common, const Json *line, Mem *mem, Err *err) {
     const Json *s = json_get(line, "stop");
     size_t own = !s || s->kind == JSON_NULL ? 0 : s->kind == JSON_ARRAY ? s->n : 1;
@@ -61,9 +67,9 @@ bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, con
         && json_int(line, "seed", &a.seed, err) && json_int(line, "n", &samples, err));
     if (a.temperature == 0) a.greedy = true, a.temperature = 1; /* what other engines mean by it */
     if (a.top_k < 0) a.top_k = 0;
-    TRY(between("temperature", a.temperature, 1e-4, 1e4, err) && between("top_p", a.top_p, 1e-9, 1, err)
-        && between("min_p", a.min_p, 0, 1, err) && between("top_k", (double)a.top_k, 0, 2e9, err)
-        && between("max_tokens", (double)a.max_tokens, 1, 1e9, err)
+    TRY(between("temperature", a.temperature, TEMPERATURE_LEAST, TEMPERATURE_MOST, err)
+        && between("top_p", a.top_p, 1e-9, 1, err) && between("min_p", a.min_p, 0, 1, err)
+        && between("top_k", (double)a.top_k, 0, 2e9, err) && between("max_tokens", (double)a.max_tokens, 1, 1e9, err)
         && between("min_tokens", (double)a.min_tokens, 0, 1e9, err) && between("n", (double)samples, 1, 1e6, err));
     out->samples = (int)samples;
     out->opts = (SampleOpts){

@@ -15,7 +15,7 @@ static const SamplingArgs SAMPLING_DEFAULT = { .temperature = 1, .top_p = 1, .ma
 
 /* Rows of a verb's option table; S is the member of type SamplingArgs. */
 #define SAMPLING_OPTS(Args, S)                                                                                                     \
-    { "temperature", OPT_REAL, offsetof(Args, S.temperature), "T", "sharper below 1, flatter above; 0: greedy", 0, 1e4 },           \
+    { "temperature", OPT_REAL, offsetof(Args, S.temperature), "T", "sharper below 1, flatter above; 0: greedy", 0, TEMPERATURE_MOST },\
     { "top-k", OPT_INT, offsetof(Args, S.top_k), "K", "only the K likeliest tokens; 0 or -1: all", -1, 1e9 },                      \
     { "top-p", OPT_REAL, offsetof(Args, S.top_p), "P", "only the smallest set of tokens with mass P", 1e-9, 1 },                   \
     { "min-p", OPT_REAL, offsetof(Args, S.min_p), "P", "only tokens at least P times as likely as the likeliest", 0, 1 },          \
@@ -25,6 +25,9 @@ static const SamplingArgs SAMPLING_DEFAULT = { .temperature = 1, .top_p = 1, .ma
     { "ignore-eos", OPT_FLAG, offsetof(Args, S.ignore_eos), "", "go on past the end-of-sequence token" },                          \
     { "stop", OPT_STR, offsetof(Args, S.stop), "TEXT", "end an answer where this text appears (a line may have \"stop\": [...])" }, \
     { "seed", OPT_INT, offsetof(Args, S.seed), "N", "names the random numbers; 0", 0, 9e18 }
+
+/* What a row's range does not say: -1, or the exit code after a message. */
+int sampling_opts(const Verb *v, const SamplingArgs *a);
 
 /* One request's settings: the command line's, and over them what the line says ("temperature", "top_p", "n", ...). */
 typedef struct {

@@ -35,7 +35,7 @@ static const Opt options[] = {
     { "context", OPT_INT, offsetof(Args, context), "N",    "longest conversation in tokens; the model's, or 8192 if that is more", 2, 1e9 },
     SAMPLING_OPTS(Args, s),
     { "threads", OPT_INT, offsetof(Args, threads), "N",    "threads (no effect on answers); all cores", 0, 256 },
-    { "leaves",  OPT_INT, offsetof(Args, leaves),  "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
 };
@@ -264,7 +264,8 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
     if (rc >= 0) return rc;
-    if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
     sigset_t set = only_interrupt();
     sigprocmask(SIG_BLOCK, &set, NULL); /* before the threads start: they inherit it */
     Talk t = { .v = v, .a = &a, .eyes = isatty(STDOUT_FILENO) };

@@ -36,7 +36,7 @@ static const Opt options[] = {
     { "max-batch",     OPT_INT,  offsetof(Args, max_batch),     "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
     { "max-rows",      OPT_INT,  offsetof(Args, max_rows),      "N",    "rows of a step (no effect on answers); 512", 1, 1e7 },
     { "threads",       OPT_INT,  offsetof(Args, threads),       "N",    "threads (no effect on answers); all cores", 0, 256 },
-    { "leaves",        OPT_INT,  offsetof(Args, leaves),        "N",    "pieces of every sum that tensor parallelism may cut", 1, 8 },
+    LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
 };
@@ -202,6 +202,8 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int n, rc = opt_parse(v, &a, words, 2, 64, &n, argc, argv);
     if (rc >= 0) return rc;
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
     Eval e = { .a = &a, .terminal = isatty(STDERR_FILENO) };
     OpenOpts oo = { .threads = a.threads, .device = a.device, .compute = a.compute };
     if (!open_desc(&e.o, words[0], &oo, &err)) return cmd_fail(v, &err);

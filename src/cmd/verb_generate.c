@@ -36,7 +36,7 @@ static const Opt options[] = {
     { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache; as many as the batch can need", 0, 1e12 },
     { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, 256 },
-    { "leaves",    OPT_INT, offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
 };
@@ -259,7 +259,8 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
     if (rc >= 0) return rc;
-    if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
     if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
     Gen g = { .a = &a, .terminal = isatty(STDERR_FILENO) };
     OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };

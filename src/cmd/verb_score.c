@@ -24,7 +24,7 @@ static const Opt options[] = {
     SAMPLING_OPTS(Args, s),
     { "batch",       OPT_INT,  offsetof(Args, batch),       "N",    "tokens computed together (no effect on the result); 4096", 1, 1e9 },
     { "threads",     OPT_INT,  offsetof(Args, threads),     "N",    "threads (no effect on the result); all cores", 0, 256 },
-    { "leaves",      OPT_INT,  offsetof(Args, leaves),      "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
 };
@@ -208,7 +208,8 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
     if (rc >= 0) return rc;
-    if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
     Opened o;
     OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };
     if (!open_desc(&o, model, &opts, &err)) return cmd_fail(v, &err);

@@ -22,7 +22,7 @@ static const Opt options[] = {
     { "out",       OPT_STR,  offsetof(Args, out),       "FILE", "with --algos: write our own values there" },
     { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full", "which activations are thrown away and made again" },
     { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, 256 },
-    { "leaves",    OPT_INT,  offsetof(Args, leaves),    "N",    "pieces of every sum that tensor parallelism may cut: 1, 2, 4 or 8", 1, 8 },
+    LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { "guard",     OPT_FLAG, offsetof(Args, guard),     "",     "device memory is inaccessible except inside an op" },
     { "json",      OPT_FLAG, offsetof(Args, json),      "",     "the result as one JSON object" },
@@ -43,7 +43,7 @@ static int run(const Verb *v, int argc, char **argv) {
     int kind = 0;
     while (kind < 3 && strcmp(kinds[kind], a.recompute)) kind++;
     if (kind == 3) return cmd_usage(v, "--recompute must be none, selective or full, not '%s'", a.recompute);
-    if (a.leaves & (a.leaves - 1)) return cmd_usage(v, "--leaves must be 1, 2, 4 or 8");
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
     GoldenOpts o = {
         .model = model, .golden = a.golden ? a.golden : model, .dump = a.dump, .recompute = (Recompute)kind
     };

@@ -6,6 +6,9 @@
 
 typedef struct { float temperature, top_p, min_p; int32_t top_k; } Drawing;     /* {1,1,0,0}: as the model says */
 static const Drawing DRAW_PLAIN = { 1, 1, 0, 0 };
+/* Whoever takes a temperature takes these: below, logits times 1/t leave float32 for ordinary models; above, all tokens are alike. */
+#define TEMPERATURE_LEAST 1e-4
+#define TEMPERATURE_MOST  1e4
 
 /* Log-probs are wanted of tokens[from .. n): each is predicted from the one before it, so 1 <= from <= n. */
 typedef struct {

@@ -65,6 +65,8 @@ typedef struct { int n, longest; Tensor at; } Seqs;
  * units [units*s/of, units*(s+1)/of); each piece is one fma chain, the pieces are added by the balanced tree.  This call
  * holds pieces first .. first+n-1, a whole subtree, and its columns start with piece first's. */
 typedef struct { int first, n, of; int64_t units, unit; } Leaves;
+enum { LEAVES_MOST = 32 };                                   /* 'of' is a power of two up to this: for ops, runs and command lines */
+static inline bool leaves_fit(int64_t of) { return of >= 1 && of <= LEAVES_MOST && !(of & (of - 1)); }
 static inline Leaves leaves_one(int64_t cols) { return (Leaves){ 0, 1, 1, cols, 1 }; }
 static inline Leaves leaves_all(int of, int64_t units, int64_t unit) { return (Leaves){ 0, of, of, units, unit }; }
 static inline int64_t leaves_cut(const Leaves *l, int s) { return l->units * s / l->of * l->unit; }      /* global column */

@@ -29,9 +29,8 @@ static inline void want_at(const char *file, int line, const char *op, const cha
 #define WANT_A(op, x, r, c) want_at(__FILE__, __LINE__, op, #x, x, (x).dtype == d->act ? d->act : DT_F32, r, c)
 
 static inline void want_leaves(const char *op, Leaves s, int64_t cols) {
-    CHECK(s.of >= 1 && (s.of & (s.of - 1)) == 0 && s.n >= 1 && (s.n & (s.n - 1)) == 0 && s.n <= s.of && s.first >= 0
-              && s.first % s.n == 0 && s.first + s.n <= s.of && s.of <= 32,
-          "%s: pieces %d..+%d of %d are no subtree of at most 32", op, s.first, s.n, s.of);
+    CHECK(leaves_fit(s.of) && leaves_fit(s.n) && s.first >= 0 && s.first % s.n == 0 && s.first + s.n <= s.of,
+          "%s: pieces %d..+%d of %d are no subtree of at most %d", op, s.first, s.n, s.of, LEAVES_MOST);
     CHECK(leaves_cols(&s) == cols, "%s: the pieces hold %ld columns, the sum runs over %ld", op, (long)leaves_cols(&s),
         (long)cols);
 }

@@ -109,7 +109,7 @@ void check_sum_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
           m.out, m.y_width);
 }
 void check_tree_add(Dev *d, Tensor y, const Tensor *part, int n) {
-    CHECK(n >= 1 && n <= 32 && (n & (n - 1)) == 0, "tree_add: %d parts; a power of two up to 32 wanted", n);
+    CHECK(leaves_fit(n), "tree_add: %d parts; a power of two up to %d wanted", n, LEAVES_MOST);
     WANT_A("tree_add", y, -1, -1);
     for (int i = 0; i < n; i++) WANT_A("tree_add", part[i], y.rows, y.cols);
 }

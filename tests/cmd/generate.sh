@@ -27,7 +27,7 @@ same_scores() {
 }
 families="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn"
 options=("--temperature 1" "--temperature 0.6" "--top-k 7" "--top-p 0.8 --temperature 1.4" "--min-p 0.05" "--greedy --top-p 0.5" "--min-tokens 6"
-    "--min-tokens 4 --top-k 20 --top-p 0.9 --min-p 0.01 --temperature 1.3")
+    "--leaves 32" "--temperature 10000 --leaves 16" "--min-tokens 4 --top-k 20 --top-p 0.9 --min-p 0.01 --temperature 1.3")
 for f in $families; do
     m=tests/data/models/$f
     vocab=$(grep -oE '"vocab_size": *[0-9]+' $m/config.json | grep -oE '[0-9]+$')

@@ -240,7 +240,7 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { "train: {offload_fraction: 1.2}", "", "train.offload_fraction: '1.2' is not allowed; it wants a number from 0 to 1" },
 { "train: {recompute: some}",      "", "it wants one of none|selective|full" },
 { "trainer: {on_nan: continue}",   "", "trainer.on_nan: 'continue' is not allowed; it wants one of stop|skip" },
-{ "rollout: {temperature: 0}",     "", "rollout.temperature: '0' is not allowed; it wants a number above 0, at most 100" },
+{ "rollout: {temperature: 0}",     "", "rollout.temperature: '0' is not allowed; it wants a number from 0.0001 to 10000" },
 { "rollout: {top_p: 1.5}",         "", "rollout.top_p: '1.5' is not allowed" },
 { "data: {train_files: [a, '']}",  "", "data.train_files: the string '' is not allowed" },
 /* what does not fit together */

@@ -8,12 +8,13 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 passed=0 failed=0
 
-# wrong CODE FRAGMENT ARGUMENTS...: exit code, what standard error must hold; it must be one line.
+# wrong CODE FRAGMENT ARGUMENTS...: exit code, what standard error must hold; it must be one line (beside the one on the device).
 wrong() {
     local code=$1 fragment=$2 rc
     shift 2
     timeout 60 "$hone" "$@" >out 2>err </dev/null
     rc=$?
+    sed -i '/^hone: computing on /d' err
     if [ $rc = "$code" ] && grep -qF -- "$fragment" err && [ "$(wc -l <err)" = 1 ]; then passed=$((passed + 1)); return; fi
     failed=$((failed + 1))
     echo "FAILED: hone $*: exit code $rc, $code wanted; '$fragment' wanted in:"
@@ -74,7 +75,15 @@ wrong 1 "has no tokenizer" chat "$data/models/llama"
 wrong 1 "has no tokenizer" eval "$data/models/llama" q.jsonl
 wrong 1 "has no tokenizer" tokenize no_model
 wrong 1 "has no chat template" template no_model
-wrong 2 "between" generate model --temperature 1e9
+for verb in generate score chat "eval model q.jsonl"; do
+    set -- $verb
+    [ $# = 1 ] && set -- $verb model
+    for t in 1e9 1e-39 0.00009 -1 nan; do wrong 2 "--temperature" "$@" --temperature $t; done
+    for l in 3 24 33 64; do wrong 2 "--leaves must" "$@" --leaves $l; done
+done
+for l in 3 33; do wrong 2 "--leaves must" verify model --leaves $l; wrong 1 "trainer.leaves" train run.yaml trainer.leaves=$l; done
+for t in 1e9 1e-39 0.00009 0; do wrong 1 "rollout.temperature" train run.yaml rollout.temperature=$t; done
+for t in 1e9 1e-39 0.00009; do wrong 1 "rollout.val.temperature" train run.yaml rollout.val.temperature=$t; done
 wrong 2 "whole number" generate model --n x
 wrong 1 "the largest part is the cache" generate model --in tokens.jsonl --kv-tokens 10000000000
 wrong 1 "the largest part is scratch" score model --in tokens.jsonl --batch 1000000000

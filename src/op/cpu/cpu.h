@@ -10,7 +10,7 @@
 
 /* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2)
  * --------------------------------------------------- */
-enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = 32, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC,
+enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = LEAVES_MOST, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC,
        PROD_STEP = 48, /* weights at a time: whole tiles of 6 and of 8, whole squares to turn */
        PROD_FEW = 8 /* rows for which weights are only streamed */ };
 /* What a worker's scratch holds of a, turned: pieces of one product share it (prod_turned). */
