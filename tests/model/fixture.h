@@ -3,6 +3,7 @@
 #define TESTS_MODEL_FIXTURE_H
 
 #include "base/rng.h"
+#include "backend.h"
 #include "model/model.h"
 #include "test.h"
 
@@ -31,10 +32,10 @@ static const struct { const char *name, *config; } awkward[] = {
 typedef struct { Mem mem; ModelDesc desc; Dev dev; Model model; Arena io, host; } Fixture;
 
 static inline void fixture_open(Fixture *f, int threads, int64_t tokens, bool backward, Recompute recompute) {
-    dev_open(&f->dev, (DevOpts){ .threads = threads, .guard = true });
-    ModelShape s = { .tokens = tokens, .outputs = tokens, .seqs = (int)tokens, .longest = (int)tokens, .backward = backward, .truncated = true, .recompute = recompute, .like = dev_kind_cpu() };
+    test_device(&f->dev, threads, true);
+    ModelShape s = { .tokens = tokens, .outputs = tokens, .seqs = (int)tokens, .longest = (int)tokens, .backward = backward, .truncated = true, .recompute = recompute, .like = dev_kind(&f->dev) };
     f->dev.tmp = dev_arena(&f->dev, "tmp", model_sizes(&f->desc, &s).tmp);
-    model_open(&f->model, &f->dev, &f->desc, DT_F32, 8, &f->mem);
+    test_model(&f->model, &f->dev, &f->desc, &f->mem);
     f->model.recompute = recompute;
     f->io = dev_arena(&f->dev, "io", 64 * arena_round((size_t)tokens * 8));
     size_t host = batch_host_bytes(tokens, (int)tokens) + batch_keep_host_bytes(f->desc.d.vocab) + (size_t)tokens * 64;
@@ -47,7 +48,8 @@ static inline void fixture_made(Fixture *f, const char *config, int threads, int
     *f = (Fixture){ 0 };
     CHECK(model_desc_parse(&f->desc, config, strlen(config), &f->mem, &err), "%s", err.msg);
     fixture_open(f, threads, tokens, backward, recompute);
-    params_random(&f->model.w, &f->dev, 7);
+    params_random(model_full(&f->model), &f->dev, 7);
+    model_round(&f->model);
 }
 
 /* A reference model by name, or an awkward one by number (name NULL). */
@@ -62,7 +64,7 @@ static inline void fixture_load(Fixture *f, const char *name, int which, int thr
     snprintf(path, sizeof path, FIXTURE("models/%s"), name);
     CHECK(model_desc_load(&f->desc, path, &f->mem, &err), "%s", err.msg);
     fixture_open(f, threads, tokens, backward, recompute);
-    CHECK(params_load(&f->model.w, &f->dev, path, &err), "%s", err.msg);
+    CHECK(model_load(&f->model, path, &err), "%s", err.msg);
 }
 
 static inline void fixture_close(Fixture *f) {

@@ -56,7 +56,7 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
                      .longest = 70,
                      .backward = true,
                      .recompute = recompute,
-                     .like = dev_kind_cpu() };
+                     .like = dev_kind(&f.dev) };
     Arena act = dev_arena(&f.dev, "act", model_sizes(&f.desc, &s).act);
     Params g;
     params_open(&g, &f.desc, &f.dev, DT_F32, true, "grads", &f.mem);

@@ -6,6 +6,7 @@
 #ifndef OPTEST_H
 #define OPTEST_H
 
+#include "backend.h"
 #include "op/op.h"
 #include "op/cpu/cpu.h"
 #include "op/planted.h"
@@ -31,19 +32,10 @@ static inline void optest_begin(int argc, char **argv) {
         if (!strcmp(argv[i], "--plant")) optest_ops = planted_ops(argv[i + 1], spoil_largest);
 }
 
-/* Which backend a rig is opened on: the CPU, or a GPU that computes in float32.  What is said of the CPU alone (the order of its sums, its
- * instruction sets) stands under on_cpu(). */
-#ifdef HONE_GPU_TEST
-static inline bool on_cpu(void) { return false; }
 static inline void optest_open(Dev *d, int threads, int isa) {
-    Err err;
-    (void)isa;
-    CHECK(dev_open_cuda(d, (CudaOpts){ .threads = threads, .act = DT_F32 }, NULL, &err), "%s", err.msg);
+    if (on_cpu()) dev_open(d, (DevOpts){ .threads = threads, .guard = true, .isa = isa });
+    else test_device(d, threads, true);
 }
-#else
-static inline bool on_cpu(void) { return true; }
-static inline void optest_open(Dev *d, int threads, int isa) { dev_open(d, (DevOpts){ .threads = threads, .guard = true, .isa = isa }); }
-#endif
 
 static inline void rig_open(Rig *r, int threads, int isa, size_t bytes) {
     memset(r, 0, sizeof *r);

@@ -78,7 +78,7 @@ static inline void unguarded(Fixture *f) { f->dev.ops->enter(&f->dev, false); }
 /* Scratch for the model's own batches and for an engine of that shape. */
 static inline void engine_room(Fixture *f, const Shape *s) {
     SchedConf c = shape_conf(s);
-    size_t want = engine_tmp_bytes(&f->desc, &c, dev_kind_cpu());
+    size_t want = engine_tmp_bytes(&f->desc, &c, dev_kind(&f->dev));
     if (want <= f->dev.tmp.size) return;
     dev_free(&f->dev, f->dev.tmp.base);
     f->dev.tmp = dev_arena(&f->dev, "tmp", want);

@@ -22,6 +22,9 @@ static struct {
     uint64_t  *shadow;           /* [pages * page] */
     size_t     shadow_n;
     bool       fault;            /* planted: the engine's first row goes to another expert */
+    const Ops *under;            /* the device's own */
+    int32_t   *ints[3];          /* what was read of it */
+    size_t     ints_room[3];
 } routes;
 
 static inline uint64_t routes_mix(uint64_t a, uint64_t b) {
@@ -31,20 +34,26 @@ static inline uint64_t routes_mix(uint64_t a, uint64_t b) {
     return x ^ (x >> 31);
 }
 
+static inline const int32_t *routes_get(Dev *d, int which, Tensor x) {
+    size_t n = (size_t)(x.rows * x.cols);
+    if (n > routes.ints_room[which]) routes.ints[which] = realloc(routes.ints[which], n * 4), routes.ints_room[which] = n;
+    routes.under->get(d, routes.ints[which], x);
+    return routes.ints[which];
+}
 static void routes_embed(Dev *d, Tensor y, Tensor ids, Tensor w) { /* a forward begins */
-    ops_cpu.embed(d, y, ids, w);
+    routes.under->embed(d, y, ids, w);
     size_t n = (size_t)ids.rows;
     if (n > routes.rows_room) {
         routes.rows_room = n;
         routes.ids = realloc(routes.ids, n * sizeof *routes.ids);
         routes.row = realloc(routes.row, n * sizeof *routes.row);
     }
-    for (size_t i = 0; i < n; i++) routes.ids[i] = ((const int32_t *)ids.data)[i * (size_t)ids.ld];
+    routes.under->get(d, routes.ids, ids);
     routes.rows = n, routes.layer = 0, routes.named = false;
 }
 static void routes_attend(Dev *d, const Attn *a) { /* the trainer's rows: whole sequences */
-    ops_cpu.attend(d, a);
-    const int32_t *at = a->seqs.at.data;
+    routes.under->attend(d, a);
+    const int32_t *at = routes.named ? NULL : routes_get(d, 0, a->seqs.at);
     for (int s = 0; s < a->seqs.n && !routes.named; s++) {
         uint64_t h = 0;
         for (int32_t t = at[s]; t < at[s + 1]; t++) routes.row[t] = h = routes_mix(h, (uint64_t)routes.ids[t]);
@@ -52,15 +61,15 @@ static void routes_attend(Dev *d, const Attn *a) { /* the trainer's rows: whole 
     routes.named = true;
 }
 static void routes_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged p) { /* the engine's: pieces of sequences in pages */
-    ops_cpu.kv_put(d, kv, k, v, p);
+    routes.under->kv_put(d, kv, k, v, p);
     if (routes.named) return;
     routes.named = true;
     size_t want = (size_t)(kv.pool.rows * kv.page);
     if (want > routes.shadow_n) routes.shadow = realloc(routes.shadow, want * sizeof *routes.shadow), routes.shadow_n = want;
-    const int32_t *at = p.rows.at.data, *start = p.start.data;
+    const int32_t *at = routes_get(d, 0, p.rows.at), *start = routes_get(d, 1, p.start), *all = routes_get(d, 2, p.table);
     for (int s = 0; s < p.rows.n; s++) {
-        const int32_t *table = (const int32_t *)p.table.data + s * p.table.ld;
-        for (int32_t t = at[s], pos = start[s * p.start.ld]; t < at[s + 1]; t++, pos++) {
+        const int32_t *table = all + s * p.table.cols;
+        for (int32_t t = at[s], pos = start[s]; t < at[s + 1]; t++, pos++) {
             uint64_t before = pos ? routes.shadow[table[(pos - 1) / kv.page] * kv.page + (pos - 1) % kv.page] : 0;
             routes.row[t] = routes_mix(before, (uint64_t)routes.ids[t]);
             routes.shadow[table[pos / kv.page] * kv.page + pos % kv.page] = routes.row[t];
@@ -68,11 +77,11 @@ static void routes_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged p) { /* the e
     }
 }
 static void routes_kv_copy(Dev *d, Kv kv, int to, int from) {
-    ops_cpu.kv_copy(d, kv, to, from);
+    routes.under->kv_copy(d, kv, to, from);
     memcpy(routes.shadow + to * kv.page, routes.shadow + from * kv.page, (size_t)kv.page * sizeof *routes.shadow);
 }
 static void routes_route(Dev *d, const Route *r) {
-    ops_cpu.route(d, r);
+    routes.under->route(d, r);
     int s = routes.side;
     size_t n = (size_t)r->pick.rows;
     if (routes.fault && !s) { /* ids ascend: below the first or above the last is one that was not chosen */
@@ -85,16 +94,18 @@ static void routes_route(Dev *d, const Route *r) {
         routes.room[s] = (routes.n[s] + n) * 2;
         routes.at[s] = realloc(routes.at[s], routes.room[s] * sizeof *routes.at[s]);
     }
+    const int32_t *picks = routes_get(d, 0, r->pick);
     for (size_t t = 0; t < n; t++) {
-        const int32_t *pick = (const int32_t *)r->pick.data + t * (size_t)r->pick.ld;
+        const int32_t *pick = picks + t * (size_t)r->pick.cols;
         uint64_t h = 0;
         for (int64_t j = 0; j < r->pick.cols; j++) h = routes_mix(h, (uint64_t)pick[j]);
         routes.at[s][routes.n[s]++] = (RouteSeen){ routes_mix(routes.row[t], (uint64_t)routes.layer), h };
     }
     routes.layer++;
 }
-static inline Ops routes_ops(void) {
-    Ops o = ops_cpu;
+static inline Ops routes_ops(const Ops *under) {
+    Ops o = *under;
+    routes.under = under;
     o.embed = routes_embed, o.attend = routes_attend, o.kv_put = routes_kv_put, o.kv_copy = routes_kv_copy;
     o.route = routes_route;
     return o;
@@ -119,6 +130,7 @@ static inline int64_t routes_differ(int64_t *compared) {
 }
 static inline void routes_free(void) {
     free(routes.at[0]), free(routes.at[1]), free(routes.ids), free(routes.row), free(routes.shadow);
+    for (int i = 0; i < 3; i++) free(routes.ints[i]);
     memset(&routes, 0, sizeof routes);
 }
 

@@ -60,7 +60,7 @@ static float *three_updates(const char *name, PolicyConf c, int threads, int64_t
         EXPECT(st.stepped && (i == 0) == (st.loss.max_diff == 0), "%s: update %d: stepped %d, largest difference %g",
                name, i, st.stepped, st.loss.max_diff);
     }
-    float *w = flat_of(&t, t.model.w.flat, n);
+    float *w = flat_of(&t, model_full(&t.model)->flat, n);
     trainer_close(&t);
     return w;
 }
@@ -124,10 +124,10 @@ static void not_finite(float bad, const char *what) {
     UpdateStats st;
     int64_t n;
     trainer_open(&t, "qwen3", (PolicyConf){ .micro_tokens = 512, .offload = 0.5 }, 1);
-    float *before = flat_of(&t, t.model.w.flat, &n), keep = t.seq[3].adv[0];
+    float *before = flat_of(&t, model_full(&t.model)->flat, &n), keep = t.seq[3].adv[0];
     ((float *)t.seq[3].adv)[0] = bad;
     CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
-    float *after = flat_of(&t, t.model.w.flat, &n);
+    float *after = flat_of(&t, model_full(&t.model)->flat, &n);
     EXPECT(!st.finite && !st.stepped && t.policy.opt.step == 0, "%s in an advantage: finite %d, stepped %d", what,
            st.finite, st.stepped);
     EXPECT(!memcmp(before, after, (size_t)n * 4), "%s in an advantage: the weights moved", what);
@@ -174,7 +174,7 @@ static void kept_sets(const char *name) {
             EXPECT(st.stepped && (u == 0) == (st.loss.max_diff == 0), "%s: update %d over kept sets: difference %g",
                    name, u, st.loss.max_diff);
         }
-        w[b] = flat_of(&t[b], t[b].model.w.flat, &n);
+        w[b] = flat_of(&t[b], model_full(&t[b].model)->flat, &n);
     }
     EXPECT(!memcmp(w[0], w[1], (size_t)n * 4), "%s: threads change updates over kept sets", name);
     for (int b = 0; b < 2; b++) free(w[b]), trainer_close(&t[b]);

@@ -19,10 +19,10 @@ static inline void trainer_open(Trainer *t, const char *name, PolicyConf c, int 
     snprintf(path, sizeof path, FIXTURE("models/%s"), name);
     CHECK(model_desc_load(&t->desc, path, &t->mem, &err), "%s", err.msg);
     c.max_seqs = TRAIN_SEQS, c.trains = true;
-    dev_open(&t->dev, (DevOpts){ .threads = threads });
-    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, &c, dev_kind_cpu()).tmp);
-    model_open(&t->model, &t->dev, &t->desc, DT_F32, 8, &t->mem);
-    CHECK(params_load(&t->model.w, &t->dev, path, &err), "%s", err.msg);
+    test_device(&t->dev, threads, false);
+    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, &c, dev_kind(&t->dev)).tmp);
+    test_model(&t->model, &t->dev, &t->desc, &t->mem);
+    CHECK(model_load(&t->model, path, &err), "%s", err.msg);
     policy_open(&t->policy, &t->model, &c, &t->mem);
     for (int i = 0; i < TRAIN_SEQS; i++) {
         int n = train_len(i), prompt = 1 + i % 6;
