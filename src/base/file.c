@@ -27,17 +27,21 @@ static int open_read(const char *path) { return !strcmp(path, "-") ? STDIN_FILEN
 bool file_read(Buf *out, const char *path, Err *err) {
     int fd = open_read(path);
     if (fd < 0) return fail(err, "open", path);
+    enum { ENDLESS = 1 << 30 };
+    struct stat st;
+    bool endless = !fstat(fd, &st) && !S_ISREG(st.st_mode), ok = true;
     ssize_t got = 0;
     buf_clear(out);
     do {
         buf_reserve(out, 1 << 16);
         got = read_some(fd, out->data + out->n, out->cap - out->n - 1);
         if (got > 0) out->n += (size_t)got;
-    } while (got > 0);
+        if (endless && out->n > ENDLESS) ok = err_set(err, "%s: more than 1 GiB, and not a file", path);
+    } while (got > 0 && ok);
     out->data[out->n] = 0;
-    if (got < 0) fail(err, "read", path);
+    if (got < 0) ok = fail(err, "read", path);
     if (fd != STDIN_FILENO) close(fd);
-    return got == 0;
+    return ok;
 }
 
 bool dir_sync(const char *path, Err *err) {
@@ -219,8 +223,9 @@ struct LineReader {
     Mem mem;
     Buf buf;
     size_t at, scanned; /* start of the next line; how far behind it no newline was found */
+    int64_t lines;      /* given so far */
     int fd, error;
-    bool end;
+    bool end, endless;
     char *path;
 };
 
@@ -247,6 +252,7 @@ bool lines_next(LineReader *r, const char **line, size_t *n) {
             size_t len = nl ? (size_t)(nl - from) : have;
             r->at += len + (nl != NULL);
             r->scanned = 0;
+            r->lines++;
             if (len && from[len - 1] == '\r') len--;
             from[len] = 0;
             *line = from;
@@ -254,6 +260,11 @@ bool lines_next(LineReader *r, const char **line, size_t *n) {
             return true;
         }
         if (r->end) return false;
+        if (have > LINE_MOST) {
+            r->end = r->endless = true;
+            r->at = r->buf.n = 0;
+            return false;
+        }
         r->scanned = have;
         if (r->at > 0) {
             memmove(r->buf.data, from, have);
@@ -271,6 +282,8 @@ bool lines_next(LineReader *r, const char **line, size_t *n) {
 bool lines_close(LineReader *r, Err *err) {
     if (!r) return true;
     bool ok = !r->error || err_set(err, "%s: cannot read: %s", r->path, strerror(r->error));
+    if (r->endless)
+        ok = err_set(err, "%s line %lld: longer than %d MiB", r->path, (long long)r->lines + 1, LINE_MOST >> 20);
     if (r->fd != STDIN_FILENO) close(r->fd);
     buf_free(&r->buf);
     Mem mem = r->mem;

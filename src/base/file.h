@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-bool file_read(Buf *out, const char *path, Err *err);                  /* "-" is standard input */
+bool file_read(Buf *out, const char *path, Err *err);                  /* "-" is standard input; of pipes and devices 1 GiB at most */
 bool file_write(const char *path, const void *data, size_t n, Err *err);   /* beside, fsync, rename, fsync the folder */
 bool file_exists(const char *path);
 bool dir_exists(const char *path);
@@ -28,10 +28,12 @@ typedef struct { const char *data; size_t n; } FileMap;
 bool file_map(FileMap *out, const char *path, Err *err);
 void file_unmap(FileMap *m);
 
-/* Text a line at a time, of any length, also from a pipe.  The line has no newline and a 0 behind it. */
+/* Text a line at a time, also from a pipe.  The line has no newline and a 0 behind it.  One longer than LINE_MOST is an error: a device
+ * without newlines has no end. */
+enum { LINE_MOST = 256 << 20 };
 typedef struct LineReader LineReader;
 LineReader *lines_open(const char *path, Err *err);                    /* "-" is standard input; NULL on error */
-bool        lines_next(LineReader *r, const char **line, size_t *n);   /* false at the end or on a read error */
+bool        lines_next(LineReader *r, const char **line, size_t *n);   /* false at the end or on an error */
 bool        lines_close(LineReader *r, Err *err);                      /* false if reading had failed */
 
 #endif

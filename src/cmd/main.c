@@ -26,14 +26,14 @@ static void help(FILE *out) {
 }
 
 /* What a verb printed may not have arrived: a full disk is said, a reader that went away is not. */
-static int flushed(const Verb *v, int rc) {
+static int flushed(const char *verb, int rc) {
     struct pollfd out = { .fd = STDOUT_FILENO };
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout)) return rc;
     bool gone =
         errno == EPIPE || (!errno && poll(&out, 1, 0) > 0 && (out.revents & POLLERR)); /* errno: it failed just now */
     if (!gone)
-        fprintf(stderr, "hone %s: standard output: cannot write: %s\n", v->name,
+        fprintf(stderr, "hone %s: standard output: cannot write: %s\n", verb,
                 errno ? strerror(errno) : "a part is missing");
     return rc ? rc : 1;
 }
@@ -42,10 +42,12 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     if (argc < 2) return help(stderr), 2;
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return help(stdout), 0;
-    if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), 0;
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+        return help(stdout), flushed("--help", 0);
+    if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), flushed("--version", 0);
     for (size_t i = 0; i < COUNT(verbs); i++)
-        if (!strcmp(verbs[i]->name, argv[1])) return flushed(verbs[i], verbs[i]->run(verbs[i], argc - 2, argv + 2));
+        if (!strcmp(verbs[i]->name, argv[1]))
+            return flushed(verbs[i]->name, verbs[i]->run(verbs[i], argc - 2, argv + 2));
     fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
     return 2;
 }

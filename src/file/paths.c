@@ -4,11 +4,12 @@
 
 #include <glob.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef VEC(const char *) Names;
 
 static bool add(Names *names, Mem *mem, const char *path, Err *err) {
-    if (strcmp(path, "-") && !file_exists(path))
+    if (strcmp(path, "-") && (dir_exists(path) || access(path, F_OK))) /* pipes and devices are files too */
         return err_set(err, "%s: %s", path,
                        dir_exists(path) ? "is a folder; name its files, e.g. by a pattern" : "there is no such file");
     for (size_t i = 0; i < names->n; i++)

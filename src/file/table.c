@@ -1,20 +1,23 @@
-/* table.c - see table.h.  JSON lines are parsed in blocks, one line a task; the bytes are mapped, or unpacked as a whole. */
+/* table.c - see table.h.  JSON lines are parsed in blocks, one line a task; the bytes are mapped, or, where they are packed or come through a
+ * pipe, pass through a window. */
 #include "file/table.h"
 #include "base/file.h"
 #include "file/parquet.h"
+#include "file/unpack.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <zlib.h>
-#include <zstd.h>
 
-enum { BLOCK_LINES = 512, MAX_WORKERS = 256 };
+enum { BLOCK_LINES = 512, MAX_WORKERS = 256, WINDOW = 4 << 20 };
 
 struct Table {
     Mem mem;
     const char *path, *kind;
     FileMap map;
-    Buf unpacked;
+    Unpack *stream; /* NULL: all is there, between at and end */
+    Buf window;     /* of it: what was unpacked and not used up */
+    size_t used;    /* of the window */
+    bool ended;     /* nothing comes behind the window */
     PqFile *parquet;
     PqRows rows; /* of the row group just read */
     int group;
@@ -33,64 +36,50 @@ struct Table {
     Mem array_mem;
 };
 
-static const size_t UNPACK_MOST = (size_t)16 << 30;
-
-static bool too_long(const char *path, Err *err) {
-    return err_set(err, "%s: unpacks to more than %zu GB: unpack it first", path, UNPACK_MOST >> 30);
-}
-
-static bool unpack_gzip(Buf *out, const char *path, FileMap m, Err *err) {
-    z_stream z = { .next_in = (Bytef *)(uintptr_t)m.data };
-    if (inflateInit2(&z, 15 + 16) != Z_OK) return err_set(err, "%s: gzip cannot be started", path);
-    size_t left = m.n;
-    int rc = Z_OK;
-    bool ok = true;
-    while (ok && (left || z.avail_in) && (rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR)) {
-        if (rc == Z_STREAM_END) inflateReset(&z);
-        size_t in = left < 1 << 20 ? left : 1 << 20;
-        if (!z.avail_in) z.avail_in = (uInt)in, left -= in;
-        buf_reserve(out, 1 << 20);
-        size_t room = out->cap - out->n - 1;
-        if (room > 1 << 30) room = 1 << 30;
-        z.next_out = (Bytef *)out->data + out->n;
-        z.avail_out = (uInt)room;
-        rc = inflate(&z, Z_NO_FLUSH);
-        out->n += room - z.avail_out;
-        if (out->n > UNPACK_MOST) ok = too_long(path, err);
-    }
-    inflateEnd(&z);
-    if (ok && rc != Z_STREAM_END) ok = err_set(err, "%s: the gzip stream is damaged or was cut short", path);
-    return ok;
-}
-
-static bool unpack_zstd(Buf *out, const char *path, FileMap m, Err *err) {
-    ZSTD_DStream *z = ZSTD_createDStream();
-    CHECK(z, "out of host memory for zstd");
-    ZSTD_inBuffer in = { m.data, m.n, 0 };
-    size_t rc = 1;
-    bool ok = true, full = false;
-    while (ok && (in.pos < in.size || full)) {
-        buf_reserve(out, 1 << 20);
-        ZSTD_outBuffer o = { out->data + out->n, out->cap - out->n - 1, 0 };
-        rc = ZSTD_decompressStream(z, &o, &in);
-        out->n += o.pos;
-        full = o.pos == o.size;
-        if (ZSTD_isError(rc)) ok = err_set(err, "%s: the zstd stream is damaged: %s", path, ZSTD_getErrorName(rc));
-        else if (out->n > UNPACK_MOST) ok = too_long(path, err);
-        else if (rc == 0 && in.pos == in.size) break;
-    }
-    if (ok && rc != 0) ok = err_set(err, "%s: the zstd stream was cut short", path);
-    ZSTD_freeDStream(z);
-    return ok;
-}
+static const size_t UNPACK_MOST = (size_t)16 << 30; /* of an array, which is read as a whole */
 
 static bool starts(const char *p, size_t n, const char *magic, size_t m) { return n >= m && !memcmp(p, magic, m); }
 
+/* More of the stream behind what is there of it: up to 'most' bytes there, or all of it. */
+static bool more(Table *t, size_t most, Err *err) {
+    Buf *b = &t->window;
+    while (!t->ended && b->n < most) {
+        size_t got;
+        buf_reserve(b, most - b->n < WINDOW ? most - b->n : WINDOW);
+        size_t room = b->cap - b->n - 1;
+        TRY(unpack_read(t->stream, b->data + b->n, room, &got, err));
+        b->n += got;
+        t->ended = got == 0;
+    }
+    return true;
+}
+
+/* All between at and end is whole lines, and there is at least one, or it is the rest of the file. */
+static bool refill(Table *t, Err *err) {
+    if (!t->stream) return true;
+    Buf *b = &t->window;
+    size_t seen = 0;
+    b->n -= t->used;
+    if (t->used) memmove(b->data, b->data + t->used, b->n);
+    t->used = 0;
+    for (size_t most = WINDOW;; most *= 2) {
+        TRY(more(t, most, err));
+        char *last = b->n > seen ? memrchr(b->data + seen, '\n', b->n - seen) : NULL;
+        t->at = b->data;
+        t->end = t->ended ? b->data + b->n : last ? last + 1 : b->data;
+        if (t->ended || last) return true;
+        if (b->n >= LINE_MOST)
+            return err_set(err, "%s line %lld: longer than %d MiB", t->path, (long long)t->next_line + 1,
+                           LINE_MOST >> 20);
+        seen = b->n;
+    }
+}
+
 static bool open_text(Table *t, const char *p, size_t n, Err *err) {
-    if (starts(p, n, "\xEF\xBB\xBF", 3)) p += 3, n -= 3;
-    t->at = p;
+    size_t i = starts(p, n, "\xEF\xBB\xBF", 3) ? 3 : 0;
+    t->at = p + i;
     t->end = p + n;
-    size_t i = 0;
+    t->used = i;
     while (i < n && p[i] && strchr(" \t\r\n", p[i])) i++;
     t->array = i < n && p[i] == '[';
     t->kind = t->array ? "json array" : "json lines";
@@ -99,17 +88,36 @@ static bool open_text(Table *t, const char *p, size_t n, Err *err) {
     return true;
 }
 
+static bool open_parquet(Table *t, const char *p, size_t n, Err *err) {
+    t->kind = "parquet";
+    t->parquet = pq_open_bytes(t->path, p, n, err);
+    return t->parquet != NULL;
+}
+
+/* What is to be read as a whole: an array, a Parquet file that comes through a pipe. */
+static bool all_of(Table *t, Err *err) {
+    TRY(more(t, UNPACK_MOST, err));
+    return t->ended
+           || err_set(err, "%s: more than %zu GB that must be read at once: lines are wanted", t->path,
+                      UNPACK_MOST >> 30);
+}
+
+static bool open_stream(Table *t, Err *err) {
+    TRY(more(t, WINDOW, err));
+    const char *p = t->window.data ? t->window.data : "";
+    if (starts(p, t->window.n, "PAR1", 4)) return all_of(t, err) && open_parquet(t, t->window.data, t->window.n, err);
+    TRY(open_text(t, p, t->window.n, err));
+    t->at = t->end; /* lines come when they are asked for */
+    if (!t->array) return true;
+    TRY(all_of(t, err));
+    return open_text(t, t->window.data, t->window.n, err);
+}
+
 static bool open_any(Table *t, const char *p, size_t n, Err *err) {
-    if (starts(p, n, "PAR1", 4)) {
-        t->kind = "parquet";
-        t->parquet = pq_open_bytes(t->path, p, n, err);
-        return t->parquet != NULL;
-    }
-    bool gzip = starts(p, n, "\x1F\x8B", 2), zstd = starts(p, n, "\x28\xB5\x2F\xFD", 4);
-    if (!gzip && !zstd) return open_text(t, p, n, err);
-    FileMap m = { p, n };
-    TRY(gzip ? unpack_gzip(&t->unpacked, t->path, m, err) : unpack_zstd(&t->unpacked, t->path, m, err));
-    return open_text(t, t->unpacked.data, t->unpacked.n, err);
+    if (starts(p, n, "PAR1", 4)) return open_parquet(t, p, n, err);
+    if (!starts(p, n, "\x1F\x8B", 2) && !starts(p, n, "\x28\xB5\x2F\xFD", 4)) return open_text(t, p, n, err);
+    t->stream = unpack_open_bytes(t->path, p, n);
+    return open_stream(t, err);
 }
 
 static Table *table_new(const char *name) {
@@ -123,8 +131,7 @@ static Table *table_new(const char *name) {
 Table *table_open(const char *path, Err *err) {
     Table *t = table_new(path);
     bool ok;
-    if (!strcmp(path, "-"))
-        ok = file_read(&t->unpacked, path, err) && open_text(t, t->unpacked.data, t->unpacked.n, err);
+    if (!strcmp(path, "-") || !file_exists(path)) ok = (t->stream = unpack_open(path, err)) && open_stream(t, err);
     else ok = file_map(&t->map, path, err) && open_any(t, t->map.data ? t->map.data : "", t->map.n, err);
     if (ok) return t;
     table_close(t);
@@ -144,7 +151,8 @@ void table_close(Table *t) {
     pq_close(t->parquet);
     for (int i = 0; i < MAX_WORKERS; i++) mem_free(&t->worker_mem[i]);
     mem_free(&t->array_mem);
-    buf_free(&t->unpacked);
+    unpack_close(t->stream);
+    buf_free(&t->window);
     file_unmap(&t->map);
     Mem mem = t->mem;
     mem_free(&mem);
@@ -210,7 +218,13 @@ static void parse_line(void *arg, int i, int worker) {
 
 static bool next_lines(Table *t, Threads *threads, TableRows *out, Err *err) {
     int n = 0;
-    while (n < BLOCK_LINES && t->at < t->end) {
+    while (n < BLOCK_LINES) {
+        if (t->at == t->end) {
+            bool all = !t->stream || (t->ended && t->used == t->window.n);
+            if (all || n) break; /* n: lines of this block point into the window */
+            TRY(refill(t, err));
+            continue;
+        }
         const char *nl = memchr(t->at, '\n', (size_t)(t->end - t->at)), *stop = nl ? nl : t->end;
         t->next_line++;
         size_t blank = 0, len = (size_t)(stop - t->at);
@@ -220,6 +234,7 @@ static bool next_lines(Table *t, Threads *threads, TableRows *out, Err *err) {
             t->line[n].n = len;
             t->number[n++] = t->next_line;
         }
+        t->used += (size_t)((nl ? nl + 1 : t->end) - t->at);
         t->at = nl ? nl + 1 : t->end;
     }
     for (int i = 0; i < MAX_WORKERS; i++) mem_free(&t->worker_mem[i]);

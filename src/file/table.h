@@ -8,7 +8,7 @@
 
 typedef struct Table Table;
 
-Table  *table_open(const char *path, Err *err);              /* "-": JSON lines from standard input; NULL on error */
+Table  *table_open(const char *path, Err *err);              /* "-" is standard input; pipes too; NULL on error */
 Table  *table_open_bytes(const char *name, const void *data, size_t n, Err *err);   /* data stays the caller's */
 void    table_close(Table *t);
 
