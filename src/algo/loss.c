@@ -5,6 +5,8 @@
 #include "base/mathx.h"
 #include "base/sort.h"
 
+#include <math.h>
+
 static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 void loss_count(LossCounts *sum, const Answers *a) {
@@ -154,7 +156,7 @@ static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, con
         if (!token_on(&in->a, t)) continue;
         double slope, d = (double)in->lp[t] - (double)in->old[t];
         sum->ppo_kl += c->kind == LOSS_KL_COV ? fabs(d) : -d;
-        if (!(fabs(d) <= sum->max_diff)) sum->max_diff = fabs(d);
+        if (!(fabs(d) <= sum->max_diff) && !isnan(sum->max_diff)) sum->max_diff = fabs(d);
         if (in->ref) {
             kl += kl_token(&slope, c->kl_kind, in->lp[t], in->ref[t]);
             dlp[t] = (float)(dlp[t] + c->kl_coef * slope * w);

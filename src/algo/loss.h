@@ -47,7 +47,7 @@ typedef struct {
 typedef struct {
     double pg, kl, entropy;                /* aggregated terms: already divided by the global counts */
     double clipped, clipped_low, ppo_kl;   /* sums over tokens */
-    double max_diff;                       /* largest |lp - old| */
+    double max_diff;                       /* largest |lp - old|; NaN where one is */
     int64_t tokens;
 } LossSum;
 double loss_total(const LossSum *s, const LossConf *c);

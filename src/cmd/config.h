@@ -76,6 +76,7 @@ typedef struct Config {
     } reward;
     struct {
         int64_t     steps, epochs, save_every, save_buffer, keep, val_every;    /* steps, save_buffer: or UNSET; every 0: only at the end, or never */
+        int64_t     exact_every;                                                /* 0: step 1 alone */
         int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores; leaves: or UNSET */
         double      save_minutes;                                               /* 0: not by time */
         double      peak_tflops;                                                /* or NAN: measured */

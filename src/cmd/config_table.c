@@ -211,6 +211,8 @@ INT(trainer.save_buffer, "268435456", 4096, 1e15, TS,
 INT(trainer.keep, "2", 1, 1e6, TS,                         "checkpoints kept", "trainer.max_actor_ckpt_to_keep")
 INT(trainer.val_every, "0", -1, 1e9, TS,                   "validate every so many steps, and at the end; 0: only at the end", "trainer.test_freq")
 BOOL(trainer.val_before_train, "true", TS,                 "validate before the first step, where there are val_files", NULL)
+INT(trainer.exact_every, "10", 0, 1e9, T,
+    "at step 1 and every so many steps compare all sampled log-probs with the trainer's, also of answers that teach nothing", NULL)
 INT(trainer.samples, "16", 0, 1e9, T,                      "answers per step written to samples.jsonl", NULL)
 BOOL(trainer.tensorboard, "true", TS,                      "write TensorBoard event files", NULL)
 INT(trainer.threads, "0", 0, 256, TS,                     "threads; 0: all cores", NULL)

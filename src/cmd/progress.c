@@ -15,6 +15,7 @@ struct Progress {
     int64_t first, step, steps;
 };
 
+enum { AS_IT_IS = -1 }; /* digits: a difference of 1e-7 is not 0 */
 static const struct {
     const char *metric, *label;
     int digits;
@@ -27,7 +28,7 @@ static const struct {
     { "actor/entropy", "entropy", 3 },
     { "actor/grad_norm", "grad", 3 },
     { "train/grad_norm", "grad", 3 },
-    { "exact/max_abs_logprob_diff", "exact diff", 0 },
+    { "exact/max_abs_logprob_diff", "exact diff", AS_IT_IS },
     { "perf/throughput", "tok/s", 0 },
     { "timing_s/step", "s", 2 },
 };
@@ -73,8 +74,11 @@ void progress_line(Progress *p, int64_t step, int64_t steps, const Metrics *m) {
     printf("%sstep %" PRId64 "/%" PRId64, p->terminal ? "\r\033[K" : "", step, steps);
     for (size_t i = 0; i < COUNT(shown); i++) {
         double x = metric_of(m, shown[i].metric, -1e300);
-        if (x != -1e300) printf("  %s %.*f", shown[i].label, shown[i].digits, x);
+        if (x == -1e300) continue;
+        if (shown[i].digits == AS_IT_IS) printf("  %s %g", shown[i].label, x);
+        else printf("  %s %.*f", shown[i].label, shown[i].digits, x);
     }
+    if (metric_of(m, "exact/tokens", 1) == 0) printf("  exact diff none");
     putchar('\n');
     fflush(stdout);
     if (p->first < 0) p->first = step, p->started = clock_now();

@@ -67,10 +67,14 @@ typedef struct {
     double      t_step, t_phase, peak_flops;
     double      flops;                            /* that this step's updates took */
     double      seconds[8];                       /* by Phase */
-    struct { double seconds[8], prompt, answer, answers, steps, flops, full; } sum;     /* over the steps done, for the summary */
+    struct {                                      /* over the steps done, for the summary */
+        double seconds[8], prompt, answer, answers, steps, flops, full;
+        double compared;                          /* steps that compared log-probs */
+        Exact  exact;
+    } sum;
 } Run;
 
-typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_UPDATE, PHASE_TEST, PHASE_SAVE, PHASES } Phase;
+typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_EXACT, PHASE_UPDATE, PHASE_TEST, PHASE_SAVE, PHASES } Phase;
 
 bool run_open (Run *r, Err *err);                 /* r->c is loaded; opens everything, resumes if there is something to resume */
 void run_close(Run *r);

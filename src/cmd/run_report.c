@@ -106,10 +106,9 @@ static void answer_metrics(Run *r) {
 
 /* ---- time and speed */
 static void speed_metrics(Run *r) {
-    static const char *const names[PHASES] = {
-        "timing_s/gen",     "timing_s/reward",         "timing_s/ref", "timing_s/adv", "timing_s/update_actor",
-        "timing_s/testing", "timing_s/save_checkpoint"
-    };
+    static const char *const names[PHASES] = { "timing_s/gen",     "timing_s/reward",         "timing_s/ref",
+                                               "timing_s/adv",     "timing_s/exact",          "timing_s/update_actor",
+                                               "timing_s/testing", "timing_s/save_checkpoint" };
     Metrics *m = &r->metrics;
     const Rollouts *o = &r->roll;
     const ModelDesc *d = &r->o.desc;
@@ -298,6 +297,15 @@ static void time_line(const char *name, double predicted, double measured) {
     printf("  %-20s predicted %8.3f s, measured %8.3f s (%+.0f %%)\n", name, predicted, measured, off);
 }
 
+static void exact_line(const Run *r) {
+    if (r->sum.steps < 1) return;
+    printf("sampler against trainer: ");
+    if (!r->sum.exact.tokens) puts("no log-prob was compared");
+    else
+        printf("largest difference of a log-prob %g, over %" PRId64 " tokens of %.0f in %.0f of %.0f steps\n",
+               r->sum.exact.max_diff, r->sum.exact.tokens, r->sum.answer, r->sum.compared, r->sum.steps);
+}
+
 /* A step as `hone plan` sees it beside the mean of those that were done. */
 static void time_summary(Run *r) {
     const Config *c = &r->c;
@@ -332,5 +340,6 @@ void run_summary(Run *r) {
                               &r->policy.opt.host, &r->policy.act,         &r->o.dev.tmp };
     puts("memory:");
     for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);
+    exact_line(r);
     time_summary(r);
 }

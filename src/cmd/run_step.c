@@ -358,13 +358,19 @@ typedef struct {
     UpdateStats sum;
     int n, stepped;
     int64_t picked; /* tokens that kl_cov held back */
-    double lr, exact;
+    double lr;
+    Exact exact;
 } Updates;
 
-static void add_update(Updates *u, const UpdateStats *s, bool first) {
+static void exact_add(Exact *sum, const Exact *x) {
+    sum->tokens += x->tokens;
+    if (!(x->max_diff <= sum->max_diff) && !isnan(sum->max_diff)) sum->max_diff = x->max_diff;
+}
+
+static void add_update(Updates *u, const UpdateStats *s) {
     LossSum *a = &u->sum.loss;
     const LossSum *b = &s->loss;
-    if (first) u->exact = b->max_diff;
+    if (!u->stepped) exact_add(&u->exact, &(Exact){ s->compared, b->max_diff }); /* the weights were the sampler's */
     a->pg += b->pg, a->kl += b->kl, a->entropy += b->entropy;
     a->clipped += b->clipped, a->clipped_low += b->clipped_low, a->ppo_kl += b->ppo_kl, a->tokens += b->tokens;
     u->sum.total += s->total, u->sum.grad_norm += s->grad_norm, u->sum.tokens += s->tokens, u->sum.micros += s->micros;
@@ -390,7 +396,11 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "actor/lr", u->lr);
     metric(m, "actor/updates", u->stepped);
     if (r->c.train.loss == LOSS_KL_COV) metric(m, "actor/kl_cov_tokens", (double)u->picked);
-    metric(m, "exact/max_abs_logprob_diff", u->exact);
+    if (u->exact.tokens)
+        metric(m, "exact/max_abs_logprob_diff", u->exact.max_diff); /* of nothing there is no difference */
+    metric(m, "exact/tokens", (double)u->exact.tokens);
+    exact_add(&r->sum.exact, &u->exact);
+    r->sum.compared += u->exact.tokens > 0;
     metric(m, "perf/micro_batches", (double)u->sum.micros);
     metric(m, "perf/micro_tokens_max", (double)u->sum.max_micro);
     metric(m, "perf/silent_ratio", (double)u->sum.silent / u->sum.seqs);
@@ -427,6 +437,31 @@ static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
         r->step + 1, s->total, s->grad_norm);
 }
 
+/* ---- E3 in every run: what the trainer computes anyway is compared with what the sampler wrote down (add_update); now and then
+ * the rest is computed for that alone: answers that teach nothing, and those of later mini-batches. */
+static bool exact_due(const Run *r) {
+    int64_t every = r->c.trainer.exact_every, step = r->step + 1;
+    return step == 1 || (every > 0 && step % every == 0);
+}
+
+static bool compare_rest(Run *r, const LossConf *loss, int64_t per, TrainSeq *room, Exact *sum, Err *err) {
+    const Flat *f = &r->flat;
+    int k = r->roll.samples, most = r->policy.c.max_seqs, n = 0;
+    minibatch_order(r->flat.order, r->roll.n_prompts, r->c.train.shuffle, (uint64_t)r->c.trainer.seed,
+                    (uint32_t)r->step, 0);
+    for (int64_t q = 0; q < r->roll.n_prompts; q++)
+        for (int64_t i = f->order[q] * k; i < (f->order[q] + 1) * k; i++) {
+            int64_t at[2] = { 0, f->seq[i].n - f->seq[i].prompt };
+            Answers one = { 1, at, NULL };
+            if (at[1] == 0 || (q < per && !loss_is_silent(loss, &one, f->seq[i].adv))) continue;
+            room[n++] = f->seq[i];
+            if (n < most) continue;
+            TRY(policy_compare(&r->policy, room, n, sum, err));
+            n = 0;
+        }
+    return !n || policy_compare(&r->policy, room, n, sum, err);
+}
+
 /* A step whose weights have moved cannot be given up: between its updates there is no state to go on from. */
 static bool finishing(Run *r, int64_t done, int64_t of) {
     char line[160];
@@ -445,7 +480,6 @@ bool step_update(Run *r, Err *err) {
         checkpoint_copied(r->saves);
         phase_end(r, PHASE_SAVE);
     }
-    phase_begin(r, PHASE_UPDATE, "update");
     LossConf loss = config_loss(c);
     Updates u = { .lr = lr_at(&r->lr, r->step) };
     AdamConf adam = { u.lr,         c->train.betas[0],     c->train.betas[1],
@@ -456,6 +490,13 @@ bool step_update(Run *r, Err *err) {
     int32_t *which = MEM_ARRAY(&mem, int32_t, (size_t)(per * r->roll.samples));
     bool ok = true, told = false;
     int skipped = 0;
+    if (exact_due(r)) {
+        phase_begin(r, PHASE_EXACT, "comparison");
+        ok = compare_rest(r, &loss, per, seq, &u.exact, err);
+        phase_end(r, PHASE_EXACT);
+        if (ok && !run_wanted(r)) give_up(r);
+    }
+    phase_begin(r, PHASE_UPDATE, "update");
     for (int64_t e = 0; ok && !r->cut && e < c->train.epochs; e++) {
         minibatch_order(r->flat.order, groups, c->train.shuffle, (uint64_t)c->trainer.seed, (uint32_t)r->step,
                         (uint32_t)e);
@@ -474,7 +515,7 @@ bool step_update(Run *r, Err *err) {
             if (!run_wanted(r) && !told) told = finishing(r, e * minis + m + 1, c->train.epochs * minis);
             skipped += !s.finite;
             r->flops += s.flops;
-            if (s.finite) add_update(&u, &s, u.n == 0);
+            if (s.finite) add_update(&u, &s);
             progress_part(r->progress, (double)(e * minis + m + 1) / (double)(c->train.epochs * minis), s.tokens);
         }
     }

@@ -130,6 +130,31 @@ bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, fl
     return true;
 }
 
+bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err) {
+    Pack pk;
+    size_t all = arena_mark(&p->host);
+    TRY(pack_seqs(p, seqs, n, &pk, err));
+    for (int64_t k = 0; k < pk.n_micro && go_on(p); k++) {
+        size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
+        Micro mb = put_micro(p, seqs, &pk, k);
+        float *got = arena_push(&p->host, (size_t)mb.batch.outputs * 4);
+        model_score(p->m, &mb.batch, mb.lp, mb.ent);
+        op_get(p->m->dev, got, mb.lp);
+        for (int i = 0; i < mb.n; i++) {
+            const float *old = seqs[mb.item[i]].old;
+            for (int64_t t = mb.at[i]; t < mb.at[i + 1]; t++) {
+                double d = fabs((double)got[t] - (double)old[t - mb.at[i]]);
+                if (!(d <= sum->max_diff) && !isnan(sum->max_diff)) sum->max_diff = d;
+            }
+        }
+        sum->tokens += mb.batch.outputs;
+        arena_pop(&p->host, host);
+        arena_pop(&p->io, io);
+    }
+    arena_pop(&p->host, all);
+    return true;
+}
+
 /* The sequences' columns side by side, in the order of the outputs. */
 enum { COL_OLD, COL_ADV, COL_REF, COL_WEIGHT, COL_COUNT };
 static const float *column_of(const TrainSeq *s, int col) {
@@ -223,6 +248,7 @@ static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teach
         run_micro(p, seqs, &mb, teaches, c, counts, &st->loss);
         for (int i = 0; i < mb.n; i++) {
             int64_t len = seqs[mb.item[i]].n, answer = mb.at[i + 1] - mb.at[i];
+            st->compared += answer;
             st->flops += (teaches ? flops_train : flops_forward)(&p->flops, &len, 1, answer);
         }
         arena_pop(&p->host, host);

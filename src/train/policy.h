@@ -58,6 +58,7 @@ typedef struct {
     double  imbalance;
     int64_t tokens, micros, max_micro;
     int     seqs, silent;             /* silent: of them, how many took no backward */
+    int64_t compared;                 /* answer tokens whose log-prob was computed: loss.max_diff is over these */
     double  flops;                    /* of what was computed (plan/flops.h, the exact count) */
     bool    finite, stepped;          /* stepped: the weights moved */
     bool    given_up;                 /* half way, because go_on said no: nothing has changed */
@@ -73,6 +74,11 @@ void policy_close(Policy *p);
 /* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL).  Where go_on says no they
  * are not complete: whoever gave go_on knows. */
 bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err);
+
+/* How far the log-probs of the weights are from 'old', over every answer token: adds to tokens, raises max_diff (which is NaN where
+ * one is).  Where go_on says no it ends early. */
+typedef struct { int64_t tokens; double max_diff; } Exact;
+bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err);
 
 /* One update on a mini-batch.  Where the loss or the gradient is not finite nothing is changed and stats->finite is false.
  * With only_grads the gradients are left in p->grads and no step is taken. */

@@ -6,6 +6,30 @@ mode=${2:-quick}
 make_model
 make_sums 81
 
+# ---- honest exactness: how many tokens were compared; all of them at step 1 and every trainer.exact_every steps, none is no difference
+tokens() { grep -o '"step":'"$2"',.*' "$work/$1/metrics.jsonl" | grep -oE '"exact/tokens":[0-9]+' | cut -d: -f2; }
+sampled() { grep -o '"step":'"$2"',.*' "$work/$1/metrics.jsonl" | grep -oE '"rollout/tokens":[0-9]+' | cut -d: -f2; }
+for how in "train.mini_batch_size=1" "algo.tis=token train.shuffle=true train.mini_batch_size=2" "train.loss=kl_cov train.epochs=2"; do
+    rm -rf "${work:?}/compared"
+    train compared trainer.steps=6 trainer.exact_every=3 algo.advantage=grpo_passk $how
+    all_exact compared
+    ok $? "$how: not exact"
+    for s in 1 2 3 4 5 6; do
+        case $s in 1 | 3 | 6) [ "$(tokens compared $s)" = "$(sampled compared $s)" ] ;; *) [ "$(tokens compared $s)" -gt 0 ] ;; esac
+        ok $? "$how: step $s compared $(tokens compared $s) of $(sampled compared $s) tokens"
+    done
+    [ "$how" != train.mini_batch_size=1 ] || [ "$(tokens compared 2)" -lt "$(sampled compared 2)" ]
+    ok $? "$how: step 2 compared all $(sampled compared 2) tokens without need"
+    grep -qE '^sampler against trainer: largest difference of a log-prob 0, over [0-9]+ tokens of [0-9]+ in 6 of 6 steps$' "$work/compared.log"
+    ok $? "$how: $(grep 'sampler against' "$work/compared.log")"
+done
+train silent-all trainer.steps=3 trainer.exact_every=3 reward.library=null reward.scorer=gsm8k
+[ "$(tokens silent-all 1)" = "$(sampled silent-all 1)" ] && [ "$(tokens silent-all 2)" = 0 ] && [ "$(tokens silent-all 3)" = "$(sampled silent-all 3)" ]
+ok $? "answers that all teach nothing: $(tokens silent-all 1) $(tokens silent-all 2) $(tokens silent-all 3) tokens compared"
+grep '"step":2,' "$work/silent-all/metrics.jsonl" | grep -q max_abs_logprob_diff
+[ $? = 1 ] && grep -q '^step 2/3 .*exact diff none$' "$work/silent-all.log" && grep -q '^step 3/3 .*exact diff 0 ' "$work/silent-all.log"
+ok $? "nothing compared: $(grep '^step 2/3' "$work/silent-all.log")"
+
 # ---- kills: the run that goes on is the run that was never killed
 steps="trainer.steps=6 trainer.save_every=2"
 train whole $steps

@@ -53,8 +53,10 @@ same_run() { # same_run A B STEP WHAT
     cmp -s "$work/$1/samples.jsonl" "$work/$2/samples.jsonl"
     ok $? "$4: the samples differ"
 }
-all_exact() { # all_exact RUN: every step's line says 0
-    local n
-    n=$(grep -c '"exact/max_abs_logprob_diff":0,' "$work/$1/metrics.jsonl")
-    [ "$n" -gt 0 ] && [ "$n" = "$(grep -c 'actor/loss' "$work/$1/metrics.jsonl")" ]
+all_exact() { # all_exact RUN: every step says how many tokens it compared, and where it compared some they are equal
+    local m="$work/$1/metrics.jsonl" steps
+    steps=$(grep -c 'actor/loss' "$m")
+    [ "$steps" -gt 0 ] && [ "$steps" = "$(grep -c '"exact/tokens":' "$m")" ] &&
+        [ "$steps" = "$(grep -cE '"exact/max_abs_logprob_diff":0,"exact/tokens":[1-9]|"exact/tokens":0,' "$m")" ] &&
+        grep -qE '"exact/tokens":[1-9]' "$m"
 }

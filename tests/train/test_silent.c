@@ -264,12 +264,45 @@ static void all_silent(const char *model) {
     free(w[0]), free(w[1]);
 }
 
+/* What the sampler wrote of a silent answer is taken as it is; policy_compare sees that it is wrong, by the smallest step. */
+static void compared(const char *model) {
+    Trainer t;
+    Err err;
+    Exact x = { 0 };
+    UpdateStats st;
+    trainer_open(&t, model, (PolicyConf){ .micro_tokens = 512 }, 1);
+    int64_t all = 0;
+    for (int i = 0; i < TRAIN_SEQS; i++) {
+        all += t.seq[i].n - t.seq[i].prompt, t.seq[i].ent = t.ent[i];
+        if (i % 3) memset((float *)t.seq[i].adv, 0, (size_t)t.seq[i].n * 4);
+    }
+    CHECK(policy_compare(&t.policy, t.seq, TRAIN_SEQS, &x, &err), "%s", err.msg);
+    EXPECT(x.tokens == all && x.max_diff == 0, "%s: %lld of %lld tokens, largest difference %g", model,
+           (long long)x.tokens, (long long)all, x.max_diff);
+    t.old[4][2] = nextafterf(t.old[4][2], 0); /* silent */
+    LossConf loss = loss_of(LOSS_VANILLA, AGG_TOKEN_MEAN);
+    CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &loss, &ADAM, true, &st, &err), "%s", err.msg);
+    int64_t teach = 0;
+    for (int i = 0; i < TRAIN_SEQS; i++)
+        if (!(i % 3) && t.seq[i].adv[0] != 0) teach += t.seq[i].n - t.seq[i].prompt;
+    EXPECT(st.compared == teach && st.loss.max_diff == 0, "%s: an update compares %lld tokens, of %lld that teach",
+           model, (long long)st.compared, (long long)teach);
+    x = (Exact){ 0 };
+    CHECK(policy_compare(&t.policy, t.seq, TRAIN_SEQS, &x, &err), "%s", err.msg);
+    EXPECT(x.max_diff > 0 && x.max_diff < 1e-5, "%s: a log-prob off by one step: %g", model, x.max_diff);
+    t.old[4][2] = NAN, t.old[20][0] -= 1;
+    CHECK(policy_compare(&t.policy, t.seq, TRAIN_SEQS, &x, &err), "%s", err.msg);
+    EXPECT(isnan(x.max_diff), "%s: a log-prob that is no number: %g", model, x.max_diff);
+    trainer_close(&t);
+}
+
 int main(void) {
     static const LossKind kinds[] = { LOSS_VANILLA, LOSS_GSPO, LOSS_SAPO, LOSS_GPG, LOSS_CISPO, LOSS_GEO_MEAN };
     static const AggKind aggs[] = { AGG_TOKEN_MEAN, AGG_SEQ_MEAN_TOKEN_SUM, AGG_SEQ_MEAN_TOKEN_MEAN,
                                     AGG_SEQ_MEAN_TOKEN_SUM_NORM };
     static const int64_t budgets[] = { 200, 1000 };
     static const char *const models[] = { "qwen3_moe", "deepseek_v3", "qwen2" };
+    for (size_t m = 0; m < COUNT(models); m++) compared(models[m]);
     for (size_t m = 0; m < COUNT(models); m++)
         for (size_t s = 0; s < COUNT(budgets); s++) {
             Pairs b;
