@@ -59,8 +59,12 @@ typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
 void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep);
 void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
 
-typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;          /* ov: a.o behind W_uv, kept instead of it (mla.c) */
-void mla_forward (const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep);
+/* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c).  There full recomputation remembers it, and lse: attention is
+ * the dearest thing to make again. */
+typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;
+typedef struct { Tensor ov, lse; } Attended;                              /* none: not remembered */
+Attended attended_push(const Ctx *c, int64_t T, Arena *a);
+void mla_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, MlaKeep *keep);
 void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *keep);
 
 /* Attention proper: within packed sequences, or through the cache's pages when there is one. */

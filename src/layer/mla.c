@@ -90,7 +90,13 @@ static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
     op_rope(d, k->q, c->cossin, rope_q(c, shape_of(c)), +1);
 }
 
-void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep) {
+Attended attended_push(const Ctx *c, int64_t T, Arena *a) {
+    Shape s = shape_of(c);
+    if (!c->dev->ops->expands) return (Attended){ 0 };
+    return (Attended){ push(c, a, T, (int64_t)s.N * s.u), push_f32(a, T, s.N) };
+}
+
+void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, MlaKeep *keep) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep), *tmp = &d->tmp;
@@ -116,12 +122,14 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, MlaKeep *keep) {
                   .dv = s.R,
                   .scale = c->scale };
     bool expands = d->ops->expands; /* backward wants what is behind W_uv, and no absorbed query */
-    if (keep) k.a.lse = push_f32(a, T, s.N);
-    k.ov = push(c, expands ? a : tmp, T, (int64_t)s.N * s.u);
-    k.a.q = absorb(c, layer, k.q, expands ? tmp : cheap);
-    k.a.o = push(c, expands ? tmp : a, T, (int64_t)s.N * s.R);
-    attention(c, layer, &k.a);
-    op_headwise(d, k.ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
+    k.a.lse = at->lse.data ? at->lse : keep ? push_f32(a, T, s.N) : TENSOR_NONE;
+    k.ov = at->ov.data ? at->ov : push(c, expands ? a : tmp, T, (int64_t)s.N * s.u);
+    if (!known || !at->ov.data) {
+        k.a.q = absorb(c, layer, k.q, expands ? tmp : cheap);
+        k.a.o = push(c, expands ? tmp : a, T, (int64_t)s.N * s.R);
+        attention(c, layer, &k.a);
+        op_headwise(d, k.ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
+    }
     op_linear(d, y, k.ov, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.N, s.u));
     if (keep) {
         *keep = k;

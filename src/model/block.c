@@ -5,8 +5,8 @@ static bool is_moe(const Ctx *c, int layer) { return c->m->d.moe_layer[layer]; }
 static bool is_mla(const Ctx *c) { return c->m->arch->attn == ATTN_MLA; }
 static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
 
-static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep) {
-    if (is_mla(c)) mla_forward(c, layer, y, x, keep ? &keep->mla : NULL);
+static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, BlockKeep *keep) {
+    if (is_mla(c)) mla_forward(c, layer, y, x, &k->attended, known, keep ? &keep->mla : NULL);
     else gqa_forward(c, layer, y, x, keep ? &keep->gqa : NULL);
 }
 
@@ -28,7 +28,7 @@ static void feed_backward(const Ctx *c, int layer, const Params *g, Tensor dx, T
     else mlp_backward(c, &mlp_dense, layer, g, dx, dy, x, &keep->mlp);
 }
 
-static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, BlockKeep *keep) {
+static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, BlockKeep *keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
@@ -36,22 +36,24 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rout
 
     size_t inner = arena_mark(tmp);
     Tensor n = norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n1 : NULL);
-    attn_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), keep);
+    attn_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), k, known, keep);
     op_add(d, mid, x, tp_exit(&c->par, d, tmp, out));
     arena_pop(tmp, inner);
 
     n = norm_forward(c, mid, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
-    feed_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), routing, known, keep);
+    feed_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), &k->routing, known, keep);
     op_add(d, y, mid, tp_exit(&c->par, d, tmp, out));
     arena_pop(tmp, mark);
 }
 
 void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep) {
     size_t mark = arena_mark(&c->dev->tmp);
-    Routing routing = { 0 };
-    if (is_moe(c, layer)) routing = routing_push(c, x.rows, keep_always(c, keep));
-    if (keep) *keep = (BlockKeep){ .x = x, .routing = routing };
-    run(c, layer, y, x, &routing, false, c->recompute == RECOMPUTE_FULL ? NULL : keep);
+    Known k = { 0 };
+    bool full = c->recompute == RECOMPUTE_FULL;
+    if (is_moe(c, layer)) k.routing = routing_push(c, x.rows, keep_always(c, keep));
+    if (is_mla(c) && keep && full) k.attended = attended_push(c, x.rows, c->act);
+    if (keep) *keep = (BlockKeep){ .x = x, .known = k };
+    run(c, layer, y, x, &k, false, full ? NULL : keep);
     arena_pop(&c->dev->tmp, mark);
 }
 
@@ -65,7 +67,7 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
         again = *keep;
         whole.recompute = RECOMPUTE_NONE;
         size_t scratch = arena_mark(tmp);
-        run(&whole, layer, push(c, tmp, dy.rows, dy.cols), keep->x, &keep->routing, true, &again);
+        run(&whole, layer, push(c, tmp, dy.rows, dy.cols), keep->x, &keep->known, true, &again);
         arena_pop(tmp, scratch);
         c = &whole;
         keep = &again;

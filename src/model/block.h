@@ -5,12 +5,13 @@
 
 #include "layer/layer.h"
 
+typedef struct { Routing routing; Attended attended; } Known;             /* remembered also when all else is dropped */
 typedef struct {
     Tensor x;                        /* the block's input */
     NormKeep n1, n2;
     union { GqaKeep gqa; MlaKeep mla; };
     union { MlpKeep mlp; MoeKeep moe; };
-    Routing routing;                 /* remembered also when all else is dropped */
+    Known known;
 } BlockKeep;
 
 /* y must outlive the block: with keep it is the next block's kept input. */

@@ -47,9 +47,12 @@ static void alone_and_together(const char *name, int which, int threads, float *
 }
 
 /* Bytes of all gradients of a weighted sum of log-probs and entropies. */
-static float *gradient(const char *name, int which, int threads, Recompute recompute, size_t *n) {
+static float *gradient(const char *name, int which, int threads, Recompute recompute, bool expands, size_t *n) {
     Fixture f;
+    Ops ops = ops_cpu;
+    ops.expands = expands;
     fixture_load(&f, name, which, threads, 200, true, recompute);
+    f.dev.ops = &ops;
     ModelShape s = { .tokens = 115,
                      .outputs = 98,
                      .seqs = 3,
@@ -79,19 +82,20 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
     op_get(&f.dev, out, g.flat);
     EXPECT(act.peak == act.size, "%s: activations peak at %zu of %zu planned bytes", name ? name : awkward[which].name,
            act.peak, act.size);
+    f.dev.ops = &ops_cpu;
     fixture_close(&f);
     return out;
 }
 
-static void same_gradient(const char *name, int which) {
+static void same_gradient(const char *name, int which, bool expands) {
     static const struct {
         int threads;
         Recompute r;
     } other[] = { { 1, RECOMPUTE_SELECTIVE }, { 3, RECOMPUTE_FULL }, { 2, RECOMPUTE_NONE } };
     size_t n, m;
-    float *want = gradient(name, which, 1, RECOMPUTE_NONE, &n);
+    float *want = gradient(name, which, 1, RECOMPUTE_NONE, expands, &n);
     for (size_t i = 0; i < COUNT(other); i++) {
-        float *got = gradient(name, which, other[i].threads, other[i].r, &m);
+        float *got = gradient(name, which, other[i].threads, other[i].r, expands, &m);
         EXPECT(n == m && !memcmp(want, got, n * 4), "%s: gradient differs on %d threads, recompute %d",
                name ? name : awkward[which].name, other[i].threads, other[i].r);
         free(got);
@@ -108,7 +112,8 @@ int main(void) {
         float *want[SEQS] = { 0 };
         for (size_t t = 0; t < COUNT(threads); t++) alone_and_together(name, which, threads[t], want);
         for (int i = 0; i < SEQS; i++) free(want[i]);
-        same_gradient(name, which);
+        same_gradient(name, which, false);
     }
+    same_gradient(NULL, 1, true); /* MLA's expanded backward, whose attention is remembered */
     return test_end();
 }
