@@ -153,6 +153,26 @@ static void alone(const Shape *s, const Made *m, const Bits *want) {
     }
 }
 
+/* The heads of one rank at a time (E2): columns of the same tensors, and kv heads of which a rank has its own, or a share of one. */
+static void by_rank(const Shape *s, const Made *m, const Bits *want) {
+    int group = s->heads / s->kv, wrong = 0;
+    Tensor o = put(m->T, m->wo, 0, NULL);
+    for (int tp = 2; tp <= 32 && s->heads % tp == 0; tp *= 2) {
+        if (s->kv % tp && tp % s->kv) continue;
+        for (int rank = 0; rank < tp; rank++) {
+            Attn a = m->a;
+            int64_t n = s->heads / tp, h0 = rank * n, kv = s->kv >= tp ? s->kv / tp : 1, k0 = h0 / group;
+            a.heads = (int)n, a.kv_heads = (int)kv, a.lse = TENSOR_NONE;
+            a.q = tensor_cols(a.q, h0 * s->dk, n * s->dk), a.o = tensor_cols(o, h0 * s->dv, n * s->dv);
+            a.k = tensor_cols(a.k, k0 * s->dk, kv * s->dk), a.v = tensor_cols(a.v, k0 * s->dv, kv * s->dv);
+            op_attend(&rig.d, &a);
+        }
+        wrong += !same(want, rig_get(&rig, o), 0, m->T);
+        op_zero(&rig.d, o);
+    }
+    EXPECT(wrong == 0, "%s: heads cut over ranks have other bits, %d times", s->name, wrong);
+}
+
 typedef struct {
     Kv kv;
     int32_t *table;
@@ -250,6 +270,7 @@ static void exact(const Shape *s) {
     Bits b = { rig_get(&rig, m.a.o), rig_get(&rig, m.a.lse), (size_t)m.wo * dtype_size(act) };
     values(s, &m);
     alone(s, &m, &b);
+    by_rank(s, &m, &b);
     Pool p = make_pool(s, &m);
     chunks(s, &m, &p, &b);
     for (size_t i = 0; i < COUNT(batch); i++) decode(s, &m, &p, &b, batch[i]);
