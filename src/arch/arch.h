@@ -9,7 +9,7 @@
 #include "arch/kinds.h"
 #include "base/json.h"
 
-enum { MAX_LAYERS = 512 };
+enum { MAX_LAYERS = 512, MAX_EOS = 256 };
 
 typedef struct {
     RopeKind kind;
@@ -31,7 +31,7 @@ typedef struct {
     uint8_t  moe_layer[MAX_LAYERS];                                         /* 1: this layer has experts */
     double   eps, route_factor;                                             /* rms_norm_eps; routed_scaling_factor */
     RopeConf rope;
-    int64_t  bos, eos[8], n_eos, pad;                                       /* token ids; -1 and 0: none */
+    int64_t  bos, eos[MAX_EOS], n_eos, pad;                                 /* token ids; -1 and 0: none */
     /* derived once by arch_derive(): the widths that are sums or products */
     int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;   /* MLA: head_dim is qk_dim too */
     int64_t  vis_pixels, vis_qkv, vis_merged;

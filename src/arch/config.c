@@ -123,8 +123,8 @@ static bool add_eos(Dims *d, const Json *v, Err *err) {
         return bad(err, "eos_token_id", v, "it is not a token of this vocabulary");
     for (int64_t i = 0; i < d->n_eos; i++)
         if (d->eos[i] == v->integer) return true;
-    if (d->n_eos == (int64_t)COUNT(d->eos))
-        return bad(err, "eos_token_id", v, "more than 8 end tokens are not supported");
+    if (d->n_eos == MAX_EOS)
+        return err_set(err, "eos_token_id lists more than %d different end tokens: no more are supported", MAX_EOS);
     d->eos[d->n_eos++] = v->integer;
     return true;
 }

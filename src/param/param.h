@@ -50,8 +50,9 @@ bool params_save_from(const ModelDesc *m, ParamsFetch *fetch, void *user, const 
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err);
 void params_config_text(Buf *out, const ModelDesc *m, DType t);    /* the model's config.json for such a folder */
 
-/* Seeded initialisation: normal(0, initializer_range of the config or 0.02), norms 1, biases 0, as a function of
- * (seed, name, element) alone. */
+/* Seeded initialisation: normal(0, params_init_range), norms 1, biases 0, as a function of (seed, name, element) alone. */
 void params_random(Params *p, Dev *d, uint64_t seed);
+/* The config's initializer_range, 0.02 if it has none; one that is no number from 0 to 1e6 is an error (then *out is 0.02). */
+bool params_init_range(double *out, const ModelDesc *m, Err *err);
 
 #endif

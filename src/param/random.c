@@ -69,10 +69,21 @@ static void put(Dev *d, Tensor t, int64_t from, int64_t n, float *values, uint16
     }
 }
 
+bool params_init_range(double *out, const ModelDesc *m, Err *err) {
+    const Json *text =
+        json_get(&m->config, "text_config"); /* where transformers 5 keeps a text model's keys inside a larger one */
+    *out = 0.02;
+    double std = *out;
+    TRY(json_real(text ? text : &m->config, "initializer_range", &std, err));
+    if (!(std >= 0 && std <= 1e6)) return err_set(err, "initializer_range is %g: it must lie between 0 and 1e6", std);
+    *out = std;
+    return true;
+}
+
 void params_random(Params *p, Dev *d, uint64_t seed) {
-    double std = 0.02;
+    double std;
     Err err;
-    if (!json_real(&p->model->config, "initializer_range", &std, &err) || !(std > 0 && std < 10)) std = 0.02;
+    params_init_range(&std, p->model, &err);
     Mem mem = { 0 };
     float *values = MEM_ARRAY(&mem, float, PIECE);
     uint16_t *narrow = MEM_ARRAY(&mem, uint16_t, PIECE);

@@ -348,6 +348,42 @@ static void random_models(void) {
     close_model(&b);
 }
 
+/* initializer_range as a config may have it: any size that is one, and nothing else. */
+static void init_ranges(void) {
+    static const struct {
+        const char *json;
+        double want; /* -1: refused */
+    } cases[] = { { "\"initializer_range\":0.006", 0.006 },
+                  { "\"initializer_range\":0", 0 },
+                  { "\"initializer_range\":12", 12 },
+                  { "\"initializer_range\":null", 0.02 },
+                  { "\"x\":1", 0.02 },
+                  { "\"initializer_range\":-0.1", -1 },
+                  { "\"initializer_range\":\"0.1\"", -1 },
+                  { "\"initializer_range\":1e9", -1 },
+                  { "\"text_config\":{\"initializer_range\":0.3}", 0.3 } };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        Mem mem = { 0 };
+        Err err = { "" };
+        ModelDesc m = { 0 };
+        char *text = mem_printf(&mem, "{%s}", cases[i].json);
+        CHECK(json_parse(&m.config, text, strlen(text), &mem, &err), "%s", err.msg);
+        double std = -2;
+        bool ok = params_init_range(&std, &m, &err);
+        EXPECT(ok == (cases[i].want >= 0) && std == (ok ? cases[i].want : 0.02), "%s gives %g %s", text, std, err.msg);
+        mem_free(&mem);
+    }
+    Loaded a;
+    open_model(&a, FIXTURE("models/llama"), DT_F32, false);
+    Err err;
+    const char *text = "{\"initializer_range\":0}";
+    CHECK(json_parse(&a.m.config, text, strlen(text), &a.mem, &err), "%s", err.msg);
+    params_random(a.p, &a.dev, 7);
+    float *v = host(&a, param(a.p, P_Q, 0));
+    EXPECT(v[0] == 0 && v[5] == 0, "initializer_range 0 gives %g", (double)v[0]);
+    close_model(&a);
+}
+
 int main(void) {
     char tmp[] = "/tmp/hone-test-XXXXXX";
     CHECK(mkdtemp(tmp), "no temporary folder");
@@ -358,6 +394,7 @@ int main(void) {
     refused_folder(tmp);
     wrong_folders();
     random_models();
+    init_ranges();
     rmdir(tmp);
     return test_end();
 }
