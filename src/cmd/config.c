@@ -30,12 +30,21 @@ const ConfOption *conf_find(const char *name, int verbs, bool *is_verl) {
     return NULL;
 }
 
+/* verl's mappings, whose members join a list of name=value here. */
+static const struct {
+    const char *prefix, *option;
+} JOINS[] = {
+    { "data.apply_chat_template_kwargs.", "data.template_args" },
+    { "custom_reward_function.reward_kwargs.", "reward.python_args" },
+    { "reward.custom_reward_function.reward_kwargs.", "reward.python_args" },
+};
+
 bool conf_is_section(const char *name, int verbs) {
     for (const ConfOption *o = conf_options; o->name; o++)
         if ((o->verbs & verbs) && (list_has(o->name, name, true) || list_has(o->verl, name, true))) return true;
-    for (const struct ConfGone *g = conf_gone; g->verl; g++)
-        if (list_has(g->verl, name, true)) return true;
-    return false;
+    for (size_t i = 0; i < COUNT(JOINS); i++)
+        if (list_has(JOINS[i].prefix, name, true)) return true;
+    return conf_verl_section(name);
 }
 
 /* Edit distance with swaps of neighbours, or anything from 'most' on where it is no less than that (lengths alone tell it of
@@ -74,7 +83,9 @@ const char *conf_nearest(const char *name, int verbs) {
     for (const ConfOption *o = conf_options; o->name; o++) {
         if (!(o->verbs & verbs)) continue;
         int d = distance(name, strlen(name), o->name, strlen(o->name), least);
-        int t = 2 + 2 * distance(tail, strlen(tail), last_part(o->name), strlen(last_part(o->name)), least / 2);
+        const char *own = last_part(o->name);
+        int t = 2 + 2 * distance(tail, strlen(tail), own, strlen(own), least / 2);
+        if (strlen(tail) > 3 && !strncmp(own, tail, strlen(tail))) t = 2; /* use_kl: a beginning of use_kl_loss */
         for (const char *p = o->verl; p && *p;) {
             size_t len = strcspn(p, " ");
             int v = distance(name, strlen(name), p, len, d);
@@ -182,22 +193,55 @@ static bool unknown(const Config *c, const char *key, Err *err) {
     return err_set(err, "there is no option %s; `hone %s --list-options` lists all", key, verb);
 }
 
+/* Where somebody reads a list of them, one mistake does not hide the next. */
+static bool refused(Config *c, const char *where, Err *err) {
+    err_wrap(err, "%s", where);
+    if (!c->refused) return false;
+    buf_printf(c->refused, "  %s\n", err->msg);
+    c->n_refused++;
+    return true;
+}
+
+const ConfOption *conf_joins(const char *key, int verbs, const char **name) {
+    bool verl;
+    for (size_t i = 0; i < COUNT(JOINS); i++)
+        if (!strncmp(key, JOINS[i].prefix, strlen(JOINS[i].prefix)))
+            return *name = key + strlen(JOINS[i].prefix), conf_find(JOINS[i].option, verbs, &verl);
+    return NULL;
+}
+
+void conf_join(Config *c, const ConfOption *o, const char *name, const char *value) {
+    StrList *l = conf_field(c, o);
+    const char **all = MEM_ARRAY(&c->mem, const char *, (size_t)l->n + 1);
+    if (l->n) memcpy(all, l->at, (size_t)l->n * sizeof *all);
+    all[l->n] = mem_printf(&c->mem, "%s=%s", name, value);
+    *l = (StrList){ all, l->n + 1 };
+}
+
 /* again: an override may set what the file set. */
 bool conf_put(Config *c, const char *key, const ConfValue *v, const char *where, bool again, Err *err) {
     bool verl;
     const ConfOption *o = conf_find(key, c->verb, &verl);
+    const char *member;
+    const ConfOption *joins = conf_joins(key, c->verb, &member);
+    if (joins) {
+        conf_join(c, joins, member, mem_str(&c->mem, v->one.text ? v->one.text : "", v->one.n));
+        c->origin[joins - conf_options] = mem_str(&c->mem, where, strlen(where));
+        note(c, mem_printf(&c->mem, "%s: %s (verl's name) is a part of %s here", where, key, joins->name));
+        return true;
+    }
     if (!o) {
-        for (const struct ConfGone *g = conf_gone; g->verl; g++)
-            if (!strcmp(g->verl, key)) {
-                note(c, mem_printf(&c->mem, "%s: %s has no effect: %s", where, key, g->why));
-                return true;
-            }
-        return unknown(c, key, err) || err_wrap(err, "%s", where);
+        const char *why, *value = mem_str(&c->mem, v->one.text ? v->one.text : "", v->one.n);
+        ConfFate fate = conf_verl(key, value, &why);
+        if (fate == CONF_REFUSED) err_set(err, "%s=%s cannot be had: %s", key, value, why);
+        else if (fate == CONF_UNKNOWN) unknown(c, key, err);
+        else note(c, mem_printf(&c->mem, "%s: %s has no effect: %s", where, key, why));
+        return fate == CONF_GONE || refused(c, where, err);
     }
     const char **origin = &c->origin[o - conf_options];
     if (*origin && !again) return err_set(err, "%s: %s is set twice, before that at %s", where, o->name, *origin);
     if (verl) note(c, mem_printf(&c->mem, "%s: %s (verl's name) is %s here", where, key, o->name));
-    if (!conf_set(c, o, v, err)) return err_wrap(err, "%s", where);
+    if (!conf_set(c, o, v, err)) return refused(c, where, err);
     *origin = mem_str(&c->mem, where, strlen(where));
     return true;
 }
@@ -237,23 +281,31 @@ static void resolve(Config *c) {
         c->trainer.run_dir = mem_printf(&c->mem, "runs/%s/%s", c->trainer.project, c->trainer.experiment);
 }
 
-bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text,
-                      const char *const *overrides, int n, Err *err) {
+static bool load(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text,
+                 const char *const *overrides, int n, Buf *list, Err *err) {
     memset(c, 0, sizeof *c);
     c->verb = verb;
+    c->refused = list;
     c->file = name ? mem_str(&c->mem, name, strlen(name)) : NULL;
     standard_values(c);
     bool ok = !text || conf_read_yaml(c, c->file, text, n_text, err);
     for (int i = 0; ok && i < n; i++) ok = conf_read_override(c, overrides[i], err);
+    if (ok && c->n_refused > 1) ok = err_set(err, "%d settings cannot be taken", c->n_refused);
+    else if (c->n_refused) ok = false; /* err says it */
     if (ok) resolve(c);
     else config_free(c);
     return ok;
 }
 
-bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *overrides, int n, Err *err) {
+bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text,
+                      const char *const *overrides, int n, Err *err) {
+    return load(c, verb, name, text, n_text, overrides, n, NULL, err);
+}
+
+bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *overrides, int n, Buf *list, Err *err) {
     Buf text = { 0 };
     bool ok = (!file || file_read(&text, file, err))
-              && config_load_text(c, verb, file, file ? text.data ? text.data : "" : NULL, text.n, overrides, n, err);
+              && load(c, verb, file, file ? text.data ? text.data : "" : NULL, text.n, overrides, n, list, err);
     buf_free(&text);
     return ok;
 }

@@ -12,6 +12,7 @@
 #include "arch/arch.h"
 #include "layer/layer.h"
 #include "task/dataset.h"
+#include "task/reward.h"
 #include "train/checkpoint.h"
 #include "train/lr.h"
 
@@ -35,6 +36,7 @@ typedef struct Config {
     struct {
         StrList     train_files, val_files;
         const char *prompt_key, *source_key, *answer_key, *images_key;
+        StrList     template_args;                                              /* "name=value" */
         int64_t     max_prompt_length, max_response_length, train_batch_size;
         int64_t     train_max_samples, val_max_samples, seed;                   /* samples: or UNSET; seed: = trainer.seed */
         bool        shuffle, filter_overlong_prompts;
@@ -70,7 +72,8 @@ typedef struct Config {
         bool    shuffle, use_kl_loss;
     } train;
     struct {
-        const char *scorer, *command, *library;                                 /* or NULL */
+        const char *scorer, *command, *library, *python, *python_function;      /* or NULL, but for python_function */
+        StrList     python_args;                                                /* "name=value" */
         int64_t     workers;                                                    /* 0: as many as threads */
         double      timeout;
     } reward;
@@ -92,11 +95,14 @@ typedef struct Config {
     const char *origin[CONF_MAX];      /* by row of the table: "run.yaml:12", "command line", or NULL: the default */
     const char *file;                  /* NULL: none */
     struct { const char **at; size_t n, cap; } notes;   /* lines to print at start: verl's names that were translated */
+    Buf        *refused;               /* while loading: where settings that cannot be taken are listed, or NULL */
+    int         n_refused;
     Mem         mem;
 } Config;
 
-/* overrides: "key=value".  file may be NULL.  On failure the Config is already freed. */
-bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *overrides, int n, Err *err);
+/* overrides: "key=value".  file may be NULL.  On failure the Config is already freed; list gets a line for every setting that
+ * cannot be taken (NULL: the first one ends it, and is in err). */
+bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *overrides, int n, Buf *list, Err *err);
 bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text, const char *const *overrides,
                       int n, Err *err);
 void config_free(Config *c);
@@ -104,6 +110,7 @@ void config_free(Config *c);
 /* Everything that can be known before a model or a data set is read: sizes that must divide, settings that contradict each
  * other, files that are not there.  config_check_model: what needs config.json (lengths fit the context). */
 bool config_check(const Config *c, Err *err);
+bool config_check_settings(const Config *c, Err *err);               /* the part of it that looks at no file and no machine */
 bool config_check_model(const Config *c, const ModelDesc *m, Err *err);
 const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */
 
@@ -111,7 +118,8 @@ bool config_given(const Config *c, const char *option);                /* was it
 bool config_same(const Config *a, const Config *b, const char *option);
 void config_changes(Buf *out, const Config *was, const Config *now);  /* "train.lr 1e-6 -> 3e-6, ..."; nothing: the same run */
 void config_idle(Config *c);                                /* notes on options that were set and have no effect */
-void config_dump(Buf *out, const Config *c);                /* the resolved configuration as YAML that loads again */
+typedef enum { DUMP_ALL, DUMP_GIVEN } DumpWhat;             /* GIVEN: only what was set */
+void config_dump(Buf *out, const Config *c, DumpWhat what); /* the resolved configuration as YAML that loads again */
 void config_list_options(Buf *out, ConfVerb verb);          /* what --list-options prints */
 
 /* The parts that other folders take, made from it. */
@@ -119,6 +127,9 @@ AdvConf   config_advantage(const Config *c);
 LossConf  config_loss(const Config *c);
 KlControl config_kl(const Config *c);
 DataLong  config_truncation(int64_t how);               /* of data.truncation, sft.truncation */
+bool      config_own_scorer(const Config *c);               /* a command, a library or a Python file judges */
+RewardOptions config_rewards(const Config *c, Mem *mem);
+const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object, values as YAML reads them; NULL: none */
 LrConf    config_lr(const Config *c, int64_t total_steps);
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
 bool      config_needs_ref(const Config *c);                /* a reference model is needed */

@@ -77,8 +77,17 @@ static bool model_files(const Config *c, Err *err) {
     return true;
 }
 
+/* name=value */
+static bool pairs(const Config *c, const char *option, const StrList *list, Err *err) {
+    for (int64_t i = 0; i < list->n; i++)
+        if (!strchr(list->at[i], '=') || list->at[i][0] == '=')
+            return bad(c, err, option, "'%s' is not name=value", list->at[i]);
+    return true;
+}
+
 static bool files(const Config *c, Err *err) {
     TRY(model_files(c, err));
+    TRY(pairs(c, "data.template_args", &c->data.template_args, err));
     if (!c->data.train_files.n) return bad(c, err, "data.train_files", "is empty; it names the files to train on");
     TRY(data_files(c, "data.train_files", &c->data.train_files, err));
     TRY(data_files(c, "data.val_files", &c->data.val_files, err));
@@ -257,13 +266,20 @@ static bool validation(const Config *c, Err *err) {
 }
 
 static bool rewards(const Config *c, Err *err) {
-    int n = (c->reward.scorer != NULL) + (c->reward.command != NULL) + (c->reward.library != NULL);
+    int n = (c->reward.scorer != NULL) + (c->reward.command != NULL) + (c->reward.library != NULL)
+            + (c->reward.python != NULL);
     if (n > 1)
-        return bad(c, err, c->reward.library ? "reward.library" : "reward.command",
-                   "set one of reward.scorer, reward.command and reward.library");
+        return bad(c, err,
+                   c->reward.python    ? "reward.python"
+                   : c->reward.library ? "reward.library"
+                                       : "reward.command",
+                   "set one of reward.scorer, reward.command, reward.library and reward.python");
     const Reward *r;
     Err e;
     if (c->reward.scorer && !reward_need(&r, c->reward.scorer, &e)) return bad(c, err, "reward.scorer", "%s", e.msg);
+    if (c->reward.python && !file_exists(c->reward.python))
+        return bad(c, err, "reward.python", "%s does not exist", c->reward.python);
+    TRY(pairs(c, "reward.python_args", &c->reward.python_args, err));
     if (c->reward.library && !file_exists(c->reward.library))
         return bad(c, err, "reward.library", "%s does not exist", c->reward.library);
     return true;
@@ -314,17 +330,22 @@ static bool sft(const Config *c, Err *err) {
     return true;
 }
 
-bool config_check(const Config *c, Err *err) {
-    typedef bool Check(const Config *, Err *);
-    static Check *const train_checks[] = { batches,    sampling, advantages,  kl,    losses,     schedule,
-                                           validation, rewards,  one_process, files, checkpoints };
-    static Check *const sft_checks[] = { sft, schedule, validation, one_process, files, checkpoints };
-    if (c->verb == CONF_SFT) {
-        for (size_t i = 0; i < COUNT(sft_checks); i++) TRY(sft_checks[i](c, err));
-        return true;
-    }
-    for (size_t i = 0; i < COUNT(train_checks); i++) TRY(train_checks[i](c, err));
+typedef bool Check(const Config *, Err *);
+static bool all_of(Check *const *checks, const Config *c, Err *err) {
+    for (; *checks; checks++) TRY((*checks)(c, err));
     return true;
+}
+
+bool config_check_settings(const Config *c, Err *err) {
+    static Check *const train_checks[] = { batches, sampling, advantages, kl, losses, schedule, validation, NULL };
+    static Check *const sft_checks[] = { sft, schedule, validation, NULL };
+    return all_of(c->verb == CONF_SFT ? sft_checks : train_checks, c, err);
+}
+
+bool config_check(const Config *c, Err *err) {
+    static Check *const train_checks[] = { rewards, one_process, files, checkpoints, NULL };
+    static Check *const sft_checks[] = { one_process, files, checkpoints, NULL };
+    return config_check_settings(c, err) && all_of(c->verb == CONF_SFT ? sft_checks : train_checks, c, err);
 }
 
 bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {

@@ -4,15 +4,20 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+/* The fewest digits that restore x, as people write them: 10000.0, 0.001, 1e-6. */
 static const char *digits(char *b, size_t n, double x) {
-    for (int p = 1; p <= 17; p++) {
-        snprintf(b, n, "%.*g", p, x);
-        double back;
-        if (sscanf(b, "%lf", &back) == 1 && back == x) break;
+    int p = 0;
+    for (double back = NAN; p < 17 && back != x;) {
+        snprintf(b, n, "%.*e", p++, x);
+        sscanf(b, "%lf", &back);
     }
-    if (!strpbrk(b, ".einf")) snprintf(b + strlen(b), n - strlen(b), ".0");
+    char *e = strchr(b, 'e');
+    int power = e ? atoi(e + 1) : 0;
+    if (e && power >= -4 && power < 16) snprintf(b, n, "%.*f", p - 1 - power > 1 ? p - 1 - power : 1, x);
+    else if (e) snprintf(e, n - (size_t)(e - b), "e%d", power);
     return b;
 }
 
@@ -123,10 +128,10 @@ void config_changes(Buf *out, const Config *was, const Config *now) {
     }
 }
 
-void config_dump(Buf *out, const Config *c) {
+void config_dump(Buf *out, const Config *c, DumpWhat what) {
     const char *before = "";
     for (const ConfOption *o = conf_options; o->name; o++) {
-        if (!(o->verbs & (int)c->verb)) continue;
+        if (!(o->verbs & (int)c->verb) || (what == DUMP_GIVEN && !c->origin[o - conf_options])) continue;
         size_t same = 0; /* length of the sections shared with the row before, up to and with the dot */
         for (size_t i = 0; o->name[i] && o->name[i] == before[i]; i++)
             if (o->name[i] == '.') same = i + 1;

@@ -45,6 +45,8 @@ STRS(data.val_files, "[]", TS,                             "questions to validat
 STR(data.prompt_key, "prompt", T,                          "column of the prompt: chat messages or a string", NULL)
 STR(data.source_key, "data_source", T,                     "column that names the scorer", "data.reward_fn_key")
 STR(data.answer_key, "reward_model.ground_truth", T,       "column of the right answer", NULL)
+STRS(data.template_args, "[]", TS,
+    "arguments of the chat template, such as [enable_thinking=false]", NULL)
 STR(data.images_key, "images", T,                          "column of the images", "data.image_key")
 INT(data.max_prompt_length, "512", 1, 1e9, T,              "longest prompt, in tokens", NULL)
 INT(data.max_response_length, "512", 1, 1e9, T,            "longest answer, in tokens", NULL)
@@ -60,7 +62,7 @@ ENUM(data.truncation, "error", truncation_names, T,        "what happens to a pr
 STR(sft.prompt_key, "prompt", S,                           "column of the prompt", "data.prompt_key")
 STR(sft.response_key, "response", S,                       "column of the answer that is learned", "data.response_key")
 STR(sft.messages_key, "null", S,
-    "column of whole conversations, instead of prompt and response", "data.multiturn.messages_key")
+    "column of whole conversations, instead of prompt and response", "data.multiturn.messages_key data.messages_key")
 INT(sft.max_length, "1024", 2, 1e9, S,                     "longest prompt and answer together, in tokens", "data.max_length")
 INT(sft.batch_size, "32", 1, 1e9, S,                       "pairs per update", "data.train_batch_size")
 ENUM(sft.truncation, "error", truncation_names, S,         "what happens to a pair that is too long", "data.truncation")
@@ -131,21 +133,21 @@ ENUM(algo.filter_groups.metric, "score", filter_names, T,
 INT(algo.filter_groups.max_batches, "10", 0, 1e6, T,
     "give up after so many batches per step; 0: when a pass over all questions had no group of use", "algorithm.filter_groups.max_num_gen_batches")
 BOOL(algo.overlong.enable, "false", T,                     "penalty on answers that come near max_response_length",
-    "reward_model.reward_kwargs.overlong_buffer_cfg.enable reward_model.overlong_buffer.enable")
+    "reward_model.reward_kwargs.overlong_buffer_cfg.enable reward_model.overlong_buffer.enable reward.reward_kwargs.overlong_buffer_cfg.enable")
 INT(algo.overlong.buffer, "0", 0, 1e9, T,                  "its last so many tokens are penalised",
-    "reward_model.reward_kwargs.overlong_buffer_cfg.len reward_model.overlong_buffer.len")
+    "reward_model.reward_kwargs.overlong_buffer_cfg.len reward_model.overlong_buffer.len reward.reward_kwargs.overlong_buffer_cfg.len")
 REAL(algo.overlong.factor, "1.0", 0, NO_MAX, T,            "the penalty at the very end",
-    "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor reward_model.overlong_buffer.penalty_factor")
+    "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor reward_model.overlong_buffer.penalty_factor reward.reward_kwargs.overlong_buffer_cfg.penalty_factor")
 
 REAL(train.lr, "1e-6", 0, 10, TS,                          "learning rate", ACTOR "optim.lr optim.lr")
 ENUM(train.schedule, "constant", lr_names, TS,
-    "how it changes over the steps", ACTOR "optim.lr_decay_style optim.lr_scheduler")
+    "how it changes over the steps", ACTOR "optim.lr_decay_style optim.lr_scheduler optim.lr_decay_style")
 INT(train.warmup_steps, "null", -1, 1e9, TS,
-    "steps until the full rate; null or -1: by warmup_ratio", ACTOR "optim.lr_warmup_steps")
+    "steps until the full rate; null or -1: by warmup_ratio", ACTOR "optim.lr_warmup_steps optim.lr_warmup_steps")
 REAL(train.warmup_ratio, "0.0", 0, 1, TS,
-    "the same as a share of all steps", ACTOR "optim.lr_warmup_steps_ratio optim.warmup_steps_ratio")
+    "the same as a share of all steps", ACTOR "optim.lr_warmup_steps_ratio optim.warmup_steps_ratio optim.lr_warmup_steps_ratio")
 REAL(train.min_lr_ratio, "0.0", 0, 1, TS,
-    "the rate at the end, as a share of lr", ACTOR "optim.min_lr_ratio")
+    "the rate at the end, as a share of lr", ACTOR "optim.min_lr_ratio optim.min_lr_ratio")
 INT(train.decay_steps, "null", 1, 1e9, TS,
     "wsd: how many of the last steps decay; null: a tenth", ACTOR "optim.lr_wsd_decay_steps")
 REAL(train.weight_decay, "0.01", 0, 10, TS,
@@ -170,8 +172,8 @@ REAL(train.clip_low, "null", 0, 1, T,                      "how far down; null: 
 REAL(train.clip_high, "null", 0, NO_MAX, T,                "how far up; null: clip_ratio", ACTOR "clip_ratio_high")
 REAL(train.clip_c, "3.0", 1, NO_MAX, T,
     "dual clip: largest ratio that counts against a bad answer", ACTOR "clip_ratio_c")
-REAL(train.tau_pos, "1.0", ABOVE_0, NO_MAX, T,             "sapo: sharpness for good answers", ACTOR "tau_pos")
-REAL(train.tau_neg, "1.05", ABOVE_0, NO_MAX, T,            "sapo: sharpness for bad answers", ACTOR "tau_neg")
+REAL(train.tau_pos, "1.0", ABOVE_0, NO_MAX, T,             "sapo: sharpness for good answers", ACTOR "tau_pos " ACTOR "policy_loss.tau_pos")
+REAL(train.tau_neg, "1.05", ABOVE_0, NO_MAX, T,            "sapo: sharpness for bad answers", ACTOR "tau_neg " ACTOR "policy_loss.tau_neg")
 REAL(train.kl_cov_ratio, "0.0002", 0, 1, T,
     "kl_cov: share of the tokens held back", ACTOR "policy_loss.kl_cov_ratio")
 REAL(train.kl_cov_coef, "0.1", 0, NO_MAX, T,               "kl_cov: how strongly", ACTOR "policy_loss.ppo_kl_coef")
@@ -183,14 +185,19 @@ ENUM(train.kl_loss_type, "k3", kl_names, T,
 ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory", MCORE "override_transformer_config.recompute_granularity")
 REAL(train.offload_fraction, "0.0", 0, 1, TS,
-    "share of the optimizer's state kept in host memory", ACTOR "optim.override_optimizer_config.optimizer_offload_fraction")
+    "share of the optimizer's state kept in host memory", ACTOR "optim.override_optimizer_config.optimizer_offload_fraction optim.override_optimizer_config.optimizer_offload_fraction")
 
 STR(reward.scorer, "null", T,                              "scorer for every question; null: by its data_source", NULL)
 STR(reward.command, "null", T,                             "your scorer: a command that reads and writes JSON lines", NULL)
-STR(reward.library, "null", T,
-    "your scorer: a shared library (include/hone_reward.h)", "custom_reward_function.path")
+STR(reward.library, "null", T,                             "your scorer: a shared library (include/hone_reward.h)", NULL)
+STR(reward.python, "null", T,
+    "your scorer: a Python file with compute_score(data_source, solution_str, ground_truth, extra_info)",
+    "custom_reward_function.path reward.custom_reward_function.path")
+STR(reward.python_function, "compute_score", T,            "the function in that file",
+    "custom_reward_function.name reward.custom_reward_function.name")
+STRS(reward.python_args, "[]", T,                          "further arguments of that function, such as [strict=true]", NULL)
 INT(reward.workers, "0", 0, 1024, T,
-    "scorers that run at once; 0: as many as threads", "reward_model.num_workers")
+    "scorers that run at once; 0: as many as threads", "reward_model.num_workers reward.num_workers")
 REAL(reward.timeout, "10.0", ABOVE_0, 86400, T,            "seconds until an answer counts as failed", NULL)
 
 INT(trainer.steps, "null", 1, 1e9, TS,                     "steps in all; null: by epochs", "trainer.total_training_steps")
@@ -208,7 +215,7 @@ REAL(trainer.save_minutes, "30.0", 0, 1e6, TS,
 INT(trainer.save_buffer, "268435456", 4096, 1e15, TS,
     "bytes through which weights and optimizer states are copied while they are written; null: room for all of them (12 a "
     "parameter), then no update ever waits for a save", NULL)
-INT(trainer.keep, "2", 1, 1e6, TS,                         "checkpoints kept", "trainer.max_actor_ckpt_to_keep")
+INT(trainer.keep, "2", 1, 1e6, TS,                         "checkpoints kept", "trainer.max_actor_ckpt_to_keep trainer.max_ckpt_to_keep")
 INT(trainer.val_every, "0", -1, 1e9, TS,                   "validate every so many steps, and at the end; 0: only at the end", "trainer.test_freq")
 BOOL(trainer.val_before_train, "true", TS,                 "validate before the first step, where there are val_files", NULL)
 INT(trainer.exact_every, "10", 0, 1e9, T,
@@ -225,14 +232,14 @@ STR(trainer.device, "auto", TS,                            "where to compute: au
 STR(trainer.compute, "null", TS,                           "what a GPU computes in: bf16, or f32 to check; null: bf16", NULL)
 REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,        "peak of one device for MFU; null: measured", NULL)
 
-INT(grid.tp, "1", 1, 4096, TS,                             "tensor parallel ranks", MCORE "tensor_model_parallel_size")
-INT(grid.pp, "1", 1, 512, TS,                              "pipeline stages", MCORE "pipeline_model_parallel_size")
+INT(grid.tp, "1", 1, 4096, TS,                             "tensor parallel ranks", MCORE "tensor_model_parallel_size engine.tensor_model_parallel_size")
+INT(grid.pp, "1", 1, 512, TS,                              "pipeline stages", MCORE "pipeline_model_parallel_size engine.pipeline_model_parallel_size")
 INT(grid.vpp, "1", 1, 64, TS,
-    "virtual stages per pipeline rank", MCORE "virtual_pipeline_model_parallel_size")
-INT(grid.ep, "1", 1, 4096, TS,                             "expert parallel ranks", MCORE "expert_model_parallel_size")
+    "virtual stages per pipeline rank", MCORE "virtual_pipeline_model_parallel_size engine.virtual_pipeline_model_parallel_size")
+INT(grid.ep, "1", 1, 4096, TS,                             "expert parallel ranks", MCORE "expert_model_parallel_size engine.expert_model_parallel_size")
 INT(grid.etp, "1", 1, 4096, TS,
-    "tensor parallel ranks inside an expert", MCORE "expert_tensor_parallel_size")
-INT(grid.cp, "1", 1, 4096, TS,                             "context parallel ranks", MCORE "context_parallel_size")
+    "tensor parallel ranks inside an expert", MCORE "expert_tensor_parallel_size engine.expert_tensor_parallel_size")
+INT(grid.cp, "1", 1, 4096, TS,                             "context parallel ranks", MCORE "context_parallel_size engine.context_parallel_size")
 INT(grid.dp, "1", 1, 65536, TS,                            "data parallel ranks", NULL)
 STR(grid.split, "null", TS,                                "layers of each stage, such as 13x3,9; null: equal shares", NULL)
 INT(grid.first_layers, "null", 0, 512, TS,
@@ -241,40 +248,6 @@ INT(grid.last_layers, "null", 0, 512, TS,
     "layers of the last stage; null: an equal share", MCORE "override_transformer_config.num_layers_in_last_pipeline_stage")
 INT(grid.nodes, "1", 1, 65536, TS,                         "machines", "trainer.nnodes")
 INT(grid.gpus_per_node, "1", 1, 1024, TS,                  "processes per machine", "trainer.n_gpus_per_node")
-{ 0 } };
-
-const struct ConfGone conf_gone[] = {
-{ ACTOR "use_dynamic_bsz",                "sequences are always packed by tokens" },
-{ ACTOR "ppo_micro_batch_size_per_gpu",   "sequences are packed by tokens: train.micro_tokens" },
-{ ACTOR "ppo_micro_batch_size",           "sequences are packed by tokens: train.micro_tokens" },
-{ ACTOR "strategy",                       "there is one trainer" },
-{ ACTOR "use_torch_compile",              "there is no torch" },
-{ ACTOR "fsdp_config.param_offload",      "one copy of the weights serves both phases" },
-{ ACTOR "fsdp_config.optimizer_offload",  "the optimizer's state does not move between phases; see train.offload_fraction" },
-{ MCORE "param_offload",                  "one copy of the weights serves both phases" },
-{ MCORE "grad_offload",                   "one copy of the weights serves both phases" },
-{ MCORE "optimizer_offload",              "the optimizer's state does not move between phases; see train.offload_fraction" },
-{ MCORE "use_mbridge",                    "checkpoints of the hub are read and written directly" },
-{ ROLLOUT "name",                         "there is one rollout engine" },
-{ ROLLOUT "mode",                         "there is one rollout engine" },
-{ ROLLOUT "gpu_memory_utilization",       "the planner sizes the cache; see rollout.kv_bytes" },
-{ ROLLOUT "enforce_eager",                "there are no graphs to switch off" },
-{ ROLLOUT "free_cache_engine",            "the cache's memory is planned" },
-{ ROLLOUT "enable_chunked_prefill",       "prefill is always in chunks: rollout.token_budget" },
-{ ROLLOUT "calculate_log_probs",          "the sampler always writes the log-probs" },
-{ ROLLOUT "val_kwargs.do_sample",         "validation is greedy when rollout.val.temperature is 0" },
-{ ROLLOUT "log_prob_micro_batch_size_per_gpu", "there is no second log-prob pass" },
-{ ROLLOUT "log_prob_max_token_len_per_gpu",    "there is no second log-prob pass" },
-{ ROLLOUT "log_prob_use_dynamic_bsz",     "there is no second log-prob pass" },
-{ "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "packed as the update is: train.micro_tokens" },
-{ "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",    "packed as the update is: train.micro_tokens" },
-{ "actor_rollout_ref.model.use_remove_padding",    "nothing is ever padded" },
-{ "actor_rollout_ref.model.use_fused_kernels",     "log-probs are always fused with the head" },
-{ "actor_rollout_ref.model.enable_gradient_checkpointing", "see train.recompute" },
-{ "actor_rollout_ref.hybrid_engine",      "training and rollout always share the process" },
-{ "trainer.logger",                       "every run writes a log, metrics.jsonl and TensorBoard files" },
-{ "trainer.critic_warmup",                "there is no critic" },
-{ "trainer.balance_batch",                "micro-batches are always balanced, inside their mini-batch" },
 { 0 } };
 /* clang-format on */
 

@@ -21,10 +21,18 @@ typedef struct {
 #define NO_MAX  1e300
 
 extern const ConfOption conf_options[];            /* ends with {0} */
-extern const struct ConfGone { const char *verl, *why; } conf_gone[];   /* verl's keys that mean nothing here; ends with {0} */
+
+/* verl's keys that have no option: one that means nothing here, one that hone cannot do (why says what to do instead), or none of
+ * verl's that is known. */
+typedef enum { CONF_UNKNOWN, CONF_GONE, CONF_REFUSED } ConfFate;
+ConfFate conf_verl(const char *key, const char *value, const char **why);
+bool     conf_verl_section(const char *name);                                /* a prefix of some of them, up to a dot */
 
 static inline void *conf_field(const Config *c, const ConfOption *o) { return (void *)((uintptr_t)c + o->at); }
 const ConfOption *conf_find(const char *name, int verbs, bool *is_verl);      /* by hone's or verl's name, or NULL */
+/* A member of one of verl's mappings (data.apply_chat_template_kwargs.NAME): the list of name=value that it joins, or NULL. */
+const ConfOption *conf_joins(const char *key, int verbs, const char **name);
+void conf_join(Config *c, const ConfOption *o, const char *name, const char *value);
 bool conf_is_section(const char *name, int verbs);                           /* a prefix of some name, up to a dot */
 const char *conf_nearest(const char *name, int verbs);                       /* the closest name, or NULL if none is close */
 void conf_allowed(Buf *out, const ConfOption *o);                            /* "a number from 0 to 1", "grpo|dr_grpo|..." */

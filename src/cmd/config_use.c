@@ -2,8 +2,10 @@
 #include "cmd/config.h"
 #include "model/kept_set.h"
 #include "base/file.h"
+#include "base/yaml.h"
 
 #include <math.h>
+#include <string.h>
 
 /* clang-format off */
 AdvConf config_advantage(const Config *c) {
@@ -30,6 +32,36 @@ DataLong config_truncation(int64_t how) {
                                    [TRUNC_RIGHT] = DATA_LONG_RIGHT,
                                    [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
     return of[how];
+}
+
+bool config_own_scorer(const Config *c) { return c->reward.command || c->reward.library || c->reward.python; }
+
+RewardOptions config_rewards(const Config *c, Mem *mem) {
+    return (RewardOptions){ .scorer = c->reward.scorer,
+                            .command = c->reward.command,
+                            .library = c->reward.library,
+                            .python = c->reward.python,
+                            .python_function = c->reward.python_function,
+                            .python_args = config_arguments(&c->reward.python_args, mem),
+                            .timeout_s = c->reward.timeout };
+}
+
+const char *config_arguments(const StrList *pairs, Mem *mem) {
+    if (!pairs->n) return NULL;
+    Buf b = { 0 };
+    for (int64_t i = 0; i < pairs->n; i++) {
+        const char *eq = strchr(pairs->at[i], '='); /* config_check saw to it */
+        size_t n = eq ? (size_t)(eq - pairs->at[i]) : strlen(pairs->at[i]);
+        Json v = yaml_scalar(eq ? eq + 1 : "", eq ? strlen(eq + 1) : 0, mem);
+        buf_puts(&b, i ? "," : "{");
+        json_put_str(&b, pairs->at[i], n);
+        buf_putc(&b, ':');
+        json_put_value(&b, &v);
+    }
+    buf_putc(&b, '}');
+    const char *text = mem_str(mem, b.data, b.n);
+    buf_free(&b);
+    return text;
 }
 
 KlControl config_kl(const Config *c) {

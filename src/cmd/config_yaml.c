@@ -52,7 +52,7 @@ static bool one_key(Walk *w, const YamlPair *p, const char *prefix) {
     }
     snprintf(where, sizeof where, "%s:%d", w->name, p->key->line);
     ConfValue v = { 0 };
-    if (known) TRY(value_of(w, &v, v0, &w->c->mem));
+    if (known || v0->kind == YAML_TEXT) TRY(value_of(w, &v, v0, &w->c->mem));
     return conf_put(w->c, key, &v, where, false, w->err);
 }
 
@@ -72,9 +72,10 @@ bool conf_read_yaml(Config *c, const char *name, const char *text, size_t n, Err
 
 /* "key=value": the value is read as YAML would read it, so lists work; what is not YAML is a plain string. */
 bool conf_read_override(Config *c, const char *text, Err *err) {
-    const char *eq = strchr(text, '='), *where = "command line";
-    if (*text == '+' || *text == '~')
-        return err_set(err, "%s: %s: options are set with key=value, without '%c'", where, text, *text);
+    const char *eq, *where = "command line";
+    text += strspn(text, "+"); /* Hydra's "+key" and "++key": every key may be set here */
+    if (*text == '~') return err_set(err, "%s: %s: options are set with key=value, without '~'", where, text);
+    eq = strchr(text, '=');
     if (!eq || eq == text) return err_set(err, "%s: '%s' is not key=value", where, text);
     char key[256];
     if (eq - text >= (int)sizeof key) return err_set(err, "%s: the key of %.40s... is too long", where, text);

@@ -58,7 +58,7 @@ RunDir *run_dir_open(const Config *c, Err *err) {
     d->terminal = isatty(STDOUT_FILENO);
     d->tensorboard = c->trainer.tensorboard;
     Buf text = { 0 };
-    config_dump(&text, c);
+    config_dump(&text, c, DUMP_ALL);
     d->config = mem_str(&d->mem, text.data, text.n);
     buf_free(&text);
     bool ok = dir_make(d->path, err) && take_lock(d, err) && open_append(d, &d->log, "log.txt", err);

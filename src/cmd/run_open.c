@@ -25,8 +25,8 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
         .files = files->at,
         .n_files = (int)files->n,
         .columns = { .prompt = c->data.prompt_key, .source = c->data.source_key, .truth = c->data.answer_key },
-        .source = c->reward.scorer || c->reward.command || c->reward.library ? "own" : NULL,
-        .need_truth = !(c->reward.command || c->reward.library),
+        .source = c->reward.scorer || config_own_scorer(c) ? "own" : NULL,
+        .need_truth = !config_own_scorer(c),
         .images = c->data.images_key,
         .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
         .threads = r->o.dev.threads,
@@ -34,7 +34,7 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
     if (!(*out = dataset_open(&o, err))) return false;
     int64_t rows;
     const char *source;
-    bool own = c->reward.scorer || c->reward.command || c->reward.library;
+    bool own = c->reward.scorer || config_own_scorer(c);
     for (int i = 0; !own && (source = dataset_source(*out, i, &rows)); i++) {
         const Reward *scorer;
         if (!reward_need(&scorer, source, err)) return err_wrap(err, "%s (%" PRId64 " rows)", what, rows);
@@ -65,7 +65,10 @@ static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
 
 static bool open_questions(Run *r, Err *err) {
     const Config *c = &r->c;
-    PromptOptions po = { .model = c->model.tokenizer, .chat_template = c->model.chat_template, .end = -1 };
+    PromptOptions po = { .model = c->model.tokenizer,
+                         .chat_template = c->model.chat_template,
+                         .variables = config_arguments(&c->data.template_args, &r->mem),
+                         .end = -1 };
     if (!(r->prompter = prompter_open(&po, threads_count(r->o.dev.threads), err))) return false;
     r->tok = prompter_tok(r->prompter);
     TRY(open_data(r, &r->train, &c->data.train_files, c->data.train_max_samples, "data.train_files", err));
@@ -81,7 +84,7 @@ static bool open_questions(Run *r, Err *err) {
         .data = r->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true
     };
     r->stream = stream_open(&so);
-    RewardOptions ro = { c->reward.scorer, c->reward.command, c->reward.library, c->reward.timeout };
+    RewardOptions ro = config_rewards(c, &r->mem);
     int workers = c->reward.workers ? (int)c->reward.workers : threads_count(r->o.dev.threads);
     r->rewards = rewards_open(&ro, workers, err);
     return r->rewards != NULL;

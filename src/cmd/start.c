@@ -141,9 +141,14 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
     }
     if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
     bool file = !strchr(words[0], '=');
-    if (!config_load(c, verb, file ? words[0] : NULL, words + file, n - file, &err)) return cmd_fail(v, &err);
+    if (!config_load(c, verb, file ? words[0] : NULL, words + file, n - file, &text, &err)) {
+        rc = cmd_fail(v, &err);
+        if (text.n && memchr(text.data, '\n', text.n) != text.data + text.n - 1) fputs(text.data, stderr);
+        buf_free(&text);
+        return rc;
+    }
     config_idle(c);
-    config_dump(&text, c);
+    config_dump(&text, c, DUMP_GIVEN);
     for (size_t i = 0; i < c->notes.n; i++) printf("note: %s\n", c->notes.at[i]);
     printf("%s\n", text.data);
     buf_free(&text);

@@ -13,7 +13,7 @@
 typedef struct {
     SamplingArgs s;
     int64_t n, threads, leaves, max_prompt, max_rows, max_batch, questions, workers;
-    const char *scorer, *command, *library, *out, *chat_template;
+    const char *scorer, *command, *library, *python, *out, *chat_template, *template_args;
     double timeout;
     bool json;
     const char *device, *compute;
@@ -28,9 +28,11 @@ static const Opt options[] = {
     { "scorer",        OPT_STR,  offsetof(Args, scorer),        "NAME", "judge every answer by this scorer; by data_source" },
     { "command",       OPT_STR,  offsetof(Args, command),       "CMD",  "your own scorer, a command" },
     { "library",       OPT_STR,  offsetof(Args, library),       "FILE", "your own scorer, a shared library" },
+    { "python",        OPT_STR,  offsetof(Args, python),        "FILE", "your own scorer, a Python file with compute_score" },
     { "workers",       OPT_INT,  offsetof(Args, workers),       "N",    "scorers that run at once; as many as threads", 0, 1024 },
     { "timeout",       OPT_REAL, offsetof(Args, timeout),       "S",    "seconds until an answer counts as failed; 10", 0.001, 86400 },
     { "chat-template", OPT_STR,  offsetof(Args, chat_template), "FILE", "in the place of the model's own" },
+    { "template-args", OPT_STR,  offsetof(Args, template_args), "JSON", "its arguments, such as '{\"enable_thinking\": false}'" },
     { "out",           OPT_STR,  offsetof(Args, out),           "FILE", "every answer with its score, a line each" },
     { "json",          OPT_FLAG, offsetof(Args, json),          "",     "the result as one JSON object" },
     { "max-batch",     OPT_INT,  offsetof(Args, max_batch),     "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
@@ -81,14 +83,16 @@ static void write_block(void *user, const Rollouts *r) {
 
 static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
     const Args *a = e->a;
-    bool own = a->scorer || a->command || a->library;
+    bool own = a->scorer || a->command || a->library || a->python;
     DataOptions d = { .files = files,
                       .n_files = n,
                       .source = own ? "own" : NULL,
-                      .need_truth = !(a->command || a->library),
+                      .need_truth = !(a->command || a->library || a->python),
                       .max_rows = a->questions,
                       .threads = e->o.dev.threads };
-    PromptOptions p = { .model = e->o.desc.dir, .chat_template = a->chat_template, .end = -1 };
+    PromptOptions p = {
+        .model = e->o.desc.dir, .chat_template = a->chat_template, .variables = a->template_args, .end = -1
+    };
     if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err)))
         return false;
     const char *source;
@@ -98,7 +102,9 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
     DataCounts counts;
     TRY(dataset_measure(e->data, e->o.dev.threads, a->max_prompt, DATA_LONG_REFUSE, prompter_length, e->prompter,
                         &counts, err));
-    RewardOptions r = { a->scorer, a->command, a->library, a->timeout };
+    RewardOptions r = {
+        .scorer = a->scorer, .command = a->command, .library = a->library, .python = a->python, .timeout_s = a->timeout
+    };
     e->rewards = rewards_open(&r, a->workers ? (int)a->workers : threads_count(e->o.dev.threads), err);
     return e->rewards != NULL;
 }

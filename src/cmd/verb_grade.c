@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct {
-    const char *in, *out, *scorer, *command, *library;
+    const char *in, *out, *scorer, *command, *library, *python, *function;
     int64_t threads, workers;
     double timeout;
     bool list;
@@ -22,6 +22,8 @@ static const Opt options[] = {
     { "scorer",  OPT_STR,  offsetof(Args, scorer),  "NAME", "judge every line by this scorer, whatever its data_source" },
     { "command", OPT_STR,  offsetof(Args, command), "CMD",  "judge by your own command: a JSON line in, a JSON line out" },
     { "library", OPT_STR,  offsetof(Args, library), "SO",   "judge by your own shared library (include/hone_reward.h)" },
+    { "python",  OPT_STR,  offsetof(Args, python),  "FILE", "judge by your own Python file with compute_score (docs/rewards.md)" },
+    { "function", OPT_STR, offsetof(Args, function), "NAME", "another function of that file" },
     { "workers", OPT_INT,  offsetof(Args, workers), "N",    "processes of the command (as many as threads)", 1, 1024 },
     { "timeout", OPT_REAL, offsetof(Args, timeout), "S",    "seconds that an outside scorer has for a sample (10)", 0.001, 86400 },
     { "threads", OPT_INT,  offsetof(Args, threads), "N",    "threads (all cores)", 1, 256 },
@@ -149,7 +151,7 @@ static int grade_file(const Verb *v, const Args *a, Rewards *pool) {
     Grade *g = MEM_NEW(&mem, Grade);
     g->pool = pool;
     g->out = o;
-    g->any_source = a->scorer || a->command || a->library;
+    g->any_source = a->scorer || a->command || a->library || a->python;
     grade_lines(g, r);
     for (int i = 0; i < WINDOW; i++) buf_free(&g->slot[i].line);
     reward_result_free(&g->result);
@@ -165,10 +167,17 @@ static int run(const Verb *v, int argc, char **argv) {
     int rc = opt_parse(v, &a, NULL, 0, 0, NULL, argc, argv);
     if (rc >= 0) return rc;
     if (a.list) return list();
-    if (a.workers && !a.command) return cmd_usage(v, "--workers is for --command");
-    if (a.timeout > 0 && !a.command && !a.library) return cmd_usage(v, "--timeout is for --command and --library");
+    if (a.workers && !a.command && !a.python) return cmd_usage(v, "--workers is for --command and --python");
+    if (a.timeout > 0 && !a.command && !a.library && !a.python)
+        return cmd_usage(v, "--timeout is for --command, --library and --python");
+    if (a.function && !a.python) return cmd_usage(v, "--function is for --python");
     Err err;
-    RewardOptions o = { .scorer = a.scorer, .command = a.command, .library = a.library, .timeout_s = a.timeout };
+    RewardOptions o = { .scorer = a.scorer,
+                        .command = a.command,
+                        .library = a.library,
+                        .python = a.python,
+                        .python_function = a.function,
+                        .timeout_s = a.timeout };
     Rewards *pool = rewards_open(&o, (int)(a.workers ? a.workers : a.threads), &err);
     if (!pool) return cmd_fail(v, &err);
     rc = grade_file(v, &a, pool);
@@ -182,7 +191,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_grade = {
     .name = "grade",
-    .usage = "--in F --out F [--scorer NAME | --command CMD | --library SO]",
+    .usage = "--in F --out F [--scorer NAME | --command CMD | --library SO | --python FILE]",
     .summary = "score answers against their ground truth",
     .detail = "Without a scorer, command or library each line is judged by what its data_source names (--list).\n"
               "A sample that cannot be judged has \"failed\" with the reason; its score is the scorer's lowest (0 with "

@@ -258,7 +258,10 @@ static bool open_all(Sft *s, Err *err) {
     if (c->trainer.leaves == CONF_UNSET) s->c.trainer.leaves = device_leaves(&s->o.dev);
     if (!(s->dir = run_dir_open(c, err))) return false;
     int32_t end = s->o.desc.d.n_eos ? (int32_t)s->o.desc.d.eos[0] : -1;
-    PromptOptions po = { .model = c->model.tokenizer, .chat_template = c->model.chat_template, .end = end };
+    PromptOptions po = { .model = c->model.tokenizer,
+                         .chat_template = c->model.chat_template,
+                         .variables = config_arguments(&c->data.template_args, &s->mem),
+                         .end = end };
     if (!(s->prompter = prompter_open(&po, threads_count(s->o.dev.threads), err))) return false;
     TRY(open_pairs(s, &s->train, &s->pairs, &c->data.train_files, c->data.train_max_samples, err));
     if (c->data.val_files.n)

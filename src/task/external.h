@@ -8,11 +8,18 @@
  * {"id","data_source","solution_str","ground_truth","extra_info"}, the reply one line: a number, or an object with
  * "score" (or with "failed", a reason), and better with the "id" of its request.  A slot belongs to one thread at a time. */
 typedef struct Command Command;
-Command *command_open(const char *shell_line, int slots, double timeout_s);
+/* ready_s > 0: a process greets first, with {"ready": true} or {"failed": why}, and has so long for it: no sample's deadline begins
+ * before that. */
+Command *command_open(const char *shell_line, int slots, double timeout_s, double ready_s);
+bool     command_ready(Command *c, Err *err);          /* starts the first process: false if it does not greet, with its reason */
 void     command_score(Command *c, int slot, const RewardSample *s, RewardResult *out);    /* ends at the deadline */
 int64_t  command_restarts(Command *c);                 /* processes started beyond the first of each slot */
 void     command_give_up(Command *c);                  /* from any thread: what is being judged fails, soon; all that comes after, too */
 void     command_close(Command *c);                    /* no process of it is left */
+
+/* The shell line that runs a scorer written in Python: reward_python.py, which is part of this program, on a file, a function of it
+ * and further arguments (a JSON object; NULL: none). */
+const char *python_line(const char *file, const char *function, const char *args, Mem *mem);
 
 /* What a reply line means; out is failed if it means nothing.  false: it has the "id" of an earlier sample. */
 bool reply_read(RewardResult *out, const char *line, size_t n, int64_t id);

@@ -30,6 +30,7 @@ typedef struct {
     size_t sent;      /* of the request */
     int64_t answered; /* by this process */
     bool started;     /* one ran in this slot before */
+    bool greeted;     /* it said that it is ready */
     VEC(pid_t)
     unreaped; /* killed, but not gone yet when last seen: a process may hang in the kernel for a while */
 } Slot;
@@ -37,7 +38,7 @@ typedef struct {
 struct Command {
     Mem mem;
     const char *shell_line;
-    double timeout_s;
+    double timeout_s, ready_s;
     int n;
     Slot *slot;
     atomic_llong ids, restarts;
@@ -85,6 +86,7 @@ static bool start(Command *c, Slot *s) {
     fcntl(s->to, F_SETFL, O_NONBLOCK);
     fcntl(s->from, F_SETFL, O_NONBLOCK);
     s->answered = 0;
+    s->greeted = false;
     if (s->started) atomic_fetch_add(&c->restarts, 1);
     s->started = true;
     buf_clear(&s->reply);
@@ -211,6 +213,46 @@ static void say_why(RewardResult *out, Outcome o, int status, double timeout_s) 
     else reward_fail(out, "the scorer exited with code %d without an answer", WEXITSTATUS(status));
 }
 
+/* The next line of the reply; it has come whole. */
+static const char *line_of(const Slot *s, size_t *n) {
+    *n = (size_t)((char *)memchr(s->reply.data, '\n', s->reply.n) - s->reply.data);
+    return s->reply.data;
+}
+
+static void drop_line(Slot *s, size_t n) {
+    memmove(s->reply.data, s->reply.data + n + 1, s->reply.n - n - 1);
+    s->reply.n -= n + 1;
+}
+
+/* The greeting of a new process.  False: out says why it is of no use, and it is gone. */
+static bool greeted(Command *c, Slot *s, RewardResult *out) {
+    if (c->ready_s <= 0 || s->greeted) return true;
+    size_t request = s->request.n, n;
+    s->request.n = 0; /* nothing is asked yet */
+    Outcome o = exchange(c, s, clock_now() + c->ready_s);
+    s->request.n = request;
+    int status;
+    if (o == DONE) {
+        const char *line = line_of(s, &n);
+        Mem mem = { 0 };
+        Json v;
+        Err err;
+        const Json *failed = json_parse(&v, line, n, &mem, &err) ? json_get(&v, "failed") : NULL;
+        s->greeted = json_get(&v, "ready") != NULL;
+        if (failed && failed->kind == JSON_STRING) reward_fail(out, "%s", failed->str);
+        else if (!s->greeted) reward_fail(out, "the scorer did not greet: %.60s", line);
+        mem_free(&mem);
+        drop_line(s, n);
+        if (s->greeted) return true;
+        stop(s, 0, &status);
+        return false;
+    }
+    if (o == DIED || o == WAS_SILENT) gone(s->pid, 0.05);
+    stop(s, 0, &status);
+    say_why(out, o, status, c->ready_s);
+    return false;
+}
+
 static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult *out) {
     double deadline = clock_now() + c->timeout_s;
     int64_t id = atomic_fetch_add(&c->ids, 1);
@@ -224,23 +266,29 @@ static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult 
             say_why(out, BAD_START, 0, 0);
             return;
         }
+        if (!s->greeted && c->ready_s > 0) {
+            if (!greeted(c, s, out)) return;
+            deadline = clock_now() + c->timeout_s;
+        }
         Outcome o = exchange(c, s, deadline);
         if (o == DONE) {
-            size_t n = (size_t)((char *)memchr(s->reply.data, '\n', s->reply.n) - s->reply.data);
-            bool stale = !reply_read(out, s->reply.data, n && s->reply.data[n - 1] == '\r' ? n - 1 : n, id);
-            memmove(s->reply.data, s->reply.data + n + 1, s->reply.n - n - 1);
-            s->reply.n -= n + 1;
+            size_t n;
+            const char *line = line_of(s, &n);
+            bool stale = !reply_read(out, line, n && line[n - 1] == '\r' ? n - 1 : n, id);
+            drop_line(s, n);
             if (stale) continue; /* a second line about an earlier sample */
             s->answered++;
-            if (out->failed) stop(s, 0, &status); /* whatever it says next may not be about the next sample */
+            if (out->failed && !out->told)
+                stop(s, 0, &status); /* whatever it says next may not be about the next sample */
             return;
         }
         bool used = s->answered > 0;
         if (o == DIED || o == WAS_SILENT) gone(s->pid, 0.05); /* its output closes a little before it is dead */
         stop(s, 0, &status);
-        /* A process may answer once and end: if it had answered before and died without a word, the sample was not why. */
+        /* A process may answer once and end: if it had answered before and died without a word, the sample was not why.
+         * One that greets means to stay. */
         s->sent = 0;
-        if (o == WAS_SILENT && used) continue;
+        if (o == WAS_SILENT && used && c->ready_s <= 0) continue;
         say_why(out, o, status, c->timeout_s);
         return;
     }
@@ -260,11 +308,20 @@ void command_score(Command *c, int slot, const RewardSample *s, RewardResult *ou
 
 void command_give_up(Command *c) { atomic_store(&c->given_up, true); }
 
-Command *command_open(const char *shell_line, int slots, double timeout_s) {
+bool command_ready(Command *c, Err *err) {
+    RewardResult r = { 0 };
+    bool ok = start(c, &c->slot[0]) ? greeted(c, &c->slot[0], &r) : err_set(err, "the scorer could not be started");
+    if (!ok && *r.reason) err_set(err, "%s", r.reason);
+    reward_result_free(&r);
+    return ok;
+}
+
+Command *command_open(const char *shell_line, int slots, double timeout_s, double ready_s) {
     Mem mem = { 0 };
     Command *c = MEM_NEW(&mem, Command);
     c->shell_line = mem_str(&mem, shell_line, strlen(shell_line));
     c->timeout_s = timeout_s;
+    c->ready_s = ready_s;
     c->n = slots;
     c->slot = MEM_ARRAY(&mem, Slot, (size_t)slots);
     c->mem = mem;

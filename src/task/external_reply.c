@@ -33,6 +33,7 @@ static void read_object(RewardResult *out, const Json *v, const char *text, int6
     double x;
     if (failed && failed->kind == JSON_STRING) {
         reward_fail(out, "%s", failed->str);
+        out->told = echo && echo->kind == JSON_INT && echo->integer == id;
     } else if (echo && (echo->kind != JSON_INT || echo->integer != id)) {
         reward_fail(out, "the scorer answered another sample: %s", text);
     } else if (!number_of(json_get(v, "score"), &out->score)) {

@@ -87,7 +87,7 @@ void reward_fail(RewardResult *r, const char *fmt, ...) {
 void reward_score(const Reward *r, const RewardSample *s, RewardResult *out) {
     buf_clear(&out->extra);
     out->score = 0;
-    out->failed = false;
+    out->failed = out->told = false;
     out->acc = -1;
     out->vote = 0;
     out->reason[0] = 0;

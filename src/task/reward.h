@@ -24,7 +24,8 @@ typedef struct {
     bool   failed;
     int8_t acc;                                           /* 1 right, 0 wrong, -1 the scorer does not say */
     uint64_t vote;                                        /* of the answer read out of the text: equal answers, equal votes; 0: not said */
-    char   reason[120];
+    bool   told;                                          /* failed by the scorer's own word on this very sample */
+    char   reason[240];
     Buf    extra;
 } RewardResult;
 
@@ -55,7 +56,8 @@ double reward_overlong(int64_t tokens, int64_t max_tokens, int64_t buffer, doubl
  * a thread takes it up, so n samples take at most n / threads * timeout_s.  One thread submits and collects. */
 typedef struct {
     const char *scorer;                /* a scorer for all samples; NULL: by data_source */
-    const char *command, *library;     /* an outside scorer instead; at most one of the three is set */
+    const char *command, *library, *python;      /* an outside scorer instead; at most one of the four is set */
+    const char *python_function, *python_args;   /* of the file 'python': NULL is compute_score; a JSON object, or NULL */
     double      timeout_s;             /* of an outside scorer, a sample; 0: 10 s */
 } RewardOptions;
 

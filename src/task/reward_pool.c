@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
+static const double PYTHON_READY_S = 300; /* what a scorer may take to import */
 enum { MAX_POOL = 1024, MAX_STUCK = 64 }; /* threads left behind before samples fail without being tried */
 
 typedef struct Job Job;
@@ -185,8 +186,8 @@ static void wait_some(Rewards *p, double latest) {
 
 Rewards *rewards_open(const RewardOptions *o, int threads, Err *err) {
     CHECK(threads >= 1 && threads <= MAX_POOL, "%d scorer threads; 1 to %d can be had", threads, MAX_POOL);
-    if (!!o->scorer + !!o->command + !!o->library > 1) {
-        err_set(err, "a scorer, a command and a library exclude each other");
+    if (!!o->scorer + !!o->command + !!o->library + !!o->python > 1) {
+        err_set(err, "a scorer, a command, a library and a Python file exclude each other");
         return NULL;
     }
     const Reward *fixed = NULL;
@@ -199,7 +200,18 @@ Rewards *rewards_open(const RewardOptions *o, int threads, Err *err) {
     p->fixed = fixed;
     p->library = library;
     p->timeout_s = o->timeout_s > 0 ? o->timeout_s : 10;
-    if (o->command) p->command = command_open(o->command, threads, p->timeout_s);
+    if (o->command) p->command = command_open(o->command, threads, p->timeout_s, 0);
+    if (o->python) {
+        const char *line = python_line(o->python, o->python_function, o->python_args, &p->mem);
+        p->command = command_open(line, threads, p->timeout_s, PYTHON_READY_S);
+        if (!command_ready(p->command, err)) { /* said before anything is drawn */
+            err_wrap(err, "%s", o->python);
+            command_close(p->command);
+            mem = p->mem;
+            mem_free(&mem);
+            return NULL;
+        }
+    }
     pthread_condattr_t mono;
     pthread_condattr_init(&mono);
     pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);

@@ -58,15 +58,15 @@ static void good(void) {
 
     /* the dump loads again and gives the same dump */
     Buf a = { 0 }, b = { 0 };
-    config_dump(&a, &c);
+    config_dump(&a, &c, DUMP_ALL);
     Config d;
     ok = config_load_text(&d, CONF_TRAIN, "config.yaml", a.data, a.n, NULL, 0, &err);
     EXPECT(ok, "%s", err.msg);
     if (ok) {
         memset(d.origin, 0, sizeof d.origin), memset(c.origin, 0, sizeof c.origin);
         buf_clear(&a);
-        config_dump(&a, &c);
-        config_dump(&b, &d);
+        config_dump(&a, &c, DUMP_ALL);
+        config_dump(&b, &d, DUMP_ALL);
         EXPECT_STR(a.data, b.data);
         config_free(&d);
     }
@@ -87,7 +87,7 @@ static void saved(ConfVerb verb, const char *text, const char *set) {
     bool ok = load(&c, verb, text, set, &err) && all_checks(&c, &err);
     EXPECT(ok, "%s: %s", set, err.msg);
     if (!ok) return;
-    config_dump(&a, &c);
+    config_dump(&a, &c, DUMP_ALL);
     ok = config_load_text(&d, verb, "config.yaml", a.data, a.n, NULL, 0, &err);
     EXPECT(ok && all_checks(&d, &err), "%s: what was saved is refused: %s", set, err.msg);
     config_free(&c);
@@ -182,7 +182,7 @@ static void recipes(void) {
     for (int i = 0; i < n; i++) {
         Config c;
         Err err = { { 0 } };
-        bool ok = config_load(&c, CONF_TRAIN, g.gl_pathv[i], NULL, 0, &err);
+        bool ok = config_load(&c, CONF_TRAIN, g.gl_pathv[i], NULL, 0, NULL, &err);
         EXPECT(ok, "%s", err.msg);
         if (!ok) continue;
         EXPECT(!config_check(&c, &err) && strstr(err.msg, "this build runs one process"), "%s: %s", g.gl_pathv[i],
@@ -219,7 +219,10 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { "trainer: {warp_drive_enabled: 1}", "", "there is no option trainer.warp_drive_enabled; `hone train --list-options`" },
 { "sft: {batch_size: 4}",          "", "sft.batch_size is an option of `hone sft`, not of `hone train`" },
 { "",                              "train.lr", "command line: 'train.lr' is not key=value" },
-{ "",                              "+train.lr=1", "command line: +train.lr=1: options are set with key=value, without '+'" },
+{ "",                              "~train.lr", "command line: ~train.lr: options are set with key=value, without '~'" },
+{ "",                              "+train.lrr=1", "command line: there is no option train.lrr" },
+{ "",                              "train.use_kl=true", "there is no option train.use_kl; the nearest is train.use_kl_loss" },
+{ "",                              "actor_rollout_ref.model.lora_rank=8", "lora_rank=8 cannot be had: LoRA is not there yet" },
 { "",                              "train.lrr=1", "command line: there is no option train.lrr; the nearest is train.lr" },
 { "",                              "train=1", "command line: train is a section" },
 /* types and ranges */
@@ -388,7 +391,7 @@ int main(void) {
     EXPECT(!unlink(sub) && !rmdir(dir), "rmdir");
     Config c;
     Err err;
-    EXPECT(!config_load(&c, CONF_TRAIN, "/no/such.yaml", NULL, 0, &err) && strstr(err.msg, "/no/such.yaml"), "%s",
+    EXPECT(!config_load(&c, CONF_TRAIN, "/no/such.yaml", NULL, 0, NULL, &err) && strstr(err.msg, "/no/such.yaml"), "%s",
            err.msg);
     printf("%zu wrong configurations\n", COUNT(wrong) + COUNT(wrong_sft) + 1);
     return test_end();

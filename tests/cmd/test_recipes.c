@@ -40,10 +40,10 @@ static const struct {
     { "deepseek-v3-128", "DeepSeek-V3", "1024 x 8 = 8192 was meant" },
     { "deepseek-v3-256", "DeepSeek-V3", "1024 x 8 = 8192 was meant" },
     { "deepseek-v3-512", "DeepSeek-V3", "2 micro-batches for 16 stages" },
-    { "qwen3-235b-32", "Qwen3-235B-A22B", "94 - 6 = 88 layers for 7 stages" },
-    { "qwen3-235b-64", "Qwen3-235B-A22B", "94 - 6 = 88 layers for 7 stages" },
-    { "qwen3-235b-128", "Qwen3-235B-A22B", "94 - 6 = 88 layers for 7 stages" },
-    { "qwen3-235b-256", "Qwen3-235B-A22B", "94 - 6 = 88 layers for 7 stages" },
+    { "qwen3-235b-32", "Qwen3-235B-A22B", "update needs 108.5 GB" },
+    { "qwen3-235b-64", "Qwen3-235B-A22B", "update needs 130.9 GB" },
+    { "qwen3-235b-128", "Qwen3-235B-A22B", "7 micro-batches for 8 stages" },
+    { "qwen3-235b-256", "Qwen3-235B-A22B", "4 micro-batches for 8 stages" },
     { "qwen3-30b-8", "Qwen3-30B-A3B", "update needs 111.8 GB" },
     { "qwen3-30b-16", "Qwen3-30B-A3B", "update needs 111.8 GB" },
     { "qwen3-30b-32", "Qwen3-30B-A3B", "update needs 111.8 GB" },
@@ -74,13 +74,13 @@ static void accepted(const char *path) {
     };
     Err err = { 0 };
     Config c;
-    bool ok = config_load(&c, CONF_TRAIN, path, NULL, 0, &err);
+    bool ok = config_load(&c, CONF_TRAIN, path, NULL, 0, NULL, &err);
     EXPECT(ok, "%s: %s", path, err.msg);
     if (ok) {
         EXPECT(!config_check(&c, &err) && strstr(err.msg, "this build runs one process"), "%s: %s", path, err.msg);
         config_free(&c);
     }
-    ok = config_load(&c, CONF_TRAIN, path, ALONE, COUNT(ALONE), &err);
+    ok = config_load(&c, CONF_TRAIN, path, ALONE, COUNT(ALONE), NULL, &err);
     EXPECT(ok && config_check(&c, &err), "%s as one process: %s", path, err.msg);
     if (ok) config_free(&c);
 }
@@ -167,7 +167,7 @@ static void spellings(void) {
         EXPECT(a.tp == 2 && a.pp == 4 && a.gen_tp == 2 && a.answers == 16 && a.prompts == 512 && a.spread == 1.5
                    && a.park_states,
                "%s", TEXT[i]);
-        EXPECT(config_load(&c, CONF_TRAIN, path, NULL, 0, &err), "%s: %s", TEXT[i], err.msg);
+        EXPECT(config_load(&c, CONF_TRAIN, path, NULL, 0, NULL, &err), "%s: %s", TEXT[i], err.msg);
         EXPECT(c.grid.tp == 2 && c.grid.pp == 4 && c.rollout.grid.tp == 2 && c.rollout.n == 16, "%s", TEXT[i]);
         config_free(&c);
     }

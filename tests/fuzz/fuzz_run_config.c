@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (!config_load_text(&c, n % 2 ? CONF_TRAIN : CONF_SFT, "fuzz.yaml", (const char *)data, n, NULL, 0, &err))
         return 0;
     Buf b = { 0 };
-    config_dump(&b, &c);
+    config_dump(&b, &c, DUMP_ALL);
     CHECK(config_load_text(&d, c.verb, "dump", b.data, b.n, NULL, 0, &err), "%s", err.msg);
     config_free(&c);
     config_free(&d);

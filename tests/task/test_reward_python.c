@@ -1,0 +1,123 @@
+/* test_reward_python.c - a scorer of verl's shape in Python: 1,000 answers with failures, crashes and endless loops among them, every
+ * kind of result, and files that cannot be loaded.  Skipped where there is no python3. */
+#include "task/reward.h"
+#include "test.h"
+
+#include <stdlib.h>
+
+#define FILE_PY FIXTURE("scorers/verl_shape.py")
+
+static RewardSample sample(const char *solution, const char *truth) {
+    return (RewardSample){ .data_source = "own",
+                           .solution = solution,
+                           .solution_n = strlen(solution),
+                           .ground_truth = truth,
+                           .ground_truth_n = strlen(truth),
+                           .extra_info = "{\"split\":\"train\"}",
+                           .extra_info_n = 17 };
+}
+
+/* One answer by one function of the file. */
+static RewardResult one(const char *function, const char *args, const char *solution, const char *truth) {
+    Err err = { 0 };
+    RewardResult r = { 0 };
+    int64_t ticket;
+    RewardOptions o = { .python = FILE_PY, .python_function = function, .python_args = args, .timeout_s = 2 };
+    Rewards *p = rewards_open(&o, 1, &err);
+    EXPECT(p, "%s", err.msg);
+    if (!p) return r;
+    RewardSample s = sample(solution, truth);
+    EXPECT(rewards_submit(p, 1, &s, &err) && rewards_collect(p, &ticket, &r), "%s", err.msg);
+    rewards_close(p);
+    return r;
+}
+
+static const struct {
+    const char *function, *args, *solution, *truth;
+    double score;
+    const char *reason, *extra;
+} CASES[] = {
+    { NULL, NULL, "5", "5", 1, NULL, NULL },
+    { NULL, NULL, "5", "6", 0, NULL, NULL },
+    { NULL, "{\"bonus\":0.5}", "5", "5", 1.5, NULL, NULL },
+    { NULL, NULL, "list", "", 0.25, NULL, NULL },
+    { NULL, NULL, "dict", "", 0.75, NULL, "\"extra\":{\"split\":\"train\"}" },
+    { NULL, NULL, "raise", "", 0, "verl_shape.py:11: KeyError: 'no such thing'", NULL },
+    { NULL, NULL, "nan", "", 0, "ValueError: the score is nan", NULL },
+    { NULL, NULL, "die", "", 0, "exited with code 3", NULL },
+    { NULL, NULL, "hang", "", 0, "did not answer within 2 s", NULL },
+    { NULL, NULL, "sleep", "", 0, "did not answer within 2 s", NULL },
+    { "compute_scores", NULL, "5", "5", 1, NULL, NULL },
+    { "compute_later", NULL, "5", "5", 1, NULL, NULL },
+    { "compute_number", NULL, "5", "5", 1, NULL,
+      "\"from\":[\"data_source\",\"extra_info\",\"ground_truth\"],\"number\":7" },
+};
+
+static void kinds(void) {
+    for (size_t i = 0; i < COUNT(CASES); i++) {
+        RewardResult r = one(CASES[i].function, CASES[i].args, CASES[i].solution, CASES[i].truth);
+        EXPECT(r.failed == (CASES[i].reason != NULL) && r.score == CASES[i].score, "%s: %g, %s", CASES[i].solution,
+               r.score, r.reason);
+        EXPECT(!CASES[i].reason || strstr(r.reason, CASES[i].reason), "%s: %s", CASES[i].solution, r.reason);
+        EXPECT(!CASES[i].extra || (r.extra.data && strstr(r.extra.data, CASES[i].extra)), "%s: %s", CASES[i].solution,
+               r.extra.data ? r.extra.data : "");
+        reward_result_free(&r);
+    }
+}
+
+/* A thousand answers; every hundredth breaks the scorer in its own way, and no other one suffers. */
+static void thousand(void) {
+    static const char *const BAD[] = { "raise", "die", "hang", "nan", "raise", "die", "raise", "nan", "die", "raise" };
+    enum { ALL = 1000 };
+    Err err = { 0 };
+    RewardOptions o = { .python = FILE_PY, .timeout_s = 3 };
+    Rewards *p = rewards_open(&o, 2, &err);
+    EXPECT(p, "%s", err.msg);
+    if (!p) return;
+    for (int64_t i = 0; i < ALL; i++) {
+        RewardSample s = sample(i % 100 == 50 ? BAD[i / 100] : i % 2 ? "right" : "wrong", "right");
+        EXPECT(rewards_submit(p, i, &s, &err), "%s", err.msg);
+    }
+    RewardResult r = { 0 };
+    int64_t ticket, right = 0, wrong = 0, failed = 0;
+    while (rewards_collect(p, &ticket, &r)) {
+        bool bad = ticket % 100 == 50;
+        if (r.failed != bad || (!bad && r.score != (double)(ticket % 2)))
+            EXPECT(false, "sample %lld: %g, %s", (long long)ticket, r.score, r.reason);
+        right += !r.failed && r.score == 1, wrong += !r.failed && r.score == 0, failed += r.failed;
+    }
+    RewardCounts c = rewards_counts(p);
+    EXPECT(right == 500 && wrong == 490 && failed == 10, "%lld right, %lld wrong, %lld failed", (long long)right,
+           (long long)wrong, (long long)failed);
+    EXPECT(c.restarts <= 4, "%lld restarts: only a crash and a hang cost a process", (long long)c.restarts);
+    reward_result_free(&r);
+    rewards_close(p);
+}
+
+/* What cannot be loaded is said when the pool is opened. */
+static void unusable(void) {
+    static const struct {
+        const char *file, *function, *why;
+    } WRONG[] = {
+        { FIXTURE("scorers/broken.py"), NULL, "broken.py:1: SyntaxError" },
+        { FIXTURE("scorers/no_such.py"), NULL, "FileNotFoundError" },
+        { FILE_PY, "no_such_function", "AttributeError" },
+    };
+    for (size_t i = 0; i < COUNT(WRONG); i++) {
+        Err err = { 0 };
+        RewardOptions o = { .python = WRONG[i].file, .python_function = WRONG[i].function };
+        Rewards *p = rewards_open(&o, 2, &err);
+        EXPECT(!p && strstr(err.msg, WRONG[i].why), "%s: %s", WRONG[i].file, p ? "is opened" : err.msg);
+        rewards_close(p);
+    }
+}
+
+int main(void) {
+    if (system("python3 -c pass >/dev/null 2>&1")) SKIP("there is no python3");
+    else {
+        kinds();
+        thousand();
+        unusable();
+    }
+    return test_end();
+}
