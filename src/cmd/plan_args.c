@@ -113,6 +113,13 @@ bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
         ok = known_option(own->members[i].key, err);
     for (size_t i = 0; ok && j.kind == JSON_OBJECT && i < j.n; i++)
         if (!strncmp(j.members[i].key, "plan.", 5)) ok = known_option(j.members[i].key + 5, err);
+    const Json *nodes = ok ? option(&j, "grid.nodes") : NULL, *per = ok ? option(&j, "grid.gpus_per_node") : NULL;
+    int64_t gpus =
+        (nodes && nodes->kind == JSON_INT ? nodes->integer : 1) * (per && per->kind == JSON_INT ? per->integer : 1);
+    if (ok && gpus > 1 && !option(&j, "plan.cluster")) /* a configuration that the planner did not make names no GPU */
+        a->cluster = mem_printf(mem, "H100x%lld", (long long)gpus);
+    if (a->mean > a->max) a->mean = a->max / 2; /* nor does it say how long answers are */
+    if (a->prompt_mean > a->prompt_max) a->prompt_mean = a->prompt_max / 2;
     const Json *last = ok ? option(&j, "grid.last_layers") : NULL;
     if (last && last->kind == JSON_INT) a->split = mem_printf(mem, "last=%lld", (long long)last->integer);
     buf_free(&text);

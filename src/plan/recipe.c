@@ -94,8 +94,9 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
                " micro_tokens: %.0f\n",
                work_mini(w), work_epochs(w), l->micro_tokens);
     buf_printf(out,
-               "  clip_low: 0.2\n  clip_high: 0.28\n  clip_c: 10.0\n  use_kl_loss: %s\n  recompute: %s\n  "
-               "offload_fraction: %g\n",
+               "  clip_low: 0.2\n  clip_high: 0.28    # DAPO's: what is unlikely may become likely faster\n"
+               "  clip_c: 10.0       # a bad answer that became this much likelier counts no more than so\n"
+               "  use_kl_loss: %s\n  recompute: %s\n  offload_fraction: %g\n",
                yes(w->kl), train_recompute(l->drop), l->offload);
     int per_node = p->cluster.gpu.per_node < p->cluster.gpus ? p->cluster.gpu.per_node : p->cluster.gpus;
     buf_printf(out, "grid:\n  tp: %d\n  pp: %d\n  vpp: %d\n  ep: %d\n  cp: %d\n  dp: %d\n  split: \"", l->tp, l->pp,

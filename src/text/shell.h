@@ -34,6 +34,7 @@ typedef enum {
     SHELL_ASSUMED,      /* what a command that was not run was taken to have answered */
     SHELL_SKIPPED,      /* a command that was not run, and whose answer nobody asked for */
     SHELL_STOPPED,      /* the script ends here, and why */
+    SHELL_UNUSED,       /* a variable that was set, by the script or for it, and never read: NAME=how it was set */
 } ShellNoteKind;
 typedef struct { ShellNoteKind kind; int line; const char *text; } ShellNote;
 typedef struct { const char *name, *value; int line; bool given; } ShellKnob;      /* a variable that has a default: ${NAME:-value} */

@@ -74,6 +74,7 @@ static int declare(Sh *sh, Strs *w, const ShNode *n) {
             sh_set(sh, mem_str(sh->mem, s, (size_t)(eq - s)), eq + 1);
             continue;
         }
+        sh_uses(sh, s, NULL, true); /* it is somebody else's now */
         if (!sh_is_name(s, strlen(s)) || !strcmp(w->at[0], "export")) continue;
         if (local) sh_local(sh, s);
         if (keyed || list) sh_var(sh, s)->keyed = keyed;

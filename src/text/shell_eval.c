@@ -55,7 +55,7 @@ static void subshell(Sh *sh, const Job *job, bool lenient) {
     *sh = before;
     sh->escape = e.outer;
     sh->status = after.status, sh->steps = after.steps, sh->work = after.work, sh->unknowns = after.unknowns,
-    sh->said = after.said;
+    sh->said = after.said, sh->assumed = after.assumed;
     if (how == JUMP_FAIL) longjmp(sh->escape->at, JUMP_FAIL);
 }
 
@@ -99,6 +99,7 @@ void sh_run_text(Sh *sh, const char *text, size_t n, int line) {
 
 /* ---- answers */
 bool sh_true(Sh *sh, const char *what) {
+    sh->assumed += sh->status < 0;
     if (sh->status < 0) sh_note(sh, SHELL_ASSUMED, sh->line, "%s is not run: it counts as failed", what);
     return sh->status == 0;
 }
@@ -359,7 +360,12 @@ static void for_sum(Sh *sh, const ShNode *n) {
 }
 
 static void while_loop(Sh *sh, const ShNode *n) {
-    for (;;) {
+    int64_t assumed = sh->assumed;
+    for (int turns = 0;; turns++) {
+        if (turns > 20 && sh->assumed > assumed) { /* it waits for what no program will tell it here */
+            sh_note(sh, SHELL_ASSUMED, n->line, "a loop that waits is left");
+            return;
+        }
         ask(sh, n->a);
         if (sh->flow != FLOW_NONE) return;
         bool unknown = sh->status < 0, yes = sh_true(sh, words_of(sh, n->a));
@@ -462,12 +468,17 @@ bool shell_read(ShellOut *out, const ShellIn *in, Mem *mem, Err *err) {
     if (how) return how != JUMP_FAIL;
     sh_set(&sh, "PWD", in->cwd);
     sh_set_list(&sh, "BASH_SOURCE", &(Strs){ (const char **)&in->path, 1, 1 });
+    sh.uses = MEM_NEW(mem, ShUses);
     for (size_t i = 0; i < in->n_vars; i++) {
+        sh_uses(&sh, in->vars[i].name, in->vars[i].value, !strcmp(in->vars[i].name, "HOME"));
         sh_set(&sh, in->vars[i].name, in->vars[i].value);
         sh_var(&sh, in->vars[i].name)->given = true;
     }
     for (size_t i = 0; i < in->n_args; i++) SH_PUSH(&sh, sh.params, in->args[i]);
     sh_run_text(&sh, in->text, in->n, 1);
+    for (size_t i = 0; i < sh.uses->n; i++)
+        if (!sh.uses->at[i].read)
+            sh_note(&sh, SHELL_UNUSED, sh.uses->at[i].line, "%s=%.100s", sh.uses->at[i].name, sh.uses->at[i].how);
     return true;
 }
 

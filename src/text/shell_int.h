@@ -50,6 +50,7 @@ enum { JUMP_FAIL = 1, JUMP_EXIT, JUMP_LINE };                              /* gi
 typedef struct ShEscape { jmp_buf at; struct ShEscape *outer; } ShEscape;
 
 typedef struct { const char *name; bool was; ShVar old; } ShSaved;
+typedef struct { struct { const char *name, *how; int line; bool read; } *at; size_t n, cap; } ShUses;
 
 typedef struct Sh {
     Mem           *mem;
@@ -74,8 +75,9 @@ typedef struct Sh {
     int64_t        captures;                            /* $( ) so far */
     Text          *stdout_;                             /* NULL: nobody reads it */
     const char    *stdin_;                              /* what is left of it; NULL: not known */
+    ShUses        *uses;                                /* of every variable that was set; one table for all shells */
     const char    *said;                                /* the last line that went to the terminal */
-    int64_t        steps, work;
+    int64_t        steps, work, assumed;                /* assumed: answers that were not known */
     struct { struct { const char *what; int line; } *at; size_t n, cap; } unknowns;
 } Sh;
 
@@ -107,6 +109,7 @@ void        sh_set_list(Sh *sh, const char *name, const Strs *values);
 void        sh_unset(Sh *sh, const char *name);
 void        sh_unset_at(Sh *sh, ShVar *v, const char *key);
 void        sh_local(Sh *sh, const char *name);                             /* hidden until the function returns */
+void        sh_uses(Sh *sh, const char *name, const char *how, bool read);     /* how: NULL, or what it was set to */
 void        sh_assign(Sh *sh, const ShAssign *a, bool local);
 bool        sh_is_name(const char *s, size_t n);
 const char *sh_path(Sh *sh, const char *path);                              /* absolute, "." and ".." taken out */

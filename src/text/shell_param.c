@@ -49,6 +49,7 @@ static const char *element(Sh *sh, const ShVar *v, const char *key) {
 static void fetch(Sh *sh, Values *out, const char *name, const char *sub, bool keys) {
     char c = *name;
     bool list = sub && (!strcmp(sub, "@") || !strcmp(sub, "*"));
+    sh_uses(sh, name, NULL, true);
     if (c == '@' || c == '*') {
         out->many = true, out->star = c == '*', out->v = sh->params, out->set = sh->params.n > 0;
         out->v.cap = out->v.n; /* a push makes a copy */
@@ -260,6 +261,7 @@ void sh_param(Ex *ex, const char *s, const char *end, bool quoted) {
     if (indirect && !keys) {
         const char *other = sh_get(sh, name);
         if (!other || !sh_is_name(other, strlen(other))) sh_fail(sh, sh->line, "${!%s} is not read", name);
+        sh_uses(sh, name, NULL, true);
         name = other;
     }
     fetch(sh, &v, name, sub, keys);

@@ -57,6 +57,7 @@ static bool place(Sum *s, Place *out) {
 }
 
 static int64_t value_of(Sum *s, const Place *p) {
+    sh_uses(s->sh, p->name, NULL, true);
     const ShVar *v = sh_find(s->sh, p->name);
     const char *text = p->key ? NULL : sh_get(s->sh, p->name);
     int64_t x = 0, index = 0;

@@ -194,10 +194,24 @@ static void assign_list(Sh *sh, ShVar *v, const ShAssign *a) {
     }
 }
 
+void sh_uses(Sh *sh, const char *name, const char *how, bool read) {
+    ShUses *u = sh->uses;
+    sh_spend(sh, 1 + (int64_t)u->n / 16);
+    for (size_t i = 0; i < u->n; i++)
+        if (!strcmp(u->at[i].name, name)) {
+            u->at[i].read |= read;
+            return;
+        }
+    if (!how) return;
+    sh_grow(sh, &u->at, &u->cap, u->n + 1, sizeof *u->at);
+    u->at[u->n].name = name, u->at[u->n].how = how, u->at[u->n].line = sh->line, u->at[u->n++].read = read;
+}
+
 /* A value that only a program could tell does not take the place of one that the user gave. */
 void sh_assign(Sh *sh, const ShAssign *a, bool local) {
     const char *open = memchr(a->name.at, '[', (size_t)(a->name.end - a->name.at)), *key = NULL;
     const char *name = sh_raw(sh, (Raw){ a->name.at, open ? open : a->name.end, a->name.line });
+    sh_uses(sh, name, a->list ? "(...)" : sh_raw(sh, a->value), a->late);
     if (a->list) {
         if (local) sh_local(sh, name);
         assign_list(sh, sh_var(sh, name), a);

@@ -101,6 +101,8 @@ static const struct {
       NULL },
     { "nvidia-smi || exit 1\npython3 a", "python3 a", "`nvidia-smi` is not run: it counts as done", NULL },
     { "until nvidia-smi; do sleep 1; done; python3 a", "python3 a", NULL, NULL },
+    { "while true; do R=`telnet h 1 | wc -l`; if [ $R -eq 1 ]; then break; else sleep 1; fi; done; python3 a",
+      "python3 a", "a loop that waits is left", NULL },
     { "set -e\nfrobnicate x\npython3 a", "python3 a", "frobnicate x", NULL },
     { "X=$(hostname); Y=pre-$X; Z=${Y%-*}; python3 ${#X} $((X+1))", "python3 ? ?", NULL, "the ? is ${#X}" },
     { "X=$RANDOM; python3 port=$X", "python3 port=?", NULL, "the ? is $RANDOM" },

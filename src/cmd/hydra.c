@@ -1,0 +1,118 @@
+/* hydra.c - see hydra.h.  A value is a quoted string, a list in brackets, a mapping in braces, or plain text; nothing is interpolated. */
+#include "cmd/hydra.h"
+
+#include "base/yaml.h"
+
+#include <string.h>
+
+static void trim(const char **s, size_t *n) {
+    while (*n && (**s == ' ' || **s == '\t' || **s == '\n')) ++*s, --*n;
+    while (*n && ((*s)[*n - 1] == ' ' || (*s)[*n - 1] == '\t' || (*s)[*n - 1] == '\n')) --*n;
+}
+
+static ConfScalar scalar(const char *s, size_t n, Mem *mem) {
+    trim(&s, &n);
+    bool quoted = n >= 2 && (*s == '\'' || *s == '"') && s[n - 1] == *s;
+    char *text = mem_str(mem, s + quoted, n - 2 * (size_t)quoted);
+    size_t kept = 0;
+    for (size_t i = 0; text[i]; i++) { /* \ before ( ) [ ] { } : = , and blanks */
+        if (text[i] == '\\' && text[i + 1] && strchr("()[]{}:=, '\"\\", text[i + 1])) i++;
+        text[kept++] = text[i];
+    }
+    text[kept] = 0;
+    return (ConfScalar){ text, kept, quoted || !kept };
+}
+
+/* The end of the part that begins at s: a comma outside of quotes and brackets, or the end. */
+static const char *part_end(const char *s, const char *end) {
+    int open = 0;
+    for (char quote = 0; s < end; s++) {
+        if (quote) quote = *s == quote ? 0 : quote;
+        else if (*s == '\'' || *s == '"') quote = *s;
+        else if (*s == '[' || *s == '{' || *s == '(') open++;
+        else if (*s == ']' || *s == '}' || *s == ')') open--;
+        else if (*s == ',' && open <= 0) break;
+        if (*s == '\\' && s + 1 < end) s++;
+    }
+    return s;
+}
+
+static ConfValue value_of(const char *s, size_t n, Mem *mem) {
+    trim(&s, &n);
+    if (n < 2 || *s != '[' || s[n - 1] != ']') return (ConfValue){ .one = scalar(s, n, mem) };
+    struct {
+        ConfScalar *at;
+        size_t n, cap;
+    } items = { 0 };
+    for (const char *p = s + 1, *end = s + n - 1, *to; p < end; p = to + 1) {
+        to = part_end(p, end);
+        VEC_PUSH(items, scalar(p, (size_t)(to - p), mem));
+    }
+    ConfValue v = { .items = mem_copy(mem, items.at, items.n * sizeof *items.at), .n = items.n, .is_list = true };
+    vec_free(items.at);
+    return v;
+}
+
+static void put(HydraSets *out, const char *key, const char *s, size_t n, int line, int depth, Mem *mem) {
+    trim(&s, &n);
+    if (n < 2 || *s != '{' || s[n - 1] != '}' || depth > 8) {
+        VEC_PUSH(*out,
+                 (HydraSet){ .key = key, .text = mem_str(mem, s, n), .value = value_of(s, n, mem), .line = line });
+        return;
+    }
+    for (const char *p = s + 1, *end = s + n - 1, *to; p < end; p = to + 1) {
+        to = part_end(p, end);
+        const char *colon = memchr(p, ':', (size_t)(to - p));
+        ConfScalar name = scalar(p, (size_t)((colon ? colon : to) - p), mem);
+        if (colon)
+            put(out, mem_printf(mem, "%s.%s", key, name.text), colon + 1, (size_t)(to - colon - 1), line, depth + 1,
+                mem);
+    }
+}
+
+bool hydra_word(HydraSets *out, const char *word, int line, Mem *mem) {
+    bool removed = *word == '~';
+    word += strspn(word, "+~");
+    const char *eq = strchr(word, '=');
+    size_t n = eq ? (size_t)(eq - word) : strlen(word);
+    if (!n || strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-@/") < n
+        || (!eq && !removed))
+        return false;
+    const char *key = mem_str(mem, word, n);
+    if (removed)
+        VEC_PUSH(*out,
+                 (HydraSet){
+                     .key = key, .text = "", .value = { .one = { "null", 4, false } }, .line = line, .removed = true });
+    else put(out, key, eq + 1, strlen(eq + 1), line, 0, mem);
+    return true;
+}
+
+/* ---- YAML */
+static void leaf(HydraSets *out, const char *key, const Json *v, Mem *mem) {
+    Buf b = { 0 };
+    if (v->kind == JSON_STRING) buf_put(&b, v->str, v->n);
+    else json_put_value(&b, v);
+    const char *text = mem_str(mem, b.data ? b.data : "", b.n);
+    ConfValue value = v->kind == JSON_STRING ? (ConfValue){ .one = { text, b.n, true } } : value_of(text, b.n, mem);
+    VEC_PUSH(*out, (HydraSet){ .key = key, .text = text, .value = value, .whole = true });
+    buf_free(&b);
+}
+
+static void members(HydraSets *out, const char *prefix, const Json *o, Mem *mem) {
+    for (size_t i = 0; i < o->n; i++) {
+        const Json *v = &o->members[i].value;
+        const char *key = mem_printf(mem, "%s%s%s", prefix, *prefix ? "." : "", o->members[i].key);
+        if (v->kind == JSON_OBJECT) members(out, key, v, mem);
+        else if (strcmp(o->members[i].key, "_target_") && strcmp(key, "defaults")) leaf(out, key, v, mem);
+    }
+}
+
+bool hydra_yaml(HydraSets *out, const char *text, size_t n, Mem *mem, Err *err) {
+    Json j;
+    TRY(yaml_parse(&j, text, n, mem, err));
+    if (j.kind == JSON_OBJECT) members(out, "", &j, mem);
+    for (size_t i = 0; j.kind == JSON_ARRAY && i < j.n; i++)
+        if (j.items[i].kind != JSON_STRING || !hydra_word(out, j.items[i].str, 0, mem))
+            return err_set(err, "entry %zu is not key=value", i + 1);
+    return j.kind == JSON_OBJECT || j.kind == JSON_ARRAY || err_set(err, "neither settings nor a list of them");
+}

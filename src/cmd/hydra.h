@@ -1,0 +1,21 @@
+/* hydra.h - settings as Hydra's command line writes them: [+|++|~]key=value. */
+#ifndef CMD_HYDRA_H
+#define CMD_HYDRA_H
+
+#include "cmd/config_table.h"
+
+typedef struct {
+    const char *key, *text;       /* text: the value as it was written */
+    ConfValue   value;
+    int         line;             /* of the script; 0: none */
+    bool        removed;          /* "~key" */
+    bool        whole;            /* from a whole configuration: what is off in it is no request */
+} HydraSet;
+typedef struct { HydraSet *at; size_t n, cap; } HydraSets;             /* freed with vec_free(at); strings live in mem */
+
+/* One word; a value {a: 1, b: 2} gives a setting for each.  False: it is no setting. */
+bool hydra_word(HydraSets *out, const char *word, int line, Mem *mem);
+/* A YAML document: a mapping (every leaf is a setting) or a list of words. */
+bool hydra_yaml(HydraSets *out, const char *text, size_t n, Mem *mem, Err *err);
+
+#endif

@@ -1,0 +1,154 @@
+#!/bin/bash
+# import_verl.sh HONE - `hone import-verl`: the words that bash makes of scripts (asked of the bash of this machine), what becomes of verl's
+# settings, and that nothing of a script is ever executed.
+hone=$(readlink -f "$1")
+data=$PWD/tests/data/verl_import
+models=$PWD/tests/data
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+passed=0 failed=0
+ok() { if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
+
+# ---- words: a program that writes its arguments down stands in for python3; everything else a snippet calls is harmless.
+mkdir mock
+for p in basename dirname date nproc cat seq env nohup; do ln -s "$(command -v $p)" mock/$p; done
+for p in mkdir tee; do printf '#!/bin/sh\n' >mock/$p; done
+cat >mock/python3 <<'END'
+#!/bin/bash
+python3='["python3"'
+for w; do
+    w=${w//\\/\\\\} w=${w//\"/\\\"} w=${w//$'\n'/\\n} w=${w//$'\t'/\\t}
+    python3+=", \"$w\""
+done
+echo "$python3]" >>"$LOG"
+END
+chmod +x mock/*
+bash_words() { # SCRIPT: what bash launches
+    : >log
+    env -i PATH="$scratch/mock" HOME=/home/u LOG="$scratch/log" "$BASH" "$1" >/dev/null 2>&1 </dev/null
+    cat log
+}
+n=0
+while IFS= read -r -d '' snippet; do
+    n=$((n + 1))
+    printf '%s' "$snippet" >snippet.sh
+    bash_words snippet.sh >want
+    "$hone" import-verl snippet.sh HOME=/home/u --args >got 2>err
+    cmp -s want got
+    ok $? "snippet $n: $(head -c 200 snippet.sh) $(diff want got | head -6)"
+done < <(awk 'BEGIN { RS = "###\n"; ORS = "\0" } { print }' "$data/snippets.txt")
+[ $n -ge 60 ]
+ok $? "only $n snippets"
+
+# ---- nothing is executed
+printf '%s\n' 'x=$(touch planted)' 'touch planted' '`touch planted`' 'eval "touch planted"' 'bash -c "touch planted"' 'exec touch planted' >evil.sh
+"$hone" import-verl evil.sh --args >/dev/null 2>&1
+[ ! -e planted ]
+ok $? "a command of a script was executed"
+
+# ---- arguments of the script, hone's options behind them
+printf 'python3 -m verl.trainer.main_ppo rollout=$1 "${@:2}"\n' >args.sh
+out=$("$hone" import-verl args.sh --args -- sglang 'a.b=c d')
+[ "$out" = '["python3", "-m", "verl.trainer.main_ppo", "rollout=sglang", "a.b=c d"]' ]
+ok $? "script arguments: $out"
+out=$("$hone" import-verl args.sh -- vllm --args)
+[ "$out" = '["python3", "-m", "verl.trainer.main_ppo", "rollout=vllm"]' ]
+ok $? "an option behind the script's arguments: $out"
+
+# ---- what is unknown stops it, and says what to do
+printf 'N=$(nvidia-smi -L | wc -l)\npython3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=$N\n' >unknown.sh
+"$hone" import-verl unknown.sh >/dev/null 2>err
+[ $? = 1 ] && grep -q 'unknown.sh:2: trainer.n_gpus_per_node=?: the ? is $(nvidia-smi -L | wc -l) (line 1).*NAME=VALUE' err
+ok $? "an unknown value: $(cat err)"
+"$hone" import-verl unknown.sh N=4 2>/dev/null | grep -q 'gpus_per_node: 4 '
+ok $? "an unknown value that is given"
+
+# ---- settings, one row each: what is on the left gives what is on the right
+rows=0
+while IFS= read -r row; do
+    case $row in '#'* | '') continue ;; esac
+    rows=$((rows + 1))
+    want=${row#* => }
+    python_words=()
+    IFS=$'\x01' read -r -a python_words <<<"$(sed 's/ => .*//; s/ \([+~]*[a-z_]*\.[a-z_.]*=\)/\x01\1/g' <<<"$row")"
+    "$hone" import-verl "${python_words[@]}" --out out.yaml >report 2>err
+    rc=$?
+    case $want in
+    'gone '*) sed -n '/^not needed/,/^$/p' report | grep -qE "^ +- +${want#gone } " ;;
+    'no '*) sed -n '/^not supported/,/^$/p' report | grep -qE "^ +- +${want#no } " && grep -qF "# not supported: ${want#no }=" out.yaml ;;
+    'note: '*) grep -qF "$want" report ;;
+    *) grep -qE "^ *$(sed 's/[][\\.*+?|(){}^$"]/\\&/g' <<<"$want")( +#.*)?$" out.yaml ;;
+    esac && [ $rc = 0 ]
+    ok $? "$row: $(cat err) $(cat report)"
+done <"$data/settings.txt"
+[ $rows -ge 70 ]
+ok $? "only $rows rows"
+
+# ---- every setting appears once, in the configuration, the notes or the refusals
+"$hone" import-verl "$data/01_plain.sh" HOME=/h --out plain.yaml >report 2>/dev/null
+[ "$(grep -cE '^ +[0-9]+  ' report)" = 6 ]
+ok $? "six settings: $(cat report)"
+
+# ---- --strict
+"$hone" import-verl never.heard.of=1 --strict --out strict.yaml >/dev/null 2>err
+[ $? = 1 ] && [ ! -e strict.yaml ] && grep -q '1 settings are not supported' err
+ok $? "--strict: $(cat err)"
+
+# ---- Hydra's YAML, and lists of settings
+printf 'defaults: [ppo_trainer, _self_]\ndata: {train_batch_size: 96, use_shm: false}\nactor_rollout_ref: {rollout: {n: 3, response_length: "${data.max_response_length}"}}\nsome: {switch: false}\n' >own.yaml
+"$hone" import-verl own.yaml trainer.total_epochs=2 --strict --out o.yaml >/dev/null 2>err && grep -q 'n: 3 ' o.yaml && grep -q 'epochs: 2 ' o.yaml
+ok $? "a YAML file: $(cat err)"
+printf -- '- data.train_batch_size=96\n- +actor_rollout_ref.rollout.n=3\n' >overrides.yaml
+"$hone" import-verl overrides.yaml --out o.yaml >/dev/null 2>err && grep -q 'train_batch_size: 96 ' o.yaml && grep -q 'n: 3 ' o.yaml
+ok $? "a list of settings in YAML: $(cat err)"
+printf 'data.train_batch_size=96 \\\n  actor_rollout_ref.rollout.n=3\n' >list.txt
+"$hone" import-verl list.txt --out o.yaml >/dev/null 2>err && grep -q 'train_batch_size: 96 ' o.yaml && grep -q 'n: 3 ' o.yaml
+ok $? "a list of settings: $(cat err)"
+printf 'python3 -m verl.trainer.main_ppo --config-path=. --config-name=own data.train_batch_size=32\n' >own.sh
+"$hone" import-verl own.sh --out o.yaml >/dev/null 2>err && grep -q 'train_batch_size: 32 ' o.yaml && grep -q 'n: 3 ' o.yaml
+ok $? "a configuration beside the script: $(cat err)"
+
+# ---- several launches
+printf 'for n in 1 2; do python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=$n; done\n' >two.sh
+"$hone" import-verl two.sh >/dev/null 2>err
+[ $? = 1 ] && grep -q 'launches 2 trainings: choose one with --launch N' err
+ok $? "two launches: $(cat err)"
+"$hone" import-verl two.sh --launch 2 2>/dev/null | grep -q ' n: 2 '
+ok $? "--launch 2"
+
+# ---- SFT
+printf 'torchrun --standalone -m verl.trainer.fsdp_sft_trainer data.prompt_key=extra_info data.response_key=extra_info data.prompt_dict_keys=[question] +data.response_dict_keys=[answer] data.micro_batch_size_per_gpu=4 model.partial_pretrain=M optim.lr=1e-4 model.lora_rank=0 use_remove_padding=true\n' >sft.sh
+"$hone" import-verl sft.sh --strict --out sft.yaml >/dev/null 2>err && grep -q 'prompt_key: extra_info.question ' sft.yaml && grep -q 'lr: 0.0001 ' sft.yaml
+ok $? "an SFT script: $(cat err)"
+
+# ---- what was made is what hone takes: checked with files that are there, and planned
+"$hone" random "$models/../../recipes/quickstart/model" model >/dev/null
+for a in 1 2 3 4 5 6 7 8; do echo "{\"question\": \"$a+1\", \"answer\": \"#### $((a + 1))\"}"; done >raw.jsonl
+"$hone" data gsm8k --in raw.jsonl --out q.parquet --instruction '{question}' >/dev/null 2>&1
+cat >run.sh <<'END'
+set -x
+MODEL=${MODEL:-model}
+python3 -m verl.trainer.main_ppo \
+    algorithm.adv_estimator=grpo \
+    data.train_files=q.parquet data.val_files=q.parquet \
+    data.train_batch_size=4 data.max_prompt_length=32 data.max_response_length=8 \
+    actor_rollout_ref.model.path=$MODEL \
+    actor_rollout_ref.model.use_remove_padding=True \
+    actor_rollout_ref.actor.optim.lr=1e-6 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=4 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=1 \
+    actor_rollout_ref.rollout.n=2 \
+    trainer.n_gpus_per_node=1 trainer.nnodes=1 trainer.save_freq=-1 trainer.test_freq=2 trainer.total_epochs=1 $@
+END
+"$hone" import-verl run.sh --strict --out run.yaml -- trainer.default_local_dir=run >/dev/null 2>err && "$hone" train run.yaml --check >out 2>err
+ok $? "train --check: $(cat err)"
+"$hone" train run.yaml trainer.steps=1 >out 2>err
+ok $? "train: $(cat err)"
+"$hone" plan --recipe run.yaml >out 2>err
+ok $? "plan: $(cat err) $(tail -2 out)"
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ]
