@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ARCH(name) extern const Arch arch_##name;
@@ -187,8 +188,26 @@ static bool read_generation(ModelDesc *m, Mem *mem, Err *err) {
     return ok;
 }
 
+const char *model_folder(const char *path, Mem *mem) {
+    static const char *const inside[] = { "", "/huggingface", "/actor/huggingface" };
+    if (!dir_exists(path)) return path;
+    for (size_t i = 0; i < COUNT(inside); i++)
+        if (file_exists(mem_printf(mem, "%s%s/config.json", path, inside[i])))
+            return i ? mem_printf(mem, "%s%s", path, inside[i]) : path;
+    Buf text = { 0 };
+    Err none;
+    const char *latest = mem_printf(mem, "%s/latest_checkpointed_iteration.txt", path);
+    if (file_exists(latest) && file_read(&text, latest, &none) && text.n) {
+        const char *step = mem_printf(mem, "%s/global_step_%lld/actor/huggingface", path, strtoll(text.data, NULL, 10));
+        if (file_exists(mem_printf(mem, "%s/config.json", step))) path = step;
+    }
+    buf_free(&text);
+    return path;
+}
+
 bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err) {
     *out = (ModelDesc){ 0 };
+    path = model_folder(path, mem);
     bool folder = dir_exists(path);
     char *file = folder ? mem_printf(mem, "%s/config.json", path) : mem_str(mem, path, strlen(path));
     if (folder && !file_exists(file) && errno != EACCES)

@@ -93,6 +93,9 @@ typedef struct {
 /* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value.
  * generation_config.json beside it adds its end-of-text tokens. */
 bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err);
+/* The folder with config.json that a path stands for: itself, or the huggingface/ folder in a checkpoint that verl wrote (path is
+ * global_step_N, its actor, or the folder of all steps). */
+const char *model_folder(const char *path, Mem *mem);
 bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err);
 bool model_desc_runs(const ModelDesc *m, Err *err);   /* false, with a message, for a family that is only counted */
 

@@ -129,11 +129,11 @@ static bool add_eos(Dims *d, const Json *v, Err *err) {
     return true;
 }
 
+/* One outside of the vocabulary (published configs have them) is none: the tokenizer, not this, says what a text begins with. */
 static bool one_token(int64_t *to, const Dims *d, const Json *c, const char *key, Err *err) {
     const Json *v = given(c, key);
-    if (v && (v->kind != JSON_INT || v->integer < -1 || v->integer >= d->vocab))
-        return bad(err, key, v, "it is not a token of this vocabulary");
-    if (v) *to = v->integer;
+    if (v && v->kind != JSON_INT) return bad(err, key, v, "a token number is wanted");
+    if (v && v->integer >= 0 && v->integer < d->vocab) *to = v->integer;
     return true;
 }
 

@@ -264,6 +264,11 @@ static void standard_values(Config *c) {
 
 /* What depends on another option gets its value here, so that nobody else need know. */
 static void resolve(Config *c) {
+    const char *folder = c->model.path ? model_folder(c->model.path, &c->mem) : NULL;
+    if (folder != c->model.path) {
+        note(c, mem_printf(&c->mem, "model.path: the model is in %s", folder));
+        c->model.path = folder;
+    }
     if (!c->model.tokenizer) c->model.tokenizer = c->model.path;
     if (c->data.seed == CONF_UNSET) c->data.seed = c->trainer.seed;
     if (c->rollout.seed == CONF_UNSET) c->rollout.seed = c->trainer.seed;

@@ -75,7 +75,7 @@ typedef struct Config {
         const char *scorer, *command, *library, *python, *python_function;      /* or NULL, but for python_function */
         StrList     python_args;                                                /* "name=value" */
         int64_t     workers;                                                    /* 0: as many as threads */
-        double      timeout;
+        double      timeout, max_failed_ratio;
     } reward;
     struct {
         int64_t     steps, epochs, save_every, save_buffer, keep, val_every;    /* steps, save_buffer: or UNSET; every 0: only at the end, or never */
@@ -128,6 +128,7 @@ LossConf  config_loss(const Config *c);
 KlControl config_kl(const Config *c);
 DataLong  config_truncation(int64_t how);               /* of data.truncation, sft.truncation */
 bool      config_own_scorer(const Config *c);               /* a command, a library or a Python file judges */
+double    config_max_failed(const Config *c);               /* for RolloutRun */
 RewardOptions config_rewards(const Config *c, Mem *mem);
 const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object, values as YAML reads them; NULL: none */
 LrConf    config_lr(const Config *c, int64_t total_steps);

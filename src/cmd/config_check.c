@@ -63,6 +63,7 @@ static bool data_files(const Config *c, const char *option, const StrList *files
 
 static bool model_files(const Config *c, Err *err) {
     const char *path = c->model.path;
+    Mem tmp = { 0 };
     if (!path) return bad(c, err, "model.path", "is not set; it names the folder of the model to train");
     if (!dir_exists(path)) return bad(c, err, "model.path", "%s is not a folder", path);
     char conf[4096];
@@ -70,6 +71,17 @@ static bool model_files(const Config *c, Err *err) {
     if (!file_exists(conf))
         return bad(c, err, "model.path",
                    errno == EACCES ? "%s cannot be read: no permission" : "%s holds no config.json", path);
+    const char *folder = strrchr(path, '/');
+    glob_t g;
+    int none = glob(mem_printf(&tmp, "%s/*.safetensors", path), 0, NULL, &g);
+    if (!none) globfree(&g);
+    mem_free(&tmp);
+    if (none && folder && !strcmp(folder, "/huggingface"))
+        return bad(c, err, "model.path",
+                   "%s holds no safetensors: make them in verl's environment with `python -m verl.model_merger merge "
+                   "--backend "
+                   "fsdp|megatron --local_dir .../actor --target_dir OUT`, and name OUT",
+                   path);
     if (given(c, "model.tokenizer") && !file_exists(c->model.tokenizer) && !dir_exists(c->model.tokenizer))
         return bad(c, err, "model.tokenizer", "%s does not exist", c->model.tokenizer);
     if (c->model.chat_template && !file_exists(c->model.chat_template))

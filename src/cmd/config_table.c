@@ -198,6 +198,7 @@ STR(reward.python_function, "compute_score", T,            "the function in that
 STRS(reward.python_args, "[]", T,                          "further arguments of that function, such as [strict=true]", NULL)
 INT(reward.workers, "0", 0, 1024, T,
     "scorers that run at once; 0: as many as threads", "reward_model.num_workers reward.num_workers")
+REAL(reward.max_failed_ratio, "0.1", 0, 1, T,              "a larger share of a batch's answers that cannot be judged ends the run", NULL)
 REAL(reward.timeout, "10.0", ABOVE_0, 86400, T,            "seconds until an answer counts as failed", NULL)
 
 INT(trainer.steps, "null", 1, 1e9, TS,                     "steps in all; null: by epochs", "trainer.total_training_steps")

@@ -36,6 +36,10 @@ DataLong config_truncation(int64_t how) {
 
 bool config_own_scorer(const Config *c) { return c->reward.command || c->reward.library || c->reward.python; }
 
+double config_max_failed(const Config *c) { /* there 0 is no limit, here it lets none pass */
+    return c->reward.max_failed_ratio > 0 ? c->reward.max_failed_ratio : 1e-9;
+}
+
 RewardOptions config_rewards(const Config *c, Mem *mem) {
     return (RewardOptions){ .scorer = c->reward.scorer,
                             .command = c->reward.command,

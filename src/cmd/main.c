@@ -42,6 +42,8 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     if (argc < 2) return help(stderr), 2;
+    bool help_of = !strcmp(argv[1], "help") && argc > 2; /* `hone help VERB` */
+    if (help_of) argv[1] = argv[2], argv[2] = "--help", argc = 3;
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
         return help(stdout), flushed("--help", 0);
     if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), flushed("--version", 0);

@@ -93,6 +93,7 @@ bool step_measure (Run *r, Err *err);             /* what is known of the step's
 bool step_validate(Run *r, Err *err);             /* told to stop: given up, r->untold */
 bool step_report  (Run *r, Err *err);             /* the step's line, unless it is untold */
 bool step_catch_up(Run *r, Err *err);             /* of a run that goes on: what was left untold */
+void run_failed_samples(Run *r, int from);        /* answers that could not be judged, from that prompt on, to samples.jsonl */
 bool run_save     (Run *r, Err *err);             /* everything done so far */
 void run_summary  (Run *r);
 

@@ -60,6 +60,15 @@ static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
         run_dir_log(r->dir, line);
     }
     if (!n.kept) return err_set(err, "%s: no question is left", what);
+    int64_t bare = 0;
+    for (int64_t i = 0; i < dataset_n(d); i++) bare += !dataset_row(d, i)->truth;
+    if (bare) { /* only an own scorer gets this far */
+        snprintf(line, sizeof line,
+                 "%s: %" PRId64 " of %" PRId64
+                 " questions have no right answer under data.answer_key (%s): the scorer gets an empty one",
+                 what, bare, dataset_n(d), r->c.data.answer_key);
+        run_dir_log(r->dir, line);
+    }
     return true;
 }
 

@@ -29,6 +29,8 @@ static bool one_line(RunCurves *r, const char *line, size_t n, int64_t row, Mem 
     bool ok = json_parse(&j, line, n, &tmp, err) && json_int(&j, "step", &step, err);
     if (ok && (j.kind != JSON_OBJECT || step < 0)) ok = err_set(err, "there is no step in it");
     r->step[row] = step;
+    const Json *data = json_get(&j, "data"); /* verl's file logger: {"step": N, "data": {...}} */
+    if (ok && data && data->kind == JSON_OBJECT) j = *data;
     for (size_t i = 0; ok && i < j.n; i++) {
         const JsonMember *m = &j.members[i];
         if ((m->value.kind != JSON_INT && m->value.kind != JSON_REAL) || !strcmp(m->key, "step")) continue;

@@ -15,6 +15,11 @@ typedef struct {
 
 /* path: a run directory, or a metrics.jsonl.  A torn last line is left out. */
 bool         run_read(RunCurves *out, const char *path, Mem *mem, Err *err);
+
+/* What verl dumps: a folder of N.jsonl, or one such file; none where path is neither. */
+typedef struct { const char **at; size_t n; } DumpFiles;
+DumpFiles    dump_files(const char *path, Mem *mem);
+bool         dump_read(RunCurves *out, const char *path, const DumpFiles *f, Mem *mem, Err *err);
 const Curve *run_curve(const RunCurves *r, const char *name);    /* or NULL */
 double       curve_last(const RunCurves *r, const Curve *c);     /* the last value there is */
 double       curve_mean(const RunCurves *r, const Curve *c, int64_t last);      /* of the last so many values */

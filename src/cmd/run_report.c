@@ -31,13 +31,14 @@ static void warn(Run *r, bool now, bool *was, const char *what) {
 static void warnings(Run *r, bool unjudged, bool equal, bool flat, bool no_room) {
     double norm = metric_of(&r->metrics, "actor/grad_norm", 0), usual = r->warned.grad.mean;
     char line[300];
+    double score = metric_of(&r->metrics, "critic/score/mean", 0);
     warn(r, unjudged, &r->warned.unjudged,
-         "the scorer could judge no answer: nothing can be learned; what it writes to "
-         "standard error, or `hone grade` with the same scorer, says why");
-    warn(r, equal && !unjudged, &r->warned.equal,
-         "every answer has the same score: nothing can be learned from it; are the "
-         "scorer and the answers' format right?");
-    warn(r, flat && !equal, &r->warned.flat,
+         "the scorer could judge no answer: nothing can be learned; samples.jsonl says why under \"reason\"");
+    warn(r, (equal && !unjudged) || r->warned.equal, &r->warned.equal, /* said once */
+         score >= 1 ? "every answer earns full marks: these questions are learned"
+                    : "every answer has the same score: nothing can be learned from it; are the "
+                      "scorer and the answers' format right?");
+    warn(r, (flat && !equal) || r->warned.flat, &r->warned.flat,
          "the answers to each question all earn the same: nothing can be learned from it");
     warn(r, no_room, &r->warned.room,
          "answers ended because there was no room for their kept sets (response/no_room_ratio): a larger "
@@ -161,9 +162,19 @@ static void put_sample(Buf *b, const Run *r, const Rollouts *o, const Rollout *a
     json_put_str(b, text.data ? text.data : "", text.n);
     buf_puts(b, ",\"gts\":");
     json_put_str(b, row->truth ? row->truth : "", row->truth_n);
-    if (a->failed) buf_puts(b, ",\"failed\":true");
+    if (a->failed) buf_puts(b, ",\"failed\":true,\"reason\":"), json_put_str(b, a->reason, strlen(a->reason));
     buf_puts(b, "}\n");
     buf_free(&text);
+}
+
+void run_failed_samples(Run *r, int from) {
+    Buf b = { 0 };
+    Err err;
+    int64_t left = r->c.trainer.samples;
+    for (int i = from * r->roll.samples; i < rollouts_n(&r->roll) && left; i++)
+        if (r->roll.at[i].failed) put_sample(&b, r, &r->roll, &r->roll.at[i], NULL), left--;
+    if (b.n && !run_dir_samples(r->dir, b.data, b.n, &err)) run_dir_note(r->dir, err.msg);
+    buf_free(&b);
 }
 
 static bool write_samples(Run *r, Err *err) {
@@ -239,6 +250,7 @@ bool step_validate(Run *r, Err *err) {
                             .n_stop = (int)c->rollout.stop.n,
                             .seed = (uint64_t)c->rollout.seed + 1,
                             .step = (uint32_t)r->step,
+                            .max_failed = config_max_failed(c),
                             .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
                             .go_on = wanted,
                             .user = r };

@@ -65,6 +65,7 @@ static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
         .seed = (uint64_t)c->rollout.seed,
         .step = (uint32_t)r->step,
         .token_budget = c->rollout.step_tokens,
+        .max_failed = config_max_failed(c),
         .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
         .progress = show,
         .go_on = wanted,
@@ -158,7 +159,10 @@ static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
     double wait;
     TRY(next_prompts(r, &r->roll, err));
     RolloutRun run = rollout_run(r, &r->opts);
-    if (!rollouts_run(&r->roll, from, &run, &st, &wait, err)) return st.broken ? stopped_broken(r, err) : false;
+    if (!rollouts_run(&r->roll, from, &run, &st, &wait, err)) {
+        run_failed_samples(r, from);
+        return st.broken ? stopped_broken(r, err) : false;
+    }
     sum->tokens += st.tokens, sum->broken += st.broken, sum->prompt_tokens += st.prompt_tokens,
         sum->sched.preempted += st.sched.preempted, sum->sched.prefix_tokens += st.sched.prefix_tokens;
     *waited += wait;

@@ -150,7 +150,7 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
     config_idle(c);
     config_dump(&text, c, DUMP_GIVEN);
     for (size_t i = 0; i < c->notes.n; i++) printf("note: %s\n", c->notes.at[i]);
-    printf("%s\n", text.data);
+    if (text.n) puts(text.data);
     buf_free(&text);
     fflush(stdout);
     if (!a.check) return -1;

@@ -10,6 +10,7 @@
 
 typedef struct {
     const char *dtype, *shard_size;
+    int64_t step;
     bool force;
 } Args;
 
@@ -17,6 +18,7 @@ typedef struct {
 static const Opt options[] = {
     { "dtype",      OPT_STR,  offsetof(Args, dtype),      "bf16|f32", "how weights are written; f32, as they were trained" },
     { "shard-size", OPT_STR,  offsetof(Args, shard_size), "SIZE",     "largest file; 5GB" },
+    { "step",       OPT_INT,  offsetof(Args, step),       "N",        "the model after step N, if that checkpoint is kept; the newest", 1, 1e9 },
     { "force",      OPT_FLAG, offsetof(Args, force),      "",         "replace OUT if it is there" },
     { 0 },
 };
@@ -45,8 +47,9 @@ static int run(const Verb *v, int argc, char **argv) {
     int rc = opt_parse(v, &a, words, 2, 2, NULL, argc, argv);
     if (rc >= 0) return rc;
     Mem mem = { 0 };
-    int64_t step = 0;
-    bool ok = checkpoint_find(words[0], &path, &step, &mem, &err);
+    int64_t step = a.step;
+    bool ok = a.step ? checkpoint_at(words[0], a.step, &path, &mem, &err)
+                     : checkpoint_find(words[0], &path, &step, &mem, &err);
     if (ok && !path) ok = err_set(&err, "%s: holds no checkpoint (a run folder has checkpoints/step-...)", words[0]);
     if (ok) {
         char *model = mem_printf(&mem, "%s/model", path);
@@ -59,7 +62,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_export = {
     .name = "export",
-    .usage = "RUN OUT [--dtype bf16|f32]",
+    .usage = "RUN OUT [--step N] [--dtype bf16|f32]",
     .summary = "write a run's model as a folder that anyone loads",
     .options = options,
     .run = run,

@@ -1,4 +1,5 @@
-/* verb_show.c - `hone show RUN`: a run's curves as text, its last numbers, and its best and worst answers. */
+/* verb_show.c - `hone show RUN`: a run's curves as text, its last numbers, and its best and worst answers; likewise of the answers
+ * that verl dumps. */
 #include "base/file.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
@@ -11,7 +12,7 @@
 typedef struct {
     const char *metric;
     int64_t width, height, samples;
-    bool list, json;
+    bool list, json, csv;
 } Args;
 
 /* clang-format off */
@@ -19,6 +20,7 @@ static const Opt options[] = {
     { "metric",  OPT_STR,  offsetof(Args, metric),  "NAMES", "plot these, separated by commas (default: the main ones)" },
     { "list",    OPT_FLAG, offsetof(Args, list),    "",      "print every metric's last value instead" },
     { "json",    OPT_FLAG, offsetof(Args, json),    "",      "one JSON object: metrics (last, mean of 10), best and worst answers" },
+    { "csv",     OPT_FLAG, offsetof(Args, csv),     "",      "every metric of every step, a row a step, for a spreadsheet" },
     { "width",   OPT_INT,  offsetof(Args, width),   "N",     "columns of a plot (default 72)", 20, 200 },
     { "height",  OPT_INT,  offsetof(Args, height),  "N",     "rows of a plot (default 10)", 3, 40 },
     { "samples", OPT_INT,  offsetof(Args, samples), "N",     "best and worst answers shown (default 2)", 0, 1000 },
@@ -112,14 +114,9 @@ typedef struct {
     int64_t n_best, n_worst;
 } Samples;
 
-static bool samples(Samples *s, const char *run, int64_t most, Mem *mem, Err *err) {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/samples.jsonl", run);
-    *s = (Samples){ 0 };
-    if (!most || !dir_exists(run) || !file_exists(path)) return true;
+static bool samples_of(Samples *s, const char *path, int64_t most, Mem *mem, Err *err) {
     LineReader *r = lines_open(path, err);
     if (!r) return false;
-    s->best = MEM_ARRAY(mem, Kept, (size_t)most), s->worst = MEM_ARRAY(mem, Kept, (size_t)most);
     const char *line;
     size_t n;
     while (lines_next(r, &line, &n)) {
@@ -134,6 +131,15 @@ static bool samples(Samples *s, const char *run, int64_t most, Mem *mem, Err *er
         mem_free(&tmp);
     }
     return lines_close(r, err);
+}
+
+static bool samples(Samples *s, const char *run, const DumpFiles *dump, int64_t most, Mem *mem, Err *err) {
+    const char *own = mem_printf(mem, "%s/samples.jsonl", run);
+    *s = (Samples){ 0 };
+    if (!most) return true;
+    s->best = MEM_ARRAY(mem, Kept, (size_t)most), s->worst = MEM_ARRAY(mem, Kept, (size_t)most);
+    for (size_t i = 0; i < dump->n; i++) TRY(samples_of(s, dump->at[i], most, mem, err));
+    return dump->n || !dir_exists(run) || !file_exists(own) || samples_of(s, own, most, mem, err);
 }
 
 static void put_kept(Buf *b, const char *name, const Kept *list, int64_t n) {
@@ -163,6 +169,36 @@ static void as_json(const RunCurves *r, const Samples *s) {
     buf_free(&b);
 }
 
+static void as_csv(const RunCurves *r) {
+    Buf b = { 0 };
+    buf_puts(&b, "step");
+    for (int64_t i = 0; i < r->n_curves; i++) {
+        bool quote = strpbrk(r->curve[i].name, ",\"\n") != NULL;
+        buf_puts(&b, quote ? ",\"" : ",");
+        for (const char *c = r->curve[i].name; *c; c++) buf_put(&b, *c == '"' ? "\"\"" : c, *c == '"' ? 2 : 1);
+        if (quote) buf_putc(&b, '"');
+    }
+    for (int64_t k = 0; k < r->n; k++) {
+        buf_printf(&b, "\n%lld", (long long)r->step[k]);
+        for (int64_t i = 0; i < r->n_curves; i++) {
+            buf_putc(&b, ',');
+            if (!isnan(r->curve[i].value[k])) json_put_f64(&b, r->curve[i].value[k]);
+        }
+    }
+    puts(b.data);
+    buf_free(&b);
+}
+
+/* A run directory, its metrics.jsonl, or what verl dumped. */
+static bool read_path(RunCurves *r, DumpFiles *dump, const char *path, Mem *mem, Err *err) {
+    bool run = dir_exists(path) && file_exists(mem_printf(mem, "%s/metrics.jsonl", path));
+    *dump = run ? (DumpFiles){ 0 } : dump_files(path, mem);
+    if (dump->n && dump_read(r, path, dump, mem, err)) return true;
+    if (dump->n && dir_exists(path)) return false;
+    dump->n = 0; /* a file of metrics, after all */
+    return run_read(r, path, mem, err);
+}
+
 static int run(const Verb *v, int argc, char **argv) {
     Args a = { .width = 72, .height = 10, .samples = 2 };
     const char *path;
@@ -172,11 +208,13 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     RunCurves r;
     Samples s;
-    bool ok = run_read(&r, path, &mem, &err) && samples(&s, path, a.samples, &mem, &err);
-    if (ok && !a.json)
+    DumpFiles dump;
+    bool ok = read_path(&r, &dump, path, &mem, &err) && samples(&s, path, &dump, a.samples, &mem, &err);
+    if (ok && !a.json && !a.csv)
         printf("%s: steps %lld to %lld\n\n", utf8_visible(&mem, path), (long long)r.step[0],
                (long long)r.step[r.n - 1]);
     if (ok && a.json) as_json(&r, &s);
+    else if (ok && a.csv) as_csv(&r);
     else if (ok && a.list)
         for (int64_t i = 0; i < r.n_curves; i++)
             printf("%-48s %.6g\n", utf8_visible(&mem, r.curve[i].name), curve_last(&r, &r.curve[i]));

@@ -33,9 +33,8 @@ static const Machine TABLE[] = {
 static const struct {
     const char *alias, *name;
 } ALIASES[] = {
-    { "H20", "H20-96" },
-    { "A100", "A100-80" },
-    { "H20-3e", "H20-141" },
+    { "H20", "H20-96" },   { "A100", "A100-80" }, { "H20-3e", "H20-141" },
+    { "H100-80", "H100" }, { "H800-80", "H800" }, { "H200-141", "H200" },
 };
 
 const Machine *machine_find(const char *name) {

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "rollout/stops.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { COLUMNS = 2 }; /* of floats, per answer token */
@@ -149,6 +150,18 @@ static void lower_failed(Rollouts *r, int from) {
         if (r->at[i].failed) r->at[i].score = lowest;
 }
 
+/* A scorer that cannot judge teaches nothing: better to hear of it now than after a night. */
+static bool judged(const Rollouts *r, int from, double most, Err *err) {
+    int failed = 0, n = rollouts_n(r) - from * r->samples;
+    const char *why = "";
+    for (int i = from * r->samples; i < rollouts_n(r); i++)
+        if (r->at[i].failed && r->at[i].finish != FINISH_BROKEN && !failed++) why = r->at[i].reason;
+    if (failed <= most * n) return true;
+    return err_set(
+        err, "the scorer could not judge %d of %d answers, more than reward.max_failed_ratio allows; the first: %s",
+        failed, n, why);
+}
+
 bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
     Mem mem = { 0 };
     Going g = { .r = r, .run = run, .next = from, .from = from, .ok = true };
@@ -170,6 +183,7 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
         if (run->go_on && !run->go_on(run->user)) rewards_give_up(run->rewards);
         if (!got) continue;
         Rollout *a = &r->at[slot];
+        snprintf(a->reason, sizeof a->reason, "%s", v.failed ? v.reason : "");
         a->score = v.score, a->acc = v.acc, a->failed = v.failed || a->finish == FINISH_BROKEN, a->pred = v.vote;
     }
     if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
@@ -178,7 +192,8 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     buf_free(&g.text);
     mem_free(&mem);
     if (!g.ok) *err = g.err;
-    return g.ok;
+    bool wanted = !run->go_on || run->go_on(run->user); /* what was given up was not judged either */
+    return g.ok && (run->max_failed <= 0 || !wanted || judged(r, from, run->max_failed, err));
 }
 
 int rollout_majority(const Rollout *a, int k) {

@@ -27,6 +27,7 @@ typedef struct {
     double   score;
     int8_t   acc;                     /* 1, 0, or -1: the scorer does not say */
     bool     failed;                  /* the scorer gave no verdict, or the answer is FINISH_BROKEN */
+    char     reason[120];             /* why it failed, as the scorer or its pool says it; "" if it did not */
     uint64_t pred;                    /* hash of what the scorer read out of the text, for majority votes; 0: it does not say */
 } Rollout;
 
@@ -56,6 +57,7 @@ typedef struct {
     uint64_t          seed;
     uint32_t          step;
     int64_t           token_budget;
+    double            max_failed;     /* a larger share of answers that the scorer could not judge is an error; 0: none is */
     bool              refuse_broken;  /* a FINISH_BROKEN answer ends the run as an error; else it is one more failed answer */
     void            (*progress)(void *user, int answers, int of, int64_t tokens);     /* or NULL */
     bool            (*go_on)(void *user);                                             /* or NULL; false: cut the answers */

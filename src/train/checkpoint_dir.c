@@ -223,3 +223,25 @@ bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem 
     buf_free(&b);
     return ok;
 }
+
+bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *mem, Err *err) {
+    Buf b = { 0 }, there = { 0 };
+    Steps s = steps_of(run_dir);
+    bool ok = false, found = false;
+    for (size_t i = 0; i < s.n; i++) {
+        buf_printf(&there, "%s%lld", i ? ", " : "", (long long)s.at[i]);
+        found |= s.at[i] == step;
+    }
+    if (found) {
+        checkpoint_path(&b, run_dir, step, PLACE_WHOLE);
+        if (!dir_exists(b.data)) checkpoint_path(&b, run_dir, step, PLACE_OLD);
+        ok = manifest_holds(b.data, err) || err_wrap(err, "%s is damaged", b.data);
+        if (ok) *path = mem_str(mem, b.data, b.n);
+    } else
+        err_set(err, "%s holds no checkpoint of step %lld; there are %s", run_dir, (long long)step,
+                there.n ? there.data : "none");
+    vec_free(s.at);
+    buf_free(&b);
+    buf_free(&there);
+    return ok;
+}

@@ -22,6 +22,23 @@ ok $? "show --json: its exit code"
 expect "steps and metrics in JSON" json '^\{"first_step":1,"last_step":20,"metrics":\{"critic/score/mean":\{"last":20(\.0)?,"mean":15\.5\}'
 expect "the best in JSON" json '"best":\[\{"step":3,.*\},\{"step":2,.*\}\],"worst":\[\{"step":1,'
 expect "one line of JSON" json '\}\]\}$'
+"$hone" show run --csv >text 2>&1
+ok $? "show --csv: its exit code"
+expect "a header" text '^step,critic/score/mean$'
+expect "a row a step" text '^20,20(\.0)?$'
+mkdir dump # as verl writes answers
+for s in 2 10; do for k in 1 2; do printf '{"input":"q%d","output":"a%d","gts":"g","score":%d,"step":%d,"acc":true,"pred":"x"}\n' $k $k $((s * k)) $s; done >dump/$s.jsonl; done
+"$hone" show dump --samples 1 >text 2>&1
+ok $? "show of a dump: its exit code"
+expect "the steps of a dump, by number" text '^dump: steps 2 to 10$'
+expect "the best answer of a dump" text '^best answer 1: score 20 at step 10$'
+"$hone" show dump --csv >text 2>&1
+expect "means over a step" text '^10,2(\.0)?,15(\.0)?,1(\.0)?$'
+"$hone" show dump/2.jsonl --list >text 2>&1
+expect "one file of a dump" text '^critic/score/mean +3$'
+printf '{"step":1,"data":{"critic/score/mean":0.5}}\n' >verl.jsonl # its file logger
+"$hone" show verl.jsonl --list >text 2>&1
+expect "verl's file logger" text '^critic/score/mean +0\.5$'
 "$hone" show run --metric nope >text 2>&1
 [ $? = 1 ]; ok $? "a metric that is not there was plotted"
 expect "a metric that is not there" text 'no metric nope'

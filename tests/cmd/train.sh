@@ -259,7 +259,7 @@ says() { # says RUN PATTERN TIMES
     [ "$(grep -c "$2" "$work/$1/log.txt")" = "$3" ]
     ok $? "$1: '$2' was said $(grep -c "$2" "$work/$1/log.txt") times, not $3"
 }
-train unjudged trainer.steps=2 reward.library=null reward.command='echo rubbish' reward.workers=1
+train unjudged trainer.steps=2 reward.library=null reward.command='echo rubbish' reward.workers=1 reward.max_failed_ratio=1
 says unjudged 'step 1: the scorer could judge no answer' 1
 says unjudged 'could judge no answer' 1
 train equal trainer.steps=3 reward.library=null reward.workers=1 \
@@ -290,7 +290,8 @@ refused some $? 'step 3: after 2 batches only 0 of 4 questions'
 
 # ---- what cannot be judged earns no more than what is wrong, also where the scorer is the user's; a score beyond all sense is its error
 train failing trainer.steps=1 trainer.samples=16 reward.library=null reward.workers=1 \
-    reward.command='while read -r l; do case $l in *\"id\":[05],*) echo rubbish;; *\"id\":7,*) echo 1e308;; *\"id\":[1-4],*) echo -2.5;; *) echo 1;; esac; done'
+    reward.command='while read -r l; do case $l in *\"id\":[05],*) echo rubbish;; *\"id\":7,*) echo 1e308;; *\"id\":[1-4],*) echo -2.5;; *) echo 1;; esac; done' \
+    reward.max_failed_ratio=0.5
 ok $? "a scorer that fails at times: $(tail -1 "$work/failing.log")"
 [ "$(grep -c '"score":-2.5,.*"failed":true' "$work/failing/samples.jsonl")" = 3 ] && [ "$(grep -c '"failed":true' "$work/failing/samples.jsonl")" = 3 ]
 ok $? "failed scores above the lowest: $(grep -o '"score":[^,]*' "$work/failing/samples.jsonl" | tr '\n' ' ')"

@@ -1,0 +1,103 @@
+#!/bin/bash
+# moving_in.sh HONE - what a newcomer does in the first hour, with an own scorer in Python: runs that fail say why, runs that go on are
+# looked at and taken along.
+. tests/cmd/train_common.bash
+command -v python3 >/dev/null || { echo "there is no python3"; exit 77; }
+make_model
+make_sums 16
+cd "$work" || exit 1
+cat >digits.py <<'END'
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    return sum(c.isdigit() for c in solution_str) / max(len(solution_str), 1)
+END
+cat >run.yaml <<'END'
+model: {path: model}
+data: {train_files: sums.jsonl, train_batch_size: 4, max_prompt_length: 16, max_response_length: 8}
+rollout: {n: 4}
+train: {lr: 1e-3, micro_tokens: 128}
+reward: {python: digits.py}
+trainer: {steps: 2, save_every: 1, keep: 3, run_dir: run, threads: 1, peak_tflops: 0.1}
+END
+"$hone" train run.yaml >out 2>err
+ok $? "a scorer in Python: $(cat err)"
+[ "$(wc -l <out)" -lt 60 ]
+ok $? "a short start: $(wc -l <out) lines"
+expect "what was set is shown" out '^  python: digits.py +# run.yaml:5$'
+! grep -q 'kl_horizon' out
+ok $? "what was not set is not shown"
+expect "all of it is in the run directory" run/config.yaml '^  kl_horizon: 10000\.0$'
+
+# ---- a scorer that fails stops the run, and says why
+cat >fails.py <<'END'
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    return {"score": 1}[ground_truth]
+END
+"$hone" train run.yaml reward.python=fails.py trainer.run_dir=fails >out 2>err
+[ $? = 1 ]; ok $? "a scorer that always fails: exit code"
+expect "how many, and why" err "could not judge 16 of 16 answers, more than reward.max_failed_ratio allows; the first: fails.py:2: KeyError"
+expect "the reason of each failure" fails/samples.jsonl '"failed":true,"reason":"fails.py:2: KeyError: '
+"$hone" train run.yaml reward.python=fails.py trainer.run_dir=fails2 reward.max_failed_ratio=1 >out 2>err
+ok $? "a scorer that may fail: $(tail -1 err)"
+echo 'import nothing_of_that_name' >import.py
+"$hone" train run.yaml reward.python=import.py trainer.run_dir=import >out 2>err
+[ $? = 1 ]; ok $? "a scorer that cannot be loaded: exit code"
+expect "a scorer that cannot be loaded" err "import.py:1: ModuleNotFoundError: No module named 'nothing_of_that_name'"
+
+# ---- verl's names for it, and for the template's arguments
+"$hone" train run.yaml custom_reward_function.path=digits.py trainer.run_dir=verl --check >out 2>err
+ok $? "custom_reward_function.path: $(cat err)"
+cat >template.jinja <<'END'
+{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking is false %}{{ effort }}{% endif %}
+END
+"$hone" train run.yaml model.chat_template=template.jinja data.template_args='[thinking=false, effort=7]' trainer.run_dir=arguments trainer.steps=1 >out 2>err
+expect "template arguments reach the prompt" arguments/samples.jsonl '"input":"[0-9]\+[0-9]7'
+"$hone" train run.yaml model.chat_template=template.jinja data.apply_chat_template_kwargs.thinking=False +data.apply_chat_template_kwargs.effort=8 \
+    trainer.run_dir=kwargs trainer.steps=1 >out 2>err
+expect "verl's name for them" kwargs/samples.jsonl '"input":"[0-9]\+[0-9]8'
+
+# ---- the right answer under another key
+sed 's/"reward_model":{"style":"rule","ground_truth":\("[0-9]*"\)}/"answer":\1/' sums.jsonl >answers.jsonl
+"$hone" train run.yaml data.train_files=answers.jsonl trainer.run_dir=bare trainer.steps=1 >out 2>err
+expect "no right answers" out '16 of 16 questions have no right answer under data.answer_key \(reward_model.ground_truth\)'
+"$hone" train run.yaml data.train_files=answers.jsonl data.answer_key=answer trainer.run_dir=keyed trainer.steps=1 >out 2>err
+! grep -q 'no right answer' out; ok $? "right answers under another key"
+
+# ---- mistakes are listed together, each with what to do
+"$hone" train run.yaml train.use_kl=true actor_rollout_ref.model.lora_rank=8 rollout.n=x trainer.run_dir=wrong >out 2>err
+[ $? = 1 ]; ok $? "three mistakes: exit code"
+expect "their number" err '3 settings cannot be taken'
+expect "the first" err 'nearest is train.use_kl_loss'
+expect "the second" err 'LoRA is not there yet'
+expect "the third" err "rollout.n: 'x' is not allowed"
+[ ! -e wrong ]; ok $? "nothing was begun"
+
+# ---- taking it along
+"$hone" export run out1 --step 1 >out 2>err && "$hone" export run out2 >>out 2>err
+ok $? "export --step: $(cat err)"
+expect "which step" out '^out1: the model after 1 steps of run$'
+! cmp -s out1/model.safetensors out2/model.safetensors; ok $? "step 1 is not step 2"
+"$hone" export run out3 --step 7 >out 2>err
+[ $? = 1 ]; ok $? "a step that is not there: exit code"
+expect "the steps that are there" err 'no checkpoint of step 7; there are 1, 2'
+"$hone" show run --csv >out 2>err
+expect "metrics as CSV" out '^step,.*critic/score/mean'
+[ "$(wc -l <out)" = 3 ]; ok $? "a header and two steps"
+"$hone" help train >out 2>err
+expect "help of a verb" out '^usage: hone train '
+
+# ---- what verl saved: the huggingface folder of a checkpoint
+mkdir -p ckpt/global_step_40/actor && cp -r model ckpt/global_step_40/actor/huggingface && echo 40 >ckpt/latest_checkpointed_iteration.txt
+for path in ckpt ckpt/global_step_40 ckpt/global_step_40/actor ckpt/global_step_40/actor/huggingface; do
+    "$hone" train run.yaml model.path=$path trainer.run_dir=hf --check >out 2>err && "$hone" inspect $path >/dev/null 2>>err
+    ok $? "model.path=$path: $(cat err)"
+done
+rm ckpt/global_step_40/actor/huggingface/*.safetensors
+"$hone" train run.yaml model.path=ckpt trainer.run_dir=hf --check >out 2>err
+[ $? = 1 ]; ok $? "a folder without weights: exit code"
+expect "what to do about it" err 'python -m verl.model_merger merge'
+
+# ---- a config with a token outside of the vocabulary
+sed 's/"vocab_size"/"bos_token_id": 99999999, "vocab_size"/' model/config.json >config.json && cp config.json model/config.json
+"$hone" inspect model >out 2>err
+ok $? "bos_token_id outside of the vocabulary: $(cat err)"
+the_end
