@@ -1,7 +1,8 @@
-/* config_verl.c - verl's keys that have no option here: those that mean nothing to hone, and those it cannot do.  The keys that it
- * has under another name stand in the option table; those that are taken with a change in import_rules.c.
+/* config_verl.c - verl's keys that have no option here: those that mean nothing to hone, and those it cannot do.  The
+ * keys that it has under another name stand in the option table; those that are taken with a change in import_rules.c.
  *
- * The rule: a key that cannot change what is learnt has no effect; one that does is refused unless its value is harmless. */
+ * The rule: a key that cannot change what is learnt has no effect; one that does is refused unless its value is
+ * harmless. */
 #include "cmd/config_table.h"
 
 #include <fnmatch.h>
@@ -37,7 +38,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "data.*_workers",                       NULL, "data is read by all threads" },
 { "data.use_shm",                         NULL, "files are mapped" },
 { "data.val_batch_size",                  NULL, "validation takes as many at once as fit" },
-{ "data.gen_batch_size",                  NULL, "dynamic sampling draws a batch at a time until enough groups are left" },
+{ "data.gen_batch_size", NULL,
+    "dynamic sampling draws a batch at a time until enough groups are left" },
 { "data.validation_shuffle",              NULL, "the order of validation changes nothing" },
 { "data.image_patch_size",                NULL, "the model's files say it" },
 { "data.*video*",                         NULL, "there are no videos" },
@@ -46,7 +48,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "data.micro_batch_size*",               NULL, "sequences are packed by tokens: train.micro_tokens" },
 { "data.multiturn.enable",                NULL, "sft.messages_key says it" },
 { "data.balance_dp_token",                NULL, "micro-batches are always balanced" },
-{ "data.custom_cls.path",                 "null", "a data set class in Python is not run; write its rows as Parquet or JSONL" },
+{ "data.custom_cls.path", "null",
+    "a data set class in Python is not run; write its rows as Parquet or JSONL" },
 { "data.custom_cls.name",                 NULL, "goes with data.custom_cls.path" },
 { "data.sampler.*",                       "null", "there is one order: a new permutation every epoch" },
 { "data.datagen.*",                       "null", "data is read from files" },
@@ -65,17 +68,20 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { ACTOR "data_loader_seed",               NULL, "see data.seed" },
 { ACTOR "rollout_n",                      NULL, "see rollout.n" },
 { ACTOR "freeze_vision_tower",            OFF, "all of the model is trained" },
-{ ACTOR "*router_replay.*",               NULL, "the sampler's forward is the trainer's: it routes the same by itself" },
+{ ACTOR "*router_replay.*", NULL,
+    "the sampler's forward is the trainer's: it routes the same by itself" },
 { ACTOR "veomni.*",                       NULL, "how a backend shards; here the grid says it (hone plan)" },
 { ACTOR "torchtitan.*",                   NULL, "how a backend shards; here the grid says it (hone plan)" },
 { ACTOR "model_engine",                   NULL, "there is one trainer" },
 { ACTOR "policy_loss.clip_cov_*",         NULL, "for loss_mode clip_cov, which is not here" },
 { ACTOR "fsdp_config.qat.*",              OFF, "quantised training is not there" },
 { ACTOR "fsdp_config.param_offload",      NULL, "one copy of the weights serves both phases" },
-{ ACTOR "fsdp_config.optimizer_offload",  NULL, "the optimizer's state does not move between phases; see train.offload_fraction" },
+{ ACTOR "fsdp_config.optimizer_offload", NULL,
+    "the optimizer's state does not move between phases; see train.offload_fraction" },
 { ACTOR "fsdp_config.*",                  NULL, "how FSDP shards; here the grid says it (hone plan)" },
 { MCORE "qat.*",                          OFF, "quantised training is not there" },
-{ MCORE "*_offload",                      NULL, "one copy of the weights serves both phases; see train.offload_fraction" },
+{ MCORE "*_offload", NULL,
+    "one copy of the weights serves both phases; see train.offload_fraction" },
 { MCORE "use_mbridge",                    NULL, "checkpoints of the hub are read and written directly" },
 { MCORE "vanilla_mbridge",                NULL, "checkpoints of the hub are read and written directly" },
 { MCORE "*dist_checkpointing*",           NULL, "checkpoints of the hub are read and written directly" },
@@ -83,14 +89,17 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { MCORE "use_distributed_optimizer",      NULL, "the optimizer's state is always sharded" },
 { MCORE "use_megatron_fsdp",              NULL, "the optimizer's state is always sharded" },
 { MCORE "use_remove_padding",             NULL, "nothing is ever padded" },
-{ MCORE "dtype",                          "bfloat16 bf16 null", "training in another type than bfloat16 is not asked for this way" },
+{ MCORE "dtype", "bfloat16 bf16 null",
+    "training in another type than bfloat16 is not asked for this way" },
 { MCORE "override_ddp_config.*",          NULL, "gradients are reduced in one way" },
 { MCORE "forward_only",                   NULL, "not the actor's" },
 { OTC "recompute_method",                 NULL, "a layer at a time" },
 { OTC "recompute_num_layers",             NULL, "a layer at a time" },
 { OTC "recompute_modules",                NULL, "train.recompute: selective has its own list" },
-{ OTC "moe_aux_loss_coeff",               OFF, "no auxiliary loss is added: routing is trained by the reward alone; leave it out or set it to 0" },
-{ OTC "moe_z_loss_coeff",                 OFF, "no auxiliary loss is added: routing is trained by the reward alone; leave it out or set it to 0" },
+{ OTC "moe_aux_loss_coeff", OFF,
+    "no auxiliary loss is added: routing is trained by the reward alone; leave it out or set it to 0" },
+{ OTC "moe_z_loss_coeff", OFF,
+    "no auxiliary loss is added: routing is trained by the reward alone; leave it out or set it to 0" },
 { OTC "moe_expert_capacity_factor",       OFF, "no token is ever dropped" },
 { OTC "moe_router_load_balancing_type",   "none aux_loss null", "no auxiliary loss is added" },
 { OTC "moe_router_bias_update_rate",      OFF, "router biases stay as they are" },
@@ -155,7 +164,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { ROLLOUT "skip_*",                       OFF, "every step samples" },
 { ROLLOUT "moe_tensor_parallel_size",     NULL, "rollout.grid says it" },
 { ROLLOUT "limit_images",                 NULL, "what fits the prompt" },
-{ ROLLOUT "enable_rollout_routing_replay", NULL, "the sampler's forward is the trainer's: it routes the same by itself" },
+{ ROLLOUT "enable_rollout_routing_replay", NULL,
+    "the sampler's forward is the trainer's: it routes the same by itself" },
 { ROLLOUT "multi_turn.enable",            OFF, "conversations with tools are not there yet" },
 { ROLLOUT "multi_turn.*_path",            "null", "conversations with tools are not there yet" },
 { ROLLOUT "multi_turn.*",                 NULL, "goes with tools" },
@@ -185,7 +195,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { MODEL "*_modules",                      NULL, "goes with LoRA" },
 { MODEL "mtp.enable*",                    OFF, "multi-token prediction is left out" },
 { MODEL "mtp.*",                          NULL, "goes with multi-token prediction, which is left out" },
-{ MODEL "override_config.*max_position_embeddings", NULL, "prompt and answer say how long; the model's context must hold them" },
+{ MODEL "override_config.*max_position_embeddings", NULL,
+    "prompt and answer say how long; the model's context must hold them" },
 { MODEL "override_config.*pdrop",         OFF, "there is no dropout" },
 { MODEL "override_config.*dropout",       OFF, "there is no dropout" },
 { MODEL "override_config.*attn_implementation", NULL, "there is one attention" },
@@ -194,13 +205,16 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "actor_rollout_ref.nccl_timeout",       NULL, "every wait has a deadline of its own" },
 
 { TIS "loss_type",                        "ppo_clip null", "the loss is train.loss" },
-{ TIS "*",                                NULL, "the sampler's log-probs are the trainer's, bit for bit: weights are 1, nothing is rejected" },
+{ TIS "*", NULL,
+    "the sampler's log-probs are the trainer's, bit for bit: weights are 1, nothing is rejected" },
 { "algorithm.use_pf_ppo",                 OFF, "answers are not drawn again by their reward" },
 { "algorithm.pf_ppo.*",                   NULL, "goes with use_pf_ppo" },
 
 { "reward_model.model.*",                 NULL, "goes with reward_model.enable" },
-{ "reward_model.enable",                  OFF, "a model that judges is not there yet; a scorer may ask one: reward.command" },
-{ "reward.reward_model.enable",           OFF, "a model that judges is not there yet; a scorer may ask one: reward.command" },
+{ "reward_model.enable", OFF,
+    "a model that judges is not there yet; a scorer may ask one: reward.command" },
+{ "reward.reward_model.enable", OFF,
+    "a model that judges is not there yet; a scorer may ask one: reward.command" },
 { "reward.reward_model.*",                NULL, "goes with reward.reward_model.enable" },
 { "reward_model.rollout.*",               NULL, "goes with reward_model.enable" },
 { "reward*.sandbox_fusion.url",           "null", "code is not run; a scorer may run it: reward.command" },
@@ -209,7 +223,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "reward_model.use_reward_loop",         NULL, "answers are always judged while others are drawn" },
 { "reward_model.launch_reward_fn_async",  NULL, "answers are always judged while others are drawn" },
 { "reward_model.reward_loop_*",           "null register", "a reward manager in Python is not run; see reward.python" },
-{ "reward_manager.*",                     "register null naive dapo", "a reward manager in Python is not run; see reward.python" },
+{ "reward_manager.*", "register null naive dapo",
+    "a reward manager in Python is not run; see reward.python" },
 { "reward_model.strategy",                NULL, "goes with reward_model.enable" },
 { "reward_model.*batch_size*",            NULL, "goes with reward_model.enable" },
 { "reward_model.enable_resource_pool",    NULL, "goes with reward_model.enable" },
@@ -238,9 +253,11 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "trainer.checkpoint.*",                 NULL, "a checkpoint holds everything, the model as the hub has it" },
 { "trainer.tensorboard_dir",              NULL, "TensorBoard files lie in the run directory" },
 { "trainer.val_only",                     OFF, "to validate only, run `hone eval MODEL FILE`" },
-{ "trainer.resume_from_path",             "null", "verl's optimizer state is not read: start from its model (model.path=.../actor/huggingface)" },
+{ "trainer.resume_from_path", "null",
+    "verl's optimizer state is not read: start from its model (model.path=.../actor/huggingface)" },
 
-{ "engine.*_offload",                     NULL, "one copy of the weights serves both phases; see train.offload_fraction" },
+{ "engine.*_offload", NULL,
+    "one copy of the weights serves both phases; see train.offload_fraction" },
 { "engine.override_transformer_config.*", NULL, "kernels are as they are, with the same results" },
 { "engine.*",                             NULL, "how a backend shards; here the grid says it (hone plan)" },
 { "model.lora_rank",                      OFF, "LoRA is not there yet: set it to 0 to train all of the model" },
@@ -264,7 +281,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 };
 /* clang-format on */
 
-/* Is the text one of the blank-separated words, in whatever case, or the same number?  Nothing is null; an empty list has none. */
+/* Is the text one of the blank-separated words, in whatever case, or the same number?  Nothing is null; an empty
+ * list has none. */
 static bool one_of(const char *list, const char *text) {
     if (!*text) text = "null";
     size_t n = strlen(text);

@@ -1,5 +1,5 @@
-/* dump_read.c - verl's dumps of answers (rollout_data_dir, validation_data_dir: N.jsonl, one answer a line) as curves: the mean over a
- * step of every member that is a number, how many answers there are, and how long they are. */
+/* dump_read.c - verl's dumps of answers (rollout_data_dir, validation_data_dir: N.jsonl, one answer a line) as
+ * curves: the mean over a step of every member that is a number, how many answers there are, and how long they are. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/sort.h"

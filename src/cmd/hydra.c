@@ -1,4 +1,5 @@
-/* hydra.c - see hydra.h.  A value is a quoted string, a list in brackets, a mapping in braces, or plain text; nothing is interpolated. */
+/* hydra.c - see hydra.h.  A value is a quoted string, a list in brackets, a mapping in braces, or plain text;
+ * nothing is interpolated. */
 #include "cmd/hydra.h"
 
 #include "base/yaml.h"

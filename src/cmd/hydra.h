@@ -11,7 +11,8 @@ typedef struct {
     bool        removed;          /* "~key" */
     bool        whole;            /* from a whole configuration: what is off in it is no request */
 } HydraSet;
-typedef struct { HydraSet *at; size_t n, cap; } HydraSets;             /* freed with vec_free(at); strings live in mem */
+/* freed with vec_free(at); strings live in mem */
+typedef struct { HydraSet *at; size_t n, cap; } HydraSets;
 
 /* One word; a value {a: 1, b: 2} gives a setting for each.  False: it is no setting. */
 bool hydra_word(HydraSets *out, const char *word, int line, Mem *mem);

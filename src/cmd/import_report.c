@@ -1,4 +1,5 @@
-/* import_report.c - what became of verl's settings: a table to read, and the configuration with where each line comes from. */
+/* import_report.c - what became of verl's settings: a table to read, and the configuration with where each line
+ * comes from. */
 #include "cmd/import_verl.h"
 
 #include <inttypes.h>

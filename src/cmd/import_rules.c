@@ -1,5 +1,5 @@
-/* import_rules.c - what is taken over with a change, and why; then what follows from several settings together: verl's defaults where
- * they differ, the grid, settings that contradict each other here. */
+/* import_rules.c - what is taken over with a change, and why; then what follows from several settings together:
+ * verl's defaults where they differ, the grid, settings that contradict each other here. */
 #include "cmd/import_verl.h"
 
 #include <fnmatch.h>

@@ -36,7 +36,8 @@ void import_verl(Import *im, const ImportIn *in, HydraSets sets, Mem *mem);
 void import_free(Import *im);
 
 /* ---- for the rules */
-const HydraSet *import_find(const Import *im, const char *key);               /* NULL: not set; "a b": the first of several keys */
+/* NULL: not set; "a b": the first of several keys */
+const HydraSet *import_find(const Import *im, const char *key);
 const char     *import_text(const Import *im, const char *key, const char *standard);
 double          import_number(const Import *im, const char *key, double standard);
 bool            import_yes(const Import *im, const char *key, bool standard);

@@ -18,11 +18,11 @@ typedef struct {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "out",    OPT_STR,  offsetof(Args, out),    "FILE", "write the configuration here; without it, to standard output" },
+    { "out",    OPT_STR,  offsetof(Args, out),    "FILE", "write the configuration here; standard output" },
     { "strict", OPT_FLAG, offsetof(Args, strict), "",     "a setting that is not supported is an error" },
     { "args",   OPT_FLAG, offsetof(Args, args),   "",     "print the words of every launch as JSON arrays, and stop" },
     { "launch", OPT_INT,  offsetof(Args, launch), "N",    "which of several launches to take; the first is 1", 1, 1e6 },
-    { "model",  OPT_STR,  offsetof(Args, model),  "PATH", "a folder or config.json that says what the model is, if it is not at its path" },
+    { "model",  OPT_STR,  offsetof(Args, model),  "PATH", "what the model is, if it is not at its path: folder, config.json" },
     { 0 },
 };
 /* clang-format on */
@@ -170,7 +170,8 @@ static const char *flag(const ShellLaunch *l, const char *name) {
     return NULL;
 }
 
-/* A configuration of the user's own, named by --config-path and --config-name: read where it is, under what the words set. */
+/* A configuration of the user's own, named by --config-path and --config-name: read where it is, under what the
+ * words set. */
 static bool own_config(HydraSets *sets, const ShellLaunch *l, const char *script, Mem *mem, Err *err) {
     const char *name = flag(l, "--config-name"), *path = flag(l, "--config-path");
     if (!name || !strncmp(name, "ppo_", 4) || !strncmp(name, "sft_", 4)) return true;

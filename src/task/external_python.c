@@ -1,5 +1,5 @@
-/* external_python.c - the shell line that runs a scorer written in Python.  The program that loads it (reward_python.py) is a text in
- * this one, so an installed hone needs nothing beside it but python3. */
+/* external_python.c - the shell line that runs a scorer written in Python.  The program that loads it
+ * (reward_python.py) is a text in this one, so an installed hone needs nothing beside it but python3. */
 #include "task/external.h"
 
 #include <string.h>

@@ -238,13 +238,15 @@ static int test(Sh *sh, Strs *w, const ShNode *n) {
 
 /* clang-format off */
 static const struct { const char *name; ShBuiltin *fn; } BUILTINS[] = {
-    { "true", nothing },      { ":", nothing },           { "false", fails },           { "read", read_line },    { "pwd", pwd },
-    { "cd", cd },             { "pushd", cd },            { "popd", nothing },          { "declare", declare },   { "typeset", declare },
-    { "local", declare },     { "export", declare },      { "readonly", declare },      { "unset", unset },       { "let", let },
-    { "shift", shift },       { "set", set },             { "exit", exit_here },        { "return", return_here }, { "break", out_of_loop },
-    { "continue", out_of_loop }, { "source", source },    { ".", source },              { "eval", eval_words },   { "bash", another_shell },
-    { "sh", another_shell },  { "exec", the_rest },       { "command", the_rest },      { "builtin", the_rest },  { "test", test },
-    { "[", test },            { "type", sh_not_known },   { "which", sh_not_known },    { "hash", sh_not_known }, { "getopts", fails },
+    { "true", nothing },          { ":", nothing },             { "false", fails },           { "read", read_line },
+    { "pwd", pwd },               { "cd", cd },                 { "pushd", cd },              { "popd", nothing },
+    { "declare", declare },       { "typeset", declare },       { "local", declare },         { "export", declare },
+    { "readonly", declare },      { "unset", unset },           { "let", let },               { "shift", shift },
+    { "set", set },               { "exit", exit_here },        { "return", return_here },    { "break", out_of_loop },
+    { "continue", out_of_loop },  { "source", source },         { ".", source },              { "eval", eval_words },
+    { "bash", another_shell },    { "sh", another_shell },      { "exec", the_rest },         { "command", the_rest },
+    { "builtin", the_rest },      { "test", test },             { "[", test },                { "type", sh_not_known },
+    { "which", sh_not_known },    { "hash", sh_not_known },     { "getopts", fails },
 };
 /* clang-format on */
 

@@ -1,5 +1,5 @@
-/* shell_eval.c - walks the tree as bash would run it.  Commands of the shell itself do what they do; a function is called; a
- * command that starts Python is written down; anything else is not run, and its status is not known. */
+/* shell_eval.c - walks the tree as bash would run it.  Commands of the shell itself do what they do; a function is
+ * called; a command that starts Python is written down; anything else is not run, and its status is not known. */
 #include "text/shell_int.h"
 
 #include "base/file.h"

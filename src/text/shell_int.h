@@ -1,7 +1,7 @@
 /* shell_int.h - what the files of the shell reader share: the tree of a script, the state of evaluating it.
  *
- * As in the Jinja interpreter failure is a jump, and all values live in one Mem.  Values are C strings.  One that is not known
- * holds a mark: byte 1, a number, byte 2 (a script that has such bytes of its own is refused). */
+ * As in the Jinja interpreter failure is a jump, and all values live in one Mem.  Values are C strings.  One that is
+ * not known holds a mark: byte 1, a number, byte 2 (a script that has such bytes of its own is refused). */
 #ifndef TEXT_SHELL_INT_H
 #define TEXT_SHELL_INT_H
 
@@ -11,27 +11,34 @@
 #include <string.h>
 
 enum { SH_MARK = 1, SH_MARK_END = 2 };
-enum { SH_MAX_DEPTH = 200, SH_MAX_STEPS = 100000, SH_MAX_WORDS = 50000, SH_MAX_VALUE = 1 << 20, SH_MAX_MEM = 64 << 20, SH_MAX_WORK = 50000000 };
+enum {
+    SH_MAX_DEPTH = 200, SH_MAX_STEPS = 100000, SH_MAX_WORDS = 50000, SH_MAX_VALUE = 1 << 20, SH_MAX_MEM = 64 << 20,
+    SH_MAX_WORK = 50000000,
+};
 
 /* ---- the tree: words stay as they are written, quotes and all; expansion reads them */
 typedef struct { const char *at, *end; int line; } Raw;
 typedef struct { Raw *at; size_t n, cap; } Raws;
 
-typedef struct { Raw name, value; Raws items; bool append, list, late; } ShAssign;         /* late: behind declare, local, export */
-typedef struct { char op; int fd; Raw to; bool plain; } ShRedir;   /* op: '<' '>' file, 'h' here-document, 's' here-string; plain: not expanded */
+/* late: behind declare, local, export */
+typedef struct { Raw name, value; Raws items; bool append, list, late; } ShAssign;
+/* op: '<' '>' file, 'h' here-document, 's' here-string; plain: not expanded */
+typedef struct { char op; int fd; Raw to; bool plain; } ShRedir;
 
 typedef enum {
-    SH_SIMPLE, SH_PIPE, SH_AND, SH_OR, SH_LIST, SH_IF, SH_FOR, SH_FOR_SUM, SH_WHILE, SH_CASE, SH_ARM, SH_GROUP, SH_SUBSHELL, SH_FUNCTION,
-    SH_COND, SH_SUM,
+    SH_SIMPLE, SH_PIPE, SH_AND, SH_OR, SH_LIST, SH_IF, SH_FOR, SH_FOR_SUM, SH_WHILE, SH_CASE, SH_ARM, SH_GROUP,
+    SH_SUBSHELL, SH_FUNCTION, SH_COND, SH_SUM,
 } ShKind;
 
 typedef struct ShNode ShNode;
 struct ShNode {
     ShKind  kind;
     int     line;
-    bool    flag;                    /* PIPE: "!"; FOR: has "in"; WHILE: until; LIST item: "&" behind it (on the item) */
+    /* PIPE: "!"; FOR: has "in"; WHILE: until; LIST item: "&" behind it (on the item) */
+    bool    flag;
     bool    behind;                  /* "&" */
-    ShNode *a, *b, *c, *next;        /* IF: condition, then, else; loops: condition, body; LIST, PIPE, CASE: a is the first of a chain */
+    /* IF: condition, then, else; loops: condition, body; LIST, PIPE, CASE: a is the first of a chain */
+    ShNode *a, *b, *c, *next;
     Raws    words;
     struct { ShAssign *at; size_t n, cap; } assigns;
     struct { ShRedir **at; size_t n, cap; } redirs;
@@ -40,13 +47,16 @@ struct ShNode {
 /* ---- state */
 typedef struct { const char **at; size_t n, cap; } Strs;
 typedef struct { int *at; size_t n, cap; } Ints;
-typedef struct { char *at; size_t n, cap; } Text;                          /* grows inside a Mem; always followed by a 0 */
+/* grows inside a Mem; always followed by a 0 */
+typedef struct { char *at; size_t n, cap; } Text;
 
 typedef struct { const char *key; int64_t index; const char *value; } ShElem;
-typedef struct { const char *name; ShElem *at; size_t n; bool list, keyed, given; } ShVar;  /* elements are never changed in place */
+/* elements are never changed in place */
+typedef struct { const char *name; ShElem *at; size_t n; bool list, keyed, given; } ShVar;
 typedef struct { const char *name; ShNode *body; } ShFunc;
 typedef enum { FLOW_NONE, FLOW_BREAK, FLOW_CONTINUE, FLOW_RETURN, FLOW_EXIT } ShFlow;
-enum { JUMP_FAIL = 1, JUMP_EXIT, JUMP_LINE };                              /* give up; this shell ends; this line is dropped */
+/* give up; this shell ends; this line is dropped */
+enum { JUMP_FAIL = 1, JUMP_EXIT, JUMP_LINE };
 typedef struct ShEscape { jmp_buf at; struct ShEscape *outer; } ShEscape;
 
 typedef struct { const char *name; bool was; ShVar old; } ShSaved;
@@ -87,11 +97,14 @@ void sh_note(Sh *sh, ShellNoteKind kind, int line, const char *fmt, ...) PRINTF_
 void sh_spend(Sh *sh, int64_t work);                                       /* fails when a script wants too much */
 
 void  sh_grow(Sh *sh, void *at, size_t *cap, size_t n, size_t each);        /* at: the address of the pointer */
-#define SH_PUSH(sh, v, ...) (sh_grow((sh), &(v).at, &(v).cap, (v).n + 1, sizeof *(v).at), (v).at[(v).n++] = (__VA_ARGS__))
+#define SH_PUSH(sh, v, ...) \
+    (sh_grow((sh), &(v).at, &(v).cap, (v).n + 1, sizeof *(v).at), (v).at[(v).n++] = (__VA_ARGS__))
 void  sh_put(Sh *sh, Text *t, const char *s, size_t n);
 static inline void sh_puts(Sh *sh, Text *t, const char *s) { sh_put(sh, t, s, strlen(s)); }
 static inline const char *text_of(const Text *t) { return t->at ? t->at : ""; }
-static inline bool raw_is(Raw r, const char *s) { return (size_t)(r.end - r.at) == strlen(s) && !memcmp(r.at, s, strlen(s)); }
+static inline bool raw_is(Raw r, const char *s) {
+    return (size_t)(r.end - r.at) == strlen(s) && !memcmp(r.at, s, strlen(s));
+}
 const char *sh_raw(Sh *sh, Raw r);                                          /* a copy, for messages */
 
 /* ---- unknown values */
@@ -104,7 +117,8 @@ ShVar      *sh_find(Sh *sh, const char *name);                              /* N
 const char *sh_get(Sh *sh, const char *name);                               /* NULL: not set; element 0 of an array */
 ShVar      *sh_var(Sh *sh, const char *name);                               /* made if it is not there */
 void        sh_set(Sh *sh, const char *name, const char *value);
-void        sh_set_at(Sh *sh, ShVar *v, const char *key, const char *value, bool append);   /* key as evaluated; NULL: the scalar */
+/* key as evaluated; NULL: the scalar */
+void        sh_set_at(Sh *sh, ShVar *v, const char *key, const char *value, bool append);
 void        sh_set_list(Sh *sh, const char *name, const Strs *values);
 void        sh_unset(Sh *sh, const char *name);
 void        sh_unset_at(Sh *sh, ShVar *v, const char *key);
@@ -115,23 +129,31 @@ bool        sh_is_name(const char *s, size_t n);
 const char *sh_path(Sh *sh, const char *path);                              /* absolute, "." and ".." taken out */
 
 /* ---- shell_parse.c */
-typedef struct { Sh *sh; const char *at, *end, *counted; int line, depth; struct { ShRedir **at; size_t n, cap; } waiting; } ShParse;
+typedef struct {
+    Sh         *sh;
+    const char *at, *end, *counted;
+    int         line, depth;
+    struct { ShRedir **at; size_t n, cap; } waiting;                        /* here-documents whose bodies come later */
+} ShParse;
 ShParse sh_parse(Sh *sh, const char *text, size_t n, int line);
 ShNode *sh_parse_line(ShParse *p);                                          /* NULL at the end */
 /* Moves behind what begins at p->at: a quoted string, $..., `...`; anything else is one byte. */
 void    sh_skip_part(ShParse *p, bool quoted);
-size_t  sh_assign_ends(Raw word, bool *append);                             /* length of "NAME=", "NAME+=" or "NAME[i]="; 0: is none */
+/* length of "NAME=", "NAME+=" or "NAME[i]="; 0: is none */
+size_t  sh_assign_ends(Raw word, bool *append);
 
 /* ---- shell_word.c, shell_param.c */
 typedef enum { EX_TEXT, EX_PATTERN, EX_REGEX } ExKind;
 const char *sh_text(Sh *sh, Raw word, ExKind kind);                         /* one string, not split */
 void        sh_words(Sh *sh, Strs *out, const Raw *words, size_t n, Ints *lines);   /* braces, expansion, splitting */
-const char *sh_here(Sh *sh, Raw body, bool quotes);                         /* as between double quotes; quotes: more of them are taken off */
+/* as between double quotes; quotes: more of them are taken off */
+const char *sh_here(Sh *sh, Raw body, bool quotes);
 typedef struct Ex Ex;
 typedef enum { PUT_PLAIN, PUT_QUOTED, PUT_SPLIT } PutHow;
 void ex_put(Ex *ex, const char *s, size_t n, PutHow how);
 void ex_break(Ex *ex);                                                      /* the next field begins */
-void ex_nothing(Ex *ex);                                                    /* "$@" of nothing: these quotes make no field */
+/* "$@" of nothing: these quotes make no field */
+void ex_nothing(Ex *ex);
 size_t ex_mark(const Ex *ex);
 const char *ex_since(const Ex *ex, size_t mark);                            /* what was put into the field since */
 void ex_walk(Ex *ex, const char *s, const char *end, int line, bool quoted, bool split);
@@ -148,7 +170,8 @@ bool sh_sum(Sh *sh, const char *text, int64_t *out);                        /* f
 void sh_eval(Sh *sh, const ShNode *n);
 void sh_run_text(Sh *sh, const char *text, size_t n, int line);
 const char *sh_capture(Sh *sh, const char *text, size_t n, int line);       /* $(text), by a shell of its own */
-bool sh_true(Sh *sh, const char *what);                                     /* the status as an answer; an unknown one is no, and said */
+/* the status as an answer; an unknown one is no, and said */
+bool sh_true(Sh *sh, const char *what);
 void sh_command(Sh *sh, Strs *words, const int *lines, const ShNode *n);
 
 /* ---- shell_builtin.c, shell_program.c, shell_test.c */
@@ -156,10 +179,12 @@ typedef int ShBuiltin(Sh *sh, Strs *words, const ShNode *n);                /* i
 ShBuiltin *sh_builtin(const char *name);
 ShBuiltin *sh_program(const char *name);
 void       sh_say(Sh *sh, const char *s, size_t n);                          /* to standard output */
-int        sh_answer(Sh *sh, const Strs *words, const char *text);          /* a line of it; unknown where one of the words is */
+/* a line of it; unknown where one of the words is */
+int        sh_answer(Sh *sh, const Strs *words, const char *text);
 ShBuiltin  sh_not_known;
 bool       sh_does_nothing(const char *name, bool *silent);                 /* taken to succeed without being run */
-int        sh_test(Sh *sh, Strs *words);                                    /* [ ... ] without the brackets: the status */
+/* [ ... ] without the brackets: the status */
+int        sh_test(Sh *sh, Strs *words);
 int        sh_cond(Sh *sh, const Raws *words);                              /* [[ ... ]] */
 
 #endif

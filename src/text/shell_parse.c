@@ -1,6 +1,6 @@
-/* shell_parse.c - a script's text as trees, one line of commands at a time, as bash reads it: what stands after a mistake is
- * looked at only when it is reached.  Words stay slices of the text; finding where one ends means walking over everything that
- * may be nested in it, and $( ... ) is walked by the parser itself. */
+/* shell_parse.c - a script's text as trees, one line of commands at a time, as bash reads it: what stands after a
+ * mistake is looked at only when it is reached.  Words stay slices of the text; finding where one ends means walking
+ * over everything that may be nested in it, and $( ... ) is walked by the parser itself. */
 #include "text/shell_int.h"
 
 static ShNode *parse_list(ShParse *p, bool one_line);

@@ -1,5 +1,5 @@
-/* shell_program.c - harmless programs that scripts use inside $( ), evaluated here: echo, printf, cat, basename, dirname, realpath,
- * date, nproc, seq. */
+/* shell_program.c - harmless programs that scripts use inside $( ), evaluated here: echo, printf, cat, basename,
+ * dirname, realpath, date, nproc, seq. */
 #include "text/shell_int.h"
 
 #include <stdio.h>
@@ -194,8 +194,9 @@ static int seq(Sh *sh, Strs *w, const ShNode *n) {
 
 /* clang-format off */
 static const struct { const char *name; ShBuiltin *fn; } PROGRAMS[] = {
-    { "echo", echo },         { "printf", print_formatted }, { "cat", cat },     { "basename", basename_of }, { "dirname", dirname_of },
-    { "realpath", real_path }, { "readlink", real_path },    { "date", date },   { "nproc", cores },          { "seq", seq },
+    { "echo", echo },               { "printf", print_formatted },  { "cat", cat },                 { "basename", basename_of },
+    { "dirname", dirname_of },      { "realpath", real_path },      { "readlink", real_path },      { "date", date },
+    { "nproc", cores },             { "seq", seq },
 };
 /* clang-format on */
 

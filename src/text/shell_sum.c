@@ -1,4 +1,5 @@
-/* shell_sum.c - $(( ... )): whole numbers of 64 bits that wrap, C's operators and **, names that hold numbers or expressions.
+/* shell_sum.c - $(( ... )): whole numbers of 64 bits that wrap, C's operators and **, names that hold numbers or
+ * expressions.
  *
  * One table of binary operators, by how tightly they bind; assignment and ?: are read where they stand. */
 #include "text/shell_int.h"

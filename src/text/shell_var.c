@@ -1,4 +1,5 @@
-/* shell_var.c - the state of a shell: variables, values that are not known, notes, and the limits of what it may spend. */
+/* shell_var.c - the state of a shell: variables, values that are not known, notes, and the limits of what it may
+ * spend. */
 #include "text/shell_int.h"
 
 #include <stdarg.h>

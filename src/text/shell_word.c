@@ -1,5 +1,5 @@
-/* shell_word.c - a word becomes fields: quotes are taken off, $ is replaced, what was not quoted is split at blanks, and a field
- * that came to nothing without quotes is dropped. */
+/* shell_word.c - a word becomes fields: quotes are taken off, $ is replaced, what was not quoted is split at blanks,
+ * and a field that came to nothing without quotes is dropped. */
 #include "text/shell_int.h"
 
 #include <stdio.h>

@@ -123,6 +123,7 @@ int main(void) {
     };
     for (int i = 0; i < (int)COUNT(awkward); i++) check_model(i, NULL, false);
     check_model(1, NULL, true);
-    for (size_t i = 0; i < COUNT(planted) && on_cpu(); i++) check_model(planted[i].which, planted[i].fault, planted[i].expands);
+    for (size_t i = 0; i < COUNT(planted) && on_cpu(); i++)
+        check_model(planted[i].which, planted[i].fault, planted[i].expands);
     return test_end();
 }

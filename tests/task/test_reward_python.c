@@ -1,5 +1,5 @@
-/* test_reward_python.c - a scorer of verl's shape in Python: 1,000 answers with failures, crashes and endless loops among them, every
- * kind of result, and files that cannot be loaded.  Skipped where there is no python3. */
+/* test_reward_python.c - a scorer of verl's shape in Python: 1,000 answers with failures, crashes and endless loops
+ * among them, every kind of result, and files that cannot be loaded.  Skipped where there is no python3. */
 #include "task/reward.h"
 #include "test.h"
 

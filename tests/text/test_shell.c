@@ -1,6 +1,6 @@
-/* test_shell.c - launch scripts as bash reads them: twelve with the words that bash 5 made of them (tests/data/verl_import), then
- * what bash cannot say: unknown values, what was assumed, what is lost or unset, limits.  tests/cmd/import_verl.sh asks the
- * bash of this machine about many more. */
+/* test_shell.c - launch scripts as bash reads them: twelve with the words that bash 5 made of them
+ * (tests/data/verl_import), then what bash cannot say: unknown values, what was assumed, what is lost or unset,
+ * limits.  tests/cmd/import_verl.sh asks the bash of this machine about many more. */
 #include "base/file.h"
 #include "base/json.h"
 #include "test.h"
@@ -86,7 +86,8 @@ static void golden(void) {
     buf_free(&b);
 }
 
-/* ---- what is not known: words joined by blanks, a note that must be there, the error where a launch holds something unknown */
+/* ---- what is not known: words joined by blanks, a note that must be there, the error where a launch holds
+ * something unknown */
 static const struct {
     const char *text, *words, *note, *unknown;
 } CASES[] = {
