@@ -54,6 +54,12 @@ bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
     return device_open(&o->dev, &da, err) || (mem_free(&o->mem), false);
 }
 
+DevKind open_kind(const Opened *o, int64_t leaves) {
+    DevKind k = dev_kind(&o->dev);
+    k.leaves = leaves ? (int)leaves : device_leaves(&o->dev);
+    return k;
+}
+
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
     DType t = o->dev.act == DT_BF16 ? DT_BF16 : opts->f32 ? DT_F32 : params_disk_dtype(o->desc.dir);
     Need need[] = { { "weights", model_bytes(&o->desc, t, opts->f32) },

@@ -26,6 +26,9 @@ size_t memory_here(void);
 size_t memory_free(const Dev *d);                /* of the memory that the device has */
 bool   memory_fits(const Dev *d, const Need *need, int n, Err *err);
 
+/* What the sizes of a model that will be opened so depend on. */
+DevKind open_kind(const Opened *o, int64_t leaves);
+
 /* Only the description: nothing is loaded, the device is open.  A family that cannot run is refused here. */
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);
 /* Weights, and dev.tmp of tmp_bytes, if there is memory for them. */

@@ -174,7 +174,7 @@ static size_t times(size_t a, size_t b) {
 static bool run_fits(Run *r, Err *err) {
     const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
-    DevKind like = dev_kind(&r->o.dev);
+    DevKind like = open_kind(&r->o, c->trainer.leaves);
     SchedConf s = sched_conf(c, m, like);
     PolicyConf p = policy_conf(c, true), reference = policy_conf(c, false);
     int room = room_of(c), n = (int)c->rollout.n;
@@ -228,7 +228,7 @@ static void open_rollouts(Run *r) {
 static bool open_model(Run *r, Err *err) {
     const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
-    DevKind like = dev_kind(&r->o.dev);
+    DevKind like = open_kind(&r->o, c->trainer.leaves);
     SchedConf sched = sched_conf(c, m, like);
     PolicyConf pc = policy_conf(c, true), rc = policy_conf(c, false);
     size_t tmp = engine_tmp_bytes(m, &sched, like), ptmp = policy_sizes(m, &pc, like).tmp,

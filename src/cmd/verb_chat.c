@@ -249,7 +249,7 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
         .page = PAGE, .pages = pages, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len
     };
     OpenOpts opts = { .threads = t->a->threads, .leaves = t->a->leaves };
-    TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, dev_kind(&t->o.dev)), err));
+    TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, open_kind(&t->o, t->a->leaves)), err));
     t->engine = engine_open(&t->o.model, &c, &t->o.mem);
     t->stream = tok_stream_open(t->reader.tok, true);
     buf_puts(&t->talk, "{\"messages\":[");

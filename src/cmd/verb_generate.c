@@ -217,8 +217,8 @@ static SchedConf sizes(const Gen *g) {
     }
     if (most < 1) most = 1;
     int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
-    int64_t free_pages =
-        (int64_t)(memory_free(&g->o.dev) / 2 / engine_page_bytes(&g->o.desc, (int)a->page, dev_kind(&g->o.dev)));
+    int64_t free_pages = (int64_t)(memory_free(&g->o.dev) / 2
+                                   / engine_page_bytes(&g->o.desc, (int)a->page, open_kind(&g->o, a->leaves)));
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
     int64_t rows = a->max_rows > most ? a->max_rows : most;
@@ -236,8 +236,8 @@ static bool generate(Gen *g, Err *err) {
     SchedConf c = sizes(g);
     OpenOpts opts = { .threads = a->threads,
                       .leaves = a->leaves,
-                      .more = engine_page_bytes(&g->o.desc, c.page, dev_kind(&g->o.dev)) * (size_t)c.pages };
-    TRY(open_weights(&g->o, &opts, engine_tmp_bytes(&g->o.desc, &c, dev_kind(&g->o.dev)), err));
+                      .more = engine_page_bytes(&g->o.desc, c.page, open_kind(&g->o, a->leaves)) * (size_t)c.pages };
+    TRY(open_weights(&g->o, &opts, engine_tmp_bytes(&g->o.desc, &c, open_kind(&g->o, a->leaves)), err));
     Engine *e = engine_open(&g->o.model, &c, &g->o.mem);
     Feed f = { feed_next, feed_token, feed_answer, feed_tick, g, (uint64_t)a->s.seed, (uint32_t)a->step, a->budget };
     g->started = clock_now();

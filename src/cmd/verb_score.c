@@ -147,7 +147,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
                          .seqs = (int)most,
                          .longest = (int)longest,
                          .truncated = truncated,
-                         .like = dev_kind(&o->dev) };
+                         .like = open_kind(o, a->leaves) };
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves };
     TRY(open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err));
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)

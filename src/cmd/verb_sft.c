@@ -209,7 +209,7 @@ static bool open_model(Sft *s, Err *err) {
                      .offload = c->train.offload_fraction,
                      .trains = true,
                      .go_on = goes_on };
-    PolicySizes z = policy_sizes(&s->o.desc, &p, dev_kind(&s->o.dev));
+    PolicySizes z = policy_sizes(&s->o.desc, &p, open_kind(&s->o, c->trainer.leaves));
     size_t tmp = z.tmp;
     Need need[] = { { "weights", model_bytes(&s->o.desc, s->o.dev.act, true) },
                     { "gradients", z.grads },

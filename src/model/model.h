@@ -29,6 +29,7 @@ typedef struct {                         /* from forward to backward */
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
 /* BF16 weights get a master in F32, which is what is trained, loaded and saved; w holds it rounded.  Vectors, F32 in both, are one. */
 void model_open_master(Model *m, Mem *mem);
+static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }
 static inline Params *model_full(Model *m) { return m->master.n ? &m->master : &m->w; }
 void model_round(Model *m);              /* w = the master rounded, after it was written */
 bool model_load (Model *m, const char *dir, Err *err);

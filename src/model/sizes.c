@@ -18,7 +18,7 @@ static void dry_open(Dry *x, const ModelDesc *desc, DevKind like) {
     dev_open_dry(&x->dev, like);
     x->dev.tmp = counting("tmp", 0);
     x->io = counting("io", 1);
-    model_open(&x->model, &x->dev, desc, DT_F32, 8, &x->mem);
+    model_open(&x->model, &x->dev, desc, like.act, like.leaves ? like.leaves : 8, &x->mem);
     x->dev.tmp.peak = 0;
 }
 

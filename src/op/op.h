@@ -36,8 +36,8 @@ typedef struct {
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;            /* 0 threads: all cores; isa 0: the best there is */
 void  dev_open(Dev *d, DevOpts o);                                       /* the CPU */
-/* What sizes depend on: a backend and what it computes in. */
-typedef struct { const Ops *ops; DType act; } DevKind;
+/* What sizes depend on: a backend, what it computes in, and the pieces of sums that tensor parallelism may cut (0: 8). */
+typedef struct { const Ops *ops; DType act; int leaves; } DevKind;
 static inline DevKind dev_kind(const Dev *d) { return (DevKind){ d->ops, d->act }; }
 DevKind dev_kind_cpu(void);
 /* A GPU, through libhone_cuda.so beside the program.  False: why, in one line; *absent says that there is none to use (no backend, no

@@ -46,7 +46,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like) 
 }
 
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
-    PolicySizes s = policy_sizes(m->desc, c, dev_kind(m->dev));
+    PolicySizes s = policy_sizes(m->desc, c, model_kind(m));
     TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
     *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->recompute = c->recompute;
