@@ -72,10 +72,13 @@ __device__ __forceinline__ void store8(const Any &x, int64_t r, int64_t c, int n
 }
 __device__ __forceinline__ int eights_left(int64_t cols, int64_t c) { return cols - c < 8 ? (int)(cols - c) : 8; }
 
-/* ---- A grid over [rows, cols], eight columns a thread ------------------------------------------------------------------------------- */
+/* ---- A grid over [rows, cols], eight columns a thread; short rows share a block ------------------------------------------- */
+enum { CELL_THREADS = 256 };
 typedef struct { int64_t rows, cols; bool wide; } Cells;
 #define EACH_EIGHT(g, r, c)                                                                                   \
-    for (int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x), r = blockIdx.y; c < (g).cols && r < (g).rows; r += gridDim.y)
+    for (int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x),                                    \
+                 r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;                                          \
+         c < (g).cols && r < (g).rows; r += (int64_t)gridDim.y * blockDim.y)
 
 static inline bool no_gaps(Tensor x) { return !x.data || x.rows <= 1 || x.ld == x.cols; }
 /* Rows without gaps are one long row, so that short ones fill blocks too. */
@@ -85,33 +88,45 @@ template <class... X> static inline Cells cells_of(int64_t rows, int64_t cols, X
     return { rows, cols, wide };
 }
 template <class... P, class... A> static inline void launch_cells(const Dev *d, void (*kernel)(Cells, P...), Cells g, A... a) {
-    int64_t eights = (g.cols + 7) / 8, block = eights < 256 ? (eights + 31) / 32 * 32 : 256;
     if (g.rows <= 0 || g.cols <= 0) return;
-    launch(d, kernel, dim3(blocks_of(eights, block), (unsigned)(g.rows < 65535 ? g.rows : 65535)), (unsigned)block, 0, g, a...);
+    int64_t eights = (g.cols + 7) / 8, x = eights < CELL_THREADS ? eights : CELL_THREADS, y = CELL_THREADS / x;
+    int64_t down = (g.rows + y - 1) / y;
+    launch(d, kernel, dim3(blocks_of(eights, x), (unsigned)(down < 65535 ? down : 65535)), dim3((unsigned)x, (unsigned)y), 0, g, a...);
 }
 
-/* ---- A row to a warp, or to a block when it is long --------------------------------------------------------------------------------- */
-enum { ROW_THREADS = 256, ROW_WARP_COLS = 1024 };        /* up to so many columns a warp has the row */
-
-/* Threads of one row: 32 or 256 of them, this one's number, and the row. */
+/* ---- A row to a team: 4, 8, 16 or 32 threads of a warp, or a whole block, as its columns are many ---------------------------- */
+enum { ROW_THREADS = 256, ROW_KEPT = 4 };                       /* eights of a row that a thread keeps in registers, at most */
+static inline int team_size(int64_t cols) {
+    int64_t eights = (cols + 7) / 8;
+    return eights <= 4 ? 4 : eights <= 8 ? 8 : eights <= 16 ? 16 : eights <= 32 * ROW_KEPT ? 32 : ROW_THREADS;
+}
+/* How many threads the team has, which of them this is, which row. */
 typedef struct { int n, me; int64_t row; } Team;
-__device__ __forceinline__ Team team_of(bool whole) {
-    if (whole) return { ROW_THREADS, (int)threadIdx.x, (int64_t)blockIdx.x };
-    return { 32, (int)threadIdx.x % 32, (int64_t)blockIdx.x * (ROW_THREADS / 32) + threadIdx.x / 32 };
+__device__ __forceinline__ Team team_of(int n) {
+    return { n, (int)threadIdx.x % n, (int64_t)blockIdx.x * (ROW_THREADS / n) + threadIdx.x / n };
 }
-/* The sum over a team: the tree over each warp, then over the warps.  All threads of the block come here. */
-__device__ __forceinline__ float team_sum(bool whole, float x) {
+/* The sum over a team: the tree over a warp's lanes, then over the warps.  All threads of the block come here. */
+__device__ __forceinline__ float team_sum(int n, float x) {
     __shared__ float part[ROW_THREADS / 32];
-    x = warp_sum(x);
-    if (!whole) return x;
+    for (int h = (n < 32 ? n : 32) / 2; h; h /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, h);
+    if (n <= 32) return x;
     __syncthreads();
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
     return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
-template <class... P, class... A> static inline void launch_teams(const Dev *d, void (*kernel)(bool, P...), int64_t rows, int64_t cols, A... a) {
-    bool whole = cols > ROW_WARP_COLS;
-    launch(d, kernel, dim3(blocks_of(rows, whole ? 1 : ROW_THREADS / 32)), ROW_THREADS, 0, whole, a...);
+/* KEPT eights of the row stay in registers between two looks at it; 0: too long, it is read again. */
+template <int K> struct Kept { enum { N = K ? K : 1, KEEPS = K > 0 }; };
+template <class F> static inline void with_kept(int64_t cols, F f) {
+    int64_t each = ((cols + 7) / 8 + team_size(cols) - 1) / team_size(cols);
+    if (each <= 1) f(Kept<1>());
+    else if (each <= 2) f(Kept<2>());
+    else if (each <= 4) f(Kept<4>());
+    else f(Kept<0>());
+}
+template <class... P, class... A> static inline void launch_teams(const Dev *d, void (*kernel)(int, P...), int64_t rows, int64_t cols, A... a) {
+    int n = team_size(cols);
+    launch(d, kernel, dim3(blocks_of(rows, ROW_THREADS / n)), ROW_THREADS, 0, n, a...);
 }
 
 /* e^x by the CPU's own steps (op/cpu/lanes.h: v_exp), hence with its bits. */

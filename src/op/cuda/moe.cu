@@ -314,45 +314,61 @@ static void gather_sum(Dev *d, Tensor y, Tensor x, Tensor slot, Tensor weight) {
 void cuda_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) { gather_sum(d, dx, dy, slot, TENSOR_NONE); }
 void cuda_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight) { gather_sum(d, y, rows, slot, weight); }
 
-/* A team to a (token, j): dweight = dy . rows[s], drows[s] = w dy. */
+/* A team to a token: dweight = dy . rows[s], drows[s] = w dy for its k slots s, four at a time, dy read once. */
 typedef struct {
-    int64_t n, cols, rows;
+    int64_t T, cols, rows;
     int k;
     bool wide;
     Any drows, dy, x;
     Rows<const int32_t> slot;
     Rows<const float> w;
     Rows<float> dw;
+    volatile Fault *fault;
 } Back;
-static __global__ void combine_bwd_k(bool whole, Back p, volatile Fault *fault) {
-    Team m = team_of(whole);
-    int64_t t = m.row / p.k, j = m.row % p.k;
-    bool mine = m.row < p.n;
-    int64_t s = mine ? p.slot.row(t)[j] : 0;
-    mine = mine && row_there(s, p.rows, t, fault);
-    float dy[8], x[8], sum = 0, w = mine ? p.w.row(t)[j] : 0;
-    for (int64_t c = 8 * m.me; mine && c < p.cols; c += 8 * m.n) {
-        int n = eights_left(p.cols, c);
-        load8(dy, p.dy, t, c, n, p.wide), load8(x, p.x, s, c, n, p.wide);
+enum { BACK_AT_ONCE = 4 };
+template <class K> static __global__ void combine_bwd_k(int team, Back p) {
+    Team m = team_of(team);
+    bool mine = m.row < p.T;
+    float dy[K::N][8], x[8], out[8];
 #pragma unroll
-        for (int i = 0; i < 8; i++) sum = __fmaf_rn(dy[i], x[i], sum), dy[i] *= w;
-        store8(p.drows, s, c, n, p.wide, dy);
+    for (int i = 0; i < K::N; i++) {
+        int64_t c = 8 * (int64_t)(m.me + i * m.n);
+        if (K::KEEPS && mine && c < p.cols) load8(dy[i], p.dy, m.row, c, eights_left(p.cols, c), p.wide);
     }
-    sum = team_sum(whole, sum);
-    if (mine && m.me == 0) p.dw.row(t)[j] = sum;
+    for (int j0 = 0; j0 < p.k; j0 += BACK_AT_ONCE) {
+        float sum[BACK_AT_ONCE] = { 0 };
+#pragma unroll
+        for (int b = 0; b < BACK_AT_ONCE; b++) {
+            int j = j0 + b;
+            int64_t s = mine && j < p.k ? p.slot.row(m.row)[j] : -1;
+            if (!mine || j >= p.k || !row_there(s, p.rows, m.row, p.fault)) continue;
+            float w = p.w.row(m.row)[j];
+            auto one = [&](float(&e)[8], int64_t c) {
+                int n = eights_left(p.cols, c);
+                load8(x, p.x, s, c, n, p.wide);
+#pragma unroll
+                for (int k = 0; k < 8; k++) sum[b] = __fmaf_rn(e[k], x[k], sum[b]), out[k] = e[k] * w;
+                store8(p.drows, s, c, n, p.wide, out);
+            };
+#pragma unroll
+            for (int i = 0; i < K::N; i++) {
+                int64_t c = 8 * (int64_t)(m.me + i * m.n);
+                if (K::KEEPS && c < p.cols) one(dy[i], c);
+            }
+            for (int64_t c = 8 * m.me; !K::KEEPS && c < p.cols; c += 8 * m.n) {
+                load8(dy[0], p.dy, m.row, c, eights_left(p.cols, c), p.wide);
+                one(dy[0], c);
+            }
+        }
+#pragma unroll
+        for (int b = 0; b < BACK_AT_ONCE; b++) {
+            float all = team_sum(team, sum[b]);
+            if (mine && m.me == 0 && j0 + b < p.k) p.dw.row(m.row)[j0 + b] = all;
+        }
+    }
 }
 void cuda_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight) {
-    int64_t n = dy.rows * slot.cols;
-    Back p = { n,
-               dy.cols,
-               rows.rows,
-               (int)slot.cols,
-               wide_all(dy.cols, drows, dy, rows),
-               any_of(drows),
-               any_of(dy),
-               any_of(rows),
-               rows_of<const int32_t>(slot),
-               rows_of<const float>(weight),
-               rows_of<float>(dweight) };
-    launch_teams(d, combine_bwd_k, n, dy.cols, p, cu(d)->fault);
+    Back p = { dy.rows, dy.cols, rows.rows, (int)slot.cols, wide_all(dy.cols, drows, dy, rows), any_of(drows), any_of(dy), any_of(rows),
+               rows_of<const int32_t>(slot), rows_of<const float>(weight), rows_of<float>(dweight), cu(d)->fault };
+    with_kept(dy.cols, [&](auto k) { launch_teams(d, combine_bwd_k<decltype(k)>, dy.rows, dy.cols, p); });
 }

@@ -174,79 +174,133 @@ typedef struct {
     Rows<float> rstd;
 } Norm;
 
-/* y = x rstd g, rstd = 1 / sqrt(mean(x^2) + eps).  The row is read twice, the second time from the cache. */
-static __global__ void norm_k(bool whole, Norm p) {
-    Team m = team_of(whole);
+/* y = x rstd g, rstd = 1 / sqrt(mean(x^2) + eps). */
+template <class K> static __global__ void norm_k(int team, Norm p) {
+    Team m = team_of(team);
     bool mine = m.row < p.rows;
-    float v[8], g[8], sum = 0;
-    for (int64_t c = 8 * m.me; mine && c < p.cols; c += 8 * m.n) {
-        load8(v, p.x, m.row, c, eights_left(p.cols, c), p.wide);
+    float v[K::N][8], sum = 0;
 #pragma unroll
-        for (int k = 0; k < 8; k++) sum = __fmaf_rn(v[k], v[k], sum);
+    for (int i = 0; i < K::N; i++) {
+        int64_t c = 8 * (int64_t)(m.me + i * m.n);
+        if (K::KEEPS && mine && c < p.cols) {
+            load8(v[i], p.x, m.row, c, eights_left(p.cols, c), p.wide);
+#pragma unroll
+            for (int k = 0; k < 8; k++) sum = __fmaf_rn(v[i][k], v[i][k], sum);
+        }
     }
-    sum = team_sum(whole, sum);
-    float rstd = 1.0f / sqrtf(sum / (float)p.cols + p.eps);
-    if (mine && m.me == 0 && p.rstd.at) *p.rstd.row(m.row) = rstd;
-    for (int64_t c = 8 * m.me; mine && c < p.cols; c += 8 * m.n) {
-        int n = eights_left(p.cols, c);
-        load8(v, p.x, m.row, c, n, p.wide);
-        load8(g, p.g, 0, c, n, p.wide);
+    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n) {
+        load8(v[0], p.x, m.row, c, eights_left(p.cols, c), p.wide);
 #pragma unroll
-        for (int k = 0; k < 8; k++) v[k] = v[k] * rstd * g[k];
-        store8(p.y, m.row, c, n, p.wide, v);
+        for (int k = 0; k < 8; k++) sum = __fmaf_rn(v[0][k], v[0][k], sum);
+    }
+    sum = team_sum(team, sum);
+    float rstd = 1.0f / sqrtf(sum / (float)p.cols + p.eps), g[8];
+    if (mine && m.me == 0 && p.rstd.at) *p.rstd.row(m.row) = rstd;
+#pragma unroll
+    for (int i = 0; i < K::N; i++) {
+        int64_t c = 8 * (int64_t)(m.me + i * m.n);
+        if (K::KEEPS && mine && c < p.cols) {
+            int n = eights_left(p.cols, c);
+            load8(g, p.g, 0, c, n, p.wide);
+#pragma unroll
+            for (int k = 0; k < 8; k++) v[i][k] = v[i][k] * rstd * g[k];
+            store8(p.y, m.row, c, n, p.wide, v[i]);
+        }
+    }
+    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n) {
+        int n = eights_left(p.cols, c);
+        load8(v[0], p.x, m.row, c, n, p.wide), load8(g, p.g, 0, c, n, p.wide);
+#pragma unroll
+        for (int k = 0; k < 8; k++) v[0][k] = v[0][k] * rstd * g[k];
+        store8(p.y, m.row, c, n, p.wide, v[0]);
     }
 }
 void cuda_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
-    Norm p = {
-        x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), {}, rows_of<float>(rstd)
-    };
-    launch_teams(d, norm_k, x.rows, x.cols, p);
+    Norm p = { x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), {}, rows_of<float>(rstd) };
+    with_kept(x.cols, [&](auto k) { launch_teams(d, norm_k<decltype(k)>, x.rows, x.cols, p); });
 }
 
 /* dx = rstd (dz - z mean(dz z)), z = x rstd, dz = g dy; dx may be dy */
-static __global__ void norm_dx_k(bool whole, Norm p) {
-    Team m = team_of(whole);
+template <class K> static __global__ void norm_dx_k(int team, Norm p) {
+    Team m = team_of(team);
     bool mine = m.row < p.rows;
-    float x[8], g[8], dy[8], sum = 0, rstd = mine ? *p.rstd.row(m.row) : 0;
-    for (int64_t c = 8 * m.me; mine && c < p.cols; c += 8 * m.n) {
+    float z[K::N][8], dz[K::N][8], g[8], sum = 0, rstd = mine ? *p.rstd.row(m.row) : 0;
+    auto look = [&](float(&a)[8], float(&b)[8], int64_t c) {
         int n = eights_left(p.cols, c);
-        load8(x, p.x, m.row, c, n, p.wide), load8(g, p.g, 0, c, n, p.wide), load8(dy, p.dy, m.row, c, n, p.wide);
+        load8(a, p.x, m.row, c, n, p.wide), load8(b, p.dy, m.row, c, n, p.wide), load8(g, p.g, 0, c, n, p.wide);
 #pragma unroll
-        for (int k = 0; k < 8; k++) sum = __fmaf_rn(g[k] * dy[k], x[k] * rstd, sum);
-    }
-    float mean = team_sum(whole, sum) / (float)p.cols;
-    for (int64_t c = 8 * m.me; mine && c < p.cols; c += 8 * m.n) {
-        int n = eights_left(p.cols, c);
-        load8(x, p.x, m.row, c, n, p.wide), load8(g, p.g, 0, c, n, p.wide), load8(dy, p.dy, m.row, c, n, p.wide);
+        for (int k = 0; k < 8; k++) a[k] *= rstd, b[k] = g[k] * b[k];
+    };
+    auto write = [&](float(&a)[8], float(&b)[8], int64_t c, float mean) {
 #pragma unroll
-        for (int k = 0; k < 8; k++) x[k] = rstd * (g[k] * dy[k] - x[k] * rstd * mean);
-        store8(p.y, m.row, c, n, p.wide, x);
+        for (int k = 0; k < 8; k++) a[k] = rstd * (b[k] - a[k] * mean);
+        store8(p.y, m.row, c, eights_left(p.cols, c), p.wide, a);
+    };
+#pragma unroll
+    for (int i = 0; i < K::N; i++) {
+        int64_t c = 8 * (int64_t)(m.me + i * m.n);
+        if (K::KEEPS && mine && c < p.cols) {
+            look(z[i], dz[i], c);
+#pragma unroll
+            for (int k = 0; k < 8; k++) sum = __fmaf_rn(dz[i][k], z[i][k], sum);
+        }
     }
+    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n) {
+        look(z[0], dz[0], c);
+#pragma unroll
+        for (int k = 0; k < 8; k++) sum = __fmaf_rn(dz[0][k], z[0][k], sum);
+    }
+    float mean = team_sum(team, sum) / (float)p.cols;
+#pragma unroll
+    for (int i = 0; i < K::N; i++) {
+        int64_t c = 8 * (int64_t)(m.me + i * m.n);
+        if (K::KEEPS && mine && c < p.cols) write(z[i], dz[i], c, mean);
+    }
+    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n) look(z[0], dz[0], c), write(z[0], dz[0], c, mean);
 }
 
-/* dg += sum over rows of dy x rstd: chains over runs of DG_ROWS rows, then over every 32nd run, then the tree over those 32. */
-enum { DG_ROWS = 128, DG_COLS = 32 };
-static __global__ void norm_dg_k(Cells g, Norm p, float *part) {
-    for (int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x), run = blockIdx.y; c < g.cols && run < g.rows;
-         run += gridDim.y) {
-        int64_t r1 = (run + 1) * DG_ROWS < p.rows ? (run + 1) * DG_ROWS : p.rows;
+/* dg += sum over rows of dy x rstd.  A block has a run of rows and up to 2048 columns: where columns are few, several rows at a time, each
+ * thread a chain over its rows, then the tree over those.  The runs are added by chains over every 32nd and the tree over those 32. */
+enum { DG_EACH = 32, DG_COLS = 32 };                            /* rows of a chain; columns of a block that adds runs */
+static int dg_rows(int64_t cols) {                              /* rows at a time: a power of two */
+    int y = 1;
+    while (2 * y * ((cols + 7) / 8) <= CELL_THREADS) y *= 2;
+    return y;
+}
+static int64_t dg_runs(int64_t rows, int64_t cols) { return (rows + DG_EACH * dg_rows(cols) - 1) / (DG_EACH * dg_rows(cols)); }
+static __global__ void norm_dg_k(Norm p, float *part, int64_t runs) {
+    __shared__ float s[CELL_THREADS * 8];
+    int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x);
+    int n = eights_left(p.cols, c), y = threadIdx.y, ys = blockDim.y, xs = 8 * blockDim.x, x0 = 8 * threadIdx.x;
+    bool mine = c < p.cols;
+    for (int64_t run = blockIdx.y; run < runs; run += gridDim.y) {
         float sum[8] = { 0 }, x[8], dy[8];
-        int n = eights_left(g.cols, c);
+        int64_t r0 = run * DG_EACH * ys + y;
 #pragma unroll 4
-        for (int64_t r = run * DG_ROWS; r < r1; r++) {
-            load8(x, p.x, r, c, n, g.wide), load8(dy, p.dy, r, c, n, g.wide);
+        for (int i = 0; i < DG_EACH; i++) {
+            int64_t r = r0 + (int64_t)i * ys;
+            if (!mine || r >= p.rows) continue;
+            load8(x, p.x, r, c, n, p.wide), load8(dy, p.dy, r, c, n, p.wide);
             float rstd = *p.rstd.row(r);
 #pragma unroll
             for (int k = 0; k < 8; k++) sum[k] = __fmaf_rn(dy[k], x[k] * rstd, sum[k]);
         }
-        for (int k = 0; k < n; k++) part[run * g.cols + c + k] = sum[k];
+        for (int h = ys / 2; h; h /= 2) {
+            __syncthreads();
+            for (int k = 0; y >= h && y < 2 * h && k < 8; k++) s[y * xs + x0 + k] = sum[k];
+            __syncthreads();
+            for (int k = 0; y < h && k < 8; k++) sum[k] += s[(y + h) * xs + x0 + k];
+        }
+        for (int k = 0; mine && y == 0 && k < n; k++) part[run * p.cols + c + k] = sum[k];
     }
 }
 static __global__ void norm_dg_sum_k(float *dg, const float *part, int64_t runs, int64_t cols) {
     __shared__ float s[32][DG_COLS];
     int64_t c = (int64_t)blockIdx.x * DG_COLS + threadIdx.x;
     float sum = 0;
-    for (int64_t r = threadIdx.y; r < runs && c < cols; r += 32) sum += part[r * cols + c];
+#pragma unroll 4
+    for (int64_t r = threadIdx.y; r < runs; r += 32)
+        if (c < cols) sum += part[r * cols + c];
     s[threadIdx.y][threadIdx.x] = sum;
     for (int h = 16; h; h /= 2) {
         __syncthreads();
@@ -256,22 +310,20 @@ static __global__ void norm_dg_sum_k(float *dg, const float *part, int64_t runs,
 }
 size_t cuda_tmp_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
     (void)d, (void)dx, (void)dy, (void)rstd, (void)g;
-    return dg.data ? (size_t)((x.rows + DG_ROWS - 1) / DG_ROWS * x.cols) * 4 : 0;
+    return dg.data ? (size_t)(dg_runs(x.rows, x.cols) * x.cols) * 4 : 0;
 }
 void cuda_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
-    Norm p = { x.rows,    x.cols,     wide_all(x.cols, dx, x, g, dy),
-               0,         any_of(dx), any_of(x),
-               any_of(g), any_of(dy), rows_of<float>(rstd) };
-    if (dg.data && x.rows > 0) { /* before dx, which may be dy */
+    Norm p = { x.rows, x.cols, wide_all(x.cols, dx, x, g, dy), 0, any_of(dx), any_of(x), any_of(g), any_of(dy), rows_of<float>(rstd) };
+    if (dg.data && x.rows > 0 && x.cols > 0) {                  /* before dx, which may be dy */
         size_t mark = arena_mark(&d->tmp);
         float *part = (float *)arena_push(&d->tmp, cuda_tmp_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g));
-        Cells runs = { (x.rows + DG_ROWS - 1) / DG_ROWS, x.cols, wide_all(x.cols, x, dy) };
-        launch_cells(d, norm_dg_k, runs, p, part);
-        launch(d, norm_dg_sum_k, dim3(blocks_of(x.cols, DG_COLS)), dim3(DG_COLS, 32), 0, (float *)dg.data, part,
-               runs.rows, x.cols);
+        int64_t runs = dg_runs(x.rows, x.cols), eights = (x.cols + 7) / 8, wide = eights < CELL_THREADS ? eights : CELL_THREADS;
+        launch(d, norm_dg_k, dim3(blocks_of(eights, wide), (unsigned)(runs < 65535 ? runs : 65535)),
+               dim3((unsigned)wide, (unsigned)dg_rows(x.cols)), 0, p, part, runs);
+        launch(d, norm_dg_sum_k, dim3(blocks_of(x.cols, DG_COLS)), dim3(DG_COLS, 32), 0, (float *)dg.data, part, runs, x.cols);
         arena_pop(&d->tmp, mark);
     }
-    if (dx.data) launch_teams(d, norm_dx_k, x.rows, x.cols, p);
+    if (dx.data) with_kept(x.cols, [&](auto k) { launch_teams(d, norm_dx_k<decltype(k)>, x.rows, x.cols, p); });
 }
 
 /* ---- SwiGLU, addition -------------------------------------------------------------------------------------------------------------- */
