@@ -34,6 +34,8 @@ GridShape grid_one(const ModelDesc *m) {
         GridShape){ .tp = 1, .pp = 1, .vpp = 1, .ep = 1, .etp = 1, .cp = 1, .dp = 1, .layers = { (int)m->d.layers } };
 }
 
+Shard shard_whole(const ModelDesc *m) { return (Shard){ .g = grid_one(m) }; }
+
 /* ---- text */
 
 bool grid_parse(GridShape *g, const char *text, Err *err) {

@@ -17,6 +17,9 @@ typedef struct {
 
 typedef struct { int tp, cp, dp, pp, etp, ep, edp; } GridAt;       /* a rank's place */
 
+typedef struct { GridShape g; GridAt at; } Shard;                   /* one rank's part of a model */
+Shard shard_whole(const ModelDesc *m);
+
 static inline int grid_stage_ranks(const GridShape *g) { return g->tp * g->cp * g->dp; }
 static inline int grid_ranks(const GridShape *g) { return grid_stage_ranks(g) * g->pp; }
 static inline int grid_chunks(const GridShape *g) { return g->pp * g->vpp; }

@@ -153,7 +153,7 @@ static bool open_all(Golden *g, Err *err) {
                       32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4));
     size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
     g->host = arena_on_host("host", host, &g->o.mem);
-    params_open(&g->grads, &g->o.desc, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
+    params_open(&g->grads, &g->o.desc, NULL, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
     return true;
 }
 

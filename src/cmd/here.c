@@ -32,7 +32,7 @@ HereWork here_work(const Plan *p, int threads) {
 
 int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]) {
     PolicySizes z = policy_sizes(m, &w->policy, dev_kind_cpu());
-    size_t tmp = engine_tmp_bytes(m, &w->sched, dev_kind_cpu()), weights = params_bytes(m, DT_F32, false);
+    size_t tmp = engine_tmp_bytes(m, &w->sched, dev_kind_cpu()), weights = params_bytes(m, NULL, DT_F32, false);
     const HereArena all[] = {
         { "weights", weights },
         { "reference", w->work.kl ? weights : 0 },
@@ -56,7 +56,7 @@ int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]) {
 
 typedef struct {
     double train, score, few, many, adam;
-} Slice;
+} SliceCost;
 
 typedef struct {
     Mem mem;
@@ -91,7 +91,7 @@ static double least(const double *x, int n) {
 }
 
 /* A full micro-batch, three times; and AdamW on what the slice has. */
-static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, Slice *out, Err *err) {
+static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, SliceCost *out, Err *err) {
     Policy p;
     int64_t len = sequence_length(w, pc->micro_tokens), n = pc->max_seqs, prompt = (int64_t)w->work.prompt_mean;
     if (prompt < 1) prompt = 1;
@@ -191,7 +191,7 @@ static size_t scratch_of(const ModelDesc *m, const HereWork *w, const PolicyConf
     return a > b ? a : b;
 }
 
-static bool time_slice(const ModelDesc *desc, const HereWork *w, int few, int many, Slice *out, Err *err) {
+static bool time_slice(const ModelDesc *desc, const HereWork *w, int few, int many, SliceCost *out, Err *err) {
     Mem mem = { 0 };
     Small *s = MEM_NEW(&mem, Small);
     s->desc = *desc;
@@ -222,7 +222,7 @@ static double whole(double one, double two, double mixed, int same, int other) {
 }
 
 /* A small model is timed whole; of a larger one, one layer, two, and one of the other kind where there are two kinds. */
-static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many, Slice *out, Err *err) {
+static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many, SliceCost *out, Err *err) {
     enum { SMALL = 60 * 1000 * 1000 };
     if (arch_param_count(m) <= SMALL) return time_slice(m, w, few, many, out, err);
     int layers = (int)m->d.layers, last = layers - 1, other = -1, same = 0;
@@ -232,21 +232,22 @@ static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many,
     }
     ModelDesc a = slice_of(m, 1, (int[]){ last }), b = slice_of(m, 2, (int[]){ last, last });
     ModelDesc c = slice_of(m, 2, (int[]){ last, other < 0 ? last : other });
-    Slice one, two, mixed;
+    SliceCost one, two, mixed;
     TRY(time_slice(&a, w, few, many, &one, err) && time_slice(&b, w, few, many, &two, err));
     mixed = one;
     if (other >= 0) TRY(time_slice(&c, w, few, many, &mixed, err));
     int odd = layers - same;
-    *out = (Slice){ whole(one.train, two.train, mixed.train, same, odd),
-                    whole(one.score, two.score, mixed.score, same, odd), whole(one.few, two.few, mixed.few, same, odd),
-                    whole(one.many, two.many, mixed.many, same, odd), two.adam };
+    *out =
+        (SliceCost){ whole(one.train, two.train, mixed.train, same, odd),
+                     whole(one.score, two.score, mixed.score, same, odd), whole(one.few, two.few, mixed.few, same, odd),
+                     whole(one.many, two.many, mixed.many, same, odd), two.adam };
     return true;
 }
 
 bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err) {
     double t0 = clock_now();
     int many = w->sched.max_batch, few = many > 4 ? many / 4 : 1;
-    Slice s;
+    SliceCost s;
     TRY(time_whole(m, w, few, many, &s, err));
     *out = (HereRates){ .train = s.train, .score = s.score, .adam = s.adam };
     out->row = many > few ? fmax((s.many - s.few) / (many - few), 0.02 * s.many / many) : s.many / many;

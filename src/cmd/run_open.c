@@ -184,7 +184,7 @@ static bool run_fits(Run *r, Err *err) {
     size_t tmp = engine_tmp_bytes(m, &s, like), columns = flat_bytes((size_t)room * (size_t)n, (size_t)answer);
     DType half = r->o.dev.act;
     Need need[] = {
-        { "weights", model_bytes(m, half, true) + (r->has_ref ? params_bytes(m, half, false) : 0) },
+        { "weights", model_bytes(m, half, true) + (r->has_ref ? params_bytes(m, NULL, half, false) : 0) },
         { "gradients", z.grads },
         { "optimizer", z.optim_dev + z.optim_host },
         { "activations", z.act },

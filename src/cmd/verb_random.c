@@ -31,7 +31,7 @@ static bool make(const Args *a, const char *config, const char *out, int64_t sha
     Dev d;
     dev_open(&d, (DevOpts){ .threads = (int)a->threads });
     Params *p = MEM_NEW(mem, Params);
-    params_open(p, &m, &d, t, false, "weights", mem);
+    params_open(p, &m, NULL, &d, t, false, "weights", mem);
     params_random(p, &d, (uint64_t)a->seed);
     Buf text = { 0 };
     params_config_text(&text, &m, t);

@@ -109,11 +109,16 @@ void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor
     d->ops->leave(d);
 }
 
-Tensor comm_reduce_scatter(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t) {
-    if (c->size == 1 && partial.dtype == t) return partial;
+Tensor comm_partial(const Comm *c, Arena *a, Tensor mine, int64_t total) {
+    return c->size == 1 ? mine : tensor_push(a, DT_F32, total, mine.cols);
+}
+
+void comm_reduce_scatter(const Comm *c, Dev *d, Tensor mine, Tensor partial) {
+    if (c->size == 1 && partial.data == mine.data) return;
     CHECK((c->size & (c->size - 1)) == 0 && c->size <= 32, "a tree over %d ranks of %s", c->size, c->name);
     int64_t total = partial.rows, n = comm_share(c, total);
-    Tensor mine = tensor_push(a, t, n, partial.cols);
+    CHECK(mine.rows == n && mine.cols == partial.cols, "reduce-scatter over %s: [%ld,%ld] of [%ld,%ld]", c->name,
+          (long)mine.rows, (long)mine.cols, (long)total, (long)partial.cols);
     size_t mark = arena_mark(&d->tmp);
     if (partial.rows > 1 && partial.ld != partial.cols) {
         Tensor packed = tensor_push(&d->tmp, partial.dtype, total, partial.cols);
@@ -131,17 +136,6 @@ Tensor comm_reduce_scatter(const Comm *c, Dev *d, Arena *a, Tensor partial, DTyp
     comm_exchange(c, d, all, get, partial, give);
     op_tree_add(d, mine, part, c->size);
     arena_pop(&d->tmp, mark);
-    return mine;
-}
-
-Tensor comm_all_reduce(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t) {
-    if (c->size == 1 && partial.dtype == t) return partial;
-    size_t mark = arena_mark(&d->tmp);
-    CHECK(a != &d->tmp, "all-reduce over %s: its result would be popped with its scratch", c->name);
-    Tensor mine = comm_reduce_scatter(c, d, &d->tmp, partial, t);
-    Tensor all = comm_all_gather(c, d, a, mine, partial.rows);
-    arena_pop(&d->tmp, mark);
-    return all;
 }
 
 /* ---- small host values */

@@ -49,10 +49,11 @@ bool     comm_done(CommCall *call);                                          /* 
 /* ---- Tensors ------------------------------------------------------------------------------------------------------------- */
 /* The rows of all ranks, in rank order, in a new tensor of a; total: how many there are. */
 Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t total);
-/* This rank's rows of the sum over ranks of F32 or activations' partial rows, by the balanced tree; in a, of dtype t. */
-Tensor comm_reduce_scatter(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t);
-/* The same sum, all rows on every rank. */
-Tensor comm_all_reduce(const Comm *c, Dev *d, Arena *a, Tensor partial, DType t);
+/* Where partial sums are to be written whose whole, this rank's rows of it, will be 'mine': all rows in F32, so that what travels is not
+ * rounded before it is whole; 'mine' itself in a group of one. */
+Tensor comm_partial(const Comm *c, Arena *a, Tensor mine, int64_t total);
+/* mine = this rank's rows of the sum over ranks, by the balanced tree. */
+void   comm_reduce_scatter(const Comm *c, Dev *d, Tensor mine, Tensor partial);
 /* Rows [at[r], at[r]+n) of 'from' go to rank r, and come from it to rows of 'to': rows without gaps. */
 typedef struct { int64_t at, n; } CommRows;
 void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give);

@@ -10,7 +10,7 @@ typedef struct {
 
 static Shape shape_of(const Ctx *c) {
     const Dims *d = &c->m->d;
-    int n = (int)d->heads, k = (int)d->kv_heads, w = (int)d->head_dim;
+    int n = (int)c->l.heads, k = (int)c->l.kv_heads, w = (int)d->head_dim;
     return (Shape){ n,
                     k,
                     w,
@@ -44,18 +44,26 @@ void attention(const Ctx *c, int layer, const Attn *a) {
     op_attend_kv(c->dev, a->o, a->q, c->kv[layer], c->paged, a->heads, a->scale);
 }
 
+/* This rank's sum over kv heads: whole leaves where no other rank has one of them. */
+static Leaves by_kv(const Ctx *c, int width) {
+    Leaves l = leaves_of(c, &c->par.tp, c->m->d.kv_heads, width);
+    bool own = leaves_cut(&l, l.first) == c->l.kv0 * width && leaves_cols(&l) == c->l.kv_heads * width;
+    return own ? l : leaves_one(c->l.kv_heads * width);
+}
+
 void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
     size_t mark = arena_mark(&d->tmp);
-    int64_t T = x.rows;
+    int64_t T = c->tokens;
     Leaves over_h = leaves_one(x.cols);
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
+    Tensor all = tp_enter(&c->par, d, &d->tmp, x, T), part = tp_partial(&c->par, &d->tmp, y, T);
     Tensor q = push(c, a, T, s.heads * s.dim), k = push(c, a, T, s.kv_heads * s.dim),
            v = push(c, a, T, s.kv_heads * s.dim);
-    op_linear(d, q, x, param(c->w, P_Q, layer), param(c->w, P_QB, layer), over_h);
-    op_linear(d, k, x, param(c->w, P_K, layer), param(c->w, P_KB, layer), over_h);
-    op_linear(d, v, x, param(c->w, P_V, layer), param(c->w, P_VB, layer), over_h);
+    op_linear(d, q, all, param(c->w, P_Q, layer), param(c->w, P_QB, layer), over_h);
+    op_linear(d, k, all, param(c->w, P_K, layer), param(c->w, P_KB, layer), over_h);
+    op_linear(d, v, all, param(c->w, P_V, layer), param(c->w, P_VB, layer), over_h);
 
     GqaKeep g = { .q_raw = q, .k_raw = k };
     g.a = (Attn){
@@ -66,7 +74,9 @@ void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
     g.a.o = push(c, a, T, s.heads * s.dim);
     if (keep) g.a.lse = push_f32(a, T, s.heads);
     attention(c, layer, &g.a);
-    op_linear(d, y, g.a.o, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.heads, s.dim));
+    op_linear(d, part, g.a.o, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.dim));
+    tp_exit(&c->par, d, y, part);
+    bias_forward(c, y, param(c->w, P_OB, layer));
     if (keep) {
         *keep = g;
         if (s.q_norm != P_COUNT) keep->a.q = kept(c, g.a.q), keep->a.k = kept(c, g.a.k);
@@ -90,17 +100,20 @@ void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     Dev *d = c->dev;
     Shape s = shape_of(c);
     size_t mark = arena_mark(&d->tmp);
-    int64_t T = x.rows;
+    int64_t T = c->tokens;
     Tensor wo = param(c->w, P_O, layer);
     Attn a = k->a;
+    bias_backward(c, param(g, P_OB, layer), dy);
+    Tensor dall = tp_exit_bwd(&c->par, d, &d->tmp, dy, T), all = tp_enter(&c->par, d, &d->tmp, x, T);
+    Tensor dpart = tp_partial(&c->par, &d->tmp, dx, T);
     if (!a.q.data) {
         Tensor again;
         a.q = turn(c, k->q_raw, s.q_norm, layer, s.q, &again, &d->tmp, &d->tmp);
         a.k = turn(c, k->k_raw, s.k_norm, layer, s.k, &again, &d->tmp, &d->tmp);
     }
     Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);
-    op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, a.o);
-    op_linear_dx(d, dO, dy, wo, leaves_one(wo.rows));
+    op_linear_dw(d, param(g, P_O, layer), TENSOR_NONE, dall, a.o);
+    op_linear_dx(d, dO, dall, wo, leaves_one(wo.rows));
 
     Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
     Tensor dk = push(c, &d->tmp, T, s.kv_heads * s.dim), dv = push(c, &d->tmp, T, s.kv_heads * s.dim);
@@ -108,14 +121,15 @@ void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     dq = turn_back(c, g, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
     dk = turn_back(c, g, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
 
-    op_linear_dw(d, param(g, P_Q, layer), param(g, P_QB, layer), dq, x);
-    op_linear_dw(d, param(g, P_K, layer), param(g, P_KB, layer), dk, x);
-    op_linear_dw(d, param(g, P_V, layer), param(g, P_VB, layer), dv, x);
-    Tensor part = push(c, &d->tmp, T, x.cols);
-    op_linear_dx(d, dx, dq, param(c->w, P_Q, layer), by_heads(c, s.heads, s.dim));
-    op_linear_dx(d, part, dk, param(c->w, P_K, layer), by_heads(c, s.kv_heads, s.dim));
-    op_add(d, dx, dx, part);
-    op_linear_dx(d, part, dv, param(c->w, P_V, layer), by_heads(c, s.kv_heads, s.dim));
-    op_add(d, dx, dx, part);
+    op_linear_dw(d, param(g, P_Q, layer), param(g, P_QB, layer), dq, all);
+    op_linear_dw(d, param(g, P_K, layer), param(g, P_KB, layer), dk, all);
+    op_linear_dw(d, param(g, P_V, layer), param(g, P_VB, layer), dv, all);
+    Tensor more = tensor_push(&d->tmp, dpart.dtype, T, x.cols);
+    op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.dim));
+    op_linear_dx(d, more, dk, param(c->w, P_K, layer), by_kv(c, s.dim));
+    op_add(d, dpart, dpart, more);
+    op_linear_dx(d, more, dv, param(c->w, P_V, layer), by_kv(c, s.dim));
+    op_add(d, dpart, dpart, more);
+    tp_enter_bwd(&c->par, d, dx, dpart);
     arena_pop(&d->tmp, mark);
 }

@@ -4,8 +4,11 @@
  *   backward reads it, writes dx and adds into the weight gradients.
  *
  * Kept tensors come from c->act and live until the micro-batch's backward has run; everything else comes from c->dev->tmp
- * and is gone at return, so the two are never the same arena.  A layer sees all tokens of its context and its own slice
- * of heads, columns or experts: it does not know that other ranks exist.
+ * and is gone at return, so the two are never the same arena.
+ *
+ * A layer is given this rank's rows of x and gives this rank's rows of y; between its pairs (tp_enter, tp_exit: par.h) it sees all tokens
+ * and its own slice of heads or columns.  It does not know that other ranks exist: sizes are in c->l, and on one rank they are the
+ * model's.
  *
  * The same forward serves training and rollout (E3): with c->kv set, keys and values go through the paged cache, whose
  * attention has the same bits.
@@ -14,6 +17,7 @@
 #ifndef LAYER_LAYER_H
 #define LAYER_LAYER_H
 
+#include "arch/grid.h"
 #include "par/par.h"
 #include "param/param.h"
 
@@ -25,6 +29,8 @@ typedef struct {
     Dev             *dev;
     Arena           *act;          /* kept from forward to backward */
     const ModelDesc *m;
+    Local            l;            /* this rank's heads, columns, experts, ids */
+    int64_t          tokens;       /* T: rows of all ranks of tp */
     const Params    *w;
     Par              par;
     int              leaves;       /* E2: pieces of every sum that TP may cut */
@@ -67,6 +73,10 @@ Attended attended_push(const Ctx *c, int64_t T, Arena *a);
 void mla_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, MlaKeep *keep);
 void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *keep);
 
+/* A bias behind a sum that TP cuts: added once, when the sum is whole, on this rank's rows. */
+static inline void bias_forward(const Ctx *c, Tensor y, Tensor b) { if (b.data) op_add_row(c->dev, y, b); }
+static inline void bias_backward(const Ctx *c, Tensor db, Tensor dy) { if (db.data) op_sum_rows(c->dev, db, dy); }
+
 /* Attention proper: within packed sequences, or through the cache's pages when there is one. */
 void attention(const Ctx *c, int layer, const Attn *a);
 
@@ -84,8 +94,11 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a);
 void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep);
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
 
-/* How TP cuts: heads, kv heads, the columns of a feed-forward. */
-static inline Leaves by_heads(const Ctx *c, int64_t heads, int64_t width) { return leaves_all(c->leaves, heads, width); }
-static inline Leaves by_cols(const Ctx *c, int64_t cols) { return leaves_all(c->leaves, cols, 1); }
+/* Sums over what TP cuts, in leaves: this rank's are a subtree.  Units are the model's heads, or the columns of a feed-forward. */
+static inline Leaves leaves_of(const Ctx *c, const Comm *group, int64_t units, int64_t unit) {
+    return (Leaves){ c->leaves / group->size * group->rank, c->leaves / group->size, c->leaves, units, unit };
+}
+static inline Leaves by_heads(const Ctx *c, int64_t width) { return leaves_of(c, &c->par.tp, c->m->d.heads, width); }
+static inline Leaves by_cols(const Ctx *c, int64_t cols) { return leaves_of(c, &c->par.tp, cols, 1); }
 
 #endif

@@ -18,7 +18,7 @@ typedef struct {
 
 static Shape shape_of(const Ctx *c) {
     const Dims *d = &c->m->d;
-    return (Shape){ (int)d->heads, (int)d->nope_dim, (int)d->rope_dim, (int)d->v_dim, (int)d->kv_lora };
+    return (Shape){ (int)c->l.heads, (int)d->nope_dim, (int)d->rope_dim, (int)d->v_dim, (int)d->kv_lora };
 }
 
 static RopeShape rope_q(const Ctx *c, Shape s) { return (RopeShape){ s.N, s.n + s.r, s.n, s.r, c->m->d.rope.pairs }; }
@@ -74,18 +74,19 @@ static Tensor inner_norm(const Ctx *c, Tensor qa, int layer, Arena *to, Arena *r
     return y;
 }
 
-/* k->q [T,N*(n+r)], rotated. */
+/* k->q [T,N*(n+r)], rotated.  The latent is made of this rank's tokens and gathered: it is narrower than x. */
 static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
     Dev *d = c->dev;
+    Arena *tmp = &d->tmp;
     Leaves over_h = leaves_one(x.cols);
     if (c->m->d.q_lora) {
         Tensor wqb = param(c->w, P_Q_B, layer);
         k->qa = push(c, a, x.rows, c->m->d.q_lora);
         op_linear(d, k->qa, x, param(c->w, P_Q_A, layer), param(c->w, P_Q_AB, layer), over_h);
-        Tensor qan = inner_norm(c, k->qa, layer, &d->tmp, a, &k->qa_rstd);
-        op_linear(d, k->q, qan, wqb, TENSOR_NONE, leaves_one(wqb.cols));
+        Tensor qan = inner_norm(c, k->qa, layer, tmp, a, &k->qa_rstd);
+        op_linear(d, k->q, tp_enter(&c->par, d, tmp, qan, c->tokens), wqb, TENSOR_NONE, leaves_one(wqb.cols));
     } else {
-        op_linear(d, k->q, x, param(c->w, P_Q, layer), TENSOR_NONE, over_h);
+        op_linear(d, k->q, tp_enter(&c->par, d, tmp, x, c->tokens), param(c->w, P_Q, layer), TENSOR_NONE, over_h);
     }
     op_rope(d, k->q, c->cossin, rope_q(c, shape_of(c)), +1);
 }
@@ -101,16 +102,18 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at
     Shape s = shape_of(c);
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep), *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
-    int64_t T = x.rows;
+    int64_t T = c->tokens;
     MlaKeep k = { .q = push(c, a, T, (int64_t)s.N * (s.n + s.r)) };
+    Tensor part = tp_partial(&c->par, tmp, y, T);
     query(c, layer, x, &k, a);
 
-    k.kva = push(c, a, T, s.R + s.r);
-    k.kv_rstd = push_f32(a, T, 1);
-    k.key = push(c, a, T, s.R + s.r);
+    k.kva = push(c, a, x.rows, s.R + s.r);
+    k.kv_rstd = push_f32(a, x.rows, 1);
+    Tensor key = push(c, a, x.rows, s.R + s.r);
     op_linear(d, k.kva, x, param(c->w, P_KV_A, layer), param(c->w, P_KV_AB, layer), leaves_one(x.cols));
-    op_rmsnorm(d, latent_of(k.key, s), k.kv_rstd, latent_of(k.kva, s), param(c->w, P_KV_A_NORM, layer), INNER_EPS);
-    op_copy(d, tensor_cols(k.key, s.R, s.r), tensor_cols(k.kva, s.R, s.r));
+    op_rmsnorm(d, latent_of(key, s), k.kv_rstd, latent_of(k.kva, s), param(c->w, P_KV_A_NORM, layer), INNER_EPS);
+    op_copy(d, tensor_cols(key, s.R, s.r), tensor_cols(k.kva, s.R, s.r));
+    k.key = tp_enter(&c->par, d, a, key, T);
     op_rope(d, k.key, c->cossin, rope_k(c, s), +1);
 
     k.a = (Attn){ .k = k.key,
@@ -130,7 +133,9 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at
         attention(c, layer, &k.a);
         op_headwise(d, k.ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
     }
-    op_linear(d, y, k.ov, param(c->w, P_O, layer), param(c->w, P_OB, layer), by_heads(c, s.N, s.u));
+    op_linear(d, part, k.ov, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.u));
+    tp_exit(&c->par, d, y, part);
+    bias_forward(c, y, param(c->w, P_OB, layer));
     if (keep) {
         *keep = k;
         if (expands) keep->a.q = keep->a.o = TENSOR_NONE;
@@ -143,17 +148,22 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at
 static void query_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dq, Tensor x, const MlaKeep *k) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
+    Arena *tmp = &d->tmp;
     op_rope(d, dq, c->cossin, rope_q(c, s), -1);
     if (!c->m->d.q_lora) {
-        op_linear_dw(d, param(g, P_Q, layer), TENSOR_NONE, dq, x);
-        op_linear_dx(d, dx, dq, param(c->w, P_Q, layer), by_heads(c, s.N, s.n + s.r));
+        Tensor all = tp_enter(&c->par, d, tmp, x, c->tokens), dpart = tp_partial(&c->par, tmp, dx, c->tokens);
+        op_linear_dw(d, param(g, P_Q, layer), TENSOR_NONE, dq, all);
+        op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.n + s.r));
+        tp_enter_bwd(&c->par, d, dx, dpart);
         return;
     }
     Tensor wqa = param(c->w, P_Q_A, layer), again;
-    Tensor qan = inner_norm(c, k->qa, layer, &d->tmp, &d->tmp, &again);
-    op_linear_dw(d, param(g, P_Q_B, layer), TENSOR_NONE, dq, qan);
-    Tensor dqan = push(c, &d->tmp, x.rows, wqa.rows), dqa = push(c, &d->tmp, x.rows, wqa.rows);
-    op_linear_dx(d, dqan, dq, param(c->w, P_Q_B, layer), by_heads(c, s.N, s.n + s.r));
+    Tensor qan = inner_norm(c, k->qa, layer, tmp, tmp, &again);
+    op_linear_dw(d, param(g, P_Q_B, layer), TENSOR_NONE, dq, tp_enter(&c->par, d, tmp, qan, c->tokens));
+    Tensor dqan = push(c, tmp, x.rows, wqa.rows), dqa = push(c, tmp, x.rows, wqa.rows);
+    Tensor dpart = tp_partial(&c->par, tmp, dqan, c->tokens);
+    op_linear_dx(d, dpart, dq, param(c->w, P_Q_B, layer), by_heads(c, s.n + s.r));
+    tp_enter_bwd(&c->par, d, dqan, dpart);
     op_rmsnorm_bwd(d, dqa, param(g, P_Q_A_NORM, layer), dqan, k->qa, k->qa_rstd, param(c->w, P_Q_A_NORM, layer));
     op_linear_dw(d, param(g, P_Q_A, layer), param(g, P_Q_AB, layer), dqa, x);
     op_linear_dx(d, dx, dqa, wqa, leaves_one(wqa.rows));
@@ -167,11 +177,21 @@ static void value_backward(const Ctx *c, int layer, const Params *g, Tensor dol,
     Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer);
     Tensor ov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u), dov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u);
     op_headwise(d, ov, ol, wkvb, out_of_latent(s));
-    op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, ov);
+    op_linear_dw(d, param(g, P_O, layer), TENSOR_NONE, dy, ov);
     op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
     op_headwise_dw(d, param(g, P_KV_B, layer), dov, ol, out_of_latent(s));
     op_headwise(d, dol, dov, wkvb, reversed(out_of_latent(s)));
     arena_pop(&d->tmp, mark);
+}
+
+/* This rank's rows of the sum over ranks of x [T,n]. */
+static Tensor mine_of(const Ctx *c, Tensor x) {
+    Arena *tmp = &c->dev->tmp;
+    if (x.rows == comm_share(&c->par.tp, x.rows)) return x;
+    Tensor mine = push(c, tmp, comm_share(&c->par.tp, x.rows), x.cols), part = tp_partial(&c->par, tmp, mine, x.rows);
+    op_copy(c->dev, part, x);
+    tp_enter_bwd(&c->par, c->dev, mine, part);
+    return mine;
 }
 
 /* dy -> dq [T,N*(n+r)], still rotated, and dkey [T,R+r]: the mirror of the forward. */
@@ -208,7 +228,7 @@ static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor d
     int64_t T = dy.rows;
     Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer), latent = latent_of(k->key, s);
     Tensor dov = push(c, tmp, T, (int64_t)s.N * s.u);
-    op_linear_dw(d, param(g, P_O, layer), param(g, P_OB, layer), dy, k->ov);
+    op_linear_dw(d, param(g, P_O, layer), TENSOR_NONE, dy, k->ov);
     op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
 
     Tensor dk = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)), dv = push(c, tmp, T, (int64_t)s.N * s.u);
@@ -226,7 +246,7 @@ static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor d
     op_copy_heads(d, dkv, dk, into_kv(s, s.n + s.r, s.n, 0));
     op_copy_heads(d, dkv, dv, into_kv(s, s.u, s.u, s.n));
     op_linear_dw(d, param(g, P_KV_B, layer), TENSOR_NONE, dkv, latent);
-    op_linear_dx(d, latent_of(dkey, s), dkv, wkvb, by_heads(c, s.N, s.n + s.u));
+    op_linear_dx(d, latent_of(dkey, s), dkv, wkvb, by_heads(c, s.n + s.u));
     op_sum_heads(d, dkey, dk, reversed(rope_of_key(s)));
     arena_pop(tmp, mark);
 }
@@ -236,14 +256,17 @@ void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     Shape s = shape_of(c);
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
-    int64_t T = x.rows;
+    int64_t T = c->tokens;
+    bias_backward(c, param(g, P_OB, layer), dy);
+    Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, T);
     Tensor wkva = param(c->w, P_KV_A, layer), dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)),
            dkey = push(c, tmp, T, s.R + s.r);
-    if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dy, k);
-    else absorbed_backward(c, layer, g, dq, dkey, dy, k);
+    if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dall, k);
+    else absorbed_backward(c, layer, g, dq, dkey, dall, k);
 
-    Tensor dkva = push(c, tmp, T, s.R + s.r), part = push(c, tmp, T, x.cols);
+    Tensor dkva = push(c, tmp, x.rows, s.R + s.r), part = push(c, tmp, x.rows, x.cols);
     op_rope(d, dkey, c->cossin, rope_k(c, s), -1);
+    dkey = mine_of(c, dkey); /* each rank has what its heads say of every token */
     op_copy(d, tensor_cols(dkva, s.R, s.r), tensor_cols(dkey, s.R, s.r));
     op_rmsnorm_bwd(d, latent_of(dkva, s), param(g, P_KV_A_NORM, layer), latent_of(dkey, s), latent_of(k->kva, s),
                    k->kv_rstd, param(c->w, P_KV_A_NORM, layer));

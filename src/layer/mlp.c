@@ -6,20 +6,28 @@ const MlpIds mlp_shared = { P_S_GATE, P_S_UP, P_S_DOWN, P_COUNT, P_COUNT, P_COUN
 
 static Tensor bias(const Params *p, ParamId id, int layer) { return id == P_COUNT ? TENSOR_NONE : param(p, id, layer); }
 
+/* The model's columns, of which this rank has the weights' own. */
+static int64_t columns(const Ctx *c, const MlpIds *ids) {
+    return ids == &mlp_shared ? c->m->d.shared_ffn : c->m->d.ffn;
+}
+
 void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x, MlpKeep *keep) {
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor wg = param(c->w, ids->gate, layer), wu = param(c->w, ids->up, layer), wd = param(c->w, ids->down, layer);
     Leaves over_h = leaves_one(x.cols);
+    Tensor all = tp_enter(&c->par, d, &d->tmp, x, c->tokens), part = tp_partial(&c->par, &d->tmp, y, c->tokens);
     MlpKeep k = {
-        .gate = push(c, keep_always(c, keep), x.rows, wg.rows),
-        .up = push(c, keep_always(c, keep), x.rows, wu.rows),
-        .h = push(c, keep_cheap(c, keep), x.rows, wu.rows),
+        .gate = push(c, keep_always(c, keep), all.rows, wg.rows),
+        .up = push(c, keep_always(c, keep), all.rows, wu.rows),
+        .h = push(c, keep_cheap(c, keep), all.rows, wu.rows),
     };
-    op_linear(d, k.gate, x, wg, bias(c->w, ids->gate_b, layer), over_h);
-    op_linear(d, k.up, x, wu, bias(c->w, ids->up_b, layer), over_h);
+    op_linear(d, k.gate, all, wg, bias(c->w, ids->gate_b, layer), over_h);
+    op_linear(d, k.up, all, wu, bias(c->w, ids->up_b, layer), over_h);
     op_swiglu(d, k.h, k.gate, k.up);
-    op_linear(d, y, k.h, wd, bias(c->w, ids->down_b, layer), by_cols(c, wd.cols));
+    op_linear(d, part, k.h, wd, TENSOR_NONE, by_cols(c, columns(c, ids)));
+    tp_exit(&c->par, d, y, part);
+    bias_forward(c, y, bias(c->w, ids->down_b, layer));
     if (keep) *keep = k, keep->h = kept(c, k.h);
     arena_pop(&d->tmp, mark);
 }
@@ -29,21 +37,25 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor wg = param(c->w, ids->gate, layer), wu = param(c->w, ids->up, layer), wd = param(c->w, ids->down, layer);
-    Tensor dh = push(c, &d->tmp, x.rows, wu.rows), dgate = push(c, &d->tmp, x.rows, wu.rows),
-           dup = push(c, &d->tmp, x.rows, wu.rows);
+    bias_backward(c, bias(g, ids->down_b, layer), dy);
+    Tensor dall = tp_exit_bwd(&c->par, d, &d->tmp, dy, c->tokens), all = tp_enter(&c->par, d, &d->tmp, x, c->tokens);
+    Tensor dpart = tp_partial(&c->par, &d->tmp, dx, c->tokens);
+    int64_t T = dall.rows;
+    Tensor dh = push(c, &d->tmp, T, wu.rows), dgate = push(c, &d->tmp, T, wu.rows), dup = push(c, &d->tmp, T, wu.rows);
     Tensor h = k->h;
     if (!h.data) {
         h = dgate; /* its place is free until swiglu_bwd */
         op_swiglu(d, h, k->gate, k->up);
     }
-    op_linear_dw(d, param(g, ids->down, layer), bias(g, ids->down_b, layer), dy, h);
-    op_linear_dx(d, dh, dy, wd, leaves_one(wd.rows));
+    op_linear_dw(d, param(g, ids->down, layer), TENSOR_NONE, dall, h);
+    op_linear_dx(d, dh, dall, wd, leaves_one(wd.rows));
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
-    Tensor dxu = push(c, &d->tmp, x.rows, x.cols);
-    op_linear_dx(d, dx, dgate, wg, by_cols(c, wg.rows));
-    op_linear_dx(d, dxu, dup, wu, by_cols(c, wu.rows));
-    op_add(d, dx, dx, dxu);
-    op_linear_dw(d, param(g, ids->gate, layer), bias(g, ids->gate_b, layer), dgate, x);
-    op_linear_dw(d, param(g, ids->up, layer), bias(g, ids->up_b, layer), dup, x);
+    Tensor dxu = tensor_push(&d->tmp, dpart.dtype, T, x.cols);
+    op_linear_dx(d, dpart, dgate, wg, by_cols(c, columns(c, ids)));
+    op_linear_dx(d, dxu, dup, wu, by_cols(c, columns(c, ids)));
+    op_add(d, dpart, dpart, dxu);
+    tp_enter_bwd(&c->par, d, dx, dpart);
+    op_linear_dw(d, param(g, ids->gate, layer), bias(g, ids->gate_b, layer), dgate, all);
+    op_linear_dw(d, param(g, ids->up, layer), bias(g, ids->up_b, layer), dup, all);
     arena_pop(&d->tmp, mark);
 }

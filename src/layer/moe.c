@@ -57,7 +57,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     op_grouped(d, k.gate, xe, param(c->w, P_E_GATE, layer), ex, leaves_one(x.cols));
     op_grouped(d, k.up, xe, param(c->w, P_E_UP, layer), ex, leaves_one(x.cols));
     op_swiglu(d, k.h, k.gate, k.up);
-    op_grouped(d, k.out, k.h, param(c->w, P_E_DOWN, layer), ex, by_cols(c, F));
+    op_grouped(d, k.out, k.h, param(c->w, P_E_DOWN, layer), ex, leaves_all(c->leaves, F, 1));
     op_combine(d, y, ep_combine(&c->par, d, tmp, k.out, &ex), routing->slot, routing->weight);
 
     if (m->shared) {
@@ -91,8 +91,8 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_grouped_dx(d, dh, dout, param(c->w, P_E_DOWN, layer), ex, leaves_one(H));
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
     Tensor dxe = back, part = push(c, tmp, n, H); /* dout is used up */
-    op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ex, by_cols(c, F));
-    op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ex, by_cols(c, F));
+    op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ex, leaves_all(c->leaves, F, 1));
+    op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ex, leaves_all(c->leaves, F, 1));
     op_add(d, dxe, dxe, part);
     if (!xe.data) {
         xe = part; /* its place is free again */

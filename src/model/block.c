@@ -1,4 +1,4 @@
-/* block.c - see block.h.  Read inwards: recompute wraps tp wraps the layer. */
+/* block.c - a decoder layer of this rank's tokens: residuals and norms around attention and feed-forward; recomputation around both. */
 #include "model/block.h"
 
 static bool is_moe(const Ctx *c, int layer) { return c->m->d.moe_layer[layer]; }
@@ -36,13 +36,13 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
 
     size_t inner = arena_mark(tmp);
     Tensor n = norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n1 : NULL);
-    attn_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), k, known, keep);
-    op_add(d, mid, x, tp_exit(&c->par, d, tmp, out));
+    attn_forward(c, layer, out, n, k, known, keep);
+    op_add(d, mid, x, out);
     arena_pop(tmp, inner);
 
     n = norm_forward(c, mid, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
-    feed_forward(c, layer, out, tp_enter(&c->par, d, tmp, n, n.rows), &k->routing, known, keep);
-    op_add(d, y, mid, tp_exit(&c->par, d, tmp, out));
+    feed_forward(c, layer, out, n, &k->routing, known, keep);
+    op_add(d, y, mid, out);
     arena_pop(tmp, mark);
 }
 
@@ -76,15 +76,13 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
     Tensor dmid = push(c, tmp, dy.rows, dy.cols), dn = push(c, tmp, dy.rows, dy.cols);
 
     size_t inner = arena_mark(tmp);
-    Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, dy.rows);
-    feed_backward(c, layer, g, dn, dall, norm_output(c, &keep->n2, g2, eps_of(c)), keep);
-    norm_backward(c, dmid, param(g, P_NORM2, layer), tp_enter_bwd(&c->par, d, tmp, dn), g2, &keep->n2);
+    feed_backward(c, layer, g, dn, dy, norm_output(c, &keep->n2, g2, eps_of(c)), keep);
+    norm_backward(c, dmid, param(g, P_NORM2, layer), dn, g2, &keep->n2);
     op_add(d, dmid, dmid, dy);
     arena_pop(tmp, inner);
 
-    dall = tp_exit_bwd(&c->par, d, tmp, dmid, dmid.rows);
-    attn_backward(c, layer, g, dn, dall, norm_output(c, &keep->n1, g1, eps_of(c)), keep);
-    norm_backward(c, dx, param(g, P_NORM1, layer), tp_enter_bwd(&c->par, d, tmp, dn), g1, &keep->n1);
+    attn_backward(c, layer, g, dn, dmid, norm_output(c, &keep->n1, g1, eps_of(c)), keep);
+    norm_backward(c, dx, param(g, P_NORM1, layer), dn, g1, &keep->n1);
     op_add(d, dx, dx, dmid);
     arena_pop(c->act, redo);
     arena_pop(tmp, mark);

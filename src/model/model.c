@@ -2,9 +2,20 @@
 #include "model/model.h"
 
 void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem) {
+    Shard whole = shard_whole(desc);
+    Par alone = par_self();
+    model_open_shard(m, d, desc, &whole, &alone, weights, leaves, mem);
+}
+
+void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights,
+                      int leaves, Mem *mem) {
     int64_t half = arch_rope_dim(desc) / 2;
-    *m = (Model){ .dev = d, .desc = desc, .leaves = leaves, .par = par_self(), .scale = arch_attn_scale(desc) };
-    params_open(&m->w, desc, d, weights, false, "weights", mem);
+    *m = (Model){
+        .dev = d, .desc = desc, .shard = *shard, .leaves = leaves, .par = *par, .scale = arch_attn_scale(desc)
+    };
+    m->local = grid_local(desc, &shard->g, shard->at);
+    CHECK(leaves % shard->g.tp == 0, "sums of %d leaves over %d ranks of tp", leaves, shard->g.tp);
+    params_open(&m->w, desc, shard, d, weights, false, "weights", mem);
     m->fixed = dev_arena(d, "fixed", arena_round((size_t)half * 4));
     m->freq = push_f32(&m->fixed, 1, half);
     float *freq = MEM_ARRAY(mem, float, (size_t)half);
@@ -13,7 +24,7 @@ void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leav
 }
 
 void model_open_master(Model *m, Mem *mem) {
-    params_open(&m->master, m->desc, m->dev, DT_F32, false, "master weights", mem);
+    params_open(&m->master, m->desc, &m->shard, m->dev, DT_F32, false, "master weights", mem);
     for (int i = 0; i < m->w.n; i++)
         if (m->w.at[i].t.dtype == DT_F32) m->w.at[i].t = m->master.at[i].t;
 }
@@ -30,7 +41,8 @@ bool model_load(Model *m, const char *dir, Err *err) {
 }
 
 size_t model_bytes(const ModelDesc *desc, DType weights, bool master) {
-    return params_bytes(desc, weights, false) + (master && weights != DT_F32 ? params_bytes(desc, DT_F32, false) : 0);
+    return params_bytes(desc, NULL, weights, false)
+           + (master && weights != DT_F32 ? params_bytes(desc, NULL, DT_F32, false) : 0);
 }
 
 void model_close(Model *m) {
@@ -41,10 +53,12 @@ void model_close(Model *m) {
 
 Tensor model_head(const Model *m) { return param(&m->w, m->desc->d.tied ? P_EMBED : P_HEAD, 0); }
 
-static Ctx context(const Model *m, Arena *act, Seqs seqs) {
+static Ctx context(const Model *m, Arena *act, Seqs seqs, int64_t tokens) {
     return (Ctx){ .dev = m->dev,
                   .act = act,
                   .m = m->desc,
+                  .l = m->local,
+                  .tokens = tokens,
                   .w = &m->w,
                   .par = m->par,
                   .leaves = m->leaves,
@@ -59,14 +73,20 @@ static Tensor rotation(const Model *m, Tensor pos, Arena *a) {
     return cossin;
 }
 
-/* ids -> x, what the last block returns.  Without keep two tensors of tmp take turns. */
+static Part vocab_part(const Model *m) { return (Part){ m->local.vocab0, m->desc->d.vocab }; }
+
+/* ids [T] -> x, this rank's rows of what the last block returns.  Without keep two tensors of tmp take turns. */
 static Tensor hidden(Model *m, const Ctx *c, Tensor ids, ModelKeep *keep) {
-    int64_t T = ids.rows, H = m->desc->d.hidden;
-    Arena *a = keep_always(c, keep);
-    Tensor x = push(c, a, T, H), spare = keep ? TENSOR_NONE : push(c, a, T, H);
-    op_embed(m->dev, x, ids, param(&m->w, P_EMBED, 0));
+    int64_t t = comm_share(&m->par.tp, ids.rows), H = m->desc->d.hidden;
+    Arena *a = keep_always(c, keep), *tmp = &m->dev->tmp;
+    Tensor x = push(c, a, t, H), spare = keep ? TENSOR_NONE : push(c, a, t, H);
+    size_t mark = arena_mark(tmp);
+    Tensor part = tp_partial(&m->par, tmp, x, ids.rows);
+    op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), vocab_part(m));
+    tp_exit(&m->par, m->dev, x, part);
+    arena_pop(tmp, mark);
     for (int l = 0; l < m->desc->d.layers; l++) {
-        Tensor y = keep ? push(c, a, T, H) : spare;
+        Tensor y = keep ? push(c, a, t, H) : spare;
         block_forward(c, l, y, x, keep ? &keep->block[l] : NULL);
         spare = x;
         x = y;
@@ -74,10 +94,12 @@ static Tensor hidden(Model *m, const Ctx *c, Tensor ids, ModelKeep *keep) {
     return x;
 }
 
-/* The rows that matter, normed: what the head reads. */
+/* The rows that matter, normed: what the head reads.  Every rank of tp has all of them, and its own ids. */
 static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, ModelKeep *keep) {
     Tensor picked = push(c, keep_always(c, keep), rows.rows, x.cols);
-    op_permute(m->dev, picked, x, rows);
+    size_t mark = arena_mark(&m->dev->tmp);
+    op_permute(m->dev, picked, tp_enter(&m->par, m->dev, &m->dev->tmp, x, c->tokens), rows);
+    arena_pop(&m->dev->tmp, mark);
     NormKeep norm;
     Ctx always = *c; /* the head reads this norm's output again in backward: never dropped */
     always.recompute = RECOMPUTE_NONE;
@@ -87,9 +109,67 @@ static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, 
     return h;
 }
 
+/* Log-probs of h's rows: leaves of every rank's ids, in the ids' order, then one end for all.  A block of rows at a time bounds what travels. */
+static void head_forward(Model *m, const Head *head) {
+    enum { ROWS = 1024 };
+    const Comm *tp = &m->par.tp;
+    Dev *d = m->dev;
+    if (tp->size == 1) {
+        op_logprob(d, head);
+        return;
+    }
+    for (int64_t at = 0; at < head->h.rows; at += ROWS) {
+        size_t mark = arena_mark(&d->tmp);
+        int64_t n = head->h.rows - at < ROWS ? head->h.rows - at : ROWS, cols[32], most = 0;
+        Tensor part[32];
+        Head rows = *head;
+        Tensor *cut[] = { &rows.h, &rows.ids, &rows.lp, &rows.ent, &rows.stat, &rows.dist.inv_temp, &rows.ban };
+        for (size_t i = 0; i < COUNT(cut); i++)
+            if (cut[i]->data) *cut[i] = tensor_rows(*cut[i], at, n);
+        for (int r = 0; r < tp->size; r++) {
+            GridAt there = m->shard.at;
+            there.tp = r;
+            cols[r] = 3 * ((grid_local(m->desc, &m->shard.g, there).vocab + VOCAB_UNIT - 1) / VOCAB_UNIT) + 1;
+            if (cols[r] > most) most = cols[r];
+        }
+        Tensor all = tensor_push(&d->tmp, DT_F32, tp->size, n * most), mine = tensor_push(&d->tmp, DT_F32, 1, n * most);
+        op_logprob_part(d, tensor_over(mine.data, DT_F32, n, cols[tp->rank]), &rows);
+        CommRows get[32], give[32];
+        for (int r = 0; r < tp->size; r++) get[r] = (CommRows){ r, 1 }, give[r] = (CommRows){ 0, 1 };
+        comm_exchange(tp, d, all, get, mine, give);
+        for (int r = 0; r < tp->size; r++) part[r] = tensor_over(tensor_rows(all, r, 1).data, DT_F32, n, cols[r]);
+        op_logprob_end(d, part, tp->size, &rows);
+        arena_pop(&d->tmp, mark);
+    }
+}
+
+/* ... and back: dh [outputs,H] is each rank's sum over its ids; dy is this rank's rows of x's gradient. */
+static void head_backward(Model *m, const Ctx *c, const Params *g, Tensor dy, Tensor dlp, Tensor dent, const Batch *b,
+                          const Head *head, const NormKeep *norm) {
+    const Comm *tp = &m->par.tp;
+    Dev *d = m->dev;
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    int64_t O = b->outputs, H = dy.cols, first = comm_first_row(tp, O, tp->rank), n = comm_share(tp, O);
+    Tensor dh = push(c, tmp, n, H), dpicked = push(c, tmp, n, H), part = comm_partial(tp, tmp, dh, O);
+    op_logprob_bwd(d, part, param(g, m->desc->d.tied ? P_EMBED : P_HEAD, 0), dlp, dent, head);
+    comm_reduce_scatter(tp, d, dh, part);
+    NormKeep mine = { tensor_rows(norm->x, first, n), tensor_rows(norm->rstd, first, n), TENSOR_NONE };
+    norm_backward(c, dpicked, param(g, P_NORM_OUT, 0), dh, param(&m->w, P_NORM_OUT, 0), &mine);
+    Tensor all = comm_all_gather(tp, d, tmp, dpicked, O);
+    if (tp->size == 1) op_scatter_rows(d, dy, all, b->rows);
+    else {
+        Tensor wide = push(c, tmp, b->tokens, H);
+        op_scatter_rows(d, wide, all, b->rows);
+        op_copy(d, dy, tp_mine(&m->par, wide));
+    }
+    arena_pop(tmp, mark);
+}
+
 static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tensor lp, Tensor ent) {
     return (Head){ .h = h,
                    .w = model_head(m),
+                   .vocab = vocab_part(m),
                    .ids = b->targets,
                    .dist = b->dist,
                    .banned = b->banned,
@@ -104,11 +184,11 @@ void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) {
     dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, NULL, b->seqs);
+    Ctx c = context(m, NULL, b->seqs, b->tokens);
     c.cossin = rotation(m, b->pos, tmp);
     Tensor h = outputs(m, &c, hidden(m, &c, b->ids, NULL), b->rows, tmp, NULL);
     Head head = head_of(m, b, h, tensor_push(tmp, DT_U8, b->outputs, HEAD_STAT), lp, ent);
-    op_logprob(m->dev, &head);
+    head_forward(m, &head);
     arena_pop(tmp, mark);
     dev_chain(m->dev, false);
 }
@@ -117,7 +197,7 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, NULL, b->seqs);
+    Ctx c = context(m, NULL, b->seqs, b->tokens);
     c.cossin = rotation(m, b->pos, tmp);
     Tensor h = outputs(m, &c, hidden(m, &c, b->ids, NULL), b->rows, tmp, NULL);
     op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
@@ -129,14 +209,14 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, NULL, paged->rows);
+    Ctx c = context(m, NULL, paged->rows, ids.rows);
     c.kv = kv;
     c.paged = *paged;
     c.cossin = rotation(m, pos, tmp);
     Tensor x = hidden(m, &c, ids, NULL);
     if (rows.rows) {
         Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);
-        op_permute(m->dev, picked, x, rows);
+        op_permute(m->dev, picked, tp_enter(&m->par, m->dev, tmp, x, c.tokens), rows);
         op_rmsnorm(m->dev, h, rstd, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps);
     }
     arena_pop(tmp, mark);
@@ -145,13 +225,13 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
 
 void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
     dev_chain(m->dev, true);
-    Ctx c = context(m, act, b->seqs);
+    Ctx c = context(m, act, b->seqs, b->tokens);
     c.cossin = keep->cossin = rotation(m, b->pos, act);
     keep->last = hidden(m, &c, b->ids, keep);
     keep->h = outputs(m, &c, keep->last, b->rows, act, keep);
     keep->stat = tensor_push(act, DT_U8, b->outputs, HEAD_STAT);
     Head head = head_of(m, b, keep->h, keep->stat, lp, ent);
-    op_logprob(m->dev, &head);
+    head_forward(m, &head);
     dev_chain(m->dev, false);
 }
 
@@ -162,17 +242,12 @@ void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
     int64_t T = b->tokens, H = m->desc->d.hidden;
-    Ctx c = context(m, act, b->seqs);
+    Ctx c = context(m, act, b->seqs, b->tokens);
     c.cossin = keep->cossin;
-    Tensor dx = push(&c, tmp, T, H), dy = push(&c, tmp, T, H);
-
-    size_t inner = arena_mark(tmp);
-    Tensor dh = push(&c, tmp, b->outputs, H), dpicked = push(&c, tmp, b->outputs, H);
+    int64_t rows = comm_share(&m->par.tp, T);
+    Tensor dx = push(&c, tmp, rows, H), dy = push(&c, tmp, rows, H);
     Head head = head_of(m, b, keep->h, keep->stat, TENSOR_NONE, TENSOR_NONE);
-    op_logprob_bwd(d, dh, param(g, m->desc->d.tied ? P_EMBED : P_HEAD, 0), dlp, dent, &head);
-    norm_backward(&c, dpicked, param(g, P_NORM_OUT, 0), dh, param(&m->w, P_NORM_OUT, 0), &keep->norm);
-    op_scatter_rows(d, dy, dpicked, b->rows);
-    arena_pop(tmp, inner);
+    head_backward(m, &c, g, dy, dlp, dent, b, &head, &keep->norm);
 
     for (int l = (int)m->desc->d.layers - 1; l >= 0; l--) {
         block_backward(&c, l, g, dx, dy, &keep->block[l]);
@@ -180,7 +255,7 @@ void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const
         dx = dy;
         dy = t;
     }
-    op_embed_bwd(d, param(g, P_EMBED, 0), dy, b->ids);
+    op_embed_bwd(d, param(g, P_EMBED, 0), tp_exit_bwd(&m->par, d, tmp, dy, T), b->ids, vocab_part(m));
     arena_pop(tmp, mark);
     dev_chain(m->dev, false);
 }

@@ -10,6 +10,8 @@ typedef struct {
     const ModelDesc *desc;
     Params           w;
     Params           master;             /* of weights in BF16 that are trained: the same in F32; none else */
+    Shard            shard;              /* which part of the model this rank has */
+    Local            local;
     int              leaves;
     Recompute        recompute;
     Par              par;
@@ -27,6 +29,8 @@ typedef struct {                         /* from forward to backward */
 
 /* Memory of the weights is taken here; the weights themselves come from model_load or params_random(model_full(m)). */
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
+/* One rank's share of it: par are its groups. */
+void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights, int leaves, Mem *mem);
 /* BF16 weights get a master in F32, which is what is trained, loaded and saved; w holds it rounded.  Vectors, F32 in both, are one. */
 void model_open_master(Model *m, Mem *mem);
 static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }

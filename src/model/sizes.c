@@ -50,7 +50,7 @@ ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
     model_score(&x.model, &b, lp, ent);
     if (s->backward) {
         Params grads;
-        params_open(&grads, desc, &x.dev, DT_F32, true, "grads", &x.mem);
+        params_open(&grads, desc, NULL, &x.dev, DT_F32, true, "grads", &x.mem);
         ModelKeep keep = { .block = MEM_ARRAY(&x.mem, BlockKeep, (size_t)desc->d.layers) };
         model_forward(&x.model, &b, &act, &keep, lp, ent);
         model_backward(&x.model, &grads, &b, &act, &keep, lp, ent);

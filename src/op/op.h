@@ -72,6 +72,10 @@ static inline Leaves leaves_all(int of, int64_t units, int64_t unit) { return (L
 static inline int64_t leaves_cut(const Leaves *l, int s) { return l->units * s / l->of * l->unit; }      /* global column */
 static inline int64_t leaves_cols(const Leaves *l) { return leaves_cut(l, l->first + l->n) - leaves_cut(l, l->first); }
 
+/* Which part of a whole dimension a tensor's rows are: rows first.. of 'of'. */
+typedef struct { int64_t first, of; } Part;
+static inline Part part_whole(int64_t of) { return (Part){ 0, of }; }
+
 /* What an op's backward reads back, kept by the layer as one struct. */
 typedef struct {
     Tensor q, k, v, o, lse;     /* q [T,N*dk] k [T,K*dk] v [T,K*dv] o [T,N*dv] lse [T,N] (may be none in forward) */
@@ -119,6 +123,7 @@ static inline int64_t kept_words(int64_t vocab) { return (vocab + 31) / 32; }
 
 typedef struct {
     Tensor h, w;                /* [T,H], [V,H] */
+    Part   vocab;               /* w's rows of the whole vocabulary; {0}: all of it */
     Tensor ids;                 /* [T,1] DT_I32: whose log-prob; -1: none wanted (lp 0, no gradient through lp) */
     Dist   dist;
     Tensor lp, ent;             /* out [T,1]; lp is -inf for an id outside the kept set.  A row whose logits are not all

@@ -100,6 +100,30 @@ void check_logprob(Dev *d, const Head *h) {
     if (!is_none(h->ent)) WANT("logprob", h->ent, F, h->h.rows, 1);
     if (!is_none(h->stat)) WANT("logprob", h->stat, DT_U8, h->h.rows, HEAD_STAT);
 }
+static void want_leaves_of(Tensor part, int64_t T) {
+    WANT("logprob_part", part, F, T, -1);
+    CHECK(part.cols % 3 == 1 && (part.rows <= 1 || part.ld == part.cols),
+          "logprob_part: %ld columns; three a leaf and one are wanted, without gaps", (long)part.cols);
+}
+void check_logprob_part(Dev *d, Tensor part, const Head *h) {
+    want_head(d, "logprob_part", h);
+    want_leaves_of(part, h->h.rows);
+    CHECK((part.cols - 1) / 3 == (h->w.rows + 127) / 128 && h->vocab.first % 128 == 0
+              && h->vocab.first + h->w.rows <= h->vocab.of,
+          "logprob_part: %ld columns for ids %ld..+%ld of %ld", (long)part.cols, (long)h->vocab.first, (long)h->w.rows,
+          (long)h->vocab.of);
+    CHECK(is_none(h->dist.top_k) && is_none(h->dist.top_p) && is_none(h->dist.min_p) && is_none(h->kept),
+          "logprob_part: a cut distribution");
+}
+void check_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
+    want_head(d, "logprob_end", h);
+    int64_t leaves = 0;
+    for (int i = 0; i < n; i++) want_leaves_of(part[i], h->h.rows), leaves += (part[i].cols - 1) / 3;
+    CHECK(leaves == (h->vocab.of + 127) / 128, "logprob_end: %ld leaves of %ld ids", (long)leaves, (long)h->vocab.of);
+    WANT("logprob_end", h->lp, F, h->h.rows, 1);
+    if (!is_none(h->ent)) WANT("logprob_end", h->ent, F, h->h.rows, 1);
+    if (!is_none(h->stat)) WANT("logprob_end", h->stat, DT_U8, h->h.rows, HEAD_STAT);
+}
 void check_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
     want_head(d, "logprob_bwd", h);
     WANT("logprob_bwd", h->stat, DT_U8, h->h.rows, HEAD_STAT);

@@ -45,10 +45,11 @@ OP(ENTER, tree_add,    (Dev *d, Tensor y, const Tensor *part, int n),
                       (d, y, part, n), (y))    /* balanced tree, n a power of 2 */
 
 /* ---- row by row ------------------------------------------------------------------------------------------------------- */
-OP(JOIN,  embed,       (Dev *d, Tensor y, Tensor ids, Tensor w),
-                      (d, y, ids, w), (y))
-OP(ENTER, embed_bwd,   (Dev *d, Tensor dw, Tensor dy, Tensor ids),
-                      (d, dw, dy, ids), (dw))    /* += */
+/* An id whose row is another rank's gives -0, which changes nothing when it is added. */
+OP(JOIN,  embed,       (Dev *d, Tensor y, Tensor ids, Tensor w, Part part),
+                      (d, y, ids, w, part), (y))
+OP(ENTER, embed_bwd,   (Dev *d, Tensor dw, Tensor dy, Tensor ids, Part part),
+                      (d, dw, dy, ids, part), (dw))    /* += */
 OP(JOIN,  rmsnorm,     (Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps),
                       (d, y, rstd, x, g, eps), (y, rstd))
 OP(JOIN,  rmsnorm_bwd, (Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g),
@@ -59,6 +60,10 @@ OP(JOIN,  swiglu_bwd,  (Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate
                       (d, dgate, dup, dy, gate, up), (dgate, dup))
 OP(JOIN,  add,         (Dev *d, Tensor y, Tensor a, Tensor b),
                       (d, y, a, b), (y))    /* y may be a */
+OP(JOIN,  add_row,     (Dev *d, Tensor y, Tensor b),
+                      (d, y, b), (y))    /* y[t] += b [1,n]: a bias after its sum is whole */
+OP(ENTER, sum_rows,    (Dev *d, Tensor db, Tensor dy),
+                      (d, db, dy), (db))    /* += ; chain over rows: add_row's backward */
 OP(JOIN,  rope_table,  (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp),
                       (d, cossin, pos, freq, amp), (cossin))    /* cos then sin */
 OP(JOIN,  rope,        (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn),
@@ -98,6 +103,12 @@ OP(ENTER, scatter_rows,(Dev *d, Tensor x, Tensor y, Tensor from),
 /* ---- the head: log-probs of given tokens without ever holding [T,V]; drawing --------------------------------------------- */
 OP(ENTER, logprob,     (Dev *d, const Head *h),
                       (d, h), (h->lp, h->ent))
+/* The same where ranks have parts of the vocabulary: each makes its leaves' sums, part [T, 3 leaves + 1]; from all of them, in order,
+ * every rank ends with the bits of logprob.  Whole distributions only: no top-k, top-p, min-p. */
+OP(ENTER, logprob_part, (Dev *d, Tensor part, const Head *h),
+                      (d, part, h), (part))
+OP(ENTER, logprob_end, (Dev *d, const Tensor *part, int n, const Head *h),
+                      (d, part, n, h), (h->lp, h->ent))
 OP(ENTER, logprob_bwd, (Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h),
                       (d, dh, dw, dlp, dent, h), (dh, dw))    /* dw +=; dent may be none */
 OP(ENTER, sample,      (Dev *d, const Sample *s),

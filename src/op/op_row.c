@@ -6,12 +6,18 @@
 #define F DT_F32
 #define I DT_I32
 
-void check_embed(Dev *d, Tensor y, Tensor ids, Tensor w) {
+static void want_vocab(const char *op, Part p, int64_t rows) {
+    CHECK(p.first >= 0 && p.first + rows <= p.of, "%s: rows %ld.. of %ld, and there are %ld", op, (long)p.first,
+          (long)p.of, (long)rows);
+}
+void check_embed(Dev *d, Tensor y, Tensor ids, Tensor w, Part part) {
+    want_vocab("embed", part, w.rows);
     WANT_W("embed", w, -1, y.cols);
     WANT_A("embed", y, -1, w.cols);
     WANT("embed", ids, I, y.rows, 1);
 }
-void check_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids) {
+void check_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids, Part part) {
+    want_vocab("embed_bwd", part, dw.rows);
     WANT("embed_bwd", dw, F, -1, dy.cols);
     WANT_A("embed_bwd", dy, -1, dw.cols);
     WANT("embed_bwd", ids, I, dy.rows, 1);
@@ -46,6 +52,14 @@ void check_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     WANT_A("add", a, -1, -1);
     WANT_A("add", b, a.rows, a.cols);
     WANT_A("add", y, a.rows, a.cols);
+}
+void check_add_row(Dev *d, Tensor y, Tensor b) {
+    WANT_A("add_row", y, -1, -1);
+    WANT_W("add_row", b, 1, y.cols);
+}
+void check_sum_rows(Dev *d, Tensor db, Tensor dy) {
+    WANT_A("sum_rows", dy, -1, -1);
+    WANT("sum_rows", db, F, 1, dy.cols);
 }
 void check_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     WANT("rope_table", cossin, F, -1, -1);

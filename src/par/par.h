@@ -15,13 +15,16 @@ typedef struct { Comm tp, ep, cp; } Par;
 
 static inline Par par_self(void) { return (Par){ comm_self(), comm_self(), comm_self() }; }
 
-/* total: tokens of all ranks of tp together */
+/* total: tokens of all ranks of tp together.  A partial sum is written where tp_partial says: there is one in each direction. */
 static inline Tensor tp_enter    (const Par *p, Dev *d, Arena *a, Tensor x, int64_t total)  { return comm_all_gather(&p->tp, d, a, x, total); }
-static inline Tensor tp_enter_bwd(const Par *p, Dev *d, Arena *a, Tensor dx) { return comm_reduce_scatter(&p->tp, d, a, dx, d->act); }
-static inline Tensor tp_exit     (const Par *p, Dev *d, Arena *a, Tensor y)  { return comm_reduce_scatter(&p->tp, d, a, y, d->act); }
+static inline void   tp_enter_bwd(const Par *p, Dev *d, Tensor dx, Tensor partial)          { comm_reduce_scatter(&p->tp, d, dx, partial); }
+static inline void   tp_exit     (const Par *p, Dev *d, Tensor y, Tensor partial)           { comm_reduce_scatter(&p->tp, d, y, partial); }
 static inline Tensor tp_exit_bwd (const Par *p, Dev *d, Arena *a, Tensor dy, int64_t total) { return comm_all_gather(&p->tp, d, a, dy, total); }
-/* What a layer's partial sums are written in: exchanged sums stay F32 until they are whole. */
-static inline DType tp_partial(const Par *p, const Dev *d) { return p->tp.size > 1 ? DT_F32 : d->act; }
+static inline Tensor tp_partial  (const Par *p, Arena *a, Tensor mine, int64_t total)       { return comm_partial(&p->tp, a, mine, total); }
+/* This rank's rows of a tensor that has the rows of all. */
+static inline Tensor tp_mine(const Par *p, Tensor all) {
+    return tensor_rows(all, comm_first_row(&p->tp, all.rows, p->tp.rank), comm_share(&p->tp, all.rows));
+}
 
 /* Rows grouped by expert, to the experts' ranks and back.  ex says where each expert's rows begin. */
 Tensor ep_dispatch(const Par *p, Dev *d, Arena *a, Tensor rows, Seqs *ex);

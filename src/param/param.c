@@ -7,49 +7,50 @@
 static DType dtype_of(const ParamDesc *p, DType t) { return p->vector ? DT_F32 : t; }
 
 typedef struct {
+    const ModelDesc *m;
+    const Shard *shard;
     DType dtype;
     bool trainable_only;
     size_t bytes;
     int n;
-} Sizes;
-
-static void add_size(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols) {
-    (void)layer;
-    Sizes *s = user;
-    if (s->trainable_only && p->frozen) return;
-    s->bytes += arena_round(tensor_bytes(dtype_of(p, s->dtype), experts * rows, cols));
-    s->n++;
-}
-
-static Sizes sizes_of(const ModelDesc *m, DType t, bool trainable_only) {
-    Sizes s = { t, trainable_only, 0, 0 };
-    arch_each_row(m, add_size, &s);
-    return s;
-}
-
-size_t params_bytes(const ModelDesc *m, DType t, bool trainable_only) { return sizes_of(m, t, trainable_only).bytes; }
-
-typedef struct {
-    Params *p;
-    DType dtype;
-    bool trainable_only;
+    Params *p; /* NULL: only counted */
 } Placing;
 
 static void place(void *user, const ParamDesc *desc, int layer, int64_t experts, int64_t rows, int64_t cols) {
+    (void)experts, (void)rows, (void)cols; /* the slice knows */
     Placing *x = user;
-    if (x->trainable_only && desc->frozen) return;
+    Slice s = param_slice(x->m, desc, layer, &x->shard->g, x->shard->at);
+    if (!s.here || (x->trainable_only && desc->frozen)) return;
+    DType t = dtype_of(desc, x->dtype);
+    x->bytes += arena_round(tensor_bytes(t, s.experts * s.rows, s.cols));
+    x->n++;
     Params *p = x->p;
+    if (!p) return;
     p->index[layer][desc->id] = p->n;
-    p->at[p->n++] = (Param){ desc, layer, tensor_push(&p->arena, dtype_of(desc, x->dtype), experts * rows, cols) };
+    p->at[p->n++] = (Param){ desc, layer, tensor_push(&p->arena, t, s.experts * s.rows, s.cols), s };
 }
 
-void params_open(Params *p, const ModelDesc *m, Dev *d, DType t, bool trainable_only, const char *arena_name,
-                 Mem *mem) {
+static Placing sizes_of(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only) {
+    Placing s = { .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only };
+    arch_each_row(m, place, &s);
+    return s;
+}
+
+size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only) {
+    Shard whole = shard_whole(m);
+    return sizes_of(m, shard ? shard : &whole, t, trainable_only).bytes;
+}
+
+void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
+                 const char *arena_name, Mem *mem) {
     CHECK(t == DT_F32 || t == DT_BF16, "parameters in %s", dtype_name(t));
-    Sizes s = sizes_of(m, t, trainable_only);
-    *p = (Params){ .model = m, .arena = dev_arena(d, arena_name, s.bytes), .at = MEM_ARRAY(mem, Param, (size_t)s.n) };
+    Shard all = shard ? *shard : shard_whole(m);
+    Placing s = sizes_of(m, &all, t, trainable_only);
+    *p = (Params){
+        .model = m, .shard = all, .arena = dev_arena(d, arena_name, s.bytes), .at = MEM_ARRAY(mem, Param, (size_t)s.n)
+    };
     memset(p->index, 0xFF, sizeof p->index);
-    Placing x = { p, t, trainable_only };
+    Placing x = { .m = m, .shard = &all, .dtype = t, .trainable_only = trainable_only, .p = p };
     arch_each_row(m, place, &x);
     if (t == DT_F32) p->flat = tensor_over(p->arena.base, t, 1, (int64_t)(s.bytes / dtype_size(t)));
 }

@@ -3,14 +3,15 @@
 #ifndef PARAM_PARAM_H
 #define PARAM_PARAM_H
 
-#include "arch/arch.h"
+#include "arch/grid.h"
 #include "op/op.h"
 
-/* One kind of weight in one layer; for expert rows all experts stacked: rows = E * rows of one. */
-typedef struct { const ParamDesc *desc; int layer; Tensor t; } Param;
+/* One kind of weight in one layer, this rank's slice of it; for expert rows all experts stacked: rows = E * rows of one. */
+typedef struct { const ParamDesc *desc; int layer; Tensor t; Slice slice; } Param;
 
 typedef struct {
     const ModelDesc *model;
+    Shard            shard;                 /* which part of the model this is */
     Arena            arena;                 /* device memory */
     Tensor           flat;                  /* [1,n]: everything, gaps of alignment included (they stay 0); none for BF16 */
     Param           *at;                    /* [n], in memory order */
@@ -20,8 +21,9 @@ typedef struct {
 
 /* dtype DT_F32, or DT_BF16 for weights that are only read (matrices then; what has one dimension stays F32, as ops want
  * it).  Bytes: what params_open will take. */
-size_t params_bytes(const ModelDesc *m, DType t, bool trainable_only);
-void   params_open (Params *p, const ModelDesc *m, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
+/* shard NULL: the whole model. */
+size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only);
+void   params_open (Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
 void   params_close(Params *p, Dev *d);
 
 /* The tensor, or one without data if this model has none (a bias, a head that is tied). */

@@ -25,7 +25,7 @@ static void two_normals(double out[2], uint64_t seed, uint64_t name, uint64_t pa
 typedef struct {
     float *to;
     uint64_t seed, name;
-    int64_t from, n; /* from is even */
+    int64_t from, n; /* elements of the whole weight */
     double std;
 } Fill;
 
@@ -35,11 +35,12 @@ static void fill_slice(void *arg, int index, int worker) {
     (void)worker;
     const Fill *f = arg;
     int64_t a = (int64_t)index * SLICE, b = a + SLICE < f->n ? a + SLICE : f->n;
-    for (int64_t i = a; i < b; i += 2) {
+    for (int64_t i = a; i < b;) {
+        int64_t e = f->from + i;
         double z[2];
-        two_normals(z, f->seed, f->name, (uint64_t)(f->from + i) / 2);
-        f->to[i] = (float)(f->std * z[0]);
-        if (i + 1 < b) f->to[i + 1] = (float)(f->std * z[1]);
+        two_normals(z, f->seed, f->name, (uint64_t)e / 2);
+        if (e % 2 == 0) f->to[i++] = (float)(f->std * z[0]);
+        if (i < b) f->to[i++] = (float)(f->std * z[1]);
     }
 }
 
@@ -80,28 +81,44 @@ bool params_init_range(double *out, const ModelDesc *m, Err *err) {
     return true;
 }
 
-void params_random(Params *p, Dev *d, uint64_t seed) {
+typedef struct {
+    Dev *d;
+    float *values;
+    uint16_t *narrow;
+    uint64_t seed;
     double std;
-    Err err;
-    params_init_range(&std, p->model, &err);
+} Filler;
+
+/* Elements [whole, whole+n) of the named weight, which lie at 'at' of its slice t. */
+static void fill_run(const Filler *x, const ParamDesc *desc, const char *name, Tensor t, int64_t at, int64_t whole,
+                     int64_t n) {
+    for (int64_t from = 0; from < n; from += PIECE) {
+        Fill f = { x->values, x->seed, name_key(name), whole + from, n - from < PIECE ? n - from : PIECE, x->std };
+        if (desc->vector)
+            for (int64_t k = 0; k < f.n; k++) x->values[k] = is_norm(desc->id) ? 1 : 0;
+        else threads_run(x->d->threads, (int)((f.n + SLICE - 1) / SLICE), fill_slice, &f);
+        put(x->d, t, at + from, f.n, x->values, x->narrow);
+    }
+}
+
+void params_random(Params *p, Dev *d, uint64_t seed) {
     Mem mem = { 0 };
-    float *values = MEM_ARRAY(&mem, float, PIECE);
-    uint16_t *narrow = MEM_ARRAY(&mem, uint16_t, PIECE);
+    Filler x = { .d = d, .values = MEM_ARRAY(&mem, float, PIECE), .narrow = MEM_ARRAY(&mem, uint16_t, PIECE), .seed = seed };
+    Err err;
+    params_init_range(&x.std, p->model, &err);
     Buf name = { 0 };
     for (int i = 0; i < p->n; i++) {
         const Param *q = &p->at[i];
-        int64_t experts = q->desc->where == IN_EXPERT ? p->model->d.experts : 1, rows = q->t.rows / experts,
-                count = rows * q->t.cols;
-        for (int e = 0; e < experts; e++) {
+        const Slice *s = &q->slice;
+        int64_t cols = dim_at(&p->model->d, q->desc->cols);
+        for (int64_t e = 0; e < s->experts; e++) {
             buf_clear(&name);
-            arch_param_name(&name, q->desc, q->layer, e);
-            for (int64_t from = 0; from < count; from += PIECE) {
-                Fill f = { values, seed, name_key(name.data), from, count - from < PIECE ? count - from : PIECE, std };
-                if (q->desc->vector)
-                    for (int64_t k = 0; k < f.n; k++) values[k] = is_norm(q->desc->id) ? 1 : 0;
-                else threads_run(d->threads, (int)((f.n + SLICE - 1) / SLICE), fill_slice, &f);
-                put(d, tensor_rows(q->t, e * rows, rows), from, f.n, values, narrow);
-            }
+            arch_param_name(&name, q->desc, q->layer, (int)(s->e0 + e));
+            Tensor t = tensor_rows(q->t, e * s->rows, s->rows);
+            if (s->cols == cols) fill_run(&x, q->desc, name.data, t, 0, s->r0 * cols, s->rows * cols);
+            else
+                for (int64_t r = 0; r < s->rows; r++)
+                    fill_run(&x, q->desc, name.data, t, r * s->cols, (s->r0 + r) * cols + s->c0, s->cols);
         }
     }
     buf_free(&name);

@@ -37,7 +37,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like) 
     ModelSizes s = model_sizes(m, &shape);
     PolicySizes out = { .act = s.act, .tmp = s.tmp, .io = io_size(c, m->d.vocab), .host = host_size(c, m->d.vocab) };
     if (c->trains) {
-        out.grads = params_bytes(m, DT_F32, true);
+        out.grads = params_bytes(m, NULL, DT_F32, true);
         Params flat = { .flat = tensor_over(NULL, DT_F32, 1, (int64_t)(out.grads / 4)) };
         out.optim_dev = optim_bytes(&flat, c->offload, false);
         out.optim_host = optim_bytes(&flat, c->offload, true);
@@ -51,7 +51,7 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->recompute = c->recompute;
     if (c->trains) {
-        params_open(&p->grads, m->desc, m->dev, DT_F32, true, "gradients", mem);
+        params_open(&p->grads, m->desc, NULL, m->dev, DT_F32, true, "gradients", mem);
         optim_open(&p->opt, &p->grads, m->dev, c->offload);
         p->act = dev_arena(m->dev, "activations", s.act);
         p->keep.block = MEM_ARRAY(mem, BlockKeep, (size_t)m->desc->d.layers);

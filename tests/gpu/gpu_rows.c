@@ -82,7 +82,9 @@ static void sums_once(Duo *q) {
     Two i = two_i32(q, T, 1, any_gap(q), ids), dy = two(q, any_act(q), T, W, any_gap(q), 1),
         dw = two(q, DT_F32, V, W, any_gap(q), 1);
     Two w = two_w(q, any_w(q), V, W, any_gap(q), 1), y = two(q, any_act(q), T, W, any_gap(q), 1);
-    EACH_SIDE(q, s, d) op_embed_bwd(d, dw.t[s], dy.t[s], i.t[s]), op_embed(d, y.t[s], i.t[s], w.t[s]);
+    EACH_SIDE(q, s, d)
+    op_embed_bwd(d, dw.t[s], dy.t[s], i.t[s], part_whole(w.t[s].rows)),
+        op_embed(d, y.t[s], i.t[s], w.t[s], part_whole(w.t[s].rows));
     duo_same(q, "embed_bwd", dw);
     duo_near(q, "embed", y, 0);
     Two x = two(q, any_act(q), T, W, any_gap(q), 1), rstd = two(q, DT_F32, T, 1, 0, 1),

@@ -77,8 +77,8 @@ int gpu_speed(int argc, char **argv) {
     SPEED(b, "rope 32 heads of 128", row * 4,
           op_rope(&b->d, tensor_over(rows.data, DT_BF16, T, 4096), cs, (RopeShape){ 32, 128, 0, 128, false }, 1));
     Tensor w = tensor(b, DT_BF16, V, H), dw = tensor(b, DT_F32, V, H);
-    SPEED(b, "embed", row * 2, op_embed(&b->d, z, ti, w));
-    SPEED(b, "embed_bwd", row * 5, op_embed_bwd(&b->d, dw, x, ti));
+    SPEED(b, "embed", row * 2, op_embed(&b->d, z, ti, w, part_whole(w.rows)));
+    SPEED(b, "embed_bwd", row * 5, op_embed_bwd(&b->d, dw, x, ti, part_whole(dw.rows)));
     Tensor lg = tensor(b, DT_F32, T, E), pick = tensor(b, DT_I32, T, K), wt = tensor(b, DT_F32, T, K),
            dl = tensor(b, DT_F32, T, E);
     Tensor at = tensor(b, DT_I32, E + 1, 1), from = tensor(b, DT_I32, T * K, 1), slot = tensor(b, DT_I32, T, K),

@@ -62,7 +62,7 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
                      .like = dev_kind(&f.dev) };
     Arena act = dev_arena(&f.dev, "act", model_sizes(&f.desc, &s).act);
     Params g;
-    params_open(&g, &f.desc, &f.dev, DT_F32, true, "grads", &f.mem);
+    params_open(&g, &f.desc, NULL, &f.dev, DT_F32, true, "grads", &f.mem);
     PackSeq seqs[] = { { random_tokens(&f, 70, 1), 70, 5, DRAW_PLAIN },
                        { random_tokens(&f, 33, 2), 33, 1, { 0.8f, 1, 0, 0 } },
                        { random_tokens(&f, 12, 3), 12, 11, DRAW_PLAIN } };

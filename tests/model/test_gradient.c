@@ -84,7 +84,7 @@ static void check_model(int which, const char *fault, bool expands) {
     };
     Arena act = dev_arena(&n.f.dev, "act", model_sizes(&n.f.desc, &s).act);
     Params g;
-    params_open(&g, &n.f.desc, &n.f.dev, DT_F32, true, "grads", &n.f.mem);
+    params_open(&g, &n.f.desc, NULL, &n.f.dev, DT_F32, true, "grads", &n.f.mem);
     ModelKeep keep = { .block = MEM_ARRAY(&n.f.mem, BlockKeep, (size_t)n.f.desc.d.layers) };
     op_zero(&n.f.dev, g.flat);
     model_forward(&n.f.model, &n.b, &act, &keep, n.lp, n.ent);

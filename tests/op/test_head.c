@@ -503,6 +503,47 @@ static void huge_vocabulary(void) {
     rig_close(&r);
 }
 
+/* The vocabulary in parts, one of them empty: log-probs, entropies and what backward reads have the bits of the whole; gradients of the parts'
+ * rows too, and those of h add up. */
+static void parts(const Kind *k) {
+    static const int64_t cut[] = { 0, 128, 128, 256, V };
+    enum { N = COUNT(cut) - 1 };
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 64 << 20);
+    Made m = make(&r, k, 0, T);
+    op_logprob(&r.d, &m.h);
+    float *lp = rig_get(&r, m.h.lp), *ent = rig_get(&r, m.h.ent), *dlp = rnds(&r.m, T, 7, 1);
+    unsigned char *stat = rig_get(&r, m.h.stat);
+    Tensor dh = rig_put(&r, DT_F32, T, H, NULL), dw = rig_put(&r, DT_F32, V, H, NULL),
+           tdlp = rig_put(&r, DT_F32, T, 1, dlp), part[N];
+    op_logprob_bwd(&r.d, dh, dw, tdlp, tdlp, &m.h);
+    float *want_dw = rig_get(&r, dw), *want_dh = rig_get(&r, dh), *sum = MEM_ARRAY(&r.m, float, T *H);
+    Head end = m.h;
+    end.vocab = part_whole(V), end.lp = rig_put(&r, DT_F32, T, 1, NULL), end.ent = rig_put(&r, DT_F32, T, 1, NULL);
+    end.stat = rig_put(&r, DT_U8, T, HEAD_STAT, NULL);
+    Head h[N];
+    for (int p = 0; p < N; p++) {
+        h[p] = end, h[p].vocab.first = cut[p], h[p].w = tensor_rows(m.h.w, cut[p], cut[p + 1] - cut[p]);
+        part[p] = rig_put(&r, DT_F32, T, 3 * ((h[p].w.rows + 127) / 128) + 1, NULL);
+        op_logprob_part(&r.d, part[p], &h[p]);
+    }
+    op_logprob_end(&r.d, part, N, &end);
+    EXPECT(!memcmp(rig_get(&r, end.lp), lp, T * 4) && !memcmp(rig_get(&r, end.ent), ent, T * 4),
+           "a vocabulary in parts has other log-probs");
+    EXPECT(!memcmp(rig_get(&r, end.stat), stat, T * HEAD_STAT),
+           "a vocabulary in parts leaves other numbers for backward");
+    for (int p = 0; p < N; p++) {
+        int64_t n = cut[p + 1] - cut[p];
+        Tensor some = rig_put(&r, DT_F32, T, H, NULL), rows = rig_put(&r, DT_F32, n, H, NULL);
+        op_logprob_bwd(&r.d, some, rows, tdlp, tdlp, &h[p]);
+        float *got = rig_get(&r, some);
+        for (int i = 0; i < T * H; i++) sum[i] += got[i];
+        EXPECT(!memcmp(rig_get(&r, rows), want_dw + cut[p] * H, (size_t)(n * H) * 4), "dw of part %d", p);
+    }
+    EXPECT_GRAD(&r, "dh of all parts", sum, doubles(&r.m, want_dh, T * H), T * H, 1e-5);
+    rig_close(&r);
+}
+
 int main(int argc, char **argv) {
     optest_begin(argc, argv);
     no_row_left();
@@ -522,7 +563,8 @@ int main(int argc, char **argv) {
         { 1,     1,      0,     1000, false, false, false },      /* more than there are: everything is kept */
         { 0.9f,  0.999f, 1e-20f,   0, false, false, false },      /* a min-p below the masses' resolution */
     };
-    static const Kind told[] = {
+    parts(&kind[0]);
+    parts(&kind[1]);    static const Kind told[] = {
         { 1,     0.9f,   0,        0, false, false, false, true },
         { 0.7f,  1,      0.05f,    7, true,  true,  true,  true },
         { 0.7f,  1,      0,        0, false, false, false, true },      /* nothing is cut: the sets are not looked at */

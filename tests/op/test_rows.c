@@ -121,17 +121,56 @@ static void moving(void) {
     Tensor ti = rig_put(&r, DT_I32, T, 1, ids), y = rig_put_ld(&r, DT_F32, T, W, W + 1, NULL),
            dw = rig_put(&r, DT_F32, V, W, w);
     for (int bf = 0; bf < 2; bf++) {
-        op_embed(&r.d, y, ti, rig_put(&r, bf ? DT_BF16 : DT_F32, V, W, bf ? (void *)w16 : w));
+        op_embed(&r.d, y, ti, rig_put(&r, bf ? DT_BF16 : DT_F32, V, W, bf ? (void *)w16 : w), part_whole(V));
         float *g = rig_get(&r, y);
         int bad = 0;
         for (int t = 0; t < T; t++) bad += memcmp(g + t * W, w + ids[t] * W, W * 4) != 0;
         EXPECT(bad == 0, "embed (bf16 %d): %d rows differ", bf, bad);
     }
-    op_embed_bwd(&r.d, dw, rig_put(&r, DT_F32, T, W, dy), ti);
+    op_embed_bwd(&r.d, dw, rig_put(&r, DT_F32, T, W, dy), ti, part_whole(V));
     float *want = mem_copy(&r.m, w, V * W * 4);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < W; i++) want[ids[t] * W + i] += dy[t * W + i];
     EXPECT(!memcmp(rig_get(&r, dw), want, V * W * 4), "embed_bwd: not a chain over rows");
+
+    /* the table in three parts: what they give adds up to the rows, signs of zero included; gradients are their own rows */
+    static const int64_t cut[] = { 0, 4, 4, V };
+    Tensor tdy = rig_put(&r, DT_F32, T, W, dy), parts[4], whole = rig_put(&r, DT_F32, T, W, NULL);
+    w[3] = -0.0f, w[7 * W] = -0.0f;
+    for (int p = 0; p < 3; p++) {
+        int64_t n = cut[p + 1] - cut[p];
+        Part part = { cut[p], V };
+        parts[p] = rig_put(&r, DT_F32, T, W, NULL);
+        op_embed(&r.d, parts[p], ti, rig_put(&r, DT_F32, n, W, w + cut[p] * W), part);
+        Tensor dpart = rig_put(&r, DT_F32, n, W, w + cut[p] * W);
+        op_embed_bwd(&r.d, dpart, tdy, ti, part);
+        float *rows = mem_copy(&r.m, w, V * W * 4);
+        for (int t = 0; t < T; t++)
+            for (int i = 0; i < W; i++) rows[ids[t] * W + i] += dy[t * W + i];
+        EXPECT(!memcmp(rig_get(&r, dpart), rows + cut[p] * W, (size_t)(n * W) * 4), "embed_bwd of part %d", p);
+    }
+    parts[3] = parts[1]; /* holds no row: all -0 */
+    op_tree_add(&r.d, whole, parts, 4);
+    float *sums = rig_get(&r, whole);
+    int off = 0;
+    for (int t = 0; t < T; t++) off += memcmp(sums + t * W, w + ids[t] * W, W * 4) != 0;
+    EXPECT(off == 0, "embed in parts: %d rows differ", off);
+
+    for (int bf = 0; bf < 2; bf++) { /* a bias behind a sum */
+        Tensor ty = rig_put_ld(&r, DT_F32, T, W, W + 2, dy), db = rig_put(&r, DT_F32, 1, W, w);
+        op_add_row(&r.d, ty, bf ? rig_put(&r, DT_BF16, 1, W, w16) : rig_put(&r, DT_F32, 1, W, w));
+        op_sum_rows(&r.d, db, tdy);
+        float *g = rig_get(&r, ty), *gb = rig_get(&r, db);
+        int bad = 0;
+        for (int i = 0; i < W; i++) {
+            uint32_t wide = (uint32_t)w16[i] << 16;
+            float b = w[i], chain = w[i];
+            if (bf) memcpy(&b, &wide, 4);
+            for (int t = 0; t < T; t++) bad += g[t * W + i] != dy[t * W + i] + b, chain += dy[t * W + i];
+            bad += gb[i] != chain;
+        }
+        EXPECT(bad == 0, "add_row and sum_rows (bf16 %d): %d differ", bf, bad);
+    }
 
     float odd[] = {
         1, -1.00390625f, 3.3895314e38f, 0x1p-140f, -0.0f, NAN, INFINITY, 1.01171875f

@@ -65,7 +65,7 @@ static void refused(const char *path, DType t, const char *tensor, const char *p
     Params *p = MEM_NEW(&mem, Params);
     CHECK(model_desc_load(&m, path, &mem, &err), "%s", err.msg);
     dev_open(&d, (DevOpts){ .threads = 2, .guard = true });
-    params_open(p, &m, &d, t, false, "weights", &mem);
+    params_open(p, &m, NULL, &d, t, false, "weights", &mem);
     char *want = mem_printf(&mem, "tensor %s: element %s is %s", tensor, place, value);
     bool ok = params_load(p, &d, path, &err);
     EXPECT(!ok && strstr(err.msg, want), "loaded, or not by %s: %s", want, err.msg);

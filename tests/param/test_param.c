@@ -29,7 +29,7 @@ static void open_model(Loaded *x, const char *path, DType t, bool trainable) {
     CHECK(model_desc_load(&x->m, path, &x->mem, &err), "%s", err.msg);
     dev_open(&x->dev, (DevOpts){ .threads = 2, .guard = true });
     x->p = MEM_NEW(&x->mem, Params);
-    params_open(x->p, &x->m, &x->dev, t, trainable, "weights", &x->mem);
+    params_open(x->p, &x->m, NULL, &x->dev, t, trainable, "weights", &x->mem);
 }
 
 static void close_model(Loaded *x) {
@@ -113,7 +113,8 @@ static void every_model(void) {
         if (ok) arch_each_param(&x.m, compare, &c);
         EXPECT(!c.bad && c.seen == (size_t)arch_param_count(&x.m), "%s: %zu of %zu elements differ", models[i], c.bad,
                c.seen);
-        EXPECT(params_bytes(&x.m, DT_F32, false) == x.p->arena.used && (size_t)x.p->flat.cols * 4 == x.p->arena.used,
+        EXPECT(params_bytes(&x.m, NULL, DT_F32, false) == x.p->arena.used
+                   && (size_t)x.p->flat.cols * 4 == x.p->arena.used,
                "%s: bytes", models[i]);
         EXPECT(params_disk_dtype(path) == DT_F32, "%s: dtype on disk", models[i]);
         st_close(&f);
@@ -227,7 +228,7 @@ static void save_and_load(const char *tmp) {
                 Loaded z;
                 open_model(&z, out, DT_BF16, false);
                 EXPECT(params_load(z.p, &z.dev, out, &err) && !differing(&y, &z), "%s: in BF16", models[i]);
-                EXPECT(params_bytes(&z.m, DT_BF16, false) == z.p->arena.used, "%s: bytes in BF16", models[i]);
+                EXPECT(params_bytes(&z.m, NULL, DT_BF16, false) == z.p->arena.used, "%s: bytes in BF16", models[i]);
                 close_model(&z);
             }
             EXPECT(entries(tmp) == 1, "nothing is left beside %s", out);
@@ -305,7 +306,7 @@ static void wrong_folders(void) {
         Dev d;
         dev_open(&d, (DevOpts){ .threads = 1 });
         Params *p = MEM_NEW(&mem, Params);
-        params_open(p, &m, &d, DT_F32, false, "weights", &mem);
+        params_open(p, &m, NULL, &d, DT_F32, false, "weights", &mem);
         bool ok = params_load(p, &d, mem_printf(&mem, FIXTURE("models/%s"), wrong[i].model), &err);
         if (!wrong[i].says) EXPECT(ok, "%s: %s", wrong[i].what, err.msg);
         else

@@ -40,8 +40,8 @@ static inline const int32_t *routes_get(Dev *d, int which, Tensor x) {
     routes.under->get(d, routes.ints[which], x);
     return routes.ints[which];
 }
-static void routes_embed(Dev *d, Tensor y, Tensor ids, Tensor w) { /* a forward begins */
-    routes.under->embed(d, y, ids, w);
+static void routes_embed(Dev *d, Tensor y, Tensor ids, Tensor w, Part part) { /* a forward begins */
+    routes.under->embed(d, y, ids, w, part);
     size_t n = (size_t)ids.rows;
     if (n > routes.rows_room) {
         routes.rows_room = n;

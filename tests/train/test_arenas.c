@@ -96,7 +96,7 @@ static void check(const Case *c) {
     EXPECT(ok && stats.stepped, "%s: %s", c->model, err.msg);
     EXPECT(fullest == c->micro, "%s: the fullest micro-batch has %lld of %lld tokens", c->model, (long long)fullest,
            (long long)c->micro);
-    compare(c, "weights", params_bytes(&desc, DT_F32, false), m.w.arena.peak);
+    compare(c, "weights", params_bytes(&desc, NULL, DT_F32, false), m.w.arena.peak);
     compare(c, "gradients", plan.grads, p.grads.arena.peak);
     compare(c, "optimizer", plan.optim_dev + plan.optim_host, p.opt.dev.peak + p.opt.host.peak);
     compare(c, "activations", plan.act, p.act.peak);

@@ -27,8 +27,8 @@ static void life_open(Life *l, double offload) {
     *l = (Life){ 0 };
     CHECK(model_desc_parse(&l->desc, TINY, strlen(TINY), &l->mem, &err), "%s", err.msg);
     dev_open(&l->dev, (DevOpts){ .threads = 1 });
-    params_open(&l->w, &l->desc, &l->dev, DT_F32, false, "weights", &l->mem);
-    params_open(&l->grads, &l->desc, &l->dev, DT_F32, true, "gradients", &l->mem);
+    params_open(&l->w, &l->desc, NULL, &l->dev, DT_F32, false, "weights", &l->mem);
+    params_open(&l->grads, &l->desc, NULL, &l->dev, DT_F32, true, "gradients", &l->mem);
     params_random(&l->w, &l->dev, 7);
     optim_open(&l->opt, &l->grads, &l->dev, offload);
     CHECK((l->opt.split > 0) == (offload > 0) && l->opt.split < l->opt.n, "%lld of %lld on the host",

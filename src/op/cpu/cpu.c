@@ -65,5 +65,6 @@ const Ops ops_cpu = {
 #define OP(how, name, params, args, outs) .name = cpu_##name,
 #include "op/op_list.h"
 #undef OP
-    .tmp = { .logprob = cpu_tmp_logprob, .sample = cpu_tmp_sample, .logprob_bwd = cpu_tmp_logprob_bwd },
+    .tmp = { .logprob = cpu_tmp_logprob, .logprob_part = cpu_tmp_logprob_part, .logprob_end = cpu_tmp_logprob_end,
+             .sample = cpu_tmp_sample, .logprob_bwd = cpu_tmp_logprob_bwd },
 };

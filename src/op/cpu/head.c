@@ -76,10 +76,11 @@ static void shape_logits(const Job *j, float *l, int64_t t, int64_t v0, int64_t 
         }
 }
 static const uint32_t *given(const Head *h, int64_t t) { return (const uint32_t *)i32_row(h->kept, t); }
+static int64_t words(const Head *h) { return h->vocab.of ? h->vocab.of : h->w.rows; }
 static int32_t wanted(const Head *h, int64_t t) {
     int32_t id = *i32_row(h->ids, t);
-    CHECK(id >= -1 && id < h->w.rows, "row %ld wants the log-prob of id %d; the vocabulary ends at %ld", (long)t, id,
-          (long)h->w.rows);
+    CHECK(id >= -1 && id < words(h), "row %ld wants the log-prob of id %d; the vocabulary ends at %ld", (long)t, id,
+          (long)words(h));
     return id;
 }
 
@@ -114,9 +115,9 @@ static void leaf_piece(void *arg, int i, int worker) {
     g.N = n, g.c = l, g.ldc = HEAD_COLS;
     cpu_prod_at(k, &g, work);
     for (int64_t t = t0; t < t1; t++, l += HEAD_COLS) {
-        shape_logits(j, l, j->t0 + t, v0, n, k);
+        shape_logits(j, l, j->t0 + t, j->h->vocab.first + v0, n, k);
         for (int64_t v = 0; v < n; v += LEAF) k->leaf(j->st[t * leaves + (v0 + v) / LEAF], l + v, least(n - v, LEAF));
-        int64_t id = wanted(j->h, j->t0 + t) - v0;
+        int64_t id = wanted(j->h, j->t0 + t) - j->h->vocab.first - v0;
         if (id >= 0 && id < n) j->target[t] = l[id];
     }
 }
@@ -158,6 +159,15 @@ static void score_row(void *arg, int i, int worker) {
     put_row(j, &r, t, x);
 }
 
+/* The leaves of a block of rows, j.st and j.target filled. */
+static void leaf_sums(Job *j) {
+    const Head *h = j->h;
+    j->g = logits_prod(h->h, h->w, j->t0, j->n, NULL, 0);
+    int cols = (int)((j->V + HEAD_COLS - 1) / HEAD_COLS);
+    j->stripes = stripes(j->d, cols, j->n);
+    cpu_run(j->d, cols * j->stripes, (double)(j->n * j->V) * (0.5 + (double)h->h.cols / 40), leaf_piece, j);
+}
+
 void cpu_logprob(Dev *d, const Head *h) {
     int64_t T = h->h.rows, V = h->w.rows;
     size_t mark = arena_mark(&d->tmp);
@@ -176,15 +186,62 @@ void cpu_logprob(Dev *d, const Head *h) {
             cpu_run(d, (int)j.n, (double)(j.n * V), score_row, &j);
         } else {
             j.st = arena_push(&d->tmp, (size_t)(j.n * leaves_of(V)) * sizeof *j.st);
-            j.g = logits_prod(h->h, h->w, t, j.n, NULL, 0);
-            int cols = (int)((V + HEAD_COLS - 1) / HEAD_COLS);
-            j.stripes = stripes(d, cols, j.n);
-            cpu_run(d, cols * j.stripes, (double)(j.n * V) * (0.5 + (double)h->h.cols / 40), leaf_piece, &j);
+            leaf_sums(&j);
             cpu_rows(d, j.n, (double)leaves_of(V) * 4, leaf_rows, &j);
         }
         arena_pop(&d->tmp, mark2);
     }
     arena_pop(&d->tmp, mark);
+}
+
+/* ---- a vocabulary in parts: this rank's leaves, then everybody's */
+void cpu_logprob_part(Dev *d, Tensor part, const Head *h) {
+    int64_t T = h->h.rows, V = h->w.rows, leaves = leaves_of(V);
+    size_t mark = arena_mark(&d->tmp);
+    Job j = { .d = d, .h = h, .dist = &h->dist, .banned = h->banned, .ban = h->ban, .V = V };
+    j.target = arena_push(&d->tmp, HEAD_ROWS * 4);
+    j.st = arena_push(&d->tmp, (size_t)(least(T, HEAD_ROWS) * leaves) * sizeof *j.st);
+    for (j.t0 = 0; j.t0 < T; j.t0 += j.n) {
+        j.n = least(T - j.t0, HEAD_ROWS);
+        for (int64_t i = 0; i < j.n; i++) j.target[i] = 0;
+        if (V) leaf_sums(&j);
+        for (int64_t i = 0; i < j.n; i++) {
+            float *to = f32_row(part, j.t0 + i);
+            memcpy(to, j.st + i * leaves, (size_t)leaves * sizeof *j.st);
+            to[3 * leaves] = j.target[i];
+        }
+    }
+    arena_pop(&d->tmp, mark);
+}
+size_t cpu_tmp_logprob_part(Dev *d, Tensor part, const Head *h) {
+    (void)d, (void)part;
+    return arena_round(HEAD_ROWS * 4) + arena_round((size_t)(least(h->h.rows, HEAD_ROWS) * leaves_of(h->w.rows)) * 12);
+}
+
+void cpu_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
+    int64_t T = h->h.rows, all = leaves_of(words(h));
+    size_t mark = arena_mark(&d->tmp);
+    Job j = { .d = d, .h = h, .dist = &h->dist, .banned = h->banned, .ban = h->ban };
+    float(*st)[3] = arena_push(&d->tmp, (size_t)all * sizeof *st);
+    for (int64_t t = 0; t < T; t++) {
+        int64_t at = 0, id = wanted(h, t);
+        float target = 0;
+        for (int p = 0; p < n; p++) {
+            int64_t leaves = (part[p].cols - 1) / 3;
+            const float *from = f32_row(part[p], t);
+            memcpy(st + at, from, (size_t)leaves * sizeof *st);
+            if (id >= at * LEAF && id < (at + leaves) * LEAF) target = from[3 * leaves];
+            at += leaves;
+        }
+        HeadRow r = { .max = 0 };
+        head_leaves(&r, cpu_kern(d), (const float(*)[3])st, all);
+        put_row(&j, &r, t, target);
+    }
+    arena_pop(&d->tmp, mark);
+}
+size_t cpu_tmp_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
+    (void)d, (void)part, (void)n;
+    return arena_round((size_t)leaves_of(words(h)) * 12);
 }
 
 /* ---- drawing
@@ -250,7 +307,7 @@ static void grad_piece(void *arg, int i, int worker) {
         float *l = j->logits + t * j->vn + c0;
         HeadRow r;
         memcpy(&r, (const char *)j->h->stat.data + (j->t0 + t) * j->h->stat.ld, sizeof r);
-        shape_logits(j, l, j->t0 + t, v0, n, k);
+        shape_logits(j, l, j->t0 + t, j->h->vocab.first + v0, n, k);
         if (r.cut == CUT_FOUND) head_mask(&r, k, l, v0, n, work);
         if (r.cut == CUT_GIVEN) head_mask_given(given(j->h, j->t0 + t), l, v0, n);
         if (head_none(&r)) { /* nor has it a gradient */
@@ -268,7 +325,7 @@ static void grad_piece(void *arg, int i, int worker) {
             .dent = j->dent.data ? *f32_row(j->dent, j->t0 + t) : 0,
         };
         k->head_grad(l, n, &a);
-        int64_t id = *i32_row(j->h->ids, j->t0 + t) - v0;
+        int64_t id = *i32_row(j->h->ids, j->t0 + t) - j->h->vocab.first - v0;
         if (r.chosen && id >= 0 && id < n) l[id] += a.dlp * a.inv_temp;
     }
 }

@@ -31,6 +31,7 @@ typedef struct {
     Tensor y, a, b, c, e, f;
     RopeShape s;
     float x;
+    Part part;
 } Args;
 static void copy_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
@@ -87,22 +88,26 @@ void cpu_zero(Dev *d, Tensor x) {
 
 /* ---- embedding
  * --------------------------------------------------------------------------------------------------------------- */
-static int32_t id_at(Tensor ids, int64_t t, int64_t vocab) {
+/* The row of token t's id in this part of the vocabulary, or -1. */
+static int64_t row_of(Tensor ids, int64_t t, Part part, int64_t rows) {
     int32_t id = *i32_row(ids, t);
-    CHECK(id >= 0 && id < vocab, "token %ld is %d; the vocabulary ends at %ld", (long)t, id, (long)vocab);
-    return id;
+    CHECK(id >= 0 && id < part.of, "token %ld is %d; the vocabulary ends at %ld", (long)t, id, (long)part.of);
+    return id >= part.first && id < part.first + rows ? id - part.first : -1;
 }
 static void embed_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     (void)work;
     for (int64_t r = r0; r < r1; r++) {
-        int64_t id = id_at(p->a, r, p->b.rows);
-        if (p->b.dtype == DT_BF16) k->widen(f32_row(p->y, r), (const uint16_t *)p->b.data + id * p->b.ld, p->y.cols);
-        else memcpy(f32_row(p->y, r), f32_row(p->b, id), (size_t)p->y.cols * 4);
+        int64_t id = row_of(p->a, r, p->part, p->b.rows);
+        float *y = f32_row(p->y, r);
+        if (id < 0)
+            for (int64_t c = 0; c < p->y.cols; c++) y[c] = -0.0f;
+        else if (p->b.dtype == DT_BF16) k->widen(y, (const uint16_t *)p->b.data + id * p->b.ld, p->y.cols);
+        else memcpy(y, f32_row(p->b, id), (size_t)p->y.cols * 4);
     }
 }
-void cpu_embed(Dev *d, Tensor y, Tensor ids, Tensor w) {
-    Args p = { .y = y, .a = ids, .b = w };
+void cpu_embed(Dev *d, Tensor y, Tensor ids, Tensor w, Part part) {
+    Args p = { .y = y, .a = ids, .b = w, .part = part };
     CPU_CALL(d, y.rows, (double)y.cols / 4, embed_rows, p, writes(y), reads(ids));
 }
 /* Sums over rows, cut by columns: fn gets columns c0..c1 (multiples of 64). */
@@ -115,12 +120,13 @@ static void embed_bwd_cols(const void *arg, int64_t u0, int64_t u1, const Kern *
     int64_t c0 = u0 * 64, c1 = u1 * 64 < p->y.cols ? u1 * 64 : p->y.cols;
     (void)work;
     for (int64_t t = 0; t < p->a.rows; t++) {
-        float *w = f32_row(p->y, id_at(p->b, t, p->y.rows)) + c0;
-        k->add(w, w, f32_row(p->a, t) + c0, c1 - c0);
+        int64_t id = row_of(p->b, t, p->part, p->y.rows);
+        float *w = f32_row(p->y, id < 0 ? 0 : id) + c0;
+        if (id >= 0) k->add(w, w, f32_row(p->a, t) + c0, c1 - c0);
     }
 }
-void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids) {
-    Args p = { .y = dw, .a = dy, .b = ids };
+void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids, Part part) {
+    Args p = { .y = dw, .a = dy, .b = ids, .part = part };
     cols_run(d, dy.cols, (double)dy.rows * (double)dy.cols / 4, embed_bwd_cols, &p);
 }
 
@@ -235,6 +241,30 @@ static void rope_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, fl
 void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
     Args p = { .y = x, .a = cossin, .s = s, .x = (float)turn };
     CPU_CALL(d, x.rows, (double)s.heads * s.dim, rope_rows, p, writes(x), reads(cossin));
+}
+
+/* ---- biases */
+static void add_row_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    const float *b = p->a.data;
+    if (p->a.dtype == DT_BF16) k->widen(work, p->a.data, p->a.cols), b = work;
+    for (int64_t r = r0; r < r1; r++) k->add(f32_row(p->y, r), f32_row(p->y, r), b, p->y.cols);
+}
+void cpu_add_row(Dev *d, Tensor y, Tensor b) {
+    Args p = { .y = y, .a = b };
+    CHECK(b.dtype == DT_F32 || b.cols <= CPU_WORK, "a bias of %ld", (long)b.cols);
+    CPU_CALL(d, y.rows, (double)y.cols / 8, add_row_rows, p, writes(y));
+}
+static void sum_rows_cols(const void *arg, int64_t u0, int64_t u1, const Kern *k, float *work) {
+    const Args *p = arg;
+    int64_t c0 = u0 * 64, c1 = u1 * 64 < p->y.cols ? u1 * 64 : p->y.cols;
+    float *sum = (float *)p->y.data + c0;
+    (void)work;
+    for (int64_t t = 0; t < p->a.rows; t++) k->add(sum, sum, f32_row(p->a, t) + c0, c1 - c0);
+}
+void cpu_sum_rows(Dev *d, Tensor db, Tensor dy) {
+    Args p = { .y = db, .a = dy };
+    cols_run(d, dy.cols, (double)dy.rows * (double)dy.cols / 8, sum_rows_cols, &p);
 }
 
 /* ---- the optimizer

@@ -64,7 +64,10 @@ __global__ void bias_chain(float *db, Rows<const float> dy, int64_t rows, int64_
 void cuda_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     Prod p = prod_tn(dw, dy, x);
     prod_run(d, &p);
-    if (!db.data || dy.rows == 0) return;
+    if (db.data) cuda_sum_rows(d, db, dy);
+}
+void cuda_sum_rows(Dev *d, Tensor db, Tensor dy) {
+    if (dy.rows == 0 || dy.cols == 0) return;
     float *at = (float *)db.data;
     if (dy.dtype == DT_BF16)
         launch(d, bias_grad, dim3(blocks_of(dy.cols, 32)), dim3(1024), 0, at, rows_of<const bf16>(dy), dy.rows,

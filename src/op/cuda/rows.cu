@@ -99,35 +99,39 @@ void cuda_sum_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
 }
 
 /* ---- embedding -------------------------------------------------------------------------------------------------------------------- */
-/* An id outside the vocabulary gives a row of zeros, and a fault. */
-static __global__ void embed_k(Cells g, Any y, Rows<const int32_t> ids, Any w, int64_t vocab, volatile Fault *fault) {
+/* An id outside the vocabulary gives a row of zeros, and a fault; one of another rank's part a row of -0. */
+static __global__ void embed_k(Cells g, Any y, Rows<const int32_t> ids, Any w, int64_t rows, Part part, volatile Fault *fault) {
     EACH_EIGHT(g, r, c) {
         float v[8] = { 0 };
         int n = eights_left(g.cols, c);
         int64_t id = *ids.row(r);
-        if (id >= 0 && id < vocab) load8(v, w, id, c, n, g.wide);
-        else fault_at(fault, FAULT_ID, r);
+        if (id < 0 || id >= part.of) fault_at(fault, FAULT_ID, r);
+        else if (id >= part.first && id < part.first + rows) load8(v, w, id - part.first, c, n, g.wide);
+        else
+            for (int i = 0; i < 8; i++) v[i] = -0.0f;
         store8(y, r, c, n, g.wide, v);
     }
 }
-void cuda_embed(Dev *d, Tensor y, Tensor ids, Tensor w) {
+void cuda_embed(Dev *d, Tensor y, Tensor ids, Tensor w, Part part) {
     Cells g = { y.rows, y.cols, wide_all(y.cols, y, w) };
-    launch_cells(d, embed_k, g, any_of(y), rows_of<const int32_t>(ids), any_of(w), w.rows, cu(d)->fault);
+    launch_cells(d, embed_k, g, any_of(y), rows_of<const int32_t>(ids), any_of(w), w.rows, part, cu(d)->fault);
 }
 
 /* dw[id] += dy of every token with that id, tokens ascending: one chain, as on the CPU.
  * A block per token and 1024 columns.  It looks through the ids before its own: if one is equal, an earlier block has the row.  Else it walks
  * on through the later ones and adds in their order.  That reads T^2/2 ids, all of them from the cache: 16k tokens, 0.5 GB. */
 enum { EMBED_THREADS = 128, EMBED_COLS = 8 * EMBED_THREADS };
-static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int64_t T, int64_t cols, int64_t vocab,
-                                   bool wide, volatile Fault *fault) {
+static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int64_t T, int64_t cols, int64_t rows,
+                                   Part part, bool wide, volatile Fault *fault) {
     __shared__ int hit[EMBED_THREADS], hits[EMBED_THREADS / 32];
     int64_t mine = blockIdx.x, c = (int64_t)blockIdx.y * EMBED_COLS + 8 * threadIdx.x;
     int id = *ids.row(mine), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (id < 0 || id >= vocab) {
+    if (id < 0 || id >= part.of) {
         if (threadIdx.x == 0) fault_at(fault, FAULT_ID, mine);
         return;
     }
+    int64_t row = id - part.first;
+    if (row < 0 || row >= rows) return;
     for (int64_t t0 = 0; t0 < mine; t0 += 8 * EMBED_THREADS) {
         bool equal = false;
 #pragma unroll
@@ -139,7 +143,7 @@ static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int6
     }
     float sum[8], v[8];
     int n = eights_left(cols, c);
-    if (c < cols) load8(sum, dw, id, c, n, wide);
+    if (c < cols) load8(sum, dw, row, c, n, wide);
     for (int64_t t0 = mine; t0 < T; t0 += EMBED_THREADS) {
         int64_t t = t0 + threadIdx.x;
         bool equal = t < T && *ids.row(t) == id;
@@ -158,11 +162,11 @@ static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int6
             }
         __syncthreads();
     }
-    if (c < cols) store8(dw, id, c, n, wide, sum);
+    if (c < cols) store8(dw, row, c, n, wide, sum);
 }
-void cuda_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids) {
+void cuda_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids, Part part) {
     launch(d, embed_bwd_k, dim3((unsigned)dy.rows, blocks_of(dy.cols, EMBED_COLS)), EMBED_THREADS, 0, any_of(dw),
-           any_of(dy), rows_of<const int32_t>(ids), dy.rows, dy.cols, dw.rows, wide_all(dy.cols, dw, dy), cu(d)->fault);
+           any_of(dy), rows_of<const int32_t>(ids), dy.rows, dy.cols, dw.rows, part, wide_all(dy.cols, dw, dy), cu(d)->fault);
 }
 
 /* ---- norm -------------------------------------------------------------------------------------------------------------------------- */
@@ -371,6 +375,20 @@ static __global__ void add_k(Cells g, Any y, Any a, Any b) {
 }
 void cuda_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     launch_cells(d, add_k, cells_of(y.rows, y.cols, y, a, b), any_of(y), any_of(a), any_of(b));
+}
+
+static __global__ void add_row_k(Cells g, Any y, Any b) {
+    EACH_EIGHT(g, r, c) {
+        float u[8], v[8];
+        int n = eights_left(g.cols, c);
+        load8(u, y, r, c, n, g.wide), load8(v, b, 0, c, n, g.wide);
+#pragma unroll
+        for (int k = 0; k < 8; k++) u[k] += v[k];
+        store8(y, r, c, n, g.wide, u);
+    }
+}
+void cuda_add_row(Dev *d, Tensor y, Tensor b) {
+    launch_cells(d, add_row_k, cells_of(y.rows, y.cols, y, b), any_of(y), any_of(b));
 }
 
 /* ---- rope --------------------------------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,200 @@
+/* test_ranks.c - a model cut over ranks gives the bits of one rank (E2): log-probs and entropies of packed batches by memcmp, gradients summed
+ * over ranks within rounding.  Every rank computes the whole model beside its share of it.  Starts itself under mpirun. */
+#include "comm/world.h"
+#include "model/fixture.h"
+#include "ranks.h"
+
+#include <math.h>
+
+#define COMMON                                                                                                         \
+    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\","             \
+    "\"initializer_range\":0.2"
+static const struct {
+    const char *name, *config;
+} models[] = {
+    { "qwen3_moe, 8 heads over 2, 700 words",
+      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_"
+      "layers\":3,\"vocab_size\":700,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":12,\"intermediate_size\":70,\"moe_intermediate_"
+      "size\":18,\"num_experts\":6,"
+      "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_"
+      "embeddings\":false," COMMON "}" },
+    { "qwen2 with biases, tied, 14 heads over 2", "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\","
+                                                  "\"hidden_size\":56,\"num_hidden_layers\":2,\"vocab_size\":1111,"
+                                                  "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"intermediate_"
+                                                  "size\":45,\"tie_word_embeddings\":true," COMMON "}" },
+    { "llama with biases everywhere, 8 heads", "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+                                               "\"hidden_size\":64,\"num_hidden_layers\":2,\"vocab_size\":300,"
+                                               "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"head_dim\":8,"
+                                               "\"intermediate_size\":40,\"attention_bias\":true,\"mlp_bias\":true,"
+                                               "\"tie_word_embeddings\":false," COMMON "}" },
+    { "deepseek_v3 with a query latent and shared experts",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":40,\"num_hidden_"
+      "layers\":3,\"vocab_size\":900,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":22,\"n_"
+      "routed_experts\":8,"
+      "\"num_experts_per_tok\":3,\"n_shared_experts\":2,\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":1.7,"
+      "\"norm_topk_prob\":true,"
+      "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":20,\"kv_"
+      "lora_rank\":24,"
+      "\"qk_nope_head_dim\":14,\"qk_rope_head_dim\":6,\"v_head_dim\":10,\"tie_word_embeddings\":false," COMMON "}" },
+    { "moonlight: no query latent",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":40,\"num_hidden_"
+      "layers\":2,\"vocab_size\":500,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":22,\"n_"
+      "routed_experts\":8,"
+      "\"num_experts_per_tok\":3,\"n_shared_experts\":1,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":2.4,"
+      "\"norm_topk_prob\":true,"
+      "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":null,\"kv_"
+      "lora_rank\":16,"
+      "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"tie_word_embeddings\":false," COMMON "}" },
+};
+
+enum { SEQS = 3, TOKENS = 29 + 1 + 17 };
+static const int lengths[SEQS] = { 29, 1, 17 };
+
+typedef struct {
+    float *lp, *ent;
+    double **grad; /* [params of the whole][elements], this rank's contribution */
+    int outputs;
+} Result;
+
+/* The share's gradient of one parameter, laid into the whole one. */
+static void spread(const Param *p, const float *from, double *to, int64_t whole_rows, int64_t whole_cols) {
+    const Slice *s = &p->slice;
+    for (int64_t e = 0; e < s->experts; e++)
+        for (int64_t r = 0; r < s->rows; r++)
+            for (int64_t c = 0; c < s->cols; c++)
+                to[((s->e0 + e) * whole_rows + s->r0 + r) * whole_cols + s->c0 + c] =
+                    (double)from[(e * s->rows + r) * s->cols + c];
+}
+
+static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Recompute recompute, Mem *mem) {
+    Dev d;
+    Model m;
+    Params g, whole;
+    dev_open(&d, (DevOpts){ .threads = 1, .guard = true });
+    d.tmp = dev_arena(&d, "tmp", 64 << 20);
+    model_open_shard(&m, &d, desc, shard, par, DT_F32, 8, mem);
+    m.recompute = recompute;
+    params_random(&m.w, &d, 7);
+    params_open(&g, desc, shard, &d, DT_F32, true, "grads", mem);
+    params_open(&whole, desc, NULL, &d, DT_F32, true, "names", mem); /* for its layout */
+    Arena io = dev_arena(&d, "io", 16 << 20), act = dev_arena(&d, "act", 64 << 20),
+          host = arena_on_host("host", 1 << 20, mem);
+    PackSeq seqs[SEQS];
+    for (int i = 0; i < SEQS; i++) {
+        int32_t *t = MEM_ARRAY(mem, int32_t, (size_t)lengths[i]);
+        for (int k = 0; k < lengths[i]; k++)
+            t[k] = (int32_t)(rng_u64(5, RNG_PLAN, (uint32_t)i, 0, 0, (uint32_t)k) % (uint64_t)desc->d.vocab);
+        seqs[i] = (PackSeq){ .tokens = t, .n = lengths[i], .from = 1, .draw = { 0.7f, 1, 0, 0 } };
+    }
+    Batch b;
+    batch_put(&b, &d, &io, &host, seqs, SEQS);
+    Tensor lp = tensor_push(&io, DT_F32, b.outputs, 1), ent = tensor_push(&io, DT_F32, b.outputs, 1);
+    ModelKeep keep = { .block = MEM_ARRAY(mem, BlockKeep, (size_t)desc->d.layers) };
+    model_forward(&m, &b, &act, &keep, lp, ent);
+    Result r = { .outputs = (int)b.outputs,
+                 .lp = MEM_ARRAY(mem, float, (size_t)b.outputs),
+                 .ent = MEM_ARRAY(mem, float, (size_t)b.outputs) };
+    op_get(&d, r.lp, lp);
+    op_get(&d, r.ent, ent);
+    float *again = MEM_ARRAY(mem, float, (size_t)b.outputs), *dl = MEM_ARRAY(mem, float, (size_t)b.outputs);
+    model_score(&m, &b, lp, ent);
+    op_get(&d, again, lp);
+    EXPECT(!memcmp(again, r.lp, (size_t)b.outputs * 4), "scoring and training differ on the same ranks");
+    for (int i = 0; i < b.outputs; i++) dl[i] = 0.5f + 0.1f * (float)(i % 7);
+    op_put(&d, lp, dl);
+    for (int i = 0; i < b.outputs; i++) dl[i] = 0.05f * (float)(i % 3);
+    op_put(&d, ent, dl);
+    op_zero(&d, g.flat);
+    model_backward(&m, &g, &b, &act, &keep, lp, ent);
+    EXPECT(d.tmp.used == 0, "tmp is not empty");
+    r.grad = MEM_ARRAY(mem, double *, (size_t)whole.n);
+    for (int i = 0; i < whole.n; i++) {
+        const Param *w = &whole.at[i];
+        int64_t rows = dim_at(&desc->d, w->desc->rows), cols = dim_at(&desc->d, w->desc->cols);
+        r.grad[i] = MEM_ARRAY(mem, double, (size_t)(w->t.rows * w->t.cols));
+        int k = g.index[w->layer][w->desc->id];
+        if (k < 0) continue;
+        float *x = MEM_ARRAY(mem, float, (size_t)(g.at[k].t.rows * g.at[k].t.cols) + 1);
+        op_get(&d, x, g.at[k].t);
+        spread(&g.at[k], x, r.grad[i], rows, cols);
+    }
+    params_close(&whole, &d);
+    params_close(&g, &d);
+    model_close(&m);
+    dev_close(&d);
+    return r;
+}
+
+static void compare(const World *w, const char *what, const ModelDesc *desc, const Result *one, const Result *cut,
+                    Mem *mem) {
+    EXPECT(!memcmp(one->lp, cut->lp, (size_t)one->outputs * 4), "%s: log-probs are not those of one rank", what);
+    EXPECT(!memcmp(one->ent, cut->ent, (size_t)one->outputs * 4), "%s: entropies are not those of one rank", what);
+    Dev d;
+    Params whole;
+    dev_open(&d, (DevOpts){ .threads = 1 });
+    params_open(&whole, desc, NULL, &d, DT_F32, true, "names", mem);
+    for (int i = 0; i < whole.n; i++) {
+        int64_t n = whole.at[i].t.rows * whole.at[i].t.cols;
+        double *all = MEM_ARRAY(mem, double, (size_t)(n * w->all.size)), most = 1e-30, bad = 0;
+        comm_gather_host(&w->all, all, cut->grad[i], (size_t)n * sizeof *all);
+        for (int64_t k = 0; k < n; k++) {
+            double sum = 0;
+            for (int r = 0; r < w->all.size; r++) sum += all[r * n + k];
+            most = fmax(most, fabs(one->grad[i][k]));
+            bad = fmax(bad, fabs(sum - one->grad[i][k]));
+        }
+        EXPECT(bad <= 2e-5 * most, "%s: gradient of %s, layer %d: %.2e of its largest entry", what,
+               whole.at[i].desc->name, whole.at[i].layer, bad / most);
+    }
+    params_close(&whole, &d);
+    dev_close(&d);
+}
+
+static int ranks_main(const char *grid) {
+    World w;
+    Err err;
+    if (!world_open(&w, 60, &err)) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 1;
+    }
+    for (size_t i = 0; i < COUNT(models); i++) {
+        Mem mem = { 0 };
+        ModelDesc desc;
+        GridShape g;
+        CHECK(model_desc_parse(&desc, models[i].config, strlen(models[i].config), &mem, &err), "%s", err.msg);
+        CHECK(grid_parse(&g, grid, &err), "%s", err.msg);
+        if ((g.ep > 1 || g.etp > 1) && !desc.d.experts) continue;
+        CHECK(grid_fill(&g, &desc, w.all.size, NULL, 8, &err), "%s", err.msg);
+        Groups groups;
+        world_groups(&w, &g, &groups);
+        Shard whole = shard_whole(&desc), mine = { g, grid_at(&g, w.all.rank) };
+        Par alone = par_self(), par = { .tp = groups.tp, .ep = groups.ep, .cp = groups.cp };
+        Recompute how = (Recompute)(i % 3);
+        Result one = run(&desc, &whole, &alone, how, &mem), cut = run(&desc, &mine, &par, how, &mem);
+        char what[256];
+        snprintf(what, sizeof what, "%s on %s", models[i].name, grid);
+        compare(&w, what, &desc, &one, &cut, &mem);
+        mem_free(&mem);
+    }
+    double failed = comm_sum(&w.all, test_failed);
+    bool first = w.all.rank == 0;
+    world_close(&w);
+    return first ? test_end() || failed > 0 : 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[1], "--ranks")) return ranks_main(argv[2]);
+    if (!ranks_possible()) {
+        SKIP("there is no mpirun: models over several ranks were not tried");
+        return test_end();
+    }
+    static const struct {
+        int n;
+        const char *grid;
+    } grids[] = { { 2, "tp=2" }, { 4, "tp=4" }, { 8, "tp=8" } };
+    for (size_t i = 0; i < COUNT(grids); i++) expect_ranks(argv[0], grids[i].n, grids[i].grid);
+    return test_end();
+}
