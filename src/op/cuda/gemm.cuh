@@ -247,12 +247,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 }
                 wg_wait<0>();
                 if (prev >= 0) release(prev);
-                if (FOLD) { /* a binary counter: the sums that this piece completes, added on their way */
+                if (FOLD && q + 1 < p.n_pieces) { /* a binary counter: the sums that this piece completes, then wait */
                     int done = 0;
                     while (q >> done & 1) done++;
-                    float4 *to =
-                        mine + done % p.levels * LEVEL; /* the whole sum overwrites a level that is no longer needed */
-                    float4 *sum = done > 1 ? mine : to;
+                    float4 *to = mine + done * LEVEL, *sum = done > 1 ? mine : to;
                     #pragma unroll
                     for (int i0 = 0; i0 < BN / 8; i0 += 4) { /* four loads on their way at a time: more would spill */
                         float4 o[4];
@@ -274,16 +272,24 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 }
             }
             const Place at = { t.e, row, t.row_end, t.n * BN, w, tid, lane, warp, space };
-            if (FOLD) /* nothing but wgmma writes acc, else ptxas serialises (C7515): 64 columns from memory */
-#pragma unroll 1
+            if (FOLD) { /* the last piece completes all.  Nothing but wgmma writes acc, else ptxas serialises (C7515) */
+                #pragma unroll
                 for (int c = 0; c < BN / 64; c++) {
                     float v[32];
                     #pragma unroll
-                    for (int i = 0; i < 8; i++) *(float4 *)(v + 4 * i) = mine[(c * 8 + i) * 128];
+                    for (int i = 0; i < 32; i++) v[i] = acc[c * 32 + i];
+                    for (int l = 0; l < p.levels; l++)
+                        #pragma unroll
+                        for (int i = 0; i < 8; i++) {
+                            const float4 o = mine[l * LEVEL + (c * 8 + i) * 128];
+                            v[4 * i] = o.x + v[4 * i], v[4 * i + 1] = o.y + v[4 * i + 1];
+                            v[4 * i + 2] = o.z + v[4 * i + 2], v[4 * i + 3] = o.w + v[4 * i + 3];
+                        }
                     Place part = at;
                     part.n0 += c * 64;
                     out.put(v, p, part);
                 }
+            }
             else if (!OUT::ADD) out.put(acc, p, at);
             else {                                  /* add in place in the ring, write back by the copy engine */
                 const int g = lane / 4, od = g & 1; /* odd rows take the columns in another order: no bank conflicts */
@@ -293,7 +299,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                     bar_wait(full + 8 * s, ph);
                     const uint32_t box = base + s * S::STAGE + w * 16384,
                                    to = box + (warp * 16 + g) * 128 + (lane & 1) * 8;
-#pragma unroll
+        #pragma unroll
                     for (int q = 0; q < 2; q++)
                         #pragma unroll
                         for (int j = 0; j < 4; j++) {
