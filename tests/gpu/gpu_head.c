@@ -1,12 +1,13 @@
-/* gpu_head.c - log-probs, entropies, gradients and drawing on a GPU: against the CPU by bound, against themselves by memcmp: what was drawn is
- * scored with the same bits, rows alone and in any batch, with and without truncation beside them, everything twice. */
+/* gpu_head.c - log-probs, entropies, gradients and drawing on a GPU: against the CPU by bound, against themselves
+ * by memcmp: what was drawn is scored with the same bits, rows alone and in any batch, with and without truncation
+ * beside them, everything twice. */
 #include "gpu/duo.h"
 
 typedef struct {
     const char *name;
     float temp, top_p, min_p;
-    int top_k;
-    bool ties, ban, given;
+    int top_k, ties;       /* every so many ids have the same logits, or 0 */
+    bool ban, given, wide; /* wide: float32 weights beside bf16 rows */
 } Kind;
 static bool cuts(const Kind *k) { return k->top_k > 0 || k->top_p < 1 || k->min_p > 0; }
 typedef struct {
@@ -21,7 +22,7 @@ static Made make(Duo *q, const Kind *k, int T, int H, int V) {
     Mem *m = &q->r[GPU].m;
     float *h = rnds(m, (int64_t)T * H, ++q->seed, 3), *w = rnds(m, (int64_t)V * H, ++q->seed, 2.0f / sqrtf((float)H));
     if (k->ties)
-        for (int64_t v = 0; v < V; v++) memcpy(w + v * H, w + v % 50 * H, (size_t)H * 4);
+        for (int64_t v = 0; v < V; v++) memcpy(w + v * H, w + v % k->ties * H, (size_t)H * 4);
     float *temp = MEM_ARRAY(m, float, T), *tp = MEM_ARRAY(m, float, T), *mp = MEM_ARRAY(m, float, T);
     int32_t *ids = MEM_ARRAY(m, int32_t, T), *tk = MEM_ARRAY(m, int32_t, T), *ban = MEM_ARRAY(m, int32_t, T),
             *gr = MEM_ARRAY(m, int32_t, T);
@@ -34,7 +35,7 @@ static Made make(Duo *q, const Kind *k, int T, int H, int V) {
         gr[t] = t % 6 == 1;
         random[t] = (int64_t)mix(++q->seed);
     }
-    DType wt = q->act;
+    DType wt = k->wide ? DT_F32 : q->act;
     Made d = { .T = T,
                .h = two_of(q, q->act, T, H, 8, h),
                .ids = two_i32(q, T, 1, 0, ids),
@@ -95,6 +96,14 @@ static int other_ids(Duo *q, Two x, int64_t n) {
     for (int64_t i = 0; i < n; i++) d += a[i] != b[i];
     return d;
 }
+/* What a call took of tmp is no more than it said before. */
+#define WITHIN(d, name, ...)                                                                                           \
+    do {                                                                                                               \
+        (d)->tmp.peak = 0;                                                                                             \
+        op_##name(d, __VA_ARGS__);                                                                                     \
+        size_t said = (d)->ops->tmp.name(d, __VA_ARGS__);                                                              \
+        EXPECT((d)->tmp.peak <= said, #name " took %zu bytes of tmp, %zu were said", (d)->tmp.peak, said);             \
+    } while (0)
 static void head(Duo *q, const Kind *k, int T, int H, int V) {
     Dev *g = duo_dev(q, GPU);
     Rig *r = &q->r[GPU];
@@ -123,11 +132,11 @@ static void head(Duo *q, const Kind *k, int T, int H, int V) {
     if (!cuts(k) || k->given)
         duo_near(q, "dh", dh, q->act == DT_BF16 ? 6e-3 : 4e-6), duo_near(q, "dw", dw, q->act == DT_BF16 ? 6e-3 : 4e-6);
     Head h = score_of(&m, k, GPU, 0, T);
-    op_logprob_bwd(g, dh2, dw2, dlp.t[GPU], dent.t[GPU], &h);
+    WITHIN(g, logprob_bwd, dh2, dw2, dlp.t[GPU], dent.t[GPU], &h);
     duo_equal(q, "dh again", dh.t[GPU], dh2), duo_equal(q, "dw again", dw.t[GPU], dw2);
     /* E3: what was drawn is scored with the bits that drawing gave, told its kept set or not; a few rows at a time */
     Sample again = draw_of(&m, k, GPU, 0, T);
-    op_sample(g, &again);
+    WITHIN(g, sample, &again);
     op_put(g, m.ids.t[GPU], rig_get(r, m.id.t[GPU]));
     int32_t *greedy = rig_get(r, m.greedy.t[GPU]);
     float *slp = rig_get(r, m.slp.t[GPU]), *sent = rig_get(r, m.sent.t[GPU]);
@@ -138,7 +147,7 @@ static void head(Duo *q, const Kind *k, int T, int H, int V) {
                 if (n > T - at) n = T - at;
                 Head one = score_of(&m, k, GPU, at, n);
                 one.kept = told ? part(m.kept, GPU, at, n) : TENSOR_NONE, one.stat = TENSOR_NONE;
-                op_logprob(g, &one);
+                WITHIN(g, logprob, &one);
             }
             float *lp = rig_get(r, m.lp.t[GPU]), *ent = rig_get(r, m.ent.t[GPU]);
             int bad = 0;
@@ -199,12 +208,18 @@ int gpu_head(int argc, char **argv) {
         { "temperature", .7f, 1, 0, 0, 0, 0, 0 },
         { "ban", 1.3f, 1, 0, 0, 0, 1, 0 },
         { "top-k", 1, 1, 0, 20, 0, 1, 0 },
-        { "top-k ties", 1, 1, 0, 20, 1, 0, 0 },
+        { "top-k ties", 1, 1, 0, 20, 50, 0, 0 },
         { "top-p", .9f, .8f, 0, 0, 0, 0, 0 },
-        { "top-p ties", 1, .6f, 0, 0, 1, 1, 0 },
+        { "top-p ties", 1, .6f, 0, 0, 50, 1, 0 },
         { "min-p", 1, 1, .05f, 0, 0, 0, 0 },
-        { "all three", .8f, .9f, .02f, 50, 1, 1, 0 },
+        { "all three", .8f, .9f, .02f, 50, 50, 1, 0 },
         { "given", 1, .9f, 0, 30, 0, 0, 1 },
+        { "float32 weights", .9f, 1, 0, 0, 0, 1, 0, 1 },
+        { "top-p of many ties", 1, .6f, 0, 0, 3, 0, 0 },
+        { "top-k of many ties", 1, 1, 0, 2500, 3, 1, 0 },
+        { "top-p of nearly all", 3, .9999f, 0, 0, 0, 0, 0 },
+        { "top-k of nearly all", 1, 1, 0, 990, 0, 0, 0 },
+        { "float32 weights, top-p", 1, .9f, 0, 0, 0, 0, 0, 1 },
     };
     for (int half = 0; half < 2; half++) {
         Duo q;

@@ -1,5 +1,6 @@
-/* gpu_product.c - products on a GPU: against the CPU by bound (in float32 by memcmp), against themselves by memcmp: rows alone and in batches,
- * experts with no, one or any rows and NaN in their neighbours, parts of a cut sum combined, everything twice. */
+/* gpu_product.c - products on a GPU: against the CPU by bound (in float32 by memcmp), against themselves by
+ * memcmp: rows alone and in batches, experts with no, one or any rows and NaN in their neighbours, parts of a cut
+ * sum combined, everything twice. */
 #include "gpu/duo.h"
 
 #define EACH_SIDE(q, s, d)                                                                                             \
@@ -37,7 +38,7 @@ static Tensor other(Duo *q, Tensor x) {
     return y;
 }
 
-/* ---- dense ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- dense ----------------------------------------------------------------------------------------------------- */
 static void dense(Duo *q) {
     int64_t T = any_rows(q), O = any_width(q), I = any_width(q);
     Two x = two(q, any_act(q), T, I, any_gap(q), 1), w = two_w(q, any_w(q), O, I, any_gap(q), 1),
@@ -64,7 +65,14 @@ static void dense(Duo *q) {
         op_linear(g, tensor_rows(y2, at, n), tensor_rows(x.t[GPU], at, n), w.t[GPU], b.t[GPU], in);
         op_linear_dx(g, tensor_rows(dx2, at, n), tensor_rows(dy.t[GPU], at, n), w.t[GPU], out);
     }
+    size_t said = g->ops->tmp.linear(g, y2, x.t[GPU], w.t[GPU], b.t[GPU], in),
+           dw_said = g->ops->tmp.linear_dw(g, dw2, db2, dy.t[GPU], x.t[GPU]);
+    g->tmp.peak = 0;
+    op_linear(g, y2, x.t[GPU], w.t[GPU], b.t[GPU], in);
+    EXPECT(g->tmp.peak <= said, "linear took %zu bytes of tmp, %zu were said", g->tmp.peak, said);
+    g->tmp.peak = 0;
     op_linear_dw(g, dw2, db2, dy.t[GPU], x.t[GPU]);
+    EXPECT(g->tmp.peak <= dw_said, "linear_dw took %zu bytes of tmp, %zu were said", g->tmp.peak, dw_said);
     duo_equal(q, "linear, rows in batches", y.t[GPU], y2), duo_equal(q, "linear_dx, rows in batches", dx.t[GPU], dx2);
     duo_equal(q, "linear_dw again", dw.t[GPU], dw2), duo_equal(q, "bias again", db.t[GPU], db2);
     duo_clear(q, "dense");
@@ -85,7 +93,7 @@ static void all_rows(Duo *q, int64_t O, int64_t I) {
     duo_clear(q, "all rows");
 }
 
-/* ---- a sum that tensor parallelism cuts: each rank's part in turn, then the tree ---------------------------------------------------------- */
+/* ---- a sum that tensor parallelism cuts: each rank's part in turn, then the tree ------------------------------- */
 static void parts(Duo *q, int64_t T, int64_t O, int64_t units, int64_t unit, int of) {
     Dev *g = duo_dev(q, GPU);
     int64_t I = units * unit;
@@ -112,7 +120,7 @@ static void parts(Duo *q, int64_t T, int64_t O, int64_t units, int64_t unit, int
     duo_clear(q, "parts");
 }
 
-/* ---- experts -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- experts --------------------------------------------------------------------------------------------------- */
 static void grouped(Duo *q) {
     static const int some[] = { 0, 0, 1, 2, 7, 16, 17, 33, 63, 64, 65, 100, 127, 128, 129, 200, 300 };
     enum { MOST = 40 };
@@ -173,7 +181,7 @@ static void grouped(Duo *q) {
     duo_clear(q, "grouped");
 }
 
-/* ---- heads ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- heads ----------------------------------------------------------------------------------------------------- */
 static void heads(Duo *q) {
     int64_t T = any_rows(q);
     int round = pick_int(q, 0, 1) ? 8 : 1;

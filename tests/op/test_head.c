@@ -139,7 +139,7 @@ static void gradients(const Kind *k) {
     Fn *f = MEM_NEW(&r.m, Fn);
     *f = (Fn){ .h = doubles(&r.m, m.x, T * H), .w = doubles(&r.m, m.w, V * H), .k = k, .ids = m.ids, .c = c, .e = e };
     for (int t = 0; t < T; t++) keep(f, t);
-    size_t peak = r.d.tmp.peak, promised = ops_cpu.tmp.logprob(&r.d, &m.h);
+    size_t peak = r.d.tmp.peak, promised = r.d.ops->tmp.logprob(&r.d, &m.h);
     op_logprob(&r.d, &m.h);
     EXPECT(r.d.tmp.peak - peak <= promised, "logprob took %zu bytes of tmp, %zu promised", r.d.tmp.peak, promised);
     float *lp = rig_get(&r, m.h.lp), *ent = rig_get(&r, m.h.ent);

@@ -9,11 +9,6 @@
 
 enum { FULL_FLOATS = 1 << 25, FUSED_LEAVES = 1 << 22 };            /* in d->tmp at a time */
 
-static int64_t full_rows(int64_t rows, int64_t V) {
-    const int64_t n = FULL_FLOATS / round8(V);
-    return least(rows, n < 1 ? 1 : n);
-}
-
 typedef struct {
     Rows<float>         lp, ent;        /* ent, stat, kept: or none */
     Rows<unsigned char> stat;
@@ -47,63 +42,66 @@ HeadIn head_in(Dev *d, const Dist *p, Tensor banned, Tensor ban, int64_t V) {
     return a;
 }
 
-/* ---- a block makes a row's distribution from its logits, then scores an id or draws one ------------------------ */
-/* The inverse of the distribution's sum in the order of ids: where the running mass of kept ids passes a random
- * part of their whole mass. A warp has a run of leaves. */
-DEV int draw(HeadShared *s, const HeadIn &a, const float *l, uint64_t random) {
-    const HeadRow &r = s->row;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t leaves = (a.V + LEAF - 1) / LEAF, each = (leaves + HEAD_WARPS - 1) / HEAD_WARPS;
-    auto mass = [&](int64_t i) -> int64_t {
-        if (i >= a.V) return 0;
-        const int64_t q = head_mass(l[i], r.max);
-        return r.cut == CUT_FOUND && !head_kept(r, l[i], q, i) ? 0 : q;
-    };
-    auto leaf = [&](int64_t v, int64_t *mine) { /* this lane's four ids, and the leaf's whole mass */
-                                                int64_t sum = 0;
-                                                for (int i = 0; i < 4; i++)
-                                                    sum += mine[i] = mass(v * LEAF + lane * 4 + i);
-                                                for (int h = 16; h; h /= 2) sum += __shfl_xor_sync(~0u, sum, h);
-                                                return sum;
-    };
-    int64_t q[4], run = 0, total = 0, before = 0;
-    for (int64_t v = warp * each; v < (warp + 1) * each && v < leaves; v++) run += leaf(v, q);
-    __syncthreads();
-    if (lane == 0) s->red.i[warp] = run;
-    if (threadIdx.x == 0) s->id = -1;
-    __syncthreads();
-    for (int w = 0; w < HEAD_WARPS; w++) {
-        if (w < warp) before += s->red.i[w];
-        total += s->red.i[w];
-    }
-    int64_t at = (int64_t)__umul64hi(random, (uint64_t)total) - before;
-    if (at >= 0 && at < run)
-        for (int64_t v = warp * each;; v++) {
-            const int64_t sum = leaf(v, q);
-            if (at >= sum) {
-                at -= sum;
-                continue;
-            }
-            int64_t up = q[0] + q[1] + q[2] + q[3];                     /* of the lanes up to this one */
-            for (int h = 1; h < 32; h *= 2) {
-                const int64_t o = __shfl_up_sync(~0u, up, h);
-                if (lane >= h) up += o;
-            }
-            int64_t left = at - (up - q[0] - q[1] - q[2] - q[3]);
-            if (left >= 0 && at < up)
-                for (int i = 0; i < 4; i++) {
-                    if (left < q[i]) {
-                        s->id = (int)(v * LEAF + lane * 4 + i);
-                        break;
-                    }
-                    left -= q[i];
+/* ---- leaves, where the product leaves its sums ----------------------------------------------------------------- */
+struct OutLeaf {
+    static constexpr int SPACE = 0;
+    static constexpr bool ADD = false;
+    HeadIn  a;
+    float4 *leaf;                       /* [rows][leaves]: LeafSum */
+    float  *want;                       /* [rows]: the wanted id's logit; or NULL */
+    float  *raw;                        /* [rows][ld]: logits; or NULL */
+    int64_t ld, t0;
+    int     leaves;
+    template <int N> __device__ __forceinline__ void put(float (&v)[N], const Gemm &p, const Place &t) const {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = t.row + t.warp * 16 + t.lane / 4 + 8 * h, c0 = t.n0 + t.lane % 4 * 2;
+            const bool live = r < t.row_end;
+            const int64_t row = t0 + (live ? r : t.row);
+            const Shaped x = shaped_of(a, row, NULL, NULL, a.kept && !trunc_off(head_trunc(a, row)));
+            if (live && raw)
+                #pragma unroll
+                for (int i = 0; i < N / 4; i++)
+                    if (c0 + i * 8 < p.N)
+                        *(float2 *)(raw + r * ld + c0 + i * 8) = make_float2(v[i * 4 + h * 2], v[i * 4 + h * 2 + 1]);
+            #pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                v[i / 2 * 4 + h * 2 + i % 2] = __fmul_rn(v[i / 2 * 4 + h * 2 + i % 2], x.f);
+            if (x.ban || x.given || t.n0 + 2 * N > p.N)
+                #pragma unroll
+                for (int i = 0; i < N / 2; i++) {
+                    const int c = c0 + i / 2 * 8 + i % 2;
+                    if (c >= p.N || (x.ban && bit_of(x.ban, c)) || (x.given && !bit_of(x.given, c)))
+                        v[i / 2 * 4 + h * 2 + i % 2] = -INFINITY;
                 }
-            break;
+            if (want) {
+                const int id = live ? a.ids.get(row, -1) - c0 : -1;
+                #pragma unroll
+                for (int i = 0; i < N / 2; i++)
+                    if (i / 2 * 8 + i % 2 == id) want[r] = v[i / 2 * 4 + h * 2 + i % 2];
+            }
+            #pragma unroll
+            for (int q = 0; q < N / 64; q++) {
+                const LeafSum s = leaf_sum([&](int i) { return v[q * 64 + i / 2 * 4 + h * 2 + i % 2]; });
+                if (live && t.lane % 4 == 0 && t.n0 + q * LEAF < p.N)
+                    leaf[(int64_t)r * leaves + t.n0 / LEAF + q] = make_float4(s.max, s.z, s.u, 0);
+            }
         }
-    __syncthreads();
-    return s->id;
+    }
+};
+/* ... from logits in memory, with the same bits: four lanes a leaf */
+__global__ void __launch_bounds__(256)
+    leaves_of_logits(const HeadIn a, float4 *leaf, const float *logits, int64_t ld, int64_t t0, int leaves) {
+    const int64_t r = blockIdx.y, n = (int64_t)blockIdx.x * 64 + threadIdx.x / 4;
+    const Shaped x = shaped_of(a, t0 + r, logits + r * ld, NULL, !trunc_off(head_trunc(a, t0 + r)));
+    const LeafSum s = leaf_sum([&](int i) {
+        const int64_t id = n * LEAF + i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2;
+        return id < a.V ? x.at(id) : -INFINITY;
+    });
+    if (threadIdx.x % 4 == 0 && n < leaves) leaf[r * leaves + n] = make_float4(s.max, s.z, s.u, 0);
 }
 
+/* ---- rows from leaves ------------------------------------------------------------------------------------------ */
 /* lp, ent and stat of row t, whose distribution is known and whose id's logit is l, -inf outside the kept set */
 DEV void put_row(const HeadOut &o, const HeadIn &a, HeadRow *r, int64_t t, int id, float l) {
     if (id < -1 || id >= a.V) fault_at(a.fault, FAULT_ID, t), id = -1;
@@ -112,195 +110,327 @@ DEV void put_row(const HeadOut &o, const HeadIn &a, HeadRow *r, int64_t t, int i
     if (o.ent.at) *o.ent.row(t) = head_ent(*r);
     if (o.stat.at) memcpy(o.stat.row(t), r, sizeof *r);
 }
-
-template <bool DRAW>
-__global__ void __launch_bounds__(HEAD_THREADS)
-    head_full(const HeadIn a, const HeadOut o, float *logits, int64_t ld, int64_t t0) {
-    __shared__ HeadShared s;
-    float *l = logits + blockIdx.x * ld;
-    const int64_t t = t0 + blockIdx.x, V = a.V;
-    const float f = a.inv_temp.get(t, 1.0f);
-    const bool ban = a.banned && a.ban.get(t, 0), greedy = DRAW && a.greedy.get(t, 0);
-    Trunc cut = head_trunc(a, t);
-    if (greedy) cut = { 0, 1.0f, 0.0f };
-    const uint32_t *given = a.kept && !trunc_off(cut) ? a.kept + t * a.ld_kept : NULL;
-
+/* The row's largest logit; NaN where there is no distribution.  Threads 'from' of 'n' of a warp or a block look at
+ * part of it. */
+DEV float leaves_max(const float4 *leaf, int leaves, int from, int n) {
     float m = -INFINITY;
-    int64_t best = -1; /* of the raw logits: a temperature could make ties */
-    for (int64_t i = threadIdx.x; i < V; i += HEAD_THREADS) {
-        float x = ban && bit_of(a.banned, i) ? -INFINITY : l[i];
-        if (greedy) {
-            const int64_t k = (int64_t)head_key(x) << 31 | (0x7FFFFFFF - i);
+    bool clean = true;
+    for (int i = from; i < leaves; i += n) {
+        const float4 s = leaf[i];
+        m = s.x > m ? s.x : m, clean = clean && s.z == s.z;
+    }
+    return clean ? m : NAN;
+}
+DEV float max_or_nan(float a, float b) { return b > a || b != b ? b : a; }
+DEV float warp_max_or_nan(float m) {
+    for (int h = 16; h; h /= 2) m = max_or_nan(m, __shfl_xor_sync(~0u, m, h));
+    return m;
+}
+DEV bool finite_max(float m) { return m > -INFINITY && m < INFINITY; }
+
+/* Whole distributions, scored: a warp a row. */
+__global__ void __launch_bounds__(256) score_rows(const HeadIn a, const HeadOut o, const float4 *leaf,
+                                                  const float *want, int64_t t0, int rows, int leaves) {
+    const int r = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (r >= rows) return;
+    const int64_t t = t0 + r;
+    leaf += (int64_t)r * leaves;
+    HeadRow row = { warp_max_or_nan(leaves_max(leaf, leaves, lane, 32)), a.inv_temp.get(t, 1.0f) };
+    row.ban = a.ban.get(t, 0) != 0, row.key = UINT32_MAX, row.tie_last = -1;
+    if (finite_max(row.max))
+        for (int i = lane; i < leaves; i += 32) leaf_add(&row.z, &row.u, { leaf[i].x, leaf[i].y, leaf[i].z }, row.max);
+    row.z = warp_sum64(row.z), row.u = warp_sum64(row.u);
+    const int id = a.ids.get(t, -1);
+    if (lane == 0) put_row(o, a, &row, t, id, id >= 0 && id < a.V ? want[r] : 0);
+}
+
+/* Drawing: the inverse of the distribution's sum, in the order of ids: where the running mass passes a random part
+ * of the whole.  Of whole distributions leaves are walked by their shares, then the ids of one leaf; of cut ones
+ * all kept ids. */
+DEV int64_t sum_before(HeadShared *s, int64_t mine) {           /* of the threads before this one */
+    int64_t up = mine;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int h = 1; h < 32; h *= 2) {
+        const int64_t x = __shfl_up_sync(~0u, up, h);
+        if (lane >= h) up += x;
+    }
+    __syncthreads();
+    if (lane == 31) s->part[warp] = up;
+    __syncthreads();
+    for (int w = 0; w < warp; w++) up += s->part[w];
+    return up - mine;
+}
+DEV int draw_whole(HeadShared *s, const HeadRow &r, const Shaped &x, const float4 *leaf, int leaves, int64_t V,
+                   uint64_t random) {
+    const int each = (leaves + HEAD_THREADS - 1) / HEAD_THREADS, from = threadIdx.x * each,
+              to = min(from + each, leaves);
+    const int64_t at = (int64_t)__umul64hi(random, (uint64_t)r.z);
+    int64_t sum = 0, u = 0;
+    for (int i = from; i < to; i++) leaf_add(&sum, &u, { leaf[i].x, leaf[i].y, leaf[i].z }, r.max);
+    int64_t before = sum_before(s, sum);
+    __syncthreads();
+    if (at >= before && at < before + sum)
+        for (int i = from; i < to; i++) {
+            int64_t share = 0;
+            leaf_add(&share, &u, { leaf[i].x, leaf[i].y, leaf[i].z }, r.max);
+            if (at - before < share) {
+                s->last = i, s->part[0] = at - before;
+                break;
+            }
+            before += share;
+        }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        const int64_t v = (int64_t)s->last * LEAF + threadIdx.x * 4, left = s->part[0];
+        int64_t q[4], up = 0, best = -1;
+        for (int i = 0; i < 4; i++) {
+            const float l = v + i < V ? x.at(v + i) : -INFINITY;
+            q[i] = head_mass(l, r.max), up += q[i];
+            const int64_t k = (int64_t)head_key(l) << 31 | (0x7FFFFFFF - (v + i));
             best = k > best ? k : best;
         }
-        x = given && !bit_of(given, i) ? -INFINITY : __fmul_rn(x, f);
-        m = x > m || x != x ? x : m;
-        l[i] = x;
+        const int64_t mine = up;
+        for (int h = 1; h < 32; h *= 2) {
+            const int64_t y = __shfl_up_sync(~0u, up, h);
+            if (threadIdx.x >= h) up += y;
+        }
+        /* the leaf's share was rounded as a whole: what is left past its ids' masses goes to the likeliest of them */
+        for (int h = 16; h; h /= 2) {
+            const int64_t y = __shfl_xor_sync(~0u, best, h);
+            best = y > best ? y : best;
+        }
+        int id = (int)(0x7FFFFFFF - (best & 0x7FFFFFFF));
+        int64_t b = up - mine;
+        const bool here = left >= b && left < up;
+        if (here)
+            for (int i = 0; i < 4; i++) {
+                if (left < b + q[i]) {
+                    id = (int)(v + i);
+                    break;
+                }
+                b += q[i];
+            }
+        const unsigned who = __ballot_sync(~0u, here);
+        if (who ? here : threadIdx.x == 0) s->id[0] = id;
     }
-    m = block_max(&s.red, m);
-    if (greedy) best = block_max64(&s.red, best);
-    row_dist(&s, a, t, l, m, cut);
-    HeadRow r = s.row;
+    __syncthreads();
+    return s->id[0];
+}
+DEV int draw_cut(HeadShared *s, const HeadRow &r, const Shaped &x, int64_t V, uint64_t random) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, leaves = (int)((V + LEAF - 1) / LEAF);
+    const int each = (leaves + HEAD_WARPS - 1) / HEAD_WARPS, from = warp * each, to = min(from + each, leaves);
+    auto masses = [&](int n, int64_t(&q)[4]) -> int64_t { /* of this lane's four ids of leaf n; their sum */
+                                                          int64_t sum = 0;
+                                                          for (int k = 0; k < 4; k++) {
+                                                              const int64_t i = (int64_t)n * LEAF + lane * 4 + k;
+                                                              const float l = i < V ? x.at(i) : -INFINITY;
+                                                              q[k] = i < V ? head_mass(l, r.max) : 0;
+                                                              if (q[k] && !head_kept(r, l, q[k], i)) q[k] = 0;
+                                                              sum += q[k];
+                                                          }
+                                                          return sum;
+    };
+    int64_t run = 0, before = 0, q[4];
+    for (int n = from; n < to; n++)
+        if (head_key(x.leaf[n].x) >= r.key) run += masses(n, q);
+    run = warp_sum64(run);
+    __syncthreads();
+    if (lane == 0) s->part[warp] = run;
+    __syncthreads();
+    for (int w = 0; w < warp; w++) before += s->part[w];
+    int64_t at = (int64_t)__umul64hi(random, (uint64_t)r.z) - before;
+    if (at >= 0 && at < run)
+        for (int n = from; n < to; n++) {
+            if (head_key(x.leaf[n].x) < r.key) continue;
+            const int64_t mine = masses(n, q);
+            int64_t up = mine;
+            for (int h = 1; h < 32; h *= 2) {
+                const int64_t y = __shfl_up_sync(~0u, up, h);
+                if (lane >= h) up += y;
+            }
+            const int64_t all = __shfl_sync(~0u, up, 31);
+            if (at >= all) {
+                at -= all;
+                continue;
+            }
+            int64_t left = at - (up - mine);
+            if (left >= 0 && left < mine)
+                for (int k = 0; k < 4; k++) {
+                    if (left < q[k]) {
+                        s->id[0] = n * LEAF + lane * 4 + k;
+                        break;
+                    }
+                    left -= q[k];
+                }
+            break;
+        }
+    __syncthreads();
+    return s->id[0];
+}
+
+/* Any distribution, scored or drawn: a block a row. */
+template <bool DRAW>
+__global__ void __launch_bounds__(HEAD_THREADS) any_rows(const HeadIn a, const HeadOut o, const float4 *leaf,
+                                                         const float *logits, int64_t ld, int64_t t0, int leaves) {
+    __shared__ HeadShared s;
+    const int64_t t = t0 + blockIdx.x, V = a.V;
+    const bool greedy = DRAW && a.greedy.get(t, 0);
+    Trunc cut = head_trunc(a, t);
+    if (greedy) cut = { 0, 1.0f, 0.0f };
+    leaf += (int64_t)blockIdx.x * leaves;
+    const Shaped x = shaped_of(a, t, logits + blockIdx.x * ld, leaf, !trunc_off(cut));
+
+    float m = warp_max_or_nan(leaves_max(leaf, leaves, threadIdx.x, HEAD_THREADS));
+    if (threadIdx.x % 32 == 0) s.l[threadIdx.x / 32] = m;
+    __syncthreads();
+    m = warp_max_or_nan(s.l[threadIdx.x % 32]);
+    __syncthreads();
+    HeadRow r = { m, x.f };
+    r.ban = a.ban.get(t, 0) != 0, r.key = UINT32_MAX, r.tie_last = -1;
+    r.cut = trunc_off(cut) ? CUT_NONE : x.given ? CUT_GIVEN : CUT_FOUND;
+    const bool some = finite_max(m);
+    int64_t z = 0, u = 0;
+    if (some)
+        for (int i = threadIdx.x; i < leaves; i += HEAD_THREADS)
+            leaf_add(&z, &u, { leaf[i].x, leaf[i].y, leaf[i].z }, m);
+    z = block_sum(s.part, z), u = block_sum(s.part, u);
+    if (some && r.cut == CUT_FOUND) {
+        r.qmin = cut.min_p > 0 ? __double2ll_rn((cut.min_p < 1 ? (double)cut.min_p : 1) * HEAD_ONE) : 0;
+        const Prefix p = keep(&s, x, V, m, r.qmin, cut, z);
+        r.key = p.key, r.tie_last = last_tie(&s, x, V, p);
+    }
+    if (some && r.cut != CUT_NONE) {
+        z = u = 0;
+        each_from(x, V, r.cut == CUT_FOUND ? key_logit(r.key) : __fsub_rn(m, 32.0f), [&](float l, int i) {
+            const int64_t q = head_mass(l, m);                          /* 32 below the largest it is 0 */
+            if (q == 0 || (r.cut == CUT_FOUND && !head_kept(r, l, q, i))) return;
+            z += q, u += __double2ll_rn((double)__fsub_rn(l, m) * (double)q);
+        });
+        z = block_sum(s.part, z), u = block_sum(s.part, u);
+    }
+    r.z = z, r.u = u;
+
     int id = -1;
     if (!DRAW) id = a.ids.get(t, -1);
-    else if (!head_none(r))
-        id = greedy ? (int)(0x7FFFFFFF - (best & 0x7FFFFFFF)) : draw(&s, a, l, (uint64_t)*o.random.row(t));
+    else if (
+        some
+        && greedy) { /* of the raw logits: a temperature could make ties.  The largest are in leaves whose maximum is */
+        int64_t best = -1;
+        for (int n = threadIdx.x / 32; n < leaves; n += HEAD_WARPS)
+            if (__fadd_rn(leaf[n].x, 0.0f) == m)
+                for (int64_t i = (int64_t)n * LEAF + threadIdx.x % 32; i < (n + 1) * LEAF && i < V; i += 32)
+                    if (!(x.ban && bit_of(x.ban, i))) {
+                        const int64_t k = (int64_t)head_key(x.raw[i]) << 31 | (0x7FFFFFFF - i);
+                        best = k > best ? k : best;
+                    }
+        for (int h = 16; h; h /= 2) {
+            const int64_t y = __shfl_xor_sync(~0u, best, h);
+            best = y > best ? y : best;
+        }
+        __syncthreads();                                                /* block_sum's part may still be read */
+        if (threadIdx.x % 32 == 0) s.part[threadIdx.x / 32] = best;
+        __syncthreads();
+        for (int w = 0; w < HEAD_WARPS; w++) best = s.part[w] > best ? s.part[w] : best;
+        id = (int)(0x7FFFFFFF - (best & 0x7FFFFFFF));
+    } else if (some && DRAW) {
+        const uint64_t random = (uint64_t)*o.random.row(t);
+        id = r.cut == CUT_NONE ? draw_whole(&s, r, x, leaf, leaves, V, random) : draw_cut(&s, r, x, V, random);
+    }
     if (DRAW && o.kept.at)
         for (int64_t i0 = threadIdx.x / 32 * 32; i0 < V; i0 += HEAD_THREADS) {
             const int64_t i = i0 + threadIdx.x % 32;
-            const unsigned bits =
-                __ballot_sync(~0u, i < V && (r.cut == CUT_NONE || head_kept(r, l[i], head_mass(l[i], r.max), i)));
+            bool in = i < V;
+            if (r.cut == CUT_FOUND && head_key(leaf[i0 / LEAF].x) < r.key) in = false;
+            if (in && r.cut == CUT_FOUND) {
+                const float l = x.at(i);
+                in = head_kept(r, l, r.qmin > 0 ? head_mass(l, m) : 0, i);
+            }
+            const unsigned bits = __ballot_sync(~0u, in);
             if (threadIdx.x % 32 == 0) o.kept.row(t)[i0 / 32] = bits;
         }
     if (threadIdx.x != 0) return;
-    const float x = id >= 0 && id < V ? l[id] : 0;
-    const bool in = r.cut != CUT_FOUND || head_none(r) || head_kept(r, x, head_mass(x, r.max), id);
+    const float l = id >= 0 && id < V ? x.at(id) : 0;
+    const bool in = r.cut != CUT_FOUND || !some || head_kept(r, l, head_mass(l, m), id);
     if (DRAW) *o.id.row(t) = id;
-    put_row(o, a, &r, t, id, in ? x : -INFINITY);
+    put_row(o, a, &r, t, id, in ? l : -INFINITY);
 }
 
-template <bool DRAW> static void full(Dev *d, const HeadIn &a, const HeadOut &o, Tensor h, Tensor w) {
-    const int64_t T = h.rows, V = w.rows, n = full_rows(T, V), ld = round8(V);
+/* ---- chunks of rows -------------------------------------------------------------------------------------------- */
+/* What a call holds in d->tmp: leaves of some rows, and their logits where they are asked for or the product
+ * cannot make leaves. */
+typedef struct {
+    bool fused, logits;
+    int64_t rows, ld;
+    int leaves;
+    size_t leaf_bytes, raw_bytes, want_bytes, prod_bytes;
+} Plan;
+static Plan plan_of(const Dev *d, Tensor h, Tensor w, bool logits) {
+    Plan c = { false, logits, h.rows, round8(w.rows), (int)((w.rows + LEAF - 1) / LEAF) };
+    const Prod p = prod_nt({ (void *)(uintptr_t)ARENA_ALIGN, DT_F32, h.rows, w.rows, c.ld }, h, w, TENSOR_NONE,
+                           leaves_one(h.cols));
+    c.fused = prod_fast(&p), c.logits = logits || !c.fused;
+    int64_t n = c.logits ? FULL_FLOATS / c.ld : FUSED_LEAVES / c.leaves / 256 * 256;
+    c.rows = least(h.rows, n < 1 ? 1 : n);
+    c.leaf_bytes = arena_round((size_t)(c.rows * c.leaves) * 16), c.want_bytes = arena_round((size_t)c.rows * 4);
+    c.raw_bytes = c.logits ? arena_round((size_t)(c.rows * c.ld) * 4) : 0;
+    Prod one = p;
+    one.rows = c.rows;
+    c.prod_bytes = c.fused ? 0 : prod_tmp(d, &one);
+    return c;
+}
+static size_t plan_bytes(const Plan &c) { return c.leaf_bytes + c.want_bytes + c.raw_bytes + c.prod_bytes; }
+
+template <bool DRAW> static void run(Dev *d, const HeadIn &a, const HeadOut &o, Tensor h, Tensor w, bool logits) {
+    const Plan c = plan_of(d, h, w, logits);
     const size_t mark = arena_mark(&d->tmp);
-    float *logits = (float *)arena_push(&d->tmp, (size_t)(n * ld) * 4);
-    for (int64_t t = 0; t < T; t += n) {
-        const int64_t rows = least(n, T - t);
-        Tensor l = { logits, DT_F32, rows, V, ld };
-        const Prod p = prod_nt(l, tensor_rows(h, t, rows), w, TENSOR_NONE, leaves_one(h.cols));
-        prod_run(d, &p);
-        launch(d, head_full<DRAW>, dim3((unsigned)rows), dim3(HEAD_THREADS), 0, a, o, logits, ld, t);
+    float4 *leaf = (float4 *)arena_push(&d->tmp, c.leaf_bytes);
+    float *want = (float *)arena_push(&d->tmp, c.want_bytes);
+    float *raw = c.logits ? (float *)arena_push(&d->tmp, c.raw_bytes) : NULL;
+    for (int64_t t = 0; t < h.rows; t += c.rows) {
+        const int64_t n = least(c.rows, h.rows - t);
+        const Prod p = prod_nt({ raw ? raw : want, DT_F32, n, w.rows, c.ld }, tensor_rows(h, t, n), w, TENSOR_NONE,
+                               leaves_one(h.cols));
+        if (c.fused)
+            gemm_go<FWD, 256, OutLeaf, false>(d, &p, { a, leaf, raw ? NULL : want, raw, c.ld, t, c.leaves });
+        else {
+            prod_run(d, &p);
+            launch(d, leaves_of_logits, dim3(blocks_of(c.leaves, 64), (unsigned)n), dim3(256), 0, a, leaf, raw, c.ld, t,
+                   c.leaves);
+        }
+        if (raw)
+            launch(d, any_rows<DRAW>, dim3((unsigned)n), dim3(HEAD_THREADS), 0, a, o, leaf, raw, c.ld, t, c.leaves);
+        else launch(d, score_rows, dim3(blocks_of(n, 8)), dim3(256), 0, a, o, leaf, want, t, (int)n, c.leaves);
     }
     arena_pop(&d->tmp, mark);
 }
-static size_t full_tmp(Tensor h, Tensor w) {
-    return arena_round((size_t)(full_rows(h.rows, w.rows) * round8(w.rows)) * 4);
-}
 
-/* ---- scoring without logits: leaves from the product's sums, rows from leaves ---------------------------------- */
-struct OutLeaf {
-    static constexpr int SPACE = 0;
-    static constexpr bool ADD = false;
-    HeadIn  a;
-    float4 *leaf;                       /* [leaves][rows]: LeafSum */
-    float  *want;                       /* [rows]: the wanted id's logit */
-    int64_t t0;
-    int     rows;
-    template <int N> __device__ __forceinline__ void put(float (&v)[N], const Gemm &p, const Place &t) const {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = t.row + t.warp * 16 + t.lane / 4 + 8 * h, c0 = t.n0 + t.lane % 4 * 2;
-            const bool live = r < t.row_end;
-            const float f = live ? a.inv_temp.get(t0 + r, 1.0f) : 1;
-            const bool ban = live && a.banned && a.ban.get(t0 + r, 0);
-            const int id = live ? a.ids.get(t0 + r, -1) : -1;
-            #pragma unroll
-            for (int i = 0; i < N / 2; i++) v[i / 2 * 4 + h * 2 + i % 2] = __fmul_rn(v[i / 2 * 4 + h * 2 + i % 2], f);
-            if (ban || t.n0 + 2 * N > p.N)
-                #pragma unroll
-                for (int i = 0; i < N / 2; i++) {
-                    const int c = c0 + i / 2 * 8 + i % 2;
-                    if (c >= p.N || (ban && bit_of(a.banned, c))) v[i / 2 * 4 + h * 2 + i % 2] = -INFINITY;
-                }
-            #pragma unroll
-            for (int i = 0; i < N / 2; i++) if (i / 2 * 8 + i % 2 == id - c0) want[r] = v[i / 2 * 4 + h * 2 + i % 2];
-            #pragma unroll
-            for (int q = 0; q < N / 64; q++) {
-                const LeafSum s = leaf_sum([&](int i) { return v[q * 64 + i / 2 * 4 + h * 2 + i % 2]; });
-                if (live && t.lane % 4 == 0 && t.n0 + q * LEAF < p.N)
-                    leaf[(int64_t)(t.n0 / LEAF + q) * rows + r] = make_float4(s.max, s.z, s.u, 0);
-            }
-        }
-    }
-};
-/* 8 rows a block, 32 threads a row. */
-__global__ void __launch_bounds__(256)
-    leaf_rows(const HeadIn a, const HeadOut o, const float4 *leaf, const float *want, int64_t t0, int rows) {
-    __shared__ float sm[32][8];
-    __shared__ int64_t sz[32][8], su[32][8];
-    const int i = threadIdx.x % 8, part = threadIdx.x / 8, r = blockIdx.x * 8 + i;
-    const int64_t leaves = (a.V + LEAF - 1) / LEAF, t = t0 + r;
-    float m = -INFINITY;
-    bool clean = true;
-    if (r < rows)
-        for (int64_t n = part; n < leaves; n += 32) {
-            const float4 s = leaf[n * rows + r];
-            m = s.x > m ? s.x : m, clean = clean && s.z == s.z;
-        }
-    sm[part][i] = clean ? m : NAN;
-    __syncthreads();
-    for (int q = 0; q < 32; q++) {
-        const float x = sm[q][i];
-        m = x > m || x != x ? x : m;
-    }
-    int64_t z = 0, u = 0;
-    const bool none = !(m > -INFINITY && m < INFINITY);
-    if (r < rows && !none)
-        for (int64_t n = part; n < leaves; n += 32) {
-            const float4 s = leaf[n * rows + r];
-            leaf_add(&z, &u, { s.x, s.y, s.z }, m);
-        }
-    sz[part][i] = z, su[part][i] = u;
-    __syncthreads();
-    if (part != 0 || r >= rows) return;
-    HeadRow row = { m, a.inv_temp.get(t, 1.0f) };
-    row.ban = a.ban.get(t, 0) != 0, row.key = UINT32_MAX, row.tie_last = -1;
-    for (int q = 0; q < 32; q++) row.z += sz[q][i], row.u += su[q][i];
-    const int id = a.ids.get(t, -1);
-    put_row(o, a, &row, t, id, id >= 0 && id < a.V ? want[r] : 0);
-}
-static int64_t fused_rows(int64_t rows, int64_t V) {
-    int64_t n = FUSED_LEAVES / ((V + LEAF - 1) / LEAF) / 256 * 256;
-    return least(rows, n < 256 ? 256 : n);
-}
-static bool fused(const Head *h) {
-    const bool cut = h->dist.top_k.data || h->dist.top_p.data || h->dist.min_p.data;
-    if (cut || h->h.rows == 0) return false;
-    const Prod p = prod_nt({ h->h.data, DT_F32, h->h.rows, h->w.rows, round8(h->w.rows) }, h->h, h->w, TENSOR_NONE,
-                           leaves_one(h->h.cols));
-    return prod_fast(&p);
-}
-static size_t fused_tmp(const Head *h) {
-    const int64_t n = fused_rows(h->h.rows, h->w.rows);
-    return arena_round((size_t)(n * ((h->w.rows + LEAF - 1) / LEAF)) * 16) + arena_round((size_t)n * 4);
-}
-static void fused_run(Dev *d, const HeadIn &a, const HeadOut &o, const Head *h) {
-    const int64_t T = h->h.rows, V = h->w.rows, n = fused_rows(T, V);
-    float4 *leaf = (float4 *)arena_push(&d->tmp, (size_t)(n * ((V + LEAF - 1) / LEAF)) * 16);
-    float *want = (float *)arena_push(&d->tmp, (size_t)n * 4);
-    for (int64_t t = 0; t < T; t += n) {
-        const int64_t rows = least(n, T - t);
-        const Prod p =
-            prod_nt({ want, DT_F32, rows, V, V }, tensor_rows(h->h, t, rows), h->w, TENSOR_NONE, leaves_one(h->h.cols));
-        gemm_go<FWD, 256, OutLeaf, false>(d, &p, { a, leaf, want, t, (int)rows });
-        launch(d, leaf_rows, dim3(blocks_of(rows, 8)), dim3(256), 0, a, o, leaf, want, t, (int)rows);
-    }
-}
+/* Whether a row is cut is known on the device alone; that none is, here too. */
+static bool may_cut(const Dist *p) { return p->top_k.data || p->top_p.data || p->min_p.data; }
 
 size_t cuda_tmp_logprob(Dev *d, const Head *h) {
-    (void)d;
-    return head_ban_bytes(h->banned, h->ban, h->w.rows) + (fused(h) ? fused_tmp(h) : full_tmp(h->h, h->w));
+    return head_ban_bytes(h->banned, h->ban, h->w.rows) + plan_bytes(plan_of(d, h->h, h->w, may_cut(&h->dist)));
 }
 void cuda_logprob(Dev *d, const Head *h) {
+    if (h->h.rows == 0) return;
     const size_t mark = arena_mark(&d->tmp);
     HeadIn a = head_in(d, &h->dist, h->banned, h->ban, h->w.rows);
     a.ids = col_of<int>(h->ids), a.kept = (const uint32_t *)h->kept.data, a.ld_kept = h->kept.ld;
-    HeadOut o = { rows_of<float>(h->lp), rows_of<float>(h->ent), rows_of<unsigned char>(h->stat) };
-    if (fused(h)) fused_run(d, a, o, h);
-    else if (h->h.rows > 0) full<false>(d, a, o, h->h, h->w);
+    const HeadOut o = { rows_of<float>(h->lp), rows_of<float>(h->ent), rows_of<unsigned char>(h->stat) };
+    run<false>(d, a, o, h->h, h->w, may_cut(&h->dist));
     arena_pop(&d->tmp, mark);
 }
 
 size_t cuda_tmp_sample(Dev *d, const Sample *s) {
-    (void)d;
-    return head_ban_bytes(s->banned, s->ban, s->w.rows) + full_tmp(s->h, s->w);
+    return head_ban_bytes(s->banned, s->ban, s->w.rows) + plan_bytes(plan_of(d, s->h, s->w, true));
 }
 void cuda_sample(Dev *d, const Sample *s) {
+    if (s->h.rows == 0) return;
     const size_t mark = arena_mark(&d->tmp);
     HeadIn a = head_in(d, &s->dist, s->banned, s->ban, s->w.rows);
     a.greedy = col_of<int>(s->greedy);
-    HeadOut o = { rows_of<float>(s->lp), rows_of<float>(s->ent), {}, rows_of<int>(s->id), rows_of<uint32_t>(s->kept),
-                  rows_of<const int64_t>(s->random) };
-    if (s->h.rows > 0) full<true>(d, a, o, s->h, s->w);
+    const HeadOut o = { rows_of<float>(s->lp), rows_of<float>(s->ent), {}, rows_of<int>(s->id),
+                        rows_of<uint32_t>(s->kept), rows_of<const int64_t>(s->random) };
+    run<true>(d, a, o, s->h, s->w, true);
     arena_pop(&d->tmp, mark);
 }
 

@@ -11,7 +11,7 @@
 #include "op/cuda/cuda.h"
 #include "op/cuda/ptx.cuh"
 
-enum { LEAF = 128, HEAD_THREADS = 512 };
+enum { LEAF = 128, HEAD_THREADS = 1024 };
 #define HEAD_ONE 1099511627776.0        /* 2^40 */
 
 typedef enum { CUT_NONE, CUT_FOUND, CUT_GIVEN } Cut;
@@ -71,6 +71,7 @@ DEV uint32_t head_key(float f) {                                /* larger float 
     const uint32_t u = __float_as_uint(f + 0.0f);
     return u >> 31 ? ~u : u | 0x80000000u;
 }
+DEV float key_logit(uint32_t key) { return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key); } /* the other way */
 DEV int64_t head_mass(float l, float max) {
     return __float2ll_rn(__fmul_rn(head_exp(__fsub_rn(l, max)), (float)HEAD_ONE));
 }
@@ -130,38 +131,16 @@ DEV void leaf_add(int64_t *z, int64_t *u, const LeafSum &s, float max) {
 
 /* ---- over a block of HEAD_THREADS ------------------------------------------------------------------------------ */
 enum { HEAD_WARPS = HEAD_THREADS / 32 };
-typedef struct { int64_t i[HEAD_WARPS]; float f[HEAD_WARPS]; } Reduce;
-DEV int64_t block_sum(Reduce *s, int64_t x) {
+DEV int64_t warp_sum64(int64_t x) {
     for (int h = 16; h; h /= 2) x += __shfl_xor_sync(~0u, x, h);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) s->i[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = 0;
-    for (int i = 0; i < HEAD_WARPS; i++) x += s->i[i];
     return x;
 }
-DEV int64_t block_max64(Reduce *s, int64_t x) {
-    for (int h = 16; h; h /= 2) {
-        const int64_t o = __shfl_xor_sync(~0u, x, h);
-        x = o > x ? o : x;
-    }
+DEV int64_t block_sum(int64_t *part, int64_t x) {                       /* part [HEAD_WARPS], shared */
+    x = warp_sum64(x);
     __syncthreads();
-    if (threadIdx.x % 32 == 0) s->i[threadIdx.x / 32] = x;
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
-    for (int i = 0; i < HEAD_WARPS; i++) x = s->i[i] > x ? s->i[i] : x;
-    return x;
-}
-/* NaN if there is one, so that it is seen. */
-DEV float block_max(Reduce *s, float x) {
-    for (int h = 16; h; h /= 2) {
-        const float o = __shfl_xor_sync(~0u, x, h);
-        x = o > x || o != o ? o : x;
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) s->f[threadIdx.x / 32] = x;
-    __syncthreads();
-    for (int i = 0; i < HEAD_WARPS; i++) x = s->f[i] > x || s->f[i] != s->f[i] ? s->f[i] : x;
-    return __fadd_rn(x, 0.0f);
+    return warp_sum64(threadIdx.x % 32 < HEAD_WARPS ? part[threadIdx.x % 32] : 0);
 }
 
 typedef struct { int top_k; float top_p, min_p; } Trunc;
@@ -170,157 +149,228 @@ DEV Trunc head_trunc(const HeadIn &a, int64_t t) {
 }
 DEV bool trunc_off(const Trunc &t) { return t.top_k <= 0 && t.top_p >= 1 && t.min_p <= 0; }
 
-typedef struct { uint32_t key; int64_t ties, all, mass; bool whole; } Prefix;
+/* A row's logits as the distribution has them: times inv_temp, -inf where banned or not given. */
 typedef struct {
-    Reduce  red;
-    int     count[256];
-    unsigned long long mass[256];
-    Prefix  p;
-    int64_t n_above, m_above;
-    HeadRow row;
-    int64_t at;
-    int     id;
-} HeadShared;
-
-/* The shortest prefix, in the order (logit descending, id ascending), of the ids with l >= low and mass >= qmin,
- * that has >= want ids (by_count) or >= want mass: found by four histograms of a byte each.  whole: it ends before
- * those ids do. */
-DEV Prefix prefix_at(HeadShared *s, const float *l, int64_t V, float max, int64_t qmin, float low, bool by_count,
-                     int64_t want) {
-    uint32_t prefix = 0;
-    bool whole = true;
-    __syncthreads();
-    if (threadIdx.x == 0) s->n_above = s->m_above = 0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        for (int i = threadIdx.x; i < 256; i += HEAD_THREADS) s->count[i] = 0, s->mass[i] = 0;
-        __syncthreads();
-        for (int64_t i = threadIdx.x; i < V; i += HEAD_THREADS) {
-            const float x = l[i];
-            if (!(x >= low)) continue;
-            const uint32_t key = head_key(x);
-            if (shift < 24 && key >> (shift + 8) != prefix) continue;
-            const int64_t q = head_mass(x, max);
-            if (q < qmin) continue;
-            atomicAdd(&s->count[key >> shift & 255], 1);                /* whole numbers: any order */
-            if (q) atomicAdd(&s->mass[key >> shift & 255], (unsigned long long)q);
+    const float    *raw;                /* [V], 16-byte aligned, readable to a multiple of 4 */
+    const float4   *leaf;               /* [leaves]: LeafSum; .x is the largest of its ids */
+    const uint32_t *ban, *given;        /* bits, or NULL */
+    float           f;
+    __device__ __forceinline__ float shape(float l, int64_t i) const {
+        return (ban && bit_of(ban, i)) || (given && !bit_of(given, i)) ? -INFINITY : __fmul_rn(l, f);
+    }
+    __device__ __forceinline__ float at(int64_t i) const { return shape(raw[i], i); }
+} Shaped;
+DEV Shaped shaped_of(const HeadIn &a, int64_t t, const float *raw, const float4 *leaf, bool cut) {
+    return { raw, leaf, a.banned && a.ban.get(t, 0) ? a.banned : NULL, a.kept && cut ? a.kept + t * a.ld_kept : NULL,
+             a.inv_temp.get(t, 1.0f) };
+}
+/* f(logit, id) of every id with logit >= low, in any order.  A warp takes a leaf, four at a time, so that their
+ * loads are on their way together; leaves that hold none are not read. */
+template <class F> DEV void each_from(const Shaped &x, int64_t V, float low, F f) {
+    enum { AHEAD = 4 };
+    const int leaves = (int)((V + LEAF - 1) / LEAF), lane = threadIdx.x % 32;
+    for (int n0 = threadIdx.x / 32; n0 < leaves; n0 += AHEAD * HEAD_WARPS) {
+        bool live[AHEAD];
+        float4 q[AHEAD];
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int n = n0 + k * HEAD_WARPS;
+            live[k] = n < leaves && (int64_t)n * LEAF + lane * 4 < V && x.leaf[n].x >= low;
         }
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (live[k]) q[k] = *(const float4 *)(x.raw + (int64_t)(n0 + k * HEAD_WARPS) * LEAF + lane * 4);
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (!live[k]) continue;
+            const int64_t i = (int64_t)(n0 + k * HEAD_WARPS) * LEAF + lane * 4;
+            const float raw[4] = { q[k].x, q[k].y, q[k].z, q[k].w };
+            #pragma unroll
+            for (int j = 0; j < 4; j++) {
+                if (i + j >= V) continue;
+                const float l = x.shape(raw[j], i + j);
+                if (l >= low) f(l, (int)(i + j));
+            }
+        }
+    }
+}
+
+/* The kept set: the shortest prefix, in the order (logit descending, id ascending), with as many ids, or as much mass,
+ * as is wanted.  Ids are counted in bins of 1/64 below the maximum, no further down than need be; then the bin in which
+ * the prefix ends is looked into, by four histograms of a byte each: over a list of it in shared memory, or over the
+ * row again where it is longer. */
+enum { BINS = 2048, LIST = 2048 };
+typedef struct { uint32_t key; int64_t ties, all, mass; int bin; } Prefix;
+/* Counts and 64-bit masses by 32-bit additions, which shared memory has. */
+template <int N> struct Counts {
+    unsigned n[N], lo[N], hi[N];
+    __device__ __forceinline__ void clear() {
+        for (int i = threadIdx.x; i < N; i += HEAD_THREADS) n[i] = lo[i] = hi[i] = 0;
+    }
+    __device__ __forceinline__ void add(int i, int64_t q) {             /* whole numbers: any order */
+        const unsigned q_lo = (unsigned)q, was = q_lo ? atomicAdd(&lo[i], q_lo) : 0;
+        const unsigned up = (unsigned)(q >> 32) + (was + q_lo < was);
+        if (up) atomicAdd(&hi[i], up);
+        atomicAdd(&n[i], 1u);
+    }
+    __device__ __forceinline__ int64_t mass(int i) const { return (int64_t)((uint64_t)hi[i] << 32 | lo[i]); }
+};
+typedef struct {
+    int64_t part[HEAD_WARPS];
+    Counts<BINS> bin;
+    Counts<256>  byte;
+    float   l[LIST];
+    int     id[LIST], n, filled;        /* bins that are counted */
+    int64_t n_above, m_above;
+    Prefix  p;
+    int     last;
+    bool    found;
+} HeadShared;
+DEV int bin_of(float l, float max) {
+    const float d = __fmul_rn(__fsub_rn(max, l), 64.0f);
+    return d < BINS - 1 ? (int)d : BINS - 1;
+}
+/* A logit that no id of bins before 'bin' is below: a bin lower, and what rounding may do to the difference of
+ * large ones. */
+DEV float bin_low(int bin, float max) {
+    return bin >= BINS ? -INFINITY : __fsub_rn(max, (float)(bin + 1) * (1.0f / 64) + fabsf(max) * 0x1p-20f);
+}
+
+/* The bin in which so many ids, or so much mass, are reached; if never, the last that has ids, and 'found' is false. */
+DEV void find_bin(HeadShared *s, bool by_count, int64_t want) {
+    __syncthreads();
+    if (threadIdx.x < 32) {                                             /* a lane has a run of bins */
+        enum { RUN = BINS / 32 };
+        const int b0 = threadIdx.x * RUN;
+        int64_t n = 0, m = 0;
+        for (int b = b0; b < b0 + RUN; b++) n += s->bin.n[b], m += s->bin.mass(b);
+        int64_t up_n = n, up_m = m;
+        for (int h = 1; h < 32; h *= 2) {
+            const int64_t x_n = __shfl_up_sync(~0u, up_n, h), x_m = __shfl_up_sync(~0u, up_m, h);
+            if (threadIdx.x >= h) up_n += x_n, up_m += x_m;
+        }
+        const unsigned past = __ballot_sync(~0u, (by_count ? up_n : up_m) >= want), some = __ballot_sync(~0u, n > 0);
+        if (threadIdx.x == 0) s->found = false;                         /* no bin has ids yet */
+        __syncwarp();
+        if (threadIdx.x == (past ? __ffs(past) - 1 : 31 - __clz(some))) {
+            int b = b0, last = -1;
+            n = up_n - n, m = up_m - m;                                 /* above this run */
+            for (; b < b0 + RUN; b++) {
+                if (!s->bin.n[b]) continue;
+                last = b;
+                if ((by_count ? n + s->bin.n[b] : m + s->bin.mass(b)) >= want) break;
+                n += s->bin.n[b], m += s->bin.mass(b);
+            }
+            s->found = b < b0 + RUN;
+            if (!s->found) b = last, n -= s->bin.n[b], m -= s->bin.mass(b);      /* fewer than wanted: all */
+            s->n_above = n, s->m_above = m, s->n = 0, s->p.bin = b, s->p.key = 0;
+        }
+    }
+    __syncthreads();
+}
+DEV Prefix prefix_at(HeadShared *s, const Shaped &x, int64_t V, float max, int64_t qmin, bool by_count, int64_t want) {
+    for (;;) {
+        find_bin(s, by_count, want);
+        const int from = s->filled, to = from < 384 ? 384 : from < 1024 ? 1024 : BINS;
+        if (s->found || from == BINS) break;
+        __syncthreads();
+        each_from(x, V, bin_low(to, max), [&](float l, int) {
+            const int b = bin_of(l, max);
+            if (b < from || b >= to) return;
+            const int64_t q = head_mass(l, max);
+            if (q >= qmin) s->bin.add(b, q);
+        });
+        if (threadIdx.x == 0) s->filled = to;
+    }
+    const int bin = s->p.bin;
+    const bool listed = s->bin.n[bin] <= LIST;
+    auto in_bin = [&](auto f) {
+        each_from(x, V, bin_low(bin + 1, max), [&](float l, int i) {
+            if (bin_of(l, max) == bin && head_mass(l, max) >= qmin) f(l, i);
+        });
+    };
+    auto each = [&](auto f) {                                           /* f(logit, id) of the bin's ids */
+        if (!listed) in_bin(f);
+        else
+            for (int i = threadIdx.x; i < s->n; i += HEAD_THREADS) f(s->l[i], s->id[i]);
+    };
+    if (listed)
+        in_bin([&](float l, int i) {                                    /* in any order: nothing depends on it */
+            const int at = atomicAdd(&s->n, 1);
+            s->l[at] = l, s->id[at] = i;
+        });
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        s->byte.clear();
+        __syncthreads();
+        const uint32_t prefix = s->p.key;
+        each([&](float l, int) {
+            const uint32_t key = head_key(l);
+            if (shift == 24 || key >> (shift + 8) == prefix) s->byte.add(key >> shift & 255, head_mass(l, max));
+        });
         __syncthreads();
         if (threadIdx.x == 0) {
             int b = 255, last = -1;
             for (; b >= 0; b--) {
-                if (!s->count[b]) continue;
+                const int64_t n = s->byte.n[b], m = s->byte.mass(b);
+                if (!n) continue;
                 last = b;
-                if ((by_count ? s->n_above + s->count[b] : s->m_above + (int64_t)s->mass[b]) >= want) break;
-                s->n_above += s->count[b], s->m_above += (int64_t)s->mass[b];
+                if ((by_count ? s->n_above + n : s->m_above + m) >= want) break;
+                s->n_above += n, s->m_above += m;
             }
-            s->p.whole = b >= 0;
-            if (b < 0)
-                b = last, s->n_above -= s->count[b],
-                s->m_above -= (int64_t)s->mass[b]; /* fewer than wanted: take all */
+            if (b < 0) b = last, s->n_above -= s->byte.n[b], s->m_above -= s->byte.mass(b);
             s->p.key = prefix << 8 | (uint32_t)b;
         }
         __syncthreads();
-        prefix = s->p.key, whole = whole && s->p.whole;
-        __syncthreads();
     }
-    const int64_t n = s->count[prefix & 255], each = (int64_t)s->mass[prefix & 255] / n;
-    int64_t ties = by_count ? want - s->n_above : each ? (want - s->m_above + each - 1) / each : n;
-    ties = ties > n ? n : ties < 1 ? 1 : ties;
-    const Prefix p = { prefix, ties, n, s->m_above + ties * each, whole };
+    Prefix p = s->p;
+    p.all = s->byte.n[p.key & 255];
+    const int64_t each_mass = s->byte.mass(p.key & 255) / p.all;
+    p.ties = by_count ? want - s->n_above : each_mass ? (want - s->m_above + each_mass - 1) / each_mass : p.all;
+    p.ties = p.ties > p.all ? p.all : p.ties < 1 ? 1 : p.ties;
+    p.mass = s->m_above + p.ties * each_mass;
     __syncthreads();
     return p;
 }
-/* The prefix of all three rules, from the ids with l >= low; whole = false when they were too few to know it. */
-DEV Prefix keep_in(HeadShared *s, const float *l, int64_t V, float max, int64_t qmin, float low, Trunc t) {
-    const bool all = low == -INFINITY, by_k = t.top_k > 0 && t.top_k < V;
-    Prefix p = { 0, 0, 0, 0, false };
-    if (by_k || all || qmin > 0) {
-        p = prefix_at(s, l, V, max, qmin, low, true, by_k ? t.top_k : INT64_MAX);
-        if (!p.whole && !all && qmin == 0) return p;                    /* (all that min-p keeps has l >= low) */
-    } else if (t.top_p >= 1) return p;
-    if (t.top_p < 1) {
-        int64_t mass = p.mass;
-        if (!by_k && qmin == 0) {
-            mass = 0;
-            for (int64_t i = threadIdx.x; i < V; i += HEAD_THREADS) mass += head_mass(l[i], max);
-            mass = block_sum(&s->red, mass);
-        }
-        /* ceil(top_p * mass) with 32 fraction bits of top_p: 128 bits */
-        const uint64_t part = (uint64_t)__double2ll_rn((t.top_p > 0 ? (double)t.top_p : 0) * 4294967296.0);
-        const uint64_t lo = part * (uint64_t)mass, hi = __umul64hi(part, (uint64_t)mass);
-        const uint64_t want = (hi << 32 | lo >> 32) + ((lo & 0xFFFFFFFFull) != 0);
-        const Prefix p2 = prefix_at(s, l, V, max, qmin, low, false, (int64_t)want);
-        if (!p2.whole && !all) return p2;
-        if (p2.mass < mass || (!by_k && qmin == 0)) p = p2;
-    }
-    p.whole = true;
-    return p;
+/* The prefix of all three rules: min-p by qmin, then top-k, then top-p of what these leave; 'whole' is the mass of
+ * all. */
+DEV Prefix keep(HeadShared *s, const Shaped &x, int64_t V, float max, int64_t qmin, Trunc t, int64_t whole) {
+    const bool by_k = t.top_k > 0 && t.top_k < V;
+    Prefix p = { 0, 0, 0, 0, 0 };
+    s->bin.clear();
+    if (threadIdx.x == 0) s->filled = 0;
+    if (by_k || qmin > 0 || t.top_p >= 1) p = prefix_at(s, x, V, max, qmin, true, by_k ? t.top_k : INT64_MAX);
+    if (t.top_p >= 1) return p;
+    const int64_t mass = by_k || qmin > 0 ? p.mass : whole;
+    /* ceil(top_p * mass) with 32 fraction bits of top_p: 128 bits */
+    const uint64_t part = (uint64_t)__double2ll_rn((t.top_p > 0 ? (double)t.top_p : 0) * 4294967296.0);
+    const uint64_t lo = part * (uint64_t)mass, hi = __umul64hi(part, (uint64_t)mass);
+    const uint64_t want = (hi << 32 | lo >> 32) + ((lo & 0xFFFFFFFFull) != 0);
+    const Prefix p2 = prefix_at(s, x, V, max, qmin, false, (int64_t)want);
+    return p2.mass < mass || !(by_k || qmin > 0) ? p2 : p;
 }
-/* The last of the first 'ties' ids whose key is p.key and whose mass is at least qmin. */
-DEV int32_t last_tie(HeadShared *s, const float *l, int64_t V, const Prefix &p) {
+/* The last of the first p.ties ids whose key is p.key: the one that so many of its like do not come behind. */
+DEV int32_t last_tie(HeadShared *s, const Shaped &x, int64_t V, const Prefix &p) {
     if (p.ties >= p.all) return (int32_t)(V - 1);
     int64_t before = 0;
-    if (threadIdx.x == 0) s->id = 0;
+    if (threadIdx.x == 0) s->last = 0;
     for (int64_t i0 = 0; i0 < V && before < p.ties; i0 += HEAD_THREADS) {
         const int64_t i = i0 + threadIdx.x;
-        const bool is = i < V && head_key(l[i]) == p.key;               /* equal logits have equal mass */
+        const bool is = i < V && head_key(x.at(i)) == p.key;            /* equal logits have equal mass */
         const unsigned warp = __ballot_sync(~0u, is);
         __syncthreads();
-        if (threadIdx.x % 32 == 0) s->red.i[threadIdx.x / 32] = __popc(warp);
+        if (threadIdx.x % 32 == 0) s->part[threadIdx.x / 32] = __popc(warp);
         __syncthreads();
         int64_t n = before, all = before;
         for (int w = 0; w < HEAD_WARPS; w++) {
-            if (w < (int)threadIdx.x / 32) n += s->red.i[w];
-            all += s->red.i[w];
+            if (w < (int)threadIdx.x / 32) n += s->part[w];
+            all += s->part[w];
         }
         n += __popc(warp & (2u << threadIdx.x % 32) - 1);               /* with this one */
-        if (is && n == p.ties) s->id = (int)i;
+        if (is && n == p.ties) s->last = (int)i;
         before = all;
     }
     __syncthreads();
-    return s->id;
-}
-
-/* Shaped logits l [V] of row t, the largest of which is max, NaN if there is one -> its distribution, in s->row. */
-DEV void row_dist(HeadShared *s, const HeadIn &a, int64_t t, const float *l, float max, Trunc cut) {
-    HeadRow r = { max, a.inv_temp.get(t, 1.0f) };
-    r.ban = a.ban.get(t, 0) != 0;
-    r.cut = trunc_off(cut) ? CUT_NONE : a.kept ? CUT_GIVEN : CUT_FOUND, r.key = UINT32_MAX, r.tie_last = -1;
-    const int64_t V = a.V;
-    const bool none = !(max > -INFINITY && max < INFINITY);
-    int64_t z = 0, u = 0;
-    if (none) {                                                         /* no distribution: head_none */
-    } else if (trunc_off(cut)) {
-        const int lane4 = threadIdx.x % 4;
-        for (int64_t v0 = 0; v0 < V; v0 += HEAD_THREADS / 4 * LEAF) {   /* all threads of a warp go round together */
-            const int64_t v = v0 + threadIdx.x / 4 * LEAF;
-            const LeafSum sum = leaf_sum([&](int i) {
-                const int64_t id = v + i / 2 * 8 + lane4 * 2 + i % 2;
-                return id < V ? l[id] : -INFINITY;
-            });
-            if (lane4 == 0 && v < V) leaf_add(&z, &u, sum, max);
-        }
-    } else {
-        Prefix p;
-        if (!a.kept) {
-            r.qmin = cut.min_p > 0 ? __double2ll_rn((cut.min_p < 1 ? (double)cut.min_p : 1) * HEAD_ONE) : 0;
-            /* first among the ids near the top: all that min-p keeps, and some */
-            const float width = cut.min_p > 0 && cut.min_p < 1 ? (float)(1 - head_log((double)cut.min_p)) : 12.0f;
-            p = keep_in(s, l, V, max, r.qmin, __fsub_rn(max, width < 12 ? 12.0f : width), cut);
-            if (!p.whole) p = keep_in(s, l, V, max, r.qmin, -INFINITY, cut);
-            r.key = p.key, r.tie_last = last_tie(s, l, V, p);
-        }
-        for (int64_t i = threadIdx.x; i < V; i += HEAD_THREADS) {
-            const float x = l[i];
-            const int64_t q = head_mass(x, max);
-            if (q == 0 || (!a.kept && !head_kept(r, x, q, i))) continue;
-            z += q, u += __double2ll_rn((double)__fsub_rn(x, max) * (double)q);
-        }
-    }
-    r.z = block_sum(&s->red, z), r.u = block_sum(&s->red, u);
-    __syncthreads();
-    if (threadIdx.x == 0) s->row = r;
-    __syncthreads();
+    return s->last;
 }
 
 /* ---- on the host ----------------------------------------------------------------------------------------------- */

@@ -83,7 +83,8 @@ typedef struct { int64_t rows, cols, ld; bool half, fused; size_t logits, grads,
 static Back back_of(const Head *h, Tensor dh) {
     Back b = { least(h->h.rows, BACK_ROWS), least(h->w.rows, BACK_COLS) };
     b.ld = round8(b.cols), b.half = h->h.dtype == DT_BF16 && h->w.dtype == DT_BF16;
-    const Prod p = prod_nt({ h->h.data, DT_F32, b.rows, b.ld, b.ld }, h->h, h->w, TENSOR_NONE, leaves_one(h->h.cols));
+    const Prod p = prod_nt({ (void *)(uintptr_t)ARENA_ALIGN, DT_F32, b.rows, b.ld, b.ld }, h->h, h->w, TENSOR_NONE,
+                           leaves_one(h->h.cols));
     b.fused = h->w.rows % 8 == 0 && prod_fast(&p);
     b.logits = b.fused ? 0 : arena_round((size_t)(b.rows * b.ld) * 4);
     b.grads = b.half ? arena_round((size_t)(b.rows * b.ld) * 2) : 0;
@@ -91,10 +92,23 @@ static Back back_of(const Head *h, Tensor dh) {
     b.row = arena_round((size_t)h->h.rows * sizeof(RowGrad));
     return b;
 }
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
-    (void)d, (void)dw, (void)dlp, (void)dent;
+    (void)dlp, (void)dent;
     const Back b = back_of(h, dh);
-    return head_ban_bytes(h->banned, h->ban, h->w.rows) + b.logits + b.grads + b.sum + b.row;
+    /* one chunk's products, by any tensors of their shapes and types: what they take themselves */
+    const Tensor x = tensor_rows(h->h, 0, b.rows), w = tensor_rows(h->w, 0, b.cols);
+    void *some = (void *)(uintptr_t)ARENA_ALIGN;
+    const Tensor l = { some, DT_F32, b.rows, b.cols, b.ld };
+    const Tensor g = { some, b.half ? DT_BF16 : DT_F32, b.rows, b.cols, b.ld };
+    const Tensor to = { b.sum ? some : dh.data, DT_F32, b.rows, dh.cols, b.sum ? dh.cols : dh.ld };
+    const Prod nt = prod_nt(l, x, w, TENSOR_NONE, leaves_one(x.cols)), nn = prod_nn(to, g, w, leaves_one(b.cols));
+    size_t own = most(b.fused ? 0 : prod_tmp(d, &nt), prod_tmp(d, &nn));
+    if (dw.data) {
+        const Prod tn = prod_tn(tensor_rows(dw, 0, b.cols), g, x);
+        own = most(own, prod_tmp(d, &tn));
+    }
+    return head_ban_bytes(h->banned, h->ban, h->w.rows) + b.logits + b.grads + b.sum + b.row + own;
 }
 void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
     const int64_t T = h->h.rows, V = h->w.rows;
