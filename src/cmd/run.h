@@ -65,7 +65,7 @@ typedef struct {
     double      t_saved;                          /* when the newest checkpoint was made, or the run began */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
     double      t_step, t_phase, peak_flops;
-    double      flops;                            /* that this step's updates took */
+    double      flops, flops_verl;                /* that this step's updates took, counted exactly and verl's way */
     double      seconds[8];                       /* by Phase */
     struct {                                      /* over the steps done, for the summary */
         double seconds[8], prompt, answer, answers, steps, flops, full;

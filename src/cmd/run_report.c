@@ -134,8 +134,8 @@ static void speed_metrics(Run *r) {
     TokenFlops f = token_flops(&d->d, d->arch->attn);
     double epochs = (double)r->c.train.epochs, update = r->seconds[PHASE_UPDATE];
     double full = flops_train(&f, lens, n, (int64_t)answer) * epochs; /* were every answer trained on */
-    metric(m, "perf/mfu/actor", flops_verl(&f, lens, n) * epochs / update / r->peak_flops);
-    metric(m, "perf/mfu/actor_exact", r->flops / update / r->peak_flops);
+    metric(m, "perf/mfu/actor", r->flops / update / r->peak_flops);
+    metric(m, "perf/mfu/actor_verl", r->flops_verl / update / r->peak_flops);
     double resident = resident_gb();
     if (resident > 0) metric(m, "perf/cpu_memory_used_gb", resident);
     for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->seconds[p];

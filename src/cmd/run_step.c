@@ -20,7 +20,7 @@ void step_begin(Run *r) {
     double save = r->seconds[PHASE_SAVE]; /* a save counts to the step behind it: its own was told of before */
     metrics_clear(&r->metrics);
     memset(r->seconds, 0, sizeof r->seconds);
-    r->flops = 0;
+    r->flops = r->flops_verl = 0;
     r->cut = r->moved = false;
     r->kl_before = r->kl;
     r->seconds[PHASE_SAVE] = save;
@@ -518,7 +518,7 @@ bool step_update(Run *r, Err *err) {
             r->moved = r->moved || s.stepped;
             if (!run_wanted(r) && !told) told = finishing(r, e * minis + m + 1, c->train.epochs * minis);
             skipped += !s.finite;
-            r->flops += s.flops;
+            r->flops += s.flops, r->flops_verl += s.flops_verl;
             if (s.finite) add_update(&u, &s);
             progress_part(r->progress, (double)(e * minis + m + 1) / (double)(c->train.epochs * minis), s.tokens);
         }

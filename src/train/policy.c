@@ -250,6 +250,7 @@ static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teach
             int64_t len = seqs[mb.item[i]].n, answer = mb.at[i + 1] - mb.at[i];
             st->compared += answer;
             st->flops += (teaches ? flops_train : flops_forward)(&p->flops, &len, 1, answer);
+            st->flops_verl += flops_verl(&p->flops, &len, 1) / (teaches ? 1 : 3);
         }
         arena_pop(&p->host, host);
         arena_pop(&p->io, io);

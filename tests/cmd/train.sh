@@ -26,6 +26,8 @@ done
 train silent-all trainer.steps=3 trainer.exact_every=3 reward.library=null reward.scorer=gsm8k
 [ "$(tokens silent-all 1)" = "$(sampled silent-all 1)" ] && [ "$(tokens silent-all 2)" = 0 ] && [ "$(tokens silent-all 3)" = "$(sampled silent-all 3)" ]
 ok $? "answers that all teach nothing: $(tokens silent-all 1) $(tokens silent-all 2) $(tokens silent-all 3) tokens compared"
+grep -E '"perf/mfu/actor":0,"perf/mfu/actor_verl":0,' "$work/silent-all/metrics.jsonl" | grep -q '"step":2,'
+ok $? "an update that computes nothing uses $(grep -o '"perf/mfu/[^,]*' "$work/silent-all/metrics.jsonl" | tr '\n' ' ')of the machine"
 grep '"step":2,' "$work/silent-all/metrics.jsonl" | grep -q max_abs_logprob_diff
 [ $? = 1 ] && grep -q '^step 2/3 .*exact diff none$' "$work/silent-all.log" && grep -q '^step 3/3 .*exact diff 0 ' "$work/silent-all.log"
 ok $? "nothing compared: $(grep '^step 2/3' "$work/silent-all.log")"
