@@ -5,14 +5,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 struct Progress {
     RunDir *dir;
-    bool terminal;
+    bool terminal, between; /* between: no step is under way */
     const char *phase;
     double started, drawn;
-    int64_t first, step, steps;
+    int64_t first, step, steps; /* steps done when this began, and now */
 };
 
 enum { AS_IT_IS = -1 }; /* digits: a difference of 1e-7 is not 0 */
@@ -40,9 +41,11 @@ Progress *progress_open(RunDir *d, Mem *mem) {
 }
 
 void progress_step(Progress *p, int64_t step, int64_t steps) {
-    p->step = step, p->steps = steps;
+    p->step = step, p->steps = steps, p->between = false;
     if (p->first < 0) p->first = step, p->started = clock_now();
 }
+
+void progress_between(Progress *p, int64_t step, int64_t steps) { p->step = step, p->steps = steps, p->between = true; }
 
 void progress_phase(Progress *p, const char *name) {
     p->phase = name;
@@ -55,18 +58,25 @@ static void left(char out[32], double s) {
     else snprintf(out, 32, "%.1f h", s / 3600);
 }
 
+/* Asked each time: a window may have become narrower, and a line that does not fit would be drawn below itself again and again. */
+static int columns(void) {
+    struct winsize w;
+    return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col > 0 ? w.ws_col : 80;
+}
+
 void progress_part(Progress *p, double done, int64_t tokens) {
     double now = clock_now();
     if (!p->terminal || (now - p->drawn < 0.1 && done > 0)) return;
     p->drawn = now;
-    int bar = (int)(20 * done);
-    char eta[32] = "";
-    int64_t behind = p->step - p->first;
-    if (behind > 0) left(eta, (now - p->started) / (double)behind * (double)(p->steps - p->step));
-    printf("\r\033[K  step %" PRId64 "/%" PRId64 "  %-11s [%.*s%.*s]", p->step + 1, p->steps, p->phase, bar,
-           "####################", 20 - bar, "....................");
-    if (tokens) printf(" %" PRId64 " tokens", tokens);
-    if (*eta) printf("  %s left", eta);
+    int bar = (int)(20 * (done < 1 ? done : 1)), n;
+    char eta[32] = "", line[200];
+    int64_t behind = p->first < 0 ? 0 : p->step - p->first, ahead = p->steps - p->step;
+    if (behind > 0 && ahead > 0) left(eta, (now - p->started) / (double)behind * (double)ahead);
+    n = snprintf(line, sizeof line, "  step %" PRId64 "/%" PRId64 "  %-11s [%.*s%.*s]", p->step + !p->between, p->steps,
+                 p->phase, bar, "####################", 20 - bar, "....................");
+    if (tokens) n += snprintf(line + n, sizeof line - (size_t)n, " %" PRId64 " tokens", tokens);
+    if (*eta) snprintf(line + n, sizeof line - (size_t)n, "  %s left", eta);
+    printf("\r\033[K%.*s", columns() - 1, line);
     fflush(stdout);
 }
 

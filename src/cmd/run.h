@@ -44,6 +44,7 @@ typedef struct {
     Rewards    *rewards;
     Rollouts    roll, greedy;                     /* greedy: ReMax's baselines */
     Evaluator   eval;
+    int64_t     validated;                        /* answers of the validation under way, in the blocks that are done */
     ValMetrics *val_metrics;
     Flat        flat;
     uint16_t   *came;                             /* dynamic sampling: [questions] how often each came in this step; or NULL */

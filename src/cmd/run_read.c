@@ -74,6 +74,12 @@ const Curve *run_curve(const RunCurves *r, const char *name) {
 
 double curve_last(const RunCurves *r, const Curve *c) { return curve_mean(r, c, 1); }
 
+int64_t curve_last_step(const RunCurves *r, const Curve *c) {
+    for (int64_t i = r->n; i-- > 0;)
+        if (!isnan(c->value[i])) return r->step[i];
+    return -1;
+}
+
 double curve_mean(const RunCurves *r, const Curve *c, int64_t last) {
     double sum = 0;
     int64_t n = 0;

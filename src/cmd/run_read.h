@@ -22,6 +22,7 @@ DumpFiles    dump_files(const char *path, Mem *mem);
 bool         dump_read(RunCurves *out, const char *path, const DumpFiles *f, Mem *mem, Err *err);
 const Curve *run_curve(const RunCurves *r, const char *name);    /* or NULL */
 double       curve_last(const RunCurves *r, const Curve *c);     /* the last value there is */
+int64_t      curve_last_step(const RunCurves *r, const Curve *c); /* whose it is; -1: there is none */
 double       curve_mean(const RunCurves *r, const Curve *c, int64_t last);      /* of the last so many values */
 
 /* Up to 4 curves in one frame of width x height characters; marks: one letter per curve. */

@@ -224,11 +224,21 @@ static void by_source(void *user, const Rollouts *o) {
     Run *r = user;
     for (int p = 0; p < o->n_prompts; p++)
         val_metrics_add(r->val_metrics, o->prompt[p].row->source, &o->at[p * o->samples]);
+    r->validated += rollouts_n(o);
+}
+
+static void show(void *user, int answers, int of, int64_t tokens) {
+    Run *r = user;
+    (void)of; /* of this block; all of them are meant */
+    double all = (double)(dataset_n(r->val) * r->c.rollout.val.n);
+    progress_part(r->progress, (double)(r->validated + answers) / all, tokens);
 }
 
 bool step_validate(Run *r, Err *err) {
     if (!r->val) return true;
     const Config *c = &r->c;
+    r->validated = 0;
+    progress_between(r->progress, r->step, r->steps);
     phase_begin(r, PHASE_TEST, "validation");
     double t = c->rollout.val.temperature;
     SampleOpts opts = r->opts;
@@ -252,6 +262,7 @@ bool step_validate(Run *r, Err *err) {
                             .step = (uint32_t)r->step,
                             .max_failed = config_max_failed(c),
                             .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
+                            .progress = show,
                             .go_on = wanted,
                             .user = r };
     EvalResult v;

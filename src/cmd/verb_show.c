@@ -19,7 +19,7 @@ typedef struct {
 static const Opt options[] = {
     { "metric",  OPT_STR,  offsetof(Args, metric),  "NAMES", "plot these, separated by commas (default: the main ones)" },
     { "list",    OPT_FLAG, offsetof(Args, list),    "",      "print every metric's last value instead" },
-    { "json",    OPT_FLAG, offsetof(Args, json),    "",      "one JSON object: metrics (last, mean of 10), best and worst answers" },
+    { "json",    OPT_FLAG, offsetof(Args, json),    "",      "JSON: metrics (last, mean of 10, step of last), best and worst answers" },
     { "csv",     OPT_FLAG, offsetof(Args, csv),     "",      "every metric of every step, a row a step, for a spreadsheet" },
     { "width",   OPT_INT,  offsetof(Args, width),   "N",     "columns of a plot (default 72)", 20, 200 },
     { "height",  OPT_INT,  offsetof(Args, height),  "N",     "rows of a plot (default 10)", 3, 40 },
@@ -28,11 +28,20 @@ static const Opt options[] = {
 };
 /* clang-format on */
 
+/* " (step N)" where the last value is not the last step's: it may be long past. */
+static const char *told_at(char out[40], const RunCurves *r, const Curve *c) {
+    int64_t step = curve_last_step(r, c);
+    out[0] = 0;
+    if (step != r->step[r->n - 1]) snprintf(out, 40, " (step %lld)", (long long)step);
+    return out;
+}
+
 static void plot_one(const RunCurves *r, const Curve *c, const Args *a) {
     Buf b = { 0 };
     Mem mem = { 0 };
-    const char *title = mem_printf(&mem, "%s   last %.5g, mean of the last 10 %.5g", utf8_visible(&mem, c->name),
-                                   curve_last(r, c), curve_mean(r, c, 10));
+    char when[40];
+    const char *title = mem_printf(&mem, "%s   last %.5g%s, mean of the last 10 %.5g", utf8_visible(&mem, c->name),
+                                   curve_last(r, c), told_at(when, r, c), curve_mean(r, c, 10));
     plot(&b, title, &r, &c, "*", 1, (int)a->width, (int)a->height);
     printf("%s\n", b.data);
     buf_free(&b);
@@ -161,6 +170,7 @@ static void as_json(const RunCurves *r, const Samples *s) {
         json_put_f64(&b, curve_last(r, &r->curve[i]));
         buf_puts(&b, ",\"mean\":");
         json_put_f64(&b, curve_mean(r, &r->curve[i], 10));
+        buf_printf(&b, ",\"step\":%lld", (long long)curve_last_step(r, &r->curve[i]));
         buf_putc(&b, '}');
     }
     put_kept(&b, "},\"best\":[", s->best, s->n_best);
@@ -216,8 +226,11 @@ static int run(const Verb *v, int argc, char **argv) {
     if (ok && a.json) as_json(&r, &s);
     else if (ok && a.csv) as_csv(&r);
     else if (ok && a.list)
-        for (int64_t i = 0; i < r.n_curves; i++)
-            printf("%-48s %.6g\n", utf8_visible(&mem, r.curve[i].name), curve_last(&r, &r.curve[i]));
+        for (int64_t i = 0; i < r.n_curves; i++) {
+            char when[40];
+            printf("%-48s %.6g%s\n", utf8_visible(&mem, r.curve[i].name), curve_last(&r, &r.curve[i]),
+                   told_at(when, &r, &r.curve[i]));
+        }
     else if (ok) {
         ok = plots(&r, &a, &mem, &err);
         if (ok) show_kept("best", s.best, s.n_best), show_kept("worst", s.worst, s.n_worst);

@@ -4,7 +4,10 @@
 . tests/cmd/train_common.bash
 cd "$work" || exit 1
 mkdir run
-for s in $(seq 20); do printf '{"step":%d,"critic/score/mean":%d,"odd/one":null}\n' "$s" "$s"; done >run/metrics.jsonl
+for s in $(seq 20); do
+    if [ $s = 7 ]; then val=',"val-core/score/mean":0.25'; else val=; fi
+    printf '{"step":%d,"critic/score/mean":%d,"odd/one":null%s}\n' "$s" "$s" "$val"
+done >run/metrics.jsonl
 for s in 3 1 2; do printf '{"step":%d,"input":"question %d","output":"answer\\n%d","gts":"%d","score":%d}\n' $s $s $s $s $s; done >run/samples.jsonl
 echo 'half a li' >>run/samples.jsonl
 
@@ -12,20 +15,22 @@ echo 'half a li' >>run/samples.jsonl
 ok $? "show: its exit code"
 expect "the steps" text '^run: steps 1 to 20$'
 expect "a plot's title" text 'critic/score/mean   last 20, mean of the last 10 15\.5'
+expect "an old value's plot" text 'val-core/score/mean   last 0\.25 \(step 7\), mean'
 expect "the best answer" text '^best answer 1: score 3 at step 3$'
 expect "the worst answer" text '^worst answer 1: score 1 at step 1$'
 "$hone" show run --list >text 2>&1
 ok $? "show --list: its exit code"
 expect "the list" text '^critic/score/mean +20$'
+expect "an old value in the list" text '^val-core/score/mean +0\.25 \(step 7\)$'
 "$hone" show run --json --samples 2 >json 2>&1
 ok $? "show --json: its exit code"
-expect "steps and metrics in JSON" json '^\{"first_step":1,"last_step":20,"metrics":\{"critic/score/mean":\{"last":20(\.0)?,"mean":15\.5\}'
+expect "steps and metrics in JSON" json '^\{"first_step":1,"last_step":20,"metrics":\{"critic/score/mean":\{"last":20(\.0)?,"mean":15\.5,"step":20\},"val-core/score/mean":\{"last":0\.25,"mean":0\.25,"step":7\}'
 expect "the best in JSON" json '"best":\[\{"step":3,.*\},\{"step":2,.*\}\],"worst":\[\{"step":1,'
 expect "one line of JSON" json '\}\]\}$'
 "$hone" show run --csv >text 2>&1
 ok $? "show --csv: its exit code"
-expect "a header" text '^step,critic/score/mean$'
-expect "a row a step" text '^20,20(\.0)?$'
+expect "a header" text '^step,critic/score/mean,val-core/score/mean$'
+expect "a row a step" text '^20,20(\.0)?,$'
 mkdir dump # as verl writes answers
 for s in 2 10; do for k in 1 2; do printf '{"input":"q%d","output":"a%d","gts":"g","score":%d,"step":%d,"acc":true,"pred":"x"}\n' $k $k $((s * k)) $s; done >dump/$s.jsonl; done
 "$hone" show dump --samples 1 >text 2>&1
