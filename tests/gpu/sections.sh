@@ -1,0 +1,113 @@
+#!/bin/bash
+# sections.sh SECTION - what ./check --gpu runs, on a machine that has a GPU and nothing of ours but this tree with build/gpu in it.
+# Each section takes less than nine minutes and ends with "N passed, N failed, N skipped".
+#   ops       every op: GPU against CPU by bound, against itself by memcmp
+#   exact     models, engine and trainer in float32 and bfloat16; half a million sampled tokens; reference values of every family
+#   loop      quickstart on the GPU; the same seed twice; kills; a run that changes devices
+#   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes
+#   (none)    a selection of the first three
+cd "$(dirname "$0")/../.." || exit 1
+gpu=$PWD/build/gpu hone=$PWD/build/gpu/hone
+passed=0 failed=0 skipped=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+ok() { # ok CONDITION-RESULT WHAT
+    if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi
+}
+tests() { # tests NAME... [-- ARGUMENTS]: each test program's own counts are added
+    "$gpu/hone_gpu_test" "$@" >"$work/log" 2>&1
+    local rc=$? p f s
+    cat "$work/log"
+    while read -r p _ f _ s _; do passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)); done \
+        < <(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' "$work/log" | tr -d ,)
+    [ $rc = 0 ] || grep -q ' [1-9][0-9]* failed' "$work/log" || ok 1 "a test program died"
+}
+families="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn llama_long qwen2_long"
+verify() { # verify COMPUTE
+    local m
+    for m in $families; do
+        "$hone" verify "tests/data/models/$m" --device cuda --compute "$1" >"$work/verify" 2>&1
+        ok $? "hone verify $m in $1: $(grep -E 'FAILED|hone' "$work/verify" | head -3)"
+    done
+}
+
+ops() { tests gpu_rows gpu_product gpu_head gpu_attn gpu_sizes test_op; }
+exact() {
+    tests test_model test_rollout_engine test_train
+    tests million -- --all
+    verify f32
+    verify bf16
+}
+model() { # 81 sums, and a model that has learned to answer them now and then
+    local i q
+    for ((i = 0; i < 81; i++)); do
+        q='"prompt":[{"role":"user","content":"'$((i % 9))+$((i / 9))'"}]'
+        echo '{"data_source":"openai/gsm8k",'$q',"reward_model":{"style":"rule","ground_truth":"'$((i % 9 + i / 9))'"}}' >&3
+        echo '{'$q',"response":"#### '$((i % 9 + i / 9 + i % 3 - 1))'"}' >&4
+    done 3>"$work/sums.jsonl" 4>"$work/pairs.jsonl"
+    "$hone" random recipes/quickstart/model "$work/random" --seed 3 >/dev/null &&
+        "$hone" sft recipes/quickstart/sft.yaml model.path="$work/random" data.train_files="[$work/pairs.jsonl]" sft.batch_size=27 trainer.steps=60 \
+            trainer.run_dir="$work/sft" trainer.device=cuda >"$work/sft.log" 2>&1 && "$hone" export "$work/sft" "$work/model" >/dev/null
+    ok $? "no model: $(tail -1 "$work/sft.log")"
+}
+train() { (start "$@"); }
+start() { # the same in place of this shell: start RUN KEY=VALUE... &
+    local run=$1
+    shift
+    exec "$hone" train recipes/quickstart/grpo.yaml model.path="$work/model" data.train_files="[$work/sums.jsonl]" data.train_batch_size=16 trainer.run_dir="$work/$run" \
+        trainer.steps=12 trainer.save_every=2 trainer.val_before_train=false trainer.val_every=0 trainer.device=cuda "$@" >"$work/$run.log" 2>&1
+}
+same() { # same RUN RUN: the last checkpoints' weights and states
+    local f
+    for f in model/model.safetensors optimizer.safetensors; do
+        cmp -s "$work/$1/checkpoints/step-000012/$f" "$work/$2/checkpoints/step-000012/$f"
+        ok $? "$1 and $2 differ in $f"
+    done
+}
+loop() { # loop [SHORT]
+    model
+    train once
+    ok $? "a run: $(tail -1 "$work/once.log")"
+    [ "$(grep -oE '"exact/max_abs_logprob_diff":[^,}]*' "$work/once/metrics.jsonl" | sort -u)" = '"exact/max_abs_logprob_diff":0' ]
+    ok $? "sampled and trained log-probs differ: $(grep -o '"exact/max_abs_logprob_diff":[^,]*' "$work/once/metrics.jsonl" | sort | uniq -c)"
+    train twice
+    same once twice
+    for ((k = 0; k < ${1:-10}; k++)); do # killed wherever it is, then gone on with
+        start killed &
+        sleep "$((k % 2)).$((1 + k * 3 % 9))"
+        kill -9 $! 2>/dev/null
+        wait $! 2>/dev/null
+    done
+    train killed
+    ok $? "after kills: $(tail -1 "$work/killed.log")"
+    same once killed
+    train moves trainer.steps=4 && train moves trainer.steps=8 trainer.device=cpu && train moves
+    ok $? "GPU, CPU, GPU: $(tail -1 "$work/moves.log")"
+    [ "$(grep -c 'device was "' "$work/moves/log.txt")" = 2 ]
+    ok $? "the change of devices was not said: $(grep device "$work/moves/log.txt")"
+    [ -n "$1" ] && return
+    sed '/need_packages/d; /^build build/d; /packages.sh/d; s#^hone=.*#hone=build/gpu/hone#; s#^run=runs/#run='"$work"'/#' quickstart >"$work/quickstart"
+    (cd "$work" && ln -sf "$OLDPWD"/* . 2>/dev/null; bash ./quickstart --device cuda) >"$work/quick.log" 2>&1
+    ok $? "quickstart: $(tail -5 "$work/quick.log")"
+    grep -E 'validation after' "$work/quick.log" | tail -1
+}
+sanitize() {
+    local tool rc
+    command -v compute-sanitizer >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no compute-sanitizer"; return; }
+    for tool in memcheck initcheck racecheck; do
+        timeout 170 compute-sanitizer --tool $tool --target-processes all --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" gpu_rows test_op_moe test_op_product test_op_attend >"$work/san" 2>&1
+        rc=$?
+        ok $((rc == 9)) "$tool: $(grep -E '=========' "$work/san" | head -20)"
+        grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$work/san" | sort | uniq -c
+        [ $rc != 124 ] || { skipped=$((skipped + 1)); echo "skipped: the rest of $tool, after 170 s"; }
+    done
+}
+
+[ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
+case ${1:-some} in
+ops | exact | loop | sanitize) "$1" ;;
+some) ops; tests test_model test_rollout_engine test_train million; verify f32; loop 3 ;;
+*) echo "sections: ops, exact, loop, sanitize"; exit 2 ;;
+esac
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
