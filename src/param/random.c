@@ -103,7 +103,9 @@ static void fill_run(const Filler *x, const ParamDesc *desc, const char *name, T
 
 void params_random(Params *p, Dev *d, uint64_t seed) {
     Mem mem = { 0 };
-    Filler x = { .d = d, .values = MEM_ARRAY(&mem, float, PIECE), .narrow = MEM_ARRAY(&mem, uint16_t, PIECE), .seed = seed };
+    Filler x = {
+        .d = d, .values = MEM_ARRAY(&mem, float, PIECE), .narrow = MEM_ARRAY(&mem, uint16_t, PIECE), .seed = seed
+    };
     Err err;
     params_init_range(&x.std, p->model, &err);
     Buf name = { 0 };
