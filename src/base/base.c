@@ -89,7 +89,7 @@ void *arena_push(Arena *a, size_t bytes) {
     size_t need = arena_round(bytes);
     CHECK(need <= a->size - a->used, "arena %s is full: %zu of %zu bytes used, %zu more wanted", a->name, a->used,
           a->size, need);
-    void *p = a->base + a->used;
+    void *p = mem_past(a->base, a->used);
     a->used += need;
     if (a->used > a->peak) a->peak = a->used;
     return p;

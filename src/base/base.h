@@ -44,6 +44,9 @@ typedef struct {
     const char *name;         /* "weights", "act", "tmp": for die() and for reports */
 } Arena;
 
+/* p moved by so many bytes, in whole numbers: defined also where nothing lies, as for a plan's arenas (model/sizes.c). */
+static inline void *mem_past(void *p, size_t bytes) { return (void *)((uintptr_t)p + bytes); }
+
 enum { ARENA_ALIGN = 256 };
 Arena arena_over(const char *name, void *base, size_t size);
 void *arena_push(Arena *a, size_t bytes);            /* 256-byte aligned, not zeroed; dies when full */

@@ -38,7 +38,8 @@ Sched *sched_open(const SchedConf *c, Mem *mem) {
     s->seq = MEM_ARRAY(mem, Seq, n);
     s->group = MEM_ARRAY(mem, Group, n);
     s->in_step = MEM_ARRAY(mem, bool, n);
-    for (List *l = &s->running; l <= &s->fresh; l++) l->at = MEM_ARRAY(mem, int, n);
+    List *const lists[] = { &s->running, &s->waiting, &s->idle, &s->fresh };
+    for (size_t i = 0; i < COUNT(lists); i++) lists[i]->at = MEM_ARRAY(mem, int, n);
     for (size_t i = 0; i < n; i++) {
         Seq *q = &s->seq[i];
         q->tokens = MEM_ARRAY(mem, int32_t, len);
@@ -300,7 +301,8 @@ static bool group_answered(Sched *s, Group *g) {
 
 bool sched_cancel(Sched *s, int *group, int *sample) {
     if (!s->fresh.n) return false;
-    Group *g = &s->group[ *group = s->fresh.at[0]];
+    *group = s->fresh.at[0];
+    Group *g = &s->group[*group];
     *sample = g->started++;
     if (g->started == g->samples) list_cut(&s->fresh, 0);
     group_answered(s, g);

@@ -37,14 +37,14 @@ static inline Tensor tensor_push(Arena *a, DType t, int64_t rows, int64_t cols) 
 
 static inline Tensor tensor_rows(Tensor x, int64_t from, int64_t n) {
     CHECK(from >= 0 && n >= 0 && from + n <= x.rows, "rows [%ld,+%ld) of %ld", (long)from, (long)n, (long)x.rows);
-    x.data = (char *)x.data + (size_t)(from * x.ld) * dtype_size(x.dtype);
+    x.data = mem_past(x.data, (size_t)(from * x.ld) * dtype_size(x.dtype));
     x.rows = n;
     return x;
 }
 
 static inline Tensor tensor_cols(Tensor x, int64_t from, int64_t n) {
     CHECK(from >= 0 && n >= 0 && from + n <= x.cols, "cols [%ld,+%ld) of %ld", (long)from, (long)n, (long)x.cols);
-    x.data = (char *)x.data + (size_t)from * dtype_size(x.dtype);
+    x.data = mem_past(x.data, (size_t)from * dtype_size(x.dtype));
     x.cols = n;
     return x;
 }
