@@ -107,6 +107,11 @@ static bool digits(Parser *p) {
     return p->at > from || fail(p, "a digit is missing in a number");
 }
 
+Json json_uint(uint64_t u) {
+    if (u <= INT64_MAX) return (Json){ .kind = JSON_INT, .integer = (int64_t)u };
+    return (Json){ .kind = JSON_REAL, .real = (double)u, .flag = true, .n = u };
+}
+
 static bool number(Parser *p, Json *out) {
     const char *from = p->at;
     bool whole = true, minus = *p->at == '-';
@@ -137,6 +142,9 @@ static bool number(Parser *p, Json *out) {
         errno = 0;
         int64_t v = strtoll(p->text.data, NULL, 10);
         if (!errno) return *out = (Json){ .kind = JSON_INT, .integer = v }, true;
+        errno = 0;
+        uint64_t u = minus ? 0 : strtoull(p->text.data, NULL, 10);
+        if (u && !errno) return *out = json_uint(u), true;
     }
     *out = (Json){ .kind = JSON_REAL, .real = strtod(p->text.data, NULL) };
     return true;

@@ -17,8 +17,8 @@ struct Json {
     bool     flag;                  /* JSON_BOOL */
     size_t   n;                     /* bytes of a string, items of an array, members of an object */
     union {
-        int64_t     integer;        /* JSON_INT; a whole number beyond int64 is JSON_REAL */
-        double      real;
+        int64_t     integer;        /* JSON_INT */
+        double      real;           /* also of a whole number beyond int64; up to 2^64-1 'flag' is set and n is that number exactly */
         const char *str;
         Json       *items;          /* JSON_ARRAY [n] */
         struct JsonMember *members; /* JSON_OBJECT [n], in the order of the text */
@@ -27,6 +27,8 @@ struct Json {
 typedef struct JsonMember { const char *key; size_t key_n; Json value; } JsonMember;
 
 bool json_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err);
+
+Json json_uint(uint64_t u);                                           /* JSON_INT where it is one */
 
 /* The member of that name, or NULL; NULL too when o is NULL or not an object. */
 const Json *json_get(const Json *o, const char *key);

@@ -79,6 +79,10 @@ void json_put_value(Buf *b, const Json *v) {
     case JSON_INT: buf_printf(b, "%" PRId64, v->integer); break;
     case JSON_REAL: { /* 0.0 stays a real: readers that check types (transformers' configs) refuse 0 for it */
         size_t from = b->n;
+        if (v->flag) {
+            buf_printf(b, "%zu", v->n);
+            break;
+        }
         json_put_f64(b, v->real);
         if (!strpbrk(b->data + from, ".enl")) buf_puts(b, ".0");
         break;

@@ -7,7 +7,7 @@
  * What becomes of the types:
  *   strings, JSON, enum, UUID          JSON_STRING
  *   binary                             JSON_STRING with flag set: bytes, perhaps not text (so is text that is not UTF-8)
- *   booleans, integers                 JSON_BOOL, JSON_INT (an unsigned one beyond int64: JSON_REAL)
+ *   booleans, integers                 JSON_BOOL, JSON_INT (an unsigned one beyond int64: json_uint)
  *   float16, float, double             JSON_REAL
  *   decimal, date, time, timestamp     JSON_STRING: "-12.50", "2024-02-29", "23:59:59.000001", "2024-02-29T23:59:59.5Z"
  *   list, struct, map                  JSON_ARRAY; JSON_OBJECT; map with string keys JSON_OBJECT, else [{"key","value"}] */

@@ -112,8 +112,7 @@ Json pq_value(const PqNode *leaf, const uint8_t *p, Mem *mem) {
     case PQ_AS_INT: return (Json){ .kind = JSON_INT, .integer = v };
     case PQ_AS_UINT:
         if (leaf->type == PQ_INT32) v = (uint32_t)v;
-        return v >= 0 ? (Json){ .kind = JSON_INT, .integer = v }
-                      : (Json){ .kind = JSON_REAL, .real = (double)(uint64_t)v };
+        return json_uint((uint64_t)v);
     case PQ_AS_REAL: {
         float f;
         double d;

@@ -21,6 +21,32 @@ int main(void) {
     EXPECT(parse("-9223372036854775808", &v, &m, &e) && v.kind == JSON_INT && v.integer == INT64_MIN, "smallest int");
     EXPECT(parse("9223372036854775808", &v, &m, &e) && v.kind == JSON_REAL && v.real == 0x1p63, "beyond int64");
 
+    /* beyond int64 as far as 64 bits go a whole number is written as it was read; json_int refuses it */
+    static const char *const whole[] = { "[0]",
+                                         "[9223372036854775807]",
+                                         "[-9223372036854775808]",
+                                         "[9223372036854775808]",
+                                         "[9223372036854775809]",
+                                         "[18446744073709551614]",
+                                         "[18446744073709551615]" };
+    for (size_t i = 0; i < COUNT(whole); i++) {
+        buf_clear(&b);
+        EXPECT(parse(whole[i], &v, &m, &e), "%s", e.msg);
+        json_put_value(&b, &v);
+        EXPECT_STR(b.data, whole[i]);
+    }
+    int64_t n = 7;
+    double x = 0;
+    EXPECT(parse("{\"a\":18446744073709551615}", &v, &m, &e) && !json_int(&v, "a", &n, &e) && n == 7,
+           "an int of 64 bits");
+    EXPECT(json_real(&v, "a", &x, &e) && x == 0x1p64, "as a real: %g", x);
+    EXPECT(parse("18446744073709551616", &v, &m, &e) && v.kind == JSON_REAL && v.real == 0x1p64, "beyond 64 bits");
+    EXPECT(parse("-9223372036854775809", &v, &m, &e) && v.kind == JSON_REAL && v.real == -0x1p63, "below 64 bits");
+    EXPECT(parse("5e-324", &v, &m, &e) && v.real == 0x1p-1074, "the smallest real");
+    EXPECT(parse("1.7976931348623157e308", &v, &m, &e) && v.real == 0x1.fffffffffffffp1023, "the largest real");
+    EXPECT(parse("1e-400", &v, &m, &e) && v.real == 0, "too small is 0");
+    buf_clear(&b);
+
     static const struct {
         const char *text, *says;
     } bad[] = {
@@ -52,12 +78,12 @@ int main(void) {
     int wrong = 0;
     for (int i = 0; i < 20000; i++) {
         u = u * 1664525u + 1013904223u;
-        float x;
-        memcpy(&x, &u, 4);
-        if (x != x || x - x != 0) continue;
+        float f;
+        memcpy(&f, &u, 4);
+        if (f != f || f - f != 0) continue;
         buf_clear(&b);
-        json_put_f32(&b, x);
-        wrong += strtof(b.data, NULL) != x;
+        json_put_f32(&b, f);
+        wrong += strtof(b.data, NULL) != f;
     }
     EXPECT(!wrong, "%d floats changed on the way", wrong);
     buf_clear(&b);

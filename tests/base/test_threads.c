@@ -65,8 +65,24 @@ static void no_more(void) {
     else EXPECT(WIFEXITED(status) && !WEXITSTATUS(status), "threads that could not be started: status %d", status);
 }
 
+/* Calls are numbered in 16 bits: more of them than there are numbers; and pools that are opened and never used. */
+static void around(void) {
+    Threads *pool = threads_open(2);
+    bool ok = true;
+    job.threads = 2, job.slow = -1;
+    for (int call = 0; call < 140000; call++) {
+        threads_run(pool, 2, task, &job);
+        ok &= atomic_exchange(&job.did[0], 0) == 1 && atomic_exchange(&job.did[1], 0) == 1;
+    }
+    EXPECT(ok, "140000 calls");
+    threads_close(pool);
+    for (int i = 1; i < 40; i++) threads_close(threads_open(i));
+    threads_close(NULL);
+}
+
 int main(void) {
     no_more();
+    around();
     many();
     static const int threads[] = { 1, 2, 3, 7 }, tasks[] = { 0, 1, 2, 3, 8, 100, MOST };
     for (size_t t = 0; t < COUNT(threads); t++) {
