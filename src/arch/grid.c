@@ -200,16 +200,14 @@ bool grid_fill(GridShape *g, const ModelDesc *m, int ranks, const char *split, i
     for (size_t i = 0; i < COUNT(ones); i++)
         if (!*ones[i]) *ones[i] = 1;
     int64_t each = (int64_t)g->tp * g->pp * g->cp;
-    if (each > ranks || ranks % each || (g->dp && g->dp * each != ranks)) {
-        Buf text = { 0 };
-        grid_text(g, &text);
-        err_set(err, "grid %s takes %s%ld ranks%s, there are %d; %s", text.data, g->dp ? "" : "a multiple of ",
-                (long)(each * (g->dp ? g->dp : 1)), g->dp ? "" : " (tp x pp x cp)", ranks,
-                each <= ranks ? "start as many, or leave dp to be found"
-                              : "start that many, or make tp, pp or cp smaller");
-        buf_free(&text);
-        return false;
-    }
+    if (g->dp && g->dp * each != ranks)
+        return err_set(
+            err, "the grid takes %ld ranks (tp x pp x cp x dp), there are %d; start that many, or leave dp to be found",
+            (long)(each * g->dp), ranks);
+    if (ranks % each)
+        return err_set(
+            err, "tp x pp x cp = %ld does not divide the %d ranks; start a multiple of it, or change tp, pp or cp",
+            (long)each, ranks);
     g->dp = (int)(ranks / each);
     TRY(check_axes(g, m, leaves, err));
     if (split && (strstr(split, "first=") || strstr(split, "last=")))

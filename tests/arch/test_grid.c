@@ -115,7 +115,7 @@ static const struct {
 } impossible[] = {
     { "tp3", 3, NULL, "the nearest is 2" },
     { "tp64", 64, NULL, "32 leaves" },
-    { "pp5", 4, NULL, "takes a multiple of 5" },
+    { "pp5", 4, NULL, "5 does not divide the 4 ranks" },
     { "dp3,tp2", 4, NULL, "takes 6 ranks" },
     { "ep5", 4, NULL, "ep=4 would" },
     { "vpp2", 2, NULL, "without stages" },

@@ -43,7 +43,7 @@ static void lines(void) {
     for (size_t i = 0; i < COUNT(verbs) * COUNT(options); i++) {
         const char *verb = verbs[i % 2];
         Mem mem = { 0 };
-        char *args = mem_printf(&mem, "broken %s%s", options[i / 2], i % 2 ? " --max-tokens 4 --n 2" : "");
+        char *args = mem_printf(&mem, "broken --device cpu %s%s", options[i / 2], i % 2 ? " --max-tokens 4 --n 2" : "");
         verb_put("in", "{\"tokens\":[65,66,67]}\n{\"tokens\":[65,90,67]}\n{\"tokens\":[70,71,72,73]}\n{\"tokens\":[90]}"
                        "\n{\"tokens\":[66,66,90]}\n");
         int rc = verb_run(verb, args, &out, &said);
