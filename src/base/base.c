@@ -202,6 +202,14 @@ void *mem_array(Mem *m, size_t n, size_t each) {
     return mem_push(m, n * each);
 }
 
+void mem_touch(Mem *m) {
+    for (MemChunk *c = m->head; c; c = c->next)
+        for (size_t at = 0; at < MEM_HEADER + c->used; at += 4096) {
+            volatile char *p = (char *)c + at;
+            *p = *p;
+        }
+}
+
 void mem_free(Mem *m) {
     for (MemChunk *c = m->head; c;) {
         MemChunk *next = c->next;

@@ -68,6 +68,7 @@ void  mem_lend(Mem *m, void *at, size_t bytes);      /* m's next pushes, up to s
 void *mem_copy(Mem *m, const void *from, size_t bytes);
 char *mem_str(Mem *m, const char *s, size_t n);      /* copy of n bytes, with a 0 behind them */
 char *mem_printf(Mem *m, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void  mem_touch(Mem *m);                             /* takes the pages of everything pushed so far now, not when they are first used */
 void  mem_free(Mem *m);                              /* everything; m is empty again */
 
 Arena arena_in(Mem *m, const char *name, size_t size);                /* an arena over a block of m */

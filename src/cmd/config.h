@@ -78,7 +78,8 @@ typedef struct Config {
         double      timeout, max_failed_ratio;
     } reward;
     struct {
-        int64_t     steps, epochs, save_every, save_buffer, keep, val_every;    /* steps, save_buffer: or UNSET; every 0: only at the end, or never */
+        int64_t     steps, epochs, save_every, keep, val_every;                 /* steps: or UNSET; every 0: only at the end, or never */
+        int64_t     save_buffer;                                                /* bytes; 0: room for everything */
         int64_t     exact_every;                                                /* 0: step 1 alone */
         int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores; leaves: or UNSET */
         double      save_minutes;                                               /* 0: not by time */
@@ -137,7 +138,6 @@ bool      config_needs_ref(const Config *c);                /* a reference model
 bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */
 bool      config_keeps_sets(const Config *c);               /* and the sets that were kept travel with them: the weights will be others */
 size_t    config_kept_room(const Config *c, int64_t vocab, size_t *most);    /* then: bytes of an answer's sets, of the largest set */
-int64_t   config_save_buffer(const Config *c);             /* as checkpoint_buffer_bytes wants it */
 bool      config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err);    /* reads the chat template, into mem */
 
 #endif

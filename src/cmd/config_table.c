@@ -232,8 +232,8 @@ INT(trainer.save_every, "0", -1, 1e9, TS,
     "checkpoint every so many steps, and at the end; 0: by trainer.save_minutes and at the end", "trainer.save_freq")
 REAL(trainer.save_minutes, "30.0", 0, 1e6, TS,
     "checkpoint also when the last one is so many minutes old, after the step under way; 0: not by time", NULL)
-INT(trainer.save_buffer, "268435456", 4096, 1e15, TS,
-    "bytes through which weights and optimizer states are copied while they are written; null: room for all of them (12 a "
+INT(trainer.save_buffer, "268435456", 0, 1e15, TS,
+    "bytes through which weights and optimizer states are copied while they are written; 0: room for all of them (12 a "
     "parameter), then no update ever waits for a save", NULL)
 INT(trainer.keep, "2", 1, 1e6, TS,
     "checkpoints kept", "trainer.max_actor_ckpt_to_keep trainer.max_ckpt_to_keep")

@@ -103,17 +103,13 @@ bool config_needs_ref(const Config *c) {
     return in_reward || (c->train.use_kl_loss && c->train.kl_loss_coef > 0);
 }
 
-int64_t config_save_buffer(const Config *c) {
-    return c->trainer.save_buffer == CONF_UNSET ? 0 : c->trainer.save_buffer;
-}
-
 bool config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err) {
     *out = (CheckpointConf){ .run_dir = c->trainer.run_dir,
                              .from_dir = c->model.path,
                              .tokenizer_dir = c->model.tokenizer,
                              .keep = (int)c->trainer.keep,
                              .shard_bytes = (int64_t)5e9,
-                             .buffer = config_save_buffer(c) };
+                             .buffer = c->trainer.save_buffer };
     if (!c->model.chat_template) return true;
     Buf text = { 0 };
     bool ok = file_read(&text, c->model.chat_template, err);

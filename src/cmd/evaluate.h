@@ -30,7 +30,8 @@ typedef struct {                                                /* room for a bl
     int64_t   max_questions;
 } Evaluator;
 
-void evaluator_open(Evaluator *e, int64_t questions, int block, int k, int max_prompt, int max_answer, Mem *mem);
+size_t evaluator_bytes(int64_t questions, int k, int max_prompt, int max_answer);
+void evaluator_open(Evaluator *e, int64_t questions, int k, int max_prompt, int max_answer, Mem *mem);
 
 typedef struct {
     RolloutRun   run;

@@ -30,26 +30,24 @@ HereWork here_work(const Plan *p, int threads) {
     return out;
 }
 
-int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]) {
-    PolicySizes z = policy_sizes(m, &w->policy, dev_kind_cpu());
-    size_t tmp = engine_tmp_bytes(m, &w->sched, dev_kind_cpu()), weights = params_bytes(m, NULL, DT_F32, false);
-    const HereArena all[] = {
-        { "weights", weights },
-        { "reference", w->work.kl ? weights : 0 },
-        { "gradients", z.grads },
-        { "optimizer", z.optim_dev },
-        { "optimizer (host)", z.optim_host },
-        { "activations", z.act },
-        { "scratch", tmp > z.tmp ? tmp : z.tmp },
-        { "kv", engine_page_bytes(m, w->sched.page, dev_kind_cpu()) * (size_t)w->sched.pages },
-        { "checkpoint buffer", checkpoint_buffer_bytes(m, w->save_buffer) },
-        { "train io", z.io },
-        { "train host", z.host },
-    };
-    int n = 0;
-    for (size_t i = 0; i < COUNT(all); i++)
-        if (all[i].bytes) out[n++] = all[i];
-    return n;
+int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
+    RunShape s = { .m = m,
+                   .like = dev_kind_cpu(),
+                   .threads = w->threads,
+                   .policy = w->policy,
+                   .reference = w->policy,
+                   .has_reference = w->work.kl,
+                   .reference_dtype = DT_F32, /* that of the files is not known here */
+                   .rolls = true,
+                   .sched = w->sched,
+                   .questions = (int)w->work.prompts,
+                   .answers = (int)w->work.answers,
+                   .max_prompt = (int)w->work.prompt_max,
+                   .max_answer = (int)w->work.max,
+                   .save_buffer = w->save_buffer };
+    s.reference.trains = false;
+    s.reference.max_seqs = (int)(w->work.prompts * w->work.answers);
+    return run_needs(out, &s);
 }
 
 /* ---- One slice --------------------------------------------------------------------------------------------------------- */

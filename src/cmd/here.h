@@ -6,9 +6,9 @@
 #ifndef CMD_HERE_H
 #define CMD_HERE_H
 
+#include "cmd/needs.h"
 #include "plan/plan.h"
 #include "rollout/engine.h"
-#include "train/checkpoint.h"
 
 typedef struct {
     SchedConf  sched;
@@ -22,8 +22,7 @@ typedef struct {
 /* A run's settings for a workload: as `hone train` makes them from its configuration. */
 HereWork here_work(const Plan *p, int threads);
 
-typedef struct { const char *name; size_t bytes; } HereArena;
-int here_arenas(const ModelDesc *m, const HereWork *w, HereArena out[12]);      /* how many; their sum is the process */
+int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]);     /* how many; their sum is the process */
 
 typedef struct {
     double train, score;          /* seconds a token: forward and backward; forward with the head */

@@ -5,15 +5,27 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
-size_t memory_here(void) {
+/* A line "NAME:   123 kB" of a file of the kernel's, in bytes; 0 where there is none. */
+static size_t kernel_says(const char *path, const char *name) {
     Buf b = { 0 };
     Err err;
     size_t kib = 0;
-    const char *line = file_read(&b, "/proc/meminfo", &err) ? strstr(b.data, "MemAvailable:") : NULL;
-    if (line) sscanf(line, "MemAvailable: %zu", &kib);
+    const char *line = file_read(&b, path, &err) ? strstr(b.data, name) : NULL;
+    if (line) sscanf(line + strlen(name), " %zu", &kib);
     buf_free(&b);
     return kib * 1024;
+}
+
+size_t memory_here(void) { return kernel_says("/proc/meminfo", "MemAvailable:"); }
+
+MemoryUsed memory_used(void) {
+    MemoryUsed m = { (double)kernel_says("/proc/self/status", "VmRSS:"),
+                     (double)kernel_says("/proc/self/status", "VmHWM:") };
+    struct rusage u;
+    if (!m.peak && !getrusage(RUSAGE_SELF, &u)) m.peak = (double)u.ru_maxrss * 1024;
+    return m;
 }
 
 size_t memory_free(const Dev *d) {

@@ -24,6 +24,8 @@ typedef struct {
 typedef struct { const char *name; size_t bytes; bool host; } Need;         /* host: the machine's, not the device's */
 size_t memory_here(void);
 size_t memory_free(const Dev *d);                /* of the memory that the device has */
+typedef struct { double now, peak; } MemoryUsed;       /* bytes of this process: resident, and the most that ever were; 0: not known */
+MemoryUsed memory_used(void);
 bool   memory_fits(const Dev *d, const Need *need, int n, Err *err);
 
 /* What the sizes of a model that will be opened so depend on. */

@@ -106,7 +106,6 @@ bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
     for (size_t k = 0; ok && k < COUNT(KEYS); k++) {
         const Json *v = option(&j, KEYS[k].key);
         if (v && v->kind != JSON_NULL) ok = take(a, k, v, err);
-        else if (v && KEYS[k].at == A(save_buffer)) a->save_buffer = 0; /* null: everything */
     }
     const Json *own = ok ? json_get(&j, "plan") : NULL;
     for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++)

@@ -65,6 +65,7 @@ typedef struct {
     KlControl   kl_before;                        /* as the step found it */
     double      t_saved;                          /* when the newest checkpoint was made, or the run began */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
+    size_t      planned;                          /* bytes, of all needs */
     double      t_step, t_phase, peak_flops;
     double      flops, flops_verl;                /* that this step's updates took, counted exactly and verl's way */
     double      seconds[8];                       /* by Phase */
@@ -79,6 +80,7 @@ typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_EXACT, PHASE
 
 bool run_open (Run *r, Err *err);                 /* r->c is loaded; opens everything, resumes if there is something to resume */
 void run_close(Run *r);
+void run_release(Run *r);                         /* gives back what training took: the model, its engine, its states */
 DataLong run_long_prompts(const Config *c);        /* what happens to a prompt above data.max_prompt_length */
 bool run_wanted(const Run *r);                    /* false after SIGTERM, SIGINT or SIGHUP */
 

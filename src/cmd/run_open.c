@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cmd/device.h"
+#include "cmd/needs.h"
 #include "cmd/start.h"
 #include "plan/machine.h"
 
@@ -136,10 +137,6 @@ static PolicyConf policy_conf(const Config *c, bool trains) {
     };
 }
 
-static size_t flat_bytes(size_t answers, size_t max_answer) {
-    return answers * (max_answer * (7 * sizeof(float) + 1) + 64 + sizeof(TrainSeq));
-}
-
 static void open_flat(Run *r, int answers, int max_answer) {
     Flat *f = &r->flat;
     Mem *m = &r->mem;
@@ -156,8 +153,7 @@ static void open_flat(Run *r, int answers, int max_answer) {
     f->order = MEM_ARRAY(m, int32_t, n);
     f->seq = MEM_ARRAY(m, TrainSeq, n);
     f->column = MEM_ARRAY(m, float *, n);
-    size_t scratch = adv_scratch((int64_t)n, (int64_t)t) + pick_scratch((int64_t)t) + filter_scratch((int64_t)n) + 4096;
-    r->host = arena_on_host("methods", scratch, m);
+    r->host = arena_on_host("methods", methods_bytes(answers, max_answer), m);
 }
 
 /* ---- memory: what the run will take is known before it is taken */
@@ -165,39 +161,40 @@ static int room_of(const Config *c) { /* questions under way: dynamic sampling d
     return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
 }
 
-/* Of two sizes that a configuration may make absurd: more than any machine has, but never a small number by overflow. */
-static size_t times(size_t a, size_t b) {
-    size_t x;
-    return __builtin_mul_overflow(a, b, &x) || x > (size_t)1 << 60 ? (size_t)1 << 60 : x;
-}
-
-static bool run_fits(Run *r, Err *err) {
+static RunShape shape_of(Run *r) {
     const Config *c = &r->c;
     const ModelDesc *m = &r->o.desc;
     DevKind like = open_kind(&r->o, c->trainer.leaves);
-    SchedConf s = sched_conf(c, m, like);
-    PolicyConf p = policy_conf(c, true), reference = policy_conf(c, false);
-    int room = room_of(c), n = (int)c->rollout.n;
-    int prompt = (int)c->data.max_prompt_length, answer = (int)c->rollout.max_tokens;
-    PolicySizes z = policy_sizes(m, &p, like), ref = policy_sizes(m, &reference, like);
-    size_t most, kept = config_kept_room(c, m->d.vocab, &most);
-    size_t tmp = engine_tmp_bytes(m, &s, like), columns = flat_bytes((size_t)room * (size_t)n, (size_t)answer);
-    DType half = r->o.dev.act;
-    Need need[] = {
-        { "weights", model_bytes(m, half, true) + (r->has_ref ? params_bytes(m, NULL, half, false) : 0) },
-        { "gradients", z.grads },
-        { "optimizer", z.optim_dev + z.optim_host },
-        { "activations", z.act },
-        { "micro-batches", z.io + (r->has_ref ? ref.io : 0) },
-        { "micro-batches (host)", z.host + (r->has_ref ? ref.host : 0), .host = true },
-        { "scratch", tmp > z.tmp ? tmp : z.tmp },
-        { "kv cache", engine_page_bytes(m, s.page, like) * (size_t)s.pages },
-        { "checkpoint buffer", checkpoint_buffer_bytes(m, config_save_buffer(c)), .host = true },
-        { "answers", rollouts_bytes(room, n, prompt, answer) + columns, .host = true },
-        { "kept sets (rollout.kept_bytes)", config_keeps_sets(c) ? times(kept, (size_t)room * (size_t)n) : 0,
-          .host = true },
+    size_t largest;
+    PolicyConf policy = policy_conf(c, true), reference = policy_conf(c, false);
+    policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
+    return (RunShape){
+        .m = m,
+        .like = like,
+        .threads = threads_count(r->o.dev.threads),
+        .policy = policy,
+        .reference = reference,
+        .has_reference = r->has_ref,
+        .reference_dtype = like.act == DT_BF16 ? DT_BF16 : params_disk_dtype(m->dir),
+        .rolls = true,
+        .sched = sched_conf(c, m, like),
+        .questions = room_of(c),
+        .answers = (int)c->rollout.n,
+        .max_prompt = (int)c->data.max_prompt_length,
+        .max_answer = (int)c->rollout.max_tokens,
+        .greedy = c->algo.advantage == ADV_REMAX,
+        .kept = config_keeps_sets(c) ? config_kept_room(c, m->d.vocab, &largest) : 0,
+        .val_questions = r->val ? dataset_n(r->val) : 0,
+        .val_answers = (int)c->rollout.val.n,
+        .save_buffer = c->trainer.save_buffer,
     };
-    return memory_fits(&r->o.dev, need, COUNT(need), err) || err_wrap(err, "this run does not fit (see `hone plan`)");
+}
+
+static bool run_fits(Run *r, const RunShape *s, Err *err) {
+    Need need[MOST_NEEDS];
+    int n = run_needs(need, s);
+    r->planned = needs_sum(need, n, dev_about(&r->o.dev).total > 0);
+    return memory_fits(&r->o.dev, need, n, err) || err_wrap(err, "this run does not fit (see `hone plan`)");
 }
 
 static void open_rollouts(Run *r) {
@@ -211,8 +208,7 @@ static void open_rollouts(Run *r) {
     }
     if (c->algo.advantage == ADV_REMAX) rollouts_open(&r->greedy, room, 1, P, A, &r->mem);
     if (r->val) {
-        int64_t q = dataset_n(r->val), block = q < 256 ? q : 256;
-        evaluator_open(&r->eval, q, (int)block, (int)c->rollout.val.n, P, A, &r->mem);
+        evaluator_open(&r->eval, dataset_n(r->val), (int)c->rollout.val.n, P, A, &r->mem);
         r->val_metrics = val_metrics_open(r->val, (int)c->rollout.val.n, &r->mem);
     }
     open_flat(r, room * n, A);
@@ -225,28 +221,18 @@ static void open_rollouts(Run *r) {
     };
 }
 
-static bool open_model(Run *r, Err *err) {
-    const Config *c = &r->c;
+static bool open_model(Run *r, const RunShape *s, Err *err) {
     const ModelDesc *m = &r->o.desc;
-    DevKind like = open_kind(&r->o, c->trainer.leaves);
-    SchedConf sched = sched_conf(c, m, like);
-    PolicyConf pc = policy_conf(c, true), rc = policy_conf(c, false);
-    size_t tmp = engine_tmp_bytes(m, &sched, like), ptmp = policy_sizes(m, &pc, like).tmp,
-           rtmp = policy_sizes(m, &rc, like).tmp;
-    if (ptmp > tmp) tmp = ptmp;
-    if (rtmp > tmp) tmp = rtmp;
-    OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
-    pc.go_on = rc.go_on = keeps_going, pc.user = rc.user = r;
-    TRY(open_weights(&r->o, &oo, tmp, err));
+    int64_t leaves = r->c.trainer.leaves;
+    OpenOpts oo = { .leaves = leaves, .f32 = true };
+    TRY(open_weights(&r->o, &oo, run_scratch_bytes(s), err));
     if (r->has_ref) {
-        DType t = r->o.dev.act == DT_BF16 ? DT_BF16 : params_disk_dtype(m->dir);
-        model_open(&r->ref_model, &r->o.dev, m, t, (int)c->trainer.leaves, &r->mem);
+        model_open(&r->ref_model, &r->o.dev, m, s->reference_dtype, (int)leaves, &r->mem);
         TRY(model_load(&r->ref_model, m->dir, err));
-        policy_open(&r->ref, &r->ref_model, &rc, &r->mem);
+        policy_open(&r->ref, &r->ref_model, &s->reference, &r->mem);
     }
-    policy_open(&r->policy, &r->o.model, &pc, &r->mem);
-    r->engine = engine_open(&r->o.model, &sched, &r->mem);
-    dev_touch(&r->o.dev);
+    policy_open(&r->policy, &r->o.model, &s->policy, &r->mem);
+    r->engine = engine_open(&r->o.model, &s->sched, &r->mem);
     return true;
 }
 
@@ -289,9 +275,10 @@ bool run_open(Run *r, Err *err) {
     if (!(r->dir = run_dir_open(c, err))) return false;
     TRY(open_questions(r, err));
     r->has_ref = config_needs_ref(c);
-    TRY(run_fits(r, err));
+    RunShape shape = shape_of(r);
+    TRY(run_fits(r, &shape, err));
     open_rollouts(r);
-    TRY(open_model(r, err));
+    TRY(open_model(r, &shape, err));
     int64_t per_epoch = dataset_n(r->train) / c->data.train_batch_size;
     r->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * per_epoch;
     r->kl = config_kl(c);
@@ -299,14 +286,25 @@ bool run_open(Run *r, Err *err) {
     CheckpointConf cc;
     TRY(config_saves(&cc, c, &r->mem, err));
     r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
+    dev_touch(&r->o.dev);
+    mem_touch(&r->mem); /* what was counted is taken now: no step is larger than the one before */
     TRY(resume(r, err));
-    Machine here;
     r->peak_flops = c->trainer.peak_tflops * 1e12;
-    if (isnan(r->peak_flops)) machine_measure(&here), r->peak_flops = here.flops;
+    if (isnan(r->peak_flops)) r->peak_flops = machine_flops();
     stop_on_signals();
     r->t_saved = clock_now();
     r->progress = progress_open(r->dir, &r->mem);
     return true;
+}
+
+void run_release(Run *r) {
+    if (!r->engine) return;
+    engine_close(r->engine);
+    r->engine = NULL;
+    policy_close(&r->policy);
+    if (r->has_ref) policy_close(&r->ref), model_close(&r->ref_model);
+    model_close(&r->o.model);
+    r->o.has_model = false;
 }
 
 void run_close(Run *r) {

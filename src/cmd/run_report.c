@@ -9,16 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-/* Now, not at most: what grows must show although the start took more.  0 where the system does not say. */
-static double resident_gb(void) {
-    long all, resident;
-    FILE *f = fopen("/proc/self/statm", "r");
-    int got = f ? fscanf(f, "%ld %ld", &all, &resident) : 0;
-    if (f) fclose(f);
-    return got == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) / 1e9 : 0;
-}
 
 /* ---- what is wrong with a step is said when it begins, not again while it lasts */
 static void warn(Run *r, bool now, bool *was, const char *what) {
@@ -136,8 +126,9 @@ static void speed_metrics(Run *r) {
     double full = flops_train(&f, lens, n, (int64_t)answer) * epochs; /* were every answer trained on */
     metric(m, "perf/mfu/actor", r->flops / update / r->peak_flops);
     metric(m, "perf/mfu/actor_verl", r->flops_verl / update / r->peak_flops);
-    double resident = resident_gb();
-    if (resident > 0) metric(m, "perf/cpu_memory_used_gb", resident);
+    MemoryUsed memory = memory_used(); /* now and at most: what grows must show although the start took more */
+    if (memory.now > 0) metric(m, "perf/cpu_memory_used_gb", memory.now / 1e9);
+    if (memory.peak > 0) metric(m, "perf/cpu_memory_peak_gb", memory.peak / 1e9);
     for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->seconds[p];
     r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
     r->sum.flops += r->flops, r->sum.full += full;
@@ -363,6 +354,10 @@ void run_summary(Run *r) {
                               &r->policy.opt.host, &r->policy.act,         &r->o.dev.tmp };
     puts("memory:");
     for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);
+    MemoryUsed memory = memory_used();
+    printf("  %-20s planned %10.2f MB, peak %10.2f MB (questions, tokenizer and program included)\n", "the process",
+           (double)r->planned / 1e6, memory.peak / 1e6);
     exact_line(r);
+    run_release(r);
     time_summary(r);
 }

@@ -131,8 +131,7 @@ static bool open_engine(Eval *e, Err *err) {
     OpenOpts oo = { .leaves = a->leaves };
     TRY(open_weights(&e->o, &oo, engine_tmp_bytes(&e->o.desc, &c, open_kind(&e->o, a->leaves)), err));
     e->engine = engine_open(&e->o.model, &c, &e->o.mem);
-    evaluator_open(&e->eval, n, (int)(n < 256 ? (n ? n : 1) : 256), (int)a->n, (int)longest, (int)a->s.max_tokens,
-                   &e->o.mem);
+    evaluator_open(&e->eval, n, (int)a->n, (int)longest, (int)a->s.max_tokens, &e->o.mem);
     return true;
 }
 

@@ -178,9 +178,9 @@ static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *
     const ModelDesc *m = p->sum->model;
     HereWork w = here_work(p, threads_default());
     w.save_buffer = a->save_buffer;
-    HereArena arenas[12];
+    Need arenas[MOST_NEEDS];
     double slice = p->sum->embed + p->sum->head + 2 * p->sum->total / p->sum->layers, room = p->cluster.gpu.memory;
-    int n = m->arch->runs ? here_arenas(m, &w, arenas) : 0;
+    int n = m->arch->runs ? here_needs(m, &w, arenas) : 0;
     if (!n) return true; /* counted, not run: the closed formulas stand */
     buf_puts(memory, "\nmemory of one process, the arenas that hone train will take, MB\n");
     for (int i = 0; i < n; i++) {

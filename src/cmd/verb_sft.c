@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "cmd/device.h"
 #include "cmd/metrics.h"
-#include "cmd/open.h"
+#include "cmd/needs.h"
 #include "cmd/progress.h"
 #include "cmd/run_dir.h"
 #include "cmd/start.h"
@@ -40,6 +40,7 @@ typedef struct {
     LrConf lr;
     TrainSeq *seq;
     float *ones, *zeros;
+    float **lp;                         /* [batch][max_length]: validation's */
     int64_t step, steps, saved, *index; /* saved: the step of the newest checkpoint */
     DataCursor cursor;
     bool untold; /* the step is done, its validation was cut: its metrics wait to be told with it */
@@ -108,23 +109,19 @@ static TrainSeq seq_of(const Sft *s, const Pair *p) {
 /* ---- validation: mean -log p of a token; told to stop, it is given up, and the step stays untold */
 static bool validate(Sft *s, Err *err) {
     if (!s->val_pairs.n) return true;
-    Mem mem = { 0 };
     double sum = 0;
     int64_t tokens = 0, block = s->c.sft.batch_size;
-    float **lp = MEM_ARRAY(&mem, float *, (size_t)block);
-    for (int64_t i = 0; i < block; i++) lp[i] = MEM_ARRAY(&mem, float, (size_t)s->c.sft.max_length);
     bool ok = true, cut = false;
     for (int64_t from = 0; ok && !cut && from < s->val_pairs.n; from += block) {
         int n = 0;
         for (int64_t i = from; i < s->val_pairs.n && n < block; i++) s->seq[n++] = seq_of(s, &s->val_pairs.at[i]);
-        ok = policy_logprob(&s->policy, s->seq, n, lp, NULL, err);
+        ok = policy_logprob(&s->policy, s->seq, n, s->lp, NULL, err);
         cut = stop_asked();
         for (int i = 0; ok && i < n; i++)
-            for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++, tokens++) sum -= lp[i][t];
+            for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++, tokens++) sum -= s->lp[i][t];
     }
     s->untold = cut && s->step > 0; /* before the first step nothing is saved: it will be done again */
     if (ok && !cut) metric(&s->metrics, "val/loss", sum / (double)tokens);
-    mem_free(&mem);
     return ok;
 }
 
@@ -179,6 +176,9 @@ static bool update(Sft *s, Err *err) {
     if (due || s->step == s->steps) TRY(validate(s, err));
     metric(&s->metrics, "timing_s/step", clock_now() - t0);
     metric(&s->metrics, "perf/throughput", (double)u.tokens / (clock_now() - t0));
+    MemoryUsed memory = memory_used();
+    if (memory.now > 0) metric(&s->metrics, "perf/cpu_memory_used_gb", memory.now / 1e9);
+    if (memory.peak > 0) metric(&s->metrics, "perf/cpu_memory_peak_gb", memory.peak / 1e9);
     return s->untold || tell(s, err);
 }
 
@@ -209,22 +209,22 @@ static bool open_model(Sft *s, Err *err) {
                      .offload = c->train.offload_fraction,
                      .trains = true,
                      .go_on = goes_on };
-    PolicySizes z = policy_sizes(&s->o.desc, &p, open_kind(&s->o, c->trainer.leaves));
-    size_t tmp = z.tmp;
-    Need need[] = { { "weights", model_bytes(&s->o.desc, s->o.dev.act, true) },
-                    { "gradients", z.grads },
-                    { "optimizer", z.optim_dev + z.optim_host },
-                    { "activations", z.act },
-                    { "scratch", z.tmp },
-                    { "checkpoint buffer", checkpoint_buffer_bytes(&s->o.desc, config_save_buffer(c)), .host = true } };
-    if (!memory_fits(&s->o.dev, need, COUNT(need), err)) return err_wrap(err, "this run does not fit");
+    RunShape shape = { .m = &s->o.desc,
+                       .like = open_kind(&s->o, c->trainer.leaves),
+                       .threads = threads_count(s->o.dev.threads),
+                       .policy = p,
+                       .save_buffer = c->trainer.save_buffer };
+    Need need[MOST_NEEDS];
+    int n = run_needs(need, &shape);
+    if (!memory_fits(&s->o.dev, need, n, err)) return err_wrap(err, "this run does not fit");
     OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
-    TRY(open_weights(&s->o, &oo, tmp, err));
+    TRY(open_weights(&s->o, &oo, run_scratch_bytes(&shape), err));
     policy_open(&s->policy, &s->o.model, &p, &s->mem);
-    dev_touch(&s->o.dev);
     CheckpointConf cc;
     TRY(config_saves(&cc, c, &s->mem, err));
     s->saves = checkpoints_open(&s->policy, &cc, &s->mem);
+    dev_touch(&s->o.dev);
+    mem_touch(&s->mem);
     return true;
 }
 
@@ -284,6 +284,9 @@ static bool open_all(Sft *s, Err *err) {
     s->ones = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length),
     s->zeros = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length);
     for (int64_t i = 0; i < c->sft.max_length; i++) s->ones[i] = 1;
+    int64_t block = c->data.val_files.n ? c->sft.batch_size : 0;
+    s->lp = MEM_ARRAY(&s->mem, float *, (size_t)block);
+    for (int64_t i = 0; i < block; i++) s->lp[i] = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length);
     TRY(open_model(s, err) && resume(s, err));
     s->progress = progress_open(s->dir, &s->mem);
     stop_on_signals();

@@ -40,12 +40,12 @@ static int run(const Verb *v, int argc, char **argv) {
     int rc = start(v, &r.c, CONF_TRAIN, argc, argv);
     if (rc >= 0) return rc;
     bool ok = run_open(&r, &err) && train(&r, &err);
-    if (ok) run_summary(&r);
-    if (!ok && r.dir) run_dir_note(r.dir, err.msg);
-    if (r.saves) {
+    if (r.saves) { /* first: what is said below is true once the last save is on the disk */
         Err late;
         if (!checkpoints_close(r.saves, &late) && ok) ok = false, err = late;
     }
+    if (ok) run_summary(&r);
+    if (!ok && r.dir) run_dir_note(r.dir, err.msg);
     run_close(&r);
     config_free(&r.c);
     return ok ? 0 : cmd_fail(v, &err);

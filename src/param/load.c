@@ -31,9 +31,12 @@ static bool put_pieces(Dev *d, const Sources *s, Piece *pieces, int n, Err *err)
     return true;
 }
 
+static int lanes_of(int threads) { return 2 * threads < LANES ? 2 * threads : LANES; }
+
+size_t params_load_bytes(int threads) { return (size_t)lanes_of(threads) * PIECE * 4; }
+
 static bool load_bytes(Params *p, Dev *d, Sources *s, Err *err) {
-    int lanes = 2 * threads_count(d->threads), n = 0;
-    if (lanes > LANES) lanes = LANES;
+    int lanes = lanes_of(threads_count(d->threads)), n = 0;
     char *stage = mem_push(&s->mem, (size_t)lanes * PIECE * 4);
     Piece pieces[LANES];
     size_t done = 0;

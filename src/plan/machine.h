@@ -30,6 +30,7 @@ void           machine_list(Buf *out);               /* "H20-96, H20-141, ..." *
 
 /* This machine: float32 FMA peak on all cores, copy bandwidth, cores, RAM; takes about 0.3 s. */
 void machine_measure(Machine *out);
+double machine_flops(void);                          /* the first of them alone: no memory to speak of, 0.1 s */
 
 /* "H20-96x96", "this", or the name of a file (docs/plan.md, "Cluster files").  The error names what is unknown. */
 bool cluster_parse(Cluster *out, const char *spec, Mem *mem, Err *err);

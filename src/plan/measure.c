@@ -89,23 +89,44 @@ static double chains_rate(Threads *t, int n, Work *w, int lanes) {
     return (double)rate[TRIES / 2];
 }
 
-void machine_measure(Machine *out) {
-    int n = threads_default(), lanes = 4;
+static Work work_here(int *lanes) {
+    Work w = { .chains = chains_any };
+    *lanes = 4;
+#ifdef HAS_ISA
+    if (__builtin_cpu_supports("avx512f")) w.chains = chains_512, *lanes = 16;
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) w.chains = chains_256, *lanes = 8;
+#endif
+    return w;
+}
+
+static double flops_of(Threads *t, int n, Work *w, int lanes, Mem *mem) {
+    w->sink = MEM_ARRAY(mem, float, (size_t)n * 16);
+    w->seconds = MEM_ARRAY(mem, double, (size_t)n * 8);
+    return 2 * chains_rate(t, n, w, lanes);
+}
+
+double machine_flops(void) {
+    int n = threads_default(), lanes;
     Threads *t = threads_open(n);
     Mem mem = { 0 };
-    Work w = { .chains = chains_any, .bytes = (size_t)64 << 20 };
-#ifdef HAS_ISA
-    if (__builtin_cpu_supports("avx512f")) w.chains = chains_512, lanes = 16;
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) w.chains = chains_256, lanes = 8;
-#endif
-    w.sink = MEM_ARRAY(&mem, float, (size_t)n * 16);
-    w.seconds = MEM_ARRAY(&mem, double, (size_t)n * 8);
-    if (n > 16) w.bytes = (size_t)8 << 20;
+    Work w = work_here(&lanes);
+    double flops = flops_of(t, n, &w, lanes, &mem);
+    threads_close(t);
+    mem_free(&mem);
+    return flops;
+}
+
+void machine_measure(Machine *out) {
+    int n = threads_default(), lanes;
+    Threads *t = threads_open(n);
+    Mem mem = { 0 };
+    Work w = work_here(&lanes);
+    w.bytes = (size_t)(n > 16 ? 8 : 64) << 20;
     w.from = mem_push(&mem, w.bytes * (size_t)n), w.to = mem_push(&mem, w.bytes * (size_t)n);
-    double rate = chains_rate(t, n, &w, lanes), copy = best_of(t, n, run_copy, &w, 4);
+    double flops = flops_of(t, n, &w, lanes, &mem), copy = best_of(t, n, run_copy, &w, 4);
     double pages = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     *out = (Machine){ .name = "this",
-                      .flops = 2 * rate,
+                      .flops = flops,
                       .memory = pages,
                       .bandwidth = 2.0 * (double)w.bytes * n / copy,
                       .sms = n,

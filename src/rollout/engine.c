@@ -71,7 +71,7 @@ size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
 enum { KEEP_ROWS = 64 }; /* rows drawn together when their kept sets are wanted */
 
 /* Index lists of a step, and the sampler's rows with their hidden states and kept sets. */
-static size_t io_bytes(const ModelDesc *m, const SchedConf *c) {
+size_t engine_io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t rows = arena_round((size_t)c->max_rows * 4), seqs = arena_round((size_t)(c->max_seqs + 1) * 8);
     size_t table = arena_round((size_t)c->max_batch * (size_t)max_pages(c) * 4),
            h = arena_round((size_t)c->max_seqs * (size_t)m->d.hidden * 4);
@@ -79,6 +79,12 @@ static size_t io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t banned = arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
     size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
     return 2 * rows + 14 * seqs + table + h + banned + sets;
+}
+
+size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
+    size_t seq = sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish) + 2 * sizeof(bool);
+    return sizeof(Engine) + sched_bytes(c) + (size_t)m->d.layers * sizeof(Kv) + (size_t)c->max_seqs * seq
+           + engine_io_bytes(m, c) + ARENA_ALIGN;
 }
 
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
@@ -93,7 +99,7 @@ Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
     e->finish = MEM_ARRAY(mem, Finish, n);
     e->finished = MEM_ARRAY(mem, bool, n);
     e->full = MEM_ARRAY(mem, bool, n);
-    size_t io = io_bytes(m->desc, c);
+    size_t io = engine_io_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
     Kv shape = kv_shape(m->desc, c->page);

@@ -62,6 +62,8 @@ typedef struct { int64_t tokens, prompt_tokens, answers, broken; double seconds;
 
 /* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
 size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
+size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* lists of a step, on the device; as much on the host */
+size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */
 size_t  engine_page_bytes(const ModelDesc *m, int page, DevKind like);                 /* one page, all layers */
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
 void    engine_close(Engine *e);

@@ -50,6 +50,7 @@ size_t checkpoint_buffer_bytes(const ModelDesc *m, int64_t wanted) {
     Elements e = { 0 };
     arch_each_row(m, add_row, &e);
     int64_t whole = (e.all + 2 * e.trainable) * 4;
+    if (wanted > 0 && wanted < 4096) wanted = 4096;
     return (size_t)(wanted > 0 && wanted < whole ? wanted / 4 * 4 : whole);
 }
 

@@ -35,7 +35,11 @@ static ModelShape shape_of(const PolicyConf *c, DevKind like) {
 PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like) {
     ModelShape shape = shape_of(c, like);
     ModelSizes s = model_sizes(m, &shape);
-    PolicySizes out = { .act = s.act, .tmp = s.tmp, .io = io_size(c, m->d.vocab), .host = host_size(c, m->d.vocab) };
+    PolicySizes out = { .act = s.act,
+                        .tmp = s.tmp,
+                        .io = io_size(c, m->d.vocab),
+                        .host = host_size(c, m->d.vocab),
+                        .sort = pack_scratch(c->max_seqs) };
     if (c->trains) {
         out.grads = params_bytes(m, NULL, DT_F32, true);
         Params flat = { .flat = tensor_over(NULL, DT_F32, 1, (int64_t)(out.grads / 4)) };
@@ -58,7 +62,7 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     }
     p->io = dev_arena(m->dev, "train io", s.io);
     p->host = arena_on_host("train host", s.host, mem);
-    p->sort = arena_on_host("packing", pack_scratch(c->max_seqs), mem);
+    p->sort = arena_on_host("packing", s.sort, mem);
 }
 
 void policy_close(Policy *p) {

@@ -65,7 +65,7 @@ typedef struct {
 } UpdateStats;
 
 /* What policy_open will take, by arena; m->dev->tmp must hold 'tmp'. */
-typedef struct { size_t grads, optim_dev, optim_host, act, io, host, tmp; } PolicySizes;
+typedef struct { size_t grads, optim_dev, optim_host, act, io, host, sort, tmp; } PolicySizes;
 PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like);
 
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
