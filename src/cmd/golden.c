@@ -1,7 +1,7 @@
 /* golden.c - see golden.h.  How close: float32 against float32 in another order of summation, so log-probs to 2e-5,
  * gradients to 2e-4 of the largest entry of their tensor, greedy tokens equal; Adam divides by the gradient, so after two
  * steps 99.9 % of the entries to 2e-4 and all to 2e-2.
- * On a device that computes in bfloat16 errors are means (of gradients: a norm over a norm), as a bit decides between experts that are
+ * On a device that computes in bfloat16 errors are medians (of gradients: a norm over a norm), as a bit decides between experts that are
  * nearly equal, and 1.25 times what transformers in bfloat16 is off by on the same model is allowed (bf16.json in the reference
  * folder); what has no such measure is not compared. */
 #include "cmd/golden.h"
@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_SEQS = 64, GREEDY = 16 };
@@ -167,22 +168,28 @@ static void put_batch(Golden *g, Batch *b,
 
 /* ---- the checks */
 typedef struct {
-    double worst, sum;
-    int64_t n;
+    double worst;
+    VEC(float)
+    all;
 } Diff;
 static void differ(Diff *d, const float *a, const float *b, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         double e = fabs((double)a[i] - (double)b[i]);
         if (!(e <= d->worst)) d->worst = e; /* NaN too */
-        d->sum += e;
+        VEC_PUSH(d->all, e == e ? (float)e : INFINITY);
     }
-    d->n += n;
+}
+static int rising(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
 }
 /* key: of bf16.json */
-static void report_diff(Golden *g, const char *what, const char *key, const Diff *d, double f32) {
-    double most = allowed(g, key, f32), error = is_half(g) ? d->sum / (double)(d->n ? d->n : 1) : d->worst;
+static void report_diff(Golden *g, const char *what, const char *key, Diff *d, double f32) {
+    double most = allowed(g, key, f32), error = d->worst;
+    if (is_half(g) && d->all.n) qsort(d->all.at, d->all.n, sizeof *d->all.at, rising), error = d->all.at[d->all.n / 2];
     if (most < 0) skip(g, what, NO_MEASURE);
-    else report(g, error <= most, what, is_half(g) ? "mean error %.2e of %g" : "worst error %.2e of %g", error, most);
+    else report(g, error <= most, what, is_half(g) ? "median error %.2e of %g" : "worst error %.2e of %g", error, most);
+    vec_free(d->all.at);
 }
 
 static void check_values(Golden *g) {

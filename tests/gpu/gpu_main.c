@@ -1,4 +1,4 @@
-/* gpu_main.c - hone_gpu_test [part of a name] ... [-- arguments of the tests]: every test of a GPU, each in a process of its own, so that one
+/* gpu_main.c - hone_gpu_test [f32|bf16] [part of a name] ... [-- arguments of the tests]: every test of a GPU, each in a process of its own, so that one
  * that dies or hangs does not stop the rest.  One program, to be carried to a bare machine with libhone_cuda.so beside it; tests of whole
  * models want the folder tests/data/models below the current one. */
 #include "tensor/tensor.h"
@@ -48,11 +48,14 @@ static bool one(size_t i, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     int bad = 0, ran = 0, names = 1;
+    bool f32 = argc > 1 && !strcmp(argv[1], "f32"), bf16 = argc > 1 && !strcmp(argv[1], "bf16"); /* only these */
+    if (f32 || bf16) argc--, argv++;
     while (names < argc && strcmp(argv[names], "--")) names++; /* "--" then stands for the program's name */
     for (size_t i = 0; i < COUNT(list); i++) {
         bool wanted = names == 1;
         for (int k = 1; k < names; k++) wanted |= strstr(list[i].name, argv[k]) != NULL;
         for (int half = 0; wanted && half <= list[i].both; half++) {
+            if (list[i].both && (half ? f32 : bf16)) continue;
             gpu_test_act = half ? DT_BF16 : DT_F32;
             ran++, bad += !one(i, names < argc ? argc - names : 1, argv + (names < argc ? names : 0));
         }

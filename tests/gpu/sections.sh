@@ -86,8 +86,8 @@ loop() { # loop [SHORT]
     [ "$(grep -c 'device was "' "$work/moves/log.txt")" = 2 ]
     ok $? "the change of devices was not said: $(grep device "$work/moves/log.txt")"
     [ -n "$1" ] && return
-    sed '/need_packages/d; /^build build/d; /packages.sh/d; s#^hone=.*#hone=build/gpu/hone#; s#^run=runs/#run='"$work"'/#' quickstart >"$work/quickstart"
-    (cd "$work" && ln -sf "$OLDPWD"/* . 2>/dev/null; bash ./quickstart --device cuda) >"$work/quick.log" 2>&1
+    sed '/need_packages/d; /^build build/d; /packages.sh/d; /^cd /d; s#^hone=.*#hone=build/gpu/hone#; s#^run=runs/#run='"$work"'/#' quickstart >"$work/quick.sh"
+    bash "$work/quick.sh" --device cuda >"$work/quick.log" 2>&1
     ok $? "quickstart: $(tail -5 "$work/quick.log")"
     grep -E 'validation after' "$work/quick.log" | tail -1
 }

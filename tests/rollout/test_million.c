@@ -202,6 +202,7 @@ int main(int argc, char **argv) {
         ran++;
         if (!all) run(m, &quick_plan, false);
         for (size_t p = 0; all && p < COUNT(plans); p++) run(m, &plans[p], false);
+        if (all) printf("%s: %ld tokens so far\n", models[m].name, (long)sum.tokens), fflush(stdout);
     }
     if (!all && on_cpu()) planted();
     EXPECT(ran > 0, "there is no model %s", only);
