@@ -21,7 +21,7 @@ if(NVCC AND NOT HONE_SANITIZE)
   set_target_properties(hone_cuda PROPERTIES C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
                         LINKER_LANGUAGE C BUILD_RPATH "$ORIGIN;/usr/local/cuda/lib64" SKIP_BUILD_RPATH OFF)
   target_include_directories(hone_cuda PRIVATE ${CUDA_HOME}/include)
-  target_link_libraries(hone_cuda PRIVATE ${CUDA_HOME}/lib64/libcudart_static.a ${CUDA_HOME}/lib64/libcublasLt.so.13
+  target_link_libraries(hone_cuda PRIVATE ${CUDA_HOME}/lib64/libcudart_static.a
                         Threads::Threads rt m ${CMAKE_DL_LIBS} ${STDCXX})
   target_link_options(hone_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
 endif()

@@ -87,6 +87,14 @@ static void sums_once(Duo *q) {
         op_embed(d, y.t[s], i.t[s], w.t[s], part_whole(w.t[s].rows));
     duo_same(q, "embed_bwd", dw);
     duo_near(q, "embed", y, 0);
+    Two bias = two_w(q, any_w(q), 1, W, 0, 1), z = two(q, any_act(q), T, W, any_gap(q), 1);
+    float *from = rnds(&q->r[GPU].m, W, ++q->seed, 1);
+    Two db = two_of(q, DT_F32, 1, W, 0, from), db2 = two_of(q, DT_F32, 1, W, 0, from);
+    EACH_SIDE(q, s, d) op_add_row(d, z.t[s], bias.t[s]), op_sum_rows(d, db.t[s], dy.t[s]);
+    duo_near(q, "add_row", z, 2e-7);
+    duo_near(q, "sum_rows", db, 4e-6);
+    op_sum_rows(duo_dev(q, GPU), db2.t[GPU], dy.t[GPU]);
+    duo_equal(q, "sum_rows again", db.t[GPU], db2.t[GPU]);
     Two x = two(q, any_act(q), T, W, any_gap(q), 1), rstd = two(q, DT_F32, T, 1, 0, 1),
         g = two_w(q, DT_F32, 1, W, 0, 1);
     float *start = rnds(&q->r[GPU].m, W, ++q->seed, 1);

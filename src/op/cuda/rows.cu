@@ -388,7 +388,8 @@ static __global__ void add_row_k(Cells g, Any y, Any b) {
     }
 }
 void cuda_add_row(Dev *d, Tensor y, Tensor b) {
-    launch_cells(d, add_row_k, cells_of(y.rows, y.cols, y, b), any_of(y), any_of(b));
+    Cells g = { y.rows, y.cols, wide_all(y.cols, y, b) }; /* rows stay rows: b has one */
+    launch_cells(d, add_row_k, g, any_of(y), any_of(b));
 }
 
 /* ---- rope --------------------------------------------------------------------------------------------------------------------------- */
