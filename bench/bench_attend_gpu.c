@@ -1,6 +1,6 @@
 /* bench_attend_gpu.c - attention on a GPU: TFLOP/s of training (causal pairs, 2 (dk + dv) forward, 2 (3 dk + 2 dv) backward a pair and head),
  * TB/s of keys and values of decode over shuffled pages.  Wants libhone_cuda.so beside it (build/gpu).
- *   bench_attend_gpu [pause in ms]
+ *   bench_attend_gpu [pause in ms] [number of the one line that is wanted]
  * The chip is limited by power: each figure is the median of 5 groups of calls after a pause, so that all begin alike; 0 gives sustained
  * figures. */
 #include "base/clock.h"
@@ -189,8 +189,11 @@ int main(int argc, char **argv) {
     }
     b.a = dev_arena(&b.d, "bench", (size_t)12 << 30);
     b.d.tmp = dev_arena(&b.d, "tmp", (size_t)2 << 30);
-    for (size_t i = 0; i < COUNT(trains); i++) train(&b, &trains[i]);
-    for (size_t i = 0; i < COUNT(decodes); i++) decode(&b, &decodes[i]);
+    int only = argc > 2 ? atoi(argv[2]) : -1, n = 0;
+    for (size_t i = 0; i < COUNT(trains); i++, n++)
+        if (only < 0 || only == n) train(&b, &trains[i]);
+    for (size_t i = 0; i < COUNT(decodes); i++, n++)
+        if (only < 0 || only == n) decode(&b, &decodes[i]);
     dev_close(&b.d);
     mem_free(&b.m);
     return 0;

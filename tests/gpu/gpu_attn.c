@@ -437,6 +437,29 @@ static const Shape order[] = { { "128", 1, 1, 128, 128, false },
                                { "64", 1, 1, 64, 64, false },
                                { "mla", 1, 1, 576, 512, true } };
 
+/* Every kernel once, on shapes small enough for a sanitizer. */
+static const Shape few[] = {
+    { "128, few", 4, 2, 128, 128, false, 16, 3, { 1100, 1, 129 }, 1 },
+    { "64, few", 6, 2, 64, 64, false, 64, 3, { 1100, 1, 129 }, 1 },
+    { "mla, few", 4, 1, 576, 512, true, 64, 2, { 2100, 65 }, 1 },
+    { "16/24, few", 6, 2, 16, 24, false, 48, 3, { 90, 1, 65 }, 2 },
+};
+static const Shape few_back[] = {
+    { "128, few", 4, 2, 128, 128, false, 16, 3, { 150, 1, 67 }, 1 },
+    { "64, few", 6, 2, 64, 64, false, 64, 3, { 250, 1, 67 }, 1 },
+    { "192/128, few", 2, 2, 192, 128, false, 64, 3, { 150, 1, 67 }, 1 },
+    { "16/24, few", 6, 2, 16, 24, false, 48, 3, { 70, 1, 33 }, 2 },
+};
+int gpu_attn_brief(int argc, char **argv);
+int gpu_attn_brief(int argc, char **argv) {
+    (void)argc, (void)argv;
+    open_gpu(DT_BF16);
+    for (size_t i = 0; i < COUNT(few); i++) exact(&few[i]);
+    for (size_t i = 0; i < COUNT(few_back); i++) gradients(&few_back[i]);
+    dev_close(&rig.d);
+    return test_end();
+}
+
 int gpu_attn(int argc, char **argv) {
     (void)argc, (void)argv;
     for (int a = 0; a < 2; a++) {

@@ -101,6 +101,8 @@ static size_t cut_bytes(const Cut &c) {
     return arena_round(c.list) + arena_round(c.parts) + arena_round(c.sums) + arena_round(c.folds);
 }
 
+/* of a tile of training: heads of 64 columns leave room for three warpgroups */
+static constexpr int most_rows(int width) { return width == 64 ? 192 : 128; }
 static int span_of(AttnBy by) { return by == BY_MLA ? MLA_SPAN : ATTN_SPAN; }
 static int block_of(AttnBy by) { return by == BY_MLA ? MLA_BLOCK : ATTN_BLOCK; }
 static void cut_mla(Cut *c, int heads) {
@@ -119,8 +121,7 @@ static Cut cut_of(AttnBy by, int heads, int kv_heads, int rows_tile, int64_t row
 static size_t first_bytes(int seqs) { return arena_round((size_t)(seqs + 1) * 4); }
 static void cut_list(Cut *c, int seqs) { c->list = ARENA_ALIGN + first_bytes(seqs) + (size_t)c->items * sizeof(Item); }
 static Cut cut_packed(AttnBy by, const Attn *a) {
-    Cut c = cut_of(by, a->heads, a->kv_heads, a->heads / a->kv_heads > 64 ? 64 : 128, a->q.rows, a->seqs.n,
-                   a->seqs.longest);
+    Cut c = cut_of(by, a->heads, a->kv_heads, most_rows(a->dk), a->q.rows, a->seqs.n, a->seqs.longest);
     cut_list(&c, a->seqs.n);
     return c;
 }
@@ -129,7 +130,7 @@ static Cut cut_packed(AttnBy by, const Attn *a) {
 static Cut cut_paged(AttnBy by, Tensor q, const Kv *kv, const Paged *r, int heads) {
     const int64_t keys = (int64_t)r->table.cols * kv->page, spans = (keys + span_of(by) - 1) / span_of(by);
     const int group = heads / kv->kv_heads, n = r->rows.n, longest = r->rows.longest;
-    Cut c = cut_of(by, heads, kv->kv_heads, (int64_t)longest * group > 64 ? 128 : 64, q.rows, n, keys);
+    Cut c = cut_of(by, heads, kv->kv_heads, (int64_t)longest * group > 64 ? most_rows(kv->dk) : 64, q.rows, n, keys);
     const size_t parts = (size_t)n * (size_t)heads * (size_t)spans;
     const bool few = (int64_t)n * c.heads < MOST_CTAS || by == BY_64;
     const bool can = (by == BY_MLA || group <= 16) && parts * (size_t)kv->dv * 4 <= PART_MOST;
@@ -201,7 +202,7 @@ static void fwd_any(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMa
                     const AttnPar &p, int seqs) {
     if (c.spans) fwd<D, 0>(d, c, q, k, v, p), combine<D>(d, p, seqs);
     else if (c.rows_tile == 64) fwd<D, 1>(d, c, q, k, v, p);
-    else fwd<D, 2>(d, c, q, k, v, p);
+    else fwd<D, most_rows(D) / 64>(d, c, q, k, v, p);
 }
 static void fwd_mla(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k, const MlaPar &p, int seqs) {
     mla_fwd<<<ctas(d, c, 1), 384, MLA_SMEM, stream_of(d)>>>(q, k, p);
@@ -299,15 +300,16 @@ void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, fl
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
-/* widths of a head; rows a block of attn_dkv has, keys a block of attn_dq: what registers allow */
-template <int DK, int DV, int ROWS, int KEYS> struct BackShape {
-    static constexpr int dk = DK, dv = DV, rows = ROWS, keys = KEYS;
-    using Dkv = DkvShape<DK, DV, ROWS>;
-    using Dq = DqShape<DK, DV, KEYS>;
+/* widths of a head; rows a block of attn_dkv has, keys a block of attn_dq, warpgroups: what registers allow */
+template <int DK, int DV, int ROWS, int KEYS, int W> struct BackShape {
+    static constexpr int dk = DK, dv = DV, rows = ROWS, keys = KEYS, w = W, tile = 64 * W, threads = 128 * (W + 1);
+    using Dkv = DkvShape<DK, DV, ROWS, W>;
+    using Dq = DqShape<DK, DV, KEYS, W>;
 };
-using Back128 = BackShape<128, 128, 64, 128>;
-using Back64 = BackShape<64, 64, 64, 128>;
-using BackMla = BackShape<192, 128, 32, 64>; /* MLA in the expanded form */
+using Back128 = BackShape<128, 128, 64, 128, 2>;
+using Back64 = BackShape<64, 64, 64, 64, 3>;
+using BackMla = BackShape<192, 128, 32, 64, 2>; /* MLA in the expanded form */
+static int back_tile(AttnBy by) { return by == BY_64 ? Back64::tile : by == BY_128 ? Back128::tile : BackMla::tile; }
 
 AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
     bool half = d->act == DT_BF16;
@@ -318,13 +320,13 @@ AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const A
     return a->dk == 128 ? BY_128 : a->dk == 64 ? BY_64 : BY_PLAIN;
 }
 static Cut cut_dkv(AttnBy by, const Attn *a) {
-    Cut c = { by, BACK_KEYS, BACK_KEYS, a->kv_heads, a->heads / a->kv_heads };
-    c.items = (a->q.rows / BACK_KEYS + a->seqs.n) * a->kv_heads;
+    Cut c = { by, back_tile(by), back_tile(by), a->kv_heads, a->heads / a->kv_heads };
+    c.items = (a->q.rows / c.positions + a->seqs.n) * a->kv_heads;
     cut_list(&c, a->seqs.n);
     return c;
 }
 static Cut cut_dq(AttnBy by, const Attn *a) {
-    Cut c = { by, 128, 128 / (a->heads / a->kv_heads), a->kv_heads, a->heads / a->kv_heads };
+    Cut c = { by, back_tile(by), back_tile(by) / (a->heads / a->kv_heads), a->kv_heads, a->heads / a->kv_heads };
     c.items = (a->q.rows / c.positions + a->seqs.n) * a->kv_heads;
     cut_list(&c, a->seqs.n);
     return c;
@@ -348,12 +350,12 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
 
     p.positions = B::rows / group;
     p.list = list_of(d, cv, sv, a->seqs, TENSOR_NONE, a->seqs.longest, section_of((B::dk + B::dv) * group, 0), true);
-    attn_dkv<B::dk, B::dv, B::rows><<<ctas(d, cv, 1), 384, B::Dkv::bytes, stream_of(d)>>>(
-        rows(a->q, B::dk), keys(a->k, B::dk, BACK_KEYS), keys(a->v, B::dv, BACK_KEYS), rows(dO, B::dv), p);
+    attn_dkv<B::dk, B::dv, B::rows, B::w><<<ctas(d, cv, 1), B::threads, B::Dkv::bytes, stream_of(d)>>>(
+        rows(a->q, B::dk), keys(a->k, B::dk, B::tile), keys(a->v, B::dv, B::tile), rows(dO, B::dv), p);
     CU(cudaGetLastError());
     p.positions = cq.positions;
     p.list = list_of(d, cq, sq, a->seqs, TENSOR_NONE, a->seqs.longest, section_of(B::dk, B::dv), false);
-    attn_dq<B::dk, B::dv, B::keys><<<ctas(d, cq, 1), 384, B::Dq::bytes, stream_of(d)>>>(
+    attn_dq<B::dk, B::dv, B::keys, B::w><<<ctas(d, cq, 1), B::threads, B::Dq::bytes, stream_of(d)>>>(
         rows(a->q, B::dk), keys(a->k, B::dk, B::keys), keys(a->v, B::dv, B::keys), rows(dO, B::dv), p);
     CU(cudaGetLastError());
 }
@@ -379,10 +381,10 @@ template <int D, int W> static cudaError_t allow(void) {
                                 AttnShape<D, D, W>::bytes);
 }
 template <class B> static cudaError_t allow_back(void) {
-    cudaError_t e = cudaFuncSetAttribute(attn_dkv<B::dk, B::dv, B::rows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         B::Dkv::bytes);
+    cudaError_t e = cudaFuncSetAttribute(attn_dkv<B::dk, B::dv, B::rows, B::w>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, B::Dkv::bytes);
     return e ? e
-             : cudaFuncSetAttribute(attn_dq<B::dk, B::dv, B::keys>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+             : cudaFuncSetAttribute(attn_dq<B::dk, B::dv, B::keys, B::w>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     B::Dq::bytes);
 }
 bool attns_open(Dev *d, Err *err) {
@@ -400,7 +402,7 @@ bool attns_open(Dev *d, Err *err) {
     if (e == cudaSuccess) e = allow<128, 2>();
     if (e == cudaSuccess) e = allow<64, 0>();
     if (e == cudaSuccess) e = allow<64, 1>();
-    if (e == cudaSuccess) e = allow<64, 2>();
+    if (e == cudaSuccess) e = allow<64, 3>();
     if (e == cudaSuccess) e = allow_back<Back128>();
     if (e == cudaSuccess) e = allow_back<Back64>();
     if (e == cudaSuccess) e = allow_back<BackMla>();

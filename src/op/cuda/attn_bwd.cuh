@@ -9,16 +9,15 @@
  * blocks ascending, from the block that holds the tile's first key; dq: keys in blocks ascending from 0.  The heads
  * of a group are added in float32 in the same sum.
  *
- * attn_dkv: a tile is 128 keys of a kv head, 64 a warpgroup, and scores are made turned (keys x rows), so that p'
- * and dS' are operands in registers.  attn_dq: a tile is 128 rows as in the forward.  One warp of producers: one
- * thread drives the copy engine, all bring lse and D. */
+ * attn_dkv: a tile is 64 keys of a kv head for each of W warpgroups, and scores are made turned (keys x rows), so
+ * that p' and dS' are operands in registers.  attn_dq: a tile is 64 W rows, as in the forward.  One warp of
+ * producers: one thread drives the copy engine, all bring lse and D. */
 #ifndef OP_CUDA_ATTN_BWD_CUH
 #define OP_CUDA_ATTN_BWD_CUH
 
 #include "op/cuda/attn_items.cuh"
 #include "op/cuda/attn_sums.cuh"
 
-enum { BACK_KEYS = 128 }; /* keys a tile of attn_dkv */
 struct BackPar {
     bf16 *dq, *dk, *dv;
     int64_t ld_dq, ld_dk, ld_dv, ld_lse;
@@ -82,8 +81,9 @@ template <int N, int P> DEV void add_rows(float (&acc)[N], const uint32_t (&p)[P
 }
 
 /* ---- dk, dv ------------------------------------------------------------------------------------------------------ */
-template <int DK, int DV, int ROWS> struct DkvShape {
-    static constexpr int k = BACK_KEYS * DK * 2, v = BACK_KEYS * DV * 2, q = ROWS * DK * 2, slot = ROWS * (DK + DV) * 2;
+template <int DK, int DV, int ROWS, int W> struct DkvShape {
+    static constexpr int keys = 64 * W, threads = 128 * (W + 1);
+    static constexpr int k = keys * DK * 2, v = keys * DV * 2, q = ROWS * DK * 2, slot = ROWS * (DK + DV) * 2;
     static constexpr int room = (232448 - 4096 - k - v) / slot, slots = room > 4 ? 4 : room;
     static constexpr int bytes = k + v + slots * slot + slots * ROWS * 8 + 256;
 };
@@ -92,11 +92,11 @@ struct DkvTile {
     int row0, len, head, key0, b0, b1;
 };
 
-template <int DK, int DV, int ROWS>
-__global__ void __launch_bounds__(384, 1)
+template <int DK, int DV, int ROWS, int W>
+__global__ void __launch_bounds__(128 * (W + 1), 1)
     attn_dkv(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
              const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
-    using S = DkvShape<DK, DV, ROWS>;
+    using S = DkvShape<DK, DV, ROWS, W>;
     extern __shared__ __align__(1024) uint8_t base[];
     const uint32_t sK = smem_of(base), sV = sK + S::k, sR = sV + S::v;
     float2 *stats = (float2 *)(base + S::k + S::v + S::slots * S::slot); /* [slot][row]: lse log2 e, D */
@@ -105,11 +105,11 @@ __global__ void __launch_bounds__(384, 1)
     __shared__ volatile DkvTile shared_tile;
     if (sK & 1023) __trap();
     /* rows of a block that no box ever fills meet p = 0: they must be finite */
-    for (int i = threadIdx.x; i < S::slots * S::slot / 16; i += 384)
+    for (int i = threadIdx.x; i < S::slots * S::slot / 16; i += S::threads)
         ((uint4 *)(base + S::k + S::v))[i] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 8);
-        bar_init(kv_full, 1), bar_init(kv_empty, 8);
+        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * W);
+        bar_init(kv_full, 1), bar_init(kv_empty, 4 * W);
         bar_fence_init();
     }
     fence_async();
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(384, 1)
     const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
               quad = lane & 3;
     if (wg == 0) {
-        regs_down<40>();
+        regs_down<W == 3 ? 32 : 40>();
         if (warp) return;
         int slot = 0;
         uint32_t phase = 1, kv_phase = 1;
@@ -139,9 +139,9 @@ __global__ void __launch_bounds__(384, 1)
                 shared_tile.b0 = b0, shared_tile.b1 = b1;
                 bar_expect(kv_full, S::k + S::v);
                 for (int h = 0; h < DK / 64; h++)
-                    tma_load(sK + h * BACK_KEYS * 128, &tk, h * 64, x.head, row0 + x.q0, kv_full);
+                    tma_load(sK + h * S::keys * 128, &tk, h * 64, x.head, row0 + x.q0, kv_full);
                 for (int h = 0; h < DV / 64; h++)
-                    tma_load(sV + h * BACK_KEYS * 128, &tv, h * 64, x.head, row0 + x.q0, kv_full);
+                    tma_load(sV + h * S::keys * 128, &tv, h * 64, x.head, row0 + x.q0, kv_full);
             }
             for (int b = b0; b < b1; b++) {
                 float2 st[(ROWS + 31) / 32];
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(384, 1)
             }
         }
     }
-    regs_up<232>();
+    regs_up<W == 3 ? 160 : 232>();
     const int w = wg - 1, r0 = w * 64 + warp * 16 + (lane >> 2);
     int slot = 0;
     uint32_t phase = 0, kv_phase = 0;
@@ -191,13 +191,13 @@ __global__ void __launch_bounds__(384, 1)
             float s[ROWS / 2], dp[ROWS / 2];
             bar_await(full + 8 * slot, phase);
             wg_fence();
-            scores_of<DK>(s, sK + w * 8192, BACK_KEYS * 128, q, ROWS * 128);
+            scores_of<DK>(s, sK + w * 8192, S::keys * 128, q, ROWS * 128);
             wg_commit();
-            scores_of<DV>(dp, sV + w * 8192, BACK_KEYS * 128, dO, ROWS * 128);
+            scores_of<DV>(dp, sV + w * 8192, S::keys * 128, dO, ROWS * 128);
             wg_commit();
             wg_wait<1>();
             const float2 *st = stats + slot * ROWS + 2 * quad;
-            const bool edge = b * p.positions < key0 + BACK_KEYS; /* some row may be before some key */
+            const bool edge = b * p.positions < key0 + S::keys; /* some row may be before some key */
 #pragma unroll
             for (int j = 0; j < ROWS / 8; j++) {
                 const float4 y = *(const float4 *)(st + 8 * j);
@@ -244,8 +244,8 @@ __global__ void __launch_bounds__(384, 1)
 }
 
 /* ---- dq ---------------------------------------------------------------------------------------------------------- */
-template <int DK, int DV, int KEYS> struct DqShape {
-    static constexpr int q = 128 * DK * 2, dO = 128 * DV * 2, k = KEYS * DK * 2, slot = KEYS * (DK + DV) * 2;
+template <int DK, int DV, int KEYS, int W> struct DqShape {
+    static constexpr int rows = 64 * W, q = rows * DK * 2, dO = rows * DV * 2, k = KEYS * DK * 2, slot = KEYS * (DK + DV) * 2;
     static constexpr int room = (232448 - 1024 - q - dO) / slot, slots = room > 4 ? 4 : room;
     static constexpr int bytes = q + dO + slots * slot + 256;
 };
@@ -254,11 +254,11 @@ struct DqTile {
     int row, rows, head, pos, b1;
 };
 
-template <int DK, int DV, int KEYS>
-__global__ void __launch_bounds__(384, 1)
+template <int DK, int DV, int KEYS, int W>
+__global__ void __launch_bounds__(128 * (W + 1), 1)
     attn_dq(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
             const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
-    using S = DqShape<DK, DV, KEYS>;
+    using S = DqShape<DK, DV, KEYS, W>;
     extern __shared__ __align__(1024) uint8_t base[];
     const uint32_t sQ = smem_of(base), sO = sQ + S::q, sR = sO + S::dO;
     const uint32_t full = sR + S::slots * S::slot, empty = full + 8 * S::slots, q_full = empty + 8 * S::slots,
@@ -266,15 +266,15 @@ __global__ void __launch_bounds__(384, 1)
     __shared__ volatile DqTile shared_tile;
     if (sQ & 1023) __trap();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 8);
-        bar_init(q_full, 1), bar_init(q_empty, 8);
+        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * W);
+        bar_init(q_full, 1), bar_init(q_empty, 4 * W);
         bar_fence_init();
     }
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
               quad = lane & 3;
     if (wg == 0) {
-        regs_down<40>();
+        regs_down<W == 3 ? 32 : 40>();
         if (threadIdx.x) return;
         int slot = 0;
         uint32_t phase = 1, q_phase = 1;
@@ -292,9 +292,9 @@ __global__ void __launch_bounds__(384, 1)
             shared_tile.pos = x.q0, shared_tile.b1 = b1;
             bar_expect(q_full, p.positions * p.group * (DK + DV) * 2);
             for (int h = 0; h < DK / 64; h++)
-                tma_load(sQ + h * 128 * 128, &tq, h * 64, x.head * p.group, row0 + x.q0, q_full);
+                tma_load(sQ + h * S::rows * 128, &tq, h * 64, x.head * p.group, row0 + x.q0, q_full);
             for (int h = 0; h < DV / 64; h++)
-                tma_load(sO + h * 128 * 128, &tdo, h * 64, x.head * p.group, row0 + x.q0, q_full);
+                tma_load(sO + h * S::rows * 128, &tdo, h * 64, x.head * p.group, row0 + x.q0, q_full);
             for (int b = 0; b < b1; b++) {
                 bar_await(empty + 8 * slot, phase);
                 const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(384, 1)
             }
         }
     }
-    regs_up<232>();
+    regs_up<W == 3 ? 160 : 232>();
     const int w = wg - 1, r0 = w * 64 + warp * 16 + (lane >> 2);
     int slot = 0;
     uint32_t phase = 0, q_phase = 0;
@@ -337,9 +337,9 @@ __global__ void __launch_bounds__(384, 1)
             float s[KEYS / 2], dp[KEYS / 2];
             bar_await(full + 8 * slot, phase);
             wg_fence();
-            scores_of<DK>(s, sQ + w * 8192, 128 * 128, k, KEYS * 128);
+            scores_of<DK>(s, sQ + w * 8192, S::rows * 128, k, KEYS * 128);
             wg_commit();
-            scores_of<DV>(dp, sO + w * 8192, 128 * 128, v, KEYS * 128);
+            scores_of<DV>(dp, sO + w * 8192, S::rows * 128, v, KEYS * 128);
             wg_commit();
             wg_wait<1>();
             if (b * KEYS + KEYS - 1 > pos_min) mask_block(s, b * KEYS + 2 * quad, last[0], last[1]);

@@ -6,7 +6,8 @@
  * box of queries is {64 columns, group, positions}, so a group's heads share the keys they read.  A ring of slots
  * brings K0 K1 V0 K2 V1 ...; the loop issues S = Q K(j), then O += P V(j-1), and the softmax of block j runs under
  * the latter.
- *   W 2   128 rows: training, prefill; running sums of the spans in shared memory
+ *   W 2, 3   128 or 192 rows: training, prefill; running sums of the spans in shared memory.  Three warpgroups where
+ *     heads are narrow: exponentials are what they wait for then
  *   W 1    64 rows: short chunks, decode of many sequences; two query buffers
  *   W 0    16 rows that count, one span an item, two CTAs an SM: decode of few sequences; float32 partials,
  *     attn_combine folds them
@@ -32,7 +33,7 @@ struct AttnPar {
     float c;                               /* scale * log2(e) */
     ItemList list;
 };
-DEV int by_group(int row, const AttnPar &p) { return row * p.inv_group >> 16; } /* row / group, rows < 128 */
+DEV int by_group(int row, const AttnPar &p) { return row * p.inv_group >> 16; } /* row / group, rows < 192 */
 
 /* row: first row of q and o; pos: its position; blocks j0..j1 */
 struct Tile {
@@ -208,11 +209,13 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     const int wg = uniform(threadIdx.x >> 7);
     if constexpr (S::part) asm volatile("griddepcontrol.launch_dependents;"); /* attn_combine may be set up already */
     if (wg == 0) {
-        if constexpr (W != 1) regs_down<40>();
+        if constexpr (W == 3) regs_down<32>();
+        else if constexpr (W != 1) regs_down<40>();
         if (threadIdx.x == 0) attn_produce<DK, DV, W, SPAN>(&tq, &tk, &tv, p, sQ, sR, full, tiles);
         return;
     }
-    if constexpr (W == 2) regs_up<232>();
+    if constexpr (W == 3) regs_up<160>();
+    else if constexpr (W == 2) regs_up<232>();
     else if constexpr (W == 0) regs_up<216>();
     const int w = wg - 1, warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31, quad = lane & 3,
               warp_row = w * 64 + warp * 16;
@@ -221,8 +224,8 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     uint32_t phase = 0, q_phase = 0;
     float s[64], o[DV / 2];
     uint32_t pr[32];
-    if constexpr (W == 2)
-        if (w == 1) named_arrive(1, 256); /* the two warpgroups take turns at the tensor cores: the first may go */
+    if constexpr (W >= 2)
+        if (w == W - 1) named_arrive(1, 256); /* warpgroups take turns at the tensor cores: the first may go */
     for (;;) {
         bar_await(q_full + 8 * qb, q_phase);
         const volatile Tile *now = tiles + qb;
@@ -258,14 +261,14 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
         for (int j = j0 + 1; j < j1; j++) { /* scores of block j while the values of block j-1 are added */
             const int k_slot = slot;
             bar_await(full + 8 * k_slot, phase);
-            if constexpr (W == 2) named_sync(1 + w, 256);
+            if constexpr (W >= 2) named_sync(1 + w, 256);
             wg_fence(), scores(sR + k_slot * S::slot), wg_commit();
             next();
             const int v_slot = slot;
             bar_await(full + 8 * v_slot, phase);
             wg_fence(), add_values<DV>(o, pr, sR + v_slot * S::slot), wg_commit();
             next();
-            if constexpr (W == 2) named_arrive(2 - w, 256);
+            if constexpr (W >= 2) named_arrive(1 + (w + 1) % W, 256);
             wg_wait<1>();
             if (lane == 0) bar_arrive(empty + 8 * k_slot);
             const bool edge = !S::part && j % (SPAN / ATTN_BLOCK) == 0;
