@@ -2,19 +2,25 @@
  * Works from config.json alone; with weights beside it they are looked at too (headers only). */
 #include "arch/arch.h"
 #include "cmd/cmd.h"
+#include "cmd/device.h"
 #include "file/safetensors.h"
+#include "model/model.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct {
     bool tensors, json;
+    const char *device, *compute;
 } Args;
 
 static const Opt options[] = {
     { "tensors", OPT_FLAG, offsetof(Args, tensors), "",
       "list every tensor: name, shape, and its format where the files are there" },
     { "json", OPT_FLAG, offsetof(Args, json), "", "one JSON object" },
+    { "device", OPT_STR, offsetof(Args, device), "cuda",
+      "which of that backend's kernels serve the model; needs no GPU" },
+    { "compute", OPT_STR, offsetof(Args, compute), "bf16|f32", "... computing in" },
     { 0 },
 };
 
@@ -281,6 +287,47 @@ static void list(void *user, const ParamDesc *p, int layer, int expert, int64_t 
     x->first = false;
 }
 
+/* ---- who computes: ops that have more than one kernel, how often each is called */
+typedef struct {
+    const char *op, *by;
+    int64_t calls;
+} Kernel;
+typedef struct {
+    Kernel at[128];
+    int n;
+} Kernels;
+static void count(void *arg, const char *op, const char *by) {
+    Kernels *k = arg;
+    int i = 0;
+    if (!by) return;
+    while (i < k->n && (strcmp(k->at[i].op, op) || strcmp(k->at[i].by, by))) i++;
+    CHECK(i < (int)COUNT(k->at), "more than %d kernels", (int)COUNT(k->at));
+    if (i == k->n) k->at[k->n++] = (Kernel){ op, by, 0 };
+    k->at[i].calls++;
+}
+static bool kernels_of(const Args *a, const ModelDesc *m, Kernels *k, Err *err) {
+    DevKind like;
+    TRY(device_check(a->device, a->compute, err));
+    bool f32 = a->compute && !strcmp(a->compute, "f32");
+    if (strncmp(a->device, "cuda", 4))
+        return err_set(err, "--device %s: only cuda has several kernels for one op", a->device);
+    if (!m->arch->runs) return err_set(err, "%s: hone does not compute this family yet", m->arch->name);
+    TRY(dev_kind_cuda(&like, f32 ? DT_F32 : DT_BF16, err));
+    like.leaves = 1;
+    model_served(m, like, count, k);
+    return true;
+}
+static void put_kernels(Buf *b, const Args *a, const Kernels *k) {
+    if (b) buf_puts(b, ",\"kernels\":[");
+    else printf("\n  kernels on %s, 8 sequences forward and backward, 64 decoded\n", a->device);
+    for (int i = 0; i < k->n; i++)
+        if (b)
+            buf_printf(b, "%s{\"op\":\"%s\",\"by\":\"%s\",\"calls\":%ld}", i ? "," : "", k->at[i].op, k->at[i].by,
+                       (long)k->at[i].calls);
+        else printf("  %-20s %-26s %6ld calls\n", k->at[i].op, k->at[i].by, (long)k->at[i].calls);
+    if (b) buf_puts(b, "]");
+}
+
 static bool inspect(const Args *a, const char *path, Mem *mem, Err *err) {
     ModelDesc m;
     Disk disk;
@@ -289,8 +336,11 @@ static bool inspect(const Args *a, const char *path, Mem *mem, Err *err) {
     arch_each_row(&m, tally, &t);
     Buf b = { 0 };
     Listing x = { .disk = &disk, .json = a->json ? &b : NULL, .first = true };
+    Kernels k = { 0 };
+    TRY(!a->device || kernels_of(a, &m, &k, err));
     if (a->json) put_json(&b, &m, &t, &disk);
     else print_text(&m, &t, &disk);
+    if (a->device) put_kernels(a->json ? &b : NULL, a, &k);
     if (a->tensors) {
         if (a->json) buf_puts(&b, ",\"tensor_list\":[");
         else printf("\n");
@@ -318,7 +368,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_inspect = {
     .name = "inspect",
-    .usage = "MODEL|config.json [--tensors] [--json]",
+    .usage = "MODEL|config.json [--tensors] [--device cuda] [--json]",
     .summary = "family, dimensions, parameters and bytes of a model",
     .detail =
         "Active parameters are those that one token meets: of the experts only the chosen ones; the embedding whole.\n",

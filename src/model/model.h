@@ -61,5 +61,7 @@ typedef struct { int64_t tokens, outputs; int seqs, longest; bool backward, trun
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
 typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; } ExtendShape;
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);
+/* Every op of a micro-batch's forward and backward and of a step of decoding, with the kernel that serves it (Dev.by). */
+void       model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg);
 
 #endif

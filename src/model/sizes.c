@@ -30,39 +30,41 @@ static void dry_close(Dry *x) {
 static Tensor ints(Dry *x, int64_t n) { return tensor_push(&x->io, DT_I32, n, 1); }
 static Tensor reals(Dry *x, int64_t n) { return tensor_push(&x->io, DT_F32, n, 1); }
 
-ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
-    Dry x;
-    dry_open(&x, desc, s->like);
+static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s) {
     Batch b = {
         .tokens = s->tokens,
         .outputs = s->outputs,
-        .seqs = { s->seqs, s->longest, ints(&x, s->seqs + 1) },
-        .ids = ints(&x, s->tokens),
-        .pos = ints(&x, s->tokens),
-        .rows = ints(&x, s->outputs),
-        .targets = ints(&x, s->outputs),
+        .seqs = { s->seqs, s->longest, ints(x, s->seqs + 1) },
+        .ids = ints(x, s->tokens),
+        .pos = ints(x, s->tokens),
+        .rows = ints(x, s->outputs),
+        .targets = ints(x, s->outputs),
     };
     if (s->truncated)
-        b.dist = (Dist){ reals(&x, s->outputs), ints(&x, s->outputs), reals(&x, s->outputs), reals(&x, s->outputs) };
-    Tensor lp = reals(&x, s->outputs), ent = reals(&x, s->outputs);
+        b.dist = (Dist){ reals(x, s->outputs), ints(x, s->outputs), reals(x, s->outputs), reals(x, s->outputs) };
+    Tensor lp = reals(x, s->outputs), ent = reals(x, s->outputs);
     Arena act = counting("act", 2);
-    x.model.recompute = s->recompute;
-    model_score(&x.model, &b, lp, ent);
+    x->model.recompute = s->recompute;
+    model_score(&x->model, &b, lp, ent);
     if (s->backward) {
         Params grads;
-        params_open(&grads, desc, NULL, &x.dev, DT_F32, true, "grads", &x.mem);
-        ModelKeep keep = { .block = MEM_ARRAY(&x.mem, BlockKeep, (size_t)desc->d.layers) };
-        model_forward(&x.model, &b, &act, &keep, lp, ent);
-        model_backward(&x.model, &grads, &b, &act, &keep, lp, ent);
+        params_open(&grads, desc, NULL, &x->dev, DT_F32, true, "grads", &x->mem);
+        ModelKeep keep = { .block = MEM_ARRAY(&x->mem, BlockKeep, (size_t)desc->d.layers) };
+        model_forward(&x->model, &b, &act, &keep, lp, ent);
+        model_backward(&x->model, &grads, &b, &act, &keep, lp, ent);
     }
-    ModelSizes out = { .act = act.peak, .tmp = x.dev.tmp.peak };
+    return act.peak;
+}
+ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
+    Dry x;
+    dry_open(&x, desc, s->like);
+    size_t act = train(&x, desc, s);
+    ModelSizes out = { .act = act, .tmp = x.dev.tmp.peak };
     dry_close(&x);
     return out;
 }
 
-size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
-    Dry x;
-    dry_open(&x, desc, like);
+static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
     bool mla = desc->arch->attn == ATTN_MLA;
     const Dims *d = &desc->d;
     Kv shape = { .page = s->page,
@@ -70,22 +72,37 @@ size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind lik
                  .dk = (int)(mla ? d->kv_lora + d->rope_dim : d->head_dim),
                  .dv = (int)(mla ? d->kv_lora : d->head_dim),
                  .latent = mla };
-    Kv *kv = MEM_ARRAY(&x.mem, Kv, (size_t)d->layers);
-    shape.pool = tensor_push(&x.io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x.dev, &shape));
+    Kv *kv = MEM_ARRAY(&x->mem, Kv, (size_t)d->layers);
+    shape.pool = tensor_push(&x->io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x->dev, &shape));
     for (int64_t l = 0; l < d->layers; l++) kv[l] = shape;
-    Paged p = { .rows = { s->seqs, s->longest, ints(&x, s->seqs + 1) },
-                .start = ints(&x, s->seqs),
-                .table = tensor_push(&x.io, DT_I32, s->seqs, s->max_pages) };
-    Tensor h = tensor_push(&x.io, x.dev.act, s->outputs, d->hidden);
-    model_extend(&x.model, kv, &p, ints(&x, s->rows), ints(&x, s->rows), ints(&x, s->outputs), h);
+    Paged p = { .rows = { s->seqs, s->longest, ints(x, s->seqs + 1) },
+                .start = ints(x, s->seqs),
+                .table = tensor_push(&x->io, DT_I32, s->seqs, s->max_pages) };
+    Tensor h = tensor_push(&x->io, x->dev.act, s->outputs, d->hidden);
+    model_extend(&x->model, kv, &p, ints(x, s->rows), ints(x, s->rows), ints(x, s->outputs), h);
     Sample draw = { .h = h,
-                    .w = model_head(&x.model),
-                    .random = tensor_push(&x.io, DT_I64, s->outputs, 1),
-                    .id = ints(&x, s->outputs),
-                    .lp = reals(&x, s->outputs),
-                    .ent = reals(&x, s->outputs) };
-    op_sample(&x.dev, &draw);
+                    .w = model_head(&x->model),
+                    .random = tensor_push(&x->io, DT_I64, s->outputs, 1),
+                    .id = ints(x, s->outputs),
+                    .lp = reals(x, s->outputs),
+                    .ent = reals(x, s->outputs) };
+    op_sample(&x->dev, &draw);
+}
+size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
+    Dry x;
+    dry_open(&x, desc, like);
+    extend(&x, desc, s);
     size_t peak = x.dev.tmp.peak;
     dry_close(&x);
     return peak;
+}
+
+void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) {
+    Dry x;
+    dry_open(&x, desc, like);
+    dev_dry_served(&x.dev, told, arg);
+    train(&x, desc, &(ModelShape){ .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true });
+    extend(&x, desc,
+           &(ExtendShape){ .rows = 64, .outputs = 64, .seqs = 64, .longest = 1, .max_pages = 64, .page = 64 });
+    dry_close(&x);
 }

@@ -8,6 +8,8 @@ typedef struct {
     const Ops *like; /* the backend it is like */
     size_t handed;   /* bytes */
     Ops table;       /* ops_dry, with what layers ask of a backend */
+    Served *told;
+    void *told_arg;
 } Dry;
 static Dry *dry(const Dev *d) { return d->impl; }
 
@@ -35,9 +37,14 @@ static void scratch(Dev *d, size_t bytes) {
     arena_push(&d->tmp, bytes);
     arena_pop(&d->tmp, mark);
 }
+static void told(Dev *d, const char *op) {
+    if (dry(d)->told) dry(d)->told(dry(d)->told_arg, op, d->by);
+}
 #define OP(how, name, params, args, outs)                                                                              \
     static void dry_##name params {                                                                                    \
+        d->by = NULL;                                                                                                  \
         if (dry(d)->like->tmp.name) scratch(d, dry(d)->like->tmp.name args);                                           \
+        told(d, #name);                                                                                                \
     }
 #include "op/op_list.h"
 #undef OP
@@ -67,3 +74,5 @@ void dev_open_dry(Dev *d, DevKind like) {
     x->table.expands = like.ops->expands;
     d->ops = &x->table;
 }
+
+void dev_dry_served(Dev *d, Served *fn, void *arg) { dry(d)->told = fn, dry(d)->told_arg = arg; }

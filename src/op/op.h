@@ -30,6 +30,7 @@ typedef struct {
     Threads   *threads;         /* of the host */
     bool       guard;           /* checking mode: device memory is readable only inside an op */
     int        depth;           /* ops that are running, one inside the other */
+    const char *by;             /* which kernel serves: said by an op that is asked what it takes (Ops.tmp), where there are several */
     struct { void *at; size_t bytes; } block[32];            /* as asked for */
     int        n_blocks;
 } Dev;
@@ -46,6 +47,8 @@ typedef struct { int gpu, threads; DType act; } CudaOpts;                /* act 
 bool  dev_open_cuda(Dev *d, CudaOpts o, bool *absent, Err *err);
 bool  dev_kind_cuda(DevKind *k, DType act, Err *err);                    /* for a dry device: needs the backend, not the GPU */
 void  dev_open_dry(Dev *d, DevKind like);                                /* computes nothing, counts memory: see dry.c */
+typedef void Served(void *arg, const char *op, const char *by);          /* by NULL: there is one kernel */
+void  dev_dry_served(Dev *dry, Served *told, void *arg);                 /* of every call from now on */
 void *dev_block(Dev *d, size_t bytes);                                   /* zeroed device memory; dies if there is none */
 void  dev_free(Dev *d, void *block);
 Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an arena over a new block */

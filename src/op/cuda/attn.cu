@@ -237,8 +237,12 @@ static MlaPar mla_par(const Cut &c, const Scratch &s, Tensor o, Tensor lse, Seqs
 static int64_t section_of(int dk, int dv) { return (24 << 20) / ((dk + dv) * 2); }
 
 /* ---- the ops ----------------------------------------------------------------------------------------------------- */
+static const char *name_of(AttnBy by) {
+    return by == BY_PLAIN ? "plain" : by == BY_MLA ? "tensor cores, MLA" : "tensor cores";
+}
 size_t cuda_tmp_attend(Dev *d, const Attn *a) {
     AttnBy by = by_packed(d, a);
+    d->by = name_of(by);
     return by == BY_PLAIN ? 0 : cut_bytes(cut_packed(by, a));
 }
 void cuda_attend(Dev *d, const Attn *a) {
@@ -273,6 +277,7 @@ void cuda_attend(Dev *d, const Attn *a) {
 size_t cuda_tmp_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
     AttnBy by = by_paged(d, o, q, &kv, heads);
     (void)scale;
+    d->by = name_of(by);
     return by == BY_PLAIN ? 0 : cut_bytes(cut_paged(by, q, &kv, &rows, heads));
 }
 void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
@@ -361,6 +366,7 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
 }
 size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
     AttnBy by = back_by(d, dq, dk, dv, dO, a);
+    d->by = name_of(by);
     if (by == BY_PLAIN) return plain_attend_bwd_tmp(a);
     return arena_round(sums_bytes(a)) + cut_bytes(cut_dkv(by, a)) + cut_bytes(cut_dq(by, a));
 }

@@ -22,13 +22,17 @@ Prod prod_tn(Tensor dw, Tensor dy, Tensor x) {
     p.E = 1, p.rows = dy.rows, p.M = dy.cols, p.N = x.cols, p.n_pieces = 1;
     return p;
 }
+static size_t asked(Dev *d, const Prod *p) {
+    d->by = prod_by(d, p);
+    return prod_tmp(d, p);
+}
 void cuda_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     Prod p = prod_nt(y, x, w, b, sum);
     prod_run(d, &p);
 }
 size_t cuda_tmp_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     Prod p = prod_nt(y, x, w, b, sum);
-    return prod_tmp(d, &p);
+    return asked(d, &p);
 }
 void cuda_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
     Prod p = prod_nn(dx, dy, w, sum);
@@ -36,7 +40,7 @@ void cuda_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
 }
 size_t cuda_tmp_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
     Prod p = prod_nn(dx, dy, w, sum);
-    return prod_tmp(d, &p);
+    return asked(d, &p);
 }
 
 /* db += sum of dy's rows.  bf16: 32 chains, row r in chain r % 32, then halves; one addition to db.  float32: a
@@ -80,7 +84,7 @@ void cuda_sum_rows(Dev *d, Tensor db, Tensor dy) {
 size_t cuda_tmp_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     (void)db;
     Prod p = prod_tn(dw, dy, x);
-    return prod_tmp(d, &p);
+    return asked(d, &p);
 }
 
 /* ---- one weight per expert ------------------------------------------------------------------------------------- */
@@ -100,7 +104,7 @@ void cuda_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
 }
 size_t cuda_tmp_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
     Prod p = grouped_nt(y, x, w, ex, sum);
-    return prod_tmp(d, &p);
+    return asked(d, &p);
 }
 void cuda_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum) {
     Prod p = grouped_nn(dx, dy, w, ex, sum);
@@ -108,7 +112,7 @@ void cuda_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum
 }
 size_t cuda_tmp_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum) {
     Prod p = grouped_nn(dx, dy, w, ex, sum);
-    return prod_tmp(d, &p);
+    return asked(d, &p);
 }
 void cuda_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
     Prod p = by_expert(prod_tn(dw, dy, x), ex, 0, dy.cols * dw.ld);
@@ -117,7 +121,7 @@ void cuda_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
 
 size_t cuda_tmp_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
     Prod p = by_expert(prod_tn(dw, dy, x), ex, 0, dy.cols * dw.ld);
-    return prod_tmp(d, &p);
+    return asked(d, &p);
 }
 
 /* ---- one matrix per head --------------------------------------------------------------------------------------- */
@@ -131,18 +135,34 @@ static Tensor rows_from(Tensor w, int from, int64_t rows) {
     w.rows = rows;
     return w;
 }
-void cuda_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
+static Prod headwise(Tensor y, Tensor x, Tensor w, HeadMap m) {
     Tensor y0 = part_of(y, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in),
            w0 = rows_from(w, m.w_from, m.turned ? m.in : m.out);
     Prod p = m.turned ? prod_nn(y0, x0, w0, leaves_one(m.in)) : prod_nt(y0, x0, w0, TENSOR_NONE, leaves_one(m.in));
     p.E = m.heads, p.step_a = m.x_width, p.step_b = m.w_rows * w.ld, p.step_c = m.y_width;
+    return p;
+}
+void cuda_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
+    Prod p = headwise(y, x, w, m);
     prod_run(d, &p);
 }
-void cuda_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m) {
+size_t cuda_tmp_headwise(Dev *d, Tensor y, Tensor x, Tensor w, HeadMap m) {
+    Prod p = headwise(y, x, w, m);
+    return asked(d, &p);
+}
+static Prod headwise_tn(Tensor dw, Tensor dy, Tensor x, HeadMap m) {
     Tensor dy0 = part_of(dy, m.y_from, m.out), x0 = part_of(x, m.x_from, m.in),
            w0 = rows_from(dw, m.w_from, m.turned ? m.in : m.out);
     Prod p = m.turned ? prod_tn(w0, x0, dy0) : prod_tn(w0, dy0, x0);
     p.E = m.heads, p.step_c = m.w_rows * dw.ld;
     p.step_a = m.turned ? m.x_width : m.y_width, p.step_b = m.turned ? m.y_width : m.x_width;
+    return p;
+}
+void cuda_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m) {
+    Prod p = headwise_tn(dw, dy, x, m);
     prod_run(d, &p);
+}
+size_t cuda_tmp_headwise_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m) {
+    Prod p = headwise_tn(dw, dy, x, m);
+    return asked(d, &p);
 }

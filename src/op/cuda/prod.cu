@@ -156,6 +156,9 @@ static void split_run(Dev *d, const Prod *p) {
 }
 
 /* ---- who computes it ------------------------------------------------------------------------------------------- */
+const char *prod_by(const Dev *d, const Prod *p) {
+    return prod_fast(p) ? "tensor cores" : prod_splits(d, p) ? "tensor cores, three parts" : "plain";
+}
 size_t prod_tmp(const Dev *d, const Prod *p) {
     return prod_fast(p) ? prod_gemm_tmp(p) : prod_splits(d, p) ? split_of(p).bytes : 0;
 }

@@ -38,6 +38,7 @@ typedef struct {
 
 /* What a product takes from d->tmp; d may be a dry device. */
 size_t prod_tmp(const Dev *d, const Prod *p);
+const char *prod_by(const Dev *d, const Prod *p);           /* who computes it, for people */
 void   prod_run(Dev *d, const Prod *p);
 
 /* y = x w' + b; dx = dy w; dw += dy' x */
