@@ -10,6 +10,7 @@ mkdir "$scratch/build"
 ln -s "$hone" "$scratch/build/hone"
 awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' README.md >"$scratch/commands"
 cd "$scratch" || exit 1
+command -v python3 >/dev/null || { echo "README.md shows a scorer in Python, and there is no python3"; exit 77; }
 n=$(grep -c 'build/hone' commands)
 [ "$n" -ge 20 ] || { echo "only $n commands found in README.md"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 if bash -e -o pipefail -x commands >out 2>err; then
