@@ -23,15 +23,35 @@ int cmd_usage(const Verb *v, const char *fmt, ...) {
     return 2;
 }
 
+/* Text in lines of at most 80 columns, of which the first 'at' are taken; later lines begin at 'indent'. */
+static void wrapped(const char *text, int at, int indent) {
+    enum { WIDTH = 80 };
+    for (const char *s = text; *s;) {
+        int n = (int)strcspn(s, " \n"), blanks = (int)strspn(s + n, " ");
+        if (at + n > WIDTH && at > indent) printf("\n%*s", indent, ""), at = indent;
+        printf("%.*s", n, s);
+        at += n;
+        s += n + blanks;
+        if (*s == '\n') s++, printf(*s ? "\n%*s" : "", indent, ""), at = indent;
+        else if (blanks && *s && at + blanks + (int)strcspn(s, " \n") <= WIDTH) printf("%*s", blanks, ""), at += blanks;
+        else if (blanks && *s) printf("\n%*s", indent, ""), at = indent;
+    }
+    putchar('\n');
+}
+
 static void help(const Verb *v) {
-    printf("hone %s - %s\n\nusage: hone %s %s\n", v->name, v->summary, v->name, v->usage);
+    printf("hone %s - %s\n\n", v->name, v->summary);
+    int used = printf("usage: hone %s ", v->name);
+    wrapped(v->usage, used, used);
     if (v->options && v->options->name) puts("\noptions:");
     for (const Opt *o = v->options; o && o->name; o++) {
         char left[64];
         snprintf(left, sizeof left, "--%s %s", o->name, o->kind == OPT_FLAG ? "" : o->value);
-        printf("  %-26s %s\n", left, o->help);
+        used = printf("  %-26s ", left);
+        if (used > 29) putchar('\n'), used = printf("%29s", ""); /* a long name has its line for itself */
+        wrapped(o->help, used, 29);
     }
-    if (v->detail) printf("\n%s", v->detail);
+    if (v->detail) putchar('\n'), wrapped(v->detail, 0, 0);
 }
 
 static int set(const Verb *v, const Opt *o, void *args, const char *text) {

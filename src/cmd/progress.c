@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -81,14 +82,20 @@ void progress_part(Progress *p, double done, int64_t tokens) {
 }
 
 void progress_line(Progress *p, int64_t step, int64_t steps, const Metrics *m) {
-    printf("%sstep %" PRId64 "/%" PRId64, p->terminal ? "\r\033[K" : "", step, steps);
+    int room = p->terminal ? columns() - 1 : INT_MAX,
+        used; /* what a narrow window has no room for is in metrics.jsonl */
+    used = printf("%sstep %" PRId64 "/%" PRId64, p->terminal ? "\r\033[K" : "", step, steps) - (p->terminal ? 4 : 0);
     for (size_t i = 0; i < COUNT(shown); i++) {
         double x = metric_of(m, shown[i].metric, -1e300);
-        if (x == -1e300) continue;
-        if (shown[i].digits == AS_IT_IS) printf("  %s %g", shown[i].label, x);
-        else printf("  %s %.*f", shown[i].label, shown[i].digits, x);
+        char part[64];
+        int n = shown[i].digits == AS_IT_IS
+                    ? snprintf(part, sizeof part, "  %s %g", shown[i].label, x)
+                    : snprintf(part, sizeof part, "  %s %.*f", shown[i].label, shown[i].digits, x);
+        if (x == -1e300 || n > room - used) continue;
+        fputs(part, stdout);
+        used += n;
     }
-    if (metric_of(m, "exact/tokens", 1) == 0) printf("  exact diff none");
+    if (metric_of(m, "exact/tokens", 1) == 0 && room - used > 17) printf("  exact diff none");
     putchar('\n');
     fflush(stdout);
     if (p->first < 0) p->first = step, p->started = clock_now();

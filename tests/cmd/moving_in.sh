@@ -85,6 +85,9 @@ expect "metrics as CSV" out '^step,.*critic/score/mean'
 "$hone" help train >out 2>err
 expect "help of a verb" out '^usage: hone train '
 
+for v in $("$hone" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p'); do "$hone" "$v" --help; done | awk 'length > 80' >out
+[ ! -s out ]; ok $? "help wider than 80 columns: $(head -3 out)"
+
 # ---- what verl saved: the huggingface folder of a checkpoint
 mkdir -p ckpt/global_step_40/actor && cp -r model ckpt/global_step_40/actor/huggingface && echo 40 >ckpt/latest_checkpointed_iteration.txt
 for path in ckpt ckpt/global_step_40 ckpt/global_step_40/actor ckpt/global_step_40/actor/huggingface; do

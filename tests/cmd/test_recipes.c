@@ -78,7 +78,8 @@ static void accepted(const char *path) {
     EXPECT(ok, "%s: %s", path, err.msg);
     if (ok) {
         bool many = c.grid.nodes * c.grid.gpus_per_node > 1;
-        EXPECT(!many || (!config_check(&c, &err) && strstr(err.msg, "this build runs one process")), "%s: %s", path, err.msg);
+        EXPECT(!many || (!config_check(&c, &err) && strstr(err.msg, "this build runs one process")), "%s: %s", path,
+               err.msg);
         config_free(&c);
     }
     ok = config_load(&c, CONF_TRAIN, path, ALONE, COUNT(ALONE), NULL, &err);
