@@ -344,11 +344,22 @@ static void for_each(Sh *sh, const ShNode *n) {
     }
 }
 
+/* ((...)): a mistake in it fails, where one in $((...)) drops the line. */
 static bool sum_holds(Sh *sh, Raw w) {
-    int64_t x;
     if (w.at == w.end) return true;
+    const Kept kept = keep(sh);
+    ShEscape e;
+    escape_to(sh, &e);
+    int how = setjmp(e.at);
+    if (how) restore(sh, &kept);
+    sh->escape = e.outer;
+    if (how && how != JUMP_LINE) longjmp(sh->escape->at, how);
+    if (how) return sh->status = 1, false;
+    sh->escape = &e;
+    int64_t x;
     sh->line = w.line;
     bool known = sh_sum(sh, sh_here(sh, w, true), &x);
+    sh->escape = e.outer;
     sh->status = !known ? -1 : !x;
     return sh_true(sh, mem_printf(sh->mem, "((%s))", sh_raw(sh, w)));
 }

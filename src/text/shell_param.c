@@ -217,6 +217,7 @@ static bool or_else(Ex *ex, Values *v, const char *name, const char *op, const c
     const char *word = op + colon + 1;
     const ShVar *var = sh_find(sh, name);
     if (c == '+') {
+        if (!null && !quoted) word = ex_tilde(ex, word, end);
         if (!null) ex_walk(ex, word, end, sh->line, quoted, true);
         return true;
     }

@@ -153,7 +153,7 @@ void ex_walk(Ex *ex, const char *s, const char *end, int line, bool quoted, bool
     while (s < end) {
         char c = *s, next = s + 1 < end ? s[1] : 0;
         if (c == '\\' && next == '\n') s += 2;
-        else if (c == '\\' && (!quoted || (next && strchr("$`\"\\", next)))) {
+        else if (c == '\\' && (!quoted || (next && strchr(split ? "$`\"\\}" : "$`\"\\", next)))) { /* split: in ${ } */
             ex_put(ex, s + 1, s + 1 < end, PUT_QUOTED);
             s += s + 1 < end ? 2 : 1;
         } else if (c == '\'' && !quoted) {
