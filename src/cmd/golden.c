@@ -1,9 +1,9 @@
 /* golden.c - see golden.h.  How close: float32 against float32 in another order of summation, so log-probs to 2e-5,
  * gradients to 2e-4 of the largest entry of their tensor, greedy tokens equal; Adam divides by the gradient, so after two
  * steps 99.9 % of the entries to 2e-4 and all to 2e-2.
- * On a device that computes in bfloat16 errors are means without the worst tenth (of gradients: a norm over a norm), as a bit decides
- * between experts that are nearly equal, and 1.25 times what transformers in bfloat16 is off by on the same model is allowed (bf16.json in the reference
- * folder); what has no such measure is not compared. */
+ * On a device that computes in bfloat16 errors are means without the worst tenth (of gradients: a norm over a norm), as a
+ * bit decides between experts that are nearly equal, and 1.25 times what transformers in bfloat16 is off by on the same
+ * model is allowed (bf16.json in the reference folder); what has no such measure is not compared. */
 #include "cmd/golden.h"
 #include "base/file.h"
 #include "file/safetensors.h"
