@@ -22,7 +22,7 @@ static void help(FILE *out) {
     fputs("hone - makes language models better by reinforcement learning\n\nusage: hone VERB [options]     hone VERB "
           "--help\n\n",
           out);
-    for (size_t i = 0; i < COUNT(verbs); i++) fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
+    for (size_t i = 0; i < COUNT(verbs); i++) fprintf(out, "  %-11s %s\n", verbs[i]->name, verbs[i]->summary);
 }
 
 /* What a verb printed may not have arrived: a full disk is said, a reader that went away is not. */

@@ -238,8 +238,8 @@ bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *me
         ok = manifest_holds(b.data, err) || err_wrap(err, "%s is damaged", b.data);
         if (ok) *path = mem_str(mem, b.data, b.n);
     } else
-        err_set(err, "%s holds no checkpoint of step %lld; there are %s", run_dir, (long long)step,
-                there.n ? there.data : "none");
+        err_set(err, "%s holds no checkpoint of step %lld; there are %s (trainer.keep says how many stay)", run_dir,
+                (long long)step, there.n ? there.data : "none");
     vec_free(s.at);
     buf_free(&b);
     buf_free(&there);
