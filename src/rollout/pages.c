@@ -51,9 +51,9 @@ static void forget(Pages *p, int i) { /* out of the prefix table */
     if (x->before >= 0) p->at[x->before].children--;
 }
 
-static uint32_t chains_for(int pages) {
-    uint32_t size = 16;
-    while (size < 2u * (uint32_t)pages) size *= 2;
+static uint64_t chains_for(int pages) { /* 64 bits: twice the most pages there can be is beyond 32 */
+    uint64_t size = 16;
+    while (size < 2 * (uint64_t)pages) size *= 2;
     return size;
 }
 
@@ -63,8 +63,8 @@ size_t pages_bytes(int pages, int page) {
 
 Pages *pages_open(int pages, int page, Mem *mem) {
     Pages *p = MEM_NEW(mem, Pages);
-    uint32_t size = chains_for(pages);
-    *p = (Pages){ .n = pages, .page = page, .oldest = -1, .newest = -1, .mask = size - 1 };
+    uint64_t size = chains_for(pages);
+    *p = (Pages){ .n = pages, .page = page, .oldest = -1, .newest = -1, .mask = (uint32_t)(size - 1) };
     p->at = MEM_ARRAY(mem, Page, (size_t)pages);
     p->tokens = MEM_ARRAY(mem, int32_t, (size_t)pages * (size_t)page);
     p->chain = MEM_ARRAY(mem, int, size);

@@ -88,7 +88,7 @@ wrong 2 "whole number" generate model --n x
 wrong 1 "the largest part is the cache" generate model --in tokens.jsonl --kv-tokens 10000000000
 wrong 1 "the largest part is scratch" score model --in tokens.jsonl --batch 1000000000
 wrong 1 "the largest part is activations" train run.yaml train.micro_tokens=1000000000
-wrong 1 "the largest part is kv cache" train run.yaml rollout.kv_tokens=1000000000000
+wrong 1 "the largest part is kv" train run.yaml rollout.kv_tokens=1000000000000
 wrong 1 "the largest part is activations" sft model.path=model data.train_files=pairs.jsonl sft.batch_size=1 sft.max_length=64 \
     train.micro_tokens=1000000000 trainer.run_dir=sft
 wrong 2 "an argument is missing" export run
