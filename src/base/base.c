@@ -3,10 +3,12 @@
 #include "base/utf8.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* A message may quote what a file says: it stays one line, and moves no cursor.  (Bytes that are not UTF-8 stay: a path may have them.) */
 static void one_line(char *msg) {
@@ -69,11 +71,18 @@ void die_at(const char *file, int line, const char *fmt, ...) {
 }
 
 void die_memory(size_t bytes) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static _Thread_local bool mine;
+    if (atomic_flag_test_and_set(&told)) { /* several threads run out of it together: the first one's line is enough */
+        if (mine) _exit(1);                /* or it ran out again while ending */
+        for (;;) pause();
+    }
+    mine = true;
     fflush(stdout);
-    fprintf(
-        stderr,
-        "hone: %sthe machine gave no memory: %zu bytes more were wanted; a smaller batch, cache or model is needed\n",
-        among.who, bytes);
+    char wanted[64] = "";
+    if (bytes) snprintf(wanted, sizeof wanted, ": %zu bytes more were wanted", bytes);
+    fprintf(stderr, "hone: %sthe machine gave no memory%s; a smaller batch, cache or model is needed\n", among.who,
+            wanted);
     take_down();
     exit(1);
 }

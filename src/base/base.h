@@ -28,7 +28,7 @@ bool err_set(Err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);      /* always r
 bool err_wrap(Err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* puts "<fmt>: " before the message; false */
 #define TRY(call) do { if (!(call)) return false; } while (0)
 
-NORETURN void die_memory(size_t bytes);      /* the machine has no more: not a fault of the program, exit code 1 */
+NORETURN void die_memory(size_t bytes);      /* 0: not known; the machine has no more: not a fault of the program, exit code 1 */
 NORETURN void die_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Among several ranks: messages of a rank other than 0 carry its number, and what takes the other ranks down is called last. */
 void die_among(int rank, void (*take_down)(void));

@@ -196,28 +196,6 @@ void tree_remove(const char *path) {
     rmdir(path);
 }
 
-bool file_map(FileMap *out, const char *path, Err *err) {
-    *out = (FileMap){ 0 };
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail(err, "open", path);
-    struct stat st;
-    bool ok = true;
-    if (fstat(fd, &st)) ok = fail(err, "look at", path);
-    else if (!S_ISREG(st.st_mode)) ok = err_set(err, "%s: not a file", path);
-    else if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) ok = fail(err, "map", path);
-        else *out = (FileMap){ p, (size_t)st.st_size };
-    }
-    close(fd);
-    return ok;
-}
-
-void file_unmap(FileMap *m) {
-    if (m->data) munmap((void *)(uintptr_t)m->data, m->n);
-    *m = (FileMap){ 0 };
-}
-
 /* ---- lines */
 struct LineReader {
     Mem mem;

@@ -27,6 +27,7 @@ bool dir_take_place(const char *tmp, const char *path, const char *aside, Err *e
 typedef struct { const char *data; size_t n; } FileMap;
 bool file_map(FileMap *out, const char *path, Err *err);
 void file_unmap(FileMap *m);
+void file_map_guard(void);            /* from now on a mapped file that becomes shorter ends the program: one line, exit code 1 */
 
 /* Text a line at a time, also from a pipe.  The line has no newline and a 0 behind it.  One longer than LINE_MOST is an error: a device
  * without newlines has no end. */

@@ -1,4 +1,5 @@
 /* main.c - `hone VERB ...`: finds the verb and runs it. */
+#include "base/file.h"
 #include "cmd/cmd.h"
 
 #include <errno.h>
@@ -41,6 +42,7 @@ static int flushed(const char *verb, int rc) {
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
+    file_map_guard();
     if (argc < 2) return help(stderr), 2;
     bool help_of = !strcmp(argv[1], "help") && argc > 2; /* `hone help VERB` */
     if (help_of) argv[1] = argv[2], argv[2] = "--help", argc = 3;

@@ -132,14 +132,20 @@ static void put_levels(Buf *out, const Buf *levels, int max) {
 }
 
 /* ---- pages and chunks */
+/* Snappy is C++, which ends a program that has no memory by a signal unless somebody says otherwise: std::set_new_handler. */
+typedef void NewHandler(void);
+extern NewHandler *cxx_on_no_memory(NewHandler *f) __asm__("_ZSt15set_new_handlerPFvvE");
+static void no_memory(void) { die_memory(0); }
+
 static void pack(Writer *w) {
     buf_clear(&w->packed);
     size_t n = w->page.n, got;
     if (w->codec == PQ_ZSTD) {
         buf_reserve(&w->packed, ZSTD_compressBound(n));
         got = ZSTD_compress(w->packed.data, w->packed.cap, w->page.data, n, 3);
-        CHECK(!ZSTD_isError(got), "zstd: %s", ZSTD_getErrorName(got));
+        if (ZSTD_isError(got)) die_memory(n); /* there is room for the worst: only its tables can be missing */
     } else if (w->codec == PQ_SNAPPY) {
+        cxx_on_no_memory(no_memory);
         got = snappy_max_compressed_length(n);
         buf_reserve(&w->packed, got);
         CHECK(snappy_compress(w->page.data, n, w->packed.data, &got) == SNAPPY_OK, "snappy refuses %zu bytes", n);

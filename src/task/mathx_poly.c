@@ -6,6 +6,22 @@
 
 #include <string.h>
 
+/* ---- where GMP takes its memory: it would end the program by a signal where there is none */
+static void *take(size_t n) {
+    size_t cap = 0;
+    return vec_grow(NULL, &cap, n, 1);
+}
+static void *take_more(void *p, size_t was, size_t n) {
+    size_t cap = was < n ? 0 : was;
+    return vec_grow(p, &cap, n, 1);
+}
+static void give(void *p, size_t n) {
+    (void)n;
+    vec_free(p);
+}
+/* Before main: GMP wants to be told before its first number, and numbers are made on any thread. */
+__attribute__((constructor)) static void tell_gmp(void) { mp_set_memory_functions(take, take_more, give); }
+
 void mx_free(Mx *m) {
     for (size_t i = 0; i < m->nums.n; i++) mpq_clear(m->nums.at[i]);
     vec_free(m->nums.at);

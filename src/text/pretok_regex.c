@@ -102,7 +102,7 @@ static bool compile(Regex *re, const char *pattern, size_t n, Err *err) {
     int code;
     PCRE2_SIZE where;
     pcre2_compile_context *cc = pcre2_compile_context_create(NULL);
-    CHECK(cc, "out of host memory");
+    if (!cc) die_memory(0);
     pcre2_set_newline(cc, PCRE2_NEWLINE_LF);
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
     re->code = pcre2_compile((PCRE2_SPTR)(b.data ? b.data : ""), b.n, options, &code, &where, cc);
@@ -116,7 +116,7 @@ static bool compile(Regex *re, const char *pattern, size_t n, Err *err) {
     (void)pcre2_jit_compile(re->code,
                             PCRE2_JIT_COMPLETE); /* without it, or on a machine that forbids it: only slower */
     re->context = pcre2_match_context_create(NULL);
-    CHECK(re->context, "out of host memory");
+    if (!re->context) die_memory(0);
     pcre2_set_match_limit(re->context, 10000000);
     return true;
 }
@@ -150,7 +150,7 @@ int regex_find(const Regex *re, RegexScratch *s, const char *text, size_t n, siz
     if (re->own) return matcher_find(re->own, text, n, from, start, end);
     if (!s->match_data) {
         s->match_data = pcre2_match_data_create(1, NULL);
-        CHECK(s->match_data, "out of host memory");
+        if (!s->match_data) die_memory(0);
     }
     int rc = pcre2_match(re->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, s->match_data, re->context);
     if (rc == PCRE2_ERROR_NOMATCH) return 0;
