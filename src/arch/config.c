@@ -162,6 +162,10 @@ bool arch_check(const Dims *d, AttnKind attn, RouteKind route, Err *err) {
     if (attn == ATTN_MLA && d->kv_heads != d->heads)
         return err_set(err, "num_key_value_heads is %ld: latent attention wants as many as num_attention_heads, %ld",
                        (long)d->kv_heads, (long)d->heads);
+    int64_t group = attn == ATTN_MLA ? d->heads : d->heads / d->kv_heads; /* (all heads read the one latent) */
+    if (group > LIM_GROUP)
+        return err_set(err, "num_attention_heads is %ld: %ld heads would share one key head, at most %d can",
+                       (long)d->heads, (long)group, LIM_GROUP);
     if (route == ROUTE_NONE) return true;
     if (d->topk > d->experts)
         return err_set(err, "num_experts_per_tok is %ld: there are only %ld experts", (long)d->topk, (long)d->experts);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_THREADS = 256, SPIN = 2500, TASK_BITS = 24 };
+enum { MAX_THREADS = THREADS_MOST, SPIN = 2500, TASK_BITS = 24 };
 static const uint64_t TASK_MASK = ((uint64_t)1 << TASK_BITS) - 1;
 
 typedef struct {

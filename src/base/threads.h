@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 
+enum { THREADS_MOST = 256 };                                 /* of a pool, and of every --threads */
 typedef struct Threads Threads;
 typedef void ThreadFn(void *arg, int index, int worker);     /* worker: 0..threads-1, for scratch memory */
 

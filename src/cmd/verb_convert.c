@@ -15,7 +15,7 @@ typedef struct {
 static const Opt options[] = {
     { "dtype", OPT_STR, offsetof(Args, dtype), "bf16|f32", "format of the weights (default bf16)" },
     { "shard-size", OPT_STR, offsetof(Args, shard), "5GB", "largest file (default 5GB)" },
-    { "threads", OPT_INT, offsetof(Args, threads), "N", "threads (default: all cores)", 1, 1024 },
+    { "threads", OPT_INT, offsetof(Args, threads), "N", "threads (default: all cores)", 1, THREADS_MOST },
     { "force", OPT_FLAG, offsetof(Args, force), "", "replace OUT if it is there and is a model" },
     { 0 },
 };

@@ -22,7 +22,7 @@ static const Opt options[] = {
     { "json", OPT_FLAG, offsetof(DataArgs, json), "", "show, stats: JSON instead of text for people", 0, 0 },
     { "model", OPT_STR, offsetof(DataArgs, model), "DIR", "stats: lengths in this model's tokens too", 0, 0 },
     { "prompt-key", OPT_STR, offsetof(DataArgs, prompt_key), "COLUMN", "stats --model: where the prompt stands (prompt)", 0, 0 },
-    { "threads", OPT_INT, offsetof(DataArgs, threads), "N", "threads to use (all cores)", 1, 256 },
+    { "threads", OPT_INT, offsetof(DataArgs, threads), "N", "threads to use (all cores)", 1, THREADS_MOST },
     { 0 },
 };
 /* clang-format on */

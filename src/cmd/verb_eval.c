@@ -37,7 +37,7 @@ static const Opt options[] = {
     { "json",          OPT_FLAG, offsetof(Args, json),          "",     "the result as one JSON object" },
     { "max-batch",     OPT_INT,  offsetof(Args, max_batch),     "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
     { "max-rows",      OPT_INT,  offsetof(Args, max_rows),      "N",    "rows of a step (no effect on answers); 512", 1, 1e7 },
-    { "threads",       OPT_INT,  offsetof(Args, threads),       "N",    "threads (no effect on answers); all cores", 0, 256 },
+    { "threads",       OPT_INT,  offsetof(Args, threads),       "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },

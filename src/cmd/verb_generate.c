@@ -35,7 +35,7 @@ static const Opt options[] = {
     { "page",      OPT_INT, offsetof(Args, page),      "N",    "positions in a page of the cache, a multiple of 16; 64", 16, 65536 },
     { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache; as many as the batch can need", 0, 1e12 },
     { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
-    { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, 256 },
+    { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },

@@ -26,7 +26,7 @@ static const Opt options[] = {
     { "function", OPT_STR, offsetof(Args, function), "NAME", "another function of that file" },
     { "workers", OPT_INT,  offsetof(Args, workers), "N",    "processes of the command (as many as threads)", 1, 1024 },
     { "timeout", OPT_REAL, offsetof(Args, timeout), "S",    "seconds that an outside scorer has for a sample (10)", 0.001, 86400 },
-    { "threads", OPT_INT,  offsetof(Args, threads), "N",    "threads (all cores)", 1, 256 },
+    { "threads", OPT_INT,  offsetof(Args, threads), "N",    "threads (all cores)", 1, THREADS_MOST },
     { "list",    OPT_FLAG, offsetof(Args, list),    "",     "list the scorers and their data_source names" },
     { 0 }
 };

@@ -14,7 +14,7 @@ static const Opt options[] = {
     { "seed", OPT_INT, offsetof(Args, seed), "N", "the model is a function of this number (default 0)", 0, 0x1p62 },
     { "dtype", OPT_STR, offsetof(Args, dtype), "bf16|f32", "format of the weights (default: config.json's, else f32)" },
     { "shard-size", OPT_STR, offsetof(Args, shard), "5GB", "largest file (default 5GB)" },
-    { "threads", OPT_INT, offsetof(Args, threads), "N", "threads (default: all cores)", 1, 1024 },
+    { "threads", OPT_INT, offsetof(Args, threads), "N", "threads (default: all cores)", 1, THREADS_MOST },
     { "force", OPT_FLAG, offsetof(Args, force), "", "replace OUT if it is there and is a model" },
     { 0 },
 };

@@ -23,7 +23,7 @@ static const Opt options[] = {
     { "out",         OPT_STR,  offsetof(Args, out),         "FILE", "lines {\"logprobs\",\"entropy\"}; standard output if absent" },
     SAMPLING_OPTS(Args, s),
     { "batch",       OPT_INT,  offsetof(Args, batch),       "N",    "tokens computed together (no effect on the result); 4096", 1, 1e9 },
-    { "threads",     OPT_INT,  offsetof(Args, threads),     "N",    "threads (no effect on the result); all cores", 0, 256 },
+    { "threads",     OPT_INT,  offsetof(Args, threads),     "N",    "threads (no effect on the result); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },

@@ -16,7 +16,7 @@ static const Opt options[] = {
       "lines of variables: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}" },
     { "out", OPT_STR, offsetof(Options, out), "FILE",
       "lines {\"text\"}, or {\"error\", \"line\"} where the template fails" },
-    { "threads", OPT_INT, offsetof(Options, threads), "N", "threads (default: all cores)", 1, 1024 },
+    { "threads", OPT_INT, offsetof(Options, threads), "N", "threads (default: all cores)", 1, THREADS_MOST },
     { 0 },
 };
 

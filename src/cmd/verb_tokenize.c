@@ -96,7 +96,7 @@ static const Opt options[] = {
     { "decode",  OPT_FLAG, offsetof(Args, decode),  NULL,   "ids to text", 0, 0 },
     { "special", OPT_FLAG, offsetof(Args, special), NULL,   "recognise special tokens in the text", 0, 0 },
     { "bos",     OPT_FLAG, offsetof(Args, bos),     NULL,   "apply the post-processor: what the file puts around a text", 0, 0 },
-    { "threads", OPT_INT,  offsetof(Args, threads), "N",    "threads (as many as there are cores)", 1, 256 },
+    { "threads", OPT_INT,  offsetof(Args, threads), "N",    "threads (as many as there are cores)", 1, THREADS_MOST },
     { 0 },
 };
 /* clang-format on */

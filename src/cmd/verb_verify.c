@@ -21,7 +21,7 @@ static const Opt options[] = {
     { "algos",     OPT_STR,  offsetof(Args, algos),     "FILE", "check a file of algorithm cases instead (advantages, losses, KL)" },
     { "out",       OPT_STR,  offsetof(Args, out),       "FILE", "with --algos: write our own values there" },
     { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full", "which activations are thrown away and made again" },
-    { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, 256 },
+    { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { "guard",     OPT_FLAG, offsetof(Args, guard),     "",     "device memory is inaccessible except inside an op" },

@@ -216,6 +216,8 @@ static const struct {
     { 0, "'quantization_config':{'quant_method':'awq'}", "awq" },
     { 0, "'quantization_config':{'quant_method':'fp8','weight_block_size':[64,128]}", "[64,128]" },
     { 0, "'quantization_config':{'quant_method':'fp8','activation_scheme':'static'}", "static" },
+    { 0, "'num_attention_heads':193,'num_key_value_heads':1,'head_dim':2", "193 heads would share one key head" },
+    { 1, "'num_attention_heads':200,'num_key_value_heads':200", "200 heads would share one key head" },
     { 0, "'eos_token_id':64", "eos_token_id is 64" },
     { 0, "'eos_token_id':[1,2,1]", NULL },
     { 0, "'decoder_sparse_step':0", "decoder_sparse_step is 0" },

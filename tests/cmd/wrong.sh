@@ -81,6 +81,9 @@ for verb in generate score chat "eval model q.jsonl"; do
     for t in 1e9 1e-39 0.00009 -1 nan; do wrong 2 "--temperature" "$@" --temperature $t; done
     for l in 3 24 33 64; do wrong 2 "--leaves must" "$@" --leaves $l; done
 done
+wrong 2 "--threads must" convert model x --threads 257
+wrong 2 "--threads must" random model x --threads 1024
+wrong 2 "--threads must" template model --in q.jsonl --threads 257
 for l in 3 33; do wrong 2 "--leaves must" verify model --leaves $l; wrong 1 "trainer.leaves" train run.yaml trainer.leaves=$l; done
 for t in 1e9 1e-39 0.00009 0; do wrong 1 "rollout.temperature" train run.yaml rollout.temperature=$t; done
 for t in 1e9 1e-39 0.00009; do wrong 1 "rollout.val.temperature" train run.yaml rollout.val.temperature=$t; done
