@@ -25,6 +25,13 @@ typedef struct {
 static inline Comm comm_self(void) { return (Comm){ .name = "self", .size = 1 }; }
 Comm comm_dry(const char *name, int rank, int size);                    /* for the dry device */
 
+/* The groups a rank is in, one an axis of the grid (arch/grid.h); dense: dp x cp, who hold the same dense weights. */
+typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense; } Groups;
+static inline Groups groups_self(void) {
+    Comm one = comm_self();
+    return (Groups){ one, one, one, one, one, one, one, one };
+}
+
 /* ---- Bytes of device memory: what a backend does.  Calls begin; test says 1 when done, 0 not yet, -1 failed. ------------------ */
 typedef struct { size_t at, bytes; } CommPart;                          /* of a buffer, one a rank */
 struct CommBackend {

@@ -17,7 +17,6 @@ bool world_open(World *w, double wait_seconds, Err *err);
 void world_close(World *w);
 
 /* The groups of a grid: whoever shares all other coordinates.  Collective over the world; a dry world (world_dry) needs no peers. */
-typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense; } Groups;    /* dense: dp x cp, who hold the same dense weights */
 void world_groups(const World *w, const GridShape *g, Groups *out);
 World world_dry(int rank, int size);
 

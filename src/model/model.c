@@ -3,7 +3,7 @@
 
 void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem) {
     Shard whole = shard_whole(desc);
-    Par alone = par_self();
+    Par alone = groups_self();
     model_open_shard(m, d, desc, &whole, &alone, weights, leaves, mem);
 }
 

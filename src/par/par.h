@@ -11,9 +11,7 @@
 
 #include "comm/comm.h"
 
-typedef struct { Comm tp, ep, cp; } Par;
-
-static inline Par par_self(void) { return (Par){ comm_self(), comm_self(), comm_self() }; }
+typedef Groups Par;
 
 /* total: tokens of all ranks of tp together.  A partial sum is written where tp_partial says: there is one in each direction. */
 static inline Tensor tp_enter    (const Par *p, Dev *d, Arena *a, Tensor x, int64_t total)  { return comm_all_gather(&p->tp, d, a, x, total); }

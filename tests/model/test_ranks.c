@@ -171,9 +171,9 @@ static int ranks_main(const char *grid) {
         Groups groups;
         world_groups(&w, &g, &groups);
         Shard whole = shard_whole(&desc), mine = { g, grid_at(&g, w.all.rank) };
-        Par alone = par_self(), par = { .tp = groups.tp, .ep = groups.ep, .cp = groups.cp };
+        Par alone = groups_self();
         Recompute how = (Recompute)(i % 3);
-        Result one = run(&desc, &whole, &alone, how, &mem), cut = run(&desc, &mine, &par, how, &mem);
+        Result one = run(&desc, &whole, &alone, how, &mem), cut = run(&desc, &mine, &groups, how, &mem);
         char what[256];
         snprintf(what, sizeof what, "%s on %s", models[i].name, grid);
         compare(&w, what, &desc, &one, &cut, &mem);
