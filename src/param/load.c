@@ -1,14 +1,18 @@
-/* load.c - a folder's tensors into memory: pieces are converted on all threads and put, and the pages they came from are
- * let go, so one copy stays resident. */
+/* load.c - a folder's tensors into memory, this rank's slice of each: pieces are converted on all threads and put, and the pages they
+ * came from are let go, so one copy stays resident.  Of a matrix cut by columns a piece is the middles of some rows. */
 #include "param/param.h"
 #include "param/source.h"
 
-enum { PIECE = 1 << 19, LANES = 64 }; /* elements a piece; pieces converted at a time, at most */
+enum {
+    PIECE = 1 << 19,
+    LANES = 64,
+    BLOCK = 128
+}; /* elements a piece; pieces converted at a time, at most; float8's blocks */
 
 typedef struct {
     const SourceItem *item;
-    Tensor to;
-    int64_t from, n;
+    Tensor to;                    /* [1,n]: where it goes */
+    int64_t row, col, rows, cols; /* of the item's matrix */
     char *stage;
     int64_t bad; /* the first that is not finite, or -1 */
 } Piece;
@@ -16,8 +20,22 @@ typedef struct {
 static void convert_piece(void *arg, int index, int worker) {
     (void)worker;
     Piece *c = (Piece *)arg + index;
-    convert_from(c->stage, c->to.dtype, &c->item->src, c->from, c->n);
-    c->bad = convert_not_finite(c->stage, c->to.dtype, c->n); /* now, while it is in the cache */
+    const Source *s = &c->item->src;
+    int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype);
+    if (c->cols == s->cols) convert_from(c->stage, c->to.dtype, s, c->row * s->cols, c->rows * s->cols);
+    else
+        for (int64_t r = 0; r < c->rows; r++)
+            convert_from(c->stage + r * row_bytes, c->to.dtype, s, (c->row + r) * s->cols + c->col, c->cols);
+    c->bad = convert_not_finite(c->stage, c->to.dtype, c->rows * c->cols); /* now, while it is in the cache */
+}
+
+/* What of the file it is made of: elements, and for float8 the scales of the blocks that it touches. */
+static int64_t bytes_of(const SourceItem *it, const Slice *s) {
+    int64_t bytes = s->rows * s->cols * (int64_t)dtype_size(it->src.dtype);
+    if (!bytes || it->src.dtype != DT_F8E4M3) return bytes;
+    int64_t down = (s->r0 + s->rows - 1) / BLOCK - s->r0 / BLOCK + 1,
+            across = (s->c0 + s->cols - 1) / BLOCK - s->c0 / BLOCK + 1;
+    return bytes + down * across * (int64_t)dtype_size(it->src.scale_dtype);
 }
 
 /* Converted pieces are put one after another: op_put belongs to the thread that owns the device. */
@@ -25,8 +43,9 @@ static bool put_pieces(Dev *d, const Sources *s, Piece *pieces, int n, Err *err)
     threads_run(d->threads, n, convert_piece, pieces);
     for (int i = 0; i < n; i++) {
         const Piece *c = &pieces[i];
-        if (c->bad >= 0) return sources_not_finite(s, c->item, c->from + c->bad, c->to.dtype, err);
-        op_put(d, tensor_cols(c->to, c->from, c->n), c->stage);
+        int64_t at = (c->row + c->bad / c->cols) * c->item->src.cols + c->col + c->bad % c->cols;
+        if (c->bad >= 0) return sources_not_finite(s, c->item, at, c->to.dtype, err);
+        op_put(d, c->to, c->stage);
     }
     return true;
 }
@@ -35,31 +54,51 @@ static int lanes_of(int threads) { return 2 * threads < LANES ? 2 * threads : LA
 
 size_t params_load_bytes(int threads) { return (size_t)lanes_of(threads) * PIECE * 4; }
 
+typedef struct {
+    Dev *d;
+    Sources *s;
+    Piece piece[LANES];
+    int n, lanes;
+    char *stage;
+    size_t done; /* items whose pages were let go */
+} Loading;
+
+static bool flush(Loading *x, size_t item, Err *err) {
+    TRY(put_pieces(x->d, x->s, x->piece, x->n, err));
+    for (x->n = 0; x->done < item; x->done++) st_done_with(&x->s->files, x->s->at[x->done].st);
+    return true;
+}
+
+/* Rows and columns of one matrix, to 'to' [rows,cols]: whole rows a piece, or parts of one that is longer than that. */
+static bool load_part(Loading *x, size_t item, Tensor to, const Slice *s, Err *err) {
+    int64_t wide = s->cols < PIECE ? s->cols : PIECE, high = wide ? PIECE / wide : 1;
+    for (int64_t r = 0; r < s->rows; r += high)
+        for (int64_t c = 0; c < s->cols; c += wide) {
+            int64_t rows = s->rows - r < high ? s->rows - r : high, cols = s->cols - c < wide ? s->cols - c : wide;
+            Tensor flat = tensor_cols(tensor_shape(to, 1, s->rows * s->cols), r * s->cols + c, rows * cols);
+            char *stage = x->stage + (size_t)x->n * PIECE * 4;
+            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, stage, -1 };
+            if (++x->n == x->lanes) TRY(flush(x, item, err));
+        }
+    return true;
+}
+
 static bool load_bytes(Params *p, Dev *d, Sources *s, Err *err) {
-    int lanes = lanes_of(threads_count(d->threads)), n = 0;
-    char *stage = mem_push(&s->mem, (size_t)lanes * PIECE * 4);
-    Piece pieces[LANES];
-    size_t done = 0;
+    Loading *x = MEM_NEW(&s->mem, Loading);
+    *x = (Loading){ .d = d, .s = s, .lanes = lanes_of(threads_count(d->threads)) };
+    x->stage = mem_push(&s->mem, (size_t)x->lanes * PIECE * 4);
+    p->read = 0;
     for (size_t j = 0; j < s->n; j++) {
         const SourceItem *it = &s->at[j];
-        Tensor all = param(p, it->desc->id, it->layer);
-        if (!all.data) continue; /* a frozen row, and only the trainable ones are wanted */
-        int64_t rows = it->src.rows, count = rows * it->src.cols;
-        Tensor to = tensor_shape(tensor_rows(all, it->expert * rows, rows), 1, count);
-        for (int64_t from = 0; from < count; from += PIECE) {
-            pieces[n] = (Piece){ .item = it,
-                                 .to = to,
-                                 .from = from,
-                                 .n = count - from < PIECE ? count - from : PIECE,
-                                 .stage = stage + (size_t)n * PIECE * 4 };
-            if (++n < lanes) continue;
-            TRY(put_pieces(d, s, pieces, n, err));
-            for (n = 0; done < j; done++) st_done_with(&s->files, s->at[done].st);
-        }
+        int at = p->index[it->layer][it->desc->id];
+        if (at < 0) continue; /* another stage's; or a frozen row, and only the trainable ones are wanted */
+        const Slice *slice = &p->at[at].slice;
+        int64_t e = it->expert - slice->e0;
+        if (e < 0 || e >= slice->experts) continue;
+        TRY(load_part(x, j, tensor_rows(p->at[at].t, e * slice->rows, slice->rows), slice, err));
+        p->read += bytes_of(it, slice);
     }
-    TRY(put_pieces(d, s, pieces, n, err));
-    for (; done < s->n; done++) st_done_with(&s->files, s->at[done].st);
-    return true;
+    return flush(x, s->n, err);
 }
 
 bool params_load(Params *p, Dev *d, const char *dir, Err *err) {

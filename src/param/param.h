@@ -16,6 +16,7 @@ typedef struct {
     Tensor           flat;                  /* [1,n]: everything, gaps of alignment included (they stay 0); none for BF16 */
     Param           *at;                    /* [n], in memory order */
     int              n;
+    int64_t          read;                  /* bytes that params_load took from the files */
     int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
 } Params;
 
@@ -32,7 +33,8 @@ static inline Tensor param(const Params *p, ParamId id, int layer) {
     return i < 0 ? TENSOR_NONE : p->at[i].t;
 }
 
-/* Disk.  Every tensor of the table must be there with its shape; extra ones are errors except those that are known to be
+/* Disk: of every tensor the slice that is held here is read, and nothing else of it.  Every tensor of the table must be there with its
+ * shape, whoever holds it; extra ones are errors except those that are known to be
  * skipped (MTP layers, rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */
 bool params_load(Params *p, Dev *d, const char *dir, Err *err);
 size_t params_load_bytes(int threads);                  /* of the host, while it loads */
