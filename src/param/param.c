@@ -6,11 +6,18 @@
 /* What has one dimension stays F32 beside BF16 matrices: it is small, and norms and biases are added in F32. */
 static DType dtype_of(const ParamDesc *p, DType t) { return p->vector ? DT_F32 : t; }
 
+Region param_region(const ParamDesc *p, const GridShape *g) {
+    bool vision = p->where == IN_VIS || p->where == IN_VIS_LAYER;
+    if (p->where == IN_EXPERT) return g->tp * g->ep * g->etp > 1 ? REGION_EXPERT : REGION_WHOLE;
+    return p->cut != WHOLE && !vision && g->tp > 1 ? REGION_CUT : REGION_WHOLE;
+}
+
 typedef struct {
     const ModelDesc *m;
     const Shard *shard;
     DType dtype;
     bool trainable_only;
+    Region region; /* the rows of this one are placed */
     size_t bytes;
     int n;
     Params *p; /* NULL: only counted */
@@ -19,6 +26,7 @@ typedef struct {
 static void place(void *user, const ParamDesc *desc, int layer, int64_t experts, int64_t rows, int64_t cols) {
     (void)experts, (void)rows, (void)cols; /* the slice knows */
     Placing *x = user;
+    if (param_region(desc, &x->shard->g) != x->region) return;
     Slice s = param_slice(x->m, desc, layer, &x->shard->g, x->shard->at);
     if (!s.here || (x->trainable_only && desc->frozen)) return;
     DType t = dtype_of(desc, x->dtype);
@@ -30,9 +38,17 @@ static void place(void *user, const ParamDesc *desc, int layer, int64_t experts,
     p->at[p->n++] = (Param){ desc, layer, tensor_push(&p->arena, t, s.experts * s.rows, s.cols), s };
 }
 
+static void place_all(Placing *x) {
+    for (x->region = 0; x->region < REGIONS; x->region++) {
+        if (x->p) x->p->first[x->region] = x->n;
+        arch_each_row(x->m, place, x);
+    }
+    if (x->p) x->p->first[REGIONS] = x->n;
+}
+
 static Placing sizes_of(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only) {
     Placing s = { .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only };
-    arch_each_row(m, place, &s);
+    place_all(&s);
     return s;
 }
 
@@ -51,7 +67,7 @@ void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DTyp
     };
     memset(p->index, 0xFF, sizeof p->index);
     Placing x = { .m = m, .shard = &all, .dtype = t, .trainable_only = trainable_only, .p = p };
-    arch_each_row(m, place, &x);
+    place_all(&x);
     if (t == DT_F32) p->flat = tensor_over(p->arena.base, t, 1, (int64_t)(s.bytes / dtype_size(t)));
 }
 

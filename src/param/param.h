@@ -1,5 +1,9 @@
-/* param.h - an arch's table made memory: weights (or gradients, or optimizer states) of the whole model in one arena, in
- * table order, so that the flat arena is what the optimizer walks and each parameter is a view into it. */
+/* param.h - an arch's table made memory: weights (or gradients) of this rank's part of the model in one arena, so that the flat arena is
+ * what the optimizer walks and each parameter is a view into it.
+ *
+ * In memory stand first the rows that every rank of tp has whole, then those that tp cuts, then the experts; inside each, in table order.
+ * Each of the three is summed over a group of ranks of its own, in one piece.  Rows whose groups are the same stand together: where
+ * nothing is cut there is one region, the table. */
 #ifndef PARAM_PARAM_H
 #define PARAM_PARAM_H
 
@@ -9,16 +13,24 @@
 /* One kind of weight in one layer, this rank's slice of it; for expert rows all experts stacked: rows = E * rows of one. */
 typedef struct { const ParamDesc *desc; int layer; Tensor t; Slice slice; } Param;
 
+typedef enum { REGION_WHOLE, REGION_CUT, REGION_EXPERT, REGIONS } Region;
+Region param_region(const ParamDesc *p, const GridShape *g);
+
 typedef struct {
     const ModelDesc *model;
     Shard            shard;                 /* which part of the model this is */
     Arena            arena;                 /* device memory */
     Tensor           flat;                  /* [1,n]: everything, gaps of alignment included (they stay 0); none for BF16 */
     Param           *at;                    /* [n], in memory order */
-    int              n;
+    int              n, first[REGIONS + 1]; /* parameters of region k: first[k] .. first[k+1]-1 */
     int64_t          read;                  /* bytes that params_load took from the files */
     int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
 } Params;
+
+/* Where a parameter begins in flat; i = n: where it ends.  Elements of region k: [params_from(p, first[k]), params_from(p, first[k+1])). */
+static inline int64_t params_from(const Params *p, int i) {
+    return i < p->n ? (const float *)p->at[i].t.data - (const float *)p->flat.data : p->flat.cols;
+}
 
 /* dtype DT_F32, or DT_BF16 for weights that are only read (matrices then; what has one dimension stays F32, as ops want
  * it).  Bytes: what params_open will take. */

@@ -137,6 +137,51 @@ static void trainable_only(void) {
     close_model(&x);
 }
 
+/* On a grid rows stand by whom their gradients are summed with; on one rank, and where only tokens are dealt out, as in the table. */
+static void regions(void) {
+    static const struct {
+        const char *model, *grid;
+        int ranks, rows[REGIONS]; /* of one layer that has experts */
+    } cases[] = {
+        { "deepseek_v3", "tp=1", 1, { 16, 0, 0 } },     { "deepseek_v3", "dp=8", 8, { 16, 0, 0 } },
+        { "deepseek_v3", "tp=2,dp=2", 4, { 7, 6, 3 } }, { "deepseek_v3", "ep=4", 4, { 13, 0, 3 } },
+        { "deepseek_v3", "tp=2,ep=2", 4, { 7, 6, 3 } }, { "qwen3_moe_plain", "tp=2", 2, { 5, 4, 3 } },
+        { "qwen3_moe_plain", "cp=2", 2, { 12, 0, 0 } },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        Mem mem = { 0 };
+        Err err = { "" };
+        ModelDesc m;
+        Dev dev;
+        GridShape g;
+        CHECK(model_desc_load(&m, mem_printf(&mem, FIXTURE("models/%s"), cases[i].model), &mem, &err)
+                  && grid_parse(&g, cases[i].grid, &err) && grid_fill(&g, &m, cases[i].ranks, NULL, 8, &err),
+              "%s", err.msg);
+        dev_open(&dev, (DevOpts){ .threads = 1 });
+        for (int r = 0; r < cases[i].ranks; r++) {
+            Shard shard = { g, grid_at(&g, r) };
+            Params p;
+            params_open(&p, &m, &shard, &dev, DT_F32, true, "gradients", &mem);
+            int rows[REGIONS] = { 0 }, bad = 0;
+            for (int k = 0; k < REGIONS; k++)
+                for (int j = p.first[k]; j < p.first[k + 1]; j++) {
+                    bad += param_region(p.at[j].desc, &g) != (Region)k || p.index[p.at[j].layer][p.at[j].desc->id] != j;
+                    if (j > p.first[k]) bad += p.at[j].layer < p.at[j - 1].layer && p.at[j].desc->where != IN_LAST;
+                    bad += params_from(&p, j) >= params_from(&p, j + 1) && p.at[j].t.rows > 0;
+                    rows[k] += p.at[j].layer == 1;
+                }
+            EXPECT(!bad && p.first[0] == 0 && p.first[REGIONS] == p.n && params_from(&p, p.n) == p.flat.cols,
+                   "%s on %s, rank %d: %d of %d rows stand elsewhere", cases[i].model, cases[i].grid, r, bad, p.n);
+            EXPECT(!memcmp(rows, cases[i].rows, sizeof rows), "%s on %s: %d, %d, %d rows a layer", cases[i].model,
+                   cases[i].grid, rows[0], rows[1], rows[2]);
+            EXPECT(params_bytes(&m, &shard, DT_F32, true) == p.arena.used, "bytes");
+            params_close(&p, &dev);
+        }
+        dev_close(&dev);
+        mem_free(&mem);
+    }
+}
+
 /* ---- formats */
 static void formats(void) {
     static const struct {
@@ -391,6 +436,7 @@ int main(void) {
     formats();
     every_model();
     trainable_only();
+    regions();
     save_and_load(tmp);
     refused_folder(tmp);
     wrong_folders();
