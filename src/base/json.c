@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -341,4 +342,29 @@ bool json_str(const Json *o, const char *key, const char **out, Err *err) {
     if (v->kind != JSON_STRING) return wrong(err, key, "a string", v);
     *out = v->str;
     return true;
+}
+
+static bool there(const Json *o, const char *key, Err *err) {
+    return present(o, key) || err_set(err, "\"%s\" is missing", key);
+}
+
+bool json_int_within(const Json *o, const char *key, int64_t lo, int64_t hi, int64_t *out, Err *err) {
+    int64_t x;
+    TRY(there(o, key, err) && json_int(o, key, &x, err));
+    if (x < lo || x > hi)
+        return err_set(err, "\"%s\" is %" PRId64 "; from %" PRId64 " to %" PRId64 " is possible", key, x, lo, hi);
+    *out = x;
+    return true;
+}
+
+bool json_real_within(const Json *o, const char *key, double lo, double hi, double *out, Err *err) {
+    double x;
+    TRY(there(o, key, err) && json_real(o, key, &x, err));
+    if (!(x >= lo && x <= hi)) return err_set(err, "\"%s\" is %g; from %g to %g is possible", key, x, lo, hi);
+    *out = x;
+    return true;
+}
+
+bool json_bool_must(const Json *o, const char *key, bool *out, Err *err) {
+    return there(o, key, err) && json_bool(o, key, out, err);
 }

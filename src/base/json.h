@@ -39,6 +39,10 @@ bool json_int(const Json *o, const char *key, int64_t *out, Err *err);
 bool json_real(const Json *o, const char *key, double *out, Err *err);  /* takes whole numbers too */
 bool json_bool(const Json *o, const char *key, bool *out, Err *err);
 bool json_str(const Json *o, const char *key, const char **out, Err *err);
+/* The same of what must be there, not null, and within [lo, hi]; out[0] is untouched otherwise. */
+bool json_int_within(const Json *o, const char *key, int64_t lo, int64_t hi, int64_t *out, Err *err);
+bool json_real_within(const Json *o, const char *key, double lo, double hi, double *out, Err *err);
+bool json_bool_must(const Json *o, const char *key, bool *out, Err *err);
 
 const char *json_kind_name(JsonKind k);                               /* "a number", "a string", ... */
 static inline bool json_is_str(const Json *j, const char *s) {

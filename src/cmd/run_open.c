@@ -245,18 +245,19 @@ static bool resume(Run *r, Err *err) {
     if (path && c->trainer.resume == RESUME_NEVER)
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
-        Json state;
-        TRY(checkpoint_load(path, &r->policy, err) && checkpoint_state(path, &state, &r->mem, err));
-        TRY(json_int(&state, "epoch", &r->cursor.epoch, err) && json_int(&state, "position", &r->cursor.position, err)
-            && json_real(&state, "kl_coef", &r->kl.coef, err));
+        RunState state;
+        TRY(checkpoint_load(path, &r->policy, err) && state_read(&state, path, done, &r->mem, err));
+        if (!json_real_within(&state.json, "kl_coef", 0, 1e300, &r->kl.coef, err))
+            return err_wrap(err, "%s", state.path);
+        r->cursor = state.at;
         Buf said = { 0 };
         bool same = same_run(c, &r->o.dev, dataset_print(r->train), path, &state, &said, err);
         if (same && said.n) run_dir_log(r->dir, said.data);
         buf_free(&said);
         TRY(same);
-        TRY(stream_seek(r->stream, r->cursor, err));
+        if (!stream_seek(r->stream, r->cursor, err)) return err_wrap(err, "%s", state.path);
         r->step = r->start_step = r->saved = done;
-        r->untold = untold_get(&r->metrics, &state, &r->mem);
+        TRY(untold_get(&r->metrics, &r->untold, &state, &r->mem, err));
         char line[300];
         snprintf(line, sizeof line, "going on from %s: %" PRId64 " steps are done", path, done);
         run_dir_log(r->dir, line);

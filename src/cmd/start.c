@@ -39,16 +39,45 @@ void untold_put(Buf *b, const Metrics *m) {
     buf_putc(b, '}');
 }
 
-bool untold_get(Metrics *m, const Json *state, Mem *mem) {
-    const Json *all = json_get(state, "untold");
-    if (!all || all->kind != JSON_OBJECT) return false;
+bool untold_get(Metrics *m, bool *untold, const RunState *s, Mem *mem, Err *err) {
+    const Json *all = json_get(&s->json, "untold");
+    *untold = all != NULL;
+    if (!all) return true;
+    if (all->kind != JSON_OBJECT)
+        return err_set(err, "%s: \"untold\" must be an object, not %s", s->path, json_kind_name(all->kind));
+    if (all->n > METRICS_MAX)
+        return err_set(err, "%s: \"untold\" has %zu numbers, at most %d are possible", s->path, all->n, METRICS_MAX);
     metrics_clear(m);
     for (size_t i = 0; i < all->n; i++) {
         const Json *v = &all->members[i].value;
         bool number = v->kind == JSON_INT || v->kind == JSON_REAL;
+        if (!number && v->kind != JSON_NULL) /* (null: it was not finite) */
+            return err_set(err, "%s: \"untold\": \"%s\" must be a number, not %s", s->path, all->members[i].key,
+                           json_kind_name(v->kind));
         metric(m, mem_str(mem, all->members[i].key, all->members[i].key_n), number ? json_number(v) : NAN);
     }
     return true;
+}
+
+bool state_read(RunState *s, const char *path, int64_t step, Mem *mem, Err *err) {
+    int64_t said;
+    Buf file = { 0 };
+    buf_printf(&file, "%s/state.json", path);
+    s->path = mem_str(mem, file.data, file.n);
+    buf_free(&file);
+    TRY(checkpoint_state(path, &s->json, mem, err));
+    const Json *j = &s->json;
+    bool ok = json_int_within(j, "step", 0, INT64_MAX, &said, err)
+              && json_int_within(j, "epoch", 0, UPDATES_MOST, &s->at.epoch, err)
+              && json_int_within(j, "position", 0, INT32_MAX, &s->at.position, err)
+              && json_int_within(j, "data", 0, INT64_MAX, &s->data, err)
+              && json_int_within(j, "data_seed", 0, INT64_MAX, &s->data_seed, err)
+              && json_bool_must(j, "shuffle", &s->shuffle, err)
+              && json_int_within(j, "leaves", 1, LEAVES_MOST, &s->leaves, err);
+    if (ok && said != step) ok = err_set(err, "\"step\" is %" PRId64 ", but the folder is step-%06" PRId64, said, step);
+    if (ok && !leaves_fit(s->leaves))
+        ok = err_set(err, "\"leaves\" is %" PRId64 "; a power of two to %d is possible", s->leaves, LEAVES_MOST);
+    return ok || err_wrap(err, "%s", s->path);
 }
 
 /* "cuda", "bf16", the libraries that its bits depend on. */
@@ -69,28 +98,25 @@ static void compare(Buf *said, const Json *state, const char *name, const char *
     buf_printf(said, "%s%s was \"%s\", is \"%s\"", said->n ? ", " : "", name, was->str, now);
 }
 
-bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const Json *state, Buf *said, Err *err) {
-    int64_t data = 0, seed = c->data.seed, leaves = c->trainer.leaves;
-    bool shuffle = c->data.shuffle;
-    TRY(json_int(state, "data", &data, err) && json_int(state, "data_seed", &seed, err)
-        && json_bool(state, "shuffle", &shuffle, err) && json_int(state, "leaves", &leaves, err));
-    if (data != (int64_t)(print >> 1))
+bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const RunState *s, Buf *said, Err *err) {
+    const Json *state = &s->json;
+    if (s->data != (int64_t)(print >> 1))
         return err_set(err,
                        "%s was trained on other data than data.train_files has now: give the same files, or another "
                        "trainer.run_dir",
                        path);
-    if (shuffle != c->data.shuffle || (shuffle && seed != c->data.seed))
+    if (s->shuffle != c->data.shuffle || (s->shuffle && s->data_seed != c->data.seed))
         return err_set(err,
                        "%s met its data in another order (data.shuffle %s, data.seed %" PRId64
                        ", which is trainer.seed unless it is set): its place there would be among other questions",
-                       path, shuffle ? "true" : "false", seed);
+                       path, s->shuffle ? "true" : "false", s->data_seed);
     DevAbout about = dev_about(d);
     buf_clear(said);
     compare(said, state, "device", d->ops->name);
     compare(said, state, "compute", compute_of(d));
     if (!said->n) compare(said, state, "libraries", about.libraries);
-    if (leaves != c->trainer.leaves)
-        buf_printf(said, "%strainer.leaves was %" PRId64 ", is %" PRId64, said->n ? ", " : "", leaves,
+    if (s->leaves != c->trainer.leaves)
+        buf_printf(said, "%strainer.leaves was %" PRId64 ", is %" PRId64, said->n ? ", " : "", s->leaves,
                    c->trainer.leaves);
     if (said->n) buf_puts(said, ": sums are added in another order from here on, so the bytes that follow are others");
     return true;

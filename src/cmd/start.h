@@ -19,16 +19,27 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv);
 void stop_on_signals(void);
 bool stop_asked(void);
 
+/* state.json of the checkpoint at 'path', the one of 'step', with what every run keeps in it: all of it must be there and possible,
+ * whoever edited the file.  Errors name the file and the member. */
+typedef struct {
+    const char *path;                                     /* of state.json */
+    Json        json;
+    DataCursor  at;
+    int64_t     data, data_seed, leaves;
+    bool        shuffle;
+} RunState;
+bool state_read(RunState *s, const char *path, int64_t step, Mem *mem, Err *err);
+
 /* What a checkpoint and the run that goes on from it must have in common: the data ('print', dataset_print) and its order.  What
  * may differ, at the price that the bytes that follow are others: the device, what it computes in and with, leaves; 'said' is then
  * one line about it, else empty.  Members of state.json, each behind a comma; and whether they agree. */
 void same_run_put(Buf *b, const Config *c, const Dev *d, uint64_t print);
-bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const Json *state, Buf *said, Err *err);
+bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const RunState *s, Buf *said, Err *err);
 
 /* A step that is done but not told yet, because its validation was cut: its numbers wait in state.json, as a member behind a
- * comma.  Nothing where m is NULL; false: there is none. */
+ * comma.  Nothing where m is NULL; *untold: whether there is one. */
 void untold_put(Buf *b, const Metrics *m);
-bool untold_get(Metrics *m, const Json *state, Mem *mem);
+bool untold_get(Metrics *m, bool *untold, const RunState *s, Mem *mem, Err *err);
 
 /* Is it time to save, behind that step and so long (clock_now) after the last save: trainer.save_every, trainer.save_minutes. */
 bool save_due(const Config *c, int64_t step, double t_saved);

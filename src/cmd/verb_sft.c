@@ -235,17 +235,17 @@ static bool resume(Sft *s, Err *err) {
     if (path && s->c.trainer.resume == RESUME_NEVER)
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
-        Json state;
-        TRY(checkpoint_load(path, &s->policy, err) && checkpoint_state(path, &state, &s->mem, err));
-        TRY(json_int(&state, "epoch", &s->cursor.epoch, err) && json_int(&state, "position", &s->cursor.position, err));
+        RunState state;
+        TRY(checkpoint_load(path, &s->policy, err) && state_read(&state, path, done, &s->mem, err));
+        s->cursor = state.at;
         Buf said = { 0 };
         bool same = same_run(&s->c, &s->o.dev, dataset_print(s->train), path, &state, &said, err);
         if (same && said.n) run_dir_log(s->dir, said.data);
         buf_free(&said);
         TRY(same);
-        TRY(stream_seek(s->stream, s->cursor, err));
+        if (!stream_seek(s->stream, s->cursor, err)) return err_wrap(err, "%s", state.path);
         s->step = s->saved = done;
-        s->untold = untold_get(&s->metrics, &state, &s->mem);
+        TRY(untold_get(&s->metrics, &s->untold, &state, &s->mem, err));
     }
     return run_dir_resume(s->dir, s->step > 0 ? s->step : -1, s->untold,
                           err); /* validation before step 1 is told again */

@@ -231,10 +231,9 @@ bool checkpoint_load(const char *path, Policy *p, Err *err) {
     buf_printf(&b, "%s/optimizer.safetensors", path);
     ok = ok && moments_load(&p->opt, &moments, p->m->dev, b.data, err);
     Json state;
-    int64_t step = -1;
-    ok = ok && checkpoint_state(path, &state, &mem, err) && json_int(&state, "optimizer_step", &step, err);
-    if (ok && step < 0) ok = err_set(err, "%s/state.json: \"optimizer_step\" is missing", path);
-    if (ok) p->opt.step = step;
+    ok = ok && checkpoint_state(path, &state, &mem, err);
+    if (ok && !json_int_within(&state, "optimizer_step", 0, UPDATES_MOST, &p->opt.step, err))
+        ok = err_wrap(err, "%s/state.json", path);
     buf_free(&b);
     mem_free(&mem);
     return ok;

@@ -40,5 +40,6 @@ bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem 
 bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *mem, Err *err);
 bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err);
 bool checkpoint_load(const char *path, Policy *p, Err *err);            /* weights and optimizer */
+#define UPDATES_MOST ((int64_t)1e15)                                    /* that a state.json may claim; so no count overflows */
 
 #endif

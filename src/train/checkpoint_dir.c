@@ -129,6 +129,17 @@ bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err) {
 /* ---- which there are */
 typedef VEC(int64_t) Steps;
 
+static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+/* The step that a folder's name says, exactly as checkpoint_path writes it; -1: it is none of ours ("step--3", "step-7"). */
+static int64_t step_named(const char *name) {
+    char same[40];
+    int64_t step;
+    if (sscanf(name, "step-%18" SCNd64, &step) != 1 || step < 0) return -1;
+    snprintf(same, sizeof same, "step-%06" PRId64, step);
+    return strcmp(name, same) ? -1 : step;
+}
+
 /* Rising; those too that a kill left moved out of the way. */
 static Steps steps_of(const char *run_dir) {
     Steps s = { 0 };
@@ -137,10 +148,9 @@ static Steps steps_of(const char *run_dir) {
     DIR *d = opendir(dir.data);
     buf_free(&dir);
     for (struct dirent *e; d && (e = readdir(d));) {
-        int64_t step;
-        char more;
-        size_t skip = !strncmp(e->d_name, prefix[PLACE_OLD], strlen(prefix[PLACE_OLD])) ? strlen(prefix[PLACE_OLD]) : 0;
-        if (sscanf(e->d_name + skip, "step-%" SCNd64 "%c", &step, &more) != 1) continue;
+        size_t skip = begins(e->d_name, prefix[PLACE_OLD]) ? strlen(prefix[PLACE_OLD]) : 0;
+        int64_t step = step_named(e->d_name + skip);
+        if (step < 0) continue;
         size_t i = 0;
         while (i < s.n && s.at[i] < step) i++;
         if (i < s.n && s.at[i] == step) continue;
@@ -183,8 +193,6 @@ bool checkpoint_into_place(const char *run_dir, int64_t step, Err *err) {
     return ok;
 }
 
-static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
-
 /* A half written one goes; one that was moved out of the way comes back unless its place is taken. */
 void checkpoint_tidy(const char *run_dir) {
     Buf path = { 0 }, place = { 0 };
@@ -192,10 +200,11 @@ void checkpoint_tidy(const char *run_dir) {
     DIR *d = opendir(path.data);
     for (struct dirent *e; d && (e = readdir(d));) {
         bool half = begins(e->d_name, prefix[PLACE_WRITING]), old = begins(e->d_name, prefix[PLACE_OLD]);
-        if (!half && !old) continue;
+        size_t skip = strlen(prefix[half ? PLACE_WRITING : PLACE_OLD]);
+        if ((!half && !old) || step_named(e->d_name + skip) < 0) continue;
         folder_path(&path, run_dir), folder_path(&place, run_dir);
         buf_printf(&path, "/%s", e->d_name);
-        buf_printf(&place, "/%s", e->d_name + strlen(prefix[half ? PLACE_WRITING : PLACE_OLD]));
+        buf_printf(&place, "/%s", e->d_name + skip);
         if (half || dir_exists(place.data)) tree_remove(path.data);
         else rename(path.data, place.data); /* where that fails it stays, and checkpoint_find knows it */
     }

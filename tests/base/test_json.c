@@ -40,6 +40,11 @@ int main(void) {
     EXPECT(parse("{\"a\":18446744073709551615}", &v, &m, &e) && !json_int(&v, "a", &n, &e) && n == 7,
            "an int of 64 bits");
     EXPECT(json_real(&v, "a", &x, &e) && x == 0x1p64, "as a real: %g", x);
+    EXPECT(parse("{\"a\":4,\"b\":null,\"c\":1e999}", &v, &m, &e) && json_int_within(&v, "a", 4, 4, &n, &e) && n == 4,
+           "within: %s", e.msg);
+    EXPECT(!json_int_within(&v, "a", 5, 9, &n, &e) && n == 4 && strstr(e.msg, "\"a\" is 4"), "below: %s", e.msg);
+    EXPECT(!json_int_within(&v, "b", 0, 9, &n, &e) && strstr(e.msg, "\"b\" is missing"), "null: %s", e.msg);
+    EXPECT(!json_real_within(&v, "c", 0, 1e300, &x, &e) && strstr(e.msg, "\"c\" is inf"), "infinite: %s", e.msg);
     EXPECT(parse("18446744073709551616", &v, &m, &e) && v.kind == JSON_REAL && v.real == 0x1p64, "beyond 64 bits");
     EXPECT(parse("-9223372036854775809", &v, &m, &e) && v.kind == JSON_REAL && v.real == -0x1p63, "below 64 bits");
     EXPECT(parse("5e-324", &v, &m, &e) && v.real == 0x1p-1074, "the smallest real");

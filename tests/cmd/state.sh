@@ -1,0 +1,69 @@
+#!/bin/bash
+# state.sh - a run that goes on from a state.json that somebody edited: what is missing, of another kind or impossible is named in one
+# line, and the run ends with exit code 1; it neither aborts nor goes on from elsewhere.  Folders that are no checkpoints' are left alone.
+#   bash tests/cmd/state.sh build/hone
+. tests/cmd/train_common.bash
+make_model
+make_sums 12
+cd "$work" || exit 1
+for a in 1 2 3 4; do echo '{"prompt":"'$a+1'","response":"'$((a + 1))'"}'; done >pairs.jsonl
+sft() { "$hone" sft model.path=model data.train_files=pairs.jsonl sft.batch_size=2 sft.max_length=32 train.micro_tokens=64 trainer.threads=1 trainer.peak_tflops=0.1 trainer.run_dir="$work/$1" "${@:2}" >"$work/$1.log" 2>&1; }
+train made trainer.steps=2 trainer.save_every=1
+sft taught trainer.steps=2
+[ -f made/checkpoints/step-000002/state.json ] && [ -f taught/checkpoints/step-000002/state.json ]
+ok $? "no checkpoint: $(tail -n 2 made.log taught.log)"
+
+# remade RUN: manifest.json agrees with state.json again (gzip ends with the CRC-32 and the size)
+remade() {
+    local dir=$1/checkpoints/step-000002 crc bytes
+    read -r crc bytes < <(gzip -c "$dir/state.json" | tail -c 8 | od -An -t u4)
+    sed -i -E 's/("state.json":)\{[^}]*\}/\1{"bytes":'$bytes',"crc32":'$crc'}/' "$dir/manifest.json"
+}
+# edited VERB FROM SED PATTERN: what VERB says to FROM's state once SED went over it
+edited() {
+    local rc
+    rm -rf run
+    cp -r "$2" run
+    sed -i -E "$3" run/checkpoints/step-000002/state.json
+    remade run
+    "$1" run trainer.steps=3
+    rc=$?
+    [ $rc = 1 ] && tail -1 run.log | grep -qE "^hone $1: .*state.json: $4" && ! grep -q 'passed over' run.log
+    ok $? "$1 from a state.json after $3: exit code $rc, $(tail -1 run.log)"
+}
+number() { echo "s/\"$1\":[^,}]*/\"$1\":$2/"; }
+without() { echo "s/\"$1\":[^,}]*,//"; }
+for both in "train made" "sft taught"; do
+    for field in step optimizer_step epoch position data data_seed shuffle leaves; do
+        edited $both "$(without $field)" "\"$field\" is missing"
+        edited $both "$(number $field null)" "\"$field\" is missing"
+        edited $both "$(number $field '"3"')" "\"$field\" must be"
+    done
+    for field in step optimizer_step epoch position data data_seed leaves; do
+        edited $both "$(number $field -3)" "\"$field\" is -3"
+        edited $both "$(number $field 0.5)" "\"$field\" must be a whole number"
+        edited $both "$(number $field 1e300)" "\"$field\" must be a whole number"
+    done
+    edited $both "$(number step 3)" '"step" is 3, but the folder is step-000002'
+    for field in step optimizer_step epoch; do edited $both "$(number $field 9223372036854775807)" "\"$field\" is 9223372036854775807"; done
+    edited $both "$(number position 13)" 'a place in the data .epoch 0, row 13'
+    for n in 0 3 64; do edited $both "$(number leaves $n)" "\"leaves\" is $n"; done
+    edited $both 's/\}$/,"untold":[]}/' '"untold" must be an object'
+    edited $both 's/\}$/,"untold":{"a":"b"}}/' '"untold": "a" must be a number'
+    many=$(seq -s, -f '"m%.0f":1' 3073)
+    edited $both "s/\}\$/,\"untold\":{$many}}/" '"untold" has 3073 numbers, at most 3072'
+done
+edited train made 's/,"kl_coef":[^,}]*//' '"kl_coef" is missing'
+for v in -1 1e999; do edited train made "$(number kl_coef $v)" '"kl_coef" is (-1|inf)'; done
+
+# Other folders beside the checkpoints.
+rm -rf run
+cp -r made run
+for name in step--3 step-+00007 step-9 step-0000003 step-99999999999999999999 "step- 00004" step-000009x .old-step--3; do mkdir "run/checkpoints/$name"; done
+train run trainer.steps=3 trainer.keep=1
+ok $? "a run beside odd folders: $(tail -1 run.log)"
+! grep -q 'passed over' run.log && grep -q 'going on from .*step-000002' run.log
+ok $? "odd folders are taken for checkpoints: $(grep -a 'passed over' run.log)"
+[ "$(ls run/checkpoints | grep -c 'step-')" = 8 ] && [ -d run/checkpoints/step-000003 ]
+ok $? "odd folders, and the newest checkpoint, stay: $(ls run/checkpoints)"
+the_end
