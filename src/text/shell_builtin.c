@@ -173,7 +173,7 @@ static int source(Sh *sh, Strs *w, const ShNode *n) {
     size_t folder = slash ? (size_t)(slash + 1 - script) : 0;
     bool own = folder && !strncmp(path, script, folder) && sh->in->look && !sh_is_unknown(path);
     if (!own || sh->depth > 60 || !file_exists(path) || !file_read(&text, path, &err)) {
-        sh_note(sh, SHELL_SKIPPED, sh->line, "source %s: %s", w->n > 1 ? w->at[1] : "",
+        sh_note(sh, SHELL_SKIPPED, sh->line, "source %s (%s)", w->n > 1 ? w->at[1] : "",
                 own ? "it is not there" : "only files beside the script are read");
         return own ? 1 : -1;
     }
@@ -209,7 +209,7 @@ static int another_shell(Sh *sh, Strs *w, const ShNode *n) {
         if (*said) sh_answer(sh, &(Strs){ 0 }, said);
         return sh->status;
     }
-    sh_note(sh, SHELL_SKIPPED, sh->line, "%s %s: another script; import that one", w->at[0], w->n > 1 ? w->at[1] : "");
+    sh_note(sh, SHELL_SKIPPED, sh->line, "%s %s (another script: import that one)", w->at[0], w->n > 1 ? w->at[1] : "");
     return sh_not_known(sh, w, n);
 }
 

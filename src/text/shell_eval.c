@@ -162,6 +162,9 @@ static bool is_launcher(const Strs *w, size_t i) {
     return !strcmp(name, "torchrun") || (!strcmp(name, "uv") && i + 1 < w->n && !strcmp(w->at[i + 1], "run"));
 }
 
+/* `python3 -c 'import x' && echo A || echo B`: what this machine has, asked of Python; nothing is launched by it. */
+static bool is_question(const char *option) { return !strcmp(option, "-c") || !strcmp(option, "-"); }
+
 static bool launch(Sh *sh, Strs *words, const int *lines) {
     static const char *const before[] = { "nohup",   "env",    "nice",   "timeout",  "srun",   "ray",  "nsys",
                                           "numactl", "stdbuf", "mpirun", "unbuffer", "setsid", "sudo", "taskset" };
@@ -170,6 +173,8 @@ static bool launch(Sh *sh, Strs *words, const int *lines) {
     for (size_t k = 0; k < COUNT(before); k++) wrapped |= is_program(words->at[0], before[k]);
     while (i < words->n && !is_launcher(words, i) && wrapped) i++;
     if (i >= words->n || !is_launcher(words, i)) return false;
+    bool asked = sh->asking || sh->stdout_;
+    if (asked && i + 1 < words->n && is_question(words->at[i + 1])) return false;
     ShellLaunch l = { .word = words->at + i, .line = lines + i, .n = words->n - i };
     for (size_t k = 0; k < l.n && !l.unknown; k++) {
         int at;
@@ -187,6 +192,7 @@ static bool launch(Sh *sh, Strs *words, const int *lines) {
                                sh->in->path, l.line[k], text_of(&t), what, at);
     }
     VEC_PUSH(sh->out->launches, l);
+    if (sh->stdout_ && !sh->asking) sh_puts(sh, sh->stdout_, sh_unknown(sh, l.word[0]));
     sh->status = 0;
     return true;
 }
