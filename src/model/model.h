@@ -55,9 +55,16 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
 void model_logits(Model *m, const Batch *b, Tensor logits);
 
 /* Peak bytes of the two arenas for a batch of that shape, found by running the same code on a device that computes
- * nothing: 'act' is 0 without backward. */
+ * nothing: 'act' is 0 without backward.  shard NULL: of the whole model; else of the rank that has it. */
 typedef struct { size_t act, tmp; } ModelSizes;
-typedef struct { int64_t tokens, outputs; int seqs, longest; bool backward, truncated; Recompute recompute; DevKind like; } ModelShape;
+typedef struct {
+    int64_t tokens, outputs;
+    int seqs, longest;
+    bool backward, truncated;
+    Recompute recompute;
+    DevKind like;
+    const Shard *shard;
+} ModelShape;
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
 typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; } ExtendShape;
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);

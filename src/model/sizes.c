@@ -1,4 +1,5 @@
 /* sizes.c - how much memory a batch of a given shape takes: the model is run on the dry device, and the arenas say. */
+#include "comm/world.h"
 #include "model/model.h"
 
 /* Addresses that nobody touches, far apart: what is asked for may be more than any machine has. */
@@ -13,12 +14,18 @@ typedef struct {
     Arena io;
 } Dry;
 
-static void dry_open(Dry *x, const ModelDesc *desc, DevKind like) {
+/* As the rank that has that shard would run it: its groups have no peers. */
+static void dry_open(Dry *x, const ModelDesc *desc, const Shard *shard, DevKind like) {
+    Shard whole = shard_whole(desc);
+    Par par = groups_self();
     *x = (Dry){ 0 };
+    if (!shard) shard = &whole;
+    World alone = world_dry(grid_rank(&shard->g, shard->at), grid_ranks(&shard->g));
+    if (alone.all.size > 1) world_groups(&alone, &shard->g, &par);
     dev_open_dry(&x->dev, like);
     x->dev.tmp = counting("tmp", 0);
     x->io = counting("io", 1);
-    model_open(&x->model, &x->dev, desc, like.act, like.leaves ? like.leaves : 8, &x->mem);
+    model_open_shard(&x->model, &x->dev, desc, shard, &par, like.act, like.leaves ? like.leaves : 8, &x->mem);
     x->dev.tmp.peak = 0;
 }
 
@@ -48,7 +55,7 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s) {
     model_score(&x->model, &b, lp, ent);
     if (s->backward) {
         Params grads;
-        params_open(&grads, desc, NULL, &x->dev, DT_F32, true, "grads", &x->mem);
+        params_open(&grads, desc, &x->model.shard, &x->dev, DT_F32, true, "grads", &x->mem);
         ModelKeep keep = { .block = MEM_ARRAY(&x->mem, BlockKeep, (size_t)desc->d.layers) };
         model_forward(&x->model, &b, &act, &keep, lp, ent);
         model_backward(&x->model, &grads, &b, &act, &keep, lp, ent);
@@ -57,7 +64,7 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s) {
 }
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
     Dry x;
-    dry_open(&x, desc, s->like);
+    dry_open(&x, desc, s->shard, s->like);
     size_t act = train(&x, desc, s);
     ModelSizes out = { .act = act, .tmp = x.dev.tmp.peak };
     dry_close(&x);
@@ -90,7 +97,7 @@ static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
 }
 size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
     Dry x;
-    dry_open(&x, desc, like);
+    dry_open(&x, desc, NULL, like);
     extend(&x, desc, s);
     size_t peak = x.dev.tmp.peak;
     dry_close(&x);
@@ -99,7 +106,7 @@ size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind lik
 
 void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) {
     Dry x;
-    dry_open(&x, desc, like);
+    dry_open(&x, desc, NULL, like);
     dev_dry_served(&x.dev, told, arg);
     train(&x, desc, &(ModelShape){ .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true });
     extend(&x, desc,

@@ -110,6 +110,14 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Rec
     op_zero(&d, g.flat);
     model_backward(&m, &g, &b, &act, &keep, lp, ent);
     EXPECT(d.tmp.used == 0, "tmp is not empty");
+    ModelShape shape = {
+        .tokens = TOKENS, .outputs = b.outputs, .seqs = SEQS, .longest = lengths[0], .backward = true
+    };
+    shape.recompute = recompute, shape.like = model_kind(&m), shape.shard = shard;
+    ModelSizes planned = model_sizes(desc, &shape);
+    bool exact = shard->g.tp > 1; /* one rank plans its head for cut distributions too */
+    EXPECT((exact ? planned.tmp == d.tmp.peak : planned.tmp >= d.tmp.peak) && planned.act == act.peak,
+           "planned tmp %zu, act %zu; taken %zu, %zu", planned.tmp, planned.act, d.tmp.peak, act.peak);
     r.grad = MEM_ARRAY(mem, double *, (size_t)whole.n);
     for (int i = 0; i < whole.n; i++) {
         const Param *w = &whole.at[i];
