@@ -98,6 +98,8 @@ bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err);
 const char *model_folder(const char *path, Mem *mem);
 bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err);
 bool model_desc_runs(const ModelDesc *m, Err *err);   /* false, with a message, for a family that is only counted */
+/* Tokens that one forward can take: rows, also those that experts get (topk of each token), are numbered in 32 bits. */
+static inline int64_t model_desc_most_tokens(const ModelDesc *m) { return (INT32_MAX - 1) / (m->d.topk > 1 ? m->d.topk : 1); }
 
 /* Visit every parameter of the model in the order of memory: for each layer the rows of the table, a row's experts next
  * to each other (so the experts of one kind are one stacked matrix). */

@@ -108,6 +108,8 @@ bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *te
                       int n, Err *err);
 void config_free(Config *c);
 
+enum { MOST_ANSWERS = 100000000 };                                   /* of a step: they are counted in 32 bits */
+
 /* Everything that can be known before a model or a data set is read: sizes that must divide, settings that contradict each
  * other, files that are not there.  config_check_model: what needs config.json (lengths fit the context). */
 bool config_check(const Config *c, Err *err);

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 typedef long long ll;
-enum { MOST_ANSWERS = 100000000 };
 
 static bool bad(const Config *c, Err *err, const char *option, const char *fmt, ...) PRINTF_LIKE(4, 5);
 static bool bad(const Config *c, Err *err, const char *option, const char *fmt, ...) {
@@ -136,6 +135,10 @@ static bool batches(const Config *c, Err *err) {
     if (batch > MOST_ANSWERS / c->rollout.n)
         return bad(c, err, "rollout.n", "%lld answers to each of %lld questions; a step has at most %d answers",
                    (ll)c->rollout.n, batch, MOST_ANSWERS);
+    if (c->train.loss == LOSS_KL_COV && (double)mini * (double)c->rollout.n * (double)c->rollout.max_tokens >= 0x1p32)
+        return bad(c, err, "train.loss",
+                   "kl_cov ranks the tokens of an update, at most 2^32 - 1; %lld answers of %lld are more",
+                   mini * (ll)c->rollout.n, (ll)c->rollout.max_tokens);
     ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
     if (c->rollout.max_tokens > c->data.max_response_length)
         return bad(c, err, "rollout.max_tokens", "%lld is more than data.max_response_length = %lld",
@@ -364,13 +367,19 @@ bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {
     if (!m->arch->runs)
         return bad(c, err, "model.path", "%s is a %s model, which this build can count but not run", c->model.path,
                    m->arch->name);
-    ll context = m->d.context;
+    ll context = m->d.context, most = model_desc_most_tokens(m);
+    if (c->train.micro_tokens > most)
+        return bad(c, err, "train.micro_tokens", "%lld tokens are more than this model computes at once, %lld",
+                   (ll)c->train.micro_tokens, most);
     if (c->verb == CONF_SFT) {
         if (context > 0 && c->sft.max_length > context)
             return bad(c, err, "sft.max_length", "%lld tokens are more than the model's context, %lld",
                        (ll)c->sft.max_length, context);
         return true;
     }
+    if (c->rollout.token_budget > most)
+        return bad(c, err, "rollout.token_budget", "%lld tokens are more than this model computes at once, %lld",
+                   (ll)c->rollout.token_budget, most);
     ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
     if (context > 0 && longest > context)
         return bad(c, err, "data.max_response_length",

@@ -2,6 +2,7 @@
 #include "cmd/here.h"
 
 #include "base/clock.h"
+#include "cmd/config.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,7 @@ HereWork here_work(const Plan *p, int threads) {
     double mini = w->mini > 0 ? w->mini : w->prompts;
     HereWork out = { .threads = threads, .work = *w, .save_buffer = CHECKPOINT_BUFFER, .now = clock_now };
     out.sched = (SchedConf){ .page = (int)page,
-                             .pages = (int)(batch * each + 1),
+                             .pages = (int)(batch * each < INT32_MAX ? batch * each + 1 : INT32_MAX),
                              .max_seqs = (int)(2 * batch),
                              .max_batch = (int)batch,
                              .max_rows = (int)rows,
@@ -28,6 +29,18 @@ HereWork here_work(const Plan *p, int threads) {
                                                                       : RECOMPUTE_NONE,
                                .trains = true };
     return out;
+}
+
+bool here_possible(const ModelDesc *m, const Plan *p, Err *err) {
+    double answers = p->work.prompts * p->work.answers;
+    int64_t most = model_desc_most_tokens(m);
+    if (answers > MOST_ANSWERS)
+        return err_set(err, "%.0f answers a step; a run has at most %d (--prompts, --answers)", answers, MOST_ANSWERS);
+    if (p->layout.micro_tokens > (double)most)
+        return err_set(err,
+                       "micro-batches of %.0f tokens; this model computes at most %lld at once (--micro-tokens, --max)",
+                       p->layout.micro_tokens, (long long)most);
+    return true;
 }
 
 int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {

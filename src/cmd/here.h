@@ -19,6 +19,9 @@ typedef struct {
     double   (*now)(void);        /* the clock: clock_now, or a processor's where others share it */
 } HereWork;
 
+/* Would `hone train` take that workload at all?  If not, its limit. */
+bool here_possible(const ModelDesc *m, const Plan *p, Err *err);
+
 /* A run's settings for a workload: as `hone train` makes them from its configuration. */
 HereWork here_work(const Plan *p, int threads);
 

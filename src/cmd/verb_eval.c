@@ -122,11 +122,13 @@ static bool open_engine(Eval *e, Err *err) {
                        " are more than the model's context of %" PRId64,
                        longest, a->s.max_tokens, context);
     if (batch < 1) batch = 1;
+    int64_t pages = batch * ((len + 63) / 64) + 1, rows = a->max_rows > batch ? a->max_rows : batch,
+            most = model_desc_most_tokens(&e->o.desc);
     SchedConf c = { .page = 64,
-                    .pages = (int)(batch * ((len + 63) / 64) + 1),
+                    .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
                     .max_seqs = (int)(2 * batch),
                     .max_batch = (int)batch,
-                    .max_rows = (int)(a->max_rows > batch ? a->max_rows : batch),
+                    .max_rows = (int)(rows < most ? rows : most),
                     .max_len = (int)len };
     OpenOpts oo = { .leaves = a->leaves };
     TRY(open_weights(&e->o, &oo, engine_tmp_bytes(&e->o.desc, &c, open_kind(&e->o, a->leaves)), err));

@@ -221,12 +221,12 @@ static SchedConf sizes(const Gen *g) {
                                    / engine_page_bytes(&g->o.desc, (int)a->page, open_kind(&g->o, a->leaves)));
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
-    int64_t rows = a->max_rows > most ? a->max_rows : most;
+    int64_t rows = a->max_rows > most ? a->max_rows : most, fit = model_desc_most_tokens(&g->o.desc);
     return (SchedConf){ .page = (int)a->page,
                         .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
                         .max_seqs = (int)(2 * most),
                         .max_batch = (int)most,
-                        .max_rows = (int)rows,
+                        .max_rows = (int)(rows < fit ? rows : fit),
                         .max_len = (int)longest,
                         .max_ban = ban };
 }

@@ -176,6 +176,7 @@ static void say_short(Plan *p, const HereWork *w) {
 static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *err) {
     enum { LARGEST = 400 * 1000 * 1000 }; /* parameters of two layers, embedding and head that are worth filling */
     const ModelDesc *m = p->sum->model;
+    if (m->arch->runs) TRY(here_possible(m, p, err));
     HereWork w = here_work(p, threads_default());
     w.save_buffer = a->save_buffer;
     Need arenas[MOST_NEEDS];

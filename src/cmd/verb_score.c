@@ -134,6 +134,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     size_t most = 1;
     for (size_t i = 0; i < l->n; i++)
         if (l->at[i].ok && l->at[i].n > longest) longest = l->at[i].n;
+    if (budget > model_desc_most_tokens(&o->desc)) budget = model_desc_most_tokens(&o->desc);
     if (longest > budget) budget = longest;
     for (size_t i = 0, to; i < l->n; i = to) {
         to = batch_end(l, i, budget);
@@ -178,6 +179,9 @@ static void check_line(PromptLine *p, const Args *a, Opened *o) {
     bool ok = json_int(&p->json, "prompt_length", &prompt, &err);
     if (ok && context && p->n > context)
         ok = err_set(&err, "the line has %d tokens, the model's context is %" PRId64, p->n, context);
+    if (ok && p->n > model_desc_most_tokens(&o->desc))
+        ok = err_set(&err, "the line has %d tokens, this model computes at most %" PRId64 " at once", p->n,
+                     model_desc_most_tokens(&o->desc));
     if (ok && prompt > p->n)
         ok = err_set(&err, "\"prompt_length\" is %" PRId64 ", but there are %d tokens", prompt, p->n);
     if (ok && a->s.min_tokens && prompt < 0)

@@ -251,6 +251,7 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 /* what does not fit together */
 { GOOD, "train.mini_batch_size=3", "command line: train.mini_batch_size: data.train_batch_size = 8 does not divide" },
 { GOOD, "train.mini_batch_size=16", "but a step has only data.train_batch_size = 8" },
+{ GOOD, "train.loss=kl_cov;data.max_response_length=1000000000;data.max_prompt_length=1;train.micro_tokens=1000000000", "kl_cov ranks the tokens of an update" },
 { GOOD, "train.micro_tokens=40", "train.micro_tokens: a micro-batch of 40 tokens cannot hold one sequence of 48" },
 { GOOD, "rollout.max_tokens=25", "rollout.max_tokens: 25 is more than data.max_response_length = 24" },
 { GOOD, "rollout.top_k=1", "rollout.top_k: 1 is greedy" },

@@ -94,6 +94,18 @@ wrong 1 "the largest part is activations" train run.yaml train.micro_tokens=1000
 wrong 1 "the largest part is kv" train run.yaml rollout.kv_tokens=1000000000000
 wrong 1 "the largest part is activations" sft model.path=model data.train_files=pairs.jsonl sft.batch_size=1 sft.max_length=64 \
     train.micro_tokens=1000000000 trainer.run_dir=sft
+# A model of 16 experts a token: more rows than 32 bits count, answers and pages too.
+mkdir many && sed 's/"num_experts": 8/"num_experts": 16/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 16/; s/"max_position_embeddings": 512/"max_position_embeddings": 2000000000/
+    s/"hidden_size": 128/"hidden_size": 32/; s/"num_hidden_layers": 4/"num_hidden_layers": 1/' "$root/recipes/quickstart/model/config.json" >many/config.json
+cp "$root"/recipes/quickstart/model/tok* many
+"$hone" random many many16 >/dev/null
+wrong 1 "micro_tokens: 1000000000 tokens are more than this model computes at once, 134217727" train run.yaml model.path=many16 train.micro_tokens=1000000000
+wrong 1 "token_budget: 1000000000 tokens are more than" train run.yaml model.path=many16 rollout.token_budget=1000000000
+wrong 1 "micro_tokens: 134217728 tokens are more than" sft model.path=many16 data.train_files=pairs.jsonl train.micro_tokens=134217728
+wrong 1 "the largest part is scratch" score many16 --in tokens.jsonl --batch 1000000000
+wrong 1 "at most 100000000 (--prompts, --answers)" plan many16 --cluster this --prompts 1000000000 --answers 65536
+wrong 1 "this model computes at most 134217727 at once" plan many16 --cluster this --micro-tokens 1000000000
+wrong 1 "this model computes at most 134217727 at once" plan many16 --cluster this --prompt-max 1000000000 --max 1000000000
 wrong 2 "an argument is missing" export run
 wrong 2 "is neither show, stats" data foo
 wrong 1 "half.jsonl line 1" data show half.jsonl
