@@ -37,6 +37,7 @@ static const struct {
     { "grid.pp", IS_INT, A(pp) },
     { "grid.vpp", IS_INT, A(vpp) },
     { "grid.ep", IS_INT, A(ep) },
+    { "grid.etp", IS_INT, A(etp) },
     { "grid.cp", IS_INT, A(cp) },
     { "grid.split", IS_STR, A(split) },
     { "trainer.save_buffer", IS_INT, A(save_buffer) },
@@ -194,6 +195,7 @@ bool plan_args_layout(Plan *p, const PlanArgs *a, Err *err) {
     *l = (Layout){ .tp = OR_ONE(a->tp),
                    .pp = OR_ONE(a->pp),
                    .ep = OR_ONE(a->ep),
+                   .etp = OR_ONE(a->etp),
                    .cp = OR_ONE(a->cp),
                    .vpp = OR_ONE(a->vpp),
                    .fused_head = !a->unfused,
@@ -211,5 +213,5 @@ bool plan_args_layout(Plan *p, const PlanArgs *a, Err *err) {
 }
 
 bool plan_args_layout_given(const PlanArgs *a) {
-    return a->recipe || a->tp || a->pp || a->ep || a->cp || a->vpp || a->gen_tp || a->gen_ep;
+    return a->recipe || a->tp || a->pp || a->ep || a->etp || a->cp || a->vpp || a->gen_tp || a->gen_ep;
 }

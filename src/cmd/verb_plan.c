@@ -34,6 +34,7 @@ static const Opt OPTIONS[] = {
     { "tp", OPT_INT, A(tp), "N", "tensor parallel", 1, 4096 },
     { "pp", OPT_INT, A(pp), "N", "pipeline stages", 1, MAX_STAGES },
     { "ep", OPT_INT, A(ep), "N", "expert parallel", 1, 4096 },
+    { "etp", OPT_INT, A(etp), "N", "expert tensor parallel: each expert cut in so many", 1, 4096 },
     { "cp", OPT_INT, A(cp), "N", "context parallel", 1, 4096 },
     { "vpp", OPT_INT, A(vpp), "N", "interleaved chunks of a stage", 1, 64 },
     { "split", OPT_STR, A(split), "LIST", "layers of each stage: 6,5x11 or even or last=6" },

@@ -138,15 +138,20 @@ bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload
     TRY(heads_divide(d, "rollout tp", l->gen_tp, err));
     if (!d->experts && (l->ep > 1 || l->gen_ep > 1))
         return err_set(err, "ep %d: %s has no experts", l->ep > 1 ? l->ep : l->gen_ep, s->model->arch->name);
+    if (!d->experts && layout_etp(l) > 1)
+        return err_set(err, "etp %d: %s has no experts", l->etp, s->model->arch->name);
+    if (d->experts && d->expert_ffn % layout_etp(l))
+        return err_set(err, "etp %d does not divide the %lld columns of an expert", l->etp, (long long)d->expert_ffn);
     if (d->experts && d->experts % l->ep)
         return err_set(err, "ep %d does not divide the %lld experts", l->ep, (long long)d->experts);
     if (d->experts && d->experts % l->gen_ep)
         return err_set(err, "rollout ep %d does not divide the %lld experts", l->gen_ep, (long long)d->experts);
-    int dense = l->tp * l->pp * l->cp, expert = l->ep * l->pp, engine = layout_engine(l);
+    int dense = l->tp * l->pp * l->cp, expert = layout_expert_cut(l) * l->pp, engine = layout_engine(l);
     char what[96];
     snprintf(what, sizeof what, "tp %d x pp %d x cp %d", l->tp, l->pp, l->cp);
     TRY(divides(c->gpus, dense, what, err));
-    snprintf(what, sizeof what, "ep %d x pp %d", l->ep, l->pp);
+    if (layout_etp(l) > 1) snprintf(what, sizeof what, "ep %d x etp %d x pp %d", l->ep, l->etp, l->pp);
+    else snprintf(what, sizeof what, "ep %d x pp %d", l->ep, l->pp);
     TRY(divides(c->gpus, expert, what, err));
     if (engine % (l->gen_tp < l->gen_ep ? l->gen_tp : l->gen_ep))
         return err_set(err, "rollout tp %d and ep %d: one must divide the other", l->gen_tp, l->gen_ep);

@@ -26,7 +26,7 @@ static void stage_params(Plan *p) {
         st->layers = l->split[i];
         st->dense = (b->attn_cut - a->attn_cut) / l->tp + b->attn_whole - a->attn_whole + b->norm - a->norm
                     + (b->dense - a->dense) / l->tp + b->router - a->router + (b->shared - a->shared) / l->tp;
-        st->expert = (b->experts - a->experts) / l->ep;
+        st->expert = (b->experts - a->experts) / layout_expert_cut(l);
         if (i == 0) st->dense += s->embed / l->tp + s->vision;
         if (i == l->pp - 1) st->dense += s->final_norm + (s->head > 0 ? s->head : l->pp > 1 ? s->embed : 0) / l->tp;
         from += l->split[i];
@@ -53,6 +53,13 @@ static double kept_of(const Plan *p, int layer, int drop) {
     return k.block + k.moe;
 }
 
+/* ... and the rows of other ranks that etp gathers for its products, beside the rank's own. */
+static double gathered_of(const Plan *p, int layer, int drop) {
+    const Dims *d = &p->sum->model->d;
+    bool kept = sum_is_moe(p->sum, layer) && !(drop & (DROP_ALL | DROP_MOE | DROP_ROWS));
+    return kept ? p->profile->weight * (double)(d->topk * d->hidden) * (layout_etp(&p->layout) - 1) : 0;
+}
+
 static void stage_activations(Plan *p, int stage, int from, double *out) {
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
@@ -61,8 +68,8 @@ static void stage_activations(Plan *p, int stage, int from, double *out) {
     st->in_flight = in_flight(p, stage);
     for (int i = from; i < from + st->layers; i++) {
         if (i == from || memcmp(&s->at[i], &s->at[i - 1], sizeof s->at[i])) { /* equal layers keep the same */
-            one = kept_of(p, i, l->drop);
-            largest = fmax(largest, kept_of(p, i, 0));
+            one = kept_of(p, i, l->drop) + gathered_of(p, i, l->drop);
+            largest = fmax(largest, kept_of(p, i, 0) + gathered_of(p, i, 0));
         }
         kept += one;
     }
@@ -130,7 +137,7 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
     }
     double per = (4 + 2) * 1.25; /* float32 and bfloat16 copies; a power of two is 1.25 times too large on average */
     if (st->expert > 0) {
-        double up = 2 * (double)(d->expert_ffn * d->hidden), down = up / 2, share = 1.0 / l->edp;
+        double up = 2 * (double)(d->expert_ffn * d->hidden), down = up / 2, share = 1.0 / (l->edp * layout_etp(l));
         double f32 = round_pow2(4 * up * share) + round_pow2(4 * down * share),
                b16 = round_pow2(2 * up * share) + round_pow2(2 * down * share);
         double reuse = round_pow2(2 * up * share) == round_pow2(4 * down * share) ? round_pow2(2 * up * share) : 0;

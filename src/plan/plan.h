@@ -21,7 +21,7 @@ typedef struct {                      /* one RL step */
 } Workload;
 
 typedef struct {
-    int    tp, pp, ep, cp, vpp;
+    int    tp, pp, ep, etp, cp, vpp;  /* etp 0 is 1 */
     int    split[MAX_STAGES];         /* layers of each stage */
     int    drop;                      /* recomputation: DROP_* of sum.h */
     bool   fused_head;                /* log-probs without ever holding [T,V] */
@@ -33,9 +33,11 @@ typedef struct {
     int    dp, edp;                   /* set by layout_check(): replicas of dense weights, of experts */
 } Layout;
 
-/* A workload's numbers where 0 stands for the usual; the GPUs of one engine. */
+/* A workload's numbers where 0 stands for the usual; ranks over which experts are cut; the GPUs of one engine. */
 static inline double work_mini(const Workload *w) { return w->mini > 0 ? w->mini : w->prompts; }
 static inline int    work_epochs(const Workload *w) { return w->epochs > 0 ? w->epochs : 1; }
+static inline int    layout_etp(const Layout *l) { return l->etp > 1 ? l->etp : 1; }
+static inline int    layout_expert_cut(const Layout *l) { return l->ep * layout_etp(l); }
 static inline int    layout_engine(const Layout *l) { return l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp; }
 
 typedef struct {
@@ -145,7 +147,9 @@ static inline int plan_domain(const Plan *p) {
 /* One copy of the weights serves both phases: trainer and engine cut them alike. */
 static inline bool plan_shares(const Plan *p) {
     const Layout *l = &p->layout;
-    return p->profile->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep;
+    bool experts = p->sum->model->d.experts > 0;
+    return p->profile->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep
+           && (!experts || layout_expert_cut(l) == layout_engine(l));
 }
 
 static const double LINK_SHARE = 0.8;                  /* of a link's rate, what large messages from one GPU to one other reach */

@@ -99,8 +99,9 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
                "  use_kl_loss: %s\n  recompute: %s\n  offload_fraction: %g\n",
                yes(w->kl), train_recompute(l->drop), l->offload);
     int per_node = p->cluster.gpu.per_node < p->cluster.gpus ? p->cluster.gpu.per_node : p->cluster.gpus;
-    buf_printf(out, "grid:\n  tp: %d\n  pp: %d\n  vpp: %d\n  ep: %d\n  cp: %d\n  dp: %d\n  split: \"", l->tp, l->pp,
-               l->vpp, l->ep, l->cp, l->dp);
+    buf_printf(out, "grid:\n  tp: %d\n  pp: %d\n  vpp: %d\n  ep: %d\n", l->tp, l->pp, l->vpp, l->ep);
+    if (layout_etp(l) > 1) buf_printf(out, "  etp: %d\n", l->etp);
+    buf_printf(out, "  cp: %d\n  dp: %d\n  split: \"", l->cp, l->dp);
     layout_split_text(l, out);
     buf_printf(out, "\"\n  nodes: %d\n  gpus_per_node: %d\n", cluster_nodes(&p->cluster), per_node);
     plan_section(p, t, out);

@@ -27,6 +27,7 @@ static void put_plural(double n, const char *one, const char *many, Buf *out) {
 void report_layout(const Plan *p, Buf *out) {
     const Layout *l = &p->layout;
     buf_printf(out, "tp %d, pp %d, ep %d", l->tp, l->pp, l->ep);
+    if (layout_etp(l) > 1) buf_printf(out, ", etp %d", l->etp);
     if (l->cp > 1) buf_printf(out, ", cp %d", l->cp);
     if (l->vpp > 1) buf_printf(out, ", vpp %d", l->vpp);
     buf_puts(out, ", layers ");

@@ -37,6 +37,7 @@ static void layout(const Plan *p, Buf *b) {
     } all[] = { { "tp", l->tp },
                 { "pp", l->pp },
                 { "ep", l->ep },
+                { "etp", layout_etp(l) },
                 { "cp", l->cp },
                 { "vpp", l->vpp },
                 { "dp", l->dp },

@@ -190,7 +190,7 @@ static void rollout_known(Best *b, Plan *p) {
 }
 
 static bool same_cut(const Layout *a, const Layout *b) {
-    return a->tp == b->tp && a->pp == b->pp && a->ep == b->ep && a->cp == b->cp;
+    return a->tp == b->tp && a->pp == b->pp && a->ep == b->ep && a->etp == b->etp && a->cp == b->cp;
 }
 
 /* One entry per cut of the trainer, its quickest. */

@@ -129,7 +129,7 @@ static double play_mini(const Plan *p, const SimOpts *o, double *lengths, int n,
     Mem mem = { 0 };
     const Layout *l = &p->layout;
     Packed packed = pack(p, lengths, n, &mem);
-    int share = l->ep > l->tp * l->cp ? l->ep / (l->tp * l->cp) : 1, groups = 0;
+    int cut = layout_expert_cut(l), share = cut > l->tp * l->cp ? cut / (l->tp * l->cp) : 1, groups = 0;
     if (share > l->dp) share = l->dp;
     double *speed = MEM_ARRAY(&mem, double, (size_t)l->pp), worst = 0, sum = 0, busy = 0;
     for (int first = 0; first < l->dp; first += share, groups++) {

@@ -20,7 +20,7 @@ static void weigh(const Plan *p, Weights *w) {
     for (int i = 0; i < s->layers; i++) {
         const LayerSum *a = &s->at[i];
         double dense = (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->norm + a->router,
-               expert = a->experts / l->ep;
+               expert = a->experts / layout_expert_cut(l);
         w->bytes[i] = grads * (dense + expert) + states * (dense / (l->dp * l->cp) + expert / l->edp);
     }
     double head = (double)s->model->d.vocab * (double)s->model->d.hidden;

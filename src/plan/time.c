@@ -28,7 +28,7 @@ typedef struct {
 } Cost; /* forward of one micro-batch on one rank */
 
 /* Collectives of one layer's forward: tp gathers and scatters around attention and dense feed-forwards, ep's dispatch and
- * combine.  Across domains a token goes once to each domain that holds one of its experts. */
+ * combine, etp's gather and scatter of their rows.  Across domains a token goes once to each domain that holds one of its experts. */
 static double layer_network(const Plan *p, int layer, double tokens) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
@@ -45,6 +45,10 @@ static double layer_network(const Plan *p, int layer, double tokens) {
         double reach = d->group_topk > 0 && d->groups > 1 ? fmin(k, (double)d->group_topk) : k;
         double far = nodes > 1 ? mine * row * fmin(reach, nodes) * (1 - 1 / nodes) / (g->nic * p->profile->a2a) : 0;
         t += 2 * fmax(near, far);
+    }
+    if (moe && layout_etp(l) > 1) { /* the rows of etp's ranks gathered, their partial sums scattered */
+        double rows = tokens / l->tp * (double)d->topk * (layout_etp(l) - 1);
+        t += 2 * rows * row / ((layout_etp(l) <= plan_domain(p) ? g->nvlink : g->nic) * p->profile->ring);
     }
     return t;
 }
@@ -64,7 +68,8 @@ static Cost layer_cost(const Plan *p, int layer, double tokens, double context) 
     double width = latent ? (double)(2 * d->kv_lora + d->rope_dim) : s->dqk + s->dv;
     c.scores = tokens * context * (double)d->heads * width / l->tp / (g->flops * g->attn);
     c.small = tokens / l->tp * (k.block * f->block_work + rows * f->row_work) / 3 / g->sms;
-    double params = (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->router + a->experts / l->ep;
+    double params =
+        (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->router + a->experts / layout_expert_cut(l);
     c.memory = f->weight * params / g->bandwidth;
     c.network = layer_network(p, layer, tokens);
     return c;
@@ -208,7 +213,7 @@ static void plan_optimizer(Plan *p) {
         double stepped = f->adam_whole ? (dense + st->expert) * l->offload : off;
         host = fmax(host, f->adam_rate > 0 ? stepped / f->adam_rate : band);
         net = fmax(net, ring_seconds(p, st->dense * both, l->tp, l->dp * l->cp)
-                            + ring_seconds(p, st->expert * both, l->ep, l->edp));
+                            + ring_seconds(p, st->expert * both, layout_expert_cut(l), l->edp));
     }
     PhasePlan *ph = &p->phase[PH_OPTIMIZER];
     memset(ph, 0, sizeof *ph);
@@ -227,7 +232,7 @@ static void plan_sync(Plan *p) {
     memset(ph, 0, sizeof *ph);
     double whole = f->weight * p->sum->total;
     if (f->sync_whole) {
-        int cut = l->ep > l->tp ? l->ep : l->tp;
+        int cut = layout_expert_cut(l) > l->tp ? layout_expert_cut(l) : l->tp;
         p->sync_bytes = whole;
         ph->part[BY_NETWORK] = (l->pp > 1 ? whole / cut / (g->nic * LINK_SHARE) : 0) + whole / (g->nvlink * f->ring);
         ph->part[BY_HOST] = p->sum->tensors * f->sync_tensor;

@@ -122,6 +122,14 @@ printf 'torchrun --standalone -m verl.trainer.fsdp_sft_trainer data.prompt_key=e
 "$hone" import-verl sft.sh --strict --out sft.yaml >/dev/null 2>err && grep -q 'prompt_key: extra_info.question ' sft.yaml && grep -q 'lr: 0.0001 ' sft.yaml
 ok $? "an SFT script: $(cat err)"
 
+# ---- what Megatron makes of a null expert_tensor_parallel_size is planned for
+printf 'python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=null actor_rollout_ref.rollout.tensor_model_parallel_size=4 trainer.nnodes=2\n' >etp.sh
+"$hone" import-verl etp.sh --model "$models/configs/Qwen3-30B-A3B.json" --out etp.yaml >report 2>err && grep -q 'note: .*null.*grid.etp is 4' report
+ok $? "a null expert_tensor_parallel_size: $(cat err) $(grep note report)"
+"$hone" plan "$models/configs/Qwen3-30B-A3B.json" --recipe etp.yaml --cluster H100x16 >out 2>err
+grep -q '^tp 4, pp 1, ep 1, etp 4, ' out && grep -q 'expert dp 4;' out
+ok $? "it is planned for: $(cat err) $(head -5 out)"
+
 # ---- what was made is what hone takes: checked with files that are there, and planned
 "$hone" random "$models/../../recipes/quickstart/model" model >/dev/null
 for a in 1 2 3 4 5 6 7 8; do echo "{\"question\": \"$a+1\", \"answer\": \"#### $((a + 1))\"}"; done >raw.jsonl

@@ -50,6 +50,8 @@ static const struct {
       { "host memory", "short by", "smallest change" } },
     { &verb_plan, V3 "--cluster H200-1TBx8" DAPO, 1, { "no machine is called 'H200-1TB'", "H20-96, H20-141" } },
     { &verb_plan, V3 "--cluster H20-96" DAPO, 1, { "how many?" } },
+    { &verb_plan, Q30 "--cluster H100x16 --tp 4 --etp 4 --rollout-tp 4", 0, { "ep 1, etp 4", "expert dp 4", "fits" } },
+    { &verb_plan, Q30 "--cluster H100x16 --tp 4 --rollout-tp 4", 1, { "expert dp 16", "short by" } },
     { &verb_plan,
       V3 "--cluster H20-96x96 --mean 1000 --max 3000000",
       1,
