@@ -25,12 +25,14 @@ typedef struct {
 static inline Comm comm_self(void) { return (Comm){ .name = "self", .size = 1 }; }
 Comm comm_dry(const char *name, int rank, int size);                    /* for the dry device */
 
-/* The groups a rank is in, one an axis of the grid (arch/grid.h); dense: dp x cp, who hold the same dense weights. */
-typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense; } Groups;
+/* The groups a rank is in, one an axis of the grid (arch/grid.h); dense: dp x cp, who hold the same dense weights; experts: ep x etp,
+ * etp fastest, who hold one copy of the experts together. */
+typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense, experts; } Groups;
 static inline Groups groups_self(void) {
     Comm one = comm_self();
-    return (Groups){ one, one, one, one, one, one, one, one };
+    return (Groups){ one, one, one, one, one, one, one, one, one };
 }
+static inline bool comm_is_dry(const Comm *c) { return c->via && !c->impl; }
 
 /* ---- Bytes of device memory: what a backend does.  Calls begin; test says 1 when done, 0 not yet, -1 failed. ------------------ */
 typedef struct { size_t at, bytes; } CommPart;                          /* of a buffer, one a rank */

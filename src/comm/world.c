@@ -145,5 +145,6 @@ void world_groups(const World *w, const GridShape *g, Groups *out) {
     out->pp = split(w, "pp", in, at.pp, g->pp);
     out->etp = split(w, "etp", r / g->etp, at.etp, g->etp);
     out->ep = split(w, "ep", at.pp * (stage / g->ep) + at.edp * g->etp + at.etp, at.ep, g->ep);
+    out->experts = split(w, "ep x etp", at.pp * (stage / experts) + at.edp, at.ep * g->etp + at.etp, experts);
     out->edp = split(w, "edp", at.pp * experts + in % experts, at.edp, stage / experts);
 }

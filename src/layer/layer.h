@@ -33,6 +33,7 @@ typedef struct {
     int64_t          tokens;       /* T: rows of all ranks of tp */
     const Params    *w;
     Par              par;
+    EpBook          *book;         /* of experts' rounds */
     int              leaves;       /* E2: pieces of every sum that TP may cut */
     Recompute        recompute;
     Seqs             seqs;         /* packed sequences */

@@ -19,9 +19,16 @@ static Route router(const Ctx *c, int layer, Tensor logits, const Routing *r) {
     };
 }
 
-static Seqs by_expert(const Ctx *c, const Routing *r, int64_t rows) {
-    return (Seqs){ .n = (int)c->m->d.experts, .longest = (int)rows, .at = r->at };
+/* Rows of this rank, and who has whose experts. */
+static EpPlan plan_of(const Ctx *c, const Routing *r) {
+    int64_t k = c->m->d.topk, most = (c->tokens + c->par.tp.size - 1) / c->par.tp.size;
+    return ep_plan(&c->par, c->dev, c->book, r->at, (int)c->m->d.experts, r->pick.rows * k, most * k);
 }
+/* Room for what a round may bring, and the rows that it does. */
+static Tensor push_rows(const Ctx *c, Arena *a, const EpPlan *ep, int64_t cols) {
+    return tensor_rows(push(c, a, ep->room, cols), 0, ep->rows);
+}
+static Leaves by_expert_cols(const Ctx *c) { return leaves_of(c, &c->par.etp, c->m->d.expert_ffn, 1); }
 
 Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
     int64_t k = c->m->d.topk;
@@ -34,12 +41,31 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
     };
 }
 
+/* Round i: this rank's experts on everybody's rows; what they give goes back into k->out.  The first round's activations are kept, those of
+ * more rounds, which uneven routing takes, are made again in backward. */
+static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, MoeKeep *k, bool keep) {
+    Dev *d = c->dev;
+    Arena *tmp = &d->tmp, *a = keep ? c->act : tmp, *cheap = keep ? keep_cheap(c, k) : tmp;
+    size_t mark = arena_mark(tmp);
+    int64_t H = own.cols, F = c->l.expert_ffn;
+    ep_round(ep, &c->par, d, tmp, i);
+    Tensor xe = ep_dispatch(ep, &c->par, d, cheap, own), gate = push_rows(c, a, ep, F), up = push_rows(c, a, ep, F),
+           h = push_rows(c, cheap, ep, F), out = ep_partial(ep, &c->par, tmp, k->out);
+    op_grouped(d, gate, xe, param(c->w, P_E_GATE, layer), ep->ex, leaves_one(H));
+    op_grouped(d, up, xe, param(c->w, P_E_UP, layer), ep->ex, leaves_one(H));
+    op_swiglu(d, h, gate, up);
+    op_grouped(d, out, h, param(c->w, P_E_DOWN, layer), ep->ex, by_expert_cols(c));
+    ep_combine(ep, &c->par, d, k->out, out);
+    if (keep) k->xe = xe, k->gate = gate, k->up = up, k->h = h;
+    arena_pop(tmp, mark);
+}
+
 void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
     size_t mark = arena_mark(tmp);
     const Dims *m = &c->m->d;
-    int64_t T = x.rows, n = T * m->topk, F = m->expert_ffn;
+    int64_t T = x.rows, n = T * m->topk;
 
     MoeKeep k = { .logits = push_f32(a, T, m->experts), .routing = *routing };
     op_linear(d, k.logits, x, param(c->w, P_ROUTER, layer), TENSOR_NONE, leaves_one(x.cols));
@@ -49,16 +75,12 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
         op_moe_sort(d, routing->at, routing->from, routing->slot, routing->pick, (int)m->experts);
     }
 
-    Seqs ex = by_expert(c, routing, n);
-    k.xe = push(c, cheap, n, x.cols);
-    op_permute(d, k.xe, x, routing->from);
-    Tensor xe = ep_dispatch(&c->par, d, tmp, k.xe, &ex);
-    k.gate = push(c, a, n, F), k.up = push(c, a, n, F), k.h = push(c, cheap, n, F), k.out = push(c, a, n, x.cols);
-    op_grouped(d, k.gate, xe, param(c->w, P_E_GATE, layer), ex, leaves_one(x.cols));
-    op_grouped(d, k.up, xe, param(c->w, P_E_UP, layer), ex, leaves_one(x.cols));
-    op_swiglu(d, k.h, k.gate, k.up);
-    op_grouped(d, k.out, k.h, param(c->w, P_E_DOWN, layer), ex, leaves_all(c->leaves, F, 1));
-    op_combine(d, y, ep_combine(&c->par, d, tmp, k.out, &ex), routing->slot, routing->weight);
+    EpPlan ep = plan_of(c, routing);
+    Tensor own = push(c, ep.book ? tmp : cheap, n, x.cols);
+    k.out = push(c, a, n, x.cols);
+    op_permute(d, own, x, routing->from);
+    for (int i = 0; i < ep.rounds; i++) experts_forward(c, layer, &ep, i, own, &k, keep && i == 0);
+    op_combine(d, y, k.out, routing->slot, routing->weight);
 
     if (m->shared) {
         Tensor ys = push(c, tmp, T, x.cols);
@@ -69,38 +91,55 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     arena_pop(tmp, mark);
 }
 
+/* Round i: d of the own rows' results -> d of the own rows, in their place; k: what forward kept of this round, or NULL. */
+static void experts_backward(const Ctx *c, int layer, const Params *g, EpPlan *ep, int i, Tensor back, Tensor own,
+                             const MoeKeep *k) {
+    Dev *d = c->dev;
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    int64_t H = back.cols, F = c->l.expert_ffn;
+    ep_round(ep, &c->par, d, tmp, i);
+    Tensor dout = ep_dispatch(ep, &c->par, d, tmp, back),
+           xe = ep->book && k && k->xe.data ? k->xe : ep_dispatch(ep, &c->par, d, tmp, own);
+    Tensor dh = push_rows(c, tmp, ep, F), dgate = push_rows(c, tmp, ep, F), dup = push_rows(c, tmp, ep, F);
+    Tensor gate = k ? k->gate : push_rows(c, tmp, ep, F), up = k ? k->up : push_rows(c, tmp, ep, F),
+           h = k ? k->h : TENSOR_NONE;
+    if (!k) {
+        op_grouped(d, gate, xe, param(c->w, P_E_GATE, layer), ep->ex, leaves_one(H));
+        op_grouped(d, up, xe, param(c->w, P_E_UP, layer), ep->ex, leaves_one(H));
+    }
+    if (!h.data) {
+        h = dgate; /* its place is free until swiglu_bwd */
+        op_swiglu(d, h, gate, up);
+    }
+    op_grouped_dw(d, param(g, P_E_DOWN, layer), dout, h, ep->ex);
+    op_grouped_dx(d, dh, dout, param(c->w, P_E_DOWN, layer), ep->ex, leaves_one(H));
+    op_swiglu_bwd(d, dgate, dup, dh, gate, up);
+    Tensor dxe = ep_partial(ep, &c->par, tmp, back),
+           part = tensor_push(tmp, dxe.dtype, ep->room, H); /* dout is used up */
+    part = tensor_rows(part, 0, ep->rows);
+    op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ep->ex, by_expert_cols(c));
+    op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ep->ex, by_expert_cols(c));
+    op_add(d, dxe, dxe, part);
+    op_grouped_dw(d, param(g, P_E_GATE, layer), dgate, xe, ep->ex);
+    op_grouped_dw(d, param(g, P_E_UP, layer), dup, xe, ep->ex);
+    ep_combine(ep, &c->par, d, back, dxe);
+    arena_pop(tmp, mark);
+}
+
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *k) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
     const Dims *m = &c->m->d;
     const Routing *r = &k->routing;
-    int64_t T = x.rows, n = T * m->topk, F = m->expert_ffn, H = x.cols;
-    Seqs ex = by_expert(c, r, n);
-
-    Tensor back = push(c, tmp, n, H), dweight = push_f32(tmp, T, m->topk);
+    int64_t T = x.rows, n = T * m->topk, H = x.cols;
+    Tensor back = push(c, tmp, n, H), dweight = push_f32(tmp, T, m->topk), own = k->xe;
     op_combine_bwd(d, back, dweight, dy, k->out, r->slot, r->weight);
-    Tensor dout = ep_dispatch(&c->par, d, tmp, back, &ex);
-
-    Tensor dh = push(c, tmp, n, F), dgate = push(c, tmp, n, F), dup = push(c, tmp, n, F), h = k->h, xe = k->xe;
-    if (!h.data) {
-        h = dgate; /* its place is free until swiglu_bwd */
-        op_swiglu(d, h, k->gate, k->up);
-    }
-    op_grouped_dw(d, param(g, P_E_DOWN, layer), dout, h, ex);
-    op_grouped_dx(d, dh, dout, param(c->w, P_E_DOWN, layer), ex, leaves_one(H));
-    op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
-    Tensor dxe = back, part = push(c, tmp, n, H); /* dout is used up */
-    op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ex, leaves_all(c->leaves, F, 1));
-    op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ex, leaves_all(c->leaves, F, 1));
-    op_add(d, dxe, dxe, part);
-    if (!xe.data) {
-        xe = part; /* its place is free again */
-        op_permute(d, xe, x, r->from);
-    }
-    op_grouped_dw(d, param(g, P_E_GATE, layer), dgate, xe, ex);
-    op_grouped_dw(d, param(g, P_E_UP, layer), dup, xe, ex);
-    op_permute_bwd(d, dx, ep_combine(&c->par, d, tmp, dxe, &ex), r->slot);
+    EpPlan ep = plan_of(c, r);
+    if (ep.book || !own.data) op_permute(d, own = push(c, tmp, n, H), x, r->from);
+    for (int i = 0; i < ep.rounds; i++) experts_backward(c, layer, g, &ep, i, back, own, i == 0 ? k : NULL);
+    op_permute_bwd(d, dx, back, r->slot);
 
     Tensor dlogits = push_f32(tmp, T, m->experts), dxr = push(c, tmp, T, H), wr = param(c->w, P_ROUTER, layer);
     Route route = router(c, layer, k->logits, r);

@@ -15,6 +15,7 @@ void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shar
     };
     m->local = grid_local(desc, &shard->g, shard->at);
     CHECK(leaves % shard->g.tp == 0, "sums of %d leaves over %d ranks of tp", leaves, shard->g.tp);
+    m->book = ep_book(par, desc->d.experts, mem);
     params_open(&m->w, desc, shard, d, weights, false, "weights", mem);
     m->fixed = dev_arena(d, "fixed", arena_round((size_t)half * 4));
     m->freq = push_f32(&m->fixed, 1, half);
@@ -53,7 +54,7 @@ void model_close(Model *m) {
 
 Tensor model_head(const Model *m) { return param(&m->w, m->desc->d.tied ? P_EMBED : P_HEAD, 0); }
 
-static Ctx context(const Model *m, Arena *act, Seqs seqs, int64_t tokens) {
+static Ctx context(Model *m, Arena *act, Seqs seqs, int64_t tokens) {
     return (Ctx){ .dev = m->dev,
                   .act = act,
                   .m = m->desc,
@@ -61,6 +62,7 @@ static Ctx context(const Model *m, Arena *act, Seqs seqs, int64_t tokens) {
                   .tokens = tokens,
                   .w = &m->w,
                   .par = m->par,
+                  .book = &m->book,
                   .leaves = m->leaves,
                   .recompute = m->recompute,
                   .seqs = seqs,

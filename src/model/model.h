@@ -15,6 +15,7 @@ typedef struct {
     int              leaves;
     Recompute        recompute;
     Par              par;
+    EpBook           book;               /* experts' rounds */
     Arena            fixed;              /* freq */
     Tensor           freq;               /* [1,dim/2] */
     float            amp, scale;

@@ -1,20 +1,8 @@
-/* par.c - the pairs of expert and context parallelism: see par.h. */
+/* par.c - the pair of context parallelism: see par.h. */
 #include "par/par.h"
 
 static void alone(const Comm *c, const char *what) {
     CHECK(c->size == 1, "%s over %d ranks, but this build has groups of one only", what, c->size);
-}
-
-Tensor ep_dispatch(const Par *p, Dev *d, Arena *a, Tensor rows, Seqs *ex) {
-    (void)d, (void)a, (void)ex;
-    alone(&p->ep, "expert dispatch");
-    return rows;
-}
-
-Tensor ep_combine(const Par *p, Dev *d, Arena *a, Tensor rows, const Seqs *ex) {
-    (void)d, (void)a, (void)ex;
-    alone(&p->ep, "expert combine");
-    return rows;
 }
 
 void cp_attend(const Par *p, Dev *d, const Attn *a) {

@@ -24,9 +24,39 @@ static inline Tensor tp_mine(const Par *p, Tensor all) {
     return tensor_rows(all, comm_first_row(&p->tp, all.rows, p->tp.rank), comm_share(&p->tp, all.rows));
 }
 
-/* Rows grouped by expert, to the experts' ranks and back.  ex says where each expert's rows begin. */
-Tensor ep_dispatch(const Par *p, Dev *d, Arena *a, Tensor rows, Seqs *ex);
-Tensor ep_combine (const Par *p, Dev *d, Arena *a, Tensor rows, const Seqs *ex);
+/* ---- Experts --------------------------------------------------------------------------------------------------------------------
+ * The ranks of 'experts' (ep x etp) each have rows sorted by expert.  A round brings each rank the rows of its own experts, sorted, at most
+ * 'room' of them: routing that is uneven takes more rounds, never more memory.  Ranks that share an expert (etp) are given the same rows
+ * and each returns its part of the sum. */
+typedef struct {                /* host memory of one rank, taken once: the counts of all ranks, where rows go */
+    int       ranks, all;       /* all: experts */
+    int32_t  *count;            /* [ranks,all+1]: rows for each expert, then how many there may be */
+    CommRows *give, *get;       /* [ranks] */
+} EpBook;
+EpBook ep_book(const Par *p, int64_t experts, Mem *mem);
+
+typedef struct {
+    EpBook *book;               /* NULL: a group of one */
+    int     rounds;             /* at least 1 */
+    int64_t own, room;          /* rows of this rank; rows a round may bring: what even routing does, and a quarter more */
+    int     first, n;           /* its experts */
+    /* of the round that ep_round began */
+    int64_t rows;
+    Seqs    ex;                 /* where each of its experts' rows begin */
+    Tensor  sorted;             /* [rows]: which of those that came is the i-th by expert */
+} EpPlan;
+
+/* at: where the rows of each of all experts begin among the own n, of which there may be 'most'.  Reads the counts on the host: once a
+ * layer and direction. */
+EpPlan ep_plan(const Par *p, Dev *d, EpBook *book, Tensor at, int experts, int64_t n, int64_t most);
+/* Begins round k; lists lie in a. */
+void   ep_round(EpPlan *e, const Par *p, Dev *d, Arena *a, int k);
+/* This round's rows for the own experts, of everybody's 'own' [n,cols]: a tensor of 'to', or own itself. */
+Tensor ep_dispatch(const EpPlan *e, const Par *p, Dev *d, Arena *to, Tensor own);
+/* Where the experts' results of this round are written: [rows,cols], F32 if they are parts of sums; 'like' itself in a group of one. */
+Tensor ep_partial(const EpPlan *e, const Par *p, Arena *a, Tensor like);
+/* Brings them back to where their rows were in 'own'. */
+void   ep_combine(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor results);
 
 /* Keys and values of the whole sequence for this rank's queries. */
 void cp_attend    (const Par *p, Dev *d, const Attn *a);
