@@ -77,22 +77,36 @@ static Tensor rotation(const Model *m, Tensor pos, Arena *a) {
 
 static Part vocab_part(const Model *m) { return (Part){ m->local.vocab0, m->desc->d.vocab }; }
 
-/* ids [T] -> x, this rank's rows of what the last block returns.  Without keep two tensors of tmp take turns. */
-static Tensor hidden(Model *m, const Ctx *c, Tensor ids, ModelKeep *keep) {
-    int64_t t = comm_share(&m->par.tp, ids.rows), H = m->desc->d.hidden;
-    Arena *a = keep_always(c, keep), *tmp = &m->dev->tmp;
-    Tensor x = push(c, a, t, H), spare = keep ? TENSOR_NONE : push(c, a, t, H);
-    size_t mark = arena_mark(tmp);
-    Tensor part = tp_partial(&m->par, tmp, x, ids.rows);
+/* ---- chunks: what a stage of the pipeline has */
+
+static int chunk_number(const Model *m, int v) { return v * m->shard.g.pp + m->shard.at.pp; }
+bool model_begins(const Model *m, int v) { return chunk_number(m, v) == 0; }
+bool model_ends(const Model *m, int v) { return chunk_number(m, v) == grid_chunks(&m->shard.g) - 1; }
+int model_layers(const Model *m, int v, int *from) { return grid_chunk(&m->shard.g, chunk_number(m, v), from); }
+
+static void embed(Model *m, Tensor x, Tensor ids) {
+    size_t mark = arena_mark(&m->dev->tmp);
+    Tensor part = tp_partial(&m->par, &m->dev->tmp, x, ids.rows);
     op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), vocab_part(m));
     tp_exit(&m->par, m->dev, x, part);
-    arena_pop(tmp, mark);
-    for (int l = 0; l < m->desc->d.layers; l++) {
-        Tensor y = keep ? push(c, a, t, H) : spare;
-        block_forward(c, l, y, x, keep ? &keep->block[l] : NULL);
-        spare = x;
-        x = y;
+    arena_pop(&m->dev->tmp, mark);
+}
+
+/* ids [T], or x from the chunk before -> this rank's rows of what the chunk's last block returns: y, or a new tensor where that is none.  Without
+ * keep two tensors of tmp take turns. */
+static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, Tensor y, Tensor x, ModelKeep *keep) {
+    int64_t t = comm_share(&m->par.tp, ids.rows), H = m->desc->d.hidden;
+    Arena *a = keep_always(c, keep);
+    int l0, n = model_layers(m, v, &l0);
+    Tensor spare[2];
+    for (int i = 0; i < 2 && !keep; i++) spare[i] = push(c, a, t, H);
+    if (model_begins(m, v)) embed(m, x = keep ? push(c, a, t, H) : spare[1], ids);
+    for (int i = 0; i < n; i++) {
+        Tensor to = i == n - 1 && y.data ? y : keep ? push(c, a, t, H) : spare[i % 2];
+        block_forward(c, l0 + i, to, x, keep ? &keep->block[i] : NULL);
+        x = to;
     }
+    if (!n && y.data) op_copy(m->dev, y, x);
     return x;
 }
 
@@ -182,17 +196,113 @@ static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tenso
                    .stat = stat };
 }
 
-void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) {
+void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *act, ModelKeep *keep, Tensor lp,
+                   Tensor ent) {
     dev_chain(m->dev, true);
-    Arena *tmp = &m->dev->tmp;
+    Arena *tmp = &m->dev->tmp, *a = keep ? act : tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, NULL, b->seqs, b->tokens);
-    c.cossin = rotation(m, b->pos, tmp);
-    Tensor h = outputs(m, &c, hidden(m, &c, b->ids, NULL), b->rows, tmp, NULL);
-    Head head = head_of(m, b, h, tensor_push(tmp, DT_U8, b->outputs, HEAD_STAT), lp, ent);
-    head_forward(m, &head);
+    Ctx c = context(m, act, b->seqs, b->tokens);
+    c.cossin = rotation(m, b->pos, a);
+    Tensor last = hidden(m, &c, v, b->ids, y, x, keep);
+    if (keep) keep->cossin = c.cossin;
+    if (model_ends(m, v)) {
+        Tensor h = outputs(m, &c, last, b->rows, a, keep), stat = tensor_push(a, DT_U8, b->outputs, HEAD_STAT);
+        Head head = head_of(m, b, h, stat, lp, ent);
+        head_forward(m, &head);
+        if (keep) keep->h = h, keep->stat = stat;
+    }
     arena_pop(tmp, mark);
     dev_chain(m->dev, false);
+}
+
+void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act,
+                    const ModelKeep *keep, Tensor dlp, Tensor dent) {
+    dev_chain(m->dev, true);
+    Dev *d = m->dev;
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    Ctx c = context(m, act, b->seqs, b->tokens);
+    c.cossin = keep->cossin;
+    int l0, n = model_layers(m, v, &l0);
+    int64_t rows = comm_share(&m->par.tp, b->tokens), H = m->desc->d.hidden;
+    Tensor turn[2] = { push(&c, tmp, rows, H), push(&c, tmp, rows, H) };
+    if (model_ends(m, v)) {
+        Head head = head_of(m, b, keep->h, keep->stat, TENSOR_NONE, TENSOR_NONE);
+        head_backward(m, &c, g, dy = turn[n % 2], dlp, dent, b, &head, &keep->norm);
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        Tensor to = i == 0 && dx.data ? dx : turn[i % 2 == 0];
+        block_backward(&c, l0 + i, g, to, dy, &keep->block[i]);
+        dy = to;
+    }
+    if (!n && dx.data) op_copy(d, dx, dy);
+    if (model_begins(m, v))
+        op_embed_bwd(d, param(g, P_EMBED, 0), tp_exit_bwd(&m->par, d, tmp, dy, b->tokens), b->ids, vocab_part(m));
+    arena_pop(tmp, mark);
+    dev_chain(m->dev, false);
+}
+
+/* ---- the whole model, a chunk after the other: stages wait for each other */
+
+enum { TAG_FORWARD = 1 << 16, TAG_BACKWARD = 1 << 17, TAG_RESULT = 1 << 18 };
+
+static void hand(Model *m, int chunk, int tag, Tensor x, bool send) { /* to that chunk's stage, or from it */
+    const Comm *pp = &m->par.pp;
+    CommCall call = (send ? comm_send : comm_recv)(pp, m->dev, chunk % m->shard.g.pp, tag, x);
+    comm_wait(&call);
+}
+
+/* The last stage's numbers for every stage. */
+static void share(Model *m, Tensor x) {
+    int last = (grid_chunks(&m->shard.g) - 1) % m->shard.g.pp;
+    for (int s = 0; s < m->shard.g.pp; s++)
+        if (s != last && (m->par.pp.rank == last || m->par.pp.rank == s))
+            hand(m, m->par.pp.rank == last ? s : last, TAG_RESULT, x, m->par.pp.rank == last);
+}
+
+static void run_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
+    int64_t rows = comm_share(&m->par.tp, b->tokens), H = m->desc->d.hidden;
+    Arena *a = keep ? act : &m->dev->tmp;
+    size_t mark = arena_mark(&m->dev->tmp);
+    for (int v = 0; v < m->shard.g.vpp; v++) {
+        int at = chunk_number(m, v), l0;
+        Tensor x = model_begins(m, v) ? TENSOR_NONE : tensor_push(a, m->dev->act, rows, H);
+        Tensor y = model_ends(m, v) ? TENSOR_NONE : tensor_push(a, m->dev->act, rows, H);
+        ModelKeep k = keep ? *keep : (ModelKeep){ 0 };
+        model_layers(m, v, &l0);
+        if (keep) k.block += l0;
+        if (x.data) hand(m, at - 1, TAG_FORWARD, x, false);
+        chunk_forward(m, v, b, y, x, act, keep ? &k : NULL, lp, ent);
+        if (y.data) hand(m, at + 1, TAG_FORWARD, y, true);
+        if (keep) k.block = keep->block, *keep = k;
+    }
+    if (lp.data) share(m, lp);
+    if (ent.data) share(m, ent);
+    arena_pop(&m->dev->tmp, mark);
+}
+
+void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) { run_forward(m, b, NULL, NULL, lp, ent); }
+void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
+    run_forward(m, b, act, keep, lp, ent);
+}
+
+void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp,
+                    Tensor dent) {
+    int64_t rows = comm_share(&m->par.tp, b->tokens), H = m->desc->d.hidden;
+    Arena *tmp = &m->dev->tmp;
+    for (int v = m->shard.g.vpp - 1; v >= 0; v--) {
+        size_t mark = arena_mark(tmp);
+        int at = chunk_number(m, v), l0;
+        Tensor dx = model_begins(m, v) ? TENSOR_NONE : tensor_push(tmp, m->dev->act, rows, H);
+        Tensor dy = model_ends(m, v) ? TENSOR_NONE : tensor_push(tmp, m->dev->act, rows, H);
+        ModelKeep k = *keep;
+        model_layers(m, v, &l0);
+        k.block += l0;
+        if (dy.data) hand(m, at + 1, TAG_BACKWARD, dy, false);
+        chunk_backward(m, v, g, b, dx, dy, act, &k, dlp, dent);
+        if (dx.data) hand(m, at - 1, TAG_BACKWARD, dx, true);
+        arena_pop(tmp, mark);
+    }
 }
 
 void model_logits(Model *m, const Batch *b, Tensor logits) {
@@ -201,7 +311,7 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, NULL, b->seqs, b->tokens);
     c.cossin = rotation(m, b->pos, tmp);
-    Tensor h = outputs(m, &c, hidden(m, &c, b->ids, NULL), b->rows, tmp, NULL);
+    Tensor h = outputs(m, &c, hidden(m, &c, 0, b->ids, TENSOR_NONE, TENSOR_NONE, NULL), b->rows, tmp, NULL);
     op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
     arena_pop(tmp, mark);
     dev_chain(m->dev, false);
@@ -215,49 +325,12 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     c.kv = kv;
     c.paged = *paged;
     c.cossin = rotation(m, pos, tmp);
-    Tensor x = hidden(m, &c, ids, NULL);
+    Tensor x = hidden(m, &c, 0, ids, TENSOR_NONE, TENSOR_NONE, NULL);
     if (rows.rows) {
         Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);
         op_permute(m->dev, picked, tp_enter(&m->par, m->dev, tmp, x, c.tokens), rows);
         op_rmsnorm(m->dev, h, rstd, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps);
     }
-    arena_pop(tmp, mark);
-    dev_chain(m->dev, false);
-}
-
-void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
-    dev_chain(m->dev, true);
-    Ctx c = context(m, act, b->seqs, b->tokens);
-    c.cossin = keep->cossin = rotation(m, b->pos, act);
-    keep->last = hidden(m, &c, b->ids, keep);
-    keep->h = outputs(m, &c, keep->last, b->rows, act, keep);
-    keep->stat = tensor_push(act, DT_U8, b->outputs, HEAD_STAT);
-    Head head = head_of(m, b, keep->h, keep->stat, lp, ent);
-    head_forward(m, &head);
-    dev_chain(m->dev, false);
-}
-
-void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp,
-                    Tensor dent) {
-    dev_chain(m->dev, true);
-    Dev *d = m->dev;
-    Arena *tmp = &d->tmp;
-    size_t mark = arena_mark(tmp);
-    int64_t T = b->tokens, H = m->desc->d.hidden;
-    Ctx c = context(m, act, b->seqs, b->tokens);
-    c.cossin = keep->cossin;
-    int64_t rows = comm_share(&m->par.tp, T);
-    Tensor dx = push(&c, tmp, rows, H), dy = push(&c, tmp, rows, H);
-    Head head = head_of(m, b, keep->h, keep->stat, TENSOR_NONE, TENSOR_NONE);
-    head_backward(m, &c, g, dy, dlp, dent, b, &head, &keep->norm);
-
-    for (int l = (int)m->desc->d.layers - 1; l >= 0; l--) {
-        block_backward(&c, l, g, dx, dy, &keep->block[l]);
-        Tensor t = dx;
-        dx = dy;
-        dy = t;
-    }
-    op_embed_bwd(d, param(g, P_EMBED, 0), tp_exit_bwd(&m->par, d, tmp, dy, T), b->ids, vocab_part(m));
     arena_pop(tmp, mark);
     dev_chain(m->dev, false);
 }

@@ -22,8 +22,8 @@ typedef struct {
 } Model;
 
 typedef struct {                         /* from forward to backward */
-    BlockKeep *block;                    /* [layers] */
-    Tensor     cossin, last;             /* last [T,H]: what the blocks return */
+    BlockKeep *block;                    /* [layers]: the model's, or a chunk's */
+    Tensor     cossin;
     NormKeep   norm;                     /* over the gathered rows [outputs,H] */
     Tensor     h, stat;
 } ModelKeep;
@@ -48,6 +48,15 @@ void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent);
 /* The same, keeping in 'act' what backward needs; keep->block has room for every layer. */
 void model_forward (Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent);
 void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp, Tensor dent);
+
+/* The same by chunks: this stage has shard.g.vpp of them.  A chunk takes this rank's rows of what the chunk before returned (x; none where it
+ * begins the model, with ids) and returns its own (y; none where it ends it, with log-probs); dx and dy are their gradients.  Each micro-batch in
+ * flight has an arena and a keep of its own, whose blocks are the chunk's layers; x and y live as long as they do. */
+bool model_begins(const Model *m, int v);
+bool model_ends  (const Model *m, int v);
+int  model_layers(const Model *m, int v, int *from);
+void chunk_forward (Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent);
+void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act, const ModelKeep *keep, Tensor dlp, Tensor dent);
 
 /* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'. */
 void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h);

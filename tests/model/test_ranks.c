@@ -202,9 +202,11 @@ int main(int argc, char **argv) {
     static const struct {
         int n;
         const char *grid;
-    } grids[] = { { 2, "tp=2" },       { 4, "tp=4" },           { 8, "tp=8" },
-                  { 2, "ep=2,tp=2" },  { 4, "tp=4,ep=4" },      { 4, "tp=4,ep=2,etp=2" },
-                  { 4, "tp=4,etp=4" }, { 8, "tp=8,ep=4,etp=2" } };
+    } grids[] = { { 2, "tp=2" },       { 4, "tp=4" },
+                  { 8, "tp=8" },       { 2, "ep=2,tp=2" },
+                  { 4, "tp=4,ep=4" },  { 4, "tp=4,ep=2,etp=2" },
+                  { 4, "tp=4,etp=4" }, { 8, "tp=8,ep=4,etp=2" },
+                  { 2, "pp=2" },       { 4, "tp=2,pp=2" } };
     for (size_t i = 0; i < COUNT(grids); i++) expect_ranks(argv[0], grids[i].n, grids[i].grid);
     return test_end();
 }
