@@ -56,7 +56,8 @@ bool model_begins(const Model *m, int v);
 bool model_ends  (const Model *m, int v);
 int  model_layers(const Model *m, int v, int *from);
 void chunk_forward (Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent);
-void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act, const ModelKeep *keep, Tensor dlp, Tensor dent);
+void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act, const ModelKeep *keep,
+                    Tensor dlp, Tensor dent);
 
 /* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'. */
 void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h);
