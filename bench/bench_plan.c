@@ -88,7 +88,8 @@ static bool measure(size_t i, const ModelDesc *m, const HereWork *w, double *rol
     Model model;
     Policy p;
     int P = CASES[i].prompt, A = CASES[i].answer, n = CASES[i].prompts * CASES[i].answers;
-    size_t a = engine_tmp_bytes(m, &w->sched, dev_kind_cpu()), b = policy_sizes(m, &w->policy, dev_kind_cpu()).tmp;
+    size_t a = engine_tmp_bytes(m, &w->sched, dev_kind_cpu()),
+           b = policy_sizes(m, NULL, &w->policy, dev_kind_cpu()).tmp;
     dev_open(&dev, (DevOpts){ .threads = w->threads });
     dev.tmp = dev_arena(&dev, "scratch", a > b ? a : b);
     model_open(&model, &dev, m, DT_F32, 8, &mem);

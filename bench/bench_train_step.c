@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
     CHECK(model_desc_load(&desc, argv[1], &mem, &err), "%s", err.msg);
     dev_open(&dev, (DevOpts){ .threads = threads });
     PolicyConf conf = { .micro_tokens = (int64_t)n * len, .max_seqs = n, .recompute = RECOMPUTE_NONE, .trains = true };
-    dev.tmp = dev_arena(&dev, "tmp", policy_sizes(&desc, &conf, dev_kind_cpu()).tmp);
+    dev.tmp = dev_arena(&dev, "tmp", policy_sizes(&desc, NULL, &conf, dev_kind_cpu()).tmp);
     model_open(&model, &dev, &desc, DT_F32, 8, &mem);
     CHECK(params_load(&model.w, &dev, argv[1], &err), "%s", err.msg);
     policy_open(&policy, &model, &conf, &mem);

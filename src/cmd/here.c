@@ -132,7 +132,8 @@ static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, Sli
         double t1 = w->now();
         ok = ok && policy_logprob(&p, q, (int)n, lp, NULL, err);
         double t2 = w->now();
-        optim_step(&p.opt, &s->model.w, &s->model.w, &p.grads, &s->dev, &adam, optim_norm(&p.grads, &s->dev));
+        optim_step(&p.opt, &s->model.w, &s->model.w, &p.grads, &s->model.par, &s->dev, &adam,
+                   reduce_norm(&p.grads, &s->model.par, &s->dev));
         double t3 = w->now();
         if (k >= 0)
             train[k] = (t1 - t0) / tokens, score[k] = (t2 - t1) / tokens,
@@ -198,7 +199,7 @@ static size_t scratch_of(const ModelDesc *m, const HereWork *w, const PolicyConf
     int len = (int)(w->work.prompt_mean + w->work.mean) + DECODE_STEPS + 2;
     SchedConf c = w->sched;
     c.max_rows = batch > 256 ? batch : 256, c.max_batch = batch, c.max_seqs = 2 * batch, c.max_len = len;
-    size_t a = engine_tmp_bytes(m, &c, dev_kind_cpu()), b = policy_sizes(m, pc, dev_kind_cpu()).tmp;
+    size_t a = engine_tmp_bytes(m, &c, dev_kind_cpu()), b = policy_sizes(m, NULL, pc, dev_kind_cpu()).tmp;
     return a > b ? a : b;
 }
 

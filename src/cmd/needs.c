@@ -24,8 +24,8 @@ size_t methods_bytes(int64_t answers, int64_t max_answer) {
 }
 
 size_t run_scratch_bytes(const RunShape *s) {
-    size_t tmp = policy_sizes(s->m, &s->policy, s->like).tmp;
-    if (s->has_reference) tmp = most(tmp, policy_sizes(s->m, &s->reference, s->like).tmp);
+    size_t tmp = policy_sizes(s->m, s->shard, &s->policy, s->like).tmp;
+    if (s->has_reference) tmp = most(tmp, policy_sizes(s->m, s->shard, &s->reference, s->like).tmp);
     return s->rolls ? most(tmp, engine_tmp_bytes(s->m, &s->sched, s->like)) : tmp;
 }
 
@@ -42,15 +42,20 @@ static size_t validation_bytes(const RunShape *s) {
     return evaluator_bytes(s->val_questions, s->val_answers, s->max_prompt, s->max_answer);
 }
 
+static size_t weights_bytes(const RunShape *s) {
+    size_t w = params_bytes(s->m, s->shard, s->like.act, false);
+    return s->like.act == DT_F32 ? w : w + params_bytes(s->m, s->shard, DT_F32, false); /* the master */
+}
+
 int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
-    PolicySizes z = policy_sizes(s->m, &s->policy, s->like), ref = { 0 };
+    PolicySizes z = policy_sizes(s->m, s->shard, &s->policy, s->like), ref = { 0 };
     size_t reference = 0;
     if (s->has_reference) {
-        ref = policy_sizes(s->m, &s->reference, s->like);
-        reference = params_bytes(s->m, NULL, s->reference_dtype, false);
+        ref = policy_sizes(s->m, s->shard, &s->reference, s->like);
+        reference = params_bytes(s->m, s->shard, s->reference_dtype, false);
     }
     const Need all[] = {
-        { "weights", model_bytes(s->m, s->like.act, true) },
+        { "weights", weights_bytes(s) },
         { "reference", reference },
         { "gradients", z.grads },
         { "optimizer", z.optim_dev },

@@ -9,6 +9,7 @@
 
 typedef struct {
     const ModelDesc *m;
+    const Shard *shard;                         /* the rank whose memory it is; NULL: there is one */
     DevKind    like;
     int        threads;
     PolicyConf policy, reference;

@@ -57,6 +57,12 @@ size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool traina
     return sizes_of(m, shard ? shard : &whole, t, trainable_only).bytes;
 }
 
+size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DType t, bool trainable_only) {
+    Placing s = { .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only, .region = k };
+    arch_each_row(m, place, &s);
+    return s.bytes;
+}
+
 void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
                  const char *arena_name, Mem *mem) {
     CHECK(t == DT_F32 || t == DT_BF16, "parameters in %s", dtype_name(t));

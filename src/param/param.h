@@ -36,6 +36,7 @@ static inline int64_t params_from(const Params *p, int i) {
  * it).  Bytes: what params_open will take. */
 /* shard NULL: the whole model. */
 size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only);
+size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DType t, bool trainable_only);
 void   params_open (Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
 void   params_close(Params *p, Dev *d);
 

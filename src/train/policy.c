@@ -20,7 +20,7 @@ static size_t host_size(const PolicyConf *c, int64_t vocab) {
     return micro + packs + arena_round(n * sizeof(TrainSeq)) + (c->kept ? batch_keep_host_bytes(vocab) : 0);
 }
 
-static ModelShape shape_of(const PolicyConf *c, DevKind like) {
+static ModelShape shape_of(const PolicyConf *c, const Shard *shard, DevKind like) {
     int longest = (int)c->micro_tokens, seqs = c->max_seqs < longest ? c->max_seqs : longest;
     return (ModelShape){ .tokens = c->micro_tokens,
                          .outputs = c->micro_tokens - 1,
@@ -29,11 +29,12 @@ static ModelShape shape_of(const PolicyConf *c, DevKind like) {
                          .backward = c->trains,
                          .truncated = c->truncated,
                          .recompute = c->recompute,
-                         .like = like };
+                         .like = like,
+                         .shard = shard };
 }
 
-PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like) {
-    ModelShape shape = shape_of(c, like);
+PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like) {
+    ModelShape shape = shape_of(c, shard, like);
     ModelSizes s = model_sizes(m, &shape);
     PolicySizes out = { .act = s.act,
                         .tmp = s.tmp,
@@ -41,21 +42,23 @@ PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like) 
                         .host = host_size(c, m->d.vocab),
                         .sort = pack_scratch(c->max_seqs) };
     if (c->trains) {
-        out.grads = params_bytes(m, NULL, DT_F32, true);
-        Params flat = { .flat = tensor_over(NULL, DT_F32, 1, (int64_t)(out.grads / 4)) };
-        out.optim_dev = optim_bytes(&flat, c->offload, false);
-        out.optim_host = optim_bytes(&flat, c->offload, true);
+        int64_t own = reduce_own_count(m, shard);
+        out.grads = params_bytes(m, shard, DT_F32, true);
+        out.optim_dev = optim_bytes(own, c->offload, false);
+        out.optim_host = optim_bytes(own, c->offload, true);
+        size_t reduce = reduce_tmp(m, shard, like);
+        if (reduce > out.tmp) out.tmp = reduce;
     }
     return out;
 }
 
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
-    PolicySizes s = policy_sizes(m->desc, c, model_kind(m));
+    PolicySizes s = policy_sizes(m->desc, &m->shard, c, model_kind(m));
     TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
     *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->recompute = c->recompute;
     if (c->trains) {
-        params_open(&p->grads, m->desc, NULL, m->dev, DT_F32, true, "gradients", mem);
+        params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
         optim_open(&p->opt, &p->grads, m->dev, c->offload);
         p->act = dev_arena(m->dev, "activations", s.act);
         p->keep.block = MEM_ARRAY(mem, BlockKeep, (size_t)m->desc->d.layers);
@@ -299,11 +302,12 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     arena_pop(&p->host, all);
     if (st->given_up) return true;
     st->total = loss_total(&st->loss, c);
-    st->grad_norm = optim_norm(&p->grads, d);
+    reduce_grads(&p->grads, &p->m->par, d);
+    st->grad_norm = reduce_norm(&p->grads, &p->m->par, d);
     st->finite = isfinite(st->total) && isfinite(st->grad_norm);
     if (!st->finite || only_grads) return true;
     CHECK(!p->held, "an update while the weights of update %lld are being saved", (long long)p->opt.step);
-    optim_step(&p->opt, &p->m->w, model_full(p->m), &p->grads, d, adam, st->grad_norm);
+    optim_step(&p->opt, &p->m->w, model_full(p->m), &p->grads, &p->m->par, d, adam, st->grad_norm);
     st->stepped = true;
     return true;
 }

@@ -64,9 +64,9 @@ typedef struct {
     bool    given_up;                 /* half way, because go_on said no: nothing has changed */
 } UpdateStats;
 
-/* What policy_open will take, by arena; m->dev->tmp must hold 'tmp'. */
+/* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'. */
 typedef struct { size_t grads, optim_dev, optim_host, act, io, host, sort, tmp; } PolicySizes;
-PolicySizes policy_sizes(const ModelDesc *m, const PolicyConf *c, DevKind like);
+PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like);      /* shard NULL: one rank */
 
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
 void policy_close(Policy *p);

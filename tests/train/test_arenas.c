@@ -71,7 +71,7 @@ static void check(const Case *c) {
                         .kept = c->kept,
                         .trains = true };
     dev_open(&dev, (DevOpts){ .threads = 2 });
-    PolicySizes plan = policy_sizes(&desc, &conf, dev_kind_cpu());
+    PolicySizes plan = policy_sizes(&desc, NULL, &conf, dev_kind_cpu());
     dev.tmp = dev_arena(&dev, "tmp", plan.tmp);
     Model m;
     Policy p;

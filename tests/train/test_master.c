@@ -11,7 +11,7 @@ static void half_open(Trainer *t, PolicyConf c) {
     *t = (Trainer){ 0 };
     CHECK(model_desc_load(&t->desc, FIXTURE("models/qwen3_moe"), &t->mem, &err), "%s", err.msg);
     dev_open(&t->dev, (DevOpts){ .threads = 2 });
-    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, &c, dev_kind_cpu()).tmp);
+    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, NULL, &c, dev_kind_cpu()).tmp);
     model_open(&t->model, &t->dev, &t->desc, DT_BF16, 8, &t->mem);
     model_open_master(&t->model, &t->mem);
     CHECK(model_load(&t->model, FIXTURE("models/qwen3_moe"), &err), "%s", err.msg);

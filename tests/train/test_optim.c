@@ -64,7 +64,8 @@ static double one_update(Life *l, const AdamConf *c, int64_t t) {
     float *swap = l->before;
     l->before = l->after, l->after = swap;
     op_put(&l->dev, l->grads.flat, l->g);
-    optim_step(&l->opt, &l->w, &l->w, &l->grads, &l->dev, c, optim_norm(&l->grads, &l->dev));
+    Groups one = groups_self();
+    optim_step(&l->opt, &l->w, &l->w, &l->grads, &one, &l->dev, c, reduce_norm(&l->grads, &one, &l->dev));
     op_get(&l->dev, l->after, l->w.flat);
     double scale = fmin(1, c->clip / (sqrt(sum) + 1e-6)), c1 = 1 - pow(b1, (double)t), c2 = 1 - pow(b2, (double)t);
     for (int k = 0; k < l->grads.n; k++) {

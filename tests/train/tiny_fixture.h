@@ -26,7 +26,7 @@ static inline void tiny_open(Tiny *t, const ParamDesc *params, double offload) {
     }
     PolicyConf c = { .micro_tokens = 64, .max_seqs = 4, .offload = offload, .trains = true };
     dev_open(&t->dev, (DevOpts){ .threads = 1 });
-    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, &c, dev_kind(&t->dev)).tmp);
+    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, NULL, &c, dev_kind(&t->dev)).tmp);
     model_open(&t->model, &t->dev, &t->desc, DT_F32, 8, &t->mem);
     params_random(&t->model.w, &t->dev, 7);
     policy_open(&t->policy, &t->model, &c, &t->mem);
@@ -51,7 +51,7 @@ static inline void tiny_update(Tiny *t) {
         op_put(&t->dev, p->t, x);
     }
     AdamConf c = { 1e-2, 0.9, 0.95, 1e-8, 0.1, 0 };
-    optim_step(&t->policy.opt, &t->model.w, &t->model.w, g, &t->dev, &c, 0);
+    optim_step(&t->policy.opt, &t->model.w, &t->model.w, g, &t->model.par, &t->dev, &c, 0);
 }
 
 #endif

@@ -20,7 +20,7 @@ static inline void trainer_open(Trainer *t, const char *name, PolicyConf c, int 
     CHECK(model_desc_load(&t->desc, path, &t->mem, &err), "%s", err.msg);
     c.max_seqs = TRAIN_SEQS, c.trains = true;
     test_device(&t->dev, threads, false);
-    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, &c, dev_kind(&t->dev)).tmp);
+    t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, NULL, &c, dev_kind(&t->dev)).tmp);
     test_model(&t->model, &t->dev, &t->desc, &t->mem);
     CHECK(model_load(&t->model, path, &err), "%s", err.msg);
     policy_open(&t->policy, &t->model, &c, &t->mem);
