@@ -78,6 +78,7 @@ static bool open_questions(Run *r, Err *err) {
     PromptOptions po = { .model = c->model.tokenizer,
                          .chat_template = c->model.chat_template,
                          .variables = config_arguments(&c->data.template_args, &r->mem),
+                         .vocab = r->o.desc.d.vocab,
                          .end = -1 };
     if (!(r->prompter = prompter_open(&po, threads_count(r->o.dev.threads), err))) return false;
     r->tok = prompter_tok(r->prompter);

@@ -90,9 +90,11 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
                       .need_truth = !(a->command || a->library || a->python),
                       .max_rows = a->questions,
                       .threads = e->o.dev.threads };
-    PromptOptions p = {
-        .model = e->o.desc.dir, .chat_template = a->chat_template, .variables = a->template_args, .end = -1
-    };
+    PromptOptions p = { .model = e->o.desc.dir,
+                        .chat_template = a->chat_template,
+                        .variables = a->template_args,
+                        .vocab = e->o.desc.d.vocab,
+                        .end = -1 };
     if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err)))
         return false;
     const char *source;

@@ -261,6 +261,7 @@ static bool open_all(Sft *s, Err *err) {
     PromptOptions po = { .model = c->model.tokenizer,
                          .chat_template = c->model.chat_template,
                          .variables = config_arguments(&c->data.template_args, &s->mem),
+                         .vocab = s->o.desc.d.vocab,
                          .end = end };
     if (!(s->prompter = prompter_open(&po, threads_count(s->o.dev.threads), err))) return false;
     TRY(open_pairs(s, &s->train, &s->pairs, &c->data.train_files, c->data.train_max_samples, err));

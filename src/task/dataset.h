@@ -52,8 +52,8 @@ uint64_t       dataset_print(const Dataset *d);      /* of all that was read, in
 const char    *dataset_source(const Dataset *d, int i, int64_t *rows);
 
 /* ---- prompts that are too long ---------------------------------------------------------------------------------------
- * Tokens of a row's prompt, as the run will make them; below zero: it cannot be made.  Called by many threads. */
-typedef int64_t DataLength(void *ctx, int worker, const DataRow *row);
+ * Tokens of a row's prompt, as the run will make them; below zero: it cannot be made, and why.  Called by many threads. */
+typedef int64_t DataLength(void *ctx, int worker, const DataRow *row, Err *why);
 typedef enum { DATA_LONG_REFUSE, DATA_LONG_FILTER, DATA_LONG_LEFT, DATA_LONG_RIGHT, DATA_LONG_MIDDLE } DataLong;
 typedef struct { int64_t rows, long_rows, failed, dropped, kept, shortest, longest; double mean; } DataCounts;
 

@@ -89,8 +89,10 @@ enum { MEASURE_BLOCK = 64 };
 
 static void measure(void *arg, int block, int worker) {
     Measure *m = arg;
+    Err why;
     size_t from = (size_t)block * MEASURE_BLOCK, to = from + MEASURE_BLOCK;
-    for (size_t i = from; i < to && i < m->d->rows.n; i++) m->got[i] = m->length(m->ctx, worker, &m->d->rows.at[i]);
+    for (size_t i = from; i < to && i < m->d->rows.n; i++)
+        m->got[i] = m->length(m->ctx, worker, &m->d->rows.at[i], &why);
 }
 
 static void forget(Names *names, const char *name) {
@@ -126,9 +128,11 @@ bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, D
     }
     if (c.rows > c.failed) c.mean = sum / (double)(c.rows - c.failed);
     bool ok = true;
+    Err why = { { 0 } };
+    if (bad && bad_n < 0) length(ctx, 0, bad, &why); /* the threads kept no reasons */
     if (what != DATA_LONG_FILTER && bad && bad_n < 0)
-        ok = err_set(err, "%s row %lld: no prompt can be made of it (%lld such rows); filter drops them",
-                     d->file[bad->file], (long long)bad->row, (long long)c.failed);
+        ok = err_set(err, "%s row %lld: no prompt can be made of it (%lld such rows; filter drops them): %s",
+                     d->file[bad->file], (long long)bad->row, (long long)c.failed, why.msg);
     else if (what == DATA_LONG_REFUSE && bad)
         ok = err_set(
             err,
@@ -146,8 +150,8 @@ bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, D
         c.dropped = (int64_t)(d->rows.n - kept);
         d->rows.n = kept;
         if (!kept)
-            ok = err_set(err, "all %lld prompts are longer than %lld tokens or cannot be made", (long long)c.rows,
-                         (long long)max);
+            ok = err_set(err, "all %lld prompts are longer than %lld tokens or cannot be made%s%s", (long long)c.rows,
+                         (long long)max, *why.msg ? ": " : "", why.msg);
     }
     c.kept = (int64_t)d->rows.n;
     *out = c;

@@ -16,6 +16,7 @@ struct Prompter {
     const char *no_chat;
     Json variables;
     bool bare_text;
+    int64_t vocab;
     int32_t end;
     int n;
     Worker *worker;
@@ -40,6 +41,7 @@ Prompter *prompter_open(const PromptOptions *o, int workers, Err *err) {
     Prompter *p = MEM_NEW(&mem, Prompter);
     p->mem = mem;
     p->bare_text = o->bare_text;
+    p->vocab = o->vocab ? o->vocab : INT64_MAX;
     p->end = o->end;
     if (!open_parts(p, o, err)) {
         prompter_close(p);
@@ -110,7 +112,12 @@ bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *
 }
 
 static bool encode(Prompter *p, int worker, const char *text, size_t n, int flags, TokIds *ids, Err *err) {
-    return tok_encode(p->tok, p->worker[worker].scratch, text ? text : "", n, flags, ids, err);
+    size_t from = ids->n;
+    TRY(tok_encode(p->tok, p->worker[worker].scratch, text ? text : "", n, flags, ids, err));
+    for (size_t i = from; i < ids->n; i++)
+        if (ids->at[i] >= p->vocab)
+            return err_set(err, "the tokenizer gives id %d, but the model has %lld", ids->at[i], (long long)p->vocab);
+    return true;
 }
 
 bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err) {
@@ -146,10 +153,9 @@ bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, siz
     return true;
 }
 
-int64_t prompter_length(void *prompter, int worker, const DataRow *row) {
+int64_t prompter_length(void *prompter, int worker, const DataRow *row, Err *why) {
     Prompter *p = prompter;
-    Err err;
     TokIds *ids = &p->worker[worker].ids;
     ids->n = 0;
-    return prompter_encode(p, worker, row, ids, &err) ? (int64_t)ids->n : -1;
+    return prompter_encode(p, worker, row, ids, why) ? (int64_t)ids->n : -1;
 }

@@ -12,6 +12,7 @@ typedef struct {
     const char *chat_template;       /* a file in the place of the folder's template; NULL: the folder's */
     const char *variables;           /* JSON object with further variables, e.g. {"enable_thinking":false}; NULL: none */
     bool        bare_text;           /* a prompt that is text is encoded as it stands; else it is one user message */
+    int64_t     vocab;               /* the model's: a tokenizer's id beyond it is an error; 0: any */
     int32_t     end;                 /* token that ends an answer whose template does not say (pairs); -1: none */
 } PromptOptions;
 
@@ -27,6 +28,6 @@ bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, E
  * answer, with what ends it. */
 bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, size_t *n_prompt, Err *err);
 
-int64_t prompter_length(void *prompter, int worker, const DataRow *row);       /* a DataLength */
+int64_t prompter_length(void *prompter, int worker, const DataRow *row, Err *why);     /* a DataLength */
 
 #endif

@@ -106,6 +106,14 @@ wrong 1 "the largest part is scratch" score many16 --in tokens.jsonl --batch 100
 wrong 1 "at most 100000000 (--prompts, --answers)" plan many16 --cluster this --prompts 1000000000 --answers 65536
 wrong 1 "this model computes at most 134217727 at once" plan many16 --cluster this --micro-tokens 1000000000
 wrong 1 "this model computes at most 134217727 at once" plan many16 --cluster this --prompt-max 1000000000 --max 1000000000
+# A tokenizer with ids that the model does not have.
+mkdir few && sed 's/"vocab_size": 262/"vocab_size": 60/; s/_token_id": 259/_token_id": 59/' "$root/recipes/quickstart/model/config.json" >few/config.json
+cp "$root"/recipes/quickstart/model/tok* few
+"$hone" random few few60 >/dev/null
+for v in "eval few60 q.jsonl --max-tokens 2" "train run.yaml model.path=few60" "train run.yaml model.path=few60 data.filter_overlong_prompts=true" \
+    "sft model.path=few60 data.train_files=pairs.jsonl sft.batch_size=1 sft.max_length=64 trainer.run_dir=sft"; do
+    wrong 1 "the tokenizer gives id 260, but the model has 60" $v
+done
 wrong 2 "an argument is missing" export run
 wrong 2 "is neither show, stats" data foo
 wrong 1 "half.jsonl line 1" data show half.jsonl

@@ -187,9 +187,10 @@ static void check_order(const Dataset *d) {
     stream_close(s);
 }
 
-static int64_t by_bytes(void *ctx, int worker, const DataRow *r) {
+static int64_t by_bytes(void *ctx, int worker, const DataRow *r, Err *why) {
     (void)worker;
-    return ctx && r->row == 3 ? -1 : (int64_t)r->prompt_n;
+    if (ctx && r->row == 3) return err_set(why, "there is a 3 in it"), -1;
+    return (int64_t)r->prompt_n;
 }
 
 static void check_long(const char *path, Threads *threads) {
@@ -204,7 +205,7 @@ static void check_long(const char *path, Threads *threads) {
            "kept to be cut");
     EXPECT(c.shortest == 6 && c.longest == 7 && dataset_row(d, 10)->tokens == 7, "lengths");
     EXPECT(!dataset_measure(d, threads, 6, DATA_LONG_RIGHT, by_bytes, &c, &c, &err)
-               && strstr(err.msg, "row 3: no prompt"),
+               && strstr(err.msg, "row 3: no prompt") && strstr(err.msg, "there is a 3 in it"),
            "%s", err.msg);
     EXPECT(dataset_measure(d, threads, 6, DATA_LONG_FILTER, by_bytes, &c, &c, &err), "%s", err.msg);
     EXPECT(c.rows == ROWS && c.long_rows == 30 && c.failed == 1 && c.dropped == 31 && c.kept == 9 && dataset_n(d) == 9,

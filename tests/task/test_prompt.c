@@ -55,7 +55,7 @@ int main(void) {
     EXPECT(prompter_encode(p, 2, &chat, &ids, &err), "%s", err.msg);
     int32_t start = tok_id_of(prompter_tok(p), "<|im_start|>", 12), end = tok_id_of(prompter_tok(p), "<|im_end|>", 10);
     EXPECT(start >= 0 && ids.n && ids.at[0] == start, "the template's special token is one token");
-    EXPECT((int64_t)ids.n == prompter_length(p, 1, &chat), "length");
+    EXPECT((int64_t)ids.n == prompter_length(p, 1, &chat, &err), "length");
     decoded(p, &ids, 0, ids.n, &text);
     EXPECT_STR(text.data, "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n");
 
@@ -68,7 +68,7 @@ int main(void) {
     EXPECT(ids.at[n_prompt + 1] == end, "the answer ends with the template's token");
     DataRow alone = row_of("x", false, NULL), broken = row_of("[{\"role\":", true, NULL);
     EXPECT(!prompter_pair(p, 0, &alone, &ids, &n_prompt, &err) && strstr(err.msg, "no response"), "%s", err.msg);
-    EXPECT(prompter_length(p, 0, &broken) == -1, "a prompt that cannot be made");
+    EXPECT(prompter_length(p, 0, &broken, &err) == -1 && *err.msg, "a prompt that cannot be made");
     prompter_close(p);
 
     p = open_with(path, thinks, "{\"think\": true}", false, &err);
