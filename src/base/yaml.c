@@ -337,23 +337,23 @@ Json yaml_scalar(const char *text, size_t n, Mem *mem) {
     return (Json){ .kind = JSON_STRING, .n = n, .str = copy };
 }
 
-static void to_json(Json *out, const Yaml *y, Mem *mem) {
+void yaml_to_json(Json *out, const Yaml *y, Mem *mem) {
     if (y->kind == YAML_TEXT) {
         *out = y->quoted ? (Json){ .kind = JSON_STRING, .n = y->n, .str = y->text } : yaml_scalar(y->text, y->n, mem);
     } else if (y->kind == YAML_LIST) {
         *out = (Json){ .kind = JSON_ARRAY, .n = y->n, .items = MEM_ARRAY(mem, Json, y->n) };
-        for (size_t i = 0; i < y->n; i++) to_json(&out->items[i], y->items[i], mem);
+        for (size_t i = 0; i < y->n; i++) yaml_to_json(&out->items[i], y->items[i], mem);
     } else {
         *out = (Json){ .kind = JSON_OBJECT, .n = y->n, .members = MEM_ARRAY(mem, JsonMember, y->n) };
         for (size_t i = 0; i < y->n; i++) {
             out->members[i].key = y->pairs[i].key->text, out->members[i].key_n = y->pairs[i].key->n;
-            to_json(&out->members[i].value, y->pairs[i].value, mem);
+            yaml_to_json(&out->members[i].value, y->pairs[i].value, mem);
         }
     }
 }
 
 bool yaml_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err) {
     const Yaml *y = yaml_read(NULL, text, n, mem, err);
-    if (y) to_json(out, y, mem);
+    if (y) yaml_to_json(out, y, mem);
     return y != NULL;
 }

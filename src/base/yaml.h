@@ -29,8 +29,9 @@ struct Yaml {
 /* An empty text gives an empty map.  name: of the file, for messages "NAME:12: ..."; NULL: "line 12: ...".  Everything lives in mem. */
 const Yaml *yaml_read(const char *name, const char *text, size_t n, Mem *mem, Err *err);     /* NULL on error */
 
-/* The same as the JSON value it stands for.  The core schema: plain true/false, null, whole and real numbers are what they look like,
+/* The JSON value it stands for.  The core schema: plain true/false, null, whole and real numbers are what they look like,
  * anything quoted is a string. */
+void yaml_to_json(Json *out, const Yaml *y, Mem *mem);
 bool yaml_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err);
 
 /* What a plain text means: for values given on a command line ("trainer.lr=1e-6"). */

@@ -89,31 +89,36 @@ bool hydra_word(HydraSets *out, const char *word, int line, Mem *mem) {
 }
 
 /* ---- YAML */
-static void leaf(HydraSets *out, const char *key, const Json *v, Mem *mem) {
+static void leaf(HydraSets *out, const char *key, const Yaml *y, Mem *mem) {
     Buf b = { 0 };
-    if (v->kind == JSON_STRING) buf_put(&b, v->str, v->n);
-    else json_put_value(&b, v);
+    Json v;
+    yaml_to_json(&v, y, mem);
+    if (v.kind == JSON_STRING) buf_put(&b, v.str, v.n);
+    else json_put_value(&b, &v);
     const char *text = mem_str(mem, b.data ? b.data : "", b.n);
-    ConfValue value = v->kind == JSON_STRING ? (ConfValue){ .one = { text, b.n, true } } : value_of(text, b.n, mem);
-    VEC_PUSH(*out, (HydraSet){ .key = key, .text = text, .value = value, .whole = true });
+    ConfValue value = v.kind == JSON_STRING ? (ConfValue){ .one = { text, b.n, true } } : value_of(text, b.n, mem);
+    VEC_PUSH(*out, (HydraSet){ .key = key, .text = text, .value = value, .line = y->line, .whole = true });
     buf_free(&b);
 }
 
-static void members(HydraSets *out, const char *prefix, const Json *o, Mem *mem) {
-    for (size_t i = 0; i < o->n; i++) {
-        const Json *v = &o->members[i].value;
-        const char *key = mem_printf(mem, "%s%s%s", prefix, *prefix ? "." : "", o->members[i].key);
-        if (v->kind == JSON_OBJECT) members(out, key, v, mem);
-        else if (strcmp(o->members[i].key, "_target_") && strcmp(key, "defaults")) leaf(out, key, v, mem);
+static void members(HydraSets *out, const char *prefix, const Yaml *map, Mem *mem) {
+    for (size_t i = 0; i < map->n; i++) {
+        const char *name = map->pairs[i].key->text;
+        const Yaml *v = map->pairs[i].value;
+        const char *key = mem_printf(mem, "%s%s%s", prefix, *prefix ? "." : "", name);
+        if (v->kind == YAML_MAP) members(out, key, v, mem);
+        else if (strcmp(name, "_target_") && strcmp(key, "defaults")) leaf(out, key, v, mem);
     }
 }
 
 bool hydra_yaml(HydraSets *out, const char *text, size_t n, Mem *mem, Err *err) {
-    Json j;
-    TRY(yaml_parse(&j, text, n, mem, err));
-    if (j.kind == JSON_OBJECT) members(out, "", &j, mem);
-    for (size_t i = 0; j.kind == JSON_ARRAY && i < j.n; i++)
-        if (j.items[i].kind != JSON_STRING || !hydra_word(out, j.items[i].str, 0, mem))
-            return err_set(err, "entry %zu is not key=value", i + 1);
-    return j.kind == JSON_OBJECT || j.kind == JSON_ARRAY || err_set(err, "neither settings nor a list of them");
+    const Yaml *y = yaml_read(NULL, text, n, mem, err);
+    TRY(y);
+    if (y->kind == YAML_MAP) members(out, "", y, mem);
+    for (size_t i = 0; y->kind == YAML_LIST && i < y->n; i++) {
+        const Yaml *v = y->items[i];
+        if (v->kind != YAML_TEXT || !hydra_word(out, v->text, v->line, mem))
+            return err_set(err, "line %d: entry %zu is not key=value", v->line, i + 1);
+    }
+    return y->kind != YAML_TEXT || err_set(err, "neither settings nor a list of them");
 }

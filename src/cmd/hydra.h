@@ -7,7 +7,7 @@
 typedef struct {
     const char *key, *text;       /* text: the value as it was written */
     ConfValue   value;
-    int         line;             /* of the script; 0: none */
+    int         line;             /* of the script or the YAML file; 0: none */
     bool        removed;          /* "~key" */
     bool        whole;            /* from a whole configuration: what is off in it is no request */
 } HydraSet;

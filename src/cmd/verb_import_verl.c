@@ -183,6 +183,7 @@ static bool own_config(HydraSets *sets, const ShellLaunch *l, const char *script
         Buf text = { 0 };
         if (!file_exists(tries[i])) continue;
         bool ok = file_read(&text, tries[i], err) && hydra_yaml(sets, text.data ? text.data : "", text.n, mem, err);
+        for (size_t k = 0; k < sets->n; k++) sets->at[k].line = 0; /* lines in the report are the script's */
         buf_free(&text);
         return ok || err_wrap(err, "%s", tries[i]);
     }

@@ -99,6 +99,14 @@ ok $? "--strict: $(cat err)"
 printf 'defaults: [ppo_trainer, _self_]\ndata: {train_batch_size: 96, use_shm: false}\nactor_rollout_ref: {rollout: {n: 3, response_length: "${data.max_response_length}"}}\nsome: {switch: false}\n' >own.yaml
 "$hone" import-verl own.yaml trainer.total_epochs=2 --strict --out o.yaml >/dev/null 2>err && grep -q 'n: 3 ' o.yaml && grep -q 'epochs: 2 ' o.yaml
 ok $? "a YAML file: $(cat err)"
+printf 'data:\n  train_batch_size: 96\n\nactor_rollout_ref:\n  rollout: {n: 3,\n    temperature: 0.5}\nbase: &b\n  x: 1\n' >lines.yaml
+"$hone" import-verl lines.yaml --out o.yaml >report 2>err
+for want in '2  data.train_batch_size' '5  actor_rollout_ref.rollout.n' '6  actor_rollout_ref.rollout.temperature' '8  base.x'; do
+    grep -q "^ *$want " report
+    ok $? "lines of a YAML file: $want: $(cat report)"
+done
+grep -q 'n: 3  *# line 5: actor_rollout_ref.rollout.n' o.yaml
+ok $? "lines of a YAML file, in the configuration: $(cat o.yaml)"
 printf -- '- data.train_batch_size=96\n- +actor_rollout_ref.rollout.n=3\n' >overrides.yaml
 "$hone" import-verl overrides.yaml --out o.yaml >/dev/null 2>err && grep -q 'train_batch_size: 96 ' o.yaml && grep -q 'n: 3 ' o.yaml
 ok $? "a list of settings in YAML: $(cat err)"
