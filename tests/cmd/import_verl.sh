@@ -42,10 +42,52 @@ done < <(awk 'BEGIN { RS = "###\n"; ORS = "\0" } { print }' "$data/snippets.txt"
 ok $? "only $n snippets"
 
 # ---- nothing is executed
-printf '%s\n' 'x=$(touch planted)' 'touch planted' '`touch planted`' 'eval "touch planted"' 'bash -c "touch planted"' 'exec touch planted' >evil.sh
-"$hone" import-verl evil.sh --args >/dev/null 2>&1
-[ ! -e planted ]
-ok $? "a command of a script was executed"
+plants=0
+echo 'touch planted' >planted_by.sh
+while IFS= read -r line; do
+    plants=$((plants + 1))
+    printf '%s\n' "$line" 'python3 -m verl.trainer.main_ppo a.b=1' >evil.sh
+    for how in --args '--out evil.yaml'; do "$hone" import-verl evil.sh $how >/dev/null 2>&1; done
+    [ ! -e planted ]
+    ok $? "executed: $line"
+    rm -f planted
+done <<'END'
+x=$(touch planted)
+touch planted
+`touch planted`
+echo "$(touch planted)"
+eval "touch planted"
+bash -c "touch planted"
+exec touch planted
+x=$(echo a; touch planted; echo b)
+x=$(true && touch planted || echo b)
+y=$((1 + $(touch planted; echo 1)))
+a=(1 $(touch planted) 3)
+x=${Z:-$(touch planted)}
+f() { touch planted; }; f
+for i in $(touch planted); do :; done
+if touch planted; then :; fi
+cat <<< "$(touch planted)"
+x=$(cat <(touch planted))
+echo hi > planted
+echo hi | tee planted
+: > planted
+python3 -c "open('planted', 'w')"
+x=$(python3 -c "open('planted', 'w')")
+trap 'touch planted' EXIT
+source <(echo touch planted)
+. ./planted_by.sh
+printf x >> planted
+dd if=/dev/zero of=planted count=1
+env touch planted
+command touch planted
+a[$(touch planted)]=1
+exec 3> planted
+[ -n "$(touch planted)" ] && :
+case $(touch planted) in *) ;; esac
+END
+[ $plants -ge 30 ]
+ok $? "only $plants commands planted"
 
 # ---- arguments of the script, hone's options behind them
 printf 'python3 -m verl.trainer.main_ppo rollout=$1 "${@:2}"\n' >args.sh
