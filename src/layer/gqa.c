@@ -44,6 +44,45 @@ void attention(const Ctx *c, int layer, const Attn *a) {
     op_attend_kv(c->dev, a->o, a->q, c->kv[layer], c->paged, a->heads, a->scale);
 }
 
+/* A cut between the query heads of one kv head gives a rank kv heads with different numbers of them: then every query head gets a copy of its
+ * own, and their gradients are added. */
+static int queries_of(const Ctx *c, int64_t kv, int64_t *first) {
+    int64_t N = c->m->d.heads, K = c->m->d.kv_heads, a = (kv * N + K - 1) / K, b = ((kv + 1) * N + K - 1) / K;
+    a = a < c->l.head0 ? c->l.head0 : a, b = b > c->l.head0 + c->l.heads ? c->l.head0 + c->l.heads : b;
+    *first = a - c->l.head0;
+    return (int)(b - a);
+}
+static bool uneven(const Ctx *c) {
+    int64_t first;
+    for (int64_t k = 0; k < c->l.kv_heads; k++)
+        if (queries_of(c, c->l.kv0 + k, &first) * c->l.kv_heads != c->l.heads) return true;
+    return false;
+}
+static Tensor by_query(const Ctx *c, Tensor k) {
+    if (!uneven(c)) return k;
+    int w = (int)c->m->d.head_dim;
+    Tensor y = push(c, &c->dev->tmp, k.rows, c->l.heads * w);
+    for (int64_t i = 0, first; i < c->l.kv_heads; i++) {
+        int n = queries_of(c, c->l.kv0 + i, &first);
+        op_copy_heads(c->dev, tensor_cols(y, first * w, n * w), tensor_cols(k, i * w, w),
+                      (HeadMap){ .heads = n, .in = w, .out = w, .y_width = w });
+    }
+    return y;
+}
+static void by_query_bwd(const Ctx *c, Tensor dk, Tensor dy) {
+    if (dk.data == dy.data) return;
+    int w = (int)c->m->d.head_dim;
+    for (int64_t i = 0, first; i < c->l.kv_heads; i++) {
+        int n = queries_of(c, c->l.kv0 + i, &first);
+        op_sum_heads(c->dev, tensor_cols(dk, i * w, w), tensor_cols(dy, first * w, n * w),
+                     (HeadMap){ .heads = n, .in = w, .out = w, .x_width = w });
+    }
+}
+static void attend(const Ctx *c, int layer, Attn a) {
+    if (uneven(c)) a.k = by_query(c, a.k), a.v = by_query(c, a.v), a.kv_heads = a.heads;
+    attention(c, layer, &a);
+}
+
 /* This rank's sum over kv heads: whole leaves where no other rank has one of them. */
 static Leaves by_kv(const Ctx *c, int width) {
     Leaves l = leaves_of(c, &c->par.tp, c->m->d.kv_heads, width);
@@ -51,14 +90,13 @@ static Leaves by_kv(const Ctx *c, int width) {
     return own ? l : leaves_one(c->l.kv_heads * width);
 }
 
-void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
+/* Every token, this rank's heads: their part of the output's sum. */
+static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaKeep *keep) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
-    size_t mark = arena_mark(&d->tmp);
     int64_t T = c->tokens;
-    Leaves over_h = leaves_one(x.cols);
+    Leaves over_h = leaves_one(all.cols);
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
-    Tensor all = tp_enter(&c->par, d, &d->tmp, x, T), part = tp_partial(&c->par, &d->tmp, y, T);
     Tensor q = push(c, a, T, s.heads * s.dim), k = push(c, a, T, s.kv_heads * s.dim),
            v = push(c, a, T, s.kv_heads * s.dim);
     op_linear(d, q, all, param(c->w, P_Q, layer), param(c->w, P_QB, layer), over_h);
@@ -73,14 +111,23 @@ void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
     g.a.k = turn(c, k, s.k_norm, layer, s.k, &g.k_rstd, cheap, a);
     g.a.o = push(c, a, T, s.heads * s.dim);
     if (keep) g.a.lse = push_f32(a, T, s.heads);
-    attention(c, layer, &g.a);
+    attend(c, layer, g.a);
     op_linear(d, part, g.a.o, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.dim));
-    tp_exit(&c->par, d, y, part);
-    bias_forward(c, y, param(c->w, P_OB, layer));
     if (keep) {
         *keep = g;
         if (s.q_norm != P_COUNT) keep->a.q = kept(c, g.a.q), keep->a.k = kept(c, g.a.k);
     }
+}
+
+/* Heads may be fewer than ranks: one without any adds nothing. */
+void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
+    Dev *d = c->dev;
+    size_t mark = arena_mark(&d->tmp);
+    Tensor all = tp_enter(&c->par, d, &d->tmp, x, c->tokens), part = tp_partial(&c->par, &d->tmp, y, c->tokens);
+    if (c->l.heads) heads_forward(c, layer, part, all, keep);
+    else op_zero(d, part);
+    tp_exit(&c->par, d, y, part);
+    bias_forward(c, y, param(c->w, P_OB, layer));
     arena_pop(&d->tmp, mark);
 }
 
@@ -96,16 +143,13 @@ static Tensor turn_back(const Ctx *c, const Params *g, Tensor dq, Tensor raw, Te
     return draw;
 }
 
-void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *k) {
+static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpart, Tensor dall, Tensor all,
+                           const GqaKeep *k) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
-    size_t mark = arena_mark(&d->tmp);
     int64_t T = c->tokens;
     Tensor wo = param(c->w, P_O, layer);
     Attn a = k->a;
-    bias_backward(c, param(g, P_OB, layer), dy);
-    Tensor dall = tp_exit_bwd(&c->par, d, &d->tmp, dy, T), all = tp_enter(&c->par, d, &d->tmp, x, T);
-    Tensor dpart = tp_partial(&c->par, &d->tmp, dx, T);
     if (!a.q.data) {
         Tensor again;
         a.q = turn(c, k->q_raw, s.q_norm, layer, s.q, &again, &d->tmp, &d->tmp);
@@ -117,19 +161,37 @@ void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
 
     Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
     Tensor dk = push(c, &d->tmp, T, s.kv_heads * s.dim), dv = push(c, &d->tmp, T, s.kv_heads * s.dim);
-    cp_attend_bwd(&c->par, d, dq, dk, dv, dO, &a);
+    Tensor dk_each = dk, dv_each = dv;
+    if (uneven(c)) {
+        a.k = by_query(c, a.k), a.v = by_query(c, a.v), a.kv_heads = a.heads;
+        dk_each = push(c, &d->tmp, T, dq.cols), dv_each = push(c, &d->tmp, T, dq.cols);
+    }
+    cp_attend_bwd(&c->par, d, dq, dk_each, dv_each, dO, &a);
+    by_query_bwd(c, dk, dk_each);
+    by_query_bwd(c, dv, dv_each);
     dq = turn_back(c, g, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
     dk = turn_back(c, g, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
 
     op_linear_dw(d, param(g, P_Q, layer), param(g, P_QB, layer), dq, all);
     op_linear_dw(d, param(g, P_K, layer), param(g, P_KB, layer), dk, all);
     op_linear_dw(d, param(g, P_V, layer), param(g, P_VB, layer), dv, all);
-    Tensor more = tensor_push(&d->tmp, dpart.dtype, T, x.cols);
+    Tensor more = tensor_push(&d->tmp, dpart.dtype, T, all.cols);
     op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.dim));
     op_linear_dx(d, more, dk, param(c->w, P_K, layer), by_kv(c, s.dim));
     op_add(d, dpart, dpart, more);
     op_linear_dx(d, more, dv, param(c->w, P_V, layer), by_kv(c, s.dim));
     op_add(d, dpart, dpart, more);
+}
+
+void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *k) {
+    Dev *d = c->dev;
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    bias_backward(c, param(g, P_OB, layer), dy);
+    Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, c->tokens), all = tp_enter(&c->par, d, tmp, x, c->tokens);
+    Tensor dpart = tp_partial(&c->par, tmp, dx, c->tokens);
+    if (c->l.heads) heads_backward(c, layer, g, dpart, dall, all, k);
+    else op_zero(d, dpart);
     tp_enter_bwd(&c->par, d, dx, dpart);
-    arena_pop(&d->tmp, mark);
+    arena_pop(tmp, mark);
 }

@@ -84,11 +84,13 @@ static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
         k->qa = push(c, a, x.rows, c->m->d.q_lora);
         op_linear(d, k->qa, x, param(c->w, P_Q_A, layer), param(c->w, P_Q_AB, layer), over_h);
         Tensor qan = inner_norm(c, k->qa, layer, tmp, a, &k->qa_rstd);
-        op_linear(d, k->q, tp_enter(&c->par, d, tmp, qan, c->tokens), wqb, TENSOR_NONE, leaves_one(wqb.cols));
+        Tensor all = tp_enter(&c->par, d, tmp, qan, c->tokens);
+        if (c->l.heads) op_linear(d, k->q, all, wqb, TENSOR_NONE, leaves_one(wqb.cols));
     } else {
-        op_linear(d, k->q, tp_enter(&c->par, d, tmp, x, c->tokens), param(c->w, P_Q, layer), TENSOR_NONE, over_h);
+        Tensor all = tp_enter(&c->par, d, tmp, x, c->tokens);
+        if (c->l.heads) op_linear(d, k->q, all, param(c->w, P_Q, layer), TENSOR_NONE, over_h);
     }
-    op_rope(d, k->q, c->cossin, rope_q(c, shape_of(c)), +1);
+    if (c->l.heads) op_rope(d, k->q, c->cossin, rope_q(c, shape_of(c)), +1);
 }
 
 Attended attended_push(const Ctx *c, int64_t T, Arena *a) {
@@ -127,13 +129,14 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at
     bool expands = d->ops->expands; /* backward wants what is behind W_uv, and no absorbed query */
     k.a.lse = at->lse.data ? at->lse : keep ? push_f32(a, T, s.N) : TENSOR_NONE;
     k.ov = at->ov.data ? at->ov : push(c, expands ? a : tmp, T, (int64_t)s.N * s.u);
-    if (!known || !at->ov.data) {
+    if (s.N && (!known || !at->ov.data)) {
         k.a.q = absorb(c, layer, k.q, expands ? tmp : cheap);
         k.a.o = push(c, expands ? tmp : a, T, (int64_t)s.N * s.R);
         attention(c, layer, &k.a);
         op_headwise(d, k.ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
     }
-    op_linear(d, part, k.ov, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.u));
+    if (s.N) op_linear(d, part, k.ov, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.u));
+    else op_zero(d, part); /* heads may be fewer than ranks */
     tp_exit(&c->par, d, y, part);
     bias_forward(c, y, param(c->w, P_OB, layer));
     if (keep) {
@@ -149,20 +152,29 @@ static void query_backward(const Ctx *c, int layer, const Params *g, Tensor dx, 
     Dev *d = c->dev;
     Shape s = shape_of(c);
     Arena *tmp = &d->tmp;
-    op_rope(d, dq, c->cossin, rope_q(c, s), -1);
+    if (s.N) op_rope(d, dq, c->cossin, rope_q(c, s), -1);
     if (!c->m->d.q_lora) {
         Tensor all = tp_enter(&c->par, d, tmp, x, c->tokens), dpart = tp_partial(&c->par, tmp, dx, c->tokens);
-        op_linear_dw(d, param(g, P_Q, layer), TENSOR_NONE, dq, all);
-        op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.n + s.r));
+        if (s.N) {
+            op_linear_dw(d, param(g, P_Q, layer), TENSOR_NONE, dq, all);
+            op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.n + s.r));
+        } else {
+            op_zero(d, dpart);
+        }
         tp_enter_bwd(&c->par, d, dx, dpart);
         return;
     }
     Tensor wqa = param(c->w, P_Q_A, layer), again;
     Tensor qan = inner_norm(c, k->qa, layer, tmp, tmp, &again);
-    op_linear_dw(d, param(g, P_Q_B, layer), TENSOR_NONE, dq, tp_enter(&c->par, d, tmp, qan, c->tokens));
+    Tensor qall = tp_enter(&c->par, d, tmp, qan, c->tokens);
     Tensor dqan = push(c, tmp, x.rows, wqa.rows), dqa = push(c, tmp, x.rows, wqa.rows);
     Tensor dpart = tp_partial(&c->par, tmp, dqan, c->tokens);
-    op_linear_dx(d, dpart, dq, param(c->w, P_Q_B, layer), by_heads(c, s.n + s.r));
+    if (s.N) {
+        op_linear_dw(d, param(g, P_Q_B, layer), TENSOR_NONE, dq, qall);
+        op_linear_dx(d, dpart, dq, param(c->w, P_Q_B, layer), by_heads(c, s.n + s.r));
+    } else {
+        op_zero(d, dpart);
+    }
     tp_enter_bwd(&c->par, d, dqan, dpart);
     op_rmsnorm_bwd(d, dqa, param(g, P_Q_A_NORM, layer), dqan, k->qa, k->qa_rstd, param(c->w, P_Q_A_NORM, layer));
     op_linear_dw(d, param(g, P_Q_A, layer), param(g, P_Q_AB, layer), dqa, x);
@@ -261,7 +273,8 @@ void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, T);
     Tensor wkva = param(c->w, P_KV_A, layer), dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)),
            dkey = push(c, tmp, T, s.R + s.r);
-    if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dall, k);
+    if (!s.N) op_zero(d, dkey);
+    else if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dall, k);
     else absorbed_backward(c, layer, g, dq, dkey, dall, k);
 
     Tensor dkva = push(c, tmp, x.rows, s.R + s.r), part = push(c, tmp, x.rows, x.cols);

@@ -48,6 +48,20 @@ static const struct {
       "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":null,\"kv_"
       "lora_rank\":16,"
       "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"tie_word_embeddings\":false," COMMON "}" },
+    { "qwen3, 12 heads over 3, 8 layers, tied",
+      "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":32,\"num_hidden_layers\":8,"
+      "\"vocab_size\":260,\"num_attention_heads\":12,\"num_key_value_heads\":3,\"head_dim\":8,\"intermediate_size\":24,"
+      "\"tie_word_embeddings\":true," COMMON "}" },
+    { "deepseek_v3, 2 heads, 5 layers",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":24,\"num_hidden_"
+      "layers\":5,\"vocab_size\":131,"
+      "\"num_attention_heads\":2,\"num_key_value_heads\":2,\"intermediate_size\":20,\"moe_intermediate_size\":12,\"n_"
+      "routed_experts\":12,"
+      "\"num_experts_per_tok\":2,\"n_shared_experts\":1,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":1.1,"
+      "\"norm_topk_prob\":true,"
+      "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":12,\"kv_"
+      "lora_rank\":8,"
+      "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"tie_word_embeddings\":false," COMMON "}" },
 };
 
 enum { SEQS = 3, TOKENS = 29 + 1 + 17 };
@@ -176,6 +190,7 @@ static int ranks_main(const char *grid) {
         CHECK(model_desc_parse(&desc, models[i].config, strlen(models[i].config), &mem, &err), "%s", err.msg);
         CHECK(grid_parse(&g, grid, &err), "%s", err.msg);
         if ((g.ep > 1 || g.etp > 1) && !desc.d.experts) continue;
+        if (g.pp * (g.vpp > 1 ? g.vpp : 1) > desc.d.layers) continue;
         CHECK(grid_fill(&g, &desc, w.all.size, NULL, 8, &err), "%s", err.msg);
         Groups groups;
         world_groups(&w, &g, &groups);
@@ -203,11 +218,13 @@ int main(int argc, char **argv) {
     static const struct {
         int n;
         const char *grid;
-    } grids[] = { { 2, "tp=2" },       { 4, "tp=4" },
-                  { 8, "tp=8" },       { 2, "ep=2,tp=2" },
-                  { 4, "tp=4,ep=4" },  { 4, "tp=4,ep=2,etp=2" },
-                  { 4, "tp=4,etp=4" }, { 8, "tp=8,ep=4,etp=2" },
-                  { 2, "pp=2" },       { 4, "tp=2,pp=2" } };
+    } grids[] = { { 2, "tp=2" },          { 4, "tp=4" },
+                  { 8, "tp=8" },          { 2, "ep=2,tp=2" },
+                  { 4, "tp=4,ep=4" },     { 4, "tp=4,ep=2,etp=2" },
+                  { 4, "tp=4,etp=4" },    { 8, "tp=8,ep=4,etp=2" },
+                  { 2, "pp=2" },          { 4, "tp=2,pp=2" },
+                  { 4, "pp=4" },          { 2, "pp=2,vpp=2" },
+                  { 8, "tp=2,ep=2,pp=4" } };
     for (size_t i = 0; i < COUNT(grids); i++) expect_ranks(argv[0], grids[i].n, grids[i].grid);
     return test_end();
 }
