@@ -195,19 +195,45 @@ static bool check_axes(const GridShape *g, const ModelDesc *m, int leaves, Err *
     return true;
 }
 
+/* The largest tp x pp x cp, each at most as large as asked, that these ranks can have; experts as they fit then. */
+static void nearest(Buf *out, const GridShape *want, const ModelDesc *m, int ranks) {
+    GridShape best = grid_one(m), g = *want;
+    for (g.tp = pow2_below(want->tp); g.tp; g.tp /= 2)
+        for (g.pp = want->pp < m->d.layers ? want->pp : (int)m->d.layers; ranks % g.tp == 0 && g.pp; g.pp--)
+            for (g.cp = want->cp; ranks % (g.tp * g.pp) == 0 && g.cp; g.cp--) {
+                if (ranks % (g.tp * g.pp * g.cp) || g.tp * g.pp * g.cp <= best.tp * best.pp * best.cp) continue;
+                best = g;
+                break;
+            }
+    best.dp = ranks / (best.tp * best.pp * best.cp);
+    int stage = grid_stage_ranks(&best);
+    best.vpp = best.pp > 1 && (int64_t)best.pp * want->vpp <= m->d.layers ? want->vpp : 1;
+    best.etp = stage % want->etp ? 1 : want->etp;
+    best.ep = divisor_below(stage / best.etp, want->ep);
+    grid_text(&best, out);
+}
+
 bool grid_fill(GridShape *g, const ModelDesc *m, int ranks, const char *split, int leaves, Err *err) {
     int *ones[] = { &g->tp, &g->pp, &g->vpp, &g->ep, &g->etp, &g->cp };
     for (size_t i = 0; i < COUNT(ones); i++)
         if (!*ones[i]) *ones[i] = 1;
     int64_t each = (int64_t)g->tp * g->pp * g->cp;
-    if (g->dp && g->dp * each != ranks)
-        return err_set(
-            err, "the grid takes %ld ranks (tp x pp x cp x dp), there are %d; start that many, or leave dp to be found",
-            (long)(each * g->dp), ranks);
-    if (ranks % each)
-        return err_set(
-            err, "tp x pp x cp = %ld does not divide the %d ranks; start a multiple of it, or change tp, pp or cp",
-            (long)each, ranks);
+    if (ranks % each || (g->dp && g->dp * each != ranks)) {
+        Buf near = { 0 };
+        nearest(&near, g, m, ranks);
+        if (ranks % each)
+            err_set(err,
+                    "grid: tp x pp x cp = %ld does not divide the %d rank%s; start a multiple of it (mpirun -n %ld); "
+                    "nearest is %s",
+                    (long)each, ranks, ranks == 1 ? " there is" : "s there are", (long)each, near.data);
+        else
+            err_set(err,
+                    "grid: tp x pp x cp x dp takes %ld ranks, and there %s %d; start that many (mpirun -n %ld), or "
+                    "leave out dp: %s",
+                    (long)(each * g->dp), ranks == 1 ? "is" : "are", ranks, (long)(each * g->dp), near.data);
+        buf_free(&near);
+        return false;
+    }
     g->dp = (int)(ranks / each);
     TRY(check_axes(g, m, leaves, err));
     if (split && (strstr(split, "first=") || strstr(split, "last=")))

@@ -42,15 +42,19 @@ bool err_wrap(Err *err, const char *fmt, ...) {
 }
 
 static struct {
+    int rank;
     char who[32]; /* "rank 3: " */
     void (*take_down)(void);
 } among;
 
 void die_among(int rank, void (*take_down)(void)) {
+    among.rank = rank;
     if (rank > 0) snprintf(among.who, sizeof among.who, "rank %d: ", rank);
     else among.who[0] = 0;
     among.take_down = take_down;
 }
+
+bool speaks(void) { return among.rank == 0; }
 
 static void take_down(void) {
     void (*fn)(void) = among.take_down;

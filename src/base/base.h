@@ -32,6 +32,7 @@ NORETURN void die_memory(size_t bytes);      /* 0: not known; the machine has no
 NORETURN void die_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Among several ranks: messages of a rank other than 0 carry its number, and what takes the other ranks down is called last. */
 void die_among(int rank, void (*take_down)(void));
+bool speaks(void);        /* this is the rank that says what all of them would: the first, or the only one */
 #define die(...)       die_at(__FILE__, __LINE__, __VA_ARGS__)
 #define CHECK(ok, ...) do { if (!(ok)) die(__VA_ARGS__); } while (0)
 

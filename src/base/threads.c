@@ -113,7 +113,8 @@ Threads *threads_open(int n) {
         s[i] = (Start){ t, i };
         int why = pthread_create(&t->thread[i], NULL, worker_main, &s[i]);
         if (!why) continue;
-        fprintf(stderr, "hone: %d of %d threads could be started (%s): these do the work\n", i, n, strerror(why));
+        if (speaks())
+            fprintf(stderr, "hone: %d of %d threads could be started (%s): these do the work\n", i, n, strerror(why));
         t->n = i; /* nobody reads it before the first call */
     }
     return t;

@@ -23,13 +23,14 @@ typedef struct Verb {
     const char *detail;                      /* further help, or NULL */
     const Opt  *options;                     /* ends with {0} */
     int       (*run)(const struct Verb *v, int argc, char **argv);   /* argv without "hone" and the verb */
+    bool        ranks;                       /* may be started under mpirun (ranks.h); others are refused there */
 } Verb;
 
 /* Fills args and words (positional arguments, least..most of them).  Returns -1 to go on, else the exit code
  * (0 after --help, 2 after a message). */
 int opt_parse(const Verb *v, void *args, const char **words, int least, int most, int *n_words, int argc, char **argv);
 
-int cmd_fail(const Verb *v, const Err *err);         /* prints "hone VERB: message", returns 1 */
+int cmd_fail(const Verb *v, const Err *err);         /* prints "hone VERB: message", returns 1; of many ranks one does */
 int cmd_usage(const Verb *v, const char *fmt, ...) PRINTF_LIKE(2, 3);    /* the same for a wrong command line, returns 2 */
 
 /* ---- JSON lines: unknown fields are ignored, output is in input order, a bad line gives {"error": ...} in its place

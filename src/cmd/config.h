@@ -9,7 +9,7 @@
 #include "algo/advantage.h"
 #include "algo/kl.h"
 #include "algo/loss.h"
-#include "arch/arch.h"
+#include "arch/grid.h"
 #include "layer/layer.h"
 #include "task/dataset.h"
 #include "task/reward.h"
@@ -82,14 +82,14 @@ typedef struct Config {
         int64_t     save_buffer;                                                /* bytes; 0: room for everything */
         int64_t     exact_every;                                                /* 0: step 1 alone */
         int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores; leaves: or UNSET */
-        double      save_minutes;                                               /* 0: not by time */
+        double      wait_seconds, save_minutes;                                 /* 0: for ever; 0: not by time */
         double      peak_tflops;                                                /* or NAN: measured */
         bool        val_before_train, tensorboard;
         int         on_nan, resume;
         const char *run_dir, *project, *experiment, *device, *compute;          /* compute: or NULL */
     } trainer;
     struct {
-        int64_t     tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node;
+        int64_t     tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node;    /* dp: or UNSET */
         const char *split;                                                      /* or NULL */
     } grid;
 
@@ -111,10 +111,11 @@ void config_free(Config *c);
 enum { MOST_ANSWERS = 100000000 };                                   /* of a step: they are counted in 32 bits */
 
 /* Everything that can be known before a model or a data set is read: sizes that must divide, settings that contradict each
- * other, files that are not there.  config_check_model: what needs config.json (lengths fit the context). */
+ * other, files that are not there.  config_check_model: what needs config.json (lengths fit the context,
+ * the grid can be had of so many ranks). */
 bool config_check(const Config *c, Err *err);
 bool config_check_settings(const Config *c, Err *err);               /* the part of it that looks at no file and no machine */
-bool config_check_model(const Config *c, const ModelDesc *m, Err *err);
+bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err);
 const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */
 
 bool config_given(const Config *c, const char *option);                /* was it set, and to something else than the default? */
@@ -126,6 +127,8 @@ void config_dump(Buf *out, const Config *c, DumpWhat what); /* the resolved conf
 void config_list_options(Buf *out, ConfVerb verb);          /* what --list-options prints */
 
 /* The parts that other folders take, made from it. */
+GridShape config_axes(const Config *c);                     /* as written: for grid_fill, with */
+const char *config_split(const Config *c, Mem *mem);        /* NULL: none */
 AdvConf   config_advantage(const Config *c);
 LossConf  config_loss(const Config *c);
 KlControl config_kl(const Config *c);

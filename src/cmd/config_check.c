@@ -300,21 +300,12 @@ static bool rewards(const Config *c, Err *err) {
     return true;
 }
 
-/* The planner writes recipes for many ranks; they parse, and are refused here with the reason. */
-static bool one_process(const Config *c, Err *err) {
+/* The planner writes recipes for many ranks; what of them cannot be had is said here, or by the grid itself (config_check_model). */
+static bool grids(const Config *c, Err *err) {
     struct {
         const char *option;
         int64_t size;
     } g[] = {
-        { "grid.tp", c->grid.tp },
-        { "grid.pp", c->grid.pp },
-        { "grid.vpp", c->grid.vpp },
-        { "grid.ep", c->grid.ep },
-        { "grid.etp", c->grid.etp },
-        { "grid.cp", c->grid.cp },
-        { "grid.dp", c->grid.dp },
-        { "grid.nodes", c->grid.nodes },
-        { "grid.gpus_per_node", c->grid.gpus_per_node },
         { "rollout.grid.tp", c->rollout.grid.tp },
         { "rollout.grid.dp", c->rollout.grid.dp },
         { "rollout.grid.pp", c->rollout.grid.pp },
@@ -322,7 +313,8 @@ static bool one_process(const Config *c, Err *err) {
     };
     for (size_t i = 0; i < COUNT(g); i++)
         if (g[i].size != 1)
-            return bad(c, err, g[i].option, "%lld: this build runs one process; set it to 1", (ll)g[i].size);
+            return bad(c, err, g[i].option, "%lld: each rank samples with the whole model in this build; set it to 1",
+                       (ll)g[i].size);
     if (c->grid.split && (c->grid.first_layers != CONF_UNSET || c->grid.last_layers != CONF_UNSET))
         return bad(c, err, "grid.split", "set this or grid.first_layers and grid.last_layers, not both");
     if (!device_check(c->trainer.device, c->trainer.compute, err)) return err_wrap(err, "trainer");
@@ -358,15 +350,32 @@ bool config_check_settings(const Config *c, Err *err) {
 }
 
 bool config_check(const Config *c, Err *err) {
-    static Check *const train_checks[] = { rewards, one_process, files, checkpoints, NULL };
-    static Check *const sft_checks[] = { one_process, files, checkpoints, NULL };
+    static Check *const train_checks[] = { rewards, grids, files, checkpoints, NULL };
+    static Check *const sft_checks[] = { grids, files, checkpoints, NULL };
     return config_check_settings(c, err) && all_of(c->verb == CONF_SFT ? sft_checks : train_checks, c, err);
 }
 
-bool config_check_model(const Config *c, const ModelDesc *m, Err *err) {
+/* What the ranks' grid would be; verl's count of processes must be theirs. */
+static bool grid_of_ranks(const Config *c, const ModelDesc *m, int ranks, Err *err) {
+    ll said = c->grid.nodes * c->grid.gpus_per_node;
+    if (said != 1 && said != ranks)
+        return bad(
+            c, err, c->grid.gpus_per_node != 1 ? "grid.gpus_per_node" : "grid.nodes",
+            "%lld machines x %lld processes are wanted, and there %s %d: start them (mpirun -n %lld), or set both to 1",
+            (ll)c->grid.nodes, (ll)c->grid.gpus_per_node, ranks == 1 ? "is" : "are", ranks, said);
+    Mem mem = { 0 };
+    GridShape g = config_axes(c);
+    int leaves = c->trainer.leaves == CONF_UNSET ? LEAVES_MOST : (int)c->trainer.leaves;
+    bool ok = grid_fill(&g, m, ranks, config_split(c, &mem), leaves, err);
+    mem_free(&mem);
+    return ok;
+}
+
+bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err) {
     if (!m->arch->runs)
         return bad(c, err, "model.path", "%s is a %s model, which this build can count but not run", c->model.path,
                    m->arch->name);
+    TRY(grid_of_ranks(c, m, ranks, err));
     ll context = m->d.context, most = model_desc_most_tokens(m);
     if (c->train.micro_tokens > most)
         return bad(c, err, "train.micro_tokens", "%lld tokens are more than this model computes at once, %lld",

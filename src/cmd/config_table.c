@@ -230,6 +230,8 @@ ENUM(trainer.resume, "auto", resume_names, TS,
     "continue the newest checkpoint of run_dir; never: refuse a run_dir that has one", "trainer.resume_mode")
 INT(trainer.save_every, "0", -1, 1e9, TS,
     "checkpoint every so many steps, and at the end; 0: by trainer.save_minutes and at the end", "trainer.save_freq")
+REAL(trainer.wait_seconds, "1800", 0, 1e9, TS,
+    "a rank that waited so long for another gives up, and takes the run down; 0: never", NULL)
 REAL(trainer.save_minutes, "30.0", 0, 1e6, TS,
     "checkpoint also when the last one is so many minutes old, after the step under way; 0: not by time", NULL)
 INT(trainer.save_buffer, "268435456", 0, 1e15, TS,
@@ -271,7 +273,7 @@ INT(grid.etp, "1", 1, 4096, TS,
     "tensor parallel ranks inside an expert", MCORE "expert_tensor_parallel_size engine.expert_tensor_parallel_size")
 INT(grid.cp, "1", 1, 4096, TS,
     "context parallel ranks", MCORE "context_parallel_size engine.context_parallel_size")
-INT(grid.dp, "1", 1, 65536, TS,                            "data parallel ranks", NULL)
+INT(grid.dp, "null", 1, 65536, TS,                         "data parallel ranks; null: what the others leave", NULL)
 STR(grid.split, "null", TS,
     "layers of each stage, such as 13x3,9; null: equal shares", NULL)
 INT(grid.first_layers, "null", 0, 512, TS,

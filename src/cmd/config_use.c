@@ -4,10 +4,29 @@
 #include "base/file.h"
 #include "base/yaml.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 /* clang-format off */
+GridShape config_axes(const Config *c) {
+    return (GridShape){ .tp = (int)c->grid.tp,
+                        .pp = (int)c->grid.pp,
+                        .vpp = (int)c->grid.vpp,
+                        .ep = (int)c->grid.ep,
+                        .etp = (int)c->grid.etp,
+                        .cp = (int)c->grid.cp,
+                        .dp = c->grid.dp == CONF_UNSET ? 0 : (int)c->grid.dp };
+}
+
+const char *config_split(const Config *c, Mem *mem) {
+    int64_t first = c->grid.first_layers, last = c->grid.last_layers;
+    if (first == CONF_UNSET && last == CONF_UNSET) return c->grid.split;
+    if (last == CONF_UNSET) return mem_printf(mem, "first=%" PRId64, first);
+    if (first == CONF_UNSET) return mem_printf(mem, "last=%" PRId64, last);
+    return mem_printf(mem, "first=%" PRId64 ",last=%" PRId64, first, last);
+}
+
 AdvConf config_advantage(const Config *c) {
     return (AdvConf){ .kind = (AdvKind)c->algo.advantage, .norm_by_std = c->algo.norm_by_std,
                       .gamma = c->algo.gamma,             .lam = c->algo.lam };

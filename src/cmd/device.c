@@ -41,7 +41,7 @@ bool device_open(Dev *d, const DeviceArgs *a, Err *err) {
     CudaOpts o = { .gpu = w.which, .threads = a->threads, .act = w.act };
     if (w.gpu && dev_open_cuda(d, o, &absent, err)) return true;
     if (!w.cpu || !absent) return err_wrap(err, "device %s", a->device ? a->device : "auto");
-    if (w.gpu) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
+    if (w.gpu && speaks()) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
     dev_open(d, (DevOpts){ .threads = a->threads, .guard = a->guard });
     return true;
 }

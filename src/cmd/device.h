@@ -22,6 +22,9 @@ static inline int device_leaves(const Dev *d) { return on_gpu(d) ? 1 : 8; }     
 /* ... and int64_t leaves, 0: as many as the device likes */
 #define LEAVES_OPTION(Args) \
     { "leaves", OPT_INT, offsetof(Args, leaves), "N", "pieces of every sum that tensor parallelism may cut: a power of two to 32", 1, LEAVES_MOST }
+/* ... and const char *grid, NULL: dp */
+#define GRID_OPTION(Args) \
+    { "grid", OPT_STR, offsetof(Args, grid), "tp=2,pp=2,...", "how the ranks that mpirun started are arranged: tp, pp, vpp, ep, etp, cp, dp" }
 #define LEAVES_WANTED "--leaves must be a power of two to 32"
 
 #endif

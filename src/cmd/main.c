@@ -1,6 +1,7 @@
 /* main.c - `hone VERB ...`: finds the verb and runs it. */
 #include "base/file.h"
 #include "cmd/cmd.h"
+#include "comm/world.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -39,19 +40,33 @@ static int flushed(const char *verb, int rc) {
     return rc ? rc : 1;
 }
 
+/* Of the processes that a launcher started, one speaks.  (Before MPI is there: what is wrong with a command line is said once.) */
+static Launch one_voice(void) {
+    Launch l = world_launch();
+    if (l.size < 2) return l;
+    die_among(l.rank, NULL);
+    if (!speaks() && !freopen("/dev/null", "w", stdout)) die("/dev/null cannot be written");
+    return l;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     file_map_guard();
-    if (argc < 2) return help(stderr), 2;
+    Launch launch = one_voice();
+    if (argc < 2) return speaks() ? help(stderr) : (void)0, 2;
     bool help_of = !strcmp(argv[1], "help") && argc > 2; /* `hone help VERB` */
     if (help_of) argv[1] = argv[2], argv[2] = "--help", argc = 3;
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
         return help(stdout), flushed("--help", 0);
     if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), flushed("--version", 0);
-    for (size_t i = 0; i < COUNT(verbs); i++)
-        if (!strcmp(verbs[i]->name, argv[1]))
-            return flushed(verbs[i]->name, verbs[i]->run(verbs[i], argc - 2, argv + 2));
-    fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
+    for (size_t i = 0; i < COUNT(verbs); i++) {
+        if (strcmp(verbs[i]->name, argv[1])) continue;
+        if (launch.size > 1 && !verbs[i]->ranks)
+            return cmd_usage(verbs[i], "is one process's work, and %s started %d: start it alone", launch.by,
+                             launch.size);
+        return flushed(verbs[i]->name, verbs[i]->run(verbs[i], argc - 2, argv + 2));
+    }
+    if (speaks()) fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
     return 2;
 }

@@ -48,10 +48,13 @@ static bool fits(const Need *need, int n, int host, double have, const char *whe
         sum / 1e9, where, have / 1e9, (sum - have) / 1e9, need[largest].name, (double)need[largest].bytes / 1e9);
 }
 
-bool memory_fits(const Dev *d, const Need *need, int n, Err *err) {
-    DevAbout a = dev_about(d);
-    if (!a.total) return fits(need, n, -1, (double)memory_here(), "", err);
-    return fits(need, n, false, (double)a.free, "GPU ", err) && fits(need, n, true, (double)memory_here(), "", err);
+bool memory_fits(const Opened *o, const Need *need, int n, Err *err) {
+    DevAbout a = dev_about(&o->dev);
+    int sharers = o->ranks ? o->ranks->world.local_size : 1;
+    double here = (double)memory_here() / sharers;
+    const char *where = sharers > 1 ? "this rank's share of the machine's " : "";
+    if (!a.total) return fits(need, n, -1, here, where, err);
+    return fits(need, n, false, (double)a.free, "GPU ", err) && fits(need, n, true, here, where, err);
 }
 
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
@@ -62,24 +65,33 @@ bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
                 o->desc.arch->name);
         return mem_free(&o->mem), false;
     }
-    DeviceArgs da = { opts->device, opts->compute, (int)opts->threads, opts->guard };
+    o->ranks = opts->ranks;
+    int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
+    DeviceArgs da = { opts->device, opts->compute, threads, opts->guard };
     return device_open(&o->dev, &da, err) || (mem_free(&o->mem), false);
 }
 
+Shard open_shard(const Opened *o) { return o->ranks ? o->ranks->shard : shard_whole(&o->desc); }
+
+/* Unless somebody says another number: as many as the device likes, and a leaf for every rank of tp at least. */
 DevKind open_kind(const Opened *o, int64_t leaves) {
     DevKind k = dev_kind(&o->dev);
-    k.leaves = leaves ? (int)leaves : device_leaves(&o->dev);
+    Shard s = open_shard(o);
+    int least = s.g.tp > s.g.etp ? s.g.tp : s.g.etp, likes = device_leaves(&o->dev);
+    k.leaves = leaves ? (int)leaves : likes > least ? likes : least;
     return k;
 }
 
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
     DType t = o->dev.act == DT_BF16 ? DT_BF16 : opts->f32 ? DT_F32 : params_disk_dtype(o->desc.dir);
-    Need need[] = { { "weights", model_bytes(&o->desc, t, opts->f32) },
-                    { "scratch", tmp_bytes },
-                    { "the cache", opts->more } };
-    TRY(memory_fits(&o->dev, need, COUNT(need), err));
+    Shard shard = open_shard(o);
+    Par par = o->ranks ? o->ranks->groups : groups_self();
+    size_t weights = params_bytes(&o->desc, &shard, t, false);
+    if (opts->f32 && t != DT_F32) weights += params_bytes(&o->desc, &shard, DT_F32, false); /* the master */
+    Need need[] = { { "weights", weights }, { "scratch", tmp_bytes }, { "the cache", opts->more } };
+    TRY(memory_fits(o, need, COUNT(need), err));
     o->dev.tmp = dev_arena(&o->dev, "tmp", tmp_bytes);
-    model_open(&o->model, &o->dev, &o->desc, t, opts->leaves ? (int)opts->leaves : device_leaves(&o->dev), &o->mem);
+    model_open_shard(&o->model, &o->dev, &o->desc, &shard, &par, t, open_kind(o, opts->leaves).leaves, &o->mem);
     o->has_model = true;
     if (opts->f32 && t != DT_F32) model_open_master(&o->model, &o->mem);
     return model_load(&o->model, o->desc.dir, err);

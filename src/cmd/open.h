@@ -2,6 +2,7 @@
 #ifndef CMD_OPEN_H
 #define CMD_OPEN_H
 
+#include "cmd/ranks.h"
 #include "model/model.h"
 
 typedef struct {
@@ -10,6 +11,7 @@ typedef struct {
     Dev       dev;
     Model     model;
     bool      has_model;
+    const Ranks *ranks;                         /* NULL: alone, with the whole model */
 } Opened;
 
 typedef struct {
@@ -17,6 +19,7 @@ typedef struct {
     const char *device, *compute;               /* device.h */
     bool    guard, f32;                         /* f32: the weights are trained: F32, or BF16 with a master in F32 */
     size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
+    const Ranks *ranks;                         /* of open_desc; their grid is made between it and open_weights */
 } OpenOpts;
 
 /* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed it are refused: by how much, and
@@ -26,10 +29,11 @@ size_t memory_here(void);
 size_t memory_free(const Dev *d);                /* of the memory that the device has */
 typedef struct { double now, peak; } MemoryUsed;       /* bytes of this process: resident, and the most that ever were; 0: not known */
 MemoryUsed memory_used(void);
-bool   memory_fits(const Dev *d, const Need *need, int n, Err *err);
+bool   memory_fits(const Opened *o, const Need *need, int n, Err *err);         /* into this rank's share of it */
 
 /* What the sizes of a model that will be opened so depend on. */
 DevKind open_kind(const Opened *o, int64_t leaves);
+Shard   open_shard(const Opened *o);            /* which part of it is this rank's */
 
 /* Only the description: nothing is loaded, the device is open.  A family that cannot run is refused here. */
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);

@@ -9,11 +9,12 @@
 
 int cmd_fail(const Verb *v, const Err *err) {
     fflush(stdout);
-    fprintf(stderr, "hone %s: %s\n", v->name, err->msg);
+    if (speaks()) fprintf(stderr, "hone %s: %s\n", v->name, err->msg);
     return 1;
 }
 
 int cmd_usage(const Verb *v, const char *fmt, ...) {
+    if (!speaks()) return 2;
     va_list ap;
     va_start(ap, fmt);
     fprintf(stderr, "hone %s: ", v->name);

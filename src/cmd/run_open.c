@@ -195,7 +195,7 @@ static bool run_fits(Run *r, const RunShape *s, Err *err) {
     Need need[MOST_NEEDS];
     int n = run_needs(need, s);
     r->planned = needs_sum(need, n, dev_about(&r->o.dev).total > 0);
-    return memory_fits(&r->o.dev, need, n, err) || err_wrap(err, "this run does not fit (see `hone plan`)");
+    return memory_fits(&r->o, need, n, err) || err_wrap(err, "this run does not fit (see `hone plan`)");
 }
 
 static void open_rollouts(Run *r) {
@@ -273,7 +273,7 @@ bool run_open(Run *r, Err *err) {
     TRY(config_check(c, err));
     TRY(open_desc(&r->o, c->model.path, &oo, err));
     if (c->trainer.leaves == CONF_UNSET) r->c.trainer.leaves = device_leaves(&r->o.dev);
-    TRY(config_check_model(c, &r->o.desc, err));
+    TRY(config_check_model(c, &r->o.desc, 1, err));
     if (!(r->dir = run_dir_open(c, err))) return false;
     TRY(open_questions(r, err));
     r->has_ref = config_needs_ref(c);

@@ -146,8 +146,9 @@ const Opt start_options[] = {
 static bool check(const Config *c, Err *err) {
     Mem mem = { 0 };
     ModelDesc m;
+    Launch l = world_launch();
     bool ok = config_check(c, err) && model_desc_load(&m, c->model.path, &mem, err) && model_desc_runs(&m, err)
-              && config_check_model(c, &m, err);
+              && config_check_model(c, &m, l.size > 1 ? l.size : 1, err);
     mem_free(&mem);
     return ok;
 }
@@ -169,7 +170,7 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
     bool file = !strchr(words[0], '=');
     if (!config_load(c, verb, file ? words[0] : NULL, words + file, n - file, &text, &err)) {
         rc = cmd_fail(v, &err);
-        if (text.n && memchr(text.data, '\n', text.n) != text.data + text.n - 1) fputs(text.data, stderr);
+        if (speaks() && text.n && memchr(text.data, '\n', text.n) != text.data + text.n - 1) fputs(text.data, stderr);
         buf_free(&text);
         return rc;
     }

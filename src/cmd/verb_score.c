@@ -4,6 +4,7 @@
 #include "cmd/device.h"
 #include "cmd/open.h"
 #include "cmd/prompt_line.h"
+#include "cmd/ranks.h"
 #include "cmd/sampling.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@ typedef struct {
     const char *in, *out;
     int64_t threads, batch, leaves;
     SamplingArgs s;
-    const char *device, *compute;
+    const char *device, *compute, *grid;
 } Args;
 
 /* clang-format off */
@@ -25,6 +26,7 @@ static const Opt options[] = {
     { "batch",       OPT_INT,  offsetof(Args, batch),       "N",    "tokens computed together (no effect on the result); 4096", 1, 1e9 },
     { "threads",     OPT_INT,  offsetof(Args, threads),     "N",    "threads (no effect on the result); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
+    GRID_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
 };
@@ -129,6 +131,47 @@ static void write_batch(JsonlOut *out, const PromptLine *line, size_t n, const f
     buf_free(&b);
 }
 
+/* Batches of lines go to the ranks of dp in turn, and a round of them is told before the next begins. */
+typedef struct {
+    size_t from, to;
+} Lot;
+typedef VEC(Lot) Lots;
+
+static Lots lots_of(const Lines *l, int64_t budget) {
+    Lots lots = { 0 };
+    for (size_t i = 0, to; i < l->n; i = to) {
+        to = batch_end(l, i, budget);
+        VEC_PUSH(lots, ((Lot){ i, to }));
+    }
+    return lots;
+}
+
+/* Experts may span dp: whoever has no batch in a round then computes the round's first one with the others. */
+static const Lot *lot_of(const Scorer *s, const Lots *lots, size_t round, int dp) {
+    const GridShape *g = &s->o->model.shard.g;
+    size_t first = round * (size_t)g->dp, at = first + (size_t)dp;
+    if (at < lots->n) return &lots->at[at];
+    return g->ep > 1 || g->etp > 1 ? &lots->at[first] : NULL;
+}
+
+static void score_rounds(Scorer *s, const Lines *l, const Lots *lots, int64_t budget, JsonlOut *out) {
+    const Ranks *ranks = s->o->ranks;
+    const Comm *dp = &ranks->groups.dp;
+    float *mine = MEM_ARRAY(&s->o->mem, float, (size_t)(2 * budget)),
+          *all = MEM_ARRAY(&s->o->mem, float, (size_t)(2 * budget * dp->size));
+    for (size_t round = 0; round * (size_t)dp->size < lots->n; round++) {
+        const Lot *lot = lot_of(s, lots, round, dp->rank);
+        if (lot) score_batch(s, l->at + lot->from, lot->to - lot->from, mine, mine + budget);
+        comm_gather_host(dp, all, mine, (size_t)(2 * budget) * sizeof *all);
+        for (int r = 0; out && r < dp->size && round * (size_t)dp->size + (size_t)r < lots->n; r++) {
+            const Lot *one = lot_of(s, lots, round, r);
+            const float *lp = all + 2 * budget * r;
+            write_batch(out, l->at + one->from, one->to - one->from, lp, lp + budget);
+        }
+        if (ranks_any(ranks, out && jsonl_broken(out))) return;
+    }
+}
+
 static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, Err *err) {
     int64_t budget = a->batch, longest = 1;
     size_t most = 1;
@@ -136,21 +179,23 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
         if (l->at[i].ok && l->at[i].n > longest) longest = l->at[i].n;
     if (budget > model_desc_most_tokens(&o->desc)) budget = model_desc_most_tokens(&o->desc);
     if (longest > budget) budget = longest;
-    for (size_t i = 0, to; i < l->n; i = to) {
-        to = batch_end(l, i, budget);
-        if (to - i > most) most = to - i;
-    }
+    Lots lots = lots_of(l, budget);
+    for (size_t i = 0; i < lots.n; i++)
+        if (lots.at[i].to - lots.at[i].from > most) most = lots.at[i].to - lots.at[i].from;
     const SamplingArgs *sa = &a->s;
     float temperature = sa->temperature > 0 ? (float)sa->temperature : 1; /* 0 is greedy */
     bool truncated = !sa->greedy && sa->temperature > 0 && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
+    Shard shard = open_shard(o);
     ModelShape shape = { .tokens = budget,
                          .outputs = budget,
                          .seqs = (int)most,
                          .longest = (int)longest,
                          .truncated = truncated,
-                         .like = open_kind(o, a->leaves) };
+                         .like = open_kind(o, a->leaves),
+                         .shard = &shard };
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves };
-    TRY(open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err));
+    bool ok = open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err);
+    if (!ranks_agree(o->ranks, ok, err)) return vec_free(lots.at), false;
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
                    + arena_round((size_t)o->desc.d.n_eos * 4);
     size_t host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
@@ -164,12 +209,8 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     };
     if (!truncated) s.draw = (Drawing){ s.draw.temperature, 1, 0, 0 }; /* greedy is told under the whole distribution */
     for (int64_t i = 0; i < o->desc.d.n_eos; i++) s.eos[i] = (int32_t)o->desc.d.eos[i];
-    float *lp = MEM_ARRAY(&o->mem, float, (size_t)budget), *ent = MEM_ARRAY(&o->mem, float, (size_t)budget);
-    for (size_t i = 0, to; i < l->n && !jsonl_broken(out); i = to) {
-        to = batch_end(l, i, budget);
-        score_batch(&s, l->at + i, to - i, lp, ent);
-        write_batch(out, l->at + i, to - i, lp, ent);
-    }
+    score_rounds(&s, l, &lots, budget, out);
+    vec_free(lots.at);
     return true;
 }
 
@@ -192,37 +233,55 @@ static void check_line(PromptLine *p, const Args *a, Opened *o) {
     p->err = mem_str(&o->mem, err.msg, strlen(err.msg));
 }
 
+/* The first rank reads: standard input is its alone, and a file may be only where it is. */
+static bool read_text(Buf *text, const Ranks *ranks, const char *in, Err *err) {
+    bool ok = true;
+    if (ranks_first(ranks)) {
+        LineReader *lines = lines_open(in, err);
+        const char *line;
+        size_t n;
+        while (lines && lines_next(lines, &line, &n)) {
+            buf_put(text, line, n);
+            buf_putc(text, '\n');
+        }
+        ok = lines && lines_close(lines, err);
+    }
+    if (!ranks_agree(ranks, ok, err)) return false;
+    ranks_same(ranks, text);
+    return true;
+}
+
 static bool read_all(Lines *l, Opened *o, const Args *a, PromptReader *r, Err *err) {
-    LineReader *lines = lines_open(a->in, err);
-    if (!lines) return false;
-    const char *text;
-    size_t n;
-    while (lines_next(lines, &text, &n)) {
+    Buf text = { 0 };
+    bool ok = read_text(&text, o->ranks, a->in, err);
+    for (size_t at = 0, n; ok && at < text.n; at += n + 1) {
+        n = (size_t)((char *)memchr(text.data + at, '\n', text.n - at) - (text.data + at));
+        text.data[at + n] = 0;
         PromptLine p;
-        if (!prompt_line_read(&p, r, text, n, &o->mem)) continue;
+        if (!prompt_line_read(&p, r, text.data + at, n, &o->mem)) continue;
         if (p.ok) check_line(&p, a, o);
         VEC_PUSH(*l, p);
     }
-    return lines_close(lines, err);
+    buf_free(&text);
+    return ok;
 }
 
-static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .batch = 4096, .s = SAMPLING_DEFAULT };
-    const char *model;
-    Err err;
-    int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
-    if (rc >= 0) return rc;
-    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
-    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
+static int score(const Verb *v, const Args *a, const char *model, Ranks *ranks) {
     Opened o;
-    OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };
-    if (!open_desc(&o, model, &opts, &err)) return cmd_fail(v, &err);
+    GridShape g = { 0 };
+    Err err;
+    OpenOpts opts = { .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks };
+    if (!ranks_agree(ranks, open_desc(&o, model, &opts, &err), &err)) return open_close(&o), cmd_fail(v, &err);
     Lines lines = { 0 };
-    PromptReader reader;
+    PromptReader reader = { 0 };
     JsonlOut *out = NULL;
-    bool ok = prompt_reader_open(&reader, &o.desc, PROMPT_SCORE, &err) && read_all(&lines, &o, &a, &reader, &err)
-              && (out = jsonl_open(a.out, &err)) && score_all(&o, &a, &lines, out, &err);
-    rc = ok ? 0 : cmd_fail(v, &err);
+    bool first = ranks_first(ranks);
+    bool ok = (!a->grid || grid_parse(&g, a->grid, &err))
+              && ranks_grid(ranks, &g, NULL, &o.desc, a->leaves ? (int)a->leaves : LEAVES_MOST, &err);
+    ok = ok && ranks_agree(ranks, prompt_reader_open(&reader, &o.desc, PROMPT_SCORE, &err), &err)
+         && read_all(&lines, &o, a, &reader, &err)
+         && ranks_agree(ranks, !first || (out = jsonl_open(a->out, &err)), &err) && score_all(&o, a, &lines, out, &err);
+    int rc = ok ? 0 : cmd_fail(v, &err);
     if (out) {
         int written = jsonl_close(out, &err);
         if (!rc) rc = written < 0 ? cmd_fail(v, &err) : written;
@@ -233,12 +292,28 @@ static int run(const Verb *v, int argc, char **argv) {
     return rc;
 }
 
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .in = "-", .batch = 4096, .s = SAMPLING_DEFAULT };
+    const char *model;
+    Ranks ranks;
+    Err err;
+    int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
+    if (rc >= 0) return rc;
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
+    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
+    rc = score(v, &a, model, &ranks);
+    ranks_close(&ranks);
+    return rc;
+}
+
 const Verb verb_score = {
     .name = "score",
     .usage = "MODEL --in FILE [--out FILE]",
     .summary = "log-prob and entropy of every predicted token",
     .options = options,
     .run = run,
+    .ranks = true,
     .detail = "Each line's \"tokens\" (n of them) give n-1 values: of tokens 1..n-1.  Lines written by `hone generate` "
               "are taken as they\n"
               "are; with the same sampling options their log-probs come back bit for bit, and a token outside the kept "

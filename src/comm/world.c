@@ -39,22 +39,20 @@ static const CommBackend mpi = {
     "mpi", w_all_to_all, w_all_gather, w_send, w_recv, w_gather_host, w_broadcast, w_test
 };
 
-/* ---- launchers: the variable in which each says how many it started */
+/* ---- launchers: the variables in which each says how many it started, and which of them this is */
 static const struct {
-    const char *variable, *launcher;
+    const char *size, *rank, *launcher;
 } launchers[] = {
-    { "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun" },
-    { "PMI_SIZE", "a launcher that speaks PMI" },
-    { "SLURM_STEP_NUM_TASKS", "srun" },
+    { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "Open MPI's mpirun" },
+    { "PMI_SIZE", "PMI_RANK", "a launcher that speaks PMI" },
+    { "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun" },
 };
-static int launched(const char **by) {
+Launch world_launch(void) {
     for (size_t i = 0; i < COUNT(launchers); i++) {
-        const char *n = getenv(launchers[i].variable);
-        if (!n || atoi(n) < 1) continue;
-        *by = launchers[i].launcher;
-        return atoi(n);
+        const char *n = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
+        if (n && atoi(n) > 0) return (Launch){ launchers[i].launcher, rank ? atoi(rank) : 0, atoi(n) };
     }
-    return 0;
+    return (Launch){ 0 };
 }
 
 /* Beside the program, or above it: a test lies deeper in the build folder than hone does. */
@@ -91,8 +89,8 @@ static bool load(Err *err) {
 static void take_down(void) { api->take_down(); }
 
 bool world_open(World *w, double wait_seconds, Err *err) {
-    const char *by = "";
-    int expected = launched(&by);
+    Launch l = world_launch();
+    int expected = l.size;
     *w = (World){ .all = comm_self(), .local_size = 1 };
     if (expected <= 1) return true;
     TRY(load(err));
@@ -103,7 +101,7 @@ bool world_open(World *w, double wait_seconds, Err *err) {
         api->close();
         return err_set(
             err, "%s started %d processes, but MPI (%.40s) sees %d: use the launcher of that MPI, or srun --mpi=pmix",
-            by, expected, api->library(), all.size);
+            l.by, expected, api->library(), all.size);
     }
     all.impl = api->all();
     all.world = all.rank;
@@ -115,7 +113,7 @@ bool world_open(World *w, double wait_seconds, Err *err) {
 
 void world_close(World *w) {
     if (w->open) api->close();
-    die_among(0, NULL);
+    die_among(w->all.rank, NULL);
     *w = (World){ .all = comm_self(), .local_size = 1 };
 }
 

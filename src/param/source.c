@@ -104,7 +104,8 @@ static bool check_extra(Checking *x) {
                            x->s->files.path[t->file], t->name, x->m->arch->name);
         mtp++;
     }
-    if (mtp) fprintf(stderr, "hone: %s: skipping the %zu tensors of the multi-token-prediction layer\n", x->dir, mtp);
+    if (mtp && speaks())
+        fprintf(stderr, "hone: %s: skipping the %zu tensors of the multi-token-prediction layer\n", x->dir, mtp);
     return true;
 }
 

@@ -51,8 +51,8 @@ static const struct {
     { "qwen2.5-7b-8", "Qwen2.5-7B", NULL },
 };
 
-/* What `hone train` says to a recipe: every option is known and in range, and the one thing that stops it is the number of
- * ranks; as one process, with a model and data that are there, nothing does. */
+/* What `hone train` says to a recipe: every option is known and in range, and the one thing that stops it is the cut of
+ * its rollouts; as one process, with a model and data that are there, nothing does. */
 static void accepted(const char *path) {
     static const char *const ALONE[] = {
         "grid.tp=1",
@@ -77,9 +77,9 @@ static void accepted(const char *path) {
     bool ok = config_load(&c, CONF_TRAIN, path, NULL, 0, NULL, &err);
     EXPECT(ok, "%s: %s", path, err.msg);
     if (ok) {
-        bool many = c.grid.nodes * c.grid.gpus_per_node > 1;
-        EXPECT(!many || (!config_check(&c, &err) && strstr(err.msg, "this build runs one process")), "%s: %s", path,
-               err.msg);
+        bool cut = c.rollout.grid.tp * c.rollout.grid.dp * c.rollout.grid.ep > 1;
+        EXPECT(!cut || (!config_check(&c, &err) && strstr(err.msg, "each rank samples with the whole model")), "%s: %s",
+               path, err.msg);
         config_free(&c);
     }
     ok = config_load(&c, CONF_TRAIN, path, ALONE, COUNT(ALONE), NULL, &err);

@@ -1,0 +1,64 @@
+/* ranks.c - see ranks.h. */
+#include "cmd/ranks.h"
+#include "base/threads.h"
+
+#include <string.h>
+#include <unistd.h>
+
+bool ranks_open(Ranks *r, double wait, Err *err) {
+    *r = (Ranks){ .groups = groups_self() };
+    return world_open(&r->world, wait, err);
+}
+
+void ranks_close(Ranks *r) { world_close(&r->world); }
+
+bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelDesc *m, int leaves, Err *err) {
+    GridShape g = *axes;
+    if (!ranks_agree(r, grid_fill(&g, m, ranks_count(r), split, leaves, err), err)) return false;
+    r->shard = (Shard){ g, grid_at(&g, r->world.all.rank) };
+    if (ranks_count(r) > 1) world_groups(&r->world, &g, &r->groups);
+    return true;
+}
+
+bool ranks_agree(const Ranks *r, bool ok, Err *err) {
+    const Comm *all = &r->world.all;
+    if (all->size == 1) return ok;
+    if (comm_sum_i64(all, !ok) == 0) return true;
+    typedef struct {
+        Err err;
+        bool ok;
+    } Word;
+    Mem mem = { 0 };
+    Word mine = { .ok = ok }, *word = MEM_ARRAY(&mem, Word, (size_t)all->size);
+    if (!ok) mine.err = *err;
+    comm_gather_host(all, word, &mine, sizeof mine);
+    int bad = 0;
+    while (word[bad].ok) bad++;
+    *err = word[bad].err;
+    if (bad) err_wrap(err, "rank %d", bad);
+    mem_free(&mem);
+    return false;
+}
+
+bool ranks_any(const Ranks *r, bool x) { return comm_sum_i64(&r->world.all, x) > 0; }
+
+void ranks_same(const Ranks *r, Buf *text) {
+    const Comm *all = &r->world.all;
+    int64_t n = (int64_t)text->n;
+    comm_broadcast(all, 0, &n, sizeof n);
+    if (!ranks_first(r)) {
+        buf_clear(text);
+        buf_reserve(text, (size_t)n + 1);
+        text->n = (size_t)n;
+        text->data[n] = 0;
+    }
+    if (n) comm_broadcast(all, 0, text->data, (size_t)n);
+}
+
+/* A launcher may have bound this rank to some of the cores: then those are its own. */
+int ranks_threads(const Ranks *r, int64_t asked) {
+    if (asked > 0) return (int)asked;
+    int mine = threads_default(), share = (int)sysconf(_SC_NPROCESSORS_ONLN) / r->world.local_size;
+    if (r->world.local_size > 1 && share < mine) mine = share;
+    return mine < 1 ? 1 : mine;
+}

@@ -1,0 +1,76 @@
+#!/bin/bash
+# ranks.sh - hone under mpirun as a user meets it: the same bytes on any grid, one voice, and refusals that are said once.
+#   bash tests/cmd/ranks.sh build/hone
+. tests/cmd/train_common.bash
+export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
+command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (there is no mpirun)"; exit 0; }
+[ -f "$(dirname "$hone")/libhone_mpi.so" ] || { echo "0 passed, 0 failed, 1 skipped (libhone_mpi.so was not built)"; exit 0; }
+ranks() { # ranks N VERB ARGUMENT...
+    local n=$1
+    shift
+    mpirun --allow-run-as-root --oversubscribe -n "$n" "$hone" "$@"
+}
+quiet() { grep -v '^hone: computing on the CPU' "$1" | sed '/^-----*$/,/^-----*$/d; /^$/d'; } # without mpirun's own words
+
+# ---- models with enough of everything to cut
+model() { # model NAME CONFIG
+    mkdir -p "$work/$1.config"
+    echo "{$2,\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":512,\"hidden_act\":\"silu\",\"initializer_range\":0.2,\"eos_token_id\":2}" >"$work/$1.config/config.json"
+    "$hone" random "$work/$1.config" "$work/$1" --seed 5 >"$work/$1.log" 2>&1 || { echo "no model: $(cat "$work/$1.log")"; exit 1; }
+}
+model dense '"architectures":["Qwen2ForCausalLM"],"model_type":"qwen2","hidden_size":56,"num_hidden_layers":4,"vocab_size":1111,"num_attention_heads":14,"num_key_value_heads":2,"intermediate_size":45,"tie_word_embeddings":true'
+model moe '"architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe","hidden_size":48,"num_hidden_layers":4,"vocab_size":700,"num_attention_heads":8,"num_key_value_heads":2,"head_dim":12,"intermediate_size":70,"moe_intermediate_size":18,"num_experts":6,"num_experts_per_tok":2,"norm_topk_prob":true,"mlp_only_layers":[1],"decoder_sparse_step":1,"tie_word_embeddings":false'
+awk 'BEGIN { srand(4); for (i = 0; i < 19; i++) { n = i % 5 ? int(rand() * 40) + 2 : 1; printf "{\"prompt_length\":1,\"tokens\":[";
+    for (k = 0; k < n; k++) printf "%s%d", k ? "," : "", int(rand() * 700); print "]}" } }' >"$work/lines.jsonl"
+echo '{"tokens":[1,"x"]}' >>"$work/lines.jsonl"
+
+# ---- score: rank by rank the bytes of one
+scores() { # scores MODEL N GRID ARGUMENT...
+    local m=$1 n=$2 grid=$3
+    shift 3
+    "$hone" score "$work/$m" --in "$work/lines.jsonl" --batch 64 "$@" >"$work/one.jsonl" 2>"$work/one.err"
+    local one=$?
+    ranks "$n" score "$work/$m" --in - --grid "$grid" --batch 64 "$@" <"$work/lines.jsonl" >"$work/many.jsonl" 2>"$work/many.err"
+    [ $? = $one ] && cmp -s "$work/one.jsonl" "$work/many.jsonl" && [ -z "$(quiet "$work/many.err")" ]
+    ok $? "score $m on $n ranks, $grid $*: $(quiet "$work/many.err"; diff <(head -c 400 "$work/one.jsonl") <(head -c 400 "$work/many.jsonl"))"
+}
+for m in dense moe; do
+    scores $m 2 tp=2
+    scores $m 4 tp=4 --temperature 0.7
+    scores $m 8 tp=8
+    scores $m 3 dp=3
+    scores $m 4 tp=2,dp=2 --min-tokens 3
+    scores $m 1 tp=1
+done
+ranks 2 score "$work/dense" --in "$work/lines.jsonl" --out "$work/file.jsonl" --batch 64 >"$work/out" 2>&1
+"$hone" score "$work/dense" --in "$work/lines.jsonl" 2>/dev/null | cmp -s - "$work/file.jsonl"
+ok $? "score --out on 2 ranks, no grid"
+
+# ---- refusals: one line, said once, with the right code
+refuses() { # refuses CODE PATTERN N VERB ARGUMENT...
+    local code=$1 pattern=$2
+    shift 2
+    ranks "$@" >"$work/out" 2>"$work/err" </dev/null
+    [ $? = "$code" ] && [ "$(quiet "$work/err" | wc -l)" = 1 ] && quiet "$work/err" | grep -qE -- "$pattern"
+    ok $? "$*: $(cat "$work/err")"
+}
+refuses 1 'tp x pp x cp = 6 .*nearest is tp2,pp2' 4 score "$work/dense" --grid tp=2,pp=3
+refuses 1 'tp is a power of two; the nearest is 2' 3 score "$work/dense" --grid tp=3
+refuses 1 'has no experts' 2 score "$work/dense" --grid ep=2
+refuses 1 'ep 4 x etp 1 does not divide .* ep=2 would' 2 score "$work/moe" --grid ep=4
+refuses 1 "grid 'xy=2' is not understood" 2 score "$work/dense" --grid xy=2
+refuses 1 'no config.json' 3 score "$work" --in "$work/lines.jsonl"
+refuses 1 'nowhere' 3 score "$work/dense" --in "$work/nowhere"
+refuses 1 'cannot create' 3 score "$work/dense" --in "$work/lines.jsonl" --out /proc/x/y
+refuses 2 'there is no option --gird' 3 score "$work/dense" --gird tp=2
+refuses 2 'one process.s work, and Open MPI.s mpirun started 2' 2 random "$work/dense.config" "$work/twice"
+refuses 2 'started 2' 2 generate "$work/dense"
+[ ! -e "$work/twice" ]
+ok $? "random wrote all the same"
+ranks 3 --version >"$work/out" 2>"$work/err"
+[ "$(wc -l <"$work/out")" = 1 ]
+ok $? "--version on 3 ranks: $(cat "$work/out")"
+OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$hone" score "$work/dense" --in "$work/lines.jsonl" >"$work/out" 2>"$work/err"
+[ $? = 1 ] && grep -q 'started 2 processes, but MPI .* sees 1' "$work/err"
+ok $? "two processes that MPI says are alone: $(cat "$work/err")"
+the_end
