@@ -40,38 +40,43 @@ int main(void) {
         old[t] = (float)-unit(1, (uint32_t)t), lp[t] = old[t] + (float)(0.1 * unit(2, (uint32_t)t));
     for (int i = 0; i < ANSWERS; i++) reward[at[i + 1] - 1] = unit(3, (uint32_t)i) < 0.4;
     Arena keep = arena_in(&mem, "keep", pack_keep(ANSWERS)),
-          tmp = arena_in(&mem, "tmp", adv_scratch(ANSWERS, T) + pack_scratch(ANSWERS));
-    double best[4] = { 1e9, 1e9, 1e9, 1e9 };
-    Pack p = { 0 };
+          tmp = arena_in(&mem, "tmp", adv_scratch(ANSWERS, T) + pack_scratch(ANSWERS, 64));
+    double best[5] = { 1e9, 1e9, 1e9, 1e9, 1e9 };
+    Pack p = { 0 }, ranks = { 0 };
     Err err;
     for (int round = 0; round < 5; round++) {
-        double t[5] = { cpu() };
+        double t[6] = { cpu() };
         balance(part, cost, ANSWERS, 128, true, &tmp);
         t[1] = cpu();
         keep.used = 0;
-        if (!pack(&p, lens, ANSWERS, BUDGET, (PackCost){ 24576, 1 }, &keep, &tmp, &err))
+        if (!pack(&ranks, lens, ANSWERS, &(PackConf){ BUDGET, { 24576, 1 }, 64, 0 }, &keep, &tmp, &err))
             return printf("%s\n", err.msg), 1;
         t[2] = cpu();
+        keep.used = 0;
+        if (!pack(&p, lens, ANSWERS, &(PackConf){ BUDGET, { 24576, 1 }, 1, 0 }, &keep, &tmp, &err))
+            return printf("%s\n", err.msg), 1;
+        t[3] = cpu();
         AdvConf ac = { .kind = ADV_GRPO, .norm_by_std = true };
         AdvIn ai = { .a = { ANSWERS, at, NULL }, .reward = reward, .group = group };
         if (!advantage(adv, NULL, &ac, &ai, &tmp, &err)) return printf("%s\n", err.msg), 1;
-        t[3] = cpu();
+        t[4] = cpu();
         LossConf lc = { .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3 };
         LossIn li = { .a = ai.a, .lp = lp, .old = old, .adv = adv };
         LossCounts n = { 0 };
         LossSum s = { 0 };
         loss_count(&n, &li.a);
         loss_piece(&s, dlp, NULL, &lc, &n, &li);
-        t[4] = cpu();
-        for (int i = 0; i < 4; i++)
+        t[5] = cpu();
+        for (int i = 0; i < 5; i++)
             if (t[i + 1] - t[i] < best[i]) best[i] = t[i + 1] - t[i];
     }
     printf("%d answers, %.1f M tokens\n", ANSWERS, (double)T / 1e6);
     printf("balance over 128 ranks     %8.2f ms\n", 1e3 * best[0]);
-    printf("pack into %4d micro-batches of %d  %8.2f ms (imbalance %.3f)\n", (int)p.n_micro, BUDGET, 1e3 * best[1],
+    printf("parts over 64 ranks, cut into micro-batches %8.2f ms (worst / mean %.4f)\n", 1e3 * best[1], ranks.spread);
+    printf("pack into %4d micro-batches of %d  %8.2f ms (imbalance %.3f)\n", (int)p.n_micro, BUDGET, 1e3 * best[2],
            p.imbalance);
-    printf("advantages (grpo)          %8.2f ms\n", 1e3 * best[2]);
-    printf("losses and derivatives     %8.2f ms\n", 1e3 * best[3]);
+    printf("advantages (grpo)          %8.2f ms\n", 1e3 * best[3]);
+    printf("losses and derivatives     %8.2f ms\n", 1e3 * best[4]);
     mem_free(&mem);
     return 0;
 }

@@ -193,6 +193,13 @@ bool loss_is_silent(const LossConf *c, const Answers *a, const float *adv) {
     return true;
 }
 
+void loss_add(LossSum *sum, const LossSum *more) {
+    sum->pg += more->pg, sum->kl += more->kl, sum->entropy += more->entropy;
+    sum->clipped += more->clipped, sum->clipped_low += more->clipped_low, sum->ppo_kl += more->ppo_kl;
+    sum->tokens += more->tokens;
+    if (!(more->max_diff <= sum->max_diff) && !isnan(sum->max_diff)) sum->max_diff = more->max_diff;
+}
+
 double loss_total(const LossSum *s, const LossConf *c) {
     return s->pg - c->entropy_coef * s->entropy + c->kl_coef * s->kl;
 }

@@ -50,6 +50,7 @@ typedef struct {
     double max_diff;                       /* largest |lp - old|; NaN where one is */
     int64_t tokens;
 } LossSum;
+void   loss_add(LossSum *sum, const LossSum *more);
 double loss_total(const LossSum *s, const LossConf *c);
 
 /* Whether the derivative is 0 at any log-prob: every advantage is 0, and the loss has no term that does not carry it (an

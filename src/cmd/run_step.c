@@ -381,6 +381,7 @@ static void add_update(Updates *u, const UpdateStats *s) {
     u->sum.max_micro = s->max_micro > u->sum.max_micro ? s->max_micro : u->sum.max_micro;
     u->sum.seqs += s->seqs, u->sum.silent += s->silent;
     u->sum.imbalance = s->imbalance > u->sum.imbalance ? s->imbalance : u->sum.imbalance;
+    u->sum.spread = s->spread > u->sum.spread ? s->spread : u->sum.spread;
     u->n++;
     u->stepped += s->stepped;
 }
@@ -409,6 +410,7 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "perf/micro_tokens_max", (double)u->sum.max_micro);
     metric(m, "perf/silent_ratio", (double)u->sum.silent / u->sum.seqs);
     metric(m, "global_seqlen/imbalance", u->sum.imbalance);
+    if (r->policy.m->shard.g.dp > 1) metric(m, "global_seqlen/rank_imbalance", u->sum.spread);
 }
 
 /* kl_cov's choice among a mini-batch's tokens. */

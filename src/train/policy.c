@@ -40,7 +40,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
                         .tmp = s.tmp,
                         .io = io_size(c, m->d.vocab),
                         .host = host_size(c, m->d.vocab),
-                        .sort = pack_scratch(c->max_seqs) };
+                        .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
     if (c->trains) {
         int64_t own = reduce_own_count(m, shard);
         out.grads = params_bytes(m, shard, DT_F32, true);
@@ -80,10 +80,12 @@ void policy_close(Policy *p) {
 /* ---- micro-batches */
 static bool pack_seqs(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *err) {
     CHECK(n <= p->c.max_seqs, "%d sequences, planned for %d", n, p->c.max_seqs);
-    if (!n) return *out = (Pack){ .imbalance = 1 }, true;
+    if (!n) return *out = (Pack){ .imbalance = 1, .spread = 1 }, true;
     int64_t *lens = arena_push(&p->host, (size_t)n * 8);
     for (int i = 0; i < n; i++) lens[i] = seqs[i].n;
-    return pack(out, lens, n, p->c.micro_tokens, p->cost, &p->host, &p->sort, err);
+    const Shard *s = &p->m->shard;
+    PackConf c = { p->c.micro_tokens, p->cost, s->g.dp, s->at.dp };
+    return pack(out, lens, n, &c, &p->host, &p->sort, err);
 }
 
 typedef struct {
@@ -111,13 +113,53 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
     return mb;
 }
 
-static bool go_on(const Policy *p) { return !p->c.go_on || p->c.go_on(p->c.user); }
+/* Ranks give up together or not at all: whoever went on alone would wait for the others. */
+static bool go_on(const Policy *p) {
+    if (!p->c.go_on) return true;
+    const Groups *g = &p->m->par;
+    return comm_max(&g->pp, comm_max(&g->dense, comm_max(&g->tp, !p->c.go_on(p->c.user)))) == 0;
+}
+
+/* A rank that has no micro-batch left has nothing to do, unless others need its experts. */
+static bool passes(const Policy *p, const Pack *pk, int64_t k) {
+    return pk->first[k] == pk->first[k + 1] && p->m->shard.g.ep * p->m->shard.g.etp == 1;
+}
+
+/* Every rank of dp computed its own sequences; now all have all.  Through one micro-batch's worth of memory. */
+static void share(Policy *p, const Pack *pk, const TrainSeq *seqs, int n, float *const *out) {
+    const Comm *dp = &p->m->par.dp;
+    size_t mark = arena_mark(&p->host);
+    int64_t room = p->c.micro_tokens;
+    float *buf = dp->size > 1 ? arena_push(&p->host, (size_t)room * 4) : NULL;
+    for (int r = 0; r < dp->size && dp->size > 1; r++)
+        for (int i = 0, next; i < n; i = next) {
+            int64_t used = 0;
+            for (next = i; next < n; next++) { /* as many as fit */
+                int64_t len = seqs[next].n - seqs[next].prompt;
+                if (pk->part[next] != r) continue;
+                if (used + len > room) break;
+                if (r == dp->rank) memcpy(buf + used, out[next], (size_t)len * 4);
+                used += len;
+            }
+            if (used) comm_broadcast(dp, r, buf, (size_t)used * 4);
+            used = 0;
+            for (int j = i; j < next; j++) {
+                int64_t len = seqs[j].n - seqs[j].prompt;
+                if (pk->part[j] != r) continue;
+                if (r != dp->rank) memcpy(out[j], buf + used, (size_t)len * 4);
+                used += len;
+            }
+        }
+    arena_pop(&p->host, mark);
+}
 
 bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err) {
     Pack pk;
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
-    for (int64_t k = 0; k < pk.n_micro && go_on(p); k++) {
+    bool going = true;
+    for (int64_t k = 0; k < pk.n_micro && (going = go_on(p)); k++) {
+        if (passes(p, &pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
         Micro mb = put_micro(p, seqs, &pk, k);
         size_t bytes = (size_t)mb.batch.outputs * 4;
@@ -133,15 +175,24 @@ bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, fl
         arena_pop(&p->host, host);
         arena_pop(&p->io, io);
     }
+    if (going && n) share(p, &pk, seqs, n, lp);
+    if (going && n && ent) share(p, &pk, seqs, n, ent);
     arena_pop(&p->host, all);
     return true;
 }
 
+/* NaN stays. */
+static void raise_to(double *most, double x) {
+    if (!(x <= *most) && !isnan(*most)) *most = x;
+}
+
 bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err) {
     Pack pk;
+    Exact own = { 0 };
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
     for (int64_t k = 0; k < pk.n_micro && go_on(p); k++) {
+        if (passes(p, &pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
         Micro mb = put_micro(p, seqs, &pk, k);
         float *got = arena_push(&p->host, (size_t)mb.batch.outputs * 4);
@@ -149,16 +200,16 @@ bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err
         op_get(p->m->dev, got, mb.lp);
         for (int i = 0; i < mb.n; i++) {
             const float *old = seqs[mb.item[i]].old;
-            for (int64_t t = mb.at[i]; t < mb.at[i + 1]; t++) {
-                double d = fabs((double)got[t] - (double)old[t - mb.at[i]]);
-                if (!(d <= sum->max_diff) && !isnan(sum->max_diff)) sum->max_diff = d;
-            }
+            for (int64_t t = mb.at[i]; t < mb.at[i + 1]; t++)
+                raise_to(&own.max_diff, fabs((double)got[t] - (double)old[t - mb.at[i]]));
         }
-        sum->tokens += mb.batch.outputs;
+        own.tokens += mb.batch.outputs;
         arena_pop(&p->host, host);
         arena_pop(&p->io, io);
     }
     arena_pop(&p->host, all);
+    sum->tokens += comm_sum_i64(&p->m->par.dp, own.tokens);
+    raise_to(&sum->max_diff, comm_max(&p->m->par.dp, own.max_diff));
     return true;
 }
 
@@ -169,7 +220,7 @@ static const float *column_of(const TrainSeq *s, int col) {
 }
 
 static const float *column(Policy *p, const TrainSeq *seqs, const Micro *mb, int col) {
-    if (!column_of(&seqs[mb->item[0]], col)) return NULL;
+    if (!mb->n || !column_of(&seqs[mb->item[0]], col)) return NULL;
     float *x = arena_push(&p->host, (size_t)mb->batch.outputs * 4);
     for (int i = 0; i < mb->n; i++)
         memcpy(x + mb->at[i], column_of(&seqs[mb->item[i]], col), (size_t)(mb->at[i + 1] - mb->at[i]) * 4);
@@ -177,8 +228,8 @@ static const float *column(Policy *p, const TrainSeq *seqs, const Micro *mb, int
 }
 
 static const uint8_t *bytes_column(Policy *p, const TrainSeq *seqs, const Micro *mb, bool pick) {
-    const TrainSeq *first = &seqs[mb->item[0]];
-    if (!(pick ? first->pick : first->mask)) return NULL;
+    const TrainSeq *first = mb->n ? &seqs[mb->item[0]] : NULL;
+    if (!first || !(pick ? first->pick : first->mask)) return NULL;
     uint8_t *x = arena_push(&p->host, (size_t)mb->batch.outputs);
     for (int i = 0; i < mb->n; i++) {
         const TrainSeq *s = &seqs[mb->item[i]];
@@ -250,6 +301,7 @@ static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teach
                      const LossCounts *counts, UpdateStats *st) {
     for (int64_t k = 0; k < pk->n_micro; k++) {
         if ((st->given_up = st->given_up || !go_on(p))) return;
+        if (passes(p, pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
         Micro mb = put_micro(p, seqs, pk, k);
         run_micro(p, seqs, &mb, teaches, c, counts, &st->loss);
@@ -265,6 +317,7 @@ static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teach
     st->micros += pk->n_micro;
     if (pk->max_tokens > st->max_micro) st->max_micro = pk->max_tokens;
     if (pk->imbalance > st->imbalance) st->imbalance = pk->imbalance;
+    if (pk->spread > st->spread) st->spread = pk->spread;
 }
 
 /* The metrics of a silent sequence whose numbers the sampler wrote down. */
@@ -283,6 +336,27 @@ static void run_known(Policy *p, const TrainSeq *s, const LossConf *c, const Los
     arena_pop(&p->host, host);
 }
 
+/* What the ranks of dp computed, each its own sequences, in the order of ranks. */
+static void add_over_ranks(Policy *p, UpdateStats *st) {
+    typedef struct {
+        LossSum loss;
+        int64_t compared;
+        double flops, flops_verl;
+    } Own;
+    const Comm *dp = &p->m->par.dp;
+    size_t mark = arena_mark(&p->host);
+    Own own = { st->loss, st->compared, st->flops, st->flops_verl },
+        *all = arena_push(&p->host, (size_t)dp->size * sizeof *all);
+    comm_gather_host(dp, all, &own, sizeof own);
+    own = all[0];
+    for (int r = 1; r < dp->size; r++) {
+        loss_add(&own.loss, &all[r].loss);
+        own.compared += all[r].compared, own.flops += all[r].flops, own.flops_verl += all[r].flops_verl;
+    }
+    st->loss = own.loss, st->compared = own.compared, st->flops = own.flops, st->flops_verl = own.flops_verl;
+    arena_pop(&p->host, mark);
+}
+
 bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
                    UpdateStats *st, Err *err) {
     Dev *d = p->m->dev;
@@ -298,9 +372,11 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     for (int i = 0; i < n; i++) st->tokens += seqs[i].n;
     op_zero(d, p->grads.flat);
     for (int k = 0; k < KNOWN; k++) run_pack(p, part + first[k], &pk[k], k == TEACHES, c, &counts, st);
-    for (int i = first[KNOWN]; i < n; i++) run_known(p, &part[i], c, &counts, &st->loss);
+    for (int i = first[KNOWN] + p->m->shard.at.dp; i < n; i += p->m->shard.g.dp)
+        run_known(p, &part[i], c, &counts, &st->loss);
     arena_pop(&p->host, all);
     if (st->given_up) return true;
+    add_over_ranks(p, st);
     st->total = loss_total(&st->loss, c);
     reduce_grads(&p->grads, &p->m->par, d);
     st->grad_norm = reduce_norm(&p->grads, &p->m->par, d);

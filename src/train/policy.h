@@ -3,6 +3,9 @@
  * Gradients of a mini-batch are summed over its micro-batches; the loss is normalised once, by counts over the whole
  * mini-batch, so packing changes nothing but rounding (E7).  Memory is taken at policy_open and never again.
  *
+ * Over ranks every one is given all sequences, computes those of its part of dp, and is told what all found: calls are collective, and
+ * results the same on all.
+ *
  * A sequence is silent when no weight moves for it (loss_is_silent): in GRPO every answer to a question whose answers all scored
  * the same.  It counts in the normalisation and in the metrics, but costs no backward, and no forward either while the sampler's
  * numbers are those of the weights (E3). */
@@ -55,7 +58,7 @@ typedef struct {
 typedef struct {
     LossSum loss;
     double  total, grad_norm;         /* total: the loss; grad_norm before clipping */
-    double  imbalance;
+    double  imbalance, spread;        /* worst / mean cost: of micro-batches; of the parts over dp */
     int64_t tokens, micros, max_micro;
     int     seqs, silent;             /* silent: of them, how many took no backward */
     int64_t compared;                 /* answer tokens whose log-prob was computed: loss.max_diff is over these */

@@ -10,10 +10,15 @@
 #define RANKS_COMMON                                                                                                                         \
     "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\",\"initializer_range\":0.1}"
 
+enum { TRAINED = 1 };        /* models from here on can be computed on any grid: no head reads kv heads on both sides of a cut */
 static const struct { const char *name, *config; } rank_models[] = {
     { "qwen3_moe, 10 heads over 5, a dense layer, 700 words",
       "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_layers\":4,\"vocab_size\":700,"
       "\"num_attention_heads\":10,\"num_key_value_heads\":5,\"head_dim\":12,\"intermediate_size\":70,\"moe_intermediate_size\":18,\"num_experts\":8,"
+      "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false," RANKS_COMMON },
+    { "qwen3_moe, 8 heads over 2, a dense layer, 700 words",
+      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_layers\":4,\"vocab_size\":700,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":12,\"intermediate_size\":70,\"moe_intermediate_size\":18,\"num_experts\":8,"
       "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false," RANKS_COMMON },
     { "qwen2 with biases, tied, 14 heads over 2",
       "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_size\":56,\"num_hidden_layers\":2,\"vocab_size\":1111,"
@@ -26,7 +31,7 @@ static const struct { const char *name, *config; } rank_models[] = {
       "\"qk_nope_head_dim\":14,\"qk_rope_head_dim\":6,\"v_head_dim\":10,\"tie_word_embeddings\":false," RANKS_COMMON },
 };
 
-typedef struct { World w; Mem mem; ModelDesc desc; Shard shard; Groups par; } Ranks;
+typedef struct { World w; Mem mem; ModelDesc desc; Shard shard; Groups par; } Ranks;       /* w: not to be closed through it */
 
 /* Model 'which' on that grid; false where it does not go there (experts of a model that has none). */
 static inline bool ranks_open(Ranks *r, const World *w, int which, const char *grid) {

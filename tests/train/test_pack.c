@@ -11,10 +11,10 @@ enum { MAX = 600 };
 
 static void check(const char *what, const int64_t *lens, int64_t n, int64_t budget, double slack) {
     Mem mem = { 0 };
-    Arena keep = arena_in(&mem, "keep", pack_keep(n)), tmp = arena_in(&mem, "tmp", pack_scratch(n));
+    Arena keep = arena_in(&mem, "keep", pack_keep(n)), tmp = arena_in(&mem, "tmp", pack_scratch(n, 1));
     Pack p;
     Err err = { { 0 } };
-    bool ok = pack(&p, lens, n, budget, (PackCost){ 1000, 1 }, &keep, &tmp, &err);
+    bool ok = pack(&p, lens, n, &(PackConf){ budget, { 1000, 1 }, 1, 0 }, &keep, &tmp, &err);
     EXPECT(ok, "%s: %s", what, err.msg);
     int seen[MAX] = { 0 };
     int64_t total = 0, over = 0, most = 0, out_of_order = 0;
@@ -53,13 +53,68 @@ static void packing(void) {
         check("two kinds", lens, n, 2000, 1.6);
     }
     Mem mem = { 0 };
-    Arena keep = arena_in(&mem, "keep", pack_keep(3)), tmp = arena_in(&mem, "tmp", pack_scratch(3));
+    Arena keep = arena_in(&mem, "keep", pack_keep(3)), tmp = arena_in(&mem, "tmp", pack_scratch(3, 1));
     Pack p;
     Err err;
     int64_t bad[] = { 10, 33, 20 };
-    EXPECT(!pack(&p, bad, 3, 32, (PackCost){ 1, 0 }, &keep, &tmp, &err) && strstr(err.msg, "sequence 1 has 33 tokens"),
+    EXPECT(!pack(&p, bad, 3, &(PackConf){ 32, { 1, 0 }, 1, 0 }, &keep, &tmp, &err)
+               && strstr(err.msg, "sequence 1 has 33 tokens"),
            "%s", err.msg);
     mem_free(&mem);
+}
+
+/* Over ranks: all make the same plan, each reads its own part of it. */
+static void over_ranks(const char *what, const int64_t *lens, int64_t n, int64_t budget, int parts, double spread) {
+    int seen[MAX] = { 0 }, last[MAX];
+    int64_t micros = 0, wrong = 0, most = 0;
+    double cost[64] = { 0 }, all = 0, dearest = 0;
+    for (int mine = 0; mine < parts; mine++) {
+        Mem mem = { 0 };
+        Arena keep = arena_in(&mem, "keep", pack_keep(n)), tmp = arena_in(&mem, "tmp", pack_scratch(n, parts));
+        Pack p;
+        Err err = { "" };
+        bool ok = pack(&p, lens, n, &(PackConf){ budget, { 1000, 1 }, parts, mine }, &keep, &tmp, &err);
+        EXPECT(ok && !tmp.used, "%s: %s", what, err.msg);
+        if (!mine) micros = p.n_micro;
+        wrong += p.n_micro != micros;
+        bool empty = false;
+        for (int64_t m = 0; m < p.n_micro; m++) {
+            int64_t tokens = 0;
+            for (int64_t j = p.first[m]; j < p.first[m + 1]; j++) {
+                int32_t i = p.item[j];
+                seen[i]++, tokens += lens[i], cost[mine] += 1000.0 * (double)lens[i] + (double)(lens[i] * lens[i]);
+                wrong += p.part[i] != mine;
+            }
+            wrong += tokens > budget || (empty && tokens);
+            empty = !tokens;
+            if (tokens > most) most = tokens;
+        }
+        for (int64_t i = 0; i < n; i++) wrong += mine && last[i] != p.part[i], last[i] = p.part[i];
+        all += cost[mine], dearest = fmax(dearest, cost[mine]);
+        EXPECT(mine < parts - 1 || fabs(p.spread - dearest * parts / all) < 1e-9, "%s: spread %g", what, p.spread);
+        EXPECT(mine < parts - 1 || most == p.max_tokens, "%s: fullest", what);
+        mem_free(&mem);
+    }
+    for (int64_t i = 0; i < n; i++) wrong += seen[i] != 1;
+    EXPECT(!wrong, "%s: %lld wrong over %d ranks", what, (long long)wrong, parts);
+    EXPECT(dearest * parts / all <= spread, "%s: the dearest of %d parts is %g of the mean", what, parts,
+           dearest * parts / all);
+}
+
+static void ranks(void) {
+    int64_t lens[MAX];
+    for (int parts = 2; parts <= 64; parts *= 2) {
+        for (int64_t i = 0; i < MAX; i++) {
+            double u = rng_unit(rng_u64(6, RNG_INIT, (uint32_t)parts, (uint32_t)i, 0, 0));
+            lens[i] = 1 + (int64_t)(2000 * u * u * u);
+        }
+        over_ranks("skewed", lens, MAX, 2100, parts, parts < 32 ? 1.001 : 1.05);
+        over_ranks("fewer than ranks", lens, parts - 1, 2100, parts, 64);
+        over_ranks("one", lens, 1, 2100, parts, 64);
+        for (int64_t i = 0; i < MAX; i++) lens[i] = 1001;
+        over_ranks("equal", lens, MAX, 2000, parts, 1.07); /* 10 of 9.4 */
+    }
+    over_ranks("three", lens, 100, 2000, 3, 1.05);
 }
 
 static void minibatches(void) {
@@ -103,6 +158,7 @@ static void rates(void) {
 
 int main(void) {
     packing();
+    ranks();
     minibatches();
     rates();
     return test_end();
