@@ -13,6 +13,10 @@ typedef struct Command Command;
 Command *command_open(const char *shell_line, int slots, double timeout_s, double ready_s);
 bool     command_ready(Command *c, Err *err);          /* starts the first process: false if it does not greet, with its reason */
 void     command_score(Command *c, int slot, const RewardSample *s, RewardResult *out);    /* ends at the deadline */
+/* Its greeting had "many": a request may be a list, answered by a line for each in its order.  A list has the deadline of one sample. */
+bool     command_takes_many(const Command *c);
+/* How many of them, from the first, were judged; the others are to be asked alone: one of them broke the call. */
+int      command_score_many(Command *c, int slot, const RewardSample *const *s, RewardResult *const *out, int n);
 int64_t  command_restarts(Command *c);                 /* processes started beyond the first of each slot */
 void     command_give_up(Command *c);                  /* from any thread: what is being judged fails, soon; all that comes after, too */
 void     command_close(Command *c);                    /* no process of it is left */

@@ -42,7 +42,7 @@ struct Command {
     int n;
     Slot *slot;
     atomic_llong ids, restarts;
-    atomic_bool given_up;
+    atomic_bool given_up, many;
 };
 
 typedef enum { DONE, TIMED_OUT, DIED, WAS_SILENT, FLOODED, BAD_START, GIVEN_UP } Outcome;
@@ -136,7 +136,6 @@ static void put_json(Buf *b, const char *text, size_t n) {
 }
 
 static void put_request(Buf *b, const RewardSample *s, int64_t id) {
-    buf_clear(b);
     buf_printf(b, "{\"id\":%lld,\"data_source\":", (long long)id);
     json_put_str(b, s->data_source, strlen(s->data_source));
     buf_puts(b, ",\"solution_str\":");
@@ -147,7 +146,7 @@ static void put_request(Buf *b, const RewardSample *s, int64_t id) {
     buf_puts(b, ",\"extra_info\":");
     if (s->extra_info) put_json(b, s->extra_info, s->extra_info_n);
     else buf_puts(b, "null");
-    buf_puts(b, "}\n");
+    buf_putc(b, '}');
 }
 
 /* Did the process speak, or die, while nobody asked it anything? */
@@ -239,6 +238,8 @@ static bool greeted(Command *c, Slot *s, RewardResult *out) {
         Err err;
         const Json *failed = json_parse(&v, line, n, &mem, &err) ? json_get(&v, "failed") : NULL;
         s->greeted = json_get(&v, "ready") != NULL;
+        const Json *many = json_get(&v, "many");
+        if (many && many->kind == JSON_BOOL && many->flag) atomic_store(&c->many, true);
         if (failed && failed->kind == JSON_STRING) reward_fail(out, "%s", failed->str);
         else if (!s->greeted) reward_fail(out, "the scorer did not greet: %.60s", line);
         mem_free(&mem);
@@ -253,14 +254,26 @@ static bool greeted(Command *c, Slot *s, RewardResult *out) {
     return false;
 }
 
+/* What a sample or several have in common: no old word is taken for theirs. */
+static void make_ready(Slot *s) {
+    int status;
+    reap(s);
+    if (s->pid && out_of_turn(s)) stop(s, 0, &status);
+    s->sent = 0;
+}
+
 static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult *out) {
     double deadline = clock_now() + c->timeout_s;
     int64_t id = atomic_fetch_add(&c->ids, 1);
     int status;
+    if (atomic_load(&c->given_up)) {
+        say_why(out, GIVEN_UP, 0, 0);
+        return;
+    }
+    buf_clear(&s->request);
     put_request(&s->request, sample, id);
-    reap(s);
-    if (s->pid && out_of_turn(s)) stop(s, 0, &status);
-    s->sent = 0;
+    buf_putc(&s->request, '\n');
+    make_ready(s);
     for (;;) {
         if (!s->pid && !start(c, s)) {
             say_why(out, BAD_START, 0, 0);
@@ -294,17 +307,73 @@ static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult 
     }
 }
 
-void command_score(Command *c, int slot, const RewardSample *s, RewardResult *out) {
-    /* A write to a process that is gone raises SIGPIPE in this thread; a program that does not ignore it would die. */
-    sigset_t pipe_only, before, pending;
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
-    sigpending(&pending);
-    pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
-    score(c, &c->slot[slot], s, out);
-    if (!sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){ 0 });
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+static int score_many(Command *c, Slot *s, const RewardSample *const *sample, RewardResult *const *out, int n) {
+    int64_t first = atomic_fetch_add(&c->ids, n);
+    int status, done = 0;
+    buf_clear(&s->request);
+    for (int i = 0; i < n; i++) {
+        buf_putc(&s->request, i ? ',' : '[');
+        put_request(&s->request, sample[i], first + i);
+    }
+    buf_puts(&s->request, "]\n");
+    make_ready(s);
+    if ((!s->pid && !start(c, s)) || !greeted(c, s, out[0])) return 0;
+    for (double deadline = clock_now() + c->timeout_s; done < n;) {
+        Outcome o = exchange(c, s, deadline);
+        if (o != DONE) {
+            stop(s, 0, &status);
+            return done;
+        }
+        size_t len;
+        const char *line = line_of(s, &len);
+        bool stale = !reply_read(out[done], line, len, first + done);
+        drop_line(s, len);
+        if (stale) continue;
+        if (out[done]->failed && !out[done]->told) {
+            stop(s, 0, &status);
+            return done;
+        }
+        s->answered++, done++;
+    }
+    return done;
 }
+
+/* A write to a process that is gone raises SIGPIPE in this thread; a program that does not ignore it would die. */
+typedef struct {
+    sigset_t pipe_only, before;
+    bool pending;
+} Quiet;
+
+static Quiet quiet(void) {
+    Quiet q;
+    sigset_t pending;
+    sigemptyset(&q.pipe_only);
+    sigaddset(&q.pipe_only, SIGPIPE);
+    sigpending(&pending);
+    q.pending = sigismember(&pending, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &q.pipe_only, &q.before);
+    return q;
+}
+
+static void loud(const Quiet *q) {
+    if (!q->pending) sigtimedwait(&q->pipe_only, NULL, &(struct timespec){ 0 });
+    pthread_sigmask(SIG_SETMASK, &q->before, NULL);
+}
+
+void command_score(Command *c, int slot, const RewardSample *s, RewardResult *out) {
+    Quiet q = quiet();
+    score(c, &c->slot[slot], s, out);
+    loud(&q);
+}
+
+int command_score_many(Command *c, int slot, const RewardSample *const *s, RewardResult *const *out, int n) {
+    Quiet q = quiet();
+    int done = score_many(c, &c->slot[slot], s, out, n);
+    loud(&q);
+    return done;
+}
+
+bool command_takes_many(const Command *c) { return atomic_load(&c->many); }
 
 void command_give_up(Command *c) { atomic_store(&c->given_up, true); }
 

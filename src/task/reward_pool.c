@@ -14,6 +14,7 @@
 
 static const double PYTHON_READY_S = 300; /* what a scorer may take to import */
 enum { MAX_POOL = 1024, MAX_STUCK = 64 }; /* threads left behind before samples fail without being tried */
+enum { MAX_TOGETHER = 64 };               /* samples of one call, where a scorer takes many */
 
 typedef struct Job Job;
 struct Job {
@@ -36,6 +37,7 @@ typedef struct Worker {
 
 typedef struct {
     Job *first, *last;
+    int64_t n;
 } Queue;
 
 struct Rewards {
@@ -59,11 +61,13 @@ static void queue_put(Queue *q, Job *j) {
     if (q->last) q->last->next = j;
     else q->first = j;
     q->last = j;
+    q->n++;
 }
 
 static Job *queue_take(Queue *q) {
     Job *j = q->first;
     if (j && !(q->first = j->next)) q->last = NULL;
+    q->n -= j != NULL;
     return j;
 }
 
@@ -79,16 +83,47 @@ static void fail_late(const Rewards *p, Job *j) {
     reward_fail(&j->result, "the scorer's library did not return within %g s", p->timeout_s);
 }
 
-static void judge(Worker *w, Job *j) {
-    const Rewards *p = w->pool;
-    RewardResult *r = &j->result;
+static void too_large(RewardResult *r) {
+    if (!r->failed && !(fabs(r->score) <= REWARD_MOST))
+        reward_fail(r, "the scorer gave %g as score; at most %g, either sign, is taken for one", r->score, REWARD_MOST);
+}
+
+static void begin(RewardResult *r) {
     buf_clear(&r->extra);
     *r = (RewardResult){ .acc = -1, .extra = r->extra };
+}
+
+/* All in one call, as many of them as that went well for. */
+static int judge_many(Worker *w, Job **j, int n) {
+    const RewardSample *s[MAX_TOGETHER];
+    RewardResult *r[MAX_TOGETHER];
+    for (int i = 0; i < n; i++) {
+        s[i] = &j[i]->sample, r[i] = &j[i]->result;
+        begin(r[i]);
+    }
+    return n > 1 ? command_score_many(w->pool->command, w->index, s, r, n) : 0;
+}
+
+static void judge_one(Worker *w, Job *j) {
+    const Rewards *p = w->pool;
+    RewardResult *r = &j->result;
+    begin(r);
     if (p->command) command_score(p->command, w->index, &j->sample, r);
     else if (p->library) library_score(p->library, &j->sample, r);
     else reward_score(j->reward, &j->sample, r);
-    if (!r->failed && !(fabs(r->score) <= REWARD_MOST))
-        reward_fail(r, "the scorer gave %g as score; at most %g, either sign, is taken for one", r->score, REWARD_MOST);
+}
+
+static void judge(Worker *w, Job **j, int n) {
+    for (int i = judge_many(w, j, n); i < n; i++) judge_one(w, j[i]);
+    for (int i = 0; i < n; i++) too_large(&j[i]->result);
+}
+
+/* What a worker takes up: one sample, or its share of those that wait. */
+static int take_jobs(Rewards *p, Job **j) {
+    int64_t share = p->command && command_takes_many(p->command) ? (p->waiting.n + p->n - 1) / (p->n ? p->n : 1) : 1;
+    int n = 0;
+    while (n < MAX_TOGETHER && n < share && (j[n] = queue_take(&p->waiting))) n++;
+    return n;
 }
 
 static void *worker_main(void *arg) {
@@ -96,23 +131,24 @@ static void *worker_main(void *arg) {
     Rewards *p = w->pool;
     pthread_mutex_lock(&p->lock);
     while (!p->stop && !w->left_behind) {
-        Job *j = queue_take(&p->waiting);
-        if (!j) {
+        Job *j[MAX_TOGETHER];
+        int n = take_jobs(p, j);
+        if (!n) {
             pthread_cond_wait(&p->work, &p->lock);
             continue;
         }
-        w->job = j;
+        w->job = j[0];
         w->deadline = clock_now() + p->timeout_s;
         pthread_mutex_unlock(&p->lock);
-        judge(w, j);
+        judge(w, j, n);
         pthread_mutex_lock(&p->lock);
         if (!w->left_behind) {
             if (p->library && clock_now() > w->deadline)
-                fail_late(p, j); /* late is late, whether or not anybody looked */
-            finish(p, j);
-        } else { /* its sample was failed long ago */
+                fail_late(p, j[0]); /* late is late, whether or not anybody looked */
+            for (int i = 0; i < n; i++) finish(p, j[i]);
+        } else { /* its sample was failed long ago; libraries take one at a time */
             p->counts.stuck--;
-            queue_put(&p->spare, j);
+            queue_put(&p->spare, j[0]);
             pthread_cond_signal(&p->done); /* whoever waits may start another thread now */
         }
         w->job = NULL;

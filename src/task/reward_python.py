@@ -1,7 +1,8 @@
-# reward_python.py - a scorer written in Python (`reward.python`): loads FILE and answers every line of JSON with one.
+# reward_python.py - a scorer written in Python (`reward.python`): loads FILE and answers every line of JSON with one, or, where the function
+# judges many answers in one call, a line with a list of them with a line for each.
 # hone carries this text in itself and runs it in child processes as `python3 -c TEXT FILE FUNCTION ARGUMENTS`.
 #
-# The first line it writes is its greeting: {"ready": true}, or why it cannot judge.  What the scorer prints goes to standard
+# The first line it writes is its greeting: {"ready": true, "many": whether lists are welcome}, or why it cannot judge.  What the scorer prints goes to standard
 # error: standard output belongs to the answers.
 import asyncio, importlib.util, inspect, json, math, os, sys, traceback
 
@@ -41,45 +42,63 @@ def load(file, name):
     return getattr(module, name)
 
 
-def judge(function, sample, more):
-    """compute_score(data_source, solution_str, ground_truth, extra_info), or the same with lists, as a batch has them."""
-    given = {k: sample[k] for k in ("data_source", "solution_str", "ground_truth")}
-    given["extra_info"] = sample.get("extra_info") or {}
+def takes_many(function):
+    """verl's batch form: compute_score(data_sources, solution_strs, ground_truths, extra_infos), lists all."""
+    return "solution_strs" in inspect.signature(function).parameters
+
+
+def call(function, given, more):
     names = inspect.signature(function).parameters
-    batch = "solution_strs" in names
-    if batch:
-        given = {k + "s": [v] for k, v in given.items()}
     if not any(p.kind == p.VAR_KEYWORD for p in names.values()):
         given = {k: v for k, v in given.items() if k in names}
     result = function(**given, **more)
-    if inspect.isawaitable(result):
-        result = asyncio.run(result)
-    if batch:
-        result = result[0]
-    if isinstance(result, (list, tuple)):
-        result = result[0]
-    answer = {str(k): v for k, v in result.items()} if isinstance(result, dict) else {"score": result}
-    answer["score"] = float(answer["score"])
-    if not math.isfinite(answer["score"]):
-        raise ValueError("the score is %r" % answer["score"])
-    return answer
+    return asyncio.run(result) if inspect.isawaitable(result) else result
+
+
+def verdict(result, file):
+    """A number, a list that begins with one, or a dictionary with a score."""
+    try:
+        if isinstance(result, (list, tuple)):
+            result = result[0]
+        answer = {str(k): v for k, v in result.items()} if isinstance(result, dict) else {"score": result}
+        answer["score"] = float(answer["score"])
+        if not math.isfinite(answer["score"]):
+            raise ValueError("the score is %r" % answer["score"])
+        return answer
+    except Exception as error:
+        return {"failed": reason(error, file)}
+
+
+def judge(function, samples, more, file):
+    """A verdict for each.  What one answer breaks in a call for many is asked again, each answer alone."""
+    given = {k: [s[k] for s in samples] for k in ("data_source", "solution_str", "ground_truth")}
+    given["extra_info"] = [s.get("extra_info") or {} for s in samples]
+    try:
+        if not takes_many(function):
+            return [verdict(call(function, {k: v[0] for k, v in given.items()}, more), file)]
+        results = list(call(function, {k + "s": v for k, v in given.items()}, more))
+        if len(results) != len(samples):
+            raise ValueError("%d scores for %d answers" % (len(results), len(samples)))
+        return [verdict(r, file) for r in results]
+    except Exception as error:
+        if len(samples) > 1:
+            return [judge(function, [s], more, file)[0] for s in samples]
+        return [{"failed": reason(error, file)}]
 
 
 def main():
     file, name, more = os.path.abspath(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
     try:
         function = load(file, name)
+        say({"ready": True, "many": takes_many(function)})
     except BaseException as error:
         return say({"failed": reason(error, file)})
-    say({"ready": True})
     for line in sys.stdin:
-        sample = json.loads(line)
-        try:
-            answer = judge(function, sample, more)
-        except Exception as error:
-            answer = {"failed": reason(error, file)}
-        answer["id"] = sample["id"]
-        say(answer)
+        samples = json.loads(line)
+        if not isinstance(samples, list):
+            samples = [samples]
+        for sample, answer in zip(samples, judge(function, samples, more, file)):
+            say({**answer, "id": sample["id"]})
 
 
 main()

@@ -42,12 +42,14 @@ static const struct {
     { NULL, "{\"bonus\":0.5}", "5", "5", 1.5, NULL, NULL },
     { NULL, NULL, "list", "", 0.25, NULL, NULL },
     { NULL, NULL, "dict", "", 0.75, NULL, "\"extra\":{\"split\":\"train\"}" },
-    { NULL, NULL, "raise", "", 0, "verl_shape.py:11: KeyError: 'no such thing'", NULL },
+    { NULL, NULL, "raise", "", 0, "verl_shape.py:12: KeyError: 'no such thing'", NULL },
     { NULL, NULL, "nan", "", 0, "ValueError: the score is nan", NULL },
     { NULL, NULL, "die", "", 0, "exited with code 3", NULL },
     { NULL, NULL, "hang", "", 0, "did not answer within 2 s", NULL },
     { NULL, NULL, "sleep", "", 0, "did not answer within 2 s", NULL },
     { "compute_scores", NULL, "5", "5", 1, NULL, NULL },
+    { "compute_scores", NULL, "raise", "", 0, "verl_shape.py:12: KeyError: 'no such thing'", NULL },
+    { "compute_too_few", NULL, "5", "5", 0, "ValueError: 0 scores for 1 answers", NULL },
     { "compute_later", NULL, "5", "5", 1, NULL, NULL },
     { "compute_number", NULL, "5", "5", 1, NULL,
       "\"from\":[\"data_source\",\"extra_info\",\"ground_truth\"],\"number\":7" },
@@ -65,12 +67,19 @@ static void kinds(void) {
     }
 }
 
-/* A thousand answers; every hundredth breaks the scorer in its own way, and no other one suffers. */
-static void thousand(void) {
+/* How many answers were judged in one call with this one. */
+static int64_t together(const RewardResult *r) {
+    const char *at = r->extra.n ? strstr(r->extra.data, "\"together\":") : NULL;
+    return at ? strtoll(at + 11, NULL, 10) : 0;
+}
+
+/* A thousand answers; every hundredth breaks the scorer in its own way, and no other one suffers: not by a function of one answer,
+ * not by one of many, whose calls it breaks for all of them. */
+static void thousand(const char *function, int64_t restarts, int64_t most_together) {
     static const char *const BAD[] = { "raise", "die", "hang", "nan", "raise", "die", "raise", "nan", "die", "raise" };
     enum { ALL = 1000 };
     Err err = { 0 };
-    RewardOptions o = { .python = FILE_PY, .timeout_s = 3 };
+    RewardOptions o = { .python = FILE_PY, .python_function = function, .timeout_s = 3 };
     Rewards *p = rewards_open(&o, 2, &err);
     EXPECT(p, "%s", err.msg);
     if (!p) return;
@@ -79,17 +88,20 @@ static void thousand(void) {
         EXPECT(rewards_submit(p, i, &s, &err), "%s", err.msg);
     }
     RewardResult r = { 0 };
-    int64_t ticket, right = 0, wrong = 0, failed = 0;
+    int64_t ticket, right = 0, wrong = 0, failed = 0, most = 0;
     while (rewards_collect(p, &ticket, &r)) {
         bool bad = ticket % 100 == 50;
         if (r.failed != bad || (!bad && r.score != (double)(ticket % 2)))
             EXPECT(false, "sample %lld: %g, %s", (long long)ticket, r.score, r.reason);
+        if (together(&r) > most) most = together(&r);
         right += !r.failed && r.score == 1, wrong += !r.failed && r.score == 0, failed += r.failed;
     }
     RewardCounts c = rewards_counts(p);
     EXPECT(right == 500 && wrong == 490 && failed == 10, "%lld right, %lld wrong, %lld failed", (long long)right,
            (long long)wrong, (long long)failed);
-    EXPECT(c.restarts <= 4, "%lld restarts: only a crash and a hang cost a process", (long long)c.restarts);
+    EXPECT(c.restarts <= restarts, "%lld restarts: only a crash and a hang cost a process", (long long)c.restarts);
+    EXPECT(most == most_together, "%lld answers in one call, %lld are wanted", (long long)most,
+           (long long)most_together);
     reward_result_free(&r);
     rewards_close(p);
 }
@@ -116,7 +128,8 @@ int main(void) {
     if (system("python3 -c pass >/dev/null 2>&1")) SKIP("there is no python3");
     else {
         kinds();
-        thousand();
+        thousand("compute_score", 4, 0);
+        thousand("compute_scores", 8, 64); /* once in its call, once alone */
         unusable();
     }
     return test_end();

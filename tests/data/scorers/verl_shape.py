@@ -6,7 +6,8 @@ print("loading")  # must not be taken for an answer
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
-    print("judging", solution_str)
+    if solution_str not in ("right", "wrong"):
+        print("judging", solution_str)
     if solution_str == "raise":
         raise KeyError("no such thing")
     if solution_str == "die":
@@ -26,7 +27,13 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonu
 
 
 def compute_scores(data_sources, solution_strs, ground_truths, extra_infos):
-    return [float(s == t) for s, t in zip(solution_strs, ground_truths)]
+    assert len(data_sources) == len(solution_strs) == len(ground_truths) == len(extra_infos)
+    scores = [compute_score(*one) for one in zip(data_sources, solution_strs, ground_truths, extra_infos)]
+    return [{"score": s, "together": len(scores)} if isinstance(s, float) else s for s in scores]
+
+
+def compute_too_few(data_sources, solution_strs, ground_truths, extra_infos):
+    return [1.0] * (len(solution_strs) - 1)
 
 
 async def compute_later(data_source, solution_str, ground_truth, extra_info):
