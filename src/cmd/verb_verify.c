@@ -3,12 +3,13 @@
 #include "cmd/device.h"
 #include "cmd/golden.h"
 #include "cmd/verify_algos.h"
+#include "cmd/verify_balance.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct {
-    const char *golden, *dump, *algos, *out, *recompute;
+    const char *golden, *dump, *algos, *balance, *out, *recompute;
     int64_t threads, leaves;
     bool guard, json;
     const char *device, *compute;
@@ -19,7 +20,8 @@ static const Opt options[] = {
     { "golden",    OPT_STR,  offsetof(Args, golden),    "DIR",  "folder with golden.safetensors and the like; MODEL itself if absent" },
     { "dump",      OPT_STR,  offsetof(Args, dump),      "DIR",  "write our own grad.safetensors and step.safetensors there" },
     { "algos",     OPT_STR,  offsetof(Args, algos),     "FILE", "check a file of algorithm cases instead (advantages, losses, KL)" },
-    { "out",       OPT_STR,  offsetof(Args, out),       "FILE", "with --algos: write our own values there" },
+    { "balance",   OPT_STR,  offsetof(Args, balance),   "FILE", "check a file of partitions instead: lengths split into equal parts" },
+    { "out",       OPT_STR,  offsetof(Args, out),       "FILE", "with --algos or --balance: write our own values there" },
     { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full", "which activations are thrown away and made again" },
     { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
@@ -38,6 +40,8 @@ static int run(const Verb *v, int argc, char **argv) {
     if (rc >= 0) return rc;
     if (a.algos && a.json) return cmd_usage(v, "--json goes with MODEL; --algos writes its values to --out");
     if (a.algos) return n ? cmd_usage(v, "--algos takes no MODEL") : verify_algos(a.algos, a.out, 1e-5);
+    if (a.balance && (n || a.json)) return cmd_usage(v, "--balance takes no MODEL, and writes its values to --out");
+    if (a.balance) return verify_balance(a.balance, a.out);
     if (!n) return cmd_usage(v, "MODEL is missing");
     static const char *const kinds[] = { "none", "selective", "full" };
     int kind = 0;
@@ -64,7 +68,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_verify = {
     .name = "verify",
-    .usage = "MODEL [--golden DIR] [--dump DIR]   |   --algos FILE [--out FILE]",
+    .usage = "MODEL [--golden DIR] [--dump DIR]   |   --algos|--balance FILE [--out FILE]",
     .summary = "compare a model, or the algorithms, with reference values",
     .options = options,
     .run = run,

@@ -8,7 +8,7 @@
 enum {
     MOST = 4096,
     UNIT = 64,
-    ROUND = 1 << 20
+    ROUND = 1 << 18
 }; /* ranks of a group; pieces begin on borders of memory; elements of one exchange */
 
 /* ---- pieces */

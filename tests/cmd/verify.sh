@@ -30,6 +30,7 @@ for m in tests/data/models/*/; do
     rm -rf "${tmp:?}/$n"
 done
 add "algorithms" "$hone" verify --algos tests/data/verl/algos.json
+add "partitions" "$hone" verify --balance tests/data/verl/balance.json
 if "$hone" verify tests/data/models/qwen2_5_vl >"$tmp/out" 2>&1; then echo "FAILED: a vision model was run"; failed=$((failed + 1)); else passed=$((passed + 1)); fi
 if "$hone" verify tests/data/models/qwen3_moe --json | grep -qE '^\{"checks":\[\{"check":"log-probs","result":"ok",.*\}\],"passed":8,"failed":0,"skipped":0\}$'; then
     passed=$((passed + 1))
