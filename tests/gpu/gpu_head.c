@@ -169,6 +169,33 @@ static void head(Duo *q, const Kind *k, int T, int H, int V) {
            V);
     duo_clear(q, k->name);
 }
+/* The vocabulary over ranks, one of them without any: the bits of the whole, also of what backward reads and of dw. */
+static void parts(Duo *q, const Kind *k, int T, int H, int V) {
+    const int64_t cut[] = { 0, 128, 128, V / 256 * 128, V };
+    enum { N = COUNT(cut) - 1 };
+    Dev *g = duo_dev(q, GPU);
+    Rig *r = &q->r[GPU];
+    Made m = make(q, k, T, H, V);
+    Head whole = score_of(&m, k, GPU, 0, T), end = whole, h[N];
+    end.vocab = part_whole(V), end.lp = rig_put(r, DT_F32, T, 1, NULL), end.ent = rig_put(r, DT_F32, T, 1, NULL);
+    end.stat = rig_put(r, DT_U8, T, HEAD_STAT, NULL);
+    op_zero(g, whole.stat);
+    op_logprob(g, &whole);
+    Tensor part[N], dlp = two(q, DT_F32, T, 1, 0, 1).t[GPU], dh = rig_put(r, q->act, T, H, NULL);
+    Tensor dw = rig_put(r, DT_F32, V, H, NULL), dw2 = rig_put(r, DT_F32, V, H, NULL);
+    op_logprob_bwd(g, dh, dw, dlp, dlp, &whole);
+    for (int p = 0; p < N; p++) {
+        h[p] = end, h[p].vocab.first = cut[p], h[p].w = tensor_rows(whole.w, cut[p], cut[p + 1] - cut[p]);
+        part[p] = rig_put(r, DT_F32, T, 3 * ((h[p].w.rows + 127) / 128) + 1, NULL);
+        WITHIN(g, logprob_part, part[p], &h[p]);
+    }
+    op_logprob_end(g, part, N, &end);
+    duo_equal(q, "lp of parts", whole.lp, end.lp), duo_equal(q, "entropy of parts", whole.ent, end.ent);
+    duo_equal(q, "stat of parts", whole.stat, end.stat);
+    for (int p = 0; p < N; p++) op_logprob_bwd(g, dh, tensor_rows(dw2, cut[p], cut[p + 1] - cut[p]), dlp, dlp, &h[p]);
+    duo_equal(q, "dw of parts", dw, dw2);
+    duo_clear(q, "parts");
+}
 /* Rows without a distribution: NaN, +inf, nothing but -inf; those beside them keep their bits. */
 static void broken(Duo *q, int V) {
     enum { T = 9, H = 32 };
@@ -229,6 +256,7 @@ int gpu_head(int argc, char **argv) {
             head(&q, &kinds[k], 40, 96, 1000);
             if (half) head(&q, &kinds[k], 70, 128, 9000), head(&q, &kinds[k], 150, 64, 1288);
         }
+        for (int k = 0; k < 3; k++) parts(&q, &kinds[k], 40, 96, 1000), parts(&q, &kinds[k], 150, 64, 1003);
         broken(&q, 131), broken(&q, 1000);
         duo_close(&q);
     }

@@ -36,9 +36,16 @@ static const uint32_t *ban_of(Dev *d, Tensor banned, Tensor ban, int64_t V) {
            V);
     return bits;
 }
-HeadIn head_in(Dev *d, const Dist *p, Tensor banned, Tensor ban, int64_t V) {
+HeadIn head_in(Dev *d, const Dist *p, Tensor banned, Tensor ban, int64_t V, Part vocab) {
     HeadIn a = { col_of<float>(p->inv_temp), col_of<float>(p->top_p), col_of<float>(p->min_p), col_of<int>(p->top_k) };
-    a.ban = col_of<int>(ban), a.banned = ban_of(d, banned, ban, V), a.V = V, a.fault = cu(d)->fault;
+    a.V = V, a.first = vocab.first, a.all = vocab.of ? vocab.of : V, a.fault = cu(d)->fault;
+    a.ban = col_of<int>(ban), a.banned = ban_of(d, banned, ban, a.all);
+    if (a.banned) a.banned += a.first / 32; /* parts begin with a leaf */
+    return a;
+}
+HeadIn head_of(Dev *d, const Head *h) {
+    HeadIn a = head_in(d, &h->dist, h->banned, h->ban, h->w.rows, h->vocab);
+    a.ids = col_of<int>(h->ids), a.kept = (const uint32_t *)h->kept.data, a.ld_kept = h->kept.ld;
     return a;
 }
 
@@ -75,7 +82,7 @@ struct OutLeaf {
                         v[i / 2 * 4 + h * 2 + i % 2] = -INFINITY;
                 }
             if (want) {
-                const int id = live ? a.ids.get(row, -1) - c0 : -1;
+                const int id = live ? a.ids.get(row, -1) - (int)a.first - c0 : -1;
                 #pragma unroll
                 for (int i = 0; i < N / 2; i++)
                     if (i / 2 * 8 + i % 2 == id) want[r] = v[i / 2 * 4 + h * 2 + i % 2];
@@ -104,7 +111,7 @@ __global__ void __launch_bounds__(256)
 /* ---- rows from leaves ------------------------------------------------------------------------------------------ */
 /* lp, ent and stat of row t, whose distribution is known and whose id's logit is l, -inf outside the kept set */
 DEV void put_row(const HeadOut &o, const HeadIn &a, HeadRow *r, int64_t t, int id, float l) {
-    if (id < -1 || id >= a.V) fault_at(a.fault, FAULT_ID, t), id = -1;
+    if (id < -1 || id >= a.all) fault_at(a.fault, FAULT_ID, t), id = -1;
     r->chosen = id >= 0 && l > -INFINITY;
     *o.lp.row(t) = id < 0 ? (o.id.at ? head_lp(*r, 0) : 0) : r->chosen || head_none(*r) ? head_lp(*r, l) : -INFINITY;
     if (o.ent.at) *o.ent.row(t) = head_ent(*r);
@@ -364,24 +371,25 @@ typedef struct {
     int leaves;
     size_t leaf_bytes, raw_bytes, want_bytes, prod_bytes;
 } Plan;
-static Plan plan_of(const Dev *d, Tensor h, Tensor w, bool logits) {
+static Plan plan_of(const Dev *d, Tensor h, Tensor w, int64_t words, bool logits) {
     Plan c = { false, logits, h.rows, round8(w.rows), (int)((w.rows + LEAF - 1) / LEAF) };
     const Prod p = prod_nt({ (void *)(uintptr_t)ARENA_ALIGN, DT_F32, h.rows, w.rows, c.ld }, h, w, TENSOR_NONE,
                            leaves_one(h.cols));
-    c.fused = prod_fast(&p), c.logits = logits || !c.fused;
+    c.fused = prod_fast(&p) && !head_odd(words), c.logits = logits || !c.fused;
     int64_t n = c.logits ? FULL_FLOATS / c.ld : FUSED_LEAVES / c.leaves / 256 * 256;
-    c.rows = least(h.rows, n < 1 ? 1 : n);
+    c.rows = least(h.rows, n < 1 ? 1 : n > 65535 ? 65535 : n); /* a grid has no more rows */
     c.leaf_bytes = arena_round((size_t)(c.rows * c.leaves) * 16), c.want_bytes = arena_round((size_t)c.rows * 4);
     c.raw_bytes = c.logits ? arena_round((size_t)(c.rows * c.ld) * 4) : 0;
     Prod one = p;
     one.rows = c.rows;
-    c.prod_bytes = c.fused ? 0 : prod_tmp(d, &one);
+    c.prod_bytes = c.fused || head_odd(words) ? 0 : prod_tmp(d, &one);
     return c;
 }
 static size_t plan_bytes(const Plan &c) { return c.leaf_bytes + c.want_bytes + c.raw_bytes + c.prod_bytes; }
 
-template <bool DRAW> static void run(Dev *d, const HeadIn &a, const HeadOut &o, Tensor h, Tensor w, bool logits) {
-    const Plan c = plan_of(d, h, w, logits);
+/* then(leaves, the wanted ids' logits, all logits, first row, rows) for chunk after chunk: of the two logits one
+ * is there. */
+template <class F> static void chunks(Dev *d, const Plan &c, const HeadIn &a, Tensor h, Tensor w, F then) {
     const size_t mark = arena_mark(&d->tmp);
     float4 *leaf = (float4 *)arena_push(&d->tmp, c.leaf_bytes);
     float *want = (float *)arena_push(&d->tmp, c.want_bytes);
@@ -393,40 +401,125 @@ template <bool DRAW> static void run(Dev *d, const HeadIn &a, const HeadOut &o, 
         if (c.fused)
             gemm_go<FWD, 256, OutLeaf, false>(d, &p, { a, leaf, raw ? NULL : want, raw, c.ld, t, c.leaves });
         else {
-            prod_run(d, &p);
+            head_logits(d, &p, a.all);
             launch(d, leaves_of_logits, dim3(blocks_of(c.leaves, 64), (unsigned)n), dim3(256), 0, a, leaf, raw, c.ld, t,
                    c.leaves);
         }
+        then(leaf, raw ? NULL : want, raw, t, n);
+    }
+    arena_pop(&d->tmp, mark);
+}
+template <bool DRAW> static void run(Dev *d, const HeadIn &a, const HeadOut &o, Tensor h, Tensor w, bool logits) {
+    const Plan c = plan_of(d, h, w, a.all, logits);
+    chunks(d, c, a, h, w, [&](float4 *leaf, float *want, float *raw, int64_t t, int64_t n) {
         if (raw)
             launch(d, any_rows<DRAW>, dim3((unsigned)n), dim3(HEAD_THREADS), 0, a, o, leaf, raw, c.ld, t, c.leaves);
         else launch(d, score_rows, dim3(blocks_of(n, 8)), dim3(256), 0, a, o, leaf, want, t, (int)n, c.leaves);
-    }
-    arena_pop(&d->tmp, mark);
+    });
 }
 
 /* Whether a row is cut is known on the device alone; that none is, here too. */
 static bool may_cut(const Dist *p) { return p->top_k.data || p->top_p.data || p->min_p.data; }
 
 size_t cuda_tmp_logprob(Dev *d, const Head *h) {
-    return head_ban_bytes(h->banned, h->ban, h->w.rows) + plan_bytes(plan_of(d, h->h, h->w, may_cut(&h->dist)));
+    return head_ban_bytes(h->banned, h->ban, head_words(h))
+           + plan_bytes(plan_of(d, h->h, h->w, head_words(h), may_cut(&h->dist)));
 }
 void cuda_logprob(Dev *d, const Head *h) {
     if (h->h.rows == 0) return;
     const size_t mark = arena_mark(&d->tmp);
-    HeadIn a = head_in(d, &h->dist, h->banned, h->ban, h->w.rows);
-    a.ids = col_of<int>(h->ids), a.kept = (const uint32_t *)h->kept.data, a.ld_kept = h->kept.ld;
+    const HeadIn a = head_of(d, h);
     const HeadOut o = { rows_of<float>(h->lp), rows_of<float>(h->ent), rows_of<unsigned char>(h->stat) };
     run<false>(d, a, o, h->h, h->w, may_cut(&h->dist));
     arena_pop(&d->tmp, mark);
 }
 
+/* ---- a vocabulary in parts: this rank's leaves, then everybody's ----------------------------------------------- */
+/* part [rows, 3 leaves + 1]: its leaves, and the wanted id's logit where this part has it, else 0 */
+__global__ void put_part(Rows<float> part, const HeadIn a, const float4 *leaf, const float *want, const float *logits,
+                         int64_t ld, int64_t t0, int leaves) {
+    const int64_t r = blockIdx.x, t = t0 + r;
+    float *to = part.row(t);
+    for (int n = threadIdx.x; n < leaves; n += blockDim.x) {
+        const float4 s = leaf[r * leaves + n];
+        to[3 * n] = s.x, to[3 * n + 1] = s.y, to[3 * n + 2] = s.z;
+    }
+    if (threadIdx.x != 0) return;
+    const int64_t id = a.ids.get(t, -1) - a.first;
+    const bool here = a.ids.get(t, -1) >= 0 && id >= 0 && id < a.V;
+    to[3 * leaves] = !here ? 0 : want ? want[r] : shaped_of(a, t, logits + r * ld, NULL, false).at(id);
+}
+size_t cuda_tmp_logprob_part(Dev *d, Tensor part, const Head *h) {
+    (void)part;
+    const size_t ban = head_ban_bytes(h->banned, h->ban, head_words(h));
+    return h->w.rows == 0 ? ban : ban + plan_bytes(plan_of(d, h->h, h->w, head_words(h), false));
+}
+void cuda_logprob_part(Dev *d, Tensor part, const Head *h) {
+    if (h->h.rows == 0) return;
+    if (h->w.rows == 0) { /* no leaves, and no id */
+        cuda_zero(d, part);
+        return;
+    }
+    const size_t mark = arena_mark(&d->tmp);
+    const HeadIn a = head_of(d, h);
+    const Plan c = plan_of(d, h->h, h->w, a.all, false);
+    chunks(d, c, a, h->h, h->w, [&](float4 *leaf, float *want, float *raw, int64_t t, int64_t n) {
+        launch(d, put_part, dim3((unsigned)n), dim3(256), 0, rows_of<float>(part), a, leaf, want, raw, c.ld, t,
+               c.leaves);
+    });
+    arena_pop(&d->tmp, mark);
+}
+
+enum { PARTS = 32 };
+typedef struct { const float *at[PARTS]; int leaves[PARTS], n; } Parts;
+/* A warp a row, as score_rows, over all parts. */
+__global__ void __launch_bounds__(256) end_rows(const HeadIn a, const HeadOut o, const Parts p, int64_t rows) {
+    const int64_t t = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    if (t >= rows) return;
+    HeadRow row = { -INFINITY, a.inv_temp.get(t, 1.0f) };
+    row.ban = a.ban.get(t, 0) != 0, row.key = UINT32_MAX, row.tie_last = -1;
+    auto each = [&](auto f) {
+        for (int i = 0; i < p.n; i++) {
+            const float *s = p.at[i] + t * (3 * (int64_t)p.leaves[i] + 1);
+            for (int n = lane; n < p.leaves[i]; n += 32) f(LeafSum{ s[3 * n], s[3 * n + 1], s[3 * n + 2] });
+        }
+    };
+    bool clean = true;
+    each([&](LeafSum s) { row.max = s.max > row.max ? s.max : row.max, clean = clean && s.u == s.u; });
+    row.max = warp_max_or_nan(clean ? row.max : NAN);
+    if (finite_max(row.max)) each([&](LeafSum s) { leaf_add(&row.z, &row.u, s, row.max); });
+    row.z = warp_sum64(row.z), row.u = warp_sum64(row.u);
+    if (lane != 0) return;
+    const int id = a.ids.get(t, -1);
+    float l = 0;
+    int64_t at = 0;
+    for (int i = 0; i < p.n; i++) {
+        if (id >= at * LEAF && id < (at + p.leaves[i]) * LEAF)
+            l = p.at[i][t * (3 * (int64_t)p.leaves[i] + 1) + 3 * (int64_t)p.leaves[i]];
+        at += p.leaves[i];
+    }
+    put_row(o, a, &row, t, id, l);
+}
+void cuda_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
+    CHECK(n <= PARTS, "logprob_end: %d parts; at most %d", n, PARTS);
+    Parts p = { { NULL }, { 0 }, n };
+    for (int i = 0; i < n; i++) p.at[i] = (const float *)part[i].data, p.leaves[i] = (int)((part[i].cols - 1) / 3);
+    Head all = *h; /* no part of it is looked at for bans: they are in the leaves */
+    all.banned = TENSOR_NONE;
+    const HeadIn a = head_of(d, &all);
+    const HeadOut o = { rows_of<float>(h->lp), rows_of<float>(h->ent), rows_of<unsigned char>(h->stat) };
+    launch(d, end_rows, dim3(blocks_of(h->h.rows, 8)), dim3(256), 0, a, o, p, h->h.rows);
+}
+
+/* ---- drawing --------------------------------------------------------------------------------------------------- */
 size_t cuda_tmp_sample(Dev *d, const Sample *s) {
-    return head_ban_bytes(s->banned, s->ban, s->w.rows) + plan_bytes(plan_of(d, s->h, s->w, true));
+    return head_ban_bytes(s->banned, s->ban, s->w.rows) + plan_bytes(plan_of(d, s->h, s->w, s->w.rows, true));
 }
 void cuda_sample(Dev *d, const Sample *s) {
     if (s->h.rows == 0) return;
     const size_t mark = arena_mark(&d->tmp);
-    HeadIn a = head_in(d, &s->dist, s->banned, s->ban, s->w.rows);
+    HeadIn a = head_in(d, &s->dist, s->banned, s->ban, s->w.rows, part_whole(s->w.rows));
     a.greedy = col_of<int>(s->greedy);
     const HeadOut o = { rows_of<float>(s->lp), rows_of<float>(s->ent), {}, rows_of<int>(s->id),
                         rows_of<uint32_t>(s->kept), rows_of<const int64_t>(s->random) };

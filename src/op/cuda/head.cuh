@@ -8,7 +8,7 @@
 #ifndef OP_CUDA_HEAD_CUH
 #define OP_CUDA_HEAD_CUH
 
-#include "op/cuda/cuda.h"
+#include "op/cuda/prod.h"
 #include "op/cuda/ptx.cuh"
 
 enum { LEAF = 128, HEAD_THREADS = 1024 };
@@ -21,7 +21,7 @@ typedef struct {
     float    max, inv_temp;
     int64_t  z, u, qmin;
     uint32_t key;
-    int32_t  tie_last, cut, chosen, ban;
+    int32_t  tie_last, cut, chosen, ban, none;       /* none: 0, so that all bytes are known */
 } HeadRow;
 static_assert(sizeof(HeadRow) <= HEAD_STAT, "what backward needs fits into stat");
 
@@ -38,7 +38,8 @@ typedef struct {
     Col<int>        top_k, ids, ban, greedy;
     const uint32_t *banned;             /* bits [V], or NULL */
     const uint32_t *kept;               /* bits of given sets, or NULL */
-    int64_t         ld_kept, V;
+    int64_t         ld_kept, V;         /* ids that this call has: first .. first + V of 'all' */
+    int64_t         first, all;
     volatile Fault *fault;
 } HeadIn;
 
@@ -378,7 +379,16 @@ static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t round8(int64_t n) { return (n + 7) / 8 * 8; } /* rows of logits stay 32-byte aligned */
 
 /* A row's distribution as kernels see it.  Bans become bits in d->tmp: head_ban_bytes of it. */
-HeadIn head_in(Dev *d, const Dist *p, Tensor banned, Tensor ban, int64_t V);
+HeadIn head_in(Dev *d, const Dist *p, Tensor banned, Tensor ban, int64_t V, Part vocab);
+HeadIn head_of(Dev *d, const Head *h);
 size_t head_ban_bytes(Tensor banned, Tensor ban, int64_t V);
+static inline int64_t head_words(const Head *h) { return h->vocab.of ? h->vocab.of : h->w.rows; }
+/* Logits.  Of a vocabulary that is no multiple of 8 the plain kernels make them, in whole or in parts: by widths,
+ * a part could be taken for faster ones that give a float32 weight other bits. */
+static inline bool head_odd(int64_t words) { return words % 8 != 0; }
+static inline void head_logits(Dev *d, const Prod *p, int64_t words) {
+    if (head_odd(words)) prod_plain(d, p);
+    else prod_run(d, p);
+}
 
 #endif

@@ -22,7 +22,7 @@ __global__ void row_grads(RowGrad *g, const HeadIn a, Rows<const unsigned char> 
              r.inv_temp,
              r.chosen ? dlp.get(t, 0.0f) : 0.0f,
              dent.get(t, 0.0f),
-             r.chosen ? a.ids.get(t, -1) : -1,
+             r.chosen ? a.ids.get(t, -1) - (int)a.first : -1,
              r.cut != CUT_NONE || r.ban };
 }
 /* Is id v, whose shaped logit is l, outside the row's distribution?  Not inlined: seldom asked, and an epilogue
@@ -85,7 +85,7 @@ static Back back_of(const Head *h, Tensor dh) {
     b.ld = round8(b.cols), b.half = h->h.dtype == DT_BF16 && h->w.dtype == DT_BF16;
     const Prod p = prod_nt({ (void *)(uintptr_t)ARENA_ALIGN, DT_F32, b.rows, b.ld, b.ld }, h->h, h->w, TENSOR_NONE,
                            leaves_one(h->h.cols));
-    b.fused = h->w.rows % 8 == 0 && prod_fast(&p);
+    b.fused = h->w.rows % 8 == 0 && !head_odd(head_words(h)) && prod_fast(&p);
     b.logits = b.fused ? 0 : arena_round((size_t)(b.rows * b.ld) * 4);
     b.grads = b.half ? arena_round((size_t)(b.rows * b.ld) * 2) : 0;
     b.sum = dh.dtype == DT_F32 ? 0 : arena_round((size_t)(b.rows * dh.cols) * 4);
@@ -95,6 +95,7 @@ static Back back_of(const Head *h, Tensor dh) {
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
     (void)dlp, (void)dent;
+    if (h->w.rows == 0) return 0;
     const Back b = back_of(h, dh);
     /* one chunk's products, by any tensors of their shapes and types: what they take themselves */
     const Tensor x = tensor_rows(h->h, 0, b.rows), w = tensor_rows(h->w, 0, b.cols);
@@ -108,17 +109,20 @@ size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor den
         const Prod tn = prod_tn(tensor_rows(dw, 0, b.cols), g, x);
         own = most(own, prod_tmp(d, &tn));
     }
-    return head_ban_bytes(h->banned, h->ban, h->w.rows) + b.logits + b.grads + b.sum + b.row + own;
+    return head_ban_bytes(h->banned, h->ban, head_words(h)) + b.logits + b.grads + b.sum + b.row + own;
 }
 void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
     const int64_t T = h->h.rows, V = h->w.rows;
     const Back b = back_of(h, dh);
     if (T == 0) return;
+    if (V == 0) { /* a part without ids */
+        cuda_zero(d, dh);
+        return;
+    }
     CHECK((uintptr_t)h->stat.data % 8 == 0 && h->stat.ld % 8 == 0, "logprob_bwd: stat's rows are %ld bytes apart",
           (long)h->stat.ld);
     const size_t mark = arena_mark(&d->tmp);
-    HeadIn a = head_in(d, &h->dist, h->banned, h->ban, V);
-    a.ids = col_of<int>(h->ids), a.kept = (const uint32_t *)h->kept.data, a.ld_kept = h->kept.ld;
+    const HeadIn a = head_of(d, h);
     float *logits = b.logits ? (float *)arena_push(&d->tmp, b.logits) : NULL,
           *sum = b.sum ? (float *)arena_push(&d->tmp, b.sum) : NULL;
     void *grads = b.grads ? arena_push(&d->tmp, b.grads) : logits;
@@ -139,7 +143,7 @@ void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, con
                 gemm_go<FWD, 256, OutGrad, false>(d, &p,
                                                   { { (bf16 *)grads, b.ld, 0, { NULL, false } }, a, row, stat, t, v });
             else {
-                prod_run(d, &p);
+                head_logits(d, &p, a.all);
                 launch(d, logit_grads, dim3(blocks_of(c, 1024), (unsigned)n), dim3(256), 0, logits, b.ld, a, row, stat,
                        t, v, c);
                 if (b.half) cuda_copy(d, g, l);
