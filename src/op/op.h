@@ -43,7 +43,7 @@ static inline DevKind dev_kind(const Dev *d) { return (DevKind){ d->ops, d->act 
 DevKind dev_kind_cpu(void);
 /* A GPU, through libhone_cuda.so beside the program.  False: why, in one line; *absent says that there is none to use (no backend, no
  * GPU, another capability than 9.0) rather than one that fails.  absent may be NULL. */
-typedef struct { int gpu, threads; DType act; } CudaOpts;                /* act BF16, or F32 to check */
+typedef struct { int gpu, threads; DType act; bool raw; } CudaOpts;      /* act BF16, or F32 to check; raw: blocks are not zeroed, for a sanitizer */
 bool  dev_open_cuda(Dev *d, CudaOpts o, bool *absent, Err *err);
 bool  dev_kind_cuda(DevKind *k, DType act, Err *err);                    /* for a dry device: needs the backend, not the GPU */
 void  dev_open_dry(Dev *d, DevKind like);                                /* computes nothing, counts memory: see dry.c */

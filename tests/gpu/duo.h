@@ -9,20 +9,24 @@
 
 enum { CPU, GPU };
 typedef struct { Tensor t[2]; } Two;
-typedef struct { Rig r[2]; DType act; uint64_t seed; } Duo;
+typedef struct { Rig r[2]; DType act; uint64_t seed; size_t bytes; } Duo;
+static inline int duo_times(int n) { return gpu_test_few ? (n + 7) / 8 : n; }      /* a sanitizer makes kernels ten to a hundred times as slow */
 
 /* seconds of a GPU are dear: one device a process */
 static inline Dev *duo_dev(Duo *q, int side) { return &q->r[side].d; }
+static inline void duo_arenas(Duo *q) {
+    for (int s = 0; s < 2; s++) {
+        q->r[s].a = dev_arena(duo_dev(q, s), "test", q->bytes);
+        q->r[s].d.tmp = dev_arena(duo_dev(q, s), "tmp", q->bytes);
+    }
+}
 static inline void duo_open(Duo *q, DType act, uint64_t seed, size_t bytes) {
     Err err;
     memset(q, 0, sizeof *q);
-    q->act = act, q->seed = seed;
+    q->act = act, q->seed = seed, q->bytes = gpu_test_few ? bytes / 4 : bytes;
     dev_open(&q->r[CPU].d, (DevOpts){ .threads = 4 });
-    CHECK(dev_open_cuda(&q->r[GPU].d, (CudaOpts){ .threads = 4, .act = act }, NULL, &err), "%s", err.msg);
-    for (int s = 0; s < 2; s++) {
-        q->r[s].a = dev_arena(duo_dev(q, s), "test", bytes);
-        q->r[s].d.tmp = dev_arena(duo_dev(q, s), "tmp", bytes);
-    }
+    CHECK(dev_open_cuda(&q->r[GPU].d, (CudaOpts){ .threads = 4, .act = act, .raw = gpu_test_few }, NULL, &err), "%s", err.msg);
+    duo_arenas(q);
 }
 /* All tensors are dropped, their guards looked at; the devices stay. */
 static inline void duo_clear(Duo *q, const char *what) {
@@ -32,6 +36,10 @@ static inline void duo_clear(Duo *q, const char *what) {
         q->r[s].n = 0, q->r[s].a.used = 0;
         mem_free(&q->r[s].m);
     }
+    if (!gpu_test_few) return;
+    for (int s = 0; s < 2; s++) /* what was written before is forgotten, so that a read of it is seen */
+        while (duo_dev(q, s)->n_blocks) dev_free(duo_dev(q, s), duo_dev(q, s)->block[0].at);
+    duo_arenas(q);
 }
 static inline void duo_close(Duo *q) {
     duo_clear(q, "end");

@@ -220,13 +220,13 @@ int gpu_product(int argc, char **argv) {
     for (int half = 0; half < 2; half++) {
         Duo q;
         duo_open(&q, half ? DT_BF16 : DT_F32, 300, 512u << 20);
-        for (int i = 0; i < 40; i++) dense(&q);
-        for (int i = 0; i < 25; i++) grouped(&q);
-        for (int i = 0; i < 25; i++) heads(&q);
-        for (int of = 2; of <= 32; of *= 2)
+        for (int i = 0; i < duo_times(40); i++) dense(&q);
+        for (int i = 0; i < duo_times(25); i++) grouped(&q);
+        for (int i = 0; i < duo_times(25); i++) heads(&q);
+        for (int of = 2; of <= 32; of *= gpu_test_few ? 16 : 2)
             parts(&q, 130, 256, 32, 64, of), parts(&q, 70, 128, 768, 1, of), parts(&q, 33, 72, 100, 8, of),
                 parts(&q, 20, 37, 50, 1, of);
-        all_rows(&q, 1024, 512), all_rows(&q, 264, 96), all_rows(&q, 4096, 200);
+        if (!gpu_test_few) all_rows(&q, 1024, 512), all_rows(&q, 264, 96), all_rows(&q, 4096, 200);
         duo_close(&q);
     }
     return test_end();

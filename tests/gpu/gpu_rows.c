@@ -234,10 +234,10 @@ int gpu_rows(int argc, char **argv) {
         Duo q;
         duo_open(&q, half ? DT_BF16 : DT_F32, 100, 512u << 20);
         tables(&q);
-        for (int i = 0; i < 30; i++) rows_once(&q);
-        for (int i = 0; i < 20; i++) sums_once(&q);
-        for (int i = 0; i < 20; i++) parts_once(&q);
-        for (int i = 0; i < 30; i++) moe_once(&q);
+        for (int i = 0; i < duo_times(30); i++) rows_once(&q);
+        for (int i = 0; i < duo_times(20); i++) sums_once(&q);
+        for (int i = 0; i < duo_times(20); i++) parts_once(&q);
+        for (int i = 0; i < duo_times(30); i++) moe_once(&q);
         for (int i = 0; i < 12; i++)
             adam_once(&q, i < 2 ? i : i < 11 ? pick_int(&q, 2, 300000) : 3000001, i == 10 ? 1000000 : 1 + i);
         duo_close(&q);

@@ -37,6 +37,7 @@ typedef struct Attns Attns;         /* what attention keeps: attn.cu */
 typedef struct {
     int          gpu, sms;          /* which; multiprocessors */
     size_t       smem;              /* shared memory a block may have */
+    bool         raw;               /* blocks stay as they come */
     cudaStream_t stream;
     Ring         put, get;
     volatile Fault *fault;

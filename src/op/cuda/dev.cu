@@ -16,7 +16,7 @@ void *cuda_block(Dev *d, size_t bytes) {
         return NULL;
     }
     CU(e);
-    CU(cudaMemsetAsync(at, 0, bytes, stream_of(d)));
+    if (!cu(d)->raw) CU(cudaMemsetAsync(at, 0, bytes, stream_of(d)));
     return at;
 }
 void cuda_give(Dev *d, void *at, size_t bytes) {
@@ -239,6 +239,7 @@ extern "C" __attribute__((visibility("default"))) CudaState hone_cuda_open(Dev *
     d->threads = threads_open(o->threads > 0 ? o->threads : threads_default());
     CudaDev *c = MEM_NEW(&d->mem, CudaDev);
     c->gpu = o->gpu, c->sms = p.multiProcessorCount, c->smem = p.sharedMemPerBlockOptin;
+    c->raw = o->raw;
     d->ops = &ops_cuda;
     d->impl = c;
     d->act = o->act;

@@ -5,16 +5,6 @@
 __attribute__((weak)) void prods_about(char *text, size_t size) { (void)size, text[0] = 0; }
 __attribute__((weak)) void attns_about(char *text, size_t size) { (void)size, text[0] = 0; }
 
-/* Ranks that share a vocabulary are the CPU's so far. */
-void cuda_logprob_part(Dev *d, Tensor part, const Head *h) {
-    (void)d, (void)part, (void)h;
-    die("op/cuda: a head that is cut over ranks");
-}
-void cuda_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
-    (void)d, (void)part, (void)n, (void)h;
-    die("op/cuda: a head that is cut over ranks");
-}
-
 const Ops ops_cuda = {
     .name = "cuda",
     .expands = true,
