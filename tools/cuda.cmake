@@ -64,5 +64,6 @@ if(TARGET hone_cuda)
   add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/libhone_cuda.so $<TARGET_FILE:hone_cuda>)
   add_custom_command(TARGET hone POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu
                      COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/hone $<TARGET_FILE:hone>)
-  add_dependencies(hone_gpu_test hone_cuda)
+  add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/each.so ${CMAKE_BINARY_DIR}/scorers/each.so)
+  add_dependencies(hone_gpu_test hone_cuda each)
 endif()

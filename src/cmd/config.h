@@ -10,6 +10,7 @@
 #include "algo/kl.h"
 #include "algo/loss.h"
 #include "arch/grid.h"
+#include "cmd/open.h"
 #include "layer/layer.h"
 #include "task/dataset.h"
 #include "task/reward.h"
@@ -32,7 +33,7 @@ enum { CONF_MAX = 192 };
 
 typedef struct Config {
     ConfVerb verb;
-    struct { const char *path, *tokenizer, *chat_template; } model;           /* tokenizer: = path; chat_template: or NULL */
+    struct { const char *path, *tokenizer, *chat_template; int64_t random; } model;   /* tokenizer: = path; the last two: or NULL, UNSET */
     struct {
         StrList     train_files, val_files;
         const char *prompt_key, *source_key, *answer_key, *images_key;
@@ -116,6 +117,8 @@ enum { MOST_ANSWERS = 100000000 };                                   /* of a ste
 bool config_check(const Config *c, Err *err);
 bool config_check_settings(const Config *c, Err *err);               /* the part of it that looks at no file and no machine */
 bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err);
+bool config_check_device(const Config *c, const Dev *d, Err *err);       /* what a GPU cannot do yet */
+RandomFill config_random(const Config *c);
 const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */
 
 bool config_given(const Config *c, const char *option);                /* was it set, and to something else than the default? */

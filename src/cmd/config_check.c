@@ -355,6 +355,14 @@ bool config_check(const Config *c, Err *err) {
     return config_check_settings(c, err) && all_of(c->verb == CONF_SFT ? sft_checks : train_checks, c, err);
 }
 
+bool config_check_device(const Config *c, const Dev *d, Err *err) {
+    if (c->train.offload_fraction > 0 && dev_about(d).total > 0)
+        return bad(c, err, "train.offload_fraction",
+                   "%g: the optimizer's state cannot leave a GPU's memory yet; set it to 0, or use trainer.device=cpu",
+                   c->train.offload_fraction);
+    return true;
+}
+
 /* What the ranks' grid would be; verl's count of processes must be theirs. */
 static bool grid_of_ranks(const Config *c, const ModelDesc *m, int ranks, Err *err) {
     ll said = c->grid.nodes * c->grid.gpus_per_node;

@@ -35,6 +35,8 @@ const Name kl_control_names[] = { { "fixed", 0 }, { "adaptive", 1 }, { 0 } };
 const ConfOption conf_options[] = {
 STR(model.path, "null", TS,
     "folder of the model: config.json, safetensors, tokenizer", "actor_rollout_ref.model.path model.partial_pretrain")
+INT(model.random, "null", 0, 9e15, TS,
+    "weights from this seed and config.json, not from files: for benches and tests", NULL)
 STR(model.tokenizer, "null", TS,
     "folder or file of the tokenizer; null: model.path", "actor_rollout_ref.model.tokenizer_path data.tokenizer")
 STR(model.chat_template, "null", TS,

@@ -136,3 +136,5 @@ bool config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err) {
     buf_free(&text);
     return ok;
 }
+
+RandomFill config_random(const Config *c) { return random_fill(c->model.random == CONF_UNSET ? -1 : c->model.random); }

@@ -60,9 +60,9 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "gradients", z.grads },
         { "optimizer", z.optim_dev },
         { "optimizer (host)", z.optim_host },
-        { "activations", z.act },
+        { z.act > s->policy.act_room ? "activations" : "kv",
+          z.act }, /* one memory: answers are sampled, then trained on */
         { "scratch", run_scratch_bytes(s) },
-        { "kv", s->rolls ? times(engine_page_bytes(s->m, s->sched.page, s->like), (size_t)s->sched.pages) : 0 },
         { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
         { "micro-batches", z.io + ref.io },
         { "rollout lists", s->rolls ? engine_host_bytes(s->m, &s->sched) : 0, .host = true },
@@ -83,5 +83,12 @@ size_t needs_sum(const Need *need, int n, bool host) {
     size_t sum = 0;
     for (int i = 0; i < n; i++)
         if (!host || need[i].host) sum = sum > ABSURD || need[i].bytes > ABSURD ? ABSURD : sum + need[i].bytes;
+    return sum;
+}
+
+size_t needs_device(const Need *need, int n) {
+    size_t sum = (size_t)1 << 20;
+    for (int i = 0; i < n; i++)
+        if (!need[i].host) sum = sum > ABSURD || need[i].bytes > ABSURD ? ABSURD : sum + need[i].bytes + 4096;
     return sum;
 }

@@ -14,12 +14,20 @@ typedef struct {
     const Ranks *ranks;                         /* NULL: alone, with the whole model */
 } Opened;
 
+/* Weights from a seed and config.json instead of files: for benches and tests. */
+typedef struct { bool on; uint64_t seed; } RandomFill;
+static inline RandomFill random_fill(int64_t seed) { return (RandomFill){ seed >= 0, (uint64_t)seed }; }      /* below 0: from files */
+#define RANDOM_OPTION(Args) \
+    { "random", OPT_INT, offsetof(Args, random), "SEED", "weights from this seed and config.json, not from files", 0, 9e15 }
+
 typedef struct {
     int64_t threads, leaves;                    /* leaves 0: as many as the device likes */
     const char *device, *compute;               /* device.h */
     bool    guard, f32;                         /* f32: the weights are trained: F32, or BF16 with a master in F32 */
     size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
     const Ranks *ranks;                         /* of open_desc; their grid is made between it and open_weights */
+    bool    counted;                            /* that all of it fits is known */
+    RandomFill random;
 } OpenOpts;
 
 /* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed it are refused: by how much, and
@@ -39,6 +47,8 @@ Shard   open_shard(const Opened *o);            /* which part of it is this rank
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);
 /* Weights, and dev.tmp of tmp_bytes, if there is memory for them. */
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err);
+DType open_disk_dtype(const Opened *o, RandomFill random);     /* of the files' matrices, or what they would be */
+bool open_fill(Model *m, RandomFill random, Err *err);          /* the weights of a model that is laid out */
 void open_close(Opened *o);                     /* also of one that is only zeroed, or half open */
 
 #endif

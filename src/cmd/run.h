@@ -65,7 +65,8 @@ typedef struct {
     KlControl   kl_before;                        /* as the step found it */
     double      t_saved;                          /* when the newest checkpoint was made, or the run began */
     DataCursor  cursor;                           /* where the next step's prompts begin: a step that was cut is done again */
-    size_t      planned;                          /* bytes, of all needs */
+    size_t      planned;                          /* bytes, of all needs; on a GPU, of the host's */
+    size_t      planned_gpu;                      /* of the GPU's, taken as one block at the start */
     double      t_step, t_phase, peak_flops;
     double      flops, flops_verl;                /* that this step's updates took, counted exactly and verl's way */
     double      seconds[8];                       /* by Phase */

@@ -169,6 +169,8 @@ static RunShape shape_of(Run *r) {
     size_t largest;
     PolicyConf policy = policy_conf(c, true), reference = policy_conf(c, false);
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
+    SchedConf sched = sched_conf(c, m, like);
+    policy.act_room = engine_cache_bytes(m, &sched, like);
     return (RunShape){
         .m = m,
         .like = like,
@@ -176,9 +178,9 @@ static RunShape shape_of(Run *r) {
         .policy = policy,
         .reference = reference,
         .has_reference = r->has_ref,
-        .reference_dtype = like.act == DT_BF16 ? DT_BF16 : params_disk_dtype(m->dir),
+        .reference_dtype = like.act == DT_BF16 ? DT_BF16 : open_disk_dtype(&r->o, config_random(c)),
         .rolls = true,
-        .sched = sched_conf(c, m, like),
+        .sched = sched,
         .questions = room_of(c),
         .answers = (int)c->rollout.n,
         .max_prompt = (int)c->data.max_prompt_length,
@@ -194,8 +196,24 @@ static RunShape shape_of(Run *r) {
 static bool run_fits(Run *r, const RunShape *s, Err *err) {
     Need need[MOST_NEEDS];
     int n = run_needs(need, s);
-    r->planned = needs_sum(need, n, dev_about(&r->o.dev).total > 0);
-    return memory_fits(&r->o, need, n, err) || err_wrap(err, "this run does not fit (see `hone plan`)");
+    bool gpu = dev_about(&r->o.dev).total > 0;
+    r->planned = needs_sum(need, n, gpu);
+    if (!memory_fits(&r->o, need, n, err)) return err_wrap(err, "this run does not fit (see `hone plan`)");
+    if (gpu) dev_reserve(&r->o.dev, r->planned_gpu = needs_device(need, n));
+    return true;
+}
+
+static void tell_gpu(Run *r) {
+    DevAbout gpu = dev_about(&r->o.dev);
+    char line[300];
+    if (!gpu.total) return;
+    snprintf(line, sizeof line,
+             "%s: %.2f GB planned for this run beside %.2f GB in use before it (driver and libraries included); the "
+             "driver says %.2f of "
+             "%.2f GB in use",
+             gpu.name, (double)r->planned_gpu / 1e9, (double)gpu.base / 1e9, (double)(gpu.total - gpu.free) / 1e9,
+             (double)gpu.total / 1e9);
+    run_dir_log(r->dir, line);
 }
 
 static void open_rollouts(Run *r) {
@@ -225,15 +243,15 @@ static void open_rollouts(Run *r) {
 static bool open_model(Run *r, const RunShape *s, Err *err) {
     const ModelDesc *m = &r->o.desc;
     int64_t leaves = r->c.trainer.leaves;
-    OpenOpts oo = { .leaves = leaves, .f32 = true };
+    OpenOpts oo = { .leaves = leaves, .f32 = true, .random = config_random(&r->c), .counted = true };
     TRY(open_weights(&r->o, &oo, run_scratch_bytes(s), err));
     if (r->has_ref) {
         model_open(&r->ref_model, &r->o.dev, m, s->reference_dtype, (int)leaves, &r->mem);
-        TRY(model_load(&r->ref_model, m->dir, err));
+        TRY(open_fill(&r->ref_model, oo.random, err));
         policy_open(&r->ref, &r->ref_model, &s->reference, &r->mem);
     }
     policy_open(&r->policy, &r->o.model, &s->policy, &r->mem);
-    r->engine = engine_open(&r->o.model, &s->sched, &r->mem);
+    r->engine = engine_open_over(&r->o.model, &s->sched, r->policy.act, &r->mem);
     return true;
 }
 
@@ -273,7 +291,7 @@ bool run_open(Run *r, Err *err) {
     TRY(config_check(c, err));
     TRY(open_desc(&r->o, c->model.path, &oo, err));
     if (c->trainer.leaves == CONF_UNSET) r->c.trainer.leaves = device_leaves(&r->o.dev);
-    TRY(config_check_model(c, &r->o.desc, 1, err));
+    TRY(config_check_model(c, &r->o.desc, 1, err) && config_check_device(c, &r->o.dev, err));
     if (!(r->dir = run_dir_open(c, err))) return false;
     TRY(open_questions(r, err));
     r->has_ref = config_needs_ref(c);
@@ -289,6 +307,7 @@ bool run_open(Run *r, Err *err) {
     TRY(config_saves(&cc, c, &r->mem, err));
     r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
     dev_touch(&r->o.dev);
+    tell_gpu(r);
     mem_touch(&r->mem); /* what was counted is taken now: no step is larger than the one before */
     TRY(resume(r, err));
     r->peak_flops = c->trainer.peak_tflops * 1e12;

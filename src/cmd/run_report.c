@@ -129,6 +129,12 @@ static void speed_metrics(Run *r) {
     MemoryUsed memory = memory_used(); /* now and at most: what grows must show although the start took more */
     if (memory.now > 0) metric(m, "perf/cpu_memory_used_gb", memory.now / 1e9);
     if (memory.peak > 0) metric(m, "perf/cpu_memory_peak_gb", memory.peak / 1e9);
+    DevAbout gpu = dev_about(&r->o.dev);
+    if (gpu.total) { /* what the driver says against what was planned, and how often memory was asked for */
+        metric(m, "perf/gpu_memory_used_gb", (double)(gpu.total - gpu.free) / 1e9);
+        metric(m, "perf/gpu_memory_planned_gb", (double)(gpu.base + r->planned_gpu) / 1e9);
+        metric(m, "perf/gpu_allocations", (double)r->o.dev.taken);
+    }
     for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->seconds[p];
     r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
     r->sum.flops += r->flops, r->sum.full += full;
@@ -357,6 +363,11 @@ void run_summary(Run *r) {
     MemoryUsed memory = memory_used();
     printf("  %-20s planned %10.2f MB, peak %10.2f MB (questions, tokenizer and program included)\n", "the process",
            (double)r->planned / 1e6, memory.peak / 1e6);
+    DevAbout gpu = dev_about(&r->o.dev);
+    if (gpu.total)
+        printf("  %-20s planned %10.2f MB, the driver says %.2f MB in use (%.2f MB before the run took its own)\n",
+               "the GPU", (double)(gpu.base + r->planned_gpu) / 1e6, (double)(gpu.total - gpu.free) / 1e6,
+               (double)gpu.base / 1e6);
     exact_line(r);
     run_release(r);
     time_summary(r);

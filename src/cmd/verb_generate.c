@@ -20,6 +20,7 @@ typedef struct {
     bool stats;
     SamplingArgs s;
     const char *device, *compute;
+    int64_t random;
 } Args;
 
 /* clang-format off */
@@ -38,6 +39,7 @@ static const Opt options[] = {
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
+    RANDOM_OPTION(Args),
     { 0 },
 };
 /* clang-format on */
@@ -236,6 +238,7 @@ static bool generate(Gen *g, Err *err) {
     SchedConf c = sizes(g);
     OpenOpts opts = { .threads = a->threads,
                       .leaves = a->leaves,
+                      .random = random_fill(a->random),
                       .more = engine_page_bytes(&g->o.desc, c.page, open_kind(&g->o, a->leaves)) * (size_t)c.pages };
     TRY(open_weights(&g->o, &opts, engine_tmp_bytes(&g->o.desc, &c, open_kind(&g->o, a->leaves)), err));
     Engine *e = engine_open(&g->o.model, &c, &g->o.mem);
@@ -254,7 +257,7 @@ static bool generate(Gen *g, Err *err) {
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT };
+    Args a = { .in = "-", .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT, .random = -1 };
     const char *model;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);

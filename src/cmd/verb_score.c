@@ -16,6 +16,7 @@ typedef struct {
     int64_t threads, batch, leaves;
     SamplingArgs s;
     const char *device, *compute, *grid;
+    int64_t random;
 } Args;
 
 /* clang-format off */
@@ -28,6 +29,7 @@ static const Opt options[] = {
     LEAVES_OPTION(Args),
     GRID_OPTION(Args),
     DEVICE_OPTIONS(Args),
+    RANDOM_OPTION(Args),
     { 0 },
 };
 /* clang-format on */
@@ -193,7 +195,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
                          .truncated = truncated,
                          .like = open_kind(o, a->leaves),
                          .shard = &shard };
-    OpenOpts opts = { .threads = a->threads, .leaves = a->leaves };
+    OpenOpts opts = { .threads = a->threads, .leaves = a->leaves, .random = random_fill(a->random) };
     bool ok = open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err);
     if (!ranks_agree(o->ranks, ok, err)) return vec_free(lots.at), false;
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
@@ -293,7 +295,7 @@ static int score(const Verb *v, const Args *a, const char *model, Ranks *ranks) 
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .batch = 4096, .s = SAMPLING_DEFAULT };
+    Args a = { .in = "-", .batch = 4096, .s = SAMPLING_DEFAULT, .random = -1 };
     const char *model;
     Ranks ranks;
     Err err;

@@ -217,7 +217,8 @@ static bool open_model(Sft *s, Err *err) {
     Need need[MOST_NEEDS];
     int n = run_needs(need, &shape);
     if (!memory_fits(&s->o, need, n, err)) return err_wrap(err, "this run does not fit");
-    OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true };
+    if (dev_about(&s->o.dev).total) dev_reserve(&s->o.dev, needs_device(need, n));
+    OpenOpts oo = { .leaves = c->trainer.leaves, .f32 = true, .random = config_random(c), .counted = true };
     TRY(open_weights(&s->o, &oo, run_scratch_bytes(&shape), err));
     policy_open(&s->policy, &s->o.model, &p, &s->mem);
     CheckpointConf cc;
@@ -254,7 +255,8 @@ static bool resume(Sft *s, Err *err) {
 static bool open_all(Sft *s, Err *err) {
     const Config *c = &s->c;
     OpenOpts oo = { .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute };
-    TRY(config_check(c, err) && open_desc(&s->o, c->model.path, &oo, err) && config_check_model(c, &s->o.desc, 1, err));
+    TRY(config_check(c, err) && open_desc(&s->o, c->model.path, &oo, err) && config_check_model(c, &s->o.desc, 1, err)
+        && config_check_device(c, &s->o.dev, err));
     if (c->trainer.leaves == CONF_UNSET) s->c.trainer.leaves = device_leaves(&s->o.dev);
     if (!(s->dir = run_dir_open(c, err))) return false;
     int32_t end = s->o.desc.d.n_eos ? (int32_t)s->o.desc.d.eos[0] : -1;

@@ -31,8 +31,10 @@ typedef struct {
     bool       guard;           /* checking mode: device memory is readable only inside an op */
     int        depth;           /* ops that are running, one inside the other */
     const char *by;             /* which kernel serves: said by an op that is asked what it takes (Ops.tmp), where there are several */
-    struct { void *at; size_t bytes; } block[32];            /* as asked for */
+    struct { void *at; size_t bytes; bool inside; } block[32];      /* as asked for; inside: of whole */
     int        n_blocks;
+    Arena      whole;           /* dev_reserve's block, where blocks are cut from; or none */
+    int64_t    taken;           /* blocks asked of the backend so far */
 } Dev;
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;            /* 0 threads: all cores; isa 0: the best there is */
@@ -51,13 +53,15 @@ typedef void Served(void *arg, const char *op, const char *by);          /* by N
 void  dev_dry_served(Dev *dry, Served *told, void *arg);                 /* of every call from now on */
 void *dev_block(Dev *d, size_t bytes);                                   /* zeroed device memory; dies if there is none */
 void  dev_free(Dev *d, void *block);
+void  dev_reserve(Dev *d, size_t bytes);                                 /* one block; the next ones are cut from it while there is room */
 Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an arena over a new block */
 void  dev_touch(Dev *d);                                                 /* takes every page of every block now, not when it is first used */
 /* On: a call may be done later than it returns, together with others; what it gives is the same.  Off: all are done. */
 void  dev_chain(Dev *d, bool on);
 void  dev_close(Dev *d);                                                 /* frees every block */
-/* What it is, which libraries it computes with, and its memory; total 0: the machine's own. */
-typedef struct { char name[64], libraries[192]; size_t total, free; } DevAbout;
+/* What it is, which libraries it computes with, and its memory; total 0: the machine's own.  base: what was in use when it was opened, its
+ * context and the backend's own buffers included. */
+typedef struct { char name[64], libraries[192]; size_t total, free, base; } DevAbout;
 DevAbout dev_about(const Dev *d);
 
 /* ---- What several ops take ------------------------------------------------------------------------------------------- */
@@ -150,6 +154,10 @@ typedef struct {
 } Sample;                       /* a greedy row: lp and ent of the whole distribution (ban, temperature; no truncation) */
 
 typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; } Adam;   /* step counts from 1 */
+
+/* A weight that is not on disk: its element e is std times a normal number named by (seed, name, e); x[r,c] is element first + r ld + c. */
+typedef struct { uint64_t seed, name; int64_t first, ld; double std; } Normals;
+enum { F8_BLOCK = 128 };        /* float8 comes in squares of this many with one scale each */
 
 /* ---- The table: op_list.h, and what a backend does beside it -------------------------------------------------------------- */
 #define OP(how, name, params, args, outs) void (*name) params;

@@ -24,6 +24,21 @@ void check_copy(Dev *d, Tensor to, Tensor from) {
 }
 void check_zero(Dev *d, Tensor x) { WANT("zero", x, x.dtype, -1, -1); }
 
+void check_normals(Dev *d, Tensor x, Normals n) {
+    WANT_W("normals", x, -1, -1);
+    CHECK(n.first >= 0 && n.ld >= x.cols, "normals: elements from %ld on, rows %ld apart and %ld long", (long)n.first,
+          (long)n.ld, (long)x.cols);
+}
+void check_widen(Dev *d, Tensor y, Tensor x, Tensor scale, int64_t from, int64_t cols) {
+    WANT("widen", x, DT_F8E4M3, 1, -1);
+    WANT_W("widen", y, 1, x.cols);
+    int64_t rows = cols > 0 ? (from + x.cols + cols - 1) / cols : 0;
+    CHECK(from >= 0 && cols > 0 && scale.rows >= (rows + F8_BLOCK - 1) / F8_BLOCK,
+          "widen: elements %ld.. in rows of %ld, and scales of %ld rows of blocks", (long)from, (long)cols,
+          (long)scale.rows);
+    WANT("widen", scale, DT_F32, -1, (cols + F8_BLOCK - 1) / F8_BLOCK);
+}
+
 void check_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     WANT_W("linear", w, -1, x.cols);
     WANT_A("linear", x, y.rows, -1);

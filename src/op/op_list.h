@@ -17,6 +17,10 @@ OP(ENTER, copy,        (Dev *d, Tensor to, Tensor from),
                       (d, to, from), (to))    /* f32 <-> bf16 converts */
 OP(ENTER, zero,        (Dev *d, Tensor x),
                       (d, x), (x))
+OP(ENTER, normals,     (Dev *d, Tensor x, Normals n),
+                      (d, x, n), (x))
+OP(ENTER, widen,       (Dev *d, Tensor y, Tensor x, Tensor scale, int64_t from, int64_t cols),
+                      (d, y, x, scale, from, cols), (y))    /* y, x [1,n]: elements from.. of a matrix of float8 blocks */
 
 /* ---- products: y[T,O] = x[T,I] w[O,I]' + b[1,O];  w is F32 or BF16 ----------------------------------------------------- */
 OP(JOIN,  linear,      (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum),

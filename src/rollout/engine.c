@@ -11,7 +11,8 @@ struct Engine {
     Model *m;
     SchedConf c;
     Sched *s;
-    Kv *kv; /* [layers] */
+    Kv *kv;   /* [layers] */
+    bool own; /* the cache's memory */
     Arena pool, io, host;
     Request *request; /* [max_seqs] by group */
     int32_t *id;
@@ -87,7 +88,21 @@ size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
            + engine_io_bytes(m, c) + ARENA_ALIGN;
 }
 
+size_t engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
+    size_t page = engine_page_bytes(m, c->page, like) / (size_t)m->d.layers, layer;
+    if (__builtin_mul_overflow(page, (size_t)c->pages, &layer) || layer > (size_t)1 << 50)
+        return (size_t)1 << 60; /* nobody has it */
+    return (size_t)m->d.layers * arena_round(layer);
+}
+
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
+    size_t bytes = engine_cache_bytes(m->desc, c, dev_kind(m->dev));
+    Engine *e = engine_open_over(m, c, dev_arena(m->dev, "kv", bytes), mem);
+    e->own = true;
+    return e;
+}
+
+Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
     Engine *e = MEM_NEW(mem, Engine);
     size_t n = (size_t)c->max_seqs, layers = (size_t)m->desc->d.layers;
     *e = (Engine){ .m = m, .c = *c, .s = sched_open(c, mem), .max_pages = max_pages(c) };
@@ -104,7 +119,7 @@ Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
     e->io = dev_arena(m->dev, "rollout io", io);
     Kv shape = kv_shape(m->desc, c->page);
     size_t page = op_kv_bytes(m->dev, &shape);
-    e->pool = dev_arena(m->dev, "kv", layers * arena_round((size_t)c->pages * page));
+    e->pool = arena_over("kv", cache.base, cache.size);
     for (size_t l = 0; l < layers; l++) {
         e->kv[l] = shape;
         e->kv[l].pool = tensor_push(&e->pool, DT_U8, c->pages, (int64_t)page);
@@ -113,7 +128,7 @@ Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
 }
 
 void engine_close(Engine *e) {
-    dev_free(e->m->dev, e->pool.base);
+    if (e->own) dev_free(e->m->dev, e->pool.base);
     dev_free(e->m->dev, e->io.base);
 }
 

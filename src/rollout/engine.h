@@ -66,9 +66,12 @@ size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* list
 size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */
 size_t  engine_page_bytes(const ModelDesc *m, int page, DevKind like);                 /* one page, all layers */
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
+/* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
+Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem);
+size_t  engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
 void    engine_close(Engine *e);
 
 EngineStats engine_run(Engine *e, const Feed *f);
-void        engine_flush(Engine *e);                                     /* after every change of the weights */
+void        engine_flush(Engine *e);                                     /* after every change of the weights or of the cache's memory */
 
 #endif

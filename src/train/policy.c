@@ -41,6 +41,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
                         .io = io_size(c, m->d.vocab),
                         .host = host_size(c, m->d.vocab),
                         .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
+    if (out.act < c->act_room) out.act = c->act_room;
     if (c->trains) {
         int64_t own = reduce_own_count(m, shard);
         out.grads = params_bytes(m, shard, DT_F32, true);

@@ -35,6 +35,7 @@ typedef struct {
     int64_t   micro_tokens;           /* budget of a micro-batch; no sequence may be longer */
     int       max_seqs;               /* of a mini-batch */
     Recompute recompute;
+    size_t    act_room;               /* bytes that the arena of activations has at least: others use it between updates */
     double    offload;                /* share of the optimizer's states in the host arena */
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */

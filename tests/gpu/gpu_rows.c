@@ -149,6 +149,32 @@ static void tables(Duo *q) {
     duo_clear(q, "tables");
 }
 
+/* What weights are made of has the CPU's bits. */
+static void fill_once(Duo *q) {
+    int64_t R = pick_int(q, 1, 60), C = pick_int(q, 1, 400);
+    Two x = two_w(q, any_w(q), R, C, any_gap(q), 1);
+    Normals n = { .seed = (uint64_t)pick_int(q, 0, 1 << 30),
+                  .name = mix(++q->seed),
+                  .first = pick_int(q, 0, 1 << 30),
+                  .ld = C + pick_int(q, 0, 9),
+                  .std = 0.02 };
+    n.first *= 1001; /* beyond 2^32 */
+    EACH_SIDE(q, s, d) op_normals(d, x.t[s], n);
+    duo_same(q, "normals", x);
+    int64_t from = pick_int(q, 0, 5000), m = R * C;
+    uint8_t *codes = MEM_ARRAY(&q->r[GPU].m, uint8_t, (size_t)m);
+    for (int64_t i = 0; i < m; i++)
+        codes[i] = (uint8_t)(pick_int(q, 0, 126) + 128 * pick_int(q, 0, 1)); /* all but the NaNs */
+    Two scale = two_w(q, DT_F32, (from + m) / C / F8_BLOCK + 1, (C + F8_BLOCK - 1) / F8_BLOCK, 0, 1),
+        y = two_w(q, any_w(q), 1, m, 0, 1), c;
+    EACH_SIDE(q, s, d) {
+        c.t[s] = rig_put(&q->r[s], DT_F8E4M3, 1, m, codes);
+        op_widen(d, y.t[s], c.t[s], scale.t[s], from, C);
+    }
+    duo_same(q, "widen", y);
+    duo_clear(q, "fill");
+}
+
 /* ---- experts ------------------------------------------------------------------------------------------------------------------------------ */
 static void moe_once(Duo *q) {
     static const int experts[] = { 1, 4, 8, 60, 64, 128, 256, 512, 4096 };
@@ -229,14 +255,15 @@ static void adam_once(Duo *q, int64_t n, int64_t step) {
 }
 
 int gpu_rows(int argc, char **argv) {
-    (void)argc, (void)argv;
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 100;
     for (int half = 0; half < 2; half++) {
         Duo q;
-        duo_open(&q, half ? DT_BF16 : DT_F32, 100, 512u << 20);
+        duo_open(&q, half ? DT_BF16 : DT_F32, seed, 512u << 20);
         tables(&q);
         for (int i = 0; i < duo_times(30); i++) rows_once(&q);
         for (int i = 0; i < duo_times(20); i++) sums_once(&q);
         for (int i = 0; i < duo_times(20); i++) parts_once(&q);
+        for (int i = 0; i < duo_times(20); i++) fill_once(&q);
         for (int i = 0; i < duo_times(30); i++) moe_once(&q);
         for (int i = 0; i < 12; i++)
             adam_once(&q, i < 2 ? i : i < 11 ? pick_int(&q, 2, 300000) : 3000001, i == 10 ? 1000000 : 1 + i);

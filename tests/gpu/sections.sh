@@ -4,6 +4,7 @@
 #   ops       every op: GPU against CPU by bound, against itself by memcmp
 #   exact     models, engine and trainer in float32 and bfloat16; half a million sampled tokens; reference values of every family
 #   loop      quickstart on the GPU; the same seed twice; kills; a run that changes devices
+#   grpo      a real model's shape from a seed, and 200 steps: memory as planned, asked for once
 #   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes
 #   (none)    a selection of the first three
 cd "$(dirname "$0")/../.." || exit 1
@@ -34,7 +35,8 @@ verify() { # verify COMPUTE
 ops() { tests gpu_rows gpu_product gpu_head gpu_attn gpu_sizes test_op; }
 exact() {
     tests test_model test_rollout_engine test_train
-    tests million -- --all
+    tests f32 million
+    tests bf16 million -- --all
     verify f32
     verify bf16
 }
@@ -91,37 +93,90 @@ loop() { # loop [SHORT]
     ok $? "quickstart: $(tail -5 "$work/quick.log")"
     grep -E 'validation after' "$work/quick.log" | tail -1
 }
-# Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.
-sanitizer() { # sanitizer TOOL SECONDS ARGUMENTS...
+# Qwen2.5-0.5B's shape from a seed, 5 steps in which no answer is silent; then 200 steps of a small one: memory is asked for at the start and never again, and
+# the driver's figure is the plan's.
+wide_model() { # wide_model CONFIG DIR: with a tokenizer that has as many tokens as the model
+    mkdir -p "$2"
+    cp "$1" "$2/config.json"
+    cp recipes/quickstart/model/tokenizer_config.json "$2"
+    awk -v n="$(sed -nE 's/.*"vocab_size": *([0-9]+).*/\1/p' "$1")" '{
+        at = match($0, /"####[^"]+": ?258/)
+        if (!at) { print; next }
+        printf "%s", substr($0, 1, at + RLENGTH - 1)
+        for (i = 262; i < n; i++) printf ",\"w%d\":%d", i, i
+        print substr($0, at + RLENGTH) }' recipes/quickstart/model/tokenizer.json >"$2/tokenizer.json"
+}
+metric() { grep -oE "\"$2\":[^,}]*" "$work/$1/metrics.jsonl" | cut -d: -f2; } # metric RUN NAME: one a line
+held() { # held RUN: nothing is asked for after the first step, and what is in use is constant and within 3 % of the plan
+    [ "$(metric "$1" perf/gpu_allocations | sort -u | wc -l)" = 1 ]
+    ok $? "$1: memory was asked for after the first step: $(metric "$1" perf/gpu_allocations | sort | uniq -c)"
+    paste <(metric "$1" perf/gpu_memory_used_gb) <(metric "$1" perf/gpu_memory_planned_gb) | awk -v run="$1" '
+        NR == 2 { first = $1 }
+        NR >= 2 { if ($1 != first || $1 > 1.03 * $2 || $1 < 0.97 * $2) bad++ }
+        END { printf "%s: %d steps, %s GB in use, %s GB planned, %d steps off\n", run, NR, $1, $2, bad; exit bad > 0 || NR < 2 }'
+    ok $? "$1: memory in use is not what was planned"
+}
+grpo() {
+    model
+    wide_model tests/data/configs/Qwen2.5-0.5B.json "$work/wide"
+    train wide model.path="$work/wide" model.random=1 trainer.steps=5 trainer.save_every=0 data.train_batch_size=32 rollout.n=8 data.max_response_length=256 \
+        rollout.ignore_eos=true train.micro_tokens=8192 reward.library="$gpu/each.so"
+    ok $? "Qwen2.5-0.5B's shape: $(tail -1 "$work/wide.log")"
+    [ "$(metric wide perf/silent_ratio | sort -u)" = 0 ]
+    ok $? "silent answers: $(metric wide perf/silent_ratio)"
+    [ "$(metric wide exact/max_abs_logprob_diff | sort -u)" = 0 ]
+    ok $? "sampled and trained log-probs differ: $(metric wide exact/max_abs_logprob_diff)"
+    held wide
+    grep -h 'planned for this run' "$work/wide/log.txt"
+    train many trainer.steps=200 trainer.save_every=0 reward.library="$gpu/each.so"
+    ok $? "200 steps: $(tail -1 "$work/many.log")"
+    held many
+    train offload trainer.steps=1 train.offload_fraction=0.5
+    ok $((! $?)) "train.offload_fraction was not refused"
+    grep -q "cannot leave a GPU's memory yet" "$work/offload.log"
+    ok $? "train.offload_fraction: $(tail -1 "$work/offload.log")"
+}
+# Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.  The tools run beside each other.
+sanitizer() { # sanitizer TOOL SECONDS ARGUMENTS...: what it says into $work/san.TOOL
     local tool=$1 seconds=$2 rc
     shift 2
-    timeout "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" "$@" >"$work/san" 2>&1
+    timeout "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" "$@" >"$work/san.$tool" 2>&1
     rc=$?
-    grep -E ' (passed|failed)|SUMMARY' "$work/san" | sed "s/^/$tool: /"
+    grep -E ' (passed|failed)|SUMMARY' "$work/san.$tool" | sed "s/^/$tool: /"
     return $rc
 }
+sanitize_one() { # sanitize_one TOOL
+    local rc t
+    for t in gpu_rows gpu_head gpu_attn_brief test_op_moe gpu_product; do
+        sanitizer "$1" 200 few $t
+        rc=$?
+        if [ $rc = 124 ]; then skipped=$((skipped + 1)) && echo "skipped: $1 of $t was not done after 200 s"; else
+            ok $rc "$1 of $t: $(grep -E '=========|FAILED|hone:' "$work/san.$1" | grep -v 'Saved host\|Host Frame' | head -20)"
+        fi
+    done
+    echo "$passed passed, $failed failed, $skipped skipped"
+}
 sanitize() {
-    local tool rc t
+    local tool p f s
     command -v compute-sanitizer >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no compute-sanitizer"; return; }
     sanitizer memcheck 60 plant write >"$work/plant"
-    ok $(($? != 9)) "memcheck does not see a write behind a block: $(tail -3 "$work/san")"
+    ok $(($? != 9)) "memcheck does not see a write behind a block: $(tail -3 "$work/san.memcheck")"
     sanitizer initcheck 60 plant read >"$work/plant"
-    ok $(($? != 9)) "initcheck does not see a read of what was never written: $(tail -3 "$work/san")"
+    ok $(($? != 9)) "initcheck does not see a read of what was never written: $(tail -3 "$work/san.initcheck")"
+    for tool in memcheck initcheck racecheck; do (passed=0 failed=0 skipped=0; sanitize_one $tool) >"$work/of.$tool" & done
+    wait
     for tool in memcheck initcheck racecheck; do
-        for t in gpu_rows gpu_product gpu_head gpu_attn_brief test_op_moe; do
-            sanitizer $tool 60 few $t
-            rc=$?
-            [ $rc != 124 ] || { skipped=$((skipped + 1)); echo "skipped: $tool of $t was not done after 60 s"; continue; }
-            ok $rc "$tool of $t: $(grep -E '=========|FAILED|hone:' "$work/san" | grep -v 'Saved host\|Host Frame' | head -20)"
-        done
+        cat "$work/of.$tool"
+        read -r p _ f _ s _ < <(tail -1 "$work/of.$tool" | tr -d ,)
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     done
 }
 
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
-ops | exact | loop | sanitize) "$1" ;;
+ops | exact | grpo | loop | sanitize) "$1" ;;
 some) ops; tests test_model test_rollout_engine test_train million; verify f32; loop 3 ;;
-*) echo "sections: ops, exact, loop, sanitize"; exit 2 ;;
+*) echo "sections: ops, exact, grpo, loop, sanitize"; exit 2 ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

@@ -1,6 +1,8 @@
 /* test_rows.c - rule 6: what works row by row.  Values and gradients against double, the same bits on every instruction
  * set, for every thread count, and for a row alone. */
 #include "optest.h"
+#include "op/normal.h"
+#include "tensor/half.h"
 
 enum { T = 37, W = 75 };
 
@@ -107,6 +109,50 @@ static void rope(void) {
             dots[0] += (double)gy[i] * (double)c[i], dots[1] += (double)x[i] * (double)gg[i];
         EXPECT(fabs(dots[0] - dots[1]) < 1e-4, "rope -1 is not the transpose of +1: %g and %g", dots[0], dots[1]);
     }
+    rig_close(&r);
+}
+
+/* What weights are made of.  Normals: a matrix's part has the bits of its place in the whole, they have mean 0 and the deviation that was asked for, and a
+ * pair is what Box and Muller make of one draw.  float8: the number of the format times its block's scale, rounded once. */
+static void filling(void) {
+    enum { R = 50, C = 401, N = R * C, R8 = 300, C8 = 200 };
+    Rig r;
+    rig_open(&r, 3, ISA_BEST, 8 << 20);
+    Normals n = { .seed = 5, .name = 77, .first = 0, .ld = C, .std = 0.5 };
+    Tensor x = rig_put_ld(&r, DT_F32, R, C, C + 3, NULL), half = rig_put(&r, DT_BF16, R, C, NULL);
+    op_normals(&r.d, x, n), op_normals(&r.d, half, n);
+    float *got = rig_get(&r, x), mean = 0, square = 0, *rounded = mem_copy(&r.m, got, N * 4);
+    for (int i = 0; i < N; i++) mean += got[i] / N, square += got[i] * got[i] / N;
+    EXPECT(fabsf(mean) < 0.015f && fabsf(square - 0.25f) < 0.01f, "normals: mean %g, mean square %g", (double)mean,
+           (double)square);
+    EXPECT(!memcmp(bf16s(&r.m, rounded, N), rig_get(&r, half), N * 2), "normals in bf16 are not the rounded ones");
+    double z[2];
+    int wrong = 0;
+    for (uint64_t i = 0; i < N; i++) two_normals(z, 5, 77, i / 2), wrong += got[i] != (float)(0.5 * z[i % 2]);
+    EXPECT(wrong == 0, "normals: %d of %d differ", wrong, N);
+    n.first = 7 * C + 31;
+    Tensor part = rig_put(&r, DT_F32, 9, 100, NULL);
+    op_normals(&r.d, part, n);
+    float *cut = rig_get(&r, part);
+    for (int i = 0; i < 9; i++) EXPECT(!memcmp(cut + i * 100, got + (7 + i) * C + 31, 400), "row %d of a part", i);
+
+    uint8_t *codes = MEM_ARRAY(&r.m, uint8_t, R8 * C8);
+    float *scale = rnds(&r.m, 3 * 2, 9, 1), *want = MEM_ARRAY(&r.m, float, R8 *C8);
+    for (int i = 0; i < R8 * C8; i++) {
+        codes[i] = (uint8_t)(mix((uint64_t)i) % 256);
+        if ((codes[i] & 0x7F) == 0x7F) codes[i] = 3;
+        want[i] = f8e4m3_f32(codes[i]) * scale[i / C8 / 128 * 2 + i % C8 / 128];
+    }
+    Tensor ts = rig_put(&r, DT_F32, 3, 2, scale), tc = rig_put(&r, DT_F8E4M3, 1, R8 * C8, codes);
+    Tensor y = rig_put(&r, DT_F32, 1, R8 * C8, NULL), yh = rig_put(&r, DT_BF16, 1, R8 * C8, NULL);
+    op_widen(&r.d, y, tc, ts, 0, C8);
+    EXPECT(!memcmp(rig_get(&r, y), want, R8 * C8 * 4), "widen");
+    enum { FROM = 30011 }; /* a piece of it, from the middle of a row */
+    op_zero(&r.d, y);
+    op_widen(&r.d, tensor_cols(y, FROM, 1000), tensor_cols(tc, FROM, 1000), ts, FROM, C8);
+    EXPECT(!memcmp((float *)rig_get(&r, y) + FROM, want + FROM, 4000), "widen of a piece");
+    op_widen(&r.d, yh, tc, ts, 0, C8);
+    EXPECT(!memcmp(rig_get(&r, yh), bf16s(&r.m, want, R8 * C8), R8 * C8 * 2), "widen to bf16");
     rig_close(&r);
 }
 
@@ -367,6 +413,7 @@ int main(int argc, char **argv) {
     optest_begin(argc, argv);
     norm_and_swiglu();
     rope();
+    filling();
     moving();
     optimizer();
     optimizer_late();

@@ -38,6 +38,7 @@ typedef struct {
     int          gpu, sms;          /* which; multiprocessors */
     size_t       smem;              /* shared memory a block may have */
     bool         raw;               /* blocks stay as they come */
+    size_t       base;              /* memory in use when it was opened */
     cudaStream_t stream;
     Ring         put, get;
     volatile Fault *fault;

@@ -166,16 +166,20 @@ void cuda_close(Dev *d) {
     threads_close(d->threads);
 }
 
+typedef struct {                    /* what only dev_about asks for: asking the driver takes milliseconds */
+    CudaDev c;
+    char name[64];
+    int driver;
+} Card;
 void cuda_about(const Dev *d, DevAbout *out) {
-    cudaDeviceProp p;
-    int driver = 0;
+    const Card *card = (const Card *)d->impl;
     char prods[64], attns[64];
-    CU(cudaGetDeviceProperties(&p, cu(d)->gpu));
-    CU(cudaDriverGetVersion(&driver));
+    int driver = card->driver;
     CU(cudaMemGetInfo(&out->free, &out->total));
+    out->base = cu(d)->base;
     prods_about(prods, sizeof prods);
     attns_about(attns, sizeof attns);
-    snprintf(out->name, sizeof out->name, "%s", p.name);
+    snprintf(out->name, sizeof out->name, "%s", card->name);
     snprintf(out->libraries, sizeof out->libraries, "CUDA %d.%d, driver for %d.%d%s%s%s%s", CUDART_VERSION / 1000,
              CUDART_VERSION % 1000 / 10, driver / 1000, driver % 1000 / 10, prods[0] ? ", " : "", prods, attns[0] ? ", " : "",
              attns);
@@ -237,13 +241,21 @@ extern "C" __attribute__((visibility("default"))) CudaState hone_cuda_open(Dev *
     CudaState s = find_gpu(o->gpu, &p, err);
     if (s != CUDA_READY) return s;
     d->threads = threads_open(o->threads > 0 ? o->threads : threads_default());
-    CudaDev *c = MEM_NEW(&d->mem, CudaDev);
+    Card *card = MEM_NEW(&d->mem, Card);
+    CudaDev *c = &card->c;
     c->gpu = o->gpu, c->sms = p.multiProcessorCount, c->smem = p.sharedMemPerBlockOptin;
     c->raw = o->raw;
+    snprintf(card->name, sizeof card->name, "%.63s", p.name);
+    cudaDriverGetVersion(&card->driver);
     d->ops = &ops_cuda;
     d->impl = c;
     d->act = o->act;
-    if (open_parts(d, c, err)) return CUDA_READY;
+    size_t here = 0, all = 0;
+    if (open_parts(d, c, err)) {
+        CU(cudaMemGetInfo(&here, &all));
+        c->base = all - here;
+        return CUDA_READY;
+    }
     cuda_close(d);
     mem_free(&d->mem);
     memset(d, 0, sizeof *d);

@@ -137,7 +137,7 @@ static bool prod_splits(const Dev *d, const Prod *p) {
     if (d->act != DT_BF16 || p->ta == p->tb || p->n_pieces > 1 || p->add || (!p->at && p->E > 1)) return false;
     const Split s = split_of(p);
     if (p->kind == DX && !s.a) return false; /* float32 weights of a gradient: none that is asked for */
-    if (!s.a && p->E > 1 && p->step_b != s.rows / p->E * p->ldb) return false;
+    if (!s.a && p->kind != DW && p->E > 1 && p->step_b != s.rows / p->E * p->ldb) return false;
     const Prod q = split_prod(p, &s, (const bf16 *)0, 0);
     return prod_fast(&q);
 }
