@@ -163,7 +163,7 @@ static void put_batch(Golden *g, Batch *b,
                       int extra) { /* extra 1: one more token, so that the last row is an output too */
     PackSeq seqs[MAX_SEQS];
     for (int i = 0; i < g->n_seqs; i++) seqs[i] = (PackSeq){ g->seq[i].ids, g->seq[i].n + extra, 1, DRAW_PLAIN };
-    batch_put(b, &g->o.dev, &g->io, &g->host, seqs, g->n_seqs);
+    batch_put_part(b, &g->o.dev, &g->io, &g->host, seqs, g->n_seqs, &g->o.model.par.cp);
 }
 
 /* ---- the checks */

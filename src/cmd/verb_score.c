@@ -75,7 +75,7 @@ static void ban_early(Scorer *s, Batch *b, const PromptLine *line, size_t n) {
     for (size_t i = 0; i < n; i++)
         for (int t = 1; line[i].ok && t < line[i].n; t++)
             ban[o++] = t >= line[i].prompt && t < line[i].prompt + s->min_tokens;
-    batch_ban(b, &s->o->dev, &s->io, ban, s->eos, (int)d->n_eos);
+    batch_ban(b, &s->o->dev, &s->io, &s->host, ban, s->eos, (int)d->n_eos);
     arena_pop(&s->host, mark);
 }
 
@@ -90,7 +90,7 @@ static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, 
     int64_t outputs = pack_outputs(seqs, k);
     if (outputs) {
         Batch b;
-        batch_put(&b, d, &s->io, &s->host, seqs, k);
+        batch_put_part(&b, d, &s->io, &s->host, seqs, k, &s->o->model.par.cp);
         ban_early(s, &b, line, n);
         Tensor tlp = tensor_push(&s->io, DT_F32, outputs, 1), tent = tensor_push(&s->io, DT_F32, outputs, 1);
         model_score(&s->o->model, &b, tlp, tent);

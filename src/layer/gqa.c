@@ -37,7 +37,7 @@ static Tensor turn(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape 
 
 void attention(const Ctx *c, int layer, const Attn *a) {
     if (!c->kv) {
-        cp_attend(&c->par, c->dev, a);
+        cp_attend(&c->par, c->dev, c->cp, a);
         return;
     }
     op_kv_put(c->dev, c->kv[layer], a->k, a->v, c->paged);
@@ -104,9 +104,15 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaK
     op_linear(d, v, all, param(c->w, P_V, layer), param(c->w, P_VB, layer), over_h);
 
     GqaKeep g = { .q_raw = q, .k_raw = k };
-    g.a = (Attn){
-        .v = v, .seqs = c->seqs, .heads = s.heads, .kv_heads = s.kv_heads, .dk = s.dim, .dv = s.dim, .scale = c->scale
-    };
+    g.a = (Attn){ .v = v,
+                  .seqs = c->seqs,
+                  .from = c->from,
+                  .start = c->start,
+                  .heads = s.heads,
+                  .kv_heads = s.kv_heads,
+                  .dk = s.dim,
+                  .dv = s.dim,
+                  .scale = c->scale };
     g.a.q = turn(c, q, s.q_norm, layer, s.q, &g.q_rstd, cheap, a);
     g.a.k = turn(c, k, s.k_norm, layer, s.k, &g.k_rstd, cheap, a);
     g.a.o = push(c, a, T, s.heads * s.dim);
@@ -166,7 +172,7 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
         a.k = by_query(c, a.k), a.v = by_query(c, a.v), a.kv_heads = a.heads;
         dk_each = push(c, &d->tmp, T, dq.cols), dv_each = push(c, &d->tmp, T, dq.cols);
     }
-    cp_attend_bwd(&c->par, d, dq, dk_each, dv_each, dO, &a);
+    cp_attend_bwd(&c->par, d, c->cp, dq, dk_each, dv_each, dO, &a);
     by_query_bwd(c, dk, dk_each);
     by_query_bwd(c, dv, dv_each);
     dq = turn_back(c, g, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);

@@ -36,7 +36,9 @@ typedef struct {
     EpBook          *book;         /* of experts' rounds */
     int              leaves;       /* E2: pieces of every sum that TP may cut */
     Recompute        recompute;
-    Seqs             seqs;         /* packed sequences */
+    Seqs             seqs;         /* packed sequences, or this rank's pieces of them: */
+    Tensor           from, start;  /* as in Attn */
+    const CpRows    *cp;
     Tensor           cossin;       /* [T,dim] of this batch's positions */
     float            scale;        /* of attention */
     const Kv        *kv;           /* [layers], or NULL when training */

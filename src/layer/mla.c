@@ -121,6 +121,8 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at
     k.a = (Attn){ .k = k.key,
                   .v = latent_of(k.key, s),
                   .seqs = c->seqs,
+                  .from = c->from,
+                  .start = c->start,
                   .heads = s.N,
                   .kv_heads = 1,
                   .dk = s.R + s.r,
@@ -221,7 +223,7 @@ static void absorbed_backward(const Ctx *c, int layer, const Params *g, Tensor d
     value_backward(c, layer, g, dol, dy, a.o);
 
     Tensor dql = push(c, tmp, T, (int64_t)s.N * (s.R + s.r)), dlat = push(c, tmp, T, s.R);
-    cp_attend_bwd(&c->par, d, dql, dkey, dlat, dol, &a);
+    cp_attend_bwd(&c->par, d, c->cp, dql, dkey, dlat, dol, &a);
     op_add(d, latent_of(dkey, s), latent_of(dkey, s), dlat); /* the latent is key and value */
 
     op_headwise_dw(d, param(g, P_KV_B, layer), dql, k->q, into_latent(s));
@@ -251,7 +253,7 @@ static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor d
     op_headwise(d, a.k, latent, wkvb, key_of_latent(s));
     op_copy_heads(d, a.k, k->key, rope_of_key(s));
     op_headwise(d, a.v, latent, wkvb, value_of_latent(s));
-    cp_attend_bwd(&c->par, d, dq, dk, dv, dov, &a);
+    cp_attend_bwd(&c->par, d, c->cp, dq, dk, dv, dov, &a);
     arena_pop(tmp, inner);
 
     Tensor dkv = push(c, tmp, T, (int64_t)s.N * (s.n + s.u));

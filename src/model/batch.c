@@ -11,7 +11,10 @@ int64_t pack_outputs(const PackSeq *seqs, int n) {
 }
 
 size_t batch_host_bytes(int64_t tokens, int seqs) {
-    return 8 * arena_round((size_t)tokens * 4) + arena_round((size_t)(seqs + 1) * 4);
+    return 11 * arena_round((size_t)tokens * 4) + 3 * arena_round((size_t)(2 * seqs + 1) * 4);
+}
+size_t batch_part_bytes(int64_t tokens, int seqs) {
+    return 3 * arena_round((size_t)tokens * 4) + 3 * arena_round((size_t)(2 * seqs + 1) * 4);
 }
 
 static Tensor put_i32(Dev *d, Arena *a, const int32_t *from, int64_t n) {
@@ -29,61 +32,159 @@ static Tensor put_f32(Dev *d, Arena *a, const float *from, int64_t n) {
 static bool plain(Drawing s) { return s.temperature == 1 && s.top_p >= 1 && s.min_p <= 0 && s.top_k <= 0; }
 static bool whole(Drawing s) { return s.top_p >= 1 && s.min_p <= 0 && s.top_k <= 0; }
 
-/* One row per output: the distribution its token was drawn from. */
-static Dist put_dist(Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, int64_t outputs) {
+/* ---- whose row a position is.  A rank's rows: the first pieces of all sequences, then the last ones. */
+
+static bool mine(const Batch *b, const PackSeq *s, int64_t pos) {
+    return cp_rank(cp_piece_of(s->n, pos, b->ranks), b->ranks) == b->rank;
+}
+
+typedef struct {
+    int ranks;
+    int64_t row[2 * CP_MOST]; /* the row, of the rank that has it, of the next sequence's piece k */
+} Places;
+
+static int64_t piece_len(const PackSeq *s, int k, int ranks) {
+    return cp_piece(s->n, k + 1, ranks) - cp_piece(s->n, k, ranks);
+}
+static void places_pass(Places *x, const PackSeq *s) { /* on to the next sequence */
+    for (int k = 0; k < cp_pieces(x->ranks); k++) x->row[k] += piece_len(s, k, x->ranks);
+}
+static Places places_begin(int ranks, const PackSeq *seqs, int n) {
+    Places x = { .ranks = ranks };
+    for (int i = 0; i < n; i++) /* last pieces stand behind all first ones */
+        for (int k = ranks; k < cp_pieces(ranks); k++) x.row[k] += piece_len(&seqs[i], cp_rank(k, ranks), ranks);
+    return x;
+}
+static int64_t place_of(const Places *x, const PackSeq *s, int64_t pos, int *rank) {
+    int k = cp_piece_of(s->n, pos, x->ranks);
+    *rank = cp_rank(k, x->ranks);
+    return x->row[k] + pos - cp_piece(s->n, k, x->ranks);
+}
+
+/* One row per own output: the distribution its token was drawn from. */
+static Dist put_dist(const Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n) {
     Dist dist = { 0 };
     bool all_plain = true, all_whole = true;
     for (int i = 0; i < n; i++)
         all_plain = all_plain && plain(seqs[i].draw), all_whole = all_whole && whole(seqs[i].draw);
     if (all_plain) return dist;
-    size_t bytes = (size_t)outputs * 4;
+    size_t bytes = (size_t)b->own * 4;
     float *temp = arena_push(host, bytes), *top_p = arena_push(host, bytes), *min_p = arena_push(host, bytes);
     int32_t *top_k = arena_push(host, bytes);
     int64_t o = 0;
     for (int i = 0; i < n; i++)
-        for (int t = seqs[i].from; t < seqs[i].n; t++, o++) {
+        for (int t = seqs[i].from; t < seqs[i].n; t++) {
             const Drawing *s = &seqs[i].draw;
-            temp[o] = 1.0f / s->temperature, top_p[o] = s->top_p, min_p[o] = s->min_p, top_k[o] = s->top_k;
+            if (!mine(b, &seqs[i], t - 1)) continue;
+            temp[o] = 1.0f / s->temperature, top_p[o] = s->top_p, min_p[o] = s->min_p, top_k[o++] = s->top_k;
         }
-    dist.inv_temp = put_f32(d, a, temp, outputs);
+    dist.inv_temp = put_f32(d, a, temp, b->own);
     if (all_whole) return dist;
-    dist.top_k = put_i32(d, a, top_k, outputs);
-    dist.top_p = put_f32(d, a, top_p, outputs);
-    dist.min_p = put_f32(d, a, min_p, outputs);
+    dist.top_k = put_i32(d, a, top_k, b->own);
+    dist.top_p = put_f32(d, a, top_p, b->own);
+    dist.min_p = put_f32(d, a, min_p, b->own);
     return dist;
 }
 
-void batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n) {
+/* This rank's tokens, piece by piece. */
+static void put_tokens(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, int64_t all) {
+    int32_t *ids = arena_push(host, (size_t)all * 4), *pos = arena_push(host, (size_t)all * 4);
+    size_t list = (size_t)(2 * n + 1) * 4;
+    int32_t *at = arena_push(host, list), *from = arena_push(host, list), *start = arena_push(host, list);
+    for (int k = 0; k < cp_pieces(b->ranks); k++) {
+        int64_t key0 = 0;
+        if (cp_rank(k, b->ranks) != b->rank) continue;
+        for (int i = 0; i < n; key0 += seqs[i++].n) {
+            int64_t p0 = cp_piece(seqs[i].n, k, b->ranks), len = piece_len(&seqs[i], k, b->ranks);
+            if (!len) continue;
+            at[b->seqs.n] = (int32_t)b->tokens, from[b->seqs.n] = (int32_t)key0, start[b->seqs.n++] = (int32_t)p0;
+            if (len > b->seqs.longest) b->seqs.longest = (int)len;
+            for (int64_t p = p0; p < p0 + len; p++, b->tokens++)
+                ids[b->tokens] = seqs[i].tokens[p], pos[b->tokens] = (int32_t)p;
+        }
+    }
+    at[b->seqs.n] = (int32_t)b->tokens;
+    b->ids = put_i32(d, a, ids, b->tokens);
+    b->pos = put_i32(d, a, pos, b->tokens);
+    b->seqs.at = put_i32(d, a, at, b->seqs.n + 1);
+    if (b->ranks == 1) return;
+    b->from = put_i32(d, a, from, b->seqs.n);
+    b->start = put_i32(d, a, start, b->seqs.n);
+}
+
+static int64_t beside(int64_t *first, const CpRows *x,
+                      int ranks) { /* where each rank's begin, one after the other; how many in all */
+    int64_t sum = 0;
+    for (int r = 0; r < ranks; sum += x->rows[r++]) first[r] = sum;
+    return sum;
+}
+
+/* Outputs, and which rank has what. */
+static void put_outputs(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, int64_t all) {
+    size_t outs = (size_t)b->outputs * 4;
+    int32_t *rows = arena_push(host, outs), *targets = arena_push(host, outs), *own_at = arena_push(host, outs),
+            *out_order = arena_push(host, outs), *order = arena_push(host, (size_t)all * 4);
+    int64_t row0[CP_MOST], out0[CP_MOST], o = 0, t = 0;
+    int r;
+    Places x = places_begin(b->ranks, seqs, n);
+    for (int i = 0; i < n; places_pass(&x, &seqs[i++]))
+        for (int p = 0; p < seqs[i].n; p++) {
+            int64_t row = place_of(&x, &seqs[i], p, &r);
+            b->cp.rows[r]++;
+            if (p + 1 < seqs[i].from || p + 1 == seqs[i].n) continue;
+            if (r == b->rank) {
+                rows[b->own] = (int32_t)row, targets[b->own] = seqs[i].tokens[p + 1];
+                own_at[b->own++] = (int32_t)o;
+            }
+            b->outs.rows[r]++, o++;
+        }
+    b->rows = put_i32(d, a, rows, b->own);
+    b->targets = put_i32(d, a, targets, b->own);
+    b->cp.all = beside(row0, &b->cp, b->ranks);
+    b->outs.all = beside(out0, &b->outs, b->ranks);
+    if (b->ranks == 1) return;
+    x = places_begin(b->ranks, seqs, n);
+    o = 0;
+    for (int i = 0; i < n; places_pass(&x, &seqs[i++]))
+        for (int p = 0; p < seqs[i].n; p++) {
+            int64_t row = place_of(&x, &seqs[i], p, &r);
+            order[t++] = (int32_t)(row0[r] + row);
+            if (p + 1 >= seqs[i].from && p + 1 < seqs[i].n) out_order[o++] = (int32_t)out0[r]++;
+        }
+    b->own_at = put_i32(d, a, own_at, b->own);
+    b->cp.order = put_i32(d, a, order, all);
+    b->outs.order = put_i32(d, a, out_order, b->outputs);
+}
+
+void batch_put_part(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, const Comm *cp) {
     size_t mark = arena_mark(host);
-    *b = (Batch){ .outputs = pack_outputs(seqs, n), .seqs = { .n = n } };
+    int64_t all = 0;
+    CHECK(cp->size <= CP_MOST, "a sequence over %d ranks; %d are the most", cp->size, CP_MOST);
+    *b = (Batch){ .outputs = pack_outputs(seqs, n), .rank = cp->rank, .ranks = cp->size };
     for (int i = 0; i < n; i++) {
         CHECK(seqs[i].n >= 1 && seqs[i].from >= 1 && seqs[i].from <= seqs[i].n,
               "sequence of %d tokens, outputs from %d", seqs[i].n, seqs[i].from);
-        b->tokens += seqs[i].n;
-        if (seqs[i].n > b->seqs.longest) b->seqs.longest = seqs[i].n;
+        all += seqs[i].n;
     }
-    size_t all = (size_t)b->tokens * 4, outs = (size_t)b->outputs * 4;
-    int32_t *ids = arena_push(host, all), *pos = arena_push(host, all), *at = arena_push(host, (size_t)(n + 1) * 4);
-    int32_t *rows = arena_push(host, outs), *targets = arena_push(host, outs);
-    int32_t t = 0, o = 0;
-    for (int i = 0; i < n; i++) {
-        at[i] = t;
-        for (int p = seqs[i].from; p < seqs[i].n; p++, o++) rows[o] = t + p - 1, targets[o] = seqs[i].tokens[p];
-        for (int p = 0; p < seqs[i].n; p++, t++) ids[t] = seqs[i].tokens[p], pos[t] = p;
-    }
-    at[n] = t;
-    b->ids = put_i32(d, a, ids, b->tokens);
-    b->pos = put_i32(d, a, pos, b->tokens);
-    b->seqs.at = put_i32(d, a, at, n + 1);
-    b->rows = put_i32(d, a, rows, b->outputs);
-    b->targets = put_i32(d, a, targets, b->outputs);
-    b->dist = put_dist(d, a, host, seqs, n, b->outputs);
+    put_tokens(b, d, a, host, seqs, n, all);
+    put_outputs(b, d, a, host, seqs, n, all);
+    b->dist = put_dist(b, d, a, host, seqs, n);
     arena_pop(host, mark);
 }
 
-void batch_ban(Batch *b, Dev *d, Arena *a, const int32_t *ban, const int32_t *ids, int n) {
+void batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n) {
+    Comm one = comm_self();
+    batch_put_part(b, d, a, host, seqs, n, &one);
+}
+
+void batch_ban(Batch *b, Dev *d, Arena *a, Arena *host, const int32_t *ban, const int32_t *ids, int n) {
+    size_t mark = arena_mark(host);
+    int32_t *own = arena_push(host, (size_t)b->own * 4);
+    if (b->ranks > 1) op_get(d, own, b->own_at);
+    for (int64_t i = 0; i < b->own; i++) own[i] = ban[b->ranks > 1 ? own[i] : i];
     b->banned = put_i32(d, a, ids, n);
-    b->ban = put_i32(d, a, ban, b->outputs);
+    b->ban = put_i32(d, a, own, b->own);
+    arena_pop(host, mark);
 }
 
 /* Sets are spread out a few rows at a time: on the host they never lie side by side. */
@@ -97,14 +198,15 @@ void batch_keep(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, in
     CHECK(told == cut, "%d of %d cut sequences have their kept sets", told, cut);
     size_t words = (size_t)kept_words(vocab), mark = arena_mark(host);
     uint32_t *bits = arena_push(host, KEEP_ROWS * words * 4);
-    b->kept = tensor_push(a, DT_I32, b->outputs, (int64_t)words);
+    b->kept = tensor_push(a, DT_I32, b->own, (int64_t)words);
     int64_t first = 0, rows = 0;
     for (int i = 0; i < n; i++) {
         const uint8_t *at = seqs[i].kept;
         for (int t = seqs[i].from; t < seqs[i].n; t++) {
             if (whole(seqs[i].draw)) memset(bits + (size_t)rows * words, 255, words * 4); /* not looked at */
             else at += kept_set_get(bits + (size_t)rows * words, at, vocab);
-            if (++rows < KEEP_ROWS && first + rows < b->outputs) continue;
+            if (!mine(b, &seqs[i], t - 1)) continue;
+            if (++rows < KEEP_ROWS && first + rows < b->own) continue;
             op_put(d, tensor_rows(b->kept, first, rows), bits);
             first += rows, rows = 0;
         }

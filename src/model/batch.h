@@ -2,7 +2,7 @@
 #ifndef MODEL_BATCH_H
 #define MODEL_BATCH_H
 
-#include "op/op.h"
+#include "par/par.h"
 
 typedef struct { float temperature, top_p, min_p; int32_t top_k; } Drawing;     /* {1,1,0,0}: as the model says */
 static const Drawing DRAW_PLAIN = { 1, 1, 0, 0 };
@@ -19,19 +19,32 @@ typedef struct {
 } PackSeq;
 
 typedef struct {
-    int64_t tokens, outputs;     /* T; outputs in the order of sequences, then of positions */
-    Seqs    seqs;
+    int64_t tokens, outputs;     /* T of this rank; outputs of all ranks of cp, in the order of sequences, then of positions */
+    int64_t own;                 /* outputs whose predicting row is this rank's: what the next five are of */
+    Seqs    seqs;                /* with cp, its pieces of sequences: first pieces, then last ones */
+    Tensor  from, start;         /* as in Attn; none without cp */
     Tensor  ids, pos;            /* [T,1] DT_I32 */
-    Tensor  rows, targets;       /* [outputs,1] DT_I32: the predicting row, the token predicted */
-    Dist    dist;                /* of each output; no tensors when every sequence is DRAW_PLAIN */
+    Tensor  rows, targets;       /* [own,1] DT_I32: the predicting row, the token predicted */
+    Dist    dist;                /* of each own output; no tensors when every sequence is DRAW_PLAIN */
     Tensor  banned, ban;         /* as in op.h's Head; none unless batch_ban was called */
     Tensor  kept;                /* likewise; none unless batch_keep was called */
+    CpRows  cp;                  /* where the tokens of all ranks are */
+    CpRows  outs;                /* ... and their outputs */
+    Tensor  own_at;              /* [own,1]: which of all outputs; none without cp */
+    int     rank, ranks;         /* of cp */
 } Batch;
 
-/* Host staging comes from 'host' and is free again at return; the batch lives in 'a'. */
+/* Host staging comes from 'host' and is free again at return; the batch lives in 'a'.  _part: this rank's part of it, of several of cp. */
 void   batch_put(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n);
+void   batch_put_part(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, const Comm *cp);
+size_t batch_part_bytes(int64_t tokens, int seqs);       /* of a, on top of a whole batch's, with cp */
+/* How many tokens one of 'ranks' has at most, of a batch of so many. */
+static inline int64_t batch_part_tokens(int64_t tokens, int seqs, int ranks) {
+    int64_t most = tokens / ranks + 2 * (int64_t)seqs;
+    return ranks == 1 || most > tokens ? tokens : most;
+}
 /* Outputs i with ban[i] 1 were drawn from a distribution without these ids (min-tokens keeps stop tokens away). */
-void   batch_ban(Batch *b, Dev *d, Arena *a, const int32_t *ban, const int32_t *ids, int n);
+void   batch_ban(Batch *b, Dev *d, Arena *a, Arena *host, const int32_t *ban, const int32_t *ids, int n);
 /* The sequences' kept sets, in place of those that the weights would keep.  A cut sequence among them has them, or none has. */
 void   batch_keep(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, int n, int64_t vocab);
 size_t batch_keep_host_bytes(int64_t vocab);             /* of host, on top of: */

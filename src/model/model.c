@@ -54,18 +54,21 @@ void model_close(Model *m) {
 
 Tensor model_head(const Model *m) { return param(&m->w, m->desc->d.tied ? P_EMBED : P_HEAD, 0); }
 
-static Ctx context(Model *m, Arena *act, Seqs seqs, int64_t tokens) {
+static Ctx context(Model *m, Arena *act, const Batch *b) {
     return (Ctx){ .dev = m->dev,
                   .act = act,
                   .m = m->desc,
                   .l = m->local,
-                  .tokens = tokens,
+                  .tokens = b->tokens,
                   .w = &m->w,
                   .par = m->par,
                   .book = &m->book,
                   .leaves = m->leaves,
                   .recompute = m->recompute,
-                  .seqs = seqs,
+                  .seqs = b->seqs,
+                  .from = b->from,
+                  .start = b->start,
+                  .cp = &b->cp,
                   .scale = m->scale };
 }
 
@@ -131,7 +134,7 @@ static void head_forward(Model *m, const Head *head) {
     const Comm *tp = &m->par.tp;
     Dev *d = m->dev;
     if (tp->size == 1) {
-        op_logprob(d, head);
+        if (head->h.rows) op_logprob(d, head);
         return;
     }
     for (int64_t at = 0; at < head->h.rows; at += ROWS) {
@@ -166,9 +169,9 @@ static void head_backward(Model *m, const Ctx *c, const Params *g, Tensor dy, Te
     Dev *d = m->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
-    int64_t O = b->outputs, H = dy.cols, first = comm_first_row(tp, O, tp->rank), n = comm_share(tp, O);
+    int64_t O = b->own, H = dy.cols, first = comm_first_row(tp, O, tp->rank), n = comm_share(tp, O);
     Tensor dh = push(c, tmp, n, H), dpicked = push(c, tmp, n, H), part = comm_partial(tp, tmp, dh, O);
-    op_logprob_bwd(d, part, param(g, m->desc->d.tied ? P_EMBED : P_HEAD, 0), dlp, dent, head);
+    if (O) op_logprob_bwd(d, part, param(g, m->desc->d.tied ? P_EMBED : P_HEAD, 0), dlp, dent, head);
     comm_reduce_scatter(tp, d, dh, part);
     NormKeep mine = { tensor_rows(norm->x, first, n), tensor_rows(norm->rstd, first, n), TENSOR_NONE };
     norm_backward(c, dpicked, param(g, P_NORM_OUT, 0), dh, param(&m->w, P_NORM_OUT, 0), &mine);
@@ -196,19 +199,37 @@ static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tenso
                    .stat = stat };
 }
 
+/* Values of outputs [outputs,1]: those of this rank of cp; and back. */
+static Tensor own_values(const Batch *b, Tensor all, Arena *a) {
+    return b->ranks == 1 || !all.data ? all : tensor_push(a, DT_F32, b->own, 1);
+}
+static void all_values(Model *m, const Batch *b, Tensor all, Tensor own) {
+    size_t mark = arena_mark(&m->dev->tmp);
+    if (b->ranks > 1 && all.data) op_copy(m->dev, all, cp_gather(&m->par, m->dev, &m->dev->tmp, &b->outs, own));
+    arena_pop(&m->dev->tmp, mark);
+}
+static Tensor picked_values(Model *m, const Batch *b, Tensor all) {
+    Tensor own = own_values(b, all, &m->dev->tmp);
+    if (b->ranks > 1 && all.data) op_permute(m->dev, own, all, b->own_at);
+    return own;
+}
+
 void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *act, ModelKeep *keep, Tensor lp,
                    Tensor ent) {
     dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp, *a = keep ? act : tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, act, b->seqs, b->tokens);
+    Ctx c = context(m, act, b);
     c.cossin = rotation(m, b->pos, a);
     Tensor last = hidden(m, &c, v, b->ids, y, x, keep);
     if (keep) keep->cossin = c.cossin;
     if (model_ends(m, v)) {
-        Tensor h = outputs(m, &c, last, b->rows, a, keep), stat = tensor_push(a, DT_U8, b->outputs, HEAD_STAT);
-        Head head = head_of(m, b, h, stat, lp, ent);
+        Tensor h = outputs(m, &c, last, b->rows, a, keep), stat = tensor_push(a, DT_U8, b->own, HEAD_STAT);
+        Tensor own_lp = own_values(b, lp, tmp), own_ent = own_values(b, ent, tmp);
+        Head head = head_of(m, b, h, stat, own_lp, own_ent);
         head_forward(m, &head);
+        all_values(m, b, lp, own_lp);
+        all_values(m, b, ent, own_ent);
         if (keep) keep->h = h, keep->stat = stat;
     }
     arena_pop(tmp, mark);
@@ -221,14 +242,15 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     Dev *d = m->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, act, b->seqs, b->tokens);
+    Ctx c = context(m, act, b);
     c.cossin = keep->cossin;
     int l0, n = model_layers(m, v, &l0);
     int64_t rows = comm_share(&m->par.tp, b->tokens), H = m->desc->d.hidden;
     Tensor turn[2] = { push(&c, tmp, rows, H), push(&c, tmp, rows, H) };
     if (model_ends(m, v)) {
         Head head = head_of(m, b, keep->h, keep->stat, TENSOR_NONE, TENSOR_NONE);
-        head_backward(m, &c, g, dy = turn[n % 2], dlp, dent, b, &head, &keep->norm);
+        head_backward(m, &c, g, dy = turn[n % 2], picked_values(m, b, dlp), picked_values(m, b, dent), b, &head,
+                      &keep->norm);
     }
     for (int i = n - 1; i >= 0; i--) {
         Tensor to = i == 0 && dx.data ? dx : turn[i % 2 == 0];
@@ -309,7 +331,7 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, NULL, b->seqs, b->tokens);
+    Ctx c = context(m, NULL, b);
     c.cossin = rotation(m, b->pos, tmp);
     Tensor h = outputs(m, &c, hidden(m, &c, 0, b->ids, TENSOR_NONE, TENSOR_NONE, NULL), b->rows, tmp, NULL);
     op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
@@ -321,7 +343,8 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     dev_chain(m->dev, true);
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
-    Ctx c = context(m, NULL, paged->rows, ids.rows);
+    Batch b = { .tokens = ids.rows, .seqs = paged->rows, .ranks = 1 };
+    Ctx c = context(m, NULL, &b);
     c.kv = kv;
     c.paged = *paged;
     c.cossin = rotation(m, pos, tmp);

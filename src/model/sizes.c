@@ -38,17 +38,25 @@ static Tensor ints(Dry *x, int64_t n) { return tensor_push(&x->io, DT_I32, n, 1)
 static Tensor reals(Dry *x, int64_t n) { return tensor_push(&x->io, DT_F32, n, 1); }
 
 static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s) {
+    int ranks = x->model.shard.g.cp, seqs = ranks == 1 ? s->seqs : 2 * s->seqs;
+    int64_t tokens = batch_part_tokens(s->tokens, s->seqs, ranks), own = tokens < s->outputs ? tokens : s->outputs;
     Batch b = {
-        .tokens = s->tokens,
+        .tokens = tokens,
         .outputs = s->outputs,
-        .seqs = { s->seqs, s->longest, ints(x, s->seqs + 1) },
-        .ids = ints(x, s->tokens),
-        .pos = ints(x, s->tokens),
-        .rows = ints(x, s->outputs),
-        .targets = ints(x, s->outputs),
+        .own = own,
+        .seqs = { seqs, s->longest < tokens ? s->longest : (int)tokens, ints(x, seqs + 1) },
+        .ids = ints(x, tokens),
+        .pos = ints(x, tokens),
+        .rows = ints(x, own),
+        .targets = ints(x, own),
+        .ranks = ranks,
     };
-    if (s->truncated)
-        b.dist = (Dist){ reals(x, s->outputs), ints(x, s->outputs), reals(x, s->outputs), reals(x, s->outputs) };
+    if (s->truncated) b.dist = (Dist){ reals(x, own), ints(x, own), reals(x, own), reals(x, own) };
+    if (ranks > 1) {
+        b.from = ints(x, seqs), b.start = ints(x, seqs), b.own_at = ints(x, own);
+        b.cp = (CpRows){ .all = s->tokens, .order = ints(x, s->tokens) };
+        b.outs = (CpRows){ .all = s->outputs, .order = ints(x, s->outputs) };
+    }
     Tensor lp = reals(x, s->outputs), ent = reals(x, s->outputs);
     Arena act = counting("act", 2);
     x->model.recompute = s->recompute;

@@ -86,7 +86,9 @@ static inline Part part_whole(int64_t of) { return (Part){ 0, of }; }
 /* What an op's backward reads back, kept by the layer as one struct. */
 typedef struct {
     Tensor q, k, v, o, lse;     /* q [T,N*dk] k [T,K*dk] v [T,K*dv] o [T,N*dv] lse [T,N] (may be none in forward) */
-    Seqs   seqs;
+    Seqs   seqs;                /* of q, o and lse; and of k and v, unless: */
+    Tensor from, start;         /* [S,1] DT_I32, or none.  Rows of sequence i are its positions start[i].., its keys are rows from[i].. of k and v,
+        which may then be more than T; sequences of one 'from' stand in the order of their starts */
     int    heads, kv_heads, dk, dv;
     float  scale;               /* v may be columns of k (MLA's latent is both) */
 } Attn;

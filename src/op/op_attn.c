@@ -13,8 +13,11 @@ static void want_attn(const Dev *d, const char *op, const Attn *a) {
     CHECK(a->dk >= 1 && a->dk <= 576 && a->dv >= 1 && a->dv <= 576,
           "%s: heads of %d and %d columns; at most 576 are supported", op, a->dk, a->dv);
     WANT_A(op, a->q, T, (int64_t)a->heads * a->dk);
-    WANT_A(op, a->k, T, (int64_t)a->kv_heads * a->dk);
-    WANT_A(op, a->v, T, (int64_t)a->kv_heads * a->dv);
+    bool parts = !is_none(a->from);
+    WANT_A(op, a->k, parts ? -1 : T, (int64_t)a->kv_heads * a->dk);
+    WANT_A(op, a->v, a->k.rows, (int64_t)a->kv_heads * a->dv);
+    if (parts) WANT(op, a->from, I, a->seqs.n, 1);
+    if (parts) WANT(op, a->start, I, a->seqs.n, 1);
     WANT_A(op, a->o, T, (int64_t)a->heads * a->dv);
     if (!is_none(a->lse)) WANT(op, a->lse, F, T, a->heads);
     WANT(op, a->seqs.at, I, -1, -1);

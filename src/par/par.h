@@ -58,8 +58,22 @@ Tensor ep_partial(const EpPlan *e, const Par *p, Arena *a, Tensor like);
 /* Brings them back to where their rows were in 'own'. */
 void   ep_combine(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor results);
 
-/* Keys and values of the whole sequence for this rank's queries. */
-void cp_attend    (const Par *p, Dev *d, const Attn *a);
-void cp_attend_bwd(const Par *p, Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
+/* ---- Context -------------------------------------------------------------------------------------------------------------------
+ * A sequence is cut into 2 * cp pieces; rank r has pieces r and 2 * cp - 1 - r, so that all have the same number of pairs under the causal
+ * triangle.  Keys and values are gathered for one layer at a time. */
+enum { CP_MOST = 64 };
+typedef struct {
+    int64_t rows[CP_MOST], all; /* tokens of each rank, of all */
+    Tensor  order;              /* [all]: token i of the packed sequences is row order[i] of all ranks' rows, one rank's after the other's */
+} CpRows;
+/* Pieces of a sequence: piece k is positions [cp_piece(k), cp_piece(k + 1)) and rank cp_rank(k)'s. */
+static inline int     cp_pieces(int ranks)                        { return ranks == 1 ? 1 : 2 * ranks; }
+static inline int64_t cp_piece (int64_t len, int k, int ranks)    { return len * k / cp_pieces(ranks); }
+static inline int     cp_rank  (int k, int ranks)                 { return k < ranks ? k : 2 * ranks - 1 - k; }
+static inline int     cp_piece_of(int64_t len, int64_t pos, int ranks) { return (int)(((pos + 1) * cp_pieces(ranks) - 1) / len); }
+void cp_attend    (const Par *p, Dev *d, const CpRows *cp, const Attn *a);
+void cp_attend_bwd(const Par *p, Dev *d, const CpRows *cp, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
+/* Rows of all ranks in the packed order; rows of this rank's sum over all. */
+Tensor cp_gather(const Par *p, Dev *d, Arena *to, const CpRows *cp, Tensor own);
 
 #endif

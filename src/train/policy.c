@@ -107,7 +107,7 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
         ps[i] = (PackSeq){ .tokens = s->tokens, .n = s->n, .from = s->prompt, .draw = s->draw, .kept = s->kept };
         mb.at[i + 1] = mb.at[i] + s->n - s->prompt;
     }
-    batch_put(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n);
+    batch_put_part(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n, &p->m->par.cp);
     if (p->c.kept) batch_keep(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n, p->m->desc->d.vocab);
     mb.lp = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);
     mb.ent = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);

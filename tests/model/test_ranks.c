@@ -104,7 +104,7 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Rec
         seqs[i] = (PackSeq){ .tokens = t, .n = lengths[i], .from = 1, .draw = { 0.7f, 1, 0, 0 } };
     }
     Batch b;
-    batch_put(&b, &d, &io, &host, seqs, SEQS);
+    batch_put_part(&b, &d, &io, &host, seqs, SEQS, &par->cp);
     Tensor lp = tensor_push(&io, DT_F32, b.outputs, 1), ent = tensor_push(&io, DT_F32, b.outputs, 1);
     ModelKeep keep = { .block = MEM_ARRAY(mem, BlockKeep, (size_t)desc->d.layers) };
     model_forward(&m, &b, &act, &keep, lp, ent);
@@ -130,8 +130,9 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Rec
     shape.recompute = recompute, shape.like = model_kind(&m), shape.shard = shard;
     ModelSizes planned = model_sizes(desc, &shape);
     /* one rank plans its head for cut distributions too; experts on several, for routing that is uneven */
-    bool exact = shard->g.tp > 1 && shard->g.ep * shard->g.etp == 1;
-    EXPECT((exact ? planned.tmp == d.tmp.peak : planned.tmp >= d.tmp.peak) && planned.act == act.peak,
+    bool exact = shard->g.tp > 1 && shard->g.ep * shard->g.etp * shard->g.cp == 1;
+    EXPECT((exact ? planned.tmp == d.tmp.peak : planned.tmp >= d.tmp.peak)
+               && (shard->g.cp == 1 ? planned.act == act.peak : planned.act >= act.peak),
            "planned tmp %zu, act %zu; taken %zu, %zu", planned.tmp, planned.act, d.tmp.peak, act.peak);
     r.grad = MEM_ARRAY(mem, double *, (size_t)whole.n);
     for (int i = 0; i < whole.n; i++) {
@@ -218,13 +219,15 @@ int main(int argc, char **argv) {
     static const struct {
         int n;
         const char *grid;
-    } grids[] = { { 2, "tp=2" },          { 4, "tp=4" },
-                  { 8, "tp=8" },          { 2, "ep=2,tp=2" },
-                  { 4, "tp=4,ep=4" },     { 4, "tp=4,ep=2,etp=2" },
-                  { 4, "tp=4,etp=4" },    { 8, "tp=8,ep=4,etp=2" },
-                  { 2, "pp=2" },          { 4, "tp=2,pp=2" },
-                  { 4, "pp=4" },          { 2, "pp=2,vpp=2" },
-                  { 8, "tp=2,ep=2,pp=4" } };
+    } grids[] = { { 2, "tp=2" },           { 4, "tp=4" },
+                  { 8, "tp=8" },           { 2, "ep=2,tp=2" },
+                  { 4, "tp=4,ep=4" },      { 4, "tp=4,ep=2,etp=2" },
+                  { 4, "tp=4,etp=4" },     { 8, "tp=8,ep=4,etp=2" },
+                  { 2, "pp=2" },           { 4, "tp=2,pp=2" },
+                  { 4, "pp=4" },           { 2, "pp=2,vpp=2" },
+                  { 8, "tp=2,ep=2,pp=4" }, { 2, "cp=2" },
+                  { 3, "cp=3" },           { 4, "cp=4" },
+                  { 4, "cp=2,tp=2" },      { 8, "cp=2,tp=2,pp=2,ep=4" } };
     for (size_t i = 0; i < COUNT(grids); i++) expect_ranks(argv[0], grids[i].n, grids[i].grid);
     return test_end();
 }

@@ -13,7 +13,7 @@ static int round16(int n) { return (n + 15) & ~15; }
 typedef struct {
     Dev *d;
     const Attn *a;
-    const int32_t *at;
+    const int32_t *at, *from, *start; /* from, start: NULL unless keys are apart (Attn) */
     Tensor o, q, dq, dk, dv, dO;
     Kv kv;
     Paged rows;
@@ -24,6 +24,9 @@ typedef struct {
     bool join;
     float *parts;
 } Job;
+
+static int64_t keys_at(const Job *j, int seq) { return j->from ? j->from[seq] : j->at[seq]; }
+static int start_of(const Job *j, int seq) { return j->start ? j->start[seq] : 0; }
 
 /* Tiles of all sequences stand in one row: tile k of sequence s at at[s]/tile + s + k, one place for each and at most one
  * empty place between two sequences, so their number grows with the rows and not with the longest sequence. */
@@ -81,9 +84,9 @@ static void attend_task(void *arg, int i, int worker) {
     int len = j->at[seq + 1] - j->at[seq], p0 = tile * j->tile, n = len - p0 < j->tile ? len - p0 : j->tile;
     if (n <= 0) return;
     AttRows r;
-    rows_of(&r, j, s0 + p0, p0, n, head, a->q, a->o, a->lse, a->dk, a->dv);
-    AttKeys y = { .k = f32_row(a->k, s0) + head * a->dk,
-                  .v = f32_row(a->v, s0) + head * a->dv,
+    rows_of(&r, j, s0 + p0, start_of(j, seq) + p0, n, head, a->q, a->o, a->lse, a->dk, a->dv);
+    AttKeys y = { .k = f32_row(a->k, keys_at(j, seq)) + head * a->dk,
+                  .v = f32_row(a->v, keys_at(j, seq)) + head * a->dv,
                   .ldk = a->k.ld,
                   .ldv = a->v.ld,
                   .dk = a->dk,
@@ -96,6 +99,8 @@ void cpu_attend(Dev *d, const Attn *a) {
     Job j = { .d = d,
               .a = a,
               .at = a->seqs.at.data,
+              .from = a->from.data,
+              .start = a->start.data,
               .n_seqs = a->seqs.n,
               .heads = a->heads,
               .kv_heads = a->kv_heads,
@@ -128,20 +133,22 @@ static void bwd_tile(const Round *r, int i, int worker) {
         else hi = mid;
     }
     int rank = i - r->first[lo], seq = r->seq[rank / r->heads], head = r->head0 + rank % r->heads;
-    int64_t s0 = j->at[seq];
-    int len = j->at[seq + 1] - j->at[seq], group = a->heads / a->kv_heads, t0 = (r->t0 + lo) * j->tile;
+    int start = start_of(j, seq), len = start + j->at[seq + 1] - j->at[seq], group = a->heads / a->kv_heads,
+        t0 = start + (r->t0 + lo) * j->tile;
+    int64_t s0 = (int64_t)j->at[seq] - start,
+            k0 = keys_at(j, seq); /* rows of position 0, which may be before the first there is */
     int64_t hq = (int64_t)head * group * a->dk, ho = (int64_t)head * group * a->dv, hk = (int64_t)head * a->dk,
             hv = (int64_t)head * a->dv;
     AttBack b = {
         .q = f32_row(a->q, s0) + hq,
-        .k = f32_row(a->k, s0) + hk,
-        .v = f32_row(a->v, s0) + hv,
+        .k = f32_row(a->k, k0) + hk,
+        .v = f32_row(a->v, k0) + hv,
         .o = f32_row(a->o, s0) + ho,
         .lse = f32_row(a->lse, s0) + head * group,
         .dO = f32_row(j->dO, s0) + ho,
         .dq = f32_row(j->dq, s0) + hq,
-        .dk = f32_row(j->dk, s0) + hk,
-        .dv = f32_row(j->dv, s0) + hv,
+        .dk = f32_row(j->dk, k0) + hk,
+        .dv = f32_row(j->dv, k0) + hv,
         .ldq = a->q.ld,
         .ldk = a->k.ld,
         .ldv = a->v.ld,
@@ -161,6 +168,7 @@ static void bwd_tile(const Round *r, int i, int worker) {
         .before =
             lo ? r->done + r->first[lo - 1] + rank : NULL, /* sequences with this tile stand first in that one too */
         .mine = r->done + i,
+        .sum = j->from != NULL,
     };
     cpu_kern(j->d)->attend_bwd(&b, cpu_work(j->d, worker));
 }
@@ -222,6 +230,8 @@ void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const At
     Job j = { .d = d,
               .a = a,
               .at = a->seqs.at.data,
+              .from = a->from.data,
+              .start = a->start.data,
               .n_seqs = a->seqs.n,
               .heads = a->heads,
               .kv_heads = a->kv_heads,
@@ -231,10 +241,13 @@ void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const At
               .dO = dO,
               .tile = tile };
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 25;
-    enum { TILES = (ATT_COUNTS - 2) / 2 }; /* of one sequence and head, at a time */
+    enum { TILES = (ATT_COUNTS - 2) / 2 };        /* of one sequence and head, at a time */
+    if (j.from) cpu_zero(d, dk), cpu_zero(d, dv); /* keys that no row here sees; the others are added to */
     for (int s0 = 0, s1; s0 < a->seqs.n && a->q.rows > 0; s0 = s1) {
         int64_t tiles = 0, longest = 0;
         for (s1 = s0; s1 < a->seqs.n; s1++) {
+            if (j.from && s1 > s0 && j.from[s1] <= j.from[s1 - 1])
+                break; /* at a time, one part of a sequence adds to its keys */
             int n = tiles_of(&j, s1);
             longest = n > longest ? n : longest;
             if (round_needs(tiles + n, a->kv_heads, longest, s1 + 1 - s0) > ATT_COUNTS) break;
