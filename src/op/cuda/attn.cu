@@ -246,6 +246,7 @@ size_t cuda_tmp_attend(Dev *d, const Attn *a) {
     return by == BY_PLAIN ? 0 : cut_bytes(cut_packed(by, a));
 }
 void cuda_attend(Dev *d, const Attn *a) {
+    CHECK(!a->from.data, "op/cuda: keys apart from their queries are not there yet");
     AttnBy by = by_packed(d, a);
     if (a->q.rows == 0) return;
     if (by == BY_PLAIN) return plain_attend(d, a);
@@ -371,6 +372,7 @@ size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, c
     return arena_round(sums_bytes(a)) + cut_bytes(cut_dkv(by, a)) + cut_bytes(cut_dq(by, a));
 }
 void cuda_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    CHECK(!a->from.data, "op/cuda: keys apart from their queries are not there yet");
     AttnBy by = back_by(d, dq, dk, dv, dO, a);
     size_t mark = arena_mark(&d->tmp);
     if (a->q.rows == 0) return;
