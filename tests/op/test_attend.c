@@ -320,6 +320,10 @@ int main(int argc, char **argv) {
     };
     static const Shape span = { 2, 1, 16, 16, 1, { 2200 }, false };
     static const int page[] = { 16, 48, 64, 128 }, chunk[] = { 1, 7, 64, 100 };
+    if (argc == 2 && !strcmp(argv[1], "--bits")) { /* forward and backward on any number of threads, and no more */
+        for (size_t i = 0; i < COUNT(mid); i++) bits(&mid[i]);
+        return test_end();
+    }
     for (size_t i = 0; i < COUNT(small); i++) gradients(&small[i]);
     for (size_t i = 0; i < COUNT(mid); i++) {
         if (on_cpu()) bits(&mid[i]);
