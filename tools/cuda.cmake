@@ -10,8 +10,8 @@ if(NVCC AND NOT HONE_SANITIZE)
   foreach(f ${CUDA_SRC})
     get_filename_component(n ${f} NAME_WE)
     set(o ${CMAKE_BINARY_DIR}/cuda/${n}.o)
-    add_custom_command(OUTPUT ${o} COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${NVCC_FLAGS} -MD -MF ${o}.d -c ${f} -o ${o}
-                       DEPENDS ${f} DEPFILE ${o}.d COMMENT "nvcc ${n}.cu")
+    add_custom_command(OUTPUT ${o} COMMAND bash ${CMAKE_SOURCE_DIR}/tools/nvcc.sh ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${NVCC_FLAGS} -MD -MF ${o}.d -c ${f} -o ${o}
+                       DEPENDS ${f} ${CMAKE_SOURCE_DIR}/tools/nvcc.sh DEPFILE ${o}.d COMMENT "nvcc ${n}.cu")
     list(APPEND CUDA_OBJ ${o})
   endforeach()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)

@@ -1,32 +1,71 @@
-/* load.c - a folder's tensors into memory, this rank's slice of each: pieces are converted on all threads and put, and the pages they
- * came from are let go, so one copy stays resident.  Of a matrix cut by columns a piece is the middles of some rows. */
+/* load.c - a folder's tensors into memory, this rank's slice of each.  What lies in the file as it will lie in memory is looked through on all
+ * threads and put from where the file is mapped; float8 is put as it is and made wide on a device that has scratch for it; the rest is
+ * converted on all threads into a stage and put from there.  The pages that bytes came from are let go, so one copy stays resident.  Of a
+ * matrix cut by columns a piece is the middles of some rows. */
 #include "param/param.h"
 #include "param/source.h"
+
+#include <math.h>
 
 enum {
     PIECE = 1 << 19,
     LANES = 64,
-    BLOCK = 128
-}; /* elements a piece; pieces converted at a time, at most; float8's blocks */
+    BLOCK = F8_BLOCK
+}; /* elements a piece; pieces looked at at a time, at most; float8's blocks */
 
+typedef enum { STAGED, AS_IT_IS, FLOAT8 } How;
 typedef struct {
     const SourceItem *item;
     Tensor to;                    /* [1,n]: where it goes */
     int64_t row, col, rows, cols; /* of the item's matrix */
     char *stage;
+    How how;     /* all but STAGED: whole rows, which lie one behind the other */
     int64_t bad; /* the first that is not finite, or -1 */
 } Piece;
 
-static void convert_piece(void *arg, int index, int worker) {
+static int64_t blocks_of(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
+static const char *place_of(const Piece *c) {
+    const Source *s = &c->item->src;
+    return s->data + (c->row * s->cols + c->col) * (int64_t)dtype_size(s->dtype);
+}
+
+/* No NaN, and scales that make nothing infinite: what is not so tame is converted, which finds the place. */
+static bool tame_f8(const Piece *c) {
+    const Source *s = &c->item->src;
+    const char *p = place_of(c);
+    int bad = 0;
+    for (int64_t i = 0; i < c->rows * c->cols; i++) bad |= (p[i] & 0x7F) == 0x7F;
+    int64_t from = c->row / BLOCK * blocks_of(s->cols), to = blocks_of(c->row + c->rows) * blocks_of(s->cols);
+    for (int64_t i = from; !bad && i < to; i++) {
+        float x;
+        convert_f32(&x, DT_F32, s->scale + i * (int64_t)dtype_size(s->scale_dtype), s->scale_dtype, 1);
+        bad = !(fabsf(x) < 1e35f); /* 448 times as much is still a number */
+    }
+    return !bad;
+}
+
+static How how_of(const Dev *d, const Source *s, DType to, int64_t cols) {
+    if (cols != s->cols) return STAGED;
+    if (s->dtype == to) return (uintptr_t)s->data % dtype_size(to) ? STAGED : AS_IT_IS;
+    size_t scratch = arena_round(PIECE) + arena_round((size_t)(blocks_of(s->rows) * blocks_of(s->cols)) * 4);
+    bool room = scratch <= d->tmp.size - d->tmp.used && blocks_of(s->rows) * blocks_of(s->cols) <= PIECE;
+    return s->dtype == DT_F8E4M3 && room ? FLOAT8 : STAGED;
+}
+
+static void look_at_piece(void *arg, int index, int worker) {
     (void)worker;
     Piece *c = (Piece *)arg + index;
     const Source *s = &c->item->src;
-    int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype);
-    if (c->cols == s->cols) convert_from(c->stage, c->to.dtype, s, c->row * s->cols, c->rows * s->cols);
+    int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype), n = c->rows * c->cols;
+    c->bad = -1;
+    if (c->how == AS_IT_IS) c->bad = convert_not_finite(place_of(c), c->to.dtype, n);
+    if (c->how == FLOAT8 && !tame_f8(c)) c->how = STAGED;
+    if (c->how != STAGED) return;
+    if (c->cols == s->cols) convert_from(c->stage, c->to.dtype, s, c->row * s->cols, n);
     else
         for (int64_t r = 0; r < c->rows; r++)
             convert_from(c->stage + r * row_bytes, c->to.dtype, s, (c->row + r) * s->cols + c->col, c->cols);
-    c->bad = convert_not_finite(c->stage, c->to.dtype, c->rows * c->cols); /* now, while it is in the cache */
+    c->bad = convert_not_finite(c->stage, c->to.dtype, n); /* now, while it is in the cache */
 }
 
 /* What of the file it is made of: elements, and for float8 the scales of the blocks that it touches. */
@@ -38,14 +77,34 @@ static int64_t bytes_of(const SourceItem *it, const Slice *s) {
     return bytes + down * across * (int64_t)dtype_size(it->src.scale_dtype);
 }
 
-/* Converted pieces are put one after another: op_put belongs to the thread that owns the device. */
+/* The stage is free: nothing was converted. */
+static void put_f8(Dev *d, const Piece *c) {
+    const Source *s = &c->item->src;
+    int64_t rows = blocks_of(s->rows), cols = blocks_of(s->cols);
+    size_t mark = arena_mark(&d->tmp);
+    Tensor codes = tensor_push(&d->tmp, DT_F8E4M3, 1, c->rows * c->cols),
+           scale = tensor_push(&d->tmp, DT_F32, rows, cols);
+    convert_f32(c->stage, DT_F32, s->scale, s->scale_dtype, rows * cols);
+    op_put(d, scale, c->stage);
+    op_put(d, codes, place_of(c));
+    op_widen(d, c->to, codes, scale, c->row * s->cols + c->col, s->cols);
+    arena_pop(&d->tmp, mark);
+}
+
+/* Pieces are put one after another: op_put belongs to the thread that owns the device.  Neighbours in the file go together. */
 static bool put_pieces(Dev *d, const Sources *s, Piece *pieces, int n, Err *err) {
-    threads_run(d->threads, n, convert_piece, pieces);
-    for (int i = 0; i < n; i++) {
+    threads_run(d->threads, n, look_at_piece, pieces);
+    for (int i = 0, k; i < n; i = k) {
         const Piece *c = &pieces[i];
-        int64_t at = (c->row + c->bad / c->cols) * c->item->src.cols + c->col + c->bad % c->cols;
+        int64_t at = (c->row + c->bad / c->cols) * c->item->src.cols + c->col + c->bad % c->cols, count = c->to.cols;
         if (c->bad >= 0) return sources_not_finite(s, c->item, at, c->to.dtype, err);
-        op_put(d, c->to, c->stage);
+        for (k = i + 1; k < n && c->how == AS_IT_IS && pieces[k].how == AS_IT_IS && pieces[k].item == c->item; k++) {
+            if (pieces[k].bad >= 0) break;
+            count += pieces[k].to.cols;
+        }
+        if (c->how == FLOAT8) put_f8(d, c);
+        else if (c->how == STAGED) op_put(d, c->to, c->stage);
+        else op_put(d, tensor_over(c->to.data, c->to.dtype, 1, count), place_of(c));
     }
     return true;
 }
@@ -77,7 +136,8 @@ static bool load_part(Loading *x, size_t item, Tensor to, const Slice *s, Err *e
             int64_t rows = s->rows - r < high ? s->rows - r : high, cols = s->cols - c < wide ? s->cols - c : wide;
             Tensor flat = tensor_cols(tensor_shape(to, 1, s->rows * s->cols), r * s->cols + c, rows * cols);
             char *stage = x->stage + (size_t)x->n * PIECE * 4;
-            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, stage, -1 };
+            How how = how_of(x->d, &x->s->at[item].src, to.dtype, cols);
+            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, stage, how, -1 };
             if (++x->n == x->lanes) TRY(flush(x, item, err));
         }
     return true;

@@ -32,7 +32,7 @@ verify() { # verify COMPUTE
     done
 }
 
-ops() { tests gpu_rows gpu_product gpu_head gpu_attn gpu_sizes test_op; }
+ops() { tests gpu_rows gpu_product gpu_head gpu_attn gpu_mla gpu_tp gpu_sizes test_op; }
 exact() {
     tests test_model test_rollout_engine test_train
     tests f32 million
@@ -140,7 +140,7 @@ grpo() {
 sanitizer() { # sanitizer TOOL SECONDS ARGUMENTS...: what it says into $work/san.TOOL
     local tool=$1 seconds=$2 rc
     shift 2
-    timeout "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" "$@" >"$work/san.$tool" 2>&1
+    timeout --foreground "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" "$@" >"$work/san.$tool" 2>&1
     rc=$?
     grep -E ' (passed|failed)|SUMMARY' "$work/san.$tool" | sed "s/^/$tool: /"
     return $rc

@@ -125,7 +125,7 @@ __device__ Smem smem_of(float *base, int wa, int wb) {
     s.b = s.a + ROWS * wa;
     return s;
 }
-size_t smem_bytes(int wa, int wb) { return (size_t)(PLAIN_BLOCK * PITCH + 2 * ROWS * PITCH + ROWS * (wa + wb)) * 4; }
+size_t smem_bytes(int wa, int wb) { return (size_t)((int)PLAIN_BLOCK * PITCH + 2 * (int)ROWS * PITCH + ROWS * (wa + wb)) * 4; }
 
 /* Keys and values of a tile's sequence: rows of k and v, or pages. */
 struct Keys {
