@@ -128,41 +128,7 @@ static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, 
     return h;
 }
 
-/* Log-probs of h's rows: leaves of every rank's ids, in the ids' order, then one end for all.  A block of rows at a time bounds what travels. */
-static void head_forward(Model *m, const Head *head) {
-    enum { ROWS = 1024 };
-    const Comm *tp = &m->par.tp;
-    Dev *d = m->dev;
-    if (tp->size == 1) {
-        if (head->h.rows) op_logprob(d, head);
-        return;
-    }
-    for (int64_t at = 0; at < head->h.rows; at += ROWS) {
-        size_t mark = arena_mark(&d->tmp);
-        int64_t n = head->h.rows - at < ROWS ? head->h.rows - at : ROWS, cols[32], most = 0;
-        Tensor part[32];
-        Head rows = *head;
-        Tensor *cut[] = { &rows.h, &rows.ids, &rows.lp, &rows.ent, &rows.stat, &rows.dist.inv_temp, &rows.ban };
-        for (size_t i = 0; i < COUNT(cut); i++)
-            if (cut[i]->data) *cut[i] = tensor_rows(*cut[i], at, n);
-        for (int r = 0; r < tp->size; r++) {
-            GridAt there = m->shard.at;
-            there.tp = r;
-            cols[r] = 3 * ((grid_local(m->desc, &m->shard.g, there).vocab + VOCAB_UNIT - 1) / VOCAB_UNIT) + 1;
-            if (cols[r] > most) most = cols[r];
-        }
-        Tensor all = tensor_push(&d->tmp, DT_F32, tp->size, n * most), mine = tensor_push(&d->tmp, DT_F32, 1, n * most);
-        op_logprob_part(d, tensor_over(mine.data, DT_F32, n, cols[tp->rank]), &rows);
-        CommRows get[32], give[32];
-        for (int r = 0; r < tp->size; r++) get[r] = (CommRows){ r, 1 }, give[r] = (CommRows){ 0, 1 };
-        comm_exchange(tp, d, all, get, mine, give);
-        for (int r = 0; r < tp->size; r++) part[r] = tensor_over(tensor_rows(all, r, 1).data, DT_F32, n, cols[r]);
-        op_logprob_end(d, part, tp->size, &rows);
-        arena_pop(&d->tmp, mark);
-    }
-}
-
-/* ... and back: dh [outputs,H] is each rank's sum over its ids; dy is this rank's rows of x's gradient. */
+/* The head's way back: dh [outputs,H] is each rank's sum over its ids; dy is this rank's rows of x's gradient. */
 static void head_backward(Model *m, const Ctx *c, const Params *g, Tensor dy, Tensor dlp, Tensor dent, const Batch *b,
                           const Head *head, const NormKeep *norm) {
     const Comm *tp = &m->par.tp;
@@ -227,7 +193,7 @@ void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *a
         Tensor h = outputs(m, &c, last, b->rows, a, keep), stat = tensor_push(a, DT_U8, b->own, HEAD_STAT);
         Tensor own_lp = own_values(b, lp, tmp), own_ent = own_values(b, ent, tmp);
         Head head = head_of(m, b, h, stat, own_lp, own_ent);
-        head_forward(m, &head);
+        model_logprob(m, &head);
         all_values(m, b, lp, own_lp);
         all_values(m, b, ent, own_ent);
         if (keep) keep->h = h, keep->stat = stat;

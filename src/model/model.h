@@ -62,6 +62,10 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
 /* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'. */
 void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h);
 
+/* op_logprob and op_sample where the vocabulary is cut over ranks: collective over tp, every rank has all rows of h and gets all results. */
+void model_logprob(Model *m, const Head *head);
+void model_sample (Model *m, const Sample *s);
+
 /* Logits of the batch's wanted rows, [outputs,V]: for checks against references. */
 void model_logits(Model *m, const Batch *b, Tensor logits);
 

@@ -101,7 +101,7 @@ static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
                     .id = ints(x, s->outputs),
                     .lp = reals(x, s->outputs),
                     .ent = reals(x, s->outputs) };
-    op_sample(&x->dev, &draw);
+    model_sample(&x->model, &draw);
 }
 size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
     Dry x;

@@ -88,20 +88,31 @@ static void want_ban(const char *op, Tensor banned, Tensor ban, int64_t T) {
 static void want_kept(const char *op, Tensor kept, int64_t T, int64_t V) {
     if (!is_none(kept)) WANT(op, kept, I, T, kept_words(V));
 }
+static void want_asked(const char *op, const Head *h, int64_t T, int64_t V) {
+    WANT(op, h->ids, I, T, 1);
+    want_dist(op, &h->dist, T);
+    want_ban(op, h->banned, h->ban, T);
+    want_kept(op, h->kept, T, V);
+}
 static void want_head(const Dev *d, const char *op, const Head *h) {
     int64_t T = h->h.rows;
     WANT_A(op, h->h, -1, -1);
     WANT_W(op, h->w, -1, h->h.cols);
-    WANT(op, h->ids, I, T, 1);
-    want_dist(op, &h->dist, T);
-    want_ban(op, h->banned, h->ban, T);
-    want_kept(op, h->kept, T, h->w.rows);
+    want_asked(op, h, T, h->vocab.of ? h->vocab.of : h->w.rows);
+}
+static void want_told(const char *op, const Head *h, int64_t T) {
+    WANT(op, h->lp, F, T, 1);
+    if (!is_none(h->ent)) WANT(op, h->ent, F, T, 1);
+    if (!is_none(h->stat)) WANT(op, h->stat, DT_U8, T, HEAD_STAT);
 }
 void check_logprob(Dev *d, const Head *h) {
     want_head(d, "logprob", h);
-    WANT("logprob", h->lp, F, h->h.rows, 1);
-    if (!is_none(h->ent)) WANT("logprob", h->ent, F, h->h.rows, 1);
-    if (!is_none(h->stat)) WANT("logprob", h->stat, DT_U8, h->h.rows, HEAD_STAT);
+    want_told("logprob", h, h->h.rows);
+}
+void check_logprob_rows(Dev *d, Tensor logits, const Head *h) {
+    WANT("logprob_rows", logits, F, -1, -1);
+    want_asked("logprob_rows", h, logits.rows, logits.cols);
+    want_told("logprob_rows", h, logits.rows);
 }
 static void want_leaves_of(Tensor part, int64_t T) {
     WANT("logprob_part", part, F, T, -1);
@@ -123,9 +134,7 @@ void check_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
     int64_t leaves = 0;
     for (int i = 0; i < n; i++) want_leaves_of(part[i], h->h.rows), leaves += (part[i].cols - 1) / 3;
     CHECK(leaves == (h->vocab.of + 127) / 128, "logprob_end: %ld leaves of %ld ids", (long)leaves, (long)h->vocab.of);
-    WANT("logprob_end", h->lp, F, h->h.rows, 1);
-    if (!is_none(h->ent)) WANT("logprob_end", h->ent, F, h->h.rows, 1);
-    if (!is_none(h->stat)) WANT("logprob_end", h->stat, DT_U8, h->h.rows, HEAD_STAT);
+    want_told("logprob_end", h, h->h.rows);
 }
 void check_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
     want_head(d, "logprob_bwd", h);
@@ -135,16 +144,22 @@ void check_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, co
     WANT("logprob_bwd", dlp, F, h->h.rows, 1);
     if (!is_none(dent)) WANT("logprob_bwd", dent, F, h->h.rows, 1);
 }
+static void want_drawn(const char *op, const Sample *s, int64_t B, int64_t V) {
+    want_dist(op, &s->dist, B);
+    want_ban(op, s->banned, s->ban, B);
+    WANT(op, s->random, DT_I64, B, 1);
+    if (!is_none(s->greedy)) WANT(op, s->greedy, I, B, 1);
+    WANT(op, s->id, I, B, 1);
+    WANT(op, s->lp, F, B, 1);
+    if (!is_none(s->ent)) WANT(op, s->ent, F, B, 1);
+    want_kept(op, s->kept, B, V);
+}
 void check_sample(Dev *d, const Sample *s) {
-    int64_t B = s->h.rows;
     WANT_A("sample", s->h, -1, -1);
     WANT_W("sample", s->w, -1, s->h.cols);
-    want_dist("sample", &s->dist, B);
-    want_ban("sample", s->banned, s->ban, B);
-    WANT("sample", s->random, DT_I64, B, 1);
-    if (!is_none(s->greedy)) WANT("sample", s->greedy, I, B, 1);
-    WANT("sample", s->id, I, B, 1);
-    WANT("sample", s->lp, F, B, 1);
-    if (!is_none(s->ent)) WANT("sample", s->ent, F, B, 1);
-    want_kept("sample", s->kept, B, s->w.rows);
+    want_drawn("sample", s, s->h.rows, s->w.rows);
+}
+void check_sample_rows(Dev *d, Tensor logits, const Sample *s) {
+    WANT("sample_rows", logits, F, -1, -1);
+    want_drawn("sample_rows", s, logits.rows, logits.cols);
 }

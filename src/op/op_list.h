@@ -108,7 +108,7 @@ OP(ENTER, scatter_rows,(Dev *d, Tensor x, Tensor y, Tensor from),
 OP(ENTER, logprob,     (Dev *d, const Head *h),
                       (d, h), (h->lp, h->ent))
 /* The same where ranks have parts of the vocabulary: each makes its leaves' sums, part [T, 3 leaves + 1]; from all of them, in order,
- * every rank ends with the bits of logprob.  Whole distributions only: no top-k, top-p, min-p. */
+ * every rank ends with the bits of logprob.  Whole distributions only: for top-k, top-p and min-p rows come together (_rows). */
 OP(ENTER, logprob_part, (Dev *d, Tensor part, const Head *h),
                       (d, part, h), (part))
 OP(ENTER, logprob_end, (Dev *d, const Tensor *part, int n, const Head *h),
@@ -117,6 +117,12 @@ OP(ENTER, logprob_bwd, (Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, c
                       (d, dh, dw, dlp, dent, h), (dh, dw))    /* dw +=; dent may be none */
 OP(ENTER, sample,      (Dev *d, const Sample *s),
                       (d, s), (s->id, s->lp, s->ent, s->kept))
+/* Both with the products done: logits [T,V] of the whole vocabulary, F32, as the head makes them; they are overwritten.  h and w are not
+ * looked at.  The bits of logprob and sample. */
+OP(ENTER, logprob_rows, (Dev *d, Tensor logits, const Head *h),
+                      (d, logits, h), (h->lp, h->ent))
+OP(ENTER, sample_rows, (Dev *d, Tensor logits, const Sample *s),
+                      (d, logits, s), (s->id, s->lp, s->ent, s->kept))
 
 /* ---- the optimizer, on flat tensors [1,n] --------------------------------------------------------------------------------- */
 /* master none: w is F32.  Else w is BF16, the rounded master, which is F32.  Moments are F32 or BF16. */

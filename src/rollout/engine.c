@@ -256,7 +256,7 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
     s.id = tensor_push(&e->io, DT_I32, n, 1), s.lp = tensor_push(&e->io, DT_F32, n, 1),
     s.ent = tensor_push(&e->io, DT_F32, n, 1);
     if (f->kept) s.kept = tensor_push(&e->io, DT_I32, n, kept_words(e->m->desc->d.vocab));
-    op_sample(e->m->dev, &s);
+    model_sample(e->m, &s);
     op_get(e->m->dev, e->id + from, s.id);
     op_get(e->m->dev, e->lp + from, s.lp);
     op_get(e->m->dev, e->ent + from, s.ent);

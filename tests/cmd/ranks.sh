@@ -28,9 +28,9 @@ echo '{"tokens":[1,"x"]}' >>"$work/lines.jsonl"
 scores() { # scores MODEL N GRID ARGUMENT...
     local m=$1 n=$2 grid=$3
     shift 3
-    "$hone" score "$work/$m" --in "$work/lines.jsonl" --batch 64 "$@" >"$work/one.jsonl" 2>"$work/one.err"
+    "$hone" score "$work/$m" --device cpu --in "$work/lines.jsonl" --batch 64 "$@" >"$work/one.jsonl" 2>"$work/one.err"
     local one=$?
-    ranks "$n" score "$work/$m" --in - --grid "$grid" --batch 64 "$@" <"$work/lines.jsonl" >"$work/many.jsonl" 2>"$work/many.err"
+    ranks "$n" score "$work/$m" --device cpu --in - --grid "$grid" --batch 64 "$@" <"$work/lines.jsonl" >"$work/many.jsonl" 2>"$work/many.err"
     [ $? = $one ] && cmp -s "$work/one.jsonl" "$work/many.jsonl" && [ -z "$(quiet "$work/many.err")" ]
     ok $? "score $m on $n ranks, $grid $*: $(quiet "$work/many.err"; diff <(head -c 400 "$work/one.jsonl") <(head -c 400 "$work/many.jsonl"))"
 }
@@ -41,9 +41,19 @@ for m in dense moe; do
     scores $m 3 dp=3
     scores $m 4 tp=2,dp=2 --min-tokens 3
     scores $m 1 tp=1
+    scores $m 2 tp=2 --top-p 0.9
+    scores $m 4 tp=4 --temperature 0.8 --top-k 20 --min-p 0.01
+    scores $m 4 pp=4
+    scores $m 2 cp=2 --top-k 30
+    scores $m 4 tp=2,cp=2 --min-tokens 3
+    scores $m 4 tp=2,pp=2 --top-p 0.5
 done
-ranks 2 score "$work/dense" --in "$work/lines.jsonl" --out "$work/file.jsonl" --batch 64 >"$work/out" 2>&1
-"$hone" score "$work/dense" --in "$work/lines.jsonl" 2>/dev/null | cmp -s - "$work/file.jsonl"
+scores moe 4 ep=4
+scores moe 6 ep=6 --top-k 5
+scores moe 4 tp=2,ep=2,etp=2
+scores moe 8 tp=2,pp=2,ep=4
+ranks 2 score "$work/dense" --device cpu --in "$work/lines.jsonl" --out "$work/file.jsonl" --batch 64 >"$work/out" 2>&1
+"$hone" score "$work/dense" --device cpu --in "$work/lines.jsonl" 2>/dev/null | cmp -s - "$work/file.jsonl"
 ok $? "score --out on 2 ranks, no grid"
 
 # ---- refusals: one line, said once, with the right code
@@ -54,15 +64,15 @@ refuses() { # refuses CODE PATTERN N VERB ARGUMENT...
     [ $? = "$code" ] && [ "$(quiet "$work/err" | wc -l)" = 1 ] && quiet "$work/err" | grep -qE -- "$pattern"
     ok $? "$*: $(cat "$work/err")"
 }
-refuses 1 'tp x pp x cp = 6 .*nearest is tp2,pp2' 4 score "$work/dense" --grid tp=2,pp=3
-refuses 1 'tp is a power of two; the nearest is 2' 3 score "$work/dense" --grid tp=3
-refuses 1 'has no experts' 2 score "$work/dense" --grid ep=2
-refuses 1 'ep 4 x etp 1 does not divide .* ep=2 would' 2 score "$work/moe" --grid ep=4
-refuses 1 "grid 'xy=2' is not understood" 2 score "$work/dense" --grid xy=2
-refuses 1 'no config.json' 3 score "$work" --in "$work/lines.jsonl"
-refuses 1 'nowhere' 3 score "$work/dense" --in "$work/nowhere"
-refuses 1 'cannot create' 3 score "$work/dense" --in "$work/lines.jsonl" --out /proc/x/y
-refuses 2 'there is no option --gird' 3 score "$work/dense" --gird tp=2
+refuses 1 'tp x pp x cp = 6 .*nearest is tp2,pp2' 4 score "$work/dense" --device cpu --grid tp=2,pp=3
+refuses 1 'tp is a power of two; the nearest is 2' 3 score --device cpu "$work/dense" --device cpu --grid tp=3
+refuses 1 'has no experts' 2 score "$work/dense" --device cpu --grid ep=2
+refuses 1 'ep 4 x etp 1 does not divide .* ep=2 would' 2 score "$work/moe" --device cpu --grid ep=4
+refuses 1 "grid 'xy=2' is not understood" 2 score "$work/dense" --device cpu --grid xy=2
+refuses 1 'no config.json' 3 score --device cpu "$work" --in "$work/lines.jsonl"
+refuses 1 'nowhere' 3 score --device cpu "$work/dense" --in "$work/nowhere"
+refuses 1 'cannot create' 3 score --device cpu "$work/dense" --in "$work/lines.jsonl" --out /proc/x/y
+refuses 2 'there is no option --gird' 3 score --device cpu "$work/dense" --gird tp=2
 refuses 2 'one process.s work, and Open MPI.s mpirun started 2' 2 random "$work/dense.config" "$work/twice"
 refuses 2 'started 2' 2 generate "$work/dense"
 [ ! -e "$work/twice" ]

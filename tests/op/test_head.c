@@ -227,6 +227,28 @@ static void sets_of_draws(Rig *r, const Made *m, const Kind *k, Tensor kept, boo
            wrong, beyond, k->top_k, greedy);
 }
 
+/* With the products done, the same bits. */
+static void by_rows(Rig *r, const Sample *drawn, const Head *scored, bool greedy) {
+    Sample s = *drawn;
+    Head h = *scored;
+    s.id = rig_put(r, DT_I32, T, 1, NULL), s.lp = rig_put(r, DT_F32, T, 1, NULL),
+    s.ent = rig_put(r, DT_F32, T, 1, NULL);
+    s.kept = rig_put(r, DT_I32, T, kept_words(V), NULL);
+    h.lp = rig_put(r, DT_F32, T, 1, NULL), h.ent = rig_put(r, DT_F32, T, 1, NULL);
+    Tensor logits = rig_put_ld(r, DT_F32, T, V, V + 5, NULL);
+    op_linear(&r->d, logits, s.h, s.w, TENSOR_NONE, leaves_one(H));
+    op_sample_rows(&r->d, logits, &s);
+    op_linear(&r->d, logits, h.h, h.w, TENSOR_NONE, leaves_one(H));
+    op_logprob_rows(&r->d, logits, &h);
+    EXPECT(same(rig_get(r, s.id), rig_get(r, drawn->id), T * 4) && same(rig_get(r, s.lp), rig_get(r, drawn->lp), T * 4)
+               && same(rig_get(r, s.ent), rig_get(r, drawn->ent), T * 4)
+               && same(rig_get(r, s.kept), rig_get(r, drawn->kept), T * (size_t)kept_words(V) * 4),
+           "sample_rows is not sample (greedy %d)", greedy);
+    EXPECT(same(rig_get(r, h.lp), rig_get(r, scored->lp), T * 4)
+               && same(rig_get(r, h.ent), rig_get(r, scored->ent), T * 4),
+           "logprob_rows is not logprob (greedy %d)", greedy);
+}
+
 /* What sample draws, logprob scores with the same bits. */
 static void draws(const Kind *k, bool greedy) {
     EACH_ISA(isa) {
@@ -260,6 +282,7 @@ static void draws(const Kind *k, bool greedy) {
                "logprob of what was drawn is not what sample said (isa %d, greedy %d)", isa, greedy);
         EXPECT(same(rig_get(&r, m.h.ent), rig_get(&r, s.ent), T * 4), "entropy of what was drawn (isa %d, greedy %d)",
                isa, greedy);
+        by_rows(&r, &s, &m.h, greedy);
         for (int t = 0; t < T; t++)
             EXPECT(!k->ban || t % 2 == 0 || (id[t] != 3 && id[t] != 200), "row %d drew a banned id", t);
         if (greedy)

@@ -16,18 +16,20 @@ static int64_t full_rows(int64_t vocab) { return vocab <= 32768 ? 64 : vocab <= 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t leaves_of(int64_t V) { return (V + LEAF - 1) / LEAF; }
 
-static size_t tmp_of(int64_t rows, int64_t vocab) {
-    size_t full = (size_t)least(rows, full_rows(vocab)) * (size_t)vocab * 4;
+static bool cuts(const Dist *p) { return p->top_k.data || p->top_p.data || p->min_p.data; }
+
+static size_t tmp_of(int64_t rows, int64_t vocab, bool whole_rows) {
+    size_t full = whole_rows ? (size_t)least(rows, full_rows(vocab)) * (size_t)vocab * 4 : 0;
     size_t leaf = (size_t)least(rows, HEAD_ROWS) * (size_t)leaves_of(vocab) * 12;
     return arena_round(full > leaf ? full : leaf) + arena_round((size_t)HEAD_ROWS * 4);
 }
 size_t cpu_tmp_logprob(Dev *d, const Head *h) {
     (void)d;
-    return tmp_of(h->h.rows, h->w.rows);
+    return tmp_of(h->h.rows, h->w.rows, cuts(&h->dist));
 }
 size_t cpu_tmp_sample(Dev *d, const Sample *s) {
     (void)d;
-    return tmp_of(s->h.rows, s->w.rows);
+    return tmp_of(s->h.rows, s->w.rows, true);
 }
 size_t cpu_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
     (void)d, (void)dh, (void)dw, (void)dlp, (void)dent;
@@ -43,8 +45,9 @@ typedef struct {
     Prod g;                   /* logits of this block of rows; c and ldc say where */
     int64_t t0, n, V, v0, vn; /* rows; ids of a chunk */
     int stripes;              /* pieces of ids are cut into so many by rows */
-    float *logits, *target;   /* [n,V]; logit of the wanted id */
-    float (*st)[3];           /* [n][leaves][3] */
+    float *logits, *target;   /* [n,V], rows ld apart; logit of the wanted id */
+    int64_t ld;
+    float (*st)[3]; /* [n][leaves][3] */
     Tensor dlp, dent;
 } Job;
 
@@ -145,7 +148,7 @@ static void whole(HeadRow *r, const Kern *k, const float *l, int64_t V, float *w
 static void score_row(void *arg, int i, int worker) {
     const Job *j = arg;
     const Kern *k = cpu_kern(j->d);
-    float *l = j->logits + i * j->V, *work = cpu_work(j->d, worker);
+    float *l = j->logits + i * j->ld, *work = cpu_work(j->d, worker);
     int64_t t = j->t0 + i;
     HeadRow r = { .max = 0 };
     int32_t id = wanted(j->h, t);
@@ -180,7 +183,7 @@ void cpu_logprob(Dev *d, const Head *h) {
         for (int64_t i = 0; i < j.n; i++) cut |= !trunc_off(head_trunc(&h->dist, t + i));
         if (cut) {
             j.n = least(j.n, full_rows(V));
-            j.logits = arena_push(&d->tmp, (size_t)(j.n * V) * 4);
+            j.logits = arena_push(&d->tmp, (size_t)(j.n * V) * 4), j.ld = V;
             j.g = logits_prod(h->h, h->w, t, j.n, j.logits, V);
             cpu_prod(d, &j.g);
             cpu_run(d, (int)j.n, (double)(j.n * V), score_row, &j);
@@ -192,6 +195,15 @@ void cpu_logprob(Dev *d, const Head *h) {
         arena_pop(&d->tmp, mark2);
     }
     arena_pop(&d->tmp, mark);
+}
+
+/* Rows whose logits are there: nothing but the rows' own work. */
+void cpu_logprob_rows(Dev *d, Tensor logits, const Head *h) {
+    Head all = *h;
+    all.vocab = (Part){ 0, logits.cols };
+    Job j = { .d = d, .h = &all, .dist = &all.dist, .banned = h->banned, .ban = h->ban, .V = logits.cols };
+    j.logits = logits.data, j.ld = logits.ld, j.n = logits.rows;
+    if (j.n) cpu_run(d, (int)j.n, (double)(j.n * j.V), score_row, &j);
 }
 
 /* ---- a vocabulary in parts: this rank's leaves, then everybody's */
@@ -250,7 +262,7 @@ static void sample_row(void *arg, int i, int worker) {
     const Job *j = arg;
     const Sample *s = j->s;
     const Kern *k = cpu_kern(j->d);
-    float *l = j->logits + i * j->V, *work = cpu_work(j->d, worker);
+    float *l = j->logits + i * j->ld, *work = cpu_work(j->d, worker);
     int64_t t = j->t0 + i;
     bool greedy = s->greedy.data && *i32_row(s->greedy, t);
     HeadRow r = { .max = 0 };
@@ -278,7 +290,7 @@ void cpu_sample(Dev *d, const Sample *s) {
     int64_t B = s->h.rows, V = s->w.rows;
     size_t mark = arena_mark(&d->tmp);
     Job j = { .d = d, .s = s, .dist = &s->dist, .banned = s->banned, .ban = s->ban, .V = V };
-    j.logits = arena_push(&d->tmp, (size_t)(least(B, full_rows(V)) * V) * 4);
+    j.logits = arena_push(&d->tmp, (size_t)(least(B, full_rows(V)) * V) * 4), j.ld = V;
     for (int64_t t = 0; t < B; t += j.n) {
         j.t0 = t, j.n = least(B - t, full_rows(V));
         j.g = logits_prod(s->h, s->w, t, j.n, j.logits, V);
@@ -286,6 +298,12 @@ void cpu_sample(Dev *d, const Sample *s) {
         cpu_run(d, (int)j.n, (double)(j.n * V), sample_row, &j);
     }
     arena_pop(&d->tmp, mark);
+}
+
+void cpu_sample_rows(Dev *d, Tensor logits, const Sample *s) {
+    Job j = { .d = d, .s = s, .dist = &s->dist, .banned = s->banned, .ban = s->ban, .V = logits.cols };
+    j.logits = logits.data, j.ld = logits.ld, j.n = logits.rows;
+    if (j.n) cpu_run(d, (int)j.n, (double)(j.n * j.V), sample_row, &j);
 }
 
 /* ---- backward
@@ -308,8 +326,9 @@ static void grad_piece(void *arg, int i, int worker) {
         HeadRow r;
         memcpy(&r, (const char *)j->h->stat.data + (j->t0 + t) * j->h->stat.ld, sizeof r);
         shape_logits(j, l, j->t0 + t, j->h->vocab.first + v0, n, k);
-        if (r.cut == CUT_FOUND) head_mask(&r, k, l, v0, n, work);
-        if (r.cut == CUT_GIVEN) head_mask_given(given(j->h, j->t0 + t), l, v0, n);
+        int64_t first = j->h->vocab.first + v0;
+        if (r.cut == CUT_FOUND) head_mask(&r, k, l, first, n, work);
+        if (r.cut == CUT_GIVEN) head_mask_given(given(j->h, j->t0 + t), l, first, n);
         if (head_none(&r)) { /* nor has it a gradient */
             for (int64_t v = 0; v < n; v++) l[v] = NAN;
             continue;
