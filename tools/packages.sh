@@ -33,14 +33,16 @@ fuzzing_clang() {
     return 1
 }
 
-# build DIR [-DNAME=VALUE...]: configures where that was not done with these values, then only what changed.
+# build DIR [-DNAME=VALUE...] [TARGET...]: configures where that was not done with these values, then only what changed.
 build() {
     dir=$1
     shift
-    made=yes
+    made=yes targets=""
     [ -f "$dir/build.ninja" ] || made=""
-    for o in "$@"; do sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null | grep -qxF -e "${o#-D}" || made=""; done
-    [ -n "$made" ] || cmake -S . -B "$dir" -G Ninja "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; rm -rf "$dir"; return 1; }
+    options=()
+    for o in "$@"; do case $o in -D*) options+=("$o") ;; *) targets="$targets $o" ;; esac; done
+    for o in "${options[@]}"; do sed 's/:[A-Z]*=/=/' "$dir/CMakeCache.txt" 2>/dev/null | grep -qxF -e "${o#-D}" || made=""; done
+    [ -n "$made" ] || cmake -S . -B "$dir" -G Ninja "${options[@]}" >"$dir.log" 2>&1 || { cat "$dir.log"; rm -rf "$dir"; return 1; }
     rm -f "$dir.log"
-    ninja -C "$dir" >"$dir/ninja.log" 2>&1 || { tail -40 "$dir/ninja.log"; return 1; }
+    ninja -C "$dir" $targets >"$dir/ninja.log" 2>&1 || { tail -40 "$dir/ninja.log"; return 1; }
 }

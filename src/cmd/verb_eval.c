@@ -13,7 +13,7 @@
 typedef struct {
     SamplingArgs s;
     int64_t n, threads, leaves, max_prompt, max_rows, max_batch, questions, workers;
-    const char *scorer, *command, *library, *python, *out, *chat_template, *template_args;
+    const char *scorer, *command, *library, *python, *out, *chat_template, *template_args, *prompt_key, *answer_key;
     double timeout;
     bool json;
     const char *device, *compute;
@@ -25,6 +25,8 @@ static const Opt options[] = {
     SAMPLING_OPTS(Args, s),
     { "max-prompt",    OPT_INT,  offsetof(Args, max_prompt),    "N",    "longest prompt in tokens; 2048", 1, 1e9 },
     { "questions",     OPT_INT,  offsetof(Args, questions),     "N",    "only the first N; all", 0, 1e12 },
+    { "prompt-key",    OPT_STR,  offsetof(Args, prompt_key),    "COLUMN", "where the question stands; prompt" },
+    { "answer-key",    OPT_STR,  offsetof(Args, answer_key),    "COLUMN", "where the right answer stands; reward_model.ground_truth" },
     { "scorer",        OPT_STR,  offsetof(Args, scorer),        "NAME", "judge every answer by this scorer; by data_source" },
     { "command",       OPT_STR,  offsetof(Args, command),       "CMD",  "your own scorer, a command" },
     { "library",       OPT_STR,  offsetof(Args, library),       "FILE", "your own scorer, a shared library" },
@@ -86,6 +88,7 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
     bool own = a->scorer || a->command || a->library || a->python;
     DataOptions d = { .files = files,
                       .n_files = n,
+                      .columns = { .prompt = a->prompt_key, .truth = a->answer_key },
                       .source = own ? "own" : NULL,
                       .need_truth = !(a->command || a->library || a->python),
                       .max_rows = a->questions,

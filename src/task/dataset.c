@@ -18,6 +18,7 @@ typedef struct {
     DataColumns c;
     const char *images;
     int file;
+    const Table *table;
     Buf text;
     Err *err;
 } Loader;
@@ -82,8 +83,30 @@ static const char *keep(Loader *l, const char *s, size_t n, size_t *out_n) {
     return mem_str(&l->d->mem, s, n);
 }
 
+/* The columns that a file has: what it says itself, or the members of a row. */
+static void name_columns(const Loader *l, const Json *row, Buf *out) {
+    Buf own = { 0 };
+    table_describe(l->table, &own);
+    for (const char *s = own.n ? own.data : "", *end; (end = strchr(s, '\n')); s = end + 1) {
+        const char *colon = memchr(s, ':', (size_t)(end - s));
+        if (*s != ' ') buf_printf(out, "%s%.*s", out->n ? ", " : "", (int)((colon ? colon : end) - s), s);
+    }
+    for (size_t i = 0; !own.n && row->kind == JSON_OBJECT && i < row->n; i++)
+        buf_printf(out, "%s%s", out->n ? ", " : "", row->members[i].key);
+    buf_free(&own);
+}
+
+/* False, with what is there instead and the option that chooses it. */
+static bool lacks(Loader *l, const Json *row, const char *column, const char *option) {
+    Buf names = { 0 };
+    name_columns(l, row, &names);
+    err_set(l->err, "there is no %s; there are %.300s: %s chooses", column, names.n ? names.data : "no columns",
+            option);
+    buf_free(&names);
+    return false;
+}
+
 static bool take_prompt(Loader *l, DataRow *r, const Json *v) {
-    if (is_null(v)) return err_set(l->err, "there is no %s", l->c.prompt);
     r->chat = v->kind == JSON_ARRAY;
     if (!r->chat) {
         TRY(text_of(l, v, l->c.prompt));
@@ -111,8 +134,9 @@ static bool take_conversation(Loader *l, DataRow *r, const Json *v) {
     return take_prompt(l, r, &before);
 }
 
-static bool take_truth(Loader *l, DataRow *r, const Json *v) {
-    if (is_null(v)) return !l->o->need_truth || err_set(l->err, "there is no %s, which the scorer needs", l->c.truth);
+static bool take_truth(Loader *l, DataRow *r, const Json *row) {
+    const Json *v = json_path(row, l->c.truth);
+    if (is_null(v)) return !l->o->need_truth || lacks(l, row, l->c.truth, "the scorer needs it, and answer_key");
     r->truth_json = v->kind != JSON_STRING;
     if (!r->truth_json) {
         TRY(text_of(l, v, l->c.truth));
@@ -130,7 +154,9 @@ static bool take_name(Loader *l, const Json *row, const char *column, const char
     const Json *v = json_path(row, column);
     int64_t *count;
     if (!is_null(v)) TRY(text_of(l, v, column));
-    if (is_null(v) && !otherwise) return err_set(l->err, "there is no %s: the scorer is chosen by it", column);
+    if (is_null(v) && !otherwise)
+        return err_set(l->err, "there is no %s, which chooses the scorer: name one scorer for all, or bring your own",
+                       column);
     *out = is_null(v) ? intern(names, &l->d->mem, otherwise, strlen(otherwise), &count)
                       : intern(names, &l->d->mem, v->str, v->n, &count);
     ++*count;
@@ -149,8 +175,9 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
     TRY(take_name(l, row, l->c.source, source, &l->d->sources, &r->source));
     TRY(take_name(l, row, l->c.ability, "", &l->d->abilities, &r->ability));
     const Json *prompt = json_path(row, l->c.prompt);
+    if (is_null(prompt)) return lacks(l, row, l->c.prompt, "prompt_key");
     TRY(l->o->conversations ? take_conversation(l, r, prompt) : take_prompt(l, r, prompt));
-    TRY(take_truth(l, r, json_path(row, l->c.truth)));
+    TRY(take_truth(l, r, row));
     const Json *extra = json_path(row, l->c.extra), *response = json_path(row, l->c.response);
     if (!is_null(extra)) {
         buf_clear(&l->text);
@@ -158,7 +185,7 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
         r->extra = keep(l, l->text.data, l->text.n, &r->extra_n);
     }
     if (l->o->conversations) return true;
-    if (is_null(response)) return !l->o->need_response || err_set(l->err, "there is no %s", l->c.response);
+    if (is_null(response)) return !l->o->need_response || lacks(l, row, l->c.response, "response_key");
     if (!l->o->need_response && response->kind != JSON_STRING) return true;
     TRY(text_of(l, response, l->c.response));
     r->response = keep(l, response->str, response->n, &r->response_n);
@@ -176,6 +203,7 @@ static bool load_file(Loader *l) {
     const char *path = l->d->file[l->file];
     Table *t = table_open(path, l->err);
     if (!t) return false;
+    l->table = t;
     select_columns(t, &l->c, l->images);
     TableRows rows = { 0 };
     bool ok, full = false;

@@ -62,6 +62,17 @@ expect "no right answers" out '16 of 16 questions have no right answer under dat
 "$hone" train run.yaml data.train_files=answers.jsonl data.answer_key=answer trainer.run_dir=keyed trainer.steps=1 >out 2>err
 ! grep -q 'no right answer' out; ok $? "right answers under another key"
 
+sed 's/"prompt":.*"answer"/"question":"1+1","answer"/' answers.jsonl >own.jsonl
+"$hone" eval model own.jsonl --python digits.py --max-tokens 8 >out 2>err
+[ $? = 1 ]; ok $? "no prompt: exit code"
+expect "which columns there are" err 'own.jsonl line 1: there is no prompt; there are .*question, answer.*: prompt_key chooses'
+"$hone" eval model own.jsonl --python digits.py --max-tokens 8 --prompt-key question --answer-key answer --out judged.jsonl >out 2>err
+ok $? "eval of own JSON lines: $(cat err)"
+expect "with their answers" judged.jsonl '"gts":"[0-9]+"'
+"$hone" data copy --in own.jsonl --out own.parquet >out 2>err
+"$hone" eval model own.parquet --python digits.py --max-tokens 8 >out 2>err
+expect "which columns a Parquet file has" err 'there is no prompt; there are .*question.*: prompt_key chooses'
+
 # ---- mistakes are listed together, each with what to do
 "$hone" train run.yaml train.use_kl=true actor_rollout_ref.model.lora_rank=8 rollout.n=x trainer.run_dir=wrong >out 2>err
 [ $? = 1 ]; ok $? "three mistakes: exit code"

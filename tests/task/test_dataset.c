@@ -71,9 +71,11 @@ static void check_schema(Mem *mem) {
     static const struct {
         const char *line, *says;
     } bad[] = {
-        { "{\"data_source\":\"s\",\"reward_model\":{\"ground_truth\":\"4\"}}", "line 2: there is no prompt" },
+        { "{\"data_source\":\"s\",\"reward_model\":{\"ground_truth\":\"4\"}}",
+          "line 2: there is no prompt; there are data_source, reward_model: prompt_key chooses" },
         { "{\"prompt\":\"x\",\"reward_model\":{\"ground_truth\":\"4\"}}", "line 2: there is no data_source" },
-        { "{\"data_source\":\"s\",\"prompt\":\"x\"}", "there is no reward_model.ground_truth" },
+        { "{\"data_source\":\"s\",\"prompt\":\"x\"}", "there is no reward_model.ground_truth; there are data_source, "
+                                                      "prompt: the scorer needs it, and answer_key chooses" },
         { "{\"data_source\":3,\"prompt\":\"x\"}", "data_source must be text, not a whole number" },
         { "{\"data_source\":\"s\",\"prompt\":{\"a\":1}}", "prompt must be text, not an object" },
         { "{\"data_source\":\"s\",\"prompt\":[]}", "prompt has no messages" },
