@@ -70,7 +70,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "kept sets", s->rolls ? times(s->kept, times((size_t)s->questions, (size_t)s->answers)) : 0, .host = true },
         { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },
         { "packing", z.host + z.sort + ref.host + ref.sort, .host = true },
-        { "checkpoint buffer", checkpoint_buffer_bytes(s->m, s->save_buffer), .host = true },
+        { "checkpoint buffer", checkpoint_buffer_bytes(s->m, s->shard, s->save_buffer), .host = true },
         { "loading", params_load_bytes(s->threads), .host = true },
     };
     int n = 0;

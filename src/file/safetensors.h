@@ -48,4 +48,12 @@ bool      st_write      (StWriter *w, const void *bytes, size_t n, Err *err);   
 bool      st_write_close(StWriter *w, Err *err);     /* checks that all was given; fsync, rename; frees w either way */
 void      st_write_abort(StWriter *w);               /* removes what was written, frees w */
 
+/* The same files filled in any order, by several processes at once: one makes them in their full size, each puts its tensors' bytes in their
+ * places.  Nothing is renamed: they belong into a folder that nobody looks into yet. */
+typedef struct StPlaces StPlaces;
+bool      st_places_make (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);
+StPlaces *st_places_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes);
+bool      st_place       (StPlaces *p, size_t tensor, int64_t at, const void *bytes, size_t n, Err *err);      /* at: bytes into it */
+bool      st_places_close(StPlaces *p, Err *err);    /* fsync of what was written to; frees p either way.  err NULL: given up */
+
 #endif

@@ -1,5 +1,5 @@
-/* safetensors_write.c - writes safetensors files, one after another, each beside its place and then renamed: a kill or a
- * full disk leaves no half file under a good name. */
+/* safetensors_write.c - writes safetensors files: one after another, each beside its place and then renamed, so that a kill or a
+ * full disk leaves no half file under a good name; or all at once, by whoever has a part of them. */
 #include "file/safetensors.h"
 
 #include <errno.h>
@@ -71,15 +71,20 @@ static void put_header(Buf *b, const StSpec *specs, size_t n) {
     while (b->n % 8) buf_putc(b, ' '); /* data starts on an 8-byte border, for those who read in place */
 }
 
+/* The length of the header, and the header. */
+static void put_front(Buf *out, const StWriter *w, const Shard *s) {
+    Buf h = { 0 };
+    put_header(&h, w->specs + s->first, s->n);
+    for (int i = 0; i < 8; i++) buf_putc(out, (char)((uint64_t)h.n >> 8 * i));
+    buf_put(out, h.data, h.n);
+    buf_free(&h);
+}
+
 static bool shard_begin(StWriter *w, Err *err) {
     Shard *s = &w->shards[w->at];
     w->fd = file_beside(&w->tmp, s->path);
     if (w->fd < 0) return fail(err, "create", w->tmp.data);
-    Buf h = { 0 };
-    put_header(&h, w->specs + s->first, s->n);
-    for (int i = 0; i < 8; i++) buf_putc(&w->buf, (char)((uint64_t)h.n >> 8 * i));
-    buf_put(&w->buf, h.data, h.n);
-    buf_free(&h);
+    put_front(&w->buf, w, s);
     w->left = s->bytes;
     return true;
 }
@@ -124,10 +129,13 @@ static void name_shards(StWriter *w, const char *path, bool folder) {
                      : mem_str(&w->mem, ".", 1);
 }
 
-StWriter *st_write_open(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err) {
+static bool is_folder(const char *path) {
     size_t len = strlen(path);
-    bool folder = len < 12 || strcmp(path + len - 12, ".safetensors");
-    if (folder && !dir_exists(path)) return err_set(err, "%s: there is no such folder", path), NULL;
+    return len < 12 || strcmp(path + len - 12, ".safetensors");
+}
+
+static StWriter *planned(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes) {
+    bool folder = is_folder(path);
     Mem mem = { 0 };
     StWriter *w = MEM_NEW(&mem, StWriter);
     *w = (StWriter){ .mem = mem, .n_specs = n, .fd = -1 };
@@ -136,6 +144,12 @@ StWriter *st_write_open(const char *path, const StSpec *specs, size_t n, int64_t
     w->specs = own;
     plan_shards(w, folder ? shard_bytes : 0);
     name_shards(w, path, folder);
+    return w;
+}
+
+StWriter *st_write_open(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err) {
+    if (is_folder(path) && !dir_exists(path)) return err_set(err, "%s: there is no such folder", path), NULL;
+    StWriter *w = planned(path, specs, n, shard_bytes);
     if (shard_begin(w, err)) return w;
     st_write_abort(w);
     return NULL;
@@ -213,4 +227,82 @@ void st_write_abort(StWriter *w) {
     }
     for (int i = 0; w->index && i < w->at; i++) unlink(w->shards[i].path);
     writer_free(w);
+}
+
+/* ---- in any order */
+struct StPlaces {
+    StWriter *w;
+    int *fd;       /* [shards]; -1: not opened yet */
+    int32_t *file; /* [specs] */
+    int64_t *at;   /* [specs] in its file */
+};
+
+static bool write_at(int fd, const char *path, const void *bytes, size_t n, int64_t at, Err *err) {
+    for (const char *p = bytes; n;) {
+        ssize_t did = pwrite(fd, p, n, (off_t)at);
+        if (did < 0 && errno == EINTR) continue;
+        if (did < 0) return fail(err, "write", path);
+        p += did, n -= (size_t)did, at += did;
+    }
+    return true;
+}
+
+bool st_places_make(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err) {
+    StWriter *w = planned(path, specs, n, shard_bytes);
+    bool ok = true;
+    for (int i = 0; ok && i < w->n_shards; i++) {
+        const Shard *s = &w->shards[i];
+        buf_clear(&w->buf);
+        put_front(&w->buf, w, s);
+        int fd = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (fd < 0) ok = fail(err, "create", s->path);
+        ok = ok && write_at(fd, s->path, w->buf.data, w->buf.n, 0, err);
+        if (ok && ftruncate(fd, (off_t)((int64_t)w->buf.n + s->bytes))) ok = fail(err, "make room for", s->path);
+        if (fd >= 0) close(fd);
+    }
+    if (ok && w->index) ok = write_index(w, err);
+    writer_free(w);
+    return ok;
+}
+
+StPlaces *st_places_open(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes) {
+    StWriter *w = planned(path, specs, n, shard_bytes);
+    StPlaces *p = MEM_NEW(&w->mem, StPlaces);
+    *p = (StPlaces){ .w = w,
+                     .fd = MEM_ARRAY(&w->mem, int, (size_t)w->n_shards),
+                     .file = MEM_ARRAY(&w->mem, int32_t, n),
+                     .at = MEM_ARRAY(&w->mem, int64_t, n) };
+    for (int i = 0; i < w->n_shards; i++) {
+        const Shard *s = &w->shards[i];
+        p->fd[i] = -1;
+        buf_clear(&w->buf);
+        put_front(&w->buf, w, s);
+        int64_t at = (int64_t)w->buf.n;
+        for (size_t k = s->first; k < s->first + s->n; k++) {
+            p->file[k] = i, p->at[k] = at;
+            at += spec_bytes(&w->specs[k]);
+        }
+    }
+    return p;
+}
+
+bool st_place(StPlaces *p, size_t tensor, int64_t at, const void *bytes, size_t n, Err *err) {
+    CHECK(tensor < p->w->n_specs && at >= 0 && at + (int64_t)n <= spec_bytes(&p->w->specs[tensor]),
+          "%zu bytes at %lld of tensor %zu", n, (long long)at, tensor);
+    int file = p->file[tensor];
+    const char *path = p->w->shards[file].path;
+    if (p->fd[file] < 0) p->fd[file] = open(path, O_WRONLY | O_CLOEXEC);
+    if (p->fd[file] < 0) return fail(err, "open", path);
+    return write_at(p->fd[file], path, bytes, n, p->at[tensor] + at, err);
+}
+
+bool st_places_close(StPlaces *p, Err *err) {
+    bool ok = err != NULL;
+    for (int i = 0; i < p->w->n_shards; i++) {
+        if (p->fd[i] < 0) continue;
+        if (ok && fsync(p->fd[i])) ok = fail(err, "sync", p->w->shards[i].path);
+        close(p->fd[i]);
+    }
+    writer_free(p->w);
+    return ok;
 }

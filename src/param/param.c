@@ -81,3 +81,11 @@ void params_close(Params *p, Dev *d) {
     dev_free(d, p->arena.base);
     *p = (Params){ 0 };
 }
+
+ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e) {
+    const Slice *s = &p->slice;
+    int64_t cols = dim_at(&m->d, p->desc->cols), each = s->rows * s->cols, in = e % each;
+    return (ParamPlace){ .expert = s->e0 + e / each,
+                         .at = (s->r0 + in / s->cols) * cols + s->c0 + in % s->cols,
+                         .n = s->cols == cols ? each - in : s->cols - in % s->cols };
+}

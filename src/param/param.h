@@ -8,6 +8,7 @@
 #define PARAM_PARAM_H
 
 #include "arch/grid.h"
+#include "file/safetensors.h"
 #include "op/op.h"
 
 /* One kind of weight in one layer, this rank's slice of it; for expert rows all experts stacked: rows = E * rows of one. */
@@ -31,6 +32,10 @@ typedef struct {
 static inline int64_t params_from(const Params *p, int i) {
     return i < p->n ? (const float *)p->at[i].t.data - (const float *)p->flat.data : p->flat.cols;
 }
+
+/* Element e of a rank's parameter, among the tensors on disk: which expert's, where in it, and how many that follow e follow there too. */
+typedef struct { int64_t expert, at, n; } ParamPlace;
+ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e);
 
 /* dtype DT_F32, or DT_BF16 for weights that are only read (matrices then; what has one dimension stays F32, as ops want
  * it).  Bytes: what params_open will take. */
@@ -59,13 +64,11 @@ DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matr
  * replaced if it is empty or holds a model (config.json, no folders); anything else is an error. */
 typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir, *tokenizer_dir, *config_text, *chat_template; } SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
-/* The same with bytes that somebody hands out, each in its turn: where elements from .. from + *n - 1 of the item-th parameter (as
- * arch_each_param counts) are, in dtype t, until the next call; *n may be lowered, not below 1.  NULL: there are none, and err of
- * the save says why. */
-typedef const void *ParamsFetch(void *user, size_t item, int64_t from, int64_t *n, DType t);
-bool params_save_from(const ModelDesc *m, ParamsFetch *fetch, void *user, const char *dir, SaveOpts o, Err *err);
 /* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err);
+/* All of such a folder but the weights, into one that is there; and the weights' tensors, in the order of arch_each_param. */
+bool params_save_rest(const char *dir, SaveOpts o, Err *err);
+StSpec *params_specs(const ModelDesc *m, DType t, size_t *n, Mem *mem);
 void params_config_text(Buf *out, const ModelDesc *m, DType t);    /* the model's config.json for such a folder */
 
 /* Seeded initialisation: normal(0, params_init_range), norms 1, biases 0, as a function of (seed, name, element) alone. */

@@ -14,16 +14,19 @@
 
 enum { PIECE = 1 << 20 }; /* elements */
 
-/* ---- the weights: from memory, from whoever hands them out or, converting, straight from another model's files */
+/* ---- the weights: from memory or, converting, straight from another model's files */
+/* Where elements from .. from + *n - 1 of the item-th parameter (as arch_each_param counts) are, in dtype t, until the next call; *n may be
+ * lowered, not below 1.  NULL: there are none, and err of the save says why. */
+typedef const void *Fetch(void *user, size_t item, int64_t from, int64_t *n, DType t);
 typedef struct {
-    ParamsFetch *fetch;
+    Fetch *fetch;
     void *user;
     const ModelDesc *m;
 } Weights;
 
 typedef struct {
     DType dtype;
-    Mem mem;
+    Mem *mem;
     Buf name;
     VEC(StSpec)
     specs;
@@ -33,19 +36,30 @@ static void add_spec(void *user, const ParamDesc *desc, int layer, int expert, i
     Specs *x = user;
     buf_clear(&x->name);
     arch_param_name(&x->name, desc, layer, expert);
-    StSpec s = { .name = mem_str(&x->mem, x->name.data, x->name.n), .dtype = desc->frozen ? DT_F32 : x->dtype };
+    StSpec s = { .name = mem_str(x->mem, x->name.data, x->name.n), .dtype = desc->frozen ? DT_F32 : x->dtype };
     if (!desc->vector) s.shape[s.n_dims++] = rows;
     s.shape[s.n_dims++] = cols;
     VEC_PUSH(x->specs, s);
 }
 
+StSpec *params_specs(const ModelDesc *m, DType t, size_t *n, Mem *mem) {
+    Specs x = { .dtype = t, .mem = mem };
+    arch_each_param(m, add_spec, &x);
+    *n = x.specs.n;
+    StSpec *all = mem_copy(mem, x.specs.at, x.specs.n * sizeof *all);
+    vec_free(x.specs.at);
+    buf_free(&x.name);
+    return all;
+}
+
 static bool write_weights(const Weights *from, const char *dir, SaveOpts o, Err *err) {
-    Specs x = { .dtype = o.dtype };
-    arch_each_param(from->m, add_spec, &x);
-    StWriter *w = st_write_open(dir, x.specs.at, x.specs.n, o.shard_bytes, err);
+    Mem mem = { 0 };
+    size_t n_specs;
+    const StSpec *specs = params_specs(from->m, o.dtype, &n_specs, &mem);
+    StWriter *w = st_write_open(dir, specs, n_specs, o.shard_bytes, err);
     bool ok = w;
-    for (size_t i = 0; ok && i < x.specs.n; i++) {
-        const StSpec *s = &x.specs.at[i];
+    for (size_t i = 0; ok && i < n_specs; i++) {
+        const StSpec *s = &specs[i];
         int64_t count = s->shape[0] * (s->n_dims > 1 ? s->shape[1] : 1);
         for (int64_t at = 0, n; ok && at < count; at += n) {
             n = count - at < PIECE ? count - at : PIECE;
@@ -55,9 +69,7 @@ static bool write_weights(const Weights *from, const char *dir, SaveOpts o, Err 
     }
     if (ok) ok = st_write_close(w, err);
     else if (w) st_write_abort(w);
-    vec_free(x.specs.at);
-    buf_free(&x.name);
-    mem_free(&x.mem);
+    mem_free(&mem);
     return ok;
 }
 
@@ -214,14 +226,20 @@ static bool put_text(const char *dir, const char *name, const char *text, Mem *m
     return !text || file_write(mem_printf(mem, "%s/%s", dir, name), text, strlen(text), err);
 }
 
-static bool fill_folder(const Weights *w, const char *tmp, SaveOpts o, Mem *mem, Err *err) {
-    TRY(write_weights(w, tmp, o, err));
+static bool put_rest(const char *dir, SaveOpts o, Mem *mem, Err *err) {
     const char *tokenizer = o.tokenizer_dir ? o.tokenizer_dir : o.from_dir;
-    if (tokenizer) TRY(carry(tokenizer, tmp, err));
-    if (o.from_dir) TRY(copy_file(o.from_dir, tmp, "generation_config.json", err));
-    TRY(put_text(tmp, "config.json", o.config_text, mem, err));
-    TRY(put_text(tmp, "chat_template.jinja", o.chat_template, mem, err));
-    return dir_sync(tmp, err);
+    if (tokenizer) TRY(carry(tokenizer, dir, err));
+    if (o.from_dir) TRY(copy_file(o.from_dir, dir, "generation_config.json", err));
+    TRY(put_text(dir, "config.json", o.config_text, mem, err));
+    TRY(put_text(dir, "chat_template.jinja", o.chat_template, mem, err));
+    return dir_sync(dir, err);
+}
+
+bool params_save_rest(const char *dir, SaveOpts o, Err *err) {
+    Mem mem = { 0 };
+    bool ok = put_rest(dir, o, &mem, err);
+    mem_free(&mem);
+    return ok;
 }
 
 static bool save(const Weights *w, const char *dir, SaveOpts o, Err *err) {
@@ -235,7 +253,9 @@ static bool save(const Weights *w, const char *dir, SaveOpts o, Err *err) {
     bool ok = dir_make(parent_of(clean, &mem), err);
     int fd = ok ? dir_beside(&tmp, clean) : -1;
     if (ok && fd < 0) ok = err_set(err, "%s: cannot create the folder: %s", tmp.data, strerror(errno));
-    if (ok && !(fill_folder(w, tmp.data, o, &mem, err) && take_place(tmp.data, clean, &mem, err))) {
+    if (ok
+        && !(write_weights(w, tmp.data, o, err) && put_rest(tmp.data, o, &mem, err)
+             && take_place(tmp.data, clean, &mem, err))) {
         dir_remove(tmp.data);
         ok = false;
     }
@@ -255,10 +275,6 @@ bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err)
     vec_free(x.at.at);
     mem_free(&mem);
     return ok;
-}
-
-bool params_save_from(const ModelDesc *m, ParamsFetch *fetch, void *user, const char *dir, SaveOpts o, Err *err) {
-    return save(&(Weights){ fetch, user, m }, dir, o, err);
 }
 
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err) {

@@ -7,7 +7,10 @@
  * holds everything is filled at once; a smaller one is filled on while the weights are only read (the next rollout), and the next
  * update waits until the last byte is copied: what is saved is one moment of the run.  The folder is written beside and becomes
  * visible by one rename, so a kill at any moment leaves the one before it.  A damaged checkpoint is recognised by its manifest
- * and the one before it is used. */
+ * and the one before it is used.
+ *
+ * Over ranks each writes what it answers for (train/reduce.h) into its places in the same files, which are then as one rank would have
+ * written them: any grid goes on from them.  save, wait and close are collective and end alike on all ranks. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -22,7 +25,7 @@ typedef struct {
 } CheckpointConf;
 
 enum { CHECKPOINT_BUFFER = 256 << 20 };                                 /* the default of trainer.save_buffer */
-size_t       checkpoint_buffer_bytes(const ModelDesc *m, int64_t wanted);   /* wanted: as CheckpointConf.buffer */
+size_t       checkpoint_buffer_bytes(const ModelDesc *m, const Shard *shard, int64_t wanted);   /* wanted: as CheckpointConf.buffer */
 Checkpoints *checkpoints_open(Policy *p, const CheckpointConf *c, Mem *mem);
 bool         checkpoints_close(Checkpoints *c, Err *err);               /* waits for the writer; its failure */
 

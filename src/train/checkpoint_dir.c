@@ -45,8 +45,12 @@ static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, Err *err) 
     return ok;
 }
 
-/* Every file below dir, by its path relative to the checkpoint, with size and checksum. */
-static bool list_files(Buf *out, const char *root, const char *sub, Err *err) {
+/* Files below dir by their paths relative to the checkpoint, with size and checksum: every n-th of them, for n ranks that share the
+ * work.  A name that begins with a dot is none of the checkpoint's. */
+typedef struct {
+    int k, n, seen;
+} Share;
+static bool list_files(Buf *out, const char *root, const char *sub, Share *share, Err *err) {
     Buf dir = { 0 };
     buf_printf(&dir, "%s/%s", root, sub);
     struct dirent **names;
@@ -57,11 +61,11 @@ static bool list_files(Buf *out, const char *root, const char *sub, Err *err) {
         Buf rel = { 0 }, full = { 0 };
         buf_printf(&rel, "%s%s%s", sub, *sub ? "/" : "", name);
         buf_printf(&full, "%s/%s", root, rel.data);
-        if (ok && strcmp(name, ".") && strcmp(name, "..")) {
+        if (ok && name[0] != '.') {
             uint32_t crc;
             int64_t bytes;
-            if (dir_exists(full.data)) ok = list_files(out, root, rel.data, err);
-            else if ((ok = checksum(full.data, &crc, &bytes, err))) {
+            if (dir_exists(full.data)) ok = list_files(out, root, rel.data, share, err);
+            else if (share->seen++ % share->n == share->k && (ok = checksum(full.data, &crc, &bytes, err))) {
                 if (out->n) buf_putc(out, ',');
                 json_put_str(out, rel.data, rel.n);
                 buf_printf(out, ":{\"bytes\":%" PRId64 ",\"crc32\":%" PRIu32 "}", bytes, crc);
@@ -76,15 +80,16 @@ static bool list_files(Buf *out, const char *root, const char *sub, Err *err) {
     return ok;
 }
 
-bool manifest_write(const char *dir, int64_t step, Err *err) {
-    Buf files = { 0 }, text = { 0 }, path = { 0 };
-    bool ok = list_files(&files, dir, "", err);
-    if (ok) {
-        buf_printf(&path, "%s/manifest.json", dir);
-        buf_printf(&text, "{\"step\":%" PRId64 ",\"files\":{%s}}\n", step, files.data);
-        ok = file_write(path.data, text.data, text.n, err);
-    }
-    buf_free(&files);
+bool manifest_part(Buf *out, const char *dir, int k, int n, Err *err) {
+    Share share = { k, n, 0 };
+    return list_files(out, dir, "", &share, err);
+}
+
+bool manifest_write(const char *dir, int64_t step, const char *files, Err *err) {
+    Buf text = { 0 }, path = { 0 };
+    buf_printf(&path, "%s/manifest.json", dir);
+    buf_printf(&text, "{\"step\":%" PRId64 ",\"files\":{%s}}\n", step, files);
+    bool ok = file_write(path.data, text.data, text.n, err);
     buf_free(&text);
     buf_free(&path);
     return ok;

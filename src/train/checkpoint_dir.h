@@ -13,7 +13,8 @@ typedef enum { PLACE_WHOLE, PLACE_WRITING, PLACE_OLD } Place;
 void checkpoint_path(Buf *out, const char *run_dir, int64_t step, Place at);
 
 /* dir/manifest.json: step, size and CRC-32 of every file below dir.  Written last. */
-bool manifest_write(const char *dir, int64_t step, Err *err);
+bool manifest_write(const char *dir, int64_t step, const char *files, Err *err);
+bool manifest_part (Buf *out, const char *dir, int k, int n, Err *err);      /* adds the entries of every n-th file, from the k-th on */
 bool manifest_holds(const char *dir, Err *err);
 
 bool checkpoint_into_place(const char *run_dir, int64_t step, Err *err);     /* from PLACE_WRITING; synced */

@@ -9,6 +9,7 @@ typedef struct {
     const Params *grads;
     Mem *mem;
     Buf name;
+    size_t flat; /* bytes so far */
 } Walk;
 
 static void count_one(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
@@ -21,9 +22,13 @@ static void add_one(void *user, const ParamDesc *desc, int layer, int expert, in
     Moments *x = w->out;
     if (desc->frozen) return;
     size_t k = x->n / 2;
-    Tensor all = param(w->grads, desc->id, layer);
-    x->at[k] = ((const float *)all.data - (const float *)w->grads->flat.data) + expert * rows * cols;
-    x->count[k] = rows * cols;
+    int here = w->grads->index[layer][desc->id];
+    if (!expert) {
+        w->flat = arena_round(w->flat); /* a row's experts stood without gaps */
+        if (here >= 0) x->first[here] = k;
+    }
+    x->flat[k] = (int64_t)(w->flat / 4);
+    w->flat += (size_t)(rows * cols) * 4;
     for (int v = 0; v < 2; v++) {
         buf_clear(&w->name);
         buf_puts(&w->name, v ? "v." : "m.");
@@ -36,44 +41,51 @@ static void add_one(void *user, const ParamDesc *desc, int layer, int expert, in
 }
 
 Moments moments_of(const Params *grads, Mem *mem) {
-    Moments x = { 0 };
-    Walk w = { &x, grads, mem, { 0 } };
+    Moments x = { .first = MEM_ARRAY(mem, size_t, (size_t)grads->n) };
+    Walk w = { &x, grads, mem, { 0 }, 0 };
     arch_each_param(grads->model, count_one, &w);
     x.spec = MEM_ARRAY(mem, StSpec, x.n);
-    x.at = MEM_ARRAY(mem, int64_t, x.n / 2), x.count = MEM_ARRAY(mem, int64_t, x.n / 2);
+    x.flat = MEM_ARRAY(mem, int64_t, x.n / 2);
     x.n = 0;
     arch_each_param(grads->model, add_one, &w);
     buf_free(&w.name);
     return x;
 }
 
-/* Flat elements [at, at+n) of one average may lie on both sides of the cut between host and device: the part on one side. */
-static Tensor side(const Optim *o, const Tensor part[2], int64_t at, int64_t n, int on_dev) {
-    int64_t from = on_dev ? at - o->split : at, to = from + n, end = on_dev ? o->n - o->split : o->split;
-    if (from < 0) from = 0;
-    if (to > end) to = end;
-    return from < to ? tensor_cols(part[on_dev], from, to - from) : TENSOR_NONE;
+/* ---- reading */
+typedef struct {
+    const Moments *x;
+    const StFiles *f;
+    bool named;
+} Source;
+
+static const char *bytes_of(const Source *s, size_t k, int v, int64_t at) {
+    static const char *const flat[2] = { "m", "v" };
+    if (s->named) return st_find(s->f, s->x->spec[2 * k + (size_t)v].name)->data + at * 4;
+    return st_find(s->f, flat[v])->data + (s->x->flat[k] + at) * 4;
 }
 
-void moments_get(void *to, const Moments *x, size_t i, int64_t from, int64_t n, const Optim *o, Dev *d) {
-    for (int on_dev = 0; on_dev < 2; on_dev++) {
-        Tensor t = side(o, i % 2 ? o->v : o->m, x->at[i / 2] + from, n, on_dev);
-        if (!t.data) continue;
-        op_get(d, to, t);
-        to = (float *)to + t.cols;
+/* Elements of a parameter that are this rank's, piece by piece: gathered on the host, then put. */
+static void load_one(Optim *o, const Source *s, const Params *grads, int i, int v, Dev *d, float *stage, int64_t room) {
+    int64_t at;
+    Span own = optim_own(o, grads, i, &at);
+    for (int64_t e = own.from; e < own.to;) {
+        int64_t n = 0, most = own.to - e < room ? own.to - e : room;
+        while (n < most) {
+            ParamPlace p = param_place(grads->model, &grads->at[i], e + n);
+            int64_t take = p.n < most - n ? p.n : most - n;
+            memcpy(stage + n, bytes_of(s, s->x->first[i] + (size_t)p.expert, v, p.at), (size_t)take * 4);
+            n += take;
+        }
+        Tensor part[2];
+        const float *from = stage;
+        int parts = optim_parts(o, v ? o->v : o->m, at + e - own.from, n, part);
+        for (int k = 0; k < parts; from += part[k++].cols) op_put(d, part[k], from);
+        e += n;
     }
 }
 
-static void put(Optim *o, const Tensor part[2], int64_t at, int64_t n, Dev *d, const char *from) {
-    for (int on_dev = 0; on_dev < 2; on_dev++) {
-        Tensor t = side(o, part, at, n, on_dev);
-        if (!t.data) continue;
-        op_put(d, t, from);
-        from += t.cols * 4;
-    }
-}
-
-static bool load_named(Optim *o, const Moments *x, Dev *d, const StFiles *f, Err *err) {
+static bool is_ours(const Moments *x, const StFiles *f, Err *err) {
     for (size_t i = 0; i < x->n; i++) {
         const StTensor *t = st_find(f, x->spec[i].name);
         if (!t) return err_set(err, "there is no tensor %s", x->spec[i].name);
@@ -83,32 +95,35 @@ static bool load_named(Optim *o, const Moments *x, Dev *d, const StFiles *f, Err
             return err_set(err, "%s is %s %s, this model wants F32 %s", t->name, dtype_name(t->dtype), got, want);
         }
     }
-    if (f->n != x->n) return err_set(err, "%zu tensors, this model has %zu", f->n, x->n);
-    for (size_t i = 0; i < x->n; i++) {
-        const StTensor *t = st_find(f, x->spec[i].name);
-        put(o, i % 2 ? o->v : o->m, x->at[i / 2], x->count[i / 2], d, t->data);
-        st_done_with(f, t);
-    }
-    return true;
+    return f->n == x->n || err_set(err, "%zu tensors, this model has %zu", f->n, x->n);
 }
 
-static bool load_flat(Optim *o, Dev *d, const StFiles *f, Err *err) {
+static bool is_ours_flat(const ModelDesc *m, const StFiles *f, Err *err) {
     static const char *const names[2] = { "m", "v" };
+    int64_t n = (int64_t)(params_bytes(m, NULL, DT_F32, true) / 4);
     for (int v = 0; v < 2; v++) {
         const StTensor *t = st_find(f, names[v]);
-        if (!t || t->dtype != DT_F32 || t->count != o->n)
-            return err_set(err, "\"%s\" does not have this model's %" PRId64 " entries", names[v], o->n);
+        if (!t || t->dtype != DT_F32 || t->count != n)
+            return err_set(err, "\"%s\" does not have this model's %" PRId64 " entries", names[v], n);
     }
-    for (int v = 0; v < 2; v++) put(o, v ? o->v : o->m, 0, o->n, d, st_find(f, names[v])->data);
     return true;
 }
 
-bool moments_load(Optim *o, const Moments *x, Dev *d, const char *path, Err *err) {
+bool moments_load(Optim *o, const Moments *x, const Params *grads, Dev *d, const char *path, Err *err) {
+    enum { STAGE = 1 << 18 };
     Mem mem = { 0 };
     StFiles f = { 0 };
     bool ok = st_open(&f, path, &mem, err);
-    if (ok && !(st_find(&f, "m") ? load_flat(o, d, &f, err) : load_named(o, x, d, &f, err)))
-        ok = err_wrap(err, "%s", path);
+    Source s = { x, &f, ok && !st_find(&f, "m") };
+    if (ok && !(s.named ? is_ours(x, &f, err) : is_ours_flat(grads->model, &f, err))) ok = err_wrap(err, "%s", path);
+    float *stage = ok ? MEM_ARRAY(&mem, float, STAGE) : NULL;
+    for (int i = 0; ok && i < grads->n; i++)
+        for (int v = 0; v < 2; v++) {
+            load_one(o, &s, grads, i, v, d, stage, STAGE);
+            const Slice *sl = &grads->at[i].slice;
+            for (int64_t e = sl->e0; s.named && e < sl->e0 + sl->experts; e++)
+                st_done_with(&f, st_find(&f, x->spec[2 * (x->first[i] + (size_t)e) + (size_t)v].name));
+        }
     st_close(&f);
     mem_free(&mem);
     return ok;

@@ -38,6 +38,16 @@ void optim_close(Optim *o, Dev *d) {
     dev_free(d, o->dev.base);
 }
 
+Span optim_own(const Optim *o, const Params *grads, int i, int64_t *at) {
+    const Param *p = &grads->at[i];
+    const Span *own = &o->own[param_region(p->desc, &grads->shard.g)];
+    int64_t from = params_from(grads, i), first = own->from - from, end = own->to - from, n = p->t.rows * p->t.cols;
+    if (first < 0) first = 0;
+    if (end > n) end = n;
+    *at = o->at[param_region(p->desc, &grads->shard.g)] + from + first - own->from;
+    return (Span){ first, end > first ? end : first };
+}
+
 int optim_parts(const Optim *o, const Tensor state[2], int64_t from, int64_t n, Tensor out[2]) {
     int parts = 0;
     int64_t low = from + n < o->split ? n : from < o->split ? o->split - from : 0;
@@ -65,23 +75,21 @@ void optim_step(Optim *o, const Params *w, const Params *full, const Params *gra
                 const AdamConf *c, double norm) {
     double scale = c->clip > 0 ? c->clip / (norm + 1e-6) : 1;
     o->step++;
-    for (Region k = 0; k < REGIONS; k++)
-        for (int i = grads->first[k]; i < grads->first[k + 1]; i++) {
-            const Param *p = &grads->at[i];
-            int64_t from = params_from(grads, i), first = o->own[k].from - from, n = o->own[k].to - from;
-            if (first < 0) first = 0;
-            if (n > p->t.rows * p->t.cols) n = p->t.rows * p->t.cols;
-            if (n <= first) continue;
-            Adam a = { .lr = (float)c->lr,
-                       .beta1 = (float)c->beta1,
-                       .beta2 = (float)c->beta2,
-                       .eps = (float)c->eps,
-                       .decay = p->desc->vector ? 0 : (float)c->decay,
-                       .clip_scale = scale < 1 ? (float)scale : 1,
-                       .step = o->step };
-            step_part(o, d, param(w, p->desc->id, p->layer), param(full, p->desc->id, p->layer), p->t, first,
-                      o->at[k] + from + first - o->own[k].from, n - first, a);
-        }
+    for (int i = 0; i < grads->n; i++) {
+        const Param *p = &grads->at[i];
+        int64_t at;
+        Span own = optim_own(o, grads, i, &at);
+        Adam a = { .lr = (float)c->lr,
+                   .beta1 = (float)c->beta1,
+                   .beta2 = (float)c->beta2,
+                   .eps = (float)c->eps,
+                   .decay = p->desc->vector ? 0 : (float)c->decay,
+                   .clip_scale = scale < 1 ? (float)scale : 1,
+                   .step = o->step };
+        if (own.from < own.to)
+            step_part(o, d, param(w, p->desc->id, p->layer), param(full, p->desc->id, p->layer), p->t, own.from, at,
+                      own.to - own.from, a);
+    }
     if (alone(par)) return;
     reduce_gather(full, grads, par, d);
     for (int i = 0; i < w->n; i++) {

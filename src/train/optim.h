@@ -23,6 +23,8 @@ size_t optim_bytes(int64_t own, double offload, bool host);                 /* o
 void   optim_open (Optim *o, const Params *grads, Dev *d, double offload);
 void   optim_close(Optim *o, Dev *d);
 
+/* Which elements of parameter i are in this rank's pieces; *at: where the first of them lies in m and v. */
+Span optim_own(const Optim *o, const Params *grads, int i, int64_t *at);
 /* Elements [from, from+n) of m or v, wherever they lie: 1 or 2 tensors [1,k] in order; how many. */
 int optim_parts(const Optim *o, const Tensor state[2], int64_t from, int64_t n, Tensor out[2]);
 

@@ -10,7 +10,6 @@
 #define RANKS_COMMON                                                                                                                         \
     "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\",\"initializer_range\":0.1}"
 
-enum { TRAINED = 1 };        /* models from here on can be computed on any grid: no head reads kv heads on both sides of a cut */
 static const struct { const char *name, *config; } rank_models[] = {
     { "qwen3_moe, 10 heads over 5, a dense layer, 700 words",
       "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_layers\":4,\"vocab_size\":700,"

@@ -32,6 +32,8 @@ int unlink(const char *p) { return point(), (int)syscall(SYS_unlinkat, AT_FDCWD,
 int rmdir(const char *p) { return point(), (int)syscall(SYS_unlinkat, AT_FDCWD, p, AT_REMOVEDIR); }
 int fsync(int fd) { return (void)fd, point(), 0; } /* a kill is not a power cut: what was written is there */
 ssize_t write(int fd, const void *p, size_t n) { return point(), syscall(SYS_write, fd, p, n); }
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at) { return point(), syscall(SYS_pwrite64, fd, p, n, at); }
+int ftruncate(int fd, off_t n) { return point(), (int)syscall(SYS_ftruncate, fd, n); }
 int mkdir(const char *p, mode_t m) { return point(), (int)syscall(SYS_mkdirat, AT_FDCWD, p, m); }
 
 /* ---- */

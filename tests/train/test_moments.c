@@ -111,7 +111,7 @@ static bool load_wrong(Tiny *t, const Moments *x, Wrong how, Err *err) {
         CHECK(st_write(w, zero, bytes, err), "%s", err->msg);
     }
     CHECK(st_write_close(w, err), "%s", err->msg);
-    bool ok = moments_load(&t->policy.opt, x, &t->dev, file, err);
+    bool ok = moments_load(&t->policy.opt, x, &t->policy.grads, &t->dev, file, err);
     unlink(file);
     return ok;
 }

@@ -158,7 +158,7 @@ static int ranks_main(const char *grid) {
     World w, alone = { .all = comm_self(), .local_size = 1 };
     Err err;
     CHECK(world_open(&w, 120, &err), "%s", err.msg);
-    for (size_t i = TRAINED; i < COUNT(rank_models); i++) {
+    for (size_t i = 0; i < COUNT(rank_models); i++) {
         Ranks r, one;
         Mem mem = { 0 };
         char what[256];
