@@ -400,8 +400,8 @@ bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err
     ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
     if (context > 0 && longest > context)
         return bad(c, err, "data.max_response_length",
-                   "prompt %lld + answer %lld = %lld tokens are more than the model's context, %lld",
-                   (ll)c->data.max_prompt_length, (ll)c->rollout.max_tokens, longest, context);
+                   "%lld + data.max_prompt_length %lld = %lld tokens are more than the model's context, %lld",
+                   (ll)c->rollout.max_tokens, (ll)c->data.max_prompt_length, longest, context);
     ll page = c->rollout.page, pages = (longest + page - 1) / page + 1,
        bytes = (ll)engine_page_bytes(m, (int)page, dev_kind_cpu());
     if (c->rollout.kv_bytes != CONF_UNSET && c->rollout.kv_bytes < pages * bytes)

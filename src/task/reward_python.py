@@ -39,7 +39,22 @@ def load(file, name):
     module = importlib.util.module_from_spec(spec)
     sys.modules["scorer"] = module
     spec.loader.exec_module(module)
+    if not callable(getattr(module, name, None)):
+        own = [k for k, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == "scorer"]
+        raise LookupError("there is no function %s; there are %s" % (name, ", ".join(own) or "none"))
     return getattr(module, name)
+
+
+def check(function, more):
+    """What the function wants must be what it will be given."""
+    given = ["data_source", "solution_str", "ground_truth", "extra_info"]
+    if takes_many(function):
+        given = [k + "s" for k in given]
+    for p in inspect.signature(function).parameters.values():
+        usual = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name in [*given, *more]
+        if not usual and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            what = getattr(function, "__name__", "the scorer"), p.name, ", ".join([*given, *more])
+            raise TypeError("%s wants '%s'; it is given %s by name" % what)
 
 
 def takes_many(function):
@@ -90,6 +105,7 @@ def main():
     file, name, more = os.path.abspath(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
     try:
         function = load(file, name)
+        check(function, more)
         say({"ready": True, "many": takes_many(function)})
     except BaseException as error:
         return say({"failed": reason(error, file)})

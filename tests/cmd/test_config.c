@@ -310,7 +310,7 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "model.chat_template=/no/file", "model.chat_template: /no/file does not exist" },
 { "model: {path: " MODEL "}", "", "data.train_files: is empty" },
 { GOOD, "data.max_response_length=9000;train.micro_tokens=10000", 
-  "data.max_response_length: prompt 24 + answer 9000 = 9024 tokens are more than the model's context" },
+  "data.max_response_length: 9000 + data.max_prompt_length 24 = 9024 tokens are more than the model's context" },
 };
 static const struct { const char *text, *set, *says; } wrong_sft[] = {
 { PAIRS, "train.micro_tokens=31", "train.micro_tokens: a micro-batch of 31 tokens cannot hold one pair" },

@@ -113,7 +113,9 @@ static void unusable(void) {
     } WRONG[] = {
         { FIXTURE("scorers/broken.py"), NULL, "broken.py:1: SyntaxError" },
         { FIXTURE("scorers/no_such.py"), NULL, "FileNotFoundError" },
-        { FILE_PY, "no_such_function", "AttributeError" },
+        { FILE_PY, "no_such_function",
+          "LookupError: there is no function no_such_function; there are compute_score, compute_scores, " },
+        { FILE_PY, "own_names", "TypeError: own_names wants 'answer'; it is given data_source, solution_str, " },
     };
     for (size_t i = 0; i < COUNT(WRONG); i++) {
         Err err = { 0 };

@@ -47,3 +47,7 @@ class Number:
 
 def compute_number(solution_str, **others):
     return {"score": 1, "from": sorted(others), "number": Number()}
+
+
+def own_names(answer, truth):
+    return 1.0
