@@ -13,7 +13,8 @@
 typedef struct {
     SamplingArgs s;
     int64_t n, threads, leaves, max_prompt, max_rows, max_batch, questions, workers;
-    const char *scorer, *command, *library, *python, *out, *chat_template, *template_args, *prompt_key, *answer_key;
+    const char *scorer, *command, *library, *python, *function, *out, *chat_template, *template_args, *prompt_key,
+        *answer_key;
     double timeout;
     bool json;
     const char *device, *compute;
@@ -31,6 +32,7 @@ static const Opt options[] = {
     { "command",       OPT_STR,  offsetof(Args, command),       "CMD",  "your own scorer, a command" },
     { "library",       OPT_STR,  offsetof(Args, library),       "FILE", "your own scorer, a shared library" },
     { "python",        OPT_STR,  offsetof(Args, python),        "FILE", "your own scorer, a Python file with compute_score" },
+    { "function",      OPT_STR,  offsetof(Args, function),      "NAME", "the function in that file; compute_score" },
     { "workers",       OPT_INT,  offsetof(Args, workers),       "N",    "scorers that run at once; as many as threads", 0, 1024 },
     { "timeout",       OPT_REAL, offsetof(Args, timeout),       "S",    "seconds until an answer counts as failed; 10", 0.001, 86400 },
     { "chat-template", OPT_STR,  offsetof(Args, chat_template), "FILE", "in the place of the model's own" },
@@ -107,9 +109,12 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
     DataCounts counts;
     TRY(dataset_measure(e->data, e->o.dev.threads, a->max_prompt, DATA_LONG_REFUSE, prompter_length, e->prompter,
                         &counts, err));
-    RewardOptions r = {
-        .scorer = a->scorer, .command = a->command, .library = a->library, .python = a->python, .timeout_s = a->timeout
-    };
+    RewardOptions r = { .scorer = a->scorer,
+                        .command = a->command,
+                        .library = a->library,
+                        .python = a->python,
+                        .python_function = a->function,
+                        .timeout_s = a->timeout };
     e->rewards = rewards_open(&r, a->workers ? (int)a->workers : threads_count(e->o.dev.threads), err);
     return e->rewards != NULL;
 }

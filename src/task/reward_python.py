@@ -41,7 +41,7 @@ def load(file, name):
     spec.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
         own = [k for k, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == "scorer"]
-        raise LookupError("there is no function %s; there are %s: python_function chooses" % (name, ", ".join(own) or "none"))
+        raise LookupError("there is no function %s; there are %s (reward.python_function, --function)" % (name, ", ".join(own) or "none"))
     return getattr(module, name)
 
 

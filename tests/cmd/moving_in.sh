@@ -69,6 +69,11 @@ expect "which columns there are" err 'own.jsonl line 1: there is no prompt; ther
 "$hone" eval model own.jsonl --python digits.py --max-tokens 8 --prompt-key question --answer-key answer --out judged.jsonl >out 2>err
 ok $? "eval of own JSON lines: $(cat err)"
 expect "with their answers" judged.jsonl '"gts":"[0-9]+"'
+printf 'def mine(solution_str):\n    return 0.25\n' >named.py
+"$hone" eval model own.jsonl --python named.py --max-tokens 8 --prompt-key question >out 2>err
+expect "a function of another name" err 'named.py: LookupError: there is no function compute_score; there are mine \(reward.python_function, --function\)'
+"$hone" eval model own.jsonl --python named.py --function mine --max-tokens 8 --prompt-key question >out 2>err
+expect "eval --function" out 'mean@1 +0.2500'
 "$hone" data copy --in own.jsonl --out own.parquet >out 2>err
 "$hone" eval model own.parquet --python digits.py --max-tokens 8 >out 2>err
 expect "which columns a Parquet file has" err 'there is no prompt; there are .*question.*: prompt_key chooses'
