@@ -49,11 +49,7 @@ static Launch one_voice(void) {
     return l;
 }
 
-int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
-    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
-    file_map_guard();
-    Launch launch = one_voice();
+static int run(const Launch *launch, int argc, char **argv) {
     if (argc < 2) return speaks() ? help(stderr) : (void)0, 2;
     bool help_of = !strcmp(argv[1], "help") && argc > 2; /* `hone help VERB` */
     if (help_of) argv[1] = argv[2], argv[2] = "--help", argc = 3;
@@ -62,11 +58,21 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), flushed("--version", 0);
     for (size_t i = 0; i < COUNT(verbs); i++) {
         if (strcmp(verbs[i]->name, argv[1])) continue;
-        if (launch.size > 1 && !verbs[i]->ranks)
-            return cmd_usage(verbs[i], "is one process's work, and %s started %d: start it alone", launch.by,
-                             launch.size);
+        if (launch->size > 1 && !verbs[i]->ranks)
+            return cmd_usage(verbs[i], "is one process's work, and %s started %d: start it alone", launch->by,
+                             launch->size);
         return flushed(verbs[i]->name, verbs[i]->run(verbs[i], argc - 2, argv + 2));
     }
     if (speaks()) fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
     return 2;
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
+    signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
+    file_map_guard();
+    Launch launch = one_voice();
+    int rc = run(&launch, argc, argv);
+    /* mpirun ends all when one fails: the one that speaks must not be ended before it has spoken */
+    return speaks() ? rc : 0;
 }

@@ -1,6 +1,7 @@
 /* progress.c - see progress.h.  Which numbers the line shows is a table: those that are there are shown. */
 #include "cmd/progress.h"
 #include "base/clock.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -37,7 +38,11 @@ static const struct {
 
 Progress *progress_open(RunDir *d, Mem *mem) {
     Progress *p = MEM_NEW(mem, Progress);
-    *p = (Progress){ .dir = d, .terminal = isatty(STDOUT_FILENO), .phase = "", .started = clock_now(), .first = -1 };
+    *p = (Progress){ .dir = d,
+                     .terminal = isatty(STDOUT_FILENO) && world_launch().size < 2,
+                     .phase = "",
+                     .started = clock_now(),
+                     .first = -1 };
     return p;
 }
 

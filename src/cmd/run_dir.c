@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "base/json.h"
+#include "comm/world.h"
 #include "file/tensorboard.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ struct RunDir {
     int lock;
     FILE *metrics, *samples, *log;
     TbWriter *tb; /* NULL: not wanted */
-    bool terminal, tensorboard;
+    bool terminal, tensorboard, mute;
 };
 
 static char *inside(RunDir *d, const char *name) { return mem_printf(&d->mem, "%s/%s", d->path, name); }
@@ -55,7 +56,8 @@ RunDir *run_dir_open(const Config *c, Err *err) {
     d->mem = mem;
     d->verb = c->verb;
     d->lock = -1;
-    d->terminal = isatty(STDOUT_FILENO);
+    d->terminal =
+        isatty(STDOUT_FILENO) && world_launch().size < 2; /* mpirun lends a terminal, and shows what comes elsewhere */
     d->tensorboard = c->trainer.tensorboard;
     Buf text = { 0 };
     config_dump(&text, c, DUMP_ALL);
@@ -65,6 +67,16 @@ RunDir *run_dir_open(const Config *c, Err *err) {
     if (ok) return d;
     run_dir_close(d);
     return NULL;
+}
+
+RunDir *run_dir_mute(const Config *c) {
+    Mem mem = { 0 };
+    RunDir *d = MEM_NEW(&mem, RunDir);
+    d->path = mem_str(&mem, c->trainer.run_dir, strlen(c->trainer.run_dir));
+    d->mem = mem;
+    d->lock = -1;
+    d->mute = true;
+    return d;
 }
 
 /* Keeps the lines whose "step" is at most this one; written beside and renamed. */
@@ -111,6 +123,7 @@ static void tell_changes(RunDir *d) {
 /* TensorBoard forgets what an older event file of the folder says about the steps that come again. */
 bool run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err) {
     int64_t told = untold ? step - 1 : step;
+    if (d->mute) return true;
     if (step > 0) tell_changes(d);
     TRY(file_write(inside(d, "config.yaml"), d->config, strlen(d->config), err));
     TRY(cut_lines(inside(d, "metrics.jsonl"), told, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
@@ -137,6 +150,7 @@ static bool put(FILE *f, const char *name, const void *data, size_t n, Err *err)
 }
 
 bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err) {
+    if (d->mute) return true;
     Buf b = { 0 };
     buf_printf(&b, "{\"step\":%" PRId64, step);
     for (int i = 0; i < m->n; i++) {
@@ -155,10 +169,11 @@ bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err) {
 }
 
 bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err) {
-    return put(d->samples, "samples.jsonl", lines, n, err);
+    return d->mute || put(d->samples, "samples.jsonl", lines, n, err);
 }
 
 void run_dir_note(RunDir *d, const char *text) {
+    if (d->mute) return;
     char when[32];
     time_t now = time(NULL);
     struct tm tm;

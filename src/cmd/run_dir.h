@@ -16,6 +16,8 @@ typedef struct RunDir RunDir;
 
 /* Makes trainer.run_dir if need be, takes the lock (a second process is refused, with the first one's number). */
 RunDir *run_dir_open(const Config *c, Err *err);
+/* Of a rank that is not the first: the folder is there, and nothing is written. */
+RunDir *run_dir_mute(const Config *c);
 /* The run begins behind that step: config.yaml; lines of later steps go, and with 'untold' the step's own metrics. */
 bool    run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err);
 void    run_dir_close(RunDir *d);

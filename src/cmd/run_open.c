@@ -270,7 +270,7 @@ static bool resume(Run *r, Err *err) {
             return err_wrap(err, "%s", state.path);
         r->cursor = state.at;
         Buf said = { 0 };
-        bool same = same_run(c, &r->o.dev, dataset_print(r->train), path, &state, &said, err);
+        bool same = same_run(c, &r->o.dev, NULL, dataset_print(r->train), path, &state, &said, err);
         if (same && said.n) run_dir_log(r->dir, said.data);
         buf_free(&said);
         TRY(same);

@@ -291,7 +291,7 @@ bool run_save(Run *r, Err *err) {
     phase_begin(r, PHASE_SAVE, "saving");
     buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
                r->step, r->policy.opt.step, at.epoch, at.position);
-    same_run_put(&b, &r->c, &r->o.dev, dataset_print(r->train));
+    same_run_put(&b, &r->c, &r->o.dev, NULL, dataset_print(r->train));
     buf_puts(&b, ",\"kl_coef\":");
     json_put_f64(&b, r->kl.coef);
     untold_put(&b, r->untold ? &r->metrics : NULL);

@@ -19,7 +19,7 @@ bool stop_asked(void) { return stop; }
 
 void stop_on_signals(void) {
     struct sigaction sa = { .sa_handler = on_signal };
-    static const int which[] = { SIGTERM, SIGINT, SIGHUP };
+    static const int which[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 }; /* USR1: mpirun hands it on, TERM it does not */
     for (size_t i = 0; i < COUNT(which); i++) {
         struct sigaction was;
         bool ignored = !sigaction(which[i], NULL, &was) && was.sa_handler == SIG_IGN;
@@ -83,12 +83,20 @@ bool state_read(RunState *s, const char *path, int64_t step, Mem *mem, Err *err)
 /* "cuda", "bf16", the libraries that its bits depend on. */
 static const char *compute_of(const Dev *d) { return d->act == DT_BF16 ? "bf16" : "f32"; }
 
-void same_run_put(Buf *b, const Config *c, const Dev *d, uint64_t print) {
+static void put_grid(Buf *b, const Ranks *ranks) {
+    if (ranks) grid_text(&ranks->shard.g, b);
+    else buf_puts(b, "one rank");
+}
+
+void same_run_put(Buf *b, const Config *c, const Dev *d, const Ranks *ranks, uint64_t print) {
     DevAbout about = dev_about(d);
     buf_printf(b, ",\"data\":%" PRId64 ",\"data_seed\":%" PRId64 ",\"shuffle\":%s,\"leaves\":%" PRId64,
                (int64_t)(print >> 1), c->data.seed, c->data.shuffle ? "true" : "false", c->trainer.leaves);
     buf_printf(b, ",\"device\":\"%s\",\"compute\":\"%s\",\"libraries\":", d->ops->name, compute_of(d));
     json_put_str(b, about.libraries, strlen(about.libraries));
+    buf_puts(b, ",\"grid\":\"");
+    put_grid(b, ranks);
+    buf_puts(b, "\"");
 }
 
 /* One of the checkpoint's words beside the run's; a checkpoint of before it was written down agrees. */
@@ -98,7 +106,8 @@ static void compare(Buf *said, const Json *state, const char *name, const char *
     buf_printf(said, "%s%s was \"%s\", is \"%s\"", said->n ? ", " : "", name, was->str, now);
 }
 
-bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const RunState *s, Buf *said, Err *err) {
+bool same_run(const Config *c, const Dev *d, const Ranks *ranks, uint64_t print, const char *path, const RunState *s,
+              Buf *said, Err *err) {
     const Json *state = &s->json;
     if (s->data != (int64_t)(print >> 1))
         return err_set(err,
@@ -115,6 +124,10 @@ bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, c
     compare(said, state, "device", d->ops->name);
     compare(said, state, "compute", compute_of(d));
     if (!said->n) compare(said, state, "libraries", about.libraries);
+    Buf grid = { 0 };
+    put_grid(&grid, ranks);
+    compare(said, state, "grid", grid.data);
+    buf_free(&grid);
     if (s->leaves != c->trainer.leaves)
         buf_printf(said, "%strainer.leaves was %" PRId64 ", is %" PRId64, said->n ? ", " : "", s->leaves,
                    c->trainer.leaves);

@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/config.h"
+#include "cmd/ranks.h"
 #include "cmd/metrics.h"
 #include "base/json.h"
 
@@ -14,7 +15,7 @@ extern const Opt start_options[];
  * --help, --list-options and --check, and where something is wrong. */
 int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv);
 
-/* After SIGTERM, SIGINT or SIGHUP (unless it was ignored at the start: nohup), once asked for: finish what cannot be cut, save,
+/* After SIGTERM, SIGINT, SIGUSR1 or SIGHUP (unless it was ignored at the start: nohup), once asked for: finish what cannot be cut, save,
  * end. */
 void stop_on_signals(void);
 bool stop_asked(void);
@@ -31,10 +32,10 @@ typedef struct {
 bool state_read(RunState *s, const char *path, int64_t step, Mem *mem, Err *err);
 
 /* What a checkpoint and the run that goes on from it must have in common: the data ('print', dataset_print) and its order.  What
- * may differ, at the price that the bytes that follow are others: the device, what it computes in and with, leaves; 'said' is then
+ * may differ, at the price that the bytes that follow are others: the device, what it computes in and with, leaves, the grid; 'said' is then
  * one line about it, else empty.  Members of state.json, each behind a comma; and whether they agree. */
-void same_run_put(Buf *b, const Config *c, const Dev *d, uint64_t print);
-bool same_run(const Config *c, const Dev *d, uint64_t print, const char *path, const RunState *s, Buf *said, Err *err);
+void same_run_put(Buf *b, const Config *c, const Dev *d, const Ranks *ranks, uint64_t print);       /* ranks NULL: one */
+bool same_run(const Config *c, const Dev *d, const Ranks *ranks, uint64_t print, const char *path, const RunState *s, Buf *said, Err *err);
 
 /* A step that is done but not told yet, because its validation was cut: its numbers wait in state.json, as a member behind a
  * comma.  Nothing where m is NULL; *untold: whether there is one. */

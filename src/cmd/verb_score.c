@@ -199,7 +199,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     bool ok = open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err);
     if (!ranks_agree(o->ranks, ok, err)) return vec_free(lots.at), false;
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
-                   + arena_round((size_t)o->desc.d.n_eos * 4);
+                   + arena_round((size_t)o->desc.d.n_eos * 4) + batch_part_bytes(budget, (int)most);
     size_t host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
     Scorer s = {
         .o = o,

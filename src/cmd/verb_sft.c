@@ -5,6 +5,7 @@
 #include "cmd/metrics.h"
 #include "cmd/needs.h"
 #include "cmd/progress.h"
+#include "cmd/ranks.h"
 #include "cmd/run_dir.h"
 #include "cmd/start.h"
 #include "task/prompt.h"
@@ -27,6 +28,7 @@ typedef struct {
 typedef struct {
     Config c;
     Mem mem;
+    Ranks ranks;
     Opened o;
     Policy policy;
     Prompter *prompter;
@@ -106,6 +108,12 @@ static TrainSeq seq_of(const Sft *s, const Pair *p) {
     };
 }
 
+/* Told to stop: this rank or another.  Whether to save may hang on a clock: the first rank's. */
+static bool stopping(const Sft *s) { return ranks_any(&s->ranks, stop_asked()); }
+static bool time_to_save(const Sft *s) {
+    return ranks_any(&s->ranks, ranks_first(&s->ranks) && save_due(&s->c, s->step, s->t_saved));
+}
+
 /* ---- validation: mean -log p of a token; told to stop, it is given up, and the step stays untold */
 static bool validate(Sft *s, Err *err) {
     if (!s->val_pairs.n) return true;
@@ -116,7 +124,7 @@ static bool validate(Sft *s, Err *err) {
         int n = 0;
         for (int64_t i = from; i < s->val_pairs.n && n < block; i++) s->seq[n++] = seq_of(s, &s->val_pairs.at[i]);
         ok = policy_logprob(&s->policy, s->seq, n, s->lp, NULL, err);
-        cut = stop_asked();
+        cut = stopping(s);
         for (int i = 0; ok && i < n; i++)
             for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++, tokens++) sum -= s->lp[i][t];
     }
@@ -130,7 +138,7 @@ static bool save(Sft *s, Err *err) {
     Buf b = { 0 };
     buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
                s->step, s->policy.opt.step, s->cursor.epoch, s->cursor.position);
-    same_run_put(&b, &s->c, &s->o.dev, dataset_print(s->train));
+    same_run_put(&b, &s->c, &s->o.dev, &s->ranks, dataset_print(s->train));
     untold_put(&b, s->untold ? &s->metrics : NULL);
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(s->saves, s->step, b.data, err);
@@ -141,7 +149,7 @@ static bool save(Sft *s, Err *err) {
 }
 
 static bool tell(Sft *s, Err *err) {
-    TRY(run_dir_metrics(s->dir, s->step, &s->metrics, err));
+    if (!ranks_agree(&s->ranks, run_dir_metrics(s->dir, s->step, &s->metrics, err), err)) return false;
     progress_line(s->progress, s->step, s->steps, &s->metrics);
     return true;
 }
@@ -184,15 +192,16 @@ static bool update(Sft *s, Err *err) {
 
 static bool train(Sft *s, Err *err) {
     if (s->step == 0 && s->val_pairs.n && s->c.trainer.val_before_train)
-        TRY(validate(s, err) && (stop_asked() || run_dir_metrics(s->dir, 0, &s->metrics, err)));
+        TRY(validate(s, err)
+            && (stopping(s) || ranks_agree(&s->ranks, run_dir_metrics(s->dir, 0, &s->metrics, err), err)));
     if (s->untold) {
         TRY(validate(s, err) && (s->untold || tell(s, err)));
         if (!s->untold)
             s->saved = -1; /* the checkpoint says that the step is untold: it is written again, if no later one is */
     }
-    while (s->step < s->steps && !stop_asked()) {
+    while (s->step < s->steps && !stopping(s)) {
         TRY(update(s, err));
-        if (save_due(&s->c, s->step, s->t_saved)) TRY(save(s, err));
+        if (time_to_save(s)) TRY(save(s, err));
     }
     return save(s, err);
 }
@@ -210,6 +219,7 @@ static bool open_model(Sft *s, Err *err) {
                      .trains = true,
                      .go_on = goes_on };
     RunShape shape = { .m = &s->o.desc,
+                       .shard = &s->ranks.shard,
                        .like = open_kind(&s->o, c->trainer.leaves),
                        .threads = threads_count(s->o.dev.threads),
                        .policy = p,
@@ -229,10 +239,22 @@ static bool open_model(Sft *s, Err *err) {
     return true;
 }
 
-static bool resume(Sft *s, Err *err) {
-    const char *path = NULL;
-    int64_t done = 0;
-    TRY(checkpoint_find(s->c.trainer.run_dir, &path, &done, &s->mem, err));
+/* The first rank looks for the newest checkpoint; all go on from that one. */
+static bool find(Sft *s, const char **path, int64_t *done, Err *err) {
+    Buf found = { 0 };
+    bool ok = !ranks_first(&s->ranks) || checkpoint_find(s->c.trainer.run_dir, path, done, &s->mem, err);
+    ok = ranks_agree(&s->ranks, ok, err);
+    if (ok) {
+        if (*path) buf_puts(&found, *path);
+        ranks_same(&s->ranks, &found);
+        comm_broadcast(&s->ranks.world.all, 0, done, sizeof *done);
+        *path = found.n ? mem_str(&s->mem, found.data, found.n) : NULL;
+    }
+    buf_free(&found);
+    return ok;
+}
+
+static bool load(Sft *s, const char *path, int64_t done, Err *err) {
     if (path && s->c.trainer.resume == RESUME_NEVER)
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
@@ -240,7 +262,7 @@ static bool resume(Sft *s, Err *err) {
         TRY(checkpoint_load(path, &s->policy, err) && state_read(&state, path, done, &s->mem, err));
         s->cursor = state.at;
         Buf said = { 0 };
-        bool same = same_run(&s->c, &s->o.dev, dataset_print(s->train), path, &state, &said, err);
+        bool same = same_run(&s->c, &s->o.dev, &s->ranks, dataset_print(s->train), path, &state, &said, err);
         if (same && said.n) run_dir_log(s->dir, said.data);
         buf_free(&said);
         TRY(same);
@@ -252,13 +274,28 @@ static bool resume(Sft *s, Err *err) {
                           err); /* validation before step 1 is told again */
 }
 
-static bool open_all(Sft *s, Err *err) {
+static bool resume(Sft *s, Err *err) {
+    const char *path = NULL;
+    int64_t done = 0;
+    return find(s, &path, &done, err) && ranks_agree(&s->ranks, load(s, path, done, err), err);
+}
+
+static bool open_first(Sft *s, Err *err) {
     const Config *c = &s->c;
-    OpenOpts oo = { .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute };
-    TRY(config_check(c, err) && open_desc(&s->o, c->model.path, &oo, err) && config_check_model(c, &s->o.desc, 1, err)
-        && config_check_device(c, &s->o.dev, err));
-    if (c->trainer.leaves == CONF_UNSET) s->c.trainer.leaves = device_leaves(&s->o.dev);
-    if (!(s->dir = run_dir_open(c, err))) return false;
+    OpenOpts oo = {
+        .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute, .ranks = &s->ranks
+    };
+    return config_check(c, err) && open_desc(&s->o, c->model.path, &oo, err)
+           && config_check_model(c, &s->o.desc, ranks_count(&s->ranks), err) && config_check_device(c, &s->o.dev, err);
+}
+
+static bool open_dir(Sft *s, Err *err) {
+    s->dir = ranks_first(&s->ranks) ? run_dir_open(&s->c, err) : run_dir_mute(&s->c);
+    return s->dir != NULL;
+}
+
+static bool open_data(Sft *s, Err *err) {
+    const Config *c = &s->c;
     int32_t end = s->o.desc.d.n_eos ? (int32_t)s->o.desc.d.eos[0] : -1;
     PromptOptions po = { .model = c->model.tokenizer,
                          .chat_template = c->model.chat_template,
@@ -290,7 +327,17 @@ static bool open_all(Sft *s, Err *err) {
     int64_t block = c->data.val_files.n ? c->sft.batch_size : 0;
     s->lp = MEM_ARRAY(&s->mem, float *, (size_t)block);
     for (int64_t i = 0; i < block; i++) s->lp[i] = MEM_ARRAY(&s->mem, float, (size_t)c->sft.max_length);
-    TRY(open_model(s, err) && resume(s, err));
+    return true;
+}
+
+static bool open_all(Sft *s, Err *err) {
+    const Ranks *ranks = &s->ranks;
+    GridShape axes = config_axes(&s->c);
+    if (!ranks_agree(ranks, open_first(s, err), err)) return false;
+    TRY(ranks_grid(&s->ranks, &axes, config_split(&s->c, &s->mem), &s->o.desc, 0, err));
+    if (s->c.trainer.leaves == CONF_UNSET) s->c.trainer.leaves = open_kind(&s->o, 0).leaves;
+    TRY(ranks_agree(ranks, open_dir(s, err), err) && ranks_agree(ranks, open_data(s, err), err)
+        && ranks_agree(ranks, open_model(s, err), err) && resume(s, err));
     s->progress = progress_open(s->dir, &s->mem);
     stop_on_signals();
     s->t_saved = clock_now();
@@ -302,7 +349,7 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int rc = start(v, &s.c, CONF_SFT, argc, argv);
     if (rc >= 0) return rc;
-    bool ok = open_all(&s, &err) && train(&s, &err);
+    bool ok = ranks_open(&s.ranks, s.c.trainer.wait_seconds, &err) && open_all(&s, &err) && train(&s, &err);
     if (s.saves) {
         Err late;
         if (!checkpoints_close(s.saves, &late) && ok) ok = false, err = late;
@@ -317,6 +364,7 @@ static int run(const Verb *v, int argc, char **argv) {
     open_close(&s.o);
     mem_free(&s.mem);
     config_free(&s.c);
+    ranks_close(&s.ranks);
     return ok ? 0 : cmd_fail(v, &err);
 }
 
@@ -326,4 +374,5 @@ const Verb verb_sft = {
     .summary = "learn from given answers (supervised fine-tuning)",
     .options = start_options,
     .run = run,
+    .ranks = true,
 };

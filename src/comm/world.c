@@ -112,8 +112,7 @@ bool world_open(World *w, double wait_seconds, Err *err) {
 }
 
 void world_close(World *w) {
-    if (w->open) api->close();
-    die_among(w->all.rank, NULL);
+    if (w->open) api->close(), die_among(w->all.rank, NULL); /* who spoke goes on speaking */
     *w = (World){ .all = comm_self(), .local_size = 1 };
 }
 

@@ -6,10 +6,11 @@
 
 /* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of each output,
  * and the distribution it was drawn from (its temperature, or all four settings, and the kept set). */
-static size_t io_size(const PolicyConf *c, int64_t vocab) {
+static size_t io_size(const PolicyConf *c, const Shard *shard, int64_t vocab) {
     size_t tokens = arena_round((size_t)c->micro_tokens * 4), outputs = arena_round((size_t)(c->micro_tokens - 1) * 4);
     size_t sets = c->kept ? arena_round((size_t)(c->micro_tokens - 1) * (size_t)kept_words(vocab) * 4) : 0;
-    return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs + sets;
+    size_t part = shard && shard->g.cp > 1 ? batch_part_bytes(c->micro_tokens, c->max_seqs) : 0;
+    return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs + sets + part;
 }
 
 static size_t host_size(const PolicyConf *c, int64_t vocab) {
@@ -38,7 +39,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
     ModelSizes s = model_sizes(m, &shape);
     PolicySizes out = { .act = s.act,
                         .tmp = s.tmp,
-                        .io = io_size(c, m->d.vocab),
+                        .io = io_size(c, shard, m->d.vocab),
                         .host = host_size(c, m->d.vocab),
                         .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
     if (out.act < c->act_room) out.act = c->act_room;
