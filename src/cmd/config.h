@@ -115,6 +115,7 @@ enum { MOST_ANSWERS = 100000000 };                                   /* of a ste
  * other, files that are not there.  config_check_model: what needs config.json (lengths fit the context,
  * the grid can be had of so many ranks). */
 bool config_check(const Config *c, Err *err);
+int  config_check_list(const Config *c, Buf *list);                  /* the same, all of it: a line each; how many */
 bool config_check_settings(const Config *c, Err *err);               /* the part of it that looks at no file and no machine */
 bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err);
 bool config_check_device(const Config *c, const Dev *d, Err *err);       /* what a GPU cannot do yet */

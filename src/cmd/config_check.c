@@ -338,21 +338,36 @@ static bool sft(const Config *c, Err *err) {
 }
 
 typedef bool Check(const Config *, Err *);
+static Check *const train_settings[] = { batches, sampling, advantages, kl, losses, schedule, validation, NULL },
+                    *const sft_settings[] = { sft, schedule, validation, NULL },
+                    *const train_rest[] = { rewards, grids, files, checkpoints, NULL },
+                    *const sft_rest[] = { grids, files, checkpoints, NULL };
+
 static bool all_of(Check *const *checks, const Config *c, Err *err) {
     for (; *checks; checks++) TRY((*checks)(c, err));
     return true;
 }
 
 bool config_check_settings(const Config *c, Err *err) {
-    static Check *const train_checks[] = { batches, sampling, advantages, kl, losses, schedule, validation, NULL };
-    static Check *const sft_checks[] = { sft, schedule, validation, NULL };
-    return all_of(c->verb == CONF_SFT ? sft_checks : train_checks, c, err);
+    return all_of(c->verb == CONF_SFT ? sft_settings : train_settings, c, err);
 }
 
 bool config_check(const Config *c, Err *err) {
-    static Check *const train_checks[] = { rewards, grids, files, checkpoints, NULL };
-    static Check *const sft_checks[] = { grids, files, checkpoints, NULL };
-    return config_check_settings(c, err) && all_of(c->verb == CONF_SFT ? sft_checks : train_checks, c, err);
+    return config_check_settings(c, err) && all_of(c->verb == CONF_SFT ? sft_rest : train_rest, c, err);
+}
+
+int config_check_list(const Config *c, Buf *list) {
+    Check *const *both[] = { c->verb == CONF_SFT ? sft_settings : train_settings,
+                             c->verb == CONF_SFT ? sft_rest : train_rest };
+    int n = 0;
+    for (size_t i = 0; i < COUNT(both); i++)
+        for (Check *const *check = both[i]; *check; check++) {
+            Err err;
+            if ((*check)(c, &err)) continue;
+            buf_printf(list, "  %s\n", err.msg);
+            n++;
+        }
+    return n;
 }
 
 bool config_check_device(const Config *c, const Dev *d, Err *err) {

@@ -155,15 +155,22 @@ const Opt start_options[] = {
     { 0 },
 };
 
-/* What can be known without reading weights or data. */
-static bool check(const Config *c, Err *err) {
+/* What can be known without reading weights or data: all that is wrong, a line each. */
+static int wrong(const Config *c, Buf *list) {
     Mem mem = { 0 };
     ModelDesc m;
+    Err err;
     Launch l = world_launch();
-    bool ok = config_check(c, err) && model_desc_load(&m, c->model.path, &mem, err) && model_desc_runs(&m, err)
-              && config_check_model(c, &m, l.size > 1 ? l.size : 1, err);
+    int n = config_check_list(c, list);
+    bool said = n && strstr(list->data, "model."); /* its folder is of no use already */
+    if (!said
+        && !(model_desc_load(&m, c->model.path, &mem, &err) && model_desc_runs(&m, &err)
+             && config_check_model(c, &m, l.size > 1 ? l.size : 1, &err))) {
+        buf_printf(list, "  %s\n", err.msg);
+        n++;
+    }
     mem_free(&mem);
-    return ok;
+    return n;
 }
 
 int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
@@ -193,9 +200,15 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
     if (text.n) puts(text.data);
     buf_free(&text);
     fflush(stdout);
-    if (!a.check) return -1;
-    bool ok = check(c, &err);
+    buf_clear(&text);
+    int bad = wrong(c, &text);
+    if (!bad && !a.check) return buf_free(&text), -1;
+    if (!bad) puts("checked: nothing is wrong that can be seen without reading weights and data");
+    else if (bad == 1) err_set(&err, "%.*s", (int)text.n - 3, text.data + 2);
+    else err_set(&err, "%d settings cannot be had", bad);
     config_free(c);
-    if (ok) puts("checked: nothing is wrong that can be seen without reading weights and data");
-    return ok ? 0 : cmd_fail(v, &err);
+    rc = bad ? cmd_fail(v, &err) : 0;
+    if (bad > 1 && speaks()) fputs(text.data, stderr);
+    buf_free(&text);
+    return rc;
 }

@@ -52,7 +52,7 @@ wrong 1 "nearest is train.lr" train run.yaml train.lrr=1
 wrong 1 "not key=value" train run.yaml foo
 wrong 1 "trainer.steps: 'abc'" train run.yaml trainer.steps=abc
 wrong 1 "is not a folder" train run.yaml model.path=nowhere
-wrong 1 "data.train_files: is empty" train model.path=model
+wrong 1 "data.train_files: is empty" train model.path=model data.max_prompt_length=32 data.max_response_length=16
 wrong 1 "nothing.parquet does not exist" train run.yaml data.train_files=nothing.parquet
 wrong 1 "there are no rows" train run.yaml data.train_files=empty.jsonl
 wrong 1 "no data_source" train run.yaml data.train_files=no_columns.jsonl
@@ -61,7 +61,7 @@ wrong 1 "gae needs a critic" train run.yaml algo.advantage=gae
 wrong 1 "mpirun -n 2" train run.yaml grid.tp=2
 wrong 1 "no scorer for data_source 'nope'" train run.yaml reward.scorer=nope
 wrong 1 "has no tokenizer" train run.yaml model.path="$data/models/qwen3_moe"
-wrong 1 "not run by this build" train run.yaml model.path="$data/models/qwen2_5_vl"
+wrong 1 "but not computed yet" train run.yaml model.path="$data/models/qwen2_5_vl"
 wrong 1 "cannot create" train run.yaml trainer.run_dir=/proc/run
 wrong 1 "no response" sft model.path=model data.train_files=q.jsonl sft.batch_size=4 sft.max_length=64 trainer.run_dir=sft
 wrong 1 "is not set" sft empty
