@@ -230,6 +230,18 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     dev_chain(m->dev, false);
 }
 
+static Tensor rows_of(const Model *m, const Batch *b, Arena *a) {
+    return tensor_push(a, m->dev->act, comm_share(&m->par.tp, b->tokens), m->desc->d.hidden);
+}
+void flight_out(FlightWay *w, Arena *act, const Model *m, int v, const Batch *b) {
+    w->x = model_begins(m, v) ? TENSOR_NONE : rows_of(m, b, act);
+    w->y = model_ends(m, v) ? TENSOR_NONE : rows_of(m, b, act);
+}
+void flight_back(FlightWay *w, Arena *act, Arena *out, const Model *m, int v, const Batch *b) {
+    w->dx = model_begins(m, v) ? TENSOR_NONE : rows_of(m, b, out);
+    w->dy = model_ends(m, v) ? TENSOR_NONE : rows_of(m, b, act);
+}
+
 /* ---- the whole model, a chunk after the other: stages wait for each other */
 
 enum { TAG_FORWARD = 1 << 16, TAG_BACKWARD = 1 << 17, TAG_RESULT = 1 << 18 };
@@ -249,19 +261,18 @@ static void share(Model *m, Tensor x) {
 }
 
 static void run_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
-    int64_t rows = comm_share(&m->par.tp, b->tokens), H = m->desc->d.hidden;
     Arena *a = keep ? act : &m->dev->tmp;
     size_t mark = arena_mark(&m->dev->tmp);
     for (int v = 0; v < m->shard.g.vpp; v++) {
         int at = chunk_number(m, v), l0;
-        Tensor x = model_begins(m, v) ? TENSOR_NONE : tensor_push(a, m->dev->act, rows, H);
-        Tensor y = model_ends(m, v) ? TENSOR_NONE : tensor_push(a, m->dev->act, rows, H);
+        FlightWay w;
+        flight_out(&w, a, m, v, b);
         ModelKeep k = keep ? *keep : (ModelKeep){ 0 };
         model_layers(m, v, &l0);
         if (keep) k.block += l0;
-        if (x.data) hand(m, at - 1, TAG_FORWARD, x, false);
-        chunk_forward(m, v, b, y, x, act, keep ? &k : NULL, lp, ent);
-        if (y.data) hand(m, at + 1, TAG_FORWARD, y, true);
+        if (w.x.data) hand(m, at - 1, TAG_FORWARD, w.x, false);
+        chunk_forward(m, v, b, w.y, w.x, act, keep ? &k : NULL, lp, ent);
+        if (w.y.data) hand(m, at + 1, TAG_FORWARD, w.y, true);
         if (keep) k.block = keep->block, *keep = k;
     }
     if (lp.data) share(m, lp);
@@ -276,19 +287,18 @@ void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor
 
 void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp,
                     Tensor dent) {
-    int64_t rows = comm_share(&m->par.tp, b->tokens), H = m->desc->d.hidden;
     Arena *tmp = &m->dev->tmp;
     for (int v = m->shard.g.vpp - 1; v >= 0; v--) {
         size_t mark = arena_mark(tmp);
         int at = chunk_number(m, v), l0;
-        Tensor dx = model_begins(m, v) ? TENSOR_NONE : tensor_push(tmp, m->dev->act, rows, H);
-        Tensor dy = model_ends(m, v) ? TENSOR_NONE : tensor_push(tmp, m->dev->act, rows, H);
+        FlightWay w;
+        flight_back(&w, tmp, tmp, m, v, b);
         ModelKeep k = *keep;
         model_layers(m, v, &l0);
         k.block += l0;
-        if (dy.data) hand(m, at + 1, TAG_BACKWARD, dy, false);
-        chunk_backward(m, v, g, b, dx, dy, act, &k, dlp, dent);
-        if (dx.data) hand(m, at - 1, TAG_BACKWARD, dx, true);
+        if (w.dy.data) hand(m, at + 1, TAG_BACKWARD, w.dy, false);
+        chunk_backward(m, v, g, b, w.dx, w.dy, act, &k, dlp, dent);
+        if (w.dx.data) hand(m, at - 1, TAG_BACKWARD, w.dx, true);
         arena_pop(tmp, mark);
     }
 }

@@ -59,6 +59,12 @@ void chunk_forward (Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *
 void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act, const ModelKeep *keep,
                     Tensor dlp, Tensor dent);
 
+/* What a flight takes and hands on, laid into its arena before forward and before backward; dx into one of its own, since it outlives the flight
+ * until it is sent. */
+typedef struct { Tensor x, y, dx, dy; } FlightWay;
+void flight_out (FlightWay *w, Arena *act, const Model *m, int v, const Batch *b);
+void flight_back(FlightWay *w, Arena *act, Arena *out, const Model *m, int v, const Batch *b);
+
 /* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'. */
 void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h);
 
@@ -71,7 +77,7 @@ void model_logits(Model *m, const Batch *b, Tensor logits);
 
 /* Peak bytes of the two arenas for a batch of that shape, found by running the same code on a device that computes
  * nothing: 'act' is 0 without backward.  shard NULL: of the whole model; else of the rank that has it. */
-typedef struct { size_t act, tmp; } ModelSizes;
+typedef struct { size_t act, flight, out, tmp; } ModelSizes;     /* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx */
 typedef struct {
     int64_t tokens, outputs;
     int seqs, longest;

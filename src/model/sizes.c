@@ -37,7 +37,25 @@ static void dry_close(Dry *x) {
 static Tensor ints(Dry *x, int64_t n) { return tensor_push(&x->io, DT_I32, n, 1); }
 static Tensor reals(Dry *x, int64_t n) { return tensor_push(&x->io, DT_F32, n, 1); }
 
-static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s) {
+/* The most that a micro-batch takes in one of the rank's chunks. */
+static size_t flight(Dry *x, const Batch *b, const Params *grads, Tensor lp, Tensor ent, size_t *sent) {
+    size_t most = 0;
+    Model *m = &x->model;
+    for (int v = 0, l0; v < m->shard.g.vpp; v++) {
+        Arena act = counting("flight", 3), out = counting("out", 4);
+        ModelKeep keep = { .block = MEM_ARRAY(&x->mem, BlockKeep, (size_t)model_layers(m, v, &l0) + 1) };
+        FlightWay w;
+        flight_out(&w, &act, m, v, b);
+        chunk_forward(m, v, b, w.y, w.x, &act, &keep, lp, ent);
+        flight_back(&w, &act, &out, m, v, b);
+        chunk_backward(m, v, grads, b, w.dx, w.dy, &act, &keep, lp, ent);
+        if (act.peak > most) most = act.peak;
+        if (out.peak > *sent) *sent = arena_round(out.peak);
+    }
+    return arena_round(most);
+}
+
+static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSizes *z) {
     int ranks = x->model.shard.g.cp, seqs = ranks == 1 ? s->seqs : 2 * s->seqs;
     int64_t tokens = batch_part_tokens(s->tokens, s->seqs, ranks), own = tokens < s->outputs ? tokens : s->outputs;
     Batch b = {
@@ -67,14 +85,16 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s) {
         ModelKeep keep = { .block = MEM_ARRAY(&x->mem, BlockKeep, (size_t)desc->d.layers) };
         model_forward(&x->model, &b, &act, &keep, lp, ent);
         model_backward(&x->model, &grads, &b, &act, &keep, lp, ent);
+        z->flight = flight(x, &b, &grads, lp, ent, &z->out);
     }
     return act.peak;
 }
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
     Dry x;
     dry_open(&x, desc, s->shard, s->like);
-    size_t act = train(&x, desc, s);
-    ModelSizes out = { .act = act, .tmp = x.dev.tmp.peak };
+    ModelSizes out = { 0 };
+    out.act = train(&x, desc, s, &out);
+    out.tmp = x.dev.tmp.peak;
     dry_close(&x);
     return out;
 }
@@ -116,7 +136,9 @@ void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) 
     Dry x;
     dry_open(&x, desc, NULL, like);
     dev_dry_served(&x.dev, told, arg);
-    train(&x, desc, &(ModelShape){ .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true });
+    ModelSizes unused = { 0 };
+    train(&x, desc, &(ModelShape){ .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true },
+          &unused);
     extend(&x, desc,
            &(ExtendShape){ .rows = 64, .outputs = 64, .seqs = 64, .longest = 1, .max_pages = 64, .page = 64 });
     dry_close(&x);

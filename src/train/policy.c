@@ -6,17 +6,22 @@
 
 /* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of each output,
  * and the distribution it was drawn from (its temperature, or all four settings, and the kept set). */
-static size_t io_size(const PolicyConf *c, const Shard *shard, int64_t vocab) {
+static size_t io_size(const PolicyConf *c, int64_t vocab, int ranks) {
     size_t tokens = arena_round((size_t)c->micro_tokens * 4), outputs = arena_round((size_t)(c->micro_tokens - 1) * 4);
     size_t sets = c->kept ? arena_round((size_t)(c->micro_tokens - 1) * (size_t)kept_words(vocab) * 4) : 0;
-    size_t part = shard && shard->g.cp > 1 ? batch_part_bytes(c->micro_tokens, c->max_seqs) : 0;
+    size_t part = ranks > 1 ? batch_part_bytes(c->micro_tokens, c->max_seqs) : 0;
     return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs + sets + part;
 }
 
-static size_t host_size(const PolicyConf *c, int64_t vocab) {
+/* Of a micro-batch that is under way: where each sequence's outputs begin. */
+static size_t slot_host_size(const PolicyConf *c) { return arena_round((size_t)(c->max_seqs + 1) * 8); }
+
+static size_t host_size(const PolicyConf *c, int64_t vocab, const Shard *shard) {
     size_t n = (size_t)c->max_seqs;
     size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4)
-                   + arena_round(n * sizeof(PackSeq)) + arena_round((n + 1) * 8);
+                   + arena_round(n * sizeof(PackSeq)) + slot_host_size(c);
+    if (c->trains)
+        micro += pipeline_list_bytes(shard, c->max_seqs) + (size_t)pipeline_flights(shard) * slot_host_size(c);
     size_t packs = 2 * (arena_round(n * 8) + pack_keep((int64_t)n)); /* what teaches and what is silent lie apart */
     return micro + packs + arena_round(n * sizeof(TrainSeq)) + (c->kept ? batch_keep_host_bytes(vocab) : 0);
 }
@@ -37,10 +42,14 @@ static ModelShape shape_of(const PolicyConf *c, const Shard *shard, DevKind like
 PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like) {
     ModelShape shape = shape_of(c, shard, like);
     ModelSizes s = model_sizes(m, &shape);
-    PolicySizes out = { .act = s.act,
+    Shard one = shard_whole(m);
+    const Shard *at = shard ? shard : &one;
+    int flights = c->trains ? pipeline_flights(at) : 1;
+    PolicySizes out = { .act = (size_t)flights * s.flight,
                         .tmp = s.tmp,
-                        .io = io_size(c, shard, m->d.vocab),
-                        .host = host_size(c, m->d.vocab),
+                        .io = (size_t)flights * io_size(c, m->d.vocab, at->g.cp)
+                              + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0),
+                        .host = host_size(c, m->d.vocab, at),
                         .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
     if (out.act < c->act_room) out.act = c->act_room;
     if (c->trains) {
@@ -54,6 +63,21 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
     return out;
 }
 
+typedef struct {
+    Batch batch;
+    int n;
+    const int32_t *item; /* [n] which sequences */
+    int64_t *at;         /* [n+1] where each one's outputs begin */
+    Tensor lp, ent;
+} Micro;
+
+/* A micro-batch from its first forward to its last backward. */
+struct MicroSlot {
+    Arena io, host;
+    Micro mb;
+    bool there;
+};
+
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     PolicySizes s = policy_sizes(m->desc, &m->shard, c, model_kind(m));
     TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
@@ -63,10 +87,20 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
         params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
         optim_open(&p->opt, &p->grads, m->dev, c->offload);
         p->act = dev_arena(m->dev, "activations", s.act);
-        p->keep.block = MEM_ARRAY(mem, BlockKeep, (size_t)m->desc->d.layers);
     }
     p->io = dev_arena(m->dev, "train io", s.io);
     p->host = arena_on_host("train host", s.host, mem);
+    if (c->trains) {
+        int flights = pipeline_flights(&m->shard);
+        size_t each = io_size(c, m->desc->d.vocab, m->shard.g.cp), slots = (size_t)flights * each;
+        Arena out = arena_over("gradients sent", p->io.base + slots, p->io.size - slots);
+        pipeline_open(&p->pipe, m, &p->act, &out, mem);
+        p->slot = MEM_ARRAY(mem, struct MicroSlot, (size_t)flights);
+        for (int i = 0; i < p->pipe.flights; i++) {
+            p->slot[i].io = arena_over("train io", (char *)p->io.base + (size_t)i * each, each);
+            p->slot[i].host = arena_over("train host", arena_push(&p->host, slot_host_size(c)), slot_host_size(c));
+        }
+    }
     p->sort = arena_on_host("packing", s.sort, mem);
 }
 
@@ -90,28 +124,25 @@ static bool pack_seqs(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *er
     return pack(out, lens, n, &c, &p->host, &p->sort, err);
 }
 
-typedef struct {
-    Batch batch;
-    int n;
-    const int32_t *item; /* [n] which sequences */
-    int64_t *at;         /* [n+1] where each one's outputs begin */
-    Tensor lp, ent;
-} Micro;
-
-static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t which) {
-    Micro mb = { .n = (int)(pk->first[which + 1] - pk->first[which]), .item = pk->item + pk->first[which] };
+/* Its device part lies in io, what the host remembers in 'at'. */
+static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t which, Arena *io, Arena *at) {
+    Micro mb = { 0 };
+    if (which < pk->n_micro)
+        mb.n = (int)(pk->first[which + 1] - pk->first[which]), mb.item = pk->item + pk->first[which];
+    mb.at = arena_push(at, (size_t)(mb.n + 1) * 8);
+    size_t mark = arena_mark(&p->host);
     PackSeq *ps = arena_push(&p->host, (size_t)mb.n * sizeof *ps);
-    mb.at = arena_push(&p->host, (size_t)(mb.n + 1) * 8);
     mb.at[0] = 0;
     for (int i = 0; i < mb.n; i++) {
         const TrainSeq *s = &seqs[mb.item[i]];
         ps[i] = (PackSeq){ .tokens = s->tokens, .n = s->n, .from = s->prompt, .draw = s->draw, .kept = s->kept };
         mb.at[i + 1] = mb.at[i] + s->n - s->prompt;
     }
-    batch_put_part(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n, &p->m->par.cp);
-    if (p->c.kept) batch_keep(&mb.batch, p->m->dev, &p->io, &p->host, ps, mb.n, p->m->desc->d.vocab);
-    mb.lp = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);
-    mb.ent = tensor_push(&p->io, DT_F32, mb.batch.outputs, 1);
+    batch_put_part(&mb.batch, p->m->dev, io, &p->host, ps, mb.n, &p->m->par.cp);
+    if (p->c.kept) batch_keep(&mb.batch, p->m->dev, io, &p->host, ps, mb.n, p->m->desc->d.vocab);
+    mb.lp = tensor_push(io, DT_F32, mb.batch.outputs, 1);
+    mb.ent = tensor_push(io, DT_F32, mb.batch.outputs, 1);
+    arena_pop(&p->host, mark);
     return mb;
 }
 
@@ -163,7 +194,7 @@ bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, fl
     for (int64_t k = 0; k < pk.n_micro && (going = go_on(p)); k++) {
         if (passes(p, &pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-        Micro mb = put_micro(p, seqs, &pk, k);
+        Micro mb = put_micro(p, seqs, &pk, k, &p->io, &p->host);
         size_t bytes = (size_t)mb.batch.outputs * 4;
         float *got = arena_push(&p->host, bytes), *got_ent = arena_push(&p->host, bytes);
         model_score(p->m, &mb.batch, mb.lp, mb.ent);
@@ -196,7 +227,7 @@ bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err
     for (int64_t k = 0; k < pk.n_micro && go_on(p); k++) {
         if (passes(p, &pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-        Micro mb = put_micro(p, seqs, &pk, k);
+        Micro mb = put_micro(p, seqs, &pk, k, &p->io, &p->host);
         float *got = arena_push(&p->host, (size_t)mb.batch.outputs * 4);
         model_score(p->m, &mb.batch, mb.lp, mb.ent);
         op_get(p->m->dev, got, mb.lp);
@@ -240,14 +271,13 @@ static const uint8_t *bytes_column(Policy *p, const TrainSeq *seqs, const Micro 
     return x;
 }
 
-static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, bool teaches, const LossConf *c,
-                      const LossCounts *counts, LossSum *sum) {
+/* The loss of a micro-batch whose log-probs are there; they become their gradients where it teaches. */
+static void judge(Policy *p, const TrainSeq *seqs, const Micro *mb, bool teaches, const LossConf *c,
+                  const LossCounts *counts, LossSum *sum) {
     Dev *d = p->m->dev;
-    size_t act = arena_mark(&p->act), bytes = (size_t)mb->batch.outputs * 4;
+    size_t mark = arena_mark(&p->host), bytes = (size_t)mb->batch.outputs * 4;
     float *lp = arena_push(&p->host, bytes), *ent = arena_push(&p->host, bytes);
     float *dlp = arena_push(&p->host, bytes), *dent = arena_push(&p->host, bytes);
-    if (teaches) model_forward(p->m, &mb->batch, &p->act, &p->keep, mb->lp, mb->ent);
-    else model_score(p->m, &mb->batch, mb->lp, mb->ent);
     op_get(d, lp, mb->lp);
     op_get(d, ent, mb->ent);
     LossIn in = {
@@ -261,12 +291,8 @@ static void run_micro(Policy *p, const TrainSeq *seqs, const Micro *mb, bool tea
         .pick = bytes_column(p, seqs, mb, true),
     };
     loss_piece(sum, dlp, dent, c, counts, &in);
-    if (!teaches) return;
-    op_put(d, mb->lp, dlp); /* their places are free: the values are on the host */
-    op_put(d, mb->ent, dent);
-    model_backward(p->m, &p->grads, &mb->batch, &p->act, &p->keep, mb->lp,
-                   c->entropy_coef != 0 ? mb->ent : TENSOR_NONE);
-    arena_pop(&p->act, act);
+    if (teaches) op_put(d, mb->lp, dlp), op_put(d, mb->ent, dent);
+    arena_pop(&p->host, mark);
 }
 
 static LossCounts count_all(const TrainSeq *seqs, int n) {
@@ -299,22 +325,78 @@ static void part_by_cost(TrainSeq *out, int *first, const TrainSeq *seqs, int n,
     first[COSTS] = k;
 }
 
-static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teaches, const LossConf *c,
-                     const LossCounts *counts, UpdateStats *st) {
+/* ---- a pack: through the pipeline where it teaches, only forward where it does not */
+typedef struct {
+    Policy *p;
+    const TrainSeq *seqs;
+    const Pack *pk;
+    const LossConf *c;
+    const LossCounts *counts;
+    LossSum *sum;
+} Lesson;
+
+static void lesson_put(void *user, int slot, int64_t micro, const Batch **b, Tensor *lp, Tensor *ent) {
+    Lesson *l = user;
+    struct MicroSlot *s = &l->p->slot[slot];
+    if (!s->there) s->mb = put_micro(l->p, l->seqs, l->pk, micro, &s->io, &s->host), s->there = true;
+    *b = &s->mb.batch, *lp = s->mb.lp, *ent = s->mb.ent;
+}
+static void lesson_judge(void *user, int slot) {
+    Lesson *l = user;
+    judge(l->p, l->seqs, &l->p->slot[slot].mb, true, l->c, l->counts, l->sum);
+}
+static void lesson_done(void *user, int slot) {
+    struct MicroSlot *s = &((Lesson *)user)->p->slot[slot];
+    s->io.used = s->host.used = 0, s->there = false;
+}
+static bool lesson_go_on(void *user) { return go_on(((Lesson *)user)->p); }
+
+/* An arena that others lie in is as full as they are. */
+static void filled(Arena *whole, const Arena *in) {
+    size_t end = in->peak ? (size_t)(in->base - whole->base) + in->peak : 0;
+    if (end > whole->peak) whole->peak = end;
+}
+
+static bool teach(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossConf *c, const LossCounts *counts,
+                  LossSum *sum) {
+    Lesson l = { p, seqs, pk, c, counts, sum };
+    PipelineCalls calls = { &l, lesson_put, lesson_judge, lesson_done, lesson_go_on };
+    int64_t n = pk->n_micro;
+    if (p->m->shard.g.pp > 1 && !go_on(p)) return false; /* stages are at different turns: they ask together, once */
+    while (n && passes(p, pk, n - 1)) n--;
+    for (int i = 0; i < p->pipe.flights; i++) lesson_done(&l, i);
+    bool going = pipeline_run(&p->pipe, p->m, &p->grads, n, c->entropy_coef != 0, &calls, &p->host);
+    for (int i = 0; i < p->pipe.flights; i++) filled(&p->act, &p->pipe.flight[i].act), filled(&p->io, &p->slot[i].io);
+    int last = (grid_chunks(&p->m->shard.g) - 1) % p->m->shard.g.pp; /* who judged */
+    comm_broadcast(&p->m->par.pp, last, sum, sizeof *sum);
+    return going;
+}
+
+static bool look(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossConf *c, const LossCounts *counts,
+                 LossSum *sum) {
     for (int64_t k = 0; k < pk->n_micro; k++) {
-        if ((st->given_up = st->given_up || !go_on(p))) return;
+        if (!go_on(p)) return false;
         if (passes(p, pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-        Micro mb = put_micro(p, seqs, pk, k);
-        run_micro(p, seqs, &mb, teaches, c, counts, &st->loss);
-        for (int i = 0; i < mb.n; i++) {
-            int64_t len = seqs[mb.item[i]].n, answer = mb.at[i + 1] - mb.at[i];
-            st->compared += answer;
-            st->flops += (teaches ? flops_train : flops_forward)(&p->flops, &len, 1, answer);
-            st->flops_verl += flops_verl(&p->flops, &len, 1) / (teaches ? 1 : 3);
-        }
+        Micro mb = put_micro(p, seqs, pk, k, &p->io, &p->host);
+        model_score(p->m, &mb.batch, mb.lp, mb.ent);
+        judge(p, seqs, &mb, false, c, counts, sum);
         arena_pop(&p->host, host);
         arena_pop(&p->io, io);
+    }
+    return true;
+}
+
+static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teaches, const LossConf *c,
+                     const LossCounts *counts, UpdateStats *st) {
+    if (st->given_up) return;
+    st->given_up = !(teaches ? teach : look)(p, seqs, pk, c, counts, &st->loss);
+    for (int64_t i = 0; pk->n_micro && i < pk->first[pk->n_micro]; i++) {
+        const TrainSeq *s = &seqs[pk->item[i]];
+        int64_t len = s->n, answer = s->n - s->prompt;
+        st->compared += answer;
+        st->flops += (teaches ? flops_train : flops_forward)(&p->flops, &len, 1, answer);
+        st->flops_verl += flops_verl(&p->flops, &len, 1) / (teaches ? 1 : 3);
     }
     st->micros += pk->n_micro;
     if (pk->max_tokens > st->max_micro) st->max_micro = pk->max_tokens;

@@ -17,6 +17,7 @@
 #include "plan/flops.h"
 #include "train/optim.h"
 #include "train/pack.h"
+#include "train/pipeline.h"
 
 /* One answer with its prompt, as the trainer reads it; per-token arrays are [n - prompt], over the answer's tokens. */
 typedef struct {
@@ -40,7 +41,7 @@ typedef struct {
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */
     bool      trains;                 /* false: log-probs only (a reference model) */
-    bool    (*go_on)(void *user);     /* asked before each micro-batch, or NULL; false: what is being done is given up */
+    bool    (*go_on)(void *user);     /* asked before each micro-batch (each mini-batch, of a pipeline), or NULL; false: what is being done is given up */
     void     *user;
 } PolicyConf;
 
@@ -50,7 +51,8 @@ typedef struct {
     Params     grads;
     Optim      opt;
     Arena      act, io, host, sort;    /* sort: what packing needs while it works */
-    ModelKeep  keep;
+    Pipeline   pipe;                   /* in act */
+    struct MicroSlot *slot;            /* [pipe.flights] micro-batches under way: in io */
     bool       held;                   /* weights and states are being copied: an update would be a bug */
     PackCost   cost;
     TokenFlops flops;

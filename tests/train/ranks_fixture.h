@@ -40,6 +40,7 @@ static inline bool ranks_open(Ranks *r, const World *w, int which, const char *g
     CHECK(model_desc_parse(&r->desc, config, strlen(config), &r->mem, &err), "%s", err.msg);
     CHECK(grid_parse(&r->shard.g, grid, &err), "%s", err.msg);
     if ((r->shard.g.ep > 1 || r->shard.g.etp > 1) && !r->desc.d.experts) return false;
+    if (r->shard.g.pp * (r->shard.g.vpp > 1 ? r->shard.g.vpp : 1) > r->desc.d.layers) return false;
     CHECK(grid_fill(&r->shard.g, &r->desc, w->all.size, NULL, 8, &err), "%s", err.msg);
     r->shard.at = grid_at(&r->shard.g, w->all.rank);
     world_groups(w, &r->shard.g, &r->par);

@@ -102,7 +102,7 @@ static Life live(const Ranks *r, const World *w, double offload, Mem *mem) {
     }
     EXPECT(ok, "%s", err.msg);
     l.weight = whole_of(r, w, &d, &m.w, &whole, mem);
-    EXPECT(plan.optim_dev + plan.optim_host == l.states && plan.grads == p.grads.arena.size && p.act.peak <= plan.act
+    EXPECT(plan.optim_dev + plan.optim_host == l.states && plan.grads == p.grads.arena.size && p.act.size == plan.act
                && d.tmp.peak <= plan.tmp,
            "memory is not what was planned");
     policy_close(&p);
@@ -189,8 +189,20 @@ int main(int argc, char **argv) {
     static const struct {
         int n;
         const char *grid;
-    } grids[] = { { 2, "dp=2" }, { 3, "dp=3" },      { 4, "dp=4" },      { 4, "tp=2,dp=2" },
-                  { 4, "ep=4" }, { 8, "tp=4,dp=2" }, { 8, "tp=2,ep=4" }, { 8, "tp=2,pp=2,dp=2" } };
+    } grids[] = { { 2, "dp=2" },
+                  { 3, "dp=3" },
+                  { 4, "dp=4" },
+                  { 4, "tp=2,dp=2" },
+                  { 4, "ep=4" },
+                  { 8, "tp=4,dp=2" },
+                  { 8, "tp=2,ep=4" },
+                  { 8, "tp=2,pp=2,dp=2" },
+                  { 2, "pp=2" },
+                  { 2, "pp=2,vpp=2" },
+                  { 4, "pp=4" },
+                  { 2, "cp=2" },
+                  { 8, "cp=2,tp=2,ep=4,dp=2" },
+                  { 4, "pp=2,ep=2" } };
     for (size_t i = 0; i < COUNT(grids); i++) expect_ranks(argv[0], grids[i].n, grids[i].grid);
     return test_end();
 }
