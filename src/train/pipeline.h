@@ -37,8 +37,9 @@ size_t pipeline_list_bytes(const Shard *shard, int64_t most);                   
 /* What the caller does: slots are numbered. */
 typedef struct {
     void *user;
-    void (*put)(void *user, int slot, int64_t micro, const Batch **b, Tensor *lp, Tensor *ent);     /* on the device; micro beyond the last: an empty one */
-    void (*judge)(void *user, int slot);                    /* its log-probs are there (this stage ends the model): lp, ent become their gradients */
+    /* on the device; a micro-batch beyond the last is an empty one */
+    void (*put)(void *user, int slot, int64_t micro, const Batch **b, Tensor *lp, Tensor *ent);
+    void (*judge)(void *user, int slot);                    /* this stage ends the model: lp, ent are there and become their gradients */
     void (*done)(void *user, int slot);                     /* it will not be asked for again */
     bool (*go_on)(void *user);                              /* before each micro-batch, where there is one stage; NULL: always */
 } PipelineCalls;

@@ -41,7 +41,7 @@ typedef struct {
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */
     bool      trains;                 /* false: log-probs only (a reference model) */
-    bool    (*go_on)(void *user);     /* asked before each micro-batch (each mini-batch, of a pipeline), or NULL; false: what is being done is given up */
+    bool    (*go_on)(void *user);     /* asked before each micro-batch (of a pipeline, each mini-batch), or NULL; false: it is given up */
     void     *user;
 } PolicyConf;
 
