@@ -32,7 +32,7 @@ typedef struct {
 int    pipeline_flights(const Shard *shard);
 int    pipeline_outs(const Shard *shard);
 void   pipeline_open(Pipeline *p, const Model *m, Arena *act, Arena *out, Mem *mem);          /* flights inside act, outs inside out */
-size_t pipeline_list_bytes(const Shard *shard, int64_t most);                                 /* of 'host' in pipeline_run, for so many micro-batches */
+size_t pipeline_list_bytes(const Shard *shard, int64_t most);             /* of host in pipeline_run, for so many micro-batches */
 
 /* What the caller does: slots are numbered. */
 typedef struct {
