@@ -5,6 +5,7 @@
  * bit decides between experts that are nearly equal, and 1.25 times what transformers in bfloat16 is off by on the same
  * model is allowed (bf16.json in the reference folder); what has no such measure is not compared. */
 #include "cmd/golden.h"
+#include "cmd/rank_note.h"
 #include "base/file.h"
 #include "file/safetensors.h"
 #include "rollout/engine.h"
@@ -16,6 +17,7 @@
 #include <string.h>
 
 enum { MAX_SEQS = 64, GREEDY = 16 };
+#define OFFLOAD 0.5 /* of the optimizer's states: both arenas are tried */
 
 typedef struct {
     const int32_t *ids;
@@ -30,6 +32,9 @@ typedef struct {
     StFiles ref;
     GoldenSeq seq[MAX_SEQS];
     int n_seqs;
+    int own[MAX_SEQS],
+        n_own; /* those of this rank of dp; one that has none computes the first, and it does not count */
+    bool idle;
     int64_t tokens, outputs;
     Arena io, act, host;
     Params grads;
@@ -69,6 +74,9 @@ static void skip(Golden *g, const char *what, const char *why) {
     tell(g, "skip", what, why, NULL);
     g->r->skipped++;
 }
+
+static const Comm *all_ranks(const Golden *g) { return &g->opts->open.ranks->world.all; }
+static bool many(const Golden *g) { return all_ranks(g)->size > 1; }
 
 /* ---- the reference's sequences */
 static const StTensor *column(Golden *g, int i, const char *name, DType t, int64_t n, Err *err) {
@@ -133,9 +141,19 @@ static double allowed(const Golden *g, const char *key, double f32) {
 }
 static const char NO_MEASURE[] = "computed in bfloat16, and no bf16.json says how far off that may be";
 
-/* ---- memory: one batch of all sequences, forward and backward */
+/* ---- memory: one batch of the rank's sequences, forward and backward */
+static void deal(Golden *g) {
+    const Comm *dp = &g->opts->open.ranks->groups.dp;
+    for (int i = dp->rank; i < g->n_seqs; i += dp->size) g->own[g->n_own++] = i;
+    if ((g->idle = !g->n_own)) g->own[g->n_own++] = 0;
+    g->tokens = g->outputs = 0;
+    for (int i = 0; i < g->n_own; i++) g->tokens += g->seq[g->own[i]].n, g->outputs += g->seq[g->own[i]].n - 1;
+}
+
 static bool open_all(Golden *g, Err *err) {
     int longest = 0;
+    Shard shard = open_shard(&g->o);
+    deal(g);
     for (int i = 0; i < g->n_seqs; i++) longest = g->seq[i].n > longest ? g->seq[i].n : longest;
     int64_t T = g->tokens + g->n_seqs + GREEDY;
     ModelShape s = { .tokens = T,
@@ -144,8 +162,11 @@ static bool open_all(Golden *g, Err *err) {
                      .longest = longest + GREEDY,
                      .backward = true,
                      .recompute = g->opts->recompute,
-                     .like = open_kind(&g->o, g->opts->open.leaves) };
+                     .like = open_kind(&g->o, g->opts->open.leaves),
+                     .shard = &shard };
     ModelSizes sizes = model_sizes(&g->o.desc, &s);
+    size_t reduce = reduce_tmp(&g->o.desc, &shard, s.like);
+    if (reduce > sizes.tmp) sizes.tmp = reduce;
     OpenOpts opts = g->opts->open;
     opts.f32 = true;
     TRY(open_weights(&g->o, &opts, sizes.tmp, err));
@@ -155,15 +176,16 @@ static bool open_all(Golden *g, Err *err) {
                       32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4));
     size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
     g->host = arena_on_host("host", host, &g->o.mem);
-    params_open(&g->grads, &g->o.desc, NULL, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
+    params_open(&g->grads, &g->o.desc, &shard, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
     return true;
 }
 
 static void put_batch(Golden *g, Batch *b,
                       int extra) { /* extra 1: one more token, so that the last row is an output too */
     PackSeq seqs[MAX_SEQS];
-    for (int i = 0; i < g->n_seqs; i++) seqs[i] = (PackSeq){ g->seq[i].ids, g->seq[i].n + extra, 1, DRAW_PLAIN };
-    batch_put_part(b, &g->o.dev, &g->io, &g->host, seqs, g->n_seqs, &g->o.model.par.cp);
+    for (int i = 0; i < g->n_own; i++)
+        seqs[i] = (PackSeq){ g->seq[g->own[i]].ids, g->seq[g->own[i]].n + extra, 1, DRAW_PLAIN };
+    batch_put_part(b, &g->o.dev, &g->io, &g->host, seqs, g->n_own, &g->o.model.par.cp);
 }
 
 /* ---- the checks */
@@ -185,7 +207,7 @@ static int rising(const void *a, const void *b) {
 }
 /* key: of bf16.json */
 static void report_diff(Golden *g, const char *what, const char *key, Diff *d, double f32) {
-    double most = allowed(g, key, f32), error = d->worst;
+    double most = allowed(g, key, f32), error = comm_max(all_ranks(g), d->worst);
     if (is_half(g)) {
         size_t n = d->all.n * 9 / 10;
         double sum = 0;
@@ -199,6 +221,7 @@ static void report_diff(Golden *g, const char *what, const char *key, Diff *d, d
 }
 
 static void check_values(Golden *g) {
+    int at = 0;
     Batch b;
     size_t mark = arena_mark(&g->io);
     Mem mem = { 0 };
@@ -210,11 +233,13 @@ static void check_values(Golden *g) {
     op_get(&g->o.dev, got_ent, ent);
     Diff lps = { 0 }, ents = { 0 };
     bool has_ent = true;
-    for (int i = 0, at = 0; i < g->n_seqs; at += g->seq[i++].n - 1) {
-        differ(&lps, got + at, g->seq[i].logprobs, g->seq[i].n - 1);
-        if (g->seq[i].entropy) differ(&ents, got_ent + at, g->seq[i].entropy, g->seq[i].n - 1);
-        else has_ent = false;
+    for (int k = 0; k < g->n_own; k++) {
+        const GoldenSeq *s = &g->seq[g->own[k]];
+        differ(&lps, got + at, s->logprobs, s->n - 1);
+        if (s->entropy) differ(&ents, got_ent + at, s->entropy, s->n - 1);
+        at += s->n - 1;
     }
+    for (int i = 0; i < g->n_seqs; i++) has_ent = has_ent && g->seq[i].entropy;
     report_diff(g, "log-probs", "logprobs", &lps, 2e-5);
     if (has_ent) report_diff(g, "entropy", "entropy", &ents, 2e-5);
     else skip(g, "entropy", "not in golden.safetensors");
@@ -223,8 +248,8 @@ static void check_values(Golden *g) {
 }
 
 static void check_logits(Golden *g) {
-    if (!g->seq[0].logits) {
-        skip(g, "logits", "not in golden.safetensors");
+    if (!g->seq[0].logits || many(g)) {
+        skip(g, "logits", many(g) ? "one rank's: here the vocabulary may be cut" : "not in golden.safetensors");
         return;
     }
     Batch b;
@@ -258,33 +283,40 @@ static double gradients(Golden *g) {
     float *got = MEM_ARRAY(&mem, float, (size_t)b.outputs), *dlp = MEM_ARRAY(&mem, float, (size_t)b.outputs);
     op_get(&g->o.dev, got, lp);
     double loss = 0;
-    for (int i = 0, at = 0; i < g->n_seqs; i++)
-        for (int t = 0; t + 1 < g->seq[i].n; t++, at++) {
-            dlp[at] = -g->seq[i].weights[t];
-            loss -= (double)g->seq[i].weights[t] * (double)got[at];
+    for (int k = 0, at = 0; k < g->n_own; k++)
+        for (int t = 0; t + 1 < g->seq[g->own[k]].n; t++, at++) {
+            float w = g->idle ? 0 : g->seq[g->own[k]].weights[t];
+            dlp[at] = -w;
+            loss -= (double)w * (double)got[at];
         }
     op_put(&g->o.dev, lp, dlp);
     model_backward(&g->o.model, &g->grads, &b, &g->act, &keep, lp, TENSOR_NONE);
+    reduce_grads(&g->grads, &g->o.model.par, &g->o.dev);
     mem_free(&mem);
     arena_pop(&g->io, mark);
     arena_pop(&g->act, act);
-    return loss;
+    return comm_sum(&g->o.model.par.dp, loss);
 }
 
-/* Calls fn for every tensor under its name on disk, expert by expert. */
+/* Calls fn for every tensor under its name on disk, expert by expert: what of it is this rank's. */
 typedef struct {
     char name[256];
     Tensor t;
-    int64_t n;
+    int64_t n, r0, c0, rows, cols; /* where t begins in it; rows and cols of the whole */
     const ParamDesc *desc;
 } Named;
 typedef bool NamedFn(void *user, const Named *x);
 static bool each_named(const Params *p, NamedFn *fn, void *user) {
     for (int i = 0; i < p->n; i++) {
         const Param *q = &p->at[i];
-        int64_t experts = q->desc->where == IN_EXPERT ? p->model->d.experts : 1;
-        for (int e = 0; e < experts; e++) {
-            Named x = { .t = tensor_rows(q->t, e * (q->t.rows / experts), q->t.rows / experts), .desc = q->desc };
+        const Slice *s = &q->slice;
+        for (int e = (int)s->e0; e < s->e0 + s->experts; e++) {
+            Named x = { .t = tensor_rows(q->t, (e - s->e0) * s->rows, s->rows),
+                        .r0 = s->r0,
+                        .c0 = s->c0,
+                        .rows = dim_at(&p->model->d, q->desc->rows),
+                        .cols = dim_at(&p->model->d, q->desc->cols),
+                        .desc = q->desc };
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the table's own names */
             snprintf(x.name, sizeof x.name, q->desc->name, q->layer, e);
@@ -310,20 +342,21 @@ typedef struct {
 static bool compare_one(void *user, const Named *x) {
     Compare *c = user;
     const StTensor *ref = st_find(&c->file, x->name);
-    if (!ref || ref->dtype != DT_F32 || ref->count != x->n) {
+    if (!ref || ref->dtype != DT_F32 || ref->count != x->rows * x->cols) {
         if (x->desc->frozen) return true;
         snprintf(c->missing, sizeof c->missing, "%s", x->name);
         return true;
     }
     if (x->desc->frozen) return true;
     Mem mem = { 0 };
-    float *got = MEM_ARRAY(&mem, float, (size_t)x->n), *want = mem_copy(&mem, ref->data, ref->bytes), top = 0;
-    op_get(&c->g->o.dev, got, x->t);
-    for (int64_t i = 0; i < x->n; i++) top = fmaxf(top, fabsf(want[i]));
+    float *got = MEM_ARRAY(&mem, float, (size_t)x->n + 1), *want = mem_copy(&mem, ref->data, ref->bytes), top = 0;
+    if (x->n) op_get(&c->g->o.dev, got, x->t);
+    for (int64_t i = 0; i < ref->count; i++) top = fmaxf(top, fabsf(want[i]));
     double scale = c->step ? 1 : fmax(top, 1e-3); /* an expert without tokens has gradient 0: a floor */
     for (int64_t i = 0; i < x->n; i++) {
-        double off = (double)got[i] - (double)want[i], d = fabs(off) / scale;
-        c->wrong += off * off, c->whole += (double)want[i] * (double)want[i];
+        double ours = (double)got[i], theirs = (double)want[(x->r0 + i / x->t.cols) * x->cols + x->c0 + i % x->t.cols];
+        double off = ours - theirs, d = fabs(off) / scale;
+        c->wrong += off * off, c->whole += theirs * theirs;
         c->over += !(d <= c->most);
         if (!(d <= c->worst)) c->worst = d, snprintf(c->where, sizeof c->where, "%s", x->name);
     }
@@ -350,6 +383,8 @@ static void compare_file(Golden *g, const char *file, const Params *p, const cha
         g->r->failed++;
     } else {
         each_named(p, compare_one, &c);
+        c.worst = comm_max(all_ranks(g), c.worst);
+        c.over = comm_sum_i64(all_ranks(g), c.over), c.all = comm_sum_i64(all_ranks(g), c.all);
         char where[640] = "";
         if (c.missing[0]) snprintf(where, sizeof where, "%s has no tensor %s of that size", file, c.missing);
         else snprintf(where, sizeof where, "worst in %s", c.where);
@@ -434,12 +469,13 @@ static bool check_training(Golden *g, Err *err) {
     double loss = gradients(g), norm = reduce_norm(&g->grads, &g->o.model.par, &g->o.dev);
     check_number(g, "loss", "loss", loss, is_half(g) ? 2e-2 : 1e-4);
     check_number(g, "grad_norm", "gradient norm", norm, is_half(g) ? 2e-2 : 1e-4);
+    reduce_gather(&g->grads, &g->grads, &g->o.model.par, &g->o.dev);
     compare_file(g, "grad.safetensors", &g->grads, "gradients", false);
     TRY(dump_params(g, &g->grads, "grad.safetensors", err));
 
     AdamConf adam = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1 };
     Optim opt;
-    optim_open(&opt, &g->grads, &g->o.dev, 0.5);
+    optim_open(&opt, &g->grads, &g->o.dev, OFFLOAD);
     optim_step(&opt, &g->o.model.w, model_full(&g->o.model), &g->grads, &g->o.model.par, &g->o.dev, &adam, norm);
     gradients(g);
     optim_step(&opt, &g->o.model.w, model_full(&g->o.model), &g->grads, &g->o.model.par, &g->o.dev, &adam,
@@ -470,6 +506,10 @@ static void greedy_answer(void *user, const Answer *a) {
 
 static void check_greedy(Golden *g) {
     const Json *want = g->has_meta ? json_get(&g->meta, "greedy_seq0") : NULL;
+    if (many(g)) {
+        skip(g, "greedy continuation", "one rank's: sampling is not cut");
+        return;
+    }
     if (is_half(g)) {
         skip(g, "greedy continuation", "computed in bfloat16: near ties fall either way");
         return;
@@ -496,14 +536,37 @@ static void check_greedy(Golden *g) {
     report(g, same == (int)want->n, "greedy continuation", "%.0f of %.0f tokens equal", same, (double)want->n);
 }
 
+static void tell_ranks(Golden *g) {
+    const Model *m = &g->o.model;
+    int64_t lens[MAX_SEQS], own = reduce_own_count(m->desc, &m->shard);
+    for (int i = 0; i < g->n_own; i++) lens[i] = g->seq[g->own[i]].n;
+    RankNote mine = { .read = model_full(&g->o.model)->read,
+                      .weights = m->w.arena.size + m->master.arena.size,
+                      .grads = g->grads.arena.size,
+                      .states = optim_bytes(own, OFFLOAD, false) + optim_bytes(own, OFFLOAD, true),
+                      .act = g->act.size,
+                      .tmp = g->o.dev.tmp.size,
+                      .io = g->io.size,
+                      .flops = rank_flops(m, lens, g->idle ? 0 : g->n_own) };
+    rank_notes_tell(all_ranks(g), &m->shard, &mine);
+}
+
+/* A step of opening that may fail on some ranks. */
+static bool opened(Golden *g, bool ok, Err *err) { return ranks_agree(g->opts->open.ranks, ok, err); }
+
 bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
     Golden *g = &(Golden){ .opts = opts, .r = r };
-    TRY(open_desc(&g->o, opts->model, &opts->open, err));
+    GridShape axes = { 0 };
+    if (!opened(g, open_desc(&g->o, opts->model, &opts->open, err), err)) return open_close(&g->o), false;
     g->has_meta = read_json(g, "meta.json", &g->meta);
     g->has_half = read_json(g, "bf16.json", &g->half);
-    bool ok = read_seqs(g, err) && open_all(g, err);
+    int leaves = opts->open.leaves ? (int)opts->open.leaves : LEAVES_MOST;
+    bool ok = (!opts->grid || grid_parse(&axes, opts->grid, err))
+              && ranks_grid(opts->ranks, &axes, NULL, &g->o.desc, leaves, err) && opened(g, read_seqs(g, err), err)
+              && opened(g, open_all(g, err), err);
     if (ok) {
         if (!opts->json) printf("%s (%s)\n", opts->model, g->o.desc.arch->name);
+        if (many(g) && !opts->json) tell_ranks(g);
         check_values(g);
         check_logits(g);
         check_greedy(g);

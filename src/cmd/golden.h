@@ -8,7 +8,9 @@
 typedef struct {
     const char *model, *golden, *dump;       /* dump: NULL, or a folder for our own grad and step files */
     Recompute   recompute;
-    OpenOpts    open;
+    OpenOpts    open;                        /* with its ranks, which are: */
+    Ranks      *ranks;
+    const char *grid;                        /* NULL: dp */
     Buf        *json;                        /* NULL: lines for people on standard output; else the checks as an array of objects */
 } GoldenOpts;
 

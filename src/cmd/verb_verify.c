@@ -12,7 +12,7 @@ typedef struct {
     const char *golden, *dump, *algos, *balance, *out, *recompute;
     int64_t threads, leaves;
     bool guard, json;
-    const char *device, *compute;
+    const char *device, *compute, *grid;
 } Args;
 
 /* clang-format off */
@@ -25,6 +25,7 @@ static const Opt options[] = {
     { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full", "which activations are thrown away and made again" },
     { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
+    GRID_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { "guard",     OPT_FLAG, offsetof(Args, guard),     "",     "device memory is inaccessible except inside an op" },
     { "json",      OPT_FLAG, offsetof(Args, json),      "",     "the result as one JSON object" },
@@ -38,6 +39,9 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int n, rc = opt_parse(v, &a, &model, 0, 1, &n, argc, argv);
     if (rc >= 0) return rc;
+    bool launched = world_launch().size > 1;
+    if (launched && (a.algos || a.balance || a.dump))
+        return cmd_usage(v, "--algos, --balance and --dump are one process's work");
     if (a.algos && a.json) return cmd_usage(v, "--json goes with MODEL; --algos writes its values to --out");
     if (a.algos) return n ? cmd_usage(v, "--algos takes no MODEL") : verify_algos(a.algos, a.out, 1e-5);
     if (a.balance && (n || a.json)) return cmd_usage(v, "--balance takes no MODEL, and writes its values to --out");
@@ -57,12 +61,16 @@ static int run(const Verb *v, int argc, char **argv) {
     GoldenResult r = { 0 };
     Buf checks = { 0 };
     if (a.json) o.json = &checks, buf_puts(&checks, "[");
+    Ranks ranks;
+    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
+    o.ranks = &ranks, o.open.ranks = &ranks, o.grid = a.grid;
     bool ok = golden_verify(&o, &r, &err);
     if (ok && a.json)
         printf("{\"checks\":%s],\"passed\":%d,\"failed\":%d,\"skipped\":%d}\n", checks.data, r.passed, r.failed,
                r.skipped);
     else if (ok) printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped);
     buf_free(&checks);
+    ranks_close(&ranks);
     return ok ? r.failed != 0 : cmd_fail(v, &err);
 }
 
@@ -72,4 +80,7 @@ const Verb verb_verify = {
     .summary = "compare a model, or the algorithms, with reference values",
     .options = options,
     .run = run,
+    .ranks = true,
+    .detail = "Under mpirun the sequences go to the ranks of dp, and what each rank reads, holds and computes is told "
+              "first.\n",
 };

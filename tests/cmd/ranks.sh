@@ -56,6 +56,23 @@ ranks 2 score "$work/dense" --device cpu --in "$work/lines.jsonl" --out "$work/f
 "$hone" score "$work/dense" --device cpu --in "$work/lines.jsonl" 2>/dev/null | cmp -s - "$work/file.jsonl"
 ok $? "score --out on 2 ranks, no grid"
 
+# ---- verify: the reference's log-probs, gradients and optimizer steps on every grid, and what each rank reads, holds and computes
+verifies() { # verifies MODEL N GRID
+    ranks "$2" verify "$repo/tests/data/models/$1" --device cpu --grid "$3" >"$work/out" 2>"$work/err"
+    [ $? = 0 ] && [ -z "$(quiet "$work/err")" ] && grep -qE '^[4-8] passed, 0 failed' "$work/out" && [ "$(grep -cE '^ +[0-9]+ tp' "$work/out")" = "$2" ]
+    ok $? "verify $1 on $2 ranks, $3: $(cat "$work/out" "$work/err")"
+}
+verifies qwen2 4 tp=4
+verifies qwen3 2 cp=2
+verifies llama 3 dp=3
+verifies mixtral 4 ep=4
+verifies deepseek_v3 8 tp=2,pp=2,ep=4
+verifies moonlight 4 tp=2,cp=2
+verifies qwen3_moe_plain 4 pp=2,vpp=2
+ranks 2 verify "$repo/tests/data/models/deepseek_v3_fp8" --device cpu --grid tp=2 >"$work/out" 2>&1
+awk '/^ +[01] tp/ { sum += $8; n++; if ($8 > most) most = $8 } END { exit !(n == 2 && most < 0.8 * sum) }' "$work/out"
+ok $? "each rank reads its part: $(cat "$work/out")"
+
 # ---- refusals: one line, said once, with the right code
 refuses() { # refuses CODE PATTERN N VERB ARGUMENT...
     local code=$1 pattern=$2
@@ -72,6 +89,7 @@ refuses 1 "grid 'xy=2' is not understood" 2 score "$work/dense" --device cpu --g
 refuses 1 'no config.json' 3 score --device cpu "$work" --in "$work/lines.jsonl"
 refuses 1 'nowhere' 3 score --device cpu "$work/dense" --in "$work/nowhere"
 refuses 1 'cannot create' 3 score --device cpu "$work/dense" --in "$work/lines.jsonl" --out /proc/x/y
+refuses 2 'one process.s work' 2 verify "$repo/tests/data/models/qwen2" --dump "$work/dump"
 refuses 2 'there is no option --gird' 3 score --device cpu "$work/dense" --gird tp=2
 refuses 2 'one process.s work, and Open MPI.s mpirun started 2' 2 random "$work/dense.config" "$work/twice"
 refuses 2 'started 2' 2 generate "$work/dense"
