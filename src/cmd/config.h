@@ -118,6 +118,7 @@ bool config_check(const Config *c, Err *err);
 int  config_check_list(const Config *c, Buf *list);                  /* the same, all of it: a line each; how many */
 bool config_check_settings(const Config *c, Err *err);               /* the part of it that looks at no file and no machine */
 bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err);
+int  config_check_model_list(const Config *c, const ModelDesc *m, int ranks, Buf *list);
 bool config_check_device(const Config *c, const Dev *d, Err *err);       /* what a GPU cannot do yet */
 RandomFill config_random(const Config *c);
 const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */

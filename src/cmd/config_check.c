@@ -394,11 +394,8 @@ static bool grid_of_ranks(const Config *c, const ModelDesc *m, int ranks, Err *e
     return ok;
 }
 
-bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err) {
-    if (!m->arch->runs)
-        return bad(c, err, "model.path", "%s is a %s model, which this build can count but not run", c->model.path,
-                   m->arch->name);
-    TRY(grid_of_ranks(c, m, ranks, err));
+/* Lengths fit the context and what a model computes at once. */
+static bool lengths(const Config *c, const ModelDesc *m, Err *err) {
     ll context = m->d.context, most = model_desc_most_tokens(m);
     if (c->train.micro_tokens > most)
         return bad(c, err, "train.micro_tokens", "%lld tokens are more than this model computes at once, %lld",
@@ -427,4 +424,19 @@ bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err
         return bad(c, err, "rollout.top_k", "%lld is more than the vocabulary, %lld", (ll)c->rollout.top_k,
                    (ll)m->d.vocab);
     return true;
+}
+
+bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err) {
+    if (!m->arch->runs)
+        return bad(c, err, "model.path", "%s is a %s model, which this build can count but not run", c->model.path,
+                   m->arch->name);
+    return grid_of_ranks(c, m, ranks, err) && lengths(c, m, err);
+}
+
+int config_check_model_list(const Config *c, const ModelDesc *m, int ranks, Buf *list) {
+    Err grid, length;
+    bool fits = grid_of_ranks(c, m, ranks, &grid), holds = lengths(c, m, &length);
+    if (!fits) buf_printf(list, "  %s\n", grid.msg);
+    if (!holds) buf_printf(list, "  %s\n", length.msg);
+    return !fits + !holds;
 }

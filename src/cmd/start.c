@@ -163,9 +163,9 @@ static int wrong(const Config *c, Buf *list) {
     Launch l = world_launch();
     int n = config_check_list(c, list);
     bool said = n && strstr(list->data, "model."); /* its folder is of no use already */
-    if (!said
-        && !(model_desc_load(&m, c->model.path, &mem, &err) && model_desc_runs(&m, &err)
-             && config_check_model(c, &m, l.size > 1 ? l.size : 1, &err))) {
+    if (!said && model_desc_load(&m, c->model.path, &mem, &err) && model_desc_runs(&m, &err))
+        n += config_check_model_list(c, &m, l.size > 1 ? l.size : 1, list);
+    else if (!said) {
         buf_printf(list, "  %s\n", err.msg);
         n++;
     }
