@@ -268,6 +268,14 @@ void st_close(StFiles *s) {
     *s = (StFiles){ 0 };
 }
 
+/* In steps: the kernel reads no more at a time than its own window, and forgets the rest of what it was asked for. */
+void st_will_need(const void *data, size_t bytes) {
+    enum { STEP = 128 << 10 };
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)data & ~(page - 1),
+              to = (uintptr_t)data + bytes;
+    for (uintptr_t at = from; at < to; at += STEP) madvise((void *)at, to - at < STEP ? to - at : STEP, MADV_WILLNEED);
+}
+
 void st_done_with(const StFiles *s, const StTensor *t) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)t->data + page - 1) & ~(page - 1);
     uintptr_t to = ((uintptr_t)t->data + t->bytes) & ~(page - 1);

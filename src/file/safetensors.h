@@ -37,6 +37,7 @@ void st_close(StFiles *s);
 const StTensor *st_find(const StFiles *s, const char *name);                                       /* NULL: not there */
 bool st_is_shape(const StTensor *t, int n_dims, const int64_t *shape);
 void st_shape_text(char out[96], int n_dims, const int64_t *shape);                               /* "[128,32]" */
+void st_will_need(const void *data, size_t bytes);          /* bytes of a file that are read soon: the disk may begin */
 void st_done_with(const StFiles *s, const StTensor *t);     /* its pages may leave memory: it was read and will not be again */
 
 /* ---- Writing.  One file (path ends with .safetensors), or a folder that exists: model.safetensors, or shards of at most

@@ -6,6 +6,7 @@
 #include "param/source.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     PIECE = 1 << 19,
@@ -52,9 +53,19 @@ static How how_of(const Dev *d, const Source *s, DType to, int64_t cols) {
     return s->dtype == DT_F8E4M3 && room ? FLOAT8 : STAGED;
 }
 
+typedef struct {
+    Piece *piece; /* n to look at, and 'ahead' behind them that come next: the disk reads those meanwhile */
+    int n, ahead;
+} Batch;
+static void read_ahead(const Piece *c) {
+    const Source *s = &c->item->src;
+    st_will_need(place_of(c), (size_t)(((c->rows - 1) * s->cols + c->cols) * (int64_t)dtype_size(s->dtype)));
+}
 static void look_at_piece(void *arg, int index, int worker) {
     (void)worker;
-    Piece *c = (Piece *)arg + index;
+    const Batch *b = arg;
+    Piece *c = b->piece + index;
+    if (index < b->ahead) read_ahead(c + b->n);
     const Source *s = &c->item->src;
     int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype), n = c->rows * c->cols;
     c->bad = -1;
@@ -92,8 +103,9 @@ static void put_f8(Dev *d, const Piece *c) {
 }
 
 /* Pieces are put one after another: op_put belongs to the thread that owns the device.  Neighbours in the file go together. */
-static bool put_pieces(Dev *d, const Sources *s, Piece *pieces, int n, Err *err) {
-    threads_run(d->threads, n, look_at_piece, pieces);
+static bool put_pieces(Dev *d, const Sources *s, Piece *pieces, int n, int ahead, Err *err) {
+    Batch b = { pieces, n, ahead };
+    threads_run(d->threads, n, look_at_piece, &b);
     for (int i = 0, k; i < n; i = k) {
         const Piece *c = &pieces[i];
         int64_t at = (c->row + c->bad / c->cols) * c->item->src.cols + c->col + c->bad % c->cols, count = c->to.cols;
@@ -116,15 +128,21 @@ size_t params_load_bytes(int threads) { return (size_t)lanes_of(threads) * PIECE
 typedef struct {
     Dev *d;
     Sources *s;
-    Piece piece[LANES];
+    Piece piece[2 * LANES];
     int n, lanes;
     char *stage;
     size_t done; /* items whose pages were let go */
 } Loading;
 
-static bool flush(Loading *x, size_t item, Err *err) {
-    TRY(put_pieces(x->d, x->s, x->piece, x->n, err));
-    for (x->n = 0; x->done < item; x->done++) st_done_with(&x->s->files, x->s->at[x->done].st);
+/* The first pieces, at most a lane each; those behind them move up. */
+static bool put_some(Loading *x, Err *err) {
+    int n = x->n < x->lanes ? x->n : x->lanes, ahead = x->n - n;
+    for (int i = 0; i < n; i++) x->piece[i].stage = x->stage + (size_t)i * PIECE * 4;
+    TRY(put_pieces(x->d, x->s, x->piece, n, ahead, err));
+    size_t next = ahead ? (size_t)(x->piece[n].item - x->s->at) : n ? (size_t)(x->piece[n - 1].item - x->s->at) : 0;
+    for (; x->done < next; x->done++) st_done_with(&x->s->files, x->s->at[x->done].st);
+    memmove(x->piece, x->piece + n, (size_t)ahead * sizeof *x->piece);
+    x->n = ahead;
     return true;
 }
 
@@ -135,10 +153,9 @@ static bool load_part(Loading *x, size_t item, Tensor to, const Slice *s, Err *e
         for (int64_t c = 0; c < s->cols; c += wide) {
             int64_t rows = s->rows - r < high ? s->rows - r : high, cols = s->cols - c < wide ? s->cols - c : wide;
             Tensor flat = tensor_cols(tensor_shape(to, 1, s->rows * s->cols), r * s->cols + c, rows * cols);
-            char *stage = x->stage + (size_t)x->n * PIECE * 4;
             How how = how_of(x->d, &x->s->at[item].src, to.dtype, cols);
-            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, stage, how, -1 };
-            if (++x->n == x->lanes) TRY(flush(x, item, err));
+            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, NULL, how, -1 };
+            if (++x->n == 2 * x->lanes) TRY(put_some(x, err));
         }
     return true;
 }
@@ -158,7 +175,9 @@ static bool load_bytes(Params *p, Dev *d, Sources *s, Err *err) {
         TRY(load_part(x, j, tensor_rows(p->at[at].t, e * slice->rows, slice->rows), slice, err));
         p->read += bytes_of(it, slice);
     }
-    return flush(x, s->n, err);
+    while (x->n) TRY(put_some(x, err));
+    for (; x->done < s->n; x->done++) st_done_with(&s->files, s->at[x->done].st);
+    return true;
 }
 
 bool params_load(Params *p, Dev *d, const char *dir, Err *err) {

@@ -23,7 +23,7 @@ static inline void duo_arenas(Duo *q) {
 static inline void duo_open(Duo *q, DType act, uint64_t seed, size_t bytes) {
     Err err;
     memset(q, 0, sizeof *q);
-    q->act = act, q->seed = seed, q->bytes = gpu_test_few ? bytes / 4 : bytes;
+    q->act = act, q->seed = seed, q->bytes = gpu_test_few ? bytes / 8 : bytes;
     dev_open(&q->r[CPU].d, (DevOpts){ .threads = 4 });
     CHECK(dev_open_cuda(&q->r[GPU].d, (CudaOpts){ .threads = 4, .act = act, .raw = gpu_test_few }, NULL, &err), "%s", err.msg);
     duo_arenas(q);

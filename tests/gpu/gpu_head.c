@@ -251,12 +251,17 @@ int gpu_head(int argc, char **argv) {
     for (int half = 0; half < 2; half++) {
         Duo q;
         duo_open(&q, half ? DT_BF16 : DT_F32, 500, 512u << 20);
-        for (size_t k = 0; k < COUNT(kinds); k += gpu_test_few ? 4 : 1) {
+        for (size_t k = 0; k < COUNT(kinds); k += gpu_test_few ? 8 : 1) {
             head(&q, &kinds[k], 53, 24, 131);
+            if (gpu_test_few) {
+                head(&q, &kinds[k], 20, 96, 520);
+                continue;
+            }
             head(&q, &kinds[k], 40, 96, 1000);
             if (half) head(&q, &kinds[k], 70, 128, 9000), head(&q, &kinds[k], 150, 64, 1288);
         }
-        for (int k = 0; k < 3; k++) parts(&q, &kinds[k], 40, 96, 1000), parts(&q, &kinds[k], 150, 64, 1003);
+        for (int k = 0; k < (gpu_test_few ? 1 : 3); k++)
+            parts(&q, &kinds[k], 40, 96, 1000), parts(&q, &kinds[k], 150, 64, 1003);
         broken(&q, 131), broken(&q, 1000);
         duo_close(&q);
     }

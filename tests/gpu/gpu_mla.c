@@ -1,8 +1,10 @@
 /* gpu_mla.c - MLA's backward on a GPU: attention runs forward over the latent and backward over expanded keys and values, with the forward's lse and its
- * output behind W_uv.  How far its gradients are from float32's, beside those of a pair that is expanded both ways (and could not decode). */
+ * output behind W_uv.  How far its gradients are from float32's, beside those of a pair that is expanded both ways (and could not decode).
+ * flat: scores have deviation 1; peaked: 3. */
 #include "gpu/duo.h"
 
-enum { N = 16, NOPE = 128, ROPE = 64, V = 128, R = 512, DK = NOPE + ROPE, T = 900 };
+enum { NOPE = 128, ROPE = 64, V = 128, R = 512, DK = NOPE + ROPE, MOST_T = 900 };
+static int N, T, first; /* heads, tokens, those of the first of two sequences */
 
 typedef struct {
     Tensor q, c, w, dO, at;         /* q [T,N*DK], c [T,R+ROPE] latent and rope key, w [N*(NOPE+V),R] */
@@ -27,7 +29,7 @@ static Attn expanded(const Mla *m) {
                    .v = m->v,
                    .o = m->o,
                    .lse = m->lse,
-                   .seqs = { 2, 600, m->at },
+                   .seqs = { 2, first, m->at },
                    .heads = N,
                    .kv_heads = N,
                    .dk = DK,
@@ -73,8 +75,9 @@ static double off(Duo *q, Tensor want, Tensor got) {
     }
     return sqrt(wrong / whole);
 }
-static void compare(Duo *q, const char *name, float peak, double bound) {
-    const int32_t at[] = { 0, 600, T };
+static void compare(Duo *q, const char *name, int heads, int tokens, int cut, float peak, double bound) {
+    N = heads, T = tokens, first = cut;
+    const int32_t at[] = { 0, cut, tokens };
     Two x[] = { two(q, DT_BF16, T, N * DK, 0, 1.7f * peak),
                 two(q, DT_BF16, T, R + ROPE, 0, 1.7f),
                 two_w(q, DT_BF16, N * (NOPE + V), R, 0, 0.0765f),
@@ -115,8 +118,11 @@ int gpu_mla(int argc, char **argv) {
     (void)argc, (void)argv;
     Duo q;
     duo_open(&q, DT_BF16, 900, (size_t)1 << 30);
-    compare(&q, "flat (scores of deviation 1)", 1, 1.1);
-    compare(&q, "peaked (3)", 3, 1.6);
+    compare(&q, "8 heads, flat", 8, 768, 768, 1, 1.1);
+    compare(&q, "8 heads, peaked", 8, 768, 768, 3, 1.6);
+    compare(&q, "16 heads, flat", 16, MOST_T, 600, 1, 1.1);
+    compare(&q, "16 heads, flatter", 16, MOST_T, 600, 0.3f, 1.1);
+    compare(&q, "16 heads, peaked", 16, MOST_T, 600, 3, 1.6);
     duo_close(&q);
     return test_end();
 }

@@ -13,7 +13,7 @@ static DType any_w(Duo *q) {
 /* widths that fast kernels take, and that they do not; gaps that keep rows aligned, and that do not */
 static int any_width(Duo *q) {
     static const int w[] = { 1, 8, 24, 37, 64, 72, 96, 131, 128, 136, 200, 256, 264, 384, 512, 768, 1000, 2048 };
-    return w[pick_int(q, 0, COUNT(w) - 1)];
+    return w[pick_int(q, 0, gpu_test_few ? 12 : COUNT(w) - 1)]; /* few: to 264 */
 }
 static int any_gap(Duo *q) {
     static const int gap[] = { 0, 0, 8, 8, 3 };
@@ -124,7 +124,8 @@ static void parts(Duo *q, int64_t T, int64_t O, int64_t units, int64_t unit, int
 static void grouped(Duo *q) {
     static const int some[] = { 0, 0, 1, 2, 7, 16, 17, 33, 63, 64, 65, 100, 127, 128, 129, 200, 300 };
     enum { MOST = 40 };
-    int E = pick_int(q, 0, 3) ? pick_int(q, 1, 9) : MOST, each = pick_int(q, 0, 2) ? -1 : pick_int(q, 0, 9);
+    int E = pick_int(q, 0, 3) || gpu_test_few ? pick_int(q, 1, 9) : MOST,
+        each = pick_int(q, 0, 2) ? -1 : pick_int(q, 0, 9);
     int64_t O = any_width(q), I = any_width(q);
     if (O > 800 || E == MOST) O = O > 264 ? 264 : O;
     if (E == MOST && I > 512) I = 512;

@@ -33,10 +33,23 @@ verify() { # verify COMPUTE
 }
 
 ops() { tests gpu_rows gpu_product gpu_head gpu_attn gpu_mla gpu_tp gpu_sizes test_op; }
+sampled="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn random-llama random-qwen2 random-qwen3 random-qwen3_moe random-mixtral random-deepseek_v3 random-moonlight"
+million() { # half a million tokens and more in bfloat16: each model in a process of its own, six at a time
+    local m p f s
+    printf '%s\n' $sampled | xargs -P 6 -I{} sh -c '"$0/hone_gpu_test" bf16 million -- --all {} >"$1/million.{}" 2>&1; echo "exit $?" >>"$1/million.{}"' "$gpu" "$work"
+    for m in $sampled; do
+        grep -h "^tokens\|FAILED\|hone:" "$work/million.$m" | sed "s/^/$m: /"
+        read -r p _ f _ s _ < <(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' "$work/million.$m" | tr -d ,)
+        passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0}))
+        [ "$(tail -1 "$work/million.$m")" = "exit 0" ]
+        ok $? "$m: $(tail -3 "$work/million.$m")"
+    done
+    grep -h "^tokens" "$work"/million.* | awk '{ n += $2; if ($4 > d) d = $4; e += $6; r += $8; w += $10 } END { print n, "tokens in all, largest difference", d + 0 ", entropies that differ", e + 0 ", routes", r, "of which differ", w + 0 }'
+}
 exact() {
     tests test_model test_rollout_engine test_train
     tests f32 million
-    tests bf16 million -- --all
+    million
     verify f32
     verify bf16
 }
