@@ -62,7 +62,18 @@ static const struct {
       "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":12,\"kv_"
       "lora_rank\":8,"
       "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"tie_word_embeddings\":false," COMMON "}" },
+    { "deepseek_v3, every token to the same two experts",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":24,\"num_hidden_"
+      "layers\":3,\"vocab_size\":131,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":20,\"moe_intermediate_size\":12,\"n_"
+      "routed_experts\":16,"
+      "\"num_experts_per_tok\":2,\"n_shared_experts\":1,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":1.1,"
+      "\"norm_topk_prob\":true,"
+      "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":0,\"q_lora_rank\":12,\"kv_"
+      "lora_rank\":8,"
+      "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"tie_word_embeddings\":false," COMMON "}" },
 };
+enum { CROWDED = COUNT(models) - 1 };
 
 enum { SEQS = 3, TOKENS = 29 + 1 + 17 };
 static const int lengths[SEQS] = { 29, 1, 17 };
@@ -83,7 +94,17 @@ static void spread(const Param *p, const float *from, double *to, int64_t whole_
                     (double)from[(e * s->rows + r) * s->cols + c];
 }
 
-static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Recompute recompute, Mem *mem) {
+/* Experts 0 and 1 before all others, in every layer. */
+static void crowd(Dev *d, const Params *w) {
+    for (int l = 0; l < w->model->d.layers; l++) {
+        Tensor bias = param(w, P_ROUTER_BIAS, l);
+        float x[64] = { 9, 8 };
+        if (bias.data) op_put(d, bias, x);
+    }
+}
+
+static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Recompute recompute, bool crowded,
+                  Mem *mem) {
     Dev d;
     Model m;
     Params g, whole;
@@ -92,6 +113,7 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Rec
     model_open_shard(&m, &d, desc, shard, par, DT_F32, 8, mem);
     m.recompute = recompute;
     params_random(&m.w, &d, 7);
+    if (crowded) crowd(&d, &m.w);
     params_open(&g, desc, shard, &d, DT_F32, true, "grads", mem);
     params_open(&whole, desc, NULL, &d, DT_F32, true, "names", mem); /* for its layout */
     Arena io = dev_arena(&d, "io", 16 << 20), act = dev_arena(&d, "act", 64 << 20),
@@ -190,7 +212,7 @@ static int ranks_main(const char *grid) {
         GridShape g;
         CHECK(model_desc_parse(&desc, models[i].config, strlen(models[i].config), &mem, &err), "%s", err.msg);
         CHECK(grid_parse(&g, grid, &err), "%s", err.msg);
-        if ((g.ep > 1 || g.etp > 1) && !desc.d.experts) continue;
+        if ((g.ep > 1 || g.etp > 1) && (!desc.d.experts || desc.d.experts < g.ep)) continue;
         if (g.pp * (g.vpp > 1 ? g.vpp : 1) > desc.d.layers) continue;
         CHECK(grid_fill(&g, &desc, w.all.size, NULL, 8, &err), "%s", err.msg);
         Groups groups;
@@ -198,7 +220,9 @@ static int ranks_main(const char *grid) {
         Shard whole = shard_whole(&desc), mine = { g, grid_at(&g, w.all.rank) };
         Par alone = groups_self();
         Recompute how = (Recompute)(i % 3);
-        Result one = run(&desc, &whole, &alone, how, &mem), cut = run(&desc, &mine, &groups, how, &mem);
+        bool crowded = i == CROWDED;
+        Result one = run(&desc, &whole, &alone, how, crowded, &mem),
+               cut = run(&desc, &mine, &groups, how, crowded, &mem);
         char what[256];
         snprintf(what, sizeof what, "%s on %s", models[i].name, grid);
         compare(&w, what, &desc, &one, &cut, &mem);
@@ -210,8 +234,80 @@ static int ranks_main(const char *grid) {
     return first ? test_end() || failed > 0 : 0;
 }
 
+/* One sequence of 32,768 tokens over cp: the bits of one rank, activations cut by as many, work as even as the pieces. */
+static int long_main(void) {
+    enum { LONG = 32768 };
+    World w;
+    Err err;
+    Mem mem = { 0 };
+    ModelDesc desc;
+    Groups groups;
+    CHECK(world_open(&w, 600, &err), "%s", err.msg);
+    static const char config[] =
+        "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":16,"
+        "\"num_hidden_layers\":2,\"vocab_size\":260,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+        "\"head_dim\":8,\"intermediate_size\":24,\"tie_word_embeddings\":false," COMMON "}";
+    CHECK(model_desc_parse(&desc, config, strlen(config), &mem, &err), "%s", err.msg);
+    GridShape g = { .cp = w.all.size };
+    CHECK(grid_fill(&g, &desc, w.all.size, NULL, 8, &err), "%s", err.msg);
+    world_groups(&w, &g, &groups);
+    Shard shard[2] = { { g, grid_at(&g, w.all.rank) }, shard_whole(&desc) };
+    Groups par[2] = { groups, groups_self() };
+    float *lp[2];
+    ModelSizes size[2];
+    int32_t *tokens = MEM_ARRAY(&mem, int32_t, LONG);
+    for (int k = 0; k < LONG; k++) tokens[k] = (int32_t)(rng_u64(5, RNG_PLAN, 0, 0, 0, (uint32_t)k) % 260);
+    PackSeq seq = { .tokens = tokens, .n = LONG, .from = 1, .draw = DRAW_PLAIN };
+    for (int i = 0; i < 2; i++) {
+        ModelShape shape = { .tokens = LONG,
+                             .outputs = LONG - 1,
+                             .seqs = 1,
+                             .longest = LONG,
+                             .backward = true,
+                             .like = dev_kind_cpu(),
+                             .shard = &shard[i] };
+        size[i] = model_sizes(&desc, &shape);
+        lp[i] = MEM_ARRAY(&mem, float, LONG);
+        if (i && w.all.rank) continue; /* one rank computes it whole */
+        Dev d;
+        Model m;
+        Batch b;
+        Mem own = { 0 };
+        dev_open(&d, (DevOpts){ .threads = 1 });
+        d.tmp = dev_arena(&d, "tmp", size[i].tmp);
+        model_open_shard(&m, &d, &desc, &shard[i], &par[i], DT_F32, 8, &own);
+        params_random(&m.w, &d, 7);
+        Arena io = dev_arena(&d, "io", 8 << 20), act = dev_arena(&d, "act", size[i].act),
+              host = arena_on_host("host", batch_host_bytes(LONG, 1), &own);
+        batch_put_part(&b, &d, &io, &host, &seq, 1, &par[i].cp);
+        Tensor out = tensor_push(&io, DT_F32, LONG - 1, 1), ent = tensor_push(&io, DT_F32, LONG - 1, 1);
+        ModelKeep keep = { .block = MEM_ARRAY(&own, BlockKeep, (size_t)desc.d.layers) };
+        model_forward(&m, &b, &act, &keep, out, ent);
+        op_get(&d, lp[i], out);
+        model_close(&m);
+        dev_close(&d);
+        mem_free(&own);
+    }
+    if (!w.all.rank)
+        EXPECT(!memcmp(lp[0], lp[1], (LONG - 1) * 4), "log-probs over %d ranks are not those of one", w.all.size);
+    double share = (double)size[0].act / (double)size[1].act * w.all.size, pairs = 0;
+    EXPECT(share <= 1.1, "activations of a rank are %.3f of its share", share);
+    for (int k = 0; k < cp_pieces(w.all.size); k++) {
+        double p0 = (double)cp_piece(LONG, k, w.all.size), p1 = (double)cp_piece(LONG, k + 1, w.all.size);
+        if (cp_rank(k, w.all.size) == w.all.rank) pairs += (p1 - p0) * (p1 + p0 + 1) / 2;
+    }
+    double worst = comm_max(&w.all, pairs) / (comm_sum(&w.all, pairs) / w.all.size);
+    EXPECT(worst <= 1.05, "the busiest rank has %.3f of the mean", worst);
+    if (!w.all.rank) printf("activations %.3f of a share, worst / mean attention %.4f\n", share, worst);
+    double failed = comm_sum(&w.all, test_failed);
+    bool first = w.all.rank == 0;
+    world_close(&w);
+    mem_free(&mem);
+    return first ? test_end() || failed > 0 : 0;
+}
+
 int main(int argc, char **argv) {
-    if (argc == 3 && !strcmp(argv[1], "--ranks")) return ranks_main(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--ranks")) return !strcmp(argv[2], "long") ? long_main() : ranks_main(argv[2]);
     if (!ranks_possible()) {
         SKIP("there is no mpirun: models over several ranks were not tried");
         return test_end();
@@ -227,7 +323,8 @@ int main(int argc, char **argv) {
                   { 4, "pp=4" },           { 2, "pp=2,vpp=2" },
                   { 8, "tp=2,ep=2,pp=4" }, { 2, "cp=2" },
                   { 3, "cp=3" },           { 4, "cp=4" },
-                  { 4, "cp=2,tp=2" },      { 8, "cp=2,tp=2,pp=2,ep=4" } };
+                  { 4, "cp=2,tp=2" },      { 8, "cp=2,tp=2,pp=2,ep=4" },
+                  { 8, "tp=8,ep=8" },      { 4, "long" } };
     for (size_t i = 0; i < COUNT(grids); i++) expect_ranks(argv[0], grids[i].n, grids[i].grid);
     return test_end();
 }
