@@ -171,13 +171,13 @@ static void print_result(const EvalResult *r, bool json) {
         return;
     }
     const struct {
-        const char *name;
+        const char *name, *needs;
         Estimate e;
         bool have;
     } row[] = {
-        { "mean", r->mean, true },
-        { "maj", r->maj, r->has_maj },
-        { "acc", r->acc, r->has_acc },
+        { "mean", "score", r->mean, true },
+        { "maj", "pred, what it read out of an answer", r->maj, r->has_maj },
+        { "acc", "acc, whether it is right", r->acc, r->has_acc },
     };
     printf("%" PRId64 " questions, %d answers each, %.1f tokens an answer, %.1f s\n", r->questions, r->k, r->length,
            r->seconds);
@@ -186,12 +186,11 @@ static void print_result(const EvalResult *r, bool json) {
             printf("  %4s@%-4d %.4f   95 %% [%.4f, %.4f]\n", row[i].name, r->k, row[i].e.value, row[i].e.low,
                    row[i].e.high);
         else if (r->k > 1)
-            printf("  %4s@%-4d not known: the scorer does not say what it read out of the answers\n", row[i].name,
-                   r->k);
+            printf("  %4s@%-4d not known: the scorer's verdicts have no %s\n", row[i].name, r->k, row[i].needs);
     }
     for (int i = 0; i < r->n_pass; i++)
-        printf("  pass@%-4d %.4f   95 %% [%.4f, %.4f]\n", r->pass_at[i].k, r->pass_at[i].e.value, r->pass_at[i].e.low,
-               r->pass_at[i].e.high);
+        printf("  pass@%-4d %.4f   95 %% [%.4f, %.4f]%s\n", r->pass_at[i].k, r->pass_at[i].e.value, r->pass_at[i].e.low,
+               r->pass_at[i].e.high, i || r->has_acc ? "" : "   a score above 0 passes");
     if (r->failed) printf("  %" PRId64 " answers could not be judged and count as 0\n", r->failed);
 }
 
