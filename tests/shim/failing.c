@@ -27,7 +27,13 @@ static int is_early(const void *p) { return (const char *)p >= early && (const c
 #define NEXT(name)                                                                                                     \
     static __typeof__(name) *next;                                                                                     \
     static __thread int looking;                                                                                       \
-    if (!next && !looking) looking = 1, next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name), looking = 0;
+    if (!next && !looking) {                                                                                           \
+        union {                                                                                                        \
+            void *object; /* ISO C has no way from one to the other */                                                 \
+            __typeof__(name) *function;                                                                                \
+        } found;                                                                                                       \
+        looking = 1, found.object = dlsym(RTLD_NEXT, #name), next = found.function, looking = 0;                       \
+    }
 
 void *malloc(size_t n) {
     NEXT(malloc)
