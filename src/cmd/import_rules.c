@@ -11,6 +11,7 @@
 #define ACTOR   "actor_rollout_ref.actor."
 #define ROLLOUT "actor_rollout_ref.rollout."
 #define MCORE   ACTOR "megatron."
+#define ETP     "expert_tensor_parallel_size"
 #define OTC     MCORE "override_transformer_config."
 #define ULYSSES                                                                                                        \
     ACTOR "ulysses_sequence_parallel_size " ACTOR                                                                      \
@@ -426,15 +427,13 @@ static void grid(Import *im) {
                                        c->grid.tp, c->grid.pp, c->grid.cp, gpus));
     else import_derive(im, "grid.dp", text_of(im, gpus / each), "GPUs / (tp pp cp)");
     bool experts = im->experts > 0 || c->grid.ep > 1;
-    if (!im->megatron || import_text(im, MCORE "expert_tensor_parallel_size", NULL) || !experts || c->grid.tp == 1)
-        return;
+    if (!im->megatron || import_text(im, MCORE ETP " engine." ETP, NULL) || !experts || c->grid.tp == 1) return;
     if (gpus % (c->grid.tp * c->grid.ep * c->grid.pp)) {
-        VEC_PUSH(im->notes,
-                 mem_printf(im->mem,
-                            "expert_tensor_parallel_size is null, which is tp = %" PRId64
-                            " to Megatron; with ep %" PRId64 " and pp %" PRId64 " that does not divide the %" PRId64
-                            " GPUs: set expert_tensor_parallel_size=1 (grid.etp: 1)",
-                            c->grid.tp, c->grid.ep, c->grid.pp, gpus));
+        im->refused =
+            mem_printf(im->mem,
+                       ETP " is null, which is tp = %" PRId64 " to Megatron; with ep %" PRId64 " and pp %" PRId64
+                           " that does not divide the %" PRId64 " GPUs: add %s" ETP "=1 (grid.etp: 1)",
+                       c->grid.tp, c->grid.ep, c->grid.pp, gpus, im->sft ? "engine." : MCORE);
         return;
     }
     import_derive(im, "grid.etp", text_of(im, c->grid.tp), "a null expert_tensor_parallel_size is tp to Megatron");

@@ -154,6 +154,17 @@ static void know_model(Import *im) {
             im->layers = KNOWN[i].layers, im->experts = KNOWN[i].experts;
 }
 
+/* Which of verl's trainers: said by the configuration's name or by a key; bare settings of Megatron's are none of FSDP's. */
+static bool is_megatron(const Import *im) {
+    static const char prefix[] = "actor_rollout_ref.actor.megatron.";
+    const char *engine = import_text(im, "model_engine actor_rollout_ref.actor.strategy engine", "");
+    if (im->in.config_name || *engine)
+        return (im->in.config_name && strstr(im->in.config_name, "megatron")) || !strcmp(engine, "megatron");
+    for (size_t i = 0; i < im->sets.n; i++)
+        if (!strncmp(im->sets.at[i].key, prefix, strlen(prefix))) return true;
+    return false;
+}
+
 void import_verl(Import *im, const ImportIn *in, HydraSets sets, Mem *mem) {
     *im = (Import){ .mem = mem, .in = *in, .sets = sets };
     Err err;
@@ -161,8 +172,7 @@ void import_verl(Import *im, const ImportIn *in, HydraSets sets, Mem *mem) {
     im->dapo = in->module && strstr(in->module, "dapo");
     CHECK(config_load_text(&im->c, im->sft ? CONF_SFT : CONF_TRAIN, NULL, NULL, 0, NULL, 0, &err), "%s", err.msg);
     drop_earlier(im);
-    const char *engine = import_text(im, "model_engine actor_rollout_ref.actor.strategy engine", "");
-    im->megatron = (in->config_name && strstr(in->config_name, "megatron")) || !strcmp(engine, "megatron");
+    im->megatron = is_megatron(im);
     know_model(im);
     for (size_t i = 0; i < im->sets.n; i++) {
         ImportRow row = { .set = &im->sets.at[i] };

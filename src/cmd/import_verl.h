@@ -27,6 +27,7 @@ typedef struct {
     HydraSets  sets;                      /* the last of each key wins; earlier ones are in twice */
     VEC(ImportRow) rows;                  /* one for each of sets */
     VEC(const char *) notes;
+    const char *refused;                  /* NULL, or why verl itself could not start this, with the remedy */
     bool       megatron, sft, dapo;
     int64_t    layers, experts;           /* of the model; 0: not known; experts also 0: none */
 } Import;

@@ -268,7 +268,8 @@ static int finish(const Verb *v, Import *im, const Args *a) {
     fputs(table.data ? table.data : "", a->out ? stdout : stderr);
     for (size_t i = 0; i < im->notes.n; i++) fprintf(a->out ? stdout : stderr, "note: %s\n", im->notes.at[i]);
     check(im, &yaml);
-    bool ok = !(bad && a->strict) || err_set(&err, "%d settings are not supported (--strict)", bad);
+    bool ok = !im->refused || err_set(&err, "%s", im->refused);
+    if (ok && bad && a->strict) ok = err_set(&err, "%d settings are not supported (--strict)", bad);
     if (ok && a->out) ok = file_write(a->out, yaml.data, yaml.n, &err);
     else if (ok) fputs(yaml.data, stdout);
     if (ok && a->out) printf("\n%s: %d settings are not supported, and are comments in it\n", a->out, bad);

@@ -180,6 +180,14 @@ ok $? "a null expert_tensor_parallel_size: $(cat err) $(grep note report)"
 grep -q '^tp 4, pp 1, ep 1, etp 4, ' out && grep -q 'expert dp 4;' out
 ok $? "it is planned for: $(cat err) $(head -5 out)"
 
+megatron=actor_rollout_ref.actor.megatron
+fold=("$megatron.tensor_model_parallel_size=8" "$megatron.expert_model_parallel_size=8" trainer.n_gpus_per_node=8)
+"$hone" import-verl "${fold[@]}" --model "$models/configs/Qwen3-30B-A3B.json" --out fold.yaml >report 2>err
+[ $? = 1 ] && [ ! -e fold.yaml ] && grep -q "tp = 8 to Megatron; with ep 8 .*: add $megatron.expert_tensor_parallel_size=1" err
+ok $? "experts that cannot be folded: $(cat err)"
+"$hone" import-verl "${fold[@]}" "$megatron.expert_tensor_parallel_size=1" --model "$models/configs/Qwen3-30B-A3B.json" --out fold.yaml >report 2>err && grep -q 'etp: 1 ' fold.yaml
+ok $? "and with the remedy: $(cat err)"
+
 # ---- what was made is what hone takes: checked with files that are there, and planned
 "$hone" random "$models/../../recipes/quickstart/model" model >/dev/null
 for a in 1 2 3 4 5 6 7 8; do echo "{\"question\": \"$a+1\", \"answer\": \"#### $((a + 1))\"}"; done >raw.jsonl
