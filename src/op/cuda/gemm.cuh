@@ -32,9 +32,10 @@ struct Gemm {
     float4    *fold;                    /* what waits: gemm_fold_bytes */
 };
 
+/* KB: blocks of 64 k a stage.  A narrow tile's steps are short, so it takes two: half the waiting, half the loads. */
 template <int BN, class OUT> struct GemmShape {
-    static constexpr int BM = 128, BK = 64, A = BM * BK * 2, B = BN * BK * 2, STAGE = A + B;
-    static constexpr int STAGES = BN == 256 ? 4 : BN == 128 ? 6 : 8;
+    static constexpr int KB = BN <= 64 ? 2 : 1, A = KB * 128 * 128, B = KB * BN * 128, STAGE = A + B;
+    static constexpr int STAGES = BN == 128 ? 6 : BN == 32 ? 5 : 4;
     static constexpr int SMEM = 1024 + STAGES * STAGE + OUT::SPACE + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
 };
 static constexpr size_t gemm_fold_bytes(int BN, int levels, int blocks) {
@@ -126,13 +127,28 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 const int bytes = t.share_a ? S::A + (t.live ? S::B : 0) : S::STAGE;
                 const int n0 = t.n * BN, ea = p.at ? 0 : e, eb = KIND == DW ? ea : e;
                 for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
-                    const int from = FOLD ? p.cut[q] : 0, nk = ((FOLD ? p.cut[q + 1] - from : t.K) + 63) / 64;
+                    const int from = FOLD ? p.cut[q] : 0,
+                              nk = ((FOLD ? p.cut[q + 1] - from : t.K) + 64 * S::KB - 1) / (64 * S::KB);
                     int ka = t.k0 + from, kw = ka;
                     for (int kb = 0; kb < nk; kb++, next()) {
                         const uint32_t a = base + s * S::STAGE, b = a + S::A, f = full + 8 * s;
                         bar_wait(empty + 8 * s, ph ^ 1);
                         bar_expect(f, bytes);
-                        if (!t.share_a) {
+                        if constexpr (S::KB == 2) { /* FWD; of what is shared each block loads one block of k */
+                            const int ka2 = ka + 64 == p.wrap_a ? 0 : ka + 64, kw2 = kw + 64 == p.wrap_b ? 0 : kw + 64;
+                            if (t.share_a) {
+                                tma_load_all(a + rank * 16384, &ta, rank ? ka2 : ka, t.row, ea, f, 3);
+                                if (t.live) {
+                                    tma_load(b, &tb, kw, n0, eb, f);
+                                    tma_load(b + BN * 128, &tb, kw2, n0, eb, f);
+                                }
+                            } else {
+                                tma_load_all(b + rank * BN * 128, &tb, rank ? kw2 : kw, n0, eb, f, 3);
+                                tma_load(a, &ta, ka, t.row, ea, f);
+                                tma_load(a + 16384, &ta, ka2, t.row, ea, f);
+                            }
+                            ka = ka2, kw = kw2;
+                        } else if (!t.share_a) {
                             for (int h = 0; h < 2; h++) {
                                 if (KIND == DW) tma_load(a + h * S::A / 2, &ta, t.row + h * 64, ka, ea, f);
                                 else            tma_load(a + h * S::A / 2, &ta, ka, t.row + h * 64, ea, f);
@@ -195,7 +211,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 };
             if (!(t.live && row < t.row_end)) { /* nothing to compute here: hand the stages back */
                 for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
-                    const int nk = ((FOLD ? p.cut[q + 1] - p.cut[q] : t.K) + 63) / 64;
+                    const int nk = ((FOLD ? p.cut[q + 1] - p.cut[q] : t.K) + 64 * S::KB - 1) / (64 * S::KB);
                     for (int kb = 0; kb < nk; kb++, next()) {
                         bar_wait(full + 8 * s, ph);
                         if (kb == nk - 1) tail();
@@ -215,14 +231,18 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 else                 wgmma<1, 1>(acc, operand(a + k * 2048, 8192), operand(b + k * 2048, 8192), add);
             };
             for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
-                const int K = FOLD ? p.cut[q + 1] - p.cut[q] : t.K, nk = (K + 63) / 64;
+                const int K = FOLD ? p.cut[q + 1] - p.cut[q] : t.K, nk = (K + 64 * S::KB - 1) / (64 * S::KB);
                 const int whole = FOLD || KIND == DW ? K / 64 : nk; /* else columns past K are zeros in shared memory */
                 int add = 0, prev = -1;
                 for (int kb = 0; kb < whole; kb++) {
                     bar_wait(full + 8 * s, ph);
-                    const uint32_t a = base + s * S::STAGE + w * (S::A / 2), b = base + s * S::STAGE + S::A;
+                    const uint32_t a = base + s * S::STAGE + w * 8192, b = base + s * S::STAGE + S::A;
                     wg_fence();
                     mma(a, b, 0, add), mma(a, b, 1, 1), mma(a, b, 2, 1), mma(a, b, 3, 1);
+                    if constexpr (S::KB == 2) {
+                        const uint32_t a2 = a + 16384, b2 = b + BN * 128;
+                        mma(a2, b2, 0, 1), mma(a2, b2, 1, 1), mma(a2, b2, 2, 1), mma(a2, b2, 3, 1);
+                    }
                     wg_commit();
                     add = 1;
                     wg_wait<1>();

@@ -57,8 +57,10 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
     using S = GemmShape<BN, OUT>;
     const int64_t B = batches(p);
     CUtensorMap ta, tb, tc;
-    ta = map_of(d, p->a, p->ta, p->rows, KIND == DW ? p->M : k_of(p, p->ka), p->lda, B, p->step_a, 64, 64);
-    if (KIND == FWD) tb = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, BN / 2, 64);
+    ta = map_of(d, p->a, p->ta, p->rows, KIND == DW ? p->M : k_of(p, p->ka), p->lda, B, p->step_a, S::KB > 1 ? 128 : 64,
+                64);
+    if (KIND == FWD)
+        tb = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, S::KB > 1 ? BN : BN / 2, 64);
     if (KIND == DX)  tb = map_of(d, p->b, p->tb, k_of(p, p->kb), p->N, p->ldb, p->E, p->step_b, 64, 64);
     if (KIND == DW)  tb = map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, B, p->step_b, 64, 64);
     tc = OUT::ADD ? map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, p->E, p->step_c, 64, 32) : ta;
