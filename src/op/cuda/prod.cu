@@ -63,13 +63,14 @@ template <int BN, int XR, int KB, bool SWAP, class T> static void few_go(Dev *d,
 template <int BN, int XR, int KB, bool SWAP> static void few_out(Dev *d, const Prod *p) {
     p->tc == DT_BF16 ? few_go<BN, XR, KB, SWAP, bf16>(d, p) : few_go<BN, XR, KB, SWAP, float>(d, p);
 }
-/* Boxes that reach past the last row are slow: take the smallest that holds all. */
+/* Boxes that reach past the last row are slow: take the smallest that holds all.  More rows, shorter stages: there
+ * must be several of them. */
 template <int BN, int KB> static void few_rows(Dev *d, const Prod *p) {
     if (p->rows <= 8) few_out<BN, 8, KB, false>(d, p);
     else if (p->rows <= 16) few_out<BN, 16, KB, false>(d, p);
     else if (p->rows <= 32) few_out<BN, 32, KB, false>(d, p);
-    else if (p->rows <= 48) few_out<BN, 48, KB, false>(d, p);
-    else few_out<BN, 64, KB, false>(d, p);
+    else if (p->rows <= 48) few_out<BN, 48, 2, false>(d, p);
+    else few_out<BN, 64, 2, false>(d, p);
 }
 /* Rows for which weights are only streamed: of the mean expert, or of all. */
 enum { FEW_ROWS = 64, FEW_EACH = 16 };
@@ -82,8 +83,9 @@ bool prod_few(Dev *d, const Prod *p) {
         return true;
     }
     if (p->rows > FEW_ROWS) return false;
-    const int64_t slots = 2 * GEMM_BLOCKS, cols = p->N * p->E; /* blocks at a time: as narrow as makes them all busy */
-    if (cols <= 16 * slots) few_rows<16, 4>(d, p);
+    /* Blocks at a time: as narrow as makes them all busy; but of few columns wide ones, which read more at once. */
+    const int64_t slots = 2 * GEMM_BLOCKS, cols = p->N * p->E;
+    if (cols > 8 * slots && cols <= 16 * slots) few_rows<16, 4>(d, p);
     else if (cols <= 32 * slots) few_rows<32, 2>(d, p);
     else few_rows<64, 2>(d, p);
     return true;
@@ -179,8 +181,8 @@ template <int BN, int KB> static cudaError_t allow_few_rows(void) {
     cudaError_t e = allow_few<BN, 8, KB, false>();
     e = e ? e : allow_few<BN, 16, KB, false>();
     e = e ? e : allow_few<BN, 32, KB, false>();
-    e = e ? e : allow_few<BN, 48, KB, false>();
-    return e ? e : allow_few<BN, 64, KB, false>();
+    e = e ? e : allow_few<BN, 48, 2, false>();
+    return e ? e : allow_few<BN, 64, 2, false>();
 }
 template <int KIND, int BN, bool FOLD> static cudaError_t allow_outs(void) {
     cudaError_t e = allow_gemm<KIND, BN, OutBf16, FOLD>();
