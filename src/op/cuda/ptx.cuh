@@ -19,7 +19,7 @@ DEV void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* ---- mbarriers ------------------------------------------------------------------------------------------------------ */
+/* ---- mbarriers ------------------------------------------------------------------------------------------------- */
 /* The unqualified forms: with .acquire and .release.cluster the main loop loses a quarter of its speed. */
 DEV void bar_init(uint32_t b, int n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(b), "r"(n)); }
 DEV void bar_fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
