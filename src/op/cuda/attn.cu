@@ -155,7 +155,8 @@ static Scratch take(Dev *d, const Cut &c) {
     if (c.folds) s.folds = (float *)arena_push(&d->tmp, c.folds);
     return s;
 }
-/* The list of tiles: its length, the kernel's own numbers, the items. */
+/* The list of tiles: its length, the kernel's own numbers, the items.  Sections begin with their longest tiles, so the
+ * last one ends late where tiles are few and long: then there is one. */
 static ItemList list_of(Dev *d, const Cut &c, const Scratch &s, Seqs seqs, Tensor start, int64_t keys, int64_t section,
                         bool later) {
     if (!c.list) return { nullptr, nullptr, at_of(d)->taken, seqs.n, c.heads, c.spans };
@@ -167,7 +168,7 @@ static ItemList list_of(Dev *d, const Cut &c, const Scratch &s, Seqs seqs, Tenso
                    c.positions,
                    c.heads,
                    (int)keys,
-                   (unsigned)section,
+                   c.items < 16 * MOST_CTAS ? 0 : (unsigned)section,
                    later,
                    first,
                    s.count,
