@@ -1,5 +1,6 @@
 /* model.c - see model.h.  Embedding, blocks, final norm, head; backward is the same list read from the end. */
 #include "model/model.h"
+#include "op/profile.h"
 
 void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem) {
     Shard whole = shard_whole(desc);
@@ -180,9 +181,19 @@ static Tensor picked_values(Model *m, const Batch *b, Tensor all) {
     return own;
 }
 
+/* Around each of the functions below: ops may wait for one another, and a profile sees a phase. */
+static void begin(Model *m, const char *phase) {
+    dev_chain(m->dev, true);
+    profile_phase(m->dev, phase);
+}
+static void end(Model *m) {
+    profile_phase(m->dev, NULL);
+    dev_chain(m->dev, false);
+}
+
 void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *act, ModelKeep *keep, Tensor lp,
                    Tensor ent) {
-    dev_chain(m->dev, true);
+    begin(m, keep ? "forward" : "score");
     Arena *tmp = &m->dev->tmp, *a = keep ? act : tmp;
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, act, b);
@@ -199,12 +210,12 @@ void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *a
         if (keep) keep->h = h, keep->stat = stat;
     }
     arena_pop(tmp, mark);
-    dev_chain(m->dev, false);
+    end(m);
 }
 
 void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act,
                     const ModelKeep *keep, Tensor dlp, Tensor dent) {
-    dev_chain(m->dev, true);
+    begin(m, "backward");
     Dev *d = m->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
@@ -227,7 +238,7 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     if (model_begins(m, v))
         op_embed_bwd(d, param(g, P_EMBED, 0), tp_exit_bwd(&m->par, d, tmp, dy, b->tokens), b->ids, vocab_part(m));
     arena_pop(tmp, mark);
-    dev_chain(m->dev, false);
+    end(m);
 }
 
 static Tensor rows_of(const Model *m, const Batch *b, Arena *a) {
@@ -304,7 +315,7 @@ void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const
 }
 
 void model_logits(Model *m, const Batch *b, Tensor logits) {
-    dev_chain(m->dev, true);
+    begin(m, "logits");
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, NULL, b);
@@ -312,11 +323,11 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     Tensor h = outputs(m, &c, hidden(m, &c, 0, b->ids, TENSOR_NONE, TENSOR_NONE, NULL), b->rows, tmp, NULL);
     op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
     arena_pop(tmp, mark);
-    dev_chain(m->dev, false);
+    end(m);
 }
 
 void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h) {
-    dev_chain(m->dev, true);
+    begin(m, "extend");
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
     Batch b = { .tokens = ids.rows, .seqs = paged->rows, .ranks = 1 };
@@ -331,5 +342,5 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
         op_rmsnorm(m->dev, h, rstd, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps);
     }
     arena_pop(tmp, mark);
-    dev_chain(m->dev, false);
+    end(m);
 }

@@ -30,6 +30,7 @@ typedef struct {
     Threads   *threads;         /* of the host */
     bool       guard;           /* checking mode: device memory is readable only inside an op */
     int        depth;           /* ops that are running, one inside the other */
+    struct Profile *profile;    /* who notes when ops run, or NULL: op/profile.h */
     const char *by;             /* which kernel serves: said by an op that is asked what it takes (Ops.tmp), where there are several */
     struct { void *at; size_t bytes; bool inside; } block[32];      /* as asked for; inside: of whole */
     int        n_blocks;
@@ -174,6 +175,10 @@ struct Ops {
     void   (*leave)(Dev *d);
     void   (*chain)(Dev *d, bool on);
     void   (*about)(const Dev *d, DevAbout *out);
+    /* Points of the queue: stamp marks the one with number i (again), stamped waits for it and says how many seconds after stamp 0 it was.
+     * NULL: a call is done when it returns. */
+    void   (*stamp)(Dev *d, int i);
+    double (*stamped)(Dev *d, int i);
     size_t (*kv_bytes)(const Dev *d, const Kv *kv);          /* of one page */
     double (*sumsq)(Dev *d, Tensor x);                       /* same bits for any thread count */
 #include "op/op_list.h"

@@ -1,13 +1,17 @@
 /* op_doors.c - the front doors, made from op_list.h: a call's shapes are checked, then the backend computes. */
 #include "op/op_check.h"
+#include "op/profile.h"
 
 enum { ENTER, JOIN };
+#define LIST(...) __VA_ARGS__
 #define OP(how, name, params, args, outs)                                                                              \
     void op_##name params {                                                                                            \
         check_##name args;                                                                                             \
+        if (d->profile) profile_begin(d, #name, ((const Tensor[]){ LIST outs })[0]);                                   \
         d->ops->enter(d, how == JOIN);                                                                                 \
         d->ops->name args;                                                                                             \
         d->ops->leave(d);                                                                                              \
+        if (d->profile) profile_end(d);                                                                                \
     }
 #include "op/op_list.h"
 #undef OP

@@ -1,5 +1,6 @@
 /* op_row.c - what row-by-row work, the experts' bookkeeping and the optimizer want of their tensors. */
 #include "op/op_check.h"
+#include "op/profile.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* a check sees all that the op does, and seldom needs all of it */
 
@@ -144,9 +145,11 @@ void check_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from) {
 double op_sumsq(Dev *d, Tensor x) {
     WANT("sumsq", x, F, -1, -1);
     CHECK(x.rows <= 1 || x.ld == x.cols, "sumsq: rows of %ld, %ld apart; no gaps wanted", (long)x.cols, (long)x.ld);
+    if (d->profile) profile_begin(d, "sumsq", x);
     d->ops->enter(d, false);
     double s = d->ops->sumsq(d, x);
     d->ops->leave(d);
+    if (d->profile) profile_end(d);
     return s;
 }
 static void want_flat(Tensor x, const char *name, int64_t n) {

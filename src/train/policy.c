@@ -441,9 +441,7 @@ static void add_over_ranks(Policy *p, UpdateStats *st) {
     arena_pop(&p->host, mark);
 }
 
-bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
-                   UpdateStats *st, Err *err) {
-    Dev *d = p->m->dev;
+bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, UpdateStats *st, Err *err) {
     Pack pk[KNOWN];
     int first[COSTS + 1];
     size_t all = arena_mark(&p->host);
@@ -454,7 +452,7 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     LossCounts counts = count_all(seqs, n);
     *st = (UpdateStats){ .seqs = n, .silent = n - first[SILENT] };
     for (int i = 0; i < n; i++) st->tokens += seqs[i].n;
-    op_zero(d, p->grads.flat);
+    op_zero(p->m->dev, p->grads.flat);
     for (int k = 0; k < KNOWN; k++) run_pack(p, part + first[k], &pk[k], k == TEACHES, c, &counts, st);
     for (int i = first[KNOWN] + p->m->shard.at.dp; i < n; i += p->m->shard.g.dp)
         run_known(p, &part[i], c, &counts, &st->loss);
@@ -462,6 +460,14 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     if (st->given_up) return true;
     add_over_ranks(p, st);
     st->total = loss_total(&st->loss, c);
+    return true;
+}
+
+bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
+                   UpdateStats *st, Err *err) {
+    Dev *d = p->m->dev;
+    TRY(policy_grads(p, seqs, n, c, st, err));
+    if (st->given_up) return true;
     reduce_grads(&p->grads, &p->m->par, d);
     st->grad_norm = reduce_norm(&p->grads, &p->m->par, d);
     st->finite = isfinite(st->total) && isfinite(st->grad_norm);

@@ -86,6 +86,9 @@ bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, fl
 typedef struct { int64_t tokens; double max_diff; } Exact;
 bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err);
 
+/* The gradients of a mini-batch, left in p->grads; st is filled but for their norm and what follows it. */
+bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, UpdateStats *stats, Err *err);
+
 /* One update on a mini-batch.  Where the loss or the gradient is not finite nothing is changed and stats->finite is false.
  * With only_grads the gradients are left in p->grads and no step is taken. */
 bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, const AdamConf *adam, bool only_grads, UpdateStats *stats, Err *err);

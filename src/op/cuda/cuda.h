@@ -31,7 +31,7 @@ typedef struct {                    /* pinned memory that copies go through: pie
     size_t      used;               /* ... so far */
 } Ring;
 
-enum { CUDA_SUMS = 1 << 15 };
+enum { CUDA_SUMS = 1 << 15, CUDA_STAMPS = 1 << 14 };
 typedef struct Prods Prods;         /* what products keep: linear.cu */
 typedef struct Attns Attns;         /* what attention keeps: attn.cu */
 typedef struct {
@@ -43,6 +43,7 @@ typedef struct {
     Ring         put, get;
     volatile Fault *fault;
     double      *sums;              /* device memory for sumsq: CUDA_SUMS */
+    cudaEvent_t *stamps;            /* [CUDA_STAMPS] made as they are asked for, by a profile; or NULL */
     Prods       *prods;
     Attns       *attns;
 } CudaDev;
@@ -132,6 +133,8 @@ void   cuda_enter(Dev *d, bool join);
 void   cuda_leave(Dev *d);
 void   cuda_chain(Dev *d, bool on);
 void   cuda_about(const Dev *d, DevAbout *out);
+void   cuda_stamp(Dev *d, int i);
+double cuda_stamped(Dev *d, int i);
 size_t cuda_kv_bytes(const Dev *d, const Kv *kv);
 double cuda_sumsq(Dev *d, Tensor x);
 #define OP(how, name, params, args, outs) void cuda_##name params;

@@ -153,6 +153,21 @@ void cuda_wait(Dev *d) {
     if (f) die("op/cuda: %s, met at row %llu", what[f >> 48 < FAULT_KINDS ? f >> 48 : 0], f & 0xFFFFFFFFFFFFull);
 }
 
+/* ---- stamps: events of the stream ------------------------------------------------------------------------------------------------------ */
+void cuda_stamp(Dev *d, int i) {
+    CudaDev *c = cu(d);
+    CHECK(i >= 0 && i < CUDA_STAMPS, "stamp %d of %d", i, CUDA_STAMPS);
+    if (!c->stamps) c->stamps = MEM_ARRAY(&d->mem, cudaEvent_t, CUDA_STAMPS);
+    if (!c->stamps[i]) CU(cudaEventCreate(&c->stamps[i]));
+    CU(cudaEventRecord(c->stamps[i], stream_of(d)));
+}
+double cuda_stamped(Dev *d, int i) {
+    float ms = 0;
+    CU(cudaEventSynchronize(cu(d)->stamps[i]));
+    CU(cudaEventElapsedTime(&ms, cu(d)->stamps[0], cu(d)->stamps[i]));
+    return 1e-3 * (double)ms;
+}
+
 /* ---- open and close ---------------------------------------------------------------------------------------------------------------- */
 void cuda_close(Dev *d) {
     CudaDev *c = cu(d);
@@ -161,6 +176,8 @@ void cuda_close(Dev *d) {
     ring_close(&c->put);
     ring_close(&c->get);
     if (c->sums) cudaFree(c->sums);
+    for (int i = 0; c->stamps && i < CUDA_STAMPS; i++)
+        if (c->stamps[i]) cudaEventDestroy(c->stamps[i]);
     if (c->fault) cudaFreeHost((void *)c->fault);
     if (c->stream) cudaStreamDestroy(c->stream);
     threads_close(d->threads);

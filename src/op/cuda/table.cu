@@ -19,7 +19,7 @@ const Ops ops_cuda = {
     .name = "cuda",
     .expands = true,
     .close = cuda_close, .block = cuda_block, .give = cuda_give, .touch = cuda_touch,
-    .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .about = cuda_about, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
+    .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .about = cuda_about, .stamp = cuda_stamp, .stamped = cuda_stamped, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
 #define OP(how, name, params, args, outs) .name = cuda_##name,
 #include "op/op_list.h"
 #undef OP
