@@ -66,7 +66,7 @@ static bool run(Bench *b, bool trains, Err *err) {
     enum { MOST = 100, WARM = 2 };
     const BenchArgs *a = b->a;
     Opened *o = &b->o;
-    Recompute recompute;
+    Recompute recompute = RECOMPUTE_NONE;
     TRY(recompute_of(&recompute, a->recompute, err));
     if (a->tokens < a->length)
         return err_set(err, "--tokens %lld are not one sequence of %lld", (long long)a->tokens, (long long)a->length);

@@ -20,19 +20,23 @@ static Shape shape_of(const Ctx *c) {
                     d->qk_norm ? P_KNORM : P_COUNT };
 }
 
-/* raw -> normed by head (into a new tensor) or raw itself, then rotated.  Where it is normed, raw survives. */
-static Tensor turn(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Tensor *rstd, Arena *to,
-                   Arena *rstd_to) {
-    Tensor y = raw;
-    if (norm != P_COUNT) {
-        int64_t rows = raw.rows * s.heads;
-        y = push(c, to, raw.rows, raw.cols);
-        *rstd = push_f32(rstd_to, rows, 1);
-        op_rmsnorm(c->dev, tensor_shape(y, rows, s.width), *rstd, tensor_shape(raw, rows, s.width),
-                   param(c->w, norm, layer), (float)c->m->d.eps);
+/* Raw queries and keys -> normed by head (into new tensors) or raw themselves, then rotated: g->a.q, g->a.k.  Where they are normed, raw
+ * survives. */
+static NormRope normed(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Arena *to, Arena *rstd_to) {
+    return (NormRope){ push(c, to, raw.rows, raw.cols), push_f32(rstd_to, raw.rows * s.heads, 1), raw,
+                       param(c->w, norm, layer), s };
+}
+static void turn(const Ctx *c, int layer, Shape s, GqaKeep *g, Arena *to, Arena *rstd_to) {
+    g->a.q = g->q_raw, g->a.k = g->k_raw;
+    if (s.q_norm == P_COUNT) {
+        op_rope(c->dev, g->a.q, c->cossin, s.q, +1);
+        op_rope(c->dev, g->a.k, c->cossin, s.k, +1);
+        return;
     }
-    op_rope(c->dev, y, c->cossin, s, +1);
-    return y;
+    NormRope q = normed(c, g->q_raw, s.q_norm, layer, s.q, to, rstd_to),
+             k = normed(c, g->k_raw, s.k_norm, layer, s.k, to, rstd_to);
+    op_norm_rope2(c->dev, &q, &k, c->cossin, (float)c->m->d.eps);
+    g->a.q = q.y, g->a.k = k.y, g->q_rstd = q.rstd, g->k_rstd = k.rstd;
 }
 
 void attention(const Ctx *c, int layer, const Attn *a) {
@@ -99,9 +103,10 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaK
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
     Tensor q = push(c, a, T, s.heads * s.dim), k = push(c, a, T, s.kv_heads * s.dim),
            v = push(c, a, T, s.kv_heads * s.dim);
-    op_linear(d, q, all, param(c->w, P_Q, layer), param(c->w, P_QB, layer), over_h);
-    op_linear(d, k, all, param(c->w, P_K, layer), param(c->w, P_KB, layer), over_h);
-    op_linear(d, v, all, param(c->w, P_V, layer), param(c->w, P_VB, layer), over_h);
+    Tensor qkv[] = { q, k, v };
+    Tensor w[] = { param(c->w, P_Q, layer), param(c->w, P_K, layer), param(c->w, P_V, layer) };
+    Tensor b[] = { param(c->w, P_QB, layer), param(c->w, P_KB, layer), param(c->w, P_VB, layer) };
+    op_linear3(d, qkv, all, w, b, over_h);
 
     GqaKeep g = { .q_raw = q, .k_raw = k };
     g.a = (Attn){ .v = v,
@@ -113,8 +118,7 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaK
                   .dk = s.dim,
                   .dv = s.dim,
                   .scale = c->scale };
-    g.a.q = turn(c, q, s.q_norm, layer, s.q, &g.q_rstd, cheap, a);
-    g.a.k = turn(c, k, s.k_norm, layer, s.k, &g.k_rstd, cheap, a);
+    turn(c, layer, s, &g, cheap, a);
     g.a.o = push(c, a, T, s.heads * s.dim);
     if (keep) g.a.lse = push_f32(a, T, s.heads);
     attend(c, layer, g.a);
@@ -157,12 +161,12 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     Tensor wo = param(c->w, P_O, layer);
     Attn a = k->a;
     if (!a.q.data) {
-        Tensor again;
-        a.q = turn(c, k->q_raw, s.q_norm, layer, s.q, &again, &d->tmp, &d->tmp);
-        a.k = turn(c, k->k_raw, s.k_norm, layer, s.k, &again, &d->tmp, &d->tmp);
+        GqaKeep again = *k;
+        turn(c, layer, s, &again, &d->tmp, &d->tmp);
+        a.q = again.a.q, a.k = again.a.k;
     }
     Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);
-    op_linear_dw(d, param(g, P_O, layer), TENSOR_NONE, dall, a.o);
+    grad_linear(c, g, P_O, TENSOR_NONE, layer, dall, a.o);
     op_linear_dx(d, dO, dall, wo, leaves_one(wo.rows));
 
     Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
@@ -178,9 +182,9 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     dq = turn_back(c, g, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
     dk = turn_back(c, g, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
 
-    op_linear_dw(d, param(g, P_Q, layer), param(g, P_QB, layer), dq, all);
-    op_linear_dw(d, param(g, P_K, layer), param(g, P_KB, layer), dk, all);
-    op_linear_dw(d, param(g, P_V, layer), param(g, P_VB, layer), dv, all);
+    grad_linear(c, g, P_Q, param(g, P_QB, layer), layer, dq, all);
+    grad_linear(c, g, P_K, param(g, P_KB, layer), layer, dk, all);
+    grad_linear(c, g, P_V, param(g, P_VB, layer), layer, dv, all);
     Tensor more = tensor_push(&d->tmp, dpart.dtype, T, all.cols);
     op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.dim));
     op_linear_dx(d, more, dk, param(c->w, P_K, layer), by_kv(c, s.dim));

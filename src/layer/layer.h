@@ -18,6 +18,7 @@
 #define LAYER_LAYER_H
 
 #include "arch/grid.h"
+#include "op/op_fused.h"
 #include "par/par.h"
 #include "param/param.h"
 
@@ -60,6 +61,8 @@ static inline Tensor kept(const Ctx *c, Tensor t) { return c->recompute == RECOM
 
 typedef struct { Tensor x, rstd, y; } NormKeep;                          /* y: cheap */
 Tensor norm_forward (const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep);     /* new tensor of 'to' */
+/* The same of sum = a + b, which is written too. */
+Tensor norm_add_forward(const Ctx *c, Tensor sum, Tensor a, Tensor b, Tensor g, float eps, Arena *to, NormKeep *keep);
 Tensor norm_output  (const Ctx *c, const NormKeep *k, Tensor g, float eps);                       /* kept, or made again in tmp */
 void   norm_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k);
 
@@ -96,6 +99,14 @@ typedef struct { Routing routing; Tensor logits, xe, gate, up, h, out; MlpKeep s
 Routing routing_push(const Ctx *c, int64_t T, Arena *a);
 void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep);
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
+
+/* The gradient of a weight that param_first names, and of its bias (TENSOR_NONE: it has none): added, or written where g is fresh. */
+static inline void grad_linear(const Ctx *c, const Params *g, ParamId id, Tensor db, int layer, Tensor dy, Tensor x) {
+    (g->fresh ? op_linear_dw_first : op_linear_dw)(c->dev, param(g, id, layer), db, dy, x);
+}
+static inline void grad_grouped(const Ctx *c, const Params *g, ParamId id, int layer, Tensor dy, Tensor x, Seqs ex) {
+    (g->fresh ? op_grouped_dw_first : op_grouped_dw)(c->dev, param(g, id, layer), dy, x, ex);
+}
 
 /* Sums over what TP cuts, in leaves: this rank's are a subtree.  Units are the model's heads, or the columns of a feed-forward. */
 static inline Leaves leaves_of(const Ctx *c, const Comm *group, int64_t units, int64_t unit) {

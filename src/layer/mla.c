@@ -158,7 +158,7 @@ static void query_backward(const Ctx *c, int layer, const Params *g, Tensor dx, 
     if (!c->m->d.q_lora) {
         Tensor all = tp_enter(&c->par, d, tmp, x, c->tokens), dpart = tp_partial(&c->par, tmp, dx, c->tokens);
         if (s.N) {
-            op_linear_dw(d, param(g, P_Q, layer), TENSOR_NONE, dq, all);
+            grad_linear(c, g, P_Q, TENSOR_NONE, layer, dq, all);
             op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.n + s.r));
         } else {
             op_zero(d, dpart);
@@ -191,7 +191,7 @@ static void value_backward(const Ctx *c, int layer, const Params *g, Tensor dol,
     Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer);
     Tensor ov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u), dov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u);
     op_headwise(d, ov, ol, wkvb, out_of_latent(s));
-    op_linear_dw(d, param(g, P_O, layer), TENSOR_NONE, dy, ov);
+    grad_linear(c, g, P_O, TENSOR_NONE, layer, dy, ov);
     op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
     op_headwise_dw(d, param(g, P_KV_B, layer), dov, ol, out_of_latent(s));
     op_headwise(d, dol, dov, wkvb, reversed(out_of_latent(s)));
@@ -242,7 +242,7 @@ static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor d
     int64_t T = dy.rows;
     Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer), latent = latent_of(k->key, s);
     Tensor dov = push(c, tmp, T, (int64_t)s.N * s.u);
-    op_linear_dw(d, param(g, P_O, layer), TENSOR_NONE, dy, k->ov);
+    grad_linear(c, g, P_O, TENSOR_NONE, layer, dy, k->ov);
     op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
 
     Tensor dk = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)), dv = push(c, tmp, T, (int64_t)s.N * s.u);

@@ -47,7 +47,7 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
         h = dgate; /* its place is free until swiglu_bwd */
         op_swiglu(d, h, k->gate, k->up);
     }
-    op_linear_dw(d, param(g, ids->down, layer), TENSOR_NONE, dall, h);
+    grad_linear(c, g, ids->down, TENSOR_NONE, layer, dall, h);
     op_linear_dx(d, dh, dall, wd, leaves_one(wd.rows));
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
     Tensor dxu = tensor_push(&d->tmp, dpart.dtype, T, x.cols);
@@ -55,7 +55,7 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
     op_linear_dx(d, dxu, dup, wu, by_cols(c, columns(c, ids)));
     op_add(d, dpart, dpart, dxu);
     tp_enter_bwd(&c->par, d, dx, dpart);
-    op_linear_dw(d, param(g, ids->gate, layer), bias(g, ids->gate_b, layer), dgate, all);
-    op_linear_dw(d, param(g, ids->up, layer), bias(g, ids->up_b, layer), dup, all);
+    grad_linear(c, g, ids->gate, bias(g, ids->gate_b, layer), layer, dgate, all);
+    grad_linear(c, g, ids->up, bias(g, ids->up_b, layer), layer, dup, all);
     arena_pop(&d->tmp, mark);
 }

@@ -51,9 +51,8 @@ static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor o
     ep_round(ep, &c->par, d, tmp, i);
     Tensor xe = ep_dispatch(ep, &c->par, d, cheap, own), gate = push_rows(c, a, ep, F), up = push_rows(c, a, ep, F),
            h = push_rows(c, cheap, ep, F), out = ep_partial(ep, &c->par, tmp, k->out);
-    op_grouped(d, gate, xe, param(c->w, P_E_GATE, layer), ep->ex, leaves_one(H));
-    op_grouped(d, up, xe, param(c->w, P_E_UP, layer), ep->ex, leaves_one(H));
-    op_swiglu(d, h, gate, up);
+    op_grouped_swiglu(d, h, gate, up, xe, param(c->w, P_E_GATE, layer), param(c->w, P_E_UP, layer), ep->ex, leaves_one(H),
+                      keep);
     op_grouped(d, out, h, param(c->w, P_E_DOWN, layer), ep->ex, by_expert_cols(c));
     ep_combine(ep, &c->par, d, k->out, out);
     if (keep) k->xe = xe, k->gate = gate, k->up = up, k->h = h;
@@ -112,17 +111,16 @@ static void experts_backward(const Ctx *c, int layer, const Params *g, EpPlan *e
         h = dgate; /* its place is free until swiglu_bwd */
         op_swiglu(d, h, gate, up);
     }
-    op_grouped_dw(d, param(g, P_E_DOWN, layer), dout, h, ep->ex);
+    grad_grouped(c, g, P_E_DOWN, layer, dout, h, ep->ex);
     op_grouped_dx(d, dh, dout, param(c->w, P_E_DOWN, layer), ep->ex, leaves_one(H));
     op_swiglu_bwd(d, dgate, dup, dh, gate, up);
     Tensor dxe = ep_partial(ep, &c->par, tmp, back),
            part = tensor_push(tmp, dxe.dtype, ep->room, H); /* dout is used up */
     part = tensor_rows(part, 0, ep->rows);
-    op_grouped_dx(d, dxe, dgate, param(c->w, P_E_GATE, layer), ep->ex, by_expert_cols(c));
-    op_grouped_dx(d, part, dup, param(c->w, P_E_UP, layer), ep->ex, by_expert_cols(c));
-    op_add(d, dxe, dxe, part);
-    op_grouped_dw(d, param(g, P_E_GATE, layer), dgate, xe, ep->ex);
-    op_grouped_dw(d, param(g, P_E_UP, layer), dup, xe, ep->ex);
+    op_grouped_dx2(d, dxe, part, dgate, param(c->w, P_E_GATE, layer), dup, param(c->w, P_E_UP, layer), ep->ex,
+                   by_expert_cols(c));
+    grad_grouped(c, g, P_E_GATE, layer, dgate, xe, ep->ex);
+    grad_grouped(c, g, P_E_UP, layer, dup, xe, ep->ex);
     ep_combine(ep, &c->par, d, back, dxe);
     arena_pop(tmp, mark);
 }

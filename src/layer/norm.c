@@ -9,6 +9,14 @@ Tensor norm_forward(const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, Norm
     return y;
 }
 
+Tensor norm_add_forward(const Ctx *c, Tensor sum, Tensor a, Tensor b, Tensor g, float eps, Arena *to, NormKeep *keep) {
+    Tensor rstd = push_f32(keep_always(c, keep), sum.rows, 1);
+    Tensor y = push(c, to, sum.rows, sum.cols);
+    op_add_rmsnorm(c->dev, sum, y, rstd, a, b, g, eps);
+    if (keep) *keep = (NormKeep){ .x = sum, .rstd = rstd, .y = kept(c, y) };
+    return y;
+}
+
 Tensor norm_output(const Ctx *c, const NormKeep *k, Tensor g, float eps) {
     if (k->y.data) return k->y;
     Arena *tmp = &c->dev->tmp;

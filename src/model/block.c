@@ -37,10 +37,10 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
     size_t inner = arena_mark(tmp);
     Tensor n = norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n1 : NULL);
     attn_forward(c, layer, out, n, k, known, keep);
-    op_add(d, mid, x, out);
     arena_pop(tmp, inner);
 
-    n = norm_forward(c, mid, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
+    n = norm_add_forward(c, mid, x, out, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep),
+                         keep ? &keep->n2 : NULL);
     feed_forward(c, layer, out, n, &k->routing, known, keep);
     op_add(d, y, mid, out);
     arena_pop(tmp, mark);

@@ -179,6 +179,13 @@ struct Ops {
      * NULL: a call is done when it returns. */
     void   (*stamp)(Dev *d, int i);
     double (*stamped)(Dev *d, int i);
+    /* Calls that come again with the same tensors: those between record and recorded are noted and not run; replay runs what was noted, as
+     * often as is wanted, over what the tensors hold then.  No put, get or sumsq among them.  NULL: the backend cannot. */
+    void   (*record)(Dev *d);
+    void  *(*recorded)(Dev *d);
+    void   (*replay)(Dev *d, void *noted);
+    void   (*forget)(Dev *d, void *noted);
+    const struct Fused *fused;                               /* ops that it does several at a time, or NULL: op_fused.h */
     size_t (*kv_bytes)(const Dev *d, const Kv *kv);          /* of one page */
     double (*sumsq)(Dev *d, Tensor x);                       /* same bits for any thread count */
 #include "op/op_list.h"

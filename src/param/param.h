@@ -26,6 +26,7 @@ typedef struct {
     int              n, first[REGIONS + 1]; /* parameters of region k: first[k] .. first[k+1]-1 */
     int64_t          read;                  /* bytes that params_load took from the files */
     int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
+    bool             fresh;                 /* gradients: of parameters that param_first names nothing is there yet; layers write, not add */
 } Params;
 
 /* Where a parameter begins in flat; i = n: where it ends.  Elements of region k: [params_from(p, first[k]), params_from(p, first[k+1])). */
@@ -36,6 +37,16 @@ static inline int64_t params_from(const Params *p, int i) {
 /* Element e of a rank's parameter, among the tensors on disk: which expert's, where in it, and how many that follow e follow there too. */
 typedef struct { int64_t expert, at, n; } ParamPlace;
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e);
+
+/* Those whose gradient is one product over the batch: the first micro-batch writes it (layer.h: grad_linear, grad_grouped). */
+static inline bool param_first(ParamId id) {
+    switch (id) {
+    case P_Q: case P_K: case P_V: case P_QB: case P_KB: case P_VB: case P_O:
+    case P_GATE: case P_UP: case P_DOWN: case P_GATEB: case P_UPB:
+    case P_E_GATE: case P_E_UP: case P_E_DOWN: case P_S_GATE: case P_S_UP: case P_S_DOWN: return true;
+    default: return false;
+    }
+}
 
 /* dtype DT_F32, or DT_BF16 for weights that are only read (matrices then; what has one dimension stays F32, as ops want
  * it).  Bytes: what params_open will take. */

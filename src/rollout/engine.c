@@ -20,6 +20,11 @@ struct Engine {
     Finish *finish;
     bool *finished, *full; /* full: no room for another kept set */
     int max_pages;
+    struct Noted {
+        int seen;
+        void *calls;
+    } * noted; /* [max_batch+1]: the calls of a step in which so many sequences decode */
+    int n_noted;
 };
 
 const char *finish_name(Finish f) {
@@ -84,7 +89,8 @@ size_t engine_io_bytes(const ModelDesc *m, const SchedConf *c) {
 
 size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t seq = sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish) + 2 * sizeof(bool);
-    return sizeof(Engine) + sched_bytes(c) + (size_t)m->d.layers * sizeof(Kv) + (size_t)c->max_seqs * seq
+    size_t noted = (size_t)(c->max_batch + 1) * sizeof(struct Noted);
+    return sizeof(Engine) + sched_bytes(c) + (size_t)m->d.layers * sizeof(Kv) + (size_t)c->max_seqs * seq + noted
            + engine_io_bytes(m, c) + ARENA_ALIGN;
 }
 
@@ -114,6 +120,7 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
     e->finish = MEM_ARRAY(mem, Finish, n);
     e->finished = MEM_ARRAY(mem, bool, n);
     e->full = MEM_ARRAY(mem, bool, n);
+    e->noted = MEM_ARRAY(mem, struct Noted, (size_t)c->max_batch + 1);
     size_t io = engine_io_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
@@ -128,6 +135,8 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
 }
 
 void engine_close(Engine *e) {
+    for (int i = 0; i <= e->c.max_batch; i++)
+        if (e->noted[i].calls) e->m->dev->ops->forget(e->m->dev, e->noted[i].calls);
     if (e->own) dev_free(e->m->dev, e->pool.base);
     dev_free(e->m->dev, e->io.base);
 }
@@ -277,13 +286,30 @@ static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h) {
     }
 }
 
+/* A step in which every sequence has one row makes the same calls, over the same tensors, as the last one with as many: a backend that can
+ * notes them and runs them at once, which spares the host a thousand launches.  Numbers of sequences that come once are not worth it. */
+enum { MOST_NOTED = 64, WORTH_NOTING = 3 };
+static void extend(Engine *e, const Step *st, const Rows *r, Tensor rows, Tensor h) {
+    Dev *d = e->m->dev;
+    struct Noted *n = &e->noted[st->n_pieces];
+    bool decodes = st->n_rows == st->n_pieces && st->n_draws == st->n_pieces && d->ops->record && !d->profile;
+    if (decodes && !n->calls && ++n->seen >= WORTH_NOTING && e->n_noted < MOST_NOTED) {
+        d->ops->record(d);
+        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, rows, h);
+        n->calls = d->ops->recorded(d);
+        e->n_noted++;
+    }
+    if (decodes && n->calls) d->ops->replay(d, n->calls);
+    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, rows, h);
+}
+
 static void compute(Engine *e, const Feed *f, const Step *st) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
     Rows r = put_rows(e, st);
     int32_t *rows = host_i32(e, st->n_draws);
     for (int i = 0; i < st->n_draws; i++) rows[i] = r.last[st->draw[i].piece];
     Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
-    model_extend(e->m, e->kv, &r.paged, r.ids, r.pos, put(e, DT_I32, rows, st->n_draws, 1), h);
+    extend(e, st, &r, put(e, DT_I32, rows, st->n_draws, 1), h);
     for (int i = 0; i < st->n_draws; i++)
         for (int64_t l = 0; l < e->m->desc->d.layers && st->draw[i].copy_to >= 0; l++)
             op_kv_copy(e->m->dev, e->kv[l], st->draw[i].copy_to, st->draw[i].copy_from);

@@ -345,9 +345,11 @@ static void lesson_judge(void *user, int slot) {
     Lesson *l = user;
     judge(l->p, l->seqs, &l->p->slot[slot].mb, true, l->c, l->counts, l->sum);
 }
+static void empty(struct MicroSlot *s) { s->io.used = s->host.used = 0, s->there = false; }
 static void lesson_done(void *user, int slot) {
-    struct MicroSlot *s = &((Lesson *)user)->p->slot[slot];
-    s->io.used = s->host.used = 0, s->there = false;
+    Policy *p = ((Lesson *)user)->p;
+    empty(&p->slot[slot]);
+    p->grads.fresh = false;
 }
 static bool lesson_go_on(void *user) { return go_on(((Lesson *)user)->p); }
 
@@ -364,7 +366,7 @@ static bool teach(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossCon
     int64_t n = pk->n_micro;
     if (p->m->shard.g.pp > 1 && !go_on(p)) return false; /* stages are at different turns: they ask together, once */
     while (n && passes(p, pk, n - 1)) n--;
-    for (int i = 0; i < p->pipe.flights; i++) lesson_done(&l, i);
+    for (int i = 0; i < p->pipe.flights; i++) empty(&p->slot[i]);
     bool going = pipeline_run(&p->pipe, p->m, &p->grads, n, c->entropy_coef != 0, &calls, &p->host);
     for (int i = 0; i < p->pipe.flights; i++) filled(&p->act, &p->pipe.flight[i].act), filled(&p->io, &p->slot[i].io);
     int last = (grid_chunks(&p->m->shard.g) - 1) % p->m->shard.g.pp; /* who judged */
@@ -441,6 +443,16 @@ static void add_over_ranks(Policy *p, UpdateStats *st) {
     arena_pop(&p->host, mark);
 }
 
+/* What the first micro-batch writes need not be zero; without one all is, and on several ranks, where a rank may have none, or a layer's
+ * experts come in rounds, and where several micro-batches are under way. */
+static void zero_grads(Policy *p, bool runs) {
+    Dev *d = p->m->dev;
+    p->grads.fresh = runs;
+    if (!runs) op_zero(d, p->grads.flat);
+    for (int i = 0; i < p->grads.n && runs; i++)
+        if (!param_first(p->grads.at[i].desc->id)) op_zero(d, p->grads.at[i].t);
+}
+
 bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, UpdateStats *st, Err *err) {
     Pack pk[KNOWN];
     int first[COSTS + 1];
@@ -452,8 +464,9 @@ bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, Upd
     LossCounts counts = count_all(seqs, n);
     *st = (UpdateStats){ .seqs = n, .silent = n - first[SILENT] };
     for (int i = 0; i < n; i++) st->tokens += seqs[i].n;
-    op_zero(p->m->dev, p->grads.flat);
+    zero_grads(p, pk[TEACHES].n_micro > 0 && grid_ranks(&p->m->shard.g) * grid_chunks(&p->m->shard.g) == 1);
     for (int k = 0; k < KNOWN; k++) run_pack(p, part + first[k], &pk[k], k == TEACHES, c, &counts, st);
+    if (p->grads.fresh) zero_grads(p, false); /* none ran */
     for (int i = first[KNOWN] + p->m->shard.at.dp; i < n; i += p->m->shard.g.dp)
         run_known(p, &part[i], c, &counts, &st->loss);
     arena_pop(&p->host, all);

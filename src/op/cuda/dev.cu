@@ -168,6 +168,22 @@ double cuda_stamped(Dev *d, int i) {
     return 1e-3 * (double)ms;
 }
 
+/* ---- calls that come again: a graph ---------------------------------------------------------------------------------------------------- */
+void cuda_record(Dev *d) { CU(cudaStreamBeginCapture(stream_of(d), cudaStreamCaptureModeThreadLocal)); }
+void *cuda_recorded(Dev *d) {
+    cudaGraph_t graph;
+    cudaGraphExec_t run;
+    CU(cudaStreamEndCapture(stream_of(d), &graph));
+    CU(cudaGraphInstantiate(&run, graph, 0));
+    CU(cudaGraphDestroy(graph));
+    return run;
+}
+void cuda_replay(Dev *d, void *noted) { CU(cudaGraphLaunch((cudaGraphExec_t)noted, stream_of(d))); }
+void cuda_forget(Dev *d, void *noted) {
+    CU(cudaStreamSynchronize(stream_of(d)));
+    CU(cudaGraphExecDestroy((cudaGraphExec_t)noted));
+}
+
 /* ---- open and close ---------------------------------------------------------------------------------------------------------------- */
 void cuda_close(Dev *d) {
     CudaDev *c = cu(d);

@@ -36,7 +36,11 @@ static int levels_of(const Prod *p) {
 }
 /* Columns of a tile: the most that leave no multiprocessor idle.  Experts' rows are not known here. */
 static int bn_of(const Prod *p) {
-    if (p->kind == DW || (p->at && p->N > 128)) return 256;
+    if (p->kind == DW) { /* a tile takes as long as its rows are many: of few tiles narrow ones */
+        const int64_t tiles = (p->M + 127) / 128 * ((p->N + 255) / 256) * p->E;
+        return !p->at && tiles <= GEMM_BLOCKS / 2 ? 128 : 256;
+    }
+    if (p->at && p->N > 128) return 256;
     const int64_t row_tiles = (p->rows + 127) / 128 * (p->at ? 1 : p->E), enough = GEMM_BLOCKS * 7 / 8;
     const int narrow = p->kind == FWD && p->n_pieces == 1 && !p->at ? 32 : 128;
     int bn = 256;
@@ -46,7 +50,7 @@ static int bn_of(const Prod *p) {
 static Gemm gemm_of(const Prod *p) {
     Gemm g = { p->at, p->E, (int)p->rows, (int)p->M, (int)p->N, (int)p->K, p->n_pieces };
     for (int s = 0; s <= p->n_pieces; s++) g.cut[s] = p->cut[s];
-    g.levels = levels_of(p);
+    g.levels = levels_of(p), g.first = p->first;
     g.wrap_a = p->wrap_a ? (int)p->wrap_a : INT_MAX, g.wrap_b = p->wrap_b ? (int)p->wrap_b : INT_MAX;
     return g;
 }

@@ -45,7 +45,7 @@ template <int KIND> static void gemm_wide(Dev *d, const Prod *p) {
     } else bn == 128 ? gemm_out<KIND, 128, false>(d, p) : gemm_out<KIND, 256, false>(d, p);
 }
 void prod_gemm(Dev *d, const Prod *p) {
-    if (p->kind == DW) gemm_go<DW, 256, OutAdd, false>(d, p, {});
+    if (p->kind == DW) bn_of(p) == 128 ? gemm_go<DW, 128, OutAdd, false>(d, p, {}) : gemm_go<DW, 256, OutAdd, false>(d, p, {});
     else if (p->kind == DX) gemm_wide<DX>(d, p);
     else gemm_wide<FWD>(d, p);
 }
@@ -143,6 +143,40 @@ static bool prod_splits(const Dev *d, const Prod *p) {
     const Prod q = split_prod(p, &s, (const bf16 *)0, 0);
     return prod_fast(&q);
 }
+/* A small DW over many rows (the router's) would be one wave of a few tiles: its rows are cut into pieces, each summed for itself, and
+ * dw += the chain over parts, smallest first, and pieces. */
+enum { PIECE_ROWS = 1024 };
+static int64_t pieces_of(const Prod *p) {
+    return p->kind == DW && !p->at && p->E == 1 && p->rows >= 2 * PIECE_ROWS && p->M * p->N <= 1 << 20
+               ? (p->rows + PIECE_ROWS - 1) / PIECE_ROWS
+               : 0;
+}
+static size_t pieces_bytes(const Prod *p) { return arena_round((size_t)(3 * pieces_of(p) * p->M * p->N) * 4); }
+__global__ void add_pieces(Rows<float> dw, const float *from, int64_t M, int64_t N, int64_t pieces) {
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= M * N) return;
+    float sum = 0;
+#pragma unroll 8
+    for (int64_t k = 0; k < pieces; k++) sum = __fadd_rn(sum, from[k * M * N + i]);
+    float *to = dw.row(i / N) + i % N;
+    *to = __fadd_rn(*to, sum);
+}
+static void split_pieces(Dev *d, const Prod *p, const Split *s, const bf16 *parts) {
+    const int64_t n = p->rows / PIECE_ROWS, all = pieces_of(p), each = p->M * p->N;
+    float *sums = (float *)arena_push(&d->tmp, pieces_bytes(p));
+    for (int i = 0; i < 3; i++) {
+        Prod q = split_prod(p, s, parts, i), rest = q;
+        q.E = (int)n, q.rows = PIECE_ROWS, q.step_a = PIECE_ROWS * q.lda, q.step_b = PIECE_ROWS * q.ldb;
+        q.c = sums + i * all * each, q.ldc = p->N, q.step_c = each, q.first = true;
+        prod_gemm(d, &q);
+        if (n == all) continue;
+        rest.a = (const bf16 *)rest.a + n * q.step_a, rest.b = (const bf16 *)rest.b + n * q.step_b;
+        rest.rows -= n * PIECE_ROWS, rest.c = sums + (i * all + n) * each, rest.ldc = p->N, rest.first = true;
+        prod_gemm(d, &rest);
+    }
+    launch(d, add_pieces, dim3(blocks_of(each, 256)), dim3(256), 0, Rows<float>{ (float *)p->c, p->ldc }, sums, p->M, p->N,
+           3 * all);
+}
 static void split_run(Dev *d, const Prod *p) {
     const Split s = split_of(p);
     const size_t mark = arena_mark(&d->tmp);
@@ -150,7 +184,8 @@ static void split_run(Dev *d, const Prod *p) {
     const Rows<const float> from = { (const float *)(s.a ? p->a : p->b), s.a ? p->lda : p->ldb };
     launch(d, split_rows, dim3(blocks_of(s.rows * s.wide, 1024)), dim3(256), 0, parts, from, s.rows, s.cols, s.wide,
            s.ld, s.part);
-    for (int i = 0; i < (p->kind == DW ? 3 : 1); i++) {
+    if (pieces_of(p)) split_pieces(d, p, &s, parts);
+    else for (int i = 0; i < (p->kind == DW ? 3 : 1); i++) {
         const Prod q = split_prod(p, &s, parts, i);
         if (!prod_few(d, &q)) prod_gemm(d, &q);
     }
@@ -162,7 +197,7 @@ const char *prod_by(const Dev *d, const Prod *p) {
     return prod_fast(p) ? "tensor cores" : prod_splits(d, p) ? "tensor cores, three parts" : "plain";
 }
 size_t prod_tmp(const Dev *d, const Prod *p) {
-    return prod_fast(p) ? prod_gemm_tmp(p) : prod_splits(d, p) ? split_of(p).bytes : 0;
+    return prod_fast(p) ? prod_gemm_tmp(p) : prod_splits(d, p) ? split_of(p).bytes + pieces_bytes(p) : 0;
 }
 void prod_run(Dev *d, const Prod *p) {
     if (p->E == 0 || p->N == 0 || (p->rows == 0 && p->kind != DW)) return;
@@ -207,6 +242,7 @@ bool prods_open(Dev *d, Err *err) {
                           allow_outs<DX, 256, false>(),
                           allow_outs<DX, 128, true>(),
                           allow_outs<DX, 256, true>(),
+                          allow_gemm<DW, 128, OutAdd, false>(),
                           allow_gemm<DW, 256, OutAdd, false>(),
                           allow_few<64, 16, 2, true>(),
                           allow_few<64, 32, 2, true>(),
@@ -214,7 +250,8 @@ bool prods_open(Dev *d, Err *err) {
                           allow_few_rows<32, 2>(),
                           allow_few_rows<64, 2>(),
                           head_allow(),
-                          head_back_allow() };
+                          head_back_allow(),
+                          fused_allow() };
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i] != cudaSuccess) return err_set(err, "shared memory for products: %s", cudaGetErrorString(all[i]));
     return true;

@@ -1,6 +1,10 @@
 /* table.cu - the CUDA backend's table. */
 #include "op/cuda/cuda.h"
 
+extern "C" {
+#include "op/op_fused.h"
+}
+
 /* No library whose version changes bits is used: products and attention are ours. */
 __attribute__((weak)) void prods_about(char *text, size_t size) { (void)size, text[0] = 0; }
 __attribute__((weak)) void attns_about(char *text, size_t size) { (void)size, text[0] = 0; }
@@ -15,11 +19,22 @@ void cuda_sample_rows(Dev *d, Tensor logits, const Sample *s) {
     die("op/cuda: a head that is cut over ranks");
 }
 
+/* Those that nobody defines are done one by one. */
+#define FUSED(name, params, args) __attribute__((weak)) bool cuda_##name params;
+#include "op/op_fused_list.h"
+#undef FUSED
+static const Fused fused_cuda = {
+#define FUSED(name, params, args) .name = cuda_##name,
+#include "op/op_fused_list.h"
+#undef FUSED
+};
+
 const Ops ops_cuda = {
     .name = "cuda",
     .expands = true,
     .close = cuda_close, .block = cuda_block, .give = cuda_give, .touch = cuda_touch,
-    .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .about = cuda_about, .stamp = cuda_stamp, .stamped = cuda_stamped, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
+    .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .about = cuda_about, .stamp = cuda_stamp, .stamped = cuda_stamped, .record = cuda_record, .recorded = cuda_recorded, .replay = cuda_replay, .forget = cuda_forget,
+    .fused = &fused_cuda, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
 #define OP(how, name, params, args, outs) .name = cuda_##name,
 #include "op/op_list.h"
 #undef OP

@@ -1,0 +1,81 @@
+/* op_fused.c - the front doors of op_fused_list.h: what each is made of, and the backend's way to do it at once.  A dry device has none, so a
+ * plan counts the scratch of the parts: one at once takes no more. */
+#include "op/op_fused.h"
+#include "op/op_check.h"
+#include "op/profile.h"
+
+/* The backend's slot, if it has one and takes these shapes: 'out' is what a profile shows. */
+#define AT_ONCE(name, out, args)                                                                                       \
+    (d->ops->fused && d->ops->fused->name && at_begin(d, #name, out) && at_end(d, d->ops->fused->name args))
+static bool at_begin(Dev *d, const char *name, Tensor out) {
+    if (d->profile) profile_begin(d, name, out);
+    d->ops->enter(d, false);
+    return true;
+}
+static bool at_end(Dev *d, bool done) {
+    d->ops->leave(d);
+    if (d->profile) profile_end(d);
+    return done;
+}
+
+void op_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+    check_linear_dw(d, dw, db, dy, x);
+    if (AT_ONCE(linear_dw_first, dw, (d, dw, db, dy, x))) return;
+    op_zero(d, dw);
+    if (db.data) op_zero(d, db);
+    op_linear_dw(d, dw, db, dy, x);
+}
+void op_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
+    check_grouped_dw(d, dw, dy, x, ex);
+    if (AT_ONCE(grouped_dw_first, dw, (d, dw, dy, x, ex))) return;
+    op_zero(d, dw);
+    op_grouped_dw(d, dw, dy, x, ex);
+}
+void op_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum) {
+    check_grouped_dx(d, dx, dy1, w1, ex, sum);
+    check_grouped_dx(d, part, dy2, w2, ex, sum);
+    if (AT_ONCE(grouped_dx2, dx, (d, dx, part, dy1, w1, dy2, w2, ex, sum))) return;
+    op_grouped_dx(d, dx, dy1, w1, ex, sum);
+    op_grouped_dx(d, part, dy2, w2, ex, sum);
+    op_add(d, dx, dx, part);
+}
+void op_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    for (int i = 0; i < 3; i++) check_linear(d, y[i], x, w[i], b[i], sum);
+    if (AT_ONCE(linear3, y[0], (d, y, x, w, b, sum))) return;
+    for (int i = 0; i < 3; i++) op_linear(d, y[i], x, w[i], b[i], sum);
+}
+void op_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps) {
+    check_add(d, sum, a, b);
+    check_rmsnorm(d, y, rstd, sum, g, eps);
+    if (AT_ONCE(add_rmsnorm, y, (d, sum, y, rstd, a, b, g, eps))) return;
+    op_add(d, sum, a, b);
+    op_rmsnorm(d, y, rstd, sum, g, eps);
+}
+static void norm_rope(Dev *d, const NormRope *n, Tensor cossin, float eps, bool only_check) {
+    int64_t rows = n->raw.rows * n->s.heads;
+    Tensor y = tensor_shape(n->y, rows, n->s.width), raw = tensor_shape(n->raw, rows, n->s.width);
+    if (only_check) {
+        check_rmsnorm(d, y, n->rstd, raw, n->g, eps);
+        check_rope(d, n->y, cossin, n->s, +1);
+        return;
+    }
+    op_rmsnorm(d, y, n->rstd, raw, n->g, eps);
+    op_rope(d, n->y, cossin, n->s, +1);
+}
+void op_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps) {
+    norm_rope(d, q, cossin, eps, true);
+    norm_rope(d, k, cossin, eps, true);
+    if (AT_ONCE(norm_rope2, q->y, (d, q, k, cossin, eps))) return;
+    norm_rope(d, q, cossin, eps, false);
+    norm_rope(d, k, cossin, eps, false);
+}
+void op_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
+                       bool keep) {
+    check_grouped(d, gate, x, wg, ex, sum);
+    check_grouped(d, up, x, wu, ex, sum);
+    check_swiglu(d, h, gate, up);
+    if (AT_ONCE(grouped_swiglu, h, (d, h, gate, up, x, wg, wu, ex, sum, keep))) return;
+    op_grouped(d, gate, x, wg, ex, sum);
+    op_grouped(d, up, x, wu, ex, sum);
+    op_swiglu(d, h, gate, up);
+}

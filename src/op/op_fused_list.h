@@ -1,0 +1,25 @@
+/* op_fused_list.h - ops that a backend may do several at a time: FUSED(name, parameters, the same as arguments).  Included as op_list.h is.
+ *
+ * Each is defined by the ops of op_list.h that op_fused.c makes of it, in that order, and has their bits.  A backend's function returns
+ * false where it does not take the shapes; then, and on a backend without it, they are done one by one. */
+
+/* dw = dy' x, whatever was there: zero, linear_dw.  The same by experts: zero, grouped_dw */
+FUSED(linear_dw_first, (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x),
+                       (d, dw, db, dy, x))
+FUSED(grouped_dw_first,(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex),
+                       (d, dw, dy, x, ex))
+/* dx = dy1 w1 + dy2 w2: two grouped_dx, the second into part, which is scratch; add */
+FUSED(grouped_dx2,     (Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum),
+                       (d, dx, part, dy1, w1, dy2, w2, ex, sum))
+/* y[i] = x w[i]' + b[i]: three linear */
+FUSED(linear3,         (Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum),
+                       (d, y, x, w, b, sum))
+/* sum = a + b, y and rstd of sum: add, rmsnorm */
+FUSED(add_rmsnorm,     (Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps),
+                       (d, sum, y, rstd, a, b, g, eps))
+/* y = raw normed by head, then turned; both of two tensors: rmsnorm over heads, rope, each twice */
+FUSED(norm_rope2,      (Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps),
+                       (d, q, k, cossin, eps))
+/* h = silu(x wg') * (x wu') by experts, gate and up on the way: grouped twice, swiglu.  Without 'keep' nobody reads gate and up later */
+FUSED(grouped_swiglu,  (Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep),
+                       (d, h, gate, up, x, wg, wu, ex, sum, keep))

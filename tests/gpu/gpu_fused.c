@@ -1,0 +1,134 @@
+/* gpu_fused.c - ops that are done several at a time have the bits of their parts (op_fused_list.h), on shapes of models and on odd ones, and the
+ * backend does take those of models. */
+#include "gpu/duo.h"
+#include "op/op_fused.h"
+
+static int taken[8];
+enum { DW_FIRST, GROUPED_DW_FIRST, DX2, LINEAR3, ADD_NORM, NORM_ROPE, SWIGLU };
+/* A place with the same shape and gaps, full of other numbers: what is written must be written whole. */
+static Tensor other(Duo *q, Tensor x) { return rig_put_ld(&q->r[GPU], x.dtype, x.rows, x.cols, x.ld, NULL); }
+static Tensor make(Duo *q, DType t, int64_t rows, int64_t cols, float scale) {
+    return two(q, t, rows, cols, 0, scale).t[GPU];
+}
+
+typedef struct {
+    int E;
+    int64_t T, H, F;
+    bool skewed;
+} Shape;
+static const Shape shapes[] = {
+    { 8, 4096, 2048, 768, false }, { 16, 3000, 256, 128, true }, { 8, 1999, 512, 264, true },
+    { 40, 900, 256, 192, false },  { 3, 500, 72, 40, true },     { 5, 13, 256, 256, false },
+    { 64, 6000, 1024, 136, true },
+};
+/* Borders of experts; some are empty. */
+static Seqs experts(Duo *q, const Shape *s) {
+    int32_t *at = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)s->E + 1);
+    for (int e = 1; e < s->E; e++)
+        at[e] = s->skewed ? at[e - 1] + (e % 3 ? pick_int(q, 0, (int)(s->T - at[e - 1]) / 2) : 0)
+                          : (int32_t)(s->T * e / s->E);
+    at[s->E] = (int32_t)s->T;
+    return (Seqs){ s->E, (int)s->T, two_i32(q, 1, s->E + 1, 0, at).t[GPU] };
+}
+
+static void moe(Duo *q, const Shape *s) {
+    Dev *g = duo_dev(q, GPU);
+    DType A = q->act, W = q->act;
+    Seqs ex = experts(q, s);
+    Leaves over_h = leaves_one(s->H), over_f = leaves_one(s->F);
+    Tensor x = make(q, A, s->T, s->H, 1), wg = make(q, W, s->E * s->F, s->H, 0.1f),
+           wu = make(q, W, s->E * s->F, s->H, 0.1f);
+    Tensor gate = make(q, A, s->T, s->F, 1), up = make(q, A, s->T, s->F, 1), h = make(q, A, s->T, s->F, 1);
+    Tensor gate2 = other(q, gate), up2 = other(q, up), h2 = other(q, h), h3 = other(q, h), junk = other(q, h),
+           junk2 = other(q, h);
+    op_grouped(g, gate, x, wg, ex, over_h), op_grouped(g, up, x, wu, ex, over_h), op_swiglu(g, h, gate, up);
+    op_grouped_swiglu(g, h2, gate2, up2, x, wg, wu, ex, over_h, true);
+    op_grouped_swiglu(g, h3, junk, junk2, x, wg, wu, ex, over_h, false);
+    taken[SWIGLU] += g->ops->fused->grouped_swiglu(g, h3, junk, junk2, x, wg, wu, ex, over_h, false);
+    duo_equal(q, "grouped_swiglu, gate", gate, gate2), duo_equal(q, "grouped_swiglu, up", up, up2);
+    duo_equal(q, "grouped_swiglu", h, h2), duo_equal(q, "grouped_swiglu, gate and up not kept", h, h3);
+
+    Tensor dx = make(q, A, s->T, s->H, 1), part = other(q, dx), dx2 = other(q, dx);
+    op_grouped_dx(g, dx, gate, wg, ex, over_f), op_grouped_dx(g, part, up, wu, ex, over_f), op_add(g, dx, dx, part);
+    op_grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
+    taken[DX2] += g->ops->fused->grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
+    duo_equal(q, "grouped_dx2", dx, dx2);
+
+    Tensor dw = make(q, DT_F32, s->E * s->F, s->H, 1), dw2 = make(q, DT_F32, s->E * s->F, s->H, 1);
+    op_zero(g, dw), op_grouped_dw(g, dw, gate, x, ex);
+    op_grouped_dw_first(g, dw2, gate, x, ex);
+    taken[GROUPED_DW_FIRST] += g->ops->fused->grouped_dw_first(g, dw2, gate, x, ex);
+    duo_equal(q, "grouped_dw_first", dw, dw2);
+
+    Tensor db = make(q, DT_F32, 1, s->F, 1), db2 = make(q, DT_F32, 1, s->F, 1);
+    dw = tensor_rows(dw, 0, s->F), dw2 = tensor_rows(dw2, 0, s->F);
+    op_zero(g, dw), op_zero(g, db), op_linear_dw(g, dw, db, gate, x);
+    op_linear_dw_first(g, dw2, db2, gate, x);
+    taken[DW_FIRST] += g->ops->fused->linear_dw_first(g, dw2, db2, gate, x);
+    duo_equal(q, "linear_dw_first", dw, dw2), duo_equal(q, "linear_dw_first, bias", db, db2);
+    duo_clear(q, "moe");
+}
+
+static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int width) {
+    Dev *g = duo_dev(q, GPU);
+    DType A = q->act;
+    Tensor a = make(q, A, T, H, 1), b = make(q, A, T, H, 1), gain = make(q, DT_F32, 1, H, 1);
+    Tensor sum = make(q, A, T, H, 1), y = other(q, sum), sum2 = other(q, sum), y2 = other(q, sum),
+           r = make(q, DT_F32, T, 1, 1), r2 = other(q, r);
+    op_add(g, sum, a, b), op_rmsnorm(g, y, r, sum, gain, 1e-6f);
+    op_add_rmsnorm(g, sum2, y2, r2, a, b, gain, 1e-6f);
+    if (g->ops->fused->add_rmsnorm) taken[ADD_NORM] += g->ops->fused->add_rmsnorm(g, sum2, y2, r2, a, b, gain, 1e-6f);
+    duo_equal(q, "add_rmsnorm, sum", sum, sum2), duo_equal(q, "add_rmsnorm", y, y2),
+        duo_equal(q, "add_rmsnorm, rstd", r, r2);
+
+    int n[2] = { heads, kv_heads };
+    Tensor cs = make(q, DT_F32, T, width, 1);
+    NormRope one[2], two_[2];
+    for (int i = 0; i < 2; i++) {
+        RopeShape s = { n[i], width, 0, width, false };
+        Tensor raw = make(q, A, T, (int64_t)n[i] * width, 1), gh = make(q, DT_F32, 1, width, 1);
+        one[i] = (NormRope){ other(q, raw), make(q, DT_F32, T * n[i], 1, 1), raw, gh, s };
+        two_[i] = one[i], two_[i].y = other(q, raw), two_[i].rstd = other(q, one[i].rstd);
+        int64_t rows_ = T * n[i];
+        op_rmsnorm(g, tensor_shape(one[i].y, rows_, width), one[i].rstd, tensor_shape(raw, rows_, width), gh, 1e-6f);
+        op_rope(g, one[i].y, cs, s, +1);
+    }
+    op_norm_rope2(g, &two_[0], &two_[1], cs, 1e-6f);
+    if (g->ops->fused->norm_rope2) taken[NORM_ROPE] += g->ops->fused->norm_rope2(g, &two_[0], &two_[1], cs, 1e-6f);
+    for (int i = 0; i < 2; i++)
+        duo_equal(q, i ? "norm_rope2, k" : "norm_rope2, q", one[i].y, two_[i].y),
+            duo_equal(q, "norm_rope2, rstd", one[i].rstd, two_[i].rstd);
+
+    Tensor w[3], bias[3], out[3], out2[3];
+    for (int i = 0; i < 3; i++) {
+        int64_t O = (int64_t)(i ? kv_heads : heads) * width;
+        w[i] = make(q, A, O, H, 0.1f), bias[i] = i == 1 ? make(q, DT_F32, 1, O, 1) : TENSOR_NONE;
+        out[i] = make(q, A, T, O, 1), out2[i] = other(q, out[i]);
+        op_linear(g, out[i], a, w[i], bias[i], leaves_one(H));
+    }
+    op_linear3(g, out2, a, w, bias, leaves_one(H));
+    if (g->ops->fused->linear3) taken[LINEAR3] += g->ops->fused->linear3(g, out2, a, w, bias, leaves_one(H));
+    for (int i = 0; i < 3; i++) duo_equal(q, "linear3", out[i], out2[i]);
+    duo_clear(q, "rows");
+}
+
+int gpu_fused(int argc, char **argv) {
+    (void)argc, (void)argv;
+    static const int T[] = { 1, 5, 64, 257, 1500 };
+    Duo q;
+    for (int f32 = 0; f32 < 2; f32++) {
+        duo_open(&q, f32 ? DT_F32 : DT_BF16, 7, (size_t)1 << 30);
+        memset(taken, 0, sizeof taken);
+        for (size_t i = f32; i < COUNT(shapes); i++) moe(&q, &shapes[i]);
+        for (size_t i = 0; i < COUNT(T); i++) {
+            rows(&q, T[i], 2048, 32, 4, 128);
+            rows(&q, T[i], 896, 14, 2, 64);
+            rows(&q, T[i], 200, 3, 1, 40);
+        }
+        for (int i = 0; i < 7 && !f32; i++)
+            if (i != LINEAR3 || q.r[GPU].d.ops->fused->linear3)
+                EXPECT(taken[i] > 0, "fused op %d never took a shape", i);
+        duo_close(&q);
+    }
+    return test_end();
+}
