@@ -120,7 +120,7 @@ bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err) {
     Need need[] = { { "weights", model_bytes(&o->desc, t, false) },
                     { "scratch", tmp_bytes },
                     { "what is measured", more } };
-    TRY(memory_fits(d, need, COUNT(need), err));
+    TRY(memory_fits(o, need, COUNT(need), err));
     d->tmp = dev_arena(d, "tmp", tmp_bytes);
     model_open(&o->model, d, &o->desc, t, b->a->leaves ? (int)b->a->leaves : device_leaves(d), &o->mem);
     o->has_model = true;

@@ -15,7 +15,7 @@ bool bench_optimizer(Bench *b, Err *err) {
     bool half = d->act == DT_BF16;
     size_t f = arena_round((size_t)n * 4), h = half ? arena_round((size_t)n * 2) : 0;
     Need need[] = { { "the parameters", 4 * f + h } };
-    TRY(memory_fits(d, need, 1, err));
+    TRY(memory_fits(&b->o, need, 1, err));
     d->tmp = dev_arena(d, "tmp", (size_t)64 << 20);
     Roof roof = bench_roof(b);
     Arena a = dev_arena(d, "parameters", 4 * f + h);
@@ -54,7 +54,7 @@ bool bench_link(Bench *b, Err *err) {
     int64_t bytes = (int64_t)1 << 30;
     Mem mem = { 0 };
     Need need[] = { { "the block", (size_t)bytes } };
-    TRY(memory_fits(d, need, 1, err));
+    TRY(memory_fits(&b->o, need, 1, err));
     d->tmp = dev_arena(d, "tmp", 1 << 20);
     Arena a = dev_arena(d, "block", (size_t)bytes);
     Tensor t = tensor_push(&a, DT_U8, 1, bytes);

@@ -73,7 +73,7 @@ static bool run(Bench *b, bool trains, Err *err) {
     Work w = { .n = (int)(a->tokens / a->length) };
     int64_t micro = (int64_t)w.n * a->length;
     PolicyConf conf = { .micro_tokens = micro, .max_seqs = w.n, .recompute = recompute, .trains = trains };
-    PolicySizes s = policy_sizes(&o->desc, &conf, open_kind(o, a->leaves));
+    PolicySizes s = policy_sizes(&o->desc, NULL, &conf, open_kind(o, a->leaves));
     TRY(bench_weights(b, s.tmp, s.act + s.io + s.grads + s.optim_dev, err));
     Roof roof = bench_roof(b);
     policy_open(&w.policy, &o->model, &conf, &o->mem);
