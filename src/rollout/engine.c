@@ -154,33 +154,36 @@ static int32_t *host_i32(Engine *e, int64_t n) { return arena_push(&e->host, (si
 
 typedef struct {
     Paged paged;
-    Tensor ids, pos;
-    int32_t *last;
-} Rows; /* last [pieces]: each piece's last row, on the host */
+    Tensor ids, pos, rows; /* rows [draws]: each draw's row, its piece's last */
+} Rows;
+
+/* A list on both sides: the next of a run that lies in both arenas in the same way, so that one put takes all of them. */
+static int32_t *both(Engine *e, Tensor *t, int64_t rows, int64_t cols) {
+    *t = tensor_push(&e->io, DT_I32, rows, cols);
+    return host_i32(e, rows * cols);
+}
 
 static Rows put_rows(Engine *e, const Step *st) {
-    int n = st->n_pieces, longest = 0, row = 0;
-    int32_t *ids = host_i32(e, st->n_rows), *pos = host_i32(e, st->n_rows), *at = host_i32(e, n + 1),
-            *start = host_i32(e, n);
-    int32_t *table = host_i32(e, (int64_t)n * e->max_pages), *last = host_i32(e, n);
+    int n = st->n_pieces, row = 0;
+    Rows r = { .paged.rows.n = n };
+    size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
+    int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
+    int32_t *table = both(e, &r.paged.table, n, e->max_pages), *ids = both(e, &r.ids, st->n_rows, 1);
+    int32_t *pos = both(e, &r.pos, st->n_rows, 1), *rows = both(e, &r.rows, st->n_draws, 1);
     for (int i = 0; i < n; i++) {
         const Piece *p = &st->piece[i];
         const Seq *q = sched_seq(e->s, p->seq);
         at[i] = row, start[i] = p->start;
-        for (int r = 0; r < p->rows; r++, row++) ids[row] = q->tokens[p->start + r], pos[row] = p->start + r;
-        last[i] = row - 1;
-        if (p->rows > longest) longest = p->rows;
+        for (int k = 0; k < p->rows; k++, row++) ids[row] = q->tokens[p->start + k], pos[row] = p->start + k;
+        if (p->rows > r.paged.rows.longest) r.paged.rows.longest = p->rows;
         for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k < q->n_pages ? q->pages[k] : -1;
     }
     at[n] = row;
-    return (Rows){
-        .paged = { .rows = { n, longest, put(e, DT_I32, at, n + 1, 1) },
-                   .start = put(e, DT_I32, start, n, 1),
-                   .table = put(e, DT_I32, table, n, e->max_pages) },
-        .ids = put(e, DT_I32, ids, row, 1),
-        .pos = put(e, DT_I32, pos, row, 1),
-        .last = last,
-    };
+    for (int i = 0; i < st->n_draws; i++) rows[i] = at[st->draw[i].piece + 1] - 1;
+    size_t bytes = e->io.used - io;
+    CHECK(e->host.used - host == bytes, "lists of %zu bytes on the device, %zu on the host", bytes, e->host.used - host);
+    op_put(e->m->dev, tensor_over(r.paged.rows.at.data, DT_U8, 1, (int64_t)bytes), at);
+    return r;
 }
 
 /* Of a prompt that comes again the sample has the lower half of its word (rollout.n is at most 65536): what comes once has
@@ -262,13 +265,17 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
     if (any_greedy) s.greedy = put(e, DT_I32, greedy, n, 1);
     if (ban) s.banned = banned_ids(e, request_of(e, draw[from].seq)->opts), s.ban = put(e, DT_I32, one, n, 1);
     s.random = put(e, DT_I64, random, n, 1);
-    s.id = tensor_push(&e->io, DT_I32, n, 1), s.lp = tensor_push(&e->io, DT_F32, n, 1),
-    s.ent = tensor_push(&e->io, DT_F32, n, 1);
+    int64_t each = (int64_t)arena_round((size_t)n * 4); /* three columns that come back in one piece */
+    Tensor got = tensor_push(&e->io, DT_U8, 3, each);
+    char *back = arena_push(&e->host, (size_t)(3 * each));
+    s.id = tensor_over(got.data, DT_I32, n, 1), s.lp = tensor_over(tensor_rows(got, 1, 1).data, DT_F32, n, 1);
+    s.ent = tensor_over(tensor_rows(got, 2, 1).data, DT_F32, n, 1);
     if (f->kept) s.kept = tensor_push(&e->io, DT_I32, n, kept_words(e->m->desc->d.vocab));
     model_sample(e->m, &s);
-    op_get(e->m->dev, e->id + from, s.id);
-    op_get(e->m->dev, e->lp + from, s.lp);
-    op_get(e->m->dev, e->ent + from, s.ent);
+    op_get(e->m->dev, back, got);
+    memcpy(e->id + from, back, (size_t)n * 4);
+    memcpy(e->lp + from, back + each, (size_t)n * 4);
+    memcpy(e->ent + from, back + 2 * each, (size_t)n * 4);
     if (f->kept) tell_kept(e, f, draw, s.kept, from);
     arena_pop(&e->io, io);
     arena_pop(&e->host, host);
@@ -289,27 +296,26 @@ static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h) {
 /* A step in which every sequence has one row makes the same calls, over the same tensors, as the last one with as many: a backend that can
  * notes them and runs them at once, which spares the host a thousand launches.  Numbers of sequences that come once are not worth it. */
 enum { MOST_NOTED = 64, WORTH_NOTING = 3 };
-static void extend(Engine *e, const Step *st, const Rows *r, Tensor rows, Tensor h) {
+static void extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     Dev *d = e->m->dev;
     struct Noted *n = &e->noted[st->n_pieces];
-    bool decodes = st->n_rows == st->n_pieces && st->n_draws == st->n_pieces && d->ops->record && !d->profile;
+    bool alone = grid_ranks(&e->m->shard.g) == 1; /* what ranks say to each other is not among a device's calls */
+    bool decodes = alone && st->n_rows == st->n_pieces && st->n_draws == st->n_pieces && d->ops->record && !d->profile;
     if (decodes && !n->calls && ++n->seen >= WORTH_NOTING && e->n_noted < MOST_NOTED) {
         d->ops->record(d);
-        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, rows, h);
+        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, r->rows, h);
         n->calls = d->ops->recorded(d);
         e->n_noted++;
     }
     if (decodes && n->calls) d->ops->replay(d, n->calls);
-    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, rows, h);
+    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, r->rows, h);
 }
 
 static void compute(Engine *e, const Feed *f, const Step *st) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
     Rows r = put_rows(e, st);
-    int32_t *rows = host_i32(e, st->n_draws);
-    for (int i = 0; i < st->n_draws; i++) rows[i] = r.last[st->draw[i].piece];
     Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
-    extend(e, st, &r, put(e, DT_I32, rows, st->n_draws, 1), h);
+    extend(e, st, &r, h);
     for (int i = 0; i < st->n_draws; i++)
         for (int64_t l = 0; l < e->m->desc->d.layers && st->draw[i].copy_to >= 0; l++)
             op_kv_copy(e->m->dev, e->kv[l], st->draw[i].copy_to, st->draw[i].copy_from);

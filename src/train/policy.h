@@ -41,6 +41,7 @@ typedef struct {
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */
     bool      trains;                 /* false: log-probs only (a reference model) */
+    bool      no_steps;               /* gradients are wanted and no updates: there is no optimizer */
     bool    (*go_on)(void *user);     /* asked before each micro-batch (of a pipeline, each mini-batch), or NULL; false: it is given up */
     void     *user;
 } PolicyConf;

@@ -20,6 +20,7 @@ struct FewOut {
     void   *y;
     int64_t ld, step;
     Bias    bias;
+    Split   split;
 };
 
 template <int BN, int XR, int KB, bool SWAP, class T>
@@ -113,7 +114,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
             if (r >= end || n >= p.N) return;
             if (out.bias.at)
                 v += out.bias.is_bf16 ? load((const bf16 *)out.bias.at + n) : ((const float *)out.bias.at)[n];
-            store(y + r * out.ld + n, v);
+            const Split::Part o = out.split.part(y, out.ld, n);
+            store((T *)o.y + r * o.ld + n - o.from, v);
         };
         #pragma unroll
         for (int j = 0; j < (SWAP ? XR : BN) / 8; j++)

@@ -10,6 +10,7 @@ extern "C" {
 
 bool cuda_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
 bool cuda_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
+bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum);
 bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep);
 
@@ -57,6 +58,7 @@ static Prod by_expert(Prod p, Seqs ex, int64_t step_b) {
     p.at = (const int *)ex.at.data, p.E = ex.n, p.step_b = step_b;
     return p;
 }
+bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum) {
     const Prod p = by_expert(prod_nn(dx, dy1, w1, sum), ex, dy1.cols * w1.ld),
                q = by_expert(prod_nn(part, dy2, w2, sum), ex, dy2.cols * w2.ld);
@@ -112,6 +114,26 @@ bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Ten
     out.h = { (bf16 *)h.data, h.ld, 0, none }, out.gate = { (bf16 *)gate.data, gate.ld, 0, none };
     out.up = { (bf16 *)up.data, up.ld, 0, none }, out.keep = keep;
     gemm_go<FWD, 256, OutSwiglu, false>(d, &p, out);
+    return true;
+}
+
+/* ---- y[i] = x w[i]' ----------------------------------------------------------------------------------------------- */
+/* Weights that lie one behind the other are one; its columns go to three tensors. */
+bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    Tensor all = w[0];
+    if (sum.n > 1 || x.rows == 0) return false;
+    for (int i = 0; i < 3; i++) {
+        if (b[i].data || y[i].dtype != DT_BF16 || w[i].dtype != DT_BF16 || w[i].ld != w[0].ld) return false;
+        if (i && (char *)w[i].data != (char *)all.data + (size_t)(all.rows * all.ld) * 2) return false;
+        if (i) all.rows += w[i].rows;
+        Prod p = prod_nt(y[i], x, w[i], TENSOR_NONE, sum);
+        if (!prod_fast(&p)) return false;
+    }
+    Prod p = prod_nt(y[0], x, all, TENSOR_NONE, sum);
+    p.N = all.rows, p.n1 = w[0].rows, p.n2 = p.n1 + w[1].rows;
+    p.c1 = y[1].data, p.c2 = y[2].data, p.ldc1 = y[1].ld, p.ldc2 = y[2].ld;
+    if (p.n1 % 256 || p.n2 % 256) return false;
+    if (!prod_few(d, &p)) prod_gemm(d, &p);
     return true;
 }
 

@@ -20,19 +20,32 @@ struct Bias {
             }
     }
 };
+/* Columns of c that are tensors of their own: from n1 on and from n2 on (linear3).  n1 0: c is one. */
+struct Split {
+    void   *y1, *y2;
+    int64_t ld1, ld2;
+    int     n1, n2;
+    struct Part { void *y; int64_t ld; int from; };
+    __device__ __forceinline__ Part part(void *y, int64_t ld, int n) const {
+        if (!n1 || n < n1) return { y, ld, 0 };
+        return n < n2 ? Part{ y1, ld1, n1 } : Part{ y2, ld2, n2 };
+    }
+};
 struct OutBf16 { /* up to 64 columns at a time through shared memory, so that rows are written whole */
     static constexpr int ROW = 64 * 2 + 16, SPACE = 8 * 16 * ROW;       /* 16 rows a warp; padded: no bank conflicts */
     static constexpr bool ADD = false;
     bf16   *y;
     int64_t ld, step;
     Bias    bias;
+    Split   split;                      /* no tile may lie on both sides of its borders */
     template <int N> __device__ __forceinline__ void put(float (&v)[N], const Gemm &p, const Place &t) const {
+        const Split::Part o = split.part(y, ld, t.n0);
         constexpr int PART = N < 32 ? N : 32,
                       EACH = PART / 4; /* sums a thread at a time; lanes that write a row, 16 bytes each */
         bias.add(v, p, t);
         const uint32_t buf = t.space + (t.w * 4 + t.warp) * 16 * ROW,
                        to = buf + (t.lane & 15) * ROW + (t.lane >> 4) * 16;
-        bf16 *c = y + t.e * step + (int64_t)(t.row + t.warp * 16) * ld;
+        bf16 *c = (bf16 *)o.y + t.e * step + (int64_t)(t.row + t.warp * 16) * o.ld;
         #pragma unroll
         for (int i0 = 0; i0 < N; i0 += PART) {
             #pragma unroll
@@ -48,7 +61,7 @@ struct OutBf16 { /* up to 64 columns at a time through shared memory, so that ro
                 uint4 q;
                 asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
                              : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w) : "r"(buf + r * ROW + t.lane % EACH * 16));
-                if (t.row + t.warp * 16 + r < t.row_end && n < p.N) *(uint4 *)(c + r * ld + n) = q;
+                if (t.row + t.warp * 16 + r < t.row_end && n < p.N) *(uint4 *)(c + r * o.ld + n - o.from) = q;
             }
             __syncwarp();
         }

@@ -30,9 +30,10 @@ size_t prod_gemm_tmp(const Prod *p) {
 
 
 static Bias bias_of(const Prod *p) { return { p->bias, p->tbias == DT_BF16 }; }
+static Split splits_of(const Prod *p) { return { p->c1, p->c2, p->ldc1, p->ldc2, (int)p->n1, (int)p->n2 }; }
 static int64_t out_step(const Prod *p) { return p->at ? 0 : p->step_c; }
 template <int KIND, int BN, bool FOLD> static void gemm_out(Dev *d, const Prod *p) {
-    if (p->tc == DT_BF16) gemm_go<KIND, BN, OutBf16, FOLD>(d, p, { (bf16 *)p->c, p->ldc, out_step(p), bias_of(p) });
+    if (p->tc == DT_BF16) gemm_go<KIND, BN, OutBf16, FOLD>(d, p, { (bf16 *)p->c, p->ldc, out_step(p), bias_of(p), splits_of(p) });
     else gemm_go<KIND, BN, OutF32, FOLD>(d, p, { (float *)p->c, p->ldc, out_step(p), bias_of(p), p->add });
 }
 template <int KIND> static void gemm_wide(Dev *d, const Prod *p) {
@@ -56,7 +57,7 @@ template <int BN, int XR, int KB, bool SWAP, class T> static void few_go(Dev *d,
     CUtensorMap tx = map_of(d, p->a, p->ta, p->rows, k_of(p, p->ka), p->lda, batches(p), p->step_a, XR, 64);
     CUtensorMap tw = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, BN, 64);
     int per = (int)(cu(d)->smem / S::SMEM);
-    FewOut out = { p->c, p->ldc, out_step(p), bias_of(p) };
+    FewOut out = { p->c, p->ldc, out_step(p), bias_of(p), splits_of(p) };
     launch(d, few<BN, XR, KB, SWAP, T>, dim3(cu(d)->sms * (per < 1 ? 1 : per)), dim3(160), S::SMEM, tx, tw, gemm_of(p),
            out);
 }
@@ -113,9 +114,9 @@ typedef struct {
     bool a, side;
     int64_t rows, cols, wide, ld, part;
     size_t bytes;
-} Split; /* side: parts side by side, else one below the other */
-static Split split_of(const Prod *p) {
-    Split s = { p->ta == DT_F32 };
+} Three; /* side: parts side by side, else one below the other */
+static Three split_of(const Prod *p) {
+    Three s = { p->ta == DT_F32 };
     s.side = p->kind == FWD || (p->kind == DX && s.a);
     s.rows = s.a || p->kind == DW ? p->rows : (p->kind == FWD ? p->N : p->K) * p->E;
     s.cols = s.a ? (p->kind == DW ? p->M : p->K) : p->kind == FWD ? p->K : p->N;
@@ -125,7 +126,7 @@ static Split split_of(const Prod *p) {
     return s;
 }
 /* FWD, DX: the whole.  DW: its i-th part. */
-static Prod split_prod(const Prod *p, const Split *s, const bf16 *parts, int i) {
+static Prod split_prod(const Prod *p, const Three *s, const bf16 *parts, int i) {
     Prod q = *p;
     if (p->kind == DW) parts += i * s->part;
     if (s->a) q.ta = DT_BF16, q.a = parts, q.lda = s->ld;
@@ -137,7 +138,7 @@ static Prod split_prod(const Prod *p, const Split *s, const bf16 *parts, int i) 
 }
 static bool prod_splits(const Dev *d, const Prod *p) {
     if (d->act != DT_BF16 || p->ta == p->tb || p->n_pieces > 1 || p->add || (!p->at && p->E > 1)) return false;
-    const Split s = split_of(p);
+    const Three s = split_of(p);
     if (p->kind == DX && !s.a) return false; /* float32 weights of a gradient: none that is asked for */
     if (!s.a && p->kind != DW && p->E > 1 && p->step_b != s.rows / p->E * p->ldb) return false;
     const Prod q = split_prod(p, &s, (const bf16 *)0, 0);
@@ -161,7 +162,7 @@ __global__ void add_pieces(Rows<float> dw, const float *from, int64_t M, int64_t
     float *to = dw.row(i / N) + i % N;
     *to = __fadd_rn(*to, sum);
 }
-static void split_pieces(Dev *d, const Prod *p, const Split *s, const bf16 *parts) {
+static void split_pieces(Dev *d, const Prod *p, const Three *s, const bf16 *parts) {
     const int64_t n = p->rows / PIECE_ROWS, all = pieces_of(p), each = p->M * p->N;
     float *sums = (float *)arena_push(&d->tmp, pieces_bytes(p));
     for (int i = 0; i < 3; i++) {
@@ -178,7 +179,7 @@ static void split_pieces(Dev *d, const Prod *p, const Split *s, const bf16 *part
            3 * all);
 }
 static void split_run(Dev *d, const Prod *p) {
-    const Split s = split_of(p);
+    const Three s = split_of(p);
     const size_t mark = arena_mark(&d->tmp);
     bf16 *parts = (bf16 *)arena_push(&d->tmp, s.bytes);
     const Rows<const float> from = { (const float *)(s.a ? p->a : p->b), s.a ? p->lda : p->ldb };
