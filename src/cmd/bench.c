@@ -1,8 +1,6 @@
 /* bench.c - what the measurements of `hone bench` share: see bench.h. */
 #include "cmd/bench.h"
 #include "base/clock.h"
-#include "base/rng.h"
-#include "base/sort.h"
 #include "cmd/device.h"
 
 #include <math.h>
@@ -77,45 +75,11 @@ Times bench_times(double *s, int n) {
 }
 
 /* ---- weights */
-enum { NOISE = 1 << 22 };
-
-static void normals(float *x, int64_t n, double std) {
-    for (int64_t i = 0; i < n; i += 2) {
-        uint64_t r = rng_u64(1, RNG_INIT, 0, 0, (uint32_t)(i >> 32), (uint32_t)i);
-        double u = ((double)(r >> 40) + 0.5) * 0x1p-24, v = (double)(r & 0xFFFFFF) * 0x1p-24;
-        double radius = std * sqrt(-2 * log(u)), angle = 6.283185307179586 * v;
-        x[i] = (float)(radius * cos(angle)), x[i + 1] = (float)(radius * sin(angle));
-    }
-}
-
-/* A matrix is cut from the noise at a place that depends on which one it is. */
-static void fill(Dev *d, const Params *w, Tensor noise) {
-    int64_t skip = 0;
-    for (int i = 0; i < w->n; i++) {
-        Tensor t = tensor_shape(w->at[i].t, 1, w->at[i].t.rows * w->at[i].t.cols);
-        for (int64_t at = 0; at < t.cols;) {
-            int64_t left = noise.cols - skip, n = t.cols - at < left ? t.cols - at : left;
-            op_copy(d, tensor_cols(t, at, n), tensor_cols(noise, skip, n));
-            at += n, skip = (skip + n + 64 * 1021) % noise.cols / 64 * 64;
-        }
-    }
-}
-static void fill_vectors(Dev *d, const Params *w, Mem *mem) {
-    for (int i = 0; i < w->n; i++) {
-        Tensor t = w->at[i].t;
-        if (!w->at[i].desc->vector) continue;
-        float *x = MEM_ARRAY(mem, float, (size_t)(t.rows * t.cols));
-        const char *name = w->at[i].desc->name;
-        for (int64_t k = 0; k < t.rows * t.cols; k++) x[k] = strstr(name, "norm") ? 1 : 0;
-        op_put(d, t, x);
-    }
-}
-
 bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err) {
     Opened *o = &b->o;
     Dev *d = &o->dev;
     DType t = d->act == DT_BF16 ? DT_BF16 : DT_F32;
-    size_t least = (size_t)64 << 20; /* of the roof's product and its noise */
+    size_t least = 1 << 20; /* of bench_sync, and of the roof's product */
     if (tmp_bytes < least) tmp_bytes = least;
     Need need[] = { { "weights", model_bytes(&o->desc, t, false) },
                     { "scratch", tmp_bytes },
@@ -124,19 +88,8 @@ bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err) {
     d->tmp = dev_arena(d, "tmp", tmp_bytes);
     model_open(&o->model, d, &o->desc, t, b->a->leaves ? (int)b->a->leaves : device_leaves(d), &o->mem);
     o->has_model = true;
-    double std;
-    TRY(params_init_range(&std, &o->desc, err));
-    Mem mem = { 0 };
-    float *x = MEM_ARRAY(&mem, float, NOISE);
-    normals(x, NOISE, std);
-    size_t mark = arena_mark(&d->tmp);
-    Tensor noise = tensor_push(&d->tmp, DT_F32, 1, NOISE);
-    op_put(d, noise, x);
-    fill(d, &o->model.w, noise);
-    fill_vectors(d, &o->model.w, &mem);
+    params_random(&o->model.w, d, 1);
     bench_sync(b);
-    arena_pop(&d->tmp, mark);
-    mem_free(&mem);
     return true;
 }
 
@@ -150,17 +103,8 @@ Roof bench_roof(Bench *b) {
     size_t matrix = arena_round((size_t)(n * n) * dtype_size(d->act)), copy = arena_round((size_t)long_copy);
     Arena a = dev_arena(d, "roof", 3 * matrix > 2 * copy ? 3 * matrix : 2 * copy);
     Tensor x = tensor_push(&a, d->act, n, n), w = tensor_push(&a, d->act, n, n), y = tensor_push(&a, d->act, n, n);
-    Mem mem = { 0 };
-    int64_t part = n * n < NOISE ? n * n : NOISE;
-    float *noise = MEM_ARRAY(&mem, float, (size_t)part);
-    normals(noise, part, 1);
-    size_t mark = arena_mark(&d->tmp);
-    Tensor from = tensor_push(&d->tmp, DT_F32, 1, part);
-    op_put(d, from, noise);
-    Tensor both[] = { x, w };
-    for (int k = 0; k < 2; k++)
-        for (int64_t at = 0; at < n * n; at += part)
-            op_copy(d, tensor_cols(tensor_shape(both[k], 1, n * n), at, part), from);
+    op_normals(d, x, (Normals){ .seed = 1, .ld = n, .std = 1 });
+    op_normals(d, w, (Normals){ .seed = 2, .ld = n, .std = 1 });
     double products[REPEATS], copies[REPEATS];
     for (int i = 0; i < REPEATS + 1; i++) {
         bench_sync(b);
@@ -169,7 +113,6 @@ Roof bench_roof(Bench *b) {
         bench_sync(b);
         if (i) products[i - 1] = clock_now() - t0;
     }
-    arena_pop(&d->tmp, mark);
     a.used = 0;
     Tensor to = tensor_push(&a, DT_U8, 1, long_copy), src = tensor_push(&a, DT_U8, 1, long_copy);
     for (int i = 0; i < REPEATS + 1; i++) {
@@ -180,7 +123,6 @@ Roof bench_roof(Bench *b) {
         if (i) copies[i - 1] = clock_now() - t0;
     }
     dev_free(d, a.base);
-    mem_free(&mem);
     d->profile = noted;
     Roof r = { 2.0 * (double)n * (double)n * (double)n / bench_times(products, REPEATS).least,
                2.0 * (double)long_copy / bench_times(copies, REPEATS).least };

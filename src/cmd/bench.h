@@ -27,7 +27,7 @@ extern const BenchKind bench_kinds[];       /* ends with {0} */
 /* The device, and the model's shape with its layers cut as is asked for. */
 bool bench_open   (Bench *b, const BenchArgs *a, Err *err);
 void bench_close  (Bench *b);
-/* Weights and dev.tmp; every matrix is a piece of one block of normal numbers, norms are 1.  'more': what will be taken beside them. */
+/* Weights, as `hone random` makes them, and dev.tmp.  'more': what will be taken beside them. */
 bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err);
 void bench_sync   (Bench *b);               /* all ops are done */
 

@@ -72,7 +72,9 @@ static bool run(Bench *b, bool trains, Err *err) {
         return err_set(err, "--tokens %lld are not one sequence of %lld", (long long)a->tokens, (long long)a->length);
     Work w = { .n = (int)(a->tokens / a->length) };
     int64_t micro = (int64_t)w.n * a->length;
-    PolicyConf conf = { .micro_tokens = micro, .max_seqs = w.n, .recompute = recompute, .trains = trains, .no_steps = true };
+    PolicyConf conf = {
+        .micro_tokens = micro, .max_seqs = w.n, .recompute = recompute, .trains = trains, .no_steps = true
+    };
     PolicySizes s = policy_sizes(&o->desc, NULL, &conf, open_kind(o, a->leaves));
     TRY(bench_weights(b, s.tmp, s.act + s.io + s.grads + s.optim_dev, err));
     Roof roof = bench_roof(b);

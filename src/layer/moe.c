@@ -51,8 +51,8 @@ static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor o
     ep_round(ep, &c->par, d, tmp, i);
     Tensor xe = ep_dispatch(ep, &c->par, d, cheap, own), gate = push_rows(c, a, ep, F), up = push_rows(c, a, ep, F),
            h = push_rows(c, cheap, ep, F), out = ep_partial(ep, &c->par, tmp, k->out);
-    op_grouped_swiglu(d, h, gate, up, xe, param(c->w, P_E_GATE, layer), param(c->w, P_E_UP, layer), ep->ex, leaves_one(H),
-                      keep);
+    op_grouped_swiglu(d, h, gate, up, xe, param(c->w, P_E_GATE, layer), param(c->w, P_E_UP, layer), ep->ex,
+                      leaves_one(H), keep);
     op_grouped(d, out, h, param(c->w, P_E_DOWN, layer), ep->ex, by_expert_cols(c));
     ep_combine(ep, &c->par, d, k->out, out);
     if (keep) k->xe = xe, k->gate = gate, k->up = up, k->h = h;

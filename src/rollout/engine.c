@@ -181,7 +181,8 @@ static Rows put_rows(Engine *e, const Step *st) {
     at[n] = row;
     for (int i = 0; i < st->n_draws; i++) rows[i] = at[st->draw[i].piece + 1] - 1;
     size_t bytes = e->io.used - io;
-    CHECK(e->host.used - host == bytes, "lists of %zu bytes on the device, %zu on the host", bytes, e->host.used - host);
+    CHECK(e->host.used - host == bytes, "lists of %zu bytes on the device, %zu on the host", bytes,
+          e->host.used - host);
     op_put(e->m->dev, tensor_over(r.paged.rows.at.data, DT_U8, 1, (int64_t)bytes), at);
     return r;
 }

@@ -33,10 +33,6 @@ struct Gemm {
     bool       first;                   /* DW: c is written (as 0 + the sum), not added to */
 };
 
-/* Two products at once, by what becomes of the sums (OUT): of two pairs of operands the second is out.ta2, out.tb2 and of the same
- * shape; sum: c = a b + a2 b2, each rounded to bf16 first.  beside: FWD, a b and a b2, BN / 2 columns of each in a tile. */
-template <class OUT> struct GemmPair { static constexpr bool sum = false, beside = false; };
-
 /* KB: blocks of 64 k a stage.  A narrow tile's steps are short, so it takes two: half the waiting, half the loads. */
 template <int BN, class OUT> struct GemmShape {
     static constexpr int KB = BN <= 64 ? 2 : 1, A = KB * 128 * 128, B = KB * BN * 128, STAGE = A + B;
@@ -82,8 +78,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     gemm(const __grid_constant__ CUtensorMap ta, const __grid_constant__ CUtensorMap tb,
          const __grid_constant__ CUtensorMap tc, const __grid_constant__ Gemm p, const __grid_constant__ OUT out) {
     using S = GemmShape<BN, OUT>;
-    constexpr bool SUM2 = GemmPair<OUT>::sum, BESIDE = GemmPair<OUT>::beside;
-    constexpr int BC = BESIDE ? BN / 2 : BN;                            /* columns of c that a tile has */
     extern __shared__ uint8_t raw[];
     const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
     uint8_t *mem = raw + (base - smem_of(raw));
@@ -104,7 +98,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
             int e = e0 + threadIdx.x, n = 0;
             if (e < p.E) {
                 int rows = p.at ? p.at[e + 1] - p.at[e] : p.rows;
-                n = KIND == DW ? (rows > 0 ? tiles_of<BN>(p.M, p.N) : 0) : tiles_of<BC>(rows, p.N);
+                n = KIND == DW ? (rows > 0 ? tiles_of<BN>(p.M, p.N) : 0) : tiles_of<BN>(rows, p.N);
             }
             for (int d = 1; d < 32; d *= 2) {
                 int o = __shfl_up_sync(~0u, n, d);
@@ -123,7 +117,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
     auto get = [&](int item) {
         while (item >= cum[e + 1]) e++;
-        return tile_at<KIND, BC>(p, item - cum[e], e, rank);
+        return tile_at<KIND, BN>(p, item - cum[e], e, rank);
     };
 
     if (wg == 0) {                                                      /* ---- loads ---- */
@@ -132,11 +126,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
             for (int item = first; item < total; item += step) {
                 const GemmTile t = get(item);
                 const int bytes = t.share_a ? S::A + (t.live ? S::B : 0) : S::STAGE;
-                const int n0 = t.n * BC, ea = p.at ? 0 : e, eb = KIND == DW ? ea : e;
-                for (int q = 0; q < (FOLD ? p.n_pieces : SUM2 ? 2 : 1); q++) {
-                    const CUtensorMap *ma = &ta, *mb = &tb, *beside = &tb;
-                    if constexpr (SUM2) ma = q ? &out.ta2 : &ta, mb = q ? &out.tb2 : &tb;
-                    if constexpr (BESIDE) beside = &out.tb2;
+                const int n0 = t.n * BN, ea = p.at ? 0 : e, eb = KIND == DW ? ea : e;
+                for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
                     const int from = FOLD ? p.cut[q] : 0,
                               nk = ((FOLD ? p.cut[q + 1] - from : t.K) + 64 * S::KB - 1) / (64 * S::KB);
                     int ka = t.k0 + from, kw = ka;
@@ -160,26 +151,24 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                             ka = ka2, kw = kw2;
                         } else if (!t.share_a) {
                             for (int h = 0; h < 2; h++) {
-                                if (KIND == DW) tma_load(a + h * S::A / 2, ma, t.row + h * 64, ka, ea, f);
-                                else            tma_load(a + h * S::A / 2, ma, ka, t.row + h * 64, ea, f);
+                                if (KIND == DW) tma_load(a + h * S::A / 2, &ta, t.row + h * 64, ka, ea, f);
+                                else            tma_load(a + h * S::A / 2, &ta, ka, t.row + h * 64, ea, f);
                             }
                             if (KIND == FWD)
-                                tma_load_all(b + rank * S::B / 2, BESIDE && rank ? beside : mb, kw,
-                                             n0 + (BESIDE ? 0 : rank * (BN / 2)), eb, f, 3);
+                                tma_load_all(b + rank * S::B / 2, &tb, kw, n0 + rank * (BN / 2), eb, f, 3);
                             else
                                 for (int c = rank * (BN / 128); c < (int)(rank + 1) * (BN / 128); c++)
-                                    tma_load_all(b + c * 8192, mb, n0 + c * 64, kw, eb, f, 3);
+                                    tma_load_all(b + c * 8192, &tb, n0 + c * 64, kw, eb, f, 3);
                         } else {
-                            if (KIND == DW) tma_load_all(a + rank * S::A / 2, ma, t.row + rank * 64, ka, ea, f, 3);
-                            else            tma_load_all(a + rank * S::A / 2, ma, ka, t.row + rank * 64, ea, f, 3);
+                            if (KIND == DW) tma_load_all(a + rank * S::A / 2, &ta, t.row + rank * 64, ka, ea, f, 3);
+                            else            tma_load_all(a + rank * S::A / 2, &ta, ka, t.row + rank * 64, ea, f, 3);
                             if (t.live) {
                                 if (KIND == FWD)
                                     for (int h = 0; h < 2; h++)
-                                        tma_load(b + h * S::B / 2, BESIDE && h ? beside : mb, kw,
-                                                 n0 + (BESIDE ? 0 : h * (BN / 2)), eb, f);
+                                        tma_load(b + h * S::B / 2, &tb, kw, n0 + h * (BN / 2), eb, f);
                                 else
                                     for (int c = 0; c < BN / 64; c++)
-                                        tma_load(b + c * 8192, mb, n0 + c * 64, kw, eb, f);
+                                        tma_load(b + c * 8192, &tb, n0 + c * 64, kw, eb, f);
                             }
                         }
                         ka += 64, kw += 64;
@@ -223,7 +212,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                       asm volatile("bar.sync 1, 256;" ::: "memory");
                 };
             if (!(t.live && row < t.row_end)) { /* nothing to compute here: hand the stages back */
-                for (int q = 0; q < (FOLD ? p.n_pieces : SUM2 ? 2 : 1); q++) {
+                for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
                     const int nk = ((FOLD ? p.cut[q + 1] - p.cut[q] : t.K) + 64 * S::KB - 1) / (64 * S::KB);
                     for (int kb = 0; kb < nk; kb++, next()) {
                         bar_wait(full + 8 * s, ph);
@@ -243,8 +232,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 else if (KIND == DX) wgmma<0, 1>(acc, operand(a + k * 32), operand(b + k * 2048, 8192), add);
                 else                 wgmma<1, 1>(acc, operand(a + k * 2048, 8192), operand(b + k * 2048, 8192), add);
             };
-            uint32_t park[SUM2 ? BN / 4 : 1];                           /* the first of two sums, rounded */
-            for (int q = 0; q < (FOLD ? p.n_pieces : SUM2 ? 2 : 1); q++) {
+            for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
                 const int K = FOLD ? p.cut[q + 1] - p.cut[q] : t.K, nk = (K + 64 * S::KB - 1) / (64 * S::KB);
                 const int whole = FOLD || KIND == DW ? K / 64 : nk; /* else columns past K are zeros in shared memory */
                 int add = 0, prev = -1;
@@ -281,10 +269,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 }
                 wg_wait<0>();
                 if (prev >= 0) release(prev);
-                if constexpr (SUM2)
-                    if (q == 0)
-                        #pragma unroll
-                        for (int i = 0; i < BN / 4; i++) park[i] = pack(acc[2 * i], acc[2 * i + 1]);
                 if (FOLD && q + 1 < p.n_pieces) { /* a binary counter: the sums that this piece completes, then wait */
                     int done = 0;
                     while (q >> done & 1) done++;
@@ -309,7 +293,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                     }
                 }
             }
-            const Place at = { t.e, row, t.row_end, t.n * BC, w, tid, lane, warp, space };
+            const Place at = { t.e, row, t.row_end, t.n * BN, w, tid, lane, warp, space };
             if (FOLD) { /* the last piece completes all.  Nothing but wgmma writes acc, else ptxas serialises (C7515) */
                 #pragma unroll
                 for (int c = 0; c < BN / 64; c++) {
@@ -323,21 +307,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                             v[4 * i] = o.x + v[4 * i], v[4 * i + 1] = o.y + v[4 * i + 1];
                             v[4 * i + 2] = o.z + v[4 * i + 2], v[4 * i + 3] = o.w + v[4 * i + 3];
                         }
-                    Place part = at;
-                    part.n0 += c * 64;
-                    out.put(v, p, part);
-                }
-            }
-            else if constexpr (SUM2) {
-                #pragma unroll
-                for (int c = 0; c < BN / 64; c++) {
-                    float v[32];
-                    #pragma unroll
-                    for (int i = 0; i < 16; i++) {
-                        const uint32_t a = park[c * 16 + i], b = pack(acc[c * 32 + 2 * i], acc[c * 32 + 2 * i + 1]);
-                        v[2 * i] = __fadd_rn(__uint_as_float(a << 16), __uint_as_float(b << 16));
-                        v[2 * i + 1] = __fadd_rn(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u));
-                    }
                     Place part = at;
                     part.n0 += c * 64;
                     out.put(v, p, part);

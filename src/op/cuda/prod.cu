@@ -251,8 +251,7 @@ bool prods_open(Dev *d, Err *err) {
                           allow_few_rows<32, 2>(),
                           allow_few_rows<64, 2>(),
                           head_allow(),
-                          head_back_allow(),
-                          fused_allow() };
+                          head_back_allow() };
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i] != cudaSuccess) return err_set(err, "shared memory for products: %s", cudaGetErrorString(all[i]));
     return true;

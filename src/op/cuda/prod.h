@@ -56,6 +56,6 @@ size_t prod_gemm_tmp(const Prod *p);
 void   prod_gemm(Dev *d, const Prod *p);
 bool   prod_few(Dev *d, const Prod *p);                     /* ... if its rows are few: few.cuh; false: they are not */
 
-cudaError_t head_allow(void), head_back_allow(void), fused_allow(void);         /* their own kernels may have their shared memory */
+cudaError_t head_allow(void), head_back_allow(void);        /* their own kernels may have their shared memory */
 
 #endif
