@@ -4,7 +4,7 @@
 #include "op/cuda/gemm_go.cuh"
 #include "op/cuda/head.cuh"
 
-enum { BACK_ROWS = 8192, BACK_COLS = 8192 };
+enum { BACK_ROWS = 4096, BACK_COLS = 8192 };
 
 /* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has its own dlp beside. */
 typedef struct { float max, inv_z, off, inv_temp, dlp, dent; int id; bool partial; } RowGrad;
