@@ -116,7 +116,7 @@ bool evaluate(EvalResult *out, Evaluator *e, const EvalRun *run, Err *err) {
         ok = add_prompts(e, run, done, &ids, err) && rollouts_run(&e->roll, 0, &run->run, &st, &wait, err);
         for (int p = 0; ok && p < e->roll.n_prompts; p++) question(e, done++, &e->roll.at[p * k], k, &seen);
         if (ok && run->each) run->each(run->user, &e->roll);
-        cut = run->run.go_on && !run->run.go_on(run->run.user);
+        cut = !rollouts_wanted(&run->run);
     }
     vec_free(ids.at);
     TRY(ok);

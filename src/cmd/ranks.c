@@ -20,26 +20,7 @@ bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelD
     return true;
 }
 
-bool ranks_agree(const Ranks *r, bool ok, Err *err) {
-    const Comm *all = &r->world.all;
-    if (all->size == 1) return ok;
-    if (comm_sum_i64(all, !ok) == 0) return true;
-    typedef struct {
-        Err err;
-        bool ok;
-    } Word;
-    Mem mem = { 0 };
-    Word mine = { .ok = ok }, *word = MEM_ARRAY(&mem, Word, (size_t)all->size);
-    if (!ok) mine.err = *err;
-    comm_gather_host(all, word, &mine, sizeof mine);
-    int bad = 0;
-    while (word[bad].ok) bad++;
-    *err = word[bad].err;
-    if (bad) err_wrap(err, "rank %d", bad);
-    mem_free(&mem);
-    return false;
-}
-
+bool ranks_agree(const Ranks *r, bool ok, Err *err) { return comm_agree(&r->world.all, ok, err); }
 bool ranks_any(const Ranks *r, bool x) { return comm_sum_i64(&r->world.all, x) > 0; }
 
 void ranks_same(const Ranks *r, Buf *text) {

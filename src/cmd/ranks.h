@@ -23,8 +23,7 @@ bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelD
 
 static inline bool ranks_first(const Ranks *r) { return r->world.all.rank == 0; }
 static inline int  ranks_count(const Ranks *r) { return r->world.all.size; }
-/* Is it well everywhere?  If not, err is the first bad rank's on all of them, with its number where that is not the first. */
-bool ranks_agree(const Ranks *r, bool ok, Err *err);
+bool ranks_agree(const Ranks *r, bool ok, Err *err);       /* comm_agree over all */
 bool ranks_any(const Ranks *r, bool x);                     /* on some rank */
 void ranks_same(const Ranks *r, Buf *text);                 /* what the first rank has, on all */
 int  ranks_threads(const Ranks *r, int64_t asked);          /* 0: the cores of this machine over its ranks */

@@ -32,6 +32,7 @@ typedef struct {
 typedef struct {
     Config      c;
     Mem         mem;
+    Ranks       ranks;
     Opened      o;                                /* the model that is trained; its device */
     Model       ref_model;
     Policy      policy, ref;
@@ -83,7 +84,8 @@ bool run_open (Run *r, Err *err);                 /* r->c is loaded; opens every
 void run_close(Run *r);
 void run_release(Run *r);                         /* gives back what training took: the model, its engine, its states */
 DataLong run_long_prompts(const Config *c);        /* what happens to a prompt above data.max_prompt_length */
-bool run_wanted(const Run *r);                    /* false after SIGTERM, SIGINT or SIGHUP */
+bool run_wanted(const Run *r);                    /* false after SIGTERM, SIGINT, SIGUSR1 or SIGHUP on any rank: collective */
+bool run_agree(const Run *r, bool ok, Err *err);  /* ranks_agree */
 
 enum { MAX_BATCHES = 65536 };                     /* of a step's dynamic sampling: so often a question may come again */
 /* The phases of a step.  Told to stop, those before the first update give the step up (r->cut; the next ones do nothing). */

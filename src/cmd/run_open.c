@@ -14,10 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-bool run_wanted(const Run *r) {
-    (void)r;
-    return !stop_asked();
-}
+bool run_wanted(const Run *r) { return !ranks_any(&r->ranks, stop_asked()); }
+bool run_agree(const Run *r, bool ok, Err *err) { return ranks_agree(&r->ranks, ok, err); }
 
 /* ---- data */
 static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_rows, const char *what, Err *err) {
@@ -121,9 +119,9 @@ static SchedConf sched_conf(const Config *c, const ModelDesc *m, DevKind like) {
                         .max_len = (int)len };
 }
 
-static bool keeps_going(void *user) { /* asked between micro-batches */
+static bool keeps_going(void *user) { /* asked between micro-batches, of each rank; the policy agrees */
     const Run *r = user;
-    return r->moved || run_wanted(r);
+    return r->moved || !stop_asked();
 }
 
 static PolicyConf policy_conf(const Config *c, bool trains) {
@@ -173,6 +171,7 @@ static RunShape shape_of(Run *r) {
     policy.act_room = engine_cache_bytes(m, &sched, like);
     return (RunShape){
         .m = m,
+        .shard = &r->ranks.shard,
         .like = like,
         .threads = threads_count(r->o.dev.threads),
         .policy = policy,
@@ -246,7 +245,8 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     OpenOpts oo = { .leaves = leaves, .f32 = true, .random = config_random(&r->c), .counted = true };
     TRY(open_weights(&r->o, &oo, run_scratch_bytes(s), err));
     if (r->has_ref) {
-        model_open(&r->ref_model, &r->o.dev, m, s->reference_dtype, (int)leaves, &r->mem);
+        model_open_shard(&r->ref_model, &r->o.dev, m, &r->ranks.shard, &r->ranks.groups, s->reference_dtype,
+                         (int)leaves, &r->mem);
         TRY(open_fill(&r->ref_model, oo.random, err));
         policy_open(&r->ref, &r->ref_model, &s->reference, &r->mem);
     }
@@ -256,11 +256,8 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
 }
 
 /* ---- going on where a run was left */
-static bool resume(Run *r, Err *err) {
+static bool load(Run *r, const char *path, int64_t done, Err *err) {
     const Config *c = &r->c;
-    const char *path = NULL;
-    int64_t done = 0;
-    TRY(checkpoint_find(c->trainer.run_dir, &path, &done, &r->mem, err));
     if (path && c->trainer.resume == RESUME_NEVER)
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (path) {
@@ -270,7 +267,7 @@ static bool resume(Run *r, Err *err) {
             return err_wrap(err, "%s", state.path);
         r->cursor = state.at;
         Buf said = { 0 };
-        bool same = same_run(c, &r->o.dev, NULL, dataset_print(r->train), path, &state, &said, err);
+        bool same = same_run(c, &r->o.dev, &r->ranks, dataset_print(r->train), path, &state, &said, err);
         if (same && said.n) run_dir_log(r->dir, said.data);
         buf_free(&said);
         TRY(same);
@@ -285,14 +282,36 @@ static bool resume(Run *r, Err *err) {
                           err); /* validation before step 1 is told again */
 }
 
-bool run_open(Run *r, Err *err) {
+static bool resume(Run *r, Err *err) {
+    const char *path = NULL;
+    int64_t done = 0;
+    return start_find(&r->ranks, r->c.trainer.run_dir, &path, &done, &r->mem, err)
+           && run_agree(r, load(r, path, done, err), err);
+}
+
+static bool open_first(Run *r, Err *err) {
     const Config *c = &r->c;
-    OpenOpts oo = { .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute };
-    TRY(config_check(c, err));
-    TRY(open_desc(&r->o, c->model.path, &oo, err));
-    if (c->trainer.leaves == CONF_UNSET) r->c.trainer.leaves = device_leaves(&r->o.dev);
-    TRY(config_check_model(c, &r->o.desc, 1, err) && config_check_device(c, &r->o.dev, err));
-    if (!(r->dir = run_dir_open(c, err))) return false;
+    OpenOpts oo = {
+        .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute, .ranks = &r->ranks
+    };
+    return config_check(c, err) && open_desc(&r->o, c->model.path, &oo, err)
+           && config_check_model(c, &r->o.desc, ranks_count(&r->ranks), err) && config_check_device(c, &r->o.dev, err);
+}
+
+/* Each rank samples with all weights, from its own cache. */
+static bool samples_whole(const Run *r, Err *err) {
+    const GridShape *g = &r->ranks.shard.g;
+    if (g->tp > 1 || g->pp > 1 || g->ep > 1 || g->etp > 1)
+        return err_set(err, "grid: `hone train` samples on every rank with the whole model in this build: of tp, pp, "
+                            "ep and etp all are 1; dp "
+                            "and cp may be more (`hone sft` runs on every grid)");
+    if (ranks_count(&r->ranks) > 1 && r->c.rollout.step_tokens)
+        return err_set(err, "rollout.step_tokens counts tokens as they come, which is one rank's: set it to 0");
+    return true;
+}
+
+static bool open_parts(Run *r, Err *err) {
+    const Config *c = &r->c;
     TRY(open_questions(r, err));
     r->has_ref = config_needs_ref(c);
     RunShape shape = shape_of(r);
@@ -303,8 +322,19 @@ bool run_open(Run *r, Err *err) {
     r->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * per_epoch;
     r->kl = config_kl(c);
     r->lr = config_lr(c, r->steps);
+    return true;
+}
+
+bool run_open(Run *r, Err *err) {
+    const Config *c = &r->c;
+    GridShape axes = config_axes(c);
     CheckpointConf cc;
-    TRY(config_saves(&cc, c, &r->mem, err));
+    TRY(run_agree(r, open_first(r, err), err));
+    TRY(ranks_grid(&r->ranks, &axes, config_split(c, &r->mem), &r->o.desc, 0, err) && samples_whole(r, err));
+    if (c->trainer.leaves == CONF_UNSET) r->c.trainer.leaves = open_kind(&r->o, 0).leaves;
+    r->dir = ranks_first(&r->ranks) ? run_dir_open(c, err) : run_dir_mute(c);
+    TRY(run_agree(r, r->dir != NULL, err) && run_agree(r, open_parts(r, err), err)
+        && run_agree(r, config_saves(&cc, c, &r->mem, err), err));
     r->saves = checkpoints_open(&r->policy, &cc, &r->mem);
     dev_touch(&r->o.dev);
     tell_gpu(r);
@@ -312,6 +342,7 @@ bool run_open(Run *r, Err *err) {
     TRY(resume(r, err));
     r->peak_flops = c->trainer.peak_tflops * 1e12;
     if (isnan(r->peak_flops)) r->peak_flops = machine_flops();
+    r->peak_flops *= ranks_count(&r->ranks);
     stop_on_signals();
     r->t_saved = clock_now();
     r->progress = progress_open(r->dir, &r->mem);

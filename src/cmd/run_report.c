@@ -191,13 +191,13 @@ bool step_measure(Run *r, Err *err) {
     answer_metrics(r);
     metric(&r->metrics, "training/global_step", (double)r->step);
     metric(&r->metrics, "training/epoch", (double)r->cursor.epoch);
-    return write_samples(r, err);
+    return run_agree(r, write_samples(r, err), err);
 }
 
 bool step_report(Run *r, Err *err) {
     speed_metrics(r);
     if (r->untold) return true;
-    TRY(run_dir_metrics(r->dir, r->step, &r->metrics, err));
+    TRY(run_agree(r, run_dir_metrics(r->dir, r->step, &r->metrics, err), err));
     progress_line(r->progress, r->step, r->steps, &r->metrics);
     return true;
 }
@@ -209,13 +209,13 @@ bool step_catch_up(Run *r, Err *err) {
     if (r->untold) return true; /* told to stop again */
     r->saved = -1; /* the checkpoint says that the step is untold: it is written again, if no later one is */
     metric(&r->metrics, "timing_s/testing", r->seconds[PHASE_TEST]);
-    TRY(run_dir_metrics(r->dir, r->step, &r->metrics, err));
+    TRY(run_agree(r, run_dir_metrics(r->dir, r->step, &r->metrics, err), err));
     progress_line(r->progress, r->step, r->steps, &r->metrics);
     return true;
 }
 
 /* ---- validation */
-static bool wanted(void *user) { return run_wanted(user); }
+static bool wanted(void *user) { return (void)user, !stop_asked(); } /* of this rank */
 
 static void by_source(void *user, const Rollouts *o) {
     Run *r = user;
@@ -261,7 +261,8 @@ bool step_validate(Run *r, Err *err) {
                             .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
                             .progress = show,
                             .go_on = wanted,
-                            .user = r };
+                            .user = r,
+                            .ranks = &r->ranks.world.all };
     EvalResult v;
     TRY(evaluate(&v, &r->eval, &run, err));
     phase_end(r, PHASE_TEST);
@@ -275,7 +276,7 @@ bool step_validate(Run *r, Err *err) {
     if (v.k > 1 && v.has_maj) metric(m, "val-core/maj", v.maj.value);
     metric(m, "val-aux/response_length/mean", v.length);
     val_metrics_put(r->val_metrics, m);
-    if (r->step == 0) TRY(run_dir_metrics(r->dir, 0, m, err));
+    if (r->step == 0) TRY(run_agree(r, run_dir_metrics(r->dir, 0, m, err), err));
     char line[160];
     snprintf(line, sizeof line, "validation after step %" PRId64 ": score %.3f [%.3f, %.3f] over %" PRId64 " questions",
              r->step, v.mean.value, v.mean.low, v.mean.high, v.questions);
@@ -291,7 +292,7 @@ bool run_save(Run *r, Err *err) {
     phase_begin(r, PHASE_SAVE, "saving");
     buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
                r->step, r->policy.opt.step, at.epoch, at.position);
-    same_run_put(&b, &r->c, &r->o.dev, NULL, dataset_print(r->train));
+    same_run_put(&b, &r->c, &r->o.dev, &r->ranks, dataset_print(r->train));
     buf_puts(&b, ",\"kl_coef\":");
     json_put_f64(&b, r->kl.coef);
     untold_put(&b, r->untold ? &r->metrics : NULL);

@@ -2,6 +2,7 @@
 #include "algo/shape.h"
 #include "base/clock.h"
 #include "cmd/run.h"
+#include "cmd/start.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -45,7 +46,7 @@ void step_end(Run *r) {
 static bool wanted(void *user) {
     Run *r = user;
     checkpoint_copy_on(r->saves);
-    return run_wanted(r);
+    return !stop_asked(); /* of this rank: all end together when it is asked of all */
 }
 
 static void show(void *user, int answers, int of, int64_t tokens) {
@@ -70,6 +71,7 @@ static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
         .progress = show,
         .go_on = wanted,
         .user = r,
+        .ranks = &r->ranks.world.all,
     };
 }
 
@@ -157,7 +159,7 @@ static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
     int from = r->roll.n_prompts;
     EngineStats st;
     double wait;
-    TRY(next_prompts(r, &r->roll, err));
+    TRY(run_agree(r, next_prompts(r, &r->roll, err), err));
     RolloutRun run = rollout_run(r, &r->opts);
     if (!rollouts_run(&r->roll, from, &run, &st, &wait, err)) {
         run_failed_samples(r, from);

@@ -135,10 +135,24 @@ bool same_run(const Config *c, const Dev *d, const Ranks *ranks, uint64_t print,
     return true;
 }
 
-bool save_due(const Config *c, int64_t step, double t_saved) {
+bool start_find(const Ranks *ranks, const char *run_dir, const char **path, int64_t *done, Mem *mem, Err *err) {
+    Buf found = { 0 };
+    bool ok = ranks_agree(ranks, !ranks_first(ranks) || checkpoint_find(run_dir, path, done, mem, err), err);
+    if (ok) {
+        if (*path) buf_puts(&found, *path);
+        ranks_same(ranks, &found);
+        comm_broadcast(&ranks->world.all, 0, done, sizeof *done);
+        *path = found.n ? mem_str(mem, found.data, found.n) : NULL;
+    }
+    buf_free(&found);
+    return ok;
+}
+
+bool save_due(const Config *c, const Ranks *ranks, int64_t step, double t_saved) {
     int64_t every = c->trainer.save_every;
     double minutes = c->trainer.save_minutes;
-    return (every > 0 && step % every == 0) || (minutes > 0 && clock_now() - t_saved >= 60 * minutes);
+    bool late = minutes > 0 && clock_now() - t_saved >= 60 * minutes;
+    return (every > 0 && step % every == 0) || ranks_any(ranks, ranks_first(ranks) && late);
 }
 
 void end_line(int64_t step, int64_t steps, const char *run_dir) {

@@ -42,8 +42,12 @@ bool same_run(const Config *c, const Dev *d, const Ranks *ranks, uint64_t print,
 void untold_put(Buf *b, const Metrics *m);
 bool untold_get(Metrics *m, bool *untold, const RunState *s, Mem *mem, Err *err);
 
-/* Is it time to save, behind that step and so long (clock_now) after the last save: trainer.save_every, trainer.save_minutes. */
-bool save_due(const Config *c, int64_t step, double t_saved);
+/* The newest checkpoint of a run (checkpoint_find), as the first rank sees it: all go on from that one. */
+bool start_find(const Ranks *ranks, const char *run_dir, const char **path, int64_t *done, Mem *mem, Err *err);
+
+/* Is it time to save, behind that step and so long (clock_now) after the last save: trainer.save_every, trainer.save_minutes, by the
+ * first rank's clock. */
+bool save_due(const Config *c, const Ranks *ranks, int64_t step, double t_saved);
 
 /* The last word of a run: done, or told to stop, and what can be done next. */
 void end_line(int64_t step, int64_t steps, const char *run_dir);

@@ -108,11 +108,8 @@ static TrainSeq seq_of(const Sft *s, const Pair *p) {
     };
 }
 
-/* Told to stop: this rank or another.  Whether to save may hang on a clock: the first rank's. */
+/* Told to stop: this rank or another. */
 static bool stopping(const Sft *s) { return ranks_any(&s->ranks, stop_asked()); }
-static bool time_to_save(const Sft *s) {
-    return ranks_any(&s->ranks, ranks_first(&s->ranks) && save_due(&s->c, s->step, s->t_saved));
-}
 
 /* ---- validation: mean -log p of a token; told to stop, it is given up, and the step stays untold */
 static bool validate(Sft *s, Err *err) {
@@ -201,7 +198,7 @@ static bool train(Sft *s, Err *err) {
     }
     while (s->step < s->steps && !stopping(s)) {
         TRY(update(s, err));
-        if (time_to_save(s)) TRY(save(s, err));
+        if (save_due(&s->c, &s->ranks, s->step, s->t_saved)) TRY(save(s, err));
     }
     return save(s, err);
 }
@@ -239,21 +236,6 @@ static bool open_model(Sft *s, Err *err) {
     return true;
 }
 
-/* The first rank looks for the newest checkpoint; all go on from that one. */
-static bool find(Sft *s, const char **path, int64_t *done, Err *err) {
-    Buf found = { 0 };
-    bool ok = !ranks_first(&s->ranks) || checkpoint_find(s->c.trainer.run_dir, path, done, &s->mem, err);
-    ok = ranks_agree(&s->ranks, ok, err);
-    if (ok) {
-        if (*path) buf_puts(&found, *path);
-        ranks_same(&s->ranks, &found);
-        comm_broadcast(&s->ranks.world.all, 0, done, sizeof *done);
-        *path = found.n ? mem_str(&s->mem, found.data, found.n) : NULL;
-    }
-    buf_free(&found);
-    return ok;
-}
-
 static bool load(Sft *s, const char *path, int64_t done, Err *err) {
     if (path && s->c.trainer.resume == RESUME_NEVER)
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
@@ -277,7 +259,8 @@ static bool load(Sft *s, const char *path, int64_t done, Err *err) {
 static bool resume(Sft *s, Err *err) {
     const char *path = NULL;
     int64_t done = 0;
-    return find(s, &path, &done, err) && ranks_agree(&s->ranks, load(s, path, done, err), err);
+    return start_find(&s->ranks, s->c.trainer.run_dir, &path, &done, &s->mem, err)
+           && ranks_agree(&s->ranks, load(s, path, done, err), err);
 }
 
 static bool open_first(Sft *s, Err *err) {

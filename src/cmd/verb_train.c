@@ -29,7 +29,7 @@ static bool train(Run *r, Err *err) {
         TRY(step_measure(r, err));
         if (validates(r)) TRY(step_validate(r, err));
         TRY(step_report(r, err)); /* before the save: a kill between them must not leave a step that nothing tells of */
-        if (save_due(&r->c, r->step, r->t_saved)) TRY(run_save(r, err));
+        if (save_due(&r->c, &r->ranks, r->step, r->t_saved)) TRY(run_save(r, err));
     }
     return run_save(r, err);
 }
@@ -39,7 +39,7 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int rc = start(v, &r.c, CONF_TRAIN, argc, argv);
     if (rc >= 0) return rc;
-    bool ok = run_open(&r, &err) && train(&r, &err);
+    bool ok = ranks_open(&r.ranks, r.c.trainer.wait_seconds, &err) && run_open(&r, &err) && train(&r, &err);
     if (r.saves) { /* first: what is said below is true once the last save is on the disk */
         Err late;
         if (!checkpoints_close(r.saves, &late) && ok) ok = false, err = late;
@@ -48,6 +48,7 @@ static int run(const Verb *v, int argc, char **argv) {
     if (!ok && r.dir) run_dir_note(r.dir, err.msg);
     run_close(&r);
     config_free(&r.c);
+    ranks_close(&r.ranks);
     return ok ? 0 : cmd_fail(v, &err);
 }
 
@@ -57,6 +58,7 @@ const Verb verb_train = {
     .summary = "reinforcement learning, from a question file to a better model",
     .options = start_options,
     .run = run,
+    .ranks = true,
     .detail = "A run directory that holds a checkpoint is continued.  SIGTERM, SIGHUP and Ctrl-C save and\n"
               "end with exit code 0.\n"
               "`hone train --list-options` lists the keys; `hone show RUN` and `hone compare RUN RUN` look at runs.\n",

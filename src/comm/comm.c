@@ -169,6 +169,25 @@ int64_t comm_sum_i64(const Comm *c, int64_t x) {
     for (int r = 0; r < c->size; r++) sum += all_[r];
     return sum;
 }
+bool comm_agree(const Comm *c, bool ok, Err *err) {
+    if (c->size == 1) return ok;
+    if (comm_sum_i64(c, !ok) == 0) return true;
+    typedef struct {
+        Err err;
+        bool ok;
+    } Word;
+    Mem mem = { 0 };
+    Word mine = { .ok = ok }, *word = MEM_ARRAY(&mem, Word, (size_t)c->size);
+    if (!ok) mine.err = *err;
+    comm_gather_host(c, word, &mine, sizeof mine);
+    int bad = 0;
+    while (word[bad].ok) bad++;
+    *err = word[bad].err;
+    if (bad) err_wrap(err, "rank %d", bad);
+    mem_free(&mem);
+    return false;
+}
+
 void comm_barrier(const Comm *c) { comm_sum_i64(c, 0); }
 
 void comm_broadcast(const Comm *c, int from, void *data, size_t bytes) {

@@ -162,7 +162,8 @@ static bool judged(const Rollouts *r, int from, double most, Err *err) {
         failed, n, why);
 }
 
-bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
+/* The answers to questions from .. n_prompts-1, here. */
+static bool answer(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
     Mem mem = { 0 };
     Going g = { .r = r, .run = run, .next = from, .from = from, .ok = true };
     if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
@@ -186,14 +187,40 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
         snprintf(a->reason, sizeof a->reason, "%s", v.failed ? v.reason : "");
         a->score = v.score, a->acc = v.acc, a->failed = v.failed || a->finish == FINISH_BROKEN, a->pred = v.vote;
     }
-    if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
     *score_wait = clock_now() - t0;
     reward_result_free(&v);
     buf_free(&g.text);
     mem_free(&mem);
     if (!g.ok) *err = g.err;
-    bool wanted = !run->go_on || run->go_on(run->user); /* what was given up was not judged either */
-    return g.ok && (run->max_failed <= 0 || !wanted || judged(r, from, run->max_failed, err));
+    return g.ok;
+}
+
+bool rollouts_wanted(const RolloutRun *run) {
+    bool mine = !run->go_on || run->go_on(run->user);
+    return run->ranks ? comm_sum_i64(run->ranks, !mine) == 0 : mine;
+}
+
+static void add_stats(EngineStats *s, const Comm *ranks) {
+    int64_t *const counts[] = { &s->tokens, &s->prompt_tokens, &s->answers, &s->broken };
+    for (size_t i = 0; i < COUNT(counts); i++) *counts[i] = comm_sum_i64(ranks, *counts[i]);
+    s->sched.preempted = comm_sum_i64(ranks, s->sched.preempted);
+    s->sched.prefix_tokens = comm_sum_i64(ranks, s->sched.prefix_tokens);
+}
+
+bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
+    Comm one = comm_self();
+    const Comm *ranks = run->ranks ? run->ranks : &one;
+    int n = r->n_prompts - from, first = from + (int)comm_first_row(ranks, n, ranks->rank);
+    Rollouts own = *r; /* the same rows: only how far they go is another */
+    own.n_prompts = first + (int)comm_share(ranks, n);
+    CHECK(ranks->size == 1 || !run->token_budget, "a budget of tokens over %d ranks", ranks->size);
+    bool ok = answer(&own, first, run, stats, score_wait, err);
+    TRY(comm_agree(ranks, ok, err));
+    bool wanted = rollouts_wanted(run); /* what was given up was not judged either */
+    if (wanted && ranks->size > 1) rollouts_share(r, from, ranks);
+    if (ranks->size > 1) add_stats(stats, ranks);
+    if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
+    return run->max_failed <= 0 || !wanted || judged(r, from, run->max_failed, err);
 }
 
 int rollout_majority(const Rollout *a, int k) {

@@ -1,0 +1,80 @@
+#!/bin/bash
+# ranks_train.sh - `hone train` under mpirun, where each rank has the whole model: questions are shared out, every rank ends with all answers,
+# and the sampler's log-probs are the trainer's.
+#   bash tests/cmd/ranks_train.sh build/hone
+. tests/cmd/train_common.bash
+export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
+command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (there is no mpirun)"; exit 0; }
+[ -f "$(dirname "$hone")/libhone_mpi.so" ] || { echo "0 passed, 0 failed, 1 skipped (libhone_mpi.so was not built)"; exit 0; }
+make_model
+make_sums 12
+on() { (on_start "$@"); } # on N RUN KEY=VALUE...
+on_start() { # in place of this shell
+    local n=$1 run=$2 under=""
+    shift 2
+    [ "$n" = 1 ] || under="mpirun --allow-run-as-root --oversubscribe -n $n"
+    exec $under "$hone" train model.path="$work/model" "data.train_files=[$work/sums.jsonl]" data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 \
+        data.max_response_length=12 train.micro_tokens=128 train.lr=1e-3 trainer.threads=1 trainer.peak_tflops=0.1 trainer.device=cpu trainer.samples=16 \
+        "data.val_files=[$work/sums.jsonl]" trainer.val_every=2 trainer.steps=3 trainer.tensorboard=false trainer.save_every=1 trainer.keep=9 \
+        reward.library="$(dirname "$hone")/scorers/low_bytes.so" trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
+}
+column() { grep -oE "\"$2\":[^,}]*" "$work/$1/metrics.jsonl" | cut -d: -f2; } # column RUN NAME
+of_step() { grep "\"step\":$2," "$work/$1/samples.jsonl"; }
+
+on 1 one
+ok $? "one rank: $(tail -1 "$work/one.log")"
+for grid in "2" "3" "8" "4 grid.cp=2" "2 rollout.top_p=0.9 train.mini_batch_size=2" "2 train.use_kl_loss=true algo.advantage=remax"; do
+    set -- $grid
+    n=$1 run=$(tr ' =.' '___' <<<"on $grid") beside=one
+    shift
+    case $* in *rollout* | *kl*) beside=one_$run; on 1 "$beside" "$@"; ok $? "$beside: $(tail -1 "$work/$beside.log")" ;; esac
+    on "$n" "$run" "$@"
+    ok $? "$grid: $(tail -3 "$work/$run.log")"
+    diff <(of_step $beside 1) <(of_step "$run" 1) >"$work/diff" && [ -s "$work/$run/samples.jsonl" ]
+    ok $? "$grid: the first step's answers are not one rank's: $(head -3 "$work/diff")"
+    for what in rollout/tokens critic/score/mean response_length/mean; do
+        [ "$(column "$run" $what | head -1)" = "$(column $beside $what | head -1)" ]
+        ok $? "$grid: $what is $(column "$run" $what | head -1), one rank's $(column $beside $what | head -1)"
+    done
+    [ "$(column "$run" val-core/score/mean | head -1)" = "$(column $beside val-core/score/mean | head -1)" ]
+    ok $? "$grid: validation before the first step"
+    all_exact "$run"
+    ok $? "$grid: the sampler's log-probs are not the trainer's"
+    [ "$(grep -c '^step ' "$work/$run.log")" = 3 ]
+    ok $? "$grid: steps were told $(grep -c '^step ' "$work/$run.log") times"
+done
+
+# ---- killed, and gone on with: the bytes of the run that was not
+on 3 whole trainer.steps=5
+on_start 3 killed trainer.steps=5 &
+child=$!
+wait_lines killed 3
+kill -9 $child 2>/dev/null # the ranks see that mpirun is gone
+wait $child 2>/dev/null
+child=""
+while pgrep -f "trainer.run_dir=$work/killed" >/dev/null; do sleep 0.1; done
+on 3 killed trainer.steps=5
+ok $? "gone on with: $(tail -1 "$work/killed.log")"
+same_run whole killed 5 "killed on 3 ranks"
+on_start 2 told trainer.steps=100000 &
+child=$!
+wait_lines told 3
+kill -USR1 $child
+wait $child
+ok $? "told to stop: $(tail -3 "$work/told.log")"
+child=""
+expect "told to stop" "$work/told.log" 'told to stop after step [0-9]+ of 100000; saved'
+
+# ---- refusals, said once
+refused_on() { # refused_on PATTERN N KEY=VALUE...
+    local pattern=$1 n=$2
+    shift 2
+    on "$n" no "$@"
+    [ $? = 1 ] && [ "$(grep -c '^hone' "$work/no.log")" = 1 ] && grep -qE "^hone train: .*$pattern" "$work/no.log"
+    ok $? "$*: $(cat "$work/no.log")"
+}
+refused_on 'with the whole model in this build' 2 grid.tp=2
+refused_on 'with the whole model in this build' 2 grid.ep=2
+refused_on 'step_tokens' 2 rollout.step_tokens=100
+refused_on 'only 12 questions' 2 data.train_batch_size=13
+the_end
