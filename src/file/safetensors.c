@@ -268,11 +268,15 @@ void st_close(StFiles *s) {
     *s = (StFiles){ 0 };
 }
 
-/* In steps: the kernel reads no more at a time than its own window, and forgets the rest of what it was asked for. */
+/* In steps: the kernel reads no more at a time than its own window, and forgets the rest of what it was asked for.  Nothing is asked for what
+ * is in memory at both ends. */
 void st_will_need(const void *data, size_t bytes) {
     enum { STEP = 128 << 10 };
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)data & ~(page - 1),
               to = (uintptr_t)data + bytes;
+    unsigned char first = 0, last = 0;
+    if (!mincore((void *)from, 1, &first) && !mincore((void *)((to - 1) & ~(page - 1)), 1, &last) && (first & last & 1))
+        return;
     for (uintptr_t at = from; at < to; at += STEP) madvise((void *)at, to - at < STEP ? to - at : STEP, MADV_WILLNEED);
 }
 

@@ -11,8 +11,9 @@
 enum {
     PIECE = 1 << 19,
     LANES = 64,
+    AHEAD = 5,
     BLOCK = F8_BLOCK
-}; /* elements a piece; pieces looked at at a time, at most; float8's blocks */
+}; /* elements a piece; pieces looked at at a time, at most; as many times that are known; float8's blocks */
 
 typedef enum { STAGED, AS_IT_IS, FLOAT8 } How;
 typedef struct {
@@ -54,8 +55,8 @@ static How how_of(const Dev *d, const Source *s, DType to, int64_t cols) {
 }
 
 typedef struct {
-    Piece *piece; /* n to look at, and 'ahead' behind them that come next: the disk reads those meanwhile */
-    int n, ahead;
+    Piece *piece; /* the first n are looked at; the disk reads those from .. to meanwhile */
+    int n, from, to;
 } Batch;
 static void read_ahead(const Piece *c) {
     const Source *s = &c->item->src;
@@ -65,7 +66,7 @@ static void look_at_piece(void *arg, int index, int worker) {
     (void)worker;
     const Batch *b = arg;
     Piece *c = b->piece + index;
-    if (index < b->ahead) read_ahead(c + b->n);
+    for (int k = b->from + index; k < b->to; k += b->n) read_ahead(b->piece + k);
     const Source *s = &c->item->src;
     int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype), n = c->rows * c->cols;
     c->bad = -1;
@@ -103,8 +104,9 @@ static void put_f8(Dev *d, const Piece *c) {
 }
 
 /* Pieces are put one after another: op_put belongs to the thread that owns the device.  Neighbours in the file go together. */
-static bool put_pieces(Dev *d, const Sources *s, Piece *pieces, int n, int ahead, Err *err) {
-    Batch b = { pieces, n, ahead };
+static bool put_pieces(Dev *d, const Sources *s, Batch b, Err *err) {
+    Piece *pieces = b.piece;
+    int n = b.n;
     threads_run(d->threads, n, look_at_piece, &b);
     for (int i = 0, k; i < n; i = k) {
         const Piece *c = &pieces[i];
@@ -128,8 +130,8 @@ size_t params_load_bytes(int threads) { return (size_t)lanes_of(threads) * PIECE
 typedef struct {
     Dev *d;
     Sources *s;
-    Piece piece[2 * LANES];
-    int n, lanes;
+    Piece piece[AHEAD * LANES];
+    int n, lanes, asked; /* asked: of the pieces, those that the disk was told of */
     char *stage;
     size_t done; /* items whose pages were let go */
 } Loading;
@@ -138,11 +140,11 @@ typedef struct {
 static bool put_some(Loading *x, Err *err) {
     int n = x->n < x->lanes ? x->n : x->lanes, ahead = x->n - n;
     for (int i = 0; i < n; i++) x->piece[i].stage = x->stage + (size_t)i * PIECE * 4;
-    TRY(put_pieces(x->d, x->s, x->piece, n, ahead, err));
+    TRY(put_pieces(x->d, x->s, (Batch){ x->piece, n, x->asked > n ? x->asked : n, x->n }, err));
     size_t next = ahead ? (size_t)(x->piece[n].item - x->s->at) : n ? (size_t)(x->piece[n - 1].item - x->s->at) : 0;
     for (; x->done < next; x->done++) st_done_with(&x->s->files, x->s->at[x->done].st);
     memmove(x->piece, x->piece + n, (size_t)ahead * sizeof *x->piece);
-    x->n = ahead;
+    x->n = x->asked = ahead;
     return true;
 }
 
@@ -155,7 +157,7 @@ static bool load_part(Loading *x, size_t item, Tensor to, const Slice *s, Err *e
             Tensor flat = tensor_cols(tensor_shape(to, 1, s->rows * s->cols), r * s->cols + c, rows * cols);
             How how = how_of(x->d, &x->s->at[item].src, to.dtype, cols);
             x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, NULL, how, -1 };
-            if (++x->n == 2 * x->lanes) TRY(put_some(x, err));
+            if (++x->n == AHEAD * x->lanes) TRY(put_some(x, err));
         }
     return true;
 }
