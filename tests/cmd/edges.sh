@@ -6,7 +6,7 @@
 make_model
 make_sums 700
 cd "$work" || exit 1
-small="ulimit -v 300000" # KiB of address space: what is read as a whole does not fit
+small="ulimit -v 100000" # KiB of address space: what is read as a whole does not fit
 
 # Pipes: lines, packed lines, an array, a Parquet file.
 "$hone" data stats sums.jsonl --json >want
@@ -26,20 +26,20 @@ ok $? "packed lines from standard input: $(cat err)"
 "$hone" data stats nothing.jsonl >got 2>err
 expect "a file that is not there" err 'nothing.jsonl: there is no such file'
 
-# 400 MB of lines in a small file, in little memory.
+# 130 MB of lines in a small file, in little memory.
 line=$(head -c 65536 /dev/zero | tr '\0' x)
-yes "{\"a\":1,\"text\":\"$line\"}" | head -6000 | gzip -1 >large.jsonl.gz
+yes "{\"a\":1,\"text\":\"$line\"}" | head -2000 | gzip -1 >large.jsonl.gz
 (eval "$small"; "$hone" data stats large.jsonl.gz --threads 2) >got 2>err
-expect "400 MB packed, in 300 MB" got '^large.jsonl.gz: json lines, 6000 rows$'
+expect "130 MB packed, in 100 MB" got '^large.jsonl.gz: json lines, 2000 rows$'
 if command -v zstd >/dev/null; then
     gzip -dc large.jsonl.gz | zstd -q >large.jsonl.zst
     (eval "$small"; "$hone" data stats large.jsonl.zst --threads 2) >got 2>err
-    expect "400 MB packed by zstd" got '^large.jsonl.zst: json lines, 6000 rows$'
+    expect "130 MB packed by zstd" got '^large.jsonl.zst: json lines, 2000 rows$'
 else
     skipped=$((skipped + 1))
 fi
 (eval "$small"; gzip -dc large.jsonl.gz | "$hone" data stats - --threads 2) >got 2>err
-expect "400 MB from standard input" got 'json lines, 6000 rows$'
+expect "130 MB from standard input" got 'json lines, 2000 rows$'
 head -c 100000 large.jsonl.gz >cut.jsonl.gz
 "$hone" data stats cut.jsonl.gz >got 2>err
 [ $? = 1 ]; ok $? "a packed file that was cut short is read"
