@@ -17,7 +17,7 @@ typedef struct {
 
 typedef struct { int tp, cp, dp, pp, etp, ep, edp; } GridAt;       /* a rank's place */
 
-typedef struct { GridShape g; GridAt at; } Shard;                   /* one rank's part of a model */
+typedef struct Shard { GridShape g; GridAt at; } Shard;                   /* one rank's part of a model */
 Shard shard_whole(const ModelDesc *m);
 
 static inline int grid_stage_ranks(const GridShape *g) { return g->tp * g->cp * g->dp; }

@@ -26,6 +26,7 @@ static inline int  ranks_count(const Ranks *r) { return r->world.all.size; }
 bool ranks_agree(const Ranks *r, bool ok, Err *err);       /* comm_agree over all */
 bool ranks_any(const Ranks *r, bool x);                     /* on some rank */
 void ranks_same(const Ranks *r, Buf *text);                 /* what the first rank has, on all */
+bool ranks_text(const Ranks *r, Buf *text, const char *in, Err *err);      /* the lines of a file (-: standard input) */
 int  ranks_threads(const Ranks *r, int64_t asked);          /* 0: the cores of this machine over its ranks */
 
 #endif

@@ -19,7 +19,7 @@ typedef struct {
     int64_t n, threads, leaves, page, kv_tokens, max_batch, max_rows, budget, step;
     bool stats;
     SamplingArgs s;
-    const char *device, *compute;
+    const char *device, *compute, *grid;
     int64_t random;
 } Args;
 
@@ -37,6 +37,7 @@ static const Opt options[] = {
     { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache; as many as the batch can need", 0, 1e12 },
     { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
+    { "grid",      OPT_STR, offsetof(Args, grid),      "AXES", "under mpirun: how the model is cut, e.g. tp=2 (ep over the same ranks); dp: replicas" },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     RANDOM_OPTION(Args),
@@ -99,22 +100,28 @@ static void check_job(Gen *g, Job *j) {
 }
 
 static bool read_jobs(Gen *g, Err *err) {
-    LineReader *lines = lines_open(g->a->in, err);
-    if (!lines) return false;
-    const char *text;
-    size_t n;
-    while (lines_next(lines, &text, &n)) {
+    Buf text = { 0 };
+    bool ok = ranks_text(g->o.ranks, &text, g->a->in, err);
+    for (size_t at = 0, n; ok && at < text.n; at += n + 1) {
+        n = (size_t)((char *)memchr(text.data + at, '\n', text.n - at) - (text.data + at));
+        text.data[at + n] = 0;
         Job *j = MEM_NEW(&g->o.mem, Job);
-        if (!prompt_line_read(&j->line, &g->reader, text, n, &g->o.mem)) continue;
+        if (!prompt_line_read(&j->line, &g->reader, text.data + at, n, &g->o.mem)) continue;
         check_job(g, j);
         VEC_PUSH(g->jobs, j);
     }
-    return lines_close(lines, err);
+    buf_free(&text);
+    return ok;
+}
+
+/* Replicas take the lines in turn. */
+static bool mine(const Gen *g, size_t job) {
+    return (int)(job % (size_t)g->o.ranks->shard.g.dp) == g->o.ranks->shard.at.dp;
 }
 
 /* ---- answers out */
 static void write_ready(Gen *g) {
-    for (; g->written < g->jobs.n; g->written++) {
+    for (; g->out && g->written < g->jobs.n; g->written++) {
         Job *j = g->jobs.at[g->written];
         if (j->line.ok && j->waiting) return;
         if (!j->line.ok) jsonl_error(g->out, j->line.err);
@@ -162,7 +169,7 @@ static void put_answer(Gen *g, Buf *b, const Job *j, const Answer *a) {
 
 static bool feed_next(void *user, Request *out) {
     Gen *g = user;
-    while (g->given < g->jobs.n && !g->jobs.at[g->given]->line.ok) g->given++;
+    while (g->given < g->jobs.n && !(g->jobs.at[g->given]->line.ok && mine(g, g->given))) g->given++;
     if (g->given == g->jobs.n) return false;
     Job *j = g->jobs.at[g->given++];
     uint64_t key = j->line.has_key ? j->line.key : request_key(j->line.tokens, j->line.n);
@@ -203,11 +210,35 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
                 (double)tokens / (now - g->started), running);
         g->drawn = now;
     }
-    return !jsonl_broken(g->out);
+    bool broken = g->out && jsonl_broken(g->out); /* the ranks that step together stop together */
+    return comm_max(&g->o.ranks->groups.tp, broken) == 0;
+}
+
+/* Every replica's answers, on all of them. */
+static void gather(Gen *g) {
+    const Comm *dp = &g->o.ranks->groups.dp;
+    for (size_t i = 0; i < g->jobs.n && dp->size > 1; i++) {
+        Job *j = g->jobs.at[i];
+        for (int k = 0; j->line.ok && k < j->s.samples; k++) {
+            struct {
+                uint64_t n;
+                bool broken;
+            } head = { j->out[k].n, j->broken[k] };
+            comm_broadcast(dp, (int)i % dp->size, &head, sizeof head);
+            if (!mine(g, i)) {
+                buf_clear(&j->out[k]);
+                for (uint64_t c = 0; c < head.n; c++) buf_putc(&j->out[k], ' ');
+                j->broken[k] = head.broken;
+            }
+            if (head.n) comm_broadcast(dp, (int)i % dp->size, j->out[k].data, head.n);
+        }
+        j->waiting = 0;
+    }
+    write_ready(g);
 }
 
 /* ---- how much of everything */
-static SchedConf sizes(const Gen *g) {
+static SchedConf sizes(const Gen *g, const Shard *shard) {
     const Args *a = g->a;
     int64_t longest = 2, most = a->max_batch < g->total ? a->max_batch : g->total;
     int ban = 0;
@@ -220,7 +251,8 @@ static SchedConf sizes(const Gen *g) {
     if (most < 1) most = 1;
     int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
     int64_t free_pages = (int64_t)(memory_free(&g->o.dev) / 2
-                                   / engine_page_bytes(&g->o.desc, (int)a->page, open_kind(&g->o, a->leaves)));
+                                   / engine_page_bytes(&g->o.desc, shard, (int)a->page, open_kind(&g->o, a->leaves)));
+    free_pages = -(int64_t)comm_max(&g->o.ranks->world.all, (double)-free_pages); /* who has least */
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
     int64_t rows = a->max_rows > most ? a->max_rows : most, fit = model_desc_most_tokens(&g->o.desc);
@@ -230,23 +262,28 @@ static SchedConf sizes(const Gen *g) {
                         .max_batch = (int)most,
                         .max_rows = (int)(rows < fit ? rows : fit),
                         .max_len = (int)longest,
-                        .max_ban = ban };
+                        .max_ban = ban,
+                        .shard = shard };
 }
 
 static bool generate(Gen *g, Err *err) {
     const Args *a = g->a;
-    SchedConf c = sizes(g);
+    Shard shard = open_shard(&g->o);
+    SchedConf c = sizes(g, &shard);
     OpenOpts opts = { .threads = a->threads,
                       .leaves = a->leaves,
                       .random = random_fill(a->random),
-                      .more = engine_page_bytes(&g->o.desc, c.page, open_kind(&g->o, a->leaves)) * (size_t)c.pages };
-    TRY(open_weights(&g->o, &opts, engine_tmp_bytes(&g->o.desc, &c, open_kind(&g->o, a->leaves)), err));
+                      .more = engine_page_bytes(&g->o.desc, &shard, c.page, open_kind(&g->o, a->leaves))
+                              * (size_t)c.pages };
+    bool ok = open_weights(&g->o, &opts, engine_tmp_bytes(&g->o.desc, &c, open_kind(&g->o, a->leaves)), err);
+    if (!ranks_agree(g->o.ranks, ok, err)) return false;
     Engine *e = engine_open(&g->o.model, &c, &g->o.mem);
     Feed f = { feed_next, feed_token, feed_answer, feed_tick, g, (uint64_t)a->s.seed, (uint32_t)a->step, a->budget };
     g->started = clock_now();
     write_ready(g);
     EngineStats st = engine_run(e, &f);
-    if (g->terminal || a->stats)
+    gather(g);
+    if (g->terminal || (a->stats && ranks_first(g->o.ranks)))
         fprintf(stderr,
                 "%s%" PRId64 " answers, %" PRId64 " tokens in %.1f s: %.0f tokens/s; %" PRId64 " forks, %" PRId64
                 " tokens found in the cache, %" PRId64 " preempted%s\n",
@@ -256,21 +293,39 @@ static bool generate(Gen *g, Err *err) {
     return true;
 }
 
-static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT, .random = -1 };
-    const char *model;
+/* What a token's step can be spread over. */
+static bool grid_fits(const GridShape *g, const Args *a, Err *err) {
+    if (g->pp > 1 || g->cp > 1)
+        return err_set(err,
+                       "--grid: a token's step is one row of each layer, so there is nothing to pass from stage to "
+                       "stage or to cut by "
+                       "positions: generate takes tp, ep, etp and dp, not %s",
+                       g->pp > 1 ? "pp" : "cp");
+    if (g->ep * g->etp > g->tp)
+        return err_set(
+            err,
+            "--grid: experts over %d ranks, but a replica has %d (tp): experts beyond a replica are not there yet; "
+            "set ep x etp to at most %d",
+            g->ep * g->etp, g->tp, g->tp);
+    if (g->dp > 1 && a->budget)
+        return err_set(err, "--budget counts the tokens of one replica: leave it out, or dp at 1");
+    return true;
+}
+
+static int generate_on(const Verb *v, const Args *a, const char *model, Ranks *ranks) {
     Err err;
-    int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
-    if (rc >= 0) return rc;
-    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
-    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
-    if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
-    Gen g = { .a = &a, .terminal = isatty(STDERR_FILENO) };
-    OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };
-    if (!open_desc(&g.o, model, &opts, &err)) return cmd_fail(v, &err);
-    bool ok = prompt_reader_open(&g.reader, &g.o.desc, PROMPT_GENERATE, &err) && read_jobs(&g, &err)
-              && (g.out = jsonl_open(a.out, &err)) && generate(&g, &err);
-    rc = ok ? 0 : cmd_fail(v, &err);
+    GridShape axes = { 0 };
+    bool first = ranks_first(ranks);
+    Gen g = { .a = a, .terminal = first && isatty(STDERR_FILENO) };
+    OpenOpts opts = { .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks };
+    if (!ranks_agree(ranks, open_desc(&g.o, model, &opts, &err), &err)) return open_close(&g.o), cmd_fail(v, &err);
+    bool ok = (!a->grid || grid_parse(&axes, a->grid, &err))
+              && ranks_grid(ranks, &axes, NULL, &g.o.desc, a->leaves ? (int)a->leaves : LEAVES_MOST, &err)
+              && grid_fits(&ranks->shard.g, a, &err);
+    ok = ok && ranks_agree(ranks, prompt_reader_open(&g.reader, &g.o.desc, PROMPT_GENERATE, &err), &err)
+         && read_jobs(&g, &err) && ranks_agree(ranks, !first || (g.out = jsonl_open(a->out, &err)), &err)
+         && generate(&g, &err);
+    int rc = ok ? 0 : cmd_fail(v, &err);
     if (g.out) {
         int written = jsonl_close(g.out, &err);
         if (!rc) rc = written < 0 ? cmd_fail(v, &err) : written;
@@ -281,12 +336,29 @@ static int run(const Verb *v, int argc, char **argv) {
     return rc;
 }
 
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .in = "-", .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT, .random = -1 };
+    const char *model;
+    Ranks ranks;
+    Err err;
+    int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
+    if (rc >= 0) return rc;
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
+    if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
+    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
+    rc = generate_on(v, &a, model, &ranks);
+    ranks_close(&ranks);
+    return rc;
+}
+
 const Verb verb_generate = {
     .name = "generate",
     .usage = "MODEL --in FILE [--out FILE] [--n N] [sampling options]",
     .summary = "sample answers to prompts, with their log-probs",
     .options = options,
     .run = run,
+    .ranks = true,
     .detail =
         "A line may override n, temperature, top_p, top_k, min_p, max_tokens, min_tokens, greedy, ignore_eos, seed, "
         "stop,\nstop_token_ids.  "

@@ -235,27 +235,9 @@ static void check_line(PromptLine *p, const Args *a, Opened *o) {
     p->err = mem_str(&o->mem, err.msg, strlen(err.msg));
 }
 
-/* The first rank reads: standard input is its alone, and a file may be only where it is. */
-static bool read_text(Buf *text, const Ranks *ranks, const char *in, Err *err) {
-    bool ok = true;
-    if (ranks_first(ranks)) {
-        LineReader *lines = lines_open(in, err);
-        const char *line;
-        size_t n;
-        while (lines && lines_next(lines, &line, &n)) {
-            buf_put(text, line, n);
-            buf_putc(text, '\n');
-        }
-        ok = lines && lines_close(lines, err);
-    }
-    if (!ranks_agree(ranks, ok, err)) return false;
-    ranks_same(ranks, text);
-    return true;
-}
-
 static bool read_all(Lines *l, Opened *o, const Args *a, PromptReader *r, Err *err) {
     Buf text = { 0 };
-    bool ok = read_text(&text, o->ranks, a->in, err);
+    bool ok = ranks_text(o->ranks, &text, a->in, err);
     for (size_t at = 0, n; ok && at < text.n; at += n + 1) {
         n = (size_t)((char *)memchr(text.data + at, '\n', text.n - at) - (text.data + at));
         text.data[at + n] = 0;

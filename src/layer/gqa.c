@@ -50,24 +50,25 @@ void attention(const Ctx *c, int layer, const Attn *a) {
 
 /* A cut between the query heads of one kv head gives a rank kv heads with different numbers of them: then every query head gets a copy of its
  * own, and their gradients are added. */
-static int queries_of(const Ctx *c, int64_t kv, int64_t *first) {
-    int64_t N = c->m->d.heads, K = c->m->d.kv_heads, a = (kv * N + K - 1) / K, b = ((kv + 1) * N + K - 1) / K;
-    a = a < c->l.head0 ? c->l.head0 : a, b = b > c->l.head0 + c->l.heads ? c->l.head0 + c->l.heads : b;
-    *first = a - c->l.head0;
+static int queries_of(const ModelDesc *m, const Local *l, int64_t kv, int64_t *first) {
+    int64_t N = m->d.heads, K = m->d.kv_heads, a = (kv * N + K - 1) / K, b = ((kv + 1) * N + K - 1) / K;
+    a = a < l->head0 ? l->head0 : a, b = b > l->head0 + l->heads ? l->head0 + l->heads : b;
+    *first = a - l->head0;
     return (int)(b - a);
 }
-static bool uneven(const Ctx *c) {
+int gqa_kv_heads(const ModelDesc *m, const Local *l) {
     int64_t first;
-    for (int64_t k = 0; k < c->l.kv_heads; k++)
-        if (queries_of(c, c->l.kv0 + k, &first) * c->l.kv_heads != c->l.heads) return true;
-    return false;
+    for (int64_t k = 0; k < l->kv_heads; k++)
+        if (queries_of(m, l, l->kv0 + k, &first) * l->kv_heads != l->heads) return (int)l->heads;
+    return (int)l->kv_heads;
 }
+static bool uneven(const Ctx *c) { return gqa_kv_heads(c->m, &c->l) != c->l.kv_heads; }
 static Tensor by_query(const Ctx *c, Tensor k) {
     if (!uneven(c)) return k;
     int w = (int)c->m->d.head_dim;
     Tensor y = push(c, &c->dev->tmp, k.rows, c->l.heads * w);
     for (int64_t i = 0, first; i < c->l.kv_heads; i++) {
-        int n = queries_of(c, c->l.kv0 + i, &first);
+        int n = queries_of(c->m, &c->l, c->l.kv0 + i, &first);
         op_copy_heads(c->dev, tensor_cols(y, first * w, n * w), tensor_cols(k, i * w, w),
                       (HeadMap){ .heads = n, .in = w, .out = w, .y_width = w });
     }
@@ -77,7 +78,7 @@ static void by_query_bwd(const Ctx *c, Tensor dk, Tensor dy) {
     if (dk.data == dy.data) return;
     int w = (int)c->m->d.head_dim;
     for (int64_t i = 0, first; i < c->l.kv_heads; i++) {
-        int n = queries_of(c, c->l.kv0 + i, &first);
+        int n = queries_of(c->m, &c->l, c->l.kv0 + i, &first);
         op_sum_heads(c->dev, tensor_cols(dk, i * w, w), tensor_cols(dy, first * w, n * w),
                      (HeadMap){ .heads = n, .in = w, .out = w, .x_width = w });
     }

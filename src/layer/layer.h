@@ -71,6 +71,8 @@ typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
 void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep);
 void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
 
+int  gqa_kv_heads(const ModelDesc *m, const Local *l);      /* that attention sees: a rank whose share is uneven has one a query head */
+
 /* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c).  There full recomputation remembers it, and lse: attention is
  * the dearest thing to make again. */
 typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;

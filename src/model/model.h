@@ -87,7 +87,8 @@ typedef struct {
     const Shard *shard;
 } ModelShape;
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
-typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; } ExtendShape;
+typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; const Shard *shard; } ExtendShape;     /* shard NULL: one rank */
+Kv         model_kv(const ModelDesc *m, const Shard *shard, int page);      /* a layer's cache, without its memory */
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);
 /* Every op of a micro-batch's forward and backward and of a step of decoding, with the kernel that serves it (Dev.by). */
 void       model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg);

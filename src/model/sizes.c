@@ -99,14 +99,22 @@ ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
     return out;
 }
 
+Kv model_kv(const ModelDesc *m, const Shard *shard, int page) {
+    const Dims *d = &m->d;
+    Shard whole = shard_whole(m);
+    if (!shard) shard = &whole;
+    Local l = grid_local(m, &shard->g, shard->at);
+    if (m->arch->attn == ATTN_MLA)
+        return (Kv){
+            .page = page, .kv_heads = 1, .dk = (int)(d->kv_lora + d->rope_dim), .dv = (int)d->kv_lora, .latent = true
+        };
+    int heads = l.heads ? gqa_kv_heads(m, &l) : 1; /* a rank without heads keeps one that nobody reads */
+    return (Kv){ .page = page, .kv_heads = heads, .dk = (int)d->head_dim, .dv = (int)d->head_dim };
+}
+
 static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
-    bool mla = desc->arch->attn == ATTN_MLA;
     const Dims *d = &desc->d;
-    Kv shape = { .page = s->page,
-                 .kv_heads = mla ? 1 : (int)d->kv_heads,
-                 .dk = (int)(mla ? d->kv_lora + d->rope_dim : d->head_dim),
-                 .dv = (int)(mla ? d->kv_lora : d->head_dim),
-                 .latent = mla };
+    Kv shape = model_kv(desc, s->shard, s->page);
     Kv *kv = MEM_ARRAY(&x->mem, Kv, (size_t)d->layers);
     shape.pool = tensor_push(&x->io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x->dev, &shape));
     for (int64_t l = 0; l < d->layers; l++) kv[l] = shape;
@@ -125,7 +133,7 @@ static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
 }
 size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
     Dry x;
-    dry_open(&x, desc, NULL, like);
+    dry_open(&x, desc, s->shard, like);
     extend(&x, desc, s);
     size_t peak = x.dev.tmp.peak;
     dry_close(&x);

@@ -44,17 +44,8 @@ uint64_t request_key(const int32_t *tokens, int n) {
     return h ^ h >> 31;
 }
 
-static Kv kv_shape(const ModelDesc *m, int page) {
-    const Dims *d = &m->d;
-    if (m->arch->attn == ATTN_MLA)
-        return (Kv){
-            .page = page, .kv_heads = 1, .dk = (int)(d->kv_lora + d->rope_dim), .dv = (int)d->kv_lora, .latent = true
-        };
-    return (Kv){ .page = page, .kv_heads = (int)d->kv_heads, .dk = (int)d->head_dim, .dv = (int)d->head_dim };
-}
-
-size_t engine_page_bytes(const ModelDesc *m, int page, DevKind like) {
-    Kv kv = kv_shape(m, page);
+size_t engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like) {
+    Kv kv = model_kv(m, shard, page);
     Dev dry;
     dev_open_dry(&dry, like);
     size_t bytes = op_kv_bytes(&dry, &kv) * (size_t)m->d.layers;
@@ -70,7 +61,8 @@ size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
                       .seqs = c->max_batch,
                       .longest = c->max_rows,
                       .max_pages = max_pages(c),
-                      .page = c->page };
+                      .page = c->page,
+                      .shard = c->shard };
     return model_extend_tmp(m, &s, like);
 }
 
@@ -95,7 +87,7 @@ size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
 }
 
 size_t engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
-    size_t page = engine_page_bytes(m, c->page, like) / (size_t)m->d.layers, layer;
+    size_t page = engine_page_bytes(m, c->shard, c->page, like) / (size_t)m->d.layers, layer;
     if (__builtin_mul_overflow(page, (size_t)c->pages, &layer) || layer > (size_t)1 << 50)
         return (size_t)1 << 60; /* nobody has it */
     return (size_t)m->d.layers * arena_round(layer);
@@ -124,7 +116,7 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
     size_t io = engine_io_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
-    Kv shape = kv_shape(m->desc, c->page);
+    Kv shape = model_kv(m->desc, &m->shard, c->page);
     size_t page = op_kv_bytes(m->dev, &shape);
     e->pool = arena_over("kv", cache.base, cache.size);
     for (size_t l = 0; l < layers; l++) {

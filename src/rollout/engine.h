@@ -2,7 +2,9 @@
  *
  * The forward is the trainer's (model_extend runs the same blocks over pages), and a random number is named by (seed, step,
  * prompt key, how often it came before, sample, position), so an answer depends on its prompt, the weights and those names alone: not on the batch,
- * the order of arrival, threads, page size, preemption or prefix hits (E1, E3, E5). */
+ * the order of arrival, threads, page size, preemption or prefix hits (E1, E3, E5).
+ *
+ * Where the model is cut over ranks of tp (and their experts over ep), each runs an engine on the same requests: they step together. */
 #ifndef ROLLOUT_ENGINE_H
 #define ROLLOUT_ENGINE_H
 
@@ -64,7 +66,7 @@ typedef struct { int64_t tokens, prompt_tokens, answers, broken; double seconds;
 size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
 size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* lists of a step, on the device; as much on the host */
 size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */
-size_t  engine_page_bytes(const ModelDesc *m, int page, DevKind like);                 /* one page, all layers */
+size_t  engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like);      /* one page, all layers; shard NULL: one rank */
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
 /* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
 Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem);

@@ -19,6 +19,7 @@ typedef struct {
     int max_rows;                 /* rows in one step: decode rows and prefill chunks together */
     int max_len;                  /* tokens of prompt and answer */
     int max_ban;                  /* stop tokens that a request with min_tokens may have beside the model's own: the engine's lists */
+    const struct Shard *shard;    /* the engine's: its rank's part of the model; NULL: all of it */
 } SchedConf;
 
 typedef enum { SEQ_IDLE, SEQ_WAITING, SEQ_RUNNING } SeqState;

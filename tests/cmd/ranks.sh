@@ -73,6 +73,26 @@ ranks 2 verify "$repo/tests/data/models/deepseek_v3_fp8" --device cpu --grid tp=
 awk '/^ +[01] tp/ { sum += $8; n++; if ($8 > most) most = $8 } END { exit !(n == 2 && most < 0.8 * sum) }' "$work/out"
 ok $? "each rank reads its part: $(cat "$work/out")"
 
+# ---- generate: the answers of one rank, whatever the number of replicas
+awk 'NR % 2' "$work/lines.jsonl" | sed 's/"prompt_length":1,//' >"$work/prompts.jsonl"
+generates() { # generates MODEL N GRID ARGUMENT...
+    local m=$1 n=$2 grid=$3
+    shift 3
+    "$hone" generate "$work/$m" --device cpu --in "$work/prompts.jsonl" --n 3 --max-tokens 12 "$@" >"$work/one.jsonl" 2>"$work/one.err"
+    local one=$?
+    ranks "$n" generate "$work/$m" --device cpu --in - --grid "$grid" --n 3 --max-tokens 12 --max-batch 5 "$@" <"$work/prompts.jsonl" >"$work/many.jsonl" 2>"$work/many.err"
+    [ $? = $one ] && cmp -s "$work/one.jsonl" "$work/many.jsonl" && [ -z "$(quiet "$work/many.err")" ]
+    ok $? "generate $m on $n ranks, $grid $*: $(quiet "$work/many.err"; diff <(head -c 400 "$work/one.jsonl") <(head -c 400 "$work/many.jsonl"))"
+}
+for m in dense moe; do
+    generates $m 2 tp=2
+    generates $m 8 tp=8 --temperature 0.7 --top-p 0.9
+    generates $m 3 dp=3 --greedy
+    generates $m 4 tp=2,dp=2 --top-k 20 --min-tokens 3
+done
+generates moe 4 tp=4,ep=4
+generates moe 4 tp=4,ep=2,etp=2
+
 # ---- refusals: one line, said once, with the right code
 refuses() { # refuses CODE PATTERN N VERB ARGUMENT...
     local code=$1 pattern=$2
@@ -92,7 +112,7 @@ refuses 1 'cannot create' 3 score --device cpu "$work/dense" --in "$work/lines.j
 refuses 2 'one process.s work' 2 verify "$repo/tests/data/models/qwen2" --dump "$work/dump"
 refuses 2 'there is no option --gird' 3 score --device cpu "$work/dense" --gird tp=2
 refuses 2 'one process.s work, and Open MPI.s mpirun started 2' 2 random "$work/dense.config" "$work/twice"
-refuses 2 'started 2' 2 generate "$work/dense"
+refuses 2 'started 2' 2 chat "$work/dense"
 [ ! -e "$work/twice" ]
 ok $? "random wrote all the same"
 ranks 3 --version >"$work/out" 2>"$work/err"
