@@ -37,7 +37,7 @@ static const Opt options[] = {
     { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache; as many as the batch can need", 0, 1e12 },
     { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
-    { "grid",      OPT_STR, offsetof(Args, grid),      "AXES", "under mpirun: how the model is cut, e.g. tp=2 (ep over the same ranks); dp: replicas" },
+    { "grid",      OPT_STR, offsetof(Args, grid),      "AXES", "under mpirun: tp, ep, etp cut a replica; dp: replicas" },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     RANDOM_OPTION(Args),
