@@ -39,7 +39,7 @@ struct Checkpoints {
     int64_t step;
     Buf state;
     bool writing;
-    int bad; /* of the last save: 0 none, 1 another rank gave up, 2 a reason of our own */
+    int bad; /* of the last save: 0 none, 1 after another rank gave up, 2 for a reason of our own */
     pthread_t thread;
     Err err;
 };
@@ -303,7 +303,7 @@ static bool sum_up(Checkpoints *c, const Meet *m, Err *err) {
             if (files.n == before + 1) files.data[files.n = before] = 0; /* it had none */
         }
         ok = ok && manifest_write(m->dir, c->step, files.data, err);
-        if (ok) meet_end(m, "written"), meet_end(m, "sums"), meet_leave(m);
+        if (ok) meet_end(m, (const char *const[]){ "written", "sums", NULL });
         ok = ok && dir_sync(m->dir, err);
     }
     buf_free(&files);
@@ -330,10 +330,9 @@ static void *writer(void *arg) {
          ok = write_all(c, &m, &c->err) && (!first || checkpoint_into_place(c->conf.run_dir, c->step, &c->err));
     if (ok && first) checkpoint_prune(c->conf.run_dir, c->step, c->conf.keep);
     if (!ok) {
-        c->bad = strcmp(c->err.msg, MEET_GAVE_UP) ? 2 : 1;
+        c->bad = meet_leave(&m) ? 2 : 1; /* what fails after that may fail because the folder is gone */
         ring_leave(c->ring);
-        meet_leave(&m);
-        if (first) tree_remove(tmp.data);
+        if (first && !meet_begun(&m)) tree_remove(tmp.data); /* else when nobody writes there any more */
         err_wrap(&c->err, "the checkpoint of step %" PRId64 " was not written (earlier ones are untouched)", c->step);
     }
     buf_free(&tmp);
@@ -348,8 +347,13 @@ bool checkpoint_wait(Checkpoints *c, Err *err) {
     c->writing = false;
     int bad = agree(&c->p->m->par, c->bad, &c->err);
     c->bad = 0;
-    if (bad) *err = c->err;
-    return !bad;
+    if (!bad) return true;
+    *err = c->err;
+    Buf dir = { 0 };
+    checkpoint_path(&dir, c->conf.run_dir, c->step, PLACE_WRITING);
+    if (c->meet.rank == 0) tree_remove(dir.data);
+    buf_free(&dir);
+    return false;
 }
 
 bool checkpoints_close(Checkpoints *c, Err *err) {

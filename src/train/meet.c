@@ -49,9 +49,8 @@ static void take_away(const Meet *m, const char *what, int rank) {
 static bool wait_for(const Meet *m, const char *what, int rank, Err *err) {
     double start = clock_now();
     while (!there(m, what, rank)) {
-        bool begun = rank < 0 || there(m, "begun", -1);
-        if (!begun) return err_set(err, MEET_GAVE_UP);
-        if ((m->wait > 0 && clock_now() - start > m->wait) || !dir_exists(m->dir))
+        if (there(m, "over", -1) || !dir_exists(m->dir)) return err_set(err, "another rank has given up");
+        if (m->wait > 0 && clock_now() - start > m->wait)
             return err_set(err, "rank %d does not come (trainer.wait_seconds)", rank < 0 ? 0 : rank);
         nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
     }
@@ -82,10 +81,22 @@ bool meet_text(const Meet *m, const char *what, int rank, Buf *out, Err *err) {
     return ok;
 }
 
-void meet_leave(const Meet *m) {
-    if (m->n > 1) take_away(m, "begun", -1);
+/* A rename: it can be done on a disk that is full, and by one rank only. */
+bool meet_leave(const Meet *m) {
+    Buf begun = { 0 }, over = { 0 };
+    path_of(&begun, m, "begun", -1);
+    path_of(&over, m, "over", -1);
+    bool first = m->n == 1 || !rename(begun.data, over.data);
+    buf_free(&begun);
+    buf_free(&over);
+    return first;
 }
 
-void meet_end(const Meet *m, const char *what) {
-    for (int r = 0; r < m->n && m->n > 1; r++) take_away(m, what, r);
+bool meet_begun(const Meet *m) { return m->n > 1 && (there(m, "begun", -1) || there(m, "over", -1)); }
+
+void meet_end(const Meet *m, const char *const *what) {
+    if (m->n == 1) return;
+    for (; *what; what++)
+        for (int r = 0; r < m->n; r++) take_away(m, *what, r);
+    take_away(m, "begun", -1);
 }
