@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { SPANS = 1 << 18 };
-
 bool bench_open(Bench *b, const BenchArgs *a, Err *err) {
     *b = (Bench){ .a = a };
     OpenOpts opts = { .threads = a->threads, .device = a->device, .compute = a->compute };
@@ -22,7 +20,7 @@ bool bench_open(Bench *b, const BenchArgs *a, Err *err) {
         DeviceArgs da = { a->device, a->compute, (int)a->threads, false };
         TRY(device_open(&b->o.dev, &da, err));
     }
-    if (a->profile || a->lines) b->profile = profile_open(&b->o.dev, SPANS, &b->o.mem);
+    if (a->profile || a->lines) b->profile = profile_open(&b->o.dev, PROFILE_SPANS, &b->o.mem);
     buf_putc(&b->out, '{');
     put_text(b, "bench", a->what);
     DevAbout about = dev_about(&b->o.dev);

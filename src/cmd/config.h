@@ -87,7 +87,7 @@ typedef struct Config {
         double      peak_tflops;                                                /* or NAN: measured */
         bool        val_before_train, tensorboard;
         int         on_nan, resume;
-        const char *run_dir, *project, *experiment, *device, *compute;          /* compute: or NULL */
+        const char *run_dir, *project, *experiment, *device, *compute, *profile;   /* compute, profile: or NULL */
     } trainer;
     struct {
         int64_t     tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node;    /* dp: or UNSET */

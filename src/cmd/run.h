@@ -82,6 +82,7 @@ typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_EXACT, PHASE
 
 bool run_open (Run *r, Err *err);                 /* r->c is loaded; opens everything, resumes if there is something to resume */
 void run_close(Run *r);
+bool run_profiled(Run *r, Err *err);              /* trainer.profile, where it is asked for, is written */
 void run_release(Run *r);                         /* gives back what training took: the model, its engine, its states */
 DataLong run_long_prompts(const Config *c);        /* what happens to a prompt above data.max_prompt_length */
 bool run_wanted(const Run *r);                    /* false after SIGTERM, SIGINT, SIGUSR1 or SIGHUP on any rank: collective */

@@ -7,6 +7,7 @@
 #include "cmd/device.h"
 #include "cmd/needs.h"
 #include "cmd/start.h"
+#include "op/profile.h"
 #include "plan/machine.h"
 
 #include <inttypes.h>
@@ -344,6 +345,7 @@ bool run_open(Run *r, Err *err) {
     if (isnan(r->peak_flops)) r->peak_flops = machine_flops();
     r->peak_flops *= ranks_count(&r->ranks);
     stop_on_signals();
+    if (c->trainer.profile) profile_open(&r->o.dev, PROFILE_SPANS, &r->o.mem);
     r->t_saved = clock_now();
     r->progress = progress_open(r->dir, &r->mem);
     return true;
@@ -357,6 +359,17 @@ void run_release(Run *r) {
     if (r->has_ref) policy_close(&r->ref), model_close(&r->ref_model);
     model_close(&r->o.model);
     r->o.has_model = false;
+}
+
+bool run_profiled(Run *r, Err *err) {
+    Dev *d = &r->o.dev;
+    if (!d->profile) return true;
+    int64_t lost = profile_lost(d->profile);
+    TRY(profile_write(d, r->c.trainer.profile, err));
+    fprintf(stderr, "hone train: the timeline is in %s%s\n", r->c.trainer.profile,
+            lost ? ", of the first ops: there are more than it has room for" : "");
+    profile_close(d);
+    return true;
 }
 
 void run_close(Run *r) {

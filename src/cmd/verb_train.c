@@ -39,7 +39,8 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int rc = start(v, &r.c, CONF_TRAIN, argc, argv);
     if (rc >= 0) return rc;
-    bool ok = ranks_open(&r.ranks, r.c.trainer.wait_seconds, &err) && run_open(&r, &err) && train(&r, &err);
+    bool ok = ranks_open(&r.ranks, r.c.trainer.wait_seconds, &err) && run_open(&r, &err) && train(&r, &err)
+              && run_profiled(&r, &err);
     if (r.saves) { /* first: what is said below is true once the last save is on the disk */
         Err late;
         if (!checkpoints_close(r.saves, &late) && ok) ok = false, err = late;

@@ -8,6 +8,7 @@
 #include "op/op.h"
 
 typedef struct Profile Profile;
+enum { PROFILE_SPANS = 1 << 18 };                                /* enough for some steps, 20 MB */
 Profile *profile_open (Dev *d, int64_t most, Mem *mem);          /* from now on; later spans than 'most' are counted, not kept */
 void     profile_close(Dev *d);                                  /* no more; what was noted stays */
 void     profile_clear(Dev *d);                                  /* what was noted so far is forgotten */
