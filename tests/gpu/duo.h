@@ -10,7 +10,7 @@
 enum { CPU, GPU };
 typedef struct { Tensor t[2]; } Two;
 typedef struct { Rig r[2]; DType act; uint64_t seed; size_t bytes; } Duo;
-static inline int duo_times(int n) { return gpu_test_few ? (n + 7) / 8 : n; }      /* a sanitizer makes kernels ten to a hundred times as slow */
+static inline int duo_times(int n) { return gpu_test_few ? (n + 19) / 20 : n; }      /* a sanitizer makes kernels ten to a hundred times as slow */
 
 /* seconds of a GPU are dear: one device a process */
 static inline Dev *duo_dev(Duo *q, int side) { return &q->r[side].d; }

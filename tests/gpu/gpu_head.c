@@ -248,7 +248,7 @@ int gpu_head(int argc, char **argv) {
         { "top-k of nearly all", 1, 1, 0, 990, 0, 0, 0 },
         { "float32 weights, top-p", 1, .9f, 0, 0, 0, 0, 0, 1 },
     };
-    for (int half = 0; half < 2; half++) {
+    for (int half = gpu_test_few; half < 2; half++) {
         Duo q;
         duo_open(&q, half ? DT_BF16 : DT_F32, 500, 512u << 20);
         for (size_t k = 0; k < COUNT(kinds); k += gpu_test_few ? 8 : 1) {

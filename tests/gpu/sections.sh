@@ -153,7 +153,7 @@ grpo() {
 sanitizer() { # sanitizer TOOL SECONDS ARGUMENTS...: what it says into $work/san.TOOL
     local tool=$1 seconds=$2 rc
     shift 2
-    timeout --foreground "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" "$@" >"$work/san.$tool" 2>&1
+    timeout -k 5 "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" "$@" >"$work/san.$tool" 2>&1
     rc=$?
     grep -E ' (passed|failed)|SUMMARY' "$work/san.$tool" | sed "s/^/$tool: /"
     return $rc
