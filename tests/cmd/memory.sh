@@ -35,7 +35,7 @@ run reference train.use_kl_loss=true
 run reference16 train.use_kl_loss=true model.path="$work/model16" # the reference is kept as the files have it
 holds "$(planned reference) - $(planned reference16) >= 0.49 * $bytes / 1e6"
 ok $? "a reference in BF16 is planned as large as one in float32: $(planned reference16) and $(planned reference) MB"
-run remax algo.advantage=remax "data.val_files=[$work/sums.jsonl]" trainer.val_every=1 rollout.val.n=4 rollout.val.temperature=1
+run remax algo.advantage=remax "data.val_files=[$work/sums.jsonl]" data.val_max_samples=48 trainer.val_every=2 rollout.val.n=4 rollout.val.temperature=1
 run whole trainer.save_buffer=0
 holds "$(told whole) - $(told plain) >= 2.9 * $bytes / 1e6 - 4"
 ok $? "a buffer for everything is $(told whole) MB beside $(told plain) MB: of $bytes bytes of weights three times that was expected"
