@@ -92,17 +92,17 @@ static void train(Bench *b, const Train *s) {
     for (int i = 0; i <= s->seqs; i++) at[i] = i * s->len;
     Tensor k = noise(b, T, (int64_t)s->kv * s->dk),
            v = s->latent ? tensor_cols(k, 0, s->dv) : noise(b, T, (int64_t)s->kv * s->dv);
-    Run r = { .a = { noise(b, T, (int64_t)s->heads * s->dk),
-                     k,
-                     v,
-                     noise(b, T, (int64_t)s->heads * s->dv),
-                     tensor_push(&b->a, DT_F32, T, s->heads),
-                     { s->seqs, s->len, ints(b, 1, s->seqs + 1, at) },
-                     s->heads,
-                     s->kv,
-                     s->dk,
-                     s->dv,
-                     .05f } };
+    Run r = { .a = { .q = noise(b, T, (int64_t)s->heads * s->dk),
+                     .k = k,
+                     .v = v,
+                     .o = noise(b, T, (int64_t)s->heads * s->dv),
+                     .lse = tensor_push(&b->a, DT_F32, T, s->heads),
+                     .seqs = { s->seqs, s->len, ints(b, 1, s->seqs + 1, at) },
+                     .heads = s->heads,
+                     .kv_heads = s->kv,
+                     .dk = s->dk,
+                     .dv = s->dv,
+                     .scale = .05f } };
     double pairs = (double)s->seqs * s->heads * s->len * s->len / 2;
     printf("train  %3d x %5d, %3d/%-3d heads of %d/%d:", s->seqs, s->len, s->heads, s->kv, s->dk, s->dv);
     if (s->forward) {
