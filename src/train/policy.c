@@ -368,7 +368,8 @@ static bool teach(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossCon
     while (n && passes(p, pk, n - 1)) n--;
     for (int i = 0; i < p->pipe.flights; i++) empty(&p->slot[i]);
     bool going = pipeline_run(&p->pipe, p->m, &p->grads, n, c->entropy_coef != 0, &calls, &p->host);
-    for (; p->m->shard.g.pp == 1 && going && n < pk->n_micro; n++) going = go_on(p); /* others have more: all ask alike */
+    for (; p->m->shard.g.pp == 1 && going && n < pk->n_micro; n++)
+        going = go_on(p); /* others have more: all ask alike */
     for (int i = 0; i < p->pipe.flights; i++) filled(&p->act, &p->pipe.flight[i].act), filled(&p->io, &p->slot[i].io);
     int last = (grid_chunks(&p->m->shard.g) - 1) % p->m->shard.g.pp; /* who judged */
     comm_broadcast(&p->m->par.pp, last, sum, sizeof *sum);
