@@ -224,13 +224,17 @@ static void gather(Gen *g) {
                 uint64_t n;
                 bool broken;
             } head = { j->out[k].n, j->broken[k] };
-            comm_broadcast(dp, (int)i % dp->size, &head, sizeof head);
+            int from = (int)(i % (size_t)dp->size);
+            comm_broadcast(dp, from, &head, sizeof head);
             if (!mine(g, i)) {
                 buf_clear(&j->out[k]);
-                for (uint64_t c = 0; c < head.n; c++) buf_putc(&j->out[k], ' ');
+                buf_reserve(&j->out[k], head.n + 1);
+                j->out[k].n = head.n;
                 j->broken[k] = head.broken;
             }
-            if (head.n) comm_broadcast(dp, (int)i % dp->size, j->out[k].data, head.n);
+            if (head.n) comm_broadcast(dp, from, j->out[k].data, head.n);
+            if (j->out[k].data) j->out[k].data[j->out[k].n] = 0;
+            if (!g->out) buf_free(&j->out[k]);
         }
         j->waiting = 0;
     }

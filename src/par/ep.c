@@ -113,7 +113,7 @@ static void write_lists(EpBook *b, const EpPlan *e, Dev *d, int64_t w0, int64_t 
         for (int r = 0; r < b->ranks; pos += counts_of(b, r)[x], r++) {
             int64_t n = inside(pos, counts_of(b, r)[x], w0, w1, &skip);
             for (int64_t i = 0; i < n; i++) write(&sorted, b->get[r].at + i);
-            b->get[r].at += n, rows += n; /* for now: where its next expert's rows are */
+            b->get[r].at += n, rows += n; /* until all are written: where its next expert's rows are */
         }
     }
     write(&at, rows);
