@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/.." || exit 1
 level() {
     case $1 in
-    base) echo 0;; tensor|text|arch|algo|dash) echo 1;; op|file) echo 2;; comm|task) echo 3;;
+    base) echo 0;; tensor|text|image|arch|algo|dash) echo 1;; op|file) echo 2;; comm|task) echo 3;;
     plan|param|par) echo 4;; layer) echo 5;; model) echo 6;; rollout) echo 7;; train) echo 8;;
     sync) echo 9;; cmd) echo 10;; *) echo 99;; esac
 }
