@@ -6,7 +6,7 @@ level() {
     case $1 in
     base) echo 0;; tensor|text|image|arch|algo|dash) echo 1;; op|file) echo 2;; comm|task) echo 3;;
     plan|param|par) echo 4;; layer) echo 5;; model) echo 6;; rollout) echo 7;; train) echo 8;;
-    sync) echo 9;; cmd) echo 10;; *) echo 99;; esac
+    sync|config) echo 9;; step) echo 10;; cmd) echo 11;; *) echo 99;; esac
 }
 bad=0
 for f in $(find src -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh'); do

@@ -1,7 +1,7 @@
 /* bench.c - what the measurements of `hone bench` share: see bench.h. */
 #include "cmd/bench.h"
 #include "base/clock.h"
-#include "cmd/device.h"
+#include "op/device.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
-#include "cmd/open.h"
+#include "model/open.h"
 #include "op/profile.h"
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* bench_moving.c - `hone bench optimizer`, `link` and `load`: what moves bytes. */
 #include "base/clock.h"
 #include "cmd/bench.h"
-#include "cmd/device.h"
+#include "op/device.h"
 #include "train/optim.h"
 
 enum { MOST = 100 };

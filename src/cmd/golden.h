@@ -3,7 +3,7 @@
 #ifndef CMD_GOLDEN_H
 #define CMD_GOLDEN_H
 
-#include "cmd/open.h"
+#include "model/open.h"
 
 typedef struct {
     const char *model, *golden, *dump;       /* dump: NULL, or a folder for our own grad and step files */

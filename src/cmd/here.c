@@ -2,7 +2,7 @@
 #include "cmd/here.h"
 
 #include "base/clock.h"
-#include "cmd/config.h"
+#include "config/config.h"
 
 #include <math.h>
 #include <string.h>

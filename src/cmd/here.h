@@ -6,7 +6,7 @@
 #ifndef CMD_HERE_H
 #define CMD_HERE_H
 
-#include "cmd/needs.h"
+#include "step/needs.h"
 #include "plan/plan.h"
 #include "rollout/engine.h"
 

@@ -2,7 +2,7 @@
 #ifndef CMD_HYDRA_H
 #define CMD_HYDRA_H
 
-#include "cmd/config_table.h"
+#include "config/table.h"
 
 typedef struct {
     const char *key, *text;       /* text: the value as it was written */

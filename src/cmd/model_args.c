@@ -45,9 +45,3 @@ bool arg_out(const char *out, const char *from, bool force, Err *err) {
     if (force) return true;
     return err_set(err, "%s: is there already; --force replaces a model", out);
 }
-
-DType config_dtype(const ModelDesc *m) {
-    const Json *t = json_get(&m->config, "torch_dtype");
-    if (!t) t = json_get(&m->config, "dtype");
-    return json_is_str(t, "bfloat16") ? DT_BF16 : DT_F32;
-}

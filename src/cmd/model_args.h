@@ -9,6 +9,5 @@ bool    arg_dtype(DType *out, const char *text, Err *err);       /* f32, bf16 */
 int64_t arg_bytes(const char *text);                             /* "5GB", "200MB", "1GiB", "4096"; -1: not a size */
 /* OUT must not exist, or --force; and never be 'from', the model that it is made of: that would be gone. */
 bool    arg_out(const char *out, const char *from, bool force, Err *err);
-DType   config_dtype(const ModelDesc *m);                        /* what config.json says; F32 unless bfloat16 */
 
 #endif

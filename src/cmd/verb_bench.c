@@ -1,7 +1,7 @@
 /* verb_bench.c - `hone bench WHAT [MODEL]`: see bench.h. */
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
-#include "cmd/device.h"
+#include "cmd/options.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
-#include "cmd/device.h"
-#include "cmd/open.h"
+#include "cmd/options.h"
+#include "model/open.h"
 #include "cmd/prompt_line.h"
 #include "cmd/sampling.h"
 

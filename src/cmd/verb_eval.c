@@ -1,8 +1,8 @@
 /* verb_eval.c - `hone eval`: how good a model is at the questions of a file: mean@k, pass@k, maj@k with confidence intervals. */
 #include "cmd/cmd.h"
-#include "cmd/device.h"
-#include "cmd/evaluate.h"
-#include "cmd/open.h"
+#include "cmd/options.h"
+#include "step/evaluate.h"
+#include "model/open.h"
 #include "cmd/sampling.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* verb_export.c - `hone export`: the model of a run's newest whole checkpoint, as a folder that anyone loads. */
 #include "cmd/cmd.h"
 #include "cmd/model_args.h"
-#include "cmd/open.h"
+#include "model/open.h"
 #include "train/checkpoint.h"
 
 #include <inttypes.h>

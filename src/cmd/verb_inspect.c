@@ -2,7 +2,7 @@
  * Works from config.json alone; with weights beside it they are looked at too (headers only). */
 #include "arch/arch.h"
 #include "cmd/cmd.h"
-#include "cmd/device.h"
+#include "op/device.h"
 #include "file/safetensors.h"
 #include "model/model.h"
 

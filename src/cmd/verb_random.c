@@ -25,7 +25,7 @@ static bool make(const Args *a, const char *config, const char *out, int64_t sha
     double std;
     TRY(model_desc_load(&m, config, mem, err) && model_desc_runs(&m, err));
     if (!params_init_range(&std, &m, err)) return err_wrap(err, "%s", config);
-    if (!a->dtype) t = config_dtype(&m);
+    if (!a->dtype) t = params_config_dtype(&m);
     else TRY(arg_dtype(&t, a->dtype, err));
     TRY(arg_out(out, m.dir, a->force, err));
     Dev d;

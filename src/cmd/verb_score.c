@@ -1,10 +1,10 @@
 /* verb_score.c - `hone score`: the log-prob and entropy of every predicted token of given texts, by the trainer's own forward. */
 #include "base/file.h"
 #include "cmd/cmd.h"
-#include "cmd/device.h"
-#include "cmd/open.h"
+#include "cmd/options.h"
+#include "model/open.h"
 #include "cmd/prompt_line.h"
-#include "cmd/ranks.h"
+#include "comm/ranks.h"
 #include "cmd/sampling.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* verb_verify.c - `hone verify`: does this program compute what the reference computed? */
 #include "cmd/cmd.h"
-#include "cmd/device.h"
+#include "cmd/options.h"
 #include "cmd/golden.h"
 #include "cmd/verify_algos.h"
 #include "cmd/verify_balance.h"

@@ -190,6 +190,12 @@ bool params_load(Params *p, Dev *d, const char *dir, Err *err) {
     return ok;
 }
 
+DType params_config_dtype(const ModelDesc *m) {
+    const Json *t = json_get(&m->config, "torch_dtype");
+    if (!t) t = json_get(&m->config, "dtype");
+    return json_is_str(t, "bfloat16") ? DT_BF16 : DT_F32;
+}
+
 DType params_disk_dtype(const char *dir) {
     Mem mem = { 0 };
     Err err;

@@ -67,6 +67,7 @@ static inline Tensor param(const Params *p, ParamId id, int layer) {
  * skipped (MTP layers, rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */
 bool params_load(Params *p, Dev *d, const char *dir, Err *err);
 size_t params_load_bytes(int threads);                  /* of the host, while it loads */
+DType params_config_dtype(const ModelDesc *m);           /* what config.json says; DT_F32 unless bfloat16 */
 DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matrix in the folder is BF16, else DT_F32 */
 
 /* Writes hub names, index, config.json (given text) into a folder beside 'dir' and renames it; tokenizer files are carried

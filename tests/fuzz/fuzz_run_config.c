@@ -1,6 +1,6 @@
 /* fuzz_run_config.c - any bytes as a configuration file: an error or a Config whose dump loads again. */
 #include "base/base.h"
-#include "cmd/config.h"
+#include "config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

@@ -1,0 +1,144 @@
+/* summary.c - see summary.h.  What `hone plan` says a step of this run takes is told beside what it took: a few micro-batches and decode
+ * steps of a model like this one are timed for it, once the run's own memory is given back. */
+#include "cmd/summary.h"
+#include "cmd/here.h"
+#include "cmd/start.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+typedef struct {
+    double prompts, answers, mini, epochs;     /* of a step */
+    double prompt_mean, prompt_max, mean, max; /* tokens, as they were and at most */
+    double computed;                           /* share of the updates' work: silent answers take little or none */
+    bool reference;
+    PolicyConf policy;
+    int threads;
+} PredictIn;
+typedef struct {
+    double rollout, reference, update;
+} Predicted; /* seconds; update with the optimizer */
+
+/* False for a model too large to do that in passing. */
+static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out) {
+    enum { LARGEST = 60 * 1000 * 1000 };
+    if (arch_param_count(m) > LARGEST) return false;
+    Mem mem = { 0 };
+    Err err;
+    ModelSum *s = MEM_NEW(&mem, ModelSum);
+    Plan *p = MEM_NEW(&mem, Plan);
+    model_sum(s, m);
+    Machine here = { .name = "this",
+                     .flops = 1e11,
+                     .memory = 1e12,
+                     .bandwidth = 1e10,
+                     .sms = in->threads,
+                     .gemm = 0.8,
+                     .attn = 0.5,
+                     .nvlink = 1e9,
+                     .nic = 1e9,
+                     .pcie = 1e12,
+                     .domain = 1,
+                     .per_node = 1,
+                     .host_memory = 1e12,
+                     .host_bandwidth = 1e10,
+                     .is_cpu = true };
+    *p = (Plan){ .sum = s, .cluster = { here, 1 }, .profile = profile_find("hone") };
+    p->work = (Workload){ in->prompts, in->answers, in->mini, in->prompt_mean, in->prompt_max,
+                          in->mean,    in->max,     1,        in->reference,   (int)in->epochs };
+    p->layout = (Layout){ .tp = 1,
+                          .pp = 1,
+                          .ep = 1,
+                          .cp = 1,
+                          .vpp = 1,
+                          .fused_head = true,
+                          .micro_tokens = (double)in->policy.micro_tokens,
+                          .offload = in->policy.offload,
+                          .gen_tp = 1,
+                          .gen_ep = 1,
+                          .gen_use = 0.9 };
+    layout_even(&p->layout, s->layers);
+    bool ok = layout_check(&p->layout, s, &p->cluster, &p->work, &err);
+    HereRates r;
+    if (ok) {
+        plan_make(p);
+        HereWork w = here_work(p, in->threads);
+        w.policy = in->policy;
+        ok = here_measure(m, &w, &r, &err);
+    }
+    if (ok) {
+        here_apply(p, &r);
+        *out = (Predicted){ p->phase[PH_ROLLOUT].seconds, p->phase[PH_REF].seconds,
+                            p->phase[PH_UPDATE].seconds * in->computed + p->phase[PH_OPTIMIZER].seconds };
+    }
+    mem_free(&mem);
+    return ok;
+}
+
+static void arena_line(const Arena *a) {
+    if (a->size)
+        printf("  %-20s planned %10.2f MB, peak %10.2f MB (%.0f %%)\n", a->name, (double)a->size / 1e6,
+               (double)a->peak / 1e6, 100 * (double)a->peak / (double)a->size);
+}
+
+static void time_line(const char *name, double predicted, double measured) {
+    if (measured <= 0) return;
+    double off = 100 * (predicted / measured - 1);
+    printf("  %-20s predicted %8.3f s, measured %8.3f s (%+.0f %%)\n", name, predicted, measured, off);
+}
+
+static void exact_line(const Run *r) {
+    if (r->sum.steps < 1) return;
+    printf("sampler against trainer: ");
+    if (!r->sum.exact.tokens) puts("no log-prob was compared");
+    else
+        printf("largest difference of a log-prob %g, over %" PRId64 " tokens of %.0f in %.0f of %.0f steps\n",
+               r->sum.exact.max_diff, r->sum.exact.tokens, r->sum.answer, r->sum.compared, r->sum.steps);
+}
+
+/* A step as `hone plan` sees it beside the mean of those that were done. */
+static void time_summary(Run *r) {
+    const Config *c = &r->job.c;
+    double n = r->sum.steps;
+    if (n < 1 || !job_wanted(&r->job)) return;
+    PredictIn in = {
+        .prompts = (double)c->data.train_batch_size,
+        .answers = (double)c->rollout.n,
+        .mini = (double)c->train.mini_batch_size,
+        .epochs = (double)c->train.epochs,
+        .prompt_mean = r->sum.prompt / r->sum.answers,
+        .prompt_max = (double)c->data.max_prompt_length,
+        .mean = r->sum.answer / r->sum.answers,
+        .max = (double)c->rollout.max_tokens,
+        .computed = r->sum.flops / r->sum.full,
+        .reference = r->ref.on,
+        .policy = r->job.policy.c,
+        .threads = threads_count(r->job.o.dev.threads),
+    };
+    Predicted p;
+    if (!run_predict(&r->job.o.desc, &in, &p)) return;
+    puts("time of a step:");
+    time_line("rollout", p.rollout, r->sum.seconds[PHASE_GEN] / n);
+    time_line("reference", p.reference, r->sum.seconds[PHASE_REF] / n);
+    time_line("update", p.update, r->sum.seconds[PHASE_UPDATE] / n);
+}
+
+void run_summary(Run *r) {
+    putchar('\n');
+    end_line(r->job.step, r->job.steps, r->job.c.trainer.run_dir);
+    const Arena *arenas[] = { &r->job.o.model.w.arena, &r->job.policy.grads.arena, &r->job.policy.opt.dev,
+                              &r->job.policy.opt.host, &r->job.policy.act,         &r->job.o.dev.tmp };
+    puts("memory:");
+    for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);
+    MemoryUsed memory = memory_used();
+    printf("  %-20s planned %10.2f MB, peak %10.2f MB (questions, tokenizer and program included)\n", "the process",
+           (double)r->job.planned / 1e6, memory.peak / 1e6);
+    DevAbout gpu = dev_about(&r->job.o.dev);
+    if (gpu.total)
+        printf("  %-20s planned %10.2f MB, the driver says %.2f MB in use (%.2f MB before the run took its own)\n",
+               "the GPU", (double)(gpu.base + r->job.planned_gpu) / 1e6, (double)(gpu.total - gpu.free) / 1e6,
+               (double)gpu.base / 1e6);
+    exact_line(r);
+    run_release(r);
+    time_summary(r);
+}

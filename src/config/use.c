@@ -1,0 +1,144 @@
+/* use.c - what the other folders take, made from a configuration. */
+#include "config/config.h"
+#include "model/kept_set.h"
+#include "base/file.h"
+#include "base/yaml.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* clang-format off */
+GridShape config_axes(const Config *c) {
+    return (GridShape){ .tp = (int)c->grid.tp,
+                        .pp = (int)c->grid.pp,
+                        .vpp = (int)c->grid.vpp,
+                        .ep = (int)c->grid.ep,
+                        .etp = (int)c->grid.etp,
+                        .cp = (int)c->grid.cp,
+                        .dp = c->grid.dp == CONF_UNSET ? 0 : (int)c->grid.dp };
+}
+
+const char *config_split(const Config *c, Mem *mem) {
+    int64_t first = c->grid.first_layers, last = c->grid.last_layers;
+    if (first == CONF_UNSET && last == CONF_UNSET) return c->grid.split;
+    if (last == CONF_UNSET) return mem_printf(mem, "first=%" PRId64, first);
+    if (first == CONF_UNSET) return mem_printf(mem, "last=%" PRId64, last);
+    return mem_printf(mem, "first=%" PRId64 ",last=%" PRId64, first, last);
+}
+
+AdvConf config_advantage(const Config *c) {
+    return (AdvConf){ .kind = (AdvKind)c->algo.advantage, .norm_by_std = c->algo.norm_by_std,
+                      .gamma = c->algo.gamma,             .lam = c->algo.lam };
+}
+
+LossConf config_loss(const Config *c) {
+    return (LossConf){
+        .kind = (LossKind)c->train.loss,      .agg = (AggKind)c->train.loss_agg,
+        .clip_low = c->train.clip_low,        .clip_high = c->train.clip_high,      .clip_c = c->train.clip_c,
+        .tau_pos = c->train.tau_pos,          .tau_neg = c->train.tau_neg,
+        .cov_ratio = c->train.kl_cov_ratio,   .cov_coef = c->train.kl_cov_coef,
+        .entropy_coef = c->train.entropy_coef,
+        .kl_coef = c->train.use_kl_loss ? c->train.kl_loss_coef : 0,
+        .kl_kind = c->train.kl_loss_type,     .norm_len = (double)c->train.loss_norm_length,
+    };
+}
+/* clang-format on */
+
+DataLong config_truncation(int64_t how) {
+    static const DataLong of[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
+                                   [TRUNC_LEFT] = DATA_LONG_LEFT,
+                                   [TRUNC_RIGHT] = DATA_LONG_RIGHT,
+                                   [TRUNC_MIDDLE] = DATA_LONG_MIDDLE };
+    return of[how];
+}
+
+DataLong config_long_prompts(const Config *c) {
+    return c->data.filter_overlong_prompts ? DATA_LONG_FILTER : config_truncation(c->data.truncation);
+}
+
+bool config_own_scorer(const Config *c) { return c->reward.command || c->reward.library || c->reward.python; }
+
+double config_max_failed(const Config *c) { /* there 0 is no limit, here it lets none pass */
+    return c->reward.max_failed_ratio > 0 ? c->reward.max_failed_ratio : 1e-9;
+}
+
+RewardOptions config_rewards(const Config *c, Mem *mem) {
+    return (RewardOptions){ .scorer = c->reward.scorer,
+                            .command = c->reward.command,
+                            .library = c->reward.library,
+                            .python = c->reward.python,
+                            .python_function = c->reward.python_function,
+                            .python_args = config_arguments(&c->reward.python_args, mem),
+                            .timeout_s = c->reward.timeout };
+}
+
+const char *config_arguments(const StrList *pairs, Mem *mem) {
+    if (!pairs->n) return NULL;
+    Buf b = { 0 };
+    for (int64_t i = 0; i < pairs->n; i++) {
+        const char *eq = strchr(pairs->at[i], '='); /* config_check saw to it */
+        size_t n = eq ? (size_t)(eq - pairs->at[i]) : strlen(pairs->at[i]);
+        Json v = yaml_scalar(eq ? eq + 1 : "", eq ? strlen(eq + 1) : 0, mem);
+        buf_puts(&b, i ? "," : "{");
+        json_put_str(&b, pairs->at[i], n);
+        buf_putc(&b, ':');
+        json_put_value(&b, &v);
+    }
+    buf_putc(&b, '}');
+    const char *text = mem_str(mem, b.data, b.n);
+    buf_free(&b);
+    return text;
+}
+
+KlControl config_kl(const Config *c) {
+    return (KlControl){ c->algo.kl_control == 1, c->algo.kl_coef, c->algo.kl_target, c->algo.kl_horizon };
+}
+
+LrConf config_lr(const Config *c, int64_t total_steps) {
+    int64_t warmup = c->train.warmup_steps, decay = c->train.decay_steps;
+    if (warmup == CONF_UNSET) warmup = (int64_t)floor(c->train.warmup_ratio * (double)total_steps);
+    if (decay == CONF_UNSET) decay = (total_steps + 9) / 10;
+    LrConf lr = { .kind = (LrKind)c->train.schedule, .lr = c->train.lr, .min_ratio = c->train.min_lr_ratio };
+    lr.warmup = warmup, lr.total = total_steps, lr.decay = decay;
+    return lr;
+}
+
+int64_t config_updates_per_step(const Config *c) {
+    return c->train.epochs * ((c->data.train_batch_size + c->train.mini_batch_size - 1) / c->train.mini_batch_size);
+}
+
+bool config_cuts(const Config *c) { return c->rollout.top_k > 0 || c->rollout.top_p < 1 || c->rollout.min_p > 0; }
+
+bool config_keeps_sets(const Config *c) {
+    return config_cuts(c) && (config_updates_per_step(c) > 1 || config_needs_ref(c));
+}
+
+size_t config_kept_room(const Config *c, int64_t vocab, size_t *most) {
+    *most = kept_set_most(vocab, c->rollout.top_k);
+    size_t each = c->rollout.kept_bytes == CONF_UNSET ? *most : (size_t)c->rollout.kept_bytes;
+    size_t room = (each < *most ? each : *most) * (size_t)c->rollout.max_tokens;
+    return room > *most ? room : *most;
+}
+
+bool config_needs_ref(const Config *c) {
+    bool in_reward = c->algo.kl_in_reward && (c->algo.kl_coef > 0 || c->algo.kl_control == 1);
+    return in_reward || (c->train.use_kl_loss && c->train.kl_loss_coef > 0);
+}
+
+bool config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err) {
+    *out = (CheckpointConf){ .run_dir = c->trainer.run_dir,
+                             .from_dir = c->model.path,
+                             .tokenizer_dir = c->model.tokenizer,
+                             .keep = (int)c->trainer.keep,
+                             .shard_bytes = (int64_t)5e9,
+                             .buffer = c->trainer.save_buffer };
+    if (!c->model.chat_template) return true;
+    Buf text = { 0 };
+    bool ok = file_read(&text, c->model.chat_template, err);
+    if (ok) out->chat_template = mem_str(mem, text.data, text.n);
+    buf_free(&text);
+    return ok;
+}
+
+RandomFill config_random(const Config *c) { return random_fill(c->model.random == CONF_UNSET ? -1 : c->model.random); }

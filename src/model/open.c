@@ -1,0 +1,117 @@
+/* open.c - see open.h. */
+#include "model/open.h"
+#include "base/file.h"
+#include "op/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* A line "NAME:   123 kB" of a file of the kernel's, in bytes; 0 where there is none. */
+static size_t kernel_says(const char *path, const char *name) {
+    Buf b = { 0 };
+    Err err;
+    size_t kib = 0;
+    const char *line = file_read(&b, path, &err) ? strstr(b.data, name) : NULL;
+    if (line) sscanf(line + strlen(name), " %zu", &kib);
+    buf_free(&b);
+    return kib * 1024;
+}
+
+size_t memory_here(void) { return kernel_says("/proc/meminfo", "MemAvailable:"); }
+
+MemoryUsed memory_used(void) {
+    MemoryUsed m = { (double)kernel_says("/proc/self/status", "VmRSS:"),
+                     (double)kernel_says("/proc/self/status", "VmHWM:") };
+    struct rusage u;
+    if (!m.peak && !getrusage(RUSAGE_SELF, &u)) m.peak = (double)u.ru_maxrss * 1024;
+    return m;
+}
+
+size_t memory_free(const Dev *d) {
+    DevAbout a = dev_about(d);
+    return a.total ? a.free : memory_here();
+}
+
+/* Parts that lie in one memory, of which so much is free; 0: nobody knows. */
+static bool fits(const Need *need, int n, int host, double have, const char *where, Err *err) {
+    double sum = 0; /* in double: the sum of parts that nobody has may not wrap */
+    int largest = -1;
+    for (int i = 0; i < n; i++) {
+        if (host >= 0 && need[i].host != host) continue;
+        sum += (double)need[i].bytes;
+        if (largest < 0 || need[i].bytes > need[largest].bytes) largest = i;
+    }
+    if (have == 0 || sum <= have) return true;
+    return err_set(
+        err, "%.2f GB of %smemory are needed, %.2f GB are free: short by %.2f GB; the largest part is %s with %.2f GB",
+        sum / 1e9, where, have / 1e9, (sum - have) / 1e9, need[largest].name, (double)need[largest].bytes / 1e9);
+}
+
+bool memory_fits(const Opened *o, const Need *need, int n, Err *err) {
+    DevAbout a = dev_about(&o->dev);
+    int sharers = o->ranks ? o->ranks->world.local_size : 1;
+    double here = (double)memory_here() / sharers;
+    const char *where = sharers > 1 ? "this rank's share of the machine's " : "";
+    if (!a.total) return fits(need, n, -1, here, where, err);
+    return fits(need, n, false, (double)a.free, "GPU ", err) && fits(need, n, true, here, where, err);
+}
+
+bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
+    *o = (Opened){ 0 };
+    if (!model_desc_load(&o->desc, path, &o->mem, err)) return mem_free(&o->mem), false;
+    if (!o->desc.arch->runs) {
+        err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
+                o->desc.arch->name);
+        return mem_free(&o->mem), false;
+    }
+    o->ranks = opts->ranks;
+    int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
+    DeviceArgs da = { opts->device, opts->compute, threads, opts->guard };
+    return device_open(&o->dev, &da, err) || (mem_free(&o->mem), false);
+}
+
+Shard open_shard(const Opened *o) { return o->ranks ? o->ranks->shard : shard_whole(&o->desc); }
+
+/* Unless somebody says another number: as many as the device likes, and a leaf for every rank of tp at least. */
+DevKind open_kind(const Opened *o, int64_t leaves) {
+    DevKind k = dev_kind(&o->dev);
+    Shard s = open_shard(o);
+    int least = s.g.tp > s.g.etp ? s.g.tp : s.g.etp, likes = device_leaves(&o->dev);
+    k.leaves = leaves ? (int)leaves : likes > least ? likes : least;
+    return k;
+}
+
+bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
+    DType t = o->dev.act == DT_BF16 ? DT_BF16 : opts->f32 ? DT_F32 : open_disk_dtype(o, opts->random);
+    Shard shard = open_shard(o);
+    Par par = o->ranks ? o->ranks->groups : groups_self();
+    size_t weights = params_bytes(&o->desc, &shard, t, false);
+    if (opts->f32 && t != DT_F32) weights += params_bytes(&o->desc, &shard, DT_F32, false); /* the master */
+    Need need[] = { { "weights", weights }, { "scratch", tmp_bytes }, { "the cache", opts->more } };
+    TRY(opts->counted || memory_fits(o, need, COUNT(need), err));
+    o->dev.tmp = dev_arena(&o->dev, "tmp", tmp_bytes);
+    model_open_shard(&o->model, &o->dev, &o->desc, &shard, &par, t, open_kind(o, opts->leaves).leaves, &o->mem);
+    o->has_model = true;
+    if (opts->f32 && t != DT_F32) model_open_master(&o->model, &o->mem);
+    return open_fill(&o->model, opts->random, err);
+}
+
+DType open_disk_dtype(const Opened *o, RandomFill random) {
+    return random.on ? params_config_dtype(&o->desc) : params_disk_dtype(o->desc.dir);
+}
+
+bool open_fill(Model *m, RandomFill random, Err *err) {
+    double std;
+    if (!random.on) return model_load(m, m->desc->dir, err);
+    if (!params_init_range(&std, m->desc, err)) return err_wrap(err, "%s", m->desc->dir);
+    params_random(model_full(m), m->dev, random.seed);
+    model_round(m);
+    return true;
+}
+
+void open_close(Opened *o) {
+    if (o->has_model) model_close(&o->model);
+    if (o->dev.threads) dev_close(&o->dev);
+    mem_free(&o->mem);
+}

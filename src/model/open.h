@@ -1,0 +1,52 @@
+/* open.h - what every verb that computes does first: read the config, open the device, lay out and load the weights. */
+#ifndef MODEL_OPEN_H
+#define MODEL_OPEN_H
+
+#include "comm/ranks.h"
+#include "model/model.h"
+
+typedef struct {
+    Mem       mem;
+    ModelDesc desc;
+    Dev       dev;
+    Model     model;
+    bool      has_model;
+    const Ranks *ranks;                         /* NULL: alone, with the whole model */
+} Opened;
+
+/* Weights from a seed and config.json instead of files: for benches and tests. */
+typedef struct { bool on; uint64_t seed; } RandomFill;
+static inline RandomFill random_fill(int64_t seed) { return (RandomFill){ seed >= 0, (uint64_t)seed }; }      /* below 0: from files */
+
+typedef struct {
+    int64_t threads, leaves;                    /* leaves 0: as many as the device likes */
+    const char *device, *compute;               /* device.h */
+    bool    guard, f32;                         /* f32: the weights are trained: F32, or BF16 with a master in F32 */
+    size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
+    const Ranks *ranks;                         /* of open_desc; their grid is made between it and open_weights */
+    bool    counted;                            /* that all of it fits is known */
+    RandomFill random;
+} OpenOpts;
+
+/* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed it are refused: by how much, and
+ * which is the largest. */
+typedef struct { const char *name; size_t bytes; bool host; } Need;         /* host: the machine's, not the device's */
+size_t memory_here(void);
+size_t memory_free(const Dev *d);                /* of the memory that the device has */
+typedef struct { double now, peak; } MemoryUsed;       /* bytes of this process: resident, and the most that ever were; 0: not known */
+MemoryUsed memory_used(void);
+bool   memory_fits(const Opened *o, const Need *need, int n, Err *err);         /* into this rank's share of it */
+
+/* What the sizes of a model that will be opened so depend on. */
+DevKind open_kind(const Opened *o, int64_t leaves);
+Shard   open_shard(const Opened *o);            /* which part of it is this rank's */
+
+/* Only the description: nothing is loaded, the device is open.  A family that cannot run is refused here. */
+bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);
+/* Weights, and dev.tmp of tmp_bytes, if there is memory for them. */
+bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err);
+DType open_disk_dtype(const Opened *o, RandomFill random);     /* of the files' matrices, or what they would be */
+bool open_fill(Model *m, RandomFill random, Err *err);          /* the weights of a model that is laid out */
+void open_close(Opened *o);                     /* also of one that is only zeroed, or half open */
+
+#endif

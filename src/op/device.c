@@ -1,0 +1,51 @@
+/* device.c - see device.h. */
+#include "op/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    bool cpu, gpu; /* allowed */
+    int which;
+    DType act;
+} Wish;
+
+static bool wish_of(Wish *w, const char *device, const char *compute, Err *err) {
+    *w = (Wish){ .act = DT_BF16 };
+    if (!device) device = "auto";
+    if (!strcmp(device, "auto")) w->cpu = w->gpu = true;
+    else if (!strcmp(device, "cpu")) w->cpu = true;
+    else if (!strcmp(device, "cuda")) w->gpu = true;
+    else if (!strncmp(device, "cuda:", 5) && device[5] >= '0' && device[5] <= '9') {
+        char *end;
+        long n = strtol(device + 5, &end, 10);
+        if (*end || n > 1023) return err_set(err, "device '%s': GPUs are cuda:0, cuda:1, ...", device);
+        w->gpu = true, w->which = (int)n;
+    } else return err_set(err, "device '%s': auto, cpu, cuda or cuda:N wanted", device);
+    if (compute && !strcmp(compute, "f32")) w->act = DT_F32;
+    else if (compute && strcmp(compute, "bf16")) return err_set(err, "compute '%s': bf16 or f32 wanted", compute);
+    if (!w->gpu && compute && w->act != DT_F32) return err_set(err, "compute 'bf16': the CPU computes in f32");
+    return true;
+}
+
+bool device_check(const char *device, const char *compute, Err *err) {
+    Wish w;
+    return wish_of(&w, device, compute, err);
+}
+
+/* Where the system shows no card at all, nobody wonders why it is not used. */
+static bool card_is_seen(void) { return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK); }
+
+bool device_open(Dev *d, const DeviceArgs *a, Err *err) {
+    Wish w;
+    bool absent = true;
+    TRY(wish_of(&w, a->device, a->compute, err));
+    CudaOpts o = { .gpu = w.which, .threads = a->threads, .act = w.act };
+    if (w.gpu && dev_open_cuda(d, o, &absent, err)) return true;
+    if (!w.cpu || !absent) return err_wrap(err, "device %s", a->device ? a->device : "auto");
+    if (w.gpu && speaks() && card_is_seen()) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
+    dev_open(d, (DevOpts){ .threads = a->threads, .guard = a->guard });
+    return true;
+}

@@ -1,0 +1,17 @@
+/* device.h - where a verb computes: --device auto|cpu|cuda|cuda:N and --compute bf16|f32, or trainer.device and trainer.compute.
+ *
+ * auto takes a GPU where there is one that this build is for, else the CPU, and says so in one line; a GPU that fails is an error.  The
+ * CPU computes in float32; a GPU in bfloat16, or in float32 to check. */
+#ifndef OP_DEVICE_H
+#define OP_DEVICE_H
+
+#include "op/op.h"
+
+typedef struct { const char *device, *compute; int threads; bool guard; } DeviceArgs;        /* NULL: auto; what the device likes best */
+bool device_open(Dev *d, const DeviceArgs *a, Err *err);
+bool device_check(const char *device, const char *compute, Err *err);                         /* the words alone */
+
+static inline bool on_gpu(const Dev *d) { return dev_about(d).total > 0; }
+static inline int device_leaves(const Dev *d) { return on_gpu(d) ? 1 : 8; }                   /* unless somebody says another number */
+
+#endif

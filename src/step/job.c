@@ -1,0 +1,111 @@
+/* job.c - opening and closing what every training has, and being told to stop. */
+#include "step/job.h"
+#include "base/clock.h"
+
+#include <signal.h>
+
+static volatile sig_atomic_t stop; /* the one thing a signal may touch */
+static void on_signal(int sig) {
+    (void)sig;
+    stop = 1;
+}
+
+bool stop_asked(void) { return stop; }
+
+static void stop_on_signals(void) {
+    struct sigaction sa = { .sa_handler = on_signal };
+    static const int which[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 }; /* USR1: mpirun hands it on, TERM it does not */
+    for (size_t i = 0; i < COUNT(which); i++) {
+        struct sigaction was;
+        bool ignored = !sigaction(which[i], NULL, &was) && was.sa_handler == SIG_IGN;
+        if (!ignored || which[i] != SIGHUP) sigaction(which[i], &sa, NULL);
+    }
+}
+
+/* ---- opening */
+static bool open_first(Job *j, Err *err) {
+    const Config *c = &j->c;
+    OpenOpts oo = {
+        .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute, .ranks = &j->ranks
+    };
+    return config_check(c, err) && open_desc(&j->o, c->model.path, &oo, err)
+           && config_check_model(c, &j->o.desc, ranks_count(&j->ranks), err) && config_check_device(c, &j->o.dev, err);
+}
+
+bool job_open(Job *j, Err *err) {
+    GridShape axes = config_axes(&j->c);
+    TRY(job_agree(j, open_first(j, err), err));
+    TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
+    if (j->c.trainer.leaves == CONF_UNSET) j->c.trainer.leaves = open_kind(&j->o, 0).leaves;
+    return true;
+}
+
+bool job_open_dir(Job *j, Err *err) {
+    j->dir = ranks_first(&j->ranks) ? run_dir_open(&j->c, err) : run_dir_mute(&j->c);
+    return job_agree(j, j->dir != NULL, err);
+}
+
+void job_open_stream(Job *j, int64_t per_epoch) {
+    const Config *c = &j->c;
+    StreamOptions so = {
+        .data = j->train, .seed = (uint64_t)c->data.seed, .shuffle = c->data.shuffle, .drop_last = true
+    };
+    j->stream = stream_open(&so);
+    j->steps = c->trainer.steps != CONF_UNSET ? c->trainer.steps : c->trainer.epochs * per_epoch;
+    j->lr = config_lr(c, j->steps);
+}
+
+bool job_fits(Job *j, const RunShape *s, Err *err) {
+    Need need[MOST_NEEDS];
+    int n = run_needs(need, s);
+    bool gpu = dev_about(&j->o.dev).total > 0;
+    j->planned = needs_sum(need, n, gpu);
+    if (!memory_fits(&j->o, need, n, err)) return err_wrap(err, "this run does not fit (see `hone plan`)");
+    if (gpu) dev_reserve(&j->o.dev, j->planned_gpu = needs_device(need, n));
+    return true;
+}
+
+bool job_open_weights(Job *j, const RunShape *s, Err *err) {
+    OpenOpts oo = { .leaves = j->c.trainer.leaves, .f32 = true, .random = config_random(&j->c), .counted = true };
+    return open_weights(&j->o, &oo, run_scratch_bytes(s), err);
+}
+
+bool job_open_saves(Job *j, Err *err) {
+    CheckpointConf cc;
+    TRY(job_agree(j, config_saves(&cc, &j->c, &j->mem, err), err));
+    j->saves = checkpoints_open(&j->policy, &cc, &j->mem);
+    dev_touch(&j->o.dev);
+    mem_touch(&j->mem); /* what was counted is taken now: no step is larger than the one before */
+    return true;
+}
+
+void job_begin(Job *j) {
+    stop_on_signals();
+    j->t_saved = clock_now();
+    j->progress = progress_open(j->dir, &j->mem);
+}
+
+bool job_end(Job *j, bool ok, Err *err) {
+    Err late;
+    if (j->saves && !checkpoints_close(j->saves, &late) && ok) ok = false, *err = late;
+    if (!ok && j->dir) run_dir_note(j->dir, err->msg);
+    return ok;
+}
+
+void job_close(Job *j) {
+    stream_close(j->stream);
+    dataset_close(j->train);
+    dataset_close(j->val);
+    prompter_close(j->prompter);
+    run_dir_close(j->dir);
+    open_close(&j->o);
+    mem_free(&j->mem);
+    config_free(&j->c);
+    ranks_close(&j->ranks);
+}
+
+bool job_tell(Job *j, Err *err) {
+    TRY(job_agree(j, run_dir_metrics(j->dir, j->step, &j->metrics, err), err));
+    progress_line(j->progress, j->step, j->steps, &j->metrics);
+    return true;
+}

@@ -1,0 +1,94 @@
+/* needs.c - one list for all who ask: a part that is forgotten here is forgotten nowhere else. */
+#include "step/needs.h"
+#include "algo/advantage.h"
+#include "algo/shape.h"
+#include "step/evaluate.h"
+
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Sizes that a configuration may make absurd: more than any machine has, but never a small number by overflow. */
+static const size_t ABSURD = (size_t)1 << 60;
+static size_t times(size_t a, size_t b) {
+    size_t x;
+    return __builtin_mul_overflow(a, b, &x) || x > ABSURD ? ABSURD : x;
+}
+
+size_t flat_bytes(int64_t answers, int64_t max_answer) {
+    size_t each = (size_t)max_answer * (7 * sizeof(float) + 1) + 64 + sizeof(TrainSeq);
+    return times((size_t)answers, each);
+}
+
+size_t methods_bytes(int64_t answers, int64_t max_answer) {
+    int64_t tokens = answers * max_answer;
+    return adv_scratch(answers, tokens) + pick_scratch(tokens) + filter_scratch(answers) + 4096;
+}
+
+size_t run_scratch_bytes(const RunShape *s) {
+    size_t tmp = policy_sizes(s->m, s->shard, &s->policy, s->like).tmp;
+    if (s->has_reference) tmp = most(tmp, policy_sizes(s->m, s->shard, &s->reference, s->like).tmp);
+    return s->rolls ? most(tmp, engine_tmp_bytes(s->m, &s->sched, s->like)) : tmp;
+}
+
+static size_t answers_bytes(const RunShape *s) {
+    int64_t n = (int64_t)s->questions * s->answers;
+    if ((double)n * ((double)s->max_prompt + s->max_answer) > 0x1p50) return ABSURD; /* before a product wraps */
+    size_t roll = rollouts_bytes(s->questions, s->answers, s->max_prompt, s->max_answer);
+    size_t greedy = s->greedy ? rollouts_bytes(s->questions, 1, s->max_prompt, s->max_answer) : 0;
+    return roll + greedy + flat_bytes(n, s->max_answer) + methods_bytes(n, s->max_answer);
+}
+
+static size_t validation_bytes(const RunShape *s) {
+    if (!s->val_questions) return 0;
+    return evaluator_bytes(s->val_questions, s->val_answers, s->max_prompt, s->max_answer);
+}
+
+static size_t weights_bytes(const RunShape *s) {
+    size_t w = params_bytes(s->m, s->shard, s->like.act, false);
+    return s->like.act == DT_F32 ? w : w + params_bytes(s->m, s->shard, DT_F32, false); /* the master */
+}
+
+int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
+    PolicySizes z = policy_sizes(s->m, s->shard, &s->policy, s->like), ref = { 0 };
+    size_t reference = 0;
+    if (s->has_reference) {
+        ref = policy_sizes(s->m, s->shard, &s->reference, s->like);
+        reference = params_bytes(s->m, s->shard, s->reference_dtype, false);
+    }
+    const Need all[] = {
+        { "weights", weights_bytes(s) },
+        { "reference", reference },
+        { "gradients", z.grads },
+        { "optimizer", z.optim_dev },
+        { "optimizer (host)", z.optim_host },
+        { z.act > s->policy.act_room ? "activations" : "kv",
+          z.act }, /* one memory: answers are sampled, then trained on */
+        { "scratch", run_scratch_bytes(s) },
+        { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
+        { "micro-batches", z.io + ref.io },
+        { "rollout lists", s->rolls ? engine_host_bytes(s->m, &s->sched) : 0, .host = true },
+        { "answers", s->rolls ? answers_bytes(s) : 0, .host = true },
+        { "kept sets", s->rolls ? times(s->kept, times((size_t)s->questions, (size_t)s->answers)) : 0, .host = true },
+        { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },
+        { "packing", z.host + z.sort + ref.host + ref.sort, .host = true },
+        { "checkpoint buffer", checkpoint_buffer_bytes(s->m, s->shard, s->save_buffer), .host = true },
+        { "loading", params_load_bytes(s->threads), .host = true },
+    };
+    int n = 0;
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i].bytes) out[n++] = all[i];
+    return n;
+}
+
+size_t needs_sum(const Need *need, int n, bool host) {
+    size_t sum = 0;
+    for (int i = 0; i < n; i++)
+        if (!host || need[i].host) sum = sum > ABSURD || need[i].bytes > ABSURD ? ABSURD : sum + need[i].bytes;
+    return sum;
+}
+
+size_t needs_device(const Need *need, int n) {
+    size_t sum = (size_t)1 << 20;
+    for (int i = 0; i < n; i++)
+        if (!need[i].host) sum = sum > ABSURD || need[i].bytes > ABSURD ? ABSURD : sum + need[i].bytes + 4096;
+    return sum;
+}

@@ -1,0 +1,37 @@
+/* needs.h - the memory of a run, part by part, before any of it is taken: what `hone plan` shows, the start of a run checks, and
+ * the summary holds against the process's peak. */
+#ifndef STEP_NEEDS_H
+#define STEP_NEEDS_H
+
+#include "model/open.h"
+#include "rollout/engine.h"
+#include "train/checkpoint.h"
+
+typedef struct {
+    const ModelDesc *m;
+    const Shard *shard;                         /* the rank whose memory it is; NULL: there is one */
+    DevKind    like;
+    int        threads;
+    PolicyConf policy, reference;
+    bool       has_reference, rolls;            /* rolls: answers are sampled (not in sft) */
+    DType      reference_dtype;
+    SchedConf  sched;
+    int        questions, answers, max_prompt, max_answer;      /* of a step; answers to each */
+    bool       greedy;                          /* one more answer to each: ReMax */
+    size_t     kept;                            /* bytes of an answer's kept sets */
+    int64_t    val_questions;
+    int        val_answers;
+    int64_t    save_buffer;                     /* as checkpoint_buffer_bytes wants it */
+} RunShape;
+
+enum { MOST_NEEDS = 20 };
+int    run_needs(Need out[MOST_NEEDS], const RunShape *s);      /* how many; none is 0 */
+size_t needs_sum(const Need *need, int n, bool host);           /* host: only the machine's own; absurd parts make an absurd sum */
+size_t needs_device(const Need *need, int n);                   /* only the device's, with room for the borders between its parts */
+size_t run_scratch_bytes(const RunShape *s);                    /* dev.tmp: what the largest user of it takes */
+
+/* Columns of a step's answers and the methods' scratch (run.h, Flat). */
+size_t flat_bytes(int64_t answers, int64_t max_answer);
+size_t methods_bytes(int64_t answers, int64_t max_answer);
+
+#endif

@@ -1,0 +1,306 @@
+/* open.c - opens everything a run needs, in the order in which mistakes are cheapest: configuration, data, scorers, sizes
+ * of every arena, and only then the weights. */
+#include "step/run.h"
+#include "algo/shape.h"
+#include "op/profile.h"
+#include "plan/machine.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- data */
+static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_rows, const char *what, Err *err) {
+    const Config *c = &r->job.c;
+    DataOptions o = {
+        .files = files->at,
+        .n_files = (int)files->n,
+        .columns = { .prompt = c->data.prompt_key, .source = c->data.source_key, .truth = c->data.answer_key },
+        .source = c->reward.scorer || config_own_scorer(c) ? "own" : NULL,
+        .need_truth = !config_own_scorer(c),
+        .images = c->data.images_key,
+        .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
+        .threads = r->job.o.dev.threads,
+    };
+    if (!(*out = dataset_open(&o, err))) return false;
+    int64_t rows;
+    const char *source;
+    bool own = c->reward.scorer || config_own_scorer(c);
+    for (int i = 0; !own && (source = dataset_source(*out, i, &rows)); i++) {
+        const Reward *scorer;
+        if (!reward_need(&scorer, source, err)) return err_wrap(err, "%s (%" PRId64 " rows)", what, rows);
+    }
+    return true;
+}
+
+static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
+    DataCounts n;
+    TRY(dataset_measure(d, r->job.o.dev.threads, r->job.c.data.max_prompt_length, config_long_prompts(&r->job.c),
+                        prompter_length, r->job.prompter, &n, err));
+    char line[200];
+    snprintf(line, sizeof line, "%s: %" PRId64 " questions, prompts of %" PRId64 " to %" PRId64 " tokens (mean %.0f)%s",
+             what, n.kept, n.shortest, n.longest, n.mean, n.dropped ? "" : "");
+    run_dir_log(r->job.dir, line);
+    if (n.dropped || n.long_rows) {
+        snprintf(line, sizeof line, "%s: %" PRId64 " prompts above %" PRId64 " tokens, %" PRId64 " dropped", what,
+                 n.long_rows, r->job.c.data.max_prompt_length, n.dropped);
+        run_dir_log(r->job.dir, line);
+    }
+    if (!n.kept) return err_set(err, "%s: no question is left", what);
+    int64_t bare = 0;
+    for (int64_t i = 0; i < dataset_n(d); i++) bare += !dataset_row(d, i)->truth;
+    if (bare) { /* only an own scorer gets this far */
+        snprintf(line, sizeof line,
+                 "%s: %" PRId64 " of %" PRId64
+                 " questions have no right answer under data.answer_key (%s): the scorer gets an empty one",
+                 what, bare, dataset_n(d), r->job.c.data.answer_key);
+        run_dir_log(r->job.dir, line);
+    }
+    return true;
+}
+
+static bool open_questions(Run *r, Err *err) {
+    const Config *c = &r->job.c;
+    PromptOptions po = { .model = c->model.tokenizer,
+                         .chat_template = c->model.chat_template,
+                         .variables = config_arguments(&c->data.template_args, &r->job.mem),
+                         .vocab = r->job.o.desc.d.vocab,
+                         .end = -1 };
+    if (!(r->job.prompter = prompter_open(&po, threads_count(r->job.o.dev.threads), err))) return false;
+    r->sampler.tok = prompter_tok(r->job.prompter);
+    TRY(open_data(r, &r->job.train, &c->data.train_files, c->data.train_max_samples, "data.train_files", err));
+    TRY(measure(r, r->job.train, "training data", err));
+    if (dataset_n(r->job.train) < c->data.train_batch_size)
+        return err_set(err, "data.train_batch_size is %" PRId64 ", but there are only %" PRId64 " questions",
+                       c->data.train_batch_size, dataset_n(r->job.train));
+    if (c->data.val_files.n) {
+        TRY(open_data(r, &r->job.val, &c->data.val_files, c->data.val_max_samples, "data.val_files", err));
+        TRY(measure(r, r->job.val, "validation data", err));
+    }
+    job_open_stream(&r->job, dataset_n(r->job.train) / c->data.train_batch_size);
+    RewardOptions ro = config_rewards(c, &r->job.mem);
+    int workers = c->reward.workers ? (int)c->reward.workers : threads_count(r->job.o.dev.threads);
+    r->sampler.rewards = rewards_open(&ro, workers, err);
+    return r->sampler.rewards != NULL;
+}
+
+/* ---- sizes */
+static SchedConf sched_conf(const Config *c, const ModelDesc *m, DevKind like) {
+    int64_t len = c->data.max_prompt_length + c->rollout.max_tokens, answers = c->data.train_batch_size * c->rollout.n;
+    int64_t batch = c->rollout.max_batch < answers ? c->rollout.max_batch : answers, page = c->rollout.page;
+    int64_t each = (len + page - 1) / page, pages = batch * each + 1;
+    if (c->rollout.kv_tokens != CONF_UNSET) pages = c->rollout.kv_tokens / page;
+    else if (c->rollout.kv_bytes != CONF_UNSET)
+        pages = c->rollout.kv_bytes / (int64_t)engine_page_bytes(m, NULL, (int)page, like);
+    if (pages < each + 1) pages = each + 1;
+    int64_t rows = c->rollout.token_budget > batch ? c->rollout.token_budget : batch;
+    int64_t most = answers * len; /* no step has more rows than all tokens of the batch */
+    if (rows > most) rows = most;
+    return (SchedConf){ .page = (int)page,
+                        .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
+                        .max_seqs = (int)(2 * batch),
+                        .max_batch = (int)batch,
+                        .max_rows = (int)rows,
+                        .max_len = (int)len };
+}
+
+static bool keeps_going(void *user) { /* asked between micro-batches, of each rank; the policy agrees */
+    const Run *r = user;
+    return r->now.moved || !stop_asked();
+}
+
+static PolicyConf policy_conf(const Config *c, bool trains) {
+    return (PolicyConf){
+        .micro_tokens = c->train.micro_tokens,
+        .max_seqs = (int)((trains ? c->train.mini_batch_size : c->data.train_batch_size) * c->rollout.n),
+        .recompute = (Recompute)c->train.recompute,
+        .offload = c->train.offload_fraction,
+        .truncated = config_cuts(c),
+        .kept = config_keeps_sets(c),
+        .trains = trains,
+    };
+}
+
+static void open_flat(Run *r, int answers, int max_answer) {
+    Flat *f = &r->flat;
+    Mem *m = &r->job.mem;
+    size_t n = (size_t)answers, t = n * (size_t)max_answer;
+    f->at = MEM_ARRAY(m, int64_t, n + 1);
+    f->group = MEM_ARRAY(m, int32_t, n);
+    float *cols = MEM_ARRAY(m, float, 7 * t);
+    f->old = cols, f->ref = cols + t, f->reward = cols + 2 * t, f->adv = cols + 3 * t, f->weight = cols + 4 * t,
+    f->now = cols + 5 * t, f->ret = cols + 6 * t;
+    f->pick = MEM_ARRAY(m, uint8_t, t);
+    f->score = MEM_ARRAY(m, double, n);
+    f->baseline = MEM_ARRAY(m, float, n), f->metric = MEM_ARRAY(m, float, n);
+    f->keep = MEM_ARRAY(m, uint8_t, n);
+    f->order = MEM_ARRAY(m, int32_t, n);
+    f->seq = MEM_ARRAY(m, TrainSeq, n);
+    f->column = MEM_ARRAY(m, float *, n);
+    r->flat.scratch = arena_on_host("methods", methods_bytes(answers, max_answer), m);
+}
+
+/* ---- memory: what the run will take is known before it is taken */
+static int room_of(const Config *c) { /* questions under way: dynamic sampling draws a batch beside what it kept */
+    return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
+}
+
+static RunShape shape_of(Run *r) {
+    const Config *c = &r->job.c;
+    const ModelDesc *m = &r->job.o.desc;
+    DevKind like = open_kind(&r->job.o, c->trainer.leaves);
+    size_t largest;
+    PolicyConf policy = policy_conf(c, true), reference = policy_conf(c, false);
+    policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
+    SchedConf sched = sched_conf(c, m, like);
+    policy.act_room = engine_cache_bytes(m, &sched, like);
+    return (RunShape){
+        .m = m,
+        .shard = &r->job.ranks.shard,
+        .like = like,
+        .threads = threads_count(r->job.o.dev.threads),
+        .policy = policy,
+        .reference = reference,
+        .has_reference = r->ref.on,
+        .reference_dtype = like.act == DT_BF16 ? DT_BF16 : open_disk_dtype(&r->job.o, config_random(c)),
+        .rolls = true,
+        .sched = sched,
+        .questions = room_of(c),
+        .answers = (int)c->rollout.n,
+        .max_prompt = (int)c->data.max_prompt_length,
+        .max_answer = (int)c->rollout.max_tokens,
+        .greedy = c->algo.advantage == ADV_REMAX,
+        .kept = config_keeps_sets(c) ? config_kept_room(c, m->d.vocab, &largest) : 0,
+        .val_questions = r->job.val ? dataset_n(r->job.val) : 0,
+        .val_answers = (int)c->rollout.val.n,
+        .save_buffer = c->trainer.save_buffer,
+    };
+}
+
+static void tell_gpu(Run *r) {
+    DevAbout gpu = dev_about(&r->job.o.dev);
+    char line[300];
+    if (!gpu.total) return;
+    snprintf(line, sizeof line,
+             "%s: %.2f GB planned for this run beside %.2f GB in use before it (driver and libraries included); the "
+             "driver says %.2f of "
+             "%.2f GB in use",
+             gpu.name, (double)r->job.planned_gpu / 1e9, (double)gpu.base / 1e9, (double)(gpu.total - gpu.free) / 1e9,
+             (double)gpu.total / 1e9);
+    run_dir_log(r->job.dir, line);
+}
+
+static void open_rollouts(Run *r) {
+    const Config *c = &r->job.c;
+    int P = (int)c->data.max_prompt_length, A = (int)c->rollout.max_tokens, n = (int)c->rollout.n;
+    int room = room_of(c);
+    rollouts_open(&r->sampler.roll, room, n, P, A, &r->job.mem);
+    if (config_keeps_sets(c)) {
+        size_t most, kept = config_kept_room(c, r->job.o.desc.d.vocab, &most);
+        rollouts_keep(&r->sampler.roll, kept, most, &r->job.mem);
+    }
+    if (c->algo.advantage == ADV_REMAX) rollouts_open(&r->sampler.greedy, room, 1, P, A, &r->job.mem);
+    if (r->job.val) {
+        evaluator_open(&r->val.eval, dataset_n(r->job.val), (int)c->rollout.val.n, P, A, &r->job.mem);
+        r->val.metrics = val_metrics_open(r->job.val, (int)c->rollout.val.n, &r->job.mem);
+    }
+    open_flat(r, room * n, A);
+    if (c->algo.filter_groups.enable)
+        r->sampler.came = MEM_ARRAY(&r->job.mem, uint16_t, (size_t)dataset_n(r->job.train));
+    r->sampler.opts = (SampleOpts){
+        .draw = { (float)c->rollout.temperature, (float)c->rollout.top_p, (float)c->rollout.min_p,
+                  (int32_t)(c->rollout.top_k > 0 ? c->rollout.top_k : 0) },
+        .ignore_eos = c->rollout.ignore_eos,
+        .max_tokens = A,
+    };
+}
+
+static bool open_model(Run *r, const RunShape *s, Err *err) {
+    const ModelDesc *m = &r->job.o.desc;
+    int64_t leaves = r->job.c.trainer.leaves;
+    TRY(job_open_weights(&r->job, s, err));
+    if (r->ref.on) {
+        model_open_shard(&r->ref.model, &r->job.o.dev, m, &r->job.ranks.shard, &r->job.ranks.groups, s->reference_dtype,
+                         (int)leaves, &r->job.mem);
+        TRY(open_fill(&r->ref.model, config_random(&r->job.c), err));
+        policy_open(&r->ref.policy, &r->ref.model, &s->reference, &r->job.mem);
+    }
+    policy_open(&r->job.policy, &r->job.o.model, &s->policy, &r->job.mem);
+    r->sampler.engine = engine_open_over(&r->job.o.model, &s->sched, r->job.policy.act, &r->job.mem);
+    return true;
+}
+
+/* ---- going on where a run was left */
+static bool read_more(void *user, const Json *state, const char *checkpoint, Err *err) {
+    Run *r = user;
+    char line[300];
+    TRY(json_real_within(state, "kl_coef", 0, 1e300, &r->kl.coef, err));
+    snprintf(line, sizeof line, "going on from %s: %" PRId64 " steps are done", checkpoint, r->job.step);
+    run_dir_log(r->job.dir, line);
+    return true;
+}
+
+/* Each rank samples with all weights, from its own cache. */
+static bool samples_whole(const Run *r, Err *err) {
+    const GridShape *g = &r->job.ranks.shard.g;
+    if (g->tp > 1 || g->pp > 1 || g->ep > 1 || g->etp > 1)
+        return err_set(err, "grid: `hone train` samples on every rank with the whole model in this build: of tp, pp, "
+                            "ep and etp all are 1; dp "
+                            "and cp may be more (`hone sft` runs on every grid)");
+    if (ranks_count(&r->job.ranks) > 1 && r->job.c.rollout.step_tokens)
+        return err_set(err, "rollout.step_tokens counts tokens as they come, which is one rank's: set it to 0");
+    return true;
+}
+
+static bool open_parts(Run *r, Err *err) {
+    TRY(open_questions(r, err));
+    r->ref.on = config_needs_ref(&r->job.c);
+    r->kl = config_kl(&r->job.c);
+    RunShape shape = shape_of(r);
+    TRY(job_fits(&r->job, &shape, err));
+    open_rollouts(r);
+    return open_model(r, &shape, err);
+}
+
+bool run_open(Run *r, Err *err) {
+    Job *j = &r->job;
+    const Config *c = &j->c;
+    TRY(job_open(j, err) && samples_whole(r, err) && job_open_dir(j, err));
+    TRY(job_agree(j, open_parts(r, err), err) && job_open_saves(j, err));
+    tell_gpu(r);
+    TRY(job_resume(j, read_more, r, err));
+    r->peak_flops = c->trainer.peak_tflops * 1e12;
+    if (isnan(r->peak_flops)) r->peak_flops = machine_flops();
+    r->peak_flops *= ranks_count(&j->ranks);
+    if (c->trainer.profile) profile_open(&j->o.dev, PROFILE_SPANS, &j->o.mem);
+    job_begin(j);
+    return true;
+}
+
+void run_release(Run *r) {
+    if (!r->sampler.engine) return;
+    engine_close(r->sampler.engine);
+    r->sampler.engine = NULL;
+    policy_close(&r->job.policy);
+    if (r->ref.on) policy_close(&r->ref.policy), model_close(&r->ref.model);
+    model_close(&r->job.o.model);
+    r->job.o.has_model = false;
+}
+
+bool run_profiled(Run *r, Err *err) {
+    Dev *d = &r->job.o.dev;
+    if (!d->profile) return true;
+    int64_t lost = profile_lost(d->profile);
+    TRY(profile_write(d, r->job.c.trainer.profile, err));
+    fprintf(stderr, "hone train: the timeline is in %s%s\n", r->job.c.trainer.profile,
+            lost ? ", of the first ops: there are more than it has room for" : "");
+    profile_close(d);
+    return true;
+}
+
+void run_close(Run *r) {
+    if (r->sampler.engine) engine_close(r->sampler.engine);
+    rewards_close(r->sampler.rewards);
+    job_close(&r->job);
+}

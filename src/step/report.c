@@ -1,0 +1,293 @@
+/* report.c - what a run tells: metrics of a step under verl's names, samples to read, validation, saves. */
+#include "step/run.h"
+#include "base/clock.h"
+#include "plan/flops.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what is wrong with a step is said when it begins, not again while it lasts */
+static void warn(Run *r, bool now, bool *was, const char *what) {
+    char line[300];
+    snprintf(line, sizeof line, "step %" PRId64 ": %s", r->job.step, what);
+    if (now && !*was) run_dir_log(r->job.dir, line);
+    *was = now;
+}
+
+static void warnings(Run *r, bool unjudged, bool equal, bool flat, bool no_room) {
+    double norm = metric_of(&r->job.metrics, "actor/grad_norm", 0), usual = r->warned.grad.mean;
+    char line[300];
+    double score = metric_of(&r->job.metrics, "critic/score/mean", 0);
+    warn(r, unjudged, &r->warned.unjudged,
+         "the scorer could judge no answer: nothing can be learned; samples.jsonl says why under \"reason\"");
+    warn(r, (equal && !unjudged) || r->warned.equal, &r->warned.equal, /* said once */
+         score >= 1 ? "every answer earns full marks: these questions are learned"
+                    : "every answer has the same score: nothing can be learned from it; are the "
+                      "scorer and the answers' format right?");
+    warn(r, (flat && !equal) || r->warned.flat, &r->warned.flat,
+         "the answers to each question all earn the same: nothing can be learned from it");
+    warn(r, no_room, &r->warned.room,
+         "answers ended because there was no room for their kept sets (response/no_room_ratio): a larger "
+         "rollout.kept_bytes "
+         "lets them go on");
+    if (!far_above(&r->warned.grad, norm)) return;
+    snprintf(line, sizeof line,
+             "step %" PRId64 ": the gradient's norm is %.3g, that of the steps before was %.3g: the run may be "
+             "diverging; a smaller train.lr or train.clip_grad may help",
+             r->job.step, norm, usual);
+    run_dir_log(r->job.dir, line);
+}
+
+/* ---- rewards, lengths */
+static void answer_metrics(Run *r) {
+    Metrics *m = &r->job.metrics;
+    const Rollouts *o = &r->sampler.roll;
+    const Flat *f = &r->flat;
+    Spread score = { 0 }, reward = { 0 }, adv = { 0 }, ret = { 0 }, len = { 0 }, alive = { 0 }, prompt = { 0 },
+           seqlen = { 0 };
+    int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0, full = 0, tokens = 0, sets = 0,
+            no_room = 0;
+    for (int i = 0; i < rollouts_n(o); i++) {
+        const Rollout *a = &o->at[i];
+        double sum = 0;
+        for (int64_t t = f->at[i]; t < f->at[i + 1]; t++)
+            sum += f->reward[t], spread_add(&adv, f->adv[t]), spread_add(&ret, f->ret[t]);
+        spread_add(&len, answer_n(a));
+        if (answer_n(a)) spread_add(&alive, answer_n(a)), spread_add(&score, a->score), spread_add(&reward, sum);
+        full += a->n_prompt == r->job.c.data.max_prompt_length, tokens += a->n;
+        spread_add(&prompt, a->n_prompt);
+        spread_add(&seqlen, a->n);
+        cut += a->finish == FINISH_LENGTH, budget += a->finish == FINISH_BUDGET, empty += answer_n(a) == 0,
+            failed += a->failed, sets += (int64_t)a->kept_n, no_room += a->finish == FINISH_ROOM;
+        if (a->acc >= 0) judged++, right += a->acc;
+    }
+    double n = rollouts_n(o);
+    metric_spread(m, &score, "critic/score/mean", "critic/score/max", "critic/score/min");
+    metric_spread(m, &reward, "critic/rewards/mean", "critic/rewards/max", "critic/rewards/min");
+    metric_spread(m, &adv, "critic/advantages/mean", "critic/advantages/max", "critic/advantages/min");
+    metric_spread(m, &ret, "critic/returns/mean", "critic/returns/max", "critic/returns/min");
+    metric_spread(m, &len, "response_length/mean", "response_length/max", "response_length/min");
+    metric(m, "response_length/clip_ratio", (double)cut / n);
+    metric(m, "response/aborted_ratio", (double)empty / n);
+    metric(m, "response/budget_ratio", (double)budget / n);
+    if (o->kept_room) {
+        metric(m, "response/no_room_ratio", (double)no_room / n);
+        metric(m, "rollout/kept_bytes_per_token", len.sum > 0 ? (double)sets / len.sum : 0);
+    }
+    metric_spread(m, &prompt, "prompt_length/mean", "prompt_length/max", "prompt_length/min");
+    metric(m, "prompt_length/clip_ratio", (double)full / n);
+    metric_spread(m, &alive, "response_length_non_aborted/mean", "response_length_non_aborted/max",
+                  "response_length_non_aborted/min");
+    if (alive.n) metric(m, "response_length_non_aborted/clip_ratio", (double)cut / (double)alive.n);
+    metric_spread(m, &seqlen, "sequence_length/mean", "sequence_length/max", "sequence_length/min");
+    static const char *const per_rank[] = { "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min",
+                                            "global_seqlen/balanced_max", "global_seqlen/balanced_min" };
+    for (size_t i = 0; i < COUNT(per_rank); i++)
+        metric(m, per_rank[i], (double)tokens); /* tokens of a rank; there is one */
+    metric(m, "global_seqlen/minmax_diff", 0);
+    metric(m, "reward/failed_ratio", (double)failed / n);
+    if (judged) metric(m, "reward/acc", (double)right / (double)judged);
+    if (score.max == score.min) metric(m, "reward/all_equal", 1);
+    warnings(r, failed == rollouts_n(o), score.max == score.min, adv.max == 0 && adv.min == 0, no_room > 0);
+}
+
+/* ---- time and speed */
+static void speed_metrics(Run *r) {
+    static const char *const names[PHASES] = { "timing_s/gen",     "timing_s/reward",         "timing_s/ref",
+                                               "timing_s/adv",     "timing_s/exact",          "timing_s/update_actor",
+                                               "timing_s/testing", "timing_s/save_checkpoint" };
+    Metrics *m = &r->job.metrics;
+    const Rollouts *o = &r->sampler.roll;
+    const ModelDesc *d = &r->job.o.desc;
+    double step = clock_now() - r->now.t_step, known = 0, all = 0, answer = 0;
+    Mem mem = { 0 };
+    int n = rollouts_n(o);
+    int64_t *lens = MEM_ARRAY(&mem, int64_t, (size_t)n);
+    for (int i = 0; i < n; i++) lens[i] = o->at[i].n, all += o->at[i].n, answer += answer_n(&o->at[i]);
+    for (int p = 0; p < PHASES; p++) {
+        known += r->now.seconds[p];
+        if (r->now.seconds[p] > 0) metric(m, names[p], r->now.seconds[p]);
+    }
+    metric(m, "timing_s/other", step - known);
+    metric(m, "timing_s/step", step);
+    metric(m, "timing_per_token_ms/gen", 1e3 * r->now.seconds[PHASE_GEN] / answer);
+    if (r->now.seconds[PHASE_REF] > 0) metric(m, "timing_per_token_ms/ref", 1e3 * r->now.seconds[PHASE_REF] / all);
+    metric(m, "timing_per_token_ms/adv", 1e3 * r->now.seconds[PHASE_ADV] / all);
+    metric(m, "timing_per_token_ms/update_actor", 1e3 * r->now.seconds[PHASE_UPDATE] / all);
+    metric(m, "perf/total_num_tokens", all);
+    metric(m, "perf/time_per_step", step);
+    metric(m, "perf/throughput", all / step);
+    TokenFlops f = token_flops(&d->d, d->arch->attn);
+    double epochs = (double)r->job.c.train.epochs, update = r->now.seconds[PHASE_UPDATE];
+    double full = flops_train(&f, lens, n, (int64_t)answer) * epochs; /* were every answer trained on */
+    metric(m, "perf/mfu/actor", r->now.flops / update / r->peak_flops);
+    metric(m, "perf/mfu/actor_verl", r->now.flops_verl / update / r->peak_flops);
+    MemoryUsed memory = memory_used(); /* now and at most: what grows must show although the start took more */
+    if (memory.now > 0) metric(m, "perf/cpu_memory_used_gb", memory.now / 1e9);
+    if (memory.peak > 0) metric(m, "perf/cpu_memory_peak_gb", memory.peak / 1e9);
+    DevAbout gpu = dev_about(&r->job.o.dev);
+    if (gpu.total) { /* what the driver says against what was planned, and how often memory was asked for */
+        metric(m, "perf/gpu_memory_used_gb", (double)(gpu.total - gpu.free) / 1e9);
+        metric(m, "perf/gpu_memory_planned_gb", (double)(gpu.base + r->job.planned_gpu) / 1e9);
+        metric(m, "perf/gpu_allocations", (double)r->job.o.dev.taken);
+    }
+    for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->now.seconds[p];
+    r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
+    r->sum.flops += r->now.flops, r->sum.full += full;
+    mem_free(&mem);
+}
+
+/* ---- samples to read */
+static void put_sample(Buf *b, const Run *r, const Rollouts *o, const Rollout *a, const float *adv) {
+    Buf text = { 0 };
+    const DataRow *row = o->prompt[a->prompt].row;
+    Err err;
+    buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", r->job.step,
+               o->prompt[a->prompt].index, a->sample);
+    json_put_f64(b, a->score);
+    if (adv) buf_puts(b, ",\"advantage\":"), json_put_f32(b, *adv);
+    buf_printf(b, ",\"finish\":\"%s\",\"tokens\":%d,\"input\":", finish_name(a->finish), answer_n(a));
+    if (!tok_decode(r->sampler.tok, a->tokens, (size_t)a->n_prompt, false, &text, &err)) buf_clear(&text);
+    json_put_str(b, text.data ? text.data : "", text.n);
+    buf_clear(&text);
+    rollout_text(a, r->sampler.tok, &text);
+    buf_puts(b, ",\"output\":");
+    json_put_str(b, text.data ? text.data : "", text.n);
+    buf_puts(b, ",\"gts\":");
+    json_put_str(b, row->truth ? row->truth : "", row->truth_n);
+    if (a->failed) buf_puts(b, ",\"failed\":true,\"reason\":"), json_put_str(b, a->reason, strlen(a->reason));
+    buf_puts(b, "}\n");
+    buf_free(&text);
+}
+
+void run_failed_samples(Run *r, int from) {
+    Buf b = { 0 };
+    Err err;
+    int64_t left = r->job.c.trainer.samples;
+    for (int i = from * r->sampler.roll.samples; i < rollouts_n(&r->sampler.roll) && left; i++)
+        if (r->sampler.roll.at[i].failed) put_sample(&b, r, &r->sampler.roll, &r->sampler.roll.at[i], NULL), left--;
+    if (b.n && !run_dir_samples(r->job.dir, b.data, b.n, &err)) run_dir_note(r->job.dir, err.msg);
+    buf_free(&b);
+}
+
+static bool write_samples(Run *r, Err *err) {
+    Buf b = { 0 };
+    int n = rollouts_n(&r->sampler.roll), want = (int)r->job.c.trainer.samples;
+    for (int i = 0; i < n && i < want; i++) {
+        int k = (int)((int64_t)i * n / (want < n ? want : n));
+        const float *adv = r->flat.at[k + 1] > r->flat.at[k] ? &r->flat.adv[r->flat.at[k]] : NULL;
+        put_sample(&b, r, &r->sampler.roll, &r->sampler.roll.at[k], adv);
+    }
+    bool ok = !b.n || run_dir_samples(r->job.dir, b.data, b.n, err);
+    buf_free(&b);
+    return ok;
+}
+
+bool step_measure(Run *r, Err *err) {
+    answer_metrics(r);
+    metric(&r->job.metrics, "training/global_step", (double)r->job.step);
+    metric(&r->job.metrics, "training/epoch", (double)r->job.cursor.epoch);
+    return job_agree(&r->job, write_samples(r, err), err);
+}
+
+bool step_report(Run *r, Err *err) {
+    speed_metrics(r);
+    return r->job.untold || job_tell(&r->job, err);
+}
+
+bool step_catch_up(Run *r, Err *err) {
+    if (!r->job.untold) return true;
+    r->job.untold = false;
+    TRY(step_validate(r, err));
+    if (r->job.untold) return true; /* told to stop again */
+    r->job.saved = -1; /* the checkpoint says that the step is untold: it is written again, if no later one is */
+    metric(&r->job.metrics, "timing_s/testing", r->now.seconds[PHASE_TEST]);
+    return job_tell(&r->job, err);
+}
+
+/* ---- validation */
+static bool wanted(void *user) { return (void)user, !stop_asked(); } /* of this rank */
+
+static void by_source(void *user, const Rollouts *o) {
+    Run *r = user;
+    for (int p = 0; p < o->n_prompts; p++)
+        val_metrics_add(r->val.metrics, o->prompt[p].row->source, &o->at[p * o->samples]);
+    r->val.answers += rollouts_n(o);
+}
+
+static void show(void *user, int answers, int of, int64_t tokens) {
+    Run *r = user;
+    (void)of; /* of this block; all of them are meant */
+    double all = (double)(dataset_n(r->job.val) * r->job.c.rollout.val.n);
+    progress_part(r->job.progress, (double)(r->val.answers + answers) / all, tokens);
+}
+
+bool step_validate(Run *r, Err *err) {
+    if (!r->job.val) return true;
+    const Config *c = &r->job.c;
+    r->val.answers = 0;
+    progress_between(r->job.progress, r->job.step, r->job.steps);
+    phase_begin(r, "validation");
+    double t = c->rollout.val.temperature;
+    SampleOpts opts = r->sampler.opts;
+    opts.greedy = t == 0;
+    opts.draw = (Drawing){ t > 0 ? (float)t : 1, (float)c->rollout.val.top_p, (float)c->rollout.val.min_p,
+                           (int32_t)(c->rollout.val.top_k > 0 ? c->rollout.val.top_k : 0) };
+    EvalRun run = { .prompter = r->job.prompter,
+                    .data = r->job.val,
+                    .max_prompt = (int)c->data.max_prompt_length,
+                    .long_prompts = config_long_prompts(c),
+                    .each = by_source,
+                    .user = r };
+    val_metrics_clear(r->val.metrics);
+    run.run = (RolloutRun){ .engine = r->sampler.engine,
+                            .tok = r->sampler.tok,
+                            .rewards = r->sampler.rewards,
+                            .opts = &opts,
+                            .stop = c->rollout.stop.at,
+                            .n_stop = (int)c->rollout.stop.n,
+                            .seed = (uint64_t)c->rollout.seed + 1,
+                            .step = (uint32_t)r->job.step,
+                            .max_failed = config_max_failed(c),
+                            .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
+                            .progress = show,
+                            .go_on = wanted,
+                            .user = r,
+                            .ranks = &r->job.ranks.world.all };
+    EvalResult v;
+    TRY(evaluate(&v, &r->val.eval, &run, err));
+    phase_end(r, PHASE_TEST);
+    if (v.cut)
+        return r->job.untold = r->job.step > 0,
+               true; /* before the first step nothing is saved: it will be done again */
+    Metrics *m = &r->job.metrics;
+    metric(m, "val-core/score/mean", v.mean.value);
+    metric(m, "val-aux/score/low", v.mean.low);
+    metric(m, "val-aux/score/high", v.mean.high);
+    if (v.has_acc) metric(m, "val-core/acc/mean", v.acc.value);
+    if (v.k > 1) metric(m, "val-core/pass", v.pass.value);
+    if (v.k > 1 && v.has_maj) metric(m, "val-core/maj", v.maj.value);
+    metric(m, "val-aux/response_length/mean", v.length);
+    val_metrics_put(r->val.metrics, m);
+    if (r->job.step == 0) TRY(job_agree(&r->job, run_dir_metrics(r->job.dir, 0, m, err), err));
+    char line[160];
+    snprintf(line, sizeof line, "validation after step %" PRId64 ": score %.3f [%.3f, %.3f] over %" PRId64 " questions",
+             r->job.step, v.mean.value, v.mean.low, v.mean.high, v.questions);
+    run_dir_log(r->job.dir, line);
+    return true;
+}
+
+/* ---- saving */
+bool run_save(Run *r, Err *err) {
+    if (r->job.step == r->job.saved) return true;
+    Buf more = { 0 };
+    phase_begin(r, "saving");
+    buf_puts(&more, ",\"kl_coef\":");
+    json_put_f64(&more, r->kl.coef);
+    bool ok = job_save(&r->job, more.data, err);
+    buf_free(&more);
+    phase_end(r, PHASE_SAVE);
+    return ok;
+}

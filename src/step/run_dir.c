@@ -1,0 +1,192 @@
+/* run_dir.c - see run_dir.h. */
+#include "step/run_dir.h"
+#include "base/file.h"
+#include "base/utf8.h"
+#include "base/json.h"
+#include "comm/world.h"
+#include "file/tensorboard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+struct RunDir {
+    Mem mem;
+    const char *path, *config; /* config: config.yaml to be written when the run begins */
+    ConfVerb verb;
+    int lock;
+    FILE *metrics, *samples, *log;
+    TbWriter *tb; /* NULL: not wanted */
+    bool terminal, tensorboard, mute;
+};
+
+static char *inside(RunDir *d, const char *name) { return mem_printf(&d->mem, "%s/%s", d->path, name); }
+
+static bool take_lock(RunDir *d, Err *err) {
+    const char *path = inside(d, "lock");
+    d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (d->lock < 0) return err_set(err, "%s: cannot create: %s", path, strerror(errno));
+    char who[32] = "";
+    if (flock(d->lock, LOCK_EX | LOCK_NB)) {
+        ssize_t n = read(d->lock, who, sizeof who - 1);
+        return err_set(err, "%s: process %.*s is training here; give this run another trainer.run_dir", d->path,
+                       n > 0 ? (int)strcspn(who, "\n") : 1, n > 0 ? who : "?");
+    }
+    int n = snprintf(who, sizeof who, "%ld\n", (long)getpid());
+    if (ftruncate(d->lock, 0) || write(d->lock, who, (size_t)n) != n)
+        return err_set(err, "%s: cannot write: %s", path, strerror(errno));
+    return true;
+}
+
+static bool open_append(RunDir *d, FILE **out, const char *name, Err *err) {
+    const char *path = inside(d, name);
+    *out = fopen(path, "ae");
+    return *out || err_set(err, "%s: cannot open: %s", path, strerror(errno));
+}
+
+RunDir *run_dir_open(const Config *c, Err *err) {
+    Mem mem = { 0 };
+    RunDir *d = MEM_NEW(&mem, RunDir);
+    d->path = mem_str(&mem, c->trainer.run_dir, strlen(c->trainer.run_dir));
+    d->mem = mem;
+    d->verb = c->verb;
+    d->lock = -1;
+    d->terminal =
+        isatty(STDOUT_FILENO) && world_launch().size < 2; /* mpirun lends a terminal, and shows what comes elsewhere */
+    d->tensorboard = c->trainer.tensorboard;
+    Buf text = { 0 };
+    config_dump(&text, c, DUMP_ALL);
+    d->config = mem_str(&d->mem, text.data, text.n);
+    buf_free(&text);
+    bool ok = dir_make(d->path, err) && take_lock(d, err) && open_append(d, &d->log, "log.txt", err);
+    if (ok) return d;
+    run_dir_close(d);
+    return NULL;
+}
+
+RunDir *run_dir_mute(const Config *c) {
+    Mem mem = { 0 };
+    RunDir *d = MEM_NEW(&mem, RunDir);
+    d->path = mem_str(&mem, c->trainer.run_dir, strlen(c->trainer.run_dir));
+    d->mem = mem;
+    d->lock = -1;
+    d->mute = true;
+    return d;
+}
+
+/* Keeps the lines whose "step" is at most this one; written beside and renamed. */
+static bool cut_lines(const char *path, int64_t step, Err *err) {
+    if (!file_exists(path)) return true;
+    Buf text = { 0 }, kept = { 0 };
+    Mem mem = { 0 };
+    TRY(file_read(&text, path, err));
+    for (char *line = text.data, *end; line < text.data + text.n; line = end + 1) {
+        end = memchr(line, '\n', (size_t)(text.data + text.n - line));
+        if (!end) break; /* half a line: the kill came while it was written */
+        Json v;
+        Err bad;
+        int64_t at = INT64_MAX;
+        if (json_parse(&v, line, (size_t)(end - line), &mem, &bad) && json_int(&v, "step", &at, &bad) && at <= step)
+            buf_put(&kept, line, (size_t)(end + 1 - line));
+    }
+    bool ok = kept.n == text.n || file_write(path, kept.data ? kept.data : "", kept.n, err);
+    buf_free(&text);
+    buf_free(&kept);
+    mem_free(&mem);
+    return ok;
+}
+
+/* The file is the settings' only memory: what it said before goes to the log. */
+static void tell_changes(RunDir *d) {
+    Buf old = { 0 }, changes = { 0 };
+    Config was, now;
+    Err err;
+    if (!file_exists(inside(d, "config.yaml")) || !file_read(&old, inside(d, "config.yaml"), &err)) return;
+    bool a = config_load_text(&was, d->verb, "config.yaml", old.data ? old.data : "", old.n, NULL, 0, &err);
+    bool b = config_load_text(&now, d->verb, "config.yaml", d->config, strlen(d->config), NULL, 0, &err);
+    if (a && b) config_changes(&changes, &was, &now);
+    if (changes.n) {
+        buf_puts(&changes, ": changed since the last start");
+        run_dir_log(d, changes.data);
+    }
+    if (a) config_free(&was);
+    if (b) config_free(&now);
+    buf_free(&old);
+    buf_free(&changes);
+}
+
+/* TensorBoard forgets what an older event file of the folder says about the steps that come again. */
+bool run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err) {
+    int64_t told = untold ? step - 1 : step;
+    if (d->mute) return true;
+    if (step > 0) tell_changes(d);
+    TRY(file_write(inside(d, "config.yaml"), d->config, strlen(d->config), err));
+    TRY(cut_lines(inside(d, "metrics.jsonl"), told, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
+    TRY(open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err));
+    if (d->tensorboard) d->tb = tb_open(d->path, told + 1, err);
+    return d->tb || !d->tensorboard;
+}
+
+void run_dir_close(RunDir *d) {
+    if (!d) return;
+    FILE *const files[] = { d->metrics, d->samples, d->log };
+    for (size_t i = 0; i < COUNT(files); i++)
+        if (files[i]) fclose(files[i]);
+    Err ignore; /* every record was flushed and checked when it was written */
+    if (d->tb) tb_close(d->tb, &ignore);
+    if (d->lock >= 0) close(d->lock);
+    Mem mem = d->mem;
+    mem_free(&mem);
+}
+
+static bool put(FILE *f, const char *name, const void *data, size_t n, Err *err) {
+    if (fwrite(data, 1, n, f) == n && !fflush(f)) return true;
+    return err_set(err, "%s: cannot write: %s", name, strerror(errno));
+}
+
+bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err) {
+    if (d->mute) return true;
+    Buf b = { 0 };
+    buf_printf(&b, "{\"step\":%" PRId64, step);
+    for (int i = 0; i < m->n; i++) {
+        buf_putc(&b, ',');
+        json_put_str(&b, m->at[i].name, strlen(m->at[i].name));
+        buf_putc(&b, ':');
+        json_put_f64(&b, m->at[i].value);
+    }
+    buf_puts(&b, "}\n");
+    bool ok = put(d->metrics, "metrics.jsonl", b.data, b.n, err);
+    buf_free(&b);
+    if (!ok || !d->tb) return ok;
+    tb_begin(d->tb, step);
+    for (int i = 0; i < m->n; i++) tb_scalar(d->tb, m->at[i].name, (float)m->at[i].value);
+    return tb_end(d->tb, err);
+}
+
+bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err) {
+    return d->mute || put(d->samples, "samples.jsonl", lines, n, err);
+}
+
+void run_dir_note(RunDir *d, const char *text) {
+    if (d->mute) return;
+    char when[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(when, sizeof when, "%F %T", localtime_r(&now, &tm));
+    fprintf(d->log, "%s  %s\n", when, text);
+    fflush(d->log);
+}
+
+void run_dir_log(RunDir *d, const char *text) {
+    run_dir_note(d, text);
+    Buf b = { 0 };
+    utf8_put_visible(&b, text, strlen(text));
+    printf("%s%s\n", d->terminal ? "\r\033[K" : "", b.data);
+    buf_free(&b);
+    fflush(stdout);
+}
