@@ -1,13 +1,16 @@
 /* base.c - failure messages, arenas, growing regions and buffers: see base.h. */
 #include "base/base.h"
+#include "base/last.h"
 #include "base/utf8.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A message may quote what a file says: it stays one line, and moves no cursor.  (Bytes that are not UTF-8 stay: a path may have them.) */
@@ -45,6 +48,8 @@ static struct {
     int rank;
     char who[32]; /* "rank 3: " */
     void (*take_down)(void);
+    int log;         /* a file, 0: none */
+    char said[1200]; /* not on a stack that may be as full as the heap */
 } among;
 
 void die_among(int rank, void (*take_down)(void)) {
@@ -56,6 +61,40 @@ void die_among(int rank, void (*take_down)(void)) {
 
 bool speaks(void) { return among.rank == 0; }
 
+void last_words_into(const char *path) {
+    if (among.log > 0) close(among.log);
+    among.log = path ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC) : 0;
+}
+
+const char *last_words(void) { return among.said; }
+
+/* One write each, by hand: the file may be full, memory gone, and another thread in the middle of a printf. */
+static void put_line(int fd, const char *before, const char *text) {
+    char line[1300];
+    int n = snprintf(line, sizeof line, "%s%s%s\n", before, among.who, text);
+    if (n >= (int)sizeof line) n = sizeof line - 1, line[n - 1] = '\n';
+    ssize_t ignore = write(fd, line, (size_t)n);
+    (void)ignore;
+}
+static void say(const char *text) {
+    char when[40];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(when, sizeof when, "%F %T  ", localtime_r(&now, &tm));
+    put_line(STDERR_FILENO, "hone: ", text);
+    if (among.log > 0) put_line(among.log, when, text);
+}
+
+void last_words_in_signal(const char *a, const char *b) {
+    const char *part[] = { "hone: ", among.who, a, b, "\n" };
+    const int to[] = { STDERR_FILENO, among.log };
+    for (size_t k = 0; k < COUNT(to) && (k == 0 || to[k] > 0); k++)
+        for (size_t i = 0; i < COUNT(part); i++) {
+            ssize_t ignore = write(to[k], part[i], strlen(part[i]));
+            (void)ignore;
+        }
+}
+
 static void take_down(void) {
     void (*fn)(void) = among.take_down;
     among.take_down = NULL; /* once */
@@ -63,15 +102,25 @@ static void take_down(void) {
 }
 
 void die_at(const char *file, int line, const char *fmt, ...) {
-    char msg[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(msg, sizeof msg, fmt, ap);
+    int n = snprintf(among.said, sizeof among.said, "%s:%d: ", file, line);
+    vsnprintf(among.said + n, sizeof among.said - (size_t)n, fmt, ap);
     va_end(ap);
     fflush(stdout);
-    fprintf(stderr, "hone: %s%s:%d: %s\n", among.who, file, line, msg);
+    say(among.said);
     take_down();
     abort();
+}
+
+void die_outside(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(among.said, sizeof among.said, fmt, ap);
+    va_end(ap);
+    say(among.said);
+    take_down();
+    _exit(1); /* other threads are in the middle of things */
 }
 
 void die_memory(size_t bytes) {
@@ -85,8 +134,9 @@ void die_memory(size_t bytes) {
     fflush(stdout);
     char wanted[64] = "";
     if (bytes) snprintf(wanted, sizeof wanted, ": %zu bytes more were wanted", bytes);
-    fprintf(stderr, "hone: %sthe machine gave no memory%s; a smaller batch, cache or model is needed\n", among.who,
-            wanted);
+    snprintf(among.said, sizeof among.said, "the machine gave no memory%s; a smaller batch, cache or model is needed",
+             wanted);
+    say(among.said);
     take_down();
     exit(1);
 }

@@ -2,6 +2,7 @@
  * its new end with SIGBUS.  A handler finds the file by the address, says so in one line and ends the program; it only reads the list
  * of mappings and calls write and _exit, which a signal may.  The list is this file's one variable: a handler has no arguments. */
 #include "base/file.h"
+#include "base/last.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,14 +52,6 @@ static void forget(const FileMap *m) {
         }
 }
 
-static void say(const char *text) {
-    for (size_t n = strlen(text); n;) {
-        ssize_t did = write(STDERR_FILENO, text, n);
-        if (did <= 0) return;
-        text += did, n -= (size_t)did;
-    }
-}
-
 static void on_bus(int sig, siginfo_t *info, void *context) {
     static atomic_bool said; /* by another thread that met it too */
     uintptr_t at = (uintptr_t)info->si_addr;
@@ -66,11 +59,9 @@ static void on_bus(int sig, siginfo_t *info, void *context) {
     for (Place *p = atomic_load(&places); p; p = p->next) {
         uintptr_t from = atomic_load(&p->from), n = atomic_load(&p->n);
         if (!n || at < from || at - from >= n) continue;
-        if (!atomic_exchange(&said, true)) {
-            say("hone: ");
-            say(p->path);
-            say(": cannot be read to its end: it became shorter while it was being read, or the disk failed\n");
-        }
+        if (!atomic_exchange(&said, true))
+            last_words_in_signal(
+                p->path, ": cannot be read to its end: it became shorter while it was being read, or the disk failed");
         _exit(1);
     }
     signal(sig, SIG_DFL); /* not of a file: the read happens again, and ends the program as usual */
