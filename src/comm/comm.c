@@ -1,8 +1,11 @@
-/* comm.c - what groups do with tensors and small values, in terms of a backend's four calls; waiting with a deadline. */
+/* comm.c - what groups do with tensors and small values, in terms of a backend's calls; waiting with a deadline. */
 #include "comm/comm.h"
 #include "base/clock.h"
+#include "base/last.h"
+#include "comm/watch.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -21,27 +24,57 @@ bool comm_done(CommCall *w) {
     return done;
 }
 
-/* Ranks may be more than cores: whoever waits makes room, and after a millisecond sleeps. */
-void comm_wait(CommCall *w) {
-    double start = 0;
-    for (int64_t i = 0; !comm_done(w); i++) {
-        double now = clock_now();
-        if (i == 0) start = now;
-        if (now - start < 1e-3) sched_yield();
-        else nanosleep(&(struct timespec){ 0, 50000 }, NULL);
-        if (w->c->wait <= 0 || now - start < w->c->wait) continue;
-        if (w->peer >= 0)
-            die("rank %d waited %.0f s for %s %s rank %d of group %s (trainer.wait_seconds)", w->c->world, w->c->wait,
-                w->what, strcmp(w->what, "a receipt") ? "to" : "from", w->peer, w->c->name);
-        die("rank %d waited %.0f s for %s of group %s: another of its %d ranks did not come (trainer.wait_seconds)",
-            w->c->world, w->c->wait, w->what, w->c->name, w->c->size);
-    }
+/* "a receipt from rank 1 of group pp, F32 [64,512], layer 3" */
+static void describe(const CommCall *w, char *text, size_t room) {
+    const Comm *c = w->c;
+    size_t n;
+    if (w->peer < 0) snprintf(text, room, "%s of group %s", w->what, c->name);
+    else
+        snprintf(text, room, "%s %s rank %d of group %s", w->what, strcmp(w->what, "a receipt") ? "to" : "from",
+                 w->peer, c->name);
+    n = strlen(text);
+    if (w->x.cols)
+        snprintf(text + n, room - n, ", %s [%ld,%ld]", dtype_name(w->x.dtype), (long)w->x.rows, (long)w->x.cols);
+    watch_put_about(c->watch, text, room);
 }
 
-static void finish(const Comm *c, void *call, const char *what) {
-    CommCall w = { c, NULL, call, what, -1 };
+/* Ranks may be more than cores: whoever waits makes room, and after a millisecond sleeps, for a thirtieth of the time that it has waited,
+ * so that little is lost when the peer comes.  While so many bytes may be coming in the sleeps stay short: it is these calls that move them. */
+static void make_room(double waited, size_t bytes) {
+    enum { SHORTEST = 20000, LONGEST = 1000000 };
+    double ns = (waited - (double)bytes / 2e8) * 1e9 / 32;
+    if (waited < 1e-3) sched_yield();
+    else nanosleep(&(struct timespec){ 0, ns < SHORTEST ? SHORTEST : ns > LONGEST ? LONGEST : (long)ns }, NULL);
+}
+
+void comm_wait(CommCall *w) {
+    const Comm *c = w->c;
+    double start = 0, waited = 0;
+    bool told = false;
+    char text[200];
+    while (!comm_done(w)) {
+        double now = clock_now();
+        if (start == 0) start = now;
+        waited = now - start;
+        make_room(waited, tensor_bytes(w->x.dtype, w->x.rows, w->x.cols));
+        if (waited > 0.02 && !told) {
+            describe(w, text, sizeof text);
+            watch_waits(c->watch, text);
+            told = true;
+        }
+        if (!watch_begun(c->watch) && c->wait > 0 && waited > c->wait)
+            die_outside("rank %d waited %.0f s (trainer.wait_seconds) in vain, in %s, for %s", c->world, c->wait,
+                        watch_phase_name(c->watch), text);
+    }
+    if (told) watch_waits(c->watch, NULL);
+}
+
+static void finish(const Comm *c, void *call, const char *what, Tensor x) {
+    CommCall w = { c, NULL, call, what, -1, x };
     comm_wait(&w);
 }
+
+void comm_about(const Comm *c, const char *tensor, int index) { watch_about(c->watch, tensor, index); }
 
 /* ---- tensors */
 
@@ -51,7 +84,7 @@ static void want_rows(const char *what, Tensor x) {
 }
 
 static CommCall begun(const Comm *c, Dev *d, int peer, int tag, Tensor x, bool send) {
-    CommCall w = { c, d, NULL, send ? "a sending" : "a receipt", peer };
+    CommCall w = { c, d, NULL, send ? "a sending" : "a receipt", peer, x };
     want_rows(w.what, x);
     if (!c->via) return w;
     size_t bytes = (size_t)x.rows * row_bytes(x);
@@ -82,7 +115,8 @@ Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t tot
                              (size_t)(comm_first_row(c, total, r + 1) - first) * row_bytes(all) };
     }
     d->ops->enter(d, false);
-    finish(c, c->via->all_gather(c, all.data, get, mine.data, (size_t)mine.rows * row_bytes(mine)), "an all-gather");
+    finish(c, c->via->all_gather(c, all.data, get, mine.data, (size_t)mine.rows * row_bytes(mine)), "an all-gather",
+           all);
     d->ops->leave(d);
     arena_pop(&d->tmp, mark);
     return all;
@@ -105,7 +139,7 @@ void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor
         out[r] = (CommPart){ (size_t)give[r].at * row, (size_t)give[r].n * row };
     }
     d->ops->enter(d, false);
-    finish(c, c->via->all_to_all(c, to.data, in, from.data, out), "an exchange");
+    finish(c, c->via->all_to_all(c, to.data, in, from.data, out), "an exchange", to);
     d->ops->leave(d);
 }
 
@@ -142,7 +176,9 @@ void comm_reduce_scatter(const Comm *c, Dev *d, Tensor mine, Tensor partial) {
 
 void comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) {
     if (!c->via) memcpy(all, mine, bytes);
-    else finish(c, c->via->gather_host(c, all, mine, bytes), "a gathering of values");
+    else
+        finish(c, c->via->gather_host(c, all, mine, bytes), "a gathering of values",
+               tensor_over(NULL, DT_U8, c->size, (int64_t)bytes));
 }
 
 #define GATHERED(T, x)                                                                                                 \
@@ -191,5 +227,7 @@ bool comm_agree(const Comm *c, bool ok, Err *err) {
 void comm_barrier(const Comm *c) { comm_sum_i64(c, 0); }
 
 void comm_broadcast(const Comm *c, int from, void *data, size_t bytes) {
-    if (c->via) finish(c, c->via->broadcast_host(c, from, data, bytes), "a broadcast");
+    if (c->via)
+        finish(c, c->via->broadcast_host(c, from, data, bytes), "a broadcast",
+               tensor_over(NULL, DT_U8, 1, (int64_t)bytes));
 }

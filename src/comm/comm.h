@@ -6,13 +6,15 @@
  *
  * Nothing is ever added in order of arrival: what is summed is exchanged first and added by the tree of docs/exactness.md.
  * Rows of T tokens are dealt out in order: rank r of n has rows [T*r/n, T*(r+1)/n).
- * Every wait has a deadline; when it passes, the rank dies with who waited for whom and what, and takes the others down. */
+ * Every wait has a deadline; when it passes and nobody computes who might be waited for (watch.h), all ranks end with a line that says who
+ * waited for whom, in which phase and operation, and for what.  Whoever waits leaves its core to others. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
 #include "op/op.h"
 
 typedef struct CommBackend CommBackend;
+typedef struct Watch Watch;
 typedef struct {
     const CommBackend *via;     /* NULL: a group of one */
     void       *impl;           /* the backend's group */
@@ -20,6 +22,7 @@ typedef struct {
     int         rank, size;
     int         world;          /* this rank's number among all, for messages */
     double      wait;           /* seconds; 0: for ever */
+    Watch      *watch;          /* of all ranks (watch.h); NULL: each for itself */
 } Comm;
 
 static inline Comm comm_self(void) { return (Comm){ .name = "self", .size = 1 }; }
@@ -49,11 +52,13 @@ struct CommBackend {
 };
 
 /* A call that was begun; done by comm_wait.  What it moves must stay where it is until then. */
-typedef struct { const Comm *c; Dev *d; void *call; const char *what; int peer; } CommCall;
+typedef struct { const Comm *c; Dev *d; void *call; const char *what; int peer; Tensor x; } CommCall;      /* x: for messages */
 CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x);      /* rows without gaps */
 CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x);
 void     comm_wait(CommCall *call);
 bool     comm_done(CommCall *call);                                          /* without waiting */
+/* What the calls that follow are about, for messages: "gradients", or "layer" with a number (-1: none). */
+void     comm_about(const Comm *c, const char *tensor, int index);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------------------- */
 /* The rows of all ranks, in rank order, in a new tensor of a; total: how many there are. */

@@ -22,6 +22,7 @@ bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelD
 }
 
 bool ranks_agree(const Ranks *r, bool ok, Err *err) { return comm_agree(&r->world.all, ok, err); }
+void ranks_phase(const Ranks *r, const char *name) { world_phase(&r->world, name); }
 bool ranks_any(const Ranks *r, bool x) { return comm_sum_i64(&r->world.all, x) > 0; }
 
 void ranks_same(const Ranks *r, Buf *text) {

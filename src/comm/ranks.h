@@ -27,6 +27,7 @@ bool ranks_agree(const Ranks *r, bool ok, Err *err);       /* comm_agree over al
 bool ranks_any(const Ranks *r, bool x);                     /* on some rank */
 void ranks_same(const Ranks *r, Buf *text);                 /* what the first rank has, on all */
 bool ranks_text(const Ranks *r, Buf *text, const char *in, Err *err);      /* the lines of a file (-: standard input) */
+void ranks_phase(const Ranks *r, const char *name);         /* what this rank does now, for messages and ps: a name that lasts */
 int  ranks_threads(const Ranks *r, int64_t asked);          /* 0: the cores of this machine over its ranks */
 
 #endif

@@ -1,6 +1,8 @@
 /* world.c - finds out whether a launcher started this process, loads MPI then, and makes the groups of a grid. */
 #include "comm/world.h"
+#include "base/last.h"
 #include "comm/mpi/api.h"
+#include "comm/watch.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 static const MpiApi *api; /* of the loaded library: MPI is one per process, by its own rules */
+static Watch *watch;      /* likewise: who dies has no arguments */
 
 /* ---- the backend, over the library's calls */
 _Static_assert(sizeof(MpiPart) == sizeof(CommPart), "the same two numbers");
@@ -86,7 +89,10 @@ static bool load(Err *err) {
     return true;
 }
 
-static void take_down(void) { api->take_down(); }
+static void take_down(void) {
+    watch_end(watch, last_words());
+    api->take_down();
+}
 
 bool world_open(World *w, double wait_seconds, Err *err) {
     Launch l = world_launch();
@@ -108,11 +114,21 @@ bool world_open(World *w, double wait_seconds, Err *err) {
     w->all = all;
     w->open = true;
     die_among(all.rank, take_down);
+    w->all.watch = watch = watch_open(&all);
     return true;
 }
 
+void world_phase(const World *w, const char *name) { watch_phase(w->all.watch, name); }
+
 void world_close(World *w) {
-    if (w->open) api->close(), die_among(w->all.rank, NULL); /* who spoke goes on speaking */
+    if (w->open) {
+        watch_phase(watch, "ending");
+        watch_waits(watch, "the end of the others");
+        api->close();
+        die_among(w->all.rank, NULL); /* who spoke goes on speaking */
+        watch_close(watch);
+        watch = NULL;
+    }
     *w = (World){ .all = comm_self(), .local_size = 1 };
 }
 
@@ -122,12 +138,23 @@ World world_dry(int rank, int size) { return (World){ .all = comm_dry("world", r
 static Comm split(const World *w, const char *name, int color, int key, int size) {
     const Comm *all = &w->all;
     if (!w->open) return comm_dry(name, key, size);
+    char what[64];
+    snprintf(what, sizeof what, "the others of group %s", name);
+    watch_waits(all->watch, what);
     void *group = api->split(all->impl, color, key); /* collective: also where the group is this rank alone */
+    watch_waits(all->watch, NULL);
     CHECK(group, "the group %s cannot be made", name);
-    if (size == 1) return comm_self();
-    return (Comm){
-        .via = all->via, .impl = group, .name = name, .rank = key, .size = size, .world = all->world, .wait = all->wait
-    };
+    Comm c = comm_self();
+    c.watch = all->watch;
+    if (size == 1) return c;
+    return (Comm){ .via = all->via,
+                   .impl = group,
+                   .name = name,
+                   .rank = key,
+                   .size = size,
+                   .world = all->world,
+                   .wait = all->wait,
+                   .watch = all->watch };
 }
 
 void world_groups(const World *w, const GridShape *g, Groups *out) {

@@ -19,6 +19,7 @@ Launch world_launch(void);
  * launcher started but that MPI says are alone are an error, so that they never write one folder as if each were the only one. */
 bool world_open(World *w, double wait_seconds, Err *err);
 void world_close(World *w);
+void world_phase(const World *w, const char *name);     /* what this rank does now: for messages, see watch.h */
 
 /* The groups of a grid: whoever shares all other coordinates.  Collective over the world; a dry world (world_dry) needs no peers. */
 void world_groups(const World *w, const GridShape *g, Groups *out);

@@ -1,9 +1,12 @@
 /* test_comm.c - what groups of ranks do together, on 1 to 8 ranks: the program starts itself under mpirun for each size (a counted skip where
  * there is none).  Every sum is compared, bit for bit, with the tree computed by one rank; groups of a grid with counting; a rank that
- * waits in vain dies within its deadline and says for whom. */
+ * dies, stalls or waits in vain takes all down, with one line that says who and where. */
+#include "base/clock.h"
+#include "comm/watch.h"
 #include "comm/world.h"
 #include "ranks.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 static float value(int rank, int64_t i) {
@@ -144,17 +147,80 @@ static void groups(const World *w, const ModelDesc *m) {
     }
 }
 
+/* What becomes of three ranks of which one fails; the deadline is a second. */
+static void burn(double seconds) {
+    for (double start = clock_thread(); clock_thread() - start < seconds;) {}
+}
+static int fails(const World *w, const char *how) {
+    int me = w->all.rank;
+    bool first = strstr(how, "first") != NULL;
+    world_phase(w, "update");
+    comm_about(&w->all, "layer", 3);
+    if (!strcmp(how, "computes")) { /* longer than the deadline: no stall */
+        if (me == 1) burn(2.5);
+        double before = clock_thread();
+        comm_barrier(&w->all);
+        double spent = clock_thread() - before;
+        EXPECT(me == 1 || spent < 0.5, "rank %d spent %g s of the processor's waiting for 2.5 s", me, spent);
+        return 0;
+    }
+    if (!strcmp(how, "each_other")) { /* a message that nobody sends */
+        char x[8];
+        CommCall call = { &w->all,     NULL,         w->all.via->recv(&w->all, (me + 1) % 3, 5, x, 8),
+                          "a receipt", (me + 1) % 3, tensor_over(x, DT_U8, 1, 8) };
+        comm_wait(&call);
+    }
+    if (me == (first ? 0 : 1)) {
+        if (strstr(how, "dies")) raise(SIGKILL);
+        if (strstr(how, "stops")) raise(SIGSTOP);
+        if (!strcmp(how, "sleeps")) sleep(20);
+        if (!strcmp(how, "gives_up")) die("a bug of %d", 7);
+    }
+    comm_barrier(&w->all);
+    return 0;
+}
+
+static const struct {
+    const char *how, *said[2];
+} failures[] = {
+    { "dies", { "hone: rank 1 is gone without a word", "it was in update" } },
+    { "first_dies", { "hone: rank 1: rank 0 is gone without a word", "it was in " } },
+    { "stops", { "hone: rank 1 has given no sign of life for 1 s (trainer.wait_seconds)", "it was in update" } },
+    { "first_stops", { "hone: rank 1: rank 0 has given no sign of life for 1 s", "it was in " } },
+    { "sleeps",
+      { "hone: rank 1 has done nothing for 1 s (trainer.wait_seconds), in update",
+        "is in update, waiting for a gathering of values of group world, U8 [3,8], layer 3" } },
+    { "each_other",
+      { "hone: all ranks have waited for more than 1 s",
+        "is in update, waiting for a receipt from rank 1 of group world, U8 [1,8], layer 3" } },
+    { "gives_up", { "hone: rank 1: ", "a bug of 7" } },
+};
+
+static void failing(const char *self) {
+    static char said[1 << 16];
+    for (size_t i = 0; i < COUNT(failures); i++) {
+        int rc = run_ranks(self, 3, failures[i].how, said, sizeof said), lines = 0;
+        for (const char *at = said; (at = strstr(at, "hone: ")); at++) lines++;
+        EXPECT(rc != 0 && strstr(said, failures[i].said[0]) && strstr(said, failures[i].said[1]) && lines == 1,
+               "%s: exit code %d\n%s", failures[i].how, rc, said);
+    }
+}
+
 static int ranks_main(const char *mode) {
     World w;
     Err err;
-    if (!world_open(&w, strcmp(mode, "wait") ? 60 : 1, &err)) {
+    bool all = !strcmp(mode, "all");
+    if (!world_open(&w, all ? 60 : 1, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         return 1;
     }
-    if (!strcmp(mode, "wait")) { /* rank 1 never comes */
-        if (w.all.rank == 1) sleep(20);
-        comm_barrier(&w.all);
-        return 0;
+    EXPECT(w.all.watch, "no watch");
+    if (!all) {
+        fails(&w, mode);
+        bool speaks_here = w.all.rank == 0;
+        double failed = comm_sum(&w.all, test_failed);
+        world_close(&w);
+        return speaks_here ? test_end() || failed > 0 : 0;
     }
     Mem mem = { 0 };
     ModelDesc m;
@@ -185,9 +251,7 @@ int main(int argc, char **argv) {
     }
     static const int sizes[] = { 2, 3, 4, 8 };
     for (size_t i = 0; i < COUNT(sizes); i++) expect_ranks(argv[0], sizes[i], "all");
-    static char said[1 << 16];
-    int rc = run_ranks(argv[0], 3, "wait", said, sizeof said);
-    EXPECT(rc != 0 && strstr(said, "waited 1 s for a gathering of values of group world"),
-           "a rank that never comes: exit code %d\n%s", rc, said);
+    expect_ranks(argv[0], 3, "computes");
+    failing(argv[0]);
     return test_end();
 }
