@@ -156,7 +156,11 @@ typedef struct {
     Tensor kept;                /* out, or none: the ids that were kept; all where nothing is cut */
 } Sample;                       /* a greedy row: lp and ent of the whole distribution (ban, temperature; no truncation) */
 
-typedef struct { float lr, beta1, beta2, eps, decay, clip_scale; int64_t step; } Adam;   /* step counts from 1 */
+typedef struct {
+    float   lr, beta1, beta2, eps, decay, clip_scale;
+    int64_t step;               /* counts from 1 */
+    int64_t first;              /* which element of the model's this is the first of: it names the rounding of BF16 moments */
+} Adam;
 
 /* A weight that is not on disk: its element e is std times a normal number named by (seed, name, e); x[r,c] is element first + r ld + c. */
 typedef struct { uint64_t seed, name; int64_t first, ld; double std; } Normals;

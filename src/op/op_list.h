@@ -125,6 +125,7 @@ OP(ENTER, sample_rows, (Dev *d, Tensor logits, const Sample *s),
                       (d, logits, s), (s->id, s->lp, s->ent, s->kept))
 
 /* ---- the optimizer, on flat tensors [1,n] --------------------------------------------------------------------------------- */
-/* master none: w is F32.  Else w is BF16, the rounded master, which is F32.  Moments are F32 or BF16. */
+/* master none: w is F32.  Else w is BF16, the rounded master, and master is that in F32, or in I16 what rounding took from it (adam_split).
+ * Moments are F32, or BF16: rounded up or down by chance, so that their mean is right (adam_round). */
 OP(ENTER, adamw,       (Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a),
-                      (d, w, master, m, v, g, a), (w, m, v))
+                      (d, w, master, m, v, g, a), (w, master, m, v))

@@ -159,11 +159,12 @@ static void want_flat(Tensor x, const char *name, int64_t n) {
 void check_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
     int64_t n = w.rows * w.cols;
     WANT("adamw", w, is_none(master) ? F : DT_BF16, -1, -1);
-    if (!is_none(master)) WANT("adamw", master, F, -1, -1), want_flat(master, "master", n);
+    if (!is_none(master))
+        WANT("adamw", master, master.dtype == DT_I16 ? DT_I16 : F, -1, -1), want_flat(master, "master", n);
     WANT_W("adamw", m, -1, -1);
     WANT_W("adamw", v, -1, -1);
     WANT("adamw", g, F, -1, -1);
     CHECK(m.dtype == v.dtype, "adamw: moments of %s and %s", dtype_name(m.dtype), dtype_name(v.dtype));
     want_flat(w, "w", n), want_flat(m, "m", n), want_flat(v, "v", n), want_flat(g, "g", n);
-    CHECK(a.step >= 1, "adamw: step %ld; steps count from 1", (long)a.step);
+    CHECK(a.step >= 1 && a.first >= 0, "adamw: step %ld, element %ld; steps count from 1", (long)a.step, (long)a.first);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 BOTH float bits_f32(uint32_t b) { float f; memcpy(&f, &b, 4); return f; }
-static inline uint32_t f32_bits(float f) { uint32_t b; memcpy(&b, &f, 4); return b; }
+BOTH uint32_t f32_bits(float f) { uint32_t b; memcpy(&b, &f, 4); return b; }
 
 static inline float bf16_f32(uint16_t h) { return bits_f32((uint32_t)h << 16); }
 static inline uint16_t f32_bf16(float f) {

@@ -4,10 +4,10 @@
 
 #include "base/base.h"
 
-typedef enum { DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I32, DT_I64, DT_U8 } DType;
+typedef enum { DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I32, DT_I64, DT_U8, DT_I16 } DType;      /* DT_I16 is never on disk */
 
 static inline size_t dtype_size(DType t) {
-    return t == DT_I64 ? 8 : t == DT_F32 || t == DT_I32 ? 4 : t == DT_BF16 || t == DT_F16 ? 2 : 1;
+    return t == DT_I64 ? 8 : t == DT_F32 || t == DT_I32 ? 4 : t == DT_BF16 || t == DT_F16 || t == DT_I16 ? 2 : 1;
 }
 const char *dtype_name(DType t);                       /* "F32", "BF16", ... as safetensors spells it */
 

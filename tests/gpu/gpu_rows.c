@@ -236,9 +236,10 @@ static void moe_once(Duo *q) {
 
 /* ---- the optimizer ------------------------------------------------------------------------------------------------------------------------- */
 static void adam_once(Duo *q, int64_t n, int64_t step) {
-    bool master = pick_int(q, 0, 1);
+    int kept = pick_int(q, 0, 2); /* the master: w itself, beside it in F32, or what rounding took from it */
+    bool master = kept > 0;
     DType mt = any_w(q);
-    Two w = two_w(q, master ? DT_BF16 : DT_F32, 1, n, 0, 1), big = two_w(q, DT_F32, 1, n, 0, 1);
+    Two w = two_w(q, master ? DT_BF16 : DT_F32, 1, n, 0, 1), big = two_w(q, kept == 2 ? DT_I16 : DT_F32, 1, n, 0, 1);
     Two m = two_w(q, mt, 1, n, 0, 1e-2f), v = two_w(q, mt, 1, n, 0, 1e-4f), g = two_w(q, DT_F32, 1, n, 0, 1);
     uint8_t *bytes = rig_get(&q->r[GPU], v.t[GPU]); /* squares have no sign */
     for (int64_t i = 1; i <= n; i++) bytes[(size_t)i * dtype_size(mt) - 1] &= 0x7F;
@@ -246,7 +247,7 @@ static void adam_once(Duo *q, int64_t n, int64_t step) {
     EACH_SIDE(q, s, d) {
         op_add(d, g.t[s], g.t[s], g.t[s]);
         op_adamw(d, w.t[s], master ? big.t[s] : TENSOR_NONE, m.t[s], v.t[s], g.t[s],
-                 (Adam){ 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.37f, step });
+                 (Adam){ 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.37f, step, ((int64_t)1 << 32) - n / 2 });
     }
     duo_same(q, "adamw w", w), duo_same(q, "adamw master", big), duo_same(q, "adamw m", m), duo_same(q, "adamw v", v);
     double a = op_sumsq(duo_dev(q, CPU), g.t[CPU]), b = op_sumsq(duo_dev(q, GPU), g.t[GPU]);

@@ -30,7 +30,7 @@ static inline void spoil_largest(Tensor x) {
             }
         return;
     }
-    if (x.dtype == DT_BF16) {
+    if (x.dtype == DT_BF16 || x.dtype == DT_I16) {
         *(uint16_t *)x.data ^= 1;
         return;
     }

@@ -349,11 +349,6 @@ static void frequencies(const Kind *k) {
 
 /* ---- rows that have no distribution
  * ------------------------------------------------------------------------------------------- */
-static float bits_f32(uint32_t u) {
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
 /* What spoils row t's hidden state, or 0: a NaN (with any payload), infinities that add up to one, a logit above all. */
 static bool spoilt(float *x, int t) {
     static const uint32_t how[] = { 0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FC001FF, 0x7F800000, 0xFF800000 };

@@ -104,6 +104,10 @@ typedef struct {
     void  (*mass)(int64_t *q, const float *x, int64_t n, float m);
     void  (*head_grad)(float *l, int64_t n, const HeadGrad *g);                  /* logits become their gradient */
     void  (*adamw)(float *w, float *m, float *v, const float *g, int64_t n, const AdamNow *a);
+    /* adam.h: two moments rounded, elements e..; a master split and joined */
+    void  (*moments)(uint16_t *m, uint16_t *v, const float *x, const float *y, int64_t n, uint32_t key, uint32_t e);
+    void  (*split)(uint16_t *w, int16_t *rest, const float *x, int64_t n);
+    void  (*join)(float *x, const uint16_t *w, const int16_t *rest, int64_t n);
     double (*sumsq)(const float *x, int64_t n);
     void  (*prod)(const Prod *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *work);
     void  (*attend)(const AttRows *rows, const AttKeys *keys, float *work);

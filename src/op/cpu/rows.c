@@ -269,14 +269,11 @@ void cpu_sum_rows(Dev *d, Tensor db, Tensor dy) {
 
 /* ---- the optimizer
  * ----------------------------------------------------------------------------------------------------------- */
-enum { FLAT = 1 << 16 };
-_Static_assert(
-    2 * FLAT <= CPU_WORK,
-    "two widened moments fit a worker's scratch"); /* elements a piece: fixed, so that sums do not know the threads */
+enum { FLAT = 1 << 16 }; /* elements a piece: fixed, so that sums do not know the threads */
 typedef struct {
     const Tensor *x;
     double *part;
-    int64_t n;
+    int64_t n, step, first;
     AdamNow a;
     Dev *d;
 } Flat;
@@ -302,32 +299,43 @@ double cpu_sumsq(Dev *d, Tensor x) {
     }
     return sum;
 }
-/* Short formats are widened into the worker's scratch, stepped there, and rounded back. */
+/* What is short is made wide in the worker's scratch, stepped there, and made short again. */
+enum { ADAM_PIECE = 1 << 14, ADAM_W = 0, ADAM_MASTER, ADAM_M, ADAM_V, ADAM_G };
+_Static_assert(3 * ADAM_PIECE <= CPU_WORK, "a master and two moments fit a worker's scratch");
 static float *widened(const Kern *k, Tensor x, int64_t at, int64_t n, float *room) {
     if (x.dtype == DT_F32) return (float *)x.data + at;
     k->widen(room, (const uint16_t *)x.data + at, n);
     return room;
 }
-static void round_back(Tensor x, int64_t at, int64_t n, const float *from) {
-    for (int64_t i = 0; x.dtype == DT_BF16 && i < n; i++) ((uint16_t *)x.data)[at + i] = bf16_of(from[i]);
+/* Two where elements' numbers pass 2^32: the key is of their upper half. */
+static void narrow_moments(const Flat *f, const Kern *k, const float *m, const float *v, int64_t at, int64_t n) {
+    uint16_t *to_m = (uint16_t *)f->x[ADAM_M].data + at, *to_v = (uint16_t *)f->x[ADAM_V].data + at;
+    for (int64_t i = 0, len; i < n; i += len) {
+        int64_t e = f->first + at + i, left = ((int64_t)1 << 32) - (e & UINT32_MAX);
+        len = n - i < left ? n - i : left;
+        k->moments(to_m + i, to_v + i, m + i, v + i, len, adam_key(f->step, e), (uint32_t)e);
+    }
 }
-enum { ADAM_W, ADAM_MASTER, ADAM_M, ADAM_V, ADAM_G };
 static void adamw_piece(void *arg, int i, int worker) {
     const Flat *f = arg;
     const Kern *k = cpu_kern(f->d);
     float *room = cpu_work(f->d, worker);
-    int64_t at = (int64_t)i * FLAT, n = f->n - at < FLAT ? f->n - at : FLAT;
+    int64_t at = (int64_t)i * ADAM_PIECE, n = f->n - at < ADAM_PIECE ? f->n - at : ADAM_PIECE;
     const Tensor *x = f->x;
-    float *w = (float *)x[x[ADAM_MASTER].data ? ADAM_MASTER : ADAM_W].data + at;
-    float *m = widened(k, x[ADAM_M], at, n, room), *v = widened(k, x[ADAM_V], at, n, room + FLAT);
+    uint16_t *half = (uint16_t *)x[ADAM_W].data + at;
+    int16_t *rest = (int16_t *)x[ADAM_MASTER].data + at;
+    bool none = !x[ADAM_MASTER].data, split = !none && x[ADAM_MASTER].dtype == DT_I16;
+    float *w = split ? room : (float *)x[none ? ADAM_W : ADAM_MASTER].data + at;
+    float *m = widened(k, x[ADAM_M], at, n, room + ADAM_PIECE),
+          *v = widened(k, x[ADAM_V], at, n, room + 2 * ADAM_PIECE);
+    if (split) k->join(w, half, rest, n);
     k->adamw(w, m, v, (const float *)x[ADAM_G].data + at, n, &f->a);
-    round_back(x[ADAM_W], at, n, w);
-    round_back(x[ADAM_M], at, n, m);
-    round_back(x[ADAM_V], at, n, v);
+    if (split) k->split(half, rest, w, n);
+    for (int64_t j = 0; !none && !split && j < n; j++) half[j] = bf16_of(w[j]);
+    if (x[ADAM_M].dtype != DT_F32) narrow_moments(f, k, m, v, at, n);
 }
 void cpu_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
     Tensor x[] = { w, master, m, v, g };
-    Flat f = { .x = x, .n = w.rows * w.cols, .d = d };
-    f.a = adam_now(a);
-    cpu_run(d, (int)((f.n + FLAT - 1) / FLAT), (double)f.n, adamw_piece, &f);
+    Flat f = { .x = x, .n = w.rows * w.cols, .d = d, .a = adam_now(a), .step = a.step, .first = a.first };
+    cpu_run(d, (int)((f.n + ADAM_PIECE - 1) / ADAM_PIECE), (double)f.n, adamw_piece, &f);
 }

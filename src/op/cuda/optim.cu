@@ -3,12 +3,45 @@
 #include "op/adam.h"
 #include "op/cuda/eights.cuh"
 
-static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any grad, AdamNow a, float c1, float c2) {
+/* What rounding took from eight weights (adam.h), and the eight masters that both are. */
+static __device__ __forceinline__ void load_rest8(int16_t (&rest)[8], const char *at, int64_t c, int n, bool wide) {
+    const int16_t *p = (const int16_t *)at + c;
+    if (wide) {
+        uint4 u = *(const uint4 *)p;
+        memcpy(rest, &u, 16);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) rest[i] = i < n ? p[i] : (int16_t)0;
+    }
+}
+/* Eight numbers of 16 bits. */
+static __device__ __forceinline__ void store_short8(char *at, int64_t c, int n, bool wide, const uint16_t (&h)[8]) {
+    uint16_t *p = (uint16_t *)at + c;
+    if (wide) {
+        uint4 u;
+        memcpy(&u, h, 16);
+        *(uint4 *)p = u;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (i < n) p[i] = h[i];
+    }
+}
+
+/* One pass over w, master, m, v and grad; element c of this call is number first + c of the model.  split: master holds rests. */
+static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any grad, AdamNow a, float c1, float c2, bool split,
+                               int64_t step, int64_t first) {
     EACH_EIGHT(g, r, c) {
         float ww[8], mm[8], vv[8], gg[8];
         int n = eights_left(g.cols, c);
-        load8(ww, master, r, c, n, g.wide), load8(mm, m, r, c, n, g.wide), load8(vv, v, r, c, n, g.wide),
+        load8(ww, split ? w : master, r, c, n, g.wide), load8(mm, m, r, c, n, g.wide), load8(vv, v, r, c, n, g.wide),
             load8(gg, grad, r, c, n, g.wide);
+        if (split) {
+            int16_t rest[8];
+            load_rest8(rest, master.at, c, n, g.wide);
+#pragma unroll
+            for (int k = 0; k < 8; k++) ww[k] = adam_joined((uint16_t)(f32_bits(ww[k]) >> 16), rest[k]);
+        }
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             float x = gg[k] * a.clip;
@@ -17,15 +50,35 @@ static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any gra
             float up = __fdiv_rn(__fmul_rn(a.step, mm[k]), __fadd_rn(__fsqrt_rn(__fmul_rn(vv[k], a.vfix)), a.eps));
             ww[k] = __fsub_rn(__fmul_rn(ww[k], a.shrink), up);
         }
-        store8(m, r, c, n, g.wide, mm), store8(v, r, c, n, g.wide, vv), store8(master, r, c, n, g.wide, ww);
-        if (w.at != master.at) store8(w, r, c, n, g.wide, ww);
+        if (m.half) {
+            uint16_t hm[8], hv[8];
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                int64_t e = first + c + k;
+                uint32_t chance = adam_chance(adam_key(step, e), (uint32_t)e);
+                hm[k] = adam_round(mm[k], chance & 0xFFFF), hv[k] = adam_round(vv[k], chance >> 16);
+            }
+            store_short8(m.at, c, n, g.wide, hm), store_short8(v.at, c, n, g.wide, hv);
+        } else store8(m, r, c, n, g.wide, mm), store8(v, r, c, n, g.wide, vv);
+        if (split) {
+            uint16_t h[8], rest[8];
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                AdamSplit s = adam_split(ww[k]);
+                h[k] = s.rounded, rest[k] = (uint16_t)s.rest;
+            }
+            store_short8(w.at, c, n, g.wide, h), store_short8(master.at, c, n, g.wide, rest);
+        } else {
+            store8(master, r, c, n, g.wide, ww);
+            if (w.at != master.at) store8(w, r, c, n, g.wide, ww);
+        }
     }
 }
 void cuda_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
     int64_t n = w.rows * w.cols;
     AdamNow now = adam_now(a);
     Tensor x[] = { w, master.data ? master : w, m, v, g };
-    bool wide = n >= 8;
+    bool wide = n >= 8, split = master.data && master.dtype == DT_I16;
     for (int i = 0; i < 5; i++) wide = wide && (uintptr_t)x[i].data % 16 == 0;
     /* eights, then what is left */
     for (int64_t at = 0, body = wide ? n / 8 * 8 : 0; at < n; at += body, body = n - at, wide = false) {
@@ -33,7 +86,8 @@ void cuda_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, A
         Any y[5];
         for (int i = 0; i < 5; i++) y[i] = any_of(x[i]), y[i].at += (size_t)at * dtype_size(x[i].dtype);
         Cells cells = { 1, body, wide };
-        launch_cells(d, adamw_k, cells, y[0], y[1], y[2], y[3], y[4], now, 1.0f - a.beta1, 1.0f - a.beta2);
+        launch_cells(d, adamw_k, cells, y[0], y[1], y[2], y[3], y[4], now, 1.0f - a.beta1, 1.0f - a.beta2, split, a.step,
+                     a.first + at);
     }
 }
 
