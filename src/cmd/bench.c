@@ -84,7 +84,7 @@ bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err) {
                     { "what is measured", more } };
     TRY(memory_fits(o, need, COUNT(need), err));
     d->tmp = dev_arena(d, "tmp", tmp_bytes);
-    model_open(&o->model, d, &o->desc, t, b->a->leaves ? (int)b->a->leaves : device_leaves(d), &o->mem);
+    model_open(&o->model, d, &o->desc, t, b->a->leaves ? (int)b->a->leaves : leaves_default(on_gpu(d), 1), &o->mem);
     o->has_model = true;
     params_random(&o->model.w, d, 1);
     bench_sync(b);

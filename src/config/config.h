@@ -134,6 +134,7 @@ void config_list_options(Buf *out, ConfVerb verb);          /* what --list-optio
 /* The parts that other folders take, made from it. */
 GridShape config_axes(const Config *c);                     /* as written: for grid_fill, with */
 const char *config_split(const Config *c, Mem *mem);        /* NULL: none */
+int64_t   config_leaves(const Config *c, bool gpu);         /* trainer.leaves, or the default for both grids */
 AdvConf   config_advantage(const Config *c);
 LossConf  config_loss(const Config *c);
 KlControl config_kl(const Config *c);

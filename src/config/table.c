@@ -256,7 +256,8 @@ INT(trainer.seed, "1", 0, 9e15, TS,
 ENUM(trainer.on_nan, "stop", on_nan_names, TS,
     "numbers that are not finite: stop, or skip that update or answer", NULL)
 INT(trainer.leaves, "null", 1, LEAVES_MOST, TS,
-    "pieces of the sums that tensor parallelism may cut; belongs to the run; null: 8 on the CPU, 1 on a GPU", NULL)
+    "pieces of the sums that tensor parallelism may cut, a power of two; belongs to the run; null: 8 on the CPU, 1 on a GPU, "
+    "but no fewer than tp of both grids", NULL)
 STR(trainer.device, "auto", TS,                            "where to compute: auto, cpu, cuda or cuda:N", NULL)
 STR(trainer.compute, "null", TS,
     "what a GPU computes in: bf16, or f32 to check; null: bf16", NULL)

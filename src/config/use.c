@@ -1,8 +1,9 @@
 /* use.c - what the other folders take, made from a configuration. */
 #include "config/config.h"
-#include "model/kept_set.h"
 #include "base/file.h"
 #include "base/yaml.h"
+#include "model/kept_set.h"
+#include "op/device.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -25,6 +26,12 @@ const char *config_split(const Config *c, Mem *mem) {
     if (last == CONF_UNSET) return mem_printf(mem, "first=%" PRId64, first);
     if (first == CONF_UNSET) return mem_printf(mem, "last=%" PRId64, last);
     return mem_printf(mem, "first=%" PRId64 ",last=%" PRId64, first, last);
+}
+
+int64_t config_leaves(const Config *c, bool gpu) {
+    int64_t cut = c->grid.tp > c->grid.etp ? c->grid.tp : c->grid.etp;
+    if (c->rollout.grid.tp > cut) cut = c->rollout.grid.tp;
+    return c->trainer.leaves != CONF_UNSET ? c->trainer.leaves : leaves_default(gpu, cut);
 }
 
 AdvConf config_advantage(const Config *c) {

@@ -73,12 +73,11 @@ bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
 
 Shard open_shard(const Opened *o) { return o->ranks ? o->ranks->shard : shard_whole(&o->desc); }
 
-/* Unless somebody says another number: as many as the device likes, and a leaf for every rank of tp at least. */
 DevKind open_kind(const Opened *o, int64_t leaves) {
     DevKind k = dev_kind(&o->dev);
     Shard s = open_shard(o);
-    int least = s.g.tp > s.g.etp ? s.g.tp : s.g.etp, likes = device_leaves(&o->dev);
-    k.leaves = leaves ? (int)leaves : likes > least ? likes : least;
+    int cut = s.g.tp > s.g.etp ? s.g.tp : s.g.etp;
+    k.leaves = leaves ? (int)leaves : leaves_default(on_gpu(&o->dev), cut);
     return k;
 }
 

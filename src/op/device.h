@@ -12,6 +12,7 @@ bool device_open(Dev *d, const DeviceArgs *a, Err *err);
 bool device_check(const char *device, const char *compute, Err *err);                         /* the words alone */
 
 static inline bool on_gpu(const Dev *d) { return dev_about(d).total > 0; }
-static inline int device_leaves(const Dev *d) { return on_gpu(d) ? 1 : 8; }                   /* unless somebody says another number */
+/* Unless somebody says another number: as many as the device likes, and one for every rank that a sum is cut among (tp, etp) at least. */
+static inline int leaves_default(bool gpu, int64_t cut) { return cut > (gpu ? 1 : 8) ? (int)cut : gpu ? 1 : 8; }
 
 #endif

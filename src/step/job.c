@@ -1,6 +1,7 @@
 /* job.c - opening and closing what every training has, and being told to stop. */
 #include "step/job.h"
 #include "base/clock.h"
+#include "op/device.h"
 
 #include <signal.h>
 
@@ -36,7 +37,7 @@ bool job_open(Job *j, Err *err) {
     GridShape axes = config_axes(&j->c);
     TRY(job_agree(j, open_first(j, err), err));
     TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
-    if (j->c.trainer.leaves == CONF_UNSET) j->c.trainer.leaves = open_kind(&j->o, 0).leaves;
+    j->c.trainer.leaves = config_leaves(&j->c, on_gpu(&j->o.dev));
     return true;
 }
 

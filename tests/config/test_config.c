@@ -332,6 +332,32 @@ static void refuse(ConfVerb verb, const char *text, const char *set, const char 
     if (loaded) config_free(&c);
 }
 
+/* Sums are cut into as many pieces as the device likes, and no fewer than either grid's tp; what is said counts. */
+static void leaves(void) {
+    static const struct {
+        const char *set;
+        int cpu, gpu;
+    } row[] = {
+        { "", 8, 1 },
+        { "grid.tp=2", 8, 2 },
+        { "grid.tp=16", 16, 16 },
+        { "grid.etp=4;grid.ep=2", 8, 4 },
+        { "rollout.grid.tp=32;grid.tp=4", 32, 32 },
+        { "trainer.leaves=2", 2, 2 },
+        { "trainer.leaves=32;grid.tp=2", 32, 32 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        Config c;
+        Err err = { { 0 } };
+        bool ok = load(&c, CONF_TRAIN, GOOD, row[i].set, &err);
+        EXPECT(ok, "%s: %s", row[i].set, err.msg);
+        if (!ok) continue;
+        EXPECT(config_leaves(&c, false) == row[i].cpu && config_leaves(&c, true) == row[i].gpu, "%s: %d and %d leaves",
+               row[i].set, (int)config_leaves(&c, false), (int)config_leaves(&c, true));
+        config_free(&c);
+    }
+}
+
 /* Cut sampling with several updates a step, or with a KL: the sets travel, in room that is known. */
 static void kept_sets(void) {
     static const struct {
@@ -367,6 +393,7 @@ static void kept_sets(void) {
 
 int main(void) {
     good();
+    leaves();
     kept_sets();
     verl_names();
     saved(CONF_TRAIN, GOOD, "");
