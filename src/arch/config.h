@@ -16,10 +16,6 @@ typedef struct {
 } ConfigKey;
 #define MUST (-1e300)
 
-/* In a family's table of parameters. */
-#define IF(field) .only_if = B(field)
-#define ONE_DIM   .vector = true
-
 /* Limits that no published model comes near, and that keep every product of sizes below 2^62. */
 #define LIM_LAYERS  (double)MAX_LAYERS
 #define LIM_HIDDEN  0x1p17

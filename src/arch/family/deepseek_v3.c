@@ -1,23 +1,17 @@
 /* deepseek_v3.c - DeepSeek-V3 and R1, and Moonlight, which has no query latent: latent attention (MLA), the first layers
  * dense, then experts chosen by sigmoid scores within groups, plus shared ones.  The router's bias chooses but does not
  * weigh, and a rule moves it, not the loss.  head_dim in the file is the rotated size only, so it is not read. */
-#include "arch/config.h"
+#include "arch/rows.h"
 
 /* clang-format off */
 static const ConfigKey keys[] = {
-    {"intermediate_size",     0, KEY_INT,  N(ffn),         MUST, 1, LIM_FFN},
-    {"rms_norm_eps",          0, KEY_REAL, N(eps),         1e-6, 0, 1},
-    {"tie_word_embeddings",   0, KEY_BOOL, N(tied),        0},
-    {"attention_bias",        0, KEY_BOOL, N(qkv_bias),    0},
-    {"attention_bias",        0, KEY_BOOL, N(o_bias),      0},
+    KEYS_DENSE KEYS_BIAS KEYS_EXPERTS
     {"q_lora_rank",           0, KEY_INT,  N(q_lora),      0, 1, LIM_HIDDEN},
     {"kv_lora_rank",          0, KEY_INT,  N(kv_lora),     MUST, 1, LIM_HIDDEN},
     {"qk_nope_head_dim",      0, KEY_INT,  N(nope_dim),    MUST, 1, LIM_HEADDIM},
     {"qk_rope_head_dim",      0, KEY_INT,  N(rope_dim),    MUST, 2, LIM_HEADDIM},
     {"v_head_dim",            0, KEY_INT,  N(v_dim),       MUST, 1, LIM_HEADDIM},
     {"n_routed_experts",      0, KEY_INT,  N(experts),     MUST, 1, LIM_EXPERTS},
-    {"num_experts_per_tok",   0, KEY_INT,  N(topk),        MUST, 1, LIM_EXPERTS},
-    {"moe_intermediate_size", 0, KEY_INT,  N(expert_ffn),  MUST, 1, LIM_FFN},
     {"n_shared_experts",      0, KEY_INT,  N(shared),      0, 0, 64},
     {"n_group",               0, KEY_INT,  N(groups),      MUST, 1, LIM_EXPERTS},
     {"topk_group",            0, KEY_INT,  N(group_topk),  MUST, 1, LIM_EXPERTS},
@@ -53,10 +47,8 @@ static bool read(Dims *d, const Json *c, Err *err) {
 }
 
 /* clang-format off */
-#define L "model.layers.%d."
 static const ParamDesc params[] = {
-    {P_EMBED,       "model.embed_tokens.weight",             IN_FIRST,  N(vocab),      N(hidden),     BY_ROWS},
-    {P_NORM1,       L "input_layernorm.weight",              IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
+    ROWS_FIRST ROW_NORM1
     {P_Q,           L "self_attn.q_proj.weight",             IN_LAYER,  N(q_out),      N(hidden), BY_ROWS, N(qk_dim), IF(q_direct)},
     {P_Q_A,         L "self_attn.q_a_proj.weight",           IN_LAYER,  N(q_lora),     N(hidden),     WHOLE, IF(q_latent)},
     {P_Q_AB,        L "self_attn.q_a_proj.bias",             IN_LAYER,  N(one),        N(q_lora),     WHOLE, IF(q_a_bias), ONE_DIM},
@@ -66,22 +58,13 @@ static const ParamDesc params[] = {
     {P_KV_AB,       L "self_attn.kv_a_proj_with_mqa.bias",   IN_LAYER,  N(one),        N(kv_a_out),   WHOLE, IF(qkv_bias), ONE_DIM},
     {P_KV_A_NORM,   L "self_attn.kv_a_layernorm.weight",     IN_LAYER,  N(one),        N(kv_lora),    WHOLE, ONE_DIM},
     {P_KV_B,        L "self_attn.kv_b_proj.weight",          IN_LAYER,  N(kv_b_out),   N(kv_lora),    BY_ROWS, N(kv_b_unit)},
-    {P_O,           L "self_attn.o_proj.weight",             IN_LAYER,  N(hidden),     N(o_in),       BY_COLS, N(v_dim)},
-    {P_OB,          L "self_attn.o_proj.bias",               IN_LAYER,  N(one),        N(hidden),     WHOLE, IF(o_bias), ONE_DIM},
-    {P_NORM2,       L "post_attention_layernorm.weight",     IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
-    {P_GATE,        L "mlp.gate_proj.weight",                IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS},
-    {P_UP,          L "mlp.up_proj.weight",                  IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS},
-    {P_DOWN,        L "mlp.down_proj.weight",                IN_DENSE,  N(hidden),     N(ffn),        BY_COLS},
-    {P_ROUTER,      L "mlp.gate.weight",                     IN_MOE,    N(experts),    N(hidden),     WHOLE},
+    ROWS_OUT(v_dim) ROWS_MLP ROW_ROUTER("mlp.gate.weight")
     {P_ROUTER_BIAS, L "mlp.gate.e_score_correction_bias",    IN_MOE,    N(one),        N(experts), WHOLE, ONE_DIM, .frozen = true},
-    {P_E_GATE,      L "mlp.experts.%d.gate_proj.weight",     IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS},
-    {P_E_UP,        L "mlp.experts.%d.up_proj.weight",       IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS},
-    {P_E_DOWN,      L "mlp.experts.%d.down_proj.weight",     IN_EXPERT, N(hidden),     N(expert_ffn), BY_COLS},
+    ROWS_MLP_EXPERTS
     {P_S_GATE,      L "mlp.shared_experts.gate_proj.weight", IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS, IF(has_shared)},
     {P_S_UP,        L "mlp.shared_experts.up_proj.weight",   IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS, IF(has_shared)},
     {P_S_DOWN,      L "mlp.shared_experts.down_proj.weight", IN_MOE,    N(hidden),     N(shared_ffn), BY_COLS, IF(has_shared)},
-    {P_NORM_OUT,    "model.norm.weight",                     IN_LAST,   N(one),        N(hidden),     WHOLE, ONE_DIM},
-    {P_HEAD,        "lm_head.weight",                        IN_LAST,   N(vocab),      N(hidden),     BY_ROWS, IF(own_head)},
+    ROWS_LAST
     {0},
 };
 /* clang-format on */

@@ -1,0 +1,70 @@
+/* rows.h - rows of parameters and of keys that families share, each as a list for the middle of a family's table.  What a model does
+ * not have it leaves out by a bool of its Dims, so one list serves those with biases and those without.
+ * The order of rows is the order of memory. */
+#ifndef ARCH_ROWS_H
+#define ARCH_ROWS_H
+
+#include "arch/config.h"
+
+#define IF(field) .only_if = B(field)
+#define ONE_DIM   .vector = true
+#define L         "model.layers.%d."
+
+#define ROWS_FIRST \
+    {P_EMBED,    "model.embed_tokens.weight",         IN_FIRST,  N(vocab),      N(hidden),     BY_ROWS},
+#define ROWS_LAST \
+    {P_NORM_OUT, "model.norm.weight",                 IN_LAST,   N(one),        N(hidden),     WHOLE, ONE_DIM}, \
+    {P_HEAD,     "lm_head.weight",                    IN_LAST,   N(vocab),      N(hidden),     BY_ROWS, IF(own_head)},
+
+/* Grouped-query attention between its norms. */
+#define ROWS_GQA \
+    ROW_NORM1 \
+    {P_Q,        L "self_attn.q_proj.weight",         IN_LAYER,  N(q_out),      N(hidden),     BY_ROWS, N(head_dim)}, \
+    {P_QB,       L "self_attn.q_proj.bias",           IN_LAYER,  N(one), N(q_out),  BY_COLS, N(head_dim), IF(qkv_bias), ONE_DIM}, \
+    {P_K,        L "self_attn.k_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, N(head_dim)}, \
+    {P_KB,       L "self_attn.k_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim), IF(qkv_bias), ONE_DIM}, \
+    {P_V,        L "self_attn.v_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, N(head_dim)}, \
+    {P_VB,       L "self_attn.v_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim), IF(qkv_bias), ONE_DIM}, \
+    {P_QNORM,    L "self_attn.q_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm), ONE_DIM}, \
+    {P_KNORM,    L "self_attn.k_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm), ONE_DIM}, \
+    ROWS_OUT(head_dim)
+#define ROW_NORM1 \
+    {P_NORM1,    L "input_layernorm.weight",          IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
+#define ROWS_OUT(unit) \
+    {P_O,        L "self_attn.o_proj.weight",         IN_LAYER,  N(hidden),     N(o_in),       BY_COLS, N(unit)}, \
+    {P_OB,       L "self_attn.o_proj.bias",           IN_LAYER,  N(one),        N(hidden),     WHOLE, IF(o_bias), ONE_DIM}, \
+    {P_NORM2,    L "post_attention_layernorm.weight", IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
+
+#define ROWS_MLP \
+    {P_GATE,     L "mlp.gate_proj.weight",            IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS}, \
+    {P_GATEB,    L "mlp.gate_proj.bias",              IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias), ONE_DIM}, \
+    {P_UP,       L "mlp.up_proj.weight",              IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS}, \
+    {P_UPB,      L "mlp.up_proj.bias",                IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias), ONE_DIM}, \
+    {P_DOWN,     L "mlp.down_proj.weight",            IN_DENSE,  N(hidden),     N(ffn),        BY_COLS}, \
+    {P_DOWNB,    L "mlp.down_proj.bias",              IN_DENSE,  N(one),        N(hidden),     WHOLE, IF(mlp_bias), ONE_DIM},
+
+/* Experts under these names. */
+#define ROWS_EXPERTS(gate, up, down) \
+    {P_E_GATE,   L gate,                              IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS}, \
+    {P_E_UP,     L up,                                IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS}, \
+    {P_E_DOWN,   L down,                              IN_EXPERT, N(hidden),     N(expert_ffn), BY_COLS},
+#define ROWS_MLP_EXPERTS \
+    ROWS_EXPERTS("mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight", "mlp.experts.%d.down_proj.weight")
+#define ROW_ROUTER(name) \
+    {P_ROUTER,   L name,                              IN_MOE,    N(experts),    N(hidden),     WHOLE},
+
+/* ---- keys of config.json */
+#define KEYS_DENSE \
+    {"intermediate_size",     0, KEY_INT,  N(ffn),         MUST, 1, LIM_FFN}, \
+    KEYS_SMALL(1e-6)
+#define KEYS_SMALL(norm_eps) \
+    {"rms_norm_eps",          0, KEY_REAL, N(eps),         norm_eps, 0, 1}, \
+    {"tie_word_embeddings",   0, KEY_BOOL, N(tied),        0},
+#define KEYS_BIAS \
+    {"attention_bias",        0, KEY_BOOL, N(qkv_bias),    0}, \
+    {"attention_bias",        0, KEY_BOOL, N(o_bias),      0},
+#define KEYS_EXPERTS \
+    {"num_experts_per_tok",   0, KEY_INT,  N(topk),        MUST, 1, LIM_EXPERTS}, \
+    {"moe_intermediate_size", 0, KEY_INT,  N(expert_ffn),  MUST, 1, LIM_FFN},
+
+#endif
