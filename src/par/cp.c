@@ -37,10 +37,15 @@ static void sum_back(const Par *p, Dev *d, const CpRows *cp, Tensor own, Tensor 
     arena_pop(&d->tmp, mark);
 }
 
+/* MLA's values are columns of its keys.  Asked of the shapes too: on a rank without rows every tensor lies at the same place. */
+static bool inside_keys(const Attn *a) {
+    return a->v.data == a->k.data && a->v.ld == a->k.ld && a->v.cols != a->k.cols;
+}
+
 static Attn gathered(const Par *p, Dev *d, const CpRows *cp, const Attn *a) {
     Attn all = *a;
     all.k = cp_gather(p, d, &d->tmp, cp, a->k);
-    all.v = a->v.data == a->k.data ? tensor_cols(all.k, 0, a->v.cols) : cp_gather(p, d, &d->tmp, cp, a->v);
+    all.v = inside_keys(a) ? tensor_cols(all.k, 0, a->v.cols) : cp_gather(p, d, &d->tmp, cp, a->v);
     return all;
 }
 

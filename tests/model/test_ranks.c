@@ -1,5 +1,6 @@
 /* test_ranks.c - a model cut over ranks gives the bits of one rank (E2): log-probs and entropies of packed batches by memcmp, gradients summed
- * over ranks within rounding.  Every rank computes the whole model beside its share of it.  Starts itself under mpirun. */
+ * over ranks within rounding.  Every rank computes the whole model beside its share of it; models and grids of a list, and drawn ones
+ * (--ranks random=SEED,COUNT).  Starts itself under mpirun. */
 #include "comm/world.h"
 #include "model/fixture.h"
 #include "ranks.h"
@@ -75,8 +76,10 @@ static const struct {
 };
 enum { CROWDED = COUNT(models) - 1 };
 
-enum { SEQS = 3, TOKENS = 29 + 1 + 17 };
-static const int lengths[SEQS] = { 29, 1, 17 };
+typedef struct {
+    int n, length[5];
+} Seqlens;
+static const Seqlens usual = { 3, { 29, 1, 17 } };
 
 typedef struct {
     float *lp, *ent;
@@ -103,8 +106,8 @@ static void crowd(Dev *d, const Params *w) {
     }
 }
 
-static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Recompute recompute, bool crowded,
-                  Mem *mem) {
+static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, const Seqlens *lens, Recompute recompute,
+                  bool crowded, Mem *mem) {
     Dev d;
     Model m;
     Params g, whole;
@@ -118,15 +121,19 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Rec
     params_open(&whole, desc, NULL, &d, DT_F32, true, "names", mem); /* for its layout */
     Arena io = dev_arena(&d, "io", 16 << 20), act = dev_arena(&d, "act", 64 << 20),
           host = arena_on_host("host", 1 << 20, mem);
-    PackSeq seqs[SEQS];
-    for (int i = 0; i < SEQS; i++) {
-        int32_t *t = MEM_ARRAY(mem, int32_t, (size_t)lengths[i]);
-        for (int k = 0; k < lengths[i]; k++)
+    PackSeq seqs[COUNT(lens->length)];
+    int64_t tokens = 0;
+    int longest = 0;
+    for (int i = 0; i < lens->n; i++) {
+        int n = lens->length[i];
+        int32_t *t = MEM_ARRAY(mem, int32_t, (size_t)n);
+        tokens += n, longest = n > longest ? n : longest;
+        for (int k = 0; k < n; k++)
             t[k] = (int32_t)(rng_u64(5, RNG_PLAN, (uint32_t)i, 0, 0, (uint32_t)k) % (uint64_t)desc->d.vocab);
-        seqs[i] = (PackSeq){ .tokens = t, .n = lengths[i], .from = 1, .draw = { 0.7f, 1, 0, 0 } };
+        seqs[i] = (PackSeq){ .tokens = t, .n = n, .from = 1, .draw = { 0.7f, 1, 0, 0 } };
     }
     Batch b;
-    batch_put_part(&b, &d, &io, &host, seqs, SEQS, &par->cp);
+    batch_put_part(&b, &d, &io, &host, seqs, lens->n, &par->cp);
     Tensor lp = tensor_push(&io, DT_F32, b.outputs, 1), ent = tensor_push(&io, DT_F32, b.outputs, 1);
     ModelKeep keep = { .block = MEM_ARRAY(mem, BlockKeep, (size_t)desc->d.layers) };
     model_forward(&m, &b, &act, &keep, lp, ent);
@@ -147,7 +154,7 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Rec
     model_backward(&m, &g, &b, &act, &keep, lp, ent);
     EXPECT(d.tmp.used == 0, "tmp is not empty");
     ModelShape shape = {
-        .tokens = TOKENS, .outputs = b.outputs, .seqs = SEQS, .longest = lengths[0], .backward = true
+        .tokens = tokens, .outputs = b.outputs, .seqs = lens->n, .longest = longest, .backward = true
     };
     shape.recompute = recompute, shape.like = model_kind(&m), shape.shard = shard;
     ModelSizes planned = model_sizes(desc, &shape);
@@ -174,23 +181,29 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, Rec
     return r;
 }
 
-static void compare(const World *w, const char *what, const ModelDesc *desc, const Result *one, const Result *cut,
-                    Mem *mem) {
+/* Each rank of dp computed the whole batch.  least: of the model's largest entry, under which a tensor's own is nothing but rounding (q of a
+ * token that sees itself alone). */
+static void compare(const World *w, int dp, double least, const char *what, const ModelDesc *desc, const Result *one,
+                    const Result *cut, Mem *mem) {
     EXPECT(!memcmp(one->lp, cut->lp, (size_t)one->outputs * 4), "%s: log-probs are not those of one rank", what);
     EXPECT(!memcmp(one->ent, cut->ent, (size_t)one->outputs * 4), "%s: entropies are not those of one rank", what);
     Dev d;
     Params whole;
     dev_open(&d, (DevOpts){ .threads = 1 });
     params_open(&whole, desc, NULL, &d, DT_F32, true, "names", mem);
+    double largest = 1e-30;
+    for (int i = 0; i < whole.n; i++)
+        for (int64_t k = 0; k < whole.at[i].t.rows * whole.at[i].t.cols; k++)
+            largest = fmax(largest, fabs(one->grad[i][k]));
     for (int i = 0; i < whole.n; i++) {
         int64_t n = whole.at[i].t.rows * whole.at[i].t.cols;
-        double *all = MEM_ARRAY(mem, double, (size_t)(n * w->all.size)), most = 1e-30, bad = 0;
+        double *all = MEM_ARRAY(mem, double, (size_t)(n * w->all.size)), most = fmax(1e-30, least * largest), bad = 0;
         comm_gather_host(&w->all, all, cut->grad[i], (size_t)n * sizeof *all);
         for (int64_t k = 0; k < n; k++) {
             double sum = 0;
             for (int r = 0; r < w->all.size; r++) sum += all[r * n + k];
             most = fmax(most, fabs(one->grad[i][k]));
-            bad = fmax(bad, fabs(sum - one->grad[i][k]));
+            bad = fmax(bad, fabs(sum / dp - one->grad[i][k]));
         }
         EXPECT(bad <= 2e-5 * most, "%s: gradient of %s, layer %d: %.2e of its largest entry", what,
                whole.at[i].desc->name, whole.at[i].layer, bad / most);
@@ -221,13 +234,125 @@ static int ranks_main(const char *grid) {
         Par alone = groups_self();
         Recompute how = (Recompute)(i % 3);
         bool crowded = i == CROWDED;
-        Result one = run(&desc, &whole, &alone, how, crowded, &mem),
-               cut = run(&desc, &mine, &groups, how, crowded, &mem);
+        Result one = run(&desc, &whole, &alone, &usual, how, crowded, &mem),
+               cut = run(&desc, &mine, &groups, &usual, how, crowded, &mem);
         char what[256];
         snprintf(what, sizeof what, "%s on %s", models[i].name, grid);
-        compare(&w, what, &desc, &one, &cut, &mem);
+        compare(&w, g.dp, 0, what, &desc, &one, &cut, &mem);
         mem_free(&mem);
     }
+    double failed = comm_sum(&w.all, test_failed);
+    bool first = w.all.rank == 0;
+    world_close(&w);
+    return first ? test_end() || failed > 0 : 0;
+}
+
+/* ---- models, grids and batches that nobody chose: numbers of everything that divide nothing */
+typedef struct {
+    uint32_t seed, at;
+} Dice;
+static int dice(Dice *d, int n) { return (int)(rng_u64(d->seed, RNG_PLAN, 77, 0, 0, d->at++) % (uint64_t)n); }
+static int pick_of(Dice *d, const int *from, int n) { return from[dice(d, n)]; }
+#define PICK(d, ...) pick_of(d, (int[]){ __VA_ARGS__ }, (int)(sizeof(int[]){ __VA_ARGS__ } / sizeof(int)))
+
+static void draw_model(Dice *d, Buf *out) {
+    static const struct {
+        const char *class, *type;
+        bool moe, mla;
+    } FAMILY[] = { { "Qwen2ForCausalLM", "qwen2", 0, 0 },     { "Qwen3ForCausalLM", "qwen3", 0, 0 },
+                   { "LlamaForCausalLM", "llama", 0, 0 },     { "Qwen3MoeForCausalLM", "qwen3_moe", 1, 0 },
+                   { "MixtralForCausalLM", "mixtral", 1, 0 }, { "DeepseekV3ForCausalLM", "deepseek_v3", 1, 1 } };
+    int f = dice(d, COUNT(FAMILY)), heads = PICK(d, 1, 2, 3, 4, 5, 6, 8, 12), kv = heads, layers = 1 + dice(d, 6),
+        dim = PICK(d, 4, 6, 8, 12);
+    if (!FAMILY[f].mla) do
+            kv = 1 + dice(d, heads);
+        while (heads % kv);
+    int experts = 2 + dice(d, 9), topk = 1 + dice(d, experts < 4 ? experts : 4);
+    buf_printf(out, "{\"architectures\":[\"%s\"],\"model_type\":\"%s\",", FAMILY[f].class, FAMILY[f].type);
+    buf_printf(out, "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"vocab_size\":%d,\"num_attention_heads\":%d,",
+               heads * dim, layers, PICK(d, 17, 64, 128, 131, 257, 513, 700), heads);
+    buf_printf(out, "\"num_key_value_heads\":%d,\"head_dim\":%d,\"intermediate_size\":%d,\"tie_word_embeddings\":%s,",
+               kv, dim, 3 + dice(d, 60), dice(d, 2) ? "true" : "false");
+    if (f == 2) buf_printf(out, "\"attention_bias\":%s,\"mlp_bias\":true,", dice(d, 2) ? "true" : "false");
+    if (FAMILY[f].moe)
+        buf_printf(out, "\"moe_intermediate_size\":%d,\"%s\":%d,\"num_experts_per_tok\":%d,\"norm_topk_prob\":true,",
+                   1 + dice(d, 20),
+                   FAMILY[f].mla ? "n_routed_experts"
+                   : f == 4      ? "num_local_experts"
+                                 : "num_experts",
+                   experts, topk);
+    if (f == 3) buf_printf(out, "\"mlp_only_layers\":[%d],\"decoder_sparse_step\":1,", dice(d, layers));
+    if (FAMILY[f].mla) {
+        buf_printf(out, "\"n_shared_experts\":%d,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":1.3,",
+                   1 + dice(d, 2));
+        buf_printf(out, "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":%d,",
+                   dice(d, layers + 1));
+        if (dice(d, 2)) buf_printf(out, "\"q_lora_rank\":%d,", 4 + dice(d, 20));
+        else buf_puts(out, "\"q_lora_rank\":null,");
+        buf_printf(out, "\"kv_lora_rank\":%d,\"qk_nope_head_dim\":%d,\"qk_rope_head_dim\":%d,\"v_head_dim\":%d,",
+                   4 + dice(d, 20), 2 + dice(d, 12), PICK(d, 2, 4, 6), 2 + dice(d, 12));
+    }
+    buf_puts(out, COMMON "}");
+}
+
+static int divisor(Dice *d, int of, bool power) {
+    int x;
+    do x = 1 + dice(d, of);
+    while (of % x || (power && x & (x - 1)));
+    return x;
+}
+
+static void draw_grid(Dice *d, GridShape *g, int ranks) {
+    *g = (GridShape){ 0 };
+    int left = ranks, order = dice(d, 6);
+    for (int i = 0; i < 3; i++) { /* who comes first may take most */
+        int *axis = (int *[]){ &g->tp, &g->pp, &g->cp }[(order + i) % 3];
+        *axis = divisor(d, left, axis == &g->tp);
+        left /= *axis;
+    }
+    g->dp = left;
+    g->vpp = g->pp > 1 ? 1 + dice(d, 3) : 1;
+    int stage = g->tp * g->cp * g->dp;
+    g->etp = divisor(d, stage, true);
+    g->ep = divisor(d, stage / g->etp, false);
+}
+
+static int random_main(uint32_t seed, int count) {
+    World w;
+    Err err;
+    CHECK(world_open(&w, 60, &err), "%s", err.msg);
+    int tried = 0;
+    for (int i = 0; i < count; i++) {
+        Mem mem = { 0 };
+        Buf what = { 0 };
+        ModelDesc desc;
+        GridShape g;
+        Dice d = { seed + (uint32_t)i, 0 };
+        draw_model(&d, &what);
+        CHECK(model_desc_parse(&desc, what.data, what.n, &mem, &err), "%s: %s", what.data, err.msg);
+        draw_grid(&d, &g, w.all.size);
+        if (!desc.d.experts) g.ep = g.etp = 1;
+        Seqlens lens = { .n = 1 + dice(&d, COUNT(lens.length)) };
+        for (int k = 0; k < lens.n; k++) lens.length[k] = PICK(&d, 1, 1, 2, 3, 7, 17, 29, 41);
+        if (grid_fill(&g, &desc, w.all.size, NULL, 8, &err)) { /* else it was refused, which is an answer too */
+            Groups groups;
+            world_groups(&w, &g, &groups);
+            Shard whole = shard_whole(&desc), mine = { g, grid_at(&g, w.all.rank) };
+            Par alone = groups_self();
+            Recompute how = (Recompute)dice(&d, 3);
+            buf_printf(&what, " seed %u on ", seed + (uint32_t)i);
+            grid_text(&g, &what);
+            for (int k = 0; k < lens.n; k++) buf_printf(&what, " %d", lens.length[k]);
+            if (!w.all.rank) fprintf(stderr, "%s\n", what.data);
+            Result one = run(&desc, &whole, &alone, &lens, how, false, &mem),
+                   cut = run(&desc, &mine, &groups, &lens, how, false, &mem);
+            compare(&w, g.dp, 1e-2, what.data, &desc, &one, &cut, &mem);
+            tried++;
+        }
+        buf_free(&what);
+        mem_free(&mem);
+    }
+    EXPECT(4 * tried >= count, "only %d of %d grids were possible", tried, count);
     double failed = comm_sum(&w.all, test_failed);
     bool first = w.all.rank == 0;
     world_close(&w);
@@ -307,6 +432,9 @@ static int long_main(void) {
 }
 
 int main(int argc, char **argv) {
+    unsigned seed;
+    int count;
+    if (argc == 3 && sscanf(argv[2], "random=%u,%d", &seed, &count) == 2) return random_main(seed, count);
     if (argc == 3 && !strcmp(argv[1], "--ranks")) return !strcmp(argv[2], "long") ? long_main() : ranks_main(argv[2]);
     if (!ranks_possible()) {
         SKIP("there is no mpirun: models over several ranks were not tried");
@@ -324,7 +452,9 @@ int main(int argc, char **argv) {
                   { 8, "tp=2,ep=2,pp=4" }, { 2, "cp=2" },
                   { 3, "cp=3" },           { 4, "cp=4" },
                   { 4, "cp=2,tp=2" },      { 8, "cp=2,tp=2,pp=2,ep=4" },
-                  { 8, "tp=8,ep=8" },      { 4, "long" } };
+                  { 8, "tp=8,ep=8" },      { 4, "long" },
+                  { 3, "random=1,40" },    { 4, "random=1,60" },
+                  { 6, "random=1,40" },    { 8, "random=1,60" } };
     for (size_t i = 0; i < COUNT(grids); i++) expect_ranks(argv[0], grids[i].n, grids[i].grid);
     return test_end();
 }
