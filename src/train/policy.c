@@ -274,6 +274,7 @@ static const uint8_t *bytes_column(Policy *p, const TrainSeq *seqs, const Micro 
 /* The loss of a micro-batch whose log-probs are there; they become their gradients where it teaches. */
 static void judge(Policy *p, const TrainSeq *seqs, const Micro *mb, bool teaches, const LossConf *c,
                   const LossCounts *counts, LossSum *sum) {
+    if (!mb->n) return; /* computed for others' experts: nothing is said of it */
     Dev *d = p->m->dev;
     size_t mark = arena_mark(&p->host), bytes = (size_t)mb->batch.outputs * 4;
     float *lp = arena_push(&p->host, bytes), *ent = arena_push(&p->host, bytes);

@@ -30,21 +30,51 @@ static const struct { const char *name, *config; } rank_models[] = {
       "\"qk_nope_head_dim\":14,\"qk_rope_head_dim\":6,\"v_head_dim\":10,\"tie_word_embeddings\":false," RANKS_COMMON },
 };
 
+/* Enough of everything for eight ranks, all families: 8 heads, 8 layers, 8 or 16 experts. */
+static const struct { const char *name, *config; } wide_models[] = {
+    { "qwen2, tied",
+      "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":true," RANKS_COMMON },
+    { "qwen3",
+      "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false," RANKS_COMMON },
+    { "llama with biases",
+      "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false,\"attention_bias\":true,\"mlp_bias\":true," RANKS_COMMON },
+    { "qwen3_moe",
+      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false,\"moe_intermediate_size\":18,\"num_experts\":8,\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[3],\"decoder_sparse_step\":1," RANKS_COMMON },
+    { "mixtral",
+      "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false,\"num_local_experts\":8,\"num_experts_per_tok\":2," RANKS_COMMON },
+    { "deepseek_v3",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":16,\"n_routed_experts\":16,\"num_experts_per_tok\":3,\"n_shared_experts\":1,\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":1.7,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":2,\"q_lora_rank\":20,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"tie_word_embeddings\":false," RANKS_COMMON },
+    { "moonlight",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":16,\"n_routed_experts\":16,\"num_experts_per_tok\":3,\"n_shared_experts\":2,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":1.7,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":null,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"tie_word_embeddings\":false," RANKS_COMMON },
+};
+
 typedef struct { World w; Mem mem; ModelDesc desc; Shard shard; Groups par; } Ranks;       /* w: not to be closed through it */
 
-/* Model 'which' on that grid; false where it does not go there (experts of a model that has none). */
-static inline bool ranks_open(Ranks *r, const World *w, int which, const char *grid) {
+/* That model on that grid ("pp=4", or with the layers of each stage: "pp=4@3,2,2,1"); false where it does not go there (experts of a model
+ * that has none). */
+static inline bool ranks_open_config(Ranks *r, const World *w, const char *config, const char *grid) {
     Err err = { "" };
     *r = (Ranks){ .w = *w };
-    const char *config = rank_models[which].config;
     CHECK(model_desc_parse(&r->desc, config, strlen(config), &r->mem, &err), "%s", err.msg);
-    CHECK(grid_parse(&r->shard.g, grid, &err), "%s", err.msg);
+    const char *split = strchr(grid, '@');
+    char *axes = mem_str(&r->mem, grid, split ? (size_t)(split - grid) : strlen(grid));
+    CHECK(grid_parse(&r->shard.g, axes, &err), "%s", err.msg);
     if ((r->shard.g.ep > 1 || r->shard.g.etp > 1) && !r->desc.d.experts) return false;
     if (r->shard.g.pp * (r->shard.g.vpp > 1 ? r->shard.g.vpp : 1) > r->desc.d.layers) return false;
-    CHECK(grid_fill(&r->shard.g, &r->desc, w->all.size, NULL, 8, &err), "%s", err.msg);
+    CHECK(grid_fill(&r->shard.g, &r->desc, w->all.size, split ? split + 1 : NULL, 8, &err), "%s", err.msg);
     r->shard.at = grid_at(&r->shard.g, w->all.rank);
     world_groups(w, &r->shard.g, &r->par);
     return true;
+}
+static inline bool ranks_open(Ranks *r, const World *w, int which, const char *grid) {
+    return ranks_open_config(r, w, rank_models[which].config, grid);
 }
 
 /* Where element e of a shard's parameter lies in the whole row of the table: all experts of it, one behind the other. */
