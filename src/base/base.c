@@ -48,7 +48,8 @@ static struct {
     int rank;
     char who[32]; /* "rank 3: " */
     void (*take_down)(void);
-    int log;         /* a file, 0: none */
+    int log; /* a file, 0: none */
+    bool logged;
     char said[1200]; /* not on a stack that may be as full as the heap */
 } among;
 
@@ -69,21 +70,25 @@ void last_words_into(const char *path) {
 const char *last_words(void) { return among.said; }
 
 /* One write each, by hand: the file may be full, memory gone, and another thread in the middle of a printf. */
-static void put_line(int fd, const char *before, const char *text) {
+static bool put_line(int fd, const char *before, const char *who, const char *text) {
     char line[1300];
-    int n = snprintf(line, sizeof line, "%s%s%s\n", before, among.who, text);
+    int n = snprintf(line, sizeof line, "%s%s%s\n", before, who, text);
     if (n >= (int)sizeof line) n = sizeof line - 1, line[n - 1] = '\n';
-    ssize_t ignore = write(fd, line, (size_t)n);
-    (void)ignore;
+    return write(fd, line, (size_t)n) == n;
 }
-static void say(const char *text) {
+static bool log_line(const char *who, const char *text) {
     char when[40];
     time_t now = time(NULL);
     struct tm tm;
     strftime(when, sizeof when, "%F %T  ", localtime_r(&now, &tm));
-    put_line(STDERR_FILENO, "hone: ", text);
-    if (among.log > 0) put_line(among.log, when, text);
+    return among.log > 0 && put_line(among.log, when, who, text);
 }
+static void say(const char *text) {
+    put_line(STDERR_FILENO, "hone: ", among.who, text);
+    among.logged = log_line(among.who, text);
+}
+bool last_words_logged(void) { return among.logged; }
+void last_words_log(const char *line) { log_line("", line); }
 
 void last_words_in_signal(const char *a, const char *b) {
     const char *part[] = { "hone: ", among.who, a, b, "\n" };

@@ -74,5 +74,5 @@ int main(int argc, char **argv) {
     Launch launch = one_voice();
     int rc = run(&launch, argc, argv);
     /* mpirun ends all when one fails: the one that speaks must not be ended before it has spoken */
-    return speaks() ? rc : 0;
+    return speaks() || !world_tried() ? rc : 0;
 }

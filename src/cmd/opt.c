@@ -1,23 +1,38 @@
 /* opt.c - reads a verb's command line by its table of options, and prints its help from the same table. */
 #include "cmd/cmd.h"
+#include "comm/world.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Who may say why it fails: "" for the first rank.  Another that fails before the ranks know of each other leaves it to the first, which
+ * meets the same and is then ended by the launcher together with all; who is still there after some seconds is alone with its reason. */
+static const char *alone(void) {
+    static char rank[32];
+    if (speaks()) return "";
+    if (world_tried()) return NULL;
+    poll(NULL, 0, 4000);
+    snprintf(rank, sizeof rank, "rank %d: ", world_launch().rank);
+    return rank;
+}
+
 int cmd_fail(const Verb *v, const Err *err) {
     fflush(stdout);
-    if (speaks()) fprintf(stderr, "hone %s: %s\n", v->name, err->msg);
+    const char *rank = alone();
+    if (rank) fprintf(stderr, "hone %s: %s%s\n", v->name, rank, err->msg);
     return 1;
 }
 
 int cmd_usage(const Verb *v, const char *fmt, ...) {
-    if (!speaks()) return 2;
+    const char *rank = alone();
+    if (!rank) return 2;
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "hone %s: ", v->name);
+    fprintf(stderr, "hone %s: %s", v->name, rank);
     vfprintf(stderr, fmt, ap);
     fprintf(stderr, "; see `hone %s --help`\n", v->name);
     va_end(ap);

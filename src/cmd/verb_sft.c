@@ -92,6 +92,7 @@ static bool validate(Sft *s, Err *err) {
     double sum = 0;
     int64_t tokens = 0, block = s->job.c.sft.batch_size;
     bool ok = true, cut = false;
+    ranks_phase(&s->job.ranks, "validation");
     for (int64_t from = 0; ok && !cut && from < s->val_pairs.n; from += block) {
         int n = 0;
         for (int64_t i = from; i < s->val_pairs.n && n < block; i++) s->seq[n++] = seq_of(s, &s->val_pairs.at[i]);
@@ -108,6 +109,7 @@ static bool validate(Sft *s, Err *err) {
 static bool update(Sft *s, Err *err) {
     const Config *c = &s->job.c;
     double t0 = clock_now();
+    ranks_phase(&s->job.ranks, "update");
     int64_t n = stream_next(s->job.stream, c->sft.batch_size, s->index);
     for (int64_t i = 0; i < n; i++) s->seq[i] = seq_of(s, &s->pairs.at[s->index[i]]);
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };

@@ -16,7 +16,7 @@ typedef struct {
 /* Without a launcher: one rank, and nothing below does anything.  wait: seconds for another rank (world.h). */
 bool ranks_open (Ranks *r, double wait, Err *err);
 void ranks_close(Ranks *r);
-enum { RANKS_WAIT = 1800 };
+enum { RANKS_WAIT = 600 };
 
 /* The grid: axes as read (0: not said), for as many ranks as there are; leaves: of the run's sums, 0: any. */
 bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelDesc *m, int leaves, Err *err);

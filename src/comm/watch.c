@@ -28,7 +28,7 @@ typedef struct {
     int32_t rank;
     float idle, waits; /* seconds without having done anything; in one wait, negative: in none */
     char text[WORDS];
-    int32_t unused;
+    int32_t logged; /* of an end: the reason is in the run's log */
 } Frame;
 _Static_assert(sizeof(Frame) == 256, "one size");
 
@@ -99,10 +99,11 @@ void watch_phase(Watch *w, const char *name) {
     pthread_mutex_unlock(&w->lock);
     w->about = NULL;
     if (same || !w->begun) return;
+    Frame f = frame_of(w, BEAT, 0); /* who dies now died in this phase: whoever would have to say it knows */
+    send_frame(w->peer[w->first].fd, &f);
     char short_name[16];
     snprintf(short_name, sizeof short_name, "%s", name);
     pthread_setname_np(w->thread, short_name);
-    if (w->rank) tell(w, frame_of(w, BEAT, 0)); /* who dies now died in this phase */
 }
 
 const char *watch_phase_name(const Watch *w) { return w ? w->phase : "starting"; }
@@ -128,15 +129,19 @@ void watch_waits(Watch *w, const char *what) {
 
 void watch_end(Watch *w, const char *why) {
     if (!w || !w->begun || atomic_exchange(&w->ending, true)) return;
-    Frame f = { .token = w->token, .kind = END, .rank = w->rank };
+    Frame f = { .token = w->token, .kind = END, .rank = w->rank, .logged = last_words_logged() };
     snprintf(f.text, sizeof f.text, "%s", why);
     tell(w, f);
+    if (!f.logged) poll(NULL, 0, 200); /* the first rank does it, if it is not ended before */
 }
 
 /* ---- verdicts, by the watching thread */
 /* Another rank is at its end and has said why.  The launcher ends everybody, the stopped too; where it does not, this does. */
 static void others_end(Watch *w, const Frame *why) {
     if (atomic_exchange(&w->ending, true)) return; /* so is this one */
+    char line[WORDS + 32];
+    snprintf(line, sizeof line, "rank %d: %.*s", why->rank, WORDS, why->text);
+    if (w->rank == 0 && !why->logged) last_words_log(line);
     tell(w, *why);
     poll(NULL, 0, 2000);
     _exit(1);
@@ -148,11 +153,11 @@ static void others_end(Watch *w, const Frame *why) {
         die_outside(__VA_ARGS__);                                                                                      \
     } while (0)
 
+/* Of the first rank all others see it: the second speaks, the next ones if that is gone too. */
+static void wait_turn(const Watch *w) { poll(NULL, 0, w->rank < 2 ? 0 : w->rank == 2 ? 4000 : 7000); }
+
 static void is_gone(Watch *w, int rank, const Peer *p) {
-    poll(NULL, 0,
-         rank || w->rank == 1
-             ? 0
-             : 1000 * (w->rank < 5 ? w->rank : 5)); /* one voice: the next speaks if that is gone too */
+    wait_turn(w);
     VERDICT(w,
             "rank %d is gone without a word, as after a kill or for want of memory; it was in %s. What was saved is "
             "whole: the same command goes on",
@@ -243,7 +248,7 @@ static void beat(Watch *w, double now) {
     if (w->wait <= 0) return;
     if (w->rank == 0) judge(w, now);
     else if (!w->peer[0].left && now - w->peer[0].heard > w->wait) {
-        poll(NULL, 0, w->rank == 1 ? 0 : 1000 * (w->rank < 5 ? w->rank : 5));
+        wait_turn(w);
         VERDICT(w, "rank 0 has given no sign of life for %.0f s (trainer.wait_seconds); it was in %s",
                 now - w->peer[0].heard, w->peer[0].text);
     }

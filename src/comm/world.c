@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 static const MpiApi *api; /* of the loaded library: MPI is one per process, by its own rules */
+static bool tried;        /* to open it */
 static Watch *watch;      /* likewise: who dies has no arguments */
 
 /* ---- the backend, over the library's calls */
@@ -58,6 +59,8 @@ Launch world_launch(void) {
     return (Launch){ 0 };
 }
 
+bool world_tried(void) { return tried; }
+
 /* Beside the program, or above it: a test lies deeper in the build folder than hone does. */
 static void *load_beside(Err *err) {
     char path[4096 + 32], why[256] = "";
@@ -99,6 +102,12 @@ bool world_open(World *w, double wait_seconds, Err *err) {
     int expected = l.size;
     *w = (World){ .all = comm_self(), .local_size = 1 };
     if (expected <= 1) return true;
+    tried = true;
+    if (!getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMIX_RANK")) /* Open MPI would be alone, or say it in forty lines */
+        return err_set(err,
+                       "%s started %d processes, which do not find each other without PMIx: use Open MPI's mpirun, or "
+                       "srun --mpi=pmix",
+                       l.by, expected);
     TRY(load(err));
     Comm all = { .via = &mpi, .name = "world", .wait = wait_seconds };
     const char *why = api->open(&all.rank, &all.size, &w->local_rank, &w->local_size);

@@ -14,6 +14,7 @@ typedef struct {
 /* What a launcher says of itself, before MPI is loaded: how many it started and which of them this is; size 0: there is none. */
 typedef struct { const char *by; int rank, size; } Launch;
 Launch world_launch(void);
+bool   world_tried(void);               /* world_open was called among several: all ranks came as far */
 
 /* Without a launcher: a world of one, and MPI is not needed.  With one: libhone_mpi.so beside the program is loaded.  Processes that a
  * launcher started but that MPI says are alone are an error, so that they never write one folder as if each were the only one. */

@@ -232,7 +232,7 @@ ENUM(trainer.resume, "auto", resume_names, TS,
     "continue the newest checkpoint of run_dir; never: refuse a run_dir that has one", "trainer.resume_mode")
 INT(trainer.save_every, "0", -1, 1e9, TS,
     "checkpoint every so many steps, and at the end; 0: by trainer.save_minutes and at the end", "trainer.save_freq")
-REAL(trainer.wait_seconds, "1800", 0, 1e9, TS,
+REAL(trainer.wait_seconds, "600", 0, 1e9, TS,
     "a rank that waited so long for another gives up, and takes the run down; 0: never", NULL)
 REAL(trainer.save_minutes, "30.0", 0, 1e6, TS,
     "checkpoint also when the last one is so many minutes old, after the step under way; 0: not by time", NULL)

@@ -107,6 +107,7 @@ static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, Tensor y, Tensor
     if (model_begins(m, v)) embed(m, x = keep ? push(c, a, t, H) : spare[1], ids);
     for (int i = 0; i < n; i++) {
         Tensor to = i == n - 1 && y.data ? y : keep ? push(c, a, t, H) : spare[i % 2];
+        comm_about(&m->par.tp, "layer", l0 + i);
         block_forward(c, l0 + i, to, x, keep ? &keep->block[i] : NULL);
         x = to;
     }
@@ -117,6 +118,7 @@ static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, Tensor y, Tensor
 /* The rows that matter, normed: what the head reads.  Every rank of tp has all of them, and its own ids. */
 static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, ModelKeep *keep) {
     Tensor picked = push(c, keep_always(c, keep), rows.rows, x.cols);
+    comm_about(&m->par.tp, "head", -1);
     size_t mark = arena_mark(&m->dev->tmp);
     op_permute(m->dev, picked, tp_enter(&m->par, m->dev, &m->dev->tmp, x, c->tokens), rows);
     arena_pop(&m->dev->tmp, mark);
@@ -231,6 +233,7 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     }
     for (int i = n - 1; i >= 0; i--) {
         Tensor to = i == 0 && dx.data ? dx : turn[i % 2 == 0];
+        comm_about(&m->par.tp, "backward of layer", l0 + i);
         block_backward(&c, l0 + i, g, to, dy, &keep->block[i]);
         dy = to;
     }

@@ -58,6 +58,7 @@ void rollouts_share(Rollouts *r, int from, const Comm *ranks) {
     int first = from + (int)comm_first_row(ranks, n, ranks->rank), own = (int)comm_share(ranks, n);
     for (int i = first * k; i < (first + own) * k; i++) pack(&mine, &r->at[i]);
     int64_t have = (int64_t)mine.n;
+    comm_about(ranks, "answers", -1);
     comm_gather_host(ranks, bytes, &have, sizeof have);
     for (int rank = 0; rank < ranks->size; rank++) {
         Buf *b = rank == ranks->rank ? &mine : &theirs;

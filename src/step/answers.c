@@ -9,6 +9,7 @@
 void phase_begin(Run *r, const char *name) {
     r->now.t_phase = clock_now();
     progress_phase(r->job.progress, name);
+    ranks_phase(&r->job.ranks, name);
 }
 
 void phase_end(Run *r, StepPhase p) { r->now.seconds[p] += clock_now() - r->now.t_phase; }

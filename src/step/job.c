@@ -1,6 +1,7 @@
 /* job.c - opening and closing what every training has, and being told to stop. */
 #include "step/job.h"
 #include "base/clock.h"
+#include "base/last.h"
 #include "op/device.h"
 
 #include <signal.h>
@@ -35,6 +36,8 @@ static bool open_first(Job *j, Err *err) {
 
 bool job_open(Job *j, Err *err) {
     GridShape axes = config_axes(&j->c);
+    ranks_phase(&j->ranks, "loading");
+    signal(SIGUSR1, on_signal); /* a launcher's word may come so early; a terminal's ends at once as long as it loads */
     TRY(job_agree(j, open_first(j, err), err));
     TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
     j->c.trainer.leaves = config_leaves(&j->c, on_gpu(&j->o.dev));
@@ -43,7 +46,9 @@ bool job_open(Job *j, Err *err) {
 
 bool job_open_dir(Job *j, Err *err) {
     j->dir = ranks_first(&j->ranks) ? run_dir_open(&j->c, err) : run_dir_mute(&j->c);
-    return job_agree(j, j->dir != NULL, err);
+    TRY(job_agree(j, j->dir != NULL, err));
+    last_words_into(mem_printf(&j->mem, "%s/log.txt", j->c.trainer.run_dir)); /* of any rank */
+    return true;
 }
 
 void job_open_stream(Job *j, int64_t per_epoch) {
@@ -88,6 +93,7 @@ void job_begin(Job *j) {
 
 bool job_end(Job *j, bool ok, Err *err) {
     Err late;
+    if (j->saves) ranks_phase(&j->ranks, "saving");
     if (j->saves && !checkpoints_close(j->saves, &late) && ok) ok = false, *err = late;
     if (!ok && j->dir) run_dir_note(j->dir, err->msg);
     return ok;
@@ -98,6 +104,7 @@ void job_close(Job *j) {
     dataset_close(j->train);
     dataset_close(j->val);
     prompter_close(j->prompter);
+    last_words_into(NULL);
     run_dir_close(j->dir);
     open_close(&j->o);
     mem_free(&j->mem);

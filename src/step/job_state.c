@@ -55,6 +55,7 @@ bool job_save(Job *j, const char *more, Err *err) {
     const Dev *d = &j->o.dev;
     DevAbout about = dev_about(d);
     Buf b = { 0 };
+    ranks_phase(&j->ranks, "saving");
     buf_printf(&b, "{\"step\":%" PRId64 ",\"optimizer_step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"position\":%" PRId64,
                j->step, j->policy.opt.step, j->cursor.epoch, j->cursor.position);
     buf_printf(&b, ",\"data\":%" PRId64 ",\"data_seed\":%" PRId64 ",\"shuffle\":%s,\"leaves\":%" PRId64, print_of(j),

@@ -189,6 +189,7 @@ static void sum_tied(const Params *grads, const Comm *pp, Dev *d) {
 static const Comm *comm_of(const Groups *par, Region k) { return k == REGION_EXPERT ? &par->edp : &par->dense; }
 
 void reduce_grads(const Params *grads, const Groups *par, Dev *d) {
+    comm_about(&par->dense, "gradients", -1);
     if (par->tp.size > 1) {
         sum_over_tp(&par->tp, d, grads->flat, whole(grads, REGION_WHOLE));
         for (int i = grads->first[REGION_CUT]; i < grads->first[REGION_CUT + 1]; i++)
@@ -231,6 +232,7 @@ static int64_t place_in(const Params *x, const Params *grads, int64_t at) {
 
 void reduce_gather(const Params *x, const Params *grads, const Groups *par, Dev *d) {
     Span piece[MOST];
+    comm_about(&par->dense, "weights", -1);
     for (Region k = 0; k < REGIONS; k++) {
         const Comm *c = comm_of(par, k);
         Span all = whole(grads, k);
