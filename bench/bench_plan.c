@@ -153,11 +153,11 @@ int main(int argc, char **argv) {
         *p = (Plan){ .sum = s, .cluster = here, .profile = profile_find("hone") };
         p->work = (Workload){ CASES[i].prompts, CASES[i].answers, 0, CASES[i].prompt, CASES[i].prompt,
                               CASES[i].answer,  CASES[i].answer,  0, false,           1 };
-        p->layout = (Layout){ .tp = 1,
-                              .pp = 1,
-                              .ep = 1,
-                              .cp = 1,
-                              .vpp = 1,
+        p->layout = (Layout){ .g.tp = 1,
+                              .g.pp = 1,
+                              .g.ep = 1,
+                              .g.cp = 1,
+                              .g.vpp = 1,
                               .fused_head = true,
                               .micro_tokens = (double)CASES[i].micro,
                               .gen_tp = 1,
@@ -166,7 +166,7 @@ int main(int argc, char **argv) {
         p->layout.drop = CASES[i].recompute == RECOMPUTE_FULL        ? DROP_ALL
                          : CASES[i].recompute == RECOMPUTE_SELECTIVE ? DROP_NORM
                                                                      : 0;
-        layout_even(&p->layout, s->layers);
+        grid_split(&p->layout.g, NULL, s->layers, &err);
         HereRates r;
         double rollout, update;
         HereWork w = here_work(p, 1);

@@ -120,4 +120,8 @@ static inline int64_t arch_rope_dim(const ModelDesc *m) { return m->arch->attn =
 
 void arch_derive(Dims *d);             /* fills the derived part of Dims from the rest */
 
+/* Which kept activations are thrown away and made again.  SELECTIVE drops what one cheap op restores (norm outputs, silu(gate)*up, permuted
+ * rows, rotated copies); FULL keeps a block's input and its routing. */
+typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
+
 #endif

@@ -71,10 +71,16 @@ void grid_text(const GridShape *g, Buf *out) {
 }
 
 void grid_split_text(const GridShape *g, Buf *out) {
-    int n = grid_chunks(g);
+    GridShape even = *g;
+    int stage[MAX_CHUNKS] = { 0 }, n = grid_chunks(g);
+    for (int s = 0; s < g->pp; s++) stage[s] = grid_stage_layers(g, s);
+    grid_spread(&even, stage);
+    bool chunks = memcmp(even.layers, g->layers, (size_t)n * sizeof *stage); /* a number a stage is enough, or is not */
+    const int *at = chunks ? g->layers : stage;
+    if (!chunks) n = g->pp;
     for (int i = 0, j; i < n; i = j) {
-        for (j = i; j < n && g->layers[j] == g->layers[i]; j++) {}
-        buf_printf(out, j - i > 1 ? "%s%dx%d" : "%s%d", i ? "," : "", g->layers[i], j - i);
+        for (j = i; j < n && at[j] == at[i]; j++) {}
+        buf_printf(out, j - i > 1 ? "%s%dx%d" : "%s%d", i ? "," : "", at[i], j - i);
     }
 }
 
@@ -92,12 +98,17 @@ int grid_chunk_of(const GridShape *g, int layer) {
     return c;
 }
 
+int grid_stage_layers(const GridShape *g, int stage) {
+    int sum = 0;
+    for (int v = 0; v < g->vpp; v++) sum += g->layers[v * g->pp + stage];
+    return sum;
+}
+
 static void even(int *to, int n, int layers) {
     for (int i = 0; i < n; i++) to[i] = layers / n + (i < layers % n);
 }
 
-/* A stage's layers, spread over its vpp chunks. */
-static void spread(GridShape *g, const int *stage) {
+void grid_spread(GridShape *g, const int *stage) {
     for (int s = 0; s < g->pp; s++)
         for (int v = 0; v < g->vpp; v++) g->layers[v * g->pp + s] = stage[s] / g->vpp + (v < stage[s] % g->vpp);
 }
@@ -116,7 +127,7 @@ static bool split_ends(GridShape *g, const char *text, int layers, Err *err) {
                        others, l ? "last" : "first", (l ? last : first) + rest % others);
     for (int i = 0; i < g->pp; i++)
         stage[i] = i == 0 && first ? first : i == g->pp - 1 && last ? last : others ? rest / others : 0;
-    spread(g, stage);
+    grid_spread(g, stage);
     return true;
 }
 
@@ -143,10 +154,19 @@ static bool split_list(GridShape *g, const char *text, int layers, Err *err) {
     }
     if (sum != layers) return err_set(err, "split '%s' holds %d layers, the model has %d", text, sum, layers);
     if (n == grid_chunks(g)) memcpy(g->layers, list, (size_t)n * sizeof *list);
-    else if (n == g->pp) spread(g, list);
+    else if (n == g->pp) grid_spread(g, list);
     else
         return err_set(err, "split '%s' has %d stages, pp is %d%s", text, n, g->pp,
                        g->vpp > 1 ? " (a number a chunk is right too)" : "");
+    return true;
+}
+
+bool grid_split(GridShape *g, const char *split, int layers, Err *err) {
+    if ((int64_t)g->pp * g->vpp > MAX_CHUNKS)
+        return err_set(err, "grid: pp %d x vpp %d is more than %d chunks of layers", g->pp, g->vpp, MAX_CHUNKS);
+    if (split && (strstr(split, "first=") || strstr(split, "last="))) return split_ends(g, split, layers, err);
+    if (split && strcmp(split, "even")) return split_list(g, split, layers, err);
+    even(g->layers, grid_chunks(g), layers);
     return true;
 }
 
@@ -179,8 +199,6 @@ static bool check_axes(const GridShape *g, const ModelDesc *m, int leaves, Err *
         return err_set(err, "grid: %d stages%s for %ld layers; pp=%d is the most", g->pp,
                        g->vpp > 1 ? " of several chunks" : "", (long)d->layers,
                        (int)d->layers / g->vpp ? (int)d->layers / g->vpp : 1);
-    if (grid_chunks(g) > MAX_CHUNKS)
-        return err_set(err, "grid: pp %d x vpp %d is more than %d chunks of layers", g->pp, g->vpp, MAX_CHUNKS);
     if (g->vpp > 1 && g->pp == 1)
         return err_set(err, "grid.vpp is %d without stages: set grid.pp, or vpp to 1", g->vpp);
     if ((g->ep > 1 || g->etp > 1) && !d->experts)
@@ -236,9 +254,5 @@ bool grid_fill(GridShape *g, const ModelDesc *m, int ranks, const char *split, i
     }
     g->dp = (int)(ranks / each);
     TRY(check_axes(g, m, leaves, err));
-    if (split && (strstr(split, "first=") || strstr(split, "last=")))
-        return split_ends(g, split, (int)m->d.layers, err);
-    if (split && strcmp(split, "even")) return split_list(g, split, (int)m->d.layers, err);
-    even(g->layers, grid_chunks(g), (int)m->d.layers);
-    return true;
+    return grid_split(g, split, (int)m->d.layers, err);
 }

@@ -23,6 +23,7 @@ Shard shard_whole(const ModelDesc *m);
 static inline int grid_stage_ranks(const GridShape *g) { return g->tp * g->cp * g->dp; }
 static inline int grid_ranks(const GridShape *g) { return grid_stage_ranks(g) * g->pp; }
 static inline int grid_chunks(const GridShape *g) { return g->pp * g->vpp; }
+static inline int grid_edp(const GridShape *g) { return grid_stage_ranks(g) / (g->ep * g->etp); }
 GridAt    grid_at(const GridShape *g, int rank);
 int       grid_rank(const GridShape *g, GridAt at);                 /* by tp, cp, dp, pp */
 GridShape grid_one(const ModelDesc *m);                             /* a single rank */
@@ -32,6 +33,9 @@ bool grid_parse(GridShape *g, const char *text, Err *err);
 /* Axes of 0 become 1, dp what the ranks leave; split: NULL (as even as can be, longer ones first), "6,5x11" (a number a chunk, or a
  * stage), or "first=3,last=6" with either.  An impossible grid is an error that names the nearest possible one. */
 bool grid_fill(GridShape *g, const ModelDesc *m, int ranks, const char *split, int leaves, Err *err);
+bool grid_split(GridShape *g, const char *split, int layers, Err *err);         /* the layers alone; pp and vpp are there */
+void grid_spread(GridShape *g, const int *stage);                   /* layers of each stage, over its chunks */
+int  grid_stage_layers(const GridShape *g, int stage);
 void grid_text(const GridShape *g, Buf *out);                       /* "tp2,pp4": axes above 1; "one rank" */
 void grid_split_text(const GridShape *g, Buf *out);                 /* "6,5x11" */
 

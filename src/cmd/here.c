@@ -24,9 +24,7 @@ HereWork here_work(const Plan *p, int threads) {
     out.policy = (PolicyConf){ .micro_tokens = (int64_t)p->layout.micro_tokens,
                                .max_seqs = (int)(mini * w->answers),
                                .offload = p->layout.offload,
-                               .recompute = p->layout.drop & DROP_ALL ? RECOMPUTE_FULL
-                                            : p->layout.drop          ? RECOMPUTE_SELECTIVE
-                                                                      : RECOMPUTE_NONE,
+                               .recompute = recompute_of(p->layout.drop),
                                .trains = true };
     return out;
 }

@@ -192,12 +192,12 @@ bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, E
 bool plan_args_layout(Plan *p, const PlanArgs *a, Err *err) {
     Layout *l = &p->layout;
 #define OR_ONE(x) ((x) ? (int)(x) : 1)
-    *l = (Layout){ .tp = OR_ONE(a->tp),
-                   .pp = OR_ONE(a->pp),
-                   .ep = OR_ONE(a->ep),
-                   .etp = OR_ONE(a->etp),
-                   .cp = OR_ONE(a->cp),
-                   .vpp = OR_ONE(a->vpp),
+    *l = (Layout){ .g.tp = OR_ONE(a->tp),
+                   .g.pp = OR_ONE(a->pp),
+                   .g.ep = OR_ONE(a->ep),
+                   .g.etp = OR_ONE(a->etp),
+                   .g.cp = OR_ONE(a->cp),
+                   .g.vpp = OR_ONE(a->vpp),
                    .fused_head = !a->unfused,
                    .micro_tokens = a->micro,
                    .offload = a->offload,
@@ -208,7 +208,7 @@ bool plan_args_layout(Plan *p, const PlanArgs *a, Err *err) {
                    .gen_use = a->gen_use };
     if (!l->micro_tokens) l->micro_tokens = p->work.prompt_max + p->work.max;
     TRY(recompute_parse(&l->drop, a->recompute, err));
-    TRY(layout_split(l, a->split, p->sum->layers, err));
+    TRY(grid_split(&l->g, a->split, p->sum->layers, err));
     return layout_check(l, p->sum, &p->cluster, &p->work, err);
 }
 

@@ -46,18 +46,13 @@ static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out)
     *p = (Plan){ .sum = s, .cluster = { here, 1 }, .profile = profile_find("hone") };
     p->work = (Workload){ in->prompts, in->answers, in->mini, in->prompt_mean, in->prompt_max,
                           in->mean,    in->max,     1,        in->reference,   (int)in->epochs };
-    p->layout = (Layout){ .tp = 1,
-                          .pp = 1,
-                          .ep = 1,
-                          .cp = 1,
-                          .vpp = 1,
+    p->layout = (Layout){ .g = grid_one(s->model),
                           .fused_head = true,
                           .micro_tokens = (double)in->policy.micro_tokens,
                           .offload = in->policy.offload,
                           .gen_tp = 1,
                           .gen_ep = 1,
                           .gen_use = 0.9 };
-    layout_even(&p->layout, s->layers);
     bool ok = layout_check(&p->layout, s, &p->cluster, &p->work, &err);
     HereRates r;
     if (ok) {

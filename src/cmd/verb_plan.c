@@ -113,8 +113,8 @@ static void fewest(const Plan *p, Buf *out) {
             buf_printf(out, "not on %d x %s\n", MOST, p->cluster.gpu.name);
             continue;
         }
-        buf_printf(out, "%4d x %s (tp %d, pp %d, ep %d, recompute %s, offload %g)\n", n, p->cluster.gpu.name, l.tp,
-                   l.pp, l.ep, recompute_name(l.drop), l.offload);
+        buf_printf(out, "%4d x %s (tp %d, pp %d, ep %d, recompute %s, offload %g)\n", n, p->cluster.gpu.name, l.g.tp,
+                   l.g.pp, l.g.ep, recompute_name(l.drop), l.offload);
     }
 }
 

@@ -22,10 +22,6 @@
 #include "par/par.h"
 #include "param/param.h"
 
-/* Which kept tensors are thrown away and made again.  SELECTIVE drops what one cheap op restores (norm outputs,
- * silu(gate)*up, permuted rows, rotated copies); FULL keeps a block's input and its routing. */
-typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
-
 typedef struct {
     Dev             *dev;
     Arena           *act;          /* kept from forward to backward */

@@ -64,16 +64,16 @@ int arena_layer(const ModelDesc *m, int layer, KeptTensor out[MOST_KEPT]) {
     return l.n;
 }
 
-static bool stays(const KeptTensor *t, KeepMode mode) {
-    if (mode == KEEP_FULL_RECOMPUTE) return t->input || t->routing;
-    return mode == KEEP_NONE_DROPPED || !t->cheap;
+static bool stays(const KeptTensor *t, Recompute mode) {
+    if (mode == RECOMPUTE_FULL) return t->input || t->routing;
+    return mode == RECOMPUTE_NONE || !t->cheap;
 }
 
 static size_t bytes_of(const KeptTensor *t, int64_t tokens) {
     return arena_round(tensor_bytes(DT_F32, (int64_t)t->per_token * tokens + t->fixed, 1));
 }
 
-size_t arena_act_bytes(const ModelDesc *m, KeepMode mode, int64_t tokens, int64_t outputs) {
+size_t arena_act_bytes(const ModelDesc *m, Recompute mode, int64_t tokens, int64_t outputs) {
     enum { STAT = 64 }; /* HEAD_STAT of op.h, bytes a row */
     const Dims *d = &m->d;
     KeptTensor all[MOST_KEPT];
@@ -87,14 +87,14 @@ size_t arena_act_bytes(const ModelDesc *m, KeepMode mode, int64_t tokens, int64_
         size_t redo = 0;
         for (int k = 0; k < n; k++) {
             if (stays(&all[k], mode)) kept += bytes_of(&all[k], tokens);
-            else if (mode == KEEP_FULL_RECOMPUTE) redo += bytes_of(&all[k], tokens);
+            else if (mode == RECOMPUTE_FULL) redo += bytes_of(&all[k], tokens);
         }
         if (redo > again) again = redo;
     }
     return kept + again;
 }
 
-LayerKept arena_layer_bytes(const ModelDesc *m, int layer, KeepMode mode, double element) {
+LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, double element) {
     KeptTensor all[MOST_KEPT];
     LayerKept out = { 0, 0 };
     int n = arena_layer(m, layer, all), routed = 0;

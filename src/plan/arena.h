@@ -8,18 +8,16 @@
 
 #include "arch/arch.h"
 
-typedef enum { KEEP_NONE_DROPPED, KEEP_SELECTIVE, KEEP_FULL_RECOMPUTE } KeepMode;
-
 /* One kept tensor: elements per token, elements that do not depend on tokens; wide: 32 bits even where activations have 16. */
 typedef struct { double per_token; int64_t fixed; bool cheap, wide, routing, input; } KeptTensor;
 enum { MOST_KEPT = 40 };
 int arena_layer(const ModelDesc *m, int layer, KeptTensor out[MOST_KEPT]);
 
 /* The peak of the activation arena: 'outputs' of the tokens want a log-prob. */
-size_t arena_act_bytes(const ModelDesc *m, KeepMode mode, int64_t tokens, int64_t outputs);
+size_t arena_act_bytes(const ModelDesc *m, Recompute mode, int64_t tokens, int64_t outputs);
 
 /* Bytes per token of one layer; experts: the part that belongs to routed experts; element: bytes of an activation. */
 typedef struct { double block, moe; } LayerKept;
-LayerKept arena_layer_bytes(const ModelDesc *m, int layer, KeepMode mode, double element);
+LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, double element);
 
 #endif

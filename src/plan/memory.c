@@ -17,39 +17,37 @@ static const double SYNC_BUFFER = 512e6; /* sends and receives of a tensor-by-te
 static void stage_params(Plan *p) {
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
-    int from = 0;
-    p->stages = l->pp;
-    for (int i = 0; i < l->pp; i++) {
+    p->stages = l->g.pp;
+    for (int i = 0; i < l->g.pp; i++) {
         StagePlan *st = &p->stage[i];
-        const LayerSum *a = &s->before[from], *b = &s->before[from + l->split[i]];
         memset(st, 0, sizeof *st);
-        st->layers = l->split[i];
-        st->dense = (b->attn_cut - a->attn_cut) / l->tp + b->attn_whole - a->attn_whole + b->norm - a->norm
-                    + (b->dense - a->dense) / l->tp + b->router - a->router + (b->shared - a->shared) / l->tp;
-        st->expert = (b->experts - a->experts) / layout_expert_cut(l);
-        if (i == 0) st->dense += s->embed / l->tp + s->vision;
-        if (i == l->pp - 1) st->dense += s->final_norm + (s->head > 0 ? s->head : l->pp > 1 ? s->embed : 0) / l->tp;
-        from += l->split[i];
+        for (int v = 0, from; v < l->g.vpp; v++) {
+            int n = grid_chunk(&l->g, v * l->g.pp + i, &from);
+            const LayerSum *a = &s->before[from], *b = &s->before[from + n];
+            st->layers += n;
+            st->dense += (b->attn_cut - a->attn_cut) / l->g.tp + b->attn_whole - a->attn_whole + b->norm - a->norm
+                         + (b->dense - a->dense) / l->g.tp + b->router - a->router + (b->shared - a->shared) / l->g.tp;
+            st->expert += (b->experts - a->experts) / layout_expert_cut(l);
+        }
+        if (i == 0) st->dense += s->embed / l->g.tp + s->vision;
+        if (i == l->g.pp - 1)
+            st->dense += s->final_norm + (s->head > 0 ? s->head : l->g.pp > 1 ? s->embed : 0) / l->g.tp;
     }
 }
 
 /* 1F1B: a stage runs ahead of the last one by as many micro-batches as there are stages behind it. */
 static double in_flight(const Plan *p, int stage) {
     const Layout *l = &p->layout;
-    double behind = l->pp - stage;
-    if (l->vpp <= 1) return fmin(p->micro_batches, behind);
-    return fmin(p->micro_batches * l->vpp, 2 * (behind - 1) + (l->vpp - 1.0) * l->pp + 1) / l->vpp;
+    double behind = l->g.pp - stage;
+    if (l->g.vpp <= 1) return fmin(p->micro_batches, behind);
+    return fmin(p->micro_batches * l->g.vpp, 2 * (behind - 1) + (l->g.vpp - 1.0) * l->g.pp + 1) / l->g.vpp;
 }
 
 /* Bytes a token leaves in a layer: hone's own list, or the usual stack's. */
 static double kept_of(const Plan *p, int layer, int drop) {
     double element = p->profile->weight; /* float32 activations where weights are float32 */
     if (!p->profile->one_copy) return element / 2 * kept_bytes(sum_kept(p->sum, layer, drop, 1));
-    LayerKept k = arena_layer_bytes(p->sum->model, layer,
-                                    drop & DROP_ALL ? KEEP_FULL_RECOMPUTE
-                                    : drop          ? KEEP_SELECTIVE
-                                                    : KEEP_NONE_DROPPED,
-                                    element);
+    LayerKept k = arena_layer_bytes(p->sum->model, layer, recompute_of(drop), element);
     return k.block + k.moe;
 }
 
@@ -57,28 +55,31 @@ static double kept_of(const Plan *p, int layer, int drop) {
 static double gathered_of(const Plan *p, int layer, int drop) {
     const Dims *d = &p->sum->model->d;
     bool kept = sum_is_moe(p->sum, layer) && !(drop & (DROP_ALL | DROP_MOE | DROP_ROWS));
-    return kept ? p->profile->weight * (double)(d->topk * d->hidden) * (layout_etp(&p->layout) - 1) : 0;
+    return kept ? p->profile->weight * (double)(d->topk * d->hidden) * (p->layout.g.etp - 1) : 0;
 }
 
-static void stage_activations(Plan *p, int stage, int from, double *out) {
+static void stage_activations(Plan *p, int stage, double *out) {
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
     StagePlan *st = &p->stage[stage];
     double tokens = l->micro_tokens, h = (double)s->model->d.hidden, kept = 0, one = 0, largest = 0;
     st->in_flight = in_flight(p, stage);
-    for (int i = from; i < from + st->layers; i++) {
-        if (i == from || memcmp(&s->at[i], &s->at[i - 1], sizeof s->at[i])) { /* equal layers keep the same */
-            one = kept_of(p, i, l->drop) + gathered_of(p, i, l->drop);
-            largest = fmax(largest, kept_of(p, i, 0) + gathered_of(p, i, 0));
+    for (int v = 0, from; v < l->g.vpp; v++) {
+        int n = grid_chunk(&l->g, v * l->g.pp + stage, &from);
+        for (int i = from; i < from + n; i++) {
+            if (i == from || memcmp(&s->at[i], &s->at[i - 1], sizeof s->at[i])) { /* equal layers keep the same */
+                one = kept_of(p, i, l->drop) + gathered_of(p, i, l->drop);
+                largest = fmax(largest, kept_of(p, i, 0) + gathered_of(p, i, 0));
+            }
+            kept += one;
         }
-        kept += one;
     }
-    double row = p->profile->weight * h / l->tp; /* one token's residual */
-    out[MEM_ACT] = (kept / l->tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;
-    out[MEM_WORK] = largest * tokens / l->tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
-    if (stage == l->pp - 1) {
+    double row = p->profile->weight * h / l->g.tp; /* one token's residual */
+    out[MEM_ACT] = (kept / l->g.tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;
+    out[MEM_WORK] = largest * tokens / l->g.tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
+    if (stage == l->g.pp - 1) {
         double v = (double)s->model->d.vocab;
-        out[MEM_HEAD] = l->fused_head ? tokens * h * 6 / l->tp + HEAD_TILES : tokens * v / l->tp * 10;
+        out[MEM_HEAD] = l->fused_head ? tokens * h * 6 / l->g.tp + HEAD_TILES : tokens * v / l->g.tp * 10;
         out[MEM_HEAD] += row * tokens;
     }
 }
@@ -95,12 +96,12 @@ static void stage_phases(Plan *p, int i) {
     const Profile *f = p->profile;
     StagePlan *st = &p->stage[i];
     double weights = f->weight * (st->dense + st->expert),
-           states = f->optimizer * (1 - l->offload) * (st->dense / (l->dp * l->cp) + st->expert / l->edp);
+           states = f->optimizer * (1 - l->offload) * (st->dense / (l->g.dp * l->g.cp) + st->expert / grid_edp(&l->g));
     double *up = st->bytes[PH_UPDATE], *roll = st->bytes[PH_ROLLOUT], *sync = st->bytes[PH_SYNC];
     up[MEM_WEIGHTS] = weights;
     up[MEM_GRADS] = f->grad * (st->dense + st->expert);
     up[MEM_OPTIM] = states;
-    up[MEM_BUFFERS] = f->one_copy && l->dp * l->cp > 1 ? SYNC_BUFFER : 0;
+    up[MEM_BUFFERS] = f->one_copy && l->g.dp * l->g.cp > 1 ? SYNC_BUFFER : 0;
     roll[MEM_WEIGHTS] = plan_shares(p) || l->park_weights ? 0 : weights;
     roll[MEM_OPTIM] = l->park_states ? 0 : states;
     roll[MEM_ENGINE] = p->engine_weights;
@@ -126,7 +127,7 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
     const Layout *l = &p->layout;
     const Profile *f = p->profile;
     const Dims *d = &p->sum->model->d;
-    double e = st->expert / l->edp, n = st->dense / (l->dp * l->cp), all = st->dense + st->expert;
+    double e = st->expert / grid_edp(&l->g), n = st->dense / (l->g.dp * l->g.cp), all = st->dense + st->expert;
     double ce = e * l->offload, cn = n * l->offload;
     out[HOST_OPTIM] = f->optimizer * (ce + cn);
     out[HOST_PARKED] = l->park_states ? f->optimizer * (e + n - ce - cn) : 0;
@@ -137,7 +138,7 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
     }
     double per = (4 + 2) * 1.25; /* float32 and bfloat16 copies; a power of two is 1.25 times too large on average */
     if (st->expert > 0) {
-        double up = 2 * (double)(d->expert_ffn * d->hidden), down = up / 2, share = 1.0 / (l->edp * layout_etp(l));
+        double up = 2 * (double)(d->expert_ffn * d->hidden), down = up / 2, share = 1.0 / (grid_edp(&l->g) * l->g.etp);
         double f32 = round_pow2(4 * up * share) + round_pow2(4 * down * share),
                b16 = round_pow2(2 * up * share) + round_pow2(2 * down * share);
         double reuse = round_pow2(2 * up * share) == round_pow2(4 * down * share) ? round_pow2(2 * up * share) : 0;
@@ -155,17 +156,17 @@ static int by_size(const void *a, const void *b) {
 
 static void plan_host(Plan *p) {
     const Layout *l = &p->layout;
-    int node = p->cluster.gpu.per_node, ranks_per_stage = l->tp * l->dp * l->cp;
+    int node = p->cluster.gpu.per_node, ranks_per_stage = l->g.tp * l->g.dp * l->g.cp;
     if (node > p->cluster.gpus) node = p->cluster.gpus;
     int span = ranks_per_stage >= node ? 1 : node / ranks_per_stage, n = 0;
     double nodes[MAX_STAGES], sum = 0;
     p->host_worst = 0;
-    for (int i = 0; i < l->pp; i += span, n++) {
+    for (int i = 0; i < l->g.pp; i += span, n++) {
         double kinds[HOST_COUNT] = { [HOST_BASE] = p->profile->host_base * node / 8 }, total = 0;
         if (p->cluster.gpu.is_cpu) kinds[HOST_BASE] = CPU_PROCESS;
         for (int k = 0; k < span; k++) {
             double rank[HOST_COUNT] = { 0 };
-            host_rank(p, &p->stage[i + k < l->pp ? i + k : l->pp - 1], rank);
+            host_rank(p, &p->stage[i + k < l->g.pp ? i + k : l->g.pp - 1], rank);
             for (int j = 0; j < HOST_COUNT; j++) kinds[j] += rank[j] * node / span;
         }
         for (int j = 0; j < HOST_COUNT; j++) total += kinds[j];
@@ -234,13 +235,13 @@ void plan_memory(Plan *p) {
     double mean = w->prompt_mean + w->mean, mini = fmin(work_mini(w), w->prompts);
     p->mini_batches = fmax(1, round(w->prompts / mini)) * work_epochs(w);
     p->tokens = w->prompts * w->answers * mean;
-    p->micro_batches = fmax(1, nearbyint(mini * w->answers * mean / l->dp / (l->micro_tokens * l->cp)) + 1);
-    if (l->vpp > 1)
-        p->micro_batches = ceil(p->micro_batches / l->pp) * l->pp; /* interleaving takes them in runs of pp */
+    p->micro_batches = fmax(1, nearbyint(mini * w->answers * mean / l->g.dp / (l->micro_tokens * l->g.cp)) + 1);
+    if (l->g.vpp > 1)
+        p->micro_batches = ceil(p->micro_batches / l->g.pp) * l->g.pp; /* interleaving takes them in runs of pp */
     p->engine_weights = engine_weights(p);
     stage_params(p);
-    for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) {
-        stage_activations(p, i, from, p->stage[i].bytes[PH_UPDATE]);
+    for (int i = 0; i < p->stages; i++) {
+        stage_activations(p, i, p->stage[i].bytes[PH_UPDATE]);
         stage_phases(p, i);
     }
     plan_kv(p);

@@ -5,6 +5,7 @@
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
+#include "arch/grid.h"
 #include "plan/machine.h"
 #include "plan/sum.h"
 
@@ -21,8 +22,7 @@ typedef struct {                      /* one RL step */
 } Workload;
 
 typedef struct {
-    int    tp, pp, ep, etp, cp, vpp;  /* etp 0 is 1 */
-    int    split[MAX_STAGES];         /* layers of each stage */
+    GridShape g;                      /* of the trainer; dp: set by layout_check() */
     int    drop;                      /* recomputation: DROP_* of sum.h */
     bool   fused_head;                /* log-probs without ever holding [T,V] */
     double micro_tokens;              /* most tokens of a micro-batch on one dp rank */
@@ -30,14 +30,12 @@ typedef struct {
     bool   park_weights, park_states; /* the trainer's weights, its device-side optimizer states wait on the host */
     int    gen_tp, gen_ep;            /* rollout: cut of attention, of experts; an engine is max of the two GPUs */
     double gen_use;                   /* share of device memory the engine may take */
-    int    dp, edp;                   /* set by layout_check(): replicas of dense weights, of experts */
 } Layout;
 
 /* A workload's numbers where 0 stands for the usual; ranks over which experts are cut; the GPUs of one engine. */
 static inline double work_mini(const Workload *w) { return w->mini > 0 ? w->mini : w->prompts; }
 static inline int    work_epochs(const Workload *w) { return w->epochs > 0 ? w->epochs : 1; }
-static inline int    layout_etp(const Layout *l) { return l->etp > 1 ? l->etp : 1; }
-static inline int    layout_expert_cut(const Layout *l) { return l->ep * layout_etp(l); }
+static inline int    layout_expert_cut(const Layout *l) { return l->g.ep * l->g.etp; }
 static inline int    layout_engine(const Layout *l) { return l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp; }
 
 typedef struct {
@@ -128,12 +126,12 @@ typedef struct {
 } Plan;
 
 /* ---- layout.c */
-bool layout_split(Layout *l, const char *text, int layers, Err *err);     /* "6,5x11", "even" or "last=6" */
-void layout_even(Layout *l, int layers);                                   /* as even as can be, the longer ones first */
-void layout_split_text(const Layout *l, Buf *out);                         /* "6,5x11" */
-bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);   /* sets dp, edp */
+bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);   /* sets dp; axes of 0 are 1 */
 bool recompute_parse(int *drop, const char *text, Err *err);               /* none|selective|moe|full */
 const char *recompute_name(int drop);
+static inline Recompute recompute_of(int drop) {       /* as this program does it: the ways that others have count as the nearest */
+    return drop & DROP_ALL ? RECOMPUTE_FULL : drop ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
+}
 const int *recompute_ways(const Profile *f);           /* what the stack can recompute, the least first; ends with -1 */
 
 /* GPUs within which a group of consecutive ranks keeps to NVLink.  On a cluster of several domains, a stack that places
@@ -148,7 +146,7 @@ static inline int plan_domain(const Plan *p) {
 static inline bool plan_shares(const Plan *p) {
     const Layout *l = &p->layout;
     bool experts = p->sum->model->d.experts > 0;
-    return p->profile->one_copy && l->pp == 1 && l->gen_tp == l->tp && l->gen_ep == l->ep
+    return p->profile->one_copy && l->g.pp == 1 && l->gen_tp == l->g.tp && l->gen_ep == l->g.ep
            && (!experts || layout_expert_cut(l) == layout_engine(l));
 }
 

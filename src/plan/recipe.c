@@ -99,10 +99,10 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
                "  use_kl_loss: %s\n  recompute: %s\n  offload_fraction: %g\n",
                yes(w->kl), train_recompute(l->drop), l->offload);
     int per_node = p->cluster.gpu.per_node < p->cluster.gpus ? p->cluster.gpu.per_node : p->cluster.gpus;
-    buf_printf(out, "grid:\n  tp: %d\n  pp: %d\n  vpp: %d\n  ep: %d\n", l->tp, l->pp, l->vpp, l->ep);
-    if (layout_etp(l) > 1) buf_printf(out, "  etp: %d\n", l->etp);
-    buf_printf(out, "  cp: %d\n  dp: %d\n  split: \"", l->cp, l->dp);
-    layout_split_text(l, out);
+    buf_printf(out, "grid:\n  tp: %d\n  pp: %d\n  vpp: %d\n  ep: %d\n", l->g.tp, l->g.pp, l->g.vpp, l->g.ep);
+    if (l->g.etp > 1) buf_printf(out, "  etp: %d\n", l->g.etp);
+    buf_printf(out, "  cp: %d\n  dp: %d\n  split: \"", l->g.cp, l->g.dp);
+    grid_split_text(&l->g, out);
     buf_printf(out, "\"\n  nodes: %d\n  gpus_per_node: %d\n", cluster_nodes(&p->cluster), per_node);
     plan_section(p, t, out);
 }
@@ -111,12 +111,12 @@ int plan_faults(const Plan *p, Buf *out) {
     const Workload *w = &p->work;
     const Layout *l = &p->layout;
     int n = 0;
-    if (l->pp > 1 && p->micro_batches < l->pp) {
-        double enough = ceil(work_mini(w) * (4.0 * l->pp) / p->micro_batches);
+    if (l->g.pp > 1 && p->micro_batches < l->g.pp) {
+        double enough = ceil(work_mini(w) * (4.0 * l->g.pp) / p->micro_batches);
         buf_printf(out,
                    "mistake: %.0f micro-batches for %d stages: a stage idles %.0f %% of the update; a mini-batch of "
                    "%.0f prompts, or fewer stages, would do\n",
-                   p->micro_batches, l->pp, 100 * (l->pp - 1) / (p->micro_batches + l->pp - 1), enough);
+                   p->micro_batches, l->g.pp, 100 * (l->g.pp - 1) / (p->micro_batches + l->g.pp - 1), enough);
         n++;
     }
     if (fmod(w->max, 1204) == 0) {
@@ -124,15 +124,16 @@ int plan_faults(const Plan *p, Buf *out) {
                    w->max / 1204, w->max / 1204, w->max / 1204 * 1024);
         n++;
     }
-    if (p->imbalance_stage > 1.25 && l->pp > 1) {
+    if (p->imbalance_stage > 1.25 && l->g.pp > 1) {
         int slow = 0;
         for (int i = 1; i < p->stages; i++)
             if (p->stage[i].t_forward + p->stage[i].t_backward > p->stage[slow].t_forward + p->stage[slow].t_backward)
                 slow = i;
         buf_printf(out, "mistake: the slowest stage takes %.2f times the mean: ", p->imbalance_stage);
-        if (slow == l->pp - 1) buf_puts(out, "the last one runs the head besides its ");
+        if (slow == l->g.pp - 1) buf_puts(out, "the last one runs the head besides its ");
         else buf_printf(out, "stage %d has ", slow);
-        buf_printf(out, "%d layer%s; --search finds a better split\n", l->split[slow], l->split[slow] == 1 ? "" : "s");
+        buf_printf(out, "%d layer%s; --search finds a better split\n", p->stage[slow].layers,
+                   p->stage[slow].layers == 1 ? "" : "s");
         n++;
     }
     double answers = fmin(w->prompts * w->answers / p->engines, p->profile->running),

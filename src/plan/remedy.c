@@ -14,7 +14,7 @@ static bool fuse_head(Plan *p, int how, char *said, size_t n) {
 }
 
 static bool less_micro(Plan *p, int how, char *said, size_t n) {
-    double least = ceil((p->work.prompt_max + p->work.max) / p->layout.cp);
+    double least = ceil((p->work.prompt_max + p->work.max) / p->layout.g.cp);
     double t = fmax(least, p->layout.micro_tokens / (how + 1));
     snprintf(said, n, "micro-batches of %.0f tokens instead of %.0f", t, p->layout.micro_tokens);
     if (t >= p->layout.micro_tokens) return false;
@@ -24,9 +24,9 @@ static bool less_micro(Plan *p, int how, char *said, size_t n) {
 
 static bool whole_stages(Plan *p, int how, char *said, size_t n) {
     (void)how;
-    snprintf(said, n, "whole stages instead of %d chunks each (vpp 1)", p->layout.vpp);
-    if (p->layout.vpp == 1) return false;
-    p->layout.vpp = 1;
+    snprintf(said, n, "whole stages instead of %d chunks each (vpp 1)", p->layout.g.vpp);
+    if (p->layout.g.vpp == 1) return false;
+    p->layout.g.vpp = 1;
     return true;
 }
 
@@ -77,16 +77,17 @@ static bool wider_engine(Plan *p, int how, char *said, size_t n) {
 }
 
 static bool more_ep(Plan *p, int how, char *said, size_t n) {
-    p->layout.ep <<= how + 1;
-    snprintf(said, n, "ep %d", p->layout.ep);
+    p->layout.g.ep <<= how + 1;
+    snprintf(said, n, "ep %d", p->layout.g.ep);
     return p->sum->model->d.experts > 0;
 }
 
 static bool more_pp(Plan *p, int how, char *said, size_t n) {
-    p->layout.pp <<= how + 1;
-    if (p->layout.pp > p->sum->layers || p->layout.pp > MAX_STAGES) return false;
-    layout_even(&p->layout, p->sum->layers);
-    snprintf(said, n, "pp %d", p->layout.pp);
+    p->layout.g.pp <<= how + 1;
+    Err err;
+    if (p->layout.g.pp > p->sum->layers || p->layout.g.pp > MAX_STAGES) return false;
+    if (!grid_split(&p->layout.g, NULL, p->sum->layers, &err)) return false;
+    snprintf(said, n, "pp %d", p->layout.g.pp);
     return true;
 }
 

@@ -26,12 +26,12 @@ static void put_plural(double n, const char *one, const char *many, Buf *out) {
 
 void report_layout(const Plan *p, Buf *out) {
     const Layout *l = &p->layout;
-    buf_printf(out, "tp %d, pp %d, ep %d", l->tp, l->pp, l->ep);
-    if (layout_etp(l) > 1) buf_printf(out, ", etp %d", l->etp);
-    if (l->cp > 1) buf_printf(out, ", cp %d", l->cp);
-    if (l->vpp > 1) buf_printf(out, ", vpp %d", l->vpp);
+    buf_printf(out, "tp %d, pp %d, ep %d", l->g.tp, l->g.pp, l->g.ep);
+    if (l->g.etp > 1) buf_printf(out, ", etp %d", l->g.etp);
+    if (l->g.cp > 1) buf_printf(out, ", cp %d", l->g.cp);
+    if (l->g.vpp > 1) buf_printf(out, ", vpp %d", l->g.vpp);
     buf_puts(out, ", layers ");
-    layout_split_text(l, out);
+    grid_split_text(&l->g, out);
     buf_printf(out, ", recompute %s, micro-batch %.0f, offload %g", recompute_name(l->drop), l->micro_tokens,
                l->offload);
     if (l->park_weights || l->park_states)
@@ -70,7 +70,7 @@ static void heading(const Plan *p, Buf *out) {
                w->prompts, w->answers, work_mini(w), w->prompt_mean, w->prompt_max, w->mean, w->max, w->spread,
                w->kl ? ", KL" : "");
     report_layout(p, out);
-    buf_printf(out, "\ndp %d, expert dp %d; ", p->layout.dp, p->layout.edp);
+    buf_printf(out, "\ndp %d, expert dp %d; ", p->layout.g.dp, grid_edp(&p->layout.g));
     put_plural(p->mini_batches, "mini-batch", "mini-batches", out);
     buf_puts(out, " of ");
     put_plural(p->micro_batches, "micro-batch", "micro-batches", out);

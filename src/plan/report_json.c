@@ -34,14 +34,14 @@ static void layout(const Plan *p, Buf *b) {
     const struct {
         const char *name;
         double x;
-    } all[] = { { "tp", l->tp },
-                { "pp", l->pp },
-                { "ep", l->ep },
-                { "etp", layout_etp(l) },
-                { "cp", l->cp },
-                { "vpp", l->vpp },
-                { "dp", l->dp },
-                { "expert_dp", l->edp },
+    } all[] = { { "tp", l->g.tp },
+                { "pp", l->g.pp },
+                { "ep", l->g.ep },
+                { "etp", l->g.etp },
+                { "cp", l->g.cp },
+                { "vpp", l->g.vpp },
+                { "dp", l->g.dp },
+                { "expert_dp", grid_edp(&l->g) },
                 { "micro_tokens", l->micro_tokens },
                 { "offload", l->offload },
                 { "rollout_tp", l->gen_tp },
@@ -52,7 +52,7 @@ static void layout(const Plan *p, Buf *b) {
     text(b, "recompute", recompute_name(l->drop), ",");
     buf_printf(b, "\"fused_head\":%s,\"park_weights\":%s,\"park_states\":%s,\"split\":[",
                l->fused_head ? "true" : "false", l->park_weights ? "true" : "false", l->park_states ? "true" : "false");
-    for (int i = 0; i < l->pp; i++) buf_printf(b, "%s%d", i ? "," : "", l->split[i]);
+    for (int i = 0; i < l->g.pp; i++) buf_printf(b, "%s%d", i ? "," : "", grid_stage_layers(&l->g, i));
     buf_puts(b, "]},");
 }
 

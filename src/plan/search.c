@@ -50,12 +50,12 @@ static void note_short(Walk *w) {
     if (over <= 0 || over >= w->nearest) return;
     w->nearest = over;
     Buf split = { 0 };
-    layout_split_text(&p->layout, &split);
+    grid_split_text(&p->layout.g, &split);
     snprintf(
         w->why, sizeof w->why,
         "closest is tp %d, pp %d, ep %d, layers %.100s, recompute %s, offload %g: %s needs %.1f GB, of %.0f: short "
         "by %.1f GB",
-        p->layout.tp, p->layout.pp, p->layout.ep, split.data, recompute_name(p->layout.drop), p->layout.offload,
+        p->layout.g.tp, p->layout.g.pp, p->layout.g.ep, split.data, recompute_name(p->layout.drop), p->layout.offload,
         host ? "a node's memory" : "the update of a rank", (host ? p->host_worst : update) / 1e9,
         (host ? g->host_memory : g->memory) / 1e9, over / 1e9);
     buf_free(&split);
@@ -67,7 +67,7 @@ static bool walk_cut(Walk *w) {
     Layout *l = &p->layout;
     Err err;
     double least = 2;
-    layout_even(l, p->sum->layers);
+    if (!grid_split(&l->g, NULL, p->sum->layers, &err)) return false;
     if (!layout_check(l, p->sum, &p->cluster, &p->work, &err)) return false;
     for (const int *way = recompute_ways(p->profile); *way >= 0; way++) {
         if (!p->sum->model->d.experts && *way & DROP_MOE) continue;
@@ -101,7 +101,7 @@ static bool chunks_may_help(const Plan *p, int vpp) {
     int layers = p->sum->layers, leading = 0;
     if (vpp == 1) return true;
     while (leading < layers && sum_is_moe(p->sum, leading) != sum_is_moe(p->sum, layers - 1)) leading++;
-    return layers >= vpp * l->pp * (leading > 1 ? leading : 1) && l->pp - 1 > 0.01 * p->micro_batches * (vpp / 2);
+    return layers >= vpp * l->g.pp * (leading > 1 ? leading : 1) && l->g.pp - 1 > 0.01 * p->micro_batches * (vpp / 2);
 }
 
 /* For one cut: micro-batches of one and two longest sequences, each stage whole or in interleaved chunks. */
@@ -110,7 +110,7 @@ static bool walk_ways(Walk *w) {
     double longest = w->p->work.prompt_max + w->p->work.max;
     for (int twice = 1; twice <= 2; twice++)
         for (int vpp = 1; vpp <= MOST_CHUNKS && chunks_may_help(w->p, vpp); vpp *= 2) {
-            l->vpp = vpp, l->micro_tokens = twice * ceil(longest / l->cp);
+            l->g.vpp = vpp, l->micro_tokens = twice * ceil(longest / l->g.cp);
             if (walk_cut(w)) return true;
         }
     return false;
@@ -127,7 +127,7 @@ static bool walk(Walk *w) {
             for (int cp = 1; cp <= most_cp; cp *= 2)
                 for (int ep = 1; ep <= (d->experts ? d->experts : 1) && ep <= gpus / pp; ep++) {
                     if (d->experts && d->experts % ep) continue;
-                    p->layout.tp = tp, p->layout.pp = pp, p->layout.ep = ep, p->layout.cp = cp;
+                    p->layout.g.tp = tp, p->layout.g.pp = pp, p->layout.g.ep = ep, p->layout.g.cp = cp;
                     if (walk_ways(w)) return true;
                 }
     }
@@ -190,7 +190,7 @@ static void rollout_known(Best *b, Plan *p) {
 }
 
 static bool same_cut(const Layout *a, const Layout *b) {
-    return a->tp == b->tp && a->pp == b->pp && a->ep == b->ep && a->etp == b->etp && a->cp == b->cp;
+    return a->g.tp == b->g.tp && a->g.pp == b->g.pp && a->g.ep == b->g.ep && a->g.etp == b->g.etp && a->g.cp == b->g.cp;
 }
 
 /* One entry per cut of the trainer, its quickest. */
@@ -236,7 +236,7 @@ static Plan *start(const Plan *base, Mem *mem) {
     Plan *p = MEM_NEW(mem, Plan);
     *p = *base;
     Layout *l = &p->layout;
-    *l = (Layout){ .vpp = 1,
+    *l = (Layout){ .g.vpp = 1,
                    .fused_head = true,
                    .gen_tp = 1,
                    .gen_ep = 1,

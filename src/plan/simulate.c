@@ -75,7 +75,7 @@ typedef struct {
 
 /* Sequences to replicas, then to micro-batches: each to the emptiest, the longest first (where the stack balances). */
 static Packed pack(const Plan *p, double *lengths, int n, Mem *mem) {
-    int dp = p->layout.dp;
+    int dp = p->layout.g.dp;
     double *sum = MEM_ARRAY(mem, double, (size_t)dp), most = 0;
     int *owner = MEM_ARRAY(mem, int, (size_t)n);
     if (p->profile->balanced) qsort(lengths, (size_t)n, sizeof *lengths, longer_first);
@@ -87,10 +87,10 @@ static Packed pack(const Plan *p, double *lengths, int n, Mem *mem) {
         owner[i] = to;
         sum[to] += lengths[i] + p->work.prompt_mean;
     }
-    double room = p->layout.micro_tokens * p->layout.cp;
+    double room = p->layout.micro_tokens * p->layout.g.cp;
     for (int k = 0; k < dp; k++) most = fmax(most, sum[k]);
     Packed out = { dp, (int)fmax(1, nearbyint(most / room) + 1), NULL };
-    if (p->layout.vpp > 1) out.micro = (out.micro + p->layout.pp - 1) / p->layout.pp * p->layout.pp;
+    if (p->layout.g.vpp > 1) out.micro = (out.micro + p->layout.g.pp - 1) / p->layout.g.pp * p->layout.g.pp;
     out.load = MEM_ARRAY(mem, double, (size_t)dp *(size_t)out.micro);
     for (int i = 0; i < n; i++) {
         double *row = out.load + (size_t)owner[i] * (size_t)out.micro;
@@ -119,7 +119,7 @@ static double turn_seconds(void *user, int stage, const Turn *t) {
     double load = 0;
     for (int i = 0; i < r->n; i++)
         load = fmax(load, r->packed->load[(size_t)(r->first + i) * (size_t)r->packed->micro + (size_t)t->micro]);
-    double s = (t->backward ? st->t_backward : st->t_forward) * load / r->p->layout.vpp * r->speed[stage];
+    double s = (t->backward ? st->t_backward : st->t_forward) * load / r->p->layout.g.vpp * r->speed[stage];
     r->turns++;
     r->busy += s;
     return s;
@@ -129,17 +129,17 @@ static double play_mini(const Plan *p, const SimOpts *o, double *lengths, int n,
     Mem mem = { 0 };
     const Layout *l = &p->layout;
     Packed packed = pack(p, lengths, n, &mem);
-    int cut = layout_expert_cut(l), share = cut > l->tp * l->cp ? cut / (l->tp * l->cp) : 1, groups = 0;
-    if (share > l->dp) share = l->dp;
-    double *speed = MEM_ARRAY(&mem, double, (size_t)l->pp), worst = 0, sum = 0, busy = 0;
-    for (int first = 0; first < l->dp; first += share, groups++) {
-        int ranks = l->tp * l->cp * share;
-        for (int s = 0; s < l->pp; s++) speed[s] = slowest(o, (s * l->dp + first) * l->tp * l->cp, ranks);
+    int cut = layout_expert_cut(l), share = cut > l->g.tp * l->g.cp ? cut / (l->g.tp * l->g.cp) : 1, groups = 0;
+    if (share > l->g.dp) share = l->g.dp;
+    double *speed = MEM_ARRAY(&mem, double, (size_t)l->g.pp), worst = 0, sum = 0, busy = 0;
+    for (int first = 0; first < l->g.dp; first += share, groups++) {
+        int ranks = l->g.tp * l->g.cp * share;
+        for (int s = 0; s < l->g.pp; s++) speed[s] = slowest(o, (s * l->g.dp + first) * l->g.tp * l->g.cp, ranks);
         Replica r = { .p = p, .packed = &packed, .speed = speed, .first = first, .n = share };
-        double t = schedule_play(l->pp, packed.micro, l->vpp, 0, turn_seconds, &r, NULL);
+        double t = schedule_play(l->g.pp, packed.micro, l->g.vpp, 0, turn_seconds, &r, NULL);
         worst = fmax(worst, t);
         sum += t;
-        busy += r.busy / l->pp / t;
+        busy += r.busy / l->g.pp / t;
         out->events += r.turns;
     }
     out->replica_mean = sum / groups, out->replica_slowest = worst;

@@ -15,17 +15,17 @@ static void weigh(const Plan *p, Weights *w) {
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
     double grads = p->profile->weight + p->profile->grad, states = p->profile->optimizer * (1 - l->offload);
-    w->layers = s->layers, w->stages = l->pp, w->least = l->vpp;
+    w->layers = s->layers, w->stages = l->g.pp, w->least = l->g.vpp;
     plan_layer_seconds(p, w->cost, &w->last_cost);
     for (int i = 0; i < s->layers; i++) {
         const LayerSum *a = &s->at[i];
-        double dense = (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->norm + a->router,
+        double dense = (a->attn_cut + a->dense + a->shared) / l->g.tp + a->attn_whole + a->norm + a->router,
                expert = a->experts / layout_expert_cut(l);
-        w->bytes[i] = grads * (dense + expert) + states * (dense / (l->dp * l->cp) + expert / l->edp);
+        w->bytes[i] = grads * (dense + expert) + states * (dense / (l->g.dp * l->g.cp) + expert / grid_edp(&l->g));
     }
     double head = (double)s->model->d.vocab * (double)s->model->d.hidden;
-    double each = grads + states / (l->dp * l->cp);
-    w->first_bytes = each * s->embed / l->tp, w->last_bytes = each * head / l->tp;
+    double each = grads + states / (l->g.dp * l->g.cp);
+    w->first_bytes = each * s->embed / l->g.tp, w->last_bytes = each * head / l->g.tp;
 }
 
 /* Can the layers be cut into the stages so that none exceeds time t and memory m?  Filling from the front. */
@@ -95,5 +95,8 @@ void search_split(Plan *p) {
     Weights w;
     weigh(p, &w);
     double t = bisect(&w, true, 1e300), m = bisect(&w, false, t);
-    if (!smooth(&w, t, m, p->layout.split)) layout_even(&p->layout, p->sum->layers);
+    int stage[MAX_STAGES];
+    Err err;
+    if (smooth(&w, t, m, stage)) grid_spread(&p->layout.g, stage);
+    else grid_split(&p->layout.g, NULL, p->sum->layers, &err);
 }

@@ -132,12 +132,12 @@ static void timeline(const Plan *p, double top, Buf *b) {
 
 static double seconds_of(void *user, int stage, const Turn *t) {
     const StagePlan *st = &((const Plan *)user)->stage[stage];
-    return (t->backward ? st->t_backward : st->t_forward) / ((const Plan *)user)->layout.vpp;
+    return (t->backward ? st->t_backward : st->t_forward) / ((const Plan *)user)->layout.g.vpp;
 }
 
 static void pipeline(Plan *p, double top, double height, Buf *b) {
     Mem mem = { 0 };
-    int S = p->stages, m = (int)p->micro_batches, v = p->layout.vpp;
+    int S = p->stages, m = (int)p->micro_batches, v = p->layout.g.vpp;
     char text[96];
     if (m > 64) m = 64;
     if (v > 1) m = (m + S - 1) / S * S;

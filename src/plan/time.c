@@ -35,20 +35,20 @@ static double layer_network(const Plan *p, int layer, double tokens) {
     const Dims *d = &p->sum->model->d;
     bool moe = sum_is_moe(p->sum, layer);
     double row = 2 * (double)d->hidden, t = 0;
-    if (l->tp > 1) {
-        double rate = l->tp <= plan_domain(p) ? g->nvlink * p->profile->ring : g->nic * p->profile->ring;
-        t += (moe ? 2 : 4) * tokens * row * (l->tp - 1) / l->tp / rate;
+    if (l->g.tp > 1) {
+        double rate = l->g.tp <= plan_domain(p) ? g->nvlink * p->profile->ring : g->nic * p->profile->ring;
+        t += (moe ? 2 : 4) * tokens * row * (l->g.tp - 1) / l->g.tp / rate;
     }
-    if (moe && l->ep > 1) {
-        double mine = tokens / l->tp, k = (double)d->topk, nodes = ceil((double)l->ep / plan_domain(p));
-        double near = mine * row * k * (1 - 1.0 / l->ep) / (g->nvlink * p->profile->a2a);
+    if (moe && l->g.ep > 1) {
+        double mine = tokens / l->g.tp, k = (double)d->topk, nodes = ceil((double)l->g.ep / plan_domain(p));
+        double near = mine * row * k * (1 - 1.0 / l->g.ep) / (g->nvlink * p->profile->a2a);
         double reach = d->group_topk > 0 && d->groups > 1 ? fmin(k, (double)d->group_topk) : k;
         double far = nodes > 1 ? mine * row * fmin(reach, nodes) * (1 - 1 / nodes) / (g->nic * p->profile->a2a) : 0;
         t += 2 * fmax(near, far);
     }
-    if (moe && layout_etp(l) > 1) { /* the rows of etp's ranks gathered, their partial sums scattered */
-        double rows = tokens / l->tp * (double)d->topk * (layout_etp(l) - 1);
-        t += 2 * rows * row / ((layout_etp(l) <= plan_domain(p) ? g->nvlink : g->nic) * p->profile->ring);
+    if (moe && l->g.etp > 1) { /* the rows of etp's ranks gathered, their partial sums scattered */
+        double rows = tokens / l->g.tp * (double)d->topk * (l->g.etp - 1);
+        t += 2 * rows * row / ((l->g.etp <= plan_domain(p) ? g->nvlink : g->nic) * p->profile->ring);
     }
     return t;
 }
@@ -63,13 +63,13 @@ static Cost layer_cost(const Plan *p, int layer, double tokens, double context) 
     const Dims *d = &s->model->d;
     Kept k = sum_kept(s, layer, 0, 1);
     double rows = sum_is_moe(s, layer) ? (double)d->topk : 0;
-    Cost c = { .products = 2 * tokens * a->gemm / l->tp / (g->flops * g->gemm) };
+    Cost c = { .products = 2 * tokens * a->gemm / l->g.tp / (g->flops * g->gemm) };
     bool latent = f->absorbed && s->model->arch->attn == ATTN_MLA;
     double width = latent ? (double)(2 * d->kv_lora + d->rope_dim) : s->dqk + s->dv;
-    c.scores = tokens * context * (double)d->heads * width / l->tp / (g->flops * g->attn);
-    c.small = tokens / l->tp * (k.block * f->block_work + rows * f->row_work) / 3 / g->sms;
+    c.scores = tokens * context * (double)d->heads * width / l->g.tp / (g->flops * g->attn);
+    c.small = tokens / l->g.tp * (k.block * f->block_work + rows * f->row_work) / 3 / g->sms;
     double params =
-        (a->attn_cut + a->dense + a->shared) / l->tp + a->attn_whole + a->router + a->experts / layout_expert_cut(l);
+        (a->attn_cut + a->dense + a->shared) / l->g.tp + a->attn_whole + a->router + a->experts / layout_expert_cut(l);
     c.memory = f->weight * params / g->bandwidth;
     c.network = layer_network(p, layer, tokens);
     return c;
@@ -83,10 +83,10 @@ static void put(double *part, const Cost *c, double times, double network) {
 
 static void head_cost(const Plan *p, StagePlan *st, double tokens) {
     const Machine *g = &p->cluster.gpu;
-    double once = 2 * tokens * (double)p->sum->model->d.vocab * (double)p->sum->model->d.hidden / p->layout.tp
+    double once = 2 * tokens * (double)p->sum->model->d.vocab * (double)p->sum->model->d.hidden / p->layout.g.tp
                   / (g->flops * g->gemm);
     double logits =
-        p->layout.fused_head ? 0 : 20 * tokens * (double)p->sum->model->d.vocab / p->layout.tp / g->bandwidth;
+        p->layout.fused_head ? 0 : 20 * tokens * (double)p->sum->model->d.vocab / p->layout.g.tp / g->bandwidth;
     st->forward[BY_COMPUTE] += once;
     st->forward[BY_MEMORY] += logits;
     st->backward[BY_COMPUTE] += (p->layout.fused_head ? 3 : 2) * once;
@@ -105,7 +105,7 @@ static double repeated(int drop) {
 static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
 
 static double micro_tokens(const Plan *p) {
-    return p->tokens / p->mini_batches * work_epochs(&p->work) / p->layout.dp / p->layout.cp / p->micro_batches;
+    return p->tokens / p->mini_batches * work_epochs(&p->work) / p->layout.g.dp / p->layout.g.cp / p->micro_batches;
 }
 
 void plan_layer_seconds(const Plan *p, double *layer, double *head) {
@@ -120,7 +120,7 @@ void plan_layer_seconds(const Plan *p, double *layer, double *head) {
     *head = sum_of(st.forward) + sum_of(st.backward);
 }
 
-static void stage_cost(Plan *p, int stage, int from, double tokens, double context) {
+static void stage_cost(Plan *p, int stage, double tokens, double context) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
     const ModelSum *s = p->sum;
@@ -128,22 +128,26 @@ static void stage_cost(Plan *p, int stage, int from, double tokens, double conte
     double typical = s->at[s->layers - 1].gemm, passes = l->drop & DROP_ALL ? 4 : 3, h = (double)s->model->d.hidden;
     memset(st->forward, 0, sizeof st->forward), memset(st->backward, 0, sizeof st->backward);
     st->load = 0;
-    for (int i = from; i < from + st->layers; i++) {
-        Cost c = layer_cost(p, i, tokens, context);
-        put(st->forward, &c, 1, 1);
-        put(st->backward, &c, 2 + repeated(l->drop), collectives_back(l->drop));
-        st->load += passes * s->at[i].gemm / (passes * typical);
+    for (int v = 0, from; v < l->g.vpp; v++) {
+        int n = grid_chunk(&l->g, v * l->g.pp + stage, &from);
+        for (int i = from; i < from + n; i++) {
+            Cost c = layer_cost(p, i, tokens, context);
+            put(st->forward, &c, 1, 1);
+            put(st->backward, &c, 2 + repeated(l->drop), collectives_back(l->drop));
+            st->load += passes * s->at[i].gemm / (passes * typical);
+        }
     }
     st->backward[BY_MEMORY] +=
         2 * p->profile->grad * (st->dense + st->expert) / g->bandwidth; /* += into the gradients */
-    if (stage == l->pp - 1) {
+    if (stage == l->g.pp - 1) {
         head_cost(p, st, tokens);
         st->load += 3 * (double)s->model->d.vocab * h / (passes * typical);
     }
-    if (l->pp > 1) {
-        bool near = l->tp * l->cp * l->dp * 2 <= plan_domain(p);
-        double hop = 2 * tokens * h / l->tp / (near ? g->nvlink * p->profile->ring : g->nic * p->profile->ring);
-        st->forward[BY_NETWORK] += hop * l->vpp, st->backward[BY_NETWORK] += hop * l->vpp; /* every chunk hands over */
+    if (l->g.pp > 1) {
+        bool near = l->g.tp * l->g.cp * l->g.dp * 2 <= plan_domain(p);
+        double hop = 2 * tokens * h / l->g.tp / (near ? g->nvlink * p->profile->ring : g->nic * p->profile->ring);
+        st->forward[BY_NETWORK] += hop * l->g.vpp,
+            st->backward[BY_NETWORK] += hop * l->g.vpp; /* every chunk hands over */
     }
     st->t_forward = sum_of(st->forward), st->t_backward = sum_of(st->backward);
 }
@@ -151,7 +155,7 @@ static void stage_cost(Plan *p, int stage, int from, double tokens, double conte
 /* The slowest replica's share of a mini-batch over the mean one.  A stack that balances the whole step but cuts it into
  * mini-batches afterwards has, on each replica, a sum of few random lengths: the largest of dp of them. */
 static double data_imbalance(const Plan *p, double variation, double longest) {
-    double dp = p->layout.dp, each = p->tokens / (p->work.prompts * p->work.answers);
+    double dp = p->layout.g.dp, each = p->tokens / (p->work.prompts * p->work.answers);
     double count = p->tokens / p->mini_batches * work_epochs(&p->work) / dp / each;
     if (dp <= 1) return 1;
     if (p->profile->balanced) return fmax(1, (longest + p->work.prompt_mean) / (count * each));
@@ -161,10 +165,10 @@ static double data_imbalance(const Plan *p, double variation, double longest) {
 /* m micro-batches through the stages, seconds[i] each on stage i.  Filling and draining wait for the largest: a sequence is not
  * cut, so where micro-batches are small, the one with the longest answer is larger than the mean. */
 static double pipeline(const Plan *p, const double *seconds, double m, double *mean) {
-    double slowest = 0, sum = 0, longest = (p->longest + p->work.prompt_mean) / p->layout.cp;
+    double slowest = 0, sum = 0, longest = (p->longest + p->work.prompt_mean) / p->layout.g.cp;
     for (int i = 0; i < p->stages; i++) slowest = fmax(slowest, seconds[i]), sum += seconds[i];
     *mean = sum / p->stages;
-    return m * slowest + (sum - slowest) / p->layout.vpp * fmax(1, longest / micro_tokens(p));
+    return m * slowest + (sum - slowest) / p->layout.g.vpp * fmax(1, longest / micro_tokens(p));
 }
 
 /* Spreads a pipelined phase over its causes: the mean stage's own work, then unequal stages, unequal data, bubble. */
@@ -204,7 +208,7 @@ static void plan_optimizer(Plan *p) {
     double device = 0, host = 0, net = 0, both = f->grad + f->weight;
     for (int i = 0; i < p->stages; i++) {
         const StagePlan *st = &p->stage[i];
-        double dense = st->dense / (l->dp * l->cp), expert = st->expert / l->edp, n = dense + expert,
+        double dense = st->dense / (l->g.dp * l->g.cp), expert = st->expert / grid_edp(&l->g), n = dense + expert,
                off = n * l->offload;
         device = fmax(device, (n - off) * (2 * f->optimizer + f->grad + f->weight) / g->bandwidth);
         double node = off * fmin(g->per_node, p->cluster.gpus);
@@ -212,8 +216,8 @@ static void plan_optimizer(Plan *p) {
             fmax(node * (2 * f->optimizer + f->grad + f->weight) / g->host_bandwidth, off * f->grad / g->pcie);
         double stepped = f->adam_whole ? (dense + st->expert) * l->offload : off;
         host = fmax(host, f->adam_rate > 0 ? stepped / f->adam_rate : band);
-        net = fmax(net, ring_seconds(p, st->dense * both, l->tp, l->dp * l->cp)
-                            + ring_seconds(p, st->expert * both, layout_expert_cut(l), l->edp));
+        net = fmax(net, ring_seconds(p, st->dense * both, l->g.tp, l->g.dp * l->g.cp)
+                            + ring_seconds(p, st->expert * both, layout_expert_cut(l), grid_edp(&l->g)));
     }
     PhasePlan *ph = &p->phase[PH_OPTIMIZER];
     memset(ph, 0, sizeof *ph);
@@ -232,9 +236,9 @@ static void plan_sync(Plan *p) {
     memset(ph, 0, sizeof *ph);
     double whole = f->weight * p->sum->total;
     if (f->sync_whole) {
-        int cut = layout_expert_cut(l) > l->tp ? layout_expert_cut(l) : l->tp;
+        int cut = layout_expert_cut(l) > l->g.tp ? layout_expert_cut(l) : l->g.tp;
         p->sync_bytes = whole;
-        ph->part[BY_NETWORK] = (l->pp > 1 ? whole / cut / (g->nic * LINK_SHARE) : 0) + whole / (g->nvlink * f->ring);
+        ph->part[BY_NETWORK] = (l->g.pp > 1 ? whole / cut / (g->nic * LINK_SHARE) : 0) + whole / (g->nvlink * f->ring);
         ph->part[BY_HOST] = p->sum->tensors * f->sync_tensor;
     } else if (!plan_shares(p)) {
         p->sync_bytes = p->engine_weights;
@@ -254,7 +258,7 @@ static double host_states(const Plan *p) {
     double most = 0;
     if (p->profile->state_rate <= 0) return 0;
     for (int i = 0; i < p->stages; i++)
-        most = fmax(most, p->stage[i].dense / (l->dp * l->cp) + p->stage[i].expert / l->edp);
+        most = fmax(most, p->stage[i].dense / (l->g.dp * l->g.cp) + p->stage[i].expert / grid_edp(&l->g));
     return 2 * p->profile->optimizer * l->offload * most / p->profile->state_rate;
 }
 
@@ -291,7 +295,7 @@ void plan_moments(Plan *p) {
 
 void plan_train(Plan *p) {
     double epochs = work_epochs(&p->work), tokens = micro_tokens(p);
-    for (int i = 0, from = 0; i < p->stages; from += p->stage[i].layers, i++) stage_cost(p, i, from, tokens, p->square);
+    for (int i = 0; i < p->stages; i++) stage_cost(p, i, tokens, p->square);
     for (int i = 0; i < PH_COUNT; i++)
         if (i != PH_ROLLOUT) memset(&p->phase[i], 0, sizeof p->phase[i]);
     plan_sync(p);

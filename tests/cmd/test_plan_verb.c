@@ -67,7 +67,7 @@ static const struct {
     { &verb_plan,
       Q235 "--cluster H20-96x32 --tp 4 --pp 8 --ep 4 --split last=6",
       1,
-      { "94 - 6 = 88 layers for 7 stages", "does not divide" } },
+      { "leaves 88 layers for 7 stages", "does not divide" } },
     { &verb_plan,
       Q30 "--cluster H20-96x8 --profile verl --prompts 512 --answers 16 --mini 128 --mean 1180 --max 8192 --prompt-max "
           "2048 --ep 8 --recompute none "

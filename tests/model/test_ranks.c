@@ -278,7 +278,7 @@ static int random_main(uint32_t seed, int count) {
             if (!w.all.rank) fprintf(stderr, "%s\n", what.data);
             Result one = run(&desc, &whole, &alone, &lens, how, false, &mem),
                    cut = run(&desc, &mine, &groups, &lens, how, false, &mem);
-            compare(&w, g.dp, 1e-2, what.data, &desc, &one, &cut, &mem);
+            compare(&w, g.dp, 0.1, what.data, &desc, &one, &cut, &mem);
             tried++;
         }
         buf_free(&what);

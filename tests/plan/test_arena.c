@@ -13,12 +13,7 @@ int main(void) {
         int64_t tokens, outputs;
         int seqs, longest;
     } SHAPES[] = { { 7, 3, 1, 7 }, { 96, 50, 4, 40 }, { 1000, 999, 3, 500 } };
-    static const struct {
-        KeepMode plan;
-        Recompute run;
-    } WAYS[] = { { KEEP_NONE_DROPPED, RECOMPUTE_NONE },
-                 { KEEP_SELECTIVE, RECOMPUTE_SELECTIVE },
-                 { KEEP_FULL_RECOMPUTE, RECOMPUTE_FULL } };
+    static const Recompute WAYS[] = { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
     for (size_t m = 0; m < COUNT(MODELS); m++) {
         Mem mem = { 0 };
         Err err = { 0 };
@@ -32,10 +27,10 @@ int main(void) {
                                      .seqs = SHAPES[s].seqs,
                                      .longest = SHAPES[s].longest,
                                      .backward = true,
-                                     .recompute = WAYS[w].run,
+                                     .recompute = WAYS[w],
                                      .like = dev_kind_cpu() };
                 size_t want = model_sizes(&d, &shape).act,
-                       got = arena_act_bytes(&d, WAYS[w].plan, shape.tokens, shape.outputs);
+                       got = arena_act_bytes(&d, WAYS[w], shape.tokens, shape.outputs);
                 EXPECT(got == want, "%s, %lld tokens, way %zu: planned %zu, the model takes %zu", MODELS[m],
                        (long long)shape.tokens, w, got, want);
             }

@@ -10,18 +10,18 @@ static Mem mem;
 static Plan *planned(int ep, int etp, int gen_tp, int gen_ep, Err *err) {
     Plan *p = plan_setting(&mem, "Qwen3-30B-A3B", "H100x16", "hone");
     p->work = (Workload){ 64, 8, 64, 150, 1024, 1024, 4096, 1, false, 1 };
-    p->layout = (Layout){ .tp = 4,
-                          .pp = 1,
-                          .ep = ep,
-                          .etp = etp,
-                          .cp = 1,
-                          .vpp = 1,
+    p->layout = (Layout){ .g.tp = 4,
+                          .g.pp = 1,
+                          .g.ep = ep,
+                          .g.etp = etp,
+                          .g.cp = 1,
+                          .g.vpp = 1,
                           .fused_head = true,
                           .micro_tokens = 8192,
                           .gen_tp = gen_tp,
                           .gen_ep = gen_ep,
                           .gen_use = 0.9 };
-    layout_even(&p->layout, p->sum->layers);
+    grid_split(&p->layout.g, NULL, p->sum->layers, err);
     *err = (Err){ 0 };
     if (!layout_check(&p->layout, p->sum, &p->cluster, &p->work, err)) return NULL;
     plan_make(p);
@@ -42,8 +42,8 @@ int main(void) {
     EXPECT(cut->stage[0].expert == one->stage[0].expert / 4, "experts: %g, with etp 4 %g", one->stage[0].expert,
            cut->stage[0].expert);
     EXPECT(cut->stage[0].dense == one->stage[0].dense, "etp cuts nothing but experts");
-    EXPECT(one->layout.edp == 4 && cut->layout.edp == 1, "replicas of experts: %d, with etp 4 %d", one->layout.edp,
-           cut->layout.edp);
+    EXPECT(grid_edp(&one->layout.g) == 4 && grid_edp(&cut->layout.g) == 1, "replicas of experts: %d, with etp 4 %d",
+           grid_edp(&one->layout.g), grid_edp(&cut->layout.g));
     EXPECT(cut->stage[0].forward[BY_NETWORK] > one->stage[0].forward[BY_NETWORK], "rows are gathered over etp");
     EXPECT(fabs(cut->stage[0].forward[BY_COMPUTE] / one->stage[0].forward[BY_COMPUTE] - 1) < 1e-9,
            "the products are the same");

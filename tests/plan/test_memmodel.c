@@ -50,8 +50,8 @@ static int drop_of(const Json *row) {
 
 static void read_split(Layout *l, const Json *row) {
     const Json *split = json_get(row, "split");
-    l->pp = (int)split->n;
-    for (int i = 0; i < l->pp; i++) l->split[i] = (int)split->items[i].integer;
+    l->g.pp = (int)split->n;
+    for (int i = 0; i < l->g.pp; i++) l->g.layers[i] = (int)split->items[i].integer;
 }
 
 static Plan *plan_of(const Json *row, const char *profile) {
@@ -70,10 +70,10 @@ static Plan *plan_of(const Json *row, const char *profile) {
                           .spread = 1,
                           .kl = num(row, "kl") != 0,
                           .epochs = 1 };
-    p->layout = (Layout){ .tp = (int)num(row, "tp"),
-                          .ep = (int)num(row, "ep"),
-                          .cp = 1,
-                          .vpp = 1,
+    p->layout = (Layout){ .g.tp = (int)num(row, "tp"),
+                          .g.ep = (int)num(row, "ep"),
+                          .g.cp = 1,
+                          .g.vpp = 1,
                           .drop = drop_of(row),
                           .fused_head = num(row, "fused") != 0,
                           .micro_tokens = num(row, "micro_tokens"),
@@ -116,7 +116,7 @@ static void check_memory(const Json *row) {
     int at = (int)num(row, "stage");
     const StagePlan *st = &p->stage[at];
     const double *up = st->bytes[PH_UPDATE];
-    same("dp", p->layout.dp, num(row, "dp")), same("edp", p->layout.edp, num(row, "edp")),
+    same("dp", p->layout.g.dp, num(row, "dp")), same("edp", grid_edp(&p->layout.g), num(row, "edp")),
         same("micro-batches", p->micro_batches, num(row, "nmb"));
     same("worst stage", p->worst[PH_UPDATE], at), same("in flight", st->in_flight, num(row, "inflight"));
     near("weights", up[MEM_WEIGHTS], num(row, "w")), near("gradients", up[MEM_GRADS], num(row, "grad")),

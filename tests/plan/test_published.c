@@ -115,11 +115,11 @@ static void make(Plan *p, ModelSum *s, const Row *r, Mem *mem) {
     CHECK(cluster_parse(&p->cluster, r->cluster, mem, &err), "%s", err.msg);
     p->work =
         (Workload){ r->prompts, r->answers, r->mini, r->prompt_mean, r->prompt_max, r->mean, r->max, 1, r->kl, 1 };
-    p->layout = (Layout){ .tp = r->tp,
-                          .pp = r->pp,
-                          .ep = r->ep,
-                          .cp = r->cp,
-                          .vpp = r->vpp,
+    p->layout = (Layout){ .g.tp = r->tp,
+                          .g.pp = r->pp,
+                          .g.ep = r->ep,
+                          .g.cp = r->cp,
+                          .g.vpp = r->vpp,
                           .fused_head = r->fused,
                           .micro_tokens = r->micro,
                           .offload = r->offload,
@@ -128,7 +128,7 @@ static void make(Plan *p, ModelSum *s, const Row *r, Mem *mem) {
                           .gen_tp = r->gen_tp,
                           .gen_ep = 1,
                           .gen_use = r->gen_use };
-    CHECK(recompute_parse(&p->layout.drop, r->recompute, &err) && layout_split(&p->layout, r->split, s->layers, &err),
+    CHECK(recompute_parse(&p->layout.drop, r->recompute, &err) && grid_split(&p->layout.g, r->split, s->layers, &err),
           "%s", err.msg);
     CHECK(layout_check(&p->layout, s, &p->cluster, &p->work, &err), "%s: %s", r->name, err.msg);
     plan_make(p);

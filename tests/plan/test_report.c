@@ -18,18 +18,18 @@ static Plan *planned(const char *config, const char *cluster, int tp, int pp, in
     p->sum = s, p->profile = profile_find("hone");
     CHECK(cluster_parse(&p->cluster, cluster, &mem, &err), "%s", err.msg);
     p->work = (Workload){ 64, 8, 64, 20, 24, 20, 24, 1, true, 1 };
-    p->layout = (Layout){ .tp = tp,
-                          .pp = pp,
-                          .ep = 1,
-                          .cp = 1,
-                          .vpp = vpp,
+    p->layout = (Layout){ .g.tp = tp,
+                          .g.pp = pp,
+                          .g.ep = 1,
+                          .g.cp = 1,
+                          .g.vpp = vpp,
                           .fused_head = true,
                           .micro_tokens = 4096,
                           .gen_tp = tp,
                           .gen_ep = 1,
                           .gen_use = 0.9 };
     CHECK(recompute_parse(&p->layout.drop, recompute, &err), "%s", err.msg);
-    layout_even(&p->layout, s->layers);
+    grid_split(&p->layout.g, NULL, s->layers, &err);
     CHECK(layout_check(&p->layout, s, &p->cluster, &p->work, &err), "%s", err.msg);
     plan_make(p);
     return p;

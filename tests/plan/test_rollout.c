@@ -11,11 +11,11 @@ static Plan *planned(const char *config, const char *cluster, int tp) {
     Plan *p = plan_setting(&mem, config, cluster, "verl");
     const ModelSum *s = p->sum;
     p->work = (Workload){ 128, 8, 128, 100, 100, 900, 1000, 1, false, 1 };
-    p->layout = (Layout){ .tp = tp,
-                          .pp = 1,
-                          .ep = 1,
-                          .cp = 1,
-                          .vpp = 1,
+    p->layout = (Layout){ .g.tp = tp,
+                          .g.pp = 1,
+                          .g.ep = 1,
+                          .g.cp = 1,
+                          .g.vpp = 1,
                           .fused_head = true,
                           .micro_tokens = 8192,
                           .gen_tp = 2,
@@ -23,7 +23,7 @@ static Plan *planned(const char *config, const char *cluster, int tp) {
                           .gen_use = 0.9,
                           .park_weights = true,
                           .park_states = true };
-    layout_even(&p->layout, s->layers);
+    grid_split(&p->layout.g, NULL, s->layers, &err);
     CHECK(layout_check(&p->layout, s, &p->cluster, &p->work, &err), "%s", err.msg);
     plan_make(p);
     return p;

@@ -62,9 +62,12 @@ static void better_than_published(void) {
     CHECK(layout_check(&p->layout, p->sum, &p->cluster, &p->work, &err), "%s", err.msg);
     plan_make(p);
     EXPECT(p->imbalance_stage < 1.19, "slowest / mean %.3f; 6,5x11 has 1.19", p->imbalance_stage);
-    EXPECT(p->layout.pp > 1 && p->layout.vpp > 1, "pp %d, vpp %d", p->layout.pp, p->layout.vpp);
+    EXPECT(p->layout.g.pp > 1 && p->layout.g.vpp > 1, "pp %d, vpp %d", p->layout.g.pp, p->layout.g.vpp);
     double chunked = p->step, bubble = p->bubble;
-    p->layout.vpp = 1;
+    int stage[MAX_STAGES];
+    for (int i = 0; i < p->layout.g.pp; i++) stage[i] = grid_stage_layers(&p->layout.g, i);
+    p->layout.g.vpp = 1;
+    grid_spread(&p->layout.g, stage);
     plan_make(p);
     EXPECT(p->step > chunked && p->bubble > bubble, "whole stages: %.2f s, bubble %.3f; chunks: %.2f s, %.3f", p->step,
            p->bubble, chunked, bubble);
@@ -76,26 +79,26 @@ static void enough_for_chunks(void) {
     Err err = { 0 };
     for (int vpp = 1; vpp <= 4; vpp *= 2)
         for (int pp = 2; pp <= 12; pp += pp < 4 ? 1 : 2) {
-            p->layout = (Layout){ .tp = 8,
-                                  .pp = pp,
-                                  .ep = 8,
-                                  .cp = 1,
-                                  .vpp = vpp,
+            p->layout = (Layout){ .g.tp = 8,
+                                  .g.pp = pp,
+                                  .g.ep = 8,
+                                  .g.cp = 1,
+                                  .g.vpp = vpp,
                                   .micro_tokens = 10240,
                                   .gen_tp = 8,
                                   .gen_ep = 32,
                                   .gen_use = 0.9,
                                   .fused_head = true };
             if (96 % (8 * pp)) continue;
-            layout_even(&p->layout, p->sum->layers);
+            grid_split(&p->layout.g, NULL, p->sum->layers, &err);
             CHECK(layout_check(&p->layout, p->sum, &p->cluster, &p->work, &err), "%s", err.msg);
             plan_memory(p);
             search_split(p);
             int sum = 0;
             for (int i = 0; i < pp; i++) {
-                EXPECT(p->layout.split[i] >= vpp, "pp %d, vpp %d: stage %d has %d layers", pp, vpp, i,
-                       p->layout.split[i]);
-                sum += p->layout.split[i];
+                EXPECT(grid_stage_layers(&p->layout.g, i) >= vpp, "pp %d, vpp %d: stage %d has %d layers", pp, vpp, i,
+                       grid_stage_layers(&p->layout.g, i));
+                sum += grid_stage_layers(&p->layout.g, i);
             }
             EXPECT(sum == 61, "pp %d, vpp %d: %d layers in all", pp, vpp, sum);
         }

@@ -49,7 +49,7 @@ static Plan *plan_of(const char *config, const char *cluster, Layout l, const ch
     Plan *p = plan_setting(&mem, config, cluster, profile);
     const ModelSum *s = p->sum;
     p->work = w, p->layout = l;
-    CHECK(layout_split(&p->layout, split, s->layers, &err) && layout_check(&p->layout, s, &p->cluster, &p->work, &err),
+    CHECK(grid_split(&p->layout.g, split, s->layers, &err) && layout_check(&p->layout, s, &p->cluster, &p->work, &err),
           "%s", err.msg);
     plan_make(p);
     return p;
@@ -57,11 +57,11 @@ static Plan *plan_of(const char *config, const char *cluster, Layout l, const ch
 
 static void check_formulas(void) {
     Workload w = { 256, 8, 64, 150, 1024, 1500, 8192, 1, true, 1 };
-    Layout l = { .tp = 8,
-                 .pp = 12,
-                 .ep = 8,
-                 .cp = 1,
-                 .vpp = 1,
+    Layout l = { .g.tp = 8,
+                 .g.pp = 12,
+                 .g.ep = 8,
+                 .g.cp = 1,
+                 .g.vpp = 1,
                  .drop = DROP_ALL,
                  .fused_head = true,
                  .micro_tokens = 9216,
@@ -70,11 +70,11 @@ static void check_formulas(void) {
                  .gen_tp = 32,
                  .gen_ep = 1,
                  .gen_use = 0.6 };
-    Layout small = { .tp = 1,
-                     .pp = 1,
-                     .ep = 8,
-                     .cp = 1,
-                     .vpp = 1,
+    Layout small = { .g.tp = 1,
+                     .g.pp = 1,
+                     .g.ep = 8,
+                     .g.cp = 1,
+                     .g.vpp = 1,
                      .drop = DROP_ALL,
                      .fused_head = true,
                      .micro_tokens = 9216,
@@ -84,8 +84,8 @@ static void check_formulas(void) {
                      .gen_ep = 1,
                      .gen_use = 0.9 };
     Layout wide = l, chunked = l;
-    wide.pp = 8, wide.tp = 4, wide.ep = 16, wide.gen_tp = 8, wide.gen_use = 0.95;
-    chunked.pp = 4, chunked.vpp = 3, chunked.tp = 4, chunked.ep = 4, chunked.gen_tp = 4;
+    wide.g.pp = 8, wide.g.tp = 4, wide.g.ep = 16, wide.gen_tp = 8, wide.gen_use = 0.95;
+    chunked.g.pp = 4, chunked.g.vpp = 3, chunked.g.tp = 4, chunked.g.ep = 4, chunked.gen_tp = 4;
     const struct {
         const char *config, *cluster, *split, *profile;
         Layout l;
@@ -123,11 +123,11 @@ static void check_formulas(void) {
 
 static void check_scale(void) {
     Workload w = { 4096, 16, 1024, 150, 1024, 1024, 4096, 1, false, 1 };
-    Layout l = { .tp = 4,
-                 .pp = 16,
-                 .ep = 16,
-                 .cp = 1,
-                 .vpp = 1,
+    Layout l = { .g.tp = 4,
+                 .g.pp = 16,
+                 .g.ep = 16,
+                 .g.cp = 1,
+                 .g.vpp = 1,
                  .fused_head = true,
                  .drop = DROP_ALL,
                  .micro_tokens = 5120,
