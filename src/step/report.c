@@ -134,6 +134,7 @@ static void speed_metrics(Run *r) {
         metric(m, "perf/gpu_allocations", (double)r->job.o.dev.taken);
     }
     for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->now.seconds[p];
+    r->now.seconds[PHASE_SAVE] = 0; /* told; what the next step takes over is the save that comes now */
     r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
     r->sum.flops += r->now.flops, r->sum.full += full;
     mem_free(&mem);

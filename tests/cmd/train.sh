@@ -56,6 +56,14 @@ ok $? "resuming after $kills kills: $(tail -1 "$work/killed.log")"
 [ $kills -gt 0 ] || { skipped=$((skipped + 1)); echo "skipped: the run was over before it could be killed"; }
 same_run whole killed 6 "after $kills kills"
 
+# ---- a step's time is its own: all of them together are within the run's
+begin=$(date +%s%N)
+train clocked trainer.steps=30 trainer.save_every=1
+took=$((($(date +%s%N) - begin) / 1000))
+told=$(grep -oE '"timing_s/step":[0-9.e-]+' "$work/clocked/metrics.jsonl" | cut -d: -f2 | awk '{ s += $1 } END { printf "%d", s * 1e6 }')
+[ "$told" -gt 0 ] && [ "$told" -le "$took" ]
+ok $? "30 steps say that they took $told us, and the whole run took $took"
+
 # ---- SIGTERM saves and exits 0
 start told $steps &
 child=$!
@@ -72,7 +80,7 @@ ok $? "a finished run started again: $(tail -1 "$work/told.log")"
 same_run whole told 6 "a finished run started again"
 
 # ---- a lost terminal is a stop, too, unless nohup said that it is none
-start lost $steps trainer.steps=100000 &
+launch="env --default-signal=HUP" start lost $steps trainer.steps=100000 & # this script itself may run under nohup
 child=$!
 wait_lines lost 2
 kill -HUP $child

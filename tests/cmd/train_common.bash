@@ -25,10 +25,10 @@ make_sums() { # make_sums N
 train() { # train RUN KEY=VALUE...
     (start "$@")
 }
-start() { # the same in place of this shell: start RUN KEY=VALUE... & child=$!
+start() { # the same in place of this shell: start RUN KEY=VALUE... & child=$!; behind $launch, where that is set
     local run=$1
     shift
-    exec "$hone" train model.path="$work/model" "data.train_files=[$work/sums.jsonl]" data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 \
+    exec $launch "$hone" train model.path="$work/model" "data.train_files=[$work/sums.jsonl]" data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 \
         data.max_response_length=12 train.micro_tokens=128 train.lr=1e-3 trainer.threads=1 trainer.peak_tflops=0.1 \
         reward.library="$(dirname "$hone")/scorers/low_bytes.so" trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
 }
