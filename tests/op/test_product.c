@@ -1,6 +1,7 @@
 /* test_product.c - rules 1 and 2: products have one order of summation.  Every variant that may differ (instruction set,
  * threads, number of
  * rows, row stride, cut into pieces) against the definition in plain C, with memcmp; values against double. */
+#include "op/op_fused.h"
 #include "optest.h"
 
 enum { M = 67, O = 83, I = 137 };
@@ -56,7 +57,7 @@ static void dense(int isa, int threads, int pieces, bool bf16) {
     Rig r;
     rig_open(&r, threads, isa, 8 << 20);
     Want g = make(&r.m, pieces);
-    int first[] = { 0, 0, 0, 3, 17, 0, 1 }, rows[] = { M, 1, 2, 4, 9, 33, 66 };
+    int first[] = { 0, 0, 0, 3, 17, 0, 1, 2, 4, 6, 7, 8 }, rows[] = { M, 1, 2, 4, 9, 33, 66, 3, 5, 6, 7, 8 };
     Tensor w = rig_put_ld(&r, bf16 ? DT_BF16 : DT_F32, O, I, I + 3, bf16 ? (void *)g.w16 : g.w),
            b = rig_put(&r, DT_F32, 1, O, g.b);
     for (size_t c = 0; c < COUNT(rows); c++) { /* any rows: alone, few, many, from the middle */
@@ -65,6 +66,19 @@ static void dense(int isa, int threads, int pieces, bool bf16) {
         op_linear(&r.d, y, x, w, b, g.in);
         EXPECT(same(rig_get(&r, y), g.y + f * O, n * O), "linear: isa %d, %d threads, %d pieces, bf16 %d, rows %d..+%d",
                isa, threads, pieces, bf16, f, n);
+        Tensor w3[] = { tensor_rows(w, 0, O - 30), tensor_rows(w, 7, 16), tensor_rows(w, O - 1, 1) }, y3[3], b3[3];
+        int at[] = { 0, 7, O - 1 }; /* three of one x, of unequal width: the columns of the one */
+        for (int i = 0; i < 3; i++)
+            y3[i] = rig_put_ld(&r, DT_F32, n, w3[i].rows, w3[i].rows + 2, NULL),
+            b3[i] = tensor_cols(b, at[i], w3[i].rows);
+        op_linear3(&r.d, y3, x, w3, b3, g.in);
+        for (int i = 0; i < 3; i++) {
+            const float *got = rig_get(&r, y3[i]);
+            bool ok = true;
+            for (int t = 0; t < n; t++) ok = ok && same(got + t * w3[i].rows, g.y + (f + t) * O + at[i], w3[i].rows);
+            EXPECT(ok, "linear3, %d: isa %d, %d threads, %d pieces, bf16 %d, %d rows", i, isa, threads, pieces, bf16,
+                   n);
+        }
         Tensor dy = rig_put_ld(&r, DT_F32, n, O, O + 1, g.dy + f * O), dx = rig_put_ld(&r, DT_F32, n, I, I + 2, NULL);
         op_linear_dx(&r.d, dx, dy, w, g.out);
         EXPECT(same(rig_get(&r, dx), g.dx + f * I, n * I),

@@ -1,5 +1,6 @@
 /* cpu.c - the CPU backend's table, its choice of instruction set, and how work reaches threads. */
 #include "op/cpu/cpu.h"
+#include "op/op_fused.h"
 
 #include <string.h>
 
@@ -56,12 +57,13 @@ void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void 
     if (rows > 0) cpu_run(d, j.pieces, cost, rows_piece, &j);
 }
 
+static const Fused fused_cpu = { .linear3 = cpu_linear3 };
 /* clang-format off */
 const Ops ops_cpu = {
     .name = "cpu",
     .close = cpu_close, .block = cpu_block, .give = cpu_free, .touch = cpu_touch,
     .enter = cpu_enter, .leave = cpu_leave, .chain = cpu_chain, .about = cpu_about,
-    .kv_bytes = cpu_kv_bytes, .sumsq = cpu_sumsq,
+    .fused = &fused_cpu, .kv_bytes = cpu_kv_bytes, .sumsq = cpu_sumsq,
 #define OP(how, name, params, args, outs) .name = cpu_##name,
 #include "op/op_list.h"
 #undef OP

@@ -168,6 +168,21 @@ FI void v_turn8x8(__m256 q[8], const char *w, size_t ld) {
     for (int i = 0; i < 4; i++) q[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), q[i + 4] = _mm256_permute2f128_ps(r[i],
         r[i + 4], 0x31);
 }
+/* Four words of eight rows, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Upper rows come in from memory, which costs no
+ * shuffle; four words at a time leave registers for the sums that use them. */
+FI void v_turn4x8(__m256 q[4], const char *w, size_t ld) {
+    __m256 r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const float *lo = (const float *)(const void *)(w + (size_t)i * ld);
+        const float *hi = (const float *)(const void *)(w + (size_t)(i + 4) * ld);
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo)), _mm_loadu_ps(hi), 1);
+    }
+    __m256d t0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])), t1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+    __m256d t2 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])), t3 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+    q[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(t0, t2)), q[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(t0, t2));
+    q[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(t1, t3)), q[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(t1, t3));
+}
 FI void v_turn(V q[16], const void *w, size_t ld) {
     for (int h = 0; h < 2; h++) {
         __m256 lo[8], hi[8];

@@ -19,6 +19,7 @@ struct List {
     Prod one; /* what all have in common */
     void (*make)(Prod *g, const List *l, int i);
     const int32_t *at;              /* grouped: rows of group i */
+    const Prod *each;               /* several of one x: they themselves */
     int64_t step_a, step_b, step_c; /* headwise: elements from one head to the next */
     int n, mp, np;                  /* products, and pieces of each by rows and columns */
     int64_t unit, call;             /* columns are cut at multiples of; the number of this list */
@@ -169,6 +170,29 @@ void cpu_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     Prod g = nt(y, x, w, sum);
     g.bias = b.data;
     linear_run(d, &g, y, x);
+}
+/* Weights that meet one x, in one go: threads wait for each other once, and x is turned once.  Where rows are work like any other
+ * (by_rows) the chain has it together already. */
+static void each_of(Prod *g, const List *l, int i) {
+    const Prod *p = &l->each[i];
+    g->c = p->c, g->ldc = p->ldc, g->b = p->b, g->ldb = p->ldb, g->b_bf16 = p->b_bf16, g->bias = p->bias, g->N = p->N;
+}
+bool cpu_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    Prod g[3];
+    double work = 0;
+    int widest = 0;
+    for (int i = 0; i < 3; i++) {
+        g[i] = nt(y[i], x, w[i], sum);
+        g[i].bias = b[i].data;
+        work += (double)g[i].M * (double)g[i].N * (double)g[i].K;
+        if (g[i].N > g[widest].N) widest = i;
+        if (by_rows(d, &g[i], x.rows)) return false;
+    }
+    if (x.rows < 1 || g[widest].N < 1) return false;
+    List l = { .d = d, .one = g[widest], .make = each_of, .each = g, .n = 3 };
+    chain_end(d);
+    list_run(&l, x.rows, g[widest].N, work);
+    return true;
 }
 void cpu_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
     Prod g = nn(dx, dy, w, sum);
