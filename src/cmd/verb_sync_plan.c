@@ -7,6 +7,7 @@
 
 typedef struct {
     const char *from, *to, *cluster, *from_split, *to_split, *dtype;
+    int64_t buffer;
     bool json;
 } Args;
 
@@ -20,6 +21,7 @@ static const Opt OPTIONS[] = {
     { "cluster", OPT_STR, A(cluster), "SPEC",
       "H20-96x96, or a file; default: H100 and as many as the larger grid has" },
     { "dtype", OPT_STR, A(dtype), "bf16|f32", "of the weights (bf16)" },
+    { "buffer", OPT_INT, A(buffer), "MIB", "the most that a transfer may take beside the weights (256)", 1, 1e6 },
     { "json", OPT_FLAG, A(json), "", "as JSON" },
     { 0 },
 };
@@ -90,12 +92,12 @@ static bool plan(SyncPlan *p, Cluster *c, const Args *a, const char *path, Mem *
     TRY(read_cluster(c, a, mem, err));
     TRY(syncgrid_parse(from, a->from, a->from_split, c->gpus, m, err));
     TRY(syncgrid_parse(to, a->to, a->to_split, c->gpus, m, err));
-    sync_plan(p, s, from, to, c, strcmp(a->dtype, "f32") ? 2 : 4);
+    sync_plan(p, s, from, to, c, strcmp(a->dtype, "f32") ? 2 : 4, (double)a->buffer * (1 << 20));
     return true;
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .dtype = "bf16" };
+    Args a = { .dtype = "bf16", .buffer = SYNC_BUFFER >> 20 };
     const char *path;
     int n, rc = opt_parse(v, &a, &path, 1, 1, &n, argc, argv);
     if (rc >= 0) return rc;

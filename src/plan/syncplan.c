@@ -27,19 +27,12 @@ bool syncgrid_parse(GridShape *g, const char *text, const char *split, int gpus,
 
 /* ---- Moves ------------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    const ModelDesc *m;
-    const GridShape *from, *to;
-    int ranks, node;
-    double element, *received, *far, *sent, *held, *needed, moved, moved_far, kept, largest, tensors;
-} Work;
-
 /* The cut dimension's range of a slice, and experts'; what is 'both' in two of them. */
 typedef struct {
     int64_t e0, e1, a0, a1;
 } Box;
 static Box box_of(const Slice *s, Cut cut) {
-    if (!s->here) return (Box){ 0, 0, 0, 0 };
+    if (!slice_count(s)) return (Box){ 0, 0, 0, 0 };
     bool cols = cut == BY_COLS;
     return (Box){ s->e0, s->e0 + s->experts, cols ? s->c0 : s->r0, cols ? s->c0 + s->cols : s->r0 + s->rows };
 }
@@ -48,14 +41,84 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static Box both(Box x, Box y) {
     return (Box){ larger(x.e0, y.e0), smaller(x.e1, y.e1), larger(x.a0, y.a0), smaller(x.a1, y.a1) };
 }
-static double box_count(Box b) {
-    return b.e1 > b.e0 && b.a1 > b.a0 ? (double)(b.e1 - b.e0) * (double)(b.a1 - b.a0) : 0;
+static int64_t box_count(Box b) { return b.e1 > b.e0 && b.a1 > b.a0 ? (b.e1 - b.e0) * (b.a1 - b.a0) : 0; }
+static bool box_same(Box x, Box y) { return x.e0 == y.e0 && x.e1 == y.e1 && x.a0 == y.a0 && x.a1 == y.a1; }
+
+/* What of b is not in h, as boxes: experts before and behind those of h, and of the others what lies beside it. */
+static int box_minus(Box out[4], Box b, Box h) {
+    Box in = both(b, h);
+    int n = 0;
+    if (!box_count(in)) return out[0] = b, 1;
+    const Box parts[4] = { { b.e0, in.e0, b.a0, b.a1 },
+                           { in.e0, in.e1, b.a0, in.a0 },
+                           { in.e0, in.e1, in.a1, b.a1 },
+                           { in.e1, b.e1, b.a0, b.a1 } };
+    for (int i = 0; i < 4; i++)
+        if (box_count(parts[i])) out[n++] = parts[i];
+    return n;
+}
+
+/* Rows that are cut alike and stand in the same stages of both grids: what is known of one layer's is known of all. */
+typedef struct {
+    const ParamDesc *p;
+    int layer, layers, stage, to_stage; /* the first layer, how many there are; the stages that give and get */
+    int inner, outer;
+    Box *piece;            /* [outer*inner] of the giving grid */
+    int64_t unit, experts; /* elements of a unit */
+} Class;
+
+typedef struct {
+    const SyncPair *s;
+    Mem *mem;
+    VEC(Class)
+    all;
+    VEC(int)
+    row; /* the class of each row */
+} Classes;
+
+static int stage_of(const GridShape *g, const ParamDesc *p, int layer) {
+    if (p->where == IN_LAST) return (grid_chunks(g) - 1) % g->pp;
+    if (p->where == IN_FIRST || p->where == IN_VIS || p->where == IN_VIS_LAYER) return 0;
+    return grid_chunk_of(g, layer) % g->pp;
+}
+
+static Class class_of(const SyncPair *s, const ParamDesc *p, int layer, Mem *mem) {
+    const GridShape *g = s->from;
+    bool expert = p->where == IN_EXPERT;
+    Class c = { .p = p, .layer = layer, .stage = stage_of(g, p, layer), .to_stage = stage_of(s->to, p, layer) };
+    c.inner = expert ? g->etp : p->cut == WHOLE ? 1 : g->tp;
+    c.outer = expert ? g->ep : 1;
+    c.piece = MEM_ARRAY(mem, Box, (size_t)(c.outer * c.inner));
+    for (int i = 0; i < c.outer * c.inner; i++) {
+        Slice piece = param_slice(s->m, p, layer, g, grid_at(g, c.stage * grid_stage_ranks(g) + i));
+        c.piece[i] = box_of(&piece, p->cut);
+    }
+    return c;
+}
+
+static void add_row(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols) {
+    Classes *x = user;
+    int stage = stage_of(x->s->from, p, layer), to = stage_of(x->s->to, p, layer), k = (int)x->all.n - 1;
+    while (k >= 0 && !(x->all.at[k].p == p && x->all.at[k].stage == stage && x->all.at[k].to_stage == to)) k--;
+    if (k < 0) {
+        Class c = class_of(x->s, p, layer, x->mem);
+        c.unit = p->cut == BY_COLS ? rows : cols, c.experts = experts;
+        k = (int)x->all.n;
+        VEC_PUSH(x->all, c);
+    }
+    x->all.at[k].layers++;
+    VEC_PUSH(x->row, k);
+}
+
+static void classes_free(Classes *x) {
+    vec_free(x->all.at);
+    vec_free(x->row.at);
 }
 
 /* A rank of the stage that holds piece 'first' of every 'step': on the receiver's node if there is one, else spread over the replicas. */
-static int holder(const Work *w, int stage, int first, int step, int r) {
-    int per = grid_stage_ranks(w->from), base = stage * per, copies = per / step, node = r / w->node;
-    int lo = node * w->node - base, hi = lo + w->node;
+static int holder(const SyncPair *s, int stage, int first, int step, int r) {
+    int per = grid_stage_ranks(s->from), base = stage * per, copies = per / step, node = r / s->node;
+    int lo = node * s->node - base, hi = lo + s->node;
     int c = lo <= first ? 0 : (lo - first + step - 1) / step;
     if (c < copies && first + c * step < hi) {
         int there = 1 + (hi - 1 - first - c * step) / step; /* how many on this node */
@@ -65,56 +128,115 @@ static int holder(const Work *w, int stage, int first, int step, int r) {
     return base + first + r % copies * step;
 }
 
-static int stage_of(const GridShape *g, const ParamDesc *p, int layer) {
-    if (p->where == IN_LAST) return (grid_chunks(g) - 1) % g->pp;
-    if (p->where == IN_FIRST || p->where == IN_VIS || p->where == IN_VIS_LAYER) return 0;
-    return grid_chunk_of(g, layer) % g->pp;
+static void boxes_of(const SyncPair *s, const Class *c, int r, Box *need, Box *have) {
+    Slice n = param_slice(s->m, c->p, c->layer, s->to, grid_at(s->to, r)),
+          h = param_slice(s->m, c->p, c->layer, s->from, grid_at(s->from, r));
+    *need = box_of(&n, c->p->cut), *have = box_of(&h, c->p->cut);
 }
 
-/* What rank r lacks of a row comes piece by piece of the giving grid; neighbours' pieces may overlap (kv heads): the first gives. */
-static void one_receiver(Work *w, const ParamDesc *p, int layer, int r, double per_unit) {
-    const GridShape *g = w->from;
-    Slice need = param_slice(w->m, p, layer, w->to, grid_at(w->to, r)),
-          have = param_slice(w->m, p, layer, g, grid_at(g, r));
-    Box n = box_of(&need, p->cut), h = box_of(&have, p->cut);
-    w->held[r] += box_count(h) * per_unit;
-    w->needed[r] += box_count(n) * per_unit;
-    w->kept += box_count(both(n, h)) * per_unit;
-    if (box_count(n) == box_count(both(n, h))) return;
-    bool expert = p->where == IN_EXPERT;
-    int stage = stage_of(g, p, layer),
-        inner = expert            ? g->etp
-                : p->cut == WHOLE ? 1
-                                  : g->tp,
-        outer = expert ? g->ep : 1;
-    double largest = 0;
-    for (int o = 0; o < outer; o++) {
+typedef void MoveVisit(void *user, const Class *c, const SyncMove *m);
+
+/* What rank r lacks of a row comes piece by piece of the giving grid; neighbours' pieces may overlap (kv heads): the first gives.
+ * only: the giver or getter whose moves are asked for; -1: all. */
+static void moves_to(const SyncPair *s, const Class *c, int r, int only, MoveVisit *visit, void *user) {
+    Box n, h, lacks[4];
+    boxes_of(s, c, r, &n, &h);
+    if (!box_count(n) || box_same(n, h)) return;
+    Box own = both(n, h);
+    if (box_count(own) && (only < 0 || only == r)) visit(user, c, &(SyncMove){ r, r, own.e0, own.e1, own.a0, own.a1 });
+    if (box_count(own) == box_count(n)) return;
+    for (int o = 0; o < c->outer; o++) {
         int64_t done = 0;
-        double tensor = 0; /* received of one expert's matrix, or of the only one */
-        for (int i = 0; i < inner; i++) {
-            int first = o * inner + i;
-            Slice piece = param_slice(w->m, p, layer, g, grid_at(g, stage * grid_stage_ranks(g) + first));
-            Box b = both(n, box_of(&piece, p->cut));
+        for (int i = 0; i < c->inner; i++) {
+            int first = o * c->inner + i;
+            Box b = both(n, c->piece[first]);
             b.a0 = larger(b.a0, done);
-            double bytes = (box_count(b) - box_count(both(b, h))) * per_unit;
             if (b.a1 > b.a0) done = b.a1;
-            if (bytes <= 0) continue;
-            int src = holder(w, stage, first, inner * outer, r);
-            bool far = src / w->node != r / w->node;
-            w->sent[src] += bytes, w->received[r] += bytes, w->moved += bytes;
-            if (far) w->moved_far += bytes, w->far[r] += bytes;
-            tensor += bytes / (double)(b.e1 - b.e0);
+            if (!box_count(b)) continue;
+            int src = holder(s, c->stage, first, c->inner * c->outer, r), k = 0;
+            if (only < 0 || only == r || only == src) k = box_minus(lacks, b, h);
+            for (int j = 0; j < k; j++)
+                visit(user, c, &(SyncMove){ src, r, lacks[j].e0, lacks[j].e1, lacks[j].a0, lacks[j].a1 });
         }
-        largest = fmax(largest, tensor);
     }
-    w->largest = fmax(w->largest, largest);
 }
 
-static void one_row(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols) {
+/* ---- One rank's list */
+
+typedef struct {
+    VEC(SyncMove)
+    at;
+} Moves;
+static void add_move(void *user, const Class *c, const SyncMove *m) {
+    (void)c;
+    Moves *x = user;
+    VEC_PUSH(x->at, *m);
+}
+
+typedef struct {
+    SyncList *list;
+    const Classes *x;
+    const int *first; /* [classes+1] */
+} Naming;
+static void name_row(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols) {
+    (void)experts, (void)rows, (void)cols;
+    Naming *n = user;
+    int k = n->x->row.at[n->list->rows];
+    n->list->row[n->list->rows++] = (SyncRow){ p, layer, n->first[k], n->first[k + 1] - n->first[k] };
+}
+
+void sync_list(SyncList *out, const SyncPair *s, int me, Mem *mem) {
+    Mem own = { 0 };
+    Classes x = { .s = s, .mem = &own };
+    Moves moves = { 0 };
+    arch_each_row(s->m, add_row, &x);
+    int *first = MEM_ARRAY(&own, int, x.all.n + 1);
+    for (size_t k = 0; k < x.all.n; k++) {
+        const Class *c = &x.all.at[k];
+        int per = grid_stage_ranks(s->to), from = c->to_stage * per, n = per;
+        bool tied = c->p->id == P_EMBED && s->m->d.tied; /* it is at both ends */
+        if (tied) from = 0, n = s->ranks;
+        for (int r = from; r < from + n; r++) moves_to(s, c, r, me, add_move, &moves);
+        first[k + 1] = (int)moves.at.n;
+    }
+    *out = (SyncList){ .row = MEM_ARRAY(mem, SyncRow, x.row.n), .moves = (int)moves.at.n };
+    out->move = mem_copy(mem, moves.at.at, moves.at.n * sizeof *moves.at.at);
+    Naming naming = { out, &x, first };
+    arch_each_row(s->m, name_row, &naming);
+    vec_free(moves.at.at);
+    classes_free(&x);
+    mem_free(&own);
+}
+
+/* ---- The count */
+
+typedef struct {
+    const SyncPair *s;
+    double *received, *far, *sent, *held, *needed, moved, moved_far, kept, tensors;
+    double bytes, largest; /* of a unit; of a tensor's slice that something of is received */
+} Work;
+
+static void count_move(void *user, const Class *c, const SyncMove *m) {
     Work *w = user;
-    double per_unit = (double)(p->cut == BY_COLS ? rows : cols) * w->element;
-    w->tensors += (double)experts;
-    for (int r = 0; r < w->ranks; r++) one_receiver(w, p, layer, r, per_unit);
+    if (m->from == m->to) return; /* kept */
+    double bytes = (double)(m->a1 - m->a0) * w->bytes * (double)(m->e1 - m->e0) * c->layers;
+    bool far = m->from / w->s->node != m->to / w->s->node;
+    w->sent[m->from] += bytes, w->received[m->to] += bytes, w->moved += bytes;
+    if (far) w->moved_far += bytes, w->far[m->to] += bytes;
+}
+
+static void count_class(Work *w, const Class *c, double element) {
+    w->bytes = (double)c->unit * (c->p->vector ? 4 : element);
+    w->tensors += (double)(c->experts * c->layers);
+    for (int r = 0; r < w->s->ranks; r++) {
+        Box n, h;
+        boxes_of(w->s, c, r, &n, &h);
+        w->held[r] += (double)box_count(h) * w->bytes * c->layers;
+        w->needed[r] += (double)box_count(n) * w->bytes * c->layers;
+        w->kept += (double)box_count(both(n, h)) * w->bytes * c->layers;
+        if (box_count(n) > box_count(both(n, h))) w->largest = fmax(w->largest, (double)(n.a1 - n.a0) * w->bytes);
+        moves_to(w->s, c, r, -1, count_move, w);
+    }
 }
 
 static double most(const double *x, int n) {
@@ -127,13 +249,16 @@ static double most(const double *x, int n) {
 static const double RING_SHARE = 0.65;
 
 void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c,
-               double element) {
+               double element, double buffer) {
     Mem mem = { 0 };
     int n = c->gpus;
-    Work w = { .from = from, .to = to, .ranks = n, .node = c->gpu.domain, .element = element, .m = s->model };
+    SyncPair pair = { s->model, from, to, n, c->gpu.domain };
+    Classes x = { .s = &pair, .mem = &mem };
+    Work w = { .s = &pair };
     double **lists[] = { &w.received, &w.far, &w.sent, &w.held, &w.needed };
     for (size_t i = 0; i < COUNT(lists); i++) *lists[i] = MEM_ARRAY(&mem, double, (size_t)n);
-    arch_each_row(s->model, one_row, &w);
+    arch_each_row(s->model, add_row, &x);
+    for (size_t k = 0; k < x.all.n; k++) count_class(&w, &x.all.at[k], element);
     *out = (SyncPlan){ .ranks = n,
                        .weights = element * s->total,
                        .held = most(w.held, n),
@@ -144,7 +269,7 @@ void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const Gr
                        .received_far = most(w.far, n),
                        .sent = most(w.sent, n),
                        .kept = w.kept,
-                       .buffer = 2 * w.largest,
+                       .buffer = fmin(2 * w.largest, buffer),
                        .tensors = w.tensors };
     for (int r = 0; r < n; r++) {
         double near = fmax(w.received[r], w.sent[r]) / (c->gpu.nvlink * LINK_SHARE),
@@ -155,5 +280,6 @@ void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const Gr
     int cut = from->ep > from->tp ? from->ep : from->tp;
     out->seconds_whole = (from->pp > 1 ? out->weights / cut / (c->gpu.nic * LINK_SHARE) : 0)
                          + out->weights / (c->gpu.nvlink * RING_SHARE);
+    classes_free(&x);
     mem_free(&mem);
 }

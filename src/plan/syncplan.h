@@ -1,5 +1,6 @@
 /* syncplan.h - what moving the weights from one cut to another takes, by arithmetic on the parameter table: for each tensor
- * the slice a rank has and the slice it needs; what it lacks comes from the nearest rank that has it. */
+ * the slice a rank has and the slice it needs; what it lacks comes from the nearest rank that has it.  sync_plan counts the moves,
+ * src/sync makes them. */
 #ifndef PLAN_SYNCPLAN_H
 #define PLAN_SYNCPLAN_H
 
@@ -18,11 +19,27 @@ typedef struct {
     double moved, moved_far;              /* all ranks; of it between nodes */
     double received, received_far, sent;  /* most of one rank */
     double kept;                          /* needed and already there, all ranks */
-    double buffer;                        /* peak of a transfer tensor by tensor: the largest receipt, twice */
+    double buffer;                        /* of a transfer tensor by tensor: the largest slice received, twice; at most the setting */
     double seconds, seconds_whole;        /* this plan; every rank rebuilds every tensor */
     double tensors;
 } SyncPlan;
 
-void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c, double element);
+/* ---- the moves */
+typedef struct { const ModelDesc *m; const GridShape *from, *to; int ranks, node; } SyncPair;     /* node: ranks of a machine */
+
+/* Of one row of the table: experts [e0,e1) and units [a0,a1) of the dimension that is cut (columns where that is BY_COLS, else rows).
+ * from == to: the rank has it in its other cut. */
+typedef struct { int from, to; int64_t e0, e1, a0, a1; } SyncMove;
+typedef struct { const ParamDesc *p; int layer, first, n; } SyncRow;        /* its moves: move[first .. first+n-1] */
+
+/* Everything that rank 'me' gives, gets or copies: rows in the order of the table, in each the receivers ascending.  That order is
+ * the same on all ranks.  A rank whose two slices of a row are equal keeps it where it is: there is no move for it. */
+typedef struct { SyncRow *row; SyncMove *move; int rows, moves; } SyncList;
+void sync_list(SyncList *out, const SyncPair *s, int me, Mem *mem);
+
+enum { SYNC_BUFFER = 256 << 20 };
+/* element: bytes of a matrix's; vectors have 4.  buffer: the most that a transfer may take. */
+void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c, double element,
+               double buffer);
 
 #endif

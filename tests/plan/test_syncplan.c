@@ -24,7 +24,7 @@ static SyncPlan plan(const ModelSum *s, const char *from, const char *to, int gp
     bool ok =
         syncgrid_parse(&a, from, NULL, gpus, s->model, &err) && syncgrid_parse(&b, to, NULL, gpus, s->model, &err);
     EXPECT(ok, "%s -> %s: %s", from, to, err.msg);
-    if (ok) sync_plan(&p, s, &a, &b, &c, 2);
+    if (ok) sync_plan(&p, s, &a, &b, &c, 2, SYNC_BUFFER);
     return p;
 }
 
@@ -61,7 +61,7 @@ static bool holds(const GridShape *g, const Count *c, const ParamDesc *p, int la
 static void count(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols) {
     Count *c = user;
     int64_t axis = p->cut == BY_COLS ? cols : rows, unit = p->unit ? dim_at(c->d, p->unit) : 1, units = axis / unit;
-    double bytes = (double)(rows * cols / units) * 2;
+    double bytes = (double)(rows * cols / units) * (p->vector ? 4 : 2);
     for (int r = 0; r < c->ranks; r++)
         for (int64_t u = 0; u < units; u++) {
             if (!holds(c->to, c, p, layer, expert, r, u, units)) continue;
