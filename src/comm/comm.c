@@ -47,26 +47,30 @@ static void make_room(double waited, size_t bytes) {
     else nanosleep(&(struct timespec){ 0, ns < SHORTEST ? SHORTEST : ns > LONGEST ? LONGEST : (long)ns }, NULL);
 }
 
-void comm_wait(CommCall *w) {
+void comm_pause(const CommCall *w, CommPause *p) {
     const Comm *c = w->c;
-    double start = 0, waited = 0;
-    bool told = false;
     char text[200];
-    while (!comm_done(w)) {
-        double now = clock_now();
-        if (start == 0) start = now;
-        waited = now - start;
-        make_room(waited, tensor_bytes(w->x.dtype, w->x.rows, w->x.cols));
-        if (waited > 0.02 && !told) {
-            describe(w, text, sizeof text);
-            watch_waits(c->watch, text);
-            told = true;
-        }
-        if (!watch_begun(c->watch) && c->wait > 0 && waited > c->wait)
-            die_outside("rank %d waited %.0f s (trainer.wait_seconds) in vain, in %s, for %s", c->world, c->wait,
-                        watch_phase_name(c->watch), text);
-    }
-    if (told) watch_waits(c->watch, NULL);
+    double now = clock_now();
+    if (p->start == 0) p->start = now;
+    double waited = now - p->start;
+    make_room(waited, tensor_bytes(w->x.dtype, w->x.rows, w->x.cols));
+    bool late = !watch_begun(c->watch) && c->wait > 0 && waited > c->wait;
+    if (late || (waited > 0.02 && !p->told)) describe(w, text, sizeof text);
+    if (waited > 0.02 && !p->told) watch_waits(c->watch, text), p->told = true;
+    if (late)
+        die_outside("rank %d waited %.0f s (trainer.wait_seconds) in vain, in %s, for %s", c->world, c->wait,
+                    watch_phase_name(c->watch), text);
+}
+
+void comm_went_on(const Comm *c, CommPause *p) {
+    if (p->told) watch_waits(c->watch, NULL);
+    *p = (CommPause){ 0 };
+}
+
+void comm_wait(CommCall *w) {
+    CommPause p = { 0 };
+    while (!comm_done(w)) comm_pause(w, &p);
+    comm_went_on(w->c, &p);
 }
 
 static void finish(const Comm *c, void *call, const char *what, Tensor x) {
@@ -95,6 +99,13 @@ static CommCall begun(const Comm *c, Dev *d, int peer, int tag, Tensor x, bool s
 }
 CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x) { return begun(c, d, peer, tag, x, true); }
 CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x) { return begun(c, d, peer, tag, x, false); }
+
+CommCall comm_send_host(const Comm *c, int peer, int tag, const void *from, size_t bytes) {
+    return (CommCall){ c, NULL, c->via ? c->via->send_host(c, peer, tag, from, bytes) : NULL, "a sending", peer };
+}
+CommCall comm_recv_host(const Comm *c, int peer, int tag, void *to, size_t bytes) {
+    return (CommCall){ c, NULL, c->via ? c->via->recv_host(c, peer, tag, to, bytes) : NULL, "a receipt", peer };
+}
 
 Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t total) {
     CHECK(mine.rows == comm_share(c, total), "all-gather over %s: %ld rows of %ld, %ld are this rank's", c->name,

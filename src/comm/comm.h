@@ -48,6 +48,8 @@ struct CommBackend {
     /* the host's memory */
     void *(*gather_host)(const Comm *c, void *all, const void *mine, size_t bytes);
     void *(*broadcast_host)(const Comm *c, int from, void *data, size_t bytes);
+    void *(*send_host)(const Comm *c, int peer, int tag, const void *from, size_t bytes);
+    void *(*recv_host)(const Comm *c, int peer, int tag, void *to, size_t bytes);
     int   (*test)(void *call);
 };
 
@@ -57,6 +59,13 @@ CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x);      /* 
 CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x);
 void     comm_wait(CommCall *call);
 bool     comm_done(CommCall *call);                                          /* without waiting */
+CommCall comm_send_host(const Comm *c, int peer, int tag, const void *from, size_t bytes);      /* the host's memory */
+CommCall comm_recv_host(const Comm *c, int peer, int tag, void *to, size_t bytes);
+/* For who asks several calls in turn by comm_done: none is done, w is one of them; makes room for others, and dies at the deadline.  {0}
+ * begins, and comm_went_on ends when one is done. */
+typedef struct { double start; bool told; } CommPause;
+void     comm_pause(const CommCall *w, CommPause *p);
+void     comm_went_on(const Comm *c, CommPause *p);
 /* What the calls that follow are about, for messages: "gradients", or "layer" with a number (-1: none). */
 void     comm_about(const Comm *c, const char *tensor, int index);
 

@@ -36,8 +36,8 @@ static int dry_test(void *call) {
     return 1;
 }
 
-static const CommBackend dry = { "dry",    dry_all_to_all,  dry_all_gather,     dry_send,
-                                 dry_recv, dry_gather_host, dry_broadcast_host, dry_test };
+static const CommBackend dry = { "dry",           dry_all_to_all,     dry_all_gather, dry_send, dry_recv,
+                                 dry_gather_host, dry_broadcast_host, dry_send,       dry_recv, dry_test };
 
 Comm comm_dry(const char *name, int rank, int size) {
     CHECK(rank >= 0 && rank < size, "rank %d of %d", rank, size);

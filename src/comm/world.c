@@ -39,9 +39,8 @@ static void *w_broadcast(const Comm *c, int from, void *data, size_t bytes) {
     return api->broadcast(c->impl, from, data, bytes);
 }
 static int w_test(void *call) { return api->test(call); }
-static const CommBackend mpi = {
-    "mpi", w_all_to_all, w_all_gather, w_send, w_recv, w_gather_host, w_broadcast, w_test
-};
+static const CommBackend mpi = { "mpi",         w_all_to_all, w_all_gather, w_send, w_recv,
+                                 w_gather_host, w_broadcast,  w_send,       w_recv, w_test };
 
 /* ---- launchers: the variables in which each says how many it started, and which of them this is */
 static const struct {
