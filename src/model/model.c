@@ -8,8 +8,9 @@ void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leav
     model_open_shard(m, d, desc, &whole, &alone, weights, leaves, mem);
 }
 
-void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights,
-                      int leaves, Mem *mem) {
+/* All but the weights. */
+static void open_rest(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, int leaves,
+                      Mem *mem) {
     int64_t half = arch_rope_dim(desc) / 2;
     *m = (Model){
         .dev = d, .desc = desc, .shard = *shard, .leaves = leaves, .par = *par, .scale = arch_attn_scale(desc)
@@ -17,12 +18,23 @@ void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shar
     m->local = grid_local(desc, &shard->g, shard->at);
     CHECK(leaves % shard->g.tp == 0, "sums of %d leaves over %d ranks of tp", leaves, shard->g.tp);
     m->book = ep_book(par, desc->d.experts, mem);
-    params_open(&m->w, desc, shard, d, weights, false, "weights", mem);
     m->fixed = dev_arena(d, "fixed", arena_round((size_t)half * 4));
     m->freq = push_f32(&m->fixed, 1, half);
     float *freq = MEM_ARRAY(mem, float, (size_t)half);
     arch_rope(desc, freq, &m->amp);
     op_put(d, m->freq, freq);
+}
+
+void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights,
+                      int leaves, Mem *mem) {
+    open_rest(m, d, desc, shard, par, leaves, mem);
+    params_open(&m->w, desc, shard, d, weights, false, "weights", mem);
+}
+
+void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem) {
+    open_rest(m, lender->dev, lender->desc, shard, par, lender->leaves, mem);
+    params_open_beside(&m->w, &lender->w, shard, m->dev, m->dev->act == DT_BF16 ? DT_BF16 : DT_F32, "rollout weights",
+                       mem);
 }
 
 void model_open_master(Model *m, Mem *mem) {

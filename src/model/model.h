@@ -32,6 +32,8 @@ typedef struct {                         /* from forward to backward */
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
 /* One rank's share of it: par are its groups. */
 void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights, int leaves, Mem *mem);
+/* The same model in another cut on the same device, for sampling: weights as params_open_beside has them. */
+void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem);
 /* BF16 weights get a master in F32, which is what is trained, loaded and saved; w holds it rounded.  Vectors, F32 in both, are one. */
 void model_open_master(Model *m, Mem *mem);
 static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }

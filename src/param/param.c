@@ -20,8 +20,17 @@ typedef struct {
     Region region; /* the rows of this one are placed */
     size_t bytes;
     int n;
-    Params *p; /* NULL: only counted */
+    Params *p;            /* NULL: only counted */
+    const Shard *lent;    /* a row of the same slice there is not placed, but */
+    const Params *lender; /* taken from here */
 } Placing;
+
+static bool is_lent(const Placing *x, const ParamDesc *desc, int layer, const Slice *s) {
+    if (!x->lent) return false;
+    Slice l = param_slice(x->m, desc, layer, &x->lent->g, x->lent->at);
+    return l.here && l.e0 == s->e0 && l.experts == s->experts && l.r0 == s->r0 && l.rows == s->rows && l.c0 == s->c0
+           && l.cols == s->cols;
+}
 
 static void place(void *user, const ParamDesc *desc, int layer, int64_t experts, int64_t rows, int64_t cols) {
     (void)experts, (void)rows, (void)cols; /* the slice knows */
@@ -30,12 +39,14 @@ static void place(void *user, const ParamDesc *desc, int layer, int64_t experts,
     Slice s = param_slice(x->m, desc, layer, &x->shard->g, x->shard->at);
     if (!s.here || (x->trainable_only && desc->frozen)) return;
     DType t = dtype_of(desc, x->dtype);
-    x->bytes += arena_round(tensor_bytes(t, s.experts * s.rows, s.cols));
+    bool lent = is_lent(x, desc, layer, &s);
+    if (!lent) x->bytes += arena_round(tensor_bytes(t, s.experts * s.rows, s.cols));
     x->n++;
     Params *p = x->p;
     if (!p) return;
     p->index[layer][desc->id] = p->n;
-    p->at[p->n++] = (Param){ desc, layer, tensor_push(&p->arena, t, s.experts * s.rows, s.cols), s };
+    Tensor w = lent ? param(x->lender, desc->id, layer) : tensor_push(&p->arena, t, s.experts * s.rows, s.cols);
+    p->at[p->n++] = (Param){ desc, layer, w, s };
 }
 
 static void place_all(Placing *x) {
@@ -46,15 +57,19 @@ static void place_all(Placing *x) {
     if (x->p) x->p->first[REGIONS] = x->n;
 }
 
-static Placing sizes_of(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only) {
-    Placing s = { .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only };
+static Placing sizes_of(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only, const Shard *lent) {
+    Placing s = { .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only, .lent = lent };
     place_all(&s);
     return s;
 }
 
 size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only) {
     Shard whole = shard_whole(m);
-    return sizes_of(m, shard ? shard : &whole, t, trainable_only).bytes;
+    return sizes_of(m, shard ? shard : &whole, t, trainable_only, NULL).bytes;
+}
+
+size_t params_bytes_beside(const ModelDesc *m, const Shard *shard, const Shard *lender, DType t) {
+    return sizes_of(m, shard, t, false, lender).bytes;
 }
 
 size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DType t, bool trainable_only) {
@@ -63,22 +78,34 @@ size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DTy
     return s.bytes;
 }
 
-void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
-                 const char *arena_name, Mem *mem) {
+static void open_over(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
+                      const Params *lender, const char *arena_name, Mem *mem) {
     CHECK(t == DT_F32 || t == DT_BF16, "parameters in %s", dtype_name(t));
     Shard all = shard ? *shard : shard_whole(m);
-    Placing s = sizes_of(m, &all, t, trainable_only);
-    *p = (Params){
-        .model = m, .shard = all, .arena = dev_arena(d, arena_name, s.bytes), .at = MEM_ARRAY(mem, Param, (size_t)s.n)
-    };
+    const Shard *lent = lender ? &lender->shard : NULL;
+    Placing s = sizes_of(m, &all, t, trainable_only, lent);
+    *p = (Params){ .model = m, .shard = all, .at = MEM_ARRAY(mem, Param, (size_t)s.n) };
+    if (s.bytes || !lender) p->arena = dev_arena(d, arena_name, s.bytes);
     memset(p->index, 0xFF, sizeof p->index);
-    Placing x = { .m = m, .shard = &all, .dtype = t, .trainable_only = trainable_only, .p = p };
+    Placing x = {
+        .m = m, .shard = &all, .dtype = t, .trainable_only = trainable_only, .p = p, .lent = lent, .lender = lender
+    };
     place_all(&x);
-    if (t == DT_F32) p->flat = tensor_over(p->arena.base, t, 1, (int64_t)(s.bytes / dtype_size(t)));
+    if (t == DT_F32 && !lender) p->flat = tensor_over(p->arena.base, t, 1, (int64_t)(s.bytes / dtype_size(t)));
+}
+
+void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
+                 const char *arena_name, Mem *mem) {
+    open_over(p, m, shard, d, t, trainable_only, NULL, arena_name, mem);
+}
+
+void params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev *d, DType t, const char *arena_name,
+                        Mem *mem) {
+    open_over(p, lender->model, shard, d, t, false, lender, arena_name, mem);
 }
 
 void params_close(Params *p, Dev *d) {
-    dev_free(d, p->arena.base);
+    if (p->arena.base) dev_free(d, p->arena.base);
     *p = (Params){ 0 };
 }
 

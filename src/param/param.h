@@ -55,6 +55,10 @@ size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool traina
 size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DType t, bool trainable_only);
 void   params_open (Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
 void   params_close(Params *p, Dev *d);
+/* The same weights in another cut, beside the lender's: where both slices of a row are equal it is the lender's memory, elsewhere new memory,
+ * which somebody has to fill (src/sync).  Bytes: of the new.  t: of the lender's matrices. */
+size_t params_bytes_beside(const ModelDesc *m, const Shard *shard, const Shard *lender, DType t);
+void   params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev *d, DType t, const char *arena_name, Mem *mem);
 
 /* The tensor, or one without data if this model has none (a bias, a head that is tied). */
 static inline Tensor param(const Params *p, ParamId id, int layer) {
