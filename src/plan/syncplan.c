@@ -248,6 +248,11 @@ static double most(const double *x, int n) {
 /* Of NVLink's rate, what an all-gather over a node reaches: the profiles' ring. */
 static const double RING_SHARE = 0.65;
 
+double sync_buffer(double largest, double most_bytes) {
+    double align = ARENA_ALIGN, want = fmin(ceil(2 * largest / align) * align, most_bytes);
+    return largest > 0 ? fmax(want, 2 * SYNC_SLOTS * align) : 0;
+}
+
 void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c,
                double element, double buffer) {
     Mem mem = { 0 };
@@ -269,7 +274,7 @@ void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const Gr
                        .received_far = most(w.far, n),
                        .sent = most(w.sent, n),
                        .kept = w.kept,
-                       .buffer = fmin(2 * w.largest, buffer),
+                       .buffer = sync_buffer(w.largest, buffer),
                        .tensors = w.tensors };
     for (int r = 0; r < n; r++) {
         double near = fmax(w.received[r], w.sent[r]) / (c->gpu.nvlink * LINK_SHARE),

@@ -19,7 +19,7 @@ typedef struct {
     double moved, moved_far;              /* all ranks; of it between nodes */
     double received, received_far, sent;  /* most of one rank */
     double kept;                          /* needed and already there, all ranks */
-    double buffer;                        /* of a transfer tensor by tensor: the largest slice received, twice; at most the setting */
+    double buffer;                        /* sync_buffer's */
     double seconds, seconds_whole;        /* this plan; every rank rebuilds every tensor */
     double tensors;
 } SyncPlan;
@@ -37,7 +37,10 @@ typedef struct { const ParamDesc *p; int layer, first, n; } SyncRow;        /* i
 typedef struct { SyncRow *row; SyncMove *move; int rows, moves; } SyncList;
 void sync_list(SyncList *out, const SyncPair *s, int me, Mem *mem);
 
-enum { SYNC_BUFFER = 256 << 20 };
+/* Bytes of the buffer that slices in several pieces go through: two of the largest slice that something of is received, at most the setting,
+ * at least what SYNC_SLOTS messages each way need. */
+enum { SYNC_BUFFER = 256 << 20, SYNC_SLOTS = 4 };
+double sync_buffer(double largest, double most);
 /* element: bytes of a matrix's; vectors have 4.  buffer: the most that a transfer may take. */
 void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c, double element,
                double buffer);

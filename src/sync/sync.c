@@ -1,0 +1,211 @@
+/* sync.c - see sync.h.  Every rank walks its moves in the order that all have, with a few messages of each direction under way.  The earliest
+ * message that is not done yet has all earlier ones of its giver and its getter behind it, so both have begun it: nobody waits in a circle. */
+#include "sync/sync.h"
+#include "base/clock.h"
+
+/* ---- a move as memory: n runs of w elements, each ld behind the last */
+
+static Tensor view_of(const Params *p, const ParamDesc *desc, int layer, const SyncMove *m) {
+    const Param *x = &p->at[p->index[layer][desc->id]];
+    const Slice *s = &x->slice;
+    int64_t e = m->e0 - s->e0, experts = m->e1 - m->e0;
+    Tensor t = x->t;
+    CHECK(e >= 0 && experts <= s->experts, "experts [%ld,%ld) of [%ld,+%ld)", (long)m->e0, (long)m->e1, (long)s->e0,
+          (long)s->experts);
+    if (desc->cut == BY_COLS)
+        return tensor_cols(tensor_rows(t, e * s->rows, experts * s->rows), m->a0 - s->c0, m->a1 - m->a0);
+    Tensor runs = tensor_shape(t, s->experts, s->rows * s->cols); /* an expert's rows stand together */
+    return tensor_cols(tensor_rows(runs, e, experts), (m->a0 - s->r0) * s->cols, (m->a1 - m->a0) * s->cols);
+}
+
+static double bytes_of(Tensor x) { return (double)x.rows * (double)x.cols * (double)dtype_size(x.dtype); }
+
+/* ---- messages: pieces of a move that fit a slot.  A run that is long goes alone, so that it needs no slot on either side. */
+enum { SLOTS = SYNC_SLOTS, SLOT_MOST = 4 << 20, RUN_ALONE = 32 << 10 };
+
+typedef struct {
+    int row, move;   /* where we are: move 'move' of row 'row' */
+    int64_t run, at; /* the next run, and the next element in it */
+} Walk;
+
+typedef struct {
+    const Sync *s;
+    bool gives;
+    Walk w;
+    size_t slot_bytes;
+    struct {
+        CommCall call;
+        Tensor data, slot; /* slot: none where data itself travels */
+        bool used;
+    } at[SLOTS];
+    char *base; /* of the slots */
+    double bytes;
+} Lane;
+
+/* The next piece of a move of this lane; false: there are no more. */
+static bool next_piece(Lane *l, Tensor *piece, int *peer) {
+    const Sync *s = l->s;
+    int me = s->world->all.rank;
+    for (; l->w.row < s->list.rows; l->w.row++, l->w.move = 0) {
+        const SyncRow *row = &s->list.row[l->w.row];
+        for (; l->w.move < row->n; l->w.move++, l->w.run = l->w.at = 0) {
+            const SyncMove *m = &s->list.move[row->first + l->w.move];
+            if (m->from == m->to || (l->gives ? m->from : m->to) != me) continue;
+            Tensor all = view_of(l->gives ? s->from : s->to, row->p, row->layer, m);
+            if (l->w.run == all.rows || !all.cols) continue;
+            int64_t room = (int64_t)(l->slot_bytes / dtype_size(all.dtype)), left = all.cols - l->w.at;
+            bool alone = all.cols * (int64_t)dtype_size(all.dtype) >= RUN_ALONE || all.cols > room;
+            int64_t most = alone ? SLOT_MOST / (int64_t)dtype_size(all.dtype) : room;
+            *peer = l->gives ? m->to : m->from;
+            if (alone) {
+                int64_t n = left < most ? left : most;
+                *piece = tensor_cols(tensor_rows(all, l->w.run, 1), l->w.at, n);
+                l->w.at += n;
+                if (l->w.at == all.cols) l->w.run++, l->w.at = 0;
+            } else {
+                int64_t runs = all.rows - l->w.run, fit = most / all.cols;
+                if (runs > fit) runs = fit;
+                *piece = tensor_rows(all, l->w.run, runs);
+                l->w.run += runs;
+            }
+            l->bytes += bytes_of(*piece);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool in_one_piece(Tensor x) { return x.rows <= 1 || x.ld == x.cols; }
+
+enum { TAG_SYNC = 1 << 19 };
+
+static void begin(Lane *l, int k, Tensor piece, int peer) {
+    Dev *d = l->s->dev;
+    Tensor way = piece;
+    if (!in_one_piece(piece))
+        way = tensor_over(l->base + (size_t)k * l->slot_bytes, piece.dtype, piece.rows, piece.cols);
+    if (l->gives && way.data != piece.data) op_copy(d, way, piece);
+    l->at[k].data = piece, l->at[k].slot = way, l->at[k].used = true;
+    l->at[k].call = (l->gives ? comm_send : comm_recv)(&l->s->world->all, d, peer, TAG_SYNC, way);
+}
+
+static void end(Lane *l, int k) {
+    if (!l->gives && l->at[k].slot.data != l->at[k].data.data) op_copy(l->s->dev, l->at[k].data, l->at[k].slot);
+    l->at[k].used = false;
+}
+
+/* Begins what there is a slot for and ends what is done; *waits: a call that is still under way, or NULL.  Did anything happen? */
+static bool turn(Lane *l, bool *more, const CommCall **waits) {
+    bool moved = false;
+    for (int k = 0; k < SLOTS; k++) {
+        Tensor piece;
+        int peer;
+        if (l->at[k].used && comm_done(&l->at[k].call)) end(l, k), moved = true;
+        if (!l->at[k].used && *more && (*more = next_piece(l, &piece, &peer))) begin(l, k, piece, peer), moved = true;
+        if (l->at[k].used) *waits = &l->at[k].call;
+    }
+    return moved;
+}
+
+static void move_all(Sync *s, SyncStats *stats) {
+    size_t half = s->buffer.size / 2 / ARENA_ALIGN * ARENA_ALIGN;
+    size_t slot = half / SLOTS / ARENA_ALIGN * ARENA_ALIGN;
+    Lane in = { .s = s, .slot_bytes = slot < SLOT_MOST ? slot : SLOT_MOST, .base = s->buffer.base }, out = in;
+    out.gives = true, out.base = mem_past(s->buffer.base, half);
+    bool more_in = true, more_out = true;
+    double since = 0;
+    for (;;) {
+        const CommCall *waits = NULL;
+        bool a = turn(&out, &more_out, &waits), b = turn(&in, &more_in, &waits);
+        if (!waits && !more_in && !more_out) break;
+        if (a || b) since = 0;
+        else comm_pause(waits, &since);
+    }
+    stats->sent = out.bytes, stats->received = in.bytes;
+}
+
+/* What the rank has already, in its other cut. */
+static void copy_own(Sync *s, SyncStats *stats) {
+    int me = s->world->all.rank;
+    for (int i = 0; i < s->list.rows; i++) {
+        const SyncRow *row = &s->list.row[i];
+        for (int k = 0; k < row->n; k++) {
+            const SyncMove *m = &s->list.move[row->first + k];
+            if (m->from != me || m->to != me) continue;
+            Tensor to = view_of(s->to, row->p, row->layer, m);
+            op_copy(s->dev, to, view_of(s->from, row->p, row->layer, m));
+            stats->copied += bytes_of(to);
+        }
+    }
+}
+
+/* ---- opening */
+
+static bool is_lent(const Sync *s, const Param *p) {
+    int i = s->from->index[p->layer][p->desc->id];
+    return i >= 0 && p->t.data && s->from->at[i].t.data == p->t.data;
+}
+
+static double largest_received(const SyncList *l, const ModelDesc *m, const GridShape *to, DType t, int me) {
+    double largest = 0;
+    for (int i = 0; i < l->rows; i++) {
+        const ParamDesc *p = l->row[i].p;
+        bool gets = false;
+        for (int k = 0; k < l->row[i].n; k++) {
+            const SyncMove *x = &l->move[l->row[i].first + k];
+            gets = gets || (x->to == me && x->from != me);
+        }
+        if (!gets) continue;
+        Slice n = param_slice(m, p, l->row[i].layer, to, grid_at(to, me));
+        double bytes = (double)(n.rows * n.cols) * (double)(p->vector ? 4 : dtype_size(t));
+        if (bytes > largest) largest = bytes;
+    }
+    return largest;
+}
+
+static double buffer_of(const SyncList *l, const ModelDesc *m, const GridShape *to, DType t, const World *w,
+                        int64_t most) {
+    return sync_buffer(comm_max(&w->all, largest_received(l, m, to, t, w->all.rank)), (double)most);
+}
+
+size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridShape *to, DType t, const World *w,
+                         int64_t most) {
+    Mem mem = { 0 };
+    SyncList l;
+    SyncPair pair = { m, from, to, w->all.size, w->local_size };
+    sync_list(&l, &pair, w->all.rank, &mem);
+    size_t bytes = (size_t)buffer_of(&l, m, to, t, w, most);
+    mem_free(&mem);
+    return bytes;
+}
+
+void sync_open(Sync *s, const Params *from, const Params *to, Dev *d, const World *w, int64_t most, Mem *mem) {
+    double t0 = clock_now();
+    *s = (Sync){ .from = from, .to = to, .dev = d, .world = w };
+    SyncPair pair = { from->model, &from->shard.g, &to->shard.g, w->all.size, w->local_size };
+    sync_list(&s->list, &pair, w->all.rank, mem);
+    DType t = DT_F32;
+    for (int i = 0; i < from->n; i++)
+        if (!from->at[i].desc->vector) t = from->at[i].t.dtype;
+    size_t bytes = (size_t)buffer_of(&s->list, from->model, pair.to, t, w, most);
+    if (bytes) s->buffer = dev_arena(d, "sync", bytes);
+    s->plan = clock_now() - t0;
+}
+
+void sync_close(Sync *s) {
+    if (s->buffer.base) dev_free(s->dev, s->buffer.base);
+    *s = (Sync){ 0 };
+}
+
+bool sync_run(Sync *s, bool check, SyncStats *stats, Err *err) {
+    double t0 = clock_now();
+    *stats = (SyncStats){ .buffer = (double)s->buffer.size };
+    for (int i = 0; i < s->to->n; i++)
+        if (is_lent(s, &s->to->at[i])) stats->shared += bytes_of(s->to->at[i].t);
+    copy_own(s, stats);
+    move_all(s, stats);
+    stats->moved = comm_sum(&s->world->all, stats->received);
+    bool ok = !check || sync_check(s, err);
+    stats->seconds = clock_now() - t0;
+    return ok;
+}

@@ -1,0 +1,39 @@
+/* sync.h - moves weights from the trainer's cut to the engine's cut of the same table: the moves of plan/syncplan.h, made.
+ *
+ * Each slice goes from a rank that has it to those that need it, tensor by tensor in the order of the table, straight from memory to memory
+ * where it lies in one piece on both ranks, else through a buffer that was taken once.  A row whose cuts coincide on a rank is the same
+ * memory in both (params_open_beside): nothing moves and nothing is copied.  All calls are collective over the world. */
+#ifndef SYNC_SYNC_H
+#define SYNC_SYNC_H
+
+#include "comm/world.h"
+#include "param/param.h"
+#include "plan/syncplan.h"
+
+typedef struct {
+    const Params *from, *to;        /* the trainer's and, beside it, the engine's */
+    Dev          *dev;
+    const World  *world;
+    SyncList      list;
+    Arena         buffer;           /* device memory: half for what goes, half for what comes */
+    double        plan;             /* seconds that making the list took */
+} Sync;
+
+typedef struct {
+    double sent, received, moved;   /* bytes: of this rank; of all */
+    double copied, shared;          /* of this rank: from one cut to the other; in the same place in both */
+    double buffer, seconds;         /* bytes of the buffer; the whole call */
+} SyncStats;
+
+/* The buffer that sync_open takes, at most 'most' bytes: sync_plan's number.  t: of matrices. */
+size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridShape *to, DType t, const World *w, int64_t most);
+void sync_open (Sync *s, const Params *from, const Params *to, Dev *d, const World *w, int64_t most, Mem *mem);
+void sync_close(Sync *s);
+
+/* The engine has the trainer's weights.  check: sync_check behind it. */
+bool sync_run(Sync *s, bool check, SyncStats *stats, Err *err);
+/* A sum of each tensor's bits, each weighed by its place in the whole tensor, over the trainer's slices that the engine's is made of, and over the
+ * engine's: a slice that is stale, in another's place or wrong by a bit is an error that names it, on all ranks. */
+bool sync_check(Sync *s, Err *err);
+
+#endif
