@@ -113,13 +113,13 @@ static void move_all(Sync *s, SyncStats *stats) {
     Lane in = { .s = s, .slot_bytes = slot < SLOT_MOST ? slot : SLOT_MOST, .base = s->buffer.base }, out = in;
     out.gives = true, out.base = mem_past(s->buffer.base, half);
     bool more_in = true, more_out = true;
-    double since = 0;
+    CommPause pause = { 0 };
     for (;;) {
         const CommCall *waits = NULL;
         bool a = turn(&out, &more_out, &waits), b = turn(&in, &more_in, &waits);
         if (!waits && !more_in && !more_out) break;
-        if (a || b) since = 0;
-        else comm_pause(waits, &since);
+        if (a || b) comm_went_on(&s->world->all, &pause);
+        else comm_pause(waits, &pause);
     }
     stats->sent = out.bytes, stats->received = in.bytes;
 }
