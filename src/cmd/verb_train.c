@@ -22,8 +22,9 @@ static bool train(Run *r, Err *err) {
         if (!step_rollout(r, err)) return save_spent(r); /* questions q ~ D, answers o_i ~ pi(.|q), scores r_i */
         TRY(step_reference(r, err));                     /* log pi_ref(o_i), where the KL asks for it */
         TRY(step_advantage(r, err));                     /* A_i */
-        TRY(step_update(r, err)); /* maximise J(pi); the sampler reads the same weights: nothing moves */
-        if (r->now.cut) break;    /* told to stop: this step will be done again, from its first prompt */
+        TRY(step_update(r, err));                        /* maximise J(pi) */
+        TRY(step_sync(r, err)); /* the sampler's weights are the trainer's: where cuts coincide nothing moves */
+        if (r->now.cut) break;  /* told to stop: this step will be done again, from its first prompt */
         step_end(r);
         TRY(step_measure(r, err));
         if (validates(r)) TRY(step_validate(r, err));

@@ -180,3 +180,8 @@ void world_groups(const World *w, const GridShape *g, Groups *out) {
     out->experts = split(w, "ep x etp", at.pp * (stage / experts) + at.edp, at.ep * g->etp + at.etp, experts);
     out->edp = split(w, "edp", at.pp * experts + in % experts, at.edp, stage / experts);
 }
+
+Comm world_blocks(const World *w, const char *name, int size) {
+    CHECK(w->all.size % size == 0, "blocks of %d of %d ranks", size, w->all.size);
+    return split(w, name, w->all.rank / size, w->all.rank % size, size);
+}

@@ -25,5 +25,6 @@ void world_phase(const World *w, const char *name);     /* what this rank does n
 /* The groups of a grid: whoever shares all other coordinates.  Collective over the world; a dry world (world_dry) needs no peers. */
 void world_groups(const World *w, const GridShape *g, Groups *out);
 World world_dry(int rank, int size);
+Comm  world_blocks(const World *w, const char *name, int size);     /* ranks [k size, (k+1) size): the block that this one is in */
 
 #endif

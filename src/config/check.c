@@ -302,19 +302,6 @@ static bool rewards(const Config *c, Err *err) {
 
 /* The planner writes recipes for many ranks; what of them cannot be had is said here, or by the grid itself (config_check_model). */
 static bool grids(const Config *c, Err *err) {
-    struct {
-        const char *option;
-        int64_t size;
-    } g[] = {
-        { "rollout.grid.tp", c->rollout.grid.tp },
-        { "rollout.grid.dp", c->rollout.grid.dp },
-        { "rollout.grid.pp", c->rollout.grid.pp },
-        { "rollout.grid.ep", c->rollout.grid.ep },
-    };
-    for (size_t i = 0; i < COUNT(g); i++)
-        if (g[i].size != 1)
-            return bad(c, err, g[i].option, "%lld: each rank samples with the whole model in this build; set it to 1",
-                       (ll)g[i].size);
     if (c->grid.split && (c->grid.first_layers != CONF_UNSET || c->grid.last_layers != CONF_UNSET))
         return bad(c, err, "grid.split", "set this or grid.first_layers and grid.last_layers, not both");
     if (!device_check(c->trainer.device, c->trainer.compute, err)) return err_wrap(err, "trainer");
@@ -394,6 +381,17 @@ static bool grid_of_ranks(const Config *c, const ModelDesc *m, int ranks, Err *e
     return ok;
 }
 
+static bool rollout_grid(const Config *c, const ModelDesc *m, int ranks, Err *err) {
+    const char *option;
+    GridShape g;
+    Err why;
+    if (c->verb == CONF_SFT
+        || config_rollout_grid(&g, c, m, ranks, c->trainer.leaves == CONF_UNSET ? LEAVES_MOST : (int)c->trainer.leaves,
+                               &option, &why))
+        return true;
+    return bad(c, err, option, "%s", why.msg);
+}
+
 /* Lengths fit the context and what a model computes at once. */
 static bool lengths(const Config *c, const ModelDesc *m, Err *err) {
     ll context = m->d.context, most = model_desc_most_tokens(m);
@@ -430,13 +428,15 @@ bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err
     if (!m->arch->runs)
         return bad(c, err, "model.path", "%s is a %s model, which this build can count but not run", c->model.path,
                    m->arch->name);
-    return grid_of_ranks(c, m, ranks, err) && lengths(c, m, err);
+    return grid_of_ranks(c, m, ranks, err) && rollout_grid(c, m, ranks, err) && lengths(c, m, err);
 }
 
 int config_check_model_list(const Config *c, const ModelDesc *m, int ranks, Buf *list) {
-    Err grid, length;
-    bool fits = grid_of_ranks(c, m, ranks, &grid), holds = lengths(c, m, &length);
+    Err grid, rollout, length;
+    bool fits = grid_of_ranks(c, m, ranks, &grid), rolls = rollout_grid(c, m, ranks, &rollout),
+         holds = lengths(c, m, &length);
     if (!fits) buf_printf(list, "  %s\n", grid.msg);
+    if (!rolls) buf_printf(list, "  %s\n", rollout.msg);
     if (!holds) buf_printf(list, "  %s\n", length.msg);
-    return !fits + !holds;
+    return !fits + !rolls + !holds;
 }

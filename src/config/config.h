@@ -56,6 +56,8 @@ typedef struct Config {
         StrList stop;
         struct { int64_t n, top_k; double temperature, top_p, min_p; } val;     /* temperature 0: greedy */
         struct { int64_t tp, dp, pp, ep; } grid;
+        int64_t sync_buffer;                                                    /* bytes */
+        bool    sync_check;
     } rollout;
     struct {
         int     advantage, kl_estimator, kl_control, tis;                       /* AdvKind, KlKind, 0 fixed 1 adaptive, TisKind */
@@ -133,6 +135,9 @@ void config_list_options(Buf *out, ConfVerb verb);          /* what --list-optio
 
 /* The parts that other folders take, made from it. */
 GridShape config_axes(const Config *c);                     /* as written: for grid_fill, with */
+/* How the ranks sample: tp and ep as set, dp all that is left: replicas, and those inside one.  option: what an
+ * error is about. */
+bool config_rollout_grid(GridShape *g, const Config *c, const ModelDesc *m, int ranks, int leaves, const char **option, Err *err);
 const char *config_split(const Config *c, Mem *mem);        /* NULL: none */
 int64_t   config_leaves(const Config *c, bool gpu);         /* trainer.leaves, or the default for both grids */
 AdvConf   config_advantage(const Config *c);

@@ -52,6 +52,35 @@ LossConf config_loss(const Config *c) {
 }
 /* clang-format on */
 
+bool config_rollout_grid(GridShape *g, const Config *c, const ModelDesc *m, int ranks, int leaves, const char **option,
+                         Err *err) {
+    int64_t tp = c->rollout.grid.tp, dp = c->rollout.grid.dp, ep = c->rollout.grid.ep, pp = c->rollout.grid.pp;
+    *option = pp > 1              ? "rollout.grid.pp"
+              : ranks % tp        ? "rollout.grid.tp"
+              : ranks % (tp * dp) ? "rollout.grid.dp"
+                                  : "rollout.grid.ep";
+    if (pp > 1)
+        return err_set(
+            err,
+            "%" PRId64
+            ": a token's step is one row of each layer, so there is nothing to pass from stage to stage; set it to "
+            "1, and tp or ep to what makes a replica fit",
+            pp);
+    if (ranks % (tp * dp))
+        return err_set(err,
+                       "a replica of tp %" PRId64 " x dp %" PRId64
+                       " does not divide the %d rank%s there %s: start a multiple of %" PRId64 " (mpirun -n %" PRId64
+                       "), or make it smaller",
+                       tp, dp, ranks, ranks == 1 ? "" : "s", ranks == 1 ? "is" : "are", tp * dp, tp * dp);
+    if (tp * dp % ep)
+        return err_set(err,
+                       "experts over %" PRId64 " ranks, but a replica has tp %" PRId64 " x dp %" PRId64
+                       ": a divisor of %" PRId64 " is wanted",
+                       ep, tp, dp, tp * dp);
+    *g = (GridShape){ .tp = (int)tp, .ep = (int)ep, .etp = m->d.experts && ep == 1 ? (int)tp : 1 };
+    return grid_fill(g, m, ranks, NULL, leaves, err);
+}
+
 DataLong config_truncation(int64_t how) {
     static const DataLong of[] = { [TRUNC_ERROR] = DATA_LONG_REFUSE,
                                    [TRUNC_LEFT] = DATA_LONG_LEFT,

@@ -384,14 +384,23 @@ static SchedStats stats_since(SchedStats s, const SchedStats *before) {
     return s;
 }
 
+static Join join(Engine *e, const Feed *f) {
+    bool busy = !sched_idle(e->s);
+    if (f->join) return f->join(f->user, busy);
+    return busy ? JOIN_STEP : JOIN_END;
+}
+
 EngineStats engine_run(Engine *e, const Feed *f) {
     EngineStats stats = { 0 };
     SchedStats before = sched_stats(e->s);
     double t0 = clock_now();
     bool more = true;
     for (;;) {
-        if (more) more = fill(e, f, &stats);
-        if (sched_idle(e->s)) break;
+        if (more) more = fill(e, f, &stats) || f->join; /* who joins others may be given more later */
+        Join how = join(e, f);
+        if (how == JOIN_AGAIN) continue;
+        if (how == JOIN_CUT) cut_all(e, f, &stats);
+        if (how != JOIN_STEP) break;
         const Step *st = sched_next(e->s);
         compute(e, f, st);
         take_tokens(e, f, st, &stats);

@@ -4,7 +4,8 @@
  * prompt key, how often it came before, sample, position), so an answer depends on its prompt, the weights and those names alone: not on the batch,
  * the order of arrival, threads, page size, preemption or prefix hits (E1, E3, E5).
  *
- * Where the model is cut over ranks of tp (and their experts over ep), each runs an engine on the same requests: they step together. */
+ * Where the model is cut over ranks of tp, each runs an engine on the same requests: they step together.  So do engines whose experts are
+ * spread over all of them, each with requests of its own: one that has none steps along, to serve its experts (Feed.join). */
 #ifndef ROLLOUT_ENGINE_H
 #define ROLLOUT_ENGINE_H
 
@@ -45,8 +46,12 @@ typedef struct {
     Finish         finish;
 } Answer;
 
+/* What is done next by engines that step together: nothing more; nothing now, but ask for requests again; a step, which may have no rows
+ * here; cut everything. */
+typedef enum { JOIN_END, JOIN_AGAIN, JOIN_STEP, JOIN_CUT } Join;
+
 typedef struct {
-    bool (*next)  (void *user, Request *out);                            /* another request; false: there are no more */
+    bool (*next)  (void *user, Request *out);                            /* another request; false: there are no more, or none now */
     bool (*token) (void *user, const Request *r, int sample, int32_t id);/* after each token, or NULL; true: stop here */
     void (*answer)(void *user, const Answer *a);                         /* as answers finish */
     bool (*tick)  (void *user, int64_t tokens, int running);             /* after each step, or NULL; false: cut everything now */
@@ -57,6 +62,8 @@ typedef struct {
     /* before each token, or NULL: the set it is drawn from, n bytes (model/kept_set.h); true: there is no room for another, the
      * answer ends here */
     bool    (*kept)(void *user, const Request *r, int sample, const uint8_t *set, size_t n);
+    /* before each step, or NULL: alone.  busy: has this engine anything to compute? */
+    Join    (*join)(void *user, bool busy);
 } Feed;
 
 typedef struct Engine Engine;

@@ -53,7 +53,10 @@ void rollout_text(const Rollout *a, const Tok *tok, Buf *out) {
 typedef struct {
     Rollouts *r;
     const RolloutRun *run;
-    int next, answers, from;
+    int answers, from, given; /* given: answers that were asked of the engine */
+    Replicas replicas;
+    Queue *queue;
+    bool *own;     /* [answers] judged here, for all ranks */
     Stops **stops; /* [answers], or NULL */
     Buf text;
     bool ok;
@@ -62,11 +65,22 @@ typedef struct {
 
 static bool next_request(void *user, Request *out) {
     Going *g = user;
-    if (g->next == g->r->n_prompts) return false;
-    for (int i = 0; i < g->r->samples; i++) g->r->at[g->next * g->r->samples + i].kept_n = 0;
-    Prompt *p = &g->r->prompt[g->next++];
-    *out = (Request){ p->tokens, p->n, g->r->samples, (uint64_t)p->index, g->run->opts, p, p->again };
+    int k = queue_next(g->queue), n = g->r->samples;
+    if (k < 0) return false;
+    k += g->from;
+    for (int i = 0; i < n; i++) g->r->at[k * n + i].kept_n = 0;
+    Prompt *p = &g->r->prompt[k];
+    *out = (Request){ p->tokens, p->n, n, (uint64_t)p->index, g->run->opts, p, p->again };
+    g->given += n;
     return true;
+}
+
+/* Questions under way, and whether this rank wants to end: told to, or by an error. */
+static Join join(void *user, bool busy) {
+    Going *g = user;
+    int n = g->r->samples, open = (g->given - g->answers + n - 1) / n;
+    bool stop = !g->ok || (g->run->go_on && !g->run->go_on(g->run->user));
+    return queue_join(g->queue, busy, open, stop);
 }
 
 static int slot_of(const Going *g, const Request *q, int sample) {
@@ -127,7 +141,8 @@ static void on_answer(void *user, const Answer *x) {
         finish_broken(&g->err, x->n);
         g->ok = err_wrap(&g->err, "answer %d to question %lld", x->sample + 1, (long long)p->index);
     }
-    submit(g, slot);
+    g->own[slot] = slot % g->replicas.tp.size == g->replicas.tp.rank;
+    if (g->own[slot]) submit(g, slot);
     if (g->stops) stops_close(g->stops[slot]), g->stops[slot] = NULL;
     g->answers++;
 }
@@ -135,9 +150,9 @@ static void on_answer(void *user, const Answer *x) {
 static bool on_tick(void *user, int64_t tokens, int running) {
     (void)running;
     Going *g = user;
-    if (g->run->progress)
-        g->run->progress(g->run->user, g->answers, (g->r->n_prompts - g->from) * g->r->samples, tokens);
-    return g->ok && (!g->run->go_on || g->run->go_on(g->run->user));
+    int of = (g->r->n_prompts - g->from) * g->r->samples, n = g->answers * g->replicas.n; /* others do about as much */
+    if (g->run->progress) g->run->progress(g->run->user, n < of ? n : of, of, tokens * g->replicas.n);
+    return true;
 }
 
 /* Nobody says what an outside scorer gives a wrong answer: what it could not judge earns no more than the worst of what it did
@@ -162,21 +177,26 @@ static bool judged(const Rollouts *r, int from, double most, Err *err) {
         failed, n, why);
 }
 
-/* The answers to questions from .. n_prompts-1, here. */
-static bool answer(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
+/* The answers to this replica's part of questions from .. n_prompts-1; own: which are judged here. */
+static bool answer(Rollouts *r, int from, const RolloutRun *run, const Replicas *replicas, bool *own,
+                   EngineStats *stats, double *score_wait, Err *err) {
     Mem mem = { 0 };
-    Going g = { .r = r, .run = run, .next = from, .from = from, .ok = true };
+    int n = r->n_prompts - from, at_once = run->at_once ? run->at_once / r->samples : n;
+    Going g = { .r = r, .run = run, .from = from, .ok = true, .replicas = *replicas, .own = own };
+    g.queue = queue_open(replicas, n, at_once, &mem);
     if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
     Feed f = { .next = next_request,
                .token = on_token,
                .answer = on_answer,
                .tick = on_tick,
+               .join = join,
                .user = &g,
                .seed = run->seed,
                .step = run->step,
                .token_budget = run->token_budget,
                .kept = r->kept_room ? on_kept : NULL };
     *stats = engine_run(run->engine, &f);
+    queue_close(g.queue);
     double t0 = clock_now();
     int64_t slot;
     RewardResult v = { 0 };
@@ -197,28 +217,28 @@ static bool answer(Rollouts *r, int from, const RolloutRun *run, EngineStats *st
 
 bool rollouts_wanted(const RolloutRun *run) {
     bool mine = !run->go_on || run->go_on(run->user);
-    return run->ranks ? comm_sum_i64(run->ranks, !mine) == 0 : mine;
+    return run->replicas ? comm_sum_i64(&run->replicas->all, !mine) == 0 : mine;
 }
 
-static void add_stats(EngineStats *s, const Comm *ranks) {
-    int64_t *const counts[] = { &s->tokens, &s->prompt_tokens, &s->answers, &s->broken };
-    for (size_t i = 0; i < COUNT(counts); i++) *counts[i] = comm_sum_i64(ranks, *counts[i]);
-    s->sched.preempted = comm_sum_i64(ranks, s->sched.preempted);
-    s->sched.prefix_tokens = comm_sum_i64(ranks, s->sched.prefix_tokens);
+/* Ranks of a replica did the same: its first one's count. */
+static void add_stats(EngineStats *s, const Replicas *r) {
+    int64_t *const counts[] = { &s->tokens, &s->prompt_tokens,   &s->answers,
+                                &s->broken, &s->sched.preempted, &s->sched.prefix_tokens };
+    for (size_t i = 0; i < COUNT(counts); i++) *counts[i] = comm_sum_i64(&r->all, r->tp.rank ? 0 : *counts[i]);
 }
 
 bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err) {
-    Comm one = comm_self();
-    const Comm *ranks = run->ranks ? run->ranks : &one;
-    int n = r->n_prompts - from, first = from + (int)comm_first_row(ranks, n, ranks->rank);
-    Rollouts own = *r; /* the same rows: only how far they go is another */
-    own.n_prompts = first + (int)comm_share(ranks, n);
-    CHECK(ranks->size == 1 || !run->token_budget, "a budget of tokens over %d ranks", ranks->size);
-    bool ok = answer(&own, first, run, stats, score_wait, err);
-    TRY(comm_agree(ranks, ok, err));
-    bool wanted = rollouts_wanted(run); /* what was given up was not judged either */
-    if (wanted && ranks->size > 1) rollouts_share(r, from, ranks);
-    if (ranks->size > 1) add_stats(stats, ranks);
+    Replicas one = replicas_one();
+    const Replicas *replicas = run->replicas ? run->replicas : &one;
+    Mem mem = { 0 };
+    bool *own = MEM_ARRAY(&mem, bool, (size_t)rollouts_n(r));
+    CHECK(replicas->n == 1 || !run->token_budget, "a budget of tokens over %d replicas", replicas->n);
+    bool ok = comm_agree(&replicas->all, answer(r, from, run, replicas, own, stats, score_wait, err), err), wanted = ok;
+    if (ok) wanted = rollouts_wanted(run); /* what was given up was not judged either */
+    if (wanted && replicas->all.size > 1) rollouts_share(r, own, &replicas->all);
+    if (replicas->all.size > 1) add_stats(stats, replicas);
+    mem_free(&mem);
+    TRY(ok);
     if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
     return run->max_failed <= 0 || !wanted || judged(r, from, run->max_failed, err);
 }

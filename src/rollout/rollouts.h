@@ -3,8 +3,7 @@
 #ifndef ROLLOUT_ROLLOUTS_H
 #define ROLLOUT_ROLLOUTS_H
 
-#include "comm/comm.h"
-#include "rollout/engine.h"
+#include "rollout/replicas.h"
 #include "task/dataset.h"
 #include "task/reward.h"
 #include "text/tok.h"
@@ -63,17 +62,18 @@ typedef struct {
     void            (*progress)(void *user, int answers, int of, int64_t tokens);     /* or NULL */
     bool            (*go_on)(void *user);                                             /* or NULL; false: cut the answers */
     void             *user;
-    const Comm       *ranks;          /* or NULL: who share the questions, each with the whole model; calls are then collective */
+    const Replicas   *replicas;       /* or NULL: one rank; calls are else collective over all of them */
+    int               at_once;        /* answers that a replica runs together: its engine's max_batch; 0: all of them */
 } RolloutRun;
 
 /* Answers to prompts from .. n_prompts-1; each is scored on host threads as soon as it is finished.  *score_wait: seconds
- * that were spent waiting for scores after the last token.  Over ranks each answers a share of the questions, and all end with all
- * answers and the same result; token_budget, which counts tokens as they come, is one rank's. */
+ * that were spent waiting for scores after the last token.  Replicas share the questions and all ranks the judging; all end with all
+ * answers and the same result; token_budget, which counts tokens as they come, is one replica's. */
 bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err);
 
 bool rollouts_wanted(const RolloutRun *run);                 /* does nobody want to stop: run->go_on of all ranks */
-/* Answers to questions from .. n_prompts-1, of which each rank has a share in their order: now all have all. */
-void rollouts_share(Rollouts *r, int from, const Comm *ranks);
+/* Answers to questions from .. n_prompts-1, of which this rank has those marked in own [answers]: now all have all. */
+void rollouts_share(Rollouts *r, const bool *own, const Comm *ranks);
 
 /* The answer as text, without special tokens. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 typedef struct {
-    int32_t n, finish; /* n: tokens of the answer */
+    int32_t slot, n, finish; /* n: tokens of the answer */
     int64_t kept_n;
     double score;
     uint64_t pred;
@@ -13,10 +13,13 @@ typedef struct {
     char reason[sizeof((Rollout *)0)->reason];
 } Row;
 
-static void pack(Buf *b, const Rollout *a) {
-    Row row = {
-        .n = answer_n(a), .finish = (int32_t)a->finish, .kept_n = (int64_t)a->kept_n, .score = a->score, .pred = a->pred
-    };
+static void pack(Buf *b, const Rollout *a, int slot) {
+    Row row = { .slot = slot,
+                .n = answer_n(a),
+                .finish = (int32_t)a->finish,
+                .kept_n = (int64_t)a->kept_n,
+                .score = a->score,
+                .pred = a->pred };
     row.acc = a->acc, row.failed = a->failed;
     memcpy(row.reason, a->reason, sizeof row.reason);
     size_t bytes = (size_t)row.n * 4;
@@ -32,12 +35,15 @@ static const char *take(void *to, const char *from, size_t n) {
     return from + n;
 }
 
-static const char *unpack(const char *at, Rollout *a, const Rollouts *r, int prompt, int sample) {
-    const Prompt *p = &r->prompt[prompt];
+static const char *unpack(const char *at, const Rollouts *r) {
     Row row;
     at = take(&row, at, sizeof row);
-    CHECK(row.n >= 0 && row.n <= r->max_answer && (size_t)row.kept_n <= r->kept_room, "an answer of %d tokens came",
-          row.n);
+    CHECK(row.slot >= 0 && row.slot < rollouts_n(r) && row.n >= 0 && row.n <= r->max_answer
+              && (size_t)row.kept_n <= r->kept_room,
+          "answer %d of %d tokens came", row.slot, row.n);
+    int prompt = row.slot / r->samples, sample = row.slot % r->samples;
+    const Prompt *p = &r->prompt[prompt];
+    Rollout *a = &r->at[row.slot];
     a->prompt = prompt, a->sample = sample, a->n_prompt = p->n, a->n = p->n + row.n;
     a->finish = (Finish)row.finish, a->score = row.score, a->pred = row.pred, a->acc = row.acc, a->failed = row.failed;
     memcpy(a->reason, row.reason, sizeof a->reason);
@@ -50,13 +56,12 @@ static const char *unpack(const char *at, Rollout *a, const Rollouts *r, int pro
     return a->kept ? take(a->kept, at, a->kept_n) : at;
 }
 
-void rollouts_share(Rollouts *r, int from, const Comm *ranks) {
-    int n = r->n_prompts - from, k = r->samples;
+void rollouts_share(Rollouts *r, const bool *own, const Comm *ranks) {
     Mem mem = { 0 };
     Buf mine = { 0 }, theirs = { 0 };
     int64_t *bytes = MEM_ARRAY(&mem, int64_t, (size_t)ranks->size);
-    int first = from + (int)comm_first_row(ranks, n, ranks->rank), own = (int)comm_share(ranks, n);
-    for (int i = first * k; i < (first + own) * k; i++) pack(&mine, &r->at[i]);
+    for (int i = 0; i < rollouts_n(r); i++)
+        if (own[i]) pack(&mine, &r->at[i], i);
     int64_t have = (int64_t)mine.n;
     comm_about(ranks, "answers", -1);
     comm_gather_host(ranks, bytes, &have, sizeof have);
@@ -65,12 +70,9 @@ void rollouts_share(Rollouts *r, int from, const Comm *ranks) {
         if (b == &theirs) buf_clear(b), buf_reserve(b, (size_t)bytes[rank] + 1);
         if (bytes[rank]) comm_broadcast(ranks, rank, b->data, (size_t)bytes[rank]);
         if (b == &mine) continue;
-        int p = from + (int)comm_first_row(ranks, n, rank), end = from + (int)comm_first_row(ranks, n, rank + 1);
-        const char *at = b->data;
-        for (; p < end; p++)
-            for (int i = 0; i < k; i++) at = unpack(at, &r->at[p * k + i], r, p, i);
-        CHECK(at == b->data + bytes[rank], "%ld bytes of answers came, %ld were read", (long)bytes[rank],
-              (long)(at - b->data));
+        const char *at = b->data, *end = b->data + bytes[rank];
+        while (at < end) at = unpack(at, r);
+        CHECK(at == end, "%ld bytes of answers came, %ld were read", (long)bytes[rank], (long)(at - b->data));
     }
     buf_free(&mine);
     buf_free(&theirs);

@@ -67,7 +67,8 @@ static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
         .progress = show,
         .go_on = wanted,
         .user = r,
-        .ranks = &r->job.ranks.world.all,
+        .replicas = &r->sampler.replicas,
+        .at_once = r->sampler.at_once,
     };
 }
 

@@ -56,6 +56,8 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     }
     const Need all[] = {
         { "weights", weights_bytes(s) },
+        { "rollout weights", s->sampler ? params_bytes_beside(s->m, s->sampler, s->shard, s->like.act) : 0 },
+        { "sync buffer", s->sync_buffer },
         { "reference", reference },
         { "gradients", z.grads },
         { "optimizer", z.optim_dev },

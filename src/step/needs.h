@@ -10,6 +10,8 @@
 typedef struct {
     const ModelDesc *m;
     const Shard *shard;                         /* the rank whose memory it is; NULL: there is one */
+    const Shard *sampler;                       /* its part where answers are sampled; NULL: the same, in the same memory */
+    size_t     sync_buffer;
     DevKind    like;
     int        threads;
     PolicyConf policy, reference;

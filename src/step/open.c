@@ -86,13 +86,13 @@ static bool open_questions(Run *r, Err *err) {
 }
 
 /* ---- sizes */
-static SchedConf sched_conf(const Config *c, const ModelDesc *m, DevKind like) {
+static SchedConf sched_conf(const Config *c, const ModelDesc *m, const Shard *shard, DevKind like) {
     int64_t len = c->data.max_prompt_length + c->rollout.max_tokens, answers = c->data.train_batch_size * c->rollout.n;
     int64_t batch = c->rollout.max_batch < answers ? c->rollout.max_batch : answers, page = c->rollout.page;
     int64_t each = (len + page - 1) / page, pages = batch * each + 1;
     if (c->rollout.kv_tokens != CONF_UNSET) pages = c->rollout.kv_tokens / page;
     else if (c->rollout.kv_bytes != CONF_UNSET)
-        pages = c->rollout.kv_bytes / (int64_t)engine_page_bytes(m, NULL, (int)page, like);
+        pages = c->rollout.kv_bytes / (int64_t)engine_page_bytes(m, shard, (int)page, like);
     if (pages < each + 1) pages = each + 1;
     int64_t rows = c->rollout.token_budget > batch ? c->rollout.token_budget : batch;
     int64_t most = answers * len; /* no step has more rows than all tokens of the batch */
@@ -102,7 +102,8 @@ static SchedConf sched_conf(const Config *c, const ModelDesc *m, DevKind like) {
                         .max_seqs = (int)(2 * batch),
                         .max_batch = (int)batch,
                         .max_rows = (int)rows,
-                        .max_len = (int)len };
+                        .max_len = (int)len,
+                        .shard = shard };
 }
 
 static bool keeps_going(void *user) { /* asked between micro-batches, of each rank; the policy agrees */
@@ -153,11 +154,14 @@ static RunShape shape_of(Run *r) {
     size_t largest;
     PolicyConf policy = policy_conf(c, true), reference = policy_conf(c, false);
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
-    SchedConf sched = sched_conf(c, m, like);
+    SchedConf sched = sched_conf(c, m, &r->sampler.shard, like);
     policy.act_room = engine_cache_bytes(m, &sched, like);
     return (RunShape){
         .m = m,
         .shard = &r->job.ranks.shard,
+        .sampler = &r->sampler.shard,
+        .sync_buffer = sync_buffer_bytes(m, &r->job.ranks.shard.g, &r->sampler.shard.g, like.act, &r->job.ranks.world,
+                                         c->rollout.sync_buffer),
         .like = like,
         .threads = threads_count(r->job.o.dev.threads),
         .policy = policy,
@@ -227,7 +231,12 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
         policy_open(&r->ref.policy, &r->ref.model, &s->reference, &r->job.mem);
     }
     policy_open(&r->job.policy, &r->job.o.model, &s->policy, &r->job.mem);
-    r->sampler.engine = engine_open_over(&r->job.o.model, &s->sched, r->job.policy.act, &r->job.mem);
+    Sampler *x = &r->sampler;
+    model_open_beside(&x->model, &r->job.o.model, &x->shard, &x->groups, &r->job.mem);
+    sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,
+              r->job.c.rollout.sync_buffer, &r->job.mem);
+    x->at_once = s->sched.max_batch;
+    x->engine = engine_open_over(&x->model, &s->sched, r->job.policy.act, &r->job.mem);
     return true;
 }
 
@@ -241,15 +250,21 @@ static bool read_more(void *user, const Json *state, const char *checkpoint, Err
     return true;
 }
 
-/* Each rank samples with all weights, from its own cache. */
-static bool samples_whole(const Run *r, Err *err) {
-    const GridShape *g = &r->job.ranks.shard.g;
-    if (g->tp > 1 || g->pp > 1 || g->ep > 1 || g->etp > 1)
-        return err_set(err, "grid: `hone train` samples on every rank with the whole model in this build: of tp, pp, "
-                            "ep and etp all are 1; dp "
-                            "and cp may be more (`hone sft` runs on every grid)");
-    if (ranks_count(&r->job.ranks) > 1 && r->job.c.rollout.step_tokens)
-        return err_set(err, "rollout.step_tokens counts tokens as they come, which is one rank's: set it to 0");
+/* The ranks' other grid. */
+static bool open_replicas(Run *r, Err *err) {
+    const Config *c = &r->job.c;
+    Sampler *x = &r->sampler;
+    const World *w = &r->job.ranks.world;
+    const char *option;
+    TRY(config_rollout_grid(&x->shard.g, c, &r->job.o.desc, w->all.size, (int)c->trainer.leaves, &option, err));
+    x->shard.at = grid_at(&x->shard.g, w->all.rank);
+    x->groups = groups_self();
+    x->replicas = replicas_one();
+    if (w->all.size == 1) return true;
+    world_groups(w, &x->shard.g, &x->groups);
+    x->replicas = replicas_of(w, &x->shard.g, &x->groups);
+    if (x->replicas.n > 1 && c->rollout.step_tokens)
+        return err_set(err, "rollout.step_tokens counts tokens as they come, which is one replica's: set it to 0");
     return true;
 }
 
@@ -266,7 +281,7 @@ static bool open_parts(Run *r, Err *err) {
 bool run_open(Run *r, Err *err) {
     Job *j = &r->job;
     const Config *c = &j->c;
-    TRY(job_open(j, err) && samples_whole(r, err) && job_open_dir(j, err));
+    TRY(job_open(j, err) && open_replicas(r, err) && job_open_dir(j, err));
     TRY(job_agree(j, open_parts(r, err), err) && job_open_saves(j, err));
     tell_gpu(r);
     TRY(job_resume(j, read_more, r, err));
@@ -275,13 +290,16 @@ bool run_open(Run *r, Err *err) {
     r->peak_flops *= ranks_count(&j->ranks);
     if (c->trainer.profile) profile_open(&j->o.dev, PROFILE_SPANS, &j->o.mem);
     job_begin(j);
-    return true;
+    SyncStats st;
+    return run_sync(r, &st, err);
 }
 
 void run_release(Run *r) {
     if (!r->sampler.engine) return;
     engine_close(r->sampler.engine);
     r->sampler.engine = NULL;
+    sync_close(&r->sampler.sync);
+    model_close(&r->sampler.model);
     policy_close(&r->job.policy);
     if (r->ref.on) policy_close(&r->ref.policy), model_close(&r->ref.model);
     model_close(&r->job.o.model);

@@ -95,9 +95,9 @@ static void answer_metrics(Run *r) {
 
 /* ---- time and speed */
 static void speed_metrics(Run *r) {
-    static const char *const names[PHASES] = { "timing_s/gen",     "timing_s/reward",         "timing_s/ref",
-                                               "timing_s/adv",     "timing_s/exact",          "timing_s/update_actor",
-                                               "timing_s/testing", "timing_s/save_checkpoint" };
+    static const char *const names[PHASES] = { "timing_s/gen",  "timing_s/reward",  "timing_s/ref",
+                                               "timing_s/adv",  "timing_s/exact",   "timing_s/update_actor",
+                                               "timing_s/sync", "timing_s/testing", "timing_s/save_checkpoint" };
     Metrics *m = &r->job.metrics;
     const Rollouts *o = &r->sampler.roll;
     const ModelDesc *d = &r->job.o.desc;
@@ -256,7 +256,8 @@ bool step_validate(Run *r, Err *err) {
                             .progress = show,
                             .go_on = wanted,
                             .user = r,
-                            .ranks = &r->job.ranks.world.all };
+                            .replicas = &r->sampler.replicas,
+                            .at_once = r->sampler.at_once };
     EvalResult v;
     TRY(evaluate(&v, &r->val.eval, &run, err));
     phase_end(r, PHASE_TEST);

@@ -7,10 +7,17 @@
 #include "step/evaluate.h"
 #include "step/job.h"
 #include "step/val_metrics.h"
+#include "sync/sync.h"
 
 /* From questions to answers that are judged. */
 typedef struct {
+    Shard      shard;                             /* the ranks' grid for it, which may be another than the trainer's */
+    Groups     groups;
+    Replicas   replicas;
+    Model      model;                             /* the trainer's weights so cut: its memory where both cuts are one, else brought by sync */
+    Sync       sync;
     Engine    *engine;
+    int        at_once;                           /* answers */
     const Tok *tok;
     Rewards   *rewards;
     SampleOpts opts;
@@ -42,7 +49,7 @@ typedef struct {
     Arena    scratch;                             /* of the methods */
 } Flat;
 
-typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_EXACT, PHASE_UPDATE, PHASE_TEST, PHASE_SAVE, PHASES } StepPhase;
+typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_EXACT, PHASE_UPDATE, PHASE_SYNC, PHASE_TEST, PHASE_SAVE, PHASES } StepPhase;
 
 /* The step under way. */
 typedef struct {
@@ -86,6 +93,7 @@ bool step_rollout (Run *r, Err *err);             /* prompts, answers, scores */
 bool step_reference(Run *r, Err *err);            /* the reference's log-probs, where the KL asks for them */
 bool step_advantage(Run *r, Err *err);
 bool step_update  (Run *r, Err *err);
+bool step_sync    (Run *r, Err *err);             /* the sampler has the trainer's weights */
 void step_end     (Run *r);                       /* the step counts: a save from here on is behind it */
 bool step_measure (Run *r, Err *err);             /* what is known of the step's answers; samples to read */
 bool step_validate(Run *r, Err *err);             /* told to stop: given up, job.untold */
@@ -93,6 +101,7 @@ bool step_report  (Run *r, Err *err);             /* the step's line, unless it 
 bool step_catch_up(Run *r, Err *err);             /* of a run that goes on: what was left untold */
 
 /* Between the sources of this folder. */
+bool run_sync(Run *r, SyncStats *st, Err *err);   /* step_sync without its word in the metrics */
 void phase_begin(Run *r, const char *name);
 void phase_end  (Run *r, StepPhase p);
 bool give_up    (Run *r);                         /* told to stop, and the weights have not moved: as if the step had never begun; true */

@@ -175,9 +175,27 @@ bool step_update(Run *r, Err *err) {
         }
     }
     mem_free(&mem);
-    engine_flush(r->sampler.engine); /* what is cached was computed with other weights */
     phase_end(r, PHASE_UPDATE);
     if (ok && !r->now.cut && u.n) update_metrics(r, &u);
     if (skipped) metric(&r->job.metrics, "actor/skipped_updates", skipped);
     return ok;
+}
+
+bool run_sync(Run *r, SyncStats *st, Err *err) {
+    *st = (SyncStats){ 0 };
+    engine_flush(
+        r->sampler.engine); /* what is cached was computed with other weights, or its memory was the activations' */
+    return ranks_count(&r->job.ranks) == 1 || sync_run(&r->sampler.sync, r->job.c.rollout.sync_check, st, err);
+}
+
+bool step_sync(Run *r, Err *err) {
+    SyncStats st;
+    phase_begin(r, "sync");
+    TRY(run_sync(r, &st, err));
+    if (r->now.cut || ranks_count(&r->job.ranks) == 1) return true;
+    phase_end(r, PHASE_SYNC);
+    metric(&r->job.metrics, "sync/bytes", st.moved);
+    metric(&r->job.metrics, "sync/received_bytes", comm_max(&r->job.ranks.world.all, st.received));
+    metric(&r->job.metrics, "sync/buffer_bytes", st.buffer);
+    return true;
 }

@@ -1,6 +1,7 @@
-/* check.c - the same weights on both sides?  A tensor's sum is over its elements, each one's bits times a weight that its place in the whole tensor
- * names, modulo 2^64: whoever holds a part can sum that part, and parts that do not overlap add up to the whole.  Weights are odd, so one
- * wrong bit is always seen; slices that changed places or are missing, but for one chance in 2^64 or so. */
+/* check.c - the same weights on both sides?  A tensor's sum is over its elements, each one's bits times a weight
+ * that its place in the whole tensor names, modulo 2^64: whoever holds a part can sum that part, and parts that do
+ * not overlap add up to the whole.  Weights are odd, so one wrong bit is always seen; slices that changed places or
+ * are missing, but for one chance in 2^64 or so. */
 #include "sync/sync.h"
 
 #include <string.h>

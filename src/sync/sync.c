@@ -1,5 +1,6 @@
-/* sync.c - see sync.h.  Every rank walks its moves in the order that all have, with a few messages of each direction under way.  The earliest
- * message that is not done yet has all earlier ones of its giver and its getter behind it, so both have begun it: nobody waits in a circle. */
+/* sync.c - see sync.h.  Every rank walks its moves in the order that all have, with a few messages of each direction
+ * under way.  The earliest message that is not done yet has all earlier ones of its giver and its getter behind it,
+ * so both have begun it: nobody waits in a circle. */
 #include "sync/sync.h"
 #include "base/clock.h"
 
@@ -20,7 +21,8 @@ static Tensor view_of(const Params *p, const ParamDesc *desc, int layer, const S
 
 static double bytes_of(Tensor x) { return (double)x.rows * (double)x.cols * (double)dtype_size(x.dtype); }
 
-/* ---- messages: pieces of a move that fit a slot.  A run that is long goes alone, so that it needs no slot on either side. */
+/* ---- messages: pieces of a move that fit a slot.  A run that is long goes alone, so that it needs no slot on
+ * either side. */
 enum { SLOTS = SYNC_SLOTS, SLOT_MOST = 4 << 20, RUN_ALONE = 32 << 10 };
 
 typedef struct {
@@ -94,7 +96,8 @@ static void end(Lane *l, int k) {
     l->at[k].used = false;
 }
 
-/* Begins what there is a slot for and ends what is done; *waits: a call that is still under way, or NULL.  Did anything happen? */
+/* Begins what there is a slot for and ends what is done; *waits: a call that is still under way, or NULL.  Did
+ * anything happen? */
 static bool turn(Lane *l, bool *more, const CommCall **waits) {
     bool moved = false;
     for (int k = 0; k < SLOTS; k++) {

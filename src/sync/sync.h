@@ -1,14 +1,16 @@
-/* sync.h - moves weights from the trainer's cut to the engine's cut of the same table: the moves of plan/syncplan.h, made.
+/* sync.h - moves weights from the trainer's cut to the engine's cut of the same table: the moves of
+ * plan/syncmoves.h, made.
  *
- * Each slice goes from a rank that has it to those that need it, tensor by tensor in the order of the table, straight from memory to memory
- * where it lies in one piece on both ranks, else through a buffer that was taken once.  A row whose cuts coincide on a rank is the same
- * memory in both (params_open_beside): nothing moves and nothing is copied.  All calls are collective over the world. */
+ * Each slice goes from a rank that has it to those that need it, tensor by tensor in the order of the table,
+ * straight from memory to memory where it lies in one piece on both ranks, else through a buffer that was taken
+ * once.  A row whose cuts coincide on a rank is the same memory in both (params_open_beside): nothing moves and
+ * nothing is copied.  All calls are collective over the world. */
 #ifndef SYNC_SYNC_H
 #define SYNC_SYNC_H
 
 #include "comm/world.h"
 #include "param/param.h"
-#include "plan/syncplan.h"
+#include "plan/syncmoves.h"
 
 typedef struct {
     const Params *from, *to;        /* the trainer's and, beside it, the engine's */
@@ -32,8 +34,9 @@ void sync_close(Sync *s);
 
 /* The engine has the trainer's weights.  check: sync_check behind it. */
 bool sync_run(Sync *s, bool check, SyncStats *stats, Err *err);
-/* A sum of each tensor's bits, each weighed by its place in the whole tensor, over the trainer's slices that the engine's is made of, and over the
- * engine's: a slice that is stale, in another's place or wrong by a bit is an error that names it, on all ranks. */
+/* A sum of each tensor's bits, each weighed by its place in the whole tensor, over the trainer's slices that the
+ * engine's is made of, and over the engine's: a slice that is stale, in another's place or wrong by a bit is an
+ * error that names it, on all ranks. */
 bool sync_check(Sync *s, Err *err);
 
 #endif

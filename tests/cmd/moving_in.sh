@@ -89,7 +89,7 @@ expect "the third" err "rollout.n: 'x' is not allowed"
 "$hone" train run.yaml rollout.grid.tp=2 grid.gpus_per_node=8 train.mini_batch_size=3 data.max_response_length=9999 reward.python=nowhere.py trainer.run_dir=wrong >out 2>err
 [ $? = 1 ]; ok $? "five mistakes that contradict others: exit code"
 expect "their number" err '5 settings cannot be had'
-for what in 'rollout.grid.tp: 2' 'grid.gpus_per_node: 1 machines x 8' 'train.mini_batch_size' 'data.max_response_length: 9999' 'reward.python: nowhere.py does not exist'; do
+for what in 'rollout.grid.tp: a replica of tp 2' 'grid.gpus_per_node: 1 machines x 8' 'train.mini_batch_size' 'data.max_response_length: 9999' 'reward.python: nowhere.py does not exist'; do
     expect "$what" err "^  command line: $what"
 done
 

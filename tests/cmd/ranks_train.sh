@@ -1,6 +1,6 @@
 #!/bin/bash
-# ranks_train.sh - `hone train` under mpirun, where each rank has the whole model: questions are shared out, every rank ends with all answers,
-# and the sampler's log-probs are the trainer's.
+# ranks_train.sh - `hone train` under mpirun, on grids of its own for training and for sampling: questions are shared out, every rank ends with
+# all answers, which are one rank's, and the sampler's log-probs are the trainer's.
 #   bash tests/cmd/ranks_train.sh build/hone
 . tests/cmd/train_common.bash
 export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
@@ -23,11 +23,13 @@ of_step() { grep "\"step\":$2," "$work/$1/samples.jsonl"; }
 
 on 1 one
 ok $? "one rank: $(tail -1 "$work/one.log")"
-for grid in "2" "3" "8" "4 grid.cp=2" "2 rollout.top_p=0.9 train.mini_batch_size=2" "2 train.use_kl_loss=true algo.advantage=remax"; do
+for grid in "3 rollout.max_batch=4" "4 grid.cp=2 rollout.grid.tp=2" "4 grid.ep=4 rollout.grid.dp=4 rollout.grid.ep=4 rollout.max_batch=8" \
+    "8 grid.tp=2 grid.pp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=2 rollout.grid.ep=4" \
+    "2 grid.tp=2 rollout.top_p=0.9 train.mini_batch_size=2" "2 rollout.grid.tp=2 train.use_kl_loss=true algo.advantage=remax"; do
     set -- $grid
     n=$1 run=$(tr ' =.' '___' <<<"on $grid") beside=one
     shift
-    case $* in *rollout* | *kl*) beside=one_$run; on 1 "$beside" "$@"; ok $? "$beside: $(tail -1 "$work/$beside.log")" ;; esac
+    case $* in *top_p* | *kl*) beside=one_$run; on 1 "$beside" $(printf '%s\n' "$@" | grep -v grid); ok $? "$beside: $(tail -1 "$work/$beside.log")" ;; esac
     on "$n" "$run" "$@"
     ok $? "$grid: $(tail -3 "$work/$run.log")"
     diff <(of_step $beside 1) <(of_step "$run" 1) >"$work/diff" && [ -s "$work/$run/samples.jsonl" ]
@@ -45,17 +47,17 @@ for grid in "2" "3" "8" "4 grid.cp=2" "2 rollout.top_p=0.9 train.mini_batch_size
 done
 
 # ---- killed, and gone on with: the bytes of the run that was not
-on 3 whole trainer.steps=5
-on_start 3 killed trainer.steps=5 &
+on 4 whole trainer.steps=5 grid.tp=2 grid.pp=2 rollout.grid.tp=2
+on_start 4 killed trainer.steps=5 grid.tp=2 grid.pp=2 rollout.grid.tp=2 &
 child=$!
 wait_lines killed 3
 kill -9 $child 2>/dev/null # the ranks see that mpirun is gone
 wait $child 2>/dev/null
 child=""
 while pgrep -f "trainer.run_dir=$work/killed" >/dev/null; do sleep 0.1; done
-on 3 killed trainer.steps=5
+on 4 killed trainer.steps=5 grid.tp=2 grid.pp=2 rollout.grid.tp=2
 ok $? "gone on with: $(tail -1 "$work/killed.log")"
-same_run whole killed 5 "killed on 3 ranks"
+same_run whole killed 5 "killed on 4 ranks"
 on_start 2 told trainer.steps=100000 &
 child=$!
 wait_lines told 3
@@ -73,8 +75,9 @@ refused_on() { # refused_on PATTERN N KEY=VALUE...
     [ $? = 1 ] && [ "$(grep -c '^hone' "$work/no.log")" = 1 ] && grep -qE "^hone train: .*$pattern" "$work/no.log"
     ok $? "$*: $(cat "$work/no.log")"
 }
-refused_on 'with the whole model in this build' 2 grid.tp=2
-refused_on 'with the whole model in this build' 2 grid.ep=2
+refused_on 'nothing to pass from stage to stage' 2 rollout.grid.pp=2
+refused_on 'experts over 4 ranks, but a replica has tp 2 x dp 1' 2 rollout.grid.tp=2 rollout.grid.ep=4
+refused_on 'a replica of tp 4 x dp 1 does not divide the 2 ranks' 2 rollout.grid.tp=4
 refused_on 'step_tokens' 2 rollout.step_tokens=100
 refused_on 'only 12 questions' 2 data.train_batch_size=13
 the_end

@@ -76,12 +76,7 @@ static void accepted(const char *path) {
     Config c;
     bool ok = config_load(&c, CONF_TRAIN, path, NULL, 0, NULL, &err);
     EXPECT(ok, "%s: %s", path, err.msg);
-    if (ok) {
-        bool cut = c.rollout.grid.tp * c.rollout.grid.dp * c.rollout.grid.ep > 1;
-        EXPECT(!cut || (!config_check(&c, &err) && strstr(err.msg, "each rank samples with the whole model")), "%s: %s",
-               path, err.msg);
-        config_free(&c);
-    }
+    if (ok) { config_free(&c); }
     ok = config_load(&c, CONF_TRAIN, path, ALONE, COUNT(ALONE), NULL, &err);
     EXPECT(ok && config_check(&c, &err), "%s as one process: %s", path, err.msg);
     if (ok) config_free(&c);

@@ -295,7 +295,7 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "grid.vpp=2", "grid.vpp is 2 without stages" },
 { GOOD, "grid.split=3", "split '3' holds 3 layers" },
 { GOOD, "grid.split=2;grid.first_layers=1", "grid.split: set this or" },
-{ GOOD, "rollout.grid.tp=2", "rollout.grid.tp: 2: each rank samples with the whole model" },
+{ GOOD, "rollout.grid.tp=2", "rollout.grid.tp: a replica of tp 2 x dp 1 does not divide the 1 rank there is" },
 { GOOD, "trainer.leaves=6", "trainer.leaves: 6 is not a power of two" },
 { GOOD, "trainer.run_dir=" DATA, "trainer.run_dir: " DATA " is a file" },
 { GOOD, "data.train_files=/no/such/file.parquet", "data.train_files: /no/such/file.parquet does not exist" },
