@@ -79,12 +79,11 @@ if [ "$short" = short ]; then
     fails_in sft saving STOP 2 8
 else
     for signal in KILL STOP; do
-        for phase in loading rollout update saving; do
-            fails_in train $phase $signal 5 8
-            fails_in train $phase $signal 0 3
-        done
-        for phase in loading update validation saving; do fails_in sft $phase $signal $((RANDOM % 8)) 4; done
+        for phase in loading rollout update saving; do fails_in train $phase $signal $((1 + RANDOM % 7)) $((1 + RANDOM % 8)); done
+        for phase in loading update validation saving; do fails_in sft $phase $signal $((1 + RANDOM % 7)) 4; done
     done
+    fails_in train update KILL 0 8 # the first is the one that watches and writes
+    fails_in train saving STOP 0 3
 fi
 
 # ---- what goes wrong on one rank alone: rank 2 of 4 has another command line, or other limits
