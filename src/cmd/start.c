@@ -16,19 +16,20 @@ const Opt start_options[] = {
     { "list-options", OPT_FLAG, offsetof(StartArgs, list_options), "",
       "print every option with its default, and verl's name for it" },
     { "check", OPT_FLAG, offsetof(StartArgs, check), "", "print the configuration, check it, and stop" },
+    { "memory", OPT_INT, offsetof(StartArgs, memory), "N",
+      "count the memory of each of N ranks, to the byte, and stop; data is read, nothing is written", 1, 1 << 14 },
     { 0 },
 };
 
 /* What can be known without reading weights or data: all that is wrong, a line each. */
-static int wrong(const Config *c, Buf *list) {
+static int wrong(const Config *c, int ranks, Buf *list) {
     Mem mem = { 0 };
     ModelDesc m;
     Err err;
-    Launch l = world_launch();
     int n = config_check_list(c, list);
     bool said = n && strstr(list->data, "model."); /* its folder is of no use already */
     if (!said && model_desc_load(&m, c->model.path, &mem, &err) && model_desc_runs(&m, &err))
-        n += config_check_model_list(c, &m, l.size > 1 ? l.size : 1, list);
+        n += config_check_model_list(c, &m, ranks > 1 ? ranks : 1, list);
     else if (!said) {
         buf_printf(list, "  %s\n", err.msg);
         n++;
@@ -37,14 +38,13 @@ static int wrong(const Config *c, Buf *list) {
     return n;
 }
 
-int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
-    StartArgs a = { 0 };
+int start(const Verb *v, Config *c, ConfVerb verb, StartArgs *a, int argc, char **argv) {
     Err err;
     Buf text = { 0 };
     const char *words[256];
-    int n, rc = opt_parse(v, &a, words, 0, COUNT(words), &n, argc, argv);
+    int n, rc = opt_parse(v, a, words, 0, COUNT(words), &n, argc, argv);
     if (rc >= 0) return rc;
-    if (a.list_options) {
+    if (a->list_options) {
         config_list_options(&text, verb);
         fputs(text.data, stdout);
         buf_free(&text);
@@ -65,8 +65,8 @@ int start(const Verb *v, Config *c, ConfVerb verb, int argc, char **argv) {
     buf_free(&text);
     fflush(stdout);
     buf_clear(&text);
-    int bad = wrong(c, &text);
-    if (!bad && !a.check) return buf_free(&text), -1;
+    int bad = wrong(c, a->memory ? (int)a->memory : world_launch().size, &text);
+    if (!bad && !a->check) return buf_free(&text), -1;
     if (!bad) puts("checked: nothing is wrong that can be seen without reading weights and data");
     else if (bad == 1) err_set(&err, "%.*s", (int)text.n - 3, text.data + 2);
     else err_set(&err, "%d settings cannot be had", bad);

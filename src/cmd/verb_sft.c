@@ -163,7 +163,8 @@ static bool train(Sft *s, Err *err) {
 /* ---- opening */
 static bool goes_on(void *user) { return (void)user, !stop_asked(); } /* asked between micro-batches */
 
-static bool open_model(Sft *s, Err *err) {
+static RunShape shape_of(void *user) {
+    Sft *s = user;
     const Config *c = &s->job.c;
     PolicyConf p = { .micro_tokens =
                          c->train.micro_tokens > c->sft.max_length ? c->train.micro_tokens : c->sft.max_length,
@@ -172,14 +173,18 @@ static bool open_model(Sft *s, Err *err) {
                      .offload = c->train.offload_fraction,
                      .trains = true,
                      .go_on = goes_on };
-    RunShape shape = { .m = &s->job.o.desc,
+    return (RunShape){ .m = &s->job.o.desc,
                        .shard = &s->job.ranks.shard,
                        .like = open_kind(&s->job.o, c->trainer.leaves),
                        .threads = threads_count(s->job.o.dev.threads),
                        .policy = p,
                        .save_buffer = c->trainer.save_buffer };
+}
+
+static bool open_model(Sft *s, Err *err) {
+    RunShape shape = shape_of(s);
     TRY(job_fits(&s->job, &shape, err) && job_open_weights(&s->job, &shape, err));
-    policy_open(&s->job.policy, &s->job.o.model, &p, &s->job.mem);
+    policy_open(&s->job.policy, &s->job.o.model, &shape.policy, &s->job.mem);
     return true;
 }
 
@@ -217,6 +222,7 @@ static bool open_data(Sft *s, Err *err) {
 static bool open_all(Sft *s, Err *err) {
     Job *j = &s->job;
     TRY(job_open(j, err) && job_open_dir(j, err) && job_agree(j, open_data(s, err), err));
+    if (j->counted) return job_count(j, shape_of, s), true;
     TRY(job_agree(j, open_model(s, err), err) && job_open_saves(j, err) && job_resume(j, NULL, NULL, err));
     job_begin(j);
     return true;
@@ -226,11 +232,13 @@ static int run(const Verb *v, int argc, char **argv) {
     Sft s = { 0 };
     Job *j = &s.job;
     Err err;
-    int rc = start(v, &j->c, CONF_SFT, argc, argv);
+    StartArgs a = { 0 };
+    int rc = start(v, &j->c, CONF_SFT, &a, argc, argv);
     if (rc >= 0) return rc;
-    bool ok = ranks_open(&j->ranks, j->c.trainer.wait_seconds, &err) && open_all(&s, &err) && train(&s, &err);
+    j->counted = (int)a.memory;
+    bool ok = job_ranks(j, &err) && open_all(&s, &err) && (j->counted || train(&s, &err));
     ok = job_end(j, ok, &err);
-    if (ok) end_line(j->step, j->steps, j->c.trainer.run_dir);
+    if (ok && !j->counted) end_line(j->step, j->steps, j->c.trainer.run_dir);
     job_close(j);
     return ok ? 0 : cmd_fail(v, &err);
 }

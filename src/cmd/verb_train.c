@@ -38,12 +38,14 @@ static int run(const Verb *v, int argc, char **argv) {
     Run r = { 0 };
     Job *j = &r.job;
     Err err;
-    int rc = start(v, &j->c, CONF_TRAIN, argc, argv);
+    StartArgs a = { 0 };
+    int rc = start(v, &j->c, CONF_TRAIN, &a, argc, argv);
     if (rc >= 0) return rc;
-    bool ok = ranks_open(&j->ranks, j->c.trainer.wait_seconds, &err) && run_open(&r, &err) && train(&r, &err)
-              && run_profiled(&r, &err);
+    j->counted = (int)a.memory;
+    bool ok = job_ranks(j, &err) && run_open(&r, &err);
+    ok = ok && (j->counted || (train(&r, &err) && run_profiled(&r, &err)));
     ok = job_end(j, ok, &err);
-    if (ok) run_summary(&r);
+    if (ok && !j->counted) run_summary(&r);
     run_close(&r);
     return ok ? 0 : cmd_fail(v, &err);
 }

@@ -1,10 +1,13 @@
 /* job.c - opening and closing what every training has, and being told to stop. */
 #include "step/job.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/last.h"
 #include "op/device.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 static volatile sig_atomic_t stop; /* the one thing a signal may touch */
 static void on_signal(int sig) {
@@ -25,6 +28,13 @@ static void stop_on_signals(void) {
 }
 
 /* ---- opening */
+bool job_ranks(Job *j, Err *err) {
+    if (!j->counted) return ranks_open(&j->ranks, j->c.trainer.wait_seconds, err);
+    j->ranks = (Ranks){ .world = world_dry(0, j->counted), .groups = groups_self() };
+    j->ranks.world.local_size = j->counted; /* as if on this machine: that is how many threads each has */
+    return true;
+}
+
 static bool open_first(Job *j, Err *err) {
     const Config *c = &j->c;
     OpenOpts oo = {
@@ -45,9 +55,9 @@ bool job_open(Job *j, Err *err) {
 }
 
 bool job_open_dir(Job *j, Err *err) {
-    j->dir = ranks_first(&j->ranks) ? run_dir_open(&j->c, err) : run_dir_mute(&j->c);
+    j->dir = ranks_first(&j->ranks) && !j->counted ? run_dir_open(&j->c, err) : run_dir_mute(&j->c);
     TRY(job_agree(j, j->dir != NULL, err));
-    last_words_into(mem_printf(&j->mem, "%s/log.txt", j->c.trainer.run_dir)); /* of any rank */
+    if (!j->counted) last_words_into(mem_printf(&j->mem, "%s/log.txt", j->c.trainer.run_dir)); /* of any rank */
     return true;
 }
 
@@ -62,13 +72,83 @@ void job_open_stream(Job *j, int64_t per_epoch) {
 }
 
 bool job_fits(Job *j, const RunShape *s, Err *err) {
-    Need need[MOST_NEEDS];
-    int n = run_needs(need, s);
+    Need *need = j->need;
+    int n = j->needs = run_needs(need, s);
     bool gpu = dev_about(&j->o.dev).total > 0;
     j->planned = needs_sum(need, n, gpu);
     if (!memory_fits(&j->o, need, n, err)) return err_wrap(err, "this run does not fit (see `hone plan`)");
     if (gpu) dev_reserve(&j->o.dev, j->planned_gpu = needs_device(need, n));
     return true;
+}
+
+/* ---- what each rank holds, as --memory counts it and as it was taken: the same lines */
+typedef struct {
+    char text[1024];
+} Line;
+
+static Line line_of(const Shard *s, int rank, const Need *need, int n) {
+    Line l;
+    GridAt at = s->at;
+    int k = snprintf(l.text, sizeof l.text, "rank %d tp%d cp%d dp%d pp%d ep%d etp%d:", rank, at.tp, at.cp, at.dp, at.pp,
+                     at.ep, at.etp);
+    for (int i = 0; i < n && k < (int)sizeof l.text; i++)
+        k += snprintf(l.text + k, sizeof l.text - (size_t)k, " %s %zu,", need[i].name, need[i].bytes);
+    if (k < (int)sizeof l.text)
+        snprintf(l.text + k, sizeof l.text - (size_t)k, " in all %zu bytes\n", needs_sum(need, n, false));
+    return l;
+}
+
+void job_count(Job *j, JobShape *shape, void *user) {
+    Shard *s = &j->ranks.shard;
+    for (int r = 0; r < j->counted; r++) {
+        s->at = grid_at(&s->g, r);
+        j->ranks.world.all.rank = r;
+        Need need[MOST_NEEDS];
+        RunShape x = shape(user);
+        int n = run_needs(need, &x);
+        fputs(line_of(s, r, need, n).text, stdout);
+    }
+}
+
+/* The arenas that there are, in place of what was counted for them. */
+static void put_taken(const Job *j, Need *need, int n) {
+    const Policy *p = &j->policy, *q = j->beside;
+    const Model *m = &j->o.model;
+    size_t packing = p->host.size + p->sort.size + (q ? q->host.size + q->sort.size : 0);
+    const Need taken[] = {
+        { "weights", m->w.arena.size + m->master.arena.size },
+        { "reference", q ? q->m->w.arena.size : 0 },
+        { "gradients", p->grads.arena.size },
+        { "optimizer", p->opt.dev.size },
+        { "optimizer (host)", p->opt.host.size },
+        { "activations", p->act.size },
+        { "kv", p->act.size },
+        { "scratch", j->o.dev.tmp.size },
+        { "micro-batches", p->io.size + (q ? q->io.size : 0) },
+        { "packing", packing },
+    };
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < COUNT(taken); k++)
+            if (!strcmp(need[i].name, taken[k].name)) need[i].bytes = taken[k].bytes;
+}
+
+static bool tell_memory(const Job *j, Err *err) {
+    Mem mem = { 0 };
+    Need need[MOST_NEEDS];
+    memcpy(need, j->need, sizeof need);
+    put_taken(j, need, j->needs);
+    int ranks = ranks_count(&j->ranks);
+    Line mine = line_of(&j->ranks.shard, j->ranks.world.all.rank, need, j->needs),
+         *all = MEM_ARRAY(&mem, Line, (size_t)ranks);
+    comm_gather_host(&j->ranks.world.all, all, &mine, sizeof mine);
+    Buf text = { 0 };
+    for (int r = 0; r < ranks; r++) buf_puts(&text, all[r].text);
+    char path[4200];
+    snprintf(path, sizeof path, "%.4000s/memory.txt", j->c.trainer.run_dir);
+    bool ok = !ranks_first(&j->ranks) || file_write(path, text.data, text.n, err);
+    buf_free(&text);
+    mem_free(&mem);
+    return job_agree(j, ok, err);
 }
 
 bool job_open_weights(Job *j, const RunShape *s, Err *err) {
@@ -82,7 +162,7 @@ bool job_open_saves(Job *j, Err *err) {
     j->saves = checkpoints_open(&j->policy, &cc, &j->mem);
     dev_touch(&j->o.dev);
     mem_touch(&j->mem); /* what was counted is taken now: no step is larger than the one before */
-    return true;
+    return tell_memory(j, err);
 }
 
 void job_begin(Job *j) {

@@ -27,16 +27,24 @@ typedef struct {
     int64_t      step, steps, saved;      /* done, in all; saved: the step of the newest checkpoint, 0: none */
     double       t_saved;                 /* when that was made, or the run began */
     bool         untold;                  /* the step is done, its validation was cut: metrics wait to be told with it */
+    int          counted;                 /* so many ranks are only counted: nothing is taken or written; 0: a run */
+    const Policy *beside;                 /* a reference model's, or NULL */
+    Need         need[MOST_NEEDS];        /* of this rank */
+    int          needs;
     size_t       planned, planned_gpu;    /* bytes, of all needs; on a GPU: of the host's, and of the GPU's, taken as one block */
 } Job;
 
-/* Opening, in this order; j->c is loaded and the ranks are open.  Collective. */
+/* Opening, in this order; j->c is loaded.  Collective. */
+bool job_ranks(Job *j, Err *err);                                  /* those that were launched, or j->counted that are none */
 bool job_open(Job *j, Err *err);                                   /* description, device, grid, trainer.leaves */
 bool job_open_dir(Job *j, Err *err);                               /* and its lock */
 void job_open_stream(Job *j, int64_t per_epoch);                   /* of j->train; so many steps take all of it: counts the run's */
 bool job_fits(Job *j, const RunShape *s, Err *err);                /* all of it, or nothing is taken */
+/* Prints the memory of every counted rank; shape: of the rank that j->ranks.shard is. */
+typedef RunShape JobShape(void *user);
+void job_count(Job *j, JobShape *shape, void *user);
 bool job_open_weights(Job *j, const RunShape *s, Err *err);        /* and dev.tmp */
-bool job_open_saves(Job *j, Err *err);                             /* of j->policy; what was counted is then touched */
+bool job_open_saves(Job *j, Err *err);                             /* of j->policy; what was counted is then touched and told in memory.txt */
 bool job_end(Job *j, bool ok, Err *err);                            /* the last save is on the disk, or why not; !ok: err is noted */
 void job_close(Job *j);                                            /* also of one that is zeroed, or half open */
 

@@ -147,9 +147,11 @@ static int room_of(const Config *c) { /* questions under way: dynamic sampling d
     return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
 }
 
-static RunShape shape_of(Run *r) {
+static RunShape shape_of(void *user) {
+    Run *r = user;
     const Config *c = &r->job.c;
     const ModelDesc *m = &r->job.o.desc;
+    r->sampler.shard.at = grid_at(&r->sampler.shard.g, r->job.ranks.world.all.rank); /* another's, where it is counted */
     DevKind like = open_kind(&r->job.o, c->trainer.leaves);
     size_t largest;
     PolicyConf policy = policy_conf(c, true), reference = policy_conf(c, false);
@@ -272,6 +274,7 @@ static bool open_parts(Run *r, Err *err) {
     TRY(open_questions(r, err));
     r->ref.on = config_needs_ref(&r->job.c);
     r->kl = config_kl(&r->job.c);
+    if (r->job.counted) return job_count(&r->job, shape_of, r), true;
     RunShape shape = shape_of(r);
     TRY(job_fits(&r->job, &shape, err));
     open_rollouts(r);
@@ -282,7 +285,10 @@ bool run_open(Run *r, Err *err) {
     Job *j = &r->job;
     const Config *c = &j->c;
     TRY(job_open(j, err) && open_replicas(r, err) && job_open_dir(j, err));
-    TRY(job_agree(j, open_parts(r, err), err) && job_open_saves(j, err));
+    TRY(job_agree(j, open_parts(r, err), err));
+    if (j->counted) return true;
+    if (r->ref.on) j->beside = &r->ref.policy;
+    TRY(job_open_saves(j, err));
     tell_gpu(r);
     TRY(job_resume(j, read_more, r, err));
     r->peak_flops = c->trainer.peak_tflops * 1e12;

@@ -1,0 +1,37 @@
+#!/bin/bash
+# ranks_memory.sh - the memory of every rank: what `--memory N` counts, without ranks, is what N ranks take, arena by arena, to the byte.
+#   bash tests/cmd/ranks_memory.sh build/hone [all]
+. tests/cmd/train_common.bash
+export ASAN_OPTIONS=detect_leaks=0
+command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (there is no mpirun)"; exit 0; }
+[ -f "$(dirname "$hone")/libhone_mpi.so" ] || { echo "0 passed, 0 failed, 1 skipped (libhone_mpi.so was not built)"; exit 0; }
+make_model
+for a in 1 2 3 4 5 6 7 8; do echo '{"prompt":"'$a+$a'","response":"#### '$((a + a))'"}'; done >"$work/pairs.jsonl"
+make_sums 8
+of_sft="sft model.path=$work/model data.train_files=$work/pairs.jsonl sft.batch_size=8 sft.max_length=32 train.micro_tokens=64 trainer.steps=1"
+of_train="train model.path=$work/model data.train_files=$work/sums.jsonl data.train_batch_size=4 rollout.n=2 data.max_prompt_length=16
+    data.max_response_length=8 train.micro_tokens=64 trainer.steps=1 reward.library=$(dirname "$hone")/scorers/low_bytes.so"
+takes() { # takes VERB N KEY=VALUE...
+    local run=$1.$2.$passed.$failed what="of_$1" n=$2
+    shift 2
+    local words="${!what} trainer.device=cpu trainer.threads=1 trainer.tensorboard=false trainer.run_dir=$work/$run $*"
+    "$hone" $words --memory "$n" 2>"$work/err" | grep -a '^rank ' >"$work/planned"
+    [ ! -e "$work/$run" ] && [ "$(wc -l <"$work/planned")" = "$n" ]
+    ok $? "$* counted for $n ranks: $(cat "$work/err")"
+    mpirun --allow-run-as-root --oversubscribe -n "$n" "$hone" $words >"$work/log" 2>&1
+    cmp -s "$work/planned" "$work/$run/memory.txt"
+    ok $? "$* on $n ranks: $(tail -1 "$work/log"; diff "$work/planned" "$work/$run/memory.txt" | head -4)"
+}
+takes sft 1
+takes sft 4 grid.tp=2
+takes sft 4 grid.pp=2 grid.vpp=2 train.recompute=full
+takes sft 8 grid.tp=2 grid.pp=2 grid.ep=4
+takes train 3
+takes train 2 grid.cp=2 train.use_kl_loss=true train.kl_loss_coef=0.1
+if [ "$2" = all ]; then
+    for on in "2" "3" "8" "2 grid.tp=2" "8 grid.tp=8" "2 grid.pp=2" "4 grid.pp=4" "2 grid.pp=2 grid.vpp=2" "2 grid.cp=2" "4 grid.cp=4" "4 grid.cp=2 grid.tp=2" \
+        "2 grid.ep=2" "4 grid.ep=4" "8 grid.ep=4 grid.etp=2" "8 grid.tp=2 grid.pp=2 train.offload_fraction=0.3" "6 grid.cp=3 grid.tp=2 train.recompute=selective"; do
+        takes sft $on
+    done
+fi
+the_end
