@@ -27,6 +27,7 @@ takes sft 4 grid.tp=2
 takes sft 4 grid.pp=2 grid.vpp=2 train.recompute=full
 takes sft 8 grid.tp=2 grid.pp=2 grid.ep=4
 takes train 3
+takes train 4 grid.tp=2 grid.pp=2 rollout.grid.tp=2
 takes train 2 grid.cp=2 train.use_kl_loss=true train.kl_loss_coef=0.1
 if [ "$2" = all ]; then
     for on in "2" "3" "8" "2 grid.tp=2" "8 grid.tp=8" "2 grid.pp=2" "4 grid.pp=4" "2 grid.pp=2 grid.vpp=2" "2 grid.cp=2" "4 grid.cp=4" "4 grid.cp=2 grid.tp=2" \
