@@ -151,7 +151,8 @@ static RunShape shape_of(void *user) {
     Run *r = user;
     const Config *c = &r->job.c;
     const ModelDesc *m = &r->job.o.desc;
-    r->sampler.shard.at = grid_at(&r->sampler.shard.g, r->job.ranks.world.all.rank); /* another's, where it is counted */
+    r->sampler.shard.at =
+        grid_at(&r->sampler.shard.g, r->job.ranks.world.all.rank); /* another's, where it is counted */
     DevKind like = open_kind(&r->job.o, c->trainer.leaves);
     size_t largest;
     PolicyConf policy = policy_conf(c, true), reference = policy_conf(c, false);
