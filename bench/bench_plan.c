@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
         plan_make(p);
         if (!here_measure(m, &w, &r, &err) || !measure(i, m, &w, &rollout, &update, &err))
             return printf("%s: %s\n", CASES[i].name, err.msg), 1;
-        here_apply(p, &r);
+        here_apply(p, &w, &r);
         double pr = p->phase[PH_ROLLOUT].seconds, pu = p->phase[PH_UPDATE].seconds + p->phase[PH_OPTIMIZER].seconds,
                off = (pr + pu) / (rollout + update) - 1;
         within += fabs(off) <= 0.25;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "config/config.h"
+#include "sync/sync.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,7 +15,18 @@ HereWork here_work(const Plan *p, int threads) {
             rows = batch > 512 ? batch : 512;
     if (rows > answers * len) rows = answers * len;
     double mini = w->mini > 0 ? w->mini : w->prompts;
-    HereWork out = { .threads = threads, .work = *w, .save_buffer = CHECKPOINT_BUFFER, .now = clock_now };
+    int ranks = p->cluster.gpus, each_has = threads / ranks > 0 ? threads / ranks : 1;
+    HereWork out = { .threads = each_has,
+                     .slow = fmax(1, (double)ranks * each_has / threads),
+                     .work = *w,
+                     .save_buffer = CHECKPOINT_BUFFER,
+                     .now = clock_now };
+    const ModelDesc *m = p->sum->model;
+    const Layout *l = &p->layout;
+    Err err;
+    GridShape g = { .tp = l->gen_tp, .ep = l->gen_ep, .etp = m->d.experts && l->gen_ep == 1 ? l->gen_tp : 1 };
+    if (!grid_fill(&g, m, ranks, NULL, 0, &err)) g = l->g; /* the configuration will be refused, with the reason */
+    out.shard = (Shard){ l->g, grid_at(&l->g, 0) }, out.sampler = (Shard){ g, grid_at(&g, 0) };
     out.sched = (SchedConf){ .page = (int)page,
                              .pages = (int)(batch * each < INT32_MAX ? batch * each + 1 : INT32_MAX),
                              .max_seqs = (int)(2 * batch),
@@ -42,7 +54,13 @@ bool here_possible(const ModelDesc *m, const Plan *p, Err *err) {
 }
 
 int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
+    int ranks = grid_ranks(&w->shard.g);
+    World dry = world_dry(0, ranks);
+    dry.local_size = ranks;
     RunShape s = { .m = m,
+                   .shard = &w->shard,
+                   .sampler = &w->sampler,
+                   .sync_buffer = sync_buffer_bytes(m, &w->shard.g, &w->sampler.g, DT_F32, &dry, SYNC_BUFFER),
                    .like = dev_kind_cpu(),
                    .threads = w->threads,
                    .policy = w->policy,
@@ -56,6 +74,7 @@ int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
                    .max_prompt = (int)w->work.prompt_max,
                    .max_answer = (int)w->work.max,
                    .save_buffer = w->save_buffer };
+    s.sched.shard = &w->sampler;
     s.reference.trains = false;
     s.reference.max_seqs = (int)(w->work.prompts * w->work.answers);
     return run_needs(out, &s);
@@ -266,20 +285,25 @@ bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *er
     return true;
 }
 
-static void one_cause(PhasePlan *ph, Bound b, double seconds) {
-    *ph = (PhasePlan){ .seconds = seconds, .bound = b };
-    ph->part[b] = seconds;
+/* The work, and what moves between ranks. */
+static void measured(PhasePlan *ph, Bound b, double seconds) {
+    double moves = ph->part[BY_NETWORK];
+    *ph = (PhasePlan){ .seconds = seconds + moves, .bound = seconds > moves ? b : BY_NETWORK };
+    ph->part[b] = seconds, ph->part[BY_NETWORK] = moves;
 }
 
-void here_apply(Plan *p, const HereRates *r) {
-    double epochs = p->work.epochs > 0 ? p->work.epochs : 1;
-    p->measured.fixed = r->fixed, p->measured.row = r->row;
+/* Rates are those of a rank's threads with the whole model; a rank has its share of the work, and of the cores. */
+void here_apply(Plan *p, const HereWork *w, const HereRates *r) {
+    const Layout *l = &p->layout;
+    double epochs = work_epochs(&p->work), share = w->slow / p->cluster.gpus, engine = w->slow / layout_engine(l);
+    double bubble = p->micro_batches > 0 ? (p->micro_batches + l->g.pp - 1) / p->micro_batches : 1;
+    p->measured.fixed = r->fixed * engine, p->measured.row = r->row * engine;
     plan_rollout(p);
-    double prefill = p->work.prompts * p->work.prompt_mean * r->score;
+    double prefill = p->work.prompts * p->work.prompt_mean * r->score * share;
     p->phase[PH_ROLLOUT].part[BY_COMPUTE] += prefill;
-    one_cause(&p->phase[PH_UPDATE], BY_COMPUTE, p->tokens * epochs * r->train);
-    one_cause(&p->phase[PH_REF], BY_COMPUTE, p->work.kl ? p->tokens * r->score : 0);
-    one_cause(&p->phase[PH_OPTIMIZER], BY_MEMORY, p->mini_batches * p->sum->total * r->adam);
-    one_cause(&p->phase[PH_SYNC], BY_MEMORY, 0);
+    measured(&p->phase[PH_UPDATE], BY_COMPUTE, p->tokens * epochs * r->train * share * bubble);
+    measured(&p->phase[PH_REF], BY_COMPUTE, p->work.kl ? p->tokens * r->score * share * bubble : 0);
+    measured(&p->phase[PH_OPTIMIZER], BY_MEMORY, p->mini_batches * p->sum->total * r->adam * share);
+    measured(&p->phase[PH_SYNC], BY_MEMORY, 0);
     plan_total(p);
 }

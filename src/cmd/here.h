@@ -13,7 +13,9 @@
 typedef struct {
     SchedConf  sched;
     PolicyConf policy;
-    int        threads;
+    int        threads;           /* of a rank */
+    double     slow;              /* more threads than cores: so many times slower is each */
+    Shard      shard, sampler;    /* of the first rank: its part of the model in training, and where it samples */
     Workload   work;
     int64_t    save_buffer;       /* trainer.save_buffer */
     double   (*now)(void);        /* the clock: clock_now, or a processor's where others share it */
@@ -23,7 +25,7 @@ typedef struct {
 bool here_possible(const ModelDesc *m, const Plan *p, Err *err);
 
 /* A run's settings for a workload: as `hone train` makes them from its configuration. */
-HereWork here_work(const Plan *p, int threads);
+HereWork here_work(const Plan *p, int threads);      /* threads: of all ranks together */
 
 int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]);     /* how many; their sum is the process */
 
@@ -35,7 +37,7 @@ typedef struct {
 } HereRates;
 bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err);
 
-/* Puts measured rates in place of the formulas' phases. */
-void here_apply(Plan *p, const HereRates *r);
+/* Puts measured rates in place of the formulas' phases; what ranks say to each other stays the formulas'. */
+void here_apply(Plan *p, const HereWork *w, const HereRates *r);
 
 #endif

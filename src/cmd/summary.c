@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 typedef struct {
     double prompts, answers, mini, epochs;     /* of a step */
@@ -13,10 +14,11 @@ typedef struct {
     double computed;                           /* share of the updates' work: silent answers take little or none */
     bool reference;
     PolicyConf policy;
-    int threads;
+    int threads;             /* of all ranks that share a machine, as many as it has cores or fewer */
+    GridShape grid, sampler; /* over all ranks */
 } PredictIn;
 typedef struct {
-    double rollout, reference, update;
+    double rollout, reference, update, sync;
 } Predicted; /* seconds; update with the optimizer */
 
 /* False for a model too large to do that in passing. */
@@ -28,6 +30,7 @@ static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out)
     ModelSum *s = MEM_NEW(&mem, ModelSum);
     Plan *p = MEM_NEW(&mem, Plan);
     model_sum(s, m);
+    int ranks = grid_ranks(&in->grid);
     Machine here = { .name = "this",
                      .flops = 1e11,
                      .memory = 1e12,
@@ -35,36 +38,38 @@ static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out)
                      .sms = in->threads,
                      .gemm = 0.8,
                      .attn = 0.5,
-                     .nvlink = 1e9,
+                     .nvlink = 5e9 / ranks,
                      .nic = 1e9,
                      .pcie = 1e12,
-                     .domain = 1,
-                     .per_node = 1,
+                     .domain = ranks,
+                     .per_node = ranks,
                      .host_memory = 1e12,
                      .host_bandwidth = 1e10,
                      .is_cpu = true };
-    *p = (Plan){ .sum = s, .cluster = { here, 1 }, .profile = profile_find("hone") };
+    *p = (Plan){ .sum = s, .cluster = { here, ranks }, .profile = profile_find("hone") };
     p->work = (Workload){ in->prompts, in->answers, in->mini, in->prompt_mean, in->prompt_max,
                           in->mean,    in->max,     1,        in->reference,   (int)in->epochs };
-    p->layout = (Layout){ .g = grid_one(s->model),
+    p->layout = (Layout){ .g = in->grid,
                           .fused_head = true,
                           .micro_tokens = (double)in->policy.micro_tokens,
                           .offload = in->policy.offload,
-                          .gen_tp = 1,
-                          .gen_ep = 1,
+                          .gen_tp = in->sampler.tp,
+                          .gen_ep = in->sampler.ep,
                           .gen_use = 0.9 };
     bool ok = layout_check(&p->layout, s, &p->cluster, &p->work, &err);
     HereRates r;
+    HereWork w;
     if (ok) {
         plan_make(p);
-        HereWork w = here_work(p, in->threads);
+        w = here_work(p, in->threads);
         w.policy = in->policy;
         ok = here_measure(m, &w, &r, &err);
     }
     if (ok) {
-        here_apply(p, &r);
+        here_apply(p, &w, &r);
         *out = (Predicted){ p->phase[PH_ROLLOUT].seconds, p->phase[PH_REF].seconds,
-                            p->phase[PH_UPDATE].seconds * in->computed + p->phase[PH_OPTIMIZER].seconds };
+                            p->phase[PH_UPDATE].seconds * in->computed + p->phase[PH_OPTIMIZER].seconds,
+                            p->phase[PH_SYNC].seconds };
     }
     mem_free(&mem);
     return ok;
@@ -91,11 +96,17 @@ static void exact_line(const Run *r) {
                r->sum.exact.max_diff, r->sum.exact.tokens, r->sum.answer, r->sum.compared, r->sum.steps);
 }
 
-/* A step as `hone plan` sees it beside the mean of those that were done. */
-static void time_summary(Run *r) {
+/* Threads of all ranks, those that have a core. */
+static int threads_in_all(const Run *r) {
+    const World *w = &r->job.ranks.world;
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), here = threads_count(r->job.o.dev.threads) * w->local_size;
+    return (here < cores ? here : cores) * w->all.size / w->local_size;
+}
+
+/* A step as `hone plan` sees it beside the mean of those that were done: the first rank measures. */
+static void tell_times(const Run *r) {
     const Config *c = &r->job.c;
-    double n = r->sum.steps;
-    if (n < 1 || !job_wanted(&r->job)) return;
+    double n = r->sum.steps, took = 0;
     PredictIn in = {
         .prompts = (double)c->data.train_batch_size,
         .answers = (double)c->rollout.n,
@@ -108,7 +119,9 @@ static void time_summary(Run *r) {
         .computed = r->sum.flops / r->sum.full,
         .reference = r->ref.on,
         .policy = r->job.policy.c,
-        .threads = threads_count(r->job.o.dev.threads),
+        .threads = threads_in_all(r),
+        .grid = r->job.ranks.shard.g,
+        .sampler = r->sampler.shard.g,
     };
     Predicted p;
     if (!run_predict(&r->job.o.desc, &in, &p)) return;
@@ -116,6 +129,16 @@ static void time_summary(Run *r) {
     time_line("rollout", p.rollout, r->sum.seconds[PHASE_GEN] / n);
     time_line("reference", p.reference, r->sum.seconds[PHASE_REF] / n);
     time_line("update", p.update, r->sum.seconds[PHASE_UPDATE] / n);
+    time_line("sync", p.sync, r->sum.seconds[PHASE_SYNC] / n);
+    for (int i = 0; i < PHASES; i++) took += i == PHASE_TEST || i == PHASE_SAVE ? 0 : r->sum.seconds[i] / n;
+    time_line("all phases", p.rollout + p.reference + p.update + p.sync, took);
+}
+
+static void time_summary(Run *r) {
+    if (r->sum.steps < 1 || !job_wanted(&r->job)) return;
+    ranks_phase(&r->job.ranks, "measuring");
+    if (ranks_first(&r->job.ranks)) tell_times(r);
+    comm_barrier(&r->job.ranks.world.all);
 }
 
 void run_summary(Run *r) {

@@ -17,7 +17,8 @@
 static const Opt OPTIONS[] = {
     { "recipe", OPT_STR, A(recipe), "FILE",
       "take model, workload, layout and cluster from a configuration; options change it" },
-    { "cluster", OPT_STR, A(cluster), "SPEC", "H20-96x96 (type x GPUs), a file, or this (the default): docs/plan.md" },
+    { "cluster", OPT_STR, A(cluster), "SPEC",
+      "H20-96x96 (type x GPUs), a file, this (the default) or thisx4 (four ranks here): docs/plan.md" },
     { "gpus-per-node", OPT_INT, A(per_node), "N", "GPUs of one host", 1, 1024 },
     { "host-memory", OPT_STR, A(host_memory), "SIZE", "memory of one host, e.g. 1500GB" },
     { "profile", OPT_STR, A(profile), "NAME", "hone (default), verl or nemo: how the stack spends memory and time" },
@@ -185,7 +186,8 @@ static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *
     double slice = p->sum->embed + p->sum->head + 2 * p->sum->total / p->sum->layers, room = p->cluster.gpu.memory;
     int n = m->arch->runs ? here_needs(m, &w, arenas) : 0;
     if (!n) return true; /* counted, not run: the closed formulas stand */
-    buf_puts(memory, "\nmemory of one process, the arenas that hone train will take, MB\n");
+    buf_printf(memory, "\nmemory of %s, the arenas that hone train will take, MB\n",
+               p->cluster.gpus > 1 ? "the first rank" : "one process");
     for (int i = 0; i < n; i++) {
         buf_printf(memory, "%-17s %12.2f\n", arenas[i].name, (double)arenas[i].bytes / 1e6);
         p->arenas += (double)arenas[i].bytes;
@@ -196,7 +198,7 @@ static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *
     if (slice > LARGEST || !p->fits) return true;
     HereRates r;
     TRY(here_measure(m, &w, &r, err));
-    here_apply(p, &r);
+    here_apply(p, &w, &r);
     buf_printf(
         times,
         "times measured on the model or slices of it (%.1f s): %.2f us a token trained, %.2f us scored; a decode "
@@ -228,7 +230,9 @@ static int answer(const Verb *v, const PlanArgs *a, const char *path, Mem *mem, 
     int faults = 0;
     if (!plan_args_setting(p, a, path, mem, &err)) return cmd_fail(v, &err);
     if (a->min_gpus) return fewest(p, out), 0;
-    if (a->search || (!plan_args_layout_given(a) && p->cluster.gpus > 1)) {
+    bool here = p->cluster.gpu
+                    .is_cpu; /* ranks that share cores gain by no cut: data parallel, unless the user says otherwise */
+    if (a->search || (!plan_args_layout_given(a) && p->cluster.gpus > 1 && !here)) {
         if (!search(p, a, mem, out, &err)) return cmd_fail(v, &err);
     } else {
         if (!plan_args_layout(p, a, &err)) return cmd_fail(v, &err);

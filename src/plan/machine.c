@@ -179,6 +179,15 @@ static bool cluster_from_file(Cluster *out, const char *path, Mem *mem, Err *err
     return ok || err_wrap(err, "%s", path);
 }
 
+/* A rank of n on this machine: they share its cores and its memory, and talk through it. */
+static void share_this(Machine *m, int n) {
+    double *const parts[] = { &m->flops, &m->memory, &m->bandwidth, &m->nvlink };
+    m->nvlink = m->bandwidth / 2; /* a message is read and written */
+    for (size_t i = 0; i < COUNT(parts); i++) *parts[i] /= n;
+    m->sms = m->sms > n ? m->sms / n : 1;
+    m->domain = m->per_node = n;
+}
+
 bool cluster_parse(Cluster *out, const char *spec, Mem *mem, Err *err) {
     if (!strcmp(spec, "this")) {
         machine_measure(&out->gpu);
@@ -197,8 +206,10 @@ bool cluster_parse(Cluster *out, const char *spec, Mem *mem, Err *err) {
     if (n < 1 || n > 1 << 20) return err_set(err, "%s: the number of GPUs must lie between 1 and 1048576", spec);
     char *name = mem_str(mem, spec, (size_t)(x - spec));
     const Machine *m = machine_find(name);
-    if (!m) return unknown_machine(name, err);
-    out->gpu = *m;
+    bool here = !strcmp(name, "this");
+    if (!m && !here) return unknown_machine(name, err);
+    if (here) machine_measure(&out->gpu), share_this(&out->gpu, (int)n);
+    else out->gpu = *m;
     out->gpus = (int)n;
     return true;
 }

@@ -25,11 +25,15 @@ static void run_lines(const Plan *p, const char *path, Buf *out) {
         buf_printf(out, "# run:    hone train %s\n", path);
         return;
     }
+    if (p->cluster.gpu.is_cpu) {
+        buf_printf(out, "# run:    mpirun --oversubscribe -n %d hone train %s\n", p->cluster.gpus, path);
+        return;
+    }
     buf_printf(out, "# mpirun: mpirun -np %d --map-by ppr:%d:node hone train %s\n", p->cluster.gpus, per_node, path);
-    buf_printf(
-        out,
-        "# slurm:  sbatch --nodes=%d --ntasks-per-node=%d --gpus-per-node=%d --exclusive --wrap 'srun hone train %s'\n",
-        cluster_nodes(&p->cluster), per_node, per_node, path);
+    buf_printf(out,
+               "# slurm:  sbatch --nodes=%d --ntasks-per-node=%d --gpus-per-node=%d --exclusive --wrap 'srun "
+               "--mpi=pmix hone train %s'\n",
+               cluster_nodes(&p->cluster), per_node, per_node, path);
 }
 
 static void comments(const Plan *p, const RecipeText *t, Buf *out) {
@@ -39,7 +43,8 @@ static void comments(const Plan *p, const RecipeText *t, Buf *out) {
         if (phase_has_memory(ph)) gpu = fmax(gpu, p->stage[p->worst[ph]].total[ph]);
     buf_printf(out, "# %s, ", p->sum->model->arch->name);
     report_count(p->sum->total, out);
-    if (p->cluster.gpu.is_cpu) buf_puts(out, " parameters, on this machine\n# ");
+    if (p->cluster.gpu.is_cpu)
+        buf_printf(out, " parameters, on this machine, %d rank%s\n# ", p->cluster.gpus, p->cluster.gpus > 1 ? "s" : "");
     else buf_printf(out, " parameters, on %d x %s\n# ", p->cluster.gpus, p->cluster.gpu.name);
     report_layout(p, out);
     buf_printf(out, "\n# predicted (profile %s): step %.*f s", p->profile->name, digits, p->step);
@@ -104,6 +109,7 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
     buf_printf(out, "  cp: %d\n  dp: %d\n  split: \"", l->g.cp, l->g.dp);
     grid_split_text(&l->g, out);
     buf_printf(out, "\"\n  nodes: %d\n  gpus_per_node: %d\n", cluster_nodes(&p->cluster), per_node);
+    if (p->cluster.gpu.is_cpu) buf_puts(out, "trainer:\n  device: cpu\n");
     plan_section(p, t, out);
 }
 

@@ -67,6 +67,17 @@ ok $? "told to stop: $(tail -3 "$work/told.log")"
 child=""
 expect "told to stop" "$work/told.log" 'told to stop after step [0-9]+ of 100000; saved'
 
+# ---- what `hone plan --write` writes for ranks on this machine runs as it is, and plan and run stand side by side
+for layout in "" "--tp 2 --rollout-tp 2"; do
+    "$hone" plan "$work/model" --cluster thisx2 --prompts 4 --answers 4 --prompt-mean 5 --prompt-max 16 --mean 12 --max 12 $layout --data "$work/sums.jsonl" \
+        --write "$work/plan.yaml" >"$work/plan.log" 2>&1
+    ok $? "hone plan $layout: $(tail -3 "$work/plan.log")"
+    rm -rf "$work/planned"
+    mpirun --allow-run-as-root --oversubscribe -n 2 "$hone" train "$work/plan.yaml" trainer.run_dir="$work/planned" trainer.steps=10 >"$work/planned.log" 2>&1
+    ok $? "a plan $layout runs: $(tail -3 "$work/planned.log")"
+    expect "a plan $layout" "$work/planned.log" '^  all phases +predicted +[0-9.]+ s, measured'
+done
+
 # ---- refusals, said once
 refused_on() { # refused_on PATTERN N KEY=VALUE...
     local pattern=$1 n=$2
