@@ -2,11 +2,8 @@
  * Answers are written in the order of the input, the n answers to one line next to each other, as soon as their turn comes. */
 #include "base/clock.h"
 #include "base/file.h"
-#include "cmd/cmd.h"
+#include "cmd/on_lines.h"
 #include "cmd/options.h"
-#include "model/open.h"
-#include "cmd/prompt_line.h"
-#include "cmd/sampling.h"
 #include "rollout/stops.h"
 
 #include <inttypes.h>
@@ -55,13 +52,11 @@ typedef struct {
 } Job;
 
 typedef struct {
-    Opened o;
+    OnLines on;
     const Args *a;
-    PromptReader reader;
     VEC(Job *)
     jobs;
     size_t given, written; /* handed to the engine; written out */
-    JsonlOut *out;
     int64_t answers, total;
     double started, drawn;
     bool terminal;
@@ -75,59 +70,52 @@ static void bad(Job *j, Mem *mem, const char *why) {
 
 static void check_job(Gen *g, Job *j) {
     Err err;
-    const Dims *d = &g->o.desc.d;
+    const Dims *d = &g->on.o.desc.d;
     if (!j->line.ok) return;
-    if (!sampling_read(&j->s, &g->a->s, g->a->n, &j->line.json, d, &g->o.mem, &err)) {
-        bad(j, &g->o.mem, err.msg);
+    if (!sampling_read(&j->s, &g->a->s, g->a->n, &j->line.json, d, &g->on.o.mem, &err)) {
+        bad(j, &g->on.o.mem, err.msg);
         return;
     }
-    if (j->s.n_stop && !g->reader.tok) {
-        bad(j, &g->o.mem, "stop texts need a tokenizer, and the model's folder has none");
+    if (j->s.n_stop && !g->on.reader.tok) {
+        bad(j, &g->on.o.mem, "stop texts need a tokenizer, and the model's folder has none");
         return;
     }
     if (d->context && j->line.n >= d->context) {
         err_set(&err, "the prompt has %d tokens, the model's context is %" PRId64, j->line.n, d->context);
-        bad(j, &g->o.mem, err.msg);
+        bad(j, &g->on.o.mem, err.msg);
         return;
     }
     if (d->context && j->line.n + j->s.opts.max_tokens > d->context)
         j->s.opts.max_tokens = (int)(d->context - j->line.n);
-    j->out = MEM_ARRAY(&g->o.mem, Buf, (size_t)j->s.samples);
-    j->broken = MEM_ARRAY(&g->o.mem, bool, (size_t)j->s.samples);
-    j->stop = MEM_ARRAY(&g->o.mem, Stops *, (size_t)j->s.samples);
+    j->out = MEM_ARRAY(&g->on.o.mem, Buf, (size_t)j->s.samples);
+    j->broken = MEM_ARRAY(&g->on.o.mem, bool, (size_t)j->s.samples);
+    j->stop = MEM_ARRAY(&g->on.o.mem, Stops *, (size_t)j->s.samples);
     j->waiting = j->s.samples;
     g->total += j->s.samples;
 }
 
-static bool read_jobs(Gen *g, Err *err) {
-    Buf text = { 0 };
-    bool ok = ranks_text(g->o.ranks, &text, g->a->in, err);
-    for (size_t at = 0, n; ok && at < text.n; at += n + 1) {
-        n = (size_t)((char *)memchr(text.data + at, '\n', text.n - at) - (text.data + at));
-        text.data[at + n] = 0;
-        Job *j = MEM_NEW(&g->o.mem, Job);
-        if (!prompt_line_read(&j->line, &g->reader, text.data + at, n, &g->o.mem)) continue;
-        check_job(g, j);
-        VEC_PUSH(g->jobs, j);
-    }
-    buf_free(&text);
-    return ok;
+static void add_job(void *user, const PromptLine *p) {
+    Gen *g = user;
+    Job *j = MEM_NEW(&g->on.o.mem, Job);
+    j->line = *p;
+    check_job(g, j);
+    VEC_PUSH(g->jobs, j);
 }
 
 /* Replicas take the lines in turn. */
 static bool mine(const Gen *g, size_t job) {
-    return (int)(job % (size_t)g->o.ranks->shard.g.dp) == g->o.ranks->shard.at.dp;
+    return (int)(job % (size_t)g->on.o.ranks->shard.g.dp) == g->on.o.ranks->shard.at.dp;
 }
 
 /* ---- answers out */
 static void write_ready(Gen *g) {
-    for (; g->out && g->written < g->jobs.n; g->written++) {
+    for (; g->on.out && g->written < g->jobs.n; g->written++) {
         Job *j = g->jobs.at[g->written];
         if (j->line.ok && j->waiting) return;
-        if (!j->line.ok) jsonl_error(g->out, j->line.err);
+        if (!j->line.ok) jsonl_error(g->on.out, j->line.err);
         for (int i = 0; j->line.ok && i < j->s.samples; i++) {
-            if (j->broken[i]) jsonl_error(g->out, j->out[i].data);
-            else jsonl_put(g->out, &j->out[i]);
+            if (j->broken[i]) jsonl_error(g->on.out, j->out[i].data);
+            else jsonl_put(g->on.out, &j->out[i]);
             buf_free(&j->out[i]);
         }
     }
@@ -149,11 +137,11 @@ static void put_answer(Gen *g, Buf *b, const Job *j, const Answer *a) {
     buf_printf(b, "],\"prompt_length\":%d", j->line.n);
     put_floats(b, "logprobs", a->lp, a->n);
     put_floats(b, "entropy", a->ent, a->n);
-    if (g->reader.tok) {
+    if (g->on.reader.tok) {
         Buf text = { 0 };
         Err err;
         if (j->stop[a->sample]) stops_text(j->stop[a->sample], &text);
-        else if (!tok_decode(g->reader.tok, a->tokens, (size_t)a->n, true, &text, &err)) buf_clear(&text);
+        else if (!tok_decode(g->on.reader.tok, a->tokens, (size_t)a->n, true, &text, &err)) buf_clear(&text);
         buf_puts(b, ",\"text\":");
         json_put_str(b, text.data ? text.data : "", text.n);
         buf_free(&text);
@@ -181,7 +169,7 @@ static bool feed_token(void *user, const Request *r, int sample, int32_t id) {
     Gen *g = user;
     Job *j = r->user;
     if (!j->s.n_stop) return false;
-    if (!j->stop[sample]) j->stop[sample] = stops_open(g->reader.tok, j->s.stop, j->s.n_stop);
+    if (!j->stop[sample]) j->stop[sample] = stops_open(g->on.reader.tok, j->s.stop, j->s.n_stop);
     return stops_push(j->stop[sample], id);
 }
 
@@ -210,13 +198,13 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
                 (double)tokens / (now - g->started), running);
         g->drawn = now;
     }
-    bool broken = g->out && jsonl_broken(g->out); /* the ranks that step together stop together */
-    return comm_max(&g->o.ranks->groups.tp, broken) == 0;
+    bool broken = g->on.out && jsonl_broken(g->on.out); /* the ranks that step together stop together */
+    return comm_max(&g->on.o.ranks->groups.tp, broken) == 0;
 }
 
 /* Every replica's answers, on all of them. */
 static void gather(Gen *g) {
-    const Comm *dp = &g->o.ranks->groups.dp;
+    const Comm *dp = &g->on.o.ranks->groups.dp;
     for (size_t i = 0; i < g->jobs.n && dp->size > 1; i++) {
         Job *j = g->jobs.at[i];
         for (int k = 0; j->line.ok && k < j->s.samples; k++) {
@@ -234,7 +222,7 @@ static void gather(Gen *g) {
             }
             if (head.n) comm_broadcast(dp, from, j->out[k].data, head.n);
             if (j->out[k].data) j->out[k].data[j->out[k].n] = 0;
-            if (!g->out) buf_free(&j->out[k]);
+            if (!g->on.out) buf_free(&j->out[k]);
         }
         j->waiting = 0;
     }
@@ -254,12 +242,13 @@ static SchedConf sizes(const Gen *g, const Shard *shard) {
     }
     if (most < 1) most = 1;
     int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
-    int64_t free_pages = (int64_t)(memory_free(&g->o.dev) / 2
-                                   / engine_page_bytes(&g->o.desc, shard, (int)a->page, open_kind(&g->o, a->leaves)));
-    free_pages = -(int64_t)comm_max(&g->o.ranks->world.all, (double)-free_pages); /* who has least */
+    int64_t free_pages =
+        (int64_t)(memory_free(&g->on.o.dev) / 2
+                  / engine_page_bytes(&g->on.o.desc, shard, (int)a->page, open_kind(&g->on.o, a->leaves)));
+    free_pages = -(int64_t)comm_max(&g->on.o.ranks->world.all, (double)-free_pages); /* who has least */
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
-    int64_t rows = a->max_rows > most ? a->max_rows : most, fit = model_desc_most_tokens(&g->o.desc);
+    int64_t rows = a->max_rows > most ? a->max_rows : most, fit = model_desc_most_tokens(&g->on.o.desc);
     return (SchedConf){ .page = (int)a->page,
                         .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
                         .max_seqs = (int)(2 * most),
@@ -272,22 +261,22 @@ static SchedConf sizes(const Gen *g, const Shard *shard) {
 
 static bool generate(Gen *g, Err *err) {
     const Args *a = g->a;
-    Shard shard = open_shard(&g->o);
+    Shard shard = open_shard(&g->on.o);
     SchedConf c = sizes(g, &shard);
     OpenOpts opts = { .threads = a->threads,
                       .leaves = a->leaves,
                       .random = random_fill(a->random),
-                      .more = engine_page_bytes(&g->o.desc, &shard, c.page, open_kind(&g->o, a->leaves))
+                      .more = engine_page_bytes(&g->on.o.desc, &shard, c.page, open_kind(&g->on.o, a->leaves))
                               * (size_t)c.pages };
-    bool ok = open_weights(&g->o, &opts, engine_tmp_bytes(&g->o.desc, &c, open_kind(&g->o, a->leaves)), err);
-    if (!ranks_agree(g->o.ranks, ok, err)) return false;
-    Engine *e = engine_open(&g->o.model, &c, &g->o.mem);
+    bool ok = open_weights(&g->on.o, &opts, engine_tmp_bytes(&g->on.o.desc, &c, open_kind(&g->on.o, a->leaves)), err);
+    if (!ranks_agree(g->on.o.ranks, ok, err)) return false;
+    Engine *e = engine_open(&g->on.o.model, &c, &g->on.o.mem);
     Feed f = { feed_next, feed_token, feed_answer, feed_tick, g, (uint64_t)a->s.seed, (uint32_t)a->step, a->budget };
     g->started = clock_now();
     write_ready(g);
     EngineStats st = engine_run(e, &f);
     gather(g);
-    if (g->terminal || (a->stats && ranks_first(g->o.ranks)))
+    if (g->terminal || (a->stats && ranks_first(g->on.o.ranks)))
         fprintf(stderr,
                 "%s%" PRId64 " answers, %" PRId64 " tokens in %.1f s: %.0f tokens/s; %" PRId64 " forks, %" PRId64
                 " tokens found in the cache, %" PRId64 " preempted%s\n",
@@ -316,43 +305,21 @@ static bool grid_fits(const GridShape *g, const Args *a, Err *err) {
     return true;
 }
 
-static int generate_on(const Verb *v, const Args *a, const char *model, Ranks *ranks) {
-    Err err;
-    GridShape axes = { 0 };
-    bool first = ranks_first(ranks);
-    Gen g = { .a = a, .terminal = first && isatty(STDERR_FILENO) };
-    OpenOpts opts = { .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks };
-    if (!ranks_agree(ranks, open_desc(&g.o, model, &opts, &err), &err)) return open_close(&g.o), cmd_fail(v, &err);
-    bool ok = (!a->grid || grid_parse(&axes, a->grid, &err))
-              && ranks_grid(ranks, &axes, NULL, &g.o.desc, a->leaves ? (int)a->leaves : LEAVES_MOST, &err)
-              && grid_fits(&ranks->shard.g, a, &err);
-    ok = ok && ranks_agree(ranks, prompt_reader_open(&g.reader, &g.o.desc, PROMPT_GENERATE, &err), &err)
-         && read_jobs(&g, &err) && ranks_agree(ranks, !first || (g.out = jsonl_open(a->out, &err)), &err)
-         && generate(&g, &err);
-    int rc = ok ? 0 : cmd_fail(v, &err);
-    if (g.out) {
-        int written = jsonl_close(g.out, &err);
-        if (!rc) rc = written < 0 ? cmd_fail(v, &err) : written;
-    }
-    prompt_reader_close(&g.reader);
-    vec_free(g.jobs.at);
-    open_close(&g.o);
-    return rc;
-}
-
 static int run(const Verb *v, int argc, char **argv) {
     Args a = { .in = "-", .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT, .random = -1 };
     const char *model;
-    Ranks ranks;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
-    if (rc >= 0) return rc;
-    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
-    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
+    if (rc >= 0 || (rc = on_lines_args(v, a.leaves, &a.s)) >= 0) return rc;
     if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
-    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
-    rc = generate_on(v, &a, model, &ranks);
-    ranks_close(&ranks);
+    Gen g = { .a = &a };
+    OnLines *x = &g.on;
+    OpenOpts opts = { .threads = a.threads, .leaves = a.leaves, .device = a.device, .compute = a.compute };
+    bool ok = on_lines_open(x, model, opts, a.grid, PROMPT_GENERATE, &err) && grid_fits(&x->ranks.shard.g, &a, &err)
+              && on_lines_read(x, a.in, add_job, &g, &err) && on_lines_out(x, a.out, &err);
+    g.terminal = x->out && isatty(STDERR_FILENO);
+    rc = on_lines_close(x, v, ok && generate(&g, &err), &err);
+    vec_free(g.jobs.at);
     return rc;
 }
 

@@ -1,11 +1,7 @@
 /* verb_score.c - `hone score`: the log-prob and entropy of every predicted token of given texts, by the trainer's own forward. */
 #include "base/file.h"
-#include "cmd/cmd.h"
+#include "cmd/on_lines.h"
 #include "cmd/options.h"
-#include "model/open.h"
-#include "cmd/prompt_line.h"
-#include "comm/ranks.h"
-#include "cmd/sampling.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -235,59 +231,31 @@ static void check_line(PromptLine *p, const Args *a, Opened *o) {
     p->err = mem_str(&o->mem, err.msg, strlen(err.msg));
 }
 
-static bool read_all(Lines *l, Opened *o, const Args *a, PromptReader *r, Err *err) {
-    Buf text = { 0 };
-    bool ok = ranks_text(o->ranks, &text, a->in, err);
-    for (size_t at = 0, n; ok && at < text.n; at += n + 1) {
-        n = (size_t)((char *)memchr(text.data + at, '\n', text.n - at) - (text.data + at));
-        text.data[at + n] = 0;
-        PromptLine p;
-        if (!prompt_line_read(&p, r, text.data + at, n, &o->mem)) continue;
-        if (p.ok) check_line(&p, a, o);
-        VEC_PUSH(*l, p);
-    }
-    buf_free(&text);
-    return ok;
-}
+typedef struct {
+    OnLines on;
+    const Args *a;
+    Lines lines;
+} Score;
 
-static int score(const Verb *v, const Args *a, const char *model, Ranks *ranks) {
-    Opened o;
-    GridShape g = { 0 };
-    Err err;
-    OpenOpts opts = { .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks };
-    if (!ranks_agree(ranks, open_desc(&o, model, &opts, &err), &err)) return open_close(&o), cmd_fail(v, &err);
-    Lines lines = { 0 };
-    PromptReader reader = { 0 };
-    JsonlOut *out = NULL;
-    bool first = ranks_first(ranks);
-    bool ok = (!a->grid || grid_parse(&g, a->grid, &err))
-              && ranks_grid(ranks, &g, NULL, &o.desc, a->leaves ? (int)a->leaves : LEAVES_MOST, &err);
-    ok = ok && ranks_agree(ranks, prompt_reader_open(&reader, &o.desc, PROMPT_SCORE, &err), &err)
-         && read_all(&lines, &o, a, &reader, &err)
-         && ranks_agree(ranks, !first || (out = jsonl_open(a->out, &err)), &err) && score_all(&o, a, &lines, out, &err);
-    int rc = ok ? 0 : cmd_fail(v, &err);
-    if (out) {
-        int written = jsonl_close(out, &err);
-        if (!rc) rc = written < 0 ? cmd_fail(v, &err) : written;
-    }
-    prompt_reader_close(&reader);
-    vec_free(lines.at);
-    open_close(&o);
-    return rc;
+static void add_line(void *user, const PromptLine *p) {
+    Score *s = user;
+    VEC_PUSH(s->lines, *p);
+    if (p->ok) check_line(&s->lines.at[s->lines.n - 1], s->a, &s->on.o);
 }
 
 static int run(const Verb *v, int argc, char **argv) {
     Args a = { .in = "-", .batch = 4096, .s = SAMPLING_DEFAULT, .random = -1 };
     const char *model;
-    Ranks ranks;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
-    if (rc >= 0) return rc;
-    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
-    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
-    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
-    rc = score(v, &a, model, &ranks);
-    ranks_close(&ranks);
+    if (rc >= 0 || (rc = on_lines_args(v, a.leaves, &a.s)) >= 0) return rc;
+    Score s = { .a = &a };
+    OnLines *x = &s.on;
+    OpenOpts opts = { .threads = a.threads, .leaves = a.leaves, .device = a.device, .compute = a.compute };
+    bool ok = on_lines_open(x, model, opts, a.grid, PROMPT_SCORE, &err) && on_lines_read(x, a.in, add_line, &s, &err)
+              && on_lines_out(x, a.out, &err) && score_all(&x->o, &a, &s.lines, x->out, &err);
+    rc = on_lines_close(x, v, ok, &err);
+    vec_free(s.lines.at);
     return rc;
 }
 

@@ -1,0 +1,49 @@
+/* on_lines.c - opening, reading and ending of the verbs that answer lines. */
+#include "cmd/on_lines.h"
+#include "cmd/options.h"
+
+#include <string.h>
+
+int on_lines_args(const Verb *v, int64_t leaves, const SamplingArgs *s) {
+    if (leaves && !leaves_fit(leaves)) return cmd_usage(v, LEAVES_WANTED);
+    return sampling_opts(v, s);
+}
+
+bool on_lines_open(OnLines *x, const char *model, OpenOpts opts, const char *grid, PromptUse use, Err *err) {
+    Ranks *ranks = &x->ranks;
+    GridShape axes = { 0 };
+    opts.ranks = ranks;
+    TRY(ranks_open(ranks, RANKS_WAIT, err) && ranks_agree(ranks, open_desc(&x->o, model, &opts, err), err));
+    TRY(!grid || grid_parse(&axes, grid, err));
+    TRY(ranks_grid(ranks, &axes, NULL, &x->o.desc, opts.leaves ? (int)opts.leaves : LEAVES_MOST, err));
+    return ranks_agree(ranks, prompt_reader_open(&x->reader, &x->o.desc, use, err), err);
+}
+
+bool on_lines_read(OnLines *x, const char *in, LineRead *each, void *user, Err *err) {
+    Buf text = { 0 };
+    bool ok = ranks_text(&x->ranks, &text, in, err);
+    for (size_t at = 0, n; ok && at < text.n; at += n + 1) {
+        n = (size_t)((char *)memchr(text.data + at, '\n', text.n - at) - (text.data + at));
+        text.data[at + n] = 0;
+        PromptLine p;
+        if (prompt_line_read(&p, &x->reader, text.data + at, n, &x->o.mem)) each(user, &p);
+    }
+    buf_free(&text);
+    return ok;
+}
+
+bool on_lines_out(OnLines *x, const char *path, Err *err) {
+    return ranks_agree(&x->ranks, !ranks_first(&x->ranks) || (x->out = jsonl_open(path, err)), err);
+}
+
+int on_lines_close(OnLines *x, const Verb *v, bool ok, Err *err) {
+    int rc = ok ? 0 : cmd_fail(v, err);
+    if (x->out) {
+        int written = jsonl_close(x->out, err);
+        if (!rc) rc = written < 0 ? cmd_fail(v, err) : written;
+    }
+    prompt_reader_close(&x->reader);
+    open_close(&x->o);
+    ranks_close(&x->ranks);
+    return rc;
+}
