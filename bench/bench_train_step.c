@@ -2,6 +2,7 @@
  * Each line on standard input asks for one step and is answered by one line of JSON, so that a peer can take turns with it on
  * the same cores (bench/peers/train_step.py).  The loss is the mean of -log p over every token but each sequence's first. */
 #include "base/clock.h"
+#include "cmd/bench.h"
 #include "train/policy.h"
 
 #include <inttypes.h>
@@ -12,28 +13,6 @@ static double cpu_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* The tokens that the peer makes too: the upper bits of a linear congruence. */
-static void fill_tokens(int32_t *t, int64_t n, int64_t vocab) {
-    uint32_t x = 1;
-    for (int64_t i = 0; i < n; i++) x = x * 1664525u + 1013904223u, t[i] = (int32_t)((x >> 8) % (uint32_t)vocab);
-}
-
-static TrainSeq *make_seqs(int n, int len, int64_t vocab, Mem *mem) {
-    int32_t *tokens = MEM_ARRAY(mem, int32_t, (size_t)n * (size_t)len);
-    float *zero = MEM_ARRAY(mem, float, (size_t)len), *one = MEM_ARRAY(mem, float, (size_t)len);
-    TrainSeq *s = MEM_ARRAY(mem, TrainSeq, (size_t)n);
-    fill_tokens(tokens, (int64_t)n * len, vocab);
-    for (int i = 0; i < len; i++) one[i] = 1;
-    for (int i = 0; i < n; i++)
-        s[i] = (TrainSeq){ .tokens = tokens + (size_t)i * (size_t)len,
-                           .n = len,
-                           .prompt = 1,
-                           .draw = DRAW_PLAIN,
-                           .old = zero,
-                           .adv = one };
-    return s;
 }
 
 int main(int argc, char **argv) {
@@ -53,7 +32,7 @@ int main(int argc, char **argv) {
     CHECK(params_load(&model.w, &dev, argv[1], &err), "%s", err.msg);
     policy_open(&policy, &model, &conf, &mem);
 
-    TrainSeq *seqs = make_seqs(n, len, desc.d.vocab, &mem);
+    TrainSeq *seqs = bench_seqs(n, len, desc.d.vocab, &mem);
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
     AdamConf adam = { .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01, .clip = 1 };
     char line[64];

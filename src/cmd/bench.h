@@ -6,6 +6,7 @@
 #define CMD_BENCH_H
 
 #include "model/open.h"
+#include "train/policy.h"
 #include "op/profile.h"
 
 typedef struct {
@@ -30,6 +31,9 @@ void bench_close  (Bench *b);
 /* Weights, as `hone random` makes them, and dev.tmp.  'more': what will be taken beside them. */
 bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err);
 void bench_sync   (Bench *b);               /* all ops are done */
+
+/* n sequences of len tokens, all but the first trained on: the upper bits of a linear congruence, which a peer makes too. */
+TrainSeq *bench_seqs(int n, int len, int64_t vocab, Mem *mem);
 
 typedef struct { double median, least; } Times;
 Times bench_times(double *seconds, int n);  /* sorts them */

@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-static TrainSeq *make_seqs(int n, int len, int64_t vocab, Mem *mem) {
+TrainSeq *bench_seqs(int n, int len, int64_t vocab, Mem *mem) {
     int32_t *tokens = MEM_ARRAY(mem, int32_t, (size_t)n * (size_t)len);
     float *zero = MEM_ARRAY(mem, float, (size_t)len), *one = MEM_ARRAY(mem, float, (size_t)len);
     TrainSeq *s = MEM_ARRAY(mem, TrainSeq, (size_t)n);
-    uint32_t x = 1; /* the upper bits of a linear congruence, which a peer makes too */
+    uint32_t x = 1;
     for (int64_t i = 0; i < (int64_t)n * len; i++)
         x = x * 1664525u + 1013904223u, tokens[i] = (int32_t)((x >> 8) % (uint32_t)vocab);
     for (int i = 0; i < len; i++) one[i] = 1;
@@ -79,7 +79,7 @@ static bool run(Bench *b, bool trains, Err *err) {
     TRY(bench_weights(b, s.tmp, s.act + s.io + s.grads + s.optim_dev, err));
     Roof roof = bench_roof(b);
     policy_open(&w.policy, &o->model, &conf, &o->mem);
-    w.seqs = make_seqs(w.n, (int)a->length, o->desc.d.vocab, &o->mem);
+    w.seqs = bench_seqs(w.n, (int)a->length, o->desc.d.vocab, &o->mem);
     w.lp = MEM_ARRAY(&o->mem, float *, (size_t)w.n), w.ent = MEM_ARRAY(&o->mem, float *, (size_t)w.n);
     for (int i = 0; i < w.n; i++)
         w.lp[i] = MEM_ARRAY(&o->mem, float, (size_t)a->length), w.ent[i] = MEM_ARRAY(&o->mem, float, (size_t)a->length);

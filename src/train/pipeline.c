@@ -1,4 +1,4 @@
-/* pipeline.c - see pipeline.h. */
+/* pipeline.c - micro-batches through the stages: whose turn it is, and what is in flight. */
 #include "train/pipeline.h"
 
 static int chunks_of(const Model *m) { return m->shard.g.vpp; }
@@ -50,12 +50,12 @@ typedef struct {
     const PipelineCalls *c;
 } Run;
 
-static Flight *flight_of(Pipeline *p, int micro, int chunk) {
+static Flight *flight_of(Pipeline *p, int micro, int chunk) { /* -1, -1: one that is free */
     for (int i = 0; i < p->flights; i++)
         if (p->flight[i].micro == micro && p->flight[i].chunk == chunk) return &p->flight[i];
     return NULL;
 }
-static int slot_of(Pipeline *p, int micro) {
+static int slot_of(Pipeline *p, int micro) { /* -1: one that is free */
     for (int i = 0; i < p->flights; i++)
         if (p->slot[i] == micro) return i;
     return -1;
@@ -94,9 +94,7 @@ static void turn_forward(const Run *r, const Turn *t) {
         p->slot[slot] = t->micro, p->left[slot] = 2 * chunks_of(m);
     }
     r->c->put(r->c->user, slot, t->micro, &b, &lp, &ent);
-    Flight *f = NULL;
-    for (int i = 0; i < p->flights && !f; i++)
-        if (p->flight[i].micro == -1) f = &p->flight[i];
+    Flight *f = flight_of(p, -1, -1);
     CHECK(f, "micro-batch %d flies with %d others, planned for fewer", t->micro, p->flights);
     f->act.used = 0;
     f->micro = t->micro, f->chunk = t->chunk;
@@ -125,7 +123,7 @@ static void turn_backward(const Run *r, const Turn *t) {
     chunk_backward(m, t->chunk, r->grads, b, f->way.dx, f->way.dy, &f->act, &f->keep, lp,
                    r->entropies ? ent : TENSOR_NONE);
     if (f->way.dx.data) o->sending = send(m, t, f->way.dx, -1);
-    f->micro = -1;
+    f->micro = f->chunk = -1;
     if (--p->left[slot]) return;
     r->c->done(r->c->user, slot);
     p->slot[slot] = -1;
@@ -141,7 +139,7 @@ bool pipeline_run(Pipeline *p, Model *m, const Params *grads, int64_t micros, bo
     if (!micros) return true;
     Turn *list = arena_push(host, (size_t)turns * sizeof *list);
     schedule_fill(list, s->at.pp, s->g.pp, n, s->g.vpp);
-    for (int i = 0; i < p->flights; i++) p->flight[i].micro = p->slot[i] = -1;
+    for (int i = 0; i < p->flights; i++) p->flight[i].micro = p->flight[i].chunk = p->slot[i] = -1;
     for (int i = 0; i < turns && going; i++) {
         if (s->g.pp == 1 && !list[i].backward && c->go_on && !(going = c->go_on(c->user))) break;
         (list[i].backward ? turn_backward : turn_forward)(&r, &list[i]);

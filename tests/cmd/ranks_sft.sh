@@ -3,21 +3,17 @@
 # another grid; one rank writes the run directory.
 #   bash tests/cmd/ranks_sft.sh build/hone
 . tests/cmd/train_common.bash
-export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
-command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (there is no mpirun)"; exit 0; }
-[ -f "$(dirname "$hone")/libhone_mpi.so" ] || { echo "0 passed, 0 failed, 1 skipped (libhone_mpi.so was not built)"; exit 0; }
+need_ranks
 make_model
 for a in 1 2 3 4 5 6 7 8; do echo '{"prompt":"'$a+$a'","response":"#### '$((a + a))'"}'; done >"$work/pairs.jsonl"
 sft() { (sft_start "$@"); } # sft N RUN KEY=VALUE...
 sft_start() { # in place of this shell
-    local n=$1 run=$2 under=""
+    local n=$1 run=$2
     shift 2
-    [ "$n" = 1 ] || under="mpirun --allow-run-as-root --oversubscribe -n $n"
-    exec $under "$hone" sft model.path="$work/model" data.train_files="$work/pairs.jsonl" data.val_files="$work/pairs.jsonl" trainer.device=cpu \
+    exec $(under_ranks "$n") "$hone" sft model.path="$work/model" data.train_files="$work/pairs.jsonl" data.val_files="$work/pairs.jsonl" trainer.device=cpu \
         sft.batch_size=8 sft.max_length=32 train.micro_tokens=64 trainer.threads=1 train.lr=1e-3 trainer.steps=4 trainer.val_every=2 \
         trainer.tensorboard=false trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
 }
-column() { grep -oE "\"$2\":[^,}]*" "$work/$1/metrics.jsonl" | cut -d: -f2; } # column RUN NAME
 near() { # near A B NAME: every step within 1e-5 of it
     paste <(column "$1" "$3") <(column "$2" "$3") | awk 'NF != 2 || ($1 - $2)^2 > (1e-5 * $1)^2 { bad = 1 } END { exit bad || NR == 0 }'
 }
@@ -45,13 +41,7 @@ done
 # ---- killed, and gone on with: the bytes of the run that was not, and on another grid the same run
 sft 4 whole grid.tp=2 trainer.steps=6 trainer.save_every=1 trainer.keep=9
 ok $? "a run of 4 ranks: $(tail -1 "$work/whole.log")"
-sft_start 4 killed grid.tp=2 trainer.steps=6 trainer.save_every=1 trainer.keep=9 &
-child=$!
-wait_lines killed 3
-kill -9 $child 2>/dev/null # the ranks see that mpirun is gone
-wait $child 2>/dev/null
-child=""
-while pgrep -f "trainer.run_dir=$work/killed" >/dev/null; do sleep 0.1; done
+kill_ranks 3 sft_start 4 killed grid.tp=2 trainer.steps=6 trainer.save_every=1 trainer.keep=9
 sft 4 killed grid.tp=2 trainer.steps=6 trainer.save_every=1 trainer.keep=9
 ok $? "gone on with: $(tail -1 "$work/killed.log")"
 touch "$work/whole/samples.jsonl" "$work/killed/samples.jsonl"
@@ -66,14 +56,7 @@ ok $? "on another grid: $(column moved train/loss | tr '\n' ' ')"
 ok $? "export: $(cat "$work/export.log")"
 
 # ---- told to stop: all ranks save and end
-sft_start 2 told trainer.steps=100000 &
-child=$!
-wait_lines told 2
-kill -USR1 $child
-wait $child
-ok $? "told to stop: $(tail -3 "$work/told.log")"
-child=""
-expect "told to stop" "$work/told.log" 'told to stop after step [0-9]+ of 100000; saved'
+stop_ranks 2 sft_start 2
 
 # ---- refusals, said once
 refused_sft() { # refused_sft PATTERN N KEY=VALUE...

@@ -60,3 +60,32 @@ all_exact() { # all_exact RUN: every step says how many tokens it compared, and 
         [ "$steps" = "$(grep -cE '"exact/max_abs_logprob_diff":0,"exact/tokens":[1-9]|"exact/tokens":0,' "$m")" ] &&
         grep -qE '"exact/tokens":[1-9]' "$m"
 }
+# Runs on several ranks; START N RUN KEY=VALUE... takes this shell's place.
+need_ranks() {
+    export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
+    command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (there is no mpirun)"; exit 0; }
+    [ -f "$(dirname "$hone")/libhone_mpi.so" ] || { echo "0 passed, 0 failed, 1 skipped (libhone_mpi.so was not built)"; exit 0; }
+}
+under_ranks() { [ "$1" = 1 ] || echo "mpirun --allow-run-as-root --oversubscribe -n $1"; }
+column() { grep -oE "\"$2\":[^,}]*" "$work/$1/metrics.jsonl" | cut -d: -f2; } # column RUN NAME
+kill_ranks() { # kill_ranks LINES START N RUN KEY=VALUE...: killed behind so many lines, until no rank is left
+    local lines=$1 run=$4
+    shift
+    "$@" &
+    child=$!
+    wait_lines "$run" "$lines"
+    kill -9 $child 2>/dev/null # the ranks see that mpirun is gone
+    wait $child 2>/dev/null
+    child=""
+    while pgrep -f "trainer.run_dir=$work/$run" >/dev/null; do sleep 0.1; done
+}
+stop_ranks() { # stop_ranks LINES START N: told to stop, all ranks save and end
+    "$2" "$3" told trainer.steps=100000 &
+    child=$!
+    wait_lines told "$1"
+    kill -USR1 $child
+    wait $child
+    ok $? "told to stop: $(tail -3 "$work/told.log")"
+    child=""
+    expect "told to stop" "$work/told.log" 'told to stop after step [0-9]+ of 100000; saved'
+}
