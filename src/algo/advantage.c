@@ -1,4 +1,5 @@
-/* advantage.c - see advantage.h.  The per-answer methods share one walk over the groups: a group's statistics, then one
+/* advantage.c - an advantage for every token of every answer, by each method.
+ * The per-answer methods share one walk over the groups: a group's statistics, then one
  * number per answer that is spread over its tokens.  A group whose answers all earn the same gives zeros, not 0/0. */
 #include "algo/advantage.h"
 #include "base/sort.h"

@@ -1,4 +1,4 @@
-/* kl.c - see kl.h. */
+/* kl.c - estimates of the distance to the reference, one token's and its slope, and the coefficient that follows it. */
 #include "algo/kl.h"
 #include "base/mathx.h"
 

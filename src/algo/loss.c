@@ -1,4 +1,5 @@
-/* loss.c - see loss.h.  Every loss but geo_mean is a sum of tokens: a row of the table gives one token's loss and slope,
+/* loss.c - the policy losses: their values and their slopes by every log-prob.
+ * Every loss but geo_mean is a sum of tokens: a row of the table gives one token's loss and slope,
  * the aggregation gives its weight.  A bound that holds has slope 0. */
 #include "algo/loss.h"
 #include "algo/kl.h"

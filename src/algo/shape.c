@@ -1,4 +1,4 @@
-/* shape.c - see shape.h. */
+/* shape.c - what happens around the advantage: groups that are left out, importance weights. */
 #include "algo/shape.h"
 #include "base/mathx.h"
 #include "base/sort.h"

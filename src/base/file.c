@@ -1,4 +1,4 @@
-/* file.c - see file.h. */
+/* file.c - files read, mapped, written beside and renamed; lines one by one; folders. */
 #include "base/file.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* golden.c - see golden.h.  How close: float32 against float32 in another order of summation, so log-probs to 2e-5,
+/* golden.c - a model held against the numbers that transformers wrote down for it.
+ * How close: float32 against float32 in another order of summation, so log-probs to 2e-5,
  * gradients to 2e-4 of the largest entry of their tensor, greedy tokens equal; Adam divides by the gradient, so after two
  * steps 99.9 % of the entries to 2e-4 and all to 2e-2.
  * On a device that computes in bfloat16 errors are means without the worst tenth (of gradients: a norm over a norm), as a

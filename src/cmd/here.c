@@ -1,4 +1,4 @@
-/* here.c - see here.h. */
+/* here.c - what a step takes on this machine: a slice of the model timed, the whole put together from it. */
 #include "cmd/here.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
-/* hydra.c - see hydra.h.  A value is a quoted string, a list in brackets, a mapping in braces, or plain text;
+/* hydra.c - the words of a launch command as Hydra reads them.
+ * A value is a quoted string, a list in brackets, a mapping in braces, or plain text;
  * nothing is interpolated. */
 #include "cmd/hydra.h"
 

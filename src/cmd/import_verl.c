@@ -1,4 +1,5 @@
-/* import_verl.c - see import_verl.h.  A key is looked up in three tables: the rules (import_rules.c), for what is
+/* import_verl.c - verl's settings turned into hone's.
+ * A key is looked up in three tables: the rules (import_rules.c), for what is
  * taken with a change; the options with verl's names for them (config/table.c); and verl's keys that have no option
  * (config_verl.c). */
 #include "cmd/import_verl.h"

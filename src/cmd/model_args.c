@@ -1,4 +1,4 @@
-/* model_args.c - see model_args.h. */
+/* model_args.c - dtypes, sizes and folders from the command line. */
 #include "cmd/model_args.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* plan_args.c - see plan_args.h. */
+/* plan_args.c - a cluster, a workload and a layout from the command line and from recipes. */
 #include "cmd/plan_args.h"
 
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* prompt_line.c - see prompt_line.h. */
+/* prompt_line.c - an input line of score and generate turned into token ids. */
 #include "cmd/prompt_line.h"
 #include "base/hash.h"
 

@@ -1,4 +1,4 @@
-/* rank_note.c - see rank_note.h. */
+/* rank_note.c - a table of what each rank of a grid reads, holds and computes. */
 #include "cmd/rank_note.h"
 #include "plan/flops.h"
 

@@ -1,4 +1,4 @@
-/* run_read.c - see run_read.h. */
+/* run_read.c - a run directory read back, and its curves drawn as text. */
 #include "cmd/run_read.h"
 #include "base/file.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-/* sampling.c - see sampling.h. */
+/* sampling.c - sampling options from the command line and from a line of input. */
 #include "cmd/sampling.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* start.c - see start.h. */
+/* start.c - from the command line of train and sft to a configuration that is checked. */
 #include "cmd/start.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* summary.c - see summary.h.  What `hone plan` says a step of this run takes is told beside what it took: a few micro-batches and decode
+/* summary.c - the last words of a run.
+ * What `hone plan` says a step of this run takes is told beside what it took: a few micro-batches and decode
  * steps of a model like this one are timed for it, once the run's own memory is given back. */
 #include "cmd/summary.h"
 #include "cmd/here.h"

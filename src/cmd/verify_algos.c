@@ -1,4 +1,5 @@
-/* verify_algos.c - see verify_algos.h.  The padded rows of the file become answers of full width whose padding is masked;
+/* verify_algos.c - advantages, losses and KL held against a file of verl's results.
+ * The padded rows of the file become answers of full width whose padding is masked;
  * KL is element-wise, so there the padding is computed too. */
 #include "cmd/verify_algos.h"
 #include "algo/advantage.h"

@@ -1,4 +1,4 @@
-/* verify_balance.c - see verify_balance.h. */
+/* verify_balance.c - partitions held against a file of verl's. */
 #include "cmd/verify_balance.h"
 #include "base/file.h"
 #include "base/json.h"

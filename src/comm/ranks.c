@@ -1,4 +1,4 @@
-/* ranks.c - see ranks.h. */
+/* ranks.c - a program on several ranks: opened, arranged, failing together. */
 #include "comm/ranks.h"
 #include "base/file.h"
 #include "base/threads.h"

@@ -1,4 +1,5 @@
-/* watch.c - see watch.h.  Frames have one size, and a sender never waits: a beat that finds no room is not missed. */
+/* watch.c - who is alive: beats between ranks beside their work.
+ * Frames have one size, and a sender never waits: a beat that finds no room is not missed. */
 #include "comm/watch.h"
 #include "base/clock.h"
 #include "base/last.h"

@@ -1,4 +1,4 @@
-/* paths.c - see paths.h. */
+/* paths.c - names of files from patterns and folders. */
 #include "file/paths.h"
 #include "base/file.h"
 

@@ -1,4 +1,5 @@
-/* table.c - see table.h.  JSON lines are parsed in blocks, one line a task; the bytes are mapped, or, where they are packed or come through a
+/* table.c - rows of Parquet files and JSON lines under one roof.
+ * JSON lines are parsed in blocks, one line a task; the bytes are mapped, or, where they are packed or come through a
  * pipe, pass through a window. */
 #include "file/table.h"
 #include "base/file.h"

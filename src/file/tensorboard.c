@@ -1,4 +1,5 @@
-/* tensorboard.c - see tensorboard.h.  Field numbers are those of tensorflow/core/util/event.proto and summary.proto. */
+/* tensorboard.c - an event file that TensorBoard reads.
+ * Field numbers are those of tensorflow/core/util/event.proto and summary.proto. */
 #include "file/tensorboard.h"
 
 #include <errno.h>

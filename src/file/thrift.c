@@ -1,4 +1,4 @@
-/* thrift.c - see thrift.h. */
+/* thrift.c - Thrift's compact protocol, read and written, as Parquet uses it. */
 #include "file/thrift.h"
 
 #include <string.h>

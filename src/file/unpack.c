@@ -1,4 +1,5 @@
-/* unpack.c - see unpack.h.  What came in and was not used yet is 'in'; of a file that is in memory already, all of it. */
+/* unpack.c - compressed files as a stream of bytes.
+ * What came in and was not used yet is 'in'; of a file that is in memory already, all of it. */
 #include "file/unpack.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* batch.c - see batch.h. */
+/* batch.c - sequences laid side by side as the model takes them, on the device. */
 #include "model/batch.h"
 #include "model/kept_set.h"
 

@@ -1,4 +1,5 @@
-/* model.c - see model.h.  Embedding, blocks, final norm, head; backward is the same list read from the end. */
+/* model.c - a model as it runs, from token ids to log-probs and back.
+ * Embedding, blocks, final norm, head; backward is the same list read from the end. */
 #include "model/model.h"
 #include "op/profile.h"
 

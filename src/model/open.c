@@ -1,4 +1,4 @@
-/* open.c - see open.h. */
+/* open.c - a model's description, device and weights, opened in that order, if there is memory for them. */
 #include "model/open.h"
 #include "base/file.h"
 #include "op/device.h"

@@ -1,4 +1,4 @@
-/* device.c - see device.h. */
+/* device.c - the words for a device, and opening it. */
 #include "op/device.h"
 
 #include <stdio.h>

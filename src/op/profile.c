@@ -1,4 +1,5 @@
-/* profile.c - see profile.h.  A backend whose calls return before they are done gives stamps, points of its queue that are read later;
+/* profile.c - when each op began and ended, as a timeline.
+ * A backend whose calls return before they are done gives stamps, points of its queue that are read later;
  * on another the clock is enough. */
 #include "op/profile.h"
 #include "base/clock.h"

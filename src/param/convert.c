@@ -1,4 +1,5 @@
-/* convert.c - see convert.h.  Everything goes through float32: widening is exact, so only a narrowing to BF16 rounds. */
+/* convert.c - numbers of one dtype made another.
+ * Everything goes through float32: widening is exact, so only a narrowing to BF16 rounds. */
 #include "param/convert.h"
 #include "tensor/half.h"
 

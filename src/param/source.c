@@ -1,4 +1,5 @@
-/* source.c - see source.h.  All names and shapes are checked before a byte is read, so a wrong folder fails at once. */
+/* source.c - where in which file each weight lies.
+ * All names and shapes are checked before a byte is read, so a wrong folder fails at once. */
 #include "param/source.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* arena.c - see arena.h.  The list follows layer/ and model/ tensor by tensor. */
+/* arena.c - bytes of each arena of a run, from the model's numbers.
+ * The list follows layer/ and model/ tensor by tensor. */
 #include "plan/arena.h"
 
 #include "tensor/tensor.h"

@@ -1,4 +1,4 @@
-/* flops.c - see flops.h. */
+/* flops.c - multiply-adds of a token, forward and backward. */
 #include "plan/flops.h"
 
 static double attention_weights(const Dims *d, AttnKind attn) {

@@ -1,4 +1,4 @@
-/* recipe.c - see recipe.h. */
+/* recipe.c - a plan as a configuration, and settings that cannot be meant. */
 #include "plan/recipe.h"
 
 #include "base/json.h"

@@ -1,4 +1,5 @@
-/* schedule.c - see schedule.h.  A stage runs its list in order; a turn starts when the stage is free and the turn it
+/* schedule.c - turns of the stages of a pipeline, and when each starts.
+ * A stage runs its list in order; a turn starts when the stage is free and the turn it
  * depends on has ended and been handed over.  So playing is one longest path, found by sweeping until all are done. */
 #include "plan/schedule.h"
 

@@ -1,4 +1,4 @@
-/* search.c - see search.h. */
+/* search.c - layouts tried and ranked. */
 #include "plan/search.h"
 
 #include <math.h>

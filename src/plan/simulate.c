@@ -1,4 +1,5 @@
-/* simulate.c - see simulate.h.  Lengths are drawn, not quantiles, so an engine or a replica can be unlucky; a rank is as
+/* simulate.c - a step played through with lengths that are drawn.
+ * Lengths are drawn, not quantiles, so an engine or a replica can be unlucky; a rank is as
  * quick as its draw, a group as its slowest rank. */
 #include "plan/simulate.h"
 

@@ -1,4 +1,5 @@
-/* pages.c - see pages.h.  The table is chained by page number; the unheld cached pages form a list, oldest first. */
+/* pages.c - pages of the cache: held, found again by what they hold, given up oldest first.
+ * The table is chained by page number; the unheld cached pages form a list, oldest first. */
 #include "rollout/pages.h"
 #include "base/hash.h"
 

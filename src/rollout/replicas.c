@@ -1,4 +1,5 @@
-/* replicas.c - see replicas.h.  The first rank keeps the queue and looks at it between two steps of its own; the
+/* replicas.c - replicas of the rollout: who draws which answers, and bringing them together.
+ * The first rank keeps the queue and looks at it between two steps of its own; the
  * first rank of each other replica asks it for more while it still computes, so that the answer is there when it is
  * needed. */
 #include "rollout/replicas.h"

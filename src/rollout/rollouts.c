@@ -1,4 +1,4 @@
-/* rollouts.c - see rollouts.h. */
+/* rollouts.c - a step's questions, n answers to each, and their scores. */
 #include "rollout/rollouts.h"
 #include "base/clock.h"
 #include "rollout/stops.h"

@@ -1,4 +1,5 @@
-/* sched.c - see sched.h.  Running and waiting sequences are two lists sorted by age; a step serves decode rows first, then
+/* sched.c - which rows of which sequences run next.
+ * Running and waiting sequences are two lists sorted by age; a step serves decode rows first, then
  * prefill chunks by age, then admits. */
 #include "rollout/sched.h"
 

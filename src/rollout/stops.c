@@ -1,4 +1,5 @@
-/* stops.c - see stops.h.  The text grows by whole characters, so only its new end has to be searched. */
+/* stops.c - where an answer ends by its text.
+ * The text grows by whole characters, so only its new end has to be searched. */
 #include "rollout/stops.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* evaluate.c - see evaluate.h. */
+/* evaluate.c - k answers to each question of a set, scored; means with their intervals. */
 #include "step/evaluate.h"
 #include "base/clock.h"
 

@@ -1,4 +1,4 @@
-/* metrics.c - see metrics.h. */
+/* metrics.c - a step's numbers by name. */
 #include "step/metrics.h"
 
 #include <string.h>

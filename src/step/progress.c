@@ -1,4 +1,5 @@
-/* progress.c - see progress.h.  Which numbers the line shows is a table: those that are there are shown. */
+/* progress.c - the line of a step and the bar within it.
+ * Which numbers the line shows is a table: those that are there are shown. */
 #include "step/progress.h"
 #include "base/clock.h"
 #include "comm/world.h"

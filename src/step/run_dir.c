@@ -1,4 +1,4 @@
-/* run_dir.c - see run_dir.h. */
+/* run_dir.c - a run's folder: its lock, its files, and cutting what was written behind a checkpoint. */
 #include "step/run_dir.h"
 #include "base/file.h"
 #include "base/utf8.h"

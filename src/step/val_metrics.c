@@ -1,4 +1,4 @@
-/* val_metrics.c - see val_metrics.h. */
+/* val_metrics.c - validation under verl's names. */
 #include "step/val_metrics.h"
 
 #include <math.h>

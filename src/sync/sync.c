@@ -1,4 +1,5 @@
-/* sync.c - see sync.h.  Every rank walks its moves in the order that all have, with a few messages of each direction
+/* sync.c - weights from the trainer's cut to the sampler's, by a plan made once.
+ * Every rank walks its moves in the order that all have, with a few messages of each direction
  * under way.  The earliest message that is not done yet has all earlier ones of its giver and its getter behind it,
  * so both have begun it: nobody waits in a circle. */
 #include "sync/sync.h"

@@ -1,4 +1,5 @@
-/* prepare.c - see prepare.h.  The instructions are those that the scorers' formats want: "#### 18", \boxed{18}, "Answer: 18". */
+/* prepare.c - published raw questions to rows of the data schema.
+ * The instructions are those that the scorers' formats want: "#### 18", \boxed{18}, "Answer: 18". */
 #include "task/prepare.h"
 #include "base/utf8.h"
 

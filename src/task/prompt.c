@@ -1,4 +1,4 @@
-/* prompt.c - see prompt.h. */
+/* prompt.c - a row's messages through the chat template to token ids. */
 #include "task/prompt.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* chat.c - see chat.h. */
+/* chat.c - messages made text by a model's template. */
 #include "text/chat.h"
 #include "base/file.h"
 

@@ -1,4 +1,4 @@
-/* lr.c - see lr.h. */
+/* lr.c - the learning rate of a step. */
 #include "train/lr.h"
 #include "base/mathx.h"
 

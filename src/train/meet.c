@@ -1,4 +1,4 @@
-/* meet.c - see meet.h. */
+/* meet.c - ranks that save together meet in a folder. */
 #include "train/meet.h"
 #include "base/clock.h"
 #include "base/file.h"

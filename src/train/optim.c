@@ -1,4 +1,4 @@
-/* optim.c - see optim.h. */
+/* optim.c - AdamW over a shard of the weights, on the device or on the host. */
 #include "train/optim.h"
 
 static int64_t split_at(int64_t n, double offload) {

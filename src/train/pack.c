@@ -1,4 +1,5 @@
-/* pack.c - see pack.h.  Balancing alone does not know the budget: parts that came out too full hand sequences to parts
+/* pack.c - mini-batches in an order that the seed names, packed into micro-batches of a token budget.
+ * Balancing alone does not know the budget: parts that came out too full hand sequences to parts
  * with room; where that does not help there is one more part.  With as many parts as sequences it always ends. */
 #include "train/pack.h"
 #include "base/rng.h"

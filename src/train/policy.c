@@ -1,4 +1,4 @@
-/* policy.c - see policy.h. */
+/* policy.c - a model that learns: log-probs, gradients, an update. */
 #include "train/policy.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* reduce.c - see reduce.h.  A sum over n ranks takes pieces of bounded size from everybody at a time, so that scratch does not grow with
+/* reduce.c - gradients summed over ranks, and their norm.
+ * A sum over n ranks takes pieces of bounded size from everybody at a time, so that scratch does not grow with
  * the model. */
 #include "train/reduce.h"
 #include "comm/world.h"

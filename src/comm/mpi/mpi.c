@@ -1,4 +1,5 @@
-/* mpi.c - libhone_mpi.so: see api.h.  Messages go as bytes, in pieces that MPI's int counts can say.  Exchanges are pairs of
+/* mpi.c - libhone_mpi.so, a group's calls by MPI (api.h).
+ * Messages go as bytes, in pieces that MPI's int counts can say.  Exchanges are pairs of
  * sends and receipts: nothing is reduced by MPI, whose order of sums is its own. */
 #include "comm/mpi/api.h"
 
