@@ -5,6 +5,7 @@
 #define TESTS_BACKEND_H
 
 #include "model/model.h"
+#include "tensor/half.h"
 #include <stdlib.h>
 
 #ifdef HONE_GPU_TEST
@@ -21,22 +22,34 @@ static inline bool on_cpu(void) { return true; }
 static inline void test_device(Dev *d, int threads, bool guard) { dev_open(d, (DevOpts){ .threads = threads, .guard = guard }); }
 #endif
 
-/* A model as it is trained on that device: F32, or BF16 with a master. */
-static inline void test_model(Model *m, Dev *d, const ModelDesc *desc, Mem *mem) {
-    model_open(m, d, desc, d->act, 8, mem);
-    if (d->act == DT_BF16) model_open_master(m, mem);
-}
-/* Its weights in F32, flat, to the host and back. */
-static inline float *test_weights(Model *m, int64_t *n) {
-    Tensor x = model_full(m)->flat;
-    float *w = malloc((size_t)x.cols * 4 + 1);
-    op_get(m->dev, w, x);
-    *n = x.cols;
+/* A model as that device computes with it: F32 or BF16. */
+static inline void test_model(Model *m, Dev *d, const ModelDesc *desc, Mem *mem) { model_open(m, d, desc, d->act, 8, mem); }
+/* Its weights in F32, one behind the other, to the host and back. */
+static inline float *test_weights(const Model *m, int64_t *n) {
+    *n = 0;
+    for (int i = 0; i < m->w.n; i++) *n += m->w.at[i].t.rows * m->w.at[i].t.cols;
+    float *w = malloc((size_t)*n * 4 + 1), *at = w;
+    for (int i = 0; i < m->w.n; i++) {
+        Tensor t = m->w.at[i].t;
+        int64_t k = t.rows * t.cols;
+        uint16_t *h = malloc((size_t)k * 2 + 1);
+        op_get(m->dev, t.dtype == DT_F32 ? (void *)at : h, t);
+        for (int64_t j = 0; t.dtype != DT_F32 && j < k; j++) at[j] = bf16_f32(h[j]);
+        free(h);
+        at += k;
+    }
     return w;
 }
 static inline void test_put_weights(Model *m, const float *w) {
-    op_put(m->dev, model_full(m)->flat, w);
-    model_round(m);
+    for (int i = 0; i < m->w.n; i++) {
+        Tensor t = m->w.at[i].t;
+        int64_t k = t.rows * t.cols;
+        uint16_t *h = malloc((size_t)k * 2 + 1);
+        for (int64_t j = 0; j < k; j++) h[j] = f32_bf16(w[j]);
+        op_put(m->dev, t, t.dtype == DT_F32 ? (const void *)w : h);
+        free(h);
+        w += k;
+    }
 }
 
 #endif

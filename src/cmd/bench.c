@@ -79,7 +79,7 @@ bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err) {
     DType t = d->act == DT_BF16 ? DT_BF16 : DT_F32;
     size_t least = 1 << 20; /* of bench_sync, and of the roof's product */
     if (tmp_bytes < least) tmp_bytes = least;
-    Need need[] = { { "weights", model_bytes(&o->desc, t, false) },
+    Need need[] = { { "weights", params_bytes(&o->desc, NULL, t, false) },
                     { "scratch", tmp_bytes },
                     { "what is measured", more } };
     TRY(memory_fits(o, need, COUNT(need), err));

@@ -37,7 +37,7 @@ static bool tick(void *user, int64_t tokens, int running) {
 /* Bytes that a step reads at least: weights that its tokens touch (experts: as many as fair dice would), keys and values. */
 static double step_bytes(const Opened *o, int batch, double context, size_t page_bytes) {
     const Dims *d = &o->desc.d;
-    double all = (double)model_bytes(&o->desc, o->model.w.at[0].t.dtype, false),
+    double all = (double)params_bytes(&o->desc, NULL, o->model.w.at[0].t.dtype, false),
            each = dtype_size(o->model.w.at[0].t.dtype);
     double embed = d->own_head ? (double)(d->vocab * d->hidden) * each : 0, untouched = 0;
     for (int64_t l = 0; l < d->layers; l++) {

@@ -83,7 +83,7 @@ bool bench_load(Bench *b, Err *err) {
     Opened *o = &b->o;
     if (b->a->layers) return err_set(err, "load reads the whole model: leave --layers out");
     TRY(bench_weights(b, 0, 0, err));
-    double bytes = (double)model_bytes(&o->desc, o->model.w.at[0].t.dtype, false), seconds[MOST];
+    double bytes = (double)params_bytes(&o->desc, NULL, o->model.w.at[0].t.dtype, false), seconds[MOST];
     int repeats = repeats_of(b);
     for (int i = 0; i < repeats; i++) {
         double t0 = clock_now();

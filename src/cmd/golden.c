@@ -169,7 +169,7 @@ static bool open_all(Golden *g, Err *err) {
     size_t reduce = reduce_tmp(&g->o.desc, &shard, s.like);
     if (reduce > sizes.tmp) sizes.tmp = reduce;
     OpenOpts opts = g->opts->open;
-    opts.f32 = true;
+    opts.trained = true, opts.weights = g->o.dev.act;
     TRY(open_weights(&g->o, &opts, sizes.tmp, err));
     g->o.model.recompute = g->opts->recompute;
     g->act = dev_arena(&g->o.dev, "act", sizes.act);
@@ -431,7 +431,7 @@ static bool dump_bytes(void *user, const Named *x) {
     Dump *d = user;
     Mem mem = { 0 };
     float *got = MEM_ARRAY(&mem, float, (size_t)x->n);
-    op_get(&d->g->o.dev, got, x->t);
+    weights_get(&d->g->o.dev, tensor_shape(x->t, 1, x->n), got);
     bool ok = st_write(d->w, got, (size_t)x->n * 4, d->err);
     mem_free(&mem);
     return ok;
@@ -460,6 +460,8 @@ static void check_number(Golden *g, const char *key, const char *what, double go
     report(g, fabs(got - want) <= bound, what, "%.6f, reference %.6f", got, want);
 }
 
+static OptimTypes states_of(const Golden *g) { return (OptimTypes){ .weights = g->o.dev.act }; }
+
 static bool check_training(Golden *g, Err *err) {
     for (int i = 0; i < g->n_seqs; i++)
         if (!g->seq[i].weights) {
@@ -476,14 +478,14 @@ static bool check_training(Golden *g, Err *err) {
 
     AdamConf adam = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1 };
     Optim opt;
-    optim_open(&opt, &g->grads, &g->o.dev, OFFLOAD);
-    optim_step(&opt, &g->o.model.w, model_full(&g->o.model), &g->grads, &g->o.model.par, &g->o.dev, &adam, norm);
+    optim_open(&opt, &g->o.model.w, &g->grads, &g->o.dev, states_of(g), OFFLOAD);
+    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.model.par, &g->o.dev, &adam, norm);
     gradients(g);
-    optim_step(&opt, &g->o.model.w, model_full(&g->o.model), &g->grads, &g->o.model.par, &g->o.dev, &adam,
+    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.model.par, &g->o.dev, &adam,
                reduce_norm(&g->grads, &g->o.model.par, &g->o.dev));
     optim_close(&opt, &g->o.dev);
-    compare_file(g, "step.safetensors", model_full(&g->o.model), "two optimizer steps", true);
-    return dump_params(g, model_full(&g->o.model), "step.safetensors", err);
+    compare_file(g, "step.safetensors", &g->o.model.w, "two optimizer steps", true);
+    return dump_params(g, &g->o.model.w, "step.safetensors", err);
 }
 
 /* ---- greedy continuation, through the rollout engine */
@@ -541,10 +543,11 @@ static void tell_ranks(Golden *g) {
     const Model *m = &g->o.model;
     int64_t lens[MAX_SEQS], own = reduce_own_count(m->desc, &m->shard);
     for (int i = 0; i < g->n_own; i++) lens[i] = g->seq[g->own[i]].n;
-    RankNote mine = { .read = model_full(&g->o.model)->read,
-                      .weights = m->w.arena.size + m->master.arena.size,
+    RankNote mine = { .read = g->o.model.w.read,
+                      .weights = m->w.arena.size,
                       .grads = g->grads.arena.size,
-                      .states = optim_bytes(own, OFFLOAD, false) + optim_bytes(own, OFFLOAD, true),
+                      .states = optim_bytes(own, states_of(g), OFFLOAD, false)
+                                + optim_bytes(own, states_of(g), OFFLOAD, true),
                       .act = g->act.size,
                       .tmp = g->o.dev.tmp.size,
                       .io = g->io.size,

@@ -149,7 +149,7 @@ static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, Sli
         double t1 = w->now();
         ok = ok && policy_logprob(&p, q, (int)n, lp, NULL, err);
         double t2 = w->now();
-        optim_step(&p.opt, &s->model.w, &s->model.w, &p.grads, &s->model.par, &s->dev, &adam,
+        optim_step(&p.opt, &s->model.w, &p.grads, &s->model.par, &s->dev, &adam,
                    reduce_norm(&p.grads, &s->model.par, &s->dev));
         double t3 = w->now();
         if (k >= 0)

@@ -170,6 +170,7 @@ static RunShape shape_of(void *user) {
                          c->train.micro_tokens > c->sft.max_length ? c->train.micro_tokens : c->sft.max_length,
                      .max_seqs = (int)c->sft.batch_size,
                      .recompute = (Recompute)c->train.recompute,
+                     .states = config_states(c, &s->job.o.dev),
                      .offload = c->train.offload_fraction,
                      .trains = true,
                      .go_on = goes_on };
@@ -183,9 +184,8 @@ static RunShape shape_of(void *user) {
 
 static bool open_model(Sft *s, Err *err) {
     RunShape shape = shape_of(s);
-    TRY(job_fits(&s->job, &shape, err) && job_open_weights(&s->job, &shape, err));
-    policy_open(&s->job.policy, &s->job.o.model, &shape.policy, &s->job.mem);
-    return true;
+    return job_fits(&s->job, &shape, err) && job_open_weights(&s->job, &shape, err)
+           && job_open_policy(&s->job, &shape.policy, err);
 }
 
 static bool open_data(Sft *s, Err *err) {

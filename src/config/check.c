@@ -362,6 +362,13 @@ bool config_check_device(const Config *c, const Dev *d, Err *err) {
         return bad(c, err, "train.offload_fraction",
                    "%g: the optimizer's state cannot leave a GPU's memory yet; set it to 0, or use trainer.device=cpu",
                    c->train.offload_fraction);
+    OptimTypes t = config_states(c, d);
+    if (t.weights == DT_F32 && t.master != DT_F32)
+        return bad(c, err, "train.master",
+                   "remainder: it is what rounding takes from bf16 weights; these are f32 (train.weights)");
+    if (t.weights == DT_F32 && d->act == DT_BF16)
+        return bad(c, err, "train.weights",
+                   "f32: a device that computes in bf16 has bf16 weights (or set trainer.compute=f32)");
     return true;
 }
 

@@ -22,6 +22,8 @@ typedef enum { TRUNC_ERROR, TRUNC_LEFT, TRUNC_RIGHT, TRUNC_MIDDLE } TruncSide;
 typedef enum { ON_NAN_STOP, ON_NAN_SKIP } OnNan;
 typedef enum { FILTER_SCORE, FILTER_ACC, FILTER_REWARD } FilterMetric;
 typedef enum { RESUME_AUTO, RESUME_NEVER } Resume;
+enum { WEIGHTS_AUTO = -1 };                                          /* train.weights: as the device computes */
+extern const Name weights_names[], master_names[], moments_names[];
 extern const Name recompute_names[], truncation_names[], on_nan_names[], filter_names[], resume_names[], kl_control_names[];
 
 typedef struct { const char **at; int64_t n; } StrList;
@@ -71,7 +73,7 @@ typedef struct Config {
         double  clip_ratio, clip_low, clip_high, clip_c, tau_pos, tau_neg, kl_cov_ratio, kl_cov_coef;
         double  entropy_coef, kl_loss_coef, offload_fraction;
         int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length; /* warmup, decay: or UNSET */
-        int     schedule, loss, loss_agg, kl_loss_type, recompute;
+        int     schedule, loss, loss_agg, kl_loss_type, recompute, weights, master, moments;        /* the last three: DType, or WEIGHTS_AUTO */
         bool    shuffle, use_kl_loss;
     } train;
     struct {
@@ -123,6 +125,7 @@ bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err
 int  config_check_model_list(const Config *c, const ModelDesc *m, int ranks, Buf *list);
 bool config_check_device(const Config *c, const Dev *d, Err *err);       /* what a GPU cannot do yet */
 RandomFill config_random(const Config *c);
+OptimTypes config_states(const Config *c, const Dev *d);                 /* how that device's weights and optimizer states are kept */
 const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */
 
 bool config_given(const Config *c, const char *option);                /* was it set, and to something else than the default? */

@@ -6,6 +6,9 @@
 /* clang-format off */
 const Name recompute_names[]  = { { "none", RECOMPUTE_NONE }, { "selective", RECOMPUTE_SELECTIVE }, { "full", RECOMPUTE_FULL },
                                   { 0 } };
+const Name weights_names[]    = { { "auto", WEIGHTS_AUTO }, { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
+const Name master_names[]     = { { "f32", DT_F32 }, { "remainder", DT_I16 }, { 0 } };
+const Name moments_names[]    = { { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
 const Name truncation_names[] = { { "error", TRUNC_ERROR }, { "left", TRUNC_LEFT }, { "right", TRUNC_RIGHT },
                                   { "middle", TRUNC_MIDDLE },
                                   { 0 } };
@@ -201,6 +204,12 @@ ENUM(train.kl_loss_type, "k3", kl_names, T,
     "how it is estimated; k3+: k3's value, k2's gradient", ACTOR "kl_loss_type")
 ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory", MCORE "override_transformer_config.recompute_granularity")
+ENUM(train.weights, "auto", weights_names, TS,
+    "how weights are kept, sampled and trained with: f32, or bf16 with a master in the optimizer; auto: as the device computes", NULL)
+ENUM(train.master, "f32", master_names, TS,
+    "the master of bf16 weights: f32, or remainder: the 16 bits that rounding took from each", NULL)
+ENUM(train.moments, "f32", moments_names, TS,
+    "AdamW's two averages: f32, or bf16, rounded by chance", NULL)
 REAL(train.offload_fraction, "0.0", 0, 1, TS,
     "share of the optimizer's state kept in host memory",
     ACTOR "optim.override_optimizer_config.optimizer_offload_fraction "

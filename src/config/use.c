@@ -39,6 +39,11 @@ AdvConf config_advantage(const Config *c) {
                       .gamma = c->algo.gamma,             .lam = c->algo.lam };
 }
 
+OptimTypes config_states(const Config *c, const Dev *d) {
+    return (OptimTypes){ .weights = c->train.weights == WEIGHTS_AUTO ? d->act : (DType)c->train.weights,
+                         .master = (DType)c->train.master, .moments = (DType)c->train.moments };
+}
+
 LossConf config_loss(const Config *c) {
     return (LossConf){
         .kind = (LossKind)c->train.loss,      .agg = (AggKind)c->train.loss_agg,

@@ -34,34 +34,12 @@ void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shar
 
 void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem) {
     open_rest(m, lender->dev, lender->desc, shard, par, lender->leaves, mem);
-    params_open_beside(&m->w, &lender->w, shard, m->dev, m->dev->act == DT_BF16 ? DT_BF16 : DT_F32, "rollout weights",
-                       mem);
+    params_open_beside(&m->w, &lender->w, shard, m->dev, params_dtype(&lender->w), "rollout weights", mem);
 }
 
-void model_open_master(Model *m, Mem *mem) {
-    params_open(&m->master, m->desc, &m->shard, m->dev, DT_F32, false, "master weights", mem);
-    for (int i = 0; i < m->w.n; i++)
-        if (m->w.at[i].t.dtype == DT_F32) m->w.at[i].t = m->master.at[i].t;
-}
-
-void model_round(Model *m) {
-    for (int i = 0; i < m->w.n && m->master.n; i++)
-        if (m->w.at[i].t.dtype != DT_F32) op_copy(m->dev, m->w.at[i].t, m->master.at[i].t);
-}
-
-bool model_load(Model *m, const char *dir, Err *err) {
-    TRY(params_load(model_full(m), m->dev, dir, err));
-    model_round(m);
-    return true;
-}
-
-size_t model_bytes(const ModelDesc *desc, DType weights, bool master) {
-    return params_bytes(desc, NULL, weights, false)
-           + (master && weights != DT_F32 ? params_bytes(desc, NULL, DT_F32, false) : 0);
-}
+bool model_load(Model *m, const char *dir, Err *err) { return params_load(&m->w, m->dev, dir, err); }
 
 void model_close(Model *m) {
-    if (m->master.n) params_close(&m->master, m->dev);
     params_close(&m->w, m->dev);
     dev_free(m->dev, m->fixed.base);
 }

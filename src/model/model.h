@@ -9,7 +9,6 @@ typedef struct {
     Dev             *dev;
     const ModelDesc *desc;
     Params           w;
-    Params           master;             /* of weights in BF16 that are trained: the same in F32; none else */
     Shard            shard;              /* which part of the model this rank has */
     Local            local;
     int              leaves;
@@ -28,19 +27,14 @@ typedef struct {                         /* from forward to backward */
     Tensor     h, stat;
 } ModelKeep;
 
-/* Memory of the weights is taken here; the weights themselves come from model_load or params_random(model_full(m)). */
+/* Memory of the weights is taken here; the weights themselves come from model_load or params_random(&m->w). */
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
 /* One rank's share of it: par are its groups. */
 void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights, int leaves, Mem *mem);
 /* The same model in another cut on the same device, for sampling: weights as params_open_beside has them. */
 void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem);
-/* BF16 weights get a master in F32, which is what is trained, loaded and saved; w holds it rounded.  Vectors, F32 in both, are one. */
-void model_open_master(Model *m, Mem *mem);
 static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }
-static inline Params *model_full(Model *m) { return m->master.n ? &m->master : &m->w; }
-void model_round(Model *m);              /* w = the master rounded, after it was written */
 bool model_load (Model *m, const char *dir, Err *err);
-size_t model_bytes(const ModelDesc *desc, DType weights, bool master);
 void model_close(Model *m);
 Tensor model_head(const Model *m);       /* [V,H]: lm_head, or the embedding it is tied to */
 

@@ -82,17 +82,15 @@ DevKind open_kind(const Opened *o, int64_t leaves) {
 }
 
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
-    DType t = o->dev.act == DT_BF16 ? DT_BF16 : opts->f32 ? DT_F32 : open_disk_dtype(o, opts->random);
+    DType t = opts->trained ? opts->weights : o->dev.act == DT_BF16 ? DT_BF16 : open_disk_dtype(o, opts->random);
     Shard shard = open_shard(o);
     Par par = o->ranks ? o->ranks->groups : groups_self();
     size_t weights = params_bytes(&o->desc, &shard, t, false);
-    if (opts->f32 && t != DT_F32) weights += params_bytes(&o->desc, &shard, DT_F32, false); /* the master */
     Need need[] = { { "weights", weights }, { "scratch", tmp_bytes }, { "the cache", opts->more } };
     TRY(opts->counted || memory_fits(o, need, COUNT(need), err));
     o->dev.tmp = dev_arena(&o->dev, "tmp", tmp_bytes);
     model_open_shard(&o->model, &o->dev, &o->desc, &shard, &par, t, open_kind(o, opts->leaves).leaves, &o->mem);
     o->has_model = true;
-    if (opts->f32 && t != DT_F32) model_open_master(&o->model, &o->mem);
     return open_fill(&o->model, opts->random, err);
 }
 
@@ -104,8 +102,7 @@ bool open_fill(Model *m, RandomFill random, Err *err) {
     double std;
     if (!random.on) return model_load(m, m->desc->dir, err);
     if (!params_init_range(&std, m->desc, err)) return err_wrap(err, "%s", m->desc->dir);
-    params_random(model_full(m), m->dev, random.seed);
-    model_round(m);
+    params_random(&m->w, m->dev, random.seed);
     return true;
 }
 

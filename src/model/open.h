@@ -21,7 +21,8 @@ static inline RandomFill random_fill(int64_t seed) { return (RandomFill){ seed >
 typedef struct {
     int64_t threads, leaves;                    /* leaves 0: as many as the device likes */
     const char *device, *compute;               /* device.h */
-    bool    guard, f32;                         /* f32: the weights are trained: F32, or BF16 with a master in F32 */
+    bool    guard, trained;
+    DType   weights;                            /* of weights that are trained; others are as on disk, or as the device computes */
     size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
     const Ranks *ranks;                         /* of open_desc; their grid is made between it and open_weights */
     bool    counted;                            /* that all of it fits is known */

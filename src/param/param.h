@@ -34,6 +34,8 @@ static inline int64_t params_from(const Params *p, int i) {
     return i < p->n ? (const float *)p->at[i].t.data - (const float *)p->flat.data : p->flat.cols;
 }
 
+static inline DType params_dtype(const Params *p) { return p->flat.data ? DT_F32 : DT_BF16; }      /* of matrices; of what has its own arena */
+
 /* Element e of a rank's parameter, among the tensors on disk: which expert's, where in it, and how many that follow e follow there too. */
 typedef struct { int64_t expert, at, n; } ParamPlace;
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e);

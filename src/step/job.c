@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/last.h"
 #include "op/device.h"
+#include "train/masters.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -116,7 +117,7 @@ static void put_taken(const Job *j, Need *need, int n) {
     const Model *m = &j->o.model;
     size_t packing = p->host.size + p->sort.size + (q ? q->host.size + q->sort.size : 0);
     const Need taken[] = {
-        { "weights", m->w.arena.size + m->master.arena.size },
+        { "weights", m->w.arena.size },
         { "reference", q ? q->m->w.arena.size : 0 },
         { "gradients", p->grads.arena.size },
         { "optimizer", p->opt.dev.size },
@@ -152,8 +153,19 @@ static bool tell_memory(const Job *j, Err *err) {
 }
 
 bool job_open_weights(Job *j, const RunShape *s, Err *err) {
-    OpenOpts oo = { .leaves = j->c.trainer.leaves, .f32 = true, .random = config_random(&j->c), .counted = true };
+    OpenOpts oo = { .leaves = j->c.trainer.leaves,
+                    .trained = true,
+                    .weights = s->policy.states.weights,
+                    .random = config_random(&j->c),
+                    .counted = true };
     return open_weights(&j->o, &oo, run_scratch_bytes(s), err);
+}
+
+bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
+    RandomFill random = config_random(&j->c);
+    policy_open(&j->policy, &j->o.model, p, &j->mem);
+    if (random.on || open_disk_dtype(&j->o, random) == DT_BF16) return true; /* masters are the weights */
+    return masters_load(&j->policy.opt, &j->o.model.w, &j->policy.grads, &j->o.dev, j->o.desc.dir, err);
 }
 
 bool job_open_saves(Job *j, Err *err) {

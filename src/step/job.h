@@ -44,6 +44,7 @@ bool job_fits(Job *j, const RunShape *s, Err *err);                /* all of it,
 typedef RunShape JobShape(void *user);
 void job_count(Job *j, JobShape *shape, void *user);
 bool job_open_weights(Job *j, const RunShape *s, Err *err);        /* and dev.tmp */
+bool job_open_policy(Job *j, const PolicyConf *p, Err *err);       /* weights are there: masters too */
 bool job_open_saves(Job *j, Err *err);                             /* of j->policy; what was counted is then touched and told in memory.txt */
 bool job_end(Job *j, bool ok, Err *err);                            /* the last save is on the disk, or why not; !ok: err is noted */
 void job_close(Job *j);                                            /* also of one that is zeroed, or half open */

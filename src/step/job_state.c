@@ -47,6 +47,9 @@ static bool get_untold(Job *j, const char *file, const Json *state, Err *err) {
 /* ---- what every training keeps */
 static const char *compute_of(const Dev *d) { return d->act == DT_BF16 ? "bf16" : "f32"; }
 
+/* How weights and states are kept, in words. */
+static const char *word_of(DType t) { return t == DT_F32 ? "f32" : t == DT_BF16 ? "bf16" : "remainder"; }
+
 static int64_t print_of(const Job *j) { return (int64_t)(dataset_print(j->train) >> 1); }
 
 bool job_save(Job *j, const char *more, Err *err) {
@@ -62,7 +65,9 @@ bool job_save(Job *j, const char *more, Err *err) {
                c->data.seed, c->data.shuffle ? "true" : "false", c->trainer.leaves);
     buf_printf(&b, ",\"device\":\"%s\",\"compute\":\"%s\",\"libraries\":", d->ops->name, compute_of(d));
     json_put_str(&b, about.libraries, strlen(about.libraries));
-    buf_puts(&b, ",\"grid\":\"");
+    OptimTypes as = j->policy.c.states;
+    buf_printf(&b, ",\"weights\":\"%s\",\"master\":\"%s\",\"moments\":\"%s\",\"grid\":\"", word_of(as.weights),
+               word_of(as.master), word_of(as.moments));
     grid_text(&j->ranks.shard.g, &b);
     buf_printf(&b, "\"%s", more);
     if (j->untold) put_untold(&b, &j->metrics);
@@ -132,13 +137,18 @@ static void say_changes(const Job *j, const State *s, const Json *state) {
     compare(&said, state, "device", d->ops->name);
     compare(&said, state, "compute", compute_of(d));
     if (!said.n) compare(&said, state, "libraries", about.libraries);
+    compare(&said, state, "weights", word_of(j->policy.c.states.weights));
+    compare(&said, state, "master", word_of(j->policy.c.states.master));
+    compare(&said, state, "moments", word_of(j->policy.c.states.moments));
     grid_text(&j->ranks.shard.g, &grid);
     compare(&said, state, "grid", grid.data);
     if (s->leaves != j->c.trainer.leaves)
         buf_printf(&said, "%strainer.leaves was %" PRId64 ", is %" PRId64, said.n ? ", " : "", s->leaves,
                    j->c.trainer.leaves);
     if (said.n) {
-        buf_puts(&said, ": sums are added in another order from here on, so the bytes that follow are others");
+        buf_puts(
+            &said,
+            ": sums are added in another order or rounded otherwise from here on, so the bytes that follow are others");
         run_dir_log(j->dir, said.data);
     }
     buf_free(&said);

@@ -42,11 +42,6 @@ static size_t validation_bytes(const RunShape *s) {
     return evaluator_bytes(s->val_questions, s->val_answers, s->max_prompt, s->max_answer);
 }
 
-static size_t weights_bytes(const RunShape *s) {
-    size_t w = params_bytes(s->m, s->shard, s->like.act, false);
-    return s->like.act == DT_F32 ? w : w + params_bytes(s->m, s->shard, DT_F32, false); /* the master */
-}
-
 int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     PolicySizes z = policy_sizes(s->m, s->shard, &s->policy, s->like), ref = { 0 };
     size_t reference = 0;
@@ -55,8 +50,9 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         reference = params_bytes(s->m, s->shard, s->reference_dtype, false);
     }
     const Need all[] = {
-        { "weights", weights_bytes(s) },
-        { "rollout weights", s->sampler ? params_bytes_beside(s->m, s->sampler, s->shard, s->like.act) : 0 },
+        { "weights", params_bytes(s->m, s->shard, s->policy.states.weights, false) },
+        { "rollout weights",
+          s->sampler ? params_bytes_beside(s->m, s->sampler, s->shard, s->policy.states.weights) : 0 },
         { "sync buffer", s->sync_buffer },
         { "reference", reference },
         { "gradients", z.grads },

@@ -111,11 +111,12 @@ static bool keeps_going(void *user) { /* asked between micro-batches, of each ra
     return r->now.moved || !stop_asked();
 }
 
-static PolicyConf policy_conf(const Config *c, bool trains) {
+static PolicyConf policy_conf(const Config *c, const Dev *d, bool trains) {
     return (PolicyConf){
         .micro_tokens = c->train.micro_tokens,
         .max_seqs = (int)((trains ? c->train.mini_batch_size : c->data.train_batch_size) * c->rollout.n),
         .recompute = (Recompute)c->train.recompute,
+        .states = config_states(c, d),
         .offload = c->train.offload_fraction,
         .truncated = config_cuts(c),
         .kept = config_keeps_sets(c),
@@ -155,7 +156,8 @@ static RunShape shape_of(void *user) {
         grid_at(&r->sampler.shard.g, r->job.ranks.world.all.rank); /* another's, where it is counted */
     DevKind like = open_kind(&r->job.o, c->trainer.leaves);
     size_t largest;
-    PolicyConf policy = policy_conf(c, true), reference = policy_conf(c, false);
+    const Dev *d = &r->job.o.dev;
+    PolicyConf policy = policy_conf(c, d, true), reference = policy_conf(c, d, false);
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
     SchedConf sched = sched_conf(c, m, &r->sampler.shard, like);
     policy.act_room = engine_cache_bytes(m, &sched, like);
@@ -163,14 +165,14 @@ static RunShape shape_of(void *user) {
         .m = m,
         .shard = &r->job.ranks.shard,
         .sampler = &r->sampler.shard,
-        .sync_buffer = sync_buffer_bytes(m, &r->job.ranks.shard.g, &r->sampler.shard.g, like.act, &r->job.ranks.world,
-                                         c->rollout.sync_buffer),
+        .sync_buffer = sync_buffer_bytes(m, &r->job.ranks.shard.g, &r->sampler.shard.g, policy.states.weights,
+                                         &r->job.ranks.world, c->rollout.sync_buffer),
         .like = like,
         .threads = threads_count(r->job.o.dev.threads),
         .policy = policy,
         .reference = reference,
         .has_reference = r->ref.on,
-        .reference_dtype = like.act == DT_BF16 ? DT_BF16 : open_disk_dtype(&r->job.o, config_random(c)),
+        .reference_dtype = policy.states.weights == DT_BF16 ? DT_BF16 : open_disk_dtype(&r->job.o, config_random(c)),
         .rolls = true,
         .sched = sched,
         .questions = room_of(c),
@@ -233,7 +235,7 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
         TRY(open_fill(&r->ref.model, config_random(&r->job.c), err));
         policy_open(&r->ref.policy, &r->ref.model, &s->reference, &r->job.mem);
     }
-    policy_open(&r->job.policy, &r->job.o.model, &s->policy, &r->job.mem);
+    TRY(job_open_policy(&r->job, &s->policy, err));
     Sampler *x = &r->sampler;
     model_open_beside(&x->model, &r->job.o.model, &x->shard, &x->groups, &r->job.mem);
     sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/ring.h"
 #include "train/checkpoint_dir.h"
+#include "train/masters.h"
 #include "train/meet.h"
 #include "train/moments.h"
 
@@ -114,7 +115,7 @@ static void number_one(void *user, const ParamDesc *desc, int layer, int expert,
 }
 
 static void find_runs(Checkpoints *c, Mem *mem) {
-    const Params *w = model_full(c->p->m), *g = &c->p->grads;
+    const Params *w = &c->p->m->w, *g = &c->p->grads;
     Runs x = { .grads = g };
     each_run(&x);
     c->run = x.run = MEM_ARRAY(mem, Run, x.n);
@@ -182,28 +183,25 @@ static int agree(const Groups *g, int bad, Err *err) {
 }
 
 /* ---- the trainer's side */
-typedef enum { WEIGHT, M, V } Kind;
-static const Run *run_of(const Checkpoints *c, size_t item, Kind *kind) {
-    *kind = item < c->n ? WEIGHT : (item - c->n) % 2 ? V : M;
+static const Run *run_of(const Checkpoints *c, size_t item, OptimState *kind) { /* STATE_MASTER: of the weight */
+    *kind = item < c->n ? STATE_MASTER : (item - c->n) % 2 ? STATE_V : STATE_M;
     return &c->run[item < c->n ? item : (item - c->n) / 2];
 }
 static int64_t count_of(const Checkpoints *c, size_t item) {
-    Kind kind;
+    OptimState kind;
     const Run *r = run_of(c, item, &kind);
-    return kind == WEIGHT || r->grad >= 0 ? r->n : 0;
+    return kind == STATE_MASTER || r->grad >= 0 ? r->n : 0;
 }
 
-static void copy_piece(Checkpoints *c, char *to, int64_t n) {
+/* All is float32 on disk: what is kept in fewer bits is made wide, which loses none. */
+static void copy_piece(Checkpoints *c, float *to, int64_t n) {
     Dev *d = c->p->m->dev;
-    const Optim *o = &c->p->opt;
-    Kind kind;
+    OptimState kind;
     const Run *r = run_of(c, c->item, &kind);
-    Tensor part[2] = { model_full(c->p->m)->at[r->weight].t };
-    int parts = 1;
-    if (kind == WEIGHT)
-        part[0] = tensor_cols(tensor_shape(part[0], 1, part[0].rows * part[0].cols), r->from + c->at, n);
-    else parts = optim_parts(o, kind == V ? o->v : o->m, r->state + c->at, n, part);
-    for (int i = 0; i < parts; to += part[i++].cols * 4) op_get(d, to, part[i]);
+    Tensor w = c->p->m->w.at[r->weight].t;
+    w = tensor_cols(tensor_shape(w, 1, w.rows * w.cols), r->from + c->at, n);
+    if (kind == STATE_MASTER && (w.dtype == DT_F32 || r->grad < 0)) weights_get(d, w, to);
+    else optim_get(&c->p->opt, d, kind, r->state + c->at, n, w, to);
     c->at += n;
 }
 
@@ -236,10 +234,10 @@ void checkpoint_copied(Checkpoints *c) { copy(c, INT64_MAX, true); }
 /* ---- the writer's side */
 /* Both sides go through the same list in the same order. */
 static bool write_item(Checkpoints *c, size_t item, StPlaces *weights, StPlaces *moments, Err *err) {
-    Kind kind;
+    OptimState kind;
     const Run *r = run_of(c, item, &kind);
-    const Params *w = model_full(c->p->m);
-    size_t first = kind == WEIGHT ? r->tensor : r->grad >= 0 ? c->moments.first[r->grad] : 0;
+    const Params *w = &c->p->m->w;
+    size_t first = kind == STATE_MASTER ? r->tensor : r->grad >= 0 ? c->moments.first[r->grad] : 0;
     for (int64_t at = 0, count = count_of(c, item); at < count;) {
         const void *bytes;
         int64_t have = (int64_t)(ring_bytes(c->ring, &bytes) / 4), done = 0;
@@ -248,8 +246,8 @@ static bool write_item(Checkpoints *c, size_t item, StPlaces *weights, StPlaces 
             ParamPlace p = param_place(w->model, &w->at[r->weight], r->from + at + done);
             int64_t n = p.n < have - done ? p.n : have - done;
             size_t tensor = first + (size_t)p.expert;
-            if (kind != WEIGHT) tensor = 2 * tensor + (kind == V);
-            TRY(st_place(kind == WEIGHT ? weights : moments, tensor, p.at * 4, (const float *)bytes + done,
+            if (kind != STATE_MASTER) tensor = 2 * tensor + (kind == STATE_V);
+            TRY(st_place(kind == STATE_MASTER ? weights : moments, tensor, p.at * 4, (const float *)bytes + done,
                          (size_t)n * 4, err));
             done += n;
         }
@@ -394,7 +392,7 @@ bool checkpoint_load(const char *path, Policy *p, Err *err) {
     Mem mem = { 0 };
     Moments moments = moments_of(&p->grads, &mem);
     buf_printf(&b, "%s/model", path);
-    bool ok = model_load(p->m, b.data, err);
+    bool ok = model_load(p->m, b.data, err) && masters_load(&p->opt, &p->m->w, &p->grads, p->m->dev, b.data, err);
     buf_clear(&b);
     buf_printf(&b, "%s/optimizer.safetensors", path);
     ok = ok && moments_load(&p->opt, &moments, &p->grads, p->m->dev, b.data, err);

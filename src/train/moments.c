@@ -77,10 +77,7 @@ static void load_one(Optim *o, const Source *s, const Params *grads, int i, int 
             memcpy(stage + n, bytes_of(s, s->x->first[i] + (size_t)p.expert, v, p.at), (size_t)take * 4);
             n += take;
         }
-        Tensor part[2];
-        const float *from = stage;
-        int parts = optim_parts(o, v ? o->v : o->m, at + e - own.from, n, part);
-        for (int k = 0; k < parts; from += part[k++].cols) op_put(d, part[k], from);
+        optim_put(o, d, v ? STATE_V : STATE_M, at + e - own.from, n, stage);
         e += n;
     }
 }

@@ -1,5 +1,6 @@
 /* optim.c - AdamW over a shard of the weights, on the device or on the host. */
 #include "train/optim.h"
+#include "op/adam.h"
 
 static int64_t split_at(int64_t n, double offload) {
     enum { UNIT = 1024 }; /* keeps both shares on vector borders */
@@ -8,29 +9,47 @@ static int64_t split_at(int64_t n, double offload) {
     return s / UNIT * UNIT;
 }
 
-size_t optim_bytes(int64_t own, double offload, bool host) {
+static bool has_state(OptimTypes t, OptimState which) { return which != STATE_MASTER || t.weights != DT_F32; }
+static DType dtype_of(OptimTypes t, OptimState which) { return which == STATE_MASTER ? t.master : t.moments; }
+
+size_t optim_bytes(int64_t own, OptimTypes type, double offload, bool host) {
     int64_t s = split_at(own, offload), n = host ? s : own - s;
-    return 2 * arena_round((size_t)n * 4);
+    size_t sum = 0;
+    for (OptimState k = 0; k < STATES; k++)
+        if (has_state(type, k)) sum += arena_round(tensor_bytes(dtype_of(type, k), 1, n));
+    return sum;
 }
 
-void optim_open(Optim *o, const Params *grads, Dev *d, double offload) {
-    *o = (Optim){ 0 };
+/* The master of what was never rounded is the weight; the rest that rounding took from it is 0. */
+static void take_masters(Optim *o, const Params *w, const Params *grads, Dev *d) {
+    for (int i = 0; i < grads->n && o->type.weights != DT_F32; i++) {
+        int64_t at;
+        Span own = optim_own(o, grads, i, &at);
+        Tensor x = param(w, grads->at[i].desc->id, grads->at[i].layer), part[2];
+        if (x.dtype == DT_F32 || o->type.master != DT_F32) continue;
+        int parts = optim_parts(o, STATE_MASTER, at, own.to - own.from, part);
+        for (int k = 0; k < parts; own.from += part[k++].cols)
+            op_copy(d, part[k], tensor_cols(tensor_shape(x, 1, x.rows * x.cols), own.from, part[k].cols));
+    }
+}
+
+void optim_open(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload) {
+    *o = (Optim){ .type = type };
     for (Region k = 0; k < REGIONS; k++) {
         o->own[k] = reduce_own(grads, k);
         o->at[k] = o->n;
         o->n += o->own[k].to - o->own[k].from;
     }
     o->split = split_at(o->n, offload);
-    o->host = dev_arena(d, "optimizer (host)", optim_bytes(o->n, offload, true));
-    o->dev = dev_arena(d, "optimizer", optim_bytes(o->n, offload, false));
-    for (int i = 0; i < 2; i++) {
-        Arena *a = i ? &o->dev : &o->host;
-        int64_t n = i ? o->n - o->split : o->split;
-        o->m[i] = tensor_push(a, DT_F32, 1, n);
-        o->v[i] = tensor_push(a, DT_F32, 1, n);
-        op_zero(d, o->m[i]);
-        op_zero(d, o->v[i]);
-    }
+    o->host = dev_arena(d, "optimizer (host)", optim_bytes(o->n, type, offload, true));
+    o->dev = dev_arena(d, "optimizer", optim_bytes(o->n, type, offload, false));
+    for (int i = 0; i < 2; i++)
+        for (OptimState k = 0; k < STATES; k++) {
+            if (!has_state(type, k)) continue;
+            o->state[k][i] = tensor_push(i ? &o->dev : &o->host, dtype_of(type, k), 1, i ? o->n - o->split : o->split);
+            op_zero(d, o->state[k][i]);
+        }
+    take_masters(o, w, grads, d);
 }
 
 void optim_close(Optim *o, Dev *d) {
@@ -48,7 +67,8 @@ Span optim_own(const Optim *o, const Params *grads, int i, int64_t *at) {
     return (Span){ first, end > first ? end : first };
 }
 
-int optim_parts(const Optim *o, const Tensor state[2], int64_t from, int64_t n, Tensor out[2]) {
+int optim_parts(const Optim *o, OptimState which, int64_t from, int64_t n, Tensor out[2]) {
+    const Tensor *state = o->state[which];
     int parts = 0;
     int64_t low = from + n < o->split ? n : from < o->split ? o->split - from : 0;
     if (low) out[parts++] = tensor_cols(state[0], from, low);
@@ -56,23 +76,64 @@ int optim_parts(const Optim *o, const Tensor state[2], int64_t from, int64_t n, 
     return parts;
 }
 
-/* Elements [at, at+n) of parameter i, which are elements [from, from+n) of m and v. */
-static void step_part(const Optim *o, Dev *d, Tensor w, Tensor full, Tensor g, int64_t at, int64_t from, int64_t n,
-                      Adam a) {
-    Tensor m[2], v[2], flat_w = tensor_shape(w, 1, w.rows * w.cols), flat_g = tensor_shape(g, 1, g.rows * g.cols);
-    int parts = optim_parts(o, o->m, from, n, m);
-    optim_parts(o, o->v, from, n, v);
-    for (int i = 0; i < parts; at += m[i++].cols) {
-        Tensor master = TENSOR_NONE;
-        if (w.dtype == DT_BF16) master = tensor_cols(tensor_shape(full, 1, w.rows * w.cols), at, m[i].cols);
-        op_adamw(d, tensor_cols(flat_w, at, m[i].cols), master, m[i], v[i], tensor_cols(flat_g, at, m[i].cols), a);
+/* ---- as float32 on the host */
+enum { SHORT = 1 << 14 }; /* elements of 16 bits on the stack */
+
+static void get_part(Dev *d, Tensor x, Tensor w, float *to) {
+    if (x.dtype == DT_F32) {
+        op_get(d, to, x);
+        return;
+    }
+    uint16_t a[SHORT], b[SHORT];
+    for (int64_t i = 0, n; i < x.cols; i += n) {
+        n = x.cols - i < SHORT ? x.cols - i : SHORT;
+        op_get(d, a, tensor_cols(x, i, n));
+        if (x.dtype == DT_I16) op_get(d, b, tensor_cols(w, i, n));
+        for (int64_t k = 0; k < n; k++)
+            to[i + k] = x.dtype == DT_I16 ? adam_joined(b[k], (int16_t)a[k]) : bf16_f32(a[k]);
     }
 }
+void weights_get(Dev *d, Tensor w, float *to) { get_part(d, w, w, to); }
+void optim_get(const Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, Tensor w, float *to) {
+    Tensor part[2];
+    int parts = optim_parts(o, which, from, n, part);
+    for (int64_t k = 0, at = 0; k < parts; at += part[k++].cols)
+        get_part(d, part[k], part[k].dtype == DT_I16 ? tensor_cols(w, at, part[k].cols) : w, to + at);
+}
 
-static bool alone(const Groups *par) { return par->dense.size == 1 && par->edp.size == 1; }
+static void put_part(Dev *d, Tensor x, const float *from) {
+    if (x.dtype == DT_F32) {
+        op_put(d, x, from);
+        return;
+    }
+    uint16_t a[SHORT];
+    for (int64_t i = 0, n; i < x.cols; i += n) {
+        n = x.cols - i < SHORT ? x.cols - i : SHORT;
+        for (int64_t k = 0; k < n; k++)
+            a[k] = x.dtype == DT_I16 ? (uint16_t)adam_split(from[i + k]).rest : f32_bf16(from[i + k]);
+        op_put(d, tensor_cols(x, i, n), a);
+    }
+}
+void optim_put(Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, const float *x) {
+    Tensor part[2];
+    int parts = optim_parts(o, which, from, n, part);
+    for (int k = 0; k < parts; x += part[k++].cols) put_part(d, part[k], x);
+}
 
-void optim_step(Optim *o, const Params *w, const Params *full, const Params *grads, const Groups *par, Dev *d,
-                const AdamConf *c, double norm) {
+/* ---- a step */
+/* Elements [at, at+n) of a parameter w with gradient g, which are elements [from, from+n) of the states. */
+static void step_part(const Optim *o, Dev *d, Tensor w, Tensor g, int64_t at, int64_t from, int64_t n, Adam a) {
+    Tensor m[2], v[2], master[2] = { TENSOR_NONE, TENSOR_NONE };
+    w = tensor_shape(w, 1, w.rows * w.cols), g = tensor_shape(g, 1, g.rows * g.cols);
+    int parts = optim_parts(o, STATE_M, from, n, m);
+    optim_parts(o, STATE_V, from, n, v);
+    if (w.dtype != DT_F32) optim_parts(o, STATE_MASTER, from, n, master);
+    for (int i = 0; i < parts; at += m[i].cols, a.first += m[i].cols, i++)
+        op_adamw(d, tensor_cols(w, at, m[i].cols), master[i], m[i], v[i], tensor_cols(g, at, m[i].cols), a);
+}
+
+void optim_step(Optim *o, const Params *w, const Params *grads, const Groups *par, Dev *d, const AdamConf *c,
+                double norm) {
     double scale = c->clip > 0 ? c->clip / (norm + 1e-6) : 1;
     o->step++;
     for (int i = 0; i < grads->n; i++) {
@@ -85,15 +146,10 @@ void optim_step(Optim *o, const Params *w, const Params *full, const Params *gra
                    .eps = (float)c->eps,
                    .decay = p->desc->vector ? 0 : (float)c->decay,
                    .clip_scale = scale < 1 ? (float)scale : 1,
-                   .step = o->step };
+                   .step = o->step,
+                   .first = params_from(grads, i) + own.from };
         if (own.from < own.to)
-            step_part(o, d, param(w, p->desc->id, p->layer), param(full, p->desc->id, p->layer), p->t, own.from, at,
-                      own.to - own.from, a);
+            step_part(o, d, param(w, p->desc->id, p->layer), p->t, own.from, at, own.to - own.from, a);
     }
-    if (alone(par)) return;
-    reduce_gather(full, grads, par, d);
-    for (int i = 0; i < w->n; i++) {
-        Tensor x = w->at[i].t;
-        if (x.dtype != DT_F32) op_copy(d, x, param(full, w->at[i].desc->id, w->at[i].layer));
-    }
+    reduce_gather(w, grads, par, d);
 }

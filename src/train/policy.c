@@ -55,8 +55,8 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
     if (c->trains) {
         int64_t own = reduce_own_count(m, shard);
         out.grads = params_bytes(m, shard, DT_F32, true);
-        out.optim_dev = c->no_steps ? 0 : optim_bytes(own, c->offload, false);
-        out.optim_host = c->no_steps ? 0 : optim_bytes(own, c->offload, true);
+        out.optim_dev = c->no_steps ? 0 : optim_bytes(own, c->states, c->offload, false);
+        out.optim_host = c->no_steps ? 0 : optim_bytes(own, c->states, c->offload, true);
         size_t reduce = reduce_tmp(m, shard, like);
         if (reduce > out.tmp) out.tmp = reduce;
     }
@@ -85,7 +85,7 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     m->recompute = c->recompute;
     if (c->trains) {
         params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
-        if (!c->no_steps) optim_open(&p->opt, &p->grads, m->dev, c->offload);
+        if (!c->no_steps) optim_open(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload);
         p->act = dev_arena(m->dev, "activations", s.act);
     }
     p->io = dev_arena(m->dev, "train io", s.io);
@@ -490,7 +490,7 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     if (!st->finite || only_grads) return true;
     CHECK(!p->c.no_steps, "an update by a policy that takes none");
     CHECK(!p->held, "an update while the weights of update %lld are being saved", (long long)p->opt.step);
-    optim_step(&p->opt, &p->m->w, model_full(p->m), &p->grads, &p->m->par, d, adam, st->grad_norm);
+    optim_step(&p->opt, &p->m->w, &p->grads, &p->m->par, d, adam, st->grad_norm);
     st->stepped = true;
     return true;
 }

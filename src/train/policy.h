@@ -37,7 +37,8 @@ typedef struct {
     int       max_seqs;               /* of a mini-batch */
     Recompute recompute;
     size_t    act_room;               /* bytes that the arena of activations has at least: others use it between updates */
-    double    offload;                /* share of the optimizer's states in the host arena */
+    OptimTypes states;                /* how weights and optimizer states are kept */
+    double    offload;                /* share of the states in the host arena */
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */
     bool      trains;                 /* false: log-probs only (a reference model) */

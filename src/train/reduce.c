@@ -218,21 +218,23 @@ size_t reduce_tmp(const ModelDesc *m, const Shard *shard, DevKind like) {
     return peak;
 }
 
-/* Where an element of the gradients' order lies in x, which may have frozen rows between. */
+/* Where an element of the gradients' order lies in x, which may have frozen rows between and short ones: in units of two bytes. */
 static int64_t place_in(const Params *x, const Params *grads, int64_t at) {
-    if (at >= grads->flat.cols) return x->flat.cols;
+    if (at >= grads->flat.cols) return (int64_t)(x->arena.size / 2);
     int lo = 0, hi = grads->n;
     while (hi - lo > 1) {
         int mid = (lo + hi) / 2;
         if (params_from(grads, mid) <= at) lo = mid;
         else hi = mid;
     }
-    const Param *p = &grads->at[lo];
-    return params_from(x, x->index[p->layer][p->desc->id]) + at - params_from(grads, lo);
+    Tensor t = param(x, grads->at[lo].desc->id, grads->at[lo].layer);
+    int64_t begins = ((const char *)t.data - (const char *)x->arena.base) / 2;
+    return begins + (at - params_from(grads, lo)) * (int64_t)dtype_size(t.dtype) / 2;
 }
 
 void reduce_gather(const Params *x, const Params *grads, const Groups *par, Dev *d) {
     Span piece[MOST];
+    Tensor all_of = tensor_over(x->arena.base, DT_BF16, 1, (int64_t)(x->arena.size / 2));
     comm_about(&par->dense, "weights", -1);
     for (Region k = 0; k < REGIONS; k++) {
         const Comm *c = comm_of(par, k);
@@ -243,7 +245,7 @@ void reduce_gather(const Params *x, const Params *grads, const Groups *par, Dev 
             Span p = cut(all, r, c->size);
             piece[r] = (Span){ place_in(x, grads, p.from), place_in(x, grads, p.to) };
         }
-        gather(c, d, x->flat, piece);
+        gather(c, d, all_of, piece);
     }
 }
 

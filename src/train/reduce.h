@@ -20,7 +20,7 @@ int64_t reduce_own_count(const ModelDesc *m, const Shard *shard);       /* eleme
 void reduce_grads(const Params *grads, const Groups *par, Dev *d);
 size_t reduce_tmp(const ModelDesc *m, const Shard *shard, DevKind like);      /* what that takes of d->tmp */
 
-/* The pieces of all ranks, in all: x has the table's rows in F32, trainable ones or all (weights, gradients). */
+/* The pieces of all ranks, in all: x has the table's rows, trainable ones or all (weights, gradients). */
 void reduce_gather(const Params *x, const Params *grads, const Groups *par, Dev *d);
 
 /* The spans that this rank answers for: over all ranks every element of the model exactly once.  (Rows that several ranks of tp have, and

@@ -48,8 +48,7 @@ static inline void fixture_made(Fixture *f, const char *config, int threads, int
     *f = (Fixture){ 0 };
     CHECK(model_desc_parse(&f->desc, config, strlen(config), &f->mem, &err), "%s", err.msg);
     fixture_open(f, threads, tokens, backward, recompute);
-    params_random(model_full(&f->model), &f->dev, 7);
-    model_round(&f->model);
+    params_random(&f->model.w, &f->dev, 7);
 }
 
 /* A reference model by name, or an awkward one by number (name NULL). */

@@ -30,8 +30,12 @@ static int differing(Tiny *a, Tiny *b) {
         const Param *wp = &a->model.w.at[a->model.w.index[p->layer][p->desc->id]];
         const Param *wq = &b->model.w.at[b->model.w.index[p->layer][p->desc->id]];
         bad +=
-            memcmp(numbers(a, &a->policy.grads, x->m, p, true), numbers(b, gb, y->m, q, true), bytes) != 0
-            || memcmp(numbers(a, &a->policy.grads, x->v, p, true), numbers(b, gb, y->v, q, true), bytes) != 0
+            memcmp(numbers(a, &a->policy.grads, x->state[STATE_M], p, true), numbers(b, gb, y->state[STATE_M], q, true),
+                   bytes)
+                != 0
+            || memcmp(numbers(a, &a->policy.grads, x->state[STATE_V], p, true),
+                      numbers(b, gb, y->state[STATE_V], q, true), bytes)
+                   != 0
             || memcmp(numbers(a, &a->model.w, NULL, wp, false), numbers(b, &b->model.w, NULL, wq, false), bytes) != 0;
     }
     return bad;
@@ -134,9 +138,9 @@ static void wrong_files(void) {
     for (size_t i = COUNT(cases); i-- > 0;) { /* the right one last: the others changed nothing */
         Err err = { { 0 } };
         float before = 0, after = 0;
-        op_get(&t.dev, &before, tensor_cols(t.policy.opt.v[1], 0, 1));
+        op_get(&t.dev, &before, tensor_cols(t.policy.opt.state[STATE_V][1], 0, 1));
         bool ok = load_wrong(&t, &x, cases[i].how, &err);
-        op_get(&t.dev, &after, tensor_cols(t.policy.opt.v[1], 0, 1));
+        op_get(&t.dev, &after, tensor_cols(t.policy.opt.state[STATE_V][1], 0, 1));
         if (!cases[i].says) EXPECT(ok && after == 0, "%s", err.msg);
         else
             EXPECT(!ok && strstr(err.msg, cases[i].says) && strstr(err.msg, ".safetensors: ") && after == before,

@@ -30,7 +30,7 @@ static void life_open(Life *l, double offload) {
     params_open(&l->w, &l->desc, NULL, &l->dev, DT_F32, false, "weights", &l->mem);
     params_open(&l->grads, &l->desc, NULL, &l->dev, DT_F32, true, "gradients", &l->mem);
     params_random(&l->w, &l->dev, 7);
-    optim_open(&l->opt, &l->grads, &l->dev, offload);
+    optim_open(&l->opt, &l->w, &l->grads, &l->dev, (OptimTypes){ 0 }, offload);
     CHECK((l->opt.split > 0) == (offload > 0) && l->opt.split < l->opt.n, "%lld of %lld on the host",
           (long long)l->opt.split, (long long)l->opt.n);
     size_t n = (size_t)l->grads.flat.cols;
@@ -65,7 +65,7 @@ static double one_update(Life *l, const AdamConf *c, int64_t t) {
     l->before = l->after, l->after = swap;
     op_put(&l->dev, l->grads.flat, l->g);
     Groups one = groups_self();
-    optim_step(&l->opt, &l->w, &l->w, &l->grads, &one, &l->dev, c, reduce_norm(&l->grads, &one, &l->dev));
+    optim_step(&l->opt, &l->w, &l->grads, &one, &l->dev, c, reduce_norm(&l->grads, &one, &l->dev));
     op_get(&l->dev, l->after, l->w.flat);
     double scale = fmin(1, c->clip / (sqrt(sum) + 1e-6)), c1 = 1 - pow(b1, (double)t), c2 = 1 - pow(b2, (double)t);
     for (int k = 0; k < l->grads.n; k++) {

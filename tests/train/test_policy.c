@@ -60,12 +60,13 @@ static float *three_updates(const char *name, PolicyConf c, int threads, int64_t
         EXPECT(st.stepped && (i == 0) == (st.loss.max_diff == 0), "%s: update %d: stepped %d, largest difference %g",
                name, i, st.stepped, st.loss.max_diff);
     }
-    float *w = flat_of(&t, model_full(&t.model)->flat, n);
+    float *w = trained_of(&t, n);
     trainer_close(&t);
     return w;
 }
 
-static void no_effect(const char *name) {
+/* However they are kept: the share on the host, recomputation and threads change no byte of weights, masters and moments. */
+static void no_effect(const char *name, OptimTypes kept) {
     static const struct {
         const char *what;
         PolicyConf c;
@@ -77,9 +78,11 @@ static void no_effect(const char *name) {
         { "recompute full, offload 0.7", { .recompute = RECOMPUTE_FULL, .offload = 0.7 }, 3 },
     };
     int64_t n, m;
-    float *want = three_updates(name, (PolicyConf){ 0 }, 1, &n);
+    float *want = three_updates(name, (PolicyConf){ .states = kept }, 1, &n);
     for (size_t i = 0; i < COUNT(other); i++) {
-        float *got = three_updates(name, other[i].c, other[i].threads, &m);
+        PolicyConf c = other[i].c;
+        c.states = kept;
+        float *got = three_updates(name, c, other[i].threads, &m);
         EXPECT(n == m && !memcmp(want, got, (size_t)n * 4), "%s: %s changes the weights", name, other[i].what);
         free(got);
     }
@@ -124,10 +127,10 @@ static void not_finite(float bad, const char *what) {
     UpdateStats st;
     int64_t n;
     trainer_open(&t, "qwen3", (PolicyConf){ .micro_tokens = 512, .offload = 0.5 }, 1);
-    float *before = flat_of(&t, model_full(&t.model)->flat, &n), keep = t.seq[3].adv[0];
+    float *before = trained_of(&t, &n), keep = t.seq[3].adv[0];
     ((float *)t.seq[3].adv)[0] = bad;
     CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
-    float *after = flat_of(&t, model_full(&t.model)->flat, &n);
+    float *after = trained_of(&t, &n);
     EXPECT(!st.finite && !st.stepped && t.policy.opt.step == 0, "%s in an advantage: finite %d, stepped %d", what,
            st.finite, st.stepped);
     EXPECT(!memcmp(before, after, (size_t)n * 4), "%s in an advantage: the weights moved", what);
@@ -174,7 +177,7 @@ static void kept_sets(const char *name) {
             EXPECT(st.stepped && (u == 0) == (st.loss.max_diff == 0), "%s: update %d over kept sets: difference %g",
                    name, u, st.loss.max_diff);
         }
-        w[b] = flat_of(&t[b], model_full(&t[b].model)->flat, &n);
+        w[b] = trained_of(&t[b], &n);
     }
     EXPECT(!memcmp(w[0], w[1], (size_t)n * 4), "%s: threads change updates over kept sets", name);
     for (int b = 0; b < 2; b++) free(w[b]), trainer_close(&t[b]);
@@ -230,7 +233,7 @@ static void too_long(void) {
 int main(void) {
     for (size_t i = 0; i < COUNT(models); i++) {
         budgets(models[i]);
-        no_effect(models[i]);
+        no_effect(models[i], (OptimTypes){ 0 });
         naive_loss(models[i]);
         kept_sets(models[i]);
     }
@@ -238,5 +241,6 @@ int main(void) {
     not_finite(INFINITY, "inf");
     too_long();
     given_up();
+    for (size_t k = 1; k < COUNT(kept_as); k++) no_effect(k % 2 ? "qwen3_moe" : "deepseek_v3", kept_as[k].t);
     return test_end();
 }

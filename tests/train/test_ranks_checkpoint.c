@@ -19,12 +19,15 @@ typedef struct {
     Err err;
 } Rig;
 
+/* By model: weights and states as a run may keep them. */
+static const OptimTypes kept_by[] = { { 0 }, { 0 }, { DT_BF16, DT_F32, DT_BF16 }, { DT_BF16, DT_I16, DT_BF16 } };
+
 static void rig_open(Rig *x, const World *w, int which, const char *grid, double offload) {
     CHECK(ranks_open(&x->r, w, which, grid), "%s has no experts", rank_models[which].name);
-    PolicyConf c = { .micro_tokens = 64, .max_seqs = 6, .offload = offload, .trains = true };
+    PolicyConf c = { .micro_tokens = 64, .max_seqs = 6, .offload = offload, .states = kept_by[which], .trains = true };
     dev_open(&x->d, (DevOpts){ .threads = 1 });
     x->d.tmp = dev_arena(&x->d, "tmp", policy_sizes(&x->r.desc, &x->r.shard, &c, dev_kind_cpu()).tmp);
-    model_open_shard(&x->m, &x->d, &x->r.desc, &x->r.shard, &x->r.par, DT_F32, 8, &x->r.mem);
+    model_open_shard(&x->m, &x->d, &x->r.desc, &x->r.shard, &x->r.par, kept_by[which].weights, 8, &x->r.mem);
     params_random(&x->m.w, &x->d, 7);
     policy_open(&x->p, &x->m, &c, &x->r.mem);
 }

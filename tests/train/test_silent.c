@@ -254,8 +254,7 @@ static void all_silent(const char *model) {
                    "all silent: %d, stepped %d, norm %g, loss %g", st.silent, st.stepped, st.grad_norm, st.total);
         } else {
             op_zero(&b.t.dev, b.t.policy.grads.flat);
-            optim_step(&b.t.policy.opt, &b.t.model.w, &b.t.model.w, &b.t.policy.grads, &b.t.model.par, &b.t.dev, &ADAM,
-                       0);
+            optim_step(&b.t.policy.opt, &b.t.model.w, &b.t.policy.grads, &b.t.model.par, &b.t.dev, &ADAM, 0);
         }
         w[by_policy] = flat_of(&b.t, b.t.model.w.flat, &n);
         EXPECT(b.t.policy.opt.step == 2, "all silent: %d steps", (int)b.t.policy.opt.step);

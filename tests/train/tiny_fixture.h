@@ -51,7 +51,7 @@ static inline void tiny_update(Tiny *t) {
         op_put(&t->dev, p->t, x);
     }
     AdamConf c = { 1e-2, 0.9, 0.95, 1e-8, 0.1, 0 };
-    optim_step(&t->policy.opt, &t->model.w, &t->model.w, g, &t->model.par, &t->dev, &c, 0);
+    optim_step(&t->policy.opt, &t->model.w, g, &t->model.par, &t->dev, &c, 0);
 }
 
 #endif

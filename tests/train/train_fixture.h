@@ -18,10 +18,11 @@ static inline void trainer_open(Trainer *t, const char *name, PolicyConf c, int 
     char path[256];
     snprintf(path, sizeof path, FIXTURE("models/%s"), name);
     CHECK(model_desc_load(&t->desc, path, &t->mem, &err), "%s", err.msg);
-    c.max_seqs = TRAIN_SEQS, c.trains = true;
     test_device(&t->dev, threads, false);
+    c.max_seqs = TRAIN_SEQS, c.trains = true;
+    if (t->dev.act == DT_BF16) c.states.weights = DT_BF16;
     t->dev.tmp = dev_arena(&t->dev, "tmp", policy_sizes(&t->desc, NULL, &c, dev_kind(&t->dev)).tmp);
-    test_model(&t->model, &t->dev, &t->desc, &t->mem);
+    model_open(&t->model, &t->dev, &t->desc, c.states.weights, 8, &t->mem);
     CHECK(model_load(&t->model, path, &err), "%s", err.msg);
     policy_open(&t->policy, &t->model, &c, &t->mem);
     for (int i = 0; i < TRAIN_SEQS; i++) {
@@ -69,6 +70,36 @@ static inline float *flat_of(Trainer *t, Tensor x, int64_t *n) {
     *n = x.cols;
     return out;
 }
+
+/* All that an update moves, in F32: weights, masters and moments of each parameter. */
+static inline float *trained_of(Trainer *t, int64_t *n) {
+    const Params *g = &t->policy.grads;
+    *n = 0;
+    for (int i = 0; i < g->n; i++) *n += 4 * g->at[i].t.rows * g->at[i].t.cols;
+    float *all = malloc((size_t)*n * 4 + 1), *at = all;
+    for (int i = 0; i < g->n; i++) {
+        int64_t from, k = g->at[i].t.rows * g->at[i].t.cols;
+        Tensor w = tensor_shape(param(&t->model.w, g->at[i].desc->id, g->at[i].layer), 1, k);
+        optim_own(&t->policy.opt, g, i, &from);
+        weights_get(&t->dev, w, at);
+        if (w.dtype == DT_F32) memcpy(at + k, at, (size_t)k * 4);
+        else optim_get(&t->policy.opt, &t->dev, STATE_MASTER, from, k, w, at + k);
+        optim_get(&t->policy.opt, &t->dev, STATE_M, from, k, w, at + 2 * k);
+        optim_get(&t->policy.opt, &t->dev, STATE_V, from, k, w, at + 3 * k);
+        at += 4 * k;
+    }
+    return all;
+}
+
+/* How a run may keep weights and states, and what it takes a parameter. */
+static const struct { const char *name; OptimTypes t; size_t bytes; } kept_as[] = {
+    { "f32", { DT_F32, DT_F32, DT_F32 }, 8 },
+    { "f32, bf16 moments", { DT_F32, DT_F32, DT_BF16 }, 4 },
+    { "bf16", { DT_BF16, DT_F32, DT_F32 }, 12 },
+    { "bf16, bf16 moments", { DT_BF16, DT_F32, DT_BF16 }, 8 },
+    { "bf16, remainder, bf16 moments", { DT_BF16, DT_I16, DT_BF16 }, 6 },
+    { "bf16, remainder", { DT_BF16, DT_I16, DT_F32 }, 10 },
+};
 
 static const LossConf PPO = { .kind = LOSS_VANILLA, .agg = AGG_TOKEN_MEAN, .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3, .entropy_coef = 0.01 };
 static const AdamConf ADAM = { 1e-3, 0.9, 0.999, 1e-8, 0.01, 1.0 };
