@@ -1,7 +1,6 @@
-/* bench_sizes.c [CONFIG GRID RANKS MICRO_TOKENS] - the memory of every rank of a grid, counted by running its code on the dry device: seconds, and
- * for so many simulated ranks the grid, slices and schedule of single ones. */
+/* bench_sizes.c [CONFIG GRID RANKS MICRO_TOKENS] - seconds for the memory of every rank of a grid, counted by running its code on the dry
+ * device. */
 #include "base/clock.h"
-#include "plan/schedule.h"
 #include "train/policy.h"
 
 #include <stdio.h>

@@ -195,10 +195,12 @@ static bool check_axes(const GridShape *g, const ModelDesc *m, int leaves, Err *
         return err_set(err, "grid.%s is %d, but the run's sums have %d leaves: set trainer.leaves to %d, or tp to %d",
                        g->tp > leaves ? "tp" : "etp", g->tp > leaves ? g->tp : g->etp, leaves,
                        g->tp > g->etp ? g->tp : g->etp, leaves);
-    if (grid_chunks(g) > d->layers)
-        return err_set(err, "grid: %d stages%s for %ld layers; pp=%d is the most", g->pp,
-                       g->vpp > 1 ? " of several chunks" : "", (long)d->layers,
-                       (int)d->layers / g->vpp ? (int)d->layers / g->vpp : 1);
+    if (g->pp > d->layers)
+        return err_set(err, "grid: %d stages for %ld layers; pp=%d is the most", g->pp, (long)d->layers,
+                       (int)d->layers);
+    if ((int64_t)g->pp * g->vpp > d->layers)
+        return err_set(err, "grid: pp %d x vpp %d chunks for %ld layers; vpp=%d is the most", g->pp, g->vpp,
+                       (long)d->layers, (int)d->layers / g->pp);
     if (g->vpp > 1 && g->pp == 1)
         return err_set(err, "grid.vpp is %d without stages: set grid.pp, or vpp to 1", g->vpp);
     if ((g->ep > 1 || g->etp > 1) && !d->experts)

@@ -103,6 +103,8 @@ refuses() { # refuses CODE PATTERN N VERB ARGUMENT...
 }
 refuses 1 'tp x pp x cp = 6 .*nearest is tp2,pp2' 4 score "$work/dense" --device cpu --grid tp=2,pp=3
 refuses 1 'tp is a power of two; the nearest is 2' 3 score --device cpu "$work/dense" --device cpu --grid tp=3
+refuses 1 '5 stages for 4 layers; pp=4 is the most' 5 score "$work/dense" --device cpu --grid pp=5
+refuses 1 'pp 2 x vpp 3 chunks for 4 layers; vpp=2 is the most' 2 score "$work/dense" --device cpu --grid pp=2,vpp=3
 refuses 1 'has no experts' 2 score "$work/dense" --device cpu --grid ep=2
 refuses 1 'ep 4 x etp 1 does not divide .* ep=2 would' 2 score "$work/moe" --device cpu --grid ep=4
 refuses 1 "grid 'xy=2' is not understood" 2 score "$work/dense" --device cpu --grid xy=2
