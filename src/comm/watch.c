@@ -57,7 +57,7 @@ struct Watch {
     bool begun;
     atomic_bool closing, ending;
 
-    pthread_mutex_t lock; /* of what follows, which the main thread writes */
+    pthread_mutex_t lock; /* of the lines to peers, and of what follows, which the main thread writes */
     const char *phase;
     char what[WORDS]; /* of the wait; "": none */
     double since;     /* the wait's begin */
@@ -87,10 +87,15 @@ static Frame frame_of(Watch *w, Kind kind, double idle) {
     return f;
 }
 
-static void tell(Watch *w, Frame f) {
-    for (int i = w->first; i < w->peers; i++)
-        if (!w->peer[i].left) send_frame(w->peer[i].fd, &f);
+/* To all that this rank has a line to, or to the first of them.  A line that ends is taken away under the same lock: its number may be
+ * given to another file at once. */
+static void tell_some(Watch *w, const Frame *f, bool all) {
+    pthread_mutex_lock(&w->lock);
+    for (int i = w->first; i < (all ? w->peers : w->first + 1); i++)
+        if (!w->peer[i].left) send_frame(w->peer[i].fd, f);
+    pthread_mutex_unlock(&w->lock);
 }
+static void tell(Watch *w, Frame f) { tell_some(w, &f, true); }
 
 void watch_phase(Watch *w, const char *name) {
     if (!w) return;
@@ -101,7 +106,7 @@ void watch_phase(Watch *w, const char *name) {
     w->about = NULL;
     if (same || !w->begun) return;
     Frame f = frame_of(w, BEAT, 0); /* who dies now died in this phase: whoever would have to say it knows */
-    send_frame(w->peer[w->first].fd, &f);
+    tell_some(w, &f, false);
     char short_name[16];
     snprintf(short_name, sizeof short_name, "%s", name);
     pthread_setname_np(w->thread, short_name);
@@ -197,12 +202,18 @@ static void judge(Watch *w, double now) {
 }
 
 /* ---- the watching thread */
+static void leaves(Watch *w, Peer *p) {
+    pthread_mutex_lock(&w->lock);
+    p->left = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void hear(Watch *w, int i, const Frame *f) {
     Peer *p = &w->peer[i];
     if (f->token != w->token) return;
     p->heard = clock_now(), p->idle = f->idle, p->waits = f->waits;
     if (f->kind == END) others_end(w, f);
-    else if (f->kind == BYE) p->left = true;
+    else if (f->kind == BYE) leaves(w, p);
     else memcpy(p->text, f->text, sizeof p->text), p->text[WORDS - 1] = 0;
 }
 
@@ -216,9 +227,11 @@ static void receive(Watch *w, int i) {
         p->have = 0;
         hear(w, i, &p->in);
     }
+    pthread_mutex_lock(&w->lock);
     close(p->fd);
     p->fd = -1;
     if (atomic_load(&w->closing)) p->left = true;
+    pthread_mutex_unlock(&w->lock);
     if (!p->left) is_gone(w, i, p);
 }
 

@@ -30,7 +30,7 @@ find_rank() { # find_rank RUN K: pid and the watch's thread of that rank
             tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2" || continue
             for t in /proc/$p/task/*; do
                 read -r name 2>/dev/null <"$t/comm"
-                case $name in starting | loading | rollout | update | saving | validation) pid=$p tid=$t ;; esac
+                case $name in starting | loading | rollout | update | sync | saving | validation) pid=$p tid=$t ;; esac
             done
         done
     done
@@ -44,9 +44,9 @@ told_once() { # told_once RUN STEPS: each step has one line
         grep -q "^{\"step\":$2," "$work/$1/metrics.jsonl"
 }
 
-fails_in() { # fails_in VERB PHASE SIGNAL RANK THEN: in that phase the rank gets the signal; then the run goes on, on so many ranks
-    local verb=$1 phase=$2 signal=$3 k=$4 then=$5 run=$1_$2_$3_$4 what="$1, $2, -$3 of rank $4" begin took limit=10 name
-    (under 8 "$run" "$hone" "$verb" $common ${!verb} trainer.steps=100000) &
+fails_in() { # fails_in VERB PHASE SIGNAL RANK THEN [KEY=VALUE...]: in that phase the rank gets the signal; then the run goes on, on so many ranks
+    local more="${*:6}" verb=$1 phase=$2 signal=$3 k=$4 then=$5 run=$1_$2_$3_$4 what="$1, $2, -$3 of rank $4" begin took limit=10 name
+    (under 8 "$run" "$hone" "$verb" $common ${!verb} $more trainer.steps=100000) &
     child=$!
     [ "$phase" = loading ] || wait_lines "$run" 2
     find_rank "$run" "$k"
@@ -67,7 +67,7 @@ fails_in() { # fails_in VERB PHASE SIGNAL RANK THEN: in that phase the rank gets
     [ ! -f "$work/$run/log.txt" ] || expect "$what, the run's log" "$work/$run/log.txt" "$name"
     local done_steps=$(cat "$work/$run/metrics.jsonl" 2>/dev/null | grep -oE '^\{"step":[0-9]+' | tail -1 | grep -oE '[0-9]+')
     done_steps=${done_steps:-0}
-    (under "$then" "$run" "$hone" "$verb" $common ${!verb} trainer.wait_seconds=60 trainer.steps=$((done_steps + 2)))
+    (under "$then" "$run" "$hone" "$verb" $common ${!verb} $more trainer.wait_seconds=60 trainer.steps=$((done_steps + 2)))
     ok $? "$what, going on with $then ranks: $(tail -3 "$work/$run.log")"
     told_once "$run" $((done_steps + 2))
     ok $? "$what, going on with $then ranks: steps $(grep -oE '^\{"step":[0-9]+' "$work/$run/metrics.jsonl" | tr '\n' ' ')"
@@ -82,6 +82,8 @@ else
         for phase in loading rollout update saving; do fails_in train $phase $signal $((1 + RANDOM % 7)) $((1 + RANDOM % 8)); done
         for phase in loading update validation saving; do fails_in sft $phase $signal $((1 + RANDOM % 7)) 4; done
     done
+    fails_in train sync KILL 3 8 grid.tp=2 rollout.grid.tp=4 # weights move from one cut to another
+    fails_in train sync STOP 6 4 grid.tp=2 grid.pp=2 rollout.grid.tp=1
     fails_in train update KILL 0 8 # the first is the one that watches and writes
     fails_in train saving STOP 0 3
 fi
