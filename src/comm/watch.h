@@ -17,7 +17,7 @@ Watch *watch_open(const Comm *all);
 void   watch_close(Watch *w);                   /* a farewell: this rank ends in order.  NULL: none */
 bool   watch_begun(const Watch *w);
 
-/* What this rank's main thread does; names outlive the watch.  The thread of the watch has the name too: `ps -L -o pid,comm -p $(pgrep -d, -x hone)`. */
+/* What this rank's main thread does; names outlive the watch.  The watch's thread has the name too: ps -L -o pid,comm -p PID. */
 void watch_phase(Watch *w, const char *name);
 const char *watch_phase_name(const Watch *w);   /* "starting" before the first */
 void watch_about(Watch *w, const char *tensor, int index);       /* what calls are about until the next phase; index -1: none */
