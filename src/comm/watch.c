@@ -37,7 +37,7 @@ _Static_assert(sizeof(Frame) == 256, "one size");
 typedef struct {
     int fd;
     bool left;    /* said farewell */
-    double heard; /* when its last frame came */
+    double heard; /* when its last frame came, by this thread's clock */
     float idle, waits;
     char text[WORDS];
     size_t have; /* bytes of a frame that is not whole yet */
@@ -68,6 +68,7 @@ struct Watch {
 
     uint64_t moves_seen; /* the watching thread's own */
     double cpu_seen, moved;
+    double clock; /* seconds that it has watched */
 };
 
 /* ---- the main thread's side */
@@ -211,7 +212,7 @@ static void leaves(Watch *w, Peer *p) {
 static void hear(Watch *w, int i, const Frame *f) {
     Peer *p = &w->peer[i];
     if (f->token != w->token) return;
-    p->heard = clock_now(), p->idle = f->idle, p->waits = f->waits;
+    p->heard = w->clock, p->idle = f->idle, p->waits = f->waits;
     if (f->kind == END) others_end(w, f);
     else if (f->kind == BYE) leaves(w, p);
     else memcpy(p->text, f->text, sizeof p->text), p->text[WORDS - 1] = 0;
@@ -271,17 +272,15 @@ static void beat(Watch *w, double now) {
 static void *look(void *arg) {
     Watch *w = arg;
     double last = clock_now(), next = last, end = 0;
-    w->moved = last;
     for (;;) {
         double now = clock_now(), away = now - last;
-        if (away > 2 * w->every + 1) /* it was this process that stood still */
-            for (int i = 0; i < w->peers; i++) w->peer[i].heard += away;
+        w->clock += away < 2 * w->every ? away : 2 * w->every; /* longer: it was this process that stood still */
         last = now;
         if (atomic_load(
                 &w->closing)) { /* all say farewell before one hangs up: else what was said could be lost with the line */
             if (!end) end = now + GOODBYE_S;
             if (all_left(w) || now > end) return NULL;
-        } else if (now >= next) beat(w, now), next = now + w->every;
+        } else if (now >= next) beat(w, w->clock), next = now + w->every;
         int n = 0;
         w->poll[n++] = (struct pollfd){ .fd = end ? -1 : w->wake[0], .events = POLLIN };
         for (int i = w->first; i < w->peers; i++)
@@ -418,8 +417,7 @@ Watch *watch_open(const Comm *all) {
     w->peer = MEM_ARRAY(&mem, Peer, (size_t)w->peers);
     w->poll = MEM_ARRAY(&mem, struct pollfd, (size_t)w->peers + 1);
     w->mem = mem;
-    for (int i = 0; i < w->peers; i++)
-        w->peer[i] = (Peer){ .fd = -1, .heard = clock_now(), .waits = -1, .text = "starting" };
+    for (int i = 0; i < w->peers; i++) w->peer[i] = (Peer){ .fd = -1, .waits = -1, .text = "starting" };
     pthread_mutex_init(&w->lock, NULL);
     bool ok = meet(w, all, &err), own = ok && !pipe2(w->wake, O_CLOEXEC) && start(w);
     w->begun = own;
