@@ -211,18 +211,25 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                       fence_async();
                       asm volatile("bar.sync 1, 256;" ::: "memory");
                 };
-            if (!(t.live && row < t.row_end)) { /* nothing to compute here: hand the stages back */
+            /* Nothing to compute here: the stages are handed back.  Where no wgmma keeps the four warps together a
+             * barrier must: a warp that is two rounds of the ring behind the one that releases would take a later
+             * round for its own, and wait for one that never comes. */
+            auto seen = [&] {
+                bar_wait(full + 8 * s, ph);
+                asm volatile("bar.sync %0, 128;" :: "r"(2 + w) : "memory");
+            };
+            if (!(t.live && row < t.row_end)) {
                 for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
                     const int nk = ((FOLD ? p.cut[q + 1] - p.cut[q] : t.K) + 64 * S::KB - 1) / (64 * S::KB);
                     for (int kb = 0; kb < nk; kb++, next()) {
-                        bar_wait(full + 8 * s, ph);
+                        seen();
                         if (kb == nk - 1) tail();
                         release(s);
                     }
                 }
                 if (OUT::ADD)
                     for (int c = 0; c < BN / 64; c++, next()) {
-                        bar_wait(full + 8 * s, ph);
+                        seen();
                         release(s);
                     }
                 continue;
