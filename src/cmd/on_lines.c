@@ -9,13 +9,20 @@ int on_lines_args(const Verb *v, int64_t leaves, const SamplingArgs *s) {
     return sampling_opts(v, s);
 }
 
-bool on_lines_open(OnLines *x, const char *model, OpenOpts opts, const char *grid, PromptUse use, Err *err) {
-    Ranks *ranks = &x->ranks;
+static bool open_grid(Ranks *ranks, const char *grid, const ModelDesc *m, int64_t leaves, Err *err) {
     GridShape axes = { 0 };
+    TRY(!grid || grid_parse(&axes, grid, err));
+    return ranks_grid(ranks, &axes, NULL, m, leaves ? (int)leaves : LEAVES_MOST, err);
+}
+
+bool on_lines_open(OnLines *x, const char *model, OpenOpts opts, const char *grid, Replicas *replicas, PromptUse use,
+                   Err *err) {
+    Ranks *ranks = &x->ranks;
+    const ModelDesc *m = &x->o.desc;
     opts.ranks = ranks;
     TRY(ranks_open(ranks, RANKS_WAIT, err) && ranks_agree(ranks, open_desc(&x->o, model, &opts, err), err));
-    TRY(!grid || grid_parse(&axes, grid, err));
-    TRY(ranks_grid(ranks, &axes, NULL, &x->o.desc, opts.leaves ? (int)opts.leaves : LEAVES_MOST, err));
+    TRY(replicas ? sampling_grid(ranks, replicas, grid, m, opts.leaves, err)
+                 : open_grid(ranks, grid, m, opts.leaves, err));
     return ranks_agree(ranks, prompt_reader_open(&x->reader, &x->o.desc, use, err), err);
 }
 

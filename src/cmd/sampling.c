@@ -83,3 +83,18 @@ bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, con
     };
     return stop_texts(out, a.stop, line, mem, err) && stop_ids(out, line, d, mem, err) && some_left(&out->opts, d, err);
 }
+
+bool sampling_grid(Ranks *r, Replicas *out, const char *grid, const ModelDesc *m, int64_t leaves, Err *err) {
+    GridShape g = { 0 };
+    *out = replicas_one();
+    TRY(!grid || grid_parse(&g, grid, err));
+    if (g.pp > 1 || g.cp > 1)
+        return err_set(err,
+                       "--grid: a token's step is one row of each layer, so there is nothing to pass from stage to "
+                       "stage or to cut by positions: sampling takes tp, ep, etp and dp, not %s",
+                       g.pp > 1 ? "pp" : "cp");
+    if (m->d.experts && !g.ep && !g.etp) g.etp = g.tp;
+    TRY(ranks_grid(r, &g, NULL, m, leaves ? (int)leaves : LEAVES_MOST, err));
+    if (ranks_count(r) > 1) *out = replicas_of(&r->world, &r->shard.g, &r->groups);
+    return true;
+}

@@ -3,7 +3,8 @@
 #define CMD_SAMPLING_H
 
 #include "cmd/cmd.h"
-#include "rollout/engine.h"
+#include "comm/ranks.h"
+#include "rollout/replicas.h"
 
 typedef struct {
     double      temperature, top_p, min_p;
@@ -36,5 +37,11 @@ typedef struct {
     int          n_stop, samples;
 } Sampling;
 bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, const Json *line, const Dims *d, Mem *mem, Err *err);
+
+/* --grid of a verb that samples: the ranks arranged so, and the replicas they form.  What is not said: dp, the rest; ep and etp: experts are cut
+ * by tp, like everything else. */
+bool sampling_grid(Ranks *r, Replicas *out, const char *grid, const ModelDesc *m, int64_t leaves, Err *err);
+#define SAMPLING_GRID(Args) \
+    { "grid", OPT_STR, offsetof(Args, grid), "AXES", "under mpirun: tp cuts a replica, ep and etp experts; dp: replicas" }
 
 #endif

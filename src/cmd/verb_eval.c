@@ -17,7 +17,7 @@ typedef struct {
         *answer_key;
     double timeout;
     bool json;
-    const char *device, *compute;
+    const char *device, *compute, *grid;
 } Args;
 
 /* clang-format off */
@@ -42,6 +42,7 @@ static const Opt options[] = {
     { "max-batch",     OPT_INT,  offsetof(Args, max_batch),     "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
     { "max-rows",      OPT_INT,  offsetof(Args, max_rows),      "N",    "rows of a step (no effect on answers); 512", 1, 1e7 },
     { "threads",       OPT_INT,  offsetof(Args, threads),       "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
+    SAMPLING_GRID(Args),
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
@@ -51,6 +52,8 @@ static const Opt options[] = {
 typedef struct {
     const Args *a;
     Opened o;
+    Replicas replicas;
+    int at_once;
     Prompter *prompter;
     Dataset *data;
     Rewards *rewards;
@@ -139,7 +142,9 @@ static bool open_engine(Eval *e, Err *err) {
                     .max_seqs = (int)(2 * batch),
                     .max_batch = (int)batch,
                     .max_rows = (int)(rows < most ? rows : most),
-                    .max_len = (int)len };
+                    .max_len = (int)len,
+                    .shard = &e->o.ranks->shard };
+    e->at_once = c.max_batch;
     OpenOpts oo = { .leaves = a->leaves };
     TRY(open_weights(&e->o, &oo, engine_tmp_bytes(&e->o.desc, &c, open_kind(&e->o, a->leaves)), err));
     e->engine = engine_open(&e->o.model, &c, &e->o.mem);
@@ -208,27 +213,31 @@ static bool evaluate_all(Eval *e, EvalResult *result, Err *err) {
                             .opts = &s.opts,
                             .stop = s.stop,
                             .n_stop = s.n_stop,
-                            .seed = (uint64_t)a->s.seed };
+                            .seed = (uint64_t)a->s.seed,
+                            .replicas = &e->replicas,
+                            .at_once = e->at_once };
     return evaluate(result, &e->eval, &run, err);
 }
 
-static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .n = 1, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT };
-    const char *words[64];
+static bool open_all(Eval *e, Ranks *ranks, const char *const *files, int n, Err *err) {
+    const Args *a = e->a;
+    bool writes = a->out && ranks_first(ranks);
+    TRY(sampling_grid(ranks, &e->replicas, a->grid, &e->o.desc, a->leaves, err));
+    TRY(ranks_agree(ranks, open_data(e, files, n, err) && open_engine(e, err), err));
+    return ranks_agree(ranks, !writes || (e->out = jsonl_open(a->out, err)), err);
+}
+
+static int eval_on(const Verb *v, const Args *a, Ranks *ranks, const char *const *words, int n) {
+    bool first = ranks_first(ranks);
     Err err;
-    int n, rc = opt_parse(v, &a, words, 2, 64, &n, argc, argv);
-    if (rc >= 0) return rc;
-    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
-    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
-    Eval e = { .a = &a, .terminal = isatty(STDERR_FILENO) };
-    OpenOpts oo = { .threads = a.threads, .device = a.device, .compute = a.compute };
-    if (!open_desc(&e.o, words[0], &oo, &err)) return cmd_fail(v, &err);
+    Eval e = { .a = a, .terminal = first && isatty(STDERR_FILENO) };
+    OpenOpts oo = { .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks };
+    if (!ranks_agree(ranks, open_desc(&e.o, words[0], &oo, &err), &err)) return open_close(&e.o), cmd_fail(v, &err);
     EvalResult result;
-    bool ok = open_data(&e, words + 1, n - 1, &err) && open_engine(&e, &err)
-              && (!a.out || (e.out = jsonl_open(a.out, &err))) && evaluate_all(&e, &result, &err);
+    bool ok = open_all(&e, ranks, words + 1, n - 1, &err) && evaluate_all(&e, &result, &err);
     if (e.terminal) fputc('\r', stderr);
-    rc = ok ? 0 : cmd_fail(v, &err);
-    if (ok) print_result(&result, a.json);
+    int rc = ok ? 0 : cmd_fail(v, &err);
+    if (ok && first) print_result(&result, a->json);
     if (ok && result.broken) {
         err_set(&err,
                 "%" PRId64 " of %" PRId64
@@ -245,10 +254,26 @@ static int run(const Verb *v, int argc, char **argv) {
     return rc;
 }
 
+static int run(const Verb *v, int argc, char **argv) {
+    Args a = { .n = 1, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT };
+    const char *words[64];
+    Ranks ranks;
+    Err err;
+    int n, rc = opt_parse(v, &a, words, 2, 64, &n, argc, argv);
+    if (rc >= 0) return rc;
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
+    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
+    rc = eval_on(v, &a, &ranks, words, n);
+    ranks_close(&ranks);
+    return rc;
+}
+
 const Verb verb_eval = {
     .name = "eval",
     .usage = "MODEL DATA... [--n K] [sampling options]",
     .summary = "how good a model is at the questions of a file",
     .options = options,
     .run = run,
+    .ranks = true,
 };

@@ -34,7 +34,7 @@ static const Opt options[] = {
     { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache; as many as the batch can need", 0, 1e12 },
     { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
     { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
-    { "grid",      OPT_STR, offsetof(Args, grid),      "AXES", "under mpirun: tp, ep, etp cut a replica; dp: replicas" },
+    SAMPLING_GRID(Args),
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     RANDOM_OPTION(Args),
@@ -56,7 +56,11 @@ typedef struct {
     const Args *a;
     VEC(Job *)
     jobs;
-    size_t given, written; /* handed to the engine; written out */
+    size_t written; /* lines that are written out */
+    VEC(int) good;  /* lines that can be answered */
+    Replicas replicas;
+    Queue *queue;
+    int64_t asked; /* answers, of this replica */
     int64_t answers, total;
     double started, drawn;
     bool terminal;
@@ -100,11 +104,6 @@ static void add_job(void *user, const PromptLine *p) {
     j->line = *p;
     check_job(g, j);
     VEC_PUSH(g->jobs, j);
-}
-
-/* Replicas take the lines in turn. */
-static bool mine(const Gen *g, size_t job) {
-    return (int)(job % (size_t)g->on.o.ranks->shard.g.dp) == g->on.o.ranks->shard.at.dp;
 }
 
 /* ---- answers out */
@@ -157,12 +156,19 @@ static void put_answer(Gen *g, Buf *b, const Job *j, const Answer *a) {
 
 static bool feed_next(void *user, Request *out) {
     Gen *g = user;
-    while (g->given < g->jobs.n && !(g->jobs.at[g->given]->line.ok && mine(g, g->given))) g->given++;
-    if (g->given == g->jobs.n) return false;
-    Job *j = g->jobs.at[g->given++];
+    int k = queue_next(g->queue);
+    if (k < 0) return false;
+    Job *j = g->jobs.at[g->good.at[k]];
     uint64_t key = j->line.has_key ? j->line.key : request_key(j->line.tokens, j->line.n);
     *out = (Request){ j->line.tokens, j->line.n, j->s.samples, key, &j->s.opts, j };
+    g->asked += j->s.samples;
     return true;
+}
+
+static Join feed_join(void *user, bool busy) {
+    Gen *g = user;
+    int64_t open = (g->asked - g->answers + g->a->n - 1) / g->a->n; /* lines, if each has as many answers as said */
+    return queue_join(g->queue, busy, (int)open, g->on.out && jsonl_broken(g->on.out));
 }
 
 static bool feed_token(void *user, const Request *r, int sample, int32_t id) {
@@ -198,34 +204,65 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
                 (double)tokens / (now - g->started), running);
         g->drawn = now;
     }
-    bool broken = g->on.out && jsonl_broken(g->on.out); /* the ranks that step together stop together */
-    return comm_max(&g->on.o.ranks->groups.tp, broken) == 0;
+    return true;
 }
 
-/* Every replica's answers, on all of them. */
-static void gather(Gen *g) {
-    const Comm *dp = &g->on.o.ranks->groups.dp;
-    for (size_t i = 0; i < g->jobs.n && dp->size > 1; i++) {
-        Job *j = g->jobs.at[i];
-        for (int k = 0; j->line.ok && k < j->s.samples; k++) {
-            struct {
-                uint64_t n;
-                bool broken;
-            } head = { j->out[k].n, j->broken[k] };
-            int from = (int)(i % (size_t)dp->size);
-            comm_broadcast(dp, from, &head, sizeof head);
-            if (!mine(g, i)) {
-                buf_clear(&j->out[k]);
-                buf_reserve(&j->out[k], head.n + 1);
-                j->out[k].n = head.n;
-                j->broken[k] = head.broken;
-            }
-            if (head.n) comm_broadcast(dp, from, j->out[k].data, head.n);
-            if (j->out[k].data) j->out[k].data[j->out[k].n] = 0;
-            if (!g->on.out) buf_free(&j->out[k]);
+/* ---- the other replicas' answers, on the first rank */
+typedef struct {
+    int32_t job, sample;
+    uint64_t n;
+    bool broken;
+} Came;
+
+static void pack(const Gen *g, Buf *b) {
+    for (size_t i = 0; i < g->good.n; i++) {
+        const Job *j = g->jobs.at[g->good.at[i]];
+        for (int k = 0; k < j->s.samples; k++) {
+            if (!j->out[k].n) continue;
+            buf_put(b, &(Came){ g->good.at[i], k, j->out[k].n, j->broken[k] }, sizeof(Came));
+            buf_put(b, j->out[k].data, j->out[k].n);
+            buf_free(&j->out[k]);
         }
-        j->waiting = 0;
     }
+}
+
+static void unpack(Gen *g, const Buf *b) {
+    Came c;
+    for (size_t at = 0; at < b->n; at += sizeof c + c.n) {
+        memcpy(&c, b->data + at, sizeof c);
+        Job *j = g->jobs.at[c.job];
+        buf_put(&j->out[c.sample], b->data + at + sizeof c, c.n);
+        j->broken[c.sample] = c.broken;
+        j->waiting--;
+    }
+}
+
+enum { TAG_ANSWERS = 1 << 21 };
+static void gather(Gen *g) {
+    const Comm *all = &g->replicas.all;
+    Buf mine = { 0 };
+    Mem mem = { 0 };
+    uint64_t *bytes = MEM_ARRAY(&mem, uint64_t, (size_t)all->size);
+    if (all->rank && g->replicas.tp.rank == 0) pack(g, &mine);
+    uint64_t have = mine.n;
+    comm_gather_host(all, bytes, &have, sizeof have);
+    for (int r = 1; r < all->size && all->rank == 0; r++) {
+        Buf came = { 0 };
+        buf_reserve(&came, bytes[r] + 1);
+        came.n = bytes[r];
+        CommCall get = comm_recv_host(all, r, TAG_ANSWERS, came.data, came.n);
+        comm_wait(&get);
+        unpack(g, &came);
+        buf_free(&came);
+    }
+    if (mine.n) {
+        CommCall give = comm_send_host(all, 0, TAG_ANSWERS, mine.data, mine.n);
+        comm_wait(&give);
+    }
+    for (size_t i = 0; i < g->good.n && !g->on.out; i++) /* what is not written here is freed */
+        for (int k = 0; k < g->jobs.at[g->good.at[i]]->s.samples; k++) buf_free(&g->jobs.at[g->good.at[i]]->out[k]);
+    buf_free(&mine);
+    mem_free(&mem);
     write_ready(g);
 }
 
@@ -271,10 +308,22 @@ static bool generate(Gen *g, Err *err) {
     bool ok = open_weights(&g->on.o, &opts, engine_tmp_bytes(&g->on.o.desc, &c, open_kind(&g->on.o, a->leaves)), err);
     if (!ranks_agree(g->on.o.ranks, ok, err)) return false;
     Engine *e = engine_open(&g->on.o.model, &c, &g->on.o.mem);
-    Feed f = { feed_next, feed_token, feed_answer, feed_tick, g, (uint64_t)a->s.seed, (uint32_t)a->step, a->budget };
+    for (size_t i = 0; i < g->jobs.n; i++)
+        if (g->jobs.at[i]->line.ok) VEC_PUSH(g->good, (int)i);
+    g->queue = queue_open(&g->replicas, (int)g->good.n, (int)(c.max_batch / a->n), &g->on.o.mem);
+    Feed f = { .next = feed_next,
+               .token = feed_token,
+               .answer = feed_answer,
+               .tick = feed_tick,
+               .join = feed_join,
+               .user = g,
+               .seed = (uint64_t)a->s.seed,
+               .step = (uint32_t)a->step,
+               .token_budget = a->budget };
     g->started = clock_now();
     write_ready(g);
     EngineStats st = engine_run(e, &f);
+    queue_close(g->queue);
     gather(g);
     if (g->terminal || (a->stats && ranks_first(g->on.o.ranks)))
         fprintf(stderr,
@@ -286,23 +335,9 @@ static bool generate(Gen *g, Err *err) {
     return true;
 }
 
-/* What a token's step can be spread over. */
-static bool grid_fits(const GridShape *g, const Args *a, Err *err) {
-    if (g->pp > 1 || g->cp > 1)
-        return err_set(err,
-                       "--grid: a token's step is one row of each layer, so there is nothing to pass from stage to "
-                       "stage or to cut by "
-                       "positions: generate takes tp, ep, etp and dp, not %s",
-                       g->pp > 1 ? "pp" : "cp");
-    if (g->ep * g->etp > g->tp)
-        return err_set(
-            err,
-            "--grid: experts over %d ranks, but a replica has %d (tp): experts beyond a replica are not there yet; "
-            "set ep x etp to at most %d",
-            g->ep * g->etp, g->tp, g->tp);
-    if (g->dp > 1 && a->budget)
-        return err_set(err, "--budget counts the tokens of one replica: leave it out, or dp at 1");
-    return true;
+static bool budget_fits(const Gen *g, Err *err) {
+    return g->replicas.n == 1 || !g->a->budget
+           || err_set(err, "--budget counts the tokens of one replica: leave it out, or dp at 1");
 }
 
 static int run(const Verb *v, int argc, char **argv) {
@@ -315,11 +350,12 @@ static int run(const Verb *v, int argc, char **argv) {
     Gen g = { .a = &a };
     OnLines *x = &g.on;
     OpenOpts opts = { .threads = a.threads, .leaves = a.leaves, .device = a.device, .compute = a.compute };
-    bool ok = on_lines_open(x, model, opts, a.grid, PROMPT_GENERATE, &err) && grid_fits(&x->ranks.shard.g, &a, &err)
+    bool ok = on_lines_open(x, model, opts, a.grid, &g.replicas, PROMPT_GENERATE, &err) && budget_fits(&g, &err)
               && on_lines_read(x, a.in, add_job, &g, &err) && on_lines_out(x, a.out, &err);
     g.terminal = x->out && isatty(STDERR_FILENO);
     rc = on_lines_close(x, v, ok && generate(&g, &err), &err);
     vec_free(g.jobs.at);
+    vec_free(g.good.at);
     return rc;
 }
 

@@ -44,4 +44,17 @@ ok $? "$(cat "$work/text")"
 evaluate --n 2 --command 'exit 1' >"$work/text"
 grep -q '80 answers could not be judged' "$work/text"
 ok $? "a scorer that fails: $(cat "$work/text")"
+if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; then # on four ranks: the answers and numbers of one
+    mv "$work/out.jsonl" "$work/before.jsonl"
+    export ASAN_OPTIONS=detect_leaks=0
+    evaluate --n 2 --library "$(dirname "$hone")/scorers/low_bytes.so" --json | sed 's/"seconds.*//' >"$work/one"
+    mv "$work/out.jsonl" "$work/one.jsonl"
+    one=$hone hone="mpirun --allow-run-as-root --oversubscribe -n 4 $hone"
+    for grid in tp=2,dp=2 dp=4,ep=4; do
+        evaluate() { $hone eval "$work/model" "$work/sums.jsonl" --max-tokens 6 --threads 1 --workers 1 --out "$work/out.jsonl" "$@"; }
+        evaluate --n 2 --library "$(dirname "$one")/scorers/low_bytes.so" --json --max-batch 8 --grid $grid 2>"$work/err" | sed 's/"seconds.*//' >"$work/many"
+        cmp -s "$work/one" "$work/many" && cmp -s "$work/one.jsonl" "$work/out.jsonl"
+        ok $? "eval on 4 ranks, $grid: $(cat "$work/err" "$work/one" "$work/many")"
+    done
+fi
 the_end

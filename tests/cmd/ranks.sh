@@ -90,8 +90,9 @@ for m in dense moe; do
     generates $m 3 dp=3 --greedy
     generates $m 4 tp=2,dp=2 --top-k 20 --min-tokens 3
 done
-generates moe 4 tp=4,ep=4
 generates moe 4 tp=4,ep=2,etp=2
+generates moe 4 dp=4,ep=4 --max-batch 3
+generates moe 8 tp=2,dp=4,ep=4 --temperature 0.8
 
 # ---- refusals: one line, said once, with the right code
 refuses() { # refuses CODE PATTERN N VERB ARGUMENT...
