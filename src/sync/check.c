@@ -15,19 +15,28 @@ static uint64_t weight(uint64_t place) { return mix(place + 0x9E3779B97F4A7C15u)
 
 typedef struct {
     Dev *d;
-    void *host;       /* room for BLOCK bytes */
-    uint64_t *by_col; /* [widest] */
+    void *host; /* room for BLOCK bytes */
+    uint64_t
+        *by_word; /* [widest] of 8 bytes of a row: an element's weight is its word's, moved up by its place in it */
 } Summing;
 enum { BLOCK = 1 << 20 };
 
-static uint64_t sum_row(const void *x, DType t, const uint64_t *w, int64_t n) {
-    uint64_t sum = 0;
-    if (dtype_size(t) == 4) {
-        const uint32_t *u = x;
-        for (int64_t i = 0; i < n; i++) sum += u[i] * w[i];
-    } else {
-        const uint16_t *u = x;
-        for (int64_t i = 0; i < n; i++) sum += u[i] * w[i];
+/* Columns c0 .. c0+n-1 of a row.  Words are taken whole, but for the ends: a cut may lie inside one. */
+static uint64_t sum_row(const char *x, size_t size, const uint64_t *w, int64_t c0, int64_t n) {
+    uint64_t sum = 0, word = 0;
+    int64_t per = 8 / (int64_t)size, i = 0;
+    for (; i < n && (c0 + i) % per; i++) {
+        memcpy(&word, x + i * (int64_t)size, size);
+        sum += (w[(c0 + i) / per] << 8 * size * (size_t)((c0 + i) % per)) * word;
+    }
+    for (w += (c0 + i) / per; i + per <= n; i += per) {
+        memcpy(&word, x + i * (int64_t)size, 8);
+        sum += *w++ * word;
+    }
+    for (int64_t k = 0; i < n; i++, k++) {
+        word = 0;
+        memcpy(&word, x + i * (int64_t)size, size);
+        sum += (*w << 8 * size * (size_t)k) * word;
     }
     return sum;
 }
@@ -47,7 +56,7 @@ static uint64_t sum_box(Summing *x, const Param *p, int64_t e0, int64_t e1, int6
             op_get(x->d, x->host, part);
             for (int64_t i = 0; i < n; i++)
                 sum += weight((uint64_t)e << 40 | (uint64_t)(r + i) | (uint64_t)1 << 63)
-                       * sum_row((char *)x->host + (size_t)(i * cols) * size, p->t.dtype, x->by_col + c0, cols);
+                       * sum_row((char *)x->host + (size_t)(i * cols) * size, size, x->by_word, c0, cols);
         }
     return sum;
 }
@@ -71,7 +80,7 @@ static Summing summing_open(const Sync *s, Mem *mem) {
     }
     size_t room = (size_t)widest * 4 > BLOCK ? (size_t)widest * 4 : BLOCK;
     Summing x = { s->dev, mem_push(mem, room), MEM_ARRAY(mem, uint64_t, (size_t)widest) };
-    for (int64_t i = 0; i < widest; i++) x.by_col[i] = weight((uint64_t)i);
+    for (int64_t i = 0; i < widest; i++) x.by_word[i] = weight((uint64_t)i);
     return x;
 }
 
