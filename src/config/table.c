@@ -99,7 +99,8 @@ INT(rollout.max_batch, "256", 1, 1e6, T,                   "sequences that run a
 INT(rollout.token_budget, "2048", 1, 1e9, T,
     "tokens per forward, prefill chunks included", ROLLOUT "max_num_batched_tokens")
 INT(rollout.step_tokens, "0", 0, 1e15, T,
-    "answer tokens of a batch of questions; answers under way then are cut and marked; 0: no limit", NULL)
+    "answer tokens of a batch of questions, the same part for each: its answers are cut at the length that keeps to it, and marked; 0: "
+    "no limit", NULL)
 INT(rollout.val.n, "1", 1, 65536, T,                       "validation: answers per question", ROLLOUT "val_kwargs.n")
 REAL(rollout.val.temperature, "0.0", 0, TEMPERATURE_MOST, T,
     "validation: temperature; 0 is greedy", ROLLOUT "val_kwargs.temperature")

@@ -141,7 +141,7 @@ Join queue_join(Queue *q, bool busy, int under_way, bool stop) {
     for (int i = 0; i < unit->size; i++) cut = cut || all[i].stop;
     add(q, all[unit->rank / q->r.tp.size * q->r.tp.size].range);
     mem_free(&mem);
-    if (cut) return JOIN_CUT;
+    if (cut) return q->next = q->n, JOIN_CUT; /* the keeper's: nobody is given more */
     if (fresh) how = JOIN_AGAIN;
     else if (any) how = JOIN_STEP;
     else if (later) how = JOIN_AGAIN;

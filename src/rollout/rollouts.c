@@ -57,6 +57,9 @@ typedef struct {
     Replicas replicas;
     Queue *queue;
     bool *own;     /* [answers] judged here, for all ranks */
+    int *drawn;    /* [answers] tokens so far, where a question's are limited; or NULL, as are: */
+    int *came;     /* [questions] finished answers */
+    size_t *sets;  /* [answers][max_answer] where each token's kept set begins */
     Stops **stops; /* [answers], or NULL */
     Buf text;
     bool ok;
@@ -87,12 +90,23 @@ static int slot_of(const Going *g, const Request *q, int sample) {
     return (int)((const Prompt *)q->user - g->r->prompt) * g->r->samples + sample;
 }
 
+/* Tokens of the answers to a question if none were longer than 'most'.  What is still being drawn counts as far as it is: the sum only grows. */
+static int64_t tokens_within(const Going *g, int question, int most) {
+    int64_t sum = 0;
+    for (int i = question * g->r->samples; i < (question + 1) * g->r->samples; i++)
+        sum += g->drawn[i] < most ? g->drawn[i] : most;
+    return sum;
+}
+
 static bool on_token(void *user, const Request *q, int sample, int32_t id) {
     Going *g = user;
-    if (!g->stops) return false;
-    Stops **s = &g->stops[slot_of(g, q, sample)];
+    int slot = slot_of(g, q, sample);
+    bool over = false;
+    if (g->drawn) over = tokens_within(g, slot / g->r->samples, ++g->drawn[slot]) > g->run->question_tokens;
+    if (!g->stops) return over;
+    Stops **s = &g->stops[slot];
     if (!*s) *s = stops_open(g->run->tok, g->run->stop, g->run->n_stop);
-    return stops_push(*s, id);
+    return stops_push(*s, id) || over;
 }
 
 static bool on_kept(void *user, const Request *q, int sample, const uint8_t *set, size_t n) {
@@ -101,6 +115,8 @@ static bool on_kept(void *user, const Request *q, int sample, const uint8_t *set
     CHECK(n <= g->r->kept_most && a->kept_n + n <= g->r->kept_room, "a kept set of %zu bytes at %zu of %zu", n,
           a->kept_n, g->r->kept_room);
     memcpy(a->kept + a->kept_n, set, n);
+    if (g->sets)
+        g->sets[(size_t)(a - g->r->at) * (size_t)g->r->max_answer + (size_t)g->drawn[a - g->r->at]] = a->kept_n;
     a->kept_n += n;
     return g->r->kept_room - a->kept_n < g->r->kept_most;
 }
@@ -127,6 +143,28 @@ static void submit(Going *g, int slot) {
     if (g->ok) g->ok = rewards_submit(g->run->rewards, slot, &s, &g->err);
 }
 
+static void judge(Going *g, int slot) {
+    g->own[slot] = slot % g->replicas.tp.size == g->replicas.tp.rank;
+    if (g->own[slot]) submit(g, slot);
+    if (g->stops) stops_close(g->stops[slot]), g->stops[slot] = NULL;
+}
+
+/* All answers to a question are there: none stays longer than the limit on their sum allows, whoever was drawn first. */
+static void trim(Going *g, int question) {
+    int first = question * g->r->samples, n = g->r->samples, most = g->r->max_answer;
+    for (int i = first; i < first + n; i++) g->drawn[i] = answer_n(&g->r->at[i]);
+    while (most > 0 && tokens_within(g, question, most) > g->run->question_tokens) most--;
+    for (int i = first; i < first + n; i++) {
+        Rollout *a = &g->r->at[i];
+        if (answer_n(a) > most) {
+            if (a->kept) a->kept_n = g->sets[(size_t)i * (size_t)g->r->max_answer + (size_t)most];
+            a->n = a->n_prompt + most, a->finish = FINISH_BUDGET;
+            if (g->stops) stops_close(g->stops[i]), g->stops[i] = NULL;
+        }
+        judge(g, i);
+    }
+}
+
 static void on_answer(void *user, const Answer *x) {
     Going *g = user;
     const Prompt *p = x->request->user;
@@ -141,10 +179,9 @@ static void on_answer(void *user, const Answer *x) {
         finish_broken(&g->err, x->n);
         g->ok = err_wrap(&g->err, "answer %d to question %lld", x->sample + 1, (long long)p->index);
     }
-    g->own[slot] = slot % g->replicas.tp.size == g->replicas.tp.rank;
-    if (g->own[slot]) submit(g, slot);
-    if (g->stops) stops_close(g->stops[slot]), g->stops[slot] = NULL;
     g->answers++;
+    if (!g->drawn) judge(g, slot);
+    else if (++g->came[a->prompt] == g->r->samples) trim(g, a->prompt);
 }
 
 static bool on_tick(void *user, int64_t tokens, int running) {
@@ -184,6 +221,11 @@ static bool answer(Rollouts *r, int from, const RolloutRun *run, const Replicas 
     int n = r->n_prompts - from, at_once = run->at_once ? run->at_once / r->samples : n;
     Going g = { .r = r, .run = run, .from = from, .ok = true, .replicas = *replicas, .own = own };
     g.queue = queue_open(replicas, n, at_once, &mem);
+    if (run->question_tokens) {
+        g.drawn = MEM_ARRAY(&mem, int, (size_t)rollouts_n(r));
+        g.came = MEM_ARRAY(&mem, int, (size_t)r->n_prompts);
+        if (r->kept_room) g.sets = MEM_ARRAY(&mem, size_t, (size_t)rollouts_n(r) * (size_t)r->max_answer);
+    }
     if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
     Feed f = { .next = next_request,
                .token = on_token,
@@ -193,7 +235,6 @@ static bool answer(Rollouts *r, int from, const RolloutRun *run, const Replicas 
                .user = &g,
                .seed = run->seed,
                .step = run->step,
-               .token_budget = run->token_budget,
                .kept = r->kept_room ? on_kept : NULL };
     *stats = engine_run(run->engine, &f);
     queue_close(g.queue);
@@ -232,13 +273,16 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     const Replicas *replicas = run->replicas ? run->replicas : &one;
     Mem mem = { 0 };
     bool *own = MEM_ARRAY(&mem, bool, (size_t)rollouts_n(r));
-    CHECK(replicas->n == 1 || !run->token_budget, "a budget of tokens over %d replicas", replicas->n);
     bool ok = comm_agree(&replicas->all, answer(r, from, run, replicas, own, stats, score_wait, err), err), wanted = ok;
     if (ok) wanted = rollouts_wanted(run); /* what was given up was not judged either */
     if (wanted && replicas->all.size > 1) rollouts_share(r, own, &replicas->all);
     if (replicas->all.size > 1) add_stats(stats, replicas);
     mem_free(&mem);
     TRY(ok);
+    if (run->question_tokens && wanted) { /* those that count, not those that were drawn before the limit was known */
+        stats->tokens = 0;
+        for (int i = from * r->samples; i < rollouts_n(r); i++) stats->tokens += answer_n(&r->at[i]);
+    }
     if (!rewards_lowest_known(run->rewards)) lower_failed(r, from);
     return run->max_failed <= 0 || !wanted || judged(r, from, run->max_failed, err);
 }

@@ -56,7 +56,7 @@ typedef struct {
     int               n_stop;
     uint64_t          seed;
     uint32_t          step;
-    int64_t           token_budget;
+    int64_t           question_tokens;/* of the answers to one question: all are cut at the largest length that keeps to it; 0: no limit */
     double            max_failed;     /* a larger share of answers that the scorer could not judge is an error; 0: none is */
     bool              refuse_broken;  /* a FINISH_BROKEN answer ends the run as an error; else it is one more failed answer */
     void            (*progress)(void *user, int answers, int of, int64_t tokens);     /* or NULL */
@@ -68,7 +68,7 @@ typedef struct {
 
 /* Answers to prompts from .. n_prompts-1; each is scored on host threads as soon as it is finished.  *score_wait: seconds
  * that were spent waiting for scores after the last token.  Replicas share the questions and all ranks the judging; all end with all
- * answers and the same result; token_budget, which counts tokens as they come, is one replica's. */
+ * answers and the same result. */
 bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err);
 
 bool rollouts_wanted(const RolloutRun *run);                 /* does nobody want to stop: run->go_on of all ranks */

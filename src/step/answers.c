@@ -61,7 +61,7 @@ static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
         .n_stop = (int)c->rollout.stop.n,
         .seed = (uint64_t)c->rollout.seed,
         .step = (uint32_t)r->job.step,
-        .token_budget = c->rollout.step_tokens,
+        .question_tokens = c->rollout.step_tokens ? (c->rollout.step_tokens - 1) / c->data.train_batch_size + 1 : 0,
         .max_failed = config_max_failed(c),
         .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
         .progress = show,
@@ -184,7 +184,7 @@ static bool greedy_answers(Run *r, Err *err) {
     EngineStats st;
     double wait;
     RolloutRun run = rollout_run(r, &opts);
-    run.token_budget = 0; /* a baseline is a whole answer */
+    run.question_tokens = 0; /* a baseline is a whole answer */
     return rollouts_run(&r->sampler.greedy, 0, &run, &st, &wait, err);
 }
 

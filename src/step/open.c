@@ -268,8 +268,6 @@ static bool open_replicas(Run *r, Err *err) {
     if (w->all.size == 1) return true;
     world_groups(w, &x->shard.g, &x->groups);
     x->replicas = replicas_of(w, &x->shard.g, &x->groups);
-    if (x->replicas.n > 1 && c->rollout.step_tokens)
-        return err_set(err, "rollout.step_tokens counts tokens as they come, which is one replica's: set it to 0");
     return true;
 }
 

@@ -23,13 +23,13 @@ of_step() { grep "\"step\":$2," "$work/$1/samples.jsonl"; }
 
 on 1 one
 ok $? "one rank: $(tail -1 "$work/one.log")"
-for grid in "3 rollout.max_batch=4" "4 grid.cp=2 rollout.grid.tp=2" "4 grid.ep=4 rollout.grid.dp=4 rollout.grid.ep=4 rollout.max_batch=8" \
+for grid in "3 rollout.max_batch=4 rollout.step_tokens=100 rollout.top_k=40 train.epochs=2" "4 grid.cp=2 rollout.grid.tp=2" "4 grid.ep=4 rollout.grid.dp=4 rollout.grid.ep=4 rollout.max_batch=8" \
     "8 grid.tp=2 grid.pp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=2 rollout.grid.ep=4" \
     "2 grid.tp=2 rollout.top_p=0.9 train.mini_batch_size=2" "2 rollout.grid.tp=2 train.use_kl_loss=true algo.advantage=remax"; do
     set -- $grid
     n=$1 run=$(tr ' =.' '___' <<<"on $grid") beside=one
     shift
-    case $* in *top_p* | *kl*) beside=one_$run; on 1 "$beside" $(printf '%s\n' "$@" | grep -v grid); ok $? "$beside: $(tail -1 "$work/$beside.log")" ;; esac
+    case $* in *top_* | *kl*) beside=one_$run; on 1 "$beside" $(printf '%s\n' "$@" | grep -v grid); ok $? "$beside: $(tail -1 "$work/$beside.log")" ;; esac
     on "$n" "$run" "$@"
     ok $? "$grid: $(tail -3 "$work/$run.log")"
     diff <(of_step $beside 1) <(of_step "$run" 1) >"$work/diff" && [ -s "$work/$run/samples.jsonl" ]
@@ -89,6 +89,5 @@ refused_on() { # refused_on PATTERN N KEY=VALUE...
 refused_on 'nothing to pass from stage to stage' 2 rollout.grid.pp=2
 refused_on 'experts over 4 ranks, but a replica has tp 2 x dp 1' 2 rollout.grid.tp=2 rollout.grid.ep=4
 refused_on 'a replica of tp 4 x dp 1 does not divide the 2 ranks' 2 rollout.grid.tp=4
-refused_on 'step_tokens' 2 rollout.step_tokens=100
 refused_on 'only 12 questions' 2 data.train_batch_size=13
 the_end
