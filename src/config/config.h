@@ -74,7 +74,7 @@ typedef struct Config {
         double  entropy_coef, kl_loss_coef, offload_fraction;
         int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length; /* warmup, decay: or UNSET */
         int     schedule, loss, loss_agg, kl_loss_type, recompute, weights, master, moments;        /* the last three: DType, or WEIGHTS_AUTO */
-        bool    shuffle, use_kl_loss;
+        bool    shuffle, use_kl_loss, park_states;
     } train;
     struct {
         const char *scorer, *command, *library, *python, *python_function;      /* or NULL, but for python_function */

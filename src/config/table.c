@@ -215,6 +215,8 @@ REAL(train.offload_fraction, "0.0", 0, 1, TS,
     "share of the optimizer's state kept in host memory",
     ACTOR "optim.override_optimizer_config.optimizer_offload_fraction "
     "optim.override_optimizer_config.optimizer_offload_fraction")
+BOOL(train.park_states, "false", T,
+    "the device's share of AdamW's state waits in host memory while answers are sampled, in its place is the KV cache", NULL)
 
 STR(reward.scorer, "null", T,                              "scorer for every question; null: by its data_source", NULL)
 STR(reward.command, "null", T,

@@ -32,6 +32,12 @@ void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shar
     params_open(&m->w, desc, shard, d, weights, false, "weights", mem);
 }
 
+void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights,
+                   int leaves, Mem *mem) {
+    open_rest(m, d, desc, shard, par, leaves, mem);
+    params_open_in(&m->w, desc, shard, in, weights, false, mem);
+}
+
 void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem) {
     open_rest(m, lender->dev, lender->desc, shard, par, lender->leaves, mem);
     params_open_beside(&m->w, &lender->w, shard, m->dev, params_dtype(&lender->w), "rollout weights", mem);

@@ -33,6 +33,8 @@ void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int lea
 void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights, int leaves, Mem *mem);
 /* The same model in another cut on the same device, for sampling: weights as params_open_beside has them. */
 void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem);
+/* The same with its weights in memory that is there already (params_bytes). */
+void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights, int leaves, Mem *mem);
 static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }
 bool model_load (Model *m, const char *dir, Err *err);
 void model_close(Model *m);

@@ -78,17 +78,17 @@ size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DTy
     return s.bytes;
 }
 
-static void open_over(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
-                      const Params *lender, const char *arena_name, Mem *mem) {
+/* In the arena p->arena, which has room. */
+static void open_rows(Params *p, const ModelDesc *m, const Shard *shard, DType t, bool trainable_only,
+                      const Params *lender, Mem *mem) {
     CHECK(t == DT_F32 || t == DT_BF16, "parameters in %s", dtype_name(t));
-    Shard all = shard ? *shard : shard_whole(m);
     const Shard *lent = lender ? &lender->shard : NULL;
-    Placing s = sizes_of(m, &all, t, trainable_only, lent);
-    *p = (Params){ .model = m, .shard = all, .at = MEM_ARRAY(mem, Param, (size_t)s.n) };
-    if (s.bytes || !lender) p->arena = dev_arena(d, arena_name, s.bytes);
+    Placing s = sizes_of(m, shard, t, trainable_only, lent);
+    CHECK(s.bytes <= p->arena.size, "%s: %zu bytes in %zu", p->arena.name, s.bytes, p->arena.size);
+    p->model = m, p->shard = *shard, p->at = MEM_ARRAY(mem, Param, (size_t)s.n);
     memset(p->index, 0xFF, sizeof p->index);
     Placing x = {
-        .m = m, .shard = &all, .dtype = t, .trainable_only = trainable_only, .p = p, .lent = lent, .lender = lender
+        .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only, .p = p, .lent = lent, .lender = lender
     };
     place_all(&x);
     if (t == DT_F32 && !lender) p->flat = tensor_over(p->arena.base, t, 1, (int64_t)(s.bytes / dtype_size(t)));
@@ -96,16 +96,29 @@ static void open_over(Params *p, const ModelDesc *m, const Shard *shard, Dev *d,
 
 void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
                  const char *arena_name, Mem *mem) {
-    open_over(p, m, shard, d, t, trainable_only, NULL, arena_name, mem);
+    Shard all = shard ? *shard : shard_whole(m);
+    *p = (Params){ .arena = dev_arena(d, arena_name, params_bytes(m, &all, t, trainable_only)) };
+    open_rows(p, m, &all, t, trainable_only, NULL, mem);
+}
+
+void params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in, DType t, bool trainable_only,
+                    Mem *mem) {
+    Shard all = shard ? *shard : shard_whole(m);
+    *p = (Params){ .arena = arena_over(in.name, in.base, params_bytes(m, &all, t, trainable_only)), .lent = true };
+    CHECK(p->arena.size <= in.size, "%s: %zu bytes in %zu", in.name, p->arena.size, in.size);
+    open_rows(p, m, &all, t, trainable_only, NULL, mem);
 }
 
 void params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev *d, DType t, const char *arena_name,
                         Mem *mem) {
-    open_over(p, lender->model, shard, d, t, false, lender, arena_name, mem);
+    size_t bytes = params_bytes_beside(lender->model, shard, &lender->shard, t);
+    *p = (Params){ .lent = !bytes };
+    if (bytes) p->arena = dev_arena(d, arena_name, bytes);
+    open_rows(p, lender->model, shard, t, false, lender, mem);
 }
 
 void params_close(Params *p, Dev *d) {
-    if (p->arena.base) dev_free(d, p->arena.base);
+    if (!p->lent) dev_free(d, p->arena.base);
     *p = (Params){ 0 };
 }
 

@@ -26,6 +26,7 @@ typedef struct {
     int              n, first[REGIONS + 1]; /* parameters of region k: first[k] .. first[k+1]-1 */
     int64_t          read;                  /* bytes that params_load took from the files */
     int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
+    bool             lent;                  /* the arena lies in memory that somebody else owns */
     bool             fresh;                 /* gradients: of parameters that param_first names nothing is there yet; layers write, not add */
 } Params;
 
@@ -56,6 +57,8 @@ static inline bool param_first(ParamId id) {
 size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only);
 size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DType t, bool trainable_only);
 void   params_open (Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
+/* The same in memory that is there already: 'in' has room for them. */
+void   params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in, DType t, bool trainable_only, Mem *mem);
 void   params_close(Params *p, Dev *d);
 /* The same weights in another cut, beside the lender's: where both slices of a row are equal it is the lender's memory, elsewhere new memory,
  * which somebody has to fill (src/sync).  Bytes: of the new.  t: of the lender's matrices. */

@@ -75,12 +75,20 @@ static bool stale_weights(Run *r, Err *err) {
     return true;
 }
 
+/* Over what the cache held: no answer is under way. */
+static bool ask_reference(Run *r, Err *err) {
+    if (!r->ref.on) return true;
+    Arena w = r->ref.model.w.arena;
+    engine_flush(r->sampler.engine);
+    op_put(r->ref.model.dev, tensor_over(w.base, DT_U8, 1, (int64_t)w.size), r->ref.parked);
+    return column_of(r, &r->ref.policy, r->flat.ref, r->ref.policy.c.max_seqs, err);
+}
+
 bool step_reference(Run *r, Err *err) {
     if (r->now.cut) return true;
     if (!r->ref.on && r->job.c.algo.tis == TIS_OFF) return true;
     phase_begin(r, "reference");
-    bool ok = (!r->ref.on || column_of(r, &r->ref.policy, r->flat.ref, r->ref.policy.c.max_seqs, err))
-              && stale_weights(r, err);
+    bool ok = ask_reference(r, err) && stale_weights(r, err);
     phase_end(r, PHASE_REF);
     return ok && !job_wanted(&r->job) ? give_up(r) : ok;
 }

@@ -42,8 +42,17 @@ static size_t validation_bytes(const RunShape *s) {
     return evaluator_bytes(s->val_questions, s->val_answers, s->max_prompt, s->max_answer);
 }
 
+size_t run_room(const RunShape *s) {
+    size_t kv = s->rolls ? engine_cache_bytes(s->m, &s->sched, s->like) : 0;
+    return most(kv, s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0);
+}
+
 int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
-    PolicySizes z = policy_sizes(s->m, s->shard, &s->policy, s->like), ref = { 0 };
+    PolicyConf policy = s->policy;
+    policy.room = run_room(s);
+    PolicySizes z = policy_sizes(s->m, s->shard, &policy, s->like), ref = { 0 };
+    size_t beside = (z.shares ? z.grads : 0) + z.parked; /* of the block, in an update, beside activations */
+    bool update = z.block > policy.room;                 /* the largest that happens in it: answers are sampled, then trained on */
     size_t reference = 0;
     if (s->has_reference) {
         ref = policy_sizes(s->m, s->shard, &s->reference, s->like);
@@ -54,12 +63,12 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "rollout weights",
           s->sampler ? params_bytes_beside(s->m, s->sampler, s->shard, s->policy.states.weights) : 0 },
         { "sync buffer", s->sync_buffer },
-        { "reference", reference },
-        { "gradients", z.grads },
-        { "optimizer", z.optim_dev },
+        { "reference", reference, .host = true }, /* between its passes; in them it lies where activations do */
+        { "gradients", update || !z.shares ? z.grads : 0 },
+        { "optimizer", update || !z.parked ? z.optim_dev : 0 },
         { "optimizer (host)", z.optim_host },
-        { z.act > s->policy.act_room ? "activations" : "kv",
-          z.act }, /* one memory: answers are sampled, then trained on */
+        { "parked states", z.parked, .host = true },
+        { update ? "activations" : "kv", update ? z.block - beside : z.block },
         { "scratch", run_scratch_bytes(s) },
         { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
         { "micro-batches", z.io + ref.io },

@@ -30,6 +30,7 @@ enum { MOST_NEEDS = 20 };
 int    run_needs(Need out[MOST_NEEDS], const RunShape *s);      /* how many; none is 0 */
 size_t needs_sum(const Need *need, int n, bool host);           /* host: only the machine's own; absurd parts make an absurd sum */
 size_t needs_device(const Need *need, int n);                   /* only the device's, with room for the borders between its parts */
+size_t run_room(const RunShape *s);                             /* PolicyConf.room: what the cache, and the reference in its passes, take */
 size_t run_scratch_bytes(const RunShape *s);                    /* dev.tmp: what the largest user of it takes */
 
 /* Columns of a step's answers and the methods' scratch (run.h, Flat). */

@@ -118,6 +118,7 @@ static PolicyConf policy_conf(const Config *c, const Dev *d, bool trains) {
         .recompute = (Recompute)c->train.recompute,
         .states = config_states(c, d),
         .offload = c->train.offload_fraction,
+        .park_states = c->train.park_states,
         .truncated = config_cuts(c),
         .kept = config_keeps_sets(c),
         .trains = trains,
@@ -160,8 +161,7 @@ static RunShape shape_of(void *user) {
     PolicyConf policy = policy_conf(c, d, true), reference = policy_conf(c, d, false);
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
     SchedConf sched = sched_conf(c, m, &r->sampler.shard, like);
-    policy.act_room = engine_cache_bytes(m, &sched, like);
-    return (RunShape){
+    RunShape s = {
         .m = m,
         .shard = &r->job.ranks.shard,
         .sampler = &r->sampler.shard,
@@ -185,6 +185,8 @@ static RunShape shape_of(void *user) {
         .val_answers = (int)c->rollout.val.n,
         .save_buffer = c->trainer.save_buffer,
     };
+    s.policy.room = run_room(&s);
+    return s;
 }
 
 static void tell_gpu(Run *r) {
@@ -225,23 +227,30 @@ static void open_rollouts(Run *r) {
     };
 }
 
+/* Its weights are parked in the host's memory; in a pass they lie where the trainer has its activations in an update. */
+static bool reference_open(Run *r, const RunShape *s, Err *err) {
+    Reference *x = &r->ref;
+    Dev *d = &r->job.o.dev;
+    model_open_in(&x->model, d, s->m, s->shard, &r->job.ranks.groups, r->job.policy.block, s->reference_dtype,
+                  (int)r->job.c.trainer.leaves, &r->job.mem);
+    TRY(open_fill(&x->model, config_random(&r->job.c), err));
+    policy_open(&x->policy, &x->model, &s->reference, &r->job.mem);
+    x->parked = mem_push(&r->job.mem, x->model.w.arena.size);
+    op_get(d, x->parked, tensor_over(x->model.w.arena.base, DT_U8, 1, (int64_t)x->model.w.arena.size));
+    return true;
+}
+
 static bool open_model(Run *r, const RunShape *s, Err *err) {
-    const ModelDesc *m = &r->job.o.desc;
-    int64_t leaves = r->job.c.trainer.leaves;
     TRY(job_open_weights(&r->job, s, err));
-    if (r->ref.on) {
-        model_open_shard(&r->ref.model, &r->job.o.dev, m, &r->job.ranks.shard, &r->job.ranks.groups, s->reference_dtype,
-                         (int)leaves, &r->job.mem);
-        TRY(open_fill(&r->ref.model, config_random(&r->job.c), err));
-        policy_open(&r->ref.policy, &r->ref.model, &s->reference, &r->job.mem);
-    }
     TRY(job_open_policy(&r->job, &s->policy, err));
+    policy_lend(&r->job.policy); /* from here on others write there */
+    if (r->ref.on) TRY(reference_open(r, s, err));
     Sampler *x = &r->sampler;
     model_open_beside(&x->model, &r->job.o.model, &x->shard, &x->groups, &r->job.mem);
     sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,
               r->job.c.rollout.sync_buffer, &r->job.mem);
     x->at_once = s->sched.max_batch;
-    x->engine = engine_open_over(&x->model, &s->sched, r->job.policy.act, &r->job.mem);
+    x->engine = engine_open_over(&x->model, &s->sched, r->job.policy.block, &r->job.mem);
     return true;
 }
 

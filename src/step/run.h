@@ -25,7 +25,7 @@ typedef struct {
     uint16_t  *came;                              /* dynamic sampling: [questions] how often each came in this step; or NULL */
 } Sampler;
 
-typedef struct { bool on; Model model; Policy policy; } Reference;
+typedef struct { bool on; Model model; Policy policy; char *parked; } Reference;     /* parked: the weights, between passes */
 
 typedef struct {
     Evaluator   eval;

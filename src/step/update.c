@@ -175,6 +175,7 @@ bool step_update(Run *r, Err *err) {
         }
     }
     mem_free(&mem);
+    policy_lend(&r->job.policy);
     phase_end(r, PHASE_UPDATE);
     if (ok && !r->now.cut && u.n) update_metrics(r, &u);
     if (skipped) metric(&r->job.metrics, "actor/skipped_updates", skipped);

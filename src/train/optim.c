@@ -2,6 +2,8 @@
 #include "train/optim.h"
 #include "op/adam.h"
 
+#include <string.h>
+
 static int64_t split_at(int64_t n, double offload) {
     enum { UNIT = 1024 }; /* keeps both shares on vector borders */
     int64_t s = (int64_t)((double)n * offload);
@@ -33,7 +35,19 @@ static void take_masters(Optim *o, const Params *w, const Params *grads, Dev *d)
     }
 }
 
-void optim_open(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload) {
+static void open_all(Optim *o, const Params *w, const Params *grads, Dev *d, double offload) {
+    o->host = dev_arena(d, "optimizer (host)", optim_bytes(o->n, o->type, offload, true));
+    for (int i = 0; i < 2; i++)
+        for (OptimState k = 0; k < STATES; k++) {
+            if (!has_state(o->type, k)) continue;
+            DType t = dtype_of(o->type, k);
+            o->state[k][i] = tensor_push(i ? &o->dev : &o->host, t, 1, i ? o->n - o->split : o->split);
+            op_zero(d, o->state[k][i]);
+        }
+    take_masters(o, w, grads, d);
+}
+
+static void cut_up(Optim *o, const Params *grads, OptimTypes type, double offload) {
     *o = (Optim){ .type = type };
     for (Region k = 0; k < REGIONS; k++) {
         o->own[k] = reduce_own(grads, k);
@@ -41,20 +55,38 @@ void optim_open(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTyp
         o->n += o->own[k].to - o->own[k].from;
     }
     o->split = split_at(o->n, offload);
-    o->host = dev_arena(d, "optimizer (host)", optim_bytes(o->n, type, offload, true));
+}
+
+void optim_open(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload) {
+    cut_up(o, grads, type, offload);
     o->dev = dev_arena(d, "optimizer", optim_bytes(o->n, type, offload, false));
-    for (int i = 0; i < 2; i++)
-        for (OptimState k = 0; k < STATES; k++) {
-            if (!has_state(type, k)) continue;
-            o->state[k][i] = tensor_push(i ? &o->dev : &o->host, dtype_of(type, k), 1, i ? o->n - o->split : o->split);
-            op_zero(d, o->state[k][i]);
-        }
-    take_masters(o, w, grads, d);
+    open_all(o, w, grads, d, offload);
+}
+
+void optim_open_in(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload, Arena in,
+                   void *parked) {
+    cut_up(o, grads, type, offload);
+    o->dev = arena_over("optimizer", in.base, optim_bytes(o->n, type, offload, false));
+    CHECK(o->dev.size <= in.size, "%zu bytes of states in %zu", o->dev.size, in.size);
+    o->lent = true, o->parked = parked;
+    open_all(o, w, grads, d, offload);
 }
 
 void optim_close(Optim *o, Dev *d) {
     dev_free(d, o->host.base);
-    dev_free(d, o->dev.base);
+    if (!o->lent) dev_free(d, o->dev.base);
+}
+
+static Tensor bytes_of(const Optim *o) { return tensor_over(o->dev.base, DT_U8, 1, (int64_t)o->dev.size); }
+void optim_park(Optim *o, Dev *d) {
+    if (!o->lent || o->is_parked) return;
+    if (o->dev.size) op_get(d, o->parked, bytes_of(o));
+    o->is_parked = true;
+}
+void optim_unpark(Optim *o, Dev *d) {
+    if (!o->is_parked) return;
+    if (o->dev.size) op_put(d, bytes_of(o), o->parked);
+    o->is_parked = false;
 }
 
 Span optim_own(const Optim *o, const Params *grads, int i, int64_t *at) {
@@ -79,31 +111,47 @@ int optim_parts(const Optim *o, OptimState which, int64_t from, int64_t n, Tenso
 /* ---- as float32 on the host */
 enum { SHORT = 1 << 14 }; /* elements of 16 bits on the stack */
 
-static void get_part(Dev *d, Tensor x, Tensor w, float *to) {
+/* Where a part of a state is in the host's memory, or NULL. */
+static char *parked_at(const Optim *o, Tensor x) {
+    if (!o || !o->is_parked || (char *)x.data < o->dev.base || (char *)x.data >= o->dev.base + o->dev.size) return NULL;
+    return o->parked + ((char *)x.data - o->dev.base);
+}
+static void get_bytes(const Optim *o, Dev *d, void *to, Tensor x) {
+    const char *at = parked_at(o, x);
+    if (at) memcpy(to, at, tensor_bytes(x.dtype, 1, x.cols));
+    else op_get(d, to, x);
+}
+static void put_bytes(const Optim *o, Dev *d, Tensor x, const void *from) {
+    char *at = parked_at(o, x);
+    if (at) memcpy(at, from, tensor_bytes(x.dtype, 1, x.cols));
+    else op_put(d, x, from);
+}
+
+static void get_part(const Optim *o, Dev *d, Tensor x, Tensor w, float *to) {
     if (x.dtype == DT_F32) {
-        op_get(d, to, x);
+        get_bytes(o, d, to, x);
         return;
     }
     uint16_t a[SHORT], b[SHORT];
     for (int64_t i = 0, n; i < x.cols; i += n) {
         n = x.cols - i < SHORT ? x.cols - i : SHORT;
-        op_get(d, a, tensor_cols(x, i, n));
+        get_bytes(o, d, a, tensor_cols(x, i, n));
         if (x.dtype == DT_I16) op_get(d, b, tensor_cols(w, i, n));
         for (int64_t k = 0; k < n; k++)
             to[i + k] = x.dtype == DT_I16 ? adam_joined(b[k], (int16_t)a[k]) : bf16_f32(a[k]);
     }
 }
-void weights_get(Dev *d, Tensor w, float *to) { get_part(d, w, w, to); }
+void weights_get(Dev *d, Tensor w, float *to) { get_part(NULL, d, w, w, to); }
 void optim_get(const Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, Tensor w, float *to) {
     Tensor part[2];
     int parts = optim_parts(o, which, from, n, part);
     for (int64_t k = 0, at = 0; k < parts; at += part[k++].cols)
-        get_part(d, part[k], part[k].dtype == DT_I16 ? tensor_cols(w, at, part[k].cols) : w, to + at);
+        get_part(o, d, part[k], part[k].dtype == DT_I16 ? tensor_cols(w, at, part[k].cols) : w, to + at);
 }
 
-static void put_part(Dev *d, Tensor x, const float *from) {
+static void put_part(const Optim *o, Dev *d, Tensor x, const float *from) {
     if (x.dtype == DT_F32) {
-        op_put(d, x, from);
+        put_bytes(o, d, x, from);
         return;
     }
     uint16_t a[SHORT];
@@ -111,13 +159,13 @@ static void put_part(Dev *d, Tensor x, const float *from) {
         n = x.cols - i < SHORT ? x.cols - i : SHORT;
         for (int64_t k = 0; k < n; k++)
             a[k] = x.dtype == DT_I16 ? (uint16_t)adam_split(from[i + k]).rest : f32_bf16(from[i + k]);
-        op_put(d, tensor_cols(x, i, n), a);
+        put_bytes(o, d, tensor_cols(x, i, n), a);
     }
 }
 void optim_put(Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, const float *x) {
     Tensor part[2];
     int parts = optim_parts(o, which, from, n, part);
-    for (int k = 0; k < parts; x += part[k++].cols) put_part(d, part[k], x);
+    for (int k = 0; k < parts; x += part[k++].cols) put_part(o, d, part[k], x);
 }
 
 /* ---- a step */
@@ -135,6 +183,7 @@ static void step_part(const Optim *o, Dev *d, Tensor w, Tensor g, int64_t at, in
 void optim_step(Optim *o, const Params *w, const Params *grads, const Groups *par, Dev *d, const AdamConf *c,
                 double norm) {
     double scale = c->clip > 0 ? c->clip / (norm + 1e-6) : 1;
+    CHECK(!o->is_parked, "a step of states that are parked");
     o->step++;
     for (int i = 0; i < grads->n; i++) {
         const Param *p = &grads->at[i];

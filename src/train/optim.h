@@ -24,6 +24,9 @@ typedef enum { STATE_MASTER, STATE_M, STATE_V, STATES } OptimState;
 typedef struct {
     OptimTypes type;
     Arena   dev, host;            /* the states of each share, one behind the other */
+    bool    lent;                 /* dev lies in memory that somebody else owns, and */
+    char   *parked;               /* room for dev in the host's memory: there the states are while is_parked; or NULL */
+    bool    is_parked;
     Tensor  state[STATES][2];     /* [0] host [1] device, flat [1,n]; no master of weights in F32 */
     Span    own[REGIONS];         /* the pieces, of the gradients' flat order */
     int64_t at[REGIONS];          /* where each begins in the states */
@@ -34,6 +37,10 @@ typedef struct {
 size_t optim_bytes(int64_t own, OptimTypes type, double offload, bool host);       /* own: reduce_own_count */
 /* Moments are 0, masters what w holds: where that was rounded, masters_load (train/masters.h) reads them again. */
 void   optim_open (Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload);
+/* The same with the device's share in memory that others use when it is parked in 'parked', as many bytes. */
+void   optim_open_in(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload, Arena in, void *parked);
+void   optim_park  (Optim *o, Dev *d);                                      /* nothing where it is parked, or cannot be */
+void   optim_unpark(Optim *o, Dev *d);
 void   optim_close(Optim *o, Dev *d);
 
 /* Which elements of parameter i are in this rank's pieces; *at: where the first of them lies in the states. */

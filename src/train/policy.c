@@ -51,7 +51,6 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
                               + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0),
                         .host = host_size(c, m->d.vocab, at),
                         .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
-    if (out.act < c->act_room) out.act = c->act_room;
     if (c->trains) {
         int64_t own = reduce_own_count(m, shard);
         out.grads = params_bytes(m, shard, DT_F32, true);
@@ -59,6 +58,10 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
         out.optim_host = c->no_steps ? 0 : optim_bytes(own, c->states, c->offload, true);
         size_t reduce = reduce_tmp(m, shard, like);
         if (reduce > out.tmp) out.tmp = reduce;
+        out.shares = c->room > 0;
+        out.parked = out.shares && c->park_states ? out.optim_dev : 0;
+        out.block = arena_round(out.act) + (out.shares ? out.grads : 0) + out.parked;
+        if (out.block < c->room) out.block = c->room;
     }
     return out;
 }
@@ -78,16 +81,43 @@ struct MicroSlot {
     bool there;
 };
 
+/* Activations first, then what others may overwrite only when it is of no use or parked. */
+static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
+    Model *m = p->m;
+    const PolicyConf *c = &p->c;
+    p->block = dev_arena(m->dev, "activations", s->block);
+    p->act = arena_over("activations", p->block.base, s->act);
+    char *at = p->block.base + arena_round(s->act);
+    if (s->shares)
+        params_open_in(&p->grads, m->desc, &m->shard, arena_over("gradients", at, s->grads), DT_F32, true, mem);
+    else params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
+    if (c->no_steps) return;
+    if (s->parked)
+        optim_open_in(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload,
+                      arena_over("optimizer", at + s->grads, s->parked), mem_push(mem, s->parked));
+    else optim_open(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload);
+}
+
+void policy_lend(Policy *p) {
+    if (!p->c.room) return;
+    if (!p->c.no_steps) optim_park(&p->opt, p->m->dev);
+    p->lent = true;
+}
+
+/* What the gradients' borders are between parameters is 0, and their norm counts on it. */
+static void take_back(Policy *p) {
+    if (!p->lent) return;
+    op_zero(p->m->dev, p->grads.flat);
+    if (!p->c.no_steps) optim_unpark(&p->opt, p->m->dev);
+    p->lent = false;
+}
+
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     PolicySizes s = policy_sizes(m->desc, &m->shard, c, model_kind(m));
     TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
     *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->recompute = c->recompute;
-    if (c->trains) {
-        params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
-        if (!c->no_steps) optim_open(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload);
-        p->act = dev_arena(m->dev, "activations", s.act);
-    }
+    if (c->trains) open_block(p, &s, mem);
     p->io = dev_arena(m->dev, "train io", s.io);
     p->host = arena_on_host("train host", s.host, mem);
     if (c->trains) {
@@ -108,7 +138,7 @@ void policy_close(Policy *p) {
     if (p->c.trains) {
         if (!p->c.no_steps) optim_close(&p->opt, p->m->dev);
         params_close(&p->grads, p->m->dev);
-        dev_free(p->m->dev, p->act.base);
+        dev_free(p->m->dev, p->block.base);
     }
     dev_free(p->m->dev, p->io.base);
 }
@@ -464,6 +494,7 @@ bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, Upd
     TrainSeq *part = arena_push(&p->host, (size_t)n * sizeof *part);
     part_by_cost(part, first, seqs, n, c);
     for (int k = 0; k < KNOWN; k++) TRY(pack_seqs(p, part + first[k], first[k + 1] - first[k], &pk[k], err));
+    take_back(p);
     LossCounts counts = count_all(seqs, n);
     *st = (UpdateStats){ .seqs = n, .silent = n - first[SILENT] };
     for (int i = 0; i < n; i++) st->tokens += seqs[i].n;

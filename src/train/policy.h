@@ -36,7 +36,8 @@ typedef struct {
     int64_t   micro_tokens;           /* budget of a micro-batch; no sequence may be longer */
     int       max_seqs;               /* of a mini-batch */
     Recompute recompute;
-    size_t    act_room;               /* bytes that the arena of activations has at least: others use it between updates */
+    size_t    room;                   /* bytes that 'block' has at least: others use it between updates (policy_lend); 0: nobody does */
+    bool      park_states;            /* the device's share of the states lies in it too, and waits in the host's memory meanwhile */
     OptimTypes states;                /* how weights and optimizer states are kept */
     double    offload;                /* share of the states in the host arena */
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
@@ -52,7 +53,9 @@ typedef struct {
     PolicyConf c;
     Params     grads;
     Optim      opt;
-    Arena      act, io, host, sort;    /* sort: what packing needs while it works */
+    Arena      block;                  /* what others use between updates: activations, and where there are others gradients and states */
+    Arena      act, io, host, sort;    /* act: in block; sort: what packing needs while it works */
+    bool       lent;                   /* others may have written there */
     Pipeline   pipe;                   /* in act */
     struct MicroSlot *slot;            /* [pipe.flights] micro-batches under way: in io */
     bool       held;                   /* weights and states are being copied: an update would be a bug */
@@ -72,12 +75,15 @@ typedef struct {
     bool    given_up;                 /* half way, because go_on said no: nothing has changed */
 } UpdateStats;
 
-/* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'. */
-typedef struct { size_t grads, optim_dev, optim_host, act, io, host, sort, tmp; } PolicySizes;
+/* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'.  block: all of the device's that lies in p->block, which is
+ * act, and of grads and optim_dev those that are in it; parked: of the host. */
+typedef struct { size_t grads, optim_dev, optim_host, act, io, host, sort, tmp, block, parked; bool shares; } PolicySizes;
 PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like);      /* shard NULL: one rank */
 
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
 void policy_close(Policy *p);
+/* From now until the next gradients p->block is anybody's; then what was parked comes back. */
+void policy_lend(Policy *p);
 
 /* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL).  Where go_on says no they
  * are not complete: whoever gave go_on knows. */
