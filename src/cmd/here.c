@@ -8,6 +8,17 @@
 #include <math.h>
 #include <string.h>
 
+/* As many bytes a parameter as the plan counts. */
+static OptimTypes states_of(const Profile *f) {
+    static const OptimTypes some[] = { { DT_F32, DT_F32, DT_F32 },   { DT_F32, DT_F32, DT_BF16 },
+                                       { DT_BF16, DT_F32, DT_F32 },  { DT_BF16, DT_F32, DT_BF16 },
+                                       { DT_BF16, DT_I16, DT_BF16 }, { DT_BF16, DT_I16, DT_F32 } };
+    for (size_t i = 0; i < COUNT(some); i++)
+        if ((double)dtype_size(some[i].weights) == f->weight && (double)optim_param_bytes(some[i]) == f->optimizer)
+            return some[i];
+    return some[0];
+}
+
 HereWork here_work(const Plan *p, int threads) {
     const Workload *w = &p->work;
     int64_t len = (int64_t)(w->prompt_max + w->max), answers = (int64_t)(w->prompts * w->answers);
@@ -35,7 +46,9 @@ HereWork here_work(const Plan *p, int threads) {
                              .max_len = (int)len };
     out.policy = (PolicyConf){ .micro_tokens = (int64_t)p->layout.micro_tokens,
                                .max_seqs = (int)(mini * w->answers),
+                               .states = states_of(p->profile),
                                .offload = p->layout.offload,
+                               .park_states = p->layout.park_states,
                                .recompute = recompute_of(p->layout.drop),
                                .trains = true };
     return out;
@@ -66,7 +79,7 @@ int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
                    .policy = w->policy,
                    .reference = w->policy,
                    .has_reference = w->work.kl,
-                   .reference_dtype = DT_F32, /* that of the files is not known here */
+                   .reference_dtype = w->policy.states.weights, /* that of the files is not known here */
                    .rolls = true,
                    .sched = w->sched,
                    .questions = (int)w->work.prompts,

@@ -33,6 +33,10 @@ static const struct {
     { "train.use_kl_loss", IS_TRUE, A(kl) },
     { "train.recompute", IS_STR, A(recompute) },
     { "train.offload_fraction", IS_REAL, A(offload) },
+    { "train.weights", IS_STR, A(weights) },
+    { "train.master", IS_STR, A(master) },
+    { "train.moments", IS_STR, A(moments) },
+    { "train.park_states", IS_TRUE, A(park_states) },
     { "grid.tp", IS_INT, A(tp) },
     { "grid.pp", IS_INT, A(pp) },
     { "grid.vpp", IS_INT, A(vpp) },
@@ -138,7 +142,7 @@ static bool read_cluster(Cluster *c, const PlanArgs *a, Mem *mem, Err *err) {
 
 static bool bytes_of(double *out, const char *name, const char *value, double standard, Err *err) {
     *out = standard;
-    if (!value) return true;
+    if (!value || !strcmp(value, "auto")) return true;
     if (strcmp(value, "f32") && strcmp(value, "bf16"))
         return err_set(err, "--%s is f32 or bf16, not '%s'", name, value);
     *out = strcmp(value, "f32") ? 2 : 4;
@@ -160,7 +164,11 @@ static bool read_profile(Plan *p, const PlanArgs *a, Mem *mem, Err *err) {
     *f = *known;
     TRY(bytes_of(&f->weight, "weights", a->weights, p->cluster.gpu.is_cpu ? 4 : f->weight, err));
     TRY(bytes_of(&f->grad, "grads", a->grads, f->grad, err) && bytes_of(&moment, "moments", a->moments, 4, err));
-    f->optimizer = 2 * moment + (f->weight > 2 ? 0 : 4);
+    bool rest = a->master && !strcmp(a->master, "remainder");
+    if (a->master && !rest && strcmp(a->master, "f32"))
+        return err_set(err, "--master is f32 or remainder, not '%s'", a->master);
+    if (rest && f->weight > 2) return err_set(err, "--master remainder is what rounding takes from bf16 weights");
+    f->optimizer = 2 * moment + (f->weight > 2 ? 0 : rest ? 2 : 4);
     f->kv = f->weight;
     if (p->cluster.gpu.is_cpu) f->runtime = f->gen_work = 50e6;
     p->profile = f;

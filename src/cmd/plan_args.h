@@ -8,7 +8,7 @@
 
 typedef struct {
     const char *recipe, *model, *data;
-    const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *write, *weights, *grads, *moments;
+    const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *write, *weights, *master, *grads, *moments;
     int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, epochs, save_buffer;      /* save_buffer 0: room for everything */
     double      prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use;
     bool        kl, park, park_weights, park_states, unfused, explain, json, search, min_gpus, simulate;

@@ -52,6 +52,8 @@ static const Opt OPTIONS[] = {
     { "simulate", OPT_FLAG, A(simulate), "", "also play the step event by event: long tails, stragglers" },
     { "weights", OPT_STR, A(weights), "bf16|f32", "how weights are kept and computed with (bf16; on a CPU f32)" },
     { "grads", OPT_STR, A(grads), "f32|bf16", "how gradients are kept (f32)" },
+    { "master", OPT_STR, A(master), "f32|remainder",
+      "the master of bf16 weights: whole, or the 16 bits that rounding took (f32)" },
     { "moments", OPT_STR, A(moments), "f32|bf16", "how AdamW's two averages are kept (f32)" },
     { "write", OPT_STR, A(write), "FILE", "write the plan as a configuration for hone train" },
     { "model-path", OPT_STR, A(model), "DIR", "its model.path (the MODEL given)" },

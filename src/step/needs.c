@@ -52,7 +52,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     policy.room = run_room(s);
     PolicySizes z = policy_sizes(s->m, s->shard, &policy, s->like), ref = { 0 };
     size_t beside = (z.shares ? z.grads : 0) + z.parked; /* of the block, in an update, beside activations */
-    bool update = z.block > policy.room;                 /* the largest that happens in it: answers are sampled, then trained on */
+    bool update = z.block > policy.room; /* the largest that happens in it: answers are sampled, then trained on */
     size_t reference = 0;
     if (s->has_reference) {
         ref = policy_sizes(s->m, s->shard, &s->reference, s->like);

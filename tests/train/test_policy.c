@@ -48,6 +48,17 @@ static void budgets(const char *name) {
     for (int i = 0; i < 3; i++) free(g[i]);
 }
 
+/* Others write where activations, gradients and parked states are. */
+static void lend(Policy *p) {
+    if (!p->c.room) return;
+    policy_lend(p);
+    size_t n = p->block.size;
+    char *junk = malloc(n);
+    memset(junk, 0xFF, n); /* NaN */
+    op_put(p->m->dev, tensor_over(p->block.base, DT_U8, 1, (int64_t)n), junk);
+    free(junk);
+}
+
 /* Weights after three updates, with old log-probs of the start: the ratios move. */
 static float *three_updates(const char *name, PolicyConf c, int threads, int64_t *n) {
     Trainer t;
@@ -56,10 +67,12 @@ static float *three_updates(const char *name, PolicyConf c, int threads, int64_t
     c.micro_tokens = 512;
     trainer_open(&t, name, c, threads);
     for (int i = 0; i < 3; i++) {
+        lend(&t.policy);
         CHECK(policy_update(&t.policy, t.seq, TRAIN_SEQS, &PPO, &ADAM, false, &st, &err), "%s", err.msg);
         EXPECT(st.stepped && (i == 0) == (st.loss.max_diff == 0), "%s: update %d: stepped %d, largest difference %g",
                name, i, st.stepped, st.loss.max_diff);
     }
+    lend(&t.policy); /* parked states are read where they are */
     float *w = trained_of(&t, n);
     trainer_close(&t);
     return w;
@@ -76,6 +89,8 @@ static void no_effect(const char *name, OptimTypes kept) {
         { "offload 1", { .offload = 1 }, 2 },
         { "recompute selective", { .recompute = RECOMPUTE_SELECTIVE }, 2 },
         { "recompute full, offload 0.7", { .recompute = RECOMPUTE_FULL, .offload = 0.7 }, 3 },
+        { "memory that is lent", { .room = 1 << 20 }, 1 },
+        { "parked states, offload 0.3", { .room = 64 << 20, .park_states = true, .offload = 0.3 }, 2 },
     };
     int64_t n, m;
     float *want = three_updates(name, (PolicyConf){ .states = kept }, 1, &n);
