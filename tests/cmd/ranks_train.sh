@@ -25,7 +25,7 @@ on 1 one
 ok $? "one rank: $(tail -1 "$work/one.log")"
 for grid in "3 rollout.max_batch=4 rollout.step_tokens=100 rollout.top_k=40 train.epochs=2" "4 grid.cp=2 rollout.grid.tp=2" "4 grid.ep=4 rollout.grid.dp=4 rollout.grid.ep=4 rollout.max_batch=8" \
     "8 grid.tp=2 grid.pp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=2 rollout.grid.ep=4" \
-    "2 grid.tp=2 rollout.top_p=0.9 train.mini_batch_size=2" "2 rollout.grid.tp=2 train.use_kl_loss=true algo.advantage=remax"; do
+    "2 grid.tp=2 rollout.top_p=0.9 train.mini_batch_size=2 train.use_kl_loss=true train.park_states=true train.weights=bf16 train.master=remainder train.moments=bf16" "2 rollout.grid.tp=2 train.use_kl_loss=true algo.advantage=remax"; do
     set -- $grid
     n=$1 run=$(tr ' =.' '___' <<<"on $grid") beside=one
     shift
