@@ -450,12 +450,77 @@ static const Shape few_back[] = {
     { "192/128, few", 2, 2, 192, 128, false, 64, 3, { 150, 1, 67 }, 1 },
     { "16/24, few", 6, 2, 16, 24, false, 48, 3, { 70, 1, 33 }, 2 },
 };
+/* ---- pieces of sequences, with all keys, as ranks have them -------------------------------------------------------- */
+/* Two ranks have pieces {0, 3} and {1, 2} of four of every sequence.  o, lse and dq have the bits of the whole; dk and dv of both ranks add up to it. */
+static void pieces(const Shape *s) {
+    Made m = make(s, 8);
+    Tensor tdo = put(m.T, m.wo, 8, noise(m.T * m.wo, 1)), dq = put(m.T, m.wq, 0, NULL), dk = put(m.T, m.wk, 0, NULL),
+           dv = put(m.T, m.wv, 0, NULL), sum[2][2];
+    bool learns = !s->latent;
+    op_attend(&rig.d, &m.a);
+    if (learns) op_attend_bwd(&rig.d, dq, dk, dv, tdo, &m.a);
+    for (int rank = 0; rank < 2; rank++) {
+        int32_t at[25] = { 0 }, from[24], start[24], row[24];
+        int n = 0, longest = 0;
+        for (int k = 0; k < 4; k++)
+            for (int i = 0; i < s->n && (k == rank || k == 3 - rank); i++) {
+                int p0 = s->len[i] * k / 4, p1 = s->len[i] * (k + 1) / 4;
+                if (p0 == p1) continue;
+                from[n] = m.at[i], start[n] = p0, row[n] = m.at[i] + p0, at[n + 1] = at[n] + p1 - p0, n++;
+                longest = p1 - p0 > longest ? p1 - p0 : longest;
+            }
+        int64_t T = at[n];
+        Attn a = m.a;
+        a.q = put(T, m.wq, 8, NULL), a.o = put(T, m.wo, 8, NULL), a.lse = rig_put(&rig, DT_F32, T, s->heads, NULL);
+        a.seqs = (Seqs){ n, longest, put_i32(1, n + 1, at) }, a.from = put_i32(n, 1, from),
+        a.start = put_i32(n, 1, start);
+        Tensor o = put(T, m.wo, 0, NULL), lse = rig_put(&rig, DT_F32, T, s->heads, NULL),
+               own_do = put(T, m.wo, 8, NULL);
+        Tensor own_dq = put(T, m.wq, 8, NULL), want = put(T, m.wq, 0, NULL);
+        for (int i = 0; i < n; i++) {
+            int64_t r = row[i], k = at[i + 1] - at[i];
+            op_copy(&rig.d, tensor_rows(a.q, at[i], k), tensor_rows(m.a.q, r, k));
+            op_copy(&rig.d, tensor_rows(own_do, at[i], k), tensor_rows(tdo, r, k));
+            op_copy(&rig.d, tensor_rows(o, at[i], k), tensor_rows(m.a.o, r, k));
+            op_copy(&rig.d, tensor_rows(lse, at[i], k), tensor_rows(m.a.lse, r, k));
+            op_copy(&rig.d, tensor_rows(want, at[i], k), tensor_rows(dq, r, k));
+        }
+        op_attend(&rig.d, &a);
+        EXPECT(!memcmp(rig_get(&rig, a.o), rig_get(&rig, o), tensor_bytes(act, T, m.wo)),
+               "%s: o of pieces has other bits", s->name);
+        EXPECT(!memcmp(rig_get(&rig, a.lse), rig_get(&rig, lse), tensor_bytes(DT_F32, T, s->heads)),
+               "%s: lse of pieces has other bits", s->name);
+        if (!learns) continue;
+        sum[rank][0] = put(m.T, m.wk, 0, NULL), sum[rank][1] = put(m.T, m.wv, 8, NULL);
+        size_t said = rig.d.ops->tmp.attend_bwd(&rig.d, own_dq, sum[rank][0], sum[rank][1], own_do, &a);
+        rig.d.tmp.peak = 0;
+        op_attend_bwd(&rig.d, own_dq, sum[rank][0], sum[rank][1], own_do, &a);
+        EXPECT(rig.d.tmp.peak <= said, "%s: %zu bytes of tmp, %zu were said", s->name, rig.d.tmp.peak, said);
+        EXPECT(!memcmp(rig_get(&rig, own_dq), rig_get(&rig, want), tensor_bytes(act, T, m.wq)),
+               "%s: dq of pieces has other bits", s->name);
+    }
+    for (int i = 0; learns && i < 2; i++) {
+        Tensor whole = i ? dv : dk;
+        int64_t n = whole.rows * whole.cols;
+        float *x = floats(whole), *a = floats(sum[0][i]), *b = floats(sum[1][i]);
+        double off = 0, all = 0;
+        for (int64_t j = 0; j < n; j++) {
+            double e = (double)a[j] + (double)b[j] - (double)x[j];
+            off += e * e, all += (double)x[j] * (double)x[j];
+        }
+        EXPECT(sqrt(off / all) < (act == DT_BF16 ? 6e-3 : 1e-6),
+               "%s: %s of two ranks is %.1e of its norm off the whole", s->name, i ? "dv" : "dk", sqrt(off / all));
+    }
+    clear(s->name);
+}
+
 int gpu_attn_brief(int argc, char **argv);
 int gpu_attn_brief(int argc, char **argv) {
     (void)argc, (void)argv;
     open_gpu(DT_BF16);
     for (size_t i = 0; i < COUNT(few); i++) exact(&few[i]);
     for (size_t i = 0; i < COUNT(few_back); i++) gradients(&few_back[i]);
+    for (size_t i = 0; i < COUNT(few_back); i++) pieces(&few_back[i]);
     dev_close(&rig.d);
     return test_end();
 }
@@ -466,6 +531,7 @@ int gpu_attn(int argc, char **argv) {
         open_gpu(a ? DT_BF16 : DT_F32);
         for (size_t i = 0; i < COUNT(plain); i++) exact(&plain[i]);
         for (size_t i = 0; i < COUNT(back); i++) gradients(&back[i]);
+        for (size_t i = 0; i < COUNT(back); i++) pieces(&back[i]);
         if (!a) exact(&wide);
         if (!a) dev_close(&rig.d);
     }
@@ -474,6 +540,7 @@ int gpu_attn(int argc, char **argv) {
         blocks(&order[i], order[i].latent ? MLA_BLOCK : ATTN_BLOCK);
     }
     for (size_t i = 0; i < COUNT(fast); i++) exact(&fast[i]);
+    for (size_t i = 0; i < COUNT(fast); i++) pieces(&fast[i]);
     dev_close(&rig.d);
     return test_end();
 }

@@ -81,9 +81,9 @@ static KeyPages key_pages(const Dev *d, const Kv *kv, const Paged *rows, int blo
     k.page = kv->page, k.piece = gcd(kv->page, block), k.slices = slices_of(kv), k.fault = cu(d)->fault;
     return k;
 }
-static KeyPages key_rows(const Dev *d, int block) {
+static KeyPages key_rows(const Dev *d, int block, const Attn *a) {
     KeyPages k = {};
-    k.page = k.piece = block, k.fault = cu(d)->fault;
+    k.page = k.piece = block, k.fault = cu(d)->fault, k.from = (const int *)a->from.data;
     return k;
 }
 
@@ -120,8 +120,9 @@ static Cut cut_of(AttnBy by, int heads, int kv_heads, int rows_tile, int64_t row
 }
 static size_t first_bytes(int seqs) { return arena_round((size_t)(seqs + 1) * 4); }
 static void cut_list(Cut *c, int seqs) { c->list = ARENA_ALIGN + first_bytes(seqs) + (size_t)c->items * sizeof(Item); }
+static int64_t most_keys(const Attn *a) { return a->from.data ? a->k.rows : a->seqs.longest; }
 static Cut cut_packed(AttnBy by, const Attn *a) {
-    Cut c = cut_of(by, a->heads, a->kv_heads, most_rows(a->dk), a->q.rows, a->seqs.n, a->seqs.longest);
+    Cut c = cut_of(by, a->heads, a->kv_heads, most_rows(a->dk), a->q.rows, a->seqs.n, most_keys(a));
     cut_list(&c, a->seqs.n);
     return c;
 }
@@ -158,12 +159,13 @@ static Scratch take(Dev *d, const Cut &c) {
 /* The list of tiles: its length, the kernel's own numbers, the items.  Sections begin with their longest tiles, so the
  * last one ends late where tiles are few and long: then there is one. */
 static ItemList list_of(Dev *d, const Cut &c, const Scratch &s, Seqs seqs, Tensor start, int64_t keys, int64_t section,
-                        bool later) {
+                        bool later, Tensor from = TENSOR_NONE) {
     if (!c.list) return { nullptr, nullptr, at_of(d)->taken, seqs.n, c.heads, c.spans };
     int *first = (int *)((char *)s.count + ARENA_ALIGN);
     Item *items = (Item *)((char *)first + first_bytes(seqs.n));
     ItemWork w = { (const int *)seqs.at.data,
                    (const int *)start.data,
+                   (const int *)from.data,
                    seqs.n,
                    c.positions,
                    c.heads,
@@ -247,7 +249,6 @@ size_t cuda_tmp_attend(Dev *d, const Attn *a) {
     return by == BY_PLAIN ? 0 : cut_bytes(cut_packed(by, a));
 }
 void cuda_attend(Dev *d, const Attn *a) {
-    CHECK(!a->from.data, "op/cuda: keys apart from their queries are not there yet");
     AttnBy by = by_packed(d, a);
     if (a->q.rows == 0) return;
     if (by == BY_PLAIN) return plain_attend(d, a);
@@ -255,7 +256,7 @@ void cuda_attend(Dev *d, const Attn *a) {
     Cut c = cut_packed(by, a);
     Scratch s = take(d, c);
     ItemList list =
-        list_of(d, c, s, a->seqs, TENSOR_NONE, a->seqs.longest, by == BY_MLA ? 0 : section_of(a->dk, a->dv), false);
+        list_of(d, c, s, a->seqs, a->start, most_keys(a), by == BY_MLA ? 0 : section_of(a->dk, a->dv), false);
     if (by == BY_MLA) {
         CUtensorMap q = map_heads(d, a->q, a->heads, MLA_DK, c.group, c.positions);
         CUtensorMap k = map_of(d, a->k.data,
@@ -263,10 +264,10 @@ void cuda_attend(Dev *d, const Attn *a) {
                                  { u64(a->k.ld) * 2, u64(a->k.rows * a->k.ld) * 2 },
                                  { 64, MLA_BLOCK, 1 } });
         fwd_mla(d, c, q, k,
-                mla_par(c, s, a->o, a->lse, a->seqs, TENSOR_NONE, key_rows(d, MLA_BLOCK), list, a->heads, a->scale),
+                mla_par(c, s, a->o, a->lse, a->seqs, a->start, key_rows(d, MLA_BLOCK, a), list, a->heads, a->scale),
                 a->seqs.n);
     } else {
-        AttnPar p = attn_par(c, s, a->o, a->lse, a->seqs, TENSOR_NONE, key_rows(d, ATTN_BLOCK), list, a->scale);
+        AttnPar p = attn_par(c, s, a->o, a->lse, a->seqs, a->start, key_rows(d, ATTN_BLOCK, a), list, a->scale);
         CUtensorMap q = map_heads(d, a->q, a->heads, a->dk, c.group, c.positions);
         CUtensorMap k = map_heads(d, a->k, a->kv_heads, a->dk, 1, ATTN_BLOCK),
                     v = map_heads(d, a->v, a->kv_heads, a->dv, 1, ATTN_BLOCK);
@@ -328,7 +329,7 @@ AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const A
 }
 static Cut cut_dkv(AttnBy by, const Attn *a) {
     Cut c = { by, back_tile(by), back_tile(by), a->kv_heads, a->heads / a->kv_heads };
-    c.items = (a->q.rows / c.positions + a->seqs.n) * a->kv_heads;
+    c.items = (a->k.rows / c.positions + a->seqs.n) * a->kv_heads;
     cut_list(&c, a->seqs.n);
     return c;
 }
@@ -343,39 +344,42 @@ static size_t sums_bytes(const Attn *a) { return (size_t)a->q.rows * (size_t)a->
 template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a, AttnBy by) {
     const int group = a->heads / a->kv_heads;
     Cut cv = cut_dkv(by, a), cq = cut_dq(by, a);
-    float *sums = (float *)arena_push(&d->tmp, sums_bytes(a));
+    float *sums = (float *)arena_push(&d->tmp, sums_bytes(a)),
+          *own = by == BY_MLA ? (float *)arena_push(&d->tmp, sums_bytes(a)) : NULL;
     Scratch sv = take(d, cv), sq = take(d, cq);
     launch(d, attn_row_sum<B::dv>, dim3(blocks_of(a->q.rows * a->heads, 8)), dim3(256), 0, sums, (const bf16 *)dO.data,
            dO.ld, (const bf16 *)a->o.data, a->o.ld, a->heads, a->q.rows * a->heads);
     BackPar p = {};
     p.dq = (bf16 *)dq.data, p.dk = (bf16 *)dk.data, p.dv = (bf16 *)dv.data, p.ld_dq = dq.ld, p.ld_dk = dk.ld,
     p.ld_dv = dv.ld;
-    p.lse = (const float *)a->lse.data, p.ld_lse = a->lse.ld, p.row_sum = sums, p.at = (const int *)a->seqs.at.data;
-    p.kv_heads = a->kv_heads, p.group = group, p.inv_group = inverse(group), p.c = base2(a->scale), p.scale = a->scale;
+    p.lse = (const float *)a->lse.data, p.ld_lse = a->lse.ld, p.row_sum = sums, p.own_lse = own;
+    p.at = (const int *)a->seqs.at.data, p.start = (const int *)a->start.data, p.from = (const int *)a->from.data;
+    p.seqs = a->seqs.n, p.kv_heads = a->kv_heads, p.group = group, p.inv_group = inverse(group), p.c = base2(a->scale), p.scale = a->scale;
     auto rows = [&](Tensor x, int width) { return map_heads(d, x, a->heads, width, group, p.positions); };
     auto keys = [&](Tensor x, int width, int n) { return map_heads(d, x, a->kv_heads, width, 1, n); };
 
-    p.positions = B::rows / group;
-    p.list = list_of(d, cv, sv, a->seqs, TENSOR_NONE, a->seqs.longest, section_of((B::dk + B::dv) * group, 0), true);
-    attn_dkv<B::dk, B::dv, B::rows, B::w><<<ctas(d, cv, 1), B::threads, B::Dkv::bytes, stream_of(d)>>>(
-        rows(a->q, B::dk), keys(a->k, B::dk, B::tile), keys(a->v, B::dv, B::tile), rows(dO, B::dv), p);
-    CU(cudaGetLastError());
     p.positions = cq.positions;
-    p.list = list_of(d, cq, sq, a->seqs, TENSOR_NONE, a->seqs.longest, section_of(B::dk, B::dv), false);
+    p.list = list_of(d, cq, sq, a->seqs, a->start, most_keys(a), section_of(B::dk, B::dv), false);
     attn_dq<B::dk, B::dv, B::keys, B::w><<<ctas(d, cq, 1), B::threads, B::Dq::bytes, stream_of(d)>>>(
         rows(a->q, B::dk), keys(a->k, B::dk, B::keys), keys(a->v, B::dv, B::keys), rows(dO, B::dv), p);
+    CU(cudaGetLastError());
+    if (p.own_lse) p.lse = p.own_lse, p.ld_lse = a->heads;
+    p.positions = B::rows / group;
+    p.list = list_of(d, cv, sv, a->seqs, a->start, most_keys(a), section_of((B::dk + B::dv) * group, 0), true, a->from);
+    attn_dkv<B::dk, B::dv, B::rows, B::w><<<ctas(d, cv, 1), B::threads, B::Dkv::bytes, stream_of(d)>>>(
+        rows(a->q, B::dk), keys(a->k, B::dk, B::tile), keys(a->v, B::dv, B::tile), rows(dO, B::dv), p);
     CU(cudaGetLastError());
 }
 size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
     AttnBy by = back_by(d, dq, dk, dv, dO, a);
     d->by = name_of(by);
     if (by == BY_PLAIN) return plain_attend_bwd_tmp(a);
-    return arena_round(sums_bytes(a)) + cut_bytes(cut_dkv(by, a)) + cut_bytes(cut_dq(by, a));
+    return (by == BY_MLA ? 2 : 1) * arena_round(sums_bytes(a)) + cut_bytes(cut_dkv(by, a)) + cut_bytes(cut_dq(by, a));
 }
 void cuda_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    CHECK(!a->from.data, "op/cuda: keys apart from their queries are not there yet");
     AttnBy by = back_by(d, dq, dk, dv, dO, a);
     size_t mark = arena_mark(&d->tmp);
+    if (a->from.data) cuda_zero(d, dk), cuda_zero(d, dv); /* of keys that no row here sees */
     if (a->q.rows == 0) return;
     if (by == BY_PLAIN) plain_attend_bwd(d, dq, dk, dv, dO, a);
     else if (by == BY_128) back<Back128>(d, dq, dk, dv, dO, a, by);

@@ -39,6 +39,26 @@ struct Pages {                               /* table null: keys are rows of a t
         return get(value_at(seq_table, pos, head, c));
     }
 };
+/* Parts of one sequence, which share its keys (Attn.from), stand in the order of their positions, others between them. */
+/* The part behind s, or seqs: by a whole warp. */
+static __device__ __forceinline__ int next_part(const int *from, int seqs, int s) {
+    for (int t0 = s + 1; from && t0 < seqs; t0 += 32) {
+        const int t = t0 + (int)(threadIdx.x & 31);
+        const unsigned there = __ballot_sync(~0u, t < seqs && from[min(t, seqs - 1)] == from[s]);
+        if (there) return t0 + __ffs(there) - 1;
+    }
+    return seqs;
+}
+/* Keys of sequence s where it is the first of its parts: up to where the last of them ends; else 0. */
+static __device__ __forceinline__ int keys_of(const int *at, const int *start, const int *from, int seqs, int s) {
+    int last = s;
+    for (int t = 0; t < seqs; t++) {
+        if (from[t] != from[s]) continue;
+        if (t < s) return 0;
+        last = t;
+    }
+    return start[last] + at[last + 1] - at[last];
+}
 Pages pages_of(const Dev *d, const Kv *kv, const Paged *rows);
 
 /* Which kernel serves a shape: a question of widths, dtype and heads alone, so that training, prefill and decoding

@@ -9,6 +9,10 @@
  * blocks ascending, from the block that holds the tile's first key; dq: keys in blocks ascending from 0.  The heads
  * of a group are added in float32 in the same sum.
  *
+ * MLA's o and lse come from the forward over the latent, whose scores and values are rounded elsewhere: rows of p do
+ * not add up to 1, rows of dS not to 0.  attn_dq has both sums in hand, so it runs first and leaves an lse and a D
+ * that fit the expanded scores to attn_dkv.
+ *
  * attn_dkv: a tile is 64 keys of a kv head for each of W warpgroups, and scores are made turned (keys x rows), so
  * that p' and dS' are operands in registers.  attn_dq: a tile is 64 W rows, as in the forward.  One warp of
  * producers: one thread drives the copy engine, all bring lse and D. */
@@ -21,9 +25,10 @@
 struct BackPar {
     bf16 *dq, *dk, *dv;
     int64_t ld_dq, ld_dk, ld_dv, ld_lse;
-    const float *lse, *row_sum; /* [T,heads], the latter without gaps */
-    const int *at;
-    int kv_heads, group, inv_group, positions; /* positions: a block of rows has (attn_dkv), a tile has (attn_dq) */
+    const float *lse;
+    float *row_sum, *own_lse; /* [T,heads], these without gaps; own_lse: MLA's, written by attn_dq beside a new row_sum */
+    const int *at, *start, *from; /* start and from: Attn's, or null */
+    int seqs, kv_heads, group, inv_group, positions; /* positions: a block of rows has (attn_dkv), a tile has (attn_dq) */
     float c, scale;
     ItemList list;
 };
@@ -85,11 +90,11 @@ template <int DK, int DV, int ROWS, int W> struct DkvShape {
     static constexpr int keys = 64 * W, threads = 128 * (W + 1);
     static constexpr int k = keys * DK * 2, v = keys * DV * 2, q = ROWS * DK * 2, slot = ROWS * (DK + DV) * 2;
     static constexpr int room = (232448 - 4096 - k - v) / slot, slots = room > 4 ? 4 : room;
-    static constexpr int bytes = k + v + slots * slot + slots * ROWS * 8 + 256;
+    static constexpr int bytes = k + v + slots * slot + slots * ROWS * 8 + slots * 4 + 256;
 };
-/* of the sequence: first row, length; blocks of rows b0..b1; b1 -1: no more */
+/* of the sequence: the row of its first key, how many it has; blocks of rows that see the tile's; -1: no more */
 struct DkvTile {
-    int row0, len, head, key0, b0, b1;
+    int row0, len, head, key0, blocks;
 };
 
 template <int DK, int DV, int ROWS, int W>
@@ -102,6 +107,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     float2 *stats = (float2 *)(base + S::k + S::v + S::slots * S::slot); /* [slot][row]: lse log2 e, D */
     const uint32_t full = smem_of(stats + S::slots * ROWS), empty = full + 8 * S::slots, kv_full = empty + 8 * S::slots,
                    kv_empty = kv_full + 8;
+    volatile int *block_pos = (volatile int *)(stats + S::slots * ROWS) + 4 * S::slots + 4; /* [slot]: of its first row */
     __shared__ volatile DkvTile shared_tile;
     if (sK & 1023) __trap();
     /* rows of a block that no box ever fills meet p = 0: they must be finite */
@@ -129,46 +135,56 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             more = uniform(more), x.seq = uniform(x.seq), x.head = uniform(x.head), x.q0 = uniform(x.q0);
             bar_await(kv_empty, kv_phase), kv_phase ^= 1;
             if (!more) {
-                if (lane == 0) shared_tile.b1 = -1, bar_arrive(kv_full);
+                if (lane == 0) shared_tile.blocks = -1, bar_arrive(kv_full);
                 return;
             }
-            const int row0 = p.at[x.seq], len = p.at[x.seq + 1] - row0, b0 = x.q0 / p.positions,
-                      b1 = (len + p.positions - 1) / p.positions;
+            /* the rows of sequence s that see the tile's keys: blocks b0..b1, b0 counted from the first that holds one */
+            auto part = [&](int s, int *row0, int *start, int *len, int *b0) {
+                *row0 = p.at[s], *start = p.start ? p.start[s] : 0, *len = p.at[s + 1] - *row0;
+                *b0 = x.q0 > *start ? (x.q0 - *start) / p.positions : 0;
+                return (*len + p.positions - 1) / p.positions;
+            };
+            int row0, start, len, b0, b1, blocks = 0;
+            for (int s = x.seq; s < p.seqs; s = next_part(p.from, p.seqs, s))
+                b1 = part(s, &row0, &start, &len, &b0), blocks += max(b1 - b0, 0);
             if (lane == 0) {
-                shared_tile.row0 = row0, shared_tile.len = len, shared_tile.head = x.head, shared_tile.key0 = x.q0;
-                shared_tile.b0 = b0, shared_tile.b1 = b1;
+                const int key0 = p.from ? p.from[x.seq] : row0;
+                shared_tile.row0 = key0, shared_tile.len = start + len, shared_tile.head = x.head,
+                shared_tile.key0 = x.q0, shared_tile.blocks = blocks;
                 bar_expect(kv_full, S::k + S::v);
                 for (int h = 0; h < DK / 64; h++)
-                    tma_load(sK + h * S::keys * 128, &tk, h * 64, x.head, row0 + x.q0, kv_full);
+                    tma_load(sK + h * S::keys * 128, &tk, h * 64, x.head, key0 + x.q0, kv_full);
                 for (int h = 0; h < DV / 64; h++)
-                    tma_load(sV + h * S::keys * 128, &tv, h * 64, x.head, row0 + x.q0, kv_full);
+                    tma_load(sV + h * S::keys * 128, &tv, h * 64, x.head, key0 + x.q0, kv_full);
             }
-            for (int b = b0; b < b1; b++) {
-                float2 st[(ROWS + 31) / 32];
+            for (int s = x.seq; s < p.seqs; s = next_part(p.from, p.seqs, s))
+                for (int b = (b1 = part(s, &row0, &start, &len, &b0), b0); b < b1; b++) {
+                    float2 st[(ROWS + 31) / 32];
 #pragma unroll
-                for (int i = 0; i < ROWS / 32; i++) {
-                    const int j = i * 32 + lane, n = by_group(j, p), pos = b * p.positions + n;
-                    const int64_t row = row0 + pos, h = x.head * p.group + j - n * p.group;
-                    st[i] = make_float2(INFINITY, 0.f); /* a row that is not there: p = 0 */
-                    if (j < rows && pos < len)
-                        st[i] = make_float2(__fmul_rn(p.lse[row * p.ld_lse + h], 1.4426950408889634f),
-                                            p.row_sum[row * p.kv_heads * p.group + h]);
-                }
-                bar_await(empty + 8 * slot, phase);
+                    for (int i = 0; i < ROWS / 32; i++) {
+                        const int j = i * 32 + lane, n = by_group(j, p), pos = b * p.positions + n;
+                        const int64_t row = row0 + pos, h = x.head * p.group + j - n * p.group;
+                        st[i] = make_float2(INFINITY, 0.f); /* a row that is not there: p = 0 */
+                        if (j < rows && pos < len)
+                            st[i] = make_float2(__fmul_rn(p.lse[row * p.ld_lse + h], 1.4426950408889634f),
+                                                p.row_sum[row * p.kv_heads * p.group + h]);
+                    }
+                    bar_await(empty + 8 * slot, phase);
 #pragma unroll
-                for (int i = 0; i < ROWS / 32; i++) stats[slot * ROWS + i * 32 + lane] = st[i];
-                __syncwarp();
-                if (lane == 0) {
-                    const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
-                    bar_expect(bar, rows * (DK + DV) * 2);
-                    for (int h = 0; h < DK / 64; h++)
-                        tma_load(to + h * ROWS * 128, &tq, h * 64, x.head * p.group, row0 + b * p.positions, bar);
-                    for (int h = 0; h < DV / 64; h++)
-                        tma_load(to + S::q + h * ROWS * 128, &tdo, h * 64, x.head * p.group, row0 + b * p.positions,
-                                 bar);
+                    for (int i = 0; i < ROWS / 32; i++) stats[slot * ROWS + i * 32 + lane] = st[i];
+                    if (lane == 0) block_pos[slot] = start + b * p.positions;
+                    __syncwarp();
+                    if (lane == 0) {
+                        const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
+                        bar_expect(bar, rows * (DK + DV) * 2);
+                        for (int h = 0; h < DK / 64; h++)
+                            tma_load(to + h * ROWS * 128, &tq, h * 64, x.head * p.group, row0 + b * p.positions, bar);
+                        for (int h = 0; h < DV / 64; h++)
+                            tma_load(to + S::q + h * ROWS * 128, &tdo, h * 64, x.head * p.group, row0 + b * p.positions,
+                                     bar);
+                    }
+                    if (++slot == S::slots) slot = 0, phase ^= 1;
                 }
-                if (++slot == S::slots) slot = 0, phase ^= 1;
-            }
         }
     }
     regs_up<W == 3 ? 160 : 232>();
@@ -178,18 +194,19 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     float dk[DK / 2], dv[DV / 2];
     for (;;) {
         bar_await(kv_full, kv_phase), kv_phase ^= 1;
-        const int b1 = uniform(shared_tile.b1);
-        if (b1 < 0) return;
-        const int b0 = uniform(shared_tile.b0), key0 = uniform(shared_tile.key0), row0 = shared_tile.row0,
-                  len = shared_tile.len, head = shared_tile.head;
+        const int blocks = uniform(shared_tile.blocks);
+        if (blocks < 0) return;
+        const int key0 = uniform(shared_tile.key0), row0 = shared_tile.row0, len = shared_tile.len,
+                  head = shared_tile.head;
 #pragma unroll
         for (int i = 0; i < DK / 2; i++) dk[i] = 0.f;
 #pragma unroll
         for (int i = 0; i < DV / 2; i++) dv[i] = 0.f;
-        for (int b = b0; b < b1; b++) {
+        for (int b = 0; b < blocks; b++) {
             const uint32_t q = sR + slot * S::slot, dO = q + S::q;
             float s[ROWS / 2], dp[ROWS / 2];
             bar_await(full + 8 * slot, phase);
+            const int pos0 = uniform(block_pos[slot]);
             wg_fence();
             scores_of<DK>(s, sK + w * 8192, S::keys * 128, q, ROWS * 128);
             wg_commit();
@@ -197,7 +214,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             wg_commit();
             wg_wait<1>();
             const float2 *st = stats + slot * ROWS + 2 * quad;
-            const bool edge = b * p.positions < key0 + S::keys; /* some row may be before some key */
+            const bool edge = pos0 < key0 + S::keys; /* some row may be before some key */
 #pragma unroll
             for (int j = 0; j < ROWS / 8; j++) {
                 const float4 y = *(const float4 *)(st + 8 * j);
@@ -209,7 +226,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 if (edge)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
-                        const int pos = b * p.positions + by_group(8 * j + 2 * quad + e, p);
+                        const int pos = pos0 + by_group(8 * j + 2 * quad + e, p);
                         if (pos < key0 + r0) s[4 * j + e] = 0.f;
                         if (pos < key0 + r0 + 8) s[4 * j + 2 + e] = 0.f;
                     }
@@ -287,9 +304,10 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 return;
             }
             const int row0 = p.at[x.seq], len = p.at[x.seq + 1] - row0, there = min(p.positions, len - x.q0),
-                      b1 = (x.q0 + there - 1) / KEYS + 1;
+                      pos = (p.start ? p.start[x.seq] : 0) + x.q0, key0 = p.from ? p.from[x.seq] : row0,
+                      b1 = (pos + there - 1) / KEYS + 1;
             shared_tile.row = row0 + x.q0, shared_tile.rows = there * p.group, shared_tile.head = x.head,
-            shared_tile.pos = x.q0, shared_tile.b1 = b1;
+            shared_tile.pos = pos, shared_tile.b1 = b1;
             bar_expect(q_full, p.positions * p.group * (DK + DV) * 2);
             for (int h = 0; h < DK / 64; h++)
                 tma_load(sQ + h * S::rows * 128, &tq, h * 64, x.head * p.group, row0 + x.q0, q_full);
@@ -300,14 +318,15 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
                 bar_expect(bar, S::slot);
                 for (int h = 0; h < DK / 64; h++)
-                    tma_load(to + h * KEYS * 128, &tk, h * 64, x.head, row0 + b * KEYS, bar);
+                    tma_load(to + h * KEYS * 128, &tk, h * 64, x.head, key0 + b * KEYS, bar);
                 for (int h = 0; h < DV / 64; h++)
-                    tma_load(to + S::k + h * KEYS * 128, &tv, h * 64, x.head, row0 + b * KEYS, bar);
+                    tma_load(to + S::k + h * KEYS * 128, &tv, h * 64, x.head, key0 + b * KEYS, bar);
                 if (++slot == S::slots) slot = 0, phase ^= 1;
             }
         }
     }
     regs_up<W == 3 ? 160 : 232>();
+    constexpr bool OWN = DK != DV; /* MLA */
     const int w = wg - 1, r0 = w * 64 + warp * 16 + (lane >> 2);
     int slot = 0;
     uint32_t phase = 0, q_phase = 0;
@@ -318,7 +337,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
         if (b1 < 0) return;
         const int pos_min = uniform(shared_tile.pos), row = shared_tile.row, rows = shared_tile.rows,
                   head = shared_tile.head;
-        float lse2[2], sum[2];
+        float lse2[2], sum[2], of_p[2] = { 0.f, 0.f }, of_ds[2] = { 0.f, 0.f };
         int last[2];
         bf16 *to[2];
 #pragma unroll
@@ -344,10 +363,16 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             wg_wait<1>();
             if (b * KEYS + KEYS - 1 > pos_min) mask_block(s, b * KEYS + 2 * quad, last[0], last[1]);
 #pragma unroll
-            for (int i = 0; i < KEYS / 2; i++) s[i] = ex2(__fmaf_rn(s[i], p.c, -lse2[(i >> 1) & 1]));
+            for (int i = 0; i < KEYS / 2; i++) {
+                s[i] = ex2(__fmaf_rn(s[i], p.c, -lse2[(i >> 1) & 1]));
+                if constexpr (OWN) of_p[(i >> 1) & 1] = __fadd_rn(of_p[(i >> 1) & 1], s[i]);
+            }
             wg_wait<0>();
 #pragma unroll
-            for (int i = 0; i < KEYS / 2; i++) s[i] = __fmul_rn(s[i], __fsub_rn(dp[i], sum[(i >> 1) & 1]));
+            for (int i = 0; i < KEYS / 2; i++) {
+                s[i] = __fmul_rn(s[i], __fsub_rn(dp[i], sum[(i >> 1) & 1]));
+                if constexpr (OWN) of_ds[(i >> 1) & 1] = __fadd_rn(of_ds[(i >> 1) & 1], s[i]);
+            }
             uint32_t ds[KEYS / 4];
             to_operand(ds, s);
             wg_fence();
@@ -358,6 +383,16 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             if (++slot == S::slots) slot = 0, phase ^= 1;
         }
         if (lane == 0) bar_arrive(q_empty);
+        if constexpr (OWN)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float all = quad_sum(of_p[h]), off = quad_sum(of_ds[h]);
+                const int r = r0 + 8 * h, n = by_group(r, p), hd = head * p.group + r - n * p.group;
+                const int64_t at = (int64_t)(row + n) * p.kv_heads * p.group + hd;
+                if (r >= rows || quad) continue;
+                p.own_lse[at] = lse_of(Run{ lse2[h], all });
+                p.row_sum[at] = __fadd_rn(sum[h], __fmul_rn(off, __frcp_rn(all)));
+            }
         store_sums(to[0], to[1], dq, p.scale, quad);
     }
 }

@@ -89,7 +89,7 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
             blocks
         };
         if (x.span >= 0) n.t.j1 = min(blocks, n.t.j0 + span_blocks);
-        n.keys = seq_keys(p.keys, x.seq, start + rows - 1);
+        n.keys = seq_keys(p.keys, x.seq, row0, start + rows - 1);
         return n;
     };
     Next n = fetch();
@@ -107,8 +107,8 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
                         tma_load(to + h * ATTN_BLOCK * 128 + r * 128, m, 0, pos % p.keys.page, s0 + h, bar);
                 } else
                     for (int h = 0; h < slices; h++)
-                        tma_load(to + h * ATTN_BLOCK * 128 + r * 128, m, h * 64, t.head,
-                                 t.row - t.pos + j * ATTN_BLOCK + r, bar);
+                        tma_load(to + h * ATTN_BLOCK * 128 + r * 128, m, h * 64, t.head, x.keys.first + j * ATTN_BLOCK + r,
+                                 bar);
             }
             if (++slot == S::slots) slot = 0, phase ^= 1;
         };

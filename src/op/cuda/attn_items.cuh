@@ -34,21 +34,22 @@ struct ItemList {
 /* Keys of all sequences: pages of slices [position][64], or rows of a tensor (table null). */
 struct KeyPages {
     const int *table;
+    const int *from; /* without a table: the row of each sequence's first key; null: its own first row */
     int64_t ld_table;
     int page, piece, slices, n_pages, n_table; /* piece: positions a box brings; slices a page */
     volatile Fault *fault;
 };
 struct SeqKeys { /* of one sequence; past its last page the last one is read again: those keys are masked */
     const int *table;
-    int last_page;
+    int first, last_page; /* first: the first key's row, without a table */
     __device__ int slice(const KeyPages &k, int pos) const { /* the first slice of the page that holds pos */
         const int n = table[min(pos / k.page, last_page)];
         if ((unsigned)n >= (unsigned)k.n_pages) fault_at(k.fault, FAULT_PAGE, n);
         return n * k.slices;
     }
 };
-DEV SeqKeys seq_keys(const KeyPages &k, int seq, int last) {
-    SeqKeys s = { k.table + seq * k.ld_table, 0 };
+DEV SeqKeys seq_keys(const KeyPages &k, int seq, int row0, int last) {
+    SeqKeys s = { k.table + seq * k.ld_table, k.from ? k.from[seq] : row0, 0 };
     if (!k.table) return s;
     s.last_page = last / k.page;
     if (s.last_page >= k.n_table) fault_at(k.fault, FAULT_LENGTH, seq), s.last_page = k.n_table - 1;
@@ -59,7 +60,7 @@ DEV SeqKeys seq_keys(const KeyPages &k, int seq, int last) {
  * within a section: a counting sort by one block, which takes a few microseconds. */
 enum { ITEM_SECTIONS = 32, ITEM_LEVELS = 64, ITEM_THREADS = 1024 };
 struct ItemWork {
-    const int *at, *start; /* as in AttnPar */
+    const int *at, *start, *from; /* as in AttnPar; from: tiles are of keys, and parts of one sequence have them together */
     int seqs, positions, heads;
     int longest;      /* most keys of a sequence */
     unsigned section; /* rows x heads a section has; 0: all */
@@ -91,8 +92,11 @@ static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork 
     __shared__ int bin[ITEM_SECTIONS * ITEM_LEVELS], warps[ITEM_THREADS / 32];
     constexpr int EACH = ITEM_SECTIONS * ITEM_LEVELS / ITEM_THREADS;
     int tiles = 0, all;
+    auto rows_of = [&](int s) {
+        return w.from ? keys_of(w.at, w.start, w.from, w.seqs, s) : w.at[s + 1] - w.at[s];
+    };
     for (int s0 = 0; s0 < w.seqs; s0 += ITEM_THREADS) {
-        const int s = s0 + threadIdx.x, n = s < w.seqs ? w.at[s + 1] - w.at[s] : 0;
+        const int s = s0 + threadIdx.x, n = s < w.seqs ? rows_of(s) : 0;
         const int before = sum_before((n + w.positions - 1) / w.positions, warps, &all);
         if (s < w.seqs) w.first[s] = tiles + before;
         tiles += all;
@@ -108,8 +112,7 @@ static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork 
                 if (w.first[mid] <= tile) lo = mid;
                 else hi = mid;
             }
-            const int q0 = (tile - w.first[lo]) * w.positions, n = w.at[lo + 1] - w.at[lo],
-                      start = w.start ? w.start[lo] : 0;
+            const int q0 = (tile - w.first[lo]) * w.positions, n = rows_of(lo), start = w.start ? w.start[lo] : 0;
             const unsigned work = w.later ? n - q0 : start + min(q0 + w.positions, n);
             const unsigned level = ITEM_LEVELS - 1 - min((work - 1) * ITEM_LEVELS / w.longest, ITEM_LEVELS - 1u);
             const unsigned section = w.section ? ((unsigned)(w.at[lo] - w.at[0]) * w.heads + h * n) / w.section : 0;

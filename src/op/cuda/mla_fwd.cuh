@@ -133,12 +133,12 @@ DEV void mla_produce(const CUtensorMap *tq, const CUtensorMap *tk, const MlaPar 
         const int blocks = (pos + min(p.tokens, rows - x.q0) - 1) / MLA_BLOCK + 1;
         const int j0 = x.span < 0 ? 0 : x.span * (MLA_SPAN / MLA_BLOCK),
                   j1 = x.span < 0 ? blocks : min(blocks, j0 + MLA_SPAN / MLA_BLOCK);
-        const SeqKeys keys = seq_keys(p.keys, x.seq, start + rows - 1);
+        const SeqKeys keys = seq_keys(p.keys, x.seq, row0, start + rows - 1);
         for (int j = j0; j < j1; j++, n++) {
             const int half = n & 1;
             const uint32_t phase = ~(n >> 1) & 1, to = sK + half * MLA_SLICES * MLA_SLICE;
             /* where the block's first piece lies; further ones (small pages only) are looked up for each slice */
-            int row = row0 + j * MLA_BLOCK, slice = 0;
+            int row = keys.first + j * MLA_BLOCK, slice = 0;
             if (paged) row = j * MLA_BLOCK % p.keys.page, slice = keys.slice(p.keys, j * MLA_BLOCK);
             auto get = [&](int c, uint32_t bar) {
                 tma_load(to + c * MLA_SLICE, tk, paged ? 0 : c * 64, row, paged ? slice + c : 0, bar);

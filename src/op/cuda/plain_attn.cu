@@ -41,21 +41,22 @@ struct Par {
     float *lse, *row_sum; /* [T,heads] with strides ld_lse, heads */
     int64_t ld_lse;
     const int *at, *start; /* start null: sequences begin at 0 and their keys are rows of k, v */
+    const int *from;       /* where those begin, as Attn has it; null: with the sequence's own row */
     Pages pages;
-    int heads, kv_heads, group, wk, wv, tiles;
+    int seqs, heads, kv_heads, group, wk, wv, tiles;
     float scale;
 };
 
 /* What the block works on: rows i = (position - start) * group + head of the group, 16 of them from i0. */
 struct Tile {
     int seq, head, i0, n;
-    int64_t row0;
+    int64_t row0, key0; /* key0: the row of its first key, without pages */
     int start;
 };
 __device__ bool tile_of(Tile *t, const Par &p) {
     t->seq = blockIdx.x / p.tiles, t->head = blockIdx.y, t->i0 = (blockIdx.x % p.tiles) * ROWS;
     t->row0 = p.at[t->seq], t->n = (int)(p.at[t->seq + 1] - t->row0) * p.group,
-    t->start = p.start ? p.start[t->seq] : 0;
+    t->start = p.start ? p.start[t->seq] : 0, t->key0 = p.from ? p.from[t->seq] : t->row0;
     return t->i0 < t->n;
 }
 
@@ -144,11 +145,11 @@ struct Keys {
         return !__syncthreads_or(bad);
     }
     __device__ float key(int pos, int c) const {
-        if (!table) return p.k.get(t.row0 + pos, (int64_t)t.head * p.wk + c);
+        if (!table) return p.k.get(t.key0 + pos, (int64_t)t.head * p.wk + c);
         return p.pages.key(table, pos, t.head, c);
     }
     __device__ float value(int pos, int c) const {
-        if (!table) return p.v.get(t.row0 + pos, (int64_t)t.head * p.wv + c);
+        if (!table) return p.v.get(t.key0 + pos, (int64_t)t.head * p.wv + c);
         return p.pages.value(table, pos, t.head, c);
     }
 };
@@ -227,8 +228,8 @@ template <int NV> __global__ void __launch_bounds__(THREADS) plain_dq(const Par 
     const Smem s = smem_of(base, p.wk, p.wv);
     const Keys keys(p, t);
     const int r = threadIdx.x / 16, lane = threadIdx.x % 16, i = min(t.i0 + r, t.n - 1), n = min(ROWS, t.n - t.i0);
-    const int last = i / p.group, end = (t.i0 + n - 1) / p.group;
-    const int64_t row = t.row0 + last, h = t.head * p.group + i % p.group;
+    const int last = t.start + i / p.group, end = t.start + (t.i0 + n - 1) / p.group;
+    const int64_t row = t.row0 + i / p.group, h = t.head * p.group + i % p.group;
     auto col = [&](int x) { return (int64_t)(t.head * p.group + x % p.group); };
     load_rows(s.a, n, p.wk, [&](int y, int c) {
         const int x = t.i0 + y;
@@ -258,51 +259,56 @@ template <int NV> __global__ void __launch_bounds__(THREADS) plain_dq(const Par 
         if (lane + 16 * j < p.wk) p.dq.set(row, h * p.wk + lane + 16 * j, __fmul_rn(acc[j], p.scale));
 }
 
-/* dk and dv of 16 keys over all later rows of the group: dv = p' dO, dk = dS' (scale q).  Here i0 counts keys. */
+/* dk and dv of 16 keys over all later rows of the group: dv = p' dO, dk = dS' (scale q).  Parts of one sequence that
+ * share its keys are gone through by the first of them. */
 template <int NV> __global__ void __launch_bounds__(THREADS) plain_dkv(const Par p) {
     extern __shared__ float base[];
     const int seq = blockIdx.x / p.tiles, head = blockIdx.y, key0 = (blockIdx.x % p.tiles) * ROWS;
-    const int64_t row0 = p.at[seq];
-    const int len = (int)(p.at[seq + 1] - row0), rows = len * p.group;
+    const int64_t first = p.from ? p.from[seq] : p.at[seq];
+    const int len = p.from ? keys_of(p.at, p.start, p.from, p.seqs, seq) : p.at[seq + 1] - p.at[seq];
     if (key0 >= len) return;
     const Smem s = smem_of(base, p.wk, p.wv);
     const int r = threadIdx.x / 16, lane = threadIdx.x % 16, key = min(key0 + r, len - 1),
               n = min((int)ROWS, len - key0);
-    load_rows(s.a, n, p.wk, [&](int y, int c) { return p.k.get(row0 + key0 + y, (int64_t)head * p.wk + c); });
-    load_rows(s.b, n, p.wv, [&](int y, int c) { return p.v.get(row0 + key0 + y, (int64_t)head * p.wv + c); });
+    load_rows(s.a, n, p.wk, [&](int y, int c) { return p.k.get(first + key0 + y, (int64_t)head * p.wk + c); });
+    load_rows(s.b, n, p.wv, [&](int y, int c) { return p.v.get(first + key0 + y, (int64_t)head * p.wv + c); });
     float dk[NV], dv[NV];
 #pragma unroll
     for (int j = 0; j < NV; j++) dk[j] = dv[j] = 0;
-    for (int i0 = key0 * p.group; i0 < rows; i0 += PLAIN_BLOCK) {
-        const int have = min((int)PLAIN_BLOCK, rows - i0), from = min(max(key * p.group - i0, 0), have);
-        auto q = [&](int j, int c) {
-            const int x = i0 + j;
-            return __fmul_rn(p.q.get(row0 + x / p.group, (int64_t)(head * p.group + x % p.group) * p.wk + c), p.scale);
-        };
-        auto dO = [&](int j, int c) {
-            const int x = i0 + j;
-            return p.dO.get(row0 + x / p.group, (int64_t)(head * p.group + x % p.group) * p.wv + c);
-        };
-        float x[EACH], dp[EACH];
-        dots(x, s.a, p.wk, have, s.chunk, q);
-        dots(dp, s.b, p.wv, have, s.chunk, dO);
+    for (int q_seq = seq; q_seq < p.seqs; q_seq = next_part(p.from, p.seqs, q_seq)) {
+        const int64_t row0 = p.at[q_seq];
+        const int start = p.start ? p.start[q_seq] : 0, rows = (int)(p.at[q_seq + 1] - row0) * p.group;
+        for (int i0 = max(key0 - start, 0) * p.group; i0 < rows; i0 += PLAIN_BLOCK) {
+            const int have = min((int)PLAIN_BLOCK, rows - i0), from = min(max((key - start) * p.group - i0, 0), have);
+            auto q = [&](int j, int c) {
+                const int x = i0 + j;
+                return __fmul_rn(p.q.get(row0 + x / p.group, (int64_t)(head * p.group + x % p.group) * p.wk + c), p.scale);
+            };
+            auto dO = [&](int j, int c) {
+                const int x = i0 + j;
+                return p.dO.get(row0 + x / p.group, (int64_t)(head * p.group + x % p.group) * p.wv + c);
+            };
+            float x[EACH], dp[EACH];
+            dots(x, s.a, p.wk, have, s.chunk, q);
+            dots(dp, s.b, p.wv, have, s.chunk, dO);
 #pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const int j = min(lane + 16 * e, have - 1), y = i0 + j;
-            const int64_t row = row0 + y / p.group, h = head * p.group + y % p.group;
-            const float w = expf(__fsub_rn(x[e], p.lse[row * p.ld_lse + h]));
-            s.w1[r * PITCH + lane + 16 * e] = w;
-            s.w2[r * PITCH + lane + 16 * e] = __fmul_rn(w, __fsub_rn(dp[e], p.row_sum[row * p.heads + h]));
+            for (int e = 0; e < EACH; e++) {
+                const int j = min(lane + 16 * e, have - 1), y = i0 + j;
+                const int64_t row = row0 + y / p.group, h = head * p.group + y % p.group;
+                const float w = expf(__fsub_rn(x[e], p.lse[row * p.ld_lse + h]));
+                s.w1[r * PITCH + lane + 16 * e] = w;
+                s.w2[r * PITCH + lane + 16 * e] = __fmul_rn(w, __fsub_rn(dp[e], p.row_sum[row * p.heads + h]));
+            }
+            sums(dv, s.w1, from, have, p.wv, have, s.chunk, dO);
+            sums(dk, s.w2, from, have, p.wk, have, s.chunk, q);
         }
-        sums(dv, s.w1, from, have, p.wv, have, s.chunk, dO);
-        sums(dk, s.w2, from, have, p.wk, have, s.chunk, q);
     }
     if (key0 + r >= len) return;
 #pragma unroll
     for (int j = 0; j < NV; j++) {
         const int c = lane + 16 * j;
-        if (c < p.wk) p.dk.set(row0 + key, (int64_t)head * p.wk + c, dk[j]);
-        if (c < p.wv) p.dv.set(row0 + key, (int64_t)head * p.wv + c, dv[j]);
+        if (c < p.wk) p.dk.set(first + key, (int64_t)head * p.wk + c, dk[j]);
+        if (c < p.wv) p.dv.set(first + key, (int64_t)head * p.wv + c, dv[j]);
     }
 }
 
@@ -329,6 +335,7 @@ Par par_of(const Attn *a) {
     Par p = {};
     p.q = any(a->q), p.k = any(a->k), p.v = any(a->v), p.o = any(a->o);
     p.lse = (float *)a->lse.data, p.ld_lse = a->lse.ld, p.at = (const int *)a->seqs.at.data;
+    p.start = (const int *)a->start.data, p.from = (const int *)a->from.data, p.seqs = a->seqs.n;
     p.heads = a->heads, p.kv_heads = a->kv_heads, p.group = a->heads / a->kv_heads, p.wk = a->dk, p.wv = a->dv,
     p.scale = a->scale;
     return p;
@@ -364,6 +371,6 @@ void plain_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const 
     const Size *s = size_for(a->dk > a->dv ? a->dk : a->dv);
     launch(d, plain_row_sum, dim3(blocks_of(a->q.rows * a->heads, THREADS / 32)), dim3(THREADS), 0, p, a->q.rows);
     run(d, s->dq, p, a->seqs.n, tiles_of(a->seqs.longest * p.group), a->dk, a->dv);
-    run(d, s->dkv, p, a->seqs.n, tiles_of(a->seqs.longest), a->dk, a->dv);
+    run(d, s->dkv, p, a->seqs.n, tiles_of(a->from.data ? (int)a->k.rows : a->seqs.longest), a->dk, a->dv);
     arena_pop(&d->tmp, mark);
 }
