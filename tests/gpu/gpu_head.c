@@ -196,6 +196,60 @@ static void parts(Duo *q, const Kind *k, int T, int H, int V) {
     duo_equal(q, "dw of parts", dw, dw2);
     duo_clear(q, "parts");
 }
+/* As tp ranks share a head: each makes the logits of its leaves of the vocabulary, then the whole rows of its share of them; the bits of one rank. */
+static void ranks(Duo *q, const Kind *k, int T, int H, int V, int tp) {
+    Dev *g = duo_dev(q, GPU);
+    Rig *r = &q->r[GPU];
+    Made m = make(q, k, T, H, V);
+    Sample draw = draw_of(&m, k, GPU, 0, T), drawn = draw;
+    op_sample(g, &draw);
+    Head score = score_of(&m, k, GPU, 0, T), scored = score;
+    op_zero(g, score.stat), op_logprob(g, &score);
+    drawn.id = rig_put(r, DT_I32, T, 1, NULL), drawn.lp = rig_put(r, DT_F32, T, 1, NULL);
+    drawn.ent = rig_put(r, DT_F32, T, 1, NULL), drawn.kept = rig_put(r, DT_I32, T, kept_words(V), NULL);
+    scored.lp = rig_put(r, DT_F32, T, 1, NULL), scored.ent = rig_put(r, DT_F32, T, 1, NULL);
+    scored.stat = rig_put(r, DT_U8, T, HEAD_STAT, NULL);
+    Tensor logits[2] = { rig_put(r, DT_F32, T, V, NULL), rig_put(r, DT_F32, T, V, NULL) }, part[32];
+    Head end = scored;
+    const int leaves = (V + 127) / 128;
+    end.vocab = part_whole(V), end.lp = rig_put(r, DT_F32, T, 1, NULL), end.ent = rig_put(r, DT_F32, T, 1, NULL);
+    end.stat = rig_put(r, DT_U8, T, HEAD_STAT, NULL);
+    for (int p = 0; p < tp; p++) {
+        int64_t a = leaves * p / tp * 128, b = leaves * (p + 1) / tp * 128;
+        b = b > V ? V : b;
+        Tensor w = tensor_rows(score.w, a, b - a);
+        Head h = end;
+        h.vocab.first = a, h.w = w, part[p] = rig_put(r, DT_F32, T, 3 * ((w.rows + 127) / 128) + 1, NULL);
+        if (!cuts(k)) op_logprob_part(g, part[p], &h);
+        for (int i = 0; i < 2; i++)
+            if (w.rows) op_linear(g, tensor_cols(logits[i], a, w.rows), score.h, w, TENSOR_NONE, leaves_one(H));
+    }
+    for (int p = 0; p < tp; p++) {
+        int64_t a = (int64_t)T * p / tp, n = (int64_t)T * (p + 1) / tp - a;
+        Made part_of = m;
+        part_of.id.t[GPU] = drawn.id, part_of.slp.t[GPU] = drawn.lp, part_of.sent.t[GPU] = drawn.ent;
+        part_of.kept.t[GPU] = drawn.kept, part_of.lp.t[GPU] = scored.lp, part_of.ent.t[GPU] = scored.ent;
+        part_of.stat.t[GPU] = scored.stat;
+        Sample s = draw_of(&part_of, k, GPU, a, n);
+        part_of.kept = m.kept; /* what scoring is told */
+        Head h = score_of(&part_of, k, GPU, a, n);
+        op_zero(g, h.stat);
+        WITHIN(g, sample_rows, tensor_rows(logits[0], a, n), &s);
+        WITHIN(g, logprob_rows, tensor_rows(logits[1], a, n), &h);
+    }
+    char name[64];
+    snprintf(name, sizeof name, "%s over %d ranks", k->name, tp);
+    duo_equal(q, name, draw.id, drawn.id), duo_equal(q, name, draw.lp, drawn.lp);
+    duo_equal(q, name, draw.ent, drawn.ent), duo_equal(q, name, draw.kept, drawn.kept);
+    duo_equal(q, name, score.lp, scored.lp), duo_equal(q, name, score.ent, scored.ent);
+    duo_equal(q, name, score.stat, scored.stat);
+    if (!cuts(k)) {
+        op_zero(g, end.stat), op_logprob_end(g, part, tp, &end);
+        duo_equal(q, name, score.lp, end.lp), duo_equal(q, name, score.ent, end.ent);
+        duo_equal(q, name, score.stat, end.stat);
+    }
+    duo_clear(q, name);
+}
 /* Rows without a distribution: NaN, +inf, nothing but -inf; those beside them keep their bits. */
 static void broken(Duo *q, int V) {
     enum { T = 9, H = 32 };
@@ -252,15 +306,21 @@ int gpu_head(int argc, char **argv) {
         Duo q;
         duo_open(&q, half ? DT_BF16 : DT_F32, 500, 512u << 20);
         for (size_t k = 0; k < COUNT(kinds); k += gpu_test_few ? 8 : 1) {
-            head(&q, &kinds[k], 53, 24, 131);
-            if (gpu_test_few) {
-                head(&q, &kinds[k], 20, 96, 520);
+            if (gpu_test_few) { /* the same kernels; a sanitizer takes a thousand times as long */
+                head(&q, &kinds[k], 9, 24, 131), head(&q, &kinds[k], 9, 64, 520);
                 continue;
             }
+            head(&q, &kinds[k], 53, 24, 131);
             head(&q, &kinds[k], 40, 96, 1000);
             if (half) head(&q, &kinds[k], 70, 128, 9000), head(&q, &kinds[k], 150, 64, 1288);
         }
-        for (int k = 0; k < (gpu_test_few ? 1 : 3); k++)
+        if (gpu_test_few) parts(&q, &kinds[0], 9, 64, 520), ranks(&q, &kinds[8], 9, 64, 520, 2);
+        for (size_t k = 0; k < (gpu_test_few ? 0 : COUNT(kinds)); k += 2)
+            for (int tp = 2; tp <= 32; tp *= 2) {
+                ranks(&q, &kinds[k], 40, 64, 131, tp), ranks(&q, &kinds[k], 37, 96, 1000, tp);
+                if (half) ranks(&q, &kinds[k + 1], 70, 128, 9000, tp);
+            }
+        for (int k = 0; k < (gpu_test_few ? 0 : 3); k++)
             parts(&q, &kinds[k], 40, 96, 1000), parts(&q, &kinds[k], 150, 64, 1003);
         broken(&q, 131), broken(&q, 1000);
         duo_close(&q);

@@ -513,6 +513,10 @@ void cuda_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
 }
 
 /* ---- drawing --------------------------------------------------------------------------------------------------- */
+static HeadOut draw_out(const Sample *s) {
+    return { rows_of<float>(s->lp), rows_of<float>(s->ent), {}, rows_of<int>(s->id), rows_of<uint32_t>(s->kept),
+             rows_of<const int64_t>(s->random) };
+}
 size_t cuda_tmp_sample(Dev *d, const Sample *s) {
     return head_ban_bytes(s->banned, s->ban, s->w.rows) + plan_bytes(plan_of(d, s->h, s->w, s->w.rows, true));
 }
@@ -521,9 +525,61 @@ void cuda_sample(Dev *d, const Sample *s) {
     const size_t mark = arena_mark(&d->tmp);
     HeadIn a = head_in(d, &s->dist, s->banned, s->ban, s->w.rows, part_whole(s->w.rows));
     a.greedy = col_of<int>(s->greedy);
-    const HeadOut o = { rows_of<float>(s->lp), rows_of<float>(s->ent), {}, rows_of<int>(s->id),
-                        rows_of<uint32_t>(s->kept), rows_of<const int64_t>(s->random) };
-    run<true>(d, a, o, s->h, s->w, true);
+    run<true>(d, a, draw_out(s), s->h, s->w, true);
+    arena_pop(&d->tmp, mark);
+}
+
+/* ---- rows whose logits are there ------------------------------------------------------------------------------- */
+/* They are read 16 bytes at a time: a chunk of rows that do not lie so is copied first. */
+static Plan rows_plan(Tensor logits) {
+    Plan c = { false, logits.ld % 4 != 0 || (uintptr_t)logits.data % 16 != 0, logits.rows, logits.ld,
+               (int)((logits.cols + LEAF - 1) / LEAF) };
+    if (c.logits) c.ld = round8(logits.cols);
+    int64_t n = c.logits ? FULL_FLOATS / c.ld : FUSED_LEAVES / c.leaves;
+    c.rows = least(logits.rows, n < 1 ? 1 : n > 65535 ? 65535 : n);
+    c.leaf_bytes = arena_round((size_t)(c.rows * c.leaves) * 16);
+    c.raw_bytes = c.logits ? arena_round((size_t)(c.rows * c.ld) * 4) : 0;
+    return c;
+}
+template <bool DRAW> static void run_rows(Dev *d, const HeadIn &a, const HeadOut &o, Tensor logits) {
+    const Plan c = rows_plan(logits);
+    float4 *leaf = (float4 *)arena_push(&d->tmp, c.leaf_bytes);
+    float *copy = c.logits ? (float *)arena_push(&d->tmp, c.raw_bytes) : NULL;
+    for (int64_t t = 0; t < logits.rows; t += c.rows) {
+        const int64_t n = least(c.rows, logits.rows - t);
+        const Tensor x = tensor_rows(logits, t, n);
+        if (copy) cuda_copy(d, { copy, DT_F32, n, x.cols, c.ld }, x);
+        const float *raw = copy ? copy : (const float *)x.data;
+        launch(d, leaves_of_logits, dim3(blocks_of(c.leaves, 64), (unsigned)n), dim3(256), 0, a, leaf, raw, c.ld, t,
+               c.leaves);
+        launch(d, any_rows<DRAW>, dim3((unsigned)n), dim3(HEAD_THREADS), 0, a, o, leaf, raw, c.ld, t, c.leaves);
+    }
+}
+static size_t rows_bytes(Tensor logits, Tensor banned, Tensor ban) {
+    return logits.rows ? head_ban_bytes(banned, ban, logits.cols) + plan_bytes(rows_plan(logits)) : 0;
+}
+size_t cuda_tmp_logprob_rows(Dev *d, Tensor logits, const Head *h) {
+    (void)d;
+    return rows_bytes(logits, h->banned, h->ban);
+}
+void cuda_logprob_rows(Dev *d, Tensor logits, const Head *h) {
+    if (logits.rows == 0) return;
+    const size_t mark = arena_mark(&d->tmp);
+    HeadIn a = head_in(d, &h->dist, h->banned, h->ban, logits.cols, part_whole(logits.cols));
+    a.ids = col_of<int>(h->ids), a.kept = (const uint32_t *)h->kept.data, a.ld_kept = h->kept.ld;
+    run_rows<false>(d, a, { rows_of<float>(h->lp), rows_of<float>(h->ent), rows_of<unsigned char>(h->stat) }, logits);
+    arena_pop(&d->tmp, mark);
+}
+size_t cuda_tmp_sample_rows(Dev *d, Tensor logits, const Sample *s) {
+    (void)d;
+    return rows_bytes(logits, s->banned, s->ban);
+}
+void cuda_sample_rows(Dev *d, Tensor logits, const Sample *s) {
+    if (logits.rows == 0) return;
+    const size_t mark = arena_mark(&d->tmp);
+    HeadIn a = head_in(d, &s->dist, s->banned, s->ban, logits.cols, part_whole(logits.cols));
+    a.greedy = col_of<int>(s->greedy);
+    run_rows<true>(d, a, draw_out(s), logits);
     arena_pop(&d->tmp, mark);
 }
 

@@ -9,16 +9,6 @@ extern "C" {
 __attribute__((weak)) void prods_about(char *text, size_t size) { (void)size, text[0] = 0; }
 __attribute__((weak)) void attns_about(char *text, size_t size) { (void)size, text[0] = 0; }
 
-/* Whole rows of logits from ranks that share a vocabulary are the CPU's so far. */
-void cuda_logprob_rows(Dev *d, Tensor logits, const Head *h) {
-    (void)d, (void)logits, (void)h;
-    die("op/cuda: a head that is cut over ranks");
-}
-void cuda_sample_rows(Dev *d, Tensor logits, const Sample *s) {
-    (void)d, (void)logits, (void)s;
-    die("op/cuda: a head that is cut over ranks");
-}
-
 /* Those that nobody defines are done one by one. */
 #define FUSED(name, params, args) __attribute__((weak)) bool cuda_##name params;
 #include "op/op_fused_list.h"
