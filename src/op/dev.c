@@ -60,6 +60,10 @@ void dev_free(Dev *d, void *block) {
 
 Arena dev_arena(Dev *d, const char *name, size_t bytes) { return arena_over(name, dev_block(d, bytes), bytes); }
 
+void *dev_room(Dev *d, size_t bytes) {
+    CHECK(bytes <= DEV_ROOM, "dev_room: %zu bytes, at most %d", bytes, DEV_ROOM);
+    return d->ops->room ? d->ops->room(d, bytes) : NULL;
+}
 void dev_touch(Dev *d) { d->ops->touch(d); }
 DevAbout dev_about(const Dev *d) {
     DevAbout a = { 0 };

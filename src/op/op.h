@@ -56,6 +56,10 @@ void *dev_block(Dev *d, size_t bytes);                                   /* zero
 void  dev_free(Dev *d, void *block);
 void  dev_reserve(Dev *d, size_t bytes);                                 /* one block; the next ones are cut from it while there is room */
 Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an arena over a new block */
+/* Host memory of the device's own, at most DEV_ROOM bytes, to be filled and put from: such a put copies nothing on the host.  From the put on, and
+ * when the next room is asked for, it is the device's again.  NULL: the device has none, put from where the bytes are. */
+enum { DEV_ROOM = 16 << 20 };
+void *dev_room(Dev *d, size_t bytes);
 void  dev_touch(Dev *d);                                                 /* takes every page of every block now, not when it is first used */
 /* On: a call may be done later than it returns, together with others; what it gives is the same.  Off: all are done. */
 void  dev_chain(Dev *d, bool on);
@@ -89,7 +93,7 @@ typedef struct {
     Tensor q, k, v, o, lse;     /* q [T,N*dk] k [T,K*dk] v [T,K*dv] o [T,N*dv] lse [T,N] (may be none in forward) */
     Seqs   seqs;                /* of q, o and lse; and of k and v, unless: */
     Tensor from, start;         /* [S,1] DT_I32, or none.  Rows of sequence i are its positions start[i].., its keys are rows from[i].. of k and v,
-        which may then be more than T; sequences of one 'from' stand in the order of their starts */
+        which may then be more than T; sequences of one 'from' stand in the order of their starts, others between them */
     int    heads, kv_heads, dk, dv;
     float  scale;               /* v may be columns of k (MLA's latent is both) */
 } Attn;
@@ -174,6 +178,8 @@ struct Ops {
     void   (*close)(Dev *d);                                 /* all blocks are freed */
     void  *(*block)(Dev *d, size_t bytes);                   /* takes memory, zeroed; NULL: there is no more */
     void   (*give) (Dev *d, void *at, size_t bytes);           /* ... and gives it back */
+    void  *(*room) (Dev *d, size_t bytes);                   /* dev_room, or NULL */
+    void  *(*queue)(Dev *d);                                 /* as the driver has it (a CUstream), for who moves bytes beside it; NULL: there is none */
     void   (*touch)(Dev *d);
     void   (*enter)(Dev *d, bool join);                      /* before a call, after it; nests.  join: the call may wait itself */
     void   (*leave)(Dev *d);

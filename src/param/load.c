@@ -1,5 +1,6 @@
 /* load.c - a folder's tensors into memory, this rank's slice of each.  What lies in the file as it will lie in memory is looked through on all
- * threads and put from where the file is mapped; float8 is put as it is and made wide on a device that has scratch for it; the rest is
+ * threads and put from where the file is mapped, or, on a device that has room for it (dev_room), copied there on all threads and put from
+ * there while the next pieces are copied; float8 is put as it is and made wide on a device that has scratch for it; the rest is
  * converted on all threads into a stage and put from there.  The pages that bytes came from are let go, so one copy stays resident.  Of a
  * matrix cut by columns a piece is the middles of some rows. */
 #include "param/param.h"
@@ -9,9 +10,9 @@
 #include <string.h>
 
 enum {
-    PIECE = 1 << 19,
+    PIECE = 1 << 18,
     LANES = 64,
-    AHEAD = 5,
+    AHEAD = 9,
     BLOCK = F8_BLOCK
 }; /* elements a piece; pieces looked at at a time, at most; as many times that are known; float8's blocks */
 
@@ -21,15 +22,19 @@ typedef struct {
     Tensor to;                    /* [1,n]: where it goes */
     int64_t row, col, rows, cols; /* of the item's matrix */
     char *stage;
+    char *room;  /* the device's, for its bytes as they are; or NULL */
     How how;     /* all but STAGED: whole rows, which lie one behind the other */
     int64_t bad; /* the first that is not finite, or -1 */
 } Piece;
 
 static int64_t blocks_of(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
-static const char *place_of(const Piece *c) {
+static const char *in_file(const Piece *c) {
     const Source *s = &c->item->src;
     return s->data + (c->row * s->cols + c->col) * (int64_t)dtype_size(s->dtype);
 }
+static size_t raw_bytes(const Piece *c) { return (size_t)(c->rows * c->cols) * dtype_size(c->item->src.dtype); }
+/* Of a piece that is not STAGED: its bytes, which look_at_piece brought. */
+static const char *place_of(const Piece *c) { return c->room ? c->room : in_file(c); }
 
 /* No NaN, and scales that make nothing infinite: what is not so tame is converted, which finds the place. */
 static bool tame_f8(const Piece *c) {
@@ -60,7 +65,7 @@ typedef struct {
 } Batch;
 static void read_ahead(const Piece *c) {
     const Source *s = &c->item->src;
-    st_will_need(place_of(c), (size_t)(((c->rows - 1) * s->cols + c->cols) * (int64_t)dtype_size(s->dtype)));
+    st_will_need(in_file(c), (size_t)(((c->rows - 1) * s->cols + c->cols) * (int64_t)dtype_size(s->dtype)));
 }
 static void look_at_piece(void *arg, int index, int worker) {
     (void)worker;
@@ -70,6 +75,7 @@ static void look_at_piece(void *arg, int index, int worker) {
     const Source *s = &c->item->src;
     int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype), n = c->rows * c->cols;
     c->bad = -1;
+    if (c->room) memcpy(c->room, in_file(c), raw_bytes(c)); /* looked at there, while it is in the cache */
     if (c->how == AS_IT_IS) c->bad = convert_not_finite(place_of(c), c->to.dtype, n);
     if (c->how == FLOAT8 && !tame_f8(c)) c->how = STAGED;
     if (c->how != STAGED) return;
@@ -113,7 +119,8 @@ static bool put_pieces(Dev *d, const Sources *s, Batch b, Err *err) {
         int64_t at = (c->row + c->bad / c->cols) * c->item->src.cols + c->col + c->bad % c->cols, count = c->to.cols;
         if (c->bad >= 0) return sources_not_finite(s, c->item, at, c->to.dtype, err);
         for (k = i + 1; k < n && c->how == AS_IT_IS && pieces[k].how == AS_IT_IS && pieces[k].item == c->item; k++) {
-            if (pieces[k].bad >= 0) break;
+            if (pieces[k].bad >= 0 || place_of(&pieces[k]) != place_of(&pieces[k - 1]) + raw_bytes(&pieces[k - 1]))
+                break;
             count += pieces[k].to.cols;
         }
         if (c->how == FLOAT8) put_f8(d, c);
@@ -136,9 +143,25 @@ typedef struct {
     size_t done; /* items whose pages were let go */
 } Loading;
 
+/* As many of the first n pieces as the device has room for get some: neighbours side by side, another matrix on a new line of the cache. */
+static int take_room(Dev *d, Piece *p, int n) {
+    size_t at[LANES], bytes = 0;
+    int k = 0;
+    for (; k < n; k++) {
+        size_t one = p[k].how == STAGED ? 0 : raw_bytes(&p[k]);
+        if (one && k && p[k].item != p[k - 1].item) bytes = arena_round(bytes);
+        if (bytes + one > DEV_ROOM) break;
+        at[k] = bytes, bytes += one;
+    }
+    char *room = bytes ? dev_room(d, bytes) : NULL;
+    if (!room) return n;
+    for (int i = 0; i < k; i++)
+        if (p[i].how != STAGED) p[i].room = room + at[i];
+    return k;
+}
 /* The first pieces, at most a lane each; those behind them move up. */
 static bool put_some(Loading *x, Err *err) {
-    int n = x->n < x->lanes ? x->n : x->lanes, ahead = x->n - n;
+    int n = take_room(x->d, x->piece, x->n < x->lanes ? x->n : x->lanes), ahead = x->n - n;
     for (int i = 0; i < n; i++) x->piece[i].stage = x->stage + (size_t)i * PIECE * 4;
     TRY(put_pieces(x->d, x->s, (Batch){ x->piece, n, x->asked > n ? x->asked : n, x->n }, err));
     size_t next = ahead ? (size_t)(x->piece[n].item - x->s->at) : n ? (size_t)(x->piece[n - 1].item - x->s->at) : 0;
@@ -156,7 +179,7 @@ static bool load_part(Loading *x, size_t item, Tensor to, const Slice *s, Err *e
             int64_t rows = s->rows - r < high ? s->rows - r : high, cols = s->cols - c < wide ? s->cols - c : wide;
             Tensor flat = tensor_cols(tensor_shape(to, 1, s->rows * s->cols), r * s->cols + c, rows * cols);
             How how = how_of(x->d, &x->s->at[item].src, to.dtype, cols);
-            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, NULL, how, -1 };
+            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, NULL, NULL, how, -1 };
             if (++x->n == AHEAD * x->lanes) TRY(put_some(x, err));
         }
     return true;

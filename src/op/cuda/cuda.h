@@ -23,7 +23,7 @@ typedef __nv_bfloat16 bf16;
 typedef unsigned long long Fault;
 enum FaultKind { FAULT_NONE, FAULT_ID, FAULT_EXPERT, FAULT_ROW, FAULT_PAGE, FAULT_LENGTH, FAULT_FINITE, FAULT_KINDS };
 
-enum { RING = 4, RING_BYTES = 16 << 20, RING_SMALL = 256 };
+enum { RING = 4, RING_BYTES = DEV_ROOM, RING_SMALL = 256 };
 typedef struct {                    /* pinned memory that copies go through: pieces filled one after the other, each free when its event has passed */
     char       *at;
     cudaEvent_t done[RING];
@@ -128,6 +128,8 @@ __device__ __forceinline__ float warp_max(float x) {
 void   cuda_close(Dev *d);
 void  *cuda_block(Dev *d, size_t bytes);
 void   cuda_give(Dev *d, void *at, size_t bytes);
+void  *cuda_room(Dev *d, size_t bytes);
+void  *cuda_queue(Dev *d);
 void   cuda_touch(Dev *d);
 void   cuda_enter(Dev *d, bool join);
 void   cuda_leave(Dev *d);

@@ -24,6 +24,7 @@ void cuda_give(Dev *d, void *at, size_t bytes) {
     CU(cudaStreamSynchronize(stream_of(d)));
     CU(cudaFree(at));
 }
+void *cuda_queue(Dev *d) { return stream_of(d); }
 void cuda_touch(Dev *d) { (void)d; } /* cudaMalloc has taken every page */
 void cuda_enter(Dev *d, bool join) { (void)d, (void)join; }
 void cuda_leave(Dev *d) { (void)d; }
@@ -41,14 +42,15 @@ static void ring_close(Ring *r) {
         if (r->done[i]) cudaEventDestroy(r->done[i]);
     if (r->at) cudaFreeHost(r->at);
 }
+static void ring_next(Dev *d, Ring *r) {
+    CU(cudaEventRecord(r->done[r->now], stream_of(d)));
+    r->now = (r->now + 1) % RING;
+    r->used = 0;
+    CU(cudaEventSynchronize(r->done[r->now]));
+}
 /* Room for some of 'want' bytes, whole units of 'unit' (at most a piece); *got says how much. */
 static char *ring_room(Dev *d, Ring *r, size_t want, size_t unit, size_t *got) {
-    if (RING_BYTES - r->used < unit || (RING_BYTES - r->used < want && r->used > 0)) {
-        CU(cudaEventRecord(r->done[r->now], stream_of(d)));
-        r->now = (r->now + 1) % RING;
-        r->used = 0;
-        CU(cudaEventSynchronize(r->done[r->now]));
-    }
+    if (RING_BYTES - r->used < unit || (RING_BYTES - r->used < want && r->used > 0)) ring_next(d, r);
     size_t n = RING_BYTES - r->used;
     *got = n < want ? n / unit * unit : want;
     char *at = r->at + (size_t)r->now * RING_BYTES + r->used;
@@ -87,6 +89,24 @@ static Bytes bytes_of(Tensor x) {
         return { (char *)x.data, x.rows > 0 && row > 0, (size_t)x.rows * row, (size_t)x.rows * row };
     return { (char *)x.data, row > 0 ? (size_t)x.rows : 0, row, (size_t)x.ld * es };
 }
+void *cuda_room(Dev *d, size_t bytes) {
+    Ring *r = &cu(d)->put;
+    CU(cudaSetDevice(cu(d)->gpu));
+    if (r->used) ring_next(d, r);
+    r->used = bytes;
+    return r->at + (size_t)r->now * RING_BYTES;
+}
+/* What is put from a room goes as it is.  Other puts may have taken the next piece meanwhile, so the room's event is set again. */
+static bool put_room(Dev *d, Tensor to, const char *from) {
+    Ring *r = &cu(d)->put;
+    if (from < r->at || from >= r->at + (size_t)RING * RING_BYTES) return false;
+    Bytes b = bytes_of(to);
+    if (b.rows == 1) CU(cudaMemcpyAsync(b.at, from, b.row, cudaMemcpyHostToDevice, stream_of(d)));
+    else if (b.rows) CU(cudaMemcpy2DAsync(b.at, b.ld, from, b.row, b.row, b.rows, cudaMemcpyHostToDevice, stream_of(d)));
+    CU(cudaEventRecord(r->done[(size_t)(from - r->at) / RING_BYTES], stream_of(d)));
+    return true;
+}
+
 static void put_bytes(Dev *d, char *to, size_t ld, const char *from, size_t rows, size_t row) {
     for (size_t got, left = rows * row; left > 0; left -= got, from += got) {
         char *room = ring_room(d, &cu(d)->put, left, rows > 1 ? row : 1, &got);
@@ -103,6 +123,7 @@ static void put_bytes(Dev *d, char *to, size_t ld, const char *from, size_t rows
 void cuda_put(Dev *d, Tensor to, const void *from) {
     Bytes b = bytes_of(to);
     CU(cudaSetDevice(cu(d)->gpu));
+    if (put_room(d, to, (const char *)from)) return;
     if (b.row <= RING_BYTES || b.rows <= 1) put_bytes(d, b.at, b.ld, (const char *)from, b.rows, b.row);
     else
         for (size_t r = 0; r < b.rows; r++)
