@@ -2,6 +2,7 @@
  * offsets, overlaps and names are checked before any byte of data is looked at. */
 #include "file/safetensors.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,8 +185,11 @@ bool st_parse(StFiles *out, const char *data, size_t n, const char *label, Mem *
 
 static bool open_files(StFiles *out, Mem *mem, Err *err) {
     Header *h = MEM_ARRAY(mem, Header, (size_t)out->n_files);
+    out->fd = MEM_ARRAY(mem, int, (size_t)out->n_files);
+    for (int f = 0; f < out->n_files; f++) out->fd[f] = -1;
     for (int f = 0; f < out->n_files; f++) {
         TRY(file_map(&out->map[f], out->path[f], err));
+        out->fd[f] = open(out->path[f], O_RDONLY | O_CLOEXEC);
         TRY(read_header(&h[f], out->map[f].data, out->map[f].n, f, out->path[f], mem, err));
     }
     return join(out, h, mem, err);
@@ -265,7 +269,20 @@ bool st_open(StFiles *out, const char *path, Mem *mem, Err *err) {
 
 void st_close(StFiles *s) {
     for (int f = 0; s->map && f < s->n_files; f++) file_unmap(&s->map[f]);
+    for (int f = 0; s->fd && f < s->n_files; f++)
+        if (s->fd[f] >= 0) close(s->fd[f]);
     *s = (StFiles){ 0 };
+}
+
+/* Reading makes no page of the mapping present, which many threads at once wait for each other over; what cannot be read is looked at there. */
+void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, size_t bytes) {
+    const FileMap *m = &s->map[t->file];
+    while (bytes) {
+        ssize_t n = s->fd[t->file] < 0 ? -1 : pread(s->fd[t->file], to, bytes, from - m->data);
+        if (n <= 0) break;
+        to = (char *)to + n, from += n, bytes -= (size_t)n;
+    }
+    memcpy(to, from, bytes);
 }
 
 /* In steps: the kernel reads no more at a time than its own window, and forgets the rest of what it was asked for.  Nothing is asked for what

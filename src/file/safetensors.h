@@ -23,6 +23,7 @@ typedef struct {
 
 typedef struct {
     FileMap     *map;
+    int         *fd;                        /* of the same files, or -1 */
     const char **path;
     int          n_files;
     StTensor    *at;                        /* in the order of the headers */
@@ -37,6 +38,7 @@ void st_close(StFiles *s);
 const StTensor *st_find(const StFiles *s, const char *name);                                       /* NULL: not there */
 bool st_is_shape(const StTensor *t, int n_dims, const int64_t *shape);
 void st_shape_text(char out[96], int n_dims, const int64_t *shape);                               /* "[128,32]" */
+void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, size_t bytes);      /* from: in t's data; read, not faulted in */
 void st_will_need(const void *data, size_t bytes);          /* bytes of a file that are read soon: the disk may begin */
 void st_done_with(const StFiles *s, const StTensor *t);     /* its pages may leave memory: it was read and will not be again */
 

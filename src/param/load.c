@@ -60,6 +60,7 @@ static How how_of(const Dev *d, const Source *s, DType to, int64_t cols) {
 }
 
 typedef struct {
+    const StFiles *files;
     Piece *piece; /* the first n are looked at; the disk reads those from .. to meanwhile */
     int n, from, to;
 } Batch;
@@ -75,7 +76,8 @@ static void look_at_piece(void *arg, int index, int worker) {
     const Source *s = &c->item->src;
     int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype), n = c->rows * c->cols;
     c->bad = -1;
-    if (c->room) memcpy(c->room, in_file(c), raw_bytes(c)); /* looked at there, while it is in the cache */
+    if (c->room)
+        st_copy(b->files, c->item->st, c->room, in_file(c), raw_bytes(c)); /* looked at there, while in the cache */
     if (c->how == AS_IT_IS) c->bad = convert_not_finite(place_of(c), c->to.dtype, n);
     if (c->how == FLOAT8 && !tame_f8(c)) c->how = STAGED;
     if (c->how != STAGED) return;
@@ -163,7 +165,7 @@ static int take_room(Dev *d, Piece *p, int n) {
 static bool put_some(Loading *x, Err *err) {
     int n = take_room(x->d, x->piece, x->n < x->lanes ? x->n : x->lanes), ahead = x->n - n;
     for (int i = 0; i < n; i++) x->piece[i].stage = x->stage + (size_t)i * PIECE * 4;
-    TRY(put_pieces(x->d, x->s, (Batch){ x->piece, n, x->asked > n ? x->asked : n, x->n }, err));
+    TRY(put_pieces(x->d, x->s, (Batch){ &x->s->files, x->piece, n, x->asked > n ? x->asked : n, x->n }, err));
     size_t next = ahead ? (size_t)(x->piece[n].item - x->s->at) : n ? (size_t)(x->piece[n - 1].item - x->s->at) : 0;
     for (; x->done < next; x->done++) st_done_with(&x->s->files, x->s->at[x->done].st);
     memmove(x->piece, x->piece + n, (size_t)ahead * sizeof *x->piece);
