@@ -20,7 +20,7 @@ static void open_gpu(DType a) {
     Err err;
     act = a;
     CHECK(dev_open_cuda(&rig.d, (CudaOpts){ .threads = 4, .act = a, .raw = gpu_test_few }, NULL, &err), "%s", err.msg);
-    rig.a = dev_arena(&rig.d, "test", (size_t)2 << 30);
+    rig.a = dev_arena(&rig.d, "test", (size_t)(gpu_test_few ? 2 : 6) << 30);
     rig.d.tmp = dev_arena(&rig.d, "tmp", (size_t)1 << 30);
 }
 static void clear(const char *what) {

@@ -66,7 +66,7 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
     using S = AttnShape<DK, DV, W>;
     const uint32_t full = bars, empty = bars + 8 * S::slots, q_full = bars + 16 * S::slots,
                    q_empty = q_full + 8 * S::q_bufs;
-    int slot = 0, qb = 0;
+    int slot = 0, qb = 0, tile = 0;
     uint32_t phase = 1, q_phase = 1;
     struct Next {
         Tile t;
@@ -116,7 +116,8 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
             load(tk, t.j0, DK / 64, 0); /* the first keys of a tile are under way before its queries' buffer is free */
         bar_await(q_empty + 8 * qb, q_phase);
         const uint32_t bar = q_full + 8 * qb;
-        volatile Tile *to = tiles + qb;
+        volatile Tile *to = tiles + tile; /* two in turn, whatever buffers queries have: no word of the last tile is overwritten */
+        tile ^= 1;
         to->j1 = t.j1;
         if (t.j1 < 0) {
             bar_arrive(bar);
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     const uint32_t full = smem_of(acc_at + S::acc), empty = full + 8 * S::slots, q_full = full + 16 * S::slots,
                    q_empty = q_full + 8 * S::q_bufs;
     volatile Tile *tiles =
-        (volatile Tile *)(acc_at + S::acc + 16 * S::slots + 16 * S::q_bufs); /* what the producer found out */
+        (volatile Tile *)(acc_at + S::acc + 16 * S::slots + 16 * S::q_bufs); /* [2]: what the producer found out */
     if (sQ & 1023) __trap();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * S::groups);
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     const int w = wg - 1, warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31, quad = lane & 3,
               warp_row = w * 64 + warp * 16;
     float *acc = (float *)acc_at + warp_row * DV; /* this warp's sums over the spans so far: [DV/2][32] */
-    int slot = 0, qb = 0;
+    int slot = 0, qb = 0, tile = 0;
     uint32_t phase = 0, q_phase = 0;
     float s[64], o[DV / 2];
     uint32_t pr[32];
@@ -228,7 +229,8 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
         if (w == W - 1) named_arrive(1, 256); /* warpgroups take turns at the tensor cores: the first may go */
     for (;;) {
         bar_await(q_full + 8 * qb, q_phase);
-        const volatile Tile *now = tiles + qb;
+        const volatile Tile *now = tiles + tile;
+        tile ^= 1;
         const int j1 = uniform(now->j1);
         if (j1 < 0) break;
         const int j0 = uniform(now->j0), pos_min = uniform(now->pos), span = uniform(now->span);
