@@ -64,6 +64,19 @@ static const struct {
       LATENT "\"q_lora_rank\":null,\"moe_intermediate_size\":96,\"n_routed_experts\":64,\"num_experts_per_tok\":6,"
              "\"n_shared_experts\":2,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":2.446,"
              "\"vocab_size\":5003," BASE },
+    { "wide-qwen3_moe", /* as wide as Qwen3-30B-A3B, as Moonlight-16B-A3B: on a GPU */
+      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":2048,"
+      "\"num_hidden_layers\":2,\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,"
+      "\"intermediate_size\":6144,\"moe_intermediate_size\":768,\"num_experts\":128,\"num_experts_per_tok\":8,"
+      "\"tie_word_embeddings\":false,\"vocab_size\":151936," SPARSE BASE },
+    { "wide-moonlight",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":2048,"
+      "\"num_hidden_layers\":3,\"num_attention_heads\":16,\"num_key_value_heads\":16,\"intermediate_size\":11264,"
+      "\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"
+      "\"first_k_dense_replace\":1,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\","
+      "\"tie_word_embeddings\":false,\"q_lora_rank\":null,\"moe_intermediate_size\":1408,\"n_routed_experts\":64,"
+      "\"num_experts_per_tok\":6,\"n_shared_experts\":2,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":2.446,"
+      "\"vocab_size\":163840," BASE },
 };
 
 /* prompts, answers each and their tokens, for a reference model and for a random one; the engine's shape */
@@ -199,6 +212,7 @@ int main(int argc, char **argv) {
     for (size_t m = 0; m < COUNT(models); m++) {
         if (only && strcmp(only, models[m].name)) continue;
         if (!all && models[m].config) continue;
+        if (on_cpu() && !strncmp(models[m].name, "wide-", 5)) continue;
         ran++;
         if (!all) run(m, &quick_plan, false);
         for (size_t p = 0; all && p < COUNT(plans); p++) run(m, &plans[p], false);
