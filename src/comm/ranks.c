@@ -13,6 +13,17 @@ bool ranks_open(Ranks *r, double wait, Err *err) {
 
 void ranks_close(Ranks *r) { world_close(&r->world); }
 
+bool ranks_device(Ranks *r, Dev *d, Err *err) {
+    const Comm *all = &r->world.all;
+    int64_t gpus = comm_sum_i64(all, d->ops->queue != NULL);
+    if (gpus && gpus < all->size)
+        return err_set(err,
+                       "%d of %d ranks have a GPU: start as many as there are, let ranks of a machine share one "
+                       "(trainer.share_gpu=true), or compute on the CPU (device cpu)",
+                       (int)gpus, all->size);
+    return world_device(&r->world, d, r->share_gpu, err);
+}
+
 bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelDesc *m, int leaves, Err *err) {
     GridShape g = *axes;
     if (!ranks_agree(r, grid_fill(&g, m, ranks_count(r), split, leaves, err), err)) return false;

@@ -11,6 +11,7 @@ typedef struct {
     World  world;
     Shard  shard;           /* after ranks_grid; so are: */
     Groups groups;
+    bool   share_gpu;       /* ranks of one machine may have a GPU in common; set by who opens, before the device is */
 } Ranks;
 
 /* Without a launcher: one rank, and nothing below does anything.  wait: seconds for another rank (world.h). */
@@ -18,6 +19,8 @@ bool ranks_open (Ranks *r, double wait, Err *err);
 void ranks_close(Ranks *r);
 enum { RANKS_WAIT = 600 };
 
+/* Each rank has opened this device: all the same kind; GPUs are told of each other.  Before ranks_grid; collective. */
+bool ranks_device(Ranks *r, Dev *d, Err *err);
 /* The grid: axes as read (0: not said), for as many ranks as there are; leaves: of the run's sums, 0: any. */
 bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelDesc *m, int leaves, Err *err);
 

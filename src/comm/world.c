@@ -2,6 +2,7 @@
 #include "comm/world.h"
 #include "base/last.h"
 #include "comm/mpi/api.h"
+#include "comm/nccl.h"
 #include "comm/watch.h"
 
 #include <dlfcn.h>
@@ -123,6 +124,14 @@ bool world_open(World *w, double wait_seconds, Err *err) {
     w->open = true;
     die_among(all.rank, take_down);
     w->all.watch = watch = watch_open(&all);
+    w->mpi = w->all;
+    return true;
+}
+
+bool world_device(World *w, Dev *d, bool shared, Err *err) {
+    if (!w->open || !d->ops->queue) return true;
+    TRY(w->nccl = nccl_open(&w->mpi, d->ops->queue(d), shared, err));
+    w->all = nccl_group(w->nccl, &w->mpi);
     return true;
 }
 
@@ -130,6 +139,7 @@ void world_phase(const World *w, const char *name) { watch_phase(w->all.watch, n
 
 void world_close(World *w) {
     if (w->open) {
+        nccl_close(w->nccl);
         watch_phase(watch, "ending");
         watch_waits(watch, "the end of the others");
         api->close();
@@ -144,7 +154,7 @@ World world_dry(int rank, int size) { return (World){ .all = comm_dry("world", r
 
 /* Ranks that agree in 'color' form a group, numbered by 'key'. */
 static Comm split(const World *w, const char *name, int color, int key, int size) {
-    const Comm *all = &w->all;
+    const Comm *all = &w->mpi;
     if (!w->open) return comm_dry(name, key, size);
     char what[64];
     snprintf(what, sizeof what, "the others of group %s", name);
@@ -155,14 +165,9 @@ static Comm split(const World *w, const char *name, int color, int key, int size
     Comm c = comm_self();
     c.watch = all->watch;
     if (size == 1) return c;
-    return (Comm){ .via = all->via,
-                   .impl = group,
-                   .name = name,
-                   .rank = key,
-                   .size = size,
-                   .world = all->world,
-                   .wait = all->wait,
-                   .watch = all->watch };
+    c = *all;
+    c.impl = group, c.name = name, c.rank = key, c.size = size;
+    return w->nccl ? nccl_group(w->nccl, &c) : c;
 }
 
 void world_groups(const World *w, const GridShape *g, Groups *out) {

@@ -6,7 +6,8 @@
 #include "comm/comm.h"
 
 typedef struct {
-    Comm all;
+    Comm all, mpi;                      /* mpi: the same of the host's memory, which is all's too unless world_device was called */
+    struct Nccl *nccl;                  /* who moves tensors between GPUs, or NULL */
     int  local_rank, local_size;        /* among the ranks of this machine */
     bool open;                          /* MPI is */
 } World;
@@ -19,6 +20,9 @@ bool   world_tried(void);               /* world_open was called among several: 
 /* Without a launcher: a world of one, and MPI is not needed.  With one: libhone_mpi.so beside the program is loaded.  Processes that a
  * launcher started but that MPI says are alone are an error, so that they never write one folder as if each were the only one. */
 bool world_open(World *w, double wait_seconds, Err *err);
+/* Tensors will be this device's: groups made from now on move those.  Collective; a device of the host's memory changes nothing.  shared: ranks of
+ * this machine have a GPU in common (nccl.h). */
+bool world_device(World *w, Dev *d, bool shared, Err *err);
 void world_close(World *w);
 void world_phase(const World *w, const char *name);     /* what this rank does now: for messages, see watch.h */
 

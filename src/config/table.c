@@ -274,6 +274,8 @@ INT(trainer.leaves, "null", 1, LEAVES_MOST, TS,
     "pieces of the sums that tensor parallelism may cut, a power of two; belongs to the run; null: 8 on the CPU, 1 on a GPU, "
     "but no fewer than tp of both grids", NULL)
 STR(trainer.device, "auto", TS,                            "where to compute: auto, cpu, cuda or cuda:N", NULL)
+BOOL(trainer.share_gpu, "false", TS,
+    "ranks of a machine that are more than its GPUs share the first: to try a grid out, slowly", NULL)
 STR(trainer.compute, "null", TS,
     "what a GPU computes in: bf16, or f32 to check; null: bf16", NULL)
 STR(trainer.profile, "null", T,

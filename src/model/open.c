@@ -57,18 +57,27 @@ bool memory_fits(const Opened *o, const Need *need, int n, Err *err) {
     return fits(need, n, false, (double)a.free, "GPU ", err) && fits(need, n, true, here, where, err);
 }
 
-bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
-    *o = (Opened){ 0 };
-    if (!model_desc_load(&o->desc, path, &o->mem, err)) return mem_free(&o->mem), false;
-    if (!o->desc.arch->runs) {
-        err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
-                o->desc.arch->name);
-        return mem_free(&o->mem), false;
-    }
-    o->ranks = opts->ranks;
+static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
+    TRY(model_desc_load(&o->desc, path, &o->mem, err));
+    if (!o->desc.arch->runs)
+        return err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
+                       o->desc.arch->name);
     int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
-    DeviceArgs da = { opts->device, opts->compute, threads, opts->guard };
-    return device_open(&o->dev, &da, err) || (mem_free(&o->mem), false);
+    DeviceArgs da = { opts->device, opts->compute, threads, opts->guard, 0, false };
+    if (opts->ranks) da.local = opts->ranks->world.local_rank, da.share = opts->ranks->share_gpu;
+    return device_open(&o->dev, &da, err);
+}
+
+bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
+    *o = (Opened){ .ranks = opts->ranks };
+    bool ok = open_here(o, path, opts, err), here = ok;
+    if (opts->ranks && ranks_count(opts->ranks) > 1)
+        ok = ranks_agree(opts->ranks, ok, err) && ranks_device(opts->ranks, &o->dev, err);
+    if (ok) return true;
+    if (here) dev_close(&o->dev);
+    mem_free(&o->mem);
+    *o = (Opened){ 0 };
+    return false;
 }
 
 Shard open_shard(const Opened *o) { return o->ranks ? o->ranks->shard : shard_whole(&o->desc); }

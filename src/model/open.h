@@ -24,7 +24,7 @@ typedef struct {
     bool    guard, trained;
     DType   weights;                            /* of weights that are trained; others are as on disk, or as the device computes */
     size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
-    const Ranks *ranks;                         /* of open_desc; their grid is made between it and open_weights */
+    Ranks  *ranks;                              /* of open_desc, which is collective over them; their grid is made between it and open_weights */
     bool    counted;                            /* that all of it fits is known */
     RandomFill random;
 } OpenOpts;

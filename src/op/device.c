@@ -42,8 +42,12 @@ bool device_open(Dev *d, const DeviceArgs *a, Err *err) {
     Wish w;
     bool absent = true;
     TRY(wish_of(&w, a->device, a->compute, err));
-    CudaOpts o = { .gpu = w.which, .threads = a->threads, .act = w.act };
+    CudaOpts o = { .gpu = w.which + a->local, .threads = a->threads, .act = w.act };
     if (w.gpu && dev_open_cuda(d, o, &absent, err)) return true;
+    if (w.gpu && absent && a->share && a->local) {
+        o.gpu = w.which;
+        if (dev_open_cuda(d, o, &absent, err)) return true;
+    }
     if (!w.cpu || !absent) return err_wrap(err, "device %s", a->device ? a->device : "auto");
     if (w.gpu && speaks() && card_is_seen()) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
     dev_open(d, (DevOpts){ .threads = a->threads, .guard = a->guard });

@@ -7,7 +7,9 @@
 
 #include "op/op.h"
 
-typedef struct { const char *device, *compute; int threads; bool guard; } DeviceArgs;        /* NULL: auto; what the device likes best */
+/* device, compute NULL: auto; what the device likes best.  local: this rank among those of the machine, which takes the GPU of its number; share: one
+ * without a GPU of its own takes the first. */
+typedef struct { const char *device, *compute; int threads; bool guard; int local; bool share; } DeviceArgs;
 bool device_open(Dev *d, const DeviceArgs *a, Err *err);
 bool device_check(const char *device, const char *compute, Err *err);                         /* the words alone */
 

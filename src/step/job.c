@@ -38,6 +38,7 @@ bool job_ranks(Job *j, Err *err) {
 
 static bool open_first(Job *j, Err *err) {
     const Config *c = &j->c;
+    j->ranks.share_gpu = c->trainer.share_gpu;
     OpenOpts oo = {
         .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute, .ranks = &j->ranks
     };

@@ -1,6 +1,6 @@
-/* gpu_main.c - hone_gpu_test [few] [f32|bf16] [part of a name] ... [-- arguments of the tests]: every test of a GPU, each in a process of its own, so that
+/* gpu_main.c - hone_gpu_test [few|here] [f32|bf16] [part of a name] ... [-- arguments of the tests]: every test of a GPU, each in a process of its own, so that
  * one that dies or hangs does not stop the rest.  few: fewer shapes, in this very process, and memory as it comes: for a sanitizer, which
- * does not see into a process that forks and goes on; hone_gpu_test plant FAULT does what it must report.  One program, to be carried to a bare machine with libhone_cuda.so beside it; tests of whole
+ * does not see into a process that forks and goes on; here: in this process, as a rank that mpirun started must be; hone_gpu_test plant FAULT does what it must report.  One program, to be carried to a bare machine with libhone_cuda.so beside it; tests of whole
  * models want the folder tests/data/models below the current one. */
 #include "backend.h"
 #include "test.h"
@@ -52,7 +52,7 @@ static bool one(size_t i, int argc, char **argv) {
     fflush(stdout);
     pid_t p = fork();
     if (p == 0) {
-        alarm(300);
+        alarm(500);
         int rc = list[i].run(argc, argv);
         fflush(stdout);
         _exit(rc);
@@ -73,7 +73,8 @@ int main(int argc, char **argv) {
     int bad = 0, ran = 0, names = 1;
     if (argc == 3 && !strcmp(argv[1], "plant")) return plant(argv[2]);
     gpu_test_few = argc > 1 && !strcmp(argv[1], "few");
-    if (gpu_test_few) argc--, argv++;
+    bool stays = gpu_test_few || (argc > 1 && !strcmp(argv[1], "here"));
+    if (stays) argc--, argv++;
     bool f32 = argc > 1 && !strcmp(argv[1], "f32"), bf16 = argc > 1 && !strcmp(argv[1], "bf16"); /* only these */
     if (f32 || bf16) argc--, argv++;
     while (names < argc && strcmp(argv[names], "--")) names++; /* "--" then stands for the program's name */
@@ -83,10 +84,9 @@ int main(int argc, char **argv) {
         for (int half = 0; wanted && half <= list[i].both; half++) {
             if (list[i].both && (half ? f32 : bf16)) continue;
             gpu_test_act = half ? DT_BF16 : DT_F32;
-            ran++, bad +=
-                   !(gpu_test_few ? here : one)(i, names < argc ? argc - names : 1, argv + (names < argc ? names : 0));
+            ran++, bad += !(stays ? here : one)(i, names < argc ? argc - names : 1, argv + (names < argc ? names : 0));
         }
     }
-    printf("%d of %d tests of the GPU passed\n", ran - bad, ran);
+    if (!stays || gpu_test_few) printf("%d of %d tests of the GPU passed\n", ran - bad, ran);
     return bad != 0;
 }

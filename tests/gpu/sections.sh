@@ -6,6 +6,7 @@
 #   loop      quickstart on the GPU; the same seed twice; kills; a run that changes devices
 #   grpo      a real model's shape from a seed, and 200 steps: memory as planned, asked for once
 #   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes
+#   nccl      2, 4 and 8 ranks on the one GPU: what groups do, and models cut over them
 #   (none)    a selection of the first three
 cd "$(dirname "$0")/../.." || exit 1
 gpu=$PWD/build/gpu hone=$PWD/build/gpu/hone
@@ -33,7 +34,7 @@ verify() { # verify COMPUTE
 }
 
 ops() { tests gpu_rows gpu_product gpu_head gpu_attn gpu_mla gpu_tp gpu_sizes test_op; }
-sampled="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn random-llama random-qwen2 random-qwen3 random-qwen3_moe random-mixtral random-deepseek_v3 random-moonlight"
+sampled="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn random-llama random-qwen2 random-qwen3 random-qwen3_moe random-mixtral random-deepseek_v3 random-moonlight wide-qwen3_moe wide-moonlight"
 million() { # half a million tokens and more in bfloat16: each model in a process of its own, six at a time
     local m p f s
     printf '%s\n' $sampled | xargs -P 6 -I{} sh -c '"$0/hone_gpu_test" bf16 million -- --all {} >"$1/million.{}" 2>&1; echo "exit $?" >>"$1/million.{}"' "$gpu" "$work"
@@ -47,7 +48,7 @@ million() { # half a million tokens and more in bfloat16: each model in a proces
     grep -h "^tokens" "$work"/million.* | awk '{ n += $2; if ($4 > d) d = $4; e += $6; r += $8; w += $10 } END { print n, "tokens in all, largest difference", d + 0 ", entropies that differ", e + 0 ", routes", r, "of which differ", w + 0 }'
 }
 exact() {
-    tests test_model test_rollout_engine test_train
+    tests test_model_exact test_model_gradient test_rollout_engine test_train
     tests f32 million
     million
     verify f32
@@ -149,6 +150,10 @@ grpo() {
     grep -q "cannot leave a GPU's memory yet" "$work/offload.log"
     ok $? "train.offload_fraction: $(tail -1 "$work/offload.log")"
 }
+nccl() {
+    command -v mpirun >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no mpirun"; return; }
+    tests test_comm test_model_ranks
+}
 # Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.  The tools run beside each other.
 sanitizer() { # sanitizer TOOL SECONDS ARGUMENTS...: what it says into $work/san.TOOL
     local tool=$1 seconds=$2 rc
@@ -187,9 +192,9 @@ sanitize() {
 
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
-ops | exact | grpo | loop | sanitize) "$1" ;;
-some) ops; tests test_model test_rollout_engine test_train million; verify f32; loop 3 ;;
-*) echo "sections: ops, exact, grpo, loop, sanitize"; exit 2 ;;
+ops | exact | grpo | loop | nccl | sanitize) "$1" ;;
+some) ops; tests test_model_exact test_rollout_engine test_train million; verify f32; loop 3 ;;
+*) echo "sections: ops, exact, grpo, loop, nccl, sanitize"; exit 2 ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
