@@ -179,7 +179,7 @@ struct Ops {
     void  *(*block)(Dev *d, size_t bytes);                   /* takes memory, zeroed; NULL: there is no more */
     void   (*give) (Dev *d, void *at, size_t bytes);           /* ... and gives it back */
     void  *(*room) (Dev *d, size_t bytes);                   /* dev_room, or NULL */
-    void  *(*queue)(Dev *d);                                 /* as the driver has it (a CUstream), for who moves bytes beside it; NULL: there is none */
+    void  *(*queue)(Dev *d);                                 /* the driver's (a CUstream), for who moves bytes beside it; NULL: there is none */
     void   (*touch)(Dev *d);
     void   (*enter)(Dev *d, bool join);                      /* before a call, after it; nests.  join: the call may wait itself */
     void   (*leave)(Dev *d);
