@@ -180,7 +180,12 @@ template <class F> DEV void each_from(const Shaped &x, int64_t V, float low, F f
         }
         #pragma unroll
         for (int k = 0; k < AHEAD; k++)
-            if (live[k]) q[k] = *(const float4 *)(x.raw + (int64_t)(n0 + k * HEAD_WARPS) * LEAF + lane * 4);
+            if (live[k]) {
+                const int64_t i = (int64_t)(n0 + k * HEAD_WARPS) * LEAF + lane * 4;
+                const float *p = x.raw + i;                             /* behind the last id nobody wrote */
+                if (i + 4 <= V) q[k] = *(const float4 *)p;
+                else q[k] = make_float4(p[0], i + 1 < V ? p[1] : 0.f, i + 2 < V ? p[2] : 0.f, 0.f);
+            }
         #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
             if (!live[k]) continue;
