@@ -65,15 +65,15 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
                       uint32_t sQ, uint32_t sR, uint32_t bars, volatile Tile *tiles) {
     using S = AttnShape<DK, DV, W>;
     const uint32_t full = bars, empty = bars + 8 * S::slots, q_full = bars + 16 * S::slots,
-                   q_empty = q_full + 8 * S::q_bufs, told = q_empty + 8 * S::q_bufs;
-    int slot = 0, qb = 0, tile = 0;
+                   q_empty = q_full + 8 * S::q_bufs;
+    int slot = 0, qb = 0;
     uint32_t phase = 1, q_phase = 1;
     struct Next {
         Tile t;
         SeqKeys keys;
     };
     auto fetch = [&] {
-        Next n = {};
+        Next n;
         Item x;
         n.t.j1 = -1;
         int start;
@@ -116,12 +116,14 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
             load(tk, t.j0, DK / 64, 0); /* the first keys of a tile are under way before its queries' buffer is free */
         bar_await(q_empty + 8 * qb, q_phase);
         const uint32_t bar = q_full + 8 * qb;
-        volatile Tile *to = tiles + tile;
+        volatile Tile *to = tiles + qb;
+        to->j1 = t.j1;
+        if (t.j1 < 0) {
+            bar_arrive(bar);
+            return;
+        }
         to->seq = t.seq, to->head = t.head, to->span = t.span, to->row = t.row, to->rows = t.rows, to->pos = t.pos,
-        to->j0 = t.j0, to->j1 = t.j1;
-        bar_arrive(told + 8 * tile);
-        tile ^= 1;
-        if (t.j1 < 0) return;
+        to->j0 = t.j0;
         bar_expect(bar, DK * 2 * p.q_box * p.group);
 #pragma unroll
         for (int h = 0; h < DK / 64; h++)
@@ -194,14 +196,13 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     const uint32_t sQ = smem_of(base), sR = sQ + S::q_bufs * S::q;
     uint8_t *acc_at = base + S::q_bufs * S::q + S::slots * S::slot;
     const uint32_t full = smem_of(acc_at + S::acc), empty = full + 8 * S::slots, q_full = full + 16 * S::slots,
-                   q_empty = q_full + 8 * S::q_bufs, told = q_empty + 8 * S::q_bufs;
-    volatile Tile *tiles = (volatile Tile *)(acc_at + S::acc + 16 * S::slots + 16 * S::q_bufs + 16);
-    /* [2]: what the producer found out, in turn; told has a barrier of its own for each */
+                   q_empty = q_full + 8 * S::q_bufs;
+    volatile Tile *tiles =
+        (volatile Tile *)(acc_at + S::acc + 16 * S::slots + 16 * S::q_bufs); /* what the producer found out */
     if (sQ & 1023) __trap();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * S::groups);
         for (int i = 0; i < S::q_bufs; i++) bar_init(q_full + 8 * i, 1), bar_init(q_empty + 8 * i, 4 * S::groups);
-        for (int i = 0; i < 2; i++) bar_init(told + 8 * i, 1);
         bar_fence_init();
     }
     __syncthreads();
@@ -219,19 +220,17 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     const int w = wg - 1, warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31, quad = lane & 3,
               warp_row = w * 64 + warp * 16;
     float *acc = (float *)acc_at + warp_row * DV; /* this warp's sums over the spans so far: [DV/2][32] */
-    int slot = 0, qb = 0, tile = 0;
-    uint32_t phase = 0, q_phase = 0, tile_phase = 0;
+    int slot = 0, qb = 0;
+    uint32_t phase = 0, q_phase = 0;
     float s[64], o[DV / 2];
     uint32_t pr[32];
     if constexpr (W >= 2)
         if (w == W - 1) named_arrive(1, 256); /* warpgroups take turns at the tensor cores: the first may go */
     for (;;) {
-        bar_await(told + 8 * tile, tile_phase);
-        const volatile Tile *now = tiles + tile;
-        tile ^= 1, tile_phase ^= tile == 0;
+        bar_await(q_full + 8 * qb, q_phase);
+        const volatile Tile *now = tiles + qb;
         const int j1 = uniform(now->j1);
         if (j1 < 0) break;
-        bar_await(q_full + 8 * qb, q_phase);
         const int j0 = uniform(now->j0), pos_min = uniform(now->pos), span = uniform(now->span);
         const Tile t = { now->seq, now->head, span, now->row, now->rows, pos_min, j0, j1 };
         const uint32_t q = sQ + qb * S::q + w * 8192;
