@@ -92,7 +92,8 @@ static bool by_group(double *out, const AdvConf *c, const AdvIn *in, Arena *tmp,
     return true;
 }
 
-/* x [T] -> (x - mean) / sqrt(var + 1e-8) over all unmasked tokens of the batch, var unbiased; a lone token becomes 0. */
+/* x [T] -> (x - mean) / sqrt(var + 1e-8) over all unmasked tokens of the batch, var
+ * unbiased; a lone token becomes 0. */
 static void whiten(float *out, const double *x, const Answers *a) {
     double sum = 0, dev = 0;
     int64_t count = 0, T = a->at[a->n];

@@ -3,7 +3,7 @@
  * s_i is the sum of an answer's token rewards; a group is the answers to one question.
  *   grpo                (s - mean) / (std + 1e-6), std unbiased          (DeepSeekMath)    dr_grpo: s - mean
  *   rloo                s - mean of the others                            opo: s - length-weighted mean
- *   gpg                 (s - mean) * answers / answers with a score       grpo_passk: the best answer alone, best - second
+ *   gpg                 (s - mean) * answers / answers with a score       grpo_passk: best - second, the best alone
  *   reinforce_plus_plus discounted reward to go, whitened over all tokens; baseline form: s - mean, whitened
  *   remax               reward to go - the greedy answer's reward         gae: with a critic's values, whitened
  * A group of one has baseline 0 and std 1 (so grpo gives s), as in verl. */
@@ -26,7 +26,8 @@ typedef struct {
     const float   *value;            /* [T] gae */
 } AdvIn;
 
-/* adv, returns [T] (returns may be NULL).  grpo_passk wants at least two answers per group: the error names the group. */
+/* adv, returns [T] (returns may be NULL).  grpo_passk wants at least two answers per group:
+ * the error names the group. */
 size_t adv_scratch(int64_t n, int64_t tokens);        /* bytes pushed on tmp at most */
 bool   advantage(float *adv, float *returns, const AdvConf *c, const AdvIn *in, Arena *tmp, Err *err);
 

@@ -1,8 +1,9 @@
 /* algo.h - the words of the methods: kinds with their names, and the shape of a batch of answers.
  *
- * Answers are ragged and never padded: answer i owns tokens at[i] .. at[i+1]-1 of every per-token array, T = at[n].  Only
- * answer tokens are there, not the prompt's.  mask 0 marks a token the model did not write (a tool's); NULL: all are 1.
- * A masked token's inputs are not read and its outputs are 0.  Sums are in double and in the order of the tokens. */
+ * Answers are ragged and never padded: answer i owns tokens at[i] .. at[i+1]-1 of every per-token array, T =
+ * at[n].  Only answer tokens are there, not the prompt's.  mask 0 marks a token the model did not write (a
+ * tool's); NULL: all are 1.  A masked token's inputs are not read and its outputs are 0.  Sums are in double
+ * and in the order of the tokens. */
 #ifndef ALGO_ALGO_H
 #define ALGO_ALGO_H
 

@@ -1,5 +1,5 @@
 /* kl.h - how far the policy is from another, estimated from one sampled token; d = lp - ref.
- *   k1 (kl)  d          k2 (mse)  d^2/2          k3 (low_var_kl)  exp(-d) + d - 1, d within 20, result within 10     abs  |d|
+ *   k1 (kl)  d     k2 (mse)  d^2/2     k3 (low_var_kl)  exp(-d) + d - 1, d within 20, result within 10     abs  |d|
  * With KL_STRAIGHT the value stays and the derivative is k2's, the only one whose mean is the true gradient. */
 #ifndef ALGO_KL_H
 #define ALGO_KL_H

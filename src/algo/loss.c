@@ -105,8 +105,8 @@ static double mean_diff(const LossIn *in, int64_t i) {
     return len ? sum / (double)len : 0;
 }
 
-/* geo_mean: one loss per answer.  A clipped token has slope 0, any other an equal share of the answer's.  An answer without
- * tokens counts in the mean (its loss is 0), as in verl. */
+/* geo_mean: one loss per answer.  A clipped token has slope 0, any other an equal share of the answer's.  An answer
+ * without tokens counts in the mean (its loss is 0), as in verl. */
 static void geo_mean(LossSum *sum, float *dlp, const LossConf *c, const LossCounts *counts, const LossIn *in, int64_t i,
                      int64_t len) {
     double adv = 0, diff = 0, weight = 0;

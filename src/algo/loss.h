@@ -1,8 +1,8 @@
 /* loss.h - the loss of a mini-batch and its derivative by every log-prob, in pieces that add up.
  *
  * A mini-batch is normalised once: loss_count() over all its answers gives the global counts; then loss_piece() of any
- * micro-batch of whole answers gives that piece's share.  Values add over pieces in any packing, and a token's derivative
- * depends on its own answer and the counts alone, so packing cannot change it.
+ * micro-batch of whole answers gives that piece's share.  Values add over pieces in any packing, and a token's
+ * derivative depends on its own answer and the counts alone, so packing cannot change it.
  *
  *   loss = agg(pg) - entropy_coef * agg(entropy) + kl_coef * agg(kl(lp, ref))
  *
@@ -31,7 +31,8 @@ typedef struct {
     double   norm_len;                     /* seq-mean-token-sum-norm: the constant length */
 } LossConf;
 
-typedef struct { int64_t tokens, answers, rows; } LossCounts;     /* unmasked tokens; answers that have one; answers at all */
+/* unmasked tokens; answers that have one; answers at all */
+typedef struct { int64_t tokens, answers, rows; } LossCounts;
 void loss_count(LossCounts *sum, const Answers *a);               /* adds */
 
 typedef struct {
@@ -53,26 +54,26 @@ typedef struct {
 void   loss_add(LossSum *sum, const LossSum *more);
 double loss_total(const LossSum *s, const LossConf *c);
 
-/* Whether the derivative is 0 at any log-prob: every advantage is 0, and the loss has no term that does not carry it (an
- * entropy bonus, a KL, kl_cov's penalty). */
+/* Whether the derivative is 0 at any log-prob: every advantage is 0, and the loss has no term that does not carry it
+ * (an entropy bonus, a KL, kl_cov's penalty). */
 bool loss_is_silent(const LossConf *c, const Answers *a, const float *adv);
 
 /* dlp [T]: d loss/d lp.  dent [T] (may be NULL): d loss/d entropy.  Both are written, not added to. */
 void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in);
 
-/* kl_cov: pick[t] = 1 for the max(1, floor(ratio N)) unmasked tokens with the largest (A - mean A)(lp - mean lp), 0 for the
- * others, of the n answers which[] (NULL: all); ties go to the earlier token.  Returns how many were picked.  It is a statistic
- * of the set it is given: the trainer gives the whole mini-batch and the log-probs known before its update (old), so that
- * packing cannot matter; verl takes each micro-batch and the current log-probs. */
+/* kl_cov: pick[t] = 1 for the max(1, floor(ratio N)) unmasked tokens with the largest (A - mean A)(lp - mean lp), 0
+ * for the others, of the n answers which[] (NULL: all); ties go to the earlier token.  Returns how many were
+ * picked.  It is a statistic of the set it is given: the trainer gives the whole mini-batch and the log-probs known
+ * before its update (old), so that packing cannot matter; verl takes each micro-batch and the current log-probs. */
 size_t  pick_scratch(int64_t tokens);
-int64_t pick_by_covariance(uint8_t *pick, const Answers *a, const int32_t *which, int64_t n, const float *adv, const float *lp,
-                           double ratio, Arena *tmp);
+int64_t pick_by_covariance(uint8_t *pick, const Answers *a, const int32_t *which, int64_t n, const float *adv,
+                           const float *lp, double ratio, Arena *tmp);
 
 /* The aggregate of x [T] alone, for metrics. */
 double loss_aggregate(AggKind agg, double norm_len, const LossCounts *counts, const Answers *a, const float *x);
 
-/* The critic's: 0.5 agg(max((v - R)^2, (clip(v, old +- range) - R)^2)); dv [T]; *clipped adds the tokens where the clipped
- * term was the larger. */
+/* The critic's: 0.5 agg(max((v - R)^2, (clip(v, old +- range) - R)^2)); dv [T]; *clipped adds the tokens where
+ * the clipped term was the larger. */
 double value_loss(float *dv, double *clipped, AggKind agg, double norm_len, double range, const LossCounts *counts,
                   const Answers *a, const float *v, const float *old_v, const float *returns);
 

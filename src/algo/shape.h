@@ -1,5 +1,5 @@
-/* shape.h - what happens around the advantage: DAPO's dynamic sampling, and the importance weights of data whose log-probs
- * come from older weights.  (DAPO's over-long penalty is a score's: task/reward.h.) */
+/* shape.h - what happens around the advantage: DAPO's dynamic sampling, and the importance weights of data whose
+ * log-probs come from older weights.  (DAPO's over-long penalty is a score's: task/reward.h.) */
 #ifndef ALGO_SHAPE_H
 #define ALGO_SHAPE_H
 

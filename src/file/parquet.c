@@ -142,9 +142,9 @@ static void describe(const PqNode *v, Buf *out) {
 
 void pq_describe(const PqFile *f, int column, Buf *out) { describe(&f->root.child[column], out); }
 
-/* ---- reading: a task for each chosen leaf of some columns, then one for each of these columns; then the next columns.  With
- * one thread columns go one by one, so that what their leaves were decoded to is still near when their rows are made, and
- * the next column's takes its place; with more all go together. */
+/* ---- reading: a task for each chosen leaf of some columns, then one for each of these columns; then the next columns.
+ * With one thread columns go one by one, so that what their leaves were decoded to is still near when their rows are
+ * made, and the next column's takes its place; with more all go together. */
 typedef struct {
     const PqFile *f;
     const PqGroup *g;

@@ -1,5 +1,6 @@
-/* parquet_decode.c - the encodings: a page's bytes become n Json values.  Strings stay where they were unpacked: the length
- * in front of each is no longer needed once it is read, so its first byte becomes the 0 behind the string before it. */
+/* parquet_decode.c - the encodings: a page's bytes become n Json values.  Strings stay where they were
+ * unpacked: the length in front of each is no longer needed once it is read, so its first byte becomes the
+ * 0 behind the string before it. */
 #include "file/parquet_in.h"
 #include "base/utf8.h"
 
@@ -201,8 +202,8 @@ static bool dictionary(uint8_t *at, uint8_t *end, int64_t n, const Json *dict, i
     if (at >= end || n_dict == 0) return false;
     int width = *at++;
     uint32_t index[1024];
-    /* Whole groups of 1024 would have to restart inside a run; decode into the tail of 'out' instead: an index is 4 bytes,
-     * a Json 24, so the indices kept at the end are read before they are overwritten. */
+    /* Whole groups of 1024 would have to restart inside a run; decode into the tail of 'out' instead: an index is 4
+     * bytes, a Json 24, so the indices kept at the end are read before they are overwritten. */
     uint32_t *at_end = n <= (int64_t)COUNT(index) ? index : (uint32_t *)(void *)(out + n) - n;
     if (!pq_hybrid(at, end, width, (uint32_t)(n_dict - 1), n, at_end)) return false;
     for (int64_t i = 0; i < n; i++) {
@@ -248,8 +249,8 @@ static bool delta_strings(const PqNode *leaf, const uint8_t *at, const uint8_t *
     return true;
 }
 
-/* Each string shares a beginning with the one before it.  What that unpacks to is not bounded by the page's size (a long
- * first string and 'the same again' a million times), so it is summed before memory is taken. */
+/* Each string shares a beginning with the one before it.  What that unpacks to is not bounded by the page's size (a
+ * long first string and 'the same again' a million times), so it is summed before memory is taken. */
 static bool delta_prefixed(const PqNode *leaf, const uint8_t *at, const uint8_t *end, int64_t n, Mem *mem, Json *out) {
     int64_t *prefix = MEM_ARRAY(mem, int64_t, (size_t)n), *rest = MEM_ARRAY(mem, int64_t, (size_t)n), total = 0,
             before = 0;

@@ -10,12 +10,14 @@
 #include "base/file.h"
 #include "file/parquet.h"
 
-typedef enum { PQ_BOOLEAN, PQ_INT32, PQ_INT64, PQ_INT96, PQ_FLOAT, PQ_DOUBLE, PQ_BYTE_ARRAY, PQ_FIXED, PQ_TYPES } PqType;
+typedef enum {
+    PQ_BOOLEAN, PQ_INT32, PQ_INT64, PQ_INT96, PQ_FLOAT, PQ_DOUBLE, PQ_BYTE_ARRAY, PQ_FIXED, PQ_TYPES
+} PqType;
 
 /* What a leaf's value means: how its bytes become Json. */
 typedef enum {
-    PQ_AS_BOOL, PQ_AS_INT, PQ_AS_UINT, PQ_AS_REAL, PQ_AS_HALF, PQ_AS_TEXT, PQ_AS_BYTES, PQ_AS_DECIMAL, PQ_AS_DATE, PQ_AS_TIME,
-    PQ_AS_STAMP, PQ_AS_UUID, PQ_AS_NULL
+    PQ_AS_BOOL, PQ_AS_INT, PQ_AS_UINT, PQ_AS_REAL, PQ_AS_HALF, PQ_AS_TEXT, PQ_AS_BYTES, PQ_AS_DECIMAL, PQ_AS_DATE,
+    PQ_AS_TIME, PQ_AS_STAMP, PQ_AS_UUID, PQ_AS_NULL
 } PqMeaning;
 
 typedef enum { PQ_LEAF, PQ_STRUCT, PQ_LIST, PQ_MAP } PqKind;
@@ -33,8 +35,8 @@ struct PqNode {
     /* PQ_LEAF */
     PqType      type;
     PqMeaning   as;
-    int         width;               /* bytes of a PQ_FIXED; of the others too, 0 for BYTE_ARRAY */
-    int         scale, digits;       /* DECIMAL scale; TIME, STAMP: digits of the fraction that the unit has (3, 6, 9) */
+    int         width;          /* bytes of a PQ_FIXED; of the others too, 0 for BYTE_ARRAY */
+    int         scale, digits;  /* DECIMAL scale; TIME, STAMP: digits of the fraction that the unit has (3, 6, 9) */
     bool        utc;
 };
 
@@ -56,10 +58,10 @@ struct PqFile {
 
 bool pq_read_footer(PqFile *f, const uint8_t *meta, size_t n, Err *err);
 
-/* One leaf's column chunk, decoded: n entries with their levels (NULL where the maximum is 0) and a Json for every entry
- * whose def is the leaf's.  The three arrays lie in 'work', what the values point to in 'mem'. */
+/* One leaf's column chunk, decoded: n entries with their levels (NULL where the maximum is 0) and a Json for every
+ * entry whose def is the leaf's.  The three arrays lie in 'work', what the values point to in 'mem'. */
 typedef struct { int64_t n, n_values; uint8_t *def, *rep; Json *value; } PqData;
-bool pq_may_read(const PqFile *f, const PqGroup *g, int leaf, Err *err);   /* does the footer make sense? first of all */
+bool pq_may_read(const PqFile *f, const PqGroup *g, int leaf, Err *err);  /* does the footer make sense? first of all */
 bool pq_read_chunk(const PqFile *f, const PqGroup *g, int leaf, Mem *mem, Mem *work, PqData *out, Err *err);
 size_t pq_chunk_room(const PqFile *f, const PqGroup *g, int leaf);   /* about what it takes in mem */
 size_t pq_work_room(const PqFile *f, const PqGroup *g, int leaf);    /* the most in work */
@@ -80,6 +82,7 @@ bool pq_delta(const uint8_t **at, const uint8_t *end, int bits, int64_t n, int64
 
 size_t pq_rows_room(const PqFile *f, const PqGroup *g, const PqNode *v); /* about what its rows will take */
 /* The rows of top-level column c, from its leaves' data [n_leaves of the file]: rows[i].members[slot] is set. */
-bool pq_assemble(const PqFile *f, const PqNode *column, const PqData *data, int64_t rows, int slot, Json *out, Mem *mem, Err *err);
+bool pq_assemble(const PqFile *f, const PqNode *column, const PqData *data, int64_t rows, int slot, Json *out, Mem *mem,
+                 Err *err);
 
 #endif

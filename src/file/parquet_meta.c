@@ -1,5 +1,5 @@
-/* parquet_meta.c - the footer: schema, row groups and where each column's bytes lie.  The flat list of the file is turned into
- * the tree of parquet_in.h; the three shapes of lists that writers have used become one. */
+/* parquet_meta.c - the footer: schema, row groups and where each column's bytes lie.  The flat list of the file is
+ * turned into the tree of parquet_in.h; the three shapes of lists that writers have used become one. */
 #include "file/parquet_in.h"
 #include "file/thrift.h"
 
@@ -52,16 +52,16 @@ static const struct { Logical logical; int digits; bool utc, is_signed; } conver
     { L_INT, 0, 0, 1 }, { L_INT, 0, 0, 1 }, { L_INT, 0, 0, 1 }, { L_INT, 0, 0, 1 },   /* INT_8..64 */
     { L_STRING, 0, 0, 0 }, { L_OTHER, 0, 0, 0 }, { L_OTHER, 0, 0, 0 },                /* JSON, BSON, INTERVAL */
 };
-static const Logical logical_of[] = { L_NONE, L_STRING, L_MAP, L_LIST, L_STRING /* ENUM */, L_DECIMAL, L_DATE, L_TIME, L_STAMP,
-                                      L_NONE, L_INT, L_NULL, L_STRING /* JSON */, L_OTHER, L_UUID, L_HALF };
+static const Logical logical_of[] = { L_NONE, L_STRING, L_MAP, L_LIST, L_STRING /* ENUM */, L_DECIMAL, L_DATE, L_TIME,
+                                      L_STAMP, L_NONE, L_INT, L_NULL, L_STRING /* JSON */, L_OTHER, L_UUID, L_HALF };
 /* clang-format on */
 
 static bool fail(const PqFile *f, Err *err, const char *what) {
     return err_set(err, "%s: %s: not a Parquet file, or a damaged one", f->name, what);
 }
 
-/* TIME and TIMESTAMP: { 1: isAdjustedToUTC, 2: unit { 1 millis, 2 micros, 3 nanos } }; DECIMAL { 1 scale, 2 precision };
- * INTEGER { 1 bits, 2 signed }: the same numbers mean different things. */
+/* TIME and TIMESTAMP: { 1: isAdjustedToUTC, 2: unit { 1 millis, 2 micros, 3 nanos } }; DECIMAL { 1 scale, 2
+ * precision }; INTEGER { 1 bits, 2 signed }: the same numbers mean different things. */
 static void logical_parts(ThriftIn *t, Element *e) {
     for (ThriftField f = thrift_begin(t); thrift_field(t, &f);) {
         if (f.id == 1 && e->logical == L_DECIMAL) e->scale = thrift_int(t, &f);

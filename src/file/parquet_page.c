@@ -141,8 +141,8 @@ static bool read_data(Reader *r, const Page *p, const uint8_t *from) {
 static bool read_pages(Reader *r) {
     if (r->chunk->values == 0) return true;
     ThriftIn t = { .at = r->f->data + r->chunk->at };
-    /* Old writers forgot the dictionary page's header in the chunk's size; the values are counted, so a little beyond its end
-     * may be looked at. */
+    /* Old writers forgot the dictionary page's header in the chunk's size; the values are counted, so a little
+     * beyond its end may be looked at. */
     size_t behind = r->f->n - (size_t)r->chunk->at - (size_t)r->chunk->bytes;
     t.end = t.at + r->chunk->bytes + (behind < 100 ? behind : 100);
     while (r->out->n < r->chunk->values) {
@@ -163,8 +163,8 @@ static bool read_pages(Reader *r) {
     return true;
 }
 
-/* A run of a million equal values may take ten bytes, and a group of millions of rows is real; beyond that writers begin a
- * page every few thousand rows, and 4096 values for a byte is more than any makes. */
+/* A run of a million equal values may take ten bytes, and a group of millions of rows is real; beyond that writers
+ * begin a page every few thousand rows, and 4096 values for a byte is more than any makes. */
 static bool believed(const PqFile *f, const PqChunk *c) {
     return c->values <= f->max_values && (c->values <= 1 << 24 || c->values >> 12 <= c->bytes);
 }

@@ -1,6 +1,6 @@
-/* parquet_rows.c - from columns with levels back to nested rows.  Each leaf has a cursor; a node looks at its first chosen
- * leaf to know whether it is null, empty, or how many items it has, and checks that its other leaves say the same, for
- * nothing but good manners makes the columns of a damaged file agree. */
+/* parquet_rows.c - from columns with levels back to nested rows.  Each leaf has a cursor; a node looks at its first
+ * chosen leaf to know whether it is null, empty, or how many items it has, and checks that its other leaves say the
+ * same, for nothing but good manners makes the columns of a damaged file agree. */
 #include "file/parquet_in.h"
 
 #include <string.h>
@@ -21,8 +21,9 @@ static bool disagree(Rows *r, const PqNode *v) {
 
 static inline int def_of(const PqData *d, int64_t i) { return d->def ? d->def[i] : 0; }
 
-/* The node, or something above it, is null or empty: one entry of each of its leaves says so.  'again': entries of that
- * level or deeper that say it once more are passed too (DuckDB repeats a null fixed-size array as often as it has items). */
+/* The node, or something above it, is null or empty: one entry of each of its leaves says so.  'again':
+ * entries of that level or deeper that say it once more are passed too (DuckDB repeats a null fixed-size
+ * array as often as it has items). */
 static bool pass(Rows *r, const PqNode *v, int below, int again) {
     if (v->kind == PQ_LEAF) {
         const PqData *d = &r->data[v->leaf];

@@ -1,5 +1,5 @@
-/* parquet_value.c - one value's bytes become Json: numbers as they are, what JSON has no kind for as text that sorts and
- * reads as people write it.  No value can be wrong here; a date beyond year 9999 is written with more digits. */
+/* parquet_value.c - one value's bytes become Json: numbers as they are, what JSON has no kind for as text that sorts
+ * and reads as people write it.  No value can be wrong here; a date beyond year 9999 is written with more digits. */
 #include "file/parquet_in.h"
 #include "base/utf8.h"
 
@@ -12,7 +12,8 @@ static Json text(Mem *mem, const char *s) {
     return (Json){ .kind = JSON_STRING, .n = n, .str = mem_str(mem, s, n) };
 }
 
-/* Days since 1970-01-01 to a date, proleptic Gregorian (by 400-year eras that begin on 1 March: then leap days are last). */
+/* Days since 1970-01-01 to a date, proleptic Gregorian (by 400-year eras that begin on 1
+ * March: then leap days are last). */
 static void put_date(char *out, size_t size, int64_t days) {
     int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097, doe = z - era * 146097;
     int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365, doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
@@ -44,8 +45,8 @@ static Json stamp_of(Mem *mem, const PqNode *leaf, int64_t v) {
     return stamp(mem, days, rest, leaf->digits, leaf->utc);
 }
 
-/* A big-endian two's complement number of any length, in decimal, with the point 'scale' digits from the right: division
- * of the whole by 10^9, again and again (lengths are 16 bytes in practice, so n^2 is nothing). */
+/* A big-endian two's complement number of any length, in decimal, with the point 'scale' digits from the right:
+ * division of the whole by 10^9, again and again (lengths are 16 bytes in practice, so n^2 is nothing). */
 static Json decimal(Mem *mem, const uint8_t *p, size_t n, int scale) {
     enum { MAX_BYTES = 256 };
     if (n > MAX_BYTES)

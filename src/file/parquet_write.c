@@ -1,6 +1,6 @@
-/* parquet_write.c - rows of Json to a Parquet file: version 1 pages, PLAIN values, every field optional, lists in three levels.
- * The schema is what the rows turn out to hold; it is found in a first pass, so that a type that appears in the last row
- * only is known in the first. */
+/* parquet_write.c - rows of Json to a Parquet file: version 1 pages, PLAIN values, every field optional, lists in
+ * three levels.  The schema is what the rows turn out to hold; it is found in a first pass, so that a type that
+ * appears in the last row only is known in the first. */
 #include "base/file.h"
 #include "file/parquet.h"
 #include "file/thrift.h"
@@ -132,7 +132,8 @@ static void put_levels(Buf *out, const Buf *levels, int max) {
 }
 
 /* ---- pages and chunks */
-/* Snappy is C++, which ends a program that has no memory by a signal unless somebody says otherwise: std::set_new_handler. */
+/* Snappy is C++, which ends a program that has no memory by a signal unless somebody says
+ * otherwise: std::set_new_handler. */
 typedef void NewHandler(void);
 extern NewHandler *cxx_on_no_memory(NewHandler *f) __asm__("_ZSt15set_new_handlerPFvvE");
 static void no_memory(void) { die_memory(0); }

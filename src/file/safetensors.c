@@ -274,7 +274,8 @@ void st_close(StFiles *s) {
     *s = (StFiles){ 0 };
 }
 
-/* Reading makes no page of the mapping present, which many threads at once wait for each other over; what cannot be read is looked at there. */
+/* Reading makes no page of the mapping present, which many threads at once wait for each other over; what cannot be
+ * read is looked at there. */
 void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, size_t bytes) {
     const FileMap *m = &s->map[t->file];
     while (bytes) {
@@ -285,8 +286,8 @@ void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, si
     memcpy(to, from, bytes);
 }
 
-/* In steps: the kernel reads no more at a time than its own window, and forgets the rest of what it was asked for.  Nothing is asked for what
- * is in memory at both ends. */
+/* In steps: the kernel reads no more at a time than its own window, and forgets the rest of what it was asked for.
+ * Nothing is asked for what is in memory at both ends. */
 void st_will_need(const void *data, size_t bytes) {
     enum { STEP = 128 << 10 };
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)data & ~(page - 1),

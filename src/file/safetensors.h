@@ -1,7 +1,8 @@
 /* safetensors.h - named tensors in files: 8 bytes of length, a JSON header, then the bytes of every tensor.
  *
- * Reading maps the files and trusts nothing in them; every error is one line that names the file and the tensor.
- * Writing streams: all tensors are declared first (the header stands in front), then their bytes follow in that order. */
+ * Reading maps the files and trusts nothing in them; every error is one line that names the file and
+ * the tensor.  Writing streams: all tensors are declared first (the header stands in front), then
+ * their bytes follow in that order. */
 #ifndef FILE_SAFETENSORS_H
 #define FILE_SAFETENSORS_H
 
@@ -40,23 +41,28 @@ bool st_is_shape(const StTensor *t, int n_dims, const int64_t *shape);
 void st_shape_text(char out[96], int n_dims, const int64_t *shape);                               /* "[128,32]" */
 void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, size_t bytes);      /* from: in t's data; read, not faulted in */
 void st_will_need(const void *data, size_t bytes);          /* bytes of a file that are read soon: the disk may begin */
-void st_done_with(const StFiles *s, const StTensor *t);     /* its pages may leave memory: it was read and will not be again */
+/* its pages may leave memory: it was read and will not be again */
+void st_done_with(const StFiles *s, const StTensor *t);
 
-/* ---- Writing.  One file (path ends with .safetensors), or a folder that exists: model.safetensors, or shards of at most
- * shard_bytes with an index (a tensor larger than that has a shard to itself). */
+/* ---- Writing.  One file (path ends with .safetensors), or a folder that exists: model.safetensors, or shards of at
+ * most shard_bytes with an index (a tensor larger than that has a shard to itself). */
 typedef struct { const char *name; DType dtype; int n_dims; int64_t shape[4]; } StSpec;
 typedef struct StWriter StWriter;
-StWriter *st_write_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);   /* NULL on error */
-bool      st_write      (StWriter *w, const void *bytes, size_t n, Err *err);      /* the next bytes, in pieces of any size */
+/* NULL on error */
+StWriter *st_write_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);
+/* the next bytes, in pieces of any size */
+bool      st_write      (StWriter *w, const void *bytes, size_t n, Err *err);
 bool      st_write_close(StWriter *w, Err *err);     /* checks that all was given; fsync, rename; frees w either way */
 void      st_write_abort(StWriter *w);               /* removes what was written, frees w */
 
-/* The same files filled in any order, by several processes at once: one makes them in their full size, each puts its tensors' bytes in their
- * places.  Nothing is renamed: they belong into a folder that nobody looks into yet. */
+/* The same files filled in any order, by several processes at once: one makes them in their full size, each puts its
+ * tensors' bytes in their places.  Nothing is renamed: they belong into a folder that nobody looks into yet. */
 typedef struct StPlaces StPlaces;
 bool      st_places_make (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);
 StPlaces *st_places_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes);
-bool      st_place       (StPlaces *p, size_t tensor, int64_t at, const void *bytes, size_t n, Err *err);      /* at: bytes into it */
-bool      st_places_close(StPlaces *p, Err *err);    /* fsync of what was written to; frees p either way.  err NULL: given up */
+/* at: bytes into it */
+bool      st_place       (StPlaces *p, size_t tensor, int64_t at, const void *bytes, size_t n, Err *err);
+/* fsync of what was written to; frees p either way.  err NULL: given up */
+bool      st_places_close(StPlaces *p, Err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* safetensors_write.c - writes safetensors files: one after another, each beside its place and then renamed, so that a kill or a
- * full disk leaves no half file under a good name; or all at once, by whoever has a part of them. */
+/* safetensors_write.c - writes safetensors files: one after another, each beside its place and then renamed, so that
+ * a kill or a full disk leaves no half file under a good name; or all at once, by whoever has a part of them. */
 #include "file/safetensors.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* table.h - a data file as rows of Json, whatever it is: Parquet, JSON lines (also .gz and .zst), or one JSON array of objects.
- * What it is is told by its first bytes, never by its name. */
+/* table.h - a data file as rows of Json, whatever it is: Parquet, JSON lines (also .gz and .zst), or one JSON array
+ * of objects.  What it is is told by its first bytes, never by its name. */
 #ifndef FILE_TABLE_H
 #define FILE_TABLE_H
 
@@ -20,9 +20,9 @@ const char *table_kind(const Table *t);                      /* "parquet", "json
 /* What the file itself says about its columns, one "name: type" a line; nothing for JSON. */
 void    table_describe(const Table *t, Buf *out);
 
-/* The next rows, in file order: objects rows[0..n), the first of them number 'first' (from 0) of the file; they live until the
- * next call.  n == 0 at the end.  Errors name file and row (JSON lines: the line). */
-typedef struct { const Json *rows; int64_t n, first; const int64_t *line; } TableRows;    /* line: [n] from 1, or NULL */
+/* The next rows, in file order: objects rows[0..n), the first of them number 'first' (from 0) of the file; they live
+ * until the next call.  n == 0 at the end.  Errors name file and row (JSON lines: the line). */
+typedef struct { const Json *rows; int64_t n, first; const int64_t *line; } TableRows;  /* line: [n] from 1, or NULL */
 bool    table_next(Table *t, Threads *threads, TableRows *out, Err *err);
 
 #endif

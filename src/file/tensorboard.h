@@ -1,5 +1,5 @@
-/* tensorboard.h - TensorBoard event files: records of a length, its masked CRC32C, the bytes and theirs; the bytes are the
- * protocol buffers tensorflow.Event with scalar summaries. */
+/* tensorboard.h - TensorBoard event files: records of a length, its masked CRC32C, the bytes and theirs; the bytes
+ * are the protocol buffers tensorflow.Event with scalar summaries. */
 #ifndef FILE_TENSORBOARD_H
 #define FILE_TENSORBOARD_H
 

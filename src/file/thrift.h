@@ -1,8 +1,8 @@
 /* thrift.h - the compact protocol of Apache Thrift, as far as Parquet's footers and page headers need it.
  *
- * Reading never fails in the middle: the first impossible byte sets 'bad', everything after reads as zero and every loop
- * ends; the caller looks at 'bad' once.  A list's count is checked against the bytes left (an item takes at least one),
- * so what a count makes the reader allocate is bounded by the size of the input. */
+ * Reading never fails in the middle: the first impossible byte sets 'bad', everything after reads as zero and every
+ * loop ends; the caller looks at 'bad' once.  A list's count is checked against the bytes left (an item takes at
+ * least one), so what a count makes the reader allocate is bounded by the size of the input. */
 #ifndef FILE_THRIFT_H
 #define FILE_THRIFT_H
 
@@ -27,7 +27,8 @@ void     thrift_skip(ThriftIn *t, const ThriftField *f);
 int64_t  thrift_int(ThriftIn *t, const ThriftField *f);      /* i8, i16, i32, i64 */
 bool     thrift_bool(ThriftIn *t, const ThriftField *f);
 const char *thrift_bytes(ThriftIn *t, const ThriftField *f, size_t *n);   /* inside the input */
-bool     thrift_struct(ThriftIn *t, const ThriftField *f);   /* the field is a struct: read it with thrift_begin; false: bad */
+/* the field is a struct: read it with thrift_begin; false: bad */
+bool     thrift_struct(ThriftIn *t, const ThriftField *f);
 /* Items of a list of structs, or of ints and bytes through *item (pass &item as the field); 0 when bad. */
 size_t   thrift_list(ThriftIn *t, const ThriftField *f, ThriftField *item);
 

@@ -1,6 +1,6 @@
-/* bpe.c - one word into ids.  A word seen before is looked up; a short one is merged by scanning its pairs for the lowest
- * rank, a long one (the whole text, for SentencePiece-style vocabularies) through a heap.  Both take the lowest rank first
- * and of equal ranks the leftmost, which is what makes the result unique. */
+/* bpe.c - one word into ids.  A word seen before is looked up; a short one is merged by scanning its pairs for the
+ * lowest rank, a long one (the whole text, for SentencePiece-style vocabularies) through a heap.  Both take the
+ * lowest rank first and of equal ranks the leftmost, which is what makes the result unique. */
 #include "text/bpe.h"
 #include "base/utf8.h"
 #include "text/pretok.h"
@@ -177,8 +177,8 @@ static int32_t decorated(const Bpe *b, BpeScratch *s, const char *c, size_t len,
     return vocab_get(&b->vocab, s->text.data, s->text.n);
 }
 
-/* A character that is not in the vocabulary becomes its bytes <0x..> if all of them are there, else unk.  An unk waits until
- * the next known character, as in the reference, where bytes overtake it. */
+/* A character that is not in the vocabulary becomes its bytes <0x..> if all of them are there, else unk.  An unk
+ * waits until the next known character, as in the reference, where bytes overtake it. */
 static bool start_chars(const Bpe *b, BpeScratch *s, const char *word, size_t n, Err *err) {
     bool plain = !*b->prefix && !*b->suffix, pending = false;
     for (size_t i = 0; i < n;) {

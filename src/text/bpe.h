@@ -1,7 +1,7 @@
 /* bpe.h - byte pair encoding: a vocabulary, the merges by rank, and one word at a time turned into ids.
  *
- * Ids are dense enough to index arrays.  The vocabulary is read-only once built and may be used by many threads, each with
- * its own BpeScratch (which holds a cache of words). */
+ * Ids are dense enough to index arrays.  The vocabulary is read-only once built and may be used by many threads,
+ * each with its own BpeScratch (which holds a cache of words). */
 #ifndef TEXT_BPE_H
 #define TEXT_BPE_H
 

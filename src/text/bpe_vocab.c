@@ -1,4 +1,5 @@
-/* bpe_vocab.c - builds what bpe.c runs on: the vocabulary and the table of merges, from the "model" of a tokenizer.json. */
+/* bpe_vocab.c - builds what bpe.c runs on: the vocabulary and the table of merges, from the
+ * "model" of a tokenizer.json. */
 #include "text/bpe.h"
 #include "text/pretok.h"
 

@@ -13,7 +13,7 @@ typedef struct Chat Chat;
  * the template's variables: bos_token, eos_token, unk_token, pad_token, ...
  * NULL on error, also when the folder has no template.  Everything lives in mem. */
 Chat *chat_open(const char *model_dir, const char *file, Mem *mem, Err *err);
-Chat *chat_open_file(const char *path, Mem *mem, Err *err);           /* a template alone, of no model: without tokens */
+Chat *chat_open_file(const char *path, Mem *mem, Err *err);  /* a template alone, of no model: without tokens */
 
 /* messages: an array of {"role", "content", ...}.  tools, extra (an object with further variables, which come before
  * the model's own): may be NULL; then tools and documents are none, as transformers passes them.  Appends to out.

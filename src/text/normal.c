@@ -1,5 +1,5 @@
-/* normal.c - the normalizers of tokenizer.json: see normal.h.  A Sequence is flattened into one list of steps, each of which
- * reads one buffer and writes another. */
+/* normal.c - the normalizers of tokenizer.json: see normal.h.  A Sequence is flattened into one list of steps, each
+ * of which reads one buffer and writes another. */
 #include "text/normal.h"
 #include "base/utf8.h"
 

@@ -1,5 +1,5 @@
-/* pretok.c - the pre-tokenizers of tokenizer.json: see pretok.h.  A Sequence is flattened into a list of steps; a step turns
- * the list of pieces into a longer one, and only Metaspace and ByteLevel change the text itself. */
+/* pretok.c - the pre-tokenizers of tokenizer.json: see pretok.h.  A Sequence is flattened into a list of steps; a
+ * step turns the list of pieces into a longer one, and only Metaspace and ByteLevel change the text itself. */
 #include "text/pretok.h"
 #include "base/utf8.h"
 

@@ -9,7 +9,7 @@ typedef struct { size_t at, n; bool start; } Piece;            /* start: it begi
 typedef struct { const char *text; Buf own; VEC(Piece) list; } Pieces;   /* text is somebody else's or own.data */
 
 typedef struct Pretok Pretok;
-Pretok *pretok_open(const Json *piece, Err *err);              /* NULL or JSON null: none; NULL is returned on errors only */
+Pretok *pretok_open(const Json *piece, Err *err);  /* NULL or JSON null: none; NULL is returned on errors only */
 void    pretok_close(Pretok *p);
 
 /* Whether the last step is ByteLevel.  Its map from bytes to printable characters is then not applied: the pieces are
@@ -28,7 +28,8 @@ typedef struct {
 void pretok_scratch_free(PretokScratch *s);
 
 /* The pieces of text, in order, none empty; *out is in the scratch until its next use. */
-bool pretok_apply(const Pretok *p, PretokScratch *s, const char *text, size_t n, bool start, const Pieces **out, Err *err);
+bool pretok_apply(const Pretok *p, PretokScratch *s, const char *text, size_t n, bool start, const Pieces **out,
+                  Err *err);
 
 /* ---- the map of byte-level vocabularies: 256 bytes as 256 printable characters */
 uint32_t byte_char(unsigned char byte);

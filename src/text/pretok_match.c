@@ -1,8 +1,8 @@
 /* pretok_match.c - the quick matcher for splitting patterns: alternatives, each a row of
  *     class  class?  class*  class+  class{1,3}  (possessive too)   (?i:'s|'t|...)   (?!class)   $
- * Characters are first mapped to kinds - two characters are of one kind if no class of the pattern tells them apart - so
- * that a class is 256 truth values and the first character says which alternatives are worth trying.
- * Greedy items give characters back one by one, as backtracking demands; where the next item could not take what is given
+ * Characters are first mapped to kinds - two characters are of one kind if no class of the pattern tells them apart
+ * - so that a class is 256 truth values and the first character says which alternatives are worth trying.  Greedy
+ * items give characters back one by one, as backtracking demands; where the next item could not take what is given
  * back, they do not try, which keeps the published patterns linear. */
 #include "base/utf8.h"
 #include "text/pretok_regex.h"

@@ -1,6 +1,7 @@
-/* pretok_regex.c - regular expressions: our matcher where it can, PCRE2 otherwise.  For PCRE2 the pattern is rewritten where
- * the two languages or their Unicode versions differ: ^ and $ mean lines, \h is a hexadecimal digit, \s has no U+180E,
- * \p{L} gets the letters that PCRE2's tables do not know yet, and nested or intersected classes are written out. */
+/* pretok_regex.c - regular expressions: our matcher where it can, PCRE2 otherwise.  For PCRE2 the pattern is
+ * rewritten where the two languages or their Unicode versions differ: ^ and $ mean lines, \h is a hexadecimal
+ * digit, \s has no U+180E, \p{L} gets the letters that PCRE2's tables do not know yet, and nested or
+ * intersected classes are written out. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/utf8.h"
 #include "text/pretok_regex.h"

@@ -1,9 +1,10 @@
-/* pretok_regex.h - the regular expressions of Split and Replace, as Oniguruma reads them (Ruby's syntax, where ^ and $
- * always mean lines), since that is what published tokenizer files are written for.
+/* pretok_regex.h - the regular expressions of Split and Replace, as Oniguruma reads them (Ruby's syntax, where ^ and
+ * $ always mean lines), since that is what published tokenizer files are written for.
  *
- * Two ways lead to the same matches.  A pattern that is a list of alternatives, each a row of classes with counts - all
- * published splitting patterns are - runs on a matcher of our own (pretok_match.c), which looks characters up in a table
- * made for that pattern.  Anything else goes to PCRE2's compiler.  A test holds the two equal on random text. */
+ * Two ways lead to the same matches.  A pattern that is a list of alternatives, each a row of classes with
+ * counts - all published splitting patterns are - runs on a matcher of our own (pretok_match.c), which
+ * looks characters up in a table made for that pattern.  Anything else goes to PCRE2's compiler.  A test
+ * holds the two equal on random text. */
 #ifndef TEXT_PRETOK_REGEX_H
 #define TEXT_PRETOK_REGEX_H
 
@@ -24,7 +25,8 @@ void regex_scratch_free(RegexScratch *s);
 int regex_find(const Regex *re, RegexScratch *s, const char *text, size_t n, size_t from, size_t *start, size_t *end);
 
 /* ---- shared by the files pretok_*.c */
-/* One character, escape or [class] at *at, moved behind it; false if it is not understood.  `fold`: letters of either case. */
+/* One character, escape or [class] at *at, moved behind it; false if it is not understood.
+ * `fold`: letters of either case. */
 bool class_parse(UnicodeSet *out, const char **at, const char *end, bool fold);
 /* The class an escape stands for: \s \S \d \w \h \p{L} \p{^L} \P{L}.  *at stands on the character behind the \. */
 bool class_escape(UnicodeSet *out, const char **at, const char *end, bool *negated, bool *is_class);

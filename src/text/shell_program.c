@@ -194,9 +194,9 @@ static int seq(Sh *sh, Strs *w, const ShNode *n) {
 
 /* clang-format off */
 static const struct { const char *name; ShBuiltin *fn; } PROGRAMS[] = {
-    { "echo", echo },               { "printf", print_formatted },  { "cat", cat },                 { "basename", basename_of },
-    { "dirname", dirname_of },      { "realpath", real_path },      { "readlink", real_path },      { "date", date },
-    { "nproc", cores },             { "seq", seq },
+    { "echo", echo },           { "printf", print_formatted }, { "cat", cat },            { "basename", basename_of },
+    { "dirname", dirname_of },  { "realpath", real_path },     { "readlink", real_path }, { "date", date },
+    { "nproc", cores },         { "seq", seq },
 };
 /* clang-format on */
 

@@ -1,5 +1,5 @@
-/* tok.c - a tokenizer's life and the way of a text through it: added tokens, normalizer, added tokens again (those that are
- * spelled as the normalizer leaves them), pre-tokenizer, BPE, post-processor. */
+/* tok.c - a tokenizer's life and the way of a text through it: added tokens, normalizer, added tokens again (those
+ * that are spelled as the normalizer leaves them), pre-tokenizer, BPE, post-processor. */
 #include "text/tok.h"
 #include "base/file.h"
 #include "base/utf8.h"

@@ -1,8 +1,8 @@
 /* tok.h - text to token ids and back, with the ids that Hugging Face tokenizers (or tiktoken) would give.
  *
- * A Tok is read-only once open: any number of threads may use it, each with a TokScratch of its own.  Special tokens such as
- * <|im_start|> that stand in the text are plain characters unless TOK_SPECIAL is given: text from a data set or a user
- * cannot write a control token. */
+ * A Tok is read-only once open: any number of threads may use it, each with a TokScratch of its own.  Special tokens
+ * such as <|im_start|> that stand in the text are plain characters unless TOK_SPECIAL is given: text from a data set
+ * or a user cannot write a control token. */
 #ifndef TEXT_TOK_H
 #define TEXT_TOK_H
 
@@ -12,8 +12,10 @@ typedef struct Tok Tok;
 typedef struct TokScratch TokScratch;
 typedef VEC(int32_t) TokIds;                                  /* {0} is empty; freed with vec_free(ids.at) */
 
-typedef enum { TOK_OK, TOK_NONE, TOK_BAD } TokStatus;         /* TOK_NONE: the folder has no tokenizer at all; err says so too */
-/* `path` is a model folder (tokenizer.json, else tiktoken.model or *.tiktoken, else vocab.json + merges.txt), or such a file. */
+/* TOK_NONE: the folder has no tokenizer at all; err says so too */
+typedef enum { TOK_OK, TOK_NONE, TOK_BAD } TokStatus;
+/* `path` is a model folder (tokenizer.json, else tiktoken.model or *.tiktoken, else vocab.json
+ * + merges.txt), or such a file. */
 TokStatus tok_open(Tok **out, const char *path, Err *err);
 void      tok_close(Tok *t);
 
@@ -25,7 +27,8 @@ enum { TOK_SPECIAL = 1,      /* recognise special tokens in the text */
 /* Appends to ids.  Fails on text that is not UTF-8, and on a pattern that takes too long. */
 bool tok_encode(const Tok *t, TokScratch *s, const char *text, size_t n, int flags, TokIds *ids, Err *err);
 
-/* Appends the text.  Ids that the tokenizer does not have (padding rows of an embedding) are skipped, as the reference does. */
+/* Appends the text.  Ids that the tokenizer does not have (padding rows of an embedding) are
+ * skipped, as the reference does. */
 bool tok_decode(const Tok *t, const int32_t *ids, size_t n, bool skip_special, Buf *out, Err *err);
 
 /* The same a token at a time: appends only whole characters, and with the flush exactly what tok_decode gives. */

@@ -1,6 +1,6 @@
-/* tok_added.c - finds added tokens in text: of those that begin at the leftmost place the longest, each then held against
- * its flags.  A match that is refused (a special token nobody asked for, a word that is part of a longer one) still uses up
- * its characters, as in the reference. */
+/* tok_added.c - finds added tokens in text: of those that begin at the leftmost place the longest, each then held
+ * against its flags.  A match that is refused (a special token nobody asked for, a word that is part of a longer
+ * one) still uses up its characters, as in the reference. */
 #include "base/utf8.h"
 #include "text/tok_parts.h"
 

@@ -1,7 +1,7 @@
-/* tok_decode.c - ids back to text, a token at a time.  The decoders of tokenizer.json form a chain; from Fuse or ByteLevel
- * on, what flows is one text that grows instead of a list of tokens.  tok_decode is the stream pushed to its end, so the two
- * cannot differ.  What a step can only know at the end - a run of <0x..> bytes that may not be UTF-8 as a whole, a Replace
- * over the joined text - it holds back until then. */
+/* tok_decode.c - ids back to text, a token at a time.  The decoders of tokenizer.json form a chain; from Fuse or
+ * ByteLevel on, what flows is one text that grows instead of a list of tokens.  tok_decode is the stream pushed to
+ * its end, so the two cannot differ.  What a step can only know at the end - a run of <0x..> bytes that may not be
+ * UTF-8 as a whole, a Replace over the joined text - it holds back until then. */
 #include "base/utf8.h"
 #include "text/tok_parts.h"
 

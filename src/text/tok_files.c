@@ -1,6 +1,7 @@
-/* tok_files.c - tokenizers that come without a tokenizer.json: tiktoken.model (Moonlight, Kimi) and vocab.json with merges.txt.
- * What the file does not say - how text is cut, which tokens are special - stands in tokenizer_config.json, by the name of a
- * Python class; the table below says what those classes do, in the words of tokenizer.json. */
+/* tok_files.c - tokenizers that come without a tokenizer.json: tiktoken.model (Moonlight, Kimi) and
+ * vocab.json with merges.txt.  What the file does not say - how text is cut, which tokens are special -
+ * stands in tokenizer_config.json, by the name of a Python class; the table below says what those classes
+ * do, in the words of tokenizer.json. */
 #include "base/file.h"
 #include "text/tok_parts.h"
 
@@ -12,10 +13,11 @@
 #define UPPER "[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}&&[^\\\\p{Han}]]"
 #define LOWER "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}&&[^\\\\p{Han}]]"
 #define REST  " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
-#define KIMI  "[\\\\p{Han}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?" UPPER "*" LOWER "+" CONTRACTIONS "?|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?" \
-              UPPER "+" LOWER "*" CONTRACTIONS "?|\\\\p{N}{1,3}|" REST
+#define KIMI  "[\\\\p{Han}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?" UPPER "*" LOWER "+" CONTRACTIONS \
+              "?|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?" UPPER "+" LOWER "*" CONTRACTIONS "?|\\\\p{N}{1,3}|" REST
 #define QWEN  CONTRACTIONS "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|" REST
-#define SPLIT(pattern) "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern "\"},\"behavior\":\"Isolated\",\"invert\":false}"
+#define SPLIT(pattern) \
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern "\"},\"behavior\":\"Isolated\",\"invert\":false}"
 #define BYTES(prefix, regex) "{\"type\":\"ByteLevel\",\"add_prefix_space\":" prefix ",\"use_regex\":" regex "}"
 
 static const struct {
@@ -26,12 +28,14 @@ static const struct {
     { "TikTokenTokenizer", "{\"pre_tokenizer\":" SPLIT(KIMI) "}", 258 },
 }, vocab_classes[] = {
     { "GPT2Tokenizer",  "{\"pre_tokenizer\":" BYTES("false", "true") ",\"decoder\":{\"type\":\"ByteLevel\"}}", 0 },
-    { "Qwen2Tokenizer", "{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
-                        SPLIT(QWEN) "," BYTES("false", "false") "]},\"decoder\":{\"type\":\"ByteLevel\"}}", 0 },
+    { "Qwen2Tokenizer", "{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\","
+                        "\"pretokenizers\":[" SPLIT(QWEN) "," BYTES("false", "false")
+                        "]},\"decoder\":{\"type\":\"ByteLevel\"}}", 0 },
 };
 /* clang-format on */
 
-/* "added_tokens_decoder": {"163584": {"content": "[BOS]", "special": true, ...}, ...} as the array that tokenizer.json has. */
+/* "added_tokens_decoder": {"163584": {"content": "[BOS]", "special": true, ...}, ...} as the
+ * array that tokenizer.json has. */
 static bool config_tokens(Json *list, const Json *config, Mem *mem, Err *err) {
     const Json *dec = json_get(config, "added_tokens_decoder");
     size_t n = dec && dec->kind == JSON_OBJECT ? dec->n : 0;

@@ -1,6 +1,7 @@
-/* tok_load.c - tokenizer.json into a Tok.  Every piece of the file is either understood or named in an error: a piece
- * passed over in silence would give other ids than the model was trained on.  "truncation" and "padding" are the exception:
- * they say how batches are cut, not how text is read, and the callers of the reference switch them off as well. */
+/* tok_load.c - tokenizer.json into a Tok.  Every piece of the file is either understood or named in an error:
+ * a piece passed over in silence would give other ids than the model was trained on.  "truncation" and
+ * "padding" are the exception: they say how batches are cut, not how text is read, and the callers of the
+ * reference switch them off as well. */
 #include "text/tok_parts.h"
 
 #include <string.h>
@@ -16,8 +17,9 @@ static bool read_added(AddedToken *a, const Json *j, Mem *mem, Err *err) {
     return json_bool(j, "normalized", &a->normalized, err);
 }
 
-/* The reference numbers tokens that are not in the vocabulary itself, one after the other behind it, whatever the file says:
- * its ids are what a model was trained with.  tokenizer_config.json, in contrast, names ids that hold (own_ids). */
+/* The reference numbers tokens that are not in the vocabulary itself, one after the other behind it,
+ * whatever the file says: its ids are what a model was trained with.  tokenizer_config.json, in contrast,
+ * names ids that hold (own_ids). */
 static int32_t number(const Tok *t, const Json *j, const AddedToken *a, bool own_ids, int32_t next) {
     int32_t have = vocab_get(&t->bpe.vocab, a->content, a->n);
     if (!own_ids) return have >= 0 ? have : next;

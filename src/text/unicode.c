@@ -7,8 +7,8 @@
 
 /* clang-format off */
 typedef enum {
-    UC_LU, UC_LL, UC_LT, UC_LM, UC_LO, UC_MN, UC_MC, UC_ME, UC_ND, UC_NL, UC_NO, UC_PC, UC_PD, UC_PS, UC_PE, UC_PI, UC_PF, UC_PO,
-    UC_SM, UC_SC, UC_SK, UC_SO, UC_ZS, UC_ZL, UC_ZP, UC_CC, UC_CF, UC_CO, UC_COUNT
+    UC_LU, UC_LL, UC_LT, UC_LM, UC_LO, UC_MN, UC_MC, UC_ME, UC_ND, UC_NL, UC_NO, UC_PC, UC_PD, UC_PS, UC_PE, UC_PI,
+    UC_PF, UC_PO, UC_SM, UC_SC, UC_SK, UC_SO, UC_ZS, UC_ZL, UC_ZP, UC_CC, UC_CF, UC_CO, UC_COUNT
 } Category;
 static const char category_names[UC_COUNT][3] = {
     "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po",

@@ -1,8 +1,8 @@
 /* unicode.h - sets of characters, and the few facts about characters that tokenizers need.
  *
- * The facts are those of Hugging Face tokenizers, which holds several Unicode versions at once (regular expressions 16,
- * punctuation 8): they were asked of it character by character (tests/oracle/make_unicode.py), because ids must be equal
- * also where versions differ, and must not depend on which PCRE2 or utf8proc a machine has. */
+ * The facts are those of Hugging Face tokenizers, which holds several Unicode versions at once (regular expressions
+ * 16, punctuation 8): they were asked of it character by character (tests/oracle/make_unicode.py), because ids must
+ * be equal also where versions differ, and must not depend on which PCRE2 or utf8proc a machine has. */
 #ifndef TEXT_UNICODE_H
 #define TEXT_UNICODE_H
 

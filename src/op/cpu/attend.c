@@ -112,8 +112,7 @@ void cpu_attend(Dev *d, const Attn *a) {
 }
 
 /* ---- backward: tiles 0 of every sequence and kv head, then tiles 1, ...  Threads take them in that order, so the tile before
- * one of the same head is done or under way, and a tile can wait for it.
- * ------------------------------------------------------- */
+ * one of the same head is done or under way, and a tile can wait for it. */
 typedef struct {
     const Job *j;
     int head0, heads, t0, n; /* kv heads; tiles from t0 on; how many tiles in all */
@@ -263,8 +262,7 @@ void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const At
     }
 }
 
-/* ---- pages
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- pages */
 static size_t head_bytes(const Kv *kv) { return (size_t)kv->page * (size_t)(kv->dk + round16(kv->dv)) * 4; }
 size_t cpu_kv_bytes(const Dev *d, const Kv *kv) {
     (void)d;

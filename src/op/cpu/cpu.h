@@ -8,8 +8,7 @@
 
 #include <stdatomic.h>
 
-/* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2)
- * --------------------------------------------------- */
+/* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2) */
 enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = LEAVES_MOST, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC,
        PROD_STEP = 48, /* weights at a time: whole tiles of 6 and of 8, whole squares to turn */
        PROD_FEW = 8 /* rows for which weights are only streamed */ };
@@ -129,8 +128,7 @@ static inline CpuDev *cpu_dev(const Dev *d) { return d->impl; }
 int         cpu_isa_best(void);
 const Kern *cpu_kern(const Dev *d);
 
-/* ---- Threads and scratch
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Threads and scratch */
 /* A worker's scratch: floats, fixed at dev_open.  What grows with the call comes from d->tmp. */
 enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC * PROD_NC + 4096,
        HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK,

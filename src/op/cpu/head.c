@@ -104,8 +104,7 @@ static int stripes(const Dev *d, int pieces, int64_t rows) {
     return rows / 32 < want ? (int)(rows / 32 ? rows / 32 : 1) : want;
 }
 
-/* ---- whole distributions: pieces of ids, then rows
- * --------------------------------------------------------------------------- */
+/* ---- whole distributions: pieces of ids, then rows */
 static void leaf_piece(void *arg, int i, int worker) {
     const Job *j = arg;
     const Kern *k = cpu_kern(j->d);
@@ -135,8 +134,7 @@ static void leaf_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, fl
     }
 }
 
-/* ---- rows whose whole distribution is in memory
- * ------------------------------------------------------------------------------ */
+/* ---- rows whose whole distribution is in memory */
 /* shaped logits l [V] -> the row's distribution; leaf sums are made in scratch a few at a time */
 static void whole(HeadRow *r, const Kern *k, const float *l, int64_t V, float *work) {
     float(*st)[3] = (float(*)[3])(void *)work;
@@ -256,8 +254,7 @@ size_t cpu_tmp_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
     return arena_round((size_t)leaves_of(words(h)) * 12);
 }
 
-/* ---- drawing
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- drawing */
 static void sample_row(void *arg, int i, int worker) {
     const Job *j = arg;
     const Sample *s = j->s;
@@ -306,8 +303,7 @@ void cpu_sample_rows(Dev *d, Tensor logits, const Sample *s) {
     if (j.n) cpu_run(d, (int)j.n, (double)(j.n * j.V), sample_row, &j);
 }
 
-/* ---- backward
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- backward */
 /* Logits of some ids of the chunk once more, turned into their gradients where they lie. */
 enum { GRAD_COLS = 240 };
 static void grad_piece(void *arg, int i, int worker) {

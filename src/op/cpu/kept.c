@@ -63,8 +63,7 @@ void head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves
     }
 }
 
-/* ---- the kept set
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- the kept set */
 /* In a worker's scratch: the masses of a piece of the ids, and those of them near the top, in ascending order.  An id outside
  * the lists ranks below every id in them, so a prefix that ends inside the lists is the prefix of everything.  A vocabulary
  * that fits the scratch is one piece, made once; of a larger one the pieces are made again wherever they are read. */

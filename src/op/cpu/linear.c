@@ -100,8 +100,7 @@ void cpu_prod(Dev *d, const Prod *g) {
     if (g->M > 0 && g->N > 0) list_run(&l, g->M, g->N, (double)g->M * (double)g->N * (double)g->K);
 }
 
-/* ---- dense
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- dense */
 static Prod nt(Tensor y, Tensor x, Tensor w, Leaves sum) { /* y = x w' */
     Prod g = { .c = y.data,
                .ldc = y.ld,
@@ -206,8 +205,7 @@ void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
         for (int64_t t = 0; t < dy.rows; t++) k->add(db.data, db.data, f32_row(dy, t), dy.cols);
 }
 
-/* ---- one weight per expert
- * -------------------------------------------------------------------------------------------------- */
+/* ---- one weight per expert */
 static void group_rows(Prod *g, const List *l, int e) { /* rows at[e].. of a and c, weight e of b */
     int64_t r = l->at[e], es = g->b_bf16 ? 2 : 4;
     g->M = l->at[e + 1] - r;
@@ -276,8 +274,7 @@ void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
     grouped_run(d, g, group_dw, ex, 0, dy.cols * dw.ld, (double)dy.rows * (double)x.cols * (double)dy.cols);
 }
 
-/* ---- one matrix per head
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- one matrix per head */
 static void head_of(Prod *g, const List *l, int h) {
     g->a += h * l->step_a, g->c += h * l->step_c;
     g->b = (const char *)g->b + h * l->step_b * (g->b_bf16 ? 2 : 4);
@@ -350,8 +347,7 @@ void cpu_sum_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
     cpu_rows(d, y.rows, (double)m.heads * m.out / 4, sum_head_rows, &c);
 }
 
-/* ---- the upper levels of the tree
- * ------------------------------------------------------------------------------------------- */
+/* ---- the upper levels of the tree */
 typedef struct {
     Tensor y;
     const Tensor *part;

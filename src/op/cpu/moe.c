@@ -130,8 +130,7 @@ void cpu_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int 
     a[0] = 0;
 }
 
-/* ---- rows to experts and back
- * ------------------------------------------------------------------------------------------------ */
+/* ---- rows to experts and back */
 typedef struct {
     Tensor y, x, ix, w, z, dw;
 } Rows;

@@ -5,8 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- moving
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- moving */
 void cpu_put(Dev *d, Tensor to, const void *from) {
     (void)d;
     size_t row = (size_t)to.cols * dtype_size(to.dtype), ld = (size_t)to.ld * dtype_size(to.dtype);
@@ -86,8 +85,7 @@ void cpu_zero(Dev *d, Tensor x) {
     if (x.cols) cpu_rows(d, rows, (double)p.y.cols / 8, zero_rows, &p);
 }
 
-/* ---- embedding
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- embedding */
 /* The row of token t's id in this part of the vocabulary, or -1. */
 static int64_t row_of(Tensor ids, int64_t t, Part part, int64_t rows) {
     int32_t id = *i32_row(ids, t);
@@ -130,8 +128,7 @@ void cpu_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids, Part part) {
     cols_run(d, dy.cols, (double)dy.rows * (double)dy.cols / 4, embed_bwd_cols, &p);
 }
 
-/* ---- norm
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---- norm */
 static NormRows norm_part(const Args *p, int64_t r0, int64_t r1) {
     NormRows n = {
         .x = f32_row(p->b, r0), .ldx = p->b.ld, .g = p->e.data, .rows = r1 - r0, .n = p->b.cols, .eps = p->x
@@ -174,8 +171,7 @@ void cpu_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor r
         CPU_CALL(d, x.rows, (double)x.cols / 3, norm_dx_piece, p, writes(dx), reads(dy), reads(x), reads(rstd));
 }
 
-/* ---- SwiGLU, addition
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- SwiGLU, addition */
 static void swiglu_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     (void)work;
@@ -207,8 +203,7 @@ void cpu_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     CPU_CALL(d, y.rows, (double)y.cols / 4, add_rows, p, writes(y), reads(a), reads(b));
 }
 
-/* ---- rope
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---- rope */
 static void table_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;
     int64_t half = p->y.cols / 2;
@@ -267,8 +262,7 @@ void cpu_sum_rows(Dev *d, Tensor db, Tensor dy) {
     cols_run(d, dy.cols, (double)dy.rows * (double)dy.cols / 8, sum_rows_cols, &p);
 }
 
-/* ---- the optimizer
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- the optimizer */
 enum { FLAT = 1 << 16 }; /* elements a piece: fixed, so that sums do not know the threads */
 typedef struct {
     const Tensor *x;
