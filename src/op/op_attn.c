@@ -26,13 +26,24 @@ static void want_attn(const Dev *d, const char *op, const Attn *a) {
           (long)(a->seqs.at.rows * a->seqs.at.cols));
 }
 void check_attend(Dev *d, const Attn *a) { want_attn(d, "attend", a); }
+static void want_attn_bwd(const Dev *d, const char *op, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    want_attn(d, op, a);
+    WANT_A(op, dq, a->q.rows, a->q.cols);
+    WANT_A(op, dk, a->k.rows, a->k.cols);
+    WANT_A(op, dv, a->v.rows, a->v.cols);
+    WANT_A(op, dO, a->o.rows, a->o.cols);
+    WANT(op, a->lse, F, a->q.rows, a->heads);
+}
 void check_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    want_attn(d, "attend_bwd", a);
-    WANT_A("attend_bwd", dq, a->q.rows, a->q.cols);
-    WANT_A("attend_bwd", dk, a->k.rows, a->k.cols);
-    WANT_A("attend_bwd", dv, a->v.rows, a->v.cols);
-    WANT_A("attend_bwd", dO, a->o.rows, a->o.cols);
-    WANT("attend_bwd", a->lse, F, a->q.rows, a->heads);
+    want_attn_bwd(d, "attend_bwd", dq, dk, dv, dO, a);
+}
+void check_attend_all(Dev *d, const Attn *a) {
+    want_attn(d, "attend_all", a);
+    CHECK(is_none(a->from) && is_none(a->start), "attend_all: sequences have their own keys");
+}
+void check_attend_all_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    want_attn_bwd(d, "attend_all_bwd", dq, dk, dv, dO, a);
+    CHECK(is_none(a->from) && is_none(a->start), "attend_all_bwd: sequences have their own keys");
 }
 
 static void want_kv(const char *op, const Kv *kv) {

@@ -62,6 +62,10 @@ OP(JOIN,  swiglu,      (Dev *d, Tensor y, Tensor gate, Tensor up),
                       (d, y, gate, up), (y))
 OP(JOIN,  swiglu_bwd,  (Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up),
                       (d, dgate, dup, dy, gate, up), (dgate, dup))
+OP(JOIN,  gelu,        (Dev *d, Tensor y, Tensor x),
+                      (d, y, x), (y))    /* x times the normal distribution's mass below x: the exact one, not tanh's */
+OP(JOIN,  gelu_bwd,    (Dev *d, Tensor dx, Tensor dy, Tensor x),
+                      (d, dx, dy, x), (dx))
 OP(JOIN,  add,         (Dev *d, Tensor y, Tensor a, Tensor b),
                       (d, y, a, b), (y))    /* y may be a */
 OP(JOIN,  add_row,     (Dev *d, Tensor y, Tensor b),
@@ -69,7 +73,8 @@ OP(JOIN,  add_row,     (Dev *d, Tensor y, Tensor b),
 OP(ENTER, sum_rows,    (Dev *d, Tensor db, Tensor dy),
                       (d, db, dy), (db))    /* += ; chain over rows: add_row's backward */
 OP(JOIN,  rope_table,  (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp),
-                      (d, cossin, pos, freq, amp), (cossin))    /* cos then sin */
+                      (d, cossin, pos, freq, amp), (cossin))    /* cos then sin; pos [T,P], freq [P,dim/2]: the angle is pos[t,p] freq[p,i] of
+        the one p whose freq[p,i] is not 0 */
 OP(JOIN,  rope,        (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn),
                       (d, x, cossin, s, turn), (tensor_cols(x, s.from, s.dim)))    /* in place; -1 transposes +1 */
 
@@ -77,6 +82,11 @@ OP(JOIN,  rope,        (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn),
 OP(ENTER, attend,      (Dev *d, const Attn *a),
                       (d, a), (a->o, a->lse))
 OP(ENTER, attend_bwd,  (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a),
+                      (d, dq, dk, dv, dO, a), (dq, dk, dv))
+/* The same without a mask: every row sees all rows of its sequence (a vision tower's windows and frames).  No 'from'. */
+OP(ENTER, attend_all,  (Dev *d, const Attn *a),
+                      (d, a), (a->o, a->lse))
+OP(ENTER, attend_all_bwd, (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a),
                       (d, dq, dk, dv, dO, a), (dq, dk, dv))
 OP(JOIN,  kv_put,      (Dev *d, Kv kv, Tensor k, Tensor v, Paged rows),
                       (d, kv, k, v, rows), (TENSOR_NONE))

@@ -49,6 +49,15 @@ void check_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, 
     WANT_A("swiglu_bwd", dgate, gate.rows, gate.cols);
     WANT_A("swiglu_bwd", dup, gate.rows, gate.cols);
 }
+void check_gelu(Dev *d, Tensor y, Tensor x) {
+    WANT_A("gelu", x, -1, -1);
+    WANT_A("gelu", y, x.rows, x.cols);
+}
+void check_gelu_bwd(Dev *d, Tensor dx, Tensor dy, Tensor x) {
+    WANT_A("gelu_bwd", x, -1, -1);
+    WANT_A("gelu_bwd", dy, x.rows, x.cols);
+    WANT_A("gelu_bwd", dx, x.rows, x.cols);
+}
 void check_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     WANT_A("add", a, -1, -1);
     WANT_A("add", b, a.rows, a.cols);
@@ -65,7 +74,7 @@ void check_sum_rows(Dev *d, Tensor db, Tensor dy) {
 void check_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     WANT("rope_table", cossin, F, -1, -1);
     WANT("rope_table", pos, I, cossin.rows, -1);
-    WANT("rope_table", freq, F, 1, cossin.cols / 2);
+    WANT("rope_table", freq, F, pos.cols, cossin.cols / 2);
     CHECK(cossin.cols % 2 == 0 && pos.cols >= 1, "rope_table: cossin is [%ld,%ld], pos has %ld columns",
           (long)cossin.rows, (long)cossin.cols, (long)pos.cols);
 }

@@ -5,7 +5,12 @@
 typedef struct {
     int heads, kv, dk, dv, n, len[8];
     bool latent; /* v is the first dv columns of k */
+    bool all;    /* attend_all: no mask */
 } Shape;
+static void attend(Rig *r, const Shape *s, const Attn *a) { (s->all ? op_attend_all : op_attend)(&r->d, a); }
+static void attend_bwd(Rig *r, const Shape *s, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    (s->all ? op_attend_all_bwd : op_attend_bwd)(&r->d, dq, dk, dv, dO, a);
+}
 static int total(const Shape *s) {
     int t = 0;
     for (int i = 0; i < s->n; i++) t += s->len[i];
@@ -26,16 +31,17 @@ static void eval(const Fn *f, double *o, double *lse) {
             for (int h = 0; h < s->heads; h++) {
                 int g = h / (s->heads / s->kv);
                 double sc[4096], m = -1e300, z = 0;
-                for (int j = 0; j <= t; j++) {
+                int last = s->all ? s->len[i] - 1 : t;
+                for (int j = 0; j <= last; j++) {
                     sc[j] = 0;
                     for (int d = 0; d < s->dk; d++)
                         sc[j] += f->q[((at + t) * s->heads + h) * s->dk + d] * f->k[((at + j) * s->kv + g) * s->dk + d];
                     sc[j] *= f->scale, m = fmax(m, sc[j]);
                 }
-                for (int j = 0; j <= t; j++) z += exp(sc[j] - m);
+                for (int j = 0; j <= last; j++) z += exp(sc[j] - m);
                 for (int d = 0; d < s->dv; d++) {
                     double x = 0;
-                    for (int j = 0; j <= t; j++)
+                    for (int j = 0; j <= last; j++)
                         x += exp(sc[j] - m) / z
                              * (s->latent ? f->k[((at + j) * s->kv + g) * s->dk + d]
                                           : f->v[((at + j) * s->kv + g) * s->dv + d]);
@@ -93,13 +99,13 @@ static void gradients(const Shape *s) {
     Fn f = { s, doubles(&r.m, m.q, nq), doubles(&r.m, m.k, nk), doubles(&r.m, m.v, nv), (double)0.3f, m.c };
     double *o = MEM_ARRAY(&r.m, double, (size_t)no), *lse = MEM_ARRAY(&r.m, double, (size_t)(T * s->heads));
     eval(&f, o, lse);
-    op_attend(&r.d, &m.a);
+    attend(&r, s, &m.a);
     EXPECT_GRAD(&r, "attend", (float *)rig_get(&r, m.a.o), o, no, 2e-6);
     EXPECT_GRAD(&r, "attend's lse", (float *)rig_get(&r, m.a.lse), lse, T * s->heads, 2e-6);
     Tensor dq = rig_put_ld(&r, DT_F32, T, s->heads * s->dk, s->heads * s->dk + 1, NULL),
            dk = rig_put(&r, DT_F32, T, s->kv * s->dk, NULL);
     Tensor dv = rig_put_ld(&r, DT_F32, T, s->kv * s->dv, s->kv * s->dv + 2, NULL);
-    op_attend_bwd(&r.d, dq, dk, dv, rig_put(&r, DT_F32, T, s->heads * s->dv, m.c), &m.a);
+    attend_bwd(&r, s, dq, dk, dv, rig_put(&r, DT_F32, T, s->heads * s->dv, m.c), &m.a);
     float *gk = rig_get(&r, dk), *gv = rig_get(&r, dv);
     if (s->latent) /* k is both: its gradient is the sum */
         for (int i = 0; i < T * s->kv; i++)
@@ -116,8 +122,8 @@ static float *forward_backward(Rig *r, const Shape *s, size_t *bytes) {
     Made m = make(r, s);
     Tensor t[5] = { m.a.o, m.a.lse, rig_put(r, DT_F32, T, s->heads * s->dk, NULL),
                     rig_put(r, DT_F32, T, s->kv * s->dk, NULL), rig_put(r, DT_F32, T, s->kv * s->dv, NULL) };
-    op_attend(&r->d, &m.a);
-    op_attend_bwd(&r->d, t[2], t[3], t[4], rig_put(r, DT_F32, T, s->heads * s->dv, m.c), &m.a);
+    attend(r, s, &m.a);
+    attend_bwd(r, s, t[2], t[3], t[4], rig_put(r, DT_F32, T, s->heads * s->dv, m.c), &m.a);
     Buf b = { 0 };
     for (int i = 0; i < 5; i++) buf_put(&b, rig_get(r, t[i]), tensor_bytes(DT_F32, t[i].rows, t[i].cols));
     float *all = mem_copy(&r->m, b.data, b.n);
@@ -141,6 +147,36 @@ static void bits(const Shape *s) {
         rig_close(&r);
     }
     rig_close(&ref);
+}
+
+/* Every sequence by itself has the bits that it has among others. */
+static void alone(const Shape *s) {
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 16 << 20);
+    int T = total(s), at = 0;
+    Made m = make(&r, s);
+    Tensor dq = rig_put(&r, DT_F32, T, s->heads * s->dk, NULL), dk = rig_put(&r, DT_F32, T, s->kv * s->dk, NULL),
+           dv = rig_put(&r, DT_F32, T, s->kv * s->dv, NULL), dO = rig_put(&r, DT_F32, T, s->heads * s->dv, m.c);
+    attend(&r, s, &m.a);
+    attend_bwd(&r, s, dq, dk, dv, dO, &m.a);
+    for (int i = 0; i < s->n; at += s->len[i++]) {
+        int n = s->len[i];
+        int32_t border[2] = { 0, n };
+        Attn a = m.a;
+        a.q = tensor_rows(a.q, at, n), a.k = tensor_rows(a.k, at, n), a.v = tensor_rows(a.v, at, n);
+        a.o = rig_put(&r, DT_F32, n, s->heads * s->dv, NULL), a.lse = rig_put(&r, DT_F32, n, s->heads, NULL);
+        a.seqs = (Seqs){ 1, n, rig_put(&r, DT_I32, 1, 2, border) };
+        Tensor own[3] = { rig_put(&r, DT_F32, n, dq.cols, NULL), rig_put(&r, DT_F32, n, dk.cols, NULL),
+                          rig_put(&r, DT_F32, n, dv.cols, NULL) };
+        attend(&r, s, &a);
+        attend_bwd(&r, s, own[0], own[1], own[2], tensor_rows(dO, at, n), &a);
+        Tensor got[] = { a.o, a.lse, own[0], own[1], own[2] }, all[] = { m.a.o, m.a.lse, dq, dk, dv };
+        for (int k = 0; k < 5; k++)
+            EXPECT(!memcmp(rig_get(&r, got[k]), rig_get(&r, tensor_rows(all[k], at, n)),
+                           tensor_bytes(DT_F32, n, got[k].cols)),
+                   "sequence %d of %d alone: result %d differs", i, s->n, k);
+    }
+    rig_close(&r);
 }
 
 /* The same sequences over pages, in chunks, must give the packed bits. */
@@ -324,7 +360,12 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < COUNT(mid); i++) bits(&mid[i]);
         return test_end();
     }
+    static const Shape unmasked[] = { { 2, 2, 12, 12, 4, { 24, 16, 8, 1 }, .all = true },
+                                      { 3, 3, 8, 16, 2, { 7, 70 }, .all = true },
+                                      { 2, 2, 80, 80, 7, { 64, 0, 130, 16, 1, 257, 64 }, .all = true } };
     for (size_t i = 0; i < COUNT(small); i++) gradients(&small[i]);
+    for (size_t i = 0; i < 2 && on_cpu(); i++) gradients(&unmasked[i]);
+    for (size_t i = 0; i < COUNT(unmasked) && on_cpu(); i++) bits(&unmasked[i]), alone(&unmasked[i]);
     for (size_t i = 0; i < COUNT(mid); i++) {
         if (on_cpu()) bits(&mid[i]);
         for (int p = 0; p < 4; p++)

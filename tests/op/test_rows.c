@@ -18,7 +18,9 @@ static void eval(const Fn *f, int t, double *y) {
     double ss = 0;
     for (int i = 0; i < W; i++) ss += x[i] * x[i];
     for (int i = 0; i < W; i++)
-        y[i] = f->kind == 0 ? x[i] / sqrt(ss / W + 1e-3) * f->g[i] : silu(x[i]) * f->u[t * W + i];
+        y[i] = f->kind == 0   ? x[i] / sqrt(ss / W + 1e-3) * f->g[i]
+               : f->kind == 1 ? silu(x[i]) * f->u[t * W + i]
+                              : x[i] * (1 + erf(x[i] / sqrt(2))) / 2;
 }
 static double loss(void *arg) {
     const Fn *f = arg;
@@ -67,6 +69,63 @@ static void norm_and_swiglu(void) {
     float *gz = rig_get(&r, z);
     for (int i = 0; i < W; i++)
         EXPECT(fabsf(gz[i] - (i % 2 ? 1e8f : 0)) < 1e-20f, "swiglu at %g is %g", (double)far[i], (double)gz[i]);
+    rig_close(&r);
+}
+
+static void gelu(void) {
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 8 << 20);
+    float *x = rnds(&r.m, T * W, 1, 4), *c = rnds(&r.m, T * W, 4, 1), far[W];
+    Fn f = { doubles(&r.m, x, T * W), NULL, NULL, c, 2 };
+    Tensor tx = rig_put_ld(&r, DT_F32, T, W, W + 3, x), tc = rig_put(&r, DT_F32, T, W, c),
+           y = rig_put_ld(&r, DT_F32, T, W, W + 2, NULL), dx = rig_put_ld(&r, DT_F32, T, W, W + 1, NULL);
+    op_gelu(&r.d, y, tx);
+    EXPECT_GRAD(&r, "gelu", (float *)rig_get(&r, y), values(&r.m, &f), T * W, 1e-7);
+    op_gelu_bwd(&r.d, dx, tc, tx);
+    EXPECT_GRAD(&r, "gelu dx", (float *)rig_get(&r, dx), differences(&r.m, f.x, T * W, loss, &f), T * W, 2e-6);
+    for (int i = 0; i < W; i++) far[i] = (float)(i - W / 2) * 0.27f; /* -10 .. 10, through every piece */
+    far[0] = -1e30f, far[W - 1] = 1e30f;
+    Tensor one = rig_put(&r, DT_F32, 1, W, far), z = rig_put(&r, DT_F32, 1, W, NULL);
+    op_gelu(&r.d, z, one);
+    float *gz = rig_get(&r, z);
+    for (int i = 0; i < W; i++) {
+        double v = (double)far[i], want = v * erfc(-v / sqrt(2)) / 2;
+        EXPECT(fabs((double)gz[i] - want) <= 1e-7 * fabs(want) + 1e-12, "gelu at %g is %g, not %g", v, (double)gz[i],
+               want);
+    }
+    op_gelu_bwd(&r.d, z, rig_put(&r, DT_F32, 1, W, far), one);
+    gz = rig_get(&r, z);
+    EXPECT(gz[0] == 0 && gz[W - 1] == 1e30f, "far from 0 gelu's derivative is 0 and 1, not %g and %g", (double)gz[0],
+           (double)gz[W - 1]);
+    rig_close(&r);
+}
+
+/* Positions of several kinds: each frequency turns by one of them, and has the bits of a table by that one alone. */
+static void rope_axes(void) {
+    enum { DIM = 40, H = DIM / 2, AXES = 3 };
+    static const int of[AXES + 1] = { 0, 5, 5 + 9, H };
+    Rig r;
+    rig_open(&r, 2, ISA_BEST, 8 << 20);
+    int32_t pos[T][AXES], one[T];
+    float freq[AXES][H] = { 0 }, all[H];
+    for (int t = 0; t < T; t++)
+        for (int a = 0; a < AXES; a++) pos[t][a] = t * (a + 2) + 1000 * a;
+    for (int i = 0; i < H; i++) all[i] = (float)pow(1e4, -2.0 * i / DIM);
+    for (int a = 0; a < AXES; a++)
+        for (int i = of[a]; i < of[a + 1]; i++) freq[a][i] = all[i];
+    Tensor cs = rig_put(&r, DT_F32, T, DIM, NULL), single = rig_put(&r, DT_F32, T, DIM, NULL);
+    op_rope_table(&r.d, cs, rig_put(&r, DT_I32, T, AXES, pos), rig_put(&r, DT_F32, AXES, H, freq), 1.25f);
+    float *got = rig_get(&r, cs);
+    for (int a = 0; a < AXES; a++) {
+        for (int t = 0; t < T; t++) one[t] = pos[t][a];
+        op_rope_table(&r.d, single, rig_put(&r, DT_I32, T, 1, one), rig_put(&r, DT_F32, 1, H, all), 1.25f);
+        float *want = rig_get(&r, single);
+        int bad = 0;
+        for (int t = 0; t < T; t++)
+            for (int i = of[a]; i < of[a + 1]; i++)
+                bad += got[t * DIM + i] != want[t * DIM + i] || got[t * DIM + H + i] != want[t * DIM + H + i];
+        EXPECT(!bad, "axis %d: %d angles differ", a, bad);
+    }
     rig_close(&r);
 }
 
@@ -509,7 +568,9 @@ static void moments_follow(void) {
 int main(int argc, char **argv) {
     optest_begin(argc, argv);
     norm_and_swiglu();
+    if (on_cpu()) gelu();
     rope();
+    rope_axes();
     filling();
     moving();
     optimizer();

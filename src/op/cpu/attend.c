@@ -22,6 +22,7 @@ typedef struct {
     int64_t task0; /* the first of this round */
     int spans;     /* of keys, computed apart; 0: together */
     bool join;
+    bool all; /* no mask: every row sees all keys of its sequence */
     float *parts;
 } Job;
 
@@ -85,6 +86,7 @@ static void attend_task(void *arg, int i, int worker) {
     if (n <= 0) return;
     AttRows r;
     rows_of(&r, j, s0 + p0, start_of(j, seq) + p0, n, head, a->q, a->o, a->lse, a->dk, a->dv);
+    for (int k = 0; k < r.n && j->all; k++) r.last[k] = len - 1;
     AttKeys y = { .k = f32_row(a->k, keys_at(j, seq)) + head * a->dk,
                   .v = f32_row(a->v, keys_at(j, seq)) + head * a->dv,
                   .ldk = a->k.ld,
@@ -93,7 +95,7 @@ static void attend_task(void *arg, int i, int worker) {
                   .dv = a->dv };
     cpu_kern(j->d)->attend(&r, &y, cpu_work(j->d, worker));
 }
-void cpu_attend(Dev *d, const Attn *a) {
+static void attend_with(Dev *d, const Attn *a, bool all) {
     int tile = tile_positions(a->heads, a->kv_heads);
     CHECK(tile > 0, "attend: %d query heads share a kv head; at most %d can", a->heads / a->kv_heads, ATT_TILE);
     Job j = { .d = d,
@@ -106,10 +108,13 @@ void cpu_attend(Dev *d, const Attn *a) {
               .kv_heads = a->kv_heads,
               .scale = a->scale,
               .tile = tile,
-              .tiles = (a->seqs.longest + tile - 1) / tile };
+              .tiles = (a->seqs.longest + tile - 1) / tile,
+              .all = all };
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 60;
     if (a->q.rows > 0) run_tasks(&j, cost, attend_task);
 }
+void cpu_attend(Dev *d, const Attn *a) { attend_with(d, a, false); }
+void cpu_attend_all(Dev *d, const Attn *a) { attend_with(d, a, true); }
 
 /* ---- backward: tiles 0 of every sequence and kv head, then tiles 1, ...  Threads take them in that order, so the tile before
  * one of the same head is done or under way, and a tile can wait for it. */
@@ -168,6 +173,7 @@ static void bwd_tile(const Round *r, int i, int worker) {
             lo ? r->done + r->first[lo - 1] + rank : NULL, /* sequences with this tile stand first in that one too */
         .mine = r->done + i,
         .sum = j->from != NULL,
+        .all = j->all,
     };
     cpu_kern(j->d)->attend_bwd(&b, cpu_work(j->d, worker));
 }
@@ -223,7 +229,7 @@ static void bwd_round(const Job *j, int s0, int s1, int t0, int t1, int head0, i
     cpu_run(d, threads_count(d->threads), cost, bwd_task, &r);
 }
 
-void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+static void attend_bwd_with(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a, bool all) {
     int tile = ATT_BWD / (a->heads / a->kv_heads);
     CHECK(tile > 0, "attend_bwd: %d query heads share a kv head; at most %d can", a->heads / a->kv_heads, ATT_BWD);
     Job j = { .d = d,
@@ -238,7 +244,8 @@ void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const At
               .dk = dk,
               .dv = dv,
               .dO = dO,
-              .tile = tile };
+              .tile = tile,
+              .all = all };
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 25;
     enum { TILES = (ATT_COUNTS - 2) / 2 };        /* of one sequence and head, at a time */
     if (j.from) cpu_zero(d, dk), cpu_zero(d, dv); /* keys that no row here sees; the others are added to */
@@ -260,6 +267,13 @@ void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const At
             for (int t = 0; t < tiles_of(&j, s0); t += TILES) bwd_round(&j, s0, s0 + 1, t, t + TILES, head, 1, cost);
         s1 = s0 + 1;
     }
+}
+
+void cpu_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    attend_bwd_with(d, dq, dk, dv, dO, a, false);
+}
+void cpu_attend_all_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    attend_bwd_with(d, dq, dk, dv, dO, a, true);
 }
 
 /* ---- pages */

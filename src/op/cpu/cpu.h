@@ -75,6 +75,7 @@ typedef struct {                        /* backward of one kv head of one sequen
     const atomic_int *before;           /* blocks of keys the tile before this one has done; NULL for the first tile */
     atomic_int  *mine;                  /* ... this one */
     bool         sum;                   /* dk and dv are added to, whichever tile is the first to come */
+    bool         all;                   /* no mask: every row sees every key */
 } AttBack;
 
 /* rows of y = x rstd g; backward y is dx, or dg [n] */

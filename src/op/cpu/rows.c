@@ -209,7 +209,14 @@ static void table_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
     int64_t half = p->y.cols / 2;
     (void)work;
     for (int64_t r = r0; r < r1; r++)
-        k->sincos(f32_row(p->y, r), f32_row(p->y, r) + half, p->b.data, half, (float)*i32_row(p->a, r), p->x);
+        for (int64_t axis = 0; axis < p->a.cols; axis++) { /* the runs of frequencies that turn by it */
+            const float *freq = f32_row(p->b, axis);
+            float *cs = f32_row(p->y, r), pos = (float)i32_row(p->a, r)[axis];
+            for (int64_t i = 0, n; i < half; i += n + 1) {
+                for (n = 0; i + n < half && (freq[i + n] != 0 || p->a.cols == 1); n++) {}
+                if (n) k->sincos(cs + i, cs + half + i, freq + i, n, pos, p->x);
+            }
+        }
 }
 void cpu_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) {
     Args p = { .y = cossin, .a = pos, .b = freq, .x = amp };

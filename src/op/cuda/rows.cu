@@ -394,12 +394,14 @@ void cuda_add_row(Dev *d, Tensor y, Tensor b) {
 
 /* ---- rope --------------------------------------------------------------------------------------------------------------------------- */
 /* The angle is a float32 product, as in the models' own code; its sine and cosine are taken in double, at any position. */
-static __global__ void rope_table_k(Rows<float> cs, Rows<const int32_t> pos, const float *freq, int64_t rows, int half,
-                                    float amp) {
+static __global__ void rope_table_k(Rows<float> cs, Rows<const int32_t> pos, Rows<const float> freq, int axes, int64_t rows,
+                                    int half, float amp) {
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x)
         for (int i = threadIdx.x; i < half; i += blockDim.x) {
             double s, c;
-            sincos((double)((float)*pos.row(r) * freq[i]), &s, &c);
+            float angle = (float)*pos.row(r) * freq.row(0)[i];
+            for (int p = 1; p < axes; p++) angle += (float)pos.row(r)[p] * freq.row(p)[i]; /* all but one are 0 */
+            sincos((double)angle, &s, &c);
             cs.row(r)[i] = (float)c * amp, cs.row(r)[half + i] = (float)s * amp;
         }
 }
@@ -407,8 +409,8 @@ void cuda_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) 
     int64_t half = cossin.cols / 2;
     if (half > 0)
         launch(d, rope_table_k, dim3((unsigned)(cossin.rows < 1 << 20 ? cossin.rows : 1 << 20)), half < 64 ? 32 : 64, 0,
-               rows_of<float>(cossin), rows_of<const int32_t>(pos), (const float *)freq.data, cossin.rows, (int)half,
-               amp);
+               rows_of<float>(cossin), rows_of<const int32_t>(pos), rows_of<const float>(freq), (int)pos.cols,
+               cossin.rows, (int)half, amp);
 }
 
 /* a' = a cos - b sin, b' = b cos + a sin with two roundings each, as on the CPU.  Rows are (token, head); halves: eight pairs a thread;
