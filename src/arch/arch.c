@@ -97,6 +97,23 @@ void arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert) {
     }
 }
 
+int arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamDesc *p, int64_t rows, int64_t cols) {
+    const Dims *d = &m->d;
+    const int64_t five[PARAM_DIMS] = { rows, d->vis_in, d->vis_frames, d->vis_patch, d->vis_patch };
+    if (p->patch) memcpy(shape, five, sizeof five);
+    else if (p->vector) shape[0] = cols;
+    else shape[0] = rows, shape[1] = cols;
+    return p->patch ? PARAM_DIMS : p->vector ? 1 : 2;
+}
+
+bool arch_param_other_name(Buf *out, const ModelDesc *m, const char *name) {
+    bool text = !strncmp(name, "model.", 6), visual = !strncmp(name, "visual.", 7);
+    if (!m->d.vis_layers || (!text && !visual)) return false;
+    buf_clear(out);
+    buf_printf(out, text ? "model.language_model.%s" : "model.%s", text ? name + 6 : name);
+    return true;
+}
+
 typedef struct {
     int64_t topk, total, active;
 } Counts;
@@ -161,7 +178,7 @@ bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err 
     out->arch = find(&out->config, err);
     if (!out->arch) return false;
     TRY(out->arch->read(&out->d, &out->config, err));
-    if (out->d.rope.kind == ROPE_SECTIONS && out->arch->runs)
+    if (out->d.rope.kind == ROPE_SECTIONS && !out->d.vis_layers)
         return err_set(err, "rope_scaling.mrope_section is there: %s models have one position per token",
                        out->arch->name);
     TRY(config_quant(&out->d, &out->config, err));

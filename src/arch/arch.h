@@ -24,7 +24,10 @@ typedef struct {
     int64_t  layers, hidden, vocab, heads, kv_heads, head_dim, ffn, context;   /* context: max_position_embeddings */
     int64_t  q_lora, kv_lora, nope_dim, rope_dim, v_dim;                    /* MLA; q_lora 0: none */
     int64_t  experts, topk, expert_ffn, shared, groups, group_topk;         /* MoE; shared: how many shared experts */
-    int64_t  vis_layers, vis_hidden, vis_heads, vis_ffn, vis_merge, vis_patch, vis_frames, vis_in;
+    int64_t  vis_layers, vis_hidden, vis_heads, vis_ffn, vis_merge, vis_patch, vis_frames, vis_in, vis_window;   /* window: pixels */
+    int64_t  image_token, video_token, vision_start;                        /* ids of places that pictures and frames take */
+    double   vis_per_second, vis_theta;                                     /* positions a second of a clip; of its rope */
+    uint8_t  vis_full[MAX_LAYERS];                                          /* 1: this vision layer sees whole frames, not windows */
     int64_t  mtp_layers;                                                    /* extra layers in the file, not computed */
     bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
     bool     fp8;                                                           /* quantization_config: float8 blocks in the files */
@@ -66,6 +69,7 @@ typedef struct {
     int         parts;                /* rows are this many stacked matrices, each cut alone; 0: one */
     bool        vector;               /* one dimension on disk (norms, biases): [cols], never decayed */
     bool        frozen;               /* not moved by the gradient: no gradient, no optimizer state */
+    bool        patch;                /* five dimensions on disk: [rows, channels, frames, patch, patch] */
 } ParamDesc;
 
 #define N(field) offsetof(Dims, field)
@@ -108,6 +112,10 @@ void    arch_each_param(const ModelDesc *m, ParamVisit *visit, void *user);
 /* The same with all experts of a row at once: 'experts' matrices of rows x cols each, 1 for a row outside the experts. */
 typedef void RowVisit(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols);
 void    arch_each_row(const ModelDesc *m, RowVisit *visit, void *user);
+enum { PARAM_DIMS = 5 };
+int     arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamDesc *p, int64_t rows, int64_t cols);   /* on disk: dimensions */
+/* The same name as newer files spell it (model.visual, model.language_model), or false: it has no other. */
+bool    arch_param_other_name(Buf *out, const ModelDesc *m, const char *name);
 void    arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert);      /* the name on disk */
 int64_t arch_param_count(const ModelDesc *m);
 int64_t arch_active_count(const ModelDesc *m);        /* parameters that one token meets; the embedding row lookup included whole */

@@ -24,6 +24,11 @@ typedef struct {
     const int32_t *ids;
     int n;
     const float *logits, *logprobs, *entropy, *weights;
+    PlacedPicture *pictures;
+    int n_pictures;
+    const float *image_embeds, *video_embeds;
+    const int32_t *position_ids; /* [3,n] */
+    const int32_t *delta;
 } GoldenSeq;
 
 typedef struct {
@@ -41,6 +46,7 @@ typedef struct {
     Params grads;
     Json meta, half; /* half: bf16.json */
     bool has_meta, has_half;
+    ClipRule rule; /* of clips' positions: the reference's own */
 } Golden;
 
 /* One check: how it ended, what was compared, in words, and where (or NULL). */
@@ -97,6 +103,72 @@ static const float *floats(Golden *g, int i, const char *name, int64_t n, Err *e
     return x ? mem_copy(&g->o.mem, x->data, x->bytes) : NULL;
 }
 
+/* ---- pictures of a sequence: pixel values, grids, and places, which are runs of their kind's token */
+typedef struct {
+    const StTensor *grids, *values, *seconds;
+    int64_t token, row;
+    int n, at;
+} Shown;
+static bool read_shown(Golden *g, int i, Shown *x, const char *grids, const char *values, int64_t token, Err *err) {
+    *x = (Shown){ .token = token };
+    if (!(x->grids = column(g, i, grids, DT_I32, -1, err))) return true;
+    x->n = (int)(x->grids->count / 3);
+    x->values = column(g, i, values, DT_F32, -1, err);
+    return x->values || err_set(err, "golden.safetensors: seq%d has %s and no %s", i, grids, values);
+}
+static bool next_shown(Golden *g, int i, Shown *x, bool clip, int at, Picture *out, Err *err) {
+    const Dims *d = &g->o.desc.d;
+    int32_t grid[3];
+    if (x->at == x->n) return err_set(err, "golden.safetensors: seq%d has more places than pictures", i);
+    memcpy(grid, x->grids->data + 12 * x->at, 12);
+    *out = (Picture){ .grid = { grid[0], grid[1], grid[2] }, .clip = clip };
+    int64_t rows = grid_rows(out->grid), merge = d->vis_merge;
+    if (grid[0] < 1 || grid[1] < 1 || grid[2] < 1 || grid[1] % merge || grid[2] % merge
+        || (x->row + rows) * d->vis_pixels > x->values->count || at + picture_tokens(out, d) > g->seq[i].n)
+        return err_set(err, "golden.safetensors: seq%d: a grid of %d x %d x %d does not fit its pixel values or tokens",
+                       i, grid[0], grid[1], grid[2]);
+    out->values = (const float *)mem_copy(&g->o.mem, x->values->data, x->values->bytes) + x->row * d->vis_pixels;
+    out->key[0] = (uint64_t)i + 1, out->key[1] = (uint64_t)at; /* all different */
+    if (x->seconds) {
+        float s;
+        memcpy(&s, x->seconds->data + 4 * x->at, 4);
+        out->seconds = (double)s;
+    } else out->seconds = 1;
+    x->row += rows, x->at++;
+    return true;
+}
+static bool read_pictures(Golden *g, int i, Err *err) {
+    const Dims *d = &g->o.desc.d;
+    GoldenSeq *s = &g->seq[i];
+    Shown image, video;
+    VEC(PlacedPicture) all = { 0 };
+    if (!d->vis_layers) return true;
+    TRY(read_shown(g, i, &image, "image_grid_thw", "pixel_values", d->image_token, err));
+    TRY(read_shown(g, i, &video, "video_grid_thw", "pixel_values_videos", d->video_token, err));
+    video.seconds = column(g, i, "second_per_grid_ts", DT_F32, video.n, err);
+    bool ok = true;
+    for (int t = 0; ok && t < s->n;) {
+        bool clip = s->ids[t] == d->video_token && video.n;
+        if (!clip && !(s->ids[t] == d->image_token && image.n)) {
+            t++;
+            continue;
+        }
+        Picture *p = MEM_NEW(&g->o.mem, Picture);
+        ok = next_shown(g, i, clip ? &video : &image, clip, t, p, err);
+        if (ok) VEC_PUSH(all, (PlacedPicture){ p, t });
+        t += ok ? picture_tokens(p, d) : 1;
+    }
+    s->n_pictures = (int)all.n;
+    s->pictures = mem_copy(&g->o.mem, all.at, all.n * sizeof *all.at);
+    vec_free(all.at);
+    s->image_embeds = floats(g, i, "image_embeds", -1, err), s->video_embeds = floats(g, i, "video_embeds", -1, err);
+    const StTensor *pos = column(g, i, "position_ids", DT_I32, 3 * (int64_t)s->n, err),
+                   *delta = column(g, i, "delta", DT_I32, 1, err);
+    if (pos) s->position_ids = mem_copy(&g->o.mem, pos->data, pos->bytes);
+    if (delta) s->delta = mem_copy(&g->o.mem, delta->data, delta->bytes);
+    return ok;
+}
+
 static bool read_seqs(Golden *g, Err *err) {
     char path[4096];
     snprintf(path, sizeof path, "%s/golden.safetensors", g->opts->golden);
@@ -116,6 +188,7 @@ static bool read_seqs(Golden *g, Err *err) {
         g->seq[i].weights = floats(g, i, "weights", n - 1, err);
         if (!g->seq[i].logprobs)
             return err_set(err, "%s: seq%d.logprobs is missing or has another size than input_ids - 1", path, i);
+        TRY(read_pictures(g, i, err));
         g->tokens += n;
         g->outputs += n - 1;
     }
@@ -151,6 +224,14 @@ static void deal(Golden *g) {
     for (int i = 0; i < g->n_own; i++) g->tokens += g->seq[g->own[i]].n, g->outputs += g->seq[g->own[i]].n - 1;
 }
 
+static void pack(const Golden *g, PackSeq *seqs, int extra) {
+    for (int i = 0; i < g->n_own; i++) {
+        const GoldenSeq *s = &g->seq[g->own[i]];
+        seqs[i] =
+            (PackSeq){ s->ids, s->n + extra, 1, DRAW_PLAIN, .pictures = s->pictures, .n_pictures = s->n_pictures };
+    }
+}
+
 static bool open_all(Golden *g, Err *err) {
     int longest = 0;
     Shard shard = open_shard(&g->o);
@@ -165,7 +246,11 @@ static bool open_all(Golden *g, Err *err) {
                      .recompute = g->opts->recompute,
                      .like = open_kind(&g->o, g->opts->open.leaves),
                      .shard = &shard };
+    PackSeq seqs[MAX_SEQS];
+    pack(g, seqs, 0);
+    s.pictures = batch_pictures(seqs, g->n_own, &g->o.desc.d);
     ModelSizes sizes = model_sizes(&g->o.desc, &s);
+    size_t feats = (size_t)s.pictures.tokens * (size_t)g->o.desc.d.hidden * 4;
     size_t reduce = reduce_tmp(&g->o.desc, &shard, s.like);
     if (reduce > sizes.tmp) sizes.tmp = reduce;
     OpenOpts opts = g->opts->open;
@@ -174,7 +259,8 @@ static bool open_all(Golden *g, Err *err) {
     g->o.model.recompute = g->opts->recompute;
     g->act = dev_arena(&g->o.dev, "act", sizes.act);
     g->io = dev_arena(&g->o.dev, "io",
-                      32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4));
+                      32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4)
+                          + batch_see_bytes(&s.pictures, T, &g->o.desc.d) + arena_round(feats));
     size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
     g->host = arena_on_host("host", host, &g->o.mem);
     params_open(&g->grads, &g->o.desc, &shard, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
@@ -184,9 +270,9 @@ static bool open_all(Golden *g, Err *err) {
 static void put_batch(Golden *g, Batch *b,
                       int extra) { /* extra 1: one more token, so that the last row is an output too */
     PackSeq seqs[MAX_SEQS];
-    for (int i = 0; i < g->n_own; i++)
-        seqs[i] = (PackSeq){ g->seq[g->own[i]].ids, g->seq[g->own[i]].n + extra, 1, DRAW_PLAIN };
+    pack(g, seqs, extra);
     batch_put_part(b, &g->o.dev, &g->io, &g->host, seqs, g->n_own, &g->o.model.par.cp);
+    batch_see(b, &g->o.dev, &g->io, seqs, g->n_own, &g->o.desc.d, g->rule);
 }
 
 /* ---- the checks */
@@ -271,12 +357,53 @@ static void check_logits(Golden *g) {
     arena_pop(&g->io, mark);
 }
 
+/* What the tower makes of each sequence's pictures and of its clips, and where its tokens stand. */
+static void check_pictures(Golden *g) {
+    const Dims *d = &g->o.desc.d;
+    Diff images = { 0 }, clips = { 0 };
+    int64_t wrong = 0, compared = 0, seen[2] = { 0 };
+    Mem mem = { 0 };
+    for (int k = 0; k < g->n_own; k++) {
+        const GoldenSeq *s = &g->seq[g->own[k]];
+        int32_t(*pos)[3] = mem_array(&mem, (size_t)s->n, sizeof *pos);
+        int delta = picture_positions(pos, s->n, s->pictures, s->n_pictures, d, g->rule);
+        for (int t = 0; t < s->n && s->position_ids; t++)
+            for (int a = 0; a < 3; a++, compared++) wrong += pos[t][a] != s->position_ids[a * s->n + t];
+        if (s->delta) compared++, wrong += delta != *s->delta;
+        int64_t row[2] = { 0 };
+        for (int i = 0; i < s->n_pictures; i++) {
+            const Picture *p = s->pictures[i].picture;
+            const float *want = p->clip ? s->video_embeds : s->image_embeds;
+            int tokens = picture_tokens(p, d);
+            size_t mark = arena_mark(&g->io), tmp = arena_mark(&g->o.dev.tmp);
+            Pictures one;
+            int32_t *order = MEM_ARRAY(&mem, int32_t, (size_t)tokens);
+            float *got = MEM_ARRAY(&mem, float, (size_t)(tokens * d->hidden));
+            pictures_put(&one, &g->o.dev, &g->io, &p, 1, d);
+            picture_order(order, p, d);
+            op_get(&g->o.dev, got, tower_forward(&g->o.model, &one, &g->o.dev.tmp, NULL, NULL));
+            for (int t = 0; t < tokens && want; t++, row[p->clip]++)
+                differ(p->clip ? &clips : &images, got + order[t] * d->hidden, want + row[p->clip] * d->hidden,
+                       d->hidden);
+            seen[p->clip] += want != NULL;
+            arena_pop(&g->io, mark), arena_pop(&g->o.dev.tmp, tmp);
+        }
+    }
+    mem_free(&mem);
+    if (!compared) skip(g, "positions", "not in golden.safetensors");
+    else report(g, !wrong, "positions", "%.0f of %.0f wrong", (double)wrong, (double)compared);
+    if (seen[0]) report_diff(g, "tower, pictures", "image_embeds", &images, 5e-5);
+    else skip(g, "tower, pictures", "no image_embeds in golden.safetensors");
+    if (seen[1]) report_diff(g, "tower, clips", "video_embeds", &clips, 5e-5);
+    else skip(g, "tower, clips", "no video_embeds in golden.safetensors");
+}
+
 /* d loss/d parameter of loss = -sum weights * logprobs, and the loss itself. */
 static double gradients(Golden *g) {
     Batch b;
     size_t mark = arena_mark(&g->io), act = arena_mark(&g->act);
     Mem mem = { 0 };
-    ModelKeep keep = { .block = MEM_ARRAY(&mem, BlockKeep, (size_t)g->o.desc.d.layers) };
+    ModelKeep keep = model_keep(&g->o.desc, g->o.desc.d.layers, &mem);
     put_batch(g, &b, 0);
     Tensor lp = tensor_push(&g->io, DT_F32, b.outputs, 1), ent = tensor_push(&g->io, DT_F32, b.outputs, 1);
     op_zero(&g->o.dev, g->grads.flat);
@@ -522,11 +649,15 @@ static void check_greedy(Golden *g) {
         return;
     }
     SampleOpts opts = { .draw = DRAW_PLAIN, .greedy = true, .ignore_eos = true, .max_tokens = (int)want->n };
-    Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL } };
+    Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL, .pictures = g->seq[0].pictures,
+                        .n_pictures = g->seq[0].n_pictures } };
     SchedConf c = {
         .page = 16, .max_seqs = 1, .max_batch = 1, .max_rows = g->seq[0].n, .max_len = g->seq[0].n + (int)want->n
     };
     c.pages = c.max_len / c.page + 2;
+    int64_t feats;
+    engine_seen(&g->o.desc, g->seq[0].pictures, g->seq[0].n_pictures, &feats, &c.patches);
+    c.feats = (int)feats;
     Feed f = { .next = greedy_next, .answer = greedy_answer, .user = &x };
     Mem mem = { 0 };
     Engine *e = engine_open(&g->o.model, &c, &mem);
@@ -564,6 +695,9 @@ bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
     if (!opened(g, open_desc(&g->o, opts->model, &opts->open, err), err)) return open_close(&g->o), false;
     g->has_meta = read_json(g, "meta.json", &g->meta);
     g->has_half = read_json(g, "bf16.json", &g->half);
+    g->rule = CLIP_RULE;
+    const Json *by = g->has_meta ? json_get(&g->meta, "transformers") : NULL;
+    if (by && by->kind == JSON_STRING) clip_rule_named(&g->rule, mem_printf(&g->o.mem, "transformers %s", by->str));
     int leaves = opts->open.leaves ? (int)opts->open.leaves : LEAVES_MOST;
     bool ok = (!opts->grid || grid_parse(&axes, opts->grid, err))
               && ranks_grid(opts->ranks, &axes, NULL, &g->o.desc, leaves, err) && opened(g, read_seqs(g, err), err)
@@ -573,6 +707,7 @@ bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
         if (many(g) && !opts->json) tell_ranks(g);
         check_values(g);
         check_logits(g);
+        if (g->o.desc.d.vis_layers) check_pictures(g);
         check_greedy(g);
         ok = check_training(g, err);
     }

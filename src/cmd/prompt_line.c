@@ -54,6 +54,8 @@ static bool encode(PromptLine *out, PromptReader *r, const char *text, size_t n,
 
 static bool chat_ids(PromptLine *out, PromptReader *r, const Json *line, Mem *mem, Err *err) {
     if (!r->chat) return err_set(err, "\"messages\" cannot be used: %s", r->no_chat);
+    if (chat_media(json_get(line, "messages")))
+        return err_set(err, "pictures are not taken here yet: only `hone verify` computes with them");
     Buf text = { 0 };
     const Json *tools = json_get(line, "tools"), *more = json_get(line, "chat_template_kwargs");
     bool ok = chat_render(r->chat, json_get(line, "messages"), tools, r->use == PROMPT_GENERATE, more, &text, err)

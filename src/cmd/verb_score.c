@@ -87,6 +87,7 @@ static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, 
     if (outputs) {
         Batch b;
         batch_put_part(&b, d, &s->io, &s->host, seqs, k, &s->o->model.par.cp);
+        batch_see(&b, d, &s->io, seqs, k, &s->o->desc.d, CLIP_RULE);
         ban_early(s, &b, line, n);
         Tensor tlp = tensor_push(&s->io, DT_F32, outputs, 1), tent = tensor_push(&s->io, DT_F32, outputs, 1);
         model_score(&s->o->model, &b, tlp, tent);
@@ -195,7 +196,8 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     bool ok = open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err);
     if (!ranks_agree(o->ranks, ok, err)) return vec_free(lots.at), false;
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
-                   + arena_round((size_t)o->desc.d.n_eos * 4) + batch_part_bytes(budget, (int)most);
+                   + arena_round((size_t)o->desc.d.n_eos * 4) + batch_part_bytes(budget, (int)most)
+                   + batch_see_bytes(&shape.pictures, budget, &o->desc.d);
     size_t host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
     Scorer s = {
         .o = o,

@@ -39,14 +39,15 @@ void st_close(StFiles *s);
 const StTensor *st_find(const StFiles *s, const char *name);                                       /* NULL: not there */
 bool st_is_shape(const StTensor *t, int n_dims, const int64_t *shape);
 void st_shape_text(char out[96], int n_dims, const int64_t *shape);                               /* "[128,32]" */
-void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, size_t bytes);      /* from: in t's data; read, not faulted in */
+/* from: in t's data; read, not faulted in */
+void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, size_t bytes);
 void st_will_need(const void *data, size_t bytes);          /* bytes of a file that are read soon: the disk may begin */
 /* its pages may leave memory: it was read and will not be again */
 void st_done_with(const StFiles *s, const StTensor *t);
 
 /* ---- Writing.  One file (path ends with .safetensors), or a folder that exists: model.safetensors, or shards of at
  * most shard_bytes with an index (a tensor larger than that has a shard to itself). */
-typedef struct { const char *name; DType dtype; int n_dims; int64_t shape[4]; } StSpec;
+typedef struct { const char *name; DType dtype; int n_dims; int64_t shape[5]; } StSpec;
 typedef struct StWriter StWriter;
 /* NULL on error */
 StWriter *st_write_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);

@@ -86,10 +86,18 @@ void attention(const Ctx *c, int layer, const Attn *a);
 
 /* The dense feed-forward, also the shared experts: which weights is said by their ids. */
 typedef struct { ParamId gate, up, down, gate_b, up_b, down_b; } MlpIds;
-extern const MlpIds mlp_dense, mlp_shared;
+extern const MlpIds mlp_dense, mlp_shared, mlp_vision;
 typedef struct { Tensor gate, up, h; } MlpKeep;
 void mlp_forward (const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x, MlpKeep *keep);
 void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlpKeep *keep);
+
+/* A block of the vision tower over patches x [N,h], within segments that see themselves whole; and what makes tokens of its last one's rows. */
+typedef struct { Tensor x, qkv; NormKeep n1, n2; Attn a; MlpKeep mlp; } VisionKeep;
+void vision_forward (const Ctx *c, int layer, Seqs segments, Tensor y, Tensor x, VisionKeep *keep);
+void vision_backward(const Ctx *c, int layer, Seqs segments, const Params *g, Tensor dx, Tensor dy, const VisionKeep *keep);
+typedef struct { NormKeep n; Tensor h, act; } MergerKeep;
+void   merger_forward (const Ctx *c, Tensor y, Tensor x, MergerKeep *keep);     /* y [N/m*m, H] */
+void   merger_backward(const Ctx *c, const Params *g, Tensor dx, Tensor dy, const MergerKeep *keep);
 
 /* Experts.  'routing' is what recomputation remembers: a token is never routed twice. */
 typedef struct { Tensor pick, weight, at, from, slot; } Routing;

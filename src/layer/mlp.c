@@ -4,11 +4,13 @@
 const MlpIds mlp_dense = { P_GATE, P_UP, P_DOWN, P_GATEB, P_UPB, P_DOWNB };
 const MlpIds mlp_shared = { P_S_GATE, P_S_UP, P_S_DOWN, P_COUNT, P_COUNT, P_COUNT };
 
+const MlpIds mlp_vision = { P_VIS_GATE, P_VIS_UP, P_VIS_DOWN, P_VIS_GATEB, P_VIS_UPB, P_VIS_DOWNB };
+
 static Tensor bias(const Params *p, ParamId id, int layer) { return id == P_COUNT ? TENSOR_NONE : param(p, id, layer); }
 
 /* The model's columns, of which this rank has the weights' own. */
 static int64_t columns(const Ctx *c, const MlpIds *ids) {
-    return ids == &mlp_shared ? c->m->d.shared_ffn : c->m->d.ffn;
+    return ids == &mlp_vision ? c->m->d.vis_ffn : ids == &mlp_shared ? c->m->d.shared_ffn : c->m->d.ffn;
 }
 
 void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x, MlpKeep *keep) {

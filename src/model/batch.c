@@ -213,3 +213,69 @@ void batch_keep(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, in
     }
     arena_pop(host, mark);
 }
+
+/* ---- pictures */
+
+typedef VEC(const Picture *) PictureList;
+static int place_in(PictureList *l, const Picture *p) {
+    for (size_t i = 0; i < l->n; i++)
+        if (l->at[i] == p) return (int)i;
+    VEC_PUSH(*l, p);
+    return (int)l->n - 1;
+}
+static PictureList distinct(const PackSeq *seqs, int n) {
+    PictureList l = { 0 };
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < seqs[i].n_pictures; k++) place_in(&l, seqs[i].pictures[k].picture);
+    return l;
+}
+
+PicturesShape batch_pictures(const PackSeq *seqs, int n, const Dims *d) {
+    PictureList l = distinct(seqs, n);
+    PicturesShape s = { 0 };
+    for (size_t i = 0; i < l.n; i++) pictures_add(&s, l.at[i], d);
+    vec_free(l.at);
+    return s;
+}
+
+size_t batch_see_bytes(const PicturesShape *s, int64_t tokens, const Dims *d) {
+    if (!d->vis_layers) return 0;
+    return arena_round((size_t)tokens * 12) + arena_round((size_t)tokens * 4) + pictures_bytes(s, tokens, d);
+}
+
+void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule) {
+    if (!dims->vis_layers) return;
+    CHECK(b->ranks == 1, "pictures over %d ranks of a sequence", b->ranks);
+    Mem mem = { 0 };
+    int32_t(*pos)[3] = mem_array(&mem, (size_t)b->tokens, sizeof *pos),
+    *ids = MEM_ARRAY(&mem, int32_t, (size_t)b->tokens), *from = MEM_ARRAY(&mem, int32_t, (size_t)b->tokens);
+    PictureList l = distinct(seqs, n);
+    int64_t *first = MEM_ARRAY(&mem, int64_t, l.n + 1);
+    for (size_t i = 0; i < l.n; i++) first[i + 1] = first[i] + picture_tokens(l.at[i], dims);
+    int64_t none = first[l.n], t = 0;
+    for (int i = 0; i < n; t += seqs[i++].n) {
+        picture_positions(pos + t, seqs[i].n, seqs[i].pictures, seqs[i].n_pictures, dims, rule);
+        for (int k = 0; k < seqs[i].n; k++) ids[t + k] = seqs[i].tokens[k], from[t + k] = (int32_t)none;
+        for (int k = 0; k < seqs[i].n_pictures; k++) {
+            const PlacedPicture *p = &seqs[i].pictures[k];
+            int tokens = picture_tokens(p->picture, dims);
+            int32_t *order = MEM_ARRAY(&mem, int32_t, (size_t)tokens);
+            CHECK(p->at >= 0 && p->at + tokens <= seqs[i].n, "a picture's tokens %d.. +%d of %d", p->at, tokens,
+                  seqs[i].n);
+            picture_order(order, p->picture, dims);
+            for (int j = 0; j < tokens; j++) {
+                ids[t + p->at + j] = (int32_t)dims->vocab;
+                from[t + p->at + j] = (int32_t)first[place_in(&l, p->picture)] + order[j];
+            }
+        }
+    }
+    b->pos = tensor_push(a, DT_I32, b->tokens, 3);
+    op_put(d, b->pos, pos);
+    if (l.n) {
+        pictures_put(&b->seen, d, a, l.at, (int)l.n, dims);
+        b->ids = put_i32(d, a, ids, b->tokens);
+        b->seen.from = put_i32(d, a, from, b->tokens);
+    }
+    vec_free(l.at);
+    mem_free(&mem);
+}

@@ -2,6 +2,7 @@
 #ifndef MODEL_BATCH_H
 #define MODEL_BATCH_H
 
+#include "model/picture.h"
 #include "par/par.h"
 
 typedef struct { float temperature, top_p, min_p; int32_t top_k; } Drawing;     /* {1,1,0,0}: as the model says */
@@ -16,6 +17,8 @@ typedef struct {
     int            n, from;
     Drawing        draw;
     const uint8_t *kept;         /* of a cut distribution: the sets its tokens from..n-1 were drawn from (kept_set.h); or NULL */
+    const PlacedPicture *pictures;       /* in the order of their places */
+    int            n_pictures;
 } PackSeq;
 
 typedef struct {
@@ -23,7 +26,7 @@ typedef struct {
     int64_t own;                 /* outputs whose predicting row is this rank's: what the next five are of */
     Seqs    seqs;                /* with cp, its pieces of sequences: first pieces, then last ones */
     Tensor  from, start;         /* as in Attn; none without cp */
-    Tensor  ids, pos;            /* [T,1] DT_I32 */
+    Tensor  ids, pos;            /* [T,1] DT_I32; pos [T,3] where tokens have three */
     Tensor  rows, targets;       /* [own,1] DT_I32: the predicting row, the token predicted */
     Dist    dist;                /* of each own output; no tensors when every sequence is DRAW_PLAIN */
     Tensor  banned, ban;         /* as in op.h's Head; none unless batch_ban was called */
@@ -32,6 +35,7 @@ typedef struct {
     CpRows  outs;                /* ... and their outputs */
     Tensor  own_at;              /* [own,1]: which of all outputs; none without cp */
     int     rank, ranks;         /* of cp */
+    Pictures seen;               /* no tokens: none, and 'from' is none; else ids at pictures' places are the vocabulary's end */
 } Batch;
 
 /* Host staging comes from 'host' and is free again at return; the batch lives in 'a'.  _part: this rank's part of it, of several of cp. */
@@ -43,6 +47,10 @@ static inline int64_t batch_part_tokens(int64_t tokens, int seqs, int ranks) {
     int64_t most = tokens / ranks + 2 * (int64_t)seqs;
     return ranks == 1 || most > tokens ? tokens : most;
 }
+/* Then, of a model that takes pictures: three positions a token by 'rule', and the pictures of its sequences.  Nothing for another model. */
+void   batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule);
+PicturesShape batch_pictures(const PackSeq *seqs, int n, const Dims *d);     /* of the distinct ones */
+size_t batch_see_bytes(const PicturesShape *s, int64_t tokens, const Dims *d);       /* of a, on top of a batch's */
 /* Outputs i with ban[i] 1 were drawn from a distribution without these ids (min-tokens keeps stop tokens away). */
 void   batch_ban(Batch *b, Dev *d, Arena *a, Arena *host, const int32_t *ban, const int32_t *ids, int n);
 /* The sequences' kept sets, in place of those that the weights would keep.  A cut sequence among them has them, or none has. */

@@ -12,18 +12,37 @@ void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leav
 /* All but the weights. */
 static void open_rest(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, int leaves,
                       Mem *mem) {
-    int64_t half = arch_rope_dim(desc) / 2;
+    const Dims *dims = &desc->d;
+    int64_t half = arch_rope_dim(desc) / 2, axes = dims->vis_layers ? 3 : 1;
+    int64_t width = dims->vis_layers ? dims->vis_hidden / dims->vis_heads : 0;
     *m = (Model){
         .dev = d, .desc = desc, .shard = *shard, .leaves = leaves, .par = *par, .scale = arch_attn_scale(desc)
     };
     m->local = grid_local(desc, &shard->g, shard->at);
     CHECK(leaves % shard->g.tp == 0, "sums of %d leaves over %d ranks of tp", leaves, shard->g.tp);
     m->book = ep_book(par, desc->d.experts, mem);
-    m->fixed = dev_arena(d, "fixed", arena_round((size_t)half * 4));
-    m->freq = push_f32(&m->fixed, 1, half);
-    float *freq = MEM_ARRAY(mem, float, (size_t)half);
+    m->fixed = dev_arena(d, "fixed", arena_round((size_t)(axes * half) * 4) + arena_round((size_t)width * 4));
+    m->freq = push_f32(&m->fixed, axes, half);
+    float *freq = MEM_ARRAY(mem, float, (size_t)(axes * half));
     arch_rope(desc, freq, &m->amp);
+    for (int64_t i = half - 1; i >= 0 && axes > 1; i--) { /* frequency i turns by one of the three */
+        const int64_t *s = dims->rope.sections;
+        int64_t by = i < s[0] ? 0 : i < s[0] + s[1] ? 1 : 2;
+        float f = freq[i];
+        freq[i] = 0, freq[by * half + i] = f;
+    }
     op_put(d, m->freq, freq);
+    if (!width) return;
+    float *vis = MEM_ARRAY(mem, float, (size_t)width);
+    tower_freq(vis, dims);
+    m->vis_freq = push_f32(&m->fixed, 2, width / 2);
+    op_put(d, m->vis_freq, vis);
+}
+
+ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem) {
+    ModelKeep k = { .block = MEM_ARRAY(mem, BlockKeep, (size_t)layers + 1) };
+    if (desc->d.vis_layers) k.tower.block = MEM_ARRAY(mem, VisionKeep, (size_t)desc->d.vis_layers);
+    return k;
 }
 
 void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights,
@@ -85,23 +104,46 @@ bool model_begins(const Model *m, int v) { return chunk_number(m, v) == 0; }
 bool model_ends(const Model *m, int v) { return chunk_number(m, v) == grid_chunks(&m->shard.g) - 1; }
 int model_layers(const Model *m, int v, int *from) { return grid_chunk(&m->shard.g, chunk_number(m, v), from); }
 
-static void embed(Model *m, Tensor x, Tensor ids) {
+/* Pictures' results are a second table beside the embedding: a token is a row of the one or of the other, and of its other there is -0,
+ * which changes nothing.  An id behind the vocabulary's end is no row of it. */
+static Part seen_vocab(const Model *m) { return (Part){ m->local.vocab0, m->desc->d.vocab + 1 }; }
+static Part seen_part(Tensor feats) { return (Part){ 0, feats.rows + 1 }; }
+
+static void embed(Model *m, Tensor x, Tensor ids, Tensor feats, Tensor from) {
     size_t mark = arena_mark(&m->dev->tmp);
     Tensor part = tp_partial(&m->par, &m->dev->tmp, x, ids.rows);
-    op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), vocab_part(m));
+    op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), feats.data ? seen_vocab(m) : vocab_part(m));
     tp_exit(&m->par, m->dev, x, part);
+    if (feats.data) {
+        CHECK(m->par.tp.size == 1, "pictures over %d ranks of tp", m->par.tp.size);
+        Tensor shown = tensor_push(&m->dev->tmp, x.dtype, x.rows, x.cols);
+        op_embed(m->dev, shown, from, feats, seen_part(feats));
+        op_add(m->dev, x, x, shown);
+    }
     arena_pop(&m->dev->tmp, mark);
+}
+
+/* The pictures' results: those that were made before, or the tower's, which keeps what its backward reads. */
+static Tensor features(Model *m, const Pictures *p, Arena *to, Arena *act, ModelKeep *keep) {
+    if (!p->tokens || p->feats.data) return p->feats;
+    return tower_forward(m, p, to, act, keep && !m->tower_frozen ? &keep->tower : NULL);
 }
 
 /* ids [T], or x from the chunk before -> this rank's rows of what the chunk's last block returns: y, or a new tensor where that is none.  Without
  * keep two tensors of tmp take turns. */
-static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, Tensor y, Tensor x, ModelKeep *keep) {
+static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, const Pictures *seen, Tensor y, Tensor x,
+                     ModelKeep *keep) {
     int64_t t = comm_share(&m->par.tp, ids.rows), H = m->desc->d.hidden;
     Arena *a = keep_always(c, keep);
     int l0, n = model_layers(m, v, &l0);
     Tensor spare[2];
     for (int i = 0; i < 2 && !keep; i++) spare[i] = push(c, a, t, H);
-    if (model_begins(m, v)) embed(m, x = keep ? push(c, a, t, H) : spare[1], ids);
+    if (model_begins(m, v)) {
+        size_t mark = arena_mark(&m->dev->tmp);
+        x = keep ? push(c, a, t, H) : spare[1];
+        embed(m, x, ids, features(m, seen, &m->dev->tmp, c->act, keep), seen->from);
+        arena_pop(&m->dev->tmp, mark);
+    }
     for (int i = 0; i < n; i++) {
         Tensor to = i == n - 1 && y.data ? y : keep ? push(c, a, t, H) : spare[i % 2];
         comm_about(&m->par.tp, "layer", l0 + i);
@@ -197,7 +239,7 @@ void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *a
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, act, b);
     c.cossin = rotation(m, b->pos, a);
-    Tensor last = hidden(m, &c, v, b->ids, y, x, keep);
+    Tensor last = hidden(m, &c, v, b->ids, &b->seen, y, x, keep);
     if (keep) keep->cossin = c.cossin;
     if (model_ends(m, v)) {
         Tensor h = outputs(m, &c, last, b->rows, a, keep), stat = tensor_push(a, DT_U8, b->own, HEAD_STAT);
@@ -235,8 +277,17 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
         dy = to;
     }
     if (!n && dx.data) op_copy(d, dx, dy);
-    if (model_begins(m, v))
-        op_embed_bwd(d, param(g, P_EMBED, 0), tp_exit_bwd(&m->par, d, tmp, dy, b->tokens), b->ids, vocab_part(m));
+    if (model_begins(m, v)) {
+        bool seen = b->seen.tokens;
+        Tensor all = tp_exit_bwd(&m->par, d, tmp, dy, b->tokens);
+        op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, seen ? seen_vocab(m) : vocab_part(m));
+        if (seen && !m->tower_frozen) { /* answers that share a picture add up in its rows */
+            Tensor dfeats = push_f32(tmp, b->seen.tokens, H);
+            op_zero(d, dfeats);
+            op_embed_bwd(d, dfeats, all, b->seen.from, seen_part(dfeats));
+            tower_backward(m, g, &b->seen, dfeats, act, &keep->tower);
+        }
+    }
     arena_pop(tmp, mark);
     end(m);
 }
@@ -320,13 +371,14 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, NULL, b);
     c.cossin = rotation(m, b->pos, tmp);
-    Tensor h = outputs(m, &c, hidden(m, &c, 0, b->ids, TENSOR_NONE, TENSOR_NONE, NULL), b->rows, tmp, NULL);
+    Tensor h = outputs(m, &c, hidden(m, &c, 0, b->ids, &b->seen, TENSOR_NONE, TENSOR_NONE, NULL), b->rows, tmp, NULL);
     op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
     arena_pop(tmp, mark);
     end(m);
 }
 
-void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h) {
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen, Tensor rows,
+                  Tensor h) {
     begin(m, "extend");
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
@@ -335,7 +387,7 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     c.kv = kv;
     c.paged = *paged;
     c.cossin = rotation(m, pos, tmp);
-    Tensor x = hidden(m, &c, 0, ids, TENSOR_NONE, TENSOR_NONE, NULL);
+    Tensor x = hidden(m, &c, 0, ids, seen ? seen : &(Pictures){ 0 }, TENSOR_NONE, TENSOR_NONE, NULL);
     if (rows.rows) {
         Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);
         op_permute(m->dev, picked, tp_enter(&m->par, m->dev, tmp, x, c.tokens), rows);

@@ -16,16 +16,26 @@ typedef struct {
     Par              par;
     EpBook           book;               /* experts' rounds */
     Arena            fixed;              /* freq */
-    Tensor           freq;               /* [1,dim/2] */
+    Tensor           freq;               /* [axes,dim/2]: one position a token, or three */
+    Tensor           vis_freq;           /* [2,w/2] of the vision tower, or none */
     float            amp, scale;
+    bool             tower_frozen;       /* nothing is kept for the tower's backward, and none is run */
 } Model;
+
+typedef struct {                         /* of the vision tower */
+    VisionKeep *block;                   /* [vis_layers], or NULL: a batch with pictures cannot be trained on */
+    Tensor      cossin;
+    MergerKeep  merger;
+} TowerKeep;
 
 typedef struct {                         /* from forward to backward */
     BlockKeep *block;                    /* [layers]: the model's, or a chunk's */
     Tensor     cossin;
     NormKeep   norm;                     /* over the gathered rows [outputs,H] */
     Tensor     h, stat;
+    TowerKeep  tower;
 } ModelKeep;
+ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem);      /* room for so many blocks, and the tower's */
 
 /* Memory of the weights is taken here; the weights themselves come from model_load or params_random(&m->w). */
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
@@ -63,8 +73,14 @@ typedef struct { Tensor x, y, dx, dy; } FlightWay;
 void flight_out (FlightWay *w, Arena *act, const Model *m, int v, const Batch *b);
 void flight_back(FlightWay *w, Arena *act, Arena *out, const Model *m, int v, const Batch *b);
 
-/* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'. */
-void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, Tensor rows, Tensor h);
+/* The vision tower: its results [p->tokens,H], a new tensor of 'to'.  Kept things go to act. */
+Tensor tower_forward (Model *m, const Pictures *p, Arena *to, Arena *act, TowerKeep *keep);
+void   tower_backward(Model *m, const Params *g, const Pictures *p, Tensor dout, Arena *act, const TowerKeep *keep);
+void   tower_freq(float *freq, const Dims *d);                   /* [2,w/2] */
+
+/* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'.  seen: feats and from,
+ * or NULL where no row is a picture's. */
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen, Tensor rows, Tensor h);
 
 /* op_logprob and op_sample where the vocabulary is cut over ranks: collective over tp, every rank has all rows of h and gets all results. */
 void model_logprob(Model *m, const Head *head);
@@ -83,11 +99,15 @@ typedef struct {
     Recompute recompute;
     DevKind like;
     const Shard *shard;
+    PicturesShape pictures;
+    bool tower_frozen;
 } ModelShape;
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
-typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; const Shard *shard; } ExtendShape;     /* shard NULL: one rank */
+typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; const Shard *shard; int64_t feats; } ExtendShape;     /* shard NULL: one rank;
+    feats: rows of pictures' results that are kept */
 Kv         model_kv(const ModelDesc *m, const Shard *shard, int page);      /* a layer's cache, without its memory */
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);
+size_t     model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like);      /* of tower_forward that keeps nothing, its results included */
 /* Every op of a micro-batch's forward and backward and of a step of decoding, with the kernel that serves it (Dev.by). */
 void       model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg);
 

@@ -43,7 +43,7 @@ static size_t flight(Dry *x, const Batch *b, const Params *grads, Tensor lp, Ten
     Model *m = &x->model;
     for (int v = 0, l0; v < m->shard.g.vpp; v++) {
         Arena act = counting("flight", 3), out = counting("out", 4);
-        ModelKeep keep = { .block = MEM_ARRAY(&x->mem, BlockKeep, (size_t)model_layers(m, v, &l0) + 1) };
+        ModelKeep keep = model_keep(m->desc, model_layers(m, v, &l0), &x->mem);
         FlightWay w;
         flight_out(&w, &act, m, v, b);
         chunk_forward(m, v, b, w.y, w.x, &act, &keep, lp, ent);
@@ -55,6 +55,22 @@ static size_t flight(Dry *x, const Batch *b, const Params *grads, Tensor lp, Ten
     return arena_round(most);
 }
 
+/* Pictures of that shape, as a batch has them. */
+static Pictures pictures(Dry *x, const PicturesShape *s, int64_t tokens) {
+    const Dims *d = &x->model.desc->d;
+    if (!s->tokens) return (Pictures){ 0 };
+    int window = (int)(d->vis_window / d->vis_patch * (d->vis_window / d->vis_patch));
+    return (Pictures){ .patches = s->patches,
+                       .tokens = s->tokens,
+                       .pixels = tensor_push(&x->io, x->dev.act, s->patches, d->vis_pixels),
+                       .pos = tensor_push(&x->io, DT_I32, s->patches, 2),
+                       .windows = { s->windows, window < s->longest ? window : s->longest, ints(x, s->windows + 1) },
+                       .frames = { s->frames, s->longest, ints(x, s->frames + 1) },
+                       .from = ints(x, tokens) };
+}
+
+static int axes_of(const ModelDesc *m) { return m->d.vis_layers ? 3 : 1; }
+
 static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSizes *z) {
     int ranks = x->model.shard.g.cp, seqs = ranks == 1 ? s->seqs : 2 * s->seqs;
     int64_t tokens = batch_part_tokens(s->tokens, s->seqs, ranks), own = tokens < s->outputs ? tokens : s->outputs;
@@ -64,11 +80,13 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSiz
         .own = own,
         .seqs = { seqs, s->longest < tokens ? s->longest : (int)tokens, ints(x, seqs + 1) },
         .ids = ints(x, tokens),
-        .pos = ints(x, tokens),
+        .pos = tensor_push(&x->io, DT_I32, tokens, axes_of(desc)),
         .rows = ints(x, own),
         .targets = ints(x, own),
         .ranks = ranks,
+        .seen = pictures(x, &s->pictures, tokens),
     };
+    x->model.tower_frozen = s->tower_frozen;
     if (s->truncated) b.dist = (Dist){ reals(x, own), ints(x, own), reals(x, own), reals(x, own) };
     if (ranks > 1) {
         b.from = ints(x, seqs), b.start = ints(x, seqs), b.own_at = ints(x, own);
@@ -82,7 +100,7 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSiz
     if (s->backward) {
         Params grads;
         params_open(&grads, desc, &x->model.shard, &x->dev, DT_F32, true, "grads", &x->mem);
-        ModelKeep keep = { .block = MEM_ARRAY(&x->mem, BlockKeep, (size_t)desc->d.layers) };
+        ModelKeep keep = model_keep(desc, desc->d.layers, &x->mem);
         model_forward(&x->model, &b, &act, &keep, lp, ent);
         model_backward(&x->model, &grads, &b, &act, &keep, lp, ent);
         z->flight = flight(x, &b, &grads, lp, ent, &z->out);
@@ -122,7 +140,10 @@ static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
                 .start = ints(x, s->seqs),
                 .table = tensor_push(&x->io, DT_I32, s->seqs, s->max_pages) };
     Tensor h = tensor_push(&x->io, x->dev.act, s->outputs, d->hidden);
-    model_extend(&x->model, kv, &p, ints(x, s->rows), ints(x, s->rows), ints(x, s->outputs), h);
+    Pictures seen = { .tokens = s->feats, .from = ints(x, s->rows) };
+    if (s->feats) seen.feats = tensor_push(&x->io, x->dev.act, s->feats, d->hidden);
+    Tensor pos = tensor_push(&x->io, DT_I32, s->rows, axes_of(desc));
+    model_extend(&x->model, kv, &p, ints(x, s->rows), pos, &seen, ints(x, s->outputs), h);
     Sample draw = { .h = h,
                     .w = model_head(&x->model),
                     .random = tensor_push(&x->io, DT_I64, s->outputs, 1),
@@ -135,6 +156,17 @@ size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind lik
     Dry x;
     dry_open(&x, desc, s->shard, like);
     extend(&x, desc, s);
+    size_t peak = x.dev.tmp.peak;
+    dry_close(&x);
+    return peak;
+}
+
+size_t model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like) {
+    if (!s->tokens) return 0;
+    Dry x;
+    dry_open(&x, desc, NULL, like);
+    Pictures p = pictures(&x, s, 1);
+    tower_forward(&x.model, &p, &x.dev.tmp, NULL, NULL);
     size_t peak = x.dev.tmp.peak;
     dry_close(&x);
     return peak;

@@ -25,6 +25,7 @@ typedef struct {
 } Weights;
 
 typedef struct {
+    const ModelDesc *m;
     DType dtype;
     Mem *mem;
     Buf name;
@@ -37,13 +38,12 @@ static void add_spec(void *user, const ParamDesc *desc, int layer, int expert, i
     buf_clear(&x->name);
     arch_param_name(&x->name, desc, layer, expert);
     StSpec s = { .name = mem_str(x->mem, x->name.data, x->name.n), .dtype = desc->frozen ? DT_F32 : x->dtype };
-    if (!desc->vector) s.shape[s.n_dims++] = rows;
-    s.shape[s.n_dims++] = cols;
+    s.n_dims = arch_param_shape(s.shape, x->m, desc, rows, cols);
     VEC_PUSH(x->specs, s);
 }
 
 StSpec *params_specs(const ModelDesc *m, DType t, size_t *n, Mem *mem) {
-    Specs x = { .dtype = t, .mem = mem };
+    Specs x = { .m = m, .dtype = t, .mem = mem };
     arch_each_param(m, add_spec, &x);
     *n = x.specs.n;
     StSpec *all = mem_copy(mem, x.specs.at, x.specs.n * sizeof *all);
@@ -60,7 +60,8 @@ static bool write_weights(const Weights *from, const char *dir, SaveOpts o, Err 
     bool ok = w;
     for (size_t i = 0; ok && i < n_specs; i++) {
         const StSpec *s = &specs[i];
-        int64_t count = s->shape[0] * (s->n_dims > 1 ? s->shape[1] : 1);
+        int64_t count = 1;
+        for (int k = 0; k < s->n_dims; k++) count *= s->shape[k];
         for (int64_t at = 0, n; ok && at < count; at += n) {
             n = count - at < PIECE ? count - at : PIECE;
             const void *piece = from->fetch(from->user, i, at, &n, s->dtype);
@@ -156,10 +157,12 @@ void params_config_text(Buf *out, const ModelDesc *m, DType t) {
 }
 
 /* ---- what is carried along */
-static const char *const carried[] = { "tokenizer.json",      "tokenizer_config.json",   "vocab.json",
-                                       "merges.txt",          "special_tokens_map.json", "generation_config.json",
-                                       "chat_template.jinja", "tokenizer.model",         "tiktoken.model",
-                                       "added_tokens.json" };
+static const char *const carried[] = {
+    "tokenizer.json",      "tokenizer_config.json",    "vocab.json",
+    "merges.txt",          "special_tokens_map.json",  "generation_config.json",
+    "chat_template.jinja", "tokenizer.model",          "tiktoken.model",
+    "added_tokens.json",   "preprocessor_config.json", "video_preprocessor_config.json"
+};
 
 static bool is_carried(const char *name) {
     for (size_t i = 0; i < COUNT(carried); i++)

@@ -21,6 +21,9 @@ typedef struct {
 
 static bool find(Checking *x, const StTensor **out, const char *name) {
     *out = st_find(&x->s->files, name);
+    Buf other = { 0 };
+    if (!*out && arch_param_other_name(&other, x->m, name)) *out = st_find(&x->s->files, other.data);
+    buf_free(&other);
     if (!*out) return err_set(x->err, "%s: tensor %s is missing", x->dir, name);
     x->used[*out - x->s->files.at] = true;
     return true;
@@ -58,8 +61,8 @@ static bool add_item(Checking *x, const ParamDesc *desc, int layer, int expert, 
     arch_param_name(&x->name, desc, layer, expert);
     const StTensor *t;
     TRY(find(x, &t, x->name.data));
-    int64_t want[2] = { rows, cols };
-    TRY(desc->vector ? shape_is(x, t, 1, want + 1) : shape_is(x, t, 2, want));
+    int64_t want[PARAM_DIMS];
+    TRY(shape_is(x, t, arch_param_shape(want, x->m, desc, rows, cols), want));
     Source s = { .data = t->data, .dtype = t->dtype, .rows = rows, .cols = cols };
     if (t->dtype == DT_F8E4M3) {
         if (desc->vector)

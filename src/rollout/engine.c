@@ -1,5 +1,6 @@
 /* engine.c - the runner: turns a scheduler's step into tensors, runs the model and the sampler, and hands tokens back. */
 #include "rollout/engine.h"
+#include "rollout/seen.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/rng.h"
@@ -15,11 +16,14 @@ struct Engine {
     bool own; /* the cache's memory */
     Arena pool, io, host;
     Request *request; /* [max_seqs] by group */
+    Request held;     /* taken from the feed, but there is no room for its pictures yet */
+    bool holds;
     int32_t *id;
     float *lp, *ent;
     Finish *finish;
     bool *finished, *full; /* full: no room for another kept set */
     int max_pages;
+    Seen *seen; /* pictures, or NULL: requests have none */
     struct Noted {
         int seen;
         void *calls;
@@ -62,8 +66,10 @@ size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
                       .longest = c->max_rows,
                       .max_pages = max_pages(c),
                       .page = c->page,
-                      .shard = c->shard };
-    return model_extend_tmp(m, &s, like);
+                      .shard = c->shard,
+                      .feats = c->feats };
+    size_t rows = model_extend_tmp(m, &s, like), pictures = seen_tmp_bytes(m, c, like);
+    return rows > pictures ? rows : pictures;
 }
 
 enum { KEEP_ROWS = 64 }; /* rows drawn together when their kept sets are wanted */
@@ -76,14 +82,15 @@ size_t engine_io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t keep = (size_t)(c->max_seqs < KEEP_ROWS ? c->max_seqs : KEEP_ROWS);
     size_t banned = arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
     size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
-    return 2 * rows + 14 * seqs + table + h + banned + sets;
+    size_t axes = m->d.vis_layers ? 3 + 1 : 0; /* two more positions, whose picture; what rounding adds */
+    return (2 + axes) * rows + 14 * seqs + table + h + banned + sets;
 }
 
 size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t seq = sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish) + 2 * sizeof(bool);
     size_t noted = (size_t)(c->max_batch + 1) * sizeof(struct Noted);
     return sizeof(Engine) + sched_bytes(c) + (size_t)m->d.layers * sizeof(Kv) + (size_t)c->max_seqs * seq + noted
-           + engine_io_bytes(m, c) + ARENA_ALIGN;
+           + engine_io_bytes(m, c) + ARENA_ALIGN + seen_host_bytes(c);
 }
 
 size_t engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
@@ -123,6 +130,7 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
         e->kv[l] = shape;
         e->kv[l].pool = tensor_push(&e->pool, DT_U8, c->pages, (int64_t)page);
     }
+    if (c->feats) e->seen = seen_open(m, c, mem);
     return e;
 }
 
@@ -130,10 +138,14 @@ void engine_close(Engine *e) {
     for (int i = 0; i <= e->c.max_batch; i++)
         if (e->noted[i].calls) e->m->dev->ops->forget(e->m->dev, e->noted[i].calls);
     if (e->own) dev_free(e->m->dev, e->pool.base);
+    if (e->seen) seen_close(e->seen);
     dev_free(e->m->dev, e->io.base);
 }
 
-void engine_flush(Engine *e) { sched_flush(e->s); }
+void engine_flush(Engine *e) {
+    sched_flush(e->s);
+    if (e->seen) seen_flush(e->seen);
+}
 
 /* ---- a step's tensors */
 static Tensor put(Engine *e, DType t, const void *from, int64_t rows, int64_t cols) {
@@ -147,6 +159,7 @@ static int32_t *host_i32(Engine *e, int64_t n) { return arena_push(&e->host, (si
 typedef struct {
     Paged paged;
     Tensor ids, pos, rows; /* rows [draws]: each draw's row, its piece's last */
+    Pictures seen;
 } Rows;
 
 /* A list on both sides: the next of a run that lies in both arenas in the same way, so that one put takes all of them. */
@@ -161,12 +174,19 @@ static Rows put_rows(Engine *e, const Step *st) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
     int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
     int32_t *table = both(e, &r.paged.table, n, e->max_pages), *ids = both(e, &r.ids, st->n_rows, 1);
-    int32_t *pos = both(e, &r.pos, st->n_rows, 1), *rows = both(e, &r.rows, st->n_draws, 1);
+    int axes = e->m->desc->d.vis_layers ? 3 : 1;
+    int32_t *pos = both(e, &r.pos, st->n_rows, axes), *rows = both(e, &r.rows, st->n_draws, 1);
+    int32_t *from = e->seen ? both(e, &r.seen.from, st->n_rows, 1) : NULL;
     for (int i = 0; i < n; i++) {
         const Piece *p = &st->piece[i];
         const Seq *q = sched_seq(e->s, p->seq);
         at[i] = row, start[i] = p->start;
-        for (int k = 0; k < p->rows; k++, row++) ids[row] = q->tokens[p->start + k], pos[row] = p->start + k;
+        for (int k = 0; k < p->rows; k++) {
+            ids[row + k] = q->tokens[p->start + k];
+            for (int a = 0; a < axes; a++) pos[(row + k) * axes + a] = p->start + k;
+        }
+        if (e->seen) seen_rows(e->seen, q->group, p->start, p->rows, ids + row, pos + 3 * row, from + row);
+        row += p->rows;
         if (p->rows > r.paged.rows.longest) r.paged.rows.longest = p->rows;
         for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k < q->n_pages ? q->pages[k] : -1;
     }
@@ -176,6 +196,7 @@ static Rows put_rows(Engine *e, const Step *st) {
     CHECK(e->host.used - host == bytes, "lists of %zu bytes on the device, %zu on the host", bytes,
           e->host.used - host);
     op_put(e->m->dev, tensor_over(r.paged.rows.at.data, DT_U8, 1, (int64_t)bytes), at);
+    if (e->seen) r.seen.feats = seen_feats(e->seen), r.seen.tokens = r.seen.feats.rows;
     return r;
 }
 
@@ -296,12 +317,12 @@ static void extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     bool decodes = alone && st->n_rows == st->n_pieces && st->n_draws == st->n_pieces && d->ops->record && !d->profile;
     if (decodes && !n->calls && ++n->seen >= WORTH_NOTING && e->n_noted < MOST_NOTED) {
         d->ops->record(d);
-        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, r->rows, h);
+        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, r->rows, h);
         n->calls = d->ops->recorded(d);
         e->n_noted++;
     }
     if (decodes && n->calls) d->ops->replay(d, n->calls);
-    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, r->rows, h);
+    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, r->rows, h);
 }
 
 static void compute(Engine *e, const Feed *f, const Step *st) {
@@ -329,7 +350,8 @@ static void deliver(Engine *e, const Feed *f, int seq, Finish why, EngineStats *
                  .finish = why };
     stats->answers++;
     f->answer(f->user, &a);
-    sched_finish(e->s, seq);
+    int group = q->group;
+    if (sched_finish(e->s, seq) && e->seen) seen_drop(e->seen, group);
 }
 
 static void take_tokens(Engine *e, const Feed *f, const Step *st, EngineStats *stats) {
@@ -364,14 +386,21 @@ static void cut_all(Engine *e, const Feed *f, EngineStats *stats) {
         Answer a = { .request = &e->request[group], .sample = sample, .finish = FINISH_BUDGET };
         stats->answers++;
         f->answer(f->user, &a);
+        if (e->seen && sched_over(e->s, group)) seen_drop(e->seen, group);
     }
 }
 
+/* A request whose pictures find no room waits, with those behind it, until others are done. */
 static bool fill(Engine *e, const Feed *f, EngineStats *stats) {
-    Request r;
     while (sched_room(e->s)) {
-        if (!f->next(f->user, &r)) return false;
-        int g = sched_add(e->s, r.tokens, r.n, r.samples, r.opts->max_tokens);
+        Request r = e->held;
+        if (!e->holds && !f->next(f->user, &r)) return false;
+        CHECK(!r.n_pictures || e->seen, "a prompt with pictures, and the engine was opened for none");
+        int g = sched_next_group(e->s);
+        e->held = r, e->holds = e->seen && !seen_take(e->seen, g, &r);
+        CHECK(!e->holds || !sched_idle(e->s), "a prompt's pictures find no room in %d rows", e->c.feats);
+        if (e->holds) return true;
+        sched_add(e->s, e->seen ? seen_tokens(e->seen, g) : r.tokens, r.n, r.samples, r.opts->max_tokens);
         e->request[g] = r;
         stats->prompt_tokens += r.n;
     }
@@ -395,6 +424,7 @@ EngineStats engine_run(Engine *e, const Feed *f) {
     SchedStats before = sched_stats(e->s);
     double t0 = clock_now();
     bool more = true;
+    e->holds = false;
     for (;;) {
         if (more) more = fill(e, f, &stats) || f->join; /* who joins others may be given more later */
         Join how = join(e, f);

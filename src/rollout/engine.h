@@ -35,6 +35,8 @@ typedef struct {
     const SampleOpts *opts;                      /* likewise */
     void             *user;
     uint32_t          again;                     /* how often the prompt came before in this step: its answers are others */
+    const PlacedPicture *pictures;               /* of the prompt, with keys, in the order of their places; they live as long as the prompt */
+    int               n_pictures;
 } Request;
 uint64_t request_key(const int32_t *tokens, int n);                      /* for requests without a name of their own */
 
@@ -75,6 +77,8 @@ size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* list
 size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */
 size_t  engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like);      /* one page, all layers; shard NULL: one rank */
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
+/* Rows and patches that one request needs of SchedConf.feats and .patches; the engine must have been opened with at least as many. */
+void    engine_seen(const ModelDesc *m, const PlacedPicture *pics, int n, int64_t *feats, int64_t *patches);
 /* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
 Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem);
 size_t  engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);

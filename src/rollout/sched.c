@@ -85,10 +85,16 @@ static void seq_list_remove(List *l, int seq) {
     list_cut(l, i);
 }
 
-int sched_add(Sched *s, const int32_t *prompt, int n, int samples, int max_tokens) {
-    if (!sched_room(s)) return -1;
+int sched_next_group(const Sched *s) {
     int g = 0;
     while (s->group[g].used) g++;
+    return g;
+}
+bool sched_over(const Sched *s, int group) { return !s->group[group].used; }
+
+int sched_add(Sched *s, const int32_t *prompt, int n, int samples, int max_tokens) {
+    if (!sched_room(s)) return -1;
+    int g = sched_next_group(s);
     int limit = n + max_tokens < s->c.max_len ? n + max_tokens : s->c.max_len;
     CHECK(n >= 1 && samples >= 1 && limit > n, "prompt of %d tokens, %d answers of %d, at most %d in all", n, samples,
           max_tokens, s->c.max_len);

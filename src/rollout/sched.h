@@ -19,6 +19,8 @@ typedef struct {
     int max_rows;                 /* rows in one step: decode rows and prefill chunks together */
     int max_len;                  /* tokens of prompt and answer */
     int max_ban;                  /* stop tokens that a request with min_tokens may have beside the model's own: the engine's lists */
+    int feats;                    /* the engine's: rows of pictures' results that it keeps; 0: requests have none */
+    int64_t patches;              /* ... and patches of the largest picture */
     const struct Shard *shard;    /* the engine's: its rank's part of the model; NULL: all of it */
 } SchedConf;
 
@@ -52,6 +54,8 @@ Sched *sched_open(const SchedConf *c, Mem *mem);
 void   sched_flush(Sched *s);                                  /* nothing running; forget the prefixes */
 
 /* A prompt and how many answers it wants; returns the group, or -1 when there is no room for another now. */
+int  sched_next_group(const Sched *s);                         /* the group that sched_add will give, while there is room */
+bool sched_over(const Sched *s, int group);                    /* all its answers are finished or given up */
 int  sched_add(Sched *s, const int32_t *prompt, int n, int samples, int max_tokens);
 bool sched_room(const Sched *s);                               /* sched_add would take another */
 bool sched_cancel(Sched *s, int *group, int *sample);          /* an answer that has not begun is given up; false: there is none */

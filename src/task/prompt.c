@@ -99,6 +99,8 @@ static bool render(Prompter *p, const DataRow *row, bool answer, Buf *text, Err 
     Json messages;
     const Json *tools = json_get(&p->variables, "tools");
     bool ok = messages_of(row, answer, &mem, &messages, err)
+              && (!chat_media(&messages)
+                  || err_set(err, "pictures are not taken here yet: only `hone verify` computes with them"))
               && chat_render(p->chat, &messages, tools, !answer, &p->variables, text, err);
     mem_free(&mem);
     return ok;

@@ -136,3 +136,22 @@ bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool ad
     mem_free(&mem);
     return ok;
 }
+
+static bool is_media(const Json *part) {
+    static const char *const types[] = { "image",     "image_url", "input_image", "video",
+                                         "video_url", "audio",     "input_audio" };
+    const Json *type = json_get(part, "type");
+    for (size_t i = 0; i < COUNT(types); i++)
+        if (json_is_str(type, types[i]) || json_get(part, types[i])) return true;
+    return false;
+}
+
+int chat_media(const Json *messages) {
+    int n = 0;
+    for (size_t i = 0; messages && messages->kind == JSON_ARRAY && i < messages->n; i++) {
+        const Json *content = json_get(&messages->items[i], "content");
+        for (size_t k = 0; content && content->kind == JSON_ARRAY && k < content->n; k++)
+            n += is_media(&content->items[k]);
+    }
+    return n;
+}

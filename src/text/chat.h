@@ -21,6 +21,9 @@ Chat *chat_open_file(const char *path, Mem *mem, Err *err);  /* a template alone
 bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt,
                  const Json *extra, Buf *out, Err *err);
 
+/* Parts of messages' contents that are no text: pictures, clips, sound (their type says it, or a key image, image_url, video, audio). */
+int chat_media(const Json *messages);
+
 /* The same with all variables in one object: messages, tools, add_generation_prompt and the rest.  Of a model folder,
  * what the object does not have is filled in as above; of a file alone, nothing is.  line: see jinja.h. */
 bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err *err);

@@ -35,7 +35,7 @@ void pipeline_open(Pipeline *p, const Model *m, Arena *act, Arena *out, Mem *mem
     for (int v = 0; v < chunks_of(m); v++) layers = model_layers(m, v, &l0) > layers ? model_layers(m, v, &l0) : layers;
     for (int i = 0; i < n; i++) {
         p->flight[i].act = nth_of(act, "activations", i, n);
-        p->flight[i].keep.block = MEM_ARRAY(mem, BlockKeep, (size_t)layers + 1);
+        p->flight[i].keep = model_keep(m->desc, layers, mem);
     }
     for (int i = 0; i < outs; i++) p->out[i].at = nth_of(out, "gradients sent", i, outs);
 }

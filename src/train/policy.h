@@ -30,6 +30,8 @@ typedef struct {
     const float   *ent;               /* entropies; or NULL.  Given only if old and ent are what the weights give now */
     const uint8_t *mask;              /* or NULL: tokens that count */
     uint8_t       *pick;              /* kl_cov: room for its choice; or NULL */
+    const PlacedPicture *pictures;    /* of the prompt */
+    int            n_pictures;
 } TrainSeq;
 
 typedef struct {
@@ -42,6 +44,8 @@ typedef struct {
     double    offload;                /* share of the states in the host arena */
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */
+    PicturesShape pictures;           /* the most that a micro-batch has */
+    bool      tower_frozen;           /* the vision tower is not trained */
     bool      trains;                 /* false: log-probs only (a reference model) */
     bool      no_steps;               /* gradients are wanted and no updates: there is no optimizer */
     bool    (*go_on)(void *user);     /* asked before each micro-batch (of a pipeline, each mini-batch), or NULL; false: it is given up */

@@ -162,7 +162,7 @@ static void folders(void) {
     Mem mem = { 0 };
     Buf out = { 0 };
     const char *cases[][2] = { { "tests/data/models/qwen3_moe", "has no tokenizer" },
-                               { "tests/data/models/qwen2_5_vl", "not run" },
+                               { "tests/data/models/qwen2_5_vl", "has no tokenizer" },
                                { "/nowhere", "cannot open" } };
     for (size_t i = 0; i < COUNT(cases); i++) {
         int rc = system(mem_printf(&mem, "echo hi | %s/hone chat %s >%s/out 2>&1", build_dir(), cases[i][0], dir));

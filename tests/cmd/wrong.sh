@@ -61,7 +61,7 @@ wrong 1 "gae needs a critic" train run.yaml algo.advantage=gae
 wrong 1 "mpirun -n 2" train run.yaml grid.tp=2
 wrong 1 "no scorer for data_source 'nope'" train run.yaml reward.scorer=nope
 wrong 1 "has no tokenizer" train run.yaml model.path="$data/models/qwen3_moe"
-wrong 1 "but not computed yet" train run.yaml model.path="$data/models/qwen2_5_vl"
+wrong 1 "has no tokenizer" train run.yaml model.path="$data/models/qwen2_5_vl"
 wrong 1 "cannot create" train run.yaml trainer.run_dir=/proc/run
 wrong 1 "no response" sft model.path=model data.train_files=q.jsonl sft.batch_size=4 sft.max_length=64 trainer.run_dir=sft
 wrong 1 "is not set" sft empty

@@ -1,11 +1,12 @@
 /* qwen2_5_vl.c - Qwen2.5-VL: the Qwen2 text model with three positions per token, and a vision tower whose merged
- * patches take the place of image tokens.  Counted, not computed.  transformers 5 keeps the text keys in text_config. */
+ * patches take the place of image tokens.  transformers 5 keeps the text keys in text_config.  The classes' defaults are not the
+ * published models' values, so a key that is missing is an error. */
 #include "arch/rows.h"
 
 /* clang-format off */
 static const ConfigKey keys[] = {
     {"intermediate_size",     0, KEY_INT,  N(ffn),         MUST, 1, LIM_FFN},
-    {"rms_norm_eps",          0, KEY_REAL, N(eps),         1e-5, 0, 1},
+    {"rms_norm_eps",          0, KEY_REAL, N(eps),         MUST, 0, 1},
     {0},
 };
 /* clang-format on */
@@ -17,12 +18,45 @@ static const ConfigKey vision[] = {
     {"num_heads",           0,             KEY_INT, N(vis_heads),  MUST, 1, LIM_HEADS},
     {"intermediate_size",   0,             KEY_INT, N(vis_ffn),    MUST, 1, LIM_FFN},
     {"in_chans",            "in_channels", KEY_INT, N(vis_in),     3,    1, 16},
-    {"patch_size",          0,             KEY_INT, N(vis_patch),  14,   1, 256},
-    {"temporal_patch_size", 0,             KEY_INT, N(vis_frames), 2,    1, 64},
-    {"spatial_merge_size",  0,             KEY_INT, N(vis_merge),  2,    1, 16},
+    {"patch_size",          0,             KEY_INT, N(vis_patch),  MUST, 1, 256},
+    {"temporal_patch_size", 0,             KEY_INT, N(vis_frames), MUST, 1, 64},
+    {"spatial_merge_size",  0,             KEY_INT, N(vis_merge),  MUST, 1, 16},
+    {"window_size",         0,             KEY_INT, N(vis_window), MUST, 1, 65536},
+    {"tokens_per_second",   0,             KEY_REAL, N(vis_per_second), MUST, 0, 1e4},
+    {0},
+};
+static const ConfigKey tokens[] = {
+    {"image_token_id",        0, KEY_INT, N(image_token),  MUST, 0, LIM_VOCAB},
+    {"video_token_id",        0, KEY_INT, N(video_token),  MUST, 0, LIM_VOCAB},
+    {"vision_start_token_id", 0, KEY_INT, N(vision_start), MUST, 0, LIM_VOCAB},
     {0},
 };
 /* clang-format on */
+
+/* Which layers see whole frames; rope's base, which only transformers 5 writes down. */
+static bool read_vision(Dims *d, const Json *v, Err *err) {
+    TRY(config_keys(d, v, vision, err));
+    TRY(config_only(v, "hidden_act", "silu", err));
+    const Json *full = json_get(v, "fullatt_block_indexes");
+    if (!full || full->kind != JSON_ARRAY) return err_set(err, "fullatt_block_indexes must be a list of layers");
+    for (size_t i = 0; i < full->n; i++) {
+        const Json *l = &full->items[i];
+        if (l->kind != JSON_INT || l->integer < 0 || l->integer >= d->vis_layers)
+            return err_set(err, "fullatt_block_indexes must be layers below depth, %ld", (long)d->vis_layers);
+        d->vis_full[l->integer] = 1;
+    }
+    d->vis_theta = 10000;
+    TRY(json_real(json_get(v, "rope_parameters"), "rope_theta", &d->vis_theta, err));
+    int64_t out = d->hidden, side = d->vis_window / d->vis_merge / d->vis_patch;
+    TRY(json_int(v, "out_hidden_size", &out, err));
+    if (out != d->hidden) return err_set(err, "out_hidden_size is %ld, hidden_size %ld", (long)out, (long)d->hidden);
+    if (side < 1) return err_set(err, "window_size %ld holds no block of patches", (long)d->vis_window);
+    if (d->vis_hidden % d->vis_heads || d->vis_hidden / d->vis_heads % 4)
+        return err_set(err, "hidden_size %ld over num_heads %ld must give heads whose width divides by 4",
+                       (long)d->vis_hidden, (long)d->vis_heads);
+    if (!(d->vis_theta > 0)) return err_set(err, "rope_parameters.rope_theta must be above 0");
+    return true;
+}
 #define V "visual.blocks.%d."
 
 static bool read(Dims *d, const Json *c, Err *err) {
@@ -33,10 +67,8 @@ static bool read(Dims *d, const Json *c, Err *err) {
     TRY(config_heads(d, t, 0, err) && config_no_window(t, d, true, true, err));
     d->qkv_bias = true;
     TRY(json_bool(c, "tie_word_embeddings", &d->tied, err));
-    if (!config_keys(d, v, vision, err)) return err_wrap(err, "vision_config");
-    if (d->vis_hidden % d->vis_heads)
-        return err_set(err, "vision_config.hidden_size %ld is not a multiple of num_heads %ld", (long)d->vis_hidden,
-                       (long)d->vis_heads);
+    if (!read_vision(d, v, err)) return err_wrap(err, "vision_config");
+    TRY(config_keys(d, c, tokens, err));
     TRY(config_rope(d, t, 1e6, err));
     return d->rope.kind == ROPE_SECTIONS || err_set(err, "rope_scaling has no mrope_section");
 }
@@ -45,7 +77,7 @@ static bool read(Dims *d, const Json *c, Err *err) {
 static const ParamDesc params[] = {
     ROWS_FIRST ROWS_GQA ROWS_MLP ROWS_LAST
 
-    {P_VIS_PATCH,    "visual.patch_embed.proj.weight",    IN_VIS,       N(vis_hidden), N(vis_pixels), WHOLE},
+    {P_VIS_PATCH,    "visual.patch_embed.proj.weight",    IN_VIS,       N(vis_hidden), N(vis_pixels), WHOLE, .patch = true},
     {P_VIS_NORM1,    V "norm1.weight",                    IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE, ONE_DIM},
     {P_VIS_QKV,      V "attn.qkv.weight",                 IN_VIS_LAYER, N(vis_qkv),    N(vis_hidden), BY_ROWS, .parts = 3},
     {P_VIS_QKVB,     V "attn.qkv.bias",                   IN_VIS_LAYER, N(one),        N(vis_qkv),    BY_COLS, .parts = 3, ONE_DIM},
@@ -73,7 +105,7 @@ const Arch arch_qwen2_5_vl = {
     .types = { "qwen2_5_vl" },
     .attn = ATTN_GQA,
     .route = ROUTE_NONE,
-    .runs = false,
+    .runs = true,
     .read = read,
     .params = params,
 };

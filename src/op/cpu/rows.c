@@ -106,7 +106,8 @@ static void embed_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
 }
 void cpu_embed(Dev *d, Tensor y, Tensor ids, Tensor w, Part part) {
     Args p = { .y = y, .a = ids, .b = w, .part = part };
-    CPU_CALL(d, y.rows, (double)y.cols / 4, embed_rows, p, writes(y), reads(ids));
+    CPU_CALL(d, y.rows, (double)y.cols / 4, embed_rows, p, writes(y), reads(ids),
+             reads_any(w)); /* w: also pictures' rows */
 }
 /* Sums over rows, cut by columns: fn gets columns c0..c1 (multiples of 64). */
 static void cols_run(Dev *d, int64_t cols, double cost, RowsFn *fn, Args *p) {
