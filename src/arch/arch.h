@@ -92,7 +92,11 @@ typedef struct {
     Dims        d;
     Json        config;               /* the whole file, for what is carried along when saving */
     const char *dir;                  /* folder of config.json */
+    bool        freeze_tower;         /* the run does not train the vision tower: as if its rows were frozen */
 } ModelDesc;
+static inline bool arch_frozen(const ModelDesc *m, const ParamDesc *p) {
+    return p->frozen || (m->freeze_tower && (p->where == IN_VIS || p->where == IN_VIS_LAYER));
+}
 
 /* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value.
  * generation_config.json beside it adds its end-of-text tokens. */

@@ -4,6 +4,7 @@
 #include "file/parquet.h"
 #include "file/paths.h"
 #include "file/table.h"
+#include "image/image.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,13 @@ static void put_readable(const char *name, const Json *v, int indent, Buf *b) {
         put_indented(v->str, v->n, indent + 2);
         putchar('\n');
     } else if (v->kind == JSON_STRING) {
-        printf("(%zu bytes)\n", v->n);
+        ImageHead h;
+        Err none;
+        static const char *const kinds[] = { "PNG", "JPEG", "WebP" };
+        if (image_head(&h, "", v->str, v->n, &none))
+            printf("(%s, %d x %d pixels, %zu bytes%s%s)\n", kinds[h.kind], h.w, h.h, v->n, h.note ? "; " : "",
+                   h.note ? h.note : "");
+        else printf("(%zu bytes)\n", v->n);
     } else if (is_messages(v)) {
         putchar('\n');
         for (size_t i = 0; i < v->n; i++) {
@@ -55,6 +62,11 @@ static void put_readable(const char *name, const Json *v, int indent, Buf *b) {
     }
 }
 
+static bool are_pictures(const Json *v) {
+    const Json *one = v->kind == JSON_ARRAY && v->n ? json_get(&v->items[0], "bytes") : NULL;
+    return one && one->kind == JSON_STRING && one->flag;
+}
+
 static void put_row(const DataArgs *a, const char *file, int64_t row, const Json *v, Buf *b) {
     if (a->json) {
         buf_clear(b);
@@ -64,7 +76,12 @@ static void put_row(const DataArgs *a, const char *file, int64_t row, const Json
     }
     put_indented(file, strlen(file), 0);
     printf(" row %lld\n", (long long)row);
-    for (size_t i = 0; i < v->n; i++) put_readable(v->members[i].key, &v->members[i].value, 2, b);
+    for (size_t i = 0; i < v->n; i++) {
+        const Json *x = &v->members[i].value;
+        if (!are_pictures(x)) put_readable(v->members[i].key, x, 2, b);
+        for (size_t k = 0; are_pictures(x) && k < x->n; k++) /* one line each: what it is and how large */
+            if (json_get(&x->items[k], "bytes")) put_readable(v->members[i].key, json_get(&x->items[k], "bytes"), 2, b);
+    }
 }
 
 typedef struct {

@@ -240,8 +240,14 @@ static bool read_file(Stats *s, const DataArgs *a, const char *file, Threads *th
 
 static bool count_tokens(Stats *s, const DataArgs *a, const char *const *file, int n, Threads *threads, Err *err) {
     DataOptions o = { .files = file, .n_files = n, .columns = { .prompt = a->prompt_key }, .threads = threads };
-    PromptOptions po = { .model = a->model, .end = -1 };
+    ModelDesc desc;
+    Mem mem = { 0 };
+    Err none;
+    bool known = model_desc_load(&desc, a->model, &mem, &none); /* a folder with a tokenizer alone will do */
+    PromptOptions po = { .model = a->model, .end = -1, .desc = known ? &desc : NULL };
+    o.pictures = known && desc.d.vis_layers;
     Prompter *p = prompter_open(&po, threads_count(threads), err);
+    mem_free(&mem);
     if (!p) return false;
     Dataset *d = dataset_open(&o, err);
     DataCounts c;

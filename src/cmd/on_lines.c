@@ -29,6 +29,9 @@ bool on_lines_open(OnLines *x, const char *model, OpenOpts opts, const char *gri
 bool on_lines_read(OnLines *x, const char *in, LineRead *each, void *user, Err *err) {
     Buf text = { 0 };
     bool ok = ranks_text(&x->ranks, &text, in, err);
+    const char *slash = strrchr(
+        in, '/'); /* pictures of a file's lines lie in its folder; of lines that are piped in, below the current one */
+    if (slash) x->reader.folder = mem_str(&x->o.mem, in, (size_t)(slash - in));
     for (size_t at = 0, n; ok && at < text.n; at += n + 1) {
         n = (size_t)((char *)memchr(text.data + at, '\n', text.n - at) - (text.data + at));
         text.data[at + n] = 0;

@@ -7,6 +7,8 @@
 
 bool prompt_reader_open(PromptReader *r, const ModelDesc *desc, PromptUse use, Err *err) {
     *r = (PromptReader){ .desc = desc, .use = use };
+    r->folder = "";
+    TRY(picture_reader_open(&r->pictures, desc, "verl", err));
     if (tok_open(&r->tok, desc->dir, err) == TOK_BAD) return false;
     if (r->tok) r->scratch = tok_scratch_open(r->tok);
     Err none;
@@ -54,13 +56,21 @@ static bool encode(PromptLine *out, PromptReader *r, const char *text, size_t n,
 
 static bool chat_ids(PromptLine *out, PromptReader *r, const Json *line, Mem *mem, Err *err) {
     if (!r->chat) return err_set(err, "\"messages\" cannot be used: %s", r->no_chat);
-    if (chat_media(json_get(line, "messages")))
-        return err_set(err, "pictures are not taken here yet: only `hone verify` computes with them");
     Buf text = { 0 };
-    const Json *tools = json_get(line, "tools"), *more = json_get(line, "chat_template_kwargs");
-    bool ok = chat_render(r->chat, json_get(line, "messages"), tools, r->use == PROMPT_GENERATE, more, &text, err)
+    Picture *pics = MEM_ARRAY(mem, Picture, PICTURES_MOST);
+    int n;
+    const Json *messages = json_get(line, "messages"), *tools = json_get(line, "tools"),
+               *more = json_get(line, "chat_template_kwargs");
+    bool ok = pictures_of(pics, &n, &r->pictures, messages, r->folder, true, mem, err)
+              && chat_render(r->chat, messages, tools, r->use == PROMPT_GENERATE, more, &text, err)
               && encode(out, r, text.data ? text.data : "", text.n, TOK_SPECIAL, mem, err);
     buf_free(&text);
+    if (!ok) return false;
+    TokIds ids = { 0 };
+    for (int i = 0; i < out->n; i++) VEC_PUSH(ids, out->tokens[i]);
+    ok = pictures_place(&out->pictures, &ids, 0, pics, n, &r->pictures, mem, err);
+    if (ok) out->tokens = mem_copy(mem, ids.at, (ids.n + 1) * sizeof *ids.at), out->n = (int)ids.n;
+    vec_free(ids.at);
     return ok;
 }
 

@@ -3,6 +3,7 @@
 #define CMD_PROMPT_LINE_H
 
 #include "arch/arch.h"
+#include "task/pictures.h"
 #include "text/chat.h"
 #include "text/tok.h"
 
@@ -16,6 +17,8 @@ typedef struct {
     Chat            *chat;              /* NULL: no chat template, and why */
     const char      *no_chat;
     Mem              mem;
+    PictureReader    pictures;
+    const char      *folder;            /* where paths of pictures begin, and what they may not leave; NULL: any path */
 } PromptReader;
 
 typedef struct {
@@ -26,6 +29,7 @@ typedef struct {
     uint64_t    key;                    /* of "id", if the line has one */
     bool        has_key;
     Json        json;                   /* the whole line */
+    PromptPictures pictures;
 } PromptLine;
 
 bool prompt_reader_open (PromptReader *r, const ModelDesc *desc, PromptUse use, Err *err);

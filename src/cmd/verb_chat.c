@@ -49,6 +49,7 @@ typedef struct {
     Engine *engine;
     int max_len;
     bool terminal, eyes; /* somebody types; somebody reads what is written */
+    Buf shown_next;      /* pictures that go with what is said next: parts of a content, each with a comma */
     Buf talk;            /* {"messages":[... without its end */
     size_t no_turns;     /* its length before the first turn */
     uint32_t turn;       /* names the random numbers: the same question asked again may get another answer */
@@ -104,7 +105,14 @@ static bool feed_next(void *user, Request *out) {
     Talk *t = user;
     if (t->given) return false;
     t->given = true;
-    *out = (Request){ t->line.tokens, t->line.n, 1, request_key(t->line.tokens, t->line.n), &t->s.opts, t };
+    *out = (Request){ t->line.tokens,
+                      t->line.n,
+                      1,
+                      request_key(t->line.tokens, t->line.n),
+                      &t->s.opts,
+                      t,
+                      .pictures = t->line.pictures.at,
+                      .n_pictures = t->line.pictures.n };
     return true;
 }
 
@@ -160,8 +168,25 @@ static bool answer(Talk *t) {
 /* ---- the conversation */
 static void say(Talk *t, const char *role, const char *text, size_t n) {
     buf_printf(&t->talk, "%s{\"role\":\"%s\",\"content\":", t->talk.data[t->talk.n - 1] == '[' ? "" : ",", role);
+    bool shows = t->shown_next.n && !strcmp(role, "user"); /* pictures first, then what is asked of them */
+    if (shows) buf_printf(&t->talk, "[%s{\"type\":\"text\",\"text\":", t->shown_next.data);
     json_put_str(&t->talk, text, n);
-    buf_putc(&t->talk, '}');
+    buf_puts(&t->talk, shows ? "}]}" : "}");
+}
+
+/* /image FILE: shown with what is said next. */
+static void show_next(Talk *t, const char *path) {
+    Err err;
+    Picture p;
+    Mem mem = { 0 };
+    Json said = { .kind = JSON_STRING, .n = strlen(path), .str = path };
+    if (picture_read(&p, &t->reader.pictures, &said, NULL, false, &mem, &err)) {
+        buf_puts(&t->shown_next, "{\"type\":\"image\",\"image\":");
+        json_put_str(&t->shown_next, path, strlen(path));
+        buf_puts(&t->shown_next, "},");
+        fprintf(stderr, "[%d tokens; it goes with what you say next]\n", picture_tokens(&p, &t->o.desc.d));
+    } else cmd_fail(t->v, &err);
+    mem_free(&mem);
 }
 
 /* The line's tokens and settings, and whether there is room for an answer. */
@@ -187,7 +212,7 @@ static bool take_turn(Talk *t, const char *text, size_t n) {
     bool ok = prepare(t, &err);
     if (ok) ok = answer(t);
     else cmd_fail(t->v, &err);
-    if (ok && t->drawn) say(t, "assistant", t->said.data ? t->said.data : "", t->said.n);
+    if (ok && t->drawn) buf_clear(&t->shown_next), say(t, "assistant", t->said.data ? t->said.data : "", t->said.n);
     else t->talk.n = before, t->talk.data[before] = 0; /* as if it had not been said */
     mem_free(&t->mem);
     return ok;
@@ -196,13 +221,15 @@ static bool take_turn(Talk *t, const char *text, size_t n) {
 typedef enum { NOT_A_COMMAND, DONE, QUIT } Command;
 
 static Command command(Talk *t, const char *text) {
+    if (!strncmp(text, "/image ", 7)) return show_next(t, text + 7 + strspn(text + 7, " ")), DONE;
     if (text[0] != '/' || !text[1] || text[1 + strspn(text + 1, "abcdefghijklmnopqrstuvwxyz")]) return NOT_A_COMMAND;
     if (!strcmp(text, "/quit") || !strcmp(text, "/exit")) return QUIT;
     if (!strcmp(text, "/reset")) {
         t->talk.n = t->no_turns, t->talk.data[t->no_turns] = 0;
         fprintf(stderr, "[a new conversation]\n");
     } else if (!strcmp(text, "/help"))
-        fprintf(stderr, "/reset forgets the conversation, /quit (or Ctrl-D) ends; Ctrl-C ends an answer.\n");
+        fprintf(stderr, "/image FILE shows a picture, /reset forgets the conversation, /quit (or Ctrl-D) ends; Ctrl-C "
+                        "ends an answer.\n");
     else fprintf(stderr, "[there is no command %s; /help lists them]\n", text);
     return DONE;
 }
@@ -248,6 +275,9 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
     SchedConf c = {
         .page = PAGE, .pages = pages, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len
     };
+    t->reader.folder = NULL;      /* whoever types may show any file */
+    if (t->reader.pictures.takes) /* a conversation's pictures are some of its tokens */
+        c.feats = t->max_len, c.patches = (int64_t)t->max_len * d->vis_merge * d->vis_merge;
     OpenOpts opts = { .threads = t->a->threads, .leaves = t->a->leaves };
     TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, open_kind(&t->o, t->a->leaves)), err));
     t->engine = engine_open(&t->o.model, &c, &t->o.mem);

@@ -17,11 +17,12 @@ static const Opt options[] = {
     { "codec", OPT_STR, offsetof(DataArgs, codec), "zstd|snappy|none", "make: compression of a Parquet file (zstd)", 0, 0 },
     { "skip", OPT_FLAG, offsetof(DataArgs, skip), "", "make: leave out rows that cannot be used, and say how many", 0, 0 },
     { "row", OPT_INT, offsetof(DataArgs, row), "N", "show: the first row to show, from 0", 0, 1e15 },
-    { "n", OPT_INT, offsetof(DataArgs, n), "K", "show: how many rows (3; 0: all that follow)", 0, 1e15 },
+    { "n", OPT_INT, offsetof(DataArgs, n), "K", "show: how many rows (3; 0: all that follow); shapes: how many questions (1000)", 0, 1e15 },
     { "columns", OPT_STR, offsetof(DataArgs, columns), "A,B", "show: only these columns", 0, 0 },
     { "json", OPT_FLAG, offsetof(DataArgs, json), "", "show, stats: JSON instead of text for people", 0, 0 },
     { "model", OPT_STR, offsetof(DataArgs, model), "DIR", "stats: lengths in this model's tokens too", 0, 0 },
     { "prompt-key", OPT_STR, offsetof(DataArgs, prompt_key), "COLUMN", "stats --model: where the prompt stands (prompt)", 0, 0 },
+    { "seed", OPT_INT, offsetof(DataArgs, seed), "N", "shapes: which pictures are drawn (0)", 0, 9e18 },
     { "threads", OPT_INT, offsetof(DataArgs, threads), "N", "threads to use (all cores)", 1, THREADS_MOST },
     { 0 },
 };
@@ -51,13 +52,15 @@ static int run(const Verb *v, int argc, char **argv) {
     if ((show || stats) && n < 2) return cmd_usage(v, "name a file");
     if (show) return data_show(v, &a, words + 1, n - 1);
     if (stats) return data_stats(v, &a, words + 1, n - 1);
+    if (!strcmp(words[0], "shapes")) return data_shapes(v, &a);
     const Prepare *p = prepare_find(words[0]);
     return p ? make(v, &a, p, words, n) : unknown(v, words[0]);
 }
 
 const Verb verb_data = {
     .name = "data",
-    .usage = "show|stats FILE...   or   gsm8k|math|math500|dapo|aime|qa|sft|copy --in RAW --out FILE",
+    .usage = "show|stats FILE...   or   gsm8k|math|math500|dapo|aime|qa|sft|copy --in RAW --out FILE   or   shapes "
+             "--out FILE",
     .summary = "looks at data files, and makes them from published raw ones",
     .detail =
         "show     rows as text (--json: as JSON lines); stats   rows, columns, lengths, sources, repeated prompts\n"

@@ -98,11 +98,13 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
                       .need_truth = !(a->command || a->library || a->python),
                       .max_rows = a->questions,
                       .threads = e->o.dev.threads };
+    if (e->o.desc.d.vis_layers) d.pictures = true;
     PromptOptions p = { .model = e->o.desc.dir,
                         .chat_template = a->chat_template,
                         .variables = a->template_args,
                         .vocab = e->o.desc.d.vocab,
-                        .end = -1 };
+                        .end = -1,
+                        .desc = &e->o.desc };
     if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err)))
         return false;
     const char *source;
@@ -145,6 +147,9 @@ static bool open_engine(Eval *e, Err *err) {
                     .max_len = (int)len,
                     .shard = &e->o.ranks->shard };
     e->at_once = c.max_batch;
+    Seeing seeing = { 0 };
+    TRY(seeing_add(&seeing, &e->o.desc, e->prompter, e->data, err));
+    c.feats = (int)(seeing.feats * (n < 32 ? n : 32)), c.patches = seeing.patches;
     OpenOpts oo = { .leaves = a->leaves };
     TRY(open_weights(&e->o, &oo, engine_tmp_bytes(&e->o.desc, &c, open_kind(&e->o, a->leaves)), err));
     e->engine = engine_open(&e->o.model, &c, &e->o.mem);

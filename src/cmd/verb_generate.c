@@ -160,7 +160,15 @@ static bool feed_next(void *user, Request *out) {
     if (k < 0) return false;
     Job *j = g->jobs.at[g->good.at[k]];
     uint64_t key = j->line.has_key ? j->line.key : request_key(j->line.tokens, j->line.n);
-    *out = (Request){ j->line.tokens, j->line.n, j->s.samples, key, &j->s.opts, j };
+    for (int i = 0; i < j->line.pictures.n && !j->line.has_key; i++) key ^= j->line.pictures.at[i].picture->key[0];
+    *out = (Request){ j->line.tokens,
+                      j->line.n,
+                      j->s.samples,
+                      key,
+                      &j->s.opts,
+                      j,
+                      .pictures = j->line.pictures.at,
+                      .n_pictures = j->line.pictures.n };
     g->asked += j->s.samples;
     return true;
 }
@@ -271,8 +279,12 @@ static SchedConf sizes(const Gen *g, const Shard *shard) {
     const Args *a = g->a;
     int64_t longest = 2, most = a->max_batch < g->total ? a->max_batch : g->total;
     int ban = 0;
+    int64_t feats = 0, patches = 0;
     for (size_t i = 0; i < g->jobs.n; i++) {
         const Job *j = g->jobs.at[i];
+        int64_t own, largest;
+        engine_seen(&g->on.o.desc, j->line.pictures.at, j->line.pictures.n, &own, &largest);
+        feats = own > feats ? own : feats, patches = largest > patches ? largest : patches;
         if (j->line.ok && j->s.opts.min_tokens && j->s.opts.n_stop_ids > ban) ban = j->s.opts.n_stop_ids;
         int64_t n = j->line.ok ? j->line.n + j->s.opts.max_tokens : 0;
         if (n > longest) longest = n;
@@ -293,6 +305,8 @@ static SchedConf sizes(const Gen *g, const Shard *shard) {
                         .max_rows = (int)(rows < fit ? rows : fit),
                         .max_len = (int)longest,
                         .max_ban = ban,
+                        .feats = (int)(feats * (most < 16 ? most : 16)), /* requests whose pictures are there at once */
+                        .patches = patches,
                         .shard = shard };
 }
 

@@ -75,6 +75,10 @@ static void ban_early(Scorer *s, Batch *b, const PromptLine *line, size_t n) {
     arena_pop(&s->host, mark);
 }
 
+static PackSeq pack_line(const PromptLine *l, Drawing draw) {
+    return (PackSeq){ l->tokens, l->n, 1, draw, .pictures = l->pictures.at, .n_pictures = l->pictures.n };
+}
+
 /* lp, ent: of all lines' predicted tokens, one after the other. */
 static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, float *ent) {
     Dev *d = &s->o->dev;
@@ -82,7 +86,7 @@ static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, 
     PackSeq *seqs = arena_push(&s->host, n * sizeof *seqs);
     int k = 0;
     for (size_t i = 0; i < n; i++)
-        if (line[i].ok) seqs[k++] = (PackSeq){ line[i].tokens, line[i].n, 1, s->draw };
+        if (line[i].ok) seqs[k++] = pack_line(&line[i], s->draw);
     int64_t outputs = pack_outputs(seqs, k);
     if (outputs) {
         Batch b;
@@ -184,6 +188,21 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     const SamplingArgs *sa = &a->s;
     float temperature = sa->temperature > 0 ? (float)sa->temperature : 1; /* 0 is greedy */
     bool truncated = !sa->greedy && sa->temperature > 0 && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
+    PicturesShape seen = { 0 };
+    for (size_t i = 0; i < lots.n && o->desc.d.vis_layers; i++) { /* the most of every kind */
+        Mem mem = { 0 };
+        PackSeq *seqs = MEM_ARRAY(&mem, PackSeq, most + 1);
+        int k = 0;
+        for (size_t j = lots.at[i].from; j < lots.at[i].to; j++)
+            if (l->at[j].ok) seqs[k++] = pack_line(&l->at[j], DRAW_PLAIN);
+        PicturesShape s = batch_pictures(seqs, k, &o->desc.d);
+        seen.patches = s.patches > seen.patches ? s.patches : seen.patches;
+        seen.tokens = s.tokens > seen.tokens ? s.tokens : seen.tokens;
+        seen.windows = s.windows > seen.windows ? s.windows : seen.windows;
+        seen.frames = s.frames > seen.frames ? s.frames : seen.frames;
+        seen.longest = s.longest > seen.longest ? s.longest : seen.longest;
+        mem_free(&mem);
+    }
     Shard shard = open_shard(o);
     ModelShape shape = { .tokens = budget,
                          .outputs = budget,
@@ -191,7 +210,8 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
                          .longest = (int)longest,
                          .truncated = truncated,
                          .like = open_kind(o, a->leaves),
-                         .shard = &shard };
+                         .shard = &shard,
+                         .pictures = seen };
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves, .random = random_fill(a->random) };
     bool ok = open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err);
     if (!ranks_agree(o->ranks, ok, err)) return vec_free(lots.at), false;

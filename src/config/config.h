@@ -38,7 +38,7 @@ typedef struct Config {
     struct { const char *path, *tokenizer, *chat_template; int64_t random; } model;   /* tokenizer: = path; the last two: or NULL, UNSET */
     struct {
         StrList     train_files, val_files;
-        const char *prompt_key, *source_key, *answer_key, *images_key;
+        const char *prompt_key, *source_key, *answer_key, *images_key, *image_processor;
         StrList     template_args;                                              /* "name=value" */
         int64_t     max_prompt_length, max_response_length, train_batch_size;
         int64_t     train_max_samples, val_max_samples, seed;                   /* samples: or UNSET; seed: = trainer.seed */
@@ -74,7 +74,7 @@ typedef struct Config {
         double  entropy_coef, kl_loss_coef, offload_fraction;
         int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length; /* warmup, decay: or UNSET */
         int     schedule, loss, loss_agg, kl_loss_type, recompute, weights, master, moments;        /* the last three: DType, or WEIGHTS_AUTO */
-        bool    shuffle, use_kl_loss, park_states;
+        bool    shuffle, use_kl_loss, park_states, freeze_tower;
     } train;
     struct {
         const char *scorer, *command, *library, *python, *python_function;      /* or NULL, but for python_function */

@@ -54,6 +54,8 @@ STR(data.answer_key, "reward_model.ground_truth", T,       "column of the right 
 STRS(data.template_args, "[]", TS,
     "arguments of the chat template, such as [enable_thinking=false]", NULL)
 STR(data.images_key, "images", T,                          "column of the images", "data.image_key")
+STR(data.image_processor, "verl", T,
+    "how pictures become pixels: as verl feeds them, or transformers' slow or fast processor", NULL)
 INT(data.max_prompt_length, "512", 1, 1e9, T,              "longest prompt, in tokens", NULL)
 INT(data.max_response_length, "512", 1, 1e9, T,            "longest answer, in tokens", NULL)
 INT(data.train_batch_size, "64", 1, 1e9, T,                "questions per step", NULL)
@@ -203,6 +205,8 @@ BOOL(train.use_kl_loss, "false", T,
 REAL(train.kl_loss_coef, "0.001", 0, NO_MAX, T,            "its coefficient", ACTOR "kl_loss_coef")
 ENUM(train.kl_loss_type, "k3", kl_names, T,
     "how it is estimated; k3+: k3's value, k2's gradient", ACTOR "kl_loss_type")
+BOOL(train.freeze_tower, "false", T,
+    "leave the vision tower and its merger as they are", ACTOR "freeze_vision_tower")
 ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory", MCORE "override_transformer_config.recompute_granularity")
 ENUM(train.weights, "auto", weights_names, TS,

@@ -67,7 +67,6 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { ACTOR "use_prefix_grouper",             NULL, "answers share their prompt's cache" },
 { ACTOR "data_loader_seed",               NULL, "see data.seed" },
 { ACTOR "rollout_n",                      NULL, "see rollout.n" },
-{ ACTOR "freeze_vision_tower",            OFF, "all of the model is trained" },
 { ACTOR "*router_replay.*", NULL,
     "the sampler's forward is the trainer's: it routes the same by itself" },
 { ACTOR "veomni.*",                       NULL, "how a backend shards; here the grid says it (hone plan)" },

@@ -103,11 +103,16 @@ typedef struct {
     bool tower_frozen;
 } ModelShape;
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
-typedef struct { int64_t rows, outputs; int seqs, longest, max_pages, page; const Shard *shard; int64_t feats; } ExtendShape;     /* shard NULL: one rank;
-    feats: rows of pictures' results that are kept */
+typedef struct {
+    int64_t rows, outputs;
+    int seqs, longest, max_pages, page;
+    const Shard *shard;                  /* NULL: one rank */
+    int64_t feats;                       /* rows of pictures' results that are kept */
+} ExtendShape;
 Kv         model_kv(const ModelDesc *m, const Shard *shard, int page);      /* a layer's cache, without its memory */
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);
-size_t     model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like);      /* of tower_forward that keeps nothing, its results included */
+/* Of tower_forward that keeps nothing, its results included. */
+size_t     model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like);
 /* Every op of a micro-batch's forward and backward and of a step of decoding, with the kernel that serves it (Dev.by). */
 void       model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg);
 

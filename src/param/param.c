@@ -37,7 +37,7 @@ static void place(void *user, const ParamDesc *desc, int layer, int64_t experts,
     Placing *x = user;
     if (param_region(desc, &x->shard->g) != x->region) return;
     Slice s = param_slice(x->m, desc, layer, &x->shard->g, x->shard->at);
-    if (!s.here || (x->trainable_only && desc->frozen)) return;
+    if (!s.here || (x->trainable_only && arch_frozen(x->m, desc))) return;
     DType t = dtype_of(desc, x->dtype);
     bool lent = is_lent(x, desc, layer, &s);
     if (!lent) x->bytes += arena_round(tensor_bytes(t, s.experts * s.rows, s.cols));

@@ -36,11 +36,16 @@ void rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem) {
     for (size_t i = 0; i < n; i++) r->at[i].kept = all + i * room;
 }
 
+void rollouts_clear(Rollouts *r) {
+    r->n_prompts = 0;
+    mem_free(&r->pixels);
+}
+
 void rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n) {
     CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d",
           r->n_prompts, r->max_prompts, n, r->max_prompt);
     Prompt *p = &r->prompt[r->n_prompts++];
-    p->row = row, p->index = index, p->n = n, p->again = 0;
+    p->row = row, p->index = index, p->n = n, p->again = 0, p->pictures = NULL, p->n_pictures = 0;
     memcpy(p->tokens, tokens, (size_t)n * sizeof *tokens);
 }
 
@@ -73,7 +78,7 @@ static bool next_request(void *user, Request *out) {
     k += g->from;
     for (int i = 0; i < n; i++) g->r->at[k * n + i].kept_n = 0;
     Prompt *p = &g->r->prompt[k];
-    *out = (Request){ p->tokens, p->n, n, (uint64_t)p->index, g->run->opts, p, p->again };
+    *out = (Request){ p->tokens, p->n, n, (uint64_t)p->index, g->run->opts, p, p->again, p->pictures, p->n_pictures };
     g->given += n;
     return true;
 }
@@ -295,4 +300,30 @@ int rollout_majority(const Rollout *a, int k) {
         if (same > most) most = same, best = i;
     }
     return best;
+}
+
+bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err) {
+    TokIds ids = { 0 };
+    bool ok = true;
+    for (int64_t i = 0; ok && d && i < dataset_n(d); i++) {
+        const DataRow *row = dataset_row(d, i);
+        Mem mem = { 0 };
+        PromptPictures pics = { 0 };
+        if (row->n_images) {
+            ids.n = 0;
+            ok = prompter_sizes(p, row, &ids, &pics, &mem, err)
+                 || err_wrap(err, "%s, row %lld", dataset_file(d, row->file), (long long)row->row);
+        }
+        if (ok && pics.n) {
+            int64_t feats, patches;
+            engine_seen(m, pics.at, pics.n, &feats, &patches);
+            double share = (double)feats / (double)ids.n;
+            s->rows++, s->pictures += pics.n;
+            s->feats = feats > s->feats ? feats : s->feats, s->patches = patches > s->patches ? patches : s->patches;
+            s->share = share > s->share ? share : s->share;
+        }
+        mem_free(&mem);
+    }
+    vec_free(ids.at);
+    return ok;
 }

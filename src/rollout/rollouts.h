@@ -5,6 +5,7 @@
 
 #include "rollout/replicas.h"
 #include "task/dataset.h"
+#include "task/prompt.h"
 #include "task/reward.h"
 #include "text/tok.h"
 
@@ -14,6 +15,8 @@ typedef struct {
     int32_t       *tokens;
     int            n;
     uint32_t       again;             /* how often it came before in this step */
+    PlacedPicture *pictures;          /* in pixels, below */
+    int            n_pictures;
 } Prompt;
 
 typedef struct {
@@ -36,6 +39,7 @@ typedef struct {
     Rollout *at;                      /* [max_prompts*samples]: answers p*samples .. belong to prompt p */
     int      n_prompts, max_prompts, samples, max_prompt, max_answer;
     size_t   kept_room, kept_most;    /* bytes of an answer's kept sets, of the largest set; 0: not wanted */
+    Mem      pixels;                  /* of the prompts' pictures, until rollouts_clear */
 } Rollouts;
 
 size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer);
@@ -43,6 +47,7 @@ void   rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int 
 /* From now on the kept sets of answers are written down, in 'room' bytes each (at least 'most', the largest set's): an answer with
  * no room for another set of that size ends there, whatever the other answers do. */
 void   rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem);
+void   rollouts_clear(Rollouts *r);                          /* no prompts, no answers, no pictures */
 void   rollouts_add (Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n);     /* copies the tokens */
 static inline int rollouts_n(const Rollouts *r) { return r->n_prompts * r->samples; }
 static inline int answer_n(const Rollout *a) { return a->n - a->n_prompt; }
@@ -74,6 +79,11 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
 bool rollouts_wanted(const RolloutRun *run);                 /* does nobody want to stop: run->go_on of all ranks */
 /* Answers to questions from .. n_prompts-1, of which this rank has those marked in own [answers]: now all have all. */
 void rollouts_share(Rollouts *r, const bool *own, const Comm *ranks);
+
+/* What a data set's pictures need: rows that have some, how many; the most tokens of one prompt's, patches of the largest, their largest share
+ * of a prompt. */
+typedef struct { int64_t rows, pictures, feats, patches; double share; } Seeing;
+bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err);      /* d may be NULL */
 
 /* The answer as text, without special tokens. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);

@@ -20,7 +20,8 @@ void   seen_flush(Seen *s);                             /* the weights changed, 
 bool   seen_take(Seen *s, int group, const Request *r);
 void   seen_drop(Seen *s, int group);
 const int32_t *seen_tokens(const Seen *s, int group);   /* its prompt with names for pictures' tokens */
-/* Tokens start.. of a sequence of that group, n of them: ids become ids of the vocabulary or its end, pos [n,3] their positions, from their rows of: */
+/* Tokens start.. of a sequence of that group, n of them: ids become ids of the vocabulary or its end, pos [n,3] their positions, from their
+ * rows of seen_feats. */
 void   seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos, int32_t *from);
 Tensor seen_feats(const Seen *s);
 

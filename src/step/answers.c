@@ -81,11 +81,19 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
     for (int64_t i = 0; ok && i < n; i++) {
         const DataRow *row = dataset_row(r->job.train, index[i]);
         ids.n = 0;
-        ok = prompter_encode(r->job.prompter, 0, row, &ids, err);
+        PromptPictures pics = { 0 };
+        ok = prompter_see(r->job.prompter, 0, row, &ids, &pics, &roll->pixels, err);
         int64_t len = (int64_t)ids.n;
+        if (ok && pics.n && len > c->data.max_prompt_length)
+            ok = err_set(err,
+                         "a prompt of %lld tokens with pictures, which cannot be cut: data.max_prompt_length is %lld",
+                         (long long)len, (long long)c->data.max_prompt_length);
         if (ok && len > c->data.max_prompt_length)
             len = data_cut(ids.at, len, c->data.max_prompt_length, config_long_prompts(c));
-        if (ok) rollouts_add(roll, row, index[i], ids.at, (int)len);
+        if (ok) {
+            rollouts_add(roll, row, index[i], ids.at, (int)len);
+            roll->prompt[roll->n_prompts - 1].pictures = pics.at, roll->prompt[roll->n_prompts - 1].n_pictures = pics.n;
+        }
         if (ok && r->sampler.came) roll->prompt[roll->n_prompts - 1].again = r->sampler.came[index[i]]++;
     }
     vec_free(ids.at);
@@ -176,10 +184,11 @@ static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
 static bool greedy_answers(Run *r, Err *err) {
     SampleOpts opts = r->sampler.opts;
     opts.greedy = true;
-    r->sampler.greedy.n_prompts = 0;
+    rollouts_clear(&r->sampler.greedy);
     for (int p = 0; p < r->sampler.roll.n_prompts; p++) {
         const Prompt *q = &r->sampler.roll.prompt[p];
         rollouts_add(&r->sampler.greedy, q->row, q->index, q->tokens, q->n);
+        r->sampler.greedy.prompt[p].pictures = q->pictures, r->sampler.greedy.prompt[p].n_pictures = q->n_pictures;
     }
     EngineStats st;
     double wait;
@@ -217,7 +226,7 @@ bool step_rollout(Run *r, Err *err) {
     double waited = 0;
     int batches = 0, in_vain = 0, want = (int)c->data.train_batch_size;
     phase_begin(r, "rollout");
-    r->sampler.roll.n_prompts = 0;
+    rollouts_clear(&r->sampler.roll);
     if (r->sampler.came) memset(r->sampler.came, 0, (size_t)dataset_n(r->job.train) * sizeof *r->sampler.came);
     do {
         int before = r->sampler.roll.n_prompts;

@@ -26,7 +26,9 @@ void flatten(Run *r) {
                                 .kept = a->kept,
                                 .old = f->old + at,
                                 .adv = f->adv + at,
-                                .ent = a->ent };
+                                .ent = a->ent,
+                                .pictures = o->prompt[a->prompt].pictures,
+                                .n_pictures = o->prompt[a->prompt].n_pictures };
         if (r->ref.on) f->seq[i].ref = f->ref + at;
     }
 }

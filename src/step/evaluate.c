@@ -85,19 +85,21 @@ static void pass_at(EvalResult *out, Evaluator *e, int64_t questions, int n) {
 
 static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *ids, Err *err) {
     Rollouts *r = &e->roll;
-    r->n_prompts = 0;
+    rollouts_clear(r);
     for (int64_t i = from; i < dataset_n(run->data) && r->n_prompts < r->max_prompts; i++) {
         const DataRow *row = dataset_row(run->data, i);
         ids->n = 0;
-        if (!prompter_encode(run->prompter, 0, row, ids, err))
+        PromptPictures pics;
+        if (!prompter_see(run->prompter, 0, row, ids, &pics, &r->pixels, err))
             return err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
         bool cuts = run->long_prompts >= DATA_LONG_LEFT;
-        if ((int)ids->n > run->max_prompt && cuts)
+        if ((int)ids->n > run->max_prompt && cuts && !pics.n)
             ids->n = (size_t)data_cut(ids->at, (int64_t)ids->n, run->max_prompt, run->long_prompts);
         if ((int)ids->n > run->max_prompt)
             return err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here",
                            dataset_file(run->data, row->file), (long long)row->row, ids->n, run->max_prompt);
         rollouts_add(r, row, i, ids->at, (int)ids->n);
+        r->prompt[r->n_prompts - 1].pictures = pics.at, r->prompt[r->n_prompts - 1].n_pictures = pics.n;
     }
     return true;
 }

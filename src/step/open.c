@@ -20,6 +20,7 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
         .source = c->reward.scorer || config_own_scorer(c) ? "own" : NULL,
         .need_truth = !config_own_scorer(c),
         .images = c->data.images_key,
+        .pictures = prompter_takes(r->job.prompter),
         .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
         .threads = r->job.o.dev.threads,
     };
@@ -66,7 +67,9 @@ static bool open_questions(Run *r, Err *err) {
                          .chat_template = c->model.chat_template,
                          .variables = config_arguments(&c->data.template_args, &r->job.mem),
                          .vocab = r->job.o.desc.d.vocab,
-                         .end = -1 };
+                         .end = -1,
+                         .desc = &r->job.o.desc,
+                         .road = c->data.image_processor };
     if (!(r->job.prompter = prompter_open(&po, threads_count(r->job.o.dev.threads), err))) return false;
     r->sampler.tok = prompter_tok(r->job.prompter);
     TRY(open_data(r, &r->job.train, &c->data.train_files, c->data.train_max_samples, "data.train_files", err));
@@ -78,6 +81,15 @@ static bool open_questions(Run *r, Err *err) {
         TRY(open_data(r, &r->job.val, &c->data.val_files, c->data.val_max_samples, "data.val_files", err));
         TRY(measure(r, r->job.val, "validation data", err));
     }
+    TRY(seeing_add(&r->seeing, &r->job.o.desc, r->job.prompter, r->job.train, err)
+        && seeing_add(&r->seeing, &r->job.o.desc, r->job.prompter, r->job.val, err));
+    if (r->seeing.rows) {
+        char line[200];
+        snprintf(line, sizeof line,
+                 "%" PRId64 " questions with %" PRId64 " pictures, at most %" PRId64 " tokens of them in one",
+                 r->seeing.rows, r->seeing.pictures, r->seeing.feats);
+        run_dir_log(r->job.dir, line);
+    }
     job_open_stream(&r->job, dataset_n(r->job.train) / c->data.train_batch_size);
     RewardOptions ro = config_rewards(c, &r->job.mem);
     int workers = c->reward.workers ? (int)c->reward.workers : threads_count(r->job.o.dev.threads);
@@ -86,6 +98,13 @@ static bool open_questions(Run *r, Err *err) {
 }
 
 /* ---- sizes */
+static PicturesShape pictures_of_micro(const Seeing *s, int64_t micro_tokens, const Dims *d) {
+    int64_t unit = d->vis_merge * d->vis_merge, tokens = (int64_t)(s->share * (double)micro_tokens) + s->feats;
+    if (tokens > micro_tokens) tokens = micro_tokens;
+    if (!s->feats) return (PicturesShape){ 0 };
+    return (PicturesShape){ tokens * unit, tokens, (int)tokens, (int)tokens, (int)s->patches };
+}
+
 static SchedConf sched_conf(const Config *c, const ModelDesc *m, const Shard *shard, DevKind like) {
     int64_t len = c->data.max_prompt_length + c->rollout.max_tokens, answers = c->data.train_batch_size * c->rollout.n;
     int64_t batch = c->rollout.max_batch < answers ? c->rollout.max_batch : answers, page = c->rollout.page;
@@ -161,6 +180,11 @@ static RunShape shape_of(void *user) {
     PolicyConf policy = policy_conf(c, d, true), reference = policy_conf(c, d, false);
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
     SchedConf sched = sched_conf(c, m, &r->sampler.shard, like);
+    const Seeing *seeing = &r->seeing;
+    policy.pictures = reference.pictures = pictures_of_micro(seeing, c->train.micro_tokens, &m->d);
+    policy.tower_frozen = reference.tower_frozen = c->train.freeze_tower;
+    int at_once = (int)(c->data.train_batch_size < 32 ? c->data.train_batch_size : 32);
+    sched.feats = (int)(seeing->feats * at_once), sched.patches = seeing->patches;
     RunShape s = {
         .m = m,
         .shard = &r->job.ranks.shard,
@@ -243,6 +267,7 @@ static bool reference_open(Run *r, const RunShape *s, Err *err) {
 static bool open_model(Run *r, const RunShape *s, Err *err) {
     TRY(job_open_weights(&r->job, s, err));
     TRY(job_open_policy(&r->job, &s->policy, err));
+    r->job.o.model.tower_frozen = r->job.c.train.freeze_tower;
     policy_lend(&r->job.policy); /* from here on others write there */
     if (r->ref.on) TRY(reference_open(r, s, err));
     Sampler *x = &r->sampler;
@@ -281,6 +306,7 @@ static bool open_replicas(Run *r, Err *err) {
 }
 
 static bool open_parts(Run *r, Err *err) {
+    r->job.o.desc.freeze_tower = r->job.c.train.freeze_tower;
     TRY(open_questions(r, err));
     r->ref.on = config_needs_ref(&r->job.c);
     r->kl = config_kl(&r->job.c);

@@ -70,6 +70,7 @@ typedef struct {                                  /* over the steps done, for th
 typedef struct {
     Job        job;
     Sampler    sampler;
+    Seeing     seeing;
     Reference  ref;
     Validation val;
     Flat       flat;

@@ -165,11 +165,43 @@ static bool take_name(Loader *l, const Json *row, const char *column, const char
     return true;
 }
 
+static Json copied(const Json *v, Mem *m) {
+    Json c = *v;
+    if (v->kind == JSON_STRING) c.str = mem_str(m, v->str, v->n);
+    if (v->kind == JSON_ARRAY) {
+        c.items = MEM_ARRAY(m, Json, v->n + 1);
+        for (size_t i = 0; i < v->n; i++) c.items[i] = copied(&v->items[i], m);
+    }
+    if (v->kind == JSON_OBJECT) {
+        c.members = MEM_ARRAY(m, JsonMember, v->n + 1);
+        for (size_t i = 0; i < v->n; i++)
+            c.members[i] = (JsonMember){ mem_str(m, v->members[i].key, v->members[i].key_n), v->members[i].key_n,
+                                         copied(&v->members[i].value, m) };
+    }
+    return c;
+}
+
+static bool take_pictures(Loader *l, DataRow *r, const Json *v) {
+    const char *file = l->d->file[l->file], *slash = strrchr(file, '/');
+    if (v->kind != JSON_ARRAY)
+        return err_set(l->err, "%s must be a list of pictures, not %s", l->images, json_kind_name(v->kind));
+    Json *own = MEM_ARRAY(&l->d->mem, Json, v->n);
+    for (size_t i = 0; i < v->n; i++) own[i] = copied(&v->items[i], &l->d->mem);
+    r->images = own, r->n_images = (int)v->n;
+    r->folder = slash ? mem_str(&l->d->mem, file, (size_t)(slash - file)) : "";
+    return true;
+}
+
 static bool take_row(Loader *l, DataRow *r, const Json *row) {
     const char *const media[] = { l->images, "videos", "audios" };
     for (size_t i = 0; i < COUNT(media); i++) {
         const Json *v = json_get(row, media[i]);
-        if (!is_null(v) && v->n) return err_set(l->err, "it has %s, which this version does not read", media[i]);
+        if (is_null(v) || !v->n) continue;
+        if (i || !l->o->pictures)
+            return err_set(l->err, "it has %s, which %s", media[i],
+                           i ? "this version does not read"
+                             : "are not taken here: train and eval take them, of a model with a vision tower");
+        TRY(take_pictures(l, r, v));
     }
     const char *source = l->o->source ? l->o->source : l->o->need_truth ? NULL : "";
     TRY(take_name(l, row, l->c.source, source, &l->d->sources, &r->source));
@@ -236,6 +268,13 @@ static uint64_t mix(uint64_t h, const char *s, size_t n) {
     return h ^ h >> 32;
 }
 
+static uint64_t print_json(uint64_t h, const Json *v) {
+    if (v->kind == JSON_STRING) return mix(h, v->str, v->n);
+    for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++)
+        h = print_json(mix(h, v->members[i].key, v->members[i].key_n), &v->members[i].value);
+    return h;
+}
+
 uint64_t dataset_print(const Dataset *d) {
     uint64_t h = 0x243F6A8885A308D3u;
     for (size_t i = 0; i < d->rows.n; i++) {
@@ -245,6 +284,7 @@ uint64_t dataset_print(const Dataset *d) {
         h = mix(h, r->truth, r->truth_n);
         h = mix(h, r->extra, r->extra_n);
         h = mix(h, r->response, r->response_n);
+        for (int k = 0; k < r->n_images; k++) h = print_json(h, &r->images[k]);
     }
     return h;
 }

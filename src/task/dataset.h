@@ -25,7 +25,8 @@ typedef struct {
     bool        need_truth;          /* training by rewards */
     bool        need_response;       /* training on given answers */
     bool        conversations;       /* the prompt column holds whole conversations: their last message, the assistant's, is the response */
-    const char *images;              /* the column that must be empty; NULL: "images" */
+    const char *images;              /* the column of pictures; NULL: "images" */
+    bool        pictures;            /* rows may have them; else that column must be empty */
     int64_t     max_rows;            /* the first so many only; 0: all */
     Threads    *threads;             /* NULL: one */
 } DataOptions;
@@ -39,6 +40,9 @@ typedef struct {
     int         file;
     int32_t     tokens;              /* length of the prompt, once dataset_measure has run; else 0 */
     int64_t     row;                 /* in its file, from 0 (JSON lines: from the first line that is not blank) */
+    const Json *images;              /* [n_images] as the file says them (task/pictures.h); paths begin in: */
+    int         n_images;
+    const char *folder;              /* of its file */
 } DataRow;
 
 typedef struct Dataset Dataset;

@@ -1,6 +1,7 @@
 /* prompt.c - a row's messages through the chat template to token ids. */
 #include "task/prompt.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct {
@@ -20,6 +21,7 @@ struct Prompter {
     int32_t end;
     int n;
     Worker *worker;
+    PictureReader pictures;
 };
 
 static bool open_parts(Prompter *p, const PromptOptions *o, Err *err) {
@@ -28,6 +30,8 @@ static bool open_parts(Prompter *p, const PromptOptions *o, Err *err) {
     p->chat = chat_open(o->model, o->chat_template, &p->mem, &none);
     if (!p->chat && o->chat_template) return *err = none, false;
     if (!p->chat) p->no_chat = mem_str(&p->mem, none.msg, strlen(none.msg));
+    if (o->desc) TRY(picture_reader_open(&p->pictures, o->desc, o->road ? o->road : "verl", err));
+    else snprintf(p->pictures.why, sizeof p->pictures.why, "pictures are not taken here");
     p->variables = (Json){ .kind = JSON_OBJECT };
     if (!o->variables) return true;
     char *kept = mem_str(&p->mem, o->variables, strlen(o->variables));
@@ -66,6 +70,50 @@ void prompter_close(Prompter *p) {
 }
 
 const Tok *prompter_tok(const Prompter *p) { return p->tok; }
+bool prompter_takes(const Prompter *p) { return p->pictures.takes; }
+
+/* ---- pictures: "<image>" in a text is where the row's next one stands; the text becomes parts, as messages have them */
+static const char MARK[] = "<image>";
+
+static Json string_of(const char *s, size_t n) { return (Json){ .kind = JSON_STRING, .n = n, .str = s }; }
+static Json part_of(const char *type, const char *key, Json value, Mem *mem) {
+    JsonMember *m = MEM_ARRAY(mem, JsonMember, 2);
+    m[0] = (JsonMember){ "type", 4, string_of(type, strlen(type)) };
+    m[1] = (JsonMember){ key, strlen(key), value };
+    return (Json){ .kind = JSON_OBJECT, .n = 2, .members = m };
+}
+
+static bool cut_text(Json *content, const DataRow *row, int *next, Mem *mem, Err *err) {
+    const char *at = content->str, *end = at + content->n;
+    size_t n = 0, marks = 0;
+    for (const char *s = at; (s = memmem(s, (size_t)(end - s), MARK, strlen(MARK))); s += strlen(MARK)) marks++;
+    if (!marks) return true;
+    Json *parts = MEM_ARRAY(mem, Json, 2 * marks + 1);
+    for (const char *s; at < end; at = s) {
+        s = memmem(at, (size_t)(end - at), MARK, strlen(MARK));
+        if (!s) s = end;
+        if (s > at) parts[n++] = part_of("text", "text", string_of(at, (size_t)(s - at)), mem);
+        if (s == end) break;
+        if (*next == row->n_images)
+            return err_set(err, "there are more <image> in the prompt than pictures (%d)", row->n_images);
+        parts[n++] = part_of("image", "image", row->images[(*next)++], mem);
+        s += strlen(MARK);
+    }
+    *content = (Json){ .kind = JSON_ARRAY, .n = n, .items = parts };
+    return true;
+}
+
+static bool show_pictures(Json *messages, const DataRow *row, Mem *mem, Err *err) {
+    int next = 0;
+    for (size_t i = 0; i < messages->n && row->n_images; i++)
+        for (size_t k = 0; messages->items[i].kind == JSON_OBJECT && k < messages->items[i].n; k++) {
+            JsonMember *m = &messages->items[i].members[k];
+            if (!strcmp(m->key, "content") && m->value.kind == JSON_STRING)
+                TRY(cut_text(&m->value, row, &next, mem, err));
+        }
+    return next == row->n_images
+           || err_set(err, "the prompt has %d <image>, and there are %d pictures", next, row->n_images);
+}
 
 static bool bare(const Prompter *p, const DataRow *row) { return !row->chat && p->bare_text; }
 
@@ -93,14 +141,23 @@ static bool messages_of(const DataRow *row, bool answer, Mem *mem, Json *out, Er
     return true;
 }
 
-static bool render(Prompter *p, const DataRow *row, bool answer, Buf *text, Err *err) {
+/* pics, or NULL: none may be there. */
+typedef struct {
+    Picture at[PICTURES_MOST];
+    int n;
+    Mem *pixels; /* NULL: their sizes alone */
+} Shown;
+
+static bool render(Prompter *p, const DataRow *row, bool answer, Buf *text, Shown *pics, Err *err) {
     if (!p->chat) return err_set(err, "messages cannot be used: %s", p->no_chat);
     Mem mem = { 0 };
     Json messages;
     const Json *tools = json_get(&p->variables, "tools");
-    bool ok = messages_of(row, answer, &mem, &messages, err)
-              && (!chat_media(&messages)
-                  || err_set(err, "pictures are not taken here yet: only `hone verify` computes with them"))
+    bool ok = messages_of(row, answer, &mem, &messages, err) && show_pictures(&messages, row, &mem, err)
+              && (pics || !chat_media(&messages) || err_set(err, "pictures are not taken here"))
+              && (!pics
+                  || pictures_of(pics->at, &pics->n, &p->pictures, &messages, row->folder ? row->folder : "",
+                                 pics->pixels, pics->pixels, err))
               && chat_render(p->chat, &messages, tools, !answer, &p->variables, text, err);
     mem_free(&mem);
     return ok;
@@ -108,7 +165,7 @@ static bool render(Prompter *p, const DataRow *row, bool answer, Buf *text, Err 
 
 bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *err) {
     (void)worker;
-    if (!bare(p, row)) return render(p, row, false, text, err);
+    if (!bare(p, row)) return render(p, row, false, text, &(Shown){ 0 }, err);
     buf_put(text, row->prompt, row->prompt_n);
     return true;
 }
@@ -122,17 +179,37 @@ static bool encode(Prompter *p, int worker, const char *text, size_t n, int flag
     return true;
 }
 
-bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err) {
+static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *pixels, Mem *mem,
+                Err *err) {
     CHECK(worker >= 0 && worker < p->n, "worker %d of %d", worker, p->n);
     size_t before = ids->n;
-    if (bare(p, row)) TRY(encode(p, worker, row->prompt, row->prompt_n, TOK_BOS, ids, err));
-    else {
+    Mem own = { 0 };
+    Shown shown = { .pixels = pixels };
+    PromptPictures none;
+    if (!pics) pics = &none;
+    *pics = (PromptPictures){ 0 };
+    if (bare(p, row)) {
+        if (row->n_images) return err_set(err, "a prompt that is bare text has no places for pictures");
+        TRY(encode(p, worker, row->prompt, row->prompt_n, TOK_BOS, ids, err));
+    } else {
         Buf *text = &p->worker[worker].text;
         buf_clear(text);
-        TRY(render(p, row, false, text, err));
-        TRY(encode(p, worker, text->data, text->n, TOK_SPECIAL, ids, err));
+        TRY(render(p, row, false, text, &shown, err) && encode(p, worker, text->data, text->n, TOK_SPECIAL, ids, err));
+        bool ok = pictures_place(pics, ids, before, shown.at, shown.n, &p->pictures, mem ? mem : &own, err);
+        mem_free(&own);
+        TRY(ok);
     }
     return ids->n > before || err_set(err, "the prompt has no tokens");
+}
+
+bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err) {
+    return see(p, worker, row, ids, pics, mem, mem, err);
+}
+bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err) {
+    return see(p, 0, row, ids, pics, NULL, mem, err);
+}
+bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err) {
+    return see(p, worker, row, ids, NULL, NULL, NULL, err);
 }
 
 /* The answer as the template writes it is what rendering the whole conversation adds to the prompt.  Where the prompt is not
@@ -146,7 +223,7 @@ bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, siz
     if (!bare(p, row)) {
         Buf *text = &p->worker[worker].text, *whole = &p->worker[worker].whole;
         buf_clear(whole);
-        TRY(render(p, row, true, whole, err));
+        TRY(render(p, row, true, whole, NULL, err));
         if (whole->n > text->n && !memcmp(whole->data, text->data, text->n))
             return encode(p, worker, whole->data + text->n, whole->n - text->n, TOK_SPECIAL, ids, err);
     }

@@ -4,6 +4,7 @@
 #define TASK_PROMPT_H
 
 #include "task/dataset.h"
+#include "task/pictures.h"
 #include "text/chat.h"
 #include "text/tok.h"
 
@@ -14,6 +15,8 @@ typedef struct {
     bool        bare_text;           /* a prompt that is text is encoded as it stands; else it is one user message */
     int64_t     vocab;               /* the model's: a tokenizer's id beyond it is an error; 0: any */
     int32_t     end;                 /* token that ends an answer whose template does not say (pairs); -1: none */
+    const ModelDesc *desc;           /* or NULL: no pictures */
+    const char *road;                /* how they are prepared; NULL: "verl" */
 } PromptOptions;
 
 typedef struct Prompter Prompter;
@@ -24,6 +27,10 @@ const Tok *prompter_tok(const Prompter *p);
 /* Append to text, to ids.  Special tokens are recognised in what the template made, never in bare text. */
 bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *err);
 bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err);
+/* The same with the row's pictures, in mem; prompter_encode reads no more of them than their sizes. */
+bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err);
+bool prompter_takes(const Prompter *p);          /* pictures */
+bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err);     /* prompter_see without pixels */
 /* Prompt and response: ids[0..*n_prompt) is what prompter_encode gives, behind it the response as the template writes an
  * answer, with what ends it. */
 bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, size_t *n_prompt, Err *err);

@@ -75,7 +75,7 @@ static void add_frozen(void *user, const ParamDesc *desc, int layer, int64_t exp
     Runs *x = user;
     const Shard *s = &x->grads->shard;
     Slice here = param_slice(x->grads->model, desc, layer, &s->g, s->at);
-    if (!desc->frozen || !slice_count(&here) || !is_first(s, desc)) return;
+    if (!arch_frozen(x->grads->model, desc) || !slice_count(&here) || !is_first(s, desc)) return;
     if (x->run) x->run[x->n] = (Run){ .grad = -1, .weight = layer * P_COUNT + (int)desc->id, .n = slice_count(&here) };
     x->n++, x->elements += slice_count(&here);
 }

@@ -14,13 +14,14 @@ typedef struct {
 
 static void count_one(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
     (void)layer, (void)expert, (void)rows, (void)cols;
-    if (!desc->frozen) ((Walk *)user)->out->n += 2;
+    Walk *w = user;
+    if (!arch_frozen(w->grads->model, desc)) w->out->n += 2;
 }
 
 static void add_one(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
     Walk *w = user;
     Moments *x = w->out;
-    if (desc->frozen) return;
+    if (arch_frozen(w->grads->model, desc)) return;
     size_t k = x->n / 2;
     int here = w->grads->index[layer][desc->id];
     if (!expert) {

@@ -1,0 +1,187 @@
+/* pictures.c - see pictures.h. */
+#include "task/pictures.h"
+
+#include "base/file.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road, Err *err) {
+    PixelsRoad way;
+    Err none;
+    *r = (PictureReader){ .token = (int32_t)m->d.image_token };
+    if (!pixels_road(&way, road))
+        return err_set(err, "pictures are prepared as verl, slow or fast does it, not '%s'", road);
+    if (!m->d.vis_layers) snprintf(r->why, sizeof r->why, "%s models take no pictures", m->arch->name);
+    else if (!pixels_rules(&r->rules, m->dir, way, &none)) snprintf(r->why, sizeof r->why, "%s", none.msg);
+    else if (r->rules.patch != m->d.vis_patch || r->rules.merge != m->d.vis_merge || r->rules.frames != m->d.vis_frames)
+        snprintf(r->why, sizeof r->why, "preprocessor_config.json and config.json disagree about patches");
+    else r->takes = true;
+    if (r->takes) pixels_table(r->table, &r->rules);
+    return true;
+}
+
+/* ---- where the bytes are */
+
+static bool from_base64(Buf *out, const char *s, size_t n, Err *err) {
+    uint32_t bits = 0;
+    int have = 0, pad = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '\n' || c == '\r') continue;
+        int v = c >= 'A' && c <= 'Z'   ? c - 'A'
+                : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                : c >= '0' && c <= '9' ? c - '0' + 52
+                : c == '+' || c == '-' ? 62
+                : c == '/' || c == '_' ? 63
+                                       : -1;
+        if (c == '=' && ++pad <= 2) continue;
+        if (v < 0 || pad) return err_set(err, "a picture in base64 that is none, at character %zu", i);
+        bits = bits << 6 | (uint32_t)v;
+        if (++have == 4) {
+            char three[3] = { (char)(bits >> 16), (char)(bits >> 8), (char)bits };
+            buf_put(out, three, 3);
+            have = 0, bits = 0;
+        }
+    }
+    if (have == 1) return err_set(err, "a picture in base64 that ends too early");
+    if (have == 2) buf_putc(out, (char)(bits >> 4));
+    if (have == 3) buf_putc(out, (char)(bits >> 10)), buf_putc(out, (char)(bits >> 2));
+    return true;
+}
+
+static bool from_path(Buf *out, const char *path, const char *folder, Err *err) {
+    Mem mem = { 0 };
+    char real[PATH_MAX], top[PATH_MAX];
+    if (!strncmp(path, "file://", 7)) path += 7;
+    const char *full = folder && path[0] != '/' ? mem_printf(&mem, "%s/%s", folder[0] ? folder : ".", path) : path;
+    bool ok = true;
+    if (folder) {
+        size_t n = realpath(folder[0] ? folder : ".", top) ? strlen(top) : 0;
+        if (!realpath(full, real)) ok = err_set(err, "%s: there is no such picture", full);
+        else if (strncmp(real, top, n) || (n > 1 && real[n] != '/'))
+            ok = err_set(err, "%s: the picture lies outside of %s, the folder of the file that names it", full, top);
+    }
+    ok = ok && file_read(out, full, err);
+    mem_free(&mem);
+    return ok;
+}
+
+static bool bytes_of(Buf *out, const char **name, const Json *said, const char *folder, int depth, Err *err);
+
+static bool from_text(Buf *out, const char **name, const Json *s, const char *folder, Err *err) {
+    *name = s->n > 60 || s->flag ? "a picture" : s->str;
+    if (s->flag) return buf_put(out, s->str, s->n), true; /* bytes of a Parquet file */
+    if (!strncmp(s->str, "data:", 5)) {
+        const char *comma = strchr(s->str, ',');
+        if (!comma || comma - s->str < 7 || strncmp(comma - 7, ";base64", 7))
+            return err_set(err, "a data: address must hold base64: data:image/png;base64,...");
+        return from_base64(out, comma + 1, s->n - (size_t)(comma + 1 - s->str), err);
+    }
+    if (strstr(s->str, "://") && strncmp(s->str, "file://", 7))
+        return err_set(err, "%.80s: pictures are not fetched from a network: give a file, or base64", s->str);
+    *name = s->str;
+    return from_path(out, s->str, folder, err);
+}
+
+static bool bytes_of(Buf *out, const char **name, const Json *said, const char *folder, int depth, Err *err) {
+    static const char *const keys[] = { "bytes", "base64", "image", "image_url", "url", "path" };
+    static const char *const other[] = { "min_pixels", "max_pixels", "resized_height", "resized_width" };
+    if (said->kind == JSON_STRING) return from_text(out, name, said, folder, err);
+    if (said->kind != JSON_OBJECT || depth > 2)
+        return err_set(err, "a picture is said by a path, bytes or base64, not by %s", json_kind_name(said->kind));
+    for (size_t i = 0; i < COUNT(other); i++)
+        if (json_get(said, other[i]) && json_get(said, other[i])->kind != JSON_NULL)
+            return err_set(err, "a picture with %s of its own: limits are the model's here", other[i]);
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        const Json *v = json_get(said, keys[i]);
+        if (!v || v->kind == JSON_NULL) continue;
+        if (i == 1 && v->kind == JSON_STRING) return *name = "a picture", from_base64(out, v->str, v->n, err);
+        return bytes_of(out, name, v, folder, depth + 1, err);
+    }
+    return err_set(err, "a picture without bytes, path or address");
+}
+
+/* ---- one picture */
+
+static bool grid_of(Picture *out, const PictureReader *r, const char *name, const Buf *file, Err *err) {
+    ImageHead head;
+    int h, w;
+    TRY(image_head(&head, name, file->data, file->n, err));
+    TRY(pixels_size(&h, &w, head.h, head.w, &r->rules, err) || err_wrap(err, "%s", name));
+    out->grid = (PixelsGrid){ 1, h / r->rules.patch, w / r->rules.patch };
+    return true;
+}
+
+bool picture_read(Picture *out, const PictureReader *r, const Json *said, const char *folder, bool pixels, Mem *mem,
+                  Err *err) {
+    Buf file = { 0 };
+    const char *name = "a picture";
+    *out = (Picture){ .table = r->table };
+    if (!r->takes) return err_set(err, "a picture, and %s", r->why);
+    bool ok = bytes_of(&file, &name, said, folder, 0, err) && grid_of(out, r, name, &file, err);
+    if (ok && pixels) {
+        Mem tmp = { 0 };
+        Image image;
+        uint8_t *rows;
+        ok = image_decode(&image, name, file.data, file.n, false, &tmp, err)
+             && (pixels_rows(&rows, &out->grid, &image, 1, &r->rules, mem, err) || err_wrap(err, "%s", name));
+        if (ok) out->bytes = rows, picture_name(out, (size_t)pixels_row_bytes(&r->rules));
+        mem_free(&tmp);
+    }
+    buf_free(&file);
+    return ok;
+}
+
+static bool is_clip(const Json *part) {
+    const Json *type = json_get(part, "type");
+    return json_is_str(type, "video") || json_is_str(type, "video_url") || json_get(part, "video")
+           || json_is_str(type, "audio") || json_is_str(type, "input_audio") || json_get(part, "audio");
+}
+static bool is_picture(const Json *part) {
+    const Json *type = json_get(part, "type");
+    return json_is_str(type, "image") || json_is_str(type, "image_url") || json_is_str(type, "input_image")
+           || json_get(part, "image") || json_get(part, "image_url");
+}
+
+bool pictures_of(Picture *pics, int *n, const PictureReader *r, const Json *messages, const char *folder, bool pixels,
+                 Mem *mem, Err *err) {
+    *n = 0;
+    for (size_t i = 0; messages && messages->kind == JSON_ARRAY && i < messages->n; i++) {
+        const Json *content = json_get(&messages->items[i], "content");
+        for (size_t k = 0; content && content->kind == JSON_ARRAY && k < content->n; k++) {
+            const Json *part = &content->items[k];
+            if (is_clip(part)) return err_set(err, "message %zu: clips and sound are not taken here, only pictures", i);
+            if (!is_picture(part)) continue;
+            if (*n == PICTURES_MOST) return err_set(err, "more than %d pictures in one prompt", PICTURES_MOST);
+            TRY(picture_read(&pics[*n], r, part, folder, pixels, mem, err) || err_wrap(err, "picture %d", *n + 1));
+            ++*n;
+        }
+    }
+    return true;
+}
+
+bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r,
+                    Mem *mem, Err *err) {
+    size_t places = 0, more = 0;
+    for (size_t i = from; i < ids->n && r->token; i++) places += ids->at[i] == r->token;
+    *out = (PromptPictures){ 0 };
+    if (!r->takes) return true; /* the id means nothing */
+    if (places != (size_t)n)
+        return err_set(err, "the prompt has %zu places for pictures, and there are %d pictures", places, n);
+    if (!n) return true;
+    for (int k = 0; k < n; k++) more += (size_t)grid_tokens(pics[k].grid, r->rules.merge) - 1;
+    for (size_t i = 0; i < more; i++) VEC_PUSH(*ids, 0);
+    out->at = MEM_ARRAY(mem, PlacedPicture, (size_t)n);
+    out->n = n;
+    Picture *own = mem_copy(mem, pics, (size_t)n * sizeof *pics);
+    for (size_t to = ids->n, i = ids->n - more; i-- > from;) { /* from the end, so that nothing is written over */
+        int tokens = ids->at[i] == r->token ? (int)grid_tokens(pics[--n].grid, r->rules.merge) : 1;
+        int32_t id = ids->at[i];
+        for (int k = 0; k < tokens; k++) ids->at[--to] = id;
+        if (id == r->token) out->at[n] = (PlacedPicture){ &own[n], (int)(to - from) };
+    }
+    return true;
+}

@@ -1,0 +1,92 @@
+#!/bin/bash
+# vision.sh - pictures through the commands: generate, score, chat, data, train.  bash tests/cmd/vision.sh build/hone
+hone=$(realpath "$1")
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+passed=0 failed=0
+ok() { if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
+recipe=recipes/quickstart-vision
+"$hone" random $recipe/model/config.json "$tmp/model" --seed 1 >/dev/null 2>&1 && cp $recipe/model/*.json "$tmp/model/"
+cp tests/data/vision/{photo,half,same,wide,palette}.png tests/data/vision/{jpeg420.jpg,lossy.webp,drawn.gif} "$tmp"
+cd "$tmp" || exit 1
+
+# ---- generate: a path, base64 and another batch give the same answers; other pictures give others
+turn() { # turn QUESTION PICTURE...
+    local q=$1 parts=""
+    shift
+    for p; do parts="$parts{\"type\":\"image\",\"image\":\"$p\"},"; done
+    echo "{\"messages\":[{\"role\":\"user\",\"content\":[$parts{\"type\":\"text\",\"text\":\"$q\"}]}]}"
+}
+{ turn "which colour?" photo.png; turn "which colour?" "data:image/png;base64,$(base64 -w0 photo.png)"; turn "where is it?" half.png photo.png
+  turn "where is it?" photo.png half.png; turn "how many squares?" same.png wide.png jpeg420.jpg lossy.webp; turn "which colour?" half.png; turn "which colour?"
+  turn "how many squares?" photo.png photo.png; } >in.jsonl
+gen() { "$hone" generate model --in in.jsonl --n 3 --seed 5 --max-tokens 24 "$@" 2>>log; }
+gen --out a.jsonl
+ok $([ "$(wc -l <a.jsonl)" = 24 ] && ! grep -q error a.jsonl; echo $?) "answers to prompts with pictures: $(grep error a.jsonl | head -1)"
+lp() { sed -n "$1p" a.jsonl | sed 's/.*"logprobs":\(\[[^]]*\]\).*/\1/'; }
+ok $(cmp -s <(sed -n 1,3p a.jsonl) <(sed -n 4,6p a.jsonl); echo $?) "a path and base64 give the same answers"
+ok $([ "$(lp 7)" != "$(lp 10)" ]; echo $?) "two pictures of one size that change places change log-probs"
+ok $([ "$(lp 1)" != "$(lp 16)" ]; echo $?) "another picture of one size gives other log-probs"
+for how in "--max-batch 1" "--max-rows 5" "--page 16 --max-rows 7" "--page 16 --kv-tokens 256 --max-rows 9 --max-batch 8" "--threads 1"; do
+    gen --out b.jsonl $how
+    ok $(cmp -s a.jsonl b.jsonl; echo $?) "the same answers with $how"
+done
+tac in.jsonl >c.jsonl && mv in.jsonl keep.jsonl && mv c.jsonl in.jsonl && gen --out b.jsonl --max-rows 11
+ok $(cmp -s <(sort a.jsonl) <(sort b.jsonl); echo $?) "the same answers in another order"
+mv keep.jsonl in.jsonl
+# one text behind two pictures of one size finds nothing of the other's pages; the same picture again finds its own
+{ turn "which colour?" photo.png; turn "which colour?" half.png; } >in.jsonl
+ok $("$hone" generate model --in in.jsonl --max-batch 1 --page 16 --max-tokens 2 --stats 2>&1 >/dev/null | grep -q ", 0 tokens found in the cache"; echo $?) "two pictures share no pages"
+{ turn "which colour?" photo.png; turn "which colour?" photo.png; } >in.jsonl
+ok $("$hone" generate model --in in.jsonl --max-batch 1 --page 16 --max-tokens 2 --stats 2>&1 >/dev/null | grep -q ", 16 tokens found in the cache"; echo $?) "a picture that comes again has its pages"
+
+# ---- score: what was sampled is what is scored
+turn "which colour?" photo.png >in.jsonl
+gen --out all.jsonl --max-tokens 1 --n 8
+grep -E '"text":"[a-z?1-4]"' all.jsonl | head -1 >a.jsonl # one that is text: the model may say a picture's place, too
+said=$(sed 's/.*"text":"\([^"]*\)".*/\1/' a.jsonl)
+sed "s/\]}\]}$/]},{\"role\":\"assistant\",\"content\":\"$said\"}]}/" in.jsonl >s.jsonl
+got=$("$hone" score model --in s.jsonl 2>&1 | grep -oE '"logprobs":\[[^]]*' | tr ',[' '\n\n' | tail -2 | head -1)
+ok $([ -n "$said" ] && [ "$got" = "$(grep -oE '"logprobs":\[[^],]*' a.jsonl | tr '[' '\n' | tail -1)" ]; echo $?) "score of a sampled token: $got, $(lp 1)"
+
+# ---- what must be refused, one line each
+bad() { ok $("$hone" generate model --in in.jsonl 2>&1 | grep -q "\"error\":\"[^\"]*$1"; echo $?) "refused: $1"; }
+turn q http://x/y.png >in.jsonl; bad "not fetched from a network"
+turn q ../../etc/passwd >in.jsonl; bad "outside of\|no such picture"
+turn q /etc/passwd >in.jsonl; bad "outside of"
+turn q drawn.gif >in.jsonl; bad "this is a GIF"
+turn q missing.png >in.jsonl; bad "there is no such picture"
+turn q "data:image/png;base64,%%%" >in.jsonl; bad "in base64 that is none"
+echo '{"messages":[{"role":"user","content":[{"type":"video","video":"a.mp4"}]}]}' >in.jsonl; bad "clips and sound are not taken here"
+echo '{"messages":[{"role":"user","content":"which <|image_pad|> is it?"}]}' >in.jsonl; bad "1 places for pictures, and there are 0"
+head -c 3000 photo.png >cut.png; turn q cut.png >in.jsonl; bad "a damaged PNG file"
+mkdir plain && cp model/* plain/ && rm plain/preprocessor_config.json
+turn "which colour?" photo.png >in.jsonl
+ok $("$hone" generate plain --in in.jsonl 2>&1 | grep -q "preprocessor_config.json"; echo $?) "a model without preprocessor_config.json"
+out=$(printf '/image photo.png\nwhich colour?\nwhere is it?\n/image nothing.png\n' | "$hone" chat model --max-tokens 2 2>&1)
+ok $(grep -q "6 tokens; it goes with" <<<"$out" && grep -q "nothing.png: cannot open" <<<"$out"; echo $?) "chat: /image"
+
+# ---- data and training: exact on every step; killed and resumed; frozen
+"$hone" data shapes --out train.parquet --n 96 --seed 1 2>/dev/null
+"$hone" data shapes --out held.parquet --n 32 --seed 2 2>/dev/null
+ok $("$hone" data show train.parquet --n 1 | grep -q "images: (PNG, 64 x 64 pixels"; echo $?) "data show says sizes"
+ok $("$hone" data stats train.parquet --model model 2>&1 | grep -qi "token"; echo $?) "data stats in tokens"
+conf="$OLDPWD/$recipe/grpo.yaml model.path=model data.train_files=[train.parquet] data.val_files=[held.parquet] data.train_batch_size=16 trainer.val_every=0 trainer.save_every=3"
+"$hone" train $conf trainer.run_dir=r1 trainer.steps=6 >log 2>&1
+ok $? "train: $(tail -1 log)"
+ok $(grep -q "largest difference of a log-prob 0, over" log; echo $?) "exact on every step"
+"$hone" train $conf trainer.run_dir=r2 trainer.steps=6 >log2 2>&1 & pid=$!
+for i in $(seq 200); do [ -d r2/checkpoints ] && ls r2/checkpoints 2>/dev/null | grep -q 3 && break; kill -0 $pid 2>/dev/null || break; sleep 0.05; done
+kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null
+"$hone" train $conf trainer.run_dir=r2 trainer.steps=6 >log2 2>&1
+"$hone" export r1 m1 >/dev/null 2>&1; "$hone" export r2 m2 >/dev/null 2>&1
+ok $(cmp -s m1/model.safetensors m2/model.safetensors; echo $?) "killed and resumed it ends with the same bytes"
+ok $([ -f m1/preprocessor_config.json ]; echo $?) "export carries preprocessor_config.json"
+"$hone" train $conf trainer.run_dir=r3 trainer.steps=2 train.freeze_tower=true train.weight_decay=0.1 >log3 2>&1
+"$hone" export r3 m3 >/dev/null 2>&1
+ok $(grep -q "largest difference of a log-prob 0, over" log3; echo $?) "a frozen tower is exact too: $(tail -1 log3)"
+echo '{"data_source":"math_exact_flexible","prompt":[{"role":"user","content":"<image><image>which colour?"}],"images":["photo.png"],"reward_model":{"ground_truth":"1"}}' >few.jsonl
+ok $("$hone" train $conf data.train_files=[few.jsonl] data.train_batch_size=1 trainer.run_dir=r4 2>&1 | grep -q "more <image> in the prompt than pictures"; echo $?) "<image> and pictures must agree"
+ok $("$hone" train $conf model.path="$OLDPWD/tests/data/models/qwen2" trainer.run_dir=r5 2>&1 | grep -qE "no tokenizer|are not taken here"; echo $?) "a model without a tower takes no pictures"
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ]
