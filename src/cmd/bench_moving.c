@@ -8,6 +8,36 @@ enum { MOST = 100 };
 
 static int repeats_of(const Bench *b) { return b->a->repeats < MOST ? (int)b->a->repeats : MOST; }
 
+/* The same with states on the host, 6 bytes a parameter: across the link, by the host's cores alone, and what the link
+ * would allow (6 bytes come, 2 go). */
+static void bench_hybrid(Bench *b, Tensor w, Tensor g, Adam adam) {
+    Dev *d = &b->o.dev;
+    int64_t n = w.cols;
+    size_t half = arena_round((size_t)n * 2), whole = arena_round((size_t)n * 4);
+    Arena a = dev_host_arena(d, "states", 4 * half + whole);
+    Tensor s[3], hw, hg;
+    for (int i = 0; i < 3; i++) op_zero(d, s[i] = tensor_push(&a, i ? DT_BF16 : DT_I16, 1, n));
+    op_zero(d, hw = tensor_push(&a, DT_BF16, 1, n)), op_zero(d, hg = tensor_push(&a, DT_F32, 1, n));
+    double across[MOST], alone[MOST], got[MOST];
+    int repeats = repeats_of(b);
+    for (int i = 0; i < repeats + 1; i++) {
+        adam.step = i + 1;
+        bench_sync(b);
+        double t0 = clock_now();
+        op_adamw(d, w, s[0], s[1], s[2], g, adam);
+        bench_sync(b);
+        double t1 = clock_now();
+        op_adamw(d->host, hw, s[0], s[1], s[2], hg, adam);
+        double t2 = clock_now();
+        op_get(d, hg.data, g);
+        if (i) across[i - 1] = t1 - t0, alone[i - 1] = t2 - t1, got[i - 1] = clock_now() - t2;
+    }
+    put_num(b, "hybrid_params_per_s", (double)n / bench_times(across, repeats).median);
+    put_num(b, "host_params_per_s", (double)n / bench_times(alone, repeats).median);
+    put_num(b, "link_params_per_s", (double)n / (1.5 * bench_times(got, repeats).median));
+    dev_free(d, a.base);
+}
+
 /* AdamW over --params numbers, as a run on this device has them: master and moments in float32, weights as the device computes. */
 bool bench_optimizer(Bench *b, Err *err) {
     Dev *d = &b->o.dev;
@@ -44,6 +74,7 @@ bool bench_optimizer(Bench *b, Err *err) {
     put_num(b, "of_roof", bytes / s.median / roof.bytes);
     put_num(b, "norm_seconds", q.median);
     put_num(b, "norm_gb_per_s", (double)n * 4 / q.median * 1e-9);
+    if (d->ops->link && half) bench_hybrid(b, w, x[3], adam);
     dev_free(d, a.base);
     return true;
 }

@@ -358,10 +358,6 @@ int config_check_list(const Config *c, Buf *list) {
 }
 
 bool config_check_device(const Config *c, const Dev *d, Err *err) {
-    if (c->train.offload_fraction > 0 && dev_about(d).total > 0)
-        return bad(c, err, "train.offload_fraction",
-                   "%g: the optimizer's state cannot leave a GPU's memory yet; set it to 0, or use trainer.device=cpu",
-                   c->train.offload_fraction);
     OptimTypes t = config_states(c, d);
     if (t.weights == DT_F32 && t.master != DT_F32)
         return bad(c, err, "train.master",

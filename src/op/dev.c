@@ -55,6 +55,10 @@ void dev_free(Dev *d, void *block) {
             if (inside) give_inside(d);
             return;
         }
+    if (d->host) {
+        dev_free(d->host, block);
+        return;
+    }
     CHECK(false, "%p is not a block of this device", block);
 }
 
@@ -64,7 +68,20 @@ void *dev_room(Dev *d, size_t bytes) {
     CHECK(bytes <= DEV_ROOM, "dev_room: %zu bytes, at most %d", bytes, DEV_ROOM);
     return d->ops->room ? d->ops->room(d, bytes) : NULL;
 }
-void dev_touch(Dev *d) { d->ops->touch(d); }
+Arena dev_host_arena(Dev *d, const char *name, size_t bytes) {
+    if (!d->ops->link) return dev_arena(d, name, bytes);
+    if (!d->host) {
+        d->host = MEM_NEW(&d->mem, Dev);
+        dev_open(d->host, (DevOpts){ .threads = threads_count(d->threads) });
+        d->ops->link(d);
+    }
+    return dev_arena(d->host, name, bytes);
+}
+
+void dev_touch(Dev *d) {
+    d->ops->touch(d);
+    if (d->host) d->host->ops->touch(d->host);
+}
 DevAbout dev_about(const Dev *d) {
     DevAbout a = { 0 };
     d->ops->about(d, &a);
@@ -77,6 +94,7 @@ void dev_close(Dev *d) {
     while (d->n_blocks > 0) dev_free(d, d->block[0].at);
     if (d->whole.base) d->ops->give(d, d->whole.base, d->whole.size);
     d->ops->close(d);
+    if (d->host) dev_close(d->host);
     mem_free(&d->mem);
     memset(d, 0, sizeof *d);
 }

@@ -21,7 +21,7 @@
 typedef struct Ops Ops;
 
 /* ---- The device: a backend, its memory ------------------------------------------------------------------------------- */
-typedef struct {
+typedef struct Dev {
     const Ops *ops;             /* the backend's table */
     void      *impl;            /* what the backend keeps for itself, in mem */
     Mem        mem;
@@ -36,6 +36,7 @@ typedef struct {
     int        n_blocks;
     Arena      whole;           /* dev_reserve's block, where blocks are cut from; or none */
     int64_t    taken;           /* blocks asked of the backend so far */
+    struct Dev *host;           /* the CPU, which keeps and steps what dev_host_arena gave; or NULL */
 } Dev;
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;            /* 0 threads: all cores; isa 0: the best there is */
@@ -60,6 +61,9 @@ Arena dev_arena(Dev *d, const char *name, size_t bytes);                 /* an a
  * when the next room is asked for, it is the device's again.  NULL: the device has none, put from where the bytes are. */
 enum { DEV_ROOM = 16 << 20 };
 void *dev_room(Dev *d, size_t bytes);
+/* The same in the machine's own memory, where a device has another.  put, get, copy and zero take its tensors, and adamw
+ * takes its states: those are stepped by the host's cores while gradients and weights cross over; the bits are the device's. */
+Arena dev_host_arena(Dev *d, const char *name, size_t bytes);
 void  dev_touch(Dev *d);                                                 /* takes every page of every block now, not when it is first used */
 /* On: a call may be done later than it returns, together with others; what it gives is the same.  Off: all are done. */
 void  dev_chain(Dev *d, bool on);
@@ -195,6 +199,7 @@ struct Ops {
     void  *(*recorded)(Dev *d);
     void   (*replay)(Dev *d, void *noted);
     void   (*forget)(Dev *d, void *noted);
+    void   (*link)(Dev *d);                                  /* d->host was opened: takes what crossing over needs.  NULL: its memory is the host's */
     const struct Fused *fused;                               /* ops that it does several at a time, or NULL: op_fused.h */
     size_t (*kv_bytes)(const Dev *d, const Kv *kv);          /* of one page */
     double (*sumsq)(Dev *d, Tensor x);                       /* same bits for any thread count */

@@ -66,7 +66,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "reference", reference, .host = true }, /* between its passes; in them it lies where activations do */
         { "gradients", update || !z.shares ? z.grads : 0 },
         { "optimizer", update || !z.parked ? z.optim_dev : 0 },
-        { "optimizer (host)", z.optim_host },
+        { "optimizer (host)", z.optim_host, .host = s->like.ops->link != NULL },
         { "parked states", z.parked, .host = true },
         { update ? "activations" : "kv", update ? z.block - beside : z.block },
         { "scratch", run_scratch_bytes(s) },

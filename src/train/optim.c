@@ -36,7 +36,7 @@ static void take_masters(Optim *o, const Params *w, const Params *grads, Dev *d)
 }
 
 static void open_all(Optim *o, const Params *w, const Params *grads, Dev *d, double offload) {
-    o->host = dev_arena(d, "optimizer (host)", optim_bytes(o->n, o->type, offload, true));
+    o->host = dev_host_arena(d, "optimizer (host)", optim_bytes(o->n, o->type, offload, true));
     for (int i = 0; i < 2; i++)
         for (OptimState k = 0; k < STATES; k++) {
             if (!has_state(o->type, k)) continue;

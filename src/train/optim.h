@@ -1,8 +1,8 @@
 /* optim.h - AdamW over this rank's pieces of the parameter table (train/reduce.h): their states, cut between the device and a second,
  * host-side arena.
  *
- * The cut is by position in the own pieces, one behind the other: the first 'offload' share lies on the host and is stepped there, the
- * rest on the device.  Both are stepped by the same arithmetic, so the share has no effect on bits.
+ * The cut is by position in the own pieces, one behind the other: the first 'offload' share lies on the host and is
+ * stepped there (dev_host_arena), the rest on the device.  Both are stepped by the same arithmetic, so the share has no effect on bits.
  *
  * Weights in BF16 have a master, which is what is trained, saved and loaded; w is it rounded, on all ranks.  A master and two moments
  * are 12, 8 or 6 bytes a parameter, moments beside weights in F32 8 or 4 (what has one dimension is F32 always and leaves its master unused). */

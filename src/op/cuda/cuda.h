@@ -34,6 +34,7 @@ typedef struct {                    /* pinned memory that copies go through: pie
 enum { CUDA_SUMS = 1 << 15, CUDA_STAMPS = 1 << 14 };
 typedef struct Prods Prods;         /* what products keep: linear.cu */
 typedef struct Attns Attns;         /* what attention keeps: attn.cu */
+typedef struct Link Link;           /* what crossing over to d->host keeps: link.cu */
 typedef struct {
     int          gpu, sms;          /* which; multiprocessors */
     size_t       smem;              /* shared memory a block may have */
@@ -46,6 +47,7 @@ typedef struct {
     cudaEvent_t *stamps;            /* [CUDA_STAMPS] made as they are asked for, by a profile; or NULL */
     Prods       *prods;
     Attns       *attns;
+    Link        *link;              /* or NULL: nothing was left to the host */
 } CudaDev;
 static inline CudaDev *cu(const Dev *d) { return (CudaDev *)d->impl; }
 static inline cudaStream_t stream_of(const Dev *d) { return cu(d)->stream; }
@@ -65,6 +67,17 @@ void attns_about(char *text, size_t size);
         cudaError_t e_ = (call);                                                                    \
         if (e_ != cudaSuccess) die("op/cuda: %s: %s", #call, cudaGetErrorString(e_));               \
     } while (0)
+
+/* Is that memory of d->host's? */
+static inline bool on_host(const Dev *d, const void *at) {
+    for (int i = 0; d->host && i < d->host->n_blocks; i++) {
+        const char *from = (const char *)d->host->block[i].at;
+        if ((const char *)at >= from && (const char *)at < from + d->host->block[i].bytes) return true;
+    }
+    return false;
+}
+void link_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a);       /* states on the host */
+void link_close(Dev *d);
 
 void cuda_wait(Dev *d);             /* all calls are done, and none found a fault: dies else */
 
@@ -141,6 +154,7 @@ void   cuda_record(Dev *d);
 void  *cuda_recorded(Dev *d);
 void   cuda_replay(Dev *d, void *noted);
 void   cuda_forget(Dev *d, void *noted);
+void   cuda_link(Dev *d);
 size_t cuda_kv_bytes(const Dev *d, const Kv *kv);
 double cuda_sumsq(Dev *d, Tensor x);
 #define OP(how, name, params, args, outs) void cuda_##name params;

@@ -122,6 +122,7 @@ static void put_bytes(Dev *d, char *to, size_t ld, const char *from, size_t rows
 }
 void cuda_put(Dev *d, Tensor to, const void *from) {
     Bytes b = bytes_of(to);
+    if (on_host(d, to.data)) return d->host->ops->put(d->host, to, from);
     CU(cudaSetDevice(cu(d)->gpu));
     if (put_room(d, to, (const char *)from)) return;
     if (b.row <= RING_BYTES || b.rows <= 1) put_bytes(d, b.at, b.ld, (const char *)from, b.rows, b.row);
@@ -154,6 +155,7 @@ static void get_bytes(Dev *d, char *to, const char *from, size_t ld, size_t rows
 }
 void cuda_get(Dev *d, void *to, Tensor from) {
     Bytes b = bytes_of(from);
+    if (on_host(d, from.data)) return d->host->ops->get(d->host, to, from);
     CU(cudaSetDevice(cu(d)->gpu));
     if (b.row <= RING_BYTES || b.rows <= 1) get_bytes(d, (char *)to, b.at, b.ld, b.rows, b.row);
     else
@@ -208,6 +210,7 @@ void cuda_forget(Dev *d, void *noted) {
 /* ---- open and close ---------------------------------------------------------------------------------------------------------------- */
 void cuda_close(Dev *d) {
     CudaDev *c = cu(d);
+    link_close(d);
     attns_close(d);
     prods_close(d);
     ring_close(&c->put);

@@ -76,6 +76,7 @@ static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any gra
 }
 void cuda_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
     int64_t n = w.rows * w.cols;
+    if (on_host(d, m.data)) return link_adamw(d, w, master, m, v, g, a);
     AdamNow now = adam_now(a);
     Tensor x[] = { w, master.data ? master : w, m, v, g };
     bool wide = n >= 8, split = master.data && master.dtype == DT_I16;

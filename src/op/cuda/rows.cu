@@ -11,9 +11,11 @@ static __global__ void copy_k(Cells g, Any y, Any x) {
         store8(y, r, c, n, g.wide, v);
     }
 }
+void link_copy(Dev *d, Tensor to, Tensor from); /* of link.cu: one lies on the host */
 void cuda_copy(Dev *d, Tensor to, Tensor from) {
     size_t es = dtype_size(to.dtype), row = (size_t)to.cols * es;
     if (to.rows == 0 || to.cols == 0) return;
+    if (on_host(d, to.data) || on_host(d, from.data)) return link_copy(d, to, from);
     if (to.dtype != from.dtype) launch_cells(d, copy_k, cells_of(to.rows, to.cols, to, from), any_of(to), any_of(from));
     else if (no_gaps(to) && no_gaps(from))
         CU(cudaMemcpyAsync(to.data, from.data, (size_t)to.rows * row, cudaMemcpyDeviceToDevice, stream_of(d)));
@@ -24,6 +26,7 @@ void cuda_copy(Dev *d, Tensor to, Tensor from) {
 void cuda_zero(Dev *d, Tensor x) {
     size_t es = dtype_size(x.dtype), row = (size_t)x.cols * es;
     if (x.rows == 0 || x.cols == 0) return;
+    if (on_host(d, x.data)) return d->host->ops->zero(d->host, x);
     if (no_gaps(x)) CU(cudaMemsetAsync(x.data, 0, (size_t)x.rows * row, stream_of(d)));
     else CU(cudaMemset2DAsync(x.data, (size_t)x.ld * es, 0, row, (size_t)x.rows, stream_of(d)));
 }
