@@ -83,9 +83,10 @@ struct OutLeaf {
                 }
             if (want) {
                 const int id = live ? a.ids.get(row, -1) - (int)a.first - c0 : -1;
-                #pragma unroll
-                for (int i = 0; i < N / 2; i++)
-                    if (i / 2 * 8 + i % 2 == id) want[r] = v[i / 2 * 4 + h * 2 + i % 2];
+                if ((unsigned)id < 2 * N) /* in one tile of hundreds */
+                    #pragma unroll
+                    for (int i = 0; i < N / 2; i++)
+                        if (i / 2 * 8 + i % 2 == id) want[r] = v[i / 2 * 4 + h * 2 + i % 2];
             }
             #pragma unroll
             for (int q = 0; q < N / 64; q++) {

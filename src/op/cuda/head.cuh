@@ -44,20 +44,13 @@ typedef struct {
 } HeadIn;
 
 /* ---- functions ------------------------------------------------------------------------------------------------- */
-/* e^x, as op/cpu's: e^0 = 1 exactly, 0 below -87.3; x > 88 is not asked for. */
-DEV float head_exp(float x) {
-    const float big = 12582912.0f;
-    float t = __fmaf_rn(x, 1.44269504f, big), n = __fsub_rn(t, big);
-    float r = __fmaf_rn(n, 2.12194440e-4f, __fmaf_rn(n, -0.693359375f, x)), p = 1.9875691500e-4f;
-    p = __fmaf_rn(p, r, 1.3981999507e-3f);
-    p = __fmaf_rn(p, r, 8.3334519073e-3f);
-    p = __fmaf_rn(p, r, 4.1665795894e-2f);
-    p = __fmaf_rn(p, r, 1.6666665459e-1f);
-    p = __fmaf_rn(p, r, 5.0000001201e-1f);
-    p = __fmaf_rn(p, r, 1.0f);
-    p = __fmaf_rn(p, r, 1.0f);
-    return x < -87.33654f ? 0.0f : __int_as_float(__float_as_int(p) + (__float_as_int(t) << 23));
+/* e^x by the card's own 2^x: e^0 = 1 exactly, 0 below -104, NaN of NaN.  Every e^x of the head is this one, so that sampler and trainer agree. */
+DEV float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
+DEV float head_exp(float x) { return exp2_fast(__fmul_rn(x, 1.44269504f)); }
 /* ln x for finite normal x > 0, as base/mathx.h's */
 DEV double head_log(double x) {
     int64_t b = __double_as_longlong(x), e = (b - 0x3FE6A09E667F3BCDll) >> 52;
@@ -98,25 +91,20 @@ typedef struct { float max, z, u; } LeafSum;
 template <class F> DEV LeafSum leaf_sum(F at) {
     float m = -INFINITY, z = 0, u = 0;
     #pragma unroll
-    for (int i = 0; i < 32; i++) {
-        const float l = at(i);
-        m = l > m ? l : m;
-        if (l != l) u = NAN;
-    }
+    for (int i = 0; i < 32; i++) m = fmaxf(m, at(i));           /* of a number and a NaN the number */
     #pragma unroll
-    for (int h = 1; h <= 2; h *= 2) {
-        const float o = __shfl_xor_sync(~0u, m, h);
-        m = o > m ? o : m;
-    }
+    for (int h = 1; h <= 2; h *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, h));
     m = __fadd_rn(m, 0.0f);                                     /* of two zeros the positive one, whatever the order */
-    if (m == INFINITY) u = NAN;
-    if (m > -INFINITY) {
+    if (m > -INFINITY) {                                        /* a NaN makes both sums one; +inf too: inf - inf */
         #pragma unroll
         for (int i = 0; i < 32; i++) {
             const float d = __fsub_rn(at(i), m), x = head_exp(d);
-            z = __fadd_rn(z, x), u = __fmaf_rn(fmaxf(d, -100.0f), x, u);      /* 0 * -inf would be NaN; x is 0 there */
+            z = __fadd_rn(z, x), u = __fmaf_rn(fmaxf(d, -110.0f), x, u);      /* 0 * -inf would be NaN; x is 0 there */
         }
-    }
+    } else
+        #pragma unroll
+        for (int i = 0; i < 32; i++)
+            if (at(i) != at(i)) u = NAN;
     #pragma unroll
     for (int h = 1; h <= 2; h *= 2)
         z = __fadd_rn(z, __shfl_xor_sync(~0u, z, h)), u = __fadd_rn(u, __shfl_xor_sync(~0u, u, h));

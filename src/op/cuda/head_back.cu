@@ -6,22 +6,23 @@
 
 enum { BACK_ROWS = 4096, BACK_COLS = 8192 };
 
-/* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has its own dlp beside. */
-typedef struct { float max, inv_z, off, inv_temp, dlp, dent; int id; bool partial; } RowGrad;
-/* partial: some ids are outside; a row without a distribution has inv_z NaN */
+/* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has 'plus' beside: its own dlp.  With t = log2 p,
+ * which is the sum times c plus d, that is 2^t (t a + b).  partial: some ids are outside.  Of a row without a distribution the entropy is NaN,
+ * and b with it. */
+typedef struct { float a, b, c, d, inv_temp, plus; int id; bool partial; } RowGrad;
 __global__ void row_grads(RowGrad *g, const HeadIn a, Rows<const unsigned char> stat, Col<float> dlp, Col<float> dent,
                           int64_t n) {
     const int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (t >= n) return;
     HeadRow r;
     memcpy(&r, stat.row(t), sizeof r);
-    const double z = (double)r.z / HEAD_ONE;
-    g[t] = { r.max,
-             head_none(r) ? NAN : (float)(1 / z),
-             __fsub_rn(head_ent(r), (float)head_log(z)),
+    const double z = (double)r.z / HEAD_ONE, log2e = 1.4426950408889634, e = dent.get(t, 0.0f), f = r.chosen ? dlp.get(t, 0.0f) : 0.0f;
+    g[t] = { (float)(-r.inv_temp * e / log2e),
+             (float)(-r.inv_temp * (f + e * head_ent(r))),
+             (float)(r.inv_temp * log2e),
+             (float)(-(r.max + head_log(z)) * log2e),
              r.inv_temp,
-             r.chosen ? dlp.get(t, 0.0f) : 0.0f,
-             dent.get(t, 0.0f),
+             (float)(f * r.inv_temp),
              r.chosen ? a.ids.get(t, -1) - (int)a.first : -1,
              r.cut != CUT_NONE || r.ban };
 }
@@ -33,10 +34,9 @@ static __device__ __noinline__ bool hidden(const HeadIn *a, const unsigned char 
     if (r.cut == CUT_GIVEN) return !bit_of(a->kept + t * a->ld_kept, v);
     return r.cut == CUT_FOUND && !head_kept(r, l, r.qmin > 0 ? head_mass(l, r.max) : 0, v);
 }
-DEV float logit_grad(float l, const RowGrad &g, int64_t v) {            /* l: shaped */
-    const float e = fmaxf(__fsub_rn(l, g.max), -1e4f), p = __fmul_rn(head_exp(e), g.inv_z);
-    const float x = __fmul_rn(__fmul_rn(p, __fmaf_rn(g.dent, __fadd_rn(e, g.off), g.dlp)), -g.inv_temp);
-    return v == g.id ? __fadd_rn(x, __fmul_rn(g.dlp, g.inv_temp)) : x;
+DEV float logit_grad(float sum, const RowGrad &g) {             /* -inf: hidden, 0 */
+    const float t = fmaxf(__fmaf_rn(sum, g.c, g.d), -200.0f);
+    return __fmul_rn(exp2_fast(t), __fmaf_rn(t, g.a, g.b));
 }
 /* Logits of rows t0.. and ids v0.. become their gradients where they lie. */
 __global__ void __launch_bounds__(256)
@@ -46,9 +46,10 @@ __global__ void __launch_bounds__(256)
     const RowGrad g = grads[t];
     for (int64_t c = (int64_t)blockIdx.x * 1024 + threadIdx.x; c < n && c < ((int64_t)blockIdx.x + 1) * 1024;
          c += 256) {
-        float *at = logits + blockIdx.y * ld + c, l = __fmul_rn(*at, g.inv_temp);
-        if (g.partial && hidden(&a, stat.row(t), t, l, v0 + c)) l = -INFINITY;
-        *at = logit_grad(l, g, v0 + c);
+        float *at = logits + blockIdx.y * ld + c, l = *at;
+        if (g.partial && hidden(&a, stat.row(t), t, __fmul_rn(l, g.inv_temp), v0 + c)) l = -INFINITY;
+        l = logit_grad(l, g);
+        *at = v0 + c == g.id ? __fadd_rn(l, g.plus) : l;
     }
 }
 /* ... from the product's sums, as bf16 */
@@ -63,16 +64,24 @@ struct OutGrad {
     template <int N> __device__ __forceinline__ void put(float (&v)[N], const Gemm &p, const Place &t) const {
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int r = t.row + t.warp * 16 + t.lane / 4 + 8 * h;
-            if (r >= t.row_end) continue;
+            const int r = min(t.row + t.warp * 16 + t.lane / 4 + 8 * h, t.row_end - 1), c0 = t.n0 + t.lane % 4 * 2;
             const RowGrad g = grads[t0 + r];
+            if (g.partial)
+                #pragma unroll
+                for (int i = 0; i < N / 2; i++) {
+                    float &l = v[i / 2 * 4 + h * 2 + i % 2];
+                    if (hidden(&a, stat.row(t0 + r), t0 + r, __fmul_rn(l, g.inv_temp), v0 + c0 + i / 2 * 8 + i % 2)) l = -INFINITY;
+                }
             #pragma unroll
             for (int i = 0; i < N / 2; i++) {
-                const int j = i / 2 * 4 + h * 2 + i % 2, c = t.n0 + i / 2 * 8 + t.lane % 4 * 2 + i % 2;
-                float l = __fmul_rn(v[j], g.inv_temp);
-                if (g.partial && hidden(&a, stat.row(t0 + r), t0 + r, l, v0 + c)) l = -INFINITY;
-                v[j] = logit_grad(l, g, v0 + c);
+                float &l = v[i / 2 * 4 + h * 2 + i % 2];
+                l = logit_grad(l, g);
             }
+            const int id = g.id - (int)v0 - c0;
+            if ((unsigned)id < 2 * N) /* in one tile of hundreds */
+                #pragma unroll
+                for (int i = 0; i < N / 2; i++)
+                    if (i / 2 * 8 + i % 2 == id) v[i / 2 * 4 + h * 2 + i % 2] = __fadd_rn(v[i / 2 * 4 + h * 2 + i % 2], g.plus);
         }
         out.put(v, p, t);
     }
