@@ -28,15 +28,17 @@ static __device__ __forceinline__ void store_short8(char *at, int64_t c, int n, 
     }
 }
 
-/* One pass over w, master, m, v and grad; element c of this call is number first + c of the model.  split: master holds rests. */
-static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any grad, AdamNow a, float c1, float c2, bool split,
-                               int64_t step, int64_t first) {
+/* One pass over w, master, m, v and grad; element c of this call is number first + c of the model.  SPLIT: master holds rests.  SHORT: moments in
+ * bf16.  Kernels of their own, since what one does not need costs another registers, and those bandwidth (80 for 98 % of a copy's). */
+template <bool SPLIT, bool SHORT>
+static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any grad, AdamNow a, float c1, float c2, int64_t step,
+                               int64_t first) {
     EACH_EIGHT(g, r, c) {
         float ww[8], mm[8], vv[8], gg[8];
         int n = eights_left(g.cols, c);
-        load8(ww, split ? w : master, r, c, n, g.wide), load8(mm, m, r, c, n, g.wide), load8(vv, v, r, c, n, g.wide),
+        load8(ww, SPLIT ? w : master, r, c, n, g.wide), load8(mm, m, r, c, n, g.wide), load8(vv, v, r, c, n, g.wide),
             load8(gg, grad, r, c, n, g.wide);
-        if (split) {
+        if (SPLIT) {
             int16_t rest[8];
             load_rest8(rest, master.at, c, n, g.wide);
 #pragma unroll
@@ -50,7 +52,7 @@ static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any gra
             float up = __fdiv_rn(__fmul_rn(a.step, mm[k]), __fadd_rn(__fsqrt_rn(__fmul_rn(vv[k], a.vfix)), a.eps));
             ww[k] = __fsub_rn(__fmul_rn(ww[k], a.shrink), up);
         }
-        if (m.half) {
+        if (SHORT) {
             uint16_t hm[8], hv[8];
 #pragma unroll
             for (int k = 0; k < 8; k++) {
@@ -60,7 +62,7 @@ static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any gra
             }
             store_short8(m.at, c, n, g.wide, hm), store_short8(v.at, c, n, g.wide, hv);
         } else store8(m, r, c, n, g.wide, mm), store8(v, r, c, n, g.wide, vv);
-        if (split) {
+        if (SPLIT) {
             uint16_t h[8], rest[8];
 #pragma unroll
             for (int k = 0; k < 8; k++) {
@@ -81,14 +83,14 @@ void cuda_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, A
     Tensor x[] = { w, master.data ? master : w, m, v, g };
     bool wide = n >= 8, split = master.data && master.dtype == DT_I16;
     for (int i = 0; i < 5; i++) wide = wide && (uintptr_t)x[i].data % 16 == 0;
+    auto kernel = m.dtype == DT_BF16 ? split ? adamw_k<true, true> : adamw_k<false, true> : split ? adamw_k<true, false> : adamw_k<false, false>;
     /* eights, then what is left */
     for (int64_t at = 0, body = wide ? n / 8 * 8 : 0; at < n; at += body, body = n - at, wide = false) {
         if (body == 0) continue;
         Any y[5];
         for (int i = 0; i < 5; i++) y[i] = any_of(x[i]), y[i].at += (size_t)at * dtype_size(x[i].dtype);
         Cells cells = { 1, body, wide };
-        launch_cells(d, adamw_k, cells, y[0], y[1], y[2], y[3], y[4], now, 1.0f - a.beta1, 1.0f - a.beta2, split, a.step,
-                     a.first + at);
+        launch_cells(d, kernel, cells, y[0], y[1], y[2], y[3], y[4], now, 1.0f - a.beta1, 1.0f - a.beta2, a.step, a.first + at);
     }
 }
 
