@@ -70,8 +70,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     op_linear(d, k.logits, x, param(c->w, P_ROUTER, layer), TENSOR_NONE, leaves_one(x.cols));
     if (!known) {
         Route r = router(c, layer, k.logits, routing);
-        op_route(d, &r);
-        op_moe_sort(d, routing->at, routing->from, routing->slot, routing->pick, (int)m->experts);
+        op_route_sort(d, &r, routing->at, routing->from, routing->slot);
     }
 
     EpPlan ep = plan_of(c, routing);

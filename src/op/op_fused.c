@@ -69,6 +69,14 @@ void op_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, 
     norm_rope(d, q, cossin, eps, false);
     norm_rope(d, k, cossin, eps, false);
 }
+void op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot) {
+    int experts = (int)r->logits.cols;
+    check_route(d, r);
+    check_moe_sort(d, at, from, slot, r->pick, experts);
+    if (AT_ONCE(route_sort, r->pick, (d, r, at, from, slot))) return;
+    op_route(d, r);
+    op_moe_sort(d, at, from, slot, r->pick, experts);
+}
 void op_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
                        bool keep) {
     check_grouped(d, gate, x, wg, ex, sum);

@@ -20,6 +20,9 @@ FUSED(add_rmsnorm,     (Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Ten
 /* y = raw normed by head, then turned; both of two tensors: rmsnorm over heads, rope, each twice */
 FUSED(norm_rope2,      (Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps),
                        (d, q, k, cossin, eps))
+/* experts are chosen and rows sorted by them: route, moe_sort */
+FUSED(route_sort,      (Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot),
+                       (d, r, at, from, slot))
 /* h = silu(x wg') * (x wu') by experts, gate and up on the way: grouped twice, swiglu.  Without 'keep' nobody reads gate and up later */
 FUSED(grouped_swiglu,  (Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep),
                        (d, h, gate, up, x, wg, wu, ex, sum, keep))

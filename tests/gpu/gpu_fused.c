@@ -3,8 +3,8 @@
 #include "gpu/duo.h"
 #include "op/op_fused.h"
 
-static int taken[8];
-enum { DW_FIRST, GROUPED_DW_FIRST, DX2, LINEAR3, ADD_NORM, NORM_ROPE, SWIGLU };
+enum { DW_FIRST, GROUPED_DW_FIRST, DX2, LINEAR3, ADD_NORM, NORM_ROPE, SWIGLU, ROUTE_SORT, KINDS };
+static int taken[KINDS];
 /* A place with the same shape and gaps, full of other numbers: what is written must be written whole. */
 static Tensor other(Duo *q, Tensor x) { return rig_put_ld(&q->r[GPU], x.dtype, x.rows, x.cols, x.ld, NULL); }
 static Tensor make(Duo *q, DType t, int64_t rows, int64_t cols, float scale) {
@@ -19,7 +19,8 @@ typedef struct {
 static const Shape shapes[] = {
     { 8, 4096, 2048, 768, false }, { 16, 3000, 256, 128, true }, { 8, 1999, 512, 264, true },
     { 40, 900, 256, 192, false },  { 3, 500, 72, 40, true },     { 5, 13, 256, 256, false },
-    { 64, 6000, 1024, 136, true },
+    { 64, 6000, 1024, 136, true }, { 128, 8, 512, 768, true },  { 128, 130, 512, 264, true },
+    { 64, 48, 1024, 704, true },  { 40, 60, 256, 200, false },
 };
 /* Borders of experts; some are empty. */
 static Seqs experts(Duo *q, const Shape *s) {
@@ -116,6 +117,37 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
     duo_clear(q, "rows");
 }
 
+/* A step of decoding chooses experts and sorts its rows; logits of few different values, so that there are ties. */
+static void routes(Duo *q, int64_t T, int E, int k, int groups) {
+    Dev *g = duo_dev(q, GPU);
+    int32_t *few = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)T * (size_t)E);
+    float *l = rnds(&q->r[GPU].m, T * E, ++q->seed, 2);
+    for (int64_t i = 0; i < T * E; i++) l[i] = (float)(few[i] = (int32_t)(l[i] * 8)) / 8;
+    Route a = { .kind = groups > 1 ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
+                .topk = k,
+                .groups = groups,
+                .group_topk = groups / 2,
+                .renorm = T % 2,
+                .factor = 1 };
+    a.logits = rig_put(&q->r[GPU], DT_F32, T, E, l);
+    if (groups > 1) a.bias = make(q, DT_F32, 1, E, 0.1f);
+    Route b = a;
+    Tensor at[2], from[2], slot[2];
+    for (int i = 0; i < 2; i++) {
+        Route *r = i ? &b : &a;
+        r->pick = rig_put(&q->r[GPU], DT_I32, T, k, NULL), r->weight = rig_put(&q->r[GPU], DT_F32, T, k, NULL);
+        at[i] = rig_put(&q->r[GPU], DT_I32, E + 1, 1, NULL), from[i] = rig_put(&q->r[GPU], DT_I32, T * k, 1, NULL),
+        slot[i] = rig_put(&q->r[GPU], DT_I32, T, k, NULL);
+    }
+    op_route(g, &a), op_moe_sort(g, at[0], from[0], slot[0], a.pick, E);
+    op_route_sort(g, &b, at[1], from[1], slot[1]);
+    taken[ROUTE_SORT] += g->ops->fused->route_sort(g, &b, at[1], from[1], slot[1]);
+    duo_equal(q, "route_sort, pick", a.pick, b.pick), duo_equal(q, "route_sort, weight", a.weight, b.weight);
+    duo_equal(q, "route_sort, at", at[0], at[1]), duo_equal(q, "route_sort, from", from[0], from[1]),
+        duo_equal(q, "route_sort, slot", slot[0], slot[1]);
+    duo_clear(q, "routes");
+}
+
 /* One op, again and again, at the size of a model's micro-batch: a kernel that waits for itself once in a thousand times is found here. */
 static Tensor big(Dev *g, Arena *a, DType t, int64_t rows, int64_t cols, uint64_t seed) {
     Tensor x = tensor_push(a, t, rows, cols);
@@ -197,8 +229,10 @@ int gpu_fused(int argc, char **argv) {
             rows(&q, T[i], 2048, 32, 4, 128);
             rows(&q, T[i], 896, 14, 2, 64);
             rows(&q, T[i], 200, 3, 1, 40);
+            routes(&q, T[i] < 64 ? T[i] : T[i] % 37, 128, 8, 1), routes(&q, T[i] % 37, 256, 8, 8),
+                routes(&q, T[i], 40, 3, 1);
         }
-        for (int i = 0; i < 7 && !f32; i++)
+        for (int i = 0; i < KINDS && !f32; i++)
             EXPECT(taken[i] > 0 || !slot_of(&q.r[GPU].d, i), "fused op %d never took a shape", i);
         duo_close(&q);
     }

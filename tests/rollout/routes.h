@@ -107,7 +107,8 @@ static inline Ops routes_ops(const Ops *under) {
     Ops o = *under;
     routes.under = under;
     o.embed = routes_embed, o.attend = routes_attend, o.kv_put = routes_kv_put, o.kv_copy = routes_kv_copy;
-    o.route = routes_route, o.record = NULL; /* it asks the device in the middle of a step */
+    o.route = routes_route;
+    o.record = NULL, o.fused = NULL; /* it asks the device in the middle of a step, of each op by itself */
     return o;
 }
 

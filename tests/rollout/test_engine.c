@@ -359,7 +359,9 @@ static void same_routes(const char *name) {
     Engine *e = engine_open(&f.model, &c, &f.mem);
     recorded = f.dev.ops;
     Ops recorder = *recorded;
-    recorder.route = record_route, recorder.record = NULL; /* it asks the device in the middle of a step */
+    recorder.route = record_route;
+    recorder.record = NULL,
+    recorder.fused = NULL; /* it asks the device in the middle of a step, of each op by itself */
     memset(seen, 0, sizeof seen);
     f.dev.ops = &recorder, recording = 0;
     a.shape = s, a.out = r, a.next = 5, a.left = 1; /* the greedy one */

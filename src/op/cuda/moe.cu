@@ -3,6 +3,11 @@
  * equally on both.  Rows of an expert are in token order: counting sort, which is stable. */
 #include "op/cuda/eights.cuh"
 
+extern "C" {
+#include "op/op_fused.h"
+}
+bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
+
 /* ---- choosing: a warp to a token, its scores in shared memory ----------------------------------------------------------------------- */
 enum { ROUTE_WARPS = 4, ROUTE_SMEM = 48 << 10, ROUTE_MOST = 64 << 10 };
 typedef struct {
@@ -69,12 +74,10 @@ static __host__ __device__ size_t route_bytes(int E, int groups) {
     return ((size_t)(2 * E + groups) * 4 + (size_t)(E + groups) + 15) / 16 * 16;
 }
 
-static __global__ void route_k(Routing p) {
-    extern __shared__ float smem[];
+/* By one warp; room: route_bytes of shared memory.  chosen: the ids once more, or NULL. */
+__device__ static void route_row(const Routing &p, int64_t row, void *room, int32_t *chosen) {
     int lane = threadIdx.x % 32, E = p.E;
-    int64_t row = (int64_t)blockIdx.x * p.warps + threadIdx.x / 32;
-    if (row >= p.T) return;
-    float *s = (float *)((char *)smem + route_bytes(E, p.groups) * (threadIdx.x / 32)), *t = s + E, *best = t + E;
+    float *s = (float *)room, *t = s + E, *best = t + E;
     unsigned char *on = (unsigned char *)(best + p.groups), *open = on + E;
     scores(s, p.logits.row(row), E, p.softmax);
     for (int e = lane; e < E; e += 32) t[e] = p.bias ? s[e] + p.bias[e] : s[e];
@@ -95,13 +98,21 @@ static __global__ void route_k(Routing p) {
         int e = e0 + lane;
         unsigned mask = __ballot_sync(0xFFFFFFFFu, e < E && on[e]);
         int at = had + __popc(mask & ((1u << lane) - 1));
-        if (mask >> lane & 1) pick[at] = e, t[at] = s[e];
+        if (mask >> lane & 1) {
+            pick[at] = e, t[at] = s[e];
+            if (chosen) chosen[at] = e;
+        }
         had += __popc(mask);
         __syncwarp();
     }
     for (int j = 0; j < p.topk; j++) sum += t[j];
     if (!p.softmax) sum += 1e-20f;
     for (int j = lane; j < p.topk; j += 32) w[j] = (p.renorm ? t[j] / sum : t[j]) * p.factor;
+}
+static __global__ void route_k(Routing p) {
+    extern __shared__ float smem[];
+    int64_t row = (int64_t)blockIdx.x * p.warps + threadIdx.x / 32;
+    if (row < p.T) route_row(p, row, (char *)smem + route_bytes(p.E, p.groups) * (threadIdx.x / 32), NULL);
 }
 static Routing routing_of(const Route *r) {
     int E = (int)r->logits.cols, groups = r->groups > 1 ? r->groups : 1;
@@ -259,6 +270,52 @@ void cuda_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int
     arena_pop(&d->tmp, mark);
 }
 
+/* ---- both for few tokens, as a step of decoding has: one block, a warp to a token ------------------------------------------------------- */
+enum { FEW_TOKENS = 32 };
+static size_t route_sort_bytes(const Routing &p) {
+    return route_bytes(p.E, p.groups) * (size_t)p.T + (size_t)(p.T * p.topk + 2 * p.E) * 4;
+}
+static __global__ void route_sort_k(Routing p, int32_t *at, int32_t *from, Rows<int32_t> slot) {
+    extern __shared__ float smem[];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = (int)p.T * p.topk;
+    char *room = (char *)smem + route_bytes(p.E, p.groups) * (size_t)warp;
+    int32_t *chosen = (int32_t *)((char *)smem + route_bytes(p.E, p.groups) * (size_t)p.T), *count = chosen + n, *first = count + p.E;
+    for (int e = threadIdx.x; e < p.E; e += blockDim.x) count[e] = 0;
+    after();
+    route_row(p, warp, room, chosen + warp * p.topk);
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&count[chosen[i]], 1);
+    __syncthreads();
+    if (warp == 0) {
+        int sum = 0;
+        for (int e0 = 0; e0 < p.E; e0 += 32) {
+            int e = e0 + lane, c = e < p.E ? count[e] : 0, x = c;
+#pragma unroll
+            for (int h = 1; h < 32; h *= 2) {
+                int o = __shfl_up_sync(0xFFFFFFFFu, x, h);
+                if (lane >= h) x += o;
+            }
+            if (e < p.E) at[e] = first[e] = sum + x - c;
+            sum += __shfl_sync(0xFFFFFFFFu, x, 31);
+        }
+        if (lane == 0) at[p.E] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        int e = chosen[i], s = first[e];
+        for (int j = 0; j < i; j++) s += chosen[j] == e;
+        from[s] = i / p.topk;
+        slot.row(i / p.topk)[i % p.topk] = s;
+    }
+}
+bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot) {
+    Routing p = routing_of(r);
+    if (p.T > FEW_TOKENS || p.T == 0 || route_sort_bytes(p) > ROUTE_SMEM) return false;
+    launch_after(d, route_sort_k, dim3(1), (unsigned)p.T * 32, route_sort_bytes(p), p, (int32_t *)at.data, (int32_t *)from.data,
+           rows_of<int32_t>(slot));
+    return true;
+}
+
 /* ---- rows to experts and back --------------------------------------------------------------------------------------------------------- */
 __device__ __forceinline__ bool row_there(int64_t i, int64_t rows, int64_t at, volatile Fault *fault) {
     if (i >= 0 && i < rows) return true;
@@ -291,17 +348,28 @@ void cuda_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from) {
     launch_cells(d, scatter_k, g, any_of(x), any_of(y), (const int32_t *)from.data, x.rows, cu(d)->fault);
 }
 /* dx[t] = sum_j dy[slot[t,j]], or with weights y[t] = sum_j w[t,j] rows[slot[t,j]]: chains in float32, rounded once. */
+enum { GATHER_AT_ONCE = 8 };
 static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k,
                                     int64_t rows, volatile Fault *fault) {
     EACH_EIGHT(g, r, c) {
-        float v[8], sum[8] = { 0 };
+        float sum[8] = { 0 };
         int n = eights_left(g.cols, c);
         const int32_t *s = slot.row(r);
-        for (int j = 0; j < k; j++) {
-            if (!row_there(s[j], rows, r, fault)) continue;
-            load8(v, x, s[j], c, n, g.wide);
+        for (int j0 = 0; j0 < k; j0 += GATHER_AT_ONCE) { /* loads first: the sums wait for one another */
+            float v[GATHER_AT_ONCE][8], f[GATHER_AT_ONCE];
+            bool there[GATHER_AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < 8; i++) sum[i] = w.at ? __fmaf_rn(w.row(r)[j], v[i], sum[i]) : sum[i] + v[i];
+            for (int b = 0; b < GATHER_AT_ONCE; b++) {
+                int j = j0 + b;
+                there[b] = j < k && row_there(s[j], rows, r, fault);
+                f[b] = there[b] && w.at ? w.row(r)[j] : 0.0f;
+                if (there[b]) load8(v[b], x, s[j], c, n, g.wide);
+            }
+#pragma unroll
+            for (int b = 0; b < GATHER_AT_ONCE; b++)
+                if (there[b])
+#pragma unroll
+                    for (int i = 0; i < 8; i++) sum[i] = w.at ? __fmaf_rn(f[b], v[b][i], sum[i]) : sum[i] + v[b][i];
         }
         store8(y, r, c, n, g.wide, sum);
     }
