@@ -19,8 +19,8 @@ typedef struct {
 static const Shape shapes[] = {
     { 8, 4096, 2048, 768, false }, { 16, 3000, 256, 128, true }, { 8, 1999, 512, 264, true },
     { 40, 900, 256, 192, false },  { 3, 500, 72, 40, true },     { 5, 13, 256, 256, false },
-    { 64, 6000, 1024, 136, true }, { 128, 8, 512, 768, true },  { 128, 130, 512, 264, true },
-    { 64, 48, 1024, 704, true },  { 40, 60, 256, 200, false },
+    { 64, 6000, 1024, 136, true }, { 128, 8, 512, 768, true },   { 128, 130, 512, 264, true },
+    { 64, 48, 1024, 704, true },   { 40, 60, 256, 200, false },
 };
 /* Borders of experts; some are empty. */
 static Seqs experts(Duo *q, const Shape *s) {

@@ -6,7 +6,7 @@
 #ifndef OP_CUDA_EIGHTS_CUH
 #define OP_CUDA_EIGHTS_CUH
 
-#include "op/cuda/cuda.h"
+#include "op/cuda/after.cuh"
 
 typedef struct {
     char   *at;
@@ -72,10 +72,11 @@ __device__ __forceinline__ void store8(const Any &x, int64_t r, int64_t c, int n
 }
 __device__ __forceinline__ int eights_left(int64_t cols, int64_t c) { return cols - c < 8 ? (int)(cols - c) : 8; }
 
-/* ---- A grid over [rows, cols], eight columns a thread; short rows share a block ------------------------------------------- */
+/* ---- A grid over [rows, cols], eight columns a thread; short rows share a block.  Nothing is read before EACH_EIGHT ------------------------------------------- */
 enum { CELL_THREADS = 256 };
 typedef struct { int64_t rows, cols; bool wide; } Cells;
 #define EACH_EIGHT(g, r, c)                                                                                   \
+    after();                                                                                                  \
     for (int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x),                                    \
                  r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;                                          \
          c < (g).cols && r < (g).rows; r += (int64_t)gridDim.y * blockDim.y)
@@ -91,7 +92,7 @@ template <class... P, class... A> static inline void launch_cells(const Dev *d, 
     if (g.rows <= 0 || g.cols <= 0) return;
     int64_t eights = (g.cols + 7) / 8, x = eights < CELL_THREADS ? eights : CELL_THREADS, y = CELL_THREADS / x;
     int64_t down = (g.rows + y - 1) / y;
-    launch(d, kernel, dim3(blocks_of(eights, x), (unsigned)(down < 65535 ? down : 65535)), dim3((unsigned)x, (unsigned)y), 0, g, a...);
+    launch_after(d, kernel, dim3(blocks_of(eights, x), (unsigned)(down < 65535 ? down : 65535)), dim3((unsigned)x, (unsigned)y), 0, g, a...);
 }
 
 /* ---- A row to a team: 4, 8, 16 or 32 threads of a warp, or a whole block, as its columns are many ---------------------------- */
@@ -103,6 +104,7 @@ static inline int team_size(int64_t cols) {
 /* How many threads the team has, which of them this is, which row. */
 typedef struct { int n, me; int64_t row; } Team;
 __device__ __forceinline__ Team team_of(int n) {
+    after(); /* nothing is read before */
     return { n, (int)threadIdx.x % n, (int64_t)blockIdx.x * (ROW_THREADS / n) + threadIdx.x / n };
 }
 /* The sum over a team: the tree over a warp's lanes, then over the warps.  All threads of the block come here. */
@@ -126,7 +128,7 @@ template <class F> static inline void with_kept(int64_t cols, F f) {
 }
 template <class... P, class... A> static inline void launch_teams(const Dev *d, void (*kernel)(int, P...), int64_t rows, int64_t cols, A... a) {
     int n = team_size(cols);
-    launch(d, kernel, dim3(blocks_of(rows, ROW_THREADS / n)), ROW_THREADS, 0, n, a...);
+    launch_after(d, kernel, dim3(blocks_of(rows, ROW_THREADS / n)), ROW_THREADS, 0, n, a...);
 }
 
 /* e^x by the CPU's own steps (op/cpu/lanes.h: v_exp), hence with its bits. */

@@ -8,6 +8,7 @@
 #ifndef OP_CUDA_FEW_CUH
 #define OP_CUDA_FEW_CUH
 
+#include "op/cuda/after.cuh"
 #include "op/cuda/out.cuh"
 
 template <int BN, int XR, int KB> struct FewShape {
@@ -38,7 +39,9 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     if (threadIdx.x == 0) {
         for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
         bar_fence_init();
+        tma_prefetch(&tx), tma_prefetch(&tw);
     }
+    after();
     if (threadIdx.x < 32) {
         int sum = 0;
         for (int e0 = 0; e0 < p.E; e0 += 32) {

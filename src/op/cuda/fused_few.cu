@@ -1,8 +1,9 @@
 /* fused_few.cu - gate, up and SwiGLU of experts with few rows (decode) in one pass over both weights: few.cuh's order, so the bits of the parts.
  *
- * A block streams BN rows of gate and the same of up beside its expert's tokens, which are wgmma's M; an expert with more than XR rows is done in
- * several passes.  KB boxes of 64 columns a stage.  Four warps compute, one thread of a fifth loads.  What gate and up round to stays in
- * registers: nobody reads it later. */
+ * Weights are wgmma's M: 64 rows, eight of gate, eight of up, and so on, so that the thread that has a gate's sum has its up's too; tokens are its N.
+ * One map covers both weights, its third dimension being which of them.  An expert with more than XR rows is done in several passes.  KB boxes of 64
+ * columns a stage.  Four warps compute, one thread of a fifth loads.  What gate and up round to stays in registers: nobody reads it later. */
+#include "op/cuda/after.cuh"
 #include "op/cuda/eights.cuh"
 #include "op/cuda/gemm_go.cuh"
 
@@ -11,30 +12,36 @@ extern "C" {
 }
 bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep);
 
-template <int BN, int XR, int KB> struct PairShape {
-    static constexpr int X = XR * 128, W = BN * 128, BOX = X + 2 * W, STAGE = BOX * KB, STAGES = 96 * 1024 / STAGE;
-    static constexpr int PAST = 64 * 128;                               /* what wgmma reads past the last tokens */
-    static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
+enum { PAIR_COLS = 32 };                                                /* of h a block: of gate and of up each */
+template <int XR, int KB> struct PairShape {
+    static constexpr int X = XR * 128, W = 2 * PAIR_COLS * 128, BOX = X + W, STAGE = BOX * KB, STAGES = 96 * 1024 / STAGE;
+    static constexpr int SMEM = 1024 + STAGES * STAGE + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
 };
-typedef struct { const int *at; int E, N, K; bf16 *h; int64_t ld; } Pair;
+typedef struct { const int *at; int E, N, K; bool up_first; bf16 *h; int64_t ld; } Pair;     /* up_first: eight of up come before eight of gate */
 
-template <int BN, int XR, int KB>
+/* 64 columns of 8 rows of one weight, the same of the other, and so on, 'groups' times. */
+DEV void pair_load(uint32_t to, const CUtensorMap *m, int k, int group, int e, uint32_t bar) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %3, %4, %5}], [%6];"
+                 :: "r"(to), "l"(m), "r"(k), "r"(0), "r"(group), "r"(e), "r"(bar) : "memory");
+}
+template <int XR, int KB>
 __global__ void __launch_bounds__(160)
-pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tg, const __grid_constant__ CUtensorMap tu,
-         const __grid_constant__ Pair p) {
-    using S = PairShape<BN, XR, KB>;
-    static_assert(S::STAGES >= 2 && S::W % 1024 == 0 && S::X % 1024 == 0, "");
+pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Pair p) {
+    using S = PairShape<XR, KB>;
+    static_assert(S::STAGES >= 2 && S::X % 1024 == 0, "");
     extern __shared__ uint8_t raw[];
     const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
     uint8_t *mem = raw + (base - smem_of(raw));
-    const uint32_t full = base + S::STAGES * S::STAGE + S::PAST, empty = full + 8 * S::STAGES;
-    int *cum = (int *)(mem + S::STAGES * S::STAGE + S::PAST + 16 * S::STAGES);
-    const int nt = (p.N + BN - 1) / BN;
+    const uint32_t full = base + S::STAGES * S::STAGE, empty = full + 8 * S::STAGES;
+    int *cum = (int *)(mem + S::STAGES * S::STAGE + 16 * S::STAGES);
+    const int nt = (p.N + PAIR_COLS - 1) / PAIR_COLS;
     if (threadIdx.x == 128) {
         for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
         bar_fence_init();
-        tma_prefetch(&tg), tma_prefetch(&tu), tma_prefetch(&tx);
+        tma_prefetch(&tw), tma_prefetch(&tx);
     }
+    after();
     if (threadIdx.x < 32) {
         int sum = 0;
         for (int e0 = 0; e0 < p.E; e0 += 32) {
@@ -56,7 +63,7 @@ pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtenso
     auto get = [&](int item) {
         while (item >= cum[e + 1]) e++;
         const int i = item - cum[e];
-        n0 = i % nt * BN, row = __ldg(p.at + e) + i / nt * XR;
+        n0 = i % nt * PAIR_COLS, row = __ldg(p.at + e) + i / nt * XR;
     };
     if (threadIdx.x >= 128) {
         if (threadIdx.x == 128)
@@ -68,16 +75,15 @@ pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtenso
                     for (int b = 0; b < KB; b++) {                      /* columns past K come as zeros */
                         const uint32_t to = base + s * S::STAGE + b * S::BOX;
                         const int k = (kb * KB + b) * 64;
-                        tma_load(to + S::X, &tg, k, n0, e, full + 8 * s);
-                        tma_load(to + S::X + S::W, &tu, k, n0, e, full + 8 * s);
-                        tma_load(to, &tx, k, row, 0, full + 8 * s);
+                        pair_load(to, &tw, k, n0 / 8, e, full + 8 * s);
+                        tma_load(to + S::W, &tx, k, row, 0, full + 8 * s);
                     }
                 }
             }
         return;
     }
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    float g[BN / 2], u[BN / 2];
+    float acc[XR / 2];
     for (int item = blockIdx.x; item < total; item += gridDim.x) {
         get(item);
         const int end = min(row + XR, __ldg(p.at + e + 1));
@@ -87,12 +93,9 @@ pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtenso
             wg_fence();
             #pragma unroll
             for (int b = 0; b < KB; b++) {
-                const uint32_t x = base + s * S::STAGE + b * S::BOX, w = x + S::X;
+                const uint32_t w = base + s * S::STAGE + b * S::BOX, x = w + S::W;
                 #pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    wgmma<0, 0>(g, operand(x + k * 32), operand(w + k * 32), b + k ? 1 : add);
-                    wgmma<0, 0>(u, operand(x + k * 32), operand(w + S::W + k * 32), b + k ? 1 : add);
-                }
+                for (int k = 0; k < 4; k++) wgmma<0, 0>(acc, operand(w + k * 32), operand(x + k * 32), b + k ? 1 : add);
             }
             wg_commit();
             add = 1;
@@ -102,25 +105,41 @@ pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtenso
         }
         wg_wait<0>();
         if (threadIdx.x == 0) bar_arrive(empty + 8 * prev);
+        const int n = n0 + warp * 8 + lane / 4;
         #pragma unroll
-        for (int i = 0; i < BN / 2; i++) {
-            const int r = row + warp * 16 + lane / 4 + (i & 2) * 4, n = n0 + i / 4 * 8 + (lane & 3) * 2 + (i & 1);
-            bf16 a, b;
-            store(&a, g[i]), store(&b, u[i]);
-            const float x = load(&a);
-            if (r < end && n < p.N) store(p.h + r * p.ld + n, x * sigmoid_f(x) * load(&b));
-        }
+        for (int j = 0; j < XR / 8; j++)
+            #pragma unroll
+            for (int b = 0; b < 2; b++) {
+                const int r = row + j * 8 + (lane & 3) * 2 + b;
+                bf16 first, second;
+                store(&first, acc[j * 4 + b]), store(&second, acc[j * 4 + 2 + b]);
+                const float g = load(p.up_first ? &second : &first), u = load(p.up_first ? &first : &second);
+                if (r < end && n < p.N) store(p.h + r * p.ld + n, g * sigmoid_f(g) * u);
+            }
     }
 }
 
-template <int BN, int XR, int KB> static bool pair_go(Dev *d, Tensor h, Tensor x, const Prod *g, const Prod *u) {
-    using S = PairShape<BN, XR, KB>;
-    CU(cudaFuncSetAttribute(pair_few<BN, XR, KB>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM));
-    CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64);
-    CUtensorMap tg = map_of(d, g->b, g->tb, g->N, g->K, g->ldb, g->E, g->step_b, BN, 64);
-    CUtensorMap tu = map_of(d, u->b, u->tb, u->N, u->K, u->ldb, u->E, u->step_b, BN, 64);
-    Pair p = { g->at, g->E, (int)g->N, (int)g->K, (bf16 *)h.data, h.ld };
-    launch(d, pair_few<BN, XR, KB>, dim3(cu(d)->sms * 2), dim3(160), S::SMEM, tx, tg, tu, p);
+/* Both weights, [E][N][K] each, as [E][N / 8][2][8][K]: the second one lies 'apart' bytes behind the first. */
+static CUtensorMap pair_map(const Dev *d, const Prod *first, size_t apart) {
+    CUtensorMap m;
+    const cuuint64_t row = (cuuint64_t)first->ldb * 2;
+    const cuuint64_t dim[5] = { (cuuint64_t)first->K, 8, 2, (cuuint64_t)first->N / 8, (cuuint64_t)first->E };
+    const cuuint64_t stride[4] = { row, apart, 8 * row, (cuuint64_t)first->step_b * 2 };
+    const cuuint32_t box[5] = { 64, 8, 2, PAIR_COLS / 8, 1 }, one[5] = { 1, 1, 1, 1, 1 };
+    const CUresult e = cu(d)->prods->encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, (void *)first->b, dim, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CHECK(e == CUDA_SUCCESS, "a map of two weights [%ld,%ld]: error %d", (long)first->N, (long)first->K, (int)e);
+    return m;
+}
+template <int XR, int KB> static bool pair_go(Dev *d, Tensor h, const Prod *g, const Prod *u) {
+    using S = PairShape<XR, KB>;
+    const bool up_first = u->b < g->b;
+    const size_t apart = up_first ? (char *)g->b - (char *)u->b : (char *)u->b - (char *)g->b;
+    if (apart % 16 || apart >= (size_t)1 << 40) return false;
+    CU(cudaFuncSetAttribute(pair_few<XR, KB>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM));
+    CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64), tw = pair_map(d, up_first ? u : g, apart);
+    Pair p = { g->at, g->E, (int)g->N, (int)g->K, up_first, (bf16 *)h.data, h.ld };
+    launch(d, pair_few<XR, KB>, dim3(cu(d)->sms * 2), dim3(160), S::SMEM, tx, tw, p);
     return true;
 }
 static Prod part(Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
@@ -128,11 +147,11 @@ static Prod part(Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
     p.at = (const int *)ex.at.data, p.E = ex.n, p.N = y.cols, p.step_b = y.cols * w.ld;
     return p;
 }
-/* Rows of the mean expert for which this pays; more of them want few.cuh's other form. */
-enum { PAIR_EACH = 2 };
+/* Rows of the mean expert for which weights are only streamed, as in few.cuh. */
+enum { PAIR_EACH = 8 };
 bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep) {
     if (keep || sum.n > 1 || ex.n == 0 || x.rows == 0 || x.rows > PAIR_EACH * ex.n || h.dtype != DT_BF16 || gate.dtype != DT_BF16) return false;
     Prod g = part(gate, x, wg, ex, sum), u = part(up, x, wu, ex, sum);
-    if (!prod_fast(&g) || !prod_fast(&u)) return false;
-    return pair_go<16, 8, 4>(d, h, x, &g, &u);
+    if (!prod_fast(&g) || !prod_fast(&u) || g.ldb != u.ldb) return false;
+    return pair_go<16, 2>(d, h, &g, &u);
 }

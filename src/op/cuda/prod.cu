@@ -56,10 +56,11 @@ template <int BN, int XR, int KB, bool SWAP, class T> static void few_go(Dev *d,
     using S = FewShape<BN, XR, KB>;
     CUtensorMap tx = map_of(d, p->a, p->ta, p->rows, k_of(p, p->ka), p->lda, batches(p), p->step_a, XR, 64);
     CUtensorMap tw = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, BN, 64);
-    int per = (int)(cu(d)->smem / S::SMEM);
+    /* two to a multiprocessor; but not more than tiles: they would come in pairs where others have none */
+    const int64_t per = S::SMEM * 2 <= (int64_t)cu(d)->smem ? 2 : 1, tiles = (p->N + BN - 1) / BN * p->E;
     FewOut out = { p->c, p->ldc, out_step(p), bias_of(p), splits_of(p) };
-    launch(d, few<BN, XR, KB, SWAP, T>, dim3(cu(d)->sms * (per < 1 ? 1 : per)), dim3(160), S::SMEM, tx, tw, gemm_of(p),
-           out);
+    launch(d, few<BN, XR, KB, SWAP, T>, dim3((unsigned)(!p->at && tiles <= cu(d)->sms ? tiles : cu(d)->sms * per)),
+           dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
 }
 template <int BN, int XR, int KB, bool SWAP> static void few_out(Dev *d, const Prod *p) {
     p->tc == DT_BF16 ? few_go<BN, XR, KB, SWAP, bf16>(d, p) : few_go<BN, XR, KB, SWAP, float>(d, p);
@@ -84,10 +85,12 @@ bool prod_few(Dev *d, const Prod *p) {
         return true;
     }
     if (p->rows > FEW_ROWS) return false;
-    /* Blocks at a time: as narrow as makes them all busy; but of few columns wide ones, which read more at once. */
+    /* As narrow as makes all blocks busy; but with more tokens wide ones, which read those less often.  Long stages are
+     * waited for less often: 2048 x 4096 by one row takes 8.8 us, with tiles of 32 and short stages 11.4. */
     const int64_t slots = 2 * GEMM_BLOCKS, cols = p->N * p->E;
-    if (cols > 8 * slots && cols <= 16 * slots) few_rows<16, 4>(d, p);
-    else if (cols <= 32 * slots) few_rows<32, 2>(d, p);
+    if (cols <= 8 * slots && p->rows <= 8) few_out<16, 8, 8, false>(d, p);
+    else if (cols > 8 * slots && cols <= 16 * slots) few_rows<16, 4>(d, p);
+    else if (cols <= 32 * slots) p->rows <= 8 ? few_out<32, 8, 4, false>(d, p) : few_rows<32, 2>(d, p);
     else few_rows<64, 2>(d, p);
     return true;
 }
@@ -247,6 +250,8 @@ bool prods_open(Dev *d, Err *err) {
                           allow_gemm<DW, 256, OutAdd, false>(),
                           allow_few<64, 16, 2, true>(),
                           allow_few<64, 32, 2, true>(),
+                          allow_few<16, 8, 8, false>(),
+                          allow_few<32, 8, 4, false>(),
                           allow_few_rows<16, 4>(),
                           allow_few_rows<32, 2>(),
                           allow_few_rows<64, 2>(),

@@ -37,11 +37,11 @@ DEV bool bar_try(uint32_t b, uint32_t phase) {
                  : "=r"(ok) : "r"(b), "r"(phase) : "memory");
     return ok;
 }
-/* A minute of waiting is a bug: trap, do not hang.  Seconds are not: another process may have the GPU meanwhile. */
+/* Seconds of waiting are a bug: trap, do not hang. */
 DEV void bar_wait(uint32_t b, uint32_t phase) {
     if (bar_try(b, phase)) return;
     long long t0 = clock64();
-    while (!bar_try(b, phase)) if (clock64() - t0 > 100000000000ll) __trap();
+    while (!bar_try(b, phase)) if (clock64() - t0 > 8000000000ll) __trap();
 }
 
 /* ---- tensor copies: coordinates are elements, innermost first -------------------------------------------------- */
