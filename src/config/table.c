@@ -15,6 +15,7 @@ const Name truncation_names[] = { { "error", TRUNC_ERROR }, { "left", TRUNC_LEFT
 const Name on_nan_names[]     = { { "stop", ON_NAN_STOP }, { "skip", ON_NAN_SKIP }, { 0 } };
 const Name filter_names[]     = { { "score", FILTER_SCORE }, { "acc", FILTER_ACC }, { "reward", FILTER_REWARD },
                                   { "seq_reward", FILTER_REWARD }, { "seq_final_reward", FILTER_REWARD }, { 0 } };
+const Name save_names[]       = { { "auto", SAVE_AUTO }, { "never", SAVE_NEVER }, { 0 } };
 const Name resume_names[]     = { { "auto", RESUME_AUTO }, { "never", RESUME_NEVER }, { "disable", RESUME_NEVER }, { 0 } };
 const Name kl_control_names[] = { { "fixed", 0 }, { "adaptive", 1 }, { 0 } };
 
@@ -249,6 +250,8 @@ STR(trainer.project, "hone", TS,                           "name of the project"
 STR(trainer.experiment, "run", TS,                         "name of the run", "trainer.experiment_name")
 ENUM(trainer.resume, "auto", resume_names, TS,
     "continue the newest checkpoint of run_dir; never: refuse a run_dir that has one", "trainer.resume_mode")
+ENUM(trainer.save, "auto", save_names, TS,
+    "whether checkpoints are written, when the next options say; never: not even at the end (a run that is only measured)", NULL)
 INT(trainer.save_every, "0", -1, 1e9, TS,
     "checkpoint every so many steps, and at the end; 0: by trainer.save_minutes and at the end", "trainer.save_freq")
 REAL(trainer.wait_seconds, "600", 0, 1e9, TS,

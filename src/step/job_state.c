@@ -54,6 +54,7 @@ static int64_t print_of(const Job *j) { return (int64_t)(dataset_print(j->train)
 
 bool job_save(Job *j, const char *more, Err *err) {
     if (j->step == j->saved) return true; /* writing it again would take the good one away first */
+    if (j->c.trainer.save == SAVE_NEVER) return true;
     const Config *c = &j->c;
     const Dev *d = &j->o.dev;
     DevAbout about = dev_about(d);

@@ -191,6 +191,10 @@ ok $? "the first process was disturbed"
 child=""
 train busy trainer.resume=never trainer.steps=1
 refused busy $? 'trainer.resume is never'
+train unsaved trainer.save=never trainer.steps=1 trainer.save_every=1
+ok $? "a run that saves nothing: $(tail -1 "$work/unsaved.log")"
+[ -z "$(find "$work/unsaved" -name 'step-*')" ]
+ok $? "trainer.save=never left a checkpoint"
 
 cp -r "$work/whole" "$work/changed"
 train changed trainer.steps=7 trainer.save_every=2 train.lr=1e-4 trainer.threads=2
