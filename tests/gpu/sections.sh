@@ -5,6 +5,7 @@
 #   exact     models, engine and trainer in float32 and bfloat16; half a million sampled tokens; reference values of every family
 #   loop      quickstart on the GPU; the same seed twice; kills; a run that changes devices
 #   grpo      a real model's shape from a seed, and 200 steps: memory as planned, asked for once
+#   bars      speed beside transformers on the same shapes in the same call (bench/peers; python3 with torch), and against the card's own roofs; nothing else may run
 #   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes
 #   nccl      2, 4 and 8 ranks on the one GPU: what groups do, and models cut over them
 #   (none)    a selection of the first three
@@ -156,6 +157,31 @@ nccl() {
     command -v mpirun >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no mpirun"; return; }
     tests test_comm test_model_ranks
 }
+# Each bar is a line: what, the figure, what it must reach.  A bar that is missed is a failure.
+value() { grep -oE "\"$1\":[^,}]*" | head -1 | cut -d: -f2 | tr -d ' '; }
+bar() { # bar WHAT VALUE LIMIT
+    awk -v what="$1" -v x="$2" -v least="$3" 'BEGIN { ok = x + 0 >= least + 0; printf "%s %-66s %10.4g of %10.4g\n", ok ? "ok  " : "MISS", what, x, least; exit !ok }'
+    ok $? "$1: ${2:-nothing} of $3"
+}
+times() { awk -v a="$1" -v b="${2:-0}" 'BEGIN { printf "%.6g", a * b }'; }
+bars() {
+    local slice=bench/models/qwen3_30b_a3b.json small=tests/data/configs/Qwen2.5-0.5B.json b
+    ours() { "$hone" bench "$@" --device cuda; }
+    timeout 170 python3 bench/peers/slice_gpu.py $slice 8 16384 4096 >"$work/peer" 2>"$work/peer.err" || tail -2 "$work/peer.err"
+    peer() { grep "\"bench\": \"$1\"" "$work/peer" | value "$2"; }
+    bar "train-slice, TFLOP/s, 1.05 of the peer" "$(ours train-slice $slice --layers 8 | value tflops)" "$(times 1.05 "$(peer 'train-slice, no recompute' tflops)")"
+    bar "train-slice, full recompute, 1.05 of the peer" "$(ours train-slice $slice --layers 8 --recompute full | value tflops)" "$(times 1.05 "$(peer 'train-slice, full recompute' tflops)")"
+    bar "log-probs, tokens/s, 1.1 of the peer" "$(ours logprob $slice --layers 8 | value tokens_per_s)" "$(times 1.1 "$(peer logprob tokens_per_s)")"
+    bar "train-slice of DeepSeek-V3's EP-8 share, full recompute, TFLOP/s" "$(ours train-slice bench/models/deepseek_v3_ep8.json --recompute full --repeats 3 | value tflops)" 383
+    for b in 1 16 64 256; do bar "decode of $b, share of the roof" "$(ours decode $slice --batch $b --answer 24 | value of_roof)" "$([ $b = 256 ] && echo 0.6 || echo 0.5)"; done
+    bar "AdamW on the device, share of a copy" "$(ours optimizer | value of_roof)" 0.85
+    timeout 100 python3 bench/peers/grpo_gpu.py $small >"$work/grpo_peer" 2>"$work/peer.err" || tail -2 "$work/peer.err"
+    model
+    wide_model $small "$work/wide"
+    train bars model.path="$work/wide" model.random=1 trainer.steps=3 trainer.save_every=0 data.train_batch_size=64 rollout.n=8 data.max_response_length=512 \
+        rollout.ignore_eos=true train.micro_tokens=16384 reward.library="$gpu/each.so"
+    bar "a GRPO step, seconds of the peer's over 5 of ours" "$(tail -1 "$work/grpo_peer" | value seconds)" "$(times 5 "$(metric bars timing_s/step | tail -1)")"
+}
 # Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.  The tools run beside each other.
 sanitizer() { # sanitizer TOOL SECONDS ARGUMENTS...: what it says into $work/san.TOOL
     local tool=$1 seconds=$2 rc
@@ -194,9 +220,9 @@ sanitize() {
 
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
-ops | exact | grpo | loop | nccl | sanitize) "$1" ;;
+ops | exact | grpo | loop | bars | nccl | sanitize) "$1" ;;
 some) ops; tests test_model_exact test_rollout_engine test_train million; verify f32; loop 3 ;;
-*) echo "sections: ops, exact, grpo, loop, nccl, sanitize"; exit 2 ;;
+*) echo "sections: ops, exact, grpo, loop, bars, nccl, sanitize"; exit 2 ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
