@@ -360,7 +360,9 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < COUNT(mid); i++) bits(&mid[i]);
         return test_end();
     }
-    static const Shape unmasked[] = { { 2, 2, 12, 12, 4, { 24, 16, 8, 1 }, .all = true },
+    /* the first two for gradients: small, since differences take a forward each, and one longer than a tile */
+    static const Shape unmasked[] = { { 2, 2, 12, 12, 4, { 11, 6, 3, 1 }, .all = true },
+                                      { 1, 1, 4, 5, 2, { 7, 70 }, .all = true },
                                       { 3, 3, 8, 16, 2, { 7, 70 }, .all = true },
                                       { 2, 2, 80, 80, 7, { 64, 0, 130, 16, 1, 257, 64 }, .all = true } };
     for (size_t i = 0; i < COUNT(small); i++) gradients(&small[i]);
