@@ -15,6 +15,7 @@ static const Reward scorers[] = {
     { "math_dapo",            "the last \"Answer:\" line, Minerva's string normalisation: 1 or -1",  -1, score_math_dapo },
     { "math_dapo_boxed",      "math_dapo; without such a line, the last \\boxed{}: 1 or -1",         -1, score_math_dapo_boxed },
     { "math_dapo_strict_box", "the \\boxed{} in the last 100 characters, letter by letter: 1 or -1", -1, score_math_dapo_strict_box },
+    { "geo3k",                "geometry3k: 0.9 for the answer in the last \\boxed{}, 0.1 for <think> before it", 0, score_geo3k },
     { "math_exact",           "the marked final answer, as mathematics, by exact arithmetic: 1 or 0",  0, score_math_exact },
     { "math_exact_flexible",  "math_exact; where nothing is marked, the last number: 1 or 0",         0, score_math_exact_flexible },
 };
@@ -28,6 +29,7 @@ static const struct { const char *source, *scorer; } sources[] = {
     { "math_dapo",                          "math_dapo" },
     { "math",                               "math_dapo" },
     { "math_dapo_reasoning",                "math_dapo" },
+    { "hiyouga/geometry3k",                 "geo3k" },
     { "aime*",                              "math_dapo" },
 };
 /* clang-format on */

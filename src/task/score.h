@@ -14,6 +14,7 @@ void score_math_reward(const RewardSample *s, RewardResult *out);
 void score_math_dapo(const RewardSample *s, RewardResult *out);
 void score_math_dapo_boxed(const RewardSample *s, RewardResult *out);
 void score_math_dapo_strict_box(const RewardSample *s, RewardResult *out);
+void score_geo3k(const RewardSample *s, RewardResult *out);
 void score_math_exact(const RewardSample *s, RewardResult *out);
 void score_math_exact_flexible(const RewardSample *s, RewardResult *out);
 

@@ -1,7 +1,7 @@
 /* score_math.c - verl's verdict on MATH answers: the last \boxed{...}, both sides put through the string normalisation of
  * the MATH paper (Hendrycks et al. 2021), equal or not.  Where the reference raises on odd input (a \sqrt at the very
  * end, two units), it falls back to comparing the raw strings; so does this. */
-#include "task/score.h"
+#include "task/geo3k.h"
 
 #include <string.h>
 
@@ -108,7 +108,7 @@ static void replace_all(Buf *b, const char *const (*pair)[2], size_t n) {
 }
 
 /* The order matters: "tfrac" is looked for after "\\\\" was halved, units before spaces go. */
-static bool normalise(Buf *b, Span s) {
+bool math_normal(Buf *b, Span s, bool percent) {
     static const char *const before_units[][2] = {
         { "\n", "" },     { "\\!", "" },     { "\\\\", "\\" },    { "tfrac", "frac" }, { "dfrac", "frac" },
         { "\\left", "" }, { "\\right", "" }, { "^{\\circ}", "" }, { "^\\circ", "" },   { "\\$", "" },
@@ -125,7 +125,9 @@ static bool normalise(Buf *b, Span s) {
     size_t units = span_count(text_span(b), unit);
     if (units > 1) return false;
     if (units) b->n = span_find(text_span(b), 0, unit);
-    replace_all(b, after_units, COUNT(after_units));
+    replace_all(b, after_units, 2);
+    if (percent) text_replace(b, SPAN("%"), SPAN(""));
+    replace_all(b, after_units + 2, COUNT(after_units) - 2);
     if (!b->n) return true;
     Buf whole = { 0 };
     if (b->data[0] == '.') buf_putc(&whole, '0');
@@ -153,8 +155,8 @@ void score_math_reward(const RewardSample *s, RewardResult *out) {
     bool right = false;
     if (last_boxed((Span){ s->solution, s->solution_n }, &answer)) {
         Buf a = { 0 }, b = { 0 };
-        right = normalise(&a, answer) && normalise(&b, truth) ? span_eq(text_span(&a), text_span(&b))
-                                                              : span_eq(answer, truth);
+        right = math_normal(&a, answer, false) && math_normal(&b, truth, false) ? span_eq(text_span(&a), text_span(&b))
+                                                                                : span_eq(answer, truth);
         buf_free(&a);
         buf_free(&b);
     }

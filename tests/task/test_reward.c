@@ -41,7 +41,8 @@ static void verdicts(const char *path, int least) {
         reward_score(scorer, &s, &got);
         EXPECT(got.score == json_number(json_get(&v, "score")) && !got.failed, "%s:%d: scored %g", path, rows + 1,
                got.score);
-        if (acc) {
+        if (acc && !pred) EXPECT(got.acc == json_number(acc), "%s:%d: acc %d", path, rows + 1, got.acc);
+        if (acc && pred) {
             Buf want = { 0 };
             buf_printf(&want, "\"acc\":%s,\"pred\":", acc->flag ? "true" : "false");
             json_put_value(&want, pred);
@@ -123,6 +124,7 @@ static void not_a_string(void) {
 int main(void) {
     verdicts(FIXTURE("verl/rewards.jsonl"), 3324);
     verdicts(FIXTURE("verl/odd.jsonl"), 700);
+    verdicts(FIXTURE("vision/geo3k_rewards.jsonl"), 209);
     names();
     overlong();
     not_a_string();
