@@ -59,14 +59,16 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_data = {
     .name = "data",
-    .usage = "show|stats FILE...   or   gsm8k|math|math500|dapo|aime|qa|sft|copy --in RAW --out FILE   or   shapes "
-             "--out FILE",
+    .usage =
+        "show|stats FILE...   or   gsm8k|math|math500|dapo|aime|geo3k|qa|sft|copy --in RAW --out FILE   or   shapes "
+        "--out FILE",
     .summary = "looks at data files, and makes them from published raw ones",
     .detail =
         "show     rows as text (--json: as JSON lines); stats   rows, columns, lengths, sources, repeated prompts\n"
         "gsm8k    GSM8K: question, answer with \"#### 18\"\n"
         "math     MATH: problem, solution with \\boxed{...};  math500   problem, answer\n"
         "dapo     prompt and answer, judged by the last \"Answer: ...\" line;  aime   the same for AIME\n"
+        "geo3k    Geometry3K: images, problem with <image>, answer;  shapes   questions about drawn pictures\n"
         "qa       any questions and answers, with --source NAME for the scorer\n"
         "sft      prompts and responses to train on\n"
         "copy     rows as they are, from one kind of file to another\n"

@@ -70,20 +70,23 @@ static const char *truth_as_is(const char *s, size_t n, Mem *mem, Err *err) {
 static const Prepare table[] = {
     { "gsm8k", "GSM8K: question, answer with \"#### 18\" at its end", "openai/gsm8k", "math",
       "{question} Let's think step by step and output the final answer after \"####\".",
-          "question", "answer", truth_gsm8k, "answer|question" },
+          "question", "answer", truth_gsm8k, "answer|question", NULL },
     { "math", "MATH: problem, solution with \\boxed{...}", "DigitalLearningGmbH/MATH-lighteval", "math",
-      BOXED, "problem", "solution", truth_boxed, "level|type" },
+      BOXED, "problem", "solution", truth_boxed, "level|type", NULL },
     { "math500", "MATH-500: problem, answer", "HuggingFaceH4/MATH-500", "math",
-      BOXED, "problem", "answer", truth_as_is, "subject|level|unique_id" },
+      BOXED, "problem", "answer", truth_as_is, "subject|level|unique_id", NULL },
     { "dapo", "prompt and answer, judged by the last \"Answer: ...\" line", "math_dapo", "math",
-      LINED, QUESTION, ANSWER, truth_as_is, NULL },
+      LINED, QUESTION, ANSWER, truth_as_is, NULL, NULL },
     { "aime", "AIME: problem and answer, judged like dapo", "aime", "math",
-      LINED, QUESTION, ANSWER, truth_as_is, "id|ID|year|url" },
+      LINED, QUESTION, ANSWER, truth_as_is, "id|ID|year|url", NULL },
     { "qa", "any questions and answers; name the scorer with --source", NULL, "",
-      "{question}", QUESTION, ANSWER, truth_as_is, NULL },
+      "{question}", QUESTION, ANSWER, truth_as_is, NULL, NULL },
     { "sft", "prompts and responses to train on", "sft", "",
-      "{question}", "prompt|question|problem|instruction|messages", "response|answer|solution|output|completion", NULL, NULL },
-    { "copy", "rows as they are, from one kind of file to another", "", "", NULL, NULL, NULL, NULL, NULL },
+      "{question}", "prompt|question|problem|instruction|messages", "response|answer|solution|output|completion", NULL, NULL, NULL },
+    { "geo3k", "Geometry3K: images, problem with <image>, answer", "hiyouga/geometry3k", "math",
+      "{question} Think first, between <think> and </think>, then put the final answer within \\boxed{}.",
+          "problem", "answer", truth_as_is, "answer|question=problem", "images" },
+    { "copy", "rows as they are, from one kind of file to another", "", "", NULL, NULL, NULL, NULL, NULL, NULL },
 };
 /* clang-format on */
 
@@ -188,8 +191,9 @@ static Json make_extra(const Prepare *p, const PrepareWith *w, const Json *raw, 
     add(&e, "index", (Json){ .kind = JSON_INT, .integer = index });
     for (const char *c = p->extra; c && *c && e.n < 16;) {
         size_t n = strcspn(c, "|");
-        char *name = mem_str(mem, c, n);
-        const Json *v = json_get(raw, name);
+        char *name = mem_str(mem, c, n), *column = strchr(name, '=');
+        if (column) *column++ = 0;
+        const Json *v = json_get(raw, column ? column : name);
         if (v && v->kind != JSON_NULL) add(&e, name, copy(mem, v));
         c += n + (c[n] == '|');
     }
@@ -206,6 +210,21 @@ static bool split_messages(Json *prompt, Mem *mem, Json *response, Err *err) {
     return true;
 }
 
+/* As many pictures as the text says <image>. */
+static bool make_images(const Prepare *p, const Json *raw, const Json *question, Mem *mem, Json *out, Err *err) {
+    const Json *v = json_get(raw, p->images);
+    size_t said = 0, mark = strlen("<image>");
+    if (!v || v->kind != JSON_ARRAY) return err_set(err, "there is no list of pictures in column %s", p->images);
+    if (question->kind == JSON_STRING)
+        for (const char *at = question->str;
+             (at = memmem(at, question->n - (size_t)(at - question->str), "<image>", mark));)
+            said++, at += mark;
+    if (question->kind == JSON_STRING && said != v->n)
+        return err_set(err, "%zu pictures for %zu times <image>", v->n, said);
+    *out = copy(mem, v);
+    return true;
+}
+
 bool prepare_row(const Prepare *p, const PrepareWith *w, const Json *raw, int64_t index, Mem *mem, Json *out,
                  Err *err) {
     if (!p->question) return *out = copy(mem, raw), true;
@@ -214,7 +233,8 @@ bool prepare_row(const Prepare *p, const PrepareWith *w, const Json *raw, int64_
     const char *source = w->source ? w->source : p->source;
     const Json *q = first_of(raw, qs, qname), *a = first_of(raw, as, aname);
     if (!q) return err_set(err, "there is no column %s", qs);
-    Json prompt, response = { 0 };
+    Json prompt, response = { 0 }, images;
+    if (p->images) TRY(make_images(p, raw, q, mem, &images, err));
     TRY(make_prompt(p, w, q, qname, mem, &prompt, err));
     const char *truth = NULL;
     if (p->truth || a) {
@@ -226,9 +246,10 @@ bool prepare_row(const Prepare *p, const PrepareWith *w, const Json *raw, int64_
         buf_free(&b);
         TRY(ok);
     } else TRY(split_messages(&prompt, mem, &response, err));
-    *out = object(mem, 6);
+    *out = object(mem, 7);
     if (source) add(out, "data_source", words(mem, source));
     add(out, "prompt", prompt);
+    if (p->images) add(out, "images", images);
     add(out, "ability", words(mem, p->ability));
     if (truth) {
         Json r = object(mem, 2);

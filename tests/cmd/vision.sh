@@ -67,6 +67,9 @@ out=$(printf '/image photo.png\nwhich colour?\nwhere is it?\n/image nothing.png\
 ok $(grep -q "6 tokens; it goes with" <<<"$out" && grep -q "nothing.png: cannot open" <<<"$out"; echo $?) "chat: /image"
 
 # ---- data and training: exact on every step; killed and resumed; frozen
+"$hone" data geo3k --in "$OLDPWD"/tests/data/vision/train-*.parquet --out geo.parquet >log 2>&1
+"$hone" data show geo.parquet >got 2>&1
+ok $(grep -q "images: (PNG, 42 x 70 pixels, 7034 bytes)" got && grep -q "ground_truth: 69.8" got && grep -q "split: train" got; echo $?) "data geo3k: $(cat log)"
 "$hone" data shapes --out train.parquet --n 96 --seed 1 2>/dev/null
 "$hone" data shapes --out held.parquet --n 32 --seed 2 2>/dev/null
 ok $("$hone" data show train.parquet --n 1 | grep -q "images: (PNG, 64 x 64 pixels"; echo $?) "data show says sizes"

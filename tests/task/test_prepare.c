@@ -22,6 +22,10 @@ static const struct { const char *format, *raw, *want; } good[] = {
     { "dapo", "{\"prompt\":\"P\",\"answer\":34}", "\"data_source\":\"math_dapo\"" },
     { "dapo", "{\"prompt\":[{\"role\":\"user\",\"content\":\"as it is\"}],\"answer\":\"34\"}", "\"prompt\":[{\"role\":\"user\",\"content\":\"as it is\"}]" },
     { "aime", "{\"Problem\":1,\"problem\":\"P\",\"answer\":\"204\",\"id\":60}", "\"ground_truth\":\"204\"},\"extra_info\":{\"split\":\"train\",\"index\":3,\"id\":60}" },
+    { "geo3k", "{\"images\":[{\"bytes\":\"B\",\"path\":null}],\"problem\":\"<image>Find x.\",\"answer\":\"2 \\\\sqrt { 221 }\"}",
+      "{\"data_source\":\"hiyouga/geometry3k\",\"prompt\":[{\"role\":\"user\",\"content\":\"<image>Find x. Think first, between <think> and </think>, "
+      "then put the final answer within \\\\boxed{}.\"}],\"images\":[{\"bytes\":\"B\",\"path\":null}],\"ability\":\"math\",\"reward_model\":{\"style\":\"rule\","
+      "\"ground_truth\":\"2 \\\\sqrt { 221 }\"},\"extra_info\":{\"split\":\"train\",\"index\":3,\"answer\":\"2 \\\\sqrt { 221 }\",\"question\":\"<image>Find x.\"}}" },
     { "sft", "{\"prompt\":\"P\",\"response\":\"R\"}",
       "{\"data_source\":\"sft\",\"prompt\":[{\"role\":\"user\",\"content\":\"P\"}],\"ability\":\"\",\"response\":\"R\",\"extra_info\":{\"split\":\"train\",\"index\":3}}" },
     { "sft", "{\"messages\":[{\"role\":\"user\",\"content\":\"P\"},{\"role\":\"assistant\",\"content\":\"R\"}]}",
@@ -37,6 +41,9 @@ static const struct { const char *format, *raw, *says; } bad[] = {
     { "math", "{\"problem\":\"P\",\"solution\":\"\\\\boxed{open\"}", "no \\boxed" },
     { "math500", "{\"problem\":\"P\",\"answer\":\" \"}", "answer is empty" },
     { "dapo", "{\"prompt\":\"P\",\"answer\":[1]}", "answer must be text or a number" },
+    { "geo3k", "{\"images\":[],\"problem\":\"<image>x\",\"answer\":\"1\"}", "0 pictures for 1 times <image>" },
+    { "geo3k", "{\"images\":[\"a\",\"b\"],\"problem\":\"<image><image><image>\",\"answer\":\"1\"}", "2 pictures for 3 times <image>" },
+    { "geo3k", "{\"problem\":\"<image>x\",\"answer\":\"1\"}", "no list of pictures in column images" },
     { "sft", "{\"messages\":[{\"role\":\"user\",\"content\":\"P\"}]}", "do not end with the assistant's" },
 };
 /* clang-format on */
