@@ -1,8 +1,8 @@
 /* arch.h - what a model is: numbers, kinds, and a table of its parameters.
  *
  * The table is the only place that knows a weight's name, shape and cut.  Allocation, loading, saving, tensor- and
- * expert-parallel slicing, sharded optimizers, resharding, the planner's bytes and the tests' random models are loops over
- * it.  A new family of known parts is one new file in arch/family/. */
+ * expert-parallel slicing, sharded optimizers, resharding, the planner's bytes and the tests' random models are loops
+ * over it.  A new family of known parts is one new file in arch/family/. */
 #ifndef ARCH_ARCH_H
 #define ARCH_ARCH_H
 
@@ -15,7 +15,8 @@ typedef struct {
     RopeKind kind;
     double   theta, factor, low_freq, high_freq, original;                  /* original: context before scaling */
     double   beta_fast, beta_slow, mscale, mscale_all, attention_factor;    /* 0: not given */
-    bool     truncate, pairs;                                               /* pairs: neighbours turn together (deepseek) */
+    bool     truncate, pairs;                                               /* pairs: neighbours turn together
+                                                                             * (deepseek) */
     int64_t  sections[3];                                                   /* ROPE_SECTIONS: time, row, column */
 } RopeConf;
 
@@ -24,21 +25,23 @@ typedef struct {
     int64_t  layers, hidden, vocab, heads, kv_heads, head_dim, ffn, context;   /* context: max_position_embeddings */
     int64_t  q_lora, kv_lora, nope_dim, rope_dim, v_dim;                    /* MLA; q_lora 0: none */
     int64_t  experts, topk, expert_ffn, shared, groups, group_topk;         /* MoE; shared: how many shared experts */
-    int64_t  vis_layers, vis_hidden, vis_heads, vis_ffn, vis_merge, vis_patch, vis_frames, vis_in, vis_window;   /* window: pixels */
-    int64_t  image_token, video_token, vision_start;                        /* ids of places that pictures and frames take */
-    double   vis_per_second, vis_theta;                                     /* positions a second of a clip; of its rope */
-    uint8_t  vis_full[MAX_LAYERS];                                          /* 1: this vision layer sees whole frames, not windows */
-    int64_t  mtp_layers;                                                    /* extra layers in the file, not computed */
+    /* window: pixels */
+    int64_t  vis_layers, vis_hidden, vis_heads, vis_ffn, vis_merge, vis_patch, vis_frames, vis_in, vis_window;
+    int64_t  image_token, video_token, vision_start;           /* ids of places that pictures and frames take */
+    double   vis_per_second, vis_theta;                        /* positions a second of a clip; of its rope */
+    uint8_t  vis_full[MAX_LAYERS];                             /* 1: this vision layer sees whole frames, not windows */
+    int64_t  mtp_layers;                                       /* extra layers in the file, not computed */
     bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
-    bool     fp8;                                                           /* quantization_config: float8 blocks in the files */
-    uint8_t  moe_layer[MAX_LAYERS];                                         /* 1: this layer has experts */
-    double   eps, route_factor;                                             /* rms_norm_eps; routed_scaling_factor */
+    bool     fp8;                                              /* quantization_config: float8 blocks in the files */
+    uint8_t  moe_layer[MAX_LAYERS];                            /* 1: this layer has experts */
+    double   eps, route_factor;                                /* rms_norm_eps; routed_scaling_factor */
     RopeConf rope;
-    int64_t  bos, eos[MAX_EOS], n_eos, pad;                                 /* token ids; -1 and 0: none */
+    int64_t  bos, eos[MAX_EOS], n_eos, pad;                    /* token ids; -1 and 0: none */
     /* derived once by arch_derive(): the widths that are sums or products */
-    int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;   /* MLA: head_dim is qk_dim too */
+    /* MLA: head_dim is qk_dim too */
+    int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;
     int64_t  vis_pixels, vis_qkv, vis_merged;
-    bool     own_head, q_latent, q_direct, q_a_bias, has_shared;            /* which optional rows of the table are there */
+    bool     own_head, q_latent, q_direct, q_a_bias, has_shared;        /* which optional rows of the table are there */
 } Dims;
 
 typedef enum {                        /* the names layer code uses */
@@ -74,7 +77,9 @@ typedef struct {
 
 #define N(field) offsetof(Dims, field)
 #define B(field) offsetof(Dims, field)
-static inline int64_t dim_at(const Dims *d, size_t field) { return *(const int64_t *)(const void *)((const char *)d + field); }
+static inline int64_t dim_at(const Dims *d, size_t field) {
+    return *(const int64_t *)(const void *)((const char *)d + field);
+}
 
 typedef struct {
     const char      *name;            /* "qwen3_moe": the family */
@@ -83,7 +88,8 @@ typedef struct {
     AttnKind         attn;
     RouteKind        route;
     bool             runs;            /* false: counted by inspect and plan, refused by everything that computes */
-    bool           (*read)(Dims *d, const Json *config, Err *err);   /* the family's keys; unsupported values are errors */
+    bool           (*read)(Dims *d, const Json *config, Err *err);   /* the family's keys; unsupported values
+                                                                      * are errors */
     const ParamDesc *params;          /* ends with {0} name */
 } Arch;
 
@@ -101,39 +107,46 @@ static inline bool arch_frozen(const ModelDesc *m, const ParamDesc *p) {
 /* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value.
  * generation_config.json beside it adds its end-of-text tokens. */
 bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err);
-/* The folder with config.json that a path stands for: itself, or the huggingface/ folder in a checkpoint that verl wrote (path is
- * global_step_N, its actor, or the folder of all steps). */
+/* The folder with config.json that a path stands for: itself, or the huggingface/ folder in a checkpoint that verl
+ * wrote (path is global_step_N, its actor, or the folder of all steps). */
 const char *model_folder(const char *path, Mem *mem);
 bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err);
 bool model_desc_runs(const ModelDesc *m, Err *err);   /* false, with a message, for a family that is only counted */
 /* Tokens that one forward can take: rows, also those that experts get (topk of each token), are numbered in 32 bits. */
-static inline int64_t model_desc_most_tokens(const ModelDesc *m) { return (INT32_MAX - 1) / (m->d.topk > 1 ? m->d.topk : 1); }
+static inline int64_t model_desc_most_tokens(const ModelDesc *m) {
+    return (INT32_MAX - 1) / (m->d.topk > 1 ? m->d.topk : 1);
+}
 
 /* Visit every parameter of the model in the order of memory: for each layer the rows of the table, a row's experts next
  * to each other (so the experts of one kind are one stacked matrix). */
 typedef void ParamVisit(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols);
 void    arch_each_param(const ModelDesc *m, ParamVisit *visit, void *user);
-/* The same with all experts of a row at once: 'experts' matrices of rows x cols each, 1 for a row outside the experts. */
+/* The same with all experts of a row at once: 'experts' matrices of rows x cols each, 1 for a
+ * row outside the experts. */
 typedef void RowVisit(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols);
 void    arch_each_row(const ModelDesc *m, RowVisit *visit, void *user);
 enum { PARAM_DIMS = 5 };
-int     arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamDesc *p, int64_t rows, int64_t cols);   /* on disk: dimensions */
+/* on disk: dimensions */
+int     arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamDesc *p, int64_t rows, int64_t cols);
 /* The same name as newer files spell it (model.visual, model.language_model), or false: it has no other. */
 bool    arch_param_other_name(Buf *out, const ModelDesc *m, const char *name);
 void    arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert);      /* the name on disk */
 int64_t arch_param_count(const ModelDesc *m);
-int64_t arch_active_count(const ModelDesc *m);        /* parameters that one token meets; the embedding row lookup included whole */
+int64_t arch_active_count(const ModelDesc *m);        /* parameters that one token meets; the
+                                                       * embedding row lookup included whole */
 
 /* The rotary frequencies: freq [dim/2], dim = head_dim or rope_dim; *amp multiplies cos and sin; the softmax scale
  * of attention, with YaRN's factor where the family has it. */
 void  arch_rope(const ModelDesc *m, float *freq, float *amp);
 float arch_attn_scale(const ModelDesc *m);
-static inline int64_t arch_rope_dim(const ModelDesc *m) { return m->arch->attn == ATTN_MLA ? m->d.rope_dim : m->d.head_dim; }
+static inline int64_t arch_rope_dim(const ModelDesc *m) {
+    return m->arch->attn == ATTN_MLA ? m->d.rope_dim : m->d.head_dim;
+}
 
 void arch_derive(Dims *d);             /* fills the derived part of Dims from the rest */
 
-/* Which kept activations are thrown away and made again.  SELECTIVE drops what one cheap op restores (norm outputs, silu(gate)*up, permuted
- * rows, rotated copies); FULL keeps a block's input and its routing. */
+/* Which kept activations are thrown away and made again.  SELECTIVE drops what one cheap op restores (norm outputs,
+ * silu(gate)*up, permuted rows, rotated copies); FULL keeps a block's input and its routing. */
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 
 #endif

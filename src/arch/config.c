@@ -129,7 +129,8 @@ static bool add_eos(Dims *d, const Json *v, Err *err) {
     return true;
 }
 
-/* One outside of the vocabulary (published configs have them) is none: the tokenizer, not this, says what a text begins with. */
+/* One outside of the vocabulary (published configs have them) is none: the tokenizer, not
+ * this, says what a text begins with. */
 static bool one_token(int64_t *to, const Dims *d, const Json *c, const char *key, Err *err) {
     const Json *v = given(c, key);
     if (v && v->kind != JSON_INT) return bad(err, key, v, "a token number is wanted");

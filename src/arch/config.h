@@ -28,7 +28,8 @@ typedef struct {
 #define LIM_EXPERTS 0x1p12
 
 bool config_keys(Dims *d, const Json *c, const ConfigKey *keys, Err *err);           /* ends with {0} */
-bool config_only(const Json *c, const char *key, const char *value, Err *err);      /* a string key: absent, or this value */
+/* a string key: absent, or this value */
+bool config_only(const Json *c, const char *key, const char *value, Err *err);
 
 bool config_text(Dims *d, const Json *c, Err *err);            /* sizes that every text model has, hidden_act */
 bool config_heads(Dims *d, const Json *c, int64_t otherwise, Err *err);     /* kv heads, head_dim (0: hidden / heads) */
@@ -36,7 +37,8 @@ bool config_rope(Dims *d, const Json *c, double theta, Err *err);           /* b
 bool config_quant(Dims *d, const Json *c, Err *err);
 bool config_tokens(Dims *d, const Json *c, Err *err);          /* bos, eos, pad: a number, a list or null; eos joins */
 
-/* Sliding windows are not computed: an error if one is in use.  from_layer: only layers >= max_window_layers have it. */
+/* Sliding windows are not computed: an error if one is in use.  from_layer: only layers >=
+ * max_window_layers have it. */
 bool config_no_window(const Json *c, const Dims *d, bool needs_flag, bool from_layer, Err *err);
 
 bool arch_check(const Dims *d, AttnKind attn, RouteKind route, Err *err);   /* what must divide, be even, be smaller */

@@ -1,14 +1,16 @@
-/* grid.h - how the ranks of a run are arranged, and which part of each weight a rank holds.  Arithmetic only: configuration,
- * planner, sync plan, loading and the running ranks ask the same functions.
+/* grid.h - how the ranks of a run are arranged, and which part of each weight a rank holds.  Arithmetic only:
+ * configuration, planner, sync plan, loading and the running ranks ask the same functions.
  *
- * Dense weights:  ranks = pp x dp x cp x tp, tp fastest.  Experts fold over the same ranks of a stage: edp x ep x etp, etp fastest;
- * ep * etp divides dp * cp * tp.  Layers are cut into pp * vpp chunks in their order; chunk c is stage c mod pp's. */
+ * Dense weights:  ranks = pp x dp x cp x tp, tp fastest.  Experts fold over the same ranks of a stage: edp
+ * x ep x etp, etp fastest; ep * etp divides dp * cp * tp.  Layers are cut into pp * vpp chunks in their
+ * order; chunk c is stage c mod pp's. */
 #ifndef ARCH_GRID_H
 #define ARCH_GRID_H
 
 #include "arch/arch.h"
 
-enum { MAX_CHUNKS = 512, VOCAB_UNIT = 128 };        /* the head sums ids in leaves of VOCAB_UNIT: a vocabulary is cut between them */
+enum { MAX_CHUNKS = 512, VOCAB_UNIT = 128 };        /* the head sums ids in leaves of VOCAB_UNIT:
+                                                     * a vocabulary is cut between them */
 
 typedef struct {
     int tp, pp, vpp, ep, etp, cp, dp;
@@ -30,10 +32,11 @@ GridShape grid_one(const ModelDesc *m);                             /* a single 
 
 /* "tp=2,pp=4,ep=8" (also tp2.pp4, blanks, x between).  Axes that are not said are 0. */
 bool grid_parse(GridShape *g, const char *text, Err *err);
-/* Axes of 0 become 1, dp what the ranks leave; split: NULL (as even as can be, longer ones first), "6,5x11" (a number a chunk, or a
- * stage), or "first=3,last=6" with either.  An impossible grid is an error that names the nearest possible one. */
+/* Axes of 0 become 1, dp what the ranks leave; split: NULL (as even as can be, longer ones first), "6,5x11"
+ * (a number a chunk, or a stage), or "first=3,last=6" with either.  An impossible grid is an error that
+ * names the nearest possible one. */
 bool grid_fill(GridShape *g, const ModelDesc *m, int ranks, const char *split, int leaves, Err *err);
-bool grid_split(GridShape *g, const char *split, int layers, Err *err);         /* the layers alone; pp and vpp are there */
+bool grid_split(GridShape *g, const char *split, int layers, Err *err);     /* the layers alone; pp and vpp are there */
 void grid_spread(GridShape *g, const int *stage);                   /* layers of each stage, over its chunks */
 int  grid_stage_layers(const GridShape *g, int stage);
 void grid_text(const GridShape *g, Buf *out);                       /* "tp2,pp4": axes above 1; "one rank" */
@@ -56,8 +59,8 @@ typedef struct {
 } Local;
 Local grid_local(const ModelDesc *m, const GridShape *g, GridAt at);
 
-/* A rank's part of one row of the table in one layer: of experts [e0, e0+experts), rows [r0, r0+rows) and columns [c0, c0+cols).
- * A vision tower is never cut: it is small, and its widths do not divide. */
+/* A rank's part of one row of the table in one layer: of experts [e0, e0+experts), rows [r0, r0+rows) and columns
+ * [c0, c0+cols).  A vision tower is never cut: it is small, and its widths do not divide. */
 typedef struct {
     bool    here;
     int64_t e0, experts, r0, rows, c0, cols;

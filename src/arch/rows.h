@@ -1,5 +1,5 @@
-/* rows.h - rows of parameters and of keys that families share, each as a list for the middle of a family's table.  What a model does
- * not have it leaves out by a bool of its Dims, so one list serves those with biases and those without.
+/* rows.h - rows of parameters and of keys that families share, each as a list for the middle of a family's table.  What
+ * a model does not have it leaves out by a bool of its Dims, so one list serves those with biases and those without.
  * The order of rows is the order of memory. */
 #ifndef ARCH_ROWS_H
 #define ARCH_ROWS_H
@@ -20,28 +20,37 @@
 #define ROWS_GQA \
     ROW_NORM1 \
     {P_Q,        L "self_attn.q_proj.weight",         IN_LAYER,  N(q_out),      N(hidden),     BY_ROWS, N(head_dim)}, \
-    {P_QB,       L "self_attn.q_proj.bias",           IN_LAYER,  N(one), N(q_out),  BY_COLS, N(head_dim), IF(qkv_bias), ONE_DIM}, \
+    {P_QB,       L "self_attn.q_proj.bias",           IN_LAYER,  N(one), N(q_out),  BY_COLS, N(head_dim),              \
+     IF(qkv_bias), ONE_DIM},                                                                                           \
     {P_K,        L "self_attn.k_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, N(head_dim)}, \
-    {P_KB,       L "self_attn.k_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim), IF(qkv_bias), ONE_DIM}, \
+    {P_KB,       L "self_attn.k_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim),              \
+     IF(qkv_bias), ONE_DIM},                                                                                           \
     {P_V,        L "self_attn.v_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, N(head_dim)}, \
-    {P_VB,       L "self_attn.v_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim), IF(qkv_bias), ONE_DIM}, \
-    {P_QNORM,    L "self_attn.q_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm), ONE_DIM}, \
-    {P_KNORM,    L "self_attn.k_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm), ONE_DIM}, \
+    {P_VB,       L "self_attn.v_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim),              \
+     IF(qkv_bias), ONE_DIM},                                                                                           \
+    {P_QNORM,    L "self_attn.q_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm),     \
+     ONE_DIM},                                                                                                         \
+    {P_KNORM,    L "self_attn.k_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm),     \
+     ONE_DIM},                                                                                                         \
     ROWS_OUT(head_dim)
 #define ROW_NORM1 \
     {P_NORM1,    L "input_layernorm.weight",          IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
 #define ROWS_OUT(unit) \
     {P_O,        L "self_attn.o_proj.weight",         IN_LAYER,  N(hidden),     N(o_in),       BY_COLS, N(unit)}, \
-    {P_OB,       L "self_attn.o_proj.bias",           IN_LAYER,  N(one),        N(hidden),     WHOLE, IF(o_bias), ONE_DIM}, \
+    {P_OB,       L "self_attn.o_proj.bias",           IN_LAYER,  N(one),        N(hidden),     WHOLE, IF(o_bias),      \
+     ONE_DIM},                                                                                                         \
     {P_NORM2,    L "post_attention_layernorm.weight", IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
 
 #define ROWS_MLP \
     {P_GATE,     L "mlp.gate_proj.weight",            IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS}, \
-    {P_GATEB,    L "mlp.gate_proj.bias",              IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias), ONE_DIM}, \
+    {P_GATEB,    L "mlp.gate_proj.bias",              IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias),  \
+     ONE_DIM},                                                                                                         \
     {P_UP,       L "mlp.up_proj.weight",              IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS}, \
-    {P_UPB,      L "mlp.up_proj.bias",                IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias), ONE_DIM}, \
+    {P_UPB,      L "mlp.up_proj.bias",                IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias),  \
+     ONE_DIM},                                                                                                         \
     {P_DOWN,     L "mlp.down_proj.weight",            IN_DENSE,  N(hidden),     N(ffn),        BY_COLS}, \
-    {P_DOWNB,    L "mlp.down_proj.bias",              IN_DENSE,  N(one),        N(hidden),     WHOLE, IF(mlp_bias), ONE_DIM},
+    {P_DOWNB,    L "mlp.down_proj.bias",              IN_DENSE,  N(one),        N(hidden),     WHOLE, IF(mlp_bias),    \
+     ONE_DIM},
 
 /* Experts under these names. */
 #define ROWS_EXPERTS(gate, up, down) \

@@ -1,5 +1,6 @@
-/* slice.c - which part of each weight a rank holds: see grid.h.  Units of every cut dimension are dealt out in order, rank k of n taking
- * [units*k/n, units*(k+1)/n): for n a power of two that is whole leaves of the sum over them, so partial sums are subtrees (E2). */
+/* slice.c - which part of each weight a rank holds: see grid.h.  Units of every cut dimension are dealt out in order,
+ * rank k of n taking [units*k/n, units*(k+1)/n): for n a power of two that is whole leaves of the sum over them, so
+ * partial sums are subtrees (E2). */
 #include "arch/grid.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

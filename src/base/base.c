@@ -13,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A message may quote what a file says: it stays one line, and moves no cursor.  (Bytes that are not UTF-8 stay: a path may have them.) */
+/* A message may quote what a file says: it stays one line, and moves no cursor.  (Bytes that
+ * are not UTF-8 stay: a path may have them.) */
 static void one_line(char *msg) {
     for (size_t i = 0, n = strlen(msg); i < n;) {
         uint32_t code = 0;

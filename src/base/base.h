@@ -28,9 +28,11 @@ bool err_set(Err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);      /* always r
 bool err_wrap(Err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* puts "<fmt>: " before the message; false */
 #define TRY(call) do { if (!(call)) return false; } while (0)
 
-NORETURN void die_memory(size_t bytes);      /* 0: not known; the machine has no more: not a fault of the program, exit code 1 */
+NORETURN void die_memory(size_t bytes);      /* 0: not known; the machine has no more: not a
+                                              * fault of the program, exit code 1 */
 NORETURN void die_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* Among several ranks: messages of a rank other than 0 carry its number, and what takes the other ranks down is called last. */
+/* Among several ranks: messages of a rank other than 0 carry its number, and what takes the
+ * other ranks down is called last. */
 void die_among(int rank, void (*take_down)(void));
 bool speaks(void);        /* this is the rank that says what all of them would: the first, or the only one */
 #define die(...)       die_at(__FILE__, __LINE__, __VA_ARGS__)
@@ -45,7 +47,8 @@ typedef struct {
     const char *name;         /* "weights", "act", "tmp": for die() and for reports */
 } Arena;
 
-/* p moved by so many bytes, in whole numbers: defined also where nothing lies, as for a plan's arenas (model/sizes.c). */
+/* p moved by so many bytes, in whole numbers: defined also where nothing lies, as for a
+ * plan's arenas (model/sizes.c). */
 static inline void *mem_past(void *p, size_t bytes) { return (void *)((uintptr_t)p + bytes); }
 
 enum { ARENA_ALIGN = 256 };
@@ -62,14 +65,17 @@ typedef struct MemChunk MemChunk;
 typedef struct { MemChunk *head; size_t total, limit; } Mem;          /* limit 0: none; past it, die() */
 
 void *mem_push(Mem *m, size_t bytes);                /* zeroed, 16-byte aligned; bytes 0 gives a valid pointer */
-void  mem_reserve(Mem *m, size_t bytes);             /* the next pushes, up to so much in all, lie together; a hint for speed */
+void  mem_reserve(Mem *m, size_t bytes);             /* the next pushes, up to so much in all,
+                                                      * lie together; a hint for speed */
 size_t mem_lent_bytes(size_t bytes);
-void  mem_lend(Mem *m, void *at, size_t bytes);      /* m's next pushes, up to so much, come from there: mem_lent_bytes(bytes) of
+void mem_lend(Mem *m, void *at,
+              size_t bytes); /* m's next pushes, up to so much, come from there: mem_lent_bytes(bytes) of
     somebody else's memory, 16-byte aligned, that outlives m; they are as zero as it is */
 void *mem_copy(Mem *m, const void *from, size_t bytes);
 char *mem_str(Mem *m, const char *s, size_t n);      /* copy of n bytes, with a 0 behind them */
 char *mem_printf(Mem *m, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void  mem_touch(Mem *m);                             /* takes the pages of everything pushed so far now, not when they are first used */
+void  mem_touch(Mem *m);                             /* takes the pages of everything pushed so
+                                                      * far now, not when they are first used */
 void  mem_free(Mem *m);                              /* everything; m is empty again */
 
 Arena arena_in(Mem *m, const char *name, size_t size);                /* an arena over a block of m */
@@ -92,7 +98,8 @@ void buf_reserve(Buf *b, size_t more);               /* room for 'more' bytes be
 static inline void buf_clear(Buf *b) { b->n = 0; if (b->data) b->data[0] = 0; }
 void buf_free(Buf *b);
 
-/* A growing array of anything: VEC_PUSH(v, x) where v is struct { T *at; size_t n, cap; }.  Freed with vec_free(v.at). */
+/* A growing array of anything: VEC_PUSH(v, x) where v is struct { T *at; size_t n, cap; }.
+ * Freed with vec_free(v.at). */
 void *vec_grow(void *at, size_t *cap, size_t n, size_t each);
 void  vec_free(void *at);
 #define VEC(T) struct { T *at; size_t n, cap; }

@@ -63,7 +63,8 @@ static bool write_all(int fd, const char *data, size_t n) {
     return true;
 }
 
-/* ---- beside: a lock says whether somebody is still at work there; a process number would not, in containers and on shared disks */
+/* ---- beside: a lock says whether somebody is still at work there; a process number would not, in containers and on
+ * shared disks */
 static void remove_at(int dir, const char *name) {
     if (!unlinkat(dir, name, 0) || errno != EISDIR) return;
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

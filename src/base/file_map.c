@@ -1,6 +1,7 @@
-/* file_map.c - files read by mapping them, and what happens when one becomes shorter meanwhile: the kernel then answers a read behind
- * its new end with SIGBUS.  A handler finds the file by the address, says so in one line and ends the program; it only reads the list
- * of mappings and calls write and _exit, which a signal may.  The list is this file's one variable: a handler has no arguments. */
+/* file_map.c - files read by mapping them, and what happens when one becomes shorter meanwhile: the kernel then answers
+ * a read behind its new end with SIGBUS.  A handler finds the file by the address, says so in one line and ends the
+ * program; it only reads the list of mappings and calls write and _exit, which a signal may.  The list is this file's
+ * one variable: a handler has no arguments. */
 #include "base/file.h"
 #include "base/last.h"
 

@@ -1,13 +1,13 @@
-/* hash.h - FNV-1a, 64 bits: names, rows and token ids to a number that is the same on every machine.  Not for strangers' tables: who chooses the
- * keys can choose keys that collide. */
+/* hash.h - FNV-1a, 64 bits: names, rows and token ids to a number that is the same on every machine.  Not for
+ * strangers' tables: who chooses the keys can choose keys that collide. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where a hash starts.  HASH_RUN is FNV's own start without its last digit; it stays as it is because random numbers are named by it (requests'
- * keys): with another one a seed would give other answers. */
+/* Where a hash starts.  HASH_RUN is FNV's own start without its last digit; it stays as it is because random numbers
+ * are named by it (requests' keys): with another one a seed would give other answers. */
 #define HASH_START 14695981039346656037u
 #define HASH_RUN   1469598103934665603u
 

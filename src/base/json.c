@@ -1,5 +1,5 @@
-/* json.c - reading JSON: see json.h.  Children are collected on a stack and copied out when their parent closes, so that
- * arrays and objects are contiguous without being counted first. */
+/* json.c - reading JSON: see json.h.  Children are collected on a stack and copied out when their parent closes, so
+ * that arrays and objects are contiguous without being counted first. */
 #include "base/json.h"
 #include "base/hash.h"
 #include "base/utf8.h"

@@ -18,7 +18,8 @@ struct Json {
     size_t   n;                     /* bytes of a string, items of an array, members of an object */
     union {
         int64_t     integer;        /* JSON_INT */
-        double      real;           /* also of a whole number beyond int64; up to 2^64-1 'flag' is set and n is that number exactly */
+        double      real;           /* also of a whole number beyond int64; up to 2^64-1
+                                     * 'flag' is set and n is that number exactly */
         const char *str;
         Json       *items;          /* JSON_ARRAY [n] */
         struct JsonMember *members; /* JSON_OBJECT [n], in the order of the text */
@@ -34,7 +35,8 @@ Json json_uint(uint64_t u);                                           /* JSON_IN
 const Json *json_get(const Json *o, const char *key);
 const Json *json_path(const Json *o, const char *dotted);             /* "rope_scaling.factor" */
 
-/* Reading with a type: false only if o is there, is not null, and has another type. An absent or null value leaves *out. */
+/* Reading with a type: false only if o is there, is not null, and has another type. An absent
+ * or null value leaves *out. */
 bool json_int(const Json *o, const char *key, int64_t *out, Err *err);
 bool json_real(const Json *o, const char *key, double *out, Err *err);  /* takes whole numbers too */
 bool json_bool(const Json *o, const char *key, bool *out, Err *err);
@@ -51,9 +53,9 @@ static inline bool json_is_str(const Json *j, const char *s) {
 static inline double json_number(const Json *j) { return j->kind == JSON_INT ? (double)j->integer : j->real; }
 
 /* Writing: compact, UTF-8 as it is, control characters escaped. */
-void json_put_str(Buf *b, const char *s, size_t n);                   /* with quotes; bytes that are not UTF-8 become U+FFFD */
-void json_put_f32(Buf *b, float x);                                   /* the shortest digits that restore it; NaN, inf: null */
+void json_put_str(Buf *b, const char *s, size_t n);            /* with quotes; bytes that are not UTF-8 become U+FFFD */
+void json_put_f32(Buf *b, float x);                            /* the shortest digits that restore it; NaN, inf: null */
 void json_put_f64(Buf *b, double x);
-void json_put_value(Buf *b, const Json *v);                           /* ", " and ": " are not added: {"a":1} */
+void json_put_value(Buf *b, const Json *v);                    /* ", " and ": " are not added: {"a":1} */
 
 #endif

@@ -1,6 +1,6 @@
-/* mathx.h - exp, log, sin, cos, pow in double from + - * / fma alone, so that their bits do not depend on which libm the
- * machine has.  For scalars: rope frequencies, log-sums, schedules.  (Vectors: op/cpu/lanes.)
- * Every double may be given: at the ends the answers are libm's (0, infinities, NaN). */
+/* mathx.h - exp, log, sin, cos, pow in double from + - * / fma alone, so that their bits do not depend on which libm
+ * the machine has.  For scalars: rope frequencies, log-sums, schedules.  (Vectors: op/cpu/lanes.) Every double may be
+ * given: at the ends the answers are libm's (0, infinities, NaN). */
 #ifndef BASE_MATHX_H
 #define BASE_MATHX_H
 
@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ln x: x = 2^e m, m in [sqrt 1/2, sqrt 2), 2 atanh((m-1)/(m+1)); error below 1e-15 relative.  ln 0 is -inf, of less NaN. */
+/* ln x: x = 2^e m, m in [sqrt 1/2, sqrt 2), 2 atanh((m-1)/(m+1)); error below 1e-15 relative.
+ * ln 0 is -inf, of less NaN. */
 BOTH double mx_log(double x) {
     int64_t b, small = 0;
     if (!(x >= DBL_MIN && x <= DBL_MAX)) {
@@ -42,7 +43,8 @@ BOTH double mx_exp(double x) {
     static const double c[] = { 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
                                 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0 };
     for (int i = 0; i < 13; i++) p = fma(p, r, c[i]);
-    /* 2^n as two factors: alone it does not exist below -1022 and above 1023, where p 2^n still does; only the last one rounds */
+    /* 2^n as two factors: alone it does not exist below -1022 and above 1023, where p 2^n
+     * still does; only the last one rounds */
     int64_t half = (int64_t)n / 2, b[2] = { (half + 1023) << 52, ((int64_t)n - half + 1023) << 52 };
     double s[2];
     memcpy(s, b, 16);
@@ -52,8 +54,8 @@ BOTH double mx_exp(double x) {
 /* x^y for x >= 0; the error grows with the exponent: below 1e-15 (1 + |y ln x|) relative. */
 BOTH double mx_pow(double x, double y) { return y == 0 || x == 1 ? 1 : mx_exp(y * mx_log(x)); }
 
-/* sin and cos of an angle up to 2^32 (a position times a frequency): three-part pi/2, then Taylor on [-pi/4, pi/4]; error below
- * 1e-15.  Of anything else, NaN. */
+/* sin and cos of an angle up to 2^32 (a position times a frequency): three-part pi/2, then
+ * Taylor on [-pi/4, pi/4]; error below 1e-15.  Of anything else, NaN. */
 BOTH void mx_sincos(double a, double *sn, double *cs) {
     if (!(a >= -0x1p32 && a <= 0x1p32)) {
         *sn = *cs = NAN;
@@ -65,7 +67,9 @@ BOTH void mx_sincos(double a, double *sn, double *cs) {
     r = fma(-n, 2.02226624879595063154e-21, r);
     double z = r * r, s = -1.0 / 1307674368000, c = 1.0 / 20922789888000;
     static const double S[] = { 1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6 };
-    static const double C[] = { -1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5 };
+    static const double C[] = {
+        -1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5
+    };
     for (int i = 0; i < 6; i++) s = fma(s, z, S[i]);
     for (int i = 0; i < 7; i++) c = fma(c, z, C[i]);
     s = fma(s * z, r, r), c = fma(c, z, 1.0);

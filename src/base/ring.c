@@ -1,5 +1,5 @@
-/* ring.c - two counts of all bytes that ever went in and out, under one lock; a place in the buffer is a count modulo its size.
- * Bytes are copied outside the lock: each side owns what lies between the counts that it read. */
+/* ring.c - two counts of all bytes that ever went in and out, under one lock; a place in the buffer is a count modulo
+ * its size.  Bytes are copied outside the lock: each side owns what lies between the counts that it read. */
 #include "base/ring.h"
 
 #include <pthread.h>

@@ -12,8 +12,8 @@ Ring *ring_open(size_t bytes, Mem *mem);                     /* its pages are ta
 void  ring_close(Ring *r);                                   /* the memory is mem's */
 void  ring_clear(Ring *r);                                   /* empty and open again; while nobody else uses it */
 
-/* The one who fills: bytes that may be written at *at now (0: none), waiting for some if 'wait'.  Then how many were written.
- * 0 after waiting: the other has given up. */
+/* The one who fills: bytes that may be written at *at now (0: none), waiting for some if
+ * 'wait'.  Then how many were written.  0 after waiting: the other has given up. */
 size_t ring_room (Ring *r, void **at, bool wait);
 void   ring_put  (Ring *r, size_t n);
 

@@ -1,10 +1,10 @@
 /* threads.c - a pool of threads that hand indices of a loop to each other.
  * Each thread has a ticket for its share of a call, one 64-bit word: the call's number, where the
- * share ends, the next task.  Taking a task is one addition to it, which gives all three at once, so a thread that comes
- * late finds either a task of the call now running or none: nobody waits for threads, only for tasks.  Who is done with his
- * own share helps the next.  Shares are the same stretch of every call, so rows stay in the cache of the core that made them.
- * A waiting thread spins for about a tenth of a millisecond (a decode step is hundreds of calls long), then sleeps on a
- * futex-backed condition, so that an idle program uses no core. */
+ * share ends, the next task.  Taking a task is one addition to it, which gives all three at once, so a thread that
+ * comes late finds either a task of the call now running or none: nobody waits for threads, only for tasks.  Who is
+ * done with his own share helps the next.  Shares are the same stretch of every call, so rows stay in the cache of the
+ * core that made them.  A waiting thread spins for about a tenth of a millisecond (a decode step is hundreds of calls
+ * long), then sleeps on a futex-backed condition, so that an idle program uses no core. */
 #include "base/threads.h"
 
 #include <pthread.h>

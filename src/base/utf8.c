@@ -1,4 +1,5 @@
-/* utf8.c - is this text UTF-8?  Sixty-four ASCII bytes at a time where it can, then eight.  And text for a person's eyes. */
+/* utf8.c - is this text UTF-8?  Sixty-four ASCII bytes at a time where it can, then eight.
+ * And text for a person's eyes. */
 #include "base/utf8.h"
 
 #include <string.h>

@@ -17,7 +17,8 @@ static inline int utf8_get(const char *s, size_t n, uint32_t *code) {
         if ((p[i] & 0xC0) != 0x80) return 0;
         c = c << 6 | (p[i] & 0x3Fu);
     }
-    if ((len == 3 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) || (len == 4 && (c < 0x10000 || c > 0x10FFFF))) return 0;
+    if ((len == 3 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) || (len == 4 && (c < 0x10000 || c > 0x10FFFF)))
+        return 0;
     *code = c;
     return len;
 }
@@ -36,12 +37,15 @@ static inline int utf8_put(char out[4], uint32_t c) {
 
 bool utf8_valid(const char *s, size_t n);
 
-/* Does it steer a terminal?  Control characters of both sets but \n and \t, and the marks that turn the direction of writing. */
+/* Does it steer a terminal?  Control characters of both sets but \n and \t, and the marks
+ * that turn the direction of writing. */
 static inline bool utf8_steers(uint32_t c) {
-    return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+    return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0) || (c >= 0x202A && c <= 0x202E)
+           || (c >= 0x2066 && c <= 0x2069);
 }
 
-/* Text for a person's eyes, appended: what steers a terminal is written out as \x1b or \u202e, a byte that is not UTF-8 as \xff. */
+/* Text for a person's eyes, appended: what steers a terminal is written out as \x1b or
+ * \u202e, a byte that is not UTF-8 as \xff. */
 void utf8_put_visible(Buf *b, const char *s, size_t n);
 const char *utf8_visible(Mem *m, const char *s);                      /* the same, a copy in m */
 

@@ -1,5 +1,6 @@
-/* yaml.c - libyaml's events made into a tree.  Names (keys of a map, anchors) are found through a table of hashes, an alias is the node it
- * names, a merge copies pairs, and everything made is counted, so that no file takes longer than its length. */
+/* yaml.c - libyaml's events made into a tree.  Names (keys of a map, anchors) are found through a table of
+ * hashes, an alias is the node it names, a merge copies pairs, and everything made is counted, so that no
+ * file takes longer than its length. */
 #include "base/yaml.h"
 #include "base/hash.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-typedef enum { DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I32, DT_I64, DT_U8, DT_I16 } DType;      /* DT_I16 is never on disk */
+typedef enum { DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I32, DT_I64, DT_U8, DT_I16 } DType;  /* DT_I16 is never on disk */
 
 static inline size_t dtype_size(DType t) {
     return t == DT_I64 ? 8 : t == DT_F32 || t == DT_I32 ? 4 : t == DT_BF16 || t == DT_F16 || t == DT_I16 ? 2 : 1;
@@ -27,7 +27,8 @@ static inline Tensor tensor_over(void *data, DType t, int64_t rows, int64_t cols
 }
 
 static inline size_t tensor_bytes(DType t, int64_t rows, int64_t cols) {
-    CHECK(rows >= 0 && cols >= 0 && (cols == 0 || rows <= INT64_MAX / 8 / cols), "tensor of %ld x %ld", (long)rows, (long)cols);
+    CHECK(rows >= 0 && cols >= 0 && (cols == 0 || rows <= INT64_MAX / 8 / cols), "tensor of %ld x %ld", (long)rows,
+          (long)cols);
     return (size_t)(rows * cols) * dtype_size(t);
 }
 

@@ -21,7 +21,8 @@ Chat *chat_open_file(const char *path, Mem *mem, Err *err);  /* a template alone
 bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt,
                  const Json *extra, Buf *out, Err *err);
 
-/* Parts of messages' contents that are no text: pictures, clips, sound (their type says it, or a key image, image_url, video, audio). */
+/* Parts of messages' contents that are no text: pictures, clips, sound (their type says it,
+ * or a key image, image_url, video, audio). */
 int chat_media(const Json *messages);
 
 /* The same with all variables in one object: messages, tools, add_generation_prompt and the rest.  Of a model folder,

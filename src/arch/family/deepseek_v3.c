@@ -1,6 +1,7 @@
-/* deepseek_v3.c - DeepSeek-V3 and R1, and Moonlight, which has no query latent: latent attention (MLA), the first layers
- * dense, then experts chosen by sigmoid scores within groups, plus shared ones.  The router's bias chooses but does not
- * weigh, and a rule moves it, not the loss.  head_dim in the file is the rotated size only, so it is not read. */
+/* deepseek_v3.c - DeepSeek-V3 and R1, and Moonlight, which has no query latent: latent attention (MLA), the
+ * first layers dense, then experts chosen by sigmoid scores within groups, plus shared ones.  The router's
+ * bias chooses but does not weigh, and a rule moves it, not the loss.  head_dim in the file is the rotated
+ * size only, so it is not read. */
 #include "arch/rows.h"
 
 /* clang-format off */
@@ -49,21 +50,32 @@ static bool read(Dims *d, const Json *c, Err *err) {
 /* clang-format off */
 static const ParamDesc params[] = {
     ROWS_FIRST ROW_NORM1
-    {P_Q,           L "self_attn.q_proj.weight",             IN_LAYER,  N(q_out),      N(hidden), BY_ROWS, N(qk_dim), IF(q_direct)},
-    {P_Q_A,         L "self_attn.q_a_proj.weight",           IN_LAYER,  N(q_lora),     N(hidden),     WHOLE, IF(q_latent)},
-    {P_Q_AB,        L "self_attn.q_a_proj.bias",             IN_LAYER,  N(one),        N(q_lora),     WHOLE, IF(q_a_bias), ONE_DIM},
-    {P_Q_A_NORM,    L "self_attn.q_a_layernorm.weight",      IN_LAYER,  N(one),        N(q_lora),     WHOLE, IF(q_latent), ONE_DIM},
-    {P_Q_B,         L "self_attn.q_b_proj.weight",           IN_LAYER,  N(q_out),      N(q_lora), BY_ROWS, N(qk_dim), IF(q_latent)},
+    {P_Q,           L "self_attn.q_proj.weight",             IN_LAYER,  N(q_out),      N(hidden), BY_ROWS, N(qk_dim),
+     IF(q_direct)},
+    {P_Q_A,         L "self_attn.q_a_proj.weight",           IN_LAYER,  N(q_lora),     N(hidden),     WHOLE,
+     IF(q_latent)},
+    {P_Q_AB,        L "self_attn.q_a_proj.bias",             IN_LAYER,  N(one),        N(q_lora),     WHOLE,
+     IF(q_a_bias), ONE_DIM},
+    {P_Q_A_NORM,    L "self_attn.q_a_layernorm.weight",      IN_LAYER,  N(one),        N(q_lora),     WHOLE,
+     IF(q_latent), ONE_DIM},
+    {P_Q_B,         L "self_attn.q_b_proj.weight",           IN_LAYER,  N(q_out),      N(q_lora), BY_ROWS, N(qk_dim),
+     IF(q_latent)},
     {P_KV_A,        L "self_attn.kv_a_proj_with_mqa.weight", IN_LAYER,  N(kv_a_out),   N(hidden),     WHOLE},
-    {P_KV_AB,       L "self_attn.kv_a_proj_with_mqa.bias",   IN_LAYER,  N(one),        N(kv_a_out),   WHOLE, IF(qkv_bias), ONE_DIM},
+    {P_KV_AB,       L "self_attn.kv_a_proj_with_mqa.bias",   IN_LAYER,  N(one),        N(kv_a_out),   WHOLE,
+     IF(qkv_bias), ONE_DIM},
     {P_KV_A_NORM,   L "self_attn.kv_a_layernorm.weight",     IN_LAYER,  N(one),        N(kv_lora),    WHOLE, ONE_DIM},
-    {P_KV_B,        L "self_attn.kv_b_proj.weight",          IN_LAYER,  N(kv_b_out),   N(kv_lora),    BY_ROWS, N(kv_b_unit)},
+    {P_KV_B,        L "self_attn.kv_b_proj.weight",          IN_LAYER,  N(kv_b_out),   N(kv_lora),    BY_ROWS,
+     N(kv_b_unit)},
     ROWS_OUT(v_dim) ROWS_MLP ROW_ROUTER("mlp.gate.weight")
-    {P_ROUTER_BIAS, L "mlp.gate.e_score_correction_bias",    IN_MOE,    N(one),        N(experts), WHOLE, ONE_DIM, .frozen = true},
+    {P_ROUTER_BIAS, L "mlp.gate.e_score_correction_bias",    IN_MOE,    N(one),        N(experts), WHOLE, ONE_DIM,
+     .frozen = true},
     ROWS_MLP_EXPERTS
-    {P_S_GATE,      L "mlp.shared_experts.gate_proj.weight", IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS, IF(has_shared)},
-    {P_S_UP,        L "mlp.shared_experts.up_proj.weight",   IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS, IF(has_shared)},
-    {P_S_DOWN,      L "mlp.shared_experts.down_proj.weight", IN_MOE,    N(hidden),     N(shared_ffn), BY_COLS, IF(has_shared)},
+    {P_S_GATE,      L "mlp.shared_experts.gate_proj.weight", IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS,
+     IF(has_shared)},
+    {P_S_UP,        L "mlp.shared_experts.up_proj.weight",   IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS,
+     IF(has_shared)},
+    {P_S_DOWN,      L "mlp.shared_experts.down_proj.weight", IN_MOE,    N(hidden),     N(shared_ffn), BY_COLS,
+     IF(has_shared)},
     ROWS_LAST
     {0},
 };

@@ -1,4 +1,5 @@
-/* llama.c - Llama 2 and 3: grouped-query attention, SwiGLU, llama3 rope scaling; biases only where the config says so. */
+/* llama.c - Llama 2 and 3: grouped-query attention, SwiGLU, llama3 rope scaling; biases only
+ * where the config says so. */
 #include "arch/rows.h"
 
 /* clang-format off */

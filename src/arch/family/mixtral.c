@@ -23,7 +23,8 @@ static bool read(Dims *d, const Json *c, Err *err) {
 /* clang-format off */
 static const ParamDesc params[] = {
     ROWS_FIRST ROWS_GQA ROW_ROUTER("block_sparse_moe.gate.weight")
-    ROWS_EXPERTS("block_sparse_moe.experts.%d.w1.weight", "block_sparse_moe.experts.%d.w3.weight", "block_sparse_moe.experts.%d.w2.weight")
+    ROWS_EXPERTS("block_sparse_moe.experts.%d.w1.weight", "block_sparse_moe.experts.%d.w3.weight",
+                 "block_sparse_moe.experts.%d.w2.weight")
     ROWS_LAST
     {0},
 };

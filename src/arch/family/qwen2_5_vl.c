@@ -1,6 +1,6 @@
 /* qwen2_5_vl.c - Qwen2.5-VL: the Qwen2 text model with three positions per token, and a vision tower whose merged
- * patches take the place of image tokens.  transformers 5 keeps the text keys in text_config.  The classes' defaults are not the
- * published models' values, so a key that is missing is an error. */
+ * patches take the place of image tokens.  transformers 5 keeps the text keys in text_config.  The classes' defaults
+ * are not the published models' values, so a key that is missing is an error. */
 #include "arch/rows.h"
 
 /* clang-format off */
@@ -77,10 +77,13 @@ static bool read(Dims *d, const Json *c, Err *err) {
 static const ParamDesc params[] = {
     ROWS_FIRST ROWS_GQA ROWS_MLP ROWS_LAST
 
-    {P_VIS_PATCH,    "visual.patch_embed.proj.weight",    IN_VIS,       N(vis_hidden), N(vis_pixels), WHOLE, .patch = true},
+    {P_VIS_PATCH,
+     "visual.patch_embed.proj.weight",    IN_VIS,       N(vis_hidden), N(vis_pixels), WHOLE, .patch = true},
     {P_VIS_NORM1,    V "norm1.weight",                    IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE, ONE_DIM},
-    {P_VIS_QKV,      V "attn.qkv.weight",                 IN_VIS_LAYER, N(vis_qkv),    N(vis_hidden), BY_ROWS, .parts = 3},
-    {P_VIS_QKVB,     V "attn.qkv.bias",                   IN_VIS_LAYER, N(one),        N(vis_qkv),    BY_COLS, .parts = 3, ONE_DIM},
+    {P_VIS_QKV,      V "attn.qkv.weight",                 IN_VIS_LAYER, N(vis_qkv),    N(vis_hidden), BY_ROWS,
+     .parts = 3},
+    {P_VIS_QKVB,     V "attn.qkv.bias",                   IN_VIS_LAYER, N(one),        N(vis_qkv),    BY_COLS,
+     .parts = 3, ONE_DIM},
     {P_VIS_O,        V "attn.proj.weight",                IN_VIS_LAYER, N(vis_hidden), N(vis_hidden), BY_COLS},
     {P_VIS_OB,       V "attn.proj.bias",                  IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE, ONE_DIM},
     {P_VIS_NORM2,    V "norm2.weight",                    IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE, ONE_DIM},
