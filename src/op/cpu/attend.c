@@ -1,9 +1,9 @@
-/* attend.c - attention cut over threads: by sequence, kv head and tile of query rows.  The kernel's result for a row depends on
- * the row's own sequence alone, so packing, pages, chunks and tiles are at liberty (docs/exactness.md, rule 4).
+/* attend.c - attention cut over threads: by sequence, kv head and tile of query rows.  The kernel's result
+ * for a row depends on the row's own sequence alone, so packing, pages, chunks and tiles are at liberty
+ * (docs/exactness.md, rule 4).
  *
- * A page holds, per kv head, keys turned [dk][page] and then values [page][dv rounded up to 16]; the kernels' vectors run
- * over keys in
- * the one and over columns in the other.  MLA's latent is kept in both forms. */
+ * A page holds, per kv head, keys turned [dk][page] and then values [page][dv rounded up to 16]; the kernels' vectors
+ * run over keys in the one and over columns in the other.  MLA's latent is kept in both forms. */
 #include "op/cpu/chain.h"
 
 #include <string.h>
@@ -29,8 +29,8 @@ typedef struct {
 static int64_t keys_at(const Job *j, int seq) { return j->from ? j->from[seq] : j->at[seq]; }
 static int start_of(const Job *j, int seq) { return j->start ? j->start[seq] : 0; }
 
-/* Tiles of all sequences stand in one row: tile k of sequence s at at[s]/tile + s + k, one place for each and at most one
- * empty place between two sequences, so their number grows with the rows and not with the longest sequence. */
+/* Tiles of all sequences stand in one row: tile k of sequence s at at[s]/tile + s + k, one place for each and at most
+ * one empty place between two sequences, so their number grows with the rows and not with the longest sequence. */
 static int64_t place_of(const Job *j, int seq) { return j->at[seq] / j->tile + seq; }
 static int tiles_of(const Job *j, int seq) { return (j->at[seq + 1] - j->at[seq] + j->tile - 1) / j->tile; }
 static int64_t tasks_of(const Job *j) { return (j->tiles > 1 ? place_of(j, j->n_seqs) : j->n_seqs) * j->kv_heads; }
@@ -116,8 +116,8 @@ static void attend_with(Dev *d, const Attn *a, bool all) {
 void cpu_attend(Dev *d, const Attn *a) { attend_with(d, a, false); }
 void cpu_attend_all(Dev *d, const Attn *a) { attend_with(d, a, true); }
 
-/* ---- backward: tiles 0 of every sequence and kv head, then tiles 1, ...  Threads take them in that order, so the tile before
- * one of the same head is done or under way, and a tile can wait for it. */
+/* ---- backward: tiles 0 of every sequence and kv head, then tiles 1, ...  Threads take them in that order, so the tile
+ * before one of the same head is done or under way, and a tile can wait for it. */
 typedef struct {
     const Job *j;
     int head0, heads, t0, n; /* kv heads; tiles from t0 on; how many tiles in all */
@@ -182,7 +182,8 @@ static void bwd_task(void *arg, int i, int worker) {
     for (; (i = atomic_fetch_add(&r->next, 1)) < r->n;) bwd_tile(r, i, worker);
 }
 
-/* Room for a round's lists and counters: worker 0's; a long sequence takes several rounds, a tile's own then starts late. */
+/* Room for a round's lists and counters: worker 0's; a long sequence takes several rounds, a
+ * tile's own then starts late. */
 static int32_t *round_room(const Dev *d) { return (int32_t *)(void *)(cpu_work(d, 0) + ATT_AT); }
 static int64_t round_needs(int64_t tiles, int64_t heads, int64_t longest, int64_t seqs) {
     return tiles * heads + longest + 1 + seqs;
@@ -313,7 +314,8 @@ static void put_task(void *arg, int i, int worker) {
         t += m;
     }
 }
-/* When every sequence brings one row, a row's pages are its own to write: a step of decoding is work on rows like any other. */
+/* When every sequence brings one row, a row's pages are its own to write: a step of decoding
+ * is work on rows like any other. */
 static bool row_each(const Dev *d, const Paged *p, Tensor q) {
     enum { EACH = 16 }; /* fewer: heads are cut over threads instead */
     return cpu_dev(d)->chains && p->rows.longest == 1 && p->rows.n == q.rows

@@ -1,9 +1,11 @@
-/* chain.c - calls that work row by row wait, and run together when something else is asked for: a thread takes a block of rows
- * through all of them.  What one call wrote is then still near when the next reads it, and threads meet once a chain
- * instead of once a call.  No bit changes: a row's result does not know the rows it is computed with (docs/exactness.md, rule 1).
+/* chain.c - calls that work row by row wait, and run together when something else is asked for: a thread
+ * takes a block of rows through all of them.  What one call wrote is then still near when the next reads
+ * it, and threads meet once a chain instead of once a call.  No bit changes: a row's result does not know
+ * the rows it is computed with (docs/exactness.md, rule 1).
  *
- * Calls may share a chain as long as none needs a row of another block.  Every call says which bytes it touches; one that
- * does not fit the chain so far ends it first.  Only model/ asks for chains (dev_chain): elsewhere a call is done when it returns. */
+ * Calls may share a chain as long as none needs a row of another block.  Every call says which bytes it
+ * touches; one that does not fit the chain so far ends it first.  Only model/ asks for chains (dev_chain):
+ * elsewhere a call is done when it returns. */
 #include "op/cpu/chain.h"
 
 #include <string.h>

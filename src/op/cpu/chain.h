@@ -16,10 +16,11 @@ typedef struct {
     int64_t       rows;
     double        cost;             /* of a row, in about nanoseconds */
     RowsFn       *fn;
-    const void   *arg; size_t bytes;    /* copied */
-    const Touch  *touch; int touches;   /* weights and what the host put are never written here: they need not be told */
+    const void   *arg; size_t bytes;   /* copied */
+    const Touch  *touch; int touches;  /* weights and what the host put are never written here: they need not be told */
     const int32_t *at; int groups;  /* rows at[g]..at[g+1] share weights: blocks end there.  Or NULL, 0 */
-    int64_t       least;            /* rows that a block should have at least: a product's weights are fetched for each block.  Or 0 */
+    int64_t       least;            /* rows that a block should have at least: a product's
+                                     * weights are fetched for each block.  Or 0 */
 } Call;
 /* Now, or with the calls before and after it. */
 void cpu_call(Dev *d, const Call *c);

@@ -26,8 +26,8 @@ const Kern *cpu_kern(const Dev *d) {
 #endif
 }
 
-/* Threads that wait awake take work over in half a microsecond; waking one that sleeps costs some ten.  Below a few times that it is
- * quicker to do the work than to ask for help. */
+/* Threads that wait awake take work over in half a microsecond; waking one that sleeps costs some ten.  Below a few
+ * times that it is quicker to do the work than to ask for help. */
 double cpu_worth(const Dev *d) { return threads_awake(d->threads) ? 3000 : 30000; }
 
 void cpu_run(Dev *d, int n, double cost, ThreadFn *fn, void *arg) {

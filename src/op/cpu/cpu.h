@@ -9,7 +9,8 @@
 #include <stdatomic.h>
 
 /* ---- Products: c[M,N] = a[M,K] b[K,N] (docs/exactness.md, rules 1 and 2) */
-enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = LEAVES_MOST, PROD_WAIT = 5, PROD_PANELS = 128 * PROD_NC,
+enum { PROD_KC = 512, PROD_AST = PROD_KC + 16, PROD_MC = 256, PROD_NC = 768, PROD_SEG = LEAVES_MOST, PROD_WAIT = 5,
+       PROD_PANELS = 128 * PROD_NC,
        PROD_STEP = 48, /* weights at a time: whole tiles of 6 and of 8, whole squares to turn */
        PROD_FEW = 8 /* rows for which weights are only streamed */ };
 /* What a worker's scratch holds of a, turned: pieces of one product share it (prod_turned). */
@@ -30,19 +31,24 @@ typedef struct {
     Turned      *kept;                  /* of this worker, during the call of this number; or NULL */
     int64_t      call;
 } Prod;
-/* k at a time when so many rows of a are turned: few rows in long blocks, since every tile loads and stores its sums once a block */
+/* k at a time when so many rows of a are turned: few rows in long blocks, since every tile
+ * loads and stores its sums once a block */
 static inline int prod_turned_kc(int64_t rows, bool bf16) {
-    int64_t kc = PROD_MC * PROD_AST / ((rows + 15) & ~15), widened = PROD_PANELS / PROD_STEP;      /* bf16 weights are widened beside them */
+    /* bf16 weights are widened beside them */
+    int64_t kc = PROD_MC * PROD_AST / ((rows + 15) & ~15), widened = PROD_PANELS / PROD_STEP;
     return (int)((bf16 && kc > widened ? widened : kc) & ~31);
 }
-/* Turn a, or the weights?  Turning weights costs their size for every PROD_MC rows; turning a and c costs theirs, c twice. */
+/* Turn a, or the weights?  Turning weights costs their size for every PROD_MC rows; turning a
+ * and c costs theirs, c twice. */
 static inline bool prod_turns(const Prod *g, int64_t rows, int64_t cols) {
     return g->b_turned && cols * g->K >= (rows < PROD_MC ? rows : PROD_MC) * (g->K + 2 * cols);
 }
 /* ... a whole, once for all pieces of the product */
-static inline bool prod_keeps(const Prod *g, int64_t rows) { return g->K <= prod_turned_kc(rows, g->b_bf16) && prod_turns(g, rows, g->N); }
+static inline bool prod_keeps(const Prod *g, int64_t rows) {
+    return g->K <= prod_turned_kc(rows, g->b_bf16) && prod_turns(g, rows, g->N);
+}
 
-/* ---- Attention: a tile of query rows of one sequence that share a kv head (rule 4) --------------------------------------- */
+/* ---- Attention: a tile of query rows of one sequence that share a kv head (rule 4) ------------------------------- */
 enum { ATT_BLOCK = 64, ATT_SPAN = 2048, ATT_TILE = 192, ATT_FEW = 15, ATT_DMAX = 576, ATT_BWD = 192 };
 typedef struct AttKeys AttKeys;
 struct AttKeys {                        /* where keys and values of one kv head come from */
@@ -60,16 +66,20 @@ typedef struct {                        /* row r: q + qoff[r] -> o + ooff[r], at
     int64_t      qoff[ATT_TILE], ooff[ATT_TILE], loff[ATT_TILE];
     int          last[ATT_TILE], n;
     float        scale;
-    float       *part;                  /* NULL: all keys at once.  Else one span of keys, span 0.., into its part of att_part() floats, */
+    float       *part;                  /* NULL: all keys at once.  Else one span of keys, span 0.., into its part of
+                                         * att_part() floats, */
     int          span;                  /* and when all have come: ATT_JOIN */
 } AttRows;
 enum { ATT_JOIN = -1 };
-static inline int64_t att_part(int n, int dv) { return (int64_t)(n > ATT_FEW ? ATT_TILE : ATT_FEW + 1) * (((dv + 15) & ~15) + 2); }
+static inline int64_t att_part(int n, int dv) {
+    return (int64_t)(n > ATT_FEW ? ATT_TILE : ATT_FEW + 1) * (((dv + 15) & ~15) + 2);
+}
 typedef struct {                        /* backward of one kv head of one sequence: the rows of positions t0..t1 */
     const float *q, *k, *v, *o, *lse, *dO;
     float       *dq, *dk, *dv;
     int64_t      ldq, ldk, ldv, ldo, ldl, lddo, lddq, lddk, lddv;
-    int          len, group, wk, wv;    /* positions, query heads per kv head, widths; head columns are already in the pointers */
+    int          len, group, wk, wv;    /* positions, query heads per kv head, widths; head
+                                         * columns are already in the pointers */
     float        scale;
     int          t0, t1;
     const atomic_int *before;           /* blocks of keys the tile before this one has done; NULL for the first tile */
@@ -112,7 +122,8 @@ typedef struct {
     void  (*prod)(const Prod *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *work);
     void  (*attend)(const AttRows *rows, const AttKeys *keys, float *work);
     void  (*attend_bwd)(const AttBack *b, float *work);
-    void  (*kv_put)(float *kt, int64_t page, const float *k, int64_t ldk, int n, int dk);   /* kt[d*page + i] = k[i*ldk + d] */
+    /* kt[d*page + i] = k[i*ldk + d] */
+    void  (*kv_put)(float *kt, int64_t page, const float *k, int64_t ldk, int n, int dk);
 } Kern;
 extern const Kern kern_c, kern_avx2, kern_avx512;
 
@@ -135,10 +146,16 @@ enum { CPU_WORK = PROD_MC * PROD_AST + PROD_PANELS + (PROD_WAIT + 1) * PROD_MC *
        HEAD_ROWS = 128, HEAD_COLS = 512, HEAD_AT = CPU_WORK,
        TURNED_AT = HEAD_AT + HEAD_ROWS * HEAD_COLS, CALLS_AT = TURNED_AT + 16, CPU_EACH = TURNED_AT + 32,
        ATT_AT = HEAD_AT, ATT_COUNTS = HEAD_ROWS * HEAD_COLS,          /* worker 0's: counters of attention's backward */
-       ATT_WORK = 6 * ATT_BWD * ATT_DMAX + 4 * ATT_BLOCK * ATT_DMAX };  /* what attention takes of a worker's scratch; parts lie behind */
-static inline float *cpu_work(const Dev *d, int worker) { return (float *)cpu_dev(d)->work + (size_t)worker * CPU_EACH; }
-static inline Turned *cpu_turned(const Dev *d, int worker) { return (Turned *)(void *)(cpu_work(d, worker) + TURNED_AT); }
-static inline int64_t *cpu_calls(const Dev *d) { return (int64_t *)(void *)(cpu_work(d, 0) + CALLS_AT); }       /* lists of products so far */
+       ATT_WORK = 6 * ATT_BWD * ATT_DMAX + 4 * ATT_BLOCK * ATT_DMAX };  /* what attention takes of a worker's
+                                                                         * scratch; parts lie behind */
+static inline float *cpu_work(const Dev *d, int worker) {
+    return (float *)cpu_dev(d)->work + (size_t)worker * CPU_EACH;
+}
+static inline Turned *cpu_turned(const Dev *d, int worker) {
+    return (Turned *)(void *)(cpu_work(d, worker) + TURNED_AT);
+}
+/* lists of products so far */
+static inline int64_t *cpu_calls(const Dev *d) { return (int64_t *)(void *)(cpu_work(d, 0) + CALLS_AT); }
 
 void chain_end(Dev *d);                                     /* what waits is done now: chain.h */
 
@@ -157,7 +174,7 @@ void prod_leaves(Prod *g, Leaves sum);                      /* nseg and cut */
 static inline float *f32_row(Tensor x, int64_t r) { return (float *)x.data + r * x.ld; }
 static inline int32_t *i32_row(Tensor x, int64_t r) { return (int32_t *)x.data + r * x.ld; }
 
-/* ---- Entries of the table ------------------------------------------------------------------------------------------------- */
+/* ---- Entries of the table ---------------------------------------------------------------------------------------- */
 void   cpu_close(Dev *d);
 void  *cpu_block(Dev *d, size_t bytes);
 void   cpu_free(Dev *d, void *at, size_t bytes);

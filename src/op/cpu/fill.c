@@ -1,4 +1,5 @@
-/* fill.c - what weights are made of before anything is computed with them: random numbers, and float8 blocks made wide. */
+/* fill.c - what weights are made of before anything is computed with them: random numbers,
+ * and float8 blocks made wide. */
 #include "op/cpu/chain.h"
 #include "op/normal.h"
 #include "tensor/half.h"

@@ -1,12 +1,13 @@
-/* gelu.c - y = x P(x), P the normal distribution's mass below x (the exact GELU: x (1 + erf(x / sqrt 2)) / 2), and its derivative P(x) + x p(x).
- * In double, element by element, by our own polynomials, so that every machine and instruction set has the same bits. */
+/* gelu.c - y = x P(x), P the normal distribution's mass below x (the exact GELU: x (1 + erf(x / sqrt 2)) / 2), and its
+ * derivative P(x) + x p(x).  In double, element by element, by our own polynomials, so that every machine and
+ * instruction set has the same bits. */
 #include "base/mathx.h"
 #include "op/cpu/chain.h"
 
 #include <math.h>
 
-/* P on [k/2, (k+1)/2), k = 0..15, in powers of the distance from its middle: interpolated at the ten Chebyshev points (computed with 50
- * digits); at most 5e-14 off. */
+/* P on [k/2, (k+1)/2), k = 0..15, in powers of the distance from its middle: interpolated at
+ * the ten Chebyshev points (computed with 50 digits); at most 5e-14 off. */
 enum { PIECES = 16, TERMS = 10 };
 static const double piece[PIECES][TERMS] = {
     { 0.5987063256828812, 0.38666811680283736, -0.04833351456634437, -0.06041689324098735, 0.011831637239036796,

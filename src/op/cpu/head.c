@@ -1,9 +1,9 @@
-/* head.c - log-probs, entropies, their gradients, and drawing, from hidden rows and the head's weights; [T,V] never exists.
+/* head.c - log-probs, entropies, their gradients, and drawing, from hidden rows and the
+ * head's weights; [T,V] never exists.
  *
- * Scoring goes over blocks of 128 rows and pieces of 512 ids, keeping three numbers per leaf and row.  A truncated row needs
- * its
- * whole distribution at once: such blocks hold a few rows of logits in d->tmp, as drawing does.  Both ways give an
- * untruncated row the same bits, because both end in head_leaves over the same leaf sums. */
+ * Scoring goes over blocks of 128 rows and pieces of 512 ids, keeping three numbers per leaf and row.  A truncated row
+ * needs its whole distribution at once: such blocks hold a few rows of logits in d->tmp, as drawing does.  Both ways
+ * give an untruncated row the same bits, because both end in head_leaves over the same leaf sums. */
 #include "base/mathx.h"
 #include "op/cpu/head.h"
 

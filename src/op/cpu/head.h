@@ -29,8 +29,8 @@ Trunc head_trunc(const Dist *p, int64_t t);
 float head_inv_temp(const Dist *p, int64_t t);
 static inline bool trunc_off(Trunc t) { return t.top_k <= 0 && t.top_p >= 1 && t.min_p <= 0; }
 
-/* Logits that are not all numbers, or have no largest finite one, give no distribution: log-prob and entropy are NaN, no id
- * is drawn.  (The mass of a distribution is at least that of its largest logit.) */
+/* Logits that are not all numbers, or have no largest finite one, give no distribution: log-prob and entropy are NaN,
+ * no id is drawn.  (The mass of a distribution is at least that of its largest logit.) */
 static inline bool head_none(const HeadRow *r) { return r->z <= 0; }
 
 uint32_t head_key(float l);                                                     /* larger float <=> larger key */
@@ -38,9 +38,10 @@ uint32_t head_key(float l);                                                     
 void     head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves);
 void     head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, float *work);    /* everything */
 int32_t  head_pick(const HeadRow *r, const Kern *k, const float *l, int64_t V, uint64_t random, float *work);
-void     head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t n, float *work);   /* ids not kept: -inf */
-/* The found set as bits; and the distribution over a given one, where l becomes -inf elsewhere.  Found and given again, with
- * the same logits, a set has the same sums, bit for bit. */
+/* ids not kept: -inf */
+void     head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t n, float *work);
+/* The found set as bits; and the distribution over a given one, where l becomes -inf elsewhere.  Found and given again,
+ * with the same logits, a set has the same sums, bit for bit. */
 void     head_bits(uint32_t *bits, const HeadRow *r, const Kern *k, const float *l, int64_t V, float *work);
 void     head_given(HeadRow *r, const Kern *k, float *l, const uint32_t *bits, int64_t V, float *work);
 void     head_mask_given(const uint32_t *bits, float *l, int64_t from, int64_t n);

@@ -1,9 +1,9 @@
 /* kept.c - one row's distribution in whole numbers (docs/exactness.md, rule 3): above leaves of 128 ids everything is a
  * maximum or a sum of int64 with 40 fraction bits, which no order or cut can change.
  *
- * min-p, top-k and top-p each keep a prefix of the ids ordered by (logit descending, id ascending), so the kept set is a
- * threshold and
- * the last kept id among those at the threshold.  It is found exactly, by four histograms of a byte each. */
+ * min-p, top-k and top-p each keep a prefix of the ids ordered by (logit descending, id ascending), so the
+ * kept set is a threshold and the last kept id among those at the threshold.  It is found exactly, by four
+ * histograms of a byte each. */
 #include "base/mathx.h"
 #include "op/cpu/head.h"
 
@@ -64,9 +64,10 @@ void head_leaves(HeadRow *r, const Kern *k, const float (*st)[3], int64_t leaves
 }
 
 /* ---- the kept set */
-/* In a worker's scratch: the masses of a piece of the ids, and those of them near the top, in ascending order.  An id outside
- * the lists ranks below every id in them, so a prefix that ends inside the lists is the prefix of everything.  A vocabulary
- * that fits the scratch is one piece, made once; of a larger one the pieces are made again wherever they are read. */
+/* In a worker's scratch: the masses of a piece of the ids, and those of them near the top, in ascending
+ * order.  An id outside the lists ranks below every id in them, so a prefix that ends inside the lists is
+ * the prefix of everything.  A vocabulary that fits the scratch is one piece, made once; of a larger one
+ * the pieces are made again wherever they are read. */
 enum { PIECE = CPU_WORK / 3 & ~15 };
 typedef struct {
     const Kern *k;
@@ -272,8 +273,8 @@ static int64_t kept_mass(int64_t *q, const HeadRow *r, const Kern *k, const floa
     return total;
 }
 
-/* Inverse CDF in the order of ids: the id at which the running mass of kept ids passes a random part of their whole mass.
- * (The whole is summed here: z may come from leaves and is rounded elsewhere.) */
+/* Inverse CDF in the order of ids: the id at which the running mass of kept ids passes a random part of their whole
+ * mass.  (The whole is summed here: z may come from leaves and is rounded elsewhere.) */
 int32_t head_pick(const HeadRow *r, const Kern *k, const float *l, int64_t V, uint64_t random, float *work) {
     int64_t *q = (int64_t *)(void *)work, total = 0;
     if (head_none(r)) return -1;

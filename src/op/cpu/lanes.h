@@ -1,9 +1,10 @@
 /* lanes.h - V, sixteen float lanes, three ways: AVX-512, AVX2 with FMA, and plain C, with the same bits.
  *
  * A kernel file (*.inc) is written once over V and compiled three times, by isa_avx512.c, isa_avx2.c and isa_c.c, each
- * of which sets LANES before it includes this header.  What makes the three agree: multiply-add is fma where it says fma
- * and two roundings where it does not (-ffp-contract=off); only + - * / sqrt fma, comparisons and integer operations are
- * used, whose bits IEEE fixes.  No libm, no rcp/rsqrt estimates (makers differ in them), no flush-to-zero. */
+ * of which sets LANES before it includes this header.  What makes the three agree: multiply-add is fma
+ * where it says fma and two roundings where it does not (-ffp-contract=off); only + - * / sqrt fma,
+ * comparisons and integer operations are used, whose bits IEEE fixes.  No libm, no rcp/rsqrt estimates
+ * (makers differ in them), no flush-to-zero. */
 #ifndef OP_CPU_LANES_H
 #define OP_CPU_LANES_H
 
@@ -58,16 +59,18 @@ FI V v_ldbf(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
 
-/* 16 rows of 64 bytes, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Each line is touched by two adjacent
- * loads and
- * never again: rows 4096 bytes apart share one set of the first cache, so a second visit would be a second miss. */
+/* 16 rows of 64 bytes, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Each line is touched
+ * by two adjacent loads and never again: rows 4096 bytes apart share one set of the first cache, so a
+ * second visit would be a second miss. */
 FI void v_turn8(V q[8], const V r[8]) {
     __m512 a[2][4];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         const __m512 *s = r + 4 * h;
-        __m512d t0 = _mm512_castps_pd(_mm512_unpacklo_ps(s[0], s[1])), t1 = _mm512_castps_pd(_mm512_unpackhi_ps(s[0], s[1]));
-        __m512d t2 = _mm512_castps_pd(_mm512_unpacklo_ps(s[2], s[3])), t3 = _mm512_castps_pd(_mm512_unpackhi_ps(s[2], s[3]));
+        __m512d t0 = _mm512_castps_pd(_mm512_unpacklo_ps(s[0], s[1])),
+                t1 = _mm512_castps_pd(_mm512_unpackhi_ps(s[0], s[1]));
+        __m512d t2 = _mm512_castps_pd(_mm512_unpacklo_ps(s[2], s[3])),
+                t3 = _mm512_castps_pd(_mm512_unpackhi_ps(s[2], s[3]));
         a[h][0] = _mm512_castpd_ps(_mm512_unpacklo_pd(t0, t2)), a[h][1] = _mm512_castpd_ps(_mm512_unpackhi_pd(t0, t2));
         a[h][2] = _mm512_castpd_ps(_mm512_unpacklo_pd(t1, t3)), a[h][3] = _mm512_castpd_ps(_mm512_unpackhi_pd(t1, t3));
     }
@@ -112,8 +115,8 @@ FI V v_min(V x, V y) { return (V){ _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y
 FI V v_first(int n, V x, V y) {
     const __m256i i = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), m = _mm256_set1_epi32(n);
     return (V){ _mm256_blendv_ps(y.a, x.a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, i))),
-                _mm256_blendv_ps(y.b, x.b, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_sub_epi32(m, _mm256_set1_epi32(8)),
-                    i))) };
+                _mm256_blendv_ps(
+                    y.b, x.b, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_sub_epi32(m, _mm256_set1_epi32(8)), i))) };
 }
 FI V v_ldn(const float *p, int n, float with) {
     float t[16];
@@ -130,7 +133,7 @@ FI __m256 v_scale2h(__m256 p, __m256 t, __m256 x, __m256 lo) {
     return _mm256_andnot_ps(_mm256_cmp_ps(x, lo, _CMP_LT_OQ), _mm256_castsi256_ps(r));
 }
 FI V v_scale2(V p, V t, V x, V lo) { return (V){ v_scale2h(p.a, t.a, x.a, lo.a), v_scale2h(p.b, t.b, x.b, lo.b) }; }
-FI void v_int64q(int64_t *q, __m128 a) {        /* AVX2 has no such conversion: add 1.5*2^52 in double, take the low bits */
+FI void v_int64q(int64_t *q, __m128 a) {    /* AVX2 has no such conversion: add 1.5*2^52 in double, take the low bits */
     const __m256d big = _mm256_set1_pd(6755399441055744.0);
     __m256i i = _mm256_castpd_si256(_mm256_add_pd(_mm256_cvtps_pd(a), big));
     _mm256_storeu_si256((__m256i *)(void *)q, _mm256_sub_epi64(i, _mm256_castpd_si256(big)));
@@ -141,8 +144,9 @@ FI void v_int64(int64_t *q, V v) {
 }
 FI V v_half(V v, int h) {
     if (h == 8) { __m256 s = _mm256_add_ps(v.a, v.b); return (V){ s, s }; }
-    __m256 b = h == 4 ? _mm256_permute2f128_ps(v.a, v.a, 1) : h == 2 ? _mm256_permute_ps(v.a, 0x4E) : _mm256_permute_ps(v.a,
-        0xB1);
+    __m256 b = h == 4   ? _mm256_permute2f128_ps(v.a, v.a, 1)
+               : h == 2 ? _mm256_permute_ps(v.a, 0x4E)
+                        : _mm256_permute_ps(v.a, 0xB1);
     v.a = _mm256_add_ps(v.a, b);
     return v;
 }
@@ -160,16 +164,17 @@ FI V v_ldbf(const uint16_t *p) { return (V){ v_ldbfh(p), v_ldbfh(p + 8) }; }
 FI void v_turn8x8(__m256 q[8], const char *w, size_t ld) {
     __m256 r[8], t[8];
     for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps((const float *)(const void *)(w + (size_t)i * ld));
-    for (int i = 0; i < 8; i += 2) t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]), t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    for (int i = 0; i < 8; i += 2)
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]), t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
     for (int i = 0; i < 8; i += 4) {
         r[i]     = _mm256_shuffle_ps(t[i], t[i + 2], 0x44), r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
         r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44), r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
     }
-    for (int i = 0; i < 4; i++) q[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), q[i + 4] = _mm256_permute2f128_ps(r[i],
-        r[i + 4], 0x31);
+    for (int i = 0; i < 4; i++)
+        q[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), q[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
 }
-/* Four words of eight rows, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Upper rows come in from memory, which costs no
- * shuffle; four words at a time leave registers for the sums that use them. */
+/* Four words of eight rows, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Upper rows come in from
+ * memory, which costs no shuffle; four words at a time leave registers for the sums that use them. */
 FI void v_turn4x8(__m256 q[4], const char *w, size_t ld) {
     __m256 r[4];
 #pragma GCC unroll 4
@@ -178,8 +183,10 @@ FI void v_turn4x8(__m256 q[4], const char *w, size_t ld) {
         const float *hi = (const float *)(const void *)(w + (size_t)(i + 4) * ld);
         r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo)), _mm_loadu_ps(hi), 1);
     }
-    __m256d t0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])), t1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
-    __m256d t2 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])), t3 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+    __m256d t0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])),
+            t1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+    __m256d t2 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])),
+            t3 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
     q[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(t0, t2)), q[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(t0, t2));
     q[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(t1, t3)), q[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(t1, t3));
 }
@@ -251,7 +258,7 @@ FI void v_bf2(float *even, float *odd, V word) {
 }
 #endif
 
-/* ---- what follows is the same text for all three ------------------------------------------------------------------- */
+/* ---- what follows is the same text for all three ----------------------------------------------------------------- */
 /* e^x: x = n ln2 + r, |r| <= 0.3466; degree 7 (Cephes' coefficients), relative error about 1e-7.
  * e^0 = 1 exactly; below -87.3 the result is 0, whatever the terms were (no denormals); x > 88 is not asked for. */
 FI V v_exp(V x) {

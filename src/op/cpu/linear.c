@@ -12,7 +12,7 @@ void prod_leaves(Prod *g, Leaves sum) {
 
 void cpu_prod_at(const Kern *k, const Prod *g, float *work) { k->prod(g, 0, g->M, 0, g->N, work); }
 
-/* ---- a list of products, made one by one in the worker that takes it --------------------------------------------------- */
+/* ---- a list of products, made one by one in the worker that takes it --------------------------------------------- */
 typedef struct List List;
 struct List {
     Dev *d;
@@ -48,9 +48,9 @@ static void list_piece(void *arg, int i, int worker) {
     if (m0 < m1 && n0 < n1) k->prod(&g, m0, m1, n0, n1, cpu_work(l->d, worker));
 }
 
-/* rows, columns: of the largest product; work: fused multiply-adds of all.  Several pieces for each thread, because cores are not
- * equally quick: by rows where there are many or the weights fit every core's cache (rows then stay with the core that made
- * them), else by columns, so that each core reads weights of its own. */
+/* rows, columns: of the largest product; work: fused multiply-adds of all.  Several pieces for each thread, because
+ * cores are not equally quick: by rows where there are many or the weights fit every core's cache (rows then stay with
+ * the core that made them), else by columns, so that each core reads weights of its own. */
 static void list_run(List *l, int64_t rows, int64_t cols, double work) {
     enum {
         ROWS = 256,
@@ -138,7 +138,8 @@ static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
     return g;
 }
 
-/* Rows for every thread, and weights that stay in its cache while its rows pass: then a product is work on rows like any other. */
+/* Rows for every thread, and weights that stay in its cache while its rows pass: then a
+ * product is work on rows like any other. */
 enum { EACH = 32 };
 static bool by_rows(const Dev *d, const Prod *g, int64_t rows) {
     enum { CACHE = 1 << 19 };
@@ -170,8 +171,8 @@ void cpu_linear(Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum) {
     g.bias = b.data;
     linear_run(d, &g, y, x);
 }
-/* Weights that meet one x, in one go: threads wait for each other once, and x is turned once.  Where rows are work like any other
- * (by_rows) the chain has it together already. */
+/* Weights that meet one x, in one go: threads wait for each other once, and x is turned once.  Where rows are work like
+ * any other (by_rows) the chain has it together already. */
 static void each_of(Prod *g, const List *l, int i) {
     const Prod *p = &l->each[i];
     g->c = p->c, g->ldc = p->ldc, g->b = p->b, g->ldb = p->ldb, g->b_bf16 = p->b_bf16, g->bias = p->bias, g->N = p->N;

@@ -1,6 +1,6 @@
 /* moe.c - choosing experts, gathering rows by expert and putting them back (docs/exactness.md, rule 5).
- * Ties go to the lower id; weights and sums over the chosen run in ascending id, so the batch and the cut of experts over ranks
- * are invisible. */
+ * Ties go to the lower id; weights and sums over the chosen run in ascending id, so the batch
+ * and the cut of experts over ranks are invisible. */
 #include "op/cpu/chain.h"
 
 #include <math.h>

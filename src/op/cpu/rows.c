@@ -1,5 +1,6 @@
 /* rows.c - moving, embedding, norms, SwiGLU, rope, the optimizer: what works on rows alone, cut over threads by rows.
- * Where rows are summed (a norm's gain, an embedding row) the cut is by columns, so that each sum stays one chain over rows. */
+ * Where rows are summed (a norm's gain, an embedding row) the cut is by columns, so that each
+ * sum stays one chain over rows. */
 #include "op/cpu/chain.h"
 
 #include <math.h>
