@@ -107,7 +107,8 @@ static bool files(const Config *c, Err *err) {
     return true;
 }
 
-/* There must be room for checkpoints.  resume = never starts anew, which must not overwrite what an earlier run left. */
+/* There must be room for checkpoints.  resume = never starts anew, which must not overwrite
+ * what an earlier run left. */
 static bool checkpoints(const Config *c, Err *err) {
     char path[4200];
     snprintf(path, sizeof path, "%s/checkpoints", c->trainer.run_dir);
@@ -300,7 +301,8 @@ static bool rewards(const Config *c, Err *err) {
     return true;
 }
 
-/* The planner writes recipes for many ranks; what of them cannot be had is said here, or by the grid itself (config_check_model). */
+/* The planner writes recipes for many ranks; what of them cannot be had is said here, or by
+ * the grid itself (config_check_model). */
 static bool grids(const Config *c, Err *err) {
     if (c->grid.split && (c->grid.first_layers != CONF_UNSET || c->grid.last_layers != CONF_UNSET))
         return bad(c, err, "grid.split", "set this or grid.first_layers and grid.last_layers, not both");

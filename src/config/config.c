@@ -1,4 +1,5 @@
-/* config.c - setting options: finding the row, reading the value by its type, and filling in what depends on another. */
+/* config.c - setting options: finding the row, reading the value by its type, and filling in
+ * what depends on another. */
 #include "config/config.h"
 #include "base/file.h"
 #include "base/yaml.h"
@@ -47,8 +48,8 @@ bool conf_is_section(const char *name, int verbs) {
     return conf_verl_section(name);
 }
 
-/* Edit distance with swaps of neighbours, or anything from 'most' on where it is no less than that (lengths alone tell it of
- * most names); beyond 95 characters only the beginnings are compared. */
+/* Edit distance with swaps of neighbours, or anything from 'most' on where it is no less than that (lengths alone tell
+ * it of most names); beyond 95 characters only the beginnings are compared. */
 static int distance(const char *a, size_t na, const char *b, size_t nb, int most) {
     enum { W = 96 };
     if (na >= W) na = W - 1;

@@ -1,8 +1,8 @@
 /* config.h - the configuration of a run: one table of options (table.c), filled from a YAML file and dotted
  * overrides on top, checked before anything loads.
  *
- * An option may be written under hone's name or verl's.  An unknown key, a wrong type, a value out of range and a key set
- * twice are errors that name the key, the value, what is allowed and where it was set. */
+ * An option may be written under hone's name or verl's.  An unknown key, a wrong type, a value out of range and a key
+ * set twice are errors that name the key, the value, what is allowed and where it was set. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -25,26 +25,28 @@ typedef enum { RESUME_AUTO, RESUME_NEVER } Resume;
 typedef enum { SAVE_AUTO, SAVE_NEVER } Save;
 enum { WEIGHTS_AUTO = -1 };                                          /* train.weights: as the device computes */
 extern const Name weights_names[], master_names[], moments_names[];
-extern const Name recompute_names[], truncation_names[], on_nan_names[], filter_names[], resume_names[], save_names[], kl_control_names[];
+extern const Name recompute_names[], truncation_names[], on_nan_names[], filter_names[], resume_names[], save_names[],
+    kl_control_names[];
 
 typedef struct { const char **at; int64_t n; } StrList;
 
-/* After config_load every field has its final value: what depends on another option (clip_low on clip_ratio ...) is filled in.
- * Unset, where the comment says "or": NULL, CONF_UNSET, NAN. */
+/* After config_load every field has its final value: what depends on another option (clip_low on clip_ratio ...) is
+ * filled in.  Unset, where the comment says "or": NULL, CONF_UNSET, NAN. */
 #define CONF_UNSET INT64_MIN
 enum { CONF_MAX = 192 };
 
 typedef struct Config {
     ConfVerb verb;
-    struct { const char *path, *tokenizer, *chat_template; int64_t random; } model;   /* tokenizer: = path; the last two: or NULL, UNSET */
+    /* tokenizer: = path; the last two: or NULL, UNSET */
+    struct { const char *path, *tokenizer, *chat_template; int64_t random; } model;
     struct {
         StrList     train_files, val_files;
         const char *prompt_key, *source_key, *answer_key, *images_key, *image_processor;
-        StrList     template_args;                                              /* "name=value" */
+        StrList     template_args;                                         /* "name=value" */
         int64_t     max_prompt_length, max_response_length, train_batch_size;
-        int64_t     train_max_samples, val_max_samples, seed;                   /* samples: or UNSET; seed: = trainer.seed */
+        int64_t     train_max_samples, val_max_samples, seed;              /* samples: or UNSET; seed: = trainer.seed */
         bool        shuffle, filter_overlong_prompts;
-        int         truncation;                                                 /* TruncSide */
+        int         truncation;                                            /* TruncSide */
     } data;
     struct {
         const char *prompt_key, *response_key, *messages_key;                   /* messages_key: or NULL */
@@ -52,7 +54,7 @@ typedef struct Config {
         int         truncation;
     } sft;
     struct {
-        int64_t n, top_k, max_tokens, seed, page, max_batch, token_budget, step_tokens;   /* top_k, step_tokens 0: off */
+        int64_t n, top_k, max_tokens, seed, page, max_batch, token_budget, step_tokens;  /* top_k, step_tokens 0: off */
         int64_t kv_tokens, kv_bytes, kept_bytes;                                /* or UNSET */
         double  temperature, top_p, min_p;
         bool    ignore_eos;
@@ -63,18 +65,21 @@ typedef struct Config {
         bool    sync_check;
     } rollout;
     struct {
-        int     advantage, kl_estimator, kl_control, tis;                       /* AdvKind, KlKind, 0 fixed 1 adaptive, TisKind */
+        int     advantage, kl_estimator, kl_control, tis;             /* AdvKind, KlKind, 0 fixed 1 adaptive, TisKind */
         bool    norm_by_std, kl_in_reward;
         double  gamma, lam, kl_coef, kl_target, kl_horizon, tis_cap;
         struct { bool enable; int metric; int64_t max_batches; } filter_groups;
         struct { bool enable; int64_t buffer; double factor; } overlong;
     } algo;
     struct {
-        double  lr, warmup_ratio, min_lr_ratio, weight_decay, betas[2], eps, clip_grad;             /* clip_grad 0: off */
+        /* clip_grad 0: off */
+        double  lr, warmup_ratio, min_lr_ratio, weight_decay, betas[2], eps, clip_grad;
         double  clip_ratio, clip_low, clip_high, clip_c, tau_pos, tau_neg, kl_cov_ratio, kl_cov_coef;
         double  entropy_coef, kl_loss_coef, offload_fraction;
-        int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length; /* warmup, decay: or UNSET */
-        int     schedule, loss, loss_agg, kl_loss_type, recompute, weights, master, moments;        /* the last three: DType, or WEIGHTS_AUTO */
+        /* warmup, decay: or UNSET */
+        int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length;
+        /* the last three: DType, or WEIGHTS_AUTO */
+        int     schedule, loss, loss_agg, kl_loss_type, recompute, weights, master, moments;
         bool    shuffle, use_kl_loss, park_states, freeze_tower;
     } train;
     struct {
@@ -84,12 +89,13 @@ typedef struct Config {
         double      timeout, max_failed_ratio;
     } reward;
     struct {
-        int64_t     steps, epochs, save_every, keep, val_every;                 /* steps: or UNSET; every 0: only at the end, or never */
-        int64_t     save_buffer;                                                /* bytes; 0: room for everything */
-        int64_t     exact_every;                                                /* 0: step 1 alone */
-        int64_t     threads, seed, leaves, samples;                             /* threads 0: all cores; leaves: or UNSET */
-        double      wait_seconds, save_minutes;                                 /* 0: for ever; 0: not by time */
-        double      peak_tflops;                                                /* or NAN: measured */
+        int64_t     steps, epochs, save_every, keep, val_every;             /* steps: or UNSET; every 0: only at the
+                                                                             * end, or never */
+        int64_t     save_buffer;                                            /* bytes; 0: room for everything */
+        int64_t     exact_every;                                            /* 0: step 1 alone */
+        int64_t     threads, seed, leaves, samples;                         /* threads 0: all cores; leaves: or UNSET */
+        double      wait_seconds, save_minutes;                             /* 0: for ever; 0: not by time */
+        double      peak_tflops;                                            /* or NAN: measured */
         bool        val_before_train, tensorboard, share_gpu;
         int         on_nan, resume, save;
         const char *run_dir, *project, *experiment, *device, *compute, *profile;   /* compute, profile: or NULL */
@@ -107,31 +113,33 @@ typedef struct Config {
     Mem         mem;
 } Config;
 
-/* overrides: "key=value".  file may be NULL.  On failure the Config is already freed; list gets a line for every setting that
- * cannot be taken (NULL: the first one ends it, and is in err). */
+/* overrides: "key=value".  file may be NULL.  On failure the Config is already freed; list gets a line for every
+ * setting that cannot be taken (NULL: the first one ends it, and is in err). */
 bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *overrides, int n, Buf *list, Err *err);
-bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text, const char *const *overrides,
-                      int n, Err *err);
+bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text,
+                      const char *const *overrides, int n, Err *err);
 void config_free(Config *c);
 
 enum { MOST_ANSWERS = 100000000 };                                   /* of a step: they are counted in 32 bits */
 
-/* Everything that can be known before a model or a data set is read: sizes that must divide, settings that contradict each
- * other, files that are not there.  config_check_model: what needs config.json (lengths fit the context,
- * the grid can be had of so many ranks). */
+/* Everything that can be known before a model or a data set is read: sizes that must divide, settings that
+ * contradict each other, files that are not there.  config_check_model: what needs config.json (lengths fit
+ * the context, the grid can be had of so many ranks). */
 bool config_check(const Config *c, Err *err);
-int  config_check_list(const Config *c, Buf *list);                  /* the same, all of it: a line each; how many */
-bool config_check_settings(const Config *c, Err *err);               /* the part of it that looks at no file and no machine */
+int  config_check_list(const Config *c, Buf *list);            /* the same, all of it: a line each; how many */
+bool config_check_settings(const Config *c, Err *err);         /* the part of it that looks at no file and no machine */
 bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err);
 int  config_check_model_list(const Config *c, const ModelDesc *m, int ranks, Buf *list);
 bool config_check_device(const Config *c, const Dev *d, Err *err);       /* what a GPU cannot do yet */
 RandomFill config_random(const Config *c);
-OptimTypes config_states(const Config *c, const Dev *d);                 /* how that device's weights and optimizer states are kept */
-const char *config_where(const Config *c, const char *option);       /* "run.yaml:12", "command line" or "the default" */
+OptimTypes config_states(const Config *c, const Dev *d);                 /* how that device's weights and optimizer
+                                                                          * states are kept */
+const char *config_where(const Config *c, const char *option);      /* "run.yaml:12", "command line" or "the default" */
 
-bool config_given(const Config *c, const char *option);                /* was it set, and to something else than the default? */
+bool config_given(const Config *c, const char *option);        /* was it set, and to something else than the default? */
 bool config_same(const Config *a, const Config *b, const char *option);
-void config_changes(Buf *out, const Config *was, const Config *now);  /* "train.lr 1e-6 -> 3e-6, ..."; nothing: the same run */
+void config_changes(Buf *out, const Config *was, const Config *now);  /* "train.lr 1e-6 -> 3e-6, ..."; nothing:
+                                                                       * the same run */
 void config_idle(Config *c);                                /* notes on options that were set and have no effect */
 typedef enum { DUMP_ALL, DUMP_GIVEN } DumpWhat;             /* GIVEN: only what was set */
 void config_dump(Buf *out, const Config *c, DumpWhat what); /* the resolved configuration as YAML that loads again */
@@ -141,7 +149,8 @@ void config_list_options(Buf *out, ConfVerb verb);          /* what --list-optio
 GridShape config_axes(const Config *c);                     /* as written: for grid_fill, with */
 /* How the ranks sample: tp and ep as set, dp all that is left: replicas, and those inside one.  option: what an
  * error is about. */
-bool config_rollout_grid(GridShape *g, const Config *c, const ModelDesc *m, int ranks, int leaves, const char **option, Err *err);
+bool config_rollout_grid(GridShape *g, const Config *c, const ModelDesc *m, int ranks, int leaves, const char **option,
+                         Err *err);
 const char *config_split(const Config *c, Mem *mem);        /* NULL: none */
 int64_t   config_leaves(const Config *c, bool gpu);         /* trainer.leaves, or the default for both grids */
 AdvConf   config_advantage(const Config *c);
@@ -152,13 +161,17 @@ DataLong  config_long_prompts(const Config *c);             /* what happens to a
 bool      config_own_scorer(const Config *c);               /* a command, a library or a Python file judges */
 double    config_max_failed(const Config *c);               /* for RolloutRun */
 RewardOptions config_rewards(const Config *c, Mem *mem);
-const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object, values as YAML reads them; NULL: none */
+const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object,
+                                                                 * values as YAML reads them; NULL: none */
 LrConf    config_lr(const Config *c, int64_t total_steps);
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
 bool      config_needs_ref(const Config *c);                /* a reference model is needed */
 bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */
-bool      config_keeps_sets(const Config *c);               /* and the sets that were kept travel with them: the weights will be others */
-size_t    config_kept_room(const Config *c, int64_t vocab, size_t *most);    /* then: bytes of an answer's sets, of the largest set */
-bool      config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err);    /* reads the chat template, into mem */
+bool      config_keeps_sets(const Config *c);               /* and the sets that were kept travel with
+                                                             * them: the weights will be others */
+/* then: bytes of an answer's sets, of the largest set */
+size_t    config_kept_room(const Config *c, int64_t vocab, size_t *most);
+/* reads the chat template, into mem */
+bool      config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* idle.c - options that were set and do nothing, because what they belong to is not switched on.  Not an error: files of
- * others are full of them; but whoever set one should know. */
+/* idle.c - options that were set and do nothing, because what they belong to is not switched on.  Not an error: files
+ * of others are full of them; but whoever set one should know. */
 #include "config/config.h"
 
 static bool never(const Config *c) { return (void)c, false; }
@@ -37,7 +37,8 @@ static const struct { const char *option; bool (*used)(const Config *c); const c
     { "train.kl_cov_coef",              kl_cov,       "train.loss is kl_cov" },
     { "train.kl_loss_coef",             kl_loss,      "train.use_kl_loss is true" },
     { "train.kl_loss_type",             kl_loss,      "train.use_kl_loss is true" },
-    { "rollout.kept_bytes",             config_keeps_sets, "sampling is cut (top_k, top_p, min_p) and a step has several updates or a KL" },
+    { "rollout.kept_bytes",             config_keeps_sets,
+      "sampling is cut (top_k, top_p, min_p) and a step has several updates or a KL" },
     { "rollout.val.n",                  validates,    "there are data.val_files" },
     { "rollout.val.temperature",        validates,    "there are data.val_files" },
     { "data.truncation",                cuts,         "data.filter_overlong_prompts is false" },

@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 /* clang-format off */
-const Name recompute_names[]  = { { "none", RECOMPUTE_NONE }, { "selective", RECOMPUTE_SELECTIVE }, { "full", RECOMPUTE_FULL },
-                                  { 0 } };
+const Name recompute_names[]  = { { "none", RECOMPUTE_NONE }, { "selective", RECOMPUTE_SELECTIVE },
+                                  { "full", RECOMPUTE_FULL }, { 0 } };
 const Name weights_names[]    = { { "auto", WEIGHTS_AUTO }, { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
 const Name master_names[]     = { { "f32", DT_F32 }, { "remainder", DT_I16 }, { 0 } };
 const Name moments_names[]    = { { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
@@ -16,7 +16,8 @@ const Name on_nan_names[]     = { { "stop", ON_NAN_STOP }, { "skip", ON_NAN_SKIP
 const Name filter_names[]     = { { "score", FILTER_SCORE }, { "acc", FILTER_ACC }, { "reward", FILTER_REWARD },
                                   { "seq_reward", FILTER_REWARD }, { "seq_final_reward", FILTER_REWARD }, { 0 } };
 const Name save_names[]       = { { "auto", SAVE_AUTO }, { "never", SAVE_NEVER }, { 0 } };
-const Name resume_names[]     = { { "auto", RESUME_AUTO }, { "never", RESUME_NEVER }, { "disable", RESUME_NEVER }, { 0 } };
+const Name resume_names[]     = { { "auto", RESUME_AUTO }, { "never", RESUME_NEVER }, { "disable", RESUME_NEVER },
+                                  { 0 } };
 const Name kl_control_names[] = { { "fixed", 0 }, { "adaptive", 1 }, { 0 } };
 
 /* BOOL(field, default, verbs, help, verl): the option's name is the field's. */
@@ -96,14 +97,14 @@ INT(rollout.kv_tokens, "null", 1, 1e12, T,
     "tokens the KV cache holds; null: by kv_bytes or what a step needs", NULL)
 INT(rollout.kv_bytes, "null", 1, 1e15, T,                  "bytes of the KV cache, instead of kv_tokens", NULL)
 INT(rollout.kept_bytes, "null", 1, 1e9, T,
-    "top-k, top-p, min-p with several updates a step or a KL: bytes per answer token for the sets of kept ids; an answer that "
-    "fills its share ends there; null: what the largest sets take", NULL)
+    "top-k, top-p, min-p with several updates a step or a KL: bytes per answer token for the sets of kept ids; an "
+    "answer that fills its share ends there; null: what the largest sets take", NULL)
 INT(rollout.max_batch, "256", 1, 1e6, T,                   "sequences that run at once", ROLLOUT "max_num_seqs")
 INT(rollout.token_budget, "2048", 1, 1e9, T,
     "tokens per forward, prefill chunks included", ROLLOUT "max_num_batched_tokens")
 INT(rollout.step_tokens, "0", 0, 1e15, T,
-    "answer tokens of a batch of questions, the same part for each: its answers are cut at the length that keeps to it, and marked; 0: "
-    "no limit", NULL)
+    "answer tokens of a batch of questions, the same part for each: its answers are cut at the length that keeps to "
+    "it, and marked; 0: no limit", NULL)
 INT(rollout.val.n, "1", 1, 65536, T,                       "validation: answers per question", ROLLOUT "val_kwargs.n")
 REAL(rollout.val.temperature, "0.0", 0, TEMPERATURE_MOST, T,
     "validation: temperature; 0 is greedy", ROLLOUT "val_kwargs.temperature")
@@ -147,7 +148,8 @@ BOOL(algo.filter_groups.enable, "false", T,
 ENUM(algo.filter_groups.metric, "score", filter_names, T,
     "what must differ inside a group; reward: the score with the over-long penalty", "algorithm.filter_groups.metric")
 INT(algo.filter_groups.max_batches, "10", 0, 1e6, T,
-    "give up after so many batches per step; 0: when a pass over all questions had no group of use", "algorithm.filter_groups.max_num_gen_batches")
+    "give up after so many batches per step; 0: when a pass over all questions had no group of use",
+    "algorithm.filter_groups.max_num_gen_batches")
 BOOL(algo.overlong.enable, "false", T,                     "penalty on answers that come near max_response_length",
     "reward_model.reward_kwargs.overlong_buffer_cfg.enable reward_model.overlong_buffer.enable "
     "reward.reward_kwargs.overlong_buffer_cfg.enable")
@@ -211,7 +213,8 @@ BOOL(train.freeze_tower, "false", T,
 ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory", MCORE "override_transformer_config.recompute_granularity")
 ENUM(train.weights, "auto", weights_names, TS,
-    "how weights are kept, sampled and trained with: f32, or bf16 with a master in the optimizer; auto: as the device computes", NULL)
+    "how weights are kept, sampled and trained with: f32, or bf16 with a master in the optimizer; auto: as the device "
+    "computes", NULL)
 ENUM(train.master, "f32", master_names, TS,
     "the master of bf16 weights: f32, or remainder: the 16 bits that rounding took from each", NULL)
 ENUM(train.moments, "f32", moments_names, TS,
@@ -221,7 +224,8 @@ REAL(train.offload_fraction, "0.0", 0, 1, TS,
     ACTOR "optim.override_optimizer_config.optimizer_offload_fraction "
     "optim.override_optimizer_config.optimizer_offload_fraction")
 BOOL(train.park_states, "false", T,
-    "the device's share of AdamW's state waits in host memory while answers are sampled, in its place is the KV cache", NULL)
+    "the device's share of AdamW's state waits in host memory while answers are sampled, in its place is the KV "
+    "cache", NULL)
 
 STR(reward.scorer, "null", T,                              "scorer for every question; null: by its data_source", NULL)
 STR(reward.command, "null", T,
@@ -251,7 +255,8 @@ STR(trainer.experiment, "run", TS,                         "name of the run", "t
 ENUM(trainer.resume, "auto", resume_names, TS,
     "continue the newest checkpoint of run_dir; never: refuse a run_dir that has one", "trainer.resume_mode")
 ENUM(trainer.save, "auto", save_names, TS,
-    "whether checkpoints are written, when the next options say; never: not even at the end (a run that is only measured)", NULL)
+    "whether checkpoints are written, when the next options say; never: not even at the end (a run that is only "
+    "measured)", NULL)
 INT(trainer.save_every, "0", -1, 1e9, TS,
     "checkpoint every so many steps, and at the end; 0: by trainer.save_minutes and at the end", "trainer.save_freq")
 REAL(trainer.wait_seconds, "600", 0, 1e9, TS,
@@ -278,8 +283,8 @@ INT(trainer.seed, "1", 0, 9e15, TS,
 ENUM(trainer.on_nan, "stop", on_nan_names, TS,
     "numbers that are not finite: stop, or skip that update or answer", NULL)
 INT(trainer.leaves, "null", 1, LEAVES_MOST, TS,
-    "pieces of the sums that tensor parallelism may cut, a power of two; belongs to the run; null: 8 on the CPU, 1 on a GPU, "
-    "but no fewer than tp of both grids", NULL)
+    "pieces of the sums that tensor parallelism may cut, a power of two; belongs to the run; null: 8 on the CPU, 1 on "
+    "a GPU, but no fewer than tp of both grids", NULL)
 STR(trainer.device, "auto", TS,                            "where to compute: auto, cpu, cuda or cuda:N", NULL)
 BOOL(trainer.share_gpu, "false", TS,
     "ranks of a machine that are more than its GPUs share the first: to try a grid out, slowly", NULL)

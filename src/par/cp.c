@@ -22,7 +22,8 @@ Tensor cp_gather(const Par *p, Dev *d, Arena *to, const CpRows *cp, Tensor own) 
     return all;
 }
 
-/* own = this rank's rows of the sum over ranks of 'all', which is in the packed order; ranks are added in their order. */
+/* own = this rank's rows of the sum over ranks of 'all', which is in the packed order; ranks
+ * are added in their order. */
 static void sum_back(const Par *p, Dev *d, const CpRows *cp, Tensor own, Tensor all) {
     size_t mark = arena_mark(&d->tmp);
     Tensor ranks = tensor_push(&d->tmp, all.dtype, cp->all, all.cols);
@@ -37,7 +38,8 @@ static void sum_back(const Par *p, Dev *d, const CpRows *cp, Tensor own, Tensor 
     arena_pop(&d->tmp, mark);
 }
 
-/* MLA's values are columns of its keys.  Asked of the shapes too: on a rank without rows every tensor lies at the same place. */
+/* MLA's values are columns of its keys.  Asked of the shapes too: on a rank without rows
+ * every tensor lies at the same place. */
 static bool inside_keys(const Attn *a) {
     return a->v.data == a->k.data && a->v.ld == a->k.ld && a->v.cols != a->k.cols;
 }

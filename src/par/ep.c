@@ -1,7 +1,8 @@
 /* ep.c - rows to the ranks that have their experts and back, in rounds of bounded size: see par.h.
  *
- * Every rank knows how many rows each rank has for each expert.  A rank's rows of a round are a window of the order [expert][giver][giver's
- * own], so they are sorted by expert whatever the number of rounds, and what one giver gives in one round is one run of its rows. */
+ * Every rank knows how many rows each rank has for each expert.  A rank's rows of a round are a window of the order
+ * [expert][giver][giver's own], so they are sorted by expert whatever the number of rounds, and what one giver gives in
+ * one round is one run of its rows. */
 #include "par/par.h"
 
 EpBook ep_book(const Par *p, int64_t experts, Mem *mem) {

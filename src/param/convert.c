@@ -66,8 +66,8 @@ void convert_from(void *to, DType t, const Source *s, int64_t from, int64_t n) {
     }
 }
 
-/* A number is not finite when all bits of its exponent are set.  Blocks of a fixed size: the compiler makes vectors of them, and
- * the scan is as quick as memory. */
+/* A number is not finite when all bits of its exponent are set.  Blocks of a fixed size: the
+ * compiler makes vectors of them, and the scan is as quick as memory. */
 enum { SCAN = 64 };
 
 static bool block_f32(const uint32_t *x) {

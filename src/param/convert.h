@@ -16,6 +16,7 @@ typedef struct {
 /* Elements [from, from+n), in row-major order, to F32 or BF16. */
 void convert_from(void *to, DType t, const Source *s, int64_t from, int64_t n);
 void convert_f32(void *to, DType t, const void *from, DType from_t, int64_t n);      /* between F32 and BF16 */
-int64_t convert_not_finite(const void *x, DType t, int64_t n);                       /* the first NaN or infinity; -1: none.  F32, BF16 */
+/* the first NaN or infinity; -1: none.  F32, BF16 */
+int64_t convert_not_finite(const void *x, DType t, int64_t n);
 
 #endif

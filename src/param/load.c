@@ -1,8 +1,9 @@
-/* load.c - a folder's tensors into memory, this rank's slice of each.  What lies in the file as it will lie in memory is looked through on all
- * threads and put from where the file is mapped, or, on a device that has room for it (dev_room), copied there on all threads and put from
- * there while the next pieces are copied; float8 is put as it is and made wide on a device that has scratch for it; the rest is
- * converted on all threads into a stage and put from there.  The pages that bytes came from are let go, so one copy stays resident.  Of a
- * matrix cut by columns a piece is the middles of some rows. */
+/* load.c - a folder's tensors into memory, this rank's slice of each.  What lies in the file as it will lie
+ * in memory is looked through on all threads and put from where the file is mapped, or, on a device that
+ * has room for it (dev_room), copied there on all threads and put from there while the next pieces are
+ * copied; float8 is put as it is and made wide on a device that has scratch for it; the rest is converted
+ * on all threads into a stage and put from there.  The pages that bytes came from are let go, so one copy
+ * stays resident.  Of a matrix cut by columns a piece is the middles of some rows. */
 #include "param/param.h"
 #include "param/source.h"
 
@@ -111,7 +112,8 @@ static void put_f8(Dev *d, const Piece *c) {
     arena_pop(&d->tmp, mark);
 }
 
-/* Pieces are put one after another: op_put belongs to the thread that owns the device.  Neighbours in the file go together. */
+/* Pieces are put one after another: op_put belongs to the thread that owns the device.
+ * Neighbours in the file go together. */
 static bool put_pieces(Dev *d, const Sources *s, Batch b, Err *err) {
     Piece *pieces = b.piece;
     int n = b.n;
@@ -145,7 +147,8 @@ typedef struct {
     size_t done; /* items whose pages were let go */
 } Loading;
 
-/* As many of the first n pieces as the device has room for get some: neighbours side by side, another matrix on a new line of the cache. */
+/* As many of the first n pieces as the device has room for get some: neighbours side by side,
+ * another matrix on a new line of the cache. */
 static int take_room(Dev *d, Piece *p, int n) {
     size_t at[LANES], bytes = 0;
     int k = 0;

@@ -1,9 +1,9 @@
-/* param.h - an arch's table made memory: weights (or gradients) of this rank's part of the model in one arena, so that the flat arena is
- * what the optimizer walks and each parameter is a view into it.
+/* param.h - an arch's table made memory: weights (or gradients) of this rank's part of the model in one arena, so that
+ * the flat arena is what the optimizer walks and each parameter is a view into it.
  *
- * In memory stand first the rows that every rank of tp has whole, then those that tp cuts, then the experts; inside each, in table order.
- * Each of the three is summed over a group of ranks of its own, in one piece.  Rows whose groups are the same stand together: where
- * nothing is cut there is one region, the table. */
+ * In memory stand first the rows that every rank of tp has whole, then those that tp cuts, then the experts; inside
+ * each, in table order.  Each of the three is summed over a group of ranks of its own, in one piece.  Rows whose groups
+ * are the same stand together: where nothing is cut there is one region, the table. */
 #ifndef PARAM_PARAM_H
 #define PARAM_PARAM_H
 
@@ -11,7 +11,8 @@
 #include "file/safetensors.h"
 #include "op/op.h"
 
-/* One kind of weight in one layer, this rank's slice of it; for expert rows all experts stacked: rows = E * rows of one. */
+/* One kind of weight in one layer, this rank's slice of it; for expert rows all experts
+ * stacked: rows = E * rows of one. */
 typedef struct { const ParamDesc *desc; int layer; Tensor t; Slice slice; } Param;
 
 typedef enum { REGION_WHOLE, REGION_CUT, REGION_EXPERT, REGIONS } Region;
@@ -21,27 +22,33 @@ typedef struct {
     const ModelDesc *model;
     Shard            shard;                 /* which part of the model this is */
     Arena            arena;                 /* device memory */
-    Tensor           flat;                  /* [1,n]: everything, gaps of alignment included (they stay 0); none for BF16 */
+    Tensor           flat;                  /* [1,n]: everything, gaps of alignment included
+                                             * (they stay 0); none for BF16 */
     Param           *at;                    /* [n], in memory order */
     int              n, first[REGIONS + 1]; /* parameters of region k: first[k] .. first[k+1]-1 */
     int64_t          read;                  /* bytes that params_load took from the files */
     int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
     bool             lent;                  /* the arena lies in memory that somebody else owns */
-    bool             fresh;                 /* gradients: of parameters that param_first names nothing is there yet; layers write, not add */
+    bool             fresh;                 /* gradients: of parameters that param_first names
+                                             * nothing is there yet; layers write, not add */
 } Params;
 
-/* Where a parameter begins in flat; i = n: where it ends.  Elements of region k: [params_from(p, first[k]), params_from(p, first[k+1])). */
+/* Where a parameter begins in flat; i = n: where it ends.  Elements of region k:
+ * [params_from(p, first[k]), params_from(p, first[k+1])). */
 static inline int64_t params_from(const Params *p, int i) {
     return i < p->n ? (const float *)p->at[i].t.data - (const float *)p->flat.data : p->flat.cols;
 }
 
-static inline DType params_dtype(const Params *p) { return p->flat.data ? DT_F32 : DT_BF16; }      /* of matrices; of what has its own arena */
+/* of matrices; of what has its own arena */
+static inline DType params_dtype(const Params *p) { return p->flat.data ? DT_F32 : DT_BF16; }
 
-/* Element e of a rank's parameter, among the tensors on disk: which expert's, where in it, and how many that follow e follow there too. */
+/* Element e of a rank's parameter, among the tensors on disk: which expert's, where in it,
+ * and how many that follow e follow there too. */
 typedef struct { int64_t expert, at, n; } ParamPlace;
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e);
 
-/* Those whose gradient is one product over the batch: the first micro-batch writes it (layer.h: grad_linear, grad_grouped). */
+/* Those whose gradient is one product over the batch: the first micro-batch writes it
+ * (layer.h: grad_linear, grad_grouped). */
 static inline bool param_first(ParamId id) {
     switch (id) {
     case P_Q: case P_K: case P_V: case P_QB: case P_KB: case P_VB: case P_O:
@@ -56,14 +63,17 @@ static inline bool param_first(ParamId id) {
 /* shard NULL: the whole model. */
 size_t params_bytes(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only);
 size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DType t, bool trainable_only);
-void   params_open (Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only, const char *arena_name, Mem *mem);
+void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DType t, bool trainable_only,
+                 const char *arena_name, Mem *mem);
 /* The same in memory that is there already: 'in' has room for them. */
-void   params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in, DType t, bool trainable_only, Mem *mem);
+void params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in, DType t, bool trainable_only,
+                    Mem *mem);
 void   params_close(Params *p, Dev *d);
-/* The same weights in another cut, beside the lender's: where both slices of a row are equal it is the lender's memory, elsewhere new memory,
- * which somebody has to fill (src/sync).  Bytes: of the new.  t: of the lender's matrices. */
+/* The same weights in another cut, beside the lender's: where both slices of a row are equal it is the lender's memory,
+ * elsewhere new memory, which somebody has to fill (src/sync).  Bytes: of the new.  t: of the lender's matrices. */
 size_t params_bytes_beside(const ModelDesc *m, const Shard *shard, const Shard *lender, DType t);
-void   params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev *d, DType t, const char *arena_name, Mem *mem);
+void params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev *d, DType t, const char *arena_name,
+                        Mem *mem);
 
 /* The tensor, or one without data if this model has none (a bias, a head that is tied). */
 static inline Tensor param(const Params *p, ParamId id, int layer) {
@@ -71,30 +81,38 @@ static inline Tensor param(const Params *p, ParamId id, int layer) {
     return i < 0 ? TENSOR_NONE : p->at[i].t;
 }
 
-/* Disk: of every tensor the slice that is held here is read, and nothing else of it.  Every tensor of the table must be there with its
- * shape, whoever holds it; extra ones are errors except those that are known to be
- * skipped (MTP layers, rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */
+/* Disk: of every tensor the slice that is held here is read, and nothing else of it.  Every tensor of the table must be
+ * there with its shape, whoever holds it; extra ones are errors except those that are known to be skipped (MTP layers,
+ * rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */
 bool params_load(Params *p, Dev *d, const char *dir, Err *err);
 size_t params_load_bytes(int threads);                  /* of the host, while it loads */
 DType params_config_dtype(const ModelDesc *m);           /* what config.json says; DT_F32 unless bfloat16 */
 DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matrix in the folder is BF16, else DT_F32 */
 
-/* Writes hub names, index, config.json (given text) into a folder beside 'dir' and renames it; tokenizer files are carried
- * from 'tokenizer_dir' (NULL: from_dir; NULL both: none), the rest from 'from_dir'; 'chat_template' is a text to be written in
- * the place of theirs (NULL: theirs stays).  dtype DT_F32 or DT_BF16; frozen rows stay F32.  A folder that is there already is
- * replaced if it is empty or holds a model (config.json, no folders); anything else is an error. */
-typedef struct { DType dtype; int64_t shard_bytes; const char *from_dir, *tokenizer_dir, *config_text, *chat_template; } SaveOpts;
+/* Writes hub names, index, config.json (given text) into a folder beside 'dir' and renames it; tokenizer
+ * files are carried from 'tokenizer_dir' (NULL: from_dir; NULL both: none), the rest from 'from_dir';
+ * 'chat_template' is a text to be written in the place of theirs (NULL: theirs stays).  dtype DT_F32 or
+ * DT_BF16; frozen rows stay F32.  A folder that is there already is replaced if it is empty or holds a
+ * model (config.json, no folders); anything else is an error. */
+typedef struct {
+    DType dtype;
+    int64_t shard_bytes;
+    const char *from_dir, *tokenizer_dir, *config_text, *chat_template;
+} SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
 /* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err);
-/* All of such a folder but the weights, into one that is there; and the weights' tensors, in the order of arch_each_param. */
+/* All of such a folder but the weights, into one that is there; and the weights' tensors, in
+ * the order of arch_each_param. */
 bool params_save_rest(const char *dir, SaveOpts o, Err *err);
 StSpec *params_specs(const ModelDesc *m, DType t, size_t *n, Mem *mem);
 void params_config_text(Buf *out, const ModelDesc *m, DType t);    /* the model's config.json for such a folder */
 
-/* Seeded initialisation: normal(0, params_init_range), norms 1, biases 0, as a function of (seed, name, element) alone. */
+/* Seeded initialisation: normal(0, params_init_range), norms 1, biases 0, as a function of
+ * (seed, name, element) alone. */
 void params_random(Params *p, Dev *d, uint64_t seed);
-/* The config's initializer_range, 0.02 if it has none; one that is no number from 0 to 1e6 is an error (then *out is 0.02). */
+/* The config's initializer_range, 0.02 if it has none; one that is no number from 0 to 1e6 is
+ * an error (then *out is 0.02). */
 bool params_init_range(double *out, const ModelDesc *m, Err *err);
 
 #endif

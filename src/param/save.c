@@ -15,8 +15,8 @@
 enum { PIECE = 1 << 20 }; /* elements */
 
 /* ---- the weights: from memory or, converting, straight from another model's files */
-/* Where elements from .. from + *n - 1 of the item-th parameter (as arch_each_param counts) are, in dtype t, until the next call; *n may be
- * lowered, not below 1.  NULL: there are none, and err of the save says why. */
+/* Where elements from .. from + *n - 1 of the item-th parameter (as arch_each_param counts) are, in dtype t, until the
+ * next call; *n may be lowered, not below 1.  NULL: there are none, and err of the save says why. */
 typedef const void *Fetch(void *user, size_t item, int64_t from, int64_t *n, DType t);
 typedef struct {
     Fetch *fetch;

@@ -1,4 +1,5 @@
-/* source.h - a model folder's files, checked against the table: where each parameter's bytes lie and how to read them. */
+/* source.h - a model folder's files, checked against the table: where each parameter's bytes
+ * lie and how to read them. */
 #ifndef PARAM_SOURCE_H
 #define PARAM_SOURCE_H
 

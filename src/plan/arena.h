@@ -1,14 +1,15 @@
 /* arena.h - what hone's own layers keep from forward to backward, as a list of tensors per layer.
  *
- * For planning without running: the activation arena of one process to the byte (a test holds it against the peak of the
- * model itself), and bytes per token for clusters.  A process that is about to run asks model_sizes() instead, which runs
- * the model's own code on a device that computes nothing. */
+ * For planning without running: the activation arena of one process to the byte (a test holds it against the peak of
+ * the model itself), and bytes per token for clusters.  A process that is about to run asks model_sizes() instead,
+ * which runs the model's own code on a device that computes nothing. */
 #ifndef PLAN_ARENA_H
 #define PLAN_ARENA_H
 
 #include "arch/arch.h"
 
-/* One kept tensor: elements per token, elements that do not depend on tokens; wide: 32 bits even where activations have 16. */
+/* One kept tensor: elements per token, elements that do not depend on tokens; wide: 32 bits
+ * even where activations have 16. */
 typedef struct { double per_token; int64_t fixed; bool cheap, wide, routing, input; } KeptTensor;
 enum { MOST_KEPT = 40 };
 int arena_layer(const ModelDesc *m, int layer, KeptTensor out[MOST_KEPT]);

@@ -1,5 +1,6 @@
-/* lengths.c - how long answers are: log-normal, cut off at the maximum, scaled so that the mean after the cut is the one
- * that was asked for.  n answers are the n middle quantiles, so a plan is a function of its numbers and not of luck. */
+/* lengths.c - how long answers are: log-normal, cut off at the maximum, scaled so that the mean after the
+ * cut is the one that was asked for.  n answers are the n middle quantiles, so a plan is a function of its
+ * numbers and not of luck. */
 #include "base/rng.h"
 #include "plan/plan.h"
 

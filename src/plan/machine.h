@@ -32,8 +32,8 @@ void           machine_list(Buf *out);               /* "H20-96, H20-141, ..." *
 void machine_measure(Machine *out);
 double machine_flops(void);                          /* the first of them alone: no memory to speak of, 0.1 s */
 
-/* "H20-96x96", "this", "thisx4" (four ranks on this machine), or the name of a file (docs/plan.md, "Cluster files").  The error names
- * what is unknown. */
+/* "H20-96x96", "this", "thisx4" (four ranks on this machine), or the name of a file
+ * (docs/plan.md, "Cluster files").  The error names what is unknown. */
 bool cluster_parse(Cluster *out, const char *spec, Mem *mem, Err *err);
 bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err);
 

@@ -2,8 +2,8 @@
  * Twelve independent chains of vectors hide the latency of fma; the instruction set is the best that the processor has.
  * Compiled with contraction and unrolling (CMakeLists.txt): nothing but a time comes of it.
  *
- * A thread's multiply-adds are timed by its own clock: on a machine that others use too, two threads may have to take turns
- * on one core, and by the wall's clock the peak came out at half of what the machine has. */
+ * A thread's multiply-adds are timed by its own clock: on a machine that others use too, two threads may have to take
+ * turns on one core, and by the wall's clock the peak came out at half of what the machine has. */
 #include "base/clock.h"
 #include "base/sort.h"
 #include "base/threads.h"
@@ -75,8 +75,8 @@ static double best_of(Threads *t, int n, ThreadFn *fn, Work *w, int times) {
     return best;
 }
 
-/* Multiply-adds a second of all threads; the middle one of several tries: in a few of them some threads run alone, and one
- * that shares its core with another is quicker alone than it ever is in a run. */
+/* Multiply-adds a second of all threads; the middle one of several tries: in a few of them some threads run alone, and
+ * one that shares its core with another is quicker alone than it ever is in a run. */
 static double chains_rate(Threads *t, int n, Work *w, int lanes) {
     uint64_t rate[TRIES];
     for (int i = 0; i < TRIES; i++) {

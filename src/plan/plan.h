@@ -46,30 +46,40 @@ typedef struct {
     bool   one_copy;                        /* rollout reads the trainer's bytes where the cuts coincide */
     bool   pinned_pow2;                     /* host blocks rounded to powers of two, two generations (verl, torch) */
     /* time */
-    bool   old_pass;                        /* a second log-prob pass before the update */
-    bool   absorbed;                        /* MLA in the latent also in training: one form, the same bits, more FLOP */
-    bool   balanced;                        /* each mini-batch is balanced over dp, not only the step */
-    bool   scattered;                       /* ranks take nodes in no order of place: see plan_domain() */
-    double launch;                          /* decoding: seconds per kernel, whatever it computes */
-    double running;                         /* decoding: most sequences of an engine at once */
-    double block_work, row_work;            /* unfused kernels: SM-seconds per kept byte, per routed row */
-    double a2a, ring;                       /* fraction of a link's rate in all-to-alls, in rings */
-    double latency;                         /* seconds of a collective across nodes, before its bytes */
-    double adam_rate, adam_fixed;           /* host AdamW: parameters a second per rank (0: bandwidth), seconds per step */
-    bool   adam_whole;                      /* ... of all experts of the rank, not of its share among expert replicas */
-    double decode_bw;                       /* fraction of device bandwidth that decoding reaches */
-    double misc, move_rate;                 /* share of the step that is no phase; bytes a second a rank parks at (0: PCIe) */
-    double state_rate;                      /* ... at which it passes over host-stepped states, there and back (0: never) */
-    bool   sync_whole;                      /* every rank rebuilds every tensor; else slices go where they are needed */
-    double sync_tensor;                     /* seconds per tensor */
-    double sequence;                        /* host seconds per answer that nothing hides */
+    bool   old_pass;                  /* a second log-prob pass before the update */
+    bool   absorbed;                  /* MLA in the latent also in training: one form, the same bits, more FLOP */
+    bool   balanced;                  /* each mini-batch is balanced over dp, not only the step */
+    bool   scattered;                 /* ranks take nodes in no order of place: see plan_domain() */
+    double launch;                    /* decoding: seconds per kernel, whatever it computes */
+    double running;                   /* decoding: most sequences of an engine at once */
+    double block_work, row_work;      /* unfused kernels: SM-seconds per kept byte, per routed row */
+    double a2a, ring;                 /* fraction of a link's rate in all-to-alls, in rings */
+    double latency;                   /* seconds of a collective across nodes, before its bytes */
+    double adam_rate, adam_fixed;     /* host AdamW: parameters a second per rank (0: bandwidth), seconds per step */
+    bool   adam_whole;                /* ... of all experts of the rank, not of its share among expert replicas */
+    double decode_bw;                 /* fraction of device bandwidth that decoding reaches */
+    double misc, move_rate;           /* share of the step that is no phase; bytes a second a rank parks at (0: PCIe) */
+    double state_rate;                /* ... at which it passes over host-stepped states, there and back (0: never) */
+    bool   sync_whole;                /* every rank rebuilds every tensor; else slices go where they are needed */
+    double sync_tensor;               /* seconds per tensor */
+    double sequence;                  /* host seconds per answer that nothing hides */
 } Profile;
 
 const Profile *profile_find(const char *name);
 void           profile_list(Buf *out);
 
 typedef enum {
-    MEM_WEIGHTS, MEM_GRADS, MEM_OPTIM, MEM_ACT, MEM_WORK, MEM_HEAD, MEM_ENGINE, MEM_KV, MEM_BUFFERS, MEM_RUNTIME, MEM_COUNT
+    MEM_WEIGHTS,
+    MEM_GRADS,
+    MEM_OPTIM,
+    MEM_ACT,
+    MEM_WORK,
+    MEM_HEAD,
+    MEM_ENGINE,
+    MEM_KV,
+    MEM_BUFFERS,
+    MEM_RUNTIME,
+    MEM_COUNT
 } MemKind;
 typedef enum { HOST_OPTIM, HOST_PARKED, HOST_GRADS, HOST_WEIGHTS, HOST_REF, HOST_BASE, HOST_COUNT } HostKind;
 typedef enum { PH_ROLLOUT, PH_SYNC, PH_OLD, PH_REF, PH_UPDATE, PH_OPTIMIZER, PH_MISC, PH_COUNT } Phase;
@@ -119,17 +129,20 @@ typedef struct {
     int       follow;                                /* answers of an engine that are followed one by one; 0: 2048 */
     double    square, variation, longest;            /* of sequences: E[s^2]/E[s], deviation/mean; the longest answer */
     double    sync_bytes;                            /* received by a rank */
-    double    arenas;                                /* of hone train here, counted to the byte; 0: the table above stands */
+    double    arenas;                                /* of hone train here, counted to the byte;
+                                                      * 0: the table above stands */
     /* verdict */
     bool      fits;
     char      verdict[512];                          /* what is short, by how much; empty when it fits */
 } Plan;
 
 /* ---- layout.c */
-bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);   /* sets dp; axes of 0 are 1 */
+/* sets dp; axes of 0 are 1 */
+bool layout_check(Layout *l, const ModelSum *s, const Cluster *c, const Workload *w, Err *err);
 bool recompute_parse(int *drop, const char *text, Err *err);               /* none|selective|moe|full */
 const char *recompute_name(int drop);
-static inline Recompute recompute_of(int drop) {       /* as this program does it: the ways that others have count as the nearest */
+static inline Recompute recompute_of(int drop) {       /* as this program does it: the ways that
+                                                        * others have count as the nearest */
     return drop & DROP_ALL ? RECOMPUTE_FULL : drop ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
 }
 const int *recompute_ways(const Profile *f);           /* what the stack can recompute, the least first; ends with -1 */
@@ -150,9 +163,9 @@ static inline bool plan_shares(const Plan *p) {
            && (!experts || layout_expert_cut(l) == layout_engine(l));
 }
 
-static const double LINK_SHARE = 0.8;                  /* of a link's rate, what large messages from one GPU to one other reach */
+static const double LINK_SHARE = 0.8;        /* of a link's rate, what large messages from one GPU to one other reach */
 
-/* ---- lengths.c: n answers' lengths as quantiles of the workload's distribution, shuffled; E[s^2] / E[s] of sequences */
+/* ---- lengths.c: n answers' lengths as quantiles of the workload's distribution, shuffled; E[s^2] / E[s] of them */
 void   lengths_fill(const Workload *w, double *out, int n);
 void   lengths_moments(const Workload *w, double n, double *square_over_mean, double *variation, double *longest);
 double normal_quantile(double p);                     /* inverse of the normal distribution function */
@@ -166,10 +179,10 @@ typedef struct { double seconds, steps, batch; double part[BOUND_COUNT]; long ev
 void   engine_play(const Plan *p, double *lengths, int n, double scale, Rolled *out);
 
 /* ---- memory.c, time.c */
-void plan_memory(Plan *p);                            /* stages, host, kv, verdict */
-void plan_time(Plan *p);                              /* phases, step, rates; after plan_memory */
-void plan_make(Plan *p);                              /* both; sum, cluster, work, checked layout and profile are set */
-void plan_moments(Plan *p);                           /* the lengths' moments; the rest of plan_time, apart from rollout: */
+void plan_memory(Plan *p);                        /* stages, host, kv, verdict */
+void plan_time(Plan *p);                          /* phases, step, rates; after plan_memory */
+void plan_make(Plan *p);                          /* both; sum, cluster, work, checked layout and profile are set */
+void plan_moments(Plan *p);                       /* the lengths' moments; the rest of plan_time, apart from rollout: */
 void plan_train(Plan *p);
 void plan_layer_seconds(const Plan *p, double *layer, double *head);      /* of one micro-batch, forward and backward */
 void plan_total(Plan *p);

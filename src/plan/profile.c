@@ -5,12 +5,13 @@
 #include <string.h>
 
 /* clang-format off */
-const char *const MEM_NAMES[MEM_COUNT] = { "weights", "gradients", "optimizer", "activations", "working", "head", "engine",
-                                           "kv cache", "buffers", "runtime" };
+const char *const MEM_NAMES[MEM_COUNT] = { "weights", "gradients", "optimizer", "activations", "working", "head",
+                                           "engine", "kv cache", "buffers", "runtime" };
 const char *const HOST_NAMES[HOST_COUNT] = { "optimizer", "parked", "gradients", "weights", "reference", "processes" };
-const char *const PHASE_NAMES[PH_COUNT] = { "rollout", "sync", "old log-prob", "reference", "update", "optimizer", "other" };
-const char *const BOUND_NAMES[BOUND_COUNT] = { "compute", "memory bandwidth", "network", "launch", "optimizer", "bubble",
-                                               "imbalance", "long tail", "host" };
+const char *const PHASE_NAMES[PH_COUNT] = { "rollout", "sync", "old log-prob", "reference", "update", "optimizer",
+                                            "other" };
+const char *const BOUND_NAMES[BOUND_COUNT] = { "compute", "memory bandwidth", "network", "launch", "optimizer",
+                                               "bubble", "imbalance", "long tail", "host" };
 
 static const Profile TABLE[] = {
     { .name = "hone",
@@ -29,8 +30,9 @@ static const Profile TABLE[] = {
       .runtime = 8e9, .gen_work = 5e9, .host_base = 120 * 0x1p30,
       .one_copy = false, .pinned_pow2 = true, .old_pass = true, .balanced = true,
       .launch = 31e-6, .running = 1024, .block_work = 1.0e-9, .row_work = 30.5e-6,
-      .a2a = 0.5, .ring = 0.65, .latency = 90e-6, .adam_rate = 278e6, .adam_whole = true, .adam_fixed = 0, .decode_bw = 0.85,
-      .misc = 0.01, .move_rate = 3e9, .state_rate = 0.63e9, .sync_whole = true, .sync_tensor = 0.45e-3 },
+      .a2a = 0.5, .ring = 0.65, .latency = 90e-6, .adam_rate = 278e6, .adam_whole = true, .adam_fixed = 0,
+      .decode_bw = 0.85, .misc = 0.01, .move_rate = 3e9, .state_rate = 0.63e9,
+      .sync_whole = true, .sync_tensor = 0.45e-3 },
     { .name = "nemo",
       .about = "NeMo-RL 0.6 + Megatron + vLLM as published in 2026: optimizer on the device, refit by collectives",
       .weight = 2, .grad = 4, .optimizer = 12, .kv = 2,

@@ -1,4 +1,5 @@
-/* recipe.h - a plan as a configuration that `hone train` accepts, and the settings of a configuration that cannot be meant. */
+/* recipe.h - a plan as a configuration that `hone train` accepts, and the settings of a
+ * configuration that cannot be meant. */
 #ifndef PLAN_RECIPE_H
 #define PLAN_RECIPE_H
 

@@ -1,5 +1,5 @@
-/* remedy.c - the smallest single change that makes a plan fit.  Tried in the order of what they cost: first what is free or
- * nearly so, then recomputation, then the host, then other cuts, then more machines. */
+/* remedy.c - the smallest single change that makes a plan fit.  Tried in the order of what they cost: first what is
+ * free or nearly so, then recomputation, then the host, then other cuts, then more machines. */
 #include "plan/plan.h"
 
 #include <math.h>

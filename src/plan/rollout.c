@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Kernels of one decoder layer in decoding, a count from the layer lists of the usual engines: what eager launching costs. */
+/* Kernels of one decoder layer in decoding, a count from the layer lists of the usual
+ * engines: what eager launching costs. */
 static double kernels_of(const ModelSum *s) {
     const Dims *d = &s->model->d;
     double attn = s->model->arch->attn == ATTN_MLA ? 22 : 13 + (d->qk_norm ? 2 : 0);
@@ -24,8 +25,8 @@ static double experts_hit(const Dims *d, double batch) {
 
 static bool inside(const Plan *p, int ranks) { return ranks <= plan_domain(p); }
 
-/* Decoding's messages are small.  Seconds of a collective inside a domain before its bytes, an all-reduce and an all-to-all with
- * its permutation; the share of a port that all-reduces of some hundred kB reach.  Assumed. */
+/* Decoding's messages are small.  Seconds of a collective inside a domain before its bytes, an all-reduce and an
+ * all-to-all with its permutation; the share of a port that all-reduces of some hundred kB reach.  Assumed. */
 static const double NEAR_REDUCE = 12e-6, NEAR_EXCHANGE = 40e-6, SMALL_SHARE = 0.5;
 
 /* Two collectives a layer: all-reduces of tp, and with ep the two all-to-alls of the experts. */

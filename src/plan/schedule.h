@@ -1,5 +1,5 @@
-/* schedule.h - pipeline schedules as lists: what each stage runs, in order.  1F1B, and its interleaved form when a stage
- * holds several chunks of layers.  Pure: the simulation plays them, a trainer would run them. */
+/* schedule.h - pipeline schedules as lists: what each stage runs, in order.  1F1B, and its interleaved form when a
+ * stage holds several chunks of layers.  Pure: the simulation plays them, a trainer would run them. */
 #ifndef PLAN_SCHEDULE_H
 #define PLAN_SCHEDULE_H
 

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Layouts ----------------------------------------------------------------------------------------------------------- */
+/* ---- Layouts ----------------------------------------------------------------------------------------------------- */
 
 static const double SHARES[] = { 0, 0.25, 0.5, 0.75, 1 };
 
-/* How far the search goes.  Beyond these a layout is worth trying only by hand: tp wider than a usual node, sequences short
- * enough for one GPU cut by cp, chunks of a layer or two. */
+/* How far the search goes.  Beyond these a layout is worth trying only by hand: tp wider than a usual node, sequences
+ * short enough for one GPU cut by cp, chunks of a layer or two. */
 enum { MOST_TP = 8, MOST_CP = 64, LONG_SEQUENCE = 32768, MOST_CHUNKS = 4, MOST_ENGINE_TP = 32, MOST_ENGINE_EP = 256 };
 
 typedef bool Visit(void *user, Plan *p); /* a trainer's layout that fits its update; true: stop */
@@ -30,7 +30,8 @@ static bool update_fits(const Plan *p) {
            && p->host_worst <= p->cluster.gpu.host_memory;
 }
 
-/* Weights, gradients and states alone exceed the mean stage: then some stage is too full however the layers are split. */
+/* Weights, gradients and states alone exceed the mean stage: then some stage is too full
+ * however the layers are split. */
 static bool hopeless(const Plan *p) {
     double sum = 0;
     for (int i = 0; i < p->stages; i++) {
@@ -40,7 +41,8 @@ static bool hopeless(const Plan *p) {
     return sum > p->stages * p->cluster.gpu.memory;
 }
 
-/* Remembers by how little any trainer was short, and of what.  Its engine is not chosen yet, so its rollout says nothing. */
+/* Remembers by how little any trainer was short, and of what.  Its engine is not chosen yet,
+ * so its rollout says nothing. */
 static void note_short(Walk *w) {
     const Plan *p = w->p;
     const Machine *g = &p->cluster.gpu;
@@ -93,9 +95,9 @@ static bool walk_cut(Walk *w) {
     return false;
 }
 
-/* More chunks than vpp / 2 shorten the bubble, keep more activations alive and hand over more often: not worth a look where
- * the bubble is below a hundredth of the update.  A stage is planned as if its layers followed each other, which is right as
- * long as the leading layers that differ (DeepSeek's dense ones) all lie in the first chunk. */
+/* More chunks than vpp / 2 shorten the bubble, keep more activations alive and hand over more often: not worth a look
+ * where the bubble is below a hundredth of the update.  A stage is planned as if its layers followed each other, which
+ * is right as long as the leading layers that differ (DeepSeek's dense ones) all lie in the first chunk. */
 static bool chunks_may_help(const Plan *p, int vpp) {
     const Layout *l = &p->layout;
     int layers = p->sum->layers, leading = 0;
@@ -134,7 +136,7 @@ static bool walk(Walk *w) {
     return false;
 }
 
-/* ---- Rollouts ---------------------------------------------------------------------------------------------------------- */
+/* ---- Rollouts ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     int tp, ep;
@@ -173,7 +175,8 @@ static bool remember(void *user, Plan *p) {
     return false;
 }
 
-/* Rollout of p's engine: played once for each cut and size of cache (to 5 %; a cache that holds everything is one size). */
+/* Rollout of p's engine: played once for each cut and size of cache (to 5 %; a cache that
+ * holds everything is one size). */
 static void rollout_known(Best *b, Plan *p) {
     double all = p->work.prompts * p->work.answers / p->engines * (p->work.prompt_mean + p->work.max);
     double tokens = fmin(p->kv_tokens, all), size = round(log(fmax(1, tokens)) / 0.05);
@@ -259,7 +262,7 @@ void search_run(const Plan *base, bool offload, Search *out) {
     mem_free(&mem);
 }
 
-/* ---- The fewest GPUs --------------------------------------------------------------------------------------------------- */
+/* ---- The fewest GPUs --------------------------------------------------------------------------------------------- */
 
 static bool any_engine(void *user, Plan *p) {
     Mem mem = { 0 };

@@ -1,8 +1,8 @@
 /* search.h - layouts of a model on a cluster, the quickest first.
  *
- * Cuts (tp, pp, ep, cp), uneven splits of the layers (split.c), interleaved chunks, recomputation, micro-batch, offload and
- * parking for the trainer; tp and ep for the engine.  Closed formulas, and rollouts remembered by what they depend on: tens of
- * thousands of layouts a second. */
+ * Cuts (tp, pp, ep, cp), uneven splits of the layers (split.c), interleaved chunks, recomputation, micro-batch, offload
+ * and parking for the trainer; tp and ep for the engine.  Closed formulas, and rollouts remembered by what they depend
+ * on: tens of thousands of layouts a second. */
 #ifndef PLAN_SEARCH_H
 #define PLAN_SEARCH_H
 

@@ -1,6 +1,6 @@
-/* simulate.h - one step played event by event: every engine with its own answers, every replica's pipeline lists with its
- * own micro-batches, all-to-alls that wait for the slowest of their group, stragglers.  What the closed formulas of time.c
- * are checked against, and what they cannot see. */
+/* simulate.h - one step played event by event: every engine with its own answers, every replica's pipeline lists with
+ * its own micro-batches, all-to-alls that wait for the slowest of their group, stragglers.  What the closed formulas of
+ * time.c are checked against, and what they cannot see. */
 #ifndef PLAN_SIMULATE_H
 #define PLAN_SIMULATE_H
 

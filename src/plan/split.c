@@ -1,6 +1,6 @@
-/* split.c - how many layers each stage gets: the split whose slowest stage is quickest, among those the one whose fullest stage
- * holds least, among those the smoothest.  Layers cost what they cost (dense ones less), the embedding weighs, the head does
- * both; so equal numbers are rarely the answer. */
+/* split.c - how many layers each stage gets: the split whose slowest stage is quickest, among those the one whose
+ * fullest stage holds least, among those the smoothest.  Layers cost what they cost (dense ones less), the embedding
+ * weighs, the head does both; so equal numbers are rarely the answer. */
 #include "plan/search.h"
 
 typedef struct {

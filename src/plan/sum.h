@@ -26,8 +26,8 @@ void model_sum(ModelSum *s, const ModelDesc *m);
 
 static inline bool sum_is_moe(const ModelSum *s, int layer) { return s->at[layer].experts > 0; }
 
-/* The key-value cache: bytes of one token over all layers on one rank of tp ranks.  MLA's latent is one head whatever tp
- * is; GQA's heads are repeated once tp exceeds their number. */
+/* The key-value cache: bytes of one token over all layers on one rank of tp ranks.  MLA's latent is one head whatever
+ * tp is; GQA's heads are repeated once tp exceeds their number. */
 double sum_kv_bytes(const ModelSum *s, int tp, double element);
 
 /* Forward FLOP of one token whose sequence has length s (causal: it sees s/2 on average). */
@@ -35,7 +35,8 @@ double sum_forward(const ModelSum *s, double length);
 
 /* What one token of layer l leaves for the backward pass, in bytes of 16-bit elements (float32 where it is always so),
  * before any division by tp.  drop: DROP_* bits; 'full' keeps the layer's input alone. */
-enum { DROP_NORM = 1, DROP_ACT = 2, DROP_MOE = 4, DROP_MLA_UP = 8, DROP_ALL = 16, DROP_ROWS = 32 };     /* ROWS: permuted inputs */
+/* ROWS: permuted inputs */
+enum { DROP_NORM = 1, DROP_ACT = 2, DROP_MOE = 4, DROP_MLA_UP = 8, DROP_ALL = 16, DROP_ROWS = 32 };
 typedef struct { double block, moe; } Kept;          /* attention, norms, dense mlp; experts, router, shared */
 Kept sum_kept(const ModelSum *s, int layer, int drop, double imbalance);
 static inline double kept_bytes(Kept k) { return k.block + k.moe; }

@@ -1,4 +1,5 @@
-/* svg.c - a plan as a picture: memory of every stage against the card, the step's phases, and one mini-batch's pipeline. */
+/* svg.c - a plan as a picture: memory of every stage against the card, the step's phases, and
+ * one mini-batch's pipeline. */
 #include "plan/report.h"
 
 #include "plan/schedule.h"

@@ -4,7 +4,8 @@
 
 #include "arch/grid.h"
 
-typedef struct { const ModelDesc *m; const GridShape *from, *to; int ranks, node; } SyncPair;     /* node: ranks of a machine */
+/* node: ranks of a machine */
+typedef struct { const ModelDesc *m; const GridShape *from, *to; int ranks, node; } SyncPair;
 
 /* Of one row of the table: experts [e0,e1) and units [a0,a1) of the dimension that is cut (columns where that is
  * BY_COLS, else rows). from == to: the rank has it in its other cut. */

@@ -1,9 +1,10 @@
-/* syncplan.c - the moves between two cuts, counted: for every row of the table and every rank, what it needs and lacks, and from whom. */
+/* syncplan.c - the moves between two cuts, counted: for every row of the table and every
+ * rank, what it needs and lacks, and from whom. */
 #include "plan/syncplan.h"
 
 #include <math.h>
 
-/* ---- Grids ------------------------------------------------------------------------------------------------------------- */
+/* ---- Grids ------------------------------------------------------------------------------------------------------- */
 
 static int64_t or_one(int x) { return x ? x : 1; }
 
@@ -25,7 +26,7 @@ bool syncgrid_parse(GridShape *g, const char *text, const char *split, int gpus,
     return grid_fill(g, m, gpus, split, 0, err) || err_wrap(err, "grid '%s'", text);
 }
 
-/* ---- Moves ------------------------------------------------------------------------------------------------------------- */
+/* ---- Moves ------------------------------------------------------------------------------------------------------- */
 
 /* The cut dimension's range of a slice, and experts'; what is 'both' in two of them. */
 typedef struct {
@@ -115,7 +116,8 @@ static void classes_free(Classes *x) {
     vec_free(x->row.at);
 }
 
-/* A rank of the stage that holds piece 'first' of every 'step': on the receiver's node if there is one, else spread over the replicas. */
+/* A rank of the stage that holds piece 'first' of every 'step': on the receiver's node if
+ * there is one, else spread over the replicas. */
 static int holder(const SyncPair *s, int stage, int first, int step, int r) {
     int per = grid_stage_ranks(s->from), base = stage * per, copies = per / step, node = r / s->node;
     int lo = node * s->node - base, hi = lo + s->node;
@@ -136,8 +138,8 @@ static void boxes_of(const SyncPair *s, const Class *c, int r, Box *need, Box *h
 
 typedef void MoveVisit(void *user, const Class *c, const SyncMove *m);
 
-/* What rank r lacks of a row comes piece by piece of the giving grid; neighbours' pieces may overlap (kv heads): the first gives.
- * only: the giver or getter whose moves are asked for; -1: all. */
+/* What rank r lacks of a row comes piece by piece of the giving grid; neighbours' pieces may overlap (kv heads): the
+ * first gives.  only: the giver or getter whose moves are asked for; -1: all. */
 static void moves_to(const SyncPair *s, const Class *c, int r, int only, MoveVisit *visit, void *user) {
     Box n, h, lacks[4];
     boxes_of(s, c, r, &n, &h);

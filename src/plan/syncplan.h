@@ -11,7 +11,7 @@
 /* A grid as sync-plan writes it: experts that no ep is said for are cut by tp like everything else (engines without
  * expert parallelism: etp = tp).  A grid smaller than the cluster is repeated. */
 bool syncgrid_parse(GridShape *g, const char *text, const char *split, int gpus, const ModelDesc *m, Err *err);
-int  syncgrid_ranks(const char *text);               /* tp * pp * cp * dp as written, or ep * etp * pp if more; 0: not understood */
+int  syncgrid_ranks(const char *text);   /* tp * pp * cp * dp as written, or ep * etp * pp if more; 0: not understood */
 
 typedef struct {
     int    ranks;
@@ -26,7 +26,7 @@ typedef struct {
 } SyncPlan;
 
 /* element: bytes of a matrix's; vectors have 4.  buffer: the most that a transfer may take. */
-void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c, double element,
-               double buffer);
+void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c,
+               double element, double buffer);
 
 #endif

@@ -27,8 +27,9 @@ typedef struct {
     double products, scores, small, memory, network;
 } Cost; /* forward of one micro-batch on one rank */
 
-/* Collectives of one layer's forward: tp gathers and scatters around attention and dense feed-forwards, ep's dispatch and
- * combine, etp's gather and scatter of their rows.  Across domains a token goes once to each domain that holds one of its experts. */
+/* Collectives of one layer's forward: tp gathers and scatters around attention and dense feed-forwards,
+ * ep's dispatch and combine, etp's gather and scatter of their rows.  Across domains a token goes once to
+ * each domain that holds one of its experts. */
 static double layer_network(const Plan *p, int layer, double tokens) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
@@ -93,15 +94,15 @@ static void head_cost(const Plan *p, StagePlan *st, double tokens) {
     st->backward[BY_MEMORY] += logits;
 }
 
-/* Forwards made twice, as a share of a layer's time: all of it, the experts (0.6 of a layer with experts), MLA's way into the
- * latent, or norms and the like (estimates from the FLOP and bytes of DeepSeek-V3's layer). */
+/* Forwards made twice, as a share of a layer's time: all of it, the experts (0.6 of a layer with experts), MLA's way
+ * into the latent, or norms and the like (estimates from the FLOP and bytes of DeepSeek-V3's layer). */
 static double repeated(int drop) {
     if (drop & DROP_ALL) return 1;
     if (drop & DROP_MOE) return 0.6;
     return drop & DROP_MLA_UP ? 0.08 : drop ? 0.05 : 0;
 }
-/* Collectives of a backward over those of a forward: the same ones mirrored, half as many again for the gradients' own gathers
- * under sequence parallelism, and the recomputed forward's. */
+/* Collectives of a backward over those of a forward: the same ones mirrored, half as many again for the gradients' own
+ * gathers under sequence parallelism, and the recomputed forward's. */
 static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
 
 static double micro_tokens(const Plan *p) {
@@ -162,8 +163,8 @@ static double data_imbalance(const Plan *p, double variation, double longest) {
     return 1 + variation / sqrt(fmax(1, count)) * normal_quantile((dp - 0.375) / (dp + 0.25));
 }
 
-/* m micro-batches through the stages, seconds[i] each on stage i.  Filling and draining wait for the largest: a sequence is not
- * cut, so where micro-batches are small, the one with the longest answer is larger than the mean. */
+/* m micro-batches through the stages, seconds[i] each on stage i.  Filling and draining wait for the largest: a
+ * sequence is not cut, so where micro-batches are small, the one with the longest answer is larger than the mean. */
 static double pipeline(const Plan *p, const double *seconds, double m, double *mean) {
     double slowest = 0, sum = 0, longest = (p->longest + p->work.prompt_mean) / p->layout.g.cp;
     for (int i = 0; i < p->stages; i++) slowest = fmax(slowest, seconds[i]), sum += seconds[i];
@@ -192,8 +193,8 @@ static void pipelined(Plan *p, PhasePlan *ph, bool backward, double m, double ro
     }
 }
 
-/* Seconds of a reduce-scatter and an all-gather of bytes over 'ranks' GPUs that stand 'stride' apart.  A ring enters and
- * leaves a domain once, and every member inside brings a network port: so many rings run side by side. */
+/* Seconds of a reduce-scatter and an all-gather of bytes over 'ranks' GPUs that stand 'stride' apart.  A ring enters
+ * and leaves a domain once, and every member inside brings a network port: so many rings run side by side. */
 static double ring_seconds(const Plan *p, double bytes, int stride, int ranks) {
     const Machine *g = &p->cluster.gpu;
     int domain = plan_domain(p), members = domain / stride > 1 ? domain / stride : 1;

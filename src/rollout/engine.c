@@ -1,4 +1,5 @@
-/* engine.c - the runner: turns a scheduler's step into tensors, runs the model and the sampler, and hands tokens back. */
+/* engine.c - the runner: turns a scheduler's step into tensors, runs the model and the
+ * sampler, and hands tokens back. */
 #include "rollout/engine.h"
 #include "rollout/seen.h"
 #include "base/clock.h"
@@ -162,7 +163,8 @@ typedef struct {
     Pictures seen;
 } Rows;
 
-/* A list on both sides: the next of a run that lies in both arenas in the same way, so that one put takes all of them. */
+/* A list on both sides: the next of a run that lies in both arenas in the same way, so that
+ * one put takes all of them. */
 static int32_t *both(Engine *e, Tensor *t, int64_t rows, int64_t cols) {
     *t = tensor_push(&e->io, DT_I32, rows, cols);
     return host_i32(e, rows * cols);
@@ -200,8 +202,8 @@ static Rows put_rows(Engine *e, const Step *st) {
     return r;
 }
 
-/* Of a prompt that comes again the sample has the lower half of its word (rollout.n is at most 65536): what comes once has
- * the names it would have in a step where nothing comes twice. */
+/* Of a prompt that comes again the sample has the lower half of its word (rollout.n is at most 65536): what comes once
+ * has the names it would have in a step where nothing comes twice. */
 static int64_t random_bits(const Feed *f, const Request *r, int sample, int pos) {
     uint64_t mixed = r->key * 0x9E3779B97F4A7C15u;
     uint64_t seed = r->opts->has_seed ? r->opts->seed : f->seed;
@@ -307,8 +309,9 @@ static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h) {
     }
 }
 
-/* A step in which every sequence has one row makes the same calls, over the same tensors, as the last one with as many: a backend that can
- * notes them and runs them at once, which spares the host a thousand launches.  Numbers of sequences that come once are not worth it. */
+/* A step in which every sequence has one row makes the same calls, over the same tensors, as the last one with as many:
+ * a backend that can notes them and runs them at once, which spares the host a thousand launches.  Numbers of sequences
+ * that come once are not worth it. */
 enum { MOST_NOTED = 64, WORTH_NOTING = 3 };
 static void extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     Dev *d = e->m->dev;

@@ -81,7 +81,8 @@ void pages_flush(Pages *p) {
 int pages_free(const Pages *p) { return p->n_free; }
 int64_t pages_hits(const Pages *p) { return p->hits; }
 
-/* A page that goes takes the pages behind it out of reach: they name it as 'before', and its number will mean other tokens. */
+/* A page that goes takes the pages behind it out of reach: they name it as 'before', and its
+ * number will mean other tokens. */
 static void forget_behind(Pages *p, int before) {
     for (int i = 0; i < p->n && p->at[before].children; i++)
         if (p->at[i].cached && p->at[i].before == before) {

@@ -95,7 +95,8 @@ static int slot_of(const Going *g, const Request *q, int sample) {
     return (int)((const Prompt *)q->user - g->r->prompt) * g->r->samples + sample;
 }
 
-/* Tokens of the answers to a question if none were longer than 'most'.  What is still being drawn counts as far as it is: the sum only grows. */
+/* Tokens of the answers to a question if none were longer than 'most'.  What is still being
+ * drawn counts as far as it is: the sum only grows. */
 static int64_t tokens_within(const Going *g, int question, int most) {
     int64_t sum = 0;
     for (int i = question * g->r->samples; i < (question + 1) * g->r->samples; i++)
@@ -154,7 +155,8 @@ static void judge(Going *g, int slot) {
     if (g->stops) stops_close(g->stops[slot]), g->stops[slot] = NULL;
 }
 
-/* All answers to a question are there: none stays longer than the limit on their sum allows, whoever was drawn first. */
+/* All answers to a question are there: none stays longer than the limit on their sum allows,
+ * whoever was drawn first. */
 static void trim(Going *g, int question) {
     int first = question * g->r->samples, n = g->r->samples, most = g->r->max_answer;
     for (int i = first; i < first + n; i++) g->drawn[i] = answer_n(&g->r->at[i]);
@@ -197,8 +199,8 @@ static bool on_tick(void *user, int64_t tokens, int running) {
     return true;
 }
 
-/* Nobody says what an outside scorer gives a wrong answer: what it could not judge earns no more than the worst of what it did
- * judge here, and no more than 0. */
+/* Nobody says what an outside scorer gives a wrong answer: what it could not judge earns no
+ * more than the worst of what it did judge here, and no more than 0. */
 static void lower_failed(Rollouts *r, int from) {
     double lowest = 0;
     for (int i = from * r->samples; i < rollouts_n(r); i++)

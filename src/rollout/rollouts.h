@@ -1,5 +1,5 @@
-/* rollouts.h - what a step knows about its answers: one row per answer, columns filled from left to right as the step goes
- * on.  Room for a whole step is taken once.  rollout/ fills tokens to finish, the scorers the rest. */
+/* rollouts.h - what a step knows about its answers: one row per answer, columns filled from left to right as the step
+ * goes on.  Room for a whole step is taken once.  rollout/ fills tokens to finish, the scorers the rest. */
 #ifndef ROLLOUT_ROLLOUTS_H
 #define ROLLOUT_ROLLOUTS_H
 
@@ -21,17 +21,17 @@ typedef struct {
 
 typedef struct {
     int      prompt, sample;
-    int32_t *tokens;                  /* prompt, then answer */
-    int      n_prompt, n;             /* n: all */
-    float   *lp, *ent;                /* [n - n_prompt] as the sampler saw them */
-    uint8_t *kept;                    /* the sets they were drawn from (model/kept_set.h); NULL: not wanted */
-    size_t   kept_n;                  /* bytes */
+    int32_t *tokens;          /* prompt, then answer */
+    int      n_prompt, n;     /* n: all */
+    float   *lp, *ent;        /* [n - n_prompt] as the sampler saw them */
+    uint8_t *kept;            /* the sets they were drawn from (model/kept_set.h); NULL: not wanted */
+    size_t   kept_n;          /* bytes */
     Finish   finish;
     double   score;
-    int8_t   acc;                     /* 1, 0, or -1: the scorer does not say */
-    bool     failed;                  /* the scorer gave no verdict, or the answer is FINISH_BROKEN */
-    char     reason[120];             /* why it failed, as the scorer or its pool says it; "" if it did not */
-    uint64_t pred;                    /* hash of what the scorer read out of the text, for majority votes; 0: it does not say */
+    int8_t   acc;             /* 1, 0, or -1: the scorer does not say */
+    bool     failed;          /* the scorer gave no verdict, or the answer is FINISH_BROKEN */
+    char     reason[120];     /* why it failed, as the scorer or its pool says it; "" if it did not */
+    uint64_t pred;            /* hash of what the scorer read out of the text, for majority votes; 0: it does not say */
 } Rollout;
 
 typedef struct {
@@ -44,11 +44,12 @@ typedef struct {
 
 size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer);
 void   rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int max_answer, Mem *mem);
-/* From now on the kept sets of answers are written down, in 'room' bytes each (at least 'most', the largest set's): an answer with
- * no room for another set of that size ends there, whatever the other answers do. */
+/* From now on the kept sets of answers are written down, in 'room' bytes each (at least 'most', the largest set's): an
+ * answer with no room for another set of that size ends there, whatever the other answers do. */
 void   rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem);
 void   rollouts_clear(Rollouts *r);                          /* no prompts, no answers, no pictures */
-void   rollouts_add (Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n);     /* copies the tokens */
+/* copies the tokens */
+void   rollouts_add (Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n);
 static inline int rollouts_n(const Rollouts *r) { return r->n_prompts * r->samples; }
 static inline int answer_n(const Rollout *a) { return a->n - a->n_prompt; }
 
@@ -61,27 +62,30 @@ typedef struct {
     int               n_stop;
     uint64_t          seed;
     uint32_t          step;
-    int64_t           question_tokens;/* of the answers to one question: all are cut at the largest length that keeps to it; 0: no limit */
-    double            max_failed;     /* a larger share of answers that the scorer could not judge is an error; 0: none is */
-    bool              refuse_broken;  /* a FINISH_BROKEN answer ends the run as an error; else it is one more failed answer */
-    void            (*progress)(void *user, int answers, int of, int64_t tokens);     /* or NULL */
-    bool            (*go_on)(void *user);                                             /* or NULL; false: cut the answers */
+    int64_t           question_tokens;/* of the answers to one question: all are cut at the
+                                       * largest length that keeps to it; 0: no limit */
+    double            max_failed;     /* a larger share of answers that the scorer could not
+                                       * judge is an error; 0: none is */
+    bool              refuse_broken;  /* a FINISH_BROKEN answer ends the run as an error; else
+                                       * it is one more failed answer */
+    void            (*progress)(void *user, int answers, int of, int64_t tokens);  /* or NULL */
+    bool            (*go_on)(void *user);                                          /* or NULL; false: cut the answers */
     void             *user;
     const Replicas   *replicas;       /* or NULL: one rank; calls are else collective over all of them */
     int               at_once;        /* answers that a replica runs together: its engine's max_batch; 0: all of them */
 } RolloutRun;
 
-/* Answers to prompts from .. n_prompts-1; each is scored on host threads as soon as it is finished.  *score_wait: seconds
- * that were spent waiting for scores after the last token.  Replicas share the questions and all ranks the judging; all end with all
- * answers and the same result. */
+/* Answers to prompts from .. n_prompts-1; each is scored on host threads as soon as it is finished.  *score_wait:
+ * seconds that were spent waiting for scores after the last token.  Replicas share the questions and all ranks the
+ * judging; all end with all answers and the same result. */
 bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *stats, double *score_wait, Err *err);
 
 bool rollouts_wanted(const RolloutRun *run);                 /* does nobody want to stop: run->go_on of all ranks */
 /* Answers to questions from .. n_prompts-1, of which this rank has those marked in own [answers]: now all have all. */
 void rollouts_share(Rollouts *r, const bool *own, const Comm *ranks);
 
-/* What a data set's pictures need: rows that have some, how many; the most tokens of one prompt's, patches of the largest, their largest share
- * of a prompt. */
+/* What a data set's pictures need: rows that have some, how many; the most tokens of one
+ * prompt's, patches of the largest, their largest share of a prompt. */
 typedef struct { int64_t rows, pictures, feats, patches; double share; } Seeing;
 bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err);      /* d may be NULL */
 

@@ -1,12 +1,14 @@
-/* sched.h - which rows run next: continuous batching, chunked prefill, forking, preemption.  Knows sequences and pages, never
- * tensors (the runner, engine.c, knows tensors and never policy).
+/* sched.h - which rows run next: continuous batching, chunked prefill, forking, preemption.  Knows sequences and pages,
+ * never tensors (the runner, engine.c, knows tensors and never policy).
  *
- * A step is a list of pieces: rows [start, start+rows) of a sequence.  When a piece reaches the sequence's last known token,
- * one token is drawn from it.  The first answer of a prompt prefills; when it is done the others fork from it: they share
- * its full pages, copy the last one, and draw their first token from the same row, so that a prompt is computed once.
+ * A step is a list of pieces: rows [start, start+rows) of a sequence.  When a piece reaches the sequence's
+ * last known token, one token is drawn from it.  The first answer of a prompt prefills; when it is done the
+ * others fork from it: they share its full pages, copy the last one, and draw their first token from the
+ * same row, so that a prompt is computed once.
  *
- * Pages cannot run out: when one is missing, the youngest sequence gives its pages back and returns later by computing its
- * tokens again, with the same bits (E1); the oldest always goes on, and a single sequence of full length fits (checked at the start). */
+ * Pages cannot run out: when one is missing, the youngest sequence gives its pages back and returns later
+ * by computing its tokens again, with the same bits (E1); the oldest always goes on, and a single sequence
+ * of full length fits (checked at the start). */
 #ifndef ROLLOUT_SCHED_H
 #define ROLLOUT_SCHED_H
 
@@ -18,7 +20,8 @@ typedef struct {
     int max_batch;                /* sequences in one step */
     int max_rows;                 /* rows in one step: decode rows and prefill chunks together */
     int max_len;                  /* tokens of prompt and answer */
-    int max_ban;                  /* stop tokens that a request with min_tokens may have beside the model's own: the engine's lists */
+    int max_ban;                  /* stop tokens that a request with min_tokens may have
+                                   * beside the model's own: the engine's lists */
     int feats;                    /* the engine's: rows of pictures' results that it keeps; 0: requests have none */
     int64_t patches;              /* ... and patches of the largest picture */
     const struct Shard *shard;    /* the engine's: its rank's part of the model; NULL: all of it */
@@ -39,7 +42,8 @@ typedef struct {
 } Seq;
 
 typedef struct { int seq, start, rows; bool draws; } Piece;
-typedef struct { int seq, piece; int copy_to, copy_from; } Draw;      /* a token for seq from piece's last row; page copy first, or -1 */
+typedef struct { int seq, piece; int copy_to, copy_from; } Draw;      /* a token for seq from piece's last row;
+                                                                       * page copy first, or -1 */
 
 typedef struct {
     Piece *piece;                 /* [max_batch] */
@@ -54,19 +58,20 @@ Sched *sched_open(const SchedConf *c, Mem *mem);
 void   sched_flush(Sched *s);                                  /* nothing running; forget the prefixes */
 
 /* A prompt and how many answers it wants; returns the group, or -1 when there is no room for another now. */
-int  sched_next_group(const Sched *s);                         /* the group that sched_add will give, while there is room */
-bool sched_over(const Sched *s, int group);                    /* all its answers are finished or given up */
+int  sched_next_group(const Sched *s);                     /* the group that sched_add will give, while there is room */
+bool sched_over(const Sched *s, int group);                /* all its answers are finished or given up */
 int  sched_add(Sched *s, const int32_t *prompt, int n, int samples, int max_tokens);
-bool sched_room(const Sched *s);                               /* sched_add would take another */
-bool sched_cancel(Sched *s, int *group, int *sample);          /* an answer that has not begun is given up; false: there is none */
-bool sched_idle(const Sched *s);                               /* nothing runs and nothing waits */
+bool sched_room(const Sched *s);                           /* sched_add would take another */
+bool sched_cancel(Sched *s, int *group, int *sample);      /* an answer that has not begun is given
+                                                            * up; false: there is none */
+bool sched_idle(const Sched *s);                           /* nothing runs and nothing waits */
 
 /* The next step; after it has been computed, sched_token for each draw (the token is known now), then sched_done. */
 const Step *sched_next(Sched *s);
 Seq        *sched_seq(Sched *s, int seq);
 void        sched_token(Sched *s, int seq, int32_t id, float lp, float ent);
-void        sched_done(Sched *s);                              /* the step's rows are in the cache now */
-bool        sched_finish(Sched *s, int seq);                   /* the answer is complete: gives everything back; true: the group too */
+void        sched_done(Sched *s);               /* the step's rows are in the cache now */
+bool        sched_finish(Sched *s, int seq);    /* the answer is complete: gives everything back; true: the group too */
 
 typedef struct { int64_t steps, rows, preempted, prefix_tokens, forks; int peak_seqs; } SchedStats;
 SchedStats sched_stats(const Sched *s);

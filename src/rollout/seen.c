@@ -1,5 +1,5 @@
-/* seen.c - see seen.h.  Rows of results lie in one tensor; a picture takes the first gap between those that are in use, and whatever nobody
- * uses there is forgotten. */
+/* seen.c - see seen.h.  Rows of results lie in one tensor; a picture takes the first gap
+ * between those that are in use, and whatever nobody uses there is forgotten. */
 #include "rollout/seen.h"
 
 #include <string.h>

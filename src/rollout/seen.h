@@ -1,9 +1,10 @@
-/* seen.h - the pictures of the requests that an engine has: each is computed once between two changes of the weights and kept while somebody
- * needs it, and longer where nobody else needs its rows.
+/* seen.h - the pictures of the requests that an engine has: each is computed once between two changes of the weights
+ * and kept while somebody needs it, and longer where nobody else needs its rows.
  *
- * The scheduler and the prefix table know tokens only.  So a picture's tokens get names of their own in its prompt, below 0 and one for
- * every token of every picture that was seen since the last flush: two pictures share no name, so their pages are never taken for each
- * other's, and one picture that comes twice has the same names, so its pages are found again. */
+ * The scheduler and the prefix table know tokens only.  So a picture's tokens get names of their own in its
+ * prompt, below 0 and one for every token of every picture that was seen since the last flush: two pictures
+ * share no name, so their pages are never taken for each other's, and one picture that comes twice has the
+ * same names, so its pages are found again. */
 #ifndef ROLLOUT_SEEN_H
 #define ROLLOUT_SEEN_H
 
@@ -16,12 +17,13 @@ Seen  *seen_open (Model *m, const SchedConf *c, Mem *mem);
 void   seen_close(Seen *s);
 void   seen_flush(Seen *s);                             /* the weights changed, and no request is under way */
 
-/* The pictures of a request, for group g: computed where they are not there.  False: they find no room while others have theirs. */
+/* The pictures of a request, for group g: computed where they are not there.  False: they
+ * find no room while others have theirs. */
 bool   seen_take(Seen *s, int group, const Request *r);
 void   seen_drop(Seen *s, int group);
 const int32_t *seen_tokens(const Seen *s, int group);   /* its prompt with names for pictures' tokens */
-/* Tokens start.. of a sequence of that group, n of them: ids become ids of the vocabulary or its end, pos [n,3] their positions, from their
- * rows of seen_feats. */
+/* Tokens start.. of a sequence of that group, n of them: ids become ids of the vocabulary or
+ * its end, pos [n,3] their positions, from their rows of seen_feats. */
 void   seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos, int32_t *from);
 Tensor seen_feats(const Seen *s);
 
