@@ -1,5 +1,5 @@
-/* bench.h - `hone bench WHAT`: how quick a part of a run is here, as one JSON object.  Every measurement runs the code that a run has, over
- * weights that are random; only times and what they are compared with are its own.
+/* bench.h - `hone bench WHAT`: how quick a part of a run is here, as one JSON object.  Every measurement runs the code
+ * that a run has, over weights that are random; only times and what they are compared with are its own.
  *
  * Repeats are timed one by one, each to the end of its last op; "seconds" is their median, "least" the shortest. */
 #ifndef CMD_BENCH_H
@@ -32,21 +32,23 @@ void bench_close  (Bench *b);
 bool bench_weights(Bench *b, size_t tmp_bytes, size_t more, Err *err);
 void bench_sync   (Bench *b);               /* all ops are done */
 
-/* n sequences of len tokens, all but the first trained on: the upper bits of a linear congruence, which a peer makes too. */
+/* n sequences of len tokens, all but the first trained on: the upper bits of a linear
+ * congruence, which a peer makes too. */
 TrainSeq *bench_seqs(int n, int len, int64_t vocab, Mem *mem);
 
 typedef struct { double median, least; } Times;
 Times bench_times(double *seconds, int n);  /* sorts them */
 
-/* The roofs, measured in the same call: a product of 8192 x 8192 x 8192 in what the device computes in (smaller on a CPU), and bytes read
- * and written by a long copy. */
+/* The roofs, measured in the same call: a product of 8192 x 8192 x 8192 in what the device
+ * computes in (smaller on a CPU), and bytes read and written by a long copy. */
 typedef struct { double flops, bytes; } Roof;
 Roof bench_roof(Bench *b);
 
 void put_num(Bench *b, const char *key, double x);
 void put_int(Bench *b, const char *key, int64_t x);
 void put_text(Bench *b, const char *key, const char *x);
-/* The profile of what ran since it was cleared, over 'runs' repeats: "ops" in the object, and the timeline where one is asked for. */
+/* The profile of what ran since it was cleared, over 'runs' repeats: "ops" in the object, and
+ * the timeline where one is asked for. */
 bool put_profile(Bench *b, int runs, Err *err);
 
 bool bench_train (Bench *b, Err *err);

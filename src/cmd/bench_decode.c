@@ -1,5 +1,6 @@
-/* bench_decode.c - `hone bench decode`: the engine draws answers to prompts that fill the context, all different; steps in which every
- * sequence draws a token and none is prefilled are timed.  The roof: what such a step must read, at the speed of a long copy. */
+/* bench_decode.c - `hone bench decode`: the engine draws answers to prompts that fill the context, all
+ * different; steps in which every sequence draws a token and none is prefilled are timed.  The roof: what
+ * such a step must read, at the speed of a long copy. */
 #include "base/clock.h"
 #include "cmd/bench.h"
 #include "rollout/engine.h"
@@ -34,7 +35,8 @@ static bool tick(void *user, int64_t tokens, int running) {
     return true;
 }
 
-/* Bytes that a step reads at least: weights that its tokens touch (experts: as many as fair dice would), keys and values. */
+/* Bytes that a step reads at least: weights that its tokens touch (experts: as many as fair
+ * dice would), keys and values. */
 static double step_bytes(const Opened *o, int batch, double context, size_t page_bytes) {
     const Dims *d = &o->desc.d;
     double all = (double)params_bytes(&o->desc, NULL, o->model.w.at[0].t.dtype, false),

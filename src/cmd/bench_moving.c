@@ -38,7 +38,8 @@ static void bench_hybrid(Bench *b, Tensor w, Tensor g, Adam adam) {
     dev_free(d, a.base);
 }
 
-/* AdamW over --params numbers, as a run on this device has them: master and moments in float32, weights as the device computes. */
+/* AdamW over --params numbers, as a run on this device has them: master and moments in
+ * float32, weights as the device computes. */
 bool bench_optimizer(Bench *b, Err *err) {
     Dev *d = &b->o.dev;
     int64_t n = b->a->params / 8 * 8;

@@ -1,5 +1,6 @@
-/* bench_train.c - `hone bench train-slice` and `logprob`: a mini-batch of equal sequences through the trainer's own loop of micro-batches:
- * packing, forward, loss, backward, gradients added; no norm, no optimizer.  Or forward alone: log-probs and entropies. */
+/* bench_train.c - `hone bench train-slice` and `logprob`: a mini-batch of equal sequences through the
+ * trainer's own loop of micro-batches: packing, forward, loss, backward, gradients added; no norm, no
+ * optimizer.  Or forward alone: log-probs and entropies. */
 #include "base/clock.h"
 #include "cmd/bench.h"
 #include "train/policy.h"

@@ -1,7 +1,7 @@
 /* cmd.h - a verb of `hone`: its options as a table, and the contract that all JSON-lines verbs share.
  *
- * A verb is one file src/cmd/verb_NAME.c that defines `const Verb verb_NAME` (the list of verbs is made from the file names).
- * Exit codes: 0 done, 1 something in the input was bad or a check failed, 2 the command line was wrong. */
+ * A verb is one file src/cmd/verb_NAME.c that defines `const Verb verb_NAME` (the list of verbs is made from the file
+ * names).  Exit codes: 0 done, 1 something in the input was bad or a check failed, 2 the command line was wrong. */
 #ifndef CMD_CMD_H
 #define CMD_CMD_H
 
@@ -30,8 +30,9 @@ typedef struct Verb {
  * (0 after --help, 2 after a message). */
 int opt_parse(const Verb *v, void *args, const char **words, int least, int most, int *n_words, int argc, char **argv);
 
-int cmd_fail(const Verb *v, const Err *err);         /* prints "hone VERB: message", returns 1; of many ranks one does */
-int cmd_usage(const Verb *v, const char *fmt, ...) PRINTF_LIKE(2, 3);    /* the same for a wrong command line, returns 2 */
+int cmd_fail(const Verb *v, const Err *err);        /* prints "hone VERB: message", returns 1; of many ranks one does */
+int cmd_usage(const Verb *v, const char *fmt, ...) PRINTF_LIKE(2, 3);    /* the same for a wrong command line,
+                                                                          * returns 2 */
 
 /* ---- JSON lines: unknown fields are ignored, output is in input order, a bad line gives {"error": ...} in its place
  * and exit code 1 at the end, floats are printed with the digits that restore them. */

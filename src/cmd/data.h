@@ -6,7 +6,8 @@
 #include "task/prepare.h"
 
 typedef struct {
-    const char *in, *out, *model, *split, *source, *instruction, *system, *question, *answer, *columns, *codec, *prompt_key;
+    const char *in, *out, *model, *split, *source, *instruction, *system, *question, *answer, *columns, *codec,
+        *prompt_key;
     int64_t row, n, threads, seed;
     bool json, skip;
 } DataArgs;

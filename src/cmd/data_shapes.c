@@ -1,6 +1,7 @@
-/* data_shapes.c - `hone data shapes`: questions about drawn pictures, as many as are wanted, from a seed.  A picture of 64 x 64 pixels on light
- * grey holds one to four squares of one colour, each in a quarter of its own; asked is how many, which colour, or where the one is.
- * Answers are numbers from 1 to 4, each as likely as the others, so that the question alone is worth a quarter. */
+/* data_shapes.c - `hone data shapes`: questions about drawn pictures, as many as are wanted, from a seed.  A picture of
+ * 64 x 64 pixels on light grey holds one to four squares of one colour, each in a quarter of its own; asked is how
+ * many, which colour, or where the one is.  Answers are numbers from 1 to 4, each as likely as the others, so that the
+ * question alone is worth a quarter. */
 #include "base/rng.h"
 #include "cmd/data.h"
 #include "file/parquet.h"

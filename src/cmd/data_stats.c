@@ -1,5 +1,5 @@
-/* data_stats.c - `hone data stats`: what is in data files, column by column: how many rows have it, of what kind, how long; which
- * sources; how many prompts occur again; with a model, how long the prompts are in its tokens. */
+/* data_stats.c - `hone data stats`: what is in data files, column by column: how many rows have it, of what kind, how
+ * long; which sources; how many prompts occur again; with a model, how long the prompts are in its tokens. */
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "cmd/data.h"

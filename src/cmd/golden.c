@@ -1,10 +1,10 @@
 /* golden.c - a model held against the numbers that transformers wrote down for it.
  * How close: float32 against float32 in another order of summation, so log-probs to 2e-5,
- * gradients to 2e-4 of the largest entry of their tensor, greedy tokens equal; Adam divides by the gradient, so after two
- * steps 99.9 % of the entries to 2e-4 and all to 2e-2.
- * On a device that computes in bfloat16 errors are means without the worst tenth (of gradients: a norm over a norm), as a
- * bit decides between experts that are nearly equal, and 1.25 times what transformers in bfloat16 is off by on the same
- * model is allowed (bf16.json in the reference folder); what has no such measure is not compared. */
+ * gradients to 2e-4 of the largest entry of their tensor, greedy tokens equal; Adam divides by the gradient, so after
+ * two steps 99.9 % of the entries to 2e-4 and all to 2e-2.
+ * On a device that computes in bfloat16 errors are means without the worst tenth (of gradients: a norm over a norm), as
+ * a bit decides between experts that are nearly equal, and 1.25 times what transformers in bfloat16 is off by on the
+ * same model is allowed (bf16.json in the reference folder); what has no such measure is not compared. */
 #include "cmd/golden.h"
 #include "cmd/rank_note.h"
 #include "base/file.h"
@@ -206,7 +206,8 @@ static bool read_json(Golden *g, const char *name, Json *out) {
     return ok;
 }
 
-/* How far off a value may be: in float32 so much, in bfloat16 as bf16.json says; negative: there is no measure of it. */
+/* How far off a value may be: in float32 so much, in bfloat16 as bf16.json says; negative:
+ * there is no measure of it. */
 static bool is_half(const Golden *g) { return g->o.dev.act == DT_BF16; }
 static double allowed(const Golden *g, const char *key, double f32) {
     if (!is_half(g)) return f32;

@@ -1,5 +1,5 @@
-/* golden.h - compares a model with reference values computed elsewhere (a folder with golden.safetensors and, where they
- * are there, grad.safetensors, step.safetensors, meta.json). */
+/* golden.h - compares a model with reference values computed elsewhere (a folder with golden.safetensors and, where
+ * they are there, grad.safetensors, step.safetensors, meta.json). */
 #ifndef CMD_GOLDEN_H
 #define CMD_GOLDEN_H
 
@@ -11,7 +11,8 @@ typedef struct {
     OpenOpts    open;                        /* with its ranks, which are: */
     Ranks      *ranks;
     const char *grid;                        /* NULL: dp */
-    Buf        *json;                        /* NULL: lines for people on standard output; else the checks as an array of objects */
+    Buf        *json;                        /* NULL: lines for people on standard output;
+                                              * else the checks as an array of objects */
 } GoldenOpts;
 
 typedef struct { int passed, failed, skipped; } GoldenResult;

@@ -93,7 +93,7 @@ int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
     return run_needs(out, &s);
 }
 
-/* ---- One slice --------------------------------------------------------------------------------------------------------- */
+/* ---- One slice --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     double train, score, few, many, adam;
@@ -256,14 +256,15 @@ static bool time_slice(const ModelDesc *desc, const HereWork *w, int few, int ma
     return ok;
 }
 
-/* ---- The whole from its slices ------------------------------------------------------------------------------------------- */
+/* ---- The whole from its slices ----------------------------------------------------------------------------------- */
 
 static double whole(double one, double two, double mixed, int same, int other) {
     double layer = fmax(0, two - one), odd = fmax(0, mixed - one);
     return one + layer * (same - 1) + odd * other;
 }
 
-/* A small model is timed whole; of a larger one, one layer, two, and one of the other kind where there are two kinds. */
+/* A small model is timed whole; of a larger one, one layer, two, and one of the other kind
+ * where there are two kinds. */
 static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many, SliceCost *out, Err *err) {
     enum { SMALL = 60 * 1000 * 1000 };
     if (arch_param_count(m) <= SMALL) return time_slice(m, w, few, many, out, err);

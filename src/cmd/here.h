@@ -1,8 +1,8 @@
 /* here.h - what a run on this machine will take: its arenas to the byte, and its time.
  *
- * Memory is counted by the code that runs, on a device that computes nothing.  Time is measured with random weights at the
- * run's own shapes: a few micro-batches and decode steps of a small model; of a larger one only slices of one and of two layers,
- * what a layer adds being the difference. */
+ * Memory is counted by the code that runs, on a device that computes nothing.  Time is measured with random weights at
+ * the run's own shapes: a few micro-batches and decode steps of a small model; of a larger one only slices of one and
+ * of two layers, what a layer adds being the difference. */
 #ifndef CMD_HERE_H
 #define CMD_HERE_H
 
@@ -27,7 +27,7 @@ bool here_possible(const ModelDesc *m, const Plan *p, Err *err);
 /* A run's settings for a workload: as `hone train` makes them from its configuration. */
 HereWork here_work(const Plan *p, int threads);      /* threads: of all ranks together */
 
-int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]);     /* how many; their sum is the process */
+int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]);    /* how many; their sum is the process */
 
 typedef struct {
     double train, score;          /* seconds a token: forward and backward; forward with the head */

@@ -155,7 +155,8 @@ static void know_model(Import *im) {
             im->layers = KNOWN[i].layers, im->experts = KNOWN[i].experts;
 }
 
-/* Which of verl's trainers: said by the configuration's name or by a key; bare settings of Megatron's are none of FSDP's. */
+/* Which of verl's trainers: said by the configuration's name or by a key; bare settings of
+ * Megatron's are none of FSDP's. */
 static bool is_megatron(const Import *im) {
     static const char prefix[] = "actor_rollout_ref.actor.megatron.";
     const char *engine = import_text(im, "model_engine actor_rollout_ref.actor.strategy engine", "");

@@ -40,7 +40,8 @@ static int flushed(const char *verb, int rc) {
     return rc ? rc : 1;
 }
 
-/* Of the processes that a launcher started, one speaks.  (Before MPI is there: what is wrong with a command line is said once.) */
+/* Of the processes that a launcher started, one speaks.  (Before MPI is there: what is wrong
+ * with a command line is said once.) */
 static Launch one_voice(void) {
     Launch l = world_launch();
     if (l.size < 2) return l;

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who may say why it fails: "" for the first rank.  Another that fails before the ranks know of each other leaves it to the first, which
- * meets the same and is then ended by the launcher together with all; who is still there after some seconds is alone with its reason. */
+/* Who may say why it fails: "" for the first rank.  Another that fails before the ranks know of each other leaves it to
+ * the first, which meets the same and is then ended by the launcher together with all; who is still there after some
+ * seconds is alone with its reason. */
 static const char *alone(void) {
     static char rank[32];
     if (speaks()) return "";

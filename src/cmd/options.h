@@ -12,13 +12,16 @@
 
 /* ... and int64_t leaves, 0: as many as the device likes */
 #define LEAVES_OPTION(Args) \
-    { "leaves", OPT_INT, offsetof(Args, leaves), "N", "pieces of every sum that tensor parallelism may cut: a power of two to 32", 1, LEAVES_MOST }
+    { "leaves", OPT_INT, offsetof(Args, leaves), "N",                                                                  \
+      "pieces of every sum that tensor parallelism may cut: a power of two to 32", 1, LEAVES_MOST }
 /* ... and const char *grid, NULL: dp */
 #define GRID_OPTION(Args) \
-    { "grid", OPT_STR, offsetof(Args, grid), "tp=2,pp=2,...", "how the ranks that mpirun started are arranged: tp, pp, vpp, ep, etp, cp, dp" }
+    { "grid", OPT_STR, offsetof(Args, grid), "tp=2,pp=2,...",                                                          \
+      "how the ranks that mpirun started are arranged: tp, pp, vpp, ep, etp, cp, dp" }
 #define LEAVES_WANTED "--leaves must be a power of two to 32"
 /* ... and int64_t random, below 0: from files */
 #define RANDOM_OPTION(Args) \
-    { "random", OPT_INT, offsetof(Args, random), "SEED", "weights from this seed and config.json, not from files", 0, 9e15 }
+    { "random", OPT_INT, offsetof(Args, random), "SEED",                                                               \
+      "weights from this seed and config.json, not from files", 0, 9e15 }
 
 #endif

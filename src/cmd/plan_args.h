@@ -9,14 +9,15 @@
 typedef struct {
     const char *recipe, *model, *data;
     const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *write, *weights, *master, *grads, *moments;
-    int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, epochs, save_buffer;      /* save_buffer 0: room for everything */
+    /* save_buffer 0: room for everything */
+    int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, epochs, save_buffer;
     double      prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use;
     bool        kl, park, park_weights, park_states, unfused, explain, json, search, min_gpus, simulate;
 } PlanArgs;
 
 static const PlanArgs PLAN_STANDARD = {
-    .cluster = "this", .profile = "hone", .split = "even", .recompute = "full", .prompts = 128, .answers = 8, .epochs = 1,
-    .prompt_mean = 150, .prompt_max = 1024, .mean = 1024, .max = 4096, .spread = 1, .gen_use = 0.95,
+    .cluster = "this", .profile = "hone", .split = "even", .recompute = "full", .prompts = 128, .answers = 8,
+    .epochs = 1, .prompt_mean = 150, .prompt_max = 1024, .mean = 1024, .max = 4096, .spread = 1, .gen_use = 0.95,
     .save_buffer = CHECKPOINT_BUFFER,
 };
 

@@ -26,7 +26,7 @@ int64_t      curve_last_step(const RunCurves *r, const Curve *c); /* whose it is
 double       curve_mean(const RunCurves *r, const Curve *c, int64_t last);      /* of the last so many values */
 
 /* Up to 4 curves in one frame of width x height characters; marks: one letter per curve. */
-void plot(Buf *out, const char *title, const RunCurves *const *run, const Curve *const *curve, const char *marks, int n, int width,
-          int height);
+void plot(Buf *out, const char *title, const RunCurves *const *run, const Curve *const *curve, const char *marks, int n,
+          int width, int height);
 
 #endif

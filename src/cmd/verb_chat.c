@@ -32,9 +32,11 @@ typedef struct {
 static const Opt options[] = {
     { "system",  OPT_STR, offsetof(Args, system),  "TEXT", "a system message before the conversation" },
     { "single",  OPT_FLAG, offsetof(Args, single), "",     "every line is a conversation of its own" },
-    { "context", OPT_INT, offsetof(Args, context), "N",    "longest conversation in tokens; the model's, or 8192 if that is more", 2, 1e9 },
+    { "context", OPT_INT, offsetof(Args, context), "N",
+      "longest conversation in tokens; the model's, or 8192 if that is more", 2, 1e9 },
     SAMPLING_OPTS(Args, s),
-    { "threads", OPT_INT, offsetof(Args, threads), "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
+    { "threads", OPT_INT, offsetof(Args, threads), "N",
+      "threads (no effect on answers); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },

@@ -16,10 +16,12 @@ typedef struct {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "metric", OPT_STR,  offsetof(Args, metric), "NAME", "plot this one (default: critic/score/mean, else train/loss)" },
+    { "metric", OPT_STR,  offsetof(Args, metric), "NAME",
+      "plot this one (default: critic/score/mean, else train/loss)" },
     { "all",    OPT_FLAG, offsetof(Args, all),    "",     "every metric that both have, not only the main ones" },
     { "last",   OPT_INT,  offsetof(Args, last),   "N",    "compare means of the last N steps (default 10)", 1, 1e9 },
-    { "json",   OPT_FLAG, offsetof(Args, json),   "",     "one JSON object: means of the last steps, settings that differ" },
+    { "json",   OPT_FLAG, offsetof(Args, json),   "",
+      "one JSON object: means of the last steps, settings that differ" },
     { "width",  OPT_INT,  offsetof(Args, width),  "N",    "columns of the plot (default 72)", 20, 200 },
     { "height", OPT_INT,  offsetof(Args, height), "N",    "rows of the plot (default 12)", 3, 40 },
     { 0 },
@@ -68,7 +70,7 @@ static void table(const RunCurves *a, const RunCurves *b, const Args *args, Mem 
     }
 }
 
-/* ---- configurations: config.yaml as config_dump writes it, two blanks a level, a comment saying where a value was set */
+/* ---- configurations: config.yaml as config_dump writes it, two blanks a level, a comment says where one was set */
 typedef struct {
     const char *key, *value;
 } Setting;

@@ -16,9 +16,11 @@ typedef struct {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "dtype",      OPT_STR,  offsetof(Args, dtype),      "bf16|f32", "how weights are written; f32, as they were trained" },
+    { "dtype",      OPT_STR,  offsetof(Args, dtype),      "bf16|f32",
+      "how weights are written; f32, as they were trained" },
     { "shard-size", OPT_STR,  offsetof(Args, shard_size), "SIZE",     "largest file; 5GB" },
-    { "step",       OPT_INT,  offsetof(Args, step),       "N",        "the model after step N, if that checkpoint is kept; the newest", 1, 1e9 },
+    { "step",       OPT_INT,  offsetof(Args, step),       "N",
+      "the model after step N, if that checkpoint is kept; the newest", 1, 1e9 },
     { "force",      OPT_FLAG, offsetof(Args, force),      "",         "replace OUT if it is there" },
     { 0 },
 };

@@ -1,5 +1,6 @@
 /* verb_generate.c - `hone generate`: answers to prompts, each with the log-prob of every token it drew.
- * Answers are written in the order of the input, the n answers to one line next to each other, as soon as their turn comes. */
+ * Answers are written in the order of the input, the n answers to one line next to each
+ * other, as soon as their turn comes. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "cmd/on_lines.h"
@@ -22,18 +23,27 @@ typedef struct {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "in",        OPT_STR, offsetof(Args, in),        "FILE", "lines with \"tokens\", \"text\" or \"messages\"; - is standard input" },
+    { "in",        OPT_STR, offsetof(Args, in),        "FILE",
+      "lines with \"tokens\", \"text\" or \"messages\"; - is standard input" },
     { "out",       OPT_STR, offsetof(Args, out),       "FILE", "one line per answer; standard output if absent" },
     { "n",         OPT_INT, offsetof(Args, n),         "N",    "answers to each line; 1", 1, 1e6 },
     SAMPLING_OPTS(Args, s),
-    { "step",      OPT_INT, offsetof(Args, step),      "N",    "names the random numbers too, as a training step does; 0", 0, 4e9 },
-    { "budget",    OPT_INT, offsetof(Args, budget),    "N",    "answer tokens in all; what is under way then is cut; 0: no limit", 0, 9e18 },
-    { "max-batch", OPT_INT, offsetof(Args, max_batch), "N",    "sequences computed together (no effect on answers); 64", 1, 65536 },
-    { "max-rows",  OPT_INT, offsetof(Args, max_rows),  "N",    "rows of a step, prefill chunks included (no effect on answers); 512", 1, 1e7 },
-    { "page",      OPT_INT, offsetof(Args, page),      "N",    "positions in a page of the cache, a multiple of 16; 64", 16, 65536 },
-    { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",    "positions in the cache; as many as the batch can need", 0, 1e12 },
-    { "stats",     OPT_FLAG, offsetof(Args, stats),    "",     "say at the end what was computed, shared and preempted, on standard error" },
-    { "threads",   OPT_INT, offsetof(Args, threads),   "N",    "threads (no effect on answers); all cores", 0, THREADS_MOST },
+    { "step",      OPT_INT, offsetof(Args, step),      "N",
+      "names the random numbers too, as a training step does; 0", 0, 4e9 },
+    { "budget",    OPT_INT, offsetof(Args, budget),    "N",
+      "answer tokens in all; what is under way then is cut; 0: no limit", 0, 9e18 },
+    { "max-batch", OPT_INT, offsetof(Args, max_batch), "N",
+      "sequences computed together (no effect on answers); 64", 1, 65536 },
+    { "max-rows",  OPT_INT, offsetof(Args, max_rows),  "N",
+      "rows of a step, prefill chunks included (no effect on answers); 512", 1, 1e7 },
+    { "page",      OPT_INT, offsetof(Args, page),      "N",
+      "positions in a page of the cache, a multiple of 16; 64", 16, 65536 },
+    { "kv-tokens", OPT_INT, offsetof(Args, kv_tokens), "N",
+      "positions in the cache; as many as the batch can need", 0, 1e12 },
+    { "stats",     OPT_FLAG, offsetof(Args, stats),    "",
+      "say at the end what was computed, shared and preempted, on standard error" },
+    { "threads",   OPT_INT, offsetof(Args, threads),   "N",
+      "threads (no effect on answers); all cores", 0, THREADS_MOST },
     SAMPLING_GRID(Args),
     LEAVES_OPTION(Args),
     DEVICE_OPTIONS(Args),

@@ -17,15 +17,21 @@ typedef struct {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "in",      OPT_STR,  offsetof(Args, in),      "FILE", "lines of data_source, solution_str, ... (standard input)" },
+    { "in",      OPT_STR,  offsetof(Args, in),      "FILE",
+      "lines of data_source, solution_str, ... (standard input)" },
     { "out",     OPT_STR,  offsetof(Args, out),     "FILE", "a score for each line (standard output)" },
-    { "scorer",  OPT_STR,  offsetof(Args, scorer),  "NAME", "judge every line by this scorer, whatever its data_source" },
-    { "command", OPT_STR,  offsetof(Args, command), "CMD",  "judge by your own command: a JSON line in, a JSON line out" },
-    { "library", OPT_STR,  offsetof(Args, library), "SO",   "judge by your own shared library (include/hone_reward.h)" },
-    { "python",  OPT_STR,  offsetof(Args, python),  "FILE", "judge by your own Python file with compute_score (docs/rewards.md)" },
+    { "scorer",  OPT_STR,  offsetof(Args, scorer),  "NAME",
+      "judge every line by this scorer, whatever its data_source" },
+    { "command", OPT_STR,  offsetof(Args, command), "CMD",
+      "judge by your own command: a JSON line in, a JSON line out" },
+    { "library", OPT_STR,  offsetof(Args, library), "SO",
+      "judge by your own shared library (include/hone_reward.h)" },
+    { "python",  OPT_STR,  offsetof(Args, python),  "FILE",
+      "judge by your own Python file with compute_score (docs/rewards.md)" },
     { "function", OPT_STR, offsetof(Args, function), "NAME", "another function of that file" },
     { "workers", OPT_INT,  offsetof(Args, workers), "N",    "processes of the command (as many as threads)", 1, 1024 },
-    { "timeout", OPT_REAL, offsetof(Args, timeout), "S",    "seconds that an outside scorer has for a sample (10)", 0.001, 86400 },
+    { "timeout", OPT_REAL, offsetof(Args, timeout), "S",
+      "seconds that an outside scorer has for a sample (10)", 0.001, 86400 },
     { "threads", OPT_INT,  offsetof(Args, threads), "N",    "threads (all cores)", 1, THREADS_MOST },
     { "list",    OPT_FLAG, offsetof(Args, list),    "",     "list the scorers and their data_source names" },
     { 0 }

@@ -22,7 +22,8 @@ static const Opt options[] = {
     { "strict", OPT_FLAG, offsetof(Args, strict), "",     "a setting that is not supported is an error" },
     { "args",   OPT_FLAG, offsetof(Args, args),   "",     "print the words of every launch as JSON arrays, and stop" },
     { "launch", OPT_INT,  offsetof(Args, launch), "N",    "which of several launches to take; the first is 1", 1, 1e6 },
-    { "model",  OPT_STR,  offsetof(Args, model),  "PATH", "what the model is, if it is not at its path: folder, config.json" },
+    { "model",  OPT_STR,  offsetof(Args, model),  "PATH",
+      "what the model is, if it is not at its path: folder, config.json" },
     { 0 },
 };
 /* clang-format on */

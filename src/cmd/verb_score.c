@@ -1,4 +1,5 @@
-/* verb_score.c - `hone score`: the log-prob and entropy of every predicted token of given texts, by the trainer's own forward. */
+/* verb_score.c - `hone score`: the log-prob and entropy of every predicted token of given
+ * texts, by the trainer's own forward. */
 #include "base/file.h"
 #include "cmd/on_lines.h"
 #include "cmd/options.h"
@@ -17,11 +18,15 @@ typedef struct {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "in",          OPT_STR,  offsetof(Args, in),          "FILE", "lines with \"tokens\" (or \"text\"); - is standard input" },
-    { "out",         OPT_STR,  offsetof(Args, out),         "FILE", "lines {\"logprobs\",\"entropy\"}; standard output if absent" },
+    { "in",          OPT_STR,  offsetof(Args, in),          "FILE",
+      "lines with \"tokens\" (or \"text\"); - is standard input" },
+    { "out",         OPT_STR,  offsetof(Args, out),         "FILE",
+      "lines {\"logprobs\",\"entropy\"}; standard output if absent" },
     SAMPLING_OPTS(Args, s),
-    { "batch",       OPT_INT,  offsetof(Args, batch),       "N",    "tokens computed together (no effect on the result); 4096", 1, 1e9 },
-    { "threads",     OPT_INT,  offsetof(Args, threads),     "N",    "threads (no effect on the result); all cores", 0, THREADS_MOST },
+    { "batch",       OPT_INT,  offsetof(Args, batch),       "N",
+      "tokens computed together (no effect on the result); 4096", 1, 1e9 },
+    { "threads",     OPT_INT,  offsetof(Args, threads),     "N",
+      "threads (no effect on the result); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     GRID_OPTION(Args),
     DEVICE_OPTIONS(Args),

@@ -1,5 +1,5 @@
-/* verb_sft.c - `hone sft`: learning from given answers with the same trainer, to start from nothing or to teach a format.
- * The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1. */
+/* verb_sft.c - `hone sft`: learning from given answers with the same trainer, to start from nothing or to teach a
+ * format.  The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1. */
 #include "base/clock.h"
 #include "cmd/start.h"
 #include "step/job.h"
@@ -28,8 +28,8 @@ typedef struct {
 } Sft;
 
 /* ---- pairs: tokenised once, held in memory */
-/* Cuts a pair to 'max' tokens.  What goes may be of the prompt, of the answer or of both; where nothing is left before the
- * answer, its first token is what the second is predicted from. */
+/* Cuts a pair to 'max' tokens.  What goes may be of the prompt, of the answer or of both; where nothing is left before
+ * the answer, its first token is what the second is predicted from. */
 static void cut_pair(TokIds *ids, size_t *prompt, int64_t max, DataLong how) {
     int64_t n = (int64_t)ids->n, before = (int64_t)*prompt;
     if (n <= max) return;

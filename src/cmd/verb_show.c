@@ -1,5 +1,5 @@
-/* verb_show.c - `hone show RUN`: a run's curves as text, its last numbers, and its best and worst answers; likewise of the answers
- * that verl dumps. */
+/* verb_show.c - `hone show RUN`: a run's curves as text, its last numbers, and its best and
+ * worst answers; likewise of the answers that verl dumps. */
 #include "base/file.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
@@ -17,10 +17,13 @@ typedef struct {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "metric",  OPT_STR,  offsetof(Args, metric),  "NAMES", "plot these, separated by commas (default: the main ones)" },
+    { "metric",  OPT_STR,  offsetof(Args, metric),  "NAMES",
+      "plot these, separated by commas (default: the main ones)" },
     { "list",    OPT_FLAG, offsetof(Args, list),    "",      "print every metric's last value instead" },
-    { "json",    OPT_FLAG, offsetof(Args, json),    "",      "JSON: metrics (last, mean of 10, step of last), best and worst answers" },
-    { "csv",     OPT_FLAG, offsetof(Args, csv),     "",      "every metric of every step, a row a step, for a spreadsheet" },
+    { "json",    OPT_FLAG, offsetof(Args, json),    "",
+      "JSON: metrics (last, mean of 10, step of last), best and worst answers" },
+    { "csv",     OPT_FLAG, offsetof(Args, csv),     "",
+      "every metric of every step, a row a step, for a spreadsheet" },
     { "width",   OPT_INT,  offsetof(Args, width),   "N",     "columns of a plot (default 72)", 20, 200 },
     { "height",  OPT_INT,  offsetof(Args, height),  "N",     "rows of a plot (default 10)", 3, 40 },
     { "samples", OPT_INT,  offsetof(Args, samples), "N",     "best and worst answers shown (default 2)", 0, 1000 },

@@ -91,11 +91,14 @@ static int run(const Verb *v, int argc, char **argv) {
 
 /* clang-format off */
 static const Opt options[] = {
-    { "in",      OPT_STR,  offsetof(Args, in),      "FILE", "lines {\"text\"} or {\"ids\"}; - is standard input", 0, 0 },
-    { "out",     OPT_STR,  offsetof(Args, out),     "FILE", "lines {\"ids\"} or {\"text\"}; standard output if absent", 0, 0 },
+    { "in",      OPT_STR,  offsetof(Args, in),      "FILE",
+      "lines {\"text\"} or {\"ids\"}; - is standard input", 0, 0 },
+    { "out",     OPT_STR,  offsetof(Args, out),     "FILE",
+      "lines {\"ids\"} or {\"text\"}; standard output if absent", 0, 0 },
     { "decode",  OPT_FLAG, offsetof(Args, decode),  NULL,   "ids to text", 0, 0 },
     { "special", OPT_FLAG, offsetof(Args, special), NULL,   "recognise special tokens in the text", 0, 0 },
-    { "bos",     OPT_FLAG, offsetof(Args, bos),     NULL,   "apply the post-processor: what the file puts around a text", 0, 0 },
+    { "bos",     OPT_FLAG, offsetof(Args, bos),     NULL,
+      "apply the post-processor: what the file puts around a text", 0, 0 },
     { "threads", OPT_INT,  offsetof(Args, threads), "N",    "threads (as many as there are cores)", 1, THREADS_MOST },
     { 0 },
 };

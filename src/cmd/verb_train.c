@@ -1,4 +1,5 @@
-/* verb_train.c - `hone train`: train() is the algorithm (GRPO and its relatives: DeepSeekMath, arXiv 2402.03300, section 4.1). */
+/* verb_train.c - `hone train`: train() is the algorithm (GRPO and its relatives:
+ * DeepSeekMath, arXiv 2402.03300, section 4.1). */
 #include "cmd/start.h"
 #include "cmd/summary.h"
 

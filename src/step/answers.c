@@ -1,4 +1,5 @@
-/* answers.c - the first phase of a step: the next questions, answers to them, their scores; again where groups teach nothing. */
+/* answers.c - the first phase of a step: the next questions, answers to them, their scores;
+ * again where groups teach nothing. */
 #include "step/run.h"
 #include "algo/shape.h"
 #include "base/clock.h"
@@ -125,7 +126,8 @@ static bool filter_knows(const Run *r, int from, Err *err) {
     return true;
 }
 
-/* Groups whose answers all earn the same teach nothing: they leave, the others move together.  Prompts from 'from' on are new. */
+/* Groups whose answers all earn the same teach nothing: they leave, the others move together.
+ * Prompts from 'from' on are new. */
 static void drop_flat_groups(Run *r, int from) {
     Rollouts *o = &r->sampler.roll;
     Flat *f = &r->flat;
@@ -197,8 +199,8 @@ static bool greedy_answers(Run *r, Err *err) {
     return rollouts_run(&r->sampler.greedy, 0, &run, &st, &wait, err);
 }
 
-/* Dynamic sampling ends by itself where more batches cannot be hoped to help: max_batches are done, or as many as hold all
- * questions (ten at least, as luck may help the next) had not one group of use. */
+/* Dynamic sampling ends by itself where more batches cannot be hoped to help: max_batches are done, or as many as hold
+ * all questions (ten at least, as luck may help the next) had not one group of use. */
 static bool batches_help(const Run *r, int batches, int in_vain, Err *err) {
     const Config *c = &r->job.c;
     int64_t most = c->algo.filter_groups.max_batches, all = dataset_n(r->job.train) / c->data.train_batch_size + 1;

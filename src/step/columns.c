@@ -60,8 +60,9 @@ static bool column_of(Run *r, Policy *p, float *column, int most, Err *err) {
     return ok;
 }
 
-/* Truncated importance weights: how much likelier the trainer's weights make a token than the weights that drew it did.  In
- * one process both are the same weights and the same arithmetic, so every weight is exactly 1; the metrics show it. */
+/* Truncated importance weights: how much likelier the trainer's weights make a token than the weights that
+ * drew it did.  In one process both are the same weights and the same arithmetic, so every weight is
+ * exactly 1; the metrics show it. */
 static bool stale_weights(Run *r, Err *err) {
     const Config *c = &r->job.c;
     Flat *f = &r->flat;

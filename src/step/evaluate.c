@@ -18,8 +18,8 @@ void evaluator_open(Evaluator *e, int64_t questions, int k, int max_prompt, int 
     e->pass = e->majority + questions;
 }
 
-/* Mean with a 95 % interval: Wilson's where every value is 0 or 1 (it stays inside [0, 1], and none right of 32 is not taken
- * for "certainly none"), else by the normal approximation, cut to [0, 1] where all values lie there. */
+/* Mean with a 95 % interval: Wilson's where every value is 0 or 1 (it stays inside [0, 1], and none right of 32 is not
+ * taken for "certainly none"), else by the normal approximation, cut to [0, 1] where all values lie there. */
 static Estimate estimate(const double *x, int64_t n) {
     const double z = 1.96, m = (double)n;
     double sum = 0, sq = 0;

@@ -1,8 +1,8 @@
 /* job_state.c - what a checkpoint's state.json holds beside the weights, and going on from it.
  *
- * Whoever edited the file: every member must be there and possible, and errors name file and member.  The data and their order must be
- * those of before.  Device, what it computes in and with, leaves and grid may differ, at the price that the bytes that follow are
- * others, which is said. */
+ * Whoever edited the file: every member must be there and possible, and errors name file and member.  The data and
+ * their order must be those of before.  Device, what it computes in and with, leaves and grid may differ, at the price
+ * that the bytes that follow are others, which is said. */
 #include "step/job.h"
 #include "base/clock.h"
 #include "base/json.h"

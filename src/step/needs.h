@@ -1,5 +1,5 @@
-/* needs.h - the memory of a run, part by part, before any of it is taken: what `hone plan` shows, the start of a run checks, and
- * the summary holds against the process's peak. */
+/* needs.h - the memory of a run, part by part, before any of it is taken: what `hone plan` shows, the start of a run
+ * checks, and the summary holds against the process's peak. */
 #ifndef STEP_NEEDS_H
 #define STEP_NEEDS_H
 
@@ -9,13 +9,13 @@
 
 typedef struct {
     const ModelDesc *m;
-    const Shard *shard;                         /* the rank whose memory it is; NULL: there is one */
-    const Shard *sampler;                       /* its part where answers are sampled; NULL: the same, in the same memory */
+    const Shard *shard;                     /* the rank whose memory it is; NULL: there is one */
+    const Shard *sampler;                   /* its part where answers are sampled; NULL: the same, in the same memory */
     size_t     sync_buffer;
     DevKind    like;
     int        threads;
     PolicyConf policy, reference;
-    bool       has_reference, rolls;            /* rolls: answers are sampled (not in sft) */
+    bool       has_reference, rolls;        /* rolls: answers are sampled (not in sft) */
     DType      reference_dtype;
     SchedConf  sched;
     int        questions, answers, max_prompt, max_answer;      /* of a step; answers to each */
@@ -28,9 +28,12 @@ typedef struct {
 
 enum { MOST_NEEDS = 20 };
 int    run_needs(Need out[MOST_NEEDS], const RunShape *s);      /* how many; none is 0 */
-size_t needs_sum(const Need *need, int n, bool host);           /* host: only the machine's own; absurd parts make an absurd sum */
-size_t needs_device(const Need *need, int n);                   /* only the device's, with room for the borders between its parts */
-size_t run_room(const RunShape *s);                             /* PolicyConf.room: what the cache, and the reference in its passes, take */
+size_t needs_sum(const Need *need, int n, bool host);           /* host: only the machine's own; absurd
+                                                                 * parts make an absurd sum */
+size_t needs_device(const Need *need, int n);                   /* only the device's, with room for the
+                                                                 * borders between its parts */
+size_t run_room(const RunShape *s);                             /* PolicyConf.room: what the cache, and the
+                                                                 * reference in its passes, take */
 size_t run_scratch_bytes(const RunShape *s);                    /* dev.tmp: what the largest user of it takes */
 
 /* Columns of a step's answers and the methods' scratch (run.h, Flat). */

@@ -1,5 +1,5 @@
-/* open.c - opens everything a run needs, in the order in which mistakes are cheapest: configuration, data, scorers, sizes
- * of every arena, and only then the weights. */
+/* open.c - opens everything a run needs, in the order in which mistakes are cheapest:
+ * configuration, data, scorers, sizes of every arena, and only then the weights. */
 #include "step/run.h"
 #include "algo/shape.h"
 #include "op/profile.h"
@@ -251,7 +251,8 @@ static void open_rollouts(Run *r) {
     };
 }
 
-/* Its weights are parked in the host's memory; in a pass they lie where the trainer has its activations in an update. */
+/* Its weights are parked in the host's memory; in a pass they lie where the trainer has its
+ * activations in an update. */
 static bool reference_open(Run *r, const RunShape *s, Err *err) {
     Reference *x = &r->ref;
     Dev *d = &r->job.o.dev;

@@ -65,7 +65,8 @@ static void left(char out[32], double s) {
     else snprintf(out, 32, "%.1f h", s / 3600);
 }
 
-/* Asked each time: a window may have become narrower, and a line that does not fit would be drawn below itself again and again. */
+/* Asked each time: a window may have become narrower, and a line that does not fit would be
+ * drawn below itself again and again. */
 static int columns(void) {
     struct winsize w;
     return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col > 0 ? w.ws_col : 80;

@@ -1,5 +1,6 @@
-/* run.h - one run of reinforcement learning: a job (job.h) with a sampler, a reference where the KL asks for one, a validation,
- * and the phases of a step.  cmd/verb_train.c is the algorithm; what a phase does in detail is in the sources of this folder. */
+/* run.h - one run of reinforcement learning: a job (job.h) with a sampler, a reference where the KL asks
+ * for one, a validation, and the phases of a step.  cmd/verb_train.c is the algorithm; what a phase does in
+ * detail is in the sources of this folder. */
 #ifndef STEP_RUN_H
 #define STEP_RUN_H
 
@@ -11,21 +12,23 @@
 
 /* From questions to answers that are judged. */
 typedef struct {
-    Shard      shard;                             /* the ranks' grid for it, which may be another than the trainer's */
+    Shard      shard;                      /* the ranks' grid for it, which may be another than the trainer's */
     Groups     groups;
     Replicas   replicas;
-    Model      model;                             /* the trainer's weights so cut: its memory where both cuts are one, else brought by sync */
+    Model      model;                      /* the trainer's weights so cut: its memory where
+                                            * both cuts are one, else brought by sync */
     Sync       sync;
     Engine    *engine;
-    int        at_once;                           /* answers */
+    int        at_once;                    /* answers */
     const Tok *tok;
     Rewards   *rewards;
     SampleOpts opts;
-    Rollouts   roll, greedy;                      /* greedy: ReMax's baselines */
-    uint16_t  *came;                              /* dynamic sampling: [questions] how often each came in this step; or NULL */
+    Rollouts   roll, greedy;               /* greedy: ReMax's baselines */
+    uint16_t  *came;                       /* dynamic sampling: [questions] how often each came in this step; or NULL */
 } Sampler;
 
-typedef struct { bool on; Model model; Policy policy; char *parked; } Reference;     /* parked: the weights, between passes */
+/* parked: the weights, between passes */
+typedef struct { bool on; Model model; Policy policy; char *parked; } Reference;
 
 typedef struct {
     Evaluator   eval;
@@ -38,27 +41,38 @@ typedef struct {
     int64_t *at;                                  /* [answers+1] */
     int32_t *group;                               /* [answers] */
     float   *old, *ref, *reward, *adv, *ret, *weight;   /* [tokens] */
-    float   *now;                                 /* [tokens] the trainer's own log-probs, when algo.tis asks for them */
+    float   *now;                                /* [tokens] the trainer's own log-probs, when algo.tis asks for them */
     uint8_t *pick;
-    double  *score;                               /* [answers] with shaping */
-    float   *baseline, *metric;                   /* [answers] */
+    double  *score;                              /* [answers] with shaping */
+    float   *baseline, *metric;                  /* [answers] */
     uint8_t *keep;
-    int32_t *order;                               /* [groups] */
-    TrainSeq *seq;                                /* [answers] */
-    float   **column;                             /* [answers] */
-    Arena    scratch;                             /* of the methods */
+    int32_t *order;                              /* [groups] */
+    TrainSeq *seq;                               /* [answers] */
+    float   **column;                            /* [answers] */
+    Arena    scratch;                            /* of the methods */
 } Flat;
 
-typedef enum { PHASE_GEN, PHASE_REWARD, PHASE_REF, PHASE_ADV, PHASE_EXACT, PHASE_UPDATE, PHASE_SYNC, PHASE_TEST, PHASE_SAVE, PHASES } StepPhase;
+typedef enum {
+    PHASE_GEN,
+    PHASE_REWARD,
+    PHASE_REF,
+    PHASE_ADV,
+    PHASE_EXACT,
+    PHASE_UPDATE,
+    PHASE_SYNC,
+    PHASE_TEST,
+    PHASE_SAVE,
+    PHASES
+} StepPhase;
 
 /* The step under way. */
 typedef struct {
-    bool      cut;                                /* told to stop before the first update: it is given up, to be done again */
-    bool      moved;                              /* an update has moved the weights: it is finished, come what may */
-    bool      spent;                              /* dynamic sampling found nothing more to learn from: the run ends, saved */
-    KlControl kl_before;                          /* as the step found it */
+    bool      cut;                          /* told to stop before the first update: it is given up, to be done again */
+    bool      moved;                        /* an update has moved the weights: it is finished, come what may */
+    bool      spent;                        /* dynamic sampling found nothing more to learn from: the run ends, saved */
+    KlControl kl_before;                    /* as the step found it */
     double    t_step, t_phase, seconds[PHASES];
-    double    flops, flops_verl;                  /* that its updates took, counted exactly and verl's way */
+    double    flops, flops_verl;            /* that its updates took, counted exactly and verl's way */
 } Now;
 
 typedef struct {                                  /* over the steps done, for the summary */
@@ -78,17 +92,20 @@ typedef struct {
     Now        now;
     Tally      sum;
     double     peak_flops;                        /* of all ranks */
-    struct { bool unjudged, equal, flat, room; Usual grad; } warned;      /* what was said of the step before: it is not said again */
+    struct { bool unjudged, equal, flat, room; Usual grad; } warned;      /* what was said of the step before: it is
+                                                                           * not said again */
 } Run;
 
-bool run_open (Run *r, Err *err);                 /* r->job.c is loaded; opens everything, resumes if there is something to resume */
+bool run_open (Run *r, Err *err);                 /* r->job.c is loaded; opens everything,
+                                                   * resumes if there is something to resume */
 void run_close(Run *r);
 bool run_profiled(Run *r, Err *err);              /* trainer.profile, where it is asked for, is written */
 void run_release(Run *r);                         /* gives back what training took: the model, its engine, its states */
 bool run_save (Run *r, Err *err);                 /* everything done so far */
 
 enum { MAX_BATCHES = 65536 };                     /* of a step's dynamic sampling: so often a question may come again */
-/* The phases of a step.  Told to stop, those before the first update give the step up (now.cut; the next ones do nothing). */
+/* The phases of a step.  Told to stop, those before the first update give the step up
+ * (now.cut; the next ones do nothing). */
 void step_begin   (Run *r);
 bool step_rollout (Run *r, Err *err);             /* prompts, answers, scores */
 bool step_reference(Run *r, Err *err);            /* the reference's log-probs, where the KL asks for them */
@@ -105,12 +122,15 @@ bool step_catch_up(Run *r, Err *err);             /* of a run that goes on: what
 bool run_sync(Run *r, SyncStats *st, Err *err);   /* step_sync without its word in the metrics */
 void phase_begin(Run *r, const char *name);
 void phase_end  (Run *r, StepPhase p);
-bool give_up    (Run *r);                         /* told to stop, and the weights have not moved: as if the step had never begun; true */
+bool give_up    (Run *r);                         /* told to stop, and the weights have not moved:
+                                                   * as if the step had never begun; true */
 void flatten(Run *r);                             /* the step's answers into their columns */
 Answers answers_of(const Run *r);
-/* Of n answers from 'from' on the sequences that have an answer at all, in order, and their columns (or NULL); how many. */
+/* Of n answers from 'from' on the sequences that have an answer at all, in order, and their
+ * columns (or NULL); how many. */
 int  with_answer(TrainSeq *out, float **column, const Flat *f, int from, int n);
-double overlong (const Config *c, int n);         /* DAPO's punishment of an answer of n tokens that comes near the longest */
-void run_failed_samples(Run *r, int from);        /* answers that could not be judged, from that prompt on, to samples.jsonl */
+double overlong (const Config *c, int n);   /* DAPO's punishment of an answer of n tokens that comes near the longest */
+void run_failed_samples(Run *r, int from);  /* answers that could not be judged, from that
+                                             * prompt on, to samples.jsonl */
 
 #endif

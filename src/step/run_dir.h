@@ -24,7 +24,7 @@ void    run_dir_close(RunDir *d);
 
 bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err);
 bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err);
-void run_dir_log(RunDir *d, const char *text);                   /* to log.txt and, above the progress line, to the screen */
-void run_dir_note(RunDir *d, const char *text);                  /* to log.txt alone */
+void run_dir_log(RunDir *d, const char *text);              /* to log.txt and, above the progress line, to the screen */
+void run_dir_note(RunDir *d, const char *text);             /* to log.txt alone */
 
 #endif

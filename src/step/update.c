@@ -1,4 +1,5 @@
-/* update.c - the phase that moves the weights: mini-batches of whole groups, the trainer's log-probs compared with the sampler's. */
+/* update.c - the phase that moves the weights: mini-batches of whole groups, the trainer's
+ * log-probs compared with the sampler's. */
 #include "step/run.h"
 #include "algo/shape.h"
 
@@ -72,8 +73,8 @@ static int64_t pick_tokens(Run *r, const LossConf *loss, int64_t from, int64_t p
     return pick_by_covariance(r->flat.pick, &a, which, n, r->flat.adv, r->flat.old, loss->cov_ratio, &r->flat.scratch);
 }
 
-/* One mini-batch: 'per' questions from position 'from' of the order, with all their answers.  The sampler's entropies are the
- * policy's until the weights have moved. */
+/* One mini-batch: 'per' questions from position 'from' of the order, with all their answers.
+ * The sampler's entropies are the policy's until the weights have moved. */
 static int gather(Run *r, TrainSeq *out, int64_t from, int64_t per, bool moved) {
     int n = 0, k = r->sampler.roll.samples;
     for (int64_t i = from; i < from + per && i < r->sampler.roll.n_prompts; i++)
@@ -92,8 +93,8 @@ static bool refuse_nan(const Run *r, const UpdateStats *s, Err *err) {
         r->job.step + 1, s->total, s->grad_norm);
 }
 
-/* ---- E3 in every run: what the trainer computes anyway is compared with what the sampler wrote down (add_update); now and then
- * the rest is computed for that alone: answers that teach nothing, and those of later mini-batches. */
+/* ---- E3 in every run: what the trainer computes anyway is compared with what the sampler wrote down (add_update); now
+ * and then the rest is computed for that alone: answers that teach nothing, and those of later mini-batches. */
 static bool exact_due(const Run *r) {
     int64_t every = r->job.c.trainer.exact_every, step = r->job.step + 1;
     return step == 1 || (every > 0 && step % every == 0);

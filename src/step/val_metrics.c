@@ -79,8 +79,8 @@ static int rising(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* The expected largest (smallest) of k draws with replacement: the i-th of n is it when all k draws are among the first i, but
- * not all among the first i-1. */
+/* The expected largest (smallest) of k draws with replacement: the i-th of n is it when all k
+ * draws are among the first i, but not all among the first i-1. */
 static void extremes(const double *sorted, int n, int k, double *best, double *worst) {
     double before = 0;
     *best = *worst = 0;
