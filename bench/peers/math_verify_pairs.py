@@ -1,4 +1,4 @@
-"""Compares math_exact with math-verify (PyPI) on MATH-style answers of our own making.
+"""math_verify_pairs.py - compares math_exact with math-verify (PyPI) on MATH-style answers of our own making.
 
     python3 -m venv V && V/bin/pip install math-verify
     V/bin/python bench/peers/math_verify_pairs.py build/hone [SEED]

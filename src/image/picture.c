@@ -1,4 +1,4 @@
-/* picture.c - see picture.h. */
+/* picture.c - a name for what a picture shows: a hash of its rows of pixels and of its grid. */
 #include "image/picture.h"
 
 #include "base/sha256.h"

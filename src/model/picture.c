@@ -1,4 +1,5 @@
-/* picture.c - see picture.h. */
+/* picture.c - where the tokens of pictures stand, in three positions each, and the tower's rows in the order
+ * of its windows. */
 #include "model/picture.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* pictures.c - see pictures.h. */
+/* pictures.c - finds the bytes of a picture (path, base64, Parquet), reads them as the model
+ * wants them, makes room for its tokens. */
 #include "task/pictures.h"
 
 #include "base/file.h"

@@ -1,4 +1,4 @@
-"""bf16_many.py HONE MODEL_DIR [TOKENS]: bfloat16 of hone and of transformers against transformers in float32, over random sequences of the model's vocabulary.
+"""bf16_many.py HONE MODEL_DIR [TOKENS] - bfloat16 of hone and of transformers against transformers in float32, over random sequences of the model's vocabulary.
 
 The reference values of a folder are some dozens of tokens, too few for a mean of errors where experts are nearly equal: a bit decides which is taken, for
 another token in each program, and one such token weighs as much as a hundred others.  Here all tokens count, none is left out: the mean error of log-probs and

@@ -1,4 +1,4 @@
-"""bf16_reference.py MODEL_DIR...: how far transformers in bfloat16 on a GPU is from the float32 reference values of a model folder.
+"""bf16_reference.py MODEL_DIR... - how far transformers in bfloat16 on a GPU is from the float32 reference values of a model folder.
 
 Writes MODEL_DIR/bf16.json: the mean error of log-probs, entropies and logits without the worst tenth, and the norm of the gradients' error
 over the gradients' norm.  Without the worst tenth, since where two experts are nearly equal a bit decides which is taken, for another token in

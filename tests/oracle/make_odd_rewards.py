@@ -1,4 +1,4 @@
-"""Makes tests/data/verl/odd.jsonl: answers glued together from the pieces that verl's scorers treat specially, and what
+"""make_odd_rewards.py - makes tests/data/verl/odd.jsonl: answers glued together from the pieces that verl's scorers treat specially, and what
 verl itself says of them.  usage: make_odd_rewards.py VERL/verl/utils/reward_score [SEED [ROWS]] > odd.jsonl
 Prefers rows that earn a reward, since most random ones do not.  Scorers: see the list at the end."""
 import contextlib, io, json, random, sys

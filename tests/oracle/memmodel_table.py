@@ -1,4 +1,4 @@
-"""Writes tests/data/plan/memmodel.json: the numbers of an independent Python model of memory and FLOPs, unrounded.
+"""memmodel_table.py - writes tests/data/plan/memmodel.json: the numbers of an independent Python model of memory and FLOPs, unrounded.
 
 usage: python3 memmodel_table.py FOLDER_WITH_memmodel.py > tests/data/plan/memmodel.json
 The model (memmodel.py) was written before the planner, from the sources of the stacks it describes; test_memmodel.c
