@@ -34,14 +34,15 @@ enum { LOOPS = 20000 };
 #if defined(__x86_64__)
 #include <immintrin.h>
 /* Ten sums in registers; every instruction is one of a chain of its own. */
-#define PEAK(name, isa, T, ONE, C)                                                                                                  \
-    __attribute__((target(isa))) static inline void name(void) {                                                                   \
-        T a = ONE, b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a;                                                  \
-        for (int k = 0; k < LOOPS; k++)                                                                                            \
-            __asm__ volatile("vfmadd231ps %0,%0,%0\n vfmadd231ps %1,%1,%1\n vfmadd231ps %2,%2,%2\n vfmadd231ps %3,%3,%3\n"     \
-                             "vfmadd231ps %4,%4,%4\n vfmadd231ps %5,%5,%5\n vfmadd231ps %6,%6,%6\n vfmadd231ps %7,%7,%7\n"     \
-                             "vfmadd231ps %8,%8,%8\n vfmadd231ps %9,%9,%9\n"                                                     \
-                             : C(a), C(b), C(c), C(d), C(e), C(f), C(g), C(h), C(i), C(j));                                        \
+#define PEAK(name, isa, T, ONE, C)                                                                                     \
+    __attribute__((target(isa))) static inline void name(void) {                                                       \
+        T a = ONE, b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a;                                      \
+        for (int k = 0; k < LOOPS; k++)                                                                                \
+            __asm__ volatile("vfmadd231ps %0,%0,%0\n vfmadd231ps %1,%1,%1\n vfmadd231ps %2,%2,%2\n"                    \
+                             "vfmadd231ps %3,%3,%3\n vfmadd231ps %4,%4,%4\n vfmadd231ps %5,%5,%5\n"                    \
+                             "vfmadd231ps %6,%6,%6\n vfmadd231ps %7,%7,%7\n vfmadd231ps %8,%8,%8\n"                    \
+                             "vfmadd231ps %9,%9,%9\n"                                                                  \
+                             : C(a), C(b), C(c), C(d), C(e), C(f), C(g), C(h), C(i), C(j));                            \
     }
 #define REG512(x) "+v"(x)
 #define REG256(x) "+x"(x)
@@ -50,13 +51,12 @@ PEAK(peak256, "avx2,fma", __m256, _mm256_set1_ps(1), REG256)
 __attribute__((target("avx512f"))) static inline float sum512(const float *x, int64_t n) {
     __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
     for (int64_t i = 0; i + 64 <= n; i += 64)
-        a = _mm512_add_ps(a, _mm512_loadu_ps(x + i)), b = _mm512_add_ps(b, _mm512_loadu_ps(x + i + 16)), c = _mm512_add_ps(c,
-            _mm512_loadu_ps(x + i + 32)),
-        d = _mm512_add_ps(d, _mm512_loadu_ps(x + i + 48));
+        a = _mm512_add_ps(a, _mm512_loadu_ps(x + i)), b = _mm512_add_ps(b, _mm512_loadu_ps(x + i + 16)),
+        c = _mm512_add_ps(c, _mm512_loadu_ps(x + i + 32)), d = _mm512_add_ps(d, _mm512_loadu_ps(x + i + 48));
     return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
 }
-/* The same number of multiply-adds on 6 x 64 sums, operands from the first cache: what any kernel of products is up against on a core that
- * somebody else may be using, too. */
+/* The same number of multiply-adds on 6 x 64 sums, operands from the first cache: what any kernel of products is up
+ * against on a core that somebody else may be using, too. */
 enum { NEAR_K = 96, NEAR_TIMES = LOOPS * 10 / (24 * NEAR_K) };
 __attribute__((target("avx512f"))) static inline float near512(void) {
     static _Thread_local float a[NEAR_K * 6], b[NEAR_K * 64];
@@ -132,7 +132,7 @@ static inline double bench_peak(Dev *d) {
     return (double)LOOPS * 10 * (cpu_dev(d)->isa == ISA_AVX512 ? 32 : 16) * th / sec * 1e-9;
 }
 
-/* ---- a share of the machine's limit, the limit measured before and after every repeat: the speed of a shared machine moves ------------- */
+/* ---- a share of the machine's limit, measured before and after every repeat: a shared machine's speed moves */
 static inline int bench_by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -163,7 +163,8 @@ static inline Share bench_share(double *r, double *t, int n) {
     qsort(r, (size_t)n, sizeof r[0], bench_by_size), qsort(t, (size_t)n, sizeof t[0], bench_by_size);
     return (Share){ r[n / 2], r[n - 1 - n / 10], t[n / 2] };
 }
-/* 'once' measures the limit, in 1e9 units a second; 'giga' of them are done by one call, which is repeated to last as long as 'once' about */
+/* 'once' measures the limit, in 1e9 units a second; 'giga' of them are done by one call,
+ * which is repeated to last as long as 'once' about */
 #define SHARE(out, d, budget, once, giga, ...)                                                                         \
     do {                                                                                                               \
         double r_[SHARES], t_[SHARES], s_, before_ = (once), after_;                                                  \

@@ -1,4 +1,5 @@
-/* bench_attend.c - attention forward and backward as a share of the FMA peak measured in the same run, and decode over pages.
+/* bench_attend.c - attention forward and backward as a share of the FMA peak measured in the
+ * same run, and decode over pages.
  *   bench_attend [threads] [seconds per figure] [instruction set]
  * The peak is measured before every repeat, and the median of the ratios is told: the speed of a shared machine moves.
  * Work counted: 2 (dk + dv) multiply-adds per live pair forward; 2.5 times that backward (five products), whatever is

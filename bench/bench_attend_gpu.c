@@ -1,8 +1,9 @@
-/* bench_attend_gpu.c - attention on a GPU: TFLOP/s of training (causal pairs, 2 (dk + dv) forward, 2 (3 dk + 2 dv) backward a pair and head),
- * TB/s of keys and values of decode over shuffled pages.  Wants libhone_cuda.so beside it (build/gpu).
+/* bench_attend_gpu.c - attention on a GPU: TFLOP/s of training (causal pairs, 2 (dk + dv) forward, 2 (3 dk
+ * + 2 dv) backward a pair and head), TB/s of keys and values of decode over shuffled pages.  Wants
+ * libhone_cuda.so beside it (build/gpu).
  *   bench_attend_gpu [pause in ms] [number of the one line that is wanted]
- * The chip is limited by power: each figure is the median of 5 groups of calls after a pause, so that all begin alike; 0 gives sustained
- * figures. */
+ * The chip is limited by power: each figure is the median of 5 groups of calls after a pause,
+ * so that all begin alike; 0 gives sustained figures. */
 #include "base/clock.h"
 #include "op/op.h"
 

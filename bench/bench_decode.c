@@ -1,8 +1,10 @@
-/* bench_decode.c MODEL [THREADS BATCH CONTEXT] - the engine's rates.  BATCH and CONTEXT: most sequences and tokens there will be.
- * A line on standard input asks for one measurement and is answered by one line of JSON (bench/peers/decode.py):
+/* bench_decode.c MODEL [THREADS BATCH CONTEXT] - the engine's rates.  BATCH and CONTEXT: most sequences and
+ * tokens there will be.  A line on standard input asks for one measurement and is answered by one line of
+ * JSON (bench/peers/decode.py):
  *   decode B P N   B prompts of P tokens, N tokens each; the time of the steps in which all B draw
- *   prefill P      a prompt of P tokens and its first token; share_of_peak is of a bare loop of multiply-adds on the same threads,
- *                  share_of_product of what the same rows times one layer's up-projection reach, by the clock, medians of turns
+ *   prefill P      a prompt of P tokens and its first token; share_of_peak is of a bare loop of
+ *                  multiply-adds on the same threads, share_of_product of what the same rows times one
+ *                  layer's up-projection reach, by the clock, medians of turns
  *   share P N      N first tokens to one prompt of P tokens, beside one: rows computed, and time
  *   over B N       what is left of a step at batch B when the device computes nothing: scheduling and index lists */
 #include "bench.h"

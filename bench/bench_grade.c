@@ -1,6 +1,6 @@
-/* bench_grade.c - answers judged a second, on one core (its processor time) and through the pool (by the clock).  Run from the repository root.
- * The answers are those of the fixtures: verl's (GSM8K solutions of some 300 bytes, MATH-style boxes), and the pairs of
- * math_exact, each in a solution of 600 bytes, hard ones included. */
+/* bench_grade.c - answers judged a second, on one core (its processor time) and through the pool (by the clock).  Run
+ * from the repository root.  The answers are those of the fixtures: verl's (GSM8K solutions of some 300 bytes,
+ * MATH-style boxes), and the pairs of math_exact, each in a solution of 600 bytes, hard ones included. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"

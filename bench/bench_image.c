@@ -1,5 +1,5 @@
-/* bench_image.c - from a file's bytes to rows of pixels (decode, resize, patches) on one thread, in processor time; bench/peers/image_path.py is
- * the same by Pillow and transformers' fast processor.
+/* bench_image.c - from a file's bytes to rows of pixels (decode, resize, patches) on one thread, in processor time;
+ * bench/peers/image_path.py is the same by Pillow and transformers' fast processor.
  *   build/bench/bench_image FILE [verl|slow|fast] [SECONDS] */
 #include "base/file.h"
 #include "image/pixels.h"

@@ -1,6 +1,6 @@
-/* bench_pack.c - the methods that know no model, at the size of a large step: balancing, packing, advantages and losses of
- * 8192 answers.  verl does the same in Python on the driver.  Prints milliseconds of processor time, the
- * best of five. */
+/* bench_pack.c - the methods that know no model, at the size of a large step: balancing, packing,
+ * advantages and losses of 8192 answers.  verl does the same in Python on the driver.  Prints milliseconds
+ * of processor time, the best of five. */
 #include "algo/advantage.h"
 #include "algo/loss.h"
 #include "base/rng.h"

@@ -1,7 +1,7 @@
 /* bench_parquet.c - how fast a Parquet file becomes rows:  bench_parquet FILE [THREADS]
- * Prints the best of four readings of the whole file, in processor seconds (a busy machine does not lengthen them) and in
- * bytes a second of its strings.  The same
- * file by pyarrow, columns only and as Python objects: bench/peers/parquet.py. */
+ * Prints the best of four readings of the whole file, in processor seconds (a busy machine does not
+ * lengthen them) and in bytes a second of its strings.  The same file by pyarrow, columns only and as
+ * Python objects: bench/peers/parquet.py. */
 #include "base/file.h"
 #include "file/parquet.h"
 

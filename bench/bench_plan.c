@@ -1,6 +1,7 @@
-/* bench_plan.c - predicted against measured time of one step on this machine, for 12 small configurations: rollout, update
- * with the optimizer, and both.  Prediction: a few micro-batches and decode steps (cmd/here.c).  Measurement: the engine and the trainer on
- * the whole model, random weights, answers of one length.  Prints a table; the last line counts steps within 25 %. */
+/* bench_plan.c - predicted against measured time of one step on this machine, for 12 small configurations:
+ * rollout, update with the optimizer, and both.  Prediction: a few micro-batches and decode steps
+ * (cmd/here.c).  Measurement: the engine and the trainer on the whole model, random weights, answers of one
+ * length.  Prints a table; the last line counts steps within 25 %. */
 #include "cmd/here.h"
 
 #include "base/clock.h"
@@ -29,12 +30,14 @@ static const struct {
     { "qwen3 h256 L4",      DENSE3, 256,  4, 2048, 8, 2, 32,  768, 0, 0,   0, 0, 8, 4,  32,  64, 1024, RECOMPUTE_NONE },
     { "qwen3 h256 L8",      DENSE3, 256,  8, 2048, 8, 2, 32,  768, 0, 0,   0, 0, 8, 4,  32,  64, 1024, RECOMPUTE_FULL },
     { "qwen3 h512 L6",      DENSE3, 512,  6, 4096, 8, 4, 64, 1536, 0, 0,   0, 0, 4, 4,  48,  96, 1024, RECOMPUTE_NONE },
-    { "qwen3 h384 L12",     DENSE3, 384, 12, 1024, 6, 2, 64, 1024, 0, 0,   0, 0, 4, 8,  16,  48,  512, RECOMPUTE_SELECTIVE },
+    { "qwen3 h384 L12",     DENSE3, 384, 12, 1024, 6, 2, 64, 1024, 0, 0,   0, 0, 4, 8,  16,  48,  512,
+      RECOMPUTE_SELECTIVE },
     { "qwen2 h320 L5",      DENSE2, 320,  5, 3000, 5, 1, 64,  900, 0, 0,   0, 0, 8, 2,  64, 128, 1024, RECOMPUTE_NONE },
     { "qwen2 h256 L6 long", DENSE2, 256,  6, 2000, 4, 2, 64,  700, 0, 0,   0, 0, 4, 2, 128, 256, 1024, RECOMPUTE_FULL },
     { "moe h256 L4 E16",    MOE,    256,  4, 2048, 8, 2, 32,  768, 16, 4, 128, 0, 8, 4, 32,  64, 1024, RECOMPUTE_NONE },
     { "moe h256 L8 E32",    MOE,    256,  8, 1024, 8, 2, 32,  768, 32, 4,  96, 0, 8, 4, 24,  48, 1024, RECOMPUTE_FULL },
-    { "moe h384 L6 E8",     MOE,    384,  6, 4096, 6, 2, 64,  768, 8, 2,  256, 0, 4, 4, 32,  96, 1024, RECOMPUTE_SELECTIVE },
+    { "moe h384 L6 E8",     MOE,    384,  6, 4096, 6, 2, 64,  768, 8, 2,  256, 0, 4, 4, 32,  96, 1024,
+      RECOMPUTE_SELECTIVE },
     { "v3 h256 L4 E16",     LATENT, 256,  4, 2048, 8, 8, 32,  768, 16, 4, 128, 1, 8, 4, 32,  64, 1024, RECOMPUTE_NONE },
     { "v3 h320 L6 E8",      LATENT, 320,  6, 1500, 4, 4, 32,  900, 8, 2,  160, 2, 4, 8, 16,  64,  512, RECOMPUTE_FULL },
     { "qwen3 h256, 1 answer", DENSE3, 256, 4, 2048, 8, 2, 32, 768, 0, 0,    0, 0, 1, 1, 64, 192,  512, RECOMPUTE_NONE },

@@ -1,8 +1,9 @@
-/* bench_prod.c - products as a share of what the machine can do, measured in the same run: percent of the FMA peak for linear,
- * linear_dx, linear_dw and grouped, percent of read bandwidth for few rows over weights beyond the caches.
+/* bench_prod.c - products as a share of what the machine can do, measured in the same run: percent of the FMA peak for
+ * linear, linear_dx, linear_dw and grouped, percent of read bandwidth for few rows over weights beyond the caches.
  *   bench_prod [threads] [seconds per figure] [instruction set]
- * The limit is measured before and after every repeat; a figure is the median of the ratios, in brackets what the best tenth reaches.
- * The last column is what multiply-adds with operands from the first cache reach beside it: how much of its core the program has. */
+ * The limit is measured before and after every repeat; a figure is the median of the ratios, in brackets
+ * what the best tenth reaches.  The last column is what multiply-adds with operands from the first cache
+ * reach beside it: how much of its core the program has. */
 #include "bench.h"
 
 typedef struct {
@@ -41,10 +42,10 @@ int main(int argc, char **argv) {
            "rows", "in", "out", "lin", "lin/8", "dx", "dw");
     /* clang-format off */
     static const Shape dense[] = {
-        { 1, 1024, 1024 }, { 4, 1024, 1024 }, { 16, 1024, 1024 }, { 64, 256, 256 },
-        { 64, 256, 768 }, { 64, 1024, 1024 }, { 64, 2048, 2048 }, { 64, 4096, 4096 }, 
-        { 512, 256, 256 }, { 512, 256, 768 }, { 512, 1024, 1024 }, { 512, 2048, 2048 }, { 512, 4096, 1024 }, { 2048, 256, 512 },
-        { 8192, 128, 64 }, { 8192, 128, 128 }, { 2048, 256, 384 }, { 2048, 384, 256 }, { 2048, 256, 128 }
+        { 1, 1024, 1024 }, { 4, 1024, 1024 }, { 16, 1024, 1024 }, { 64, 256, 256 }, { 64, 256, 768 },
+        { 64, 1024, 1024 }, { 64, 2048, 2048 }, { 64, 4096, 4096 }, { 512, 256, 256 }, { 512, 256, 768 },
+        { 512, 1024, 1024 }, { 512, 2048, 2048 }, { 512, 4096, 1024 }, { 2048, 256, 512 }, { 8192, 128, 64 },
+        { 8192, 128, 128 }, { 2048, 256, 384 }, { 2048, 384, 256 }, { 2048, 256, 128 }
     };
     /* clang-format on */
     Arena a = dev_arena(&d, "bench", (size_t)1200 << 20);

@@ -1,8 +1,9 @@
 /* bench_ranks.c CONFIG GRID [SEQUENCES LENGTH MICRO_TOKENS] - a training step over ranks beside the same step on one:
  *   mpirun -n 2 build/bench/bench_ranks bench/models/moe_29m.json dp=2
- * Rank 0 takes a step alone with one thread while the others sleep, then all take one on the grid, in turns.  Prints the seconds of both, by the
- * clock and by the processor time of the busiest rank, and how they compare with an even share of the one: 1.00 would be a cut that costs
- * nothing.  PP of p stages and m micro-batches cannot be below (m + p - 1) / m. */
+ * Rank 0 takes a step alone with one thread while the others sleep, then all take one on the grid, in
+ * turns.  Prints the seconds of both, by the clock and by the processor time of the busiest rank, and how
+ * they compare with an even share of the one: 1.00 would be a cut that costs nothing.  PP of p stages and m
+ * micro-batches cannot be below (m + p - 1) / m. */
 #include "base/clock.h"
 #include "comm/world.h"
 #include "train/policy.h"

@@ -1,6 +1,6 @@
-/* bench_reduce_mpi.c - the sum of gradients over ranks in a fixed order (train/reduce.h) beside MPI_Reduce_scatter, which adds in an order of its
- * own:  mpirun -n 4 build/bench/bench_reduce_mpi [millions of elements].  Prints milliseconds on the clock of the slowest rank, the best of
- * nine, taken in turn. */
+/* bench_reduce_mpi.c - the sum of gradients over ranks in a fixed order (train/reduce.h) beside MPI_Reduce_scatter,
+ * which adds in an order of its own:  mpirun -n 4 build/bench/bench_reduce_mpi [millions of elements].  Prints
+ * milliseconds on the clock of the slowest rank, the best of nine, taken in turn. */
 #include "base/clock.h"
 #include "comm/world.h"
 #include "train/reduce.h"

@@ -1,5 +1,5 @@
-/* bench_sizes.c [CONFIG GRID RANKS MICRO_TOKENS] - seconds for the memory of every rank of a grid, counted by running its code on the dry
- * device. */
+/* bench_sizes.c [CONFIG GRID RANKS MICRO_TOKENS] - seconds for the memory of every rank of a
+ * grid, counted by running its code on the dry device. */
 #include "base/clock.h"
 #include "train/policy.h"
 

@@ -1,7 +1,10 @@
 /* bench_sync.c - weights from one cut to another on the ranks of one machine, beside what its memory gives:
- *   mpirun -n 2 build/bench/bench_sync [FROM TO]     500 MB of weights (pp=2 tp=1), bytes a second that a rank receives, best of nine: sync, with
- *       and without its check; the same bytes as plain messages; and as a copy out of another process's shared memory, both at once
- *   build/bench/bench_sync --plan CONFIG FROM TO RANKS     making one rank's list of moves: seconds, the slowest of 64 ranks, and the
+ *   mpirun -n 2 build/bench/bench_sync [FROM TO]  500 MB of weights (pp=2 tp=1), bytes a
+ *   second that a rank receives, best of nine: sync, with
+ *       and without its check; the same bytes as plain messages; and as a copy out of another
+ *       process's shared memory, both at once
+ *   build/bench/bench_sync --plan CONFIG FROM TO RANKS  making one rank's list of moves:
+ *   seconds, the slowest of 64 ranks, and the
  *       process's peak memory */
 #include "base/clock.h"
 #include "param/param.h"

@@ -1,8 +1,9 @@
-/* bench_tokenize.c MODEL FILE [THREADS] - how quickly a tokenizer loads and encodes.  FILE holds JSON lines; every string in
- * a line is a text.  Prints one line of JSON; bench/peers/tokenizing.py runs it beside Hugging Face tokenizers.
- * Each figure is the best of several passes; the first pass over the text, with cold word caches, is given by itself.  Loading
- * and one thread are measured in processor time, which other programs on the machine disturb less; threads by the clock,
- * with cpu_efficiency beside it: the work per processor second of many threads over that of one (1: nothing is waited for). */
+/* bench_tokenize.c MODEL FILE [THREADS] - how quickly a tokenizer loads and encodes.  FILE holds JSON
+ * lines; every string in a line is a text.  Prints one line of JSON; bench/peers/tokenizing.py runs it
+ * beside Hugging Face tokenizers.  Each figure is the best of several passes; the first pass over the text,
+ * with cold word caches, is given by itself.  Loading and one thread are measured in processor time, which
+ * other programs on the machine disturb less; threads by the clock, with cpu_efficiency beside it: the work
+ * per processor second of many threads over that of one (1: nothing is waited for). */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"

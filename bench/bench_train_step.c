@@ -1,6 +1,7 @@
 /* bench_train_step.c MODEL [SEQUENCES LENGTH THREADS] - one training step: forward, backward, gradient norm, AdamW.
- * Each line on standard input asks for one step and is answered by one line of JSON, so that a peer can take turns with it on
- * the same cores (bench/peers/train_step.py).  The loss is the mean of -log p over every token but each sequence's first. */
+ * Each line on standard input asks for one step and is answered by one line of JSON, so that a peer can
+ * take turns with it on the same cores (bench/peers/train_step.py).  The loss is the mean of -log p over
+ * every token but each sequence's first. */
 #include "base/clock.h"
 #include "cmd/bench.h"
 #include "train/policy.h"

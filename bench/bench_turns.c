@@ -1,5 +1,6 @@
 /* bench_turns.c - one product for each line on standard input, in turns with a peer (bench/peers/products.py).
- *   bench_turns [threads]     linear|dx|dw ROWS IN OUT -> {"seconds": of one call, "peak": GFLOP/s of bare multiply-adds before and after} */
+ *   bench_turns [threads]     linear|dx|dw ROWS IN OUT -> {"seconds": of one call, "peak":
+ *                             GFLOP/s of bare multiply-adds before and after} */
 #include "bench.h"
 
 int main(int argc, char **argv) {

@@ -5,9 +5,10 @@
  *
  * The contract:
  *   - hone calls hone_reward from several threads at once; it must not depend on which, and guards its own state.
- *   - What `in` points to is only valid during the call, ends with a 0 besides having a length, and is not to be changed.
- *   - It returns 0 and a score of at most 1e9, either sign, or anything else if it cannot judge: the sample then counts as
- *     failed, with `reason` as the reason, and in training earns the lowest score of the step, 0 at most.
+ *   - What `in` points to is only valid during the call, ends with a 0 besides having a
+ *     length, and is not to be changed.
+ *   - It returns 0 and a score of at most 1e9, either sign, or anything else if it cannot judge: the sample then counts
+ *     as failed, with `reason` as the reason, and in training earns the lowest score of the step, 0 at most.
  *   - It must return.  A call that is still running at the deadline is given up: its sample is marked as failed, its
  *     thread is left behind and another one is started, until too many are stuck.  A crash in it is a crash of hone:
  *     a scorer that may crash belongs into a process of its own (--command).

@@ -1,6 +1,6 @@
-/* backend.h - the device that a test runs on: the CPU or, in the program of all tests of a GPU (tools/cuda.cmake), a GPU that computes in
- * float32 or in bfloat16.  What is said of the CPU alone (the order of its sums, its instruction sets, faults planted in its memory) stands
- * under on_cpu(). */
+/* backend.h - the device that a test runs on: the CPU or, in the program of all tests of a GPU (tools/cuda.cmake), a
+ * GPU that computes in float32 or in bfloat16.  What is said of the CPU alone (the order of its sums, its instruction
+ * sets, faults planted in its memory) stands under on_cpu(). */
 #ifndef TESTS_BACKEND_H
 #define TESTS_BACKEND_H
 
@@ -15,15 +15,20 @@ static inline bool on_cpu(void) { return false; }
 static inline void test_device(Dev *d, int threads, bool guard) {
     Err err;
     (void)guard;
-    CHECK(dev_open_cuda(d, (CudaOpts){ .threads = threads, .act = gpu_test_act, .raw = gpu_test_few }, NULL, &err), "%s", err.msg);
+    CHECK(dev_open_cuda(d, (CudaOpts){ .threads = threads, .act = gpu_test_act, .raw = gpu_test_few }, NULL, &err),
+          "%s", err.msg);
 }
 #else
 static inline bool on_cpu(void) { return true; }
-static inline void test_device(Dev *d, int threads, bool guard) { dev_open(d, (DevOpts){ .threads = threads, .guard = guard }); }
+static inline void test_device(Dev *d, int threads, bool guard) {
+    dev_open(d, (DevOpts){ .threads = threads, .guard = guard });
+}
 #endif
 
 /* A model as that device computes with it: F32 or BF16. */
-static inline void test_model(Model *m, Dev *d, const ModelDesc *desc, Mem *mem) { model_open(m, d, desc, d->act, 8, mem); }
+static inline void test_model(Model *m, Dev *d, const ModelDesc *desc, Mem *mem) {
+    model_open(m, d, desc, d->act, 8, mem);
+}
 /* Its weights in F32, one behind the other, to the host and back. */
 static inline float *test_weights(const Model *m, int64_t *n) {
     *n = 0;

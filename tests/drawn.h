@@ -1,5 +1,5 @@
-/* drawn.h - models, grids and batches that nobody chose: small ones of every family, with numbers of heads, experts, ids
- * and layers that divide nothing. */
+/* drawn.h - models, grids and batches that nobody chose: small ones of every family, with
+ * numbers of heads, experts, ids and layers that divide nothing. */
 #ifndef TESTS_DRAWN_H
 #define TESTS_DRAWN_H
 
@@ -50,7 +50,8 @@ static inline void draw_model(Dice *d, Buf *out) {
         buf_printf(out, "\"kv_lora_rank\":%d,\"qk_nope_head_dim\":%d,\"qk_rope_head_dim\":%d,\"v_head_dim\":%d,",
                    4 + dice(d, 20), 2 + dice(d, 12), PICK(d, 2, 4, 6), 2 + dice(d, 12));
     }
-    buf_puts(out, "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\",");
+    buf_puts(out,
+             "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\",");
     buf_puts(out, "\"initializer_range\":0.2}");
 }
 

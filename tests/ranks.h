@@ -1,4 +1,5 @@
-/* ranks.h - a test that starts itself under mpirun: run_ranks() from the one process that ./check starts, --ranks MODE in each of them. */
+/* ranks.h - a test that starts itself under mpirun: run_ranks() from the one process that
+ * ./check starts, --ranks MODE in each of them. */
 #ifndef TESTS_RANKS_H
 #define TESTS_RANKS_H
 
@@ -10,10 +11,13 @@
 
 static inline bool ranks_possible(void) { return system("command -v mpirun >/dev/null 2>&1") == 0; }
 
-/* Exit code of n ranks of this program in that mode; what they said.  Under a sanitizer, what MPI keeps to its end is not a leak of ours. */
+/* Exit code of n ranks of this program in that mode; what they said.  Under a sanitizer, what
+ * MPI keeps to its end is not a leak of ours. */
 static inline int run_ranks(const char *self, int n, const char *mode, char *said, size_t room) {
     char line[1024];
-    snprintf(line, sizeof line, "ASAN_OPTIONS=detect_leaks=0 mpirun --allow-run-as-root --oversubscribe -n %d %s --ranks %s 2>&1", n, self, mode);
+    snprintf(line, sizeof line,
+             "ASAN_OPTIONS=detect_leaks=0 mpirun --allow-run-as-root --oversubscribe -n %d %s --ranks %s 2>&1", n, self,
+             mode);
     FILE *f = popen(line, "r");
     size_t used = 0;
     said[0] = 0;

@@ -1,6 +1,6 @@
-/* test_loss.c - every loss against finite differences of its own value, in one piece and in pieces, and what must be zero.
- * The step is 1e-3 on float inputs: the quotient is good to about 1e-4 of the loss's scale.  Where a bound lies inside the
- * step left and right quotients disagree and the token is passed over; most must be usable. */
+/* test_loss.c - every loss against finite differences of its own value, in one piece and in pieces, and what must be
+ * zero.  The step is 1e-3 on float inputs: the quotient is good to about 1e-4 of the loss's scale.  Where a bound lies
+ * inside the step left and right quotients disagree and the token is passed over; most must be usable. */
 #include "algo/kl.h"
 #include "algo/loss.h"
 #include "base/rng.h"

@@ -1,4 +1,5 @@
-/* test_grid.c - every weight is held exactly as often as the grid says, on every grid; a rank's sizes are those of its slices. */
+/* test_grid.c - every weight is held exactly as often as the grid says, on every grid; a
+ * rank's sizes are those of its slices. */
 #include "arch/grid.h"
 #include "test.h"
 
@@ -13,8 +14,8 @@ typedef struct {
     int64_t held, bad, rows, most;
 } Count;
 
-/* How many ranks of the whole grid hold element (expert, position along the cut) of a row: dense rows once per dp x cp, and per tp
- * when they are not cut; kv heads more often where several ranks' query heads read one. */
+/* How many ranks of the whole grid hold element (expert, position along the cut) of a row: dense rows once per dp x cp,
+ * and per tp when they are not cut; kv heads more often where several ranks' query heads read one. */
 static void one_row(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols) {
     Count *c = user;
     const GridShape *g = c->g;

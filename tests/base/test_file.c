@@ -1,5 +1,5 @@
-/* test_file.c - files at their ends: empty, a pipe, a folder in the way, a disk that is full; what a killed writer left is swept away, what a
- * living one holds is not; lines of any length. */
+/* test_file.c - files at their ends: empty, a pipe, a folder in the way, a disk that is full; what a killed writer left
+ * is swept away, what a living one holds is not; lines of any length. */
 #include "base/file.h"
 #include "test.h"
 

@@ -1,5 +1,6 @@
-/* test_mathx.c - exp, log, pow, sin and cos against libm over everything a double can hold: the middle, where their bits are part of
- * every result (a print of them is kept here), and the ends, where they must be what a reader of the formula expects. */
+/* test_mathx.c - exp, log, pow, sin and cos against libm over everything a double can hold: the middle,
+ * where their bits are part of every result (a print of them is kept here), and the ends, where they must
+ * be what a reader of the formula expects. */
 #include "base/mathx.h"
 #include "base/rng.h"
 #include "test.h"
@@ -131,7 +132,8 @@ static void test_sincos(void) {
     }
 }
 
-/* The bits in the middle have not changed since results were first published: a print over each function's first range. */
+/* The bits in the middle have not changed since results were first published: a print over
+ * each function's first range. */
 static void test_bits(void) {
     uint64_t h[4] = { 0 };
     for (uint32_t i = 0; i < MANY; i++) {

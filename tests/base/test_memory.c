@@ -1,5 +1,5 @@
-/* test_memory.c - arenas, regions, buffers and arrays at their ends: nothing, exactly full, one byte too many, sizes that would overflow, bytes
- * beyond 2^32.  What must die is run in a process of its own. */
+/* test_memory.c - arenas, regions, buffers and arrays at their ends: nothing, exactly full, one byte too many, sizes
+ * that would overflow, bytes beyond 2^32.  What must die is run in a process of its own. */
 #include "test.h"
 
 #include <signal.h>

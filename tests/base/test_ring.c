@@ -1,5 +1,5 @@
-/* test_ring.c - bytes go through a ring whole and in order, whatever its size and the sizes of the pieces; one side waits for the other,
- * and is let go when the other leaves. */
+/* test_ring.c - bytes go through a ring whole and in order, whatever its size and the sizes of the pieces; one side
+ * waits for the other, and is let go when the other leaves. */
 #include "base/ring.h"
 #include "base/rng.h"
 #include "test.h"

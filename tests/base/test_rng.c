@@ -1,4 +1,5 @@
-/* test_rng.c - Philox against its authors' own values, numbers that are named and do not repeat, and FNV against its authors' values. */
+/* test_rng.c - Philox against its authors' own values, numbers that are named and do not
+ * repeat, and FNV against its authors' values. */
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/sort.h"

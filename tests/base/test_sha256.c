@@ -1,4 +1,5 @@
-/* test_sha256.c - FIPS 180-4's examples, and every length around the ends of blocks against the known hash of all of them. */
+/* test_sha256.c - FIPS 180-4's examples, and every length around the ends of blocks against
+ * the known hash of all of them. */
 #include "base/sha256.h"
 #include "test.h"
 

@@ -1,4 +1,5 @@
-/* test_sort.c - heapsort against qsort for every small length and many shapes; a float's key orders as the float does, from NaN to NaN. */
+/* test_sort.c - heapsort against qsort for every small length and many shapes; a float's key
+ * orders as the float does, from NaN to NaN. */
 #include "base/rng.h"
 #include "base/sort.h"
 #include "test.h"

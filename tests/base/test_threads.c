@@ -1,4 +1,5 @@
-/* test_threads.c - every task once, whatever the number of threads, tasks and calls, and however late a thread comes. */
+/* test_threads.c - every task once, whatever the number of threads, tasks and calls, and
+ * however late a thread comes. */
 #include "base/threads.h"
 #include "test.h"
 
@@ -47,7 +48,8 @@ static void many(void) {
     threads_close(pool);
 }
 
-/* A system that gives no more threads: fewer do the same.  In a process of its own, whose user may have one (root may have all). */
+/* A system that gives no more threads: fewer do the same.  In a process of its own, whose
+ * user may have one (root may have all). */
 static void no_more(void) {
     fflush(stdout);
     pid_t child = fork();

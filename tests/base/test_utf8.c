@@ -1,5 +1,5 @@
-/* test_utf8.c - utf8_valid, which looks at many bytes at once, says what one character after another says: random text of every
- * length to 200, ASCII and not, sound and damaged. */
+/* test_utf8.c - utf8_valid, which looks at many bytes at once, says what one character after another says: random text
+ * of every length to 200, ASCII and not, sound and damaged. */
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "test.h"

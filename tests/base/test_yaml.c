@@ -24,7 +24,8 @@ static void refused(const char *yaml, const char *why) {
     mem_free(&mem);
 }
 
-/* Files that nobody writes by hand: read in time that grows as their length, or refused at the limits that yaml.h states. */
+/* Files that nobody writes by hand: read in time that grows as their length, or refused at
+ * the limits that yaml.h states. */
 static void absurd(void) {
     Buf b = { 0 };
     Mem mem = { 0 };

@@ -1,5 +1,5 @@
-/* test_broken.c - a model whose numbers leave float32 for some texts: that is the error of the lines concerned and of no
- * other, in score, generate, chat and eval; in train and sft it is trainer.on_nan's business.  Nothing aborts. */
+/* test_broken.c - a model whose numbers leave float32 for some texts: that is the error of the lines concerned and of
+ * no other, in score, generate, chat and eval; in train and sft it is trainer.on_nan's business.  Nothing aborts. */
 #include "base/file.h"
 #include "cmd/verbs.h"
 #include "file/safetensors.h"
@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-/* In the broken model a text is fine until it holds a 'Z': coordinate 0 of the embedding is 0 but for Z, and layer 0 multiplies it with
- * nearly the largest float there is. */
+/* In the broken model a text is fine until it holds a 'Z': coordinate 0 of the embedding is 0 but for Z, and layer 0
+ * multiplies it with nearly the largest float there is. */
 enum { VOCAB = 262, HIDDEN = 128, KV = 64 };
 
 static void break_model(const char *dir) {

@@ -1,5 +1,5 @@
-/* test_chat.c - `hone chat` as a user meets it: turns through a pipe give what `hone generate` gives for the same messages,
- * stop texts, commands, the end of the context, Ctrl-C, folders that cannot be talked to. */
+/* test_chat.c - `hone chat` as a user meets it: turns through a pipe give what `hone generate` gives for the same
+ * messages, stop texts, commands, the end of the context, Ctrl-C, folders that cannot be talked to. */
 #include "base/file.h"
 #include "base/json.h"
 #include "test.h"

@@ -1,4 +1,5 @@
-/* test_grade.c - `hone grade` as a user meets it: verl's verdicts, bad lines in their place, own scorers, exit codes. */
+/* test_grade.c - `hone grade` as a user meets it: verl's verdicts, bad lines in their place,
+ * own scorers, exit codes. */
 #include "base/file.h"
 #include "base/json.h"
 #include "test.h"

@@ -1,5 +1,6 @@
-/* test_recipes.c - `hone train` takes every recipe but for the number of ranks; and every recipe is planned: the found ones fit and have no fault, the published ones are refused with the
- * reason where they are impossible or mistaken, and each found one is quicker than what it replaces. */
+/* test_recipes.c - `hone train` takes every recipe but for the number of ranks; and every recipe is planned: the found
+ * ones fit and have no fault, the published ones are refused with the reason where they are impossible or mistaken, and
+ * each found one is quicker than what it replaces. */
 #include "config/config.h"
 #include "cmd/plan_args.h"
 #include "base/file.h"

@@ -1,5 +1,5 @@
-/* test_text_verbs.c - `hone tokenize` and `hone template` as a user runs them: the reference's ids, texts and renderings, from
- * tests/data and, with --extra DIR, of published vocabularies and templates. */
+/* test_text_verbs.c - `hone tokenize` and `hone template` as a user runs them: the reference's ids, texts and
+ * renderings, from tests/data and, with --extra DIR, of published vocabularies and templates. */
 #include "base/file.h"
 #include "base/json.h"
 #include "test.h"
@@ -117,8 +117,8 @@ static void tokenizer(const char *root, const char *name) {
     mem_free(&mem);
 }
 
-/* One template over its cases' variables (args, where all share them): the text, or an error of the reference's kind, which is
- * what stands before the first colon. */
+/* One template over its cases' variables (args, where all share them): the text, or an error
+ * of the reference's kind, which is what stands before the first colon. */
 static void template(const char *file, const Json *args, const Json *c, size_t n, const char *what, Mem *mem) {
     Buf in = { 0 };
     Json *got = MEM_ARRAY(mem, Json, n);

@@ -1,5 +1,5 @@
-/* verbs.h - for tests that meet `hone` as a user does: verbs run in a folder of their own under /tmp, fed by files, and what they wrote
- * to the two outputs is looked at. */
+/* verbs.h - for tests that meet `hone` as a user does: verbs run in a folder of their own
+ * under /tmp, fed by files, and what they wrote to the two outputs is looked at. */
 #ifndef TESTS_CMD_VERBS_H
 #define TESTS_CMD_VERBS_H
 
@@ -13,7 +13,8 @@ static char verbs_dir[] = "/tmp/hone-verbs-XXXXXX", verbs_root[1024], verbs_buil
 
 static inline void verbs_open(void) {
     CHECK(mkdtemp(verbs_dir), "no folder under /tmp");
-    CHECK(getcwd(verbs_root, sizeof verbs_root) && readlink("/proc/self/exe", verbs_build, sizeof verbs_build - 1) > 0, "no paths");
+    CHECK(getcwd(verbs_root, sizeof verbs_root) && readlink("/proc/self/exe", verbs_build, sizeof verbs_build - 1) > 0,
+          "no paths");
     for (int i = 0; i < 3; i++) *strrchr(verbs_build, '/') = 0; /* build/tests/cmd/this -> build */
 }
 static inline void verbs_close(void) {
@@ -38,14 +39,17 @@ static inline void verb_get(const char *name, Buf *out) {
     if (!out->data) buf_puts(out, "");
 }
 
-/* `hone VERB ARGS`, the file "in" as its input; ROOT in ARGS is the repository.  The exit code, or -1: it was killed by a signal. */
+/* `hone VERB ARGS`, the file "in" as its input; ROOT in ARGS is the repository.  The exit
+ * code, or -1: it was killed by a signal. */
 static inline int verb_run(const char *verb, const char *args, Buf *out, Buf *said) {
     Mem mem = { 0 };
     Buf line = { 0 };
     if (!file_exists(verb_path("in"))) verb_put("in", "");
-    for (const char *root; (root = strstr(args, "ROOT")); args = root + 4) buf_put(&line, args, (size_t)(root - args)), buf_puts(&line, verbs_root);
+    for (const char *root; (root = strstr(args, "ROOT")); args = root + 4)
+        buf_put(&line, args, (size_t)(root - args)), buf_puts(&line, verbs_root);
     buf_puts(&line, args);
-    int rc = system(mem_printf(&mem, "cd '%s' && exec '%s/hone' %s %s <in >stdout 2>stderr", verbs_dir, verbs_build, verb, line.data));
+    int rc = system(mem_printf(&mem, "cd '%s' && exec '%s/hone' %s %s <in >stdout 2>stderr", verbs_dir, verbs_build,
+                               verb, line.data));
     verb_get("stdout", out);
     verb_get("stderr", said);
     buf_free(&line);

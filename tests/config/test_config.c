@@ -1,5 +1,5 @@
-/* test_config.c - a good configuration under hone's and verl's names, merges and anchors, the dump that loads again, and a
- * table of wrong ones, each of which gets its own clear line before anything loads. */
+/* test_config.c - a good configuration under hone's and verl's names, merges and anchors, the dump that loads again,
+ * and a table of wrong ones, each of which gets its own clear line before anything loads. */
 #include "base/file.h"
 #include "config/config.h"
 #include "test.h"
@@ -175,7 +175,8 @@ static void merges(void) {
     config_free(&c);
 }
 
-/* Recipes must parse.  The planner's are for many ranks, and their rollouts are cut, which this build refuses; the others lack only their model. */
+/* Recipes must parse.  The planner's are for many ranks, and their rollouts are cut, which
+ * this build refuses; the others lack only their model. */
 static void recipes(void) {
     glob_t g;
     int n = glob("recipes/*.yaml", 0, NULL, &g) ? 0 : (int)g.gl_pathc;
@@ -218,14 +219,19 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { "lr: 1",                         "", "there is no option lr; the nearest is train.lr" },
 { "rollout: {val: {m: 1}}",        "", "there is no option rollout.val.m; the nearest is rollout.val.n" },
 { "actor_rollout_ref: {actor: {optim: {lrr: 1}}}", "", "the nearest is train.lr" },
-{ "trainer: {warp_drive_enabled: 1}", "", "there is no option trainer.warp_drive_enabled; `hone train --list-options`" },
+{ "trainer: {warp_drive_enabled: 1}", "",
+  "there is no option trainer.warp_drive_enabled; `hone train --list-options`" },
 { "sft: {batch_size: 4}",          "", "sft.batch_size is an option of `hone sft`, not of `hone train`" },
 { "",                              "train.lr", "command line: 'train.lr' is not key=value" },
-{ "",                              "~train.lr", "command line: ~train.lr: options are set with key=value, without '~'" },
+{ "",                              "~train.lr",
+  "command line: ~train.lr: options are set with key=value, without '~'" },
 { "",                              "+train.lrr=1", "command line: there is no option train.lrr" },
-{ "",                              "train.use_kl=true", "there is no option train.use_kl; the nearest is train.use_kl_loss" },
-{ "",                              "actor_rollout_ref.model.lora_rank=8", "lora_rank=8 cannot be had: LoRA is not there yet" },
-{ "",                              "train.lrr=1", "command line: there is no option train.lrr; the nearest is train.lr" },
+{ "",                              "train.use_kl=true",
+  "there is no option train.use_kl; the nearest is train.use_kl_loss" },
+{ "",                              "actor_rollout_ref.model.lora_rank=8",
+  "lora_rank=8 cannot be had: LoRA is not there yet" },
+{ "",                              "train.lrr=1",
+  "command line: there is no option train.lrr; the nearest is train.lr" },
 { "",                              "train=1", "command line: train is a section" },
 /* types and ranges */
 { "train: {lr: fast}",             "", "run.yaml:1: train.lr: 'fast' is not allowed; it wants a number from 0 to 10" },
@@ -245,13 +251,15 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { "train: {offload_fraction: 1.2}", "", "train.offload_fraction: '1.2' is not allowed; it wants a number from 0 to 1" },
 { "train: {recompute: some}",      "", "it wants one of none|selective|full" },
 { "trainer: {on_nan: continue}",   "", "trainer.on_nan: 'continue' is not allowed; it wants one of stop|skip" },
-{ "rollout: {temperature: 0}",     "", "rollout.temperature: '0' is not allowed; it wants a number from 0.0001 to 10000" },
+{ "rollout: {temperature: 0}",     "",
+  "rollout.temperature: '0' is not allowed; it wants a number from 0.0001 to 10000" },
 { "rollout: {top_p: 1.5}",         "", "rollout.top_p: '1.5' is not allowed" },
 { "data: {train_files: [a, '']}",  "", "data.train_files: the string '' is not allowed" },
 /* what does not fit together */
 { GOOD, "train.mini_batch_size=3", "command line: train.mini_batch_size: data.train_batch_size = 8 does not divide" },
 { GOOD, "train.mini_batch_size=16", "but a step has only data.train_batch_size = 8" },
-{ GOOD, "train.loss=kl_cov;data.max_response_length=1000000000;data.max_prompt_length=1;train.micro_tokens=1000000000", "kl_cov ranks the tokens of an update" },
+{ GOOD, "train.loss=kl_cov;data.max_response_length=1000000000;data.max_prompt_length=1;train.micro_tokens=1000000000",
+  "kl_cov ranks the tokens of an update" },
 { GOOD, "train.micro_tokens=40", "train.micro_tokens: a micro-batch of 40 tokens cannot hold one sequence of 48" },
 { GOOD, "rollout.max_tokens=25", "rollout.max_tokens: 25 is more than data.max_response_length = 24" },
 { GOOD, "rollout.top_k=1", "rollout.top_k: 1 is greedy" },
@@ -262,7 +270,8 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "algo.advantage=gae", "gae needs a critic" },
 { GOOD, "algo.advantage=rloo;algo.norm_by_std=false", "algo.norm_by_std: has no effect with algo.advantage = rloo" },
 { GOOD, "algo.overlong.enable=true", "algo.overlong.buffer: is 0" },
-{ GOOD, "algo.overlong.enable=true;algo.overlong.buffer=25", "algo.overlong.buffer: 25 tokens are more than the longest answer" },
+{ GOOD, "algo.overlong.enable=true;algo.overlong.buffer=25",
+  "algo.overlong.buffer: 25 tokens are more than the longest answer" },
 { GOOD, "algo.overlong.buffer=5", "but algo.overlong.enable is false" },
 { GOOD, "algo.kl_control=adaptive", "algo.kl_control: adaptive has no effect without" },
 { GOOD, "algo.kl_in_reward=true;algo.kl_coef=0", "algo.kl_coef: is 0, so algo.kl_in_reward" },
@@ -272,10 +281,12 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "train.loss_norm_length=5", "train.loss_norm_length: has no effect unless" },
 { GOOD, "train.clip_high=2.5", "train.clip_c: 3 lies inside the clip range" },
 { GOOD, "train.lr=0", "train.lr: is 0: nothing would be learned" },
-{ GOOD, "trainer.steps=5;train.warmup_steps=6", "train.warmup_steps: 6 steps of warm-up in a run of trainer.steps = 5" },
+{ GOOD, "trainer.steps=5;train.warmup_steps=6",
+  "train.warmup_steps: 6 steps of warm-up in a run of trainer.steps = 5" },
 { GOOD, "train.warmup_steps=5;train.warmup_ratio=0.1", "train.warmup_ratio: set this or train.warmup_steps" },
 { GOOD, "train.decay_steps=5", "train.decay_steps: is for train.schedule = wsd, not constant" },
-{ GOOD, "trainer.steps=10;train.schedule=wsd;train.decay_steps=8;train.warmup_steps=3", "do not fit into trainer.steps = 10" },
+{ GOOD, "trainer.steps=10;train.schedule=wsd;train.decay_steps=8;train.warmup_steps=3",
+  "do not fit into trainer.steps = 10" },
 { GOOD, "rollout.kv_tokens=100;rollout.kv_bytes=100", "rollout.kv_bytes: set this or rollout.kv_tokens" },
 { GOOD, "rollout.kv_bytes=50", "rollout.kv_bytes: 50 bytes cannot hold one sequence of 48 tokens" },
 { GOOD, "rollout.n=65536;data.train_batch_size=10000", "rollout.n: 65536 answers to each of 10000 questions" },
@@ -285,7 +296,8 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { GOOD, "rollout.page=8", "rollout.page: '8' is not allowed; it wants a whole number from 16 to 4096" },
 { GOOD, "rollout.kv_tokens=50", "rollout.kv_tokens: a cache of 50 tokens cannot hold" },
 { GOOD, "rollout.page=48", "rollout.page: 48 is not a power of two" },
-{ GOOD, "rollout.token_budget=100", "rollout.token_budget: 100 tokens per forward are fewer than rollout.max_batch = 256" },
+{ GOOD, "rollout.token_budget=100",
+  "rollout.token_budget: 100 tokens per forward are fewer than rollout.max_batch = 256" },
 { GOOD, "trainer.val_every=5", "trainer.val_every: there is nothing to validate on" },
 { GOOD, "reward.scorer=openai/gsm9k", "reward.scorer: " },
 { GOOD, "reward.scorer=openai/gsm8k;reward.command=cat", "reward.command: set one of" },
@@ -317,7 +329,8 @@ static const struct { const char *text, *set, *says; } wrong_sft[] = {
 { PAIRS, "rollout.n=4", "rollout.n is an option of `hone train`, not of `hone sft`" },
 { PAIRS, "sft.messages_key=m;sft.prompt_key=p", "sft.messages_key: whole conversations" },
 { PAIRS, "data.train_max_samples=3", "data.train_max_samples: 3 pairs do not fill one batch" },
-{ PAIRS, "grid.dp=2", "grid: tp x pp x cp x dp takes 2 ranks, and there is 1; start that many (mpirun -n 2), or leave out dp: one rank" },
+{ PAIRS, "grid.dp=2",
+  "grid: tp x pp x cp x dp takes 2 ranks, and there is 1; start that many (mpirun -n 2), or leave out dp: one rank" },
 { PAIRS, "sft.max_length=12000", "sft.max_length: 12000 tokens are more than the model's context" },
 };
 /* clang-format on */

@@ -12,7 +12,8 @@ static bool json_same(const Json *a, const Json *b, bool loose) {
     bool an = a->kind == JSON_INT || a->kind == JSON_REAL, bn = b->kind == JSON_INT || b->kind == JSON_REAL;
     if (a->kind == JSON_INT && b->kind == JSON_INT) return a->integer == b->integer;
     if (an && bn) return json_number(a) == json_number(b);
-    if (a->kind == JSON_REAL && b->kind == JSON_NULL) return a->real - a->real != 0;       /* NaN and infinity are null in JSON */
+    /* NaN and infinity are null in JSON */
+    if (a->kind == JSON_REAL && b->kind == JSON_NULL) return a->real - a->real != 0;
     if (a->kind == JSON_STRING && a->flag && b->kind == JSON_OBJECT) {
         Buf t = { 0 }, u = { 0 };
         pq_put_value(&t, a);

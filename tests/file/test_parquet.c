@@ -1,5 +1,6 @@
-/* test_parquet.c - files of pyarrow, pandas, polars and DuckDB (bench/peers/parquet_matrix.py --fixtures wrote them) read equal to
- * what those libraries say is in them; shapes that they no longer write, made here; damaged ones refused without harm. */
+/* test_parquet.c - files of pyarrow, pandas, polars and DuckDB (bench/peers/parquet_matrix.py --fixtures
+ * wrote them) read equal to what those libraries say is in them; shapes that they no longer write, made
+ * here; damaged ones refused without harm. */
 #include "base/file.h"
 #include "file/parquet.h"
 #include "file/table.h"

@@ -1,5 +1,5 @@
-/* test_parquet_write.c - what is written is what is read: shapes by hand and a few hundred random ones, in every codec and in
- * groups of every size.  Other programs read these files too: bench/peers/parquet_matrix.py asks them. */
+/* test_parquet_write.c - what is written is what is read: shapes by hand and a few hundred random ones, in every codec
+ * and in groups of every size.  Other programs read these files too: bench/peers/parquet_matrix.py asks them. */
 #include "base/rng.h"
 #include "file/parquet.h"
 #include "json_same.h"
@@ -42,7 +42,8 @@ static int64_t parse_rows(const char *const *text, Json *rows, Mem *mem) {
     return n;
 }
 
-/* A random value of a shape that is a function of (seed, path): the same for all rows, so that columns have one type. */
+/* A random value of a shape that is a function of (seed, path): the same for all rows, so
+ * that columns have one type. */
 static Json random_value(uint64_t seed, uint32_t path, int depth, uint32_t *counter, Mem *mem) {
     uint64_t shape = rng_u64(seed, RNG_INIT, path, 0, 0, 0), u = rng_u64(seed, RNG_SAMPLE, 1, path, (*counter)++, 0);
     if (u % 5 == 0) return (Json){ .kind = JSON_NULL };

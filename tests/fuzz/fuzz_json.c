@@ -1,4 +1,5 @@
-/* fuzz_json.c - any bytes are JSON or an error with a message; what was read is written and read again as the same text. */
+/* fuzz_json.c - any bytes are JSON or an error with a message; what was read is written and
+ * read again as the same text. */
 #include "base/json.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_jsonl.c - any bytes as a data file of JSON (lines, an array, packed): every row is an object, or it is refused; what
- * is read prints to the same value again.  Seeds: tests/data/parquet (*.jsonl). */
+/* fuzz_jsonl.c - any bytes as a data file of JSON (lines, an array, packed): every row is an object, or it is refused;
+ * what is read prints to the same value again.  Seeds: tests/data/parquet (*.jsonl). */
 #include "file/parquet.h"
 #include "file/table.h"
 #include "task/prepare.h"

@@ -1,4 +1,5 @@
-/* fuzz_parquet.c - any bytes as a Parquet file: refused or read, within a bounded memory and time.  Seeds: tests/data/parquet. */
+/* fuzz_parquet.c - any bytes as a Parquet file: refused or read, within a bounded memory and
+ * time.  Seeds: tests/data/parquet. */
 #include "file/parquet.h"
 
 #include <string.h>

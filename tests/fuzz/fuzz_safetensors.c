@@ -1,4 +1,5 @@
-/* fuzz_safetensors.c - any bytes are a safetensors file or an error of one line; every byte that a tensor claims is there. */
+/* fuzz_safetensors.c - any bytes are a safetensors file or an error of one line; every byte
+ * that a tensor claims is there. */
 #include "file/safetensors.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* fuzz_tokenizer.c - a tokenizer.json of any bytes, and text through whatever loads.  The input is the file, a 0xFF byte (which
- * no UTF-8 holds) and the text; without one, a text of our own is used.  Beside crashes it looks for ids out of range, a
- * stream that differs from whole decoding, and half characters. */
+/* fuzz_tokenizer.c - a tokenizer.json of any bytes, and text through whatever loads.  The input is the file, a 0xFF
+ * byte (which no UTF-8 holds) and the text; without one, a text of our own is used.  Beside crashes it looks for ids
+ * out of range, a stream that differs from whole decoding, and half characters. */
 #include "base/json.h"
 #include "base/utf8.h"
 #include "text/tok.h"

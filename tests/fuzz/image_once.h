@@ -1,5 +1,5 @@
-/* image_once.h - any bytes as a picture of one kind: refused, or a picture of the size that its head says, within a bounded memory;
- * then through the whole road to rows of pixels. */
+/* image_once.h - any bytes as a picture of one kind: refused, or a picture of the size that its head says, within a
+ * bounded memory; then through the whole road to rows of pixels. */
 #ifndef FUZZ_IMAGE_ONCE_H
 #define FUZZ_IMAGE_ONCE_H
 

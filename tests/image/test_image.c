@@ -1,5 +1,6 @@
-/* test_image.c - what cases.json has no file of (WebP, interlaced, 16-bit colours, a transparent colour) against Pillow's pixels; and files that
- * must be refused in one line: cut short at every length, bits flipped, bombs, animations, other kinds. */
+/* test_image.c - what cases.json has no file of (WebP, interlaced, 16-bit colours, a transparent colour)
+ * against Pillow's pixels; and files that must be refused in one line: cut short at every length, bits
+ * flipped, bombs, animations, other kinds. */
 #include "base/file.h"
 #include "image/image.h"
 #include "test.h"

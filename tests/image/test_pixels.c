@@ -1,5 +1,5 @@
-/* test_pixels.c - 21 pictures from file to pixel values, bit for bit as transformers' slow and fast processors, and 116 sizes by both rules
- * (tests/data/vision/cases.json); rules read from preprocessor_config.json; several frames. */
+/* test_pixels.c - 21 pictures from file to pixel values, bit for bit as transformers' slow and fast processors, and 116
+ * sizes by both rules (tests/data/vision/cases.json); rules read from preprocessor_config.json; several frames. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/sha256.h"

@@ -1,5 +1,6 @@
-/* test_cut_head.c - a vocabulary cut over ranks: log-probs, entropies and drawn tokens under every cut of the distribution are one rank's,
- * bit for bit; so are the weights' gradients, and the rows' within rounding.  Starts itself under mpirun. */
+/* test_cut_head.c - a vocabulary cut over ranks: log-probs, entropies and drawn tokens under every cut of
+ * the distribution are one rank's, bit for bit; so are the weights' gradients, and the rows' within
+ * rounding.  Starts itself under mpirun. */
 #include "base/rng.h"
 #include "comm/world.h"
 #include "model/fixture.h"

@@ -1,7 +1,7 @@
-/* test_gradient.c - the whole backward against differences of the whole forward, on models of awkward shapes: along random
- * directions of each parameter, (loss(w + e d) - loss(w - e d)) / 2e against <gradient, d>.  The forward is float32, so a
- * difference is good to about 1e-3 of its size; a wrong or missing term shows as a factor.  Then once more with each backward
- * operation a tenth too large: every such fault is seen. */
+/* test_gradient.c - the whole backward against differences of the whole forward, on models of awkward shapes: along
+ * random directions of each parameter, (loss(w + e d) - loss(w - e d)) / 2e against <gradient, d>.  The forward is
+ * float32, so a difference is good to about 1e-3 of its size; a wrong or missing term shows as a factor.  Then once
+ * more with each backward operation a tenth too large: every such fault is seen. */
 #include "model/fixture.h"
 #include "op/planted.h"
 
@@ -53,7 +53,8 @@ static double check_param(Net *n, const Params *g, const Param *p) {
         rn += (double)dir[i] * (double)dir[i];
     for (int64_t i = 0; i < k; i++)
         dir[i] = (float)((double)dir[i] / sqrt(rn) + (double)grad[i] / norm), along += (double)dir[i] * (double)grad[i];
-    /* a step that carries a token to another expert jumps: the smallest step is the least likely to, the largest the least noisy */
+    /* a step that carries a token to another expert jumps: the smallest step is the least
+     * likely to, the largest the least noisy */
     static const double step[] = { 1e-3, 2e-4, 5e-5 };
     double err = 1e9;
     for (size_t i = 0; i < COUNT(step) && err > 0.01; i++) {

@@ -1,5 +1,5 @@
-/* test_kept_set.c - sets of ids as bytes: what is put comes back, for every kind and size of set and vocabularies up to the
- * largest; no set is longer than promised, and a short one is short. */
+/* test_kept_set.c - sets of ids as bytes: what is put comes back, for every kind and size of set and vocabularies up to
+ * the largest; no set is longer than promised, and a short one is short. */
 #include "model/kept_set.h"
 #include "base/rng.h"
 #include "test.h"

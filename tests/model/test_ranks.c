@@ -1,6 +1,6 @@
-/* test_ranks.c - a model cut over ranks gives the bits of one rank (E2): log-probs and entropies of packed batches by memcmp, gradients summed
- * over ranks within rounding.  Every rank computes the whole model beside its share of it; models and grids of a list, and drawn ones
- * (--ranks random=SEED,COUNT).  Starts itself under mpirun. */
+/* test_ranks.c - a model cut over ranks gives the bits of one rank (E2): log-probs and entropies of packed batches by
+ * memcmp, gradients summed over ranks within rounding.  Every rank computes the whole model beside its share of it;
+ * models and grids of a list, and drawn ones (--ranks random=SEED,COUNT).  Starts itself under mpirun. */
 #include "backend.h"
 #include "comm/world.h"
 #include "drawn.h"
@@ -193,8 +193,8 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, con
     return r;
 }
 
-/* Each rank of dp computed the whole batch.  least: of the model's largest entry, under which a tensor's own is nothing but rounding (q of a
- * token that sees itself alone). */
+/* Each rank of dp computed the whole batch.  least: of the model's largest entry, under which
+ * a tensor's own is nothing but rounding (q of a token that sees itself alone). */
 static void compare(const World *w, int dp, double least, const char *what, const ModelDesc *desc, const Result *one,
                     const Result *cut, Mem *mem) {
     EXPECT(!memcmp(one->lp, cut->lp, (size_t)one->outputs * 4), "%s: log-probs are not those of one rank", what);
@@ -304,7 +304,8 @@ static int random_main(uint32_t seed, int count) {
     return first ? test_end() || failed > 0 : 0;
 }
 
-/* One sequence of 32,768 tokens over cp: the bits of one rank, activations cut by as many, work as even as the pieces. */
+/* One sequence of 32,768 tokens over cp: the bits of one rank, activations cut by as many,
+ * work as even as the pieces. */
 static int long_main(void) {
     enum { LONG = 32768 };
     World w;

@@ -1,5 +1,6 @@
-/* test_vision.c - pictures in a model: versions that are wrong by one thing are far from the reference (tests/data/models/qwen2_5_vl_clips), the
- * positions of ten sequences as five programs have them, the same bits alone and among others, gradients with and without recomputation. */
+/* test_vision.c - pictures in a model: versions that are wrong by one thing are far from the reference
+ * (tests/data/models/qwen2_5_vl_clips), the positions of ten sequences as five programs have them, the same bits alone
+ * and among others, gradients with and without recomputation. */
 #include "fixture.h"
 
 #include "base/file.h"

@@ -2,7 +2,8 @@
  * numbers, comparison in double, and central differences.
  *
  * A Case is an op seen as a function: run() reads inputs from the host, computes, and leaves outputs on the host.  The
- * backward of a function f is checked by L = sum c . f(x) with random c:  dL/dx by differences against what the op says. */
+ * backward of a function f is checked by L = sum c . f(x) with random c:  dL/dx by
+ * differences against what the op says. */
 #ifndef OPTEST_H
 #define OPTEST_H
 
@@ -59,14 +60,15 @@ static inline Tensor rig_put_ld(Rig *r, DType t, int64_t rows, int64_t cols, int
     r->t[r->n++] = x;
     return x;
 }
-static inline Tensor rig_put(Rig *r, DType t, int64_t rows, int64_t cols, const void *from) { return rig_put_ld(r, t, rows,
-    cols, cols, from); }
+static inline Tensor rig_put(Rig *r, DType t, int64_t rows, int64_t cols, const void *from) {
+    return rig_put_ld(r, t, rows, cols, cols, from);
+}
 static inline void *rig_get(Rig *r, Tensor x) {
     void *p = mem_push(&r->m, tensor_bytes(x.dtype, x.rows, x.cols) + 1);
     op_get(&r->d, p, x);
     return p;
 }
-static inline int rig_torn(Rig *r) {                             /* tensors whose guard bytes (or row gaps) were written to */
+static inline int rig_torn(Rig *r) {                       /* tensors whose guard bytes (or row gaps) were written to */
     int bad = 0;
     for (int i = 0; i < r->n; i++) {
         Tensor x = r->t[i];
@@ -75,7 +77,8 @@ static inline int rig_torn(Rig *r) {                             /* tensors whos
         bool torn = false;
         for (size_t k = 0; k < GUARD; k++) torn |= b[n + k] != 0xA5;
         for (int64_t row = 0; row < x.rows; row++)
-            for (size_t k = (size_t)x.cols * es; k < (size_t)x.ld * es; k++) torn |= b[(size_t)(row * x.ld) * es + k] != 0xA5;
+            for (size_t k = (size_t)x.cols * es; k < (size_t)x.ld * es; k++)
+                torn |= b[(size_t)(row * x.ld) * es + k] != 0xA5;
         bad += torn;
     }
     return bad;

@@ -1,5 +1,5 @@
-/* planted.h - the CPU's operations with one of them wrong.  A fault is one output of one operation: when the operation is
- * done, spoil() changes what it wrote there, as little as the test that must notice it says.
+/* planted.h - the CPU's operations with one of them wrong.  A fault is one output of one operation: when the operation
+ * is done, spoil() changes what it wrote there, as little as the test that must notice it says.
  *   op tests:  build/tests/op/test_rows --plant rmsnorm_bwd.dx    must fail (tests/all/planted.sh runs them all)
  *   engine and model tests plant in process. */
 #ifndef TESTS_OP_PLANTED_H
@@ -65,10 +65,12 @@ static int planted_which;
 #include "op/op_list.h"
 #undef OP
 /* clang-format off */
-static void planted_stale_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged r) { /* decode rows are not written: the page is stale */
+static void planted_stale_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged r) { /* decode rows are not written: the page is
+                                                                             * stale */
     if (r.rows.longest > 1) ops_cpu.kv_put(d, kv, k, v, r);
 }
-static void planted_no_copy(Dev *d, Kv kv, int to, int from) { (void)d, (void)kv, (void)to, (void)from; } /* forgotten */
+/* forgotten */
+static void planted_no_copy(Dev *d, Kv kv, int to, int from) { (void)d, (void)kv, (void)to, (void)from; }
 static double planted_sumsq(Dev *d, Tensor x) { return ops_cpu.sumsq(d, x) * 1.001; }
 
 typedef struct { const char *name; size_t at; void (*op)(void); const char *outs; } Planted;

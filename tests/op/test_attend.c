@@ -1,5 +1,6 @@
-/* test_attend.c - rule 4: attention over packed sequences and over pages.  Values and gradients against double; packed ==
- * paged in chunks of 1, 7, 64, 100 over shuffled pages of 16, 48, 64, 128; every instruction set, thread count and tile. */
+/* test_attend.c - rule 4: attention over packed sequences and over pages.  Values and gradients against
+ * double; packed == paged in chunks of 1, 7, 64, 100 over shuffled pages of 16, 48, 64, 128; every
+ * instruction set, thread count and tile. */
 #include "optest.h"
 
 typedef struct {
@@ -248,8 +249,8 @@ static void pages(const Shape *s, int isa, int page, int chunk) {
     rig_close(&r);
 }
 
-/* One long sequence among thousands of one token: the work is that of the rows, not of sequences times the longest (which
- * was too many tasks for the threads).  Each has the bits it has alone. */
+/* One long sequence among thousands of one token: the work is that of the rows, not of sequences times the longest
+ * (which was too many tasks for the threads).  Each has the bits it has alone. */
 static void ragged(void) {
     enum { HEADS = 64, D = 16, SHORT = 9000, LONG = 3000, AT = 4000, N = SHORT + 1, T = SHORT + LONG };
     Rig r;

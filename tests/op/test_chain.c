@@ -1,5 +1,5 @@
-/* test_chain.c - calls done together give the bytes of calls done one by one, whatever memory they share: random programs of
- * calls over tensors that lie across each other, run both ways on several thread counts. */
+/* test_chain.c - calls done together give the bytes of calls done one by one, whatever memory they share: random
+ * programs of calls over tensors that lie across each other, run both ways on several thread counts. */
 #include "op/cpu/chain.h"
 #include "optest.h"
 
@@ -23,7 +23,8 @@ static bool over(Tensor a, Tensor b) {
     const float *x = a.data, *y = b.data;
     return x < y + b.rows * b.cols && y < x + a.rows * a.cols;
 }
-/* A tensor of that shape that lies apart from the given ones (or is one of them, where 'same' allows it); none if chance finds no place. */
+/* A tensor of that shape that lies apart from the given ones (or is one of them, where 'same'
+ * allows it); none if chance finds no place. */
 static Tensor apart_from(const World *w, uint64_t *s, int64_t rows, int64_t cols, const Tensor * not, int n,
                          bool same) {
     for (int tries = 0; tries < 200; tries++) {
@@ -162,7 +163,8 @@ static void test_waits(void) {
     rig_close(&w.r);
 }
 
-/* A chain of few rows is cut for the threads, too, when it is worth their while: a decode step's rows are few, and each has all its keys to read. */
+/* A chain of few rows is cut for the threads, too, when it is worth their while: a decode
+ * step's rows are few, and each has all its keys to read. */
 static atomic_int blocks, empty; /* EXPECT is for one thread at a time */
 static void count_block(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     (void)arg, (void)k, (void)work;

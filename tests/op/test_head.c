@@ -1,5 +1,5 @@
-/* test_head.c - rules 3 and 8: log-prob, entropy, truncation, gradients, drawing.  Values against double with the kept set
- * found by sorting; sample's lp and entropy are logprob's bits; every instruction set, thread count and batch. */
+/* test_head.c - rules 3 and 8: log-prob, entropy, truncation, gradients, drawing.  Values against double with the kept
+ * set found by sorting; sample's lp and entropy are logprob's bits; every instruction set, thread count and batch. */
 #include "optest.h"
 
 enum { T = 23, H = 19, V = 413 };
@@ -349,7 +349,8 @@ static void frequencies(const Kind *k) {
 
 /* ---- rows that have no distribution
  * ------------------------------------------------------------------------------------------- */
-/* What spoils row t's hidden state, or 0: a NaN (with any payload), infinities that add up to one, a logit above all. */
+/* What spoils row t's hidden state, or 0: a NaN (with any payload), infinities that add up to
+ * one, a logit above all. */
 static bool spoilt(float *x, int t) {
     static const uint32_t how[] = { 0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FC001FF, 0x7F800000, 0xFF800000 };
     if (t % 3 != 1) return false;
@@ -521,8 +522,8 @@ static void huge_vocabulary(void) {
     rig_close(&r);
 }
 
-/* The vocabulary in parts, one of them empty: log-probs, entropies and what backward reads have the bits of the whole; gradients of the parts'
- * rows too, and those of h add up. */
+/* The vocabulary in parts, one of them empty: log-probs, entropies and what backward reads have the bits of the whole;
+ * gradients of the parts' rows too, and those of h add up. */
 static void parts(const Kind *k) {
     static const int64_t cut[] = { 0, 128, 128, 256, V };
     enum { N = COUNT(cut) - 1 };

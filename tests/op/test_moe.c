@@ -1,5 +1,5 @@
-/* test_moe.c - rule 5: choosing experts, gathering, putting back; gradients of the router by differences with the choice
- * held. */
+/* test_moe.c - rule 5: choosing experts, gathering, putting back; gradients of the router by
+ * differences with the choice held. */
 #include "optest.h"
 
 enum { T = 29, E = 12, K = 3 };

@@ -1,6 +1,6 @@
-/* test_product.c - rules 1 and 2: products have one order of summation.  Every variant that may differ (instruction set,
- * threads, number of
- * rows, row stride, cut into pieces) against the definition in plain C, with memcmp; values against double. */
+/* test_product.c - rules 1 and 2: products have one order of summation.  Every variant that may differ
+ * (instruction set, threads, number of rows, row stride, cut into pieces) against the definition in plain
+ * C, with memcmp; values against double. */
 #include "op/op_fused.h"
 #include "optest.h"
 
@@ -161,7 +161,8 @@ static void large(int isa, int rows, int N, int K, int pieces) {
     rig_close(&r);
 }
 
-/* A worker keeps what it has turned of x for the pieces of one call, not for the next: new numbers in the same place are seen. */
+/* A worker keeps what it has turned of x for the pieces of one call, not for the next: new
+ * numbers in the same place are seen. */
 static void again(int isa) {
     enum { ROWS = 40, N = 500, K = 300 };
     Rig r;

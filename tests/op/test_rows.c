@@ -171,8 +171,9 @@ static void rope(void) {
     rig_close(&r);
 }
 
-/* What weights are made of.  Normals: a matrix's part has the bits of its place in the whole, they have mean 0 and the deviation that was asked for, and a
- * pair is what Box and Muller make of one draw.  float8: the number of the format times its block's scale, rounded once. */
+/* What weights are made of.  Normals: a matrix's part has the bits of its place in the whole, they have mean 0 and the
+ * deviation that was asked for, and a pair is what Box and Muller make of one draw.  float8: the number of the format
+ * times its block's scale, rounded once. */
 static void filling(void) {
     enum { R = 50, C = 401, N = R * C, R8 = 300, C8 = 200 };
     Rig r;
@@ -238,7 +239,8 @@ static void moving(void) {
         for (int i = 0; i < W; i++) want[ids[t] * W + i] += dy[t * W + i];
     EXPECT(!memcmp(rig_get(&r, dw), want, V * W * 4), "embed_bwd: not a chain over rows");
 
-    /* the table in three parts: what they give adds up to the rows, signs of zero included; gradients are their own rows */
+    /* the table in three parts: what they give adds up to the rows, signs of zero included;
+     * gradients are their own rows */
     static const int64_t cut[] = { 0, 4, 4, V };
     Tensor tdy = rig_put(&r, DT_F32, T, W, dy), parts[4], whole = rig_put(&r, DT_F32, T, W, NULL);
     w[3] = -0.0f, w[7 * W] = -0.0f;
@@ -435,8 +437,9 @@ static void bits(void) {
     rig_close(&ref);
 }
 
-/* Short formats: the master walks as float32 weights do, w is its rounding; bf16 moments are those of each step, rounded by the chance
- * that (step, element) names, whatever the instruction set, the threads and the cut into calls. */
+/* Short formats: the master walks as float32 weights do, w is its rounding; bf16 moments are those of each
+ * step, rounded by the chance that (step, element) names, whatever the instruction set, the threads and the
+ * cut into calls. */
 enum { SHORT_N = 70001, SHORT_STEPS = 3 };
 static const int64_t SHORT_FIRST = ((int64_t)1 << 32) - 40000; /* numbers of elements pass 2^32 on the way */
 
@@ -502,7 +505,8 @@ static void short_formats(int threads, int isa) {
     EXPECT(!memcmp(rig_get(&r, wide.w), bf16s(&r.m, got, SHORT_N), SHORT_N * 2),
            "bf16 weights: not the master rounded");
     EXPECT(!memcmp(rig_get(&r, moments.w), want, SHORT_N * 4), "weights with bf16 moments");
-    /* weight and rest are the same master, but where a rest does not fit: then one unit of the last place lower, once a step at most */
+    /* weight and rest are the same master, but where a rest does not fit: then one unit of
+     * the last place lower, once a step at most */
     uint16_t *h = rig_get(&r, least.w);
     int16_t *rest = rig_get(&r, least.master);
     int64_t others = 0, far = 0;
@@ -536,7 +540,8 @@ static void split_and_joined(void) {
     EXPECT(lower > 3, "%ld ties met", (long)lower);
 }
 
-/* The known trap: v in bf16, rounded to the nearest, never falls when beta2 is 0.999.  By chance it follows float32's. */
+/* The known trap: v in bf16, rounded to the nearest, never falls when beta2 is 0.999.  By
+ * chance it follows float32's. */
 static void moments_follow(void) {
     enum { N = 4096 };
     Rig r;

@@ -1,5 +1,5 @@
-/* test_finite.c - a weight that is NaN or infinite is refused when it is loaded and when it is converted, in every format of the
- * files, by the name of its tensor and its place. */
+/* test_finite.c - a weight that is NaN or infinite is refused when it is loaded and when it is converted, in every
+ * format of the files, by the name of its tensor and its place. */
 #include "base/file.h"
 #include "file/safetensors.h"
 #include "param/convert.h"

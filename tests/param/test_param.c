@@ -1,5 +1,5 @@
-/* test_param.c - parameters in memory are the files' numbers: every family, every format; wrong folders are refused with
- * one line; what is saved is loaded back; a random model is a function of its seed alone. */
+/* test_param.c - parameters in memory are the files' numbers: every family, every format; wrong folders are refused
+ * with one line; what is saved is loaded back; a random model is a function of its seed alone. */
 #include "param/param.h"
 #include "base/file.h"
 #include "file/safetensors.h"
@@ -137,7 +137,8 @@ static void trainable_only(void) {
     close_model(&x);
 }
 
-/* On a grid rows stand by whom their gradients are summed with; on one rank, and where only tokens are dealt out, as in the table. */
+/* On a grid rows stand by whom their gradients are summed with; on one rank, and where only
+ * tokens are dealt out, as in the table. */
 static void regions(void) {
     static const struct {
         const char *model, *grid;

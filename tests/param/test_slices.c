@@ -1,6 +1,6 @@
-/* test_slices.c - a rank reads its slice and nothing else: for many grids and every family, float8 blocks across a cut too, what a shard
- * loads is the slice of what one rank loads, byte by byte, and the bytes that it read are those of its slices.  Shards of one process:
- * no ranks are started. */
+/* test_slices.c - a rank reads its slice and nothing else: for many grids and every family, float8 blocks across a cut
+ * too, what a shard loads is the slice of what one rank loads, byte by byte, and the bytes that it read are those of
+ * its slices.  Shards of one process: no ranks are started. */
 #include "file/safetensors.h"
 #include "param/param.h"
 #include "test.h"

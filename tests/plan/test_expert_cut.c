@@ -1,4 +1,5 @@
-/* test_expert_cut.c - experts cut by ep x etp: their bytes, replicas and traffic; what the trainer and the engine share; what cannot be folded. */
+/* test_expert_cut.c - experts cut by ep x etp: their bytes, replicas and traffic; what the
+ * trainer and the engine share; what cannot be folded. */
 #include "plan/report.h"
 #include "setting.h"
 

@@ -1,7 +1,7 @@
-/* test_published.c - predictions beside every published figure that says enough to be computed, with the residual of each.
- * A figure that a constant was fitted on is marked; the bounds hold for all but one, whose machines are not told well enough:
- * there the published figure must lie between the predictions for both ways.  `--table` prints the table of docs/plan.md,
- * `--phases` the seconds of each phase too. */
+/* test_published.c - predictions beside every published figure that says enough to be computed, with the residual of
+ * each.  A figure that a constant was fitted on is marked; the bounds hold for all but one, whose machines are not told
+ * well enough: there the published figure must lie between the predictions for both ways.  `--table` prints the table
+ * of docs/plan.md, `--phases` the seconds of each phase too. */
 #include "plan/plan.h"
 #include "test.h"
 
@@ -31,7 +31,8 @@ typedef struct {
 typedef struct {
     const char *name, *config, *cluster, *profile;
     double prompts, answers, mini, prompt_mean, prompt_max, mean, max; bool kl;
-    int tp, pp, ep, cp, vpp; const char *split, *recompute; bool fused; double micro, offload; bool park, states; int gen_tp; double gen_use;
+    int tp, pp, ep, cp, vpp; const char *split, *recompute; bool fused; double micro, offload;
+    bool park, states; int gen_tp; double gen_use;
     Claim claims[6];
 } Row;
 static const Row ROWS[] = {
@@ -50,8 +51,8 @@ static const Row ROWS[] = {
     { "verl Qwen3-30B 32 H20", "Qwen3-30B-A3B", "H20-96x32", "verl", 512, 16, 128, 150, 2048, 1180, 8192, false,
       1, 1, 8, 1, 1, "even", "none", false, 10240, 1, true, true, 4, 0.7,
       { { MFU_OLD, 0.31 } } },
-    { "verl Qwen3-30B 32 H20, device Adam", "Qwen3-30B-A3B", "H20-96x32", "verl", 512, 16, 128, 150, 2048, 1180, 8192, false,
-      1, 1, 8, 1, 1, "even", "none", true, 10240, 0, true, true, 4, 0.5,
+    { "verl Qwen3-30B 32 H20, device Adam", "Qwen3-30B-A3B", "H20-96x32", "verl", 512, 16, 128, 150, 2048, 1180, 8192,
+      false, 1, 1, 8, 1, 1, "even", "none", true, 10240, 0, true, true, 4, 0.5,
       { { MFU_OLD, 0.454, true }, { ROLLOUT, 418 }, { STEP, 602 } } },
     { "verl Qwen3-30B 32 H100", "Qwen3-30B-A3B", "H100x32", "verl", 512, 16, 128, 150, 2048, 1180, 8192, false,
       1, 1, 8, 1, 1, "even", "none", true, 10240, 0, true, true, 4, 0.7,
@@ -170,7 +171,8 @@ static void check(const Row *r, bool table, bool phases) {
     mem_free(&mem);
 }
 
-/* What undid three rows: a stack that places ranks in no order keeps to NVLink within a node only, once there are racks. */
+/* What undid three rows: a stack that places ranks in no order keeps to NVLink within a node
+ * only, once there are racks. */
 static void check_scattered(void) {
     Plan p = { .profile = profile_find("nemo") };
     Mem mem = { 0 };

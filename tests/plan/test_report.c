@@ -1,5 +1,5 @@
-/* test_report.c - what a plan looks like: units that suit its size, one verdict, a picture that is XML whatever a cluster is
- * called, JSON that adds up. */
+/* test_report.c - what a plan looks like: units that suit its size, one verdict, a picture
+ * that is XML whatever a cluster is called, JSON that adds up. */
 #include "base/json.h"
 #include "plan/report.h"
 #include "test.h"

@@ -1,5 +1,5 @@
-/* test_rollout.c - an engine decodes every token once, also when the cache is short and sequences are turned out and come
- * back; and rings over several nodes use the ports of all their members. */
+/* test_rollout.c - an engine decodes every token once, also when the cache is short and sequences are turned out and
+ * come back; and rings over several nodes use the ports of all their members. */
 #include "setting.h"
 
 #include <math.h>
@@ -58,7 +58,8 @@ static void every_token_once(void) {
            "a short cache: %.2f s, %.0f steps; %.2f s", narrow.seconds, narrow.steps, wide.seconds);
 }
 
-/* 32 GPUs in nodes of 8: gradients (4 B) and weights (2 B) of a rank, over 32 / tp replicas, 8 / tp of them in a node. */
+/* 32 GPUs in nodes of 8: gradients (4 B) and weights (2 B) of a rank, over 32 / tp replicas,
+ * 8 / tp of them in a node. */
 static void rings(void) {
     for (int tp = 1; tp <= 4; tp *= 2) {
         Plan *p = planned("Qwen2.5-7B", "H100x32", tp);

@@ -1,5 +1,5 @@
-/* test_search.c - the search finds what it should, and stays small: it is the number of layouts looked at that is bounded,
- * since a clock on a busy machine says little (10,000 of them take a quarter of a second of one core). */
+/* test_search.c - the search finds what it should, and stays small: it is the number of layouts looked at that is
+ * bounded, since a clock on a busy machine says little (10,000 of them take a quarter of a second of one core). */
 #include "plan/search.h"
 #include "setting.h"
 
@@ -51,8 +51,8 @@ static void small_and_sound(void) {
     }
 }
 
-/* 96 H20: better balanced than the published split (6 layers on the stage with the head), and interleaved, since a pipeline of
- * 30 micro-batches has a bubble worth shortening: the same layout with whole stages is slower. */
+/* 96 H20: better balanced than the published split (6 layers on the stage with the head), and interleaved, since a
+ * pipeline of 30 micro-batches has a bubble worth shortening: the same layout with whole stages is slower. */
 static void better_than_published(void) {
     Search *found = MEM_NEW(&mem, Search);
     Plan *p = setting("DeepSeek-V3", "H20-96x96", &DAPO);

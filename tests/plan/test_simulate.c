@@ -1,4 +1,5 @@
-/* test_simulate.c - pipeline lists are complete and ordered; the closed formulas agree with the simulation; time at scale. */
+/* test_simulate.c - pipeline lists are complete and ordered; the closed formulas agree with
+ * the simulation; time at scale. */
 #include "base/clock.h"
 #include "plan/schedule.h"
 #include "plan/search.h"
@@ -38,8 +39,8 @@ static void check_list(int stage, int S, int m, int v) {
     mem_free(&own);
 }
 
-/* All shapes: none waits for ever, and equal stages take (m + stages - 1) forwards and backwards in 1F1B; chunks shorten the ramp by their
- * number, where micro-batches come in runs of a stage each. */
+/* All shapes: none waits for ever, and equal stages take (m + stages - 1) forwards and backwards in 1F1B; chunks
+ * shorten the ramp by their number, where micro-batches come in runs of a stage each. */
 static void check_lists(void) {
     for (int S = 1; S <= 8; S++)
         for (int v = 1; v <= (S == 1 ? 1 : 4); v++)

@@ -6,7 +6,14 @@
 #include "op/op_check.h"
 #include "rollout/engine.h"
 
-enum { REQUESTS = 7, MAX_ANSWER = 14, MAX_SAMPLES = 5, MAX_PROMPT = 40, LONGEST = MAX_PROMPT + MAX_ANSWER, MAX_SET = 40 };
+enum {
+    REQUESTS = 7,
+    MAX_ANSWER = 14,
+    MAX_SAMPLES = 5,
+    MAX_PROMPT = 40,
+    LONGEST = MAX_PROMPT + MAX_ANSWER,
+    MAX_SET = 40
+};
 
 /* Prompts 4 and 5 begin with the whole of prompt 3, prompt 6 is prompt 5. */
 static const struct { const char *name; int prompt, samples; SampleOpts o; } asked[REQUESTS] = {
@@ -23,9 +30,20 @@ typedef struct { int n; Finish finish; int32_t tokens[MAX_ANSWER]; float lp[MAX_
     uint8_t kept[MAX_ANSWER * MAX_SET]; size_t kept_n; } Got;
 typedef struct { Got at[REQUESTS][MAX_SAMPLES]; int answers; EngineStats stats; } Result;
 
-typedef struct { const char *name; int threads, page, pages, seqs, batch, rows; enum { TOGETHER, REVERSED, ALONE } how; } Shape;
+typedef struct {
+    const char *name;
+    int threads, page, pages, seqs, batch, rows;
+    enum { TOGETHER, REVERSED, ALONE } how;
+} Shape;
 
-typedef struct { Fixture *f; const int32_t *prompt[REQUESTS]; SampleOpts opts[REQUESTS]; Shape shape; int next, left; Result *out; } Asking;
+typedef struct {
+    Fixture *f;
+    const int32_t *prompt[REQUESTS];
+    SampleOpts opts[REQUESTS];
+    Shape shape;
+    int next, left;
+    Result *out;
+} Asking;
 
 static inline void engine_prompts(Asking *a, Fixture *f) {
     a->f = f;
@@ -44,7 +62,8 @@ static inline bool asking_next(void *user, Request *out) {
     if (!a->left) return false;
     int i = a->shape.how == REVERSED ? REQUESTS - 1 - a->next : a->next;
     a->next++, a->left--;
-    *out = (Request){ a->prompt[i], asked[i].prompt, asked[i].samples, 77 + (uint64_t)i, &a->opts[i], (void *)(intptr_t)i };
+    *out = (Request){ a->prompt[i], asked[i].prompt, asked[i].samples, 77 + (uint64_t)i, &a->opts[i],
+                      (void *)(intptr_t)i };
     return true;
 }
 
@@ -68,11 +87,16 @@ static inline bool asking_kept(void *user, const Request *r, int sample, const u
 }
 
 static inline SchedConf shape_conf(const Shape *s) {
-    return (SchedConf){ .page = s->page, .pages = s->pages, .max_seqs = s->seqs, .max_batch = s->batch, .max_rows = s->rows, .max_len = LONGEST };
+    return (SchedConf){ .page = s->page,
+                        .pages = s->pages,
+                        .max_seqs = s->seqs,
+                        .max_batch = s->batch,
+                        .max_rows = s->rows,
+                        .max_len = LONGEST };
 }
 
-/* Checking mode closes and opens all memory around every op, which is most of the time of a model this small: a test that
- * has run in it once goes on without. */
+/* Checking mode closes and opens all memory around every op, which is most of the time of a
+ * model this small: a test that has run in it once goes on without. */
 static inline void unguarded(Fixture *f) { f->dev.ops->enter(&f->dev, false); }
 
 /* Scratch for the model's own batches and for an engine of that shape. */
@@ -115,7 +139,8 @@ static inline int as_seqs(Asking *a, const Result *r, bool sets, PackSeq *seqs, 
     return n;
 }
 
-/* Answers whose log-probs or entropies are not the trainer's, bit for bit; with their kept sets, or with sets found again. */
+/* Answers whose log-probs or entropies are not the trainer's, bit for bit; with their kept
+ * sets, or with sets found again. */
 static inline int not_scored(Asking *a, const Result *r, bool sets) {
     PackSeq seqs[REQUESTS * MAX_SAMPLES];
     const Got *got[REQUESTS * MAX_SAMPLES];
@@ -123,7 +148,8 @@ static inline int not_scored(Asking *a, const Result *r, bool sets) {
     int64_t outputs = pack_outputs(seqs, n), o = 0;
     float *s = score_seqs(a->f, seqs, n);
     for (int i = 0; i < n; o += got[i]->n, i++)
-        bad += memcmp(s + o, got[i]->lp, (size_t)got[i]->n * 4) || memcmp(s + outputs + o, got[i]->ent, (size_t)got[i]->n * 4);
+        bad += memcmp(s + o, got[i]->lp, (size_t)got[i]->n * 4)
+               || memcmp(s + outputs + o, got[i]->ent, (size_t)got[i]->n * 4);
     return bad;
 }
 

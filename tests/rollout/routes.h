@@ -1,9 +1,9 @@
-/* routes.h - which experts each token of each sequence was given, recorded while the engine decodes and while the trainer
- * scores, and compared.
+/* routes.h - which experts each token of each sequence was given, recorded while the engine
+ * decodes and while the trainer scores, and compared.
  *
- * A token's row is named by a hash of all tokens up to it: two rows with one name must have the same routes (E1).  The engine
- * knows rows only as positions in pages, so a shadow of the cache is kept, one hash a position, copied when a page is copied:
- * a row's hash is made from the hash that the pages say stands before it. */
+ * A token's row is named by a hash of all tokens up to it: two rows with one name must have the same routes (E1).  The
+ * engine knows rows only as positions in pages, so a shadow of the cache is kept, one hash a position, copied when a
+ * page is copied: a row's hash is made from the hash that the pages say stands before it. */
 #ifndef TESTS_ROLLOUT_ROUTES_H
 #define TESTS_ROLLOUT_ROUTES_H
 
@@ -36,7 +36,8 @@ static inline uint64_t routes_mix(uint64_t a, uint64_t b) {
 
 static inline const int32_t *routes_get(Dev *d, int which, Tensor x) {
     size_t n = (size_t)(x.rows * x.cols);
-    if (n > routes.ints_room[which]) routes.ints[which] = realloc(routes.ints[which], n * 4), routes.ints_room[which] = n;
+    if (n > routes.ints_room[which])
+        routes.ints[which] = realloc(routes.ints[which], n * 4), routes.ints_room[which] = n;
     routes.under->get(d, routes.ints[which], x);
     return routes.ints[which];
 }
@@ -65,8 +66,10 @@ static void routes_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged p) { /* the e
     if (routes.named) return;
     routes.named = true;
     size_t want = (size_t)(kv.pool.rows * kv.page);
-    if (want > routes.shadow_n) routes.shadow = realloc(routes.shadow, want * sizeof *routes.shadow), routes.shadow_n = want;
-    const int32_t *at = routes_get(d, 0, p.rows.at), *start = routes_get(d, 1, p.start), *all = routes_get(d, 2, p.table);
+    if (want > routes.shadow_n)
+        routes.shadow = realloc(routes.shadow, want * sizeof *routes.shadow), routes.shadow_n = want;
+    const int32_t *at = routes_get(d, 0, p.rows.at), *start = routes_get(d, 1, p.start),
+                  *all = routes_get(d, 2, p.table);
     for (int s = 0; s < p.rows.n; s++) {
         const int32_t *table = all + s * p.table.cols;
         for (int32_t t = at[s], pos = start[s]; t < at[s + 1]; t++, pos++) {
@@ -116,14 +119,16 @@ static inline int routes_order(const void *a, const void *b) {
     uint64_t x = ((const RouteSeen *)a)->row, y = ((const RouteSeen *)b)->row;
     return x < y ? -1 : x > y;
 }
-/* Routes that the engine took and the trainer did not (another pick, or no such row); 'compared' counts the engine's. */
+/* Routes that the engine took and the trainer did not (another pick, or no such row);
+ * 'compared' counts the engine's. */
 static inline int64_t routes_differ(int64_t *compared) {
     int64_t bad = 0;
     for (int s = 0; s < 2; s++)
         if (routes.n[s]) qsort(routes.at[s], routes.n[s], sizeof *routes.at[s], routes_order);
     for (size_t i = 0, k = 0; i < routes.n[0]; i++) {
         while (k < routes.n[1] && routes.at[1][k].row < routes.at[0][i].row) k++;
-        bad += k >= routes.n[1] || routes.at[1][k].row != routes.at[0][i].row || routes.at[1][k].pick != routes.at[0][i].pick;
+        bad += k >= routes.n[1] || routes.at[1][k].row != routes.at[0][i].row
+               || routes.at[1][k].pick != routes.at[0][i].pick;
     }
     *compared += (int64_t)routes.n[0];
     routes.n[0] = routes.n[1] = 0;

@@ -1,5 +1,6 @@
-/* test_engine.c - E1 and E3: an answer is the same whatever the batch, the order, the pages, the chunks and the threads, and
- * its log-probs and entropies are the trainer's, bit for bit; faults planted in the kernels are noticed. */
+/* test_engine.c - E1 and E3: an answer is the same whatever the batch, the order, the pages, the chunks and
+ * the threads, and its log-probs and entropies are the trainer's, bit for bit; faults planted in the
+ * kernels are noticed. */
 #include "model/kept_set.h"
 #include "op/planted.h"
 #include "rollout/engine_fixture.h"
@@ -130,7 +131,8 @@ static void planted(const Fault *p) {
     fixture_close(&f);
 }
 
-/* Every operation that the engine calls for any family has a fault in the table above: with all others dead, it runs. */
+/* Every operation that the engine calls for any family has a fault in the table above: with
+ * all others dead, it runs. */
 static void dead(void) { CHECK(false, "the engine calls an operation in which no fault is planted"); }
 static void all_planted(void) {
     const Shape *s = &shapes[0];
@@ -199,8 +201,8 @@ static void scale_weights(Fixture *f, float by) {
     free(w);
 }
 
-/* The kept sets travel: under other weights a token's log-prob is that of the new logits over the old set, in double from
- * model_logits; and it is another than over the set that the new weights would keep. */
+/* The kept sets travel: under other weights a token's log-prob is that of the new logits over the old set, in double
+ * from model_logits; and it is another than over the set that the new weights would keep. */
 static void sets_travel(const char *model) {
     const Shape *s = &shapes[0];
     SchedConf c = shape_conf(s);
@@ -282,8 +284,8 @@ static void no_room(void) {
     fixture_close(&f);
 }
 
-/* A token whose embedding is not a number: an answer ends where it would be read, the others are what they were, also in
- * pages that held such keys before. */
+/* A token whose embedding is not a number: an answer ends where it would be read, the others
+ * are what they were, also in pages that held such keys before. */
 static void broken(const char *model, const Shape *s) {
     SchedConf c = shape_conf(s);
     Fixture f;

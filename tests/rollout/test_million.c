@@ -1,6 +1,7 @@
 /* test_million.c - many tokens sampled and scored, over the reference models and random ones of realistic shape, every
- * family: batches of 1 to 512, with and without preemption, prefix hits, chunked prefill.  Three numbers count, and are 0: the
- * largest difference between the sampler's and the trainer's log-prob, entropies that differ, routes that differ.
+ * family: batches of 1 to 512, with and without preemption, prefix hits, chunked prefill.  Three numbers
+ * count, and are 0: the largest difference between the sampler's and the trainer's log-prob, entropies that
+ * differ, routes that differ.
  *   test_million                ten thousand tokens, in ./check
  *   test_million --all [MODEL]  over a million (tests/all/million.sh) */
 #include "model/fixture.h"

@@ -40,8 +40,8 @@ static void a_chain(void) {
     mem_free(&mem);
 }
 
-/* The first page of a text goes while the second is still cached: the number of the first gets other tokens, so the second
- * must not be found behind it. */
+/* The first page of a text goes while the second is still cached: the number of the first
+ * gets other tokens, so the second must not be found behind it. */
 static void out_of_reach(void) {
     Mem mem = { 0 };
     Pages *p = pages_open(2, PAGE, &mem);
@@ -74,8 +74,8 @@ static void end_goes_first(void) {
     mem_free(&mem);
 }
 
-/* Random texts over two letters, so that prefixes are shared often; the shadow keeps how often each page is held and what it
- * was written with. */
+/* Random texts over two letters, so that prefixes are shared often; the shadow keeps how
+ * often each page is held and what it was written with. */
 enum { PAGES = 24, TEXTS = 8, LONG = 5, STEPS = 20000 };
 
 typedef struct {

@@ -1,5 +1,5 @@
-/* test_sampling.c - the tokens drawn follow the distribution that was asked for (chi-square, each option), and the rules about
- * when an answer may end and must end.
+/* test_sampling.c - the tokens drawn follow the distribution that was asked for (chi-square,
+ * each option), and the rules about when an answer may end and must end.
  *
  * A head of 24 rows over hidden size 24 whose weights are the unit matrix: the logits are the hidden row itself. */
 #include "op/op.h"

@@ -1,5 +1,5 @@
-/* test_sched.c - the scheduler alone: a machine without tensors that remembers which position of which text every slot of
- * every page was written with, and looks at everything a step would read. */
+/* test_sched.c - the scheduler alone: a machine without tensors that remembers which position of which text every slot
+ * of every page was written with, and looks at everything a step would read. */
 #include "base/rng.h"
 #include "rollout/sched.h"
 #include "test.h"

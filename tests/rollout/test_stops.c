@@ -1,4 +1,5 @@
-/* test_stops.c - stop texts: found as soon as they are complete, across tokens and inside one, and cut off the answer. */
+/* test_stops.c - stop texts: found as soon as they are complete, across tokens and inside
+ * one, and cut off the answer. */
 #include "rollout/stops.h"
 #include "test.h"
 

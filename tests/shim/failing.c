@@ -1,6 +1,7 @@
-/* failing.c - a library to be preloaded by tests: memory that is refused at the k-th call, and files that shrink once they are mapped.
- * Calls are counted from main on, whatever library makes them.
- *   SHIM_AT=K       the K-th call for memory (malloc and its relatives, mmap, pthread_create) fails; SHIM_FROM=K: it and all behind it
+/* failing.c - a library to be preloaded by tests: memory that is refused at the k-th call, and files that shrink once
+ * they are mapped.  Calls are counted from main on, whatever library makes them.
+ *   SHIM_AT=K       the K-th call for memory (malloc and its relatives, mmap, pthread_create)
+ *                   fails; SHIM_FROM=K: it and all behind it
  *   SHIM_COUNT=FILE how many there were, written there at the end
  *   SHIM_SHRINK=S   a file whose path holds S is cut to SHIM_KEEP bytes as soon as it is mapped */
 #include "shim/refuse.h"
@@ -14,7 +15,8 @@
 static const char *shrink;
 static long keep;
 
-/* The next library's function of that name.  dlsym may itself ask for memory before there is a next malloc: a few bytes of our own. */
+/* The next library's function of that name.  dlsym may itself ask for memory before there is
+ * a next malloc: a few bytes of our own. */
 static char early[4096];
 static size_t early_used;
 static void *early_take(size_t n) {

@@ -1,5 +1,6 @@
-/* wrapped.c - the same refusals as failing.c's, linked into the program (build/shims/hone, made with the linker's --wrap): for builds
- * with a sanitizer, whose own malloc must be the first that is preloaded.  Calls that libc makes for itself are not met. */
+/* wrapped.c - the same refusals as failing.c's, linked into the program (build/shims/hone, made with the
+ * linker's --wrap): for builds with a sanitizer, whose own malloc must be the first that is preloaded.
+ * Calls that libc makes for itself are not met. */
 #include "shim/refuse.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* test_progress.c - the line on a terminal: it never exceeds the window, also when that becomes narrower; what it says before,
- * between and behind steps. */
+/* test_progress.c - the line on a terminal: it never exceeds the window, also when that
+ * becomes narrower; what it says before, between and behind steps. */
 #include "step/progress.h"
 #include "test.h"
 

@@ -1,4 +1,5 @@
-/* test_val_metrics.c - validation by source under verl's names: values worked out by hand, best and worst against all draws. */
+/* test_val_metrics.c - validation by source under verl's names: values worked out by hand,
+ * best and worst against all draws. */
 #include "base/file.h"
 #include "step/val_metrics.h"
 #include "test.h"

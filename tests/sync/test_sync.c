@@ -1,6 +1,6 @@
-/* test_sync.c - weights from one cut to another, any grid to any grid on 8 ranks: every tensor byte-equal to the one that a seed gives in that cut,
- * bytes and buffer as the plan prints them, equal cuts in the same memory; and faults planted behind a transfer.  Starts itself under
- * mpirun.  Ten pairs of grids a model here; test_sync N: N of them. */
+/* test_sync.c - weights from one cut to another, any grid to any grid on 8 ranks: every tensor byte-equal to the one
+ * that a seed gives in that cut, bytes and buffer as the plan prints them, equal cuts in the same memory; and faults
+ * planted behind a transfer.  Starts itself under mpirun.  Ten pairs of grids a model here; test_sync N: N of them. */
 #include "plan/syncplan.h"
 #include "sync/sync.h"
 #include "train/ranks_fixture.h"

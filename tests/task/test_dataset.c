@@ -1,5 +1,5 @@
-/* test_dataset.c - the schema and what breaks it; the order of epochs; a cursor that goes on with the very next row; prompts
- * that are too long. */
+/* test_dataset.c - the schema and what breaks it; the order of epochs; a cursor that goes on
+ * with the very next row; prompts that are too long. */
 #include "base/file.h"
 #include "file/parquet.h"
 #include "task/dataset.h"

@@ -7,27 +7,39 @@
 /* clang-format off */
 static const struct { const char *format, *raw, *want; } good[] = {
     { "gsm8k", "{\"question\":\"Q?\",\"answer\":\"so 1,2<<1+1>>\\n#### 1,234\"}",
-      "{\"data_source\":\"openai/gsm8k\",\"prompt\":[{\"role\":\"user\",\"content\":\"Q? " ASK "after \\\"####\\\".\"}],\"ability\":\"math\","
+      "{\"data_source\":\"openai/gsm8k\",\"prompt\":[{\"role\":\"user\",\"content\":\"Q? "
+      ASK "after \\\"####\\\".\"}],\"ability\":\"math\","
       "\"reward_model\":{\"style\":\"rule\",\"ground_truth\":\"1234\"},"
-      "\"extra_info\":{\"split\":\"train\",\"index\":3,\"answer\":\"so 1,2<<1+1>>\\n#### 1,234\",\"question\":\"Q?\"}}" },
+      "\"extra_info\":{\"split\":\"train\",\"index\":3,\"answer\":\"so 1,2<<1+1>>\\n#### 1,234\","
+      "\"question\":\"Q?\"}}" },
     { "gsm8k", "{\"question\":\"Q\",\"answer\":\"#### -5.50\"}", "\"ground_truth\":\"-5.50\"" },
-    { "math", "{\"problem\":\"P\",\"solution\":\"\\\\boxed{1} or \\\\boxed{\\\\frac{1}{2}}.\",\"level\":\"Level 1\",\"type\":\"Algebra\"}",
-      "{\"data_source\":\"DigitalLearningGmbH/MATH-lighteval\",\"prompt\":[{\"role\":\"user\",\"content\":\"P " ASK "within \\\\boxed{}.\"}],"
+    { "math", "{\"problem\":\"P\",\"solution\":\"\\\\boxed{1} or \\\\boxed{\\\\frac{1}{2}}.\",\"level\":\"Level 1\","
+      "\"type\":\"Algebra\"}",
+      "{\"data_source\":\"DigitalLearningGmbH/MATH-lighteval\",\"prompt\":[{\"role\":\"user\",\"content\":\"P "
+      ASK "within \\\\boxed{}.\"}],"
       "\"ability\":\"math\",\"reward_model\":{\"style\":\"rule\",\"ground_truth\":\"\\\\frac{1}{2}\"},"
       "\"extra_info\":{\"split\":\"train\",\"index\":3,\"level\":\"Level 1\",\"type\":\"Algebra\"}}" },
     { "math", "{\"problem\":\"P\",\"solution\":\"$\\\\boxed 7$ and text\"}", "\"ground_truth\":\"7\"" },
     { "math", "{\"problem\":\"P\",\"solution\":\"\\\\fbox{x}\"}", "\"ground_truth\":\"x\"" },
-    { "math500", "{\"problem\":\"P\",\"answer\":\" \\\\sqrt{2} \",\"subject\":\"Algebra\"}", "\"ground_truth\":\"\\\\sqrt{2}\"" },
+    { "math500", "{\"problem\":\"P\",\"answer\":\" \\\\sqrt{2} \",\"subject\":\"Algebra\"}",
+      "\"ground_truth\":\"\\\\sqrt{2}\"" },
     { "dapo", "{\"prompt\":\"P\",\"answer\":34}", "is the answer to the problem.\\n\\nP\\n\\nRemember to put" },
     { "dapo", "{\"prompt\":\"P\",\"answer\":34}", "\"data_source\":\"math_dapo\"" },
-    { "dapo", "{\"prompt\":[{\"role\":\"user\",\"content\":\"as it is\"}],\"answer\":\"34\"}", "\"prompt\":[{\"role\":\"user\",\"content\":\"as it is\"}]" },
-    { "aime", "{\"Problem\":1,\"problem\":\"P\",\"answer\":\"204\",\"id\":60}", "\"ground_truth\":\"204\"},\"extra_info\":{\"split\":\"train\",\"index\":3,\"id\":60}" },
-    { "geo3k", "{\"images\":[{\"bytes\":\"B\",\"path\":null}],\"problem\":\"<image>Find x.\",\"answer\":\"2 \\\\sqrt { 221 }\"}",
-      "{\"data_source\":\"hiyouga/geometry3k\",\"prompt\":[{\"role\":\"user\",\"content\":\"<image>Find x. Think first, between <think> and </think>, "
-      "then put the final answer within \\\\boxed{}.\"}],\"images\":[{\"bytes\":\"B\",\"path\":null}],\"ability\":\"math\",\"reward_model\":{\"style\":\"rule\","
-      "\"ground_truth\":\"2 \\\\sqrt { 221 }\"},\"extra_info\":{\"split\":\"train\",\"index\":3,\"answer\":\"2 \\\\sqrt { 221 }\",\"question\":\"<image>Find x.\"}}" },
+    { "dapo", "{\"prompt\":[{\"role\":\"user\",\"content\":\"as it is\"}],\"answer\":\"34\"}",
+      "\"prompt\":[{\"role\":\"user\",\"content\":\"as it is\"}]" },
+    { "aime", "{\"Problem\":1,\"problem\":\"P\",\"answer\":\"204\",\"id\":60}",
+      "\"ground_truth\":\"204\"},\"extra_info\":{\"split\":\"train\",\"index\":3,\"id\":60}" },
+    { "geo3k", "{\"images\":[{\"bytes\":\"B\",\"path\":null}],\"problem\":\"<image>Find x.\",\"answer\":\"2 \\\\sqrt { "
+      "221 }\"}",
+      "{\"data_source\":\"hiyouga/geometry3k\",\"prompt\":[{\"role\":\"user\",\"content\":\"<image>Find x. Think "
+      "first, between <think> and </think>, "
+      "then put the final answer within \\\\boxed{}.\"}],\"images\":[{\"bytes\":\"B\",\"path\":null}],"
+      "\"ability\":\"math\",\"reward_model\":{\"style\":\"rule\","
+      "\"ground_truth\":\"2 \\\\sqrt { 221 }\"},\"extra_info\":{\"split\":\"train\",\"index\":3,\"answer\":\"2 "
+      "\\\\sqrt { 221 }\",\"question\":\"<image>Find x.\"}}" },
     { "sft", "{\"prompt\":\"P\",\"response\":\"R\"}",
-      "{\"data_source\":\"sft\",\"prompt\":[{\"role\":\"user\",\"content\":\"P\"}],\"ability\":\"\",\"response\":\"R\",\"extra_info\":{\"split\":\"train\",\"index\":3}}" },
+      "{\"data_source\":\"sft\",\"prompt\":[{\"role\":\"user\",\"content\":\"P\"}],\"ability\":\"\",\"response\":\"R\","
+      "\"extra_info\":{\"split\":\"train\",\"index\":3}}" },
     { "sft", "{\"messages\":[{\"role\":\"user\",\"content\":\"P\"},{\"role\":\"assistant\",\"content\":\"R\"}]}",
       "\"prompt\":[{\"role\":\"user\",\"content\":\"P\"}],\"ability\":\"\",\"response\":\"R\"" },
 };
@@ -42,7 +54,8 @@ static const struct { const char *format, *raw, *says; } bad[] = {
     { "math500", "{\"problem\":\"P\",\"answer\":\" \"}", "answer is empty" },
     { "dapo", "{\"prompt\":\"P\",\"answer\":[1]}", "answer must be text or a number" },
     { "geo3k", "{\"images\":[],\"problem\":\"<image>x\",\"answer\":\"1\"}", "0 pictures for 1 times <image>" },
-    { "geo3k", "{\"images\":[\"a\",\"b\"],\"problem\":\"<image><image><image>\",\"answer\":\"1\"}", "2 pictures for 3 times <image>" },
+    { "geo3k", "{\"images\":[\"a\",\"b\"],\"problem\":\"<image><image><image>\",\"answer\":\"1\"}",
+      "2 pictures for 3 times <image>" },
     { "geo3k", "{\"problem\":\"<image>x\",\"answer\":\"1\"}", "no list of pictures in column images" },
     { "sft", "{\"messages\":[{\"role\":\"user\",\"content\":\"P\"}]}", "do not end with the assistant's" },
 };

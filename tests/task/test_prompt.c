@@ -1,4 +1,5 @@
-/* test_prompt.c - rows to token ids: messages and text through a chat template, bare text, pairs of prompt and response. */
+/* test_prompt.c - rows to token ids: messages and text through a chat template, bare text,
+ * pairs of prompt and response. */
 #include "base/file.h"
 #include "task/prompt.h"
 #include "test.h"

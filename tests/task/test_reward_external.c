@@ -1,5 +1,5 @@
-/* test_reward_external.c - scorers that are not ours, and behave badly: the batch ends in time, every bad sample is marked,
- * every good one has its score, and neither processes nor file descriptors are left. */
+/* test_reward_external.c - scorers that are not ours, and behave badly: the batch ends in time, every bad sample is
+ * marked, every good one has its score, and neither processes nor file descriptors are left. */
 #include "base/clock.h"
 #include "task/reward.h"
 #include "test.h"
@@ -300,8 +300,8 @@ static void stuck_library(void) {
     rewards_close(p);
 }
 
-/* So many calls hang that no more threads are started, until none is left to judge; then they all come back: the next sample is
- * judged, and nobody waits for ever. */
+/* So many calls hang that no more threads are started, until none is left to judge; then they
+ * all come back: the next sample is judged, and nobody waits for ever. */
 static void stuck_and_back(void) {
     enum { ALL = 64 };
     Err err;

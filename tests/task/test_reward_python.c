@@ -73,8 +73,8 @@ static int64_t together(const RewardResult *r) {
     return at ? strtoll(at + 11, NULL, 10) : 0;
 }
 
-/* A thousand answers; every hundredth breaks the scorer in its own way, and no other one suffers: not by a function of one answer,
- * not by one of many, whose calls it breaks for all of them. */
+/* A thousand answers; every hundredth breaks the scorer in its own way, and no other one suffers: not by a function of
+ * one answer, not by one of many, whose calls it breaks for all of them. */
 static void thousand(const char *function, int64_t restarts, int64_t most_together) {
     static const char *const BAD[] = { "raise", "die", "hang", "nan", "raise", "die", "raise", "nan", "die", "raise" };
     enum { ALL = 1000 };

@@ -1,6 +1,6 @@
 /* test_tok.c - ids and text equal to the reference's, for every tokenizer under tests/data/tokenizers (made by
- * tests/oracle/make_tokenizers.py; qwen_like and deepseek_v3_like are those models' published pieces on a small vocabulary)
- * and, with --extra DIR, those under DIR/tokenizers.  Each text is also decoded a token at a time. */
+ * tests/oracle/make_tokenizers.py; qwen_like and deepseek_v3_like are those models' published pieces on a small
+ * vocabulary) and, with --extra DIR, those under DIR/tokenizers.  Each text is also decoded a token at a time. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/threads.h"

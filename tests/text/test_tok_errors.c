@@ -1,12 +1,13 @@
-/* test_tok_errors.c - what a tokenizer file may not be: each row is a tokenizer.json (or a part of one) and the words its
- * error must hold.  A piece that is not supported is named. */
+/* test_tok_errors.c - what a tokenizer file may not be: each row is a tokenizer.json (or a part of one) and the words
+ * its error must hold.  A piece that is not supported is named. */
 #include "base/file.h"
 #include "test.h"
 #include "text/tok.h"
 
 #include <unistd.h>
 
-#define MODEL(more)      "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]" more "}"
+#define BPE              "\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]"
+#define MODEL(more)      "\"model\":{" BPE more "}"
 #define WITH(key, piece) "{" MODEL("") ",\"" key "\":" piece "}"
 
 /* clang-format off */
@@ -46,7 +47,8 @@ static const struct { const char *json, *words; } row[] = {
     { WITH("pre_tokenizer", "{\"type\":\"Digits\",\"individual_digits\":1}"), "individual_digits" },
     { WITH("post_processor", "{\"type\":\"RobertaProcessing\"}"),     "RobertaProcessing" },
     { WITH("post_processor", "{\"type\":\"TemplateProcessing\"}"),    "single" },
-    { WITH("post_processor", "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}"), "special_tokens" },
+    { WITH("post_processor",
+      "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}"), "special_tokens" },
     { WITH("post_processor", "{\"type\":\"TemplateProcessing\",\"single\":[]}"), "Sequence A" },
     { WITH("decoder", "{\"type\":\"WordPiece\"}"),                    "WordPiece" },
     { WITH("decoder", "{\"type\":\"CTC\"}"),                          "CTC" },
@@ -108,8 +110,8 @@ static void check_folders(const char *dir) {
     EXPECT(open_with(dir, "vocab.json", "{\"a\":0}", "merges.txt", "", &err) == TOK_OK, "one letter: %s", err.msg);
 }
 
-/* What is not in the vocabulary and has no unk_token is dropped, as the reference does; an unk_token that is missing itself
- * is an error once it is needed. */
+/* What is not in the vocabulary and has no unk_token is dropped, as the reference does; an
+ * unk_token that is missing itself is an error once it is needed. */
 static void check_unknown(const char *dir) {
     static const char *const json[] = { "{" MODEL("") "}", "{" MODEL(",\"unk_token\":\"<unk>\"") "}" };
     char path[300];

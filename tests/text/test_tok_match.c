@@ -1,5 +1,5 @@
-/* test_tok_match.c - the quick matcher against PCRE2: the published splitting patterns on random text of all of Unicode must
- * give the same matches; and single patterns with the matches they must have. */
+/* test_tok_match.c - the quick matcher against PCRE2: the published splitting patterns on random text of all of Unicode
+ * must give the same matches; and single patterns with the matches they must have. */
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "test.h"

@@ -1,4 +1,5 @@
-/* each.c - a scorer that gives every other answer another score, whatever it says: a hash of its bytes, 0 to 1.  No group of answers is silent. */
+/* each.c - a scorer that gives every other answer another score, whatever it says: a hash of
+ * its bytes, 0 to 1.  No group of answers is silent. */
 #include "hone_reward.h"
 
 int hone_reward(const HoneRewardIn *in, HoneRewardOut *out) {

@@ -1,5 +1,5 @@
-/* low_bytes.c - a scorer whose verdicts differ from answer to answer even of a model that knows nothing: the share of bytes
- * below 0x60; right when there are more of them than not. */
+/* low_bytes.c - a scorer whose verdicts differ from answer to answer even of a model that knows nothing: the share of
+ * bytes below 0x60; right when there are more of them than not. */
 #include "hone_reward.h"
 
 int hone_reward(const HoneRewardIn *in, HoneRewardOut *out) {
