@@ -57,7 +57,7 @@ int main(void) {
             return printf("%s\n", err.msg), 1;
         t[3] = cpu();
         AdvConf ac = { .kind = ADV_GRPO, .norm_by_std = true };
-        AdvIn ai = { .a = { ANSWERS, at, NULL }, .reward = reward, .group = group };
+        AdvIn ai = { .a = { ANSWERS, at, at + 1, NULL }, .reward = reward, .group = group };
         if (!advantage(adv, NULL, &ac, &ai, &tmp, &err)) return printf("%s\n", err.msg), 1;
         t[4] = cpu();
         LossConf lc = { .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3 };

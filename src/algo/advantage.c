@@ -76,7 +76,7 @@ static bool by_group(double *out, const AdvConf *c, const AdvIn *in, Arena *tmp,
     uint64_t *order = arena_push(tmp, (size_t)n * 8);
     for (int64_t i = 0; i < n; i++) {
         score[i] = 0;
-        for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) score[i] += in->reward[t];
+        for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) score[i] += in->reward[t];
         len[i] = (double)answer_len(&in->a, i);
         scored += score[i] != 0;
         order[i] = (uint64_t)(uint32_t)in->group[i] << 32 | (uint64_t)i;
@@ -96,21 +96,24 @@ static bool by_group(double *out, const AdvConf *c, const AdvIn *in, Arena *tmp,
  * unbiased; a lone token becomes 0. */
 static void whiten(float *out, const double *x, const Answers *a) {
     double sum = 0, dev = 0;
-    int64_t count = 0, T = a->at[a->n];
-    for (int64_t t = a->at[0]; t < T; t++)
-        if (token_on(a, t)) sum += x[t], count++;
+    int64_t count = 0;
+    for (int64_t i = 0; i < a->n; i++)
+        for (int64_t t = a->at[i]; t < a->end[i]; t++)
+            if (token_on(a, t)) sum += x[t], count++;
     double mean = sum / (double)(count > 0 ? count : 1);
-    for (int64_t t = a->at[0]; t < T; t++)
-        if (token_on(a, t)) dev += (x[t] - mean) * (x[t] - mean);
+    for (int64_t i = 0; i < a->n; i++)
+        for (int64_t t = a->at[i]; t < a->end[i]; t++)
+            if (token_on(a, t)) dev += (x[t] - mean) * (x[t] - mean);
     double scale = 1 / sqrt(dev / (double)(count > 1 ? count - 1 : 1) + 1e-8);
-    for (int64_t t = a->at[0]; t < T; t++) out[t] = token_on(a, t) ? (float)((x[t] - mean) * scale) : 0;
+    for (int64_t i = 0; i < a->n; i++)
+        for (int64_t t = a->at[i]; t < a->end[i]; t++) out[t] = token_on(a, t) ? (float)((x[t] - mean) * scale) : 0;
 }
 
 /* R_t = r_t + gamma R_{t+1}.  reset: a masked token starts anew (reinforce++); remax lets rewards pass over it. */
 static void reward_to_go(double *out, const AdvIn *in, double gamma, bool reset) {
     for (int64_t i = 0; i < in->a.n; i++) {
         double run = 0;
-        for (int64_t t = in->a.at[i + 1] - 1; t >= in->a.at[i]; t--) {
+        for (int64_t t = in->a.end[i] - 1; t >= in->a.at[i]; t--) {
             bool on = token_on(&in->a, t);
             run = (on ? in->reward[t] : 0) + gamma * run;
             out[t] = on ? run : 0;
@@ -123,7 +126,7 @@ static void reward_to_go(double *out, const AdvIn *in, double gamma, bool reset)
 static void gae(double *adv, const AdvIn *in, double gamma, double lam) {
     for (int64_t i = 0; i < in->a.n; i++) {
         double next = 0, run = 0;
-        for (int64_t t = in->a.at[i + 1] - 1; t >= in->a.at[i]; t--) {
+        for (int64_t t = in->a.end[i] - 1; t >= in->a.at[i]; t--) {
             adv[t] = 0;
             if (!token_on(&in->a, t)) continue;
             run = in->reward[t] + gamma * next - in->value[t] + gamma * lam * run;
@@ -135,14 +138,13 @@ static void gae(double *adv, const AdvIn *in, double gamma, double lam) {
 
 static void spread(double *tok, const double *per_answer, const Answers *a) {
     for (int64_t i = 0; i < a->n; i++)
-        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++) tok[t] = token_on(a, t) ? per_answer[i] : 0;
+        for (int64_t t = a->at[i]; t < a->end[i]; t++) tok[t] = token_on(a, t) ? per_answer[i] : 0;
 }
 
 bool advantage(float *adv, float *returns, const AdvConf *c, const AdvIn *in, Arena *tmp, Err *err) {
     size_t mark = arena_mark(tmp);
     const Answers *a = &in->a;
-    int64_t T = a->at[a->n];
-    double *tok = arena_push(tmp, (size_t)T * 8);
+    double *tok = arena_push(tmp, (size_t)answers_end(a) * 8);
     bool ok = true, white = c->kind == ADV_RPP || c->kind == ADV_RPP_BASELINE || c->kind == ADV_GAE;
 
     if (c->kind == ADV_RPP) reward_to_go(tok, in, c->gamma, true);
@@ -155,7 +157,7 @@ bool advantage(float *adv, float *returns, const AdvConf *c, const AdvIn *in, Ar
     }
     if (ok && white) whiten(adv, tok, a);
     for (int64_t i = 0; ok && i < a->n; i++)
-        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++) {
+        for (int64_t t = a->at[i]; t < a->end[i]; t++) {
             bool on = token_on(a, t);
             if (!white) adv[t] = (float)(on && c->kind == ADV_REMAX ? tok[t] - in->baseline[i] : tok[t]);
             if (!returns) continue;

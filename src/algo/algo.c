@@ -43,8 +43,14 @@ const char *name_of(const Name *names, int value) {
 bool loss_is_sequence_mean(LossKind k) { return k == LOSS_GSPO || k == LOSS_SAPO || k == LOSS_GEO_MEAN; }
 
 int64_t answer_len(const Answers *a, int64_t i) {
-    if (!a->mask) return a->at[i + 1] - a->at[i];
+    if (!a->mask) return a->end[i] - a->at[i];
     int64_t len = 0;
-    for (int64_t t = a->at[i]; t < a->at[i + 1]; t++) len += a->mask[t] != 0;
+    for (int64_t t = a->at[i]; t < a->end[i]; t++) len += a->mask[t] != 0;
     return len;
+}
+
+int64_t answers_end(const Answers *a) {
+    int64_t end = 0;
+    for (int64_t i = 0; i < a->n; i++) end = a->end[i] > end ? a->end[i] : end;
+    return end;
 }

@@ -1,9 +1,9 @@
 /* algo.h - the words of the methods: kinds with their names, and the shape of a batch of answers.
  *
- * Answers are ragged and never padded: answer i owns tokens at[i] .. at[i+1]-1 of every per-token array, T =
- * at[n].  Only answer tokens are there, not the prompt's.  mask 0 marks a token the model did not write (a
- * tool's); NULL: all are 1.  A masked token's inputs are not read and its outputs are 0.  Sums are in double
- * and in the order of the tokens. */
+ * Answers are ragged and never padded: answer i owns tokens at[i] .. end[i]-1 of every per-token array; what lies
+ * between answers is neither read nor written.  Only answer tokens are there, not the prompt's.  mask 0 marks a token
+ * the model did not write (a tool's); NULL: all are 1.  A masked token's inputs are not read and its outputs are 0.
+ * Sums are in double and in the order of the answers and their tokens. */
 #ifndef ALGO_ALGO_H
 #define ALGO_ALGO_H
 
@@ -11,12 +11,13 @@
 
 typedef struct {
     int64_t        n;         /* answers */
-    const int64_t *at;        /* [n+1] */
+    const int64_t *at, *end;  /* [n]; side by side without gaps: end = at + 1 */
     const uint8_t *mask;      /* [T] or NULL */
 } Answers;
 
 static inline bool token_on(const Answers *a, int64_t t) { return !a->mask || a->mask[t]; }
 int64_t answer_len(const Answers *a, int64_t i);      /* unmasked tokens of answer i */
+int64_t answers_end(const Answers *a);                /* places that the columns have at least: T */
 
 typedef enum {
     ADV_GRPO, ADV_DR_GRPO, ADV_RLOO, ADV_RPP, ADV_RPP_BASELINE, ADV_REMAX, ADV_OPO, ADV_GPG, ADV_PASSK, ADV_GAE

@@ -34,7 +34,7 @@ double kl_into_reward(float *reward, const Answers *a, int kind, double coef, co
     for (int64_t i = 0; i < a->n; i++) {
         double sum = 0;
         int64_t len = 0;
-        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++) {
+        for (int64_t t = a->at[i]; t < a->end[i]; t++) {
             if (!token_on(a, t)) continue;
             double k = kl_token(NULL, kind, old_lp[t], ref_lp[t]);
             reward[t] = (float)(reward[t] - coef * k);

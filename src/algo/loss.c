@@ -100,7 +100,7 @@ static TokenFn *const token_loss[] = {
 static double mean_diff(const LossIn *in, int64_t i) {
     double sum = 0;
     int64_t len = 0;
-    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++)
+    for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++)
         if (token_on(&in->a, t)) sum += (double)in->lp[t] - (double)in->old[t], len++;
     return len ? sum / (double)len : 0;
 }
@@ -110,7 +110,7 @@ static double mean_diff(const LossIn *in, int64_t i) {
 static void geo_mean(LossSum *sum, float *dlp, const LossConf *c, const LossCounts *counts, const LossIn *in, int64_t i,
                      int64_t len) {
     double adv = 0, diff = 0, weight = 0;
-    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+    for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) {
         if (!token_on(&in->a, t)) continue;
         double d = (double)in->lp[t] - (double)in->old[t], A = in->adv[t];
         double held = clamp(d, -c->clip_low, c->clip_high);
@@ -126,7 +126,7 @@ static void geo_mean(LossSum *sum, float *dlp, const LossConf *c, const LossCoun
     double w = in->weight ? mx_exp(weight * each) : 1;
     double value = -adv * each * mx_exp(clamp(diff * each, -700, 700)) * w * share;
     if (len) sum->pg += value;
-    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++)
+    for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++)
         if (token_on(&in->a, t)) dlp[t] = (float)(dlp[t] * value * each);
 }
 
@@ -136,7 +136,7 @@ static void one_answer(LossSum *sum, float *dlp, const LossConf *c, const LossCo
     double w =
         token_weight(loss_is_sequence_mean(c->kind) ? AGG_SEQ_MEAN_TOKEN_MEAN : c->agg, c->norm_len, counts, len);
     double pg = 0;
-    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+    for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) {
         if (!token_on(&in->a, t)) continue;
         Token tok = { in->lp[t], in->old[t], in->adv[t], seq, in->pick && in->pick[t] };
         TokenLoss l = token_loss[c->kind](c, &tok);
@@ -153,7 +153,7 @@ static void one_answer(LossSum *sum, float *dlp, const LossConf *c, const LossCo
 static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in,
                    int64_t i, int64_t len) {
     double w = token_weight(c->agg, c->norm_len, counts, len), kl = 0, entropy = 0;
-    for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+    for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) {
         if (!token_on(&in->a, t)) continue;
         double slope, d = (double)in->lp[t] - (double)in->old[t];
         sum->ppo_kl += c->kind == LOSS_KL_COV ? fabs(d) : -d;
@@ -176,7 +176,7 @@ void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const 
     CHECK(c->kind != LOSS_KL_COV || in->pick, "kl_cov without picked tokens");
     for (int64_t i = 0; i < in->a.n; i++) {
         int64_t len = answer_len(&in->a, i);
-        for (int64_t t = in->a.at[i]; t < in->a.at[i + 1]; t++) {
+        for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) {
             dlp[t] = 0;
             if (dent) dent[t] = 0;
         }
@@ -189,8 +189,9 @@ void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const 
 /* Not equal to 0 is also what is not a number: that must be met, not passed over. */
 bool loss_is_silent(const LossConf *c, const Answers *a, const float *adv) {
     if (c->kind == LOSS_KL_COV || c->entropy_coef != 0 || c->kl_coef != 0) return false;
-    for (int64_t t = a->at[0]; t < a->at[a->n]; t++)
-        if (token_on(a, t) && adv[t] != 0) return false;
+    for (int64_t i = 0; i < a->n; i++)
+        for (int64_t t = a->at[i]; t < a->end[i]; t++)
+            if (token_on(a, t) && adv[t] != 0) return false;
     return true;
 }
 
@@ -214,19 +215,19 @@ int64_t pick_by_covariance(uint8_t *pick, const Answers *a, const int32_t *which
     double mean_adv = 0, mean_lp = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t w = which ? which[i] : i;
-        tokens += a->at[w + 1] - a->at[w];
-        for (int64_t t = a->at[w]; t < a->at[w + 1]; t++) {
+        tokens += a->end[w] - a->at[w];
+        for (int64_t t = a->at[w]; t < a->end[w]; t++) {
             pick[t] = 0;
             if (token_on(a, t)) mean_adv += adv[t], mean_lp += lp[t], count++;
         }
     }
     if (count) mean_adv /= (double)count, mean_lp /= (double)count;
-    CHECK(a->at[a->n] < (int64_t)1 << 32, "%lld tokens in one step", (long long)a->at[a->n]);
+    CHECK(answers_end(a) <= (int64_t)1 << 32, "%lld tokens in one step", (long long)answers_end(a));
     uint64_t *order = arena_push(tmp, (size_t)tokens * 8);
     int64_t k = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t w = which ? which[i] : i;
-        for (int64_t t = a->at[w]; t < a->at[w + 1]; t++) {
+        for (int64_t t = a->at[w]; t < a->end[w]; t++) {
             if (!token_on(a, t)) continue;
             float cov = (float)((adv[t] - mean_adv) * (lp[t] - mean_lp));
             order[k++] = (uint64_t)~sort_key_f32(cov) << 32 | (uint64_t)t; /* the largest first */
@@ -245,7 +246,7 @@ double loss_aggregate(AggKind agg, double norm_len, const LossCounts *counts, co
     double sum = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double s = 0;
-        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++)
+        for (int64_t t = a->at[i]; t < a->end[i]; t++)
             if (token_on(a, t)) s += x[t];
         sum += s * token_weight(agg, norm_len, counts, answer_len(a, i));
     }
@@ -257,7 +258,7 @@ double value_loss(float *dv, double *clipped, AggKind agg, double norm_len, doub
     double sum = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double w = token_weight(agg, norm_len, counts, answer_len(a, i));
-        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++) {
+        for (int64_t t = a->at[i]; t < a->end[i]; t++) {
             dv[t] = 0;
             if (!token_on(a, t)) continue;
             double held = clamp(v[t], old_v[t] - range, old_v[t] + range);

@@ -30,9 +30,9 @@ void tis_weights(float *weight, TisSum *sum, TisKind kind, double cap, const Ans
                  const float *rollout_lp) {
     for (int64_t i = 0; i < a->n; i++) {
         double whole = 0;
-        for (int64_t t = a->at[i]; kind == TIS_SEQUENCE && t < a->at[i + 1]; t++)
+        for (int64_t t = a->at[i]; kind == TIS_SEQUENCE && t < a->end[i]; t++)
             if (token_on(a, t)) whole += (double)train_lp[t] - (double)rollout_lp[t];
-        for (int64_t t = a->at[i]; t < a->at[i + 1]; t++) {
+        for (int64_t t = a->at[i]; t < a->end[i]; t++) {
             weight[t] = 0;
             if (!token_on(a, t)) continue;
             double w = kind == TIS_OFF

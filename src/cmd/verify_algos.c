@@ -331,8 +331,8 @@ static bool shape(Run *v, const Json *file, Err *err) {
     int64_t *at = MEM_ARRAY(v->mem, int64_t, (size_t)v->n + 1);
     for (int64_t t = 0; t < v->T; t++) mask[t] = f[t] != 0;
     for (int64_t i = 0; i <= v->n; i++) at[i] = i * v->width;
-    v->masked = (Answers){ v->n, at, mask };
-    v->all = (Answers){ v->n, at, NULL };
+    v->masked = (Answers){ v->n, at, at + 1, mask };
+    v->all = (Answers){ v->n, at, at + 1, NULL };
     v->tmp = arena_in(v->mem, "verify", adv_scratch(v->n, v->T) + pick_scratch(v->T));
     return true;
 }

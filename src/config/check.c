@@ -136,10 +136,12 @@ static bool batches(const Config *c, Err *err) {
     if (batch > MOST_ANSWERS / c->rollout.n)
         return bad(c, err, "rollout.n", "%lld answers to each of %lld questions; a step has at most %d answers",
                    (ll)c->rollout.n, batch, MOST_ANSWERS);
-    if (c->train.loss == LOSS_KL_COV && (double)mini * (double)c->rollout.n * (double)c->rollout.max_tokens >= 0x1p32)
+    double places = (double)batch * (c->algo.filter_groups.enable ? 2 : 1) * (double)c->rollout.n;
+    if (c->train.loss == LOSS_KL_COV && places * (double)c->rollout.max_tokens > 0x1p32)
         return bad(c, err, "train.loss",
-                   "kl_cov ranks the tokens of an update, at most 2^32 - 1; %lld answers of %lld are more",
-                   mini * (ll)c->rollout.n, (ll)c->rollout.max_tokens);
+                   "kl_cov ranks the tokens of an update by their places in the step's columns, "
+                   "at most 2^32; %.0f answers of %lld tokens are more",
+                   places, (ll)c->rollout.max_tokens);
     ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
     if (c->rollout.max_tokens > c->data.max_response_length)
         return bad(c, err, "rollout.max_tokens", "%lld is more than data.max_response_length = %lld",

@@ -19,12 +19,12 @@ void rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int ma
     *r = (Rollouts){ .max_prompts = prompts, .samples = samples, .max_prompt = max_prompt, .max_answer = max_answer };
     r->prompt = MEM_ARRAY(mem, Prompt, (size_t)prompts);
     r->at = MEM_ARRAY(mem, Rollout, n);
+    r->lp = MEM_ARRAY(mem, float, n *len), r->ent = MEM_ARRAY(mem, float, n *len);
     for (int i = 0; i < prompts; i++) r->prompt[i].tokens = MEM_ARRAY(mem, int32_t, (size_t)max_prompt);
     for (size_t i = 0; i < n; i++) {
         Rollout *a = &r->at[i];
         a->tokens = MEM_ARRAY(mem, int32_t, (size_t)max_prompt + len);
-        float *col = MEM_ARRAY(mem, float, COLUMNS *len);
-        a->lp = col, a->ent = col + len;
+        a->lp = r->lp + i * len, a->ent = r->ent + i * len;
     }
 }
 

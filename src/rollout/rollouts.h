@@ -23,7 +23,7 @@ typedef struct {
     int      prompt, sample;
     int32_t *tokens;          /* prompt, then answer */
     int      n_prompt, n;     /* n: all */
-    float   *lp, *ent;        /* [n - n_prompt] as the sampler saw them */
+    float   *lp, *ent;        /* [n - n_prompt] as the sampler saw them, each in its place of Rollouts' columns */
     uint8_t *kept;            /* the sets they were drawn from (model/kept_set.h); NULL: not wanted */
     size_t   kept_n;          /* bytes */
     Finish   finish;
@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     Prompt  *prompt;                  /* [max_prompts] */
     Rollout *at;                      /* [max_prompts*samples]: answers p*samples .. belong to prompt p */
+    float   *lp, *ent;                /* [max_prompts*samples*max_answer]: where the answers' columns lie */
     int      n_prompts, max_prompts, samples, max_prompt, max_answer;
     size_t   kept_room, kept_most;    /* bytes of an answer's kept sets, of the largest set; 0: not wanted */
     Mem      pixels;                  /* of the prompts' pictures, until rollouts_clear */

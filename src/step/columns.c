@@ -8,15 +8,13 @@ void flatten(Run *r) {
     const Config *c = &r->job.c;
     Flat *f = &r->flat;
     const Rollouts *o = &r->sampler.roll;
-    f->at[0] = 0;
     for (int i = 0; i < rollouts_n(o); i++) {
         const Rollout *a = &o->at[i];
         int n = answer_n(a);
-        int64_t at = f->at[i];
-        f->at[i + 1] = at + n;
+        int64_t at = a->lp - o->lp; /* dynamic sampling has moved rows, not their columns */
+        f->at[i] = at, f->end[i] = at + n;
         f->group[i] = a->prompt;
         f->score[i] = a->score + overlong(c, n);
-        memcpy(f->old + at, a->lp, (size_t)n * 4);
         memset(f->reward + at, 0, (size_t)n * 4);
         if (n) f->reward[at + n - 1] = (float)f->score[i];
         f->seq[i] = (TrainSeq){ .tokens = a->tokens,
@@ -24,7 +22,7 @@ void flatten(Run *r) {
                                 .prompt = a->n_prompt,
                                 .draw = r->sampler.opts.draw,
                                 .kept = a->kept,
-                                .old = f->old + at,
+                                .old = a->lp,
                                 .adv = f->adv + at,
                                 .ent = a->ent,
                                 .pictures = o->prompt[a->prompt].pictures,
@@ -33,7 +31,7 @@ void flatten(Run *r) {
     }
 }
 
-Answers answers_of(const Run *r) { return (Answers){ rollouts_n(&r->sampler.roll), r->flat.at, NULL }; }
+Answers answers_of(const Run *r) { return (Answers){ rollouts_n(&r->sampler.roll), r->flat.at, r->flat.end, NULL }; }
 
 int with_answer(TrainSeq *out, float **column, const Flat *f, int from, int n) {
     int k = 0;
@@ -68,9 +66,9 @@ static bool stale_weights(Run *r, Err *err) {
     Flat *f = &r->flat;
     if (c->algo.tis == TIS_OFF) return true;
     TRY(column_of(r, &r->job.policy, f->now, r->job.policy.c.max_seqs, err));
-    Answers a = { rollouts_n(&r->sampler.roll), f->at, NULL };
+    Answers a = answers_of(r);
     TisSum sum = { 0 };
-    tis_weights(f->weight, &sum, (TisKind)c->algo.tis, c->algo.tis_cap, &a, f->now, f->old);
+    tis_weights(f->weight, &sum, (TisKind)c->algo.tis, c->algo.tis_cap, &a, f->now, r->sampler.roll.lp);
     for (int64_t i = 0; i < a.n; i++) f->seq[i].weight = f->weight + f->at[i];
     metric(&r->job.metrics, "rollout_corr/rollout_is_mean", sum.count ? sum.sum / (double)sum.count : 1);
     metric(&r->job.metrics, "rollout_corr/rollout_is_max", sum.max);
@@ -100,7 +98,7 @@ bool step_reference(Run *r, Err *err) {
 static void penalise_kl(Run *r, const Answers *a) {
     const Config *c = &r->job.c;
     if (!c->algo.kl_in_reward) return;
-    double kl = kl_into_reward(r->flat.reward, a, c->algo.kl_estimator, r->kl.coef, r->flat.old, r->flat.ref);
+    double kl = kl_into_reward(r->flat.reward, a, c->algo.kl_estimator, r->kl.coef, r->sampler.roll.lp, r->flat.ref);
     metric(&r->job.metrics, "actor/reward_kl_penalty", kl);
     metric(&r->job.metrics, "actor/reward_kl_penalty_coeff", r->kl.coef);
     kl_control_step(&r->kl, kl, a->n);

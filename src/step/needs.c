@@ -14,7 +14,7 @@ static size_t times(size_t a, size_t b) {
 }
 
 size_t flat_bytes(int64_t answers, int64_t max_answer) {
-    size_t each = (size_t)max_answer * (7 * sizeof(float) + 1) + 64 + sizeof(TrainSeq);
+    size_t each = (size_t)max_answer * (6 * sizeof(float) + 1) + 72 + sizeof(TrainSeq);
     return times((size_t)answers, each);
 }
 

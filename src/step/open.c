@@ -148,11 +148,11 @@ static void open_flat(Run *r, int answers, int max_answer) {
     Flat *f = &r->flat;
     Mem *m = &r->job.mem;
     size_t n = (size_t)answers, t = n * (size_t)max_answer;
-    f->at = MEM_ARRAY(m, int64_t, n + 1);
+    f->at = MEM_ARRAY(m, int64_t, n), f->end = MEM_ARRAY(m, int64_t, n);
     f->group = MEM_ARRAY(m, int32_t, n);
-    float *cols = MEM_ARRAY(m, float, 7 * t);
-    f->old = cols, f->ref = cols + t, f->reward = cols + 2 * t, f->adv = cols + 3 * t, f->weight = cols + 4 * t,
-    f->now = cols + 5 * t, f->ret = cols + 6 * t;
+    float *cols = MEM_ARRAY(m, float, 6 * t);
+    f->ref = cols, f->reward = cols + t, f->adv = cols + 2 * t, f->weight = cols + 3 * t, f->now = cols + 4 * t,
+    f->ret = cols + 5 * t;
     f->pick = MEM_ARRAY(m, uint8_t, t);
     f->score = MEM_ARRAY(m, double, n);
     f->baseline = MEM_ARRAY(m, float, n), f->metric = MEM_ARRAY(m, float, n);

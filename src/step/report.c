@@ -52,7 +52,7 @@ static void answer_metrics(Run *r) {
     for (int i = 0; i < rollouts_n(o); i++) {
         const Rollout *a = &o->at[i];
         double sum = 0;
-        for (int64_t t = f->at[i]; t < f->at[i + 1]; t++)
+        for (int64_t t = f->at[i]; t < f->end[i]; t++)
             sum += f->reward[t], spread_add(&adv, f->adv[t]), spread_add(&ret, f->ret[t]);
         spread_add(&len, answer_n(a));
         if (answer_n(a)) spread_add(&alive, answer_n(a)), spread_add(&score, a->score), spread_add(&reward, sum);
@@ -178,7 +178,7 @@ static bool write_samples(Run *r, Err *err) {
     int n = rollouts_n(&r->sampler.roll), want = (int)r->job.c.trainer.samples;
     for (int i = 0; i < n && i < want; i++) {
         int k = (int)((int64_t)i * n / (want < n ? want : n));
-        const float *adv = r->flat.at[k + 1] > r->flat.at[k] ? &r->flat.adv[r->flat.at[k]] : NULL;
+        const float *adv = r->flat.end[k] > r->flat.at[k] ? &r->flat.adv[r->flat.at[k]] : NULL;
         put_sample(&b, r, &r->sampler.roll, &r->sampler.roll.at[k], adv);
     }
     bool ok = !b.n || run_dir_samples(r->job.dir, b.data, b.n, err);

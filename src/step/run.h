@@ -36,11 +36,12 @@ typedef struct {
     int64_t     answers;                          /* of the validation under way, in the blocks that are done */
 } Validation;
 
-/* The step's answers side by side, as the methods read them: answer i owns tokens at[i] .. at[i+1]-1 of each column. */
+/* What the methods read and write of the step's answers, in columns: answer i owns tokens at[i] .. end[i]-1 of each,
+ * and of the sampler's log-probs, which stay where the sampler's answers lie (Rollouts.lp). */
 typedef struct {
-    int64_t *at;                                  /* [answers+1] */
+    int64_t *at, *end;                            /* [answers] */
     int32_t *group;                               /* [answers] */
-    float   *old, *ref, *reward, *adv, *ret, *weight;   /* [tokens] */
+    float   *ref, *reward, *adv, *ret, *weight;   /* [tokens] */
     float   *now;                                /* [tokens] the trainer's own log-probs, when algo.tis asks for them */
     uint8_t *pick;
     double  *score;                              /* [answers] with shaping */
@@ -124,7 +125,7 @@ void phase_begin(Run *r, const char *name);
 void phase_end  (Run *r, StepPhase p);
 bool give_up    (Run *r);                         /* told to stop, and the weights have not moved:
                                                    * as if the step had never begun; true */
-void flatten(Run *r);                             /* the step's answers into their columns */
+void flatten(Run *r);                             /* where the step's answers lie in the columns; their rewards */
 Answers answers_of(const Run *r);
 /* Of n answers from 'from' on the sequences that have an answer at all, in order, and their
  * columns (or NULL); how many. */

@@ -70,7 +70,8 @@ static int64_t pick_tokens(Run *r, const LossConf *loss, int64_t from, int64_t p
     for (int64_t i = from; i < from + per && i < r->sampler.roll.n_prompts; i++)
         for (int64_t s = 0; s < k; s++) which[n++] = (int32_t)(r->flat.order[i] * k + s);
     Answers a = answers_of(r);
-    return pick_by_covariance(r->flat.pick, &a, which, n, r->flat.adv, r->flat.old, loss->cov_ratio, &r->flat.scratch);
+    return pick_by_covariance(r->flat.pick, &a, which, n, r->flat.adv, r->sampler.roll.lp, loss->cov_ratio,
+                              &r->flat.scratch);
 }
 
 /* One mini-batch: 'per' questions from position 'from' of the order, with all their answers.
@@ -108,7 +109,7 @@ static bool compare_rest(Run *r, const LossConf *loss, int64_t per, TrainSeq *ro
     for (int64_t q = 0; q < r->sampler.roll.n_prompts; q++)
         for (int64_t i = f->order[q] * k; i < (f->order[q] + 1) * k; i++) {
             int64_t at[2] = { 0, f->seq[i].n - f->seq[i].prompt };
-            Answers one = { 1, at, NULL };
+            Answers one = { 1, at, at + 1, NULL };
             if (at[1] == 0 || (q < per && !loss_is_silent(loss, &one, f->seq[i].adv))) continue;
             room[n++] = f->seq[i];
             if (n < most) continue;

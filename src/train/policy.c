@@ -323,7 +323,7 @@ static void judge(Policy *p, const TrainSeq *seqs, const Micro *mb, bool teaches
     op_get(d, lp, mb->lp);
     op_get(d, ent, mb->ent);
     LossIn in = {
-        .a = { mb->n, mb->at, bytes_column(p, seqs, mb, false) },
+        .a = { mb->n, mb->at, mb->at + 1, bytes_column(p, seqs, mb, false) },
         .lp = lp,
         .entropy = ent,
         .old = column(p, seqs, mb, COL_OLD),
@@ -341,7 +341,7 @@ static LossCounts count_all(const TrainSeq *seqs, int n) {
     LossCounts counts = { 0 };
     for (int i = 0; i < n; i++) {
         int64_t at[2] = { 0, seqs[i].n - seqs[i].prompt };
-        Answers one = { 1, at, seqs[i].mask };
+        Answers one = { 1, at, at + 1, seqs[i].mask };
         loss_count(&counts, &one);
     }
     return counts;
@@ -352,7 +352,7 @@ typedef enum { TEACHES, SILENT, KNOWN, COSTS } Cost; /* forward and backward; fo
 
 static Cost cost_of(const TrainSeq *s, const LossConf *c) {
     int64_t at[2] = { 0, s->n - s->prompt };
-    Answers one = { 1, at, s->mask };
+    Answers one = { 1, at, at + 1, s->mask };
     return !loss_is_silent(c, &one, s->adv) ? TEACHES : s->ent ? KNOWN : SILENT;
 }
 
@@ -455,7 +455,7 @@ static void run_known(Policy *p, const TrainSeq *s, const LossConf *c, const Los
     int64_t at[2] = { 0, s->n - s->prompt };
     size_t host = arena_mark(&p->host);
     float *dlp = arena_push(&p->host, (size_t)at[1] * 4);
-    LossIn in = { .a = { 1, at, s->mask },
+    LossIn in = { .a = { 1, at, at + 1, s->mask },
                   .lp = s->old,
                   .entropy = s->ent,
                   .old = s->old,

@@ -33,7 +33,7 @@ static void fill(Data *d, uint32_t seed) {
 }
 
 static LossIn input(const Data *d) {
-    return (LossIn){ .a = { N, at, d->mask },
+    return (LossIn){ .a = { N, at, at + 1, d->mask },
                      .lp = d->lp,
                      .old = d->old,
                      .adv = d->adv,
@@ -87,7 +87,7 @@ static void finite_differences(LossKind kind, AggKind agg, int kl) {
                        .norm_len = 9 };
         Mem mem = { 0 };
         Arena tmp = arena_in(&mem, "tmp", pick_scratch(T));
-        Answers a = { N, at, d.mask };
+        Answers a = { N, at, at + 1, d.mask };
         pick_by_covariance(d.pick, &a, NULL, N, d.adv, d.lp, c.cov_ratio, &tmp);
         LossCounts counts = { 0 };
         loss_count(&counts, &a);
@@ -128,7 +128,7 @@ static void pieces(LossKind kind, AggKind agg) {
                    .norm_len = 9 };
     Mem mem = { 0 };
     Arena tmp = arena_in(&mem, "tmp", pick_scratch(T));
-    Answers a = { N, at, d.mask };
+    Answers a = { N, at, at + 1, d.mask };
     pick_by_covariance(d.pick, &a, NULL, N, d.adv, d.old, c.cov_ratio, &tmp);
     LossCounts counts = { 0 }, parts = { 0 };
     loss_count(&counts, &a);
@@ -138,7 +138,7 @@ static void pieces(LossKind kind, AggKind agg) {
     loss_piece(&whole, one, ent, &c, &counts, &in);
     static const int cut[] = { 0, 2, 3, 6, N };
     for (size_t p = 0; p + 1 < COUNT(cut); p++) {
-        Answers piece = { cut[p + 1] - cut[p], at + cut[p], d.mask };
+        Answers piece = { cut[p + 1] - cut[p], at + cut[p], at + cut[p] + 1, d.mask };
         loss_count(&parts, &piece);
         LossIn part = in;
         part.a = piece;
@@ -157,7 +157,7 @@ static void pieces(LossKind kind, AggKind agg) {
 static void stop_gradients(void) {
     static const int64_t cut[] = { 0, 2 };
     float lp[] = { -1.f, -1.5f }, old[] = { -1.1f, -1.45f }, adv[] = { 2.f, 2.f }, dlp[2];
-    LossIn in = { .a = { 1, cut, NULL }, .lp = lp, .old = old, .adv = adv };
+    LossIn in = { .a = { 1, cut, cut + 1, NULL }, .lp = lp, .old = old, .adv = adv };
     LossCounts n = { 0 };
     loss_count(&n, &in.a);
     LossConf c = { .kind = LOSS_GSPO, .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3 };
@@ -189,7 +189,7 @@ static void kl_controller(void) {
     EXPECT(fabs(k.coef - 0.1 * 1.02) < 1e-12, "on target nothing moves");
     static const int64_t cut[] = { 0, 2, 3 };
     float reward[] = { 0, 1, 0.5f }, lp[] = { -1, -1, -3 }, ref[] = { -2, -1, -2 };
-    Answers a = { 2, cut, NULL };
+    Answers a = { 2, cut, cut + 1, NULL };
     double mean = kl_into_reward(reward, &a, KL_K1, 0.1, lp, ref);
     EXPECT(fabs(mean - (0.5 - 1) / 2) < 1e-12, "mean kl %g", mean);
     EXPECT(reward[0] == -0.1f && reward[1] == 1 && reward[2] == 0.6f, "rewards %g %g %g", reward[0], reward[1],
@@ -202,7 +202,7 @@ static void pick_some(void) {
     fill(&d, 9);
     Mem mem = { 0 };
     Arena tmp = arena_in(&mem, "tmp", pick_scratch(T));
-    Answers a = { N, at, d.mask };
+    Answers a = { N, at, at + 1, d.mask };
     static const int32_t which[] = { 4, 1, 2 };
     uint8_t pick[T], alone[T];
     memset(pick, 7, sizeof pick);
@@ -217,7 +217,7 @@ static void pick_some(void) {
         for (int64_t t = at[rising[i]]; t < at[rising[i] + 1]; t++, own[i + 1]++)
             adv[own[i + 1]] = d.adv[t], lp[own[i + 1]] = d.lp[t], mask[own[i + 1]] = d.mask[t];
     }
-    Answers b = { 3, own, mask };
+    Answers b = { 3, own, own + 1, mask };
     int64_t m = pick_by_covariance(alone, &b, NULL, 3, adv, lp, 0.2, &tmp);
     for (int i = 0; i < 3; i++)
         for (int64_t t = at[rising[i]], u = own[i]; t < at[rising[i] + 1]; t++, u++)

@@ -12,7 +12,7 @@ static void advantages_of_corner_cases(void) {
     static const int32_t group[] = { 7, -1, 7, -1, 7, 5 }; /* not in order, one negative, one alone, one answer empty */
     float reward[9] = { 0, 1, 1, 0, 1, 0, 0, 0, 0.25f }, adv[9];
     uint8_t mask[9] = { 1, 1, 1, 0, 1, 1, 1, 1, 1 };
-    AdvIn in = { .a = { 6, at, mask }, .reward = reward, .group = group };
+    AdvIn in = { .a = { 6, at, at + 1, mask }, .reward = reward, .group = group };
     Err err = { { 0 } };
     AdvConf c = { .kind = ADV_GRPO, .norm_by_std = true };
     EXPECT(advantage(adv, NULL, &c, &in, &tmp, &err), "%s", err.msg);
@@ -27,6 +27,33 @@ static void advantages_of_corner_cases(void) {
     c.kind = ADV_PASSK;
     EXPECT(!advantage(adv, NULL, &c, &in, &tmp, &err) && strstr(err.msg, "group 5 has only one"), "%s", err.msg);
     EXPECT(tmp.used == 0, "scratch is given back after an error");
+    mem_free(&mem);
+}
+
+/* Answers lie in columns as their places are, not as they follow each other: the numbers are those of answers side by
+ * side, and what lies between stays as it was. */
+static void columns_with_gaps(void) {
+    Mem mem = { 0 };
+    Arena tmp = arena_in(&mem, "tmp", adv_scratch(3, 32));
+    static const int64_t at[] = { 0, 3, 3, 8 }, from[] = { 16, 8, 0 }, to[] = { 19, 8, 5 };
+    static const int32_t group[] = { 1, 1, 1 };
+    static const AdvKind kinds[] = { ADV_GRPO, ADV_RPP, ADV_RPP_BASELINE };
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        float reward[8] = { 0, 0, 1, 0.5f, 0, 0.25f, 0, -1 }, adv[8], there[32], out[32];
+        for (int t = 0; t < 32; t++) there[t] = NAN, out[t] = 77;
+        for (int i = 0; i < 3; i++)
+            memcpy(there + from[i], reward + at[i], (size_t)(at[i + 1] - at[i]) * sizeof *reward);
+        AdvConf c = { .kind = kinds[k], .norm_by_std = true, .gamma = 0.9 };
+        AdvIn in = { .a = { 3, at, at + 1, NULL }, .reward = reward, .group = group };
+        AdvIn apart = { .a = { 3, from, to, NULL }, .reward = there, .group = group };
+        Err err = { { 0 } };
+        EXPECT(advantage(adv, NULL, &c, &in, &tmp, &err) && advantage(out, NULL, &c, &apart, &tmp, &err), "%s",
+               err.msg);
+        for (int i = 0; i < 3; i++)
+            EXPECT(!memcmp(out + from[i], adv + at[i], (size_t)(at[i + 1] - at[i]) * sizeof *adv), "kind %d, answer %d",
+                   kinds[k], i);
+        for (int t = 5; t < 16; t++) EXPECT(out[t] == 77, "between answers: %g", out[t]);
+    }
     mem_free(&mem);
 }
 
@@ -45,7 +72,7 @@ static void filters(void) {
 static void weights(void) {
     static const int64_t at[] = { 0, 2, 3 };
     float train[] = { -1, -1, -1 }, roll[] = { -1.5f, -0.75f, -4 }, w[3];
-    Answers a = { 2, at, NULL };
+    Answers a = { 2, at, at + 1, NULL };
     TisSum s = { 0 };
     tis_weights(w, &s, TIS_TOKEN, 2, &a, train, roll);
     EXPECT(fabs(w[0] - exp(0.5)) < 1e-6 && fabs(w[1] - exp(-0.25)) < 1e-6 && w[2] == 2, "%g %g %g", w[0], w[1], w[2]);
@@ -56,6 +83,7 @@ static void weights(void) {
 
 int main(void) {
     advantages_of_corner_cases();
+    columns_with_gaps();
     filters();
     weights();
     return test_end();

@@ -33,7 +33,7 @@ static void packing(void) {
 
 static void counting(void) {
     int64_t at[] = { 0, 3000000000, 3000000000, 9000000000, 9000000001 };
-    Answers a = { COUNT(at) - 1, at, NULL };
+    Answers a = { COUNT(at) - 1, at, at + 1, NULL };
     LossCounts n = { 0 };
     loss_count(&n, &a);
     EXPECT(n.tokens == 9000000001 && n.answers == 3 && n.rows == 4, "%lld tokens of %lld answers", (long long)n.tokens,

@@ -99,7 +99,7 @@ static LossSum by_hand(Pairs *b, const LossConf *c) {
             ref[t] = b->ref[i][k], weight[t] = b->weight[i][k], pick[t] = b->pick[i][k];
         }
     }
-    LossIn in = { .a = { ALL, at, NULL },
+    LossIn in = { .a = { ALL, at, at + 1, NULL },
                   .lp = lp,
                   .old = old,
                   .adv = adv,
