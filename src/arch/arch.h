@@ -100,8 +100,9 @@ typedef struct {
     const char *dir;                  /* folder of config.json */
     bool        freeze_tower;         /* the run does not train the vision tower: as if its rows were frozen */
 } ModelDesc;
+static inline bool arch_in_tower(const ParamDesc *p) { return p->where == IN_VIS || p->where == IN_VIS_LAYER; }
 static inline bool arch_frozen(const ModelDesc *m, const ParamDesc *p) {
-    return p->frozen || (m->freeze_tower && (p->where == IN_VIS || p->where == IN_VIS_LAYER));
+    return p->frozen || (m->freeze_tower && arch_in_tower(p));
 }
 
 /* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value.

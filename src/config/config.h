@@ -75,7 +75,7 @@ typedef struct Config {
         /* clip_grad 0: off */
         double  lr, warmup_ratio, min_lr_ratio, weight_decay, betas[2], eps, clip_grad;
         double  clip_ratio, clip_low, clip_high, clip_c, tau_pos, tau_neg, kl_cov_ratio, kl_cov_coef;
-        double  entropy_coef, kl_loss_coef, offload_fraction;
+        double  entropy_coef, kl_loss_coef, offload_fraction, tower_lr; /* tower_lr: or NAN */
         /* warmup, decay: or UNSET */
         int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length;
         /* the last three: DType, or WEIGHTS_AUTO */
@@ -164,6 +164,7 @@ RewardOptions config_rewards(const Config *c, Mem *mem);
 const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object,
                                                                  * values as YAML reads them; NULL: none */
 LrConf    config_lr(const Config *c, int64_t total_steps);
+double    config_tower_lr(const Config *c, double lr);               /* the tower's rate where the model's is lr; 0: the same */
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
 bool      config_needs_ref(const Config *c);                /* a reference model is needed */
 bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */

@@ -16,6 +16,7 @@ static bool tis(const Config *c) { return c->algo.tis != TIS_OFF; }
 static bool filter(const Config *c) { return c->algo.filter_groups.enable; }
 static bool overlong(const Config *c) { return c->algo.overlong.enable; }
 static bool validates(const Config *c) { return c->data.val_files.n > 0; }
+static bool tower(const Config *c) { return !c->train.freeze_tower; }
 static bool cuts(const Config *c) { return !c->data.filter_overlong_prompts; }
 
 /* clang-format off */
@@ -37,6 +38,7 @@ static const struct { const char *option; bool (*used)(const Config *c); const c
     { "train.kl_cov_coef",              kl_cov,       "train.loss is kl_cov" },
     { "train.kl_loss_coef",             kl_loss,      "train.use_kl_loss is true" },
     { "train.kl_loss_type",             kl_loss,      "train.use_kl_loss is true" },
+    { "train.tower_lr",                 tower,        "train.freeze_tower is false" },
     { "rollout.kept_bytes",             config_keeps_sets,
       "sampling is cut (top_k, top_p, min_p) and a step has several updates or a KL" },
     { "rollout.val.n",                  validates,    "there are data.val_files" },

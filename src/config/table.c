@@ -208,7 +208,9 @@ BOOL(train.use_kl_loss, "false", T,
 REAL(train.kl_loss_coef, "0.001", 0, NO_MAX, T,            "its coefficient", ACTOR "kl_loss_coef")
 ENUM(train.kl_loss_type, "k3", kl_names, T,
     "how it is estimated; k3+: k3's value, k2's gradient", ACTOR "kl_loss_type")
-BOOL(train.freeze_tower, "false", T,
+REAL(train.tower_lr, "null", ABOVE_0, 10, TS,
+    "learning rate of the vision tower and its merger, with lr's schedule; null: lr", NULL)
+BOOL(train.freeze_tower, "false", TS,
     "leave the vision tower and its merger as they are", ACTOR "freeze_vision_tower")
 ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory", MCORE "override_transformer_config.recompute_granularity")

@@ -145,6 +145,10 @@ LrConf config_lr(const Config *c, int64_t total_steps) {
     return lr;
 }
 
+double config_tower_lr(const Config *c, double lr) {
+    return isnan(c->train.tower_lr) ? 0 : lr / c->train.lr * c->train.tower_lr;
+}
+
 int64_t config_updates_per_step(const Config *c) {
     return c->train.epochs * ((c->data.train_batch_size + c->train.mini_batch_size - 1) / c->train.mini_batch_size);
 }

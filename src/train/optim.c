@@ -189,7 +189,7 @@ void optim_step(Optim *o, const Params *w, const Params *grads, const Groups *pa
         const Param *p = &grads->at[i];
         int64_t at;
         Span own = optim_own(o, grads, i, &at);
-        Adam a = { .lr = (float)c->lr,
+        Adam a = { .lr = (float)(c->tower_lr > 0 && arch_in_tower(p->desc) ? c->tower_lr : c->lr),
                    .beta1 = (float)c->beta1,
                    .beta2 = (float)c->beta2,
                    .eps = (float)c->eps,

@@ -11,7 +11,8 @@
 
 #include "train/reduce.h"
 
-typedef struct { double lr, beta1, beta2, eps, decay, clip; } AdamConf;      /* clip: largest global norm; 0: none */
+/* clip: largest global norm; 0: none.  tower_lr: the rate of the vision tower and its merger; 0: lr. */
+typedef struct { double lr, beta1, beta2, eps, decay, clip, tower_lr; } AdamConf;
 
 /* How a run keeps them.  weights: the model's matrices.  master, of BF16 weights: F32, or I16, what rounding took (op/adam.h).
  * moments: F32 or BF16. */

@@ -91,7 +91,7 @@ static void update(const char *name, double offload) {
     double save = (double)checkpoint_buffer_bytes(&desc, NULL, 0);
     EXPECT(fabs(save / (12 * (double)all) - 1) < 1e-3, "%s: a save of %g bytes", name, save);
     p.opt.step = 5000000000;
-    optim_step(&p.opt, &m.w, &p.grads, &m.par, &dry, &(AdamConf){ 1e-6, 0.9, 0.999, 1e-8, 0.1, 1 }, 1);
+    optim_step(&p.opt, &m.w, &p.grads, &m.par, &dry, &(AdamConf){ 1e-6, 0.9, 0.999, 1e-8, 0.1, 1, 0 }, 1);
     EXPECT(p.opt.step == 5000000001, "%s: update %lld", name, (long long)p.opt.step);
 
     /* What a token takes does not depend on how many there are: 3 x 10^6 beside 3 x 10^4. */

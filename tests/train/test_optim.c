@@ -104,9 +104,46 @@ static void live(const AdamConf *c, double offload, int64_t updates) {
     life_close(&l);
 }
 
+/* The tower's own rate moves its rows as that rate would alone, and no other row. */
+static void tower_rate(void) {
+    float *got[3];
+    Life l;
+    static const AdamConf conf[] = { { 1e-2, 0.9, 0.95, 1e-8, 0.1, 1, 3e-4 },
+                                     { 1e-2, 0.9, 0.95, 1e-8, 0.1, 1, 0 },
+                                     { 3e-4, 0.9, 0.95, 1e-8, 0.1, 1, 0 } };
+    int64_t own = 0, others = 0;
+    for (int k = 0; k < 3; k++) {
+        Err err;
+        Groups one = groups_self();
+        l = (Life){ 0 };
+        CHECK(model_desc_load(&l.desc, FIXTURE("models/qwen2_5_vl"), &l.mem, &err), "%s", err.msg);
+        dev_open(&l.dev, (DevOpts){ .threads = 1 });
+        params_open(&l.w, &l.desc, NULL, &l.dev, DT_F32, false, "weights", &l.mem);
+        params_open(&l.grads, &l.desc, NULL, &l.dev, DT_F32, true, "gradients", &l.mem);
+        params_random(&l.w, &l.dev, 7);
+        params_random(&l.grads, &l.dev, 8);
+        optim_open(&l.opt, &l.w, &l.grads, &l.dev, (OptimTypes){ 0 }, 0.3);
+        optim_step(&l.opt, &l.w, &l.grads, &one, &l.dev, &conf[k], 1);
+        got[k] = malloc((size_t)l.w.flat.cols * 4);
+        op_get(&l.dev, got[k], l.w.flat);
+        for (int i = 0; k == 2 && i < l.w.n; i++) {
+            const Param *p = &l.w.at[i];
+            size_t from = (size_t)((float *)p->t.data - (float *)l.w.flat.data), n = (size_t)(p->t.rows * p->t.cols);
+            bool tower = !strncmp(p->desc->name, "visual.", 7);
+            *(tower ? &own : &others) += 1;
+            EXPECT(!memcmp(got[0] + from, got[tower ? 2 : 1] + from, n * 4), "%s: not the rate of its own",
+                   p->desc->name);
+        }
+        life_close(&l);
+    }
+    EXPECT(own > 10 && others > 10, "%lld rows of the tower, %lld others", (long long)own, (long long)others);
+    for (int k = 0; k < 3; k++) free(got[k]);
+}
+
 int main(void) {
-    live(&(AdamConf){ 1e-3, 0.9, 0.95, 1e-8, 0.1, 1 }, 0, 20000);
-    live(&(AdamConf){ 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.5 }, 0.7, 20000);
-    live(&(AdamConf){ 1e-3, 0, 0.5, 1e-8, 0, 1 }, 0.7, 2000);
+    tower_rate();
+    live(&(AdamConf){ 1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 0 }, 0, 20000);
+    live(&(AdamConf){ 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.5, 0 }, 0.7, 20000);
+    live(&(AdamConf){ 1e-3, 0, 0.5, 1e-8, 0, 1, 0 }, 0.7, 2000);
     return test_end();
 }

@@ -40,7 +40,7 @@ static void rig_close(Rig *x) {
 
 static void update(Rig *x, int times) {
     LossConf loss = { .agg = AGG_TOKEN_MEAN, .clip_low = 0.2, .clip_high = 0.2, .clip_c = 3 };
-    AdamConf adam = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0 };
+    AdamConf adam = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0 };
     static int32_t tok[6][32];
     static float old[32], adv[32];
     TrainSeq seq[6];

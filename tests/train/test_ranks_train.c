@@ -7,7 +7,7 @@
 #include <math.h>
 
 enum { SEQS = 13, STEPS = 10 };
-static const AdamConf ADAM = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0 };
+static const AdamConf ADAM = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 0 };
 static LossConf loss_with(double kl) {
     return (LossConf){ .kind = LOSS_VANILLA,
                        .agg = AGG_TOKEN_MEAN,

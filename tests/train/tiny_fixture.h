@@ -50,7 +50,7 @@ static inline void tiny_update(Tiny *t) {
             x[i] = (float)(int)(rng_u64(3, RNG_PLAN, (uint32_t)p->desc->id, (uint32_t)p->layer, (uint32_t)i, (uint32_t)t->policy.opt.step) >> 44) / 1048576.0f - 0.5f;
         op_put(&t->dev, p->t, x);
     }
-    AdamConf c = { 1e-2, 0.9, 0.95, 1e-8, 0.1, 0 };
+    AdamConf c = { 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0 };
     optim_step(&t->policy.opt, &t->model.w, g, &t->model.par, &t->dev, &c, 0);
 }
 

@@ -102,6 +102,6 @@ static const struct { const char *name; OptimTypes t; size_t bytes; } kept_as[] 
 };
 
 static const LossConf PPO = { .kind = LOSS_VANILLA, .agg = AGG_TOKEN_MEAN, .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3, .entropy_coef = 0.01 };
-static const AdamConf ADAM = { 1e-3, 0.9, 0.999, 1e-8, 0.01, 1.0 };
+static const AdamConf ADAM = { 1e-3, 0.9, 0.999, 1e-8, 0.01, 1.0, 0 };
 
 #endif
