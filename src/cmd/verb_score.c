@@ -96,7 +96,7 @@ static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, 
     if (outputs) {
         Batch b;
         batch_put_part(&b, d, &s->io, &s->host, seqs, k, &s->o->model.par.cp);
-        batch_see(&b, d, &s->io, seqs, k, &s->o->desc.d, CLIP_RULE);
+        model_see(&s->o->model, &b, &s->io, seqs, k, CLIP_RULE);
         ban_early(s, &b, line, n);
         Tensor tlp = tensor_push(&s->io, DT_F32, outputs, 1), tent = tensor_push(&s->io, DT_F32, outputs, 1);
         model_score(&s->o->model, &b, tlp, tent);

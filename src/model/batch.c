@@ -243,37 +243,80 @@ size_t batch_see_bytes(const PicturesShape *s, int64_t tokens, const Dims *d) {
     return arena_round((size_t)tokens * 12) + arena_round((size_t)tokens * 4) + pictures_bytes(s, tokens, d);
 }
 
-void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule) {
+/* Which of all tokens, one sequence behind the other, each row of this rank is: in put_tokens' order. */
+static void own_rows(int32_t *own, const Batch *b, const PackSeq *seqs, int n) {
+    int64_t t = 0;
+    for (int k = 0; k < cp_pieces(b->ranks); k++) {
+        int64_t first = 0;
+        for (int i = 0; i < n && cp_rank(k, b->ranks) == b->rank; first += seqs[i++].n)
+            for (int64_t p = cp_piece(seqs[i].n, k, b->ranks), to = p + piece_len(&seqs[i], k, b->ranks); p < to; p++)
+                own[t++] = (int32_t)(first + p);
+    }
+    CHECK(t == b->tokens, "%lld rows of %lld", (long long)t, (long long)b->tokens);
+}
+
+/* Pictures that have a token here go each to the rank of tp with the fewest patches so far; the own ones stand in *l then, and first[i]
+ * is where the results of what was i-th begin, or -1. */
+static int64_t deal(int64_t *first, PictureList *l, const bool *here, const Dims *d, const Comm *tp, Mem *mem) {
+    int64_t *load = MEM_ARRAY(mem, int64_t, (size_t)tp->size), rows = 0;
+    size_t own = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        int to = 0;
+        first[i] = -1;
+        if (!here[i]) continue;
+        for (int r = 1; r < tp->size; r++)
+            if (load[r] < load[to]) to = r;
+        load[to] += grid_rows(l->at[i]->grid);
+        if (to != tp->rank) continue;
+        first[i] = rows, rows += picture_tokens(l->at[i], d);
+        l->at[own++] = l->at[i];
+    }
+    l->n = own;
+    return rows;
+}
+
+void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule,
+               const Comm *tp) {
     if (!dims->vis_layers) return;
-    CHECK(b->ranks == 1, "pictures over %d ranks of a sequence", b->ranks);
     Mem mem = { 0 };
-    int32_t(*pos)[3] = mem_array(&mem, (size_t)b->tokens, sizeof *pos),
-    *ids = MEM_ARRAY(&mem, int32_t, (size_t)b->tokens), *from = MEM_ARRAY(&mem, int32_t, (size_t)b->tokens);
+    size_t all = 0, rows = (size_t)b->tokens;
+    for (int i = 0; i < n; i++) all += (size_t)seqs[i].n;
+    int32_t(*pos)[3] = mem_array(&mem, all, sizeof *pos), (*own_pos)[3] = mem_array(&mem, rows, sizeof *pos);
+    int32_t *which = MEM_ARRAY(&mem, int32_t, all),
+            *row = MEM_ARRAY(&mem, int32_t, all); /* picture or -1; of its results */
+    int32_t *own = MEM_ARRAY(&mem, int32_t, rows), *ids = MEM_ARRAY(&mem, int32_t, all);
     PictureList l = distinct(seqs, n);
-    int64_t *first = MEM_ARRAY(&mem, int64_t, l.n + 1);
-    for (size_t i = 0; i < l.n; i++) first[i + 1] = first[i] + picture_tokens(l.at[i], dims);
-    int64_t none = first[l.n], t = 0;
+    int64_t *first = MEM_ARRAY(&mem, int64_t, l.n + 1), t = 0;
+    bool *here = MEM_ARRAY(&mem, bool, l.n + 1), any = l.n > 0;
     for (int i = 0; i < n; t += seqs[i++].n) {
         picture_positions(pos + t, seqs[i].n, seqs[i].pictures, seqs[i].n_pictures, dims, rule);
-        for (int k = 0; k < seqs[i].n; k++) ids[t + k] = seqs[i].tokens[k], from[t + k] = (int32_t)none;
+        for (int k = 0; k < seqs[i].n; k++) ids[t + k] = seqs[i].tokens[k], which[t + k] = -1;
         for (int k = 0; k < seqs[i].n_pictures; k++) {
             const PlacedPicture *p = &seqs[i].pictures[k];
-            int tokens = picture_tokens(p->picture, dims);
-            int32_t *order = MEM_ARRAY(&mem, int32_t, (size_t)tokens);
+            int tokens = picture_tokens(p->picture, dims), at = place_in(&l, p->picture);
             CHECK(p->at >= 0 && p->at + tokens <= seqs[i].n, "a picture's tokens %d.. +%d of %d", p->at, tokens,
                   seqs[i].n);
-            picture_order(order, p->picture, dims);
-            for (int j = 0; j < tokens; j++) {
-                ids[t + p->at + j] = (int32_t)dims->vocab;
-                from[t + p->at + j] = (int32_t)first[place_in(&l, p->picture)] + order[j];
-            }
+            picture_order(row + t + p->at, p->picture, dims);
+            for (int64_t j = t + p->at; j < t + p->at + tokens; j++) which[j] = at, ids[j] = (int32_t)dims->vocab;
         }
     }
+    own_rows(own, b, seqs, n);
+    for (int64_t i = 0; i < b->tokens; i++) {
+        memcpy(own_pos[i], pos[own[i]], sizeof *pos);
+        if (which[own[i]] >= 0) here[which[own[i]]] = true;
+    }
     b->pos = tensor_push(a, DT_I32, b->tokens, 3);
-    op_put(d, b->pos, pos);
-    if (l.n) {
-        pictures_put(&b->seen, d, a, l.at, (int)l.n, dims);
-        b->ids = put_i32(d, a, ids, b->tokens);
+    op_put(d, b->pos, own_pos);
+    if (any && tp) {
+        int64_t results = deal(first, &l, here, dims, tp, &mem);
+        int32_t *own_ids = MEM_ARRAY(&mem, int32_t, rows), *from = MEM_ARRAY(&mem, int32_t, rows);
+        for (int64_t i = 0; i < b->tokens; i++) {
+            int at = which[own[i]];
+            own_ids[i] = ids[own[i]];
+            from[i] = (int32_t)(at >= 0 && first[at] >= 0 ? first[at] + row[own[i]] : results);
+        }
+        if (l.n) pictures_put(&b->seen, d, a, l.at, (int)l.n, dims);
+        b->ids = put_i32(d, a, own_ids, b->tokens);
         b->seen.from = put_i32(d, a, from, b->tokens);
     }
     vec_free(l.at);

@@ -35,7 +35,7 @@ typedef struct {
     CpRows  outs;                /* ... and their outputs */
     Tensor  own_at;              /* [own,1]: which of all outputs; none without cp */
     int     rank, ranks;         /* of cp */
-    Pictures seen;               /* no tokens: none, and 'from' is none; else ids at pictures' places are the vocabulary's end */
+    Pictures seen;               /* of this rank; ids at all pictures' places are the vocabulary's end */
 } Batch;
 
 /* Host staging comes from 'host' and is free again at return; the batch lives in 'a'.  _part: this rank's part of it, of several of cp. */
@@ -47,8 +47,9 @@ static inline int64_t batch_part_tokens(int64_t tokens, int seqs, int ranks) {
     int64_t most = tokens / ranks + 2 * (int64_t)seqs;
     return ranks == 1 || most > tokens ? tokens : most;
 }
-/* Then, of a model that takes pictures: three positions a token by 'rule', and the pictures of its sequences.  Nothing for another model. */
-void   batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule);
+/* Then, of a model that takes pictures: three positions a token by 'rule', and the pictures of this rank's tokens, which are dealt out over
+ * the ranks of tp; tp NULL: the tower is another stage's.  Nothing for another model. */
+void   batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule, const Comm *tp);
 PicturesShape batch_pictures(const PackSeq *seqs, int n, const Dims *d);     /* of the distinct ones */
 size_t batch_see_bytes(const PicturesShape *s, int64_t tokens, const Dims *d);       /* of a, on top of a batch's */
 /* Outputs i with ban[i] 1 were drawn from a distribution without these ids (min-tokens keeps stop tokens away). */

@@ -105,22 +105,26 @@ bool model_ends(const Model *m, int v) { return chunk_number(m, v) == grid_chunk
 int model_layers(const Model *m, int v, int *from) { return grid_chunk(&m->shard.g, chunk_number(m, v), from); }
 
 /* Pictures' results are a second table beside the embedding: a token is a row of the one or of the other, and of its other there is -0,
- * which changes nothing.  An id behind the vocabulary's end is no row of it. */
+ * which changes nothing.  An id behind the vocabulary's end is no row of it.  Over ranks of tp each has the results of some pictures and
+ * adds them to its part of the embedding: one sum brings both to the rows' ranks. */
 static Part seen_vocab(const Model *m) { return (Part){ m->local.vocab0, m->desc->d.vocab + 1 }; }
 static Part seen_part(Tensor feats) { return (Part){ 0, feats.rows + 1 }; }
 
 static void embed(Model *m, Tensor x, Tensor ids, Tensor feats, Tensor from) {
     size_t mark = arena_mark(&m->dev->tmp);
     Tensor part = tp_partial(&m->par, &m->dev->tmp, x, ids.rows);
-    op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), feats.data ? seen_vocab(m) : vocab_part(m));
-    tp_exit(&m->par, m->dev, x, part);
+    op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), from.data ? seen_vocab(m) : vocab_part(m));
     if (feats.data) {
-        CHECK(m->par.tp.size == 1, "pictures over %d ranks of tp", m->par.tp.size);
-        Tensor shown = tensor_push(&m->dev->tmp, x.dtype, x.rows, x.cols);
+        Tensor shown = tensor_push(&m->dev->tmp, part.dtype, part.rows, part.cols);
         op_embed(m->dev, shown, from, feats, seen_part(feats));
-        op_add(m->dev, x, x, shown);
+        op_add(m->dev, part, part, shown);
     }
+    tp_exit(&m->par, m->dev, x, part);
     arena_pop(&m->dev->tmp, mark);
+}
+
+void model_see(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, int n, ClipRule rule) {
+    batch_see(b, m->dev, a, seqs, n, &m->desc->d, rule, model_begins(m, 0) ? &m->par.tp : NULL);
 }
 
 /* The pictures' results: those that were made before, or the tower's, which keeps what its backward reads. */
@@ -278,10 +282,9 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     }
     if (!n && dx.data) op_copy(d, dx, dy);
     if (model_begins(m, v)) {
-        bool seen = b->seen.tokens;
         Tensor all = tp_exit_bwd(&m->par, d, tmp, dy, b->tokens);
-        op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, seen ? seen_vocab(m) : vocab_part(m));
-        if (seen && !m->tower_frozen) { /* answers that share a picture add up in its rows */
+        op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, b->seen.from.data ? seen_vocab(m) : vocab_part(m));
+        if (b->seen.tokens && !m->tower_frozen) { /* answers that share a picture add up in its rows */
             Tensor dfeats = push_f32(tmp, b->seen.tokens, H);
             op_zero(d, dfeats);
             op_embed_bwd(d, dfeats, all, b->seen.from, seen_part(dfeats));

@@ -50,6 +50,9 @@ bool model_load (Model *m, const char *dir, Err *err);
 void model_close(Model *m);
 Tensor model_head(const Model *m);       /* [V,H]: lm_head, or the embedding it is tied to */
 
+/* batch_see on this rank of the model. */
+void model_see(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, int n, ClipRule rule);
+
 /* Log-prob and entropy [outputs,1] of what the batch wants. */
 void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent);
 

@@ -63,8 +63,6 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
         return err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
                        o->desc.arch->name);
     bool sees = o->desc.d.vis_layers > 0;
-    if (sees && opts->ranks && ranks_count(opts->ranks) > 1)
-        return err_set(err, "%s: a model that takes pictures runs on one rank so far", path);
     int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
     DeviceArgs da = { opts->device, opts->compute, threads, opts->guard, 0, false };
     if (opts->ranks) da.local = opts->ranks->world.local_rank, da.share = opts->ranks->share_gpu;

@@ -25,7 +25,7 @@ typedef struct {
     Tensor  pixels, pos;               /* [patches, vis_pixels]; [patches,2] DT_I32: row and column */
     Seqs    windows, frames;           /* segments of patches that see each other */
     Tensor  feats;                     /* [tokens,H]: its results, where they were made before; else none */
-    Tensor  from;                      /* [T,1] DT_I32: which of its results a token is; 'tokens': none */
+    Tensor  from;                      /* [T,1] DT_I32: which of its results a token is; 'tokens': none.  No tensor: nobody has pictures */
 } Pictures;
 
 typedef struct { int64_t patches, tokens; int windows, frames, longest; } PicturesShape;      /* longest: patches of a frame */

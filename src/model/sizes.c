@@ -58,7 +58,7 @@ static size_t flight(Dry *x, const Batch *b, const Params *grads, Tensor lp, Ten
 /* Pictures of that shape, as a batch has them. */
 static Pictures pictures(Dry *x, const PicturesShape *s, int64_t tokens) {
     const Dims *d = &x->model.desc->d;
-    if (!s->tokens) return (Pictures){ 0 };
+    if (!s->tokens || !model_begins(&x->model, 0)) return (Pictures){ 0 };
     int window = (int)(d->vis_window / d->vis_patch * (d->vis_window / d->vis_patch));
     return (Pictures){ .patches = s->patches,
                        .tokens = s->tokens,

@@ -87,6 +87,8 @@ size_t engine_io_bytes(const ModelDesc *m, const SchedConf *c) {
     return (2 + axes) * rows + 14 * seqs + table + h + banned + sets;
 }
 
+size_t engine_pictures_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) { return seen_bytes(m, c, like); }
+
 size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t seq = sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish) + 2 * sizeof(bool);
     size_t noted = (size_t)(c->max_batch + 1) * sizeof(struct Noted);

@@ -80,6 +80,7 @@ typedef struct { int64_t tokens, prompt_tokens, answers, broken; double seconds;
 
 /* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
 size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
+size_t  engine_pictures_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);     /* of the device */
 size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* lists of a step, on the device; as much
                                                                           * on the host */
 size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */

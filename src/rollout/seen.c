@@ -50,16 +50,25 @@ size_t seen_host_bytes(const SchedConf *c) {
                : 0;
 }
 
+static size_t results_bytes(const ModelDesc *m, const SchedConf *c, DType act) {
+    return arena_round((size_t)c->feats * (size_t)m->d.hidden * dtype_size(act));
+}
+static size_t given_bytes(const ModelDesc *m, const SchedConf *c) {
+    PicturesShape most = largest(m, c);
+    return pictures_bytes(&most, most.tokens, &m->d);
+}
+size_t seen_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
+    return c->feats ? results_bytes(m, c, like.act) + given_bytes(m, c) : 0;
+}
+
 Seen *seen_open(Model *m, const SchedConf *c, Mem *mem) {
     Seen *s = MEM_NEW(mem, Seen);
-    PicturesShape most = largest(m->desc, c);
     *s = (Seen){ .m = m, .c = *c, .group = MEM_ARRAY(mem, Group, (size_t)c->max_seqs) };
     for (int i = 0; i < c->max_seqs; i++) s->group[i].tokens = MEM_ARRAY(mem, int32_t, (size_t)c->max_len);
     s->pos = mem_array(mem, (size_t)c->max_len, sizeof *s->pos);
-    s->at = dev_arena(m->dev, "pictures",
-                      arena_round((size_t)c->feats * (size_t)m->desc->d.hidden * dtype_size(m->dev->act)));
+    s->at = dev_arena(m->dev, "pictures", results_bytes(m->desc, c, m->dev->act));
     s->feats = tensor_push(&s->at, m->dev->act, c->feats, m->desc->d.hidden);
-    s->io = dev_arena(m->dev, "pixels", pictures_bytes(&most, most.tokens, &m->desc->d));
+    s->io = dev_arena(m->dev, "pixels", given_bytes(m->desc, c));
     return s;
 }
 
@@ -112,6 +121,9 @@ static void compute(Seen *s, const Picture *p, int64_t row) {
     arena_pop(&d->tmp, tmp);
 }
 
+/* Over ranks of tp each computes some of them; the others' rows are there and nobody reads them. */
+static bool is_own(const Seen *s, int known) { return known % s->m->par.tp.size == s->m->par.tp.rank; }
+
 static int find(const Seen *s, const Picture *p) {
     for (size_t i = 0; i < s->known.n; i++)
         if (!memcmp(s->known.at[i].key, p->key, sizeof p->key)) return (int)i;
@@ -131,7 +143,7 @@ static bool take_one(Seen *s, const Picture *p, int *known) {
     if (!there) {
         int64_t row = gap_for(s, tokens);
         if (row < 0) return false;
-        compute(s, p, row);
+        if (is_own(s, i)) compute(s, p, row);
         s->known.at[i].row = row;
     }
     s->known.at[i].users++;
@@ -187,7 +199,9 @@ void seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos,
         const PlacedPicture *p = &r->pictures[i];
         for (int t = 0; t < picture_tokens(p->picture, d); t++) {
             int k = p->at + t - start;
-            if (k >= 0 && k < n) ids[k] = (int32_t)d->vocab, from[k] = (int32_t)s->known.at[g->known[i]].row + t;
+            if (k < 0 || k >= n) continue;
+            ids[k] = (int32_t)d->vocab;
+            if (is_own(s, g->known[i])) from[k] = (int32_t)s->known.at[g->known[i]].row + t;
         }
     }
 }

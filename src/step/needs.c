@@ -71,6 +71,8 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { update ? "activations" : "kv", update ? z.block - beside : z.block },
         { "scratch", run_scratch_bytes(s) },
         { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
+        { "pictures", s->rolls ? engine_pictures_bytes(s->m, &s->sched, s->like) : 0 },
+        { "pixels", times(s->pixels, (size_t)s->questions), .host = true },
         { "micro-batches", z.io + ref.io },
         { "rollout lists", s->rolls ? engine_host_bytes(s->m, &s->sched) : 0, .host = true },
         { "answers", s->rolls ? answers_bytes(s) : 0, .host = true },

@@ -21,12 +21,13 @@ typedef struct {
     int        questions, answers, max_prompt, max_answer;      /* of a step; answers to each */
     bool       greedy;                          /* one more answer to each: ReMax */
     size_t     kept;                            /* bytes of an answer's kept sets */
+    size_t     pixels;                          /* bytes of the pictures of one question, on the host */
     int64_t    val_questions;
     int        val_answers;
     int64_t    save_buffer;                     /* as checkpoint_buffer_bytes wants it */
 } RunShape;
 
-enum { MOST_NEEDS = 20 };
+enum { MOST_NEEDS = 22 };
 int    run_needs(Need out[MOST_NEEDS], const RunShape *s);      /* how many; none is 0 */
 size_t needs_sum(const Need *need, int n, bool host);           /* host: only the machine's own; absurd
                                                                  * parts make an absurd sum */

@@ -168,6 +168,19 @@ static int room_of(const Config *c) { /* questions under way: dynamic sampling d
     return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
 }
 
+/* The largest of all ranks.  Ranks that are only counted cannot ask each other: each is asked here, once. */
+static size_t sync_bytes(Run *r, DType weights) {
+    World w = r->job.ranks.world;
+    const GridShape *from = &r->job.ranks.shard.g, *to = &r->sampler.shard.g;
+    int64_t most = r->job.c.rollout.sync_buffer;
+    if (!r->job.counted) return sync_buffer_bytes(&r->job.o.desc, from, to, weights, &w, most);
+    for (w.all.rank = 0; w.all.rank < w.all.size && r->job.ranks.world.all.rank == 0; w.all.rank++) {
+        size_t one = sync_buffer_bytes(&r->job.o.desc, from, to, weights, &w, most);
+        if (one > r->sampler.sync_counted) r->sampler.sync_counted = one;
+    }
+    return r->sampler.sync_counted;
+}
+
 static RunShape shape_of(void *user) {
     Run *r = user;
     const Config *c = &r->job.c;
@@ -189,8 +202,7 @@ static RunShape shape_of(void *user) {
         .m = m,
         .shard = &r->job.ranks.shard,
         .sampler = &r->sampler.shard,
-        .sync_buffer = sync_buffer_bytes(m, &r->job.ranks.shard.g, &r->sampler.shard.g, policy.states.weights,
-                                         &r->job.ranks.world, c->rollout.sync_buffer),
+        .sync_buffer = sync_bytes(r, policy.states.weights),
         .like = like,
         .threads = threads_count(r->job.o.dev.threads),
         .policy = policy,
@@ -205,6 +217,7 @@ static RunShape shape_of(void *user) {
         .max_answer = (int)c->rollout.max_tokens,
         .greedy = c->algo.advantage == ADV_REMAX,
         .kept = config_keeps_sets(c) ? config_kept_room(c, m->d.vocab, &largest) : 0,
+        .pixels = (size_t)(seeing->feats * m->d.vis_merge * m->d.vis_merge * m->d.vis_pixels),
         .val_questions = r->job.val ? dataset_n(r->job.val) : 0,
         .val_answers = (int)c->rollout.val.n,
         .save_buffer = c->trainer.save_buffer,

@@ -18,6 +18,7 @@ typedef struct {
     Model      model;                      /* the trainer's weights so cut: its memory where
                                             * both cuts are one, else brought by sync */
     Sync       sync;
+    size_t     sync_counted;                      /* its buffer, where ranks are only counted */
     Engine    *engine;
     int        at_once;                    /* answers */
     const Tok *tok;

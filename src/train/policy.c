@@ -6,13 +6,14 @@
 
 /* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of each output,
  * and the distribution it was drawn from (its temperature, or all four settings, and the kept set). */
-static size_t io_size(const PolicyConf *c, const ModelDesc *m, int ranks) {
+static size_t io_size(const PolicyConf *c, const ModelDesc *m, const Shard *shard) {
+    PicturesShape none = { 0 };
     int64_t vocab = m->d.vocab;
     size_t tokens = arena_round((size_t)c->micro_tokens * 4), outputs = arena_round((size_t)(c->micro_tokens - 1) * 4);
     size_t sets = c->kept ? arena_round((size_t)(c->micro_tokens - 1) * (size_t)kept_words(vocab) * 4) : 0;
-    size_t part = ranks > 1 ? batch_part_bytes(c->micro_tokens, c->max_seqs) : 0;
+    size_t part = shard->g.cp > 1 ? batch_part_bytes(c->micro_tokens, c->max_seqs) : 0;
     return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs + sets + part
-           + batch_see_bytes(&c->pictures, c->micro_tokens, &m->d);
+           + batch_see_bytes(shard->at.pp ? &none : &c->pictures, c->micro_tokens, &m->d);
 }
 
 /* Of a micro-batch that is under way: where each sequence's outputs begin. */
@@ -51,8 +52,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
     int flights = c->trains ? pipeline_flights(at) : 1;
     PolicySizes out = { .act = (size_t)flights * s.flight,
                         .tmp = s.tmp,
-                        .io = (size_t)flights * io_size(c, m, at->g.cp)
-                              + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0),
+                        .io = (size_t)flights * io_size(c, m, at) + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0),
                         .host = host_size(c, m->d.vocab, at),
                         .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
     if (c->trains) {
@@ -126,7 +126,7 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     p->host = arena_on_host("train host", s.host, mem);
     if (c->trains) {
         int flights = pipeline_flights(&m->shard);
-        size_t each = io_size(c, m->desc, m->shard.g.cp), slots = (size_t)flights * each;
+        size_t each = io_size(c, m->desc, &m->shard), slots = (size_t)flights * each;
         Arena out = arena_over("gradients sent", p->io.base + slots, p->io.size - slots);
         pipeline_open(&p->pipe, m, &p->act, &out, mem);
         p->slot = MEM_ARRAY(mem, struct MicroSlot, (size_t)flights);
@@ -179,7 +179,7 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
         mb.at[i + 1] = mb.at[i] + s->n - s->prompt;
     }
     batch_put_part(&mb.batch, p->m->dev, io, &p->host, ps, mb.n, &p->m->par.cp);
-    batch_see(&mb.batch, p->m->dev, io, ps, mb.n, &p->m->desc->d, CLIP_RULE);
+    model_see(p->m, &mb.batch, io, ps, mb.n, CLIP_RULE);
     if (p->c.kept) batch_keep(&mb.batch, p->m->dev, io, &p->host, ps, mb.n, p->m->desc->d.vocab);
     mb.lp = tensor_push(io, DT_F32, mb.batch.outputs, 1);
     mb.ent = tensor_push(io, DT_F32, mb.batch.outputs, 1);

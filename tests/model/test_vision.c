@@ -131,7 +131,7 @@ static double error_of(Vl *v, Wrong wrong) {
     size_t io = arena_mark(&f->io);
     Batch b;
     batch_put(&b, &f->dev, &f->io, &f->host, v->seq, SEQS);
-    batch_see(&b, &f->dev, &f->io, v->seq, SEQS, &f->desc.d, rule);
+    model_see(&f->model, &b, &f->io, v->seq, SEQS, rule);
     if (wrong == NO_WINDOWS) b.seen.windows = b.seen.frames;
     if (wrong == IMAGES_TOGETHER) b.seen.frames = segments(v, &b, 1, (int32_t[]){ 0, (int32_t)b.seen.patches });
     if (wrong == CLIP_WHOLE) {
@@ -180,7 +180,7 @@ static float *scores(Vl *v, const PackSeq *seqs, int n) {
     size_t io = arena_mark(&f->io);
     Batch b;
     batch_put(&b, &f->dev, &f->io, &f->host, seqs, n);
-    batch_see(&b, &f->dev, &f->io, seqs, n, &f->desc.d, CLIP_RULE);
+    model_see(&f->model, &b, &f->io, seqs, n, CLIP_RULE);
     Tensor lp = tensor_push(&f->io, DT_F32, b.outputs, 1);
     model_score(&f->model, &b, lp, TENSOR_NONE);
     float *got = MEM_ARRAY(&f->mem, float, (size_t)b.outputs);
@@ -220,7 +220,7 @@ static float *gradient(Recompute r, int threads, bool frozen, size_t *n, int64_t
     Batch b;
     f->model.tower_frozen = frozen;
     batch_put(&b, &f->dev, &f->io, &f->host, seqs, SEQS);
-    batch_see(&b, &f->dev, &f->io, seqs, SEQS, &f->desc.d, CLIP_RULE);
+    model_see(&f->model, &b, &f->io, seqs, SEQS, CLIP_RULE);
     Tensor lp = tensor_push(&f->io, DT_F32, b.outputs, 1), ent = tensor_push(&f->io, DT_F32, b.outputs, 1);
     ModelKeep keep = model_keep(&f->desc, f->desc.d.layers, &f->mem);
     op_zero(&f->dev, g.flat);
