@@ -114,9 +114,13 @@ static bool update(Sft *s, Err *err) {
     for (int64_t i = 0; i < n; i++) s->seq[i] = seq_of(s, &s->pairs.at[s->index[i]]);
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
     double lr = lr_at(&s->job.lr, s->job.step);
-    AdamConf adam = {
-        lr, c->train.betas[0], c->train.betas[1], c->train.eps, c->train.weight_decay, c->train.clip_grad
-    };
+    AdamConf adam = { lr,
+                      c->train.betas[0],
+                      c->train.betas[1],
+                      c->train.eps,
+                      c->train.weight_decay,
+                      c->train.clip_grad,
+                      config_tower_lr(c, lr) };
     UpdateStats u;
     checkpoint_copied(s->job.saves); /* a save under way still reads the weights */
     TRY(policy_update(&s->job.policy, s->seq, (int)n, &loss, &adam, false, &u, err));
