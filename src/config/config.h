@@ -164,7 +164,7 @@ RewardOptions config_rewards(const Config *c, Mem *mem);
 const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object,
                                                                  * values as YAML reads them; NULL: none */
 LrConf    config_lr(const Config *c, int64_t total_steps);
-double    config_tower_lr(const Config *c, double lr);               /* the tower's rate where the model's is lr; 0: the same */
+double    config_tower_lr(const Config *c, double lr);      /* the tower's, where the model's is lr; 0: the same */
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
 bool      config_needs_ref(const Config *c);                /* a reference model is needed */
 bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */
