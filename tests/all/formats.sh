@@ -17,6 +17,7 @@ while read -r bytes settings; do
     [ "$(grep -cE '"exact/max_abs_logprob_diff":0,"exact/tokens":[1-9]|"exact/tokens":0,' $m)" = "$(grep -c 'actor/loss' $m)" ]
     ok $? "$settings: not every step is exact"
 done <<'END'
+12 train.weights=bf16
 4 train.moments=bf16
 8 train.weights=bf16 train.moments=bf16
 6 train.weights=bf16 train.master=remainder train.moments=bf16
