@@ -4,6 +4,7 @@
  * so both have begun it: nobody waits in a circle. */
 #include "sync/sync.h"
 #include "base/clock.h"
+#include "base/stream.h"
 
 /* ---- a move as memory: n runs of w elements, each ld behind the last */
 
@@ -22,9 +23,38 @@ static Tensor view_of(const Params *p, const ParamDesc *desc, int layer, const S
 
 static double bytes_of(Tensor x) { return (double)x.rows * (double)x.cols * (double)dtype_size(x.dtype); }
 
+/* ---- copies.  Nobody reads the engine's weights before all of them are there. */
+typedef struct {
+    Tensor to, from;
+    int pieces;
+} Copy;
+static void copy_piece(void *arg, int k, int worker) {
+    (void)worker;
+    const Copy *c = arg;
+    size_t es = dtype_size(c->to.dtype);
+    for (int64_t r = c->to.rows * k / c->pieces; r < c->to.rows * (k + 1) / c->pieces; r++)
+        stream_copy((char *)c->to.data + (size_t)(r * c->to.ld) * es,
+                    (const char *)c->from.data + (size_t)(r * c->from.ld) * es, (size_t)c->to.cols * es);
+    stream_done();
+}
+static void copy(Dev *d, Tensor to, Tensor from) {
+    enum { WORTH = 1 << 20, ROW = 1 << 16 };
+    if (d->ops != &ops_cpu || to.dtype != from.dtype) {
+        op_copy(d, to, from);
+        return;
+    }
+    if (to.rows == 1 && to.cols % ROW == 0) /* as rows, for threads to share */
+        to = tensor_shape(to, to.cols / ROW, ROW), from = tensor_shape(from, from.cols / ROW, ROW);
+    Copy c = { to, from, bytes_of(to) < WORTH ? 1 : 4 * threads_count(d->threads) };
+    d->ops->enter(d, false);
+    if (c.pieces == 1) copy_piece(&c, 0, 0);
+    else threads_run(d->threads, c.pieces, copy_piece, &c);
+    d->ops->leave(d);
+}
+
 /* ---- messages: pieces of a move that fit a slot.  A run that is long goes alone, so that it needs no slot on
- * either side. */
-enum { SLOTS = SYNC_SLOTS, SLOT_MOST = 4 << 20, RUN_ALONE = 32 << 10 };
+ * either side.  A slot stays in a core's cache from its message to its copy. */
+enum { SLOTS = SYNC_SLOTS, SLOT_MOST = 256 << 10, ALONE_MOST = 4 << 20, RUN_ALONE = 32 << 10 };
 
 typedef struct {
     int row, move;   /* where we are: move 'move' of row 'row' */
@@ -58,7 +88,7 @@ static bool next_piece(Lane *l, Tensor *piece, int *peer) {
             if (l->w.run == all.rows || !all.cols) continue;
             int64_t room = (int64_t)(l->slot_bytes / dtype_size(all.dtype)), left = all.cols - l->w.at;
             bool alone = all.cols * (int64_t)dtype_size(all.dtype) >= RUN_ALONE || all.cols > room;
-            int64_t most = alone ? SLOT_MOST / (int64_t)dtype_size(all.dtype) : room;
+            int64_t most = alone ? ALONE_MOST / (int64_t)dtype_size(all.dtype) : room;
             *peer = l->gives ? m->to : m->from;
             if (alone) {
                 int64_t n = left < most ? left : most;
@@ -93,7 +123,7 @@ static void begin(Lane *l, int k, Tensor piece, int peer) {
 }
 
 static void end(Lane *l, int k) {
-    if (!l->gives && l->at[k].slot.data != l->at[k].data.data) op_copy(l->s->dev, l->at[k].data, l->at[k].slot);
+    if (!l->gives && l->at[k].slot.data != l->at[k].data.data) copy(l->s->dev, l->at[k].data, l->at[k].slot);
     l->at[k].used = false;
 }
 
@@ -137,7 +167,7 @@ static void copy_own(Sync *s, SyncStats *stats) {
             const SyncMove *m = &s->list.move[row->first + k];
             if (m->from != me || m->to != me) continue;
             Tensor to = view_of(s->to, row->p, row->layer, m);
-            op_copy(s->dev, to, view_of(s->from, row->p, row->layer, m));
+            copy(s->dev, to, view_of(s->from, row->p, row->layer, m));
             stats->copied += bytes_of(to);
         }
     }
