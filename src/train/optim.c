@@ -169,6 +169,13 @@ void optim_put(Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, cons
 }
 
 /* ---- a step */
+/* What names element 'at' of a parameter: the same on all ranks that hold it (a tied embedding at both ends of a pipeline, kv heads that several
+ * ranks of tp have), or their moments would be rounded apart, and then their weights.  Columns are cut only where one rank holds each. */
+static int64_t element_name(const Param *p, int64_t at) {
+    int64_t before = p->slice.r0 * p->slice.cols; /* rows of it that other ranks have */
+    return ((int64_t)(p->layer * P_COUNT + (int)p->desc->id) << 40) + before + at;
+}
+
 /* Elements [at, at+n) of a parameter w with gradient g, which are elements [from, from+n) of the states. */
 static void step_part(const Optim *o, Dev *d, Tensor w, Tensor g, int64_t at, int64_t from, int64_t n, Adam a) {
     Tensor m[2], v[2], master[2] = { TENSOR_NONE, TENSOR_NONE };
@@ -196,7 +203,7 @@ void optim_step(Optim *o, const Params *w, const Params *grads, const Groups *pa
                    .decay = p->desc->vector ? 0 : (float)c->decay,
                    .clip_scale = scale < 1 ? (float)scale : 1,
                    .step = o->step,
-                   .first = params_from(grads, i) + own.from };
+                   .first = element_name(p, own.from) };
         if (own.from < own.to)
             step_part(o, d, param(w, p->desc->id, p->layer), p->t, own.from, at, own.to - own.from, a);
     }

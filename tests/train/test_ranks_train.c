@@ -286,6 +286,7 @@ static int ranks_main(const char *mode) {
         for (size_t i = 0; i < COUNT(rank_models); i++)
             check(&w, rank_models[i].name, rank_models[i].config, mode, &usual, i % 2 ? 1 : 0.3);
         check(&w, "bf16 weights", rank_models[3].config, mode, &least, 0.3);
+        check(&w, "bf16 weights, tied", rank_models[2].config, mode, &least, 0);
     }
     return ranks_end(&w);
 }
