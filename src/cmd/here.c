@@ -49,6 +49,7 @@ HereWork here_work(const Plan *p, int threads) {
                                .states = states_of(p->profile),
                                .offload = p->layout.offload,
                                .park_states = p->layout.park_states,
+                               .park_weights = p->layout.park_weights,
                                .recompute = recompute_of(p->layout.drop),
                                .trains = true };
     return out;
@@ -238,6 +239,7 @@ static bool time_slice(const ModelDesc *desc, const HereWork *w, int few, int ma
     Small *s = MEM_NEW(&mem, Small);
     s->desc = *desc;
     PolicyConf pc = w->policy;
+    pc.room = 0; /* memory of its own, that nobody shares */
     double all = w->work.answers * (w->work.mini > 0 ? w->work.mini : w->work.prompts);
     if (pc.micro_tokens > 1024) pc.micro_tokens = 1024;
     int64_t len = sequence_length(w, pc.micro_tokens), n = pc.micro_tokens / len;

@@ -37,6 +37,7 @@ static const struct {
     { "train.master", IS_STR, A(master) },
     { "train.moments", IS_STR, A(moments) },
     { "train.park_states", IS_TRUE, A(park_states) },
+    { "train.park_weights", IS_TRUE, A(park_weights) },
     { "grid.tp", IS_INT, A(tp) },
     { "grid.pp", IS_INT, A(pp) },
     { "grid.vpp", IS_INT, A(vpp) },

@@ -228,6 +228,9 @@ REAL(train.offload_fraction, "0.0", 0, 1, TS,
 BOOL(train.park_states, "false", T,
     "the device's share of AdamW's state waits in host memory while answers are sampled, in its place is the KV "
     "cache", NULL)
+BOOL(train.park_weights, "false", T,
+    "so do the trainer's weights where answers are sampled in another cut, and the sampler's lie where it has "
+    "activations", NULL)
 
 STR(reward.scorer, "null", T,                              "scorer for every question; null: by its data_source", NULL)
 STR(reward.command, "null", T,

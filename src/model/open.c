@@ -102,7 +102,9 @@ bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
     Need need[] = { { "weights", weights }, { "scratch", tmp_bytes }, { "the cache", opts->more } };
     TRY(opts->counted || memory_fits(o, need, COUNT(need), err));
     o->dev.tmp = dev_arena(&o->dev, "tmp", tmp_bytes);
-    model_open_shard(&o->model, &o->dev, &o->desc, &shard, &par, t, open_kind(o, opts->leaves).leaves, &o->mem);
+    int leaves = open_kind(o, opts->leaves).leaves;
+    if (opts->in.base) model_open_in(&o->model, &o->dev, &o->desc, &shard, &par, opts->in, t, leaves, &o->mem);
+    else model_open_shard(&o->model, &o->dev, &o->desc, &shard, &par, t, leaves, &o->mem);
     o->has_model = true;
     return open_fill(&o->model, opts->random, err);
 }

@@ -26,6 +26,7 @@ typedef struct {
     size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
     Ranks  *ranks;                              /* of open_desc, which is collective over them; their grid is made between it and open_weights */
     bool    counted;                            /* that all of it fits is known */
+    Arena   in;                                 /* memory for the weights that is there already, or none */
     RandomFill random;
 } OpenOpts;
 

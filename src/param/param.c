@@ -122,6 +122,23 @@ void params_close(Params *p, Dev *d) {
     *p = (Params){ 0 };
 }
 
+static Tensor bytes_of(const Params *p) { return tensor_over(p->arena.base, DT_U8, 1, (int64_t)p->arena.size); }
+void params_park(Params *p, Dev *d) {
+    if (!p->parked || p->is_parked) return;
+    op_get(d, p->parked, bytes_of(p));
+    p->is_parked = true;
+}
+void params_unpark(Params *p, Dev *d) {
+    if (!p->is_parked) return;
+    op_put(d, bytes_of(p), p->parked);
+    p->is_parked = false;
+}
+const char *params_parked_at(const Params *p, Tensor x) {
+    const char *at = x.data;
+    bool here = p && p->is_parked && at >= p->arena.base && at < p->arena.base + p->arena.size;
+    return here ? p->parked + (at - p->arena.base) : NULL;
+}
+
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e) {
     const Slice *s = &p->slice;
     int64_t cols = dim_at(&m->d, p->desc->cols), each = s->rows * s->cols, in = e % each;

@@ -103,6 +103,8 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
                "  clip_c: 10.0       # a bad answer that became this much likelier counts no more than so\n"
                "  use_kl_loss: %s\n  recompute: %s\n  offload_fraction: %g\n",
                yes(w->kl), train_recompute(l->drop), l->offload);
+    if (l->park_weights) buf_puts(out, "  park_weights: true\n");
+    if (l->park_states) buf_puts(out, "  park_states: true\n");
     int per_node = p->cluster.gpu.per_node < p->cluster.gpus ? p->cluster.gpu.per_node : p->cluster.gpus;
     buf_printf(out, "grid:\n  tp: %d\n  pp: %d\n  vpp: %d\n  ep: %d\n", l->g.tp, l->g.pp, l->g.vpp, l->g.ep);
     if (l->g.etp > 1) buf_printf(out, "  etp: %d\n", l->g.etp);

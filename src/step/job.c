@@ -119,14 +119,16 @@ static void put_taken(const Job *j, Need *need, int n) {
     size_t packing = p->host.size + p->sort.size + (q ? q->host.size + q->sort.size : 0);
     const Need taken[] = {
         { "weights", m->w.arena.size },
+        { "rollout weights", j->sampled ? j->sampled->arena.size : 0 },
         { "reference", q ? q->m->w.arena.size : 0 },
         { "gradients", p->grads.arena.size },
         { "optimizer", p->opt.dev.size },
         { "optimizer (host)", p->opt.host.size },
-        { "activations",
-          p->block.size - (p->grads.lent ? p->grads.arena.size : 0) - (p->opt.lent ? p->opt.dev.size : 0) },
-        { "kv", p->block.size },
+        { "activations", p->block.size - (p->grads.lent ? p->grads.arena.size : 0) - (p->opt.lent ? p->opt.dev.size : 0)
+                             - (m->w.lent ? m->w.arena.size : 0) },
+        { "kv", p->block.size - (m->w.lent ? j->sampled->arena.size : 0) },
         { "parked states", p->opt.lent ? p->opt.dev.size : 0 },
+        { "parked weights", m->w.lent ? m->w.arena.size : 0 },
         { "scratch", j->o.dev.tmp.size },
         { "micro-batches", p->io.size + (q ? q->io.size : 0) },
         { "packing", packing },
@@ -161,12 +163,19 @@ bool job_open_weights(Job *j, const RunShape *s, Err *err) {
                     .weights = s->policy.states.weights,
                     .random = config_random(&j->c),
                     .counted = true };
+    PolicySizes z = policy_sizes(s->m, s->shard, &s->policy, s->like);
+    if (z.weights) {
+        j->block = dev_arena(&j->o.dev, "activations", z.block);
+        oo.in = policy_weights_in(j->block, &z);
+    }
     return open_weights(&j->o, &oo, run_scratch_bytes(s), err);
 }
 
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
     RandomFill random = config_random(&j->c);
-    policy_open(&j->policy, &j->o.model, p, &j->mem);
+    PolicyConf conf = *p;
+    conf.block = j->block;
+    policy_open(&j->policy, &j->o.model, &conf, &j->mem);
     if (random.on || open_disk_dtype(&j->o, random) == DT_BF16) return true; /* masters are the weights */
     return masters_load(&j->policy.opt, &j->o.model.w, &j->policy.grads, &j->o.dev, j->o.desc.dir, err);
 }

@@ -30,6 +30,8 @@ typedef struct {
     bool         untold;                 /* the step is done, its validation was cut: metrics wait to be told with it */
     int          counted;                /* so many ranks are only counted: nothing is taken or written; 0: a run */
     const Policy *beside;                /* a reference model's, or NULL */
+    const Params *sampled;               /* the weights that answers are sampled with, or NULL: none of their own */
+    Arena        block;                  /* the policy's, where the weights lie in it */
     Need         need[MOST_NEEDS];       /* of this rank */
     int          needs;
     size_t       planned, planned_gpu;   /* bytes, of all needs; on a GPU: of the host's, and

@@ -42,16 +42,33 @@ static size_t validation_bytes(const RunShape *s) {
     return evaluator_bytes(s->val_questions, s->val_answers, s->max_prompt, s->max_answer);
 }
 
+bool run_parks(const RunShape *s) {
+    return s->policy.park_weights && s->sampler
+           && params_bytes_beside(s->m, s->sampler, s->shard, s->policy.states.weights) > 0;
+}
+
+/* The sampler's weights: beside the trainer's, those that are cut otherwise; where the trainer's are parked, all of them. */
+static size_t rollout_weights(const RunShape *s) {
+    DType t = s->policy.states.weights;
+    if (!s->sampler) return 0;
+    return run_parks(s) ? params_bytes(s->m, s->sampler, t, false) : params_bytes_beside(s->m, s->sampler, s->shard, t);
+}
+
 size_t run_room(const RunShape *s) {
     size_t kv = s->rolls ? engine_cache_bytes(s->m, &s->sched, s->like) : 0;
-    return most(kv, s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0);
+    size_t reference = s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0;
+    if (!run_parks(s)) return most(kv, reference);
+    size_t own = rollout_weights(s), trainer = params_bytes(s->m, s->shard, s->policy.states.weights, false);
+    return arena_round(most(own + kv, trainer + most(own, reference)));
 }
 
 int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     PolicyConf policy = s->policy;
-    policy.room = run_room(s);
+    policy.room = run_room(s), policy.park_weights = run_parks(s);
     PolicySizes z = policy_sizes(s->m, s->shard, &policy, s->like), ref = { 0 };
-    size_t beside = (z.shares ? z.grads : 0) + z.parked; /* of the block, in an update, beside activations */
+    size_t own = rollout_weights(s), in_block = z.weights ? own : 0;
+    size_t beside =
+        (z.shares ? z.grads : 0) + z.parked + z.weights; /* of the block, in an update, beside activations */
     bool update = z.block > policy.room; /* the largest that happens in it: answers are sampled, then trained on */
     size_t reference = 0;
     if (s->has_reference) {
@@ -59,16 +76,16 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         reference = params_bytes(s->m, s->shard, s->reference_dtype, false);
     }
     const Need all[] = {
-        { "weights", params_bytes(s->m, s->shard, s->policy.states.weights, false) },
-        { "rollout weights",
-          s->sampler ? params_bytes_beside(s->m, s->sampler, s->shard, s->policy.states.weights) : 0 },
+        { "weights", update || !z.weights ? params_bytes(s->m, s->shard, s->policy.states.weights, false) : 0 },
+        { "rollout weights", update && z.weights ? 0 : own },
         { "sync buffer", s->sync_buffer },
         { "reference", reference, .host = true }, /* between its passes; in them it lies where activations do */
         { "gradients", update || !z.shares ? z.grads : 0 },
         { "optimizer", update || !z.parked ? z.optim_dev : 0 },
         { "optimizer (host)", z.optim_host, .host = s->like.ops->link != NULL },
         { "parked states", z.parked, .host = true },
-        { update ? "activations" : "kv", update ? z.block - beside : z.block },
+        { "parked weights", z.weights, .host = true },
+        { update ? "activations" : "kv", update ? z.block - beside : z.block - in_block },
         { "scratch", run_scratch_bytes(s) },
         { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
         { "pictures", s->rolls ? engine_pictures_bytes(s->m, &s->sched, s->like) : 0 },

@@ -33,8 +33,12 @@ size_t needs_sum(const Need *need, int n, bool host);           /* host: only th
                                                                  * parts make an absurd sum */
 size_t needs_device(const Need *need, int n);                   /* only the device's, with room for the
                                                                  * borders between its parts */
-size_t run_room(const RunShape *s);                             /* PolicyConf.room: what the cache, and the
-                                                                 * reference in its passes, take */
+/* PolicyConf.room: what the cache, and the reference in its passes, take; with parked weights the sampler's too,
+ * beside the trainer's in sync. */
+size_t run_room(const RunShape *s);
+/* Do the trainer's weights wait on the host while answers are sampled?  As policy.park_weights asks, where the
+ * sampler's are others. */
+bool   run_parks(const RunShape *s);
 size_t run_scratch_bytes(const RunShape *s);                    /* dev.tmp: what the largest user of it takes */
 
 /* Columns of a step's answers and the methods' scratch (run.h, Flat). */

@@ -138,6 +138,7 @@ static PolicyConf policy_conf(const Config *c, const Dev *d, bool trains) {
         .states = config_states(c, d),
         .offload = c->train.offload_fraction,
         .park_states = c->train.park_states,
+        .park_weights = c->train.park_weights,
         .truncated = config_cuts(c),
         .kept = config_keeps_sets(c),
         .trains = trains,
@@ -222,6 +223,7 @@ static RunShape shape_of(void *user) {
         .val_answers = (int)c->rollout.val.n,
         .save_buffer = c->trainer.save_buffer,
     };
+    s.policy.park_weights = run_parks(&s);
     s.policy.room = run_room(&s);
     return s;
 }
@@ -285,11 +287,20 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     policy_lend(&r->job.policy); /* from here on others write there */
     if (r->ref.on) TRY(reference_open(r, s, err));
     Sampler *x = &r->sampler;
-    model_open_beside(&x->model, &r->job.o.model, &x->shard, &x->groups, &r->job.mem);
+    Model *m = &r->job.o.model;
+    Arena cache =
+        r->job.policy.block; /* with the sampler's weights before it, where the trainer's are parked meanwhile */
+    if (m->w.parked) {
+        model_open_in(&x->model, m->dev, m->desc, &x->shard, &x->groups, cache, params_dtype(&m->w), m->leaves,
+                      &r->job.mem);
+        size_t own = x->model.w.arena.size;
+        cache = arena_over("kv", cache.base + own, cache.size - own);
+    } else model_open_beside(&x->model, m, &x->shard, &x->groups, &r->job.mem);
     sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,
               r->job.c.rollout.sync_buffer, &r->job.mem);
     x->at_once = s->sched.max_batch;
-    x->engine = engine_open_over(&x->model, &s->sched, r->job.policy.block, &r->job.mem);
+    x->engine = engine_open_over(&x->model, &s->sched, cache, &r->job.mem);
+    r->job.sampled = &x->model.w;
     return true;
 }
 

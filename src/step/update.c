@@ -193,7 +193,12 @@ bool run_sync(Run *r, SyncStats *st, Err *err) {
     *st = (SyncStats){ 0 };
     engine_flush(
         r->sampler.engine); /* what is cached was computed with other weights, or its memory was the activations' */
-    return ranks_count(&r->job.ranks) == 1 || sync_run(&r->sampler.sync, r->job.c.rollout.sync_check, st, err);
+    if (ranks_count(&r->job.ranks) == 1) return true;
+    Params *w = &r->job.o.model.w;
+    params_unpark(w, &r->job.o.dev); /* a step that was given up may have left them there */
+    TRY(sync_run(&r->sampler.sync, r->job.c.rollout.sync_check, st, err));
+    params_park(w, &r->job.o.dev);
+    return true;
 }
 
 bool step_sync(Run *r, Err *err) {

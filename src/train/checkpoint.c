@@ -200,7 +200,7 @@ static void copy_piece(Checkpoints *c, float *to, int64_t n) {
     const Run *r = run_of(c, c->item, &kind);
     Tensor w = c->p->m->w.at[r->weight].t;
     w = tensor_cols(tensor_shape(w, 1, w.rows * w.cols), r->from + c->at, n);
-    if (kind == STATE_MASTER && (w.dtype == DT_F32 || r->grad < 0)) weights_get(d, w, to);
+    if (kind == STATE_MASTER && (w.dtype == DT_F32 || r->grad < 0)) optim_weights(&c->p->opt, d, w, to);
     else optim_get(&c->p->opt, d, kind, r->state + c->at, n, w, to);
     c->at += n;
 }

@@ -44,6 +44,7 @@ static void open_all(Optim *o, const Params *w, const Params *grads, Dev *d, dou
             o->state[k][i] = tensor_push(i ? &o->dev : &o->host, t, 1, i ? o->n - o->split : o->split);
             op_zero(d, o->state[k][i]);
         }
+    o->w = w;
     take_masters(o, w, grads, d);
 }
 
@@ -118,6 +119,7 @@ static char *parked_at(const Optim *o, Tensor x) {
 }
 static void get_bytes(const Optim *o, Dev *d, void *to, Tensor x) {
     const char *at = parked_at(o, x);
+    if (!at && o) at = params_parked_at(o->w, x);
     if (at) memcpy(to, at, tensor_bytes(x.dtype, 1, x.cols));
     else op_get(d, to, x);
 }
@@ -136,12 +138,13 @@ static void get_part(const Optim *o, Dev *d, Tensor x, Tensor w, float *to) {
     for (int64_t i = 0, n; i < x.cols; i += n) {
         n = x.cols - i < SHORT ? x.cols - i : SHORT;
         get_bytes(o, d, a, tensor_cols(x, i, n));
-        if (x.dtype == DT_I16) op_get(d, b, tensor_cols(w, i, n));
+        if (x.dtype == DT_I16) get_bytes(o, d, b, tensor_cols(w, i, n));
         for (int64_t k = 0; k < n; k++)
             to[i + k] = x.dtype == DT_I16 ? adam_joined(b[k], (int16_t)a[k]) : bf16_f32(a[k]);
     }
 }
 void weights_get(Dev *d, Tensor w, float *to) { get_part(NULL, d, w, w, to); }
+void optim_weights(const Optim *o, Dev *d, Tensor w, float *to) { get_part(o, d, w, w, to); }
 void optim_get(const Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, Tensor w, float *to) {
     Tensor part[2];
     int parts = optim_parts(o, which, from, n, part);

@@ -24,6 +24,7 @@ static inline size_t optim_param_bytes(OptimTypes t) {
 typedef enum { STATE_MASTER, STATE_M, STATE_V, STATES } OptimState;
 typedef struct {
     OptimTypes type;
+    const Params *w;              /* of these weights */
     Arena   dev, host;            /* the states of each share, one behind the other */
     bool    lent;                 /* dev lies in memory that somebody else owns, and */
     char   *parked;               /* room for dev in the host's memory: there the states are while is_parked; or NULL */
@@ -53,6 +54,7 @@ int optim_parts(const Optim *o, OptimState which, int64_t from, int64_t n, Tenso
  * read with (and which must be what is put, rounded). */
 void optim_get(const Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, Tensor w, float *to);
 void weights_get(Dev *d, Tensor w, float *to);                              /* F32 or BF16 [1,n] */
+void optim_weights(const Optim *o, Dev *d, Tensor w, float *to);            /* the same of o->w, wherever they are (params_park) */
 void optim_put(Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, const float *x);
 
 /* One update of the own pieces, with summed gradients scaled so that their norm (reduce_norm) is at most clip; then all ranks have all

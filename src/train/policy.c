@@ -64,7 +64,8 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
         if (reduce > out.tmp) out.tmp = reduce;
         out.shares = c->room > 0;
         out.parked = out.shares && c->park_states ? out.optim_dev : 0;
-        out.block = arena_round(out.act) + (out.shares ? out.grads : 0) + out.parked;
+        out.weights = out.shares && c->park_weights ? params_bytes(m, shard, c->states.weights, false) : 0;
+        out.block = arena_round(out.act) + (out.shares ? out.grads : 0) + out.parked + out.weights;
         if (out.block < c->room) out.block = c->room;
     }
     return out;
@@ -89,7 +90,9 @@ struct MicroSlot {
 static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
     Model *m = p->m;
     const PolicyConf *c = &p->c;
-    p->block = dev_arena(m->dev, "activations", s->block);
+    p->block = s->weights ? c->block : dev_arena(m->dev, "activations", s->block);
+    CHECK(p->block.size == s->block, "a block of %zu bytes, planned for %zu", p->block.size, s->block);
+    if (s->weights) m->w.parked = mem_push(mem, s->weights);
     p->act = arena_over("activations", p->block.base, s->act);
     char *at = p->block.base + arena_round(s->act);
     if (s->shares)
@@ -231,6 +234,7 @@ bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, fl
     Pack pk;
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
+    params_unpark(&p->m->w, p->m->dev);
     bool going = true;
     for (int64_t k = 0; k < pk.n_micro && (going = go_on(p)); k++) {
         if (passes(p, &pk, k)) continue;
@@ -265,6 +269,7 @@ bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err
     Exact own = { 0 };
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
+    params_unpark(&p->m->w, p->m->dev);
     for (int64_t k = 0; k < pk.n_micro && go_on(p); k++) {
         if (passes(p, &pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
@@ -506,6 +511,7 @@ bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, Upd
     part_by_cost(part, first, seqs, n, c);
     for (int k = 0; k < KNOWN; k++) TRY(pack_seqs(p, part + first[k], first[k + 1] - first[k], &pk[k], err));
     take_back(p);
+    params_unpark(&p->m->w, p->m->dev);
     LossCounts counts = count_all(seqs, n);
     *st = (UpdateStats){ .seqs = n, .silent = n - first[SILENT] };
     for (int i = 0; i < n; i++) st->tokens += seqs[i].n;

@@ -40,6 +40,8 @@ typedef struct {
     Recompute recompute;
     size_t    room;                   /* bytes that 'block' has at least: others use it between updates (policy_lend); 0: nobody does */
     bool      park_states;            /* the device's share of the states lies in it too, and waits in the host's memory meanwhile */
+    bool      park_weights;           /* so do the weights, at its end (policy_weights_in), until somebody parks them (params_park) */
+    Arena     block;                  /* it, with the weights in it; they come back for whatever the policy is asked */
     OptimTypes states;                /* how weights and optimizer states are kept */
     double    offload;                /* share of the states in the host arena */
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
@@ -80,12 +82,16 @@ typedef struct {
 } UpdateStats;
 
 /* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'.  block: all of the device's that lies in p->block, which is
- * act, and of grads and optim_dev those that are in it; parked: of the host. */
-typedef struct { size_t grads, optim_dev, optim_host, act, io, host, sort, tmp, block, parked; bool shares; } PolicySizes;
+ * act, and of grads and optim_dev those that are in it, and weights, which with park_weights are; parked: states, of the host. */
+typedef struct { size_t grads, optim_dev, optim_host, act, io, host, sort, tmp, block, parked, weights; bool shares; } PolicySizes;
 PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like);      /* shard NULL: one rank */
 
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
 void policy_close(Policy *p);
+/* Where the weights lie in a block of policy_sizes' bytes. */
+static inline Arena policy_weights_in(Arena block, const PolicySizes *s) {
+    return arena_over("weights", block.base + (block.size - s->weights), s->weights);
+}
 /* From now until the next gradients p->block is anybody's; then what was parked comes back. */
 void policy_lend(Policy *p);
 

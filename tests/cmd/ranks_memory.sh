@@ -29,6 +29,8 @@ takes sft 8 grid.tp=2 grid.pp=2 grid.ep=4
 takes train 3
 takes train 4 grid.tp=2 grid.pp=2 rollout.grid.tp=2
 takes train 2 grid.cp=2 train.use_kl_loss=true train.kl_loss_coef=0.1
+takes train 4 grid.tp=2 grid.pp=2 rollout.grid.tp=2 train.park_weights=true train.park_states=true
+takes train 2 grid.tp=2 train.park_weights=true train.use_kl_loss=true rollout.kv_tokens=200000 # the cache is more than an update takes
 if [ "$2" = all ]; then
     for on in "2" "3" "8" "2 grid.tp=2" "8 grid.tp=8" "2 grid.pp=2" "4 grid.pp=4" "2 grid.pp=2 grid.vpp=2" "2 grid.cp=2" "4 grid.cp=4" "4 grid.cp=2 grid.tp=2" \
         "2 grid.ep=2" "4 grid.ep=4" "8 grid.ep=4 grid.etp=2" "8 grid.tp=2 grid.pp=2 train.offload_fraction=0.3" "6 grid.cp=3 grid.tp=2 train.recompute=selective"; do

@@ -25,7 +25,7 @@ on 1 one
 ok $? "one rank: $(tail -1 "$work/one.log")"
 for grid in "3 rollout.max_batch=4 rollout.step_tokens=100 rollout.top_k=40 train.epochs=2" "4 grid.cp=2 rollout.grid.tp=2" "4 grid.ep=4 rollout.grid.dp=4 rollout.grid.ep=4 rollout.max_batch=8" \
     "8 grid.tp=2 grid.pp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=2 rollout.grid.ep=4" \
-    "2 grid.tp=2 rollout.top_p=0.9 train.mini_batch_size=2 train.use_kl_loss=true train.park_states=true train.weights=bf16 train.master=remainder train.moments=bf16" "2 rollout.grid.tp=2 train.use_kl_loss=true algo.advantage=remax"; do
+    "2 grid.tp=2 rollout.top_p=0.9 train.mini_batch_size=2 train.use_kl_loss=true train.park_states=true train.weights=bf16 train.master=remainder train.moments=bf16" "2 rollout.grid.tp=2 train.use_kl_loss=true algo.advantage=remax train.park_weights=true"; do
     set -- $grid
     n=$1 run=$(tr ' =.' '___' <<<"on $grid") beside=one
     shift
@@ -46,18 +46,21 @@ for grid in "3 rollout.max_batch=4 rollout.step_tokens=100 rollout.top_k=40 trai
     ok $? "$grid: steps were told $(grep -c '^step ' "$work/$run.log") times"
 done
 
-# ---- killed, and gone on with: the bytes of the run that was not
-on 4 whole trainer.steps=5 grid.tp=2 grid.pp=2 rollout.grid.tp=2
-on_start 4 killed trainer.steps=5 grid.tp=2 grid.pp=2 rollout.grid.tp=2 &
+# ---- killed, and gone on with, weights and states parked and saved from there: the bytes of the run that was not
+four="trainer.steps=5 grid.tp=2 grid.pp=2 rollout.grid.tp=2 train.weights=bf16 train.master=remainder train.moments=bf16"
+on 4 whole $four
+on_start 4 killed $four &
 child=$!
 wait_lines killed 3
 kill -9 $child 2>/dev/null # the ranks see that mpirun is gone
 wait $child 2>/dev/null
 child=""
 while pgrep -f "trainer.run_dir=$work/killed" >/dev/null; do sleep 0.1; done
-on 4 killed trainer.steps=5 grid.tp=2 grid.pp=2 rollout.grid.tp=2
+on 4 killed $four train.park_weights=true train.park_states=true trainer.save_buffer=5000
 ok $? "gone on with: $(tail -1 "$work/killed.log")"
 same_run whole killed 5 "killed on 4 ranks"
+grep -q 'parked states [1-9].*parked weights [1-9]' "$work/killed/memory.txt"
+ok $? "nothing was parked: $(head -1 "$work/killed/memory.txt")"
 on_start 2 told trainer.steps=100000 &
 child=$!
 wait_lines told 3
