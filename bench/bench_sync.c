@@ -133,10 +133,13 @@ int main(int argc, char **argv) {
             double t = comm_max(&w.all, clock_now() - t0);
             if (t < best[what]) best[what] = t;
         }
-    double gb = comm_max(&w.all, st.received) / 1e9;
+    double gb = comm_max(&w.all, st.received) / 1e9, all = comm_max(&w.all, st.received + st.copied) / 1e9;
     if (w.all.rank == 0) {
-        printf("%.0f MB of weights, a rank receives %.0f MB; buffer %.1f MB\n", (double)arch_param_count(&m) * 4 / 1e6,
-               gb * 1e3, st.buffer / 1e6);
+        printf("%.0f MB of weights, a rank receives %.0f MB and copies %.0f MB of its own; buffer %.1f MB\n",
+               (double)arch_param_count(&m) * 4 / 1e6, gb * 1e3, (all - gb) * 1e3, st.buffer / 1e6);
+        printf(
+            "the engine's weights come at %.2f GB/s, %.0f %% of a copy's rate (what is received and what is copied)\n",
+            all / best[0], 100 * all * best[3] / (gb * best[0]));
         printf("sync %.2f GB/s (with its check %.2f), plain messages %.2f, copy out of shared memory %.2f: sync is "
                "%.0f %% of it\n",
                gb / best[0], gb / best[1], gb / best[2], gb / best[3], 100 * best[3] / best[0]);

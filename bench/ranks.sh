@@ -22,7 +22,7 @@ on_two() { # on_two WHAT BAR GRID SEQUENCES LENGTH MICRO_TOKENS
 }
 echo "load $(awk '{ print $1 }' /proc/loadavg), $(nproc) cores, $(date -u +%F)"
 on_two "dp=2, 8 x 512 tokens, x half of one rank's step" 1.15 dp=2 8 512 1024
-on_two "pp=2, 8 micro-batches of 512: 1.25 (m+p-1)/m" 1.406 pp=2 8 512 512
+on_two "pp=2 with 4 and 2 layers, 8 micro-batches of 512: 1.25 (m+p-1)/m" 1.406 pp=2@4,2 8 512 512 # the head is worth three layers
 on_two "tp=2, 8 x 512 tokens" 1.35 tp=2 8 512 1024
 on_two "ep=2, 8 x 512 tokens" 1.35 ep=2 8 512 1024
 on_two "cp=2, one sequence of 4096 tokens" 1.25 cp=2 1 4096 4096
