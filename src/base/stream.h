@@ -1,5 +1,5 @@
-/* stream.h - a copy past the caches, for what nobody reads soon: stores do not first read the lines they overwrite, which for rows of a few
- * kilobytes, where memcpy does, is half of the memory's traffic. */
+/* stream.h - a copy past the caches, for what nobody reads soon: stores do not first read the lines they overwrite,
+ * which for rows of a few kilobytes, where memcpy does, is half of the memory's traffic. */
 #ifndef BASE_STREAM_H
 #define BASE_STREAM_H
 

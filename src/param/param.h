@@ -74,7 +74,7 @@ void params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in,
 void   params_close(Params *p, Dev *d);
 void   params_park  (Params *p, Dev *d);    /* nothing where they are parked, or there is no room for it */
 void   params_unpark(Params *p, Dev *d);
-const char *params_parked_at(const Params *p, Tensor x);        /* where a part of them is meanwhile, or NULL: in place */
+const char *params_parked_at(const Params *p, Tensor x);    /* where a part of them is meanwhile, or NULL: in place */
 /* The same weights in another cut, beside the lender's: where both slices of a row are equal it is the lender's memory,
  * elsewhere new memory, which somebody has to fill (src/sync).  Bytes: of the new.  t: of the lender's matrices. */
 size_t params_bytes_beside(const ModelDesc *m, const Shard *shard, const Shard *lender, DType t);

@@ -47,7 +47,7 @@ bool run_parks(const RunShape *s) {
            && params_bytes_beside(s->m, s->sampler, s->shard, s->policy.states.weights) > 0;
 }
 
-/* The sampler's weights: beside the trainer's, those that are cut otherwise; where the trainer's are parked, all of them. */
+/* The sampler's weights: beside the trainer's, those that are cut otherwise; where the trainer's are parked, all. */
 static size_t rollout_weights(const RunShape *s) {
     DType t = s->policy.states.weights;
     if (!s->sampler) return 0;

@@ -172,8 +172,9 @@ void optim_put(Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, cons
 }
 
 /* ---- a step */
-/* What names element 'at' of a parameter: the same on all ranks that hold it (a tied embedding at both ends of a pipeline, kv heads that several
- * ranks of tp have), or their moments would be rounded apart, and then their weights.  Columns are cut only where one rank holds each. */
+/* What names element 'at' of a parameter: the same on all ranks that hold it (a tied embedding at both ends of a
+ * pipeline, kv heads that several ranks of tp have), or their moments would be rounded apart, and then their weights.
+ * Columns are cut only where one rank holds each. */
 static int64_t element_name(const Param *p, int64_t at) {
     int64_t before = p->slice.r0 * p->slice.cols; /* rows of it that other ranks have */
     return ((int64_t)(p->layer * P_COUNT + (int)p->desc->id) << 40) + before + at;
