@@ -2,6 +2,7 @@
  * format.  The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1. */
 #include "base/clock.h"
 #include "cmd/start.h"
+#include "rollout/rollouts.h"
 #include "step/job.h"
 
 #include <inttypes.h>
@@ -12,6 +13,7 @@
 typedef struct {
     int32_t *tokens;
     int n, prompt;
+    const DataRow *row; /* with pictures; else NULL */
 } Pair;
 typedef struct {
     Pair *at;
@@ -25,6 +27,8 @@ typedef struct {
     int64_t *index;
     float *ones, *zeros;
     float **lp; /* [batch][max_length]: validation's */
+    Seeing seeing;
+    Mem pixels; /* of a batch's pictures */
 } Sft;
 
 /* ---- pairs: tokenised once, held in memory */
@@ -49,6 +53,8 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
                      .response = c->sft.response_key },
         .need_response = !c->sft.messages_key,
         .conversations = c->sft.messages_key != NULL,
+        .images = c->data.images_key,
+        .pictures = prompter_takes(s->job.prompter),
         .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
         .threads = s->job.o.dev.threads,
     };
@@ -67,12 +73,16 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
                          "%s, row %" PRId64 ": %zu tokens, but sft.max_length is %" PRId64
                          " (sft.truncation=left, right or middle cuts them)",
                          dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
+        } else if ((int64_t)ids.n > c->sft.max_length && row_sees(row)) {
+            ok = err_set(
+                err, "%s, row %" PRId64 ": %zu tokens with pictures, which cannot be cut: sft.max_length is %" PRId64,
+                dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
         } else {
             cut_pair(&ids, &prompt, c->sft.max_length, config_truncation(c->sft.truncation));
             if (ids.n <= prompt) out->dropped++;
             else
-                out->at[out->n++] =
-                    (Pair){ mem_copy(&s->job.mem, ids.at, ids.n * sizeof *ids.at), (int)ids.n, (int)prompt };
+                out->at[out->n++] = (Pair){ mem_copy(&s->job.mem, ids.at, ids.n * sizeof *ids.at), (int)ids.n,
+                                            (int)prompt, row_sees(row) ? row : NULL };
         }
     }
     vec_free(ids.at);
@@ -80,10 +90,25 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
     return ok;
 }
 
-static TrainSeq seq_of(const Sft *s, const Pair *p) {
-    return (TrainSeq){
-        .tokens = p->tokens, .n = p->n, .prompt = p->prompt, .draw = DRAW_PLAIN, .old = s->zeros, .adv = s->ones
-    };
+/* Pictures are read again for each batch that has them: a data set's would fill the memory. */
+static bool seq_of(Sft *s, const Pair *p, TrainSeq *out, Err *err) {
+    TokIds ids = { 0 };
+    PromptPictures pics = { 0 };
+    bool ok = !p->row || prompter_see(s->job.prompter, 0, p->row, &ids, &pics, &s->pixels, err);
+    vec_free(ids.at);
+    *out = (TrainSeq){ .tokens = p->tokens,
+                       .n = p->n,
+                       .prompt = p->prompt,
+                       .draw = DRAW_PLAIN,
+                       .old = s->zeros,
+                       .adv = s->ones,
+                       .pictures = pics.at,
+                       .n_pictures = pics.n };
+    return ok;
+}
+static void forget_pixels(Sft *s) {
+    mem_free(&s->pixels);
+    s->pixels = (Mem){ 0 };
 }
 
 /* ---- validation: mean -log p of a token; told to stop, it is given up, and the step stays untold */
@@ -95,8 +120,10 @@ static bool validate(Sft *s, Err *err) {
     ranks_phase(&s->job.ranks, "validation");
     for (int64_t from = 0; ok && !cut && from < s->val_pairs.n; from += block) {
         int n = 0;
-        for (int64_t i = from; i < s->val_pairs.n && n < block; i++) s->seq[n++] = seq_of(s, &s->val_pairs.at[i]);
-        ok = policy_logprob(&s->job.policy, s->seq, n, s->lp, NULL, err);
+        for (int64_t i = from; ok && i < s->val_pairs.n && n < block; i++)
+            ok = seq_of(s, &s->val_pairs.at[i], &s->seq[n++], err);
+        ok = ok && policy_logprob(&s->job.policy, s->seq, n, s->lp, NULL, err);
+        forget_pixels(s);
         cut = !job_wanted(&s->job);
         for (int i = 0; ok && i < n; i++)
             for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++, tokens++) sum -= s->lp[i][t];
@@ -111,7 +138,7 @@ static bool update(Sft *s, Err *err) {
     double t0 = clock_now();
     ranks_phase(&s->job.ranks, "update");
     int64_t n = stream_next(s->job.stream, c->sft.batch_size, s->index);
-    for (int64_t i = 0; i < n; i++) s->seq[i] = seq_of(s, &s->pairs.at[s->index[i]]);
+    for (int64_t i = 0; i < n; i++) TRY(seq_of(s, &s->pairs.at[s->index[i]], &s->seq[i], err));
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
     double lr = lr_at(&s->job.lr, s->job.step);
     AdamConf adam = { lr,
@@ -123,7 +150,9 @@ static bool update(Sft *s, Err *err) {
                       config_tower_lr(c, lr) };
     UpdateStats u;
     checkpoint_copied(s->job.saves); /* a save under way still reads the weights */
-    TRY(policy_update(&s->job.policy, s->seq, (int)n, &loss, &adam, false, &u, err));
+    bool ok = policy_update(&s->job.policy, s->seq, (int)n, &loss, &adam, false, &u, err);
+    forget_pixels(s);
+    TRY(ok);
     if (u.given_up) return true; /* told to stop: this step will be done again */
     if (!u.finite && c->trainer.on_nan == ON_NAN_STOP)
         return err_set(err,
@@ -176,13 +205,17 @@ static RunShape shape_of(void *user) {
                      .recompute = (Recompute)c->train.recompute,
                      .states = config_states(c, &s->job.o.dev),
                      .offload = c->train.offload_fraction,
+                     .tower_frozen = c->train.freeze_tower,
                      .trains = true,
                      .go_on = goes_on };
+    p.pictures = seeing_micro(&s->seeing, p.micro_tokens, &s->job.o.desc.d);
     return (RunShape){ .m = &s->job.o.desc,
                        .shard = &s->job.ranks.shard,
                        .like = open_kind(&s->job.o, c->trainer.leaves),
                        .threads = threads_count(s->job.o.dev.threads),
                        .policy = p,
+                       .questions = (int)c->sft.batch_size,
+                       .pixels = seeing_pixels(&s->seeing, &s->job.o.desc.d),
                        .save_buffer = c->trainer.save_buffer };
 }
 
@@ -199,11 +232,15 @@ static bool open_data(Sft *s, Err *err) {
                          .chat_template = c->model.chat_template,
                          .variables = config_arguments(&c->data.template_args, &s->job.mem),
                          .vocab = s->job.o.desc.d.vocab,
-                         .end = end };
+                         .end = end,
+                         .desc = &s->job.o.desc,
+                         .road = c->data.image_processor };
     if (!(s->job.prompter = prompter_open(&po, threads_count(s->job.o.dev.threads), err))) return false;
     TRY(open_pairs(s, &s->job.train, &s->pairs, &c->data.train_files, c->data.train_max_samples, err));
     if (c->data.val_files.n)
         TRY(open_pairs(s, &s->job.val, &s->val_pairs, &c->data.val_files, c->data.val_max_samples, err));
+    TRY(seeing_add(&s->seeing, &s->job.o.desc, s->job.prompter, s->job.train, err)
+        && seeing_add(&s->seeing, &s->job.o.desc, s->job.prompter, s->job.val, err));
     if (s->pairs.n < c->sft.batch_size)
         return err_set(err, "sft.batch_size is %" PRId64 ", but there are only %" PRId64 " pairs", c->sft.batch_size,
                        s->pairs.n);

@@ -311,7 +311,7 @@ bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Er
         const DataRow *row = dataset_row(d, i);
         Mem mem = { 0 };
         PromptPictures pics = { 0 };
-        if (row->n_images) {
+        if (row_sees(row)) {
             ids.n = 0;
             ok = prompter_sizes(p, row, &ids, &pics, &mem, err)
                  || err_wrap(err, "%s, row %lld", dataset_file(d, row->file), (long long)row->row);
@@ -328,4 +328,15 @@ bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Er
     }
     vec_free(ids.at);
     return ok;
+}
+
+PicturesShape seeing_micro(const Seeing *s, int64_t micro_tokens, const Dims *d) {
+    int64_t unit = d->vis_merge * d->vis_merge, tokens = (int64_t)(s->share * (double)micro_tokens) + s->feats;
+    if (tokens > micro_tokens) tokens = micro_tokens;
+    if (!s->feats) return (PicturesShape){ 0 };
+    return (PicturesShape){ tokens * unit, tokens, (int)tokens, (int)tokens, (int)s->patches };
+}
+
+size_t seeing_pixels(const Seeing *s, const Dims *d) {
+    return (size_t)(s->feats * d->vis_merge * d->vis_merge * d->vis_pixels);
 }

@@ -89,6 +89,8 @@ void rollouts_share(Rollouts *r, const bool *own, const Comm *ranks);
  * prompt's, patches of the largest, their largest share of a prompt. */
 typedef struct { int64_t rows, pictures, feats, patches; double share; } Seeing;
 bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err);      /* d may be NULL */
+PicturesShape seeing_micro(const Seeing *s, int64_t micro_tokens, const Dims *d);   /* the most of a micro-batch */
+size_t seeing_pixels(const Seeing *s, const Dims *d);                 /* bytes of the pictures of one prompt */
 
 /* The answer as text, without special tokens. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);

@@ -51,6 +51,7 @@ bool job_open(Job *j, Err *err) {
     ranks_phase(&j->ranks, "loading");
     signal(SIGUSR1, on_signal); /* a launcher's word may come so early; a terminal's ends at once as long as it loads */
     TRY(job_agree(j, open_first(j, err), err));
+    j->o.desc.freeze_tower = j->c.train.freeze_tower;
     TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
     j->c.trainer.leaves = config_leaves(&j->c, on_gpu(&j->o.dev));
     return true;
@@ -173,6 +174,7 @@ bool job_open_weights(Job *j, const RunShape *s, Err *err) {
 
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
     RandomFill random = config_random(&j->c);
+    j->o.model.tower_frozen = p->tower_frozen;
     PolicyConf conf = *p;
     conf.block = j->block;
     policy_open(&j->policy, &j->o.model, &conf, &j->mem);

@@ -98,13 +98,6 @@ static bool open_questions(Run *r, Err *err) {
 }
 
 /* ---- sizes */
-static PicturesShape pictures_of_micro(const Seeing *s, int64_t micro_tokens, const Dims *d) {
-    int64_t unit = d->vis_merge * d->vis_merge, tokens = (int64_t)(s->share * (double)micro_tokens) + s->feats;
-    if (tokens > micro_tokens) tokens = micro_tokens;
-    if (!s->feats) return (PicturesShape){ 0 };
-    return (PicturesShape){ tokens * unit, tokens, (int)tokens, (int)tokens, (int)s->patches };
-}
-
 static SchedConf sched_conf(const Config *c, const ModelDesc *m, const Shard *shard, DevKind like) {
     int64_t len = c->data.max_prompt_length + c->rollout.max_tokens, answers = c->data.train_batch_size * c->rollout.n;
     int64_t batch = c->rollout.max_batch < answers ? c->rollout.max_batch : answers, page = c->rollout.page;
@@ -195,7 +188,7 @@ static RunShape shape_of(void *user) {
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
     SchedConf sched = sched_conf(c, m, &r->sampler.shard, like);
     const Seeing *seeing = &r->seeing;
-    policy.pictures = reference.pictures = pictures_of_micro(seeing, c->train.micro_tokens, &m->d);
+    policy.pictures = reference.pictures = seeing_micro(seeing, c->train.micro_tokens, &m->d);
     policy.tower_frozen = reference.tower_frozen = c->train.freeze_tower;
     int at_once = (int)(c->data.train_batch_size < 32 ? c->data.train_batch_size : 32);
     sched.feats = (int)(seeing->feats * at_once), sched.patches = seeing->patches;
@@ -218,7 +211,7 @@ static RunShape shape_of(void *user) {
         .max_answer = (int)c->rollout.max_tokens,
         .greedy = c->algo.advantage == ADV_REMAX,
         .kept = config_keeps_sets(c) ? config_kept_room(c, m->d.vocab, &largest) : 0,
-        .pixels = (size_t)(seeing->feats * m->d.vis_merge * m->d.vis_merge * m->d.vis_pixels),
+        .pixels = seeing_pixels(seeing, &m->d),
         .val_questions = r->job.val ? dataset_n(r->job.val) : 0,
         .val_answers = (int)c->rollout.val.n,
         .save_buffer = c->trainer.save_buffer,
@@ -283,7 +276,6 @@ static bool reference_open(Run *r, const RunShape *s, Err *err) {
 static bool open_model(Run *r, const RunShape *s, Err *err) {
     TRY(job_open_weights(&r->job, s, err));
     TRY(job_open_policy(&r->job, &s->policy, err));
-    r->job.o.model.tower_frozen = r->job.c.train.freeze_tower;
     policy_lend(&r->job.policy); /* from here on others write there */
     if (r->ref.on) TRY(reference_open(r, s, err));
     Sampler *x = &r->sampler;
@@ -331,7 +323,6 @@ static bool open_replicas(Run *r, Err *err) {
 }
 
 static bool open_parts(Run *r, Err *err) {
-    r->job.o.desc.freeze_tower = r->job.c.train.freeze_tower;
     TRY(open_questions(r, err));
     r->ref.on = config_needs_ref(&r->job.c);
     r->kl = config_kl(&r->job.c);

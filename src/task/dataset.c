@@ -181,13 +181,14 @@ static Json copied(const Json *v, Mem *m) {
     return c;
 }
 
-static bool take_pictures(Loader *l, DataRow *r, const Json *v) {
+static bool take_pictures(Loader *l, DataRow *r, const Json *v, bool videos) {
     const char *file = l->d->file[l->file], *slash = strrchr(file, '/');
     if (v->kind != JSON_ARRAY)
-        return err_set(l->err, "%s must be a list of pictures, not %s", l->images, json_kind_name(v->kind));
+        return err_set(l->err, "%s must be a list, not %s", videos ? "videos" : l->images, json_kind_name(v->kind));
     Json *own = MEM_ARRAY(&l->d->mem, Json, v->n);
     for (size_t i = 0; i < v->n; i++) own[i] = copied(&v->items[i], &l->d->mem);
-    r->images = own, r->n_images = (int)v->n;
+    if (videos) r->videos = own, r->n_videos = (int)v->n;
+    else r->images = own, r->n_images = (int)v->n;
     r->folder = slash ? mem_str(&l->d->mem, file, (size_t)(slash - file)) : "";
     return true;
 }
@@ -197,11 +198,12 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
     for (size_t i = 0; i < COUNT(media); i++) {
         const Json *v = json_get(row, media[i]);
         if (is_null(v) || !v->n) continue;
-        if (i || !l->o->pictures)
+        if (i == 2 || !l->o->pictures)
             return err_set(l->err, "it has %s, which %s", media[i],
-                           i ? "this version does not read"
-                             : "are not taken here: train and eval take them, of a model with a vision tower");
-        TRY(take_pictures(l, r, v));
+                           i == 2
+                               ? "this version does not read"
+                               : "are not taken here: train, sft and eval take them, of a model with a vision tower");
+        TRY(take_pictures(l, r, v, i == 1));
     }
     const char *source = l->o->source ? l->o->source : l->o->need_truth ? NULL : "";
     TRY(take_name(l, row, l->c.source, source, &l->d->sources, &r->source));
@@ -285,6 +287,7 @@ uint64_t dataset_print(const Dataset *d) {
         h = mix(h, r->extra, r->extra_n);
         h = mix(h, r->response, r->response_n);
         for (int k = 0; k < r->n_images; k++) h = print_json(h, &r->images[k]);
+        for (int k = 0; k < r->n_videos; k++) h = print_json(h, &r->videos[k]);
     }
     return h;
 }

@@ -41,9 +41,11 @@ typedef struct {
     int32_t     tokens;              /* length of the prompt, once dataset_measure has run; else 0 */
     int64_t     row;                 /* in its file, from 0 (JSON lines: from the first line that is not blank) */
     const Json *images;              /* [n_images] as the file says them (task/pictures.h); paths begin in: */
-    int         n_images;
+    int         n_images, n_videos;
+    const Json *videos;              /* [n_videos] likewise: lists of frames */
     const char *folder;              /* of its file */
 } DataRow;
+static inline bool row_sees(const DataRow *r) { return r->n_images + r->n_videos > 0; }
 
 typedef struct Dataset Dataset;
 Dataset       *dataset_open(const DataOptions *o, Err *err);

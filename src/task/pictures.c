@@ -12,7 +12,7 @@
 bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road, Err *err) {
     PixelsRoad way;
     Err none;
-    *r = (PictureReader){ .token = (int32_t)m->d.image_token };
+    *r = (PictureReader){ .token = (int32_t)m->d.image_token, .clip_token = (int32_t)m->d.video_token };
     if (!pixels_road(&way, road))
         return err_set(err, "pictures are prepared as verl, slow or fast does it, not '%s'", road);
     if (!m->d.vis_layers) snprintf(r->why, sizeof r->why, "%s models take no pictures", m->arch->name);
@@ -136,10 +136,65 @@ bool picture_read(Picture *out, const PictureReader *r, const Json *said, const 
     return ok;
 }
 
+/* ---- a clip: frames of one size, made as one picture */
+
+static bool frames_per_second(double *fps, const Json *part, Err *err) {
+    static const char *const others[] = { "nframes",      "min_frames",  "max_frames",
+                                          "total_pixels", "video_start", "video_end" };
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (json_get(part, others[i]) && json_get(part, others[i])->kind != JSON_NULL)
+            return err_set(err, "a clip with %s: its frames are taken as they are given", others[i]);
+    const Json *v = json_get(part, "fps");
+    if (!v || v->kind == JSON_NULL) return true;
+    *fps = v->kind == JSON_INT || v->kind == JSON_REAL ? json_number(v) : 0;
+    return (*fps >= 1e-3 && *fps <= 1e3) || err_set(err, "a clip's fps must be a number from 0.001 to 1000");
+}
+
+static bool clip_read(Picture *out, const PictureReader *r, const Json *part, const char *folder, bool pixels, Mem *mem,
+                      Err *err) {
+    const Json *frames = json_get(part, "video");
+    double fps = 2;
+    if (!r->takes) return err_set(err, "a clip, and %s", r->why);
+    if (!frames || frames->kind != JSON_ARRAY || !frames->n)
+        return err_set(err, "a clip must be a list of frames (\"video\": [picture, ...]): films are not decoded here");
+    if (frames->n > FRAMES_MOST) return err_set(err, "a clip of %zu frames; %d are the most", frames->n, FRAMES_MOST);
+    TRY(frames_per_second(&fps, part, err));
+    Mem tmp = { 0 };
+    Image *image = MEM_ARRAY(&tmp, Image, frames->n);
+    Picture one;
+    bool ok = true;
+    int h = 0, w = 0;
+    for (size_t i = 0; ok && i < frames->n; i++) {
+        Buf file = { 0 };
+        const char *name = "a frame";
+        ImageHead head;
+        ok = bytes_of(&file, &name, &frames->items[i], folder, 0, err)
+             && image_head(&head, name, file.data, file.n, err) && grid_of(&one, r, name, &file, err);
+        if (ok && i && (head.h != h || head.w != w))
+            ok = err_set(err, "frame %zu is %d x %d, the first %d x %d", i + 1, head.w, head.h, w, h);
+        if (ok) h = head.h, w = head.w;
+        ok = ok && (!pixels || image_decode(&image[i], name, file.data, file.n, false, &tmp, err));
+        buf_free(&file);
+    }
+    int each = r->rules.frames, n = (int)frames->n;
+    *out = (Picture){ .table = r->table, .clip = true, .seconds = each / fps };
+    if (ok) out->grid = (PixelsGrid){ (n + each - 1) / each, one.grid.h, one.grid.w };
+    if (ok && pixels) {
+        uint8_t *rows;
+        ok = pixels_rows(&rows, &out->grid, image, n, &r->rules, mem, err);
+        if (ok) out->bytes = rows, picture_name(out, (size_t)pixels_row_bytes(&r->rules));
+    }
+    mem_free(&tmp);
+    return ok;
+}
+
+static bool is_sound(const Json *part) {
+    const Json *type = json_get(part, "type");
+    return json_is_str(type, "audio") || json_is_str(type, "input_audio") || json_get(part, "audio");
+}
 static bool is_clip(const Json *part) {
     const Json *type = json_get(part, "type");
-    return json_is_str(type, "video") || json_is_str(type, "video_url") || json_get(part, "video")
-           || json_is_str(type, "audio") || json_is_str(type, "input_audio") || json_get(part, "audio");
+    return json_is_str(type, "video") || json_is_str(type, "video_url") || json_get(part, "video");
 }
 static bool is_picture(const Json *part) {
     const Json *type = json_get(part, "type");
@@ -154,20 +209,26 @@ bool pictures_of(Picture *pics, int *n, const PictureReader *r, const Json *mess
         const Json *content = json_get(&messages->items[i], "content");
         for (size_t k = 0; content && content->kind == JSON_ARRAY && k < content->n; k++) {
             const Json *part = &content->items[k];
-            if (is_clip(part)) return err_set(err, "message %zu: clips and sound are not taken here, only pictures", i);
-            if (!is_picture(part)) continue;
+            bool clip = is_clip(part);
+            if (is_sound(part)) return err_set(err, "message %zu: sound is not taken here, only pictures", i);
+            if (!clip && !is_picture(part)) continue;
             if (*n == PICTURES_MOST) return err_set(err, "more than %d pictures in one prompt", PICTURES_MOST);
-            TRY(picture_read(&pics[*n], r, part, folder, pixels, mem, err) || err_wrap(err, "picture %d", *n + 1));
+            bool ok = (clip ? clip_read : picture_read)(&pics[*n], r, part, folder, pixels, mem, err);
+            TRY(ok || err_wrap(err, clip ? "clip %d" : "picture %d", *n + 1));
             ++*n;
         }
     }
     return true;
 }
 
+static bool is_place(const PictureReader *r, int32_t id) {
+    return (r->token && id == r->token) || (r->clip_token && id == r->clip_token);
+}
+
 bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r,
                     Mem *mem, Err *err) {
     size_t places = 0, more = 0;
-    for (size_t i = from; i < ids->n && r->token; i++) places += ids->at[i] == r->token;
+    for (size_t i = from; i < ids->n; i++) places += is_place(r, ids->at[i]);
     *out = (PromptPictures){ 0 };
     if (!r->takes) return true; /* the id means nothing */
     if (places != (size_t)n)
@@ -179,10 +240,13 @@ bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture
     out->n = n;
     Picture *own = mem_copy(mem, pics, (size_t)n * sizeof *pics);
     for (size_t to = ids->n, i = ids->n - more; i-- > from;) { /* from the end, so that nothing is written over */
-        int tokens = ids->at[i] == r->token ? (int)grid_tokens(pics[--n].grid, r->rules.merge) : 1;
         int32_t id = ids->at[i];
+        int tokens = is_place(r, id) ? (int)grid_tokens(pics[--n].grid, r->rules.merge) : 1;
+        if (is_place(r, id) && pics[n].clip != (id == r->clip_token))
+            return err_set(err, "place %d of the prompt is a %s's, and a %s is given for it", n + 1,
+                           id == r->clip_token ? "clip" : "picture", pics[n].clip ? "clip" : "picture");
         for (int k = 0; k < tokens; k++) ids->at[--to] = id;
-        if (id == r->token) out->at[n] = (PlacedPicture){ &own[n], (int)(to - from) };
+        if (is_place(r, id)) out->at[n] = (PlacedPicture){ &own[n], (int)(to - from) };
     }
     return true;
 }

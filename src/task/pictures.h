@@ -11,14 +11,14 @@
 #include "image/picture.h"
 #include "text/tok.h"
 
-enum { PICTURES_MOST = 64 };             /* of one prompt */
+enum { PICTURES_MOST = 64, FRAMES_MOST = 768 };      /* of one prompt; of a clip */
 
 typedef struct {
     bool        takes;                   /* this model takes pictures; else why not: */
     char        why[400];
     PixelsRules rules;
     float       table[3][256];
-    int32_t     token;                   /* the id that holds a picture's place */
+    int32_t     token, clip_token;       /* the ids that hold a picture's place, and a clip's */
 } PictureReader;
 /* road: "verl", "slow" or "fast" (image/pixels.h).  False only for a road that is none. */
 bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road, Err *err);
@@ -28,7 +28,8 @@ typedef struct { PlacedPicture *at; int n; } PromptPictures;
 /* folder: where paths begin, and what they may not leave; NULL: any path of this machine.  Without 'pixels' only the head is read, and the
  * picture has a grid alone. */
 bool picture_read(Picture *out, const PictureReader *r, const Json *said, const char *folder, bool pixels, Mem *mem, Err *err);
-/* The pictures of messages' contents, in their order: pics [PICTURES_MOST]. */
+/* The pictures of messages' contents, in their order: pics [PICTURES_MOST].  A clip is a list of frames, "fps" of them a second (2): a file
+ * with a film in it is refused. */
 bool pictures_of(Picture *pics, int *n, const PictureReader *r, const Json *messages, const char *folder, bool pixels, Mem *mem, Err *err);
 /* ids from 'from' on hold one token a picture; they get all of them.  A number of places other than n is an error. */
 bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r, Mem *mem, Err *err);

@@ -72,47 +72,73 @@ void prompter_close(Prompter *p) {
 const Tok *prompter_tok(const Prompter *p) { return p->tok; }
 bool prompter_takes(const Prompter *p) { return p->pictures.takes; }
 
-/* ---- pictures: "<image>" in a text is where the row's next one stands; the text becomes parts, as messages have them */
-static const char MARK[] = "<image>";
+/* ---- pictures: "<image>" in a text is where the row's next one stands, "<video>" the next clip; the text becomes parts, as messages have
+ * them */
+typedef struct {
+    const char *mark, *type;
+    const Json *at; /* [n] */
+    int n, next;
+} Marked;
+enum { KINDS = 2 };
 
 static Json string_of(const char *s, size_t n) { return (Json){ .kind = JSON_STRING, .n = n, .str = s }; }
+
+/* {"type": type, key: value}, with what an object says beside (a clip's fps). */
 static Json part_of(const char *type, const char *key, Json value, Mem *mem) {
-    JsonMember *m = MEM_ARRAY(mem, JsonMember, 2);
-    m[0] = (JsonMember){ "type", 4, string_of(type, strlen(type)) };
-    m[1] = (JsonMember){ key, strlen(key), value };
-    return (Json){ .kind = JSON_OBJECT, .n = 2, .members = m };
+    bool whole = value.kind == JSON_OBJECT && json_get(&value, key);
+    JsonMember *m = MEM_ARRAY(mem, JsonMember, 2 + (whole ? value.n : 0));
+    size_t n = 0;
+    m[n++] = (JsonMember){ "type", 4, string_of(type, strlen(type)) };
+    if (!whole) m[n++] = (JsonMember){ key, strlen(key), value };
+    for (size_t i = 0; whole && i < value.n; i++)
+        if (strcmp(value.members[i].key, "type")) m[n++] = value.members[i];
+    return (Json){ .kind = JSON_OBJECT, .n = n, .members = m };
 }
 
-static bool cut_text(Json *content, const DataRow *row, int *next, Mem *mem, Err *err) {
+/* The first mark from at on; NULL: there is none. */
+static const char *next_mark(const char *at, const char *end, Marked *kind, Marked **which) {
+    const char *first = NULL;
+    for (int i = 0; i < KINDS; i++) {
+        const char *s = kind[i].n ? memmem(at, (size_t)(end - at), kind[i].mark, strlen(kind[i].mark)) : NULL;
+        if (s && (!first || s < first)) first = s, *which = &kind[i];
+    }
+    return first;
+}
+
+static bool cut_text(Json *content, Marked *kind, Mem *mem, Err *err) {
     const char *at = content->str, *end = at + content->n;
     size_t n = 0, marks = 0;
-    for (const char *s = at; (s = memmem(s, (size_t)(end - s), MARK, strlen(MARK))); s += strlen(MARK)) marks++;
+    Marked *which;
+    for (const char *s = at; (s = next_mark(s, end, kind, &which)); s += strlen(which->mark)) marks++;
     if (!marks) return true;
     Json *parts = MEM_ARRAY(mem, Json, 2 * marks + 1);
     for (const char *s; at < end; at = s) {
-        s = memmem(at, (size_t)(end - at), MARK, strlen(MARK));
+        s = next_mark(at, end, kind, &which);
         if (!s) s = end;
         if (s > at) parts[n++] = part_of("text", "text", string_of(at, (size_t)(s - at)), mem);
         if (s == end) break;
-        if (*next == row->n_images)
-            return err_set(err, "there are more <image> in the prompt than pictures (%d)", row->n_images);
-        parts[n++] = part_of("image", "image", row->images[(*next)++], mem);
-        s += strlen(MARK);
+        if (which->next == which->n)
+            return err_set(err, "there are more %s in the prompt than pictures (%d)", which->mark, which->n);
+        parts[n++] = part_of(which->type, which->type, which->at[which->next++], mem);
+        s += strlen(which->mark);
     }
     *content = (Json){ .kind = JSON_ARRAY, .n = n, .items = parts };
     return true;
 }
 
 static bool show_pictures(Json *messages, const DataRow *row, Mem *mem, Err *err) {
-    int next = 0;
-    for (size_t i = 0; i < messages->n && row->n_images; i++)
+    Marked kind[KINDS] = { { "<image>", "image", row->images, row->n_images, 0 },
+                           { "<video>", "video", row->videos, row->n_videos, 0 } };
+    for (size_t i = 0; i < messages->n && row->n_images + row->n_videos; i++)
         for (size_t k = 0; messages->items[i].kind == JSON_OBJECT && k < messages->items[i].n; k++) {
             JsonMember *m = &messages->items[i].members[k];
-            if (!strcmp(m->key, "content") && m->value.kind == JSON_STRING)
-                TRY(cut_text(&m->value, row, &next, mem, err));
+            if (!strcmp(m->key, "content") && m->value.kind == JSON_STRING) TRY(cut_text(&m->value, kind, mem, err));
         }
-    return next == row->n_images
-           || err_set(err, "the prompt has %d <image>, and there are %d pictures", next, row->n_images);
+    for (int i = 0; i < KINDS; i++)
+        if (kind[i].next != kind[i].n)
+            return err_set(err, "the prompt has %d %s, and there are %d of them", kind[i].next, kind[i].mark,
+                           kind[i].n);
+    return true;
 }
 
 static bool bare(const Prompter *p, const DataRow *row) { return !row->chat && p->bare_text; }
@@ -189,7 +215,7 @@ static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Prompt
     if (!pics) pics = &none;
     *pics = (PromptPictures){ 0 };
     if (bare(p, row)) {
-        if (row->n_images) return err_set(err, "a prompt that is bare text has no places for pictures");
+        if (row->n_images + row->n_videos) return err_set(err, "a prompt that is bare text has no places for pictures");
         TRY(encode(p, worker, row->prompt, row->prompt_n, TOK_BOS, ids, err));
     } else {
         Buf *text = &p->worker[worker].text;
@@ -223,7 +249,7 @@ bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, siz
     if (!bare(p, row)) {
         Buf *text = &p->worker[worker].text, *whole = &p->worker[worker].whole;
         buf_clear(whole);
-        TRY(render(p, row, true, whole, NULL, err));
+        TRY(render(p, row, true, whole, &(Shown){ 0 }, err));
         if (whole->n > text->n && !memcmp(whole->data, text->data, text->n))
             return encode(p, worker, whole->data + text->n, whole->n - text->n, TOK_SPECIAL, ids, err);
     }

@@ -40,6 +40,14 @@ ok $("$hone" generate model --in in.jsonl --max-batch 1 --page 16 --max-tokens 2
 { turn "which colour?" photo.png; turn "which colour?" photo.png; } >in.jsonl
 ok $("$hone" generate model --in in.jsonl --max-batch 1 --page 16 --max-tokens 2 --stats 2>&1 >/dev/null | grep -q ", 16 tokens found in the cache"; echo $?) "a picture that comes again has its pages"
 
+# ---- clips: lists of frames; their order and their rate are seen, chunks and batches are not
+clip() { echo "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video\",\"video\":$1},{\"type\":\"text\",\"text\":\"where is it?\"}]}]}"; }
+{ clip '["photo.png","photo.png","lossy.webp"]'; clip '["lossy.webp","photo.png","photo.png"]'; clip '["photo.png","photo.png","lossy.webp"],"fps":0.25'; } >in.jsonl
+gen --out a.jsonl
+gen --out b.jsonl --page 16 --max-rows 5 --max-batch 1
+ok $([ "$(wc -l <a.jsonl)" = 9 ] && ! grep -q error a.jsonl && cmp -s a.jsonl b.jsonl; echo $?) "clips: $(grep error a.jsonl | head -1)"
+ok $([ "$(lp 1)" != "$(lp 4)" ] && [ "$(lp 1)" != "$(lp 7)" ]; echo $?) "the order of frames and their rate count"
+
 # ---- score: what was sampled is what is scored
 turn "which colour?" photo.png >in.jsonl
 gen --out all.jsonl --max-tokens 1 --n 8
@@ -57,7 +65,11 @@ turn q /etc/passwd >in.jsonl; bad "outside of"
 turn q drawn.gif >in.jsonl; bad "this is a GIF"
 turn q missing.png >in.jsonl; bad "there is no such picture"
 turn q "data:image/png;base64,%%%" >in.jsonl; bad "in base64 that is none"
-echo '{"messages":[{"role":"user","content":[{"type":"video","video":"a.mp4"}]}]}' >in.jsonl; bad "clips and sound are not taken here"
+clip '"a.mp4"' >in.jsonl; bad "a clip must be a list of frames"
+clip '["photo.png","wide.png"]' >in.jsonl; bad "frame 2 is"
+clip '["photo.png"],"fps":0' >in.jsonl; bad "fps must be a number"
+clip '["photo.png"],"nframes":4' >in.jsonl; bad "taken as they are given"
+echo '{"messages":[{"role":"user","content":[{"type":"audio","audio":"a.wav"}]}]}' >in.jsonl; bad "sound is not taken here"
 echo '{"messages":[{"role":"user","content":"which <|image_pad|> is it?"}]}' >in.jsonl; bad "1 places for pictures, and there are 0"
 head -c 3000 photo.png >cut.png; turn q cut.png >in.jsonl; bad "a damaged PNG file"
 mkdir plain && cp model/* plain/ && rm plain/preprocessor_config.json
@@ -88,6 +100,21 @@ ok $([ -f m1/preprocessor_config.json ]; echo $?) "export carries preprocessor_c
 "$hone" train $conf trainer.run_dir=r3 trainer.steps=2 train.freeze_tower=true train.weight_decay=0.1 >log3 2>&1
 "$hone" export r3 m3 >/dev/null 2>&1
 ok $(grep -q "largest difference of a log-prob 0, over" log3; echo $?) "a frozen tower is exact too: $(tail -1 log3)"
+for i in $(seq 12); do
+    echo '{"prompt":"<image>which colour?","response":"1","images":["photo.png"]}'
+    echo '{"prompt":"<image>which colour?","response":"2","images":["lossy.webp"]}'
+    echo '{"prompt":"<video>where is it?","response":"3","videos":[{"video":["photo.png","lossy.webp"],"fps":1}]}'
+done >pairs.jsonl
+sft="sft model.path=model data.train_files=[pairs.jsonl] sft.batch_size=12 sft.max_length=64 train.micro_tokens=256 train.lr=3e-3 trainer.steps=12 trainer.threads=1"
+"$hone" $sft trainer.run_dir=s1 >log 2>&1
+ok $? "sft with pictures: $(tail -1 log)"
+loss() { grep -o '"train/loss":[^,}]*' $1/metrics.jsonl | sed -n "$2p" | cut -d: -f2; }
+ok $(awk -v a="$(loss s1 1)" -v b="$(loss s1 12)" 'BEGIN { exit !(b < a / 2 && b < 0.6) }'; echo $?) "sft learns to tell two pictures apart: $(loss s1 1) to $(loss s1 12)"
+"$hone" $sft trainer.run_dir=s2 --memory 1 2>/dev/null | grep -a '^rank ' | cmp -s - s1/memory.txt
+ok $? "sft takes the memory that was counted"
+"$hone" $sft trainer.run_dir=s3 train.freeze_tower=true >log 2>&1
+ok $(grep -q '"train/loss"' s3/metrics.jsonl && [ "$(loss s3 1)" = "$(loss s1 1)" ] && [ "$(loss s3 12)" != "$(loss s1 12)" ]; echo $?) "sft with a frozen tower"
+ok $("$hone" $sft trainer.run_dir=s4 sft.max_length=12 sft.truncation=left 2>&1 | grep -q "with pictures, which cannot be cut"; echo $?) "a pair with pictures is never cut"
 echo '{"data_source":"math_exact_flexible","prompt":[{"role":"user","content":"<image><image>which colour?"}],"images":["photo.png"],"reward_model":{"ground_truth":"1"}}' >few.jsonl
 ok $("$hone" train $conf data.train_files=[few.jsonl] data.train_batch_size=1 trainer.run_dir=r4 2>&1 | grep -q "more <image> in the prompt than pictures"; echo $?) "<image> and pictures must agree"
 ok $("$hone" train $conf model.path="$OLDPWD/tests/data/models/qwen2" trainer.run_dir=r5 2>&1 | grep -qE "no tokenizer|are not taken here"; echo $?) "a model without a tower takes no pictures"
