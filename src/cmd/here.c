@@ -52,6 +52,13 @@ HereWork here_work(const Plan *p, int threads) {
                                .park_weights = p->layout.park_weights,
                                .recompute = recompute_of(p->layout.drop),
                                .trains = true };
+    Seeing seen = { .feats = (int64_t)(ceil(w->seen.n) * w->seen.tokens),
+                    .patches = (int64_t)w->seen.h * w->seen.w,
+                    .share = w->seen.n * w->seen.tokens / w->prompt_mean };
+    out.policy.pictures = seeing_micro(&seen, out.policy.micro_tokens, &m->d);
+    out.sched.feats = (int)(seen.feats * (w->prompts < 32 ? (int64_t)w->prompts : 32)),
+    out.sched.patches = seen.patches;
+    out.pixels = seeing_pixels(&seen, &m->d);
     return out;
 }
 
@@ -87,6 +94,7 @@ int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
                    .answers = (int)w->work.answers,
                    .max_prompt = (int)w->work.prompt_max,
                    .max_answer = (int)w->work.max,
+                   .pixels = w->pixels,
                    .save_buffer = w->save_buffer };
     s.sched.shard = &w->sampler;
     s.reference.trains = false;

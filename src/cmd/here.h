@@ -8,7 +8,7 @@
 
 #include "step/needs.h"
 #include "plan/plan.h"
-#include "rollout/engine.h"
+#include "rollout/rollouts.h"
 
 typedef struct {
     SchedConf  sched;
@@ -17,6 +17,7 @@ typedef struct {
     double     slow;              /* more threads than cores: so many times slower is each */
     Shard      shard, sampler;    /* of the first rank: its part of the model in training, and where it samples */
     Workload   work;
+    size_t     pixels;            /* of a question's pictures */
     int64_t    save_buffer;       /* trainer.save_buffer */
     double   (*now)(void);        /* the clock: clock_now, or a processor's where others share it */
 } HereWork;

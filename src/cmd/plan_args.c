@@ -3,7 +3,10 @@
 
 #include "base/file.h"
 #include "base/yaml.h"
+#include "image/pixels.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef enum {
@@ -56,6 +59,8 @@ static const struct {
     { "plan.prompt_mean", IS_REAL, A(prompt_mean) },
     { "plan.response_mean", IS_REAL, A(mean) },
     { "plan.spread", IS_REAL, A(spread) },
+    { "plan.images", IS_REAL, A(images) },
+    { "plan.image_size", IS_STR, A(image_size) },
     { "plan.recompute", IS_STR, A(recompute) },
     { "plan.park_weights", IS_TRUE, A(park_weights) },
     { "plan.park_states", IS_TRUE, A(park_states) },
@@ -176,6 +181,37 @@ static bool read_profile(Plan *p, const PlanArgs *a, Mem *mem, Err *err) {
     return true;
 }
 
+/* The grid of one picture by the model's rules: of its preprocessor_config.json, or the published ones. */
+static bool read_pictures(Plan *p, const PlanArgs *a, Err *err) {
+    Workload *w = &p->work;
+    const ModelDesc *m = p->sum->model;
+    int high = 480, wide = 640, n = 0;
+    if (!(a->images > 0)) return true;
+    if (!m->d.vis_layers) return err_set(err, "--images: %s models take no pictures", m->arch->name);
+    if (a->image_size
+        && (sscanf(a->image_size, "%dx%d%n", &wide, &high, &n) != 2 || a->image_size[n] || wide < 1 || high < 1))
+        return err_set(err, "--image-size is WIDTHxHEIGHT, not '%s'", a->image_size);
+    PixelsRules r;
+    Err none;
+    if (!m->dir || !pixels_rules(&r, m->dir, PIXELS_VERL, &none))
+        r = (PixelsRules){ .road = PIXELS_VERL,
+                           .min_pixels = 3136,
+                           .max_pixels = 12845056,
+                           .patch = (int)m->d.vis_patch,
+                           .merge = (int)m->d.vis_merge,
+                           .frames = (int)m->d.vis_frames };
+    TRY(pixels_size(&high, &wide, high, wide, &r, err));
+    w->seen.n = a->images, w->seen.h = high / r.patch, w->seen.w = wide / r.patch;
+    w->seen.tokens = w->seen.h * w->seen.w / (r.merge * r.merge);
+    /* lengths count them, as data.max_prompt_length does */
+    double mean = a->images * w->seen.tokens, most = ceil(a->images) * w->seen.tokens;
+    if (w->prompt_mean == PLAN_STANDARD.prompt_mean) w->prompt_mean += mean;
+    if (w->prompt_max == PLAN_STANDARD.prompt_max) w->prompt_max += most;
+    return (w->prompt_mean > mean && w->prompt_max > most)
+           || err_set(err, "prompts of %.0f (at most %.0f) tokens, and %g pictures of %d tokens are in them",
+                      w->prompt_mean, w->prompt_max, a->images, w->seen.tokens);
+}
+
 bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, Err *err) {
     ModelDesc *model = MEM_NEW(mem, ModelDesc);
     ModelSum *sum = MEM_NEW(mem, ModelSum);
@@ -184,15 +220,17 @@ bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, E
     p->sum = sum;
     p->work = (Workload){ a->prompts, a->answers, a->mini,   a->prompt_mean, a->prompt_max,
                           a->mean,    a->max,     a->spread, a->kl,          (int)a->epochs };
+    TRY(read_pictures(p, a, err));
     if (a->mean > a->max)
         return err_set(err, "answers of %.0f tokens on average cannot all end by %.0f", a->mean, a->max);
-    if (a->prompt_mean > a->prompt_max)
-        return err_set(err, "prompts of %.0f tokens on average cannot all end by %.0f", a->prompt_mean, a->prompt_max);
-    double longest = a->prompt_max + a->max, context = (double)model->d.context;
+    if (p->work.prompt_mean > p->work.prompt_max)
+        return err_set(err, "prompts of %.0f tokens on average cannot all end by %.0f", p->work.prompt_mean,
+                       p->work.prompt_max);
+    double longest = p->work.prompt_max + a->max, context = (double)model->d.context;
     if (context > 0 && longest > context)
         return err_set(
             err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %.0f (max_position_embeddings)",
-            a->prompt_max, a->max, longest, context);
+            p->work.prompt_max, a->max, longest, context);
     p->layout.gen_use = a->gen_use;
     TRY(read_cluster(&p->cluster, a, mem, err));
     return read_profile(p, a, mem, err);

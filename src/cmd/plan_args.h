@@ -9,9 +9,10 @@
 typedef struct {
     const char *recipe, *model, *data;
     const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *write, *weights, *master, *grads, *moments;
+    const char *image_size;           /* "1920x1080", or NULL */
     /* save_buffer 0: room for everything */
     int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, epochs, save_buffer;
-    double      prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use;
+    double      prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use, images;
     bool        kl, park, park_weights, park_states, unfused, explain, json, search, min_gpus, simulate;
 } PlanArgs;
 

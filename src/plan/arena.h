@@ -21,4 +21,7 @@ size_t arena_act_bytes(const ModelDesc *m, Recompute mode, int64_t tokens, int64
 typedef struct { double block, moe; } LayerKept;
 LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, double element);
 
+/* Bytes per patch of a picture that the vision tower keeps. */
+double arena_tower_bytes(const Dims *d, Recompute mode, double element);
+
 #endif

@@ -44,3 +44,20 @@ double flops_train(const TokenFlops *f, const int64_t *lens, int64_t n, int64_t 
 double flops_sample(const TokenFlops *f, int64_t prompt, int64_t answer) {
     return layers_forward(f, (double)(prompt + answer - (answer > 0))) + 2 * f->head * (double)answer;
 }
+
+/* The squares of a side's windows, the rest at the edge too; a window's own is the product of both sides'. */
+static double window_squares(int64_t side, int64_t window) {
+    int64_t rest = side % window;
+    return (double)(side / window) * (double)(window * window) + (double)(rest * rest);
+}
+
+double flops_tower(const Dims *d, int64_t h, int64_t w) {
+    double n = (double)(h * w), wide = (double)d->vis_hidden, merged = (double)d->vis_merged,
+           tokens = n / (double)(d->vis_merge * d->vis_merge);
+    int64_t window = d->vis_window / d->vis_patch / d->vis_merge * d->vis_merge;
+    double block = 2 * n * (4 * wide * wide + 3 * wide * (double)d->vis_ffn),
+           sum = 2 * n * (double)d->vis_pixels * wide;
+    double in_windows = window_squares(h, window) * window_squares(w, window);
+    for (int64_t l = 0; l < d->vis_layers; l++) sum += block + 4 * wide * (d->vis_full[l] ? n * n : in_windows);
+    return sum + 2 * tokens * (merged * merged + merged * (double)d->hidden);
+}

@@ -1,6 +1,6 @@
 /* flops.h - how many floating-point operations a batch takes: verl's count, for comparing MFU with published figures,
  * and the exact one.  An operation is a multiplication or an addition; norms, rope, softmax and the optimizer are not
- * counted, nor is a vision tower. */
+ * counted, nor is a vision tower but by its own function. */
 #ifndef PLAN_FLOPS_H
 #define PLAN_FLOPS_H
 
@@ -26,5 +26,8 @@ double flops_train(const TokenFlops *f, const int64_t *lens, int64_t n, int64_t 
 /* Sampling answer tokens after a prompt, with a KV cache: the products of a forward over
  * both, the head on the answer. */
 double flops_sample(const TokenFlops *f, int64_t prompt, int64_t answer);
+
+/* The vision tower's forward over one picture of h x w patches, its merger included. */
+double flops_tower(const Dims *d, int64_t h, int64_t w);
 
 #endif

@@ -74,8 +74,15 @@ static void stage_activations(Plan *p, int stage, double *out) {
             kept += one;
         }
     }
+    if (stage == 0 && p->work.seen.n > 0) { /* the tower's, of the pictures that a micro-batch has; tp deals them out */
+        const Workload *w = &p->work;
+        double patches = tokens / (w->prompt_mean + w->mean) * w->seen.n * w->seen.h * w->seen.w;
+        patches = fmax(patches / l->g.tp, (double)w->seen.h * w->seen.w);
+        out[MEM_ACT] =
+            arena_tower_bytes(&s->model->d, recompute_of(l->drop), p->profile->weight) * patches * st->in_flight;
+    }
     double row = p->profile->weight * h / l->g.tp; /* one token's residual */
-    out[MEM_ACT] = (kept / l->g.tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;
+    out[MEM_ACT] += (kept / l->g.tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;
     out[MEM_WORK] = largest * tokens / l->g.tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
     if (stage == l->g.pp - 1) {
         double v = (double)s->model->d.vocab;

@@ -19,6 +19,10 @@ typedef struct {                      /* one RL step */
     double spread;                    /* standard deviation / mean of an answer's length, before the cut */
     bool   kl;                        /* a reference model is needed */
     int    epochs;                    /* passes over the step's data */
+    struct {                          /* pictures of a question, of one size; their tokens are in prompt_* */
+        double n;
+        int    h, w, tokens;          /* patches down and across; of one picture */
+    } seen;
 } Workload;
 
 typedef struct {

@@ -1,4 +1,5 @@
 /* report_json.c - a plan as one JSON object: per stage and phase {category: bytes}, seconds, bound_by. */
+#include "plan/flops.h"
 #include "plan/report.h"
 
 #include <string.h>
@@ -27,6 +28,15 @@ static void list(Buf *b, const char *const *names, const double *values, int n) 
         first = false;
     }
     buf_putc(b, '}');
+}
+
+static void pictures(const Plan *p, Buf *b) {
+    const Workload *w = &p->work;
+    if (!(w->seen.n > 0)) return;
+    key(b, "pictures");
+    buf_putc(b, '{');
+    number(b, "of_a_question", w->seen.n, ","), number(b, "tokens", w->seen.tokens, ",");
+    number(b, "tower_flops", flops_tower(&p->sum->model->d, w->seen.h, w->seen.w), "},");
 }
 
 static void layout(const Plan *p, Buf *b) {
@@ -104,6 +114,7 @@ void report_json(const Plan *p, Buf *b) {
         number(b, "memory", p->cluster.gpu.memory, ",");
     number(b, "host_memory", p->cluster.gpu.host_memory, ","), number(b, "flops", p->cluster.gpu.flops, ",");
     number(b, "bandwidth", p->cluster.gpu.bandwidth, "},");
+    pictures(p, b);
     layout(p, b);
     stages(p, b);
     key(b, "host");

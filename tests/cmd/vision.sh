@@ -78,6 +78,14 @@ ok $("$hone" generate plain --in in.jsonl 2>&1 | grep -q "preprocessor_config.js
 out=$(printf '/image photo.png\nwhich colour?\nwhere is it?\n/image nothing.png\n' | "$hone" chat model --max-tokens 2 2>&1)
 ok $(grep -q "6 tokens; it goes with" <<<"$out" && grep -q "nothing.png: cannot open" <<<"$out"; echo $?) "chat: /image"
 
+# ---- plan: pictures are counted, in a recipe too
+vl=$OLDPWD/tests/data/configs/Qwen2.5-VL-7B.json
+"$hone" plan $vl --cluster H100x8 --tp 2 --images 1 --image-size 1920x1080 --write planned.yaml --model-path $vl >log 2>&1
+ok $(grep -q "2691 tokens each.*1.63e+04 GFLOP forward each, 6.06 a token" log; echo $?) "plan: $(grep -i picture log)"
+ok $("$hone" plan --recipe planned.yaml 2>&1 | cmp -s <(grep "^step" log) <(grep "^step" -); echo $?) "plan: a recipe with pictures is planned again alike"
+ok $("$hone" plan $vl --cluster H100x8 --images 1 --prompt-max 300 --prompt-mean 100 2>&1 | grep -q "pictures of 391 tokens are in them"; echo $?) "plan: pictures do not fit"
+ok $("$hone" plan $OLDPWD/tests/data/models/qwen2/config.json --images 1 2>&1 | grep -q "take no pictures"; echo $?) "plan: a model without a tower"
+
 # ---- data and training: exact on every step; killed and resumed; frozen
 "$hone" data geo3k --in "$OLDPWD"/tests/data/vision/train-*.parquet --out geo.parquet >log 2>&1
 "$hone" data show geo.parquet >got 2>&1

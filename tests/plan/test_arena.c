@@ -4,7 +4,32 @@
 #include "plan/arena.h"
 #include "test.h"
 
+/* What the tower keeps: as the model takes it, but for what each tensor is rounded up by. */
+static void tower(void) {
+    static const Recompute WAYS[] = { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+    Mem mem = { 0 };
+    Err err = { 0 };
+    ModelDesc d;
+    CHECK(model_desc_load(&d, FIXTURE("configs/Qwen2.5-VL-3B.json"), &mem, &err), "%s", err.msg);
+    for (size_t w = 0; w < COUNT(WAYS); w++) {
+        ModelShape shape = { .tokens = 4096,
+                             .outputs = 1000,
+                             .seqs = 1,
+                             .longest = 4096,
+                             .backward = true,
+                             .recompute = WAYS[w],
+                             .like = dev_kind_cpu() };
+        double without = (double)model_sizes(&d, &shape).act;
+        shape.pictures =
+            (PicturesShape){ .patches = 34 * 46, .tokens = 391, .windows = 30, .frames = 1, .longest = 1564 };
+        double got = arena_tower_bytes(&d.d, WAYS[w], 4) * 1564, want = (double)model_sizes(&d, &shape).act - without;
+        EXPECT(got > want * 0.99 && got < want * 1.01, "way %zu: planned %g, the model takes %g", w, got, want);
+    }
+    mem_free(&mem);
+}
+
 int main(void) {
+    tower();
     static const char *const MODELS[] = {
         "deepseek_v3", "deepseek_v3_yarn", "moonlight", "qwen3_moe", "qwen3_moe_plain", "mixtral", "qwen3",
         "qwen2",       "qwen2_long",       "llama",     "llama_long"

@@ -76,7 +76,31 @@ static void exact(void) {
     EXPECT(flops_sample(&f, 2, 2) == 2 * f.linear * 3 + 6 * 12 * 8 + 2 * 400 * 2, "%g", flops_sample(&f, 2, 2));
 }
 
+/* GFLOP a token of Qwen2.5-VL-7B's tower on pictures of several sizes (an independent count); a small one by hand. */
+static void tower(void) {
+    static const struct {
+        int h, w;
+        double want;
+    } some[] = { { 16, 16, 5.20 }, { 78, 138, 6.06 }, { 256, 256, 10.57 } };
+    Mem mem = { 0 };
+    Err err;
+    ModelDesc m;
+    CHECK(model_desc_load(&m, FIXTURE("configs/Qwen2.5-VL-7B.json"), &mem, &err), "%s", err.msg);
+    for (size_t i = 0; i < COUNT(some); i++) {
+        double got = flops_tower(&m.d, some[i].h, some[i].w) / (some[i].h * some[i].w / 4) / 1e9;
+        EXPECT(got > some[i].want * 0.997 && got < some[i].want * 1.003, "%d x %d patches: %g, not %g", some[i].h,
+               some[i].w, got, some[i].want);
+    }
+    Dims d = { .vis_layers = 2, .vis_hidden = 4, .vis_ffn = 6, .vis_pixels = 10, .vis_merged = 16, .hidden = 5 };
+    d.vis_window = 8, d.vis_patch = 2, d.vis_merge = 2, d.vis_full[1] = 1; /* windows of 4 x 4 patches */
+    double blocks = 2 * 2 * 24 * (4 * 16 + 3 * 24), windows = 4 * 4 * (16.0 * 16 + 8 * 8), full = 4 * 4 * 24.0 * 24;
+    double want = 2 * 24 * 40 + blocks + windows + full + 2 * 6 * (16 * 16 + 16 * 5);
+    EXPECT(flops_tower(&d, 4, 6) == want, "%g, by hand %g", flops_tower(&d, 4, 6), want);
+    mem_free(&mem);
+}
+
 int main(void) {
+    tower();
     golden();
     exact();
     return test_end();
