@@ -24,8 +24,9 @@ void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x,
         .up = push(c, keep_always(c, keep), all.rows, wu.rows),
         .h = push(c, keep_cheap(c, keep), all.rows, wu.rows),
     };
-    op_linear(d, k.gate, all, wg, bias(c->w, ids->gate_b, layer), over_h);
-    op_linear(d, k.up, all, wu, bias(c->w, ids->up_b, layer), over_h);
+    Tensor gate_up[] = { k.gate, k.up }, w[] = { wg, wu };
+    Tensor b[] = { bias(c->w, ids->gate_b, layer), bias(c->w, ids->up_b, layer) };
+    op_linear2(d, gate_up, all, w, b, over_h);
     op_swiglu(d, k.h, k.gate, k.up);
     op_linear(d, part, k.h, wd, TENSOR_NONE, by_cols(c, columns(c, ids)));
     tp_exit(&c->par, d, y, part);

@@ -11,7 +11,9 @@ FUSED(grouped_dw_first,(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex),
 /* dx = dy1 w1 + dy2 w2: two grouped_dx, the second into part, which is scratch; add */
 FUSED(grouped_dx2,     (Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum),
                        (d, dx, part, dy1, w1, dy2, w2, ex, sum))
-/* y[i] = x w[i]' + b[i]: three linear */
+/* y[i] = x w[i]' + b[i]: two linear (gate and up); three (q, k and v) */
+FUSED(linear2,         (Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum),
+                       (d, y, x, w, b, sum))
 FUSED(linear3,         (Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum),
                        (d, y, x, w, b, sum))
 /* sum = a + b, y and rstd of sum: add, rmsnorm */

@@ -71,13 +71,17 @@ static void dense(int isa, int threads, int pieces, bool bf16) {
         for (int i = 0; i < 3; i++)
             y3[i] = rig_put_ld(&r, DT_F32, n, w3[i].rows, w3[i].rows + 2, NULL),
             b3[i] = tensor_cols(b, at[i], w3[i].rows);
-        op_linear3(&r.d, y3, x, w3, b3, g.in);
-        for (int i = 0; i < 3; i++) {
-            const float *got = rig_get(&r, y3[i]);
-            bool ok = true;
-            for (int t = 0; t < n; t++) ok = ok && same(got + t * w3[i].rows, g.y + (f + t) * O + at[i], w3[i].rows);
-            EXPECT(ok, "linear3, %d: isa %d, %d threads, %d pieces, bf16 %d, %d rows", i, isa, threads, pieces, bf16,
-                   n);
+        for (int many = 3; many >= 2; many--) {
+            if (many == 3) op_linear3(&r.d, y3, x, w3, b3, g.in);
+            else op_zero(&r.d, y3[0]), op_zero(&r.d, y3[1]), op_linear2(&r.d, y3, x, w3, b3, g.in);
+            for (int i = 0; i < many; i++) {
+                const float *got = rig_get(&r, y3[i]);
+                bool ok = true;
+                for (int t = 0; t < n; t++)
+                    ok = ok && same(got + t * w3[i].rows, g.y + (f + t) * O + at[i], w3[i].rows);
+                EXPECT(ok, "linear%d, %d: isa %d, %d threads, %d pieces, bf16 %d, %d rows", many, i, isa, threads,
+                       pieces, bf16, n);
+            }
         }
         Tensor dy = rig_put_ld(&r, DT_F32, n, O, O + 1, g.dy + f * O), dx = rig_put_ld(&r, DT_F32, n, I, I + 2, NULL);
         op_linear_dx(&r.d, dx, dy, w, g.out);
@@ -217,6 +221,18 @@ static void grouped(int isa, int threads) {
                                 dw0[(e * GO + o) * GI + i]);
     }
     EXPECT(bad == 0 && same(gy, g16, M * GO), "grouped: isa %d, %d threads: %d entries differ", isa, threads, bad);
+
+    /* gate and up at once, the gate with the weights of above: the bits of the parts */
+    float *wu = rnds(&r.m, E * GO * GI, 5, 1);
+    Tensor tu = rig_put(&r, DT_F32, E * GO, GI, wu), part[3], once[3];
+    for (int i = 0; i < 3; i++) part[i] = rig_put(&r, DT_F32, M, GO, NULL), once[i] = rig_put(&r, DT_F32, M, GO, NULL);
+    op_grouped(&r.d, part[1], tx, tw, ex, in);
+    op_grouped(&r.d, part[2], tx, tu, ex, in);
+    op_swiglu(&r.d, part[0], part[1], part[2]);
+    op_grouped_swiglu(&r.d, once[0], once[1], once[2], tx, tw, tu, ex, in, true);
+    for (int i = 0; i < 3; i++)
+        EXPECT(same(rig_get(&r, once[i]), rig_get(&r, part[i]), M * GO), "grouped_swiglu, %d: isa %d, %d threads", i,
+               isa, threads);
     rig_close(&r);
 }
 

@@ -57,7 +57,7 @@ void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void 
     if (rows > 0) cpu_run(d, j.pieces, cost, rows_piece, &j);
 }
 
-static const Fused fused_cpu = { .linear3 = cpu_linear3 };
+static const Fused fused_cpu = { .linear2 = cpu_linear2, .linear3 = cpu_linear3, .grouped_swiglu = cpu_grouped_swiglu };
 /* clang-format off */
 const Ops ops_cpu = {
     .name = "cpu",

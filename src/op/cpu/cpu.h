@@ -188,7 +188,10 @@ double cpu_sumsq(Dev *d, Tensor x);
 #define OP(how, name, params, args, outs) void cpu_##name params;
 #include "op/op_list.h"
 #undef OP
+bool   cpu_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 bool   cpu_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
+bool   cpu_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
+                          bool keep);
 size_t cpu_tmp_logprob(Dev *d, const Head *h);
 size_t cpu_tmp_logprob_part(Dev *d, Tensor part, const Head *h);
 size_t cpu_tmp_logprob_end(Dev *d, const Tensor *part, int n, const Head *h);

@@ -177,11 +177,11 @@ static void each_of(Prod *g, const List *l, int i) {
     const Prod *p = &l->each[i];
     g->c = p->c, g->ldc = p->ldc, g->b = p->b, g->ldb = p->ldb, g->b_bf16 = p->b_bf16, g->bias = p->bias, g->N = p->N;
 }
-bool cpu_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+static bool linears(Dev *d, int n, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
     Prod g[3];
     double work = 0;
     int widest = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < n; i++) {
         g[i] = nt(y[i], x, w[i], sum);
         g[i].bias = b[i].data;
         work += (double)g[i].M * (double)g[i].N * (double)g[i].K;
@@ -189,10 +189,16 @@ bool cpu_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tenso
         if (by_rows(d, &g[i], x.rows)) return false;
     }
     if (x.rows < 1 || g[widest].N < 1) return false;
-    List l = { .d = d, .one = g[widest], .make = each_of, .each = g, .n = 3 };
+    List l = { .d = d, .one = g[widest], .make = each_of, .each = g, .n = n };
     chain_end(d);
     list_run(&l, x.rows, g[widest].N, work);
     return true;
+}
+bool cpu_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    return linears(d, 2, y, x, w, b, sum);
+}
+bool cpu_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    return linears(d, 3, y, x, w, b, sum);
 }
 void cpu_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
     Prod g = nn(dx, dy, w, sum);
@@ -265,6 +271,24 @@ static void grouped_each(Dev *d, const Prod *g, Tensor y, Tensor x, Seqs ex, int
 void cpu_grouped(Dev *d, Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
     Prod g = nt(y, x, w, sum);
     grouped_each(d, &g, y, x, ex, y.cols * w.ld);
+}
+/* Gate and up of every expert as one list: a product's x is still there when the other reads it. */
+static void gate_or_up(Prod *g, const List *l, int i) {
+    if (i % 2) g->b = l->each->b, g->c = l->each->c;
+    group_rows(g, l, i / 2);
+}
+bool cpu_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
+                        bool keep) {
+    (void)keep;
+    Prod g = nt(gate, x, wg, sum), u = nt(up, x, wu, sum);
+    if (by_rows(d, &g, g.M) || ex.n < 1 || gate.ld != up.ld || wg.ld != wu.ld || wg.dtype != wu.dtype) return false;
+    List l = {
+        .d = d, .one = g, .make = gate_or_up, .at = ex.at.data, .each = &u, .n = 2 * ex.n, .step_b = gate.cols * wg.ld
+    };
+    chain_end(d);
+    list_run(&l, ex.longest, g.N, 2 * (double)g.M * (double)g.N * (double)g.K);
+    cpu_swiglu(d, h, gate, up);
+    return true;
 }
 void cpu_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum) {
     Prod g = nn(dx, dy, w, sum);
