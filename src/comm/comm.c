@@ -100,6 +100,10 @@ static CommCall begun(const Comm *c, Dev *d, int peer, int tag, Tensor x, bool s
 CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x) { return begun(c, d, peer, tag, x, true); }
 CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x) { return begun(c, d, peer, tag, x, false); }
 
+void comm_together(const Comm *c, bool begins) {
+    if (c->via && c->via->together) c->via->together(c, begins);
+}
+
 CommCall comm_send_host(const Comm *c, int peer, int tag, const void *from, size_t bytes) {
     return (CommCall){ c, NULL, c->via ? c->via->send_host(c, peer, tag, from, bytes) : NULL, "a sending", peer };
 }
@@ -133,15 +137,16 @@ Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t tot
     return all;
 }
 
-void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give) {
+CommCall comm_exchange_begin(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give) {
     want_rows("exchange", to);
     want_rows("exchange", from);
     CHECK(to.dtype == from.dtype && to.cols == from.cols && c->size <= MAX_GROUP,
           "exchange over %s: %s x %ld to %s x %ld", c->name, dtype_name(from.dtype), (long)from.cols,
           dtype_name(to.dtype), (long)to.cols);
+    CommCall w = { c, d, NULL, "an exchange", -1, to };
     if (c->size == 1) {
         if (give[0].n) op_copy(d, tensor_rows(to, get[0].at, get[0].n), tensor_rows(from, give[0].at, give[0].n));
-        return;
+        return w;
     }
     CommPart in[MAX_GROUP], out[MAX_GROUP];
     size_t row = row_bytes(to);
@@ -150,8 +155,16 @@ void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor
         out[r] = (CommPart){ (size_t)give[r].at * row, (size_t)give[r].n * row };
     }
     d->ops->enter(d, false);
-    finish(c, c->via->all_to_all(c, to.data, in, from.data, out), "an exchange", to);
+    w.call = c->via->all_to_all(c, to.data, in, from.data, out);
     d->ops->leave(d);
+    CHECK(w.call || comm_is_dry(c), "an exchange over %s could not begin", c->name);
+    return w;
+}
+void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give) {
+    if (c->size > 1) d->ops->enter(d, false);
+    CommCall w = comm_exchange_begin(c, d, to, get, from, give);
+    comm_wait(&w);
+    if (c->size > 1) d->ops->leave(d);
 }
 
 Tensor comm_partial(const Comm *c, Arena *a, Tensor mine, int64_t total) {

@@ -51,12 +51,17 @@ struct CommBackend {
     void *(*send_host)(const Comm *c, int peer, int tag, const void *from, size_t bytes);
     void *(*recv_host)(const Comm *c, int peer, int tag, void *to, size_t bytes);
     int   (*test)(void *call);
+    void  (*together)(const Comm *c, bool begins);      /* comm_together, or NULL: it changes nothing */
 };
 
 /* A call that was begun; done by comm_wait.  What it moves must stay where it is until then. */
 typedef struct { const Comm *c; Dev *d; void *call; const char *what; int peer; Tensor x; } CommCall;      /* x: for messages */
 CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x);      /* rows without gaps */
 CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x);
+/* Between the two words: messages that each rank begins in one order that all have, at most so many, and no two to or from the same rank.
+ * Bundles of them follow each other; GPUs hand them over directly. */
+enum { COMM_TOGETHER = 8 };
+void     comm_together(const Comm *c, bool begins);
 void     comm_wait(CommCall *call);
 bool     comm_done(CommCall *call);                                          /* without waiting */
 CommCall comm_send_host(const Comm *c, int peer, int tag, const void *from, size_t bytes);      /* the host's memory */
@@ -80,6 +85,8 @@ void   comm_reduce_scatter(const Comm *c, Dev *d, Tensor mine, Tensor partial);
 /* Rows [at[r], at[r]+n) of 'from' go to rank r, and come from it to rows of 'to': rows without gaps. */
 typedef struct { int64_t at, n; } CommRows;
 void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give);
+/* The same, begun: behind what the device was asked for so far, beside what it is asked for from now on. */
+CommCall comm_exchange_begin(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give);
 
 /* ---- Small host values -------------------------------------------------------------------------------------------------------- */
 void   comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes);       /* all [size * bytes] */

@@ -1,87 +1,77 @@
-/* nccl.c - see nccl.h.  The few declarations of libcuda's and libnccl's that are needed stand here by hand: both are stable C interfaces. */
+/* nccl.c - see nccl.h. */
 #include "comm/nccl.h"
+#include "base/clock.h"
+#include "base/last.h"
+#include "comm/nccl_lib.h"
 #include "comm/watch.h"
+#include "op/profile.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- the libraries */
-typedef struct {
-    char bytes[128];
-} NcclId;
-enum { CU_NOT_READY = 600, CU_EVENT_NO_TIMING = 2, CU_STREAM_APART = 1, NCCL_BYTES = 1 };
-typedef int Cu;
-typedef struct {
-    Cu (*cuEventCreate)(void **event, unsigned flags);
-    Cu (*cuEventRecord)(void *event, void *stream);
-    Cu (*cuEventQuery)(void *event);
-    Cu (*cuStreamCreate)(void **stream, unsigned flags);
-    Cu (*cuStreamWaitEvent)(void *stream, void *event, unsigned flags);
-    Cu (*cuStreamDestroy_v2)(void *stream);
-    Cu (*cuEventDestroy_v2)(void *event);
-    Cu (*cuMemHostAlloc)(void **host, size_t bytes, unsigned flags);
-    Cu (*cuMemFreeHost)(void *host);
-    Cu (*cuMemcpyDtoHAsync_v2)(void *host, unsigned long long from, size_t bytes, void *stream);
-    Cu (*cuMemcpyHtoDAsync_v2)(unsigned long long to, const void *host, size_t bytes, void *stream);
-    Cu (*cuMemcpyDtoDAsync_v2)(unsigned long long to, unsigned long long from, size_t bytes, void *stream);
-    int (*ncclGetVersion)(int *version);
-    int (*ncclGetUniqueId)(NcclId *id);
-    int (*ncclCommInitRank)(void **comm, int size, NcclId id, int rank);
-    int (*ncclCommDestroy)(void *comm);
-    int (*ncclCommGetAsyncError)(void *comm, int *error);
-    int (*ncclGroupStart)(void);
-    int (*ncclGroupEnd)(void);
-    int (*ncclSend)(const void *from, size_t count, int type, int peer, void *comm, void *stream);
-    int (*ncclRecv)(void *to, size_t count, int type, int peer, void *comm, void *stream);
-    const char *(*ncclGetErrorString)(int error);
-} Lib;
-#define ENTRY(name)                                                                                                    \
-    { #name, offsetof(Lib, name) }
-static const struct {
-    const char *name;
-    size_t at;
-} cuda_names[] = { ENTRY(cuEventCreate),        ENTRY(cuEventRecord),        ENTRY(cuEventQuery),
-                   ENTRY(cuStreamCreate),       ENTRY(cuStreamWaitEvent),    ENTRY(cuStreamDestroy_v2),
-                   ENTRY(cuEventDestroy_v2),    ENTRY(cuMemHostAlloc),       ENTRY(cuMemFreeHost),
-                   ENTRY(cuMemcpyDtoHAsync_v2), ENTRY(cuMemcpyHtoDAsync_v2), ENTRY(cuMemcpyDtoDAsync_v2) },
-  nccl_names[] = { ENTRY(ncclGetVersion),
-                   ENTRY(ncclGetUniqueId),
-                   ENTRY(ncclCommInitRank),
-                   ENTRY(ncclCommDestroy),
-                   ENTRY(ncclCommGetAsyncError),
-                   ENTRY(ncclGroupStart),
-                   ENTRY(ncclGroupEnd),
-                   ENTRY(ncclSend),
-                   ENTRY(ncclRecv),
-                   ENTRY(ncclGetErrorString) };
+#include <time.h>
 
 /* ---- calls under way */
-typedef enum { FREE, ON_DEVICE, BY_MPI, TO_DEVICE, TO_MPI } Stage; /* where it is now; TO_...: and where it goes then */
+typedef enum {
+    FREE,
+    ON_DEVICE,
+    BY_MPI,
+    TO_DEVICE,
+    TO_MPI,
+    OVER
+} Stage; /* where it is now; TO_...: and where it goes then */
 typedef struct {
     Nccl *n;
     Stage stage;
     void *ready, *done; /* events: the queue had come so far; the call is over */
+    void *comm;         /* ON_DEVICE: NCCL's, or NULL */
     void *mpi;          /* MPI's call */
     const Comm *by;     /* its group */
     int peer, tag;
     char *host, *device; /* host: pinned, kept for the next call */
     size_t bytes, room;
+    long long number; /* TO_MPI: they go in the order in which they were begun */
 } Call;
-enum { CALLS = 1024 };
+/* From one stage of a pipeline to the next, or back: a communicator and a stream of its own, so that what waits there for its receipt holds up
+ * nothing else.  from, to: numbers among all. */
+typedef struct {
+    int from, to, lane;
+    void *comm, *stream;
+} Link;
+typedef struct {
+    const char *name;
+    void *from, *to; /* events with times */
+    size_t bytes;
+} Note;
+enum { CALLS = 1024, LINKS = 64, SHAPES = 16, NOTES = 1 << 13 };
 struct Nccl {
-    Lib lib;
-    void *queue, *stream, *copies; /* the device's; bundles'; messages' */
+    NcclLib lib;
+    void *queue, *stream, *copies; /* the device's; bundles'; messages' through the host */
     void *comm;
     int version;
-    Call call[CALLS];
+    Call call[CALLS], over;
+    Link link[LINKS];
+    int links;
+    struct {
+        int stages, each;
+        bool ring;
+    } linked[SHAPES];
+    int shapes;
+    Call *together[COMM_TOGETHER]; /* messages of the bundle that is being made */
+    int n_together;
+    bool is_together;
+    long long begun; /* messages so far */
+    Note *note;      /* [NOTES] for a profile, or NULL */
+    int notes;
+    void *zero; /* an event, and when that was */
+    double zero_at;
     Mem mem;
 };
 typedef struct {
     Nccl *n;
     Comm mpi;
-    int *world; /* [size]: everybody's number among all */
+    int *world;  /* [size]: everybody's number among all */
+    bool staged; /* a pipeline's: neighbours have links */
 } Group;
 
 #define CUDA(n, what)                                                                                                  \
@@ -111,15 +101,64 @@ static void behind_queue(Call *c, void *stream) {
     CUDA(c->n, cuEventRecord(c->ready, c->n->queue));
     CUDA(c->n, cuStreamWaitEvent(stream, c->ready, 0));
 }
-static unsigned long long device_at(const void *p) { return (unsigned long long)(uintptr_t)p; }
+static CuAt device_at(const void *p) { return (CuAt)(uintptr_t)p; }
+
+/* ---- a profile's notes: between two events with times */
+static Note *note(Nccl *n, const char *name, size_t bytes, void *stream) {
+    if (!n->note || n->notes == NOTES) return NULL;
+    Note *x = &n->note[n->notes++];
+    *x = (Note){ .name = name, .bytes = bytes };
+    CUDA(n, cuEventCreate(&x->from, CU_EVENT_TIMED));
+    CUDA(n, cuEventCreate(&x->to, CU_EVENT_TIMED));
+    CUDA(n, cuEventRecord(x->from, stream));
+    return x;
+}
+static void noted(Nccl *n, Note *x, void *stream) {
+    if (x) CUDA(n, cuEventRecord(x->to, stream));
+}
+void nccl_note(Nccl *n) {
+    n->note = MEM_ARRAY(&n->mem, Note, NOTES);
+    CUDA(n, cuEventCreate(&n->zero, CU_EVENT_TIMED));
+    CUDA(n, cuEventRecord(n->zero, n->stream));
+    CUDA(n, cuEventSynchronize(n->zero));
+    n->zero_at = clock_now();
+}
+void nccl_notes(Nccl *n, Dev *d) {
+    for (int i = 0; i < n->notes; i++) {
+        Note *x = &n->note[i];
+        float from, to;
+        CUDA(n, cuEventSynchronize(x->to));
+        CUDA(n, cuEventElapsedTime(&from, n->zero, x->from));
+        CUDA(n, cuEventElapsedTime(&to, n->zero, x->to));
+        profile_beside(d, x->name, (int64_t)x->bytes, n->zero_at + 1e-3 * (double)from, n->zero_at + 1e-3 * (double)to);
+        CUDA(n, cuEventDestroy_v2(x->from));
+        CUDA(n, cuEventDestroy_v2(x->to));
+    }
+    n->notes = 0;
+}
 
 /* ---- bundles */
-static void *bundle(const Comm *c, void *to, const CommPart *get, const char *const *from, const size_t *bytes) {
+/* The device notes its calls to run them again (Ops.record): then this one is among them, behind what was asked before it and before what
+ * comes, and nobody waits. */
+static bool recorded(Call *c) {
+    Nccl *n = c->n;
+    int status = 0;
+    CUDA(n, cuStreamIsCapturing(n->queue, &status));
+    if (!status) return false;
+    CUDA(n, cuStreamWaitEvent(n->queue, c->done, 0));
+    c->stage = FREE;
+    return true;
+}
+static void *bundle(const Comm *c, const char *name, void *to, const CommPart *get, const char *const *from,
+                    const size_t *bytes) {
     const Group *g = c->impl;
     Nccl *n = g->n;
     Call *call = begin(n);
-    call->stage = ON_DEVICE;
+    size_t sum = 0;
+    call->stage = ON_DEVICE, call->comm = n->comm;
     behind_queue(call, n->stream);
+    for (int r = 0; r < c->size; r++) sum += get[r].bytes;
+    Note *x = note(n, name, sum, n->stream);
     NCCL(n, ncclGroupStart());
     for (int k = 1; k < c->size; k++) {
         int in = (c->rank - k + c->size) % c->size, out = (c->rank + k) % c->size;
@@ -131,8 +170,9 @@ static void *bundle(const Comm *c, void *to, const CommPart *get, const char *co
     char *own = (char *)to + get[c->rank].at;
     if (bytes[c->rank] && own != from[c->rank])
         CUDA(n, cuMemcpyDtoDAsync_v2(device_at(own), device_at(from[c->rank]), bytes[c->rank], n->stream));
+    noted(n, x, n->stream);
     CUDA(n, cuEventRecord(call->done, n->stream));
-    return call;
+    return recorded(call) ? &n->over : call;
 }
 enum { MOST = 1024 };
 static void *n_all_to_all(const Comm *c, void *to, const CommPart *get, const void *from, const CommPart *give) {
@@ -140,17 +180,68 @@ static void *n_all_to_all(const Comm *c, void *to, const CommPart *get, const vo
     size_t bytes[MOST];
     CHECK(c->size <= MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) at[r] = (const char *)from + give[r].at, bytes[r] = give[r].bytes;
-    return bundle(c, to, get, at, bytes);
+    return bundle(c, "exchange", to, get, at, bytes);
 }
 static void *n_all_gather(const Comm *c, void *to, const CommPart *get, const void *mine, size_t n) {
     const char *at[MOST];
     size_t bytes[MOST];
     CHECK(c->size <= MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) at[r] = mine, bytes[r] = n;
-    return bundle(c, to, get, at, bytes);
+    return bundle(c, "gather", to, get, at, bytes);
 }
 
-/* ---- messages, through pinned memory */
+/* ---- messages of a pipeline: a link's, in the order of the calls */
+static void *by_link(Nccl *n, const Link *l, void *at, size_t bytes, bool send) {
+    Call *call = begin(n);
+    call->stage = ON_DEVICE, call->comm = l->comm;
+    behind_queue(call, l->stream);
+    Note *x = note(n, send ? "send" : "receive", bytes, l->stream);
+    if (bytes && send) NCCL(n, ncclSend(at, bytes, NCCL_BYTES, 1, l->comm, l->stream));
+    if (bytes && !send) NCCL(n, ncclRecv(at, bytes, NCCL_BYTES, 0, l->comm, l->stream));
+    noted(n, x, l->stream);
+    CUDA(n, cuEventRecord(call->done, l->stream));
+    return call;
+}
+static const Link *link_of(const Group *g, int peer, int tag, bool send) {
+    int me = g->mpi.world, other = g->world[peer];
+    for (int i = 0; g->staged && i < g->n->links; i++) {
+        const Link *l = &g->n->link[i];
+        if (l->lane == tag % 2 && l->from == (send ? me : other) && l->to == (send ? other : me)) return l;
+    }
+    return NULL;
+}
+
+/* ---- messages in an order that all have: bundles of them, one behind the other */
+static void n_together(const Comm *c, bool begins) {
+    Nccl *n = ((Group *)c->impl)->n;
+    n->is_together = begins;
+    if (begins) {
+        n->n_together = 0;
+        NCCL(n, ncclGroupStart());
+        return;
+    }
+    size_t bytes = 0;
+    for (int i = 0; i < n->n_together; i++) {
+        behind_queue(n->together[i], n->stream);
+        bytes += n->together[i]->bytes;
+    }
+    Note *x = note(n, "move", bytes, n->stream);
+    NCCL(n, ncclGroupEnd());
+    noted(n, x, n->stream);
+    for (int i = 0; i < n->n_together; i++) CUDA(n, cuEventRecord(n->together[i]->done, n->stream));
+}
+static void *by_bundle(const Group *g, int peer, void *at, size_t bytes, bool send) {
+    Nccl *n = g->n;
+    Call *call = begin(n);
+    CHECK(n->n_together < COMM_TOGETHER, "more than %d messages together", COMM_TOGETHER);
+    call->stage = ON_DEVICE, call->comm = n->comm, call->bytes = bytes;
+    n->together[n->n_together++] = call;
+    if (send) NCCL(n, ncclSend(at, bytes, NCCL_BYTES, g->world[peer], n->comm, n->stream));
+    else NCCL(n, ncclRecv(at, bytes, NCCL_BYTES, g->world[peer], n->comm, n->stream));
+    return call;
+}
+
+/* ---- other messages, through pinned memory and MPI */
 static void take_host(Call *c, size_t bytes) {
     if (bytes > c->room) {
         if (c->host) CUDA(c->n, cuMemFreeHost(c->host));
@@ -163,11 +254,17 @@ static Call *message(const Comm *c, int peer, int tag, const void *device, size_
     Group *g = c->impl;
     Call *call = begin(g->n);
     take_host(call, bytes);
-    call->by = &g->mpi, call->peer = peer, call->tag = tag, call->device = (char *)(uintptr_t)device;
+    call->by = &g->mpi, call->peer = peer, call->tag = tag, call->device = (char *)(uintptr_t)device, call->comm = NULL;
+    call->number = g->n->begun++;
     behind_queue(call, g->n->copies);
     return call;
 }
 static void *n_send(const Comm *c, int peer, int tag, const void *from, size_t bytes) {
+    const Group *g = c->impl;
+    const Link *l = link_of(g, peer, tag, true);
+    void *at = (void *)(uintptr_t)from;
+    if (l) return by_link(g->n, l, at, bytes, true);
+    if (g->n->is_together) return by_bundle(g, peer, at, bytes, true);
     Call *call = message(c, peer, tag, from, bytes);
     Nccl *n = call->n;
     call->stage = TO_MPI;
@@ -176,6 +273,10 @@ static void *n_send(const Comm *c, int peer, int tag, const void *from, size_t b
     return call;
 }
 static void *n_recv(const Comm *c, int peer, int tag, void *to, size_t bytes) {
+    const Group *g = c->impl;
+    const Link *l = link_of(g, peer, tag, false);
+    if (l) return by_link(g->n, l, to, bytes, false);
+    if (g->n->is_together) return by_bundle(g, peer, to, bytes, false);
     Call *call = message(c, peer, tag, to, bytes);
     call->stage = TO_DEVICE;
     call->mpi = call->by->via->recv(call->by, peer, tag, call->host, bytes);
@@ -210,10 +311,16 @@ static void *n_recv_host(const Comm *c, int peer, int tag, void *to, size_t byte
 
 /* ---- how far it is */
 static int device_test(Call *c) {
-    int e = c->n->lib.cuEventQuery(c->done), failed = 0;
+    const NcclLib *lib = &c->n->lib;
+    int e = lib->cuEventQuery(c->done), failed = 0;
     if (e == 0) return 1;
-    if (e != CU_NOT_READY) return -1;
-    return c->n->lib.ncclCommGetAsyncError(c->n->comm, &failed) || failed ? -1 : 0;
+    if (e != CU_NOT_READY) die("comm/nccl: a call failed on the GPU: CUDA's error %d", e);
+    if (!c->comm) return 0;
+    e = lib->ncclCommGetAsyncError(c->comm, &failed);
+    if (!e && !failed) return 0;
+    nanosleep(&(struct timespec){ 3, 0 },
+              NULL); /* a peer that died: the watch knows which one, and ends us with its name */
+    die_outside("NCCL: %s (%s)", lib->ncclGetErrorString(e ? e : failed), lib->ncclGetLastError(c->comm));
 }
 /* TO_MPI: has it come from the device, it goes. */
 static int hand_over(Call *c) {
@@ -224,11 +331,20 @@ static int hand_over(Call *c) {
     return c->mpi ? 1 : -1;
 }
 /* Also those that this rank does not wait for just now: another may be waiting for them. */
+static int hand_over_all(Nccl *n) {
+    for (;;) {
+        Call *first = NULL;
+        for (int i = 0; i < CALLS; i++)
+            if (n->call[i].stage == TO_MPI && (!first || n->call[i].number < first->number)) first = &n->call[i];
+        int done = first ? hand_over(first) : 0;
+        if (done <= 0) return done;
+    }
+}
 static int n_test(void *x) {
     Call *c = x;
     Nccl *n = c->n;
-    for (int i = 0; i < CALLS; i++)
-        if (n->call[i].stage == TO_MPI && hand_over(&n->call[i]) < 0) return -1;
+    if (c->stage == OVER) return 1;
+    if (hand_over_all(n) < 0) return -1;
     if (c->stage == TO_MPI) return 0;
     int done = c->stage == ON_DEVICE ? device_test(c) : c->by->via->test(c->mpi);
     if (done <= 0) return done;
@@ -241,25 +357,10 @@ static int n_test(void *x) {
     CUDA(n, cuEventRecord(c->done, n->copies));
     return 0;
 }
-static const CommBackend backend = { "nccl",        n_all_to_all,     n_all_gather, n_send,      n_recv,
-                                     n_gather_host, n_broadcast_host, n_send_host,  n_recv_host, n_test };
+static const CommBackend backend = { "nccl",           n_all_to_all, n_all_gather, n_send, n_recv,    n_gather_host,
+                                     n_broadcast_host, n_send_host,  n_recv_host,  n_test, n_together };
 
 /* ---- open */
-static bool find(Lib *lib, void *from, const char *name, size_t at, Err *err) {
-    void *symbol = dlsym(from, name);
-    if (!symbol) return err_set(err, "%s is not in the library: install a newer one", name);
-    memcpy((char *)lib + at, &symbol, sizeof symbol);
-    return true;
-}
-static bool load(Lib *lib, Err *err) {
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!cuda || !nccl)
-        return err_set(err, "ranks on GPUs need %s, which cannot be loaded: install libnccl2, or use --device cpu",
-                       cuda ? "libnccl.so.2" : "libcuda.so.1");
-    for (size_t i = 0; i < COUNT(cuda_names); i++) TRY(find(lib, cuda, cuda_names[i].name, cuda_names[i].at, err));
-    for (size_t i = 0; i < COUNT(nccl_names); i++) TRY(find(lib, nccl, nccl_names[i].name, nccl_names[i].at, err));
-    return true;
-}
 /* NCCL refuses two ranks of one machine on one GPU.  As machines of their own they are allowed, over sockets. */
 static void each_a_machine(int rank) {
     char host[32];
@@ -275,7 +376,7 @@ static bool start(Nccl *n, const Comm *all, void *queue, bool shared, Err *err) 
     NcclId id = { { 0 } };
     int e = 0;
     if (shared) each_a_machine(all->rank);
-    if (!comm_agree(all, load(&n->lib, err), err)) return false;
+    if (!comm_agree(all, nccl_load(&n->lib, err), err)) return false;
     n->queue = queue;
     n->lib.ncclGetVersion(&n->version);
     if (all->rank == 0) e = n->lib.ncclGetUniqueId(&id);
@@ -293,14 +394,26 @@ Nccl *nccl_open(const Comm *all, void *queue, bool shared, Err *err) {
     Mem mem = { 0 };
     Nccl *n = MEM_NEW(&mem, Nccl);
     n->mem = mem;
+    n->over = (Call){ .n = n, .stage = OVER };
     if (start(n, all, queue, shared, err)) return n;
     mem = n->mem;
     mem_free(&mem);
     return NULL;
 }
+/* Where a call is still under way, since the run failed, others may never come to it: those are broken off. */
+static void comm_end(Nccl *n, void *comm) {
+    bool idle = true;
+    for (int i = 0; i < CALLS; i++) idle = idle && n->call[i].stage == FREE;
+    if (idle) NCCL(n, ncclCommDestroy(comm));
+    else NCCL(n, ncclCommAbort(comm));
+}
 void nccl_close(Nccl *n) {
     if (!n) return;
-    NCCL(n, ncclCommDestroy(n->comm));
+    for (int i = 0; i < n->links; i++) {
+        comm_end(n, n->link[i].comm);
+        CUDA(n, cuStreamDestroy_v2(n->link[i].stream));
+    }
+    comm_end(n, n->comm);
     for (int i = 0; i < CALLS; i++) {
         Call *c = &n->call[i];
         if (c->ready) CUDA(n, cuEventDestroy_v2(c->ready));
@@ -318,8 +431,39 @@ Comm nccl_group(Nccl *n, const Comm *mpi) {
     Comm c = *mpi;
     if (c.size == 1) return c;
     Group *g = MEM_NEW(&n->mem, Group);
-    *g = (Group){ n, *mpi, MEM_ARRAY(&n->mem, int, (size_t)mpi->size) };
+    *g = (Group){ n, *mpi, MEM_ARRAY(&n->mem, int, (size_t)mpi->size), false };
     comm_gather_host(mpi, g->world, &mpi->world, sizeof mpi->world);
     c.via = &backend, c.impl = g;
     return c;
+}
+
+/* Edges of one class have no stage in common, so one split makes them all: 0 and 1 those from an even and an odd stage to the next, 2 from the last
+ * to the first.  Each goes both ways, by a link of its own. */
+static void add_links(Nccl *n, int rank, int stages, int each, int class) {
+    int at = rank / each, edge = -1;
+    if (class == 2) edge = at == 0 || at == stages - 1 ? stages - 1 : -1;
+    else if (at % 2 == class && at + 1 < stages) edge = at;
+    else if (at % 2 != class && at > 0) edge = at - 1;
+    int low = edge < 0 ? -1 : edge * each + rank % each,
+        high = edge < 0 ? -1 : (edge + 1) % stages * each + rank % each;
+    for (int lane = 0; lane < 2; lane++) {
+        Link l = { lane ? high : low, lane ? low : high, lane, NULL, NULL };
+        NCCL(n, ncclCommSplit(n->comm, edge < 0 ? NCCL_NO_COLOR : low, rank != l.from, &l.comm, NULL));
+        if (edge < 0) continue;
+        CHECK(n->links < LINKS, "more than %d links of pipelines", LINKS);
+        CUDA(n, cuStreamCreate(&l.stream, CU_STREAM_APART));
+        n->link[n->links++] = l;
+    }
+}
+void nccl_stages(Nccl *n, Comm *pp, int rank, int stages, int each, bool ring) {
+    if (stages == 1) return;
+    ((Group *)pp->impl)->staged = true;
+    for (int i = 0; i < n->shapes; i++)
+        if (n->linked[i].stages == stages && n->linked[i].each == each && n->linked[i].ring >= ring) return;
+    CHECK(n->shapes < SHAPES, "more than %d pipelines", SHAPES);
+    n->linked[n->shapes].stages = stages, n->linked[n->shapes].each = each, n->linked[n->shapes++].ring = ring;
+    watch_waits(pp->watch, "NCCL's links between stages");
+    for (int class = 0; class < 3; class ++)
+        if (class == 2 ? ring : class < stages - 1) add_links(n, rank, stages, each, class);
+    watch_waits(pp->watch, NULL);
 }

@@ -135,6 +135,13 @@ bool world_device(World *w, Dev *d, bool shared, Err *err) {
     return true;
 }
 
+void world_note(const World *w) {
+    if (w->nccl) nccl_note(w->nccl);
+}
+void world_notes(const World *w, Dev *d) {
+    if (w->nccl) nccl_notes(w->nccl, d);
+}
+
 void world_phase(const World *w, const char *name) { watch_phase(w->all.watch, name); }
 
 void world_close(World *w) {
@@ -180,6 +187,7 @@ void world_groups(const World *w, const GridShape *g, Groups *out) {
     out->dp = split(w, "dp", at.pp * g->tp * g->cp + at.cp * g->tp + at.tp, at.dp, g->dp);
     out->dense = split(w, "dp x cp", at.pp * g->tp + at.tp, at.dp * g->cp + at.cp, g->dp * g->cp);
     out->pp = split(w, "pp", in, at.pp, g->pp);
+    if (w->nccl) nccl_stages(w->nccl, &out->pp, r, g->pp, stage, g->vpp > 1);
     out->etp = split(w, "etp", r / g->etp, at.etp, g->etp);
     out->ep = split(w, "ep", at.pp * (stage / g->ep) + at.edp * g->etp + at.etp, at.ep, g->ep);
     out->experts = split(w, "ep x etp", at.pp * (stage / experts) + at.edp, at.ep * g->etp + at.etp, experts);

@@ -24,6 +24,9 @@ bool world_open(World *w, double wait_seconds, Err *err);
  * this machine have a GPU in common (nccl.h). */
 bool world_device(World *w, Dev *d, bool shared, Err *err);
 void world_close(World *w);
+/* For a profile of that device: what moves its tensors notes when, from now on; and tells it. */
+void world_note (const World *w);
+void world_notes(const World *w, Dev *d);
 void world_phase(const World *w, const char *name);     /* what this rank does now: for messages, see watch.h */
 
 /* The groups of a grid: whoever shares all other coordinates.  Collective over the world; a dry world (world_dry) needs no peers. */

@@ -12,7 +12,7 @@ typedef struct {
     const char *name;
     int64_t rows, cols;
     double host[2], dev[2];
-    bool phase;
+    bool phase, beside; /* beside: of no op of the device's; rows are bytes */
 } Span;
 
 enum { STAMPS = 1 << 14, DEEPEST = 16 }; /* stamp 0 is the zero of the others */
@@ -92,6 +92,17 @@ void profile_phase(Dev *d, const char *name) {
     if (name) begin(d, name, 0, 0, true);
     else end(d);
 }
+void profile_beside(Dev *d, const char *name, int64_t bytes, double from, double to) {
+    Profile *p = d->profile;
+    CHECK(p->depth == 0, "noted inside %d phases or ops", p->depth);
+    if (stamps(d) && p->read < p->n) read_stamps(d);
+    if (p->n == p->most) {
+        p->lost++;
+        return;
+    }
+    p->at[p->n++] = (Span){ .name = name, .rows = bytes, .dev = { from, to }, .beside = true };
+    p->read = p->n;
+}
 int64_t profile_lost(const Profile *p) { return p->lost; }
 
 int profile_lines(Dev *d, ProfileLine *out, int most) {
@@ -100,7 +111,7 @@ int profile_lines(Dev *d, ProfileLine *out, int most) {
     if (stamps(d)) read_stamps(d);
     for (int64_t i = 0; i < p->n; i++) {
         const Span *s = &p->at[i];
-        if (s->phase) continue;
+        if (s->phase || s->beside) continue;
         int k = 0;
         while (k < n && !(out[k].rows == s->rows && out[k].cols == s->cols && !strcmp(out[k].op, s->name))) k++;
         if (k == most) continue;
@@ -115,27 +126,29 @@ int profile_lines(Dev *d, ProfileLine *out, int most) {
     return n;
 }
 
-/* Tracks: 1 ops on the device, 2 its phases, 3 and 4 the same as the host asked for them. */
+/* Tracks: 1 ops on the device, 2 its phases, 3 and 4 the same as the host asked for them; 5 what ran beside. */
 static void put_event(Buf *b, const Span *s, const double *t, int track, double zero) {
     buf_printf(b, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"name\":", track + s->phase);
     json_put_str(b, s->name, strlen(s->name));
     buf_printf(b, ",\"ts\":%.3f,\"dur\":%.3f", (t[0] - zero) * 1e6, (t[1] - t[0]) * 1e6);
-    if (!s->phase) buf_printf(b, ",\"args\":{\"rows\":%lld,\"cols\":%lld}", (long long)s->rows, (long long)s->cols);
+    if (s->beside) buf_printf(b, ",\"args\":{\"bytes\":%lld}", (long long)s->rows);
+    else if (!s->phase)
+        buf_printf(b, ",\"args\":{\"rows\":%lld,\"cols\":%lld}", (long long)s->rows, (long long)s->cols);
     buf_putc(b, '}');
 }
 bool profile_write(Dev *d, const char *path, Err *err) {
-    static const char *const track[] = { "device: ops", "device: phases", "host: ops", "host: phases" };
+    static const char *const track[] = { "device: ops", "device: phases", "host: ops", "host: phases", "beside" };
     Profile *p = d->profile;
     Buf b = { 0 };
     if (stamps(d)) read_stamps(d);
     buf_printf(&b, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\","
                    "\"args\":{\"name\":\"hone\"}}");
-    for (int i = 0; i < (stamps(d) ? 4 : 2); i++)
+    for (int i = 0; i < (stamps(d) ? 5 : 2); i++)
         buf_printf(&b, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
                    i + 1, track[i]);
     for (int64_t i = 0; i < p->n; i++) {
-        put_event(&b, &p->at[i], p->at[i].dev, 1, p->begin);
-        if (stamps(d)) put_event(&b, &p->at[i], p->at[i].host, 3, p->begin);
+        put_event(&b, &p->at[i], p->at[i].dev, p->at[i].beside ? 5 : 1, p->begin);
+        if (stamps(d) && !p->at[i].beside) put_event(&b, &p->at[i], p->at[i].host, 3, p->begin);
     }
     buf_printf(&b, "\n],\"lost\":%lld}\n", (long long)p->lost);
     bool ok = file_write(path, b.data, b.n, err);

@@ -20,6 +20,9 @@ void     profile_phase(Dev *d, const char *name);
 void     profile_begin(Dev *d, const char *op, Tensor out);
 void     profile_end  (Dev *d);
 
+/* What another than the device's queue did meanwhile, of so many bytes: a track of its own.  Seconds of the clock (base/clock.h). */
+void     profile_beside(Dev *d, const char *name, int64_t bytes, double from, double to);
+
 typedef struct { const char *op; int64_t rows, cols, calls; double seconds; } ProfileLine;
 int      profile_lines(Dev *d, ProfileLine *out, int most);      /* by op and shape of what it writes, longest first; how many */
 int64_t  profile_lost (const Profile *p);

@@ -116,6 +116,40 @@ static void exchange(const Comm *c) {
     rig_close(&r);
 }
 
+/* Many messages of one tag come in the order they were sent: each is as long as its number says.  Then messages together: rank 0's to each, rank
+ * 1's to each, ... */
+static void in_order(const Comm *c) {
+    enum { MANY = 24 };
+    int right = (c->rank + 1) % c->size, left = (c->rank + c->size - 1) % c->size, bad = 0;
+    CommCall sent[MANY], had[MANY];
+    Tensor out[MANY], in[MANY];
+    Rig r;
+    rig_open(&r);
+    for (int i = 0; i < MANY; i++) {
+        out[i] = fill(&r, c->rank + i, 1 + i * 7 % 5, 3, 0), in[i] = fill(&r, 99, 1 + i * 7 % 5, 3, 0);
+        had[i] = comm_recv(c, r.d, left, 6, in[i]);
+    }
+    for (int i = 0; i < MANY; i++) sent[i] = comm_send(c, r.d, right, 6, out[i]);
+    for (int i = MANY - 1; i >= 0; i--) comm_wait(&sent[i]), comm_wait(&had[i]);
+    for (int i = 0; i < MANY; i++) bad += fetched(&r, in[i])[2] != value(left + i, 2);
+    EXPECT(!bad, "many messages of one tag: %d are others", bad);
+    bad = 0;
+    for (int from = 0; from < c->size; from++) {
+        CommCall call[COMM_TOGETHER];
+        Tensor gift = fill(&r, from, 5, 3, 0), room = fill(&r, 99, 5, 3, 0);
+        int n = 0;
+        comm_together(c, true);
+        for (int to = 0; to < c->size && c->rank == from; to++)
+            if (to != from) call[n++] = comm_send(c, r.d, to, 8, gift);
+        if (c->rank != from) call[n++] = comm_recv(c, r.d, from, 8, room);
+        comm_together(c, false);
+        for (int i = 0; i < n; i++) comm_wait(&call[i]);
+        bad += fetched(&r, c->rank == from ? gift : room)[14] != value(from, 14);
+    }
+    EXPECT(!bad, "messages together: %d are others", bad);
+    rig_close(&r);
+}
+
 static void values(const Comm *c) {
     double sum = comm_sum(c, 1.0 / (1 + c->rank)), want = 0, most = comm_max(c, c->rank % 3);
     for (int r = 0; r < c->size; r++) want += 1.0 / (1 + r);
@@ -245,6 +279,7 @@ static int ranks_main(const char *mode) {
     CHECK(model_desc_load(&m, "tests/data/configs/Qwen3-30B-A3B.json", &mem, &err), "%s", err.msg);
     tensors(&w.all);
     exchange(&w.all);
+    in_order(&w.all);
     values(&w.all);
     groups(&w, &m);
     mem_free(&mem);
