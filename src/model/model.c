@@ -57,9 +57,9 @@ void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, 
     params_open_in(&m->w, desc, shard, in, weights, false, mem);
 }
 
-void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem) {
+void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Arena in, Mem *mem) {
     open_rest(m, lender->dev, lender->desc, shard, par, lender->leaves, mem);
-    params_open_beside(&m->w, &lender->w, shard, m->dev, params_dtype(&lender->w), "rollout weights", mem);
+    params_open_beside_in(&m->w, &lender->w, shard, in, params_dtype(&lender->w), mem);
 }
 
 bool model_load(Model *m, const char *dir, Err *err) { return params_load(&m->w, m->dev, dir, err); }
@@ -74,6 +74,7 @@ Tensor model_head(const Model *m) { return param(&m->w, m->desc->d.tied ? P_EMBE
 static Ctx context(Model *m, Arena *act, const Batch *b) {
     return (Ctx){ .dev = m->dev,
                   .act = act,
+                  .again = m->again.size ? &m->again : NULL,
                   .m = m->desc,
                   .l = m->local,
                   .tokens = b->tokens,
@@ -309,7 +310,7 @@ void flight_back(FlightWay *w, Arena *act, Arena *out, const Model *m, int v, co
 
 /* ---- the whole model, a chunk after the other: stages wait for each other */
 
-enum { TAG_FORWARD = 1 << 16, TAG_BACKWARD = 1 << 17, TAG_RESULT = 1 << 18 };
+enum { TAG_FORWARD = 1 << 16, TAG_BACKWARD = (1 << 17) + 1, TAG_RESULT = 1 << 18 }; /* odd: backward */
 
 static void hand(Model *m, int chunk, int tag, Tensor x, bool send) { /* to that chunk's stage, or from it */
     const Comm *pp = &m->par.pp;

@@ -1,5 +1,5 @@
 /* sync.c - weights from the trainer's cut to the sampler's, by a plan made once.
- * Every rank walks its moves in the order that all have, with a few messages of each direction
+ * Every rank walks its moves, what it gives and what it gets, in the order that all have, with a few messages
  * under way.  The earliest message that is not done yet has all earlier ones of its giver and its getter behind it,
  * so both have begun it: nobody waits in a circle. */
 #include "sync/sync.h"
@@ -53,55 +53,58 @@ static void copy(Dev *d, Tensor to, Tensor from) {
 }
 
 /* ---- messages: pieces of a move that fit a slot.  A run that is long goes alone, so that it needs no slot on
- * either side.  A slot stays in a core's cache from its message to its copy. */
-enum { SLOTS = SYNC_SLOTS, SLOT_MOST = 256 << 10, ALONE_MOST = 4 << 20, RUN_ALONE = 32 << 10 };
+ * either side.  A slot stays in a core's cache from its message to its copy; a GPU likes them large. */
+enum { SLOTS = 2 * SYNC_SLOTS, SLOT_MOST = 256 << 10, ALONE_MOST = 4 << 20, RUN_ALONE = 32 << 10 };
 
 typedef struct {
-    int row, move;   /* where we are: move 'move' of row 'row' */
-    int64_t run, at; /* the next run, and the next element in it */
-} Walk;
+    Tensor data; /* where it lies here */
+    int peer;
+    bool gives;
+} Piece;
 
 typedef struct {
     const Sync *s;
-    bool gives;
-    Walk w;
+    int row, move;   /* where we are: move 'move' of row 'row' */
+    int64_t run, at; /* the next run, and the next element in it */
     size_t slot_bytes;
+    Piece next;
+    bool more; /* 'next' is one */
     struct {
         CommCall call;
-        Tensor data, slot; /* slot: none where data itself travels */
+        Piece piece;
+        Tensor slot; /* the piece itself where that travels */
         bool used;
-    } at[SLOTS];
-    char *base; /* of the slots */
-    double bytes;
-} Lane;
+    } at_once[SLOTS];
+    double given, got; /* bytes */
+} Walk;
 
-/* The next piece of a move of this lane; false: there are no more. */
-static bool next_piece(Lane *l, Tensor *piece, int *peer) {
-    const Sync *s = l->s;
+/* The next piece of a move of this rank's; false: there are no more. */
+static bool next_piece(Walk *w, Piece *out) {
+    const Sync *s = w->s;
     int me = s->world->all.rank;
-    for (; l->w.row < s->list.rows; l->w.row++, l->w.move = 0) {
-        const SyncRow *row = &s->list.row[l->w.row];
-        for (; l->w.move < row->n; l->w.move++, l->w.run = l->w.at = 0) {
-            const SyncMove *m = &s->list.move[row->first + l->w.move];
-            if (m->from == m->to || (l->gives ? m->from : m->to) != me) continue;
-            Tensor all = view_of(l->gives ? s->from : s->to, row->p, row->layer, m);
-            if (l->w.run == all.rows || !all.cols) continue;
-            int64_t room = (int64_t)(l->slot_bytes / dtype_size(all.dtype)), left = all.cols - l->w.at;
+    for (; w->row < s->list.rows; w->row++, w->move = 0) {
+        const SyncRow *row = &s->list.row[w->row];
+        for (; w->move < row->n; w->move++, w->run = w->at = 0) {
+            const SyncMove *m = &s->list.move[row->first + w->move];
+            if (m->from == m->to || (m->from != me && m->to != me)) continue;
+            out->gives = m->from == me, out->peer = out->gives ? m->to : m->from;
+            Tensor all = view_of(out->gives ? s->from : s->to, row->p, row->layer, m);
+            if (w->run == all.rows || !all.cols) continue;
+            int64_t room = (int64_t)(w->slot_bytes / dtype_size(all.dtype)), left = all.cols - w->at;
             bool alone = all.cols * (int64_t)dtype_size(all.dtype) >= RUN_ALONE || all.cols > room;
             int64_t most = alone ? ALONE_MOST / (int64_t)dtype_size(all.dtype) : room;
-            *peer = l->gives ? m->to : m->from;
             if (alone) {
                 int64_t n = left < most ? left : most;
-                *piece = tensor_cols(tensor_rows(all, l->w.run, 1), l->w.at, n);
-                l->w.at += n;
-                if (l->w.at == all.cols) l->w.run++, l->w.at = 0;
+                out->data = tensor_cols(tensor_rows(all, w->run, 1), w->at, n);
+                w->at += n;
+                if (w->at == all.cols) w->run++, w->at = 0;
             } else {
-                int64_t runs = all.rows - l->w.run, fit = most / all.cols;
+                int64_t runs = all.rows - w->run, fit = most / all.cols;
                 if (runs > fit) runs = fit;
-                *piece = tensor_rows(all, l->w.run, runs);
-                l->w.run += runs;
+                out->data = tensor_rows(all, w->run, runs);
+                w->run += runs;
             }
-            l->bytes += bytes_of(*piece);
+            *(out->gives ? &w->given : &w->got) += bytes_of(out->data);
             return true;
         }
     }
@@ -112,50 +115,65 @@ static bool in_one_piece(Tensor x) { return x.rows <= 1 || x.ld == x.cols; }
 
 enum { TAG_SYNC = 1 << 19 };
 
-static void begin(Lane *l, int k, Tensor piece, int peer) {
-    Dev *d = l->s->dev;
-    Tensor way = piece;
-    if (!in_one_piece(piece))
-        way = tensor_over(l->base + (size_t)k * l->slot_bytes, piece.dtype, piece.rows, piece.cols);
-    if (l->gives && way.data != piece.data) op_copy(d, way, piece);
-    l->at[k].data = piece, l->at[k].slot = way, l->at[k].used = true;
-    l->at[k].call = (l->gives ? comm_send : comm_recv)(&l->s->world->all, d, peer, TAG_SYNC, way);
+static void begin(Walk *w, int k) {
+    Dev *d = w->s->dev;
+    Piece p = w->next;
+    Tensor way = p.data;
+    if (!in_one_piece(way))
+        way = tensor_over(w->s->buffer.base + (size_t)k * w->slot_bytes, way.dtype, way.rows, way.cols);
+    if (p.gives && way.data != p.data.data) op_copy(d, way, p.data);
+    w->at_once[k].piece = p, w->at_once[k].slot = way, w->at_once[k].used = true;
+    w->at_once[k].call = (p.gives ? comm_send : comm_recv)(&w->s->world->all, d, p.peer, TAG_SYNC, way);
+    w->more = next_piece(w, &w->next);
 }
 
-static void end(Lane *l, int k) {
-    if (!l->gives && l->at[k].slot.data != l->at[k].data.data) copy(l->s->dev, l->at[k].data, l->at[k].slot);
-    l->at[k].used = false;
+static void end(Walk *w, int k) {
+    const Piece *p = &w->at_once[k].piece;
+    if (!p->gives && w->at_once[k].slot.data != p->data.data) copy(w->s->dev, p->data, w->at_once[k].slot);
+    w->at_once[k].used = false;
 }
 
-/* Begins what there is a slot for and ends what is done; *waits: a call that is still under way, or NULL.  Did
- * anything happen? */
-static bool turn(Lane *l, bool *more, const CommCall **waits) {
-    bool moved = false;
-    for (int k = 0; k < SLOTS; k++) {
-        Tensor piece;
-        int peer;
-        if (l->at[k].used && comm_done(&l->at[k].call)) end(l, k), moved = true;
-        if (!l->at[k].used && *more && (*more = next_piece(l, &piece, &peer))) begin(l, k, piece, peer), moved = true;
-        if (l->at[k].used) *waits = &l->at[k].call;
+/* Begins what there are slots for, as long as no two go the same way (comm_together).  Did it? */
+static bool begin_some(Walk *w) {
+    Piece begun[SLOTS];
+    int n = 0;
+    for (int k = 0; k < SLOTS && w->more; k++) {
+        bool again = false;
+        if (w->at_once[k].used) continue;
+        for (int i = 0; i < n; i++) again = again || (begun[i].peer == w->next.peer && begun[i].gives == w->next.gives);
+        if (again) break;
+        if (!n) comm_together(&w->s->world->all, true);
+        begun[n++] = w->next;
+        begin(w, k);
     }
-    return moved;
+    if (n) comm_together(&w->s->world->all, false);
+    return n > 0;
+}
+
+/* Ends what is done; *waits: a call that is still under way, or NULL.  Did anything end? */
+static bool end_some(Walk *w, const CommCall **waits) {
+    bool any = false;
+    for (int k = 0; k < SLOTS; k++) {
+        if (w->at_once[k].used && comm_done(&w->at_once[k].call)) end(w, k), any = true;
+        if (w->at_once[k].used) *waits = &w->at_once[k].call;
+    }
+    return any;
 }
 
 static void move_all(Sync *s, SyncStats *stats) {
-    size_t half = s->buffer.size / 2 / ARENA_ALIGN * ARENA_ALIGN;
-    size_t slot = half / SLOTS / ARENA_ALIGN * ARENA_ALIGN;
-    Lane in = { .s = s, .slot_bytes = slot < SLOT_MOST ? slot : SLOT_MOST, .base = s->buffer.base }, out = in;
-    out.gives = true, out.base = mem_past(s->buffer.base, half);
-    bool more_in = true, more_out = true;
+    size_t slot = s->buffer.size / SLOTS / ARENA_ALIGN * ARENA_ALIGN, most = s->dev->ops->queue ? ALONE_MOST : SLOT_MOST;
+    Walk w = { .s = s, .slot_bytes = slot < most ? slot : most };
     CommPause pause = { 0 };
+    _Static_assert((int)SLOTS <= (int)COMM_TOGETHER, "a bundle takes a message of every slot");
+    w.more = next_piece(&w, &w.next);
     for (;;) {
         const CommCall *waits = NULL;
-        bool a = turn(&out, &more_out, &waits), b = turn(&in, &more_in, &waits);
-        if (!waits && !more_in && !more_out) break;
-        if (a || b) comm_went_on(&s->world->all, &pause);
+        bool ended = end_some(&w, &waits), begun = begin_some(&w);
+        if (!waits && !begun && !w.more) break;
+        if (ended || begun) comm_went_on(&s->world->all, &pause);
         else comm_pause(waits, &pause);
     }
-    stats->sent = out.bytes, stats->received = in.bytes;
+    stats->sent = w.given, stats->received = w.got;
 }
 
 static bool same_slice(const Slice *a, const Slice *b) {

@@ -1,11 +1,23 @@
 /* test_sync.c - weights from one cut to another, any grid to any grid on 8 ranks: every tensor byte-equal to the one
  * that a seed gives in that cut, bytes and buffer as the plan prints them, equal cuts in the same memory; and faults
- * planted behind a transfer.  Starts itself under mpirun.  Ten pairs of grids a model here; test_sync N: N of them. */
+ * planted behind a transfer.  Starts itself under mpirun.  Ten pairs of grids a model here; test_sync N: N of them.
+ * On a GPU that four ranks share, by NCCL: the same, and a model of 2 GB between ten pairs. */
+#include "backend.h"
 #include "plan/syncplan.h"
 #include "sync/sync.h"
 #include "train/ranks_fixture.h"
 
 #include <string.h>
+#include <unistd.h>
+
+/* Matrices of about 1 G elements: 2 GB in bfloat16. */
+static const char LARGE[] = "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":"
+                            "2048,\"num_hidden_layers\":8,"
+                            "\"vocab_size\":32000,\"num_attention_heads\":16,\"num_key_value_heads\":4,\"head_dim\":"
+                            "128,\"intermediate_size\":4096,"
+                            "\"moe_intermediate_size\":1024,\"num_experts\":16,\"num_experts_per_tok\":2,\"norm_topk_"
+                            "prob\":true,\"mlp_only_layers\":[0],"
+                            "\"decoder_sparse_step\":1,\"tie_word_embeddings\":false," RANKS_COMMON;
 
 static uint32_t draw(uint32_t n, uint32_t pair, uint32_t what) { /* below n */
     return (uint32_t)(rng_u64(11, RNG_PLAN, pair, what, 0, 0) % n);
@@ -25,34 +37,47 @@ static GridShape random_grid(const ModelDesc *m, int ranks, uint32_t pair, uint3
     }
 }
 
+static Dev device; /* one a rank: what moves its tensors knows it */
 typedef struct {
     World w;
     Mem mem;
-    Dev d;
+    Dev *d;
     const ModelDesc *m;
     Params from, to, want;
 } Pair;
 
-static void pair_open(Pair *p, const World *w, const ModelDesc *m, const GridShape *a, const GridShape *b) {
-    *p = (Pair){ .w = *w, .m = m };
+static void pair_open(Pair *p, const World *w, const ModelDesc *m, const GridShape *a, const GridShape *b, DType t) {
+    *p = (Pair){ .w = *w, .m = m, .d = &device };
     Shard from = { *a, grid_at(a, w->all.rank) }, to = { *b, grid_at(b, w->all.rank) };
-    dev_open(&p->d, (DevOpts){ .threads = 1, .guard = true });
-    p->d.tmp = dev_arena(&p->d, "tmp", 1 << 20);
-    params_open(&p->from, m, &from, &p->d, DT_F32, false, "trainer", &p->mem);
-    params_open_beside(&p->to, &p->from, &to, &p->d, DT_F32, "engine", &p->mem);
-    params_open(&p->want, m, &to, &p->d, DT_F32, false, "want", &p->mem);
-    params_random(&p->from, &p->d, 3);
-    params_random(&p->want, &p->d, 3);
+    p->d->tmp = dev_arena(p->d, "tmp", 1 << 20);
+    params_open(&p->from, m, &from, p->d, t, false, "trainer", &p->mem);
+    params_open_beside(&p->to, &p->from, &to, p->d, t, "engine", &p->mem);
+    params_open(&p->want, m, &to, p->d, t, false, "want", &p->mem);
+    params_random(&p->from, p->d, 3);
+    params_random(&p->want, p->d, 3);
 }
 static void pair_close(Pair *p) {
-    dev_close(&p->d);
+    params_close(&p->want, p->d);
+    params_close(&p->to, p->d);
+    params_close(&p->from, p->d);
+    dev_free(p->d, p->d->tmp.base);
     mem_free(&p->mem);
 }
 
 static float *floats(Pair *p, Tensor t) {
     float *x = MEM_ARRAY(&p->mem, float, (size_t)(t.rows * t.cols));
-    op_get(&p->d, x, t);
+    op_get(p->d, x, t);
     return x;
+}
+static bool same_bytes(Pair *p, Tensor a, Tensor b) {
+    Mem mem = { 0 };
+    size_t n = tensor_bytes(a.dtype, a.rows, a.cols);
+    char *x = MEM_ARRAY(&mem, char, n + 1), *y = MEM_ARRAY(&mem, char, n + 1);
+    bool same = a.rows == b.rows && a.cols == b.cols && a.dtype == b.dtype;
+    if (same) op_get(p->d, x, a), op_get(p->d, y, b);
+    same = same && !memcmp(x, y, n);
+    mem_free(&mem);
+    return same;
 }
 
 static int64_t compare(Pair *p, const char *name) {
@@ -61,7 +86,7 @@ static int64_t compare(Pair *p, const char *name) {
     for (int i = 0; i < p->to.n; i++) {
         const Param *x = &p->to.at[i], *y = &p->want.at[i];
         size_t n = (size_t)(x->t.rows * x->t.cols);
-        EXPECT(x->desc == y->desc && x->layer == y->layer && !memcmp(floats(p, x->t), floats(p, y->t), n * 4),
+        EXPECT(x->desc == y->desc && x->layer == y->layer && same_bytes(p, x->t, y->t),
                "%s: %s of layer %d differs on rank %d", name, x->desc->name, x->layer, p->w.all.rank);
         Slice *s = &p->to.at[i].slice;
         int k = p->from.index[x->layer][x->desc->id];
@@ -74,29 +99,28 @@ static int64_t compare(Pair *p, const char *name) {
     return shared;
 }
 
-static void one_pair(const World *w, int model, uint32_t pair, bool equal) {
+static void one_pair(const World *w, const char *config, DType t, uint32_t pair, bool equal) {
     Ranks r = { .w = *w };
     Err err = { "" };
-    const char *config = rank_models[model].config;
     CHECK(model_desc_parse(&r.desc, config, strlen(config), &r.mem, &err), "%s", err.msg);
     GridShape a = random_grid(&r.desc, w->all.size, pair, 0),
               b = equal ? a : random_grid(&r.desc, w->all.size, pair, 1);
     Buf name = { 0 };
     grid_text(&a, &name), buf_puts(&name, " -> "), grid_text(&b, &name);
     Pair p;
-    pair_open(&p, w, &r.desc, &a, &b);
+    pair_open(&p, w, &r.desc, &a, &b, t);
     ModelSum *sum = MEM_NEW(&r.mem, ModelSum);
     model_sum(sum, &r.desc);
     Cluster c = { *machine_find("H100"), w->all.size };
     SyncPlan plan;
     int64_t most = pair % 3 ? SYNC_BUFFER : 4096; /* a small one, too */
-    sync_plan(&plan, sum, &a, &b, &c, 4, (double)most);
+    sync_plan(&plan, sum, &a, &b, &c, (double)dtype_size(t), (double)most);
     Sync s;
     SyncStats st;
-    sync_open(&s, &p.from, &p.to, &p.d, w, most, &p.mem);
+    sync_open(&s, &p.from, &p.to, p.d, w, most, &p.mem);
     for (int again = 0; again < 2; again++) { /* weights move on, and so does the engine */
-        params_random(&p.from, &p.d, 3 + (uint64_t)again);
-        params_random(&p.want, &p.d, 3 + (uint64_t)again);
+        params_random(&p.from, p.d, 3 + (uint64_t)again);
+        params_random(&p.want, p.d, 3 + (uint64_t)again);
         EXPECT(sync_run(&s, true, &st, &err), "%s: %s", name.data, err.msg);
         compare(&p, name.data);
         double received = comm_max(&w->all, st.received), sent = comm_max(&w->all, st.sent),
@@ -142,13 +166,13 @@ static void planted(const World *w) {
     Pair p;
     Sync s;
     SyncStats st;
-    pair_open(&p, w, &r.desc, &a, &b);
-    sync_open(&s, &p.from, &p.to, &p.d, w, SYNC_BUFFER, &p.mem);
+    pair_open(&p, w, &r.desc, &a, &b, DT_F32);
+    sync_open(&s, &p.from, &p.to, p.d, w, SYNC_BUFFER, &p.mem);
     EXPECT(sync_run(&s, true, &st, &err), "%s", err.msg);
     int at = own_tensor(&p), who = 5;
     Tensor t = p.to.at[at].t;
     float *was = floats(&p, t);
-    params_random(&p.from, &p.d, 4);
+    params_random(&p.from, p.d, 4);
     static const char *const faults[] = { "none", "a stale slice", "two rows swapped", "one bit",
                                           "two tensors swapped" };
     for (int f = 0; f < (int)COUNT(faults); f++) {
@@ -162,12 +186,12 @@ static void planted(const World *w) {
             u ^= 1;
             memcpy(x + t.rows * t.cols / 2, &u, 4);
         }
-        if (w->all.rank == who && f != 4) op_put(&p.d, t, x);
+        if (w->all.rank == who && f != 4) op_put(p.d, t, x);
         if (f == 4) { /* the same kind of weight of two layers */
             int first = p.to.index[0][P_Q], second = p.to.index[2][P_Q];
             Tensor q0 = p.to.at[first].t, q2 = p.to.at[second].t;
             float *y0 = floats(&p, q0), *y2 = floats(&p, q2);
-            if (w->all.rank == who) op_put(&p.d, q0, y2), op_put(&p.d, q2, y0);
+            if (w->all.rank == who) op_put(p.d, q0, y2), op_put(p.d, q2, y0);
         }
         bool ok = sync_check(&s, &err);
         EXPECT(ok == (f == 0) && (ok || strstr(err.msg, "rank 5")), "%s: %s", faults[f], ok ? "not noticed" : err.msg);
@@ -177,18 +201,45 @@ static void planted(const World *w) {
     mem_free(&r.mem);
 }
 
-int main(int argc, char **argv) {
-    const char *mode = argc > 2 && !strcmp(argv[1], "--ranks") ? argv[2] : NULL;
-    if (!mode) {
-        const char *pairs = argc > 1 ? argv[1] : "10";
-        if (!ranks_possible()) return 77;
-        expect_ranks(argv[0], 8, pairs);
-        return test_end();
-    }
+#ifdef HONE_GPU_TEST
+enum { AT_ONCE = 4 };
+static const char *self_of(const char *name) {
+    static char self[4200];
+    (void)name;
+    ssize_t n = readlink("/proc/self/exe", self, 4096);
+    strcpy(self + (n > 0 ? n : 0),
+           gpu_test_act == DT_BF16 ? " here bf16 test_sync_sync --" : " here f32 test_sync_sync --");
+    return self;
+}
+#else
+enum { AT_ONCE = 8 };
+static const char *self_of(const char *name) { return name; }
+#endif
+
+/* "N": so many pairs of small models; "large:N": of the large one. */
+static int ranks_main(const char *mode) {
     World w;
     Err err;
+    bool large = !strncmp(mode, "large:", 6);
     CHECK(world_open(&w, 60, &err), "%s", err.msg);
-    for (int i = 0; i < atoi(mode); i++) one_pair(&w, i % (int)COUNT(rank_models), (uint32_t)i, i % 10 == 4);
-    planted(&w);
-    return ranks_end(&w);
+    test_device(&device, 1, true);
+    CHECK(world_device(&w, &device, true, &err), "%s", err.msg);
+    for (int i = 0; large && i < atoi(mode + 6); i++) one_pair(&w, LARGE, DT_BF16, (uint32_t)i + 100, false);
+    for (int i = 0; i < atoi(mode); i++)
+        one_pair(&w, rank_models[i % (int)COUNT(rank_models)].config, DT_F32, (uint32_t)i, i % 10 == 4);
+    if (!large && w.all.size == 8) planted(&w);
+    double failed = comm_sum(&w.all, test_failed);
+    bool first = w.all.rank == 0;
+    world_close(&w);
+    dev_close(&device);
+    return first ? test_end() || failed > 0 : 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], "--ranks")) return ranks_main(argv[2]);
+    if (!ranks_possible()) return 77;
+    const char *self = self_of(argv[0]);
+    expect_ranks(self, AT_ONCE, argc > 1 ? argv[1] : "10");
+    if (!on_cpu()) expect_ranks(self, AT_ONCE, "large:10");
+    return test_end();
 }
