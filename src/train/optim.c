@@ -191,25 +191,32 @@ static void step_part(const Optim *o, Dev *d, Tensor w, Tensor g, int64_t at, in
         op_adamw(d, tensor_cols(w, at, m[i].cols), master[i], m[i], v[i], tensor_cols(g, at, m[i].cols), a);
 }
 
+static void step_one(const Optim *o, const Params *w, const Params *grads, int i, Dev *d, const AdamConf *c,
+                     double scale) {
+    const Param *p = &grads->at[i];
+    int64_t at;
+    Span own = optim_own(o, grads, i, &at);
+    Adam a = { .lr = (float)(c->tower_lr > 0 && arch_in_tower(p->desc) ? c->tower_lr : c->lr),
+               .beta1 = (float)c->beta1,
+               .beta2 = (float)c->beta2,
+               .eps = (float)c->eps,
+               .decay = p->desc->vector ? 0 : (float)c->decay,
+               .clip_scale = scale < 1 ? (float)scale : 1,
+               .step = o->step,
+               .first = element_name(p, own.from) };
+    if (own.from < own.to) step_part(o, d, param(w, p->desc->id, p->layer), p->t, own.from, at, own.to - own.from, a);
+}
+
 void optim_step(Optim *o, const Params *w, const Params *grads, const Groups *par, Dev *d, const AdamConf *c,
                 double norm) {
     double scale = c->clip > 0 ? c->clip / (norm + 1e-6) : 1;
     CHECK(!o->is_parked, "a step of states that are parked");
     o->step++;
-    for (int i = 0; i < grads->n; i++) {
-        const Param *p = &grads->at[i];
-        int64_t at;
-        Span own = optim_own(o, grads, i, &at);
-        Adam a = { .lr = (float)(c->tower_lr > 0 && arch_in_tower(p->desc) ? c->tower_lr : c->lr),
-                   .beta1 = (float)c->beta1,
-                   .beta2 = (float)c->beta2,
-                   .eps = (float)c->eps,
-                   .decay = p->desc->vector ? 0 : (float)c->decay,
-                   .clip_scale = scale < 1 ? (float)scale : 1,
-                   .step = o->step,
-                   .first = element_name(p, own.from) };
-        if (own.from < own.to)
-            step_part(o, d, param(w, p->desc->id, p->layer), p->t, own.from, at, own.to - own.from, a);
+    comm_about(&par->dense, "weights", -1);
+    CommCall round[REGIONS]; /* a region is handed round while the next is stepped */
+    for (Region k = 0; k < REGIONS; k++) {
+        for (int i = grads->first[k]; i < grads->first[k + 1]; i++) step_one(o, w, grads, i, d, c, scale);
+        round[k] = reduce_gather_begin(w, grads, k, par, d);
     }
-    reduce_gather(w, grads, par, d);
+    for (Region k = 0; k < REGIONS; k++) comm_wait(&round[k]);
 }

@@ -1,6 +1,6 @@
 /* reduce.c - gradients summed over ranks, and their norm.
  * A sum over n ranks takes pieces of bounded size from everybody at a time, so that scratch does not grow with
- * the model. */
+ * the model; while one is added up the next is on its way. */
 #include "train/reduce.h"
 #include "comm/world.h"
 
@@ -9,8 +9,10 @@
 enum {
     MOST = 4096,
     UNIT = 64,
-    ROUND = 1 << 18
-}; /* ranks of a group; pieces begin on borders of memory; elements of one exchange */
+    ROUND = 1 << 18,
+    ROUND_GPU = 1 << 22
+}; /* ranks of a group; pieces begin on borders of memory; elements of one exchange: near the cores, or enough for a link */
+static int64_t round_of(const Dev *d) { return d->ops->queue ? ROUND_GPU : ROUND; }
 
 /* ---- pieces */
 static Span cut(Span all, int k, int n) {
@@ -69,39 +71,60 @@ static void sum_parts(Dev *d, Tensor y, const Tensor *part, int n) {
     if (part[0].data != y.data) op_copy(d, y, part[0]);
 }
 
-/* flat's elements 'all', cut over c: this rank's piece becomes the sum. */
+/* flat's elements 'all', cut over c: this rank's piece becomes the sum.  Turn by turn, 'step' elements of every piece. */
+typedef struct {
+    const Comm *c;
+    Dev *d;
+    Tensor flat;
+    Span all, own;
+    int64_t step;
+} Scatter;
+static int64_t of_turn(const Scatter *x, Span piece, int64_t at) {
+    int64_t n = piece.to - piece.from - at;
+    return n < 0 ? 0 : n < x->step ? n : x->step;
+}
+static CommCall exchange_turn(const Scatter *x, int64_t at, Tensor tmp) {
+    const Comm *c = x->c;
+    CommRows get[MOST], give[MOST];
+    int64_t mine = of_turn(x, x->own, at);
+    for (int r = 0; r < c->size; r++) {
+        Span p = cut(x->all, r, c->size);
+        get[r] = (CommRows){ r * x->step, r == c->rank ? 0 : mine };
+        give[r] = (CommRows){ p.from + at, r == c->rank ? 0 : of_turn(x, p, at) };
+    }
+    return comm_exchange_begin(c, x->d, tmp, get, tensor_shape(x->flat, x->flat.cols, 1), give);
+}
+static void sum_turn(const Scatter *x, int64_t at, Tensor tmp) {
+    Tensor part[MOST];
+    int64_t mine = of_turn(x, x->own, at);
+    if (!mine) return;
+    Tensor y = elements(x->flat, x->own.from + at, mine);
+    for (int r = 0; r < x->c->size; r++)
+        part[r] = rows_of(r == x->c->rank ? y : tensor_shape(tensor_rows(tmp, r * x->step, mine), 1, mine));
+    sum_parts(x->d, rows_of(y), part, x->c->size);
+}
 static void reduce_scatter(const Comm *c, Dev *d, Tensor flat, Span all) {
     if (c->size == 1 || all.from == all.to) return;
     CHECK(c->size <= MOST, "a group of %d ranks", c->size);
-    Span own = cut(all, c->rank, c->size);
+    Scatter x = { c, d, flat, all, cut(all, c->rank, c->size), round_of(d) / c->size / UNIT * UNIT };
     int64_t longest = cut(all, c->size - 1, c->size).to - cut(all, c->size - 1, c->size).from;
-    int64_t step = ROUND / c->size / UNIT * UNIT;
-    if (step < UNIT) step = UNIT;
-    if (step > longest) step = longest;
-    Tensor column = tensor_shape(flat, flat.cols, 1), part[MOST];
-    CommRows get[MOST], give[MOST];
+    if (x.step < UNIT) x.step = UNIT;
+    if (x.step > longest) x.step = longest;
     size_t mark = arena_mark(&d->tmp);
-    Tensor tmp = tensor_push(&d->tmp, DT_F32, step * c->size, 1);
-    for (int64_t at = 0; at < longest; at += step) {
-        int64_t mine = own.to - own.from - at < step ? own.to - own.from - at : step;
-        if (mine < 0) mine = 0;
-        Tensor y = elements(flat, own.from + at, mine);
-        for (int r = 0; r < c->size; r++) {
-            Span p = cut(all, r, c->size);
-            int64_t theirs = p.to - p.from - at < step ? p.to - p.from - at : step;
-            get[r] = (CommRows){ r * step, r == c->rank ? 0 : mine };
-            give[r] = (CommRows){ p.from + at, r == c->rank || theirs < 0 ? 0 : theirs };
-            part[r] = rows_of(r == c->rank ? y : tensor_shape(tensor_rows(tmp, r * step, mine), 1, mine));
-        }
-        comm_exchange(c, d, tmp, get, column, give);
-        if (mine) sum_parts(d, rows_of(y), part, c->size);
+    Tensor tmp[2];
+    CommCall call[2];
+    for (int i = 0; i < 2; i++) tmp[i] = tensor_push(&d->tmp, DT_F32, x.step * c->size, 1);
+    call[0] = exchange_turn(&x, 0, tmp[0]);
+    for (int64_t at = 0, k = 0; at < longest; at += x.step, k = !k) {
+        if (at + x.step < longest) call[!k] = exchange_turn(&x, at + x.step, tmp[!k]);
+        comm_wait(&call[k]);
+        sum_turn(&x, at, tmp[k]);
     }
     arena_pop(&d->tmp, mark);
 }
 
-/* x's elements of piece r of 'all', wherever that lies in x: everybody's to everybody. */
-static void gather(const Comm *c, Dev *d, Tensor flat, const Span *piece) {
-    if (c->size == 1) return;
+/* x's elements of piece r of 'all', wherever that lies in x: everybody's to everybody.  To be waited for. */
+static CommCall gather(const Comm *c, Dev *d, Tensor flat, const Span *piece) {
     Tensor column = tensor_shape(flat, flat.cols, 1);
     CommRows get[MOST], give[MOST];
     for (int r = 0; r < c->size; r++) {
@@ -109,7 +132,7 @@ static void gather(const Comm *c, Dev *d, Tensor flat, const Span *piece) {
         get[r] = (CommRows){ piece[r].from, r == c->rank ? 0 : piece[r].to - piece[r].from };
         give[r] = (CommRows){ mine->from, r == c->rank ? 0 : mine->to - mine->from };
     }
-    comm_exchange(c, d, column, get, column, give);
+    return comm_exchange_begin(c, d, column, get, column, give);
 }
 
 /* Rows that every rank of tp has whole: each saw only its own tokens. */
@@ -117,7 +140,8 @@ static void sum_over_tp(const Comm *tp, Dev *d, Tensor flat, Span all) {
     Span piece[MOST];
     reduce_scatter(tp, d, flat, all);
     for (int r = 0; r < tp->size; r++) piece[r] = cut(all, r, tp->size);
-    gather(tp, d, flat, piece);
+    CommCall call = gather(tp, d, flat, piece);
+    comm_wait(&call);
 }
 
 /* ---- kv heads that several ranks of tp hold, since their query heads read them: each has a part of the gradient */
@@ -169,7 +193,7 @@ static void sum_tied(const Params *grads, const Comm *pp, Dev *d) {
     bool first = pp->rank == 0, last = pp->rank == pp->size - 1;
     if (pp->size == 1 || !grads->model->d.tied || !(first || last)) return;
     Tensor x = param(grads, P_EMBED, 0);
-    int64_t n = x.rows * x.cols, step = n < ROUND ? n : ROUND;
+    int64_t n = x.rows * x.cols, step = n < round_of(d) ? n : round_of(d);
     int other = first ? pp->size - 1 : 0;
     CHECK(pp->size <= MOST, "a pipeline of %d stages", pp->size);
     size_t mark = arena_mark(&d->tmp);
@@ -232,20 +256,21 @@ static int64_t place_in(const Params *x, const Params *grads, int64_t at) {
     return begins + (at - params_from(grads, lo)) * (int64_t)dtype_size(t.dtype) / 2;
 }
 
+CommCall reduce_gather_begin(const Params *x, const Params *grads, Region k, const Groups *par, Dev *d) {
+    Span piece[MOST], all = whole(grads, k);
+    const Comm *c = comm_of(par, k);
+    if (c->size == 1 || all.from == all.to) return (CommCall){ .c = c };
+    CHECK(c->size <= MOST, "a group of %d ranks", c->size);
+    for (int r = 0; r < c->size; r++) {
+        Span p = cut(all, r, c->size);
+        piece[r] = (Span){ place_in(x, grads, p.from), place_in(x, grads, p.to) };
+    }
+    return gather(c, d, tensor_over(x->arena.base, DT_BF16, 1, (int64_t)(x->arena.size / 2)), piece);
+}
 void reduce_gather(const Params *x, const Params *grads, const Groups *par, Dev *d) {
-    Span piece[MOST];
-    Tensor all_of = tensor_over(x->arena.base, DT_BF16, 1, (int64_t)(x->arena.size / 2));
-    comm_about(&par->dense, "weights", -1);
     for (Region k = 0; k < REGIONS; k++) {
-        const Comm *c = comm_of(par, k);
-        Span all = whole(grads, k);
-        if (c->size == 1 || all.from == all.to) continue;
-        CHECK(c->size <= MOST, "a group of %d ranks", c->size);
-        for (int r = 0; r < c->size; r++) {
-            Span p = cut(all, r, c->size);
-            piece[r] = (Span){ place_in(x, grads, p.from), place_in(x, grads, p.to) };
-        }
-        gather(c, d, all_of, piece);
+        CommCall call = reduce_gather_begin(x, grads, k, par, d);
+        comm_wait(&call);
     }
 }
 

@@ -22,6 +22,7 @@ size_t reduce_tmp(const ModelDesc *m, const Shard *shard, DevKind like);      /*
 
 /* The pieces of all ranks, in all: x has the table's rows, trainable ones or all (weights, gradients). */
 void reduce_gather(const Params *x, const Params *grads, const Groups *par, Dev *d);
+CommCall reduce_gather_begin(const Params *x, const Params *grads, Region k, const Groups *par, Dev *d);       /* of one region; to be waited for */
 
 /* The spans that this rank answers for: over all ranks every element of the model exactly once.  (Rows that several ranks of tp have, and
  * a tied embedding at both ends of a pipeline, are the first one's.) */
