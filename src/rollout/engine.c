@@ -318,7 +318,7 @@ enum { MOST_NOTED = 64, WORTH_NOTING = 3 };
 static void extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     Dev *d = e->m->dev;
     struct Noted *n = &e->noted[st->n_pieces];
-    bool alone = grid_ranks(&e->m->shard.g) == 1; /* what ranks say to each other is not among a device's calls */
+    bool alone = e->m->par.experts.size == 1; /* rows for others' experts are counted on the host */
     bool decodes = alone && st->n_rows == st->n_pieces && st->n_draws == st->n_pieces && d->ops->record && !d->profile;
     if (decodes && !n->calls && ++n->seen >= WORTH_NOTING && e->n_noted < MOST_NOTED) {
         d->ops->record(d);
