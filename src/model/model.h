@@ -19,6 +19,7 @@ typedef struct {
     Tensor           freq;               /* [axes,dim/2]: one position a token, or three */
     Tensor           vis_freq;           /* [2,w/2] of the vision tower, or none */
     float            amp, scale;
+    Arena            again;              /* where blocks are recomputed in backward; none: on top of what is kept */
     bool             tower_frozen;       /* nothing is kept for the tower's backward, and none is run */
 } Model;
 
@@ -41,8 +42,8 @@ ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem);      /* r
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
 /* One rank's share of it: par are its groups. */
 void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights, int leaves, Mem *mem);
-/* The same model in another cut on the same device, for sampling: weights as params_open_beside has them. */
-void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Mem *mem);
+/* The same model in another cut on the same device, for sampling: weights as params_open_beside has them, new ones at the beginning of 'in'. */
+void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Arena in, Mem *mem);
 /* The same with its weights in memory that is there already (params_bytes). */
 void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights, int leaves, Mem *mem);
 static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }
@@ -94,7 +95,9 @@ void model_logits(Model *m, const Batch *b, Tensor logits);
 
 /* Peak bytes of the two arenas for a batch of that shape, found by running the same code on a device that computes
  * nothing: 'act' is 0 without backward.  shard NULL: of the whole model; else of the rank that has it. */
-typedef struct { size_t act, flight, out, tmp; } ModelSizes;     /* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx */
+/* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx; kept, again: of a flight where blocks are recomputed in a place of
+ * their own, and that place (Model.again). */
+typedef struct { size_t act, flight, out, tmp, kept, again; } ModelSizes;
 typedef struct {
     int64_t tokens, outputs;
     int seqs, longest;

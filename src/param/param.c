@@ -117,6 +117,13 @@ void params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev
     open_rows(p, lender->model, shard, t, false, lender, mem);
 }
 
+void params_open_beside_in(Params *p, const Params *lender, const Shard *shard, Arena in, DType t, Mem *mem) {
+    size_t bytes = params_bytes_beside(lender->model, shard, &lender->shard, t);
+    CHECK(bytes <= in.size, "%s: %zu bytes in %zu", in.name, bytes, in.size);
+    *p = (Params){ .lent = true, .arena = arena_over("rollout weights", in.base, bytes) };
+    open_rows(p, lender->model, shard, t, false, lender, mem);
+}
+
 void params_close(Params *p, Dev *d) {
     if (!p->lent) dev_free(d, p->arena.base);
     *p = (Params){ 0 };

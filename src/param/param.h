@@ -80,6 +80,8 @@ const char *params_parked_at(const Params *p, Tensor x);    /* where a part of t
 size_t params_bytes_beside(const ModelDesc *m, const Shard *shard, const Shard *lender, DType t);
 void params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev *d, DType t, const char *arena_name,
                         Mem *mem);
+void params_open_beside_in(Params *p, const Params *lender, const Shard *shard, Arena in, DType t,
+                           Mem *mem); /* new memory is 'in' */
 
 /* The tensor, or one without data if this model has none (a bias, a head that is tied). */
 static inline Tensor param(const Params *p, ParamId id, int layer) {

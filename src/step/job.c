@@ -127,7 +127,7 @@ static void put_taken(const Job *j, Need *need, int n) {
         { "optimizer (host)", p->opt.host.size },
         { "activations", p->block.size - (p->grads.lent ? p->grads.arena.size : 0) - (p->opt.lent ? p->opt.dev.size : 0)
                              - (m->w.lent ? m->w.arena.size : 0) },
-        { "kv", p->block.size - (m->w.lent ? j->sampled->arena.size : 0) },
+        { "kv", p->block.size - (j->sampled ? j->sampled->arena.size : 0) },
         { "parked states", p->opt.lent ? p->opt.dev.size : 0 },
         { "parked weights", m->w.lent ? m->w.arena.size : 0 },
         { "scratch", j->o.dev.tmp.size },

@@ -57,8 +57,9 @@ static size_t rollout_weights(const RunShape *s) {
 size_t run_room(const RunShape *s) {
     size_t kv = s->rolls ? engine_cache_bytes(s->m, &s->sched, s->like) : 0;
     size_t reference = s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0;
-    if (!run_parks(s)) return most(kv, reference);
-    size_t own = rollout_weights(s), trainer = params_bytes(s->m, s->shard, s->policy.states.weights, false);
+    size_t own = rollout_weights(s);
+    if (!run_parks(s)) return most(own + kv, reference);
+    size_t trainer = params_bytes(s->m, s->shard, s->policy.states.weights, false);
     return arena_round(most(own + kv, trainer + most(own, reference)));
 }
 
@@ -66,7 +67,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     PolicyConf policy = s->policy;
     policy.room = run_room(s), policy.park_weights = run_parks(s);
     PolicySizes z = policy_sizes(s->m, s->shard, &policy, s->like), ref = { 0 };
-    size_t own = rollout_weights(s), in_block = z.weights ? own : 0;
+    size_t own = rollout_weights(s);
     size_t beside =
         (z.shares ? z.grads : 0) + z.parked + z.weights; /* of the block, in an update, beside activations */
     bool update = z.block > policy.room; /* the largest that happens in it: answers are sampled, then trained on */
@@ -77,7 +78,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     }
     const Need all[] = {
         { "weights", update || !z.weights ? params_bytes(s->m, s->shard, s->policy.states.weights, false) : 0 },
-        { "rollout weights", update && z.weights ? 0 : own },
+        { "rollout weights", update ? 0 : own },
         { "sync buffer", s->sync_buffer },
         { "reference", reference, .host = true }, /* between its passes; in them it lies where activations do */
         { "gradients", update || !z.shares ? z.grads : 0 },
@@ -85,7 +86,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "optimizer (host)", z.optim_host, .host = s->like.ops->link != NULL },
         { "parked states", z.parked, .host = true },
         { "parked weights", z.weights, .host = true },
-        { update ? "activations" : "kv", update ? z.block - beside : z.block - in_block },
+        { update ? "activations" : "kv", update ? z.block - beside : z.block - own },
         { "scratch", run_scratch_bytes(s) },
         { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
         { "pictures", s->rolls ? engine_pictures_bytes(s->m, &s->sched, s->like) : 0 },

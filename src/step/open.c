@@ -280,14 +280,14 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     if (r->ref.on) TRY(reference_open(r, s, err));
     Sampler *x = &r->sampler;
     Model *m = &r->job.o.model;
-    Arena cache =
-        r->job.policy.block; /* with the sampler's weights before it, where the trainer's are parked meanwhile */
-    if (m->w.parked) {
+    /* The sampler's weights come anew after every update, by sync: they and the cache lie where the update happened. */
+    Arena cache = r->job.policy.block;
+    if (m->w.parked)
         model_open_in(&x->model, m->dev, m->desc, &x->shard, &x->groups, cache, params_dtype(&m->w), m->leaves,
                       &r->job.mem);
-        size_t own = x->model.w.arena.size;
-        cache = arena_over("kv", cache.base + own, cache.size - own);
-    } else model_open_beside(&x->model, m, &x->shard, &x->groups, &r->job.mem);
+    else model_open_beside(&x->model, m, &x->shard, &x->groups, cache, &r->job.mem);
+    size_t own = x->model.w.arena.size;
+    cache = arena_over("kv", cache.base + own, cache.size - own);
     sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,
               r->job.c.rollout.sync_buffer, &r->job.mem);
     x->at_once = s->sched.max_batch;
@@ -346,7 +346,10 @@ bool run_open(Run *r, Err *err) {
     r->peak_flops = c->trainer.peak_tflops * 1e12;
     if (isnan(r->peak_flops)) r->peak_flops = machine_flops();
     r->peak_flops *= ranks_count(&j->ranks);
-    if (c->trainer.profile) profile_open(&j->o.dev, PROFILE_SPANS, &j->o.mem);
+    if (c->trainer.profile && ranks_first(&j->ranks)) {
+        profile_open(&j->o.dev, PROFILE_SPANS, &j->o.mem);
+        world_note(&j->ranks.world);
+    }
     job_begin(j);
     SyncStats st;
     return run_sync(r, &st, err);
@@ -367,6 +370,7 @@ void run_release(Run *r) {
 bool run_profiled(Run *r, Err *err) {
     Dev *d = &r->job.o.dev;
     if (!d->profile) return true;
+    world_notes(&r->job.ranks.world, d);
     int64_t lost = profile_lost(d->profile);
     TRY(profile_write(d, r->job.c.trainer.profile, err));
     fprintf(stderr, "hone train: the timeline is in %s%s\n", r->job.c.trainer.profile,
