@@ -25,6 +25,7 @@
 typedef struct {
     Dev             *dev;
     Arena           *act;          /* kept from forward to backward */
+    Arena           *again;        /* of a block that is recomputed in backward; NULL: act */
     const ModelDesc *m;
     Local            l;            /* this rank's heads, columns, experts, ids */
     int64_t          tokens;       /* T: rows of all ranks of tp */

@@ -51,7 +51,7 @@ void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep)
     Known k = { 0 };
     bool full = c->recompute == RECOMPUTE_FULL;
     if (is_moe(c, layer)) k.routing = routing_push(c, x.rows, keep_always(c, keep));
-    if (is_mla(c) && keep && full) k.attended = attended_push(c, x.rows, c->act);
+    if (is_mla(c) && keep && full) k.attended = attended_push(c, c->tokens, c->act);
     if (keep) *keep = (BlockKeep){ .x = x, .known = k };
     run(c, layer, y, x, &k, false, full ? NULL : keep);
     arena_pop(&c->dev->tmp, mark);
@@ -60,10 +60,12 @@ void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep)
 void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, const BlockKeep *keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
-    size_t mark = arena_mark(tmp), redo = arena_mark(c->act);
     Ctx whole = *c;
+    if (c->recompute == RECOMPUTE_FULL && c->again) whole.act = c->again;
+    size_t mark = arena_mark(tmp), redo = arena_mark(whole.act);
     BlockKeep again;
-    if (c->recompute == RECOMPUTE_FULL) { /* forward once more, on top of what is kept */
+    if (c->recompute
+        == RECOMPUTE_FULL) { /* forward once more, on top of what is kept or where that is done for all flights */
         again = *keep;
         whole.recompute = RECOMPUTE_NONE;
         size_t scratch = arena_mark(tmp);
@@ -84,6 +86,6 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
     attn_backward(c, layer, g, dn, dmid, norm_output(c, &keep->n1, g1, eps_of(c)), keep);
     norm_backward(c, dx, param(g, P_NORM1, layer), dn, g1, &keep->n1);
     op_add(d, dx, dx, dmid);
-    arena_pop(c->act, redo);
+    arena_pop(whole.act, redo);
     arena_pop(tmp, mark);
 }

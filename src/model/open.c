@@ -66,6 +66,12 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
     int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
     DeviceArgs da = { opts->device, opts->compute, threads, opts->guard, 0, false };
     if (opts->ranks) da.local = opts->ranks->world.local_rank, da.share = opts->ranks->share_gpu;
+    if (opts->sizes && device_is_gpu(opts->device)) {
+        DType act = opts->compute && !strcmp(opts->compute, "f32") ? DT_F32 : DT_BF16;
+        TRY(dev_kind_cuda(&o->as, act, err));
+        dev_open(&o->dev, (DevOpts){ .threads = threads });
+        return o->dev.act = act, true;
+    }
     TRY(device_open(&o->dev, &da, err));
     if (!sees || o->dev.ops == &ops_cpu) return true;
     dev_close(&o->dev);
@@ -86,11 +92,13 @@ bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
 
 Shard open_shard(const Opened *o) { return o->ranks ? o->ranks->shard : shard_whole(&o->desc); }
 
+bool open_on_gpu(const Opened *o) { return o->as.ops || on_gpu(&o->dev); }
+
 DevKind open_kind(const Opened *o, int64_t leaves) {
-    DevKind k = dev_kind(&o->dev);
+    DevKind k = o->as.ops ? o->as : dev_kind(&o->dev);
     Shard s = open_shard(o);
     int cut = s.g.tp > s.g.etp ? s.g.tp : s.g.etp;
-    k.leaves = leaves ? (int)leaves : leaves_default(on_gpu(&o->dev), cut);
+    k.leaves = leaves ? (int)leaves : leaves_default(open_on_gpu(o), cut);
     return k;
 }
 

@@ -12,6 +12,7 @@ typedef struct {
     Model     model;
     bool      has_model;
     const Ranks *ranks;                         /* NULL: alone, with the whole model */
+    DevKind   as;                               /* where only sizes are wanted: the GPU that they are of, which need not be here; or none */
 } Opened;
 
 /* Weights from a seed and config.json instead of files: for benches and tests. */
@@ -27,6 +28,7 @@ typedef struct {
     Ranks  *ranks;                              /* of open_desc, which is collective over them; their grid is made between it and open_weights */
     bool    counted;                            /* that all of it fits is known */
     Arena   in;                                 /* memory for the weights that is there already, or none */
+    bool    sizes;                              /* nothing will be computed: a GPU that is asked for need not be here */
     RandomFill random;
 } OpenOpts;
 
@@ -41,6 +43,7 @@ bool   memory_fits(const Opened *o, const Need *need, int n, Err *err);         
 
 /* What the sizes of a model that will be opened so depend on. */
 DevKind open_kind(const Opened *o, int64_t leaves);
+bool    open_on_gpu(const Opened *o);
 Shard   open_shard(const Opened *o);            /* which part of it is this rank's */
 
 /* Only the description: nothing is loaded, the device is open.  A family that cannot run is refused here. */

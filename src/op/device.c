@@ -35,6 +35,12 @@ bool device_check(const char *device, const char *compute, Err *err) {
     return wish_of(&w, device, compute, err);
 }
 
+bool device_is_gpu(const char *device) {
+    Wish w;
+    Err err;
+    return wish_of(&w, device, NULL, &err) && w.gpu && !w.cpu;
+}
+
 /* Where the system shows no card at all, nobody wonders why it is not used. */
 static bool card_is_seen(void) { return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK); }
 

@@ -12,6 +12,7 @@
 typedef struct { const char *device, *compute; int threads; bool guard; int local; bool share; } DeviceArgs;
 bool device_open(Dev *d, const DeviceArgs *a, Err *err);
 bool device_check(const char *device, const char *compute, Err *err);                         /* the words alone */
+bool device_is_gpu(const char *device);                                                       /* a GPU and nothing else */
 
 static inline bool on_gpu(const Dev *d) { return dev_about(d).total > 0; }
 /* Unless somebody says another number: as many as the device likes, and one for every rank that a sum is cut among (tp, etp) at least. */

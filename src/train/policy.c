@@ -50,7 +50,8 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
     Shard one = shard_whole(m);
     const Shard *at = shard ? shard : &one;
     int flights = c->trains ? pipeline_flights(at) : 1;
-    PolicySizes out = { .act = (size_t)flights * s.flight,
+    PolicySizes out = { .act = flights == 1 ? s.flight : (size_t)flights * s.kept,
+                        .again = flights == 1 ? 0 : s.again,
                         .tmp = s.tmp,
                         .io = (size_t)flights * io_size(c, m, at) + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0),
                         .host = host_size(c, m->d.vocab, at),
@@ -65,7 +66,7 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
         out.shares = c->room > 0;
         out.parked = out.shares && c->park_states ? out.optim_dev : 0;
         out.weights = out.shares && c->park_weights ? params_bytes(m, shard, c->states.weights, false) : 0;
-        out.block = arena_round(out.act) + (out.shares ? out.grads : 0) + out.parked + out.weights;
+        out.block = arena_round(out.act) + out.again + (out.shares ? out.grads : 0) + out.parked + out.weights;
         if (out.block < c->room) out.block = c->room;
     }
     return out;
@@ -95,6 +96,8 @@ static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
     if (s->weights) m->w.parked = mem_push(mem, s->weights);
     p->act = arena_over("activations", p->block.base, s->act);
     char *at = p->block.base + arena_round(s->act);
+    m->again = arena_over("recomputed", at, s->again); /* one backward at a time */
+    at += s->again;
     if (s->shares)
         params_open_in(&p->grads, m->desc, &m->shard, arena_over("gradients", at, s->grads), DT_F32, true, mem);
     else params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
