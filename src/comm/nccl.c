@@ -1,4 +1,4 @@
-/* nccl.c - see nccl.h. */
+/* nccl.c - groups of ranks whose tensors NCCL moves, on streams beside the device's queue; calls under way, and their errors. */
 #include "comm/nccl.h"
 #include "base/clock.h"
 #include "base/last.h"

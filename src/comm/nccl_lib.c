@@ -1,4 +1,4 @@
-/* nccl_lib.c - see nccl_lib.h. */
+/* nccl_lib.c - finds the entries of the driver's and NCCL's libraries by their names. */
 #include "comm/nccl_lib.h"
 
 #include <dlfcn.h>
