@@ -33,8 +33,8 @@ size_t needs_sum(const Need *need, int n, bool host);           /* host: only th
                                                                  * parts make an absurd sum */
 size_t needs_device(const Need *need, int n);                   /* only the device's, with room for the
                                                                  * borders between its parts */
-/* PolicyConf.room: what the sampler's own weights and the cache, and the reference in its passes, take; with parked weights
- * all of the sampler's, beside the trainer's in sync. */
+/* PolicyConf.room: what the sampler's own weights and the cache, and the reference in its passes, take; with parked
+ * weights all of the sampler's, beside the trainer's in sync. */
 size_t run_room(const RunShape *s);
 /* Do the trainer's weights wait on the host while answers are sampled?  As policy.park_weights asks, where the
  * sampler's are others. */

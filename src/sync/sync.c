@@ -161,7 +161,8 @@ static bool end_some(Walk *w, const CommCall **waits) {
 }
 
 static void move_all(Sync *s, SyncStats *stats) {
-    size_t slot = s->buffer.size / SLOTS / ARENA_ALIGN * ARENA_ALIGN, most = s->dev->ops->queue ? ALONE_MOST : SLOT_MOST;
+    size_t slot = s->buffer.size / SLOTS / ARENA_ALIGN * ARENA_ALIGN,
+           most = s->dev->ops->queue ? ALONE_MOST : SLOT_MOST;
     Walk w = { .s = s, .slot_bytes = slot < most ? slot : most };
     CommPause pause = { 0 };
     _Static_assert((int)SLOTS <= (int)COMM_TOGETHER, "a bundle takes a message of every slot");
