@@ -150,7 +150,12 @@ bool pixels_rows(uint8_t **rows, PixelsGrid *grid, const Image *in, int n, const
                     int y0 = (by + k / side) * p, x0 = (bx + k % side) * p;
                     for (int c = 0; c < 3; c++)
                         for (int f = 0; f < r->frames; f++) {
-                            int at = t * r->frames + f;
+                            int at = t * r->frames + f, page = p * p;
+                            if (f && at >= n) { /* a frame again */
+                                memcpy(out, out - page, (size_t)page);
+                                out += page;
+                                continue;
+                            }
                             const uint8_t *from = small[at < n ? at : n - 1].rgb + c;
                             for (int y = 0; y < p; y++) {
                                 const uint8_t *px = from + ((size_t)(y0 + y) * w + x0) * 3;
