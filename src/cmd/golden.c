@@ -5,10 +5,8 @@
  * On a device that computes in bfloat16 errors are means without the worst tenth (of gradients: a norm over a norm), as
  * a bit decides between experts that are nearly equal, and 1.25 times what transformers in bfloat16 is off by on the
  * same model is allowed (bf16.json in the reference folder); what has no such measure is not compared. */
-#include "cmd/golden.h"
+#include "cmd/golden_in.h"
 #include "cmd/rank_note.h"
-#include "base/file.h"
-#include "file/safetensors.h"
 #include "rollout/engine.h"
 #include "train/optim.h"
 
@@ -17,40 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SEQS = 64, GREEDY = 16 };
+enum { GREEDY = 16 };
 #define OFFLOAD 0.5 /* of the optimizer's states: both arenas are tried */
 
-typedef struct {
-    const int32_t *ids;
-    int n;
-    const float *logits, *logprobs, *entropy, *weights;
-    PlacedPicture *pictures;
-    int n_pictures;
-    const float *image_embeds, *video_embeds;
-    const int32_t *position_ids; /* [3,n] */
-    const int32_t *delta;
-} GoldenSeq;
-
-typedef struct {
-    const GoldenOpts *opts;
-    GoldenResult *r;
-    Opened o;
-    StFiles ref;
-    GoldenSeq seq[MAX_SEQS];
-    int n_seqs;
-    int own[MAX_SEQS],
-        n_own; /* those of this rank of dp; one that has none computes the first, and it does not count */
-    bool idle;
-    int64_t tokens, outputs;
-    Arena io, act, host;
-    Params grads;
-    Json meta, half; /* half: bf16.json */
-    bool has_meta, has_half;
-    ClipRule rule; /* of clips' positions: the reference's own */
-} Golden;
-
-/* One check: how it ended, what was compared, in words, and where (or NULL). */
-static void tell(Golden *g, const char *how, const char *what, const char *text, const char *where) {
+void golden_tell(Golden *g, const char *how, const char *what, const char *text, const char *where) {
     Buf *b = g->opts->json;
     if (!b) {
         printf("  %-6s %-24s %s\n", how, what, text);
@@ -66,155 +34,29 @@ static void tell(Golden *g, const char *how, const char *what, const char *text,
     buf_puts(b, "}");
 }
 
-static void report_at(Golden *g, bool ok, const char *what, const char *where, const char *fmt, double a, double b) {
+void golden_report(Golden *g, bool ok, const char *what, const char *where, const char *fmt, double a, double b) {
     char text[160];
     snprintf(text, sizeof text, fmt, a, b);
-    tell(g, ok ? "ok" : "FAILED", what, text, where);
+    golden_tell(g, ok ? "ok" : "FAILED", what, text, where);
     if (ok) g->r->passed++;
     else g->r->failed++;
 }
 static void report(Golden *g, bool ok, const char *what, const char *fmt, double a, double b) {
-    report_at(g, ok, what, NULL, fmt, a, b);
+    golden_report(g, ok, what, NULL, fmt, a, b);
 }
 
-static void skip(Golden *g, const char *what, const char *why) {
-    tell(g, "skip", what, why, NULL);
+void golden_skip(Golden *g, const char *what, const char *why) {
+    golden_tell(g, "skip", what, why, NULL);
     g->r->skipped++;
 }
 
-static const Comm *all_ranks(const Golden *g) { return &g->opts->open.ranks->world.all; }
-static bool many(const Golden *g) { return all_ranks(g)->size > 1; }
-
-/* ---- the reference's sequences */
-static const StTensor *column(Golden *g, int i, const char *name, DType t, int64_t n, Err *err) {
-    char key[64];
-    snprintf(key, sizeof key, "seq%d.%s", i, name);
-    const StTensor *x = st_find(&g->ref, key);
-    if (!x) return NULL;
-    if (x->dtype != t || (n >= 0 && x->count != n)) {
-        err_set(err, "golden.safetensors: %s has another type or size than expected", key);
-        return NULL;
-    }
-    return x;
-}
-
-static const float *floats(Golden *g, int i, const char *name, int64_t n, Err *err) {
-    const StTensor *x = column(g, i, name, DT_F32, n, err);
-    return x ? mem_copy(&g->o.mem, x->data, x->bytes) : NULL;
-}
-
-/* ---- pictures of a sequence: pixel values, grids, and places, which are runs of their kind's token */
-typedef struct {
-    const StTensor *grids, *values, *seconds;
-    int64_t token, row;
-    int n, at;
-} Shown;
-static bool read_shown(Golden *g, int i, Shown *x, const char *grids, const char *values, int64_t token, Err *err) {
-    *x = (Shown){ .token = token };
-    if (!(x->grids = column(g, i, grids, DT_I32, -1, err))) return true;
-    x->n = (int)(x->grids->count / 3);
-    x->values = column(g, i, values, DT_F32, -1, err);
-    return x->values || err_set(err, "golden.safetensors: seq%d has %s and no %s", i, grids, values);
-}
-static bool next_shown(Golden *g, int i, Shown *x, bool clip, int at, Picture *out, Err *err) {
-    const Dims *d = &g->o.desc.d;
-    int32_t grid[3];
-    if (x->at == x->n) return err_set(err, "golden.safetensors: seq%d has more places than pictures", i);
-    memcpy(grid, x->grids->data + 12 * x->at, 12);
-    *out = (Picture){ .grid = { grid[0], grid[1], grid[2] }, .clip = clip };
-    int64_t rows = grid_rows(out->grid), merge = d->vis_merge;
-    if (grid[0] < 1 || grid[1] < 1 || grid[2] < 1 || grid[1] % merge || grid[2] % merge
-        || (x->row + rows) * d->vis_pixels > x->values->count || at + picture_tokens(out, d) > g->seq[i].n)
-        return err_set(err, "golden.safetensors: seq%d: a grid of %d x %d x %d does not fit its pixel values or tokens",
-                       i, grid[0], grid[1], grid[2]);
-    out->values = (const float *)mem_copy(&g->o.mem, x->values->data, x->values->bytes) + x->row * d->vis_pixels;
-    out->key[0] = (uint64_t)i + 1, out->key[1] = (uint64_t)at; /* all different */
-    if (x->seconds) {
-        float s;
-        memcpy(&s, x->seconds->data + 4 * x->at, 4);
-        out->seconds = (double)s;
-    } else out->seconds = 1;
-    x->row += rows, x->at++;
-    return true;
-}
-static bool read_pictures(Golden *g, int i, Err *err) {
-    const Dims *d = &g->o.desc.d;
-    GoldenSeq *s = &g->seq[i];
-    Shown image, video;
-    VEC(PlacedPicture) all = { 0 };
-    if (!d->vis_layers) return true;
-    TRY(read_shown(g, i, &image, "image_grid_thw", "pixel_values", d->image_token, err));
-    TRY(read_shown(g, i, &video, "video_grid_thw", "pixel_values_videos", d->video_token, err));
-    video.seconds = column(g, i, "second_per_grid_ts", DT_F32, video.n, err);
-    bool ok = true;
-    for (int t = 0; ok && t < s->n;) {
-        bool clip = s->ids[t] == d->video_token && video.n;
-        if (!clip && !(s->ids[t] == d->image_token && image.n)) {
-            t++;
-            continue;
-        }
-        Picture *p = MEM_NEW(&g->o.mem, Picture);
-        ok = next_shown(g, i, clip ? &video : &image, clip, t, p, err);
-        if (ok) VEC_PUSH(all, (PlacedPicture){ p, t });
-        t += ok ? picture_tokens(p, d) : 1;
-    }
-    s->n_pictures = (int)all.n;
-    s->pictures = mem_copy(&g->o.mem, all.at, all.n * sizeof *all.at);
-    vec_free(all.at);
-    s->image_embeds = floats(g, i, "image_embeds", -1, err), s->video_embeds = floats(g, i, "video_embeds", -1, err);
-    const StTensor *pos = column(g, i, "position_ids", DT_I32, 3 * (int64_t)s->n, err),
-                   *delta = column(g, i, "delta", DT_I32, 1, err);
-    if (pos) s->position_ids = mem_copy(&g->o.mem, pos->data, pos->bytes);
-    if (delta) s->delta = mem_copy(&g->o.mem, delta->data, delta->bytes);
-    return ok;
-}
-
-static bool read_seqs(Golden *g, Err *err) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/golden.safetensors", g->opts->golden);
-    TRY(st_open(&g->ref, path, &g->o.mem, err));
-    const StTensor *ids;
-    while (g->n_seqs < MAX_SEQS && (ids = column(g, g->n_seqs, "input_ids", DT_I32, -1, err))) {
-        int i = g->n_seqs++, n = (int)ids->count;
-        int32_t *copy = MEM_ARRAY(&g->o.mem, int32_t, (size_t)n + 1);
-        memcpy(copy, ids->data, (size_t)n * 4);
-        for (int k = 0; k < n; k++)
-            if (copy[k] < 0 || copy[k] >= g->o.desc.d.vocab)
-                return err_set(err, "%s: seq%d.input_ids holds %d, beyond the vocabulary", path, i, copy[k]);
-        g->seq[i] = (GoldenSeq){ copy, n };
-        g->seq[i].logits = floats(g, i, "logits", n * g->o.desc.d.vocab, err);
-        g->seq[i].logprobs = floats(g, i, "logprobs", n - 1, err);
-        g->seq[i].entropy = floats(g, i, "entropy", n - 1, err);
-        g->seq[i].weights = floats(g, i, "weights", n - 1, err);
-        if (!g->seq[i].logprobs)
-            return err_set(err, "%s: seq%d.logprobs is missing or has another size than input_ids - 1", path, i);
-        TRY(read_pictures(g, i, err));
-        g->tokens += n;
-        g->outputs += n - 1;
-    }
-    if (!g->n_seqs) return err_set(err, "%s: holds no seq0.input_ids (32-bit integers)", path);
-    return true;
-}
-
-static bool read_json(Golden *g, const char *name, Json *out) {
-    char path[4096];
-    Err err;
-    Buf text = { 0 };
-    snprintf(path, sizeof path, "%s/%s", g->opts->golden, name);
-    bool ok = file_exists(path) && file_read(&text, path, &err) && json_parse(out, text.data, text.n, &g->o.mem, &err);
-    buf_free(&text);
-    return ok;
-}
-
-/* How far off a value may be: in float32 so much, in bfloat16 as bf16.json says; negative:
- * there is no measure of it. */
-static bool is_half(const Golden *g) { return g->o.dev.act == DT_BF16; }
-static double allowed(const Golden *g, const char *key, double f32) {
+double golden_allowed(const Golden *g, const char *key, double f32) {
     if (!is_half(g)) return f32;
     const Json *v = g->has_half ? json_get(&g->half, key) : NULL;
     return v && (v->kind == JSON_REAL || v->kind == JSON_INT) ? 1.25 * json_number(v) : -1;
 }
-static const char NO_MEASURE[] = "computed in bfloat16, and no bf16.json says how far off that may be";
+
+static bool many(const Golden *g) { return all_ranks(g)->size > 1; }
 
 /* ---- memory: one batch of the rank's sequences, forward and backward */
 static void deal(Golden *g) {
@@ -295,7 +137,7 @@ static int rising(const void *a, const void *b) {
 }
 /* key: of bf16.json */
 static void report_diff(Golden *g, const char *what, const char *key, Diff *d, double f32) {
-    double most = allowed(g, key, f32), error = comm_max(all_ranks(g), d->worst);
+    double most = golden_allowed(g, key, f32), error = comm_max(all_ranks(g), d->worst);
     if (is_half(g)) {
         size_t n = d->all.n * 9 / 10;
         double sum = 0;
@@ -303,7 +145,7 @@ static void report_diff(Golden *g, const char *what, const char *key, Diff *d, d
         for (size_t i = 0; i < n; i++) sum += (double)d->all.at[i];
         error = n ? sum / (double)n : 0;
     }
-    if (most < 0) skip(g, what, NO_MEASURE);
+    if (most < 0) golden_skip(g, what, NO_MEASURE);
     else report(g, error <= most, what, is_half(g) ? "mean error %.2e of %g" : "worst error %.2e of %g", error, most);
     vec_free(d->all.at);
 }
@@ -330,14 +172,14 @@ static void check_values(Golden *g) {
     for (int i = 0; i < g->n_seqs; i++) has_ent = has_ent && g->seq[i].entropy;
     report_diff(g, "log-probs", "logprobs", &lps, 2e-5);
     if (has_ent) report_diff(g, "entropy", "entropy", &ents, 2e-5);
-    else skip(g, "entropy", "not in golden.safetensors");
+    else golden_skip(g, "entropy", "not in golden.safetensors");
     mem_free(&mem);
     arena_pop(&g->io, mark);
 }
 
 static void check_logits(Golden *g) {
     if (!g->seq[0].logits || many(g)) {
-        skip(g, "logits", many(g) ? "one rank's: here the vocabulary may be cut" : "not in golden.safetensors");
+        golden_skip(g, "logits", many(g) ? "one rank's: here the vocabulary may be cut" : "not in golden.safetensors");
         return;
     }
     Batch b;
@@ -361,7 +203,7 @@ static void check_logits(Golden *g) {
 /* What the tower makes of each sequence's pictures and of its clips, and where its tokens stand. */
 static void check_pictures(Golden *g) {
     if (many(g)) {
-        skip(g, "tower", "one rank's: here pictures are dealt out");
+        golden_skip(g, "tower", "one rank's: here pictures are dealt out");
         return;
     }
     const Dims *d = &g->o.desc.d;
@@ -395,12 +237,12 @@ static void check_pictures(Golden *g) {
         }
     }
     mem_free(&mem);
-    if (!compared) skip(g, "positions", "not in golden.safetensors");
+    if (!compared) golden_skip(g, "positions", "not in golden.safetensors");
     else report(g, !wrong, "positions", "%.0f of %.0f wrong", (double)wrong, (double)compared);
     if (seen[0]) report_diff(g, "tower, pictures", "image_embeds", &images, 5e-5);
-    else skip(g, "tower, pictures", "no image_embeds in golden.safetensors");
+    else golden_skip(g, "tower, pictures", "no image_embeds in golden.safetensors");
     if (seen[1]) report_diff(g, "tower, clips", "video_embeds", &clips, 5e-5);
-    else skip(g, "tower, clips", "no video_embeds in golden.safetensors");
+    else golden_skip(g, "tower, clips", "no video_embeds in golden.safetensors");
 }
 
 /* d loss/d parameter of loss = -sum weights * logprobs, and the loss itself. */
@@ -431,160 +273,6 @@ static double gradients(Golden *g) {
     return comm_sum(&g->o.model.par.dp, loss);
 }
 
-/* Calls fn for every tensor under its name on disk, expert by expert: what of it is this rank's. */
-typedef struct {
-    char name[256];
-    Tensor t;
-    int64_t n, r0, c0, rows, cols; /* where t begins in it; rows and cols of the whole */
-    const ParamDesc *desc;
-} Named;
-typedef bool NamedFn(void *user, const Named *x);
-static bool each_named(const Params *p, NamedFn *fn, void *user) {
-    for (int i = 0; i < p->n; i++) {
-        const Param *q = &p->at[i];
-        const Slice *s = &q->slice;
-        for (int e = (int)s->e0; e < s->e0 + s->experts; e++) {
-            Named x = { .t = tensor_rows(q->t, (e - s->e0) * s->rows, s->rows),
-                        .r0 = s->r0,
-                        .c0 = s->c0,
-                        .rows = dim_at(&p->model->d, q->desc->rows),
-                        .cols = dim_at(&p->model->d, q->desc->cols),
-                        .desc = q->desc };
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the table's own names */
-            snprintf(x.name, sizeof x.name, q->desc->name, q->layer, e);
-#pragma GCC diagnostic pop
-            x.n = x.t.rows * x.t.cols;
-            if (!fn(user, &x)) return false;
-        }
-    }
-    return true;
-}
-
-typedef struct {
-    Golden *g;
-    StFiles file;
-    Mem mem;
-    double worst, most;  /* most: of an entry, before it counts as over */
-    double wrong, whole; /* squares: of the differences, of the reference */
-    int64_t over, all;
-    bool step;
-    char where[256], missing[256];
-} Compare;
-
-static bool compare_one(void *user, const Named *x) {
-    Compare *c = user;
-    const StTensor *ref = st_find(&c->file, x->name);
-    if (!ref || ref->dtype != DT_F32 || ref->count != x->rows * x->cols) {
-        if (x->desc->frozen) return true;
-        snprintf(c->missing, sizeof c->missing, "%s", x->name);
-        return true;
-    }
-    if (x->desc->frozen) return true;
-    Mem mem = { 0 };
-    float *got = MEM_ARRAY(&mem, float, (size_t)x->n + 1), *want = mem_copy(&mem, ref->data, ref->bytes), top = 0;
-    if (x->n) op_get(&c->g->o.dev, got, x->t);
-    for (int64_t i = 0; i < ref->count; i++) top = fmaxf(top, fabsf(want[i]));
-    double scale = c->step ? 1 : fmax(top, 1e-3); /* an expert without tokens has gradient 0: a floor */
-    for (int64_t i = 0; i < x->n; i++) {
-        double ours = (double)got[i], theirs = (double)want[(x->r0 + i / x->t.cols) * x->cols + x->c0 + i % x->t.cols];
-        double off = ours - theirs, d = fabs(off) / scale;
-        c->wrong += off * off, c->whole += theirs * theirs;
-        c->over += !(d <= c->most);
-        if (!(d <= c->worst)) c->worst = d, snprintf(c->where, sizeof c->where, "%s", x->name);
-    }
-    c->all += x->n;
-    mem_free(&mem);
-    return true;
-}
-
-static void compare_file(Golden *g, const char *file, const Params *p, const char *what, bool step) {
-    char path[4096];
-    Err err;
-    snprintf(path, sizeof path, "%s/%s", g->opts->golden, file);
-    if (!file_exists(path)) {
-        skip(g, what, "the file is not there");
-        return;
-    }
-    Compare c = { .g = g, .step = step, .most = step ? 2e-4 : allowed(g, "gradients", 2e-4) };
-    if (c.most < 0 || (step && is_half(g))) {
-        skip(g, what, step ? "computed in bfloat16: Adam divides by the gradient" : NO_MEASURE);
-        return;
-    }
-    if (!st_open(&c.file, path, &c.mem, &err)) {
-        tell(g, "FAILED", what, err.msg, NULL);
-        g->r->failed++;
-    } else {
-        each_named(p, compare_one, &c);
-        c.worst = comm_max(all_ranks(g), c.worst);
-        c.over = comm_sum_i64(all_ranks(g), c.over), c.all = comm_sum_i64(all_ranks(g), c.all);
-        char where[640] = "";
-        if (c.missing[0]) snprintf(where, sizeof where, "%s has no tensor %s of that size", file, c.missing);
-        else snprintf(where, sizeof where, "worst in %s", c.where);
-        bool ok = !c.missing[0];
-        if (is_half(g)) {
-            double share = sqrt(c.wrong / fmax(c.whole, 1e-30));
-            ok = ok && share <= c.most;
-            report_at(g, ok, what, ok ? NULL : where, "error's norm %.2e of the whole, %g allowed", share, c.most);
-            st_close(&c.file);
-            mem_free(&c.mem);
-            return;
-        }
-        ok = ok && (step ? c.worst <= 2e-2 && (double)c.over <= 1e-3 * (double)c.all : c.over == 0);
-        report_at(g, ok, what, ok ? NULL : where,
-                  step ? "worst entry %.2e, %g of them beyond 2e-4" : "worst error %.2e of the tensor's largest entry",
-                  c.worst, (double)c.over);
-        st_close(&c.file);
-    }
-    mem_free(&c.mem);
-}
-
-/* ---- our own files, for others to compare */
-typedef struct {
-    Golden *g;
-    VEC(StSpec)
-    spec;
-    StWriter *w;
-    Mem mem;
-    Err *err;
-} Dump;
-
-static bool dump_spec(void *user, const Named *x) {
-    Dump *d = user;
-    StSpec s = {
-        mem_str(&d->mem, x->name, strlen(x->name)), DT_F32, x->desc->vector ? 1 : 2, { x->t.rows, x->t.cols }
-    };
-    if (x->desc->vector) s.shape[0] = x->n, s.shape[1] = 0;
-    VEC_PUSH(d->spec, s);
-    return true;
-}
-
-static bool dump_bytes(void *user, const Named *x) {
-    Dump *d = user;
-    Mem mem = { 0 };
-    float *got = MEM_ARRAY(&mem, float, (size_t)x->n);
-    weights_get(&d->g->o.dev, tensor_shape(x->t, 1, x->n), got);
-    bool ok = st_write(d->w, got, (size_t)x->n * 4, d->err);
-    mem_free(&mem);
-    return ok;
-}
-
-static bool dump_params(Golden *g, const Params *p, const char *file, Err *err) {
-    if (!g->opts->dump) return true;
-    char path[4096];
-    TRY(dir_make(g->opts->dump, err));
-    snprintf(path, sizeof path, "%s/%s", g->opts->dump, file);
-    Dump d = { .g = g, .err = err };
-    each_named(p, dump_spec, &d);
-    d.w = st_write_open(path, d.spec.at, d.spec.n, INT64_MAX, err);
-    bool ok = d.w != NULL;
-    if (ok && !each_named(p, dump_bytes, &d)) st_write_abort(d.w), ok = false;
-    else if (ok) ok = st_write_close(d.w, err);
-    vec_free(d.spec.at);
-    mem_free(&d.mem);
-    return ok;
-}
-
 static void check_number(Golden *g, const char *key, const char *what, double got, double tolerance) {
     const Json *v = json_get(&g->meta, key);
     if (!v || (v->kind != JSON_REAL && v->kind != JSON_INT)) return;
@@ -597,16 +285,16 @@ static OptimTypes states_of(const Golden *g) { return (OptimTypes){ .weights = g
 static bool check_training(Golden *g, Err *err) {
     for (int i = 0; i < g->n_seqs; i++)
         if (!g->seq[i].weights) {
-            skip(g, "gradients", "no weights in golden.safetensors");
-            skip(g, "optimizer steps", "no weights in golden.safetensors");
+            golden_skip(g, "gradients", "no weights in golden.safetensors");
+            golden_skip(g, "optimizer steps", "no weights in golden.safetensors");
             return true;
         }
     double loss = gradients(g), norm = reduce_norm(&g->grads, &g->o.model.par, &g->o.dev);
     check_number(g, "loss", "loss", loss, is_half(g) ? 2e-2 : 1e-4);
     check_number(g, "grad_norm", "gradient norm", norm, is_half(g) ? 2e-2 : 1e-4);
     reduce_gather(&g->grads, &g->grads, &g->o.model.par, &g->o.dev);
-    compare_file(g, "grad.safetensors", &g->grads, "gradients", false);
-    TRY(dump_params(g, &g->grads, "grad.safetensors", err));
+    golden_compare(g, "grad.safetensors", &g->grads, "gradients", false);
+    TRY(golden_dump(g, &g->grads, "grad.safetensors", err));
 
     AdamConf adam = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1 };
     Optim opt;
@@ -616,8 +304,8 @@ static bool check_training(Golden *g, Err *err) {
     optim_step(&opt, &g->o.model.w, &g->grads, &g->o.model.par, &g->o.dev, &adam,
                reduce_norm(&g->grads, &g->o.model.par, &g->o.dev));
     optim_close(&opt, &g->o.dev);
-    compare_file(g, "step.safetensors", &g->o.model.w, "two optimizer steps", true);
-    return dump_params(g, &g->o.model.w, "step.safetensors", err);
+    golden_compare(g, "step.safetensors", &g->o.model.w, "two optimizer steps", true);
+    return golden_dump(g, &g->o.model.w, "step.safetensors", err);
 }
 
 /* ---- greedy continuation, through the rollout engine */
@@ -642,15 +330,15 @@ static void greedy_answer(void *user, const Answer *a) {
 static void check_greedy(Golden *g) {
     const Json *want = g->has_meta ? json_get(&g->meta, "greedy_seq0") : NULL;
     if (many(g)) {
-        skip(g, "greedy continuation", "one rank's: sampling is not cut");
+        golden_skip(g, "greedy continuation", "one rank's: sampling is not cut");
         return;
     }
     if (is_half(g)) {
-        skip(g, "greedy continuation", "computed in bfloat16: near ties fall either way");
+        golden_skip(g, "greedy continuation", "computed in bfloat16: near ties fall either way");
         return;
     }
     if (!want || want->kind != JSON_ARRAY || want->n > GREEDY || !want->n) {
-        skip(g, "greedy continuation", "no greedy_seq0 in meta.json");
+        golden_skip(g, "greedy continuation", "no greedy_seq0 in meta.json");
         return;
     }
     SampleOpts opts = { .draw = DRAW_PLAIN, .greedy = true, .ignore_eos = true, .max_tokens = (int)want->n };
@@ -698,14 +386,14 @@ bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
     Golden *g = &(Golden){ .opts = opts, .r = r };
     GridShape axes = { 0 };
     if (!opened(g, open_desc(&g->o, opts->model, &opts->open, err), err)) return open_close(&g->o), false;
-    g->has_meta = read_json(g, "meta.json", &g->meta);
-    g->has_half = read_json(g, "bf16.json", &g->half);
+    g->has_meta = golden_read_json(g, "meta.json", &g->meta);
+    g->has_half = golden_read_json(g, "bf16.json", &g->half);
     g->rule = CLIP_RULE;
     const Json *by = g->has_meta ? json_get(&g->meta, "transformers") : NULL;
     if (by && by->kind == JSON_STRING) clip_rule_named(&g->rule, mem_printf(&g->o.mem, "transformers %s", by->str));
     int leaves = opts->open.leaves ? (int)opts->open.leaves : LEAVES_MOST;
     bool ok = (!opts->grid || grid_parse(&axes, opts->grid, err))
-              && ranks_grid(opts->ranks, &axes, NULL, &g->o.desc, leaves, err) && opened(g, read_seqs(g, err), err)
+              && ranks_grid(opts->ranks, &axes, NULL, &g->o.desc, leaves, err) && opened(g, golden_read(g, err), err)
               && opened(g, open_all(g, err), err);
     if (ok) {
         if (!opts->json) printf("%s (%s)\n", opts->model, g->o.desc.arch->name);

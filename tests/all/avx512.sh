@@ -4,7 +4,7 @@
 #   bash tests/all/avx512.sh build/hone
 grep -qw avx512f /proc/cpuinfo || { echo "this processor has no AVX-512"; exit 77; }
 . tools/packages.sh # (warnings are left to ./check: a sanitizer adds some about what it keeps from being optimised)
-tests="op/test_attend op/test_chain op/test_head op/test_moe op/test_product op/test_rows layer/test_layers"
+tests="op/test_attend op/test_chain op/test_head op/test_head_ends op/test_moe op/test_product op/test_rows layer/test_layers"
 [ -f build-asan512/build.ninja ] || cmake -S . -B build-asan512 -G Ninja -DHONE_SANITIZE=ON -DHONE_SANITIZE_AVX512=ON >build-asan512.log 2>&1 ||
     { cat build-asan512.log; exit 1; }
 rm -f build-asan512.log
