@@ -55,6 +55,7 @@ typedef enum {                        /* the names layer code uses */
     P_VIS_NORM_OUT, P_VIS_FC1, P_VIS_FC1B, P_VIS_FC2, P_VIS_FC2B,
     P_COUNT
 } ParamId;
+bool param_is_norm(ParamId id);       /* a norm's gains: 1 in a model made of random numbers, where biases are 0 */
 
 typedef enum { IN_FIRST, IN_LAST, IN_LAYER, IN_DENSE, IN_MOE, IN_EXPERT, IN_VIS, IN_VIS_LAYER } Where;
 

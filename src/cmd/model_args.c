@@ -45,3 +45,14 @@ bool arg_out(const char *out, const char *from, bool force, Err *err) {
     if (force) return true;
     return err_set(err, "%s: is there already; --force replaces a model", out);
 }
+
+bool write_as(const ModelDesc *m, const char *out, DType t, int64_t shard_bytes, int threads, Err *err) {
+    Buf text = { 0 };
+    params_config_text(&text, m, t);
+    Threads *all = threads_open(threads ? threads : threads_default());
+    SaveOpts o = { .dtype = t, .shard_bytes = shard_bytes, .from_dir = m->dir, .config_text = text.data };
+    bool ok = params_convert(m, all, out, o, err);
+    threads_close(all);
+    buf_free(&text);
+    return ok;
+}

@@ -24,14 +24,7 @@ static bool convert(const Args *a, const char *from, const char *out, DType t, i
     ModelDesc m;
     TRY(model_desc_load(&m, from, mem, err) && model_desc_runs(&m, err));
     TRY(arg_out(out, m.dir, a->force, err));
-    Buf text = { 0 };
-    params_config_text(&text, &m, t);
-    Threads *threads = threads_open(a->threads ? (int)a->threads : threads_default());
-    SaveOpts o = { .dtype = t, .shard_bytes = shard, .from_dir = m.dir, .config_text = text.data };
-    bool ok = params_convert(&m, threads, out, o, err);
-    threads_close(threads);
-    buf_free(&text);
-    return ok;
+    return write_as(&m, out, t, shard, (int)a->threads, err);
 }
 
 static int run(const Verb *v, int argc, char **argv) {

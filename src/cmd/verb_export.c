@@ -32,14 +32,7 @@ static bool write_model(const Args *a, const char *from, const char *out, Mem *m
     int64_t shard = arg_bytes(a->shard_size);
     TRY(arg_dtype(&t, a->dtype, err) && model_desc_load(&m, from, mem, err) && arg_out(out, m.dir, a->force, err));
     if (shard < 1) return err_set(err, "--shard-size wants a size like 5GB or 200MB, not '%s'", a->shard_size);
-    Buf text = { 0 };
-    params_config_text(&text, &m, t);
-    Threads *threads = threads_open(threads_default());
-    SaveOpts o = { .dtype = t, .shard_bytes = shard, .from_dir = m.dir, .config_text = text.data };
-    bool ok = params_convert(&m, threads, out, o, err);
-    threads_close(threads);
-    buf_free(&text);
-    return ok;
+    return write_as(&m, out, t, shard, 0, err);
 }
 
 static int run(const Verb *v, int argc, char **argv) {

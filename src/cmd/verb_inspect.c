@@ -32,16 +32,11 @@ static const char *const component_key[C_COUNT] = { "embedding", "attention", "d
                                                     "router",    "norms",     "head",      "vision" };
 
 static Component component_of(const ParamDesc *p) {
+    if (p->where == IN_VIS || p->where == IN_VIS_LAYER) return C_VISION;
+    if (param_is_norm(p->id)) return C_NORMS;
     switch (p->id) {
     case P_EMBED: return C_EMBED;
     case P_HEAD: return C_HEAD;
-    case P_NORM_OUT:
-    case P_NORM1:
-    case P_NORM2:
-    case P_QNORM:
-    case P_KNORM:
-    case P_Q_A_NORM:
-    case P_KV_A_NORM: return C_NORMS;
     case P_GATE:
     case P_UP:
     case P_DOWN:
@@ -56,7 +51,7 @@ static Component component_of(const ParamDesc *p) {
     case P_S_GATE:
     case P_S_UP:
     case P_S_DOWN: return C_SHARED;
-    default: return p->where == IN_VIS || p->where == IN_VIS_LAYER ? C_VISION : C_ATTN;
+    default: return C_ATTN;
     }
 }
 

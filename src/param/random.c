@@ -8,23 +8,6 @@
 
 static uint64_t name_key(const char *name) { return hash_bytes(HASH_START, name, strlen(name)); }
 
-/* The value of an element where it is not drawn: norms are 1, biases 0. */
-static bool is_norm(ParamId id) {
-    switch (id) {
-    case P_NORM_OUT:
-    case P_NORM1:
-    case P_NORM2:
-    case P_QNORM:
-    case P_KNORM:
-    case P_Q_A_NORM:
-    case P_KV_A_NORM:
-    case P_VIS_NORM1:
-    case P_VIS_NORM2:
-    case P_VIS_NORM_OUT: return true;
-    default: return false;
-    }
-}
-
 bool params_init_range(double *out, const ModelDesc *m, Err *err) {
     const Json *text =
         json_get(&m->config, "text_config"); /* where transformers 5 keeps a text model's keys inside a larger one */
@@ -64,7 +47,7 @@ void params_random(Params *p, Dev *d, uint64_t seed) {
             Normals n = {
                 .seed = seed, .name = name_key(name.data), .first = s->r0 * cols + s->c0, .ld = cols, .std = std
             };
-            if (q->desc->vector) put_vector(d, t, is_norm(q->desc->id));
+            if (q->desc->vector) put_vector(d, t, param_is_norm(q->desc->id));
             else op_normals(d, t, n);
         }
     }

@@ -95,21 +95,23 @@ static void attend_task(void *arg, int i, int worker) {
                   .dv = a->dv };
     cpu_kern(j->d)->attend(&r, &y, cpu_work(j->d, worker));
 }
+static Job job_of(Dev *d, const Attn *a, int tile, bool all) {
+    return (Job){ .d = d,
+                  .a = a,
+                  .at = a->seqs.at.data,
+                  .from = a->from.data,
+                  .start = a->start.data,
+                  .n_seqs = a->seqs.n,
+                  .heads = a->heads,
+                  .kv_heads = a->kv_heads,
+                  .tile = tile,
+                  .all = all };
+}
 static void attend_with(Dev *d, const Attn *a, bool all) {
     int tile = tile_positions(a->heads, a->kv_heads);
     CHECK(tile > 0, "attend: %d query heads share a kv head; at most %d can", a->heads / a->kv_heads, ATT_TILE);
-    Job j = { .d = d,
-              .a = a,
-              .at = a->seqs.at.data,
-              .from = a->from.data,
-              .start = a->start.data,
-              .n_seqs = a->seqs.n,
-              .heads = a->heads,
-              .kv_heads = a->kv_heads,
-              .scale = a->scale,
-              .tile = tile,
-              .tiles = (a->seqs.longest + tile - 1) / tile,
-              .all = all };
+    Job j = job_of(d, a, tile, all);
+    j.scale = a->scale, j.tiles = (a->seqs.longest + tile - 1) / tile;
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 60;
     if (a->q.rows > 0) run_tasks(&j, cost, attend_task);
 }
@@ -233,20 +235,8 @@ static void bwd_round(const Job *j, int s0, int s1, int t0, int t1, int head0, i
 static void attend_bwd_with(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a, bool all) {
     int tile = ATT_BWD / (a->heads / a->kv_heads);
     CHECK(tile > 0, "attend_bwd: %d query heads share a kv head; at most %d can", a->heads / a->kv_heads, ATT_BWD);
-    Job j = { .d = d,
-              .a = a,
-              .at = a->seqs.at.data,
-              .from = a->from.data,
-              .start = a->start.data,
-              .n_seqs = a->seqs.n,
-              .heads = a->heads,
-              .kv_heads = a->kv_heads,
-              .dq = dq,
-              .dk = dk,
-              .dv = dv,
-              .dO = dO,
-              .tile = tile,
-              .all = all };
+    Job j = job_of(d, a, tile, all);
+    j.dq = dq, j.dk = dk, j.dv = dv, j.dO = dO;
     double cost = (double)a->q.rows * a->heads * (a->dk + a->dv) * a->seqs.longest / 25;
     enum { TILES = (ATT_COUNTS - 2) / 2 };        /* of one sequence and head, at a time */
     if (j.from) cpu_zero(d, dk), cpu_zero(d, dv); /* keys that no row here sees; the others are added to */
