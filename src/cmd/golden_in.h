@@ -1,4 +1,5 @@
-/* golden_in.h - between the sources of `hone verify`'s comparison with a reference: what is open, how a check is told. */
+/* golden_in.h - between the sources of `hone verify`'s comparison with a reference: what is open, and how a check
+ * is told. */
 #ifndef CMD_GOLDEN_IN_H
 #define CMD_GOLDEN_IN_H
 

@@ -1,4 +1,5 @@
-/* golden_read.c - the reference's side of `hone verify`: sequences of golden.safetensors with their numbers and pictures. */
+/* golden_read.c - the reference's side of `hone verify`: sequences of golden.safetensors with their numbers
+ * and pictures. */
 #include "cmd/golden_in.h"
 #include "base/file.h"
 

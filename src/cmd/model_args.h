@@ -9,7 +9,8 @@ bool    arg_dtype(DType *out, const char *text, Err *err);       /* f32, bf16 */
 int64_t arg_bytes(const char *text);                             /* "5GB", "200MB", "1GiB", "4096"; -1: not a size */
 /* OUT must not exist, or --force; and never be 'from', the model that it is made of: that would be gone. */
 bool    arg_out(const char *out, const char *from, bool force, Err *err);
-/* The model m, from its files into the folder out, in another format or in files of another size; threads 0: all cores. */
+/* The model m, from its files into the folder out, in another format or in files of another size; threads 0: all
+ * cores. */
 bool    write_as(const ModelDesc *m, const char *out, DType t, int64_t shard_bytes, int threads, Err *err);
 
 #endif

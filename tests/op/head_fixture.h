@@ -1,4 +1,5 @@
-/* head_fixture.h - what the tests of the head share: kinds of distributions, and hidden rows, weights and ids for them. */
+/* head_fixture.h - what the tests of the head share: kinds of distributions, and hidden rows, weights and ids
+ * for them. */
 #ifndef HEAD_FIXTURE_H
 #define HEAD_FIXTURE_H
 
