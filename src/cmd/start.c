@@ -1,5 +1,6 @@
 /* start.c - from the command line of train and sft to a configuration that is checked. */
 #include "cmd/start.h"
+#include "cmd/options.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ const Opt start_options[] = {
     { "check", OPT_FLAG, offsetof(StartArgs, check), "", "print the configuration, check it, and stop" },
     { "memory", OPT_INT, offsetof(StartArgs, memory), "N",
       "count the memory of each of N ranks, to the byte, and stop; data is read, nothing is written", 1, 1 << 14 },
+    DEVICE_OPTIONS(StartArgs), /* trainer.device and trainer.compute, by the names that other verbs have for them */
     { 0 },
 };
 
@@ -42,7 +44,8 @@ int start(const Verb *v, Config *c, ConfVerb verb, StartArgs *a, int argc, char 
     Err err;
     Buf text = { 0 };
     const char *words[256];
-    int n, rc = opt_parse(v, a, words, 0, COUNT(words), &n, argc, argv);
+    char device[64], compute[64];
+    int n, rc = opt_parse(v, a, words, 0, COUNT(words) - 2, &n, argc, argv);
     if (rc >= 0) return rc;
     if (a->list_options) {
         config_list_options(&text, verb);
@@ -51,6 +54,8 @@ int start(const Verb *v, Config *c, ConfVerb verb, StartArgs *a, int argc, char 
         return 0;
     }
     if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
+    if (a->device) snprintf(device, sizeof device, "trainer.device=%s", a->device), words[n++] = device;
+    if (a->compute) snprintf(compute, sizeof compute, "trainer.compute=%s", a->compute), words[n++] = compute;
     bool file = !strchr(words[0], '=');
     if (!config_load(c, verb, file ? words[0] : NULL, words + file, n - file, &text, &err)) {
         rc = cmd_fail(v, &err);

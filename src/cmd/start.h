@@ -5,7 +5,7 @@
 #include "cmd/cmd.h"
 #include "config/config.h"
 
-typedef struct { bool list_options, check; int64_t memory; } StartArgs;
+typedef struct { bool list_options, check; int64_t memory; const char *device, *compute; } StartArgs;
 extern const Opt start_options[];
 
 /* Loads CONFIG.yaml and the key=value words into c and prints it.  Returns -1 to go on, else the exit code,

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct {
     bool cpu, gpu; /* allowed */
@@ -41,9 +40,6 @@ bool device_is_gpu(const char *device) {
     return wish_of(&w, device, NULL, &err) && w.gpu && !w.cpu;
 }
 
-/* Where the system shows no card at all, nobody wonders why it is not used. */
-static bool card_is_seen(void) { return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK); }
-
 bool device_open(Dev *d, const DeviceArgs *a, Err *err) {
     Wish w;
     bool absent = true;
@@ -55,7 +51,7 @@ bool device_open(Dev *d, const DeviceArgs *a, Err *err) {
         if (dev_open_cuda(d, o, &absent, err)) return true;
     }
     if (!w.cpu || !absent) return err_wrap(err, "device %s", a->device ? a->device : "auto");
-    if (w.gpu && speaks() && card_is_seen()) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
+    if (w.gpu && speaks()) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
     dev_open(d, (DevOpts){ .threads = a->threads, .guard = a->guard });
     return true;
 }

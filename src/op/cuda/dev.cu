@@ -2,7 +2,7 @@
  * put has copied when it returns: bytes go to a pinned ring and on from there while the host goes on.  get waits for all that was asked
  * before it, and dies if a kernel reported a fault. */
 #include "op/cuda/cuda.h"
-#include "op/cuda_open.h"
+#include "op/cuda_found.h"
 
 #include <stdio.h>
 
@@ -242,39 +242,20 @@ void cuda_about(const Dev *d, DevAbout *out) {
              attns);
 }
 
-/* No driver, no GPU, another GPU: the machine is not one for this backend.  All else is a fault that has a remedy. */
 static CudaState find_gpu(int gpu, cudaDeviceProp *p, Err *err) {
-    int n = 0, driver = 0;
-    cudaDriverGetVersion(&driver);
-    cudaError_t e = cudaGetDeviceCount(&n);
-    if (e == cudaErrorNoDevice || driver == 0 || (e == cudaSuccess && n == 0)) {
-        err_set(err, driver ? "no GPU is visible" : "no GPU driver is installed");
-        return CUDA_ABSENT;
-    }
-    if (e == cudaErrorInsufficientDriver) {
-        err_set(err,
-                "the GPU driver speaks CUDA %d.%d, this build needs %d.%d: install a newer driver, or use --device cpu",
-                driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-        return CUDA_FAILS;
-    }
-    if (e != cudaSuccess) {
-        err_set(err, "the GPU driver does not answer (%s): see nvidia-smi, or use --device cpu", cudaGetErrorString(e));
-        return CUDA_FAILS;
-    }
-    if (gpu >= n) {
-        err_set(err, "GPU %d was asked for, %d %s visible", gpu, n, n == 1 ? "is" : "are");
-        return CUDA_ABSENT;
-    }
+    CudaFound f = {};
+    CudaState s;
+    f.wanted = gpu, f.needs = CUDART_VERSION, f.name = p->name;
+    cudaDriverGetVersion(&f.driver);
+    cudaError_t e = cudaGetDeviceCount(&f.count);
+    f.none = e == cudaErrorNoDevice, f.old = e == cudaErrorInsufficientDriver;
+    if (e != cudaSuccess) f.counting = cudaGetErrorString(e);
+    if (!cuda_counted(&f, &s, err)) return s;
     e = cudaGetDeviceProperties(p, gpu);
-    if (e != cudaSuccess) {
-        err_set(err, "GPU %d does not answer (%s): see nvidia-smi, or use --device cpu", gpu, cudaGetErrorString(e));
-        return CUDA_FAILS;
-    }
-    if (p->major != 9 || p->minor != 0) {
-        err_set(err, "GPU %d (%s) has capability %d.%d; this build is for 9.0", gpu, p->name, p->major, p->minor);
-        return CUDA_ABSENT;
-    }
-    return CUDA_READY;
+    if (e != cudaSuccess) f.asking = cudaGetErrorString(e);
+    f.major = p->major, f.minor = p->minor;
+    cuda_answered(&f, &s, err);
+    return s;
 }
 
 static bool open_parts(Dev *d, CudaDev *c, Err *err) {
@@ -282,7 +263,7 @@ static bool open_parts(Dev *d, CudaDev *c, Err *err) {
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaMallocHost((void **)&c->fault, sizeof *c->fault);
     if (e == cudaSuccess) e = cudaMalloc((void **)&c->sums, CUDA_SUMS * sizeof(double));
-    if (e != cudaSuccess) return err_set(err, "GPU %d: %s", c->gpu, cudaGetErrorString(e));
+    if (e != cudaSuccess) return err_set(err, "GPU %d: %s: see nvidia-smi, or use --device cpu", c->gpu, cudaGetErrorString(e));
     *c->fault = FAULT_NONE;
     return ring_open(&c->put, err) && ring_open(&c->get, err) && prods_open(d, err) && attns_open(d, err);
 }
