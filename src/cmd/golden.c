@@ -228,7 +228,10 @@ static void check_pictures(Golden *g) {
             float *got = MEM_ARRAY(&mem, float, (size_t)(tokens * d->hidden));
             pictures_put(&one, &g->o.dev, &g->io, &p, 1, d);
             picture_order(order, p, d);
-            op_get(&g->o.dev, got, tower_forward(&g->o.model, &one, &g->o.dev.tmp, NULL, NULL));
+            Tensor made = tower_forward(&g->o.model, &one, &g->o.dev.tmp, NULL, NULL),
+                   wide = tensor_push(&g->io, DT_F32, made.rows, made.cols);
+            op_copy(&g->o.dev, wide, made);
+            op_get(&g->o.dev, got, wide);
             for (int t = 0; t < tokens && want; t++, row[p->clip]++)
                 differ(p->clip ? &clips : &images, got + order[t] * d->hidden, want + row[p->clip] * d->hidden,
                        d->hidden);

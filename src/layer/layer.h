@@ -51,6 +51,10 @@ static inline Arena *keep_cheap(const Ctx *c, const void *keep) {
 /* Activations are as the device computes.  What is summed over or looked at closely stays float32 everywhere: a norm's 1/rms, attention's
  * log-sums, the router's logits and weights, angles. */
 static inline Tensor push(const Ctx *c, Arena *a, int64_t rows, int64_t cols) { return tensor_push(a, c->dev->act, rows, cols); }
+/* The same for widths that are no multiples of 8: rows begin on 16-byte borders, which a GPU's copy engine wants (3420 columns of a tower). */
+static inline Tensor push_even(const Ctx *c, Arena *a, int64_t rows, int64_t cols) {
+    return c->dev->act == DT_BF16 ? tensor_cols(push(c, a, rows, (cols + 7) / 8 * 8), 0, cols) : push(c, a, rows, cols);
+}
 static inline Tensor push_f32(Arena *a, int64_t rows, int64_t cols) { return tensor_push(a, DT_F32, rows, cols); }
 
 /* A cheap tensor as it is kept: none when it was dropped, and backward makes it again. */

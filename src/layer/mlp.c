@@ -20,9 +20,9 @@ void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x,
     Leaves over_h = leaves_one(x.cols);
     Tensor all = tp_enter(&c->par, d, &d->tmp, x, c->tokens), part = tp_partial(&c->par, &d->tmp, y, c->tokens);
     MlpKeep k = {
-        .gate = push(c, keep_always(c, keep), all.rows, wg.rows),
-        .up = push(c, keep_always(c, keep), all.rows, wu.rows),
-        .h = push(c, keep_cheap(c, keep), all.rows, wu.rows),
+        .gate = push_even(c, keep_always(c, keep), all.rows, wg.rows),
+        .up = push_even(c, keep_always(c, keep), all.rows, wu.rows),
+        .h = push_even(c, keep_cheap(c, keep), all.rows, wu.rows),
     };
     Tensor gate_up[] = { k.gate, k.up }, w[] = { wg, wu };
     Tensor b[] = { bias(c->w, ids->gate_b, layer), bias(c->w, ids->up_b, layer) };
@@ -44,7 +44,8 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
     Tensor dall = tp_exit_bwd(&c->par, d, &d->tmp, dy, c->tokens), all = tp_enter(&c->par, d, &d->tmp, x, c->tokens);
     Tensor dpart = tp_partial(&c->par, &d->tmp, dx, c->tokens);
     int64_t T = dall.rows;
-    Tensor dh = push(c, &d->tmp, T, wu.rows), dgate = push(c, &d->tmp, T, wu.rows), dup = push(c, &d->tmp, T, wu.rows);
+    Tensor dh = push_even(c, &d->tmp, T, wu.rows), dgate = push_even(c, &d->tmp, T, wu.rows),
+           dup = push_even(c, &d->tmp, T, wu.rows);
     Tensor h = k->h;
     if (!h.data) {
         h = dgate; /* its place is free until swiglu_bwd */

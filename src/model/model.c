@@ -289,7 +289,9 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
             Tensor dfeats = push_f32(tmp, b->seen.tokens, H);
             op_zero(d, dfeats);
             op_embed_bwd(d, dfeats, all, b->seen.from, seen_part(dfeats));
-            tower_backward(m, g, &b->seen, dfeats, act, &keep->tower);
+            Tensor dout = d->act == DT_F32 ? dfeats : push(&c, tmp, dfeats.rows, H);
+            if (dout.data != dfeats.data) op_copy(d, dout, dfeats);
+            tower_backward(m, g, &b->seen, dout, act, &keep->tower);
         }
     }
     arena_pop(tmp, mark);

@@ -119,7 +119,8 @@ Kv         model_kv(const ModelDesc *m, const Shard *shard, int page);      /* a
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);
 /* Of tower_forward that keeps nothing, its results included. */
 size_t     model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like);
-/* Every op of a micro-batch's forward and backward and of a step of decoding, with the kernel that serves it (Dev.by). */
+/* Every op of a micro-batch's forward and backward (with a picture, where there is a tower) and of a step of decoding, with the kernel that
+ * serves it (Dev.by). */
 void       model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg);
 
 #endif

@@ -72,10 +72,7 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
         dev_open(&o->dev, (DevOpts){ .threads = threads });
         return o->dev.act = act, true;
     }
-    TRY(device_open(&o->dev, &da, err));
-    if (!sees || o->dev.ops == &ops_cpu) return true;
-    dev_close(&o->dev);
-    return err_set(err, "%s: the vision tower is computed by the CPU alone so far: --device cpu", path);
+    return device_open(&o->dev, &da, err);
 }
 
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {

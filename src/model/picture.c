@@ -2,6 +2,8 @@
  * of its windows. */
 #include "model/picture.h"
 
+#include "param/convert.h"
+
 #include <string.h>
 
 /* ---- positions ----------------------------------------------------------------------------------------------------------------- */
@@ -104,13 +106,16 @@ typedef struct {
     Dev *dev;
     Tensor pixels;
     float *stage;
+    void *rounded; /* the stage in the device's numbers */
     int32_t (*pos)[2], *windows, *frames;
     int n_windows, n_frames, longest_window;
     int64_t row, put; /* rows seen; rows on the device */
 } Putting;
 
 static void flush(Putting *x) {
-    if (x->row > x->put) op_put(x->dev, tensor_rows(x->pixels, x->put, x->row - x->put), x->stage);
+    int64_t n = x->row - x->put;
+    convert_f32(x->rounded, x->pixels.dtype, x->stage, DT_F32, n * x->d->vis_pixels);
+    if (n) op_put(x->dev, tensor_rows(x->pixels, x->put, n), x->rounded);
     x->put = x->row;
 }
 
@@ -148,11 +153,11 @@ void pictures_put(Pictures *out, Dev *dev, Arena *a, const Picture *const *pics,
     for (int i = 0; i < n; i++) pictures_add(&s, pics[i], d);
     *out = (Pictures){ .patches = s.patches, .tokens = s.tokens };
     out->pixels = tensor_push(a, dev->act, s.patches, d->vis_pixels);
-    CHECK(dev->act == DT_F32, "pixels in %s", dtype_name(dev->act));
     Putting x = { .d = d,
                   .dev = dev,
                   .pixels = out->pixels,
                   .stage = mem_array(&mem, STAGE_ROWS * (size_t)d->vis_pixels, 4),
+                  .rounded = mem_array(&mem, STAGE_ROWS * (size_t)d->vis_pixels, dtype_size(dev->act)),
                   .pos = mem_array(&mem, (size_t)s.patches, 8),
                   .windows = MEM_ARRAY(&mem, int32_t, (size_t)s.windows + 1),
                   .frames = MEM_ARRAY(&mem, int32_t, (size_t)s.frames + 1) };

@@ -180,8 +180,11 @@ void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) 
     dry_open(&x, desc, NULL, like);
     dev_dry_served(&x.dev, told, arg);
     ModelSizes unused = { 0 };
-    train(&x, desc, &(ModelShape){ .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true },
-          &unused);
+    ModelShape some = { .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true };
+    if (desc->d.vis_layers) /* and a picture of 1920 x 1080 */
+        some.pictures =
+            (PicturesShape){ .patches = 10764, .tokens = 2691, .windows = 180, .frames = 1, .longest = 10764 };
+    train(&x, desc, &some, &unused);
     extend(&x, desc,
            &(ExtendShape){ .rows = 64, .outputs = 64, .seqs = 64, .longest = 1, .max_pages = 64, .page = 64 });
     dry_close(&x);

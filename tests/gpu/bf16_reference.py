@@ -7,17 +7,54 @@ allows 1.25 times as much."""
 import json, sys
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def opened(folder):
+    how = dict(dtype=torch.bfloat16, attn_implementation="eager")
+    if "vision_config" not in json.load(open(f"{folder}/config.json")):
+        return AutoModelForCausalLM.from_pretrained(folder, **how).to(device)
+    return AutoModelForImageTextToText.from_pretrained(folder, config=AutoConfig.from_pretrained(f"{folder}/config_v5.json"), **how).to(device)
+
+
+def features(found):
+    """What a tower gives for several pictures, in a shape that differs between versions of transformers: one tensor."""
+    found = getattr(found, "pooler_output", found)
+    return torch.cat(list(found)) if isinstance(found, (tuple, list)) else found
+
+
+def pictures(model, golden, i, errors):
+    """The model's further arguments for sequence i, and the tower's own errors."""
+    more = {}
+    for kind, pixels in (("image", "pixel_values"), ("video", "pixel_values_videos")):
+        if f"seq{i}.{pixels}" not in golden:
+            continue
+        more[pixels] = golden[f"seq{i}.{pixels}"].to(device, torch.bfloat16)
+        more[f"{kind}_grid_thw"] = golden[f"seq{i}.{kind}_grid_thw"].long().to(device)
+        want = golden.get(f"seq{i}.{kind}_embeds")
+        if want is not None:
+            got = features(getattr(model.model, f"get_{kind}_features")(more[pixels], more[f"{kind}_grid_thw"]))
+            errors[f"{kind}_embeds"].append((got.detach().float().cpu().flatten() - want.flatten()).abs())
+    if f"seq{i}.second_per_grid_ts" in golden:
+        more["second_per_grid_ts"] = golden[f"seq{i}.second_per_grid_ts"].to(device)
+    if f"seq{i}.position_ids" in golden:
+        more["position_ids"] = golden[f"seq{i}.position_ids"].long().to(device)[:, None]
+    if more:
+        ids = golden[f"seq{i}.input_ids"].long()
+        more["mm_token_type_ids"] = ((ids == model.config.image_token_id) + 2 * (ids == model.config.video_token_id)).to(device)[None]
+    return more
 
 
 def measure(folder):
     golden, grad = load_file(f"{folder}/golden.safetensors"), load_file(f"{folder}/grad.safetensors")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").cuda()
-    errors = {"logprobs": [], "entropy": [], "logits": []}
+    model = opened(folder)
+    errors = {"logprobs": [], "entropy": [], "logits": [], "image_embeds": [], "video_embeds": []}
     loss, i = 0.0, 0
     while f"seq{i}.input_ids" in golden:
-        ids = golden[f"seq{i}.input_ids"].long().cuda()
-        logits = model(ids[None], use_cache=False).logits[0].float()
+        ids = golden[f"seq{i}.input_ids"].long().to(device)
+        logits = model(ids[None], use_cache=False, **pictures(model, golden, i, errors)).logits[0].float()
         lp = torch.log_softmax(logits[:-1], -1)
         ent = -(lp.exp() * lp).sum(-1)
         picked = lp.gather(1, ids[1:, None])[:, 0]
@@ -25,7 +62,7 @@ def measure(folder):
             want = golden.get(f"seq{i}.{name}")
             if want is not None:
                 errors[name].append((got.detach().cpu().flatten() - want.flatten()).abs())
-        loss = loss - (golden[f"seq{i}.weights"].cuda() * picked).sum()
+        loss = loss - (golden[f"seq{i}.weights"].to(device) * picked).sum()
         i += 1
     loss.backward()
     wrong = whole = 0.0
@@ -43,8 +80,9 @@ def hub_gradients(model, grad):
     own = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     out = {}
     for name in grad:
-        if name in own:
-            out[name] = own[name]
+        now = name.replace("visual.", "model.visual.", 1) if name.startswith("visual.") else name.replace("model.", "model.language_model.", 1)
+        if name in own or now in own:
+            out[name] = own.get(name, own.get(now))
             continue
         if ".experts." not in name:
             continue

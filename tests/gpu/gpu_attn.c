@@ -12,6 +12,7 @@ typedef struct {
     bool latent;
     int page, n, len[12];
     float peak; /* scale of q: flat to peaked attention */
+    bool all;   /* no mask */
 } Shape;
 
 static Rig rig; /* one device a process: seconds of a GPU are dear */
@@ -20,8 +21,8 @@ static void open_gpu(DType a) {
     Err err;
     act = a;
     CHECK(dev_open_cuda(&rig.d, (CudaOpts){ .threads = 4, .act = a, .raw = gpu_test_few }, NULL, &err), "%s", err.msg);
-    rig.a = dev_arena(&rig.d, "test", (size_t)(gpu_test_few ? 2 : 6) << 30);
-    rig.d.tmp = dev_arena(&rig.d, "tmp", (size_t)1 << 30);
+    rig.a = dev_arena(&rig.d, "test", (size_t)(gpu_test_few ? 96 : 6144) << 20);
+    rig.d.tmp = dev_arena(&rig.d, "tmp", (size_t)(gpu_test_few ? 48 : 1024) << 20);
 }
 static void clear(const char *what) {
     EXPECT(rig_torn(&rig) == 0, "%s: guard bytes behind a tensor, or between its rows, were written", what);
@@ -29,6 +30,11 @@ static void clear(const char *what) {
     rig.n = 0, rig.a.used = 0;
     mem_free(&rig.m);
 }
+static void attend(const Shape *s, const Attn *a) { (s->all ? op_attend_all : op_attend)(&rig.d, a); }
+static void attend_bwd(const Shape *s, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    (s->all ? op_attend_all_bwd : op_attend_bwd)(&rig.d, dq, dk, dv, dO, a);
+}
+static int keys_seen(const Shape *s, int seq, int pos) { return s->all ? s->len[seq] : pos + 1; }
 static uint64_t seed = 1;
 static int pick(int n) { return (int)(mix(++seed) % (uint64_t)n); }
 
@@ -98,15 +104,16 @@ static Made make(const Shape *s, int64_t gap) {
 /* p and dp of one row, normalised; the log of the sum */
 static double row_weights(const Shape *s, const Made *m, int seq, int pos, int h, double *p) {
     double top = -1e300, sum = 0;
+    int n_keys = keys_seen(s, seq, pos);
     int64_t r = m->at[seq] + pos, g = h / (s->heads / s->kv);
-    for (int j = 0; j <= pos; j++) {
+    for (int j = 0; j < n_keys; j++) {
         const float *q = m->q + r * m->wq + h * s->dk, *k = m->k + (m->at[seq] + j) * m->wk + g * s->dk;
         p[j] = 0;
         for (int c = 0; c < s->dk; c++) p[j] += (double)q[c] * (double)k[c];
         p[j] *= (double)m->a.scale, top = fmax(top, p[j]);
     }
-    for (int j = 0; j <= pos; j++) p[j] = exp(p[j] - top), sum += p[j];
-    for (int j = 0; j <= pos; j++) p[j] /= sum;
+    for (int j = 0; j < n_keys; j++) p[j] = exp(p[j] - top), sum += p[j];
+    for (int j = 0; j < n_keys; j++) p[j] /= sum;
     return top + log(sum);
 }
 /* sampled rows against double: distance of o over length of o, largest distance of lse */
@@ -117,10 +124,11 @@ static void values(const Shape *s, const Made *m) {
         int seq = pick(s->n), pos = pick(s->len[seq]), h = pick(s->heads);
         int64_t r = m->at[seq] + pos, g = h / (s->heads / s->kv);
         double l = row_weights(s, m, seq, pos, h, p);
+        int n_keys = keys_seen(s, seq, pos);
         worst_lse = fmax(worst_lse, fabs(l - (double)lse[r * s->heads + h]));
         for (int c = 0; c < s->dv; c++) {
             double x = 0, y = (double)o[r * m->wo + h * s->dv + c];
-            for (int j = 0; j <= pos; j++) x += p[j] * (double)m->v[(m->at[seq] + j) * m->ldv + g * s->dv + c];
+            for (int j = 0; j < n_keys; j++) x += p[j] * (double)m->v[(m->at[seq] + j) * m->ldv + g * s->dv + c];
             off += (x - y) * (x - y), all += x * x;
         }
     }
@@ -145,7 +153,7 @@ static void alone(const Shape *s, const Made *m, const Bits *want) {
         a.v = tensor_rows(a.v, m->at[i], s->len[i]);
         a.o = put(s->len[i], m->wo, 0, NULL), a.lse = rig_put(&rig, DT_F32, s->len[i], s->heads, NULL);
         a.seqs = (Seqs){ 1, s->len[i], put_i32(1, 2, at) };
-        op_attend(&rig.d, &a);
+        attend(s, &a);
         size_t n = (size_t)(s->len[i] * s->heads) * 4;
         EXPECT(same(want, rig_get(&rig, a.o), m->at[i], s->len[i])
                    && !memcmp(rig_get(&rig, a.lse), want->lse + (size_t)(m->at[i] * s->heads) * 4, n),
@@ -165,7 +173,7 @@ static void by_rank(const Shape *s, const Made *m, const Bits *want) {
             a.heads = (int)n, a.kv_heads = (int)kv, a.lse = TENSOR_NONE;
             a.q = tensor_cols(a.q, h0 * s->dk, n * s->dk), a.o = tensor_cols(o, h0 * s->dv, n * s->dv);
             a.k = tensor_cols(a.k, k0 * s->dk, kv * s->dk), a.v = tensor_cols(a.v, k0 * s->dv, kv * s->dv);
-            op_attend(&rig.d, &a);
+            attend(s, &a);
         }
         wrong += !same(want, rig_get(&rig, o), 0, m->T);
         op_zero(&rig.d, o);
@@ -210,7 +218,7 @@ static void chunks(const Shape *s, const Made *m, const Pool *p, const Bits *wan
         int seq[12], n = 0, longest = 0, tensors = rig.n;
         size_t mark = arena_mark(&rig.a);
         for (int i = 0; i < s->n; i++) {
-            int k = pick(4) ? 1 + pick(300) : 1 + pick(9);
+            int k = pick(4) || gpu_test_few ? 1 + pick(300) : 1 + pick(9);
             if (done[i] == s->len[i]) continue;
             if (k >= s->len[i] - done[i]) k = s->len[i] - done[i], left--;
             memcpy(table + n * p->columns, p->table + i * p->columns, (size_t)p->columns * 4);
@@ -266,14 +274,18 @@ static void decode(const Shape *s, const Made *m, const Pool *p, const Bits *wan
 static void exact(const Shape *s) {
     static const int batch[] = { 1, 2, 3, 7, 16, 31, 64, 100, 256, 300 };
     Made m = make(s, 8);
-    op_attend(&rig.d, &m.a);
+    attend(s, &m.a);
     Bits b = { rig_get(&rig, m.a.o), rig_get(&rig, m.a.lse), (size_t)m.wo * dtype_size(act) };
     values(s, &m);
     alone(s, &m, &b);
     by_rank(s, &m, &b);
+    if (s->all) { /* no pages */
+        clear(s->name);
+        return;
+    }
     Pool p = make_pool(s, &m);
     chunks(s, &m, &p, &b);
-    for (size_t i = 0; i < COUNT(batch); i++) decode(s, &m, &p, &b, batch[i]);
+    for (size_t i = 0; i < COUNT(batch); i += gpu_test_few ? 4 : 1) decode(s, &m, &p, &b, batch[i]);
     clear(s->name);
 }
 
@@ -288,14 +300,15 @@ static void row_gradients(const Shape *s, const Made *m, const float *dO, int se
     int64_t r = m->at[seq] + pos, g = h / (s->heads / s->kv);
     const float *d = dO + r * m->wo + h * s->dv, *q = m->q + r * m->wq + h * s->dk;
     double *dp = p + m->T, sum = 0;
+    int n_keys = keys_seen(s, seq, pos);
     row_weights(s, m, seq, pos, h, p);
-    for (int j = 0; j <= pos; j++) {
+    for (int j = 0; j < n_keys; j++) {
         const float *v = m->v + (m->at[seq] + j) * m->ldv + g * s->dv;
         dp[j] = 0;
         for (int c = 0; c < s->dv; c++) dp[j] += (double)d[c] * (double)v[c];
         sum += p[j] * dp[j];
     }
-    for (int j = 0; j <= pos; j++) {
+    for (int j = 0; j < n_keys; j++) {
         int64_t y = m->at[seq] + j;
         double ds = p[j] * (dp[j] - sum) * (double)m->a.scale;
         for (int c = 0; c < s->dk; c++) {
@@ -311,10 +324,10 @@ static void gradients(const Shape *s) {
     float *dO = noise(m.T * m.wo, 1);
     Tensor tdo = put(m.T, m.wo, 8, dO), d[2][3];
     int64_t width[3] = { m.wq, m.wk, m.wv };
-    op_attend(&rig.d, &m.a);
+    attend(s, &m.a);
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < 3; i++) d[turn][i] = put(m.T, width[i], turn ? 8 : 0, NULL);
-        op_attend_bwd(&rig.d, d[turn][0], d[turn][1], d[turn][2], tdo, &m.a);
+        attend_bwd(s, d[turn][0], d[turn][1], d[turn][2], tdo, &m.a);
     }
     double *want[3], *p = MEM_ARRAY(&rig.m, double, (size_t)m.T * 2);
     for (int i = 0; i < 3; i++) want[i] = MEM_ARRAY(&rig.m, double, (size_t)(m.T * width[i]));
@@ -334,7 +347,7 @@ static void gradients(const Shape *s) {
     Tensor one[3] = { put(n, m.wq, 0, NULL), put(n, m.wk, 0, NULL), put(n, m.wv, 0, NULL) };
     a.q = tensor_rows(a.q, r0, n), a.k = tensor_rows(a.k, r0, n), a.v = tensor_rows(a.v, r0, n);
     a.o = tensor_rows(a.o, r0, n), a.lse = tensor_rows(a.lse, r0, n), a.seqs = (Seqs){ 1, n, put_i32(1, 2, at) };
-    op_attend_bwd(&rig.d, one[0], one[1], one[2], tensor_rows(tdo, r0, n), &a);
+    attend_bwd(s, one[0], one[1], one[2], tensor_rows(tdo, r0, n), &a);
     for (int i = 0; i < 3; i++)
         EXPECT(!memcmp(rig_get(&rig, one[i]), rig_get(&rig, tensor_rows(d[0][i], r0, n)),
                        (size_t)(n * width[i]) * dtype_size(act)),
@@ -437,18 +450,37 @@ static const Shape order[] = { { "128", 1, 1, 128, 128, false },
                                { "64", 1, 1, 64, 64, false },
                                { "mla", 1, 1, 576, 512, true } };
 
+/* Without a mask: windows of a tower, whole frames, and both.  Heads of 80 columns have tensor cores, the others do not. */
+static const Shape unmasked[] = {
+    { "80, windows", 16, 16, 80, 80, false, 16, 10, { 64, 64, 64, 48, 16, 64, 4, 64, 8, 60 }, 1, true },
+    { "80, frames", 16, 16, 80, 80, false, 16, 4, { 1300, 333, 64, 129 }, 1, true },
+    { "80, one long", 2, 2, 80, 80, false, 16, 3, { 3000, 1, 1100 }, 4, true },
+    { "80, 6 of 2", 6, 2, 80, 80, false, 16, SHORT, 2, true },
+    { "16/16, all", 3, 3, 16, 16, false, 16, SHORT, 1, true },
+    { "16/24, 6 of 2, all", 6, 2, 16, 24, false, 16, SHORT, 1, true },
+};
+static const Shape unmasked_back[] = {
+    { "80, windows", 4, 4, 80, 80, false, 16, 10, { 64, 64, 64, 48, 16, 64, 4, 64, 8, 60 }, 1, true },
+    { "80, frames", 2, 2, 80, 80, false, 16, 4, { 333, 1, 64, 260 }, 1, true },
+    { "80, 6 of 2", 6, 2, 80, 80, false, 16, SHORT, 2, true },
+    { "16/16, all", 3, 3, 16, 16, false, 16, SHORT, 1, true },
+    { "16/24, 6 of 2, all", 6, 2, 16, 24, false, 16, SHORT, 1, true },
+};
 /* Every kernel once, on shapes small enough for a sanitizer. */
 static const Shape few[] = {
-    { "128, few", 4, 2, 128, 128, false, 16, 3, { 1100, 1, 129 }, 1 },
-    { "64, few", 6, 2, 64, 64, false, 64, 3, { 1100, 1, 129 }, 1 },
-    { "mla, few", 4, 1, 576, 512, true, 64, 2, { 2100, 65 }, 1 },
+    { "128, few", 2, 1, 128, 128, false, 16, 3, { 1030, 1, 129 }, 1 },
+    { "64, few", 3, 1, 64, 64, false, 64, 3, { 1030, 1, 129 }, 1 },
+    { "mla, few", 2, 1, 576, 512, true, 64, 2, { 2060, 65 }, 1 },
     { "16/24, few", 6, 2, 16, 24, false, 48, 3, { 90, 1, 65 }, 2 },
+    { "all, windows", 4, 4, 80, 80, false, 16, 4, { 64, 48, 64, 4 }, 1, true },
+    { "all, frames", 2, 2, 80, 80, false, 16, 3, { 1100, 1, 129 }, 1, true },
 };
 static const Shape few_back[] = {
     { "128, few", 4, 2, 128, 128, false, 16, 3, { 150, 1, 67 }, 1 },
     { "64, few", 6, 2, 64, 64, false, 64, 3, { 250, 1, 67 }, 1 },
     { "192/128, few", 2, 2, 192, 128, false, 64, 3, { 150, 1, 67 }, 1 },
     { "16/24, few", 6, 2, 16, 24, false, 48, 3, { 70, 1, 33 }, 2 },
+    { "all, few", 2, 2, 80, 80, false, 16, 3, { 150, 1, 67 }, 1, true },
 };
 /* ---- pieces of sequences, with all keys, as ranks have them -------------------------------------------------------- */
 /* Two ranks have pieces {0, 3} and {1, 2} of four of every sequence.  o, lse and dq have the bits of the whole; dk and dv of both ranks add up to it. */
@@ -514,33 +546,45 @@ static void pieces(const Shape *s) {
     clear(s->name);
 }
 
+/* each(SHAPES, RUN): of those whose names hold what the command line asks for */
+static const char *asked_for = "";
+#define each(shapes, run)                                                                                              \
+    for (size_t i = 0; i < COUNT(shapes); i++)                                                                         \
+        if (strstr(shapes[i].name, asked_for)) run(&shapes[i])
+static void pieces_of(const Shape *s) {
+    if (!s->all) pieces(s);
+}
+static void order_of(const Shape *s) {
+    spans(s, s->latent ? MLA_SPAN : ATTN_SPAN);
+    blocks(s, s->latent ? MLA_BLOCK : ATTN_BLOCK);
+}
+
 int gpu_attn_brief(int argc, char **argv);
 int gpu_attn_brief(int argc, char **argv) {
-    (void)argc, (void)argv;
+    if (argc > 1) asked_for = argv[1];
     open_gpu(DT_BF16);
-    for (size_t i = 0; i < COUNT(few); i++) exact(&few[i]);
-    for (size_t i = 0; i < COUNT(few_back); i++) gradients(&few_back[i]);
-    for (size_t i = 0; i < COUNT(few_back); i++) pieces(&few_back[i]);
+    each(few, exact);
+    each(few_back, gradients);
+    each(few_back, pieces_of);
     dev_close(&rig.d);
     return test_end();
 }
 
 int gpu_attn(int argc, char **argv) {
-    (void)argc, (void)argv;
+    if (argc > 1) asked_for = argv[1];
     for (int a = 0; a < 2; a++) {
         open_gpu(a ? DT_BF16 : DT_F32);
-        for (size_t i = 0; i < COUNT(plain); i++) exact(&plain[i]);
-        for (size_t i = 0; i < COUNT(back); i++) gradients(&back[i]);
-        for (size_t i = 0; i < COUNT(back); i++) pieces(&back[i]);
-        if (!a) exact(&wide);
+        each(plain, exact);
+        each(back, gradients);
+        each(back, pieces);
+        each(unmasked, exact);
+        each(unmasked_back, gradients);
+        if (!a && strstr(wide.name, asked_for)) exact(&wide);
         if (!a) dev_close(&rig.d);
     }
-    for (size_t i = 0; i < COUNT(order); i++) {
-        spans(&order[i], order[i].latent ? MLA_SPAN : ATTN_SPAN);
-        blocks(&order[i], order[i].latent ? MLA_BLOCK : ATTN_BLOCK);
-    }
-    for (size_t i = 0; i < COUNT(fast); i++) exact(&fast[i]);
-    for (size_t i = 0; i < COUNT(fast); i++) pieces(&fast[i]);
+    each(order, order_of);
+    each(fast, exact);
+    each(fast, pieces);
     dev_close(&rig.d);
     return test_end();
 }

@@ -1,12 +1,13 @@
 /* gpu_rows.c - row-by-row ops, experts' bookkeeping and the optimizer: GPU against CPU by bound, against itself by memcmp, over random
  * shapes, every mixture of dtypes that the front doors allow, rows with and without gaps, no rows at all. */
 #include "gpu/duo.h"
+#include "op/adam.h"
 
 static DType any_act(Duo *q) { return pick_int(q, 0, 1) ? q->act : DT_F32; }
 static DType any_w(Duo *q) { return pick_int(q, 0, 1) ? DT_BF16 : DT_F32; }
 static int any_gap(Duo *q) {
-    static const int gap[] = { 0, 0, 8, 3 };
-    return gap[pick_int(q, 0, 3)];
+    static const int gap[] = { 0, 0, 8, 3, 4 }; /* 4: makes 3420 columns rows on 16-byte borders */
+    return gap[pick_int(q, 0, 4)];
 }
 #define EACH_SIDE(q, s, d)                                                                                             \
     for (int s = 0; s < 2; s++)                                                                                        \
@@ -18,8 +19,9 @@ typedef struct {
     RopeShape rope;
     int kind;
 } Row;
-enum { NORM, NORM_DX, SWIGLU, SWIGLU_BWD, ADD, ROPE, COPY, ROW_KINDS };
-static const char *const row_name[] = { "rmsnorm", "rmsnorm_bwd", "swiglu", "swiglu_bwd", "add", "rope", "copy" };
+enum { NORM, NORM_DX, SWIGLU, SWIGLU_BWD, ADD, ROPE, COPY, GELU, GELU_BWD, ROW_KINDS };
+static const char *const row_name[] = { "rmsnorm", "rmsnorm_bwd", "swiglu", "swiglu_bwd", "add",
+                                        "rope",    "copy",        "gelu",   "gelu_bwd" };
 static void row_run(Dev *d, const Row *p, int s, int64_t at, int64_t n, int64_t to, Two y, Two z) {
     Tensor x = tensor_rows(p->x.t[s], at, n), u = tensor_rows(p->u.t[s], at, n), ty = tensor_rows(y.t[s], to, n),
            tz = tensor_rows(z.t[s], to, n);
@@ -34,11 +36,13 @@ static void row_run(Dev *d, const Row *p, int s, int64_t at, int64_t n, int64_t 
         op_copy(d, ty, x);
         op_rope(d, ty, tensor_rows(p->cs.t[s], at, n), p->rope, 1);
         break;
+    case GELU: op_gelu(d, ty, x); break;
+    case GELU_BWD: op_gelu_bwd(d, ty, u, x); break;
     default: op_copy(d, ty, x);
     }
 }
 static void rows_once(Duo *q) {
-    static const int widths[] = { 1, 7, 8, 64, 75, 128, 200, 1024, 1032, 2048, 3000, 7168 };
+    static const int widths[] = { 1, 7, 8, 64, 75, 128, 200, 1024, 1032, 2048, 3000, 3420, 7168 };
     int64_t T = pick_int(q, 0, 40), W = widths[pick_int(q, 0, COUNT(widths) - 1)];
     Row p = { .x = two(q, any_act(q), T, W, any_gap(q), 3),
               .u = two(q, any_act(q), T, W, any_gap(q), 3),
@@ -60,6 +64,7 @@ static void rows_once(Duo *q) {
         if (k == ROPE && ty == DT_BF16) bound += 4e-3; /* what is turned was rounded first */
         duo_near(q, row_name[k], p.y, bound);
         if (k == SWIGLU_BWD) duo_near(q, "swiglu_bwd dup", p.z, bound);
+        if ((k == GELU || k == GELU_BWD) && ty == DT_F32) duo_same(q, row_name[k], p.y); /* the CPU's own function */
         if (k == NORM) duo_near(q, "rstd", p.rstd, 1e-6);
         if (k == NORM) op_put(duo_dev(q, GPU), p.rstd.t[GPU], rig_get(&q->r[CPU], p.rstd.t[CPU]));
         /* again, one row at a time, from the last to the first, into other places */
@@ -240,6 +245,16 @@ static void adam_once(Duo *q, int64_t n, int64_t step) {
     bool master = kept > 0;
     DType mt = any_w(q);
     Two w = two_w(q, master ? DT_BF16 : DT_F32, 1, n, 0, 1), big = two_w(q, kept == 2 ? DT_I16 : DT_F32, 1, n, 0, 1);
+    if (kept == 2) { /* rests that belong to their weights: 0 and less than nothing would be NaN */
+        float *y = rnds(&q->r[GPU].m, n + 1, ++q->seed, 1);
+        uint16_t *half = MEM_ARRAY(&q->r[GPU].m, uint16_t, (size_t)n + 1),
+                 *rest = MEM_ARRAY(&q->r[GPU].m, uint16_t, (size_t)n + 1);
+        for (int64_t i = 0; i < n; i++) {
+            AdamSplit one = adam_split(y[i]);
+            half[i] = one.rounded, rest[i] = (uint16_t)one.rest;
+        }
+        EACH_SIDE(q, s, d) op_put(d, w.t[s], half), op_put(d, big.t[s], rest);
+    }
     Two m = two_w(q, mt, 1, n, 0, 1e-2f), v = two_w(q, mt, 1, n, 0, 1e-4f), g = two_w(q, DT_F32, 1, n, 0, 1);
     uint8_t *bytes = rig_get(&q->r[GPU], v.t[GPU]); /* squares have no sign */
     for (int64_t i = 1; i <= n; i++) bytes[(size_t)i * dtype_size(mt) - 1] &= 0x7F;

@@ -30,6 +30,13 @@ static AttnBy by_packed(const Dev *d, const Attn *a) {
     bool half = a->q.dtype == DT_BF16 && a->k.dtype == DT_BF16 && a->v.dtype == DT_BF16 && a->o.dtype == DT_BF16;
     return half ? attn_by(d, a->heads, a->kv_heads, a->dk, a->dv, is_latent(a)) : BY_PLAIN;
 }
+/* Without a mask; towers that are published have heads of 80 columns. */
+enum { ALL_WIDTH = 80 };
+static AttnBy by_all(const Dev *d, const Attn *a) {
+    bool half = d->act == DT_BF16;
+    for (Tensor x : { a->q, a->k, a->v, a->o }) half = half && x.dtype == DT_BF16;
+    return half && a->dk == ALL_WIDTH && a->dv == ALL_WIDTH && a->heads / a->kv_heads <= 64 ? BY_ALL : BY_PLAIN;
+}
 static AttnBy by_paged(const Dev *d, Tensor o, Tensor q, const Kv *kv, int heads) {
     bool half = q.dtype == DT_BF16 && o.dtype == DT_BF16;
     return half ? attn_by(d, heads, kv->kv_heads, kv->dk, kv->dv, kv->latent) : BY_PLAIN;
@@ -126,6 +133,12 @@ static Cut cut_packed(AttnBy by, const Attn *a) {
     cut_list(&c, a->seqs.n);
     return c;
 }
+static Cut cut_all(const Attn *a) { /* windows have at most 64 rows, as a rule */
+    const bool windows = (int64_t)a->seqs.longest * (a->heads / a->kv_heads) <= 64;
+    Cut c = cut_of(BY_ALL, a->heads, a->kv_heads, windows ? 64 : 128, a->q.rows, a->seqs.n, a->seqs.longest);
+    cut_list(&c, a->seqs.n);
+    return c;
+}
 /* Decode by span where whole sequences would leave SMs idle, or where (heads of 64) two CTAs an SM are quicker than
  * one; no list is made. */
 static Cut cut_paged(AttnBy by, Tensor q, const Kv *kv, const Paged *r, int heads) {
@@ -184,11 +197,11 @@ static unsigned ctas(const Dev *d, const Cut &c, int each) {
 }
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
-template <int D, int W>
+template <int D, int W, int WIDTH = D, bool ALL = false>
 static void fwd(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
                 const AttnPar &p) {
     using S = AttnShape<D, D, W>;
-    attn_fwd<D, D, W, ATTN_SPAN><<<ctas(d, c, W ? 1 : 2), S::threads, S::bytes, stream_of(d)>>>(q, k, v, p);
+    attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL><<<ctas(d, c, W ? 1 : 2), S::threads, S::bytes, stream_of(d)>>>(q, k, v, p);
     CU(cudaGetLastError());
 }
 /* As soon as the partial sums are there: set up while they are being made. */
@@ -251,7 +264,7 @@ size_t cuda_tmp_attend(Dev *d, const Attn *a) {
 void cuda_attend(Dev *d, const Attn *a) {
     AttnBy by = by_packed(d, a);
     if (a->q.rows == 0) return;
-    if (by == BY_PLAIN) return plain_attend(d, a);
+    if (by == BY_PLAIN) return plain_attend(d, a, false);
     size_t mark = arena_mark(&d->tmp);
     Cut c = cut_packed(by, a);
     Scratch s = take(d, c);
@@ -274,6 +287,27 @@ void cuda_attend(Dev *d, const Attn *a) {
         if (by == BY_128) fwd_any<128>(d, c, q, k, v, p, a->seqs.n);
         else fwd_any<64>(d, c, q, k, v, p, a->seqs.n);
     }
+    arena_pop(&d->tmp, mark);
+}
+
+size_t cuda_tmp_attend_all(Dev *d, const Attn *a) {
+    AttnBy by = by_all(d, a);
+    d->by = name_of(by);
+    return by == BY_PLAIN ? 0 : cut_bytes(cut_all(a));
+}
+void cuda_attend_all(Dev *d, const Attn *a) {
+    if (a->q.rows == 0) return;
+    if (by_all(d, a) == BY_PLAIN) return plain_attend(d, a, true);
+    size_t mark = arena_mark(&d->tmp);
+    Cut c = cut_all(a);
+    Scratch s = take(d, c);
+    ItemList list = list_of(d, c, s, a->seqs, TENSOR_NONE, a->seqs.longest, section_of(128, 128), false);
+    AttnPar p = attn_par(c, s, a->o, a->lse, a->seqs, TENSOR_NONE, key_rows(d, ATTN_BLOCK, a), list, a->scale);
+    CUtensorMap q = map_heads(d, a->q, a->heads, a->dk, c.group, c.positions);
+    CUtensorMap k = map_heads(d, a->k, a->kv_heads, a->dk, 1, ATTN_BLOCK),
+                v = map_heads(d, a->v, a->kv_heads, a->dv, 1, ATTN_BLOCK);
+    if (c.rows_tile == 64) fwd<128, 1, ALL_WIDTH, true>(d, c, q, k, v, p);
+    else fwd<128, 2, ALL_WIDTH, true>(d, c, q, k, v, p);
     arena_pop(&d->tmp, mark);
 }
 
@@ -309,15 +343,19 @@ void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, fl
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 /* widths of a head; rows a block of attn_dkv has, keys a block of attn_dq, warpgroups: what registers allow */
-template <int DK, int DV, int ROWS, int KEYS, int W> struct BackShape {
+template <int DK, int DV, int ROWS, int KEYS, int W, int WK = DK, int WV = DV, bool ALL = false> struct BackShape {
     static constexpr int dk = DK, dv = DV, rows = ROWS, keys = KEYS, w = W, tile = 64 * W, threads = 128 * (W + 1);
+    static constexpr int wk = WK, wv = WV; /* columns that a head has */
+    static constexpr auto *dkv_kernel = attn_dkv<DK, DV, ROWS, W, WK, WV, ALL>, *dq_kernel = attn_dq<DK, DV, KEYS, W, WK, WV, ALL>;
     using Dkv = DkvShape<DK, DV, ROWS, W>;
     using Dq = DqShape<DK, DV, KEYS, W>;
 };
 using Back128 = BackShape<128, 128, 64, 128, 2>;
 using Back64 = BackShape<64, 64, 64, 64, 3>;
 using BackMla = BackShape<192, 128, 32, 64, 2>; /* MLA in the expanded form */
-static int back_tile(AttnBy by) { return by == BY_64 ? Back64::tile : by == BY_128 ? Back128::tile : BackMla::tile; }
+using BackAll = BackShape<128, 128, 64, 128, 2, ALL_WIDTH, ALL_WIDTH, true>;
+static int back_tile(AttnBy by) { return by == BY_64 ? Back64::tile : by == BY_MLA ? BackMla::tile : Back128::tile; }
+static_assert(BackAll::tile == Back128::tile, "back_tile");
 
 AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
     bool half = d->act == DT_BF16;
@@ -347,7 +385,7 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
     float *sums = (float *)arena_push(&d->tmp, sums_bytes(a)),
           *own = by == BY_MLA ? (float *)arena_push(&d->tmp, sums_bytes(a)) : NULL;
     Scratch sv = take(d, cv), sq = take(d, cq);
-    launch(d, attn_row_sum<B::dv>, dim3(blocks_of(a->q.rows * a->heads, 8)), dim3(256), 0, sums, (const bf16 *)dO.data,
+    launch(d, attn_row_sum<B::wv>, dim3(blocks_of(a->q.rows * a->heads, 8)), dim3(256), 0, sums, (const bf16 *)dO.data,
            dO.ld, (const bf16 *)a->o.data, a->o.ld, a->heads, a->q.rows * a->heads);
     BackPar p = {};
     p.dq = (bf16 *)dq.data, p.dk = (bf16 *)dk.data, p.dv = (bf16 *)dv.data, p.ld_dq = dq.ld, p.ld_dk = dk.ld,
@@ -360,14 +398,14 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
 
     p.positions = cq.positions;
     p.list = list_of(d, cq, sq, a->seqs, a->start, most_keys(a), section_of(B::dk, B::dv), false);
-    attn_dq<B::dk, B::dv, B::keys, B::w><<<ctas(d, cq, 1), B::threads, B::Dq::bytes, stream_of(d)>>>(
-        rows(a->q, B::dk), keys(a->k, B::dk, B::keys), keys(a->v, B::dv, B::keys), rows(dO, B::dv), p);
+    B::dq_kernel<<<ctas(d, cq, 1), B::threads, B::Dq::bytes, stream_of(d)>>>(
+        rows(a->q, B::wk), keys(a->k, B::wk, B::keys), keys(a->v, B::wv, B::keys), rows(dO, B::wv), p);
     CU(cudaGetLastError());
     if (p.own_lse) p.lse = p.own_lse, p.ld_lse = a->heads;
     p.positions = B::rows / group;
     p.list = list_of(d, cv, sv, a->seqs, a->start, most_keys(a), section_of((B::dk + B::dv) * group, 0), true, a->from);
-    attn_dkv<B::dk, B::dv, B::rows, B::w><<<ctas(d, cv, 1), B::threads, B::Dkv::bytes, stream_of(d)>>>(
-        rows(a->q, B::dk), keys(a->k, B::dk, B::tile), keys(a->v, B::dv, B::tile), rows(dO, B::dv), p);
+    B::dkv_kernel<<<ctas(d, cv, 1), B::threads, B::Dkv::bytes, stream_of(d)>>>(
+        rows(a->q, B::wk), keys(a->k, B::wk, B::tile), keys(a->v, B::wv, B::tile), rows(dO, B::wv), p);
     CU(cudaGetLastError());
 }
 size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
@@ -381,24 +419,42 @@ void cuda_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const A
     size_t mark = arena_mark(&d->tmp);
     if (a->from.data) cuda_zero(d, dk), cuda_zero(d, dv); /* of keys that no row here sees */
     if (a->q.rows == 0) return;
-    if (by == BY_PLAIN) plain_attend_bwd(d, dq, dk, dv, dO, a);
+    if (by == BY_PLAIN) plain_attend_bwd(d, dq, dk, dv, dO, a, false);
     else if (by == BY_128) back<Back128>(d, dq, dk, dv, dO, a, by);
     else if (by == BY_64) back<Back64>(d, dq, dk, dv, dO, a, by);
     else back<BackMla>(d, dq, dk, dv, dO, a, by);
     arena_pop(&d->tmp, mark);
 }
 
+static AttnBy back_all(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    bool half = true;
+    for (Tensor x : { dq, dk, dv, dO }) half = half && x.dtype == DT_BF16;
+    return half ? by_all(d, a) : BY_PLAIN;
+}
+size_t cuda_tmp_attend_all_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    AttnBy by = back_all(d, dq, dk, dv, dO, a);
+    d->by = name_of(by);
+    if (by == BY_PLAIN) return plain_attend_bwd_tmp(a);
+    return arena_round(sums_bytes(a)) + cut_bytes(cut_dkv(by, a)) + cut_bytes(cut_dq(by, a));
+}
+void cuda_attend_all_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+    AttnBy by = back_all(d, dq, dk, dv, dO, a);
+    size_t mark = arena_mark(&d->tmp);
+    if (a->q.rows == 0) return;
+    if (by == BY_PLAIN) plain_attend_bwd(d, dq, dk, dv, dO, a, true);
+    else back<BackAll>(d, dq, dk, dv, dO, a, by);
+    arena_pop(&d->tmp, mark);
+}
+
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
-template <int D, int W> static cudaError_t allow(void) {
-    return cudaFuncSetAttribute(attn_fwd<D, D, W, ATTN_SPAN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+template <int D, int W, int WIDTH = D, bool ALL = false> static cudaError_t allow(void) {
+    return cudaFuncSetAttribute(attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 AttnShape<D, D, W>::bytes);
 }
 template <class B> static cudaError_t allow_back(void) {
-    cudaError_t e = cudaFuncSetAttribute(attn_dkv<B::dk, B::dv, B::rows, B::w>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, B::Dkv::bytes);
-    return e ? e
-             : cudaFuncSetAttribute(attn_dq<B::dk, B::dv, B::keys, B::w>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    B::Dq::bytes);
+    cudaError_t e =
+        cudaFuncSetAttribute(B::dkv_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, B::Dkv::bytes);
+    return e ? e : cudaFuncSetAttribute(B::dq_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, B::Dq::bytes);
 }
 bool attns_open(Dev *d, Err *err) {
     Attns *x = cu(d)->attns = MEM_NEW(&d->mem, Attns);
@@ -416,6 +472,9 @@ bool attns_open(Dev *d, Err *err) {
     if (e == cudaSuccess) e = allow<64, 0>();
     if (e == cudaSuccess) e = allow<64, 1>();
     if (e == cudaSuccess) e = allow<64, 3>();
+    if (e == cudaSuccess) e = allow<128, 1, ALL_WIDTH, true>();
+    if (e == cudaSuccess) e = allow<128, 2, ALL_WIDTH, true>();
+    if (e == cudaSuccess) e = allow_back<BackAll>();
     if (e == cudaSuccess) e = allow_back<Back128>();
     if (e == cudaSuccess) e = allow_back<Back64>();
     if (e == cudaSuccess) e = allow_back<BackMla>();

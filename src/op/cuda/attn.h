@@ -63,14 +63,14 @@ Pages pages_of(const Dev *d, const Kv *kv, const Paged *rows);
 
 /* Which kernel serves a shape: a question of widths, dtype and heads alone, so that training, prefill and decoding
  * get the same answer. */
-enum AttnBy { BY_PLAIN, BY_128, BY_64, BY_MLA };
+enum AttnBy { BY_PLAIN, BY_128, BY_64, BY_MLA, BY_ALL };              /* BY_ALL: without a mask, heads of 80 columns */
 AttnBy attn_by(const Dev *d, int heads, int kv_heads, int dk, int dv, bool latent);
 AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
 
 void   plain_attn_open(void);
-void   plain_attend(Dev *d, const Attn *a);
+void   plain_attend(Dev *d, const Attn *a, bool all);                     /* all: attend_all */
 void   plain_attend_kv(Dev *d, Tensor o, Tensor q, const Kv *kv, const Paged *rows, int heads, float scale);
 size_t plain_attend_bwd_tmp(const Attn *a);
-void   plain_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
+void   plain_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a, bool all);
 
 #endif

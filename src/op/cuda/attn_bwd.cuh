@@ -15,7 +15,9 @@
  *
  * attn_dkv: a tile is 64 keys of a kv head for each of W warpgroups, and scores are made turned (keys x rows), so
  * that p' and dS' are operands in registers.  attn_dq: a tile is 64 W rows, as in the forward.  One warp of
- * producers: one thread drives the copy engine, all bring lse and D. */
+ * producers: one thread drives the copy engine, all bring lse and D.
+ *
+ * ALL: without a mask.  WK, WV: columns that a head has, of DK and DV that are read; the others are zeros (attn_fwd.cuh). */
 #ifndef OP_CUDA_ATTN_BWD_CUH
 #define OP_CUDA_ATTN_BWD_CUH
 
@@ -52,8 +54,8 @@ __global__ void attn_row_sum(float *to, const bf16 *dO, int64_t ld_do, const bf1
     if ((threadIdx.x & 31) == 0) to[i] = s;
 }
 
-/* Two rows of a thread's sums, times a factor, to bf16: 16 bytes a lane. */
-template <int N> DEV void store_sums(bf16 *row0, bf16 *row1, const float (&x)[N], float by, int quad) {
+/* Two rows of a thread's sums, times a factor, to bf16: 16 bytes a lane, as far as there are columns. */
+template <int WIDTH, int N> DEV void store_sums(bf16 *row0, bf16 *row1, const float (&x)[N], float by, int quad) {
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -64,7 +66,7 @@ template <int N> DEV void store_sums(bf16 *row0, bf16 *row1, const float (&x)[N]
                 w[i] = bf2(__fmul_rn(x[4 * (j + i) + 2 * h], by), __fmul_rn(x[4 * (j + i) + 2 * h + 1], by));
             const uint4 y = quad_turn(w[0], w[1], w[2], w[3], quad);
             bf16 *to = h ? row1 : row0;
-            if (to) *(uint4 *)(to + 8 * (j + quad)) = y;
+            if (to && 8 * (j + quad) < WIDTH) *(uint4 *)(to + 8 * (j + quad)) = y;
         }
 }
 /* s -> bf16 operand of the next product */
@@ -97,7 +99,7 @@ struct DkvTile {
     int row0, len, head, key0, blocks;
 };
 
-template <int DK, int DV, int ROWS, int W>
+template <int DK, int DV, int ROWS, int W, int WK = DK, int WV = DV, bool ALL = false>
 __global__ void __launch_bounds__(128 * (W + 1), 1)
     attn_dkv(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
              const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
@@ -114,8 +116,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     for (int i = threadIdx.x; i < S::slots * S::slot / 16; i += S::threads)
         ((uint4 *)(base + S::k + S::v))[i] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * W);
-        bar_init(kv_full, 1), bar_init(kv_empty, 4 * W);
+        for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, LANES), bar_init(empty + 8 * i, 4 * LANES * W);
+        bar_init(kv_full, 1), bar_init(kv_empty, 4 * LANES * W);
         bar_fence_init();
     }
     fence_async();
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             /* the rows of sequence s that see the tile's keys: blocks b0..b1, b0 counted from the first that holds one */
             auto part = [&](int s, int *row0, int *start, int *len, int *b0) {
                 *row0 = p.at[s], *start = p.start ? p.start[s] : 0, *len = p.at[s + 1] - *row0;
-                *b0 = x.q0 > *start ? (x.q0 - *start) / p.positions : 0;
+                *b0 = !ALL && x.q0 > *start ? (x.q0 - *start) / p.positions : 0;
                 return (*len + p.positions - 1) / p.positions;
             };
             int row0, start, len, b0, b1, blocks = 0;
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                         for (int h = 0; h < DV / 64; h++)
                             tma_load(to + S::q + h * ROWS * 128, &tdo, h * 64, x.head * p.group, row0 + b * p.positions,
                                      bar);
-                    }
+                    } else if (lane < LANES) bar_arrive(full + 8 * slot);
                     if (++slot == S::slots) slot = 0, phase ^= 1;
                 }
         }
@@ -208,13 +210,13 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             bar_await(full + 8 * slot, phase);
             const int pos0 = uniform(block_pos[slot]);
             wg_fence();
-            scores_of<DK>(s, sK + w * 8192, S::keys * 128, q, ROWS * 128);
+            scores_of<WK>(s, sK + w * 8192, S::keys * 128, q, ROWS * 128);
             wg_commit();
-            scores_of<DV>(dp, sV + w * 8192, S::keys * 128, dO, ROWS * 128);
+            scores_of<WV>(dp, sV + w * 8192, S::keys * 128, dO, ROWS * 128);
             wg_commit();
             wg_wait<1>();
             const float2 *st = stats + slot * ROWS + 2 * quad;
-            const bool edge = pos0 < key0 + S::keys; /* some row may be before some key */
+            const bool edge = !ALL && pos0 < key0 + S::keys; /* some row may be before some key */
 #pragma unroll
             for (int j = 0; j < ROWS / 8; j++) {
                 const float4 y = *(const float4 *)(st + 8 * j);
@@ -248,15 +250,15 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             add_rows(dk, ds, q, ROWS * 128);
             wg_commit();
             wg_wait<0>();
-            if (lane == 0) bar_arrive(empty + 8 * slot);
+            warp_arrive(empty + 8 * slot, lane); /* all lanes have read lse and D */
             if (++slot == S::slots) slot = 0, phase ^= 1;
         }
-        if (lane == 0) bar_arrive(kv_empty);
+        warp_arrive(kv_empty, lane);
         auto to = [&](bf16 *x, int64_t ld, int width, int r) {
             return key0 + r < len ? x + (row0 + key0 + r) * ld + head * width : nullptr;
         };
-        store_sums(to(p.dk, p.ld_dk, DK, r0), to(p.dk, p.ld_dk, DK, r0 + 8), dk, p.scale, quad);
-        store_sums(to(p.dv, p.ld_dv, DV, r0), to(p.dv, p.ld_dv, DV, r0 + 8), dv, 1.f, quad);
+        store_sums<WK>(to(p.dk, p.ld_dk, WK, r0), to(p.dk, p.ld_dk, WK, r0 + 8), dk, p.scale, quad);
+        store_sums<WV>(to(p.dv, p.ld_dv, WV, r0), to(p.dv, p.ld_dv, WV, r0 + 8), dv, 1.f, quad);
     }
 }
 
@@ -266,12 +268,12 @@ template <int DK, int DV, int KEYS, int W> struct DqShape {
     static constexpr int room = (232448 - 1024 - q - dO) / slot, slots = room > 4 ? 4 : room;
     static constexpr int bytes = q + dO + slots * slot + 256;
 };
-/* first row; rows x group; its position; blocks of keys 0..b1; -1: no more */
+/* first row; rows x group; its position, or ALL: of the last key; blocks of keys 0..b1; -1: no more */
 struct DqTile {
     int row, rows, head, pos, b1;
 };
 
-template <int DK, int DV, int KEYS, int W>
+template <int DK, int DV, int KEYS, int W, int WK = DK, int WV = DV, bool ALL = false>
 __global__ void __launch_bounds__(128 * (W + 1), 1)
     attn_dq(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
             const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
@@ -284,7 +286,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     if (sQ & 1023) __trap();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * W);
-        bar_init(q_full, 1), bar_init(q_empty, 4 * W);
+        bar_init(q_full, 1), bar_init(q_empty, 4 * LANES * W);
         bar_fence_init();
     }
     __syncthreads();
@@ -304,8 +306,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 return;
             }
             const int row0 = p.at[x.seq], len = p.at[x.seq + 1] - row0, there = min(p.positions, len - x.q0),
-                      pos = (p.start ? p.start[x.seq] : 0) + x.q0, key0 = p.from ? p.from[x.seq] : row0,
-                      b1 = (pos + there - 1) / KEYS + 1;
+                      pos = ALL ? len - 1 : (p.start ? p.start[x.seq] : 0) + x.q0, key0 = p.from ? p.from[x.seq] : row0,
+                      b1 = (ALL ? pos : pos + there - 1) / KEYS + 1;
             shared_tile.row = row0 + x.q0, shared_tile.rows = there * p.group, shared_tile.head = x.head,
             shared_tile.pos = pos, shared_tile.b1 = b1;
             bar_expect(q_full, p.positions * p.group * (DK + DV) * 2);
@@ -345,7 +347,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             const int r = r0 + 8 * h, n = by_group(r, p);
             const int64_t at = row + n, hd = head * p.group + r - n * p.group;
             const bool there = r < rows;
-            last[h] = pos_min + n, to[h] = there ? p.dq + at * p.ld_dq + hd * DK : nullptr;
+            last[h] = pos_min + (ALL ? 0 : n), to[h] = there ? p.dq + at * p.ld_dq + hd * WK : nullptr;
             lse2[h] = there ? __fmul_rn(p.lse[at * p.ld_lse + hd], 1.4426950408889634f) : INFINITY;
             sum[h] = there ? p.row_sum[at * p.kv_heads * p.group + hd] : 0.f;
         }
@@ -356,9 +358,9 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             float s[KEYS / 2], dp[KEYS / 2];
             bar_await(full + 8 * slot, phase);
             wg_fence();
-            scores_of<DK>(s, sQ + w * 8192, S::rows * 128, k, KEYS * 128);
+            scores_of<WK>(s, sQ + w * 8192, S::rows * 128, k, KEYS * 128);
             wg_commit();
-            scores_of<DV>(dp, sO + w * 8192, S::rows * 128, v, KEYS * 128);
+            scores_of<WV>(dp, sO + w * 8192, S::rows * 128, v, KEYS * 128);
             wg_commit();
             wg_wait<1>();
             if (b * KEYS + KEYS - 1 > pos_min) mask_block(s, b * KEYS + 2 * quad, last[0], last[1]);
@@ -382,7 +384,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             if (lane == 0) bar_arrive(empty + 8 * slot);
             if (++slot == S::slots) slot = 0, phase ^= 1;
         }
-        if (lane == 0) bar_arrive(q_empty);
+        warp_arrive(q_empty, lane);
         if constexpr (OWN)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -393,7 +395,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 p.own_lse[at] = lse_of(Run{ lse2[h], all });
                 p.row_sum[at] = __fadd_rn(sum[h], __fmul_rn(off, __frcp_rn(all)));
             }
-        store_sums(to[0], to[1], dq, p.scale, quad);
+        store_sums<WK>(to[0], to[1], dq, p.scale, quad);
     }
 }
 

@@ -12,6 +12,9 @@
  *   W 0    16 rows that count, one span an item, two CTAs an SM: decode of few sequences; float32 partials,
  *     attn_combine folds them
  *
+ * ALL: without a mask, every row sees all keys of its sequence (a vision tower's windows and frames).  A head of WIDTH < DK columns is
+ * read as one of DK: the copy engine brings zeros for the columns that are not there, and they are not stored.
+ *
  * A masked key has p = 0 but its value still enters the product, so what lies behind a sequence in its last page
  * must be finite: pools start zeroed.  Rows of the tile that do not exist hold anything: no row depends on another. */
 #ifndef OP_CUDA_ATTN_FWD_CUH
@@ -35,7 +38,7 @@ struct AttnPar {
 };
 DEV int by_group(int row, const AttnPar &p) { return row * p.inv_group >> 16; } /* row / group, rows < 192 */
 
-/* row: first row of q and o; pos: its position; blocks j0..j1 */
+/* row: first row of q and o; pos: its position, or ALL: of the last key; blocks j0..j1 */
 struct Tile {
     int seq, head, span, row, rows, pos, j0, j1;
 };
@@ -60,7 +63,7 @@ DEV void weights_of(const float (&s)[64], uint32_t (&p)[32]) {
 }
 
 /* ---- the producer: one thread ------------------------------------------------------------------------------------ */
-template <int DK, int DV, int W, int SPAN>
+template <int DK, int DV, int W, int SPAN, bool ALL>
 DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtensorMap *tv, const AttnPar &p,
                       uint32_t sQ, uint32_t sR, uint32_t bars, volatile Tile *tiles) {
     using S = AttnShape<DK, DV, W>;
@@ -82,11 +85,12 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
             start = p.start ? p.start[x.seq] : 0;
         } while (x.span > 0 && x.span * SPAN > start); /* that sequence has fewer spans */
         const int row0 = p.at[x.seq], rows = p.at[x.seq + 1] - row0;
-        const int there = min(rows - x.q0, S::rows / p.group), blocks = (start + x.q0 + there - 1) / ATTN_BLOCK + 1;
+        const int there = min(rows - x.q0, S::rows / p.group), last = ALL ? rows - 1 : start + x.q0 + there - 1,
+                  blocks = last / ATTN_BLOCK + 1;
         constexpr int span_blocks = SPAN / ATTN_BLOCK;
         n.t = {
-            x.seq, x.head, x.span, row0 + x.q0, there * p.group, start + x.q0, x.span < 0 ? 0 : x.span * span_blocks,
-            blocks
+            x.seq, x.head, x.span, row0 + x.q0, there * p.group, ALL ? last : start + x.q0,
+            x.span < 0 ? 0 : x.span * span_blocks, blocks
         };
         if (x.span >= 0) n.t.j1 = min(blocks, n.t.j0 + span_blocks);
         n.keys = seq_keys(p.keys, x.seq, row0, start + rows - 1);
@@ -154,7 +158,7 @@ DEV void store_part(const AttnPar &p, const Tile &t, int r0, int quad, const flo
 }
 /* o (1 / l) in bf16 through shared memory, so that rows leave in whole pieces of 16 bytes (swizzled against bank
  * conflicts). */
-template <int DV>
+template <int DV, int WIDTH>
 DEV void store_rows(const AttnPar &p, const Tile &t, int warp_row, int lane, const float (&o)[DV / 2],
                     const Run (&st)[2], float *acc) {
     constexpr int PIECES = DV / 8;
@@ -175,7 +179,8 @@ DEV void store_rows(const AttnPar &p, const Tile &t, int warp_row, int lane, con
     for (int i = 0; i < 16 * PIECES / 32; i++) {
         const int r = (i * 32 + lane) / PIECES, piece = lane % PIECES, row = warp_row + r, pos = by_group(row, p);
         const uint4 x = *(uint4 *)(stage + r * DV * 2 + ((piece ^ (r & 7)) << 4));
-        if (row < t.rows) *(uint4 *)(p.o + (t.row + pos) * p.ld_o + (heads + row - pos * p.group) * DV + piece * 8) = x;
+        if (row < t.rows && piece * 8 < WIDTH)
+            *(uint4 *)(p.o + (t.row + pos) * p.ld_o + (heads + row - pos * p.group) * WIDTH + piece * 8) = x;
     }
     if (quad == 0 && p.lse)
 #pragma unroll
@@ -187,7 +192,7 @@ DEV void store_rows(const AttnPar &p, const Tile &t, int warp_row, int lane, con
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
-template <int DK, int DV, int W, int SPAN>
+template <int DK, int DV, int W, int SPAN, int WIDTH = DV, bool ALL = false>
 __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     attn_fwd(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
              const __grid_constant__ CUtensorMap tv, const AttnPar p) {
@@ -202,7 +207,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     if (sQ & 1023) __trap();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * S::groups);
-        for (int i = 0; i < S::q_bufs; i++) bar_init(q_full + 8 * i, 1), bar_init(q_empty + 8 * i, 4 * S::groups);
+        for (int i = 0; i < S::q_bufs; i++) bar_init(q_full + 8 * i, 1), bar_init(q_empty + 8 * i, 4 * LANES * S::groups);
         bar_fence_init();
     }
     __syncthreads();
@@ -211,7 +216,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     if (wg == 0) {
         if constexpr (W == 3) regs_down<32>();
         else if constexpr (W != 1) regs_down<40>();
-        if (threadIdx.x == 0) attn_produce<DK, DV, W, SPAN>(&tq, &tk, &tv, p, sQ, sR, full, tiles);
+        if (threadIdx.x == 0) attn_produce<DK, DV, W, SPAN, ALL>(&tq, &tk, &tv, p, sQ, sR, full, tiles);
         return;
     }
     if constexpr (W == 3) regs_up<160>();
@@ -234,7 +239,8 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
         const int j0 = uniform(now->j0), pos_min = uniform(now->pos), span = uniform(now->span);
         const Tile t = { now->seq, now->head, span, now->row, now->rows, pos_min, j0, j1 };
         const uint32_t q = sQ + qb * S::q + w * 8192;
-        const int r0 = warp_row + (lane >> 2), last0 = pos_min + by_group(r0, p), last1 = pos_min + by_group(r0 + 8, p);
+        const int r0 = warp_row + (lane >> 2), last0 = pos_min + (ALL ? 0 : by_group(r0, p)),
+                  last1 = pos_min + (ALL ? 0 : by_group(r0 + 8, p));
         const float c = p.c;
         Run st[2] = { { NEG, 0.f }, { NEG, 0.f } }, total[2];
         float a[2];
@@ -244,7 +250,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
         };
         auto scores = [&](uint32_t k) {
 #pragma unroll
-            for (int i = 0; i < DK / 16; i++)
+            for (int i = 0; i < (WIDTH < DK ? WIDTH : DK) / 16; i++)
                 wgmma<0, 0>(s, operand(q + (i / 4) * S::q_rows * 128 + (i % 4) * 32),
                             operand(k + (i / 4) * ATTN_BLOCK * 128 + (i % 4) * 32), i > 0);
         };
@@ -296,7 +302,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
             }
             weights_of(s, pr);
         }
-        if (lane == 0) bar_arrive(q_empty + 8 * qb);
+        warp_arrive(q_empty + 8 * qb, lane); /* all lanes have read the tile's words */
         if (++qb == S::q_bufs) qb = 0, q_phase ^= 1;
         bar_await(full + 8 * slot, phase);
         wg_fence(), add_values<DV>(o, pr, sR + slot * S::slot), wg_commit();
@@ -312,7 +318,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
 #pragma unroll
                 for (int i = 0; i < DV / 2; i++) o[i] = fold(acc[i * 32 + lane], o[i], f[(i >> 1) & 1]);
             }
-            store_rows<DV>(p, t, warp_row, lane, o, st, acc);
+            store_rows<DV, WIDTH>(p, t, warp_row, lane, o, st, acc);
         }
     }
 }

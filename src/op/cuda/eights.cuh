@@ -25,7 +25,7 @@ template <class... X> static inline bool wide_all(int64_t cols, X... x) { return
 __device__ __forceinline__ void load8(float (&v)[8], const Any &x, int64_t r, int64_t c, int n, bool wide) {
     if (x.half) {
         const bf16 *p = (const bf16 *)x.at + r * x.ld + c;
-        if (wide) {
+        if (wide && n == 8) {
             uint4 u = *(const uint4 *)p;
             unsigned w[4] = { u.x, u.y, u.z, u.w };
 #pragma unroll
@@ -36,7 +36,7 @@ __device__ __forceinline__ void load8(float (&v)[8], const Any &x, int64_t r, in
         }
     } else {
         const float *p = (const float *)x.at + r * x.ld + c;
-        if (wide) {
+        if (wide && n == 8) {
             float4 a = *(const float4 *)p, b = *(const float4 *)(p + 4);
             v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
         } else {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void load8(float (&v)[8], const Any &x, int64_t r, in
 __device__ __forceinline__ void store8(const Any &x, int64_t r, int64_t c, int n, bool wide, const float (&v)[8]) {
     if (x.half) {
         bf16 *p = (bf16 *)x.at + r * x.ld + c;
-        if (wide) {
+        if (wide && n == 8) {
             unsigned w[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) w[i] = (unsigned)bf16_bits(v[2 * i]) | (unsigned)bf16_bits(v[2 * i + 1]) << 16;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void store8(const Any &x, int64_t r, int64_t c, int n
         }
     } else {
         float *p = (float *)x.at + r * x.ld + c;
-        if (wide) {
+        if (wide && n == 8) {
             *(float4 *)p = make_float4(v[0], v[1], v[2], v[3]);
             *(float4 *)(p + 4) = make_float4(v[4], v[5], v[6], v[7]);
         } else {
@@ -82,11 +82,10 @@ typedef struct { int64_t rows, cols; bool wide; } Cells;
          c < (g).cols && r < (g).rows; r += (int64_t)gridDim.y * blockDim.y)
 
 static inline bool no_gaps(Tensor x) { return !x.data || x.rows <= 1 || x.ld == x.cols; }
-/* Rows without gaps are one long row, so that short ones fill blocks too. */
+/* Rows without gaps are one long row, so that short ones fill blocks too.  With gaps, the last words of a row may be narrow ones. */
 template <class... X> static inline Cells cells_of(int64_t rows, int64_t cols, X... x) {
-    bool wide = wide_all(cols, x...);
-    if ((... && no_gaps(x))) return { rows * cols > 0, rows * cols, wide };
-    return { rows, cols, wide };
+    if ((... && no_gaps(x))) return { rows * cols > 0, rows * cols, wide_all(cols, x...) };
+    return { rows, cols, (... && wide_one(x)) };
 }
 template <class... P, class... A> static inline void launch_cells(const Dev *d, void (*kernel)(Cells, P...), Cells g, A... a) {
     if (g.rows <= 0 || g.cols <= 0) return;

@@ -17,7 +17,9 @@ static CUtensorMap map_of(const Dev *d, const void *at, DType t, int64_t rows, i
                           int64_t step, int box_rows, int box_cols) {
     CUtensorMap m;
     const cuuint64_t es = dtype_size(t), dim[3] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)E };
-    const cuuint64_t stride[2] = { (rows > 1 ? ld : cols) * es, (E > 1 ? step : rows * ld) * es };
+    /* of one row the distance to the next does not matter, but it must be one that the copy engine takes */
+    const cuuint64_t one_row = (cols * es + 15) / 16 * 16;
+    const cuuint64_t stride[2] = { rows > 1 ? ld * es : one_row, E > 1 ? step * es : (rows > 1 ? rows * ld * es : one_row) };
     const cuuint32_t box[3] = { (cuuint32_t)box_cols, (cuuint32_t)box_rows, 1 }, one[3] = { 1, 1, 1 };
     CUresult r = cu(d)->prods->encode(
         &m, t == DT_F32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)at, dim,

@@ -240,7 +240,7 @@ static __global__ void __launch_bounds__(384, 1)
                     }
                 if (quad == 0) factors[r0] = a[0], factors[r0 + 8] = a[1];
                 fence_async();
-                named_arrive(GIVEN, 256);
+                named_give(GIVEN, 256);
             };
             auto soften = [&](int j) {
                 if (j * MLA_BLOCK + MLA_BLOCK - 1 > t.pos) mask_block(s, j * MLA_BLOCK + 2 * quad, last0, last1);
@@ -305,7 +305,7 @@ static __global__ void __launch_bounds__(384, 1)
                     if (there && t.span < 0 && p.lse) p.lse[token * p.ld_lse + head] = lse_of(st[h]);
                 }
             __syncwarp();
-            named_arrive(GIVEN, 256);
+            named_give(GIVEN, 256);
             wg_wait<0>();
             if (lane == 0) bar_arrive(b.empty_l + 8 * (n & 1));
             n++;
@@ -322,7 +322,7 @@ static __global__ void __launch_bounds__(384, 1)
             bool folded = false;
 #pragma unroll
             for (int x = 0; x < 128; x++) o[x] = 0.f;
-            named_arrive(TAKEN, 256);
+            named_give(TAKEN, 256);
             for (int j = t.j0; j < t.j1; j++, n++) {
                 named_sync(GIVEN, 256);
                 const float a[2] = { factors[r0], factors[r0 + 8] };
@@ -341,7 +341,7 @@ static __global__ void __launch_bounds__(384, 1)
                 wg_commit();
                 wg_wait<0>();
                 if (lane == 0) bar_arrive(b.empty_r + 8 * (n & 1));
-                named_arrive(TAKEN, 256);
+                named_give(TAKEN, 256);
             }
             named_sync(GIVEN, 256);
             mla_store(o, p, t, 1, folds, acc, folded, warp, lane);

@@ -31,6 +31,24 @@ struct Split {
         return n < n2 ? Part{ y1, ld1, n1 } : Part{ y2, ld2, n2 };
     }
 };
+/* Up to 8, or 4, columns of a row, of which 'left' are there (prod.cu: padded). */
+DEV void store_to(bf16 *to, uint4 q, int left) {
+    if (left >= 8) *(uint4 *)to = q;
+    else {
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+        #pragma unroll
+        for (int i = 0; i < 7; i++)
+            if (i < left) *(uint16_t *)(to + i) = (uint16_t)(w[i / 2] >> (i % 2 * 16));
+    }
+}
+DEV void store_to(float *to, float4 q, int left) {
+    if (left >= 4) *(float4 *)to = q;
+    else {
+        to[0] = q.x;
+        if (left > 1) to[1] = q.y;
+        if (left > 2) to[2] = q.z;
+    }
+}
 struct OutBf16 { /* up to 64 columns at a time through shared memory, so that rows are written whole */
     static constexpr int ROW = 64 * 2 + 16, SPACE = 8 * 16 * ROW;       /* 16 rows a warp; padded: no bank conflicts */
     static constexpr bool ADD = false;
@@ -61,7 +79,7 @@ struct OutBf16 { /* up to 64 columns at a time through shared memory, so that ro
                 uint4 q;
                 asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
                              : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w) : "r"(buf + r * ROW + t.lane % EACH * 16));
-                if (t.row + t.warp * 16 + r < t.row_end && n < p.N) *(uint4 *)(c + r * o.ld + n - o.from) = q;
+                if (t.row + t.warp * 16 + r < t.row_end && n < p.N) store_to(c + r * o.ld + n - o.from, q, p.N - n);
             }
             __syncwarp();
         }
@@ -89,7 +107,7 @@ struct OutF32 {                         /* pairs of lanes exchange, so that each
                     const float4 o = *(const float4 *)(c + j * 8);
                     q = make_float4(o.x + q.x, o.y + q.y, o.z + q.z, o.w + q.w);
                 }
-                *(float4 *)(c + j * 8) = q;
+                store_to(c + j * 8, q, p.N - (t.n0 + j * 8 + cl));
             }
         }
     }

@@ -1,7 +1,7 @@
 /* plain_attn.cu - attention of any head width, F32 or BF16, packed or paged, forward and backward: what serves where
  * no fast kernel does.
  *
- * Order of sums, for one query row over keys 0..last of its own sequence (q is scaled first, in float32):
+ * Order of sums, for one query row over keys 0..last of its own sequence (without a mask: all of it; q is scaled first, in float32):
  *   keys in blocks of PLAIN_BLOCK from position 0; m = -inf, l = 0, acc = 0
  *   s_k = chain over columns ascending of fma(q_d, k_d);  m' = max(m, max s);  a = e^(m - m');  p_k = e^(s_k - m')
  *   l = l a + sum of p: keys 16 apart (0+1)+(2+3), then a tree over 16
@@ -45,6 +45,7 @@ struct Par {
     Pages pages;
     int seqs, heads, kv_heads, group, wk, wv, tiles;
     float scale;
+    bool all; /* no mask: every row sees all keys of its sequence */
 };
 
 /* What the block works on: rows i = (position - start) * group + head of the group, 16 of them from i0. */
@@ -59,6 +60,8 @@ __device__ bool tile_of(Tile *t, const Par &p) {
     t->start = p.start ? p.start[t->seq] : 0, t->key0 = p.from ? p.from[t->seq] : t->row0;
     return t->i0 < t->n;
 }
+/* the last key that row i of the tile's sequence sees */
+__device__ int last_key(const Tile &t, const Par &p, int i) { return p.all ? t.n / p.group - 1 : t.start + i / p.group; }
 
 /* s[e] += sum over columns ascending of a[row][c] b(j, c), for j = lane + 16 e; have: how many j exist */
 template <class Get>
@@ -161,7 +164,7 @@ template <int NV> __global__ void __launch_bounds__(THREADS) plain_fwd(const Par
     const Smem s = smem_of(base, p.wk, 0);
     const Keys keys(p, t);
     const int r = threadIdx.x / 16, lane = threadIdx.x % 16, i = min(t.i0 + r, t.n - 1), n = min(ROWS, t.n - t.i0);
-    const int last = t.start + i / p.group, end = t.start + (t.i0 + n - 1) / p.group;
+    const int last = last_key(t, p, i), end = last_key(t, p, t.i0 + n - 1);
     auto col = [&](int row) { return (int64_t)(t.head * p.group + row % p.group); };
     load_rows(s.a, n, p.wk, [&](int row, int c) {
         const int x = t.i0 + row;
@@ -228,7 +231,7 @@ template <int NV> __global__ void __launch_bounds__(THREADS) plain_dq(const Par 
     const Smem s = smem_of(base, p.wk, p.wv);
     const Keys keys(p, t);
     const int r = threadIdx.x / 16, lane = threadIdx.x % 16, i = min(t.i0 + r, t.n - 1), n = min(ROWS, t.n - t.i0);
-    const int last = t.start + i / p.group, end = t.start + (t.i0 + n - 1) / p.group;
+    const int last = last_key(t, p, i), end = last_key(t, p, t.i0 + n - 1);
     const int64_t row = t.row0 + i / p.group, h = t.head * p.group + i % p.group;
     auto col = [&](int x) { return (int64_t)(t.head * p.group + x % p.group); };
     load_rows(s.a, n, p.wk, [&](int y, int c) {
@@ -278,8 +281,9 @@ template <int NV> __global__ void __launch_bounds__(THREADS) plain_dkv(const Par
     for (int q_seq = seq; q_seq < p.seqs; q_seq = next_part(p.from, p.seqs, q_seq)) {
         const int64_t row0 = p.at[q_seq];
         const int start = p.start ? p.start[q_seq] : 0, rows = (int)(p.at[q_seq + 1] - row0) * p.group;
-        for (int i0 = max(key0 - start, 0) * p.group; i0 < rows; i0 += PLAIN_BLOCK) {
-            const int have = min((int)PLAIN_BLOCK, rows - i0), from = min(max((key - start) * p.group - i0, 0), have);
+        for (int i0 = p.all ? 0 : max(key0 - start, 0) * p.group; i0 < rows; i0 += PLAIN_BLOCK) {
+            const int have = min((int)PLAIN_BLOCK, rows - i0),
+                      from = p.all ? 0 : min(max((key - start) * p.group - i0, 0), have);
             auto q = [&](int j, int c) {
                 const int x = i0 + j;
                 return __fmul_rn(p.q.get(row0 + x / p.group, (int64_t)(head * p.group + x % p.group) * p.wk + c), p.scale);
@@ -331,8 +335,9 @@ void run(Dev *d, Kernel *k, Par p, int seqs, int tiles, int wa, int wb) {
     launch(d, k, dim3((unsigned)seqs * (unsigned)tiles, (unsigned)p.kv_heads), dim3(THREADS), smem_bytes(wa, wb), p);
 }
 int tiles_of(int n) { return (n + ROWS - 1) / ROWS; }
-Par par_of(const Attn *a) {
+Par par_of(const Attn *a, bool all) {
     Par p = {};
+    p.all = all;
     p.q = any(a->q), p.k = any(a->k), p.v = any(a->v), p.o = any(a->o);
     p.lse = (float *)a->lse.data, p.ld_lse = a->lse.ld, p.at = (const int *)a->seqs.at.data;
     p.start = (const int *)a->start.data, p.from = (const int *)a->from.data, p.seqs = a->seqs.n;
@@ -349,8 +354,8 @@ void plain_attn_open() {
             CU(cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem_bytes(576, 576)));
 }
 
-void plain_attend(Dev *d, const Attn *a) {
-    Par p = par_of(a);
+void plain_attend(Dev *d, const Attn *a, bool all) {
+    Par p = par_of(a, all);
     run(d, size_for(a->dv)->attend, p, a->seqs.n, tiles_of(a->seqs.longest * p.group), a->dk, 0);
 }
 void plain_attend_kv(Dev *d, Tensor o, Tensor q, const Kv *kv, const Paged *rows, int heads, float scale) {
@@ -363,9 +368,9 @@ void plain_attend_kv(Dev *d, Tensor o, Tensor q, const Kv *kv, const Paged *rows
 }
 
 size_t plain_attend_bwd_tmp(const Attn *a) { return arena_round((size_t)a->q.rows * (size_t)a->heads * 4); }
-void plain_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
+void plain_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a, bool all) {
     size_t mark = arena_mark(&d->tmp);
-    Par p = par_of(a);
+    Par p = par_of(a, all);
     p.dO = any(dO), p.dq = any(dq), p.dk = any(dk), p.dv = any(dv);
     p.row_sum = (float *)arena_push(&d->tmp, (size_t)a->q.rows * (size_t)a->heads * 4);
     const Size *s = size_for(a->dk > a->dv ? a->dk : a->dv);

@@ -1,8 +1,8 @@
 /* prod.cu - who computes a product.
  *
  * All kernels of one Prod give the same bits (prod.h), so the choice may depend on rows: few rows go to few.cuh,
- * which only streams the weights; widths that are multiples of 8 and aligned rows to gemm.cuh; everything else to
- * plain_prod.cu. */
+ * which only streams the weights; aligned rows to gemm.cuh, with a copy of the weights where their width is no
+ * multiple of 8; everything else to plain_prod.cu. */
 #include "op/cuda/few.cuh"
 #include "op/cuda/gemm_go.cuh"
 
@@ -196,17 +196,66 @@ static void split_run(Dev *d, const Prod *p) {
     arena_pop(&d->tmp, mark);
 }
 
+/* ---- widths that are no multiples of 8, by rows that are 16 bytes apart (a tower's 3420 columns) ------------------- */
+/* The copy engine brings zeros for columns past the end, and what lies there is not written.  Weights lie as they do on disk, without
+ * gaps: they are copied to rows that the copy engine takes, which costs some percent of a product with many rows. */
+static bool prod_padded(const Dev *d, const Prod *p) {
+    return d->act == DT_BF16 && prod_is_bf16(p) && !prod_fast(p) && !p->at && p->E == 1 && p->n_pieces == 1 && !p->add && !p->n1
+           && aligned(p->a, p->ta, p->lda, 0) && aligned(p->c, p->tc, p->ldc, 0) && p->N > 0 && p->rows < (int64_t)1 << 31
+           && (p->kind == DW ? p->M > 0 && aligned(p->b, p->tb, p->ldb, 0) : p->K > 0);
+}
+static Prod padded_of(const Prod *p, int64_t *rows, int64_t *cols) { /* of b: 0 where it lies well */
+    Prod q = *p;
+    *rows = *cols = 0;
+    if (aligned(p->b, p->tb, p->ldb, 0)) return q;
+    *rows = p->kind == FWD ? p->N : p->K, *cols = p->kind == FWD ? p->K : p->N;
+    q.ldb = (*cols + 7) / 8 * 8;
+    return q;
+}
+static size_t padded_bytes(const Prod *p) {
+    int64_t rows, cols;
+    const Prod q = padded_of(p, &rows, &cols);
+    return (size_t)(rows * q.ldb) * 2;
+}
+__global__ void pad_rows(uint2 *to, const bf16 *from, int64_t rows, int64_t cols, int64_t ld_to, int64_t ld, bool wide) {
+    const int64_t fours = ld_to / 4;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * fours; i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t r = i / fours, c = i % fours * 4;
+        const uint16_t *x = (const uint16_t *)from + r * ld + c;
+        uint2 w = make_uint2(0, 0);
+        if (wide && c + 4 <= cols) w = *(const uint2 *)x;
+        else
+            for (int k = 0; k < 4 && c + k < cols; k++) (k < 2 ? w.x : w.y) |= (uint32_t)x[k] << (k % 2 * 16);
+        to[i] = w;
+    }
+}
+static void padded_run(Dev *d, const Prod *p) {
+    int64_t rows, cols;
+    Prod q = padded_of(p, &rows, &cols);
+    const size_t mark = arena_mark(&d->tmp);
+    if (rows) {
+        const bf16 *from = (const bf16 *)p->b;
+        q.b = arena_push(&d->tmp, padded_bytes(p));
+        launch(d, pad_rows, dim3(blocks_of(rows * q.ldb / 4, 1024)), dim3(256), 0, (uint2 *)q.b, from, rows, cols, q.ldb, p->ldb,
+               (uintptr_t)from % 8 == 0 && p->ldb % 4 == 0);
+    }
+    if (!prod_few(d, &q)) prod_gemm(d, &q);
+    arena_pop(&d->tmp, mark);
+}
+
 /* ---- who computes it ------------------------------------------------------------------------------------------- */
 const char *prod_by(const Dev *d, const Prod *p) {
-    return prod_fast(p) ? "tensor cores" : prod_splits(d, p) ? "tensor cores, three parts" : "plain";
+    return prod_fast(p) ? "tensor cores" : prod_splits(d, p) ? "tensor cores, three parts" : prod_padded(d, p) ? "tensor cores, padded" : "plain";
 }
 size_t prod_tmp(const Dev *d, const Prod *p) {
-    return prod_fast(p) ? prod_gemm_tmp(p) : prod_splits(d, p) ? split_of(p).bytes + pieces_bytes(p) : 0;
+    if (prod_fast(p)) return prod_gemm_tmp(p);
+    return prod_splits(d, p) ? split_of(p).bytes + pieces_bytes(p) : prod_padded(d, p) ? arena_round(padded_bytes(p)) : 0;
 }
 void prod_run(Dev *d, const Prod *p) {
     if (p->E == 0 || p->N == 0 || (p->rows == 0 && p->kind != DW)) return;
     if (p->rows == 0) return;                                            /* a gradient over no rows adds nothing */
     if (prod_splits(d, p)) split_run(d, p);
+    else if (prod_padded(d, p)) padded_run(d, p);
     else if (!prod_fast(p)) prod_plain(d, p);
     else if (!prod_few(d, p)) prod_gemm(d, p);
 }

@@ -1,6 +1,7 @@
 /* rows.cu - moving, embedding, norms, SwiGLU, rope: what works on rows alone.  T tokens, V vocabulary.
  * All of it waits for memory, so a thread moves eight columns at once where they lie on 16-byte borders. */
 #include "op/cuda/eights.cuh"
+#include "op/gelu.h"
 
 /* ---- moving ----------------------------------------------------------------------------------------------------------------------- */
 static __global__ void copy_k(Cells g, Any y, Any x) {
@@ -365,6 +366,33 @@ static __global__ void swiglu_bwd_k(Cells g, Any dgate, Any dup, Any dy, Any gat
 void cuda_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up) {
     launch_cells(d, swiglu_bwd_k, cells_of(dy.rows, dy.cols, dgate, dup, dy, gate, up), any_of(dgate), any_of(dup),
                  any_of(dy), any_of(gate), any_of(up));
+}
+/* ---- GELU: the CPU's own function, in double; a merger has few of them -------------------------------------------------------------------- */
+static __global__ void gelu_k(Cells g, Any y, Any x) {
+    EACH_EIGHT(g, r, c) {
+        float v[8];
+        int n = eights_left(g.cols, c);
+        load8(v, x, r, c, n, g.wide);
+#pragma unroll 1
+        for (int k = 0; k < 8; k++) v[k] = gelu_of(v[k]);
+        store8(y, r, c, n, g.wide, v);
+    }
+}
+void cuda_gelu(Dev *d, Tensor y, Tensor x) {
+    launch_cells(d, gelu_k, cells_of(y.rows, y.cols, y, x), any_of(y), any_of(x));
+}
+static __global__ void gelu_bwd_k(Cells g, Any dx, Any dy, Any x) {
+    EACH_EIGHT(g, r, c) {
+        float v[8], e[8];
+        int n = eights_left(g.cols, c);
+        load8(v, x, r, c, n, g.wide), load8(e, dy, r, c, n, g.wide);
+#pragma unroll 1
+        for (int k = 0; k < 8; k++) v[k] = gelu_back(e[k], v[k]);
+        store8(dx, r, c, n, g.wide, v);
+    }
+}
+void cuda_gelu_bwd(Dev *d, Tensor dx, Tensor dy, Tensor x) {
+    launch_cells(d, gelu_bwd_k, cells_of(dx.rows, dx.cols, dx, dy, x), any_of(dx), any_of(dy), any_of(x));
 }
 static __global__ void add_k(Cells g, Any y, Any a, Any b) {
     EACH_EIGHT(g, r, c) {

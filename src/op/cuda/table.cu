@@ -9,24 +9,6 @@ extern "C" {
 __attribute__((weak)) void prods_about(char *text, size_t size) { (void)size, text[0] = 0; }
 __attribute__((weak)) void attns_about(char *text, size_t size) { (void)size, text[0] = 0; }
 
-/* A vision tower is the CPU's so far: such a model is refused when it is opened here. */
-void cuda_attend_all(Dev *d, const Attn *a) {
-    (void)d, (void)a;
-    die("op/cuda: attention without a mask");
-}
-void cuda_attend_all_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    (void)d, (void)dq, (void)dk, (void)dv, (void)dO, (void)a;
-    die("op/cuda: attention without a mask");
-}
-void cuda_gelu(Dev *d, Tensor y, Tensor x) {
-    (void)d, (void)y, (void)x;
-    die("op/cuda: GELU");
-}
-void cuda_gelu_bwd(Dev *d, Tensor dx, Tensor dy, Tensor x) {
-    (void)d, (void)dx, (void)dy, (void)x;
-    die("op/cuda: GELU");
-}
-
 /* Those that nobody defines are done one by one. */
 #define FUSED(name, params, args) __attribute__((weak)) bool cuda_##name params;
 #include "op/op_fused_list.h"
