@@ -57,5 +57,6 @@ bool bench_decode(Bench *b, Err *err);
 bool bench_optimizer(Bench *b, Err *err);
 bool bench_link  (Bench *b, Err *err);
 bool bench_load  (Bench *b, Err *err);
+bool bench_tower (Bench *b, Err *err);
 
 #endif

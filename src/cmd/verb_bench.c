@@ -14,6 +14,7 @@ const BenchKind bench_kinds[] = {
     { "ops",         bench_train,     "train-slice, op by op", true },
     { "optimizer",   bench_optimizer, "AdamW and the norm of the gradient", false },
     { "link",        bench_link,      "bytes to the device and back", false },
+    { "tower",       bench_tower,     "pictures of 1920 x 1080 through a vision tower", true },
     { "load",        bench_load,      "a model's files to the device", true },
     { 0 },
 };
@@ -24,7 +25,8 @@ static const Opt options[] = {
       "of a micro-batch, or of a prefill's step (default 16384)", 1, 1 << 24 },
     { "length",    OPT_INT, offsetof(BenchArgs, length),    "N", "of a sequence (default 4096)", 2, 1 << 24 },
     { "recompute", OPT_STR, offsetof(BenchArgs, recompute), "none|selective|full", "train-slice (default none)" },
-    { "batch",     OPT_INT, offsetof(BenchArgs, batch),     "N", "decode: sequences (default 64)", 1, 65536 },
+    { "batch",     OPT_INT, offsetof(BenchArgs, batch),     "N",
+      "decode: sequences (default 64); tower: pictures, to 100", 1, 65536 },
     { "context",   OPT_INT, offsetof(BenchArgs, context),   "N",
       "decode: tokens before the one drawn, in the mean (default 1500)", 1, 1 << 24 },
     { "answer",    OPT_INT, offsetof(BenchArgs, answer),    "N",
@@ -71,7 +73,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_bench = {
     .name = "bench",
-    .usage = "train-slice|logprob|decode|ops|optimizer|link|load [MODEL|config.json]",
+    .usage = "train-slice|logprob|decode|ops|optimizer|link|tower|load [MODEL|config.json]",
     .summary = "how quick this machine is at a part of a run, as JSON",
     .detail =
         "Weights are random but for load, so a config.json is enough.  Achieved figures stand beside a roof that is "
