@@ -15,15 +15,24 @@ if(NVCC AND NOT HONE_SANITIZE)
     list(APPEND CUDA_OBJ ${o})
   endforeach()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+  # Attention as racecheck can follow it (op/cuda/attn_mma.cuh): build/gpu/race has the library with it.
+  set(RACE_OBJ ${CUDA_OBJ})
+  list(REMOVE_ITEM RACE_OBJ ${CMAKE_BINARY_DIR}/cuda/attn.o)
+  set(o ${CMAKE_BINARY_DIR}/cuda/attn_race.o)
+  add_custom_command(OUTPUT ${o} COMMAND bash ${CMAKE_SOURCE_DIR}/tools/nvcc.sh ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${NVCC_FLAGS} -DHONE_RACECHECK -lineinfo -MD -MF ${o}.d
+                     -c ${CMAKE_SOURCE_DIR}/src/op/cuda/attn.cu -o ${o} DEPENDS ${CMAKE_SOURCE_DIR}/src/op/cuda/attn.cu ${CMAKE_SOURCE_DIR}/tools/nvcc.sh DEPFILE ${o}.d COMMENT "nvcc attn.cu for racecheck")
   # What it shares with the program it has a copy of, so that it needs nothing of the program's symbols.
   file(GLOB CUDA_C CONFIGURE_DEPENDS src/op/cuda/*.c)
   add_library(hone_cuda SHARED ${CUDA_OBJ} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
-  set_target_properties(hone_cuda PROPERTIES C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+  add_library(hone_cuda_race SHARED EXCLUDE_FROM_ALL ${RACE_OBJ} ${o} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
+  set_target_properties(hone_cuda hone_cuda_race PROPERTIES C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
                         LINKER_LANGUAGE C BUILD_RPATH "$ORIGIN;/usr/local/cuda/lib64" SKIP_BUILD_RPATH OFF)
-  target_include_directories(hone_cuda PRIVATE ${CUDA_HOME}/include)
-  target_link_libraries(hone_cuda PRIVATE ${CUDA_HOME}/lib64/libcudart_static.a
-                        Threads::Threads rt m ${CMAKE_DL_LIBS} ${STDCXX})
-  target_link_options(hone_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
+  foreach(t hone_cuda hone_cuda_race)
+    target_include_directories(${t} PRIVATE ${CUDA_HOME}/include)
+    target_link_libraries(${t} PRIVATE ${CUDA_HOME}/lib64/libcudart_static.a Threads::Threads rt m ${CMAKE_DL_LIBS} ${STDCXX})
+    target_link_options(${t} PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
+  endforeach()
+  set_target_properties(hone_cuda_race PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/race OUTPUT_NAME hone_cuda)
 endif()
 
 # One program with every test of a GPU (tests/gpu/gpu_*.c, and the op tests on a GPU in float32), and the library beside it: build/gpu is
@@ -66,7 +75,9 @@ if(TARGET hone_cuda)
   add_custom_command(TARGET hone POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu
                      COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/hone $<TARGET_FILE:hone>)
   add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/each.so ${CMAKE_BINARY_DIR}/scorers/each.so)
-  add_dependencies(hone_gpu_test hone_cuda each)
+  add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu/race
+                     COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/race/libhone_cuda.so $<TARGET_FILE:hone_cuda_race>)
+  add_dependencies(hone_gpu_test hone_cuda hone_cuda_race each)
   if(TARGET hone_mpi)
     add_custom_command(TARGET hone_mpi POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu
                        COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/libhone_mpi.so $<TARGET_FILE:hone_mpi>)

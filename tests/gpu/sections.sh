@@ -6,7 +6,7 @@
 #   loop      quickstart on the GPU; the same seed twice; kills; a run that changes devices
 #   grpo      a real model's shape from a seed, and 200 steps: memory as planned, asked for once
 #   bars      speed beside transformers on the same shapes in the same call (bench/peers; python3 with torch), and against the card's own roofs; nothing else may run
-#   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes
+#   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes: no report at all
 #   nccl      2, 4 and 8 ranks on the one GPU: what groups do, and models cut over them
 #   (none)    a selection of the first three
 cd "$(dirname "$0")/../.." || exit 1
@@ -25,7 +25,7 @@ tests() { # tests NAME... [-- ARGUMENTS]: each test program's own counts are add
         < <(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' "$work/log" | tr -d ,)
     [ $rc = 0 ] || grep -q ' [1-9][0-9]* failed' "$work/log" || ok 1 "a test program died"
 }
-families="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn llama_long qwen2_long"
+families="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn llama_long qwen2_long qwen2_5_vl qwen2_5_vl_clips"
 verify() { # verify COMPUTE
     local m
     for m in $families; do
@@ -34,7 +34,7 @@ verify() { # verify COMPUTE
     done
 }
 
-ops() { tests gpu_rows gpu_link gpu_product gpu_head gpu_attn gpu_mla gpu_tp gpu_sizes test_op; }
+ops() { tests gpu_rows gpu_link gpu_product gpu_fused gpu_head gpu_attn gpu_mla gpu_tp gpu_sizes test_op; }
 sampled="llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn random-llama random-qwen2 random-qwen3 random-qwen3_moe random-mixtral random-deepseek_v3 random-moonlight wide-qwen3_moe wide-moonlight"
 million() { # half a million tokens and more in bfloat16: each model in a process of its own, six at a time
     local m p f s
@@ -54,6 +54,30 @@ exact() {
     million
     verify f32
     verify bf16
+    vision
+}
+# Prompts with 1 to 4 pictures, prefilled in chunks, with prefix hits and preemption: a tower on tensor cores (heads of 80 columns, 428 columns of a
+# feed-forward, as published ones have 80 and 3420) and one that only the plain kernels take.
+vision() {
+    local recipe=$PWD/recipes/quickstart-vision m line
+    "$hone" random tests/gpu/vl_wide.json "$work/vl_wide" --seed 3 >/dev/null && "$hone" random "$recipe/model" "$work/vl_small" --seed 3 >/dev/null
+    ok $? "no model"
+    cp "$recipe"/model/{tokenizer,tokenizer_config,preprocessor_config}.json "$work/vl_wide"
+    cp tests/data/vision/{photo,half,same,wide,palette,rgba,tall}.png tests/data/vision/{jpeg420.jpg,lossy.webp} "$work"
+    awk 'BEGIN { srand(5); n = split("photo.png half.png same.png wide.png palette.png rgba.png tall.png jpeg420.jpg lossy.webp", f, " ")
+        for (i = 0; i < 64; i++) { k = 1 + i % 4; s = ""; m = ""; for (j = 0; j < k; j++) { s = s (j ? "," : "") "\"" f[1 + int(rand() * n)] "\""; m = m "<image>" }
+            printf "{\"data_source\":\"math_exact_flexible\",\"prompt\":[{\"role\":\"user\",\"content\":\"%swhich colour?\"}],\"images\":[%s],\"reward_model\":{\"ground_truth\":\"1\"}}\n", m, s } }' \
+        >"$work/pictures.jsonl"
+    for m in vl_wide vl_small; do
+        "$hone" train "$recipe/grpo.yaml" model.path="$work/$m" data.train_files="[$work/pictures.jsonl]" data.train_batch_size=32 data.max_prompt_length=120 \
+            data.max_response_length=64 rollout.n=8 rollout.page=16 rollout.kv_tokens=2048 rollout.token_budget=56 rollout.max_batch=48 rollout.ignore_eos=true \
+            trainer.steps=2 trainer.val_every=0 reward.scorer=null reward.library="$gpu/each.so" trainer.run_dir="$work/run_$m" --device cuda >"$work/$m.log" 2>&1
+        ok $? "$m: $(tail -1 "$work/$m.log")"
+        line=$(grep "largest difference of a log-prob" "$work/$m.log")
+        echo "$m: $line"
+        [[ $line == *"log-prob 0, over"* ]] && [ "$(sed 's/.*over \([0-9]*\) tokens.*/\1/' <<<"$line")" -ge 20000 ]
+        ok $? "$m: 20,000 tokens with pictures, difference 0: $line"
+    done
 }
 model() { # 81 sums, and a model that has learned to answer them now and then
     local i q
@@ -182,39 +206,46 @@ bars() {
         rollout.ignore_eos=true train.micro_tokens=16384 reward.library="$gpu/each.so"
     bar "a GRPO step, seconds of the peer's over 5 of ours" "$(tail -1 "$work/grpo_peer" | value seconds)" "$(times 5 "$(metric bars timing_s/step | tail -1)")"
 }
-# Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.  The tools run beside each other.
-sanitizer() { # sanitizer TOOL SECONDS ARGUMENTS...: what it says into $work/san.TOOL
-    local tool=$1 seconds=$2 rc
+# Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.  Jobs run six at a time.
+# racecheck runs on build/gpu/race, where attention waits in a way that it follows (op/cuda/attn_mma.cuh); the library as it is, which it does not
+# follow, is what it must report.
+sanitizer() { # sanitizer NAME TOOL PROGRAM ARGUMENTS...: what it says into $work/san.NAME
+    local name=$1 tool=$2
     shift 2
-    timeout -k 5 "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$gpu/hone_gpu_test" "$@" >"$work/san.$tool" 2>&1
-    rc=$?
-    grep -E ' (passed|failed)|SUMMARY' "$work/san.$tool" | sed "s/^/$tool: /"
-    return $rc
+    timeout -k 5 400 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 1000 "$@" >"$work/san.$name" 2>&1
+    echo $? >"$work/san.$name.rc"
 }
-sanitize_one() { # sanitize_one TOOL
-    local rc t
-    for t in gpu_rows gpu_head gpu_attn_brief test_op_moe gpu_product; do
-        sanitizer "$1" 200 few $t
-        rc=$?
-        if [ $rc = 124 ]; then skipped=$((skipped + 1)) && echo "skipped: $1 of $t was not done after 200 s"; else
-            ok $rc "$1 of $t: $(grep -E '=========|FAILED|hone:' "$work/san.$1" | grep -v 'Saved host\|Host Frame' | head -20)"
-        fi
-    done
-    echo "$passed passed, $failed failed, $skipped skipped"
+# reported FILE: the tool's reports, one a line: kernel, and the lines in the source where they are known
+reported() {
+    sed -nE 's/^========= (Error|Warning): (.*)/\2/p; s/^========= +and (.*)/    \1/p; s/^========= (Invalid|Uninitialized|Race|Program hit)(.*)/\1\2/p; s/^========= +at (.*)/    \1/p' "$1" \
+        | sed -E 's/\(CUtensorMap[^)]*\)//; s/\+0x[0-9a-f]+//; s/ \[[0-9]+ hazards\]//' | sort | uniq -c | sort -rn
 }
 sanitize() {
-    local tool p f s
+    local jobs i name tool rest
     command -v compute-sanitizer >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no compute-sanitizer"; return; }
-    sanitizer memcheck 60 plant write >"$work/plant"
-    ok $(($? != 9)) "memcheck does not see a write behind a block: $(tail -3 "$work/san.memcheck")"
-    sanitizer initcheck 60 plant read >"$work/plant"
-    ok $(($? != 9)) "initcheck does not see a read of what was never written: $(tail -3 "$work/san.initcheck")"
-    for tool in memcheck initcheck racecheck; do (passed=0 failed=0 skipped=0; sanitize_one $tool) >"$work/of.$tool" & done
-    wait
-    for tool in memcheck initcheck racecheck; do
-        cat "$work/of.$tool"
-        read -r p _ f _ s _ < <(tail -1 "$work/of.$tool" | tr -d ,)
-        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    cp "$gpu/hone_gpu_test" "$gpu/race/"
+    sanitizer write memcheck "$gpu/hone_gpu_test" plant write
+    [ "$(cat "$work/san.write.rc")" = 9 ]
+    ok $? "memcheck does not see a write behind a block: $(tail -3 "$work/san.write")"
+    sanitizer read initcheck "$gpu/hone_gpu_test" plant read
+    [ "$(cat "$work/san.read.rc")" = 9 ]
+    ok $? "initcheck does not see a read of what was never written: $(tail -3 "$work/san.read")"
+    sanitizer race racecheck "$gpu/hone_gpu_test" few gpu_attn_brief -- 64
+    [ "$(cat "$work/san.race.rc")" = 9 ]
+    ok $? "racecheck sees nothing where a lane speaks for its warp: $(tail -3 "$work/san.race")"
+    for rest in "gpu_head" "gpu_attn_brief -- mla" "gpu_attn_brief -- 128" "gpu_product" "gpu_rows" "gpu_attn_brief -- 64" "gpu_attn_brief -- all" "gpu_attn_brief -- 16/24" "gpu_fused" "test_op_moe"; do
+        for tool in racecheck initcheck memcheck; do echo "$tool $rest"; done
+    done >"$work/jobs"
+    export -f sanitizer
+    export work gpu
+    seq "$(wc -l <"$work/jobs")" | xargs -P 6 -I{} bash -c 'read -r tool rest <<<"$(sed -n "{}p" "$work/jobs")"; begin=$SECONDS
+        at=$gpu; [ $tool = racecheck ] && at=$gpu/race
+        sanitizer {} $tool "$at/hone_gpu_test" few $rest; echo $((SECONDS - begin)) >"$work/san.{}.s"'
+    for ((i = 1; i <= $(wc -l <"$work/jobs"); i++)); do
+        name=$(sed -n "${i}p" "$work/jobs")
+        echo "$name: $(grep -oE '[0-9]+ passed, [0-9]+ failed' "$work/san.$i" | tail -1), $(grep -oE '[0-9]+ (hazards displayed|errors).*' "$work/san.$i" | tail -1), $(cat "$work/san.$i.s") s"
+        [ "$(cat "$work/san.$i.rc")" = 0 ]
+        ok $? "$name: exit code $(cat "$work/san.$i.rc"): $(grep -E 'FAILED|hone:' "$work/san.$i" | head -3) $(reported "$work/san.$i" | head -12)"
     done
 }
 
