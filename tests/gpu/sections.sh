@@ -105,8 +105,22 @@ same() { # same RUN RUN: the last checkpoints' weights and states
         ok $? "$1 and $2 differ in $f"
     done
 }
+verbs() { # generate, score, eval and chat: what was generated has the same log-probs when it is scored
+    seq 0 40 | awk '{ printf "{\"messages\":[{\"role\":\"user\",\"content\":\"%d+%d\"}]}\n", $1 % 9, $1 % 7 }' >"$work/prompts"
+    "$hone" generate "$work/model" --in "$work/prompts" --out "$work/said" --n 4 --max-tokens 24 --top-p 0.9 --device cuda 2>"$work/err" &&
+        "$hone" score "$work/model" --in "$work/said" --out "$work/scored" --top-p 0.9 --device cuda 2>>"$work/err"
+    ok $? "generate and score: $(head -3 "$work/err")"
+    numbers() { grep -oE '"logprobs":\[[^]]*\]' "$1"; }
+    paste <(numbers "$work/said") <(numbers "$work/scored") | awk -F'\t' '{ n++; sub(/.*\[/, "", $1); bad += substr($2, length($2) - length($1) + 1) != $1 } END { exit bad > 0 || n != 164 }'
+    ok $? "what was generated is scored otherwise: $(numbers "$work/said" | head -1) $(numbers "$work/scored" | head -1)"
+    "$hone" eval "$work/model" "$work/sums.jsonl" --max-tokens 24 --device cuda >"$work/eval" 2>&1
+    ok $? "eval: $(tail -1 "$work/eval")"
+    echo "2+2" | "$hone" chat "$work/model" --max-tokens 8 --device cuda >"$work/chat" 2>&1
+    ok $? "chat: $(tail -1 "$work/chat")"
+}
 loop() { # loop [SHORT]
     model
+    verbs
     train once
     ok $? "a run: $(tail -1 "$work/once.log")"
     [ "$(grep -oE '"exact/max_abs_logprob_diff":[^,}]*' "$work/once/metrics.jsonl" | sort -u)" = '"exact/max_abs_logprob_diff":0' ]

@@ -12,7 +12,7 @@
 #include <math.h>
 
 #define BASE                                                                                                           \
-    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\","             \
+    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":8192,\"hidden_act\":\"silu\","             \
     "\"initializer_range\":0.06,\"torch_dtype\":\"float32\"}"
 #define SPARSE "\"norm_topk_prob\":true,\"decoder_sparse_step\":1,\"mlp_only_layers\":[],"
 #define LATENT                                                                                                         \
@@ -84,6 +84,7 @@ static const struct {
 typedef struct {
     int prompts[2], samples[2], tokens[2], threads, page, pages, batch, rows;
     Drawing draw;
+    int longest; /* prompt; 0: PROMPT */
 } Plan;
 static const Plan plans[] = {
     { { 4, 4 }, { 1, 1 }, { 128, 64 }, 2, 64, 60, 1, 512, { 1, 1, 0, 0 } },
@@ -91,9 +92,15 @@ static const Plan plans[] = {
     { { 16, 16 }, { 8, 8 }, { 128, 64 }, 2, 48, 50, 64, 256, { 1.2f, 1, 0, 50 } }, /* most are preempted */
     { { 64, 64 }, { 8, 8 }, { 128, 48 }, 1, 64, 2600, 512, 2048, { 1, 1, 0, 0 } },
 };
+/* contexts to 8192, prefilled in chunks, with a long common beginning, in too few pages: on a GPU */
+static const Plan long_plan = { { 6, 6 }, { 4, 4 }, { 64, 64 }, 4, 64, 420, 16, 1024, { 0.9f, 0.95f, 0, 0 }, 8100 };
 static const Plan quick_plan = { { 6, 6 }, { 4, 4 }, { 40, 20 }, 2, 16, 40, 16, 33, { 0.9f, 0.95f, 0, 0 } };
 
-enum { TOKENS = 4096, PROMPT = 90, ALIKE = 40 };
+enum {
+    TOKENS = 4096,
+    PROMPT = 90,
+    ALIKE = 40
+}; /* of a batch of the trainer (or one answer); of a prompt; that two in three have */
 typedef struct {
     int32_t *tokens; /* prompt, then answer */
     float *lp, *ent;
@@ -150,8 +157,9 @@ static void compare(const Run *r, int from, int to) { /* answers that make one b
 
 static void run(size_t which, const Plan *plan, bool fault) {
     Run r = { .plan = plan, .random = models[which].config != NULL };
-    if (r.random) fixture_made(&r.f, models[which].config, plan->threads, TOKENS, false, RECOMPUTE_NONE);
-    else fixture_load(&r.f, models[which].name, 0, plan->threads, TOKENS, false, RECOMPUTE_NONE);
+    const int longest = plan->longest ? plan->longest : PROMPT, tokens = plan->longest ? 2 * TOKENS : TOKENS;
+    if (r.random) fixture_made(&r.f, models[which].config, plan->threads, tokens, false, RECOMPUTE_NONE);
+    else fixture_load(&r.f, models[which].name, 0, plan->threads, tokens, false, RECOMPUTE_NONE);
     r.f.dev.ops->enter(&r.f.dev, false); /* checking mode closes memory around every op: test_engine.c does that */
     int max = plan->tokens[r.random], answers = plan->prompts[r.random] * plan->samples[r.random];
     SchedConf c = { .page = plan->page,
@@ -159,14 +167,16 @@ static void run(size_t which, const Plan *plan, bool fault) {
                     .max_seqs = plan->batch + 8,
                     .max_batch = plan->batch,
                     .max_rows = plan->rows,
-                    .max_len = PROMPT + 130 };
+                    .max_len = longest + 130 };
     size_t want = engine_tmp_bytes(&r.f.desc, &c, dev_kind(&r.f.dev));
     if (want > r.f.dev.tmp.size) dev_free(&r.f.dev, r.f.dev.tmp.base), r.f.dev.tmp = dev_arena(&r.f.dev, "tmp", want);
-    int32_t *alike = random_tokens(&r.f, ALIKE, 99);
+    const int same = plan->longest ? longest / 2 : ALIKE;
+    int32_t *alike = random_tokens(&r.f, same, 99);
     for (int i = 0; i < plan->prompts[r.random]; i++) { /* two in three begin alike */
-        r.len[i] = 1 + (int)(rng_u64(5, RNG_PLAN, 1, 0, 0, (uint32_t)i) % PROMPT);
+        r.len[i] = 1 + (int)(rng_u64(5, RNG_PLAN, 1, 0, 0, (uint32_t)i) % (uint64_t)longest);
+        if (plan->longest && i == 1) r.len[i] = longest;
         r.prompt[i] = random_tokens(&r.f, r.len[i], 100 + (uint32_t)i);
-        if (i % 3) memcpy(r.prompt[i], alike, (size_t)(r.len[i] < ALIKE ? r.len[i] : ALIKE) * 4);
+        if (i % 3) memcpy(r.prompt[i], alike, (size_t)(r.len[i] < same ? r.len[i] : same) * 4);
     }
     r.opts = (SampleOpts){ .draw = plan->draw, .ignore_eos = true, .max_tokens = max };
     r.said = MEM_ARRAY(&r.f.mem, Said, (size_t)answers);
@@ -182,7 +192,7 @@ static void run(size_t which, const Plan *plan, bool fault) {
     sum.forks += st.sched.forks, sum.shared += st.sched.prefix_tokens, sum.preempted += st.sched.preempted;
     routes.side = 1;
     for (int i = 0, to, rows; i < r.n; i = to) {
-        for (to = i, rows = 0; to < r.n && rows + r.said[to].prompt + r.said[to].n <= TOKENS; to++)
+        for (to = i, rows = 0; to < r.n && rows + r.said[to].prompt + r.said[to].n <= tokens; to++)
             rows += r.said[to].prompt + r.said[to].n;
         compare(&r, i, to);
     }
@@ -217,6 +227,7 @@ int main(int argc, char **argv) {
         ran++;
         if (!all) run(m, &quick_plan, false);
         for (size_t p = 0; all && p < COUNT(plans); p++) run(m, &plans[p], false);
+        if (all && !on_cpu() && models[m].config) run(m, &long_plan, false);
         if (all) printf("%s: %ld tokens so far\n", models[m].name, (long)sum.tokens), fflush(stdout);
     }
     if (!all && on_cpu()) planted();
