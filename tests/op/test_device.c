@@ -1,4 +1,5 @@
-/* test_device.c - what a driver can say of its GPUs, each answer judged as auto needs it: absent, failing (with a remedy) or there. */
+/* test_device.c - what a driver can say of its GPUs, each answer judged as auto needs it: absent, failing (with a
+ * remedy) or there. */
 #include "op/cuda_found.h"
 #include "test.h"
 
