@@ -62,7 +62,6 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
     if (!o->desc.arch->runs)
         return err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
                        o->desc.arch->name);
-    bool sees = o->desc.d.vis_layers > 0;
     int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
     DeviceArgs da = { opts->device, opts->compute, threads, opts->guard, 0, false };
     if (opts->ranks) da.local = opts->ranks->world.local_rank, da.share = opts->ranks->share_gpu;
