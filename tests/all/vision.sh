@@ -20,6 +20,8 @@ awk 'BEGIN { srand(5); n = split("photo.png half.png same.png wide.png palette.p
 line=$(grep "largest difference of a log-prob" log)
 echo "$line"
 ok $([[ $line == *"log-prob 0, over"* ]] && [ "$(sed 's/.*over \([0-9]*\) tokens.*/\1/' <<<"$line")" -ge 50000 ]; echo $?) "50,000 tokens, difference 0: $line $(tail -1 log)"
+sum() { grep -o "\"$1\":[^,}]*" exact/metrics.jsonl | awk -F: '{ s += $2 } END { printf "%d", s }'; }
+ok $([ "$(sum rollout/preempted)" -gt 0 ] && [ "$(sum rollout/prefix_tokens)" -gt 0 ]; echo $?) "there are preemptions ($(sum rollout/preempted)) and prefix hits ($(sum rollout/prefix_tokens) tokens)"
 cd "$root" || exit 1
 for seed in ${VISION_SEEDS:-1 2 3}; do
     out=$(recipes/quickstart-vision/run --seed $seed 2>&1)
