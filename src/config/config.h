@@ -41,7 +41,7 @@ typedef struct Config {
     struct { const char *path, *tokenizer, *chat_template; int64_t random; } model;
     struct {
         StrList     train_files, val_files;
-        const char *prompt_key, *source_key, *answer_key, *images_key, *image_processor;
+        const char *prompt_key, *source_key, *answer_key, *images_key, *videos_key, *image_processor;
         StrList     template_args;                                         /* "name=value" */
         int64_t     max_prompt_length, max_response_length, train_batch_size;
         int64_t     train_max_samples, val_max_samples, seed;              /* samples: or UNSET; seed: = trainer.seed */

@@ -56,6 +56,7 @@ STR(data.answer_key, "reward_model.ground_truth", T,       "column of the right 
 STRS(data.template_args, "[]", TS,
     "arguments of the chat template, such as [enable_thinking=false]", NULL)
 STR(data.images_key, "images", TS,                         "column of the images", "data.image_key")
+STR(data.videos_key, "videos", TS,                         "column of the clips, lists of frames", "data.video_key")
 STR(data.image_processor, "verl", TS,
     "how pictures become pixels: as verl feeds them, or transformers' slow or fast processor", NULL)
 INT(data.max_prompt_length, "512", 1, 1e9, T,              "longest prompt, in tokens", NULL)

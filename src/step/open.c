@@ -20,6 +20,7 @@ static bool open_data(Run *r, Dataset **out, const StrList *files, int64_t max_r
         .source = c->reward.scorer || config_own_scorer(c) ? "own" : NULL,
         .need_truth = !config_own_scorer(c),
         .images = c->data.images_key,
+        .videos = c->data.videos_key,
         .pictures = prompter_takes(r->job.prompter),
         .max_rows = max_rows == CONF_UNSET ? 0 : max_rows,
         .threads = r->job.o.dev.threads,

@@ -16,7 +16,7 @@ typedef struct {
     Dataset *d;
     const DataOptions *o;
     DataColumns c;
-    const char *images;
+    const char *images, *videos;
     int file;
     const Table *table;
     Buf text;
@@ -184,7 +184,7 @@ static Json copied(const Json *v, Mem *m) {
 static bool take_pictures(Loader *l, DataRow *r, const Json *v, bool videos) {
     const char *file = l->d->file[l->file], *slash = strrchr(file, '/');
     if (v->kind != JSON_ARRAY)
-        return err_set(l->err, "%s must be a list, not %s", videos ? "videos" : l->images, json_kind_name(v->kind));
+        return err_set(l->err, "%s must be a list, not %s", videos ? l->videos : l->images, json_kind_name(v->kind));
     Json *own = MEM_ARRAY(&l->d->mem, Json, v->n);
     for (size_t i = 0; i < v->n; i++) own[i] = copied(&v->items[i], &l->d->mem);
     if (videos) r->videos = own, r->n_videos = (int)v->n;
@@ -194,7 +194,7 @@ static bool take_pictures(Loader *l, DataRow *r, const Json *v, bool videos) {
 }
 
 static bool take_row(Loader *l, DataRow *r, const Json *row) {
-    const char *const media[] = { l->images, "videos", "audios" };
+    const char *const media[] = { l->images, l->videos, "audios" };
     for (size_t i = 0; i < COUNT(media); i++) {
         const Json *v = json_get(row, media[i]);
         if (is_null(v) || !v->n) continue;
@@ -227,9 +227,10 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
 }
 
 /* Only the top-level columns that are needed are read from a Parquet file: a dotted name may also be one column. */
-static void select_columns(Table *t, const DataColumns *c, const char *images) {
-    const char *want[9] = { c->prompt,   c->source, c->ability, c->truth, c->extra,
-                            c->response, images,    "videos",   "audios" };
+static void select_columns(Table *t, const DataColumns *c, const char *images, const char *videos) {
+    const char *want[9] = {
+        c->prompt, c->source, c->ability, c->truth, c->extra, c->response, images, videos, "audios"
+    };
     table_select(t, want, (int)COUNT(want));
 }
 
@@ -238,7 +239,7 @@ static bool load_file(Loader *l) {
     Table *t = table_open(path, l->err);
     if (!t) return false;
     l->table = t;
-    select_columns(t, &l->c, l->images);
+    select_columns(t, &l->c, l->images, l->videos);
     TableRows rows = { 0 };
     bool ok, full = false;
     while (!full && (ok = table_next(t, l->o->threads, &rows, l->err)) && rows.n)
@@ -303,7 +304,7 @@ Dataset *dataset_open(const DataOptions *o, Err *err) {
         (DataColumns){ or_else(o->columns.prompt, "prompt"),    or_else(o->columns.source, "data_source"),
                        or_else(o->columns.ability, "ability"),  or_else(o->columns.truth, "reward_model.ground_truth"),
                        or_else(o->columns.extra, "extra_info"), or_else(o->columns.response, "response") };
-    l.images = or_else(o->images, "images");
+    l.images = or_else(o->images, "images"), l.videos = or_else(o->videos, "videos");
     bool ok = paths_expand(&d->mem, o->files, o->n_files, &d->file, &d->n_files, err);
     for (; ok && l.file < d->n_files; l.file++)
         if (!o->max_rows || (int64_t)d->rows.n < o->max_rows) ok = load_file(&l);

@@ -25,7 +25,7 @@ typedef struct {
     bool        need_truth;          /* training by rewards */
     bool        need_response;       /* training on given answers */
     bool        conversations;       /* the prompt column holds whole conversations: their last message, the assistant's, is the response */
-    const char *images;              /* the column of pictures; NULL: "images" */
+    const char *images, *videos;     /* the columns of pictures and of clips; NULL: "images", "videos" */
     bool        pictures;            /* rows may have them; else that column must be empty */
     int64_t     max_rows;            /* the first so many only; 0: all */
     Threads    *threads;             /* NULL: one */

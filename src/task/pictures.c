@@ -150,6 +150,8 @@ static bool frames_per_second(double *fps, const Json *part, Err *err) {
     return (*fps >= 1e-3 && *fps <= 1e3) || err_set(err, "a clip's fps must be a number from 0.001 to 1000");
 }
 
+enum { CLIP_PICTURES = 8 }; /* a clip's frames lie in memory together: 2.1 GB */
+
 static bool clip_read(Picture *out, const PictureReader *r, const Json *part, const char *folder, bool pixels, Mem *mem,
                       Err *err) {
     const Json *frames = json_get(part, "video");
@@ -173,6 +175,10 @@ static bool clip_read(Picture *out, const PictureReader *r, const Json *part, co
         if (ok && i && (head.h != h || head.w != w))
             ok = err_set(err, "frame %zu is %d x %d, the first %d x %d", i + 1, head.w, head.h, w, h);
         if (ok) h = head.h, w = head.w;
+        if (ok && !i && (double)h * w * (double)frames->n > CLIP_PICTURES * (double)IMAGE_MOST_PIXELS)
+            ok =
+                err_set(err, "a clip of %zu frames of %d x %d; all together may have the pixels of %d largest pictures",
+                        frames->n, w, h, CLIP_PICTURES);
         ok = ok && (!pixels || image_decode(&image[i], name, file.data, file.n, false, &tmp, err));
         buf_free(&file);
     }

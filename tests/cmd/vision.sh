@@ -68,6 +68,8 @@ turn q "data:image/png;base64,%%%" >in.jsonl; bad "in base64 that is none"
 clip '"a.mp4"' >in.jsonl; bad "a clip must be a list of frames"
 clip '["photo.png","wide.png"]' >in.jsonl; bad "frame 2 is"
 clip '["photo.png"],"fps":0' >in.jsonl; bad "fps must be a number"
+{ head -c 16 photo.png; printf '\0\0\x75\x30\0\0\x0b\x54'; tail -c +25 photo.png; } >vast.png # its head says 30000 x 2900
+clip "[$(printf '"vast.png",%.0s' 1 2 3 4 5 6 7 8)\"vast.png\"]" >in.jsonl; bad "9 frames of 30000 x 2900; all together"
 clip '["photo.png"],"nframes":4' >in.jsonl; bad "taken as they are given"
 echo '{"messages":[{"role":"user","content":[{"type":"audio","audio":"a.wav"}]}]}' >in.jsonl; bad "sound is not taken here"
 echo '{"messages":[{"role":"user","content":"which <|image_pad|> is it?"}]}' >in.jsonl; bad "1 places for pictures, and there are 0"
