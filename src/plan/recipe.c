@@ -96,7 +96,12 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
     put_text(out, "data:\n  train_files: [", t->data, "]\n");
     buf_printf(out, "  max_prompt_length: %.0f\n  max_response_length: %.0f\n", w->prompt_max, w->max);
     buf_printf(out, "  train_batch_size: %.0f\n  filter_overlong_prompts: true\n", w->prompts);
-    buf_printf(out, "rollout:\n  n: %.0f\n  grid:\n    tp: %d\n    dp: %d\n    ep: %d\n", w->answers, l->gen_tp,
+    enum { PAGES = 64 }; /* of a rank's cache: what the plan has room for, at most what all answers take */
+    double tokens = fmin(p->kv_pool / fmax(1, p->kv_per_token), w->prompts * w->answers * (w->prompt_max + w->max));
+    tokens = floor(tokens / PAGES) * PAGES;
+    buf_printf(out, "rollout:\n  n: %.0f\n", w->answers);
+    if (tokens >= PAGES) buf_printf(out, "  kv_tokens: %.0f\n", tokens);
+    buf_printf(out, "  grid:\n    tp: %d\n    dp: %d\n    ep: %d\n", l->gen_tp,
                layout_engine(l) / l->gen_tp, l->gen_ep);
     buf_puts(out, "algo:\n  advantage: grpo\n");
     buf_printf(out,

@@ -40,7 +40,11 @@ static bool open_first(Job *j, Err *err) {
     const Config *c = &j->c;
     j->ranks.share_gpu = c->trainer.share_gpu;
     OpenOpts oo = {
-        .threads = c->trainer.threads, .device = c->trainer.device, .compute = c->trainer.compute, .ranks = &j->ranks
+        .threads = c->trainer.threads,
+        .device = c->trainer.device,
+        .compute = c->trainer.compute,
+        .ranks = &j->ranks,
+        .sizes = j->counted > 0,
     };
     return config_check(c, err) && open_desc(&j->o, c->model.path, &oo, err)
            && config_check_model(c, &j->o.desc, ranks_count(&j->ranks), err) && config_check_device(c, &j->o.dev, err);
@@ -53,7 +57,7 @@ bool job_open(Job *j, Err *err) {
     TRY(job_agree(j, open_first(j, err), err));
     j->o.desc.freeze_tower = j->c.train.freeze_tower;
     TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
-    j->c.trainer.leaves = config_leaves(&j->c, on_gpu(&j->o.dev));
+    j->c.trainer.leaves = config_leaves(&j->c, open_on_gpu(&j->o));
     return true;
 }
 

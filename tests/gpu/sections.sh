@@ -7,7 +7,7 @@
 #   grpo      a real model's shape from a seed, and 200 steps: memory as planned, asked for once
 #   bars      speed beside transformers on the same shapes in the same call (bench/peers; python3 with torch), and against the card's own roofs; nothing else may run
 #   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes: no report at all
-#   nccl      2, 4 and 8 ranks on the one GPU: what groups do, and models cut over them
+#   nccl      2, 4 and 8 ranks on the one GPU: what groups do, models cut over them, sync of 2 GB, training, kills
 #   (none)    a selection of the first three
 cd "$(dirname "$0")/../.." || exit 1
 gpu=$PWD/build/gpu hone=$PWD/build/gpu/hone
@@ -191,9 +191,105 @@ grpo() {
         same here "there$f"
     done
 }
+# Ranks that share the GPU.  One server for all of their kernels (MPS) makes them some twenty times quicker; a rank that dies would take it down
+# with the others, so kills do without.
+mps_begin() {
+    export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps_log
+    mkdir -p "$work/mps" "$work/mps_log"
+    command -v nvidia-cuda-mps-control >/dev/null && nvidia-cuda-mps-control -d || mps_end
+}
+mps_end() {
+    echo quit | nvidia-cuda-mps-control >/dev/null 2>&1
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+ranks() { # ranks N RUN KEY=VALUE...: quickstart's task, in place of this shell
+    local n=$1 run=$2 under=""
+    shift 2
+    [ "$n" = 1 ] || under="mpirun --allow-run-as-root --oversubscribe -n $n"
+    exec timeout -k 5 120 $under "$hone" train recipes/quickstart/grpo.yaml model.path="$work/model" data.train_files="[$work/sums.jsonl]" data.train_batch_size=16 \
+        trainer.steps=20 trainer.save_every=10 trainer.exact_every=1 trainer.val_before_train=false trainer.val_every=0 trainer.device=cuda trainer.share_gpu=true \
+        trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
+}
+# Weights differ by rounding after the first update, and then so do a few of the answers: the first step is one GPU's, the scores of all stay near.
+beside_one() { # beside_one RUN WHAT
+    [ "$(metric "$1" exact/max_abs_logprob_diff | sort -u)" = 0 ] && [ "$(metric "$1" exact/max_abs_logprob_diff | wc -l)" = 20 ]
+    ok $? "$2: sampled and trained log-probs differ: $(metric "$1" exact/max_abs_logprob_diff | sort | uniq -c | tr '\n' ' ')$(tail -2 "$work/$1.log")"
+    paste <(metric one actor/loss) <(metric "$1" actor/loss) <(metric one actor/grad_norm) <(metric "$1" actor/grad_norm) <(metric one critic/score/mean) \
+        <(metric "$1" critic/score/mean) <(metric "$1" exact/tokens) | awk -v what="$2" 'function abs(x) { return x < 0 ? -x : x }
+        NR == 1 { l = abs($1 - $2); g = abs($4 / $3 - 1) }
+        { a += $5; b += $6; n += $7 }
+        END { d = NR ? (b - a) / NR : 9; printf "%s: %d tokens; first loss apart by %.1e, norm by %.1e, mean score of 20 steps by %.3f\n", what, n, l, g, d
+            exit !(NR == 20 && l < 1e-6 && g < 2e-2 && abs(d) < 0.1) }'
+    ok $? "$2: not as on one GPU"
+}
+trained() {
+    local g
+    (ranks 1 one)
+    ok $? "one GPU: $(tail -1 "$work/one.log")"
+    for g in "tp2 grid.tp=2 rollout.grid.tp=1" "pp2 grid.pp=2 rollout.grid.tp=2" "tp2xep4 grid.tp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=2 rollout.grid.ep=4" \
+        "pp2xvpp2 grid.pp=2 grid.vpp=2 rollout.grid.tp=4"; do
+        set -- $g
+        (ranks 4 "$@")
+        ok $? "$g: $(tail -2 "$work/$1.log")"
+        beside_one "$1" "$g"
+    done
+    (ranks 4 again grid.tp=2 rollout.grid.tp=1)
+    for g in model/model.safetensors optimizer.safetensors; do
+        cmp -s "$work/tp2/checkpoints/step-000020/$g" "$work/again/checkpoints/step-000020/$g"
+        ok $? "the same grid twice: $g differs"
+    done
+    (ranks 4 line grid.pp=2 rollout.grid.tp=2 trainer.steps=2 trainer.profile="$work/line.json")
+    grep -oE '"tid":[15],"name":"[a-z_0-9 ]*","ts":[0-9.]*,"dur":[0-9.]*' "$work/line.json" | tr -d '"' | sed 's/[a-z]*://g' | sort -t, -k3,3n | awk -F, '
+        $1 == 5 { n++; if ($3 + $4 > end) end = $3 + $4; next }
+        $3 < end { both++ }
+        END { printf "a timeline: %d of NCCL'"'"'s calls, %d ops that began while one ran\n", n, both; exit !(n && both) }'
+    ok $? "no timeline, or nothing at the same time: $(tail -1 "$work/line.log")"
+    (ranks 2 own trainer.share_gpu=false grid.tp=2)
+    ok $((! $?)) "two ranks on one GPU without trainer.share_gpu"
+    grep -q 'share' "$work/own.log"
+    ok $? "it was not said how ranks share a GPU: $(tail -1 "$work/own.log")"
+}
+of_rank() { # of_rank RUN K: its process
+    local p
+    for p in $(pgrep -f "^$hone .*trainer.run_dir=$work/$1( |\$)"); do grep -qz "^OMPI_COMM_WORLD_RANK=$2\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
+}
+in_phase() { # in_phase PID PHASE: the name of a thread (comm/watch.h)
+    grep -qx "$2" /proc/"$1"/task/*/comm 2>/dev/null
+}
+used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits; }
+killed() { # killed SIGNAL PHASE: rank 2 of 4 gets it there
+    local run=$1_$2 child pid i before begin what="kill -$1 in $2"
+    before=$(used)
+    (ranks 4 "$run" grid.tp=2 rollout.grid.tp=1 trainer.steps=1000 trainer.save_every=1 trainer.wait_seconds=8) &
+    child=$!
+    for ((i = 0; i < 300; i++)); do [ "$(cat "$work/$run/metrics.jsonl" 2>/dev/null | wc -l)" -ge 2 ] && break; sleep 0.1; done
+    pid=$(of_rank "$run" 2)
+    for ((i = 0; i < 2000; i++)); do in_phase "$pid" "$2" && break; done
+    begin=$SECONDS
+    kill "-$1" "$pid"
+    ok $? "$what: there is no rank 2: $(tail -2 "$work/$run.log")"
+    wait $child 2>/dev/null
+    ok $((! $?)) "$what: exit code 0"
+    [ $((SECONDS - begin)) -le 20 ] && [ -z "$(pgrep -f "trainer.run_dir=$work/$run( |\$)")" ]
+    ok $? "$what: after $((SECONDS - begin)) s there are still ranks"
+    grep -qE 'rank 2 (is gone|has given no sign of life).* it was in ' "$work/$run/log.txt"
+    ok $? "$what: not named: $(grep '^hone' "$work/$run.log" | head -3)"
+    for ((i = 0; i < 50; i++)); do [ "$(used)" -le $((before + 600)) ] && break; sleep 0.1; done
+    [ "$(used)" -le $((before + 600)) ]
+    ok $? "$what: $(used) MB are still taken, $before before"
+    echo "$what: gone after $((SECONDS - begin)) s; $(grep -ohE 'rank 2 (is gone|has given).*it was in [a-z]*' "$work/$run/log.txt" | head -1)"
+    (ranks 4 "$run" grid.tp=2 rollout.grid.tp=1 trainer.save_every=1 trainer.steps=$(($(wc -l <"$work/$run/metrics.jsonl") + 1)))
+    ok $? "$what, going on: $(tail -1 "$work/$run.log")"
+}
 nccl() {
     command -v mpirun >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no mpirun"; return; }
-    tests test_comm test_model_ranks
+    local phase signal
+    model
+    mps_begin
+    tests test_comm test_model_ranks test_sync
+    trained
+    mps_end
+    for phase in rollout sync update; do for signal in KILL STOP; do killed $signal $phase; done; done
 }
 # Each bar is a line: what, the figure, what it must reach.  A bar that is missed is a failure.
 value() { grep -oE "\"$1\":[^,}]*" | head -1 | cut -d: -f2 | tr -d ' '; }
