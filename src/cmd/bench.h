@@ -12,6 +12,8 @@
 typedef struct {
     const char *what, *model;               /* model: NULL where none is needed */
     const char *device, *compute, *recompute, *profile;
+    const char *write;                      /* link over ranks: a cluster file */
+    bool    share_gpu;
     int64_t threads, layers, tokens, length, batch, context, answer, repeats, leaves, params, lines;
 } BenchArgs;
 
@@ -56,6 +58,7 @@ bool bench_logprob(Bench *b, Err *err);
 bool bench_decode(Bench *b, Err *err);
 bool bench_optimizer(Bench *b, Err *err);
 bool bench_link  (Bench *b, Err *err);
+bool bench_ranks (const BenchArgs *a, Err *err);        /* link, under a launcher: between ranks; prints */
 bool bench_load  (Bench *b, Err *err);
 bool bench_tower (Bench *b, Err *err);
 

@@ -13,7 +13,7 @@ const BenchKind bench_kinds[] = {
     { "decode",      bench_decode,    "steps of sampling", true },
     { "ops",         bench_train,     "train-slice, op by op", true },
     { "optimizer",   bench_optimizer, "AdamW and the norm of the gradient", false },
-    { "link",        bench_link,      "bytes to the device and back", false },
+    { "link",        bench_link,      "bytes to the device and back; under mpirun between ranks", false },
     { "tower",       bench_tower,     "pictures of 1920 x 1080 through a vision tower", true },
     { "load",        bench_load,      "a model's files to the device", true },
     { 0 },
@@ -37,6 +37,9 @@ static const Opt options[] = {
     { "profile",   OPT_STR, offsetof(BenchArgs, profile),   "FILE",
       "a timeline of the ops, for Perfetto or chrome://tracing" },
     { "threads",   OPT_INT, offsetof(BenchArgs, threads),   "N", "threads (default: all cores)", 1, 1024 },
+    { "write",     OPT_STR, offsetof(BenchArgs, write),     "FILE",
+      "link under mpirun: a cluster file, for `hone plan --cluster FILE`" },
+    { "share-gpu", OPT_FLAG, offsetof(BenchArgs, share_gpu), "", "link under mpirun: ranks may share a GPU" },
     LEAVES_OPTION(BenchArgs),
     DEVICE_OPTIONS(BenchArgs),
     { 0 },
@@ -65,6 +68,10 @@ static int run(const Verb *v, int argc, char **argv) {
     if (!strcmp(k->name, "ops") && !a.lines) a.lines = 40;
     Bench b;
     Err err;
+    if (world_launch().size > 1) {
+        if (strcmp(k->name, "link")) return cmd_usage(v, "under mpirun there is `hone bench link` alone");
+        return bench_ranks(&a, &err) ? 0 : cmd_fail(v, &err);
+    }
     bool ok = bench_open(&b, &a, &err) && k->run(&b, &err);
     if (ok) printf("%s}\n", b.out.data);
     bench_close(&b);
@@ -74,6 +81,7 @@ static int run(const Verb *v, int argc, char **argv) {
 const Verb verb_bench = {
     .name = "bench",
     .usage = "train-slice|logprob|decode|ops|optimizer|link|tower|load [MODEL|config.json]",
+    .ranks = true,
     .summary = "how quick this machine is at a part of a run, as JSON",
     .detail =
         "Weights are random but for load, so a config.json is enough.  Achieved figures stand beside a roof that is "

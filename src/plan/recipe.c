@@ -101,8 +101,8 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
     tokens = floor(tokens / PAGES) * PAGES;
     buf_printf(out, "rollout:\n  n: %.0f\n", w->answers);
     if (tokens >= PAGES) buf_printf(out, "  kv_tokens: %.0f\n", tokens);
-    buf_printf(out, "  grid:\n    tp: %d\n    dp: %d\n    ep: %d\n", l->gen_tp,
-               layout_engine(l) / l->gen_tp, l->gen_ep);
+    buf_printf(out, "  grid:\n    tp: %d\n    dp: %d\n    ep: %d\n", l->gen_tp, layout_engine(l) / l->gen_tp,
+               l->gen_ep);
     buf_puts(out, "algo:\n  advantage: grpo\n");
     buf_printf(out,
                "train:\n  lr: 1.0e-6\n  warmup_steps: 10\n  weight_decay: 0.1\n  mini_batch_size: %.0f\n  epochs: %d\n "

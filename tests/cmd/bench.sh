@@ -52,5 +52,13 @@ refuses "layers, 500 were asked for" train-slice $model --layers 500
 refuses "not one sequence" train-slice $model --tokens 10 --length 32
 refuses "none, selective or full" train-slice $model --recompute some
 refuses "make --answer longer" decode $model --batch 3 --context 20 --answer 4 --tokens 16 --layers 1
+if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; then # between ranks, and a plan with what was measured
+    ASAN_OPTIONS=detect_leaks=0 mpirun --allow-run-as-root --oversubscribe -n 2 "$hone" bench link $small --write "$work/links.yaml" >"$work/out" 2>"$work/err"
+    ok $? "bench link on 2 ranks: $(tail -2 "$work/err")"
+    [ "$(grep -cE '"call":"(all-reduce|all-to-all|send)","bytes":[0-9]+,"seconds":[0-9.e-]+,"gb_per_s":[0-9]' "$work/out")" = 12 ]
+    ok $? "bench link on 2 ranks: $(head -c 300 "$work/out")"
+    "$hone" plan tests/data/configs/Qwen2.5-0.5B.json --cluster "$work/links.yaml" >"$work/out" 2>"$work/err" && grep -q '^nvlink: [0-9.e+]*GB/s' "$work/links.yaml"
+    ok $? "a plan with the measured links: $(cat "$work/err")"
+fi
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]
