@@ -57,7 +57,8 @@ if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; t
     ok $? "bench link on 2 ranks: $(tail -2 "$work/err")"
     [ "$(grep -cE '"call":"(all-reduce|all-to-all|send)","bytes":[0-9]+,"seconds":[0-9.e-]+,"gb_per_s":[0-9]' "$work/out")" = 12 ]
     ok $? "bench link on 2 ranks: $(head -c 300 "$work/out")"
-    "$hone" plan tests/data/configs/Qwen2.5-0.5B.json --cluster "$work/links.yaml" >"$work/out" 2>"$work/err" && grep -q '^nvlink: [0-9.e+]*GB/s' "$work/links.yaml"
+    "$hone" plan tests/data/configs/Qwen2.5-0.5B.json --cluster "$work/links.yaml" --json >"$work/out" 2>"$work/err"
+    grep -q '"gpus":2' "$work/out" && grep -q '^nvlink: [0-9.e+]*GB/s' "$work/links.yaml"
     ok $? "a plan with the measured links: $(cat "$work/err")"
 fi
 echo "$passed passed, $failed failed, 0 skipped"
