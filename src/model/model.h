@@ -95,9 +95,9 @@ void model_logits(Model *m, const Batch *b, Tensor logits);
 
 /* Peak bytes of the two arenas for a batch of that shape, found by running the same code on a device that computes
  * nothing: 'act' is 0 without backward.  shard NULL: of the whole model; else of the rank that has it. */
-/* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx; kept, again: of a flight where blocks are recomputed in a place of
+/* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx, way: its y; kept, again: of a flight where blocks are recomputed in a place of
  * their own, and that place (Model.again). */
-typedef struct { size_t act, flight, out, tmp, kept, again; } ModelSizes;
+typedef struct { size_t act, flight, out, way, tmp, kept, again; } ModelSizes;
 typedef struct {
     int64_t tokens, outputs;
     int seqs, longest;

@@ -71,6 +71,19 @@ static Pictures pictures(Dry *x, const PicturesShape *s, int64_t tokens) {
 
 static int axes_of(const ModelDesc *m) { return m->d.vis_layers ? 3 : 1; }
 
+/* What a chunk hands on. */
+static size_t handed_on(const Model *m, const Batch *b) {
+    size_t most = 0;
+    for (int v = 0; v < m->shard.g.vpp; v++) {
+        FlightWay w;
+        Arena any = counting("way", 5);
+        flight_out(&w, &any, m, v, b);
+        size_t bytes = w.y.data ? arena_round(tensor_bytes(w.y.dtype, w.y.rows, w.y.cols)) : 0;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSizes *z) {
     int ranks = x->model.shard.g.cp, seqs = ranks == 1 ? s->seqs : 2 * s->seqs;
     int64_t tokens = batch_part_tokens(s->tokens, s->seqs, ranks), own = tokens < s->outputs ? tokens : s->outputs;
@@ -96,6 +109,7 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSiz
     Tensor lp = reals(x, s->outputs), ent = reals(x, s->outputs);
     Arena act = counting("act", 2);
     x->model.recompute = s->recompute;
+    z->way = handed_on(&x->model, &b);
     model_score(&x->model, &b, lp, ent);
     if (s->backward) {
         Params grads;

@@ -129,6 +129,42 @@ static void turn_backward(const Run *r, const Turn *t) {
     p->slot[slot] = -1;
 }
 
+/* ---- forward alone */
+
+int pipeline_run_of(const Shard *s) { return s->g.vpp > 1 ? s->g.pp : 1; }
+int pipeline_ways(const Shard *s) { return s->g.pp == 1 ? 0 : pipeline_run_of(s) + 1; }
+
+void pipeline_open_ways(Pipeline *p, const Model *m, Arena *in, Mem *mem) {
+    p->ways = pipeline_ways(&m->shard);
+    p->way = MEM_ARRAY(mem, struct Out, (size_t)p->ways + 1);
+    for (int i = 0; i < p->ways; i++) p->way[i].at = nth_of(in, "activations sent", i, p->ways);
+}
+
+/* A way is waited for when what it sends on is there to be computed: then the stage behind has got so far that it
+ * has taken what the way held. */
+void pipeline_forward(Pipeline *p, Model *m, int micro, int v, const Batch *b, Tensor lp, Tensor ent) {
+    Arena *tmp = &m->dev->tmp;
+    size_t mark = arena_mark(tmp);
+    Turn t = { .micro = micro, .chunk = v };
+    FlightWay w;
+    struct Out *o = NULL;
+    flight_out(&w, tmp, m, v, b);
+    if (w.x.data) receive(m, &t, w.x, -1);
+    if (w.y.data) {
+        o = &p->way[p->next_way++ % p->ways];
+        sent(&o->sending);
+        o->at.used = 0;
+        w.y = tensor_push(&o->at, w.y.dtype, w.y.rows, w.y.cols);
+    }
+    chunk_forward(m, v, b, w.y, w.x, NULL, NULL, lp, ent);
+    if (o) o->sending = send(m, &t, w.y, +1);
+    arena_pop(tmp, mark);
+}
+
+void pipeline_sent(Pipeline *p) {
+    for (int i = 0; i < p->ways; i++) sent(&p->way[i].sending);
+}
+
 bool pipeline_run(Pipeline *p, Model *m, const Params *grads, int64_t micros, bool entropies, const PipelineCalls *c,
                   Arena *host) {
     Run r = { p, m, grads, entropies, c };

@@ -50,10 +50,13 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
     Shard one = shard_whole(m);
     const Shard *at = shard ? shard : &one;
     int flights = c->trains ? pipeline_flights(at) : 1;
-    PolicySizes out = { .act = flights == 1 ? s.flight : (size_t)flights * s.kept,
+    size_t ways = (size_t)pipeline_ways(at) * s.way;
+    PolicySizes out = { .ways = ways,
+                        .act = flights == 1 ? s.flight : (size_t)flights * s.kept,
                         .again = flights == 1 ? 0 : s.again,
                         .tmp = s.tmp,
-                        .io = (size_t)flights * io_size(c, m, at) + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0),
+                        .io = (size_t)flights * io_size(c, m, at) + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0)
+                              + ways,
                         .host = host_size(c, m->d.vocab, at),
                         .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
     if (c->trains) {
@@ -130,10 +133,11 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     if (c->trains) open_block(p, &s, mem);
     p->io = dev_arena(m->dev, "train io", s.io);
     p->host = arena_on_host("train host", s.host, mem);
+    size_t before = p->io.size - s.ways;
     if (c->trains) {
         int flights = pipeline_flights(&m->shard);
         size_t each = io_size(c, m->desc, &m->shard), slots = (size_t)flights * each;
-        Arena out = arena_over("gradients sent", p->io.base + slots, p->io.size - slots);
+        Arena out = arena_over("gradients sent", p->io.base + slots, before - slots);
         pipeline_open(&p->pipe, m, &p->act, &out, mem);
         p->slot = MEM_ARRAY(mem, struct MicroSlot, (size_t)flights);
         for (int i = 0; i < p->pipe.flights; i++) {
@@ -141,6 +145,8 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
             p->slot[i].host = arena_over("train host", arena_push(&p->host, slot_host_size(c)), slot_host_size(c));
         }
     }
+    Arena way = arena_over("activations sent", p->io.base + before, s.ways);
+    pipeline_open_ways(&p->pipe, m, &way, mem);
     p->sort = arena_on_host("packing", s.sort, mem);
 }
 
@@ -205,59 +211,96 @@ static bool passes(const Policy *p, const Pack *pk, int64_t k) {
     return pk->first[k] == pk->first[k + 1] && p->m->shard.g.ep * p->m->shard.g.etp == 1;
 }
 
-/* Every rank of dp computed its own sequences; now all have all.  Through one micro-batch's worth of memory. */
-static void share(Policy *p, const Pack *pk, const TrainSeq *seqs, int n, float *const *out) {
-    const Comm *dp = &p->m->par.dp;
+/* Columns of the sequences of a part, from one rank of a group to all of it, through one micro-batch's worth of memory. */
+static void hand_round(Policy *p, const Comm *c, int root, int part, const Pack *pk, const TrainSeq *seqs, int n,
+                       float *const *out) {
     size_t mark = arena_mark(&p->host);
     int64_t room = p->c.micro_tokens;
-    float *buf = dp->size > 1 ? arena_push(&p->host, (size_t)room * 4) : NULL;
-    for (int r = 0; r < dp->size && dp->size > 1; r++)
-        for (int i = 0, next; i < n; i = next) {
-            int64_t used = 0;
-            for (next = i; next < n; next++) { /* as many as fit */
-                int64_t len = seqs[next].n - seqs[next].prompt;
-                if (pk->part[next] != r) continue;
-                if (used + len > room) break;
-                if (r == dp->rank) memcpy(buf + used, out[next], (size_t)len * 4);
-                used += len;
-            }
-            if (used) comm_broadcast(dp, r, buf, (size_t)used * 4);
-            used = 0;
-            for (int j = i; j < next; j++) {
-                int64_t len = seqs[j].n - seqs[j].prompt;
-                if (pk->part[j] != r) continue;
-                if (r != dp->rank) memcpy(out[j], buf + used, (size_t)len * 4);
-                used += len;
-            }
+    float *buf = arena_push(&p->host, (size_t)room * 4);
+    for (int i = 0, next; i < n; i = next) {
+        int64_t used = 0;
+        for (next = i; next < n; next++) { /* as many as fit */
+            int64_t len = seqs[next].n - seqs[next].prompt;
+            if (pk->part[next] != part) continue;
+            if (used + len > room) break;
+            if (c->rank == root) memcpy(buf + used, out[next], (size_t)len * 4);
+            used += len;
         }
+        if (used) comm_broadcast(c, root, buf, (size_t)used * 4);
+        used = 0;
+        for (int j = i; j < next; j++) {
+            int64_t len = seqs[j].n - seqs[j].prompt;
+            if (pk->part[j] != part) continue;
+            if (c->rank != root) memcpy(out[j], buf + used, (size_t)len * 4);
+            used += len;
+        }
+    }
     arena_pop(&p->host, mark);
+}
+
+/* The last stage of each part of dp computed its sequences; now all have all. */
+static void share(Policy *p, const Pack *pk, const TrainSeq *seqs, int n, float *const *out) {
+    const Comm *dp = &p->m->par.dp, *pp = &p->m->par.pp;
+    if (pp->size > 1) hand_round(p, pp, pp->size - 1, p->m->shard.at.dp, pk, seqs, n, out);
+    for (int r = 0; r < dp->size && dp->size > 1; r++) hand_round(p, dp, r, r, pk, seqs, n, out);
+}
+
+typedef void Scored(void *user, const Micro *mb, const float *lp, const float *ent);
+
+static void score_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t k, int v, Scored *scored, void *user) {
+    Dev *d = p->m->dev;
+    size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
+    Micro mb = put_micro(p, seqs, pk, k, &p->io, &p->host);
+    pipeline_forward(&p->pipe, p->m, (int)k, v, &mb.batch, mb.lp, mb.ent);
+    if (model_ends(p->m, v)) {
+        size_t bytes = (size_t)mb.batch.outputs * 4;
+        float *lp = arena_push(&p->host, bytes), *ent = arena_push(&p->host, bytes);
+        op_get(d, lp, mb.lp);
+        op_get(d, ent, mb.ent);
+        scored(user, &mb, lp, ent);
+    }
+    arena_pop(&p->host, host);
+    arena_pop(&p->io, io);
+}
+
+/* Every micro-batch of this rank's part, each told where the model ends.  Between stages several are under way, and
+ * whether to go on is asked once. */
+static bool score_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, Scored *scored, void *user) {
+    const Shard *s = &p->m->shard;
+    int run = pipeline_run_of(s);
+    bool going = true;
+    params_unpark(&p->m->w, p->m->dev);
+    for (int64_t from = 0; from < pk->n_micro; from += run) {
+        if ((s->g.pp == 1 || !from) && !(going = go_on(p))) break;
+        for (int v = 0; v < s->g.vpp; v++)
+            for (int64_t k = from; k < from + run && k < pk->n_micro; k++)
+                if (!passes(p, pk, k)) score_micro(p, seqs, pk, k, v, scored, user);
+    }
+    pipeline_sent(&p->pipe);
+    return going;
+}
+
+typedef struct {
+    float *const *lp, *const *ent;
+} Columns;
+static void to_columns(void *user, const Micro *mb, const float *lp, const float *ent) {
+    const Columns *c = user;
+    for (int i = 0; i < mb->n; i++) {
+        size_t one = (size_t)(mb->at[i + 1] - mb->at[i]) * 4;
+        memcpy(c->lp[mb->item[i]], lp + mb->at[i], one);
+        if (c->ent) memcpy(c->ent[mb->item[i]], ent + mb->at[i], one);
+    }
 }
 
 bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err) {
     Pack pk;
+    Columns out = { lp, ent };
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
-    params_unpark(&p->m->w, p->m->dev);
-    bool going = true;
-    for (int64_t k = 0; k < pk.n_micro && (going = go_on(p)); k++) {
-        if (passes(p, &pk, k)) continue;
-        size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-        Micro mb = put_micro(p, seqs, &pk, k, &p->io, &p->host);
-        size_t bytes = (size_t)mb.batch.outputs * 4;
-        float *got = arena_push(&p->host, bytes), *got_ent = arena_push(&p->host, bytes);
-        model_score(p->m, &mb.batch, mb.lp, mb.ent);
-        op_get(p->m->dev, got, mb.lp);
-        op_get(p->m->dev, got_ent, mb.ent);
-        for (int i = 0; i < mb.n; i++) {
-            size_t one = (size_t)(mb.at[i + 1] - mb.at[i]) * 4;
-            memcpy(lp[mb.item[i]], got + mb.at[i], one);
-            if (ent) memcpy(ent[mb.item[i]], got_ent + mb.at[i], one);
-        }
-        arena_pop(&p->host, host);
-        arena_pop(&p->io, io);
+    if (score_pack(p, seqs, &pk, to_columns, &out) && n) {
+        share(p, &pk, seqs, n, lp);
+        if (ent) share(p, &pk, seqs, n, ent);
     }
-    if (going && n) share(p, &pk, seqs, n, lp);
-    if (going && n && ent) share(p, &pk, seqs, n, ent);
     arena_pop(&p->host, all);
     return true;
 }
@@ -267,31 +310,31 @@ static void raise_to(double *most, double x) {
     if (!(x <= *most) && !isnan(*most)) *most = x;
 }
 
+typedef struct {
+    const TrainSeq *seqs;
+    Exact sum;
+} Comparing;
+static void compare_micro(void *user, const Micro *mb, const float *lp, const float *ent) {
+    Comparing *c = user;
+    (void)ent;
+    for (int i = 0; i < mb->n; i++) {
+        const float *old = c->seqs[mb->item[i]].old;
+        for (int64_t t = mb->at[i]; t < mb->at[i + 1]; t++)
+            raise_to(&c->sum.max_diff, fabs((double)lp[t] - (double)old[t - mb->at[i]]));
+    }
+    c->sum.tokens += mb->batch.outputs;
+}
+
 bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err) {
     Pack pk;
-    Exact own = { 0 };
+    Comparing own = { .seqs = seqs };
+    const Groups *g = &p->m->par;
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
-    params_unpark(&p->m->w, p->m->dev);
-    for (int64_t k = 0; k < pk.n_micro && go_on(p); k++) {
-        if (passes(p, &pk, k)) continue;
-        size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-        Micro mb = put_micro(p, seqs, &pk, k, &p->io, &p->host);
-        float *got = arena_push(&p->host, (size_t)mb.batch.outputs * 4);
-        model_score(p->m, &mb.batch, mb.lp, mb.ent);
-        op_get(p->m->dev, got, mb.lp);
-        for (int i = 0; i < mb.n; i++) {
-            const float *old = seqs[mb.item[i]].old;
-            for (int64_t t = mb.at[i]; t < mb.at[i + 1]; t++)
-                raise_to(&own.max_diff, fabs((double)got[t] - (double)old[t - mb.at[i]]));
-        }
-        own.tokens += mb.batch.outputs;
-        arena_pop(&p->host, host);
-        arena_pop(&p->io, io);
-    }
+    score_pack(p, seqs, &pk, compare_micro, &own);
     arena_pop(&p->host, all);
-    sum->tokens += comm_sum_i64(&p->m->par.dp, own.tokens);
-    raise_to(&sum->max_diff, comm_max(&p->m->par.dp, own.max_diff));
+    sum->tokens += comm_sum_i64(&g->pp, comm_sum_i64(&g->dp, own.sum.tokens));
+    raise_to(&sum->max_diff, comm_max(&g->pp, comm_max(&g->dp, own.sum.max_diff)));
     return true;
 }
 

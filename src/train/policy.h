@@ -84,7 +84,7 @@ typedef struct {
 /* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'.  block: all of the device's that lies in p->block, which is
  * act, again (where blocks of all flights are recomputed), of grads and optim_dev those that are in it, and weights, which with
  * park_weights are; parked: states, of the host. */
-typedef struct { size_t grads, optim_dev, optim_host, act, again, io, host, sort, tmp, block, parked, weights; bool shares; } PolicySizes;
+typedef struct { size_t grads, optim_dev, optim_host, act, again, io, host, sort, tmp, block, parked, weights, ways; bool shares; } PolicySizes;
 PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like);      /* shard NULL: one rank */
 
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ranks_rollout.sh - reinforcement learning over ranks, the long way: weights between 60 random pairs of grids; 250,000 tokens sampled on each of
 # several grids and scored on others; quickstart's task in eight pairs of grids; a run on 4 ranks killed twenty times.  ./check --all does
-# a part of each.  PARTS: only these; GRIDS: only so many of the eight, from that on ("3 2": the fourth and the fifth).
+# a part of each.  PARTS: only these; GRIDS: only so many of a list, from that on ("3 2": the fourth and the fifth).
 #   TOKENS=250000 STEPS=320 KILLS=20 SYNCS=60 [PARTS="sync tokens learn kills"] [GRIDS="0 8"] bash tests/all/ranks_rollout.sh build/hone
 . tests/cmd/train_common.bash
 command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (there is no mpirun)"; exit 0; }
@@ -21,6 +21,8 @@ run_as() { # run_as RUN N KEY=VALUE...: in place of this shell
         trainer.run_dir="$work/$run" "$@" >"$work/$run.log" 2>&1
 }
 
+read -r first count <<<"${GRIDS:-0 8}"
+asked() { [ "$1" -ge "$first" ] && [ "$1" -lt $((first + count)) ]; } # asked K
 part() { [[ " ${PARTS:-sync tokens learn kills} " == *" $1 "* ]]; }
 
 # ---- weights between cuts
@@ -45,9 +47,10 @@ if part tokens; then
     sample() { on "$1" generate "$work/model" --device cpu --threads 1 --in "$work/prompts.jsonl" --n 4 --max-tokens 32 --ignore-eos --top-p 0.95 --out "$2" "${@:3}"; }
     sample 1 "$work/answers.jsonl" 2>"$work/err"
     ok $? "one rank: $(cat "$work/err")"
-    tokens=$(logprobs "$work/answers.jsonl" | tr -cd ',\n' | wc -c)
+    k=0 tokens=$(logprobs "$work/answers.jsonl" | tr -cd ',\n' | wc -c)
     for both in "2 tp=2 pp=2" "2 dp=2 tp=2" "4 tp=2,dp=2,ep=4 pp=2,tp=2,ep=2" "4 dp=4,ep=4 cp=2,tp=2" "8 tp=2,dp=4,ep=8 tp=2,pp=2,ep=4,vpp=2" "8 tp=4,dp=2 dp=8,ep=2,etp=4"; do
         set -- $both
+        asked $((k++)) || continue
         sample "$1" "$work/many.jsonl" --grid "$2" --max-batch 40 2>"$work/err"
         cmp -s "$work/answers.jsonl" "$work/many.jsonl"
         ok $? "sampled on $1 ranks, $2: not one rank's answers: $(head -c 300 "$work/err")"
@@ -74,7 +77,6 @@ if part learn; then
         "$hone" export "$work/sft" "$work/taught" >>"$work/log" 2>&1
     ok $? "taught: $(tail -1 "$work/log")"
     steps=${STEPS:-4} k=0
-    read -r first count <<<"${GRIDS:-0 8}"
     recipe=$quick/grpo.yaml
     grpo="model.path=$work/taught data.train_files=[$work/questions.jsonl] data.val_files=[$work/held_out.jsonl] trainer.steps=$steps"
     learn() { (run_as "$1" "$2" $grpo "${@:3}"); }
@@ -83,7 +85,7 @@ if part learn; then
         "4 grid.tp=2 grid.etp=2 rollout.grid.tp=1 train.use_kl_loss=true train.kl_loss_coef=0.001"; do
         set -- $grid
         run=quick$((k++))
-        [ $k -gt "$first" ] && [ $k -le $((first + count)) ] || continue
+        asked $((k - 1)) || continue
         learn $run "$@"
         ok $? "$grid: $(tail -2 "$work/$run.log")"
         all_exact $run
