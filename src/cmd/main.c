@@ -47,6 +47,8 @@ static Launch one_voice(void) {
     if (l.size < 2) return l;
     die_among(l.rank, NULL);
     if (!speaks() && !freopen("/dev/null", "w", stdout)) die("/dev/null cannot be written");
+    static char room[1 << 16]; /* whole lines: a launcher puts what others say between two writes */
+    setvbuf(stdout, room, _IOLBF, sizeof room);
     return l;
 }
 

@@ -33,9 +33,9 @@ int cmd_usage(const Verb *v, const char *fmt, ...) {
     if (!rank) return 2;
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "hone %s: %s", v->name, rank);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "; see `hone %s --help`\n", v->name);
+    Err why; /* one write: other ranks speak, too */
+    vsnprintf(why.msg, sizeof why.msg, fmt, ap);
+    fprintf(stderr, "hone %s: %s%s; see `hone %s --help`\n", v->name, rank, why.msg, v->name);
     va_end(ap);
     return 2;
 }
