@@ -39,6 +39,7 @@ has "seconds ops_ms" ops $model --tokens 64 --length 32
 has "seconds params_per_s gb_per_s norm_gb_per_s" optimizer --params 100000
 has "put_gb_per_s get_gb_per_s" link
 has "seconds gb_per_s" load $model
+has "patches put_seconds seconds pictures_per_s tflops of_roof" tower recipes/quickstart-vision/model/config.json --batch 1
 refuses() { # MESSAGE WORDS...
     local want=$1
     shift
@@ -46,6 +47,7 @@ refuses() { # MESSAGE WORDS...
     ok $? "bench $*: no '$want': $(head -1 "$work/err")"
 }
 refuses "no bench 'speed'" speed
+refuses "has no vision tower" tower $model
 refuses "wants a model" decode
 refuses "wants no model" link $model
 refuses "layers, 500 were asked for" train-slice $model --layers 500

@@ -308,6 +308,7 @@ bars() {
     bar "log-probs, tokens/s, 1.1 of the peer" "$(ours logprob $slice --layers 8 | value tokens_per_s)" "$(times 1.1 "$(peer logprob tokens_per_s)")"
     bar "train-slice of DeepSeek-V3's EP-8 share, full recompute, TFLOP/s" "$(ours train-slice bench/models/deepseek_v3_ep8.json --recompute full --repeats 3 | value tflops)" 383
     for b in 1 16 64 256; do bar "decode of $b, share of the roof" "$(ours decode $slice --batch $b --answer 24 | value of_roof)" "$([ $b = 256 ] && echo 0.6 || echo 0.5)"; done
+    bar "Qwen2.5-VL-3B's tower, pictures of 1920 x 1080, share of the roof" "$(ours tower tests/data/configs/Qwen2.5-VL-3B.json --layers 1 --batch 4 | value of_roof)" 0.4
     bar "AdamW on the device, share of a copy" "$(ours optimizer | value of_roof)" 0.85
     timeout 100 python3 bench/peers/grpo_gpu.py $small >"$work/grpo_peer" 2>"$work/peer.err" || tail -2 "$work/peer.err"
     model
