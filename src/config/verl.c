@@ -42,7 +42,7 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
     "dynamic sampling draws a batch at a time until enough groups are left" },
 { "data.validation_shuffle",              NULL, "the order of validation changes nothing" },
 { "data.image_patch_size",                NULL, "the model's files say it" },
-{ "data.*video*",                         NULL, "there are no videos" },
+{ "data.*video*",                         NULL, "clips are lists of frames, taken as they are given" },
 { "data.pad_mode",                        NULL, "nothing is ever padded" },
 { "data.use_dynamic_bsz",                 NULL, "sequences are always packed by tokens" },
 { "data.micro_batch_size*",               NULL, "sequences are packed by tokens: train.micro_tokens" },

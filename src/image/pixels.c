@@ -46,7 +46,11 @@ enum { UTILS_MIN = 4 * 28 * 28, UTILS_MAX = 16384 * 28 * 28 }; /* qwen_vl_utils'
 /* The road's first stop; only verl's has a second one (pixels_size). */
 static bool first_size(int *a, int *b, int h, int w, const PixelsRules *r, Err *err) {
     int factor = r->patch * r->merge;
-    if (r->road == PIXELS_VERL) return smart_resize(a, b, h, w, factor, UTILS_MIN, UTILS_MAX, true, err);
+    if (r->road == PIXELS_VERL && r->own_h)
+        return smart_resize(a, b, r->own_h, r->own_w, factor, UTILS_MIN, UTILS_MAX, true, err);
+    if (r->road == PIXELS_VERL)
+        return smart_resize(a, b, h, w, factor, r->own_min ? r->own_min : UTILS_MIN,
+                            r->own_max ? r->own_max : UTILS_MAX, true, err);
     return smart_resize(a, b, h, w, factor, r->min_pixels, r->max_pixels, false, err);
 }
 

@@ -89,13 +89,9 @@ static bool from_text(Buf *out, const char **name, const Json *s, const char *fo
 
 static bool bytes_of(Buf *out, const char **name, const Json *said, const char *folder, int depth, Err *err) {
     static const char *const keys[] = { "bytes", "base64", "image", "image_url", "url", "path" };
-    static const char *const other[] = { "min_pixels", "max_pixels", "resized_height", "resized_width" };
     if (said->kind == JSON_STRING) return from_text(out, name, said, folder, err);
     if (said->kind != JSON_OBJECT || depth > 2)
         return err_set(err, "a picture is said by a path, bytes or base64, not by %s", json_kind_name(said->kind));
-    for (size_t i = 0; i < COUNT(other); i++)
-        if (json_get(said, other[i]) && json_get(said, other[i])->kind != JSON_NULL)
-            return err_set(err, "a picture with %s of its own: limits are the model's here", other[i]);
     for (size_t i = 0; i < COUNT(keys); i++) {
         const Json *v = json_get(said, keys[i]);
         if (!v || v->kind == JSON_NULL) continue;
@@ -107,12 +103,39 @@ static bool bytes_of(Buf *out, const char **name, const Json *said, const char *
 
 /* ---- one picture */
 
-static bool grid_of(Picture *out, const PictureReader *r, const char *name, const Buf *file, Err *err) {
+/* What a picture says of its own size (min_pixels and the like), beside its bytes or around them. */
+static bool own_limits(PixelsRules *r, const Json *said, int depth, Err *err) {
+    static const struct {
+        const char *key;
+        int64_t most;
+    } keys[] = { { "min_pixels", IMAGE_MOST_PIXELS },
+                 { "max_pixels", IMAGE_MOST_PIXELS },
+                 { "resized_height", IMAGE_MOST_SIDE },
+                 { "resized_width", IMAGE_MOST_SIDE } };
+    int64_t x[COUNT(keys)] = { r->own_min, r->own_max, r->own_h, r->own_w };
+    if (said->kind != JSON_OBJECT || depth > 2) return true;
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        const Json *v = json_get(said, keys[i].key);
+        if (!v || v->kind == JSON_NULL) continue;
+        if (r->road != PIXELS_VERL)
+            return err_set(err, "a picture with %s of its own: only verl's way of preparing knows that", keys[i].key);
+        if (v->kind != JSON_INT || v->integer < 1 || v->integer > keys[i].most)
+            return err_set(err, "%s must be a whole number from 1 to %lld", keys[i].key, (long long)keys[i].most);
+        x[i] = v->integer;
+    }
+    if (x[0] && x[1] && x[0] > x[1]) return err_set(err, "min_pixels is more than max_pixels");
+    if (!x[2] != !x[3]) return err_set(err, "resized_height and resized_width come together");
+    r->own_min = x[0], r->own_max = x[1], r->own_h = (int)x[2], r->own_w = (int)x[3];
+    const Json *in = json_get(said, "image") ? json_get(said, "image") : json_get(said, "image_url");
+    return !in || own_limits(r, in, depth + 1, err);
+}
+
+static bool grid_of(Picture *out, const PixelsRules *r, const char *name, const Buf *file, Err *err) {
     ImageHead head;
     int h, w;
     TRY(image_head(&head, name, file->data, file->n, err));
-    TRY(pixels_size(&h, &w, head.h, head.w, &r->rules, err) || err_wrap(err, "%s", name));
-    out->grid = (PixelsGrid){ 1, h / r->rules.patch, w / r->rules.patch };
+    TRY(pixels_size(&h, &w, head.h, head.w, r, err) || err_wrap(err, "%s", name));
+    out->grid = (PixelsGrid){ 1, h / r->patch, w / r->patch };
     return true;
 }
 
@@ -122,13 +145,15 @@ bool picture_read(Picture *out, const PictureReader *r, const Json *said, const 
     const char *name = "a picture";
     *out = (Picture){ .table = r->table };
     if (!r->takes) return err_set(err, "a picture, and %s", r->why);
-    bool ok = bytes_of(&file, &name, said, folder, 0, err) && grid_of(out, r, name, &file, err);
+    PixelsRules rules = r->rules;
+    bool ok = own_limits(&rules, said, 0, err) && bytes_of(&file, &name, said, folder, 0, err)
+              && grid_of(out, &rules, name, &file, err);
     if (ok && pixels) {
         Mem tmp = { 0 };
         Image image;
         uint8_t *rows;
         ok = image_decode(&image, name, file.data, file.n, false, &tmp, err)
-             && (pixels_rows(&rows, &out->grid, &image, 1, &r->rules, mem, err) || err_wrap(err, "%s", name));
+             && (pixels_rows(&rows, &out->grid, &image, 1, &rules, mem, err) || err_wrap(err, "%s", name));
         if (ok) out->bytes = rows, picture_name(out, (size_t)pixels_row_bytes(&r->rules));
         mem_free(&tmp);
     }
@@ -170,8 +195,11 @@ static bool clip_read(Picture *out, const PictureReader *r, const Json *part, co
         Buf file = { 0 };
         const char *name = "a frame";
         ImageHead head;
-        ok = bytes_of(&file, &name, &frames->items[i], folder, 0, err)
-             && image_head(&head, name, file.data, file.n, err) && grid_of(&one, r, name, &file, err);
+        PixelsRules own = r->rules;
+        ok = own_limits(&own, &frames->items[i], 0, err)
+             && ((!own.own_min && !own.own_max && !own.own_h) || err_set(err, "a frame with a size of its own"))
+             && bytes_of(&file, &name, &frames->items[i], folder, 0, err)
+             && image_head(&head, name, file.data, file.n, err) && grid_of(&one, &r->rules, name, &file, err);
         if (ok && i && (head.h != h || head.w != w))
             ok = err_set(err, "frame %zu is %d x %d, the first %d x %d", i + 1, head.w, head.h, w, h);
         if (ok) h = head.h, w = head.w;

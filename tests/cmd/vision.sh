@@ -40,6 +40,10 @@ ok $("$hone" generate model --in in.jsonl --max-batch 1 --page 16 --max-tokens 2
 { turn "which colour?" photo.png; turn "which colour?" photo.png; } >in.jsonl
 ok $("$hone" generate model --in in.jsonl --max-batch 1 --page 16 --max-tokens 2 --stats 2>&1 >/dev/null | grep -q ", 16 tokens found in the cache"; echo $?) "a picture that comes again has its pages"
 
+# ---- a picture's own limits: 84 x 56 pixels are 3 x 2 tokens of 32; 1, made 2 x 2 by the model's; 6 x 4; 3 x 2
+own() { echo "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":\"same.png\"$1},{\"type\":\"text\",\"text\":\"q\"}]}]}"; }
+{ own ""; own ',"max_pixels":2048'; own ',"min_pixels":20000'; own ',"resized_height":64,"resized_width":96'; } >in.jsonl
+ok $([ "$("$hone" generate model --in in.jsonl --max-tokens 1 2>>log | grep -o '"prompt_length":[0-9]*' | cut -d: -f2 | tr '\n' ' ')" = "11 9 29 11 " ]; echo $?) "a picture's own limits"
 # ---- clips: lists of frames; their order and their rate are seen, chunks and batches are not
 clip() { echo "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video\",\"video\":$1},{\"type\":\"text\",\"text\":\"where is it?\"}]}]}"; }
 { clip '["photo.png","photo.png","lossy.webp"]'; clip '["lossy.webp","photo.png","photo.png"]'; clip '["photo.png","photo.png","lossy.webp"],"fps":0.25'; } >in.jsonl
