@@ -41,11 +41,39 @@ static void check_list(int stage, int S, int m, int v) {
 
 /* All shapes: none waits for ever, and equal stages take (m + stages - 1) forwards and backwards in 1F1B; chunks
  * shorten the ramp by their number, where micro-batches come in runs of a stage each. */
+/* A stage's messages on one way, forward or back, to the next stage or from the one before: their micro-batches and
+ * chunks in the order of its list.  The others take them in that order: NCCL pairs by it (comm/nccl.h). */
+static int messages(int *out, int stage, int S, int m, int v, bool backward, bool sent) {
+    Mem own = { 0 };
+    int turns = schedule_turns(m, v), n = 0, last = S * v - 1;
+    Turn *list = MEM_ARRAY(&own, Turn, (size_t)turns);
+    schedule_fill(list, stage, S, m, v);
+    for (int i = 0; i < turns; i++) {
+        int at = list[i].chunk * S + stage, to = backward ? at - 1 : at + 1; /* chunks of the whole model */
+        if (list[i].backward != backward || (sent ? to < 0 || to > last : backward ? at == last : at == 0)) continue;
+        out[n++] = list[i].micro * (last + 1) + (sent ? to : at);
+    }
+    mem_free(&own);
+    return n;
+}
+static void check_messages(int S, int m, int v) {
+    int gone[16 * 64], came[16 * 64], bad = 0;
+    for (int stage = 0; stage < S && S > 1; stage++)
+        for (int back = 0; back < 2; back++) {
+            int to = (stage + (back ? S - 1 : 1)) % S, n = messages(gone, stage, S, m, v, back, true);
+            int k = messages(came, to, S, m, v, back, false);
+            bad += n != k;
+            for (int i = 0; i < n && n == k; i++) bad += gone[i] != came[i];
+        }
+    EXPECT(!bad, "%d stages, %d x %d: messages are not taken in the order they are sent", S, m, v);
+}
+
 static void check_lists(void) {
     for (int S = 1; S <= 8; S++)
         for (int v = 1; v <= (S == 1 ? 1 : 4); v++)
             for (int m = v > 1 ? S : 1; m <= 16; m += v > 1 ? S : 1) {
                 for (int s = 0; s < S; s++) check_list(s, S, m, v);
+                check_messages(S, m, v);
                 double t = schedule_play(S, m, v, 0, one, NULL, NULL), want = 3.0 * m * v + 3.0 * (S - 1);
                 EXPECT(fabs(t - want) < 1e-9, "%d stages, %d micro-batches, %d chunks: %g, want %g", S, m, v, t, want);
             }
