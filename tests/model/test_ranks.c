@@ -93,8 +93,45 @@ static void device_end(Dev *d) {
     if (on_cpu()) dev_close(d);
 }
 
+/* ---- which experts each row was given: rows are named by the bits of their router's logits, so that the rows of all ranks together are those
+ * of one, whoever had which. */
+typedef struct {
+    uint64_t row, pick;
+} Routed;
+static struct {
+    const Ops *under; /* NULL: nothing is recorded */
+    Routed *at;
+    int64_t n, room;
+} seen;
+
+static uint64_t hash_of(const void *x, size_t n) {
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)x)[i]) * 0x100000001B3u;
+    return h;
+}
+static void route_seen(Dev *d, const Route *r) {
+    seen.under->route(d, r);
+    for (int64_t t = 0; t < r->pick.rows; t++) {
+        CHECK(seen.n < seen.room, "more than %lld routes", (long long)seen.room);
+        const int32_t *pick = (const int32_t *)r->pick.data + t * r->pick.ld;
+        seen.at[seen.n++] =
+            (Routed){ hash_of((const float *)r->logits.data + t * r->logits.ld, (size_t)r->logits.cols * 4),
+                      hash_of(pick, (size_t)r->pick.cols * 4) };
+    }
+}
+static int by_row(const void *a, const void *b) { return memcmp(a, b, sizeof(Routed)); }
+static int64_t each_once(Routed *x, int64_t n) {
+    int64_t to = 0;
+    qsort(x, (size_t)n, sizeof *x, by_row);
+    for (int64_t i = 0; i < n; i++)
+        if (!i || by_row(&x[i], &x[i - 1])) x[to++] = x[i];
+    return to;
+}
+
 typedef struct {
     float *lp, *ent;
+    Routed *route;
+    int64_t routes;
     double **grad; /* [params of the whole][elements], this rank's contribution */
     int outputs;
 } Result;
@@ -147,8 +184,17 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, con
     batch_put_part(&b, d, &io, &host, seqs, lens->n, &par->cp);
     Tensor lp = tensor_push(&io, DT_F32, b.outputs, 1), ent = tensor_push(&io, DT_F32, b.outputs, 1);
     ModelKeep keep = { .block = MEM_ARRAY(mem, BlockKeep, (size_t)desc->d.layers) };
+    const Ops *own = d->ops;
+    Ops spied = *own;
+    seen.under = own, seen.n = 0, seen.room = desc->d.layers * tokens + 64;
+    seen.at = MEM_ARRAY(mem, Routed, (size_t)seen.room);
+    spied.route = route_seen;
+    if (on_cpu()) d->ops = &spied;
     model_forward(&m, &b, &act, &keep, lp, ent);
+    d->ops = own;
     Result r = { .outputs = (int)b.outputs,
+                 .route = seen.at,
+                 .routes = each_once(seen.at, seen.n),
                  .lp = MEM_ARRAY(mem, float, (size_t)b.outputs),
                  .ent = MEM_ARRAY(mem, float, (size_t)b.outputs) };
     op_get(d, r.lp, lp);
@@ -195,10 +241,31 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, con
 
 /* Each rank of dp computed the whole batch.  least: of the model's largest entry, under which
  * a tensor's own is nothing but rounding (q of a token that sees itself alone). */
+static bool same_routes(const World *w, const Result *one, const Result *cut, Mem *mem) {
+    int64_t *many = MEM_ARRAY(mem, int64_t, (size_t)w->all.size), most = 0, n = 0;
+    comm_gather_host(&w->all, many, &cut->routes, sizeof cut->routes);
+    for (int r = 0; r < w->all.size; r++) most = many[r] > most ? many[r] : most;
+    Routed *mine = MEM_ARRAY(mem, Routed, (size_t)most + 1),
+           *all = MEM_ARRAY(mem, Routed, (size_t)(most * w->all.size) + 1);
+    memcpy(mine, cut->route, (size_t)cut->routes * sizeof *mine);
+    comm_gather_host(&w->all, all, mine, (size_t)most * sizeof *mine);
+    for (int r = 0; r < w->all.size; r++)
+        for (int64_t i = 0; i < many[r]; i++) all[n++] = all[r * most + i];
+    n = each_once(all, n);
+    return n == one->routes && !memcmp(all, one->route, (size_t)n * sizeof *all);
+}
+
 static void compare(const World *w, int dp, double least, const char *what, const ModelDesc *desc, const Result *one,
                     const Result *cut, Mem *mem) {
     EXPECT(!memcmp(one->lp, cut->lp, (size_t)one->outputs * 4), "%s: log-probs are not those of one rank", what);
     EXPECT(!memcmp(one->ent, cut->ent, (size_t)one->outputs * 4), "%s: entropies are not those of one rank", what);
+    if (on_cpu()) {
+        EXPECT(same_routes(w, one, cut, mem) && (one->routes > 0 || !desc->d.experts),
+               "%s: the experts of rows are not those of one rank's %lld", what, (long long)one->routes);
+        if (cut->routes) cut->route[0].pick ^= (uint64_t)!w->all.rank; /* planted: one row of rank 0 goes elsewhere */
+        EXPECT(!comm_sum(&w->all, w->all.rank ? 0 : (double)cut->routes) || !same_routes(w, one, cut, mem),
+               "%s: a wrong expert was not noticed", what);
+    }
     Params whole;
     Dev *d = device_begin();
     double bound = d->act == DT_BF16 ? 3e-2 : 2e-5; /* bfloat16: the whole's sums are rounded once, each rank's too */
