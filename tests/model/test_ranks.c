@@ -93,8 +93,8 @@ static void device_end(Dev *d) {
     if (on_cpu()) dev_close(d);
 }
 
-/* ---- which experts each row was given: rows are named by the bits of their router's logits, so that the rows of all ranks together are those
- * of one, whoever had which. */
+/* ---- which experts each row was given: rows are named by the bits of their router's logits, so that the rows of all
+ * ranks together are those of one, whoever had which. */
 typedef struct {
     uint64_t row, pick;
 } Routed;
