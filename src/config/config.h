@@ -95,7 +95,7 @@ typedef struct Config {
         int64_t     exact_every;                                            /* 0: step 1 alone */
         int64_t     threads, seed, leaves, samples;                         /* threads 0: all cores; leaves: or UNSET */
         double      wait_seconds, save_minutes;                             /* 0: for ever; 0: not by time */
-        double      peak_tflops;                                            /* or NAN: measured */
+        double      peak_tflops;                                            /* or NAN: the card's, or measured */
         bool        val_before_train, tensorboard, share_gpu;
         int         on_nan, resume, save;
         const char *run_dir, *project, *experiment, *device, *compute, *profile;   /* compute, profile: or NULL */

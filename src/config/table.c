@@ -298,7 +298,7 @@ STR(trainer.compute, "null", TS,
     "what a GPU computes in: bf16, or f32 to check; null: bf16", NULL)
 STR(trainer.profile, "null", T,
     "a file for a timeline of the ops, which Perfetto opens; null: none.  Times are a little longer with it", NULL)
-REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,        "peak of one device for MFU; null: measured", NULL)
+REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,        "peak of one device for MFU; null: a card's by its maker, else measured", NULL)
 
 INT(grid.tp, "1", 1, 4096, TS,
     "tensor parallel ranks", MCORE "tensor_model_parallel_size engine.tensor_model_parallel_size")

@@ -54,6 +54,20 @@ const Machine *machine_find(const char *name) {
     return NULL;
 }
 
+/* Words of a driver's name: "NVIDIA H100 80GB HBM3".  PCIe and NVL cards of a name are slower ones, which the table has not. */
+const Machine *machine_card(const char *card) {
+    const Machine *found = NULL;
+    char word[64];
+    for (const char *s = card; *s;) {
+        size_t n = strcspn(s, " -");
+        snprintf(word, sizeof word, "%.*s", (int)n, s);
+        if (!strcasecmp(word, "PCIe") || !strcasecmp(word, "NVL")) return NULL;
+        if (n && !found) found = machine_find(word);
+        s += n + (s[n] != 0);
+    }
+    return found;
+}
+
 void machine_list(Buf *out) {
     for (size_t i = 0; i < COUNT(TABLE); i++) buf_printf(out, "%s, ", TABLE[i].name);
     buf_puts(out, "this");

@@ -2,6 +2,7 @@
  * configuration, data, scorers, sizes of every arena, and only then the weights. */
 #include "step/run.h"
 #include "algo/shape.h"
+#include "op/device.h"
 #include "op/profile.h"
 #include "plan/machine.h"
 
@@ -334,6 +335,14 @@ static bool open_parts(Run *r, Err *err) {
     return open_model(r, &shape, err);
 }
 
+/* Of one device, for MFU: as the configuration says, a card's dense bf16 peak by its maker, or measured on these cores.  NAN: nobody knows this card's. */
+static double peak_flops(const Config *c, const Dev *d) {
+    if (!isnan(c->trainer.peak_tflops)) return c->trainer.peak_tflops * 1e12;
+    if (!on_gpu(d)) return machine_flops();
+    const Machine *card = machine_card(dev_about(d).name);
+    return card ? card->flops : NAN;
+}
+
 bool run_open(Run *r, Err *err) {
     Job *j = &r->job;
     const Config *c = &j->c;
@@ -344,9 +353,7 @@ bool run_open(Run *r, Err *err) {
     TRY(job_open_saves(j, err));
     tell_gpu(r);
     TRY(job_resume(j, read_more, r, err));
-    r->peak_flops = c->trainer.peak_tflops * 1e12;
-    if (isnan(r->peak_flops)) r->peak_flops = machine_flops();
-    r->peak_flops *= ranks_count(&j->ranks);
+    r->peak_flops = peak_flops(c, &j->o.dev) * ranks_count(&j->ranks);
     if (c->trainer.profile && ranks_first(&j->ranks)) {
         profile_open(&j->o.dev, PROFILE_SPANS, &j->o.mem);
         world_note(&j->ranks.world);

@@ -49,12 +49,32 @@ static const struct {
     { "[H100, 64]", 0, 0, "a cluster file is a mapping" },
 };
 
+static const struct {
+    const char *card;
+    double tflops; /* 0: not in the table */
+} CARDS[] = { { "NVIDIA H200", 989 },
+              { "NVIDIA H100 80GB HBM3", 989 },
+              { "NVIDIA H20", 148 },
+              { "NVIDIA H20-3e", 148 },
+              { "NVIDIA A100-SXM4-80GB", 312 },
+              { "NVIDIA B200", 2250 },
+              { "NVIDIA H100 PCIe", 0 },
+              { "NVIDIA H100 NVL", 0 },
+              { "CPU (AVX-512)", 0 },
+              { "NVIDIA H2000", 0 },
+              { "", 0 } };
+
 static void told(const char *what, bool ok, const Cluster *c, int gpus, int domain, const char *says, const Err *err) {
     if (says) EXPECT(!ok && strstr(err->msg, says), "%s: '%s' is not said: %s", what, says, ok ? "accepted" : err->msg);
     else EXPECT(ok && c->gpus == gpus && c->gpu.domain == domain, "%s: %s", what, ok ? "other numbers" : err->msg);
 }
 
 int main(void) {
+    for (size_t i = 0; i < COUNT(CARDS); i++) {
+        const Machine *m = machine_card(CARDS[i].card);
+        EXPECT(m ? m->flops == CARDS[i].tflops * 1e12 : CARDS[i].tflops == 0, "'%s' is taken for %s", CARDS[i].card,
+               m ? m->name : "none in the table");
+    }
     for (size_t i = 0; i < COUNT(SIZES); i++) {
         double x = 0;
         Err err = { 0 };
