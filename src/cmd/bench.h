@@ -15,6 +15,7 @@ typedef struct {
     const char *write;                      /* link over ranks: a cluster file */
     bool    share_gpu;
     int64_t threads, layers, tokens, length, batch, context, answer, repeats, leaves, params, lines;
+    bool    keep_logits;
 } BenchArgs;
 
 typedef struct {

@@ -54,8 +54,9 @@ static void report(Bench *b, const Work *w, bool trains, Times t, Roof roof) {
     put_int(b, "tokens", w->n * len);
     put_int(b, "length", len);
     if (trains)
-        put_text(b, "recompute", a->recompute), put_num(b, "loss", w->st.total),
-            put_int(b, "micro_batches", w->st.micros);
+        put_text(b, "recompute", a->recompute),
+            put_text(b, "logits", w->policy.m->keep_logits && b->o.dev.act == DT_BF16 ? "kept" : "made again"),
+            put_num(b, "loss", w->st.total), put_int(b, "micro_batches", w->st.micros);
     put_num(b, "seconds", t.median);
     put_num(b, "least", t.least);
     put_num(b, "tokens_per_s", tokens / t.median);
@@ -73,9 +74,12 @@ static bool run(Bench *b, bool trains, Err *err) {
         return err_set(err, "--tokens %lld are not one sequence of %lld", (long long)a->tokens, (long long)a->length);
     Work w = { .n = (int)(a->tokens / a->length) };
     int64_t micro = (int64_t)w.n * a->length;
-    PolicyConf conf = {
-        .micro_tokens = micro, .max_seqs = w.n, .recompute = recompute, .trains = trains, .no_steps = true
-    };
+    PolicyConf conf = { .micro_tokens = micro,
+                        .max_seqs = w.n,
+                        .recompute = recompute,
+                        .trains = trains,
+                        .no_steps = true,
+                        .keep_logits = a->keep_logits };
     PolicySizes s = policy_sizes(&o->desc, NULL, &conf, open_kind(o, a->leaves));
     TRY(bench_weights(b, s.tmp, s.act + s.io + s.grads + s.optim_dev, err));
     Roof roof = bench_roof(b);

@@ -25,6 +25,7 @@ static const Opt options[] = {
       "of a micro-batch, or of a prefill's step (default 16384)", 1, 1 << 24 },
     { "length",    OPT_INT, offsetof(BenchArgs, length),    "N", "of a sequence (default 4096)", 2, 1 << 24 },
     { "recompute", OPT_STR, offsetof(BenchArgs, recompute), "none|selective|full", "train-slice (default none)" },
+    { "keep-logits", OPT_FLAG, offsetof(BenchArgs, keep_logits), "", "train-slice: as train.keep_logits" },
     { "batch",     OPT_INT, offsetof(BenchArgs, batch),     "N",
       "decode: sequences (default 64); tower: pictures, to 100", 1, 65536 },
     { "context",   OPT_INT, offsetof(BenchArgs, context),   "N",

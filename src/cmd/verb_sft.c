@@ -204,6 +204,7 @@ static RunShape shape_of(void *user) {
                          c->train.micro_tokens > c->sft.max_length ? c->train.micro_tokens : c->sft.max_length,
                      .max_seqs = (int)c->sft.batch_size,
                      .recompute = (Recompute)c->train.recompute,
+                     .keep_logits = c->train.keep_logits,
                      .states = config_states(c, &s->job.o.dev),
                      .offload = c->train.offload_fraction,
                      .tower_frozen = c->train.freeze_tower,

@@ -80,7 +80,7 @@ typedef struct Config {
         int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length;
         /* the last three: DType, or WEIGHTS_AUTO */
         int     schedule, loss, loss_agg, kl_loss_type, recompute, weights, master, moments;
-        bool    shuffle, use_kl_loss, park_states, park_weights, freeze_tower;
+        bool    shuffle, use_kl_loss, park_states, park_weights, freeze_tower, keep_logits;
     } train;
     struct {
         const char *scorer, *command, *library, *python, *python_function;      /* or NULL, but for python_function */

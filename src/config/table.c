@@ -215,6 +215,9 @@ BOOL(train.freeze_tower, "false", TS,
     "leave the vision tower and its merger as they are", ACTOR "freeze_vision_tower")
 ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory", MCORE "override_transformer_config.recompute_granularity")
+BOOL(train.keep_logits, "false", TS,
+    "on a GPU in bf16, keep a micro-batch's logits (4 bytes a token and id) for the backward pass: quicker, same bits",
+    NULL)
 ENUM(train.weights, "auto", weights_names, TS,
     "how weights are kept, sampled and trained with: f32, or bf16 with a master in the optimizer; auto: as the device "
     "computes", NULL)
@@ -298,7 +301,8 @@ STR(trainer.compute, "null", TS,
     "what a GPU computes in: bf16, or f32 to check; null: bf16", NULL)
 STR(trainer.profile, "null", T,
     "a file for a timeline of the ops, which Perfetto opens; null: none.  Times are a little longer with it", NULL)
-REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,        "peak of one device for MFU; null: a card's by its maker, else measured", NULL)
+REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,
+    "peak of one device for MFU; null: a card's by its maker, else measured", NULL)
 
 INT(grid.tp, "1", 1, 4096, TS,
     "tensor parallel ranks", MCORE "tensor_model_parallel_size engine.tensor_model_parallel_size")

@@ -212,6 +212,11 @@ static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tenso
                    .stat = stat };
 }
 
+static Tensor room_for_logits(const Model *m, const Batch *b, Arena *act) {
+    bool useful = m->keep_logits && m->dev->act == DT_BF16 && m->par.tp.size == 1;
+    return useful ? tensor_push(act, DT_F32, b->own, m->desc->d.vocab) : TENSOR_NONE;
+}
+
 /* Values of outputs [outputs,1]: those of this rank of cp; and back. */
 static Tensor own_values(const Batch *b, Tensor all, Arena *a) {
     return b->ranks == 1 || !all.data ? all : tensor_push(a, DT_F32, b->own, 1);
@@ -250,10 +255,11 @@ void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *a
         Tensor h = outputs(m, &c, last, b->rows, a, keep), stat = tensor_push(a, DT_U8, b->own, HEAD_STAT);
         Tensor own_lp = own_values(b, lp, tmp), own_ent = own_values(b, ent, tmp);
         Head head = head_of(m, b, h, stat, own_lp, own_ent);
+        if (keep) head.logits = room_for_logits(m, b, act);
         model_logprob(m, &head);
         all_values(m, b, lp, own_lp);
         all_values(m, b, ent, own_ent);
-        if (keep) keep->h = h, keep->stat = stat;
+        if (keep) keep->h = h, keep->stat = stat, keep->logits = head.logits;
     }
     arena_pop(tmp, mark);
     end(m);
@@ -272,6 +278,7 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     Tensor turn[2] = { push(&c, tmp, rows, H), push(&c, tmp, rows, H) };
     if (model_ends(m, v)) {
         Head head = head_of(m, b, keep->h, keep->stat, TENSOR_NONE, TENSOR_NONE);
+        head.logits = keep->logits;
         head_backward(m, &c, g, dy = turn[n % 2], picked_values(m, b, dlp), picked_values(m, b, dent), b, &head,
                       &keep->norm);
     }

@@ -21,6 +21,7 @@ typedef struct {
     float            amp, scale;
     Arena            again;              /* where blocks are recomputed in backward; none: on top of what is kept */
     bool             tower_frozen;       /* nothing is kept for the tower's backward, and none is run */
+    bool             keep_logits;        /* logits wait for backward where the device can use them (a GPU in bf16, a vocabulary in one piece) */
 } Model;
 
 typedef struct {                         /* of the vision tower */
@@ -33,7 +34,7 @@ typedef struct {                         /* from forward to backward */
     BlockKeep *block;                    /* [layers]: the model's, or a chunk's */
     Tensor     cossin;
     NormKeep   norm;                     /* over the gathered rows [outputs,H] */
-    Tensor     h, stat;
+    Tensor     h, stat, logits;          /* logits: or none */
     TowerKeep  tower;
 } ModelKeep;
 ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem);      /* room for so many blocks, and the tower's */
@@ -106,7 +107,7 @@ typedef struct {
     DevKind like;
     const Shard *shard;
     PicturesShape pictures;
-    bool tower_frozen;
+    bool tower_frozen, keep_logits;
 } ModelShape;
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
 typedef struct {

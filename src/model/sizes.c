@@ -108,7 +108,7 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSiz
     }
     Tensor lp = reals(x, s->outputs), ent = reals(x, s->outputs);
     Arena act = counting("act", 2);
-    x->model.recompute = s->recompute;
+    x->model.recompute = s->recompute, x->model.keep_logits = s->keep_logits;
     z->way = handed_on(&x->model, &b);
     model_score(&x->model, &b, lp, ent);
     if (s->backward) {

@@ -149,6 +149,7 @@ typedef struct {
     Tensor stat;                /* out, DT_U8 [T, HEAD_STAT]: what backward needs */
     Tensor banned, ban;         /* as in Sample: the distribution scored is the one drawn from */
     Tensor kept;                /* or none.  A row that dist cuts keeps these ids, whatever the weights would keep now: Sample's */
+    Tensor logits;              /* or none.  Room [T,V] F32 where logprob may leave them, so that logprob_bwd need not make them again; the same bits */
 } Head;
 enum { HEAD_STAT = 64 };
 
@@ -194,7 +195,7 @@ struct Ops {
     void   (*stamp)(Dev *d, int i);
     double (*stamped)(Dev *d, int i);
     /* Calls that come again with the same tensors: those between record and recorded are noted and not run; replay runs what was noted, as
-     * often as is wanted, over what the tensors hold then.  No put, get or sumsq among them.  NULL: the backend cannot. */
+     * often as is wanted, over what the tensors hold then.  No put, get or sumsq among them, and none that writes a weight.  NULL: the backend cannot. */
     void   (*record)(Dev *d);
     void  *(*recorded)(Dev *d);
     void   (*replay)(Dev *d, void *noted);

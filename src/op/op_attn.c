@@ -110,6 +110,7 @@ static void want_head(const Dev *d, const char *op, const Head *h) {
     WANT_A(op, h->h, -1, -1);
     WANT_W(op, h->w, -1, h->h.cols);
     want_asked(op, h, T, h->vocab.of ? h->vocab.of : h->w.rows);
+    if (!is_none(h->logits)) WANT(op, h->logits, F, T, h->w.rows);
 }
 static void want_told(const char *op, const Head *h, int64_t T) {
     WANT(op, h->lp, F, T, 1);

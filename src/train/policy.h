@@ -38,6 +38,7 @@ typedef struct {
     int64_t   micro_tokens;           /* budget of a micro-batch; no sequence may be longer */
     int       max_seqs;               /* of a mini-batch */
     Recompute recompute;
+    bool      keep_logits;            /* as Model's */
     size_t    room;                   /* bytes that 'block' has at least: others use it between updates (policy_lend); 0: nobody does */
     bool      park_states;            /* the device's share of the states lies in it too, and waits in the host's memory meanwhile */
     bool      park_weights;           /* so do the weights, at its end (policy_weights_in), until somebody parks them (params_park) */

@@ -125,6 +125,7 @@ static void head(Duo *q, const Kind *k, int T, int H, int V) {
     Two dlp = two(q, DT_F32, T, 1, 0, 1), dent = two(q, DT_F32, T, 1, 0, 1), dh = two(q, q->act, T, H, 8, 1),
         dw = two(q, DT_F32, V, H, 0, 1);
     Tensor dh2 = rig_put(r, q->act, T, H, NULL), dw2 = rig_put(r, DT_F32, V, H, rig_get(r, dw.t[GPU]));
+    Tensor dh3 = rig_put(r, q->act, T, H, NULL), dw3 = rig_put(r, DT_F32, V, H, rig_get(r, dw.t[GPU]));
     for (int s = 0; s < 2; s++) {
         Head h = score_of(&m, k, s, 0, T);
         op_logprob_bwd(duo_dev(q, s), dh.t[s], dw.t[s], dlp.t[s], dent.t[s], &h);
@@ -134,6 +135,20 @@ static void head(Duo *q, const Kind *k, int T, int H, int V) {
     Head h = score_of(&m, k, GPU, 0, T);
     WITHIN(g, logprob_bwd, dh2, dw2, dlp.t[GPU], dent.t[GPU], &h);
     duo_equal(q, "dh again", dh.t[GPU], dh2), duo_equal(q, "dw again", dw.t[GPU], dw2);
+    Head keeps = h; /* with room for logits: the same bits, and the room is used where it can be */
+    keeps.logits = rig_put(r, DT_F32, T, V, NULL), keeps.lp = rig_put(r, DT_F32, T, 1, NULL),
+    keeps.ent = rig_put(r, DT_F32, T, 1, NULL);
+    op_zero(g, keeps.logits);
+    WITHIN(g, logprob, &keeps);
+    duo_equal(q, "lp, logits kept", h.lp, keeps.lp), duo_equal(q, "entropy, logits kept", h.ent, keeps.ent);
+    const float *kept = rig_get(r, keeps.logits);
+    int written = 0;
+    for (int64_t i = 0; i < (int64_t)T * V; i++) written += kept[i] != 0;
+    bool can = q->act == DT_BF16 && V % 8 == 0 && H % 8 == 0 && !cuts(k);
+    EXPECT(!can || m.w.t[GPU].dtype != DT_BF16 || written > T * V / 2, "%s V %d: %d of %d logits are kept", k->name, V,
+           written, T * V);
+    WITHIN(g, logprob_bwd, dh3, dw3, dlp.t[GPU], dent.t[GPU], &keeps);
+    duo_equal(q, "dh, logits kept", dh2, dh3), duo_equal(q, "dw, logits kept", dw2, dw3);
     /* E3: what was drawn is scored with the bits that drawing gave, told its kept set or not; a few rows at a time */
     Sample again = draw_of(&m, k, GPU, 0, T);
     WITHIN(g, sample, &again);

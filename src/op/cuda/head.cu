@@ -7,7 +7,7 @@
 #include "op/cuda/head.cuh"
 #include "op/cuda/gemm_go.cuh"
 
-enum { FULL_FLOATS = 1 << 25, FUSED_LEAVES = 1 << 22 };            /* in d->tmp at a time */
+enum { FULL_FLOATS = 1 << 25, FUSED_LEAVES = 1 << 22, FEW_DRAWN = 16 };            /* the first two: in d->tmp at a time */
 
 typedef struct {
     Rows<float>         lp, ent;        /* ent, stat, kept: or none */
@@ -376,7 +376,8 @@ static Plan plan_of(const Dev *d, Tensor h, Tensor w, int64_t words, bool logits
     Plan c = { false, logits, h.rows, round8(w.rows), (int)((w.rows + LEAF - 1) / LEAF) };
     const Prod p = prod_nt({ (void *)(uintptr_t)ARENA_ALIGN, DT_F32, h.rows, w.rows, c.ld }, h, w, TENSOR_NONE,
                            leaves_one(h.cols));
-    c.fused = prod_fast(&p) && !head_odd(words), c.logits = logits || !c.fused;
+    /* Of few rows that want all their logits the weights are only streamed (few.cuh). */
+    c.fused = prod_fast(&p) && !head_odd(words) && !(logits && h.rows <= FEW_DRAWN), c.logits = logits || !c.fused;
     int64_t n = c.logits ? FULL_FLOATS / c.ld : FUSED_LEAVES / c.leaves / 256 * 256;
     c.rows = least(h.rows, n < 1 ? 1 : n > 65535 ? 65535 : n); /* a grid has no more rows */
     c.leaf_bytes = arena_round((size_t)(c.rows * c.leaves) * 16), c.want_bytes = arena_round((size_t)c.rows * 4);
@@ -389,8 +390,9 @@ static Plan plan_of(const Dev *d, Tensor h, Tensor w, int64_t words, bool logits
 static size_t plan_bytes(const Plan &c) { return c.leaf_bytes + c.want_bytes + c.raw_bytes + c.prod_bytes; }
 
 /* then(leaves, the wanted ids' logits, all logits, first row, rows) for chunk after chunk: of the two logits one
- * is there. */
-template <class F> static void chunks(Dev *d, const Plan &c, const HeadIn &a, Tensor h, Tensor w, F then) {
+ * is there.  keep: all of them stay there as well. */
+template <class F>
+static void chunks(Dev *d, const Plan &c, const HeadIn &a, Tensor h, Tensor w, Tensor keep, F then) {
     const size_t mark = arena_mark(&d->tmp);
     float4 *leaf = (float4 *)arena_push(&d->tmp, c.leaf_bytes);
     float *want = (float *)arena_push(&d->tmp, c.want_bytes);
@@ -400,7 +402,8 @@ template <class F> static void chunks(Dev *d, const Plan &c, const HeadIn &a, Te
         const Prod p = prod_nt({ raw ? raw : want, DT_F32, n, w.rows, c.ld }, tensor_rows(h, t, n), w, TENSOR_NONE,
                                leaves_one(h.cols));
         if (c.fused)
-            gemm_go<FWD, 256, OutLeaf, false>(d, &p, { a, leaf, raw ? NULL : want, raw, c.ld, t, c.leaves });
+            gemm_go<FWD, 256, OutLeaf, false>(d, &p, { a, leaf, raw ? NULL : want, keep.data ? (float *)keep.data + t * keep.ld : raw,
+                                                       keep.data ? keep.ld : c.ld, t, c.leaves });
         else {
             head_logits(d, &p, a.all);
             launch(d, leaves_of_logits, dim3(blocks_of(c.leaves, 64), (unsigned)n), dim3(256), 0, a, leaf, raw, c.ld, t,
@@ -410,9 +413,10 @@ template <class F> static void chunks(Dev *d, const Plan &c, const HeadIn &a, Te
     }
     arena_pop(&d->tmp, mark);
 }
-template <bool DRAW> static void run(Dev *d, const HeadIn &a, const HeadOut &o, Tensor h, Tensor w, bool logits) {
+template <bool DRAW>
+static void run(Dev *d, const HeadIn &a, const HeadOut &o, Tensor h, Tensor w, Tensor keep, bool logits) {
     const Plan c = plan_of(d, h, w, a.all, logits);
-    chunks(d, c, a, h, w, [&](float4 *leaf, float *want, float *raw, int64_t t, int64_t n) {
+    chunks(d, c, a, h, w, keep, [&](float4 *leaf, float *want, float *raw, int64_t t, int64_t n) {
         if (raw)
             launch(d, any_rows<DRAW>, dim3((unsigned)n), dim3(HEAD_THREADS), 0, a, o, leaf, raw, c.ld, t, c.leaves);
         else launch(d, score_rows, dim3(blocks_of(n, 8)), dim3(256), 0, a, o, leaf, want, t, (int)n, c.leaves);
@@ -420,7 +424,7 @@ template <bool DRAW> static void run(Dev *d, const HeadIn &a, const HeadOut &o, 
 }
 
 /* Whether a row is cut is known on the device alone; that none is, here too. */
-static bool may_cut(const Dist *p) { return p->top_k.data || p->top_p.data || p->min_p.data; }
+bool may_cut(const Dist *p) { return p->top_k.data || p->top_p.data || p->min_p.data; }
 
 size_t cuda_tmp_logprob(Dev *d, const Head *h) {
     return head_ban_bytes(h->banned, h->ban, head_words(h))
@@ -431,7 +435,7 @@ void cuda_logprob(Dev *d, const Head *h) {
     const size_t mark = arena_mark(&d->tmp);
     const HeadIn a = head_of(d, h);
     const HeadOut o = { rows_of<float>(h->lp), rows_of<float>(h->ent), rows_of<unsigned char>(h->stat) };
-    run<false>(d, a, o, h->h, h->w, may_cut(&h->dist));
+    run<false>(d, a, o, h->h, h->w, head_keeps(h) ? h->logits : TENSOR_NONE, may_cut(&h->dist));
     arena_pop(&d->tmp, mark);
 }
 
@@ -464,7 +468,7 @@ void cuda_logprob_part(Dev *d, Tensor part, const Head *h) {
     const size_t mark = arena_mark(&d->tmp);
     const HeadIn a = head_of(d, h);
     const Plan c = plan_of(d, h->h, h->w, a.all, false);
-    chunks(d, c, a, h->h, h->w, [&](float4 *leaf, float *want, float *raw, int64_t t, int64_t n) {
+    chunks(d, c, a, h->h, h->w, TENSOR_NONE, [&](float4 *leaf, float *want, float *raw, int64_t t, int64_t n) {
         launch(d, put_part, dim3((unsigned)n), dim3(256), 0, rows_of<float>(part), a, leaf, want, raw, c.ld, t,
                c.leaves);
     });
@@ -526,7 +530,7 @@ void cuda_sample(Dev *d, const Sample *s) {
     const size_t mark = arena_mark(&d->tmp);
     HeadIn a = head_in(d, &s->dist, s->banned, s->ban, s->w.rows, part_whole(s->w.rows));
     a.greedy = col_of<int>(s->greedy);
-    run<true>(d, a, draw_out(s), s->h, s->w, true);
+    run<true>(d, a, draw_out(s), s->h, s->w, TENSOR_NONE, true);
     arena_pop(&d->tmp, mark);
 }
 

@@ -374,6 +374,8 @@ static inline int64_t round8(int64_t n) { return (n + 7) / 8 * 8; } /* rows of l
 /* A row's distribution as kernels see it.  Bans become bits in d->tmp: head_ban_bytes of it. */
 HeadIn head_in(Dev *d, const Dist *p, Tensor banned, Tensor ban, int64_t V, Part vocab);
 HeadIn head_of(Dev *d, const Head *h);
+bool   may_cut(const Dist *p);
+bool   head_keeps(const Head *h);      /* logprob leaves logits, logprob_bwd takes them */
 size_t head_ban_bytes(Tensor banned, Tensor ban, int64_t V);
 static inline int64_t head_words(const Head *h) { return h->vocab.of ? h->vocab.of : h->w.rows; }
 /* Logits.  Of a vocabulary that is no multiple of 8 the plain kernels make them, in whole or in parts: by widths,

@@ -1,10 +1,10 @@
 /* head_back.cu - the head's gradients, in chunks of rows and of ids: logits once more, their gradients, then two
- * products. bf16: the gradients come where the product leaves its sums, and are bf16; their sums over ids stay
+ * products. bf16: the gradients come where the product leaves its sums, or from those that logprob kept, and are bf16; their sums over ids stay
  * float32 until the row is whole. */
 #include "op/cuda/gemm_go.cuh"
 #include "op/cuda/head.cuh"
 
-enum { BACK_ROWS = 4096, BACK_COLS = 8192 };
+enum { BACK_ROWS = 16384, BACK_COLS = 8192 };
 
 /* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has 'plus' beside: its own dlp.  With t = log2 p,
  * which is the sum times c plus d, that is 2^t (t a + b).  partial: some ids are outside.  Of a row without a distribution the entropy is NaN,
@@ -86,6 +86,24 @@ struct OutGrad {
         out.put(v, p, t);
     }
 };
+/* ... from sums that were kept: the same bits.  Eight ids a thread. */
+__global__ void __launch_bounds__(256)
+    kept_grads(bf16 *to, int64_t ld, const float *logits, int64_t ld_logits, const __grid_constant__ HeadIn a, const RowGrad *grads,
+               Rows<const unsigned char> stat, int64_t t0, int64_t v0, int64_t n) {
+    const int64_t t = t0 + blockIdx.y, c = ((int64_t)blockIdx.x * 256 + threadIdx.x) * 8;
+    if (c >= n) return;
+    const RowGrad g = grads[t];
+    const float4 *from = (const float4 *)(logits + t * ld_logits + v0 + c), x = __ldcs(from), y = __ldcs(from + 1);
+    float v[8] = { x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w };
+    const int64_t id = g.id - v0 - c;
+    #pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (g.partial && hidden(&a, stat.row(t), t, __fmul_rn(v[i], g.inv_temp), v0 + c + i)) v[i] = -INFINITY;
+        v[i] = logit_grad(v[i], g);
+        if (i == id) v[i] = __fadd_rn(v[i], g.plus);
+    }
+    *(uint4 *)(to + blockIdx.y * ld + c) = make_uint4(pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
+}
 cudaError_t head_back_allow(void) { return allow_gemm<FWD, 256, OutGrad, false>(); }
 
 typedef struct { int64_t rows, cols, ld; bool half, fused; size_t logits, grads, sum, row; } Back;
@@ -100,6 +118,9 @@ static Back back_of(const Head *h, Tensor dh) {
     b.sum = dh.dtype == DT_F32 ? 0 : arena_round((size_t)(b.rows * dh.cols) * 4);
     b.row = arena_round((size_t)h->h.rows * sizeof(RowGrad));
     return b;
+}
+bool head_keeps(const Head *h) {
+    return h->logits.data && h->logits.ld % 4 == 0 && !may_cut(&h->dist) && h->h.rows && h->w.rows && back_of(h, h->h).fused;
 }
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
@@ -123,6 +144,7 @@ size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor den
 void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
     const int64_t T = h->h.rows, V = h->w.rows;
     const Back b = back_of(h, dh);
+    const bool kept = head_keeps(h);
     if (T == 0) return;
     if (V == 0) { /* a part without ids */
         cuda_zero(d, dh);
@@ -148,7 +170,10 @@ void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, con
             const Tensor w = tensor_rows(h->w, v, c), l = { logits, DT_F32, n, c, b.ld };
             const Tensor g = { grads, b.half ? DT_BF16 : DT_F32, n, c, b.ld };
             Prod p = prod_nt(l, x, w, TENSOR_NONE, leaves_one(x.cols));
-            if (b.fused)
+            if (kept)
+                launch(d, kept_grads, dim3(blocks_of(c, 2048), (unsigned)n), dim3(256), 0, (bf16 *)grads, b.ld, (const float *)h->logits.data,
+                       h->logits.ld, a, row, stat, t, v, c);
+            else if (b.fused)
                 gemm_go<FWD, 256, OutGrad, false>(d, &p,
                                                   { { (bf16 *)grads, b.ld, 0, { NULL, false } }, a, row, stat, t, v });
             else {
