@@ -187,11 +187,10 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     grad_linear(c, g, P_K, param(g, P_KB, layer), layer, dk, all);
     grad_linear(c, g, P_V, param(g, P_VB, layer), layer, dv, all);
     Tensor more = tensor_push(&d->tmp, dpart.dtype, T, all.cols);
-    op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.dim));
-    op_linear_dx(d, more, dk, param(c->w, P_K, layer), by_kv(c, s.dim));
-    op_add(d, dpart, dpart, more);
-    op_linear_dx(d, more, dv, param(c->w, P_V, layer), by_kv(c, s.dim));
-    op_add(d, dpart, dpart, more);
+    const Tensor dy[] = { dq, dk, dv };
+    const Tensor w[] = { param(c->w, P_Q, layer), param(c->w, P_K, layer), param(c->w, P_V, layer) };
+    const Leaves sum[] = { by_heads(c, s.dim), by_kv(c, s.dim), by_kv(c, s.dim) };
+    op_linear_dx3(d, dpart, more, dy, w, sum);
 }
 
 void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *k) {

@@ -66,6 +66,7 @@ Tensor norm_forward (const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, Nor
 Tensor norm_add_forward(const Ctx *c, Tensor sum, Tensor a, Tensor b, Tensor g, float eps, Arena *to, NormKeep *keep);
 Tensor norm_output  (const Ctx *c, const NormKeep *k, Tensor g, float eps);                       /* kept, or made again in tmp */
 void   norm_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k);
+void   norm_add_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k, Tensor more);
 
 /* x: the block's normed input [T,H], which the caller keeps. */
 typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;

@@ -28,3 +28,7 @@ Tensor norm_output(const Ctx *c, const NormKeep *k, Tensor g, float eps) {
 void norm_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k) {
     op_rmsnorm_bwd(c->dev, dx, dg, dy, k->x, k->rstd, g);
 }
+
+void norm_add_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k, Tensor more) {
+    op_rmsnorm_bwd_add(c->dev, dx, dg, dy, k->x, k->rstd, g, more);
+}

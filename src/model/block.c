@@ -79,13 +79,11 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
 
     size_t inner = arena_mark(tmp);
     feed_backward(c, layer, g, dn, dy, norm_output(c, &keep->n2, g2, eps_of(c)), keep);
-    norm_backward(c, dmid, param(g, P_NORM2, layer), dn, g2, &keep->n2);
-    op_add(d, dmid, dmid, dy);
+    norm_add_backward(c, dmid, param(g, P_NORM2, layer), dn, g2, &keep->n2, dy);
     arena_pop(tmp, inner);
 
     attn_backward(c, layer, g, dn, dmid, norm_output(c, &keep->n1, g1, eps_of(c)), keep);
-    norm_backward(c, dx, param(g, P_NORM1, layer), dn, g1, &keep->n1);
-    op_add(d, dx, dx, dmid);
+    norm_add_backward(c, dx, param(g, P_NORM1, layer), dn, g1, &keep->n1, dmid);
     arena_pop(whole.act, redo);
     arena_pop(tmp, mark);
 }

@@ -44,6 +44,15 @@ void op_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor
     if (AT_ONCE(linear2, y[0], (d, y, x, w, b, sum))) return;
     for (int i = 0; i < 2; i++) op_linear(d, y[i], x, w[i], b[i], sum);
 }
+void op_linear_dx3(Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Tensor *w, const Leaves *sum) {
+    for (int i = 0; i < 3; i++) check_linear_dx(d, i ? part : dx, dy[i], w[i], sum[i]);
+    if (AT_ONCE(linear_dx3, dx, (d, dx, part, dy, w, sum))) return;
+    op_linear_dx(d, dx, dy[0], w[0], sum[0]);
+    for (int i = 1; i < 3; i++) {
+        op_linear_dx(d, part, dy[i], w[i], sum[i]);
+        op_add(d, dx, dx, part);
+    }
+}
 void op_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
     for (int i = 0; i < 3; i++) check_linear(d, y[i], x, w[i], b[i], sum);
     if (AT_ONCE(linear3, y[0], (d, y, x, w, b, sum))) return;
@@ -55,6 +64,13 @@ void op_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor 
     if (AT_ONCE(add_rmsnorm, y, (d, sum, y, rstd, a, b, g, eps))) return;
     op_add(d, sum, a, b);
     op_rmsnorm(d, y, rstd, sum, g, eps);
+}
+void op_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more) {
+    check_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g);
+    check_add(d, dx, dx, more);
+    if (AT_ONCE(rmsnorm_bwd_add, dx, (d, dx, dg, dy, x, rstd, g, more))) return;
+    op_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g);
+    op_add(d, dx, dx, more);
 }
 static void norm_rope(Dev *d, const NormRope *n, Tensor cossin, float eps, bool only_check) {
     int64_t rows = n->raw.rows * n->s.heads;

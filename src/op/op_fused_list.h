@@ -1,6 +1,7 @@
 /* op_fused_list.h - ops that a backend may do several at a time: FUSED(name, parameters, the same as arguments).  Included as op_list.h is.
  *
- * Each is defined by the ops of op_list.h that op_fused.c makes of it, in that order, and has their bits.  A backend's function returns
+ * Each is defined by the ops of op_list.h that op_fused.c makes of it, in that order, and has their bits; but gradients that are sums of products
+ * (grouped_dx2, linear_dx3) may be one sum, rounded once.  A backend's function returns
  * false where it does not take the shapes; then, and on a backend without it, they are done one by one. */
 
 /* dw = dy' x, whatever was there: zero, linear_dw.  The same by experts: zero, grouped_dw */
@@ -11,6 +12,9 @@ FUSED(grouped_dw_first,(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex),
 /* dx = dy1 w1 + dy2 w2: two grouped_dx, the second into part, which is scratch; add */
 FUSED(grouped_dx2,     (Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum),
                        (d, dx, part, dy1, w1, dy2, w2, ex, sum))
+/* dx = dy[0] w[0] + dy[1] w[1] + dy[2] w[2]: three linear_dx, the later ones into part, which is scratch; add */
+FUSED(linear_dx3,      (Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Tensor *w, const Leaves *sum),
+                       (d, dx, part, dy, w, sum))
 /* y[i] = x w[i]' + b[i]: two linear (gate and up); three (q, k and v) */
 FUSED(linear2,         (Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum),
                        (d, y, x, w, b, sum))
@@ -19,6 +23,9 @@ FUSED(linear3,         (Dev *d, const Tensor *y, Tensor x, const Tensor *w, cons
 /* sum = a + b, y and rstd of sum: add, rmsnorm */
 FUSED(add_rmsnorm,     (Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps),
                        (d, sum, y, rstd, a, b, g, eps))
+/* dx of a norm, and more, which is not dx: rmsnorm_bwd, add */
+FUSED(rmsnorm_bwd_add, (Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more),
+                       (d, dx, dg, dy, x, rstd, g, more))
 /* y = raw normed by head, then turned; both of two tensors: rmsnorm over heads, rope, each twice */
 FUSED(norm_rope2,      (Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps),
                        (d, q, k, cossin, eps))

@@ -1,14 +1,24 @@
-/* gpu_fused.c - ops that are done several at a time have the bits of their parts (op_fused_list.h), on shapes of models and on odd ones, and the
+/* gpu_fused.c - ops that are done several at a time have the bits of their parts (op_fused_list.h), or of the one sum that they are, on shapes of models and on odd ones, and the
  * backend does take those of models. */
 #include "gpu/duo.h"
 #include "op/op_fused.h"
 
-enum { DW_FIRST, GROUPED_DW_FIRST, DX2, LINEAR3, ADD_NORM, NORM_ROPE, SWIGLU, ROUTE_SORT, KINDS };
+enum { DW_FIRST, GROUPED_DW_FIRST, DX2, DX3, LINEAR3, NORM_BWD_ADD, ADD_NORM, NORM_ROPE, SWIGLU, ROUTE_SORT, KINDS };
 static int taken[KINDS];
 /* A place with the same shape and gaps, full of other numbers: what is written must be written whole. */
 static Tensor other(Duo *q, Tensor x) { return rig_put_ld(&q->r[GPU], x.dtype, x.rows, x.cols, x.ld, NULL); }
 static Tensor make(Duo *q, DType t, int64_t rows, int64_t cols, float scale) {
     return two(q, t, rows, cols, 0, scale).t[GPU];
+}
+
+/* a is rounded to bf16 three times, b once: 4 half ulps of the largest number and to spare. */
+static void near(Duo *q, const char *what, Tensor a, Tensor b) {
+    const float *x = floats(&q->r[GPU], a), *y = floats(&q->r[GPU], b);
+    double worst = 0, most = 0;
+    for (int64_t i = 0; i < a.rows * a.cols; i++) {
+        worst = fmax(worst, fabs((double)x[i] - (double)y[i])), most = fmax(most, fabs((double)x[i]));
+    }
+    EXPECT(worst <= 4 * 0x1p-9 * most, "%s: off by %g of %g", what, worst, most);
 }
 
 typedef struct {
@@ -37,8 +47,9 @@ static void moe(Duo *q, const Shape *s) {
     DType A = q->act, W = q->act;
     Seqs ex = experts(q, s);
     Leaves over_h = leaves_one(s->H), over_f = leaves_one(s->F);
-    Tensor x = make(q, A, s->T, s->H, 1), wg = make(q, W, s->E * s->F, s->H, 0.1f),
-           wu = make(q, W, s->E * s->F, s->H, 0.1f);
+    Tensor x = make(q, A, s->T, s->H, 1),
+           both = make(q, W, 2 * s->E * s->F, s->H, 0.1f); /* one behind the other, as a model's are */
+    Tensor wg = tensor_rows(both, 0, s->E * s->F), wu = tensor_rows(both, s->E * s->F, s->E * s->F);
     Tensor gate = make(q, A, s->T, s->F, 1), up = make(q, A, s->T, s->F, 1), h = make(q, A, s->T, s->F, 1);
     Tensor gate2 = other(q, gate), up2 = other(q, up), h2 = other(q, h), h3 = other(q, h), junk = other(q, h),
            junk2 = other(q, h);
@@ -55,7 +66,7 @@ static void moe(Duo *q, const Shape *s) {
     op_grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
     if (g->ops->fused->grouped_dx2)
         taken[DX2] += g->ops->fused->grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
-    duo_equal(q, "grouped_dx2", dx, dx2);
+    near(q, "grouped_dx2", dx, dx2);
 
     Tensor dw = make(q, DT_F32, s->E * s->F, s->H, 1), dw2 = make(q, DT_F32, s->E * s->F, s->H, 1);
     op_zero(g, dw), op_grouped_dw(g, dw, gate, x, ex);
@@ -83,6 +94,14 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
     if (g->ops->fused->add_rmsnorm) taken[ADD_NORM] += g->ops->fused->add_rmsnorm(g, sum2, y2, r2, a, b, gain, 1e-6f);
     duo_equal(q, "add_rmsnorm, sum", sum, sum2), duo_equal(q, "add_rmsnorm", y, y2),
         duo_equal(q, "add_rmsnorm, rstd", r, r2);
+
+    Tensor dn = make(q, A, T, H, 1), dn2 = other(q, dn), dg = make(q, DT_F32, 1, H, 1), dg2 = other(q, dg);
+    op_zero(g, dg), op_zero(g, dg2);
+    op_rmsnorm_bwd(g, dn, dg, y, sum, r, gain), op_add(g, dn, dn, a);
+    op_rmsnorm_bwd_add(g, dn2, dg2, y, sum, r, gain, a);
+    duo_equal(q, "rmsnorm_bwd_add", dn, dn2), duo_equal(q, "rmsnorm_bwd_add, gain", dg, dg2);
+    if (g->ops->fused->rmsnorm_bwd_add)
+        taken[NORM_BWD_ADD] += g->ops->fused->rmsnorm_bwd_add(g, dn2, dg2, y, sum, r, gain, a);
 
     int n[2] = { heads, kv_heads };
     Tensor cs = make(q, DT_F32, T, width, 1);
@@ -114,6 +133,18 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
     op_linear3(g, out2, a, w, bias, leaves_one(H));
     if (g->ops->fused->linear3) taken[LINEAR3] += g->ops->fused->linear3(g, out2, a, w, bias, leaves_one(H));
     for (int i = 0; i < 3; i++) duo_equal(q, "linear3", out[i], out2[i]);
+
+    Tensor dy[3], wide = make(q, A, T, all.rows, 1), dx = make(q, A, T, H, 1), part = other(q, dx), dx2 = other(q, dx);
+    Leaves over[3];
+    for (int i = 0, from = 0; i < 3; i++) {
+        int64_t O = (int64_t)(i ? kv_heads : heads) * width;
+        w[i] = tensor_rows(all, from, O), dy[i] = tensor_cols(wide, from, O), over[i] = leaves_one(O), from += (int)O;
+    }
+    op_linear_dx(g, dx, wide, all, leaves_one(all.rows)); /* the one sum */
+    op_linear_dx3(g, dx2, part, dy, w, over);
+    if (g->ops->fused->linear_dx3 && g->ops->fused->linear_dx3(g, dx2, part, dy, w, over))
+        taken[DX3]++, duo_equal(q, "linear_dx3", dx, dx2);
+    else if (A == DT_BF16) near(q, "linear_dx3 in parts", dx, dx2);
     duo_clear(q, "rows");
 }
 

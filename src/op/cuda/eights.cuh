@@ -13,6 +13,9 @@ typedef struct {
     int64_t ld;
     bool    half;                   /* bfloat16 */
 } Any;
+__device__ __forceinline__ float as_kept(float x, bool half) {          /* what is read back after a store */
+    return half ? __uint_as_float((unsigned)bf16_bits(x) << 16) : x;
+}
 static inline Any any_of(Tensor x) { return { (char *)x.data, x.ld, x.dtype == DT_BF16 }; }
 
 static inline bool wide_one(Tensor x) {

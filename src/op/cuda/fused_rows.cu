@@ -9,10 +9,6 @@ extern "C" {
 bool cuda_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps);
 bool cuda_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps);
 
-__device__ __forceinline__ float as_kept(float x, bool half) {          /* what is read back after a store */
-    return half ? __uint_as_float((unsigned)bf16_bits(x) << 16) : x;
-}
-
 /* ---- sum = a + b, y = sum normed: a team a row, as norm_k ------------------------------------------------------------------------------ */
 typedef struct {
     int64_t rows, cols;

@@ -43,6 +43,10 @@ static constexpr size_t gemm_fold_bytes(int BN, int levels, int blocks) {
     return (size_t)blocks * 2 * levels * 64 * BN * 4;
 }
 
+/* DX: k goes on over other tensors.  A[i] begins at k[i]; B goes on, or begins again with the matrix 'apart' further. */
+struct More { CUtensorMap a[2]; int k[2], apart; bool again; };
+template <class OUT> constexpr bool goes_on = requires(const OUT &o) { o.more_k; };
+
 /* Where a warpgroup's 64 x BN sums belong.  Thread 'tid': sum 4j + 2h + b is row warp * 16 + lane / 4 + 8h, column
  * 8j + lane % 4 * 2 + b. */
 struct Place { int e, row, row_end, n0, w, tid, lane, warp; uint32_t space; };
@@ -126,7 +130,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
             for (int item = first; item < total; item += step) {
                 const GemmTile t = get(item);
                 const int bytes = t.share_a ? S::A + (t.live ? S::B : 0) : S::STAGE;
-                const int n0 = t.n * BN, ea = p.at ? 0 : e, eb = KIND == DW ? ea : e;
+                const int n0 = t.n * BN, ea = p.at ? 0 : e;
+                int eb = KIND == DW ? ea : e;
+                const CUtensorMap *pa = &ta;
                 for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
                     const int from = FOLD ? p.cut[q] : 0,
                               nk = ((FOLD ? p.cut[q + 1] - from : t.K) + 64 * S::KB - 1) / (64 * S::KB);
@@ -152,7 +158,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                         } else if (!t.share_a) {
                             for (int h = 0; h < 2; h++) {
                                 if (KIND == DW) tma_load(a + h * S::A / 2, &ta, t.row + h * 64, ka, ea, f);
-                                else            tma_load(a + h * S::A / 2, &ta, ka, t.row + h * 64, ea, f);
+                                else            tma_load(a + h * S::A / 2, pa, ka, t.row + h * 64, ea, f);
                             }
                             if (KIND == FWD)
                                 tma_load_all(b + rank * S::B / 2, &tb, kw, n0 + rank * (BN / 2), eb, f, 3);
@@ -161,7 +167,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                                     tma_load_all(b + c * 8192, &tb, n0 + c * 64, kw, eb, f, 3);
                         } else {
                             if (KIND == DW) tma_load_all(a + rank * S::A / 2, &ta, t.row + rank * 64, ka, ea, f, 3);
-                            else            tma_load_all(a + rank * S::A / 2, &ta, ka, t.row + rank * 64, ea, f, 3);
+                            else            tma_load_all(a + rank * S::A / 2, pa, ka, t.row + rank * 64, ea, f, 3);
                             if (t.live) {
                                 if (KIND == FWD)
                                     for (int h = 0; h < 2; h++)
@@ -172,6 +178,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                             }
                         }
                         ka += 64, kw += 64;
+                        if constexpr (goes_on<OUT>)
+                            for (int i = 0; i < 2; i++)
+                                if ((kb + 1) * 64 == out.more_k.k[i]) {
+                                    pa = &out.more_k.a[i], ka = 0;
+                                    if (out.more_k.again) kw = 0, eb += out.more_k.apart;
+                                }
                         if (KIND != DW && ka == p.wrap_a) ka = 0;
                         if (KIND != DW && kw == p.wrap_b) kw = 0;
                     }

@@ -67,7 +67,7 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
                 64);
     if (KIND == FWD)
         tb = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, S::KB > 1 ? BN : BN / 2, 64);
-    if (KIND == DX)  tb = map_of(d, p->b, p->tb, k_of(p, p->kb), p->N, p->ldb, p->E, p->step_b, 64, 64);
+    if (KIND == DX)  tb = map_of(d, p->b, p->tb, k_of(p, p->kb), p->N, p->ldb, p->E_b ? p->E_b : p->E, p->step_b, 64, 64);
     if (KIND == DW)  tb = map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, B, p->step_b, 64, 64);
     tc = OUT::ADD ? map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, p->E, p->step_c, 64, 32) : ta;
     Gemm g = gemm_of(p);

@@ -348,25 +348,26 @@ void cuda_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from) {
     launch_cells(d, scatter_k, g, any_of(x), any_of(y), (const int32_t *)from.data, x.rows, cu(d)->fault);
 }
 /* dx[t] = sum_j dy[slot[t,j]], or with weights y[t] = sum_j w[t,j] rows[slot[t,j]]: chains in float32, rounded once. */
-enum { GATHER_AT_ONCE = 8 };
-static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k,
+/* AT_ONCE rows are asked for before the first is added: of a few tokens all of them, since nothing else hides the way to
+ * memory; of many tokens one, since other threads do. */
+template <int AT_ONCE> static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k,
                                     int64_t rows, volatile Fault *fault) {
     EACH_EIGHT(g, r, c) {
         float sum[8] = { 0 };
         int n = eights_left(g.cols, c);
         const int32_t *s = slot.row(r);
-        for (int j0 = 0; j0 < k; j0 += GATHER_AT_ONCE) { /* loads first: the sums wait for one another */
-            float v[GATHER_AT_ONCE][8], f[GATHER_AT_ONCE];
-            bool there[GATHER_AT_ONCE];
+        for (int j0 = 0; j0 < k; j0 += AT_ONCE) { /* loads first: the sums wait for one another */
+            float v[AT_ONCE][8], f[AT_ONCE];
+            bool there[AT_ONCE];
 #pragma unroll
-            for (int b = 0; b < GATHER_AT_ONCE; b++) {
+            for (int b = 0; b < AT_ONCE; b++) {
                 int j = j0 + b;
                 there[b] = j < k && row_there(s[j], rows, r, fault);
                 f[b] = there[b] && w.at ? w.row(r)[j] : 0.0f;
                 if (there[b]) load8(v[b], x, s[j], c, n, g.wide);
             }
 #pragma unroll
-            for (int b = 0; b < GATHER_AT_ONCE; b++)
+            for (int b = 0; b < AT_ONCE; b++)
                 if (there[b])
 #pragma unroll
                     for (int i = 0; i < 8; i++) sum[i] = w.at ? __fmaf_rn(f[b], v[b][i], sum[i]) : sum[i] + v[b][i];
@@ -376,7 +377,7 @@ static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> s
 }
 static void gather_sum(Dev *d, Tensor y, Tensor x, Tensor slot, Tensor weight) {
     Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
-    launch_cells(d, gather_sum_k, g, any_of(y), any_of(x), rows_of<const int32_t>(slot), rows_of<const float>(weight),
+    launch_cells(d, y.rows < 1024 ? gather_sum_k<8> : gather_sum_k<1>, g, any_of(y), any_of(x), rows_of<const int32_t>(slot), rows_of<const float>(weight),
                  (int)slot.cols, x.rows, cu(d)->fault);
 }
 void cuda_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) { gather_sum(d, dx, dy, slot, TENSOR_NONE); }

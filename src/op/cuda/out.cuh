@@ -85,6 +85,7 @@ struct OutBf16 { /* up to 64 columns at a time through shared memory, so that ro
         }
     }
 };
+struct OutMore : OutBf16 { More more_k; };
 struct OutF32 {                         /* pairs of lanes exchange, so that each writes 16 bytes of a row */
     static constexpr int SPACE = 0;
     static constexpr bool ADD = false;

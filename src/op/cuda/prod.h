@@ -28,7 +28,7 @@ typedef struct {
     void       *c;
     int64_t     lda, ldb, ldc, step_a, step_b, step_c;
     const int  *at;                     /* [E+1] on the device, or NULL */
-    int         E;
+    int         E, E_b;                 /* E_b: matrices that b has, if more */
     int64_t     rows, M, N, K;
     int         n_pieces, cut[PROD_PIECES + 1];         /* of k (FWD, DX), from 0 */
     bool        add;                    /* FWD, DX into float32: c += */
@@ -56,6 +56,6 @@ size_t prod_gemm_tmp(const Prod *p);
 void   prod_gemm(Dev *d, const Prod *p);
 bool   prod_few(Dev *d, const Prod *p);                     /* ... if its rows are few: few.cuh; false: they are not */
 
-cudaError_t head_allow(void), head_back_allow(void);        /* their own kernels may have their shared memory */
+cudaError_t head_allow(void), head_back_allow(void), fused_allow(void);        /* their own kernels may have their shared memory */
 
 #endif

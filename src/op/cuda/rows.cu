@@ -180,6 +180,7 @@ typedef struct {
     float eps;
     Any y, x, g, dy;
     Rows<float> rstd;
+    Any more;                           /* norm_dx_k: added to dx where it would be kept; or none */
 } Norm;
 
 /* y = x rstd g, rstd = 1 / sqrt(mean(x^2) + eps). */
@@ -242,6 +243,11 @@ template <class K> static __global__ void norm_dx_k(int team, Norm p) {
     auto write = [&](float(&a)[8], float(&b)[8], int64_t c, float mean) {
 #pragma unroll
         for (int k = 0; k < 8; k++) a[k] = rstd * (b[k] - a[k] * mean);
+        if (p.more.at) {
+            load8(b, p.more, m.row, c, eights_left(p.cols, c), p.wide);
+#pragma unroll
+            for (int k = 0; k < 8; k++) a[k] = as_kept(a[k], p.y.half) + b[k];
+        }
         store8(p.y, m.row, c, eights_left(p.cols, c), p.wide, a);
     };
 #pragma unroll
@@ -316,12 +322,14 @@ static __global__ void norm_dg_sum_k(float *dg, const float *part, int64_t runs,
     }
     if (threadIdx.y == 0 && c < cols) dg[c] += s[0][threadIdx.x];
 }
+bool cuda_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more);
 size_t cuda_tmp_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
     (void)d, (void)dx, (void)dy, (void)rstd, (void)g;
     return dg.data ? (size_t)(dg_runs(x.rows, x.cols) * x.cols) * 4 : 0;
 }
-void cuda_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
-    Norm p = { x.rows, x.cols, wide_all(x.cols, dx, x, g, dy), 0, any_of(dx), any_of(x), any_of(g), any_of(dy), rows_of<float>(rstd) };
+static void norm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more) {
+    Norm p = { x.rows,    x.cols,     wide_all(x.cols, dx, x, g, dy, more), 0, any_of(dx), any_of(x), any_of(g), any_of(dy),
+               rows_of<float>(rstd), any_of(more) };
     if (dg.data && x.rows > 0 && x.cols > 0) {                  /* before dx, which may be dy */
         size_t mark = arena_mark(&d->tmp);
         float *part = (float *)arena_push(&d->tmp, cuda_tmp_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g));
@@ -332,6 +340,13 @@ void cuda_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor 
         arena_pop(&d->tmp, mark);
     }
     if (dx.data) with_kept(x.cols, [&](auto k) { launch_teams(d, norm_dx_k<decltype(k)>, x.rows, x.cols, p); });
+}
+void cuda_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
+    norm_bwd(d, dx, dg, dy, x, rstd, g, TENSOR_NONE);
+}
+bool cuda_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more) {
+    norm_bwd(d, dx, dg, dy, x, rstd, g, more);
+    return true;
 }
 
 /* ---- SwiGLU, addition -------------------------------------------------------------------------------------------------------------- */
