@@ -6,14 +6,17 @@
 #include "op/cuda/cuda.h"
 
 /* The next one may come to the card, and wait there; what came before is done, and its writes are seen.  In a kernel of launch() it does nothing. */
+__device__ __forceinline__ void next_may_come() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void the_one_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void after() {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    next_may_come();
+    the_one_before();
 }
 
 template <class... P, class... A>
 static inline void launch_after(const Dev *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, A... a) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    cu(d)->known = NULL;
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

@@ -201,22 +201,21 @@ template <int D, int W, int WIDTH = D, bool ALL = false>
 static void fwd(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
                 const AttnPar &p) {
     using S = AttnShape<D, D, W>;
-    attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL><<<ctas(d, c, W ? 1 : 2), S::threads, S::bytes, stream_of(d)>>>(q, k, v, p);
-    CU(cudaGetLastError());
+    const dim3 grid = ctas(d, c, W ? 1 : 2);
+    if (W <= 0) launch_after(d, attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, grid, dim3(S::threads), S::bytes, q, k, v, p);
+    else launch(d, attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, grid, dim3(S::threads), S::bytes, q, k, v, p);
 }
 /* As soon as the partial sums are there: set up while they are being made. */
 template <int D> static void combine(Dev *d, const AttnPar &p, int seqs) {
-    cudaLaunchConfig_t c = {};
-    cudaLaunchAttribute at[1];
-    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization, at[0].val.programmaticStreamSerializationAllowed = 1;
-    c.gridDim = blocks_of((int64_t)seqs * p.kv_heads * p.group, 4), c.blockDim = 128, c.attrs = at, c.numAttrs = 1,
-    c.stream = stream_of(d);
-    CU(cudaLaunchKernelEx(&c, attn_combine<D, ATTN_SPAN>, p, seqs));
+    launch_after(d, attn_combine<D, ATTN_SPAN>, dim3(blocks_of((int64_t)seqs * p.kv_heads * p.group, 4)), dim3(128), 0, p, seqs);
 }
 template <int D>
 static void fwd_any(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
                     const AttnPar &p, int seqs) {
-    if (c.spans) fwd<D, 0>(d, c, q, k, v, p), combine<D>(d, p, seqs);
+    if (c.spans) {
+        c.items <= cu(d)->sms ? fwd<D, -1>(d, c, q, k, v, p) : fwd<D, 0>(d, c, q, k, v, p);
+        combine<D>(d, p, seqs);
+    }
     else if (c.rows_tile == 64) fwd<D, 1>(d, c, q, k, v, p);
     else fwd<D, most_rows(D) / 64>(d, c, q, k, v, p);
 }
@@ -466,9 +465,11 @@ bool attns_open(Dev *d, Err *err) {
     if (e == cudaSuccess) e = cudaMalloc((void **)&x->taken, sizeof *x->taken);
     if (e == cudaSuccess) e = cudaMemset(x->taken, 0, sizeof *x->taken);
     if (e == cudaSuccess) e = cudaFuncSetAttribute(mla_fwd, cudaFuncAttributeMaxDynamicSharedMemorySize, MLA_SMEM);
+    if (e == cudaSuccess) e = allow<128, -1>();
     if (e == cudaSuccess) e = allow<128, 0>();
     if (e == cudaSuccess) e = allow<128, 1>();
     if (e == cudaSuccess) e = allow<128, 2>();
+    if (e == cudaSuccess) e = allow<64, -1>();
     if (e == cudaSuccess) e = allow<64, 0>();
     if (e == cudaSuccess) e = allow<64, 1>();
     if (e == cudaSuccess) e = allow<64, 3>();

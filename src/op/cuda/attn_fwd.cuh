@@ -11,6 +11,7 @@
  *   W 1    64 rows: short chunks, decode of many sequences; two query buffers
  *   W 0    16 rows that count, one span an item, two CTAs an SM: decode of few sequences; float32 partials,
  *     attn_combine folds them
+ *   W -1   the same, one CTA an SM with twice the slots: so few that not every SM has one
  *
  * ALL: without a mask, every row sees all keys of its sequence (a vision tower's windows and frames).  A head of WIDTH < DK columns is
  * read as one of DK: the copy engine brings zeros for the columns that are not there, and they are not stored.
@@ -20,6 +21,7 @@
 #ifndef OP_CUDA_ATTN_FWD_CUH
 #define OP_CUDA_ATTN_FWD_CUH
 
+#include "op/cuda/after.cuh"
 #include "op/cuda/attn_items.cuh"
 #include "op/cuda/attn_sums.cuh"
 
@@ -44,12 +46,12 @@ struct Tile {
 };
 
 template <int DK, int DV, int W> struct AttnShape {
-    static constexpr bool part = W == 0;
+    static constexpr bool part = W <= 0;
     static constexpr int groups = part ? 1 : W, rows = 64 * groups, q_bufs = groups == 1 ? 2 : 1;
     static constexpr int q_rows = part ? 16 : rows,
                          q = q_rows * DK * 2; /* part: rows 16..63 of the tile are whatever lies behind */
     static constexpr int slot = ATTN_BLOCK * (DK > DV ? DK : DV) * 2, acc = part ? 0 : 64 * groups * DV * 4;
-    static constexpr int room = ((part ? 115712 : 232448) - 512 - q_bufs * q - acc) / slot, slots = room > 8 ? 8 : room;
+    static constexpr int room = ((W == 0 ? 115712 : 232448) - 512 - q_bufs * q - acc) / slot, slots = room > 8 ? 8 : room;
     static constexpr int bytes = q_bufs * q + slots * slot + acc + 512, threads = (groups + 1) * 128;
 };
 
@@ -193,7 +195,7 @@ DEV void store_rows(const AttnPar &p, const Tile &t, int warp_row, int lane, con
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 template <int DK, int DV, int W, int SPAN, int WIDTH = DV, bool ALL = false>
-__global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
+__global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W == 0 ? 2 : 1))
     attn_fwd(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
              const __grid_constant__ CUtensorMap tv, const AttnPar p) {
     using S = AttnShape<DK, DV, W>;
@@ -212,10 +214,11 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
     }
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7);
-    if constexpr (S::part) asm volatile("griddepcontrol.launch_dependents;"); /* attn_combine may be set up already */
+    if constexpr (S::part) next_may_come();               /* attn_combine may be set up already */
     if (wg == 0) {
         if constexpr (W == 3) regs_down<32>();
-        else if constexpr (W != 1) regs_down<40>();
+        else if constexpr (W == 0 || W == 2) regs_down<40>();
+        if constexpr (S::part) the_one_before();
         if (threadIdx.x == 0) attn_produce<DK, DV, W, SPAN, ALL>(&tq, &tk, &tv, p, sQ, sR, full, tiles);
         return;
     }
@@ -325,7 +328,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W ? 1 : 2))
 
 /* Decode by span: folds a row's spans in ascending order.  One warp a row (sequence, head). */
 template <int DV, int SPAN> __global__ void attn_combine(const AttnPar p, int seqs) {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    after();
     constexpr int E = DV / 32;
     const int heads = p.kv_heads * p.group, row = (int)((blockIdx.x * blockDim.x + threadIdx.x) >> 5),
               lane = threadIdx.x & 31;

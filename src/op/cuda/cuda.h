@@ -48,6 +48,8 @@ typedef struct {
     Prods       *prods;
     Attns       *attns;
     Link        *link;              /* or NULL: nothing was left to the host */
+    bool         noting;            /* between record and recorded: no weight is written there */
+    const void  *known;             /* where experts' rows begin, if the kernel just launched lets the next one come only when those are written; or NULL */
 } CudaDev;
 static inline CudaDev *cu(const Dev *d) { return (CudaDev *)d->impl; }
 static inline cudaStream_t stream_of(const Dev *d) { return cu(d)->stream; }
@@ -86,6 +88,7 @@ void cuda_wait(Dev *d);             /* all calls are done, and none found a faul
 template <class... P, class... A>
 static inline void launch(const Dev *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, A... a) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    cu(d)->known = NULL;
     kernel<<<grid, block, smem, stream_of(d)>>>(static_cast<P>(a)...);
     cudaError_t e = cudaGetLastError();
     if (e != cudaSuccess)

@@ -192,10 +192,14 @@ double cuda_stamped(Dev *d, int i) {
 }
 
 /* ---- calls that come again: a graph ---------------------------------------------------------------------------------------------------- */
-void cuda_record(Dev *d) { CU(cudaStreamBeginCapture(stream_of(d), cudaStreamCaptureModeThreadLocal)); }
+void cuda_record(Dev *d) {
+    CU(cudaStreamBeginCapture(stream_of(d), cudaStreamCaptureModeThreadLocal));
+    cu(d)->noting = true;
+}
 void *cuda_recorded(Dev *d) {
     cudaGraph_t graph;
     cudaGraphExec_t run;
+    cu(d)->noting = false;
     CU(cudaStreamEndCapture(stream_of(d), &graph));
     CU(cudaGraphInstantiate(&run, graph, 0));
     CU(cudaGraphDestroy(graph));

@@ -4,15 +4,17 @@
  *   SWAP 0: tokens are wgmma's M (64 rows; those past XR are whatever lies in shared memory, and are not
  *           stored), weights its N
  *   SWAP 1: weights are wgmma's M (BN = 64), tokens its N
- * KB boxes of 64 columns a stage.  Four warps compute, one thread of a fifth loads. */
+ * KB boxes of 64 columns a stage.  Four warps compute, one thread of a fifth loads.
+ * EARLY: it comes to the card before the kernel before it is done (after.cuh), and its weights, which that one does not
+ * make, are on their way already when the tokens are there.  Where experts' rows begin is known by then. */
 #ifndef OP_CUDA_FEW_CUH
 #define OP_CUDA_FEW_CUH
 
 #include "op/cuda/after.cuh"
 #include "op/cuda/out.cuh"
 
-template <int BN, int XR, int KB> struct FewShape {
-    static constexpr int X = XR * 128, W = BN * 128, BOX = W + X, STAGE = BOX * KB, LIMIT = 96 * 1024;
+template <int BN, int XR, int KB, bool EARLY = false> struct FewShape {
+    static constexpr int X = XR * 128, W = BN * 128, BOX = W + X, STAGE = BOX * KB, LIMIT = (EARLY && BN < 64 ? 200 : 96) * 1024;
     static constexpr int STAGES = LIMIT / STAGE > 16 ? 16 : LIMIT / STAGE;
     static constexpr int PAST = 64 * 128;                               /* what wgmma reads past the last tokens */
     static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
@@ -24,11 +26,11 @@ struct FewOut {
     Split   split;
 };
 
-template <int BN, int XR, int KB, bool SWAP, class T>
+template <int BN, int XR, int KB, bool SWAP, class T, bool EARLY>
 __global__ void __launch_bounds__(160)
 few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Gemm p,
     const __grid_constant__ FewOut out) {
-    using S = FewShape<BN, XR, KB>;
+    using S = FewShape<BN, XR, KB, EARLY>;
     static_assert(S::STAGES >= 2 && S::W % 1024 == 0 && S::X % 1024 == 0 && (!SWAP || BN == 64), "");
     extern __shared__ uint8_t raw[];
     const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
@@ -41,7 +43,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
         bar_fence_init();
         tma_prefetch(&tx), tma_prefetch(&tw);
     }
-    after();
+    if constexpr (EARLY) next_may_come();
+    else after();
     if (threadIdx.x < 32) {
         int sum = 0;
         for (int e0 = 0; e0 < p.E; e0 += 32) {
@@ -67,11 +70,23 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
         n0 = i % nt * BN, row = (p.at ? __ldg(p.at + e) : 0) + i / nt * XR;
     };
     if (threadIdx.x >= 128) {
-        if (threadIdx.x == 128)
+        if (threadIdx.x == 128) {
             for (int item = blockIdx.x; item < total; item += gridDim.x) {
                 get(item);
-                int kx = 0, kw = 0;
-                for (int kb = 0; kb < nb; kb++, next()) {
+                int kx = 0, kw = 0, kb = 0;
+                if (EARLY && item == (int)blockIdx.x) { /* as much of the weights as there is room for, and then the tokens */
+                    const int ahead = min(nb, S::STAGES);
+                    for (; kb < ahead; kb++) {
+                        bar_expect(full + 8 * kb, KB * (BN + XR) * 128);
+                        for (int b = 0; b < KB; b++, kw += 64)
+                            tma_load(base + kb * S::STAGE + b * S::BOX + S::X, &tw, kw, n0, e, full + 8 * kb);
+                    }
+                    the_one_before();
+                    for (int i = 0; i < ahead; i++, next())
+                        for (int b = 0; b < KB; b++, kx += 64)
+                            tma_load(base + i * S::STAGE + b * S::BOX, &tx, kx, row, 0, full + 8 * i);
+                }
+                for (; kb < nb; kb++, next()) {
                     bar_wait(empty + 8 * s, ph ^ 1);
                     bar_expect(full + 8 * s, KB * (BN + XR) * 128);
                     for (int b = 0; b < KB; b++) {
@@ -84,6 +99,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
                     }
                 }
             }
+            if (EARLY && (int)blockIdx.x >= total) the_one_before();    /* nobody is done before that one is */
+        }
         return;
     }
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;

@@ -25,6 +25,21 @@ DEV void pair_load(uint32_t to, const CUtensorMap *m, int k, int group, int e, u
                  " [%0], [%1, {%2, %3, %3, %4, %5}], [%6];"
                  :: "r"(to), "l"(m), "r"(k), "r"(0), "r"(group), "r"(e), "r"(bar) : "memory");
 }
+/* How many tiles come before each expert: cum [E+1], by the first warp. */
+template <int XR> DEV void pair_tiles(int *cum, const Pair &p, int nt) {
+    if (threadIdx.x >= 32) return;
+    int sum = 0;
+    for (int e0 = 0; e0 < p.E; e0 += 32) {
+        int e = e0 + threadIdx.x, n = e < p.E ? (p.at[e + 1] - p.at[e] + XR - 1) / XR * nt : 0;
+        for (int d = 1; d < 32; d *= 2) {
+            int o = __shfl_up_sync(~0u, n, d);
+            if (threadIdx.x >= d) n += o;
+        }
+        if (e < p.E) cum[e + 1] = sum + n;
+        sum += __shfl_sync(~0u, n, 31);
+    }
+    if (threadIdx.x == 0) cum[0] = 0;
+}
 template <int XR, int KB>
 __global__ void __launch_bounds__(160)
 pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Pair p) {
@@ -42,19 +57,7 @@ pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtenso
         tma_prefetch(&tw), tma_prefetch(&tx);
     }
     after();
-    if (threadIdx.x < 32) {
-        int sum = 0;
-        for (int e0 = 0; e0 < p.E; e0 += 32) {
-            int e = e0 + threadIdx.x, n = e < p.E ? (p.at[e + 1] - p.at[e] + XR - 1) / XR * nt : 0;
-            for (int d = 1; d < 32; d *= 2) {
-                int o = __shfl_up_sync(~0u, n, d);
-                if (threadIdx.x >= d) n += o;
-            }
-            if (e < p.E) cum[e + 1] = sum + n;
-            sum += __shfl_sync(~0u, n, 31);
-        }
-        if (threadIdx.x == 0) cum[0] = 0;
-    }
+    pair_tiles<XR>(cum, p, nt);
     __syncthreads();
     const int total = cum[p.E], nb = ((p.K + 63) / 64 + KB - 1) / KB;
     int e = 0, s = 0, n0, row;
@@ -119,13 +122,103 @@ pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtenso
     }
 }
 
+/* Of very few rows (an expert has one, mostly) all multiprocessors must have their share: tiles of 24 columns, with tokens as wgmma's M.  Its blocks
+ * come early, and let the next kernel come when experts' rows are known. */
+enum { THIN_COLS = 24, THIN_ROWS = 32 };
+struct ThinShape {
+    static constexpr int XR = 8, KB = 2, X = XR * 128, W = 2 * THIN_COLS * 128, BOX = X + W, STAGE = BOX * KB, STAGES = 7;
+    static constexpr int PAST = 64 * 128 - BOX;                         /* what wgmma reads behind the last box */
+    static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
+};
+__global__ void __launch_bounds__(160)
+pair_thin(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Pair p) {
+    using S = ThinShape;
+    extern __shared__ uint8_t raw[];
+    const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    uint8_t *mem = raw + (base - smem_of(raw));
+    const uint32_t full = base + S::STAGES * S::STAGE + S::PAST, empty = full + 8 * S::STAGES;
+    int *cum = (int *)(mem + S::STAGES * S::STAGE + S::PAST + 16 * S::STAGES);
+    const int nt = (p.N + THIN_COLS - 1) / THIN_COLS;
+    if (threadIdx.x == 128) {
+        for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
+        bar_fence_init();
+        tma_prefetch(&tw), tma_prefetch(&tx);
+    }
+    the_one_before();
+    next_may_come();
+    pair_tiles<S::XR>(cum, p, nt);
+    __syncthreads();
+    const int total = cum[p.E], nb = ((p.K + 63) / 64 + S::KB - 1) / S::KB;
+    int e = 0, s = 0, n0, row;
+    uint32_t ph = 0;
+    auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
+    auto get = [&](int item) {
+        while (item >= cum[e + 1]) e++;
+        const int i = item - cum[e];
+        n0 = i % nt * THIN_COLS, row = __ldg(p.at + e) + i / nt * S::XR;
+    };
+    if (threadIdx.x >= 128) {
+        if (threadIdx.x == 128)
+            for (int item = blockIdx.x; item < total; item += gridDim.x) {
+                get(item);
+                for (int kb = 0; kb < nb; kb++, next()) {
+                    bar_wait(empty + 8 * s, ph ^ 1);
+                    bar_expect(full + 8 * s, S::STAGE);
+                    for (int b = 0; b < S::KB; b++) {
+                        const uint32_t to = base + s * S::STAGE + b * S::BOX;
+                        const int k = (kb * S::KB + b) * 64;
+                        pair_load(to + S::X, &tw, k, n0 / 8, e, full + 8 * s);
+                        tma_load(to, &tx, k, row, 0, full + 8 * s);
+                    }
+                }
+            }
+        return;
+    }
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    float acc[THIN_COLS];
+    for (int item = blockIdx.x; item < total; item += gridDim.x) {
+        get(item);
+        const int end = min(row + S::XR, __ldg(p.at + e + 1));
+        int add = 0, prev = -1;
+        for (int kb = 0; kb < nb; kb++, next()) {
+            bar_wait(full + 8 * s, ph);
+            wg_fence();
+            #pragma unroll
+            for (int b = 0; b < S::KB; b++) {
+                const uint32_t x = base + s * S::STAGE + b * S::BOX, w = x + S::X;
+                #pragma unroll
+                for (int k = 0; k < 4; k++) wgmma<0, 0>(acc, operand(x + k * 32), operand(w + k * 32), b + k ? 1 : add);
+            }
+            wg_commit();
+            add = 1;
+            wg_wait<1>();
+            if (prev >= 0 && threadIdx.x == 0) bar_arrive(empty + 8 * prev);
+            prev = s;
+        }
+        wg_wait<0>();
+        if (threadIdx.x == 0) bar_arrive(empty + 8 * prev);
+        if (warp) continue;                                             /* the first eight rows alone are tokens */
+        const int r = row + lane / 4;
+        #pragma unroll
+        for (int g = 0; g < THIN_COLS / 8; g++)
+            #pragma unroll
+            for (int b = 0; b < 2; b++) {
+                const int n = n0 + g * 8 + (lane & 3) * 2 + b;
+                bf16 first, second;
+                store(&first, acc[g * 8 + b]), store(&second, acc[g * 8 + 4 + b]);
+                const float gate = load(p.up_first ? &second : &first), up = load(p.up_first ? &first : &second);
+                if (r < end && n < p.N) store(p.h + r * p.ld + n, gate * sigmoid_f(gate) * up);
+            }
+    }
+}
+
 /* Both weights, [E][N][K] each, as [E][N / 8][2][8][K]: the second one lies 'apart' bytes behind the first. */
-static CUtensorMap pair_map(const Dev *d, const Prod *first, size_t apart) {
+static CUtensorMap pair_map(const Dev *d, const Prod *first, size_t apart, int cols) {
     CUtensorMap m;
     const cuuint64_t row = (cuuint64_t)first->ldb * 2;
     const cuuint64_t dim[5] = { (cuuint64_t)first->K, 8, 2, (cuuint64_t)first->N / 8, (cuuint64_t)first->E };
     const cuuint64_t stride[4] = { row, apart, 8 * row, (cuuint64_t)first->step_b * 2 };
-    const cuuint32_t box[5] = { 64, 8, 2, PAIR_COLS / 8, 1 }, one[5] = { 1, 1, 1, 1, 1 };
+    const cuuint32_t box[5] = { 64, 8, 2, (cuuint32_t)cols / 8, 1 }, one[5] = { 1, 1, 1, 1, 1 };
     const CUresult e = cu(d)->prods->encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, (void *)first->b, dim, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     CHECK(e == CUDA_SUCCESS, "a map of two weights [%ld,%ld]: error %d", (long)first->N, (long)first->K, (int)e);
@@ -136,9 +229,16 @@ template <int XR, int KB> static bool pair_go(Dev *d, Tensor h, const Prod *g, c
     const bool up_first = u->b < g->b;
     const size_t apart = up_first ? (char *)g->b - (char *)u->b : (char *)u->b - (char *)g->b;
     if (apart % 16 || apart >= (size_t)1 << 40) return false;
-    CU(cudaFuncSetAttribute(pair_few<XR, KB>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM));
-    CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64), tw = pair_map(d, up_first ? u : g, apart);
     Pair p = { g->at, g->E, (int)g->N, (int)g->K, up_first, (bf16 *)h.data, h.ld };
+    if (g->rows <= THIN_ROWS && g->N >= 8 * THIN_COLS && g->N % 8 == 0) {
+        CU(cudaFuncSetAttribute(pair_thin, cudaFuncAttributeMaxDynamicSharedMemorySize, ThinShape::SMEM));
+        launch_after(d, pair_thin, dim3(cu(d)->sms * 2), dim3(160), ThinShape::SMEM, map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, ThinShape::XR, 64),
+                     pair_map(d, up_first ? u : g, apart, THIN_COLS), p);
+        cu(d)->known = g->at;
+        return true;
+    }
+    CU(cudaFuncSetAttribute(pair_few<XR, KB>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM));
+    CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64), tw = pair_map(d, up_first ? u : g, apart, PAIR_COLS);
     launch(d, pair_few<XR, KB>, dim3(cu(d)->sms * 2), dim3(160), S::SMEM, tx, tw, p);
     return true;
 }

@@ -59,11 +59,28 @@ template <int BN, int XR, int KB, bool SWAP, class T> static void few_go(Dev *d,
     /* two to a multiprocessor; but not more than tiles: they would come in pairs where others have none */
     const int64_t per = S::SMEM * 2 <= (int64_t)cu(d)->smem ? 2 : 1, tiles = (p->N + BN - 1) / BN * p->E;
     FewOut out = { p->c, p->ldc, out_step(p), bias_of(p), splits_of(p) };
-    launch(d, few<BN, XR, KB, SWAP, T>, dim3((unsigned)(!p->at && tiles <= cu(d)->sms ? tiles : cu(d)->sms * per)),
+    launch(d, few<BN, XR, KB, SWAP, T, false>, dim3((unsigned)(!p->at && tiles <= cu(d)->sms ? tiles : cu(d)->sms * per)),
            dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
 }
 template <int BN, int XR, int KB, bool SWAP> static void few_out(Dev *d, const Prod *p) {
     p->tc == DT_BF16 ? few_go<BN, XR, KB, SWAP, bf16>(d, p) : few_go<BN, XR, KB, SWAP, float>(d, p);
+}
+template <int BN, int XR, int KB, bool SWAP> static void few_early(Dev *d, const Prod *p) {
+    using S = FewShape<BN, XR, KB, true>;
+    CUtensorMap tx = map_of(d, p->a, p->ta, p->rows, p->K, p->lda, 1, 0, XR, 64);
+    CUtensorMap tw = map_of(d, p->b, p->tb, p->N, p->K, p->ldb, p->E, p->step_b, BN, 64);
+    FewOut out = { p->c, p->ldc, 0, bias_of(p), splits_of(p) };
+    const unsigned blocks = p->at ? 2 * cu(d)->sms : (unsigned)((p->N + BN - 1) / BN);
+    if (p->tc == DT_BF16) launch_after(d, few<BN, XR, KB, SWAP, bf16, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
+    else launch_after(d, few<BN, XR, KB, SWAP, float, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
+}
+/* A block a multiprocessor has nearly all of the weight's rows that are its own in shared memory before it begins. */
+static bool few_at_once(Dev *d, const Prod *p) {
+    const int64_t sms = cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms : GEMM_BLOCKS;
+    if (!cu(d)->noting || p->at || p->E != 1 || p->rows > 8 || p->N > 40 * sms || p->wrap_a || p->wrap_b || p->ka || p->kb) return false;
+    if (p->N <= 16 * sms) few_early<16, 8, 8, false>(d, p);
+    else few_early<40, 8, 4, false>(d, p);
+    return true;
 }
 /* Boxes that reach past the last row are slow: take the smallest that holds all.  More rows, shorter stages: there
  * must be several of them. */
@@ -81,10 +98,15 @@ bool prod_few(Dev *d, const Prod *p) {
     if (p->at) {
         const int64_t mean = p->rows / p->E;
         if (mean > FEW_EACH) return false;
+        if (mean <= FEW_EACH / 2 && cu(d)->noting && cu(d)->known == p->at) {
+            p->rows <= 8 ? few_early<64, 8, 2, true>(d, p) : few_early<64, 16, 2, true>(d, p);
+            return true;
+        }
         mean <= FEW_EACH / 2 ? few_out<64, 16, 2, true>(d, p) : few_out<64, 32, 2, true>(d, p);
         return true;
     }
     if (p->rows > FEW_ROWS) return false;
+    if (few_at_once(d, p)) return true;
     /* As narrow as makes all blocks busy; but with more tokens wide ones, which read those less often.  Long stages are
      * waited for less often: 2048 x 4096 by one row takes 8.8 us, with tiles of 32 and short stages 11.4. */
     const int64_t slots = 2 * GEMM_BLOCKS, cols = p->N * p->E;
@@ -262,8 +284,13 @@ void prod_run(Dev *d, const Prod *p) {
 
 template <int BN, int XR, int KB, bool SWAP> static cudaError_t allow_few(void) {
     const int n = FewShape<BN, XR, KB>::SMEM;
-    cudaError_t e = cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
-    return e ? e : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    cudaError_t e = cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    return e ? e : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+}
+template <int BN, int XR, int KB, bool SWAP> static cudaError_t allow_early(void) {
+    const int n = FewShape<BN, XR, KB, true>::SMEM;
+    cudaError_t e = cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    return e ? e : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
 }
 template <int BN, int KB> static cudaError_t allow_few_rows(void) {
     cudaError_t e = allow_few<BN, 8, KB, false>();
@@ -299,13 +326,18 @@ bool prods_open(Dev *d, Err *err) {
                           allow_gemm<DW, 256, OutAdd, false>(),
                           allow_few<64, 16, 2, true>(),
                           allow_few<64, 32, 2, true>(),
+                          allow_early<16, 8, 8, false>(),
+                          allow_early<40, 8, 4, false>(),
+                          allow_early<64, 16, 2, true>(),
+                          allow_early<64, 8, 2, true>(),
                           allow_few<16, 8, 8, false>(),
                           allow_few<32, 8, 4, false>(),
                           allow_few_rows<16, 4>(),
                           allow_few_rows<32, 2>(),
                           allow_few_rows<64, 2>(),
                           head_allow(),
-                          head_back_allow() };
+                          head_back_allow(),
+                          fused_allow() };
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i] != cudaSuccess) return err_set(err, "shared memory for products: %s", cudaGetErrorString(all[i]));
     return true;
