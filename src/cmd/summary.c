@@ -1,9 +1,11 @@
 /* summary.c - the last words of a run.
- * What `hone plan` says a step of this run takes is told beside what it took: a few micro-batches and decode
- * steps of a model like this one are timed for it, once the run's own memory is given back. */
+ * What `hone plan` says a step of this run takes is told beside what it took.  On GPUs of the planner's table that is
+ * its model of them; on a CPU a few micro-batches and decode steps of a model like this one are timed for it, once the
+ * run's own memory is given back. */
 #include "cmd/summary.h"
 #include "cmd/here.h"
 #include "cmd/start.h"
+#include "op/device.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,15 +19,21 @@ typedef struct {
     PolicyConf policy;
     int threads;             /* of all ranks that share a machine, as many as it has cores or fewer */
     GridShape grid, sampler; /* over all ranks */
+    const Machine *card;     /* or NULL: a CPU, or a GPU that is not in the table */
+    int per_node;            /* ranks of a machine */
 } PredictIn;
 typedef struct {
     double rollout, reference, update, sync;
 } Predicted; /* seconds; update with the optimizer */
 
-/* False for a model too large to do that in passing. */
+static int dropped(Recompute r) {
+    return r == RECOMPUTE_FULL ? DROP_ALL : r == RECOMPUTE_SELECTIVE ? DROP_NORM | DROP_ACT | DROP_ROWS : 0;
+}
+
+/* False for a model too large to do that in passing, on a CPU. */
 static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out) {
     enum { LARGEST = 60 * 1000 * 1000 };
-    if (arch_param_count(m) > LARGEST) return false;
+    if (!in->card && arch_param_count(m) > LARGEST) return false;
     Mem mem = { 0 };
     Err err;
     ModelSum *s = MEM_NEW(&mem, ModelSum);
@@ -47,27 +55,34 @@ static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out)
                      .host_memory = 1e12,
                      .host_bandwidth = 1e10,
                      .is_cpu = true };
-    *p = (Plan){ .sum = s, .cluster = { here, ranks }, .profile = profile_find("hone") };
-    p->work = (Workload){ in->prompts, in->answers, in->mini, in->prompt_mean, in->prompt_max,
-                          in->mean,    in->max,     1,        in->reference,   (int)in->epochs };
+    Profile how = *profile_find("hone");
+    if (in->card) {
+        here = *in->card, here.per_node = in->per_node;
+        how.optimizer = (double)optim_param_bytes(in->policy.states);
+    }
+    *p = (Plan){ .sum = s, .cluster = { here, ranks }, .profile = &how };
+    p->work = (Workload){ in->prompts,    in->answers,    in->mini, in->prompt_mean,
+                          in->prompt_max, in->mean,       in->max,  in->mean < in->max ? 1 : 1e-3,
+                          in->reference,  (int)in->epochs };
     p->layout = (Layout){ .g = in->grid,
-                          .fused_head = true,
+                          .drop = in->card ? dropped(in->policy.recompute) : 0,
+                          .fused_head = !in->policy.keep_logits,
+                          .park_states = in->card && in->policy.park_states,
                           .micro_tokens = (double)in->policy.micro_tokens,
                           .offload = in->policy.offload,
                           .gen_tp = in->sampler.tp,
                           .gen_ep = in->sampler.ep,
                           .gen_use = 0.9 };
     bool ok = layout_check(&p->layout, s, &p->cluster, &p->work, &err);
-    HereRates r;
-    HereWork w;
-    if (ok) {
-        plan_make(p);
-        w = here_work(p, in->threads);
+    if (ok) plan_make(p);
+    if (ok && !in->card) {
+        HereRates r;
+        HereWork w = here_work(p, in->threads);
         w.policy = in->policy;
         ok = here_measure(m, &w, &r, &err);
+        if (ok) here_apply(p, &w, &r);
     }
     if (ok) {
-        here_apply(p, &w, &r);
         *out = (Predicted){ p->phase[PH_ROLLOUT].seconds, p->phase[PH_REF].seconds,
                             p->phase[PH_UPDATE].seconds * in->computed + p->phase[PH_OPTIMIZER].seconds,
                             p->phase[PH_SYNC].seconds };
@@ -97,6 +112,15 @@ static void exact_line(const Run *r) {
                r->sum.exact.max_diff, r->sum.exact.tokens, r->sum.answer, r->sum.compared, r->sum.steps);
 }
 
+/* Of the first rank, whose share of the states it is. */
+static void moved_line(const Run *r) {
+    if (r->sum.steps < 1) return;
+    MovedSum s = moved_since(r->moved, &r->job.policy);
+    printf("masters: %" PRId64 " of %" PRId64 " tensors have changed", s.tensors - s.still, s.tensors);
+    if (s.still) printf("; not %s", s.first);
+    putchar('\n');
+}
+
 /* Threads of all ranks, those that have a core. */
 static int threads_in_all(const Run *r) {
     const World *w = &r->job.ranks.world;
@@ -123,7 +147,10 @@ static void tell_times(const Run *r) {
         .threads = threads_in_all(r),
         .grid = r->job.ranks.shard.g,
         .sampler = r->sampler.shard.g,
+        .card = on_gpu(&r->job.o.dev) ? machine_card(dev_about(&r->job.o.dev).name) : NULL,
+        .per_node = r->job.ranks.world.local_size,
     };
+    if (on_gpu(&r->job.o.dev) && !in.card) return;
     Predicted p;
     if (!run_predict(&r->job.o.desc, &in, &p)) return;
     puts("time of a step:");
@@ -158,6 +185,7 @@ void run_summary(Run *r) {
                "the GPU", (double)(gpu.base + r->job.planned_gpu) / 1e6, (double)(gpu.total - gpu.free) / 1e6,
                (double)gpu.base / 1e6);
     exact_line(r);
+    moved_line(r);
     run_release(r);
     time_summary(r);
 }

@@ -130,6 +130,7 @@ static PolicyConf policy_conf(const Config *c, const Dev *d, bool trains) {
         .micro_tokens = c->train.micro_tokens,
         .max_seqs = (int)((trains ? c->train.mini_batch_size : c->data.train_batch_size) * c->rollout.n),
         .recompute = (Recompute)c->train.recompute,
+        .keep_logits = c->train.keep_logits,
         .states = config_states(c, d),
         .offload = c->train.offload_fraction,
         .park_states = c->train.park_states,
@@ -335,7 +336,8 @@ static bool open_parts(Run *r, Err *err) {
     return open_model(r, &shape, err);
 }
 
-/* Of one device, for MFU: as the configuration says, a card's dense bf16 peak by its maker, or measured on these cores.  NAN: nobody knows this card's. */
+/* Of one device, for MFU: as the configuration says, a card's dense bf16 peak by its maker, or measured on these cores.
+ * NAN: nobody knows this card's. */
 static double peak_flops(const Config *c, const Dev *d) {
     if (!isnan(c->trainer.peak_tflops)) return c->trainer.peak_tflops * 1e12;
     if (!on_gpu(d)) return machine_flops();
@@ -358,6 +360,7 @@ bool run_open(Run *r, Err *err) {
         profile_open(&j->o.dev, PROFILE_SPANS, &j->o.mem);
         world_note(&j->ranks.world);
     }
+    r->moved = moved_note(&j->policy, &j->mem);
     job_begin(j);
     SyncStats st;
     return run_sync(r, &st, err);

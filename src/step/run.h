@@ -9,6 +9,7 @@
 #include "step/job.h"
 #include "step/val_metrics.h"
 #include "sync/sync.h"
+#include "train/moved.h"
 
 /* From questions to answers that are judged. */
 typedef struct {
@@ -92,6 +93,7 @@ typedef struct {
     Flat       flat;
     KlControl  kl;
     Now        now;
+    Moved     *moved;                 /* masters as they were when the run began */
     Tally      sum;
     double     peak_flops;                        /* of all ranks */
     struct { bool unjudged, equal, flat, room; Usual grad; } warned;      /* what was said of the step before: it is

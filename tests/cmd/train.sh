@@ -23,9 +23,13 @@ for how in "train.mini_batch_size=1" "algo.tis=token train.shuffle=true train.mi
     grep -qE '^sampler against trainer: largest difference of a log-prob 0, over [0-9]+ tokens of [0-9]+ in 6 of 6 steps$' "$work/compared.log"
     ok $? "$how: $(grep 'sampler against' "$work/compared.log")"
 done
+grep -qE '^masters: ([0-9]+) of \1 tensors have changed$' "$work/compared.log"
+ok $? "training does not reach every tensor: $(grep '^masters' "$work/compared.log")"
 train silent-all trainer.steps=3 trainer.exact_every=3 reward.library=null reward.scorer=gsm8k
 [ "$(tokens silent-all 1)" = "$(sampled silent-all 1)" ] && [ "$(tokens silent-all 2)" = 0 ] && [ "$(tokens silent-all 3)" = "$(sampled silent-all 3)" ]
 ok $? "answers that all teach nothing: $(tokens silent-all 1) $(tokens silent-all 2) $(tokens silent-all 3) tokens compared"
+grep -qE '^masters: [0-9]+ of [0-9]+ tensors have changed; not .*norm' "$work/silent-all.log" # matrices decay, norms do not
+ok $? "nothing was learned, and it is not seen: $(grep '^masters' "$work/silent-all.log")"
 grep -E '"perf/mfu/actor":0,"perf/mfu/actor_verl":0,' "$work/silent-all/metrics.jsonl" | grep -q '"step":2,'
 ok $? "an update that computes nothing uses $(grep -o '"perf/mfu/[^,]*' "$work/silent-all/metrics.jsonl" | tr '\n' ' ')of the machine"
 grep '"step":2,' "$work/silent-all/metrics.jsonl" | grep -q max_abs_logprob_diff
