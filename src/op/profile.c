@@ -1,4 +1,5 @@
-/* profile.c - when each op began and ended, as a timeline.
+/* profile.c - when each op began and ended, as a timeline.  Where NVTX's library is on the machine (libnvToolsExt), phases and
+ * ops are named to it too, for the profilers that listen there.
  * A backend whose calls return before they are done gives stamps, points of its queue that are read later;
  * on another the clock is enough. */
 #include "op/profile.h"
@@ -6,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 typedef struct {
@@ -21,8 +23,17 @@ struct Profile {
     int64_t n, most, lost, read; /* spans below 'read' have their device's times */
     int64_t open[DEEPEST];       /* spans that have begun; -1: one that is not kept */
     int depth;
-    double zero, begin; /* the host's clock at stamp 0; at profile_open */
+    double zero, begin;                          /* the host's clock at stamp 0; at profile_open */
+    int (*push)(const char *name), (*pop)(void); /* NVTX's, or NULL */
 };
+
+static void find_ranges(Profile *p) {
+    void *lib = dlopen("libnvToolsExt.so.1", RTLD_LAZY | RTLD_LOCAL); /* stays as long as the program */
+    if (!lib) return;
+    *(void **)&p->push = dlsym(lib, "nvtxRangePushA");
+    *(void **)&p->pop = dlsym(lib, "nvtxRangePop");
+    if (!p->pop) p->push = NULL;
+}
 
 static bool stamps(const Dev *d) { return d->ops->stamp != NULL; }
 static int stamp_of(const Profile *p, int64_t span, int end) { return 1 + 2 * (int)(span - p->read) + end; }
@@ -41,6 +52,7 @@ static void read_stamps(Dev *d) {
 Profile *profile_open(Dev *d, int64_t most, Mem *mem) {
     Profile *p = MEM_NEW(mem, Profile);
     *p = (Profile){ .at = MEM_ARRAY(mem, Span, (size_t)most), .most = most };
+    find_ranges(p);
     dev_chain(d, false);
     d->profile = p;
     if (stamps(d)) read_stamps(d);
@@ -63,6 +75,7 @@ void profile_clear(Dev *d) {
 static void begin(Dev *d, const char *name, int64_t rows, int64_t cols, bool phase) {
     Profile *p = d->profile;
     CHECK(p->depth < DEEPEST, "more than %d phases one inside the other", DEEPEST);
+    if (p->push) p->push(name);
     bool fits = p->n < p->most;
     if (!fits) p->lost++;
     int64_t i = p->open[p->depth++] = fits ? p->n : -1;
@@ -79,6 +92,7 @@ static void begin(Dev *d, const char *name, int64_t rows, int64_t cols, bool pha
 static void end(Dev *d) {
     Profile *p = d->profile;
     CHECK(p->depth > 0, "a phase ends that did not begin");
+    if (p->push) p->pop();
     int64_t i = p->open[--p->depth];
     if (i < 0) return;
     if (stamps(d)) d->ops->stamp(d, stamp_of(p, i, 1));
