@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""slice_gpu.py CONFIG [LAYERS TOKENS LENGTH] - transformers on the work of `hone bench train-slice` and `logprob`: the same shapes, random
-weights, bf16, layers compiled, cuDNN attention preferred, grouped experts.  One JSON line each: no recomputation, full, log-probs alone.
+"""slice_gpu.py CONFIG [LAYERS TOKENS LENGTH WHAT] - transformers on the work of `hone bench train-slice` and `logprob`: the same shapes, random
+weights, bf16, layers compiled, cuDNN attention preferred, grouped experts.  One JSON line for each of WHAT, by default
+logprob,none,full: log-probs alone, training without recomputation, training with full recomputation.
 
 The head is chunked in the way that was quickest: log-probs of all tokens but the first, logits of one sequence at a time."""
 import json, sys, time
@@ -11,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 config = json.load(open(sys.argv[1]))
 layers, tokens, length = (int(sys.argv[i]) if len(sys.argv) > i else d for i, d in ((2, 8), (3, 16384), (4, 4096)))
+what = (sys.argv[5] if len(sys.argv) > 5 else "logprob,none,full").split(",")
 config["num_hidden_layers"] = layers
 transformers.logging.set_verbosity_error()
 kind = config.pop("model_type")
@@ -26,11 +28,6 @@ for _ in range(tokens):
     x = (x * 1664525 + 1013904223) & 0xFFFFFFFF
     ids.append((x >> 8) % conf.vocab_size)
 ids = torch.tensor(ids, device="cuda").view(n, length)
-H, V = conf.hidden_size, conf.vocab_size
-linear = layers * (H * conf.head_dim * (2 * conf.num_attention_heads + 2 * conf.num_key_value_heads)
-                   + 3 * H * conf.moe_intermediate_size * conf.num_experts_per_tok + H * conf.num_experts)
-pair = layers * conf.num_attention_heads * 2 * conf.head_dim
-forward = n * (2 * linear * length + pair * length * (length + 1) + 2 * V * H * (length - 1))
 
 
 def head(h):
@@ -58,8 +55,8 @@ def score():
         return head(m.model(input_ids=ids).last_hidden_state)
 
 
-def measure(what, fn, flops, repeats=5):
-    for _ in range(3):
+def measure(what, fn, repeats=5):
+    for _ in range(2):
         loss = fn()
     torch.cuda.synchronize()
     s = []
@@ -71,14 +68,17 @@ def measure(what, fn, flops, repeats=5):
     s.sort()
     t = s[len(s) // 2]
     print(json.dumps({"peer": "transformers " + transformers.__version__, "bench": what, "seconds": round(t, 5), "least": round(s[0], 5),
-                      "tokens_per_s": round(tokens / t), "tflops": round(flops / t * 1e-12, 1), "loss": round(loss.item(), 4),
+                      "tokens_per_s": round(tokens / t), "loss": round(loss.item(), 4),
                       "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1)}), flush=True)
 
 
 with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
     m.eval()
-    measure("logprob", score, forward)
+    if "logprob" in what:
+        measure("logprob", score)
     m.train()
-    measure("train-slice, no recompute", step, 3 * forward)
+    if "none" in what:
+        measure("train-slice, no recompute", step)
     m.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    measure("train-slice, full recompute", step, 3 * forward)
+    if "full" in what:
+        measure("train-slice, full recompute", step)

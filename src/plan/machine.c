@@ -54,7 +54,8 @@ const Machine *machine_find(const char *name) {
     return NULL;
 }
 
-/* Words of a driver's name: "NVIDIA H100 80GB HBM3".  PCIe and NVL cards of a name are slower ones, which the table has not. */
+/* Words of a driver's name: "NVIDIA H100 80GB HBM3".  PCIe and NVL cards of a name are slower ones, which the table has
+ * not. */
 const Machine *machine_card(const char *card) {
     const Machine *found = NULL;
     char word[64];

@@ -26,7 +26,7 @@ typedef struct {
 static inline int cluster_nodes(const Cluster *c) { return (c->gpus + c->gpu.per_node - 1) / c->gpu.per_node; }
 
 const Machine *machine_find(const char *name);       /* NULL: not in the table; H20, A100 mean the larger common one */
-const Machine *machine_card(const char *card);       /* the row of a card by the driver's name, "NVIDIA H200"; NULL: none */
+const Machine *machine_card(const char *card);       /* by the driver's name, "NVIDIA H200"; NULL: not in the table */
 void           machine_list(Buf *out);               /* "H20-96, H20-141, ..." */
 
 /* This machine: float32 FMA peak on all cores, copy bandwidth, cores, RAM; takes about 0.3 s. */
