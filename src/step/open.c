@@ -393,5 +393,7 @@ bool run_profiled(Run *r, Err *err) {
 void run_close(Run *r) {
     if (r->sampler.engine) engine_close(r->sampler.engine);
     rewards_close(r->sampler.rewards);
+    rollouts_clear(&r->sampler.roll); /* the last step's pictures */
+    rollouts_clear(&r->val.eval.roll);
     job_close(&r->job);
 }
