@@ -265,6 +265,7 @@ static int eval_on(const Verb *v, const Args *a, Ranks *ranks, const char *const
     if (e.rewards) rewards_close(e.rewards);
     if (e.prompter) prompter_close(e.prompter);
     if (e.data) dataset_close(e.data);
+    if (e.engine) engine_close(e.engine);
     rollouts_clear(&e.eval.roll); /* the last questions' pictures */
     open_close(&e.o);
     return rc;
