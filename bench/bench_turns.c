@@ -1,30 +1,75 @@
-/* bench_turns.c - one product for each line on standard input, in turns with a peer (bench/peers/products.py).
- *   bench_turns [threads]     linear|dx|dw ROWS IN OUT -> {"seconds": of one call, "peak":
- *                             GFLOP/s of bare multiply-adds before and after} */
+/* bench_turns.c - one product, or one attention, for each line on standard input, in turns with a peer
+ * (bench/peers/products.py).
+ *   bench_turns [THREADS] [INSTRUCTION SET]
+ *       linear|dx|dw ROWS IN OUT, attend|attend_bwd HEADS COLUMNS LENGTH -> {"seconds": of one call, "cpu": of the
+ *       processor's, "peak": GFLOP/s of bare multiply-adds before and after, "isa": which set ran} */
 #include "bench.h"
+
+#include <time.h>
+
+static double processor(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct {
+    Tensor x, w, y, dw; /* of a product */
+    Attn t;
+    Tensor dO, dq, dk, dv;
+} Work;
+
+static Work make(Arena *a, bool attends, int M, int I, int O) {
+    if (!attends)
+        return (Work){ bench_fill(a, M, I, 1), bench_fill(a, O, I, 0.1f), bench_fill(a, M, O, 1),
+                       bench_fill(a, O, I, 0) };
+    int heads = M, cols = I, len = O;
+    Tensor at = tensor_push(a, DT_I32, 1, 2);
+    ((int32_t *)at.data)[0] = 0, ((int32_t *)at.data)[1] = len;
+    Attn t = { .seqs = { 1, len, at }, .heads = heads, .kv_heads = heads, .dk = cols, .dv = cols, .scale = 0.05f };
+    Tensor *wide[] = { &t.q, &t.k, &t.v, &t.o };
+    for (size_t i = 0; i < COUNT(wide); i++) *wide[i] = bench_fill(a, len, heads * cols, i < 3);
+    t.lse = bench_fill(a, len, heads, 0);
+    Work w = { .t = t };
+    Tensor *back[] = { &w.dO, &w.dq, &w.dk, &w.dv };
+    for (size_t i = 0; i < COUNT(back); i++) *back[i] = bench_fill(a, len, heads * cols, i == 0);
+    return w;
+}
+
+static void once(Dev *d, const char *what, Work *w) {
+    if (!strcmp(what, "linear")) op_linear(d, w->y, w->x, w->w, TENSOR_NONE, leaves_one(w->x.cols));
+    else if (!strcmp(what, "dx")) op_linear_dx(d, w->x, w->y, w->w, leaves_one(w->y.cols));
+    else if (!strcmp(what, "dw")) op_linear_dw(d, w->dw, TENSOR_NONE, w->y, w->x);
+    else if (!strcmp(what, "attend")) op_attend(d, &w->t);
+    else op_attend_bwd(d, w->dq, w->dk, w->dv, w->dO, &w->t);
+}
 
 int main(int argc, char **argv) {
     int th = argc > 1 ? atoi(argv[1]) : 1;
     Dev d;
-    dev_open(&d, (DevOpts){ .threads = th });
+    dev_open(&d, (DevOpts){ .threads = th, .isa = argc > 2 ? atoi(argv[2]) : 0 });
     Arena a = dev_arena(&d, "bench", (size_t)512 << 20);
     char line[128], what[16];
     while (fgets(line, sizeof line, stdin)) {
         int M, I, O;
-        CHECK(sscanf(line, "%15s %d %d %d", what, &M, &I, &O) == 4, "linear|dx|dw ROWS IN OUT, not '%s'", line);
+        CHECK(sscanf(line, "%15s %d %d %d", what, &M, &I, &O) == 4, "WHAT and three numbers, not '%s'", line);
         size_t mark = arena_mark(&a);
-        Tensor x = bench_fill(&a, M, I, 1), w = bench_fill(&a, O, I, 0.1f), y = bench_fill(&a, M, O, 1),
-               dw = bench_fill(&a, O, I, 0);
-        double gflop = 2e-9 * M * I * O;
+        bool attends = !strncmp(what, "attend", 6);
+        Work w = make(&a, attends, M, I, O);
+        if (attends) op_attend(&d, &w.t); /* backward reads what it leaves */
+        double pairs = (double)O * (O + 1) / 2, backward = what[6] ? 2.5 : 1;
+        double gflop = attends ? 4e-9 * M * I * pairs * backward : 2e-9 * M * I * O;
         Share s;
-        double before = bench_peak_once(&d);
-        if (!strcmp(what, "linear"))
-            SHARE(s, &d, 0.03, bench_peak_once(&d), gflop, op_linear(&d, y, x, w, TENSOR_NONE, leaves_one(I)));
-        else if (!strcmp(what, "dx"))
-            SHARE(s, &d, 0.03, bench_peak_once(&d), gflop, op_linear_dx(&d, x, y, w, leaves_one(O)));
-        else SHARE(s, &d, 0.03, bench_peak_once(&d), gflop, op_linear_dw(&d, dw, TENSOR_NONE, y, x));
-        printf("{\"seconds\":%.9f,\"peak\":%.2f,\"share\":%.2f}\n", s.sec, 0.5 * (before + bench_peak_once(&d)),
-               s.share);
+        double before = bench_peak_once(&d), least = INFINITY;
+        SHARE(s, &d, 0.03, bench_peak_once(&d), gflop, once(&d, what, &w));
+        for (int i = 0; i < 3; i++) {
+            double t = processor();
+            once(&d, what, &w);
+            t = processor() - t;
+            least = t < least ? t : least;
+        }
+        printf("{\"seconds\":%.9f,\"cpu\":%.9f,\"peak\":%.2f,\"share\":%.2f,\"isa\":\"%s\"}\n", s.sec, least,
+               0.5 * (before + bench_peak_once(&d)), s.share, cpu_kern(&d)->name);
         fflush(stdout);
         arena_pop(&a, mark);
     }

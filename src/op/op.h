@@ -4,7 +4,8 @@
  * every sum of op/cpu, which every instruction set keeps.  Each backend keeps E1, E3, E4, E5 and E6 with itself, by memcmp, and E2
  * while tp <= leaves; between backends results agree within a bound per op and dtype.
  *
- * Calls are ordered on the device's queue and may return before they are done.  put has copied when it returns; get waits.
+ * Calls are ordered on the device's queue and may return before they are done.  put has copied when it returns; get
+ * waits, and dies of what a kernel before it noted in the device's error word (an id or a page that is none).
  *
  * Conventions.  Outputs first, then inputs, then scalars.  T tokens, I/O in and out width, H hidden, N heads, K kv
  * heads, D head width, E experts, V vocabulary, S sequences.  Activations are written (=); weight gradients are added to
