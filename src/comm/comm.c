@@ -47,8 +47,9 @@ static void describe(const CommCall *w, char *text, size_t room) {
     watch_put_about(c->watch, text, room);
 }
 
-/* Ranks may be more than cores: whoever waits makes room, and after a millisecond sleeps, for a thirtieth of the time that it has waited,
- * so that little is lost when the peer comes.  While so many bytes may be coming in the sleeps stay short: it is these calls that move them. */
+/* Ranks may be more than cores: whoever waits makes room, and after a millisecond sleeps, for a thirtieth of the time
+ * that it has waited, so that little is lost when the peer comes.  While so many bytes may be coming in the sleeps stay
+ * short: it is these calls that move them. */
 static void make_room(double waited, size_t bytes) {
     enum { SHORTEST = 20000, LONGEST = 1000000 };
     double ns = (waited - (double)bytes / 2e8) * 1e9 / 32;

@@ -1,13 +1,14 @@
 /* comm.h - groups of ranks and what they do together.
  *
- * A group of one is a real group whose calls change nothing, so callers never ask "if (tp > 1)": they call, and get their own tensor
- * back.  Larger groups move bytes by a backend: MPI, or the dry one, which has no peers and moves nothing, so that any rank of any grid
- * can be sized by running the code on the dry device.
+ * A group of one is a real group whose calls change nothing, so callers never ask "if (tp > 1)": they call, and get
+ * their own tensor back.  Larger groups move bytes by a backend: MPI, or the dry one, which has no peers and moves
+ * nothing, so that any rank of any grid can be sized by running the code on the dry device.
  *
- * Nothing is ever added in order of arrival: what is summed is exchanged first and added by the tree of docs/exactness.md.
- * Rows of T tokens are dealt out in order: rank r of n has rows [T*r/n, T*(r+1)/n).
- * Every wait has a deadline; when it passes and nobody computes who might be waited for (watch.h), all ranks end with a line that says who
- * waited for whom, in which phase and operation, and for what.  Whoever waits leaves its core to others. */
+ * Nothing is ever added in order of arrival: what is summed is exchanged first and added by the tree of
+ * docs/exactness.md.  Rows of T tokens are dealt out in order: rank r of n has rows [T*r/n, T*(r+1)/n).
+ * Every wait has a deadline; when it passes and nobody computes who might be waited for (watch.h), all
+ * ranks end with a line that says who waited for whom, in which phase and operation, and for what.  Whoever
+ * waits leaves its core to others. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -28,8 +29,8 @@ typedef struct {
 static inline Comm comm_self(void) { return (Comm){ .name = "self", .size = 1 }; }
 Comm comm_dry(const char *name, int rank, int size);                    /* for the dry device */
 
-/* The groups a rank is in, one an axis of the grid (arch/grid.h); dense: dp x cp, who hold the same dense weights; experts: ep x etp,
- * etp fastest, who hold one copy of the experts together. */
+/* The groups a rank is in, one an axis of the grid (arch/grid.h); dense: dp x cp, who hold the same dense weights;
+ * experts: ep x etp, etp fastest, who hold one copy of the experts together. */
 typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense, experts; } Groups;
 static inline Groups groups_self(void) {
     Comm one = comm_self();
@@ -37,7 +38,7 @@ static inline Groups groups_self(void) {
 }
 static inline bool comm_is_dry(const Comm *c) { return c->via && !c->impl; }
 
-/* ---- Bytes of device memory: what a backend does.  Calls begin; test says 1 when done, 0 not yet, -1 failed. ------------------ */
+/* ---- Bytes of device memory: what a backend does.  Calls begin; test says 1 when done, 0 not yet, -1 failed. ----- */
 typedef struct { size_t at, bytes; } CommPart;                          /* of a buffer, one a rank */
 struct CommBackend {
     const char *name;
@@ -55,30 +56,31 @@ struct CommBackend {
 };
 
 /* A call that was begun; done by comm_wait.  What it moves must stay where it is until then. */
-typedef struct { const Comm *c; Dev *d; void *call; const char *what; int peer; Tensor x; } CommCall;      /* x: for messages */
+/* x: for messages */
+typedef struct { const Comm *c; Dev *d; void *call; const char *what; int peer; Tensor x; } CommCall;
 CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x);      /* rows without gaps */
 CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x);
-/* Between the two words: messages that each rank begins in one order that all have, at most so many, and no two to or from the same rank.
- * Bundles of them follow each other; GPUs hand them over directly. */
+/* Between the two words: messages that each rank begins in one order that all have, at most so many, and no two to or
+ * from the same rank.  Bundles of them follow each other; GPUs hand them over directly. */
 enum { COMM_TOGETHER = 8 };
 void     comm_together(const Comm *c, bool begins);
 void     comm_wait(CommCall *call);
 bool     comm_done(CommCall *call);                                          /* without waiting */
 CommCall comm_send_host(const Comm *c, int peer, int tag, const void *from, size_t bytes);      /* the host's memory */
 CommCall comm_recv_host(const Comm *c, int peer, int tag, void *to, size_t bytes);
-/* For who asks several calls in turn by comm_done: none is done, w is one of them; makes room for others, and dies at the deadline.  {0}
- * begins, and comm_went_on ends when one is done. */
+/* For who asks several calls in turn by comm_done: none is done, w is one of them; makes room for others, and dies at
+ * the deadline.  {0} begins, and comm_went_on ends when one is done. */
 typedef struct { double start; bool told; } CommPause;
 void     comm_pause(const CommCall *w, CommPause *p);
 void     comm_went_on(const Comm *c, CommPause *p);
 /* What the calls that follow are about, for messages: "gradients", or "layer" with a number (-1: none). */
 void     comm_about(const Comm *c, const char *tensor, int index);
 
-/* ---- Tensors ------------------------------------------------------------------------------------------------------------- */
+/* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 /* The rows of all ranks, in rank order, in a new tensor of a; total: how many there are. */
 Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t total);
-/* Where partial sums are to be written whose whole, this rank's rows of it, will be 'mine': all rows in F32, so that what travels is not
- * rounded before it is whole; 'mine' itself in a group of one. */
+/* Where partial sums are to be written whose whole, this rank's rows of it, will be 'mine': all rows in F32, so that
+ * what travels is not rounded before it is whole; 'mine' itself in a group of one. */
 Tensor comm_partial(const Comm *c, Arena *a, Tensor mine, int64_t total);
 /* mine = this rank's rows of the sum over ranks, by the balanced tree. */
 void   comm_reduce_scatter(const Comm *c, Dev *d, Tensor mine, Tensor partial);
@@ -88,13 +90,14 @@ void comm_exchange(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor
 /* The same, begun: behind what the device was asked for so far, beside what it is asked for from now on. */
 CommCall comm_exchange_begin(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give);
 
-/* ---- Small host values -------------------------------------------------------------------------------------------------------- */
+/* ---- Small host values ------------------------------------------------------------------------------------------- */
 void   comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes);       /* all [size * bytes] */
 double comm_sum(const Comm *c, double x);                               /* in rank order */
 double comm_max(const Comm *c, double x);
 int64_t comm_sum_i64(const Comm *c, int64_t x);
 void   comm_broadcast(const Comm *c, int from, void *data, size_t bytes);
-/* Is it well on all?  If not, err is the first bad rank's on all of them, with its number where that is not the first. */
+/* Is it well on all?  If not, err is the first bad rank's on all of them, with its number
+ * where that is not the first. */
 bool   comm_agree(const Comm *c, bool ok, Err *err);
 void   comm_barrier(const Comm *c);
 

@@ -1,5 +1,5 @@
-/* dry.c - a group of any size without peers: nothing moves, every call is done at once.  On the dry device no byte is read or written,
- * so the memory a rank of a large grid would take is found by running the code as that rank. */
+/* dry.c - a group of any size without peers: nothing moves, every call is done at once.  On the dry device no byte is
+ * read or written, so the memory a rank of a large grid would take is found by running the code as that rank. */
 #include "comm/comm.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* nccl.c - groups of ranks whose tensors NCCL moves, on streams beside the device's queue; calls under way, and their errors. */
+/* nccl.c - groups of ranks whose tensors NCCL moves, on streams beside the device's queue;
+ * calls under way, and their errors. */
 #include "comm/nccl.h"
 #include "base/clock.h"
 #include "base/last.h"
@@ -32,8 +33,8 @@ typedef struct {
     size_t bytes, room;
     long long number; /* TO_MPI: they go in the order in which they were begun */
 } Call;
-/* From one stage of a pipeline to the next, or back: a communicator and a stream of its own, so that what waits there for its receipt holds up
- * nothing else.  from, to: numbers among all. */
+/* From one stage of a pipeline to the next, or back: a communicator and a stream of its own, so that what waits there
+ * for its receipt holds up nothing else.  from, to: numbers among all. */
 typedef struct {
     int from, to, lane;
     void *comm, *stream;
@@ -138,8 +139,8 @@ void nccl_notes(Nccl *n, Dev *d) {
 }
 
 /* ---- bundles */
-/* The device notes its calls to run them again (Ops.record): then this one is among them, behind what was asked before it and before what
- * comes, and nobody waits. */
+/* The device notes its calls to run them again (Ops.record): then this one is among them,
+ * behind what was asked before it and before what comes, and nobody waits. */
 static bool recorded(Call *c) {
     Nccl *n = c->n;
     int status = 0;
@@ -437,8 +438,8 @@ Comm nccl_group(Nccl *n, const Comm *mpi) {
     return c;
 }
 
-/* Edges of one class have no stage in common, so one split makes them all: 0 and 1 those from an even and an odd stage to the next, 2 from the last
- * to the first.  Each goes both ways, by a link of its own. */
+/* Edges of one class have no stage in common, so one split makes them all: 0 and 1 those from an even and an odd stage
+ * to the next, 2 from the last to the first.  Each goes both ways, by a link of its own. */
 static void add_links(Nccl *n, int rank, int stages, int each, int class) {
     int at = rank / each, edge = -1;
     if (class == 2) edge = at == 0 || at == stages - 1 ? stages - 1 : -1;

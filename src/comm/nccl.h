@@ -1,14 +1,16 @@
 /* nccl.h - ranks whose tensors are in the memory of GPUs: NCCL moves them, MPI has brought the ranks together.
  *
- * One communicator of all ranks serves every group: an exchange or a gathering is a bundle of NCCL's sends and receipts, on a stream of
- * its own behind the device's queue.  Nothing is reduced by NCCL: sums are the tree's (comm.h).  NCCL knows no tags, and pairs what comes in
- * order of the calls: between neighbours of a pipeline (nccl_stages), where order is the schedule's, each direction has a communicator
- * and a stream of its own, and messages together (comm_together) are a bundle.  Any other message goes by MPI through pinned memory, and so do
- * the host's values.
+ * One communicator of all ranks serves every group: an exchange or a gathering is a bundle of NCCL's sends
+ * and receipts, on a stream of its own behind the device's queue.  Nothing is reduced by NCCL: sums are the
+ * tree's (comm.h).  NCCL knows no tags, and pairs what comes in order of the calls: between neighbours of a
+ * pipeline (nccl_stages), where order is the schedule's, each direction has a communicator and a stream of
+ * its own, and messages together (comm_together) are a bundle.  Any other message goes by MPI through
+ * pinned memory, and so do the host's values.
  *
  * While the device notes its calls (Ops.record) a bundle is one of them, and is not waited for.
  *
- * Both libraries (libcuda.so.1, libnccl.so.2) are loaded at run time (nccl_lib.h), so that hone needs neither to be built or started. */
+ * Both libraries (libcuda.so.1, libnccl.so.2) are loaded at run time (nccl_lib.h), so that
+ * hone needs neither to be built or started. */
 #ifndef COMM_NCCL_H
 #define COMM_NCCL_H
 
@@ -16,15 +18,16 @@
 
 typedef struct Nccl Nccl;
 
-/* Collective over 'all', a group of MPI.  queue: Ops.queue of this rank's device.  shared: several ranks have one GPU, for which NCCL is told
- * that each is a machine of its own; slow, and good for tests.  NULL: why. */
+/* Collective over 'all', a group of MPI.  queue: Ops.queue of this rank's device.  shared: several ranks have one GPU,
+ * for which NCCL is told that each is a machine of its own; slow, and good for tests.  NULL: why. */
 Nccl *nccl_open(const Comm *all, void *queue, bool shared, Err *err);
 void  nccl_close(Nccl *n);
 int   nccl_version(const Nccl *n);              /* 22803: 2.28.3 */
 /* The same group, with tensors in device memory.  Collective over it. */
 Comm  nccl_group(Nccl *n, const Comm *mpi);
-/* Links between neighbours of a pipeline over that group: 'stages' of 'each' ranks, in their order; ring: from the last to the first too.  An even
- * tag is the way forward, an odd one back; on each way messages are taken in the order they were sent.  Collective over all ranks. */
+/* Links between neighbours of a pipeline over that group: 'stages' of 'each' ranks, in their order; ring: from the last
+ * to the first too.  An even tag is the way forward, an odd one back; on each way messages are taken in the order they
+ * were sent.  Collective over all ranks. */
 void  nccl_stages(Nccl *n, Comm *pp, int rank, int stages, int each, bool ring);
 /* When NCCL's calls ran, for a profile: from now on; adds them to it. */
 void  nccl_note (Nccl *n);

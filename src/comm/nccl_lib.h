@@ -1,12 +1,19 @@
-/* nccl_lib.h - the entries of libcuda.so.1 and libnccl.so.2 that nccl.c calls, found at run time.  The few declarations that are needed stand
- * here by hand: both are stable C interfaces. */
+/* nccl_lib.h - the entries of libcuda.so.1 and libnccl.so.2 that nccl.c calls, found at run time.  The few declarations
+ * that are needed stand here by hand: both are stable C interfaces. */
 #ifndef COMM_NCCL_LIB_H
 #define COMM_NCCL_LIB_H
 
 #include "base/base.h"
 
 typedef struct { char bytes[128]; } NcclId;
-enum { CU_NOT_READY = 600, CU_EVENT_TIMED = 0, CU_EVENT_NO_TIMING = 2, CU_STREAM_APART = 1, NCCL_BYTES = 1, NCCL_NO_COLOR = -1 };
+enum {
+    CU_NOT_READY = 600,
+    CU_EVENT_TIMED = 0,
+    CU_EVENT_NO_TIMING = 2,
+    CU_STREAM_APART = 1,
+    NCCL_BYTES = 1,
+    NCCL_NO_COLOR = -1
+};
 typedef int Cu;
 typedef unsigned long long CuAt;        /* device memory */
 typedef struct {

@@ -1,7 +1,8 @@
-/* ranks.h - a program on several ranks: opened under mpirun, arranged in a grid, failing together and speaking with one voice.
+/* ranks.h - a program on several ranks: opened under mpirun, arranged in a grid, failing
+ * together and speaking with one voice.
  *
- * What only one may do (terminal, files) is the first rank's.  What can go wrong on one rank alone ends in ranks_agree, so that all of
- * them give up with that one's reason; a rank that dies takes the others down (world.h). */
+ * What only one may do (terminal, files) is the first rank's.  What can go wrong on one rank alone ends in ranks_agree,
+ * so that all of them give up with that one's reason; a rank that dies takes the others down (world.h). */
 #ifndef COMM_RANKS_H
 #define COMM_RANKS_H
 
@@ -30,7 +31,8 @@ bool ranks_agree(const Ranks *r, bool ok, Err *err);       /* comm_agree over al
 bool ranks_any(const Ranks *r, bool x);                     /* on some rank */
 void ranks_same(const Ranks *r, Buf *text);                 /* what the first rank has, on all */
 bool ranks_text(const Ranks *r, Buf *text, const char *in, Err *err);      /* the lines of a file (-: standard input) */
-void ranks_phase(const Ranks *r, const char *name);         /* what this rank does now, for messages and ps: a name that lasts */
+void ranks_phase(const Ranks *r, const char *name);         /* what this rank does now, for messages
+                                                             * and ps: a name that lasts */
 int  ranks_threads(const Ranks *r, int64_t asked);          /* 0: the cores of this machine over its ranks */
 
 #endif

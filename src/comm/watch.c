@@ -88,8 +88,8 @@ static Frame frame_of(Watch *w, Kind kind, double idle) {
     return f;
 }
 
-/* To all that this rank has a line to, or to the first of them.  A line that ends is taken away under the same lock: its number may be
- * given to another file at once. */
+/* To all that this rank has a line to, or to the first of them.  A line that ends is taken
+ * away under the same lock: its number may be given to another file at once. */
 static void tell_some(Watch *w, const Frame *f, bool all) {
     pthread_mutex_lock(&w->lock);
     for (int i = w->first; i < (all ? w->peers : w->first + 1); i++)
@@ -143,7 +143,8 @@ void watch_end(Watch *w, const char *why) {
 }
 
 /* ---- verdicts, by the watching thread */
-/* Another rank is at its end and has said why.  The launcher ends everybody, the stopped too; where it does not, this does. */
+/* Another rank is at its end and has said why.  The launcher ends everybody, the stopped too;
+ * where it does not, this does. */
 static void others_end(Watch *w, const Frame *why) {
     if (atomic_exchange(&w->ending, true)) return; /* so is this one */
     char line[WORDS + 32];
@@ -242,7 +243,8 @@ static bool all_left(const Watch *w) {
     return true;
 }
 
-/* Seconds since this rank last did something: another wait or phase, or, not waiting, a millisecond of the processor's. */
+/* Seconds since this rank last did something: another wait or phase, or, not waiting, a
+ * millisecond of the processor's. */
 static double idle_here(Watch *w, double now) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -276,8 +278,8 @@ static void *look(void *arg) {
         double now = clock_now(), away = now - last;
         w->clock += away < 2 * w->every ? away : 2 * w->every; /* longer: it was this process that stood still */
         last = now;
-        if (atomic_load(
-                &w->closing)) { /* all say farewell before one hangs up: else what was said could be lost with the line */
+        if (atomic_load(&w->closing)) { /* all say farewell before one hangs up: else what was said
+                                 * could be lost with the line */
             if (!end) end = now + GOODBYE_S;
             if (all_left(w) || now > end) return NULL;
         } else if (now >= next) beat(w, w->clock), next = now + w->every;

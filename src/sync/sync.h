@@ -28,7 +28,8 @@ typedef struct {
 } SyncStats;
 
 /* The buffer that sync_open takes, at most 'most' bytes: sync_plan's number.  t: of matrices. */
-size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridShape *to, DType t, const World *w, int64_t most);
+size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridShape *to, DType t, const World *w,
+                         int64_t most);
 void sync_open (Sync *s, const Params *from, const Params *to, Dev *d, const World *w, int64_t most, Mem *mem);
 void sync_close(Sync *s);
 

@@ -78,9 +78,9 @@ static void join(Kk *s, int32_t a, int32_t b) { /* b's items move into a */
     if (s->least[b] < s->least[a]) s->least[a] = s->least[b];
 }
 
-/* Set i of a meets set k-1-i of b.  Those that meet nobody, the largest of both, are in order already: only the joined ones
- * are sorted, then the three lists are merged.  (With many parts most merges join few: sorting all took 2 s for 8192 items
- * in 1131 parts.) */
+/* Set i of a meets set k-1-i of b.  Those that meet nobody, the largest of both, are in order already: only
+ * the joined ones are sorted, then the three lists are merged.  (With many parts most merges join few:
+ * sorting all took 2 s for 8192 items in 1131 parts.) */
 static void merge(Kk *s, int32_t a, int32_t b) {
     int64_t na = s->sets[a], nb = s->sets[b], joined = na + nb > s->k ? na + nb - s->k : 0, m = 0;
     int32_t *pair = s->pair, *out = s->pair + s->k;

@@ -1,5 +1,6 @@
-/* checkpoint.c - a save is two threads and a buffer between them: the trainer's copies weights and states into it, in the order of the
- * files, whenever it has a moment; the writer's empties it into files.  A buffer as large as all of it makes the copy one piece. */
+/* checkpoint.c - a save is two threads and a buffer between them: the trainer's copies weights and states
+ * into it, in the order of the files, whenever it has a moment; the writer's empties it into files.  A
+ * buffer as large as all of it makes the copy one piece. */
 #include "train/checkpoint.h"
 #include "base/file.h"
 #include "base/ring.h"
@@ -18,7 +19,8 @@ enum {
     MOMENT = 4 << 20
 }; /* elements of one copy; of a call between two decode steps: some milliseconds */
 
-/* Elements [from, from+n) of a parameter that this rank writes: of its weight and, where it is trained, of both averages. */
+/* Elements [from, from+n) of a parameter that this rank writes: of its weight and, where it
+ * is trained, of both averages. */
 typedef struct {
     int weight, grad;       /* in the tables of weights and of gradients; grad -1: frozen */
     int64_t from, n, state; /* state: where its first element lies in the averages */

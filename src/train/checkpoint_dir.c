@@ -45,8 +45,8 @@ static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, Err *err) 
     return ok;
 }
 
-/* Files below dir by their paths relative to the checkpoint, with size and checksum: every n-th of them, for n ranks that share the
- * work.  A name that begins with a dot is none of the checkpoint's. */
+/* Files below dir by their paths relative to the checkpoint, with size and checksum: every n-th of them, for n ranks
+ * that share the work.  A name that begins with a dot is none of the checkpoint's. */
 typedef struct {
     int k, n, seen;
 } Share;
@@ -136,7 +136,8 @@ typedef VEC(int64_t) Steps;
 
 static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
-/* The step that a folder's name says, exactly as checkpoint_path writes it; -1: it is none of ours ("step--3", "step-7"). */
+/* The step that a folder's name says, exactly as checkpoint_path writes it; -1: it is none of
+ * ours ("step--3", "step-7"). */
 static int64_t step_named(const char *name) {
     char same[40];
     int64_t step;
@@ -167,7 +168,8 @@ static Steps steps_of(const char *run_dir) {
     return s;
 }
 
-/* One of a later step was passed over as damaged when this run went on: it does not count, or a good one would go for it. */
+/* One of a later step was passed over as damaged when this run went on: it does not count, or
+ * a good one would go for it. */
 void checkpoint_prune(const char *run_dir, int64_t step, int keep) {
     Buf path = { 0 };
     Steps s = steps_of(run_dir);
@@ -180,8 +182,8 @@ void checkpoint_prune(const char *run_dir, int64_t step, int keep) {
     buf_free(&path);
 }
 
-/* One of the same step may be there (damaged and passed over, or of a run that is continued at its end): there is no moment
- * with neither, since checkpoint_find knows the name that it has meanwhile. */
+/* One of the same step may be there (damaged and passed over, or of a run that is continued at its end): there is no
+ * moment with neither, since checkpoint_find knows the name that it has meanwhile. */
 bool checkpoint_into_place(const char *run_dir, int64_t step, Err *err) {
     Buf tmp = { 0 }, path = { 0 }, aside = { 0 }, dir = { 0 };
     checkpoint_path(&tmp, run_dir, step, PLACE_WRITING);

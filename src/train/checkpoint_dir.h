@@ -1,5 +1,5 @@
-/* checkpoint_dir.h - the checkpoints of a run as folders: their names, which there are, whether one is whole.  Only checkpoint.c
- * includes it.
+/* checkpoint_dir.h - the checkpoints of a run as folders: their names, which there are,
+ * whether one is whole.  Only checkpoint.c includes it.
  *
  *   RUN/checkpoints/step-000040              whole, or damaged later
  *                  /.writing-step-000040     not yet
@@ -14,11 +14,13 @@ void checkpoint_path(Buf *out, const char *run_dir, int64_t step, Place at);
 
 /* dir/manifest.json: step, size and CRC-32 of every file below dir.  Written last. */
 bool manifest_write(const char *dir, int64_t step, const char *files, Err *err);
-bool manifest_part (Buf *out, const char *dir, int k, int n, Err *err);      /* adds the entries of every n-th file, from the k-th on */
+/* adds the entries of every n-th file, from the k-th on */
+bool manifest_part (Buf *out, const char *dir, int k, int n, Err *err);
 bool manifest_holds(const char *dir, Err *err);
 
 bool checkpoint_into_place(const char *run_dir, int64_t step, Err *err);     /* from PLACE_WRITING; synced */
-void checkpoint_tidy(const char *run_dir);                                   /* what a killed process left; before a save */
+/* what a killed process left; before a save */
+void checkpoint_tidy(const char *run_dir);
 /* The last 'keep' up to 'step' stay. */
 void checkpoint_prune(const char *run_dir, int64_t step, int keep);
 

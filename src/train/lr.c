@@ -3,8 +3,8 @@
 #include "base/mathx.h"
 
 /* clang-format off */
-const Name lr_names[] = { { "constant", LR_CONSTANT }, { "linear", LR_LINEAR }, { "cosine", LR_COSINE }, { "wsd", LR_WSD },
-                          { "WSD", LR_WSD }, { 0 } };
+const Name lr_names[] = { { "constant", LR_CONSTANT }, { "linear", LR_LINEAR }, { "cosine", LR_COSINE },
+                          { "wsd", LR_WSD }, { "WSD", LR_WSD }, { 0 } };
 /* clang-format on */
 
 double lr_at(const LrConf *c, int64_t step) {

@@ -1,6 +1,6 @@
 /* lr.h - the learning rate of a step as a pure function of its number, so a resumed run needs no schedule state.
- * step counts from 0 and all updates of one step share its rate.  Warm-up rises as (step+1)/warmup: the first step already
- * learns, step warmup-1 has the full rate. */
+ * step counts from 0 and all updates of one step share its rate.  Warm-up rises as
+ * (step+1)/warmup: the first step already learns, step warmup-1 has the full rate. */
 #ifndef TRAIN_LR_H
 #define TRAIN_LR_H
 

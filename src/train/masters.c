@@ -1,4 +1,5 @@
-/* masters.c - see masters.h.  Elements are converted on all threads into a stage, as many as it holds, and put from there. */
+/* masters.c - see masters.h.  Elements are converted on all threads into a stage, as many as
+ * it holds, and put from there. */
 #include "train/masters.h"
 #include "param/source.h"
 

@@ -23,7 +23,8 @@ static bool there(const Meet *m, const char *what, int rank) {
     return is;
 }
 
-/* Not file_write: these need not outlive the machine, and the folder may have another name a moment after the last of them is there. */
+/* Not file_write: these need not outlive the machine, and the folder may have another name a
+ * moment after the last of them is there. */
 static bool put(const Meet *m, const char *what, int rank, const char *text, Err *err) {
     Buf path = { 0 }, tmp = { 0 };
     path_of(&path, m, what, rank);

@@ -1,4 +1,5 @@
-/* moments.c - names, shapes and places of the optimizer's averages: one walk over the parameter table, for writing and reading. */
+/* moments.c - names, shapes and places of the optimizer's averages: one walk over the
+ * parameter table, for writing and reading. */
 #include "train/moments.h"
 
 #include <inttypes.h>

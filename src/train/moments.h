@@ -1,5 +1,6 @@
-/* moments.h - the optimizer's two averages of each weight under that weight's name: "m.NAME" and "v.NAME", shaped as the weight is on
- * disk.  Where they lie in memory (the table's order, the ranks' pieces, the share on the host) is nobody's business but this build's. */
+/* moments.h - the optimizer's two averages of each weight under that weight's name: "m.NAME" and "v.NAME", shaped as
+ * the weight is on disk.  Where they lie in memory (the table's order, the ranks' pieces, the share on the host) is
+ * nobody's business but this build's. */
 #ifndef TRAIN_MOMENTS_H
 #define TRAIN_MOMENTS_H
 
@@ -8,16 +9,16 @@
 
 /* Tensor 2k of the file is m, 2k+1 is v of the k-th trainable tensor of the whole model, as arch_each_param counts. */
 typedef struct {
-    StSpec  *spec;                /* [n] */
+    StSpec  *spec;              /* [n] */
     size_t   n;
-    int64_t *flat;                /* [n/2]: where it stood in a file without names: in table order, on memory's borders */
-    size_t  *first;               /* [grads->n]: k of a parameter, of its expert 0 if there are several */
+    int64_t *flat;              /* [n/2]: where it stood in a file without names: in table order, on memory's borders */
+    size_t  *first;             /* [grads->n]: k of a parameter, of its expert 0 if there are several */
 } Moments;
 
 Moments moments_of(const Params *grads, Mem *mem);
 
-/* This rank's pieces.  Every tensor is there with its shape, and no other.  A file of two tensors "m" and "v" in flat order, as they were
- * written before they had names, is read by position. */
+/* This rank's pieces.  Every tensor is there with its shape, and no other.  A file of two tensors "m" and "v" in flat
+ * order, as they were written before they had names, is read by position. */
 bool moments_load(Optim *o, const Moments *x, const Params *grads, Dev *d, const char *path, Err *err);
 
 #endif

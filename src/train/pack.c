@@ -88,7 +88,8 @@ static void write_out(Pack *out, const Plan *p, const int32_t *name, Arena *tmp)
     arena_pop(tmp, mark);
 }
 
-/* The sequences of each part side by side, in the order they came: those of part k are name[at[k]] .. name[at[k+1]-1]. */
+/* The sequences of each part side by side, in the order they came: those of part k are
+ * name[at[k]] .. name[at[k+1]-1]. */
 static void sort_by_part(int32_t *name, int64_t *at, const int32_t *part, int64_t n, int parts) {
     for (int k = 0; k <= parts; k++) at[k] = 0;
     for (int64_t i = 0; i < n; i++) at[part[i] + 1]++;

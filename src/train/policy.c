@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of each output,
- * and the distribution it was drawn from (its temperature, or all four settings, and the kept set). */
+/* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of
+ * each output, and the distribution it was drawn from (its temperature, or all four settings, and the kept set). */
 static size_t io_size(const PolicyConf *c, const ModelDesc *m, const Shard *shard) {
     PicturesShape none = { 0 };
     int64_t vocab = m->d.vocab;
@@ -539,8 +539,8 @@ static void add_over_ranks(Policy *p, UpdateStats *st) {
     arena_pop(&p->host, mark);
 }
 
-/* What the first micro-batch writes need not be zero; without one all is, and on several ranks, where a rank may have none, or a layer's
- * experts come in rounds, and where several micro-batches are under way. */
+/* What the first micro-batch writes need not be zero; without one all is, and on several ranks, where a rank may have
+ * none, or a layer's experts come in rounds, and where several micro-batches are under way. */
 static void zero_grads(Policy *p, bool runs) {
     Dev *d = p->m->dev;
     p->grads.fresh = runs;

@@ -3,12 +3,12 @@
  * Gradients of a mini-batch are summed over its micro-batches; the loss is normalised once, by counts over the whole
  * mini-batch, so packing changes nothing but rounding (E7).  Memory is taken at policy_open and never again.
  *
- * Over ranks every one is given all sequences, computes those of its part of dp, and is told what all found: calls are collective, and
- * results the same on all.
+ * Over ranks every one is given all sequences, computes those of its part of dp, and is told
+ * what all found: calls are collective, and results the same on all.
  *
- * A sequence is silent when no weight moves for it (loss_is_silent): in GRPO every answer to a question whose answers all scored
- * the same.  It counts in the normalisation and in the metrics, but costs no backward, and no forward either while the sampler's
- * numbers are those of the weights (E3). */
+ * A sequence is silent when no weight moves for it (loss_is_silent): in GRPO every answer to a question whose answers
+ * all scored the same.  It counts in the normalisation and in the metrics, but costs no backward, and no forward either
+ * while the sampler's numbers are those of the weights (E3). */
 #ifndef TRAIN_POLICY_H
 #define TRAIN_POLICY_H
 
@@ -39,9 +39,12 @@ typedef struct {
     int       max_seqs;               /* of a mini-batch */
     Recompute recompute;
     bool      keep_logits;            /* as Model's */
-    size_t    room;                   /* bytes that 'block' has at least: others use it between updates (policy_lend); 0: nobody does */
-    bool      park_states;            /* the device's share of the states lies in it too, and waits in the host's memory meanwhile */
-    bool      park_weights;           /* so do the weights, at its end (policy_weights_in), until somebody parks them (params_park) */
+    size_t    room;                   /* bytes that 'block' has at least: others use it
+                                       * between updates (policy_lend); 0: nobody does */
+    bool      park_states;            /* the device's share of the states lies in it too, and
+                                       * waits in the host's memory meanwhile */
+    bool      park_weights;           /* so do the weights, at its end (policy_weights_in),
+                                       * until somebody parks them (params_park) */
     Arena     block;                  /* it, with the weights in it; they come back for whatever the policy is asked */
     OptimTypes states;                /* how weights and optimizer states are kept */
     double    offload;                /* share of the states in the host arena */
@@ -51,7 +54,8 @@ typedef struct {
     bool      tower_frozen;           /* the vision tower is not trained */
     bool      trains;                 /* false: log-probs only (a reference model) */
     bool      no_steps;               /* gradients are wanted and no updates: there is no optimizer */
-    bool    (*go_on)(void *user);     /* asked before each micro-batch (of a pipeline, each mini-batch), or NULL; false: it is given up */
+    bool    (*go_on)(void *user);     /* asked before each micro-batch (of a pipeline, each
+                                       * mini-batch), or NULL; false: it is given up */
     void     *user;
 } PolicyConf;
 
@@ -60,7 +64,8 @@ typedef struct {
     PolicyConf c;
     Params     grads;
     Optim      opt;
-    Arena      block;                  /* what others use between updates: activations, and where there are others gradients and states */
+    Arena      block;                  /* what others use between updates: activations, and
+                                        * where there are others gradients and states */
     Arena      act, io, host, sort;    /* act: in block; sort: what packing needs while it works */
     bool       lent;                   /* others may have written there */
     Pipeline   pipe;                   /* in act */
@@ -82,11 +87,15 @@ typedef struct {
     bool    given_up;                 /* half way, because go_on said no: nothing has changed */
 } UpdateStats;
 
-/* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'.  block: all of the device's that lies in p->block, which is
- * act, again (where blocks of all flights are recomputed), of grads and optim_dev those that are in it, and weights, which with
- * park_weights are; parked: states, of the host. */
-typedef struct { size_t grads, optim_dev, optim_host, act, again, io, host, sort, tmp, block, parked, weights, ways; bool shares; } PolicySizes;
-PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like);      /* shard NULL: one rank */
+/* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'.  block: all of the device's that lies
+ * in p->block, which is act, again (where blocks of all flights are recomputed), of grads and optim_dev those that are
+ * in it, and weights, which with park_weights are; parked: states, of the host. */
+typedef struct {
+    size_t grads, optim_dev, optim_host, act, again, io, host, sort, tmp, block, parked, weights, ways;
+    bool shares;
+} PolicySizes;
+/* shard NULL: one rank */
+PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like);
 
 void policy_open (Policy *p, Model *m, const PolicyConf *c, Mem *mem);
 void policy_close(Policy *p);
@@ -97,20 +106,21 @@ static inline Arena policy_weights_in(Arena block, const PolicySizes *s) {
 /* From now until the next gradients p->block is anybody's; then what was parked comes back. */
 void policy_lend(Policy *p);
 
-/* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL).  Where go_on says no they
- * are not complete: whoever gave go_on knows. */
+/* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL).  Where go_on
+ * says no they are not complete: whoever gave go_on knows. */
 bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err);
 
-/* How far the log-probs of the weights are from 'old', over every answer token: adds to tokens, raises max_diff (which is NaN where
- * one is).  Where go_on says no it ends early. */
+/* How far the log-probs of the weights are from 'old', over every answer token: adds to tokens, raises max_diff (which
+ * is NaN where one is).  Where go_on says no it ends early. */
 typedef struct { int64_t tokens; double max_diff; } Exact;
 bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err);
 
 /* The gradients of a mini-batch, left in p->grads; st is filled but for their norm and what follows it. */
 bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, UpdateStats *stats, Err *err);
 
-/* One update on a mini-batch.  Where the loss or the gradient is not finite nothing is changed and stats->finite is false.
- * With only_grads the gradients are left in p->grads and no step is taken. */
-bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, const AdamConf *adam, bool only_grads, UpdateStats *stats, Err *err);
+/* One update on a mini-batch.  Where the loss or the gradient is not finite nothing is changed and stats->finite is
+ * false.  With only_grads the gradients are left in p->grads and no step is taken. */
+bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, const AdamConf *adam, bool only_grads,
+                   UpdateStats *stats, Err *err);
 
 #endif

@@ -11,7 +11,8 @@ enum {
     UNIT = 64,
     ROUND = 1 << 18,
     ROUND_GPU = 1 << 22
-}; /* ranks of a group; pieces begin on borders of memory; elements of one exchange: near the cores, or enough for a link */
+}; /* ranks of a group; pieces begin on borders of memory; elements of one exchange: near the
+    * cores, or enough for a link */
 static int64_t round_of(const Dev *d) { return d->ops->queue ? ROUND_GPU : ROUND; }
 
 /* ---- pieces */
@@ -56,8 +57,8 @@ static Tensor rows_of(Tensor x) {
     return tensor_shape(x, cols ? n / cols : 0, cols);
 }
 
-/* y = the sum of the parts, which are used up: by the balanced tree; of a number that is no power of two, the trees of its binary digits one
- * after another.  y may be one of the parts. */
+/* y = the sum of the parts, which are used up: by the balanced tree; of a number that is no power of two, the trees of
+ * its binary digits one after another.  y may be one of the parts. */
 static void sum_parts(Dev *d, Tensor y, const Tensor *part, int n) {
     if (leaves_fit(n)) {
         op_tree_add(d, y, part, n);
@@ -71,7 +72,8 @@ static void sum_parts(Dev *d, Tensor y, const Tensor *part, int n) {
     if (part[0].data != y.data) op_copy(d, y, part[0]);
 }
 
-/* flat's elements 'all', cut over c: this rank's piece becomes the sum.  Turn by turn, 'step' elements of every piece. */
+/* flat's elements 'all', cut over c: this rank's piece becomes the sum.  Turn by turn, 'step'
+ * elements of every piece. */
 typedef struct {
     const Comm *c;
     Dev *d;
@@ -242,7 +244,8 @@ size_t reduce_tmp(const ModelDesc *m, const Shard *shard, DevKind like) {
     return peak;
 }
 
-/* Where an element of the gradients' order lies in x, which may have frozen rows between and short ones: in units of two bytes. */
+/* Where an element of the gradients' order lies in x, which may have frozen rows between and
+ * short ones: in units of two bytes. */
 static int64_t place_in(const Params *x, const Params *grads, int64_t at) {
     if (at >= grads->flat.cols) return (int64_t)(x->arena.size / 2);
     int lo = 0, hi = grads->n;

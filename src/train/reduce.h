@@ -1,8 +1,10 @@
-/* reduce.h - gradients summed over the ranks that hold the same weights, and the weights handed round again after a step.
+/* reduce.h - gradients summed over the ranks that hold the same weights, and the weights
+ * handed round again after a step.
  *
- * Each region of memory (param/param.h) belongs to a group: rows that tp cuts or has whole to dp x cp, experts to edp.  The region is cut
- * evenly over its group; a rank receives the sum of its piece, steps it, and sends it to the others.  Nothing is added in order of
- * arrival: pieces are exchanged, then added by the tree, so the same grid gives the same bits.  On one rank every call does nothing. */
+ * Each region of memory (param/param.h) belongs to a group: rows that tp cuts or has whole to dp x cp, experts to edp.
+ * The region is cut evenly over its group; a rank receives the sum of its piece, steps it, and sends it to the others.
+ * Nothing is added in order of arrival: pieces are exchanged, then added by the tree, so the same grid gives the same
+ * bits.  On one rank every call does nothing. */
 #ifndef TRAIN_REDUCE_H
 #define TRAIN_REDUCE_H
 
@@ -22,10 +24,11 @@ size_t reduce_tmp(const ModelDesc *m, const Shard *shard, DevKind like);      /*
 
 /* The pieces of all ranks, in all: x has the table's rows, trainable ones or all (weights, gradients). */
 void reduce_gather(const Params *x, const Params *grads, const Groups *par, Dev *d);
-CommCall reduce_gather_begin(const Params *x, const Params *grads, Region k, const Groups *par, Dev *d);       /* of one region; to be waited for */
+/* of one region; to be waited for */
+CommCall reduce_gather_begin(const Params *x, const Params *grads, Region k, const Groups *par, Dev *d);
 
-/* The spans that this rank answers for: over all ranks every element of the model exactly once.  (Rows that several ranks of tp have, and
- * a tied embedding at both ends of a pipeline, are the first one's.) */
+/* The spans that this rank answers for: over all ranks every element of the model exactly once.  (Rows that several
+ * ranks of tp have, and a tied embedding at both ends of a pipeline, are the first one's.) */
 typedef void SpanVisit(void *user, Span s);
 void reduce_each_counted(const Params *grads, SpanVisit *visit, void *user);
 
