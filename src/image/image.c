@@ -1,4 +1,5 @@
-/* image.c - which decoder a file goes to, by its first bytes (a name's ending is not asked), and the limits that hold for all. */
+/* image.c - which decoder a file goes to, by its first bytes (a name's ending is not asked),
+ * and the limits that hold for all. */
 #include "image/image.h"
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
-/* image.h - pictures: the bytes of a PNG, JPEG or WebP file -> RGB as Pillow reads them, and from there to the rows of pixels that a
- * vision tower takes (rules.h, resize.h).
+/* image.h - pictures: the bytes of a PNG, JPEG or WebP file -> RGB as Pillow reads them, and from there to the rows of
+ * pixels that a vision tower takes (rules.h, resize.h).
  *
- * The bytes are distrusted.  What the header says is held against the limits below before memory is taken; a file that is damaged,
- * an animation, or of another kind is refused in one line that names it.  Colour profiles, gamma and EXIF rotation are not
- * applied: Image.open does not either.  Transparency: the colour under it stays, or it is put on white, as the caller says. */
+ * The bytes are distrusted.  What the header says is held against the limits below before memory is taken;
+ * a file that is damaged, an animation, or of another kind is refused in one line that names it.  Colour
+ * profiles, gamma and EXIF rotation are not applied: Image.open does not either.  Transparency: the colour
+ * under it stays, or it is put on white, as the caller says. */
 #ifndef IMAGE_IMAGE_H
 #define IMAGE_IMAGE_H
 
@@ -16,7 +17,7 @@ typedef enum { IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP } ImageKind;
 typedef struct {
     ImageKind   kind;
     int         h, w;
-    const char *note;         /* what a user should know of it, or NULL: 16-bit grey comes out white where it is above 255 */
+    const char *note;    /* what a user should know of it, or NULL: 16-bit grey comes out white where it is above 255 */
 } ImageHead;
 
 typedef struct { int h, w; uint8_t *rgb; } Image;          /* rgb [h,w,3] */

@@ -1,5 +1,5 @@
-/* jpeg.c - JPEG by libjpeg-turbo with its defaults (islow IDCT, fancy upsampling), which are Pillow's.  Four inks are taken as Adobe
- * writes them, inverted, which is what Pillow does whether Adobe's marker is there or not. */
+/* jpeg.c - JPEG by libjpeg-turbo with its defaults (islow IDCT, fancy upsampling), which are Pillow's.  Four inks are
+ * taken as Adobe writes them, inverted, which is what Pillow does whether Adobe's marker is there or not. */
 #include "image/image.h"
 
 #include <setjmp.h>

@@ -14,7 +14,7 @@ bool pixels_road(PixelsRoad *out, const char *name) {
     return false;
 }
 
-/* ---- sizes --------------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static int64_t round_half_even(int64_t a, int64_t b) {
     int64_t q = a / b, r = a % b;
@@ -60,7 +60,7 @@ bool pixels_size(int *out_h, int *out_w, int h, int w, const PixelsRules *r, Err
     return smart_resize(out_h, out_w, *out_h, *out_w, r->patch * r->merge, r->min_pixels, r->max_pixels, false, err);
 }
 
-/* ---- rules --------------------------------------------------------------------------------------------------------------------- */
+/* ---- rules ------------------------------------------------------------------------------------------------------- */
 
 static bool three(const Json *j, const char *key, float out[3], Err *err) {
     const Json *a = json_get(j, key);
@@ -118,7 +118,7 @@ bool pixels_rules(PixelsRules *out, const char *model_dir, PixelsRoad road, Err 
     return ok;
 }
 
-/* ---- values and patches -------------------------------------------------------------------------------------------------------- */
+/* ---- values and patches ------------------------------------------------------------------------------------------ */
 
 void pixels_table(float table[3][256], const PixelsRules *r) {
     for (int c = 0; c < 3; c++)

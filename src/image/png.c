@@ -1,5 +1,5 @@
-/* png.c - PNG by libpng, to what Pillow makes of it: 16-bit colours lose their low byte, 16-bit grey is cut at 255 (which is a fault
- * there, kept because models were fed so; the head says it), tRNS and gAMA are ignored. */
+/* png.c - PNG by libpng, to what Pillow makes of it: 16-bit colours lose their low byte, 16-bit grey is cut at 255
+ * (which is a fault there, kept because models were fed so; the head says it), tRNS and gAMA are ignored. */
 #include "image/image.h"
 
 #include <png.h>

@@ -1,9 +1,10 @@
 /* resize.c - bicubic resampling of bytes, bit for bit as Pillow (before 13) and as torch for uint8 on a CPU.
  *
- * Both: a = -1/2, the support widened when shrinking, weights in float64 that sum to 1 over the taps that exist, then rounded to whole
- * numbers; along rows first, rounded to bytes, then along columns; an axis that keeps its length is skipped.  They differ in the
- * number of fraction bits alone: 22, or as many (at most 22) as keep the largest weight of the axis below 2^15.
- * A sum of taps stays below 2^31: the weights' absolute values add up to less than 1.6, times 255 times 2^22. */
+ * Both: a = -1/2, the support widened when shrinking, weights in float64 that sum to 1 over the taps that
+ * exist, then rounded to whole numbers; along rows first, rounded to bytes, then along columns; an axis
+ * that keeps its length is skipped.  They differ in the number of fraction bits alone: 22, or as many (at
+ * most 22) as keep the largest weight of the axis below 2^15.  A sum of taps stays below 2^31: the weights'
+ * absolute values add up to less than 1.6, times 255 times 2^22. */
 #include "image/pixels.h"
 
 #include <math.h>
@@ -79,7 +80,8 @@ static inline int four_bytes(const uint8_t *p) {
     memcpy(&x, p, 4);
     return x;
 }
-/* Two rows at once.  A pixel is read as four bytes, of which the fourth is the next one's, and written so but for the last. */
+/* Two rows at once.  A pixel is read as four bytes, of which the fourth is the next one's,
+ * and written so but for the last. */
 __attribute__((target("avx2"))) static void two_rows(uint8_t *out, const uint8_t *in, size_t W, const Taps *t) {
     const uint8_t *next = in + W * 3;
     uint8_t *out2 = out + (size_t)t->n * 3;

@@ -6,23 +6,27 @@
 
 /* ---- A command, run by /bin/sh in 'slots' processes that live on from sample to sample.  A request is one line
  * {"id","data_source","solution_str","ground_truth","extra_info"}, the reply one line: a number, or an object with
- * "score" (or with "failed", a reason), and better with the "id" of its request.  A slot belongs to one thread at a time. */
+ * "score" (or with "failed", a reason), and better with the "id" of its request.  A slot
+ * belongs to one thread at a time. */
 typedef struct Command Command;
-/* ready_s > 0: a process greets first, with {"ready": true} or {"failed": why}, and has so long for it: no sample's deadline begins
- * before that. */
+/* ready_s > 0: a process greets first, with {"ready": true} or {"failed": why}, and has so
+ * long for it: no sample's deadline begins before that. */
 Command *command_open(const char *shell_line, int slots, double timeout_s, double ready_s);
-bool     command_ready(Command *c, Err *err);          /* starts the first process: false if it does not greet, with its reason */
+bool     command_ready(Command *c, Err *err);          /* starts the first process: false if it
+                                                        * does not greet, with its reason */
 void     command_score(Command *c, int slot, const RewardSample *s, RewardResult *out);    /* ends at the deadline */
-/* Its greeting had "many": a request may be a list, answered by a line for each in its order.  A list has the deadline of one sample. */
+/* Its greeting had "many": a request may be a list, answered by a line for each in its order.
+ * A list has the deadline of one sample. */
 bool     command_takes_many(const Command *c);
 /* How many of them, from the first, were judged; the others are to be asked alone: one of them broke the call. */
 int      command_score_many(Command *c, int slot, const RewardSample *const *s, RewardResult *const *out, int n);
 int64_t  command_restarts(Command *c);                 /* processes started beyond the first of each slot */
-void     command_give_up(Command *c);                  /* from any thread: what is being judged fails, soon; all that comes after, too */
+void     command_give_up(Command *c);                  /* from any thread: what is being judged
+                                                        * fails, soon; all that comes after, too */
 void     command_close(Command *c);                    /* no process of it is left */
 
-/* The shell line that runs a scorer written in Python: reward_python.py, which is part of this program, on a file, a function of it
- * and further arguments (a JSON object; NULL: none). */
+/* The shell line that runs a scorer written in Python: reward_python.py, which is part of this program, on a file, a
+ * function of it and further arguments (a JSON object; NULL: none). */
 const char *python_line(const char *file, const char *function, const char *args, Mem *mem);
 
 /* What a reply line means; out is failed if it means nothing.  false: it has the "id" of an earlier sample. */
@@ -31,7 +35,7 @@ bool reply_read(RewardResult *out, const char *line, size_t n, int64_t id);
 /* ---- A shared library: include/hone_reward.h. */
 typedef struct Library Library;
 Library *library_open(const char *path, Err *err);
-void     library_score(const Library *l, const RewardSample *s, RewardResult *out);        /* may hang: see reward_pool.c */
+void     library_score(const Library *l, const RewardSample *s, RewardResult *out);    /* may hang: see reward_pool.c */
 void     library_close(Library *l);                    /* forgets it; the code stays loaded */
 
 #endif

@@ -1,5 +1,5 @@
-/* external_command.c - a scorer that is a command.  Each slot is a process in a group of its own, with a pipe to it and a
- * pipe from it, both non-blocking on this side: every wait is a poll that ends at the sample's deadline.
+/* external_command.c - a scorer that is a command.  Each slot is a process in a group of its own, with a pipe to it and
+ * a pipe from it, both non-blocking on this side: every wait is a poll that ends at the sample's deadline.
  *
  * A process that misses a deadline, dies, or says what it was not asked is killed with its whole group, without asking
  * it first (it may ignore SIGTERM), and the next sample gets a fresh one. */
@@ -93,7 +93,8 @@ static bool start(Command *c, Slot *s) {
     return true;
 }
 
-/* Waits for the leader to be dead, but leaves it as a zombie: its group's id cannot be taken by another process then. */
+/* Waits for the leader to be dead, but leaves it as a zombie: its group's id cannot be taken
+ * by another process then. */
 static bool gone(pid_t pid, double wait_s) {
     for (double end = clock_now() + wait_s;;) {
         siginfo_t info = { 0 };

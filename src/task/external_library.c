@@ -1,5 +1,5 @@
-/* external_library.c - a scorer in a shared library: include/hone_reward.h.  It is never unloaded: a thread that hangs in
- * it may be left behind, and would wake up in unmapped code. */
+/* external_library.c - a scorer in a shared library: include/hone_reward.h.  It is never unloaded: a thread that hangs
+ * in it may be left behind, and would wake up in unmapped code. */
 #include "task/external.h"
 
 #include "hone_reward.h"

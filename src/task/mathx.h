@@ -1,10 +1,10 @@
-/* mathx.h - inside math_exact: answers as mathematics, compared by exact arithmetic.  Text -> tokens (mathx_lex) -> tree
- * (mathx_parse) -> fraction of polynomials with rational coefficients (mathx_poly, mathx_root, mathx_eval) -> the same or
- * not (mathx_same).
+/* mathx.h - inside math_exact: answers as mathematics, compared by exact arithmetic.  Text -> tokens
+ * (mathx_lex) -> tree (mathx_parse) -> fraction of polynomials with rational coefficients (mathx_poly,
+ * mathx_root, mathx_eval) -> the same or not (mathx_same).
  *
- * The letters of a polynomial are atoms: symbols, pi, e, i, roots of primes, functions of something.  A monomial's exponents
- * are rational; of a prime they are kept in [0,1), the rest goes into the coefficient.  Such products of roots are
- * independent over the rationals, so a polynomial is zero only if it has no terms.
+ * The letters of a polynomial are atoms: symbols, pi, e, i, roots of primes, functions of something.  A monomial's
+ * exponents are rational; of a prime they are kept in [0,1), the rest goes into the coefficient.  Such products of
+ * roots are independent over the rationals, so a polynomial is zero only if it has no terms.
  *
  * Everything is bounded: bytes, tokens, depth, terms, digits, and a count of multiplications.  What goes beyond sets
  * `beyond` and has no value; answers without a value are compared as text. */
@@ -31,12 +31,12 @@ typedef enum {
 typedef struct Node Node;
 struct Node {
     NodeKind kind;
-    Span     name;                /* N_SYM, N_FUNC, N_TEXT, N_SETOP */
-    mpq_ptr  num;                 /* N_NUM */
-    int      n, rows, op;         /* kids; N_MATRIX; N_SIGNED */
+    Span     name;          /* N_SYM, N_FUNC, N_TEXT, N_SETOP */
+    mpq_ptr  num;           /* N_NUM */
+    int      n, rows, op;   /* kids; N_MATRIX; N_SIGNED */
     Node   **kid;
-    char     open, close;         /* N_TUPLE: ( [ ) ] */
-    const char *ops;              /* N_REL [n-1]: '=', '<', '>', 'l' (<=), 'g' (>=), '!' (not equal), 'e' (element of), '~' */
+    char     open, close;   /* N_TUPLE: ( [ ) ] */
+    const char *ops;        /* N_REL [n-1]: '=', '<', '>', 'l' (<=), 'g' (>=), '!' (not equal), 'e' (element of), '~' */
 };
 
 typedef enum { T_END, T_NUM, T_SYM, T_FUNC, T_CMD, T_TEXT, T_UNIT, T_CHAR } TokenKind;
@@ -44,8 +44,8 @@ typedef struct {
     TokenKind kind;
     Span      name;               /* without the backslash */
     mpq_ptr   num;
-    char      c;                  /* T_CHAR: + - * / ^ _ ( ) [ ] { } | , : = < > l g ! ~ e % U (cup) P (+-) M (-+) & n (\\)
-                                     < and > also as brackets; 'L' 'R' are \{ \} */
+    char      c;                  /* T_CHAR: + - * / ^ _ ( ) [ ] { } | , : = < > l g ! ~ e % U (cup) P (+-) M (-+) & n
+                                     (\\) < and > also as brackets; 'L' 'R' are \{ \} */
     bool      spaced, integer;    /* white space before it; T_NUM: written without point */
 } Token;
 

@@ -1,5 +1,5 @@
-/* mathx_eval.c - a tree's value: a fraction of polynomials.  Functions have their exact values where those are algebraic
- * (sin(pi/6), log_2 8, 5!), and are atoms of their argument elsewhere. */
+/* mathx_eval.c - a tree's value: a fraction of polynomials.  Functions have their exact values where those are
+ * algebraic (sin(pi/6), log_2 8, 5!), and are atoms of their argument elsewhere. */
 #include "task/mathx.h"
 
 #include <string.h>

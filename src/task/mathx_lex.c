@@ -1,5 +1,6 @@
-/* mathx_lex.c - an answer's text, LaTeX or plain, as tokens.  Layout commands vanish; \text{...} is looked into: it may be
- * a unit, an "and", a number, or words.  Digits become rational numbers at once: 1,234.5 and 0.\overline{3} exactly. */
+/* mathx_lex.c - an answer's text, LaTeX or plain, as tokens.  Layout commands vanish; \text{...} is looked
+ * into: it may be a unit, an "and", a number, or words.  Digits become rational numbers at once: 1,234.5
+ * and 0.\overline{3} exactly. */
 #include "task/mathx.h"
 
 #include <string.h>
@@ -17,9 +18,9 @@ typedef struct {
 /* clang-format off */
 static const char *const ignored[] = {
     "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr",
-    "displaystyle", "textstyle", "limits", "mathopen", "mathclose", "boxed", "mathbf", "mathit", "vec", "hat", "underline",
-    "mathcal", "bm", "boldsymbol", "angle", "triangle", "rm", "bf", "it", "fbox", "prime", "phantom", "mathstrut", "bold",
-    "ensuremath",
+    "displaystyle", "textstyle", "limits", "mathopen", "mathclose", "boxed", "mathbf", "mathit", "vec", "hat",
+    "underline", "mathcal", "bm", "boldsymbol", "angle", "triangle", "rm", "bf", "it", "fbox", "prime", "phantom",
+    "mathstrut", "bold", "ensuremath",
 };
 static const char *const spaces[] = {
     "quad", "qquad", ",", ";", ":", "!", " ", "\n", "thinspace", "enspace", "space", ">", "(", ")", "[", "]", "$", "#",
@@ -40,14 +41,15 @@ static const char *const words[] = {
 
 /* Commands and characters that are one token under another name. */
 static const struct { const char *from; char c; const char *symbol; } same_as[] = {
-    { "times", '*', 0 }, { "cdot", '*', 0 }, { "ast", '*', 0 }, { "bullet", '*', 0 }, { "div", '/', 0 }, { "pm", 'P', 0 },
-    { "mp", 'M', 0 }, { "le", 'l', 0 }, { "leq", 'l', 0 }, { "leqslant", 'l', 0 }, { "ge", 'g', 0 }, { "geq", 'g', 0 },
-    { "geqslant", 'g', 0 }, { "lt", '<', 0 }, { "gt", '>', 0 }, { "ne", 'N', 0 }, { "neq", 'N', 0 }, { "approx", '~', 0 },
-    { "sim", '~', 0 }, { "simeq", '~', 0 }, { "cong", '~', 0 }, { "equiv", '~', 0 }, { "in", 'e', 0 }, { "cup", 'U', 0 },
-    { "cap", 'A', 0 }, { "setminus", 'D', 0 }, { "{", 'L', 0 }, { "}", 'R', 0 }, { "lbrace", 'L', 0 }, { "rbrace", 'R', 0 },
-    { "%", '%', 0 }, { "lvert", '|', 0 }, { "rvert", '|', 0 }, { "vert", '|', 0 }, { "mid", '|', 0 }, { "lor", ',', 0 },
-    { "vee", ',', 0 }, { "land", ',', 0 }, { "wedge", ',', 0 }, { "\\", 'n', 0 }, { "langle", '(', 0 },
-    { "rangle", ')', 0 }, { "&", '&', 0 }, { "lbrack", '[', 0 }, { "rbrack", ']', 0 }, { "colon", ':', 0 },
+    { "times", '*', 0 }, { "cdot", '*', 0 }, { "ast", '*', 0 }, { "bullet", '*', 0 }, { "div", '/', 0 },
+    { "pm", 'P', 0 }, { "mp", 'M', 0 }, { "le", 'l', 0 }, { "leq", 'l', 0 }, { "leqslant", 'l', 0 }, { "ge", 'g', 0 },
+    { "geq", 'g', 0 }, { "geqslant", 'g', 0 }, { "lt", '<', 0 }, { "gt", '>', 0 }, { "ne", 'N', 0 }, { "neq", 'N', 0 },
+    { "approx", '~', 0 }, { "sim", '~', 0 }, { "simeq", '~', 0 }, { "cong", '~', 0 }, { "equiv", '~', 0 },
+    { "in", 'e', 0 }, { "cup", 'U', 0 }, { "cap", 'A', 0 }, { "setminus", 'D', 0 }, { "{", 'L', 0 }, { "}", 'R', 0 },
+    { "lbrace", 'L', 0 }, { "rbrace", 'R', 0 }, { "%", '%', 0 }, { "lvert", '|', 0 }, { "rvert", '|', 0 },
+    { "vert", '|', 0 }, { "mid", '|', 0 }, { "lor", ',', 0 }, { "vee", ',', 0 }, { "land", ',', 0 },
+    { "wedge", ',', 0 }, { "\\", 'n', 0 }, { "langle", '(', 0 }, { "rangle", ')', 0 }, { "&", '&', 0 },
+    { "lbrack", '[', 0 }, { "rbrack", ']', 0 }, { "colon", ':', 0 },
     { "infty", 0, "oo" }, { "pi", 0, "pi" }, { "varnothing", 0, "\\emptyset" }, { "emptyset", 0, "\\emptyset" },
     { "dfrac", 0, "\\frac" }, { "tfrac", 0, "\\frac" }, { "cfrac", 0, "\\frac" }, { "dbinom", 0, "\\binom" },
     { "tbinom", 0, "\\binom" }, { "bar", 0, "\\overline" }, { "degree", 0, "degree" }, { "varphi", 0, "phi" },

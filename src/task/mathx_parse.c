@@ -237,8 +237,9 @@ static Node *parse_command(Parse *p) {
     }
     /* clang-format off */
     static const char *const greek[] = {
-        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "lambda", "mu", "nu", "xi", "rho", "sigma",
-        "tau", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Sigma", "Phi", "Psi", "Omega", "ell",
+        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "lambda", "mu", "nu", "xi", "rho",
+        "sigma", "tau", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Sigma", "Phi", "Psi",
+        "Omega", "ell",
     };
     /* clang-format on */
     for (size_t i = 0; i < COUNT(greek); i++)

@@ -1,7 +1,7 @@
 /* mathx_poly.c - polynomials with rational coefficients and rational exponents in atoms: see mathx.h.
  *
- * The rules that make the form a normal one are applied where terms are multiplied (term_fix): whole powers of a prime go
- * into the coefficient, i^2 = -1, a root's whole powers are its base again, sin^2 = 1 - cos^2. */
+ * The rules that make the form a normal one are applied where terms are multiplied (term_fix): whole powers of a prime
+ * go into the coefficient, i^2 = -1, a root's whole powers are its base again, sin^2 = 1 - cos^2. */
 #include "task/mathx.h"
 
 #include <string.h>

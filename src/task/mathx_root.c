@@ -1,8 +1,8 @@
 /* mathx_root.c - atoms, roots and logarithms in normal form.
  *
- * A root of a number is a product of roots of its primes: sqrt(12) = 2 sqrt(2)^0 sqrt(3).  A root of a sum has its content
- * taken out (sqrt(4 + 8 sqrt 2) = 2 sqrt(1 + 2 sqrt 2)), is denested where a + b sqrt(c) allows it, and is an atom of its
- * own otherwise.  Roots of symbols take them as positive: sqrt(x^2) is x. */
+ * A root of a number is a product of roots of its primes: sqrt(12) = 2 sqrt(2)^0 sqrt(3).  A root of a sum has its
+ * content taken out (sqrt(4 + 8 sqrt 2) = 2 sqrt(1 + 2 sqrt 2)), is denested where a + b sqrt(c) allows it, and is an
+ * atom of its own otherwise.  Roots of symbols take them as positive: sqrt(x^2) is x. */
 #include "task/mathx.h"
 
 #include <stdlib.h>
@@ -104,7 +104,8 @@ static Poly root_of_number(Mx *m, mpq_srcptr c, int32_t num, int32_t den) {
     return e.p;
 }
 
-/* One term: coefficient and atoms each by themselves.  A negative coefficient: -1 under an odd root, i under a square root. */
+/* One term: coefficient and atoms each by themselves.  A negative coefficient: -1 under an
+ * odd root, i under a square root. */
 static Poly root_of_term(Mx *m, const Term *t, int32_t num, int32_t den) {
     mpq_ptr c = mx_num(m);
     mpq_abs(c, t->c);

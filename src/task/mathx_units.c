@@ -1,16 +1,18 @@
-/* mathx_units.c - words behind a number that are units, under one name each.  Two answers whose units are both known and
- * differ are not the same; a unit on one side only is not asked for. */
+/* mathx_units.c - words behind a number that are units, under one name each.  Two answers whose units are both known
+ * and differ are not the same; a unit on one side only is not asked for. */
 #include "task/mathx.h"
 
 /* clang-format off */
 static const char *const units[][7] = {
-    { "cm", "centimeter", "centimeters", "centimetre", "centimetres" }, { "mm", "millimeter", "millimeters", "millimetres" },
+    { "cm", "centimeter", "centimeters", "centimetre", "centimetres" },
+    { "mm", "millimeter", "millimeters", "millimetres" },
     { "km", "kilometer", "kilometers", "kilometre", "kilometres" }, { "m", "meter", "meters", "metre", "metres" },
     { "in", "inch", "inches" }, { "ft", "foot", "feet" }, { "yd", "yard", "yards" }, { "mi", "mile", "miles" },
-    { "kg", "kilogram", "kilograms" }, { "g", "gram", "grams" }, { "mg", "milligrams" }, { "lb", "lbs", "pound", "pounds" },
-    { "oz", "ounce", "ounces" }, { "l", "liter", "liters", "litre", "litres" }, { "ml", "milliliter", "milliliters" },
-    { "s", "sec", "second", "seconds", "secs" }, { "min", "minute", "minutes", "mins" }, { "h", "hr", "hour", "hours", "hrs" },
-    { "day", "days" }, { "week", "weeks" }, { "month", "months" }, { "year", "years", "yr", "yrs" }, { "mph" }, { "kph", "kmh" },
+    { "kg", "kilogram", "kilograms" }, { "g", "gram", "grams" }, { "mg", "milligrams" },
+    { "lb", "lbs", "pound", "pounds" }, { "oz", "ounce", "ounces" }, { "l", "liter", "liters", "litre", "litres" },
+    { "ml", "milliliter", "milliliters" }, { "s", "sec", "second", "seconds", "secs" },
+    { "min", "minute", "minutes", "mins" }, { "h", "hr", "hour", "hours", "hrs" }, { "day", "days" },
+    { "week", "weeks" }, { "month", "months" }, { "year", "years", "yr", "yrs" }, { "mph" }, { "kph", "kmh" },
     { "degree", "degrees", "deg" }, { "dollar", "dollars", "usd" }, { "cent", "cents" }, { "radian", "radians", "rad" },
     { "unit", "units", "sq", "square", "cubic", "per", "cu" },
 };

@@ -1,8 +1,8 @@
-/* pictures.h - the pictures of a prompt: from where a data row or a message says they are to rows of pixels, and from one place in the
- * template's text to as many tokens as each has.
+/* pictures.h - the pictures of a prompt: from where a data row or a message says they are to rows of pixels, and from
+ * one place in the template's text to as many tokens as each has.
  *
- * One is said by a path inside the folder of the file that names it, by bytes (Parquet), by {"base64": ...} or by a data: address; under
- * the keys bytes, path, image, image_url, url.  Nothing is fetched from a network. */
+ * One is said by a path inside the folder of the file that names it, by bytes (Parquet), by {"base64": ...} or by a
+ * data: address; under the keys bytes, path, image, image_url, url.  Nothing is fetched from a network. */
 #ifndef TASK_PICTURES_H
 #define TASK_PICTURES_H
 
@@ -25,13 +25,16 @@ bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road,
 
 typedef struct { PlacedPicture *at; int n; } PromptPictures;
 
-/* folder: where paths begin, and what they may not leave; NULL: any path of this machine.  Without 'pixels' only the head is read, and the
- * picture has a grid alone. */
-bool picture_read(Picture *out, const PictureReader *r, const Json *said, const char *folder, bool pixels, Mem *mem, Err *err);
-/* The pictures of messages' contents, in their order: pics [PICTURES_MOST].  A clip is a list of frames, "fps" of them a second (2): a file
- * with a film in it is refused. */
-bool pictures_of(Picture *pics, int *n, const PictureReader *r, const Json *messages, const char *folder, bool pixels, Mem *mem, Err *err);
+/* folder: where paths begin, and what they may not leave; NULL: any path of this machine.
+ * Without 'pixels' only the head is read, and the picture has a grid alone. */
+bool picture_read(Picture *out, const PictureReader *r, const Json *said, const char *folder, bool pixels, Mem *mem,
+                  Err *err);
+/* The pictures of messages' contents, in their order: pics [PICTURES_MOST].  A clip is a list
+ * of frames, "fps" of them a second (2): a file with a film in it is refused. */
+bool pictures_of(Picture *pics, int *n, const PictureReader *r, const Json *messages, const char *folder, bool pixels,
+                 Mem *mem, Err *err);
 /* ids from 'from' on hold one token a picture; they get all of them.  A number of places other than n is an error. */
-bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r, Mem *mem, Err *err);
+bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r,
+                    Mem *mem, Err *err);
 
 #endif

@@ -72,8 +72,8 @@ void prompter_close(Prompter *p) {
 const Tok *prompter_tok(const Prompter *p) { return p->tok; }
 bool prompter_takes(const Prompter *p) { return p->pictures.takes; }
 
-/* ---- pictures: "<image>" in a text is where the row's next one stands, "<video>" the next clip; the text becomes parts, as messages have
- * them */
+/* ---- pictures: "<image>" in a text is where the row's next one stands, "<video>" the next clip; the text becomes
+ * parts, as messages have them */
 typedef struct {
     const char *mark, *type;
     const Json *at; /* [n] */
@@ -238,9 +238,9 @@ bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, E
     return see(p, worker, row, ids, NULL, NULL, NULL, err);
 }
 
-/* The answer as the template writes it is what rendering the whole conversation adds to the prompt.  Where the prompt is not
- * its beginning (a generation prompt that opens a thought, which an answer in the past does not have), the answer is put
- * behind the prompt as it stands, with the end token. */
+/* The answer as the template writes it is what rendering the whole conversation adds to the prompt.  Where the prompt
+ * is not its beginning (a generation prompt that opens a thought, which an answer in the past does not have), the
+ * answer is put behind the prompt as it stands, with the end token. */
 bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, size_t *n_prompt, Err *err) {
     if (!row->response) return err_set(err, "there is no response");
     size_t before = ids->n;

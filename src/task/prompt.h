@@ -1,5 +1,5 @@
-/* prompt.h - a row of a data set to the token ids that the model is given: messages through the model's chat template, text
- * as one user message or as it stands. */
+/* prompt.h - a row of a data set to the token ids that the model is given: messages through
+ * the model's chat template, text as one user message or as it stands. */
 #ifndef TASK_PROMPT_H
 #define TASK_PROMPT_H
 
@@ -9,18 +9,18 @@
 #include "text/tok.h"
 
 typedef struct {
-    const char *model;               /* folder with tokenizer and chat template */
-    const char *chat_template;       /* a file in the place of the folder's template; NULL: the folder's */
-    const char *variables;           /* JSON object with further variables, e.g. {"enable_thinking":false}; NULL: none */
-    bool        bare_text;           /* a prompt that is text is encoded as it stands; else it is one user message */
-    int64_t     vocab;               /* the model's: a tokenizer's id beyond it is an error; 0: any */
-    int32_t     end;                 /* token that ends an answer whose template does not say (pairs); -1: none */
-    const ModelDesc *desc;           /* or NULL: no pictures */
-    const char *road;                /* how they are prepared; NULL: "verl" */
+    const char *model;              /* folder with tokenizer and chat template */
+    const char *chat_template;      /* a file in the place of the folder's template; NULL: the folder's */
+    const char *variables;          /* JSON object with further variables, e.g. {"enable_thinking":false}; NULL: none */
+    bool        bare_text;          /* a prompt that is text is encoded as it stands; else it is one user message */
+    int64_t     vocab;              /* the model's: a tokenizer's id beyond it is an error; 0: any */
+    int32_t     end;                /* token that ends an answer whose template does not say (pairs); -1: none */
+    const ModelDesc *desc;          /* or NULL: no pictures */
+    const char *road;               /* how they are prepared; NULL: "verl" */
 } PromptOptions;
 
 typedef struct Prompter Prompter;
-Prompter  *prompter_open(const PromptOptions *o, int workers, Err *err);       /* workers 0..workers-1 may use it at once */
+Prompter  *prompter_open(const PromptOptions *o, int workers, Err *err);   /* workers 0..workers-1 may use it at once */
 void       prompter_close(Prompter *p);
 const Tok *prompter_tok(const Prompter *p);
 
@@ -30,9 +30,10 @@ bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, E
 /* The same with the row's pictures, in mem; prompter_encode reads no more of them than their sizes. */
 bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err);
 bool prompter_takes(const Prompter *p);          /* pictures */
-bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err);     /* prompter_see without pixels */
-/* Prompt and response: ids[0..*n_prompt) is what prompter_encode gives, behind it the response as the template writes an
- * answer, with what ends it. */
+/* prompter_see without pixels */
+bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err);
+/* Prompt and response: ids[0..*n_prompt) is what prompter_encode gives, behind it the
+ * response as the template writes an answer, with what ends it. */
 bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, size_t *n_prompt, Err *err);
 
 int64_t prompter_length(void *prompter, int worker, const DataRow *row, Err *why);     /* a DataLength */

@@ -10,14 +10,22 @@
 /* clang-format off */
 static const Reward scorers[] = {
     { "gsm8k",                "the number behind the last \"#### \", letter by letter: 1 or 0",       0, score_gsm8k },
-    { "gsm8k_flexible",       "the last number anywhere, letter by letter: 1 or 0",                   0, score_gsm8k_flexible },
-    { "math_reward",          "the last \\boxed{}, MATH's string normalisation: 1 or 0",              0, score_math_reward },
-    { "math_dapo",            "the last \"Answer:\" line, Minerva's string normalisation: 1 or -1",  -1, score_math_dapo },
-    { "math_dapo_boxed",      "math_dapo; without such a line, the last \\boxed{}: 1 or -1",         -1, score_math_dapo_boxed },
-    { "math_dapo_strict_box", "the \\boxed{} in the last 100 characters, letter by letter: 1 or -1", -1, score_math_dapo_strict_box },
-    { "geo3k",                "geometry3k: 0.9 for the answer in the last \\boxed{}, 0.1 for <think> before it", 0, score_geo3k },
-    { "math_exact",           "the marked final answer, as mathematics, by exact arithmetic: 1 or 0",  0, score_math_exact },
-    { "math_exact_flexible",  "math_exact; where nothing is marked, the last number: 1 or 0",         0, score_math_exact_flexible },
+    { "gsm8k_flexible",
+      "the last number anywhere, letter by letter: 1 or 0",                   0, score_gsm8k_flexible },
+    { "math_reward",
+      "the last \\boxed{}, MATH's string normalisation: 1 or 0",              0, score_math_reward },
+    { "math_dapo",
+      "the last \"Answer:\" line, Minerva's string normalisation: 1 or -1",  -1, score_math_dapo },
+    { "math_dapo_boxed",
+      "math_dapo; without such a line, the last \\boxed{}: 1 or -1",         -1, score_math_dapo_boxed },
+    { "math_dapo_strict_box",
+      "the \\boxed{} in the last 100 characters, letter by letter: 1 or -1", -1, score_math_dapo_strict_box },
+    { "geo3k",
+      "geometry3k: 0.9 for the answer in the last \\boxed{}, 0.1 for <think> before it", 0, score_geo3k },
+    { "math_exact",
+      "the marked final answer, as mathematics, by exact arithmetic: 1 or 0",  0, score_math_exact },
+    { "math_exact_flexible",
+      "math_exact; where nothing is marked, the last number: 1 or 0",         0, score_math_exact_flexible },
 };
 
 /* verl's names.  One that ends with '*' stands for all that begin so. */

@@ -190,8 +190,8 @@ static int fill_slots(Rewards *p) {
     return living;
 }
 
-/* Gives up library calls that are late; the time of the next one that may become so.  With too many threads stuck, or none to be
- * had, what still waits fails. */
+/* Gives up library calls that are late; the time of the next one that may become so.  With
+ * too many threads stuck, or none to be had, what still waits fails. */
 static double give_up_late(Rewards *p) {
     double now = clock_now(), next = now + p->timeout_s;
     if (!p->library) return next;

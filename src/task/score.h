@@ -51,6 +51,7 @@ void text_replace(Buf *b, Span what, Span with);          /* every occurrence, l
 
 /* The rule that ends every scorer: right or wrong, and the score each earns. */
 void score_set(RewardResult *out, double score, bool right);
-bool score_truth(const RewardSample *s, Span *truth, RewardResult *out);  /* false, and out failed, unless it is a string */
+bool score_truth(const RewardSample *s, Span *truth, RewardResult *out);  /* false, and out failed, unless it is a
+                                                                           * string */
 
 #endif

@@ -1,5 +1,5 @@
-/* score_dapo.c - verl's verdict on DAPO's mathematics: the last "Answer: ..." line of the last 300 characters, both sides
- * put through Minerva's string normalisation (Lewkowycz et al. 2022, appendix D), +1 or -1.
+/* score_dapo.c - verl's verdict on DAPO's mathematics: the last "Answer: ..." line of the last 300 characters, both
+ * sides put through Minerva's string normalisation (Lewkowycz et al. 2022, appendix D), +1 or -1.
  *
  * verl's later revisions fall back to a \boxed{} in the last 100 characters when there is no such line: that rule is
  * math_dapo_boxed here; math_dapo keeps the first one, which its published results were made with. */

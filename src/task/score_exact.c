@@ -1,13 +1,14 @@
 /* score_exact.c - math_exact: finds the final answer in a solution and judges it as mathematics (mathx.h).
  *
- * The answer is what the solution marks as such, the strongest mark first and of each the last: \boxed{...}, "#### ...",
- * "the answer is ..." or "Answer: ...".  A solution that marks nothing has no answer: a number that happens to stand last
- * earns nothing, unless the scorer is math_exact_flexible. */
+ * The answer is what the solution marks as such, the strongest mark first and of each the last: \boxed{...}, "####
+ * ...", "the answer is ..." or "Answer: ...".  A solution that marks nothing has no answer: a number that happens to
+ * stand last earns nothing, unless the scorer is math_exact_flexible. */
 #include "task/mathx.h"
 
 #include <string.h>
 
-/* Boxes that were never closed are each looked through to the end of the text: before so many nothing more is sought. */
+/* Boxes that were never closed are each looked through to the end of the text: before so many
+ * nothing more is sought. */
 enum { MOST_OPEN = 100 };
 
 static bool find_boxed(Span s, Span *out) {

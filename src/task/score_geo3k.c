@@ -1,4 +1,5 @@
-/* score_geo3k.c - verl's verdict on geometry3k: 0.9 for the right answer, 0.1 for the form "<think>...</think>...\boxed{...}".
+/* score_geo3k.c - verl's verdict on geometry3k: 0.9 for the right answer, 0.1 for the form
+ * "<think>...</think>...\boxed{...}".
  *
  * The answer is right if one of three comparisons says so: MATH's normal form (score_math.c), a normal form of its own
  * with units, LaTeX and thousands commas taken away, and the difference of both as a sum (score_geo3k_sum.c), entry by
@@ -21,7 +22,8 @@ static bool has_form(Span s) {
     return at != SIZE_MAX && span_find(s, at + box.n, SPAN("}")) != SIZE_MAX;
 }
 
-/* What stands in the last box; "None", which is graded like any other answer, where there is none or it never closes. */
+/* What stands in the last box; "None", which is graded like any other answer, where there is
+ * none or it never closes. */
 static Span last_box(Span s) {
     size_t at = span_rfind(s, SPAN("\\boxed{"));
     size_t close = at == SIZE_MAX ? at : span_close_brace(s, at);

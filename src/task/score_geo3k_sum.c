@@ -1,8 +1,9 @@
 /* score_geo3k_sum.c - is one sum equal to another?  Read by Python's grammar with SymPy's implicit products: 2x is 2*x,
  * xy is x*y, 2(x+1) a product, ^ a power; pi, sqrt(...), ln(...) are known, every other letter is a symbol.
  *
- * The rule tries only what it thinks harmless: at most two letters besides sqrt and frac, no power in brackets, of a power
- * or of two digits.  A decimal is exact here and a float there: powers and roots of decimals equal nothing, as there. */
+ * The rule tries only what it thinks harmless: at most two letters besides sqrt and frac, no power in
+ * brackets, of a power or of two digits.  A decimal is exact here and a float there: powers and roots of
+ * decimals equal nothing, as there. */
 #include "base/utf8.h"
 #include "task/geo3k.h"
 

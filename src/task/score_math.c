@@ -1,6 +1,6 @@
-/* score_math.c - verl's verdict on MATH answers: the last \boxed{...}, both sides put through the string normalisation of
- * the MATH paper (Hendrycks et al. 2021), equal or not.  Where the reference raises on odd input (a \sqrt at the very
- * end, two units), it falls back to comparing the raw strings; so does this. */
+/* score_math.c - verl's verdict on MATH answers: the last \boxed{...}, both sides put through the string normalisation
+ * of the MATH paper (Hendrycks et al. 2021), equal or not.  Where the reference raises on odd input (a \sqrt at the
+ * very end, two units), it falls back to comparing the raw strings; so does this. */
 #include "task/geo3k.h"
 
 #include <string.h>
