@@ -1,5 +1,5 @@
-/* gqa.c - grouped-query attention: q,k,v projections (biases where the family has them), norms on q and k heads (Qwen3),
- * rotation, causal attention within each sequence, output projection summed over heads in leaves. */
+/* gqa.c - grouped-query attention: q,k,v projections (biases where the family has them), norms on q and k heads
+ * (Qwen3), rotation, causal attention within each sequence, output projection summed over heads in leaves. */
 #include "layer/layer.h"
 
 typedef struct {
@@ -20,8 +20,8 @@ static Shape shape_of(const Ctx *c) {
                     d->qk_norm ? P_KNORM : P_COUNT };
 }
 
-/* Raw queries and keys -> normed by head (into new tensors) or raw themselves, then rotated: g->a.q, g->a.k.  Where they are normed, raw
- * survives. */
+/* Raw queries and keys -> normed by head (into new tensors) or raw themselves, then rotated:
+ * g->a.q, g->a.k.  Where they are normed, raw survives. */
 static NormRope normed(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Arena *to, Arena *rstd_to) {
     return (NormRope){ push(c, to, raw.rows, raw.cols), push_f32(rstd_to, raw.rows * s.heads, 1), raw,
                        param(c->w, norm, layer), s };
@@ -48,8 +48,8 @@ void attention(const Ctx *c, int layer, const Attn *a) {
     op_attend_kv(c->dev, a->o, a->q, c->kv[layer], c->paged, a->heads, a->scale);
 }
 
-/* A cut between the query heads of one kv head gives a rank kv heads with different numbers of them: then every query head gets a copy of its
- * own, and their gradients are added. */
+/* A cut between the query heads of one kv head gives a rank kv heads with different numbers of them: then every query
+ * head gets a copy of its own, and their gradients are added. */
 static int queries_of(const ModelDesc *m, const Local *l, int64_t kv, int64_t *first) {
     int64_t N = m->d.heads, K = m->d.kv_heads, a = (kv * N + K - 1) / K, b = ((kv + 1) * N + K - 1) / K;
     a = a < l->head0 ? l->head0 : a, b = b > l->head0 + l->heads ? l->head0 + l->heads : b;

@@ -3,12 +3,12 @@
  *   forward  writes y and, if keep is not NULL, what backward will read.
  *   backward reads it, writes dx and adds into the weight gradients.
  *
- * Kept tensors come from c->act and live until the micro-batch's backward has run; everything else comes from c->dev->tmp
- * and is gone at return, so the two are never the same arena.
+ * Kept tensors come from c->act and live until the micro-batch's backward has run; everything else comes from
+ * c->dev->tmp and is gone at return, so the two are never the same arena.
  *
- * A layer is given this rank's rows of x and gives this rank's rows of y; between its pairs (tp_enter, tp_exit: par.h) it sees all tokens
- * and its own slice of heads or columns.  It does not know that other ranks exist: sizes are in c->l, and on one rank they are the
- * model's.
+ * A layer is given this rank's rows of x and gives this rank's rows of y; between its pairs (tp_enter, tp_exit: par.h)
+ * it sees all tokens and its own slice of heads or columns.  It does not know that other ranks exist: sizes are in
+ * c->l, and on one rank they are the model's.
  *
  * The same forward serves training and rollout (E3): with c->kv set, keys and values go through the paged cache, whose
  * attention has the same bits.
@@ -48,10 +48,13 @@ static inline Arena *keep_always(const Ctx *c, const void *keep) { return keep ?
 static inline Arena *keep_cheap(const Ctx *c, const void *keep) {
     return keep && c->recompute == RECOMPUTE_NONE ? c->act : &c->dev->tmp;
 }
-/* Activations are as the device computes.  What is summed over or looked at closely stays float32 everywhere: a norm's 1/rms, attention's
- * log-sums, the router's logits and weights, angles. */
-static inline Tensor push(const Ctx *c, Arena *a, int64_t rows, int64_t cols) { return tensor_push(a, c->dev->act, rows, cols); }
-/* The same for widths that are no multiples of 8: rows begin on 16-byte borders, which a GPU's copy engine wants (3420 columns of a tower). */
+/* Activations are as the device computes.  What is summed over or looked at closely stays float32 everywhere: a norm's
+ * 1/rms, attention's log-sums, the router's logits and weights, angles. */
+static inline Tensor push(const Ctx *c, Arena *a, int64_t rows, int64_t cols) {
+    return tensor_push(a, c->dev->act, rows, cols);
+}
+/* The same for widths that are no multiples of 8: rows begin on 16-byte borders, which a
+ * GPU's copy engine wants (3420 columns of a tower). */
 static inline Tensor push_even(const Ctx *c, Arena *a, int64_t rows, int64_t cols) {
     return c->dev->act == DT_BF16 ? tensor_cols(push(c, a, rows, (cols + 7) / 8 * 8), 0, cols) : push(c, a, rows, cols);
 }
@@ -61,10 +64,10 @@ static inline Tensor push_f32(Arena *a, int64_t rows, int64_t cols) { return ten
 static inline Tensor kept(const Ctx *c, Tensor t) { return c->recompute == RECOMPUTE_NONE ? t : TENSOR_NONE; }
 
 typedef struct { Tensor x, rstd, y; } NormKeep;                          /* y: cheap */
-Tensor norm_forward (const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep);     /* new tensor of 'to' */
+Tensor norm_forward (const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep);   /* new tensor of 'to' */
 /* The same of sum = a + b, which is written too. */
 Tensor norm_add_forward(const Ctx *c, Tensor sum, Tensor a, Tensor b, Tensor g, float eps, Arena *to, NormKeep *keep);
-Tensor norm_output  (const Ctx *c, const NormKeep *k, Tensor g, float eps);                       /* kept, or made again in tmp */
+Tensor norm_output  (const Ctx *c, const NormKeep *k, Tensor g, float eps);             /* kept, or made again in tmp */
 void   norm_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k);
 void   norm_add_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k, Tensor more);
 
@@ -73,10 +76,11 @@ typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
 void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep);
 void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
 
-int  gqa_kv_heads(const ModelDesc *m, const Local *l);      /* that attention sees: a rank whose share is uneven has one a query head */
+int  gqa_kv_heads(const ModelDesc *m, const Local *l);      /* that attention sees: a rank whose share
+                                                             * is uneven has one a query head */
 
-/* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c).  There full recomputation remembers it, and lse: attention is
- * the dearest thing to make again. */
+/* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c).  There full recomputation remembers it,
+ * and lse: attention is the dearest thing to make again. */
 typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;
 typedef struct { Tensor ov, lse; } Attended;                              /* none: not remembered */
 Attended attended_push(const Ctx *c, int64_t T, Arena *a);
@@ -95,12 +99,15 @@ typedef struct { ParamId gate, up, down, gate_b, up_b, down_b; } MlpIds;
 extern const MlpIds mlp_dense, mlp_shared, mlp_vision;
 typedef struct { Tensor gate, up, h; } MlpKeep;
 void mlp_forward (const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x, MlpKeep *keep);
-void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlpKeep *keep);
+void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
+                  const MlpKeep *keep);
 
-/* A block of the vision tower over patches x [N,h], within segments that see themselves whole; and what makes tokens of its last one's rows. */
+/* A block of the vision tower over patches x [N,h], within segments that see themselves
+ * whole; and what makes tokens of its last one's rows. */
 typedef struct { Tensor x, qkv; NormKeep n1, n2; Attn a; MlpKeep mlp; } VisionKeep;
 void vision_forward (const Ctx *c, int layer, Seqs segments, Tensor y, Tensor x, VisionKeep *keep);
-void vision_backward(const Ctx *c, int layer, Seqs segments, const Params *g, Tensor dx, Tensor dy, const VisionKeep *keep);
+void vision_backward(const Ctx *c, int layer, Seqs segments, const Params *g, Tensor dx, Tensor dy,
+                     const VisionKeep *keep);
 typedef struct { NormKeep n; Tensor h, act; } MergerKeep;
 void   merger_forward (const Ctx *c, Tensor y, Tensor x, MergerKeep *keep);     /* y [N/m*m, H] */
 void   merger_backward(const Ctx *c, const Params *g, Tensor dx, Tensor dy, const MergerKeep *keep);
@@ -112,7 +119,8 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a);
 void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep);
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
 
-/* The gradient of a weight that param_first names, and of its bias (TENSOR_NONE: it has none): added, or written where g is fresh. */
+/* The gradient of a weight that param_first names, and of its bias (TENSOR_NONE: it has
+ * none): added, or written where g is fresh. */
 static inline void grad_linear(const Ctx *c, const Params *g, ParamId id, Tensor db, int layer, Tensor dy, Tensor x) {
     (g->fresh ? op_linear_dw_first : op_linear_dw)(c->dev, param(g, id, layer), db, dy, x);
 }
@@ -120,7 +128,8 @@ static inline void grad_grouped(const Ctx *c, const Params *g, ParamId id, int l
     (g->fresh ? op_grouped_dw_first : op_grouped_dw)(c->dev, param(g, id, layer), dy, x, ex);
 }
 
-/* Sums over what TP cuts, in leaves: this rank's are a subtree.  Units are the model's heads, or the columns of a feed-forward. */
+/* Sums over what TP cuts, in leaves: this rank's are a subtree.  Units are the model's heads,
+ * or the columns of a feed-forward. */
 static inline Leaves leaves_of(const Ctx *c, const Comm *group, int64_t units, int64_t unit) {
     return (Leaves){ c->leaves / group->size * group->rank, c->leaves / group->size, c->leaves, units, unit };
 }

@@ -1,11 +1,12 @@
-/* mla.c - multi-head latent attention (DeepSeek-V3), in the absorbed form in every forward: the query is carried into the latent
- * by W_uk first, scores run over (latent, rope key), values are the latent, W_uv comes after.  Training and decoding must
- * use one form, because the two round differently, and decoding can afford only this one (it caches R + r numbers a token).
+/* mla.c - multi-head latent attention (DeepSeek-V3), in the absorbed form in every forward: the query is
+ * carried into the latent by W_uk first, scores run over (latent, rope key), values are the latent, W_uv
+ * comes after.  Training and decoding must use one form, because the two round differently, and decoding
+ * can afford only this one (it caches R + r numbers a token).
  *
- * The backward has two forms.  Absorbed: the mirror of the forward.  Expanded, where the backend says so (a GPU, where it costs a
- * third): keys [n|r] and values [u] of every head are made from the latent, and attention's backward runs over them with the
- * forward's lse and its output behind W_uv; both are the same function of the same numbers, so the gradients are the same but
- * for rounding.
+ * The backward has two forms.  Absorbed: the mirror of the forward.  Expanded, where the backend says so (a GPU, where
+ * it costs a third): keys [n|r] and values [u] of every head are made from the latent, and attention's backward runs
+ * over them with the forward's lse and its output behind W_uv; both are the same function of the same numbers, so the
+ * gradients are the same but for rounding.
  *
  * n = nope_dim, r = rope_dim, u = v_dim, R = kv_lora; the inner norms have eps 1e-6 whatever the config says. */
 #include "layer/layer.h"
@@ -48,11 +49,13 @@ static HeadMap rope_of_key(Shape s) {   /* the one rotated part, behind every he
     return (HeadMap){ .heads = s.N, .in = s.r, .out = s.r, .x_from = s.R, .y_width = s.n + s.r, .y_from = s.n };
 }
 static HeadMap into_kv(Shape s, int x_width, int width, int from) { /* [n|u] of every head, as W_kvb has its rows */
-    return (HeadMap){ .heads = s.N, .in = width, .out = width, .x_width = x_width, .y_width = s.n + s.u, .y_from = from };
+    return (HeadMap){ .heads = s.N, .in = width, .out = width, .x_width = x_width,
+                      .y_width = s.n + s.u, .y_from = from };
 }
 static HeadMap reversed(HeadMap m) {    /* for dx: the same weights, the other way */
     return (HeadMap){ .heads = m.heads, .in = m.out, .out = m.in, .x_width = m.y_width, .x_from = m.y_from,
-                      .y_width = m.x_width, .y_from = m.x_from, .w_rows = m.w_rows, .w_from = m.w_from, .turned = !m.turned };
+                      .y_width = m.x_width, .y_from = m.x_from, .w_rows = m.w_rows, .w_from = m.w_from,
+                      .turned = !m.turned };
 }
 /* clang-format on */
 

@@ -1,6 +1,6 @@
 /* moe.c - experts: a router chooses k of E for each token, rows are gathered by expert, each expert is a SwiGLU, and a
- * token adds what its experts return in ascending order of their ids; shared experts are added last.  Nothing is dropped and
- * there is no capacity, so a token's result does not depend on the others (E1). */
+ * token adds what its experts return in ascending order of their ids; shared experts are added last.  Nothing is
+ * dropped and there is no capacity, so a token's result does not depend on the others (E1). */
 #include "layer/layer.h"
 
 static Route router(const Ctx *c, int layer, Tensor logits, const Routing *r) {
@@ -41,8 +41,8 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
     };
 }
 
-/* Round i: this rank's experts on everybody's rows; what they give goes back into k->out.  The first round's activations are kept, those of
- * more rounds, which uneven routing takes, are made again in backward. */
+/* Round i: this rank's experts on everybody's rows; what they give goes back into k->out.  The first round's
+ * activations are kept, those of more rounds, which uneven routing takes, are made again in backward. */
 static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, MoeKeep *k, bool keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep ? c->act : tmp, *cheap = keep ? keep_cheap(c, k) : tmp;
@@ -89,7 +89,8 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     arena_pop(tmp, mark);
 }
 
-/* Round i: d of the own rows' results -> d of the own rows, in their place; k: what forward kept of this round, or NULL. */
+/* Round i: d of the own rows' results -> d of the own rows, in their place; k: what forward
+ * kept of this round, or NULL. */
 static void experts_backward(const Ctx *c, int layer, const Params *g, EpPlan *ep, int i, Tensor back, Tensor own,
                              const MoeKeep *k) {
     Dev *d = c->dev;

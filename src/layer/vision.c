@@ -1,6 +1,6 @@
-/* vision.c - a block of the vision tower: x + attention(norm x), then + feed-forward(norm of that), over patches whose segments (windows or
- * frames) see themselves whole.  One projection makes q, k and v; biases everywhere.  Never cut over ranks: the context it is given is
- * one rank's.  N patches, h width. */
+/* vision.c - a block of the vision tower: x + attention(norm x), then + feed-forward(norm of that), over patches whose
+ * segments (windows or frames) see themselves whole.  One projection makes q, k and v; biases everywhere.  Never cut
+ * over ranks: the context it is given is one rank's.  N patches, h width. */
 #include "layer/layer.h"
 
 #define VISION_EPS 1e-6f /* a constant in the published code, whatever config.json says of the text */

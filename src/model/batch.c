@@ -255,8 +255,8 @@ static void own_rows(int32_t *own, const Batch *b, const PackSeq *seqs, int n) {
     CHECK(t == b->tokens, "%lld rows of %lld", (long long)t, (long long)b->tokens);
 }
 
-/* Pictures that have a token here go each to the rank of tp with the fewest patches so far; the own ones stand in *l then, and first[i]
- * is where the results of what was i-th begin, or -1. */
+/* Pictures that have a token here go each to the rank of tp with the fewest patches so far; the own ones stand in *l
+ * then, and first[i] is where the results of what was i-th begin, or -1. */
 static int64_t deal(int64_t *first, PictureList *l, const bool *here, const Dims *d, const Comm *tp, Mem *mem) {
     int64_t *load = MEM_ARRAY(mem, int64_t, (size_t)tp->size), rows = 0;
     size_t own = 0;

@@ -1,4 +1,5 @@
-/* block.c - a decoder layer of this rank's tokens: residuals and norms around attention and feed-forward; recomputation around both. */
+/* block.c - a decoder layer of this rank's tokens: residuals and norms around attention and
+ * feed-forward; recomputation around both. */
 #include "model/block.h"
 
 static bool is_moe(const Ctx *c, int layer) { return c->m->d.moe_layer[layer]; }

@@ -1,5 +1,5 @@
-/* block.h - one decoder layer: x + attention(norm x), then + feed-forward(norm of that); and the same with its activations
- * thrown away and made again in backward (E4: bit-equal, and no token is routed twice). */
+/* block.h - one decoder layer: x + attention(norm x), then + feed-forward(norm of that); and the same with its
+ * activations thrown away and made again in backward (E4: bit-equal, and no token is routed twice). */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 

@@ -1,9 +1,10 @@
-/* head.c - the head where ranks of tp have parts of the vocabulary.  Every rank has all rows of h and ends with what one rank would have.
+/* head.c - the head where ranks of tp have parts of the vocabulary.  Every rank has all rows
+ * of h and ends with what one rank would have.
  *
  * Whole distributions: each rank sums its own leaves, which are few numbers, and all end from everybody's leaves.
- * Cut distributions and drawing need a row's logits side by side: each rank makes the logits of its ids, the ranks exchange them so that
- * each has some whole rows, and what came of the rows goes to all.  That moves a row's logits once, and divides the search for
- * thresholds among the ranks. */
+ * Cut distributions and drawing need a row's logits side by side: each rank makes the logits of its ids, the ranks
+ * exchange them so that each has some whole rows, and what came of the rows goes to all.  That moves a row's logits
+ * once, and divides the search for thresholds among the ranks. */
 #include "model/model.h"
 
 enum { ROWS = 1024, MOST_RANKS = 32 };
@@ -35,7 +36,8 @@ static Sample sample_rows(Sample s, int64_t from, int64_t n) {
     return s;
 }
 
-/* ---- leaves of every rank's ids, in the ids' order, then one end for all; a block of rows at a time bounds what travels */
+/* ---- leaves of every rank's ids, in the ids' order, then one end for all; a block of rows at a time bounds what
+ * travels */
 static void by_leaves(Model *m, const Head *head) {
     const Comm *tp = &m->par.tp;
     Dev *d = m->dev;

@@ -1,7 +1,7 @@
 /* kept_set.c - the ids that a draw kept, in few bytes.
  * A list is a number of 7 bits a byte, lowest first, the high bit set while more follow: twice how
- * many ids (and one more where they are those left out), then each id less the one before it, less one.  0: the bits follow,
- * eight a byte; an empty set, which nothing is drawn from, is written so, too. */
+ * many ids (and one more where they are those left out), then each id less the one before it, less one.  0: the bits
+ * follow, eight a byte; an empty set, which nothing is drawn from, is written so, too. */
 #include "model/kept_set.h"
 
 #include <string.h>

@@ -105,9 +105,10 @@ bool model_begins(const Model *m, int v) { return chunk_number(m, v) == 0; }
 bool model_ends(const Model *m, int v) { return chunk_number(m, v) == grid_chunks(&m->shard.g) - 1; }
 int model_layers(const Model *m, int v, int *from) { return grid_chunk(&m->shard.g, chunk_number(m, v), from); }
 
-/* Pictures' results are a second table beside the embedding: a token is a row of the one or of the other, and of its other there is -0,
- * which changes nothing.  An id behind the vocabulary's end is no row of it.  Over ranks of tp each has the results of some pictures and
- * adds them to its part of the embedding: one sum brings both to the rows' ranks. */
+/* Pictures' results are a second table beside the embedding: a token is a row of the one or of the other,
+ * and of its other there is -0, which changes nothing.  An id behind the vocabulary's end is no row of it.
+ * Over ranks of tp each has the results of some pictures and adds them to its part of the embedding: one
+ * sum brings both to the rows' ranks. */
 static Part seen_vocab(const Model *m) { return (Part){ m->local.vocab0, m->desc->d.vocab + 1 }; }
 static Part seen_part(Tensor feats) { return (Part){ 0, feats.rows + 1 }; }
 
@@ -134,8 +135,8 @@ static Tensor features(Model *m, const Pictures *p, Arena *to, Arena *act, Model
     return tower_forward(m, p, to, act, keep && !m->tower_frozen ? &keep->tower : NULL);
 }
 
-/* ids [T], or x from the chunk before -> this rank's rows of what the chunk's last block returns: y, or a new tensor where that is none.  Without
- * keep two tensors of tmp take turns. */
+/* ids [T], or x from the chunk before -> this rank's rows of what the chunk's last block returns: y, or a new tensor
+ * where that is none.  Without keep two tensors of tmp take turns. */
 static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, const Pictures *seen, Tensor y, Tensor x,
                      ModelKeep *keep) {
     int64_t t = comm_share(&m->par.tp, ids.rows), H = m->desc->d.hidden;

@@ -37,16 +37,19 @@ typedef struct {                         /* from forward to backward */
     Tensor     h, stat, logits;          /* logits: or none */
     TowerKeep  tower;
 } ModelKeep;
-ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem);      /* room for so many blocks, and the tower's */
+ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem);    /* room for so many blocks, and the tower's */
 
 /* Memory of the weights is taken here; the weights themselves come from model_load or params_random(&m->w). */
 void model_open (Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem);
 /* One rank's share of it: par are its groups. */
-void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights, int leaves, Mem *mem);
-/* The same model in another cut on the same device, for sampling: weights as params_open_beside has them, new ones at the beginning of 'in'. */
+void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights,
+                      int leaves, Mem *mem);
+/* The same model in another cut on the same device, for sampling: weights as
+ * params_open_beside has them, new ones at the beginning of 'in'. */
 void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Arena in, Mem *mem);
 /* The same with its weights in memory that is there already (params_bytes). */
-void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights, int leaves, Mem *mem);
+void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights,
+                   int leaves, Mem *mem);
 static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }
 bool model_load (Model *m, const char *dir, Err *err);
 void model_close(Model *m);
@@ -60,20 +63,23 @@ void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent);
 
 /* The same, keeping in 'act' what backward needs; keep->block has room for every layer. */
 void model_forward (Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent);
-void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp, Tensor dent);
+void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp,
+                    Tensor dent);
 
-/* The same by chunks: this stage has shard.g.vpp of them.  A chunk takes this rank's rows of what the chunk before returned (x; none where it
- * begins the model, with ids) and returns its own (y; none where it ends it, with log-probs); dx and dy are their gradients.  Each micro-batch in
- * flight has an arena and a keep of its own, whose blocks are the chunk's layers; x and y live as long as they do. */
+/* The same by chunks: this stage has shard.g.vpp of them.  A chunk takes this rank's rows of what the chunk before
+ * returned (x; none where it begins the model, with ids) and returns its own (y; none where it ends it, with
+ * log-probs); dx and dy are their gradients.  Each micro-batch in flight has an arena and a keep of its own, whose
+ * blocks are the chunk's layers; x and y live as long as they do. */
 bool model_begins(const Model *m, int v);
 bool model_ends  (const Model *m, int v);
 int  model_layers(const Model *m, int v, int *from);
-void chunk_forward (Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent);
-void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act, const ModelKeep *keep,
-                    Tensor dlp, Tensor dent);
+void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *act, ModelKeep *keep, Tensor lp,
+                   Tensor ent);
+void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx, Tensor dy, Arena *act,
+                    const ModelKeep *keep, Tensor dlp, Tensor dent);
 
-/* What a flight takes and hands on, laid into its arena before forward and before backward; dx into one of its own, since it outlives the flight
- * until it is sent. */
+/* What a flight takes and hands on, laid into its arena before forward and before backward;
+ * dx into one of its own, since it outlives the flight until it is sent. */
 typedef struct { Tensor x, y, dx, dy; } FlightWay;
 void flight_out (FlightWay *w, Arena *act, const Model *m, int v, const Batch *b);
 void flight_back(FlightWay *w, Arena *act, Arena *out, const Model *m, int v, const Batch *b);
@@ -83,11 +89,13 @@ Tensor tower_forward (Model *m, const Pictures *p, Arena *to, Arena *act, TowerK
 void   tower_backward(Model *m, const Params *g, const Pictures *p, Tensor dout, Arena *act, const TowerKeep *keep);
 void   tower_freq(float *freq, const Dims *d);                   /* [2,w/2] */
 
-/* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'.  seen: feats and from,
- * or NULL where no row is a picture's. */
-void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen, Tensor rows, Tensor h);
+/* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'.
+ * seen: feats and from, or NULL where no row is a picture's. */
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen, Tensor rows,
+                  Tensor h);
 
-/* op_logprob and op_sample where the vocabulary is cut over ranks: collective over tp, every rank has all rows of h and gets all results. */
+/* op_logprob and op_sample where the vocabulary is cut over ranks: collective over tp, every
+ * rank has all rows of h and gets all results. */
 void model_logprob(Model *m, const Head *head);
 void model_sample (Model *m, const Sample *s);
 
@@ -96,8 +104,8 @@ void model_logits(Model *m, const Batch *b, Tensor logits);
 
 /* Peak bytes of the two arenas for a batch of that shape, found by running the same code on a device that computes
  * nothing: 'act' is 0 without backward.  shard NULL: of the whole model; else of the rank that has it. */
-/* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx, way: its y; kept, again: of a flight where blocks are recomputed in a place of
- * their own, and that place (Model.again). */
+/* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx, way: its y; kept, again: of a flight where
+ * blocks are recomputed in a place of their own, and that place (Model.again). */
 typedef struct { size_t act, flight, out, way, tmp, kept, again; } ModelSizes;
 typedef struct {
     int64_t tokens, outputs;
@@ -120,8 +128,8 @@ Kv         model_kv(const ModelDesc *m, const Shard *shard, int page);      /* a
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);
 /* Of tower_forward that keeps nothing, its results included. */
 size_t     model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like);
-/* Every op of a micro-batch's forward and backward (with a picture, where there is a tower) and of a step of decoding, with the kernel that
- * serves it (Dev.by). */
+/* Every op of a micro-batch's forward and backward (with a picture, where there is a tower)
+ * and of a step of decoding, with the kernel that serves it (Dev.by). */
 void       model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg);
 
 #endif

@@ -11,33 +11,36 @@ typedef struct {
     Dev       dev;
     Model     model;
     bool      has_model;
-    const Ranks *ranks;                         /* NULL: alone, with the whole model */
-    DevKind   as;                               /* where only sizes are wanted: the GPU that they are of, which need not be here; or none */
+    const Ranks *ranks;     /* NULL: alone, with the whole model */
+    DevKind   as;           /* where only sizes are wanted: the GPU that they are of, which need not be here; or none */
 } Opened;
 
 /* Weights from a seed and config.json instead of files: for benches and tests. */
 typedef struct { bool on; uint64_t seed; } RandomFill;
-static inline RandomFill random_fill(int64_t seed) { return (RandomFill){ seed >= 0, (uint64_t)seed }; }      /* below 0: from files */
+/* below 0: from files */
+static inline RandomFill random_fill(int64_t seed) { return (RandomFill){ seed >= 0, (uint64_t)seed }; }
 
 typedef struct {
-    int64_t threads, leaves;                    /* leaves 0: as many as the device likes */
-    const char *device, *compute;               /* device.h */
+    int64_t threads, leaves;         /* leaves 0: as many as the device likes */
+    const char *device, *compute;    /* device.h */
     bool    guard, trained;
-    DType   weights;                            /* of weights that are trained; others are as on disk, or as the device computes */
-    size_t  more;                               /* bytes that will be taken beside the weights and dev.tmp */
-    Ranks  *ranks;                              /* of open_desc, which is collective over them; their grid is made between it and open_weights */
-    bool    counted;                            /* that all of it fits is known */
-    Arena   in;                                 /* memory for the weights that is there already, or none */
-    bool    sizes;                              /* nothing will be computed: a GPU that is asked for need not be here */
+    DType   weights;                 /* of weights that are trained; others are as on disk, or as the device computes */
+    size_t  more;                    /* bytes that will be taken beside the weights and dev.tmp */
+    Ranks  *ranks;                   /* of open_desc, which is collective over them; their
+                                      * grid is made between it and open_weights */
+    bool    counted;                 /* that all of it fits is known */
+    Arena   in;                      /* memory for the weights that is there already, or none */
+    bool    sizes;                   /* nothing will be computed: a GPU that is asked for need not be here */
     RandomFill random;
 } OpenOpts;
 
-/* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed it are refused: by how much, and
- * which is the largest. */
+/* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed
+ * it are refused: by how much, and which is the largest. */
 typedef struct { const char *name; size_t bytes; bool host; } Need;         /* host: the machine's, not the device's */
 size_t memory_here(void);
 size_t memory_free(const Dev *d);                /* of the memory that the device has */
-typedef struct { double now, peak; } MemoryUsed;       /* bytes of this process: resident, and the most that ever were; 0: not known */
+typedef struct { double now, peak; } MemoryUsed;       /* bytes of this process: resident, and the
+                                                        * most that ever were; 0: not known */
 MemoryUsed memory_used(void);
 bool   memory_fits(const Opened *o, const Need *need, int n, Err *err);         /* into this rank's share of it */
 

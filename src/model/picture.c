@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* ---- positions ----------------------------------------------------------------------------------------------------------------- */
+/* ---- positions --------------------------------------------------------------------------------------------------- */
 
 bool clip_rule_named(ClipRule *out, const char *program) {
     static const struct {
@@ -52,7 +52,7 @@ int picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n
     return largest + 1 - n;
 }
 
-/* ---- the tower's order --------------------------------------------------------------------------------------------------------- */
+/* ---- the tower's order ------------------------------------------------------------------------------------------- */
 
 static int window_side(const Dims *d) { return (int)(d->vis_window / d->vis_merge / d->vis_patch); } /* in blocks */
 
@@ -82,7 +82,7 @@ void picture_order(int32_t *order, const Picture *p, const Dims *d) {
     each_block(p, d, order_block, &o);
 }
 
-/* ---- onto the device ----------------------------------------------------------------------------------------------------------- */
+/* ---- onto the device --------------------------------------------------------------------------------------------- */
 
 void pictures_add(PicturesShape *s, const Picture *p, const Dims *d) {
     int side = window_side(d), m = (int)d->vis_merge, h = p->grid.h / m, w = p->grid.w / m;

@@ -1,8 +1,10 @@
-/* picture.h - pictures as a model of the Qwen2.5-VL kind takes them: where their tokens stand, and what the vision tower is given.
+/* picture.h - pictures as a model of the Qwen2.5-VL kind takes them: where their tokens
+ * stand, and what the vision tower is given.
  *
- * A picture's tokens are known by their place in the prompt, never by their id: what a model writes itself is text, whatever its id.
- * The tower's rows are in the order of its windows (image, frame, window, then reading order inside), blocks of merge x merge patches
- * together, so that its attention runs over neighbours; 'from' brings its results to their tokens. */
+ * A picture's tokens are known by their place in the prompt, never by their id: what a model writes itself
+ * is text, whatever its id.  The tower's rows are in the order of its windows (image, frame, window, then
+ * reading order inside), blocks of merge x merge patches together, so that its attention runs over
+ * neighbours; 'from' brings its results to their tokens. */
 #ifndef MODEL_PICTURE_H
 #define MODEL_PICTURE_H
 
@@ -10,11 +12,14 @@
 #include "image/picture.h"
 #include "op/op.h"
 
-static inline int picture_tokens(const Picture *p, const Dims *d) { return (int)grid_tokens(p->grid, (int)d->vis_merge); }
+static inline int picture_tokens(const Picture *p, const Dims *d) {
+    return (int)grid_tokens(p->grid, (int)d->vis_merge);
+}
 
-/* ---- positions: three a token (time, row, column).  For pictures all programs agree; for clips hardly two of them do. */
+/* ---- positions: three a token (time, row, column).  For pictures all programs agree; for clips hardly two do. */
 typedef struct { bool whole_seconds, behind_side, seconds_known; } ClipRule;
-static const ClipRule CLIP_RULE = { false, false, true };              /* int(a * per_second * seconds), then behind the largest position */
+static const ClipRule CLIP_RULE = { false, false, true };              /* int(a * per_second * seconds), then
+                                                                        * behind the largest position */
 bool clip_rule_named(ClipRule *out, const char *program);             /* "transformers 5.17.0", "vllm", ... */
 /* Of n tokens; a token behind them, number i, has position i + what is returned, on all three. */
 int  picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n_pics, const Dims *d, ClipRule rule);
@@ -25,10 +30,12 @@ typedef struct {
     Tensor  pixels, pos;               /* [patches, vis_pixels]; [patches,2] DT_I32: row and column */
     Seqs    windows, frames;           /* segments of patches that see each other */
     Tensor  feats;                     /* [tokens,H]: its results, where they were made before; else none */
-    Tensor  from;                      /* [T,1] DT_I32: which of its results a token is; 'tokens': none.  No tensor: nobody has pictures */
+    Tensor  from;                      /* [T,1] DT_I32: which of its results a token is;
+                                        * 'tokens': none.  No tensor: nobody has pictures */
 } Pictures;
 
-typedef struct { int64_t patches, tokens; int windows, frames, longest; } PicturesShape;      /* longest: patches of a frame */
+/* longest: patches of a frame */
+typedef struct { int64_t patches, tokens; int windows, frames, longest; } PicturesShape;
 void   pictures_add(PicturesShape *s, const Picture *p, const Dims *d);
 size_t pictures_bytes(const PicturesShape *s, int64_t batch_tokens, const Dims *d);           /* of the arena */
 /* All of n pictures, each once; 'from' is not made here. */

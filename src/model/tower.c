@@ -1,6 +1,7 @@
-/* tower.c - the vision tower: patches -> rows that take the places of pad tokens.  A patch's embedding is one product with its pixels; the
- * blocks see windows, some of them whole frames; the merger makes one row of merge x merge patches.  A picture's result depends on the
- * picture and the weights alone, so it is the same in a prompt's prefill and in training, alone and among others. */
+/* tower.c - the vision tower: patches -> rows that take the places of pad tokens.  A patch's embedding is one product
+ * with its pixels; the blocks see windows, some of them whole frames; the merger makes one row of merge x merge
+ * patches.  A picture's result depends on the picture and the weights alone, so it is the same in a prompt's prefill
+ * and in training, alone and among others. */
 #include "base/mathx.h"
 #include "model/model.h"
 
