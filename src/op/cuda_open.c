@@ -1,4 +1,5 @@
-/* cuda_open.c - the CUDA backend is a library beside the program, opened when it is asked for: the program runs where there is none. */
+/* cuda_open.c - the CUDA backend is a library beside the program, opened when it is asked
+ * for: the program runs where there is none. */
 #include "op/cuda_open.h"
 
 #include <dlfcn.h>

@@ -36,7 +36,8 @@ void dev_reserve(Dev *d, size_t bytes) {
     d->whole = arena_over("whole", p, bytes);
 }
 
-/* Pieces of the whole are opened and closed as a stack, or all of them go before others come: what lies last is room again. */
+/* Pieces of the whole are opened and closed as a stack, or all of them go before others come:
+ * what lies last is room again. */
 static void give_inside(Dev *d) {
     size_t used = 0;
     for (int i = 0; i < d->n_blocks; i++) {

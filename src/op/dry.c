@@ -1,7 +1,7 @@
 /* dry.c - a device that computes nothing and whose memory is only counted.
  *
- * Running the model on it leaves in each arena's peak what a real run of that shape will take on the device it is like: the plan is
- * made by the code it plans for, so the two cannot disagree. */
+ * Running the model on it leaves in each arena's peak what a real run of that shape will take on the device it is like:
+ * the plan is made by the code it plans for, so the two cannot disagree. */
 #include "op/op.h"
 
 typedef struct {

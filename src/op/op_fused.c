@@ -1,5 +1,5 @@
-/* op_fused.c - the front doors of op_fused_list.h: what each is made of, and the backend's way to do it at once.  A dry device has none, so a
- * plan counts the scratch of the parts: one at once takes no more. */
+/* op_fused.c - the front doors of op_fused_list.h: what each is made of, and the backend's way to do it at once.  A dry
+ * device has none, so a plan counts the scratch of the parts: one at once takes no more. */
 #include "op/op_fused.h"
 #include "op/op_check.h"
 #include "op/profile.h"
