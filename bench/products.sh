@@ -1,6 +1,6 @@
 #!/bin/sh
-# products.sh [ARGUMENTS] - builds, then runs bench/peers/products.py with the Python of a virtual environment (bench/README.md says how to
-# make it): $VENV, or /tmp/venv-bench.
+# products.sh [ARGUMENTS] - builds, then runs bench/peers/products.py with the Python of a virtual environment
+# (bench/README.md says how to make it): $VENV, or /tmp/venv-bench.
 set -e
 cd "$(dirname "$0")/.."
 cmake -S . -B build -G Ninja > /dev/null

@@ -1,7 +1,8 @@
 #!/bin/bash
-# ranks.sh - what cuts cost, by the clock, on two free cores: a training step of two ranks beside half of one rank's with one thread, taken in
-# turns in one run (bench_ranks); gradients summed in order beside MPI's own sum; time of a run of four ranks outside its phases; balancing;
-# the memory of 96 ranks and the slices of 16,384.  One line each: what, measured, bar.  Some three minutes; a loaded machine makes nonsense of it.
+# ranks.sh - what cuts cost, by the clock, on two free cores: a training step of two ranks beside half of one rank's
+# with one thread, taken in turns in one run (bench_ranks); gradients summed in order beside MPI's own sum; time of a
+# run of four ranks outside its phases; balancing; the memory of 96 ranks and the slices of 16,384.  One line each:
+# what, measured, bar.  Some three minutes; a loaded machine makes nonsense of it.
 #   taskset -c 0,1 bash bench/ranks.sh [built]      on two cores; built: what is in build/ is taken as it is
 cd "$(dirname "$0")/.." || exit 1
 . tools/packages.sh

@@ -1,6 +1,7 @@
 #!/bin/bash
-# replicas.sh - sampling by two replicas of one thread each beside one of them: tokens a second on the clock (of all answers, until the last is
-# there; the launch is not in it), taken in turn; 1.7 x is wanted.  Two cores of your own are needed, or the figure says nothing.
+# replicas.sh - sampling by two replicas of one thread each beside one of them: tokens a second on the clock (of all
+# answers, until the last is there; the launch is not in it), taken in turn; 1.7 x is wanted.  Two cores of your own are
+# needed, or the figure says nothing.
 #   taskset -c 0,1 bash bench/replicas.sh [ROUNDS]
 hone=build/hone
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
-# cuda.cmake - libhone_cuda.so, the CUDA backend, where nvcc is; elsewhere nothing changes.  No GPU is needed to build it.
-# Contraction is off as in C: an fma is written where one is meant.
+# cuda.cmake - libhone_cuda.so, the CUDA backend, where nvcc is; elsewhere nothing changes.  No GPU is needed to build
+# it.  Contraction is off as in C: an fma is written where one is meant.
 find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
 if(NVCC AND NOT HONE_SANITIZE)
   get_filename_component(CUDA_HOME ${NVCC} REALPATH)
@@ -35,8 +35,8 @@ if(NVCC AND NOT HONE_SANITIZE)
   set_target_properties(hone_cuda_race PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/race OUTPUT_NAME hone_cuda)
 endif()
 
-# One program with every test of a GPU (tests/gpu/gpu_*.c, and the op tests on a GPU in float32), and the library beside it: build/gpu is
-# what is carried to a bare machine that has one.  Each test's main is a function of its own name.
+# One program with every test of a GPU (tests/gpu/gpu_*.c, and the op tests on a GPU in float32), and the library beside
+# it: build/gpu is what is carried to a bare machine that has one.  Each test's main is a function of its own name.
 if(TARGET hone_cuda)
   file(GLOB GPU_TESTS CONFIGURE_DEPENDS tests/gpu/gpu_*.c)
   list(REMOVE_ITEM GPU_TESTS ${CMAKE_SOURCE_DIR}/tests/gpu/gpu_main.c)

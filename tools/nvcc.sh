@@ -1,5 +1,6 @@
 #!/bin/bash
-# nvcc.sh COMPILER ARGUMENTS... - the compiler, whose notes that wgmma was serialised are errors: such a kernel is right and several times too slow.
+# nvcc.sh COMPILER ARGUMENTS... - the compiler, whose notes that wgmma was serialised are errors: such a kernel is right
+# and several times too slow.
 said=$("$@" 2>&1)
 rc=$?
 [ -z "$said" ] || echo "$said"

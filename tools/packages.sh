@@ -17,10 +17,12 @@ need_packages() {
 BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libc6-dev libpcre2-dev libutf8proc-dev libyaml-dev libzstd-dev
  libsnappy-dev liblz4-dev libbrotli-dev zlib1g-dev libgmp-dev libpng-dev libjpeg-dev libwebp-dev"
 
-# Several ranks: libhone_mpi.so is built where these are, and loaded where a launcher started hone, which itself does not need them.
+# Several ranks: libhone_mpi.so is built where these are, and loaded where a launcher started hone, which itself does
+# not need them.
 RANK_PACKAGES="libopenmpi-dev openmpi-bin"
 
-# fuzzing_clang: the path of the newest clang here that can build a fuzzer; installs the distribution's own where there is none.
+# fuzzing_clang: the path of the newest clang here that can build a fuzzer; installs the distribution's own where there
+# is none.
 fuzzing_clang() {
     for try in here installed; do
         for c in $(ls /usr/bin/clang-[0-9]* 2>/dev/null | sort -t- -k2 -rn) $(command -v clang); do

@@ -1,6 +1,7 @@
 #!/bin/bash
-# alone.sh - a sequence scored alone, and among 200 others in three orders, in batches of 100 to 4096 tokens, on 1, 2, 3 and 7 threads: the
-# same bytes, for every family.  (Gradients with every kind of recomputation: tests/model/test_exact.c.)
+# alone.sh - a sequence scored alone, and among 200 others in three orders, in batches of 100 to 4096 tokens, on 1, 2, 3
+# and 7 threads: the same bytes, for every family.  (Gradients with every kind of recomputation:
+# tests/model/test_exact.c.)
 #   bash tests/all/alone.sh build/hone [DIR]
 hone=$1
 passed=0 failed=0

@@ -1,6 +1,6 @@
 #!/bin/bash
-# avx512.sh - the operations' tests with ASan and UBSan in the AVX-512 kernels (./check has them in the AVX2 ones), where the processor has
-# them; else skipped.
+# avx512.sh - the operations' tests with ASan and UBSan in the AVX-512 kernels (./check has them in the AVX2 ones),
+# where the processor has them; else skipped.
 #   bash tests/all/avx512.sh build/hone
 grep -qw avx512f /proc/cpuinfo || { echo "this processor has no AVX-512"; exit 77; }
 . tools/packages.sh # (warnings are left to ./check: a sanitizer adds some about what it keeps from being optimised)

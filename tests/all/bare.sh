@@ -1,7 +1,8 @@
 #!/bin/bash
-# bare.sh - a stranger's first hour: ./quickstart and ./check --quick on Debian 12 and on Debian 13 with nothing installed but what debootstrap's
-# smallest variant brings, from a clean copy of the last commit.  Each with its own gcc, and hone without gcc's leave to warn.
-# The roots are kept under build/bare; the mirror is the one that this machine's own apt reads.  Needs to be root.
+# bare.sh - a stranger's first hour: ./quickstart and ./check --quick on Debian 12 and on Debian 13 with nothing
+# installed but what debootstrap's smallest variant brings, from a clean copy of the last commit.  Each with its own
+# gcc, and hone without gcc's leave to warn.  The roots are kept under build/bare; the mirror is the one that this
+# machine's own apt reads.  Needs to be root.
 #   bash tests/all/bare.sh build/hone [DIR [SUITE...]]
 . tools/packages.sh
 shift; shift

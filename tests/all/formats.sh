@@ -1,6 +1,6 @@
 #!/bin/bash
-# formats.sh - quickstart's task with weights and optimizer states in fewer bits: each ends above 0.92 on 200 held-out questions
-# (float32: 0.985 with this seed, 0.955 with another), with log-probs that are the sampler's in every step.
+# formats.sh - quickstart's task with weights and optimizer states in fewer bits: each ends above 0.92 on 200 held-out
+# questions (float32: 0.985 with this seed, 0.955 with another), with log-probs that are the sampler's in every step.
 #   bash tests/all/formats.sh build/hone
 [ "$(realpath "$1")" = "$(realpath build/hone)" ] || { echo "quickstart uses build/hone"; exit 1; }
 passed=0 failed=0

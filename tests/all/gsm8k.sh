@@ -1,6 +1,6 @@
 #!/bin/bash
-# gsm8k.sh - GRPO on GSM8K as published, end to end: raw lines -> `hone data gsm8k` -> Parquet -> `hone train` with a random model
-# (it learns no mathematics; everything else is real).  The data is taken from DIR/../data/gsm8k.
+# gsm8k.sh - GRPO on GSM8K as published, end to end: raw lines -> `hone data gsm8k` -> Parquet -> `hone train` with a
+# random model (it learns no mathematics; everything else is real).  The data is taken from DIR/../data/gsm8k.
 #   bash tests/all/gsm8k.sh build/hone [DIR]
 . tests/cmd/train_common.bash
 raw=${2:+$(realpath "$2")/../data/gsm8k/train.jsonl}

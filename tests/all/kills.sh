@@ -1,6 +1,7 @@
 #!/bin/bash
-# kills.sh - a run of 30 steps is killed (-9) twenty times at random moments, some of them while it saves (through a buffer that holds
-# a hundredth of it, every other time), and resumed each time: it ends as the run that was never killed, byte for byte.
+# kills.sh - a run of 30 steps is killed (-9) twenty times at random moments, some of them while it saves (through a
+# buffer that holds a hundredth of it, every other time), and resumed each time: it ends as the run that was never
+# killed, byte for byte.
 #   bash tests/all/kills.sh build/hone [DIR]
 . tests/cmd/train_common.bash
 make_model
@@ -18,7 +19,8 @@ while [ $kills -lt 20 ] && [ $tries -lt 100 ]; do
     buffer=$((tries % 2 ? 300000 : 268435456))
     start killed $steps trainer.save_buffer=$buffer "data.val_files=[$work/sums.jsonl]" data.val_max_samples=6 trainer.val_every=7 &
     child=$!
-    # a third at once, in the middle of opening or reading; a third with the next line; a third as soon as a save has begun
+    # a third at once, in the middle of opening or reading; a third with the next line; a third as soon as a save has
+    # begun
     case $((RANDOM % 3)) in
     0) sleep 0.$((RANDOM % 4))$((RANDOM % 10)) ;;
     1) wait_lines killed $((done_steps + 1)); sleep 0.00$((RANDOM % 10)) ;;

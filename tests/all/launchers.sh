@@ -1,7 +1,8 @@
 #!/bin/bash
-# launchers.sh - hone under each launcher: mpirun as root and oversubscribed; mpirun over TCP on two machines made of namespaces (network, mounts, names;
-# nsenter in place of ssh); in Slurm on those two: mpirun inside sbatch, srun --mpi=pmix on one node and on two; srun without pmix and MPICH's mpirun are
-# refused in one line.  Each launch scores, learns (sft) and trains for real: the bytes are those of mpirun alone.
+# launchers.sh - hone under each launcher: mpirun as root and oversubscribed; mpirun over TCP on two machines made of
+# namespaces (network, mounts, names; nsenter in place of ssh); in Slurm on those two: mpirun inside sbatch, srun
+# --mpi=pmix on one node and on two; srun without pmix and MPICH's mpirun are refused in one line.  Each launch scores,
+# learns (sft) and trains for real: the bytes are those of mpirun alone.
 #   bash tests/all/launchers.sh build/hone          as root; installs slurm and MPICH's launcher where they are missing
 . tests/cmd/train_common.bash
 . tools/packages.sh

@@ -1,6 +1,7 @@
 #!/bin/bash
-# long.sh - 30,000 updates of a tiny model, which learns to the end: what is right changes twice, and each time it is learned anew.  An
-# optimizer that stands still at update 6,734 or runs away at 13,900 (both have been) learns the first thing at most.
+# long.sh - 30,000 updates of a tiny model, which learns to the end: what is right changes twice, and each time it is
+# learned anew.  An optimizer that stands still at update 6,734 or runs away at 13,900 (both have been) learns the first
+# thing at most.
 #   bash tests/all/long.sh build/hone
 . tests/cmd/train_common.bash
 cd "$work" || exit 1

@@ -1,6 +1,6 @@
 #!/bin/bash
-# million.sh - one million tokens sampled and scored (tests/rollout/test_million.c says over which models and how): the largest
-# difference of log-probs, the entropies and the routes that differ.
+# million.sh - one million tokens sampled and scored (tests/rollout/test_million.c says over which models and how): the
+# largest difference of log-probs, the entropies and the routes that differ.
 #   bash tests/all/million.sh build/hone [DIR [MODEL...]]
 program=$(dirname "$1")/tests/rollout/test_million
 shift; shift

@@ -1,6 +1,7 @@
 #!/bin/bash
-# peers.sh - hone beside the programs it must agree with: transformers, pyarrow, pandas, polars, DuckDB, math-verify, TensorBoard.
-# They come from virtual environments: VENV=DIR[:DIR...], each looked through for what is needed; what is in none is skipped.
+# peers.sh - hone beside the programs it must agree with: transformers, pyarrow, pandas, polars, DuckDB, math-verify,
+# TensorBoard.  They come from virtual environments: VENV=DIR[:DIR...], each looked through for what is needed; what is
+# in none is skipped.
 #   VENV=/path/to/venv bash tests/all/peers.sh build/hone [DIR]
 . tests/cmd/train_common.bash
 beside() { # beside WHAT MODULES SCRIPT ARGUMENTS...

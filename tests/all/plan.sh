@@ -1,6 +1,6 @@
 #!/bin/bash
-# plan.sh - what `hone plan` promises about time: a step of 12 small configurations within 25 % of the measurement, a whole search
-# below 5 s, a better balanced layout than the published one, and a plan without any machine.
+# plan.sh - what `hone plan` promises about time: a step of 12 small configurations within 25 % of the measurement, a
+# whole search below 5 s, a better balanced layout than the published one, and a plan without any machine.
 #   bash tests/all/plan.sh build/hone [DIR]
 hone=$1
 passed=0 failed=0

@@ -1,6 +1,6 @@
 #!/bin/bash
-# planted.sh - every output of every operation is made wrong by 0.1 % in its largest entry (tests/op/planted.h), one at a time,
-# and the operation's own test must fail.  A test that passes with a wrong operation proves nothing.
+# planted.sh - every output of every operation is made wrong by 0.1 % in its largest entry (tests/op/planted.h), one at
+# a time, and the operation's own test must fail.  A test that passes with a wrong operation proves nothing.
 #   bash tests/all/planted.sh build/hone [DIR]
 tests=$(dirname "$1")/tests/op
 passed=0 failed=0 skipped=0

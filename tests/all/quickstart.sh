@@ -1,6 +1,7 @@
 #!/bin/bash
-# quickstart.sh - ./quickstart with three seeds: each learns to above 0.9 on held-out questions (it exits non-zero otherwise), with
-# log-probs that are the sampler's in every step; the first seed again gives the same metrics (times aside) and weights.
+# quickstart.sh - ./quickstart with three seeds: each learns to above 0.9 on held-out questions (it exits non-zero
+# otherwise), with log-probs that are the sampler's in every step; the first seed again gives the same metrics (times
+# aside) and weights.
 #   bash tests/all/quickstart.sh build/hone [DIR [SEED...]]
 [ "$(realpath "$1")" = "$(realpath build/hone)" ] || { echo "quickstart uses build/hone"; exit 1; }
 shift; shift

@@ -1,7 +1,8 @@
 #!/bin/bash
-# ranks_fail.sh - one of eight ranks is killed (-9) or stopped (-STOP) in every phase of `train` and `sft`: all ranks are gone in time, the terminal
-# and the run's log name rank and phase, and the same command goes on, on fewer ranks too.  Then memory that is refused to one rank, a file
-# that only one cannot read, numbers that are not finite on one, a disk that is full for one, and being told to end.
+# ranks_fail.sh - one of eight ranks is killed (-9) or stopped (-STOP) in every phase of `train` and `sft`: all ranks
+# are gone in time, the terminal and the run's log name rank and phase, and the same command goes on, on fewer ranks
+# too.  Then memory that is refused to one rank, a file that only one cannot read, numbers that are not finite on one, a
+# disk that is full for one, and being told to end.
 #   bash tests/all/ranks_fail.sh build/hone [short]
 # The phase of a rank is the name of a thread of it (comm/watch.h).
 . tests/cmd/train_common.bash

@@ -1,6 +1,7 @@
 #!/bin/bash
-# threads.sh - ThreadSanitizer over the tests that use threads: the pool, the ring of a save, chains of calls, attention's backward (whose
-# tiles wait for each other), layers, scorers, the engine, the checkpoint's writer; and over a run of hone train and hone sft.
+# threads.sh - ThreadSanitizer over the tests that use threads: the pool, the ring of a save, chains of calls,
+# attention's backward (whose tiles wait for each other), layers, scorers, the engine, the checkpoint's writer; and over
+# a run of hone train and hone sft.
 #   bash tests/all/threads.sh build/hone
 . tools/packages.sh
 repo=$PWD

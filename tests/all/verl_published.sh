@@ -1,6 +1,7 @@
 #!/bin/bash
-# verl_published.sh - the three scripts that verl publishes for DeepSeek-V3, Qwen3-235B and Qwen3-30B, with every row of its tables: imported with
-# no setting left unexplained, they are recipes/*-published.yaml in every setting that both have. (Where the files lie is everybody's own.)
+# verl_published.sh - the three scripts that verl publishes for DeepSeek-V3, Qwen3-235B and Qwen3-30B, with every row of
+# its tables: imported with no setting left unexplained, they are recipes/*-published.yaml in every setting that both
+# have. (Where the files lie is everybody's own.)
 #   bash tests/all/verl_published.sh build/hone FOLDER...     a FOLDER with the scripts below it; VERL=FOLDER[:FOLDER...] names more
 hone=$1
 folders=("${@:2}")

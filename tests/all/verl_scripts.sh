@@ -1,7 +1,8 @@
 #!/bin/bash
-# verl_scripts.sh - launch scripts as their authors wrote them: `hone import-verl --args` against the words that bash really makes. Bash runs
-# them (as nobody, in a copy of their folder) on a machine that has only what is put there: programs that write down how they were called, and
-# programs that do nothing. Python that is asked about the machine (-c) answers no.
+# verl_scripts.sh - launch scripts as their authors wrote them: `hone import-verl --args` against the words that bash
+# really makes. Bash runs them (as nobody, in a copy of their folder) on a machine that has only what is put there:
+# programs that write down how they were called, and programs that do nothing. Python that is asked about the machine
+# (-c) answers no.
 #   bash tests/all/verl_scripts.sh build/hone FOLDER...     each FOLDER with scripts below it; VERL=FOLDER[:FOLDER...] names more for ./check --all
 hone=$(readlink -f "$1")
 folders=("${@:2}")
@@ -84,7 +85,8 @@ for f in "${folders[@]}"; do
 done
 [ $scripts != 0 ] || { echo "no launch scripts here: name a folder that has them"; exit 77; }
 echo "$scripts scripts, $((exact + different)) launch something, $exact with bash's words"
-# 84 of 86 is what is promised: what a script does on a machine of another kind (a file it sources, a program it waits for) is not to be known here
+# 84 of 86 is what is promised: what a script does on a machine of another kind (a file it sources, a program it waits
+# for) is not to be known here
 failed=0
 [ $((43 * different)) -le $((exact + different)) ] || failed=$different
 echo "$exact passed, $failed failed, $((silent + different - failed)) skipped"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# vision.sh - 50,000 tokens sampled with 1 to 4 pictures, chunked prefill through them, prefix hits and preemption: the trainer's log-probs are
-# the sampler's; the vision quickstart learns with three seeds, and the first, killed twice and resumed, ends with the same bytes.
+# vision.sh - 50,000 tokens sampled with 1 to 4 pictures, chunked prefill through them, prefix hits and preemption: the
+# trainer's log-probs are the sampler's; the vision quickstart learns with three seeds, and the first, killed twice and
+# resumed, ends with the same bytes.
 #   bash tests/all/vision.sh build/hone
 hone=$(realpath "$1")
 root=$(pwd) passed=0 failed=0

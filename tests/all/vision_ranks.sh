@@ -1,6 +1,7 @@
 #!/bin/bash
-# vision_ranks.sh - a model that takes pictures over ranks: log-probs and answers are one rank's bytes on every grid, gradients those of the golden
-# models, a run is exact on every step, takes the memory that --memory counts, and goes on on another grid.  bash tests/all/vision_ranks.sh build/hone
+# vision_ranks.sh - a model that takes pictures over ranks: log-probs and answers are one rank's bytes on every grid,
+# gradients those of the golden models, a run is exact on every step, takes the memory that --memory counts, and goes on
+# on another grid.  bash tests/all/vision_ranks.sh build/hone
 hone=$(realpath "$1")
 root=$(pwd) passed=0 failed=0
 command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (no mpirun)"; exit 0; }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# bench.sh - `hone bench`: every measurement gives one JSON object with its figures, a timeline is one that can be read, and what makes no
-# sense is refused.  Figures themselves are not looked at.
+# bench.sh - `hone bench`: every measurement gives one JSON object with its figures, a timeline is one that can be read,
+# and what makes no sense is refused.  Figures themselves are not looked at.
 #   bash tests/cmd/bench.sh build/hone
 hone=${1:-build/hone} passed=0 failed=0
 work=$(mktemp -d)

@@ -1,5 +1,6 @@
 #!/bin/bash
-# cmake.sh - what a user's compiler warns of does not keep him from building: -Werror is in the build that ./check makes, and in no other.
+# cmake.sh - what a user's compiler warns of does not keep him from building: -Werror is in the build that ./check
+# makes, and in no other.
 #   bash tests/cmd/cmake.sh build/hone
 passed=0 failed=0
 work=$(mktemp -d)

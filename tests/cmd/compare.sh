@@ -1,6 +1,6 @@
 #!/bin/bash
-# compare.sh - `hone compare` of two small runs written here: the numbers in its table and in its JSON, settings that differ, what
-# it refuses.
+# compare.sh - `hone compare` of two small runs written here: the numbers in its table and in its JSON, settings that
+# differ, what it refuses.
 #   bash tests/cmd/compare.sh build/hone
 . tests/cmd/train_common.bash
 cd "$work" || exit 1

@@ -1,7 +1,8 @@
 #!/bin/bash
-# device.sh HONE - which device a verb takes (trainer.device, --device): with no backend or one that finds no GPU of its kind auto computes on
-# the CPU and says so in one line; a GPU that fails is an error with its remedy, unless the CPU is asked for.  The backend is a stand-in that
-# says what it is told to, so the rules of the program are what is tried; what the real one makes of a driver's answers: tests/op/test_device.c.
+# device.sh HONE - which device a verb takes (trainer.device, --device): with no backend or one that finds no GPU of its
+# kind auto computes on the CPU and says so in one line; a GPU that fails is an error with its remedy, unless the CPU is
+# asked for.  The backend is a stand-in that says what it is told to, so the rules of the program are what is tried;
+# what the real one makes of a driver's answers: tests/op/test_device.c.
 hone=$(readlink -f "$1")
 root=$PWD
 command -v cc >/dev/null || { echo "no C compiler"; exit 77; }

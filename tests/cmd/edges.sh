@@ -1,6 +1,6 @@
 #!/bin/bash
-# edges.sh - data from odd places and output to full ones: pipes, packed files that are larger than the memory, a device without an end, a disk
-# without room.
+# edges.sh - data from odd places and output to full ones: pipes, packed files that are larger than the memory, a device
+# without an end, a disk without room.
 #   bash tests/cmd/edges.sh build/hone
 . tests/cmd/train_common.bash
 make_model

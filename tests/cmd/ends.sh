@@ -1,6 +1,6 @@
 #!/bin/bash
-# ends.sh - every option of train and sft that is a number at both ends of its range: the run works, or is refused in one line a setting; none
-# ends by a signal.  Some of them; with all every one, and 400 draws of several at once.
+# ends.sh - every option of train and sft that is a number at both ends of its range: the run works, or is refused in
+# one line a setting; none ends by a signal.  Some of them; with all every one, and 400 draws of several at once.
 #   bash tests/cmd/ends.sh build/hone [quick|normal|all]
 . tests/cmd/train_common.bash
 mode=${2:-quick}
@@ -12,8 +12,8 @@ own="model.path=model trainer.threads=1 trainer.peak_tflops=0.1 trainer.steps=1 
 train_own="$own data.train_files=sums.jsonl data.max_prompt_length=32 data.max_response_length=4 data.train_batch_size=2 rollout.n=2"
 sft_own="$own data.train_files=pairs.jsonl sft.batch_size=2 sft.max_length=32"
 
-# ends VERB: lines "NAME LEAST MOST" of --list-options' "a number from LEAST to MOST" and its other ways of saying it.  Steps and answers
-# are left out: that many are simply done.
+# ends VERB: lines "NAME LEAST MOST" of --list-options' "a number from LEAST to MOST" and its other ways of saying it.
+# Steps and answers are left out: that many are simply done.
 ends() {
     "$hone" "$1" --list-options | awk '
         /^[a-z]/ { name = $1 }

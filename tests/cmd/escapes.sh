@@ -1,6 +1,6 @@
 #!/bin/bash
-# escapes.sh - nothing in data, answers or file names steers the terminal: what hone writes for people shows control characters as text, C1's and
-# those that turn the direction of writing too.  JSON escapes its own.
+# escapes.sh - nothing in data, answers or file names steers the terminal: what hone writes for people shows control
+# characters as text, C1's and those that turn the direction of writing too.  JSON escapes its own.
 #   bash tests/cmd/escapes.sh build/hone
 . tests/cmd/train_common.bash
 make_model
@@ -37,7 +37,8 @@ quiet "an error that quotes a file" out
 grep -q 'a\\u001b\[31mred' out
 ok $? "data show --json: $(cat -v out)"
 
-# chat: bytes of a model that was never trained, in a terminal (whose own line ends are \r\n) with questions from a pipe, and through a pipe.
+# chat: bytes of a model that was never trained, in a terminal (whose own line ends are \r\n) with questions from a
+# pipe, and through a pipe.
 "$hone" chat model --max-tokens 400 --seed 1 <<<hello >piped 2>/dev/null
 steers piped
 ok $? "this model says nothing that steers: another seed is needed"

@@ -4,7 +4,8 @@
 . tests/cmd/train_common.bash
 make_model
 make_sums 40
-# A scorer whose verdict depends on the answer alone, and which says what it read: right or wrong; and a number that is no opinion.
+# A scorer whose verdict depends on the answer alone, and which says what it read: right or wrong; and a number that is
+# no opinion.
 cat >"$work/scorer.sh" <<'END'
 while read -r line; do
     case "$line" in

@@ -1,6 +1,6 @@
 #!/bin/bash
-# generate.sh - `hone generate` and `hone score` as a user meets them: what is generated scores the same bits for every family
-# and every sampling option, whatever the batch; bad requests are errors for themselves alone.
+# generate.sh - `hone generate` and `hone score` as a user meets them: what is generated scores the same bits for every
+# family and every sampling option, whatever the batch; bad requests are errors for themselves alone.
 #   bash tests/cmd/generate.sh build/hone [quick|normal|all]
 hone=$1
 passed=0 failed=0 skipped=0
@@ -13,7 +13,8 @@ prompts() { # prompts VOCAB N: lines of random token ids, two in three with a co
         for (k = 0; k < len; k++) s = s (k ? "," : "") (i % 3 && k < 24 ? (k * 7 + 3) % v : int(rand() * v));
         print "{\"tokens\":[" s "]}" } }'
 }
-# same_scores GENERATED SCORED: how many lines' log-probs or entropies are not the same text (the shortest that names the float)
+# same_scores GENERATED SCORED: how many lines' log-probs or entropies are not the same text (the shortest that names
+# the float)
 same_scores() {
     paste -d '\n' "$1" "$2" | awk '
         function list(line, name, out,   s) { if (!match(line, "\"" name "\":\\[[^]]*\\]")) return -1; s = substr(line, RSTART + length(name) + 4, RLENGTH - length(name) - 5); return split(s, out, ",") }

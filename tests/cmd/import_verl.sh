@@ -1,6 +1,6 @@
 #!/bin/bash
-# import_verl.sh HONE - `hone import-verl`: the words that bash makes of scripts (asked of the bash of this machine), what becomes of verl's
-# settings, and that nothing of a script is ever executed.
+# import_verl.sh HONE - `hone import-verl`: the words that bash makes of scripts (asked of the bash of this machine),
+# what becomes of verl's settings, and that nothing of a script is ever executed.
 hone=$(readlink -f "$1")
 data=$PWD/tests/data/verl_import
 models=$PWD/tests/data

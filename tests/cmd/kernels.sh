@@ -1,6 +1,6 @@
 #!/bin/bash
-# kernels.sh - no published model is served by a plain product or attention of the CUDA backend (`hone inspect --device cuda`, no GPU needed), and a
-# compiler that says that it serialised tensor cores ends the build.
+# kernels.sh - no published model is served by a plain product or attention of the CUDA backend (`hone inspect --device
+# cuda`, no GPU needed), and a compiler that says that it serialised tensor cores ends the build.
 hone=$1
 passed=0 failed=0
 says() { # says CODE NOTE: a compiler that prints the note and ends well, through tools/nvcc.sh

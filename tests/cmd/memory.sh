@@ -1,6 +1,6 @@
 #!/bin/bash
-# memory.sh - the memory of a run is known before it is taken, is taken at the start, and does not grow: not with steps, saves,
-# validation, a reference model or ReMax's answers.  A save takes its buffer and no second copy of the model.
+# memory.sh - the memory of a run is known before it is taken, is taken at the start, and does not grow: not with steps,
+# saves, validation, a reference model or ReMax's answers.  A save takes its buffer and no second copy of the model.
 #   bash tests/cmd/memory.sh build/hone [quick|normal|all]
 . tests/cmd/train_common.bash
 mkdir "$work/config"

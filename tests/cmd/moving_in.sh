@@ -1,6 +1,6 @@
 #!/bin/bash
-# moving_in.sh HONE - what a newcomer does in the first hour, with an own scorer in Python: runs that fail say why, runs that go on are
-# looked at and taken along.
+# moving_in.sh HONE - what a newcomer does in the first hour, with an own scorer in Python: runs that fail say why, runs
+# that go on are looked at and taken along.
 . tests/cmd/train_common.bash
 command -v python3 >/dev/null || { echo "there is no python3"; exit 77; }
 make_model

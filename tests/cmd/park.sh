@@ -1,6 +1,7 @@
 #!/bin/bash
-# park.sh - where a run keeps its memory changes no byte of it: optimizer states parked while answers are sampled, on the host in any share, saved
-# piece by piece meanwhile; a reference that is parked between its passes; weights and states in any format, going on from a checkpoint.
+# park.sh - where a run keeps its memory changes no byte of it: optimizer states parked while answers are sampled, on
+# the host in any share, saved piece by piece meanwhile; a reference that is parked between its passes; weights and
+# states in any format, going on from a checkpoint.
 #   bash tests/cmd/park.sh build/hone [quick|normal|all]
 . tests/cmd/train_common.bash
 make_model

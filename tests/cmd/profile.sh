@@ -1,5 +1,6 @@
 #!/bin/bash
-# profile.sh - trainer.profile: a run with a timeline is the run without one, byte for byte, and its timeline has every phase's ops.
+# profile.sh - trainer.profile: a run with a timeline is the run without one, byte for byte, and its timeline has every
+# phase's ops.
 #   bash tests/cmd/profile.sh build/hone
 . tests/cmd/train_common.bash
 make_model

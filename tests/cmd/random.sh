@@ -1,5 +1,6 @@
 #!/bin/bash
-# random.sh - model.random and --random: weights from a seed and config.json are those that `hone random` would write, for scoring, sampling and training.
+# random.sh - model.random and --random: weights from a seed and config.json are those that `hone random` would write,
+# for scoring, sampling and training.
 #   bash tests/cmd/random.sh build/hone [quick|normal|all]
 . tests/cmd/train_common.bash
 make_model # of seed 3

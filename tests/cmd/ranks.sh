@@ -1,5 +1,6 @@
 #!/bin/bash
-# ranks.sh - hone under mpirun as a user meets it: the same bytes on any grid, one voice, and refusals that are said once.
+# ranks.sh - hone under mpirun as a user meets it: the same bytes on any grid, one voice, and refusals that are said
+# once.
 #   bash tests/cmd/ranks.sh build/hone
 . tests/cmd/train_common.bash
 export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours

@@ -1,5 +1,6 @@
 #!/bin/bash
-# ranks_memory.sh - the memory of every rank: what `--memory N` counts, without ranks, is what N ranks take, arena by arena, to the byte.
+# ranks_memory.sh - the memory of every rank: what `--memory N` counts, without ranks, is what N ranks take, arena by
+# arena, to the byte.
 #   bash tests/cmd/ranks_memory.sh build/hone [all]
 . tests/cmd/train_common.bash
 export ASAN_OPTIONS=detect_leaks=0

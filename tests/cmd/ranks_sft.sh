@@ -1,6 +1,6 @@
 #!/bin/bash
-# ranks_sft.sh - `hone sft` under mpirun: every grid learns what one rank learns, a run that was killed goes on byte for byte, also on
-# another grid; one rank writes the run directory.
+# ranks_sft.sh - `hone sft` under mpirun: every grid learns what one rank learns, a run that was killed goes on byte for
+# byte, also on another grid; one rank writes the run directory.
 #   bash tests/cmd/ranks_sft.sh build/hone
 . tests/cmd/train_common.bash
 need_ranks

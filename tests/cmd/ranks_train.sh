@@ -1,6 +1,6 @@
 #!/bin/bash
-# ranks_train.sh - `hone train` under mpirun, on grids of its own for training and for sampling: questions are shared out, every rank ends with
-# all answers, which are one rank's, and the sampler's log-probs are the trainer's.
+# ranks_train.sh - `hone train` under mpirun, on grids of its own for training and for sampling: questions are shared
+# out, every rank ends with all answers, which are one rank's, and the sampler's log-probs are the trainer's.
 #   bash tests/cmd/ranks_train.sh build/hone
 . tests/cmd/train_common.bash
 export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours

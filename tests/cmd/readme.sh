@@ -1,6 +1,6 @@
 #!/bin/bash
-# readme.sh HONE - runs every command of README.md's "sh" blocks as a reader would, in a scratch folder that looks like the repository.
-# A command that fails is named; "demo/" is where they write.
+# readme.sh HONE - runs every command of README.md's "sh" blocks as a reader would, in a scratch folder that looks like
+# the repository.  A command that fails is named; "demo/" is where they write.
 hone=$(readlink -f "$1")
 root=$PWD
 scratch=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# refused.sh - memory that is refused, and files that shrink while they are mapped: every verb ends with one line and exit code 1, or as
-# if nothing had been, but never by a signal, never late.  A preloaded library refuses the k-th call (tests/shim/failing.c).
+# refused.sh - memory that is refused, and files that shrink while they are mapped: every verb ends with one line and
+# exit code 1, or as if nothing had been, but never by a signal, never late.  A preloaded library refuses the k-th call
+# (tests/shim/failing.c).
 #   bash tests/cmd/refused.sh build/hone [quick|normal|all]     all: every k; else some.  build-asan/hone: with the sanitizers
 hone=$(realpath "$1")
 mode=${2:-quick}

@@ -1,5 +1,6 @@
 #!/bin/bash
-# show.sh - `hone show` of a small run written here: its plots, its list, its JSON, the best and worst answers, what it refuses.
+# show.sh - `hone show` of a small run written here: its plots, its list, its JSON, the best and worst answers, what it
+# refuses.
 #   bash tests/cmd/show.sh build/hone
 . tests/cmd/train_common.bash
 cd "$work" || exit 1

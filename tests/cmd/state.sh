@@ -1,6 +1,7 @@
 #!/bin/bash
-# state.sh - a run that goes on from a state.json that somebody edited: what is missing, of another kind or impossible is named in one
-# line, and the run ends with exit code 1; it neither aborts nor goes on from elsewhere.  Folders that are no checkpoints' are left alone.
+# state.sh - a run that goes on from a state.json that somebody edited: what is missing, of another kind or impossible
+# is named in one line, and the run ends with exit code 1; it neither aborts nor goes on from elsewhere.  Folders that
+# are no checkpoints' are left alone.
 #   bash tests/cmd/state.sh build/hone
 . tests/cmd/train_common.bash
 make_model

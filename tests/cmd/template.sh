@@ -1,6 +1,6 @@
 #!/bin/bash
-# template.sh - a chat template given as a file is told what the model's own would be told (the special tokens), and the model that comes
-# out of the run has it, and the tokenizer that it was trained with.
+# template.sh - a chat template given as a file is told what the model's own would be told (the special tokens), and the
+# model that comes out of the run has it, and the tokenizer that it was trained with.
 #   bash tests/cmd/template.sh build/hone
 . tests/cmd/train_common.bash
 make_model

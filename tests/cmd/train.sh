@@ -1,5 +1,6 @@
 #!/bin/bash
-# train.sh - `hone train` as a user meets it: killed and resumed, told to stop, twice in one folder, and every method one step.
+# train.sh - `hone train` as a user meets it: killed and resumed, told to stop, twice in one folder, and every method
+# one step.
 #   bash tests/cmd/train.sh build/hone [quick|normal|all]
 . tests/cmd/train_common.bash
 mode=${2:-quick}

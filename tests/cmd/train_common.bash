@@ -1,4 +1,5 @@
-# train_common.bash - what the scripts about runs share: counting, a tiny random model, questions, and comparing two runs.
+# train_common.bash - what the scripts about runs share: counting, a tiny random model, questions, and comparing two
+# runs.
 hone=$(realpath "$1")
 repo=$PWD
 passed=0 failed=0 skipped=0

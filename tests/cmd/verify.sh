@@ -1,6 +1,6 @@
 #!/bin/bash
-# verify.sh - every text model of the reference, in both spellings of its config, with every kind of recomputation and in
-# checking mode: `hone verify` must agree with transformers' values; and the algorithms with verl's.
+# verify.sh - every text model of the reference, in both spellings of its config, with every kind of recomputation and
+# in checking mode: `hone verify` must agree with transformers' values; and the algorithms with verl's.
 hone=$1
 passed=0 failed=0 skipped=0
 tmp=$(mktemp -d)

@@ -1,5 +1,6 @@
 #!/bin/bash
-# wrong.sh HONE - wrong inputs as a newcomer gives them: each gets one line that says what is wrong, the right exit code, and no crash.
+# wrong.sh HONE - wrong inputs as a newcomer gives them: each gets one line that says what is wrong, the right exit
+# code, and no crash.
 hone=$(readlink -f "$1")
 data=$PWD/tests/data
 root=$PWD
@@ -8,7 +9,8 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 passed=0 failed=0
 
-# wrong CODE FRAGMENT ARGUMENTS...: exit code, what standard error must hold; it must be one line (beside the one on the device).
+# wrong CODE FRAGMENT ARGUMENTS...: exit code, what standard error must hold; it must be one line (beside the one on the
+# device).
 wrong() {
     local code=$1 fragment=$2 rc
     shift 2

@@ -1,6 +1,7 @@
-/* test_comm.c - what groups of ranks do together, on 1 to 8 ranks: the program starts itself under mpirun for each size (a counted skip where
- * there is none).  Every sum is compared, bit for bit, with the tree computed by one rank; groups of a grid with counting; a rank that
- * dies, stalls or waits in vain takes all down, with one line that says who and where. */
+/* test_comm.c - what groups of ranks do together, on 1 to 8 ranks: the program starts itself under mpirun
+ * for each size (a counted skip where there is none).  Every sum is compared, bit for bit, with the tree
+ * computed by one rank; groups of a grid with counting; a rank that dies, stalls or waits in vain takes all
+ * down, with one line that says who and where. */
 #include "base/clock.h"
 #include "comm/watch.h"
 #include "comm/world.h"
@@ -116,8 +117,8 @@ static void exchange(const Comm *c) {
     rig_close(&r);
 }
 
-/* Many messages of one tag come in the order they were sent: each is as long as its number says.  Then messages together: rank 0's to each, rank
- * 1's to each, ... */
+/* Many messages of one tag come in the order they were sent: each is as long as its number
+ * says.  Then messages together: rank 0's to each, rank 1's to each, ... */
 static void in_order(const Comm *c) {
     enum { MANY = 24 };
     int right = (c->rank + 1) % c->size, left = (c->rank + c->size - 1) % c->size, bad = 0;

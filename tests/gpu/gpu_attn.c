@@ -161,7 +161,8 @@ static void alone(const Shape *s, const Made *m, const Bits *want) {
     }
 }
 
-/* The heads of one rank at a time (E2): columns of the same tensors, and kv heads of which a rank has its own, or a share of one. */
+/* The heads of one rank at a time (E2): columns of the same tensors, and kv heads of which a
+ * rank has its own, or a share of one. */
 static void by_rank(const Shape *s, const Made *m, const Bits *want) {
     int group = s->heads / s->kv, wrong = 0;
     Tensor o = put(m->T, m->wo, 0, NULL);
@@ -450,7 +451,8 @@ static const Shape order[] = { { "128", 1, 1, 128, 128, false },
                                { "64", 1, 1, 64, 64, false },
                                { "mla", 1, 1, 576, 512, true } };
 
-/* Without a mask: windows of a tower, whole frames, and both.  Heads of 80 columns have tensor cores, the others do not. */
+/* Without a mask: windows of a tower, whole frames, and both.  Heads of 80 columns have
+ * tensor cores, the others do not. */
 static const Shape unmasked[] = {
     { "80, windows", 16, 16, 80, 80, false, 16, 10, { 64, 64, 64, 48, 16, 64, 4, 64, 8, 60 }, 1, true },
     { "80, frames", 16, 16, 80, 80, false, 16, 4, { 1300, 333, 64, 129 }, 1, true },
@@ -482,8 +484,9 @@ static const Shape few_back[] = {
     { "16/24, few", 6, 2, 16, 24, false, 48, 3, { 70, 1, 33 }, 2 },
     { "all, few", 2, 2, 80, 80, false, 16, 3, { 150, 1, 67 }, 1, true },
 };
-/* ---- pieces of sequences, with all keys, as ranks have them -------------------------------------------------------- */
-/* Two ranks have pieces {0, 3} and {1, 2} of four of every sequence.  o, lse and dq have the bits of the whole; dk and dv of both ranks add up to it. */
+/* ---- pieces of sequences, with all keys, as ranks have them ------------------------------------------------------ */
+/* Two ranks have pieces {0, 3} and {1, 2} of four of every sequence.  o, lse and dq have the
+ * bits of the whole; dk and dv of both ranks add up to it. */
 static void pieces(const Shape *s) {
     Made m = make(s, 8);
     Tensor tdo = put(m.T, m.wo, 8, noise(m.T * m.wo, 1)), dq = put(m.T, m.wq, 0, NULL), dk = put(m.T, m.wk, 0, NULL),

@@ -1,5 +1,5 @@
-/* gpu_fused.c - ops that are done several at a time have the bits of their parts (op_fused_list.h), or of the one sum that they are, on shapes of models and on odd ones, and the
- * backend does take those of models. */
+/* gpu_fused.c - ops that are done several at a time have the bits of their parts (op_fused_list.h), or of the one sum
+ * that they are, on shapes of models and on odd ones, and the backend does take those of models. */
 #include "gpu/duo.h"
 #include "op/op_fused.h"
 
@@ -179,7 +179,8 @@ static void routes(Duo *q, int64_t T, int E, int k, int groups) {
     duo_clear(q, "routes");
 }
 
-/* One op, again and again, at the size of a model's micro-batch: a kernel that waits for itself once in a thousand times is found here. */
+/* One op, again and again, at the size of a model's micro-batch: a kernel that waits for
+ * itself once in a thousand times is found here. */
 static Tensor big(Dev *g, Arena *a, DType t, int64_t rows, int64_t cols, uint64_t seed) {
     Tensor x = tensor_push(a, t, rows, cols);
     op_normals(g, x, (Normals){ .seed = seed, .ld = cols, .std = 0.1 });

@@ -211,7 +211,8 @@ static void parts(Duo *q, const Kind *k, int T, int H, int V) {
     duo_equal(q, "dw of parts", dw, dw2);
     duo_clear(q, "parts");
 }
-/* As tp ranks share a head: each makes the logits of its leaves of the vocabulary, then the whole rows of its share of them; the bits of one rank. */
+/* As tp ranks share a head: each makes the logits of its leaves of the vocabulary, then the
+ * whole rows of its share of them; the bits of one rank. */
 static void ranks(Duo *q, const Kind *k, int T, int H, int V, int tp) {
     Dev *g = duo_dev(q, GPU);
     Rig *r = &q->r[GPU];

@@ -1,5 +1,6 @@
-/* gpu_link.c - AdamW by a GPU, by the CPU, and by a GPU whose states lie in the host's memory: three updates, then equal bytes of weights, master and
- * moments, in every form that they are kept in; and what dev_host_arena's tensors may be given to. */
+/* gpu_link.c - AdamW by a GPU, by the CPU, and by a GPU whose states lie in the host's memory: three
+ * updates, then equal bytes of weights, master and moments, in every form that they are kept in; and what
+ * dev_host_arena's tensors may be given to. */
 #include "gpu/duo.h"
 
 enum { WHERES = 3, STEPS = 3 };

@@ -1,7 +1,9 @@
-/* gpu_main.c - hone_gpu_test [few|here] [f32|bf16] [part of a name] ... [-- arguments of the tests]: every test of a GPU, each in a process of its own, so that
- * one that dies or hangs does not stop the rest.  few: fewer shapes, in this very process, and memory as it comes: for a sanitizer, which
- * does not see into a process that forks and goes on; here: in this process, as a rank that mpirun started must be; hone_gpu_test plant FAULT does what it must report.  One program, to be carried to a bare machine with libhone_cuda.so beside it; tests of whole
- * models want the folder tests/data/models below the current one. */
+/* gpu_main.c - hone_gpu_test [few|here] [f32|bf16] [part of a name] ... [-- arguments of the tests]: every test of a
+ * GPU, each in a process of its own, so that one that dies or hangs does not stop the rest.  few: fewer shapes, in this
+ * very process, and memory as it comes: for a sanitizer, which does not see into a process that forks and goes on;
+ * here: in this process, as a rank that mpirun started must be; hone_gpu_test plant FAULT does what it must report.
+ * One program, to be carried to a bare machine with libhone_cuda.so beside it; tests of whole models want the folder
+ * tests/data/models below the current one. */
 #include "backend.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
-/* gpu_mla.c - MLA's backward on a GPU: attention runs forward over the latent and backward over expanded keys and values, with the forward's lse and its
- * output behind W_uv.  How far its gradients are from float32's, beside those of a pair that is expanded both ways (and could not decode).
- * flat: scores have deviation 1; peaked: 3. */
+/* gpu_mla.c - MLA's backward on a GPU: attention runs forward over the latent and backward over expanded keys and
+ * values, with the forward's lse and its output behind W_uv.  How far its gradients are from float32's, beside those of
+ * a pair that is expanded both ways (and could not decode).  flat: scores have deviation 1; peaked: 3. */
 #include "gpu/duo.h"
 
 enum { NOPE = 128, ROPE = 64, V = 128, R = 512, DK = NOPE + ROPE, MOST_T = 900 };
@@ -13,14 +13,32 @@ typedef struct {
 } Mla;
 
 /* clang-format off */
-static HeadMap key_of(void)   { return (HeadMap){ .heads = N, .in = R, .out = NOPE, .y_width = DK, .w_rows = NOPE + V }; }
-static HeadMap rope_of(void)  { return (HeadMap){ .heads = N, .in = ROPE, .out = ROPE, .x_from = R, .y_width = DK, .y_from = NOPE }; }
-static HeadMap value_of(void) { return (HeadMap){ .heads = N, .in = R, .out = V, .y_width = V, .w_rows = NOPE + V, .w_from = NOPE }; }
-static HeadMap absorb(void)   { return (HeadMap){ .heads = N, .in = NOPE, .out = R, .x_width = DK, .y_width = R + ROPE, .w_rows = NOPE + V, .turned = true }; }
-static HeadMap turned(void)   { return (HeadMap){ .heads = N, .in = ROPE, .out = ROPE, .x_width = DK, .x_from = NOPE, .y_width = R + ROPE, .y_from = R }; }
-static HeadMap to_kv(int wide, int n, int from) { return (HeadMap){ .heads = N, .in = n, .out = n, .x_width = wide, .y_width = NOPE + V, .y_from = from }; }
-static HeadMap of_rope(void)  { return (HeadMap){ .heads = N, .in = ROPE, .out = ROPE, .x_width = DK, .x_from = NOPE }; }
-static HeadMap behind(void)   { return (HeadMap){ .heads = N, .in = R, .out = V, .x_width = R, .y_width = V, .w_rows = NOPE + V, .w_from = NOPE }; }
+static HeadMap key_of(void) {
+    return (HeadMap){ .heads = N, .in = R, .out = NOPE, .y_width = DK, .w_rows = NOPE + V };
+}
+static HeadMap rope_of(void) {
+    return (HeadMap){ .heads = N, .in = ROPE, .out = ROPE, .x_from = R, .y_width = DK, .y_from = NOPE };
+}
+static HeadMap value_of(void) {
+    return (HeadMap){ .heads = N, .in = R, .out = V, .y_width = V, .w_rows = NOPE + V, .w_from = NOPE };
+}
+static HeadMap absorb(void) {
+    return (HeadMap){ .heads = N, .in = NOPE, .out = R, .x_width = DK, .y_width = R + ROPE, .w_rows = NOPE + V,
+                      .turned = true };
+}
+static HeadMap turned(void) {
+    return (HeadMap){ .heads = N, .in = ROPE, .out = ROPE, .x_width = DK, .x_from = NOPE, .y_width = R + ROPE,
+                      .y_from = R };
+}
+static HeadMap to_kv(int wide, int n, int from) {
+    return (HeadMap){ .heads = N, .in = n, .out = n, .x_width = wide, .y_width = NOPE + V, .y_from = from };
+}
+static HeadMap of_rope(void) {
+    return (HeadMap){ .heads = N, .in = ROPE, .out = ROPE, .x_width = DK, .x_from = NOPE };
+}
+static HeadMap behind(void) {
+    return (HeadMap){ .heads = N, .in = R, .out = V, .x_width = R, .y_width = V, .w_rows = NOPE + V, .w_from = NOPE };
+}
 /* clang-format on */
 
 static Attn expanded(const Mla *m) {

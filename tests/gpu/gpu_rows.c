@@ -1,5 +1,6 @@
-/* gpu_rows.c - row-by-row ops, experts' bookkeeping and the optimizer: GPU against CPU by bound, against itself by memcmp, over random
- * shapes, every mixture of dtypes that the front doors allow, rows with and without gaps, no rows at all. */
+/* gpu_rows.c - row-by-row ops, experts' bookkeeping and the optimizer: GPU against CPU by bound, against
+ * itself by memcmp, over random shapes, every mixture of dtypes that the front doors allow, rows with and
+ * without gaps, no rows at all. */
 #include "gpu/duo.h"
 #include "op/adam.h"
 
@@ -13,7 +14,7 @@ static int any_gap(Duo *q) {
     for (int s = 0; s < 2; s++)                                                                                        \
         for (Dev *d = duo_dev(q, s); d; d = NULL)
 
-/* ---- elementwise and norms: out = f(in...) row by row ------------------------------------------------------------------------------ */
+/* ---- elementwise and norms: out = f(in...) row by row ------------------------------------------------------------ */
 typedef struct {
     Two x, u, g, y, z, rstd, dg, cs;
     RopeShape rope;
@@ -78,7 +79,7 @@ static void rows_once(Duo *q) {
     duo_clear(q, "rows");
 }
 
-/* ---- sums over rows ------------------------------------------------------------------------------------------------------------------ */
+/* ---- sums over rows ---------------------------------------------------------------------------------------------- */
 static void sums_once(Duo *q) {
     static const int widths[] = { 1, 24, 75, 128, 1032, 2048 };
     int64_t T = pick_int(q, 0, 700), W = widths[pick_int(q, 0, COUNT(widths) - 1)], V = pick_int(q, 1, 60);
@@ -115,7 +116,7 @@ static void sums_once(Duo *q) {
     duo_clear(q, "sums");
 }
 
-/* ---- parts: trees, heads ---------------------------------------------------------------------------------------------------------------- */
+/* ---- parts: trees, heads ----------------------------------------------------------------------------------------- */
 static void parts_once(Duo *q) {
     int64_t T = pick_int(q, 0, 20), W = pick_int(q, 1, 90);
     int n = 1 << pick_int(q, 0, 5);
@@ -180,7 +181,7 @@ static void fill_once(Duo *q) {
     duo_clear(q, "fill");
 }
 
-/* ---- experts ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- experts ----------------------------------------------------------------------------------------------------- */
 static void moe_once(Duo *q) {
     static const int experts[] = { 1, 4, 8, 60, 64, 128, 256, 512, 4096 };
     int E = experts[pick_int(q, 0, COUNT(experts) - 1)], k = pick_int(q, 1, E < 8 ? E : 8);
@@ -239,7 +240,7 @@ static void moe_once(Duo *q) {
     duo_clear(q, "moe");
 }
 
-/* ---- the optimizer ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the optimizer ----------------------------------------------------------------------------------------------- */
 static void adam_once(Duo *q, int64_t n, int64_t step) {
     int kept = pick_int(q, 0, 2); /* the master: w itself, beside it in F32, or what rounding took from it */
     bool master = kept > 0;

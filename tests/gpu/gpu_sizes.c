@@ -1,5 +1,5 @@
-/* gpu_sizes.c - what a plan promises: a batch that is smaller in every way than the one that was planned for takes no more memory.  Sizes come
- * from the dry device like a GPU, so this needs the backend's library, and no GPU. */
+/* gpu_sizes.c - what a plan promises: a batch that is smaller in every way than the one that was planned for takes no
+ * more memory.  Sizes come from the dry device like a GPU, so this needs the backend's library, and no GPU. */
 #include "model/fixture.h"
 
 static int pick(uint64_t *seed, int lo, int hi) {

@@ -1,5 +1,6 @@
-/* gpu_tp.c - tensor parallelism on one GPU: each rank's slice of tp 2, 4, 8 and 32 is run in turn and combined, and has the bits of the whole: products cut by
- * columns of the output and by the sum, experts likewise, the head by its vocabulary (gpu_head), attention by heads (gpu_attn); and what sums in pieces cost. */
+/* gpu_tp.c - tensor parallelism on one GPU: each rank's slice of tp 2, 4, 8 and 32 is run in turn and combined, and has
+ * the bits of the whole: products cut by columns of the output and by the sum, experts likewise, the head by its
+ * vocabulary (gpu_head), attention by heads (gpu_attn); and what sums in pieces cost. */
 #include "gpu/duo.h"
 
 #include <time.h>
@@ -55,7 +56,7 @@ static void experts_by_sum(Duo *q, int tp) {
     duo_clear(q, "experts by sum");
 }
 
-/* ---- what pieces cost ----------------------------------------------------------------------------------------------------------- */
+/* ---- what pieces cost -------------------------------------------------------------------------------------------- */
 static double seconds(Duo *q, void (*run)(Dev *, const Tensor *, Seqs, Leaves), const Tensor *t, Seqs ex, Leaves l) {
     enum { TIMES = 8 };
     Dev *d = duo_dev(q, GPU);

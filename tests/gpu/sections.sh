@@ -1,6 +1,6 @@
 #!/bin/bash
-# sections.sh SECTION - what ./check --gpu runs, on a machine that has a GPU and nothing of ours but this tree with build/gpu in it.
-# Each section takes less than nine minutes and ends with "N passed, N failed, N skipped".
+# sections.sh SECTION - what ./check --gpu runs, on a machine that has a GPU and nothing of ours but this tree with
+# build/gpu in it.  Each section takes less than nine minutes and ends with "N passed, N failed, N skipped".
 #   ops       every op: GPU against CPU by bound, against itself by memcmp
 #   exact     models, engine and trainer in float32 and bfloat16; half a million sampled tokens; reference values of every family
 #   loop      quickstart on the GPU; the same seed twice; kills; a run that changes devices
@@ -56,8 +56,9 @@ exact() {
     verify bf16
     vision
 }
-# Prompts with 1 to 4 pictures, prefilled in chunks, with prefix hits and preemption: a tower on tensor cores (heads of 80 columns, 428 columns of a
-# feed-forward, as published ones have 80 and 3420) and one that only the plain kernels take.
+# Prompts with 1 to 4 pictures, prefilled in chunks, with prefix hits and preemption: a tower on tensor cores (heads of
+# 80 columns, 428 columns of a feed-forward, as published ones have 80 and 3420) and one that only the plain kernels
+# take.
 vision() {
     local recipe=$PWD/recipes/quickstart-vision m line
     "$hone" random tests/gpu/vl_wide.json "$work/vl_wide" --seed 3 >/dev/null && "$hone" random "$recipe/model" "$work/vl_small" --seed 3 >/dev/null
@@ -146,8 +147,8 @@ loop() { # loop [SHORT]
     ok $? "quickstart: $(tail -5 "$work/quick.log")"
     grep -E 'validation after' "$work/quick.log" | tail -1
 }
-# Qwen2.5-0.5B's shape from a seed, 5 steps in which no answer is silent; then 200 steps of a small one: memory is asked for at the start and never again, and
-# the driver's figure is the plan's.
+# Qwen2.5-0.5B's shape from a seed, 5 steps in which no answer is silent; then 200 steps of a small one: memory is asked
+# for at the start and never again, and the driver's figure is the plan's.
 wide_model() { # wide_model CONFIG DIR: with a tokenizer that has as many tokens as the model
     mkdir -p "$2"
     cp "$1" "$2/config.json"
@@ -345,9 +346,9 @@ bars() {
     peers slice_gpu.py $share 5 16384 4096 full
     bar "DeepSeek-V3's EP-8 share, full recompute, attention kept" "$(ours train-slice $share --recompute full --repeats 3 --keep-logits | value tokens_per_s)" "$(peer 'train-slice, full recompute')" 0.95
 }
-# Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.  Jobs run six at a time.
-# racecheck runs on build/gpu/race, where attention waits in a way that it follows (op/cuda/attn_mma.cuh); the library as it is, which it does not
-# follow, is what it must report.
+# Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.
+# Jobs run six at a time.  racecheck runs on build/gpu/race, where attention waits in a way that it follows
+# (op/cuda/attn_mma.cuh); the library as it is, which it does not follow, is what it must report.
 sanitizer() { # sanitizer NAME TOOL PROGRAM ARGUMENTS...: what it says into $work/san.NAME
     local name=$1 tool=$2
     shift 2

@@ -7,58 +7,89 @@
 #include "ranks.h"
 #include "train/policy.h"
 
-#define RANKS_COMMON                                                                                                                         \
-    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\",\"initializer_range\":0.1}"
+#define RANKS_COMMON                                                                                                   \
+    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\","
+    "\"initializer_range\":0.1}"
 
-static const struct { const char *name, *config; } rank_models[] = {
+static const struct { const char *name, *config;
+} rank_models[] = {
     { "qwen3_moe, 10 heads over 5, a dense layer, 700 words",
-      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_layers\":4,\"vocab_size\":700,"
-      "\"num_attention_heads\":10,\"num_key_value_heads\":5,\"head_dim\":12,\"intermediate_size\":70,\"moe_intermediate_size\":18,\"num_experts\":8,"
-      "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false," RANKS_COMMON },
+      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_"
+      "layers\":4,\"vocab_size\":700,"
+      "\"num_attention_heads\":10,\"num_key_value_heads\":5,\"head_dim\":12,\"intermediate_size\":70,\"moe_"
+      "intermediate_size\":18,\"num_experts\":8,"
+      "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_"
+      "embeddings\":false," RANKS_COMMON },
     { "qwen3_moe, 8 heads over 2, a dense layer, 700 words",
-      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_layers\":4,\"vocab_size\":700,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":12,\"intermediate_size\":70,\"moe_intermediate_size\":18,\"num_experts\":8,"
-      "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false," RANKS_COMMON },
-    { "qwen2 with biases, tied, 14 heads over 2",
-      "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_size\":56,\"num_hidden_layers\":2,\"vocab_size\":1111,"
-      "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"intermediate_size\":45,\"tie_word_embeddings\":true," RANKS_COMMON },
+      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_"
+      "layers\":4,\"vocab_size\":700,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":12,\"intermediate_size\":70,\"moe_intermediate_"
+      "size\":18,\"num_experts\":8,"
+      "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_"
+      "embeddings\":false," RANKS_COMMON },
+    { "qwen2 with biases, tied, 14 heads over 2", "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\","
+                                                  "\"hidden_size\":56,\"num_hidden_layers\":2,\"vocab_size\":1111,"
+                                                  "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"intermediate_"
+                                                  "size\":45,\"tie_word_embeddings\":true," RANKS_COMMON },
     { "deepseek_v3 with a query latent, shared experts and a router's bias",
-      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":40,\"num_hidden_layers\":3,\"vocab_size\":900,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":22,\"n_routed_experts\":8,"
-      "\"num_experts_per_tok\":3,\"n_shared_experts\":2,\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":1.7,\"norm_topk_prob\":true,"
-      "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":20,\"kv_lora_rank\":24,"
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":40,\"num_hidden_"
+      "layers\":3,\"vocab_size\":900,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":22,\"n_"
+      "routed_experts\":8,"
+      "\"num_experts_per_tok\":3,\"n_shared_experts\":2,\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":1.7,"
+      "\"norm_topk_prob\":true,"
+      "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":20,\"kv_"
+      "lora_rank\":24,"
       "\"qk_nope_head_dim\":14,\"qk_rope_head_dim\":6,\"v_head_dim\":10,\"tie_word_embeddings\":false," RANKS_COMMON },
 };
 
 /* Enough of everything for eight ranks, all families: 8 heads, 8 layers, 8 or 16 experts. */
-static const struct { const char *name, *config; } wide_models[] = {
-    { "qwen2, tied",
-      "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":true," RANKS_COMMON },
-    { "qwen3",
-      "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false," RANKS_COMMON },
-    { "llama with biases",
-      "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false,\"attention_bias\":true,\"mlp_bias\":true," RANKS_COMMON },
-    { "qwen3_moe",
-      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false,\"moe_intermediate_size\":18,\"num_experts\":8,\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[3],\"decoder_sparse_step\":1," RANKS_COMMON },
-    { "mixtral",
-      "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_embeddings\":false,\"num_local_experts\":8,\"num_experts_per_tok\":2," RANKS_COMMON },
+static const struct { const char *name, *config;
+} wide_models[] = {
+    { "qwen2, tied", "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_size\":48,\"num_"
+                     "hidden_layers\":8,\"vocab_size\":1300,"
+                     "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":40,"
+                     "\"tie_word_embeddings\":true," RANKS_COMMON },
+    { "qwen3", "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":48,\"num_hidden_"
+               "layers\":8,\"vocab_size\":1300,"
+               "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8,\"intermediate_size\":40,\"tie_word_"
+               "embeddings\":false," RANKS_COMMON },
+    { "llama with biases", "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":48,"
+                           "\"num_hidden_layers\":8,\"vocab_size\":1300,"
+                           "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"head_dim\":8,\"intermediate_size\":"
+                           "40,\"tie_word_embeddings\":false,\"attention_bias\":true,\"mlp_bias\":true," RANKS_COMMON },
+    { "qwen3_moe", "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_"
+                   "hidden_layers\":8,\"vocab_size\":1300,"
+                   "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8,\"intermediate_size\":40,\"tie_"
+                   "word_embeddings\":false,\"moe_intermediate_size\":18,\"num_experts\":8,\"num_experts_per_tok\":2,"
+                   "\"norm_topk_prob\":true,\"mlp_only_layers\":[3],\"decoder_sparse_step\":1," RANKS_COMMON },
+    { "mixtral", "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_size\":48,\"num_"
+                 "hidden_layers\":8,\"vocab_size\":1300,"
+                 "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":40,\"tie_"
+                 "word_embeddings\":false,\"num_local_experts\":8,\"num_experts_per_tok\":2," RANKS_COMMON },
     { "deepseek_v3",
-      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":16,\"n_routed_experts\":16,\"num_experts_per_tok\":3,\"n_shared_experts\":1,\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":1.7,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":2,\"q_lora_rank\":20,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"tie_word_embeddings\":false," RANKS_COMMON },
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":48,\"num_hidden_"
+      "layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":16,\"n_"
+      "routed_experts\":16,\"num_experts_per_tok\":3,\"n_shared_experts\":1,\"n_group\":4,\"topk_group\":2,\"routed_"
+      "scaling_factor\":1.7,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_"
+      "k_dense_replace\":2,\"q_lora_rank\":20,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_"
+      "head_dim\":8,\"tie_word_embeddings\":false," RANKS_COMMON },
     { "moonlight",
-      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":48,\"num_hidden_layers\":8,\"vocab_size\":1300,"
-      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":16,\"n_routed_experts\":16,\"num_experts_per_tok\":3,\"n_shared_experts\":2,\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":1.7,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":null,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"tie_word_embeddings\":false," RANKS_COMMON },
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":48,\"num_hidden_"
+      "layers\":8,\"vocab_size\":1300,"
+      "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":44,\"moe_intermediate_size\":16,\"n_"
+      "routed_experts\":16,\"num_experts_per_tok\":3,\"n_shared_experts\":2,\"n_group\":1,\"topk_group\":1,\"routed_"
+      "scaling_factor\":1.7,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_"
+      "k_dense_replace\":1,\"q_lora_rank\":null,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_"
+      "head_dim\":8,\"tie_word_embeddings\":false," RANKS_COMMON },
 };
 
-typedef struct { World w; Mem mem; ModelDesc desc; Shard shard; Groups par; } Ranks;       /* w: not to be closed through it */
+/* w: not to be closed through it */
+typedef struct { World w; Mem mem; ModelDesc desc; Shard shard; Groups par; } Ranks;
 
-/* That model on that grid ("pp=4", or with the layers of each stage: "pp=4@3,2,2,1"); false where it does not go there (experts of a model
- * that has none). */
+/* That model on that grid ("pp=4", or with the layers of each stage: "pp=4@3,2,2,1"); false
+ * where it does not go there (experts of a model that has none). */
 static inline bool ranks_open_config(Ranks *r, const World *w, const char *config, const char *grid) {
     Err err = { "" };
     *r = (Ranks){ .w = *w };
@@ -77,7 +108,8 @@ static inline bool ranks_open(Ranks *r, const World *w, int which, const char *g
     return ranks_open_config(r, w, rank_models[which].config, grid);
 }
 
-/* Where element e of a shard's parameter lies in the whole row of the table: all experts of it, one behind the other. */
+/* Where element e of a shard's parameter lies in the whole row of the table: all experts of
+ * it, one behind the other. */
 static inline int64_t element_of(const ModelDesc *m, const Param *p, int64_t e) {
     const Slice *s = &p->slice;
     int64_t rows = dim_at(&m->d, p->desc->rows), cols = dim_at(&m->d, p->desc->cols);

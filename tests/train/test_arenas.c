@@ -1,5 +1,6 @@
-/* test_arenas.c - the plan of a trainer's memory against a real update: for 13 configurations (families, ways to recompute,
- * offload, shapes) each arena's peak lies under its plan and the plan within 5 % of the peak, when the micro-batches are full. */
+/* test_arenas.c - the plan of a trainer's memory against a real update: for 13 configurations (families,
+ * ways to recompute, offload, shapes) each arena's peak lies under its plan and the plan within 5 % of the
+ * peak, when the micro-batches are full. */
 #include "model/model.h"
 #include "train/policy.h"
 #include "test.h"

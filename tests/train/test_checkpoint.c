@@ -1,5 +1,5 @@
-/* test_checkpoint.c - a checkpoint is whole or it is not there: saved and read back, damaged, killed while it is written, on a
- * full disk. */
+/* test_checkpoint.c - a checkpoint is whole or it is not there: saved and read back, damaged,
+ * killed while it is written, on a full disk. */
 #include "base/file.h"
 #include "train/checkpoint.h"
 #include "train/train_fixture.h"
@@ -115,8 +115,8 @@ static void save_and_go_on(void) {
     clear(dir);
 }
 
-/* Through a buffer that holds a fraction of it the same files are written, of the moment of the save: the copy is waited for before
- * the next update, and an update that does not wait is refused. */
+/* Through a buffer that holds a fraction of it the same files are written, of the moment of the save: the copy is
+ * waited for before the next update, and an update that does not wait is refused. */
 static void bounded(void) {
     char a[128], b[128], cmd[400];
     folder(a, "a whole buffer"), folder(b, "a small one");

@@ -1,5 +1,5 @@
-/* test_counts.c - tokens, elements and bytes beyond 2^31, without the memory: packing and counting are pure, the trainer's tables and an
- * update run on the dry device, at DeepSeek-V3's 671 billion parameters. */
+/* test_counts.c - tokens, elements and bytes beyond 2^31, without the memory: packing and counting are pure, the
+ * trainer's tables and an update run on the dry device, at DeepSeek-V3's 671 billion parameters. */
 #include "algo/loss.h"
 #include "test.h"
 #include "train/checkpoint.h"

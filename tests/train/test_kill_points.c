@@ -1,6 +1,6 @@
-/* test_kill_points.c - a save is killed before each of its system calls that change the disk, one after another: over a checkpoint of
- * the same step and beside an older one, on a file system that can exchange two names and on one that cannot.  Whatever the
- * moment, a whole checkpoint is found, and the next save leaves nothing lying about. */
+/* test_kill_points.c - a save is killed before each of its system calls that change the disk, one after another: over a
+ * checkpoint of the same step and beside an older one, on a file system that can exchange two names and on one that
+ * cannot.  Whatever the moment, a whole checkpoint is found, and the next save leaves nothing lying about. */
 #include "base/file.h"
 #include "train/checkpoint.h"
 #include "train/train_fixture.h"

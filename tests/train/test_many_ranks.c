@@ -1,5 +1,6 @@
-/* test_many_ranks.c - grids that no test machine has: DeepSeek-V3 on 96 ranks, every one sized by running its code on the dry device, and on
- * 16,384, where the slices of a stage's ranks are the stage's weights and any rank's schedule is there.  Seconds are bench_sizes's. */
+/* test_many_ranks.c - grids that no test machine has: DeepSeek-V3 on 96 ranks, every one sized by running its code on
+ * the dry device, and on 16,384, where the slices of a stage's ranks are the stage's weights and any rank's schedule is
+ * there.  Seconds are bench_sizes's. */
 #include "base/clock.h"
 #include "plan/plan.h"
 #include "test.h"
@@ -44,7 +45,8 @@ static Plan *planned(const char *config, int ranks, const char *grid) {
     return p;
 }
 
-/* What its ranks hold of a stage is what the planner says: cut and repeated weights counted as often as they are there. */
+/* What its ranks hold of a stage is what the planner says: cut and repeated weights counted
+ * as often as they are there. */
 static void check_stage(const Plan *p, int stage) {
     const GridShape *g = &p->layout.g;
     int per = grid_stage_ranks(g);

@@ -1,5 +1,6 @@
-/* test_master.c - weights and states in fewer bits: the master is what is trained, saved and loaded, BF16 weights are it rounded, vectors stay F32;
- * what is taken is what was planned; saved, loaded and gone on with, all of it has the bytes of the run that was never left. */
+/* test_master.c - weights and states in fewer bits: the master is what is trained, saved and loaded, BF16 weights are
+ * it rounded, vectors stay F32; what is taken is what was planned; saved, loaded and gone on with, all of it has the
+ * bytes of the run that was never left. */
 #include "train/train_fixture.h"
 #include "train/checkpoint.h"
 #include "train/masters.h"

@@ -1,5 +1,6 @@
-/* test_moments.c - the optimizer's states belong to names: they find their weights again in another order of the table, with another
- * share on the host; files from before they had names are read; a file that is not this model's is an error. */
+/* test_moments.c - the optimizer's states belong to names: they find their weights again in another order
+ * of the table, with another share on the host; files from before they had names are read; a file that is
+ * not this model's is an error. */
 #include "train/checkpoint.h"
 #include "train/moments.h"
 #include "train/tiny_fixture.h"

@@ -1,5 +1,5 @@
-/* test_pack.c - budgets are never exceeded, everything is packed once, the number of micro-batches is near the least; the
- * choice of mini-batches depends on the seed alone; the learning rate's shape. */
+/* test_pack.c - budgets are never exceeded, everything is packed once, the number of micro-batches is near the least;
+ * the choice of mini-batches depends on the seed alone; the learning rate's shape. */
 #include "base/rng.h"
 #include "test.h"
 #include "train/lr.h"

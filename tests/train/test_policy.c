@@ -1,5 +1,5 @@
-/* test_policy.c - one update, however it is cut: budgets of micro-batches (E7), offloaded shares, recomputation, threads; the
- * loss against a naive sum in double; what is not finite changes nothing. */
+/* test_policy.c - one update, however it is cut: budgets of micro-batches (E7), offloaded shares, recomputation,
+ * threads; the loss against a naive sum in double; what is not finite changes nothing. */
 #include "train/train_fixture.h"
 
 #include <math.h>
@@ -78,7 +78,8 @@ static float *three_updates(const char *name, PolicyConf c, int threads, int64_t
     return w;
 }
 
-/* However they are kept: the share on the host, recomputation and threads change no byte of weights, masters and moments. */
+/* However they are kept: the share on the host, recomputation and threads change no byte of
+ * weights, masters and moments. */
 static void no_effect(const char *name, OptimTypes kept) {
     static const struct {
         const char *what;

@@ -1,6 +1,6 @@
-/* test_ranks_checkpoint.c - what is saved on one grid is loaded on any other, and saved again from there with the same bytes in every file; a
- * rank that cannot write makes the save fail on all, and the one before stays; a rank that is killed leaves a whole checkpoint behind.
- * Starts itself under mpirun. */
+/* test_ranks_checkpoint.c - what is saved on one grid is loaded on any other, and saved again from there with the same
+ * bytes in every file; a rank that cannot write makes the save fail on all, and the one before stays; a rank that is
+ * killed leaves a whole checkpoint behind.  Starts itself under mpirun. */
 #include "train/checkpoint.h"
 #include "train/ranks_fixture.h"
 

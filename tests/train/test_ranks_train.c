@@ -1,7 +1,7 @@
-/* test_ranks_train.c - training over ranks beside training on one: log-probs of the first step by memcmp, gradients to rounding, weights after
- * ten updates; the same grid twice, and any share of the states on the host, by memcmp.  Starts itself under mpirun.  --all: 38 grids of models
- * of all families with enough of everything for 8 ranks, half of them with a KL to a reference model, and drawn models on drawn grids (--all K/N: a
- * part of them). */
+/* test_ranks_train.c - training over ranks beside training on one: log-probs of the first step by memcmp, gradients to
+ * rounding, weights after ten updates; the same grid twice, and any share of the states on the host, by memcmp.  Starts
+ * itself under mpirun.  --all: 38 grids of models of all families with enough of everything for 8 ranks, half of them
+ * with a KL to a reference model, and drawn models on drawn grids (--all K/N: a part of them). */
 #include "drawn.h"
 #include "train/ranks_fixture.h"
 
@@ -25,9 +25,9 @@ typedef struct {
     int n, length[SEQS], alone;
     int64_t micro;
     Recompute recompute;
-    double kl; /* to a reference model, which is cut alike */
-    bool
-        drawn; /* so short that some gradients are rounding alone (q of a token that sees itself only), which AdamW makes whole steps of */
+    double kl;  /* to a reference model, which is cut alike */
+    bool drawn; /* so short that some gradients are rounding alone (q of a token that sees
+                * itself only), which AdamW makes whole steps of */
     OptimTypes states;
 } Task;
 static const Task usual = { SEQS, { 20, 35, 96, 64, 9, 3, 41, 20, 35, 96, 64, 9, 3 }, 2, 96, RECOMPUTE_NONE, 0, false };
@@ -157,7 +157,8 @@ static Life live(const Ranks *r, const World *w, const Task *t, double offload, 
     return l;
 }
 
-/* Rounded weights may fall to either side, and so may moments at other places in memory: then only the first step is close. */
+/* Rounded weights may fall to either side, and so may moments at other places in memory: then
+ * only the first step is close. */
 static void beside_one(const char *what, const Ranks *r, const Task *t, const Life *one, const Life *cut,
                        const Params *whole) {
     for (int i = 0; i < t->n; i++) {
@@ -297,22 +298,22 @@ typedef struct {
 } On;
 /* clang-format off */
 static const On quick[] = {
-    { 2, "dp=2" },          { 3, "dp=3" },            { 4, "dp=4" },      { 4, "tp=2,dp=2" },  { 4, "ep=4" },  { 8, "tp=4,dp=2" },
-    { 8, "tp=2,ep=4" },     { 8, "tp=2,pp=2,dp=2" },  { 2, "pp=2" },      { 2, "pp=2,vpp=2" }, { 4, "pp=4" },  { 2, "cp=2" },
+    { 2, "dp=2" }, { 3, "dp=3" }, { 4, "dp=4" }, { 4, "tp=2,dp=2" }, { 4, "ep=4" }, { 8, "tp=4,dp=2" },
+    { 8, "tp=2,ep=4" }, { 8, "tp=2,pp=2,dp=2" }, { 2, "pp=2" }, { 2, "pp=2,vpp=2" }, { 4, "pp=4" }, { 2, "cp=2" },
     { 8, "cp=2,tp=2,ep=4,dp=2" }, { 4, "pp=2,ep=2" }, { 4, "random=1,12" },
 };
 static const On all[] = {
-    { 2, "wide:tp=2" },              { 4, "wide:tp=4" },            { 8, "wide:tp=8" },             { 8, "wide:tp=4,dp=2" },
-    { 2, "wide:dp=2" },              { 5, "wide:dp=5" },            { 8, "wide:dp=8" },             { 2, "wide:pp=2" },
-    { 3, "wide:pp=3" },              { 4, "wide:pp=4@3,2,2,1" },    { 4, "wide:pp=4@1,1,1,5" },     { 8, "wide:pp=8" },
-    { 2, "wide:pp=2,vpp=2" },        { 4, "wide:pp=4,vpp=2" },      { 2, "wide:pp=2,vpp=4" },       { 3, "wide:pp=3,vpp=2" },
-    { 2, "wide:ep=2" },              { 4, "wide:ep=4" },            { 8, "wide:ep=8" },             { 8, "wide:ep=4,etp=2" },
-    { 8, "wide:etp=8" },             { 3, "wide:ep=3" },            { 2, "wide:cp=2" },             { 3, "wide:cp=3" },
-    { 4, "wide:cp=4" },              { 8, "wide:cp=8" },            { 4, "wide:cp=2,tp=2" },        { 8, "wide:cp=4,tp=2" },
-    { 8, "wide:tp=2,pp=2,dp=2" },    { 8, "wide:tp=2,ep=4" },       { 8, "wide:tp=4,ep=8" },        { 8, "wide:pp=2,ep=4,tp=2" },
-    { 8, "wide:pp=2,vpp=2,tp=2,ep=2,dp=2" }, { 8, "wide:cp=2,pp=2,ep=4,dp=2" }, { 8, "wide:cp=2,pp=2,vpp=2,tp=2" }, { 6, "wide:cp=3,ep=6,dp=2" },
-    { 8, "wide:tp=2,cp=2,ep=2,etp=4,dp=2" }, { 7, "wide:dp=7,ep=7" },
-    { 2, "random=1000,12" }, { 3, "random=2000,12" }, { 4, "random=3000,12" }, { 6, "random=4000,12" }, { 8, "random=5000,12" },
+    { 2, "wide:tp=2" }, { 4, "wide:tp=4" }, { 8, "wide:tp=8" }, { 8, "wide:tp=4,dp=2" }, { 2, "wide:dp=2" },
+    { 5, "wide:dp=5" }, { 8, "wide:dp=8" }, { 2, "wide:pp=2" }, { 3, "wide:pp=3" }, { 4, "wide:pp=4@3,2,2,1" },
+    { 4, "wide:pp=4@1,1,1,5" }, { 8, "wide:pp=8" }, { 2, "wide:pp=2,vpp=2" }, { 4, "wide:pp=4,vpp=2" },
+    { 2, "wide:pp=2,vpp=4" }, { 3, "wide:pp=3,vpp=2" }, { 2, "wide:ep=2" }, { 4, "wide:ep=4" }, { 8, "wide:ep=8" },
+    { 8, "wide:ep=4,etp=2" }, { 8, "wide:etp=8" }, { 3, "wide:ep=3" }, { 2, "wide:cp=2" }, { 3, "wide:cp=3" },
+    { 4, "wide:cp=4" }, { 8, "wide:cp=8" }, { 4, "wide:cp=2,tp=2" }, { 8, "wide:cp=4,tp=2" },
+    { 8, "wide:tp=2,pp=2,dp=2" }, { 8, "wide:tp=2,ep=4" }, { 8, "wide:tp=4,ep=8" }, { 8, "wide:pp=2,ep=4,tp=2" },
+    { 8, "wide:pp=2,vpp=2,tp=2,ep=2,dp=2" }, { 8, "wide:cp=2,pp=2,ep=4,dp=2" }, { 8, "wide:cp=2,pp=2,vpp=2,tp=2" },
+    { 6, "wide:cp=3,ep=6,dp=2" }, { 8, "wide:tp=2,cp=2,ep=2,etp=4,dp=2" }, { 7, "wide:dp=7,ep=7" },
+    { 2, "random=1000,12" }, { 3, "random=2000,12" }, { 4, "random=3000,12" }, { 6, "random=4000,12" },
+    { 8, "random=5000,12" },
 };
 /* clang-format on */
 

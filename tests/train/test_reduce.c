@@ -1,5 +1,6 @@
-/* test_reduce.c - gradients over ranks: the sum of whoever holds an element, beside the same in double; every copy of it has the same bits;
- * the norm and the spans count each element of the model once; scratch is what was planned.  Starts itself under mpirun. */
+/* test_reduce.c - gradients over ranks: the sum of whoever holds an element, beside the same in double;
+ * every copy of it has the same bits; the norm and the spans count each element of the model once; scratch
+ * is what was planned.  Starts itself under mpirun. */
 #include "train/ranks_fixture.h"
 #include "train/reduce.h"
 
@@ -110,7 +111,8 @@ static void counted(Rig *x, const char *what) {
     EXPECT(!bad, "%s: %lld elements are not counted once", what, (long long)bad);
 }
 
-/* Weights have rows that gradients have not: what is handed round is each rank's own piece of them, and nothing beside it. */
+/* Weights have rows that gradients have not: what is handed round is each rank's own piece of
+ * them, and nothing beside it. */
 static void weights(Rig *x, const char *what) {
     Params w;
     params_open(&w, &x->r.desc, &x->r.shard, &x->d, DT_F32, false, "weights", &x->r.mem);

@@ -1,12 +1,13 @@
-/* test_silent.c - sequences without advantages: they cost no backward, the gradients are those of the others to the bit, the
- * metrics are as if they had been trained on, and they are not passed over where the loss has another term. */
+/* test_silent.c - sequences without advantages: they cost no backward, the gradients are those of the others to the
+ * bit, the metrics are as if they had been trained on, and they are not passed over where the loss has another term. */
 #include "train/train_fixture.h"
 
 #include <math.h>
 
 enum { PAIRS = 8, ALL = 2 * PAIRS, ROOM = 64 };
 
-/* A mini-batch in pairs of equal length, of which the second one (odd) is silent: without those all counts are exactly half. */
+/* A mini-batch in pairs of equal length, of which the second one (odd) is silent: without
+ * those all counts are exactly half. */
 typedef struct {
     Trainer t;
     TrainSeq seq[ALL];
@@ -205,7 +206,8 @@ static void known(Pairs *b, LossKind kind) {
     free(got), free(want), free(none);
 }
 
-/* Masked tokens have no say: their advantages do not make a sequence teach, nor do zeros beside one that counts hide it. */
+/* Masked tokens have no say: their advantages do not make a sequence teach, nor do zeros
+ * beside one that counts hide it. */
 static void masks(Pairs *b) {
     uint8_t mask[ALL][ROOM];
     LossConf c = loss_of(LOSS_VANILLA, AGG_TOKEN_MEAN);
@@ -236,7 +238,8 @@ static void not_finite(Pairs *b) {
     b->weight[3][1] = 1;
 }
 
-/* Nobody teaches: the optimizer still takes its step (decay and what is left of the moments), with a gradient of zeros. */
+/* Nobody teaches: the optimizer still takes its step (decay and what is left of the moments),
+ * with a gradient of zeros. */
 static void all_silent(const char *model) {
     LossConf c = loss_of(LOSS_VANILLA, AGG_TOKEN_MEAN);
     float *w[2];
@@ -264,7 +267,8 @@ static void all_silent(const char *model) {
     free(w[0]), free(w[1]);
 }
 
-/* What the sampler wrote of a silent answer is taken as it is; policy_compare sees that it is wrong, by the smallest step. */
+/* What the sampler wrote of a silent answer is taken as it is; policy_compare sees that it is
+ * wrong, by the smallest step. */
 static void compared(const char *model) {
     Trainer t;
     Err err;

@@ -1,5 +1,5 @@
-/* tiny_fixture.h - a model of 1,600 weights with a policy, moved by gradients that are functions of (update, element): for tests of
- * what is saved and of long lives. */
+/* tiny_fixture.h - a model of 1,600 weights with a policy, moved by gradients that are
+ * functions of (update, element): for tests of what is saved and of long lives. */
 #ifndef TESTS_TINY_FIXTURE_H
 #define TESTS_TINY_FIXTURE_H
 
@@ -9,7 +9,8 @@
 
 static const char TINY[] =
     "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,"
-    "\"vocab_size\":64,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"intermediate_size\":6,\"rms_norm_eps\":1e-6,"
+    "\"vocab_size\":64,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"intermediate_size\":6,\"rms_norm_eps\":1e-"
+    "6,"
     "\"rope_theta\":10000,\"max_position_embeddings\":64,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false}";
 
 typedef struct { Mem mem; ModelDesc desc; Dev dev; Model model; Policy policy; } Tiny;
@@ -47,7 +48,11 @@ static inline void tiny_update(Tiny *t) {
         int64_t n = p->t.rows * p->t.cols;
         float *x = MEM_ARRAY(&t->mem, float, (size_t)n);
         for (int64_t i = 0; i < n; i++)
-            x[i] = (float)(int)(rng_u64(3, RNG_PLAN, (uint32_t)p->desc->id, (uint32_t)p->layer, (uint32_t)i, (uint32_t)t->policy.opt.step) >> 44) / 1048576.0f - 0.5f;
+            x[i] = (float)(int)(rng_u64(3, RNG_PLAN, (uint32_t)p->desc->id, (uint32_t)p->layer, (uint32_t)i,
+                                        (uint32_t)t->policy.opt.step)
+                                >> 44)
+                       / 1048576.0f
+                   - 0.5f;
         op_put(&t->dev, p->t, x);
     }
     AdamConf c = { 1e-2, 0.9, 0.95, 1e-8, 0.1, 0, 0 };

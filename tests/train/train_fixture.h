@@ -8,7 +8,15 @@
 
 enum { TRAIN_SEQS = 21, TRAIN_MAX = 200 };
 
-typedef struct { Mem mem; ModelDesc desc; Dev dev; Model model; Policy policy; TrainSeq seq[TRAIN_SEQS]; float *old[TRAIN_SEQS], *ent[TRAIN_SEQS]; } Trainer;
+typedef struct {
+    Mem mem;
+    ModelDesc desc;
+    Dev dev;
+    Model model;
+    Policy policy;
+    TrainSeq seq[TRAIN_SEQS];
+    float *old[TRAIN_SEQS], *ent[TRAIN_SEQS];
+} Trainer;
 
 static inline int train_len(int i) { return (int[]){ 20, 35, 130, 64, 9, 200, 41 }[i % 7]; }
 
@@ -34,7 +42,9 @@ static inline void trainer_open(Trainer *t, const char *name, PolicyConf c, int 
             adv[k] = (float)(i % 5 - 2) * 0.7f;
         }
         t->old[i] = MEM_ARRAY(&t->mem, float, (size_t)n), t->ent[i] = MEM_ARRAY(&t->mem, float, (size_t)n);
-        t->seq[i] = (TrainSeq){ .tokens = tok, .n = n, .prompt = prompt, .draw = { i % 2 ? 0.8f : 1, 1, 0, 0 }, .old = t->old[i], .adv = adv };
+        t->seq[i] = (TrainSeq){
+            .tokens = tok, .n = n, .prompt = prompt, .draw = { i % 2 ? 0.8f : 1, 1, 0, 0 }, .old = t->old[i], .adv = adv
+        };
     }
     CHECK(policy_logprob(&t->policy, t->seq, TRAIN_SEQS, t->old, t->ent, &err), "%s", err.msg);
 }
@@ -46,7 +56,8 @@ static inline void trainer_close(Trainer *t) {
     mem_free(&t->mem);
 }
 
-/* From now on every other sequence is drawn from a cut distribution, with kept sets of every size that hold its tokens. */
+/* From now on every other sequence is drawn from a cut distribution, with kept sets of every
+ * size that hold its tokens. */
 static inline void trainer_cut(Trainer *t) {
     int64_t V = t->desc.d.vocab;
     uint32_t *bits = MEM_ARRAY(&t->mem, uint32_t, (size_t)kept_words(V));
@@ -57,7 +68,8 @@ static inline void trainer_cut(Trainer *t) {
         for (int k = s->prompt; k < s->n; k++) {
             memset(bits, 0, (size_t)kept_words(V) * 4);
             for (int64_t v = 0; v < V; v++)
-                if (v == s->tokens[k] || rng_u64(13, RNG_PLAN, (uint32_t)i, 0, (uint32_t)k, (uint32_t)v) % (uint64_t)(1 + k % 9) == 0)
+                if (v == s->tokens[k]
+                    || rng_u64(13, RNG_PLAN, (uint32_t)i, 0, (uint32_t)k, (uint32_t)v) % (uint64_t)(1 + k % 9) == 0)
                     bits[v / 32] |= (uint32_t)1 << v % 32;
             at += kept_set_put(at, bits, V);
         }
@@ -101,7 +113,9 @@ static const struct { const char *name; OptimTypes t; size_t bytes; } kept_as[] 
     { "bf16, remainder", { DT_BF16, DT_I16, DT_F32 }, 10 },
 };
 
-static const LossConf PPO = { .kind = LOSS_VANILLA, .agg = AGG_TOKEN_MEAN, .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3, .entropy_coef = 0.01 };
+static const LossConf PPO = {
+    .kind = LOSS_VANILLA, .agg = AGG_TOKEN_MEAN, .clip_low = 0.2, .clip_high = 0.28, .clip_c = 3, .entropy_coef = 0.01
+};
 static const AdamConf ADAM = { 1e-3, 0.9, 0.999, 1e-8, 0.01, 1.0, 0 };
 
 #endif
