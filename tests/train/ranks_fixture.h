@@ -8,7 +8,7 @@
 #include "train/policy.h"
 
 #define RANKS_COMMON                                                                                                   \
-    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\","
+    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":4096,\"hidden_act\":\"silu\","             \
     "\"initializer_range\":0.1}"
 
 static const struct { const char *name, *config;
