@@ -18,11 +18,11 @@ typedef enum { PIXELS_VERL, PIXELS_SLOW, PIXELS_FAST } PixelsRoad;
 
 typedef struct {
     PixelsRoad road;
-    int        patch, merge, frames;       /* pixels a side; patches a side of one token; frames of one patch */
+    int        patch, merge, frames;   /* pixels a side; patches a side of one token; frames of one patch */
     int64_t    min_pixels, max_pixels;
     float      mean[3], std[3];
-    int64_t    own_min, own_max;           /* of this picture, on verl's road: limits of the first resizing; 0: the usual */
-    int        own_h, own_w;               /* or the size to begin from; 0: the picture's */
+    int64_t    own_min, own_max;       /* of this picture, on verl's road: limits of the first resizing; 0: the usual */
+    int        own_h, own_w;           /* or the size to begin from; 0: the picture's */
 } PixelsRules;
 
 typedef struct { int t, h, w; } PixelsGrid;                   /* in patches */

@@ -39,13 +39,14 @@ int    pipeline_outs(const Shard *shard);
 void   pipeline_open(Pipeline *p, const Model *m, Arena *act, Arena *out, Mem *mem);
 size_t pipeline_list_bytes(const Shard *shard, int64_t most);   /* of host in pipeline_run, for so many micro-batches */
 
-/* Forward alone.  A stage is as many micro-batches ahead of the one behind it as it has ways (each of ModelSizes.way bytes) but one; with
- * several chunks they go in runs of pp. */
-int  pipeline_run_of(const Shard *shard);                   /* micro-batches that go through a chunk before the next chunk's turn */
+/* Forward alone.  A stage is as many micro-batches ahead of the one behind it as it has ways (each of ModelSizes.way
+ * bytes) but one; with several chunks they go in runs of pp. */
+int  pipeline_run_of(const Shard *shard);       /* micro-batches that go through a chunk before the next chunk's turn */
 int  pipeline_ways(const Shard *shard);
-void pipeline_open_ways(Pipeline *p, const Model *m, Arena *in, Mem *mem);       /* behind pipeline_open, if that is called */
-/* One micro-batch through chunk v: lp and ent are there where that ends the model.  Turns come in the same order on all stages: runs of
- * micro-batches, in each the chunks, in each the micro-batches. */
+/* behind pipeline_open, if that is called */
+void pipeline_open_ways(Pipeline *p, const Model *m, Arena *in, Mem *mem);
+/* One micro-batch through chunk v: lp and ent are there where that ends the model.  Turns come in the same order on all
+ * stages: runs of micro-batches, in each the chunks, in each the micro-batches. */
 void pipeline_forward(Pipeline *p, Model *m, int micro, int v, const Batch *b, Tensor lp, Tensor ent);
 void pipeline_sent(Pipeline *p);                            /* behind the last */
 

@@ -212,7 +212,8 @@ static bool passes(const Policy *p, const Pack *pk, int64_t k) {
     return pk->first[k] == pk->first[k + 1] && p->m->shard.g.ep * p->m->shard.g.etp == 1;
 }
 
-/* Columns of the sequences of a part, from one rank of a group to all of it, through one micro-batch's worth of memory. */
+/* Columns of the sequences of a part, from one rank of a group to all of it, through one
+ * micro-batch's worth of memory. */
 static void hand_round(Policy *p, const Comm *c, int root, int part, const Pack *pk, const TrainSeq *seqs, int n,
                        float *const *out) {
     size_t mark = arena_mark(&p->host);
