@@ -21,7 +21,8 @@ typedef struct {
     float            amp, scale;
     Arena            again;              /* where blocks are recomputed in backward; none: on top of what is kept */
     bool             tower_frozen;       /* nothing is kept for the tower's backward, and none is run */
-    bool             keep_logits;        /* logits wait for backward where the device can use them (a GPU in bf16, a vocabulary in one piece) */
+    bool             keep_logits;        /* logits wait for backward where the device can use
+                                          * them (a GPU in bf16, a vocabulary in one piece) */
 } Model;
 
 typedef struct {                         /* of the vision tower */

@@ -1,5 +1,5 @@
-/* profile.c - when each op began and ended, as a timeline.  Where NVTX's library is on the machine (libnvToolsExt), phases and
- * ops are named to it too, for the profilers that listen there.
+/* profile.c - when each op began and ended, as a timeline.  Where NVTX's library is on the machine (libnvToolsExt),
+ * phases and ops are named to it too, for the profilers that listen there.
  * A backend whose calls return before they are done gives stamps, points of its queue that are read later;
  * on another the clock is enough. */
 #include "op/profile.h"

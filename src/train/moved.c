@@ -1,4 +1,5 @@
-/* moved.c - see moved.h.  A master is read as it is saved: a weight in F32, or a state, or a state beside the weight it was taken from. */
+/* moved.c - see moved.h.  A master is read as it is saved: a weight in F32, or a state, or a
+ * state beside the weight it was taken from. */
 #include "train/moved.h"
 
 #include <stdio.h>

@@ -5,7 +5,8 @@
 #include "train/policy.h"
 
 typedef struct Moved Moved;
-typedef struct { int64_t tensors, still; char first[96]; } MovedSum; /* still: no number that was looked at has changed; the first of those by name */
+typedef struct { int64_t tensors, still; char first[96]; } MovedSum; /* still: no number that was looked at has changed;
+                                                                      * the first of those by name */
 
 /* Of every tensor that this rank trains (of experts each one's own): numbers from its middle. */
 Moved   *moved_note (const Policy *p, Mem *mem);
