@@ -213,7 +213,9 @@ template <int D>
 static void fwd_any(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
                     const AttnPar &p, int seqs) {
     if (c.spans) {
-        c.items <= cu(d)->sms ? fwd<D, -1>(d, c, q, k, v, p) : fwd<D, 0>(d, c, q, k, v, p);
+        AttnPar now = p;
+        now.early = cu(d)->noting;
+        c.items <= cu(d)->sms ? fwd<D, -1>(d, c, q, k, v, now) : fwd<D, 0>(d, c, q, k, v, now);
         combine<D>(d, p, seqs);
     }
     else if (c.rows_tile == 64) fwd<D, 1>(d, c, q, k, v, p);

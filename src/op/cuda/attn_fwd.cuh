@@ -36,6 +36,7 @@ struct AttnPar {
     KeyPages keys;
     int kv_heads, group, inv_group, q_box; /* q_box: positions the box of queries brings */
     float c;                               /* scale * log2(e) */
+    bool early;                            /* lengths, tables and keys of other steps are there before the kernel before this one is done */
     ItemList list;
 };
 DEV int by_group(int row, const AttnPar &p) { return row * p.inv_group >> 16; } /* row / group, rows < 192 */
@@ -77,13 +78,20 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
         Tile t;
         SeqKeys keys;
     };
+    int item = blockIdx.x; /* by span there are a few items, which are counted through */
+    auto take = [&](Item *x) {
+        if (!S::part) return p.list.next(x);
+        if (item >= p.list.total()) return false;
+        *x = p.list.get(item), item += gridDim.x;
+        return true;
+    };
     auto fetch = [&] {
         Next n;
         Item x;
         n.t.j1 = -1;
         int start;
         do {
-            if (!p.list.next(&x)) return n;
+            if (!take(&x)) return n;
             start = p.start ? p.start[x.seq] : 0;
         } while (x.span > 0 && x.span * SPAN > start); /* that sequence has fewer spans */
         const int row0 = p.at[x.seq], rows = p.at[x.seq + 1] - row0;
@@ -98,6 +106,8 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
         n.keys = seq_keys(p.keys, x.seq, row0, start + rows - 1);
         return n;
     };
+    bool waited = !S::part;
+    if (!waited && !p.early) the_one_before(), waited = true;
     Next n = fetch();
     for (;;) {
         const Next x = n;
@@ -118,27 +128,44 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
             }
             if (++slot == S::slots) slot = 0, phase ^= 1;
         };
-        if (t.j1 >= 0)
-            load(tk, t.j0, DK / 64, 0); /* the first keys of a tile are under way before its queries' buffer is free */
-        bar_await(q_empty + 8 * qb, q_phase);
-        const uint32_t bar = q_full + 8 * qb;
-        volatile Tile *to = tiles + qb;
-        to->j1 = t.j1;
-        if (t.j1 < 0) {
-            bar_arrive(bar);
-            return;
-        }
-        to->seq = t.seq, to->head = t.head, to->span = t.span, to->row = t.row, to->rows = t.rows, to->pos = t.pos,
-        to->j0 = t.j0;
-        bar_expect(bar, DK * 2 * p.q_box * p.group);
+        auto keys = [&](int j) { load(tk, j, DK / 64, 0); };
+        auto values = [&](int j) { load(tv, j, DV / 64, p.kv_heads * (DK / 64)); };
+        auto queries = [&] { /* or that there are no more */
+            if (!waited) the_one_before(), waited = true;
+            bar_await(q_empty + 8 * qb, q_phase);
+            const uint32_t bar = q_full + 8 * qb;
+            volatile Tile *to = tiles + qb;
+            to->j1 = t.j1;
+            if (t.j1 < 0) return bar_arrive(bar);
+            to->seq = t.seq, to->head = t.head, to->span = t.span, to->row = t.row, to->rows = t.rows, to->pos = t.pos,
+            to->j0 = t.j0;
+            bar_expect(bar, DK * 2 * p.q_box * p.group);
 #pragma unroll
-        for (int h = 0; h < DK / 64; h++)
-            tma_load(sQ + qb * S::q + h * S::q_rows * 128, tq, h * 64, t.head * p.group, t.row, bar);
-        if (++qb == S::q_bufs) qb = 0, q_phase ^= 1;
-        n = fetch();
-        for (int j = t.j0; j < t.j1; j++) {
-            if (j + 1 < t.j1) load(tk, j + 1, DK / 64, 0);
-            load(tv, j, DV / 64, p.kv_heads * (DK / 64));
+            for (int h = 0; h < DK / 64; h++)
+                tma_load(sQ + qb * S::q + h * S::q_rows * 128, tq, h * 64, t.head * p.group, t.row, bar);
+            if (++qb == S::q_bufs) qb = 0, q_phase ^= 1;
+        };
+        if (t.j1 < 0) return queries();
+        if constexpr (S::part) { /* K0 K1 V0 K2 V1 ...: what was there before this step is loaded before the queries are made */
+            const int blocks = t.j1 - t.j0;
+            bool asked = false;
+            for (int i = 0; i < 2 * blocks; i++) {
+                const bool last = i == 2 * blocks - 1, key = i == 0 || (i % 2 && !last);
+                const int j = t.j0 + (i == 0 ? 0 : last ? blocks - 1 : key ? (i + 1) / 2 : i / 2 - 1);
+                if (!asked && (waited || i == S::slots || (j + 1) * ATTN_BLOCK > t.pos)) queries(), asked = true;
+                if (key) keys(j);
+                else values(j);
+            }
+            if (!asked) queries();
+            n = fetch();
+        } else {
+            keys(t.j0); /* the first keys of a tile are under way before its queries' buffer is free */
+            queries();
+            n = fetch();
+            for (int j = t.j0; j < t.j1; j++) {
+                if (j + 1 < t.j1) keys(j + 1);
+                values(j);
+            }
         }
     }
 }
@@ -218,7 +245,6 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W == 0 ? 2 :
     if (wg == 0) {
         if constexpr (W == 3) regs_down<32>();
         else if constexpr (W == 0 || W == 2) regs_down<40>();
-        if constexpr (S::part) the_one_before();
         if (threadIdx.x == 0) attn_produce<DK, DV, W, SPAN, ALL>(&tq, &tk, &tv, p, sQ, sR, full, tiles);
         return;
     }

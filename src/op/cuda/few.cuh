@@ -24,6 +24,8 @@ struct FewOut {
     int64_t ld, step;
     Bias    bias;
     Split   split;
+    const bf16 *x;                      /* EARLY, dense: the tokens */
+    int64_t ldx;
 };
 
 template <int BN, int XR, int KB, bool SWAP, class T, bool EARLY>
@@ -77,14 +79,14 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
                 if (EARLY && item == (int)blockIdx.x) { /* as much of the weights as there is room for, and then the tokens */
                     const int ahead = min(nb, S::STAGES);
                     for (; kb < ahead; kb++) {
-                        bar_expect(full + 8 * kb, KB * (BN + XR) * 128);
+                        bar_expect(full + 8 * kb, KB * (SWAP ? BN + XR : BN) * 128);
                         for (int b = 0; b < KB; b++, kw += 64)
                             tma_load(base + kb * S::STAGE + b * S::BOX + S::X, &tw, kw, n0, e, full + 8 * kb);
                     }
                     the_one_before();
                     for (int i = 0; i < ahead; i++, next())
                         for (int b = 0; b < KB; b++, kx += 64)
-                            tma_load(base + i * S::STAGE + b * S::BOX, &tx, kx, row, 0, full + 8 * i);
+                            if (SWAP) tma_load(base + i * S::STAGE + b * S::BOX, &tx, kx, row, 0, full + 8 * i);
                 }
                 for (; kb < nb; kb++, next()) {
                     bar_wait(empty + 8 * s, ph ^ 1);
@@ -105,6 +107,21 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     }
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     float acc[(SWAP ? XR : BN) / 2];
+    if constexpr (EARLY && !SWAP) { /* a few rows: sixteen bytes a thread are there sooner than dozens of boxes */
+        const int pieces = min(nb, S::STAGES) * KB * 8;
+        the_one_before();
+        for (int i = threadIdx.x; i < p.rows * pieces; i += 128) {
+            const int r = i / pieces, c = i - r * pieces, b = c / 8;
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (c * 8 < p.K) v = *(const uint4 *)(out.x + r * out.ldx + c * 8);
+            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
+                         :: "r"(base + b / KB * S::STAGE + b % KB * S::BOX + r * 128 + ((c % 8 ^ r) << 4)), "r"(v.x), "r"(v.y), "r"(v.z),
+                            "r"(v.w)
+                         : "memory");
+        }
+        fence_async();
+        asm volatile("bar.sync 1, 128;" ::: "memory");
+    }
     for (int item = blockIdx.x; item < total; item += gridDim.x) {
         get(item);
         const int end = min(row + XR, p.at ? __ldg(p.at + e + 1) : p.rows);

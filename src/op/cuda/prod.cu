@@ -69,7 +69,7 @@ template <int BN, int XR, int KB, bool SWAP> static void few_early(Dev *d, const
     using S = FewShape<BN, XR, KB, true>;
     CUtensorMap tx = map_of(d, p->a, p->ta, p->rows, p->K, p->lda, 1, 0, XR, 64);
     CUtensorMap tw = map_of(d, p->b, p->tb, p->N, p->K, p->ldb, p->E, p->step_b, BN, 64);
-    FewOut out = { p->c, p->ldc, 0, bias_of(p), splits_of(p) };
+    FewOut out = { p->c, p->ldc, 0, bias_of(p), splits_of(p), (const bf16 *)p->a, p->lda };
     const unsigned blocks = p->at ? 2 * cu(d)->sms : (unsigned)((p->N + BN - 1) / BN);
     if (p->tc == DT_BF16) launch_after(d, few<BN, XR, KB, SWAP, bf16, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
     else launch_after(d, few<BN, XR, KB, SWAP, float, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
