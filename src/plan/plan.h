@@ -62,6 +62,7 @@ typedef struct {
     double adam_rate, adam_fixed;     /* host AdamW: parameters a second per rank (0: bandwidth), seconds per step */
     bool   adam_whole;                /* ... of all experts of the rank, not of its share among expert replicas */
     double decode_bw;                 /* fraction of device bandwidth that decoding reaches */
+    double decode_layer, decode_row;        /* seconds beside them: of a layer; of a layer and sequence */
     double misc, move_rate;           /* share of the step that is no phase; bytes a second a rank parks at (0: PCIe) */
     double state_rate;                /* ... at which it passes over host-stepped states, there and back (0: never) */
     bool   sync_whole;                /* every rank rebuilds every tensor; else slices go where they are needed */

@@ -21,7 +21,8 @@ static const Profile TABLE[] = {
       .runtime = 3e9, .gen_work = 3e9, .host_base = 30 * 0x1p30,
       .one_copy = true, .pinned_pow2 = false, .old_pass = false, .absorbed = true, .balanced = true,
       .launch = 2.5e-6, .running = 4096, .block_work = 0.35e-9, .row_work = 7e-6,
-      .a2a = 0.5, .ring = 0.65, .latency = 60e-6, .adam_rate = 0, .adam_fixed = 0.05, .decode_bw = 0.80,
+      .a2a = 0.5, .ring = 0.65, .latency = 60e-6, .adam_rate = 0, .adam_fixed = 0.05, .decode_bw = 0.85,
+      .decode_layer = 60e-6, .decode_row = 0.45e-6,
       .misc = 0.03, .move_rate = 0, .sync_whole = false, .sync_tensor = 50e-6 },
     { .name = "verl",
       .about = "verl + Megatron + vLLM as published in 2025: eager decoding, host AdamW on one thread a rank, an old "

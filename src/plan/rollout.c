@@ -74,7 +74,8 @@ double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_CO
     double compute = flops / (g->flops * g->gemm)
                      + mine * ctx * (double)d->heads / l->gen_tp * pair * s->layers / (g->flops * g->attn);
     double memory = (weights + cache) / (g->bandwidth * p->profile->decode_bw), net = decode_network(p, mine);
-    double launch = kernels_of(s) * p->profile->launch, device = fmax(memory, compute) + net;
+    double beside = g->is_cpu ? 0 : s->layers * (p->profile->decode_layer + mine * p->profile->decode_row);
+    double launch = kernels_of(s) * p->profile->launch, device = fmax(memory, compute) + beside + net;
     memset(part, 0, BOUND_COUNT * sizeof *part);
     if (launch > device) return part[BY_LAUNCH] = launch;
     part[compute > memory ? BY_COMPUTE : BY_MEMORY] = device - net;
