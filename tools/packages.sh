@@ -21,6 +21,9 @@ BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libc6-dev libpcre2-dev libu
 # not need them.
 RANK_PACKAGES="libopenmpi-dev openmpi-bin"
 
+# What tests call beside hone: Python reads timelines and is a user's scorer.
+TEST_PACKAGES="python3"
+
 # fuzzing_clang: the path of the newest clang here that can build a fuzzer; installs the distribution's own where there
 # is none.
 fuzzing_clang() {

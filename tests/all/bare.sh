@@ -9,7 +9,7 @@ shift; shift
 suites=${*:-bookworm trixie}
 passed=0 failed=0 skipped=0
 root=""
-leave() { [ -z "$root" ] || { umount "$root/proc" 2>/dev/null; rm -rf --one-file-system "$root"; root=""; }; }
+leave() { [ -z "$root" ] || { umount "$root/proc" "$root/sys" 2>/dev/null; rm -rf --one-file-system "$root"; root=""; }; }
 trap leave EXIT
 trap 'exit 1' INT TERM
 ok() { if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
@@ -38,7 +38,7 @@ unpack() {
         leave
     fi
     root=$(mktemp -d "$PWD/build/bare/$1.XXXXXX")
-    tar -C "$root" -xf "$kept" && mount -t proc proc "$root/proc"
+    tar -C "$root" -xf "$kept" && mount -t proc proc "$root/proc" && mount -t sysfs -o ro sysfs "$root/sys"
 }
 
 [ "$(id -u)" = 0 ] || { skip "a chroot wants root"; suites=""; }
