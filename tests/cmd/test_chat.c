@@ -165,7 +165,8 @@ static void folders(void) {
                                { "tests/data/models/qwen2_5_vl", "has no tokenizer" },
                                { "/nowhere", "cannot open" } };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        int rc = system(mem_printf(&mem, "echo hi | %s/hone chat %s >%s/out 2>&1", build_dir(), cases[i][0], dir));
+        int rc = system(
+            mem_printf(&mem, "echo hi | %s/hone chat %s --device cpu >%s/out 2>&1", build_dir(), cases[i][0], dir));
         read_back(&mem, "out", &out);
         char *line = strchr(out.data, '\n');
         EXPECT(WEXITSTATUS(rc) == 1 && strstr(out.data, cases[i][1]) && line && !line[1], "%s: %s", cases[i][0],

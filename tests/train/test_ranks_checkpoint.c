@@ -236,7 +236,8 @@ int main(int argc, char **argv) {
         }
         if (i == 0) {
             on_grid(argv[0], 4, 3, "fail", "tp=2,dp=2", dir);
-            kills(argv[0], dir, argc > 1 ? atoi(argv[1]) : 7); /* test_ranks_checkpoint 50: as often */
+            int times = argc > 1 ? atoi(argv[1]) : 0; /* test_ranks_checkpoint 50: as often */
+            kills(argv[0], dir, times > 0 ? times : 7);
         }
         snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
         CHECK(!system(cmd), "%s stays", dir);

@@ -326,7 +326,7 @@ int main(int argc, char **argv) {
     bool long_list = argc > 1 && !strcmp(argv[1], "--all");
     const On *list = long_list ? all : quick;
     int share = 0, of = 1; /* --all 1/4: every fourth, from the second on */
-    CHECK(argc < 3 || (sscanf(argv[2], "%d/%d", &share, &of) == 2 && of > 0), "test_ranks_train [--all [K/N]]");
+    CHECK(!long_list || argc < 3 || (sscanf(argv[2], "%d/%d", &share, &of) == 2 && of > 0), "--all [K/N]");
     for (size_t i = (size_t)share; i < (long_list ? COUNT(all) : COUNT(quick)); i += (size_t)of)
         expect_ranks(argv[0], list[i].n, list[i].grid);
     return test_end();
