@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""transformers_vision.py - a Qwen2.5-VL that hone exported or converted opens in transformers, and both give the same log-probs.
+"""transformers_vision.py - a Qwen2.5-VL that hone exported or converted opens in transformers, and both give the same log-probs of
+what hone sampled behind a picture, and the same logits of the whole vocabulary at every position (by `hone verify`).
 
     transformers_vision.py HONE MODEL PICTURE QUESTION     the picture's size must need no resizing (Pillow's versions differ there)"""
-import json, subprocess, sys
+import json, subprocess, sys, tempfile
 import numpy as np, torch
 from PIL import Image
+from safetensors.numpy import save_file
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 hone, folder, picture, question = sys.argv[1:5]
@@ -34,5 +36,14 @@ with torch.no_grad():
 lp = torch.log_softmax(logits.double(), -1)
 want = [float(lp[n - 1 + i, t]) for i, t in enumerate(got['tokens'][n:])]
 worst = max(abs(a - b) for a, b in zip(want, got['logprobs']))
+with tempfile.TemporaryDirectory() as golden:
+    said = lp[:-1].gather(1, ids[0, 1:, None])[:, 0]
+    save_file({'seq0.input_ids': ids[0].int().numpy(), 'seq0.logprobs': said.float().numpy(), 'seq0.logits': logits.float().numpy(),
+               'seq0.pixel_values': np.ascontiguousarray(x), 'seq0.image_grid_thw': args['image_grid_thw'].int().numpy()},
+              f'{golden}/golden.safetensors')
+    told = subprocess.run([hone, 'verify', folder, '--golden', golden], capture_output=True, text=True)
+rows = [line.strip() for line in told.stdout.splitlines() if 'log' in line]
 print(f'{folder}: {len(want)} tokens, largest difference of a log-prob {worst:.1e}')
-sys.exit(worst > 2e-5)
+print(f'all logits, {logits.shape[0]} x {logits.shape[1]}, up to {logits.abs().max():.1f}:')
+print('\n'.join(rows) or told.stderr)
+sys.exit(worst > 2e-5 or told.returncode != 0 or not any(r.startswith('ok') and 'logits' in r for r in rows))
