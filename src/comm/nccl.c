@@ -83,8 +83,15 @@ typedef struct {
 #define NCCL(n, what)                                                                                                  \
     do {                                                                                                               \
         int e_ = (n)->lib.what;                                                                                        \
-        CHECK(e_ == 0, "comm/nccl: %s: %s", #what, (n)->lib.ncclGetErrorString(e_));                                   \
+        if (e_) failed(&(n)->lib, #what, e_, NULL);                                                                    \
     } while (0)
+
+/* NCCL fails because a peer is gone, and may know it before the watch does, which will say who it was and end this
+ * rank: it is waited for, a while. */
+NORETURN static void failed(const NcclLib *lib, const char *what, int e, void *comm) {
+    nanosleep(&(struct timespec){ 3, 0 }, NULL);
+    die_outside("NCCL: %s: %s (%s)", what, lib->ncclGetErrorString(e), lib->ncclGetLastError(comm));
+}
 
 static Call *begin(Nccl *n) {
     for (int i = 0; i < CALLS; i++) {
@@ -313,15 +320,13 @@ static void *n_recv_host(const Comm *c, int peer, int tag, void *to, size_t byte
 /* ---- how far it is */
 static int device_test(Call *c) {
     const NcclLib *lib = &c->n->lib;
-    int e = lib->cuEventQuery(c->done), failed = 0;
+    int e = lib->cuEventQuery(c->done), late = 0;
     if (e == 0) return 1;
     if (e != CU_NOT_READY) die("comm/nccl: a call failed on the GPU: CUDA's error %d", e);
     if (!c->comm) return 0;
-    e = lib->ncclCommGetAsyncError(c->comm, &failed);
-    if (!e && !failed) return 0;
-    nanosleep(&(struct timespec){ 3, 0 },
-              NULL); /* a peer that died: the watch knows which one, and ends us with its name */
-    die_outside("NCCL: %s (%s)", lib->ncclGetErrorString(e ? e : failed), lib->ncclGetLastError(c->comm));
+    e = lib->ncclCommGetAsyncError(c->comm, &late);
+    if (!e && !late) return 0;
+    failed(lib, "a call under way", e ? e : late, c->comm);
 }
 /* TO_MPI: has it come from the device, it goes. */
 static int hand_over(Call *c) {
