@@ -1,6 +1,6 @@
 /* cuda_found.h - what a machine's driver said, judged: is there a GPU that this build is for?
- * No driver, no GPU, another GPU: the machine is not one for this backend, and `auto` computes on the CPU.  All else is a fault, which is
- * told with its remedy: a GPU that could be used is not passed over in silence. */
+ * No driver, no GPU, another GPU: the machine is not one for this backend, and `auto` computes on the CPU.  All else is
+ * a fault, which is told with its remedy: a GPU that could be used is not passed over in silence. */
 #ifndef OP_CUDA_FOUND_H
 #define OP_CUDA_FOUND_H
 
@@ -23,9 +23,10 @@ static inline bool cuda_counted(const CudaFound *f, CudaState *s, Err *err) {
     if (f->none || (!f->counting && f->count == 0)) return err_set(err, "no GPU is visible");
     *s = CUDA_FAILS;
     if (f->old)
-        return err_set(err,
-                       "the GPU driver speaks CUDA %d.%d, this build needs %d.%d: install a newer driver, or use --device cpu",
-                       f->driver / 1000, f->driver % 1000 / 10, f->needs / 1000, f->needs % 1000 / 10);
+        return err_set(
+            err,
+            "the GPU driver speaks CUDA %d.%d, this build needs %d.%d: install a newer driver, or use --device cpu",
+            f->driver / 1000, f->driver % 1000 / 10, f->needs / 1000, f->needs % 1000 / 10);
     if (f->counting)
         return err_set(err, "the GPU driver does not answer (%s): see nvidia-smi, or use --device cpu", f->counting);
     *s = CUDA_ABSENT;
@@ -40,7 +41,8 @@ static inline bool cuda_answered(const CudaFound *f, CudaState *s, Err *err) {
         return err_set(err, "GPU %d does not answer (%s): see nvidia-smi, or use --device cpu", f->wanted, f->asking);
     *s = CUDA_ABSENT;
     if (f->major != 9 || f->minor != 0)
-        return err_set(err, "GPU %d (%s) has capability %d.%d; this build is for 9.0", f->wanted, f->name, f->major, f->minor);
+        return err_set(err, "GPU %d (%s) has capability %d.%d; this build is for 9.0", f->wanted, f->name, f->major,
+                       f->minor);
     *s = CUDA_READY;
     return true;
 }

@@ -1,5 +1,5 @@
-/* normal.h - two normal numbers from one draw of 128 bits (Box and Muller), as a function of (seed, name, which pair) alone: the same on every
- * device. */
+/* normal.h - two normal numbers from one draw of 128 bits (Box and Muller), as a function of (seed, name, which pair)
+ * alone: the same on every device. */
 #ifndef OP_NORMAL_H
 #define OP_NORMAL_H
 

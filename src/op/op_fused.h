@@ -1,4 +1,5 @@
-/* op_fused.h - several ops at a time: the table's optional slots (Ops.fused) and their front doors.  See op_fused_list.h. */
+/* op_fused.h - several ops at a time: the table's optional slots (Ops.fused) and their front doors.  See
+ * op_fused_list.h. */
 #ifndef OP_OP_FUSED_H
 #define OP_OP_FUSED_H
 

@@ -1,7 +1,8 @@
-/* op_fused_list.h - ops that a backend may do several at a time: FUSED(name, parameters, the same as arguments).  Included as op_list.h is.
+/* op_fused_list.h - ops that a backend may do several at a time: FUSED(name, parameters, the same as arguments).
+ * Included as op_list.h is.
  *
- * Each is defined by the ops of op_list.h that op_fused.c makes of it, in that order, and has their bits; but gradients that are sums of products
- * (grouped_dx2, linear_dx3) may be one sum, rounded once.  A backend's function returns
+ * Each is defined by the ops of op_list.h that op_fused.c makes of it, in that order, and has their bits; but gradients
+ * that are sums of products (grouped_dx2, linear_dx3) may be one sum, rounded once.  A backend's function returns
  * false where it does not take the shapes; then, and on a backend without it, they are done one by one. */
 
 /* dw = dy' x, whatever was there: zero, linear_dw.  The same by experts: zero, grouped_dw */
@@ -10,7 +11,8 @@ FUSED(linear_dw_first, (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x),
 FUSED(grouped_dw_first,(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex),
                        (d, dw, dy, x, ex))
 /* dx = dy1 w1 + dy2 w2: two grouped_dx, the second into part, which is scratch; add */
-FUSED(grouped_dx2,     (Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum),
+FUSED(grouped_dx2,     (Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2,
+                        Seqs ex, Leaves sum),
                        (d, dx, part, dy1, w1, dy2, w2, ex, sum))
 /* dx = dy[0] w[0] + dy[1] w[1] + dy[2] w[2]: three linear_dx, the later ones into part, which is scratch; add */
 FUSED(linear_dx3,      (Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Tensor *w, const Leaves *sum),
@@ -32,6 +34,8 @@ FUSED(norm_rope2,      (Dev *d, const NormRope *q, const NormRope *k, Tensor cos
 /* experts are chosen and rows sorted by them: route, moe_sort */
 FUSED(route_sort,      (Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot),
                        (d, r, at, from, slot))
-/* h = silu(x wg') * (x wu') by experts, gate and up on the way: grouped twice, swiglu.  Without 'keep' nobody reads gate and up later */
-FUSED(grouped_swiglu,  (Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep),
+/* h = silu(x wg') * (x wu') by experts, gate and up on the way: grouped twice, swiglu.  Without 'keep' nobody reads
+ * gate and up later */
+FUSED(grouped_swiglu,  (Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu,
+                        Seqs ex, Leaves sum, bool keep),
                        (d, h, gate, up, x, wg, wu, ex, sum, keep))

@@ -1,5 +1,6 @@
-/* op_list.h - every op, once: OP(how, name, parameters, the same as arguments, the tensors it writes).  Included with OP defined as what is wanted of
- * the list: the table of function pointers, its checked front doors, a backend's declarations, the dry device, planted faults.
+/* op_list.h - every op, once: OP(how, name, parameters, the same as arguments, the tensors it writes).  Included with
+ * OP defined as what is wanted of the list: the table of function pointers, its checked front doors, a backend's
+ * declarations, the dry device, planted faults.
  *
  * A new op is a row here, check_NAME (op_*.c), and a function in each backend.
  *
@@ -8,7 +9,7 @@
  *
  * Conventions: op.h. */
 
-/* ---- moving ---------------------------------------------------------------------------------------------------------- */
+/* ---- moving ------------------------------------------------------------------------------------------------------ */
 OP(ENTER, put,         (Dev *d, Tensor to, const void *from),
                       (d, to, from), (to))    /* host -> device, from has no gaps */
 OP(ENTER, get,         (Dev *d, void *to, Tensor from),
@@ -20,9 +21,9 @@ OP(ENTER, zero,        (Dev *d, Tensor x),
 OP(ENTER, normals,     (Dev *d, Tensor x, Normals n),
                       (d, x, n), (x))
 OP(ENTER, widen,       (Dev *d, Tensor y, Tensor x, Tensor scale, int64_t from, int64_t cols),
-                      (d, y, x, scale, from, cols), (y))    /* y, x [1,n]: elements from.. of a matrix of float8 blocks */
+                      (d, y, x, scale, from, cols), (y)) /* y, x [1,n]: elements from.. of a matrix of float8 blocks */
 
-/* ---- products: y[T,O] = x[T,I] w[O,I]' + b[1,O];  w is F32 or BF16 ----------------------------------------------------- */
+/* ---- products: y[T,O] = x[T,I] w[O,I]' + b[1,O];  w is F32 or BF16 ----------------------------------------------- */
 OP(JOIN,  linear,      (Dev *d, Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum),
                       (d, y, x, w, b, sum), (y))    /* sum over I */
 OP(JOIN,  linear_dx,   (Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum),
@@ -43,12 +44,13 @@ OP(ENTER, headwise_dw, (Dev *d, Tensor dw, Tensor dy, Tensor x, HeadMap m),
                       (d, dw, dy, x, m), (dw))    /* += */
 OP(ENTER, copy_heads,  (Dev *d, Tensor y, Tensor x, HeadMap m),
                       (d, y, x, m), (tensor_cols(y, m.y_from, m.out)))    /* y's part = x's part; in == out */
+/* y's part = sum over heads ascending of x's; y_width 0 */
 OP(ENTER, sum_heads,   (Dev *d, Tensor y, Tensor x, HeadMap m),
-                      (d, y, x, m), (tensor_cols(y, m.y_from, m.out)))    /* y's part = sum over heads ascending of x's; y_width 0 */
+                      (d, y, x, m), (tensor_cols(y, m.y_from, m.out)))
 OP(ENTER, tree_add,    (Dev *d, Tensor y, const Tensor *part, int n),
                       (d, y, part, n), (y))    /* balanced tree, n a power of 2 */
 
-/* ---- row by row ------------------------------------------------------------------------------------------------------- */
+/* ---- row by row -------------------------------------------------------------------------------------------------- */
 /* An id whose row is another rank's gives -0, which changes nothing when it is added. */
 OP(JOIN,  embed,       (Dev *d, Tensor y, Tensor ids, Tensor w, Part part),
                       (d, y, ids, w, part), (y))
@@ -73,17 +75,18 @@ OP(JOIN,  add_row,     (Dev *d, Tensor y, Tensor b),
 OP(ENTER, sum_rows,    (Dev *d, Tensor db, Tensor dy),
                       (d, db, dy), (db))    /* += ; chain over rows: add_row's backward */
 OP(JOIN,  rope_table,  (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp),
-                      (d, cossin, pos, freq, amp), (cossin))    /* cos then sin; pos [T,P], freq [P,dim/2]: the angle is pos[t,p] freq[p,i] of
-        the one p whose freq[p,i] is not 0 */
+                      (d, cossin, pos, freq, amp), (cossin))    /* cos then sin; pos [T,P], freq [P,dim/2]: the
+        angle is pos[t,p] freq[p,i] of the one p whose freq[p,i] is not 0 */
 OP(JOIN,  rope,        (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn),
                       (d, x, cossin, s, turn), (tensor_cols(x, s.from, s.dim)))    /* in place; -1 transposes +1 */
 
-/* ---- attention within each packed sequence, and the same over pages ------------------------------------------------------ */
+/* ---- attention within each packed sequence, and the same over pages ---------------------------------------------- */
 OP(ENTER, attend,      (Dev *d, const Attn *a),
                       (d, a), (a->o, a->lse))
 OP(ENTER, attend_bwd,  (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a),
                       (d, dq, dk, dv, dO, a), (dq, dk, dv))
-/* The same without a mask: every row sees all rows of its sequence (a vision tower's windows and frames).  No 'from'. */
+/* The same without a mask: every row sees all rows of its sequence (a vision tower's windows and frames).  No
+ * 'from'. */
 OP(ENTER, attend_all,  (Dev *d, const Attn *a),
                       (d, a), (a->o, a->lse))
 OP(ENTER, attend_all_bwd, (Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a),
@@ -95,7 +98,7 @@ OP(ENTER, kv_copy,     (Dev *d, Kv kv, int to_page, int from_page),
 OP(JOIN,  attend_kv,   (Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale),
                       (d, o, q, kv, rows, heads, scale), (o))
 
-/* ---- experts: choose, gather rows by expert, put them back weighted ------------------------------------------------------ */
+/* ---- experts: choose, gather rows by expert, put them back weighted ---------------------------------------------- */
 OP(JOIN,  route,       (Dev *d, const Route *r),
                       (d, r), (r->pick, r->weight))
 OP(JOIN,  route_bwd,   (Dev *d, Tensor dlogits, Tensor dweight, const Route *r),
@@ -114,11 +117,12 @@ OP(JOIN,  combine_bwd, (Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor 
 OP(ENTER, scatter_rows,(Dev *d, Tensor x, Tensor y, Tensor from),
                       (d, x, y, from), (x))    /* x = 0, then x[from[i]] = y[i] */
 
-/* ---- the head: log-probs of given tokens without ever holding [T,V]; drawing --------------------------------------------- */
+/* ---- the head: log-probs of given tokens without ever holding [T,V]; drawing ------------------------------------- */
 OP(ENTER, logprob,     (Dev *d, const Head *h),
                       (d, h), (h->lp, h->ent))
-/* The same where ranks have parts of the vocabulary: each makes its leaves' sums, part [T, 3 leaves + 1]; from all of them, in order,
- * every rank ends with the bits of logprob.  Whole distributions only: for top-k, top-p and min-p rows come together (_rows). */
+/* The same where ranks have parts of the vocabulary: each makes its leaves' sums, part [T, 3 leaves + 1]; from all of
+ * them, in order, every rank ends with the bits of logprob.  Whole distributions only: for top-k, top-p and min-p rows
+ * come together (_rows). */
 OP(ENTER, logprob_part, (Dev *d, Tensor part, const Head *h),
                       (d, part, h), (part))
 OP(ENTER, logprob_end, (Dev *d, const Tensor *part, int n, const Head *h),
@@ -127,15 +131,16 @@ OP(ENTER, logprob_bwd, (Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, c
                       (d, dh, dw, dlp, dent, h), (dh, dw))    /* dw +=; dent may be none */
 OP(ENTER, sample,      (Dev *d, const Sample *s),
                       (d, s), (s->id, s->lp, s->ent, s->kept))
-/* Both with the products done: logits [T,V] of the whole vocabulary, F32, as the head makes them; they are overwritten.  h and w are not
- * looked at.  The bits of logprob and sample. */
+/* Both with the products done: logits [T,V] of the whole vocabulary, F32, as the head makes them; they are overwritten.
+ * h and w are not looked at.  The bits of logprob and sample. */
 OP(ENTER, logprob_rows, (Dev *d, Tensor logits, const Head *h),
                       (d, logits, h), (h->lp, h->ent))
 OP(ENTER, sample_rows, (Dev *d, Tensor logits, const Sample *s),
                       (d, logits, s), (s->id, s->lp, s->ent, s->kept))
 
-/* ---- the optimizer, on flat tensors [1,n] --------------------------------------------------------------------------------- */
-/* master none: w is F32.  Else w is BF16, the rounded master, and master is that in F32, or in I16 what rounding took from it (adam_split).
- * Moments are F32, or BF16: rounded up or down by chance, so that their mean is right (adam_round). */
+/* ---- the optimizer, on flat tensors [1,n] ------------------------------------------------------------------------ */
+/* master none: w is F32.  Else w is BF16, the rounded master, and master is that in F32, or in I16 what rounding took
+ * from it (adam_split).  Moments are F32, or BF16: rounded up or down by chance, so that their mean is right
+ * (adam_round). */
 OP(ENTER, adamw,       (Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a),
                       (d, w, master, m, v, g, a), (w, master, m, v))

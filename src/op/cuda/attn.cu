@@ -207,7 +207,8 @@ static void fwd(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k
 }
 /* As soon as the partial sums are there: set up while they are being made. */
 template <int D> static void combine(Dev *d, const AttnPar &p, int seqs) {
-    launch_after(d, attn_combine<D, ATTN_SPAN>, dim3(blocks_of((int64_t)seqs * p.kv_heads * p.group, 4)), dim3(128), 0, p, seqs);
+    launch_after(d, attn_combine<D, ATTN_SPAN>, dim3(blocks_of((int64_t)seqs * p.kv_heads * p.group, 4)), dim3(128), 0,
+                 p, seqs);
 }
 template <int D>
 static void fwd_any(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
@@ -347,7 +348,8 @@ void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, fl
 template <int DK, int DV, int ROWS, int KEYS, int W, int WK = DK, int WV = DV, bool ALL = false> struct BackShape {
     static constexpr int dk = DK, dv = DV, rows = ROWS, keys = KEYS, w = W, tile = 64 * W, threads = 128 * (W + 1);
     static constexpr int wk = WK, wv = WV; /* columns that a head has */
-    static constexpr auto *dkv_kernel = attn_dkv<DK, DV, ROWS, W, WK, WV, ALL>, *dq_kernel = attn_dq<DK, DV, KEYS, W, WK, WV, ALL>;
+    static constexpr auto *dkv_kernel = attn_dkv<DK, DV, ROWS, W, WK, WV, ALL>,
+                          *dq_kernel = attn_dq<DK, DV, KEYS, W, WK, WV, ALL>;
     using Dkv = DkvShape<DK, DV, ROWS, W>;
     using Dq = DqShape<DK, DV, KEYS, W>;
 };
@@ -393,7 +395,8 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
     p.ld_dv = dv.ld;
     p.lse = (const float *)a->lse.data, p.ld_lse = a->lse.ld, p.row_sum = sums, p.own_lse = own;
     p.at = (const int *)a->seqs.at.data, p.start = (const int *)a->start.data, p.from = (const int *)a->from.data;
-    p.seqs = a->seqs.n, p.kv_heads = a->kv_heads, p.group = group, p.inv_group = inverse(group), p.c = base2(a->scale), p.scale = a->scale;
+    p.seqs = a->seqs.n, p.kv_heads = a->kv_heads, p.group = group, p.inv_group = inverse(group), p.c = base2(a->scale),
+    p.scale = a->scale;
     auto rows = [&](Tensor x, int width) { return map_heads(d, x, a->heads, width, group, p.positions); };
     auto keys = [&](Tensor x, int width, int n) { return map_heads(d, x, a->kv_heads, width, 1, n); };
 

@@ -15,7 +15,7 @@ struct Pages {                               /* table null: keys are rows of a t
     const int  *table;
     int64_t     ld_table, page_bytes;
     int         page, n_pages, n_table;      /* positions a page; pages; entries a sequence has in the table */
-    int         kv_heads, wk, wv, slice_k, slice_v, es;      /* es: bytes an element; slice_v 0: values are in the key */
+    int         kv_heads, wk, wv, slice_k, slice_v, es; /* es: bytes an element; slice_v 0: values are in the key */
     volatile Fault *fault;
 
     __device__ int64_t element(int pos, int head, int c, int width, int slice) const {
@@ -39,7 +39,8 @@ struct Pages {                               /* table null: keys are rows of a t
         return get(value_at(seq_table, pos, head, c));
     }
 };
-/* Parts of one sequence, which share its keys (Attn.from), stand in the order of their positions, others between them. */
+/* Parts of one sequence, which share its keys (Attn.from), stand in the order of their positions, others between
+ * them. */
 /* The part behind s, or seqs: by a whole warp. */
 static __device__ __forceinline__ int next_part(const int *from, int seqs, int s) {
     for (int t0 = s + 1; from && t0 < seqs; t0 += 32) {

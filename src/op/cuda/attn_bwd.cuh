@@ -17,7 +17,8 @@
  * that p' and dS' are operands in registers.  attn_dq: a tile is 64 W rows, as in the forward.  One warp of
  * producers: one thread drives the copy engine, all bring lse and D.
  *
- * ALL: without a mask.  WK, WV: columns that a head has, of DK and DV that are read; the others are zeros (attn_fwd.cuh). */
+ * ALL: without a mask.  WK, WV: columns that a head has, of DK and DV that are read; the others are zeros
+ * (attn_fwd.cuh). */
 #ifndef OP_CUDA_ATTN_BWD_CUH
 #define OP_CUDA_ATTN_BWD_CUH
 
@@ -28,9 +29,11 @@ struct BackPar {
     bf16 *dq, *dk, *dv;
     int64_t ld_dq, ld_dk, ld_dv, ld_lse;
     const float *lse;
-    float *row_sum, *own_lse; /* [T,heads], these without gaps; own_lse: MLA's, written by attn_dq beside a new row_sum */
+    /* [T,heads], these without gaps; own_lse: MLA's, written by attn_dq beside a new row_sum */
+    float *row_sum, *own_lse;
     const int *at, *start, *from; /* start and from: Attn's, or null */
-    int seqs, kv_heads, group, inv_group, positions; /* positions: a block of rows has (attn_dkv), a tile has (attn_dq) */
+    /* positions: a block of rows has (attn_dkv), a tile has (attn_dq) */
+    int seqs, kv_heads, group, inv_group, positions;
     float c, scale;
     ItemList list;
 };
@@ -109,7 +112,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     float2 *stats = (float2 *)(base + S::k + S::v + S::slots * S::slot); /* [slot][row]: lse log2 e, D */
     const uint32_t full = smem_of(stats + S::slots * ROWS), empty = full + 8 * S::slots, kv_full = empty + 8 * S::slots,
                    kv_empty = kv_full + 8;
-    volatile int *block_pos = (volatile int *)(stats + S::slots * ROWS) + 4 * S::slots + 4; /* [slot]: of its first row */
+    /* [slot]: of its first row */
+    volatile int *block_pos = (volatile int *)(stats + S::slots * ROWS) + 4 * S::slots + 4;
     __shared__ volatile DkvTile shared_tile;
     if (sK & 1023) __trap();
     /* rows of a block that no box ever fills meet p = 0: they must be finite */
@@ -140,7 +144,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 if (lane == 0) shared_tile.blocks = -1, bar_arrive(kv_full);
                 return;
             }
-            /* the rows of sequence s that see the tile's keys: blocks b0..b1, b0 counted from the first that holds one */
+            /* the rows of sequence s that see the tile's keys: blocks b0..b1, b0 counted from the first that holds
+             * one */
             auto part = [&](int s, int *row0, int *start, int *len, int *b0) {
                 *row0 = p.at[s], *start = p.start ? p.start[s] : 0, *len = p.at[s + 1] - *row0;
                 *b0 = !ALL && x.q0 > *start ? (x.q0 - *start) / p.positions : 0;
@@ -264,7 +269,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
 
 /* ---- dq ---------------------------------------------------------------------------------------------------------- */
 template <int DK, int DV, int KEYS, int W> struct DqShape {
-    static constexpr int rows = 64 * W, q = rows * DK * 2, dO = rows * DV * 2, k = KEYS * DK * 2, slot = KEYS * (DK + DV) * 2;
+    static constexpr int rows = 64 * W, q = rows * DK * 2, dO = rows * DV * 2, k = KEYS * DK * 2,
+                         slot = KEYS * (DK + DV) * 2;
     static constexpr int room = (232448 - 1024 - q - dO) / slot, slots = room > 4 ? 4 : room;
     static constexpr int bytes = q + dO + slots * slot + 256;
 };

@@ -13,8 +13,9 @@
  *     attn_combine folds them
  *   W -1   the same, one CTA an SM with twice the slots: so few that not every SM has one
  *
- * ALL: without a mask, every row sees all keys of its sequence (a vision tower's windows and frames).  A head of WIDTH < DK columns is
- * read as one of DK: the copy engine brings zeros for the columns that are not there, and they are not stored.
+ * ALL: without a mask, every row sees all keys of its sequence (a vision tower's windows and frames).  A head of WIDTH
+ * < DK columns is read as one of DK: the copy engine brings zeros for the columns that are not there, and they are not
+ * stored.
  *
  * A masked key has p = 0 but its value still enters the product, so what lies behind a sequence in its last page
  * must be finite: pools start zeroed.  Rows of the tile that do not exist hold anything: no row depends on another. */
@@ -36,7 +37,8 @@ struct AttnPar {
     KeyPages keys;
     int kv_heads, group, inv_group, q_box; /* q_box: positions the box of queries brings */
     float c;                               /* scale * log2(e) */
-    bool early;                            /* lengths, tables and keys of other steps are there before the kernel before this one is done */
+    bool early;                            /* lengths, tables and keys of other steps are there before the kernel
+        before this one is done */
     ItemList list;
 };
 DEV int by_group(int row, const AttnPar &p) { return row * p.inv_group >> 16; } /* row / group, rows < 192 */
@@ -52,7 +54,8 @@ template <int DK, int DV, int W> struct AttnShape {
     static constexpr int q_rows = part ? 16 : rows,
                          q = q_rows * DK * 2; /* part: rows 16..63 of the tile are whatever lies behind */
     static constexpr int slot = ATTN_BLOCK * (DK > DV ? DK : DV) * 2, acc = part ? 0 : 64 * groups * DV * 4;
-    static constexpr int room = ((W == 0 ? 115712 : 232448) - 512 - q_bufs * q - acc) / slot, slots = room > 8 ? 8 : room;
+    static constexpr int room = ((W == 0 ? 115712 : 232448) - 512 - q_bufs * q - acc) / slot,
+                         slots = room > 8 ? 8 : room;
     static constexpr int bytes = q_bufs * q + slots * slot + acc + 512, threads = (groups + 1) * 128;
 };
 
@@ -123,8 +126,8 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
                         tma_load(to + h * ATTN_BLOCK * 128 + r * 128, m, 0, pos % p.keys.page, s0 + h, bar);
                 } else
                     for (int h = 0; h < slices; h++)
-                        tma_load(to + h * ATTN_BLOCK * 128 + r * 128, m, h * 64, t.head, x.keys.first + j * ATTN_BLOCK + r,
-                                 bar);
+                        tma_load(to + h * ATTN_BLOCK * 128 + r * 128, m, h * 64, t.head,
+                                 x.keys.first + j * ATTN_BLOCK + r, bar);
             }
             if (++slot == S::slots) slot = 0, phase ^= 1;
         };
@@ -146,7 +149,8 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
             if (++qb == S::q_bufs) qb = 0, q_phase ^= 1;
         };
         if (t.j1 < 0) return queries();
-        if constexpr (S::part) { /* K0 K1 V0 K2 V1 ...: what was there before this step is loaded before the queries are made */
+        /* K0 K1 V0 K2 V1 ...: what was there before this step is loaded before the queries are made */
+        if constexpr (S::part) {
             const int blocks = t.j1 - t.j0;
             bool asked = false;
             for (int i = 0; i < 2 * blocks; i++) {
@@ -236,7 +240,8 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W == 0 ? 2 :
     if (sQ & 1023) __trap();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::slots; i++) bar_init(full + 8 * i, 1), bar_init(empty + 8 * i, 4 * S::groups);
-        for (int i = 0; i < S::q_bufs; i++) bar_init(q_full + 8 * i, 1), bar_init(q_empty + 8 * i, 4 * LANES * S::groups);
+        for (int i = 0; i < S::q_bufs; i++)
+            bar_init(q_full + 8 * i, 1), bar_init(q_empty + 8 * i, 4 * LANES * S::groups);
         bar_fence_init();
     }
     __syncthreads();

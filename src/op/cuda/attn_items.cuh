@@ -60,7 +60,8 @@ DEV SeqKeys seq_keys(const KeyPages &k, int seq, int row0, int last) {
  * within a section: a counting sort by one block, which takes a few microseconds. */
 enum { ITEM_SECTIONS = 32, ITEM_LEVELS = 64, ITEM_THREADS = 1024 };
 struct ItemWork {
-    const int *at, *start, *from; /* as in AttnPar; from: tiles are of keys, and parts of one sequence have them together */
+    /* as in AttnPar; from: tiles are of keys, and parts of one sequence have them together */
+    const int *at, *start, *from;
     int seqs, positions, heads;
     int longest;      /* most keys of a sequence */
     unsigned section; /* rows x heads a section has; 0: all */

@@ -35,10 +35,10 @@ DEV void bar_await(uint32_t b, uint32_t phase) {
                  "add.u32 n, n, 1;\nsetp.lt.u32 q, n, 4194304;\n@q bra AGAIN;\ntrap;\nDONE:\n}"
                  :: "r"(b), "r"(phase) : "memory");
 }
-/* The whole warp is done with what the barrier guards.  An arrival speaks for its own thread; that lane 0 speaks for its warp too is what
- * __syncwarp is for.  compute-sanitizer's racecheck does not put the two together, nor does it take note of bar.arrive: for it there is a
- * build of attn.cu (HONE_RACECHECK, tools/cuda.cmake) in which every lane arrives, LANES of a warp, and who only arrives at a named barrier
- * waits there too.  All else is the same. */
+/* The whole warp is done with what the barrier guards.  An arrival speaks for its own thread; that lane 0 speaks for
+ * its warp too is what __syncwarp is for.  compute-sanitizer's racecheck does not put the two together, nor does it
+ * take note of bar.arrive: for it there is a build of attn.cu (HONE_RACECHECK, tools/cuda.cmake) in which every lane
+ * arrives, LANES of a warp, and who only arrives at a named barrier waits there too.  All else is the same. */
 #ifdef HONE_RACECHECK
 enum { LANES = 32 };
 #else
@@ -50,8 +50,9 @@ DEV void warp_arrive(uint32_t b, int lane) {
 }
 DEV void named_sync(int id, int n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
 DEV void named_arrive(int id, int n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
-DEV void named_give(int id, int n) { LANES > 1 ? named_sync(id, n) : named_arrive(id, n); }     /* what was written, or read, is the other's */
-DEV int uniform(int x) { return __shfl_sync(~0u, x, 0); }      /* the same in the whole warp, and the compiler knows it */
+/* what was written, or read, is the other's */
+DEV void named_give(int id, int n) { LANES > 1 ? named_sync(id, n) : named_arrive(id, n); }
+DEV int uniform(int x) { return __shfl_sync(~0u, x, 0); }    /* the same in the whole warp, and the compiler knows it */
 
 DEV void wgmma_rs(float (&d)[32], const uint32_t *a, uint64_t b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"

@@ -1,8 +1,9 @@
-/* cuda.h - inside the CUDA backend: what a device keeps, how a kernel is launched, how it reports what the CPU would die of, and the
- * small words that all kernels share.  C++ as C with templates: no STL, no exceptions.
+/* cuda.h - inside the CUDA backend: what a device keeps, how a kernel is launched, how it reports what the CPU would
+ * die of, and the small words that all kernels share.  C++ as C with templates: no STL, no exceptions.
  *
- * Everything runs on one stream, so calls are done in the order they were made.  Nothing is allocated after open; scratch of an op comes
- * from d->tmp and is said in cuda_tmp_NAME.  No float atomics in any result; a row's result depends on its own row alone. */
+ * Everything runs on one stream, so calls are done in the order they were made.  Nothing is allocated after open;
+ * scratch of an op comes from d->tmp and is said in cuda_tmp_NAME.  No float atomics in any result; a row's result
+ * depends on its own row alone. */
 #ifndef OP_CUDA_CUDA_H
 #define OP_CUDA_CUDA_H
 
@@ -18,13 +19,14 @@ extern "C" {
 
 typedef __nv_bfloat16 bf16;
 
-/* ---- The device ------------------------------------------------------------------------------------------------------------ */
+/* ---- The device -------------------------------------------------------------------------------------------------- */
 /* What a kernel found wrong, in memory that host and device see: reason << 48 | row.  The last one to write wins. */
 typedef unsigned long long Fault;
 enum FaultKind { FAULT_NONE, FAULT_ID, FAULT_EXPERT, FAULT_ROW, FAULT_PAGE, FAULT_LENGTH, FAULT_FINITE, FAULT_KINDS };
 
 enum { RING = 4, RING_BYTES = DEV_ROOM, RING_SMALL = 256 };
-typedef struct {                    /* pinned memory that copies go through: pieces filled one after the other, each free when its event has passed */
+/* pinned memory that copies go through: pieces filled one after the other, each free when its event has passed */
+typedef struct {
     char       *at;
     cudaEvent_t done[RING];
     int         now;                /* the piece being filled */
@@ -49,7 +51,8 @@ typedef struct {
     Attns       *attns;
     Link        *link;              /* or NULL: nothing was left to the host */
     bool         noting;            /* between record and recorded: no weight is written there */
-    const void  *known;             /* where experts' rows begin, if the kernel just launched lets the next one come only when those are written; or NULL */
+    const void  *known;             /* where experts' rows begin, if the kernel just launched lets the next one come
+        only when those are written; or NULL */
 } CudaDev;
 static inline CudaDev *cu(const Dev *d) { return (CudaDev *)d->impl; }
 static inline cudaStream_t stream_of(const Dev *d) { return cu(d)->stream; }
@@ -83,7 +86,7 @@ void link_close(Dev *d);
 
 void cuda_wait(Dev *d);             /* all calls are done, and none found a fault: dies else */
 
-/* ---- Launching --------------------------------------------------------------------------------------------------------------- */
+/* ---- Launching --------------------------------------------------------------------------------------------------- */
 /* An empty grid is no launch.  P... are the kernel's own types, so the arguments convert to them. */
 template <class... P, class... A>
 static inline void launch(const Dev *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, A... a) {
@@ -92,8 +95,8 @@ static inline void launch(const Dev *d, void (*kernel)(P...), dim3 grid, dim3 bl
     kernel<<<grid, block, smem, stream_of(d)>>>(static_cast<P>(a)...);
     cudaError_t e = cudaGetLastError();
     if (e != cudaSuccess)
-        die("op/cuda: a launch of %u x %u x %u blocks of %u threads with %zu bytes failed: %s", grid.x, grid.y, grid.z, block.x, smem,
-            cudaGetErrorString(e));
+        die("op/cuda: a launch of %u x %u x %u blocks of %u threads with %zu bytes failed: %s", grid.x, grid.y, grid.z,
+            block.x, smem, cudaGetErrorString(e));
 }
 static inline unsigned blocks_of(int64_t n, int64_t each) { return (unsigned)((n + each - 1) / each); }
 
@@ -104,7 +107,7 @@ template <class F> static inline void with_type(DType t, F f) {
     else f(As<float>());
 }
 
-/* ---- In kernels ---------------------------------------------------------------------------------------------------------------- */
+/* ---- In kernels -------------------------------------------------------------------------------------------------- */
 /* Rows of a tensor, typed. */
 template <class T> struct Rows {
     T      *at;
@@ -140,7 +143,7 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-/* ---- Entries of the table ------------------------------------------------------------------------------------------------------ */
+/* ---- Entries of the table ---------------------------------------------------------------------------------------- */
 void   cuda_close(Dev *d);
 void  *cuda_block(Dev *d, size_t bytes);
 void   cuda_give(Dev *d, void *at, size_t bytes);

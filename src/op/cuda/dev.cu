@@ -1,12 +1,12 @@
 /* dev.cu - one GPU as a device: its stream, its memory, and the way in and out through pinned memory.
- * put has copied when it returns: bytes go to a pinned ring and on from there while the host goes on.  get waits for all that was asked
- * before it, and dies if a kernel reported a fault. */
+ * put has copied when it returns: bytes go to a pinned ring and on from there while the host goes on.  get waits for
+ * all that was asked before it, and dies if a kernel reported a fault. */
 #include "op/cuda/cuda.h"
 #include "op/cuda_found.h"
 
 #include <stdio.h>
 
-/* ---- memory -------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 void *cuda_block(Dev *d, size_t bytes) {
     void *at = NULL;
     CU(cudaSetDevice(cu(d)->gpu));
@@ -30,7 +30,7 @@ void cuda_enter(Dev *d, bool join) { (void)d, (void)join; }
 void cuda_leave(Dev *d) { (void)d; }
 void cuda_chain(Dev *d, bool on) { (void)d, (void)on; } /* all calls wait on the stream anyway */
 
-/* ---- in and out ------------------------------------------------------------------------------------------------------------------ */
+/* ---- in and out -------------------------------------------------------------------------------------------------- */
 static bool ring_open(Ring *r, Err *err) {
     cudaError_t e = cudaMallocHost((void **)&r->at, (size_t)RING * RING_BYTES);
     for (int i = 0; e == cudaSuccess && i < RING; i++)
@@ -96,13 +96,15 @@ void *cuda_room(Dev *d, size_t bytes) {
     r->used = bytes;
     return r->at + (size_t)r->now * RING_BYTES;
 }
-/* What is put from a room goes as it is.  Other puts may have taken the next piece meanwhile, so the room's event is set again. */
+/* What is put from a room goes as it is.  Other puts may have taken the next piece meanwhile, so the room's event is
+ * set again. */
 static bool put_room(Dev *d, Tensor to, const char *from) {
     Ring *r = &cu(d)->put;
     if (from < r->at || from >= r->at + (size_t)RING * RING_BYTES) return false;
     Bytes b = bytes_of(to);
     if (b.rows == 1) CU(cudaMemcpyAsync(b.at, from, b.row, cudaMemcpyHostToDevice, stream_of(d)));
-    else if (b.rows) CU(cudaMemcpy2DAsync(b.at, b.ld, from, b.row, b.row, b.rows, cudaMemcpyHostToDevice, stream_of(d)));
+    else if (b.rows)
+        CU(cudaMemcpy2DAsync(b.at, b.ld, from, b.row, b.row, b.rows, cudaMemcpyHostToDevice, stream_of(d)));
     CU(cudaEventRecord(r->done[(size_t)(from - r->at) / RING_BYTES], stream_of(d)));
     return true;
 }
@@ -176,7 +178,7 @@ void cuda_wait(Dev *d) {
     if (f) die("op/cuda: %s, met at row %llu", what[f >> 48 < FAULT_KINDS ? f >> 48 : 0], f & 0xFFFFFFFFFFFFull);
 }
 
-/* ---- stamps: events of the stream ------------------------------------------------------------------------------------------------------ */
+/* ---- stamps: events of the stream -------------------------------------------------------------------------------- */
 void cuda_stamp(Dev *d, int i) {
     CudaDev *c = cu(d);
     CHECK(i >= 0 && i < CUDA_STAMPS, "stamp %d of %d", i, CUDA_STAMPS);
@@ -191,7 +193,7 @@ double cuda_stamped(Dev *d, int i) {
     return 1e-3 * (double)ms;
 }
 
-/* ---- calls that come again: a graph ---------------------------------------------------------------------------------------------------- */
+/* ---- calls that come again: a graph ------------------------------------------------------------------------------ */
 void cuda_record(Dev *d) {
     CU(cudaStreamBeginCapture(stream_of(d), cudaStreamCaptureModeThreadLocal));
     cu(d)->noting = true;
@@ -211,7 +213,7 @@ void cuda_forget(Dev *d, void *noted) {
     CU(cudaGraphExecDestroy((cudaGraphExec_t)noted));
 }
 
-/* ---- open and close ---------------------------------------------------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
 void cuda_close(Dev *d) {
     CudaDev *c = cu(d);
     link_close(d);
@@ -242,8 +244,8 @@ void cuda_about(const Dev *d, DevAbout *out) {
     attns_about(attns, sizeof attns);
     snprintf(out->name, sizeof out->name, "%s", card->name);
     snprintf(out->libraries, sizeof out->libraries, "CUDA %d.%d, driver for %d.%d%s%s%s%s", CUDART_VERSION / 1000,
-             CUDART_VERSION % 1000 / 10, driver / 1000, driver % 1000 / 10, prods[0] ? ", " : "", prods, attns[0] ? ", " : "",
-             attns);
+             CUDART_VERSION % 1000 / 10, driver / 1000, driver % 1000 / 10, prods[0] ? ", " : "", prods,
+             attns[0] ? ", " : "", attns);
 }
 
 static CudaState find_gpu(int gpu, cudaDeviceProp *p, Err *err) {
@@ -267,7 +269,8 @@ static bool open_parts(Dev *d, CudaDev *c, Err *err) {
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaMallocHost((void **)&c->fault, sizeof *c->fault);
     if (e == cudaSuccess) e = cudaMalloc((void **)&c->sums, CUDA_SUMS * sizeof(double));
-    if (e != cudaSuccess) return err_set(err, "GPU %d: %s: see nvidia-smi, or use --device cpu", c->gpu, cudaGetErrorString(e));
+    if (e != cudaSuccess)
+        return err_set(err, "GPU %d: %s: see nvidia-smi, or use --device cpu", c->gpu, cudaGetErrorString(e));
     *c->fault = FAULT_NONE;
     return ring_open(&c->put, err) && ring_open(&c->get, err) && prods_open(d, err) && attns_open(d, err);
 }

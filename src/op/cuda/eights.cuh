@@ -1,8 +1,8 @@
 /* eights.cuh - rows of float32 or bfloat16, eight columns at a time: what the row kernels read and write.
  *
- * Which thread takes which eight depends on the columns alone, never on where the row lies, so sums have one order; 'wide' only says that
- * eights may be moved as 16-byte words.  The dtype is asked at run time: the branch is the same for all threads, and these kernels wait
- * for memory. */
+ * Which thread takes which eight depends on the columns alone, never on where the row lies, so sums have one order;
+ * 'wide' only says that eights may be moved as 16-byte words.  The dtype is asked at run time: the branch is the same
+ * for all threads, and these kernels wait for memory. */
 #ifndef OP_CUDA_EIGHTS_CUH
 #define OP_CUDA_EIGHTS_CUH
 
@@ -22,7 +22,9 @@ static inline bool wide_one(Tensor x) {
     size_t es = dtype_size(x.dtype);
     return !x.data || ((uintptr_t)x.data % 16 == 0 && (x.rows <= 1 || (size_t)x.ld * es % 16 == 0));
 }
-template <class... X> static inline bool wide_all(int64_t cols, X... x) { return cols % 8 == 0 && (... && wide_one(x)); }
+template <class... X> static inline bool wide_all(int64_t cols, X... x) {
+    return cols % 8 == 0 && (... && wide_one(x));
+}
 
 /* Columns c..c+n of row r, n <= 8; the others are 0. */
 __device__ __forceinline__ void load8(float (&v)[8], const Any &x, int64_t r, int64_t c, int n, bool wide) {
@@ -32,7 +34,8 @@ __device__ __forceinline__ void load8(float (&v)[8], const Any &x, int64_t r, in
             uint4 u = *(const uint4 *)p;
             unsigned w[4] = { u.x, u.y, u.z, u.w };
 #pragma unroll
-            for (int i = 0; i < 4; i++) v[2 * i] = __uint_as_float(w[i] << 16), v[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
+            for (int i = 0; i < 4; i++)
+                v[2 * i] = __uint_as_float(w[i] << 16), v[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
         } else {
 #pragma unroll
             for (int i = 0; i < 8; i++) v[i] = i < n ? load(p + i) : 0.0f;
@@ -75,7 +78,8 @@ __device__ __forceinline__ void store8(const Any &x, int64_t r, int64_t c, int n
 }
 __device__ __forceinline__ int eights_left(int64_t cols, int64_t c) { return cols - c < 8 ? (int)(cols - c) : 8; }
 
-/* ---- A grid over [rows, cols], eight columns a thread; short rows share a block.  Nothing is read before EACH_EIGHT ------------------------------------------- */
+/* ---- A grid over [rows, cols], eight columns a thread; short rows share a block ---------------------------------- */
+/* Nothing is read before EACH_EIGHT. */
 enum { CELL_THREADS = 256 };
 typedef struct { int64_t rows, cols; bool wide; } Cells;
 #define EACH_EIGHT(g, r, c)                                                                                   \
@@ -85,20 +89,23 @@ typedef struct { int64_t rows, cols; bool wide; } Cells;
          c < (g).cols && r < (g).rows; r += (int64_t)gridDim.y * blockDim.y)
 
 static inline bool no_gaps(Tensor x) { return !x.data || x.rows <= 1 || x.ld == x.cols; }
-/* Rows without gaps are one long row, so that short ones fill blocks too.  With gaps, the last words of a row may be narrow ones. */
+/* Rows without gaps are one long row, so that short ones fill blocks too.  With gaps, the last words of a row may be
+ * narrow ones. */
 template <class... X> static inline Cells cells_of(int64_t rows, int64_t cols, X... x) {
     if ((... && no_gaps(x))) return { rows * cols > 0, rows * cols, wide_all(cols, x...) };
     return { rows, cols, (... && wide_one(x)) };
 }
-template <class... P, class... A> static inline void launch_cells(const Dev *d, void (*kernel)(Cells, P...), Cells g, A... a) {
+template <class... P, class... A>
+static inline void launch_cells(const Dev *d, void (*kernel)(Cells, P...), Cells g, A... a) {
     if (g.rows <= 0 || g.cols <= 0) return;
     int64_t eights = (g.cols + 7) / 8, x = eights < CELL_THREADS ? eights : CELL_THREADS, y = CELL_THREADS / x;
     int64_t down = (g.rows + y - 1) / y;
-    launch_after(d, kernel, dim3(blocks_of(eights, x), (unsigned)(down < 65535 ? down : 65535)), dim3((unsigned)x, (unsigned)y), 0, g, a...);
+    launch_after(d, kernel, dim3(blocks_of(eights, x), (unsigned)(down < 65535 ? down : 65535)),
+                 dim3((unsigned)x, (unsigned)y), 0, g, a...);
 }
 
-/* ---- A row to a team: 4, 8, 16 or 32 threads of a warp, or a whole block, as its columns are many ---------------------------- */
-enum { ROW_THREADS = 256, ROW_KEPT = 4 };                       /* eights of a row that a thread keeps in registers, at most */
+/* ---- A row to a team: 4, 8, 16 or 32 threads of a warp, or a whole block, as its columns are many ---------------- */
+enum { ROW_THREADS = 256, ROW_KEPT = 4 };                /* eights of a row that a thread keeps in registers, at most */
 static inline int team_size(int64_t cols) {
     int64_t eights = (cols + 7) / 8;
     return eights <= 4 ? 4 : eights <= 8 ? 8 : eights <= 16 ? 16 : eights <= 32 * ROW_KEPT ? 32 : ROW_THREADS;
@@ -128,7 +135,8 @@ template <class F> static inline void with_kept(int64_t cols, F f) {
     else if (each <= 4) f(Kept<4>());
     else f(Kept<0>());
 }
-template <class... P, class... A> static inline void launch_teams(const Dev *d, void (*kernel)(int, P...), int64_t rows, int64_t cols, A... a) {
+template <class... P, class... A>
+static inline void launch_teams(const Dev *d, void (*kernel)(int, P...), int64_t rows, int64_t cols, A... a) {
     int n = team_size(cols);
     launch_after(d, kernel, dim3(blocks_of(rows, ROW_THREADS / n)), ROW_THREADS, 0, n, a...);
 }

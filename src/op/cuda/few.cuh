@@ -14,7 +14,8 @@
 #include "op/cuda/out.cuh"
 
 template <int BN, int XR, int KB, bool EARLY = false> struct FewShape {
-    static constexpr int X = XR * 128, W = BN * 128, BOX = W + X, STAGE = BOX * KB, LIMIT = (EARLY && BN < 64 ? 200 : 96) * 1024;
+    static constexpr int X = XR * 128, W = BN * 128, BOX = W + X, STAGE = BOX * KB,
+                         LIMIT = (EARLY && BN < 64 ? 200 : 96) * 1024;
     static constexpr int STAGES = LIMIT / STAGE > 16 ? 16 : LIMIT / STAGE;
     static constexpr int PAST = 64 * 128;                               /* what wgmma reads past the last tokens */
     static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
@@ -76,7 +77,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
             for (int item = blockIdx.x; item < total; item += gridDim.x) {
                 get(item);
                 int kx = 0, kw = 0, kb = 0;
-                if (EARLY && item == (int)blockIdx.x) { /* as much of the weights as there is room for, and then the tokens */
+                /* as much of the weights as there is room for, and then the tokens */
+                if (EARLY && item == (int)blockIdx.x) {
                     const int ahead = min(nb, S::STAGES);
                     for (; kb < ahead; kb++) {
                         bar_expect(full + 8 * kb, KB * (SWAP ? BN + XR : BN) * 128);
@@ -115,8 +117,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
             uint4 v = make_uint4(0, 0, 0, 0);
             if (c * 8 < p.K) v = *(const uint4 *)(out.x + r * out.ldx + c * 8);
             asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
-                         :: "r"(base + b / KB * S::STAGE + b % KB * S::BOX + r * 128 + ((c % 8 ^ r) << 4)), "r"(v.x), "r"(v.y), "r"(v.z),
-                            "r"(v.w)
+                         :: "r"(base + b / KB * S::STAGE + b % KB * S::BOX + r * 128 + ((c % 8 ^ r) << 4)), "r"(v.x),
+                            "r"(v.y), "r"(v.z), "r"(v.w)
                          : "memory");
         }
         fence_async();

@@ -1,8 +1,10 @@
-/* fused_few.cu - gate, up and SwiGLU of experts with few rows (decode) in one pass over both weights: few.cuh's order, so the bits of the parts.
+/* fused_few.cu - gate, up and SwiGLU of experts with few rows (decode) in one pass over both weights: few.cuh's order,
+ * so the bits of the parts.
  *
- * Weights are wgmma's M: 64 rows, eight of gate, eight of up, and so on, so that the thread that has a gate's sum has its up's too; tokens are its N.
- * One map covers both weights, its third dimension being which of them.  An expert with more than XR rows is done in several passes.  KB boxes of 64
- * columns a stage.  Four warps compute, one thread of a fifth loads.  What gate and up round to stays in registers: nobody reads it later. */
+ * Weights are wgmma's M: 64 rows, eight of gate, eight of up, and so on, so that the thread that has a gate's sum has
+ * its up's too; tokens are its N.  One map covers both weights, its third dimension being which of them.  An expert
+ * with more than XR rows is done in several passes.  KB boxes of 64 columns a stage.  Four warps compute, one thread of
+ * a fifth loads.  What gate and up round to stays in registers: nobody reads it later. */
 #include "op/cuda/after.cuh"
 #include "op/cuda/eights.cuh"
 #include "op/cuda/gemm_go.cuh"
@@ -10,14 +12,17 @@
 extern "C" {
 #include "op/op_fused.h"
 }
-bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep);
+bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
+                         bool keep);
 
 enum { PAIR_COLS = 32 };                                                /* of h a block: of gate and of up each */
 template <int XR, int KB> struct PairShape {
-    static constexpr int X = XR * 128, W = 2 * PAIR_COLS * 128, BOX = X + W, STAGE = BOX * KB, STAGES = 96 * 1024 / STAGE;
+    static constexpr int X = XR * 128, W = 2 * PAIR_COLS * 128, BOX = X + W, STAGE = BOX * KB,
+                         STAGES = 96 * 1024 / STAGE;
     static constexpr int SMEM = 1024 + STAGES * STAGE + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
 };
-typedef struct { const int *at; int E, N, K; bool up_first; bf16 *h; int64_t ld; } Pair;     /* up_first: eight of up come before eight of gate */
+/* up_first: eight of up come before eight of gate */
+typedef struct { const int *at; int E, N, K; bool up_first; bf16 *h; int64_t ld; } Pair;
 
 /* 64 columns of 8 rows of one weight, the same of the other, and so on, 'groups' times. */
 DEV void pair_load(uint32_t to, const CUtensorMap *m, int k, int group, int e, uint32_t bar) {
@@ -42,7 +47,8 @@ template <int XR> DEV void pair_tiles(int *cum, const Pair &p, int nt) {
 }
 template <int XR, int KB>
 __global__ void __launch_bounds__(160)
-pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Pair p) {
+    pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw,
+             const __grid_constant__ Pair p) {
     using S = PairShape<XR, KB>;
     static_assert(S::STAGES >= 2 && S::X % 1024 == 0, "");
     extern __shared__ uint8_t raw[];
@@ -122,16 +128,18 @@ pair_few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtenso
     }
 }
 
-/* Of very few rows (an expert has one, mostly) all multiprocessors must have their share: tiles of 24 columns, with tokens as wgmma's M.  Its blocks
- * come early, and let the next kernel come when experts' rows are known. */
+/* Of very few rows (an expert has one, mostly) all multiprocessors must have their share: tiles of 24 columns, with
+ * tokens as wgmma's M.  Its blocks come early, and let the next kernel come when experts' rows are known. */
 enum { THIN_COLS = 24, THIN_ROWS = 32 };
 struct ThinShape {
-    static constexpr int XR = 8, KB = 2, X = XR * 128, W = 2 * THIN_COLS * 128, BOX = X + W, STAGE = BOX * KB, STAGES = 7;
+    static constexpr int XR = 8, KB = 2, X = XR * 128, W = 2 * THIN_COLS * 128, BOX = X + W, STAGE = BOX * KB,
+                         STAGES = 7;
     static constexpr int PAST = 64 * 128 - BOX;                         /* what wgmma reads behind the last box */
     static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
 };
 __global__ void __launch_bounds__(160)
-pair_thin(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Pair p) {
+    pair_thin(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw,
+              const __grid_constant__ Pair p) {
     using S = ThinShape;
     extern __shared__ uint8_t raw[];
     const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
@@ -219,8 +227,9 @@ static CUtensorMap pair_map(const Dev *d, const Prod *first, size_t apart, int c
     const cuuint64_t dim[5] = { (cuuint64_t)first->K, 8, 2, (cuuint64_t)first->N / 8, (cuuint64_t)first->E };
     const cuuint64_t stride[4] = { row, apart, 8 * row, (cuuint64_t)first->step_b * 2 };
     const cuuint32_t box[5] = { 64, 8, 2, (cuuint32_t)cols / 8, 1 }, one[5] = { 1, 1, 1, 1, 1 };
-    const CUresult e = cu(d)->prods->encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, (void *)first->b, dim, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult e = cu(d)->prods->encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, (void *)first->b, dim, stride, box,
+                                            one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     CHECK(e == CUDA_SUCCESS, "a map of two weights [%ld,%ld]: error %d", (long)first->N, (long)first->K, (int)e);
     return m;
 }
@@ -232,13 +241,15 @@ template <int XR, int KB> static bool pair_go(Dev *d, Tensor h, const Prod *g, c
     Pair p = { g->at, g->E, (int)g->N, (int)g->K, up_first, (bf16 *)h.data, h.ld };
     if (g->rows <= THIN_ROWS && g->N >= 8 * THIN_COLS && g->N % 8 == 0) {
         CU(cudaFuncSetAttribute(pair_thin, cudaFuncAttributeMaxDynamicSharedMemorySize, ThinShape::SMEM));
-        launch_after(d, pair_thin, dim3(cu(d)->sms * 2), dim3(160), ThinShape::SMEM, map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, ThinShape::XR, 64),
+        launch_after(d, pair_thin, dim3(cu(d)->sms * 2), dim3(160), ThinShape::SMEM,
+                     map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, ThinShape::XR, 64),
                      pair_map(d, up_first ? u : g, apart, THIN_COLS), p);
         cu(d)->known = g->at;
         return true;
     }
     CU(cudaFuncSetAttribute(pair_few<XR, KB>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM));
-    CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64), tw = pair_map(d, up_first ? u : g, apart, PAIR_COLS);
+    CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64),
+                tw = pair_map(d, up_first ? u : g, apart, PAIR_COLS);
     launch(d, pair_few<XR, KB>, dim3(cu(d)->sms * 2), dim3(160), S::SMEM, tx, tw, p);
     return true;
 }
@@ -249,8 +260,11 @@ static Prod part(Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
 }
 /* Rows of the mean expert for which weights are only streamed, as in few.cuh. */
 enum { PAIR_EACH = 8 };
-bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum, bool keep) {
-    if (keep || sum.n > 1 || ex.n == 0 || x.rows == 0 || x.rows > PAIR_EACH * ex.n || h.dtype != DT_BF16 || gate.dtype != DT_BF16) return false;
+bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
+                         bool keep) {
+    if (keep || sum.n > 1 || ex.n == 0 || x.rows == 0 || x.rows > PAIR_EACH * ex.n || h.dtype != DT_BF16
+        || gate.dtype != DT_BF16)
+        return false;
     Prod g = part(gate, x, wg, ex, sum), u = part(up, x, wu, ex, sum);
     if (!prod_fast(&g) || !prod_fast(&u) || g.ldb != u.ldb) return false;
     return pair_go<16, 2>(d, h, &g, &u);

@@ -1,5 +1,6 @@
-/* fused_prod.cu - products that do more than one op of the list (op_fused_list.h), each with the bits of its parts: gradients of weights that
- * are written instead of added to, q, k and v in one.  Where a width does not fit gemm.cuh the parts are done one by one. */
+/* fused_prod.cu - products that do more than one op of the list (op_fused_list.h), each with the bits of its parts:
+ * gradients of weights that are written instead of added to, q, k and v in one.  Where a width does not fit gemm.cuh
+ * the parts are done one by one. */
 #include "op/cuda/gemm_go.cuh"
 
 extern "C" {
@@ -9,7 +10,8 @@ extern "C" {
 bool cuda_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
 bool cuda_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
 bool cuda_linear_dx3(Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Tensor *w, const Leaves *sum);
-bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum);
+bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex,
+                      Leaves sum);
 bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 
 /* ---- dw = ------------------------------------------------------------------------------------------------------ */
@@ -40,8 +42,10 @@ bool cuda_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
 
 cudaError_t fused_allow(void) { return allow_gemm<DX, 256, OutMore, false>(); }
 
-/* ---- dx = dy1 w1 + dy2 w2 ... as one sum, rounded once ------------------------------------------------------------- */
-static CUtensorMap map_dy(const Dev *d, Tensor dy) { return map_of(d, dy.data, DT_BF16, dy.rows, dy.cols, dy.ld, 1, 0, 64, 64); }
+/* ---- dx = dy1 w1 + dy2 w2 ... as one sum, rounded once ----------------------------------------------------------- */
+static CUtensorMap map_dy(const Dev *d, Tensor dy) {
+    return map_of(d, dy.data, DT_BF16, dy.rows, dy.cols, dy.ld, 1, 0, 64, 64);
+}
 static bool more_go(Dev *d, const Prod *p, const More &more) {
     OutMore out = { { (bf16 *)p->c, p->ldc, 0, { NULL, false }, {} }, more };
     gemm_go<DX, 256, OutMore, false>(d, p, out);
@@ -53,23 +57,29 @@ bool cuda_linear_dx3(Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Ten
     Tensor all = w[0];
     for (int i = 0; i < 3; i++) {
         const Prod p = prod_nn(dx, dy[i], w[i], sum[i]);
-        if (sum[i].n > 1 || !prod_fast(&p) || dx.dtype != DT_BF16 || dy[i].cols % 64 || w[i].ld != w[0].ld) return false;
+        if (sum[i].n > 1 || !prod_fast(&p) || dx.dtype != DT_BF16 || dy[i].cols % 64 || w[i].ld != w[0].ld)
+            return false;
         if (i && (char *)w[i].data != (char *)all.data + (size_t)(all.rows * all.ld) * 2) return false;
         if (i) all.rows += w[i].rows;
     }
     if (dx.rows == 0) return false;
     Prod p = prod_nn(dx, dy[0], all, leaves_one(all.rows));
     p.K = all.rows, p.ka = dy[0].cols;
-    More more = { { map_dy(d, dy[1]), map_dy(d, dy[2]) }, { (int)dy[0].cols, (int)(dy[0].cols + dy[1].cols) }, 0, false };
+    More more = {
+        { map_dy(d, dy[1]), map_dy(d, dy[2]) }, { (int)dy[0].cols, (int)(dy[0].cols + dy[1].cols) }, 0, false
+    };
     return more_go(d, &p, more);
 }
-bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex, Leaves sum) {
+bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex,
+                      Leaves sum) {
     (void)part;
     const int64_t F = dy1.cols, step = F * w1.ld;
     Prod p = prod_nn(dx, dy1, w1, sum), q = prod_nn(dx, dy2, w2, sum);
     p.at = (const int *)ex.at.data, p.E = ex.n, p.step_b = step;
     q.at = p.at, q.E = ex.n, q.step_b = step;
-    if (sum.n > 1 || !prod_fast(&p) || !prod_fast(&q) || dx.dtype != DT_BF16 || F % 64 || dy2.cols != F || w2.ld != w1.ld || p.rows == 0) return false;
+    if (sum.n > 1 || !prod_fast(&p) || !prod_fast(&q) || dx.dtype != DT_BF16 || F % 64 || dy2.cols != F
+        || w2.ld != w1.ld || p.rows == 0)
+        return false;
     const ptrdiff_t apart = ((char *)w2.data - (char *)w1.data) / 2;
     if (apart <= 0 || apart % step || apart / step > 1 << 20) return false; /* one map has both */
     p.K = 2 * F, p.ka = p.kb = F, p.E_b = (int)(apart / step) + ex.n;
@@ -77,7 +87,7 @@ bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Ten
     return more_go(d, &p, more);
 }
 
-/* ---- y[i] = x w[i]' ----------------------------------------------------------------------------------------------- */
+/* ---- y[i] = x w[i]' ---------------------------------------------------------------------------------------------- */
 /* Weights that lie one behind the other are one; its columns go to three tensors. */
 bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
     Tensor all = w[0];

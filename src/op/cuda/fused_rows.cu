@@ -1,5 +1,5 @@
-/* fused_rows.cu - row by row, more than one op of the list at once (op_fused_list.h), each with the bits of its parts: what a part would have
- * written is rounded as it would be, and sums have the order of rows.cu. */
+/* fused_rows.cu - row by row, more than one op of the list at once (op_fused_list.h), each with the bits of its parts:
+ * what a part would have written is rounded as it would be, and sums have the order of rows.cu. */
 #include "op/cuda/eights.cuh"
 
 extern "C" {
@@ -9,7 +9,7 @@ extern "C" {
 bool cuda_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps);
 bool cuda_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps);
 
-/* ---- sum = a + b, y = sum normed: a team a row, as norm_k ------------------------------------------------------------------------------ */
+/* ---- sum = a + b, y = sum normed: a team a row, as norm_k -------------------------------------------------------- */
 typedef struct {
     int64_t rows, cols;
     float eps;
@@ -50,14 +50,16 @@ template <class K> static __global__ void add_norm_k(int team, AddNorm p) {
 bool cuda_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps) {
     bool kept = false;
     if (!wide_all(sum.cols, sum, y, a, b, g)) return false;
-    AddNorm p = { sum.rows, sum.cols, eps, any_of(sum), any_of(y), any_of(a), any_of(b), any_of(g), rows_of<float>(rstd) };
+    AddNorm p = {
+        sum.rows, sum.cols, eps, any_of(sum), any_of(y), any_of(a), any_of(b), any_of(g), rows_of<float>(rstd)
+    };
     with_kept(sum.cols, [&](auto k) {
         if constexpr (decltype(k)::KEEPS) launch_teams(d, add_norm_k<decltype(k)>, sum.rows, sum.cols, p), kept = true;
     });
     return kept; /* a row too long for registers would be read again: nothing is won */
 }
 
-/* ---- heads normed and turned: eight columns a thread, half a head's threads away lies what they turn with ------------------------------- */
+/* ---- heads normed and turned: eight columns a thread, half a head's threads away lies what they turn with -------- */
 typedef struct {
     Any y, raw, g;
     Rows<float> rstd;
@@ -107,7 +109,9 @@ static bool fits(const NormRope *n) {
            && wide_all(s.width, n->y, n->raw, n->g);
 }
 static Heads heads_of(const NormRope *n) {
-    return { any_of(n->y), any_of(n->raw), any_of(n->g), rows_of<float>(n->rstd), n->raw.rows * n->s.heads, n->s.heads };
+    return {
+        any_of(n->y), any_of(n->raw), any_of(n->g), rows_of<float>(n->rstd), n->raw.rows * n->s.heads, n->s.heads
+    };
 }
 bool cuda_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps) {
     if (!fits(q) || !fits(k) || q->s.width != k->s.width || !wide_all(8, cossin)) return false;

@@ -43,7 +43,8 @@ static constexpr size_t gemm_fold_bytes(int BN, int levels, int blocks) {
     return (size_t)blocks * 2 * levels * 64 * BN * 4;
 }
 
-/* DX: k goes on over other tensors.  A[i] begins at k[i]; B goes on, or begins again with the matrix 'apart' further. */
+/* DX: k goes on over other tensors.  A[i] begins at k[i]; B goes on, or begins again with the matrix 'apart'
+ * further. */
 struct More { CUtensorMap a[2]; int k[2], apart; bool again; };
 template <class OUT> constexpr bool goes_on = requires(const OUT &o) { o.more_k; };
 

@@ -19,7 +19,8 @@ static CUtensorMap map_of(const Dev *d, const void *at, DType t, int64_t rows, i
     const cuuint64_t es = dtype_size(t), dim[3] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)E };
     /* of one row the distance to the next does not matter, but it must be one that the copy engine takes */
     const cuuint64_t one_row = (cols * es + 15) / 16 * 16;
-    const cuuint64_t stride[2] = { rows > 1 ? ld * es : one_row, E > 1 ? step * es : (rows > 1 ? rows * ld * es : one_row) };
+    const cuuint64_t stride[2] = { rows > 1 ? ld * es : one_row,
+                                   E > 1 ? step * es : (rows > 1 ? rows * ld * es : one_row) };
     const cuuint32_t box[3] = { (cuuint32_t)box_cols, (cuuint32_t)box_rows, 1 }, one[3] = { 1, 1, 1 };
     CUresult r = cu(d)->prods->encode(
         &m, t == DT_F32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)at, dim,
@@ -67,7 +68,8 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
                 64);
     if (KIND == FWD)
         tb = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, S::KB > 1 ? BN : BN / 2, 64);
-    if (KIND == DX)  tb = map_of(d, p->b, p->tb, k_of(p, p->kb), p->N, p->ldb, p->E_b ? p->E_b : p->E, p->step_b, 64, 64);
+    if (KIND == DX)
+        tb = map_of(d, p->b, p->tb, k_of(p, p->kb), p->N, p->ldb, p->E_b ? p->E_b : p->E, p->step_b, 64, 64);
     if (KIND == DW)  tb = map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, B, p->step_b, 64, 64);
     tc = OUT::ADD ? map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, p->E, p->step_c, 64, 32) : ta;
     Gemm g = gemm_of(p);

@@ -7,7 +7,7 @@
 #include "op/cuda/head.cuh"
 #include "op/cuda/gemm_go.cuh"
 
-enum { FULL_FLOATS = 1 << 25, FUSED_LEAVES = 1 << 22, FEW_DRAWN = 16 };            /* the first two: in d->tmp at a time */
+enum { FULL_FLOATS = 1 << 25, FUSED_LEAVES = 1 << 22, FEW_DRAWN = 16 };         /* the first two: in d->tmp at a time */
 
 typedef struct {
     Rows<float>         lp, ent;        /* ent, stat, kept: or none */
@@ -402,8 +402,10 @@ static void chunks(Dev *d, const Plan &c, const HeadIn &a, Tensor h, Tensor w, T
         const Prod p = prod_nt({ raw ? raw : want, DT_F32, n, w.rows, c.ld }, tensor_rows(h, t, n), w, TENSOR_NONE,
                                leaves_one(h.cols));
         if (c.fused)
-            gemm_go<FWD, 256, OutLeaf, false>(d, &p, { a, leaf, raw ? NULL : want, keep.data ? (float *)keep.data + t * keep.ld : raw,
-                                                       keep.data ? keep.ld : c.ld, t, c.leaves });
+            gemm_go<FWD, 256, OutLeaf, false>(d, &p,
+                                              { a, leaf, raw ? NULL : want,
+                                                keep.data ? (float *)keep.data + t * keep.ld : raw,
+                                                keep.data ? keep.ld : c.ld, t, c.leaves });
         else {
             head_logits(d, &p, a.all);
             launch(d, leaves_of_logits, dim3(blocks_of(c.leaves, 64), (unsigned)n), dim3(256), 0, a, leaf, raw, c.ld, t,

@@ -44,7 +44,8 @@ typedef struct {
 } HeadIn;
 
 /* ---- functions ------------------------------------------------------------------------------------------------- */
-/* e^x by the card's own 2^x: e^0 = 1 exactly, 0 below -104, NaN of NaN.  Every e^x of the head is this one, so that sampler and trainer agree. */
+/* e^x by the card's own 2^x: e^0 = 1 exactly, 0 below -104, NaN of NaN.  Every e^x of the head is this one, so that
+ * sampler and trainer agree. */
 DEV float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

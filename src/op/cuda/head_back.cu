@@ -1,14 +1,14 @@
 /* head_back.cu - the head's gradients, in chunks of rows and of ids: logits once more, their gradients, then two
- * products. bf16: the gradients come where the product leaves its sums, or from those that logprob kept, and are bf16; their sums over ids stay
- * float32 until the row is whole. */
+ * products. bf16: the gradients come where the product leaves its sums, or from those that logprob kept, and are bf16;
+ * their sums over ids stay float32 until the row is whole. */
 #include "op/cuda/gemm_go.cuh"
 #include "op/cuda/head.cuh"
 
 enum { BACK_ROWS = 16384, BACK_COLS = 8192 };
 
-/* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has 'plus' beside: its own dlp.  With t = log2 p,
- * which is the sum times c plus d, that is 2^t (t a + b).  partial: some ids are outside.  Of a row without a distribution the entropy is NaN,
- * and b with it. */
+/* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has 'plus' beside: its own
+ * dlp.  With t = log2 p, which is the sum times c plus d, that is 2^t (t a + b).  partial: some ids are outside.  Of a
+ * row without a distribution the entropy is NaN, and b with it. */
 typedef struct { float a, b, c, d, inv_temp, plus; int id; bool partial; } RowGrad;
 __global__ void row_grads(RowGrad *g, const HeadIn a, Rows<const unsigned char> stat, Col<float> dlp, Col<float> dent,
                           int64_t n) {
@@ -16,7 +16,8 @@ __global__ void row_grads(RowGrad *g, const HeadIn a, Rows<const unsigned char> 
     if (t >= n) return;
     HeadRow r;
     memcpy(&r, stat.row(t), sizeof r);
-    const double z = (double)r.z / HEAD_ONE, log2e = 1.4426950408889634, e = dent.get(t, 0.0f), f = r.chosen ? dlp.get(t, 0.0f) : 0.0f;
+    const double z = (double)r.z / HEAD_ONE, log2e = 1.4426950408889634, e = dent.get(t, 0.0f),
+                 f = r.chosen ? dlp.get(t, 0.0f) : 0.0f;
     g[t] = { (float)(-r.inv_temp * e / log2e),
              (float)(-r.inv_temp * (f + e * head_ent(r))),
              (float)(r.inv_temp * log2e),
@@ -70,7 +71,8 @@ struct OutGrad {
                 #pragma unroll
                 for (int i = 0; i < N / 2; i++) {
                     float &l = v[i / 2 * 4 + h * 2 + i % 2];
-                    if (hidden(&a, stat.row(t0 + r), t0 + r, __fmul_rn(l, g.inv_temp), v0 + c0 + i / 2 * 8 + i % 2)) l = -INFINITY;
+                    if (hidden(&a, stat.row(t0 + r), t0 + r, __fmul_rn(l, g.inv_temp), v0 + c0 + i / 2 * 8 + i % 2))
+                        l = -INFINITY;
                 }
             #pragma unroll
             for (int i = 0; i < N / 2; i++) {
@@ -81,15 +83,16 @@ struct OutGrad {
             if ((unsigned)id < 2 * N) /* in one tile of hundreds */
                 #pragma unroll
                 for (int i = 0; i < N / 2; i++)
-                    if (i / 2 * 8 + i % 2 == id) v[i / 2 * 4 + h * 2 + i % 2] = __fadd_rn(v[i / 2 * 4 + h * 2 + i % 2], g.plus);
+                    if (i / 2 * 8 + i % 2 == id)
+                        v[i / 2 * 4 + h * 2 + i % 2] = __fadd_rn(v[i / 2 * 4 + h * 2 + i % 2], g.plus);
         }
         out.put(v, p, t);
     }
 };
 /* ... from sums that were kept: the same bits.  Eight ids a thread. */
 __global__ void __launch_bounds__(256)
-    kept_grads(bf16 *to, int64_t ld, const float *logits, int64_t ld_logits, const __grid_constant__ HeadIn a, const RowGrad *grads,
-               Rows<const unsigned char> stat, int64_t t0, int64_t v0, int64_t n) {
+    kept_grads(bf16 *to, int64_t ld, const float *logits, int64_t ld_logits, const __grid_constant__ HeadIn a,
+               const RowGrad *grads, Rows<const unsigned char> stat, int64_t t0, int64_t v0, int64_t n) {
     const int64_t t = t0 + blockIdx.y, c = ((int64_t)blockIdx.x * 256 + threadIdx.x) * 8;
     if (c >= n) return;
     const RowGrad g = grads[t];
@@ -102,7 +105,8 @@ __global__ void __launch_bounds__(256)
         v[i] = logit_grad(v[i], g);
         if (i == id) v[i] = __fadd_rn(v[i], g.plus);
     }
-    *(uint4 *)(to + blockIdx.y * ld + c) = make_uint4(pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
+    *(uint4 *)(to + blockIdx.y * ld + c) =
+        make_uint4(pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
 }
 cudaError_t head_back_allow(void) { return allow_gemm<FWD, 256, OutGrad, false>(); }
 
@@ -120,7 +124,8 @@ static Back back_of(const Head *h, Tensor dh) {
     return b;
 }
 bool head_keeps(const Head *h) {
-    return h->logits.data && h->logits.ld % 4 == 0 && !may_cut(&h->dist) && h->h.rows && h->w.rows && back_of(h, h->h).fused;
+    return h->logits.data && h->logits.ld % 4 == 0 && !may_cut(&h->dist) && h->h.rows && h->w.rows
+           && back_of(h, h->h).fused;
 }
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
@@ -171,8 +176,8 @@ void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, con
             const Tensor g = { grads, b.half ? DT_BF16 : DT_F32, n, c, b.ld };
             Prod p = prod_nt(l, x, w, TENSOR_NONE, leaves_one(x.cols));
             if (kept)
-                launch(d, kept_grads, dim3(blocks_of(c, 2048), (unsigned)n), dim3(256), 0, (bf16 *)grads, b.ld, (const float *)h->logits.data,
-                       h->logits.ld, a, row, stat, t, v, c);
+                launch(d, kept_grads, dim3(blocks_of(c, 2048), (unsigned)n), dim3(256), 0, (bf16 *)grads, b.ld,
+                       (const float *)h->logits.data, h->logits.ld, a, row, stat, t, v, c);
             else if (b.fused)
                 gemm_go<FWD, 256, OutGrad, false>(d, &p,
                                                   { { (bf16 *)grads, b.ld, 0, { NULL, false } }, a, row, stat, t, v });

@@ -18,8 +18,8 @@ Pages pages_of(const Dev *d, const Kv *kv, const Paged *rows) {
     return p;
 }
 
-/* A block a row: its sequence is found by halving, its page looked up once.  The fast kernels multiply what lies behind a
- * sequence in its last page by 0, so that must be finite: whoever begins a page leaves zeros behind its own rows. */
+/* A block a row: its sequence is found by halving, its page looked up once.  The fast kernels multiply what lies behind
+ * a sequence in its last page by 0, so that must be finite: whoever begins a page leaves zeros behind its own rows. */
 struct Put {
     const int *at, *start;
     int n;

@@ -1,9 +1,9 @@
-/* link.cu - AdamW for states that lie in the host's memory: gradients and weights come over in chunks, the host's cores step one while the next
- * ones are on their way and the last one's weights go back.
+/* link.cu - AdamW for states that lie in the host's memory: gradients and weights come over in chunks, the host's cores
+ * step one while the next ones are on their way and the last one's weights go back.
  *
- * Three queues: what computes, what comes, what goes.  A chunk lies in one of SLOTS places of pinned memory, which are taken once; a place is
- * free when its weights have gone.  The host's arithmetic is op/cpu's, which has the device's bits (op/adam.h), so the share that is left to the
- * host changes none. */
+ * Three queues: what computes, what comes, what goes.  A chunk lies in one of SLOTS places of pinned memory, which are
+ * taken once; a place is free when its weights have gone.  The host's arithmetic is op/cpu's, which has the device's
+ * bits (op/adam.h), so the share that is left to the host changes none. */
 #include "op/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -56,7 +56,8 @@ static Tensor piece(Tensor x, int64_t from, int64_t n, void *at) {
     x.rows = 1, x.cols = x.ld = n;
     return x;
 }
-typedef struct { Tensor w, master, m, v, g; Adam a; int64_t n; bool reads; } Work;      /* reads: what is stepped is w itself, or part of it */
+/* reads: what is stepped is w itself, or part of it */
+typedef struct { Tensor w, master, m, v, g; Adam a; int64_t n; bool reads; } Work;
 static int64_t count(const Work *k, int64_t from) { return k->n - from < CHUNK ? k->n - from : CHUNK; }
 
 static void come(Link *l, const Work *k, int64_t from, Slot *s) {
@@ -65,7 +66,8 @@ static void come(Link *l, const Work *k, int64_t from, Slot *s) {
     CU(cudaStreamWaitEvent(l->down, s->gone, 0));
     CU(cudaMemcpyAsync(s->at, g.data, (size_t)n * 4, cudaMemcpyDeviceToHost, l->down));
     if (k->reads)
-        CU(cudaMemcpyAsync(s->at + (size_t)CHUNK * 4, w.data, (size_t)n * dtype_size(w.dtype), cudaMemcpyDeviceToHost, l->down));
+        CU(cudaMemcpyAsync(s->at + (size_t)CHUNK * 4, w.data, (size_t)n * dtype_size(w.dtype), cudaMemcpyDeviceToHost,
+                           l->down));
     CU(cudaEventRecord(s->come, l->down));
 }
 static void step(Dev *d, Link *l, const Work *k, int64_t from, Slot *s) {
@@ -75,8 +77,10 @@ static void step(Dev *d, Link *l, const Work *k, int64_t from, Slot *s) {
     Adam a = k->a;
     a.first += from;
     CU(cudaEventSynchronize(s->come));
-    d->host->ops->adamw(d->host, w, master, piece(k->m, from, n, NULL), piece(k->v, from, n, NULL), piece(k->g, from, n, s->at), a);
-    CU(cudaMemcpyAsync(piece(k->w, from, n, NULL).data, w.data, (size_t)n * dtype_size(w.dtype), cudaMemcpyHostToDevice, l->up));
+    d->host->ops->adamw(d->host, w, master, piece(k->m, from, n, NULL), piece(k->v, from, n, NULL),
+                        piece(k->g, from, n, s->at), a);
+    CU(cudaMemcpyAsync(piece(k->w, from, n, NULL).data, w.data, (size_t)n * dtype_size(w.dtype), cudaMemcpyHostToDevice,
+                       l->up));
     CU(cudaEventRecord(s->gone, l->up));
 }
 void link_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, Adam a) {
@@ -104,12 +108,14 @@ void link_copy(Dev *d, Tensor to, Tensor from) {
     Link *l = cu(d)->link;
     const bool in = on_host(d, to.data), out = on_host(d, from.data);
     const int64_t n = to.rows * to.cols;
-    CHECK((to.rows <= 1 || to.ld == to.cols) && (from.rows <= 1 || from.ld == from.cols), "copy: a tensor of the host's with gaps%s", "");
+    CHECK((to.rows <= 1 || to.ld == to.cols) && (from.rows <= 1 || from.ld == from.cols),
+          "copy: a tensor of the host's with gaps%s", "");
     if (in && out) return d->host->ops->copy(d->host, to, from);
     CU(cudaStreamSynchronize(l->up));
     for (int64_t at = 0; at < n; at += CHUNK) {
         const int64_t len = n - at < CHUNK ? n - at : CHUNK;
-        const Tensor a = piece(to, at, len, NULL), b = piece(from, at, len, NULL), slot = piece(in ? from : to, 0, len, l->slot[0].at);
+        const Tensor a = piece(to, at, len, NULL), b = piece(from, at, len, NULL),
+                     slot = piece(in ? from : to, 0, len, l->slot[0].at);
         if (in) cuda_get(d, slot.data, b), d->host->ops->copy(d->host, a, slot);
         else d->host->ops->copy(d->host, slot, b), cuda_put(d, a, slot.data);
     }

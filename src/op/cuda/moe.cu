@@ -1,6 +1,6 @@
 /* moe.cu - choosing experts, gathering rows by expert and putting them back.  T tokens, E experts, k chosen.
- * Ties go to the lower id; weights and sums over the chosen run in ascending id, with the CPU's own steps, so equal logits are routed
- * equally on both.  Rows of an expert are in token order: counting sort, which is stable. */
+ * Ties go to the lower id; weights and sums over the chosen run in ascending id, with the CPU's own steps, so equal
+ * logits are routed equally on both.  Rows of an expert are in token order: counting sort, which is stable. */
 #include "op/cuda/eights.cuh"
 
 extern "C" {
@@ -8,7 +8,7 @@ extern "C" {
 }
 bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
 
-/* ---- choosing: a warp to a token, its scores in shared memory ----------------------------------------------------------------------- */
+/* ---- choosing: a warp to a token, its scores in shared memory ---------------------------------------------------- */
 enum { ROUTE_WARPS = 4, ROUTE_SMEM = 48 << 10, ROUTE_MOST = 64 << 10 };
 typedef struct {
     int64_t T;
@@ -170,7 +170,7 @@ void cuda_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r) {
            route_bytes(p.E, p.groups) * (size_t)p.warps, p);
 }
 
-/* ---- sorting: runs of SORT_RUN choices, each counted by one warp, then placed by one warp --------------------------------------------- */
+/* ---- sorting: runs of SORT_RUN choices, each counted by one warp, then placed by one warp ------------------------ */
 enum { SORT_RUN = 1024, SORT_SCAN = 1024 };
 typedef struct {
     int64_t n;
@@ -270,7 +270,7 @@ void cuda_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int
     arena_pop(&d->tmp, mark);
 }
 
-/* ---- both for few tokens, as a step of decoding has: one block, a warp to a token ------------------------------------------------------- */
+/* ---- both for few tokens, as a step of decoding has: one block, a warp to a token -------------------------------- */
 enum { FEW_TOKENS = 32 };
 static size_t route_sort_bytes(const Routing &p) {
     return route_bytes(p.E, p.groups) * (size_t)p.T + (size_t)(p.T * p.topk + 2 * p.E) * 4;
@@ -279,7 +279,8 @@ static __global__ void route_sort_k(Routing p, int32_t *at, int32_t *from, Rows<
     extern __shared__ float smem[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = (int)p.T * p.topk;
     char *room = (char *)smem + route_bytes(p.E, p.groups) * (size_t)warp;
-    int32_t *chosen = (int32_t *)((char *)smem + route_bytes(p.E, p.groups) * (size_t)p.T), *count = chosen + n, *first = count + p.E;
+    int32_t *chosen = (int32_t *)((char *)smem + route_bytes(p.E, p.groups) * (size_t)p.T), *count = chosen + n,
+            *first = count + p.E;
     for (int e = threadIdx.x; e < p.E; e += blockDim.x) count[e] = 0;
     after();
     route_row(p, warp, room, chosen + warp * p.topk);
@@ -311,12 +312,12 @@ static __global__ void route_sort_k(Routing p, int32_t *at, int32_t *from, Rows<
 bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot) {
     Routing p = routing_of(r);
     if (p.T > FEW_TOKENS || p.T == 0 || route_sort_bytes(p) > ROUTE_SMEM) return false;
-    launch_after(d, route_sort_k, dim3(1), (unsigned)p.T * 32, route_sort_bytes(p), p, (int32_t *)at.data, (int32_t *)from.data,
-           rows_of<int32_t>(slot));
+    launch_after(d, route_sort_k, dim3(1), (unsigned)p.T * 32, route_sort_bytes(p), p, (int32_t *)at.data,
+                 (int32_t *)from.data, rows_of<int32_t>(slot));
     return true;
 }
 
-/* ---- rows to experts and back --------------------------------------------------------------------------------------------------------- */
+/* ---- rows to experts and back ------------------------------------------------------------------------------------ */
 __device__ __forceinline__ bool row_there(int64_t i, int64_t rows, int64_t at, volatile Fault *fault) {
     if (i >= 0 && i < rows) return true;
     fault_at(fault, FAULT_ROW, at);
@@ -348,9 +349,10 @@ void cuda_scatter_rows(Dev *d, Tensor x, Tensor y, Tensor from) {
     launch_cells(d, scatter_k, g, any_of(x), any_of(y), (const int32_t *)from.data, x.rows, cu(d)->fault);
 }
 /* dx[t] = sum_j dy[slot[t,j]], or with weights y[t] = sum_j w[t,j] rows[slot[t,j]]: chains in float32, rounded once. */
-/* AT_ONCE rows are asked for before the first is added: of a few tokens all of them, since nothing else hides the way to
- * memory; of many tokens one, since other threads do. */
-template <int AT_ONCE> static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k,
+/* AT_ONCE rows are asked for before the first is added: of a few tokens all of them, since nothing else hides the way
+ * to memory; of many tokens one, since other threads do. */
+template <int AT_ONCE>
+static __global__ void gather_sum_k(Cells g, Any y, Any x, Rows<const int32_t> slot, Rows<const float> w, int k,
                                     int64_t rows, volatile Fault *fault) {
     EACH_EIGHT(g, r, c) {
         float sum[8] = { 0 };
@@ -377,8 +379,8 @@ template <int AT_ONCE> static __global__ void gather_sum_k(Cells g, Any y, Any x
 }
 static void gather_sum(Dev *d, Tensor y, Tensor x, Tensor slot, Tensor weight) {
     Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
-    launch_cells(d, y.rows < 1024 ? gather_sum_k<8> : gather_sum_k<1>, g, any_of(y), any_of(x), rows_of<const int32_t>(slot), rows_of<const float>(weight),
-                 (int)slot.cols, x.rows, cu(d)->fault);
+    launch_cells(d, y.rows < 1024 ? gather_sum_k<8> : gather_sum_k<1>, g, any_of(y), any_of(x),
+                 rows_of<const int32_t>(slot), rows_of<const float>(weight), (int)slot.cols, x.rows, cu(d)->fault);
 }
 void cuda_permute_bwd(Dev *d, Tensor dx, Tensor dy, Tensor slot) { gather_sum(d, dx, dy, slot, TENSOR_NONE); }
 void cuda_combine(Dev *d, Tensor y, Tensor rows, Tensor slot, Tensor weight) { gather_sum(d, y, rows, slot, weight); }
@@ -437,7 +439,8 @@ template <class K> static __global__ void combine_bwd_k(int team, Back p) {
     }
 }
 void cuda_combine_bwd(Dev *d, Tensor drows, Tensor dweight, Tensor dy, Tensor rows, Tensor slot, Tensor weight) {
-    Back p = { dy.rows, dy.cols, rows.rows, (int)slot.cols, wide_all(dy.cols, drows, dy, rows), any_of(drows), any_of(dy), any_of(rows),
-               rows_of<const int32_t>(slot), rows_of<const float>(weight), rows_of<float>(dweight), cu(d)->fault };
+    Back p = { dy.rows, dy.cols, rows.rows, (int)slot.cols, wide_all(dy.cols, drows, dy, rows), any_of(drows),
+               any_of(dy), any_of(rows), rows_of<const int32_t>(slot), rows_of<const float>(weight),
+               rows_of<float>(dweight), cu(d)->fault };
     with_kept(dy.cols, [&](auto k) { launch_teams(d, combine_bwd_k<decltype(k)>, dy.rows, dy.cols, p); });
 }

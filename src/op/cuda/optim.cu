@@ -1,5 +1,5 @@
-/* optim.cu - AdamW and the sum of squares, on flat tensors, with the CPU's bits: the same numbers (op/adam.h), the same operations, each
- * rounded once, and the same order of the sum (op/cpu/rows.c, row.inc: row_adamw, row_sumsq). */
+/* optim.cu - AdamW and the sum of squares, on flat tensors, with the CPU's bits: the same numbers (op/adam.h), the same
+ * operations, each rounded once, and the same order of the sum (op/cpu/rows.c, row.inc: row_adamw, row_sumsq). */
 #include "op/adam.h"
 #include "op/cuda/eights.cuh"
 
@@ -28,11 +28,12 @@ static __device__ __forceinline__ void store_short8(char *at, int64_t c, int n, 
     }
 }
 
-/* One pass over w, master, m, v and grad; element c of this call is number first + c of the model.  SPLIT: master holds rests.  SHORT: moments in
- * bf16.  Kernels of their own, since what one does not need costs another registers, and those bandwidth (80 for 98 % of a copy's). */
+/* One pass over w, master, m, v and grad; element c of this call is number first + c of the model.  SPLIT: master holds
+ * rests.  SHORT: moments in bf16.  Kernels of their own, since what one does not need costs another registers, and
+ * those bandwidth (80 for 98 % of a copy's). */
 template <bool SPLIT, bool SHORT>
-static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any grad, AdamNow a, float c1, float c2, int64_t step,
-                               int64_t first) {
+static __global__ void adamw_k(Cells g, Any w, Any master, Any m, Any v, Any grad, AdamNow a, float c1, float c2,
+                               int64_t step, int64_t first) {
     EACH_EIGHT(g, r, c) {
         float ww[8], mm[8], vv[8], gg[8];
         int n = eights_left(g.cols, c);
@@ -83,19 +84,21 @@ void cuda_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, A
     Tensor x[] = { w, master.data ? master : w, m, v, g };
     bool wide = n >= 8, split = master.data && master.dtype == DT_I16;
     for (int i = 0; i < 5; i++) wide = wide && (uintptr_t)x[i].data % 16 == 0;
-    auto kernel = m.dtype == DT_BF16 ? split ? adamw_k<true, true> : adamw_k<false, true> : split ? adamw_k<true, false> : adamw_k<false, false>;
+    auto kernel = m.dtype == DT_BF16 ? split ? adamw_k<true, true> : adamw_k<false, true>
+                  : split ? adamw_k<true, false> : adamw_k<false, false>;
     /* eights, then what is left */
     for (int64_t at = 0, body = wide ? n / 8 * 8 : 0; at < n; at += body, body = n - at, wide = false) {
         if (body == 0) continue;
         Any y[5];
         for (int i = 0; i < 5; i++) y[i] = any_of(x[i]), y[i].at += (size_t)at * dtype_size(x[i].dtype);
         Cells cells = { 1, body, wide };
-        launch_cells(d, kernel, cells, y[0], y[1], y[2], y[3], y[4], now, 1.0f - a.beta1, 1.0f - a.beta2, a.step, a.first + at);
+        launch_cells(d, kernel, cells, y[0], y[1], y[2], y[3], y[4], now, 1.0f - a.beta1, 1.0f - a.beta2, a.step,
+                     a.first + at);
     }
 }
 
-/* Pieces of SUM_PIECE numbers; in each sixteen sums, number i to sum i mod 16, then halves; pieces ascending.  Sixteen threads a piece: a
- * square is exact in double, so each addition rounds once, however it is compiled. */
+/* Pieces of SUM_PIECE numbers; in each sixteen sums, number i to sum i mod 16, then halves; pieces ascending.  Sixteen
+ * threads a piece: a square is exact in double, so each addition rounds once, however it is compiled. */
 enum { SUM_PIECE = 1 << 16 };
 static __global__ void sumsq_k(double *part, const float *x, int64_t n, int64_t pieces) {
     int lane = threadIdx.x % 16;

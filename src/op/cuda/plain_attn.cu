@@ -1,7 +1,8 @@
 /* plain_attn.cu - attention of any head width, F32 or BF16, packed or paged, forward and backward: what serves where
  * no fast kernel does.
  *
- * Order of sums, for one query row over keys 0..last of its own sequence (without a mask: all of it; q is scaled first, in float32):
+ * Order of sums, for one query row over keys 0..last of its own sequence (without a mask: all of it; q is scaled first,
+ * in float32):
  *   keys in blocks of PLAIN_BLOCK from position 0; m = -inf, l = 0, acc = 0
  *   s_k = chain over columns ascending of fma(q_d, k_d);  m' = max(m, max s);  a = e^(m - m');  p_k = e^(s_k - m')
  *   l = l a + sum of p: keys 16 apart (0+1)+(2+3), then a tree over 16
@@ -61,7 +62,9 @@ __device__ bool tile_of(Tile *t, const Par &p) {
     return t->i0 < t->n;
 }
 /* the last key that row i of the tile's sequence sees */
-__device__ int last_key(const Tile &t, const Par &p, int i) { return p.all ? t.n / p.group - 1 : t.start + i / p.group; }
+__device__ int last_key(const Tile &t, const Par &p, int i) {
+    return p.all ? t.n / p.group - 1 : t.start + i / p.group;
+}
 
 /* s[e] += sum over columns ascending of a[row][c] b(j, c), for j = lane + 16 e; have: how many j exist */
 template <class Get>
@@ -129,7 +132,9 @@ __device__ Smem smem_of(float *base, int wa, int wb) {
     s.b = s.a + ROWS * wa;
     return s;
 }
-size_t smem_bytes(int wa, int wb) { return (size_t)((int)PLAIN_BLOCK * PITCH + 2 * (int)ROWS * PITCH + ROWS * (wa + wb)) * 4; }
+size_t smem_bytes(int wa, int wb) {
+    return (size_t)((int)PLAIN_BLOCK * PITCH + 2 * (int)ROWS * PITCH + ROWS * (wa + wb)) * 4;
+}
 
 /* Keys and values of a tile's sequence: rows of k and v, or pages. */
 struct Keys {
@@ -286,7 +291,8 @@ template <int NV> __global__ void __launch_bounds__(THREADS) plain_dkv(const Par
                       from = p.all ? 0 : min(max((key - start) * p.group - i0, 0), have);
             auto q = [&](int j, int c) {
                 const int x = i0 + j;
-                return __fmul_rn(p.q.get(row0 + x / p.group, (int64_t)(head * p.group + x % p.group) * p.wk + c), p.scale);
+                return __fmul_rn(p.q.get(row0 + x / p.group, (int64_t)(head * p.group + x % p.group) * p.wk + c),
+                                 p.scale);
             };
             auto dO = [&](int j, int c) {
                 const int x = i0 + j;

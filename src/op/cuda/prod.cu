@@ -33,7 +33,8 @@ static Bias bias_of(const Prod *p) { return { p->bias, p->tbias == DT_BF16 }; }
 static Split splits_of(const Prod *p) { return { p->c1, p->c2, p->ldc1, p->ldc2, (int)p->n1, (int)p->n2 }; }
 static int64_t out_step(const Prod *p) { return p->at ? 0 : p->step_c; }
 template <int KIND, int BN, bool FOLD> static void gemm_out(Dev *d, const Prod *p) {
-    if (p->tc == DT_BF16) gemm_go<KIND, BN, OutBf16, FOLD>(d, p, { (bf16 *)p->c, p->ldc, out_step(p), bias_of(p), splits_of(p) });
+    if (p->tc == DT_BF16)
+        gemm_go<KIND, BN, OutBf16, FOLD>(d, p, { (bf16 *)p->c, p->ldc, out_step(p), bias_of(p), splits_of(p) });
     else gemm_go<KIND, BN, OutF32, FOLD>(d, p, { (float *)p->c, p->ldc, out_step(p), bias_of(p), p->add });
 }
 template <int KIND> static void gemm_wide(Dev *d, const Prod *p) {
@@ -46,7 +47,8 @@ template <int KIND> static void gemm_wide(Dev *d, const Prod *p) {
     } else bn == 128 ? gemm_out<KIND, 128, false>(d, p) : gemm_out<KIND, 256, false>(d, p);
 }
 void prod_gemm(Dev *d, const Prod *p) {
-    if (p->kind == DW) bn_of(p) == 128 ? gemm_go<DW, 128, OutAdd, false>(d, p, {}) : gemm_go<DW, 256, OutAdd, false>(d, p, {});
+    if (p->kind == DW)
+        bn_of(p) == 128 ? gemm_go<DW, 128, OutAdd, false>(d, p, {}) : gemm_go<DW, 256, OutAdd, false>(d, p, {});
     else if (p->kind == DX) gemm_wide<DX>(d, p);
     else gemm_wide<FWD>(d, p);
 }
@@ -59,8 +61,9 @@ template <int BN, int XR, int KB, bool SWAP, class T> static void few_go(Dev *d,
     /* two to a multiprocessor; but not more than tiles: they would come in pairs where others have none */
     const int64_t per = S::SMEM * 2 <= (int64_t)cu(d)->smem ? 2 : 1, tiles = (p->N + BN - 1) / BN * p->E;
     FewOut out = { p->c, p->ldc, out_step(p), bias_of(p), splits_of(p) };
-    launch(d, few<BN, XR, KB, SWAP, T, false>, dim3((unsigned)(!p->at && tiles <= cu(d)->sms ? tiles : cu(d)->sms * per)),
-           dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
+    launch(d, few<BN, XR, KB, SWAP, T, false>,
+           dim3((unsigned)(!p->at && tiles <= cu(d)->sms ? tiles : cu(d)->sms * per)), dim3(160), S::SMEM, tx, tw,
+           gemm_of(p), out);
 }
 template <int BN, int XR, int KB, bool SWAP> static void few_out(Dev *d, const Prod *p) {
     p->tc == DT_BF16 ? few_go<BN, XR, KB, SWAP, bf16>(d, p) : few_go<BN, XR, KB, SWAP, float>(d, p);
@@ -71,13 +74,16 @@ template <int BN, int XR, int KB, bool SWAP> static void few_early(Dev *d, const
     CUtensorMap tw = map_of(d, p->b, p->tb, p->N, p->K, p->ldb, p->E, p->step_b, BN, 64);
     FewOut out = { p->c, p->ldc, 0, bias_of(p), splits_of(p), (const bf16 *)p->a, p->lda };
     const unsigned blocks = p->at ? 2 * cu(d)->sms : (unsigned)((p->N + BN - 1) / BN);
-    if (p->tc == DT_BF16) launch_after(d, few<BN, XR, KB, SWAP, bf16, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
+    if (p->tc == DT_BF16)
+        launch_after(d, few<BN, XR, KB, SWAP, bf16, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
     else launch_after(d, few<BN, XR, KB, SWAP, float, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
 }
 /* A block a multiprocessor has nearly all of the weight's rows that are its own in shared memory before it begins. */
 static bool few_at_once(Dev *d, const Prod *p) {
     const int64_t sms = cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms : GEMM_BLOCKS;
-    if (!cu(d)->noting || p->at || p->E != 1 || p->rows > 8 || p->N > 40 * sms || p->wrap_a || p->wrap_b || p->ka || p->kb) return false;
+    if (!cu(d)->noting || p->at || p->E != 1 || p->rows > 8 || p->N > 40 * sms || p->wrap_a || p->wrap_b || p->ka
+        || p->kb)
+        return false;
     if (p->N <= 16 * sms) few_early<16, 8, 8, false>(d, p);
     else few_early<40, 8, 4, false>(d, p);
     return true;
@@ -169,8 +175,8 @@ static bool prod_splits(const Dev *d, const Prod *p) {
     const Prod q = split_prod(p, &s, (const bf16 *)0, 0);
     return prod_fast(&q);
 }
-/* A small DW over many rows (the router's) would be one wave of a few tiles: its rows are cut into pieces, each summed for itself, and
- * dw += the chain over parts, smallest first, and pieces. */
+/* A small DW over many rows (the router's) would be one wave of a few tiles: its rows are cut into pieces, each summed
+ * for itself, and dw += the chain over parts, smallest first, and pieces. */
 enum { PIECE_ROWS = 1024 };
 static int64_t pieces_of(const Prod *p) {
     return p->kind == DW && !p->at && p->E == 1 && p->rows >= 2 * PIECE_ROWS && p->M * p->N <= 1 << 20
@@ -200,8 +206,8 @@ static void split_pieces(Dev *d, const Prod *p, const Three *s, const bf16 *part
         rest.rows -= n * PIECE_ROWS, rest.c = sums + (i * all + n) * each, rest.ldc = p->N, rest.first = true;
         prod_gemm(d, &rest);
     }
-    launch(d, add_pieces, dim3(blocks_of(each, 256)), dim3(256), 0, Rows<float>{ (float *)p->c, p->ldc }, sums, p->M, p->N,
-           3 * all);
+    launch(d, add_pieces, dim3(blocks_of(each, 256)), dim3(256), 0, Rows<float>{ (float *)p->c, p->ldc }, sums, p->M,
+           p->N, 3 * all);
 }
 static void split_run(Dev *d, const Prod *p) {
     const Three s = split_of(p);
@@ -218,13 +224,14 @@ static void split_run(Dev *d, const Prod *p) {
     arena_pop(&d->tmp, mark);
 }
 
-/* ---- widths that are no multiples of 8, by rows that are 16 bytes apart (a tower's 3420 columns) ------------------- */
-/* The copy engine brings zeros for columns past the end, and what lies there is not written.  Weights lie as they do on disk, without
- * gaps: they are copied to rows that the copy engine takes, which costs some percent of a product with many rows. */
+/* ---- widths that are no multiples of 8, by rows that are 16 bytes apart (a tower's 3420 columns) ----------------- */
+/* The copy engine brings zeros for columns past the end, and what lies there is not written.  Weights lie as they do on
+ * disk, without gaps: they are copied to rows that the copy engine takes, which costs some percent of a product with
+ * many rows. */
 static bool prod_padded(const Dev *d, const Prod *p) {
-    return d->act == DT_BF16 && prod_is_bf16(p) && !prod_fast(p) && !p->at && p->E == 1 && p->n_pieces == 1 && !p->add && !p->n1
-           && aligned(p->a, p->ta, p->lda, 0) && aligned(p->c, p->tc, p->ldc, 0) && p->N > 0 && p->rows < (int64_t)1 << 31
-           && (p->kind == DW ? p->M > 0 && aligned(p->b, p->tb, p->ldb, 0) : p->K > 0);
+    return d->act == DT_BF16 && prod_is_bf16(p) && !prod_fast(p) && !p->at && p->E == 1 && p->n_pieces == 1 && !p->add
+           && !p->n1 && aligned(p->a, p->ta, p->lda, 0) && aligned(p->c, p->tc, p->ldc, 0) && p->N > 0
+           && p->rows < (int64_t)1 << 31 && (p->kind == DW ? p->M > 0 && aligned(p->b, p->tb, p->ldb, 0) : p->K > 0);
 }
 static Prod padded_of(const Prod *p, int64_t *rows, int64_t *cols) { /* of b: 0 where it lies well */
     Prod q = *p;
@@ -239,9 +246,11 @@ static size_t padded_bytes(const Prod *p) {
     const Prod q = padded_of(p, &rows, &cols);
     return (size_t)(rows * q.ldb) * 2;
 }
-__global__ void pad_rows(uint2 *to, const bf16 *from, int64_t rows, int64_t cols, int64_t ld_to, int64_t ld, bool wide) {
+__global__ void pad_rows(uint2 *to, const bf16 *from, int64_t rows, int64_t cols, int64_t ld_to, int64_t ld,
+                         bool wide) {
     const int64_t fours = ld_to / 4;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * fours; i += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * fours;
+         i += (int64_t)gridDim.x * blockDim.x) {
         const int64_t r = i / fours, c = i % fours * 4;
         const uint16_t *x = (const uint16_t *)from + r * ld + c;
         uint2 w = make_uint2(0, 0);
@@ -258,8 +267,8 @@ static void padded_run(Dev *d, const Prod *p) {
     if (rows) {
         const bf16 *from = (const bf16 *)p->b;
         q.b = arena_push(&d->tmp, padded_bytes(p));
-        launch(d, pad_rows, dim3(blocks_of(rows * q.ldb / 4, 1024)), dim3(256), 0, (uint2 *)q.b, from, rows, cols, q.ldb, p->ldb,
-               (uintptr_t)from % 8 == 0 && p->ldb % 4 == 0);
+        launch(d, pad_rows, dim3(blocks_of(rows * q.ldb / 4, 1024)), dim3(256), 0, (uint2 *)q.b, from, rows, cols,
+               q.ldb, p->ldb, (uintptr_t)from % 8 == 0 && p->ldb % 4 == 0);
     }
     if (!prod_few(d, &q)) prod_gemm(d, &q);
     arena_pop(&d->tmp, mark);
@@ -267,11 +276,16 @@ static void padded_run(Dev *d, const Prod *p) {
 
 /* ---- who computes it ------------------------------------------------------------------------------------------- */
 const char *prod_by(const Dev *d, const Prod *p) {
-    return prod_fast(p) ? "tensor cores" : prod_splits(d, p) ? "tensor cores, three parts" : prod_padded(d, p) ? "tensor cores, padded" : "plain";
+    return prod_fast(p)        ? "tensor cores"
+           : prod_splits(d, p) ? "tensor cores, three parts"
+           : prod_padded(d, p) ? "tensor cores, padded"
+                               : "plain";
 }
 size_t prod_tmp(const Dev *d, const Prod *p) {
     if (prod_fast(p)) return prod_gemm_tmp(p);
-    return prod_splits(d, p) ? split_of(p).bytes + pieces_bytes(p) : prod_padded(d, p) ? arena_round(padded_bytes(p)) : 0;
+    return prod_splits(d, p)   ? split_of(p).bytes + pieces_bytes(p)
+           : prod_padded(d, p) ? arena_round(padded_bytes(p))
+                               : 0;
 }
 void prod_run(Dev *d, const Prod *p) {
     if (p->E == 0 || p->N == 0 || (p->rows == 0 && p->kind != DW)) return;
@@ -284,13 +298,18 @@ void prod_run(Dev *d, const Prod *p) {
 
 template <int BN, int XR, int KB, bool SWAP> static cudaError_t allow_few(void) {
     const int n = FewShape<BN, XR, KB>::SMEM;
-    cudaError_t e = cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
-    return e ? e : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    cudaError_t e =
+        cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    return e ? e
+             : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    n);
 }
 template <int BN, int XR, int KB, bool SWAP> static cudaError_t allow_early(void) {
     const int n = FewShape<BN, XR, KB, true>::SMEM;
-    cudaError_t e = cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
-    return e ? e : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    cudaError_t e =
+        cudaFuncSetAttribute(few<BN, XR, KB, SWAP, bf16, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
+    return e ? e
+             : cudaFuncSetAttribute(few<BN, XR, KB, SWAP, float, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, n);
 }
 template <int BN, int KB> static cudaError_t allow_few_rows(void) {
     cudaError_t e = allow_few<BN, 8, KB, false>();

@@ -33,7 +33,8 @@ typedef struct {
     int         n_pieces, cut[PROD_PIECES + 1];         /* of k (FWD, DX), from 0 */
     bool        add;                    /* FWD, DX into float32: c += */
     bool        first;                  /* DW: c = ; gemm.cuh alone, and experts without rows are left as they are */
-    void       *c1, *c2;                /* FWD, dense: columns from n1 on and from n2 on, multiples of 256, are these; n1 0: they are c's */
+    void       *c1, *c2;                /* FWD, dense: columns from n1 on and from n2 on, multiples of 256, are these;
+        n1 0: they are c's */
     int64_t     ldc1, ldc2, n1, n2;
     int64_t ka, kb, wrap_a,
         wrap_b; /* an operand that has another number of k than K (0: K), and is read again after so many (0: never) */
@@ -56,6 +57,7 @@ size_t prod_gemm_tmp(const Prod *p);
 void   prod_gemm(Dev *d, const Prod *p);
 bool   prod_few(Dev *d, const Prod *p);                     /* ... if its rows are few: few.cuh; false: they are not */
 
-cudaError_t head_allow(void), head_back_allow(void), fused_allow(void);        /* their own kernels may have their shared memory */
+/* their own kernels may have their shared memory */
+cudaError_t head_allow(void), head_back_allow(void), fused_allow(void);
 
 #endif

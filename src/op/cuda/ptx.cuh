@@ -83,7 +83,8 @@ DEV void stmatrix4(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) 
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
                  :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
-DEV void add2(uint32_t at, float a, float b, bool first) {      /* two floats in shared memory += a, b; first: they count as 0 */
+/* two floats in shared memory += a, b; first: they count as 0 */
+DEV void add2(uint32_t at, float a, float b, bool first) {
     float x = 0, y = 0;
     if (!first) asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(at) : "memory");
     asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(at), "f"(x + a), "f"(y + b) : "memory");

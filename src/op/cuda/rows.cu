@@ -3,7 +3,7 @@
 #include "op/cuda/eights.cuh"
 #include "op/gelu.h"
 
-/* ---- moving ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- moving ------------------------------------------------------------------------------------------------------ */
 static __global__ void copy_k(Cells g, Any y, Any x) {
     EACH_EIGHT(g, r, c) {
         float v[8];
@@ -102,9 +102,10 @@ void cuda_sum_heads(Dev *d, Tensor y, Tensor x, HeadMap m) {
     launch_cells(d, sum_heads_k, g, any_of(y), any_of(x), m);
 }
 
-/* ---- embedding -------------------------------------------------------------------------------------------------------------------- */
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
 /* An id outside the vocabulary gives a row of zeros, and a fault; one of another rank's part a row of -0. */
-static __global__ void embed_k(Cells g, Any y, Rows<const int32_t> ids, Any w, int64_t rows, Part part, volatile Fault *fault) {
+static __global__ void embed_k(Cells g, Any y, Rows<const int32_t> ids, Any w, int64_t rows, Part part,
+                               volatile Fault *fault) {
     EACH_EIGHT(g, r, c) {
         float v[8] = { 0 };
         int n = eights_left(g.cols, c);
@@ -122,8 +123,9 @@ void cuda_embed(Dev *d, Tensor y, Tensor ids, Tensor w, Part part) {
 }
 
 /* dw[id] += dy of every token with that id, tokens ascending: one chain, as on the CPU.
- * A block per token and 1024 columns.  It looks through the ids before its own: if one is equal, an earlier block has the row.  Else it walks
- * on through the later ones and adds in their order.  That reads T^2/2 ids, all of them from the cache: 16k tokens, 0.5 GB. */
+ * A block per token and 1024 columns.  It looks through the ids before its own: if one is equal, an earlier block has
+ * the row.  Else it walks on through the later ones and adds in their order.  That reads T^2/2 ids, all of them from
+ * the cache: 16k tokens, 0.5 GB. */
 enum { EMBED_THREADS = 128, EMBED_COLS = 8 * EMBED_THREADS };
 static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int64_t T, int64_t cols, int64_t rows,
                                    Part part, bool wide, volatile Fault *fault) {
@@ -170,10 +172,11 @@ static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int6
 }
 void cuda_embed_bwd(Dev *d, Tensor dw, Tensor dy, Tensor ids, Part part) {
     launch(d, embed_bwd_k, dim3((unsigned)dy.rows, blocks_of(dy.cols, EMBED_COLS)), EMBED_THREADS, 0, any_of(dw),
-           any_of(dy), rows_of<const int32_t>(ids), dy.rows, dy.cols, dw.rows, part, wide_all(dy.cols, dw, dy), cu(d)->fault);
+           any_of(dy), rows_of<const int32_t>(ids), dy.rows, dy.cols, dw.rows, part, wide_all(dy.cols, dw, dy),
+           cu(d)->fault);
 }
 
-/* ---- norm -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- norm -------------------------------------------------------------------------------------------------------- */
 typedef struct {
     int64_t rows, cols;
     bool wide;
@@ -225,7 +228,9 @@ template <class K> static __global__ void norm_k(int team, Norm p) {
     }
 }
 void cuda_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
-    Norm p = { x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), {}, rows_of<float>(rstd) };
+    Norm p = {
+        x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), {}, rows_of<float>(rstd)
+    };
     with_kept(x.cols, [&](auto k) { launch_teams(d, norm_k<decltype(k)>, x.rows, x.cols, p); });
 }
 
@@ -270,18 +275,22 @@ template <class K> static __global__ void norm_dx_k(int team, Norm p) {
         int64_t c = 8 * (int64_t)(m.me + i * m.n);
         if (K::KEEPS && mine && c < p.cols) write(z[i], dz[i], c, mean);
     }
-    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n) look(z[0], dz[0], c), write(z[0], dz[0], c, mean);
+    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n)
+        look(z[0], dz[0], c), write(z[0], dz[0], c, mean);
 }
 
-/* dg += sum over rows of dy x rstd.  A block has a run of rows and up to 2048 columns: where columns are few, several rows at a time, each
- * thread a chain over its rows, then the tree over those.  The runs are added by chains over every 32nd and the tree over those 32. */
+/* dg += sum over rows of dy x rstd.  A block has a run of rows and up to 2048 columns: where columns are few, several
+ * rows at a time, each thread a chain over its rows, then the tree over those.  The runs are added by chains over every
+ * 32nd and the tree over those 32. */
 enum { DG_EACH = 32, DG_COLS = 32 };                            /* rows of a chain; columns of a block that adds runs */
 static int dg_rows(int64_t cols) {                              /* rows at a time: a power of two */
     int y = 1;
     while (2 * y * ((cols + 7) / 8) <= CELL_THREADS) y *= 2;
     return y;
 }
-static int64_t dg_runs(int64_t rows, int64_t cols) { return (rows + DG_EACH * dg_rows(cols) - 1) / (DG_EACH * dg_rows(cols)); }
+static int64_t dg_runs(int64_t rows, int64_t cols) {
+    return (rows + DG_EACH * dg_rows(cols) - 1) / (DG_EACH * dg_rows(cols));
+}
 static __global__ void norm_dg_k(Norm p, float *part, int64_t runs) {
     __shared__ float s[CELL_THREADS * 8];
     int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x);
@@ -328,15 +337,17 @@ size_t cuda_tmp_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, T
     return dg.data ? (size_t)(dg_runs(x.rows, x.cols) * x.cols) * 4 : 0;
 }
 static void norm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more) {
-    Norm p = { x.rows,    x.cols,     wide_all(x.cols, dx, x, g, dy, more), 0, any_of(dx), any_of(x), any_of(g), any_of(dy),
+    Norm p = { x.rows, x.cols, wide_all(x.cols, dx, x, g, dy, more), 0, any_of(dx), any_of(x), any_of(g), any_of(dy),
                rows_of<float>(rstd), any_of(more) };
     if (dg.data && x.rows > 0 && x.cols > 0) {                  /* before dx, which may be dy */
         size_t mark = arena_mark(&d->tmp);
         float *part = (float *)arena_push(&d->tmp, cuda_tmp_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g));
-        int64_t runs = dg_runs(x.rows, x.cols), eights = (x.cols + 7) / 8, wide = eights < CELL_THREADS ? eights : CELL_THREADS;
+        int64_t runs = dg_runs(x.rows, x.cols), eights = (x.cols + 7) / 8,
+                wide = eights < CELL_THREADS ? eights : CELL_THREADS;
         launch(d, norm_dg_k, dim3(blocks_of(eights, wide), (unsigned)(runs < 65535 ? runs : 65535)),
                dim3((unsigned)wide, (unsigned)dg_rows(x.cols)), 0, p, part, runs);
-        launch(d, norm_dg_sum_k, dim3(blocks_of(x.cols, DG_COLS)), dim3(DG_COLS, 32), 0, (float *)dg.data, part, runs, x.cols);
+        launch(d, norm_dg_sum_k, dim3(blocks_of(x.cols, DG_COLS)), dim3(DG_COLS, 32), 0, (float *)dg.data, part, runs,
+               x.cols);
         arena_pop(&d->tmp, mark);
     }
     if (dx.data) with_kept(x.cols, [&](auto k) { launch_teams(d, norm_dx_k<decltype(k)>, x.rows, x.cols, p); });
@@ -349,7 +360,7 @@ bool cuda_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Ten
     return true;
 }
 
-/* ---- SwiGLU, addition -------------------------------------------------------------------------------------------------------------- */
+/* ---- SwiGLU, addition -------------------------------------------------------------------------------------------- */
 static __global__ void swiglu_k(Cells g, Any y, Any gate, Any up) {
     EACH_EIGHT(g, r, c) {
         float a[8], u[8];
@@ -382,7 +393,7 @@ void cuda_swiglu_bwd(Dev *d, Tensor dgate, Tensor dup, Tensor dy, Tensor gate, T
     launch_cells(d, swiglu_bwd_k, cells_of(dy.rows, dy.cols, dgate, dup, dy, gate, up), any_of(dgate), any_of(dup),
                  any_of(dy), any_of(gate), any_of(up));
 }
-/* ---- GELU: the CPU's own function, in double; a merger has few of them -------------------------------------------------------------------- */
+/* ---- GELU: the CPU's own function, in double; a merger has few of them ------------------------------------------- */
 static __global__ void gelu_k(Cells g, Any y, Any x) {
     EACH_EIGHT(g, r, c) {
         float v[8];
@@ -438,10 +449,11 @@ void cuda_add_row(Dev *d, Tensor y, Tensor b) {
     launch_cells(d, add_row_k, g, any_of(y), any_of(b));
 }
 
-/* ---- rope --------------------------------------------------------------------------------------------------------------------------- */
-/* The angle is a float32 product, as in the models' own code; its sine and cosine are taken in double, at any position. */
-static __global__ void rope_table_k(Rows<float> cs, Rows<const int32_t> pos, Rows<const float> freq, int axes, int64_t rows,
-                                    int half, float amp) {
+/* ---- rope -------------------------------------------------------------------------------------------------------- */
+/* The angle is a float32 product, as in the models' own code; its sine and cosine are taken in double, at any
+ * position. */
+static __global__ void rope_table_k(Rows<float> cs, Rows<const int32_t> pos, Rows<const float> freq, int axes,
+                                    int64_t rows, int half, float amp) {
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x)
         for (int i = threadIdx.x; i < half; i += blockDim.x) {
             double s, c;
@@ -459,8 +471,8 @@ void cuda_rope_table(Dev *d, Tensor cossin, Tensor pos, Tensor freq, float amp) 
                cossin.rows, (int)half, amp);
 }
 
-/* a' = a cos - b sin, b' = b cos + a sin with two roundings each, as on the CPU.  Rows are (token, head); halves: eight pairs a thread;
- * neighbours: four. */
+/* a' = a cos - b sin, b' = b cos + a sin with two roundings each, as on the CPU.  Rows are (token, head); halves: eight
+ * pairs a thread; neighbours: four. */
 static __global__ void rope_k(Cells g, Any x, Any cs, RopeShape s, float sign) {
     int half = s.dim / 2;
     EACH_EIGHT(g, r, c) {
