@@ -9,11 +9,11 @@ command -v mpirun >/dev/null || { echo "0 passed, 0 failed, 1 skipped (there is 
 tests=$(dirname "$hone")/tests
 "$tests/train/test_ranks_train" --all >"$work/train" 2>&1
 ok $? "test_ranks_train --all: $(grep -a FAILED "$work/train" | cut -c1-400 | head -20)"
-"$tests/model/test_ranks" --drawn >"$work/model" 2>&1
-ok $? "test_ranks --drawn: $(grep -a FAILED "$work/model" | cut -c1-400 | head -20)"
+"$tests/model/test_ranks" --drawn >"$work/drawn" 2>&1
+ok $? "test_ranks --drawn: $(grep -a FAILED "$work/drawn" | cut -c1-400 | head -20)"
 "$tests/train/test_ranks_checkpoint" 50 >"$work/saves" 2>&1
 ok $? "test_ranks_checkpoint, 50 kills: $(grep -a FAILED "$work/saves" | cut -c1-400 | head -20)"
-grep -ahE '^[0-9]+ passed' "$work/train" "$work/model" "$work/saves"
+grep -ahE '^[0-9]+ passed' "$work/train" "$work/drawn" "$work/saves"
 
 # a run of sft on 4 ranks, killed ten times, ends with the bytes of one that never was
 make_model
