@@ -380,6 +380,7 @@ static void tell_ranks(Golden *g) {
                       .io = g->io.size,
                       .flops = rank_flops(m, lens, g->idle ? 0 : g->n_own) };
     rank_notes_tell(all_ranks(g), &m->shard, &mine);
+    if (m->shard.g.tp > 1) rank_whole_tell(m);
 }
 
 /* A step of opening that may fail on some ranks. */

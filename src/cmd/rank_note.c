@@ -3,6 +3,7 @@
 #include "plan/flops.h"
 
 #include <stdio.h>
+#include <string.h>
 
 double rank_flops(const Model *m, const int64_t *lens, int n) {
     const GridShape *s = &m->shard.g;
@@ -29,6 +30,28 @@ double rank_flops(const Model *m, const int64_t *lens, int n) {
     TokenFlops f = token_flops(d, m->desc->arch->attn);
     sum += f.pair * pairs * layers / (double)d->layers * (double)m->local.heads / (double)d->heads;
     return 3 * sum;
+}
+
+void rank_whole_tell(const Model *m) {
+    const GridShape *s = &m->shard.g;
+    size_t bytes[P_COUNT] = { 0 }, sum = 0;
+    const char *name[P_COUNT] = { 0 };
+    for (int i = 0; i < m->w.n; i++) {
+        const ParamDesc *q = m->w.at[i].desc;
+        bool cut = q->where == IN_EXPERT ? s->ep * s->etp > 1 : q->cut != WHOLE;
+        if (cut) continue;
+        size_t n = (size_t)slice_count(&m->w.at[i].slice) * dtype_size(m->w.at[i].t.dtype);
+        const char *of_layer = strstr(q->name, "%d.");
+        bytes[q->id] += n, sum += n, name[q->id] = of_layer ? of_layer + 3 : q->name;
+    }
+    printf("  whole on each rank of tp, %zu bytes:", sum);
+    for (int i = 0; i < P_COUNT; i++) {
+        if (!bytes[i]) continue;
+        const char *expert = strstr(name[i], "%d"); /* all of them */
+        if (expert) printf(" %.*s*%s %zu", (int)(expert - name[i]), name[i], expert + 2, bytes[i]);
+        else printf(" %s %zu", name[i], bytes[i]);
+    }
+    printf("\n");
 }
 
 void rank_notes_tell(const Comm *all, const Shard *shard, const RankNote *mine) {

@@ -13,6 +13,9 @@ typedef struct {
 /* Collective; the first rank prints. */
 void rank_notes_tell(const Comm *all, const Shard *shard, const RankNote *mine);
 
+/* The weights that every rank of tp holds whole, with the bytes of them that this rank has. */
+void rank_whole_tell(const Model *m);
+
 /* Operations of a forward and a backward over sequences of these lengths, which are this rank of dp's, by products:
  * weights that it holds times the rows they meet, and its heads' part of attention.  Rows of experts: as many as even
  * routing brings.  Collective over dp. */

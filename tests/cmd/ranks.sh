@@ -69,6 +69,8 @@ verifies llama 3 dp=3
 verifies mixtral 4 ep=4
 verifies deepseek_v3 8 tp=2,pp=2,ep=4
 verifies moonlight 4 tp=2,cp=2
+grep -qE '^  whole on each rank of tp, [0-9]+ bytes:.* input_layernorm.weight 256 .* mlp.gate.weight 1024 ' "$work/out"
+ok $? "what stays whole on a rank of tp: $(grep whole "$work/out")"
 verifies qwen3_moe_plain 4 pp=2,vpp=2
 ranks 2 verify "$repo/tests/data/models/deepseek_v3_fp8" --device cpu --grid tp=2 >"$work/out" 2>&1
 awk '/^ +[01] tp/ { sum += $8; n++; if ($8 > most) most = $8 } END { exit !(n == 2 && most < 0.8 * sum) }' "$work/out"
