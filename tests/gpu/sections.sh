@@ -284,18 +284,13 @@ killed() { # killed SIGNAL PHASE: rank 2 of 4 gets it there
 }
 nccl() {
     command -v mpirun >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no mpirun"; return; }
-    local phase signal t p f s
+    local phase signal t
     model
     mps_begin
-    for t in test_comm "f32 test_model_ranks" "bf16 test_model_ranks" test_sync; do (work=$(mktemp -d); tests $t; rm -rf "$work"; exit $failed) >"$work/of.${t// /_}" 2>&1 & done
+    # One after the other: MPS has one pool of queues for all its clients, and each rank here asks for 32 (comm/world.c);
+    # beside each other some ranks found the card "busy or unavailable".
+    for t in test_comm "f32 test_model_ranks" "bf16 test_model_ranks" test_sync; do tests $t; done
     trained
-    wait
-    for t in "$work"/of.*; do # beside each other, and beside the training: most of their time is waiting
-        cat "$t"
-        while read -r p _ f _ s _; do passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)); done \
-            < <(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' "$t" | tr -d ,)
-        grep -qE 'FAILED|Terminated' "$t" && ok 1 "${t##*/of.}: $(grep -E 'FAILED|Terminated' "$t" | head -3)"
-    done
     mps_end
     for phase in rollout sync update; do for signal in KILL STOP; do killed $signal $phase; done; done
 }
