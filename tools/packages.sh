@@ -39,9 +39,12 @@ fuzzing_clang() {
 }
 
 # build DIR [-DNAME=VALUE...] [TARGET...]: configures where that was not done with these values, then only what changed.
+# A folder that was made for a tree elsewhere (this one is a copy of it, or was moved) is made again.
 build() {
     dir=$1
     shift
+    made_for=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$dir/CMakeCache.txt" 2>/dev/null)
+    [ -z "$made_for" ] || [ "$(realpath -m "$made_for")" = "$(pwd -P)" ] || rm -rf "$dir"
     made=yes targets=""
     [ -f "$dir/build.ninja" ] || made=""
     options=()
