@@ -61,7 +61,7 @@ BOTH double gelu_mass_below(double x) {
           -1.1041245074002152e-12, 8.123749141933454e-13 },
     };
     double a = fabs(x), y = 1;
-    if (a < GELU_PIECES / 2.0) {
+    if (2 * a < (double)GELU_PIECES) {
         const double *c = piece[(int)(2 * a)];
         double t = a - ((int)(2 * a) + 0.5) / 2;
         y = c[GELU_TERMS - 1];
