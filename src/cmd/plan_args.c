@@ -110,14 +110,25 @@ static bool known_option(const char *name, Err *err) {
     return err_set(err, "there is no option plan.%s", name);
 }
 
-bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
+static bool read_recipe(Json *j, const char *path, Mem *mem, Err *err) {
     Buf text = { 0 };
-    Json j;
-    bool ok = file_read(&text, path, err) && yaml_parse(&j, text.data ? text.data : "", text.n, mem, err);
-    for (size_t k = 0; ok && k < COUNT(KEYS); k++) {
-        const Json *v = option(&j, KEYS[k].key);
-        if (v && v->kind != JSON_NULL) ok = take(a, k, v, err);
+    bool ok = file_read(&text, path, err) && yaml_parse(j, text.data ? text.data : "", text.n, mem, err);
+    buf_free(&text);
+    return ok;
+}
+
+/* Those whose names begin so. */
+static bool take_keys(PlanArgs *a, const Json *j, const char *begin, Err *err) {
+    for (size_t k = 0; k < COUNT(KEYS); k++) {
+        const Json *v = strncmp(KEYS[k].key, begin, strlen(begin)) ? NULL : option(j, KEYS[k].key);
+        if (v && v->kind != JSON_NULL) TRY(take(a, k, v, err));
     }
+    return true;
+}
+
+bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
+    Json j;
+    bool ok = read_recipe(&j, path, mem, err) && take_keys(a, &j, "", err);
     const Json *own = ok ? json_get(&j, "plan") : NULL;
     for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++)
         ok = known_option(own->members[i].key, err);
@@ -132,7 +143,6 @@ bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
     if (a->prompt_mean > a->prompt_max) a->prompt_mean = a->prompt_max / 2;
     const Json *last = ok ? option(&j, "grid.last_layers") : NULL;
     if (last && last->kind == JSON_INT) a->split = mem_printf(mem, "last=%lld", (long long)last->integer);
-    buf_free(&text);
     return ok || err_wrap(err, "%s", path);
 }
 
@@ -144,6 +154,15 @@ static bool read_cluster(Cluster *c, const PlanArgs *a, Mem *mem, Err *err) {
     }
     if (a->host_memory && !size_parse(&c->gpu.host_memory, a->host_memory, err)) return err_wrap(err, "--host-memory");
     return true;
+}
+
+bool plan_args_cluster(Cluster *out, const char *path, Mem *mem, Err *err) {
+    PlanArgs a = PLAN_STANDARD;
+    Json j;
+    *out = (Cluster){ 0 };
+    TRY((read_recipe(&j, path, mem, err) && take_keys(&a, &j, "plan.", err)) || err_wrap(err, "%s", path));
+    if (!strcmp(a.cluster, "this") || !strncmp(a.cluster, "thisx", 5)) return true;
+    return read_cluster(out, &a, mem, err) || err_wrap(err, "%s: plan.cluster", path);
 }
 
 static bool bytes_of(double *out, const char *name, const char *value, double standard, Err *err) {

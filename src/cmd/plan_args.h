@@ -24,6 +24,8 @@ static const PlanArgs PLAN_STANDARD = {
 
 /* A recipe's settings put into a; strings live in mem.  What only `hone train` reads is left alone. */
 bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err);
+/* The GPUs that a configuration says it is for: plan.cluster; gpus 0 where it does not say, or means this machine. */
+bool plan_args_cluster(Cluster *out, const char *path, Mem *mem, Err *err);
 
 bool plan_args_layout_given(const PlanArgs *a);
 /* Model, cluster, workload, profile; then the layout that was given, checked. */

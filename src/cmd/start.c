@@ -1,6 +1,7 @@
 /* start.c - from the command line of train and sft to a configuration that is checked. */
 #include "cmd/start.h"
 #include "cmd/options.h"
+#include "cmd/plan_args.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@ const Opt start_options[] = {
       "print every option with its default, and verl's name for it" },
     { "check", OPT_FLAG, offsetof(StartArgs, check), "", "print the configuration, check it, and stop" },
     { "memory", OPT_INT, offsetof(StartArgs, memory), "N",
-      "count the memory of each of N ranks, to the byte, and stop; data is read, nothing is written", 1, 1 << 14 },
+      "count the memory of each of N ranks, to the byte, hold it against plan.cluster, and stop; nothing is written", 1,
+      1 << 14 },
     DEVICE_OPTIONS(StartArgs), /* trainer.device and trainer.compute, by the names that other verbs have for them */
     { 0 },
 };
@@ -71,10 +73,14 @@ int start(const Verb *v, Config *c, ConfVerb verb, StartArgs *a, int argc, char 
     fflush(stdout);
     buf_clear(&text);
     int bad = wrong(c, a->memory ? (int)a->memory : world_launch().size, &text);
-    if (!bad && !a->check) return buf_free(&text), -1;
-    if (!bad) puts("checked: nothing is wrong that can be seen without reading weights and data");
-    else if (bad == 1) err_set(&err, "%.*s", (int)text.n - 3, text.data + 2);
-    else err_set(&err, "%d settings cannot be had", bad);
+    if (!bad && a->memory && file && !plan_args_cluster(&a->cluster, words[0], &c->mem, &err))
+        bad = 1, buf_printf(&text, "  %s\n", err.msg);
+    if (!bad && a->check)
+        printf("checked: nothing is wrong that can be seen without reading weights and data%s\n",
+               a->memory ? "" : " (--memory N: whether N ranks have room)");
+    if (!bad && (a->memory || !a->check)) return buf_free(&text), -1;
+    if (bad == 1) err_set(&err, "%.*s", (int)text.n - 3, text.data + 2);
+    else if (bad) err_set(&err, "%d settings cannot be had", bad);
     config_free(c);
     rc = bad ? cmd_fail(v, &err) : 0;
     if (bad > 1 && speaks()) fputs(text.data, stderr);

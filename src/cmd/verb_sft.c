@@ -265,7 +265,7 @@ static bool open_data(Sft *s, Err *err) {
 static bool open_all(Sft *s, Err *err) {
     Job *j = &s->job;
     TRY(job_open(j, err) && job_open_dir(j, err) && job_agree(j, open_data(s, err), err));
-    if (j->counted) return job_count(j, shape_of, s), true;
+    if (j->counted) return job_count(j, shape_of, s, err);
     TRY(job_agree(j, open_model(s, err), err) && job_open_saves(j, err) && job_resume(j, NULL, NULL, err));
     job_begin(j);
     return true;
@@ -278,7 +278,7 @@ static int run(const Verb *v, int argc, char **argv) {
     StartArgs a = { 0 };
     int rc = start(v, &j->c, CONF_SFT, &a, argc, argv);
     if (rc >= 0) return rc;
-    j->counted = (int)a.memory;
+    j->counted = (int)a.memory, j->cluster = a.cluster;
     bool ok = job_ranks(j, &err) && open_all(&s, &err) && (j->counted || train(&s, &err));
     ok = job_end(j, ok, &err);
     if (ok && !j->counted) end_line(j->step, j->steps, j->c.trainer.run_dir);

@@ -33,8 +33,7 @@ size_t memory_free(const Dev *d) {
     return a.total ? a.free : memory_here();
 }
 
-/* Parts that lie in one memory, of which so much is free; 0: nobody knows. */
-static bool fits(const Need *need, int n, int host, double have, const char *where, Err *err) {
+bool needs_fit(const Need *need, int n, int host, double have, const char *where, Err *err) {
     double sum = 0; /* in double: the sum of parts that nobody has may not wrap */
     int largest = -1;
     for (int i = 0; i < n; i++) {
@@ -53,8 +52,8 @@ bool memory_fits(const Opened *o, const Need *need, int n, Err *err) {
     int sharers = o->ranks ? o->ranks->world.local_size : 1;
     double here = (double)memory_here() / sharers;
     const char *where = sharers > 1 ? "this rank's share of the machine's " : "";
-    if (!a.total) return fits(need, n, -1, here, where, err);
-    return fits(need, n, false, (double)a.free, "GPU ", err) && fits(need, n, true, here, where, err);
+    if (!a.total) return needs_fit(need, n, -1, here, where, err);
+    return needs_fit(need, n, false, (double)a.free, "GPU ", err) && needs_fit(need, n, true, here, where, err);
 }
 
 static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *err) {

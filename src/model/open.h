@@ -43,6 +43,8 @@ typedef struct { double now, peak; } MemoryUsed;       /* bytes of this process:
                                                         * most that ever were; 0: not known */
 MemoryUsed memory_used(void);
 bool   memory_fits(const Opened *o, const Need *need, int n, Err *err);         /* into this rank's share of it */
+/* Parts that lie in one memory (host: the machine's, or not; -1: all), of which so much is free; 0: nobody knows. */
+bool   needs_fit(const Need *need, int n, int host, double have, const char *where, Err *err);
 
 /* What the sizes of a model that will be opened so depend on. */
 DevKind open_kind(const Opened *o, int64_t leaves);

@@ -5,6 +5,7 @@
 #define STEP_JOB_H
 
 #include "config/config.h"
+#include "plan/machine.h"
 #include "step/needs.h"
 #include "step/progress.h"
 #include "task/prompt.h"
@@ -29,6 +30,7 @@ typedef struct {
     double       t_saved;                /* when that was made, or the run began */
     bool         untold;                 /* the step is done, its validation was cut: metrics wait to be told with it */
     int          counted;                /* so many ranks are only counted: nothing is taken or written; 0: a run */
+    Cluster      cluster;                /* ... and held against these GPUs; gpus 0: against nothing */
     const Policy *beside;                /* a reference model's, or NULL */
     const Params *sampled;               /* the weights that answers are sampled with, or NULL: none of their own */
     Arena        block;                  /* the policy's, where the weights lie in it */
@@ -44,9 +46,10 @@ bool job_open(Job *j, Err *err);                       /* description, device, g
 bool job_open_dir(Job *j, Err *err);                   /* and its lock */
 void job_open_stream(Job *j, int64_t per_epoch);       /* of j->train; so many steps take all of it: counts the run's */
 bool job_fits(Job *j, const RunShape *s, Err *err);    /* all of it, or nothing is taken */
-/* Prints the memory of every counted rank; shape: of the rank that j->ranks.shard is. */
+/* Prints the memory of every counted rank; shape: of the rank that j->ranks.shard is.  False: more than j->cluster
+ * has. */
 typedef RunShape JobShape(void *user);
-void job_count(Job *j, JobShape *shape, void *user);
+bool job_count(Job *j, JobShape *shape, void *user, Err *err);
 bool job_open_weights(Job *j, const RunShape *s, Err *err);        /* and dev.tmp */
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err);       /* weights are there: masters too */
 bool job_open_saves(Job *j, Err *err);                             /* of j->policy; what was counted is then

@@ -329,7 +329,7 @@ static bool open_parts(Run *r, Err *err) {
     TRY(open_questions(r, err));
     r->ref.on = config_needs_ref(&r->job.c);
     r->kl = config_kl(&r->job.c);
-    if (r->job.counted) return job_count(&r->job, shape_of, r), true;
+    if (r->job.counted) return job_count(&r->job, shape_of, r, err);
     RunShape shape = shape_of(r);
     TRY(job_fits(&r->job, &shape, err));
     open_rollouts(r);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # seed_rows.sh - the eleven published rows (DeepSeek-V3 on 96 to 512 GPUs, Qwen3-235B on 32 to 256, Qwen3-30B on 8 to 32): hone's own recipe of each is
 # taken by `hone train --check` on so many ranks, counted rank by rank on a GPU that is not here, and fits into H20-96 with what the plan says; the
-# published DeepSeek rows fit too, those of Qwen3-30B are refused with the bytes that are short and the smallest change.
+# published DeepSeek rows fit too, those of Qwen3 are refused by it as by `hone plan`, with the bytes that are short, there with the smallest change, too.
 #   bash tests/all/seed_rows.sh build/hone
 hone=$(realpath "$1")
 passed=0 failed=0
@@ -23,16 +23,21 @@ count() {
             if (name == "kv") kv = b }
         print place[2], substr(place[6], 3), gpu, host, w, g, kv }' "$1"
 }
-row() { # row RECIPE MODEL RANKS BESIDE: into 96 GB with so many for the driver and NCCL (the plan's 3, if not 2); 0: not asked
-    local name=$1 ranks=$3
+row() { # row RECIPE MODEL RANKS BESIDE: into 96 GB with so many for the driver and NCCL (the plan's 3, if not 2); 0: refused, as by hone plan
+    local name=$1 ranks=$3 rc
     mkdir -p "$work/$2"
     cp "tests/data/configs/$2.json" "$work/$2/config.json"
     cp recipes/quickstart/model/tokenizer*.json "$work/$2"
-    set -- "$name" "$2" "$ranks" "$4" model.path="$work/$2" data.train_files="$work/questions.jsonl" trainer.device=cuda
-    "$hone" train "recipes/$1.yaml" "${@:5}" --check --memory "$3" >"$work/check" 2>&1
-    ok $? "$1 --check: $(tail -1 "$work/check")"
-    "$hone" train "recipes/$1.yaml" "${@:5}" --memory "$3" >"$work/memory" 2>&1
+    "$hone" train "recipes/$1.yaml" model.path="$work/$2" data.train_files="$work/questions.jsonl" trainer.device=cuda --check --memory "$3" >"$work/memory" 2>&1
+    rc=$?
+    grep -q '^checked: ' "$work/memory"
+    ok $? "$1 --check: $(tail -1 "$work/memory")"
+    if [ "$4" = 0 ]; then [ $rc = 1 ] && grep -q 'does not fit: .* of H20-96 memory .*: short by' "$work/memory"
+    else [ $rc = 0 ] && grep -q '^fits H20-96: ' "$work/memory"; fi
     ok $? "$1 --memory: $(tail -1 "$work/memory")"
+    "$hone" plan "tests/data/configs/$2.json" --recipe "recipes/$1.yaml" 2>&1 | grep -q 'DOES NOT FIT'
+    [ $? = $((($4 != 0))) ]
+    ok $? "$1: hone plan says otherwise than hone train --memory"
     count "$work/memory" >"$work/bytes"
     [ "$(wc -l <"$work/bytes")" = "$3" ]
     ok $? "$1: $(wc -l <"$work/bytes") ranks are counted"

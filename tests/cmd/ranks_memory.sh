@@ -32,6 +32,18 @@ takes train 4 grid.tp=2 grid.pp=2 rollout.grid.tp=2
 takes train 2 grid.cp=2 train.use_kl_loss=true train.kl_loss_coef=0.1
 takes train 4 grid.tp=2 grid.pp=2 rollout.grid.tp=2 train.park_weights=true train.park_states=true
 takes train 2 grid.tp=2 train.park_weights=true train.use_kl_loss=true rollout.kv_tokens=200000 # the cache is more than an update takes
+# ---- held against the GPUs that the file is for
+if [ -f "$(dirname "$hone")/libhone_cuda.so" ]; then
+    against() { # against MEMORY HOST: what is said of two ranks on GPUs and a node with so much
+        printf 'type: H100\nname: ours\ngpus: 2\nmemory: %s\nhost_memory: %s\n' "$1" "$2" >"$work/cluster.yaml"
+        printf 'plan: {cluster: %s}\ntrain: {lr: 1e-3}\n' "$work/cluster.yaml" >"$work/run.yaml"
+        "$hone" train "$work/run.yaml" ${of_train#train } trainer.device=cuda trainer.run_dir="$work/none" --check --memory 2 2>&1
+        echo "code $?"
+    }
+    ok $(against 1GB 1GB | tr '\n' ' ' | grep -q 'checked: .* rank 1 .* fits ours: rank 0 takes most, .* code 0'; echo $?) "two ranks on GPUs of 1 GB: $(against 1GB 1GB | tail -2)"
+    ok $(against 1MB 1GB | tr '\n' ' ' | grep -q 'rank 0 does not fit: .* of ours memory are needed, .*: short by .* code 1'; echo $?) "of 1 MB: $(against 1MB 1GB | tail -2)"
+    ok $(against 1GB 1MB | tr '\n' ' ' | grep -q "a node's ranks need .* code 1"; echo $?) "in a node of 1 MB: $(against 1GB 1MB | tail -2)"
+fi
 if [ "$2" = all ]; then
     for on in "2" "3" "8" "2 grid.tp=2" "8 grid.tp=8" "2 grid.pp=2" "4 grid.pp=4" "2 grid.pp=2 grid.vpp=2" "2 grid.cp=2" "4 grid.cp=4" "4 grid.cp=2 grid.tp=2" \
         "2 grid.ep=2" "4 grid.ep=4" "8 grid.ep=4 grid.etp=2" "8 grid.tp=2 grid.pp=2 train.offload_fraction=0.3" "6 grid.cp=3 grid.tp=2 train.recompute=selective"; do
