@@ -216,10 +216,15 @@ void batch_keep(Batch *b, Dev *d, Arena *a, Arena *host, const PackSeq *seqs, in
 
 /* ---- pictures */
 
+/* One address, or one name: a picture that several lines show was read for each of them. */
+static bool same_picture(const Picture *p, const Picture *q) {
+    static const uint64_t none[4];
+    return p == q || (memcmp(p->key, none, sizeof none) && !memcmp(p->key, q->key, sizeof none));
+}
 typedef VEC(const Picture *) PictureList;
 static int place_in(PictureList *l, const Picture *p) {
     for (size_t i = 0; i < l->n; i++)
-        if (l->at[i] == p) return (int)i;
+        if (same_picture(l->at[i], p)) return (int)i;
     VEC_PUSH(*l, p);
     return (int)l->n - 1;
 }

@@ -24,7 +24,7 @@ bool clip_rule_named(ClipRule *out, const char *program);             /* "transf
 /* Of n tokens; a token behind them, number i, has position i + what is returned, on all three. */
 int  picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n_pics, const Dims *d, ClipRule rule);
 
-/* ---- what the tower is given, on the device.  Equal pictures (one address) are there once. */
+/* ---- what the tower is given, on the device.  Equal pictures (one address, or one name) are there once. */
 typedef struct {
     int64_t patches, tokens;
     Tensor  pixels, pos;               /* [patches, vis_pixels]; [patches,2] DT_I32: row and column */

@@ -202,6 +202,18 @@ static void alone_and_together(void) {
     float *got = scores(&v, twice, 2);
     size_t n = (size_t)(v.seq[0].n - 1);
     EXPECT(!memcmp(got, got + n, n * 4) && !memcmp(got, all, n * 4), "shared pictures give other log-probs");
+    Picture copy[PICS]; /* read once more, from a file that shows the same: a name, and another address */
+    PlacedPicture placed[PICS];
+    for (int k = 0; k < twice[1].n_pictures; k++) {
+        v.pic[0][k].key[0] = (uint64_t)k + 1, copy[k] = v.pic[0][k];
+        placed[k] = (PlacedPicture){ &copy[k], v.placed[0][k].at };
+    }
+    twice[1].pictures = placed;
+    both = batch_pictures(twice, 2, &v.f.desc.d);
+    EXPECT(one.patches == both.patches, "pictures of one name are there %g times",
+           (double)both.patches / (double)one.patches);
+    got = scores(&v, twice, 2);
+    EXPECT(!memcmp(got, got + n, n * 4) && !memcmp(got, all, n * 4), "pictures of one name give other log-probs");
     v.placed[0][0].picture = &v.pic[0][1],
     v.placed[0][1].picture = &v.pic[0][0]; /* others in their places: of one size? */
     if (picture_tokens(&v.pic[0][0], &v.f.desc.d) == picture_tokens(&v.pic[0][1], &v.f.desc.d))
