@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/yaml.h"
+#include "config/config.h"
 #include "image/pixels.h"
 
 #include <math.h>
@@ -23,32 +24,6 @@ static const struct {
     Kind kind;
     size_t at;
 } KEYS[] = {
-    { "model.path", IS_STR, A(model) },
-    { "data.max_prompt_length", IS_REAL, A(prompt_max) },
-    { "data.max_response_length", IS_REAL, A(max) },
-    { "data.train_batch_size", IS_REAL, A(prompts) },
-    { "rollout.n", IS_REAL, A(answers) },
-    { "rollout.grid.tp", IS_INT, A(gen_tp) },
-    { "rollout.grid.ep", IS_INT, A(gen_ep) },
-    { "train.mini_batch_size", IS_REAL, A(mini) },
-    { "train.epochs", IS_INT, A(epochs) },
-    { "train.micro_tokens", IS_REAL, A(micro) },
-    { "train.use_kl_loss", IS_TRUE, A(kl) },
-    { "train.recompute", IS_STR, A(recompute) },
-    { "train.offload_fraction", IS_REAL, A(offload) },
-    { "train.weights", IS_STR, A(weights) },
-    { "train.master", IS_STR, A(master) },
-    { "train.moments", IS_STR, A(moments) },
-    { "train.park_states", IS_TRUE, A(park_states) },
-    { "train.park_weights", IS_TRUE, A(park_weights) },
-    { "grid.tp", IS_INT, A(tp) },
-    { "grid.pp", IS_INT, A(pp) },
-    { "grid.vpp", IS_INT, A(vpp) },
-    { "grid.ep", IS_INT, A(ep) },
-    { "grid.etp", IS_INT, A(etp) },
-    { "grid.cp", IS_INT, A(cp) },
-    { "grid.split", IS_STR, A(split) },
-    { "trainer.save_buffer", IS_INT, A(save_buffer) },
     { "plan.cluster", IS_STR, A(cluster) },
     { "plan.gpus_per_node", IS_INT, A(per_node) },
     { "plan.host_memory", IS_STR, A(host_memory) },
@@ -106,7 +81,7 @@ static const Json *option(const Json *o, const char *name) {
 /* The planner's own section: nothing in it may be unknown. */
 static bool known_option(const char *name, Err *err) {
     for (size_t k = 0; k < COUNT(KEYS); k++)
-        if (!strncmp(KEYS[k].key, "plan.", 5) && !strcmp(KEYS[k].key + 5, name)) return true;
+        if (!strcmp(KEYS[k].key + strlen("plan."), name)) return true;
     return err_set(err, "there is no option plan.%s", name);
 }
 
@@ -117,33 +92,50 @@ static bool read_recipe(Json *j, const char *path, Mem *mem, Err *err) {
     return ok;
 }
 
-/* Those whose names begin so. */
-static bool take_keys(PlanArgs *a, const Json *j, const char *begin, Err *err) {
+static bool take_keys(PlanArgs *a, const Json *j, Err *err) {
+    const Json *own = json_get(j, "plan");
     for (size_t k = 0; k < COUNT(KEYS); k++) {
-        const Json *v = strncmp(KEYS[k].key, begin, strlen(begin)) ? NULL : option(j, KEYS[k].key);
+        const Json *v = option(j, KEYS[k].key);
         if (v && v->kind != JSON_NULL) TRY(take(a, k, v, err));
     }
+    for (size_t i = 0; own && own->kind == JSON_OBJECT && i < own->n; i++) TRY(known_option(own->members[i].key, err));
+    for (size_t i = 0; j->kind == JSON_OBJECT && i < j->n; i++)
+        if (!strncmp(j->members[i].key, "plan.", 5)) TRY(known_option(j->members[i].key + 5, err));
     return true;
+}
+
+/* Everything else as `hone train` reads it, its defaults too: it is that run that is planned. */
+static void take_run(PlanArgs *a, const Config *c, Mem *mem) {
+    const char *split = config_split(c, mem);
+    if (c->model.path) a->model = mem_str(mem, c->model.path, strlen(c->model.path));
+    a->prompt_max = (double)c->data.max_prompt_length, a->max = (double)c->data.max_response_length;
+    a->prompts = (double)c->data.train_batch_size, a->answers = (double)c->rollout.n;
+    a->mini = (double)c->train.mini_batch_size, a->epochs = c->train.epochs, a->micro = (double)c->train.micro_tokens;
+    a->kl = config_needs_ref(c);
+    a->recompute = name_of(recompute_names, c->train.recompute), a->offload = c->train.offload_fraction;
+    if (config_given(c, "train.weights")) a->weights = name_of(weights_names, c->train.weights);
+    if (config_given(c, "train.master")) a->master = name_of(master_names, c->train.master);
+    if (config_given(c, "train.moments")) a->moments = name_of(moments_names, c->train.moments);
+    a->park_states = c->train.park_states, a->park_weights = c->train.park_weights;
+    a->tp = c->grid.tp, a->pp = c->grid.pp, a->vpp = c->grid.vpp, a->ep = c->grid.ep, a->etp = c->grid.etp;
+    a->cp = c->grid.cp, a->gen_tp = c->rollout.grid.tp, a->gen_ep = c->rollout.grid.ep;
+    if (split) a->split = mem_str(mem, split, strlen(split));
+    a->save_buffer = c->trainer.save_buffer;
+    int64_t gpus =
+        c->grid.nodes * c->grid.gpus_per_node; /* a configuration that was not planned names no kind of GPU */
+    if (gpus > 1) a->cluster = mem_printf(mem, "H100x%lld", (long long)gpus);
 }
 
 bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
     Json j;
-    bool ok = read_recipe(&j, path, mem, err) && take_keys(a, &j, "", err);
-    const Json *own = ok ? json_get(&j, "plan") : NULL;
-    for (size_t i = 0; ok && own && own->kind == JSON_OBJECT && i < own->n; i++)
-        ok = known_option(own->members[i].key, err);
-    for (size_t i = 0; ok && j.kind == JSON_OBJECT && i < j.n; i++)
-        if (!strncmp(j.members[i].key, "plan.", 5)) ok = known_option(j.members[i].key + 5, err);
-    const Json *nodes = ok ? option(&j, "grid.nodes") : NULL, *per = ok ? option(&j, "grid.gpus_per_node") : NULL;
-    int64_t gpus =
-        (nodes && nodes->kind == JSON_INT ? nodes->integer : 1) * (per && per->kind == JSON_INT ? per->integer : 1);
-    if (ok && gpus > 1 && !option(&j, "plan.cluster")) /* a configuration that the planner did not make names no GPU */
-        a->cluster = mem_printf(mem, "H100x%lld", (long long)gpus);
-    if (a->mean > a->max) a->mean = a->max / 2; /* nor does it say how long answers are */
+    Config c;
+    TRY(config_load(&c, CONF_TRAIN, path, NULL, 0, NULL, err));
+    take_run(a, &c, mem);
+    config_free(&c);
+    TRY((read_recipe(&j, path, mem, err) && take_keys(a, &j, err)) || err_wrap(err, "%s", path));
+    if (a->mean > a->max) a->mean = a->max / 2; /* how long answers are is not said either */
     if (a->prompt_mean > a->prompt_max) a->prompt_mean = a->prompt_max / 2;
-    const Json *last = ok ? option(&j, "grid.last_layers") : NULL;
-    if (last && last->kind == JSON_INT) a->split = mem_printf(mem, "last=%lld", (long long)last->integer);
-    return ok || err_wrap(err, "%s", path);
+    return true;
 }
 
 static bool read_cluster(Cluster *c, const PlanArgs *a, Mem *mem, Err *err) {
@@ -160,7 +152,7 @@ bool plan_args_cluster(Cluster *out, const char *path, Mem *mem, Err *err) {
     PlanArgs a = PLAN_STANDARD;
     Json j;
     *out = (Cluster){ 0 };
-    TRY((read_recipe(&j, path, mem, err) && take_keys(&a, &j, "plan.", err)) || err_wrap(err, "%s", path));
+    TRY((read_recipe(&j, path, mem, err) && take_keys(&a, &j, err)) || err_wrap(err, "%s", path));
     if (!strcmp(a.cluster, "this") || !strncmp(a.cluster, "thisx", 5)) return true;
     return read_cluster(out, &a, mem, err) || err_wrap(err, "%s: plan.cluster", path);
 }

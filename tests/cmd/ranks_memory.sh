@@ -32,6 +32,11 @@ takes train 4 grid.tp=2 grid.pp=2 rollout.grid.tp=2
 takes train 2 grid.cp=2 train.use_kl_loss=true train.kl_loss_coef=0.1
 takes train 4 grid.tp=2 grid.pp=2 rollout.grid.tp=2 train.park_weights=true train.park_states=true
 takes train 2 grid.tp=2 train.park_weights=true train.use_kl_loss=true rollout.kv_tokens=200000 # the cache is more than an update takes
+# ---- hone plan of a file means the run of that file, defaults too
+tr -s ' \n' '\n' <<<"${of_train#train }" | sed -n 's/=/: /p' >"$work/run.yaml"
+planned=$("$hone" plan --recipe "$work/run.yaml" 2>&1 | sed -n 's/^activations  *//p')
+counted=$("$hone" train "$work/run.yaml" trainer.device=cpu trainer.run_dir="$work/none" --memory 1 2>&1 | sed -n 's/.* activations \([0-9]*\),.*/\1/p' | awk '{ printf "%.2f", $1 / 1e6 }')
+ok $([ -n "$counted" ] && [ "$planned" = "$counted" ]; echo $?) "activations of hone plan --recipe: $planned MB, of hone train: $counted"
 # ---- held against the GPUs that the file is for
 if [ -f "$(dirname "$hone")/libhone_cuda.so" ]; then
     against() { # against MEMORY HOST: what is said of two ranks on GPUs and a node with so much
