@@ -25,13 +25,16 @@ static void add_gqa(List *l, const Dims *d) {
     add(l, q, ALWAYS, NARROW), add(l, d->heads, ALWAYS, WIDE);
 }
 
-static void add_mla(List *l, const Dims *d) {
+/* gpu: backward runs over expanded keys and values, and what is behind W_uv is remembered whatever is recomputed. */
+static void add_mla(List *l, const Dims *d, bool gpu) {
     int64_t key = d->kv_lora + d->rope_dim;
     add(l, d->heads * (d->nope_dim + d->rope_dim), ALWAYS, NARROW);
     if (d->q_lora) add(l, d->q_lora, ALWAYS, NARROW), add(l, 1, ALWAYS, WIDE);
     add(l, key, ALWAYS, NARROW), add(l, 1, ALWAYS, WIDE), add(l, key, ALWAYS, NARROW);
-    add(l, d->heads * key, CHEAP, NARROW); /* the query carried into the latent */
-    add(l, d->heads * d->kv_lora, ALWAYS, NARROW), add(l, d->heads, ALWAYS, WIDE);
+    int from = l->n;
+    if (!gpu) add(l, d->heads * key, CHEAP, NARROW); /* the query carried into the latent */
+    add(l, d->heads * (gpu ? d->v_dim : d->kv_lora), ALWAYS, NARROW), add(l, d->heads, ALWAYS, WIDE);
+    for (int i = from; i < l->n && gpu; i++) l->at[i].stays = true;
 }
 
 static void add_mlp(List *l, int64_t width) {
@@ -43,22 +46,24 @@ static void add_moe(List *l, const Dims *d) {
     int64_t k = d->topk;
     add(l, k, ALWAYS, WIDE), add(l, k, ALWAYS, WIDE), add(l, k, ALWAYS, WIDE), add(l, k, ALWAYS, WIDE);
     l->at[l->n++] = (KeptTensor){ .fixed = d->experts + 1, .wide = true };
-    for (int i = from; i < l->n; i++) l->at[i].routing = true;
+    for (int i = from; i < l->n; i++) l->at[i].stays = true;
     add(l, d->experts, ALWAYS, WIDE);
+    from = l->n;
     add(l, k * d->hidden, CHEAP, NARROW);
     add_mlp(l, k * d->expert_ffn);
+    for (int i = from; i < l->n; i++) l->at[i].came = true;
     add(l, k * d->hidden, ALWAYS, NARROW);
     if (d->shared) add_mlp(l, d->shared_ffn);
 }
 
-int arena_layer(const ModelDesc *m, int layer, KeptTensor out[MOST_KEPT]) {
+int arena_layer(const ModelDesc *m, int layer, bool gpu, KeptTensor out[MOST_KEPT]) {
     const Dims *d = &m->d;
     List l = { out, 0 };
     add(&l, d->hidden, ALWAYS, NARROW);
-    out[0].input = true;                /* what the block returns: the next one's input */
+    out[0].stays = true;                /* what the block returns: the next one's input */
     add(&l, d->hidden, ALWAYS, NARROW); /* the residual in the middle */
     for (int i = 0; i < 2; i++) add(&l, 1, ALWAYS, WIDE), add(&l, d->hidden, CHEAP, NARROW);
-    if (m->arch->attn == ATTN_MLA) add_mla(&l, d);
+    if (m->arch->attn == ATTN_MLA) add_mla(&l, d, gpu);
     else add_gqa(&l, d);
     if (d->moe_layer[layer]) add_moe(&l, d);
     else add_mlp(&l, d->ffn);
@@ -66,7 +71,7 @@ int arena_layer(const ModelDesc *m, int layer, KeptTensor out[MOST_KEPT]) {
 }
 
 static bool stays(const KeptTensor *t, Recompute mode) {
-    if (mode == RECOMPUTE_FULL) return t->input || t->routing;
+    if (mode == RECOMPUTE_FULL) return t->stays;
     return mode == RECOMPUTE_NONE || !t->cheap;
 }
 
@@ -84,7 +89,7 @@ size_t arena_act_bytes(const ModelDesc *m, Recompute mode, int64_t tokens, int64
             + arena_round((size_t)outputs * STAT);
     size_t again = 0;
     for (int i = 0; i < (int)d->layers; i++) {
-        int n = arena_layer(m, i, all);
+        int n = arena_layer(m, i, false, all);
         size_t redo = 0;
         for (int k = 0; k < n; k++) {
             if (stays(&all[k], mode)) kept += bytes_of(&all[k], tokens);
@@ -95,14 +100,15 @@ size_t arena_act_bytes(const ModelDesc *m, Recompute mode, int64_t tokens, int64
     return kept + again;
 }
 
-LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, double element) {
+LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, bool gpu, double element) {
     KeptTensor all[MOST_KEPT];
-    LayerKept out = { 0, 0 };
-    int n = arena_layer(m, layer, all), routed = 0;
+    LayerKept out = { 0 };
+    int n = arena_layer(m, layer, gpu, all);
     for (int k = 0; k < n; k++) {
-        routed |= all[k].routing;
         if (!stays(&all[k], mode)) continue;
-        *(routed ? &out.moe : &out.block) += all[k].per_token * (all[k].wide ? 4 : element);
+        double bytes = all[k].per_token * (all[k].wide ? 4 : element);
+        out.all += bytes;
+        if (all[k].came) out.came += bytes;
     }
     return out;
 }

@@ -8,18 +8,19 @@
 
 #include "arch/arch.h"
 
-/* One kept tensor: elements per token, elements that do not depend on tokens; wide: 32 bits
- * even where activations have 16. */
-typedef struct { double per_token; int64_t fixed; bool cheap, wide, routing, input; } KeptTensor;
+/* One kept tensor: elements per token, elements that do not depend on tokens; wide: 32 bits even where activations
+ * have 16; stays: even where all is recomputed; came: rows of the own experts, which come from other ranks where
+ * experts are spread over several.  gpu: of the layers as they run there. */
+typedef struct { double per_token; int64_t fixed; bool cheap, wide, stays, came; } KeptTensor;
 enum { MOST_KEPT = 40 };
-int arena_layer(const ModelDesc *m, int layer, KeptTensor out[MOST_KEPT]);
+int arena_layer(const ModelDesc *m, int layer, bool gpu, KeptTensor out[MOST_KEPT]);
 
 /* The peak of the activation arena: 'outputs' of the tokens want a log-prob. */
 size_t arena_act_bytes(const ModelDesc *m, Recompute mode, int64_t tokens, int64_t outputs);
 
-/* Bytes per token of one layer; experts: the part that belongs to routed experts; element: bytes of an activation. */
-typedef struct { double block, moe; } LayerKept;
-LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, double element);
+/* Bytes per token of one layer; came: those of its tensors that come; element: bytes of an activation. */
+typedef struct { double all, came; } LayerKept;
+LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, bool gpu, double element);
 
 /* Bytes per patch of a picture that the vision tower keeps. */
 double arena_tower_bytes(const Dims *d, Recompute mode, double element);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 static const double GRAD_WORK = 0.6;     /* of one layer's kept bytes: temporaries of its backward pass */
+static const double GPU_SCRATCH = 2e9;   /* hone's kernels at least: 0.9 to 1.9 GB are counted for the published rows */
 static const double HEAD_TILES = 256e6;  /* vocabulary tiles of the fused head */
 static const double CPU_PROCESS = 0.2e9; /* hone itself beside its arenas */
 static const double SYNC_BUFFER = 512e6; /* sends and receives of a tensor-by-tensor transfer */
@@ -43,12 +44,13 @@ static double in_flight(const Plan *p, int stage) {
     return fmin(p->micro_batches * l->g.vpp, 2 * (behind - 1) + (l->g.vpp - 1.0) * l->g.pp + 1) / l->g.vpp;
 }
 
-/* Bytes a token leaves in a layer: hone's own list, or the usual stack's. */
+/* Bytes a token leaves in a layer: hone's own list, with a quarter more for rows that come from other ranks (par/par.h:
+ * a round's room), or the usual stack's. */
 static double kept_of(const Plan *p, int layer, int drop) {
     double element = p->profile->weight; /* float32 activations where weights are float32 */
     if (!p->profile->one_copy) return element / 2 * kept_bytes(sum_kept(p->sum, layer, drop, 1));
-    LayerKept k = arena_layer_bytes(p->sum->model, layer, recompute_of(drop), element);
-    return k.block + k.moe;
+    LayerKept k = arena_layer_bytes(p->sum->model, layer, recompute_of(drop), !p->cluster.gpu.is_cpu, element);
+    return k.all + (p->layout.g.ep * p->layout.g.etp > 1 ? k.came / 4 : 0);
 }
 
 /* ... and the rows of other ranks that etp gathers for its products, beside the rank's own. */
@@ -62,10 +64,11 @@ static void stage_activations(Plan *p, int stage, double *out) {
     const ModelSum *s = p->sum;
     const Layout *l = &p->layout;
     StagePlan *st = &p->stage[stage];
-    double tokens = l->micro_tokens, h = (double)s->model->d.hidden, kept = 0, one = 0, largest = 0;
+    double tokens = l->micro_tokens, h = (double)s->model->d.hidden, kept = 0, one = 0, largest = 0, most = 0;
     st->in_flight = in_flight(p, stage);
     for (int v = 0, from; v < l->g.vpp; v++) {
         int n = grid_chunk(&l->g, v * l->g.pp + stage, &from);
+        double before = kept;
         for (int i = from; i < from + n; i++) {
             if (i == from || memcmp(&s->at[i], &s->at[i - 1], sizeof s->at[i])) { /* equal layers keep the same */
                 one = kept_of(p, i, l->drop) + gathered_of(p, i, l->drop);
@@ -73,7 +76,9 @@ static void stage_activations(Plan *p, int stage, double *out) {
             }
             kept += one;
         }
+        most = fmax(most, kept - before);
     }
+    if (p->profile->one_copy) kept = most * l->g.vpp; /* what is in flight has the room of the largest chunk */
     if (stage == 0 && p->work.seen.n > 0) { /* the tower's, of the pictures that a micro-batch has; tp deals them out */
         const Workload *w = &p->work;
         double patches = tokens / (w->prompt_mean + w->mean) * w->seen.n * w->seen.h * w->seen.w;
@@ -83,7 +88,9 @@ static void stage_activations(Plan *p, int stage, double *out) {
     }
     double row = p->profile->weight * h / l->g.tp; /* one token's residual */
     out[MEM_ACT] += (kept / l->g.tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;
-    out[MEM_WORK] = largest * tokens / l->g.tp * ((l->drop & DROP_ALL ? 1 : 0) + GRAD_WORK);
+    largest *= tokens / l->g.tp;
+    out[MEM_WORK] = fmax(GRAD_WORK * largest, p->profile->one_copy && !p->cluster.gpu.is_cpu ? GPU_SCRATCH : 0)
+                    + (l->drop & DROP_ALL ? largest : 0);
     if (stage == l->g.pp - 1) {
         double v = (double)s->model->d.vocab;
         out[MEM_HEAD] = l->fused_head ? tokens * h * 6 / l->g.tp + HEAD_TILES : tokens * v / l->g.tp * 10;

@@ -12,16 +12,17 @@ ok() { if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1))
 for ((i = 0; i < 512; i++)); do
     echo '{"data_source":"openai/gsm8k","prompt":[{"role":"user","content":"1+1"}],"reward_model":{"style":"rule","ground_truth":"2"}}'
 done >"$work/questions.jsonl"
-# Bytes of each rank: "RANK STAGE GPU HOST WEIGHTS GRADIENTS KV", from lines "rank 7 tp7 cp0 dp0 pp0 ep7 etp0: weights 123, kv 456, ... in all N bytes".
+# Bytes of each rank: "RANK STAGE GPU HOST WEIGHTS GRADIENTS KV ACTIVATIONS", from lines "rank 7 tp7 cp0 dp0 pp0 ep7 etp0: weights 123, kv 456, ... in all N bytes".
 count() {
-    awk -F: '/^rank / { split($1, place, " "); n = split($2, part, ","); gpu = host = w = g = kv = 0
+    awk -F: '/^rank / { split($1, place, " "); n = split($2, part, ","); gpu = host = w = g = kv = act = 0
         for (i = 1; i < n; i++) { k = match(part[i], / [0-9]+$/); name = substr(part[i], 2, k - 2); b = substr(part[i], k + 1) + 0
             if (name ~ /^(reference|optimizer \(host\)|parked|rollout lists|answers|kept sets|validation|packing|checkpoint buffer|loading|pixels)/) host += b
             else gpu += b
             if (name == "weights") w = b
             if (name == "gradients") g = b
-            if (name == "kv") kv = b }
-        print place[2], substr(place[6], 3), gpu, host, w, g, kv }' "$1"
+            if (name == "kv") kv = b
+            if (name == "activations") act = b }
+        print place[2], substr(place[6], 3), gpu, host, w, g, kv, act }' "$1"
 }
 row() { # row RECIPE MODEL RANKS BESIDE: into 96 GB with so many for the driver and NCCL (the plan's 3, if not 2); 0: refused, as by hone plan
     local name=$1 ranks=$3 rc
@@ -45,14 +46,14 @@ row() { # row RECIPE MODEL RANKS BESIDE: into 96 GB with so many for the driver 
         END { printf "%-26s %4d ranks, at most %.1f GB of a GPU, %.0f GB of a node\n", name, NR, gpu / 1e9, most / 1e9; exit !(!fits || (gpu + fits * 1e9 <= 96e9 && most <= 2000e9)) }' "$work/bytes"
     ok $? "$1 does not fit"
 }
-beside_plan() { # beside_plan RECIPE MODEL: weights, gradients and cache of every rank are those of its stage in the plan
+beside_plan() { # beside_plan RECIPE MODEL: weights, gradients, cache and activations of every rank are those of its stage in the plan
     "$hone" plan "tests/data/configs/$2.json" --recipe "recipes/$1.yaml" --json >"$work/plan"
-    grep -oE '"kv cache":[0-9]+|"update":\{"weights":[0-9]+,"gradients":[0-9]+' "$work/plan" | sed -E 's/.*"weights":([0-9]+),"gradients":/g \1 /; s/"kv cache":/k /' >"$work/stages"
-    awk 'function off(x, y) { return x && (x > 1.02 * y || x < 0.98 * y) }
+    grep -oE '"kv cache":[0-9]+|"update":\{[^}]*' "$work/plan" | sed -E 's/.*"weights":([0-9]+),"gradients":([0-9]+).*"activations":([0-9]+).*/g \1 \2 \3/; s/"kv cache":/k /' >"$work/stages"
+    awk 'function off(x, y, by) { return x && (x > (1 + by) * y || x < (1 - by) * y) }
         BEGIN { n = m = 0 }
-        FNR == NR { if ($1 == "k") kv[n++] = $2; else { w[m] = $2; g[m++] = $3 } next }
-        off($5, w[$2]) || off($6, g[$2]) || off($7, kv[$2]) {
-            if (bad++ < 3) print "rank", $1, "of stage", $2 ": weights", $5, w[$2], "gradients", $6, g[$2], "cache", $7, kv[$2] }
+        FNR == NR { if ($1 == "k") kv[n++] = $2; else { w[m] = $2; g[m] = $3; act[m++] = $4 } next }
+        off($5, w[$2], 0.02) || off($6, g[$2], 0.02) || off($7, kv[$2], 0.02) || off($8, act[$2], 0.06) {
+            if (bad++ < 3) print "rank", $1, "of stage", $2 ": weights", $5, w[$2], "gradients", $6, g[$2], "cache", $7, kv[$2], "activations", $8, act[$2] }
         END { exit bad > 0 || !n }' "$work/stages" "$work/bytes"
     ok $? "$1: a rank is not as planned"
 }
