@@ -22,7 +22,15 @@ void prompt_reader_close(PromptReader *r) {
     mem_free(&r->mem);
 }
 
+/* An id that holds a picture's place says nothing without the picture, unless the model itself drew it: behind
+ * "prompt_length". */
+static bool is_place(const PromptReader *r, int64_t id) {
+    return r->pictures.takes && (id == r->pictures.token || id == r->pictures.clip_token);
+}
+
 static bool ids_of(PromptLine *out, const PromptReader *r, const Json *t, Mem *mem, Err *err) {
+    int64_t prompt = INT64_MAX;
+    TRY(json_int(&out->json, "prompt_length", &prompt, err));
     if (t->kind != JSON_ARRAY) return err_set(err, "\"tokens\" must be a list of token ids");
     out->tokens = MEM_ARRAY(mem, int32_t, t->n + 1);
     for (size_t i = 0; i < t->n; i++) {
@@ -32,6 +40,10 @@ static bool ids_of(PromptLine *out, const PromptReader *r, const Json *t, Mem *m
         if (id < 0 || id >= r->desc->d.vocab)
             return err_set(err, "\"tokens\" item %zu is %" PRId64 "; ids go from 0 to %" PRId64, i, id,
                            r->desc->d.vocab - 1);
+        if (is_place(r, id) && (int64_t)i < prompt)
+            return err_set(
+                err,
+                "\"tokens\" item %zu holds the place of a picture, and no picture is given: \"messages\" name them", i);
         out->tokens[i] = (int32_t)id;
     }
     out->n = (int)t->n;

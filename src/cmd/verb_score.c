@@ -294,11 +294,14 @@ const Verb verb_score = {
     .options = options,
     .run = run,
     .ranks = true,
-    .detail = "Each line's \"tokens\" (n of them) give n-1 values: of tokens 1..n-1.  Lines written by `hone generate` "
-              "are taken as they\n"
-              "are; with the same sampling options their log-probs come back bit for bit, and a token outside the kept "
-              "set is null.\n"
-              "Of those options the ones that only say when to stop or which random number to take have no effect "
-              "here; --min-tokens\n"
-              "knows of the model's end tokens, not of a request's own \"stop_token_ids\".\n",
+    .detail =
+        "Each line's \"tokens\" (n of them) give n-1 values: of tokens 1..n-1.  Lines written by `hone generate` "
+        "are taken as they\n"
+        "are; with the same sampling options their log-probs come back bit for bit, and a token outside the kept "
+        "set is null.\n"
+        "Of those options the ones that only say when to stop or which random number to take have no effect "
+        "here; --min-tokens\n"
+        "knows of the model's end tokens, not of a request's own \"stop_token_ids\".  Where a prompt had pictures "
+        "the line must\n"
+        "be given as \"messages\", which name them.\n",
 };

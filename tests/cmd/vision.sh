@@ -61,6 +61,8 @@ sed "s/\]}\]}$/]},{\"role\":\"assistant\",\"content\":\"$said\"}]}/" in.jsonl >s
 got=$("$hone" score model --in s.jsonl 2>&1 | grep -oE '"logprobs":\[[^]]*' | tr ',[' '\n\n' | tail -2 | head -1)
 ok $([ -n "$said" ] && [ "$got" = "$(grep -oE '"logprobs":\[[^],]*' a.jsonl | tr '[' '\n' | tail -1)" ]; echo $?) "score of a sampled token: $got, $(lp 1)"
 
+ok $("$hone" score model --in all.jsonl 2>/dev/null | grep -c '"error":".*holds the place of a picture' | grep -qx 8; echo $?) "token ids without their picture are scored"
+
 # ---- what must be refused, one line each
 bad() { ok $("$hone" generate model --in in.jsonl 2>&1 | grep -q "\"error\":\"[^\"]*$1"; echo $?) "refused: $1"; }
 turn q http://x/y.png >in.jsonl; bad "not fetched from a network"
