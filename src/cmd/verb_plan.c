@@ -95,14 +95,15 @@ static bool search(Plan *p, const PlanArgs *a, Mem *mem, Buf *out, Err *err) {
     }
     if (plan_args_layout_given(a)) {
         *other = *p;
-        if (!plan_args_layout(other, a, err)) return err_wrap(err, "the layout given");
-        plan_make(other);
-        buf_printf(out, "given: %6.2f s  ", other->step);
-        report_layout(other, out);
-        buf_printf(out, "%s; loses by ", other->fits ? "" : ", DOES NOT FIT");
-        search_reason(best, other, out);
-        buf_printf(out, "; stages: slowest / mean %.3f there, %.3f in the best\n", other->imbalance_stage,
-                   best->imbalance_stage);
+        if (plan_args_layout(other, a, err)) {
+            plan_make(other);
+            buf_printf(out, "given: %6.2f s  ", other->step);
+            report_layout(other, out);
+            buf_printf(out, "%s; loses by ", other->fits ? "" : ", DOES NOT FIT");
+            search_reason(best, other, out);
+            buf_printf(out, "; stages: slowest / mean %.3f there, %.3f in the best\n", other->imbalance_stage,
+                       best->imbalance_stage);
+        } else buf_printf(out, "given: cannot be had here: %s\n", err->msg);
     }
     buf_puts(out, "\n");
     *p = *best;
