@@ -3,18 +3,7 @@
  *   step    one AdamW step: w, m, v and g are read, w, m and v written: 28 bytes a parameter
  *   stream  the same seven streams with one addition for each: the memory's rate for this mix
  *   read    the arrays are only read and summed */
-#include "base/clock.h"
-#include "op/op.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static double cpu_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "bench.h"
 
 typedef struct {
     float *w, *m, *v, *g;
@@ -73,7 +62,7 @@ int main(int argc, char **argv) {
     Adam adam = { .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .decay = 0.01f, .clip_scale = 1 };
     char line[64];
     while (fgets(line, sizeof line, stdin)) {
-        double t0 = clock_now(), c0 = cpu_now(), bytes = 28;
+        double t0 = clock_now(), c0 = bench_cpu(), bytes = 28;
         if (!strncmp(line, "step", 4)) {
             adam.step++;
             op_adamw(&d, t[0], TENSOR_NONE, t[1], t[2], t[3], adam);
@@ -85,7 +74,7 @@ int main(int argc, char **argv) {
             die("step, stream or read, not '%s'", line);
         }
         double s = clock_now() - t0;
-        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"gparam_s\":%.4f,\"gb_s\":%.2f}\n", s, cpu_now() - c0,
+        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"gparam_s\":%.4f,\"gb_s\":%.2f}\n", s, bench_cpu() - c0,
                (double)n / s * 1e-9, bytes * (double)n / s * 1e-9);
         fflush(stdout);
     }

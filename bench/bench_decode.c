@@ -2,6 +2,8 @@
  * tokens there will be.  A line on standard input asks for one measurement and is answered by one line of
  * JSON (bench/peers/decode.py):
  *   decode B P N   B prompts of P tokens, N tokens each; the time of the steps in which all B draw
+ *   again B P N    the same prompts once more: their whole pages are found in the prefix table
+ *   answers B P S N   B prompts of P tokens, S answers of N tokens to each; the time of everything
  *   prefill P      a prompt of P tokens and its first token; share_of_peak is of a bare loop of
  *                  multiply-adds on the same threads, share_of_product of what the same rows times one
  *                  layer's up-projection reach, by the clock, medians of turns
@@ -20,7 +22,7 @@ typedef struct {
     SampleOpts opts;
     double first, last; /* clock after the first and the last step in which all drew */
     int64_t steps;
-    uint32_t salt; /* other prompts every time: nothing may be found in the prefix table */
+    uint32_t salt, last_salt; /* other prompts every time: nothing may be found in the prefix table */
     int32_t vocab;
 } Work;
 
@@ -43,12 +45,17 @@ static bool tick(void *user, int64_t tokens, int running) {
     return true;
 }
 
-static EngineStats work(Engine *e, Work *w, int prompts, int length, int samples, int max_tokens) {
+static EngineStats again(Engine *e, Work *w, int prompts, int length, int samples, int max_tokens) {
     w->prompts = prompts, w->length = length, w->samples = samples, w->given = 0, w->steps = 0;
     w->opts = (SampleOpts){ .draw = DRAW_PLAIN, .ignore_eos = true, .max_tokens = max_tokens };
     Feed f = { .next = next, .answer = answer, .tick = tick, .user = w, .seed = 1 };
-    engine_flush(e);
+    w->last_salt = w->salt;
     return engine_run(e, &f);
+}
+
+static EngineStats work(Engine *e, Work *w, int prompts, int length, int samples, int max_tokens) {
+    engine_flush(e);
+    return again(e, w, prompts, length, samples, max_tokens);
 }
 
 typedef struct {
@@ -119,12 +126,19 @@ int main(int argc, char **argv) {
                .vocab = (int32_t)desc.d.vocab };
     char line[128];
     while (fgets(line, sizeof line, stdin)) {
-        int a, b, n;
-        if (sscanf(line, "decode %d %d %d", &a, &b, &n) == 3) {
-            EngineStats st = work(s.engine, &w, a, b, 1, n);
+        int a, b, m, n;
+        bool known = !strncmp(line, "again", 5);
+        if (sscanf(line, known ? "again %d %d %d" : "decode %d %d %d", &a, &b, &n) == 3) {
+            if (known) w.salt = w.last_salt;
+            EngineStats st = (known ? again : work)(s.engine, &w, a, b, 1, n);
             double sec = w.last - w.first;
             printf("{\"seconds\":%.6f,\"tokens_s\":%.2f,\"steps\":%" PRId64 ",\"whole\":%.6f}\n", sec,
                    (double)a * (double)(w.steps - 1) / sec, w.steps - 1, st.seconds);
+        } else if (sscanf(line, "answers %d %d %d %d", &a, &b, &m, &n) == 4) {
+            double cpu = bench_cpu();
+            EngineStats st = work(s.engine, &w, a, b, m, n);
+            printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"rows\":%" PRId64 "}\n", st.seconds, bench_cpu() - cpu,
+                   st.sched.rows);
         } else if (sscanf(line, "prefill %d", &a) == 1) {
             peak = bench_peak(&s.dev);
             double product = product_rate(&s.dev, a, desc.d.hidden, desc.d.ffn);
@@ -148,7 +162,7 @@ int main(int argc, char **argv) {
             printf("{\"dry_step\":%.7f,\"step\":%.7f,\"share\":%.5f}\n", none, real, none / real);
             side_close(&dry);
         } else {
-            die("decode B P N, prefill P, share P N or over B N, not '%s'", line);
+            die("decode or again B P N, answers B P S N, prefill P, share P N or over B N, not '%s'", line);
         }
         fflush(stdout);
     }

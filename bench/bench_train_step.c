@@ -1,20 +1,14 @@
 /* bench_train_step.c MODEL [SEQUENCES LENGTH THREADS] - one training step: forward, backward, gradient norm, AdamW.
  * Each line on standard input asks for one step and is answered by one line of JSON, so that a peer can
  * take turns with it on the same cores (bench/peers/train_step.py).  The loss is the mean of -log p over
- * every token but each sequence's first. */
-#include "base/clock.h"
+ * every token but each sequence's first.  "share": of the multiply-add peak, by the products that a step needs. */
+#include "bench.h"
+
 #include "cmd/bench.h"
+#include "plan/flops.h"
 #include "train/policy.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-static double cpu_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int main(int argc, char **argv) {
     CHECK(argc > 1, "bench_train_step MODEL [SEQUENCES LENGTH THREADS]");
@@ -36,13 +30,19 @@ int main(int argc, char **argv) {
     TrainSeq *seqs = bench_seqs(n, len, desc.d.vocab, &mem);
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
     AdamConf adam = { .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01, .clip = 1 };
+    TokenFlops f = token_flops(&desc.d, desc.arch->attn);
+    int64_t lens[1] = { len };
+    double gflop = 1e-9 * n * flops_train(&f, lens, 1, len - 1);
     char line[64];
     while (fgets(line, sizeof line, stdin)) {
         UpdateStats st;
-        double t0 = clock_now(), c0 = cpu_now();
+        double peak = bench_peak_once(&dev);
+        double t0 = clock_now(), c0 = bench_cpu();
         CHECK(policy_update(&policy, seqs, n, &loss, &adam, false, &st, &err), "%s", err.msg);
-        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"loss\":%.6f,\"grad_norm\":%.5f,\"micro_batches\":%" PRId64 "}\n",
-               clock_now() - t0, cpu_now() - c0, st.total, st.grad_norm, st.micros);
+        double t = clock_now() - t0, c = bench_cpu() - c0;
+        printf("{\"seconds\":%.6f,\"cpu\":%.6f,\"loss\":%.6f,\"grad_norm\":%.5f,\"micro_batches\":%" PRId64
+               ",\"share\":%.4f}\n",
+               t, c, st.total, st.grad_norm, st.micros, gflop / t / (0.5 * (peak + bench_peak_once(&dev))));
         fflush(stdout);
     }
     policy_close(&policy);

@@ -1,76 +1,76 @@
 #!/usr/bin/env python3
-"""train_step.py [REPEATS] - a training step of a 29 M-parameter Qwen3-MoE, 4 x 512 tokens: hone beside torch + transformers.
+"""train_step.py [avx2] [quick] [moe|dense] [ROUNDS] [SEQSxLEN ...] - a training step of a 29 M Qwen3-MoE and a 64 M Qwen3: hone beside torch + transformers.
 
 Forward, backward, clipping by the global norm and AdamW (torch's fused one), float32, two threads each, the same weights and
-tokens, in turns.  transformers runs with eager and with grouped experts; the
-quicker way counts (its third, batched, copies the weights for every token and does not end in minutes).  Losses of both are
+tokens, in turns.  transformers in the quickest of its ways: experts eager or grouped (its third, batched, copies the weights for every
+token and does not end in minutes), layers compiled or not, and three mallocs; tried at 1 x 1024.  Losses of both are
 printed: they show that the same work was done."""
-import os, statistics, sys, tempfile, time
+import os, statistics, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import side
-side.two_threads()
-import torch, transformers
-from transformers import AutoModelForCausalLM
 
-SEQS, LEN = 4, 512
+SHAPES = ["1x512", "1x1024", "2x1024", "1x2048", "1x4096"]
+MODELS = {"moe": ("moe_29m", "29 M MoE", 8192, ["grouped_mm", "grouped_mm compiled", "eager"]), "dense": ("dense_64m", "64 M dense", 16384, ["plain", "plain compiled"])}
 
 
-class Torch:
-    def __init__(self, folder, experts, vocab):
-        kw = {"experts_implementation": experts} if experts else {}
-        self.m = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa", **kw)
-        self.m.train()
-        self.m.config.use_cache = False
-        self.opt = torch.optim.AdamW(self.m.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-        self.ids = torch.tensor(side.tokens(SEQS * LEN, vocab)).view(SEQS, LEN)
-
-    def step(self):
-        t0, c0 = time.perf_counter(), time.process_time()
-        self.opt.zero_grad(set_to_none=True)
-        loss = self.m(input_ids=self.ids, labels=self.ids).loss
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.m.parameters(), 1.0)
-        self.opt.step()
-        return {"seconds": time.perf_counter() - t0, "cpu": time.process_time() - c0, "loss": loss.item(), "grad_norm": norm.item()}
-
-
-def main():
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+def peer(folder, how, vocab):
+    import torch, transformers
     torch.set_num_threads(side.THREADS)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    side.load_note()
-    folder = side.model(os.path.join(side.ROOT, "bench", "models", "moe_29m.json"), os.path.join(tempfile.gettempdir(), "hone-bench-moe"))
-    print("torch %s, transformers %s" % (torch.__version__, transformers.__version__))
-    hone, peers = side.Hone("bench_train_step", folder, SEQS, LEN, side.THREADS), {}
-    for experts in ("eager", "grouped_mm"):
-        try:
-            p = Torch(folder, experts, 8192)
-            first = [p.step() for _ in range(2)]
-            peers[experts] = p
-            print("  transformers, %s experts: second step %.3f s, loss %.6f" % (experts, first[1]["seconds"], first[0]["loss"]), flush=True)
-        except Exception as e:
-            print("  transformers, %s experts: %s" % (experts, str(e).split("\n")[0][:100]))
-    trial = {k: min(p.step()["seconds"] for _ in range(2)) for k, p in peers.items()}
-    best = min(trial, key=trial.get)
-    peer = Torch(folder, best, 8192)
-    peers.clear()
-    ours, theirs, cpu = [], [], []
-    for i in range(repeats + 2):
-        a, b = hone.ask("step"), peer.step()
-        if i == 0:
-            print("  first step: hone loss %.6f norm %.5f, transformers loss %.6f norm %.5f" % (a["loss"], a["grad_norm"], b["loss"], b["grad_norm"]))
-        if i >= 2:
-            ours.append(a["seconds"])
-            theirs.append(b["seconds"])
-            cpu.append((a["cpu"], b["cpu"]))
-    hone.close()
-    print("hone          s/step: " + side.spread(ours))
-    print("transformers  s/step: " + side.spread(theirs) + " (%s experts)" % best)
-    print("hone %.0f tokens/s, transformers %.0f tokens/s" % (SEQS * LEN / statistics.median(ours), SEQS * LEN / statistics.median(theirs)))
-    mine, peers_cpu = (statistics.median(x) for x in zip(*cpu))
-    print("processor seconds a step: hone %.3f, transformers %.3f: %.2f x" % (mine, peers_cpu, peers_cpu / mine))
-    side.verdict("training step, 29 M Qwen3-MoE, %d x %d tokens" % (SEQS, LEN), statistics.median(theirs) / statistics.median(ours), 1.5)
+    experts = how.split()[0]
+    kw = {} if experts == "plain" else {"experts_implementation": experts}
+    m = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa", **kw)
+    m.train()
+    m.config.use_cache = False
+    if how.endswith("compiled"):        # one layer is compiled, and serves for all
+        for layer in m.model.layers:
+            layer.compile(dynamic=False)
+    opt = torch.optim.AdamW(m.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+
+    def step(words):
+        seqs, length = map(int, words[1].split("x"))
+        ids = torch.tensor(side.tokens(seqs * length, vocab)).view(seqs, length)
+        opt.zero_grad(set_to_none=True)
+        loss = m(input_ids=ids, labels=ids).loss
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+        opt.step()
+        return {"loss": loss.item(), "grad_norm": norm.item()}
+    side.serve(step, torch=torch.__version__, transformers=transformers.__version__, set=torch.backends.cpu.get_cpu_capability())
+
+
+def trial(p):
+    p.ask("step", "1x1024")
+    return min(side.seconds(p.ask("step", "1x1024")) for _ in range(side.rounds(2)))
+
+
+def measure(name, rounds, shapes):
+    config, title, vocab, hows = MODELS[name]
+    folder = side.model(os.path.join(side.ROOT, "bench", "models", config + ".json"), os.path.join(side.TMP, "hone-bench-" + config))
+    start = lambda malloc, how: side.Peer(__file__, folder, how, vocab, env=side.surroundings(malloc))
+    how, _ = side.best(title, hows, lambda how: start("glibc", how), trial, go_on=False)
+    malloc, p = side.best(title + ", malloc", list(side.MALLOCS), lambda malloc: start(malloc, how), trial)
+    print("  torch %(torch)s with %(set)s, transformers %(transformers)s" % p.told)
+    for shape in shapes:
+        hone = side.Hone("bench_train_step", folder, *shape.split("x"), side.THREADS)
+        a, b = hone.ask("step"), p.ask("step", shape)
+        print("  %s %s, first step: hone loss %.6f norm %.5f, transformers (its weights have moved) %.6f, %.5f" % (title, shape, a["loss"], a["grad_norm"], b["loss"], b["grad_norm"]))
+        ours, theirs = zip(*((hone.ask("step"), p.ask("step", shape)) for _ in range(rounds)))
+        hone.close()
+        side.row("training step, %s, %s" % (title, shape), list(map(side.seconds, ours)), list(map(side.seconds, theirs)), "s", 1.3 if shape == "1x4096" else 1.5,
+                 "%s, %s" % (how, malloc), or_share=(statistics.median(x["share"] for x in ours), 0.8))
+    p.close()
+
+
+def main():
+    if sys.argv[1:2] == ["peer"]:
+        return peer(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    names = [m for m in MODELS if side.taken(m)] or list(MODELS)
+    rounds = side.rounds(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    side.heading()
+    for name in names:
+        measure(name, rounds, sys.argv[2:] or SHAPES[:2 if side.QUICK else None])
 
 
 main()
