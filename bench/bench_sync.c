@@ -1,5 +1,5 @@
 /* bench_sync.c - weights from one cut to another on the ranks of one machine, beside what its memory gives:
- *   mpirun -n 2 build/bench/bench_sync [FROM TO]  500 MB of weights (pp=2 tp=1), bytes a
+ *   mpirun -n 2 build/bench/bench_sync [FROM TO [messages]]  500 MB of weights (pp=2 tp=1), bytes a
  *   second that a rank receives, best of nine: sync, with
  *       and without its check; the same bytes as plain messages; and as a copy out of another
  *       process's shared memory, both at once
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
     params_open(&from, &m, &sa, &d, DT_F32, false, "from", &mem);
     params_random(&from, &d, 1);
     params_open_beside(&to, &from, &sb, &d, DT_F32, "to", &mem);
-    sync_open(&s, &from, &to, &d, &w, SYNC_BUFFER, &mem);
+    sync_open(&s, &from, &to, &d, &w, SYNC_BUFFER, argc < 4, &mem);
     dev_touch(&d);
     Tensor other = tensor_over(to.arena.base, DT_F32, 1, (int64_t)(to.arena.size / 4));
     char *mine = shared_of(w.all.rank, true), *theirs, *copy = mem_push(&mem, SHARED);

@@ -113,7 +113,7 @@ bool world_open(World *w, double wait_seconds, Err *err) {
      * one of them: as many queues as there can be.  Read when the GPU is opened, which comes later. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     Comm all = { .via = &mpi, .name = "world", .wait = wait_seconds };
-    const char *why = api->open(&all.rank, &all.size, &w->local_rank, &w->local_size);
+    const char *why = api->open(&all.rank, &all.size, &w->local_rank, &w->local_size, &w->node);
     if (why) return err_set(err, "MPI does not start: %s", why);
     if (all.size != expected) {
         api->close();

@@ -9,7 +9,7 @@ typedef struct {
     Comm all, mpi;                      /* mpi: the same of the host's memory, which is all's
                                          * too unless world_device was called */
     struct Nccl *nccl;                  /* who moves tensors between GPUs, or NULL */
-    int  local_rank, local_size;        /* among the ranks of this machine */
+    int  local_rank, local_size, node;  /* among the ranks of this machine; the first of them */
     bool open;                          /* MPI is */
 } World;
 

@@ -62,7 +62,7 @@ typedef struct Config {
         struct { int64_t n, top_k; double temperature, top_p, min_p; } val;     /* temperature 0: greedy */
         struct { int64_t tp, dp, pp, ep; } grid;
         int64_t sync_buffer;                                                    /* bytes */
-        bool    sync_check;
+        bool    sync_check, sync_share;
     } rollout;
     struct {
         int     advantage, kl_estimator, kl_control, tis;             /* AdvKind, KlKind, 0 fixed 1 adaptive, TisKind */

@@ -123,6 +123,8 @@ INT(rollout.grid.ep, "1", 1, 4096, T,
     "expert parallel ranks of a replica; 1: experts are cut by tp, as all else", ROLLOUT "expert_parallel_size")
 INT(rollout.sync_buffer, "268435456", 65536, 1e15, T,
     "bytes that weights in several pieces may go through from the trainer's cut to the sampler's", NULL)
+BOOL(rollout.sync_share, "true", T,
+    "ranks of one machine copy weights out of each other's memory; false: by messages, as between machines", NULL)
 BOOL(rollout.sync_check, "true", T,                        "compare a sum of each tensor on both sides of that", NULL)
 
 ENUM(algo.advantage, "grpo", adv_names, T,                 "how rewards become advantages", "algorithm.adv_estimator")

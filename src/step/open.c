@@ -292,7 +292,7 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     size_t own = x->model.w.arena.size;
     cache = arena_over("kv", cache.base + own, cache.size - own);
     sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,
-              r->job.c.rollout.sync_buffer, &r->job.mem);
+              r->job.c.rollout.sync_buffer, r->job.c.rollout.sync_share, &r->job.mem);
     x->at_once = s->sched.max_batch;
     x->engine = engine_open_over(&x->model, &s->sched, cache, &r->job.mem);
     r->job.sampled = &x->model.w;

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/stream.h"
 
+#include <stdio.h>
+
 /* ---- a move as memory: n runs of w elements, each ld behind the last */
 
 static Tensor view_of(const Params *p, const ParamDesc *desc, int layer, const SyncMove *m) {
@@ -20,6 +22,8 @@ static Tensor view_of(const Params *p, const ParamDesc *desc, int layer, const S
     Tensor runs = tensor_shape(t, s->experts, s->rows * s->cols); /* an expert's rows stand together */
     return tensor_cols(tensor_rows(runs, e, experts), (m->a0 - s->r0) * s->cols, (m->a1 - m->a0) * s->cols);
 }
+
+static bool is_near(const Sync *s, int rank) { return s->share && s->share[rank].near; }
 
 static double bytes_of(Tensor x) { return (double)x.rows * (double)x.cols * (double)dtype_size(x.dtype); }
 
@@ -58,6 +62,7 @@ enum { SLOTS = 2 * SYNC_SLOTS, SLOT_MOST = 256 << 10, ALONE_MOST = 4 << 20, RUN_
 
 typedef struct {
     Tensor data; /* where it lies here */
+    const SyncRow *row;
     int peer;
     bool gives;
 } Piece;
@@ -87,7 +92,8 @@ static bool next_piece(Walk *w, Piece *out) {
         for (; w->move < row->n; w->move++, w->run = w->at = 0) {
             const SyncMove *m = &s->list.move[row->first + w->move];
             if (m->from == m->to || (m->from != me && m->to != me)) continue;
-            out->gives = m->from == me, out->peer = out->gives ? m->to : m->from;
+            out->row = row, out->gives = m->from == me, out->peer = out->gives ? m->to : m->from;
+            if (is_near(s, out->peer)) continue;
             Tensor all = view_of(out->gives ? s->from : s->to, row->p, row->layer, m);
             if (w->run == all.rows || !all.cols) continue;
             int64_t room = (int64_t)(w->slot_bytes / dtype_size(all.dtype)), left = all.cols - w->at;
@@ -150,12 +156,12 @@ static bool begin_some(Walk *w) {
     return n > 0;
 }
 
-/* Ends what is done; *waits: a call that is still under way, or NULL.  Did anything end? */
-static bool end_some(Walk *w, const CommCall **waits) {
+/* Ends what is done; *waits: a call that is still under way, or -1.  Did anything end? */
+static bool end_some(Walk *w, int *waits) {
     bool any = false;
     for (int k = 0; k < SLOTS; k++) {
         if (w->at_once[k].used && comm_done(&w->at_once[k].call)) end(w, k), any = true;
-        if (w->at_once[k].used) *waits = &w->at_once[k].call;
+        if (w->at_once[k].used) *waits = k;
     }
     return any;
 }
@@ -168,13 +174,37 @@ static void move_all(Sync *s, SyncStats *stats) {
     _Static_assert((int)SLOTS <= (int)COMM_TOGETHER, "a bundle takes a message of every slot");
     w.more = next_piece(&w, &w.next);
     for (;;) {
-        const CommCall *waits = NULL;
+        int waits = -1;
         bool ended = end_some(&w, &waits), begun = begin_some(&w);
-        if (!waits && !begun && !w.more) break;
-        if (ended || begun) comm_went_on(&s->world->all, &pause);
-        else comm_pause(waits, &pause);
+        if (waits < 0 && !begun && !w.more) break;
+        if (ended || begun) {
+            comm_went_on(&s->world->all, &pause);
+            continue;
+        }
+        const SyncRow *row = w.at_once[waits].piece.row;
+        comm_about(&s->world->all, row->p->name, row->layer);
+        comm_pause(&w.at_once[waits].call, &pause);
     }
-    stats->sent = w.given, stats->received = w.got;
+    stats->sent += w.given, stats->received += w.got;
+}
+
+/* What ranks of this machine have, out of their memory.  All have come to the sync: nobody writes there any more; and
+ * nobody goes on before all have summed up what they got (sync_run). */
+static void read_near(Sync *s, SyncStats *stats) {
+    int me = s->world->all.rank;
+    comm_about(&s->world->all, "all ranks' weights", -1);
+    comm_barrier(&s->world->all);
+    for (int i = 0; i < s->list.rows; i++) {
+        const SyncRow *row = &s->list.row[i];
+        for (int k = 0; k < row->n; k++) {
+            const SyncMove *m = &s->list.move[row->first + k];
+            if (m->from == me && is_near(s, m->to)) stats->sent += bytes_of(view_of(s->from, row->p, row->layer, m));
+            if (m->to != me || !is_near(s, m->from)) continue;
+            Tensor to = view_of(s->to, row->p, row->layer, m);
+            copy(s->dev, to, view_of(s->theirs[m->from], row->p, row->layer, m));
+            stats->received += bytes_of(to);
+        }
+    }
 }
 
 static bool same_slice(const Slice *a, const Slice *b) {
@@ -248,7 +278,33 @@ size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridSh
     return bytes;
 }
 
-void sync_open(Sync *s, const Params *from, const Params *to, Dev *d, const World *w, int64_t most, Mem *mem) {
+/* The weights of the ranks of this machine, as they lie in those ranks' memory. */
+static void open_near(Sync *s, DType t, Mem *mem) {
+    const Params *from = s->from;
+    const Comm *all = &s->world->all;
+    Err err;
+    s->share = MEM_ARRAY(mem, Share, (size_t)all->size);
+    s->theirs = MEM_ARRAY(mem, Params *, (size_t)all->size);
+    s->dev->ops->enter(s->dev, false);
+    bool ok = share_open(s->share, s->world, from->arena.base, from->arena.size, &err);
+    s->dev->ops->leave(s->dev);
+    if (!ok) {
+        if (speaks()) fprintf(stderr, "hone: sync: %s: weights go by messages\n", err.msg);
+        s->share = NULL;
+        return;
+    }
+    for (int i = 0; i < s->list.moves; i++) {
+        int r = s->list.move[i].from;
+        if (s->list.move[i].to != all->rank || !is_near(s, r) || s->theirs[r]) continue;
+        Shard shard = { from->shard.g, grid_at(&from->shard.g, r) };
+        s->theirs[r] = MEM_NEW(mem, Params);
+        params_open_in(s->theirs[r], from->model, &shard,
+                       arena_over("near", (char *)(uintptr_t)s->share[r].at, s->share[r].bytes), t, false, mem);
+    }
+}
+
+void sync_open(Sync *s, const Params *from, const Params *to, Dev *d, const World *w, int64_t most, bool share,
+               Mem *mem) {
     double t0 = clock_now();
     *s = (Sync){ .from = from, .to = to, .dev = d, .world = w };
     SyncPair pair = { from->model, &from->shard.g, &to->shard.g, w->all.size, w->local_size };
@@ -258,11 +314,14 @@ void sync_open(Sync *s, const Params *from, const Params *to, Dev *d, const Worl
         if (!from->at[i].desc->vector) t = from->at[i].t.dtype;
     size_t bytes = (size_t)buffer_of(&s->list, from->model, pair.to, t, w, most);
     if (bytes) s->buffer = dev_arena(d, "sync", bytes);
+    share = share && d->ops == &ops_cpu && !from->lent; /* weights that are parked lie amid what is not everybody's */
+    if (bytes && comm_max(&w->all, !share) == 0) open_near(s, t, mem);
     s->plan = clock_now() - t0;
 }
 
 void sync_close(Sync *s) {
     if (s->buffer.base) dev_free(s->dev, s->buffer.base);
+    if (s->share) share_close(s->share, s->world->all.size);
     *s = (Sync){ 0 };
 }
 
@@ -271,6 +330,7 @@ bool sync_run(Sync *s, bool check, SyncStats *stats, Err *err) {
     *stats = (SyncStats){ .buffer = (double)s->buffer.size };
     for (int i = 0; i < s->to->n; i++)
         if (is_lent(s, &s->to->at[i])) stats->shared += bytes_of(s->to->at[i].t);
+    if (s->share) read_near(s, stats);
     copy_equal(s, stats);
     copy_own(s, stats);
     move_all(s, stats);

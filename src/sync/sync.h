@@ -1,14 +1,15 @@
 /* sync.h - moves weights from the trainer's cut to the engine's cut of the same table: the moves of
  * plan/syncmoves.h, made.
  *
- * Each slice goes from a rank that has it to those that need it, tensor by tensor in the order of the table,
- * straight from memory to memory where it lies in one piece on both ranks, else through a buffer that was taken
- * once.  A row whose cuts coincide on a rank is the same memory in both (params_open_beside): nothing moves and
- * nothing is copied.  All calls are collective over the world. */
+ * Each slice goes from a rank that has it to those that need it, tensor by tensor in the order of the table.  Who needs
+ * one of a rank of the same machine copies it out of that rank's memory (comm/share.h).  Between machines, and from GPU
+ * to GPU, it is a message: straight from memory to memory where it lies in one piece on both ranks, else through a
+ * buffer that was taken once.  A row whose cuts coincide on a rank is the same memory in both (params_open_beside):
+ * nothing moves and nothing is copied.  All calls are collective over the world. */
 #ifndef SYNC_SYNC_H
 #define SYNC_SYNC_H
 
-#include "comm/world.h"
+#include "comm/share.h"
 #include "param/param.h"
 #include "plan/syncmoves.h"
 
@@ -17,6 +18,8 @@ typedef struct {
     Dev          *dev;
     const World  *world;
     SyncList      list;
+    Share        *share;            /* [ranks]: whose weights are read in place; NULL: nobody's */
+    Params      **theirs;           /* [ranks]: those weights, of the ranks that this one gets something of */
     Arena         buffer;           /* device memory: half for what goes, half for what comes */
     double        plan;             /* seconds that making the list took */
 } Sync;
@@ -30,7 +33,10 @@ typedef struct {
 /* The buffer that sync_open takes, at most 'most' bytes: sync_plan's number.  t: of matrices. */
 size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridShape *to, DType t, const World *w,
                          int64_t most);
-void sync_open (Sync *s, const Params *from, const Params *to, Dev *d, const World *w, int64_t most, Mem *mem);
+/* share: ranks of a machine read each other's weights in place, unless they are parked, if the system lets them; where
+ * not it is said, once, and messages do it. */
+void sync_open (Sync *s, const Params *from, const Params *to, Dev *d, const World *w, int64_t most, bool share,
+                Mem *mem);
 void sync_close(Sync *s);
 
 /* The engine has the trainer's weights.  check: sync_check behind it. */

@@ -1,13 +1,15 @@
 /* test_comm.c - what groups of ranks do together, on 1 to 8 ranks: the program starts itself under mpirun
  * for each size (a counted skip where there is none).  Every sum is compared, bit for bit, with the tree
- * computed by one rank; groups of a grid with counting; a rank that dies, stalls or waits in vain takes all
- * down, with one line that says who and where. */
+ * computed by one rank; groups of a grid with counting; memory that the others of a machine read; a rank that
+ * dies, stalls or waits in vain takes all down, with one line that says who and where. */
 #include "base/clock.h"
+#include "comm/share.h"
 #include "comm/watch.h"
-#include "comm/world.h"
 #include "ranks.h"
 
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static float value(int rank, int64_t i) {
@@ -256,6 +258,43 @@ static void failing(const char *self) {
     }
 }
 
+/* Memory of each rank, where it was and with what was in it, read by all; and one rank that may open no file. */
+static void shares(const World *w) {
+    enum { BYTES = (5 << 20) + 4099, LAST = BYTES - 1 };
+    int me = w->all.rank, n = w->all.size;
+    Share of[8];
+    Err err = { "" };
+    char *own = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(own != MAP_FAILED && n <= (int)COUNT(of), "%d ranks", n);
+    for (int i = 0; i < BYTES; i++) own[i] = (char)(i % 251 + me);
+    struct rlimit files, none;
+    CHECK(!getrlimit(RLIMIT_NOFILE, &files), "getrlimit");
+    for (int fails = 1; fails >= 0; fails--) {
+        none = files;
+        if (fails && me == n - 1) none.rlim_cur = 0;
+        CHECK(!setrlimit(RLIMIT_NOFILE, &none), "setrlimit");
+        bool ok = share_open(of, w, own, BYTES, &err);
+        CHECK(!setrlimit(RLIMIT_NOFILE, &files), "setrlimit");
+        EXPECT(ok == !fails && (ok || strstr(err.msg, "memfd_create")), "%d: %s", ok, err.msg);
+        int bad = 0;
+        for (int i = 0; i < BYTES; i++) bad += own[i] != (char)(i % 251 + me);
+        for (int r = 0; r < n; r++) {
+            EXPECT(of[r].near == (ok && r != me), "rank %d: rank %d is %s", me, r, of[r].near ? "near" : "far");
+            for (int i = 0; i < BYTES && of[r].near; i++) bad += of[r].at[i] != (char)(i % 251 + r);
+        }
+        EXPECT(!bad, "rank %d: %d bytes are others", me, bad);
+    }
+    comm_barrier(&w->all); /* all have looked */
+    own[0] = own[LAST] = (char)(100 + me);
+    comm_barrier(&w->all);
+    for (int r = 0; r < n; r++)
+        EXPECT(!of[r].near || (of[r].at[0] == 100 + r && of[r].at[LAST] == 100 + r), "rank %d sees %d and %d of %d", me,
+               of[r].at[0], of[r].at[LAST], r);
+    share_close(of, n);
+    EXPECT(own[LAST] == 100 + me && !of[0].at, "closed");
+    munmap(own, BYTES);
+}
+
 static int ranks_main(const char *mode) {
     World w;
     Err err;
@@ -283,6 +322,7 @@ static int ranks_main(const char *mode) {
     in_order(&w.all);
     values(&w.all);
     groups(&w, &m);
+    shares(&w);
     mem_free(&mem);
     double failed = comm_sum(&w.all, test_failed);
     bool first = w.all.rank == 0;

@@ -99,7 +99,7 @@ static int64_t compare(Pair *p, const char *name) {
     return shared;
 }
 
-static void one_pair(const World *w, const char *config, DType t, uint32_t pair, bool equal) {
+static void one_pair(const World *w, const char *config, DType t, uint32_t pair, bool equal, bool share) {
     Ranks r = { .w = *w };
     Err err = { "" };
     CHECK(model_desc_parse(&r.desc, config, strlen(config), &r.mem, &err), "%s", err.msg);
@@ -117,7 +117,7 @@ static void one_pair(const World *w, const char *config, DType t, uint32_t pair,
     sync_plan(&plan, sum, &a, &b, &c, (double)dtype_size(t), (double)most);
     Sync s;
     SyncStats st;
-    sync_open(&s, &p.from, &p.to, p.d, w, most, &p.mem);
+    sync_open(&s, &p.from, &p.to, p.d, w, most, share, &p.mem);
     for (int again = 0; again < 2; again++) { /* weights move on, and so does the engine */
         params_random(&p.from, p.d, 3 + (uint64_t)again);
         params_random(&p.want, p.d, 3 + (uint64_t)again);
@@ -155,7 +155,7 @@ static int own_tensor(const Pair *p) {
 }
 
 /* Behind a good transfer one rank's memory is not what it should be: all ranks hear of it, by name. */
-static void planted(const World *w) {
+static void planted(const World *w, bool share) {
     Ranks r = { .w = *w };
     Err err = { "" };
     const char *config = rank_models[0].config;
@@ -167,7 +167,7 @@ static void planted(const World *w) {
     Sync s;
     SyncStats st;
     pair_open(&p, w, &r.desc, &a, &b, DT_F32);
-    sync_open(&s, &p.from, &p.to, p.d, w, SYNC_BUFFER, &p.mem);
+    sync_open(&s, &p.from, &p.to, p.d, w, SYNC_BUFFER, share, &p.mem);
     EXPECT(sync_run(&s, true, &st, &err), "%s", err.msg);
     int at = own_tensor(&p), who = 5;
     Tensor t = p.to.at[at].t;
@@ -224,10 +224,11 @@ static int ranks_main(const char *mode) {
     CHECK(world_open(&w, 60, &err), "%s", err.msg);
     test_device(&device, 1, true);
     CHECK(world_device(&w, &device, true, &err), "%s", err.msg);
-    for (int i = 0; large && i < atoi(mode + 6); i++) one_pair(&w, LARGE, DT_BF16, (uint32_t)i + 100, false);
+    for (int i = 0; large && i < atoi(mode + 6); i++) one_pair(&w, LARGE, DT_BF16, (uint32_t)i + 100, false, true);
     for (int i = 0; i < atoi(mode); i++)
-        one_pair(&w, rank_models[i % (int)COUNT(rank_models)].config, DT_F32, (uint32_t)i, i % 10 == 4);
-    if (!large && w.all.size == 8) planted(&w);
+        for (int share = 0; share < (on_cpu() ? 2 : 1); share++)
+            one_pair(&w, rank_models[i % (int)COUNT(rank_models)].config, DT_F32, (uint32_t)i, i % 10 == 4, share);
+    for (int share = 0; !large && w.all.size == 8 && share < (on_cpu() ? 2 : 1); share++) planted(&w, share);
     double failed = comm_sum(&w.all, test_failed);
     bool first = w.all.rank == 0;
     world_close(&w);

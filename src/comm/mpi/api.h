@@ -5,11 +5,12 @@
 
 #include <stddef.h>
 
-enum { MPI_API_VERSION = 1 };
+enum { MPI_API_VERSION = 2 };
 typedef struct { size_t at, bytes; } MpiPart;
 typedef struct {
     int  version;
-    const char *(*open)(int *rank, int *size, int *local_rank, int *local_size);       /* NULL, or what went wrong */
+    /* NULL, or what went wrong; node: the first rank of this machine */
+    const char *(*open)(int *rank, int *size, int *local_rank, int *local_size, int *node);
     void (*close)(void);
     void (*take_down)(void);                                                         /* every rank, now */
     void *(*all)(void);                                                              /* the group of all ranks */

@@ -18,7 +18,7 @@ static char library_text[MPI_MAX_LIBRARY_VERSION_STRING];
 static MPI_Comm groups[4096]; /* a grid has nine; a test tries many grids */
 static int n_groups;
 
-static const char *mpi_open(int *rank, int *size, int *local_rank, int *local_size) {
+static const char *mpi_open(int *rank, int *size, int *local_rank, int *local_size, int *node) {
     int have, n;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &have) != MPI_SUCCESS) return "MPI_Init failed";
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -29,6 +29,8 @@ static const char *mpi_open(int *rank, int *size, int *local_rank, int *local_si
         return "MPI_Comm_split_type failed";
     MPI_Comm_rank(local, local_rank);
     MPI_Comm_size(local, local_size);
+    *node = *rank;
+    MPI_Bcast(node, 1, MPI_INT, 0, local);
     MPI_Comm_free(&local);
     MPI_Get_library_version(library_text, &n);
     groups[n_groups++] = MPI_COMM_WORLD;
