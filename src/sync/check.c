@@ -41,22 +41,61 @@ static uint64_t sum_row(const char *x, size_t size, const uint64_t *w, int64_t c
     return sum;
 }
 
+/* Rows of several experts, as they lie in the host's memory. */
+enum { PIECES = 64 };
+typedef struct {
+    const char *at;  /* the first of them, its column c0 */
+    size_t ld, size; /* bytes: from one row to the next; of an element */
+    const uint64_t *by_word;
+    int64_t e0, experts, r0, rows, each, c0, cols; /* rows of an expert are summed, of 'each' that lie there */
+    int pieces;
+    uint64_t sum[PIECES];
+} Box;
+
+static void sum_piece(void *arg, int piece, int worker) {
+    (void)worker;
+    Box *b = arg;
+    uint64_t sum = 0;
+    int64_t n = b->experts * b->rows;
+    for (int64_t k = n * piece / b->pieces; k < n * (piece + 1) / b->pieces; k++) {
+        int64_t e = k / b->rows, r = k % b->rows;
+        sum += weight((uint64_t)(b->e0 + e) << 40 | (uint64_t)(b->r0 + r) | (uint64_t)1 << 63)
+               * sum_row(b->at + (size_t)(e * b->each + r) * b->ld, b->size, b->by_word, b->c0, b->cols);
+    }
+    b->sum[piece] = sum;
+}
+
 /* Of rows [r0,r1) and columns [c0,c1) of the experts of a box, in a rank's slice of the tensor. */
 static uint64_t sum_box(Summing *x, const Param *p, int64_t e0, int64_t e1, int64_t r0, int64_t r1, int64_t c0,
                         int64_t c1) {
+    enum { WORTH = 1 << 18 };
     const Slice *s = &p->slice;
     size_t size = dtype_size(p->t.dtype);
+    int64_t cols = c1 - c0, rows = r1 - r0, fit = BLOCK / (int64_t)size / (cols > 0 ? cols : 1);
+    Box b = { .size = size, .by_word = x->by_word, .c0 = c0, .cols = cols, .pieces = 1 };
     uint64_t sum = 0;
-    int64_t cols = c1 - c0, fit = BLOCK / (int64_t)size / (cols ? cols : 1);
+    if (e1 <= e0 || rows <= 0 || cols <= 0) return 0;
+    Tensor all = tensor_cols(tensor_rows(p->t, (e0 - s->e0) * s->rows + r0 - s->r0, (e1 - e0 - 1) * s->rows + rows),
+                             c0 - s->c0, cols);
+    if (x->d->ops == &ops_cpu) { /* where it lies */
+        b.at = all.data, b.ld = (size_t)all.ld * size;
+        b.e0 = e0, b.experts = e1 - e0, b.r0 = r0, b.rows = rows, b.each = s->rows;
+        if ((size_t)((e1 - e0) * rows * cols) * size > WORTH) b.pieces = 4 * threads_count(x->d->threads);
+        if (b.pieces > PIECES) b.pieces = PIECES;
+        x->d->ops->enter(x->d, false);
+        threads_run(x->d->threads, b.pieces, sum_piece, &b);
+        x->d->ops->leave(x->d);
+        for (int i = 0; i < b.pieces; i++) sum += b.sum[i];
+        return sum;
+    }
     if (fit < 1) fit = 1;
-    for (int64_t e = e0; e < e1; e++)
-        for (int64_t r = r0; r < r1; r += fit) {
-            int64_t n = r1 - r < fit ? r1 - r : fit;
-            Tensor part = tensor_cols(tensor_rows(p->t, (e - s->e0) * s->rows + r - s->r0, n), c0 - s->c0, cols);
-            op_get(x->d, x->host, part);
-            for (int64_t i = 0; i < n; i++)
-                sum += weight((uint64_t)e << 40 | (uint64_t)(r + i) | (uint64_t)1 << 63)
-                       * sum_row((char *)x->host + (size_t)(i * cols) * size, size, x->by_word, c0, cols);
+    b.at = x->host, b.ld = (size_t)cols * size, b.experts = 1;
+    for (b.e0 = e0; b.e0 < e1; b.e0++)
+        for (b.r0 = r0; b.r0 < r1; b.r0 += fit) {
+            b.rows = r1 - b.r0 < fit ? r1 - b.r0 : fit;
+            op_get(x->d, x->host, tensor_rows(all, (b.e0 - e0) * s->rows + b.r0 - r0, b.rows));
+            sum_piece(&b, 0, 0);
+            sum += b.sum[0];
         }
     return sum;
 }
@@ -133,6 +172,10 @@ static bool wrong(const Sync *s, const SyncRow *row, Err *err) {
     return false;
 }
 
+static bool same_part(const SyncMove *a, const SyncMove *b) {
+    return a->e0 == b->e0 && a->e1 == b->e1 && a->a0 == b->a0 && a->a1 == b->a1;
+}
+
 bool sync_check(Sync *s, Err *err) {
     Mem mem = { 0 };
     Sums x;
@@ -141,11 +184,17 @@ bool sync_check(Sync *s, Err *err) {
     count_moves(&x, s, &mem);
     Summing sum = summing_open(s, &mem);
     int64_t *at = MEM_ARRAY(&mem, int64_t, ranks);
-    for (int i = 0; i < s->list.rows; i++)
-        for (int k = 0; k < s->list.row[i].n; k++) {
-            const SyncMove *m = &s->list.move[s->list.row[i].first + k];
-            if (m->from == me) x.out[m->to][at[m->to]++] = sum_move(&sum, s->from, &s->list.row[i], m);
+    for (int i = 0; i < s->list.rows; i++) {
+        const SyncRow *row = &s->list.row[i];
+        const SyncMove *last = NULL; /* several get the same: it is summed once */
+        uint64_t value = 0;
+        for (int k = 0; k < row->n; k++) {
+            const SyncMove *m = &s->list.move[row->first + k];
+            if (m->from != me) continue;
+            if (!last || !same_part(m, last)) value = sum_move(&sum, s->from, row, m);
+            x.out[m->to][at[m->to]++] = value, last = m;
         }
+    }
     exchange_sums(&x, s, &mem);
     memset(at, 0, ranks * sizeof *at);
     bool ok = true;
