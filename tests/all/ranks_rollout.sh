@@ -1,6 +1,6 @@
 #!/bin/bash
 # ranks_rollout.sh - reinforcement learning over ranks, the long way: weights between 60 random pairs of grids; 250,000 tokens sampled on each of
-# several grids and scored on others; quickstart's task in eight pairs of grids; a run on 4 ranks killed twenty times.  ./check --all does
+# several grids and scored on others, experts that rows went to included; quickstart's task in eight pairs of grids; a run on 4 ranks killed twenty times.  ./check --all does
 # a part of each.  PARTS: only these; GRIDS: only so many of a list, from that on ("3 2": the fourth and the fifth).
 #   TOKENS=250000 STEPS=320 KILLS=20 SYNCS=60 [PARTS="sync tokens learn kills"] [GRIDS="0 8"] bash tests/all/ranks_rollout.sh build/hone
 . tests/cmd/train_common.bash
@@ -45,20 +45,32 @@ if part tokens; then
             sum += bad; lines++ } END { print lines ? sum + 0 : "all" }'
     }
     sample() { on "$1" generate "$work/model" --device cpu --threads 1 --in "$work/prompts.jsonl" --n 4 --max-tokens 32 --ignore-eos --top-p 0.95 --out "$2" "${@:3}"; }
+    noting() { # noting FILE COMMAND...: and which experts rows went to (tests/shim/routes.c), each row and router once
+        ROUTES=$1 hone=$(dirname "$hone")/shims/hone_routes "${@:2}"
+        cat "$1".* | LC_ALL=C sort -u >"$1"
+        rm -f "$1".*
+    }
+    missing() { LC_ALL=C comm -23 "$1" "$2" | wc -l; } # missing FILE FILE: lines of the first that the other has not
     sample 1 "$work/answers.jsonl" 2>"$work/err"
     ok $? "one rank: $(cat "$work/err")"
     k=0 tokens=$(logprobs "$work/answers.jsonl" | tr -cd ',\n' | wc -c)
     for both in "2 tp=2 pp=2" "2 dp=2 tp=2" "4 tp=2,dp=2,ep=4 pp=2,tp=2,ep=2" "4 dp=4,ep=4 cp=2,tp=2" "8 tp=2,dp=4,ep=8 tp=2,pp=2,ep=4,vpp=2" "8 tp=4,dp=2 dp=8,ep=2,etp=4"; do
         set -- $both
         asked $((k++)) || continue
-        sample "$1" "$work/many.jsonl" --grid "$2" --max-batch 40 2>"$work/err"
+        noting "$work/sampled" sample "$1" "$work/many.jsonl" --grid "$2" --max-batch 40 2>"$work/err"
         cmp -s "$work/answers.jsonl" "$work/many.jsonl"
         ok $? "sampled on $1 ranks, $2: not one rank's answers: $(head -c 300 "$work/err")"
-        on "$1" score "$work/model" --device cpu --threads 1 --in "$work/many.jsonl" --out "$work/scores.jsonl" --top-p 0.95 --grid "$3" 2>"$work/err"
+        noting "$work/scored" on "$1" score "$work/model" --device cpu --threads 1 --in "$work/many.jsonl" --out "$work/scores.jsonl" --top-p 0.95 --grid "$3" 2>"$work/err"
         n=$(differ "$work/many.jsonl" "$work/scores.jsonl")
         [ "$n" = 0 ]
         ok $? "$1 ranks: sampled on $2, scored on $3: log-probs differ: $(head -c 300 "$work/err")"
-        echo "$tokens tokens sampled on $2 and scored on $3, $1 ranks: log-probs of $n answers of $((4 * lines)) differ"
+        other=$(missing "$work/sampled" "$work/scored") rows=$(wc -l <"$work/sampled")
+        [ "$other" = 0 ] && [ "$rows" -gt "$tokens" ]
+        ok $? "$1 ranks: sampled on $2, scored on $3: $other of $rows routes differ"
+        sed -i '1s/.$/x/' "$work/sampled"
+        [ "$(missing "$work/sampled" "$work/scored")" = 1 ]
+        ok $? "$1 ranks: a route of another kind was not seen"
+        echo "$tokens tokens sampled on $2 and scored on $3, $1 ranks: log-probs of $n answers of $((4 * lines)) differ, $other of $rows routes"
     done
 fi
 

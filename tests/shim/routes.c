@@ -1,0 +1,42 @@
+/* routes.c - a hone that notes what its routers chose (build/shims/hone_routes): ROUTES=FILE, and each process appends
+ * to FILE.PID a line a row and router: a hash of the router's numbers of that row, and one of the experts it went to.
+ * Rows that are the same to the bit have one name, on whatever rank and beside whichever others they stood. */
+#include "op/op.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void __real_op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
+void __wrap_op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
+
+static uint64_t hash_of(const void *x, size_t n) {
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)x)[i]) * 0x100000001B3u;
+    return h;
+}
+
+static void note(Dev *d, const Route *r, const char *name) {
+    char path[4096];
+    Mem mem = { 0 };
+    snprintf(path, sizeof path, "%s.%d", name, (int)getpid());
+    FILE *f = fopen(path, "a");
+    CHECK(f, "%s cannot be written", path);
+    size_t experts = (size_t)r->logits.cols, k = (size_t)r->pick.cols;
+    float *logits = MEM_ARRAY(&mem, float, (size_t)(r->logits.rows * r->logits.cols));
+    int32_t *pick = MEM_ARRAY(&mem, int32_t, (size_t)(r->pick.rows * r->pick.cols));
+    op_get(d, logits, r->logits);
+    op_get(d, pick, r->pick);
+    for (int64_t t = 0; t < r->pick.rows; t++)
+        fprintf(f, "%016" PRIx64 " %016" PRIx64 "\n", hash_of(logits + (size_t)t * experts, experts * sizeof *logits),
+                hash_of(pick + (size_t)t * k, k * sizeof *pick));
+    CHECK(!fclose(f), "%s cannot be written", path);
+    mem_free(&mem);
+}
+
+void __wrap_op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot) {
+    const char *name = getenv("ROUTES");
+    __real_op_route_sort(d, r, at, from, slot);
+    if (name && d->ops != &ops_dry) note(d, r, name);
+}
