@@ -1,7 +1,7 @@
 /* import_verl.c - verl's settings turned into hone's.
  * A key is looked up in three tables: the rules (import_rules.c), for what is
  * taken with a change; the options with verl's names for them (config/table.c); and verl's keys that have no option
- * (config_verl.c). */
+ * (config/verl.c). */
 #include "cmd/import_verl.h"
 
 #include "base/file.h"

@@ -187,7 +187,7 @@ static bool train(Sft *s, Err *err) {
             s->job.saved =
                 -1; /* the checkpoint says that the step is untold: it is written again, if no later one is */
     }
-    while (s->job.step < s->job.steps && !!job_wanted(&s->job)) {
+    while (s->job.step < s->job.steps && job_wanted(&s->job)) {
         TRY(update(s, err));
         if (job_save_due(&s->job)) TRY(job_save(&s->job, "", err));
     }

@@ -40,11 +40,6 @@ double flops_train(const TokenFlops *f, const int64_t *lens, int64_t n, int64_t 
     return 3 * flops_forward(f, lens, n, head_tokens);
 }
 
-/* The last token sampled is never fed back. */
-double flops_sample(const TokenFlops *f, int64_t prompt, int64_t answer) {
-    return layers_forward(f, (double)(prompt + answer - (answer > 0))) + 2 * f->head * (double)answer;
-}
-
 /* The squares of a side's windows, the rest at the edge too; a window's own is the product of both sides'. */
 static double window_squares(int64_t side, int64_t window) {
     int64_t rest = side % window;

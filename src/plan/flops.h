@@ -23,9 +23,6 @@ double flops_verl(const TokenFlops *f, const int64_t *lens, int64_t n);
  * forward of the layers. */
 double flops_forward(const TokenFlops *f, const int64_t *lens, int64_t n, int64_t head_tokens);
 double flops_train(const TokenFlops *f, const int64_t *lens, int64_t n, int64_t head_tokens);
-/* Sampling answer tokens after a prompt, with a KV cache: the products of a forward over
- * both, the head on the answer. */
-double flops_sample(const TokenFlops *f, int64_t prompt, int64_t answer);
 
 /* The vision tower's forward over one picture of h x w patches, its merger included. */
 double flops_tower(const Dims *d, int64_t h, int64_t w);

@@ -19,7 +19,6 @@ struct Pages {
     int n, page, n_free, oldest, newest;
     int *chain;
     uint32_t mask;
-    int64_t hits;
 };
 
 static void list_remove(Pages *p, int i) {
@@ -79,7 +78,6 @@ void pages_flush(Pages *p) {
 }
 
 int pages_free(const Pages *p) { return p->n_free; }
-int64_t pages_hits(const Pages *p) { return p->hits; }
 
 /* A page that goes takes the pages behind it out of reach: they name it as 'before', and its
  * number will mean other tokens. */
@@ -126,7 +124,6 @@ int pages_find(Pages *p, int before, const int32_t *tokens) {
     int i = look(p, hash(p, before, tokens) & p->mask, before, tokens);
     if (i < 0) return -1;
     pages_hold(p, i);
-    p->hits += p->page;
     return i;
 }
 

@@ -25,6 +25,5 @@ int  pages_find (Pages *p, int before, const int32_t *tokens);
  * there before (then 'page' was dropped and the other is held in its place). */
 int  pages_enter(Pages *p, int before, int page, const int32_t *tokens);
 
-int64_t pages_hits(const Pages *p);                       /* tokens that were found since the start */
 
 #endif

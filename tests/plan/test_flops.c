@@ -72,8 +72,6 @@ static void exact(void) {
     double want = 2 * f.linear * 4 + 2 * 400 * 3 + (6 + 1) * (2 * 3 + 2 * 3) * 4 * 2;
     EXPECT(flops_forward(&f, lens, 2, 3) == want, "%g, by hand %g", flops_forward(&f, lens, 2, 3), want);
     EXPECT(flops_train(&f, lens, 2, 3) == 3 * want, "backward is twice forward");
-    /* prompt 2, answer 2: the layers see 3 tokens, the head 2 */
-    EXPECT(flops_sample(&f, 2, 2) == 2 * f.linear * 3 + 6 * 12 * 8 + 2 * 400 * 2, "%g", flops_sample(&f, 2, 2));
 }
 
 /* GFLOP a token of Qwen2.5-VL-7B's tower on pictures of several sizes (an independent count); a small one by hand. */
