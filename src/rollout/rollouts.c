@@ -36,17 +36,18 @@ void rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem) {
     for (size_t i = 0; i < n; i++) r->at[i].kept = all + i * room;
 }
 
-void rollouts_clear(Rollouts *r) {
-    r->n_prompts = 0;
-    mem_free(&r->pixels);
+void rollouts_cut(Rollouts *r, int n) {
+    for (int i = n; i < r->n_prompts; i++) mem_free(&r->prompt[i].pixels);
+    r->n_prompts = n;
 }
 
-void rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n) {
+Prompt *rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n) {
     CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d",
           r->n_prompts, r->max_prompts, n, r->max_prompt);
     Prompt *p = &r->prompt[r->n_prompts++];
     p->row = row, p->index = index, p->n = n, p->again = 0, p->pictures = NULL, p->n_pictures = 0;
     memcpy(p->tokens, tokens, (size_t)n * sizeof *tokens);
+    return p;
 }
 
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out) {

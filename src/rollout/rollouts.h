@@ -15,8 +15,9 @@ typedef struct {
     int32_t       *tokens;
     int            n;
     uint32_t       again;             /* how often it came before in this step */
-    PlacedPicture *pictures;          /* in pixels, below */
+    PlacedPicture *pictures;          /* in pixels, which goes when the prompt does */
     int            n_pictures;
+    Mem            pixels;
 } Prompt;
 
 typedef struct {
@@ -40,7 +41,6 @@ typedef struct {
     float   *lp, *ent;                /* [max_prompts*samples*max_answer]: where the answers' columns lie */
     int      n_prompts, max_prompts, samples, max_prompt, max_answer;
     size_t   kept_room, kept_most;    /* bytes of an answer's kept sets, of the largest set; 0: not wanted */
-    Mem      pixels;                  /* of the prompts' pictures, until rollouts_clear */
 } Rollouts;
 
 size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer);
@@ -48,9 +48,10 @@ void   rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int 
 /* From now on the kept sets of answers are written down, in 'room' bytes each (at least 'most', the largest set's): an
  * answer with no room for another set of that size ends there, whatever the other answers do. */
 void   rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem);
-void   rollouts_clear(Rollouts *r);                          /* no prompts, no answers, no pictures */
+void   rollouts_cut(Rollouts *r, int n);                     /* the first n prompts stay, with their answers */
+static inline void rollouts_clear(Rollouts *r) { rollouts_cut(r, 0); }
 /* copies the tokens */
-void   rollouts_add (Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n);
+Prompt *rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32_t *tokens, int n);
 static inline int rollouts_n(const Rollouts *r) { return r->n_prompts * r->samples; }
 static inline int answer_n(const Rollout *a) { return a->n - a->n_prompt; }
 

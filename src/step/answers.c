@@ -83,7 +83,8 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
         const DataRow *row = dataset_row(r->job.train, index[i]);
         ids.n = 0;
         PromptPictures pics = { 0 };
-        ok = prompter_see(r->job.prompter, 0, row, &ids, &pics, &roll->pixels, err);
+        Mem pixels = { 0 };
+        ok = prompter_see(r->job.prompter, 0, row, &ids, &pics, &pixels, err);
         int64_t len = (int64_t)ids.n;
         if (ok && pics.n && len > c->data.max_prompt_length)
             ok = err_set(err,
@@ -91,11 +92,13 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
                          (long long)len, (long long)c->data.max_prompt_length);
         if (ok && len > c->data.max_prompt_length)
             len = data_cut(ids.at, len, c->data.max_prompt_length, config_long_prompts(c));
-        if (ok) {
-            rollouts_add(roll, row, index[i], ids.at, (int)len);
-            roll->prompt[roll->n_prompts - 1].pictures = pics.at, roll->prompt[roll->n_prompts - 1].n_pictures = pics.n;
+        if (!ok) {
+            mem_free(&pixels);
+            break;
         }
-        if (ok && r->sampler.came) roll->prompt[roll->n_prompts - 1].again = r->sampler.came[index[i]]++;
+        Prompt *p = rollouts_add(roll, row, index[i], ids.at, (int)len);
+        p->pictures = pics.at, p->n_pictures = pics.n, p->pixels = pixels;
+        if (r->sampler.came) p->again = r->sampler.came[index[i]]++;
     }
     vec_free(ids.at);
     mem_free(&mem);
@@ -151,7 +154,7 @@ static void drop_flat_groups(Run *r, int from) {
         }
         kept++;
     }
-    o->n_prompts = kept;
+    rollouts_cut(o, kept); /* with the pictures of the others: a step may draw many batches */
 }
 
 static bool stopped_broken(const Run *r, Err *err) {
@@ -189,8 +192,8 @@ static bool greedy_answers(Run *r, Err *err) {
     rollouts_clear(&r->sampler.greedy);
     for (int p = 0; p < r->sampler.roll.n_prompts; p++) {
         const Prompt *q = &r->sampler.roll.prompt[p];
-        rollouts_add(&r->sampler.greedy, q->row, q->index, q->tokens, q->n);
-        r->sampler.greedy.prompt[p].pictures = q->pictures, r->sampler.greedy.prompt[p].n_pictures = q->n_pictures;
+        Prompt *same = rollouts_add(&r->sampler.greedy, q->row, q->index, q->tokens, q->n);
+        same->pictures = q->pictures, same->n_pictures = q->n_pictures;
     }
     EngineStats st;
     double wait;
@@ -239,7 +242,7 @@ bool step_rollout(Run *r, Err *err) {
         r->now.spent = r->sampler.roll.n_prompts < want && !batches_help(r, batches, in_vain, err);
         if (r->now.spent) return false;
     } while (r->sampler.roll.n_prompts < want);
-    r->sampler.roll.n_prompts = want;
+    rollouts_cut(&r->sampler.roll, want);
     if (c->algo.advantage == ADV_REMAX) TRY(greedy_answers(r, err));
     if (!job_wanted(&r->job)) return give_up(r);
     flatten(r);

@@ -90,16 +90,19 @@ static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *
         const DataRow *row = dataset_row(run->data, i);
         ids->n = 0;
         PromptPictures pics;
-        if (!prompter_see(run->prompter, 0, row, ids, &pics, &r->pixels, err))
-            return err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
+        Mem pixels = { 0 };
+        if (!prompter_see(run->prompter, 0, row, ids, &pics, &pixels, err))
+            return mem_free(&pixels),
+                   err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
         bool cuts = run->long_prompts >= DATA_LONG_LEFT;
         if ((int)ids->n > run->max_prompt && cuts && !pics.n)
             ids->n = (size_t)data_cut(ids->at, (int64_t)ids->n, run->max_prompt, run->long_prompts);
         if ((int)ids->n > run->max_prompt)
-            return err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here",
+            return mem_free(&pixels),
+                   err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here",
                            dataset_file(run->data, row->file), (long long)row->row, ids->n, run->max_prompt);
-        rollouts_add(r, row, i, ids->at, (int)ids->n);
-        r->prompt[r->n_prompts - 1].pictures = pics.at, r->prompt[r->n_prompts - 1].n_pictures = pics.n;
+        Prompt *p = rollouts_add(r, row, i, ids->at, (int)ids->n);
+        p->pictures = pics.at, p->n_pictures = pics.n, p->pixels = pixels;
     }
     return true;
 }
