@@ -112,6 +112,9 @@ bool world_open(World *w, double wait_seconds, Err *err) {
     /* Streams that share one of the driver's queues wait for each other, and a sending that waits for its receipt is in
      * one of them: as many queues as there can be.  Read when the GPU is opened, which comes later. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    /* The watch speaks IPv4 alone; Open MPI 5, where a card has an IPv6 address, complains that no two ranks reach each
+     * other by it, although they do by memory. */
+    setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0);
     Comm all = { .via = &mpi, .name = "world", .wait = wait_seconds };
     const char *why = api->open(&all.rank, &all.size, &w->local_rank, &w->local_size, &w->node);
     if (why) return err_set(err, "MPI does not start: %s", why);
