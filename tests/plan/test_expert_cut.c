@@ -18,7 +18,7 @@ static Plan *planned(int ep, int etp, int gen_tp, int gen_ep, Err *err) {
                           .g.cp = 1,
                           .g.vpp = 1,
                           .fused_head = true,
-                          .micro_tokens = 8192,
+                          .micro_tokens = 65536, /* whose rows outweigh what kernels take at least */
                           .gen_tp = gen_tp,
                           .gen_ep = gen_ep,
                           .gen_use = 0.9 };
