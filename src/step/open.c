@@ -276,11 +276,15 @@ static bool reference_open(Run *r, const RunShape *s, Err *err) {
     return true;
 }
 
-static bool open_model(Run *r, const RunShape *s, Err *err) {
+static bool open_trained(Run *r, const RunShape *s, Err *err) {
     TRY(job_open_weights(&r->job, s, err));
     TRY(job_open_policy(&r->job, &s->policy, err));
     policy_lend(&r->job.policy); /* from here on others write there */
-    if (r->ref.on) TRY(reference_open(r, s, err));
+    return !r->ref.on || reference_open(r, s, err);
+}
+
+static bool open_model(Run *r, const RunShape *s, Err *err) {
+    TRY(job_agree(&r->job, open_trained(r, s, err), err)); /* sync is opened together, by all or by none */
     Sampler *x = &r->sampler;
     Model *m = &r->job.o.model;
     /* The sampler's weights come anew after every update, by sync: they and the cache lie where the update happened. */
