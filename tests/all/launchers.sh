@@ -17,7 +17,7 @@ tidy() {
     [ -z "$daemons" ] || kill $(cat $daemons 2>/dev/null) 2>/dev/null
     [ -z "$own_munged" ] || kill "$own_munged" 2>/dev/null
     for i in 1 2; do [ ! -f "$work/h$i/pid" ] || kill "$(cat "$work/h$i/pid")" 2>/dev/null; done
-    rm -rf "$work"
+    for i in 1 2 3 4 5; do rm -rf "$work" 2>/dev/null && break; sleep 1; done # what is told to end still writes its state
 }
 trap tidy EXIT
 make_model
