@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 bash bench/beside.sh build || exit 1
-export BENCH_LOGS=${LOGS:-$(mktemp -d /tmp/hone-fair-XXXX)}
+export BENCH_LOGS=${LOGS:-$(mktemp -d)}
 mkdir -p "$BENCH_LOGS"
 export BENCH_BUSY # one answer for all scripts: by the clock, or by processor time
 : "${BENCH_BUSY:=$(awk '/^cpu / { t = 0; for (i = 2; i <= 9; i++) t += $i; idle = $5 + $6

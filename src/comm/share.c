@@ -1,5 +1,5 @@
 /* share.c - a rank's memory made a file without a name (memfd) in the same place; the others of its machine find it in
- * /proc and map it.  File they may not look there, as between containers, all of it fails. */
+ * /proc and map it.  Where they may not look there, as between containers, all of it fails. */
 #include "comm/share.h"
 
 #include <errno.h>
