@@ -97,6 +97,18 @@ static void take_down(void) {
     api->take_down();
 }
 
+/* Streams that share one of the driver's queues wait for each other, and a sending that waits for its receipt is in one
+ * of them: as many queues as there can be, 32.  Ranks whose kernels one server runs (MPS) have some 96 together: with
+ * 32 each three began, and the fourth found no memory.  Read when the GPU is opened, which comes later. */
+static void ask_for_queues(int local_size) {
+    enum { MOST = 32, SERVED = 80, LEAST = 4 };
+    bool served = getenv("CUDA_MPS_PIPE_DIRECTORY") || !access("/tmp/nvidia-mps/control", F_OK);
+    int n = served ? SERVED / local_size : MOST;
+    char text[16];
+    snprintf(text, sizeof text, "%d", n > MOST ? MOST : n < LEAST ? LEAST : n);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", text, 0);
+}
+
 bool world_open(World *w, double wait_seconds, Err *err) {
     Launch l = world_launch();
     int expected = l.size;
@@ -109,9 +121,6 @@ bool world_open(World *w, double wait_seconds, Err *err) {
                        "srun --mpi=pmix",
                        l.by, expected);
     TRY(load(err));
-    /* Streams that share one of the driver's queues wait for each other, and a sending that waits for its receipt is in
-     * one of them: as many queues as there can be.  Read when the GPU is opened, which comes later. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     /* The watch speaks IPv4 alone; Open MPI 5, where a card has an IPv6 address, complains that no two ranks reach each
      * other by it, although they do by memory. */
     setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0);
@@ -124,6 +133,7 @@ bool world_open(World *w, double wait_seconds, Err *err) {
             err, "%s started %d processes, but MPI (%.40s) sees %d: use the launcher of that MPI, or srun --mpi=pmix",
             l.by, expected, api->library(), all.size);
     }
+    ask_for_queues(w->local_size);
     all.impl = api->all();
     all.world = all.rank;
     w->all = all;
