@@ -78,19 +78,22 @@ static double measure(Rig *x, size_t kind, int64_t rows, int repeats) {
     return comm_max(&x->r.world.all, bench_times(t, repeats).median);
 }
 
-static const char *type_of(const Dev *d) {
-    static const char *const known[] = { "H200", "H100", "H800", "H20", "A100" };
+/* The machine that the rates are of.  A card that the table does not have is described by its owner, but for its
+ * memory: hone plan says which keys are missing. */
+static void put_type(const Dev *d, Buf *out) {
     DevAbout a = dev_about(d);
-    for (size_t i = 0; a.total && i < COUNT(known); i++)
-        if (strstr(a.name, known[i]) && machine_find(known[i])) return known[i];
-    return "this";
+    const Machine *card = a.total ? machine_card(a.name) : NULL;
+    buf_printf(out, "type: %s\n", card ? card->name : a.total ? "custom" : "this");
+    if (a.total && !card)
+        buf_printf(out, "name: %s\nmemory: %zu\n# what hone plan asks for besides: docs/plan.md\n", a.name, a.total);
 }
 
 static bool write_cluster(const Rig *x, const char *path, double inside, double between, Err *err) {
     const World *w = &x->r.world;
     Buf b = { 0 };
-    buf_printf(&b, "# measured: mpirun -n %d hone bench link --write\ntype: %s\ngpus: %d\ngpus_per_node: %d\n",
-               w->all.size, type_of(&x->d), w->all.size, w->local_size);
+    buf_printf(&b, "# measured: mpirun -n %d hone bench link --write\n", w->all.size);
+    put_type(&x->d, &b);
+    buf_printf(&b, "gpus: %d\ngpus_per_node: %d\n", w->all.size, w->local_size);
     if (inside > 0) buf_printf(&b, "nvlink: %.4gGB/s\n", inside / 1e9);
     if (between > 0) buf_printf(&b, "nic: %.4gGB/s\n", between / 1e9);
     bool ok = file_write(path, b.data, b.n, err);

@@ -180,9 +180,19 @@ static bool read_counts(Cluster *out, const Json *j, Err *err) {
     return true;
 }
 
+/* A rank of n on this machine: they share its cores and its memory, and talk through it. */
+static void share_this(Machine *m, int n) {
+    double *const parts[] = { &m->flops, &m->memory, &m->bandwidth, &m->nvlink };
+    m->nvlink = m->bandwidth / 2; /* a message is read and written */
+    for (size_t i = 0; i < COUNT(parts); i++) *parts[i] /= n;
+    m->sms = m->sms > n ? m->sms / n : 1;
+    m->domain = m->per_node = n;
+}
+
 bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
     if (j->kind != JSON_OBJECT) return err_set(err, "a cluster file is a mapping with the keys type and gpus");
     TRY(known_keys(j, err) && read_type(&out->gpu, j, mem, err) && read_counts(out, j, err));
+    if (out->gpu.is_cpu) share_this(&out->gpu, out->gpu.per_node);
     for (size_t i = 0; i < COUNT(SIZES); i++) {
         double *at = (double *)(void *)((char *)&out->gpu + SIZES[i].at);
         TRY(get_size(j, SIZES[i].key, at, err));
@@ -201,15 +211,6 @@ static bool cluster_from_file(Cluster *out, const char *path, Mem *mem, Err *err
               && cluster_from_json(out, &j, mem, err);
     buf_free(&text);
     return ok || err_wrap(err, "%s", path);
-}
-
-/* A rank of n on this machine: they share its cores and its memory, and talk through it. */
-static void share_this(Machine *m, int n) {
-    double *const parts[] = { &m->flops, &m->memory, &m->bandwidth, &m->nvlink };
-    m->nvlink = m->bandwidth / 2; /* a message is read and written */
-    for (size_t i = 0; i < COUNT(parts); i++) *parts[i] /= n;
-    m->sms = m->sms > n ? m->sms / n : 1;
-    m->domain = m->per_node = n;
 }
 
 bool cluster_parse(Cluster *out, const char *spec, Mem *mem, Err *err) {

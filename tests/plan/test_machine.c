@@ -96,6 +96,17 @@ int main(void) {
             yaml_parse(&j, FILES[i].text, strlen(FILES[i].text), &mem, &err) && cluster_from_json(&c, &j, &mem, &err);
         told(FILES[i].text, ok, &c, FILES[i].gpus, FILES[i].domain, FILES[i].says, &err);
     }
+    double memory[2]; /* of a rank, of one and of four on this machine: they share it, as with thisx4 */
+    for (int i = 0; i < 2; i++) {
+        Cluster c = { 0 };
+        Err err = { 0 };
+        Json j;
+        const char *text = i ? "{type: this, gpus: 4, gpus_per_node: 4, nvlink: 3GB/s}" : "{type: this, gpus: 1}";
+        bool ok = yaml_parse(&j, text, strlen(text), &mem, &err) && cluster_from_json(&c, &j, &mem, &err);
+        EXPECT(ok && (!i || c.gpu.nvlink == 3e9), "%s: %s", text, err.msg);
+        memory[i] = c.gpu.memory;
+    }
+    EXPECT(memory[1] == memory[0] / 4, "four ranks of this machine have %g bytes each, one %g", memory[1], memory[0]);
     mem_free(&mem);
     return test_end();
 }
