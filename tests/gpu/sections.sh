@@ -1,5 +1,5 @@
 #!/bin/bash
-# sections.sh SECTION - what ./check --gpu runs, on a machine that has a GPU and nothing of ours but this tree with
+# sections.sh SECTION [PART...] - what ./check --gpu runs, on a machine that has a GPU and nothing of ours but this tree with
 # build/gpu in it.  Each section takes less than nine minutes and ends with "N passed, N failed, N skipped".
 #   ops       every op: GPU against CPU by bound, against itself by memcmp
 #   exact     models, engine and trainer in float32 and bfloat16; half a million sampled tokens; reference values of every family
@@ -223,22 +223,48 @@ beside_one() { # beside_one RUN WHAT
             exit !(NR == 20 && l < 1e-6 && g < 2e-2 && abs(d) < 0.1) }'
     ok $? "$2: not as on one GPU"
 }
+equal() { # equal RUN RUN WHAT: the last checkpoints
+    local f
+    for f in model/model.safetensors optimizer.safetensors; do
+        cmp -s "$work/$1/checkpoints/step-000020/$f" "$work/$2/checkpoints/step-000020/$f"
+        ok $? "$3: $f differs: $(tail -2 "$work/$2.log")"
+    done
+}
+linked() { # what ranks measure between them is a cluster file that hone plan reads
+    timeout -k 5 60 mpirun --allow-run-as-root --oversubscribe -n 4 "$hone" bench link --device cuda --share-gpu --repeats 3 --write "$work/links.yaml" >"$work/links" 2>&1
+    ok $? "bench link on 4 ranks: $(tail -2 "$work/links")"
+    grep -E '"bytes":(65536|67108864)' "$work/links"
+    [ "$(grep -cE '"call":"(all-reduce|all-to-all|send)","bytes":[0-9]+,"seconds":[0-9.e-]+,"gb_per_s":[0-9]' "$work/links")" = 12 ] && grep -q '"by":"nccl"' "$work/links"
+    ok $? "bench link on 4 ranks: $(head -c 300 "$work/links")"
+    grep -qE '^type: (custom|[A-Z]+[0-9])' "$work/links.yaml" && grep -qE '^nvlink: [0-9.e+]*GB/s' "$work/links.yaml"
+    ok $? "the cluster file: $(tr '\n' ' ' <"$work/links.yaml")"
+    "$hone" plan tests/data/configs/Qwen2.5-0.5B.json --cluster "$work/links.yaml" --json >"$work/plan" 2>&1 && grep -q '"gpus":4' "$work/plan"
+    ok $? "a plan with the measured links: $(head -c 300 "$work/plan")"
+}
 trained() {
     local g
     (ranks 1 one)
     ok $? "one GPU: $(tail -1 "$work/one.log")"
     for g in "tp2 grid.tp=2 rollout.grid.tp=1" "pp2 grid.pp=2 rollout.grid.tp=2" "tp2xep4 grid.tp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=2 rollout.grid.ep=4" \
-        "pp2xvpp2 grid.pp=2 grid.vpp=2 rollout.grid.tp=4"; do
+        "pp2xvpp2 grid.pp=2 grid.vpp=2 rollout.grid.tp=4 rollout.grid.ep=4"; do
         set -- $g
         (ranks 4 "$@")
         ok $? "$g: $(tail -2 "$work/$1.log")"
         beside_one "$1" "$g"
     done
     (ranks 4 again grid.tp=2 rollout.grid.tp=1)
-    for g in model/model.safetensors optimizer.safetensors; do
-        cmp -s "$work/tp2/checkpoints/step-000020/$g" "$work/again/checkpoints/step-000020/$g"
-        ok $? "the same grid twice: $g differs"
-    done
+    equal tp2 again "the same grid twice"
+    # Where states, weights and the reference lie changes no byte; the trainer's cut is not the sampler's.
+    (ranks 4 host grid.tp=2 rollout.grid.tp=1 train.offload_fraction=0.5)
+    equal tp2 host "half of the states on the host"
+    (ranks 4 parked grid.tp=2 rollout.grid.tp=1 train.park_states=true train.park_weights=true trainer.save_buffer=5000)
+    equal tp2 parked "states and weights parked"
+    (ranks 4 kl grid.tp=2 rollout.grid.tp=1 train.use_kl_loss=true)
+    [ "$(metric kl actor/kl_loss | awk '$1 > 0' | wc -l)" -ge 15 ]
+    ok $? "with a reference: $(metric kl actor/kl_loss | tr '\n' ' ')$(tail -2 "$work/kl.log")"
+    (ranks 4 kl_parked grid.tp=2 rollout.grid.tp=1 train.use_kl_loss=true train.offload_fraction=0.3 train.park_states=true train.park_weights=true)
+    equal kl kl_parked "with a reference, some states on the host, the rest and the weights parked"
+    linked
     (ranks 4 line grid.pp=2 rollout.grid.tp=2 trainer.steps=2 trainer.profile="$work/line.json")
     grep -oE '"tid":[15],"name":"[a-z_0-9 ]*","ts":[0-9.]*,"dur":[0-9.]*' "$work/line.json" | tr -d '"' | sed 's/[a-z]*://g' | sort -t, -k3,3n | awk -F, '
         $1 == 5 { n++; if ($3 + $4 > end) end = $3 + $4; next }
@@ -282,17 +308,21 @@ killed() { # killed SIGNAL PHASE: rank 2 of 4 gets it there
     (ranks 4 "$run" grid.tp=2 rollout.grid.tp=1 trainer.save_every=1 trainer.steps=$(($(wc -l <"$work/$run/metrics.jsonl") + 1)))
     ok $? "$what, going on: $(tail -1 "$work/$run.log")"
 }
-nccl() {
+nccl() { # nccl [grouped|trained|killed ...]
     command -v mpirun >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no mpirun"; return; }
-    local phase signal t
-    model
-    mps_begin
-    # One after the other: MPS has one pool of queues for all its clients, and each rank here asks for 32 (comm/world.c);
-    # beside each other some ranks found the card "busy or unavailable".
-    for t in test_comm "f32 test_model_ranks" "bf16 test_model_ranks" test_sync; do tests $t; done
-    trained
-    mps_end
-    for phase in rollout sync update; do for signal in KILL STOP; do killed $signal $phase; done; done
+    local part phase signal t
+    for part in ${@:-grouped trained killed}; do
+        [ $part = grouped ] || [ -d "$work/model" ] || model
+        [ $part = killed ] || mps_begin
+        # One after the other: MPS has one pool of queues for all its clients, of which ranks ask for their part (comm/world.c);
+        # beside others' some found the card "busy or unavailable".
+        case $part in
+        grouped) for t in test_comm "f32 test_model_ranks" "bf16 test_model_ranks" test_sync; do tests $t; done ;;
+        trained) trained ;;
+        killed) for phase in rollout sync update; do for signal in KILL STOP; do killed $signal $phase; done; done ;;
+        esac
+        [ $part = killed ] || mps_end
+    done
 }
 # Each bar is a line: what, ours, the peer's or the roof's, ours over it, what that must reach.  A bar that is missed is a failure.  The lines that the programs
 # wrote, which are JSON, stay in build/gpu/bars.jsonl.  The dearest come last.
@@ -386,7 +416,7 @@ sanitize() {
 
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
-ops | exact | grpo | loop | bars | nccl | sanitize) "$1" ;;
+ops | exact | grpo | loop | bars | nccl | sanitize) "$@" ;;
 some) ops; tests test_model_exact test_rollout_engine test_train million; verify f32; loop 3 ;;
 *) echo "sections: ops, exact, grpo, loop, bars, nccl, sanitize"; exit 2 ;;
 esac

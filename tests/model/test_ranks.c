@@ -18,7 +18,7 @@ static const struct {
 } models[] = {
     { "qwen3_moe, 8 heads over 2, 700 words",
       "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":48,\"num_hidden_"
-      "layers\":3,\"vocab_size\":700,"
+      "layers\":4,\"vocab_size\":700,"
       "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":12,\"intermediate_size\":70,\"moe_intermediate_"
       "size\":18,\"num_experts\":6,"
       "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],\"decoder_sparse_step\":1,\"tie_word_"
@@ -292,7 +292,24 @@ static void compare(const World *w, int dp, double least, const char *what, cons
     device_end(d);
 }
 
-static int ranks_main(const char *grid) {
+static void one_grid(const World *w, const ModelDesc *desc, int which, const Result *one, const char *grid, Mem *mem) {
+    GridShape g;
+    Err err;
+    CHECK(grid_parse(&g, grid, &err), "%s", err.msg);
+    if ((g.ep > 1 || g.etp > 1) && (!desc->d.experts || desc->d.experts < g.ep)) return;
+    if (g.pp * (g.vpp > 1 ? g.vpp : 1) > desc->d.layers) return;
+    CHECK(grid_fill(&g, desc, w->all.size, NULL, 8, &err), "%s", err.msg);
+    Groups groups;
+    world_groups(w, &g, &groups);
+    Shard mine = { g, grid_at(&g, w->all.rank) };
+    Result cut = run(desc, &mine, &groups, &usual, (Recompute)(which % 3), which == CROWDED, mem);
+    char what[256];
+    snprintf(what, sizeof what, "%s on %s", models[which].name, grid);
+    compare(w, g.dp, 0, what, desc, one, &cut, mem);
+}
+
+/* "tp=2+cp=2": every model on each of them that it goes on. */
+static int ranks_main(const char *grids) {
     World w;
     Err err;
     if (!world_open(&w, 60, &err)) {
@@ -300,26 +317,18 @@ static int ranks_main(const char *grid) {
         return 1;
     }
     if (!on_cpu()) CHECK(world_device(&w, device_begin(), true, &err), "%s", err.msg);
-    for (size_t i = 0; i < COUNT(models); i++) {
+    for (int i = 0; i < (int)COUNT(models); i++) {
         Mem mem = { 0 };
         ModelDesc desc;
-        GridShape g;
         CHECK(model_desc_parse(&desc, models[i].config, strlen(models[i].config), &mem, &err), "%s", err.msg);
-        CHECK(grid_parse(&g, grid, &err), "%s", err.msg);
-        if ((g.ep > 1 || g.etp > 1) && (!desc.d.experts || desc.d.experts < g.ep)) continue;
-        if (g.pp * (g.vpp > 1 ? g.vpp : 1) > desc.d.layers) continue;
-        CHECK(grid_fill(&g, &desc, w.all.size, NULL, 8, &err), "%s", err.msg);
-        Groups groups;
-        world_groups(&w, &g, &groups);
-        Shard whole = shard_whole(&desc), mine = { g, grid_at(&g, w.all.rank) };
+        Shard whole = shard_whole(&desc);
         Par alone = groups_self();
-        Recompute how = (Recompute)(i % 3);
-        bool crowded = i == CROWDED;
-        Result one = run(&desc, &whole, &alone, &usual, how, crowded, &mem),
-               cut = run(&desc, &mine, &groups, &usual, how, crowded, &mem);
-        char what[256];
-        snprintf(what, sizeof what, "%s on %s", models[i].name, grid);
-        compare(&w, g.dp, 0, what, &desc, &one, &cut, &mem);
+        Result one = run(&desc, &whole, &alone, &usual, (Recompute)(i % 3), i == CROWDED, &mem);
+        for (const char *at = grids; *at;) {
+            size_t n = strcspn(at, "+");
+            one_grid(&w, &desc, i, &one, mem_str(&mem, at, n), &mem);
+            at += n + (at[n] == '+');
+        }
         mem_free(&mem);
     }
     double failed = comm_sum(&w.all, test_failed);
@@ -462,23 +471,23 @@ int main(int argc, char **argv) {
     static const struct {
         int n;
         bool gpu; /* there, ranks take a second to begin and a millisecond a message */
-        const char *grid;
-    } grids[] = { { 2, 1, "tp=2" },           { 4, 0, "tp=4" },
-                  { 8, 0, "tp=8" },           { 2, 1, "ep=2,tp=2" },
-                  { 4, 1, "tp=4,ep=4" },      { 4, 0, "tp=4,ep=2,etp=2" },
-                  { 4, 0, "tp=4,etp=4" },     { 8, 0, "tp=8,ep=4,etp=2" },
-                  { 2, 0, "pp=2" },           { 4, 1, "tp=2,pp=2" },
-                  { 4, 0, "pp=4" },           { 2, 1, "pp=2,vpp=2" },
-                  { 8, 1, "tp=2,ep=2,pp=4" }, { 2, 1, "cp=2" },
-                  { 3, 0, "cp=3" },           { 4, 0, "cp=4" },
-                  { 4, 1, "cp=2,tp=2" },      { 8, 0, "cp=2,tp=2,pp=2,ep=4" },
-                  { 8, 0, "tp=8,ep=8" },      { 4, 0, "long" },
-                  { 3, 0, "random=1,40" },    { 4, 0, "random=1,60" },
-                  { 6, 0, "random=1,40" },    { 8, 0, "random=1,60" } };
+        const char *grids;
+    } list[] = { { 2, 1, "tp=2+ep=2,tp=2+cp=2+pp=2,vpp=2" },
+                 { 4, 1, "tp=2,pp=2+ep=4+tp=2,ep=2+dp=4+tp=2,ep=2,pp=2+tp=4,ep=4+cp=2,tp=2" },
+                 { 8, 1, "tp=2,ep=2,pp=4" },
+                 { 2, 0, "pp=2" },
+                 { 4, 0, "tp=4+tp=4,ep=2,etp=2+tp=4,etp=4+pp=4+cp=4" },
+                 { 8, 0, "tp=8+tp=8,ep=4,etp=2+cp=2,tp=2,pp=2,ep=4+tp=8,ep=8" },
+                 { 3, 0, "cp=3" },
+                 { 4, 0, "long" },
+                 { 3, 0, "random=1,40" },
+                 { 4, 0, "random=1,60" },
+                 { 6, 0, "random=1,40" },
+                 { 8, 0, "random=1,60" } };
     static const int many[] = { 2, 3, 4, 5, 6, 8 };
     bool drawn = argc > 1 && !strcmp(argv[1], "--drawn"); /* more of these, and nothing else */
-    for (size_t k = 0; !drawn && k < COUNT(grids); k++)
-        if (on_cpu() || grids[k].gpu) expect_ranks(self, grids[k].n, grids[k].grid);
+    for (size_t k = 0; !drawn && k < COUNT(list); k++)
+        if (on_cpu() || list[k].gpu) expect_ranks(self, list[k].n, list[k].grids);
     for (size_t k = 0; drawn && k < COUNT(many); k++) expect_ranks(self, many[k], "random=10000,40");
     return test_end();
 }
