@@ -215,6 +215,22 @@ void comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) 
                tensor_over(NULL, DT_U8, c->size, (int64_t)bytes));
 }
 
+CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor came, Tensor mine) {
+    CommCall w = { c, d, NULL, "a reading of values", -1, came };
+    size_t bytes = tensor_bytes(mine.dtype, mine.rows, mine.cols);
+    want_rows(w.what, mine);
+    CHECK(tensor_bytes(came.dtype, came.rows, came.cols) == bytes * (size_t)c->size, "values of %d ranks in %ld rows",
+          c->size, (long)came.rows);
+    if (c->size == 1) {
+        op_get(d, all, mine);
+        return w;
+    }
+    d->ops->enter(d, false);
+    w.call = c->via->read(c, all, came.data, mine.data, bytes);
+    d->ops->leave(d);
+    return w;
+}
+
 #define GATHERED(T, x)                                                                                                 \
     T all_[MAX_GROUP] = { 0 };                                                                                         \
     CHECK(c->size <= MAX_GROUP, "a group of %d ranks", c->size);                                                       \

@@ -19,6 +19,7 @@ typedef enum {
     BY_MPI,
     TO_DEVICE,
     TO_MPI,
+    TO_HOST,
     OVER
 } Stage; /* where it is now; TO_...: and where it goes then */
 typedef struct {
@@ -30,6 +31,7 @@ typedef struct {
     const Comm *by;     /* its group */
     int peer, tag;
     char *host, *device; /* host: pinned, kept for the next call */
+    void *all;           /* TO_HOST: whose memory it is for */
     size_t bytes, room;
     long long number; /* TO_MPI: they go in the order in which they were begun */
 } Call;
@@ -317,6 +319,23 @@ static void *n_recv_host(const Comm *c, int peer, int tag, void *to, size_t byte
     return by_mpi(c, mpi->via->recv_host(mpi, peer, tag, to, bytes));
 }
 
+/* What the device has made goes round by NCCL and comes over: nothing that the device does then is waited for. */
+static void *n_read(const Comm *c, void *all, void *came, const void *mine, size_t bytes) {
+    const char *at[MOST];
+    size_t each[MOST];
+    CommPart get[MOST];
+    CHECK(c->size <= MOST, "a group of %d ranks", c->size);
+    for (int r = 0; r < c->size; r++) at[r] = mine, each[r] = bytes, get[r] = (CommPart){ (size_t)r * bytes, bytes };
+    Call *call = bundle(c, "counts", came, get, at, each);
+    Nccl *n = call->n;
+    CHECK(call->stage == ON_DEVICE, "values are read while calls are noted%s", "");
+    take_host(call, bytes * (size_t)c->size);
+    CUDA(n, cuMemcpyDtoHAsync_v2(call->host, device_at(came), call->bytes, n->stream));
+    CUDA(n, cuEventRecord(call->done, n->stream));
+    call->stage = TO_HOST, call->all = all;
+    return call;
+}
+
 /* ---- how far it is */
 static int device_test(Call *c) {
     const NcclLib *lib = &c->n->lib;
@@ -352,8 +371,9 @@ static int n_test(void *x) {
     if (c->stage == OVER) return 1;
     if (hand_over_all(n) < 0) return -1;
     if (c->stage == TO_MPI) return 0;
-    int done = c->stage == ON_DEVICE ? device_test(c) : c->by->via->test(c->mpi);
+    int done = c->stage == ON_DEVICE || c->stage == TO_HOST ? device_test(c) : c->by->via->test(c->mpi);
     if (done <= 0) return done;
+    if (c->stage == TO_HOST) memcpy(c->all, c->host, c->bytes);
     if (c->stage != TO_DEVICE) {
         c->stage = FREE;
         return 1;
@@ -363,8 +383,8 @@ static int n_test(void *x) {
     CUDA(n, cuEventRecord(c->done, n->copies));
     return 0;
 }
-static const CommBackend backend = { "nccl",           n_all_to_all, n_all_gather, n_send, n_recv,    n_gather_host,
-                                     n_broadcast_host, n_send_host,  n_recv_host,  n_test, n_together };
+static const CommBackend backend = { "nccl",           n_all_to_all, n_all_gather, n_send, n_recv, n_gather_host,
+                                     n_broadcast_host, n_send_host,  n_recv_host,  n_read, n_test, n_together };
 
 /* ---- open */
 /* NCCL refuses two ranks of one machine on one GPU.  As machines of their own they are allowed, over sockets. */

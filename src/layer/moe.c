@@ -22,7 +22,7 @@ static Route router(const Ctx *c, int layer, Tensor logits, const Routing *r) {
 /* Rows of this rank, and who has whose experts. */
 static EpPlan plan_of(const Ctx *c, const Routing *r) {
     int64_t k = c->m->d.topk, most = (c->tokens + c->par.tp.size - 1) / c->par.tp.size;
-    return ep_plan(&c->par, c->dev, c->book, r->at, (int)c->m->d.experts, r->pick.rows * k, most * k);
+    return ep_plan(&c->par, c->book, r->at, (int)c->m->d.experts, r->pick.rows * k, most * k);
 }
 /* Room for what a round may bring, and the rows that it does. */
 static Tensor push_rows(const Ctx *c, Arena *a, const EpPlan *ep, int64_t cols) {
@@ -59,6 +59,14 @@ static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor o
     arena_pop(tmp, mark);
 }
 
+static void add_shared(const Ctx *c, int layer, Tensor y, Tensor x, MlpKeep *keep) {
+    size_t mark = arena_mark(&c->dev->tmp);
+    Tensor ys = push(c, &c->dev->tmp, x.rows, x.cols);
+    mlp_forward(c, &mlp_shared, layer, ys, x, keep);
+    op_add(c->dev, y, y, ys);
+    arena_pop(&c->dev->tmp, mark);
+}
+
 void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
@@ -73,18 +81,18 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
         op_route_sort(d, &r, routing->at, routing->from, routing->slot);
     }
 
-    EpPlan ep = plan_of(c, routing);
-    Tensor own = push(c, ep.book ? tmp : cheap, n, x.cols);
+    bool apart = c->par.experts.size > 1, meanwhile = apart && m->shared;
+    ep_count(&c->par, d, c->book, routing->at);
+    Tensor own = push(c, apart ? tmp : cheap, n, x.cols), sum = y;
     k.out = push(c, a, n, x.cols);
     op_permute(d, own, x, routing->from);
+    if (meanwhile) mlp_forward(c, &mlp_shared, layer, y, x, keep ? &k.shared : NULL); /* while counts come */
+    EpPlan ep = plan_of(c, routing);
     for (int i = 0; i < ep.rounds; i++) experts_forward(c, layer, &ep, i, own, &k, keep && i == 0);
-    op_combine(d, y, k.out, routing->slot, routing->weight);
-
-    if (m->shared) {
-        Tensor ys = push(c, tmp, T, x.cols);
-        mlp_forward(c, &mlp_shared, layer, ys, x, keep ? &k.shared : NULL);
-        op_add(d, y, y, ys);
-    }
+    if (meanwhile) sum = push(c, tmp, T, x.cols);
+    op_combine(d, sum, k.out, routing->slot, routing->weight);
+    if (meanwhile) op_add(d, y, y, sum);
+    else if (m->shared) add_shared(c, layer, y, x, keep ? &k.shared : NULL);
     if (keep) *keep = k, keep->xe = kept(c, k.xe), keep->h = kept(c, k.h);
     arena_pop(tmp, mark);
 }
@@ -133,9 +141,10 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     const Routing *r = &k->routing;
     int64_t T = x.rows, n = T * m->topk, H = x.cols;
     Tensor back = push(c, tmp, n, H), dweight = push_f32(tmp, T, m->topk), own = k->xe;
+    ep_count(&c->par, d, c->book, r->at);
     op_combine_bwd(d, back, dweight, dy, k->out, r->slot, r->weight);
+    if (c->par.experts.size > 1 || !own.data) op_permute(d, own = push(c, tmp, n, H), x, r->from);
     EpPlan ep = plan_of(c, r);
-    if (ep.book || !own.data) op_permute(d, own = push(c, tmp, n, H), x, r->from);
     for (int i = 0; i < ep.rounds; i++) experts_backward(c, layer, g, &ep, i, back, own, i == 0 ? k : NULL);
     op_permute_bwd(d, dx, back, r->slot);
 

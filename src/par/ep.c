@@ -15,7 +15,8 @@ EpBook ep_book(const Par *p, int64_t experts, Mem *mem) {
 }
 
 static int32_t *counts_of(const EpBook *b, int rank) { return b->count + (int64_t)rank * (b->all + 1); }
-static int first_expert(const EpBook *b, const Par *p, int k) { return (int)((int64_t)b->all * k / p->ep.size); }
+static int expert_of(int all, const Par *p, int k) { return (int)((int64_t)all * k / p->ep.size); }
+static int first_expert(const EpBook *b, const Par *p, int k) { return expert_of(b->all, p, k); }
 
 static int64_t rows_for(const EpBook *b, int e0, int e1) {
     int64_t sum = 0;
@@ -24,21 +25,26 @@ static int64_t rows_for(const EpBook *b, int e0, int e1) {
     return sum;
 }
 
-static void read_counts(EpBook *b, const Par *p, Dev *d, Tensor at, int64_t most) {
-    int32_t *mine = counts_of(b, p->experts.rank);
-    op_get(d, mine, tensor_rows(at, 1, b->all)); /* where they end, which is soon how many they are */
-    for (int e = b->all - 1; e > 0; e--) mine[e] -= mine[e - 1];
-    mine[b->all] = (int32_t)most;
-    comm_gather_host(&p->experts, b->count, mine, (size_t)(b->all + 1) * sizeof *mine);
+void ep_count(const Par *p, Dev *d, EpBook *b, Tensor at) {
+    if (p->experts.size == 1) return;
+    Tensor came = tensor_push(&d->tmp, DT_I32, b->ranks, b->all + 1);
+    b->coming = comm_read_begin(&p->experts, d, b->count, came, at);
 }
 
-EpPlan ep_plan(const Par *p, Dev *d, EpBook *b, Tensor at, int experts, int64_t n, int64_t most) {
+/* What came is where experts' rows begin, which becomes how many they are. */
+static void take_counts(EpBook *b) {
+    comm_wait(&b->coming);
+    for (int r = 0; r < b->ranks; r++)
+        for (int e = 0; e < b->all; e++) counts_of(b, r)[e] = counts_of(b, r)[e + 1] - counts_of(b, r)[e];
+}
+
+EpPlan ep_plan(const Par *p, EpBook *b, Tensor at, int experts, int64_t n, int64_t most) {
     if (p->experts.size == 1)
         return (EpPlan){ .rounds = 1, .own = n, .room = n, .n = experts, .rows = n, .ex = { experts, (int)n, at } };
     EpPlan e = { .book = b, .rounds = 1, .own = n, .first = first_expert(b, p, p->ep.rank) };
     e.n = first_expert(b, p, p->ep.rank + 1) - e.first;
     bool dry = comm_is_dry(&p->experts);
-    if (!dry) read_counts(b, p, d, at, most);
+    if (!dry) take_counts(b), most = 0;
     for (int r = 0; r < b->ranks && !dry; r++) /* an idle rank makes room for the others' rows */
         if (counts_of(b, r)[b->all] > most) most = counts_of(b, r)[b->all];
     e.room = most + most / 4 + 16;

@@ -42,8 +42,9 @@ static inline Tensor tp_mine(const Par *p, Tensor all) {
  * share an expert (etp) are given the same rows and each returns its part of the sum. */
 typedef struct {                /* host memory of one rank, taken once: the counts of all ranks, where rows go */
     int       ranks, all;       /* all: experts */
-    int32_t  *count;            /* [ranks,all+1]: rows for each expert, then how many there may be */
+    int32_t  *count;            /* [ranks,all+1]: rows for each expert, then of all */
     CommRows *give, *get;       /* [ranks] */
+    CommCall  coming;           /* the counts */
 } EpBook;
 EpBook ep_book(const Par *p, int64_t experts, Mem *mem);
 
@@ -58,9 +59,11 @@ typedef struct {
     Tensor  sorted;             /* [rows]: which of those that came is the i-th by expert */
 } EpPlan;
 
-/* at: where the rows of each of all experts begin among the own n, of which there may be
- * 'most'.  Reads the counts on the host: once a layer and direction. */
-EpPlan ep_plan(const Par *p, Dev *d, EpBook *book, Tensor at, int experts, int64_t n, int64_t most);
+/* at: where the rows of each of all experts begin among the own n, of which there may be 'most'.  The host reads the
+ * counts of all ranks once a layer and direction: ep_count begins it, and what the device is asked for between the two
+ * runs meanwhile. */
+void   ep_count(const Par *p, Dev *d, EpBook *book, Tensor at);
+EpPlan ep_plan(const Par *p, EpBook *book, Tensor at, int experts, int64_t n, int64_t most);
 /* Begins round k; lists lie in a. */
 void   ep_round(EpPlan *e, const Par *p, Dev *d, Arena *a, int k);
 /* This round's rows for the own experts, of everybody's 'own' [n,cols]: a tensor of 'to', or own itself. */
