@@ -32,6 +32,9 @@ typedef struct {
     const Params    *w;
     Par              par;
     EpBook          *book;         /* of experts' rounds */
+    int64_t          each;         /* a step of decoding over ranks that share experts: tokens of the rank that has
+                                    * most; 0: rows are counted (par.h) */
+    Tensor           order;        /* ... and [T,k] 0, 1, 2, ... */
     int              leaves;       /* E2: pieces of every sum that TP may cut */
     Recompute        recompute;
     Seqs             seqs;         /* packed sequences, or this rank's pieces of them: */
@@ -116,6 +119,7 @@ void   merger_backward(const Ctx *c, const Params *g, Tensor dx, Tensor dy, cons
 typedef struct { Tensor pick, weight, at, from, slot; } Routing;
 typedef struct { Routing routing; Tensor logits, xe, gate, up, h, out; MlpKeep shared; } MoeKeep;
 Routing routing_push(const Ctx *c, int64_t T, Arena *a);
+Tensor moe_order(const Ctx *c, int64_t T, Arena *a);               /* Ctx.order; what else it takes of a is free */
 void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep);
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
 

@@ -67,7 +67,51 @@ static void add_shared(const Ctx *c, int layer, Tensor y, Tensor x, MlpKeep *kee
     arena_pop(&c->dev->tmp, mark);
 }
 
+/* A step of decoding over ranks, in which nothing depends on how tokens were routed but numbers on the device, so that
+ * it can be noted and run again (par.h, ep_tokens): every rank routes the tokens of all, and its experts' rows lie
+ * where the order of all experts has them. */
+static void moe_even(const Ctx *c, int layer, Tensor y, Tensor x) {
+    Dev *d = c->dev;
+    Arena *tmp = &d->tmp;
+    size_t mark = arena_mark(tmp);
+    const Dims *m = &c->m->d;
+    Tensor w = param(c->w, P_ROUTER, layer), all = ep_tokens(&c->par, d, tmp, x, c->each);
+    int64_t T = all.rows, n = T * m->topk, F = c->l.expert_ffn;
+    Tensor logits = push_f32(tmp, T, m->experts);
+    Routing r = routing_push(c, T, tmp);
+    op_linear(d, logits, all, w, TENSOR_NONE, leaves_one(x.cols));
+    Route route = router(c, layer, logits, &r);
+    op_route_sort(d, &route, r.at, r.from, r.slot);
+
+    Seqs ex = ep_experts(&c->par, r.at, (int)m->experts, n);
+    Tensor xe = push(c, tmp, n, x.cols), gate = push(c, tmp, n, F), up = push(c, tmp, n, F), h = push(c, tmp, n, F);
+    Tensor out = tensor_push(tmp, c->par.etp.size > 1 ? DT_F32 : d->act, n, x.cols),
+           back = tensor_push(tmp, out.dtype, n, x.cols);
+    op_embed(d, out, r.from, tensor_rows(w, 0, 1), (Part){ T, T + 1 }); /* rows of none: -0, which adds nothing */
+    op_permute(d, xe, all, r.from);
+    op_grouped_swiglu(d, h, gate, up, xe, param(c->w, P_E_GATE, layer), param(c->w, P_E_UP, layer), ex,
+                      leaves_one(x.cols), false);
+    op_grouped(d, out, h, param(c->w, P_E_DOWN, layer), ex, by_expert_cols(c));
+    op_permute(d, back, out, tensor_shape(r.slot, n, 1));
+    Tensor own = ep_results(&c->par, d, tmp, back, d->act, x.rows * m->topk),
+           weight = tensor_rows(r.weight, c->par.experts.rank * c->each, x.rows);
+    op_combine(d, y, own, c->order, weight);
+    if (m->shared) add_shared(c, layer, y, x, NULL);
+    arena_pop(tmp, mark);
+}
+Tensor moe_order(const Ctx *c, int64_t T, Arena *a) {
+    Routing r = routing_push(c, T, a);
+    if (!T) return r.slot;
+    op_zero(c->dev, r.pick);
+    op_moe_sort(c->dev, tensor_rows(r.at, 0, 2), r.from, r.slot, r.pick, 1);
+    return r.slot;
+}
+
 void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep) {
+    if (c->each) {
+        moe_even(c, layer, y, x);
+        return;
+    }
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
     size_t mark = arena_mark(tmp);

@@ -391,8 +391,8 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     end(m);
 }
 
-void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen, Tensor rows,
-                  Tensor h) {
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen,
+                  int64_t each, Tensor rows, Tensor h) {
     begin(m, "extend");
     Arena *tmp = &m->dev->tmp;
     size_t mark = arena_mark(tmp);
@@ -401,6 +401,8 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     c.kv = kv;
     c.paged = *paged;
     c.cossin = rotation(m, pos, tmp);
+    c.each = each;
+    if (each) c.order = moe_order(&c, comm_share(&m->par.tp, b.tokens), tmp);
     Tensor x = hidden(m, &c, 0, ids, seen ? seen : &(Pictures){ 0 }, TENSOR_NONE, TENSOR_NONE, NULL);
     if (rows.rows) {
         Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);

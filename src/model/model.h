@@ -91,9 +91,10 @@ void   tower_backward(Model *m, const Params *g, const Pictures *p, Tensor dout,
 void   tower_freq(float *freq, const Dims *d);                   /* [2,w/2] */
 
 /* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'.
- * seen: feats and from, or NULL where no row is a picture's. */
-void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen, Tensor rows,
-                  Tensor h);
+ * seen: feats and from, or NULL where no row is a picture's.  each: Ctx.each, agreed by all ranks that share
+ * experts. */
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen,
+                  int64_t each, Tensor rows, Tensor h);
 
 /* op_logprob and op_sample where the vocabulary is cut over ranks: collective over tp, every
  * rank has all rows of h and gets all results. */
@@ -124,6 +125,7 @@ typedef struct {
     int seqs, longest, max_pages, page;
     const Shard *shard;                  /* NULL: one rank */
     int64_t feats;                       /* rows of pictures' results that are kept */
+    int64_t each;
 } ExtendShape;
 Kv         model_kv(const ModelDesc *m, const Shard *shard, int page);      /* a layer's cache, without its memory */
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);

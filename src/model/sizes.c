@@ -160,7 +160,7 @@ static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
     Pictures seen = { .tokens = s->feats, .from = ints(x, s->rows) };
     if (s->feats) seen.feats = tensor_push(&x->io, x->dev.act, s->feats, d->hidden);
     Tensor pos = tensor_push(&x->io, DT_I32, s->rows, axes_of(desc));
-    model_extend(&x->model, kv, &p, ints(x, s->rows), pos, &seen, ints(x, s->outputs), h);
+    model_extend(&x->model, kv, &p, ints(x, s->rows), pos, &seen, s->each, ints(x, s->outputs), h);
     Sample draw = { .h = h,
                     .w = model_head(&x->model),
                     .random = tensor_push(&x->io, DT_I64, s->outputs, 1),

@@ -184,3 +184,29 @@ void ep_combine(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor result
     else comm_exchange(&p->experts, d, own, e->book->give, came, e->book->get);
     arena_pop(&d->tmp, mark);
 }
+
+/* ---- without counts */
+Tensor ep_tokens(const Par *p, Dev *d, Arena *a, Tensor x, int64_t each) {
+    CHECK(x.rows <= each, "%ld tokens, %ld are the most", (long)x.rows, (long)each);
+    Tensor mine = tensor_push(a, x.dtype, each, x.cols);
+    if (x.rows) op_copy(d, tensor_rows(mine, 0, x.rows), x);
+    if (x.rows < each) op_zero(d, tensor_rows(mine, x.rows, each - x.rows));
+    return comm_all_gather(&p->experts, d, a, mine, each * p->experts.size);
+}
+
+Seqs ep_experts(const Par *p, Tensor at, int experts, int64_t n) {
+    int first = expert_of(experts, p, p->ep.rank), end = expert_of(experts, p, p->ep.rank + 1);
+    return (Seqs){ end - first, (int)n, tensor_rows(at, first, end - first + 1) };
+}
+
+Tensor ep_results(const Par *p, Dev *d, Arena *a, Tensor all, DType to, int64_t rows) {
+    const Comm *c = &p->experts;
+    int64_t each = all.rows / c->size;
+    Tensor came = tensor_push(a, all.dtype, all.rows, all.cols), own = tensor_push(a, to, rows, all.cols),
+           part[LEAVES_MOST];
+    CommRows of[LEAVES_MOST];
+    for (int r = 0; r < c->size; r++) of[r] = (CommRows){ r * each, each }, part[r] = tensor_rows(came, r * each, rows);
+    comm_exchange(c, d, came, of, all, of);
+    if (rows) op_tree_add(d, own, part, c->size);
+    return own;
+}

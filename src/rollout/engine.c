@@ -30,6 +30,7 @@ struct Engine {
         void *calls;
     } * noted; /* [max_batch+1]: the calls of a step in which so many sequences decode */
     int n_noted;
+    bool plain; /* nothing is noted: a rank is profiled, call by call, and NCCL wants all ranks of a call alike */
 };
 
 const char *finish_name(Finish f) {
@@ -60,6 +61,16 @@ size_t engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKi
 
 static int max_pages(const SchedConf *c) { return (c->max_len + c->page - 1) / c->page; }
 
+/* A step of decoding over ranks that share experts needs no counts (par.h) where the tokens of all of them are no more
+ * than a rank has in the largest step: so it takes no more memory, and what it sends in vain is little.  Tokens of a
+ * rank that are allowed for; 0: none. */
+static int64_t most_each(const SchedConf *c, int ranks) {
+    int tp = c->shard ? c->shard->g.tp : 1;
+    int64_t fit = (c->max_rows + tp - 1) / tp / ranks, most = (c->max_batch + tp - 1) / tp;
+    return !ep_is_even(ranks) ? 0 : fit < most ? fit : most;
+}
+static int ep_of(const Shard *s) { return s ? s->g.ep * s->g.etp : 1; }
+
 size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
     ExtendShape s = { .rows = c->max_rows,
                       .outputs = c->max_seqs,
@@ -69,8 +80,14 @@ size_t engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
                       .page = c->page,
                       .shard = c->shard,
                       .feats = c->feats };
-    size_t rows = model_extend_tmp(m, &s, like), pictures = seen_tmp_bytes(m, c, like);
-    return rows > pictures ? rows : pictures;
+    size_t rows = model_extend_tmp(m, &s, like), pictures = seen_tmp_bytes(m, c, like), even = 0;
+    s.each = most_each(c, ep_of(c->shard));
+    if (s.each) {
+        int64_t most = s.each * c->shard->g.tp;
+        s.seqs = (int)(most < c->max_batch ? most : c->max_batch), s.rows = s.outputs = s.seqs, s.longest = 1;
+        even = model_extend_tmp(m, &s, like);
+    }
+    return rows > pictures && rows > even ? rows : pictures > even ? pictures : even;
 }
 
 enum { KEEP_ROWS = 64 }; /* rows drawn together when their kept sets are wanted */
@@ -315,19 +332,39 @@ static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h) {
  * a backend that can notes them and runs them at once, which spares the host a thousand launches.  Numbers of sequences
  * that come once are not worth it. */
 enum { MOST_NOTED = 64, WORTH_NOTING = 3 };
+
+/* Ranks that share experts: do all of them decode, and the same number of sequences?  Then all note it, or none.
+ * *each: Ctx.each.  Of one replica they have the same step; several say what theirs is. */
+static bool all_decode(const Engine *e, const Step *st, int64_t *each) {
+    const Comm *c = &e->m->par.experts;
+    const GridShape *g = &e->m->shard.g;
+    int most = st->n_rows == st->n_pieces && st->n_draws == st->n_pieces ? st->n_rows : -1, least = most;
+    int32_t all[LEAVES_MOST];
+    *each = 0;
+    if (c->size == 1) return most >= 0;
+    if (!most_each(&e->c, c->size)) return false;
+    if (g->tp % c->size) {
+        comm_gather_host(c, all, &(int32_t){ most }, sizeof *all);
+        for (int r = 0; r < c->size; r++) most = all[r] > most ? all[r] : most, least = all[r] < least ? all[r] : least;
+    }
+    if (least >= 0) *each = (most + g->tp - 1) / g->tp;
+    if (*each > most_each(&e->c, c->size)) *each = 0;
+    return *each && least == most;
+}
+
 static void extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     Dev *d = e->m->dev;
     struct Noted *n = &e->noted[st->n_pieces];
-    bool alone = e->m->par.experts.size == 1; /* rows for others' experts are counted on the host */
-    bool decodes = alone && st->n_rows == st->n_pieces && st->n_draws == st->n_pieces && d->ops->record && !d->profile;
+    int64_t each;
+    bool decodes = all_decode(e, st, &each) && d->ops->record && !e->plain;
     if (decodes && !n->calls && ++n->seen >= WORTH_NOTING && e->n_noted < MOST_NOTED) {
         d->ops->record(d);
-        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, r->rows, h);
+        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
         n->calls = d->ops->recorded(d);
         e->n_noted++;
     }
     if (decodes && n->calls) d->ops->replay(d, n->calls);
-    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, r->rows, h);
+    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
 }
 
 static void compute(Engine *e, const Feed *f, const Step *st) {
@@ -430,6 +467,7 @@ EngineStats engine_run(Engine *e, const Feed *f) {
     double t0 = clock_now();
     bool more = true;
     e->holds = false;
+    e->plain = comm_max(&e->m->par.experts, comm_max(&e->m->par.tp, e->m->dev->profile != NULL)) > 0;
     for (;;) {
         if (more) more = fill(e, f, &stats) || f->join; /* who joins others may be given more later */
         Join how = join(e, f);

@@ -21,6 +21,7 @@ model() { # model NAME CONFIG
 }
 model dense '"architectures":["Qwen2ForCausalLM"],"model_type":"qwen2","hidden_size":56,"num_hidden_layers":4,"vocab_size":1111,"num_attention_heads":14,"num_key_value_heads":2,"intermediate_size":45,"tie_word_embeddings":true'
 model moe '"architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe","hidden_size":48,"num_hidden_layers":4,"vocab_size":700,"num_attention_heads":8,"num_key_value_heads":2,"head_dim":12,"intermediate_size":70,"moe_intermediate_size":18,"num_experts":6,"num_experts_per_tok":2,"norm_topk_prob":true,"mlp_only_layers":[1],"decoder_sparse_step":1,"tie_word_embeddings":false'
+model shared '"architectures":["DeepseekV3ForCausalLM"],"model_type":"deepseek_v3","hidden_size":40,"num_hidden_layers":3,"vocab_size":700,"num_attention_heads":8,"num_key_value_heads":8,"intermediate_size":44,"moe_intermediate_size":22,"n_routed_experts":8,"num_experts_per_tok":3,"n_shared_experts":2,"n_group":4,"topk_group":2,"routed_scaling_factor":1.7,"norm_topk_prob":true,"scoring_func":"sigmoid","topk_method":"noaux_tc","first_k_dense_replace":1,"q_lora_rank":20,"kv_lora_rank":24,"qk_nope_head_dim":14,"qk_rope_head_dim":6,"v_head_dim":10,"tie_word_embeddings":false'
 awk 'BEGIN { srand(4); for (i = 0; i < 19; i++) { n = i % 5 ? int(rand() * 40) + 2 : 1; printf "{\"prompt_length\":1,\"tokens\":[";
     for (k = 0; k < n; k++) printf "%s%d", k ? "," : "", int(rand() * 700); print "]}" } }' >"$work/lines.jsonl"
 echo '{"tokens":[1,"x"]}' >>"$work/lines.jsonl"
@@ -96,6 +97,9 @@ done
 generates moe 4 tp=4,ep=2,etp=2
 generates moe 4 dp=4,ep=4 --max-batch 3
 generates moe 8 tp=2,dp=4,ep=4 --temperature 0.8
+generates shared 4 tp=2,dp=2,ep=4
+generates shared 4 tp=2,etp=2 --max-batch 1
+generates shared 3 dp=3,ep=3
 
 # ---- refusals: one line, said once, with the right code
 refuses() { # refuses CODE PATTERN N VERB ARGUMENT...
