@@ -2,6 +2,7 @@
  * weights that come from memory, TB/s of experts' weights, milliseconds of the head.  Wants libhone_cuda.so beside
  * it (build/gpu); the peer is bench/peers/prod_gpu.py.
  *   bench_prod_gpu [pause in ms [dense]]
+ *   bench_prod_gpu PAUSE of SHAPE...: OxI few rows, TxOxI, ExOxIxT experts
  * The chip is limited by power: each figure is the median of 5 groups of calls after a pause, so that all begin
  * alike. */
 #include "base/clock.h"
@@ -56,6 +57,7 @@ typedef struct {
     Head head;
     Sample draw;
     Tensor dh, dlp, dent;
+    void *graph;
 } Run;
 typedef void Call(Bench *b, Run *r);
 static void fwd(Bench *b, Run *r) {
@@ -71,6 +73,7 @@ static void gdw(Bench *b, Run *r) { op_grouped_dw(&b->d, r->dw, r->y, r->x, r->e
 static void score(Bench *b, Run *r) { op_logprob(&b->d, &r->head); }
 static void back(Bench *b, Run *r) { op_logprob_bwd(&b->d, r->dh, r->dw, r->dlp, r->dent, &r->head); }
 static void draw(Bench *b, Run *r) { op_sample(&b->d, &r->draw); }
+static void again(Bench *b, Run *r) { b->d.ops->replay(&b->d, r->graph); }
 
 static void finish(Bench *b) {
     unsigned char one[64];
@@ -91,6 +94,19 @@ static double seconds(Bench *b, Call *call, Run *r, int reps) {
         }
     }
     return t[2];
+}
+
+/* As a graph, as decoding has them and the peer too: a call on each of the copies in turn. */
+static double seconds_noted(Bench *b, Call *call, Run *r) {
+    const Ops *ops = b->d.ops;
+    int n = r->copies > 4 ? r->copies : 4 * r->copies;
+    call(b, r), finish(b); /* what is made at a first call */
+    ops->record(&b->d);
+    for (int i = 0; i < n; i++) call(b, r);
+    r->graph = ops->recorded(&b->d);
+    double t = seconds(b, again, r, 200 / n + 1) / n;
+    ops->forget(&b->d, r->graph);
+    return t;
 }
 
 static void dense(Bench *b, int64_t T, int64_t O, int64_t I) {
@@ -122,7 +138,7 @@ static void few(Bench *b, int64_t O, int64_t I) {
     printf("few %ld x %ld, us:", (long)O, (long)I);
     for (size_t i = 0; i < COUNT(rows); i++) {
         Run r = { .y = noise(b, rows[i], O), .x = noise(b, rows[i], I), .w = w, .in = leaves_one(I), .copies = copies };
-        printf(" M%d %.1f", rows[i], seconds(b, fwd, &r, 200) * 1e6);
+        printf(" M%d %.1f", rows[i], seconds_noted(b, fwd, &r) * 1e6);
     }
     printf("\n");
     fflush(stdout);
@@ -142,11 +158,12 @@ static void experts(Bench *b, int E, int64_t O, int64_t I, int64_t T) {
               .w = noise(b, E * O, I),
               .in = leaves_one(I),
               .out = leaves_one(O),
+              .copies = 1,
               .ex = { E, (int)T, tat } };
     double fl = 2.0 * (double)T * (double)O * (double)I * 1e-12, by = 2.0 * touched * (double)O * (double)I * 1e-12;
-    double t = seconds(b, gfwd, &r, 10);
+    double t = T < 4096 ? seconds_noted(b, gfwd, &r) : seconds(b, gfwd, &r, 10);
     printf("experts %d of %ld x %ld, %ld rows at random: ", E, (long)O, (long)I, (long)T);
-    if (T < 20000) printf("%.1f us, %.2f TB/s of %d experts' weights\n", t * 1e6, by / t, touched);
+    if (T < 4096) printf("%.1f us, %.2f TB/s of %d experts' weights\n", t * 1e6, by / t, touched);
     else {
         r.dx = noise(b, T, I), r.dw = zeros(b, DT_F32, E * O, I);
         printf("TFLOP/s forward %.0f, dx %.0f, dw %.0f\n", fl / t, fl / seconds(b, gdx, &r, 5),
@@ -207,6 +224,18 @@ int main(int argc, char **argv) {
     CHECK(dev_open_cuda(&b.d, (CudaOpts){ .act = DT_BF16 }, NULL, &err), "%s", err.msg);
     b.a = dev_arena(&b.d, "bench", (size_t)12 << 30);
     b.d.tmp = dev_arena(&b.d, "tmp", (size_t)2 << 30);
+    if (argc > 3) { /* shapes of the caller's */
+        for (int i = 3; i < argc; i++) {
+            long n[4] = { 0 };
+            switch (sscanf(argv[i], "%ldx%ldx%ldx%ld", n, n + 1, n + 2, n + 3)) {
+            case 2: few(&b, n[0], n[1]); break;
+            case 3: dense(&b, n[0], n[1], n[2]); break;
+            case 4: experts(&b, (int)n[0], n[1], n[2], n[3]); break;
+            default: die("%s is no shape", argv[i]);
+            }
+        }
+        return 0;
+    }
     dense(&b, 16384, 4096, 7168), dense(&b, 16384, 2048, 4096), dense(&b, 16384, 7168, 2048);
     dense(&b, 4096, 5120, 2048), dense(&b, 4096, 2048, 4096);
     few(&b, 4096, 7168), few(&b, 7168, 2048), few(&b, 2048, 4096), few(&b, 5120, 2048);

@@ -6,6 +6,7 @@
 #   loop      quickstart on the GPU; the same seed twice; kills; a run that changes devices
 #   grpo      a real model's shape from a seed, and 200 steps: memory as planned, asked for once
 #   bars      speed beside transformers on the same shapes in the same call (bench/peers; python3 with torch), and against the card's own roofs; nothing else may run
+#   moonlight Moonlight-16B-A3B's shape from a seed, all parameters trained on the one card: memory, seconds and masters beside the plan; wants 100 GB of the host
 #   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes: no report at all
 #   nccl      2, 4 and 8 ranks on the one GPU: what groups do, models cut over them, sync of 2 GB, training, kills
 #   (none)    a selection of the first three
@@ -192,6 +193,30 @@ grpo() {
         same here "there$f"
     done
 }
+# 64 x 8 answers of 1024 tokens, three steps: bf16 weights and float32 gradients on the card, 6 bytes a parameter on the host.
+moonlight() {
+    local begin
+    model
+    wide_model tests/data/configs/Moonlight-16B-A3B.json "$work/sixteen"
+    begin=$SECONDS
+    train moon model.path="$work/sixteen" model.random=1 trainer.steps=3 trainer.save=never trainer.exact_every=1 train.master=remainder train.moments=bf16 \
+        train.offload_fraction=1 train.recompute=full train.micro_tokens=16384 data.train_batch_size=64 rollout.n=8 data.max_response_length=1024 \
+        rollout.ignore_eos=true reward.library="$gpu/each.so"
+    ok $? "the run: $(tail -1 "$work/moon.log")"
+    [ $((SECONDS - begin)) -le 540 ]
+    ok $? "three steps took $((SECONDS - begin)) s"
+    echo "three steps in $((SECONDS - begin)) s from start to end"
+    grep -E 'largest difference|^masters:|predicted' "$work/moon.log"
+    grep -qF 'log-prob 0, over 1572864 tokens of 1572864' "$work/moon.log"
+    ok $? "not all tokens with difference 0: $(grep 'largest difference' "$work/moon.log")"
+    [ "$(metric moon perf/silent_ratio | sort -u)" = 0 ]
+    ok $? "silent answers: $(metric moon perf/silent_ratio)"
+    awk '/^masters:/ { n = $2; of = $4 } END { exit !(n > 0 && n == of) }' "$work/moon.log"
+    ok $? "masters that did not change: $(grep '^masters:' "$work/moon.log")"
+    held moon
+    awk '/predicted/ { n++; gsub(/[(%+]/, "", $0); off = $NF + 0; if (off < -20 || off > 20) bad++ } END { exit bad > 0 || n < 2 }' "$work/moon.log"
+    ok $? "a phase is more than 20 % from the plan: $(grep predicted "$work/moon.log")"
+}
 # Ranks that share the GPU.  One server for all of their kernels (MPS) makes them some twenty times quicker; a rank that dies would take it down
 # with the others, so kills do without.
 mps_begin() {
@@ -327,10 +352,10 @@ nccl() { # nccl [grouped|trained|killed ...]
 # Each bar is a line: what, ours, the peer's or the roof's, ours over it, what that must reach.  A bar that is missed is a failure.  The lines that the programs
 # wrote, which are JSON, stay in build/gpu/bars.jsonl.  The dearest come last.
 value() { grep -oE "\"$1\": *[^,}]*" | head -1 | cut -d: -f2 | tr -d ' '; }
-bar() { # bar WHAT OURS PEER LEAST: more is better
-    awk -v what="$1" -v x="$2" -v y="$3" -v least="$4" 'BEGIN { r = y + 0 > 0 ? x / y : 0; ok = r >= least + 0
+bar() { # bar WHAT OURS PEER LEAST: more is better, bar WHAT OURS PEER most MOST: less is
+    awk -v what="$1" -v x="$2" -v y="$3" -v least="${5:-$4}" -v most="$([ "$4" = most ] && echo 1)" 'BEGIN { r = y + 0 > 0 ? x / y : 0; ok = most ? r > 0 && r <= least + 0 : r >= least + 0
         printf "%s  %-58s %10.5g  %10.5g  %6.3f of %s\n", ok ? "met   " : "MISSED", what, x, y, r, least; exit !ok }'
-    ok $? "$1: ${2:-nothing} beside ${3:-nothing}, $4 wanted"
+    ok $? "$1: ${2:-nothing} beside ${3:-nothing}, $4 $5 wanted"
 }
 bars() {
     local slice=bench/models/qwen3_30b_a3b.json share=bench/models/deepseek_v3_ep8.json small=tests/data/configs/Qwen2.5-0.5B.json b kept=$gpu/bars.jsonl
@@ -358,6 +383,13 @@ bars() {
         bar "dense products, bits free of the batch, of cuBLASLt's choice" "$(tail -1 "$work/peer" | value of_library)" 1 0.87
         grep '"cost": 0\.[1-9]' "$work/peer" | head -8
     else skipped=$((skipped + 1)) && echo "skipped: there is no build/gpu/bench_prod_gpu"; fi
+    for b in "Qwen2.5-0.5B 24" "Llama-3.1-8B 8" "Qwen3-8B 8" "Mixtral-8x7B 4" "Moonlight-16B-A3B 8" "Qwen3-30B-A3B 8"; do
+        set -- $b
+        peers step_gpu.py "$gpu" "tests/data/configs/$1.json" $2
+        while read -r line; do
+            bar "exactness's price: $1, $(grep -oE '(training|decoding)[^"]*' <<<"$line")" "$(value seconds <<<"$line")" "$(awk -v a="$(value seconds <<<"$line")" -v b="$(value price <<<"$line")" 'BEGIN { print a - b }')" most 1.1
+        done < <(grep '"cost"' "$work/peer")
+    done
     peers grpo_gpu.py $small
     model
     wide_model $small "$work/wide"
@@ -416,9 +448,9 @@ sanitize() {
 
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
-ops | exact | grpo | loop | bars | nccl | sanitize) "$@" ;;
+ops | exact | grpo | loop | bars | moonlight | nccl | sanitize) "$@" ;;
 some) ops; tests test_model_exact test_rollout_engine test_train million; verify f32; loop 3 ;;
-*) echo "sections: ops, exact, grpo, loop, bars, nccl, sanitize"; exit 2 ;;
+*) echo "sections: ops, exact, grpo, loop, bars, moonlight, nccl, sanitize"; exit 2 ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
