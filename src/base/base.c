@@ -215,14 +215,6 @@ void *mem_push(Mem *m, size_t bytes) {
     return p;
 }
 
-void mem_reserve(Mem *m, size_t bytes) {
-    if (m->head && bytes <= m->head->size - m->head->used) return;
-    CHECK(bytes <= SIZE_MAX / 2, "reserve of %zu bytes", bytes);
-    MemChunk *c = chunk_new(m, (bytes + 15) & ~(size_t)15);
-    c->next = m->head;
-    m->head = c;
-}
-
 size_t mem_lent_bytes(size_t bytes) { return MEM_HEADER + ((bytes + 15) & ~(size_t)15); }
 
 void mem_lend(Mem *m, void *at, size_t bytes) {

@@ -65,8 +65,6 @@ typedef struct MemChunk MemChunk;
 typedef struct { MemChunk *head; size_t total, limit; } Mem;          /* limit 0: none; past it, die() */
 
 void *mem_push(Mem *m, size_t bytes);                /* zeroed, 16-byte aligned; bytes 0 gives a valid pointer */
-void  mem_reserve(Mem *m, size_t bytes);             /* the next pushes, up to so much in all,
-                                                      * lie together; a hint for speed */
 size_t mem_lent_bytes(size_t bytes);
 void mem_lend(Mem *m, void *at,
               size_t bytes); /* m's next pushes, up to so much, come from there: mem_lent_bytes(bytes) of

@@ -4,15 +4,16 @@
 
 #include <math.h>
 
-static int block_of(int64_t questions) { return questions < 1 ? 1 : questions < 256 ? (int)questions : 256; }
+int evaluator_block(int64_t questions) { return questions < 1 ? 1 : questions < 256 ? (int)questions : 256; }
 
 size_t evaluator_bytes(int64_t questions, int k, int max_prompt, int max_answer) {
-    return rollouts_bytes(block_of(questions), k, max_prompt, max_answer) + 5 * sizeof(double) * (size_t)questions;
+    return rollouts_bytes(evaluator_block(questions), k, max_prompt, max_answer)
+           + 5 * sizeof(double) * (size_t)questions;
 }
 
 void evaluator_open(Evaluator *e, int64_t questions, int k, int max_prompt, int max_answer, Mem *mem) {
     *e = (Evaluator){ .max_questions = questions };
-    rollouts_open(&e->roll, block_of(questions), k, max_prompt, max_answer, mem);
+    rollouts_open(&e->roll, evaluator_block(questions), k, max_prompt, max_answer, mem);
     e->score = MEM_ARRAY(mem, double, 5 * (size_t)questions);
     e->acc = e->score + questions, e->passed = e->acc + questions, e->majority = e->passed + questions;
     e->pass = e->majority + questions;

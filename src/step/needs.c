@@ -37,6 +37,7 @@ static size_t answers_bytes(const RunShape *s) {
     return roll + greedy + flat_bytes(n, s->max_answer) + methods_bytes(n, s->max_answer);
 }
 
+static int validated_at_once(const RunShape *s) { return s->val_questions ? evaluator_block(s->val_questions) : 0; }
 static size_t validation_bytes(const RunShape *s) {
     if (!s->val_questions) return 0;
     return evaluator_bytes(s->val_questions, s->val_answers, s->max_prompt, s->max_answer);
@@ -90,7 +91,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "scratch", run_scratch_bytes(s) },
         { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
         { "pictures", s->rolls ? engine_pictures_bytes(s->m, &s->sched, s->like) : 0 },
-        { "pixels", times(s->pixels, (size_t)s->questions), .host = true },
+        { "pixels", times(s->pixels, (size_t)(s->questions + validated_at_once(s))), .host = true },
         { "micro-batches", z.io + ref.io },
         { "rollout lists", s->rolls ? engine_host_bytes(s->m, &s->sched) : 0, .host = true },
         { "answers", s->rolls ? answers_bytes(s) : 0, .host = true },

@@ -22,7 +22,7 @@ typedef __nv_bfloat16 bf16;
 /* ---- The device -------------------------------------------------------------------------------------------------- */
 /* What a kernel found wrong, in memory that host and device see: reason << 48 | row.  The last one to write wins. */
 typedef unsigned long long Fault;
-enum FaultKind { FAULT_NONE, FAULT_ID, FAULT_EXPERT, FAULT_ROW, FAULT_PAGE, FAULT_LENGTH, FAULT_FINITE, FAULT_KINDS };
+enum FaultKind { FAULT_NONE, FAULT_ID, FAULT_EXPERT, FAULT_ROW, FAULT_PAGE, FAULT_LENGTH, FAULT_KINDS };
 
 enum { RING = 4, RING_BYTES = DEV_ROOM, RING_SMALL = 256 };
 /* pinned memory that copies go through: pieces filled one after the other, each free when its event has passed */

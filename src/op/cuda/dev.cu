@@ -171,8 +171,7 @@ void cuda_wait(Dev *d) {
                                                    "an expert that is not there",
                                                    "a row index outside the tensor",
                                                    "a page outside the pool",
-                                                   "a sequence longer than its pages",
-                                                   "a number that is not finite" };
+                                                   "a sequence longer than its pages" };
     CU(cudaStreamSynchronize(stream_of(d)));
     Fault f = *cu(d)->fault;
     if (f) die("op/cuda: %s, met at row %llu", what[f >> 48 < FAULT_KINDS ? f >> 48 : 0], f & 0xFFFFFFFFFFFFull);
