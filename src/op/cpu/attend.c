@@ -337,7 +337,7 @@ void cpu_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
            (char *)kv.pool.data + (size_t)(from_page * kv.pool.ld), cpu_kv_bytes(d, &kv));
 }
 
-static void attend_pages(const Job *j, int64_t i, float *work) {
+static void attend_pages(const Job *j, int64_t i, const float *after, float *work) {
     const Kv *kv = &j->kv;
     int seq, head, tile, span = j->spans && !j->join ? (int)(i % j->spans) : ATT_JOIN;
     if (span >= 0) i /= j->spans;
@@ -356,6 +356,7 @@ static void attend_pages(const Job *j, int64_t i, float *work) {
         .k_off = k_off,
         .v_off = k_off + (size_t)kv->page * (size_t)kv->dk * 4,
         .table = i32_row(j->rows.table, seq),
+        .after = after,
         .page = kv->page,
         .dk = kv->dk,
         .dv = kv->dv,
@@ -365,12 +366,17 @@ static void attend_pages(const Job *j, int64_t i, float *work) {
 }
 static void attend_kv_task(void *arg, int i, int worker) {
     const Job *j = arg;
-    attend_pages(j, j->task0 + i, cpu_work(j->d, worker));
+    attend_pages(j, j->task0 + i, NULL, cpu_work(j->d, worker));
 }
 static void attend_kv_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Job *j = arg;
+    int64_t end = r1 * j->kv_heads;
     (void)k;
-    for (int64_t i = r0 * j->kv_heads; i < r1 * j->kv_heads; i++) attend_pages(j, i, work);
+    for (int64_t i = r0 * j->kv_heads, n = i + 1; i < end; i++, n++) { /* a sequence's heads, then the next one's */
+        const void *next =
+            n < end ? page_of(&j->kv, &j->rows, (int)(n / j->kv_heads), 0, (int)(n % j->kv_heads)) : NULL;
+        attend_pages(j, i, next, work);
+    }
 }
 /* Few heads and sequences for the threads, and much context: spans of keys apart, then joined in their order. */
 static void spread_spans(Job *j, int64_t tasks, int longest) {

@@ -58,6 +58,7 @@ struct AttKeys {                        /* where keys and values of one kv head 
     size_t       page_bytes, v_off;     /* byte offset of this head's values inside a page; keys start at k_off */
     size_t       k_off;
     const int32_t *table;
+    const float *after;                 /* keys this thread will want next, those of a page's first position; or NULL */
     int          page, dk, dv;
 };
 typedef struct {                        /* row r: q + qoff[r] -> o + ooff[r], at position last[r] */

@@ -12,8 +12,6 @@
 #define LANES     256
 #define NV        1 /* a tile of 6 x 16: 12 sums, 2 weights, 1 input of 16 registers */
 #define MR        6
-#define AR        6
-#define AC        1
 #define KERN      kern_avx2
 #define KERN_NAME "avx2"
 #include "op/cpu/lanes.h"

@@ -14,8 +14,6 @@
 #define LANES     512
 #define NV        4 /* a tile of 8 x 48 or 6 x 64: 24 sums, 3 or 4 weights, 1 input of 32 registers */
 #define MR        8
-#define AR        6 /* attention's tile of 6 x 64 */
-#define AC        4
 #define KERN      kern_avx512
 #define KERN_NAME "avx512"
 #include "op/cpu/lanes.h"

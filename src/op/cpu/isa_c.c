@@ -6,8 +6,6 @@
 #define LANES     1
 #define NV        1
 #define MR        4
-#define AR        6
-#define AC        1
 #define KERN      kern_c
 #define KERN_NAME "portable"
 #include "op/cpu/lanes.h"
