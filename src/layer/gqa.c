@@ -142,16 +142,12 @@ void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
     arena_pop(&d->tmp, mark);
 }
 
-/* d of the rotated (and normed) -> d of the projection's output, in place where there is no norm. */
-static Tensor turn_back(const Ctx *c, const Params *g, Tensor dq, Tensor raw, Tensor rstd, ParamId norm, int layer,
-                        RopeShape s) {
-    op_rope(c->dev, dq, c->cossin, s, -1);
-    if (norm == P_COUNT) return dq;
-    Tensor draw = push(c, &c->dev->tmp, raw.rows, raw.cols);
-    int64_t rows = raw.rows * s.heads;
-    op_rmsnorm_bwd(c->dev, tensor_shape(draw, rows, s.width), param(g, norm, layer), tensor_shape(dq, rows, s.width),
-                   tensor_shape(raw, rows, s.width), rstd, param(c->w, norm, layer));
-    return draw;
+/* d of the rotated (and normed) -> d of the projection's output: 'to', or in place where there is no norm. */
+static Tensor turn_back(const Ctx *c, const Params *g, Tensor to, Tensor dq, Tensor raw, Tensor rstd, ParamId norm,
+                        int layer, RopeShape s) {
+    if (norm == P_COUNT) return op_rope(c->dev, dq, c->cossin, s, -1), dq;
+    op_norm_rope_bwd(c->dev, to, param(g, norm, layer), dq, raw, rstd, param(c->w, norm, layer), c->cossin, s);
+    return to;
 }
 
 static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpart, Tensor dall, Tensor all,
@@ -171,6 +167,8 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     op_linear_dx(d, dO, dall, wo, leaves_one(wo.rows));
 
     Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
+    /* before dv: a backend may take what k's and v's weights get as one, in order */
+    Tensor dk_raw = s.k_norm == P_COUNT ? TENSOR_NONE : push(c, &d->tmp, T, s.kv_heads * s.dim);
     Tensor dk = push(c, &d->tmp, T, s.kv_heads * s.dim), dv = push(c, &d->tmp, T, s.kv_heads * s.dim);
     Tensor dk_each = dk, dv_each = dv;
     if (uneven(c)) {
@@ -180,14 +178,14 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     cp_attend_bwd(&c->par, d, c->cp, dq, dk_each, dv_each, dO, &a);
     by_query_bwd(c, dk, dk_each);
     by_query_bwd(c, dv, dv_each);
-    dq = turn_back(c, g, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
-    dk = turn_back(c, g, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
+    Tensor dq_raw = s.q_norm == P_COUNT ? TENSOR_NONE : push(c, &d->tmp, T, dq.cols);
+    dq = turn_back(c, g, dq_raw, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
+    dk = turn_back(c, g, dk_raw, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
 
     grad_linear(c, g, P_Q, param(g, P_QB, layer), layer, dq, all);
-    grad_linear(c, g, P_K, param(g, P_KB, layer), layer, dk, all);
-    grad_linear(c, g, P_V, param(g, P_VB, layer), layer, dv, all);
+    const Tensor dy[] = { dq, dk, dv }, db[] = { param(g, P_KB, layer), param(g, P_VB, layer) };
+    grad_linear2(c, g, (const ParamId[]){ P_K, P_V }, db, layer, dy + 1, all);
     Tensor more = tensor_push(&d->tmp, dpart.dtype, T, all.cols);
-    const Tensor dy[] = { dq, dk, dv };
     const Tensor w[] = { param(c->w, P_Q, layer), param(c->w, P_K, layer), param(c->w, P_V, layer) };
     const Leaves sum[] = { by_heads(c, s.dim), by_kv(c, s.dim), by_kv(c, s.dim) };
     op_linear_dx3(d, dpart, more, dy, w, sum);

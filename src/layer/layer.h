@@ -128,6 +128,14 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
 static inline void grad_linear(const Ctx *c, const Params *g, ParamId id, Tensor db, int layer, Tensor dy, Tensor x) {
     (g->fresh ? op_linear_dw_first : op_linear_dw)(c->dev, param(g, id, layer), db, dy, x);
 }
+/* ... of two weights over one x: at once where there is no bias */
+static inline void grad_linear2(const Ctx *c, const Params *g, const ParamId *id, const Tensor *db, int layer,
+                                const Tensor *dy, Tensor x) {
+    const Tensor dw[] = { param(g, id[0], layer), param(g, id[1], layer) };
+    if (g->fresh && !db[0].data && !db[1].data) op_linear_dw2_first(c->dev, dw, dy, x);
+    else
+        for (int i = 0; i < 2; i++) grad_linear(c, g, id[i], db[i], layer, dy[i], x);
+}
 static inline void grad_grouped(const Ctx *c, const Params *g, ParamId id, int layer, Tensor dy, Tensor x, Seqs ex) {
     (g->fresh ? op_grouped_dw_first : op_grouped_dw)(c->dev, param(g, id, layer), dy, x, ex);
 }

@@ -129,7 +129,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     ep_count(&c->par, d, c->book, routing->at);
     Tensor own = push(c, apart ? tmp : cheap, n, x.cols), sum = y;
     k.out = push(c, a, n, x.cols);
-    op_permute(d, own, x, routing->from);
+    op_permute_slots(d, own, x, routing->from, routing->slot);
     if (meanwhile) mlp_forward(c, &mlp_shared, layer, y, x, keep ? &k.shared : NULL); /* while counts come */
     EpPlan ep = plan_of(c, routing);
     for (int i = 0; i < ep.rounds; i++) experts_forward(c, layer, &ep, i, own, &k, keep && i == 0);
@@ -187,7 +187,8 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     Tensor back = push(c, tmp, n, H), dweight = push_f32(tmp, T, m->topk), own = k->xe;
     ep_count(&c->par, d, c->book, r->at);
     op_combine_bwd(d, back, dweight, dy, k->out, r->slot, r->weight);
-    if (c->par.experts.size > 1 || !own.data) op_permute(d, own = push(c, tmp, n, H), x, r->from);
+    if (c->par.experts.size > 1 || !own.data)
+        op_permute_slots(d, own = push(c, tmp, n, H), x, r->from, r->slot);
     EpPlan ep = plan_of(c, r);
     for (int i = 0; i < ep.rounds; i++) experts_backward(c, layer, g, &ep, i, back, own, i == 0 ? k : NULL);
     op_permute_bwd(d, dx, back, r->slot);

@@ -185,7 +185,10 @@ static void head_backward(Model *m, const Ctx *c, const Params *g, Tensor dy, Te
     size_t mark = arena_mark(tmp);
     int64_t O = b->own, H = dy.cols, first = comm_first_row(tp, O, tp->rank), n = comm_share(tp, O);
     Tensor dh = push(c, tmp, n, H), dpicked = push(c, tmp, n, H), part = comm_partial(tp, tmp, dh, O);
-    if (O) op_logprob_bwd(d, part, param(g, m->desc->d.tied ? P_EMBED : P_HEAD, 0), dlp, dent, head);
+    bool tied = m->desc->d.tied, writes = g->fresh && !tied;
+    Tensor dw = param(g, tied ? P_EMBED : P_HEAD, 0);
+    if (O) (writes ? op_logprob_bwd_first : op_logprob_bwd)(d, part, dw, dlp, dent, head);
+    else if (writes && dw.data) op_zero(d, dw);
     comm_reduce_scatter(tp, d, dh, part);
     NormKeep mine = { tensor_rows(norm->x, first, n), tensor_rows(norm->rstd, first, n), TENSOR_NONE };
     norm_backward(c, dpicked, param(g, P_NORM_OUT, 0), dh, param(&m->w, P_NORM_OUT, 0), &mine);

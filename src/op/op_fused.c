@@ -108,3 +108,31 @@ void op_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tenso
     op_grouped(d, up, x, wu, ex, sum);
     op_swiglu(d, h, gate, up);
 }
+void op_norm_rope_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor raw, Tensor rstd, Tensor g, Tensor cossin,
+                      RopeShape s) {
+    int64_t rows = raw.rows * s.heads;
+    Tensor by_head[] = { tensor_shape(dx, rows, s.width), tensor_shape(dy, rows, s.width),
+                         tensor_shape(raw, rows, s.width) };
+    check_rope(d, dy, cossin, s, -1);
+    check_rmsnorm_bwd(d, by_head[0], dg, by_head[1], by_head[2], rstd, g);
+    if (AT_ONCE(norm_rope_bwd, dx, (d, dx, dg, dy, raw, rstd, g, cossin, s))) return;
+    op_rope(d, dy, cossin, s, -1);
+    op_rmsnorm_bwd(d, by_head[0], dg, by_head[1], by_head[2], rstd, g);
+}
+void op_permute_slots(Dev *d, Tensor y, Tensor x, Tensor from, Tensor slot) {
+    check_permute(d, y, x, from);
+    check_permute_bwd(d, x, y, slot);
+    if (AT_ONCE(permute_slots, y, (d, y, x, from, slot))) return;
+    op_permute(d, y, x, from);
+}
+void op_linear_dw2_first(Dev *d, const Tensor *dw, const Tensor *dy, Tensor x) {
+    for (int i = 0; i < 2; i++) check_linear_dw(d, dw[i], TENSOR_NONE, dy[i], x);
+    if (AT_ONCE(linear_dw2_first, dw[0], (d, dw, dy, x))) return;
+    for (int i = 0; i < 2; i++) op_linear_dw_first(d, dw[i], TENSOR_NONE, dy[i], x);
+}
+void op_logprob_bwd_first(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    check_logprob_bwd(d, dh, dw, dlp, dent, h);
+    if (AT_ONCE(logprob_bwd_first, dh, (d, dh, dw, dlp, dent, h))) return;
+    if (dw.data) op_zero(d, dw);
+    op_logprob_bwd(d, dh, dw, dlp, dent, h);
+}

@@ -39,3 +39,16 @@ FUSED(route_sort,      (Dev *d, const Route *r, Tensor at, Tensor from, Tensor s
 FUSED(grouped_swiglu,  (Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu,
                         Seqs ex, Leaves sum, bool keep),
                        (d, h, gate, up, x, wg, wu, ex, sum, keep))
+/* back from y of norm_rope2: rope the other way, which uses up dy, rmsnorm_bwd over heads */
+FUSED(norm_rope_bwd,   (Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor raw, Tensor rstd, Tensor g, Tensor cossin,
+                        RopeShape s),
+                       (d, dx, dg, dy, raw, rstd, g, cossin, s))
+/* rows of tokens to all their experts, as moe_sort has said it both ways: permute */
+FUSED(permute_slots,   (Dev *d, Tensor y, Tensor x, Tensor from, Tensor slot),
+                       (d, y, x, from, slot))
+/* linear_dw_first twice, of one x and without biases */
+FUSED(linear_dw2_first,(Dev *d, const Tensor *dw, const Tensor *dy, Tensor x),
+                       (d, dw, dy, x))
+/* zero of dw, logprob_bwd */
+FUSED(logprob_bwd_first,(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h),
+                       (d, dh, dw, dlp, dent, h))

@@ -51,12 +51,13 @@ typedef struct { int64_t expert, at, n; } ParamPlace;
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e);
 
 /* Those whose gradient is one product over the batch: the first micro-batch writes it
- * (layer.h: grad_linear, grad_grouped). */
+ * (layer.h: grad_linear, grad_grouped; model.c: the head, where it is no embedding too). */
 static inline bool param_first(ParamId id) {
     switch (id) {
     case P_Q: case P_K: case P_V: case P_QB: case P_KB: case P_VB: case P_O:
     case P_GATE: case P_UP: case P_DOWN: case P_GATEB: case P_UPB:
-    case P_E_GATE: case P_E_UP: case P_E_DOWN: case P_S_GATE: case P_S_UP: case P_S_DOWN: return true;
+    case P_E_GATE: case P_E_UP: case P_E_DOWN: case P_S_GATE: case P_S_UP: case P_S_DOWN:
+    case P_HEAD: return true;
     default: return false;
     }
 }

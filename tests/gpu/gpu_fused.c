@@ -3,7 +3,22 @@
 #include "gpu/duo.h"
 #include "op/op_fused.h"
 
-enum { DW_FIRST, GROUPED_DW_FIRST, DX2, DX3, LINEAR3, NORM_BWD_ADD, ADD_NORM, NORM_ROPE, SWIGLU, ROUTE_SORT, KINDS };
+enum {
+    DW_FIRST,
+    GROUPED_DW_FIRST,
+    DX2,
+    DX3,
+    LINEAR3,
+    NORM_BWD_ADD,
+    ADD_NORM,
+    NORM_ROPE,
+    SWIGLU,
+    ROUTE_SORT,
+    NORM_ROPE_BWD,
+    PERMUTE_SLOTS,
+    DW2_FIRST,
+    KINDS
+};
 static int taken[KINDS];
 /* A place with the same shape and gaps, full of other numbers: what is written must be written whole. */
 static Tensor other(Duo *q, Tensor x) { return rig_put_ld(&q->r[GPU], x.dtype, x.rows, x.cols, x.ld, NULL); }
@@ -121,6 +136,21 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
         duo_equal(q, i ? "norm_rope2, k" : "norm_rope2, q", one[i].y, two_[i].y),
             duo_equal(q, "norm_rope2, rstd", one[i].rstd, two_[i].rstd);
 
+    for (int i = 0; i < 2; i++) {
+        RopeShape s = one[i].s;
+        Tensor raw = one[i].raw, rstd = one[i].rstd, gh = one[i].g, dy = make(q, A, T, raw.cols, 1), dy2 = other(q, dy);
+        Tensor d1 = other(q, dy), d2 = other(q, dy), dh = make(q, DT_F32, 1, width, 1), dh2 = other(q, dh);
+        int64_t rows_ = T * n[i];
+        op_copy(g, dy2, dy), op_copy(g, dh2, dh);
+        op_rope(g, dy, cs, s, -1);
+        op_rmsnorm_bwd(g, tensor_shape(d1, rows_, width), dh, tensor_shape(dy, rows_, width),
+                       tensor_shape(raw, rows_, width), rstd, gh);
+        op_norm_rope_bwd(g, d2, dh2, dy2, raw, rstd, gh, cs, s);
+        duo_equal(q, "norm_rope_bwd", d1, d2), duo_equal(q, "norm_rope_bwd, gain", dh, dh2);
+        if (g->ops->fused->norm_rope_bwd)
+            taken[NORM_ROPE_BWD] += g->ops->fused->norm_rope_bwd(g, d2, dh2, dy2, raw, rstd, gh, cs, s);
+    }
+
     /* weights one behind the other, as a model's are, and apart with a bias */
     Tensor w[3], bias[3], out[3], out2[3], all = make(q, A, (int64_t)(heads + 2 * kv_heads) * width, H, 0.1f);
     for (int i = 0, at = 0; i < 3; i++) {
@@ -133,6 +163,15 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
     op_linear3(g, out2, a, w, bias, leaves_one(H));
     if (g->ops->fused->linear3) taken[LINEAR3] += g->ops->fused->linear3(g, out2, a, w, bias, leaves_one(H));
     for (int i = 0; i < 3; i++) duo_equal(q, "linear3", out[i], out2[i]);
+
+    int64_t each = (int64_t)kv_heads * width;
+    Tensor dws = make(q, DT_F32, 4 * each, H, 1), dys = make(q, A, 2 * T, each, 1);
+    Tensor dw2[] = { tensor_rows(dws, 0, each), tensor_rows(dws, each, each) };
+    Tensor dy2[] = { tensor_rows(dys, 0, T), tensor_rows(dys, T, T) };
+    for (int i = 0; i < 2; i++) op_linear_dw_first(g, tensor_rows(dws, (2 + i) * each, each), TENSOR_NONE, dy2[i], a);
+    op_linear_dw2_first(g, dw2, dy2, a);
+    duo_equal(q, "linear_dw2_first", tensor_rows(dws, 2 * each, 2 * each), tensor_rows(dws, 0, 2 * each));
+    if (g->ops->fused->linear_dw2_first) taken[DW2_FIRST] += g->ops->fused->linear_dw2_first(g, dw2, dy2, a);
 
     Tensor dy[3], wide = make(q, A, T, all.rows, 1), dx = make(q, A, T, H, 1), part = other(q, dx), dx2 = other(q, dx);
     Leaves over[3];
@@ -176,6 +215,10 @@ static void routes(Duo *q, int64_t T, int E, int k, int groups) {
     duo_equal(q, "route_sort, pick", a.pick, b.pick), duo_equal(q, "route_sort, weight", a.weight, b.weight);
     duo_equal(q, "route_sort, at", at[0], at[1]), duo_equal(q, "route_sort, from", from[0], from[1]),
         duo_equal(q, "route_sort, slot", slot[0], slot[1]);
+    Tensor x = make(q, q->act, T, 264, 1), y = make(q, q->act, T * k, 264, 1), y2 = other(q, y);
+    op_permute(g, y, x, from[0]), op_permute_slots(g, y2, x, from[0], slot[0]);
+    if (g->ops->fused->permute_slots) taken[PERMUTE_SLOTS] += g->ops->fused->permute_slots(g, y2, x, from[0], slot[0]);
+    duo_equal(q, "permute_slots", y, y2);
     duo_clear(q, "routes");
 }
 

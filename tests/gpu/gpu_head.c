@@ -2,6 +2,7 @@
  * by memcmp: what was drawn is scored with the same bits, rows alone and in any batch, with and without truncation
  * beside them, everything twice. */
 #include "gpu/duo.h"
+#include "op/op_fused.h"
 
 typedef struct {
     const char *name;
@@ -149,6 +150,9 @@ static void head(Duo *q, const Kind *k, int T, int H, int V) {
            written, T * V);
     WITHIN(g, logprob_bwd, dh3, dw3, dlp.t[GPU], dent.t[GPU], &keeps);
     duo_equal(q, "dh, logits kept", dh2, dh3), duo_equal(q, "dw, logits kept", dw2, dw3);
+    op_zero(g, dw2), op_logprob_bwd(g, dh2, dw2, dlp.t[GPU], dent.t[GPU], &h);
+    op_logprob_bwd_first(g, dh3, dw3, dlp.t[GPU], dent.t[GPU], &h); /* where something else lies */
+    duo_equal(q, "dh, first", dh2, dh3), duo_equal(q, "dw, first", dw2, dw3);
     /* E3: what was drawn is scored with the bits that drawing gave, told its kept set or not; a few rows at a time */
     Sample again = draw_of(&m, k, GPU, 0, T);
     WITHIN(g, sample, &again);

@@ -8,6 +8,7 @@ extern "C" {
 }
 
 bool cuda_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
+bool cuda_linear_dw2_first(Dev *d, const Tensor *dw, const Tensor *dy, Tensor x);
 bool cuda_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
 bool cuda_linear_dx3(Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Tensor *w, const Leaves *sum);
 bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex,
@@ -21,6 +22,17 @@ bool cuda_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     p.first = true;
     prod_gemm(d, &p);
     if (db.data) cuda_zero(d, db), cuda_sum_rows(d, db, dy);
+    return true;
+}
+/* Of k and v alone each would leave half of the card idle. */
+bool cuda_linear_dw2_first(Dev *d, const Tensor *dw, const Tensor *dy, Tensor x) {
+    Prod p = prod_tn(dw[0], dy[0], x), q = prod_tn(dw[1], dy[1], x);
+    const ptrdiff_t a = (char *)q.a - (char *)p.a, c = (char *)q.c - (char *)p.c;
+    if (!prod_fast(&p) || !prod_fast(&q) || p.rows == 0 || p.M != q.M || p.lda != q.lda || p.ldc != q.ldc || a <= 0
+        || c <= 0 || a % 16 || c % 16)
+        return false;
+    p.E = 2, p.step_a = a / 2, p.step_b = 0, p.step_c = c / 4, p.first = true;
+    prod_gemm(d, &p);
     return true;
 }
 /* An expert's [M,N], by blocks of its own; only where it has no rows. */

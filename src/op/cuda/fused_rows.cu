@@ -27,7 +27,8 @@ template <class K> static __global__ void add_norm_k(int team, AddNorm p) {
             float u[8];
             load8(v[i], p.a, m.row, c, 8, true), load8(u, p.b, m.row, c, 8, true);
 #pragma unroll
-            for (int k = 0; k < 8; k++) v[i][k] = as_kept(v[i][k] + u[k], p.sum.half);
+            for (int k = 0; k < 8; k++) v[i][k] += u[k];
+            keep8(v[i], p.sum.half);
             store8(p.sum, m.row, c, 8, true, v[i]);
 #pragma unroll
             for (int k = 0; k < 8; k++) sum = __fmaf_rn(v[i][k], v[i][k], sum);
@@ -76,7 +77,9 @@ static __global__ void __launch_bounds__(ROW_THREADS) norm_rope_k(int team, Turn
     Team m = team_of(team);
     const bool is_q = m.row < p.q.rows;
     const Heads &h = is_q ? p.q : p.k;
-    const int64_t row = is_q ? m.row : m.row - p.q.rows, t = row / h.heads, at = row % h.heads * p.width + 8 * m.me;
+    const int64_t row = is_q ? m.row : m.row - p.q.rows;
+    const unsigned t = (unsigned)row / (unsigned)h.heads; /* rows are fewer than 2^31, and long division is long */
+    const int at = (int)((unsigned)row - t * (unsigned)h.heads) * p.width + 8 * m.me;
     const bool mine = row < h.rows;
     const int half = p.width / 2;
     float v[8] = { 0 }, sum = 0, g[8], co[8], si[8];
@@ -91,7 +94,8 @@ static __global__ void __launch_bounds__(ROW_THREADS) norm_rope_k(int team, Turn
         if (m.me == 0 && h.rstd.at) *h.rstd.row(row) = rstd;
         load8(g, h.g, 0, 8 * m.me, 8, true);
 #pragma unroll
-        for (int k = 0; k < 8; k++) v[k] = as_kept(v[k] * rstd * g[k], h.y.half);
+        for (int k = 0; k < 8; k++) v[k] = v[k] * rstd * g[k];
+        keep8(v, h.y.half);
         const int c = 8 * m.me % half;
         load8(co, p.cs, t, c, 8, true), load8(si, p.cs, t, half + c, 8, true);
     }
@@ -99,7 +103,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) norm_rope_k(int team, Turn
 #pragma unroll
     for (int k = 0; k < 8; k++) {
         const float o = __shfl_xor_sync(0xFFFFFFFFu, v[k], team / 2);
-        v[k] = low ? v[k] * co[k] - o * si[k] : v[k] * co[k] + o * si[k];
+        v[k] = v[k] * co[k] + o * (low ? -si[k] : si[k]);
     }
     if (mine) store8(h.y, t, at, 8, true, v);
 }
@@ -115,6 +119,7 @@ static Heads heads_of(const NormRope *n) {
 }
 bool cuda_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps) {
     if (!fits(q) || !fits(k) || q->s.width != k->s.width || !wide_all(8, cossin)) return false;
+    if (q->raw.rows * (q->s.heads + k->s.heads) >= (int64_t)1 << 31) return false;
     Turn p = { heads_of(q), heads_of(k), any_of(cossin), q->s.width, eps };
     launch_teams(d, norm_rope_k, p.q.rows + p.k.rows, q->s.width, p);
     return true;

@@ -31,13 +31,21 @@ struct Gemm {
     int        levels;                  /* of the tree: 2^levels pieces */
     float4    *fold;                    /* what waits: gemm_fold_bytes */
     bool       first;                   /* DW: c is written (as 0 + the sum), not added to */
+    bool       one_b;                   /* DW: every matrix has the same B */
+    int       *queue;                   /* DW: 0, from which clusters count tiles; or NULL: each has every so many-th */
 };
+
+/* Tiles that cost what their experts have rows are taken from a queue, the longest first: the cluster's first block
+ * counts, tells the second by mail, and each block's loader tells those who compute beside the tile's first stage.
+ * Loaders are never apart by more tiles than the ring has stages, so mail is read before it is written over. */
+enum { MAIL = 8 };
 
 /* KB: blocks of 64 k a stage.  A narrow tile's steps are short, so it takes two: half the waiting, half the loads. */
 template <int BN, class OUT> struct GemmShape {
     static constexpr int KB = BN <= 64 ? 2 : 1, A = KB * 128 * 128, B = KB * BN * 128, STAGE = A + B;
     static constexpr int STAGES = BN == 128 ? 6 : BN == 32 ? 5 : 4;
-    static constexpr int SMEM = 1024 + STAGES * STAGE + OUT::SPACE + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
+    static constexpr int QUEUE = OUT::ADD ? 8 * MAIL + 4 * (STAGES + MAIL + PROD_EXPERTS) : 0;
+    static constexpr int SMEM = 1024 + STAGES * STAGE + OUT::SPACE + STAGES * 16 + (PROD_EXPERTS + 1) * 4 + QUEUE;
 };
 static constexpr size_t gemm_fold_bytes(int BN, int levels, int blocks) {
     return (size_t)blocks * 2 * levels * 64 * BN * 4;
@@ -86,23 +94,40 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     extern __shared__ uint8_t raw[];
     const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
     uint8_t *mem = raw + (base - smem_of(raw));
-    const uint32_t space = base + S::STAGES * S::STAGE, full = space + OUT::SPACE, empty = full + 8 * S::STAGES;
-    int *cum = (int *)(mem + S::STAGES * S::STAGE + OUT::SPACE + 16 * S::STAGES);
+    const uint32_t space = base + S::STAGES * S::STAGE, full = space + OUT::SPACE, empty = full + 8 * S::STAGES,
+                   mail = empty + 8 * S::STAGES;                        /* where there is a queue: its barriers */
+    int *cum = (int *)(mem + S::STAGES * S::STAGE + OUT::SPACE + 16 * S::STAGES + (KIND == DW ? 8 * MAIL : 0));
+    int *order = cum + PROD_EXPERTS + 1, *letter = order + PROD_EXPERTS;
+    volatile int *tile_of = letter + MAIL;                              /* [STAGES] */
+    const bool queued = KIND == DW && p.queue;
     const int wg = threadIdx.x / 128;
     const uint32_t rank = cluster_rank();
     const int first = blockIdx.x / 2, step = gridDim.x / 2;
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 4);
+        for (int i = 0; queued && i < MAIL; i++) bar_init(mail + 8 * i, 1);
         bar_fence_init();
         tma_prefetch(&ta), tma_prefetch(&tb);
+    }
+    if (queued) { /* experts by their rows */
+        for (int e = threadIdx.x; e < p.E; e += blockDim.x) {
+            const int n = p.at[e + 1] - p.at[e];
+            int before = 0;
+            for (int o = 0; o < p.E; o++) {
+                const int m = __ldg(p.at + o + 1) - __ldg(p.at + o);
+                before += m > n || (m == n && o < e);
+            }
+            order[before] = e;
+        }
+        __syncthreads();
     }
     if (threadIdx.x < 32) { /* how many tile pairs come before each expert */
         int sum = 0;
         for (int e0 = 0; e0 < p.E; e0 += 32) {
             int e = e0 + threadIdx.x, n = 0;
             if (e < p.E) {
-                int rows = p.at ? p.at[e + 1] - p.at[e] : p.rows;
+                int x = queued ? order[e] : e, rows = p.at ? p.at[x + 1] - p.at[x] : p.rows;
                 n = KIND == DW ? (rows > 0 ? tiles_of<BN>(p.M, p.N) : 0) : tiles_of<BN>(rows, p.N);
             }
             for (int d = 1; d < 32; d *= 2) {
@@ -122,17 +147,29 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
     auto get = [&](int item) {
         while (item >= cum[e + 1]) e++;
-        return tile_at<KIND, BN>(p, item - cum[e], e, rank);
+        return tile_at<KIND, BN>(p, item - cum[e], queued ? order[e] : e, rank);
     };
 
     if (wg == 0) {                                                      /* ---- loads ---- */
         regs_down<56>();
-        if (threadIdx.x == 0)
-            for (int item = first; item < total; item += step) {
+        auto ask = [&](int j) { /* the j-th tile */
+            const uint32_t at = smem_of(letter + j % MAIL), bar = mail + 8 * (j % MAIL);
+            if (rank) {
+                bar_wait_cluster(bar, j / MAIL & 1);
+                return *(volatile int *)(letter + j % MAIL);
+            }
+            const int item = atomicAdd(p.queue, 1);
+            send_to(at, bar, 1, item);
+            return item;
+        };
+        if (threadIdx.x == 0) {
+            for (int item = first, j = 0;; item += step, j++) {
+                if (queued) item = ask(j);
+                if (item >= total) break;
                 const GemmTile t = get(item);
                 const int bytes = t.share_a ? S::A + (t.live ? S::B : 0) : S::STAGE;
-                const int n0 = t.n * BN, ea = p.at ? 0 : e;
-                int eb = KIND == DW ? ea : e;
+                const int n0 = t.n * BN, ea = p.at ? 0 : t.e;
+                int eb = KIND == DW ? (p.one_b ? 0 : ea) : t.e;
                 const CUtensorMap *pa = &ta;
                 for (int q = 0; q < (FOLD ? p.n_pieces : 1); q++) {
                     const int from = FOLD ? p.cut[q] : 0,
@@ -141,6 +178,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                     for (int kb = 0; kb < nk; kb++, next()) {
                         const uint32_t a = base + s * S::STAGE, b = a + S::A, f = full + 8 * s;
                         bar_wait(empty + 8 * s, ph ^ 1);
+                        if (queued && kb == 0) tile_of[s] = item;
                         bar_expect(f, bytes);
                         if constexpr (S::KB == 2) { /* FWD; of what is shared each block loads one block of k */
                             const int ka2 = ka + 64 == p.wrap_a ? 0 : ka + 64, kw2 = kw + 64 == p.wrap_b ? 0 : kw + 64;
@@ -197,9 +235,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                         bar_expect(f, halves * 16384);
                         for (int q = 0; q < 2 * halves; q++)
                             tma_load(base + s * S::STAGE + q * 8192, &tc, n0 + c * 64 + (q & 1) * 32,
-                                     t.row + (q >> 1) * 64, e, f);
+                                     t.row + (q >> 1) * 64, t.e, f);
                     }
             }
+            if (queued) { /* no more */
+                bar_wait(empty + 8 * s, ph ^ 1);
+                tile_of[s] = total;
+                bar_expect(full + 8 * s, 0);
+            }
+        }
     } else { /* ---- two warpgroups compute, 64 rows each ---- */
         regs_up<224>();
         const int w = wg - 1, tid = threadIdx.x & 127, lane = tid & 31, warp = tid / 32;
@@ -207,23 +251,27 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
         constexpr int LEVEL = BN / 8 * 128;                             /* sums that wait, as each thread holds them */
         float4 *mine = FOLD ? p.fold + (size_t)(blockIdx.x * 2 + w) * p.levels * LEVEL + tid : NULL;
         auto release = [&](int stage) { if (tid < 2) bar_arrive_at(empty + 8 * stage, tid); };
-        for (int item = first; item < total; item += step) {
+        for (int item = first;; item += step) {
+            if (queued) {
+                bar_wait(full + 8 * s, ph);
+                item = tile_of[s];
+            }
+            if (item >= total) break;
             const GemmTile t = get(item);
             const int row = t.row + w * 64;
-            auto tail =
-                [&] { /* DW: rows past the expert's end are another's */
-                      if (KIND != DW || (t.K & 15) == 0) return;
-                      const int r0 = t.K & 63, n = 16 - (t.K & 15), id = threadIdx.x - 128;
-                      const uint32_t a = base + s * S::STAGE;
-                      for (int i = id; i < n * 8 * (2 + BN / 64); i += 256) {
-                          const int c = i / (n * 8), o = i - c * n * 8;
-                          asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(a + c * 8192 + r0 * 128 + o * 16),
-                                       "r"(0)
-                                       : "memory");
-                      }
-                      fence_async();
-                      asm volatile("bar.sync 1, 256;" ::: "memory");
-                };
+            /* DW: rows past the expert's end are another's.  What both warpgroups read both set to zero. */
+            auto tail = [&] {
+                if (KIND != DW || (t.K & 15) == 0) return;
+                const int r0 = t.K & 63, n = 16 - (t.K & 15);
+                const uint32_t a = base + s * S::STAGE;
+                for (int i = tid; i < n * 8 * (1 + BN / 64); i += 128) {
+                    const int c = i / (n * 8), o = i - c * n * 8;
+                    asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};"
+                                 :: "r"(a + (c ? c + 1 : w) * 8192 + r0 * 128 + o * 16), "r"(0) : "memory");
+                }
+                fence_async();
+                asm volatile("bar.sync %0, 128;" :: "r"(2 + w) : "memory");
+            };
             /* Nothing to compute here: the stages are handed back.  Where no wgmma keeps the four warps together a
              * barrier must: a warp that is two rounds of the ring behind the one that releases would take a later
              * round for its own, and wait for one that never comes. */
@@ -236,7 +284,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                     const int nk = ((FOLD ? p.cut[q + 1] - p.cut[q] : t.K) + 64 * S::KB - 1) / (64 * S::KB);
                     for (int kb = 0; kb < nk; kb++, next()) {
                         seen();
-                        if (kb == nk - 1) tail();
                         release(s);
                     }
                 }

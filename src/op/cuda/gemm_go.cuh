@@ -59,6 +59,7 @@ static Gemm gemm_of(const Prod *p) {
 }
 static int64_t k_of(const Prod *p, int64_t own) { return own ? own : p->K; }
 static int batches(const Prod *p) { return p->at ? 1 : p->E; }          /* matrices of tokens */
+static bool one_x(const Prod *p) { return p->kind == DW && !p->at && p->step_b == 0; }  /* DW: all of E have one b */
 
 template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, const Prod *p, OUT out) {
     using S = GemmShape<BN, OUT>;
@@ -70,11 +71,17 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
         tb = map_of(d, p->b, p->tb, p->N, k_of(p, p->kb), p->ldb, p->E, p->step_b, S::KB > 1 ? BN : BN / 2, 64);
     if (KIND == DX)
         tb = map_of(d, p->b, p->tb, k_of(p, p->kb), p->N, p->ldb, p->E_b ? p->E_b : p->E, p->step_b, 64, 64);
-    if (KIND == DW)  tb = map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, B, p->step_b, 64, 64);
+    if (KIND == DW)
+        tb = map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, one_x(p) ? 1 : B, p->step_b, 64, 64);
     tc = OUT::ADD ? map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, p->E, p->step_c, 64, 32) : ta;
     Gemm g = gemm_of(p);
+    g.one_b = one_x(p);
     const size_t mark = arena_mark(&d->tmp);
     if (FOLD) g.fold = (float4 *)arena_push(&d->tmp, gemm_fold_bytes(BN, g.levels, GEMM_BLOCKS));
+    if (KIND == DW && p->at) {
+        g.queue = (int *)arena_push(&d->tmp, sizeof(int));
+        CU(cudaMemsetAsync(g.queue, 0, sizeof(int), stream_of(d)));
+    }
     launch(d, gemm<KIND, BN, OUT, FOLD>, dim3(cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms & ~1 : GEMM_BLOCKS), dim3(384),
            S::SMEM, ta, tb, tc, g, out);
     arena_pop(&d->tmp, mark);

@@ -4,7 +4,14 @@
 #include "op/cuda/gemm_go.cuh"
 #include "op/cuda/head.cuh"
 
-enum { BACK_ROWS = 16384, BACK_COLS = 8192 };
+extern "C" {
+#include "op/op_fused.h"
+}
+bool cuda_logprob_bwd_first(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);
+
+/* Ids of a chunk: its gradient's tiles are eight for each of 132 blocks (of 2048 columns), and the sum over ids, which
+ * is read and written by each chunk, is so nine times in a vocabulary of 150,000. */
+enum { BACK_ROWS = 16384, BACK_COLS = 132 * 128 };
 
 /* dl = -(p (dlp + dent (log p + ent))) / temperature with p = e^(l - max) / z; the chosen id has 'plus' beside: its own
  * dlp.  With t = log2 p, which is the sum times c plus d, that is 2^t (t a + b).  partial: some ids are outside.  Of a
@@ -146,7 +153,7 @@ size_t cuda_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor den
     }
     return head_ban_bytes(h->banned, h->ban, head_words(h)) + b.logits + b.grads + b.sum + b.row + own;
 }
-void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+static void back(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h, bool first) {
     const int64_t T = h->h.rows, V = h->w.rows;
     const Back b = back_of(h, dh);
     const bool kept = head_keeps(h);
@@ -192,9 +199,22 @@ void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, con
             prod_run(d, &p);
             if (!dw.data) continue;
             p = prod_tn(tensor_rows(dw, v, c), g, x);
+            p.first = first && t == 0;
             prod_run(d, &p);
         }
         if (sum) cuda_copy(d, dx, to);
     }
     arena_pop(&d->tmp, mark);
+}
+void cuda_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    back(d, dh, dw, dlp, dent, h, false);
+}
+bool cuda_logprob_bwd_first(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h) {
+    if (!dw.data || h->h.rows == 0 || h->w.rows == 0) return false;
+    const Back b = back_of(h, dh);
+    const Tensor g = { (void *)(uintptr_t)ARENA_ALIGN, DT_BF16, b.rows, b.cols, b.ld };
+    const Prod tn = prod_tn(tensor_rows(dw, 0, b.cols), g, tensor_rows(h->h, 0, b.rows));
+    if (!b.fused || !prod_fast(&tn)) return false; /* gemm.cuh alone writes */
+    back(d, dh, dw, dlp, dent, h, true);
+    return true;
 }

@@ -7,6 +7,7 @@ extern "C" {
 #include "op/op_fused.h"
 }
 bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
+bool cuda_permute_slots(Dev *d, Tensor y, Tensor x, Tensor from, Tensor slot);
 
 /* ---- choosing: a warp to a token, its scores in shared memory ---------------------------------------------------- */
 enum { ROUTE_WARPS = 4, ROUTE_SMEM = 48 << 10, ROUTE_MOST = 64 << 10 };
@@ -334,6 +335,25 @@ static __global__ void permute_k(Cells g, Any y, Any x, const int32_t *from, int
 void cuda_permute(Dev *d, Tensor y, Tensor x, Tensor from) {
     Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
     launch_cells(d, permute_k, g, any_of(y), any_of(x), (const int32_t *)from.data, x.rows, cu(d)->fault);
+}
+/* The same by tokens: each is read once. */
+static __global__ void permute_slots_k(Cells g, Any y, Any x, Rows<const int32_t> slot, int k, int64_t rows,
+                                       volatile Fault *fault) {
+    EACH_EIGHT(g, r, c) {
+        float v[8];
+        int n = eights_left(g.cols, c);
+        load8(v, x, r, c, n, g.wide);
+        for (int j = 0; j < k; j++)
+            if (row_there(slot.row(r)[j], rows, r, fault)) store8(y, slot.row(r)[j], c, n, g.wide, v);
+    }
+}
+bool cuda_permute_slots(Dev *d, Tensor y, Tensor x, Tensor from, Tensor slot) {
+    (void)from;
+    if (x.rows < 1024) return false; /* few tokens: more threads by rows */
+    Cells g = { x.rows, x.cols, wide_all(x.cols, y, x) };
+    launch_cells(d, permute_slots_k, g, any_of(y), any_of(x), rows_of<const int32_t>(slot), (int)slot.cols, y.rows,
+                 cu(d)->fault);
+    return true;
 }
 static __global__ void scatter_k(Cells g, Any x, Any y, const int32_t *from, int64_t rows, volatile Fault *fault) {
     EACH_EIGHT(g, r, c) {

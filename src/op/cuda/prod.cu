@@ -25,6 +25,7 @@ bool prod_fast(const Prod *p) {
     return ok;
 }
 size_t prod_gemm_tmp(const Prod *p) {
+    if (p->kind == DW) return p->at ? arena_round(sizeof(int)) : 0;
     return p->n_pieces > 1 ? gemm_fold_bytes(bn_of(p), levels_of(p), GEMM_BLOCKS) : 0;
 }
 
@@ -47,8 +48,7 @@ template <int KIND> static void gemm_wide(Dev *d, const Prod *p) {
     } else bn == 128 ? gemm_out<KIND, 128, false>(d, p) : gemm_out<KIND, 256, false>(d, p);
 }
 void prod_gemm(Dev *d, const Prod *p) {
-    if (p->kind == DW)
-        bn_of(p) == 128 ? gemm_go<DW, 128, OutAdd, false>(d, p, {}) : gemm_go<DW, 256, OutAdd, false>(d, p, {});
+    if (p->kind == DW) prod_dw(d, p);
     else if (p->kind == DX) gemm_wide<DX>(d, p);
     else gemm_wide<FWD>(d, p);
 }
@@ -283,7 +283,7 @@ const char *prod_by(const Dev *d, const Prod *p) {
 }
 size_t prod_tmp(const Dev *d, const Prod *p) {
     if (prod_fast(p)) return prod_gemm_tmp(p);
-    return prod_splits(d, p)   ? split_of(p).bytes + pieces_bytes(p)
+    return prod_splits(d, p)   ? split_of(p).bytes + pieces_bytes(p) + prod_gemm_tmp(p)
            : prod_padded(d, p) ? arena_round(padded_bytes(p))
                                : 0;
 }
@@ -341,8 +341,7 @@ bool prods_open(Dev *d, Err *err) {
                           allow_outs<DX, 256, false>(),
                           allow_outs<DX, 128, true>(),
                           allow_outs<DX, 256, true>(),
-                          allow_gemm<DW, 128, OutAdd, false>(),
-                          allow_gemm<DW, 256, OutAdd, false>(),
+                          dw_allow(),
                           allow_few<64, 16, 2, true>(),
                           allow_few<64, 32, 2, true>(),
                           allow_early<16, 8, 8, false>(),

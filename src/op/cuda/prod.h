@@ -55,9 +55,10 @@ bool   prod_fast(const Prod *p);                            /* gemm.cuh takes it
 void   prod_plain(const Dev *d, const Prod *p);             /* any shape, any alignment */
 size_t prod_gemm_tmp(const Prod *p);
 void   prod_gemm(Dev *d, const Prod *p);
+void   prod_dw(Dev *d, const Prod *p);                      /* ... of DW */
 bool   prod_few(Dev *d, const Prod *p);                     /* ... if its rows are few: few.cuh; false: they are not */
 
 /* their own kernels may have their shared memory */
-cudaError_t head_allow(void), head_back_allow(void), fused_allow(void);
+cudaError_t head_allow(void), head_back_allow(void), fused_allow(void), dw_allow(void);
 
 #endif

@@ -37,6 +37,18 @@ DEV bool bar_try(uint32_t b, uint32_t phase) {
                  : "=r"(ok) : "r"(b), "r"(phase) : "memory");
     return ok;
 }
+/* A word to another block of the cluster, and that it is there. */
+DEV void send_to(uint32_t at, uint32_t b, uint32_t cta, int word) {
+    asm volatile("{\n.reg .b32 r, q;\nmapa.shared::cluster.u32 r, %0, %2;\nmapa.shared::cluster.u32 q, %1, %2;\n"
+                 "st.shared::cluster.b32 [r], %3;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [q];\n}"
+                 :: "r"(at), "r"(b), "r"(cta), "r"(word) : "memory");
+}
+DEV void bar_wait_cluster(uint32_t b, uint32_t phase) {
+    for (uint32_t ok = 0; !ok;)
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(ok) : "r"(b), "r"(phase) : "memory");
+}
 /* Seconds of waiting are a bug: trap, do not hang. */
 DEV void bar_wait(uint32_t b, uint32_t phase) {
     if (bar_try(b, phase)) return;

@@ -1,4 +1,4 @@
-/* rows.cu - moving, embedding, norms, SwiGLU, rope: what works on rows alone.  T tokens, V vocabulary.
+/* rows.cu - moving, embedding, norms forward, SwiGLU, rope: what works on rows alone.  T tokens, V vocabulary.
  * All of it waits for memory, so a thread moves eight columns at once where they lie on 16-byte borders. */
 #include "op/cuda/eights.cuh"
 #include "op/gelu.h"
@@ -123,10 +123,10 @@ void cuda_embed(Dev *d, Tensor y, Tensor ids, Tensor w, Part part) {
 }
 
 /* dw[id] += dy of every token with that id, tokens ascending: one chain, as on the CPU.
- * A block per token and 1024 columns.  It looks through the ids before its own: if one is equal, an earlier block has
+ * A block per token and 2048 columns.  It looks through the ids before its own: if one is equal, an earlier block has
  * the row.  Else it walks on through the later ones and adds in their order.  That reads T^2/2 ids, all of them from
  * the cache: 16k tokens, 0.5 GB. */
-enum { EMBED_THREADS = 128, EMBED_COLS = 8 * EMBED_THREADS };
+enum { EMBED_THREADS = 256, EMBED_COLS = 8 * EMBED_THREADS };
 static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int64_t T, int64_t cols, int64_t rows,
                                    Part part, bool wide, volatile Fault *fault) {
     __shared__ int hit[EMBED_THREADS], hits[EMBED_THREADS / 32];
@@ -138,19 +138,25 @@ static __global__ void embed_bwd_k(Any dw, Any dy, Rows<const int32_t> ids, int6
     }
     int64_t row = id - part.first;
     if (row < 0 || row >= rows) return;
-    for (int64_t t0 = 0; t0 < mine; t0 += 8 * EMBED_THREADS) {
+    auto among = [&](int64_t t0, int64_t end) {                 /* is the id among those of 8 x EMBED_THREADS tokens? */
         bool equal = false;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             int64_t t = t0 + i * EMBED_THREADS + threadIdx.x;
-            equal |= t < mine && *ids.row(t) == id;
+            equal |= t < end && *ids.row(t) == id;
         }
-        if (__syncthreads_or(equal)) return;
-    }
+        return __syncthreads_or(equal);
+    };
+    for (int64_t t0 = 0; t0 < mine; t0 += 8 * EMBED_THREADS)
+        if (among(t0, mine)) return;
     float sum[8], v[8];
     int n = eights_left(cols, c);
     if (c < cols) load8(sum, dw, row, c, n, wide);
     for (int64_t t0 = mine; t0 < T; t0 += EMBED_THREADS) {
+        if ((t0 - mine) % (8 * EMBED_THREADS) == 0 && !among(t0, T)) {
+            t0 += 7 * EMBED_THREADS;
+            continue;
+        }
         int64_t t = t0 + threadIdx.x;
         bool equal = t < T && *ids.row(t) == id;
         unsigned mask = __ballot_sync(0xFFFFFFFFu, equal);
@@ -181,9 +187,8 @@ typedef struct {
     int64_t rows, cols;
     bool wide;
     float eps;
-    Any y, x, g, dy;
+    Any y, x, g;
     Rows<float> rstd;
-    Any more;                           /* norm_dx_k: added to dx where it would be kept; or none */
 } Norm;
 
 /* y = x rstd g, rstd = 1 / sqrt(mean(x^2) + eps). */
@@ -229,135 +234,9 @@ template <class K> static __global__ void norm_k(int team, Norm p) {
 }
 void cuda_rmsnorm(Dev *d, Tensor y, Tensor rstd, Tensor x, Tensor g, float eps) {
     Norm p = {
-        x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), {}, rows_of<float>(rstd)
+        x.rows, x.cols, wide_all(x.cols, y, x, g), eps, any_of(y), any_of(x), any_of(g), rows_of<float>(rstd)
     };
     with_kept(x.cols, [&](auto k) { launch_teams(d, norm_k<decltype(k)>, x.rows, x.cols, p); });
-}
-
-/* dx = rstd (dz - z mean(dz z)), z = x rstd, dz = g dy; dx may be dy */
-template <class K> static __global__ void norm_dx_k(int team, Norm p) {
-    Team m = team_of(team);
-    bool mine = m.row < p.rows;
-    float z[K::N][8], dz[K::N][8], g[8], sum = 0, rstd = mine ? *p.rstd.row(m.row) : 0;
-    auto look = [&](float(&a)[8], float(&b)[8], int64_t c) {
-        int n = eights_left(p.cols, c);
-        load8(a, p.x, m.row, c, n, p.wide), load8(b, p.dy, m.row, c, n, p.wide), load8(g, p.g, 0, c, n, p.wide);
-#pragma unroll
-        for (int k = 0; k < 8; k++) a[k] *= rstd, b[k] = g[k] * b[k];
-    };
-    auto write = [&](float(&a)[8], float(&b)[8], int64_t c, float mean) {
-#pragma unroll
-        for (int k = 0; k < 8; k++) a[k] = rstd * (b[k] - a[k] * mean);
-        if (p.more.at) {
-            load8(b, p.more, m.row, c, eights_left(p.cols, c), p.wide);
-#pragma unroll
-            for (int k = 0; k < 8; k++) a[k] = as_kept(a[k], p.y.half) + b[k];
-        }
-        store8(p.y, m.row, c, eights_left(p.cols, c), p.wide, a);
-    };
-#pragma unroll
-    for (int i = 0; i < K::N; i++) {
-        int64_t c = 8 * (int64_t)(m.me + i * m.n);
-        if (K::KEEPS && mine && c < p.cols) {
-            look(z[i], dz[i], c);
-#pragma unroll
-            for (int k = 0; k < 8; k++) sum = __fmaf_rn(dz[i][k], z[i][k], sum);
-        }
-    }
-    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n) {
-        look(z[0], dz[0], c);
-#pragma unroll
-        for (int k = 0; k < 8; k++) sum = __fmaf_rn(dz[0][k], z[0][k], sum);
-    }
-    float mean = team_sum(team, sum) / (float)p.cols;
-#pragma unroll
-    for (int i = 0; i < K::N; i++) {
-        int64_t c = 8 * (int64_t)(m.me + i * m.n);
-        if (K::KEEPS && mine && c < p.cols) write(z[i], dz[i], c, mean);
-    }
-    for (int64_t c = 8 * m.me; !K::KEEPS && mine && c < p.cols; c += 8 * m.n)
-        look(z[0], dz[0], c), write(z[0], dz[0], c, mean);
-}
-
-/* dg += sum over rows of dy x rstd.  A block has a run of rows and up to 2048 columns: where columns are few, several
- * rows at a time, each thread a chain over its rows, then the tree over those.  The runs are added by chains over every
- * 32nd and the tree over those 32. */
-enum { DG_EACH = 32, DG_COLS = 32 };                            /* rows of a chain; columns of a block that adds runs */
-static int dg_rows(int64_t cols) {                              /* rows at a time: a power of two */
-    int y = 1;
-    while (2 * y * ((cols + 7) / 8) <= CELL_THREADS) y *= 2;
-    return y;
-}
-static int64_t dg_runs(int64_t rows, int64_t cols) {
-    return (rows + DG_EACH * dg_rows(cols) - 1) / (DG_EACH * dg_rows(cols));
-}
-static __global__ void norm_dg_k(Norm p, float *part, int64_t runs) {
-    __shared__ float s[CELL_THREADS * 8];
-    int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x);
-    int n = eights_left(p.cols, c), y = threadIdx.y, ys = blockDim.y, xs = 8 * blockDim.x, x0 = 8 * threadIdx.x;
-    bool mine = c < p.cols;
-    for (int64_t run = blockIdx.y; run < runs; run += gridDim.y) {
-        float sum[8] = { 0 }, x[8], dy[8];
-        int64_t r0 = run * DG_EACH * ys + y;
-#pragma unroll 4
-        for (int i = 0; i < DG_EACH; i++) {
-            int64_t r = r0 + (int64_t)i * ys;
-            if (!mine || r >= p.rows) continue;
-            load8(x, p.x, r, c, n, p.wide), load8(dy, p.dy, r, c, n, p.wide);
-            float rstd = *p.rstd.row(r);
-#pragma unroll
-            for (int k = 0; k < 8; k++) sum[k] = __fmaf_rn(dy[k], x[k] * rstd, sum[k]);
-        }
-        for (int h = ys / 2; h; h /= 2) {
-            __syncthreads();
-            for (int k = 0; y >= h && y < 2 * h && k < 8; k++) s[y * xs + x0 + k] = sum[k];
-            __syncthreads();
-            for (int k = 0; y < h && k < 8; k++) sum[k] += s[(y + h) * xs + x0 + k];
-        }
-        for (int k = 0; mine && y == 0 && k < n; k++) part[run * p.cols + c + k] = sum[k];
-    }
-}
-static __global__ void norm_dg_sum_k(float *dg, const float *part, int64_t runs, int64_t cols) {
-    __shared__ float s[32][DG_COLS];
-    int64_t c = (int64_t)blockIdx.x * DG_COLS + threadIdx.x;
-    float sum = 0;
-#pragma unroll 4
-    for (int64_t r = threadIdx.y; r < runs; r += 32)
-        if (c < cols) sum += part[r * cols + c];
-    s[threadIdx.y][threadIdx.x] = sum;
-    for (int h = 16; h; h /= 2) {
-        __syncthreads();
-        if (threadIdx.y < h) s[threadIdx.y][threadIdx.x] += s[threadIdx.y + h][threadIdx.x];
-    }
-    if (threadIdx.y == 0 && c < cols) dg[c] += s[0][threadIdx.x];
-}
-bool cuda_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more);
-size_t cuda_tmp_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
-    (void)d, (void)dx, (void)dy, (void)rstd, (void)g;
-    return dg.data ? (size_t)(dg_runs(x.rows, x.cols) * x.cols) * 4 : 0;
-}
-static void norm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more) {
-    Norm p = { x.rows, x.cols, wide_all(x.cols, dx, x, g, dy, more), 0, any_of(dx), any_of(x), any_of(g), any_of(dy),
-               rows_of<float>(rstd), any_of(more) };
-    if (dg.data && x.rows > 0 && x.cols > 0) {                  /* before dx, which may be dy */
-        size_t mark = arena_mark(&d->tmp);
-        float *part = (float *)arena_push(&d->tmp, cuda_tmp_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g));
-        int64_t runs = dg_runs(x.rows, x.cols), eights = (x.cols + 7) / 8,
-                wide = eights < CELL_THREADS ? eights : CELL_THREADS;
-        launch(d, norm_dg_k, dim3(blocks_of(eights, wide), (unsigned)(runs < 65535 ? runs : 65535)),
-               dim3((unsigned)wide, (unsigned)dg_rows(x.cols)), 0, p, part, runs);
-        launch(d, norm_dg_sum_k, dim3(blocks_of(x.cols, DG_COLS)), dim3(DG_COLS, 32), 0, (float *)dg.data, part, runs,
-               x.cols);
-        arena_pop(&d->tmp, mark);
-    }
-    if (dx.data) with_kept(x.cols, [&](auto k) { launch_teams(d, norm_dx_k<decltype(k)>, x.rows, x.cols, p); });
-}
-void cuda_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g) {
-    norm_bwd(d, dx, dg, dy, x, rstd, g, TENSOR_NONE);
-}
-bool cuda_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more) {
-    norm_bwd(d, dx, dg, dy, x, rstd, g, more);
-    return true;
 }
 
 /* ---- SwiGLU, addition -------------------------------------------------------------------------------------------- */
