@@ -172,11 +172,11 @@ int main(int argc, char **argv) {
         grid_split(&p->layout.g, NULL, s->layers, &err);
         HereRates r;
         double rollout, update;
-        HereWork w = here_work(p, 1);
-        w.now = processor_seconds;
         if (!layout_check(&p->layout, s, &p->cluster, &p->work, &err))
             return printf("%s: %s\n", CASES[i].name, err.msg), 1;
         plan_make(p);
+        HereWork w = here_work(p, 1);
+        w.now = processor_seconds;
         if (!here_measure(m, &w, &r, &err) || !measure(i, m, &w, &rollout, &update, &err))
             return printf("%s: %s\n", CASES[i].name, err.msg), 1;
         here_apply(p, &w, &r);

@@ -71,16 +71,22 @@ def scores(model, sequences):
     return [json.loads(line)["logprobs"] for line in open(path + ".out")]
 
 
+def config_of(folder):
+    return json.load(open(os.path.join(folder, "config.json")))
+
+
 def theirs(folder):
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                             experts_implementation="eager").eval()
+    kind = transformers.AutoModelForImageTextToText if "vision_config" in config_of(folder) else transformers.AutoModelForCausalLM
+    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
 
 
 def compare(what, folder, ours=None):
     """log-probs of random sequences by transformers over 'folder' and by hone over 'ours', or the same folder"""
-    vocab = json.load(open(os.path.join(folder, "config.json")))["vocab_size"]
+    c = config_of(folder)
+    seen = {v for k, v in c.items() if k.startswith(("image_", "video_", "vision_")) and k.endswith("_token_id")}  # stand for pictures
+    ids = [i for i in range(c["vocab_size"]) if i not in seen]
     rng = random.Random(3)
-    sequences = [[rng.randrange(vocab) for _ in range(n)] for n in (2, 17, 64)]
+    sequences = [[rng.choice(ids) for _ in range(n)] for n in (2, 17, 64)]
     got, model, worst = scores(ours or folder, sequences), theirs(folder), 0.0
     if got is None:
         return check(False, what)
