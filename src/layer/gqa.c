@@ -21,12 +21,12 @@ static Shape shape_of(const Ctx *c) {
 }
 
 /* Raw queries and keys -> normed by head (into new tensors) or raw themselves, then rotated:
- * g->a.q, g->a.k.  Where they are normed, raw survives. */
+ * g->a.q, g->a.k.  Where they are normed, raw survives; put: keys and values go into the cache. */
 static NormRope normed(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Arena *to, Arena *rstd_to) {
     return (NormRope){ push(c, to, raw.rows, raw.cols), push_f32(rstd_to, raw.rows * s.heads, 1), raw,
                        param(c->w, norm, layer), s };
 }
-static void turn(const Ctx *c, int layer, Shape s, GqaKeep *g, Arena *to, Arena *rstd_to) {
+static void turn(const Ctx *c, int layer, Shape s, GqaKeep *g, Arena *to, Arena *rstd_to, bool put) {
     g->a.q = g->q_raw, g->a.k = g->k_raw;
     if (s.q_norm == P_COUNT) {
         op_rope(c->dev, g->a.q, c->cossin, s.q, +1);
@@ -35,7 +35,9 @@ static void turn(const Ctx *c, int layer, Shape s, GqaKeep *g, Arena *to, Arena 
     }
     NormRope q = normed(c, g->q_raw, s.q_norm, layer, s.q, to, rstd_to),
              k = normed(c, g->k_raw, s.k_norm, layer, s.k, to, rstd_to);
-    op_norm_rope2(c->dev, &q, &k, c->cossin, (float)c->m->d.eps);
+    float eps = (float)c->m->d.eps;
+    if (put) op_norm_rope_put(c->dev, &q, &k, c->cossin, eps, c->kv[layer], g->a.v, c->paged);
+    else op_norm_rope2(c->dev, &q, &k, c->cossin, eps);
     g->a.q = q.y, g->a.k = k.y, g->q_rstd = q.rstd, g->k_rstd = k.rstd;
 }
 
@@ -119,10 +121,12 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaK
                   .dk = s.dim,
                   .dv = s.dim,
                   .scale = c->scale };
-    turn(c, layer, s, &g, cheap, a);
+    bool put = c->kv && s.q_norm != P_COUNT && !uneven(c);
+    turn(c, layer, s, &g, cheap, a, put);
     g.a.o = push(c, a, T, s.heads * s.dim);
     if (keep) g.a.lse = push_f32(a, T, s.heads);
-    attend(c, layer, g.a);
+    if (put) op_attend_kv(d, g.a.o, g.a.q, c->kv[layer], c->paged, s.heads, c->scale);
+    else attend(c, layer, g.a);
     op_linear(d, part, g.a.o, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.dim));
     if (keep) {
         *keep = g;
@@ -159,7 +163,7 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     Attn a = k->a;
     if (!a.q.data) {
         GqaKeep again = *k;
-        turn(c, layer, s, &again, &d->tmp, &d->tmp);
+        turn(c, layer, s, &again, &d->tmp, &d->tmp, false);
         a.q = again.a.q, a.k = again.a.k;
     }
     Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);

@@ -42,8 +42,10 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
 }
 
 /* Round i: this rank's experts on everybody's rows; what they give goes back into k->out.  The first round's
- * activations are kept, those of more rounds, which uneven routing takes, are made again in backward. */
-static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, MoeKeep *k, bool keep) {
+ * activations are kept, those of more rounds, which uneven routing takes, are made again in backward.  own: x's rows in
+ * the order of experts, or, where nobody else reads them (own_made), room for them. */
+static bool own_made(const EpPlan *ep, bool keep) { return ep->book || keep; }
+static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, Tensor x, MoeKeep *k, bool keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep ? c->act : tmp, *cheap = keep ? keep_cheap(c, k) : tmp;
     size_t mark = arena_mark(tmp);
@@ -51,9 +53,10 @@ static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor o
     ep_round(ep, &c->par, d, tmp, i);
     Tensor xe = ep_dispatch(ep, &c->par, d, cheap, own), gate = push_rows(c, a, ep, F), up = push_rows(c, a, ep, F),
            h = push_rows(c, cheap, ep, F), out = ep_partial(ep, &c->par, tmp, k->out);
-    op_grouped_swiglu(d, h, gate, up, xe, param(c->w, P_E_GATE, layer), param(c->w, P_E_UP, layer), ep->ex,
-                      leaves_one(H), keep);
-    op_grouped(d, out, h, param(c->w, P_E_DOWN, layer), ep->ex, by_expert_cols(c));
+    Tensor wg = param(c->w, P_E_GATE, layer), wu = param(c->w, P_E_UP, layer), wd = param(c->w, P_E_DOWN, layer);
+    if (own_made(ep, keep)) op_grouped_swiglu(d, h, gate, up, xe, wg, wu, ep->ex, leaves_one(H), keep);
+    else op_permute_swiglu(d, h, gate, up, own, x, k->routing.from, k->routing.slot, wg, wu, ep->ex, leaves_one(H), wd);
+    op_grouped(d, out, h, wd, ep->ex, by_expert_cols(c));
     ep_combine(ep, &c->par, d, k->out, out);
     if (keep) k->xe = xe, k->gate = gate, k->up = up, k->h = h;
     arena_pop(tmp, mark);
@@ -107,9 +110,11 @@ Tensor moe_order(const Ctx *c, int64_t T, Arena *a) {
     return r.slot;
 }
 
-void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, MoeKeep *keep) {
+void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, const Ending *end,
+                 MoeKeep *keep) {
     if (c->each) {
         moe_even(c, layer, y, x);
+        if (end) op_add_rmsnorm(c->dev, end->y, end->n, TENSOR_NONE, end->mid, y, end->g, end->eps);
         return;
     }
     Dev *d = c->dev;
@@ -129,12 +134,14 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     ep_count(&c->par, d, c->book, routing->at);
     Tensor own = push(c, apart ? tmp : cheap, n, x.cols), sum = y;
     k.out = push(c, a, n, x.cols);
-    op_permute_slots(d, own, x, routing->from, routing->slot);
+    if (apart || keep) op_permute_slots(d, own, x, routing->from, routing->slot);
     if (meanwhile) mlp_forward(c, &mlp_shared, layer, y, x, keep ? &k.shared : NULL); /* while counts come */
     EpPlan ep = plan_of(c, routing);
-    for (int i = 0; i < ep.rounds; i++) experts_forward(c, layer, &ep, i, own, &k, keep && i == 0);
+    for (int i = 0; i < ep.rounds; i++) experts_forward(c, layer, &ep, i, own, x, &k, keep && i == 0);
     if (meanwhile) sum = push(c, tmp, T, x.cols);
-    op_combine(d, sum, k.out, routing->slot, routing->weight);
+    if (end)
+        op_combine_add_rmsnorm(d, end->y, end->n, y, end->mid, k.out, routing->slot, routing->weight, end->g, end->eps);
+    else op_combine(d, sum, k.out, routing->slot, routing->weight);
     if (meanwhile) op_add(d, y, y, sum);
     else if (m->shared) add_shared(c, layer, y, x, keep ? &k.shared : NULL);
     if (keep) *keep = k, keep->xe = kept(c, k.xe), keep->h = kept(c, k.h);
@@ -187,8 +194,7 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     Tensor back = push(c, tmp, n, H), dweight = push_f32(tmp, T, m->topk), own = k->xe;
     ep_count(&c->par, d, c->book, r->at);
     op_combine_bwd(d, back, dweight, dy, k->out, r->slot, r->weight);
-    if (c->par.experts.size > 1 || !own.data)
-        op_permute_slots(d, own = push(c, tmp, n, H), x, r->from, r->slot);
+    if (c->par.experts.size > 1 || !own.data) op_permute_slots(d, own = push(c, tmp, n, H), x, r->from, r->slot);
     EpPlan ep = plan_of(c, r);
     for (int i = 0; i < ep.rounds; i++) experts_backward(c, layer, g, &ep, i, back, own, i == 0 ? k : NULL);
     op_permute_bwd(d, dx, back, r->slot);

@@ -17,10 +17,18 @@ static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, T
     else gqa_backward(c, layer, g, dx, dy, x, &keep->gqa);
 }
 
-static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known,
-                         BlockKeep *keep) {
-    if (is_moe(c, layer)) moe_forward(c, layer, y, x, routing, known, keep ? &keep->moe : NULL);
-    else mlp_forward(c, &mlp_dense, layer, y, x, keep ? &keep->mlp : NULL);
+/* y = mid + what x gives; out is scratch. */
+static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor mid, Tensor out, Tensor x, const Known *k,
+                         bool known, const Ahead *ahead, BlockKeep *keep) {
+    Ending end = { .y = y, .mid = mid, .eps = eps_of(c) };
+    bool ends = ahead && ahead->wanted, at_once = ends && is_moe(c, layer) && !c->m->d.shared;
+    if (ends) end.n = ahead->n, end.g = param(c->w, P_NORM1, layer + 1);
+    if (is_moe(c, layer))
+        moe_forward(c, layer, out, x, &k->routing, known, at_once ? &end : NULL, keep ? &keep->moe : NULL);
+    else mlp_forward(c, &mlp_dense, layer, out, x, keep ? &keep->mlp : NULL);
+    if (at_once) return;
+    if (ends) op_add_rmsnorm(c->dev, y, end.n, TENSOR_NONE, mid, out, end.g, end.eps);
+    else op_add(c->dev, y, mid, out);
 }
 
 static void feed_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
@@ -29,32 +37,34 @@ static void feed_backward(const Ctx *c, int layer, const Params *g, Tensor dx, T
     else mlp_backward(c, &mlp_dense, layer, g, dx, dy, x, &keep->mlp);
 }
 
-static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, BlockKeep *keep) {
+static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, const Ahead *ahead,
+                BlockKeep *keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
     Tensor mid = push(c, keep_always(c, keep), x.rows, x.cols), out = push(c, tmp, x.rows, x.cols);
 
     size_t inner = arena_mark(tmp);
-    Tensor n = norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep), keep ? &keep->n1 : NULL);
+    Tensor n = ahead && ahead->there ? ahead->n
+                                     : norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep),
+                                                    keep ? &keep->n1 : NULL);
     attn_forward(c, layer, out, n, k, known, keep);
     arena_pop(tmp, inner);
 
     n = norm_add_forward(c, mid, x, out, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep),
                          keep ? &keep->n2 : NULL);
-    feed_forward(c, layer, out, n, &k->routing, known, keep);
-    op_add(d, y, mid, out);
+    feed_forward(c, layer, y, mid, out, n, k, known, ahead, keep);
     arena_pop(tmp, mark);
 }
 
-void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, BlockKeep *keep) {
+void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Ahead *ahead, BlockKeep *keep) {
     size_t mark = arena_mark(&c->dev->tmp);
     Known k = { 0 };
     bool full = c->recompute == RECOMPUTE_FULL;
     if (is_moe(c, layer)) k.routing = routing_push(c, x.rows, keep_always(c, keep));
     if (is_mla(c) && keep && full) k.attended = attended_push(c, c->tokens, c->act);
     if (keep) *keep = (BlockKeep){ .x = x, .known = k };
-    run(c, layer, y, x, &k, false, full ? NULL : keep);
+    run(c, layer, y, x, &k, false, ahead, full ? NULL : keep);
     arena_pop(&c->dev->tmp, mark);
 }
 
@@ -70,7 +80,7 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
         again = *keep;
         whole.recompute = RECOMPUTE_NONE;
         size_t scratch = arena_mark(tmp);
-        run(&whole, layer, push(c, tmp, dy.rows, dy.cols), keep->x, &keep->known, true, &again);
+        run(&whole, layer, push(c, tmp, dy.rows, dy.cols), keep->x, &keep->known, true, NULL, &again);
         arena_pop(tmp, scratch);
         c = &whole;
         keep = &again;

@@ -144,6 +144,7 @@ static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, const Pictures *
     int l0, n = model_layers(m, v, &l0);
     Tensor spare[2];
     for (int i = 0; i < 2 && !keep; i++) spare[i] = push(c, a, t, H);
+    Ahead ahead = { .n = keep ? TENSOR_NONE : push(c, a, t, H) };
     if (model_begins(m, v)) {
         size_t mark = arena_mark(&m->dev->tmp);
         x = keep ? push(c, a, t, H) : spare[1];
@@ -153,7 +154,8 @@ static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, const Pictures *
     for (int i = 0; i < n; i++) {
         Tensor to = i == n - 1 && y.data ? y : keep ? push(c, a, t, H) : spare[i % 2];
         comm_about(&m->par.tp, "layer", l0 + i);
-        block_forward(c, l0 + i, to, x, keep ? &keep->block[i] : NULL);
+        ahead.there = i > 0, ahead.wanted = i + 1 < n;
+        block_forward(c, l0 + i, to, x, keep ? NULL : &ahead, keep ? &keep->block[i] : NULL);
         x = to;
     }
     if (!n && y.data) op_copy(m->dev, y, x);

@@ -65,6 +65,15 @@ void op_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor 
     op_add(d, sum, a, b);
     op_rmsnorm(d, y, rstd, sum, g, eps);
 }
+void op_combine_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor part, Tensor a, Tensor rows, Tensor slot,
+                            Tensor weight, Tensor g, float eps) {
+    check_combine(d, part, rows, slot, weight);
+    check_add(d, sum, a, part);
+    check_rmsnorm(d, y, TENSOR_NONE, sum, g, eps);
+    if (AT_ONCE(combine_add_rmsnorm, y, (d, sum, y, part, a, rows, slot, weight, g, eps))) return;
+    op_combine(d, part, rows, slot, weight);
+    op_add_rmsnorm(d, sum, y, TENSOR_NONE, a, part, g, eps);
+}
 void op_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more) {
     check_rmsnorm_bwd(d, dx, dg, dy, x, rstd, g);
     check_add(d, dx, dx, more);
@@ -89,6 +98,15 @@ void op_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, 
     if (AT_ONCE(norm_rope2, q->y, (d, q, k, cossin, eps))) return;
     norm_rope(d, q, cossin, eps, false);
     norm_rope(d, k, cossin, eps, false);
+}
+void op_norm_rope_put(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps, Kv kv, Tensor v,
+                      Paged rows) {
+    norm_rope(d, q, cossin, eps, true);
+    norm_rope(d, k, cossin, eps, true);
+    check_kv_put(d, kv, k->y, v, rows);
+    if (AT_ONCE(norm_rope_put, q->y, (d, q, k, cossin, eps, kv, v, rows))) return;
+    op_norm_rope2(d, q, k, cossin, eps);
+    op_kv_put(d, kv, k->y, v, rows);
 }
 void op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot) {
     int experts = (int)r->logits.cols;
@@ -135,4 +153,15 @@ void op_logprob_bwd_first(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent,
     if (AT_ONCE(logprob_bwd_first, dh, (d, dh, dw, dlp, dent, h))) return;
     if (dw.data) op_zero(d, dw);
     op_logprob_bwd(d, dh, dw, dlp, dent, h);
+}
+void op_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
+                       Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next) {
+    check_permute(d, own, x, from);
+    check_grouped(d, gate, own, wg, ex, sum);
+    check_grouped(d, up, own, wu, ex, sum);
+    check_swiglu(d, h, gate, up);
+    if (AT_ONCE(permute_swiglu, h, (d, h, gate, up, own, x, from, slot, wg, wu, ex, sum, next))) return;
+    if (slot.data) op_permute_slots(d, own, x, from, slot);
+    else op_permute(d, own, x, from);
+    op_grouped_swiglu(d, h, gate, up, own, wg, wu, ex, sum, false);
 }

@@ -25,12 +25,20 @@ FUSED(linear3,         (Dev *d, const Tensor *y, Tensor x, const Tensor *w, cons
 /* sum = a + b, y and rstd of sum: add, rmsnorm */
 FUSED(add_rmsnorm,     (Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps),
                        (d, sum, y, rstd, a, b, g, eps))
+/* sum = a + what experts return to tokens, y of sum: combine into part, which is scratch; add, rmsnorm */
+FUSED(combine_add_rmsnorm, (Dev *d, Tensor sum, Tensor y, Tensor part, Tensor a, Tensor rows, Tensor slot,
+                        Tensor weight, Tensor g, float eps),
+                       (d, sum, y, part, a, rows, slot, weight, g, eps))
 /* dx of a norm, and more, which is not dx: rmsnorm_bwd, add */
 FUSED(rmsnorm_bwd_add, (Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more),
                        (d, dx, dg, dy, x, rstd, g, more))
 /* y = raw normed by head, then turned; both of two tensors: rmsnorm over heads, rope, each twice */
 FUSED(norm_rope2,      (Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps),
                        (d, q, k, cossin, eps))
+/* the same, and keys and values go into pages: norm_rope2, kv_put */
+FUSED(norm_rope_put,   (Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps, Kv kv, Tensor v,
+                        Paged rows),
+                       (d, q, k, cossin, eps, kv, v, rows))
 /* experts are chosen and rows sorted by them: route, moe_sort */
 FUSED(route_sort,      (Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot),
                        (d, r, at, from, slot))
@@ -52,3 +60,8 @@ FUSED(linear_dw2_first,(Dev *d, const Tensor *dw, const Tensor *dy, Tensor x),
 /* zero of dw, logprob_bwd */
 FUSED(logprob_bwd_first,(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h),
                        (d, dh, dw, dlp, dent, h))
+/* grouped_swiglu without keep of x's rows in the order of experts: permute_slots (or, without slot, permute) into own,
+ * which is scratch.  next: experts' weights that will be read behind it, or none */
+FUSED(permute_swiglu,  (Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
+                        Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next),
+                       (d, h, gate, up, own, x, from, slot, wg, wu, ex, sum, next))

@@ -17,6 +17,9 @@ enum {
     NORM_ROPE_BWD,
     PERMUTE_SLOTS,
     DW2_FIRST,
+    PERMUTED,
+    ENDING,
+    PUT,
     KINDS
 };
 static int taken[KINDS];
@@ -45,7 +48,8 @@ static const Shape shapes[] = {
     { 8, 4096, 2048, 768, false }, { 16, 3000, 256, 128, true }, { 8, 1999, 512, 264, true },
     { 40, 900, 256, 192, false },  { 3, 500, 72, 40, true },     { 5, 13, 256, 256, false },
     { 64, 6000, 1024, 136, true }, { 128, 8, 512, 768, true },   { 128, 130, 512, 264, true },
-    { 64, 48, 1024, 704, true },   { 40, 60, 256, 200, false },
+    { 64, 48, 1024, 704, true },   { 40, 60, 256, 200, false },  { 8, 8, 2048, 200, true },
+    { 8, 32, 2048, 768, false },   { 4, 9, 7168, 200, true },    { 3, 20, 4096, 192, false },
 };
 /* Borders of experts; some are empty. */
 static Seqs experts(Duo *q, const Shape *s) {
@@ -76,6 +80,17 @@ static void moe(Duo *q, const Shape *s) {
     duo_equal(q, "grouped_swiglu, gate", gate, gate2), duo_equal(q, "grouped_swiglu, up", up, up2);
     duo_equal(q, "grouped_swiglu", h, h2), duo_equal(q, "grouped_swiglu, gate and up not kept", h, h3);
 
+    int64_t tokens = s->T / 3 + 1;
+    int32_t *of = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)s->T);
+    for (int64_t i = 0; i < s->T; i++) of[i] = pick_int(q, 0, (int)tokens - 1);
+    Tensor xs = make(q, A, tokens, s->H, 1), own = other(q, x), own2 = other(q, x),
+           from = two_i32(q, s->T, 1, 0, of).t[GPU];
+    op_permute(g, own, xs, from), op_grouped_swiglu(g, h, gate2, up2, own, wg, wu, ex, over_h, true);
+    op_permute_swiglu(g, h2, junk, junk2, own2, xs, from, TENSOR_NONE, wg, wu, ex, over_h, wu);
+    taken[PERMUTED] +=
+        g->ops->fused->permute_swiglu(g, h2, junk, junk2, own2, xs, from, TENSOR_NONE, wg, wu, ex, over_h, wu);
+    duo_equal(q, "permute_swiglu", h, h2);
+
     Tensor dx = make(q, A, s->T, s->H, 1), part = other(q, dx), dx2 = other(q, dx);
     op_grouped_dx(g, dx, gate, wg, ex, over_f), op_grouped_dx(g, part, up, wu, ex, over_f), op_add(g, dx, dx, part);
     op_grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
@@ -98,6 +113,37 @@ static void moe(Duo *q, const Shape *s) {
     duo_clear(q, "moe");
 }
 
+/* Keys and values into pages: T sequences of one row, at the beginning, inside and at the end of a page; what lies in
+ * the others stays. */
+static void put_pages(Duo *q, const NormRope *one, const NormRope *two_, Tensor cs) {
+    Dev *g = duo_dev(q, GPU);
+    int64_t T = cs.rows;
+    int kv_heads = one[1].s.heads, width = one[1].s.width;
+    enum { PAGE = 16 };
+    int32_t *at = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)T + 1), *start = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)T),
+            *table = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)T * 3);
+    for (int i = 0; i < T; i++) {
+        at[i + 1] = i + 1, start[i] = i % 3 ? pick_int(q, 0, 3 * PAGE - 1) : PAGE * (i / 3 % 3);
+        for (int j = 0; j < 3; j++) table[3 * i + j] = (int32_t)(3 * T) - 1 - 3 * i - j;
+    }
+    Kv kv[2];
+    Tensor v = make(q, q->act, T, (int64_t)kv_heads * width, 1);
+    Paged paged = { { (int)T, 1, two_i32(q, 1, T + 1, 0, at).t[GPU] },
+                    two_i32(q, 1, T, 0, start).t[GPU],
+                    two_i32(q, T, 3, 0, table).t[GPU] };
+    for (int i = 0; i < 2; i++) {
+        kv[i] = (Kv){ .page = PAGE, .kv_heads = kv_heads, .dk = width, .dv = width };
+        size_t bytes = op_kv_bytes(g, &kv[i]), all = (size_t)(3 * T) * bytes;
+        void *dirt =
+            memset(mem_push(&q->r[GPU].m, all), 0xFF, all); /* zeros behind a row that begins a page are seen */
+        kv[i].pool = rig_put(&q->r[GPU], DT_U8, 3 * T, (int64_t)bytes, dirt);
+    }
+    op_kv_put(g, kv[0], one[1].y, v, paged);
+    op_norm_rope_put(g, two_, two_ + 1, cs, 1e-6f, kv[1], v, paged);
+    taken[PUT] += g->ops->fused->norm_rope_put(g, two_, two_ + 1, cs, 1e-6f, kv[1], v, paged);
+    duo_equal(q, "norm_rope_put, q", one[0].y, two_[0].y), duo_equal(q, "norm_rope_put, pages", kv[0].pool, kv[1].pool);
+}
+
 static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int width) {
     Dev *g = duo_dev(q, GPU);
     DType A = q->act;
@@ -117,6 +163,16 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
     duo_equal(q, "rmsnorm_bwd_add", dn, dn2), duo_equal(q, "rmsnorm_bwd_add, gain", dg, dg2);
     if (g->ops->fused->rmsnorm_bwd_add)
         taken[NORM_BWD_ADD] += g->ops->fused->rmsnorm_bwd_add(g, dn2, dg2, y, sum, r, gain, a);
+
+    enum { K = 8 };
+    int32_t *slots = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)T * K);
+    for (int64_t i = 0; i < T * K; i++) slots[i] = pick_int(q, 0, (int)T * K - 1);
+    Tensor theirs = make(q, A, T * K, H, 1), wt = make(q, DT_F32, T, K, 1), part3 = other(q, sum),
+           part4 = other(q, sum), slot = two_i32(q, T, K, 0, slots).t[GPU];
+    op_combine(g, part3, theirs, slot, wt), op_add(g, sum, a, part3), op_rmsnorm(g, y, r, sum, gain, 1e-6f);
+    op_combine_add_rmsnorm(g, sum2, y2, part4, a, theirs, slot, wt, gain, 1e-6f);
+    taken[ENDING] += g->ops->fused->combine_add_rmsnorm(g, sum2, y2, part4, a, theirs, slot, wt, gain, 1e-6f);
+    duo_equal(q, "combine_add_rmsnorm, sum", sum, sum2), duo_equal(q, "combine_add_rmsnorm", y, y2);
 
     int n[2] = { heads, kv_heads };
     Tensor cs = make(q, DT_F32, T, width, 1);
@@ -150,6 +206,7 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
         if (g->ops->fused->norm_rope_bwd)
             taken[NORM_ROPE_BWD] += g->ops->fused->norm_rope_bwd(g, d2, dh2, dy2, raw, rstd, gh, cs, s);
     }
+    if (T <= 100) put_pages(q, one, two_, cs);
 
     /* weights one behind the other, as a model's are, and apart with a bias */
     Tensor w[3], bias[3], out[3], out2[3], all = make(q, A, (int64_t)(heads + 2 * kv_heads) * width, H, 0.1f);

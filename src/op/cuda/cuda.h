@@ -53,6 +53,8 @@ typedef struct {
     bool         noting;            /* between record and recorded: no weight is written there */
     const void  *known;             /* where experts' rows begin, if the kernel just launched lets the next one come
         only when those are written; or NULL */
+    int          noted;             /* calls since record */
+    cudaGraphExec_t first;          /* the first of them */
 } CudaDev;
 static inline CudaDev *cu(const Dev *d) { return (CudaDev *)d->impl; }
 static inline cudaStream_t stream_of(const Dev *d) { return cu(d)->stream; }

@@ -20,6 +20,43 @@ template <int BN, int XR, int KB, bool EARLY = false> struct FewShape {
     static constexpr int PAST = 64 * 128;                               /* what wgmma reads past the last tokens */
     static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
 };
+/* Weights that are read once a step: what is read again, instructions too, stays in the cache in their stead. */
+enum : uint64_t { READ_ONCE = 0x12F0000000000000ull };                  /* L2's policy: these go first */
+DEV void tma_load_once(uint32_t to, const CUtensorMap *m, int c0, int c1, int c2, uint32_t bar) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%2, %3, %4}], [%5], %6;"
+                 :: "r"(to), "l"(m), "r"(c0), "r"(c1), "r"(c2), "r"(bar), "l"((uint64_t)READ_ONCE) : "memory");
+}
+/* How many tiles come before each expert: cum [E+1], by the whole block. */
+template <int XR> DEV void tiles_before(int *cum, const int *at, int E, int rows, int nt) {
+    for (int e = threadIdx.x; e < E; e += blockDim.x)
+        cum[e + 1] = ((at ? at[e + 1] - at[e] : rows) + XR - 1) / XR * nt;
+    if (threadIdx.x == 0) cum[0] = 0;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        int sum = 0;
+        for (int e = threadIdx.x; e - (int)threadIdx.x < E; e += 32) {
+            int n = e < E ? cum[e + 1] : 0;
+            for (int d = 1; d < 32; d *= 2) {
+                int o = __shfl_up_sync(~0u, n, d);
+                if (threadIdx.x >= d) n += o;
+            }
+            if (e < E) cum[e + 1] = sum + n;
+            sum += __shfl_sync(~0u, n, 31);
+        }
+    }
+    __syncthreads();
+}
+/* Whose tile it is: found by halving, since a step of decoding waits for it (a hundred experts one by one are 2 us). */
+DEV int expert_of(const int *cum, int E, int item) {
+    int e = 0;
+    for (int end = E; end - e > 1;) {
+        const int mid = (e + end) / 2;
+        if (cum[mid] <= item) e = mid;
+        else end = mid;
+    }
+    return e;
+}
 struct FewOut {
     void   *y;
     int64_t ld, step;
@@ -48,27 +85,13 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     }
     if constexpr (EARLY) next_may_come();
     else after();
-    if (threadIdx.x < 32) {
-        int sum = 0;
-        for (int e0 = 0; e0 < p.E; e0 += 32) {
-            int e = e0 + threadIdx.x, n = 0;
-            if (e < p.E) n = ((p.at ? p.at[e + 1] - p.at[e] : p.rows) + XR - 1) / XR * nt;
-            for (int d = 1; d < 32; d *= 2) {
-                int o = __shfl_up_sync(~0u, n, d);
-                if (threadIdx.x >= d) n += o;
-            }
-            if (e < p.E) cum[e + 1] = sum + n;
-            sum += __shfl_sync(~0u, n, 31);
-        }
-        if (threadIdx.x == 0) cum[0] = 0;
-    }
-    __syncthreads();
+    tiles_before<XR>(cum, p.at, p.E, p.rows, nt);
     const int total = cum[p.E], nk = (p.K + 63) / 64, nb = (nk + KB - 1) / KB;
     int e = 0, s = 0, n0, row;
     uint32_t ph = 0;
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
     auto get = [&](int item) {
-        while (item >= cum[e + 1]) e++;
+        e = expert_of(cum, p.E, item);
         const int i = item - cum[e];
         n0 = i % nt * BN, row = (p.at ? __ldg(p.at + e) : 0) + i / nt * XR;
     };
@@ -83,7 +106,7 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
                     for (; kb < ahead; kb++) {
                         bar_expect(full + 8 * kb, KB * (SWAP ? BN + XR : BN) * 128);
                         for (int b = 0; b < KB; b++, kw += 64)
-                            tma_load(base + kb * S::STAGE + b * S::BOX + S::X, &tw, kw, n0, e, full + 8 * kb);
+                            tma_load_once(base + kb * S::STAGE + b * S::BOX + S::X, &tw, kw, n0, e, full + 8 * kb);
                     }
                     the_one_before();
                     for (int i = 0; i < ahead; i++, next())
@@ -95,7 +118,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
                     bar_expect(full + 8 * s, KB * (BN + XR) * 128);
                     for (int b = 0; b < KB; b++) {
                         const uint32_t to = base + s * S::STAGE + b * S::BOX;
-                        tma_load(to + S::X, &tw, kw, n0, e, full + 8 * s);
+                        if (EARLY) tma_load_once(to + S::X, &tw, kw, n0, e, full + 8 * s);
+                        else tma_load(to + S::X, &tw, kw, n0, e, full + 8 * s);
                         tma_load(to, &tx, kx, row, p.at ? 0 : e, full + 8 * s);
                         kx += 64, kw += 64;
                         if (kx == p.wrap_a) kx = 0;

@@ -5,8 +5,8 @@
  * its up's too; tokens are its N.  One map covers both weights, its third dimension being which of them.  An expert
  * with more than XR rows is done in several passes.  KB boxes of 64 columns a stage.  Four warps compute, one thread of
  * a fifth loads.  What gate and up round to stays in registers: nobody reads it later. */
-#include "op/cuda/after.cuh"
 #include "op/cuda/eights.cuh"
+#include "op/cuda/few.cuh"
 #include "op/cuda/gemm_go.cuh"
 
 extern "C" {
@@ -14,6 +14,8 @@ extern "C" {
 }
 bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
                          bool keep);
+bool cuda_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
+                         Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next);
 
 enum { PAIR_COLS = 32 };                                                /* of h a block: of gate and of up each */
 template <int XR, int KB> struct PairShape {
@@ -25,25 +27,15 @@ template <int XR, int KB> struct PairShape {
 typedef struct { const int *at; int E, N, K; bool up_first; bf16 *h; int64_t ld; } Pair;
 
 /* 64 columns of 8 rows of one weight, the same of the other, and so on, 'groups' times. */
+DEV void pair_load_once(uint32_t to, const CUtensorMap *m, int k, int group, int e, uint32_t bar) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%2, %3, %3, %4, %5}], [%6], %7;"
+                 :: "r"(to), "l"(m), "r"(k), "r"(0), "r"(group), "r"(e), "r"(bar), "l"((uint64_t)READ_ONCE) : "memory");
+}
 DEV void pair_load(uint32_t to, const CUtensorMap *m, int k, int group, int e, uint32_t bar) {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%2, %3, %3, %4, %5}], [%6];"
                  :: "r"(to), "l"(m), "r"(k), "r"(0), "r"(group), "r"(e), "r"(bar) : "memory");
-}
-/* How many tiles come before each expert: cum [E+1], by the first warp. */
-template <int XR> DEV void pair_tiles(int *cum, const Pair &p, int nt) {
-    if (threadIdx.x >= 32) return;
-    int sum = 0;
-    for (int e0 = 0; e0 < p.E; e0 += 32) {
-        int e = e0 + threadIdx.x, n = e < p.E ? (p.at[e + 1] - p.at[e] + XR - 1) / XR * nt : 0;
-        for (int d = 1; d < 32; d *= 2) {
-            int o = __shfl_up_sync(~0u, n, d);
-            if (threadIdx.x >= d) n += o;
-        }
-        if (e < p.E) cum[e + 1] = sum + n;
-        sum += __shfl_sync(~0u, n, 31);
-    }
-    if (threadIdx.x == 0) cum[0] = 0;
 }
 template <int XR, int KB>
 __global__ void __launch_bounds__(160)
@@ -63,14 +55,13 @@ __global__ void __launch_bounds__(160)
         tma_prefetch(&tw), tma_prefetch(&tx);
     }
     after();
-    pair_tiles<XR>(cum, p, nt);
-    __syncthreads();
+    tiles_before<XR>(cum, p.at, p.E, 0, nt);
     const int total = cum[p.E], nb = ((p.K + 63) / 64 + KB - 1) / KB;
     int e = 0, s = 0, n0, row;
     uint32_t ph = 0;
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
     auto get = [&](int item) {
-        while (item >= cum[e + 1]) e++;
+        e = expert_of(cum, p.E, item);
         const int i = item - cum[e];
         n0 = i % nt * PAIR_COLS, row = __ldg(p.at + e) + i / nt * XR;
     };
@@ -129,39 +120,60 @@ __global__ void __launch_bounds__(160)
 }
 
 /* Of very few rows (an expert has one, mostly) all multiprocessors must have their share: tiles of 24 columns, with
- * tokens as wgmma's M.  Its blocks come early, and let the next kernel come when experts' rows are known. */
+ * tokens as wgmma's M.  Its blocks come early, and let the next kernel come when experts' rows are known.  The tokens
+ * stay in shared memory as a whole, in front of the weights' ring: sixteen bytes a thread are there sooner than a box
+ * of the copy engine, and need not lie side by side (from). */
 enum { THIN_COLS = 24, THIN_ROWS = 32 };
 struct ThinShape {
-    static constexpr int XR = 8, KB = 2, X = XR * 128, W = 2 * THIN_COLS * 128, BOX = X + W, STAGE = BOX * KB,
-                         STAGES = 7;
-    static constexpr int PAST = 64 * 128 - BOX;                         /* what wgmma reads behind the last box */
-    static constexpr int SMEM = 1024 + STAGES * STAGE + PAST + STAGES * 16 + (PROD_EXPERTS + 1) * 4;
+    static constexpr int XR = 8, KB = 2, X = XR * 128, W = 2 * THIN_COLS * 128, STAGE = W * KB, STAGES = 8;
+    static_assert(STAGE >= 8 * X, "wgmma reads 64 rows behind the last tokens");
 };
+struct Thin {
+    Pair p;
+    const bf16 *x;
+    int64_t ldx;
+    const int *from;                                                    /* which row of x; NULL: in order */
+    int rows, stages;                                                   /* of x; of weights on their way, at most */
+    volatile Fault *fault;
+    const char *next;                                                   /* weights of the product behind, or NULL; */
+    int64_t next_step;                                                  /* bytes an expert has of them */
+};
+/* An item's share of the next weights begins its way to the cache when all of its own are under way: memory would stand
+ * still between the two products. */
+DEV void ask_for_next(const Thin &t, int e, int i, int nt) {
+    const int64_t from = t.next_step * i / nt & ~127ll,
+                  to = i + 1 < nt ? t.next_step * (i + 1) / nt & ~127ll : t.next_step;
+    for (int64_t at = from; at < to; at += 16384)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+                     :: "l"(t.next + e * t.next_step + at), "r"((int)min(to - at, (int64_t)16384)) : "memory");
+}
+static int thin_boxes(int64_t K) { return (int)((K + 64 * ThinShape::KB - 1) / (64 * ThinShape::KB)) * ThinShape::KB; }
+static int thin_bytes(const Pair &p, int stages) {
+    return 1024 + thin_boxes(p.K) * ThinShape::X + stages * ThinShape::STAGE + ThinShape::STAGES * 16 + (p.E + 1) * 4;
+}
 __global__ void __launch_bounds__(160)
-    pair_thin(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw,
-              const __grid_constant__ Pair p) {
+    pair_thin(const __grid_constant__ CUtensorMap tw, const __grid_constant__ Thin t) {
     using S = ThinShape;
+    const Pair &p = t.p;
     extern __shared__ uint8_t raw[];
-    const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
-    uint8_t *mem = raw + (base - smem_of(raw));
-    const uint32_t full = base + S::STAGES * S::STAGE + S::PAST, empty = full + 8 * S::STAGES;
-    int *cum = (int *)(mem + S::STAGES * S::STAGE + S::PAST + 16 * S::STAGES);
-    const int nt = (p.N + THIN_COLS - 1) / THIN_COLS;
+    const int nt = (p.N + THIN_COLS - 1) / THIN_COLS, nb = ((p.K + 63) / 64 + S::KB - 1) / S::KB, stages = t.stages;
+    const uint32_t base = (smem_of(raw) + 1023) & ~1023u, ring = base + nb * S::KB * S::X,
+                   full = ring + stages * S::STAGE, empty = full + 8 * S::STAGES;
+    int *cum = (int *)(raw + (empty + 8 * S::STAGES - smem_of(raw)));
     if (threadIdx.x == 128) {
-        for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
+        for (int s = 0; s < stages; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
         bar_fence_init();
-        tma_prefetch(&tw), tma_prefetch(&tx);
+        tma_prefetch(&tw);
     }
     the_one_before();
     next_may_come();
-    pair_tiles<S::XR>(cum, p, nt);
-    __syncthreads();
-    const int total = cum[p.E], nb = ((p.K + 63) / 64 + S::KB - 1) / S::KB;
+    tiles_before<S::XR>(cum, p.at, p.E, 0, nt);
+    const int total = cum[p.E];
     int e = 0, s = 0, n0, row;
     uint32_t ph = 0;
-    auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
+    auto next = [&] { if (++s == stages) s = 0, ph ^= 1; };
     auto get = [&](int item) {
-        while (item >= cum[e + 1]) e++;
+        e = expert_of(cum, p.E, item);
         const int i = item - cum[e];
         n0 = i % nt * THIN_COLS, row = __ldg(p.at + e) + i / nt * S::XR;
     };
@@ -172,28 +184,39 @@ __global__ void __launch_bounds__(160)
                 for (int kb = 0; kb < nb; kb++, next()) {
                     bar_wait(empty + 8 * s, ph ^ 1);
                     bar_expect(full + 8 * s, S::STAGE);
-                    for (int b = 0; b < S::KB; b++) {
-                        const uint32_t to = base + s * S::STAGE + b * S::BOX;
-                        const int k = (kb * S::KB + b) * 64;
-                        pair_load(to + S::X, &tw, k, n0 / 8, e, full + 8 * s);
-                        tma_load(to, &tx, k, row, 0, full + 8 * s);
-                    }
+                    for (int b = 0; b < S::KB; b++)
+                        pair_load_once(ring + s * S::STAGE + b * S::W, &tw, (kb * S::KB + b) * 64, n0 / 8, e,
+                                       full + 8 * s);
                 }
+                if (t.next && item - cum[e] < nt) ask_for_next(t, e, item - cum[e], nt);
             }
         return;
     }
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, pieces = nb * S::KB * 8;
     float acc[THIN_COLS];
     for (int item = blockIdx.x; item < total; item += gridDim.x) {
         get(item);
         const int end = min(row + S::XR, __ldg(p.at + e + 1));
+        asm volatile("bar.sync 1, 128;" ::: "memory");                  /* the tokens before are read */
+        for (int i = threadIdx.x; i < (end - row) * pieces; i += 128) {
+            const int r = i / pieces, c = i - r * pieces, at = t.from ? t.from[row + r] : row + r;
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (at < 0 || at >= t.rows) fault_at(t.fault, FAULT_ROW, row + r);
+            else if (c * 8 < p.K) v = *(const uint4 *)(t.x + at * t.ldx + c * 8);
+            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
+                         :: "r"(base + c / 8 * S::X + r * 128 + ((c % 8 ^ r) << 4)), "r"(v.x), "r"(v.y), "r"(v.z),
+                            "r"(v.w)
+                         : "memory");
+        }
+        fence_async();
+        asm volatile("bar.sync 1, 128;" ::: "memory");
         int add = 0, prev = -1;
         for (int kb = 0; kb < nb; kb++, next()) {
             bar_wait(full + 8 * s, ph);
             wg_fence();
             #pragma unroll
             for (int b = 0; b < S::KB; b++) {
-                const uint32_t x = base + s * S::STAGE + b * S::BOX, w = x + S::X;
+                const uint32_t x = base + (kb * S::KB + b) * S::X, w = ring + s * S::STAGE + b * S::W;
                 #pragma unroll
                 for (int k = 0; k < 4; k++) wgmma<0, 0>(acc, operand(x + k * 32), operand(w + k * 32), b + k ? 1 : add);
             }
@@ -233,20 +256,32 @@ static CUtensorMap pair_map(const Dev *d, const Prod *first, size_t apart, int c
     CHECK(e == CUDA_SUCCESS, "a map of two weights [%ld,%ld]: error %d", (long)first->N, (long)first->K, (int)e);
     return m;
 }
-template <int XR, int KB> static bool pair_go(Dev *d, Tensor h, const Prod *g, const Prod *u) {
+/* Two blocks a multiprocessor, or one that has room for longer tokens; false: none has. */
+static bool thin_go(Dev *d, const CUtensorMap &tw, Thin t) {
+    const int most = (int)cu(d)->smem, half = (most - 1024) / 2, two = (half - thin_bytes(t.p, 0)) / ThinShape::STAGE,
+              one = (most - thin_bytes(t.p, 0)) / ThinShape::STAGE, room = two >= 4 ? two : one;
+    if (room < 2) return false;
+    t.stages = room < ThinShape::STAGES ? room : ThinShape::STAGES;
+    CU(cudaFuncSetAttribute(pair_thin, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    launch_after(d, pair_thin, dim3(cu(d)->sms * (two >= 4 ? 2 : 1)), dim3(160), thin_bytes(t.p, t.stages), tw, t);
+    cu(d)->known = t.p.at;
+    return true;
+}
+/* from: rows of x in the order of experts, where g's rows are not there; else NULL */
+template <int XR, int KB>
+static bool pair_go(Dev *d, Tensor h, const Prod *g, const Prod *u, Tensor x, const int *from, Tensor next) {
     using S = PairShape<XR, KB>;
     const bool up_first = u->b < g->b;
     const size_t apart = up_first ? (char *)g->b - (char *)u->b : (char *)u->b - (char *)g->b;
     if (apart % 16 || apart >= (size_t)1 << 40) return false;
     Pair p = { g->at, g->E, (int)g->N, (int)g->K, up_first, (bf16 *)h.data, h.ld };
-    if (g->rows <= THIN_ROWS && g->N >= 8 * THIN_COLS && g->N % 8 == 0) {
-        CU(cudaFuncSetAttribute(pair_thin, cudaFuncAttributeMaxDynamicSharedMemorySize, ThinShape::SMEM));
-        launch_after(d, pair_thin, dim3(cu(d)->sms * 2), dim3(160), ThinShape::SMEM,
-                     map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, ThinShape::XR, 64),
-                     pair_map(d, up_first ? u : g, apart, THIN_COLS), p);
-        cu(d)->known = g->at;
+    Thin t = { p, (const bf16 *)x.data, x.ld, from, (int)x.rows, 0, cu(d)->fault, (const char *)next.data };
+    if (next.data) t.next_step = next.rows / g->E * next.ld * (int64_t)dtype_size(next.dtype);
+    if ((uintptr_t)t.next % 16 || t.next_step % 16) t.next = NULL;
+    if (g->rows <= THIN_ROWS && g->N >= 8 * THIN_COLS && g->N % 8 == 0
+        && thin_go(d, pair_map(d, up_first ? u : g, apart, THIN_COLS), t))
         return true;
-    }
+    if (from) return false;
     CU(cudaFuncSetAttribute(pair_few<XR, KB>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM));
     CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64),
                 tw = pair_map(d, up_first ? u : g, apart, PAIR_COLS);
@@ -260,12 +295,21 @@ static Prod part(Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
 }
 /* Rows of the mean expert for which weights are only streamed, as in few.cuh. */
 enum { PAIR_EACH = 8 };
-bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
-                         bool keep) {
-    if (keep || sum.n > 1 || ex.n == 0 || x.rows == 0 || x.rows > PAIR_EACH * ex.n || h.dtype != DT_BF16
+static bool pair(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, const int *from, Tensor wg, Tensor wu,
+                 Seqs ex, Leaves sum, Tensor next) {
+    if (sum.n > 1 || ex.n == 0 || own.rows == 0 || own.rows > PAIR_EACH * ex.n || h.dtype != DT_BF16
         || gate.dtype != DT_BF16)
         return false;
-    Prod g = part(gate, x, wg, ex, sum), u = part(up, x, wu, ex, sum);
+    Prod g = part(gate, own, wg, ex, sum), u = part(up, own, wu, ex, sum);
     if (!prod_fast(&g) || !prod_fast(&u) || g.ldb != u.ldb) return false;
-    return pair_go<16, 2>(d, h, &g, &u);
+    return pair_go<16, 2>(d, h, &g, &u, x, from, next);
+}
+bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
+                         bool keep) {
+    return !keep && pair(d, h, gate, up, x, x, NULL, wg, wu, ex, sum, TENSOR_NONE);
+}
+bool cuda_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
+                         Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next) {
+    (void)slot; /* who makes few rows finds them by from */
+    return wide_one(x) && pair(d, h, gate, up, own, x, (const int *)from.data, wg, wu, ex, sum, next);
 }

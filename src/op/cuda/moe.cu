@@ -36,14 +36,49 @@ __device__ static void scores(float *s, const float *l, int E, bool softmax) {
     m = warp_max(m) + 0.0f;
     for (int e = lane; e < E; e += 32) s[e] = exp_f(l[e] - m);
     __syncwarp();
+    int e4 = E / 4 * 4;
 #pragma unroll 8
-    for (int e = 0; e < E; e++) sum += s[e];
+    for (int e = 0; e < e4; e += 4) {
+        float4 v = *(const float4 *)(s + e);
+        sum += v.x, sum += v.y, sum += v.z, sum += v.w;
+    }
+    for (int e = e4; e < E; e++) sum += s[e];
     __syncwarp();
     for (int e = lane; e < E; e += 32) s[e] = s[e] / sum;
     __syncwarp();
 }
-/* Marks the k largest of t[0..n) by making them -inf in t and setting bits of on; ties to the lower index. */
+/* Marks the k largest of t[0..n) in on; ties go to the lower index.  A lane has every 32nd, as whole numbers of the
+ * same order, so that a round is two reductions of the warp: decoding waits for each of them. */
+template <int EACH> __device__ static void mark_top_of(unsigned char *on, const float *t, int n, int k) {
+    int lane = threadIdx.x % 32;
+    unsigned key[EACH]; /* 0: nobody */
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        int e = lane + 32 * i;
+        unsigned u = e < n ? __float_as_uint(t[e]) : 0;
+        key[i] = e < n ? (u >> 31 ? ~u : u | 1u << 31) : 0;
+        if (e < n) on[e] = 0;
+    }
+    for (int j = 0; j < k; j++) {
+        unsigned best = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) best = max(best, key[i]);
+        best = __reduce_max_sync(0xFFFFFFFFu, best);
+        int at = n;
+#pragma unroll
+        for (int i = EACH - 1; i >= 0; i--)
+            if (best && key[i] == best) at = lane + 32 * i;
+        at = __reduce_min_sync(0xFFFFFFFFu, at);
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (at == lane + 32 * i && at < n) key[i] = 0, on[at] = 1;
+    }
+    __syncwarp();
+}
 __device__ static void mark_top(unsigned char *on, float *t, int n, int k) {
+    if (n <= 32) return mark_top_of<1>(on, t, n, k);
+    if (n <= 128) return mark_top_of<4>(on, t, n, k);
+    if (n <= 256) return mark_top_of<8>(on, t, n, k);
     int lane = threadIdx.x % 32;
     for (int e = lane; e < n; e += 32) on[e] = 0;
     __syncwarp();
@@ -273,18 +308,17 @@ void cuda_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int
 
 /* ---- both for few tokens, as a step of decoding has: one block, a warp to a token -------------------------------- */
 enum { FEW_TOKENS = 32 };
-static size_t route_sort_bytes(const Routing &p) {
+static __host__ __device__ size_t route_sort_bytes(const Routing &p) {
     return route_bytes(p.E, p.groups) * (size_t)p.T + (size_t)(p.T * p.topk + 2 * p.E) * 4;
 }
-static __global__ void route_sort_k(Routing p, int32_t *at, int32_t *from, Rows<int32_t> slot) {
-    extern __shared__ float smem[];
+typedef struct { int32_t *at, *from; Rows<int32_t> slot; } Sorted;
+/* By a block of T warps or more; smem: route_sort_bytes. */
+static __device__ void route_sort_rows(const Routing &p, const Sorted &to, char *smem) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = (int)p.T * p.topk;
-    char *room = (char *)smem + route_bytes(p.E, p.groups) * (size_t)warp;
-    int32_t *chosen = (int32_t *)((char *)smem + route_bytes(p.E, p.groups) * (size_t)p.T), *count = chosen + n,
+    int32_t *chosen = (int32_t *)(smem + route_bytes(p.E, p.groups) * (size_t)p.T), *count = chosen + n,
             *first = count + p.E;
     for (int e = threadIdx.x; e < p.E; e += blockDim.x) count[e] = 0;
-    after();
-    route_row(p, warp, room, chosen + warp * p.topk);
+    if (warp < p.T) route_row(p, warp, smem + route_bytes(p.E, p.groups) * (size_t)warp, chosen + warp * p.topk);
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&count[chosen[i]], 1);
     __syncthreads();
@@ -297,24 +331,46 @@ static __global__ void route_sort_k(Routing p, int32_t *at, int32_t *from, Rows<
                 int o = __shfl_up_sync(0xFFFFFFFFu, x, h);
                 if (lane >= h) x += o;
             }
-            if (e < p.E) at[e] = first[e] = sum + x - c;
+            if (e < p.E) to.at[e] = first[e] = sum + x - c;
             sum += __shfl_sync(0xFFFFFFFFu, x, 31);
         }
-        if (lane == 0) at[p.E] = sum;
+        if (lane == 0) to.at[p.E] = sum;
     }
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         int e = chosen[i], s = first[e];
         for (int j = 0; j < i; j++) s += chosen[j] == e;
-        from[s] = i / p.topk;
-        slot.row(i / p.topk)[i % p.topk] = s;
+        to.from[s] = i / p.topk;
+        to.slot.row(i / p.topk)[i % p.topk] = s;
+    }
+}
+/* early: it goes through its instructions once (fused_rows.cu), from and into shared memory, for one token. */
+static __global__ void route_sort_k(Routing p, Sorted to, bool early) {
+    extern __shared__ float smem[];
+    char *room = (char *)smem + route_sort_bytes(p);
+    next_may_come();
+    for (int real = !early; real < 2; real++) {
+        Routing r = p;
+        Sorted s = to;
+        if (real) the_one_before();
+        else {
+            for (int e = threadIdx.x; e < p.E; e += blockDim.x) ((float *)room)[e] = 0;
+            __syncthreads();
+            char *out = room + p.E * 4;
+            r.T = 1, r.logits.at = (const float *)room, r.pick.at = (int32_t *)out;
+            r.weight.at = (float *)(out + p.topk * 4), s.slot.at = (int32_t *)(out + p.topk * 8);
+            s.from = (int32_t *)(out + p.topk * 12), s.at = (int32_t *)(out + p.topk * 16);
+        }
+        route_sort_rows(r, s, (char *)smem);
+        __syncthreads();
     }
 }
 bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot) {
     Routing p = routing_of(r);
-    if (p.T > FEW_TOKENS || p.T == 0 || route_sort_bytes(p) > ROUTE_SMEM) return false;
-    launch_after(d, route_sort_k, dim3(1), (unsigned)p.T * 32, route_sort_bytes(p), p, (int32_t *)at.data,
-                 (int32_t *)from.data, rows_of<int32_t>(slot));
+    const size_t bytes = route_sort_bytes(p) + (size_t)(2 * p.E + 1 + 4 * p.topk) * 4; /* a rehearsal's rows behind */
+    if (p.T > FEW_TOKENS || p.T == 0 || bytes > ROUTE_SMEM) return false;
+    Sorted to = { (int32_t *)at.data, (int32_t *)from.data, rows_of<int32_t>(slot) };
+    launch_after(d, route_sort_k, dim3(1), (unsigned)p.T * 32, bytes, p, to, cu(d)->noting);
     return true;
 }
 
