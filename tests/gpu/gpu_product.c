@@ -243,7 +243,9 @@ int gpu_product(int argc, char **argv) {
         for (int of = 2; of <= 32 && !gpu_test_few; of *= 2)
             parts(&q, 130, 256, 32, 64, of), parts(&q, 70, 128, 768, 1, of), parts(&q, 33, 72, 100, 8, of),
                 parts(&q, 20, 37, 50, 1, of);
-        if (!gpu_test_few) all_rows(&q, 1024, 512), all_rows(&q, 264, 96), all_rows(&q, 4096, 200);
+        if (!gpu_test_few)
+            all_rows(&q, 1024, 512), all_rows(&q, 264, 96), all_rows(&q, 4096, 200), all_rows(&q, 5120, 72),
+                all_rows(&q, 7168, 264);
         duo_close(&q);
     }
     return test_end();

@@ -1,8 +1,8 @@
 /* prod.cu - who computes a product.
  *
  * All kernels of one Prod give the same bits (prod.h), so the choice may depend on rows: few rows go to few.cuh,
- * which only streams the weights; aligned rows to gemm.cuh, with a copy of the weights where their width is no
- * multiple of 8; everything else to plain_prod.cu. */
+ * which only streams the weights, or, dense, to mid.cu, which does so with up to 256; aligned rows to gemm.cuh, with a
+ * copy of the weights where their width is no multiple of 8; everything else to plain_prod.cu. */
 #include "op/cuda/few.cuh"
 #include "op/cuda/gemm_go.cuh"
 
@@ -101,6 +101,7 @@ template <int BN, int KB> static void few_rows(Dev *d, const Prod *p) {
 enum { FEW_ROWS = 64, FEW_EACH = 16 };
 bool prod_few(Dev *d, const Prod *p) {
     if (p->kind != FWD || p->n_pieces > 1 || p->add) return false;
+    if (prod_mid(d, p)) return true;
     if (p->at) {
         const int64_t mean = p->rows / p->E;
         if (mean > FEW_EACH) return false;
@@ -355,7 +356,8 @@ bool prods_open(Dev *d, Err *err) {
                           allow_few_rows<64, 2>(),
                           head_allow(),
                           head_back_allow(),
-                          fused_allow() };
+                          fused_allow(),
+                          mid_allow() };
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i] != cudaSuccess) return err_set(err, "shared memory for products: %s", cudaGetErrorString(all[i]));
     return true;

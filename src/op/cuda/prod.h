@@ -57,8 +57,9 @@ size_t prod_gemm_tmp(const Prod *p);
 void   prod_gemm(Dev *d, const Prod *p);
 void   prod_dw(Dev *d, const Prod *p);                      /* ... of DW */
 bool   prod_few(Dev *d, const Prod *p);                     /* ... if its rows are few: few.cuh; false: they are not */
+bool   prod_mid(Dev *d, const Prod *p);                     /* ... 9 to 256 rows and one wave of tiles: mid.cu */
 
 /* their own kernels may have their shared memory */
-cudaError_t head_allow(void), head_back_allow(void), fused_allow(void), dw_allow(void);
+cudaError_t head_allow(void), head_back_allow(void), fused_allow(void), dw_allow(void), mid_allow(void);
 
 #endif
