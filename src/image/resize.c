@@ -51,8 +51,9 @@ static void make_taps(Taps *t, int in, int out, bool fast, Mem *m) {
         t->w[i] = w[i] == 0 ? 0 : (int)((w[i] < 0 ? -0.5 : 0.5) + w[i] * (1 << t->bits));
 }
 
-/* Whole numbers: in whatever width they are added, the result is one. */
-#if defined __x86_64__ && defined __linux__
+/* Whole numbers: in whatever width they are added, the result is one.  Which clone is taken is asked before
+ * ThreadSanitizer has begun: with it there is one. */
+#if defined __x86_64__ && defined __linux__ && !defined __SANITIZE_THREAD__
 #define WIDE_TOO __attribute__((target_clones("avx2", "default")))
 #else
 #define WIDE_TOO
