@@ -3,6 +3,7 @@
 hone=$(realpath "$1")
 repo=$PWD
 passed=0 failed=0 skipped=0
+export PMIX_MCA_gds=hash # a rank killed while it holds the lock of PMIx's shared memory would leave mpirun waiting for it
 work=$(mktemp -d)
 child=""
 trap '[ -n "$child" ] && kill -9 $child 2>/dev/null; rm -rf "$work"' EXIT

@@ -383,13 +383,11 @@ bars() {
         bar "dense products, bits free of the batch, of cuBLASLt's choice" "$(tail -1 "$work/peer" | value of_library)" 1 0.87
         grep '"cost": 0\.[1-9]' "$work/peer" | head -8
     else skipped=$((skipped + 1)) && echo "skipped: there is no build/gpu/bench_prod_gpu"; fi
-    for b in "Qwen2.5-0.5B 24" "Llama-3.1-8B 8" "Qwen3-8B 8" "Mixtral-8x7B 4" "Moonlight-16B-A3B 8" "Qwen3-30B-A3B 8"; do
-        set -- $b
-        peers step_gpu.py "$gpu" "tests/data/configs/$1.json" $2
-        while read -r line; do
-            bar "exactness's price: $1, $(grep -oE '(training|decoding)[^"]*' <<<"$line")" "$(value seconds <<<"$line")" "$(awk -v a="$(value seconds <<<"$line")" -v b="$(value price <<<"$line")" 'BEGIN { print a - b }')" most 1.1
-        done < <(grep '"cost"' "$work/peer")
-    done
+    peers slice_gpu.py $slice 8 32768 32768 full
+    bar "Qwen3-30B slice, 1 x 32,768 tokens, full recompute" "$(ours train-slice $slice --layers 8 --tokens 32768 --length 32768 --recompute full --repeats 3 --keep-logits | value tokens_per_s)" \
+        "$(peer 'train-slice, full recompute')" 1.0
+    peers slice_gpu.py $share 5 16384 4096 full
+    bar "DeepSeek-V3's EP-8 share, full recompute, attention kept" "$(ours train-slice $share --recompute full --repeats 3 --keep-logits | value tokens_per_s)" "$(peer 'train-slice, full recompute')" 0.95
     peers grpo_gpu.py $small
     model
     wide_model $small "$work/wide"
@@ -397,11 +395,13 @@ bars() {
         rollout.ignore_eos=true train.micro_tokens=16384 train.keep_logits=true reward.library="$gpu/each.so"
     cat "$work/bars/metrics.jsonl" >>"$kept"
     bar "a GRPO step of Qwen2.5-0.5B's shape, steps/s" "$(metric bars timing_s/step | tail -1 | awk '{ print 1 / $1 }')" "$(tail -1 "$work/peer" | value seconds | awk '{ print 1 / $1 }')" 5
-    peers slice_gpu.py $slice 8 32768 32768 full
-    bar "Qwen3-30B slice, 1 x 32,768 tokens, full recompute" "$(ours train-slice $slice --layers 8 --tokens 32768 --length 32768 --recompute full --repeats 3 --keep-logits | value tokens_per_s)" \
-        "$(peer 'train-slice, full recompute')" 1.0
-    peers slice_gpu.py $share 5 16384 4096 full
-    bar "DeepSeek-V3's EP-8 share, full recompute, attention kept" "$(ours train-slice $share --recompute full --repeats 3 --keep-logits | value tokens_per_s)" "$(peer 'train-slice, full recompute')" 0.95
+    for b in "Qwen2.5-0.5B 24" "Llama-3.1-8B 8" "Qwen3-8B 8" "Mixtral-8x7B 4" "Moonlight-16B-A3B 8" "Qwen3-30B-A3B 8"; do
+        set -- $b
+        peers step_gpu.py "$gpu" "tests/data/configs/$1.json" $2
+        while read -r line; do
+            bar "exactness's price: $1, $(grep -oE '(training|decoding)[^"]*' <<<"$line")" "$(value seconds <<<"$line")" "$(awk -v a="$(value seconds <<<"$line")" -v b="$(value price <<<"$line")" 'BEGIN { print a - b }')" most 1.1
+        done < <(grep '"cost"' "$work/peer")
+    done
 }
 # Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.
 # Jobs run six at a time.  racecheck runs on build/gpu/race, where attention waits in a way that it follows
