@@ -4,9 +4,9 @@
  *
  * A block has WG * 64 tokens (wgmma's M, a warpgroup each 64) and BN rows of the weight (its N), BN such that all tiles
  * are one wave.  Two row tiles are a cluster: each block loads half of the weight's rows and sends them to both.  (Of
- * clusters of four only 30 fit on the card.)  Two more warps load, one the weights and one the tokens: a copy takes its
- * thread 90 ns.  The operands' descriptors are made in uniform registers, for which the compiler must see that all
- * lanes agree: branches by what lane 0 says, no address made anew in the loop.
+ * clusters of four only 30 fit on the card.)  Two more warps load, one the weights and one the tokens: with one the
+ * time grew with the number of copies, some 90 ns each.  The operands' descriptors are made in uniform registers, for
+ * which the compiler must see that all lanes agree: branches by what lane 0 says, no address made anew in the loop.
  *
  * Blocks come to the card before the kernel before them is done (after.cuh), and wait there.  Their shared memory is
  * more than half of a multiprocessor's, so that they do not come in pairs. */
