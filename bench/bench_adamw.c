@@ -51,9 +51,10 @@ int main(int argc, char **argv) {
     int threads = argc > 2 ? atoi(argv[2]) : 2;
     Dev d;
     dev_open(&d, (DevOpts){ .threads = threads });
-    Arena a = dev_arena(&d, "adamw", (size_t)n * 16);
+    enum { APART = 4096 / 4 * 5 + 16 * 7 }; /* floats: were they a power of two apart, they would meet in one bank */
+    Arena a = dev_arena(&d, "adamw", (size_t)(n + 2 * APART) * 16);
     Tensor t[4];
-    for (int i = 0; i < 4; i++) t[i] = tensor_push(&a, DT_F32, 1, n);
+    for (int i = 0; i < 4; i++) t[i] = tensor_push(&a, DT_F32, 1, n), tensor_push(&a, DT_F32, 1, APART);
     Job j = { t[0].data, t[1].data, t[2].data, t[3].data, n, { 0 } };
     for (int64_t i = 0; i < n; i++) {
         float x = (float)(i % 1999) / 1999 - 0.5f;
