@@ -266,7 +266,8 @@ static bool fits(const NormRope *n) {
            && wide_all(s.width, n->y, n->raw, n->g);
 }
 static bool both_fit(const NormRope *q, const NormRope *k, Tensor cossin) {
-    return fits(q) && fits(k) && q->s.width == k->s.width && wide_all(8, cossin);
+    return fits(q) && fits(k) && q->s.width == k->s.width && wide_all(8, cossin)
+           && q->raw.rows * (q->s.heads + 2 * k->s.heads) < (int64_t)1 << 31; /* the kernel divides 32 bits */
 }
 static Heads heads_of(const NormRope *n) {
     return {
