@@ -73,11 +73,13 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     using S = FewShape<BN, XR, KB, EARLY>;
     static_assert(S::STAGES >= 2 && S::W % 1024 == 0 && S::X % 1024 == 0 && (!SWAP || BN == 64), "");
     extern __shared__ uint8_t raw[];
-    const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    pin(base);
     uint8_t *mem = raw + (base - smem_of(raw));
     const uint32_t full = base + S::STAGES * S::STAGE + S::PAST, empty = full + 8 * S::STAGES;
     int *cum = (int *)(mem + S::STAGES * S::STAGE + S::PAST + 16 * S::STAGES);
     const int nt = (p.N + BN - 1) / BN;
+    const uint32_t warp = lane0(threadIdx.x / 32);
     if (threadIdx.x == 0) {
         for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
         bar_fence_init();
@@ -86,7 +88,7 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     if constexpr (EARLY) next_may_come();
     else after();
     tiles_before<XR>(cum, p.at, p.E, p.rows, nt);
-    const int total = cum[p.E], nk = (p.K + 63) / 64, nb = (nk + KB - 1) / KB;
+    const int total = (int)lane0(cum[p.E]), nk = (p.K + 63) / 64, nb = (nk + KB - 1) / KB;
     int e = 0, s = 0, n0, row;
     uint32_t ph = 0;
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
@@ -95,8 +97,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
         const int i = item - cum[e];
         n0 = i % nt * BN, row = (p.at ? __ldg(p.at + e) : 0) + i / nt * XR;
     };
-    if (threadIdx.x >= 128) {
-        if (threadIdx.x == 128) {
+    if (warp >= 4) {
+        if (elected()) {
             for (int item = blockIdx.x; item < total; item += gridDim.x) {
                 get(item);
                 int kx = 0, kw = 0, kb = 0;
@@ -131,7 +133,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
         }
         return;
     }
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x & 31;
+    const uint32_t m0 = low_operand(base + (SWAP ? S::X : 0)), q0 = low_operand(base + (SWAP ? 0 : S::X));
     float acc[(SWAP ? XR : BN) / 2];
     if constexpr (EARLY && !SWAP) { /* a few rows: sixteen bytes a thread are there sooner than dozens of boxes */
         const int pieces = min(nb, S::STAGES) * KB * 8;
@@ -154,14 +157,12 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
         int add = 0, prev = -1;
         for (int kb = 0; kb < nb; kb++, next()) {
             bar_wait(full + 8 * s, ph);
+            const uint32_t m = m0 + s * (S::STAGE / 16), n = q0 + s * (S::STAGE / 16);
             wg_fence();
             #pragma unroll
-            for (int b = 0; b < KB; b++) {                              /* columns past K are zeros in shared memory */
-                const uint32_t x = base + s * S::STAGE + b * S::BOX, w = x + S::X;
-                #pragma unroll
-                for (int k = 0; k < 4; k++)
-                    wgmma<0, 0>(acc, operand((SWAP ? w : x) + k * 32), operand((SWAP ? x : w) + k * 32),
-                                b + k ? 1 : add);
+            for (int i = 0; i < KB * 4; i++) {                          /* columns past K are zeros in shared memory */
+                const int to = i / 4 * (S::BOX / 16) + i % 4 * 2;
+                wgmma<0, 0>(acc, operand_of(m + to), operand_of(n + to), i ? 1 : add);
             }
             wg_commit();
             add = 1;

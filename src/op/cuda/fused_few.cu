@@ -44,11 +44,13 @@ __global__ void __launch_bounds__(160)
     using S = PairShape<XR, KB>;
     static_assert(S::STAGES >= 2 && S::X % 1024 == 0, "");
     extern __shared__ uint8_t raw[];
-    const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    pin(base);
     uint8_t *mem = raw + (base - smem_of(raw));
     const uint32_t full = base + S::STAGES * S::STAGE, empty = full + 8 * S::STAGES;
     int *cum = (int *)(mem + S::STAGES * S::STAGE + 16 * S::STAGES);
     const int nt = (p.N + PAIR_COLS - 1) / PAIR_COLS;
+    const uint32_t warp = lane0(threadIdx.x / 32);
     if (threadIdx.x == 128) {
         for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 1);
         bar_fence_init();
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(160)
     }
     after();
     tiles_before<XR>(cum, p.at, p.E, 0, nt);
-    const int total = cum[p.E], nb = ((p.K + 63) / 64 + KB - 1) / KB;
+    const int total = (int)lane0(cum[p.E]), nb = ((p.K + 63) / 64 + KB - 1) / KB;
     int e = 0, s = 0, n0, row;
     uint32_t ph = 0;
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
@@ -65,8 +67,8 @@ __global__ void __launch_bounds__(160)
         const int i = item - cum[e];
         n0 = i % nt * PAIR_COLS, row = __ldg(p.at + e) + i / nt * XR;
     };
-    if (threadIdx.x >= 128) {
-        if (threadIdx.x == 128)
+    if (warp >= 4) {
+        if (elected())
             for (int item = blockIdx.x; item < total; item += gridDim.x) {
                 get(item);
                 for (int kb = 0; kb < nb; kb++, next()) {
@@ -82,7 +84,8 @@ __global__ void __launch_bounds__(160)
             }
         return;
     }
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x & 31;
+    const uint32_t w0 = low_operand(base), x0 = low_operand(base + S::W);
     float acc[XR / 2];
     for (int item = blockIdx.x; item < total; item += gridDim.x) {
         get(item);
@@ -90,12 +93,12 @@ __global__ void __launch_bounds__(160)
         int add = 0, prev = -1;
         for (int kb = 0; kb < nb; kb++, next()) {
             bar_wait(full + 8 * s, ph);
+            const uint32_t w = w0 + s * (S::STAGE / 16), x = x0 + s * (S::STAGE / 16);
             wg_fence();
             #pragma unroll
-            for (int b = 0; b < KB; b++) {
-                const uint32_t w = base + s * S::STAGE + b * S::BOX, x = w + S::W;
-                #pragma unroll
-                for (int k = 0; k < 4; k++) wgmma<0, 0>(acc, operand(w + k * 32), operand(x + k * 32), b + k ? 1 : add);
+            for (int i = 0; i < KB * 4; i++) {
+                const int to = i / 4 * (S::BOX / 16) + i % 4 * 2;
+                wgmma<0, 0>(acc, operand_of(w + to), operand_of(x + to), i ? 1 : add);
             }
             wg_commit();
             add = 1;
@@ -157,7 +160,9 @@ __global__ void __launch_bounds__(160)
     const Pair &p = t.p;
     extern __shared__ uint8_t raw[];
     const int nt = (p.N + THIN_COLS - 1) / THIN_COLS, nb = ((p.K + 63) / 64 + S::KB - 1) / S::KB, stages = t.stages;
-    const uint32_t base = (smem_of(raw) + 1023) & ~1023u, ring = base + nb * S::KB * S::X,
+    uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    pin(base);
+    const uint32_t warp = lane0(threadIdx.x / 32), ring = base + nb * S::KB * S::X,
                    full = ring + stages * S::STAGE, empty = full + 8 * S::STAGES;
     int *cum = (int *)(raw + (empty + 8 * S::STAGES - smem_of(raw)));
     if (threadIdx.x == 128) {
@@ -168,7 +173,7 @@ __global__ void __launch_bounds__(160)
     the_one_before();
     next_may_come();
     tiles_before<S::XR>(cum, p.at, p.E, 0, nt);
-    const int total = cum[p.E];
+    const int total = (int)lane0(cum[p.E]);
     int e = 0, s = 0, n0, row;
     uint32_t ph = 0;
     auto next = [&] { if (++s == stages) s = 0, ph ^= 1; };
@@ -177,8 +182,8 @@ __global__ void __launch_bounds__(160)
         const int i = item - cum[e];
         n0 = i % nt * THIN_COLS, row = __ldg(p.at + e) + i / nt * S::XR;
     };
-    if (threadIdx.x >= 128) {
-        if (threadIdx.x == 128)
+    if (warp >= 4) {
+        if (elected())
             for (int item = blockIdx.x; item < total; item += gridDim.x) {
                 get(item);
                 for (int kb = 0; kb < nb; kb++, next()) {
@@ -192,7 +197,8 @@ __global__ void __launch_bounds__(160)
             }
         return;
     }
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, pieces = nb * S::KB * 8;
+    const int lane = threadIdx.x & 31, pieces = nb * S::KB * 8;
+    const uint32_t x0 = low_operand(base), w0 = low_operand(ring);
     float acc[THIN_COLS];
     for (int item = blockIdx.x; item < total; item += gridDim.x) {
         get(item);
@@ -213,13 +219,12 @@ __global__ void __launch_bounds__(160)
         int add = 0, prev = -1;
         for (int kb = 0; kb < nb; kb++, next()) {
             bar_wait(full + 8 * s, ph);
+            const uint32_t x = x0 + kb * (S::KB * S::X / 16), w = w0 + s * (S::STAGE / 16);
             wg_fence();
             #pragma unroll
-            for (int b = 0; b < S::KB; b++) {
-                const uint32_t x = base + (kb * S::KB + b) * S::X, w = ring + s * S::STAGE + b * S::W;
-                #pragma unroll
-                for (int k = 0; k < 4; k++) wgmma<0, 0>(acc, operand(x + k * 32), operand(w + k * 32), b + k ? 1 : add);
-            }
+            for (int i = 0; i < S::KB * 4; i++)
+                wgmma<0, 0>(acc, operand_of(x + i / 4 * (S::X / 16) + i % 4 * 2),
+                            operand_of(w + i / 4 * (S::W / 16) + i % 4 * 2), i ? 1 : add);
             wg_commit();
             add = 1;
             wg_wait<1>();

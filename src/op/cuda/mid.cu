@@ -5,8 +5,7 @@
  * A block has WG * 64 tokens (wgmma's M, a warpgroup each 64) and BN rows of the weight (its N), BN such that all tiles
  * are one wave.  Two row tiles are a cluster: each block loads half of the weight's rows and sends them to both.  (Of
  * clusters of four only 30 fit on the card.)  Two more warps load, one the weights and one the tokens: with one the
- * time grew with the number of copies, some 90 ns each.  The operands' descriptors are made in uniform registers, for
- * which the compiler must see that all lanes agree: branches by what lane 0 says, no address made anew in the loop.
+ * time grew with the number of copies, some 90 ns each.
  *
  * Blocks come to the card before the kernel before them is done (after.cuh), and wait there.  Their shared memory is
  * more than half of a multiprocessor's, so that they do not come in pairs. */
@@ -28,22 +27,13 @@ struct Mid {
     Bias    bias;
     Split   split;
 };
-DEV uint32_t lane0(uint32_t x) { return __shfl_sync(~0u, x, 0); }
-DEV bool elected() {
-    uint32_t yes;
-    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(yes));
-    return yes;
-}
-/* operand() from its lower half */
-DEV uint64_t operand_of(uint32_t low) { return (uint64_t)(1u << 30 | 1024 >> 4) << 32 | low; }
-
 template <int BN, int WG>
 __global__ void __launch_bounds__(WG * 128 + 64, 1)
     mid(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap tw, const __grid_constant__ Mid p) {
     using S = MidShape<BN, WG>;
     extern __shared__ uint8_t raw[];
     uint32_t base = (smem_of(raw) + 1023) & ~1023u;
-    asm volatile("" : "+r"(base));                                      /* else it is made again in every round */
+    pin(base);
     const uint32_t full = base + S::STAGES * S::STAGE, empty = full + 8 * S::STAGES;
     const uint32_t warp = lane0(threadIdx.x / 32);
     const int m = p.CM > 1 ? (int)cluster_rank() : 0, row = (blockIdx.y * p.CM + m) * 64 * WG;
@@ -89,7 +79,7 @@ __global__ void __launch_bounds__(WG * 128 + 64, 1)
     const int tid = threadIdx.x & 127, lane = tid & 31;
     float acc[BN / 2];
     int add = 0, prev = -1;
-    const uint32_t x0 = lane0((uint32_t)operand(base + warp / 4 * 8192)), w0 = lane0((uint32_t)operand(base + S::X));
+    const uint32_t x0 = low_operand(base + warp / 4 * 8192), w0 = low_operand(base + S::X);
     for (int kb = 0; kb < nb; kb++, next()) {
         bar_wait(full + 8 * s, ph);
         const uint32_t x = x0 + s * (S::STAGE / 16), w = w0 + s * (S::STAGE / 16);

@@ -19,6 +19,18 @@ DEV void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/* ---- what all lanes agree on ----------------------------------------------------------------------------------- */
+/* Short steps of the tensor core wait for the instructions between them, unless operands' descriptors and counters are
+ * in uniform registers.  The compiler puts them there if it sees that all lanes agree: branches and counts by what
+ * lane 0 says, base addresses that are not made anew (pin). */
+DEV uint32_t lane0(uint32_t x) { return __shfl_sync(~0u, x, 0); }
+DEV void pin(uint32_t &x) { asm volatile("" : "+r"(x)); }
+DEV bool elected() {                                            /* one lane of a warp whose branches are such */
+    uint32_t yes;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(yes));
+    return yes;
+}
+
 /* ---- mbarriers ------------------------------------------------------------------------------------------------- */
 /* The unqualified forms: with .acquire and .release.cluster the main loop loses a quarter of its speed. */
 DEV void bar_init(uint32_t b, int n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(b), "r"(n)); }
@@ -91,6 +103,9 @@ DEV uint64_t operand(uint32_t addr, uint32_t chunk = 16) {
     return (uint64_t)((addr & 0x3ffff) >> 4) | (uint64_t)(chunk >> 4) << 16 | (uint64_t)(1024 >> 4) << 32
            | (uint64_t)1 << 62;
 }
+/* The same from its lower half: addresses count sixteens. */
+DEV uint32_t low_operand(uint32_t addr) { return lane0((uint32_t)operand(addr)); }
+DEV uint64_t operand_of(uint32_t low) { return (uint64_t)(1u << 30 | 1024 >> 4) << 32 | low; }
 DEV void stmatrix4(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
                  :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
