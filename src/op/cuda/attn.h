@@ -39,6 +39,19 @@ struct Pages {                               /* table null: keys are rows of a t
         return get(value_at(seq_table, pos, head, c));
     }
 };
+/* Whose row it is: at[s] <= row < at[s+1], or -1.  Of a step of decoding every sequence has one, which is looked at
+ * first: halving is a chain of reads, half a microsecond each. */
+static __device__ __forceinline__ int seq_of_row(const int *at, int n, int64_t row) {
+    if (row < n && at[row] == row && at[row + 1] == row + 1) return (int)row;
+    if (row < at[0] || row >= at[n]) return -1;
+    int lo = 0;
+    for (int hi = n; hi - lo > 1;) {
+        const int mid = (lo + hi) / 2;
+        if (at[mid] <= row) lo = mid;
+        else hi = mid;
+    }
+    return lo;
+}
 /* Parts of one sequence, which share its keys (Attn.from), stand in the order of their positions, others between
  * them. */
 /* The part behind s, or seqs: by a whole warp. */

@@ -1,5 +1,5 @@
 /* fused_prod.cu - products that do more than one op of the list (op_fused_list.h), each with the bits of its parts:
- * gradients of weights that are written instead of added to, q, k and v in one.  Where a width does not fit gemm.cuh
+ * gradients of weights that are written instead of added to; q, k and v in one, gate and up.  Where a width does not fit gemm.cuh
  * the parts are done one by one. */
 #include "op/cuda/gemm_go.cuh"
 
@@ -13,6 +13,7 @@ bool cuda_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
 bool cuda_linear_dx3(Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Tensor *w, const Leaves *sum);
 bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex,
                       Leaves sum);
+bool cuda_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 
 /* ---- dw = ------------------------------------------------------------------------------------------------------ */
@@ -99,22 +100,33 @@ bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Ten
     return more_go(d, &p, more);
 }
 
-/* ---- y[i] = x w[i]' ---------------------------------------------------------------------------------------------- */
-/* Weights that lie one behind the other are one; its columns go to three tensors. */
-bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+/* ---- y[i] = x w[i]' + b[i] --------------------------------------------------------------------------------------- */
+/* Weights that lie one behind the other are one, biases too; its columns go to two or three tensors. */
+static bool joined(Dev *d, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
     Tensor all = w[0];
     if (sum.n > 1 || x.rows == 0) return false;
-    for (int i = 0; i < 3; i++) {
-        if (b[i].data || y[i].dtype != DT_BF16 || w[i].dtype != DT_BF16 || w[i].ld != w[0].ld) return false;
+    const size_t each = dtype_size(b[0].dtype);
+    for (int i = 0; i < n; i++) {
+        if (y[i].dtype != DT_BF16 || w[i].dtype != DT_BF16 || w[i].ld != w[0].ld || !b[i].data != !b[0].data)
+            return false;
         if (i && (char *)w[i].data != (char *)all.data + (size_t)(all.rows * all.ld) * 2) return false;
+        if (b[i].data && i
+            && (b[i].dtype != b[0].dtype || (char *)b[i].data != (char *)b[0].data + (size_t)all.rows * each))
+            return false;
         if (i) all.rows += w[i].rows;
         Prod p = prod_nt(y[i], x, w[i], TENSOR_NONE, sum);
         if (!prod_fast(&p)) return false;
     }
-    Prod p = prod_nt(y[0], x, all, TENSOR_NONE, sum);
+    Prod p = prod_nt(y[0], x, all, b[0], sum);
     p.N = all.rows, p.n1 = w[0].rows, p.n2 = p.n1 + w[1].rows;
-    p.c1 = y[1].data, p.c2 = y[2].data, p.ldc1 = y[1].ld, p.ldc2 = y[2].ld;
-    if (p.n1 % 256 || p.n2 % 256) return false;
+    p.c1 = y[1].data, p.c2 = y[n - 1].data, p.ldc1 = y[1].ld, p.ldc2 = y[n - 1].ld;
+    if (p.n1 % SPLIT_COLS || p.n2 % SPLIT_COLS) return false;
     if (!prod_few(d, &p)) prod_gemm(d, &p);
     return true;
+}
+bool cuda_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    return joined(d, y, 2, x, w, b, sum);
+}
+bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    return joined(d, y, 3, x, w, b, sum);
 }

@@ -196,13 +196,8 @@ typedef struct {
 } Turn;
 static __device__ __forceinline__ void put_eight(const Turn &x, int64_t t, int head, int c, uint4 u, bool value,
                                                  bool real) {
-    int lo = 0, hi = x.n; /* at[lo] <= t < at[hi] */
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (x.at[mid] <= t) lo = mid;
-        else hi = mid;
-    }
-    if (t < x.at[0] || t >= x.at[x.n]) return;
+    const int lo = seq_of_row(x.at, x.n, t);
+    if (lo < 0) return;
     const int *table = x.p.table + lo * x.p.ld_table;
     const int start = x.start[lo], pos = start + (int)(t - x.at[lo]), page = pos / x.p.page, first = page * x.p.page;
     if (page >= x.p.n_table) return fault_at(x.p.fault, FAULT_LENGTH, t);

@@ -48,6 +48,8 @@ static int bn_of(const Prod *p) {
     const int narrow = p->kind == FWD && p->n_pieces == 1 && !p->at ? 32 : 128;
     int bn = 256;
     while (bn > narrow && (p->N <= bn / 2 || row_tiles * ((p->N + bn - 1) / bn) < enough)) bn /= 2;
+    if (p->n1) /* no tile may lie on both sides of a border */
+        while (p->n1 % bn || (p->n2 < p->N && p->n2 % bn)) bn /= 2;
     return bn;
 }
 static Gemm gemm_of(const Prod *p) {

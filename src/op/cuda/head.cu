@@ -7,7 +7,8 @@
 #include "op/cuda/head.cuh"
 #include "op/cuda/gemm_go.cuh"
 
-enum { FULL_FLOATS = 1 << 25, FUSED_LEAVES = 1 << 22, FEW_DRAWN = 16 };         /* the first two: in d->tmp at a time */
+/* FULL_FLOATS, FUSED_LEAVES: in d->tmp at a time; the first is 256 rows of 164,000 ids, whole tiles of the product */
+enum { FULL_FLOATS = 41 << 20, FUSED_LEAVES = 1 << 22, FEW_DRAWN = 16 };
 
 typedef struct {
     Rows<float>         lp, ent;        /* ent, stat, kept: or none */
@@ -379,6 +380,7 @@ static Plan plan_of(const Dev *d, Tensor h, Tensor w, int64_t words, bool logits
     /* Of few rows that want all their logits the weights are only streamed (few.cuh). */
     c.fused = prod_fast(&p) && !head_odd(words) && !(logits && h.rows <= FEW_DRAWN), c.logits = logits || !c.fused;
     int64_t n = c.logits ? FULL_FLOATS / c.ld : FUSED_LEAVES / c.leaves / 256 * 256;
+    if (n > 128) n = n / 128 * 128;
     c.rows = least(h.rows, n < 1 ? 1 : n > 65535 ? 65535 : n); /* a grid has no more rows */
     c.leaf_bytes = arena_round((size_t)(c.rows * c.leaves) * 16), c.want_bytes = arena_round((size_t)c.rows * 4);
     c.raw_bytes = c.logits ? arena_round((size_t)(c.rows * c.ld) * 4) : 0;

@@ -18,7 +18,7 @@ Pages pages_of(const Dev *d, const Kv *kv, const Paged *rows) {
     return p;
 }
 
-/* A block a row: its sequence is found by halving, its page looked up once.  The fast kernels multiply what lies behind
+/* A block a row: its sequence is found once, and its page.  The fast kernels multiply what lies behind
  * a sequence in its last page by 0, so that must be finite: whoever begins a page leaves zeros behind its own rows. */
 struct Put {
     const int *at, *start;
@@ -42,33 +42,34 @@ static __device__ void put_row(const Put &x, const int *table, int pos, Tensor f
         }
     }
 }
+/* Behind pos the rows of a slice lie one behind the other, so zeros go there as one piece. */
 static __device__ void zero_behind(const Put &x, const int *table, int pos) {
-    const int left = x.p.page - 1 - pos % x.p.page, width = x.p.wk + (x.p.slice_v ? x.p.wv : 0);
-    for (int64_t i = threadIdx.x; i < (int64_t)left * x.p.kv_heads * width; i += blockDim.x) {
-        const int c = (int)(i % width), head = (int)(i / width % x.p.kv_heads),
-                  at = pos + 1 + (int)(i / width / x.p.kv_heads);
-        char *to = c < x.p.wk ? x.p.key_at(table, at, head, c) : x.p.value_at(table, at, head, c - x.p.wk);
-        if (x.p.es == 2) store((bf16 *)to, 0.f);
-        else store((float *)to, 0.f);
+    const int left = x.p.page - 1 - pos % x.p.page, unit = x.wide ? 16 / x.p.es : 1;
+    for (int value = 0; value < (x.p.slice_v ? 2 : 1); value++) {
+        const int width = value ? x.p.wv : x.p.wk, slice = value ? x.p.slice_v : x.p.slice_k, run = left * slice / unit;
+        const int n = x.p.kv_heads * (width / slice) * run;
+        for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            const int piece = i / run, head = piece / (width / slice), c = piece % (width / slice) * slice;
+            char *to = value ? x.p.value_at(table, pos + 1, head, c) : x.p.key_at(table, pos + 1, head, c);
+            to += (int64_t)(i - piece * run) * unit * x.p.es;
+            if (x.wide) *(uint4 *)to = make_uint4(0, 0, 0, 0);
+            else if (x.p.es == 2) store((bf16 *)to, 0.f);
+            else store((float *)to, 0.f);
+        }
     }
 }
 static __global__ void kv_put_rows(const Put x) {
     after();
     const int64_t row = blockIdx.x;
-    int lo = 0, hi = x.n; /* at[lo] <= row < at[hi] */
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (x.at[mid] <= row) lo = mid;
-        else hi = mid;
-    }
-    if (row < x.at[0] || row >= x.at[x.n]) return;
-    const int *table = x.p.table + lo * x.p.ld_table;
-    const int start = x.start[lo], pos = start + (int)(row - x.at[lo]), first = pos - pos % x.p.page;
+    const int s = seq_of_row(x.at, x.n, row);
+    if (s < 0) return;
+    const int *table = x.p.table + s * x.p.ld_table;
+    const int start = x.start[s], pos = start + (int)(row - x.at[s]), first = pos - pos % x.p.page;
     if (pos / x.p.page >= x.p.n_table) return fault_at(x.p.fault, FAULT_LENGTH, row);
     if ((unsigned)table[pos / x.p.page] >= (unsigned)x.p.n_pages) return fault_at(x.p.fault, FAULT_PAGE, row);
     put_row(x, table, pos, x.k, row, x.p.wk, false);
     if (x.p.slice_v) put_row(x, table, pos, x.v, row, x.p.wv, true);
-    if (row + 1 == x.at[lo + 1] && first >= start) zero_behind(x, table, pos);
+    if (row + 1 == x.at[s + 1] && first >= start && pos + 1 < first + x.p.page) zero_behind(x, table, pos);
 }
 static bool wide_rows(Tensor t, int width, int slice) {
     return t.dtype == DT_BF16 && (uintptr_t)t.data % 16 == 0 && t.ld % 8 == 0 && width % 8 == 0 && slice % 8 == 0;

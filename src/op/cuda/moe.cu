@@ -206,11 +206,13 @@ void cuda_route_bwd(Dev *d, Tensor dlogits, Tensor dweight, const Route *r) {
            route_bytes(p.E, p.groups) * (size_t)p.warps, p);
 }
 
-/* ---- sorting: runs of SORT_RUN choices, each counted by one warp, then placed by one warp ------------------------ */
-enum { SORT_RUN = 1024, SORT_SCAN = 1024 };
+/* ---- sorting: runs of choices, each counted by one warp, then placed by one warp --------------------------------- */
+/* Short runs where choices are few: a warp takes some 20 us for a long one. */
+enum { SORT_RUN = 1024, SORT_RUN_FEW = 64, SORT_FEW = 8192, SORT_SCAN = 1024 };
+static int sort_run(int64_t n) { return n <= SORT_FEW ? SORT_RUN_FEW : SORT_RUN; }
 typedef struct {
     int64_t n;
-    int k, E;
+    int k, E, run;
     Rows<const int32_t> pick;
     Rows<int32_t> slot;
     int32_t *from, *count;
@@ -228,8 +230,8 @@ static __global__ void sort_count_k(Sort p) {
     extern __shared__ int32_t have[];
     for (int e = threadIdx.x; e < p.E; e += 32) have[e] = 0;
     __syncwarp();
-    for (int i = threadIdx.x; i < SORT_RUN; i += 32) {
-        int64_t at = (int64_t)blockIdx.x * SORT_RUN + i;
+    for (int i = threadIdx.x; i < p.run; i += 32) {
+        int64_t at = (int64_t)blockIdx.x * p.run + i;
         if (at < p.n) atomicAdd(&have[expert_at(p, at)], 1); /* whole numbers: any order gives the same */
     }
     __syncwarp();
@@ -270,8 +272,8 @@ static __global__ void sort_place_k(Sort p) {
     int lane = threadIdx.x;
     for (int e = lane; e < p.E; e += 32) next[e] = p.count[(int64_t)blockIdx.x * p.E + e];
     __syncwarp();
-    for (int i = lane; i < SORT_RUN; i += 32) {
-        int64_t at = (int64_t)blockIdx.x * SORT_RUN + i;
+    for (int i = lane; i < p.run; i += 32) {
+        int64_t at = (int64_t)blockIdx.x * p.run + i;
         int e = at < p.n ? expert_at(p, at) : -1;
         unsigned same = __match_any_sync(0xFFFFFFFFu, e);
         int rank = __popc(same & ((1u << lane) - 1)), s = e >= 0 ? next[e] + rank : 0;
@@ -286,14 +288,18 @@ static __global__ void sort_place_k(Sort p) {
 }
 size_t cuda_tmp_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts) {
     (void)d, (void)at, (void)from, (void)slot;
-    return (size_t)((pick.rows * pick.cols + SORT_RUN - 1) / SORT_RUN) * (size_t)experts * 4;
+    /* of more choices never less: memory is planned for the most */
+    const int64_t n = pick.rows * pick.cols, runs = (n + SORT_RUN - 1) / SORT_RUN,
+                  few = ((n < SORT_FEW ? n : (int64_t)SORT_FEW) + SORT_RUN_FEW - 1) / SORT_RUN_FEW;
+    return (size_t)(runs > few ? runs : few) * (size_t)experts * 4;
 }
 void cuda_moe_sort(Dev *d, Tensor at, Tensor from, Tensor slot, Tensor pick, int experts) {
     size_t mark = arena_mark(&d->tmp), smem = (size_t)experts * 4;
-    int64_t n = pick.rows * pick.cols, runs = (n + SORT_RUN - 1) / SORT_RUN;
+    int64_t n = pick.rows * pick.cols, run = sort_run(n), runs = (n + run - 1) / run;
     Sort p = { n,
                (int)pick.cols,
                experts,
+               (int)run,
                rows_of<const int32_t>(pick),
                rows_of<int32_t>(slot),
                (int32_t *)from.data,

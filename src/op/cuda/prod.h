@@ -19,7 +19,7 @@
 #include "op/cuda/cuda.h"
 
 enum ProdKind { FWD, DX, DW };
-enum { PROD_PIECES = 32, PROD_EXPERTS = 1024 };
+enum { PROD_PIECES = 32, PROD_EXPERTS = 1024, SPLIT_COLS = 32 };
 
 typedef struct {
     ProdKind    kind;
@@ -33,8 +33,8 @@ typedef struct {
     int         n_pieces, cut[PROD_PIECES + 1];         /* of k (FWD, DX), from 0 */
     bool        add;                    /* FWD, DX into float32: c += */
     bool        first;                  /* DW: c = ; gemm.cuh alone, and experts without rows are left as they are */
-    void       *c1, *c2;                /* FWD, dense: columns from n1 on and from n2 on, multiples of 256, are these;
-        n1 0: they are c's */
+    void       *c1, *c2;                /* FWD, dense: columns from n1 on and from n2 on, multiples of SPLIT_COLS, are
+        these; n1 0: they are c's */
     int64_t     ldc1, ldc2, n1, n2;
     int64_t ka, kb, wrap_a,
         wrap_b; /* an operand that has another number of k than K (0: K), and is read again after so many (0: never) */
