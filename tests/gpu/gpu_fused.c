@@ -8,7 +8,8 @@ enum {
     GROUPED_DW_FIRST,
     DX2,
     DX3,
-    LINEAR3, LINEAR2,
+    LINEAR3,
+    LINEAR2,
     NORM_BWD_ADD,
     ADD_NORM,
     NORM_ROPE,
@@ -213,9 +214,9 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
     Tensor all_b = T % 2 ? make(q, T % 3 ? A : DT_F32, 1, all.rows, 1) : TENSOR_NONE;
     for (int i = 0, at = 0; i < 3; i++) {
         int64_t O = (int64_t)(i ? kv_heads : heads) * width;
-        bias[i] = width != 40  ? (all_b.data ? tensor_cols(all_b, at, O) : TENSOR_NONE)
-                  : i == 1     ? make(q, DT_F32, 1, O, 1)
-                               : TENSOR_NONE;
+        bias[i] = width != 40 ? (all_b.data ? tensor_cols(all_b, at, O) : TENSOR_NONE)
+                  : i == 1    ? make(q, DT_F32, 1, O, 1)
+                              : TENSOR_NONE;
         w[i] = width != 40 ? tensor_rows(all, at, O) : make(q, A, O, H, 0.1f), at += (int)O;
         out[i] = make(q, A, T, O, 1), out2[i] = other(q, out[i]);
         op_linear(g, out[i], a, w[i], bias[i], leaves_one(H));
@@ -225,7 +226,8 @@ static void rows(Duo *q, int64_t T, int64_t H, int heads, int kv_heads, int widt
     for (int i = 0; i < 3; i++) duo_equal(q, "linear3", out[i], out2[i]);
     op_zero(g, out2[1]), op_zero(g, out2[2]);
     op_linear2(g, out2 + 1, a, w + 1, bias + 1, leaves_one(H));
-    if (g->ops->fused->linear2) taken[LINEAR2] += g->ops->fused->linear2(g, out2 + 1, a, w + 1, bias + 1, leaves_one(H));
+    if (g->ops->fused->linear2)
+        taken[LINEAR2] += g->ops->fused->linear2(g, out2 + 1, a, w + 1, bias + 1, leaves_one(H));
     for (int i = 1; i < 3; i++) duo_equal(q, "linear2", out[i], out2[i]);
 
     int64_t each = (int64_t)kv_heads * width;
