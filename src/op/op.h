@@ -65,7 +65,7 @@ Arena dev_arena(Dev *d, const char *name, size_t bytes);    /* an arena over a n
 /* Host memory of the device's own, at most DEV_ROOM bytes, to be filled and put from: such a put copies nothing on the
  * host.  From the put on, and when the next room is asked for, it is the device's again.  NULL: the device has none,
  * put from where the bytes are. */
-enum { DEV_ROOM = 16 << 20 };
+enum { DEV_ROOM = 16 << 20, DEV_ASK = 256 << 10 };
 void *dev_room(Dev *d, size_t bytes);
 /* The same in the machine's own memory, where a device has another.  put, get, copy and zero take its tensors, and
  * adamw takes its states: those are stepped by the host's cores while gradients and weights cross over; the bits are
@@ -174,6 +174,8 @@ typedef struct {
     Tensor ban;                 /* [B,1] DT_I32 0/1, or none: min-tokens keeps stop tokens away */
     Tensor id, lp, ent;         /* out [B,1] DT_I32, F32, F32; lp and ent are of the distribution drawn from,
         the ban included.  A row without a distribution (see Head) draws id -1, lp and ent are NaN, nothing is kept */
+    Tensor next;                /* out [B,1] DT_I32, or none: id, but 0 where none was drawn: what a next step may read
+        before the host has looked at it */
     Tensor kept;                /* out, or none: the ids that were kept; all where nothing is cut */
 } Sample;                       /* a greedy row: lp and ent of the whole distribution (ban, temperature; not cut) */
 
@@ -209,6 +211,10 @@ struct Ops {
      * after stamp 0 it was.  NULL: a call is done when it returns. */
     void   (*stamp)(Dev *d, int i);
     double (*stamped)(Dev *d, int i);
+    /* get in two halves, for who has more work for the device meanwhile: ask begins, as number i (0 or 1), asked waits
+     * for it.  At most DEV_ASK bytes, without gaps.  NULL: get is all there is. */
+    void   (*ask)(Dev *d, int i, Tensor from);
+    void   (*asked)(Dev *d, int i, void *to, size_t bytes);
     /* Calls that come again with the same tensors: those between record and recorded are noted and not run; replay runs
      * what was noted, as often as is wanted, over what the tensors hold then.  No put, get or sumsq among them, and
      * none that writes a weight.  NULL: the backend cannot. */

@@ -164,6 +164,7 @@ static void want_drawn(const char *op, const Sample *s, int64_t B, int64_t V) {
     WANT(op, s->id, I, B, 1);
     WANT(op, s->lp, F, B, 1);
     if (!is_none(s->ent)) WANT(op, s->ent, F, B, 1);
+    if (!is_none(s->next)) WANT(op, s->next, I, B, 1);
     want_kept(op, s->kept, B, V);
 }
 void check_sample(Dev *d, const Sample *s) {

@@ -31,7 +31,16 @@ struct Engine {
     } * noted; /* [max_batch+1]: the calls of a step in which so many sequences decode */
     int n_noted;
     bool plain; /* nothing is noted: a rank is profiled, call by call, and NCCL wants all ranks of a call alike */
+    bool ahead; /* engine_ahead */
+    /* What was drawn by the step under way.  late: the device was asked for it (as number late), and not waited for. */
+    struct Drawn {
+        int seq, at; /* at: the token's place in it */
+    } * drawn;
+    int late;
+    bool begun; /* the scheduler's step is under way already */
+    char *back; /* ids, log-probs and entropies as they come back */
 };
+enum { NOT_LATE = -1 };
 
 const char *finish_name(Finish f) {
     static const char *const name[] = { "stop", "length", "budget", "room", "broken" };
@@ -106,11 +115,15 @@ size_t engine_io_bytes(const ModelDesc *m, const SchedConf *c) {
 
 size_t engine_pictures_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) { return seen_bytes(m, c, like); }
 
+/* Three columns that come back in one piece. */
+static size_t back_bytes(int n) { return 3 * arena_round((size_t)n * 4); }
+
 size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
-    size_t seq = sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish) + 2 * sizeof(bool);
+    size_t seq = sizeof(struct Drawn) + sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish)
+                 + 2 * sizeof(bool);
     size_t noted = (size_t)(c->max_batch + 1) * sizeof(struct Noted);
     return sizeof(Engine) + sched_bytes(c) + (size_t)m->d.layers * sizeof(Kv) + (size_t)c->max_seqs * seq + noted
-           + engine_io_bytes(m, c) + ARENA_ALIGN + seen_host_bytes(c);
+           + 2 * back_bytes(c->max_seqs) + engine_io_bytes(m, c) + ARENA_ALIGN + seen_host_bytes(c);
 }
 
 size_t engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
@@ -140,6 +153,9 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
     e->finished = MEM_ARRAY(mem, bool, n);
     e->full = MEM_ARRAY(mem, bool, n);
     e->noted = MEM_ARRAY(mem, struct Noted, (size_t)c->max_batch + 1);
+    e->drawn = MEM_ARRAY(mem, struct Drawn, n);
+    e->back = MEM_ARRAY(mem, char, 2 * back_bytes(c->max_seqs));
+    e->ahead = m->dev->ops->ask != NULL;
     size_t io = engine_io_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
@@ -161,6 +177,8 @@ void engine_close(Engine *e) {
     if (e->seen) seen_close(e->seen);
     dev_free(e->m->dev, e->io.base);
 }
+
+void engine_ahead(Engine *e, bool on) { e->ahead = on; }
 
 void engine_flush(Engine *e) {
     sched_flush(e->s);
@@ -189,12 +207,14 @@ static int32_t *both(Engine *e, Tensor *t, int64_t rows, int64_t cols) {
     return host_i32(e, rows * cols);
 }
 
-static Rows put_rows(Engine *e, const Step *st) {
+/* fed: the ids are there, where the last step's sampler has left them. */
+static Rows put_rows(Engine *e, const Step *st, bool fed) {
     int n = st->n_pieces, row = 0;
     Rows r = { .paged.rows.n = n };
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
+    int32_t *ids = both(e, &r.ids, st->n_rows, 1);
     int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
-    int32_t *table = both(e, &r.paged.table, n, e->max_pages), *ids = both(e, &r.ids, st->n_rows, 1);
+    int32_t *table = both(e, &r.paged.table, n, e->max_pages);
     int axes = e->m->desc->d.vis_layers ? 3 : 1;
     int32_t *pos = both(e, &r.pos, st->n_rows, axes), *rows = both(e, &r.rows, st->n_draws, 1);
     int32_t *from = e->seen ? both(e, &r.seen.from, st->n_rows, 1) : NULL;
@@ -216,7 +236,8 @@ static Rows put_rows(Engine *e, const Step *st) {
     size_t bytes = e->io.used - io;
     CHECK(e->host.used - host == bytes, "lists of %zu bytes on the device, %zu on the host", bytes,
           e->host.used - host);
-    op_put(e->m->dev, tensor_over(r.paged.rows.at.data, DT_U8, 1, (int64_t)bytes), at);
+    char *to = fed ? r.paged.rows.at.data : r.ids.data, *end = (char *)e->io.base + e->io.used;
+    op_put(e->m->dev, tensor_over(to, DT_U8, 1, end - to), fed ? at : ids);
     if (e->seen) r.seen.feats = seen_feats(e->seen), r.seen.tokens = r.seen.feats.rows;
     return r;
 }
@@ -270,8 +291,29 @@ static void tell_kept(Engine *e, const Feed *f, const Draw *draw, Tensor kept, i
     }
 }
 
-/* Draws tokens for draw[from..to) from rows from.. of h. */
-static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, int from, int to, bool ban) {
+static void take_back(Engine *e, const char *back, int from, int n) {
+    size_t each = back_bytes(n) / 3;
+    memcpy(e->id + from, back, (size_t)n * 4);
+    memcpy(e->lp + from, back + each, (size_t)n * 4);
+    memcpy(e->ent + from, back + 2 * each, (size_t)n * 4);
+}
+/* The device is asked for them and works on; what cannot be asked is got at once. */
+static void ask_back(Engine *e, Tensor got) {
+    Dev *d = e->m->dev;
+    size_t bytes = (size_t)(got.rows * got.cols);
+    got = tensor_shape(got, 1, (int64_t)bytes);
+    if (d->ops->ask) d->ops->ask(d, e->late, got);
+    else op_get(d, e->back + (size_t)e->late * back_bytes(e->c.max_seqs), got);
+}
+static void wait_back(Engine *e, int late, int n) {
+    Dev *d = e->m->dev;
+    char *back = e->back + (size_t)late * back_bytes(e->c.max_seqs);
+    if (d->ops->ask) d->ops->asked(d, late, back, back_bytes(n));
+    take_back(e, back, 0, n);
+}
+
+/* Draws tokens for draw[from..to) from rows from.. of h.  next: where the next step reads its ids, or none. */
+static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, int from, int to, bool ban, Tensor next) {
     int n = to - from;
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
     float *inv_temp = arena_push(&e->host, (size_t)n * 4), *top_p = arena_push(&e->host, (size_t)n * 4),
@@ -300,30 +342,32 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
     if (any_greedy) s.greedy = put(e, DT_I32, greedy, n, 1);
     if (ban) s.banned = banned_ids(e, request_of(e, draw[from].seq)->opts), s.ban = put(e, DT_I32, one, n, 1);
     s.random = put(e, DT_I64, random, n, 1);
-    int64_t each = (int64_t)arena_round((size_t)n * 4); /* three columns that come back in one piece */
+    int64_t each = (int64_t)back_bytes(n) / 3;
     Tensor got = tensor_push(&e->io, DT_U8, 3, each);
-    char *back = arena_push(&e->host, (size_t)(3 * each));
+    s.next = next;
     s.id = tensor_over(got.data, DT_I32, n, 1), s.lp = tensor_over(tensor_rows(got, 1, 1).data, DT_F32, n, 1);
     s.ent = tensor_over(tensor_rows(got, 2, 1).data, DT_F32, n, 1);
     if (f->kept) s.kept = tensor_push(&e->io, DT_I32, n, kept_words(e->m->desc->d.vocab));
     model_sample(e->m, &s);
-    op_get(e->m->dev, back, got);
-    memcpy(e->id + from, back, (size_t)n * 4);
-    memcpy(e->lp + from, back + each, (size_t)n * 4);
-    memcpy(e->ent + from, back + 2 * each, (size_t)n * 4);
+    if (e->late >= 0) ask_back(e, got);
+    else op_get(e->m->dev, e->back, got), take_back(e, e->back, from, n);
     if (f->kept) tell_kept(e, f, draw, s.kept, from);
     arena_pop(&e->io, io);
     arena_pop(&e->host, host);
 }
 
 /* Runs of rows that may be drawn together; a row with banned tokens stands alone. */
-static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h) {
+static void sample_all(Engine *e, const Feed *f, const Step *st, Tensor h, Tensor ids) {
+    if (e->late >= 0) {
+        sample_rows(e, f, st->draw, h, 0, st->n_draws, false, ids);
+        return;
+    }
     int most = f->kept ? KEEP_ROWS : st->n_draws;
     for (int i = 0; i < st->n_draws;) {
         bool ban = early(e, st->draw[i].seq);
         int to = i + 1;
         while (!ban && to < st->n_draws && to - i < most && !early(e, st->draw[to].seq)) to++;
-        sample_rows(e, f, st->draw, h, i, to, ban);
+        sample_rows(e, f, st->draw, h, i, to, ban, TENSOR_NONE);
         i = to;
     }
 }
@@ -367,15 +411,26 @@ static void extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
 }
 
-static void compute(Engine *e, const Feed *f, const Step *st) {
+/* May the next step begin before the host knows what this one drew? */
+static bool may_be_late(Engine *e, const Feed *f, const Step *st) {
+    bool alone = e->m->par.tp.size == 1 && e->m->par.experts.size == 1;
+    if (!e->ahead || !alone || f->kept || e->seen || e->plain) return false;
+    if (st->n_rows != st->n_pieces || st->n_draws != st->n_pieces || back_bytes(st->n_draws) > DEV_ASK) return false;
+    for (int i = 0; i < st->n_draws; i++)
+        if (request_of(e, st->draw[i].seq)->opts->min_tokens > 0) return false; /* such rows may be drawn alone */
+    return true;
+}
+
+static void compute(Engine *e, const Feed *f, const Step *st, bool fed) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
-    Rows r = put_rows(e, st);
+    e->late = !may_be_late(e, f, st) ? NOT_LATE : e->late == 0;
+    Rows r = put_rows(e, st, fed);
     Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
     extend(e, st, &r, h);
     for (int i = 0; i < st->n_draws; i++)
         for (int64_t l = 0; l < e->m->desc->d.layers && st->draw[i].copy_to >= 0; l++)
             op_kv_copy(e->m->dev, e->kv[l], st->draw[i].copy_to, st->draw[i].copy_from);
-    sample_all(e, f, st, h);
+    sample_all(e, f, st, h, r.ids);
     arena_pop(&e->io, io);
     arena_pop(&e->host, host);
 }
@@ -396,27 +451,61 @@ static void deliver(Engine *e, const Feed *f, int seq, Finish why, EngineStats *
     if (sched_finish(e->s, seq) && e->seen) seen_drop(e->seen, group);
 }
 
-static void take_tokens(Engine *e, const Feed *f, const Step *st, EngineStats *stats) {
-    for (int i = 0; i < st->n_draws; i++) {
-        int seq = st->draw[i].seq;
+/* Will every sequence of this step be in the next one, unless its answer ends with a token that nobody knows yet? */
+static bool goes_on(Engine *e, const Feed *f, int n, const EngineStats *stats) {
+    if (e->late < 0 || !sched_goes_on(e->s)) return false;
+    for (int i = 0; i < n; i++) {
+        const Seq *q = sched_seq(e->s, e->drawn[i].seq);
+        if (q->state != SEQ_RUNNING || q->n + 1 >= q->limit) return false;
+    }
+    return !f->token_budget || stats->tokens + n < f->token_budget;
+}
+
+/* The next step begins; its ids are where this one's sampler leaves them, their places in the sequences are filled when
+ * they are known. */
+static void begin_next(Engine *e, const Feed *f, int n, EngineStats *stats) {
+    for (int i = 0; i < n; i++) sched_token(e->s, e->drawn[i].seq, 0, 0, 0);
+    sched_done(e->s);
+    const Step *st = sched_next(e->s);
+    CHECK(st->n_draws == n && st->n_rows == n, "a step of %d rows and %d draws was to have %d", st->n_rows, st->n_draws,
+          n);
+    compute(e, f, st, true);
+    e->begun = true;
+    stats->ahead++;
+}
+
+/* Returns how many tokens there were: answers that ended a step ago, when this one had begun, have none. */
+static int take_tokens(Engine *e, const Feed *f, const Step *st, EngineStats *stats) {
+    int n = st->n_draws, late = e->late, had = 0;
+    for (int i = 0; i < n; i++) e->drawn[i] = (struct Drawn){ st->draw[i].seq, sched_seq(e->s, st->draw[i].seq)->n };
+    e->begun = false;
+    if (goes_on(e, f, n, stats)) begin_next(e, f, n, stats);
+    if (late >= 0) wait_back(e, late, n);
+    for (int i = 0; i < n; i++) {
+        int seq = e->drawn[i].seq, at = e->drawn[i].at;
         Seq *q = sched_seq(e->s, seq);
+        e->finished[i] = false;
+        if (q->state != SEQ_RUNNING) continue;
         const Request *r = &e->request[q->group];
         if (e->id[i] < 0) {
+            q->n = at;
             e->finished[i] = true, e->finish[i] = FINISH_BROKEN;
             stats->broken++;
             continue;
         }
-        sched_token(e->s, seq, e->id[i], e->lp[i], e->ent[i]);
-        stats->tokens++;
+        if (e->begun) q->tokens[at] = e->id[i], q->lp[at] = e->lp[i], q->ent[at] = e->ent[i];
+        else sched_token(e->s, seq, e->id[i], e->lp[i], e->ent[i]);
+        stats->tokens++, had++;
         bool text_stop = f->token && f->token(f->user, r, q->sample, e->id[i]);
         bool stop = text_stop || is_stop(e, r->opts, e->id[i]);
         bool full = f->kept && e->full[i];
         e->finished[i] = stop || full || q->n == q->limit;
         e->finish[i] = stop ? FINISH_STOP : q->n == q->limit ? FINISH_LENGTH : FINISH_ROOM;
     }
-    sched_done(e->s);
-    for (int i = 0; i < st->n_draws; i++)
-        if (e->finished[i]) deliver(e, f, st->draw[i].seq, e->finish[i], stats);
+    if (!e->begun) sched_done(e->s);
+    for (int i = 0; i < n; i++)
+        if (e->finished[i]) deliver(e, f, e->drawn[i].seq, e->finish[i], stats);
+    return had;
 }
 
 /* Everything that is under way or has not begun is cut here and handed out as it is. */
@@ -466,7 +555,7 @@ EngineStats engine_run(Engine *e, const Feed *f) {
     SchedStats before = sched_stats(e->s);
     double t0 = clock_now();
     bool more = true;
-    e->holds = false;
+    e->holds = e->begun = false;
     e->plain = comm_max(&e->m->par.experts, comm_max(&e->m->par.tp, e->m->dev->profile != NULL)) > 0;
     for (;;) {
         if (more) more = fill(e, f, &stats) || f->join; /* who joins others may be given more later */
@@ -474,10 +563,10 @@ EngineStats engine_run(Engine *e, const Feed *f) {
         if (how == JOIN_AGAIN) continue;
         if (how == JOIN_CUT) cut_all(e, f, &stats);
         if (how != JOIN_STEP) break;
-        const Step *st = sched_next(e->s);
-        compute(e, f, st);
-        take_tokens(e, f, st, &stats);
-        bool go_on = !f->tick || f->tick(f->user, stats.tokens, st->n_draws);
+        const Step *st = e->begun ? sched_step(e->s) : sched_next(e->s);
+        if (!e->begun) compute(e, f, st, false);
+        int had = take_tokens(e, f, st, &stats);
+        bool go_on = !f->tick || f->tick(f->user, stats.tokens, had);
         if ((f->token_budget && stats.tokens >= f->token_budget) || !go_on) {
             do { cut_all(e, f, &stats); } while (go_on && more && (more = fill(e, f, &stats), !sched_idle(e->s)));
             break;

@@ -75,8 +75,12 @@ typedef struct {
 } Feed;
 
 typedef struct Engine Engine;
-/* of one run */
-typedef struct { int64_t tokens, prompt_tokens, answers, broken; double seconds; SchedStats sched; } EngineStats;
+/* of one run; ahead: steps that began before the last one's tokens were known */
+typedef struct {
+    int64_t tokens, prompt_tokens, answers, broken, ahead;
+    double seconds;
+    SchedStats sched;
+} EngineStats;
 
 /* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
 size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
@@ -96,6 +100,10 @@ size_t  engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like)
 void    engine_close(Engine *e);
 
 EngineStats engine_run(Engine *e, const Feed *f);
+/* Where nobody else must follow (one rank, no sets to tell of), a step of decoding begins before the host has seen what
+ * the last one drew; an answer that ended with it has one row computed in vain.  By default so on devices whose calls
+ * return before they are done. */
+void        engine_ahead(Engine *e, bool on);
 void        engine_flush(Engine *e);                    /* after every change of the weights or of the cache's memory */
 
 #endif

@@ -287,6 +287,20 @@ const Step *sched_next(Sched *s) {
     return &s->step;
 }
 
+const Step *sched_step(const Sched *s) { return &s->step; }
+
+bool sched_goes_on(const Sched *s) {
+    const Step *st = &s->step;
+    int need = 0;
+    if (st->n_rows != st->n_pieces || st->n_draws != st->n_pieces || s->running.n != st->n_pieces) return false;
+    if (s->running.n < s->c.max_batch && (s->waiting.n || s->fresh.n)) return false;
+    for (int i = 0; i < s->running.n; i++) {
+        const Seq *q = &s->seq[s->running.at[i]];
+        need += q->n_pages * s->c.page < q->n + 1;
+    }
+    return need <= pages_free(s->pages);
+}
+
 void sched_done(Sched *s) {
     for (int i = 0; i < s->step.n_pieces; i++) {
         const Piece *p = &s->step.piece[i];

@@ -68,12 +68,16 @@ bool sched_idle(const Sched *s);                           /* nothing runs and n
 
 /* The next step; after it has been computed, sched_token for each draw (the token is known now), then sched_done. */
 const Step *sched_next(Sched *s);
+const Step *sched_step(const Sched *s);         /* the one that is being computed */
 Seq        *sched_seq(Sched *s, int seq);
 void        sched_token(Sched *s, int seq, int32_t id, float lp, float ent);
 void        sched_done(Sched *s);               /* the step's rows are in the cache now */
 bool        sched_finish(Sched *s, int seq);    /* the answer is complete: gives everything back; true: the group too */
 
 typedef struct { int64_t steps, rows, preempted, prefix_tokens, forks; int peak_seqs; } SchedStats;
+/* If no answer ends with the step that is being computed: will the next one have the same sequences, a row each?
+ * (Whoever waits finds no place, and there are pages enough.) */
+bool       sched_goes_on(const Sched *s);
 SchedStats sched_stats(const Sched *s);
 int        sched_pages_free(const Sched *s);                   /* pages that nobody holds */
 

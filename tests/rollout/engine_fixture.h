@@ -42,6 +42,7 @@ typedef struct {
     SampleOpts opts[REQUESTS];
     Shape shape;
     int next, left;
+    bool no_sets; /* nobody is told of them */
     Result *out;
 } Asking;
 
@@ -112,12 +113,13 @@ static inline void engine_room(Fixture *f, const Shape *s) {
 static inline void ask(Asking *a, Engine *e, const Shape *s, Result *out) {
     memset(out, 0, sizeof *out);
     a->shape = *s, a->out = out, a->next = 0;
-    Feed feed = { asking_next, NULL, asking_answer, NULL, a, 1234, 5, 0, asking_kept };
+    Feed feed = { asking_next, NULL, asking_answer, NULL, a, 1234, 5, 0, a->no_sets ? NULL : asking_kept };
     for (int i = 0; i < (s->how == ALONE ? REQUESTS : 1); i++) {
         a->left = s->how == ALONE ? 1 : REQUESTS;
         EngineStats st = engine_run(e, &feed);
         out->stats.sched.preempted += st.sched.preempted, out->stats.sched.forks += st.sched.forks;
         out->stats.sched.prefix_tokens += st.sched.prefix_tokens, out->stats.tokens += st.tokens;
+        out->stats.ahead += st.ahead;
     }
 }
 

@@ -284,17 +284,52 @@ static void no_room(void) {
     fixture_close(&f);
 }
 
+/* Steps that begin before the host has seen the last one's tokens draw the same ones, whatever ends meanwhile. */
+static void ahead(const char *model) {
+    Result *want = malloc(sizeof *want), *got = malloc(sizeof *got);
+    int64_t early = 0, ended = 0;
+    for (size_t k = 0; k < COUNT(shapes); k++) {
+        const Shape *s = &shapes[k];
+        SchedConf c = shape_conf(s);
+        Fixture f;
+        fixture_load(&f, model, 0, s->threads, TOKENS, false, RECOMPUTE_NONE);
+        unguarded(&f);
+        engine_room(&f, s);
+        Asking a = { .no_sets = true };
+        engine_prompts(&a, &f);
+        a.opts[1].n_stop_ids = 1, a.opts[1].stop_ids = MEM_ARRAY(&f.mem, int32_t, 1);
+        Engine *e = engine_open(&f.model, &c, &f.mem);
+        for (int pass = 0; pass < 2;
+             pass++) { /* of the second some answers end with a token that the first has drawn */
+            engine_ahead(e, false), ask(&a, e, s, want);
+            engine_ahead(e, true), ask(&a, e, s, got);
+            EXPECT(!want->stats.ahead && !memcmp(want->at, got->at, sizeof want->at), "%s, %s: answers differ ahead",
+                   model, s->name);
+            early += got->stats.ahead;
+            for (int i = 0; i < asked[1].samples; i++) ended += want->at[1][i].finish == FINISH_STOP;
+            *(int32_t *)(uintptr_t)a.opts[1].stop_ids = want->at[1][0].tokens[3];
+        }
+        engine_close(e);
+        fixture_close(&f);
+    }
+    EXPECT(early > 20 && ended > 0, "%s: %ld steps ahead, %ld answers ended: this test would see nothing", model,
+           (long)early, (long)ended);
+    free(want);
+    free(got);
+}
+
 /* A token whose embedding is not a number: an answer ends where it would be read, the others
  * are what they were, also in pages that held such keys before. */
-static void broken(const char *model, const Shape *s) {
+static void broken(const char *model, const Shape *s, bool early) {
     SchedConf c = shape_conf(s);
     Fixture f;
     fixture_load(&f, model, 0, s->threads, TOKENS, false, RECOMPUTE_NONE);
     unguarded(&f);
     engine_room(&f, s);
-    Asking a = { 0 };
+    Asking a = { .no_sets = early };
     engine_prompts(&a, &f);
     Engine *e = engine_open(&f.model, &c, &f.mem);
+    engine_ahead(e, early);
     Result *want = malloc(sizeof *want), *r = malloc(sizeof *r);
     ask(&a, e, s, want);
     engine_flush(e);
@@ -405,8 +440,12 @@ int main(void) {
     sets_travel("qwen3");
     sets_travel("qwen2");
     no_room();
-    broken("llama", &shapes[0]);
-    broken("qwen3_moe", &shapes[4]);
-    broken("deepseek_v3", &shapes[6]);
+    ahead("qwen3");
+    ahead("deepseek_v3");
+    for (int early = 0; early < 2; early++) {
+        broken("llama", &shapes[0], early);
+        broken("qwen3_moe", &shapes[4], early);
+        broken("deepseek_v3", &shapes[6], early);
+    }
     return test_end();
 }

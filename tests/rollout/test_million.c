@@ -184,6 +184,7 @@ static void run(size_t which, const Plan *plan, bool fault) {
     Ops ops = routes_ops(own);
     r.f.dev.ops = &ops;
     Engine *e = engine_open(&r.f.model, &c, &r.f.mem);
+    engine_ahead(e, which % 2 == 0 || !on_cpu());
     routes.side = 0, routes.fault = fault;
     Feed feed = { next, NULL, answer, NULL, &r, 1234, 5, 0 };
     EngineStats st = engine_run(e, &feed);

@@ -280,6 +280,7 @@ static void sample_row(void *arg, int i, int worker) {
     if (!greedy) id = head_pick(&r, k, l, j->V, (uint64_t)((const int64_t *)s->random.data)[t * s->random.ld], work);
     if (head_none(&r)) id = -1;
     *i32_row(s->id, t) = id;
+    if (s->next.data) *i32_row(s->next, t) = id < 0 ? 0 : id;
     *f32_row(s->lp, t) = head_lp(&r, id < 0 ? 0 : l[id]);
     if (s->ent.data) *f32_row(s->ent, t) = head_ent(&r);
 }

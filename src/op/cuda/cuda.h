@@ -44,6 +44,8 @@ typedef struct {
     size_t       base;              /* memory in use when it was opened */
     cudaStream_t stream;
     Ring         put, get;
+    char        *late;              /* pinned: what was asked for, DEV_ASK bytes each */
+    cudaEvent_t  late_done[2];
     volatile Fault *fault;
     double      *sums;              /* device memory for sumsq: CUDA_SUMS */
     cudaEvent_t *stamps;            /* [CUDA_STAMPS] made as they are asked for, by a profile; or NULL */
@@ -158,6 +160,8 @@ void   cuda_chain(Dev *d, bool on);
 void   cuda_about(const Dev *d, DevAbout *out);
 void   cuda_stamp(Dev *d, int i);
 double cuda_stamped(Dev *d, int i);
+void   cuda_ask(Dev *d, int i, Tensor from);
+void   cuda_asked(Dev *d, int i, void *to, size_t bytes);
 void   cuda_record(Dev *d);
 void  *cuda_recorded(Dev *d);
 void   cuda_replay(Dev *d, void *noted);

@@ -175,16 +175,30 @@ void cuda_get(Dev *d, void *to, Tensor from) {
     cuda_wait(d);
 }
 
-void cuda_wait(Dev *d) {
+static void die_of_fault(const Dev *d) {
     static const char *const what[FAULT_KINDS] = { "",
                                                    "a token id outside the vocabulary",
                                                    "an expert that is not there",
                                                    "a row index outside the tensor",
                                                    "a page outside the pool",
                                                    "a sequence longer than its pages" };
-    CU(cudaStreamSynchronize(stream_of(d)));
     Fault f = *cu(d)->fault;
     if (f) die("op/cuda: %s, met at row %llu", what[f >> 48 < FAULT_KINDS ? f >> 48 : 0], f & 0xFFFFFFFFFFFFull);
+}
+void cuda_wait(Dev *d) {
+    CU(cudaStreamSynchronize(stream_of(d)));
+    die_of_fault(d);
+}
+void cuda_ask(Dev *d, int i, Tensor from) {
+    const Bytes b = bytes_of(from);
+    CHECK(b.rows <= 1 && b.row <= DEV_ASK, "ask: %zu rows of %zu bytes", b.rows, b.row);
+    CU(cudaMemcpyAsync(cu(d)->late + (size_t)i * DEV_ASK, b.at, b.row, cudaMemcpyDeviceToHost, stream_of(d)));
+    CU(cudaEventRecord(cu(d)->late_done[i], stream_of(d)));
+}
+void cuda_asked(Dev *d, int i, void *to, size_t bytes) {
+    CU(cudaEventSynchronize(cu(d)->late_done[i]));
+    die_of_fault(d);
+    memcpy(to, cu(d)->late + (size_t)i * DEV_ASK, bytes);
 }
 
 /* ---- stamps: events of the stream -------------------------------------------------------------------------------- */
@@ -243,6 +257,9 @@ void cuda_close(Dev *d) {
     ring_close(&c->put);
     ring_close(&c->get);
     if (c->sums) cudaFree(c->sums);
+    if (c->late) cudaFreeHost(c->late);
+    for (cudaEvent_t done : c->late_done)
+        if (done) cudaEventDestroy(done);
     for (int i = 0; c->stamps && i < CUDA_STAMPS; i++)
         if (c->stamps[i]) cudaEventDestroy(c->stamps[i]);
     if (c->fault) cudaFreeHost((void *)c->fault);
@@ -290,6 +307,9 @@ static bool open_parts(Dev *d, CudaDev *c, Err *err) {
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaMallocHost((void **)&c->fault, sizeof *c->fault);
     if (e == cudaSuccess) e = cudaMalloc((void **)&c->sums, CUDA_SUMS * sizeof(double));
+    if (e == cudaSuccess) e = cudaMallocHost((void **)&c->late, 2 * DEV_ASK);
+    for (int i = 0; e == cudaSuccess && i < 2; i++)
+        e = cudaEventCreateWithFlags(&c->late_done[i], cudaEventDisableTiming);
     if (e != cudaSuccess)
         return err_set(err, "GPU %d: %s: see nvidia-smi, or use --device cpu", c->gpu, cudaGetErrorString(e));
     *c->fault = FAULT_NONE;

@@ -13,7 +13,7 @@ enum { FULL_FLOATS = 41 << 20, FUSED_LEAVES = 1 << 22, FEW_DRAWN = 16 };
 typedef struct {
     Rows<float>         lp, ent;        /* ent, stat, kept: or none */
     Rows<unsigned char> stat;
-    Rows<int>           id;
+    Rows<int>           id, next;
     Rows<uint32_t>      kept;
     Rows<const int64_t> random;
 } HeadOut;
@@ -361,6 +361,7 @@ __global__ void __launch_bounds__(HEAD_THREADS) any_rows(const HeadIn a, const H
     const float l = id >= 0 && id < V ? x.at(id) : 0;
     const bool in = r.cut != CUT_FOUND || !some || head_kept(r, l, head_mass(l, m), id);
     if (DRAW) *o.id.row(t) = id;
+    if (DRAW && o.next.at) *o.next.row(t) = id < 0 ? 0 : id;
     put_row(o, a, &r, t, id, in ? l : -INFINITY);
 }
 
@@ -523,8 +524,8 @@ void cuda_logprob_end(Dev *d, const Tensor *part, int n, const Head *h) {
 
 /* ---- drawing --------------------------------------------------------------------------------------------------- */
 static HeadOut draw_out(const Sample *s) {
-    return { rows_of<float>(s->lp), rows_of<float>(s->ent), {}, rows_of<int>(s->id), rows_of<uint32_t>(s->kept),
-             rows_of<const int64_t>(s->random) };
+    return { rows_of<float>(s->lp), rows_of<float>(s->ent), {}, rows_of<int>(s->id), rows_of<int>(s->next),
+             rows_of<uint32_t>(s->kept), rows_of<const int64_t>(s->random) };
 }
 size_t cuda_tmp_sample(Dev *d, const Sample *s) {
     return head_ban_bytes(s->banned, s->ban, s->w.rows) + plan_bytes(plan_of(d, s->h, s->w, s->w.rows, true));

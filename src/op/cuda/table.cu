@@ -24,7 +24,7 @@ const Ops ops_cuda = {
     .expands = true,
     .close = cuda_close, .block = cuda_block, .give = cuda_give, .room = cuda_room, .queue = cuda_queue,
     .touch = cuda_touch, .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .about = cuda_about,
-    .stamp = cuda_stamp, .stamped = cuda_stamped,
+    .stamp = cuda_stamp, .stamped = cuda_stamped, .ask = cuda_ask, .asked = cuda_asked,
     .record = cuda_record, .recorded = cuda_recorded, .replay = cuda_replay, .forget = cuda_forget,
     .link = cuda_link,
     .fused = &fused_cuda, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
