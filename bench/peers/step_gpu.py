@@ -94,7 +94,7 @@ def ours(shapes):
         if len(s) == 2: out.append({b: float(re.search(rf" M{b} ([0-9.]+)", line)[1]) * 1e-6 for b in batches})
         elif " us," in line: out.append([float(re.search(r"([0-9.]+) us", line)[1]) * 1e-6])
         else:
-            fl = 2e-12 * s[-1] * s[-2] * (s[0] if len(s) == 3 else s[3])
+            fl = 2e-12 * s[0] * s[1] * s[2] if len(s) == 3 else 2e-12 * s[1] * s[2] * s[3]
             out.append([fl / float(x) for x in re.search(r"forward (\d+), dx (\d+), dw (\d+)", line).groups()])
     return out
 
@@ -141,5 +141,5 @@ for b in batches:
         price += m[0] - l[0]
         dearest.append((round(m[0] / l[0] - 1, 3), "x".join(map(str, s))))
     torch.cuda.empty_cache()
-    step = bench("decode", path, "--batch", b, "--answer", 16, "--layers", layers)
+    step = bench("decode", path, "--batch", b, "--answer", 24 if b < 64 else 40 if b < 256 else 64, "--layers", layers)
     told(f"decoding {b}, {layers} layers", step["seconds"], layers * price, sorted(dearest)[-2:])
