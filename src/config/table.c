@@ -216,7 +216,8 @@ REAL(train.tower_lr, "null", ABOVE_0, 10, TS,
 BOOL(train.freeze_tower, "false", TS,
     "leave the vision tower and its merger as they are", ACTOR "freeze_vision_tower")
 ENUM(train.recompute, "none", recompute_names, TS,
-    "what the backward pass computes again to save memory", MCORE "override_transformer_config.recompute_granularity")
+    "what the backward pass computes again to save memory; full: all but attention",
+    MCORE "override_transformer_config.recompute_granularity")
 BOOL(train.keep_logits, "false", TS,
     "on a GPU in bf16, keep a micro-batch's logits (4 bytes a token and id) for the backward pass: quicker, same bits",
     NULL)

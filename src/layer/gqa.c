@@ -97,8 +97,14 @@ static Leaves by_kv(const Ctx *c, int width) {
     return own ? l : leaves_one(c->l.kv_heads * width);
 }
 
+Attended gqa_attended(const Ctx *c, Arena *a) {
+    Shape s = shape_of(c);
+    return (Attended){ push(c, a, c->tokens, s.heads * s.dim), push_f32(a, c->tokens, s.heads) };
+}
+
 /* Every token, this rank's heads: their part of the output's sum. */
-static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaKeep *keep) {
+static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, const Attended *at, bool known,
+                          GqaKeep *keep) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
     int64_t T = c->tokens;
@@ -123,10 +129,12 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaK
                   .scale = c->scale };
     bool put = c->kv && s.q_norm != P_COUNT && !uneven(c);
     turn(c, layer, s, &g, cheap, a, put);
-    g.a.o = push(c, a, T, s.heads * s.dim);
-    if (keep) g.a.lse = push_f32(a, T, s.heads);
-    if (put) op_attend_kv(d, g.a.o, g.a.q, c->kv[layer], c->paged, s.heads, c->scale);
-    else attend(c, layer, g.a);
+    g.a.o = at->o.data ? at->o : push(c, a, T, s.heads * s.dim);
+    g.a.lse = at->o.data ? at->lse : keep ? push_f32(a, T, s.heads) : TENSOR_NONE;
+    if (!known || !at->o.data) {
+        if (put) op_attend_kv(d, g.a.o, g.a.q, c->kv[layer], c->paged, s.heads, c->scale);
+        else attend(c, layer, g.a);
+    }
     op_linear(d, part, g.a.o, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.dim));
     if (keep) {
         *keep = g;
@@ -135,11 +143,11 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, GqaK
 }
 
 /* Heads may be fewer than ranks: one without any adds nothing. */
-void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep) {
+void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, GqaKeep *keep) {
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor all = tp_enter(&c->par, d, &d->tmp, x, c->tokens), part = tp_partial(&c->par, &d->tmp, y, c->tokens);
-    if (c->l.heads) heads_forward(c, layer, part, all, keep);
+    if (c->l.heads) heads_forward(c, layer, part, all, at, known, keep);
     else op_zero(d, part);
     tp_exit(&c->par, d, y, part);
     bias_forward(c, y, param(c->w, P_OB, layer));

@@ -74,19 +74,21 @@ Tensor norm_output  (const Ctx *c, const NormKeep *k, Tensor g, float eps);     
 void   norm_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k);
 void   norm_add_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g, const NormKeep *k, Tensor more);
 
-/* x: the block's normed input [T,H], which the caller keeps. */
+/* Attention is the dearest thing to make again: full recomputation remembers what came of it, and its log-sums. */
+typedef struct { Tensor o, lse; } Attended;                               /* none: not remembered */
+
+/* x: the block's normed input [T,H], which the caller keeps.  at: written, or read if it is 'known' */
 typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
-void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, GqaKeep *keep);
+Attended gqa_attended(const Ctx *c, Arena *a);
+void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, GqaKeep *keep);
 void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
 
 int  gqa_kv_heads(const ModelDesc *m, const Local *l);      /* that attention sees: a rank whose share
                                                              * is uneven has one a query head */
 
-/* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c).  There full recomputation remembers it,
- * and lse: attention is the dearest thing to make again. */
+/* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c); there it is what is remembered. */
 typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;
-typedef struct { Tensor ov, lse; } Attended;                              /* none: not remembered */
-Attended attended_push(const Ctx *c, int64_t T, Arena *a);
+Attended mla_attended(const Ctx *c, Arena *a);
 void mla_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, MlaKeep *keep);
 void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *keep);
 

@@ -96,10 +96,11 @@ static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
     if (c->l.heads) op_rope(d, k->q, c->cossin, rope_q(c, shape_of(c)), +1);
 }
 
-Attended attended_push(const Ctx *c, int64_t T, Arena *a) {
+/* The absorbed backward wants a.o, which is wider by R / u: too much to remember. */
+Attended mla_attended(const Ctx *c, Arena *a) {
     Shape s = shape_of(c);
     if (!c->dev->ops->expands) return (Attended){ 0 };
-    return (Attended){ push(c, a, T, (int64_t)s.N * s.u), push_f32(a, T, s.N) };
+    return (Attended){ push(c, a, c->tokens, (int64_t)s.N * s.u), push_f32(a, c->tokens, s.N) };
 }
 
 void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, MlaKeep *keep) {
@@ -133,8 +134,8 @@ void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at
                   .scale = c->scale };
     bool expands = d->ops->expands; /* backward wants what is behind W_uv, and no absorbed query */
     k.a.lse = at->lse.data ? at->lse : keep ? push_f32(a, T, s.N) : TENSOR_NONE;
-    k.ov = at->ov.data ? at->ov : push(c, expands ? a : tmp, T, (int64_t)s.N * s.u);
-    if (s.N && (!known || !at->ov.data)) {
+    k.ov = at->o.data ? at->o : push(c, expands ? a : tmp, T, (int64_t)s.N * s.u);
+    if (s.N && (!known || !at->o.data)) {
         k.a.q = absorb(c, layer, k.q, expands ? tmp : cheap);
         k.a.o = push(c, expands ? tmp : a, T, (int64_t)s.N * s.R);
         attention(c, layer, &k.a);

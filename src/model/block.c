@@ -8,7 +8,7 @@ static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
 
 static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, BlockKeep *keep) {
     if (is_mla(c)) mla_forward(c, layer, y, x, &k->attended, known, keep ? &keep->mla : NULL);
-    else gqa_forward(c, layer, y, x, keep ? &keep->gqa : NULL);
+    else gqa_forward(c, layer, y, x, &k->attended, known, keep ? &keep->gqa : NULL);
 }
 
 static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
@@ -62,7 +62,7 @@ void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Ahead *ahe
     Known k = { 0 };
     bool full = c->recompute == RECOMPUTE_FULL;
     if (is_moe(c, layer)) k.routing = routing_push(c, x.rows, keep_always(c, keep));
-    if (is_mla(c) && keep && full) k.attended = attended_push(c, c->tokens, c->act);
+    if (keep && full) k.attended = is_mla(c) ? mla_attended(c, c->act) : gqa_attended(c, c->act);
     if (keep) *keep = (BlockKeep){ .x = x, .known = k };
     run(c, layer, y, x, &k, false, ahead, full ? NULL : keep);
     arena_pop(&c->dev->tmp, mark);

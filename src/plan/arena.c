@@ -22,7 +22,9 @@ static void add_gqa(List *l, const Dims *d) {
         add(l, q, CHEAP, NARROW), add(l, d->heads, ALWAYS, WIDE);
         add(l, kv, CHEAP, NARROW), add(l, d->kv_heads, ALWAYS, WIDE);
     }
+    int from = l->n;
     add(l, q, ALWAYS, NARROW), add(l, d->heads, ALWAYS, WIDE);
+    for (int i = from; i < l->n; i++) l->at[i].stays = true; /* what came of attention: layer.h */
 }
 
 /* gpu: backward runs over expanded keys and values, and what is behind W_uv is remembered whatever is recomputed. */

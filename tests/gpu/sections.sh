@@ -366,7 +366,7 @@ bars() {
     peer() { grep "\"bench\": \"$1\"" "$work/peer" | value tokens_per_s; }
     peers slice_gpu.py $slice 8 16384 4096
     bar "Qwen3-30B slice, no recompute, tokens/s" "$(ours train-slice $slice --layers 8 --keep-logits | value tokens_per_s)" "$(peer 'train-slice, no recompute')" 1.05
-    bar "the same, full recompute" "$(ours train-slice $slice --layers 8 --recompute full --keep-logits | value tokens_per_s)" "$(peer 'train-slice, full recompute')" 1.05
+    bar "the same, full recompute, attention kept" "$(ours train-slice $slice --layers 8 --recompute full --keep-logits | value tokens_per_s)" "$(peer 'train-slice, full recompute')" 1.05
     bar "the same, log-probs" "$(ours logprob $slice --layers 8 | value tokens_per_s)" "$(peer logprob)" 1.1
     for b in 1 16 64 256; do
         ours decode $slice --batch $b --answer $((b < 64 ? 24 : b < 256 ? 40 : 64)) >"$work/decode"
@@ -385,7 +385,7 @@ bars() {
         grep '"cost": 0\.[1-9]' "$work/peer" | head -8
     else skipped=$((skipped + 1)) && echo "skipped: there is no build/gpu/bench_prod_gpu"; fi
     peers slice_gpu.py $slice 8 32768 32768 full
-    bar "Qwen3-30B slice, 1 x 32,768 tokens, full recompute" "$(ours train-slice $slice --layers 8 --tokens 32768 --length 32768 --recompute full --repeats 3 --keep-logits | value tokens_per_s)" \
+    bar "Qwen3-30B slice, 1 x 32,768 tokens, full, attention kept" "$(ours train-slice $slice --layers 8 --tokens 32768 --length 32768 --recompute full --repeats 3 --keep-logits | value tokens_per_s)" \
         "$(peer 'train-slice, full recompute')" 1.0
     peers slice_gpu.py $share 5 16384 4096 full
     bar "DeepSeek-V3's EP-8 share, full recompute, attention kept" "$(ours train-slice $share --recompute full --repeats 3 --keep-logits | value tokens_per_s)" "$(peer 'train-slice, full recompute')" 0.95

@@ -46,13 +46,22 @@ static void alone_and_together(const char *name, int which, int threads, float *
     fixture_close(&f);
 }
 
+/* Attention is made once: full recomputation remembers what came of it (MLA's where its backward is expanded). */
+static int attends;
+static void counted(Dev *d, const Attn *a) {
+    attends++;
+    ops_cpu.attend(d, a);
+}
+
 /* Bytes of all gradients of a weighted sum of log-probs and entropies. */
 static float *gradient(const char *name, int which, int threads, Recompute recompute, bool expands, size_t *n) {
     Fixture f;
     fixture_load(&f, name, which, threads, 200, true, recompute);
     const Ops *own = f.dev.ops;
     Ops ops = *own;
-    if (own == &ops_cpu) ops.expands = expands; /* the CPU has both ways; a GPU its own */
+    bool cpu = own == &ops_cpu;
+    if (cpu) ops.expands = expands, ops.attend = counted; /* the CPU has both ways; a GPU its own */
+    attends = 0;
     f.dev.ops = &ops;
     ModelShape s = { .tokens = 115,
                      .outputs = 98,
@@ -83,6 +92,9 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
     op_get(&f.dev, out, g.flat);
     EXPECT(act.peak == act.size, "%s: activations peak at %zu of %zu planned bytes", name ? name : awkward[which].name,
            act.peak, act.size);
+    bool again = recompute == RECOMPUTE_FULL && f.desc.arch->attn == ATTN_MLA && !expands;
+    EXPECT(!cpu || attends == (1 + again) * f.desc.d.layers, "%s: attention %d times in %ld layers, recompute %d",
+           name ? name : awkward[which].name, attends, (long)f.desc.d.layers, recompute);
     f.dev.ops = own;
     fixture_close(&f);
     return out;

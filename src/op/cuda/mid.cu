@@ -2,19 +2,22 @@
  * multiprocessor has one tile and no more, and if what comes between the tensor core's steps, which are short here,
  * takes no longer than they do.  The order of gemm.cuh, so its bits.
  *
- * A block has WG * 64 tokens (wgmma's M, a warpgroup each 64) and BN rows of the weight (its N), BN such that all tiles
- * are one wave.  Two row tiles are a cluster: each block loads half of the weight's rows and sends them to both.  (Of
- * clusters of four only 30 fit on the card.)  Two more warps load, one the weights and one the tokens: with one the
- * time grew with the number of copies, some 90 ns each.
+ * A block has WG * 64 tokens (wgmma's M, a warpgroup each 64) and BN rows of the weight (its N): of the shapes with
+ * which all tiles are one wave, the one that brings the fewest rows to a block's shared memory.  Two row tiles are a
+ * cluster: each block loads half of the weight's rows and sends them to both.  (Of clusters of four only 30 fit on the
+ * card.)  Two more warps load, one the weights and one the tokens: with one the time grew with the number of copies,
+ * some 90 ns each.
  *
- * Blocks come to the card before the kernel before them is done (after.cuh), and wait there.  Their shared memory is
- * more than half of a multiprocessor's, so that they do not come in pairs. */
+ * Blocks come to the card before the kernel before them is done (after.cuh), and wait there for the tokens; in a graph
+ * that is being recorded, where nobody writes weights, these are on their way already.  Their shared memory is more
+ * than half of a multiprocessor's, so that they do not come in pairs. */
 #include "op/cuda/after.cuh"
 #include "op/cuda/gemm_go.cuh"
 
-template <int BN, int WG> struct MidShape { /* KB boxes of 64 columns a stage */
-    static constexpr int KB = BN <= 112 ? 2 : 1, X = WG * 64 * 128, W = BN * 128, BOX = X + W, STAGE = BOX * KB;
-    static constexpr int STAGES = 208 * 1024 / STAGE;
+/* KB boxes of 64 columns a stage: two are fewer barriers, but of wide boxes the ring should rather have more stages. */
+template <int BN, int WG> struct MidShape {
+    static constexpr int KB = WG == 1 && BN <= 112 ? 2 : 1, X = WG * 64 * 128, W = BN * 128, BOX = X + W;
+    static constexpr int STAGE = BOX * KB, STAGES = 208 * 1024 / STAGE;
     static constexpr int PITCH = BN * 2 + (BN % 16 == 0 ? 16 : 0);      /* of a row of sums: no bank conflicts */
     static constexpr int SMEM = 1024 + STAGES * STAGE + STAGES * 16;
     static_assert(STAGES > 2 && STAGES * STAGE >= WG * 64 * PITCH && BN % 8 == 0, "");
@@ -22,6 +25,7 @@ template <int BN, int WG> struct MidShape { /* KB boxes of 64 columns a stage */
 struct Mid {
     int     rows, N, K, CM;             /* CM: row tiles of a cluster, 1 or 2 */
     int     box;                        /* rows of x in a copy */
+    bool    early;                      /* weights may be read before the kernel before is done */
     bf16   *y;
     int64_t ld;
     Bias    bias;
@@ -48,7 +52,7 @@ __global__ void __launch_bounds__(WG * 128 + 64, 1)
     next_may_come();
     __syncthreads();
     cluster_sync();
-    the_one_before();
+    if (!p.early) the_one_before();
     int s = 0;
     uint32_t ph = 0;
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
@@ -65,13 +69,16 @@ __global__ void __launch_bounds__(WG * 128 + 64, 1)
                         else          tma_load(w + b * S::BOX, &tw, k, n0, 0, f);
                     }
                 }
-        } else if (elected() && has_x)
-            for (int kb = 0, k = 0; kb < nb; kb++, next()) {
-                bar_wait(empty + 8 * s, ph ^ 1);
-                #pragma unroll
-                for (int b = 0; b < S::KB; b++, k += 64)
-                    tma_load(base + s * S::STAGE + b * S::BOX, &tx, k, row, 0, full + 8 * s);
-            }
+        } else {
+            the_one_before();                                           /* no block writes, or is done, before that */
+            if (elected() && has_x)
+                for (int kb = 0, k = 0; kb < nb; kb++, next()) {
+                    bar_wait(empty + 8 * s, ph ^ 1);
+                    #pragma unroll
+                    for (int b = 0; b < S::KB; b++, k += 64)
+                        tma_load(base + s * S::STAGE + b * S::BOX, &tx, k, row, 0, full + 8 * s);
+                }
+        }
         __syncwarp();
         cluster_sync();
         return;
@@ -140,8 +147,8 @@ template <int BN, int WG> static void mid_go(Dev *d, const Prod *p, int CM) {
     using S = MidShape<BN, WG>;
     const int64_t wide = (p->N + BN - 1) / BN, tall = (p->rows + 64 * WG - 1) / (64 * WG);
     const int box = tall > 1 ? 64 * WG : (int)(p->rows + 7) / 8 * 8;
-    Mid a = { (int)p->rows, (int)p->N, (int)p->K, CM, box, (bf16 *)p->c, p->ldc, { p->bias, p->tbias == DT_BF16 },
-              { p->c1, p->c2, p->ldc1, p->ldc2, (int)p->n1, (int)p->n2 } };
+    Mid a = { (int)p->rows, (int)p->N, (int)p->K, CM, box, cu(d)->noting, (bf16 *)p->c, p->ldc,
+              { p->bias, p->tbias == DT_BF16 }, { p->c1, p->c2, p->ldc1, p->ldc2, (int)p->n1, (int)p->n2 } };
     const CUtensorMap tx = map_of(d, p->a, p->ta, p->rows, p->K, p->lda, 1, 0, box, 64),
                       tw = map_of(d, p->b, p->tb, p->N, p->K, p->ldb, 1, 0, BN / CM, 64);
     cudaLaunchAttribute how[2] = {};
@@ -158,15 +165,14 @@ template <int BN, int WG> static void mid_go(Dev *d, const Prod *p, int CM) {
 template <int BN, int WG> static cudaError_t allow(void) {
     return cudaFuncSetAttribute(mid<BN, WG>, cudaFuncAttributeMaxDynamicSharedMemorySize, MidShape<BN, WG>::SMEM);
 }
-/* By warpgroups, then columns: the first with which all tiles are one wave is taken. */
-static const struct MidKind {
+static const struct MidKind { /* of equals the first is taken: the taller */
     int wg, bn;
     void (*go)(Dev *d, const Prod *p, int CM);
     cudaError_t (*allow)(void);
 } kinds[] = {
 #define KIND(wg, bn) { wg, bn, mid_go<bn, wg>, allow<bn, wg> }
-    KIND(1, 16), KIND(1, 32), KIND(1, 40), KIND(1, 56), KIND(1, 64), KIND(1, 80), KIND(1, 96), KIND(1, 112),
-    KIND(1, 128), KIND(1, 160), KIND(2, 32), KIND(2, 64), KIND(2, 80), KIND(2, 96), KIND(2, 112), KIND(2, 128),
+    KIND(2, 64), KIND(2, 80), KIND(2, 96), KIND(2, 112), KIND(2, 128), KIND(1, 16), KIND(1, 32), KIND(1, 40),
+    KIND(1, 56), KIND(1, 64), KIND(1, 80), KIND(1, 96), KIND(1, 112), KIND(1, 128), KIND(1, 160),
 #undef KIND
 };
 cudaError_t mid_allow(void) {
@@ -179,14 +185,13 @@ bool prod_mid(Dev *d, const Prod *p) {
     if (p->kind != FWD || p->n_pieces > 1 || p->add || p->at || p->E != 1 || p->tc != DT_BF16 || p->ka || p->kb
         || p->wrap_a || p->wrap_b || !prod_fast(p) || p->rows < MID_LEAST || p->rows > MID_MOST)
         return false;
-    int wg = p->rows > 128 ? 2 : 1, CM = p->rows > 64 ? 2 : 1;
-    const int64_t sms = cu(d)->sms & ~1;
-    const int64_t tall = (p->rows + 64 * wg - 1) / (64 * wg);
-    for (size_t i = 0; i < COUNT(kinds); i++)
-        if (kinds[i].wg == wg && kinds[i].bn / 8 % CM == 0
-            && (p->N + kinds[i].bn - 1) / kinds[i].bn * tall <= sms) {
-            kinds[i].go(d, p, CM);
-            return true;
-        }
-    return false;
+    const int CM = p->rows > 64 ? 2 : 1;
+    const MidKind *best = NULL;
+    for (const MidKind &k : kinds) {
+        const int64_t wide = (p->N + k.bn - 1) / k.bn, pairs = (p->rows + 64 * k.wg * CM - 1) / (64 * k.wg * CM);
+        if (k.bn / 8 % CM || wide * pairs * CM > cu(d)->sms) continue;
+        if (!best || 64 * k.wg + k.bn < 64 * best->wg + best->bn) best = &k;
+    }
+    if (best) best->go(d, p, CM);
+    return best;
 }
