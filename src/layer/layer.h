@@ -122,11 +122,12 @@ typedef struct { Tensor pick, weight, at, from, slot; } Routing;
 typedef struct { Routing routing; Tensor logits, xe, gate, up, h, out; MlpKeep shared; } MoeKeep;
 Routing routing_push(const Ctx *c, int64_t T, Arena *a);
 Tensor moe_order(const Ctx *c, int64_t T, Arena *a);               /* Ctx.order; what else it takes of a is free */
-/* end: what a block without shared experts ends with where another follows: end->y = mid + y, n = that normed with g;
- * y itself is then scratch. */
+/* begin: x is still to be made, of sum = a + b normed with g; or NULL.  end: what a block without shared experts ends
+ * with where another follows: end->y = mid + y, n = that normed with g; y itself is then scratch. */
+typedef struct { Tensor sum, a, b, g; float eps; } Beginning;
 typedef struct { Tensor y, n, mid, g; float eps; } Ending;
-void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, const Ending *end,
-                  MoeKeep *keep);
+void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known,
+                  const Beginning *begin, const Ending *end, MoeKeep *keep);
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
 
 /* The gradient of a weight that param_first names, and of its bias (TENSOR_NONE: it has

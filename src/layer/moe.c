@@ -43,9 +43,11 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
 
 /* Round i: this rank's experts on everybody's rows; what they give goes back into k->out.  The first round's
  * activations are kept, those of more rounds, which uneven routing takes, are made again in backward.  own: x's rows in
- * the order of experts, or, where nobody else reads them (own_made), room for them. */
+ * the order of experts, or, where nobody else reads them (own_made), room for them; there experts may be still to be
+ * chosen, as 'choose' says. */
 static bool own_made(const EpPlan *ep, bool keep) { return ep->book || keep; }
-static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, Tensor x, MoeKeep *k, bool keep) {
+static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, Tensor x, const Route *choose,
+                            MoeKeep *k, bool keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep ? c->act : tmp, *cheap = keep ? keep_cheap(c, k) : tmp;
     size_t mark = arena_mark(tmp);
@@ -55,6 +57,9 @@ static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor o
            h = push_rows(c, cheap, ep, F), out = ep_partial(ep, &c->par, tmp, k->out);
     Tensor wg = param(c->w, P_E_GATE, layer), wu = param(c->w, P_E_UP, layer), wd = param(c->w, P_E_DOWN, layer);
     if (own_made(ep, keep)) op_grouped_swiglu(d, h, gate, up, xe, wg, wu, ep->ex, leaves_one(H), keep);
+    else if (choose)
+        op_route_swiglu(d, choose, h, gate, up, own, x, k->routing.from, k->routing.slot, wg, wu, ep->ex, leaves_one(H),
+                        wd);
     else op_permute_swiglu(d, h, gate, up, own, x, k->routing.from, k->routing.slot, wg, wu, ep->ex, leaves_one(H), wd);
     op_grouped(d, out, h, wd, ep->ex, by_expert_cols(c));
     ep_combine(ep, &c->par, d, k->out, out);
@@ -110,9 +115,11 @@ Tensor moe_order(const Ctx *c, int64_t T, Arena *a) {
     return r.slot;
 }
 
-void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known, const Ending *end,
-                 MoeKeep *keep) {
+void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known,
+                 const Beginning *begin, const Ending *end, MoeKeep *keep) {
     if (c->each) {
+        if (begin)
+            op_add_rmsnorm(c->dev, begin->sum, x, TENSOR_NONE, begin->a, begin->b, begin->g, begin->eps);
         moe_even(c, layer, y, x);
         if (end) op_add_rmsnorm(c->dev, end->y, end->n, TENSOR_NONE, end->mid, y, end->g, end->eps);
         return;
@@ -124,20 +131,22 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     int64_t T = x.rows, n = T * m->topk;
 
     MoeKeep k = { .logits = push_f32(a, T, m->experts), .routing = *routing };
-    op_linear(d, k.logits, x, param(c->w, P_ROUTER, layer), TENSOR_NONE, leaves_one(x.cols));
-    if (!known) {
-        Route r = router(c, layer, k.logits, routing);
-        op_route_sort(d, &r, routing->at, routing->from, routing->slot);
-    }
-
-    bool apart = c->par.experts.size > 1, meanwhile = apart && m->shared;
+    Tensor w = param(c->w, P_ROUTER, layer);
+    if (begin)
+        op_add_rmsnorm_linear(d, begin->sum, x, k.logits, begin->a, begin->b, begin->g, begin->eps, w,
+                              leaves_one(x.cols));
+    else op_linear(d, k.logits, x, w, TENSOR_NONE, leaves_one(x.cols));
+    bool apart = c->par.experts.size > 1, meanwhile = apart && m->shared, late = !known && !apart && !keep;
+    Route route = router(c, layer, k.logits, routing);
+    if (!known && !late) op_route_sort(d, &route, routing->at, routing->from, routing->slot);
     ep_count(&c->par, d, c->book, routing->at);
     Tensor own = push(c, apart ? tmp : cheap, n, x.cols), sum = y;
     k.out = push(c, a, n, x.cols);
     if (apart || keep) op_permute_slots(d, own, x, routing->from, routing->slot);
     if (meanwhile) mlp_forward(c, &mlp_shared, layer, y, x, keep ? &k.shared : NULL); /* while counts come */
     EpPlan ep = plan_of(c, routing);
-    for (int i = 0; i < ep.rounds; i++) experts_forward(c, layer, &ep, i, own, x, &k, keep && i == 0);
+    for (int i = 0; i < ep.rounds; i++)
+        experts_forward(c, layer, &ep, i, own, x, late ? &route : NULL, &k, keep && i == 0);
     if (meanwhile) sum = push(c, tmp, T, x.cols);
     if (end)
         op_combine_add_rmsnorm(d, end->y, end->n, y, end->mid, k.out, routing->slot, routing->weight, end->g, end->eps);

@@ -17,14 +17,14 @@ static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, T
     else gqa_backward(c, layer, g, dx, dy, x, &keep->gqa);
 }
 
-/* y = mid + what x gives; out is scratch. */
+/* y = mid + what x gives; out is scratch.  begin: experts' x is still to be made (moe_forward) */
 static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor mid, Tensor out, Tensor x, const Known *k,
-                         bool known, const Ahead *ahead, BlockKeep *keep) {
+                         bool known, const Beginning *begin, const Ahead *ahead, BlockKeep *keep) {
     Ending end = { .y = y, .mid = mid, .eps = eps_of(c) };
     bool ends = ahead && ahead->wanted, at_once = ends && is_moe(c, layer) && !c->m->d.shared;
     if (ends) end.n = ahead->n, end.g = param(c->w, P_NORM1, layer + 1);
     if (is_moe(c, layer))
-        moe_forward(c, layer, out, x, &k->routing, known, at_once ? &end : NULL, keep ? &keep->moe : NULL);
+        moe_forward(c, layer, out, x, &k->routing, known, begin, at_once ? &end : NULL, keep ? &keep->moe : NULL);
     else mlp_forward(c, &mlp_dense, layer, out, x, keep ? &keep->mlp : NULL);
     if (at_once) return;
     if (ends) op_add_rmsnorm(c->dev, y, end.n, TENSOR_NONE, mid, out, end.g, end.eps);
@@ -51,9 +51,12 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
     attn_forward(c, layer, out, n, k, known, keep);
     arena_pop(tmp, inner);
 
-    n = norm_add_forward(c, mid, x, out, param(c->w, P_NORM2, layer), eps_of(c), keep_cheap(c, keep),
-                         keep ? &keep->n2 : NULL);
-    feed_forward(c, layer, y, mid, out, n, k, known, ahead, keep);
+    Tensor g = param(c->w, P_NORM2, layer);
+    Beginning begin = { mid, x, out, g, eps_of(c) };
+    bool late = !keep && is_moe(c, layer);
+    n = late ? push(c, tmp, x.rows, x.cols)
+             : norm_add_forward(c, mid, x, out, g, eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
+    feed_forward(c, layer, y, mid, out, n, k, known, late ? &begin : NULL, ahead, keep);
     arena_pop(tmp, mark);
 }
 

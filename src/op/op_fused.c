@@ -165,3 +165,24 @@ void op_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Ten
     else op_permute(d, own, x, from);
     op_grouped_swiglu(d, h, gate, up, own, wg, wu, ex, sum, false);
 }
+void op_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
+                     Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next) {
+    check_route(d, r);
+    check_moe_sort(d, ex.at, from, slot, r->pick, (int)r->logits.cols);
+    check_permute(d, own, x, from);
+    check_grouped(d, gate, own, wg, ex, sum);
+    check_grouped(d, up, own, wu, ex, sum);
+    check_swiglu(d, h, gate, up);
+    if (AT_ONCE(route_swiglu, h, (d, r, h, gate, up, own, x, from, slot, wg, wu, ex, sum, next))) return;
+    op_route_sort(d, r, ex.at, from, slot);
+    op_permute_swiglu(d, h, gate, up, own, x, from, slot, wg, wu, ex, sum, next);
+}
+void op_add_rmsnorm_linear(Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Tensor b, Tensor g, float eps, Tensor w,
+                           Leaves over) {
+    check_add(d, sum, a, b);
+    check_rmsnorm(d, y, TENSOR_NONE, sum, g, eps);
+    check_linear(d, z, y, w, TENSOR_NONE, over);
+    if (AT_ONCE(add_rmsnorm_linear, z, (d, sum, y, z, a, b, g, eps, w, over))) return;
+    op_add_rmsnorm(d, sum, y, TENSOR_NONE, a, b, g, eps);
+    op_linear(d, z, y, w, TENSOR_NONE, over);
+}

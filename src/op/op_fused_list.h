@@ -65,3 +65,11 @@ FUSED(logprob_bwd_first,(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, 
 FUSED(permute_swiglu,  (Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
                         Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next),
                        (d, h, gate, up, own, x, from, slot, wg, wu, ex, sum, next))
+/* the same of rows whose experts are still to be chosen; writes ex.at, from and slot: route_sort, permute_swiglu */
+FUSED(route_swiglu,    (Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
+                        Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next),
+                       (d, r, h, gate, up, own, x, from, slot, wg, wu, ex, sum, next))
+/* sum = a + b, y of sum, z = y w': add_rmsnorm, linear */
+FUSED(add_rmsnorm_linear, (Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Tensor b, Tensor g, float eps, Tensor w,
+                        Leaves over),
+                       (d, sum, y, z, a, b, g, eps, w, over))

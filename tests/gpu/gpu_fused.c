@@ -21,6 +21,8 @@ enum {
     PERMUTED,
     ENDING,
     PUT,
+    ROUTED,
+    NORM_LINEAR,
     KINDS
 };
 static int taken[KINDS];
@@ -288,13 +290,69 @@ static void routes(Duo *q, int64_t T, int E, int k, int groups) {
     duo_clear(q, "routes");
 }
 
-/* One op, again and again, at the size of a model's micro-batch: a kernel that waits for
- * itself once in a thousand times is found here. */
 static Tensor big(Dev *g, Arena *a, DType t, int64_t rows, int64_t cols, uint64_t seed) {
     Tensor x = tensor_push(a, t, rows, cols);
     op_normals(g, x, (Normals){ .seed = seed, .ld = cols, .std = 0.1 });
     return x;
 }
+/* A token's way from attention to its experts' sums: called, and noted, where kernels come early and the product behind
+ * must find what was chosen; again and again, with other numbers each time. */
+typedef struct { Tensor sum, n, own, gate, up, h, out, at, from, slot; Route r; } Way;
+static Way way_of(Duo *q, const Route *like, int E, int k, int64_t H, int64_t F) {
+    DType A = q->act;
+    Way w = { .sum = make(q, A, 1, H, 1), .n = make(q, A, 1, H, 1), .own = make(q, A, k, H, 1), .r = *like };
+    w.gate = make(q, A, k, F, 1), w.up = make(q, A, k, F, 1), w.h = make(q, A, k, F, 1), w.out = make(q, A, k, H, 1);
+    w.at = rig_put(&q->r[GPU], DT_I32, E + 1, 1, NULL), w.from = rig_put(&q->r[GPU], DT_I32, k, 1, NULL);
+    w.slot = rig_put(&q->r[GPU], DT_I32, 1, k, NULL), w.r.pick = rig_put(&q->r[GPU], DT_I32, 1, k, NULL);
+    w.r.weight = make(q, DT_F32, 1, k, 1), w.r.logits = make(q, DT_F32, 1, E, 1);
+    return w;
+}
+static void one_token(Duo *q, int E, int k, int64_t H, int64_t F, bool sigmoid) {
+    Dev *g = duo_dev(q, GPU);
+    DType A = q->act;
+    Arena *mem = &q->r[GPU].a;
+    Leaves over_h = leaves_one(H), over_f = leaves_one(F);
+    Tensor both = big(g, mem, A, 2 * E * F, H, 1), wd = big(g, mem, A, E * H, F, 2), wr = big(g, mem, A, E, H, 3);
+    Tensor wg = tensor_rows(both, 0, E * F), wu = tensor_rows(both, E * F, E * F), gain = make(q, DT_F32, 1, H, 1);
+    Tensor a = make(q, A, 1, H, 1), b = make(q, A, 1, H, 1), none = TENSOR_NONE;
+    Route r = { .kind = sigmoid ? ROUTE_SIGMOID : ROUTE_SOFTMAX, .topk = k, .groups = 1, .factor = 2 };
+    r.renorm = !sigmoid;
+    if (sigmoid) r.bias = make(q, DT_F32, 1, E, 0.1f);
+    Way x = way_of(q, &r, E, k, H, F), y = way_of(q, &r, E, k, H, F);
+    Seqs ex = { E, k, x.at }, ey = { E, k, y.at };
+    void *step = NULL;
+    for (int i = 0; i < 12; i++) {
+        op_normals(g, a, (Normals){ .seed = 10 + (uint64_t)i, .ld = H, .std = 1 });
+        op_normals(g, b, (Normals){ .seed = 30 + (uint64_t)i, .ld = H, .std = 1 });
+        op_add(g, x.sum, a, b), op_rmsnorm(g, x.n, none, x.sum, gain, 1e-6f);
+        op_linear(g, x.r.logits, x.n, wr, none, over_h);
+        op_route(g, &x.r), op_moe_sort(g, x.at, x.from, x.slot, x.r.pick, E), op_permute(g, x.own, x.n, x.from);
+        op_grouped(g, x.gate, x.own, wg, ex, over_h), op_grouped(g, x.up, x.own, wu, ex, over_h);
+        op_swiglu(g, x.h, x.gate, x.up), op_grouped(g, x.out, x.h, wd, ex, over_f);
+        if (i == 2) g->ops->record(g);
+        if (i <= 2) {
+            op_add_rmsnorm_linear(g, y.sum, y.n, y.r.logits, a, b, gain, 1e-6f, wr, over_h);
+            op_route_swiglu(g, &y.r, y.h, y.gate, y.up, y.own, y.n, y.from, y.slot, wg, wu, ey, over_h, wd);
+            op_grouped(g, y.out, y.h, wd, ey, over_f);
+        }
+        if (i == 2) step = g->ops->recorded(g);
+        if (i >= 2) g->ops->replay(g, step);
+        duo_equal(q, "add_rmsnorm_linear, sum", x.sum, y.sum), duo_equal(q, "add_rmsnorm_linear, norm", x.n, y.n);
+        duo_equal(q, "add_rmsnorm_linear", x.r.logits, y.r.logits);
+        duo_equal(q, "route_swiglu, pick", x.r.pick, y.r.pick);
+        duo_equal(q, "route_swiglu, weight", x.r.weight, y.r.weight), duo_equal(q, "route_swiglu, at", x.at, y.at);
+        duo_equal(q, "route_swiglu, from", x.from, y.from), duo_equal(q, "route_swiglu, slot", x.slot, y.slot);
+        duo_equal(q, "route_swiglu", x.h, y.h), duo_equal(q, "grouped behind it", x.out, y.out);
+    }
+    g->ops->forget(g, step);
+    taken[NORM_LINEAR] +=
+        g->ops->fused->add_rmsnorm_linear(g, y.sum, y.n, y.r.logits, a, b, gain, 1e-6f, wr, over_h);
+    taken[ROUTED] += g->ops->fused->route_swiglu(g, &y.r, y.h, y.gate, y.up, y.own, y.n, y.from, y.slot, wg, wu, ey,
+                                                 over_h, wd);
+    duo_clear(q, "one token");
+}
+/* One op, again and again, at the size of a model's micro-batch: a kernel that waits for
+ * itself once in a thousand times is found here. */
 static void often(Duo *q, int kind, int times) {
     enum { E = 128, T = 16384, K = 8, N = T * K, H = 2048, F = 768 };
     static const char *const name[] = { "grouped",          "grouped_swiglu", "grouped_swiglu, kept",
@@ -374,6 +432,11 @@ int gpu_fused(int argc, char **argv) {
             rows(&q, T[i], 200, 3, 1, 40);
             routes(&q, T[i] < 64 ? T[i] : T[i] % 37, 128, 8, 1), routes(&q, T[i] % 37, 256, 8, 8),
                 routes(&q, T[i], 40, 3, 1);
+        }
+        one_token(&q, 16, 4, 1536, 192, false), one_token(&q, 40, 3, 512, 72, false);
+        if (!gpu_test_few) {
+            one_token(&q, 128, 8, 2048, 264, false), one_token(&q, 64, 6, 1536, 200, true);
+            one_token(&q, 256, 8, 256, 192, false);
         }
         for (int i = 0; i < KINDS && !f32 && !gpu_test_few; i++)
             EXPECT(taken[i] > 0 || !slot_of(&q.r[GPU].d, i), "fused op %d never took a shape", i);

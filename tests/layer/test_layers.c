@@ -163,7 +163,7 @@ static void run(Rig *k, Recompute recompute, bool keeps, float *y, float *dx, fl
     case MLA:
     case MLA_EXPANDED: mla_forward(&c, k->layer, Y, X, &none, false, keeps ? &mla : NULL); break;
     case MLP: mlp_forward(&c, &mlp_dense, k->layer, Y, X, keeps ? &mlp : NULL); break;
-    case MOE: moe_forward(&c, k->layer, Y, X, &routing, false, NULL, keeps ? &moe : NULL); break;
+    case MOE: moe_forward(&c, k->layer, Y, X, &routing, false, NULL, NULL, keeps ? &moe : NULL); break;
     }
     op_get(d, y, Y);
     if (dx) {

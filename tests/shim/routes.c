@@ -1,7 +1,7 @@
 /* routes.c - a hone that notes what its routers chose (build/shims/hone_routes): ROUTES=FILE, and each process appends
  * to FILE.PID a line a row and router: a hash of the router's numbers of that row, and one of the experts it went to.
  * Rows that are the same to the bit have one name, on whatever rank and beside whichever others they stood. */
-#include "op/op.h"
+#include "op/op_fused.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +10,10 @@
 
 void __real_op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
 void __wrap_op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
+void __real_op_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
+                            Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next);
+void __wrap_op_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
+                            Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next);
 
 static uint64_t hash_of(const void *x, size_t n) {
     uint64_t h = 0xCBF29CE484222325u;
@@ -38,5 +42,11 @@ static void note(Dev *d, const Route *r, const char *name) {
 void __wrap_op_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot) {
     const char *name = getenv("ROUTES");
     __real_op_route_sort(d, r, at, from, slot);
+    if (name && d->ops != &ops_dry) note(d, r, name);
+}
+void __wrap_op_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
+                            Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next) {
+    const char *name = getenv("ROUTES");
+    __real_op_route_swiglu(d, r, h, gate, up, own, x, from, slot, wg, wu, ex, sum, next);
     if (name && d->ops != &ops_dry) note(d, r, name);
 }

@@ -27,10 +27,17 @@ DEV void tma_load_once(uint32_t to, const CUtensorMap *m, int c0, int c1, int c2
                  " [%0], [%1, {%2, %3, %4}], [%5], %6;"
                  :: "r"(to), "l"(m), "r"(c0), "r"(c1), "r"(c2), "r"(bar), "l"((uint64_t)READ_ONCE) : "memory");
 }
+/* Where an expert's rows begin may have been written by the kernel before, which is not done (fused_few.cu: then it was
+ * before this one came): not from this multiprocessor's own cache. */
+DEV int written(const int *at) {
+    int x;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
+    return x;
+}
 /* How many tiles come before each expert: cum [E+1], by the whole block. */
 template <int XR> DEV void tiles_before(int *cum, const int *at, int E, int rows, int nt) {
     for (int e = threadIdx.x; e < E; e += blockDim.x)
-        cum[e + 1] = ((at ? at[e + 1] - at[e] : rows) + XR - 1) / XR * nt;
+        cum[e + 1] = ((at ? written(at + e + 1) - written(at + e) : rows) + XR - 1) / XR * nt;
     if (threadIdx.x == 0) cum[0] = 0;
     __syncthreads();
     if (threadIdx.x < 32) {
@@ -95,7 +102,7 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     auto get = [&](int item) {
         e = expert_of(cum, p.E, item);
         const int i = item - cum[e];
-        n0 = i % nt * BN, row = (p.at ? __ldg(p.at + e) : 0) + i / nt * XR;
+        n0 = i % nt * BN, row = (p.at ? EARLY ? written(p.at + e) : __ldg(p.at + e) : 0) + i / nt * XR;
     };
     if (warp >= 4) {
         if (elected()) {
@@ -153,7 +160,7 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     }
     for (int item = blockIdx.x; item < total; item += gridDim.x) {
         get(item);
-        const int end = min(row + XR, p.at ? __ldg(p.at + e + 1) : p.rows);
+        const int end = min(row + XR, p.at ? EARLY ? written(p.at + e + 1) : __ldg(p.at + e + 1) : p.rows);
         int add = 0, prev = -1;
         for (int kb = 0; kb < nb; kb++, next()) {
             bar_wait(full + 8 * s, ph);

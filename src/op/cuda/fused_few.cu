@@ -5,9 +5,9 @@
  * its up's too; tokens are its N.  One map covers both weights, its third dimension being which of them.  An expert
  * with more than XR rows is done in several passes.  KB boxes of 64 columns a stage.  Four warps compute, one thread of
  * a fifth loads.  What gate and up round to stays in registers: nobody reads it later. */
-#include "op/cuda/eights.cuh"
 #include "op/cuda/few.cuh"
 #include "op/cuda/gemm_go.cuh"
+#include "op/cuda/route.cuh"
 
 extern "C" {
 #include "op/op_fused.h"
@@ -16,6 +16,10 @@ bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Ten
                          bool keep);
 bool cuda_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
                          Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next);
+bool cuda_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
+                       Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next);
+bool cuda_add_rmsnorm_linear(Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Tensor b, Tensor g, float eps, Tensor w,
+                             Leaves over);
 
 enum { PAIR_COLS = 32 };                                                /* of h a block: of gate and of up each */
 template <int XR, int KB> struct PairShape {
@@ -131,6 +135,17 @@ struct ThinShape {
     static constexpr int XR = 8, KB = 2, X = XR * 128, W = 2 * THIN_COLS * 128, STAGE = W * KB, STAGES = 8;
     static_assert(STAGE >= 8 * X, "wgmma reads 64 rows behind the last tokens");
 };
+/* One token's experts are chosen by every block for itself, which takes less than to wait for one that does: by the
+ * warp that loads, which goes through it once before there are logits (early: fused_rows.cu).  What row a tile makes is
+ * known without.  A sixth warp of the first block writes down what was chosen, and then lets the next kernel come. */
+struct Choice {
+    Routing r;                                                          /* r.T 0: they are chosen */
+    int32_t *at, *from, *slot;
+    bool early;
+};
+static __host__ __device__ int choice_bytes(const Routing &r) {         /* a warp's: chosen behind route_row's room */
+    return (int)route_bytes(r.E, 1) + (THIN_ROWS + 3) / 4 * 16;
+}
 struct Thin {
     Pair p;
     const bf16 *x;
@@ -140,7 +155,43 @@ struct Thin {
     volatile Fault *fault;
     const char *next;                                                   /* weights of the product behind, or NULL; */
     int64_t next_step;                                                  /* bytes an expert has of them */
+    Choice c;
 };
+DEV void choose_all(const Choice &c, char *room) {
+    int *chosen = (int *)(room + route_bytes(c.r.E, 1)), lane = threadIdx.x % 32;
+    float *s = (float *)room, *zeros = s + c.r.E;
+    for (int e = lane; e < c.r.E; e += 32) zeros[e] = 0;
+    __syncwarp();
+    for (int real = !c.early; real < 2; real++) {
+        float x[CHOOSE_EACH];
+        unsigned on[CHOOSE_EACH];
+        if (real) the_one_before();
+        choose(x, on, c.r, real ? c.r.logits.at : zeros, s);
+        int had = 0;
+#pragma unroll
+        for (int i = 0; i < CHOOSE_EACH; i++) {
+            if (on[i] >> lane & 1) chosen[had + __popc(on[i] & ((1u << lane) - 1))] = lane + 32 * i;
+            had += __popc(on[i]);
+        }
+        __syncwarp();
+    }
+}
+DEV void say_choice(const Choice &c, char *room) {
+    int32_t *chosen = (int32_t *)(room + route_bytes(c.r.E, 1));
+    const int lane = threadIdx.x % 32;
+    the_one_before();
+    route_chosen(c.r, 0, room, chosen);
+    __syncwarp();
+    for (int e = lane; e <= c.r.E; e += 32) {
+        int before = 0;
+        for (int j = 0; j < c.r.topk; j++) before += chosen[j] < e;
+        c.at[e] = before;
+    }
+    for (int j = lane; j < c.r.topk; j += 32) c.from[j] = 0, c.slot[j] = j;
+    __threadfence();                                                    /* each lane its own, */
+    __syncwarp();                                                       /* and all of them before anybody comes */
+    next_may_come();
+}
 /* An item's share of the next weights begins its way to the cache when all of its own are under way: memory would stand
  * still between the two products. */
 DEV void ask_for_next(const Thin &t, int e, int i, int nt) {
@@ -151,10 +202,12 @@ DEV void ask_for_next(const Thin &t, int e, int i, int nt) {
                      :: "l"(t.next + e * t.next_step + at), "r"((int)min(to - at, (int64_t)16384)) : "memory");
 }
 static int thin_boxes(int64_t K) { return (int)((K + 64 * ThinShape::KB - 1) / (64 * ThinShape::KB)) * ThinShape::KB; }
-static int thin_bytes(const Pair &p, int stages) {
-    return 1024 + thin_boxes(p.K) * ThinShape::X + stages * ThinShape::STAGE + ThinShape::STAGES * 16 + (p.E + 1) * 4;
+static int thin_bytes(const Thin &t, int stages) {
+    return 1024 + thin_boxes(t.p.K) * ThinShape::X + stages * ThinShape::STAGE + ThinShape::STAGES * 16
+           + (t.c.r.T ? 2 * choice_bytes(t.c.r) : (t.p.E + 1) * 4);
 }
-__global__ void __launch_bounds__(160)
+template <bool CHOOSES>
+__global__ void __launch_bounds__(CHOOSES ? 192 : 160)
     pair_thin(const __grid_constant__ CUtensorMap tw, const __grid_constant__ Thin t) {
     using S = ThinShape;
     const Pair &p = t.p;
@@ -170,22 +223,40 @@ __global__ void __launch_bounds__(160)
         bar_fence_init();
         tma_prefetch(&tw);
     }
-    the_one_before();
-    next_may_come();
-    tiles_before<S::XR>(cum, p.at, p.E, 0, nt);
-    const int total = (int)lane0(cum[p.E]);
-    int e = 0, s = 0, n0, row;
+    int total, e = 0, s = 0, i, n0, row, end;
+    char *room = (char *)cum;
+    const int *chosen = (const int *)(room + (CHOOSES ? route_bytes(p.E, 1) : 0));
+    if constexpr (CHOOSES) {
+        if (blockIdx.x) next_may_come();
+        __syncthreads();
+        total = t.c.r.topk * nt;
+        if (warp == 5) {
+            if (blockIdx.x == 0) say_choice(t.c, room + choice_bytes(t.c.r));
+            return;
+        }
+        if (warp == 4) choose_all(t.c, room);
+        else the_one_before();
+    } else {
+        the_one_before();
+        next_may_come();
+        tiles_before<S::XR>(cum, p.at, p.E, 0, nt);
+        total = (int)lane0(cum[p.E]);
+    }
     uint32_t ph = 0;
     auto next = [&] { if (++s == stages) s = 0, ph ^= 1; };
     auto get = [&](int item) {
-        e = expert_of(cum, p.E, item);
-        const int i = item - cum[e];
-        n0 = i % nt * THIN_COLS, row = __ldg(p.at + e) + i / nt * S::XR;
+        if constexpr (CHOOSES) i = item % nt, row = item / nt, end = row + 1;
+        else {
+            e = expert_of(cum, p.E, item), i = item - cum[e], row = __ldg(p.at + e) + i / nt * S::XR;
+            end = min(row + S::XR, __ldg(p.at + e + 1));
+        }
+        n0 = i % nt * THIN_COLS;
     };
     if (warp >= 4) {
         if (elected())
             for (int item = blockIdx.x; item < total; item += gridDim.x) {
                 get(item);
+                if (CHOOSES) e = chosen[row];
                 for (int kb = 0; kb < nb; kb++, next()) {
                     bar_wait(empty + 8 * s, ph ^ 1);
                     bar_expect(full + 8 * s, S::STAGE);
@@ -193,7 +264,7 @@ __global__ void __launch_bounds__(160)
                         pair_load_once(ring + s * S::STAGE + b * S::W, &tw, (kb * S::KB + b) * 64, n0 / 8, e,
                                        full + 8 * s);
                 }
-                if (t.next && item - cum[e] < nt) ask_for_next(t, e, item - cum[e], nt);
+                if (t.next && i < nt) ask_for_next(t, e, i, nt);
             }
         return;
     }
@@ -202,10 +273,9 @@ __global__ void __launch_bounds__(160)
     float acc[THIN_COLS];
     for (int item = blockIdx.x; item < total; item += gridDim.x) {
         get(item);
-        const int end = min(row + S::XR, __ldg(p.at + e + 1));
         asm volatile("bar.sync 1, 128;" ::: "memory");                  /* the tokens before are read */
-        for (int i = threadIdx.x; i < (end - row) * pieces; i += 128) {
-            const int r = i / pieces, c = i - r * pieces, at = t.from ? t.from[row + r] : row + r;
+        for (int j = threadIdx.x; j < (end - row) * pieces; j += 128) {
+            const int r = j / pieces, c = j - r * pieces, at = CHOOSES ? 0 : t.from ? t.from[row + r] : row + r;
             uint4 v = make_uint4(0, 0, 0, 0);
             if (at < 0 || at >= t.rows) fault_at(t.fault, FAULT_ROW, row + r);
             else if (c * 8 < p.K) v = *(const uint4 *)(t.x + at * t.ldx + c * 8);
@@ -222,9 +292,9 @@ __global__ void __launch_bounds__(160)
             const uint32_t x = x0 + kb * (S::KB * S::X / 16), w = w0 + s * (S::STAGE / 16);
             wg_fence();
             #pragma unroll
-            for (int i = 0; i < S::KB * 4; i++)
-                wgmma<0, 0>(acc, operand_of(x + i / 4 * (S::X / 16) + i % 4 * 2),
-                            operand_of(w + i / 4 * (S::W / 16) + i % 4 * 2), i ? 1 : add);
+            for (int j = 0; j < S::KB * 4; j++)
+                wgmma<0, 0>(acc, operand_of(x + j / 4 * (S::X / 16) + j % 4 * 2),
+                            operand_of(w + j / 4 * (S::W / 16) + j % 4 * 2), j ? 1 : add);
             wg_commit();
             add = 1;
             wg_wait<1>();
@@ -262,19 +332,23 @@ static CUtensorMap pair_map(const Dev *d, const Prod *first, size_t apart, int c
     return m;
 }
 /* Two blocks a multiprocessor, or one that has room for longer tokens; false: none has. */
-static bool thin_go(Dev *d, const CUtensorMap &tw, Thin t) {
-    const int most = (int)cu(d)->smem, half = (most - 1024) / 2, two = (half - thin_bytes(t.p, 0)) / ThinShape::STAGE,
-              one = (most - thin_bytes(t.p, 0)) / ThinShape::STAGE, room = two >= 4 ? two : one;
+template <bool CHOOSES> static bool thin_go(Dev *d, const CUtensorMap &tw, Thin t) {
+    const int most = (int)cu(d)->smem, half = (most - 1024) / 2, two = (half - thin_bytes(t, 0)) / ThinShape::STAGE,
+              one = (most - thin_bytes(t, 0)) / ThinShape::STAGE, room = two >= 4 ? two : one;
     if (room < 2) return false;
     t.stages = room < ThinShape::STAGES ? room : ThinShape::STAGES;
-    CU(cudaFuncSetAttribute(pair_thin, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
-    launch_after(d, pair_thin, dim3(cu(d)->sms * (two >= 4 ? 2 : 1)), dim3(160), thin_bytes(t.p, t.stages), tw, t);
+    int blocks = cu(d)->sms * (two >= 4 ? 2 : 1);
+    const int tiles = t.c.r.topk * ((t.p.N + THIN_COLS - 1) / THIN_COLS);
+    if (CHOOSES && tiles < blocks) blocks = tiles;
+    CU(cudaFuncSetAttribute(pair_thin<CHOOSES>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    launch_after(d, pair_thin<CHOOSES>, dim3(blocks), dim3(CHOOSES ? 192 : 160), thin_bytes(t, t.stages), tw, t);
     cu(d)->known = t.p.at;
     return true;
 }
-/* from: rows of x in the order of experts, where g's rows are not there; else NULL */
+/* from: rows of x in the order of experts, where g's rows are not there; else NULL.  c: they are not chosen, or NULL */
 template <int XR, int KB>
-static bool pair_go(Dev *d, Tensor h, const Prod *g, const Prod *u, Tensor x, const int *from, Tensor next) {
+static bool pair_go(Dev *d, Tensor h, const Prod *g, const Prod *u, Tensor x, const int *from, Tensor next,
+                    const Choice *c) {
     using S = PairShape<XR, KB>;
     const bool up_first = u->b < g->b;
     const size_t apart = up_first ? (char *)g->b - (char *)u->b : (char *)u->b - (char *)g->b;
@@ -283,9 +357,11 @@ static bool pair_go(Dev *d, Tensor h, const Prod *g, const Prod *u, Tensor x, co
     Thin t = { p, (const bf16 *)x.data, x.ld, from, (int)x.rows, 0, cu(d)->fault, (const char *)next.data };
     if (next.data) t.next_step = next.rows / g->E * next.ld * (int64_t)dtype_size(next.dtype);
     if ((uintptr_t)t.next % 16 || t.next_step % 16) t.next = NULL;
-    if (g->rows <= THIN_ROWS && g->N >= 8 * THIN_COLS && g->N % 8 == 0
-        && thin_go(d, pair_map(d, up_first ? u : g, apart, THIN_COLS), t))
-        return true;
+    if (c) t.c = *c;
+    if (g->rows <= THIN_ROWS && g->N >= 8 * THIN_COLS && g->N % 8 == 0) {
+        const CUtensorMap tw = pair_map(d, up_first ? u : g, apart, THIN_COLS);
+        if (c ? thin_go<true>(d, tw, t) : thin_go<false>(d, tw, t)) return true;
+    }
     if (from) return false;
     CU(cudaFuncSetAttribute(pair_few<XR, KB>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM));
     CUtensorMap tx = map_of(d, g->a, g->ta, g->rows, g->K, g->lda, 1, 0, XR, 64),
@@ -301,20 +377,159 @@ static Prod part(Tensor y, Tensor x, Tensor w, Seqs ex, Leaves sum) {
 /* Rows of the mean expert for which weights are only streamed, as in few.cuh. */
 enum { PAIR_EACH = 8 };
 static bool pair(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, const int *from, Tensor wg, Tensor wu,
-                 Seqs ex, Leaves sum, Tensor next) {
+                 Seqs ex, Leaves sum, Tensor next, const Choice *c) {
     if (sum.n > 1 || ex.n == 0 || own.rows == 0 || own.rows > PAIR_EACH * ex.n || h.dtype != DT_BF16
         || gate.dtype != DT_BF16)
         return false;
     Prod g = part(gate, own, wg, ex, sum), u = part(up, own, wu, ex, sum);
     if (!prod_fast(&g) || !prod_fast(&u) || g.ldb != u.ldb) return false;
-    return pair_go<16, 2>(d, h, &g, &u, x, from, next);
+    return pair_go<16, 2>(d, h, &g, &u, x, from, next, c);
 }
 bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
                          bool keep) {
-    return !keep && pair(d, h, gate, up, x, x, NULL, wg, wu, ex, sum, TENSOR_NONE);
+    return !keep && pair(d, h, gate, up, x, x, NULL, wg, wu, ex, sum, TENSOR_NONE, NULL);
 }
 bool cuda_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
                          Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next) {
     (void)slot; /* who makes few rows finds them by from */
-    return wide_one(x) && pair(d, h, gate, up, own, x, (const int *)from.data, wg, wu, ex, sum, next);
+    return wide_one(x) && pair(d, h, gate, up, own, x, (const int *)from.data, wg, wu, ex, sum, next, NULL);
+}
+bool cuda_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
+                       Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next) {
+    Choice c = { routing_of(r), (int32_t *)ex.at.data, (int32_t *)from.data, (int32_t *)slot.data, cu(d)->noting };
+    if (c.r.T != 1 || !can_choose(c.r) || c.r.E != ex.n || c.r.topk > THIN_ROWS || !wide_one(x)) return false;
+    return pair(d, h, gate, up, own, x, (const int *)from.data, wg, wu, ex, sum, next, &c);
+}
+
+/* ---- sum = a + b, y = sum normed, z = y w' of one row: a router behind its norm ---------------------------------- */
+/* A block has sixteen of w's rows in shared memory before the row is there, and adds and norms that for itself: as
+ * add_norm_k, whose team is twice its threads, so each is two of those.  The first block writes sum and y.  As in
+ * few.cuh y is wgmma's M, of which one row counts. */
+enum { ROW_COLS = 16, ROW_BOXES = 8, ROW_MOST = 2048 };                 /* of w a block; of 64 columns a barrier */
+struct NormRow {
+    bf16 *sum, *y;
+    const bf16 *a, *b;
+    Any g;
+    float eps, *z;
+    int K;
+    bool early;                                                         /* nobody writes weights meanwhile */
+};
+static int row_bytes(int64_t K) { return (int)(1024 + K / 64 * (ROW_COLS + 8) * 128 + ROW_MOST / 64 / ROW_BOXES * 8); }
+__global__ void __launch_bounds__(160)
+    norm_row(const __grid_constant__ CUtensorMap tw, const __grid_constant__ NormRow p) {
+    extern __shared__ uint8_t raw[];
+    __shared__ float part[ROW_THREADS / 32];
+    uint32_t base = (smem_of(raw) + 1023) & ~1023u;
+    pin(base);
+    const uint32_t warp = lane0(threadIdx.x / 32), boxes = p.K / 64, ring = base + boxes * 1024,
+                   full = ring + boxes * ROW_COLS * 128;
+    const int n0 = blockIdx.x * ROW_COLS, stages = boxes / ROW_BOXES, lane = threadIdx.x % 32;
+    if (threadIdx.x == 128) {
+        for (int s = 0; s < stages; s++) bar_init(full + 8 * s, 1);
+        bar_fence_init();
+        tma_prefetch(&tw);
+    }
+    next_may_come();
+    __syncthreads();
+    if (warp == 4) {
+        if (elected()) {
+            if (!p.early) the_one_before();
+            for (int s = 0; s < stages; s++) {
+                bar_expect(full + 8 * s, ROW_BOXES * ROW_COLS * 128);
+                for (int b = s * ROW_BOXES; b < (s + 1) * ROW_BOXES; b++)
+                    tma_load_once(ring + b * ROW_COLS * 128, &tw, b * 64, n0, 0, full + 8 * s);
+            }
+        }
+        return;
+    }
+    const uint32_t x0 = low_operand(base), w0 = low_operand(ring);
+    float g[2][8], acc[ROW_COLS / 2];
+    if (!p.early) the_one_before();
+    for (int h = 0; h < 2; h++)
+        if (8 * (int)(threadIdx.x + 128 * h) < p.K) load8(g[h], p.g, 0, 8 * (threadIdx.x + 128 * h), 8, true);
+    for (int real = !p.early; real < 2; real++) {                       /* a rehearsal, as in fused_rows.cu */
+        if (real) the_one_before();
+        const bf16 *a = real ? p.a : (const bf16 *)p.g.at, *b = real ? p.b : (const bf16 *)p.g.at;
+        uint4 u[2], o[2];
+        float v[2][8], e[8], sum[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int c = 8 * (threadIdx.x + 128 * h);
+            u[h] = o[h] = make_uint4(0, 0, 0, 0);
+            if (c < p.K) u[h] = *(const uint4 *)(a + c), o[h] = *(const uint4 *)(b + c);
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int c = 8 * (threadIdx.x + 128 * h);
+            unsigned w[4] = { u[h].x, u[h].y, u[h].z, u[h].w };
+            unpack8(v[h], w);
+            w[0] = o[h].x, w[1] = o[h].y, w[2] = o[h].z, w[3] = o[h].w;
+            unpack8(e, w);
+#pragma unroll
+            for (int k = 0; k < 8; k++) v[h][k] += e[k];
+            pack8(w, v[h]), unpack8(v[h], w);
+            if (real && blockIdx.x == 0 && c < p.K) *(uint4 *)(p.sum + c) = make_uint4(w[0], w[1], w[2], w[3]);
+            sum[h] = 0;
+#pragma unroll
+            for (int k = 0; k < 8; k++) sum[h] = __fmaf_rn(v[h][k], v[h][k], sum[h]);
+        }
+#pragma unroll
+        for (int j = 16; j; j /= 2)
+#pragma unroll
+            for (int h = 0; h < 2; h++) sum[h] += __shfl_xor_sync(0xFFFFFFFFu, sum[h], j);
+        if (lane == 0) part[warp] = sum[0], part[warp + 4] = sum[1];
+        asm volatile("bar.sync 1, 128;" ::: "memory");
+        const float all = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7])),
+                    rstd = 1.0f / sqrtf(all / (float)p.K + p.eps);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int c = 8 * (threadIdx.x + 128 * h);
+            unsigned w[4];
+#pragma unroll
+            for (int k = 0; k < 8; k++) v[h][k] = v[h][k] * rstd * g[h][k];
+            pack8(w, v[h]);
+            if (c >= p.K) continue;
+            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"        /* row 0, which no swizzle moves */
+                         :: "r"(base + c / 64 * 1024 + c % 64 * 2), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                         : "memory");
+            if (real && blockIdx.x == 0) *(uint4 *)(p.y + c) = make_uint4(w[0], w[1], w[2], w[3]);
+        }
+        fence_async();
+        asm volatile("bar.sync 1, 128;" ::: "memory");
+        int add = 0;
+        for (int s = 0; s < stages; s++) {
+            bar_wait(full + 8 * s, 0);
+            const uint32_t x = x0 + s * (ROW_BOXES * 1024 / 16), w = w0 + s * (ROW_BOXES * ROW_COLS * 128 / 16);
+            wg_fence();
+            #pragma unroll
+            for (int i = 0; i < ROW_BOXES * 4; i++)
+                wgmma<0, 0>(acc, operand_of(x + i / 4 * (1024 / 16) + i % 4 * 2),
+                            operand_of(w + i / 4 * (ROW_COLS * 128 / 16) + i % 4 * 2), i ? 1 : add);
+            wg_commit();
+            add = 1;
+        }
+        wg_wait<0>();
+    }
+    if (warp || lane >= 4) return;                                      /* the row's sums are four threads' */
+#pragma unroll
+    for (int j = 0; j < ROW_COLS / 8; j++)
+#pragma unroll
+        for (int b = 0; b < 2; b++) p.z[n0 + j * 8 + lane * 2 + b] = acc[j * 4 + b];
+}
+/* Where a row of norm_k is a block's, with one eight a thread: other widths add in another order. */
+bool cuda_add_rmsnorm_linear(Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Tensor b, Tensor g, float eps, Tensor w,
+                             Leaves over) {
+    const int64_t K = sum.cols, N = z.cols;
+    const Prod p = prod_nt(z, y, w, TENSOR_NONE, over);
+    if (sum.rows != 1 || sum.dtype != DT_BF16 || z.dtype != DT_F32 || over.n > 1 || !prod_fast(&p) || N % ROW_COLS
+        || N > ROW_COLS * 64 || K > ROW_MOST || K % (64 * ROW_BOXES) || team_size(K) != ROW_THREADS
+        || !wide_all(K, sum, y, a, b, g))
+        return false;
+    const NormRow r = { (bf16 *)sum.data,     (bf16 *)y.data, (const bf16 *)a.data, (const bf16 *)b.data,
+                        any_of(g),            eps,            (float *)z.data,      (int)K,
+                        (bool)cu(d)->noting };
+    CU(cudaFuncSetAttribute(norm_row, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes(ROW_MOST)));
+    launch_after(d, norm_row, dim3((unsigned)(N / ROW_COLS)), dim3(160), row_bytes(K),
+                 map_of(d, w.data, w.dtype, N, K, w.ld, 1, 0, ROW_COLS, 64), r);
+    return true;
 }

@@ -1,7 +1,7 @@
 /* moe.cu - choosing experts, gathering rows by expert and putting them back.  T tokens, E experts, k chosen.
  * Ties go to the lower id; weights and sums over the chosen run in ascending id, with the CPU's own steps, so equal
  * logits are routed equally on both.  Rows of an expert are in token order: counting sort, which is stable. */
-#include "op/cuda/eights.cuh"
+#include "op/cuda/route.cuh"
 
 extern "C" {
 #include "op/op_fused.h"
@@ -9,165 +9,11 @@ extern "C" {
 bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
 bool cuda_permute_slots(Dev *d, Tensor y, Tensor x, Tensor from, Tensor slot);
 
-/* ---- choosing: a warp to a token, its scores in shared memory ---------------------------------------------------- */
-enum { ROUTE_WARPS = 4, ROUTE_SMEM = 48 << 10, ROUTE_MOST = 64 << 10 };
-typedef struct {
-    int64_t T;
-    int E, topk, groups, group_topk, warps;
-    bool softmax, renorm;
-    float factor;
-    Rows<const float> logits;
-    const float *bias;
-    Rows<int32_t> pick;
-    Rows<float> weight, dlogits, dweight;
-} Routing;
-
-/* s[E]: probabilities or sigmoids.  Every lane adds up the whole row, in order. */
-__device__ static void scores(float *s, const float *l, int E, bool softmax) {
-    int lane = threadIdx.x % 32;
-    float m = -INFINITY, sum = 0;
-    if (!softmax) {
-        for (int e = lane; e < E; e += 32)
-            s[e] = 1.0f / (1.0f + exp_f(l[e] > 88 ? -88.0f : l[e] < -88 ? 88.0f : -l[e]));
-        __syncwarp();
-        return;
-    }
-    for (int e = lane; e < E; e += 32) m = fmaxf(m, l[e]);
-    m = warp_max(m) + 0.0f;
-    for (int e = lane; e < E; e += 32) s[e] = exp_f(l[e] - m);
-    __syncwarp();
-    int e4 = E / 4 * 4;
-#pragma unroll 8
-    for (int e = 0; e < e4; e += 4) {
-        float4 v = *(const float4 *)(s + e);
-        sum += v.x, sum += v.y, sum += v.z, sum += v.w;
-    }
-    for (int e = e4; e < E; e++) sum += s[e];
-    __syncwarp();
-    for (int e = lane; e < E; e += 32) s[e] = s[e] / sum;
-    __syncwarp();
-}
-/* Marks the k largest of t[0..n) in on; ties go to the lower index.  A lane has every 32nd, as whole numbers of the
- * same order, so that a round is two reductions of the warp: decoding waits for each of them. */
-template <int EACH> __device__ static void mark_top_of(unsigned char *on, const float *t, int n, int k) {
-    int lane = threadIdx.x % 32;
-    unsigned key[EACH]; /* 0: nobody */
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        int e = lane + 32 * i;
-        unsigned u = e < n ? __float_as_uint(t[e]) : 0;
-        key[i] = e < n ? (u >> 31 ? ~u : u | 1u << 31) : 0;
-        if (e < n) on[e] = 0;
-    }
-    for (int j = 0; j < k; j++) {
-        unsigned best = 0;
-#pragma unroll
-        for (int i = 0; i < EACH; i++) best = max(best, key[i]);
-        best = __reduce_max_sync(0xFFFFFFFFu, best);
-        int at = n;
-#pragma unroll
-        for (int i = EACH - 1; i >= 0; i--)
-            if (best && key[i] == best) at = lane + 32 * i;
-        at = __reduce_min_sync(0xFFFFFFFFu, at);
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (at == lane + 32 * i && at < n) key[i] = 0, on[at] = 1;
-    }
-    __syncwarp();
-}
-__device__ static void mark_top(unsigned char *on, float *t, int n, int k) {
-    if (n <= 32) return mark_top_of<1>(on, t, n, k);
-    if (n <= 128) return mark_top_of<4>(on, t, n, k);
-    if (n <= 256) return mark_top_of<8>(on, t, n, k);
-    int lane = threadIdx.x % 32;
-    for (int e = lane; e < n; e += 32) on[e] = 0;
-    __syncwarp();
-    for (int j = 0; j < k; j++) {
-        float best = -INFINITY;
-        int at = n; /* nobody */
-        for (int e = lane; e < n; e += 32)
-            if (!on[e] && (at == n || t[e] > best)) best = t[e], at = e;
-#pragma unroll
-        for (int h = 16; h; h /= 2) {
-            float b = __shfl_xor_sync(0xFFFFFFFFu, best, h);
-            int a = __shfl_xor_sync(0xFFFFFFFFu, at, h);
-            bool mine = at < n, take = a < n && (!mine || b > best || (!(best > b) && a < at));
-            if (take) best = b, at = a;
-        }
-        if (lane == 0 && at < n) on[at] = 1;
-        __syncwarp();
-    }
-}
-__device__ static float two_largest(const float *t, int n) {
-    float a = -INFINITY, b = -INFINITY;
-    for (int i = 0; i < n; i++)
-        if (t[i] > a) b = a, a = t[i];
-        else if (t[i] > b) b = t[i];
-    return n > 1 ? a + b : a;
-}
-/* per warp: s[E] t[E] best[groups] floats, on[E] open[groups] bytes */
-static __host__ __device__ size_t route_bytes(int E, int groups) {
-    return ((size_t)(2 * E + groups) * 4 + (size_t)(E + groups) + 15) / 16 * 16;
-}
-
-/* By one warp; room: route_bytes of shared memory.  chosen: the ids once more, or NULL. */
-__device__ static void route_row(const Routing &p, int64_t row, void *room, int32_t *chosen) {
-    int lane = threadIdx.x % 32, E = p.E;
-    float *s = (float *)room, *t = s + E, *best = t + E;
-    unsigned char *on = (unsigned char *)(best + p.groups), *open = on + E;
-    scores(s, p.logits.row(row), E, p.softmax);
-    for (int e = lane; e < E; e += 32) t[e] = p.bias ? s[e] + p.bias[e] : s[e];
-    __syncwarp();
-    if (p.groups > 1) {
-        int each = E / p.groups;
-        for (int g = lane; g < p.groups; g += 32) best[g] = two_largest(t + g * each, each);
-        __syncwarp();
-        mark_top(open, best, p.groups, p.group_topk);
-        for (int e = lane; e < E; e += 32)
-            if (!open[e / each]) t[e] = -INFINITY;
-        __syncwarp();
-    }
-    mark_top(on, t, E, p.topk);
-    int32_t *pick = p.pick.row(row);
-    float *w = p.weight.row(row), sum = 0;
-    for (int e0 = 0, had = 0; e0 < E; e0 += 32) { /* ascending ids */
-        int e = e0 + lane;
-        unsigned mask = __ballot_sync(0xFFFFFFFFu, e < E && on[e]);
-        int at = had + __popc(mask & ((1u << lane) - 1));
-        if (mask >> lane & 1) {
-            pick[at] = e, t[at] = s[e];
-            if (chosen) chosen[at] = e;
-        }
-        had += __popc(mask);
-        __syncwarp();
-    }
-    for (int j = 0; j < p.topk; j++) sum += t[j];
-    if (!p.softmax) sum += 1e-20f;
-    for (int j = lane; j < p.topk; j += 32) w[j] = (p.renorm ? t[j] / sum : t[j]) * p.factor;
-}
+/* ---- choosing: route.cuh ----------------------------------------------------------------------------------------- */
 static __global__ void route_k(Routing p) {
     extern __shared__ float smem[];
     int64_t row = (int64_t)blockIdx.x * p.warps + threadIdx.x / 32;
     if (row < p.T) route_row(p, row, (char *)smem + route_bytes(p.E, p.groups) * (threadIdx.x / 32), NULL);
-}
-static Routing routing_of(const Route *r) {
-    int E = (int)r->logits.cols, groups = r->groups > 1 ? r->groups : 1;
-    int fit = (int)(ROUTE_SMEM / route_bytes(E, groups));
-    return { r->logits.rows,
-             E,
-             r->topk,
-             groups,
-             r->group_topk,
-             fit < 1             ? 1
-             : fit < ROUTE_WARPS ? fit
-                                 : ROUTE_WARPS,
-             r->kind == ROUTE_SOFTMAX,
-             r->renorm,
-             r->factor,
-             rows_of<const float>(r->logits),
-             (const float *)r->bias.data,
-             rows_of<int32_t>(r->pick),
-             rows_of<float>(r->weight) };
 }
 void cuda_route(Dev *d, const Route *r) {
     Routing p = routing_of(r);
