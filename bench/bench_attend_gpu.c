@@ -167,7 +167,7 @@ static const Train trains[] = {
     { 1, 16384, 32, 4, 128, 128, false, true, true },  { 4, 4096, 28, 4, 128, 128, false, true, true },
     { 4, 4096, 32, 8, 64, 64, false, true, true },     { 4, 4096, 14, 2, 64, 64, false, true, true },
     { 8, 4096, 16, 16, 192, 128, false, false, true }, { 2, 4096, 128, 1, 576, 512, true, true, false },
-    { 2, 4096, 16, 1, 576, 512, true, true, false },
+    { 2, 4096, 16, 1, 576, 512, true, true, false },   { 1, 4096, 14, 2, 64, 64, false, true, true },
 };
 static const Decode decodes[] = {
     { 8, 4096, 512, 32, 4, 128, 128, false, 0 },  { 32, 2048, 64, 32, 4, 128, 128, false, 0 },

@@ -319,8 +319,23 @@ static void row_gradients(const Shape *s, const Made *m, const float *dO, int se
         for (int c = 0; c < s->dv; c++) dv[y * m->wv + g * s->dv + c] += p[j] * (double)d[c];
     }
 }
+static const char *const name[] = { "dq", "dk", "dv" };
+/* d: of all together */
+static void last_alone(const Shape *s, const Made *m, Tensor tdo, const Tensor *d) {
+    int n = s->len[s->n - 1], r0 = m->at[s->n - 1];
+    int32_t at[2] = { 0, n };
+    int64_t width[3] = { m->wq, m->wk, m->wv };
+    Attn a = m->a;
+    Tensor one[3] = { put(n, m->wq, 0, NULL), put(n, m->wk, 0, NULL), put(n, m->wv, 0, NULL) };
+    a.q = tensor_rows(a.q, r0, n), a.k = tensor_rows(a.k, r0, n), a.v = tensor_rows(a.v, r0, n);
+    a.o = tensor_rows(a.o, r0, n), a.lse = tensor_rows(a.lse, r0, n), a.seqs = (Seqs){ 1, n, put_i32(1, 2, at) };
+    attend_bwd(s, one[0], one[1], one[2], tensor_rows(tdo, r0, n), &a);
+    for (int i = 0; i < 3; i++)
+        EXPECT(!memcmp(rig_get(&rig, one[i]), rig_get(&rig, tensor_rows(d[i], r0, n)),
+                       (size_t)(n * width[i]) * dtype_size(act)),
+               "%s: %s of a sequence alone has other bits", s->name, name[i]);
+}
 static void gradients(const Shape *s) {
-    static const char *const name[] = { "dq", "dk", "dv" };
     Made m = make(s, 8);
     float *dO = noise(m.T * m.wo, 1);
     Tensor tdo = put(m.T, m.wo, 8, dO), d[2][3];
@@ -341,18 +356,17 @@ static void gradients(const Shape *s) {
         EXPECT(!memcmp(rig_get(&rig, d[0][i]), rig_get(&rig, d[1][i]), (size_t)(m.T * width[i]) * dtype_size(act)),
                "%s: %s has other bits the second time", s->name, name[i]);
     }
-    /* the last sequence alone */
-    int n = s->len[s->n - 1], r0 = m.at[s->n - 1];
-    int32_t at[2] = { 0, n };
-    Attn a = m.a;
-    Tensor one[3] = { put(n, m.wq, 0, NULL), put(n, m.wk, 0, NULL), put(n, m.wv, 0, NULL) };
-    a.q = tensor_rows(a.q, r0, n), a.k = tensor_rows(a.k, r0, n), a.v = tensor_rows(a.v, r0, n);
-    a.o = tensor_rows(a.o, r0, n), a.lse = tensor_rows(a.lse, r0, n), a.seqs = (Seqs){ 1, n, put_i32(1, 2, at) };
-    attend_bwd(s, one[0], one[1], one[2], tensor_rows(tdo, r0, n), &a);
-    for (int i = 0; i < 3; i++)
-        EXPECT(!memcmp(rig_get(&rig, one[i]), rig_get(&rig, tensor_rows(d[0][i], r0, n)),
-                       (size_t)(n * width[i]) * dtype_size(act)),
-               "%s: %s of a sequence alone has other bits", s->name, name[i]);
+    last_alone(s, &m, tdo, d[0]);
+    clear(s->name);
+}
+/* Of few tiles spans of rows are items; here there are many, and alone the last sequence has few. */
+static void spans_together(const Shape *s) {
+    Made m = make(s, 8);
+    Tensor tdo = put(m.T, m.wo, 8, noise(m.T * m.wo, 1)),
+           d[3] = { put(m.T, m.wq, 0, NULL), put(m.T, m.wk, 0, NULL), put(m.T, m.wv, 0, NULL) };
+    attend(s, &m.a);
+    attend_bwd(s, d[0], d[1], d[2], tdo, &m.a);
+    last_alone(s, &m, tdo, d);
     clear(s->name);
 }
 
@@ -443,9 +457,15 @@ static const Shape back[] = {
     { "128, 4 of 4", 4, 4, 128, 128, false, 64, SHORT, 1 },
     { "128, 10 of 2", 10, 2, 128, 128, false, 64, SHORT, 2 },
     { "128, 8 of 1", 8, 1, 128, 128, false, 64, 4, { 333, 17, 128, 200 }, 1 },
+    { "64, spans", 64, 1, 64, 64, false, 64, 3, { 280, 17, 150 }, 1 },
+    { "128, spans", 32, 1, 128, 128, false, 64, 3, { 280, 17, 270 }, 1 },
     { "192/128, 2 of 2", 2, 2, 192, 128, false, 64, SHORT, 1 },
     { "192/128, 6 of 2", 6, 2, 192, 128, false, 64, 4, { 333, 17, 128, 200 }, 2 },
     { "576/512", 2, 1, 576, 512, false, 64, 3, { 70, 1, 65 }, 1 },
+};
+static const Shape together[] = {
+    { "64, spans", 768, 12, 64, 64, false, 64, 12, { 140, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 290 }, 1 },
+    { "128, spans", 768, 12, 128, 128, false, 64, 12, { 140, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 150 }, 1 },
 };
 static const Shape order[] = { { "128", 1, 1, 128, 128, false },
                                { "64", 1, 1, 64, 64, false },
@@ -480,6 +500,7 @@ static const Shape few[] = {
 static const Shape few_back[] = {
     { "128, few", 4, 2, 128, 128, false, 16, 3, { 150, 1, 67 }, 1 },
     { "64, few", 6, 2, 64, 64, false, 64, 3, { 250, 1, 67 }, 1 },
+    { "64, few, spans", 64, 1, 64, 64, false, 64, 2, { 140, 3 }, 1 },
     { "192/128, few", 2, 2, 192, 128, false, 64, 3, { 150, 1, 67 }, 1 },
     { "16/24, few", 6, 2, 16, 24, false, 48, 3, { 70, 1, 33 }, 2 },
     { "all, few", 2, 2, 80, 80, false, 16, 3, { 150, 1, 67 }, 1, true },
@@ -588,6 +609,7 @@ int gpu_attn(int argc, char **argv) {
     each(order, order_of);
     each(fast, exact);
     each(fast, pieces);
+    each(together, spans_together);
     dev_close(&rig.d);
     return test_end();
 }

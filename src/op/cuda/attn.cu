@@ -4,8 +4,8 @@
 #include "op/cuda/attn_bwd.cuh"
 #include "op/cuda/mla_fwd.cuh"
 
-/* scratch is planned without a GPU: for the largest; of partial sums, at most */
-enum { MOST_CTAS = 132, PART_MOST = 256 << 20 };
+/* scratch is planned without a GPU: for the largest; of partial sums, at most, and in backward */
+enum { MOST_CTAS = 132, PART_MOST = 256 << 20, BACK_MOST = 96 << 20 };
 
 typedef CUresult EncodeFn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                           const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
@@ -102,7 +102,7 @@ struct Cut {
     int64_t items;            /* at most */
     int spans;                /* > 0: an item a span, so many at most */
     size_t list, parts, sums; /* bytes: items and their count; partial sums o; (m, l) */
-    size_t folds;             /* running sums of MLA's CTAs */
+    size_t folds;             /* running sums of CTAs: MLA's, attn_dkv's */
 };
 static size_t cut_bytes(const Cut &c) {
     return arena_round(c.list) + arena_round(c.parts) + arena_round(c.sums) + arena_round(c.folds);
@@ -165,7 +165,8 @@ struct Scratch {
 static Scratch take(Dev *d, const Cut &c) {
     Scratch s = {};
     if (c.list) s.count = (int *)arena_push(&d->tmp, c.list);
-    if (c.parts) s.part_o = (float *)arena_push(&d->tmp, c.parts), s.part_ml = (float2 *)arena_push(&d->tmp, c.sums);
+    if (c.parts) s.part_o = (float *)arena_push(&d->tmp, c.parts);
+    if (c.sums) s.part_ml = (float2 *)arena_push(&d->tmp, c.sums);
     if (c.folds) s.folds = (float *)arena_push(&d->tmp, c.folds);
     return s;
 }
@@ -368,10 +369,31 @@ AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const A
     if (a->dk != a->dv || a->heads / a->kv_heads > 64) return BY_PLAIN;
     return a->dk == 128 ? BY_128 : a->dk == 64 ? BY_64 : BY_PLAIN;
 }
+static_assert(Back128::rows == Back64::rows, "cut_spans");
+static int back_span(int group) { return BACK_SPAN * (Back128::rows / group); } /* positions */
+/* Spans of rows are items where tiles are fewer than multiprocessors.  Scratch is planned for the largest call, and a
+ * smaller one, whose tiles are few, must not take more: all take what the largest with few tiles would. */
+static void cut_spans(Cut *c, const Attn *a) {
+    const int64_t span = back_span(c->group), longest = most_keys(a), spans = (longest + span - 1) / span,
+                  row = (int64_t)a->kv_heads * (a->dk + a->dv) * 4,
+                  few = min(a->k.rows, (int64_t)MOST_CTAS * c->rows_tile / a->kv_heads), /* keys of few tiles */
+                  few_spans = (min(few, longest) + span - 1) / span, tiles = c->items;
+    if (spans > 1) {
+        const size_t folds = (size_t)MOST_CTAS * (size_t)(c->rows_tile * (a->dk + a->dv) * 4),
+                     room = max(folds, min((size_t)(few_spans * few * row), (size_t)BACK_MOST));
+        if (tiles < MOST_CTAS && !a->from.data && spans * a->k.rows * row <= BACK_MOST)
+            c->spans = (int)spans, c->heads *= c->spans, c->parts = room;
+        else c->folds = room;
+    }
+    c->items = max(tiles, MOST_CTAS * few_spans);
+    cut_list(c, a->seqs.n);
+    c->items = tiles * (c->spans ? spans : 1);
+}
 static Cut cut_dkv(AttnBy by, const Attn *a) {
     Cut c = { by, back_tile(by), back_tile(by), a->kv_heads, a->heads / a->kv_heads };
     c.items = (a->k.rows / c.positions + a->seqs.n) * a->kv_heads;
-    cut_list(&c, a->seqs.n);
+    if (by == BY_128 || by == BY_64) cut_spans(&c, a);
+    else cut_list(&c, a->seqs.n);
     return c;
 }
 static Cut cut_dq(AttnBy by, const Attn *a) {
@@ -406,11 +428,16 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
         rows(a->q, B::wk), keys(a->k, B::wk, B::keys), keys(a->v, B::wv, B::keys), rows(dO, B::wv), p);
     CU(cudaGetLastError());
     if (p.own_lse) p.lse = p.own_lse, p.ld_lse = a->heads;
-    p.positions = B::rows / group;
+    p.positions = B::rows / group, p.span = back_span(group), p.spans = cv.spans, p.keys = a->k.rows;
+    p.parts = sv.part_o, p.folds = sv.folds;
     p.list = list_of(d, cv, sv, a->seqs, a->start, most_keys(a), section_of((B::dk + B::dv) * group, 0), true, a->from);
     B::dkv_kernel<<<ctas(d, cv, 1), B::threads, B::Dkv::bytes, stream_of(d)>>>(
         rows(a->q, B::wk), keys(a->k, B::wk, B::tile), keys(a->v, B::wv, B::tile), rows(dO, B::wv), p);
     CU(cudaGetLastError());
+    if constexpr (B::dk == B::dv)
+        if (p.parts)
+            launch(d, attn_dkv_add<B::dk, B::tile>, dim3(blocks_of(a->k.rows * a->kv_heads * (B::dk / 2), 256)),
+                   dim3(256), 0, p);
 }
 size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
     AttnBy by = back_by(d, dq, dk, dv, dO, a);

@@ -7,7 +7,9 @@
  *   p = ex2(fma(s, c, -lse log2 e));  dS = p (dO v' - D);  dv = p' dO;  dk = scale dS' q;  dq = scale dS k
  * where p and dS are rounded to bf16 for the products.  dk, dv: query rows (position, then head of the group) in
  * blocks ascending, from the block that holds the tile's first key; dq: keys in blocks ascending from 0.  The heads
- * of a group are added in float32 in the same sum.
+ * of a group are added in float32 in the same sum.  Of dk and dv a span of rows, BACK_SPAN blocks, is a sum of its own,
+ * and spans are added ascending: a block does them one after the other, keeping what it has in scratch meanwhile; or,
+ * where tiles are too few to fill the card, each span is an item, and attn_dkv_add adds them.
  *
  * MLA's o and lse come from the forward over the latent, whose scores and values are rounded elsewhere: rows of p do
  * not add up to 1, rows of dS not to 0.  attn_dq has both sums in hand, so it runs first and leaves an lse and a D
@@ -36,6 +38,11 @@ struct BackPar {
     int seqs, kv_heads, group, inv_group, positions;
     float c, scale;
     ItemList list;
+    /* attn_dkv, where sequences have several spans: parts [span][key][kv head][dk, dv], if each is an item; else folds,
+     * the sums so far of each thread, and the positions of a span */
+    float *parts, *folds;
+    int64_t keys;
+    int spans, span;
 };
 DEV int by_group(int row, const BackPar &p) { return row * p.inv_group >> 16; }
 
@@ -72,6 +79,27 @@ template <int WIDTH, int N> DEV void store_sums(bf16 *row0, bf16 *row1, const fl
             if (to && 8 * (j + quad) < WIDTH) *(uint4 *)(to + 8 * (j + quad)) = y;
         }
 }
+/* One of them as it is. */
+template <int N> DEV void store_part(float *row, const float (&x)[N], int h, int quad) {
+#pragma unroll
+    for (int j = 0; j < N / 4; j++)
+        *(float2 *)(row + 8 * j + 2 * quad) = make_float2(x[4 * j + 2 * h], x[4 * j + 2 * h + 1]);
+}
+/* A thread's sums so far, 16 bytes of each thread side by side: x after them, or x to them. */
+template <int N> DEV void add_fold(float (&x)[N], const float4 *fold, int threads) {
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        const float4 y = fold[i * threads];
+        x[4 * i] = __fadd_rn(y.x, x[4 * i]), x[4 * i + 1] = __fadd_rn(y.y, x[4 * i + 1]),
+        x[4 * i + 2] = __fadd_rn(y.z, x[4 * i + 2]), x[4 * i + 3] = __fadd_rn(y.w, x[4 * i + 3]);
+    }
+}
+template <int N> DEV void put_fold(float4 *fold, float (&x)[N], int threads) {
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) fold[i * threads] = make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+#pragma unroll
+    for (int i = 0; i < N; i++) x[i] = 0.f;
+}
 /* s -> bf16 operand of the next product */
 template <int N> DEV void to_operand(uint32_t (&p)[N / 2], const float (&s)[N]) {
 #pragma unroll
@@ -99,7 +127,7 @@ template <int DK, int DV, int ROWS, int W> struct DkvShape {
 };
 /* of the sequence: the row of its first key, how many it has; blocks of rows that see the tile's; -1: no more */
 struct DkvTile {
-    int row0, len, head, key0, blocks;
+    int row0, len, head, key0, blocks, span;
 };
 
 template <int DK, int DV, int ROWS, int W, int WK = DK, int WV = DV, bool ALL = false>
@@ -107,6 +135,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     attn_dkv(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
              const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
     using S = DkvShape<DK, DV, ROWS, W>;
+    constexpr bool SPANS = DK == DV && !ALL; /* MLA has no groups, and so as many tiles as heads */
     extern __shared__ __align__(1024) uint8_t base[];
     const uint32_t sK = smem_of(base), sV = sK + S::k, sR = sV + S::v;
     float2 *stats = (float2 *)(base + S::k + S::v + S::slots * S::slot); /* [slot][row]: lse log2 e, D */
@@ -139,6 +168,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             int more = 0;
             if (lane == 0) more = p.list.next(&x);
             more = uniform(more), x.seq = uniform(x.seq), x.head = uniform(x.head), x.q0 = uniform(x.q0);
+            const int span = SPANS && p.parts ? x.head % p.spans : -1;
+            if (span >= 0) x.head /= p.spans;
             bar_await(kv_empty, kv_phase), kv_phase ^= 1;
             if (!more) {
                 if (lane == 0) shared_tile.blocks = -1, bar_arrive(kv_full);
@@ -148,8 +179,9 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
              * one */
             auto part = [&](int s, int *row0, int *start, int *len, int *b0) {
                 *row0 = p.at[s], *start = p.start ? p.start[s] : 0, *len = p.at[s + 1] - *row0;
-                *b0 = !ALL && x.q0 > *start ? (x.q0 - *start) / p.positions : 0;
-                return (*len + p.positions - 1) / p.positions;
+                *b0 = max(!ALL && x.q0 > *start ? (x.q0 - *start) / p.positions : 0, span * BACK_SPAN);
+                const int end = (*len + p.positions - 1) / p.positions;
+                return span < 0 ? end : min(end, (span + 1) * BACK_SPAN);
             };
             int row0, start, len, b0, b1, blocks = 0;
             for (int s = x.seq; s < p.seqs; s = next_part(p.from, p.seqs, s))
@@ -157,7 +189,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             if (lane == 0) {
                 const int key0 = p.from ? p.from[x.seq] : row0;
                 shared_tile.row0 = key0, shared_tile.len = start + len, shared_tile.head = x.head,
-                shared_tile.key0 = x.q0, shared_tile.blocks = blocks;
+                shared_tile.key0 = x.q0, shared_tile.blocks = blocks, shared_tile.span = span;
                 bar_expect(kv_full, S::k + S::v);
                 for (int h = 0; h < DK / 64; h++)
                     tma_load(sK + h * S::keys * 128, &tk, h * 64, x.head, key0 + x.q0, kv_full);
@@ -199,6 +231,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     int slot = 0;
     uint32_t phase = 0, kv_phase = 0;
     float dk[DK / 2], dv[DV / 2];
+    constexpr int others = 128 * W;
+    float4 *fold = (float4 *)p.folds + (int64_t)blockIdx.x * (DK + DV) / 8 * others + threadIdx.x - 128;
     for (;;) {
         bar_await(kv_full, kv_phase), kv_phase ^= 1;
         const int blocks = uniform(shared_tile.blocks);
@@ -209,11 +243,21 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
         for (int i = 0; i < DK / 2; i++) dk[i] = 0.f;
 #pragma unroll
         for (int i = 0; i < DV / 2; i++) dv[i] = 0.f;
+        int border = 0;
+        bool folded = false;
         for (int b = 0; b < blocks; b++) {
             const uint32_t q = sR + slot * S::slot, dO = q + S::q;
             float s[ROWS / 2], dp[ROWS / 2];
             bar_await(full + 8 * slot, phase);
             const int pos0 = uniform(block_pos[slot]);
+            if (SPANS && p.folds && pos0 >= border) { /* another span begins */
+                border = pos0 - pos0 % p.span + p.span;
+                if (b) {
+                    if (folded) add_fold(dk, fold, others), add_fold(dv, fold + DK / 8 * others, others);
+                    put_fold(fold, dk, others), put_fold(fold + DK / 8 * others, dv, others);
+                    folded = true;
+                }
+            }
             wg_fence();
             scores_of<WK>(s, sK + w * 8192, S::keys * 128, q, ROWS * 128);
             wg_commit();
@@ -258,13 +302,51 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             warp_arrive(empty + 8 * slot, lane); /* all lanes have read lse and D */
             if (++slot == S::slots) slot = 0, phase ^= 1;
         }
+        const int span = shared_tile.span;
         warp_arrive(kv_empty, lane);
+        if (SPANS && folded) add_fold(dk, fold, others), add_fold(dv, fold + DK / 8 * others, others);
+        if (SPANS && span >= 0) {
+            auto part = [&](int r) {
+                const int64_t row = span * p.keys + row0 + key0 + r;
+                return p.parts + (row * p.kv_heads + head) * (DK + DV);
+            };
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                if (blocks && key0 + r0 + 8 * h < len)
+                    store_part(part(r0 + 8 * h), dk, h, quad), store_part(part(r0 + 8 * h) + DK, dv, h, quad);
+            continue;
+        }
         auto to = [&](bf16 *x, int64_t ld, int width, int r) {
             return key0 + r < len ? x + (row0 + key0 + r) * ld + head * width : nullptr;
         };
         store_sums<WK>(to(p.dk, p.ld_dk, WK, r0), to(p.dk, p.ld_dk, WK, r0 + 8), dk, p.scale, quad);
         store_sums<WV>(to(p.dv, p.ld_dv, WV, r0), to(p.dv, p.ld_dv, WV, r0 + 8), dv, 1.f, quad);
     }
+}
+
+/* Spans' sums, ascending, to dk and dv: four columns a thread. */
+template <int D, int TILE> __global__ void attn_dkv_add(const BackPar p) {
+    const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, each = p.kv_heads * (D / 2), row = i / each;
+    if (row < p.at[0] || row >= p.at[p.seqs]) return;
+    int s = 0;
+    for (int end = p.seqs; end - s > 1;) { /* at[s] <= row < at[end] */
+        const int mid = (s + end) / 2;
+        if (p.at[mid] <= row) s = mid;
+        else end = mid;
+    }
+    const int len = p.at[s + 1] - p.at[s], tile = ((int)row - p.at[s]) / TILE * TILE,
+              last = ((len + p.positions - 1) / p.positions - 1) / BACK_SPAN;
+    int span = tile / p.positions / BACK_SPAN;
+    const float4 *part = (const float4 *)p.parts + i;
+    float4 x = part[span * p.keys * each];
+    while (++span <= last) {
+        const float4 y = part[span * p.keys * each];
+        x.x = __fadd_rn(x.x, y.x), x.y = __fadd_rn(x.y, y.y), x.z = __fadd_rn(x.z, y.z), x.w = __fadd_rn(x.w, y.w);
+    }
+    const int head = (int)(i / (D / 2) % p.kv_heads), c = (int)(i % (D / 2)) * 4;
+    const float by = c < D ? p.scale : 1.f;
+    bf16 *to = c < D ? p.dk + row * p.ld_dk + head * D + c : p.dv + row * p.ld_dv + head * D + c - D;
+    *(uint2 *)to = make_uint2(bf2(__fmul_rn(x.x, by), __fmul_rn(x.y, by)), bf2(__fmul_rn(x.z, by), __fmul_rn(x.w, by)));
 }
 
 /* ---- dq ---------------------------------------------------------------------------------------------------------- */
