@@ -118,8 +118,7 @@ Tensor moe_order(const Ctx *c, int64_t T, Arena *a) {
 void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known,
                  const Beginning *begin, const Ending *end, MoeKeep *keep) {
     if (c->each) {
-        if (begin)
-            op_add_rmsnorm(c->dev, begin->sum, x, TENSOR_NONE, begin->a, begin->b, begin->g, begin->eps);
+        if (begin) op_add_rmsnorm(c->dev, begin->sum, x, TENSOR_NONE, begin->a, begin->b, begin->g, begin->eps);
         moe_even(c, layer, y, x);
         if (end) op_add_rmsnorm(c->dev, end->y, end->n, TENSOR_NONE, end->mid, y, end->g, end->eps);
         return;

@@ -297,7 +297,10 @@ static Tensor big(Dev *g, Arena *a, DType t, int64_t rows, int64_t cols, uint64_
 }
 /* A token's way from attention to its experts' sums: called, and noted, where kernels come early and the product behind
  * must find what was chosen; again and again, with other numbers each time. */
-typedef struct { Tensor sum, n, own, gate, up, h, out, at, from, slot; Route r; } Way;
+typedef struct {
+    Tensor sum, n, own, gate, up, h, out, at, from, slot;
+    Route r;
+} Way;
 static Way way_of(Duo *q, const Route *like, int E, int k, int64_t H, int64_t F) {
     DType A = q->act;
     Way w = { .sum = make(q, A, 1, H, 1), .n = make(q, A, 1, H, 1), .own = make(q, A, k, H, 1), .r = *like };
@@ -345,10 +348,9 @@ static void one_token(Duo *q, int E, int k, int64_t H, int64_t F, bool sigmoid) 
         duo_equal(q, "route_swiglu", x.h, y.h), duo_equal(q, "grouped behind it", x.out, y.out);
     }
     g->ops->forget(g, step);
-    taken[NORM_LINEAR] +=
-        g->ops->fused->add_rmsnorm_linear(g, y.sum, y.n, y.r.logits, a, b, gain, 1e-6f, wr, over_h);
-    taken[ROUTED] += g->ops->fused->route_swiglu(g, &y.r, y.h, y.gate, y.up, y.own, y.n, y.from, y.slot, wg, wu, ey,
-                                                 over_h, wd);
+    taken[NORM_LINEAR] += g->ops->fused->add_rmsnorm_linear(g, y.sum, y.n, y.r.logits, a, b, gain, 1e-6f, wr, over_h);
+    taken[ROUTED] +=
+        g->ops->fused->route_swiglu(g, &y.r, y.h, y.gate, y.up, y.own, y.n, y.from, y.slot, wg, wu, ey, over_h, wd);
     duo_clear(q, "one token");
 }
 /* One op, again and again, at the size of a model's micro-batch: a kernel that waits for

@@ -1,6 +1,7 @@
 /* routes.c - a hone that notes what its routers chose (build/shims/hone_routes): ROUTES=FILE, and each process appends
  * to FILE.PID a line a row and router: a hash of the router's numbers of that row, and one of the experts it went to.
- * Rows that are the same to the bit have one name, on whatever rank and beside whichever others they stood. */
+ * Rows that are the same to the bit have one name, on whatever rank and beside whichever others they stood.  A step of
+ * decoding over ranks fills up with rows of zeros (par.h: ep_tokens), which are no tokens: they are not noted. */
 #include "op/op_fused.h"
 
 #include <inttypes.h>
@@ -21,6 +22,12 @@ static uint64_t hash_of(const void *x, size_t n) {
     return h;
 }
 
+static bool is_token(const float *logits, size_t experts) {
+    for (size_t e = 0; e < experts; e++)
+        if (logits[e] != 0) return true;
+    return false;
+}
+
 static void note(Dev *d, const Route *r, const char *name) {
     char path[4096];
     Mem mem = { 0 };
@@ -32,9 +39,12 @@ static void note(Dev *d, const Route *r, const char *name) {
     int32_t *pick = MEM_ARRAY(&mem, int32_t, (size_t)(r->pick.rows * r->pick.cols));
     op_get(d, logits, r->logits);
     op_get(d, pick, r->pick);
-    for (int64_t t = 0; t < r->pick.rows; t++)
-        fprintf(f, "%016" PRIx64 " %016" PRIx64 "\n", hash_of(logits + (size_t)t * experts, experts * sizeof *logits),
-                hash_of(pick + (size_t)t * k, k * sizeof *pick));
+    for (int64_t t = 0; t < r->pick.rows; t++) {
+        const float *row = logits + (size_t)t * experts;
+        if (is_token(row, experts))
+            fprintf(f, "%016" PRIx64 " %016" PRIx64 "\n", hash_of(row, experts * sizeof *row),
+                    hash_of(pick + (size_t)t * k, k * sizeof *pick));
+    }
     CHECK(!fclose(f), "%s cannot be written", path);
     mem_free(&mem);
 }

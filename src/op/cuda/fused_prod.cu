@@ -1,6 +1,6 @@
 /* fused_prod.cu - products that do more than one op of the list (op_fused_list.h), each with the bits of its parts:
- * gradients of weights that are written instead of added to; q, k and v in one, gate and up.  Where a width does not fit gemm.cuh
- * the parts are done one by one. */
+ * gradients of weights that are written instead of added to; q, k and v in one, gate and up.  Where a width does not
+ * fit gemm.cuh the parts are done one by one. */
 #include "op/cuda/gemm_go.cuh"
 
 extern "C" {
