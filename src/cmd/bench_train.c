@@ -55,7 +55,7 @@ static void report(Bench *b, const Work *w, bool trains, Times t, Roof roof) {
     put_int(b, "length", len);
     if (trains)
         put_text(b, "recompute", a->recompute),
-            put_text(b, "logits", w->policy.m->keep_logits && b->o.dev.act == DT_BF16 ? "kept" : "made again"),
+            put_text(b, "logits", model_keeps_logits(w->policy.m) ? "kept" : "made again"),
             put_num(b, "loss", w->st.total), put_int(b, "micro_batches", w->st.micros);
     put_num(b, "seconds", t.median);
     put_num(b, "least", t.least);

@@ -219,8 +219,8 @@ ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory; full: all but attention",
     MCORE "override_transformer_config.recompute_granularity")
 BOOL(train.keep_logits, "false", TS,
-    "on a GPU in bf16, keep a micro-batch's logits (4 bytes a token and id) for the backward pass: quicker, same bits",
-    NULL)
+    "keep a micro-batch's logits (4 bytes a token and id) for the backward pass: quicker, same bits; not with tp nor "
+    "on a GPU in float32", NULL)
 ENUM(train.weights, "auto", weights_names, TS,
     "how weights are kept, sampled and trained with: f32, or bf16 with a master in the optimizer; auto: as the device "
     "computes", NULL)

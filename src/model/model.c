@@ -218,9 +218,11 @@ static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tenso
                    .stat = stat };
 }
 
+bool model_keeps_logits(const Model *m) {
+    return m->keep_logits && (m->dev->act == DT_BF16 || m->dev->ops->keeps_f32) && m->par.tp.size == 1;
+}
 static Tensor room_for_logits(const Model *m, const Batch *b, Arena *act) {
-    bool useful = m->keep_logits && m->dev->act == DT_BF16 && m->par.tp.size == 1;
-    return useful ? tensor_push(act, DT_F32, b->own, m->desc->d.vocab) : TENSOR_NONE;
+    return model_keeps_logits(m) ? tensor_push(act, DT_F32, b->own, m->desc->d.vocab) : TENSOR_NONE;
 }
 
 /* Values of outputs [outputs,1]: those of this rank of cp; and back. */

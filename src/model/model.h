@@ -22,7 +22,7 @@ typedef struct {
     Arena            again;              /* where blocks are recomputed in backward; none: on top of what is kept */
     bool             tower_frozen;       /* nothing is kept for the tower's backward, and none is run */
     bool             keep_logits;        /* logits wait for backward where the device can use
-                                          * them (a GPU in bf16, a vocabulary in one piece) */
+                                          * them (not a GPU in float32; a vocabulary in one piece) */
 } Model;
 
 typedef struct {                         /* of the vision tower */
@@ -55,6 +55,7 @@ static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops
 bool model_load (Model *m, const char *dir, Err *err);
 void model_close(Model *m);
 Tensor model_head(const Model *m);       /* [V,H]: lm_head, or the embedding it is tied to */
+bool model_keeps_logits(const Model *m); /* asked for, and the device can use them */
 
 /* batch_see on this rank of the model. */
 void model_see(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, int n, ClipRule rule);

@@ -71,7 +71,8 @@ void dev_open_dry(Dev *d, DevKind like) {
     Dry *x = d->impl = MEM_NEW(&d->mem, Dry);
     x->like = like.ops;
     x->table = ops_dry;
-    x->table.expands = like.ops->expands, x->table.queue = like.ops->queue; /* asked for, not called */
+    x->table.expands = like.ops->expands, x->table.keeps_f32 = like.ops->keeps_f32;
+    x->table.queue = like.ops->queue; /* asked for, not called */
     d->ops = &x->table;
 }
 

@@ -196,6 +196,7 @@ enum { F8_BLOCK = 128 };        /* float8 comes in squares of this many with one
 struct Ops {
     const char *name;
     bool     expands;                            /* MLA's backward runs over expanded keys and values: layer/mla.c */
+    bool     keeps_f32;                          /* logprob leaves Head.logits of float32 rows, not of bf16 alone */
     void   (*close)(Dev *d);                     /* all blocks are freed */
     void  *(*block)(Dev *d, size_t bytes);       /* takes memory, zeroed; NULL: there is no more */
     void   (*give) (Dev *d, void *at, size_t bytes); /* ... and gives it back */

@@ -101,7 +101,7 @@ static void gradients(const Kind *k) {
     rig_close(&r);
 }
 
-/* lp, ent and gradients: instruction sets, threads, one row alone, rows in two micro-batches */
+/* lp, ent and gradients: instruction sets, threads, logits kept, one row alone, rows in two micro-batches */
 static void bits(const Kind *k) {
     static const int threads[] = { 1, 2, 3, 7 };
     Rig ref;
@@ -112,6 +112,7 @@ static void bits(const Kind *k) {
         int isa = i < 0 ? ISA_C : ISA_C + i / 2, th = i < 0 ? 1 : threads[i * 3 % 4];
         rig_open(&r, th, isa, 8 << 20);
         Made m = make(&r, k, 0, T);
+        if (i >= 0 && i % 2) m.h.logits = rig_put_ld(&r, DT_F32, T, V, V + 3, NULL); /* kept for backward */
         Tensor dh = rig_put(&r, DT_F32, T, H, NULL), dw = rig_put(&r, DT_F32, V, H, NULL);
         op_logprob(&r.d, &m.h);
         op_logprob_bwd(&r.d, dh, dw, rig_put(&r, DT_F32, T, 1, c), TENSOR_NONE, &m.h);

@@ -1,4 +1,4 @@
-/* test_arenas.c - the plan of a trainer's memory against a real update: for 13 configurations (families,
+/* test_arenas.c - the plan of a trainer's memory against a real update: for 14 configurations (families,
  * ways to recompute, offload, shapes) each arena's peak lies under its plan and the plan within 5 % of the
  * peak, when the micro-batches are full. */
 #include "model/model.h"
@@ -11,7 +11,7 @@ typedef struct {
     int length, seqs;
     Recompute recompute;
     double offload;
-    bool truncated, kept;
+    bool truncated, kept, logits;
 } Case;
 static const Case CASES[] = {
     { "qwen3", 128, 32, 8, RECOMPUTE_NONE, 0, false },
@@ -27,6 +27,7 @@ static const Case CASES[] = {
     { "moonlight", 128, 32, 4, RECOMPUTE_SELECTIVE, 0, false },
     { "deepseek_v3", 100, 50, 4, RECOMPUTE_NONE, 0.7, false },
     { "deepseek_v3_yarn", 128, 128, 2, RECOMPUTE_FULL, 0, false },
+    { "qwen3", 128, 32, 8, RECOMPUTE_NONE, 0, false, .logits = true },
 };
 
 static void compare(const Case *c, const char *what, size_t plan, size_t peak) {
@@ -67,6 +68,7 @@ static void check(const Case *c) {
     PolicyConf conf = { .micro_tokens = c->micro,
                         .max_seqs = c->seqs,
                         .recompute = c->recompute,
+                        .keep_logits = c->logits,
                         .offload = c->offload,
                         .truncated = c->truncated,
                         .kept = c->kept,

@@ -90,6 +90,7 @@ static void no_effect(const char *name, OptimTypes kept) {
         { "offload 1", { .offload = 1 }, 2 },
         { "recompute selective", { .recompute = RECOMPUTE_SELECTIVE }, 2 },
         { "recompute full, offload 0.7", { .recompute = RECOMPUTE_FULL, .offload = 0.7 }, 3 },
+        { "logits kept", { .keep_logits = true }, 2 },
         { "memory that is lent", { .room = 1 << 20 }, 1 },
         { "parked states, offload 0.3", { .room = 64 << 20, .park_states = true, .offload = 0.3 }, 2 },
     };

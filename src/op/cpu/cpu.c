@@ -61,6 +61,7 @@ static const Fused fused_cpu = { .linear2 = cpu_linear2, .linear3 = cpu_linear3,
 /* clang-format off */
 const Ops ops_cpu = {
     .name = "cpu",
+    .keeps_f32 = true,
     .close = cpu_close, .block = cpu_block, .give = cpu_free, .touch = cpu_touch,
     .enter = cpu_enter, .leave = cpu_leave, .chain = cpu_chain, .about = cpu_about,
     .fused = &fused_cpu, .kv_bytes = cpu_kv_bytes, .sumsq = cpu_sumsq,

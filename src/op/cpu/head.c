@@ -3,7 +3,8 @@
  *
  * Scoring goes over blocks of 128 rows and pieces of 512 ids, keeping three numbers per leaf and row.  A truncated row
  * needs its whole distribution at once: such blocks hold a few rows of logits in d->tmp, as drawing does.  Both ways
- * give an untruncated row the same bits, because both end in head_leaves over the same leaf sums. */
+ * give an untruncated row the same bits, because both end in head_leaves over the same leaf sums.  Where there is room
+ * for logits (Head.logits) they stay there shaped, and backward only copies them. */
 #include "base/mathx.h"
 #include "op/cpu/head.h"
 
@@ -78,6 +79,9 @@ static void shape_logits(const Job *j, float *l, int64_t t, int64_t v0, int64_t 
             if (id >= 0 && id < n) l[id] = -INFINITY;
         }
 }
+/* Shaped logits v0..v0+n of row t, kept for backward. */
+static float *kept_logits(const Head *h, int64_t t, int64_t v0) { return f32_row(h->logits, t) + v0; }
+
 static const uint32_t *given(const Head *h, int64_t t) { return (const uint32_t *)i32_row(h->kept, t); }
 static int64_t words(const Head *h) { return h->vocab.of ? h->vocab.of : h->w.rows; }
 static int32_t wanted(const Head *h, int64_t t) {
@@ -118,6 +122,7 @@ static void leaf_piece(void *arg, int i, int worker) {
     cpu_prod_at(k, &g, work);
     for (int64_t t = t0; t < t1; t++, l += HEAD_COLS) {
         shape_logits(j, l, j->t0 + t, j->h->vocab.first + v0, n, k);
+        if (j->h->logits.data) memcpy(kept_logits(j->h, j->t0 + t, v0), l, (size_t)n * 4);
         for (int64_t v = 0; v < n; v += LEAF) k->leaf(j->st[t * leaves + (v0 + v) / LEAF], l + v, least(n - v, LEAF));
         int64_t id = wanted(j->h, j->t0 + t) - j->h->vocab.first - v0;
         if (id >= 0 && id < n) j->target[t] = l[id];
@@ -151,6 +156,7 @@ static void score_row(void *arg, int i, int worker) {
     HeadRow r = { .max = 0 };
     int32_t id = wanted(j->h, t);
     shape_logits(j, l, t, 0, j->V, k);
+    if (j->h->logits.data) memcpy(kept_logits(j->h, t, 0), l, (size_t)j->V * 4);
     Trunc cut = head_trunc(j->dist, t);
     if (trunc_off(cut)) whole(&r, k, l, j->V, work);
     else if (j->h->kept.data) head_given(&r, k, l, given(j->h, t), j->V, work);
@@ -305,7 +311,7 @@ void cpu_sample_rows(Dev *d, Tensor logits, const Sample *s) {
 }
 
 /* ---- backward */
-/* Logits of some ids of the chunk once more, turned into their gradients where they lie. */
+/* Logits of some ids of the chunk once more, made or copied, turned into their gradients where they lie. */
 enum { GRAD_COLS = 240 };
 static void grad_piece(void *arg, int i, int worker) {
     const Job *j = arg;
@@ -317,12 +323,14 @@ static void grad_piece(void *arg, int i, int worker) {
     g.a += t0 * g.lda, g.M = t1 - t0;
     g.b = (const char *)g.b + v0 * g.ldb * (g.b_bf16 ? 2 : 4);
     g.N = n, g.c = j->logits + t0 * j->vn + c0, g.ldc = j->vn;
-    cpu_prod_at(k, &g, work);
+    bool kept = j->h->logits.data;
+    if (!kept) cpu_prod_at(k, &g, work);
     for (int64_t t = t0; t < t1; t++) {
         float *l = j->logits + t * j->vn + c0;
         HeadRow r;
         memcpy(&r, (const char *)j->h->stat.data + (j->t0 + t) * j->h->stat.ld, sizeof r);
-        shape_logits(j, l, j->t0 + t, j->h->vocab.first + v0, n, k);
+        if (kept) memcpy(l, kept_logits(j->h, j->t0 + t, v0), (size_t)n * 4);
+        else shape_logits(j, l, j->t0 + t, j->h->vocab.first + v0, n, k);
         int64_t first = j->h->vocab.first + v0;
         if (r.cut == CUT_FOUND) head_mask(&r, k, l, first, n, work);
         if (r.cut == CUT_GIVEN) head_mask_given(given(j->h, j->t0 + t), l, first, n);
