@@ -6,7 +6,7 @@
  * The chip is limited by power: each figure is the median of 5 groups of calls after a pause, so that all begin
  * alike. */
 #include "base/clock.h"
-#include "op/op.h"
+#include "op/op_fused.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,9 +67,11 @@ static void fwd(Bench *b, Run *r) {
 }
 static void dx(Bench *b, Run *r) { op_linear_dx(&b->d, r->dx, r->y, r->w, r->out); }
 static void dw(Bench *b, Run *r) { op_linear_dw(&b->d, r->dw, TENSOR_NONE, r->y, r->x); }
+static void dw_first(Bench *b, Run *r) { op_linear_dw_first(&b->d, r->dw, TENSOR_NONE, r->y, r->x); }
 static void gfwd(Bench *b, Run *r) { op_grouped(&b->d, r->y, r->x, r->w, r->ex, r->in); }
 static void gdx(Bench *b, Run *r) { op_grouped_dx(&b->d, r->dx, r->y, r->w, r->ex, r->out); }
 static void gdw(Bench *b, Run *r) { op_grouped_dw(&b->d, r->dw, r->y, r->x, r->ex); }
+static void gdw_first(Bench *b, Run *r) { op_grouped_dw_first(&b->d, r->dw, r->y, r->x, r->ex); }
 static void score(Bench *b, Run *r) { op_logprob(&b->d, &r->head); }
 static void back(Bench *b, Run *r) { op_logprob_bwd(&b->d, r->dh, r->dw, r->dlp, r->dent, &r->head); }
 static void draw(Bench *b, Run *r) { op_sample(&b->d, &r->draw); }
@@ -120,8 +122,9 @@ static void dense(Bench *b, int64_t T, int64_t O, int64_t I) {
               .in = leaves_one(I),
               .out = leaves_one(O),
               .copies = 1 };
-    printf("dense %ld x %ld x %ld, TFLOP/s: forward %.0f, dx %.0f, dw %.0f; pieces", (long)T, (long)O, (long)I,
-           fl / seconds(b, fwd, &r, 8), fl / seconds(b, dx, &r, 8), fl / seconds(b, dw, &r, 8));
+    printf("dense %ld x %ld x %ld, TFLOP/s: forward %.0f, dx %.0f, dw %.0f, first %.0f; pieces", (long)T, (long)O,
+           (long)I, fl / seconds(b, fwd, &r, 8), fl / seconds(b, dx, &r, 8), fl / seconds(b, dw, &r, 8),
+           fl / seconds(b, dw_first, &r, 8));
     for (int of = 2; of <= 32; of *= 4) {
         r.in = leaves_all(of, I, 1);
         printf(" %d: %.0f", of, fl / seconds(b, fwd, &r, 8));
@@ -166,8 +169,8 @@ static void experts(Bench *b, int E, int64_t O, int64_t I, int64_t T) {
     if (T < 4096) printf("%.1f us, %.2f TB/s of %d experts' weights\n", t * 1e6, by / t, touched);
     else {
         r.dx = noise(b, T, I), r.dw = zeros(b, DT_F32, E * O, I);
-        printf("TFLOP/s forward %.0f, dx %.0f, dw %.0f\n", fl / t, fl / seconds(b, gdx, &r, 5),
-               fl / seconds(b, gdw, &r, 5));
+        printf("TFLOP/s forward %.0f, dx %.0f, dw %.0f, first %.0f\n", fl / t, fl / seconds(b, gdx, &r, 5),
+               fl / seconds(b, gdw, &r, 5), fl / seconds(b, gdw_first, &r, 5));
     }
     fflush(stdout);
     arena_pop(&b->a, mark);

@@ -4,8 +4,10 @@
 FOLDER holds hone and bench_prod_gpu.  Every product of the model is timed on the same shapes here and by torch, which lets
 cuBLASLt (split-K and all), its grouped products and cuDNN's attention choose freely; the differences, as often as a step
 has them, are the price.  It is put beside the rest of a training step of 4096 tokens and of decoding BATCHES (1,16,64,256)
-sequences at context 1500, both measured by `hone bench`.  One JSON line each.  Not compared: the head, whose products are
-fused with what torch does apart; decoding's attention (over pages); latent attention in training."""
+sequences at context 1500, both measured by `hone bench`.  One JSON line each.  Gradients of weights are written, not added
+to, on both sides: so does a step's first micro-batch (train/policy.c: fresh), here the only one.  torch writes bf16, we
+float32.  Not compared: the head, whose products are fused with what torch does apart; decoding's attention (over pages);
+latent attention in training."""
 import json, re, subprocess, sys, time
 import torch, torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -95,7 +97,7 @@ def ours(shapes):
         elif " us," in line: out.append([float(re.search(r"([0-9.]+) us", line)[1]) * 1e-6])
         else:
             fl = 2e-12 * s[0] * s[1] * s[2] if len(s) == 3 else 2e-12 * s[1] * s[2] * s[3]
-            out.append([fl / float(x) for x in re.search(r"forward (\d+), dx (\d+), dw (\d+)", line).groups()])
+            out.append([fl / float(x) for x in re.search(r"forward (\d+), dx (\d+), .*first (\d+)", line).groups()])
     return out
 
 

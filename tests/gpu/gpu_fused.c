@@ -97,9 +97,23 @@ static void moe(Duo *q, const Shape *s) {
     Tensor dx = make(q, A, s->T, s->H, 1), part = other(q, dx), dx2 = other(q, dx);
     op_grouped_dx(g, dx, gate, wg, ex, over_f), op_grouped_dx(g, part, up, wu, ex, over_f), op_add(g, dx, dx, part);
     op_grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
-    if (g->ops->fused->grouped_dx2)
-        taken[DX2] += g->ops->fused->grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
+    const bool at_once =
+        g->ops->fused->grouped_dx2 && g->ops->fused->grouped_dx2(g, dx2, part, gate, wg, up, wu, ex, over_f);
+    taken[DX2] += at_once;
     near(q, "grouped_dx2", dx, dx2);
+    if (at_once) { /* each expert alone: one sum over both */
+        int32_t *at = MEM_ARRAY(&q->r[GPU].m, int32_t, (size_t)s->E + 1);
+        Tensor dy = make(q, A, s->T, 2 * s->F, 1), w = make(q, W, 2 * s->F, s->H, 1);
+        op_get(g, at, ex.at);
+        op_copy(g, tensor_cols(dy, 0, s->F), gate), op_copy(g, tensor_cols(dy, s->F, s->F), up);
+        for (int e = 0; e < s->E; e++) {
+            op_copy(g, tensor_rows(w, 0, s->F), tensor_rows(wg, e * s->F, s->F));
+            op_copy(g, tensor_rows(w, s->F, s->F), tensor_rows(wu, e * s->F, s->F));
+            op_linear_dx(g, tensor_rows(dx, at[e], at[e + 1] - at[e]), tensor_rows(dy, at[e], at[e + 1] - at[e]), w,
+                         leaves_one(2 * s->F));
+        }
+        duo_equal(q, "grouped_dx2, an expert alone", dx, dx2);
+    }
 
     Tensor dw = make(q, DT_F32, s->E * s->F, s->H, 1), dw2 = make(q, DT_F32, s->E * s->F, s->H, 1);
     op_zero(g, dw), op_grouped_dw(g, dw, gate, x, ex);

@@ -2,6 +2,7 @@
  * memcmp: rows alone and in batches, experts with no, one or any rows and NaN in their neighbours, parts of a cut
  * sum combined, everything twice. */
 #include "gpu/duo.h"
+#include "op/op_fused.h"
 
 #define EACH_SIDE(q, s, d)                                                                                             \
     for (int s = 0; s < 2; s++)                                                                                        \
@@ -196,6 +197,25 @@ static void grouped(Duo *q) {
     duo_clear(q, "grouped");
 }
 
+/* A gradient whose last round of tiles would be nearly empty has taller ones (prod_dw.cu): the bits of its parts. */
+static void wide_dw(Duo *q, int64_t T) {
+    enum { O = 5000, I = 2000, PART = 1000 };
+    Dev *g = duo_dev(q, GPU);
+    Two x = two(q, q->act, T, I, 8, 1), dy = two(q, q->act, T, O, 0, 1), dw = two(q, DT_F32, O, I, 0, 1);
+    Tensor parts = other(q, dw.t[GPU]), fresh = other(q, dw.t[GPU]);
+    EACH_SIDE(q, s, d) op_linear_dw(d, dw.t[s], TENSOR_NONE, dy.t[s], x.t[s]);
+    held(q, "a wide dw", dw, false);
+    for (int64_t o = 0; o < O; o += PART)
+        op_linear_dw(g, tensor_rows(parts, o, PART), TENSOR_NONE, tensor_cols(dy.t[GPU], o, PART), x.t[GPU]);
+    duo_equal(q, "a wide dw, in parts", dw.t[GPU], parts);
+    op_linear_dw_first(g, fresh, TENSOR_NONE, dy.t[GPU], x.t[GPU]);
+    op_zero(g, parts);
+    for (int64_t o = 0; o < O; o += PART)
+        op_linear_dw(g, tensor_rows(parts, o, PART), TENSOR_NONE, tensor_cols(dy.t[GPU], o, PART), x.t[GPU]);
+    duo_equal(q, "a wide dw, the first", fresh, parts);
+    duo_clear(q, "wide dw");
+}
+
 /* ---- heads ----------------------------------------------------------------------------------------------------- */
 static void heads(Duo *q) {
     int64_t T = any_rows(q);
@@ -247,6 +267,7 @@ int gpu_product(int argc, char **argv) {
             dense(&q, T, odd[i % 6][0], odd[i % 6][1], true);
         }
         for (int i = 0; i < duo_times(25); i++) grouped(&q);
+        if (half && !gpu_test_few) wide_dw(&q, 200), wide_dw(&q, 64);
         for (int i = 0; i < duo_times(25); i++) heads(&q);
         if (gpu_test_few) parts(&q, 33, 72, 100, 8, 2), parts(&q, 70, 128, 32, 16, 8);
         for (int of = 2; of <= 32 && !gpu_test_few; of *= 2)
@@ -254,7 +275,7 @@ int gpu_product(int argc, char **argv) {
                 parts(&q, 20, 37, 50, 1, of);
         if (!gpu_test_few)
             all_rows(&q, 1024, 512), all_rows(&q, 264, 96), all_rows(&q, 2048, 136), all_rows(&q, 4096, 200),
-                all_rows(&q, 5120, 72), all_rows(&q, 7168, 264);
+                all_rows(&q, 5120, 72), all_rows(&q, 6144, 72), all_rows(&q, 7168, 264);
         duo_close(&q);
     }
     return test_end();

@@ -81,11 +81,13 @@ template <int BN, int XR, int KB, bool SWAP> static void few_early(Dev *d, const
 /* A block a multiprocessor has nearly all of the weight's rows that are its own in shared memory before it begins. */
 static bool few_at_once(Dev *d, const Prod *p) {
     const int64_t sms = cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms : GEMM_BLOCKS;
-    if (!cu(d)->noting || p->at || p->E != 1 || p->rows > 8 || p->N > 40 * sms || p->wrap_a || p->wrap_b || p->ka
+    if (!cu(d)->noting || p->at || p->E != 1 || p->rows > 8 || p->N > 56 * sms || p->wrap_a || p->wrap_b || p->ka
         || p->kb)
         return false;
     if (p->N <= 16 * sms) few_early<16, 8, 8, false>(d, p);
-    else few_early<40, 8, 4, false>(d, p);
+    else if (p->N <= 40 * sms) few_early<40, 8, 4, false>(d, p);
+    else if (p->N <= 48 * sms) few_early<48, 8, 4, false>(d, p);
+    else few_early<56, 8, 4, false>(d, p);
     return true;
 }
 /* Boxes that reach past the last row are slow: take the smallest that holds all.  More rows, shorter stages: there
@@ -347,6 +349,8 @@ bool prods_open(Dev *d, Err *err) {
                           allow_few<64, 32, 2, true>(),
                           allow_early<16, 8, 8, false>(),
                           allow_early<40, 8, 4, false>(),
+                          allow_early<48, 8, 4, false>(),
+                          allow_early<56, 8, 4, false>(),
                           allow_early<64, 16, 2, true>(),
                           allow_early<64, 8, 2, true>(),
                           allow_few<16, 8, 8, false>(),
