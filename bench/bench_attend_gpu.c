@@ -2,6 +2,7 @@
  * + 2 dv) backward a pair and head), TB/s of keys and values of decode over shuffled pages.  Wants
  * libhone_cuda.so beside it (build/gpu).
  *   bench_attend_gpu [pause in ms] [number of the one line that is wanted]
+ *   bench_attend_gpu PAUSE of SEQUENCESxLENGTHxHEADSxKVxWIDTH...     training of these
  * The chip is limited by power: each figure is the median of 5 groups of calls after a pause,
  * so that all begin alike; 0 gives sustained figures. */
 #include "base/clock.h"
@@ -9,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct {
@@ -190,10 +192,18 @@ int main(int argc, char **argv) {
     }
     b.a = dev_arena(&b.d, "bench", (size_t)12 << 30);
     b.d.tmp = dev_arena(&b.d, "tmp", (size_t)2 << 30);
+    bool of = argc > 2 && !strcmp(argv[2], "of");
     int only = argc > 2 ? atoi(argv[2]) : -1, n = 0;
-    for (size_t i = 0; i < COUNT(trains); i++, n++)
+    for (int i = 3; of && i < argc; i++) {
+        Train s = { .forward = true, .backward = true };
+        if (sscanf(argv[i], "%dx%dx%dx%dx%d", &s.seqs, &s.len, &s.heads, &s.kv, &s.dk) != 5)
+            die("'%s' is not SEQUENCESxLENGTHxHEADSxKVxWIDTH", argv[i]);
+        s.dv = s.dk;
+        train(&b, &s);
+    }
+    for (size_t i = 0; !of && i < COUNT(trains); i++, n++)
         if (only < 0 || only == n) train(&b, &trains[i]);
-    for (size_t i = 0; i < COUNT(decodes); i++, n++)
+    for (size_t i = 0; !of && i < COUNT(decodes); i++, n++)
         if (only < 0 || only == n) decode(&b, &decodes[i]);
     dev_close(&b.d);
     mem_free(&b.m);

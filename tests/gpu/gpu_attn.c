@@ -1,105 +1,9 @@
 /* gpu_attn.c - attention on a GPU, through the front doors.  The same sequences packed together, each alone, in
  * random chunks over shuffled pages, and row by row in decode batches of 1 to 300 have the same bits; values and
- * gradients against double; the same backward twice has the same bytes; and the constants of the order of sums are
- * what the bits say. */
-#include "op/optest.h"
+ * gradients against double; the same backward twice has the same bytes. */
+#include "gpu/attn_shapes.h"
 
-#include "op/cuda/attn_order.h"
-
-typedef struct {
-    const char *name;
-    int heads, kv, dk, dv;
-    bool latent;
-    int page, n, len[12];
-    float peak; /* scale of q: flat to peaked attention */
-    bool all;   /* no mask */
-} Shape;
-
-static Rig rig; /* one device a process: seconds of a GPU are dear */
-static DType act;
-static void open_gpu(DType a) {
-    Err err;
-    act = a;
-    CHECK(dev_open_cuda(&rig.d, (CudaOpts){ .threads = 4, .act = a, .raw = gpu_test_few }, NULL, &err), "%s", err.msg);
-    rig.a = dev_arena(&rig.d, "test", (size_t)(gpu_test_few ? 96 : 6144) << 20);
-    rig.d.tmp = dev_arena(&rig.d, "tmp", (size_t)(gpu_test_few ? 48 : 1024) << 20);
-}
-static void clear(const char *what) {
-    EXPECT(rig_torn(&rig) == 0, "%s: guard bytes behind a tensor, or between its rows, were written", what);
-    EXPECT(rig.d.tmp.used == 0, "%s: tmp is not empty", what);
-    rig.n = 0, rig.a.used = 0;
-    mem_free(&rig.m);
-}
-static void attend(const Shape *s, const Attn *a) { (s->all ? op_attend_all : op_attend)(&rig.d, a); }
-static void attend_bwd(const Shape *s, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    (s->all ? op_attend_all_bwd : op_attend_bwd)(&rig.d, dq, dk, dv, dO, a);
-}
 static int keys_seen(const Shape *s, int seq, int pos) { return s->all ? s->len[seq] : pos + 1; }
-static uint64_t seed = 1;
-static int pick(int n) { return (int)(mix(++seed) % (uint64_t)n); }
-
-/* ---- tensors: floats on the host that are what the device holds -------------------------------------------------- */
-static float *noise(int64_t n, float scale) {
-    float *x = MEM_ARRAY(&rig.m, float, (size_t)n + 1);
-    ++seed;
-    for (int64_t i = 0; i < n; i++) { /* near normal: tails matter to a softmax */
-        x[i] = 0;
-        for (uint64_t k = 0; k < 4; k++) x[i] += rnd(seed, (uint64_t)i * 4 + k, scale * .866f);
-    }
-    if (act == DT_BF16) bf16s(&rig.m, x, n);
-    return x;
-}
-static Tensor put(int64_t rows, int64_t cols, int64_t gap, const float *x) {
-    const void *from = x;
-    if (x && act == DT_BF16) from = bf16s(&rig.m, mem_copy(&rig.m, x, (size_t)(rows * cols) * 4), rows * cols);
-    return rig_put_ld(&rig, act, rows, cols, cols + gap, from);
-}
-static Tensor put_i32(int64_t rows, int64_t cols, const int32_t *x) { return rig_put(&rig, DT_I32, rows, cols, x); }
-static float *floats(Tensor t) {
-    int64_t n = t.rows * t.cols;
-    uint16_t *h = rig_get(&rig, t);
-    if (t.dtype == DT_F32) return (float *)(void *)h;
-    float *x = MEM_ARRAY(&rig.m, float, (size_t)n + 1);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t u = (uint32_t)h[i] << 16;
-        memcpy(&x[i], &u, 4);
-    }
-    return x;
-}
-
-/* ---- a shape made ------------------------------------------------------------------------------------------------ */
-typedef struct {
-    Attn a;
-    float *q, *k, *v;
-    int64_t wq, wk, wv, wo, ldv; /* columns; of v on the host */
-    int32_t at[13];
-    int T;
-} Made;
-static Made make(const Shape *s, int64_t gap) {
-    Made m = { .wq = (int64_t)s->heads * s->dk,
-               .wk = (int64_t)s->kv * s->dk,
-               .wv = (int64_t)s->kv * s->dv,
-               .wo = (int64_t)s->heads * s->dv };
-    int longest = 0;
-    for (int i = 0; i < s->n; i++)
-        m.at[i + 1] = m.at[i] + s->len[i], longest = s->len[i] > longest ? s->len[i] : longest;
-    m.T = m.at[s->n];
-    m.q = noise(m.T * m.wq, s->peak), m.k = noise(m.T * m.wk, 1), m.v = s->latent ? m.k : noise(m.T * m.wv, 1);
-    m.ldv = s->latent ? m.wk : m.wv;
-    Tensor k = put(m.T, m.wk, gap, m.k);
-    m.a = (Attn){ .q = put(m.T, m.wq, gap, m.q),
-                  .k = k,
-                  .v = s->latent ? tensor_cols(k, 0, s->dv) : put(m.T, m.wv, gap, m.v),
-                  .o = put(m.T, m.wo, gap, NULL),
-                  .lse = rig_put(&rig, DT_F32, m.T, s->heads, NULL),
-                  .seqs = { s->n, longest, put_i32(1, s->n + 1, m.at) },
-                  .heads = s->heads,
-                  .kv_heads = s->kv,
-                  .dk = s->dk,
-                  .dv = s->dv,
-                  .scale = 1 / sqrtf((float)s->dk) };
-    return m;
-}
 
 /* p and dp of one row, normalised; the log of the sum */
 static double row_weights(const Shape *s, const Made *m, int seq, int pos, int h, double *p) {
@@ -206,10 +110,6 @@ static Pool make_pool(const Shape *s, const Made *m) {
     memset(dirt, 0xFF, (size_t)(n * bytes)); /* NaN: what lay in a page before must not matter */
     p.kv.pool = rig_put(&rig, DT_U8, n, bytes, dirt);
     return p;
-}
-/* rows [from, from + n) of a host array, to row 'to' of another */
-static void rows_in(float *x, int64_t to, const float *y, int64_t from, int64_t n, int64_t w) {
-    memcpy(x + to * w, y + from * w, (size_t)(n * w) * 4);
 }
 /* Every sequence brings its next chunk of 1..300 (or 1..9) rows, until all have ended: prefill, all together. */
 static void chunks(const Shape *s, const Made *m, const Pool *p, const Bits *want) {
@@ -319,22 +219,6 @@ static void row_gradients(const Shape *s, const Made *m, const float *dO, int se
         for (int c = 0; c < s->dv; c++) dv[y * m->wv + g * s->dv + c] += p[j] * (double)d[c];
     }
 }
-static const char *const name[] = { "dq", "dk", "dv" };
-/* d: of all together */
-static void last_alone(const Shape *s, const Made *m, Tensor tdo, const Tensor *d) {
-    int n = s->len[s->n - 1], r0 = m->at[s->n - 1];
-    int32_t at[2] = { 0, n };
-    int64_t width[3] = { m->wq, m->wk, m->wv };
-    Attn a = m->a;
-    Tensor one[3] = { put(n, m->wq, 0, NULL), put(n, m->wk, 0, NULL), put(n, m->wv, 0, NULL) };
-    a.q = tensor_rows(a.q, r0, n), a.k = tensor_rows(a.k, r0, n), a.v = tensor_rows(a.v, r0, n);
-    a.o = tensor_rows(a.o, r0, n), a.lse = tensor_rows(a.lse, r0, n), a.seqs = (Seqs){ 1, n, put_i32(1, 2, at) };
-    attend_bwd(s, one[0], one[1], one[2], tensor_rows(tdo, r0, n), &a);
-    for (int i = 0; i < 3; i++)
-        EXPECT(!memcmp(rig_get(&rig, one[i]), rig_get(&rig, tensor_rows(d[i], r0, n)),
-                       (size_t)(n * width[i]) * dtype_size(act)),
-               "%s: %s of a sequence alone has other bits", s->name, name[i]);
-}
 static void gradients(const Shape *s) {
     Made m = make(s, 8);
     float *dO = noise(m.T * m.wo, 1);
@@ -359,71 +243,6 @@ static void gradients(const Shape *s) {
     last_alone(s, &m, tdo, d[0]);
     clear(s->name);
 }
-/* Of few tiles spans of rows are items; here there are many, and alone the last sequence has few. */
-static void spans_together(const Shape *s) {
-    Made m = make(s, 8);
-    Tensor tdo = put(m.T, m.wo, 8, noise(m.T * m.wo, 1)),
-           d[3] = { put(m.T, m.wq, 0, NULL), put(m.T, m.wk, 0, NULL), put(m.T, m.wv, 0, NULL) };
-    attend(s, &m.a);
-    attend_bwd(s, d[0], d[1], d[2], tdo, &m.a);
-    last_alone(s, &m, tdo, d);
-    clear(s->name);
-}
-
-/* ---- the constants of the order, from the bits ------------------------------------------------------------------- */
-/* Output column 0 of the last row of one sequence, one head, scale 1. */
-static float last_row(const Shape *s, int len, const float *q, const float *k, const float *v) {
-    int32_t at[2] = { 0, len };
-    float *qs = MEM_ARRAY(&rig.m, float, (size_t)(len * s->dk));
-    rows_in(qs, len - 1, q, 0, 1, s->dk);
-    Tensor tk = put(len, s->dk, 0, k);
-    Attn a = { .q = put(len, s->dk, 0, qs),
-               .k = tk,
-               .v = s->latent ? tensor_cols(tk, 0, s->dv) : put(len, s->dv, 0, v),
-               .o = put(len, s->dv, 0, NULL),
-               .seqs = { 1, len, put_i32(1, 2, at) },
-               .heads = 1,
-               .kv_heads = 1,
-               .dk = s->dk,
-               .dv = s->dv,
-               .scale = 1 };
-    op_attend(&rig.d, &a);
-    float x = floats(tensor_rows(a.o, len - 1, 1))[0];
-    rig.n = 0, rig.a.used = 0;
-    return x;
-}
-/* With q = 0 every weight is 1.  v is 2^30 at key 0, -2^30 at the last key, which stands alone in its span, and 1
- * between: ones added to 2^30 are lost in float32, so what remains are the ones of all spans but the first and the
- * last: keys - span. */
-static void spans(const Shape *s, int span) {
-    int keys = 4 * span, wv = s->latent ? s->dk : s->dv;
-    float *q = MEM_ARRAY(&rig.m, float, (size_t)s->dk), *k = MEM_ARRAY(&rig.m, float, (size_t)((keys + 1) * s->dk)),
-          *v = s->latent ? k : MEM_ARRAY(&rig.m, float, (size_t)((keys + 1) * s->dv));
-    for (int j = 0; j <= keys; j++) v[(int64_t)j * wv] = j == 0 ? 0x1p30f : j == keys ? -0x1p30f : 1;
-    double found = keys - (double)last_row(s, keys + 1, q, k, v) * (keys + 1);
-    EXPECT(fabs(found - span) < span / 16., "%s: the bits say spans of %.0f keys, not %d", s->name, found,
-           span); /* bf16 rounds o to 1 in 256 */
-    mem_free(&rig.m);
-}
-/* A weight is rounded to bf16 after it was taken relative to the largest score so far, its own block's included.  So
- * +1 at key x - 1 and -1 at key y, both of score 0, before a larger score at x, leave nothing if y is in x's block;
- * a little if only x - 1 is; nothing again if neither is. */
-static void blocks(const Shape *s, int block) {
-    int wv = s->latent ? s->dk : s->dv, wrong = 0;
-    for (int x = block + 1; x < 4 * block; x += block / 4 + 1)
-        for (int y = x - 2; y > x - 2 * block && y >= 0; y -= y % 16 ? y % 16 : 1) {
-            float *q = MEM_ARRAY(&rig.m, float, (size_t)s->dk),
-                  *k = MEM_ARRAY(&rig.m, float, (size_t)((x + 1) * s->dk)),
-                  *v = s->latent ? k : MEM_ARRAY(&rig.m, float, (size_t)((x + 1) * s->dv));
-            q[s->dk - 1] = 1, k[x * s->dk + s->dk - 1] = .2f;
-            v[(x - 1) * wv] = 1, v[y * wv] = -1;
-            bool nothing = y / block == x / block || (x - 1) / block != x / block;
-            wrong += (last_row(s, x + 1, q, k, v) == 0) != nothing;
-            mem_free(&rig.m);
-        }
-    EXPECT(wrong == 0, "%s: %d pairs of keys say that blocks are not of %d keys", s->name, wrong, block);
-}
-
 static const Shape plain[] = {
     { "8/8", 4, 2, 8, 8, false, 16, 10, { 200, 1, 63, 64, 65, 129, 17, 333, 16, 15 }, 2 },
     { "16/24", 6, 2, 16, 24, false, 48, 10, { 200, 1, 63, 64, 65, 129, 17, 333, 16, 15 }, 2 },
@@ -467,14 +286,6 @@ static const Shape back_spans[] = {
     { "64, spans", 64, 1, 64, 64, false, 64, 3, { 280, 17, 150 }, 1 },
     { "128, spans", 32, 1, 128, 128, false, 64, 3, { 280, 17, 270 }, 1 },
 };
-static const Shape together[] = {
-    { "64, spans", 768, 12, 64, 64, false, 64, 12, { 140, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 290 }, 1 },
-    { "128, spans", 768, 12, 128, 128, false, 64, 12, { 140, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 150 }, 1 },
-};
-static const Shape order[] = { { "128", 1, 1, 128, 128, false },
-                               { "64", 1, 1, 64, 64, false },
-                               { "mla", 1, 1, 576, 512, true } };
-
 /* Without a mask: windows of a tower, whole frames, and both.  Heads of 80 columns have
  * tensor cores, the others do not. */
 static const Shape unmasked[] = {
@@ -574,19 +385,9 @@ static void pieces(const Shape *s) {
     clear(s->name);
 }
 
-/* each(SHAPES, RUN): of those whose names hold what the command line asks for */
-static const char *asked_for = "";
-#define each(shapes, run)                                                                                              \
-    for (size_t i = 0; i < COUNT(shapes); i++)                                                                         \
-        if (strstr(shapes[i].name, asked_for)) run(&shapes[i])
 static void pieces_of(const Shape *s) {
     if (!s->all) pieces(s);
 }
-static void order_of(const Shape *s) {
-    spans(s, s->latent ? MLA_SPAN : ATTN_SPAN);
-    blocks(s, s->latent ? MLA_BLOCK : ATTN_BLOCK);
-}
-
 int gpu_attn_brief(int argc, char **argv);
 int gpu_attn_brief(int argc, char **argv) {
     if (argc > 1) asked_for = argv[1];
@@ -610,12 +411,10 @@ int gpu_attn(int argc, char **argv) {
         if (!a && strstr(wide.name, asked_for)) exact(&wide);
         if (!a) dev_close(&rig.d);
     }
-    each(order, order_of);
     each(fast, exact);
     each(fast, pieces);
     each(back_spans, gradients);
     each(back_spans, pieces);
-    each(together, spans_together);
     dev_close(&rig.d);
     return test_end();
 }

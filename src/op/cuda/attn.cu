@@ -101,6 +101,7 @@ struct Cut {
     int heads, group;         /* kv heads or blocks of heads; heads that share a tile */
     int64_t items;            /* at most */
     int spans;                /* > 0: an item a span, so many at most */
+    int block;                /* attn_dkv: positions a block of rows has */
     size_t list, parts, sums; /* bytes: items and their count; partial sums o; (m, l) */
     size_t folds;             /* running sums of CTAs: MLA's, attn_dkv's */
 };
@@ -172,25 +173,37 @@ static Scratch take(Dev *d, const Cut &c) {
 }
 /* The list of tiles: its length, the kernel's own numbers, the items.  Sections begin with their longest tiles, so the
  * last one ends late where tiles are few and long: then there is one. */
-static ItemList list_of(Dev *d, const Cut &c, const Scratch &s, Seqs seqs, Tensor start, int64_t keys, int64_t section,
+static ItemWork work_of(const Cut &c, const Scratch &s, Seqs seqs, Tensor start, int64_t keys, int64_t section,
                         bool later, Tensor from = TENSOR_NONE) {
-    if (!c.list) return { nullptr, nullptr, at_of(d)->taken, seqs.n, c.heads, c.spans };
     int *first = (int *)((char *)s.count + ARENA_ALIGN);
     Item *items = (Item *)((char *)first + first_bytes(seqs.n));
-    ItemWork w = { (const int *)seqs.at.data,
-                   (const int *)start.data,
-                   (const int *)from.data,
-                   seqs.n,
-                   c.positions,
-                   c.heads,
-                   (int)keys,
-                   c.items < 16 * MOST_CTAS ? 0 : (unsigned)section,
-                   later,
-                   first,
-                   s.count,
-                   items };
-    launch(d, attn_list, dim3(1), dim3(ITEM_THREADS), 0, w);
-    return { items, s.count, at_of(d)->taken };
+    return { (const int *)seqs.at.data,
+             (const int *)start.data,
+             (const int *)from.data,
+             seqs.n,
+             c.positions,
+             c.heads,
+             (int)keys,
+             c.items < 16 * MOST_CTAS ? 0 : (unsigned)section,
+             later,
+             c.spans,
+             c.block,
+             first,
+             s.count,
+             items };
+}
+/* One sequence needs no list: its tiles are counted through. */
+static ItemList list_one(const Dev *d, const Cut &c, Seqs seqs) {
+    return { nullptr, nullptr, at_of(d)->taken, 1, c.heads, 0, (const int *)seqs.at.data, c.positions };
+}
+static ItemList list_at(const Dev *d, const ItemWork &w) { return { w.out, w.count, at_of(d)->taken }; }
+static ItemList list_of(Dev *d, const Cut &c, const Scratch &s, Seqs seqs, Tensor start, int64_t keys,
+                        int64_t section) {
+    if (!c.list) return { nullptr, nullptr, at_of(d)->taken, seqs.n, c.heads, c.spans };
+    if (seqs.n == 1) return list_one(d, c, seqs);
+    ItemWork w = work_of(c, s, seqs, start, keys, section, false);
+    launch(d, attn_list, dim3(1), dim3(ITEM_THREADS), 0, w, w);
+    return list_at(d, w);
 }
 static unsigned ctas(const Dev *d, const Cut &c, int each) {
     int64_t most = (cu(d)->sms < MOST_CTAS ? cu(d)->sms : MOST_CTAS) * each;
@@ -203,8 +216,7 @@ static void fwd(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k
                 const AttnPar &p) {
     using S = AttnShape<D, D, W>;
     const dim3 grid = ctas(d, c, W ? 1 : 2);
-    if (W <= 0) launch_after(d, attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, grid, dim3(S::threads), S::bytes, q, k, v, p);
-    else launch(d, attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, grid, dim3(S::threads), S::bytes, q, k, v, p);
+    launch_after(d, attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, grid, dim3(S::threads), S::bytes, q, k, v, p);
 }
 /* As soon as the partial sums are there: set up while they are being made. */
 template <int D> static void combine(Dev *d, const AttnPar &p, int seqs) {
@@ -272,7 +284,7 @@ void cuda_attend(Dev *d, const Attn *a) {
     Cut c = cut_packed(by, a);
     Scratch s = take(d, c);
     ItemList list =
-        list_of(d, c, s, a->seqs, a->start, most_keys(a), by == BY_MLA ? 0 : section_of(a->dk, a->dv), false);
+        list_of(d, c, s, a->seqs, a->start, most_keys(a), by == BY_MLA ? 0 : section_of(a->dk, a->dv));
     if (by == BY_MLA) {
         CUtensorMap q = map_heads(d, a->q, a->heads, MLA_DK, c.group, c.positions);
         CUtensorMap k = map_of(d, a->k.data,
@@ -304,7 +316,7 @@ void cuda_attend_all(Dev *d, const Attn *a) {
     size_t mark = arena_mark(&d->tmp);
     Cut c = cut_all(a);
     Scratch s = take(d, c);
-    ItemList list = list_of(d, c, s, a->seqs, TENSOR_NONE, a->seqs.longest, section_of(128, 128), false);
+    ItemList list = list_of(d, c, s, a->seqs, TENSOR_NONE, a->seqs.longest, section_of(128, 128));
     AttnPar p = attn_par(c, s, a->o, a->lse, a->seqs, TENSOR_NONE, key_rows(d, ATTN_BLOCK, a), list, a->scale);
     CUtensorMap q = map_heads(d, a->q, a->heads, a->dk, c.group, c.positions);
     CUtensorMap k = map_heads(d, a->k, a->kv_heads, a->dk, 1, ATTN_BLOCK),
@@ -328,7 +340,7 @@ void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, fl
     Cut c = cut_paged(by, q, &kv, &rows, heads);
     Scratch s = take(d, c);
     const int64_t keys = rows.table.cols * kv.page;
-    ItemList list = list_of(d, c, s, rows.rows, rows.start, keys, 0, false);
+    ItemList list = list_of(d, c, s, rows.rows, rows.start, keys, 0);
     KeyPages k = key_pages(d, &kv, &rows, block_of(by));
     CUtensorMap mk = map_pages(d, &kv, k.piece);
     const int q_box = rows.rows.longest == 1 ? 1 : c.positions;
@@ -349,8 +361,8 @@ void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, fl
 template <int DK, int DV, int ROWS, int KEYS, int W, int WK = DK, int WV = DV, bool ALL = false> struct BackShape {
     static constexpr int dk = DK, dv = DV, rows = ROWS, keys = KEYS, w = W, tile = 64 * W, threads = 128 * (W + 1);
     static constexpr int wk = WK, wv = WV; /* columns that a head has */
-    static constexpr auto *dkv_kernel = attn_dkv<DK, DV, ROWS, W, WK, WV, ALL>,
-                          *dq_kernel = attn_dq<DK, DV, KEYS, W, WK, WV, ALL>;
+    static constexpr auto *dkv_kernel = attn_dkv<DK, DV, ROWS, W, WK, WV, ALL>;
+    static constexpr auto *dq_kernel = attn_dq<DK, DV, KEYS, W, WK, WV, ALL>;
     using Dkv = DkvShape<DK, DV, ROWS, W>;
     using Dq = DqShape<DK, DV, KEYS, W>;
 };
@@ -370,28 +382,40 @@ AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const A
     return a->dk == 128 ? BY_128 : a->dk == 64 ? BY_64 : BY_PLAIN;
 }
 static_assert(Back128::rows == Back64::rows, "cut_spans");
-static int back_span(int group) { return BACK_SPAN * (Back128::rows / group); } /* positions */
-/* Spans of rows are items where tiles are fewer than multiprocessors.  Scratch is planned for the largest call, and a
- * smaller one, whose tiles are few, must not take more: all take what the largest with few tiles would. */
+/* At least the spans that a sequence of at most 'longest' positions has: a longer one may have fewer. */
+static int64_t most_spans(const Cut *c, int64_t longest, int kv_heads) {
+    int64_t most = 1;
+    for (int64_t from = 0; from < longest && from * kv_heads <= 2 * BACK_WORK * c->rows_tile; from += c->rows_tile) {
+        const int64_t to = min(from + c->rows_tile, longest),
+                      span = (int64_t)back_span((int)from + 1, kv_heads, c->rows_tile, c->block) * c->block;
+        most = max(most, (to + span - 1) / span);
+    }
+    return most;
+}
+/* Spans of rows are items where whole tiles, of which the longest is twice the mean, would be less than two a
+ * multiprocessor.  Scratch is planned for the largest call, and a smaller one, whose tiles are few, must not take more:
+ * all take what the largest with few tiles would. */
+enum { FEW_TILES = 2 * MOST_CTAS };
 static void cut_spans(Cut *c, const Attn *a) {
-    const int64_t span = back_span(c->group), longest = most_keys(a), spans = (longest + span - 1) / span,
+    const int64_t longest = most_keys(a), spans = most_spans(c, longest, a->kv_heads),
                   row = (int64_t)a->kv_heads * (a->dk + a->dv) * 4,
-                  few = min(a->k.rows, (int64_t)MOST_CTAS * c->rows_tile / a->kv_heads), /* keys of few tiles */
-                  few_spans = (min(few, longest) + span - 1) / span, tiles = c->items;
+                  few = min(a->k.rows, (int64_t)FEW_TILES * c->rows_tile / a->kv_heads), /* keys of few tiles */
+                  few_spans = most_spans(c, min(few, longest), a->kv_heads), tiles = c->items;
     if (spans > 1) {
         const size_t folds = (size_t)MOST_CTAS * (size_t)(c->rows_tile * (a->dk + a->dv) * 4),
                      room = max(folds, min((size_t)(few_spans * few * row), (size_t)BACK_MOST));
-        if (tiles < MOST_CTAS && !a->from.data && spans * a->k.rows * row <= BACK_MOST)
-            c->spans = (int)spans, c->heads *= c->spans, c->parts = room;
+        if (tiles < FEW_TILES && !a->from.data && spans * a->k.rows * row <= BACK_MOST)
+            c->spans = (int)spans, c->parts = room;
         else c->folds = room;
     }
-    c->items = max(tiles, MOST_CTAS * few_spans);
+    c->items = max(tiles, FEW_TILES * few_spans);
     cut_list(c, a->seqs.n);
     c->items = tiles * (c->spans ? spans : 1);
 }
 static Cut cut_dkv(AttnBy by, const Attn *a) {
     Cut c = { by, back_tile(by), back_tile(by), a->kv_heads, a->heads / a->kv_heads };
     c.items = (a->k.rows / c.positions + a->seqs.n) * a->kv_heads;
+    c.block = Back128::rows / c.group;
     if (by == BY_128 || by == BY_64) cut_spans(&c, a);
     else cut_list(&c, a->seqs.n);
     return c;
@@ -410,8 +434,13 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
     float *sums = (float *)arena_push(&d->tmp, sums_bytes(a)),
           *own = by == BY_MLA ? (float *)arena_push(&d->tmp, sums_bytes(a)) : NULL;
     Scratch sv = take(d, cv), sq = take(d, cq);
-    launch(d, attn_row_sum<B::wv>, dim3(blocks_of(a->q.rows * a->heads, 8)), dim3(256), 0, sums, (const bf16 *)dO.data,
-           dO.ld, (const bf16 *)a->o.data, a->o.ld, a->heads, a->q.rows * a->heads);
+    ItemWork wq = work_of(cq, sq, a->seqs, a->start, most_keys(a), section_of(B::dk, B::dv), false);
+    ItemWork wv =
+        work_of(cv, sv, a->seqs, a->start, most_keys(a), section_of((B::dk + B::dv) * group, 0), true, a->from);
+    if constexpr (!B::Dq::o)
+        launch(d, attn_row_sum<B::wv>, dim3(blocks_of(a->q.rows * a->heads, 8)), dim3(256), 0, sums,
+               (const bf16 *)dO.data, dO.ld, (const bf16 *)a->o.data, a->o.ld, a->heads, a->q.rows * a->heads);
+    launch(d, attn_list, dim3(a->seqs.n > 1 ? 2 : 1), dim3(ITEM_THREADS), 0, wv, wq); /* spans are listed always */
     BackPar p = {};
     p.dq = (bf16 *)dq.data, p.dk = (bf16 *)dk.data, p.dv = (bf16 *)dv.data, p.ld_dq = dq.ld, p.ld_dk = dk.ld,
     p.ld_dv = dv.ld;
@@ -423,21 +452,18 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
     auto keys = [&](Tensor x, int width, int n) { return map_heads(d, x, a->kv_heads, width, 1, n); };
 
     p.positions = cq.positions;
-    p.list = list_of(d, cq, sq, a->seqs, a->start, most_keys(a), section_of(B::dk, B::dv), false);
-    B::dq_kernel<<<ctas(d, cq, 1), B::threads, B::Dq::bytes, stream_of(d)>>>(
-        rows(a->q, B::wk), keys(a->k, B::wk, B::keys), keys(a->v, B::wv, B::keys), rows(dO, B::wv), p);
-    CU(cudaGetLastError());
+    p.list = a->seqs.n > 1 ? list_at(d, wq) : list_one(d, cq, a->seqs);
+    launch_after(d, B::dq_kernel, dim3(ctas(d, cq, 1)), dim3(B::threads), B::Dq::bytes, rows(a->q, B::wk),
+                 keys(a->k, B::wk, B::keys), keys(a->v, B::wv, B::keys), rows(dO, B::wv), rows(a->o, B::wv), p);
     if (p.own_lse) p.lse = p.own_lse, p.ld_lse = a->heads;
-    p.positions = B::rows / group, p.span = back_span(group), p.spans = cv.spans, p.keys = a->k.rows;
-    p.parts = sv.part_o, p.folds = sv.folds;
-    p.list = list_of(d, cv, sv, a->seqs, a->start, most_keys(a), section_of((B::dk + B::dv) * group, 0), true, a->from);
-    B::dkv_kernel<<<ctas(d, cv, 1), B::threads, B::Dkv::bytes, stream_of(d)>>>(
-        rows(a->q, B::wk), keys(a->k, B::wk, B::tile), keys(a->v, B::wv, B::tile), rows(dO, B::wv), p);
-    CU(cudaGetLastError());
+    p.positions = B::rows / group, p.keys = a->k.rows, p.parts = sv.part_o, p.folds = sv.folds;
+    p.list = list_at(d, wv);
+    launch_after(d, B::dkv_kernel, dim3(ctas(d, cv, 1)), dim3(B::threads), B::Dkv::bytes, rows(a->q, B::wk),
+                 keys(a->k, B::wk, B::tile), keys(a->v, B::wv, B::tile), rows(dO, B::wv), p);
     if constexpr (B::dk == B::dv)
         if (p.parts)
-            launch(d, attn_dkv_add<B::dk, B::tile>, dim3(blocks_of(a->k.rows * a->kv_heads * (B::dk / 2), 256)),
-                   dim3(256), 0, p);
+            launch_after(d, attn_dkv_add<B::dk, B::tile>, dim3(blocks_of(a->k.rows * a->kv_heads * (B::dk / 2), 256)),
+                         dim3(256), 0, p);
 }
 size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
     AttnBy by = back_by(d, dq, dk, dv, dO, a);

@@ -73,6 +73,15 @@ static __device__ __forceinline__ int keys_of(const int *at, const int *start, c
     }
     return start[last] + at[last + 1] - at[last];
 }
+/* Blocks of rows that are one sum of dk and dv: the largest power of two that leaves a sequence some BACK_WORK items of
+ * spans.  Of the sequence and the heads alone: what else is in the pack must not change its sums. */
+static inline __host__ __device__ int back_span(int len, int kv_heads, int tile, int positions) {
+    const int64_t tiles = (len + tile - 1) / tile, blocks = (len + positions - 1) / positions,
+                  most = tiles * kv_heads * blocks / BACK_WORK;
+    int span = BACK_SPAN;
+    while (2 * (int64_t)span <= most) span *= 2;
+    return span;
+}
 Pages pages_of(const Dev *d, const Kv *kv, const Paged *rows);
 
 /* Which kernel serves a shape: a question of widths, dtype and heads alone, so that training, prefill and decoding

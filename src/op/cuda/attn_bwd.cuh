@@ -3,13 +3,14 @@
  * on what it is packed with.  The scores are computed in both: seven products instead of five, and no scratch that
  * grows with the square of the length, no sum that depends on who comes first.
  *
- * With o and lse of the forward, D = sum of dO o over a row (attn_row_sum), c = scale log2(e):
+ * With o and lse of the forward, D = sum of dO o over a row (by attn_dq, which has dO at hand), c = scale log2(e):
  *   p = ex2(fma(s, c, -lse log2 e));  dS = p (dO v' - D);  dv = p' dO;  dk = scale dS' q;  dq = scale dS k
  * where p and dS are rounded to bf16 for the products.  dk, dv: query rows (position, then head of the group) in
- * blocks ascending, from the block that holds the tile's first key; dq: keys in blocks ascending from 0.  The heads
- * of a group are added in float32 in the same sum.  Of dk and dv a span of rows, BACK_SPAN blocks, is a sum of its own,
- * and spans are added ascending: a block does them one after the other, keeping what it has in scratch meanwhile; or,
- * where tiles are too few to fill the card, each span is an item, and attn_dkv_add adds them.
+ * blocks descending, to the one that holds the tile's first key (tiles that begin together read the same rows, which
+ * are in the L2 cache then); of parts of a sequence one after the other.  dq: keys in blocks ascending from 0.  The
+ * heads of a group are added in float32 in the same sum.  Of dk and dv a span of rows, back_span blocks, is a sum of
+ * its own, and spans are added descending: a block does them one after the other, keeping what it has in scratch
+ * meanwhile; or, where tiles are too few to fill the card, each span is an item, and attn_dkv_add adds them.
  *
  * MLA's o and lse come from the forward over the latent, whose scores and values are rounded elsewhere: rows of p do
  * not add up to 1, rows of dS not to 0.  attn_dq has both sums in hand, so it runs first and leaves an lse and a D
@@ -39,14 +40,13 @@ struct BackPar {
     float c, scale;
     ItemList list;
     /* attn_dkv, where sequences have several spans: parts [span][key][kv head][dk, dv], if each is an item; else folds,
-     * the sums so far of each thread, and the positions of a span */
+     * the sums so far of each thread */
     float *parts, *folds;
     int64_t keys;
-    int spans, span;
 };
 DEV int by_group(int row, const BackPar &p) { return row * p.inv_group >> 16; }
 
-/* D[row][head] = sum over columns of dO o: one warp each, columns 32 pairs apart in a chain, then a tree. */
+/* MLA's D, whose attn_dq has no room for o: one warp a row, columns 32 pairs apart in a chain, then a tree. */
 template <int D>
 __global__ void attn_row_sum(float *to, const bf16 *dO, int64_t ld_do, const bf16 *o, int64_t ld_o, int heads,
                              int64_t n) {
@@ -62,6 +62,24 @@ __global__ void attn_row_sum(float *to, const bf16 *dO, int64_t ld_do, const bf1
     }
     s = warp_sum(s);
     if ((threadIdx.x & 31) == 0) to[i] = s;
+}
+/* dO o of one row, both in slices of 64 columns as the copy engine leaves them: lane t of 4 has columns 8t to 8t + 7 of
+ * each 32 in a chain; lanes (0+1)+(2+3). */
+template <int D> DEV float row_sum(const uint8_t *x, const uint8_t *y, int slice, int row, int quad) {
+    float s = 0;
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        const int at = (i / 2) * slice + row * 128 + (((i % 2 * 4 + quad) ^ (row & 7)) << 4);
+        const uint4 a = *(const uint4 *)(x + at), b = *(const uint4 *)(y + at);
+        const uint32_t *u = &a.x, *v = &b.x;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 f = __bfloat1622float2(*(const __nv_bfloat162 *)(u + j)),
+                         g = __bfloat1622float2(*(const __nv_bfloat162 *)(v + j));
+            s = __fmaf_rn(f.y, g.y, __fmaf_rn(f.x, g.x, s));
+        }
+    }
+    return quad_sum(s);
 }
 
 /* Two rows of a thread's sums, times a factor, to bf16: 16 bytes a lane, as far as there are columns. */
@@ -141,7 +159,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     float2 *stats = (float2 *)(base + S::k + S::v + S::slots * S::slot); /* [slot][row]: lse log2 e, D */
     const uint32_t full = smem_of(stats + S::slots * ROWS), empty = full + 8 * S::slots, kv_full = empty + 8 * S::slots,
                    kv_empty = kv_full + 8;
-    /* [slot]: of its first row */
+    constexpr int NEW_SPAN = 1 << 30;
+    /* [slot]: of its first row, and whether a span begins with it behind another */
     volatile int *block_pos = (volatile int *)(stats + S::slots * ROWS) + 4 * S::slots + 4;
     __shared__ volatile DkvTile shared_tile;
     if (sK & 1023) __trap();
@@ -154,6 +173,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
         bar_fence_init();
     }
     fence_async();
+    after();
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
               quad = lane & 3;
@@ -168,20 +188,21 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             int more = 0;
             if (lane == 0) more = p.list.next(&x);
             more = uniform(more), x.seq = uniform(x.seq), x.head = uniform(x.head), x.q0 = uniform(x.q0);
-            const int span = SPANS && p.parts ? x.head % p.spans : -1;
-            if (span >= 0) x.head /= p.spans;
+            const int span = SPANS ? uniform(x.span) : -1;
             bar_await(kv_empty, kv_phase), kv_phase ^= 1;
             if (!more) {
                 if (lane == 0) shared_tile.blocks = -1, bar_arrive(kv_full);
                 return;
             }
+            auto blocks_of_span = [&](int n) { return back_span(n, p.kv_heads, S::keys, p.positions); };
+            const int own = span < 0 ? 0 : blocks_of_span(p.at[x.seq + 1] - p.at[x.seq]);
             /* the rows of sequence s that see the tile's keys: blocks b0..b1, b0 counted from the first that holds
              * one */
             auto part = [&](int s, int *row0, int *start, int *len, int *b0) {
                 *row0 = p.at[s], *start = p.start ? p.start[s] : 0, *len = p.at[s + 1] - *row0;
-                *b0 = max(!ALL && x.q0 > *start ? (x.q0 - *start) / p.positions : 0, span * BACK_SPAN);
+                *b0 = max(!ALL && x.q0 > *start ? (x.q0 - *start) / p.positions : 0, span * own);
                 const int end = (*len + p.positions - 1) / p.positions;
-                return span < 0 ? end : min(end, (span + 1) * BACK_SPAN);
+                return span < 0 ? end : min(end, (span + 1) * own);
             };
             int row0, start, len, b0, b1, blocks = 0;
             for (int s = x.seq; s < p.seqs; s = next_part(p.from, p.seqs, s))
@@ -196,8 +217,10 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 for (int h = 0; h < DV / 64; h++)
                     tma_load(sV + h * S::keys * 128, &tv, h * 64, x.head, key0 + x.q0, kv_full);
             }
+            const int each = SPANS && p.folds ? blocks_of_span(start + len) * p.positions : 0;
+            int last = -1; /* the span before */
             for (int s = x.seq; s < p.seqs; s = next_part(p.from, p.seqs, s))
-                for (int b = (b1 = part(s, &row0, &start, &len, &b0), b0); b < b1; b++) {
+                for (int b = (b1 = part(s, &row0, &start, &len, &b0)) - 1; b >= b0; b--) {
                     float2 st[(ROWS + 31) / 32];
 #pragma unroll
                     for (int i = 0; i < ROWS / 32; i++) {
@@ -211,7 +234,14 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                     bar_await(empty + 8 * slot, phase);
 #pragma unroll
                     for (int i = 0; i < ROWS / 32; i++) stats[slot * ROWS + i * 32 + lane] = st[i];
-                    if (lane == 0) block_pos[slot] = start + b * p.positions;
+                    int word = start + b * p.positions;
+                    if constexpr (SPANS)
+                        if (each) {
+                            const int now = word / each;
+                            if (last >= 0 && now != last) word |= NEW_SPAN;
+                            last = now;
+                        }
+                    if (lane == 0) block_pos[slot] = word;
                     __syncwarp();
                     if (lane == 0) {
                         const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
@@ -232,31 +262,29 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     uint32_t phase = 0, kv_phase = 0;
     float dk[DK / 2], dv[DV / 2];
     constexpr int others = 128 * W;
-    float4 *fold = (float4 *)p.folds + (int64_t)blockIdx.x * (DK + DV) / 8 * others + threadIdx.x - 128;
+    auto fold_at = [&] { /* of this thread */
+        return (float4 *)p.folds + (int64_t)blockIdx.x * (DK + DV) / 8 * others + threadIdx.x - 128;
+    };
     for (;;) {
         bar_await(kv_full, kv_phase), kv_phase ^= 1;
         const int blocks = uniform(shared_tile.blocks);
         if (blocks < 0) return;
-        const int key0 = uniform(shared_tile.key0), row0 = shared_tile.row0, len = shared_tile.len,
-                  head = shared_tile.head;
+        const int key0 = uniform(shared_tile.key0);
 #pragma unroll
         for (int i = 0; i < DK / 2; i++) dk[i] = 0.f;
 #pragma unroll
         for (int i = 0; i < DV / 2; i++) dv[i] = 0.f;
-        int border = 0;
         bool folded = false;
         for (int b = 0; b < blocks; b++) {
             const uint32_t q = sR + slot * S::slot, dO = q + S::q;
             float s[ROWS / 2], dp[ROWS / 2];
             bar_await(full + 8 * slot, phase);
-            const int pos0 = uniform(block_pos[slot]);
-            if (SPANS && p.folds && pos0 >= border) { /* another span begins */
-                border = pos0 - pos0 % p.span + p.span;
-                if (b) {
-                    if (folded) add_fold(dk, fold, others), add_fold(dv, fold + DK / 8 * others, others);
-                    put_fold(fold, dk, others), put_fold(fold + DK / 8 * others, dv, others);
-                    folded = true;
-                }
+            const int word = uniform(block_pos[slot]), pos0 = word & (NEW_SPAN - 1);
+            if (SPANS && word & NEW_SPAN) {
+                float4 *fold = fold_at();
+                if (folded) add_fold(dk, fold, others), add_fold(dv, fold + DK / 8 * others, others);
+                put_fold(fold, dk, others), put_fold(fold + DK / 8 * others, dv, others);
+                folded = true;
             }
             wg_fence();
             scores_of<WK>(s, sK + w * 8192, S::keys * 128, q, ROWS * 128);
@@ -302,9 +330,10 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             warp_arrive(empty + 8 * slot, lane); /* all lanes have read lse and D */
             if (++slot == S::slots) slot = 0, phase ^= 1;
         }
-        const int span = shared_tile.span;
+        const int row0 = shared_tile.row0, len = shared_tile.len, head = shared_tile.head,
+                  span = shared_tile.span;
         warp_arrive(kv_empty, lane);
-        if (SPANS && folded) add_fold(dk, fold, others), add_fold(dv, fold + DK / 8 * others, others);
+        if (SPANS && folded) add_fold(dk, fold_at(), others), add_fold(dv, fold_at() + DK / 8 * others, others);
         if (SPANS && span >= 0) {
             auto part = [&](int r) {
                 const int64_t row = span * p.keys + row0 + key0 + r;
@@ -324,22 +353,18 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
     }
 }
 
-/* Spans' sums, ascending, to dk and dv: four columns a thread. */
+/* Spans' sums, descending, to dk and dv: four columns a thread. */
 template <int D, int TILE> __global__ void attn_dkv_add(const BackPar p) {
     const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, each = p.kv_heads * (D / 2), row = i / each;
-    if (row < p.at[0] || row >= p.at[p.seqs]) return;
-    int s = 0;
-    for (int end = p.seqs; end - s > 1;) { /* at[s] <= row < at[end] */
-        const int mid = (s + end) / 2;
-        if (p.at[mid] <= row) s = mid;
-        else end = mid;
-    }
+    after();
+    const int s = seq_of_row(p.at, p.seqs, row);
+    if (s < 0) return;
     const int len = p.at[s + 1] - p.at[s], tile = ((int)row - p.at[s]) / TILE * TILE,
-              last = ((len + p.positions - 1) / p.positions - 1) / BACK_SPAN;
-    int span = tile / p.positions / BACK_SPAN;
+              positions = back_span(len, p.kv_heads, TILE, p.positions) * p.positions, first = tile / positions;
+    int span = (len - 1) / positions;
     const float4 *part = (const float4 *)p.parts + i;
     float4 x = part[span * p.keys * each];
-    while (++span <= last) {
+    while (--span >= first) {
         const float4 y = part[span * p.keys * each];
         x.x = __fadd_rn(x.x, y.x), x.y = __fadd_rn(x.y, y.y), x.z = __fadd_rn(x.z, y.z), x.w = __fadd_rn(x.w, y.w);
     }
@@ -351,10 +376,10 @@ template <int D, int TILE> __global__ void attn_dkv_add(const BackPar p) {
 
 /* ---- dq ---------------------------------------------------------------------------------------------------------- */
 template <int DK, int DV, int KEYS, int W> struct DqShape {
-    static constexpr int rows = 64 * W, q = rows * DK * 2, dO = rows * DV * 2, k = KEYS * DK * 2,
-                         slot = KEYS * (DK + DV) * 2;
-    static constexpr int room = (232448 - 1024 - q - dO) / slot, slots = room > 4 ? 4 : room;
-    static constexpr int bytes = q + dO + slots * slot + 256;
+    static constexpr int rows = 64 * W, q = rows * DK * 2, dO = rows * DV * 2, o = DK == DV ? dO : 0,
+                         k = KEYS * DK * 2, slot = KEYS * (DK + DV) * 2;
+    static constexpr int room = (232448 - 1024 - q - dO - o) / slot, slots = room > 4 ? 4 : room;
+    static constexpr int bytes = q + dO + o + slots * slot + 256;
 };
 /* first row; rows x group; its position, or ALL: of the last key; blocks of keys 0..b1; -1: no more */
 struct DqTile {
@@ -364,10 +389,11 @@ struct DqTile {
 template <int DK, int DV, int KEYS, int W, int WK = DK, int WV = DV, bool ALL = false>
 __global__ void __launch_bounds__(128 * (W + 1), 1)
     attn_dq(const __grid_constant__ CUtensorMap tq, const __grid_constant__ CUtensorMap tk,
-            const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo, const BackPar p) {
+            const __grid_constant__ CUtensorMap tv, const __grid_constant__ CUtensorMap tdo,
+            const __grid_constant__ CUtensorMap t_o, const BackPar p) {
     using S = DqShape<DK, DV, KEYS, W>;
     extern __shared__ __align__(1024) uint8_t base[];
-    const uint32_t sQ = smem_of(base), sO = sQ + S::q, sR = sO + S::dO;
+    const uint32_t sQ = smem_of(base), sO = sQ + S::q, sR = sO + S::dO + S::o;
     const uint32_t full = sR + S::slots * S::slot, empty = full + 8 * S::slots, q_full = empty + 8 * S::slots,
                    q_empty = q_full + 8;
     __shared__ volatile DqTile shared_tile;
@@ -377,6 +403,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
         bar_init(q_full, 1), bar_init(q_empty, 4 * LANES * W);
         bar_fence_init();
     }
+    next_may_come();
+    if (p.list.at) the_one_before(); /* without a list: the one before lists attn_dkv's items, and has waited */
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
               quad = lane & 3;
@@ -386,24 +414,17 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
         int slot = 0;
         uint32_t phase = 1, q_phase = 1;
         for (Item x;;) {
-            const bool more = p.list.next(&x);
-            bar_await(q_empty, q_phase), q_phase ^= 1;
-            if (!more) {
+            if (!p.list.next(&x)) {
+                bar_await(q_empty, q_phase);
                 shared_tile.b1 = -1;
                 bar_arrive(q_full);
+                the_one_before(); /* is done, if this is */
                 return;
             }
             const int row0 = p.at[x.seq], len = p.at[x.seq + 1] - row0, there = min(p.positions, len - x.q0),
                       pos = ALL ? len - 1 : (p.start ? p.start[x.seq] : 0) + x.q0, key0 = p.from ? p.from[x.seq] : row0,
                       b1 = (ALL ? pos : pos + there - 1) / KEYS + 1;
-            shared_tile.row = row0 + x.q0, shared_tile.rows = there * p.group, shared_tile.head = x.head,
-            shared_tile.pos = pos, shared_tile.b1 = b1;
-            bar_expect(q_full, p.positions * p.group * (DK + DV) * 2);
-            for (int h = 0; h < DK / 64; h++)
-                tma_load(sQ + h * S::rows * 128, &tq, h * 64, x.head * p.group, row0 + x.q0, q_full);
-            for (int h = 0; h < DV / 64; h++)
-                tma_load(sO + h * S::rows * 128, &tdo, h * 64, x.head * p.group, row0 + x.q0, q_full);
-            for (int b = 0; b < b1; b++) {
+            auto block = [&](int b) {
                 bar_await(empty + 8 * slot, phase);
                 const uint32_t to = sR + slot * S::slot, bar = full + 8 * slot;
                 bar_expect(bar, S::slot);
@@ -412,7 +433,19 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 for (int h = 0; h < DV / 64; h++)
                     tma_load(to + S::k + h * KEYS * 128, &tv, h * 64, x.head, key0 + b * KEYS, bar);
                 if (++slot == S::slots) slot = 0, phase ^= 1;
-            }
+            };
+            block(0); /* under way before there is room for the queries */
+            bar_await(q_empty, q_phase), q_phase ^= 1;
+            shared_tile.row = row0 + x.q0, shared_tile.rows = there * p.group, shared_tile.head = x.head,
+            shared_tile.pos = pos, shared_tile.b1 = b1;
+            bar_expect(q_full, p.positions * p.group * (DK + DV + (S::o ? DV : 0)) * 2);
+            for (int h = 0; h < DK / 64; h++)
+                tma_load(sQ + h * S::rows * 128, &tq, h * 64, x.head * p.group, row0 + x.q0, q_full);
+            for (int h = 0; h < DV / 64; h++)
+                tma_load(sO + h * S::rows * 128, &tdo, h * 64, x.head * p.group, row0 + x.q0, q_full);
+            for (int h = 0; S::o && h < DV / 64; h++)
+                tma_load(sO + S::dO + h * S::rows * 128, &t_o, h * 64, x.head * p.group, row0 + x.q0, q_full);
+            for (int b = 1; b < b1; b++) block(b);
         }
     }
     regs_up<W == 3 ? 160 : 232>();
@@ -437,7 +470,12 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             const bool there = r < rows;
             last[h] = pos_min + (ALL ? 0 : n), to[h] = there ? p.dq + at * p.ld_dq + hd * WK : nullptr;
             lse2[h] = there ? __fmul_rn(p.lse[at * p.ld_lse + hd], 1.4426950408889634f) : INFINITY;
-            sum[h] = there ? p.row_sum[at * p.kv_heads * p.group + hd] : 0.f;
+            if constexpr (S::o > 0) {
+                const uint8_t *dO = base + S::q;
+                const float x = row_sum<DV>(dO, dO + S::dO, S::rows * 128, r, quad);
+                sum[h] = there ? x : 0.f;
+                if (there && quad == 0) p.row_sum[at * p.kv_heads * p.group + hd] = x;
+            } else sum[h] = there ? p.row_sum[at * p.kv_heads * p.group + hd] : 0.f;
         }
 #pragma unroll
         for (int i = 0; i < DK / 2; i++) dq[i] = 0.f;
@@ -458,6 +496,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 if constexpr (OWN) of_p[(i >> 1) & 1] = __fadd_rn(of_p[(i >> 1) & 1], s[i]);
             }
             wg_wait<0>();
+            if (b + 1 == b1) warp_arrive(q_empty, lane); /* nothing reads the rows, or the tile's words, after this */
 #pragma unroll
             for (int i = 0; i < KEYS / 2; i++) {
                 s[i] = __fmul_rn(s[i], __fsub_rn(dp[i], sum[(i >> 1) & 1]));
@@ -472,7 +511,6 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
             if (lane == 0) bar_arrive(empty + 8 * slot);
             if (++slot == S::slots) slot = 0, phase ^= 1;
         }
-        warp_arrive(q_empty, lane);
         if constexpr (OWN)
 #pragma unroll
             for (int h = 0; h < 2; h++) {

@@ -22,7 +22,6 @@
 #ifndef OP_CUDA_ATTN_FWD_CUH
 #define OP_CUDA_ATTN_FWD_CUH
 
-#include "op/cuda/after.cuh"
 #include "op/cuda/attn_items.cuh"
 #include "op/cuda/attn_sums.cuh"
 
@@ -247,6 +246,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W == 0 ? 2 :
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7);
     if constexpr (S::part) next_may_come();               /* attn_combine may be set up already */
+    else the_one_before();
     if (wg == 0) {
         if constexpr (W == 3) regs_down<32>();
         else if constexpr (W == 0 || W == 2) regs_down<40>();

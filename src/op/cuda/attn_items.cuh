@@ -4,6 +4,7 @@
 #ifndef OP_CUDA_ATTN_ITEMS_CUH
 #define OP_CUDA_ATTN_ITEMS_CUH
 
+#include "op/cuda/after.cuh"
 #include "op/cuda/attn.h"
 #include "op/cuda/ptx.cuh"
 
@@ -17,9 +18,13 @@ struct ItemList {
     const int *count;       /* how many there are, with a list */
     int *taken;             /* how many are taken: 0 before and after a kernel */
     int seqs, heads, spans; /* without a list; spans 0: all of a sequence together */
-    __device__ int total() const { return at ? *count : seqs * heads * (spans ? spans : 1); }
+    const int *one;         /* where its rows are, if there is one sequence with tiles of 'positions', longest first */
+    int positions;
+    __device__ int tiles() const { return (one[1] - one[0] + positions - 1) / positions; }
+    __device__ int total() const { return at ? *count : one ? tiles() * heads : seqs * heads * (spans ? spans : 1); }
     __device__ Item get(int i) const {
         if (at) return at[i];
+        if (one) return { 0, i % heads, (tiles() - 1 - i / heads) * positions, -1 };
         const int n = i % (seqs * heads);
         return { n / heads, n % heads, 0, spans ? i / (seqs * heads) : -1 };
     }
@@ -66,6 +71,7 @@ struct ItemWork {
     int longest;      /* most keys of a sequence */
     unsigned section; /* rows x heads a section has; 0: all */
     bool later;       /* the work of a tile is the rows behind it, not the keys before it */
+    int spans, block; /* spans > 0: so many items of a tile, at most; positions a block of rows has */
     int *first;       /* [seqs + 1]: for the kernel itself, the first tile of each sequence */
     int *count;
     Item *out;
@@ -89,7 +95,7 @@ DEV int sum_before(int x, int *warps, int *all) {
     *all = sum;
     return before;
 }
-static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork w) {
+DEV void list_items(const ItemWork &w) {
     __shared__ int bin[ITEM_SECTIONS * ITEM_LEVELS], warps[ITEM_THREADS / 32];
     constexpr int EACH = ITEM_SECTIONS * ITEM_LEVELS / ITEM_THREADS;
     int tiles = 0, all;
@@ -105,8 +111,9 @@ static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork 
     for (int i = 0; i < EACH; i++) bin[threadIdx.x * EACH + i] = 0;
     __syncthreads();
     auto each_item = [&](auto take) {
-        for (int i = threadIdx.x; i < tiles * w.heads; i += ITEM_THREADS) {
-            const int tile = i / w.heads, h = i % w.heads;
+        const int spans = max(w.spans, 1);
+        for (int i = threadIdx.x; i < tiles * w.heads * spans; i += ITEM_THREADS) {
+            const int tile = i / (w.heads * spans), h = i / spans % w.heads;
             int lo = 0, hi = w.seqs; /* first[lo] <= tile < first[hi]; of empty sequences the last is taken */
             while (hi - lo > 1) {
                 const int mid = (lo + hi) / 2;
@@ -114,10 +121,18 @@ static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork 
                 else hi = mid;
             }
             const int q0 = (tile - w.first[lo]) * w.positions, n = rows_of(lo), start = w.start ? w.start[lo] : 0;
-            const unsigned work = w.later ? n - q0 : start + min(q0 + w.positions, n);
+            unsigned work = w.later ? n - q0 : start + min(q0 + w.positions, n);
+            int span = -1;
+            if (w.spans) { /* its rows: a tile sees nothing of the spans before it, of others all */
+                const int each = back_span(n, w.heads, w.positions, w.block) * w.block;
+                span = i % spans;
+                const int rows = min(n, (span + 1) * each) - max(q0, span * each);
+                if (rows <= 0) continue;
+                work = rows;
+            }
             const unsigned level = ITEM_LEVELS - 1 - min((work - 1) * ITEM_LEVELS / w.longest, ITEM_LEVELS - 1u);
             const unsigned section = w.section ? ((unsigned)(w.at[lo] - w.at[0]) * w.heads + h * n) / w.section : 0;
-            take(min(section, ITEM_SECTIONS - 1u) * ITEM_LEVELS + level, Item{ lo, h, q0, -1 });
+            take(min(section, ITEM_SECTIONS - 1u) * ITEM_LEVELS + level, Item{ lo, h, q0, span });
         }
     };
     each_item([&](int b, Item) { atomicAdd(&bin[b], 1); });
@@ -133,6 +148,11 @@ static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork 
     if (threadIdx.x == 0) *w.count = all;
     __syncthreads();
     each_item([&](int b, Item x) { w.out[atomicAdd(&bin[b], 1)] = x; });
+}
+/* One list a block. */
+static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork a, const ItemWork b) {
+    next_may_come();
+    list_items(blockIdx.x ? b : a);
 }
 
 #endif
