@@ -68,11 +68,13 @@ static void blocks(const Shape *s, int block) {
     EXPECT(wrong == 0, "%s: %d pairs of keys say that blocks are not of %d keys", s->name, wrong, block);
 }
 
-/* Of few tiles spans of rows are items; here there are many, and alone the last sequence has few. */
+/* Of few tiles spans of rows are items; here there are many, and alone the last sequence has few.  The last shape has
+ * many alone too, and more keys than one section. */
 static const Shape together[] = {
     { "64, spans", 1536, 24, 64, 64, false, 64, 12, { 140, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 290 }, 1 },
     { "64, longer spans", 1024, 16, 64, 64, false, 64, 12, { 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 900 }, 1 },
     { "128, spans", 1536, 24, 128, 128, false, 64, 12, { 140, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 150 }, 1 },
+    { "128, sections", 48, 8, 128, 128, false, 64, 2, { 1, 6200 }, 1 },
 };
 static const Shape order[] = { { "128", 1, 1, 128, 128, false },
                                { "64", 1, 1, 64, 64, false },

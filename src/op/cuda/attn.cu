@@ -171,8 +171,10 @@ static Scratch take(Dev *d, const Cut &c) {
     if (c.folds) s.folds = (float *)arena_push(&d->tmp, c.folds);
     return s;
 }
-/* The list of tiles: its length, the kernel's own numbers, the items.  Sections begin with their longest tiles, so the
- * last one ends late where tiles are few and long: then there is one. */
+/* Sections begin with their longest tiles, so the last one ends late where tiles are few and long: then there is one,
+ * which is called 0. */
+static int64_t sections(const Cut &c, int64_t section) { return c.items < 16 * MOST_CTAS ? 0 : section; }
+/* The list of tiles: its length, the kernel's own numbers, the items. */
 static ItemWork work_of(const Cut &c, const Scratch &s, Seqs seqs, Tensor start, int64_t keys, int64_t section,
                         bool later, Tensor from = TENSOR_NONE) {
     int *first = (int *)((char *)s.count + ARENA_ALIGN);
@@ -184,7 +186,7 @@ static ItemWork work_of(const Cut &c, const Scratch &s, Seqs seqs, Tensor start,
              c.positions,
              c.heads,
              (int)keys,
-             c.items < 16 * MOST_CTAS ? 0 : (unsigned)section,
+             (unsigned)sections(c, section),
              later,
              c.spans,
              c.block,
@@ -192,15 +194,17 @@ static ItemWork work_of(const Cut &c, const Scratch &s, Seqs seqs, Tensor start,
              s.count,
              items };
 }
-/* One sequence needs no list: its tiles are counted through. */
-static ItemList list_one(const Dev *d, const Cut &c, Seqs seqs) {
-    return { nullptr, nullptr, at_of(d)->taken, 1, c.heads, 0, (const int *)seqs.at.data, c.positions };
+/* One sequence needs no list: its tiles are counted through, by sections of whole heads. */
+static ItemList list_one(const Dev *d, const Cut &c, Seqs seqs, int64_t section) {
+    const int64_t rows = sections(c, section), each = rows ? max(rows / max(seqs.longest, 1), (int64_t)1) : c.heads;
+    return { nullptr, nullptr, at_of(d)->taken, 1, c.heads, 0, (const int *)seqs.at.data, c.positions,
+             (int)min(each, (int64_t)c.heads) };
 }
 static ItemList list_at(const Dev *d, const ItemWork &w) { return { w.out, w.count, at_of(d)->taken }; }
 static ItemList list_of(Dev *d, const Cut &c, const Scratch &s, Seqs seqs, Tensor start, int64_t keys,
                         int64_t section) {
     if (!c.list) return { nullptr, nullptr, at_of(d)->taken, seqs.n, c.heads, c.spans };
-    if (seqs.n == 1) return list_one(d, c, seqs);
+    if (seqs.n == 1) return list_one(d, c, seqs, section);
     ItemWork w = work_of(c, s, seqs, start, keys, section, false);
     launch(d, attn_list, dim3(1), dim3(ITEM_THREADS), 0, w, w);
     return list_at(d, w);
@@ -452,7 +456,7 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
     auto keys = [&](Tensor x, int width, int n) { return map_heads(d, x, a->kv_heads, width, 1, n); };
 
     p.positions = cq.positions;
-    p.list = a->seqs.n > 1 ? list_at(d, wq) : list_one(d, cq, a->seqs);
+    p.list = a->seqs.n > 1 ? list_at(d, wq) : list_one(d, cq, a->seqs, section_of(B::dk, B::dv));
     launch_after(d, B::dq_kernel, dim3(ctas(d, cq, 1)), dim3(B::threads), B::Dq::bytes, rows(a->q, B::wk),
                  keys(a->k, B::wk, B::keys), keys(a->v, B::wv, B::keys), rows(dO, B::wv), rows(a->o, B::wv), p);
     if (p.own_lse) p.lse = p.own_lse, p.ld_lse = a->heads;

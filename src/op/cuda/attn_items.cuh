@@ -18,13 +18,16 @@ struct ItemList {
     const int *count;       /* how many there are, with a list */
     int *taken;             /* how many are taken: 0 before and after a kernel */
     int seqs, heads, spans; /* without a list; spans 0: all of a sequence together */
-    const int *one;         /* where its rows are, if there is one sequence with tiles of 'positions', longest first */
-    int positions;
+    const int *one;         /* where its rows are, if there is one sequence: tiles of 'positions', longest first ... */
+    int positions, each;    /* ... of so many heads at a time */
     __device__ int tiles() const { return (one[1] - one[0] + positions - 1) / positions; }
     __device__ int total() const { return at ? *count : one ? tiles() * heads : seqs * heads * (spans ? spans : 1); }
     __device__ Item get(int i) const {
         if (at) return at[i];
-        if (one) return { 0, i % heads, (tiles() - 1 - i / heads) * positions, -1 };
+        if (one) {
+            const int all = tiles(), h0 = i / (all * each) * each, h = min(each, heads - h0), k = i - h0 * all;
+            return { 0, h0 + k % h, (all - 1 - k / h) * positions, -1 };
+        }
         const int n = i % (seqs * heads);
         return { n / heads, n % heads, 0, spans ? i / (seqs * heads) : -1 };
     }
