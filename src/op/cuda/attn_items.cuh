@@ -67,6 +67,9 @@ DEV SeqKeys seq_keys(const KeyPages &k, int seq, int row0, int last) {
 /* Lists the tiles of 'positions' rows each, by sections of keys that fit the L2 cache together and longest first
  * within a section: a counting sort by one block, which takes a few microseconds. */
 enum { ITEM_SECTIONS = 32, ITEM_LEVELS = 64, ITEM_THREADS = 1024 };
+/* Whole tiles of keys of one head are listed so many side by side, as if all were as long as the first: blocks that
+ * begin together then read the same rows.  Short ones go by their own length, to fill the last round. */
+enum { ITEM_TILES = 4 };
 struct ItemWork {
     /* as in AttnPar; from: tiles are of keys, and parts of one sequence have them together */
     const int *at, *start, *from;
@@ -115,8 +118,14 @@ DEV void list_items(const ItemWork &w) {
     __syncthreads();
     auto each_item = [&](auto take) {
         const int spans = max(w.spans, 1);
+        const bool beside = w.later && !w.spans && !w.section;
         for (int i = threadIdx.x; i < tiles * w.heads * spans; i += ITEM_THREADS) {
-            const int tile = i / (w.heads * spans), h = i / spans % w.heads;
+            int tile = i / (w.heads * spans), h = i / spans % w.heads;
+            if (beside) {
+                const int t0 = i / (ITEM_TILES * w.heads) * ITEM_TILES, k = i - t0 * w.heads;
+                const int m = min((int)ITEM_TILES, tiles - t0);
+                tile = t0 + k % m, h = k / m;
+            }
             int lo = 0, hi = w.seqs; /* first[lo] <= tile < first[hi]; of empty sequences the last is taken */
             while (hi - lo > 1) {
                 const int mid = (lo + hi) / 2;
@@ -125,6 +134,7 @@ DEV void list_items(const ItemWork &w) {
             }
             const int q0 = (tile - w.first[lo]) * w.positions, n = rows_of(lo), start = w.start ? w.start[lo] : 0;
             unsigned work = w.later ? n - q0 : start + min(q0 + w.positions, n);
+            if (beside && 4 * work > (unsigned)w.longest) work += q0 % (ITEM_TILES * w.positions);
             int span = -1;
             if (w.spans) { /* its rows: a tile sees nothing of the spans before it, of others all */
                 const int each = back_span(n, w.heads, w.positions, w.block) * w.block;
