@@ -182,7 +182,7 @@ static void kills(const char *self, const char *dir, int times) {
         pid_t child = fork();
         if (!child) execl("/bin/sh", "sh", "-c", line, NULL), _exit(127);
         int pid = 0;
-        for (int i = 0; i < 2000 && !(pid = pid_in(dir, k % 3)); i++)
+        for (int i = 0; i < 30000 && !(pid = pid_in(dir, k % 3)); i++) /* a busy machine may take minutes */
             nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
         CHECK(pid, "the ranks did not start");
         nanosleep(&(struct timespec){ 0, 150000000 + 77000000L * (k % 7) }, NULL);
