@@ -103,8 +103,8 @@ Attended gqa_attended(const Ctx *c, Arena *a) {
 }
 
 /* Every token, this rank's heads: their part of the output's sum. */
-static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, const Attended *at, bool known,
-                          GqaKeep *keep) {
+static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, const Raw *raw, const Attended *at,
+                          bool known, GqaKeep *keep) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
     int64_t T = c->tokens;
@@ -115,7 +115,8 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, cons
     Tensor qkv[] = { q, k, v };
     Tensor w[] = { param(c->w, P_Q, layer), param(c->w, P_K, layer), param(c->w, P_V, layer) };
     Tensor b[] = { param(c->w, P_QB, layer), param(c->w, P_KB, layer), param(c->w, P_VB, layer) };
-    op_linear3(d, qkv, all, w, b, over_h);
+    if (raw) op_rmsnorm_linear3(d, qkv, all, raw->x, raw->g, raw->eps, w, b, over_h);
+    else op_linear3(d, qkv, all, w, b, over_h);
 
     GqaKeep g = { .q_raw = q, .k_raw = k };
     g.a = (Attn){ .v = v,
@@ -143,11 +144,12 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, cons
 }
 
 /* Heads may be fewer than ranks: one without any adds nothing. */
-void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, GqaKeep *keep) {
+void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Attended *at, bool known,
+                 GqaKeep *keep) {
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor all = tp_enter(&c->par, d, &d->tmp, x, c->tokens), part = tp_partial(&c->par, &d->tmp, y, c->tokens);
-    if (c->l.heads) heads_forward(c, layer, part, all, at, known, keep);
+    if (c->l.heads) heads_forward(c, layer, part, all, raw, at, known, keep);
     else op_zero(d, part);
     tp_exit(&c->par, d, y, part);
     bias_forward(c, y, param(c->w, P_OB, layer));

@@ -77,10 +77,13 @@ void   norm_add_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g
 /* Attention is the dearest thing to make again: full recomputation remembers what came of it, and its log-sums. */
 typedef struct { Tensor o, lse; } Attended;                               /* none: not remembered */
 
-/* x: the block's normed input [T,H], which the caller keeps.  at: written, or read if it is 'known' */
+/* x: the block's normed input [T,H], which the caller keeps.  raw: it is still to be made, of this one normed with g;
+ * or NULL, as it is over ranks.  at: written, or read if it is 'known' */
 typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
+typedef struct { Tensor x, g; float eps; } Raw;
 Attended gqa_attended(const Ctx *c, Arena *a);
-void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, GqaKeep *keep);
+void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Attended *at, bool known,
+                  GqaKeep *keep);
 void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
 
 int  gqa_kv_heads(const ModelDesc *m, const Local *l);      /* that attention sees: a rank whose share
@@ -123,7 +126,8 @@ typedef struct { Routing routing; Tensor logits, xe, gate, up, h, out; MlpKeep s
 Routing routing_push(const Ctx *c, int64_t T, Arena *a);
 Tensor moe_order(const Ctx *c, int64_t T, Arena *a);               /* Ctx.order; what else it takes of a is free */
 /* begin: x is still to be made, of sum = a + b normed with g; or NULL.  end: what a block without shared experts ends
- * with where another follows: end->y = mid + y, n = that normed with g; y itself is then scratch. */
+ * with where another follows: end->y = mid + y, n = that normed with g, or, of one token on one rank, no n; y itself is
+ * then scratch. */
 typedef struct { Tensor sum, a, b, g; float eps; } Beginning;
 typedef struct { Tensor y, n, mid, g; float eps; } Ending;
 void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *routing, bool known,

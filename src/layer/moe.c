@@ -44,10 +44,10 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
 /* Round i: this rank's experts on everybody's rows; what they give goes back into k->out.  The first round's
  * activations are kept, those of more rounds, which uneven routing takes, are made again in backward.  own: x's rows in
  * the order of experts, or, where nobody else reads them (own_made), room for them; there experts may be still to be
- * chosen, as 'choose' says. */
+ * chosen, as 'choose' says.  end, or NULL: what they give becomes end->y at once, and y is scratch. */
 static bool own_made(const EpPlan *ep, bool keep) { return ep->book || keep; }
 static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, Tensor x, const Route *choose,
-                            MoeKeep *k, bool keep) {
+                            Tensor y, const Ending *end, MoeKeep *k, bool keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep ? c->act : tmp, *cheap = keep ? keep_cheap(c, k) : tmp;
     size_t mark = arena_mark(tmp);
@@ -61,7 +61,11 @@ static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor o
         op_route_swiglu(d, choose, h, gate, up, own, x, k->routing.from, k->routing.slot, wg, wu, ep->ex, leaves_one(H),
                         wd);
     else op_permute_swiglu(d, h, gate, up, own, x, k->routing.from, k->routing.slot, wg, wu, ep->ex, leaves_one(H), wd);
-    op_grouped(d, out, h, wd, ep->ex, by_expert_cols(c));
+    const Routing *r = &k->routing;
+    if (end)
+        op_grouped_combine_add(d, end->y, y, out, end->mid, h, wd, ep->ex, by_expert_cols(c), r->pick, r->slot,
+                               r->weight);
+    else op_grouped(d, out, h, wd, ep->ex, by_expert_cols(c));
     ep_combine(ep, &c->par, d, k->out, out);
     if (keep) k->xe = xe, k->gate = gate, k->up = up, k->h = h;
     arena_pop(tmp, mark);
@@ -144,12 +148,13 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     if (apart || keep) op_permute_slots(d, own, x, routing->from, routing->slot);
     if (meanwhile) mlp_forward(c, &mlp_shared, layer, y, x, keep ? &k.shared : NULL); /* while counts come */
     EpPlan ep = plan_of(c, routing);
+    bool sums = end && !end->n.data; /* nothing but the sum is wanted, and it is this rank's */
     for (int i = 0; i < ep.rounds; i++)
-        experts_forward(c, layer, &ep, i, own, x, late ? &route : NULL, &k, keep && i == 0);
+        experts_forward(c, layer, &ep, i, own, x, late ? &route : NULL, y, sums ? end : NULL, &k, keep && i == 0);
     if (meanwhile) sum = push(c, tmp, T, x.cols);
-    if (end)
+    if (end && !sums)
         op_combine_add_rmsnorm(d, end->y, end->n, y, end->mid, k.out, routing->slot, routing->weight, end->g, end->eps);
-    else op_combine(d, sum, k.out, routing->slot, routing->weight);
+    else if (!end) op_combine(d, sum, k.out, routing->slot, routing->weight);
     if (meanwhile) op_add(d, y, y, sum);
     else if (m->shared) add_shared(c, layer, y, x, keep ? &k.shared : NULL);
     if (keep) *keep = k, keep->xe = kept(c, k.xe), keep->h = kept(c, k.h);

@@ -6,9 +6,20 @@ static bool is_moe(const Ctx *c, int layer) { return c->m->d.moe_layer[layer]; }
 static bool is_mla(const Ctx *c) { return c->m->arch->attn == ATTN_MLA; }
 static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
 
-static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, BlockKeep *keep) {
+/* A block of experts leaves one token's norm to the next one's q, k and v, where nothing is kept, this rank has all,
+ * and the backend makes it there and the experts' sum at once; else it norms what it has at hand. */
+static bool norms_late(const Ctx *c, int layer, int64_t T) {
+    const Dims *m = &c->m->d;
+    return T == 1 && is_moe(c, layer) && !m->shared && !is_mla(c) && !c->each && c->par.tp.size == 1
+           && c->par.experts.size == 1
+           && op_norms_late(c->dev, m->hidden, param(c->w, P_Q, layer).rows + 2 * param(c->w, P_K, layer).rows,
+                            c->l.expert_ffn, m->topk);
+}
+
+static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Known *k, bool known,
+                         BlockKeep *keep) {
     if (is_mla(c)) mla_forward(c, layer, y, x, &k->attended, known, keep ? &keep->mla : NULL);
-    else gqa_forward(c, layer, y, x, &k->attended, known, keep ? &keep->gqa : NULL);
+    else gqa_forward(c, layer, y, x, raw, &k->attended, known, keep ? &keep->gqa : NULL);
 }
 
 static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
@@ -21,8 +32,9 @@ static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, T
 static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor mid, Tensor out, Tensor x, const Known *k,
                          bool known, const Beginning *begin, const Ahead *ahead, BlockKeep *keep) {
     Ending end = { .y = y, .mid = mid, .eps = eps_of(c) };
-    bool ends = ahead && ahead->wanted, at_once = ends && is_moe(c, layer) && !c->m->d.shared;
-    if (ends) end.n = ahead->n, end.g = param(c->w, P_NORM1, layer + 1);
+    bool sums = ahead && norms_late(c, layer, x.rows), ends = ahead && ahead->wanted,
+         at_once = sums || (ends && is_moe(c, layer) && !c->m->d.shared);
+    if (ends && !sums) end.n = ahead->n, end.g = param(c->w, P_NORM1, layer + 1);
     if (is_moe(c, layer))
         moe_forward(c, layer, out, x, &k->routing, known, begin, at_once ? &end : NULL, keep ? &keep->moe : NULL);
     else mlp_forward(c, &mlp_dense, layer, out, x, keep ? &keep->mlp : NULL);
@@ -45,10 +57,12 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
     Tensor mid = push(c, keep_always(c, keep), x.rows, x.cols), out = push(c, tmp, x.rows, x.cols);
 
     size_t inner = arena_mark(tmp);
-    Tensor n = ahead && ahead->there ? ahead->n
-                                     : norm_forward(c, x, param(c->w, P_NORM1, layer), eps_of(c), keep_cheap(c, keep),
-                                                    keep ? &keep->n1 : NULL);
-    attn_forward(c, layer, out, n, k, known, keep);
+    Raw raw = { x, param(c->w, P_NORM1, layer), eps_of(c) };
+    bool there = ahead && ahead->there && !norms_late(c, layer - 1, x.rows),
+         is_raw = ahead && !there && norms_late(c, layer, x.rows);
+    Tensor n =
+        there || is_raw ? ahead->n : norm_forward(c, x, raw.g, raw.eps, keep_cheap(c, keep), keep ? &keep->n1 : NULL);
+    attn_forward(c, layer, out, n, is_raw ? &raw : NULL, k, known, keep);
     arena_pop(tmp, inner);
 
     Tensor g = param(c->w, P_NORM2, layer);

@@ -186,3 +186,25 @@ void op_add_rmsnorm_linear(Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Ten
     op_add_rmsnorm(d, sum, y, TENSOR_NONE, a, b, g, eps);
     op_linear(d, z, y, w, TENSOR_NONE, over);
 }
+void op_rmsnorm_linear3(Dev *d, const Tensor *y, Tensor n, Tensor x, Tensor g, float eps, const Tensor *w,
+                        const Tensor *b, Leaves over) {
+    check_rmsnorm(d, n, TENSOR_NONE, x, g, eps);
+    for (int i = 0; i < 3; i++) check_linear(d, y[i], n, w[i], b[i], over);
+    if (AT_ONCE(rmsnorm_linear3, y[0], (d, y, n, x, g, eps, w, b, over))) return;
+    op_rmsnorm(d, n, TENSOR_NONE, x, g, eps);
+    op_linear3(d, y, n, w, b, over);
+}
+void op_grouped_combine_add(Dev *d, Tensor sum, Tensor part, Tensor out, Tensor a, Tensor h, Tensor w, Seqs ex,
+                            Leaves over, Tensor pick, Tensor slot, Tensor weight) {
+    check_grouped(d, out, h, w, ex, over);
+    check_combine(d, part, out, slot, weight);
+    check_add(d, sum, a, part);
+    if (AT_ONCE(grouped_combine_add, sum, (d, sum, part, out, a, h, w, ex, over, pick, slot, weight))) return;
+    op_grouped(d, out, h, w, ex, over);
+    op_combine(d, part, out, slot, weight);
+    op_add(d, sum, a, part);
+}
+bool op_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk) {
+    const Fused *f = d->ops->fused;
+    return f && f->norms_late && f->norms_late(d, hidden, qkv, expert, topk);
+}

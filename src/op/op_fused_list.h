@@ -73,3 +73,12 @@ FUSED(route_swiglu,    (Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up
 FUSED(add_rmsnorm_linear, (Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Tensor b, Tensor g, float eps, Tensor w,
                         Leaves over),
                        (d, sum, y, z, a, b, g, eps, w, over))
+/* n = x normed, y[i] = n w[i]' + b[i]: rmsnorm, linear3 */
+FUSED(rmsnorm_linear3, (Dev *d, const Tensor *y, Tensor n, Tensor x, Tensor g, float eps, const Tensor *w,
+                        const Tensor *b, Leaves over),
+                       (d, y, n, x, g, eps, w, b, over))
+/* sum = a + what experts return to tokens, as moe_sort has sorted pick: grouped into out and combine into part, which
+ * are scratch; add */
+FUSED(grouped_combine_add, (Dev *d, Tensor sum, Tensor part, Tensor out, Tensor a, Tensor h, Tensor w, Seqs ex,
+                        Leaves over, Tensor pick, Tensor slot, Tensor weight),
+                       (d, sum, part, out, a, h, w, ex, over, pick, slot, weight))

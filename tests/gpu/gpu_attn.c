@@ -147,27 +147,62 @@ static void chunks(const Shape *s, const Made *m, const Pool *p, const Bits *wan
     }
     EXPECT(wrong == 0, "%s: %d chunks over pages of %d have other bits", s->name, wrong, s->page);
 }
+/* Noted, with its rows put before it: what comes early may only read what is older.  No row begins a page, which would
+ * end what is there. */
+static void decode_noted(const Shape *s, const Made *m, const Pool *p, const Bits *want, Paged pg, Tensor q, Tensor o,
+                         const int32_t *row) {
+    const int B = pg.rows.n;
+    Tensor k[2], v[2] = { TENSOR_NONE, TENSOR_NONE }; /* others, and the right ones */
+    for (int t = 0; t < 2; t++) {
+        float *ks = noise(B * m->wk, 1), *vs = noise(B * m->wv, 1);
+        for (int i = 0; i < B && t; i++) {
+            rows_in(ks, i, m->k, row[i], 1, m->wk);
+            if (!s->latent) rows_in(vs, i, m->v, row[i], 1, m->wv);
+        }
+        k[t] = put(B, m->wk, 0, ks);
+        if (!s->latent) v[t] = put(B, m->wv, 0, vs);
+    }
+    void *step = NULL;
+    int wrong = 0;
+    for (int turn = 0; turn < 3; turn++) {
+        op_kv_put(&rig.d, p->kv, k[0], v[0], pg), op_zero(&rig.d, o);
+        if (!turn) {
+            rig.d.ops->record(&rig.d);
+            op_kv_put(&rig.d, p->kv, k[1], v[1], pg);
+            op_attend_kv(&rig.d, o, q, p->kv, pg, s->heads, m->a.scale);
+            step = rig.d.ops->recorded(&rig.d);
+        }
+        rig.d.ops->replay(&rig.d, step);
+        char *got = rig_get(&rig, o);
+        for (int i = 0; i < B; i++) wrong += !same(want, got + (size_t)i * want->row, row[i], 1);
+    }
+    rig.d.ops->forget(&rig.d, step);
+    EXPECT(wrong == 0, "%s: %d rows of a noted decode batch of %d have other bits", s->name, wrong, B);
+}
 /* One row a sequence; sequences come more than once in a batch, so tables share pages. */
 static void decode(const Shape *s, const Made *m, const Pool *p, const Bits *want, int B) {
     int32_t *at = MEM_ARRAY(&rig.m, int32_t, (size_t)B + 1), *start = MEM_ARRAY(&rig.m, int32_t, (size_t)B),
             *table = MEM_ARRAY(&rig.m, int32_t, (size_t)(B * p->columns)), *row = MEM_ARRAY(&rig.m, int32_t, (size_t)B);
     float *q = MEM_ARRAY(&rig.m, float, (size_t)(B * m->wq));
     int wrong = 0, tensors = rig.n;
+    bool apart = true; /* as in a step: pages with new rows are one sequence's */
     size_t mark = arena_mark(&rig.a);
     for (int i = 0; i < B; i++) {
         int seq = pick(2) ? 0 : pick(s->n), len = s->len[seq], pos = pick(len);
         if (pick(2)) pos = 64 * pick(len / 64 + 1) + pick(5) - 2; /* around the ends of blocks and spans */
         pos = pos < 0 ? 0 : pos >= len ? len - 1 : pos;
-        at[i + 1] = i + 1, start[i] = pos, row[i] = m->at[seq] + pos;
+        at[i + 1] = i + 1, start[i] = pos, row[i] = m->at[seq] + pos, apart &= pos % s->page != 0;
+        for (int j = 0; j < i; j++) apart &= row[j] < m->at[seq] || row[j] >= m->at[seq] + len;
         memcpy(table + i * p->columns, p->table + seq * p->columns, (size_t)p->columns * 4);
         rows_in(q, i, m->q, row[i], 1, m->wq);
     }
     Paged pg = { { B, 1, put_i32(1, B + 1, at) }, put_i32(1, B, start), put_i32(B, p->columns, table) };
-    Tensor o = put(B, m->wo, 0, NULL);
-    op_attend_kv(&rig.d, o, put(B, m->wq, 0, q), p->kv, pg, s->heads, m->a.scale);
+    Tensor o = put(B, m->wo, 0, NULL), queries = put(B, m->wq, 0, q);
+    op_attend_kv(&rig.d, o, queries, p->kv, pg, s->heads, m->a.scale);
     char *got = rig_get(&rig, o);
     for (int i = 0; i < B; i++) wrong += !same(want, got + (size_t)i * want->row, row[i], 1);
     EXPECT(wrong == 0, "%s: %d rows of a decode batch of %d have other bits", s->name, wrong, B);
+    if (apart) decode_noted(s, m, p, want, pg, queries, o, row);
     EXPECT(rig_torn(&rig) == 0, "%s: guard bytes written by decode", s->name);
     rig.n = tensors;
     arena_pop(&rig.a, mark);

@@ -23,6 +23,9 @@ enum {
     PUT,
     ROUTED,
     NORM_LINEAR,
+    NORM_LINEAR3,
+    COMBINED,
+    LATE,
     KINDS
 };
 static int taken[KINDS];
@@ -313,10 +316,10 @@ static Tensor big(Dev *g, Arena *a, DType t, int64_t rows, int64_t cols, uint64_
     op_normals(g, x, (Normals){ .seed = seed, .ld = cols, .std = 0.1 });
     return x;
 }
-/* A token's way from attention to its experts' sums: called, and noted, where kernels come early and the product behind
- * must find what was chosen; again and again, with other numbers each time. */
+/* A token's way from attention to its experts' sums and the next q, k and v: called, and noted, where kernels come
+ * early and the product behind must find what was chosen; again and again, with other numbers each time. */
 typedef struct {
-    Tensor sum, n, own, gate, up, h, out, at, from, slot;
+    Tensor sum, n, own, gate, up, h, out, at, from, slot, part, end, end_n, qkv[3], plain[3];
     Route r;
 } Way;
 static Way way_of(Duo *q, const Route *like, int E, int k, int64_t H, int64_t F) {
@@ -326,6 +329,8 @@ static Way way_of(Duo *q, const Route *like, int E, int k, int64_t H, int64_t F)
     w.at = rig_put(&q->r[GPU], DT_I32, E + 1, 1, NULL), w.from = rig_put(&q->r[GPU], DT_I32, k, 1, NULL);
     w.slot = rig_put(&q->r[GPU], DT_I32, 1, k, NULL), w.r.pick = rig_put(&q->r[GPU], DT_I32, 1, k, NULL);
     w.r.weight = make(q, DT_F32, 1, k, 1), w.r.logits = make(q, DT_F32, 1, E, 1);
+    w.part = make(q, A, 1, H, 1), w.end = make(q, A, 1, H, 1), w.end_n = make(q, A, 1, H, 1);
+    for (int i = 0; i < 3; i++) w.qkv[i] = make(q, A, 1, i ? 512 : 2 * H, 1), w.plain[i] = other(q, w.qkv[i]);
     return w;
 }
 static void one_token(Duo *q, int E, int k, int64_t H, int64_t F, bool sigmoid) {
@@ -341,7 +346,12 @@ static void one_token(Duo *q, int E, int k, int64_t H, int64_t F, bool sigmoid) 
     if (sigmoid) r.bias = make(q, DT_F32, 1, E, 0.1f);
     Way x = way_of(q, &r, E, k, H, F), y = way_of(q, &r, E, k, H, F);
     Seqs ex = { E, k, x.at }, ey = { E, k, y.at };
+    Tensor all = big(g, mem, A, 2 * H + 1024, H, 4), all_b = sigmoid ? make(q, A, 1, all.rows, 1) : none, w3[3], b3[3];
+    for (int i = 0, from = 0; i < 3; from += (int)w3[i++].rows) {
+        w3[i] = tensor_rows(all, from, i ? 512 : 2 * H), b3[i] = sigmoid ? tensor_cols(all_b, from, w3[i].rows) : none;
+    }
     void *step = NULL;
+    bool late = false;
     for (int i = 0; i < 12; i++) {
         op_normals(g, a, (Normals){ .seed = 10 + (uint64_t)i, .ld = H, .std = 1 });
         op_normals(g, b, (Normals){ .seed = 30 + (uint64_t)i, .ld = H, .std = 1 });
@@ -350,11 +360,26 @@ static void one_token(Duo *q, int E, int k, int64_t H, int64_t F, bool sigmoid) 
         op_route(g, &x.r), op_moe_sort(g, x.at, x.from, x.slot, x.r.pick, E), op_permute(g, x.own, x.n, x.from);
         op_grouped(g, x.gate, x.own, wg, ex, over_h), op_grouped(g, x.up, x.own, wu, ex, over_h);
         op_swiglu(g, x.h, x.gate, x.up), op_grouped(g, x.out, x.h, wd, ex, over_f);
+        op_combine(g, x.part, x.out, x.slot, x.r.weight), op_add(g, x.end, x.sum, x.part);
+        op_rmsnorm(g, x.end_n, none, x.end, gain, 1e-6f);
+        for (int j = 0; j < 3; j++) op_linear(g, x.qkv[j], x.end_n, w3[j], b3[j], over_h);
         if (i == 2) g->ops->record(g);
         if (i <= 2) {
             op_add_rmsnorm_linear(g, y.sum, y.n, y.r.logits, a, b, gain, 1e-6f, wr, over_h);
             op_route_swiglu(g, &y.r, y.h, y.gate, y.up, y.own, y.n, y.from, y.slot, wg, wu, ey, over_h, wd);
             op_grouped(g, y.out, y.h, wd, ey, over_f);
+            /* once more, with all that may come behind it at once */
+            op_route_swiglu(g, &y.r, y.h, y.gate, y.up, y.own, y.n, y.from, y.slot, wg, wu, ey, over_h, wd);
+            bool at_once = i == 2
+                           && g->ops->fused->grouped_combine_add(g, y.end, y.part, y.own, y.sum, y.h, wd, ey, over_f,
+                                                                 y.r.pick, y.slot, y.r.weight);
+            if (!at_once)
+                op_grouped_combine_add(g, y.end, y.part, y.own, y.sum, y.h, wd, ey, over_f, y.r.pick, y.slot,
+                                       y.r.weight);
+            if (i == 2) late = op_norms_late(g, H, all.rows, F, k), taken[COMBINED] += at_once;
+            EXPECT(i < 2 || !late || at_once, "grouped_combine_add does not take what was promised");
+            op_rmsnorm_linear3(g, y.qkv, y.end_n, y.end, gain, 1e-6f, w3, b3, over_h);
+            for (int j = 0; j < 3; j++) op_linear(g, y.plain[j], y.end_n, w3[j], b3[j], over_h);
         }
         if (i == 2) step = g->ops->recorded(g);
         if (i >= 2) g->ops->replay(g, step);
@@ -364,9 +389,16 @@ static void one_token(Duo *q, int E, int k, int64_t H, int64_t F, bool sigmoid) 
         duo_equal(q, "route_swiglu, weight", x.r.weight, y.r.weight), duo_equal(q, "route_swiglu, at", x.at, y.at);
         duo_equal(q, "route_swiglu, from", x.from, y.from), duo_equal(q, "route_swiglu, slot", x.slot, y.slot);
         duo_equal(q, "route_swiglu", x.h, y.h), duo_equal(q, "grouped behind it", x.out, y.out);
+        duo_equal(q, "grouped_combine_add", x.end, y.end), duo_equal(q, "rmsnorm_linear3, norm", x.end_n, y.end_n);
+        for (int j = 0; j < 3; j++) {
+            duo_equal(q, "rmsnorm_linear3", x.qkv[j], y.qkv[j]), duo_equal(q, "linear of one", x.qkv[j], y.plain[j]);
+        }
     }
     g->ops->forget(g, step);
     taken[NORM_LINEAR] += g->ops->fused->add_rmsnorm_linear(g, y.sum, y.n, y.r.logits, a, b, gain, 1e-6f, wr, over_h);
+    bool inside = g->ops->fused->rmsnorm_linear3(g, y.qkv, y.end_n, y.end, gain, 1e-6f, w3, b3, over_h);
+    EXPECT(!late || inside, "rmsnorm_linear3 does not take what was promised");
+    taken[NORM_LINEAR3] += inside, taken[LATE] += late;
     taken[ROUTED] +=
         g->ops->fused->route_swiglu(g, &y.r, y.h, y.gate, y.up, y.own, y.n, y.from, y.slot, wg, wu, ey, over_h, wd);
     duo_clear(q, "one token");
@@ -456,7 +488,8 @@ int gpu_fused(int argc, char **argv) {
         one_token(&q, 16, 4, 1536, 192, false), one_token(&q, 40, 3, 512, 72, false);
         if (!gpu_test_few) {
             one_token(&q, 128, 8, 2048, 264, false), one_token(&q, 64, 6, 1536, 200, true);
-            one_token(&q, 256, 8, 256, 192, false);
+            one_token(&q, 256, 8, 256, 192, false), one_token(&q, 32, 8, 2048, 768, false);
+            one_token(&q, 20, 5, 1536, 256, true), one_token(&q, 9, 8, 512, 1024, false);
         }
         for (int i = 0; i < KINDS && !f32 && !gpu_test_few; i++)
             EXPECT(taken[i] > 0 || !slot_of(&q.r[GPU].d, i), "fused op %d never took a shape", i);

@@ -159,7 +159,7 @@ static void run(Rig *k, Recompute recompute, bool keeps, float *y, float *dx, fl
     case NORM:
         Y = norm_forward(&c, X, param(c.w, P_NORM1, k->layer), (float)k->f.desc.d.eps, act, keeps ? &norm : NULL);
         break;
-    case GQA: gqa_forward(&c, k->layer, Y, X, &none, false, keeps ? &gqa : NULL); break;
+    case GQA: gqa_forward(&c, k->layer, Y, X, NULL, &none, false, keeps ? &gqa : NULL); break;
     case MLA:
     case MLA_EXPANDED: mla_forward(&c, k->layer, Y, X, &none, false, keeps ? &mla : NULL); break;
     case MLP: mlp_forward(&c, &mlp_dense, k->layer, Y, X, keeps ? &mlp : NULL); break;

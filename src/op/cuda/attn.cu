@@ -354,7 +354,8 @@ void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, fl
     else {
         AttnPar p = attn_par(c, s, o, TENSOR_NONE, rows.rows, rows.start, k, list, scale);
         p.q_box = q_box;
-        if (by == BY_128) fwd_any<128>(d, c, mq, mk, mk, p, rows.rows.n);
+        if (c.spans && attn_one_go(d, mk, p, q, kv.dk)) combine<128>(d, p, rows.rows.n);
+        else if (by == BY_128) fwd_any<128>(d, c, mq, mk, mk, p, rows.rows.n);
         else fwd_any<64>(d, c, mq, mk, mk, p, rows.rows.n);
     }
     arena_pop(&d->tmp, mark);

@@ -11,7 +11,8 @@
  *   W 1    64 rows: short chunks, decode of many sequences; two query buffers
  *   W 0    16 rows that count, one span an item, two CTAs an SM: decode of few sequences; float32 partials,
  *     attn_combine folds them
- *   W -1   the same, one CTA an SM with twice the slots: so few that not every SM has one
+ *   W -1   the same, one CTA an SM with twice the slots: so few that not every SM has one (of half as many attn_one.cu
+ *     may take over)
  *
  * ALL: without a mask, every row sees all keys of its sequence (a vision tower's windows and frames).  A head of WIDTH
  * < DK columns is read as one of DK: the copy engine brings zeros for the columns that are not there, and they are not
@@ -40,6 +41,8 @@ struct AttnPar {
         before this one is done */
     ItemList list;
 };
+/* attn_one.cu: the partial sums of so few sequences that it takes them; false: it does not. */
+bool attn_one_go(Dev *d, const CUtensorMap &pages, AttnPar p, Tensor q, int width);
 DEV int by_group(int row, const AttnPar &p) { return row * p.inv_group >> 16; } /* row / group, rows < 192 */
 
 /* row: first row of q and o; pos: its position, or ALL: of the last key; blocks j0..j1 */

@@ -102,7 +102,7 @@ bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Ten
 
 /* ---- y[i] = x w[i]' + b[i] --------------------------------------------------------------------------------------- */
 /* Weights that lie one behind the other are one, biases too; its columns go to two or three tensors. */
-static bool joined(Dev *d, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+bool prod_joined(Prod *to, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
     Tensor all = w[0];
     if (sum.n > 1 || x.rows == 0) return false;
     const size_t each = dtype_size(b[0].dtype);
@@ -120,7 +120,12 @@ static bool joined(Dev *d, const Tensor *y, int n, Tensor x, const Tensor *w, co
     Prod p = prod_nt(y[0], x, all, b[0], sum);
     p.N = all.rows, p.n1 = w[0].rows, p.n2 = p.n1 + w[1].rows;
     p.c1 = y[1].data, p.c2 = y[n - 1].data, p.ldc1 = y[1].ld, p.ldc2 = y[n - 1].ld;
-    if (p.n1 % SPLIT_COLS || p.n2 % SPLIT_COLS) return false;
+    *to = p;
+    return p.n1 % SPLIT_COLS == 0 && p.n2 % SPLIT_COLS == 0;
+}
+static bool joined(Dev *d, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
+    Prod p;
+    if (!prod_joined(&p, y, n, x, w, b, sum)) return false;
     if (!prod_few(d, &p)) prod_gemm(d, &p);
     return true;
 }

@@ -115,7 +115,7 @@ bool prod_few(Dev *d, const Prod *p) {
         return true;
     }
     if (p->rows > FEW_ROWS) return false;
-    if (few_at_once(d, p)) return true;
+    if (prod_one(d, p) || few_at_once(d, p)) return true;
     /* As narrow as makes all blocks busy; but with more tokens wide ones, which read those less often.  Long stages are
      * waited for less often: 2048 x 4096 by one row takes 8.8 us, with tiles of 32 and short stages 11.4. */
     const int64_t slots = 2 * GEMM_BLOCKS, cols = p->N * p->E;

@@ -50,6 +50,9 @@ Prod   prod_nt(Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum);
 Prod   prod_nn(Tensor dx, Tensor dy, Tensor w, Leaves sum);
 Prod   prod_tn(Tensor dw, Tensor dy, Tensor x);
 
+/* y[i] = x w[i]' + b[i] as one product, where weights and biases lie one behind the other; false: it is none */
+bool   prod_joined(Prod *to, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
+
 bool   prod_is_bf16(const Prod *p);                         /* the tensor core's order */
 bool   prod_fast(const Prod *p);                            /* gemm.cuh takes it */
 void   prod_plain(const Dev *d, const Prod *p);             /* any shape, any alignment */
@@ -57,6 +60,7 @@ size_t prod_gemm_tmp(const Prod *p);
 void   prod_gemm(Dev *d, const Prod *p);
 void   prod_dw(Dev *d, const Prod *p);                      /* ... of DW */
 bool   prod_few(Dev *d, const Prod *p);                     /* ... if its rows are few: few.cuh; false: they are not */
+bool   prod_one(Dev *d, const Prod *p);                     /* ... one, in a step that is noted: one.cu */
 bool   prod_mid(Dev *d, const Prod *p);                     /* ... 9 to 256 rows and one wave of tiles: mid.cu */
 
 /* their own kernels may have their shared memory */

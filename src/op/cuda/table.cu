@@ -13,7 +13,9 @@ __attribute__((weak)) void attns_about(char *text, size_t size) { (void)size, te
 #define FUSED(name, params, args) __attribute__((weak)) bool cuda_##name params;
 #include "op/op_fused_list.h"
 #undef FUSED
+bool cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
 static const Fused fused_cuda = {
+    .norms_late = cuda_norms_late,
 #define FUSED(name, params, args) .name = cuda_##name,
 #include "op/op_fused_list.h"
 #undef FUSED
