@@ -53,6 +53,7 @@ exact() {
     tests test_model_exact test_model_gradient test_rollout_engine test_train
     tests f32 million
     million
+    tests bf16 million -- --one
     verify f32
     verify bf16
     vision
