@@ -43,8 +43,7 @@ enum { MAIL = 8 };
 /* KB: blocks of 64 k a stage.  A narrow tile's steps are short, so it takes two: half the waiting, half the loads. */
 template <int BN, class OUT> struct GemmShape {
     static constexpr int KB = BN <= 64 ? 2 : 1, A = KB * 128 * 128, B = KB * BN * 128, STAGE = A + B;
-    static constexpr bool LATE = OUT::ADD && OUT::SPACE > 0;            /* c leaves from a space of its own: out.cuh */
-    static constexpr int STAGES = LATE ? 3 : BN == 128 ? 6 : BN == 32 ? 5 : 4;
+    static constexpr int STAGES = BN == 128 ? 6 : BN == 32 ? 5 : 4;
     static constexpr int QUEUE = OUT::ADD ? 8 * MAIL + 4 * (STAGES + MAIL + PROD_EXPERTS) : 0;
     static constexpr int SMEM = 1024 + STAGES * STAGE + OUT::SPACE + STAGES * 16 + (PROD_EXPERTS + 1) * 4 + QUEUE;
 };
@@ -101,7 +100,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     int *order = cum + PROD_EXPERTS + 1, *letter = order + PROD_EXPERTS;
     volatile int *tile_of = letter + MAIL;                              /* [STAGES] */
     const bool queued = KIND == DW && p.queue;
-    const bool c_comes = OUT::ADD && !(S::LATE && p.first);             /* through the ring, 64 columns a stage */
     const int wg = threadIdx.x / 128;
     const uint32_t rank = cluster_rank();
     const int first = blockIdx.x / 2, step = gridDim.x / 2;
@@ -229,7 +227,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                         if (KIND != DW && kw == p.wrap_b) kw = 0;
                     }
                 }
-                if (c_comes)
+                if (OUT::ADD) /* what is added to comes through the same ring, 64 columns a stage */
                     for (int c = 0; c < BN / 64; c++, next()) {
                         const uint32_t f = full + 8 * s;
                         bar_wait(empty + 8 * s, ph ^ 1);
@@ -289,7 +287,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                         release(s);
                     }
                 }
-                if (c_comes)
+                if (OUT::ADD)
                     for (int c = 0; c < BN / 64; c++, next()) {
                         seen();
                         release(s);
@@ -382,46 +380,37 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                 }
             }
             else if (!OUT::ADD) out.put(acc, p, at);
-            else { /* add in place in the ring, or into the space of LATE; the copy engine writes back */
+            else {                                  /* add in place in the ring, write back by the copy engine */
                 const int g = lane / 4, od = g & 1; /* odd rows take the columns in another order: no bank conflicts */
-                const uint32_t own = (warp * 16 + g) * 128 + (lane & 1) * 8;
                 int pend = -1;
                 #pragma unroll
                 for (int c = 0; c < BN / 64; c++) {
-                    const uint32_t there = base + s * S::STAGE + w * 16384,
-                                   box = S::LATE ? space + (w * 2 + (c & 1)) * 16384 : there;
-                    if (S::LATE) { /* two places in turn: what was in this one has been read */
-                        if (tid == 0) bulk_wait_read<1>();
-                        asm volatile("bar.sync %0, 128;" :: "r"(2 + w) : "memory");
-                    }
-                    if (c_comes) bar_wait(full + 8 * s, ph);
-                    #pragma unroll
+                    bar_wait(full + 8 * s, ph);
+                    const uint32_t box = base + s * S::STAGE + w * 16384,
+                                   to = box + (warp * 16 + g) * 128 + (lane & 1) * 8;
+        #pragma unroll
                     for (int q = 0; q < 2; q++)
                         #pragma unroll
                         for (int j = 0; j < 4; j++) {
                             const int i0 = (c * 8 + q * 4 + j) * 4, i1 = (c * 8 + q * 4 + (j ^ 2)) * 4;
-                            const uint32_t x = own + q * 8192
-                                               + (((2 * (j ^ (od << 1)) + ((lane & 3) >> 1)) ^ g) << 4);
-                            add2(box + x, there + x, od ? acc[i1] : acc[i0], od ? acc[i1 + 1] : acc[i0 + 1], p.first);
-                            add2(box + x + 1024, there + x + 1024, od ? acc[i1 + 2] : acc[i0 + 2],
-                                 od ? acc[i1 + 3] : acc[i0 + 3], p.first);
+                            const uint32_t x = to + q * 8192 + (((2 * (j ^ (od << 1)) + ((lane & 3) >> 1)) ^ g) << 4);
+                            add2(x, od ? acc[i1] : acc[i0], od ? acc[i1 + 1] : acc[i0 + 1], p.first);
+                            add2(x + 1024, od ? acc[i1 + 2] : acc[i0 + 2], od ? acc[i1 + 3] : acc[i0 + 3], p.first);
                         }
                     fence_async();
                     asm volatile("bar.sync %0, 128;" :: "r"(2 + w) : "memory");
                     if (tid == 0) {
                         for (int q = 0; q < 2; q++) tma_store(&tc, box + q * 8192, at.n0 + c * 64 + q * 32, row, t.e);
                         bulk_commit();
-                        if (!S::LATE && pend >= 0) {
+                        if (pend >= 0) {
                             bulk_wait_read<1>();
                             bar_arrive_at(empty + 8 * pend, 0), bar_arrive_at(empty + 8 * pend, 1);
                         }
                     }
-                    if (!c_comes) continue;
-                    if (S::LATE) release(s);
                     pend = s;
                     next();
                 }
-                if (!S::LATE && tid == 0) {
+                if (tid == 0) {
                     bulk_wait_read<0>();
                     bar_arrive_at(empty + 8 * pend, 0), bar_arrive_at(empty + 8 * pend, 1);
                 }

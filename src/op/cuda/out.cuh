@@ -118,8 +118,5 @@ struct OutAdd {                         /* DW: through the ring, see gemm */
     static constexpr bool ADD = true;
     template <int N> __device__ __forceinline__ void put(float (&)[N], const Gemm &, const Place &) const {}
 };
-/* ... of experts, whose rows are so few that writing c takes longer than the sums: a stage less, and places for half a
- * tile, from which it is written while the next is computed. */
-struct OutLate : OutAdd { static constexpr int SPACE = 2 * 2 * 16384; };
 
 #endif

@@ -103,8 +103,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                     for (int j = 0; j < 4; j++) {
                         const int i0 = (c * 4 + j) * 4, i1 = (c * 4 + (j ^ 2)) * 4;
                         const uint32_t x = to + h * 8192 + (((2 * (j ^ (od << 1)) + ((lane & 3) >> 1)) ^ g) << 4);
-                        add2(x, x, od ? v[i1] : v[i0], od ? v[i1 + 1] : v[i0 + 1], c_first);
-                        add2(x + 1024, x + 1024, od ? v[i1 + 2] : v[i0 + 2], od ? v[i1 + 3] : v[i0 + 3], c_first);
+                        add2(x, od ? v[i1] : v[i0], od ? v[i1 + 1] : v[i0 + 1], c_first);
+                        add2(x + 1024, od ? v[i1 + 2] : v[i0 + 2], od ? v[i1 + 3] : v[i0 + 3], c_first);
                     }
                 }
                 fence_async();
@@ -146,12 +146,10 @@ void prod_dw(Dev *d, const Prod *p) {
                map_of(d, p->a, p->ta, p->rows, p->M, p->lda, 1, 0, 64, 64),
                map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, 1, 0, 32, 64),
                map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, 1, 0, 64, 32), (int)p->rows, (int)p->M, (int)p->N, p->first);
-    else if (p->at) gemm_go<DW, 256, OutLate, false>(d, p, {});
     else bn_of(p) == 128 ? gemm_go<DW, 128, OutAdd, false>(d, p, {}) : gemm_go<DW, 256, OutAdd, false>(d, p, {});
 }
 cudaError_t dw_allow(void) {
     cudaError_t e = cudaFuncSetAttribute(tall_dw, cudaFuncAttributeMaxDynamicSharedMemorySize, TALL_SMEM);
     e = e ? e : allow_gemm<DW, 128, OutAdd, false>();
-    e = e ? e : allow_gemm<DW, 256, OutAdd, false>();
-    return e ? e : allow_gemm<DW, 256, OutLate, false>();
+    return e ? e : allow_gemm<DW, 256, OutAdd, false>();
 }

@@ -110,11 +110,11 @@ DEV void stmatrix4(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) 
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
                  :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
-/* two floats in shared memory: to = from + a, b; first: from counts as 0 */
-DEV void add2(uint32_t to, uint32_t from, float a, float b, bool first) {
+/* two floats in shared memory += a, b; first: they count as 0 */
+DEV void add2(uint32_t at, float a, float b, bool first) {
     float x = 0, y = 0;
-    if (!first) asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(from) : "memory");
-    asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(to), "f"(x + a), "f"(y + b) : "memory");
+    if (!first) asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(at) : "memory");
+    asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(at), "f"(x + a), "f"(y + b) : "memory");
 }
 DEV uint32_t pack(float lo, float hi) {
     __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
