@@ -11,7 +11,7 @@ static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
 static bool norms_late(const Ctx *c, int layer, int64_t T) {
     const Dims *m = &c->m->d;
     return T == 1 && is_moe(c, layer) && !m->shared && !is_mla(c) && !c->each && c->par.tp.size == 1
-           && c->par.experts.size == 1
+           && c->par.experts.size == 1 && c->leaves == 1
            && op_norms_late(c->dev, m->hidden, param(c->w, P_Q, layer).rows + 2 * param(c->w, P_K, layer).rows,
                             c->l.expert_ffn, m->topk);
 }

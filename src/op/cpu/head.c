@@ -1,5 +1,5 @@
 /* head.c - log-probs, entropies, their gradients, and drawing, from hidden rows and the
- * head's weights; [T,V] never exists.
+ * head's weights; [T,V] exists only where Head.logits has room for it.
  *
  * Scoring goes over blocks of 128 rows and pieces of 512 ids, keeping three numbers per leaf and row.  A truncated row
  * needs its whole distribution at once: such blocks hold a few rows of logits in d->tmp, as drawing does.  Both ways

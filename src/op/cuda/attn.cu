@@ -445,7 +445,8 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
     if constexpr (!B::Dq::o)
         launch(d, attn_row_sum<B::wv>, dim3(blocks_of(a->q.rows * a->heads, 8)), dim3(256), 0, sums,
                (const bf16 *)dO.data, dO.ld, (const bf16 *)a->o.data, a->o.ld, a->heads, a->q.rows * a->heads);
-    launch(d, attn_list, dim3(a->seqs.n > 1 ? 2 : 1), dim3(ITEM_THREADS), 0, wv, wq); /* spans are listed always */
+    /* spans are listed always.  Not launch_after: attn_dq of one sequence reads its operands without waiting */
+    launch(d, attn_list, dim3(a->seqs.n > 1 ? 2 : 1), dim3(ITEM_THREADS), 0, wv, wq);
     BackPar p = {};
     p.dq = (bf16 *)dq.data, p.dk = (bf16 *)dk.data, p.dv = (bf16 *)dv.data, p.ld_dq = dq.ld, p.ld_dk = dk.ld,
     p.ld_dv = dv.ld;
