@@ -110,6 +110,10 @@ FI V v_mul(V x, V y) { return (V){ _mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y
 FI V v_div(V x, V y) { return (V){ _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b) }; }
 FI V v_sqrt(V x) { return (V){ _mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b) }; }
 FI V v_fma(V x, V y, V z) { return (V){ _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b) }; }
+FI void v_mac(V *c, V x, V y) {         /* in c's own registers, as above */
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(c->a) : "x"(x.a), "x"(y.a));
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(c->b) : "x"(x.b), "x"(y.b));
+}
 FI V v_max(V x, V y) { return (V){ _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b) }; }
 FI V v_min(V x, V y) { return (V){ _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b) }; }
 FI V v_first(int n, V x, V y) {
@@ -278,6 +282,8 @@ FI V v_exp(V x) {
 }
 #if LANES != 512
 FI V v_fma_from(int n, V a, V b, V c) { return v_first(n, c, v_fma(a, b, c)); }
+#endif
+#if LANES == 1
 FI void v_mac(V *c, V a, V b) { *c = v_fma(a, b, *c); }
 #endif
 /* sixteen lanes from x[i..n): missing ones are 'with'; and back */
