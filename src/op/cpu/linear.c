@@ -85,7 +85,7 @@ static void list_run(List *l, int64_t rows, int64_t cols, double work) {
         int64_t narrow = keeps                                ? KEPT_COLS
                          : l->one.b_turned || l->one.a_turned ? COLS
                                                               : WIDE_COLS; /* read along their rows, in long runs */
-        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols / narrow;
+        int64_t by_cols = (want + l->mp - 1) / l->mp, room = cols < narrow ? 1 : cols / narrow;
         if (l->mp * room * l->n < threads)
             room = cols / (2 * cpu_kern(l->d)->nr); /* rather narrow pieces than an idle thread */
         l->np = (int)(room < by_cols ? room : by_cols);
