@@ -55,6 +55,9 @@ FI V v_half(V a, int h) {               /* lanes i and i+h added into lane i */
 }
 FI float v_get0(V a) { return _mm512_cvtss_f32(a); }
 FI float v_max16(V a) { return _mm512_reduce_max_ps(a); }
+FI __m256 v_low(V a) { return _mm512_castps512_ps256(a); }
+FI __m256 v_high(V a) { return _mm512_extractf32x8_ps(a, 1); }
+FI V v_both(__m256 low, __m256 high) { return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1); }
 FI V v_ldbf(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
@@ -161,6 +164,9 @@ FI float v_max16(V v) {
     a = _mm256_max_ps(a, _mm256_permute_ps(a, 0x4E));
     return _mm256_cvtss_f32(_mm256_max_ps(a, _mm256_permute_ps(a, 0xB1)));
 }
+FI __m256 v_low(V v) { return v.a; }
+FI __m256 v_high(V v) { return v.b; }
+FI V v_both(__m256 low, __m256 high) { return (V){ low, high }; }
 FI __m256 v_ldbfh(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
 }
@@ -176,23 +182,6 @@ FI void v_turn8x8(__m256 q[8], const char *w, size_t ld) {
     }
     for (int i = 0; i < 4; i++)
         q[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), q[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-}
-/* Four words of eight rows, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Upper rows come in from
- * memory, which costs no shuffle; four words at a time leave registers for the sums that use them. */
-FI void v_turn4x8(__m256 q[4], const char *w, size_t ld) {
-    __m256 r[4];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        const float *lo = (const float *)(const void *)(w + (size_t)i * ld);
-        const float *hi = (const float *)(const void *)(w + (size_t)(i + 4) * ld);
-        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo)), _mm_loadu_ps(hi), 1);
-    }
-    __m256d t0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])),
-            t1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
-    __m256d t2 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])),
-            t3 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
-    q[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(t0, t2)), q[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(t0, t2));
-    q[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(t1, t3)), q[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(t1, t3));
 }
 FI void v_turn(V q[16], const void *w, size_t ld) {
     for (int h = 0; h < 2; h++) {
@@ -259,6 +248,26 @@ FI void v_bf2(float *even, float *odd, V word) {
         lo = u << 16, hi = u & 0xFFFF0000u;
         memcpy(&even[i], &lo, 4), memcpy(&odd[i], &hi, 4);
     }
+}
+#endif
+
+#if LANES != 1
+/* Four words of eight rows, 'ld' bytes apart, turned: word k of row i to lane i of q[k].  Upper rows come in from
+ * memory, which costs no shuffle; four words at a time leave registers for the sums that use them. */
+FI void v_turn4x8(__m256 q[4], const char *w, size_t ld) {
+    __m256 r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const float *lo = (const float *)(const void *)(w + (size_t)i * ld);
+        const float *hi = (const float *)(const void *)(w + (size_t)(i + 4) * ld);
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo)), _mm_loadu_ps(hi), 1);
+    }
+    __m256d t0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])),
+            t1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+    __m256d t2 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])),
+            t3 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+    q[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(t0, t2)), q[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(t0, t2));
+    q[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(t1, t3)), q[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(t1, t3));
 }
 #endif
 
