@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WORDS = 228, MOST_ADDRESSES = 16, REACH_MS = 2000, GATHER_S = 60, GOODBYE_S = 2 };
+enum { WORDS = 228, MOST_ADDRESSES = 16, REACH_MS = 2000, GATHER_S = 60, GOODBYE_S = 2, LINGER_MS = 500 };
 typedef enum { HELLO = 1, BEAT, BYE, END } Kind;
 typedef struct {
     uint64_t token; /* of this run: a stranger has another */
@@ -397,6 +397,18 @@ static bool meet(Watch *w, const Comm *all, Err *err) {
     return comm_agree(all, ok, err);
 }
 
+/* A launcher ends everybody as soon as one rank has died, and may be quicker than the thread that would say which: that
+ * thread, which takes no signals, has a moment for it.  Launchers wait a second or more before they kill. */
+static void linger(int sig) {
+    poll(NULL, 0, LINGER_MS);
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+static void linger_when_ended(void) {
+    struct sigaction was, sa = { .sa_handler = linger };
+    if (!sigaction(SIGTERM, NULL, &was) && was.sa_handler == SIG_DFL) sigaction(SIGTERM, &sa, NULL);
+}
+
 static bool start(Watch *w) {
     sigset_t none, was; /* signals are for the main thread */
     sigfillset(&none);
@@ -424,6 +436,7 @@ Watch *watch_open(const Comm *all) {
     bool ok = meet(w, all, &err), own = ok && !pipe2(w->wake, O_CLOEXEC) && start(w);
     w->begun = own;
     if (ok && !own) err_set(&err, "the watch's thread could not be started");
+    if (own) linger_when_ended();
     if (comm_agree(all, own, &err)) return w;
     if (first)
         fprintf(stderr,
