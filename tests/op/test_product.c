@@ -101,6 +101,19 @@ static void dense(int isa, int threads, int pieces, bool bf16) {
     EXPECT(same(rig_get(&r, dw), g.dw, O * I), "linear_dw: isa %d, %d threads", isa, threads);
     EXPECT(same(rig_get(&r, db), g.db, O), "linear_dw's bias: isa %d, %d threads", isa, threads);
 
+    /* written, whatever was there: the bits of zero and linear_dw */
+    float *had = rnds(&r.m, O * I, 77, 1);
+    Tensor once = rig_put_ld(&r, DT_F32, O, I, I + 9, had), once_b = rig_put(&r, DT_F32, 1, O, had),
+           all_dy = rig_put(&r, DT_F32, M, O, g.dy), all_x = rig_put(&r, DT_F32, M, I, g.x);
+    for (int some = M; some >= 0; some -= M) {
+        all_dy.rows = all_x.rows = some;
+        op_zero(&r.d, dw), op_zero(&r.d, db);
+        op_linear_dw(&r.d, dw, db, all_dy, all_x);
+        op_linear_dw_first(&r.d, once, once_b, all_dy, all_x);
+        EXPECT(same(rig_get(&r, once), rig_get(&r, dw), O * I) && same(rig_get(&r, once_b), rig_get(&r, db), O),
+               "linear_dw_first of %d rows: isa %d, %d threads", some, isa, threads);
+    }
+
     /* a sum over 8 pieces in the wrong order is another number: the comparison above can fail */
     if (pieces == 8) {
         Leaves flat = leaves_one(I);
@@ -221,6 +234,13 @@ static void grouped(int isa, int threads) {
                                 dw0[(e * GO + o) * GI + i]);
     }
     EXPECT(bad == 0 && same(gy, g16, M * GO), "grouped: isa %d, %d threads: %d entries differ", isa, threads, bad);
+
+    op_zero(&r.d, dw);
+    op_grouped_dw(&r.d, dw, tdy, tx, ex);
+    Tensor written = rig_put(&r, DT_F32, E * GO, GI, dw0); /* of an expert without rows, too */
+    op_grouped_dw_first(&r.d, written, tdy, tx, ex);
+    EXPECT(same(rig_get(&r, written), rig_get(&r, dw), E * GO * GI), "grouped_dw_first: isa %d, %d threads", isa,
+           threads);
 
     /* gate and up at once, the gate with the weights of above: the bits of the parts */
     float *wu = rnds(&r.m, E * GO * GI, 5, 1);

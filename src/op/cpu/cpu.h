@@ -189,6 +189,8 @@ double cpu_sumsq(Dev *d, Tensor x);
 #define OP(how, name, params, args, outs) void cpu_##name params;
 #include "op/op_list.h"
 #undef OP
+bool   cpu_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
+bool   cpu_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
 bool   cpu_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 bool   cpu_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 bool   cpu_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,

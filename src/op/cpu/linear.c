@@ -121,7 +121,7 @@ static Prod nn(Tensor dx, Tensor dy, Tensor w, Leaves sum) { /* dx = dy w */
     g.b_turned = false;
     return g;
 }
-static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x */
+static Prod tn(Tensor dw, Tensor dy, Tensor x) { /* dw += dy' x; without .more dw = dy' x */
     Prod g = { .c = dw.data,
                .ldc = dw.ld,
                .a = dy.data,
@@ -204,12 +204,19 @@ void cpu_linear_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Leaves sum) {
     Prod g = nn(dx, dy, w, sum);
     linear_run(d, &g, dx, dy);
 }
-void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+static void linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x, bool more) {
     Prod g = tn(dw, dy, x);
+    g.more = more;
     cpu_prod(d, &g);
     const Kern *k = cpu_kern(d);
+    if (db.data && !more) memset(db.data, 0, (size_t)dy.cols * sizeof(float));
     if (db.data)
         for (int64_t t = 0; t < dy.rows; t++) k->add(db.data, db.data, f32_row(dy, t), dy.cols);
+}
+void cpu_linear_dw(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) { linear_dw(d, dw, db, dy, x, true); }
+bool cpu_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+    linear_dw(d, dw, db, dy, x, false);
+    return true;
 }
 
 /* ---- one weight per expert */
@@ -224,7 +231,7 @@ static void group_dw(Prod *g, const List *l, int e) { /* rows at[e].. of a and b
     g->K = g->cut[1] = l->at[e + 1] - r;
     g->a += r * g->lda, g->b = (const float *)g->b + r * g->ldb;
     g->c += e * l->step_c;
-    if (g->K == 0) g->M = 0;
+    if (g->K == 0 && g->more) g->M = 0;
 }
 static void grouped_run(Dev *d, Prod g, void (*make)(Prod *, const List *, int), Seqs ex, int64_t step_b,
                         int64_t step_c, double work) {
@@ -294,9 +301,15 @@ void cpu_grouped_dx(Dev *d, Tensor dx, Tensor dy, Tensor w, Seqs ex, Leaves sum)
     Prod g = nn(dx, dy, w, sum);
     grouped_each(d, &g, dx, dy, ex, dy.cols * w.ld);
 }
-void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
+static void grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex, bool more) {
     Prod g = tn(dw, dy, x);
+    g.more = more;
     grouped_run(d, g, group_dw, ex, 0, dy.cols * dw.ld, (double)dy.rows * (double)x.cols * (double)dy.cols);
+}
+void cpu_grouped_dw(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) { grouped_dw(d, dw, dy, x, ex, true); }
+bool cpu_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
+    grouped_dw(d, dw, dy, x, ex, false);
+    return true;
 }
 
 /* ---- one matrix per head */
