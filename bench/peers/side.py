@@ -137,8 +137,9 @@ def serve(answer, **told):
 
 def best(name, labels, make, trial, go_on=True):
     """The quickest way for a peer: make(label) starts it, trial(side) is its time.  Returns (label, side, or None where it is not to go on).
-    Several scripts in one run: what the first instruction set chose is kept for the second, it is no matter of instructions."""
+    Several scripts in one run: what was chosen is kept, for each instruction set by itself (a way may not work with both)."""
     folder = os.environ.get("BENCH_LOGS")
+    name += ", avx2" if AVX2 else ""
     path = folder and os.path.join(folder, "choices.json")
     kept = json.load(open(path)) if path and os.path.exists(path) else {}
     if kept.get(name) in labels:
