@@ -58,8 +58,11 @@ void cpu_rows(Dev *d, int64_t rows, double cost_per_row, RowsFn *fn, const void 
 }
 
 static const Fused fused_cpu = {
-    .linear2 = cpu_linear2, .linear3 = cpu_linear3, .grouped_swiglu = cpu_grouped_swiglu,
-    .linear_dw_first = cpu_linear_dw_first, .grouped_dw_first = cpu_grouped_dw_first,
+    .linear2 = cpu_linear2,
+    .linear3 = cpu_linear3,
+    .grouped_swiglu = cpu_grouped_swiglu,
+    .linear_dw_first = cpu_linear_dw_first,
+    .grouped_dw_first = cpu_grouped_dw_first,
 };
 /* clang-format off */
 const Ops ops_cpu = {
