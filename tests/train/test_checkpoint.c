@@ -115,6 +115,24 @@ static void save_and_go_on(void) {
     clear(dir);
 }
 
+/* An update now must die: in a child.  Not under ThreadSanitizer, whose own allocator may be locked by the writing thread
+ * when the child is made, and stays so in it: the child would wait for ever for the memory of its last words. */
+static void refused(Trainer *t) {
+#ifdef __SANITIZE_THREAD__
+    (void)t;
+#else
+    pid_t pid = fork();
+    if (!pid) {
+        CHECK(freopen("/dev/null", "w", stderr), "no /dev/null");
+        update(t);
+        _exit(0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    EXPECT(!WIFEXITED(status) || WEXITSTATUS(status), "weights moved while they were being saved");
+#endif
+}
+
 /* Through a buffer that holds a fraction of it the same files are written, of the moment of the save: the copy is
  * waited for before the next update, and an update that does not wait is refused. */
 static void bounded(void) {
@@ -131,15 +149,7 @@ static void bounded(void) {
         EXPECT(save(&t, small, s, &err), "save: %s", err.msg);
         EXPECT(t.policy.held, "a buffer of 10 kB took all");
         for (int i = 0; i < 3; i++) checkpoint_copy_on(small);
-        pid_t pid = fork();
-        if (!pid) {
-            CHECK(freopen("/dev/null", "w", stderr), "no /dev/null");
-            update(&t);
-            _exit(0);
-        }
-        int status;
-        waitpid(pid, &status, 0);
-        EXPECT(!WIFEXITED(status) || WEXITSTATUS(status), "weights moved while they were being saved");
+        refused(&t);
         checkpoint_copied(small);
         EXPECT(!t.policy.held, "copied, and still held");
     }
