@@ -115,8 +115,8 @@ static void save_and_go_on(void) {
     clear(dir);
 }
 
-/* An update now must die: in a child.  Not under ThreadSanitizer, whose own allocator may be locked by the writing thread
- * when the child is made, and stays so in it: the child would wait for ever for the memory of its last words. */
+/* An update now must die: in a child.  Not under ThreadSanitizer, whose own allocator may be locked by the writing
+ * thread when the child is made, and stays so in it: the child would wait for ever for the memory of its last words. */
 static void refused(Trainer *t) {
 #ifdef __SANITIZE_THREAD__
     (void)t;
