@@ -45,7 +45,7 @@ unpack() {
 [ -z "$suites" ] || need_packages debootstrap 2>/dev/null || { skip "debootstrap is not to be had here"; suites=""; }
 for suite in $suites; do
     unpack "$suite" >build/bare.log 2>&1 || { skip "$suite: $(tail -1 build/bare.log)"; leave; continue; }
-    cp /etc/hosts "$root/etc/hosts" # a machine knows its own name: else every start of ranks waits for a name server
+    cp /etc/hosts "$root/etc/hosts" # a machine knows its own name: else every start of ranks asks a name server, which may be slow
     mkdir "$root/hone"
     git archive HEAD | tar -C "$root/hone" -x
     chroot "$root" apt-get update -qq >/dev/null 2>&1 || { skip "$suite: no packages to be had"; leave; continue; }
