@@ -451,7 +451,6 @@ void nccl_close(Nccl *n) {
     Mem mem = n->mem;
     mem_free(&mem);
 }
-int nccl_version(const Nccl *n) { return n->version; }
 
 Comm nccl_group(Nccl *n, const Comm *mpi) {
     Comm c = *mpi;

@@ -22,7 +22,6 @@ typedef struct Nccl Nccl;
  * for which NCCL is told that each is a machine of its own; slow, and good for tests.  NULL: why. */
 Nccl *nccl_open(const Comm *all, void *queue, bool shared, Err *err);
 void  nccl_close(Nccl *n);
-int   nccl_version(const Nccl *n);              /* 22803: 2.28.3 */
 /* The same group, with tensors in device memory.  Collective over it. */
 Comm  nccl_group(Nccl *n, const Comm *mpi);
 /* Links between neighbours of a pipeline over that group: 'stages' of 'each' ranks, in their order; ring: from the last

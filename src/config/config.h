@@ -11,7 +11,6 @@
 #include "algo/loss.h"
 #include "arch/grid.h"
 #include "model/open.h"
-#include "layer/layer.h"
 #include "task/dataset.h"
 #include "task/reward.h"
 #include "train/checkpoint.h"

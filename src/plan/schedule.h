@@ -1,5 +1,6 @@
 /* schedule.h - pipeline schedules as lists: what each stage runs, in order.  1F1B, and its interleaved form when a
- * stage holds several chunks of layers.  Pure: the simulation plays them, a trainer would run them. */
+ * stage holds several chunks of layers.  Pure: the simulation plays them, the trainer runs them
+ * (train/pipeline.c). */
 #ifndef PLAN_SCHEDULE_H
 #define PLAN_SCHEDULE_H
 

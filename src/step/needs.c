@@ -101,6 +101,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "checkpoint buffer", checkpoint_buffer_bytes(s->m, s->shard, s->save_buffer), .host = true },
         { "loading", params_load_bytes(s->threads), .host = true },
     };
+    _Static_assert(COUNT(all) <= MOST_NEEDS, "a run has more parts than MOST_NEEDS");
     int n = 0;
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i].bytes) out[n++] = all[i];

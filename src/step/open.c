@@ -42,8 +42,8 @@ static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
     TRY(dataset_measure(d, r->job.o.dev.threads, r->job.c.data.max_prompt_length, config_long_prompts(&r->job.c),
                         prompter_length, r->job.prompter, &n, err));
     char line[200];
-    snprintf(line, sizeof line, "%s: %" PRId64 " questions, prompts of %" PRId64 " to %" PRId64 " tokens (mean %.0f)%s",
-             what, n.kept, n.shortest, n.longest, n.mean, n.dropped ? "" : "");
+    snprintf(line, sizeof line, "%s: %" PRId64 " questions, prompts of %" PRId64 " to %" PRId64 " tokens (mean %.0f)",
+             what, n.kept, n.shortest, n.longest, n.mean);
     run_dir_log(r->job.dir, line);
     if (n.dropped || n.long_rows) {
         snprintf(line, sizeof line, "%s: %" PRId64 " prompts above %" PRId64 " tokens, %" PRId64 " dropped", what,
