@@ -239,19 +239,3 @@ bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err) {
     if (!out->dir[0]) out->dir = "/";
     return read_generation(out, mem, err);
 }
-
-bool param_is_norm(ParamId id) {
-    switch (id) {
-    case P_NORM_OUT:
-    case P_NORM1:
-    case P_NORM2:
-    case P_QNORM:
-    case P_KNORM:
-    case P_Q_A_NORM:
-    case P_KV_A_NORM:
-    case P_VIS_NORM1:
-    case P_VIS_NORM2:
-    case P_VIS_NORM_OUT: return true;
-    default: return false;
-    }
-}

@@ -55,8 +55,11 @@ typedef enum {                        /* the names layer code uses */
     P_VIS_NORM_OUT, P_VIS_FC1, P_VIS_FC1B, P_VIS_FC2, P_VIS_FC2B,
     P_COUNT
 } ParamId;
-bool param_is_norm(ParamId id);       /* a norm's gains: 1 in a model made of random numbers, where biases are 0 */
 
+/* Which part of the model it belongs to, for those who count: planner, inspect. */
+typedef enum {
+    R_EMBED, R_HEAD, R_FINAL, R_NORM, R_ATTN, R_DENSE, R_ROUTER, R_SHARED, R_EXPERTS, R_TOWER, ROLES
+} Role;
 typedef enum { IN_FIRST, IN_LAST, IN_LAYER, IN_DENSE, IN_MOE, IN_EXPERT, IN_VIS, IN_VIS_LAYER } Where;
 
 /* How tensor parallelism cuts it.  A WHOLE weight's gradient is partial on each tp rank and is summed over tp. */
@@ -64,6 +67,7 @@ typedef enum { WHOLE, BY_ROWS, BY_COLS } Cut;
 
 typedef struct {
     ParamId     id;
+    Role        role;
     const char *name;                 /* as on disk; first %d layer, second %d expert */
     Where       where;
     size_t      rows, cols;           /* N(field) */
@@ -72,6 +76,10 @@ typedef struct {
     size_t      only_if;              /* B(field): the row exists only if this bool of Dims holds; 0: always */
     int         parts;                /* rows are this many stacked matrices, each cut alone; 0: one */
     bool        vector;               /* one dimension on disk (norms, biases): [cols], never decayed */
+    bool        norm;                 /* a norm's gains: 1 in a model of random numbers, where biases are 0 */
+    bool        one_product;          /* its gradient is one product over the batch: the first micro-batch writes it,
+                                       * the others add (layer.h: grad_linear, grad_grouped; model.c: the head, where
+                                       * it is no embedding too) */
     bool        frozen;               /* not moved by the gradient: no gradient, no optimizer state */
     bool        patch;                /* five dimensions on disk: [rows, channels, frames, patch, patch] */
 } ParamDesc;

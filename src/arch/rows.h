@@ -8,59 +8,75 @@
 
 #define IF(field) .only_if = B(field)
 #define ONE_DIM   .vector = true
+#define NORM      ONE_DIM, .norm = true
+#define ONE_PRODUCT .one_product = true
 #define L         "model.layers.%d."
 
 #define ROWS_FIRST \
-    {P_EMBED,    "model.embed_tokens.weight",         IN_FIRST,  N(vocab),      N(hidden),     BY_ROWS},
+    {P_EMBED,    R_EMBED,   "model.embed_tokens.weight",         IN_FIRST,  N(vocab),      N(hidden),     BY_ROWS},
 #define ROWS_LAST \
-    {P_NORM_OUT, "model.norm.weight",                 IN_LAST,   N(one),        N(hidden),     WHOLE, ONE_DIM}, \
-    {P_HEAD,     "lm_head.weight",                    IN_LAST,   N(vocab),      N(hidden),     BY_ROWS, IF(own_head)},
+    {P_NORM_OUT, R_FINAL,   "model.norm.weight",                 IN_LAST,   N(one),        N(hidden),     WHOLE, \
+     NORM}, \
+    {P_HEAD,     R_HEAD,    "lm_head.weight",                    IN_LAST,   N(vocab),      N(hidden),     BY_ROWS, \
+     IF(own_head), ONE_PRODUCT},
 
 /* Grouped-query attention between its norms. */
 #define ROWS_GQA \
     ROW_NORM1 \
-    {P_Q,        L "self_attn.q_proj.weight",         IN_LAYER,  N(q_out),      N(hidden),     BY_ROWS, N(head_dim)}, \
-    {P_QB,       L "self_attn.q_proj.bias",           IN_LAYER,  N(one), N(q_out),  BY_COLS, N(head_dim),              \
-     IF(qkv_bias), ONE_DIM},                                                                                           \
-    {P_K,        L "self_attn.k_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, N(head_dim)}, \
-    {P_KB,       L "self_attn.k_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim),              \
-     IF(qkv_bias), ONE_DIM},                                                                                           \
-    {P_V,        L "self_attn.v_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, N(head_dim)}, \
-    {P_VB,       L "self_attn.v_proj.bias",           IN_LAYER,  N(one), N(kv_out), BY_COLS, N(head_dim),              \
-     IF(qkv_bias), ONE_DIM},                                                                                           \
-    {P_QNORM,    L "self_attn.q_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm),     \
-     ONE_DIM},                                                                                                         \
-    {P_KNORM,    L "self_attn.k_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, IF(qk_norm),     \
-     ONE_DIM},                                                                                                         \
+    {P_Q,        R_ATTN,    L "self_attn.q_proj.weight",         IN_LAYER,  N(q_out),      N(hidden),     BY_ROWS, \
+     N(head_dim), ONE_PRODUCT}, \
+    {P_QB,       R_ATTN,    L "self_attn.q_proj.bias",           IN_LAYER,  N(one),        N(q_out),      BY_COLS, \
+     N(head_dim), IF(qkv_bias), ONE_DIM, ONE_PRODUCT}, \
+    {P_K,        R_ATTN,    L "self_attn.k_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, \
+     N(head_dim), ONE_PRODUCT}, \
+    {P_KB,       R_ATTN,    L "self_attn.k_proj.bias",           IN_LAYER,  N(one),        N(kv_out),     BY_COLS, \
+     N(head_dim), IF(qkv_bias), ONE_DIM, ONE_PRODUCT}, \
+    {P_V,        R_ATTN,    L "self_attn.v_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, \
+     N(head_dim), ONE_PRODUCT}, \
+    {P_VB,       R_ATTN,    L "self_attn.v_proj.bias",           IN_LAYER,  N(one),        N(kv_out),     BY_COLS, \
+     N(head_dim), IF(qkv_bias), ONE_DIM, ONE_PRODUCT}, \
+    {P_QNORM,    R_ATTN,    L "self_attn.q_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, \
+     IF(qk_norm), NORM}, \
+    {P_KNORM,    R_ATTN,    L "self_attn.k_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, \
+     IF(qk_norm), NORM}, \
     ROWS_OUT(head_dim)
 #define ROW_NORM1 \
-    {P_NORM1,    L "input_layernorm.weight",          IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
+    {P_NORM1,    R_NORM,    L "input_layernorm.weight",          IN_LAYER,  N(one),        N(hidden),     WHOLE, \
+     NORM},
 #define ROWS_OUT(unit) \
-    {P_O,        L "self_attn.o_proj.weight",         IN_LAYER,  N(hidden),     N(o_in),       BY_COLS, N(unit)}, \
-    {P_OB,       L "self_attn.o_proj.bias",           IN_LAYER,  N(one),        N(hidden),     WHOLE, IF(o_bias),      \
-     ONE_DIM},                                                                                                         \
-    {P_NORM2,    L "post_attention_layernorm.weight", IN_LAYER,  N(one),        N(hidden),     WHOLE, ONE_DIM},
+    {P_O,        R_ATTN,    L "self_attn.o_proj.weight",         IN_LAYER,  N(hidden),     N(o_in),       BY_COLS, \
+     N(unit), ONE_PRODUCT}, \
+    {P_OB,       R_ATTN,    L "self_attn.o_proj.bias",           IN_LAYER,  N(one),        N(hidden),     WHOLE, \
+     IF(o_bias), ONE_DIM}, \
+    {P_NORM2,    R_NORM,    L "post_attention_layernorm.weight", IN_LAYER,  N(one),        N(hidden),     WHOLE, \
+     NORM},
 
 #define ROWS_MLP \
-    {P_GATE,     L "mlp.gate_proj.weight",            IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS}, \
-    {P_GATEB,    L "mlp.gate_proj.bias",              IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias),  \
-     ONE_DIM},                                                                                                         \
-    {P_UP,       L "mlp.up_proj.weight",              IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS}, \
-    {P_UPB,      L "mlp.up_proj.bias",                IN_DENSE,  N(one),        N(ffn),        BY_COLS, IF(mlp_bias),  \
-     ONE_DIM},                                                                                                         \
-    {P_DOWN,     L "mlp.down_proj.weight",            IN_DENSE,  N(hidden),     N(ffn),        BY_COLS}, \
-    {P_DOWNB,    L "mlp.down_proj.bias",              IN_DENSE,  N(one),        N(hidden),     WHOLE, IF(mlp_bias),    \
-     ONE_DIM},
+    {P_GATE,     R_DENSE,   L "mlp.gate_proj.weight",            IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS, \
+     ONE_PRODUCT}, \
+    {P_GATEB,    R_DENSE,   L "mlp.gate_proj.bias",              IN_DENSE,  N(one),        N(ffn),        BY_COLS, \
+     IF(mlp_bias), ONE_DIM, ONE_PRODUCT}, \
+    {P_UP,       R_DENSE,   L "mlp.up_proj.weight",              IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS, \
+     ONE_PRODUCT}, \
+    {P_UPB,      R_DENSE,   L "mlp.up_proj.bias",                IN_DENSE,  N(one),        N(ffn),        BY_COLS, \
+     IF(mlp_bias), ONE_DIM, ONE_PRODUCT}, \
+    {P_DOWN,     R_DENSE,   L "mlp.down_proj.weight",            IN_DENSE,  N(hidden),     N(ffn),        BY_COLS, \
+     ONE_PRODUCT}, \
+    {P_DOWNB,    R_DENSE,   L "mlp.down_proj.bias",              IN_DENSE,  N(one),        N(hidden),     WHOLE, \
+     IF(mlp_bias), ONE_DIM},
 
 /* Experts under these names. */
 #define ROWS_EXPERTS(gate, up, down) \
-    {P_E_GATE,   L gate,                              IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS}, \
-    {P_E_UP,     L up,                                IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS}, \
-    {P_E_DOWN,   L down,                              IN_EXPERT, N(hidden),     N(expert_ffn), BY_COLS},
+    {P_E_GATE,   R_EXPERTS, L gate,                              IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS, \
+     ONE_PRODUCT}, \
+    {P_E_UP,     R_EXPERTS, L up,                                IN_EXPERT, N(expert_ffn), N(hidden),     BY_ROWS, \
+     ONE_PRODUCT}, \
+    {P_E_DOWN,   R_EXPERTS, L down,                              IN_EXPERT, N(hidden),     N(expert_ffn), BY_COLS, \
+     ONE_PRODUCT},
 #define ROWS_MLP_EXPERTS \
     ROWS_EXPERTS("mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight", "mlp.experts.%d.down_proj.weight")
 #define ROW_ROUTER(name) \
-    {P_ROUTER,   L name,                              IN_MOE,    N(experts),    N(hidden),     WHOLE},
+    {P_ROUTER,   R_ROUTER,  L name,                              IN_MOE,    N(experts),    N(hidden),     WHOLE},
 
 /* ---- keys of config.json */
 #define KEYS_DENSE \

@@ -32,27 +32,12 @@ static const char *const component_key[C_COUNT] = { "embedding", "attention", "d
                                                     "router",    "norms",     "head",      "vision" };
 
 static Component component_of(const ParamDesc *p) {
-    if (p->where == IN_VIS || p->where == IN_VIS_LAYER) return C_VISION;
-    if (param_is_norm(p->id)) return C_NORMS;
-    switch (p->id) {
-    case P_EMBED: return C_EMBED;
-    case P_HEAD: return C_HEAD;
-    case P_GATE:
-    case P_UP:
-    case P_DOWN:
-    case P_GATEB:
-    case P_UPB:
-    case P_DOWNB: return C_DENSE;
-    case P_ROUTER:
-    case P_ROUTER_BIAS: return C_ROUTER;
-    case P_E_GATE:
-    case P_E_UP:
-    case P_E_DOWN: return C_EXPERTS;
-    case P_S_GATE:
-    case P_S_UP:
-    case P_S_DOWN: return C_SHARED;
-    default: return C_ATTN;
-    }
+    static const Component of[ROLES] = {
+        [R_EMBED] = C_EMBED,     [R_HEAD] = C_HEAD,    [R_FINAL] = C_NORMS,   [R_NORM] = C_NORMS,
+        [R_ATTN] = C_ATTN,       [R_DENSE] = C_DENSE,  [R_ROUTER] = C_ROUTER, [R_SHARED] = C_SHARED,
+        [R_EXPERTS] = C_EXPERTS, [R_TOWER] = C_VISION,
+    };
+    return p->norm && !arch_in_tower(p) ? C_NORMS : of[p->role];
 }
 
 typedef struct {

@@ -134,7 +134,7 @@ void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *ro
                   const Beginning *begin, const Ending *end, MoeKeep *keep);
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
 
-/* The gradient of a weight that param_first names, and of its bias (TENSOR_NONE: it has
+/* The gradient of a weight whose row is one_product, and of its bias (TENSOR_NONE: it has
  * none): added, or written where g is fresh. */
 static inline void grad_linear(const Ctx *c, const Params *g, ParamId id, Tensor db, int layer, Tensor dy, Tensor x) {
     (g->fresh ? op_linear_dw_first : op_linear_dw)(c->dev, param(g, id, layer), db, dy, x);

@@ -32,8 +32,8 @@ typedef struct {
     char            *parked;                /* room for it in the host's memory: there the
                                              * weights are while is_parked; or NULL */
     bool             is_parked;
-    bool             fresh;                 /* gradients: of parameters that param_first names
-                                             * nothing is there yet; layers write, not add */
+    bool             fresh;                 /* gradients: of rows that are one_product nothing
+                                             * is there yet; layers write, not add */
 } Params;
 
 /* Where a parameter begins in flat; i = n: where it ends.  Elements of region k:
@@ -49,18 +49,6 @@ static inline DType params_dtype(const Params *p) { return p->flat.data ? DT_F32
  * and how many that follow e follow there too. */
 typedef struct { int64_t expert, at, n; } ParamPlace;
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e);
-
-/* Those whose gradient is one product over the batch: the first micro-batch writes it
- * (layer.h: grad_linear, grad_grouped; model.c: the head, where it is no embedding too). */
-static inline bool param_first(ParamId id) {
-    switch (id) {
-    case P_Q: case P_K: case P_V: case P_QB: case P_KB: case P_VB: case P_O:
-    case P_GATE: case P_UP: case P_DOWN: case P_GATEB: case P_UPB:
-    case P_E_GATE: case P_E_UP: case P_E_DOWN: case P_S_GATE: case P_S_UP: case P_S_DOWN:
-    case P_HEAD: return true;
-    default: return false;
-    }
-}
 
 /* dtype DT_F32, or DT_BF16 for weights that are only read (matrices then; what has one dimension stays F32, as ops want
  * it).  Bytes: what params_open will take. */

@@ -47,7 +47,7 @@ void params_random(Params *p, Dev *d, uint64_t seed) {
             Normals n = {
                 .seed = seed, .name = name_key(name.data), .first = s->r0 * cols + s->c0, .ld = cols, .std = std
             };
-            if (q->desc->vector) put_vector(d, t, param_is_norm(q->desc->id));
+            if (q->desc->vector) put_vector(d, t, q->desc->norm);
             else op_normals(d, t, n);
         }
     }

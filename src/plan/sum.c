@@ -4,42 +4,24 @@
 
 #include <math.h>
 
-typedef enum {
-    TO_ATTN,
-    TO_NORM,
-    TO_DENSE,
-    TO_ROUTER,
-    TO_SHARED,
-    TO_EXPERTS,
-    TO_EMBED,
-    TO_HEAD,
-    TO_FINAL,
-    TO_VISION
-} Part;
-
-static Part part_of(ParamId id) {
-    switch (id) {
-    case P_EMBED: return TO_EMBED;
-    case P_NORM_OUT: return TO_FINAL;
-    case P_HEAD: return TO_HEAD;
-    case P_NORM1:
-    case P_NORM2: return TO_NORM;
-    case P_GATE:
-    case P_UP:
-    case P_DOWN:
-    case P_GATEB:
-    case P_UPB:
-    case P_DOWNB: return TO_DENSE;
-    case P_ROUTER:
-    case P_ROUTER_BIAS: return TO_ROUTER;
-    case P_E_GATE:
-    case P_E_UP:
-    case P_E_DOWN: return TO_EXPERTS;
-    case P_S_GATE:
-    case P_S_UP:
-    case P_S_DOWN: return TO_SHARED;
-    default: return id >= P_VIS_PATCH ? TO_VISION : TO_ATTN;
+/* Where a row's elements are counted: of the whole model, or of its layer. */
+static double *place_of(ModelSum *s, const ParamDesc *p, int layer) {
+    LayerSum *l = &s->at[layer];
+    switch (p->role) {
+    case R_EMBED: return &s->embed;
+    case R_HEAD: return &s->head;
+    case R_FINAL: return &s->final_norm;
+    case R_TOWER: return &s->vision;
+    case R_NORM: return &l->norm;
+    case R_DENSE: return &l->dense;
+    case R_ROUTER: return &l->router;
+    case R_SHARED: return &l->shared;
+    case R_EXPERTS: return &l->experts;
+    case R_ATTN: return p->cut == WHOLE ? &l->attn_whole : &l->attn_cut;
+    case ROLES: break;
     }
+    CHECK(false, "a parameter of role %d", (int)p->role);
+    return NULL;
 }
 
 static void add_param(void *user, const ParamDesc *p, int layer, int expert, int64_t rows, int64_t cols) {
@@ -48,25 +30,7 @@ static void add_param(void *user, const ParamDesc *p, int layer, int expert, int
     double n = (double)rows * (double)cols;
     s->tensors++;
     s->total += n;
-    Part part = part_of(p->id);
-    double *outside = part == TO_EMBED    ? &s->embed
-                      : part == TO_HEAD   ? &s->head
-                      : part == TO_FINAL  ? &s->final_norm
-                      : part == TO_VISION ? &s->vision
-                                          : NULL;
-    if (outside) {
-        *outside += n;
-        return;
-    }
-    LayerSum *l = &s->at[layer];
-    double *in = part == TO_NORM      ? &l->norm
-                 : part == TO_DENSE   ? &l->dense
-                 : part == TO_ROUTER  ? &l->router
-                 : part == TO_SHARED  ? &l->shared
-                 : part == TO_EXPERTS ? &l->experts
-                 : p->cut == WHOLE    ? &l->attn_whole
-                                      : &l->attn_cut;
-    *in += n;
+    *place_of(s, p, layer) += n;
 }
 
 static void add_layer(LayerSum *to, const LayerSum *a, const LayerSum *b) {

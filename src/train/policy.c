@@ -547,7 +547,7 @@ static void zero_grads(Policy *p, bool runs) {
     p->grads.fresh = runs;
     if (!runs) op_zero(d, p->grads.flat);
     for (int i = 0; i < p->grads.n && runs; i++)
-        if (!param_first(p->grads.at[i].desc->id)) op_zero(d, p->grads.at[i].t);
+        if (!p->grads.at[i].desc->one_product) op_zero(d, p->grads.at[i].t);
 }
 
 bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, UpdateStats *st, Err *err) {
