@@ -17,7 +17,7 @@ for f in $(find src -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.
     done
 done
 sources() { git ls-files -co --exclude-standard | grep -vE '^(shared|tests/data)/' | grep -E "$1"; }
-for f in $(sources '\.(c|h|inc|cu|cuh|sh|py|cmake)$|^(check|quickstart|CMakeLists.txt|tools/format)$'); do
+for f in $(sources '\.(c|h|inc|cu|cuh|sh|py|cmake)$|^(check|quickstart|CMakeLists.txt|tools/format|tools/same_bits|tools/same_sass)$'); do
     name=${f##*/}
     case $(sed -n '1{/^#!/n;};p;q' "$f") in
     *" - see "*".h. */") echo "$f: its first line says only where to look"; bad=1;;
