@@ -29,9 +29,9 @@ void arch_derive(Dims *d) {
     d->kv_b_unit = d->nope_dim + d->v_dim;
     d->kv_b_out = d->heads * d->kv_b_unit;
     d->shared_ffn = d->shared * d->expert_ffn;
-    d->vis_pixels = d->vis_in * d->vis_frames * d->vis_patch * d->vis_patch;
-    d->vis_qkv = 3 * d->vis_hidden;
-    d->vis_merged = d->vis_hidden * d->vis_merge * d->vis_merge;
+    d->vis.pixels = d->vis.in * d->vis.frames * d->vis.patch * d->vis.patch;
+    d->vis.qkv = 3 * d->vis.hidden;
+    d->vis.merged = d->vis.hidden * d->vis.merge * d->vis.merge;
     d->own_head = !d->tied;
     d->q_latent = d->q_lora > 0;
     d->q_direct = d->q_lora == 0;
@@ -64,7 +64,7 @@ static Pass pass_of(Where w) {
 void arch_each_row(const ModelDesc *m, RowVisit *visit, void *user) {
     const Dims *d = &m->d;
     for (Pass pass = PASS_FIRST; pass < PASSES; pass++) {
-        int64_t n = pass == PASS_LAYERS ? d->layers : pass == PASS_VISION ? d->vis_layers : 1;
+        int64_t n = pass == PASS_LAYERS ? d->layers : pass == PASS_VISION ? d->vis.layers : 1;
         for (int l = 0; l < n; l++)
             for (const ParamDesc *p = m->arch->params; p->name; p++) {
                 if (pass_of(p->where) != pass || !here(d, p->where, l)) continue;
@@ -99,7 +99,7 @@ void arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert) {
 
 int arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamDesc *p, int64_t rows, int64_t cols) {
     const Dims *d = &m->d;
-    const int64_t five[PARAM_DIMS] = { rows, d->vis_in, d->vis_frames, d->vis_patch, d->vis_patch };
+    const int64_t five[PARAM_DIMS] = { rows, d->vis.in, d->vis.frames, d->vis.patch, d->vis.patch };
     if (p->patch) memcpy(shape, five, sizeof five);
     else if (p->vector) shape[0] = cols;
     else shape[0] = rows, shape[1] = cols;
@@ -108,7 +108,7 @@ int arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamD
 
 bool arch_param_other_name(Buf *out, const ModelDesc *m, const char *name) {
     bool text = !strncmp(name, "model.", 6), visual = !strncmp(name, "visual.", 7);
-    if (!m->d.vis_layers || (!text && !visual)) return false;
+    if (!m->d.vis.layers || (!text && !visual)) return false;
     buf_clear(out);
     buf_printf(out, text ? "model.language_model.%s" : "model.%s", text ? name + 6 : name);
     return true;
@@ -178,7 +178,7 @@ bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err 
     out->arch = find(&out->config, err);
     if (!out->arch) return false;
     TRY(out->arch->read(&out->d, &out->config, err));
-    if (out->d.rope.kind == ROPE_SECTIONS && !out->d.vis_layers)
+    if (out->d.rope.kind == ROPE_SECTIONS && !out->d.vis.layers)
         return err_set(err, "rope_scaling.mrope_section is there: %s models have one position per token",
                        out->arch->name);
     TRY(config_quant(&out->d, &out->config, err));

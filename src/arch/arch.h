@@ -20,16 +20,21 @@ typedef struct {
     int64_t  sections[3];                                                   /* ROPE_SECTIONS: time, row, column */
 } RopeConf;
 
+/* The vision tower's. */
+typedef struct {
+    int64_t  layers, hidden, heads, ffn, merge, patch, frames, in, window;     /* layers 0: none; window: pixels */
+    int64_t  image_token, video_token, vision_start;           /* ids of places that pictures and frames take */
+    double   per_second, theta;                                /* positions a second of a clip; of its rope */
+    uint8_t  full[MAX_LAYERS];                                 /* 1: this layer sees whole frames, not windows */
+    int64_t  pixels, qkv, merged;                              /* derived by arch_derive() */
+} VisDims;
+
 /* Every number a config.json gives us, under one spelling. */
 typedef struct {
     int64_t  layers, hidden, vocab, heads, kv_heads, head_dim, ffn, context;   /* context: max_position_embeddings */
     int64_t  q_lora, kv_lora, nope_dim, rope_dim, v_dim;                    /* MLA; q_lora 0: none */
     int64_t  experts, topk, expert_ffn, shared, groups, group_topk;         /* MoE; shared: how many shared experts */
-    /* window: pixels */
-    int64_t  vis_layers, vis_hidden, vis_heads, vis_ffn, vis_merge, vis_patch, vis_frames, vis_in, vis_window;
-    int64_t  image_token, video_token, vision_start;           /* ids of places that pictures and frames take */
-    double   vis_per_second, vis_theta;                        /* positions a second of a clip; of its rope */
-    uint8_t  vis_full[MAX_LAYERS];                             /* 1: this vision layer sees whole frames, not windows */
+    VisDims  vis;
     int64_t  mtp_layers;                                       /* extra layers in the file, not computed */
     bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
     bool     fp8;                                              /* quantization_config: float8 blocks in the files */
@@ -40,7 +45,6 @@ typedef struct {
     /* derived once by arch_derive(): the widths that are sums or products */
     /* MLA: head_dim is qk_dim too */
     int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;
-    int64_t  vis_pixels, vis_qkv, vis_merged;
     bool     own_head, q_latent, q_direct, q_a_bias, has_shared;        /* which optional rows of the table are there */
 } Dims;
 

@@ -5,10 +5,10 @@
 #include "image/pixels.h"
 
 static double flops_of(const Dims *d, const PicturesShape *s) {
-    double n = (double)s->patches, h = (double)d->vis_hidden, wide = (double)d->vis_merged;
-    double window = n / s->windows, frame = n / s->frames, sum = n * 2 * (double)d->vis_pixels * h;
-    for (int l = 0; l < d->vis_layers; l++)
-        sum += n * (2 * h * (4 * h + 3 * (double)d->vis_ffn) + 4 * h * (d->vis_full[l] ? frame : window));
+    double n = (double)s->patches, h = (double)d->vis.hidden, wide = (double)d->vis.merged;
+    double window = n / s->windows, frame = n / s->frames, sum = n * 2 * (double)d->vis.pixels * h;
+    for (int l = 0; l < d->vis.layers; l++)
+        sum += n * (2 * h * (4 * h + 3 * (double)d->vis.ffn) + 4 * h * (d->vis.full[l] ? frame : window));
     return sum + (double)s->tokens * 2 * wide * (wide + (double)d->hidden);
 }
 
@@ -17,16 +17,16 @@ bool bench_tower(Bench *b, Err *err) {
     const BenchArgs *a = b->a;
     Opened *o = &b->o;
     const Dims *d = &o->desc.d;
-    if (!d->vis_layers) return err_set(err, "%s has no vision tower", a->model);
+    if (!d->vis.layers) return err_set(err, "%s has no vision tower", a->model);
     /* rounded to whole tokens, as smart_resize does it where a picture is within the limits */
-    int side = (int)(d->vis_patch * d->vis_merge), per = (int)d->vis_merge;
+    int side = (int)(d->vis.patch * d->vis.merge), per = (int)d->vis.merge;
     Picture p = { .grid = { 1, (HIGH + side / 2) / side * per, (WIDE + side / 2) / side * per } };
     int64_t rows = grid_rows(p.grid);
-    uint8_t *bytes = mem_push(&o->mem, (size_t)(rows * d->vis_pixels));
-    float(*table)[256] = mem_array(&o->mem, (size_t)d->vis_in, sizeof *table);
+    uint8_t *bytes = mem_push(&o->mem, (size_t)(rows * d->vis.pixels));
+    float(*table)[256] = mem_array(&o->mem, (size_t)d->vis.in, sizeof *table);
     uint32_t x = 1;
-    for (int64_t i = 0; i < rows * d->vis_pixels; i++) x = x * 1664525u + 1013904223u, bytes[i] = (uint8_t)(x >> 24);
-    for (int64_t c = 0; c < d->vis_in; c++)
+    for (int64_t i = 0; i < rows * d->vis.pixels; i++) x = x * 1664525u + 1013904223u, bytes[i] = (uint8_t)(x >> 24);
+    for (int64_t c = 0; c < d->vis.in; c++)
         for (int i = 0; i < 256; i++) table[c][i] = ((float)i - 127.5f) / 70;
     p.bytes = bytes, p.table = (const float(*)[256])table;
 

@@ -245,7 +245,7 @@ static bool count_tokens(Stats *s, const DataArgs *a, const char *const *file, i
     Err none;
     bool known = model_desc_load(&desc, a->model, &mem, &none); /* a folder with a tokenizer alone will do */
     PromptOptions po = { .model = a->model, .end = -1, .desc = known ? &desc : NULL };
-    o.pictures = known && desc.d.vis_layers;
+    o.pictures = known && desc.d.vis.layers;
     Prompter *p = prompter_open(&po, threads_count(threads), err);
     mem_free(&mem);
     if (!p) return false;

@@ -404,7 +404,7 @@ bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
         if (many(g) && !opts->json) tell_ranks(g);
         check_values(g);
         check_logits(g);
-        if (g->o.desc.d.vis_layers) check_pictures(g);
+        if (g->o.desc.d.vis.layers) check_pictures(g);
         check_greedy(g);
         ok = check_training(g, err);
     }

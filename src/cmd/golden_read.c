@@ -42,12 +42,12 @@ static bool next_shown(Golden *g, int i, Shown *x, bool clip, int at, Picture *o
     if (x->at == x->n) return err_set(err, "golden.safetensors: seq%d has more places than pictures", i);
     memcpy(grid, x->grids->data + 12 * x->at, 12);
     *out = (Picture){ .grid = { grid[0], grid[1], grid[2] }, .clip = clip };
-    int64_t rows = grid_rows(out->grid), merge = d->vis_merge;
+    int64_t rows = grid_rows(out->grid), merge = d->vis.merge;
     if (grid[0] < 1 || grid[1] < 1 || grid[2] < 1 || grid[1] % merge || grid[2] % merge
-        || (x->row + rows) * d->vis_pixels > x->values->count || at + picture_tokens(out, d) > g->seq[i].n)
+        || (x->row + rows) * d->vis.pixels > x->values->count || at + picture_tokens(out, d) > g->seq[i].n)
         return err_set(err, "golden.safetensors: seq%d: a grid of %d x %d x %d does not fit its pixel values or tokens",
                        i, grid[0], grid[1], grid[2]);
-    out->values = (const float *)mem_copy(&g->o.mem, x->values->data, x->values->bytes) + x->row * d->vis_pixels;
+    out->values = (const float *)mem_copy(&g->o.mem, x->values->data, x->values->bytes) + x->row * d->vis.pixels;
     out->key[0] = (uint64_t)i + 1, out->key[1] = (uint64_t)at; /* all different */
     if (x->seconds) {
         float s;
@@ -62,14 +62,14 @@ static bool read_pictures(Golden *g, int i, Err *err) {
     GoldenSeq *s = &g->seq[i];
     Shown image, video;
     VEC(PlacedPicture) all = { 0 };
-    if (!d->vis_layers) return true;
-    TRY(read_shown(g, i, &image, "image_grid_thw", "pixel_values", d->image_token, err));
-    TRY(read_shown(g, i, &video, "video_grid_thw", "pixel_values_videos", d->video_token, err));
+    if (!d->vis.layers) return true;
+    TRY(read_shown(g, i, &image, "image_grid_thw", "pixel_values", d->vis.image_token, err));
+    TRY(read_shown(g, i, &video, "video_grid_thw", "pixel_values_videos", d->vis.video_token, err));
     video.seconds = column(g, i, "second_per_grid_ts", DT_F32, video.n, err);
     bool ok = true;
     for (int t = 0; ok && t < s->n;) {
-        bool clip = s->ids[t] == d->video_token && video.n;
-        if (!clip && !(s->ids[t] == d->image_token && image.n)) {
+        bool clip = s->ids[t] == d->vis.video_token && video.n;
+        if (!clip && !(s->ids[t] == d->vis.image_token && image.n)) {
             t++;
             continue;
         }

@@ -198,7 +198,7 @@ static bool read_pictures(Plan *p, const PlanArgs *a, Err *err) {
     const ModelDesc *m = p->sum->model;
     int high = 480, wide = 640, n = 0;
     if (!(a->images > 0)) return true;
-    if (!m->d.vis_layers) return err_set(err, "--images: %s models take no pictures", m->arch->name);
+    if (!m->d.vis.layers) return err_set(err, "--images: %s models take no pictures", m->arch->name);
     if (a->image_size
         && (sscanf(a->image_size, "%dx%d%n", &wide, &high, &n) != 2 || a->image_size[n] || wide < 1 || high < 1))
         return err_set(err, "--image-size is WIDTHxHEIGHT, not '%s'", a->image_size);
@@ -208,9 +208,9 @@ static bool read_pictures(Plan *p, const PlanArgs *a, Err *err) {
         r = (PixelsRules){ .road = PIXELS_VERL,
                            .min_pixels = 3136,
                            .max_pixels = 12845056,
-                           .patch = (int)m->d.vis_patch,
-                           .merge = (int)m->d.vis_merge,
-                           .frames = (int)m->d.vis_frames };
+                           .patch = (int)m->d.vis.patch,
+                           .merge = (int)m->d.vis.merge,
+                           .frames = (int)m->d.vis.frames };
     TRY(pixels_size(&high, &wide, high, wide, &r, err));
     w->seen.n = a->images, w->seen.h = high / r.patch, w->seen.w = wide / r.patch;
     w->seen.tokens = w->seen.h * w->seen.w / (r.merge * r.merge);

@@ -279,7 +279,7 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
     };
     t->reader.folder = NULL;      /* whoever types may show any file */
     if (t->reader.pictures.takes) /* a conversation's pictures are some of its tokens */
-        c.feats = t->max_len, c.patches = (int64_t)t->max_len * d->vis_merge * d->vis_merge;
+        c.feats = t->max_len, c.patches = (int64_t)t->max_len * d->vis.merge * d->vis.merge;
     OpenOpts opts = { .threads = t->a->threads, .leaves = t->a->leaves };
     TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, open_kind(&t->o, t->a->leaves)), err));
     t->engine = engine_open(&t->o.model, &c, &t->o.mem);

@@ -108,7 +108,7 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
                       .need_truth = !(a->command || a->library || a->python),
                       .max_rows = a->questions,
                       .threads = e->o.dev.threads };
-    if (e->o.desc.d.vis_layers) d.pictures = true;
+    if (e->o.desc.d.vis.layers) d.pictures = true;
     PromptOptions p = { .model = e->o.desc.dir,
                         .chat_template = a->chat_template,
                         .variables = a->template_args,

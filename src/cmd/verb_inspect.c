@@ -153,8 +153,8 @@ static const Row rows[] = {
     { "expert groups", "expert_groups", N(groups) },
     { "groups per token", "groups_per_token", N(group_topk) },
     { "prediction layers", "mtp_layers", N(mtp_layers) },
-    { "vision layers", "vision_layers", N(vis_layers) },
-    { "vision hidden size", "vision_hidden_size", N(vis_hidden) },
+    { "vision layers", "vision_layers", N(vis.layers) },
+    { "vision hidden size", "vision_hidden_size", N(vis.hidden) },
 };
 
 static bool shows(const Dims *d, const Row *r) {

@@ -194,7 +194,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     float temperature = sa->temperature > 0 ? (float)sa->temperature : 1; /* 0 is greedy */
     bool truncated = !sa->greedy && sa->temperature > 0 && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
     PicturesShape seen = { 0 };
-    for (size_t i = 0; i < lots.n && o->desc.d.vis_layers; i++) { /* the most of every kind */
+    for (size_t i = 0; i < lots.n && o->desc.d.vis.layers; i++) { /* the most of every kind */
         Mem mem = { 0 };
         PackSeq *seqs = MEM_ARRAY(&mem, PackSeq, most + 1);
         int k = 0;

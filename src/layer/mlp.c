@@ -10,7 +10,7 @@ static Tensor bias(const Params *p, ParamId id, int layer) { return id == P_COUN
 
 /* The model's columns, of which this rank has the weights' own. */
 static int64_t columns(const Ctx *c, const MlpIds *ids) {
-    return ids == &mlp_vision ? c->m->d.vis_ffn : ids == &mlp_shared ? c->m->d.shared_ffn : c->m->d.ffn;
+    return ids == &mlp_vision ? c->m->d.vis.ffn : ids == &mlp_shared ? c->m->d.shared_ffn : c->m->d.ffn;
 }
 
 void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x, MlpKeep *keep) {

@@ -6,8 +6,8 @@
 #define VISION_EPS 1e-6f /* a constant in the published code, whatever config.json says of the text */
 
 static Attn attn_of(const Ctx *c, Tensor qkv, Seqs segments) {
-    int64_t h = c->m->d.vis_hidden;
-    int heads = (int)c->m->d.vis_heads, w = (int)(h / heads);
+    int64_t h = c->m->d.vis.hidden;
+    int heads = (int)c->m->d.vis.heads, w = (int)(h / heads);
     return (Attn){ .q = tensor_cols(qkv, 0, h),
                    .k = tensor_cols(qkv, h, h),
                    .v = tensor_cols(qkv, 2 * h, h),
@@ -19,7 +19,7 @@ static Attn attn_of(const Ctx *c, Tensor qkv, Seqs segments) {
                    .scale = c->scale };
 }
 static RopeShape q_and_k(const Ctx *c) { /* side by side they are one tensor with twice the heads */
-    int heads = (int)c->m->d.vis_heads, w = (int)c->m->d.vis_hidden / heads;
+    int heads = (int)c->m->d.vis.heads, w = (int)c->m->d.vis.hidden / heads;
     return (RopeShape){ 2 * heads, w, 0, w, false };
 }
 
@@ -104,7 +104,7 @@ void vision_backward(const Ctx *c, int layer, Seqs segments, const Params *g, Te
 
 void merger_forward(const Ctx *c, Tensor y, Tensor x, MergerKeep *keep) {
     Dev *d = c->dev;
-    int64_t unit = c->m->d.vis_merge * c->m->d.vis_merge, wide = c->m->d.vis_merged, tokens = x.rows / unit;
+    int64_t unit = c->m->d.vis.merge * c->m->d.vis.merge, wide = c->m->d.vis.merged, tokens = x.rows / unit;
     size_t mark = arena_mark(&d->tmp);
     Ctx always = *c;
     always.recompute = RECOMPUTE_NONE;

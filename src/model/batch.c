@@ -244,7 +244,7 @@ PicturesShape batch_pictures(const PackSeq *seqs, int n, const Dims *d) {
 }
 
 size_t batch_see_bytes(const PicturesShape *s, int64_t tokens, const Dims *d) {
-    if (!d->vis_layers) return 0;
+    if (!d->vis.layers) return 0;
     return arena_round((size_t)tokens * 12) + arena_round((size_t)tokens * 4) + pictures_bytes(s, tokens, d);
 }
 
@@ -282,7 +282,7 @@ static int64_t deal(int64_t *first, PictureList *l, const bool *here, const Dims
 
 void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule,
                const Comm *tp) {
-    if (!dims->vis_layers) return;
+    if (!dims->vis.layers) return;
     Mem mem = { 0 };
     size_t all = 0, rows = (size_t)b->tokens;
     for (int i = 0; i < n; i++) all += (size_t)seqs[i].n;

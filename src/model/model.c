@@ -13,8 +13,8 @@ void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leav
 static void open_rest(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, int leaves,
                       Mem *mem) {
     const Dims *dims = &desc->d;
-    int64_t half = arch_rope_dim(desc) / 2, axes = dims->vis_layers ? 3 : 1;
-    int64_t width = dims->vis_layers ? dims->vis_hidden / dims->vis_heads : 0;
+    int64_t half = arch_rope_dim(desc) / 2, axes = dims->vis.layers ? 3 : 1;
+    int64_t width = dims->vis.layers ? dims->vis.hidden / dims->vis.heads : 0;
     *m = (Model){
         .dev = d, .desc = desc, .shard = *shard, .leaves = leaves, .par = *par, .scale = arch_attn_scale(desc)
     };
@@ -41,7 +41,7 @@ static void open_rest(Model *m, Dev *d, const ModelDesc *desc, const Shard *shar
 
 ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem) {
     ModelKeep k = { .block = MEM_ARRAY(mem, BlockKeep, (size_t)layers + 1) };
-    if (desc->d.vis_layers) k.tower.block = MEM_ARRAY(mem, VisionKeep, (size_t)desc->d.vis_layers);
+    if (desc->d.vis.layers) k.tower.block = MEM_ARRAY(mem, VisionKeep, (size_t)desc->d.vis.layers);
     return k;
 }
 

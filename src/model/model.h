@@ -26,7 +26,7 @@ typedef struct {
 } Model;
 
 typedef struct {                         /* of the vision tower */
-    VisionKeep *block;                   /* [vis_layers], or NULL: a batch with pictures cannot be trained on */
+    VisionKeep *block;                   /* [vis.layers], or NULL: a batch with pictures cannot be trained on */
     Tensor      cossin;
     MergerKeep  merger;
 } TowerKeep;

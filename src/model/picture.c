@@ -24,7 +24,7 @@ bool clip_rule_named(ClipRule *out, const char *program) {
 
 int picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n_pics, const Dims *d, ClipRule rule) {
     int32_t start = 0, largest = -1;
-    int m = (int)d->vis_merge;
+    int m = (int)d->vis.merge;
     for (int t = 0; t < n;) {
         if (!n_pics || t < pics->at) {
             pos[t][0] = pos[t][1] = pos[t][2] = start;
@@ -36,7 +36,7 @@ int picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n
         int h = p->grid.h / m, w = p->grid.w / m;
         double each = 1;
         if (p->clip)
-            each = d->vis_per_second
+            each = d->vis.per_second
                    * (!rule.seconds_known  ? 1
                       : rule.whole_seconds ? (double)(int)p->seconds
                                            : p->seconds);
@@ -54,11 +54,11 @@ int picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n
 
 /* ---- the tower's order ------------------------------------------------------------------------------------------- */
 
-static int window_side(const Dims *d) { return (int)(d->vis_window / d->vis_merge / d->vis_patch); } /* in blocks */
+static int window_side(const Dims *d) { return (int)(d->vis.window / d->vis.merge / d->vis.patch); } /* in blocks */
 
 typedef void BlockVisit(void *user, int t, int y, int x, bool window_ends); /* block (y, x) of frame t */
 static void each_block(const Picture *p, const Dims *d, BlockVisit *visit, void *user) {
-    int side = window_side(d), h = p->grid.h / (int)d->vis_merge, w = p->grid.w / (int)d->vis_merge;
+    int side = window_side(d), h = p->grid.h / (int)d->vis.merge, w = p->grid.w / (int)d->vis.merge;
     for (int t = 0; t < p->grid.t; t++)
         for (int wy = 0; wy < h; wy += side)
             for (int wx = 0; wx < w; wx += side) {
@@ -78,14 +78,14 @@ static void order_block(void *user, int t, int y, int x, bool window_ends) {
     o->order[(t * o->h + y) * o->w + x] = o->n++;
 }
 void picture_order(int32_t *order, const Picture *p, const Dims *d) {
-    Ordering o = { p->grid.h / (int)d->vis_merge, p->grid.w / (int)d->vis_merge, 0, order };
+    Ordering o = { p->grid.h / (int)d->vis.merge, p->grid.w / (int)d->vis.merge, 0, order };
     each_block(p, d, order_block, &o);
 }
 
 /* ---- onto the device --------------------------------------------------------------------------------------------- */
 
 void pictures_add(PicturesShape *s, const Picture *p, const Dims *d) {
-    int side = window_side(d), m = (int)d->vis_merge, h = p->grid.h / m, w = p->grid.w / m;
+    int side = window_side(d), m = (int)d->vis.merge, h = p->grid.h / m, w = p->grid.w / m;
     s->patches += grid_rows(p->grid);
     s->tokens += grid_tokens(p->grid, m);
     s->windows += p->grid.t * ((h + side - 1) / side) * ((w + side - 1) / side);
@@ -94,7 +94,7 @@ void pictures_add(PicturesShape *s, const Picture *p, const Dims *d) {
 }
 
 size_t pictures_bytes(const PicturesShape *s, int64_t batch_tokens, const Dims *d) {
-    return arena_round((size_t)s->patches * (size_t)d->vis_pixels * 4) + arena_round((size_t)s->patches * 8)
+    return arena_round((size_t)s->patches * (size_t)d->vis.pixels * 4) + arena_round((size_t)s->patches * 8)
            + arena_round((size_t)(s->windows + 1) * 4) + arena_round((size_t)(s->frames + 1) * 4)
            + arena_round((size_t)batch_tokens * 4);
 }
@@ -114,14 +114,14 @@ typedef struct {
 
 static void flush(Putting *x) {
     int64_t n = x->row - x->put;
-    convert_f32(x->rounded, x->pixels.dtype, x->stage, DT_F32, n * x->d->vis_pixels);
+    convert_f32(x->rounded, x->pixels.dtype, x->stage, DT_F32, n * x->d->vis.pixels);
     if (n) op_put(x->dev, tensor_rows(x->pixels, x->put, n), x->rounded);
     x->put = x->row;
 }
 
 static void put_row(Putting *x, int64_t from, int row, int col) {
     const Picture *p = x->p;
-    int64_t n = x->d->vis_pixels, plane = n / x->d->vis_in;
+    int64_t n = x->d->vis.pixels, plane = n / x->d->vis.in;
     float *to = x->stage + (x->row - x->put) * n;
     if (p->values) memcpy(to, p->values + from * n, (size_t)n * 4);
     else
@@ -132,7 +132,7 @@ static void put_row(Putting *x, int64_t from, int row, int col) {
 
 static void put_block(void *user, int t, int y, int x0, bool window_ends) {
     Putting *x = user;
-    int m = (int)x->d->vis_merge, h = x->p->grid.h / m, w = x->p->grid.w / m;
+    int m = (int)x->d->vis.merge, h = x->p->grid.h / m, w = x->p->grid.w / m;
     for (int k = 0; k < m * m; k++) /* the file's rows: frame, block row, block column, row and column in the block */
         put_row(x, (((int64_t)t * h + y) * w + x0) * m * m + k, y * m + k / m, x0 * m + k % m);
     if (!window_ends) return;
@@ -152,12 +152,12 @@ void pictures_put(Pictures *out, Dev *dev, Arena *a, const Picture *const *pics,
     Mem mem = { 0 };
     for (int i = 0; i < n; i++) pictures_add(&s, pics[i], d);
     *out = (Pictures){ .patches = s.patches, .tokens = s.tokens };
-    out->pixels = tensor_push(a, dev->act, s.patches, d->vis_pixels);
+    out->pixels = tensor_push(a, dev->act, s.patches, d->vis.pixels);
     Putting x = { .d = d,
                   .dev = dev,
                   .pixels = out->pixels,
-                  .stage = mem_array(&mem, STAGE_ROWS * (size_t)d->vis_pixels, 4),
-                  .rounded = mem_array(&mem, STAGE_ROWS * (size_t)d->vis_pixels, dtype_size(dev->act)),
+                  .stage = mem_array(&mem, STAGE_ROWS * (size_t)d->vis.pixels, 4),
+                  .rounded = mem_array(&mem, STAGE_ROWS * (size_t)d->vis.pixels, dtype_size(dev->act)),
                   .pos = mem_array(&mem, (size_t)s.patches, 8),
                   .windows = MEM_ARRAY(&mem, int32_t, (size_t)s.windows + 1),
                   .frames = MEM_ARRAY(&mem, int32_t, (size_t)s.frames + 1) };

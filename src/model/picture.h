@@ -13,7 +13,7 @@
 #include "op/op.h"
 
 static inline int picture_tokens(const Picture *p, const Dims *d) {
-    return (int)grid_tokens(p->grid, (int)d->vis_merge);
+    return (int)grid_tokens(p->grid, (int)d->vis.merge);
 }
 
 /* ---- positions: three a token (time, row, column).  For pictures all programs agree; for clips hardly two do. */
@@ -27,7 +27,7 @@ int  picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int 
 /* ---- what the tower is given, on the device.  Equal pictures (one address, or one name) are there once. */
 typedef struct {
     int64_t patches, tokens;
-    Tensor  pixels, pos;               /* [patches, vis_pixels]; [patches,2] DT_I32: row and column */
+    Tensor  pixels, pos;               /* [patches, vis.pixels]; [patches,2] DT_I32: row and column */
     Seqs    windows, frames;           /* segments of patches that see each other */
     Tensor  feats;                     /* [tokens,H]: its results, where they were made before; else none */
     Tensor  from;                      /* [T,1] DT_I32: which of its results a token is;

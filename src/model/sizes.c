@@ -59,17 +59,17 @@ static size_t flight(Dry *x, const Batch *b, const Params *grads, Tensor lp, Ten
 static Pictures pictures(Dry *x, const PicturesShape *s, int64_t tokens) {
     const Dims *d = &x->model.desc->d;
     if (!s->tokens || !model_begins(&x->model, 0)) return (Pictures){ 0 };
-    int window = (int)(d->vis_window / d->vis_patch * (d->vis_window / d->vis_patch));
+    int window = (int)(d->vis.window / d->vis.patch * (d->vis.window / d->vis.patch));
     return (Pictures){ .patches = s->patches,
                        .tokens = s->tokens,
-                       .pixels = tensor_push(&x->io, x->dev.act, s->patches, d->vis_pixels),
+                       .pixels = tensor_push(&x->io, x->dev.act, s->patches, d->vis.pixels),
                        .pos = tensor_push(&x->io, DT_I32, s->patches, 2),
                        .windows = { s->windows, window < s->longest ? window : s->longest, ints(x, s->windows + 1) },
                        .frames = { s->frames, s->longest, ints(x, s->frames + 1) },
                        .from = ints(x, tokens) };
 }
 
-static int axes_of(const ModelDesc *m) { return m->d.vis_layers ? 3 : 1; }
+static int axes_of(const ModelDesc *m) { return m->d.vis.layers ? 3 : 1; }
 
 /* What a chunk hands on. */
 static size_t handed_on(const Model *m, const Batch *b) {
@@ -195,7 +195,7 @@ void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) 
     dev_dry_served(&x.dev, told, arg);
     ModelSizes unused = { 0 };
     ModelShape some = { .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true };
-    if (desc->d.vis_layers) /* and a picture of 1920 x 1080 */
+    if (desc->d.vis.layers) /* and a picture of 1920 x 1080 */
         some.pictures =
             (PicturesShape){ .patches = 10764, .tokens = 2691, .windows = 180, .frames = 1, .longest = 10764 };
     train(&x, desc, &some, &unused);

@@ -7,10 +7,10 @@
 
 /* Frequencies that turn by row, then by column: freq [2, w/2], of which each has half. */
 void tower_freq(float *freq, const Dims *d) {
-    int64_t w = d->vis_hidden / d->vis_heads, half = w / 2;
+    int64_t w = d->vis.hidden / d->vis.heads, half = w / 2;
     for (int64_t i = 0; i < w; i++) freq[i] = 0;
     for (int64_t i = 0; i < half / 2; i++) {
-        float f = 1 / (float)mx_pow(d->vis_theta, (double)((float)(2 * i) / (float)half));
+        float f = 1 / (float)mx_pow(d->vis.theta, (double)((float)(2 * i) / (float)half));
         freq[i] = f, freq[half + half / 2 + i] = f;
     }
 }
@@ -18,7 +18,7 @@ void tower_freq(float *freq, const Dims *d) {
 /* One rank's, whatever grid the model has. */
 static Ctx context(Model *m, const Pictures *p, Arena *act) {
     const Dims *d = &m->desc->d;
-    double w = (double)(d->vis_hidden / d->vis_heads);
+    double w = (double)(d->vis.hidden / d->vis.heads);
     return (Ctx){ .dev = m->dev,
                   .act = act,
                   .m = m->desc,
@@ -32,7 +32,7 @@ static Ctx context(Model *m, const Pictures *p, Arena *act) {
 }
 
 static Seqs segments(const Model *m, const Pictures *p, int layer) {
-    return m->desc->d.vis_full[layer] ? p->frames : p->windows;
+    return m->desc->d.vis.full[layer] ? p->frames : p->windows;
 }
 
 Tensor tower_forward(Model *m, const Pictures *p, Arena *to, Arena *act, TowerKeep *keep) {
@@ -43,14 +43,14 @@ Tensor tower_forward(Model *m, const Pictures *p, Arena *to, Arena *act, TowerKe
     Tensor out = push(&c, to, p->tokens, d->hidden);
     size_t mark = arena_mark(&dev->tmp);
     Arena *a = keep_always(&c, keep);
-    c.cossin = push_f32(a, p->patches, d->vis_hidden / d->vis_heads);
+    c.cossin = push_f32(a, p->patches, d->vis.hidden / d->vis.heads);
     op_rope_table(dev, c.cossin, p->pos, m->vis_freq, 1);
     Tensor spare[2], x;
-    for (int i = 0; i < 2 && !keep; i++) spare[i] = push(&c, a, p->patches, d->vis_hidden);
-    x = keep ? push(&c, a, p->patches, d->vis_hidden) : spare[1];
-    op_linear(dev, x, p->pixels, param(&m->w, P_VIS_PATCH, 0), TENSOR_NONE, leaves_one(d->vis_pixels));
-    for (int l = 0; l < d->vis_layers; l++) {
-        Tensor y = keep ? push(&c, a, p->patches, d->vis_hidden) : spare[l % 2];
+    for (int i = 0; i < 2 && !keep; i++) spare[i] = push(&c, a, p->patches, d->vis.hidden);
+    x = keep ? push(&c, a, p->patches, d->vis.hidden) : spare[1];
+    op_linear(dev, x, p->pixels, param(&m->w, P_VIS_PATCH, 0), TENSOR_NONE, leaves_one(d->vis.pixels));
+    for (int l = 0; l < d->vis.layers; l++) {
+        Tensor y = keep ? push(&c, a, p->patches, d->vis.hidden) : spare[l % 2];
         vision_forward(&c, l, segments(m, p, l), y, x, keep ? &keep->block[l] : NULL);
         x = y;
     }
@@ -66,10 +66,10 @@ void tower_backward(Model *m, const Params *g, const Pictures *p, Tensor dout, A
     size_t mark = arena_mark(&dev->tmp);
     Ctx c = context(m, p, act);
     c.cossin = keep->cossin;
-    Tensor turn[2] = { push(&c, &dev->tmp, p->patches, d->vis_hidden), push(&c, &dev->tmp, p->patches, d->vis_hidden) };
+    Tensor turn[2] = { push(&c, &dev->tmp, p->patches, d->vis.hidden), push(&c, &dev->tmp, p->patches, d->vis.hidden) };
     merger_backward(&c, g, turn[0], dout, &keep->merger);
     int at = 0;
-    for (int l = (int)d->vis_layers - 1; l >= 0; l--, at = !at)
+    for (int l = (int)d->vis.layers - 1; l >= 0; l--, at = !at)
         vision_backward(&c, l, segments(m, p, l), g, turn[!at], turn[at], &keep->block[l]);
     op_linear_dw(dev, param(g, P_VIS_PATCH, 0), TENSOR_NONE, turn[at], p->pixels);
     arena_pop(&dev->tmp, mark);

@@ -117,8 +117,8 @@ LayerKept arena_layer_bytes(const ModelDesc *m, int layer, Recompute mode, bool 
 
 /* A block keeps its input, qkv, what attention made, the sum behind it, gate and up; norms and gate * up are cheap. */
 double arena_tower_bytes(const Dims *d, Recompute mode, double element) {
-    double h = (double)d->vis_hidden, ffn = (double)d->vis_ffn, heads = (double)d->vis_heads;
+    double h = (double)d->vis.hidden, ffn = (double)d->vis.ffn, heads = (double)d->vis.heads;
     double cheap = mode == RECOMPUTE_NONE ? 2 * h + ffn : 0;
     double block = mode == RECOMPUTE_FULL ? element * h : element * (6 * h + 2 * ffn + cheap) + 4 * (heads + 2);
-    return (double)d->vis_layers * block + element * 4 * h + 4 * (h / heads);
+    return (double)d->vis.layers * block + element * 4 * h + 4 * (h / heads);
 }

@@ -47,12 +47,12 @@ static double window_squares(int64_t side, int64_t window) {
 }
 
 double flops_tower(const Dims *d, int64_t h, int64_t w) {
-    double n = (double)(h * w), wide = (double)d->vis_hidden, merged = (double)d->vis_merged,
-           tokens = n / (double)(d->vis_merge * d->vis_merge);
-    int64_t window = d->vis_window / d->vis_patch / d->vis_merge * d->vis_merge;
-    double block = 2 * n * (4 * wide * wide + 3 * wide * (double)d->vis_ffn),
-           sum = 2 * n * (double)d->vis_pixels * wide;
+    double n = (double)(h * w), wide = (double)d->vis.hidden, merged = (double)d->vis.merged,
+           tokens = n / (double)(d->vis.merge * d->vis.merge);
+    int64_t window = d->vis.window / d->vis.patch / d->vis.merge * d->vis.merge;
+    double block = 2 * n * (4 * wide * wide + 3 * wide * (double)d->vis.ffn),
+           sum = 2 * n * (double)d->vis.pixels * wide;
     double in_windows = window_squares(h, window) * window_squares(w, window);
-    for (int64_t l = 0; l < d->vis_layers; l++) sum += block + 4 * wide * (d->vis_full[l] ? n * n : in_windows);
+    for (int64_t l = 0; l < d->vis.layers; l++) sum += block + 4 * wide * (d->vis.full[l] ? n * n : in_windows);
     return sum + 2 * tokens * (merged * merged + merged * (double)d->hidden);
 }

@@ -79,8 +79,8 @@ static void plan_section(const Plan *p, const RecipeText *t, Buf *out) {
         if (more[i].value) put_text(out, more[i].name, more[i].value, "\n");
     if (w->seen.n > 0) {
         const Dims *d = &p->sum->model->d;
-        buf_printf(out, "  images: %g\n  image_size: %lldx%lld\n", w->seen.n, (long long)(w->seen.w * d->vis_patch),
-                   (long long)(w->seen.h * d->vis_patch));
+        buf_printf(out, "  images: %g\n  image_size: %lldx%lld\n", w->seen.n, (long long)(w->seen.w * d->vis.patch),
+                   (long long)(w->seen.h * d->vis.patch));
     }
     buf_printf(out, "  profile: %s\n  prompt_mean: %g\n  response_mean: %g\n  spread: %g\n", p->profile->name,
                w->prompt_mean, w->mean, w->spread);

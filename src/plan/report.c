@@ -77,7 +77,7 @@ static void heading(const Plan *p, Buf *out) {
             out,
             "pictures: %g a question, %lld x %lld pixels, %d tokens each (in the prompts above); the tower: %.3g GFLOP "
             "forward each, %.3g a token\n",
-            w->seen.n, (long long)(w->seen.w * d->vis_patch), (long long)(w->seen.h * d->vis_patch), w->seen.tokens,
+            w->seen.n, (long long)(w->seen.w * d->vis.patch), (long long)(w->seen.h * d->vis.patch), w->seen.tokens,
             flops / 1e9, flops / 1e9 / w->seen.tokens);
     }
     report_layout(p, out);

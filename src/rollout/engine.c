@@ -109,7 +109,7 @@ size_t engine_io_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t keep = (size_t)(c->max_seqs < KEEP_ROWS ? c->max_seqs : KEEP_ROWS);
     size_t banned = arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
     size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
-    size_t axes = m->d.vis_layers ? 3 + 1 : 0; /* two more positions, whose picture; what rounding adds */
+    size_t axes = m->d.vis.layers ? 3 + 1 : 0; /* two more positions, whose picture; what rounding adds */
     return (2 + axes) * rows + 14 * seqs + table + h + banned + sets;
 }
 
@@ -215,7 +215,7 @@ static Rows put_rows(Engine *e, const Step *st, bool fed) {
     int32_t *ids = both(e, &r.ids, st->n_rows, 1);
     int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
     int32_t *table = both(e, &r.paged.table, n, e->max_pages);
-    int axes = e->m->desc->d.vis_layers ? 3 : 1;
+    int axes = e->m->desc->d.vis.layers ? 3 : 1;
     int32_t *pos = both(e, &r.pos, st->n_rows, axes), *rows = both(e, &r.rows, st->n_draws, 1);
     int32_t *from = e->seen ? both(e, &r.seen.from, st->n_rows, 1) : NULL;
     for (int i = 0; i < n; i++) {

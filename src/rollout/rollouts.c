@@ -332,12 +332,12 @@ bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Er
 }
 
 PicturesShape seeing_micro(const Seeing *s, int64_t micro_tokens, const Dims *d) {
-    int64_t unit = d->vis_merge * d->vis_merge, tokens = (int64_t)(s->share * (double)micro_tokens) + s->feats;
+    int64_t unit = d->vis.merge * d->vis.merge, tokens = (int64_t)(s->share * (double)micro_tokens) + s->feats;
     if (tokens > micro_tokens) tokens = micro_tokens;
     if (!s->feats) return (PicturesShape){ 0 };
     return (PicturesShape){ tokens * unit, tokens, (int)tokens, (int)tokens, (int)s->patches };
 }
 
 size_t seeing_pixels(const Seeing *s, const Dims *d) {
-    return (size_t)(s->feats * d->vis_merge * d->vis_merge * d->vis_pixels);
+    return (size_t)(s->feats * d->vis.merge * d->vis.merge * d->vis.pixels);
 }

@@ -32,7 +32,7 @@ struct Seen {
 
 static PicturesShape largest(const ModelDesc *m, const SchedConf *c) {
     const Dims *d = &m->d;
-    int unit = (int)(d->vis_merge * d->vis_merge);
+    int unit = (int)(d->vis.merge * d->vis.merge);
     if (!c->feats) return (PicturesShape){ 0 };
     return (PicturesShape){ .patches = c->patches,
                             .tokens = c->patches / unit,

@@ -12,12 +12,12 @@
 bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road, Err *err) {
     PixelsRoad way;
     Err none;
-    *r = (PictureReader){ .token = (int32_t)m->d.image_token, .clip_token = (int32_t)m->d.video_token };
+    *r = (PictureReader){ .token = (int32_t)m->d.vis.image_token, .clip_token = (int32_t)m->d.vis.video_token };
     if (!pixels_road(&way, road))
         return err_set(err, "pictures are prepared as verl, slow or fast does it, not '%s'", road);
-    if (!m->d.vis_layers) snprintf(r->why, sizeof r->why, "%s models take no pictures", m->arch->name);
+    if (!m->d.vis.layers) snprintf(r->why, sizeof r->why, "%s models take no pictures", m->arch->name);
     else if (!pixels_rules(&r->rules, m->dir, way, &none)) snprintf(r->why, sizeof r->why, "%s", none.msg);
-    else if (r->rules.patch != m->d.vis_patch || r->rules.merge != m->d.vis_merge || r->rules.frames != m->d.vis_frames)
+    else if (r->rules.patch != m->d.vis.patch || r->rules.merge != m->d.vis.merge || r->rules.frames != m->d.vis.frames)
         snprintf(r->why, sizeof r->why, "preprocessor_config.json and config.json disagree about patches");
     else r->takes = true;
     if (r->takes) pixels_table(r->table, &r->rules);

@@ -32,8 +32,8 @@ static void read_seq(Vl *v, int i) {
     int32_t *tokens = mem_copy(&v->f.mem, ids->data, ids->bytes);
     int n = (int)ids->count, pics = 0, row[2] = { 0 }, at[2] = { 0 };
     for (int t = 0; t < n;) {
-        bool clip = tokens[t] == d->video_token;
-        if (!clip && tokens[t] != d->image_token) {
+        bool clip = tokens[t] == d->vis.video_token;
+        if (!clip && tokens[t] != d->vis.image_token) {
             t++;
             continue;
         }
@@ -46,7 +46,7 @@ static void read_seq(Vl *v, int i) {
         if (clip && s) memcpy(&seconds, s->data + 4 * at[clip], 4);
         Picture *p = &v->pic[i][pics];
         *p = (Picture){ .grid = { g[0], g[1], g[2] }, .clip = clip, .seconds = (double)seconds };
-        p->values = (float *)mem_copy(&v->f.mem, px->data, px->bytes) + row[clip] * d->vis_pixels;
+        p->values = (float *)mem_copy(&v->f.mem, px->data, px->bytes) + row[clip] * d->vis.pixels;
         v->placed[i][pics++] = (PlacedPicture){ p, t };
         row[clip] += (int)grid_rows(p->grid), at[clip]++;
         t += picture_tokens(p, d);
@@ -286,7 +286,7 @@ static void positions(void) {
     Err err = { "" };
     Buf text = { 0 };
     Json all;
-    Dims d = { .vis_merge = 2, .vis_per_second = 2 };
+    Dims d = { .vis.merge = 2, .vis.per_second = 2 };
     CHECK(file_read(&text, FIXTURE("vision/positions.json"), &err) && json_parse(&all, text.data, text.n, &mem, &err),
           "%s", err.msg);
     int answers = 0;

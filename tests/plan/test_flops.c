@@ -89,8 +89,8 @@ static void tower(void) {
         EXPECT(got > some[i].want * 0.997 && got < some[i].want * 1.003, "%d x %d patches: %g, not %g", some[i].h,
                some[i].w, got, some[i].want);
     }
-    Dims d = { .vis_layers = 2, .vis_hidden = 4, .vis_ffn = 6, .vis_pixels = 10, .vis_merged = 16, .hidden = 5 };
-    d.vis_window = 8, d.vis_patch = 2, d.vis_merge = 2, d.vis_full[1] = 1; /* windows of 4 x 4 patches */
+    Dims d = { .vis.layers = 2, .vis.hidden = 4, .vis.ffn = 6, .vis.pixels = 10, .vis.merged = 16, .hidden = 5 };
+    d.vis.window = 8, d.vis.patch = 2, d.vis.merge = 2, d.vis.full[1] = 1; /* windows of 4 x 4 patches */
     double blocks = 2 * 2 * 24 * (4 * 16 + 3 * 24), windows = 4 * 4 * (16.0 * 16 + 8 * 8), full = 4 * 4 * 24.0 * 24;
     double want = 2 * 24 * 40 + blocks + windows + full + 2 * 6 * (16 * 16 + 16 * 5);
     EXPECT(flops_tower(&d, 4, 6) == want, "%g, by hand %g", flops_tower(&d, 4, 6), want);

@@ -13,22 +13,22 @@ static const ConfigKey keys[] = {
 
 /* clang-format off */
 static const ConfigKey vision[] = {
-    {"depth",               0,             KEY_INT, N(vis_layers), MUST, 1, LIM_LAYERS},
-    {"hidden_size",         0,             KEY_INT, N(vis_hidden), MUST, 1, LIM_HIDDEN},
-    {"num_heads",           0,             KEY_INT, N(vis_heads),  MUST, 1, LIM_HEADS},
-    {"intermediate_size",   0,             KEY_INT, N(vis_ffn),    MUST, 1, LIM_FFN},
-    {"in_chans",            "in_channels", KEY_INT, N(vis_in),     3,    1, 16},
-    {"patch_size",          0,             KEY_INT, N(vis_patch),  MUST, 1, 256},
-    {"temporal_patch_size", 0,             KEY_INT, N(vis_frames), MUST, 1, 64},
-    {"spatial_merge_size",  0,             KEY_INT, N(vis_merge),  MUST, 1, 16},
-    {"window_size",         0,             KEY_INT, N(vis_window), MUST, 1, 65536},
-    {"tokens_per_second",   0,             KEY_REAL, N(vis_per_second), MUST, 0, 1e4},
+    {"depth",               0,             KEY_INT, N(vis.layers), MUST, 1, LIM_LAYERS},
+    {"hidden_size",         0,             KEY_INT, N(vis.hidden), MUST, 1, LIM_HIDDEN},
+    {"num_heads",           0,             KEY_INT, N(vis.heads),  MUST, 1, LIM_HEADS},
+    {"intermediate_size",   0,             KEY_INT, N(vis.ffn),    MUST, 1, LIM_FFN},
+    {"in_chans",            "in_channels", KEY_INT, N(vis.in),     3,    1, 16},
+    {"patch_size",          0,             KEY_INT, N(vis.patch),  MUST, 1, 256},
+    {"temporal_patch_size", 0,             KEY_INT, N(vis.frames), MUST, 1, 64},
+    {"spatial_merge_size",  0,             KEY_INT, N(vis.merge),  MUST, 1, 16},
+    {"window_size",         0,             KEY_INT, N(vis.window), MUST, 1, 65536},
+    {"tokens_per_second",   0,             KEY_REAL, N(vis.per_second), MUST, 0, 1e4},
     {0},
 };
 static const ConfigKey tokens[] = {
-    {"image_token_id",        0, KEY_INT, N(image_token),  MUST, 0, LIM_VOCAB},
-    {"video_token_id",        0, KEY_INT, N(video_token),  MUST, 0, LIM_VOCAB},
-    {"vision_start_token_id", 0, KEY_INT, N(vision_start), MUST, 0, LIM_VOCAB},
+    {"image_token_id",        0, KEY_INT, N(vis.image_token),  MUST, 0, LIM_VOCAB},
+    {"video_token_id",        0, KEY_INT, N(vis.video_token),  MUST, 0, LIM_VOCAB},
+    {"vision_start_token_id", 0, KEY_INT, N(vis.vision_start), MUST, 0, LIM_VOCAB},
     {0},
 };
 /* clang-format on */
@@ -41,20 +41,20 @@ static bool read_vision(Dims *d, const Json *v, Err *err) {
     if (!full || full->kind != JSON_ARRAY) return err_set(err, "fullatt_block_indexes must be a list of layers");
     for (size_t i = 0; i < full->n; i++) {
         const Json *l = &full->items[i];
-        if (l->kind != JSON_INT || l->integer < 0 || l->integer >= d->vis_layers)
-            return err_set(err, "fullatt_block_indexes must be layers below depth, %ld", (long)d->vis_layers);
-        d->vis_full[l->integer] = 1;
+        if (l->kind != JSON_INT || l->integer < 0 || l->integer >= d->vis.layers)
+            return err_set(err, "fullatt_block_indexes must be layers below depth, %ld", (long)d->vis.layers);
+        d->vis.full[l->integer] = 1;
     }
-    d->vis_theta = 10000;
-    TRY(json_real(json_get(v, "rope_parameters"), "rope_theta", &d->vis_theta, err));
-    int64_t out = d->hidden, side = d->vis_window / d->vis_merge / d->vis_patch;
+    d->vis.theta = 10000;
+    TRY(json_real(json_get(v, "rope_parameters"), "rope_theta", &d->vis.theta, err));
+    int64_t out = d->hidden, side = d->vis.window / d->vis.merge / d->vis.patch;
     TRY(json_int(v, "out_hidden_size", &out, err));
     if (out != d->hidden) return err_set(err, "out_hidden_size is %ld, hidden_size %ld", (long)out, (long)d->hidden);
-    if (side < 1) return err_set(err, "window_size %ld holds no block of patches", (long)d->vis_window);
-    if (d->vis_hidden % d->vis_heads || d->vis_hidden / d->vis_heads % 4)
+    if (side < 1) return err_set(err, "window_size %ld holds no block of patches", (long)d->vis.window);
+    if (d->vis.hidden % d->vis.heads || d->vis.hidden / d->vis.heads % 4)
         return err_set(err, "hidden_size %ld over num_heads %ld must give heads whose width divides by 4",
-                       (long)d->vis_hidden, (long)d->vis_heads);
-    if (!(d->vis_theta > 0)) return err_set(err, "rope_parameters.rope_theta must be above 0");
+                       (long)d->vis.hidden, (long)d->vis.heads);
+    if (!(d->vis.theta > 0)) return err_set(err, "rope_parameters.rope_theta must be above 0");
     return true;
 }
 #define V "visual.blocks.%d."
@@ -77,34 +77,34 @@ static bool read(Dims *d, const Json *c, Err *err) {
 static const ParamDesc params[] = {
     ROWS_FIRST ROWS_GQA ROWS_MLP ROWS_LAST
 
-    {P_VIS_PATCH,    R_TOWER, "visual.patch_embed.proj.weight", IN_VIS,       N(vis_hidden), N(vis_pixels), WHOLE,
+    {P_VIS_PATCH,    R_TOWER, "visual.patch_embed.proj.weight", IN_VIS,       N(vis.hidden), N(vis.pixels), WHOLE,
      .patch = true},
-    {P_VIS_NORM1,    R_TOWER, V "norm1.weight",                 IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE,
+    {P_VIS_NORM1,    R_TOWER, V "norm1.weight",                 IN_VIS_LAYER, N(one),        N(vis.hidden), WHOLE,
      NORM},
-    {P_VIS_QKV,      R_TOWER, V "attn.qkv.weight",              IN_VIS_LAYER, N(vis_qkv),    N(vis_hidden), BY_ROWS,
+    {P_VIS_QKV,      R_TOWER, V "attn.qkv.weight",              IN_VIS_LAYER, N(vis.qkv),    N(vis.hidden), BY_ROWS,
      .parts = 3},
-    {P_VIS_QKVB,     R_TOWER, V "attn.qkv.bias",                IN_VIS_LAYER, N(one),        N(vis_qkv),    BY_COLS,
+    {P_VIS_QKVB,     R_TOWER, V "attn.qkv.bias",                IN_VIS_LAYER, N(one),        N(vis.qkv),    BY_COLS,
      .parts = 3, ONE_DIM},
-    {P_VIS_O,        R_TOWER, V "attn.proj.weight",             IN_VIS_LAYER, N(vis_hidden), N(vis_hidden), BY_COLS},
-    {P_VIS_OB,       R_TOWER, V "attn.proj.bias",               IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE,
+    {P_VIS_O,        R_TOWER, V "attn.proj.weight",             IN_VIS_LAYER, N(vis.hidden), N(vis.hidden), BY_COLS},
+    {P_VIS_OB,       R_TOWER, V "attn.proj.bias",               IN_VIS_LAYER, N(one),        N(vis.hidden), WHOLE,
      ONE_DIM},
-    {P_VIS_NORM2,    R_TOWER, V "norm2.weight",                 IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE,
+    {P_VIS_NORM2,    R_TOWER, V "norm2.weight",                 IN_VIS_LAYER, N(one),        N(vis.hidden), WHOLE,
      NORM},
-    {P_VIS_GATE,     R_TOWER, V "mlp.gate_proj.weight",         IN_VIS_LAYER, N(vis_ffn),    N(vis_hidden), BY_ROWS},
-    {P_VIS_GATEB,    R_TOWER, V "mlp.gate_proj.bias",           IN_VIS_LAYER, N(one),        N(vis_ffn),    BY_COLS,
+    {P_VIS_GATE,     R_TOWER, V "mlp.gate_proj.weight",         IN_VIS_LAYER, N(vis.ffn),    N(vis.hidden), BY_ROWS},
+    {P_VIS_GATEB,    R_TOWER, V "mlp.gate_proj.bias",           IN_VIS_LAYER, N(one),        N(vis.ffn),    BY_COLS,
      ONE_DIM},
-    {P_VIS_UP,       R_TOWER, V "mlp.up_proj.weight",           IN_VIS_LAYER, N(vis_ffn),    N(vis_hidden), BY_ROWS},
-    {P_VIS_UPB,      R_TOWER, V "mlp.up_proj.bias",             IN_VIS_LAYER, N(one),        N(vis_ffn),    BY_COLS,
+    {P_VIS_UP,       R_TOWER, V "mlp.up_proj.weight",           IN_VIS_LAYER, N(vis.ffn),    N(vis.hidden), BY_ROWS},
+    {P_VIS_UPB,      R_TOWER, V "mlp.up_proj.bias",             IN_VIS_LAYER, N(one),        N(vis.ffn),    BY_COLS,
      ONE_DIM},
-    {P_VIS_DOWN,     R_TOWER, V "mlp.down_proj.weight",         IN_VIS_LAYER, N(vis_hidden), N(vis_ffn),    BY_COLS},
-    {P_VIS_DOWNB,    R_TOWER, V "mlp.down_proj.bias",           IN_VIS_LAYER, N(one),        N(vis_hidden), WHOLE,
+    {P_VIS_DOWN,     R_TOWER, V "mlp.down_proj.weight",         IN_VIS_LAYER, N(vis.hidden), N(vis.ffn),    BY_COLS},
+    {P_VIS_DOWNB,    R_TOWER, V "mlp.down_proj.bias",           IN_VIS_LAYER, N(one),        N(vis.hidden), WHOLE,
      ONE_DIM},
-    {P_VIS_NORM_OUT, R_TOWER, "visual.merger.ln_q.weight",      IN_VIS,       N(one),        N(vis_hidden), WHOLE,
+    {P_VIS_NORM_OUT, R_TOWER, "visual.merger.ln_q.weight",      IN_VIS,       N(one),        N(vis.hidden), WHOLE,
      NORM},
-    {P_VIS_FC1,      R_TOWER, "visual.merger.mlp.0.weight",     IN_VIS,       N(vis_merged), N(vis_merged), BY_ROWS},
-    {P_VIS_FC1B,     R_TOWER, "visual.merger.mlp.0.bias",       IN_VIS,       N(one),        N(vis_merged), BY_COLS,
+    {P_VIS_FC1,      R_TOWER, "visual.merger.mlp.0.weight",     IN_VIS,       N(vis.merged), N(vis.merged), BY_ROWS},
+    {P_VIS_FC1B,     R_TOWER, "visual.merger.mlp.0.bias",       IN_VIS,       N(one),        N(vis.merged), BY_COLS,
      ONE_DIM},
-    {P_VIS_FC2,      R_TOWER, "visual.merger.mlp.2.weight",     IN_VIS,       N(hidden),     N(vis_merged), BY_COLS},
+    {P_VIS_FC2,      R_TOWER, "visual.merger.mlp.2.weight",     IN_VIS,       N(hidden),     N(vis.merged), BY_COLS},
     {P_VIS_FC2B,     R_TOWER, "visual.merger.mlp.2.bias",       IN_VIS,       N(one),        N(hidden),     WHOLE,
      ONE_DIM},
     {0},
