@@ -3,6 +3,7 @@
 #define TASK_GEO3K_H
 
 #include "task/mathx.h"
+#include "task/score.h"
 
 /* MATH's normal form of s; percent: a bare % goes too.  False where the reference raises: compare the raw text then. */
 bool math_normal(Buf *b, Span s, bool percent);

@@ -11,7 +11,7 @@
 #ifndef TASK_MATHX_H
 #define TASK_MATHX_H
 
-#include "task/score.h"
+#include "base/span.h"
 
 #include <gmp.h>
 

@@ -4,6 +4,7 @@
  * ...", "the answer is ..." or "Answer: ...".  A solution that marks nothing has no answer: a number that happens to
  * stand last earns nothing, unless the scorer is math_exact_flexible. */
 #include "task/mathx.h"
+#include "task/score.h"
 
 #include <string.h>
 

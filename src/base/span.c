@@ -1,6 +1,6 @@
-/* score_text.c - strings as the reference scorers see them: see score.h. */
+/* span.c - strings as the reference scorers see them. */
+#include "base/span.h"
 #include "base/utf8.h"
-#include "task/score.h"
 
 #include <string.h>
 #include <utf8proc.h>
@@ -127,18 +127,4 @@ void text_replace(Buf *b, Span what, Span with) {
     buf_put(&out, b->data + from, b->n - from);
     buf_free(b);
     *b = out;
-}
-
-void score_set(RewardResult *out, double score, bool right) {
-    out->score = score;
-    out->acc = right;
-}
-
-bool score_truth(const RewardSample *s, Span *truth, RewardResult *out) {
-    if (s->ground_truth_is_json) {
-        reward_fail(out, "ground_truth is not a string, which this scorer needs");
-        return false;
-    }
-    *truth = (Span){ s->ground_truth, s->ground_truth_n };
-    return true;
 }
