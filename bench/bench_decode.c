@@ -11,8 +11,8 @@
  *   over B N       what is left of a step at batch B when the device computes nothing: scheduling and index lists */
 #include "bench.h"
 
-#include "plan/flops.h"
-#include "rollout/engine.h"
+#include "cut/flops.h"
+#include "engine/engine.h"
 
 #include <inttypes.h>
 

@@ -1,7 +1,7 @@
 /* bench_sched.c - what the scheduler alone costs: microseconds per decode step at batch 256, without any model.
  *   build/bench/bench_sched [BATCH [PROMPT [TOKENS]]] */
 #include "base/clock.h"
-#include "rollout/sched.h"
+#include "engine/sched.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * every token but each sequence's first.  "share": of the multiply-add peak, by the products that a step needs. */
 #include "bench.h"
 
-#include "cmd/bench.h"
-#include "plan/flops.h"
+#include "cmd/bench/bench.h"
+#include "cut/flops.h"
 #include "train/policy.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_DRAWN_H
 #define TESTS_DRAWN_H
 
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "base/rng.h"
 
 typedef struct {

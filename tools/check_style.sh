@@ -4,9 +4,9 @@
 cd "$(dirname "$0")/.." || exit 1
 level() {
     case $1 in
-    base) echo 0;; tensor|text|image|arch|algo|dash) echo 1;; op|file) echo 2;; comm|task) echo 3;;
-    plan|param|par) echo 4;; layer) echo 5;; model) echo 6;; rollout) echo 7;; train) echo 8;;
-    sync|config) echo 9;; step) echo 10;; cmd) echo 11;; *) echo 99;; esac
+    base) echo 0;; jinja|maths) echo 1;; tensor|text|image|arch|algo) echo 2;; cut) echo 3;; op|file) echo 4;;
+    comm|task|run) echo 5;; param|par) echo 6;; layer) echo 7;; model) echo 8;; engine|plan) echo 9;;
+    rollout|train) echo 10;; sync|config) echo 11;; step|import) echo 12;; cmd) echo 13;; *) echo 99;; esac
 }
 bad=0
 for f in $(find src -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh'); do

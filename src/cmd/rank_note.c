@@ -1,6 +1,6 @@
 /* rank_note.c - a table of what each rank of a grid reads, holds and computes. */
 #include "cmd/rank_note.h"
-#include "plan/flops.h"
+#include "cut/flops.h"
 
 #include <stdio.h>
 #include <string.h>

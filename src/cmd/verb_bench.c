@@ -1,5 +1,5 @@
 /* verb_bench.c - `hone bench WHAT [MODEL]`: see bench.h. */
-#include "cmd/bench.h"
+#include "cmd/bench/bench.h"
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 

@@ -2,7 +2,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
-#include "cmd/run_read.h"
+#include "run/run_read.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* verb_data.c - `hone data`: looks at data files, and makes them from published raw ones. */
-#include "cmd/data.h"
+#include "cmd/data/data.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* verb_import_verl.c - `hone import-verl`: a launch script of verl's, or its settings, as a configuration of hone's. */
 #include "base/file.h"
 #include "cmd/cmd.h"
-#include "cmd/import_verl.h"
-#include "text/shell.h"
+#include "import/import_verl.h"
+#include "import/shell.h"
 
 #include <stdio.h>
 #include <stdlib.h>

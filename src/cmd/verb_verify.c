@@ -1,9 +1,9 @@
 /* verb_verify.c - `hone verify`: does this program compute what the reference computed? */
 #include "cmd/cmd.h"
 #include "cmd/options.h"
-#include "cmd/golden.h"
-#include "cmd/verify_algos.h"
-#include "cmd/verify_balance.h"
+#include "cmd/verify/golden.h"
+#include "cmd/verify/verify_algos.h"
+#include "cmd/verify/verify_balance.h"
 
 #include <stdio.h>
 #include <string.h>

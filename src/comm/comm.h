@@ -29,7 +29,7 @@ typedef struct {
 static inline Comm comm_self(void) { return (Comm){ .name = "self", .size = 1 }; }
 Comm comm_dry(const char *name, int rank, int size);                    /* for the dry device */
 
-/* The groups a rank is in, one an axis of the grid (arch/grid.h); dense: dp x cp, who hold the same dense weights;
+/* The groups a rank is in, one an axis of the grid (cut/grid.h); dense: dp x cp, who hold the same dense weights;
  * experts: ep x etp, etp fastest, who hold one copy of the experts together. */
 typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense, experts; } Groups;
 static inline Groups groups_self(void) {

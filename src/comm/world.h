@@ -2,7 +2,7 @@
 #ifndef COMM_WORLD_H
 #define COMM_WORLD_H
 
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "comm/comm.h"
 
 typedef struct {

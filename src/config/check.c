@@ -3,7 +3,7 @@
 #include "op/device.h"
 #include "base/file.h"
 #include "config/config.h"
-#include "rollout/engine.h"
+#include "engine/engine.h"
 #include "task/reward.h"
 
 #include <errno.h>

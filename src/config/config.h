@@ -9,7 +9,7 @@
 #include "algo/advantage.h"
 #include "algo/kl.h"
 #include "algo/loss.h"
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "model/open.h"
 #include "task/dataset.h"
 #include "task/reward.h"

@@ -17,7 +17,7 @@
 #ifndef LAYER_LAYER_H
 #define LAYER_LAYER_H
 
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "op/op_fused.h"
 #include "par/par.h"
 #include "param/param.h"

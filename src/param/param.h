@@ -7,7 +7,7 @@
 #ifndef PARAM_PARAM_H
 #define PARAM_PARAM_H
 
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "file/safetensors.h"
 #include "op/op.h"
 

@@ -5,7 +5,7 @@
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "plan/machine.h"
 #include "plan/sum.h"
 

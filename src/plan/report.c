@@ -1,5 +1,5 @@
 /* report.c - the tables that `hone plan` prints.  GB are 1e9 bytes throughout; a model small enough is told in MB. */
-#include "plan/flops.h"
+#include "cut/flops.h"
 #include "plan/report.h"
 
 #include <math.h>

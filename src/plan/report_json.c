@@ -1,5 +1,5 @@
 /* report_json.c - a plan as one JSON object: per stage and phase {category: bytes}, seconds, bound_by. */
-#include "plan/flops.h"
+#include "cut/flops.h"
 #include "plan/report.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * Between two events (an answer ends, the cache is full) the batch is constant and contexts grow by one a step, so a
  * rollout of any length costs as many evaluations as it has events. */
-#include "plan/flops.h"
+#include "cut/flops.h"
 #include "plan/plan.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "plan/simulate.h"
 
 #include "base/rng.h"
-#include "plan/schedule.h"
+#include "cut/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * one mini-batch's pipeline. */
 #include "plan/report.h"
 
-#include "plan/schedule.h"
+#include "cut/schedule.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,9 +4,9 @@
 #ifndef PLAN_SYNCPLAN_H
 #define PLAN_SYNCPLAN_H
 
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "plan/plan.h"
-#include "plan/syncmoves.h"
+#include "cut/syncmoves.h"
 
 /* A grid as sync-plan writes it: experts that no ep is said for are cut by tp like everything else (engines without
  * expert parallelism: etp = tp).  A grid smaller than the cluster is repeated. */

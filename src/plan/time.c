@@ -5,7 +5,7 @@
  * schedule event by event, and a test holds the two together. */
 #include "plan/plan.h"
 
-#include "plan/flops.h"
+#include "cut/flops.h"
 
 #include <math.h>
 #include <string.h>

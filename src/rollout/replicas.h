@@ -9,7 +9,7 @@
 #define ROLLOUT_REPLICAS_H
 
 #include "comm/world.h"
-#include "rollout/engine.h"
+#include "engine/engine.h"
 
 typedef struct {
     Comm all, tp, unit;             /* the world; this rank's replica; the ranks that step together */

@@ -4,7 +4,7 @@
 #define STEP_NEEDS_H
 
 #include "model/open.h"
-#include "rollout/engine.h"
+#include "engine/engine.h"
 #include "train/checkpoint.h"
 
 typedef struct {

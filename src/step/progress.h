@@ -3,7 +3,7 @@
 #ifndef STEP_PROGRESS_H
 #define STEP_PROGRESS_H
 
-#include "step/metrics.h"
+#include "run/metrics.h"
 #include "step/run_dir.h"
 
 typedef struct Progress Progress;

@@ -1,7 +1,7 @@
 /* report.c - what a run tells: metrics of a step under verl's names, samples to read, validation, saves. */
 #include "step/run.h"
 #include "base/clock.h"
-#include "plan/flops.h"
+#include "cut/flops.h"
 
 #include <inttypes.h>
 #include <math.h>

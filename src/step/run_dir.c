@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 #include "base/json.h"
 #include "comm/world.h"
-#include "file/tensorboard.h"
+#include "run/tensorboard.h"
 
 #include <errno.h>
 #include <fcntl.h>

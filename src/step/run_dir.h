@@ -10,7 +10,7 @@
 #define STEP_RUN_DIR_H
 
 #include "config/config.h"
-#include "step/metrics.h"
+#include "run/metrics.h"
 
 typedef struct RunDir RunDir;
 

@@ -10,7 +10,7 @@
 #ifndef STEP_VAL_METRICS_H
 #define STEP_VAL_METRICS_H
 
-#include "step/metrics.h"
+#include "run/metrics.h"
 #include "rollout/rollouts.h"
 
 typedef struct ValMetrics ValMetrics;

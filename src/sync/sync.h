@@ -1,5 +1,5 @@
 /* sync.h - moves weights from the trainer's cut to the engine's cut of the same table: the moves of
- * plan/syncmoves.h, made.
+ * cut/syncmoves.h, made.
  *
  * Each slice goes from a rank that has it to those that need it, tensor by tensor in the order of the table.  Who needs
  * one of a rank of the same machine copies it out of that rank's memory (comm/share.h).  Between machines, and from GPU
@@ -11,7 +11,7 @@
 
 #include "comm/share.h"
 #include "param/param.h"
-#include "plan/syncmoves.h"
+#include "cut/syncmoves.h"
 
 typedef struct {
     const Params *from, *to;        /* the trainer's and, beside it, the engine's */

@@ -2,7 +2,7 @@
 #ifndef TASK_GEO3K_H
 #define TASK_GEO3K_H
 
-#include "task/mathx.h"
+#include "maths/mathx.h"
 #include "task/score.h"
 
 /* MATH's normal form of s; percent: a bare % goes too.  False where the reference raises: compare the raw text then. */

@@ -3,7 +3,7 @@
  * The answer is what the solution marks as such, the strongest mark first and of each the last: \boxed{...}, "####
  * ...", "the answer is ..." or "Answer: ...".  A solution that marks nothing has no answer: a number that happens to
  * stand last earns nothing, unless the scorer is math_exact_flexible. */
-#include "task/mathx.h"
+#include "maths/mathx.h"
 #include "task/score.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 typedef struct Chat Chat;
 

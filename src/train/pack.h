@@ -14,7 +14,7 @@
 void minibatch_order(int32_t *order, int64_t groups, bool shuffle, uint64_t seed, uint32_t step, uint32_t epoch);
 static inline int64_t minibatch_count(int64_t groups, int64_t per) { return (groups + per - 1) / per; }
 
-/* What computing a sequence of length s costs: linear s + square s^2 (of plan/flops.h: 6 linear, 3 pair). */
+/* What computing a sequence of length s costs: linear s + square s^2 (of cut/flops.h: 6 linear, 3 pair). */
 typedef struct { double linear, square; } PackCost;
 
 /* parts: of dp; mine: the one this rank computes */

@@ -1,5 +1,5 @@
 /* pipeline.h - the micro-batches of a mini-batch through this stage's chunks of layers, forward and backward, in the
- * order of plan/schedule.h.  One stage is a pipeline too: each micro-batch goes forward and back before the next.
+ * order of cut/schedule.h.  One stage is a pipeline too: each micro-batch goes forward and back before the next.
  *
  * A turn receives what it reads (activations from the chunk before, gradients from the one after), computes, and sends
  * on; sendings are under way while the next turn computes.  Memory: a flight for each micro-batch of each chunk that
@@ -8,7 +8,7 @@
 #define TRAIN_PIPELINE_H
 
 #include "model/model.h"
-#include "plan/schedule.h"
+#include "cut/schedule.h"
 
 typedef struct {
     Arena     act;

@@ -14,7 +14,7 @@
 
 #include "algo/loss.h"
 #include "model/model.h"
-#include "plan/flops.h"
+#include "cut/flops.h"
 #include "train/optim.h"
 #include "train/pack.h"
 #include "train/pipeline.h"
@@ -82,7 +82,7 @@ typedef struct {
     int64_t tokens, micros, max_micro;
     int     seqs, silent;             /* silent: of them, how many took no backward */
     int64_t compared;                 /* answer tokens whose log-prob was computed: loss.max_diff is over these */
-    double  flops, flops_verl;        /* of what was computed (plan/flops.h): the exact count, and verl's */
+    double  flops, flops_verl;        /* of what was computed (cut/flops.h): the exact count, and verl's */
     bool    finite, stepped;          /* stepped: the weights moved */
     bool    given_up;                 /* half way, because go_on said no: nothing has changed */
 } UpdateStats;

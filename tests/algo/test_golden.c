@@ -1,6 +1,6 @@
 /* test_golden.c - every case that verl's own code produced, to 1e-5, and that the comparison itself can fail. */
 #include "base/file.h"
-#include "cmd/verify_algos.h"
+#include "cmd/verify/verify_algos.h"
 #include "test.h"
 
 int main(void) {

@@ -1,8 +1,8 @@
 #!/bin/bash
-# million.sh - one million tokens sampled and scored (tests/rollout/test_million.c says over which models and how): the
+# million.sh - one million tokens sampled and scored (tests/engine/test_million.c says over which models and how): the
 # largest difference of log-probs, the entropies and the routes that differ.
 #   bash tests/all/million.sh build/hone [DIR [MODEL...]]
-program=$(dirname "$1")/tests/rollout/test_million
+program=$(dirname "$1")/tests/engine/test_million
 shift; shift
 models=${*:-llama qwen2 qwen3 qwen3_moe qwen3_moe_plain mixtral deepseek_v3 moonlight deepseek_v3_yarn random-llama random-qwen2
  random-qwen3 random-qwen3_moe random-mixtral random-deepseek_v3 random-moonlight}

@@ -6,7 +6,7 @@
 . tools/packages.sh
 repo=$PWD
 tests="base/test_threads base/test_ring op/test_chain op/test_attend layer/test_layers task/test_dataset task/test_reward task/test_reward_external
-       rollout/test_engine train/test_checkpoint"
+       engine/test_engine train/test_checkpoint"
 [ -f build-tsan/build.ninja ] || cmake -S . -B build-tsan -G Ninja -DHONE_TSAN=ON >build-tsan.log 2>&1 || { cat build-tsan.log; exit 1; }
 rm -f build-tsan.log
 scorers=$(for f in examples/reward_*.c tests/data/scorers/*.c; do echo "scorers/$(basename "$f" .c).so"; done)

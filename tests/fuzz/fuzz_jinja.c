@@ -1,5 +1,5 @@
 /* fuzz_jinja.c - any bytes as a template, rendered over a few variables within tight bounds: no crash, no hang. */
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* fuzz_math_exact.c - two texts, split at the first newline, compared as answers: no crash, no leak, no long wait, the
  * same verdict both ways round, and every text is itself. */
-#include "task/mathx.h"
+#include "maths/mathx.h"
 
 #include <string.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* fuzz_shell.c - any bytes as a launch script: an error or launches, soon, and no file is touched. */
-#include "text/shell.h"
+#include "import/shell.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

@@ -50,7 +50,7 @@ million() { # half a million tokens and more in bfloat16: each model in a proces
     grep -h "^tokens" "$work"/million.* | awk '{ n += $2; if ($4 > d) d = $4; e += $6; r += $8; w += $10 } END { print n, "tokens in all, largest difference", d + 0 ", entropies that differ", e + 0 ", routes", r, "of which differ", w + 0 }'
 }
 exact() {
-    tests test_model_exact test_model_gradient test_rollout_engine test_train
+    tests test_model_exact test_model_gradient test_engine_engine test_train
     tests f32 million
     million
     tests bf16 million -- --one
@@ -451,7 +451,7 @@ sanitize() {
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
 ops | exact | grpo | loop | bars | moonlight | nccl | sanitize) "$@" ;;
-some) ops; tests test_model_exact test_rollout_engine test_train million; verify f32; loop 3 ;;
+some) ops; tests test_model_exact test_engine_engine test_train million; verify f32; loop 3 ;;
 *) echo "sections: ops, exact, grpo, loop, bars, moonlight, nccl, sanitize"; exit 2 ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,7 +1,7 @@
 /* test_simulate.c - pipeline lists are complete and ordered; the closed formulas agree with
  * the simulation; time at scale. */
 #include "base/clock.h"
-#include "plan/schedule.h"
+#include "cut/schedule.h"
 #include "plan/search.h"
 #include "plan/simulate.h"
 #include "train/pipeline.h"

@@ -1,5 +1,5 @@
 /* test_syncplan.c - bytes to move between two cuts, against counting every row of every tensor on every rank. */
-#include "arch/grid.h"
+#include "cut/grid.h"
 #include "plan/syncplan.h"
 #include "test.h"
 

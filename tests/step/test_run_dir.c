@@ -1,7 +1,7 @@
 /* test_run_dir.c - the lock, cutting back on resume, torn lines, event files, reading back, and plots. */
 #include "base/file.h"
 #include "step/run_dir.h"
-#include "cmd/run_read.h"
+#include "run/run_read.h"
 #include "test.h"
 
 #include <dirent.h>

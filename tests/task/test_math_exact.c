@@ -2,7 +2,7 @@
  * nothing takes long. */
 #include "base/clock.h"
 #include "base/file.h"
-#include "task/mathx.h"
+#include "maths/mathx.h"
 #include "test.h"
 
 /* The next field of a line, up to a tab. */

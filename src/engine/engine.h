@@ -1,0 +1,109 @@
+/* engine.h - generation: paged KV cache, continuous batching, sampling; prompts in, answers with their log-probs out.
+ *
+ * The forward is the trainer's (model_extend runs the same blocks over pages), and a random number is named
+ * by (seed, step, prompt key, how often it came before, sample, position), so an answer depends on its
+ * prompt, the weights and those names alone: not on the batch, the order of arrival, threads, page size,
+ * preemption or prefix hits (E1, E3, E5).
+ *
+ * Where the model is cut over ranks of tp, each runs an engine on the same requests: they step together.
+ * So do engines whose experts are spread over all of them, each with requests of its own: one that has none
+ * steps along, to serve its experts (Feed.join). */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "model/model.h"
+#include "engine/sched.h"
+
+/* A stop token or string; max_tokens; the step's token budget; no room for another kept set; the model's numbers were
+ * not finite, so that there was nothing to draw the next token from. */
+typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET, FINISH_ROOM, FINISH_BROKEN } Finish;
+const char *finish_name(Finish f);                                /* "stop", "length", "budget", "room", "broken" */
+void        finish_broken(Err *err, int tokens);                  /* what to say of a broken answer of so many tokens */
+
+typedef struct {
+    Drawing        draw;
+    bool           greedy, ignore_eos;
+    int            max_tokens, min_tokens;       /* stop tokens are not drawn before min_tokens */
+    const int32_t *stop_ids;                     /* beside the model's end-of-sequence ids */
+    int            n_stop_ids;
+    bool           has_seed;                     /* its own seed, instead of the run's */
+    uint64_t       seed;
+} SampleOpts;
+
+typedef struct {
+    const int32_t    *tokens;                /* the prompt; lives until its last answer is out */
+    int               n, samples;
+    uint64_t          key;                   /* names its random numbers: request_key() */
+    const SampleOpts *opts;                  /* likewise */
+    void             *user;
+    uint32_t          again;                 /* how often the prompt came before in this step: its answers are others */
+    const PlacedPicture *pictures;           /* of the prompt, with keys, in the order of their
+                                              * places; they live as long as the prompt */
+    int               n_pictures;
+} Request;
+uint64_t request_key(const int32_t *tokens, int n);                      /* for requests without a name of their own */
+
+typedef struct {
+    const Request *request;
+    int            sample, n;
+    const int32_t *tokens;                       /* the answer, stop token included */
+    const float   *lp, *ent;                     /* of each, under the distribution it was drawn from */
+    Finish         finish;
+} Answer;
+
+/* What is done next by engines that step together: nothing more; nothing now, but ask for
+ * requests again; a step, which may have no rows here; cut everything. */
+typedef enum { JOIN_END, JOIN_AGAIN, JOIN_STEP, JOIN_CUT } Join;
+
+typedef struct {
+    bool (*next)  (void *user, Request *out);                            /* another request; false: there are no
+                                                                          * more, or none now */
+    bool (*token) (void *user, const Request *r, int sample, int32_t id);/* after each token, or NULL; true: stop
+                                                                          * here */
+    void (*answer)(void *user, const Answer *a);                         /* as answers finish */
+    bool (*tick)  (void *user, int64_t tokens, int running);             /* after each step, or NULL; false: cut
+                                                                          * everything now */
+    void     *user;
+    uint64_t  seed;
+    uint32_t  step;
+    int64_t   token_budget;                                              /* answer tokens in all; 0: no limit */
+    /* before each token, or NULL: the set it is drawn from, n bytes (model/kept_set.h); true:
+     * there is no room for another, the answer ends here */
+    bool    (*kept)(void *user, const Request *r, int sample, const uint8_t *set, size_t n);
+    /* before each step, or NULL: alone.  busy: has this engine anything to compute? */
+    Join    (*join)(void *user, bool busy);
+} Feed;
+
+typedef struct Engine Engine;
+/* of one run; ahead: steps that began before the last one's tokens were known */
+typedef struct {
+    int64_t tokens, prompt_tokens, answers, broken, ahead;
+    double seconds;
+    SchedStats sched;
+} EngineStats;
+
+/* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
+size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
+size_t  engine_pictures_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);     /* of the device */
+size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* lists of a step, on the device; as much
+                                                                          * on the host */
+size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */
+/* one page, all layers; shard NULL: one rank */
+size_t  engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like);
+Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
+/* Rows and patches that one request needs of SchedConf.feats and .patches; the engine must
+ * have been opened with at least as many. */
+void    engine_seen(const ModelDesc *m, const PlacedPicture *pics, int n, int64_t *feats, int64_t *patches);
+/* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
+Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem);
+size_t  engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
+void    engine_close(Engine *e);
+
+EngineStats engine_run(Engine *e, const Feed *f);
+/* Where nobody else must follow (one rank, no sets to tell of), a step of decoding begins before the host has seen what
+ * the last one drew; an answer that ended with it has one row computed in vain.  By default so on devices whose calls
+ * return before they are done. */
+void        engine_ahead(Engine *e, bool on);
+void        engine_flush(Engine *e);                    /* after every change of the weights or of the cache's memory */
+
+#endif

@@ -1,0 +1,32 @@
+/* seen.h - the pictures of the requests that an engine has: each is computed once between two changes of the weights
+ * and kept while somebody needs it, and longer where nobody else needs its rows.
+ *
+ * The scheduler and the prefix table know tokens only.  So a picture's tokens get names of their own in its
+ * prompt, below 0 and one for every token of every picture that was seen since the last flush: two pictures
+ * share no name, so their pages are never taken for each other's, and one picture that comes twice has the
+ * same names, so its pages are found again. */
+#ifndef ENGINE_SEEN_H
+#define ENGINE_SEEN_H
+
+#include "engine/engine.h"
+
+typedef struct Seen Seen;
+size_t seen_tmp_bytes (const ModelDesc *m, const SchedConf *c, DevKind like);
+size_t seen_host_bytes(const SchedConf *c);
+/* Of the device: results, and what the tower is given. */
+size_t seen_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
+Seen  *seen_open (Model *m, const SchedConf *c, Mem *mem);
+void   seen_close(Seen *s);
+void   seen_flush(Seen *s);                             /* the weights changed, and no request is under way */
+
+/* The pictures of a request, for group g: computed where they are not there.  False: they
+ * find no room while others have theirs. */
+bool   seen_take(Seen *s, int group, const Request *r);
+void   seen_drop(Seen *s, int group);
+const int32_t *seen_tokens(const Seen *s, int group);   /* its prompt with names for pictures' tokens */
+/* Tokens start.. of a sequence of that group, n of them: ids become ids of the vocabulary or
+ * its end, pos [n,3] their positions, from their rows of seen_feats. */
+void   seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos, int32_t *from);
+Tensor seen_feats(const Seen *s);
+
+#endif
