@@ -119,7 +119,7 @@ int main(int argc, char **argv) {
     c.pages = batch * ((context + 63) / 64) + 1;
     Side s;
     side_open(&s, &desc, &c, threads, false, argv[1]);
-    TokenFlops f = token_flops(&desc.d, desc.arch->attn);
+    TokenFlops f = token_flops(&desc.d);
     double peak = bench_peak(&s.dev);
     Work w = { .tokens = MEM_ARRAY(&mem, int32_t, (size_t)batch * (size_t)context),
                .salt = 1,

@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     TrainSeq *seqs = bench_seqs(n, len, desc.d.vocab, &mem);
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
     AdamConf adam = { .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01, .clip = 1 };
-    TokenFlops f = token_flops(&desc.d, desc.arch->attn);
+    TokenFlops f = token_flops(&desc.d);
     int64_t lens[1] = { len };
     double gflop = 1e-9 * n * flops_train(&f, lens, 1, len - 1);
     char line[64];

@@ -42,9 +42,9 @@ void arch_derive(Dims *d) {
 /* ---- The table, walked: what comes first, vision, the layers, what comes last */
 static bool here(const Dims *d, Where w, int layer) {
     switch (w) {
-    case IN_DENSE: return !d->moe_layer[layer];
+    case IN_DENSE: return !dims_moe(d, layer);
     case IN_MOE:
-    case IN_EXPERT: return d->moe_layer[layer];
+    case IN_EXPERT: return dims_moe(d, layer);
     default: return true;
     }
 }
@@ -182,7 +182,7 @@ bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err 
         return err_set(err, "rope_scaling.mrope_section is there: %s models have one position per token",
                        out->arch->name);
     TRY(config_quant(&out->d, &out->config, err));
-    TRY(arch_check(&out->d, out->arch->attn, out->arch->route, err));
+    TRY(arch_check(&out->d, out->arch->route, err));
     arch_derive(&out->d);
     return true;
 }

@@ -38,7 +38,8 @@ typedef struct {
     int64_t  mtp_layers;                                       /* extra layers in the file, not computed */
     bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
     bool     fp8;                                              /* quantization_config: float8 blocks in the files */
-    uint8_t  moe_layer[MAX_LAYERS];                            /* 1: this layer has experts */
+    LayerSpec layer[MAX_LAYERS];                               /* filled by the family's read: all 0 are layers of
+                                                                * grouped-query attention and a dense feed-forward */
     double   eps, route_factor;                                /* rms_norm_eps; routed_scaling_factor */
     RopeConf rope;
     int64_t  bos, eos[MAX_EOS], n_eos, pad;                    /* token ids; -1 and 0: none */
@@ -90,6 +91,9 @@ typedef struct {
 
 #define N(field) offsetof(Dims, field)
 #define B(field) offsetof(Dims, field)
+static inline bool dims_moe(const Dims *d, int layer) { return d->layer[layer].ffn == FFN_EXPERTS; }
+/* Latent attention has widths of its own, which every layer then shares. */
+static inline bool dims_latent(const Dims *d) { return d->kv_lora > 0; }
 static inline int64_t dim_at(const Dims *d, size_t field) {
     return *(const int64_t *)(const void *)((const char *)d + field);
 }
@@ -98,7 +102,6 @@ typedef struct {
     const char      *name;            /* "qwen3_moe": the family */
     const char      *names[4];        /* config.json "architectures" */
     const char      *types[4];        /* config.json "model_type" */
-    AttnKind         attn;
     RouteKind        route;
     bool             runs;            /* false: counted by inspect and plan, refused by everything that computes */
     bool           (*read)(Dims *d, const Json *config, Err *err);   /* the family's keys; unsupported values
@@ -154,7 +157,7 @@ int64_t arch_active_count(const ModelDesc *m);        /* parameters that one tok
 void  arch_rope(const ModelDesc *m, float *freq, float *amp);
 float arch_attn_scale(const ModelDesc *m);
 static inline int64_t arch_rope_dim(const ModelDesc *m) {
-    return m->arch->attn == ATTN_MLA ? m->d.rope_dim : m->d.head_dim;
+    return dims_latent(&m->d) ? m->d.rope_dim : m->d.head_dim;
 }
 
 void arch_derive(Dims *d);             /* fills the derived part of Dims from the rest */

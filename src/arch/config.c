@@ -148,22 +148,23 @@ bool config_tokens(Dims *d, const Json *c, Err *err) {
     return true;
 }
 
-bool arch_check(const Dims *d, AttnKind attn, RouteKind route, Err *err) {
-    int64_t turned = attn == ATTN_MLA ? d->rope_dim : d->head_dim;
+bool arch_check(const Dims *d, RouteKind route, Err *err) {
+    bool latent = dims_latent(d);
+    int64_t turned = latent ? d->rope_dim : d->head_dim;
     if (turned % 2)
         return err_set(err, "%s is %ld: rotary positions want an even number",
-                       attn == ATTN_MLA ? "qk_rope_head_dim" : "head_dim", (long)turned);
-    int64_t wide = attn == ATTN_MLA ? d->kv_lora + d->rope_dim : d->head_dim;
+                       latent ? "qk_rope_head_dim" : "head_dim", (long)turned);
+    int64_t wide = latent ? d->kv_lora + d->rope_dim : d->head_dim;
     if (wide > LIM_ATTEND)
         return err_set(err, "%s is %ld: attention takes at most %d columns a head",
-                       attn == ATTN_MLA ? "kv_lora_rank + qk_rope_head_dim" : "head_dim", (long)wide, LIM_ATTEND);
+                       latent ? "kv_lora_rank + qk_rope_head_dim" : "head_dim", (long)wide, LIM_ATTEND);
     if (d->heads % d->kv_heads)
         return err_set(err, "num_attention_heads %ld is not a multiple of num_key_value_heads %ld", (long)d->heads,
                        (long)d->kv_heads);
-    if (attn == ATTN_MLA && d->kv_heads != d->heads)
+    if (latent && d->kv_heads != d->heads)
         return err_set(err, "num_key_value_heads is %ld: latent attention wants as many as num_attention_heads, %ld",
                        (long)d->kv_heads, (long)d->heads);
-    int64_t group = attn == ATTN_MLA ? d->heads : d->heads / d->kv_heads; /* (all heads read the one latent) */
+    int64_t group = latent ? d->heads : d->heads / d->kv_heads; /* (all heads read the one latent) */
     if (group > LIM_GROUP)
         return err_set(err, "num_attention_heads is %ld: %ld heads would share one key head, at most %d can",
                        (long)d->heads, (long)group, LIM_GROUP);

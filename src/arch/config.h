@@ -41,6 +41,6 @@ bool config_tokens(Dims *d, const Json *c, Err *err);          /* bos, eos, pad:
  * max_window_layers have it. */
 bool config_no_window(const Json *c, const Dims *d, bool needs_flag, bool from_layer, Err *err);
 
-bool arch_check(const Dims *d, AttnKind attn, RouteKind route, Err *err);   /* what must divide, be even, be smaller */
+bool arch_check(const Dims *d, RouteKind route, Err *err);   /* what must divide, be even, be smaller */
 
 #endif

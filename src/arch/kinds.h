@@ -2,8 +2,15 @@
 #ifndef ARCH_KINDS_H
 #define ARCH_KINDS_H
 
-typedef enum { ATTN_GQA, ATTN_MLA } AttnKind;
+#include <stdint.h>
+
 typedef enum { ROUTE_NONE, ROUTE_SOFTMAX, ROUTE_SIGMOID } RouteKind;
 typedef enum { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_SECTIONS } RopeKind;
+
+/* What a decoder layer is made of: how its tokens see each other (layer/mixer.h, cut/mixer.h), and what each then goes
+ * through alone. */
+typedef enum { MIXER_GQA, MIXER_MLA, MIXERS } MixerKind;
+typedef enum { FFN_DENSE, FFN_EXPERTS } FfnKind;
+typedef struct { uint8_t mixer, ffn; } LayerSpec;
 
 #endif

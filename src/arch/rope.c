@@ -160,7 +160,7 @@ void arch_rope(const ModelDesc *m, float *freq, float *amp) {
 float arch_attn_scale(const ModelDesc *m) {
     double scale = 1 / sqrt((double)m->d.qk_dim);
     const RopeConf *r = &m->d.rope;
-    if (m->arch->attn == ATTN_MLA && r->kind != ROPE_DEFAULT && r->mscale_all > 0) {
+    if (dims_latent(&m->d) && r->kind != ROPE_DEFAULT && r->mscale_all > 0) {
         double s = yarn_m(r, r->mscale_all);
         scale *= s * s;
     }

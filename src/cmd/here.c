@@ -118,7 +118,7 @@ typedef struct {
 static ModelDesc slice_of(const ModelDesc *m, int n, const int *which) {
     ModelDesc s = *m;
     s.d.layers = n;
-    for (int i = 0; i < n; i++) s.d.moe_layer[i] = m->d.moe_layer[which[i]];
+    for (int i = 0; i < n; i++) s.d.layer[i] = m->d.layer[which[i]];
     return s;
 }
 
@@ -280,7 +280,7 @@ static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many,
     if (arch_param_count(m) <= SMALL) return time_slice(m, w, few, many, out, err);
     int layers = (int)m->d.layers, last = layers - 1, other = -1, same = 0;
     for (int i = 0; i < layers; i++) {
-        if (m->d.moe_layer[i] == m->d.moe_layer[last]) same++;
+        if (!memcmp(&m->d.layer[i], &m->d.layer[last], sizeof m->d.layer[i])) same++;
         else other = i;
     }
     ModelDesc a = slice_of(m, 1, (int[]){ last }), b = slice_of(m, 2, (int[]){ last, last });

@@ -27,7 +27,7 @@ double rank_flops(const Model *m, const int64_t *lens, int n) {
         double rows = head ? outputs : q->desc->where == IN_EXPERT ? each : cut ? own : own / s->tp;
         sum += 2 * rows * (double)slice_count(&q->slice);
     }
-    TokenFlops f = token_flops(d, m->desc->arch->attn);
+    TokenFlops f = token_flops(d);
     sum += f.pair * pairs * layers / (double)d->layers * (double)m->local.heads / (double)d->heads;
     return 3 * sum;
 }

@@ -164,7 +164,7 @@ static bool shows(const Dims *d, const Row *r) {
 
 static int moe_layers(const Dims *d) {
     int n = 0;
-    for (int l = 0; l < d->layers; l++) n += d->moe_layer[l];
+    for (int l = 0; l < d->layers; l++) n += dims_moe(d, l);
     return n;
 }
 

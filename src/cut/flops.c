@@ -1,22 +1,17 @@
 /* flops.c - multiply-adds of a token, forward and backward. */
 #include "cut/flops.h"
+#include "cut/mixer.h"
 
-static double attention_weights(const Dims *d, AttnKind attn) {
-    double h = (double)d->hidden, heads = (double)d->heads;
-    if (attn != ATTN_MLA) return h * (double)d->head_dim * (2 * heads + 2 * (double)d->kv_heads);
-    double qk = (double)(d->nope_dim + d->rope_dim), q_lora = (double)d->q_lora;
-    double q = d->q_lora ? h * q_lora + q_lora * heads * qk : h * heads * qk;
-    double kv = h * (double)(d->kv_lora + d->rope_dim) + (double)d->kv_lora * heads * (double)(d->nope_dim + d->v_dim);
-    return q + kv + heads * (double)d->v_dim * h;
-}
-
-TokenFlops token_flops(const Dims *d, AttnKind attn) {
-    double h = (double)d->hidden,
-           dims = attn == ATTN_MLA ? (double)(d->nope_dim + d->rope_dim + d->v_dim) : 2 * (double)d->head_dim;
-    TokenFlops f = { .head = (double)d->vocab * h, .pair = (double)d->layers * (double)d->heads * dims };
+TokenFlops token_flops(const Dims *d) {
+    double h = (double)d->hidden;
+    TokenFlops f = { .head = (double)d->vocab * h };
     double dense = 3 * h * (double)d->ffn;
     double moe = 3 * h * (double)d->expert_ffn * (double)(d->topk + d->shared) + h * (double)d->experts;
-    for (int64_t l = 0; l < d->layers; l++) f.linear += attention_weights(d, attn) + (d->moe_layer[l] ? moe : dense);
+    for (int l = 0; l < d->layers; l++) {
+        const MixerCost *c = mixer_cost_of(d, l);
+        f.linear += c->weights(d) + (dims_moe(d, l) ? moe : dense);
+        f.pair += (double)d->heads * (c->score(d) + c->value(d));
+    }
     return f;
 }
 

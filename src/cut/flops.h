@@ -12,7 +12,7 @@ typedef struct {
     double head;     /* vocab * hidden */
     double pair;     /* per (query, key) pair: heads * (qk_dim + v_dim), summed over the layers */
 } TokenFlops;
-TokenFlops token_flops(const Dims *d, AttnKind attn);
+TokenFlops token_flops(const Dims *d);
 
 /* verl's estimate of forward and backward: 6 (linear + 2 head) tokens + 3 pair sum s^2.  The embedding counts as a
  * product, causal attention as half the square.  (verl itself gives 0 for mixtral; this does not.) */

@@ -59,12 +59,19 @@ uint64_t request_key(const int32_t *tokens, int n) {
     return h ^ h >> 31;
 }
 
-size_t engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like) {
-    Kv kv = model_kv(m, shard, page);
+/* Bytes of a page in one layer. */
+static size_t layer_page_bytes(const ModelDesc *m, const Shard *shard, int layer, int page, DevKind like) {
+    Kv kv = model_kv(m, shard, layer, page);
     Dev dry;
     dev_open_dry(&dry, like);
-    size_t bytes = op_kv_bytes(&dry, &kv) * (size_t)m->d.layers;
+    size_t bytes = op_kv_bytes(&dry, &kv);
     dev_close(&dry);
+    return bytes;
+}
+
+size_t engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like) {
+    size_t bytes = 0;
+    for (int l = 0; l < m->d.layers; l++) bytes += layer_page_bytes(m, shard, l, page, like);
     return bytes;
 }
 
@@ -127,10 +134,12 @@ size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
 }
 
 size_t engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
-    size_t page = engine_page_bytes(m, c->shard, c->page, like) / (size_t)m->d.layers, layer;
-    if (__builtin_mul_overflow(page, (size_t)c->pages, &layer) || layer > (size_t)1 << 50)
-        return (size_t)1 << 60; /* nobody has it */
-    return (size_t)m->d.layers * arena_round(layer);
+    size_t sum = 0, layer;
+    for (int l = 0; l < m->d.layers; l++, sum += arena_round(layer))
+        if (__builtin_mul_overflow(layer_page_bytes(m, c->shard, l, c->page, like), (size_t)c->pages, &layer)
+            || layer > (size_t)1 << 50)
+            return (size_t)1 << 60; /* nobody has it */
+    return sum;
 }
 
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
@@ -159,12 +168,10 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
     size_t io = engine_io_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
-    Kv shape = model_kv(m->desc, &m->shard, c->page);
-    size_t page = op_kv_bytes(m->dev, &shape);
     e->pool = arena_over("kv", cache.base, cache.size);
     for (size_t l = 0; l < layers; l++) {
-        e->kv[l] = shape;
-        e->kv[l].pool = tensor_push(&e->pool, DT_U8, c->pages, (int64_t)page);
+        e->kv[l] = model_kv(m->desc, &m->shard, (int)l, c->page);
+        e->kv[l].pool = tensor_push(&e->pool, DT_U8, c->pages, (int64_t)op_kv_bytes(m->dev, &e->kv[l]));
     }
     if (c->feats) e->seen = seen_open(m, c, mem);
     return e;

@@ -58,13 +58,14 @@ static int queries_of(const ModelDesc *m, const Local *l, int64_t kv, int64_t *f
     *first = a - l->head0;
     return (int)(b - a);
 }
-int gqa_kv_heads(const ModelDesc *m, const Local *l) {
+/* Heads of keys and values that attention sees: a rank whose share is uneven has one a query head. */
+static int kv_heads_of(const ModelDesc *m, const Local *l) {
     int64_t first;
     for (int64_t k = 0; k < l->kv_heads; k++)
         if (queries_of(m, l, l->kv0 + k, &first) * l->kv_heads != l->heads) return (int)l->heads;
     return (int)l->kv_heads;
 }
-static bool uneven(const Ctx *c) { return gqa_kv_heads(c->m, &c->l) != c->l.kv_heads; }
+static bool uneven(const Ctx *c) { return kv_heads_of(c->m, &c->l) != c->l.kv_heads; }
 static Tensor by_query(const Ctx *c, Tensor k) {
     if (!uneven(c)) return k;
     int w = (int)c->m->d.head_dim;
@@ -97,7 +98,7 @@ static Leaves by_kv(const Ctx *c, int width) {
     return own ? l : leaves_one(c->l.kv_heads * width);
 }
 
-Attended gqa_attended(const Ctx *c, Arena *a) {
+static Attended attended(const Ctx *c, Arena *a) {
     Shape s = shape_of(c);
     return (Attended){ push(c, a, c->tokens, s.heads * s.dim), push_f32(a, c->tokens, s.heads) };
 }
@@ -144,12 +145,12 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, cons
 }
 
 /* Heads may be fewer than ranks: one without any adds nothing. */
-void gqa_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Attended *at, bool known,
-                 GqaKeep *keep) {
+static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Attended *at, bool known,
+                    MixerKeep *keep) {
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor all = tp_enter(&c->par, d, &d->tmp, x, c->tokens), part = tp_partial(&c->par, &d->tmp, y, c->tokens);
-    if (c->l.heads) heads_forward(c, layer, part, all, raw, at, known, keep);
+    if (c->l.heads) heads_forward(c, layer, part, all, raw, at, known, keep ? &keep->gqa : NULL);
     else op_zero(d, part);
     tp_exit(&c->par, d, y, part);
     bias_forward(c, y, param(c->w, P_OB, layer));
@@ -205,15 +206,22 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     op_linear_dx3(d, dpart, more, dy, w, sum);
 }
 
-void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *k) {
+static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MixerKeep *k) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
     bias_backward(c, param(g, P_OB, layer), dy);
     Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, c->tokens), all = tp_enter(&c->par, d, tmp, x, c->tokens);
     Tensor dpart = tp_partial(&c->par, tmp, dx, c->tokens);
-    if (c->l.heads) heads_backward(c, layer, g, dpart, dall, all, k);
+    if (c->l.heads) heads_backward(c, layer, g, dpart, dall, all, &k->gqa);
     else op_zero(d, dpart);
     tp_enter_bwd(&c->par, d, dx, dpart);
     arena_pop(tmp, mark);
 }
+
+static Kv cache(const ModelDesc *m, const Local *l) {
+    int heads = l->heads ? kv_heads_of(m, l) : 1; /* a rank without heads keeps one that nobody reads */
+    return (Kv){ .kv_heads = heads, .dk = (int)m->d.head_dim, .dv = (int)m->d.head_dim };
+}
+
+const Mixer mixer_gqa = { forward, backward, attended, cache, .takes_raw = true };

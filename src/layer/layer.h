@@ -77,23 +77,25 @@ void   norm_add_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g
 /* Attention is the dearest thing to make again: full recomputation remembers what came of it, and its log-sums. */
 typedef struct { Tensor o, lse; } Attended;                               /* none: not remembered */
 
-/* x: the block's normed input [T,H], which the caller keeps.  raw: it is still to be made, of this one normed with g;
- * or NULL, as it is over ranks.  at: written, or read if it is 'known' */
 typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
-typedef struct { Tensor x, g; float eps; } Raw;
-Attended gqa_attended(const Ctx *c, Arena *a);
-void gqa_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Attended *at, bool known,
-                  GqaKeep *keep);
-void gqa_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const GqaKeep *keep);
-
-int  gqa_kv_heads(const ModelDesc *m, const Local *l);      /* that attention sees: a rank whose share
-                                                             * is uneven has one a query head */
-
 /* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c); there it is what is remembered. */
 typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;
-Attended mla_attended(const Ctx *c, Arena *a);
-void mla_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, MlaKeep *keep);
-void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *keep);
+typedef union { GqaKeep gqa; MlaKeep mla; } MixerKeep;
+typedef struct { Tensor x, g; float eps; } Raw;
+
+/* How a layer's tokens see each other: one row for each MixerKind.
+ * x: the block's normed input [T,H], which the caller keeps.  raw: it is still to be made, of this one normed with g;
+ * or NULL, as it is over ranks and for a mixer that does not take it.  at: written, or read if it is 'known'. */
+typedef struct {
+    void   (*forward)(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Attended *at, bool known,
+                      MixerKeep *keep);
+    void   (*backward)(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MixerKeep *keep);
+    Attended (*attended)(const Ctx *c, Arena *a);
+    Kv     (*cache)(const ModelDesc *m, const Local *l);            /* one layer's, without pages and memory */
+    bool     takes_raw;
+} Mixer;
+extern const Mixer mixer_gqa, mixer_mla;
+const Mixer *mixer_of(const ModelDesc *m, int layer);
 
 /* A bias behind a sum that TP cuts: added once, when the sum is whole, on this rank's rows. */
 static inline void bias_forward(const Ctx *c, Tensor y, Tensor b) { if (b.data) op_add_row(c->dev, y, b); }

@@ -97,13 +97,16 @@ static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
 }
 
 /* The absorbed backward wants a.o, which is wider by R / u: too much to remember. */
-Attended mla_attended(const Ctx *c, Arena *a) {
+static Attended attended(const Ctx *c, Arena *a) {
     Shape s = shape_of(c);
     if (!c->dev->ops->expands) return (Attended){ 0 };
     return (Attended){ push(c, a, c->tokens, (int64_t)s.N * s.u), push_f32(a, c->tokens, s.N) };
 }
 
-void mla_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Attended *at, bool known, MlaKeep *keep) {
+static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Attended *at, bool known,
+                    MixerKeep *mixer_keep) {
+    CHECK(!raw, "an input that is still to be normed");
+    MlaKeep *keep = mixer_keep ? &mixer_keep->mla : NULL;
     Dev *d = c->dev;
     Shape s = shape_of(c);
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep), *tmp = &d->tmp;
@@ -269,7 +272,8 @@ static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor d
     arena_pop(tmp, mark);
 }
 
-void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MlaKeep *k) {
+static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MixerKeep *keep) {
+    const MlaKeep *k = &keep->mla;
     Dev *d = c->dev;
     Shape s = shape_of(c);
     Arena *tmp = &d->tmp;
@@ -296,3 +300,10 @@ void mla_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_add(d, dx, dx, part);
     arena_pop(tmp, mark);
 }
+
+static Kv cache(const ModelDesc *m, const Local *l) {
+    (void)l; /* the latent is every head's */
+    return (Kv){ .kv_heads = 1, .dk = (int)(m->d.kv_lora + m->d.rope_dim), .dv = (int)m->d.kv_lora, .latent = true };
+}
+
+const Mixer mixer_mla = { forward, backward, attended, cache };

@@ -2,30 +2,17 @@
  * feed-forward; recomputation around both. */
 #include "model/block.h"
 
-static bool is_moe(const Ctx *c, int layer) { return c->m->d.moe_layer[layer]; }
-static bool is_mla(const Ctx *c) { return c->m->arch->attn == ATTN_MLA; }
+static bool is_moe(const Ctx *c, int layer) { return dims_moe(&c->m->d, layer); }
 static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
 
 /* A block of experts leaves one token's norm to the next one's q, k and v, where nothing is kept, this rank has all,
  * and the backend makes it there and the experts' sum at once; else it norms what it has at hand. */
 static bool norms_late(const Ctx *c, int layer, int64_t T) {
     const Dims *m = &c->m->d;
-    return T == 1 && is_moe(c, layer) && !m->shared && !is_mla(c) && !c->each && c->par.tp.size == 1
-           && c->par.experts.size == 1 && c->leaves == 1
+    return T == 1 && is_moe(c, layer) && !m->shared && mixer_of(c->m, layer)->takes_raw && !c->each
+           && c->par.tp.size == 1 && c->par.experts.size == 1 && c->leaves == 1
            && op_norms_late(c->dev, m->hidden, param(c->w, P_Q, layer).rows + 2 * param(c->w, P_K, layer).rows,
                             c->l.expert_ffn, m->topk);
-}
-
-static void attn_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw, const Known *k, bool known,
-                         BlockKeep *keep) {
-    if (is_mla(c)) mla_forward(c, layer, y, x, &k->attended, known, keep ? &keep->mla : NULL);
-    else gqa_forward(c, layer, y, x, raw, &k->attended, known, keep ? &keep->gqa : NULL);
-}
-
-static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
-                          const BlockKeep *keep) {
-    if (is_mla(c)) mla_backward(c, layer, g, dx, dy, x, &keep->mla);
-    else gqa_backward(c, layer, g, dx, dy, x, &keep->gqa);
 }
 
 /* y = mid + what x gives; out is scratch.  begin: experts' x is still to be made (moe_forward) */
@@ -62,7 +49,8 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
          is_raw = ahead && !there && norms_late(c, layer, x.rows);
     Tensor n =
         there || is_raw ? ahead->n : norm_forward(c, x, raw.g, raw.eps, keep_cheap(c, keep), keep ? &keep->n1 : NULL);
-    attn_forward(c, layer, out, n, is_raw ? &raw : NULL, k, known, keep);
+    mixer_of(c->m, layer)
+        ->forward(c, layer, out, n, is_raw ? &raw : NULL, &k->attended, known, keep ? &keep->mixer : NULL);
     arena_pop(tmp, inner);
 
     Tensor g = param(c->w, P_NORM2, layer);
@@ -79,7 +67,7 @@ void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Ahead *ahe
     Known k = { 0 };
     bool full = c->recompute == RECOMPUTE_FULL;
     if (is_moe(c, layer)) k.routing = routing_push(c, x.rows, keep_always(c, keep));
-    if (keep && full) k.attended = is_mla(c) ? mla_attended(c, c->act) : gqa_attended(c, c->act);
+    if (keep && full) k.attended = mixer_of(c->m, layer)->attended(c, c->act);
     if (keep) *keep = (BlockKeep){ .x = x, .known = k };
     run(c, layer, y, x, &k, false, ahead, full ? NULL : keep);
     arena_pop(&c->dev->tmp, mark);
@@ -110,7 +98,7 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
     norm_add_backward(c, dmid, param(g, P_NORM2, layer), dn, g2, &keep->n2, dy);
     arena_pop(tmp, inner);
 
-    attn_backward(c, layer, g, dn, dmid, norm_output(c, &keep->n1, g1, eps_of(c)), keep);
+    mixer_of(c->m, layer)->backward(c, layer, g, dn, dmid, norm_output(c, &keep->n1, g1, eps_of(c)), &keep->mixer);
     norm_add_backward(c, dx, param(g, P_NORM1, layer), dn, g1, &keep->n1, dmid);
     arena_pop(whole.act, redo);
     arena_pop(tmp, mark);

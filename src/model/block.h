@@ -9,7 +9,7 @@ typedef struct { Routing routing; Attended attended; } Known;             /* rem
 typedef struct {
     Tensor x;                        /* the block's input */
     NormKeep n1, n2;
-    union { GqaKeep gqa; MlaKeep mla; };
+    MixerKeep mixer;
     union { MlpKeep mlp; MoeKeep moe; };
     Known known;
 } BlockKeep;

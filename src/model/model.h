@@ -128,7 +128,7 @@ typedef struct {
     int64_t feats;                       /* rows of pictures' results that are kept */
     int64_t each;
 } ExtendShape;
-Kv         model_kv(const ModelDesc *m, const Shard *shard, int page);      /* a layer's cache, without its memory */
+Kv         model_kv(const ModelDesc *m, const Shard *shard, int layer, int page);      /* a cache without its memory */
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);
 /* Of tower_forward that keeps nothing, its results included. */
 size_t     model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like);

@@ -134,25 +134,22 @@ ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
     return out;
 }
 
-Kv model_kv(const ModelDesc *m, const Shard *shard, int page) {
-    const Dims *d = &m->d;
+Kv model_kv(const ModelDesc *m, const Shard *shard, int layer, int page) {
     Shard whole = shard_whole(m);
     if (!shard) shard = &whole;
     Local l = grid_local(m, &shard->g, shard->at);
-    if (m->arch->attn == ATTN_MLA)
-        return (Kv){
-            .page = page, .kv_heads = 1, .dk = (int)(d->kv_lora + d->rope_dim), .dv = (int)d->kv_lora, .latent = true
-        };
-    int heads = l.heads ? gqa_kv_heads(m, &l) : 1; /* a rank without heads keeps one that nobody reads */
-    return (Kv){ .page = page, .kv_heads = heads, .dk = (int)d->head_dim, .dv = (int)d->head_dim };
+    Kv kv = mixer_of(m, layer)->cache(m, &l);
+    kv.page = page;
+    return kv;
 }
 
 static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
     const Dims *d = &desc->d;
-    Kv shape = model_kv(desc, s->shard, s->page);
     Kv *kv = MEM_ARRAY(&x->mem, Kv, (size_t)d->layers);
-    shape.pool = tensor_push(&x->io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x->dev, &shape));
-    for (int64_t l = 0; l < d->layers; l++) kv[l] = shape;
+    for (int l = 0; l < d->layers; l++) {
+        kv[l] = model_kv(desc, s->shard, l, s->page);
+        kv[l].pool = tensor_push(&x->io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x->dev, &kv[l]));
+    }
     Paged p = { .rows = { s->seqs, s->longest, ints(x, s->seqs + 1) },
                 .start = ints(x, s->seqs),
                 .table = tensor_push(&x->io, DT_I32, s->seqs, s->max_pages) };

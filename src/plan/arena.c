@@ -65,9 +65,9 @@ int arena_layer(const ModelDesc *m, int layer, bool gpu, KeptTensor out[MOST_KEP
     out[0].stays = true;                /* what the block returns: the next one's input */
     add(&l, d->hidden, ALWAYS, NARROW); /* the residual in the middle */
     for (int i = 0; i < 2; i++) add(&l, 1, ALWAYS, WIDE), add(&l, d->hidden, CHEAP, NARROW);
-    if (m->arch->attn == ATTN_MLA) add_mla(&l, d, gpu);
+    if (d->layer[layer].mixer == MIXER_MLA) add_mla(&l, d, gpu);
     else add_gqa(&l, d);
-    if (d->moe_layer[layer]) add_moe(&l, d);
+    if (dims_moe(d, layer)) add_moe(&l, d);
     else add_mlp(&l, d->ffn);
     return l.n;
 }

@@ -1,5 +1,6 @@
 /* recipe.c - a plan as a configuration, and settings that cannot be meant. */
 #include "plan/recipe.h"
+#include "cut/mixer.h"
 
 #include "base/json.h"
 #include "plan/report.h"
@@ -157,7 +158,7 @@ int plan_faults(const Plan *p, Buf *out) {
     double answers = fmin(w->prompts * w->answers / p->engines, p->profile->running),
            alive = answers * (w->prompt_mean + w->mean / 2);
     if (p->fits && p->kv_tokens < 0.6 * alive) {
-        bool latent = p->sum->model->arch->attn == ATTN_MLA && l->gen_tp > 1 && l->gen_ep <= l->gen_tp;
+        bool latent = mixer_cost_of(&p->sum->model->d, 0)->repeated && l->gen_tp > 1 && l->gen_ep <= l->gen_tp;
         buf_printf(out,
                    "mistake: the cache holds %.0f tokens an engine, its %.0f answers about %.0f: they queue and are "
                    "preempted%s\n",

@@ -3,6 +3,7 @@
  * Between two events (an answer ends, the cache is full) the batch is constant and contexts grow by one a step, so a
  * rollout of any length costs as many evaluations as it has events. */
 #include "cut/flops.h"
+#include "cut/mixer.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -12,11 +13,11 @@
  * engines: what eager launching costs. */
 static double kernels_of(const ModelSum *s) {
     const Dims *d = &s->model->d;
-    double attn = s->model->arch->attn == ATTN_MLA ? 22 : 13 + (d->qk_norm ? 2 : 0);
-    double moe = 0;
+    double n = 0;
     for (int l = 0; l < s->layers; l++)
-        moe += !sum_is_moe(s, l) ? 6 : 15 + (s->model->arch->route == ROUTE_SIGMOID ? 14 : 0) + (d->shared ? 7 : 0);
-    return attn * s->layers + moe + 20;
+        n += mixer_cost_of(d, l)->kernels(d)
+             + (!sum_is_moe(s, l) ? 6 : 15 + (s->model->arch->route == ROUTE_SIGMOID ? 14 : 0) + (d->shared ? 7 : 0));
+    return n + 20;
 }
 
 static double experts_hit(const Dims *d, double batch) {
@@ -67,12 +68,10 @@ double decode_step(const Plan *p, double batch, double ctx, double part[BOUND_CO
     if (experts > 0) weights += p->profile->weight * experts * experts_hit(d, batch) / engine;
     double cache = mine * ctx * p->kv_per_token;
     double dense = s->gemm - (experts > 0 ? experts * (double)d->topk / (double)d->experts : 0);
-    double chosen = s->gemm - dense, pair = s->model->arch->attn == ATTN_MLA
-                                                ? 2.0 * (double)(2 * d->kv_lora + d->rope_dim)
-                                                : 2 * (s->dqk + s->dv);
+    double chosen = s->gemm - dense;
     double flops = 2 * mine * dense / l->gen_tp + 2 * batch * chosen / engine;
     double compute = flops / (g->flops * g->gemm)
-                     + mine * ctx * (double)d->heads / l->gen_tp * pair * s->layers / (g->flops * g->attn);
+                     + mine * ctx * (double)d->heads / l->gen_tp * 2 * s->absorbed / (g->flops * g->attn);
     double memory = (weights + cache) / (g->bandwidth * p->profile->decode_bw), net = decode_network(p, mine);
     double beside = g->is_cpu ? 0 : s->layers * (p->profile->decode_layer + mine * p->profile->decode_row);
     double launch = kernels_of(s) * p->profile->launch, device = fmax(memory, compute) + beside + net;

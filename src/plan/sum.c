@@ -1,6 +1,7 @@
 /* sum.c - the sums over the parameter table.  The kept bytes are those of a stack that keeps 16-bit activations and
  * float32 router values and softmax sums. */
 #include "plan/sum.h"
+#include "cut/mixer.h"
 
 #include <math.h>
 
@@ -44,12 +45,12 @@ void model_sum(ModelSum *s, const ModelDesc *m) {
     const Dims *d = &m->d;
     *s = (ModelSum){ .model = m, .layers = (int)d->layers };
     arch_each_param(m, add_param, s);
-    bool mla = m->arch->attn == ATTN_MLA;
-    s->dqk = (double)(mla ? d->nope_dim + d->rope_dim : d->head_dim);
-    s->dv = (double)(mla ? d->v_dim : d->head_dim);
     double idle = 0;
     for (int l = 0; l < s->layers; l++) {
         LayerSum *a = &s->at[l];
+        const MixerCost *c = mixer_cost_of(d, l);
+        a->score = c->score(d), a->value = c->value(d), a->absorbed = c->absorbed(d);
+        s->score += a->score, s->value += a->value, s->absorbed += a->absorbed;
         double chosen = d->experts ? a->experts * (double)d->topk / (double)d->experts : 0;
         a->gemm = a->attn_cut + a->attn_whole + a->dense + a->router + a->shared + chosen;
         idle += a->experts - chosen;
@@ -60,29 +61,21 @@ void model_sum(ModelSum *s, const ModelDesc *m) {
 }
 
 double sum_kv_bytes(const ModelSum *s, int tp, double element) {
-    const Dims *d = &s->model->d;
-    if (s->model->arch->attn == ATTN_MLA) return (double)d->layers * (double)(d->kv_lora + d->rope_dim) * element;
-    return (double)d->layers * 2 * ceil((double)d->kv_heads / tp) * (double)d->head_dim * element;
+    double elements = 0;
+    for (int l = 0; l < s->layers; l++) elements += mixer_cost_of(&s->model->d, l)->cache(&s->model->d, tp);
+    return elements * element;
 }
 
 double sum_forward(const ModelSum *s, double length) {
-    return 2 * s->gemm + length * (double)s->model->d.heads * (s->dqk + s->dv) * s->layers;
+    return 2 * s->gemm + length * (double)s->model->d.heads * (s->score + s->value);
 }
 
 Kept sum_kept(const ModelSum *s, int layer, int drop, double imbalance) {
     const Dims *d = &s->model->d;
-    double h = (double)d->hidden, heads = (double)d->heads;
+    double h = (double)d->hidden;
     if (drop & DROP_ALL) return (Kept){ .block = 2 * h };
     Kept k = { .block = 4 * h + (drop & DROP_NORM ? 0 : 4 * h) }; /* two residuals, two norm outputs */
-    if (s->model->arch->attn == ATTN_MLA) {
-        k.block +=
-            4 * (double)(d->q_lora + d->kv_lora) + 2 * (double)d->rope_dim; /* latents before and after their norm */
-        if (!(drop & DROP_MLA_UP)) k.block += 2 * heads * (2 * s->dqk + s->dv);
-        k.block += 4 * heads + 2 * heads * s->dv; /* softmax sums, output */
-    } else {
-        double q = heads * (double)d->head_dim, kv = (double)d->kv_heads * (double)d->head_dim;
-        k.block += 2 * (q + 2 * kv) + (d->qk_norm ? 2 * (q + kv) : 0) + 4 * heads + 2 * q;
-    }
+    k.block += mixer_cost_of(d, layer)->kept(d, drop & DROP_MLA_UP);
     if (!sum_is_moe(s, layer)) {
         k.block += (drop & DROP_ROWS ? 4 : 6) * (double)d->ffn;
         return k;

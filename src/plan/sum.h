@@ -9,6 +9,8 @@ typedef struct {                      /* elements of one layer */
     double attn_cut, attn_whole;      /* attention: cut by tp; whole on every tp rank */
     double norm, dense, router, shared, experts;
     double gemm;                      /* weights one token is multiplied with: chosen experts only */
+    double score, value;              /* widths of one head's scores and values, as in training; of both in */
+    double absorbed;                  /* the form that decoding has */
 } LayerSum;
 
 typedef struct {
@@ -17,7 +19,7 @@ typedef struct {
     double   embed, head, final_norm, vision;       /* head 0: tied to the embedding */
     double   total, active, gemm;                   /* gemm: with the head, without the embedding's lookup */
     double   tensors;                               /* named tensors in the hub's files */
-    double   dqk, dv;                               /* widths of one head's scores and values, as in training */
+    double   score, value, absorbed;                /* as of a layer, summed over all */
     LayerSum at[MAX_LAYERS];
     LayerSum before[MAX_LAYERS + 1];                /* sums of layers 0..l-1 */
 } ModelSum;

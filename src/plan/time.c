@@ -65,8 +65,7 @@ static Cost layer_cost(const Plan *p, int layer, double tokens, double context) 
     Kept k = sum_kept(s, layer, 0, 1);
     double rows = sum_is_moe(s, layer) ? (double)d->topk : 0;
     Cost c = { .products = 2 * tokens * a->gemm / l->g.tp / (g->flops * g->gemm) };
-    bool latent = f->absorbed && s->model->arch->attn == ATTN_MLA;
-    double width = latent ? (double)(2 * d->kv_lora + d->rope_dim) : s->dqk + s->dv;
+    double width = f->absorbed ? a->absorbed : a->score + a->value;
     c.scores = tokens * context * (double)d->heads * width / l->g.tp / (g->flops * g->attn);
     c.small = tokens / l->g.tp * (k.block * f->block_work + rows * f->row_work) / 3 / g->sms;
     double params =
@@ -283,12 +282,13 @@ static double moves(const Plan *p) {
 
 static void plan_rates(Plan *p, double square) {
     const Machine *g = &p->cluster.gpu;
-    TokenFlops t = token_flops(&p->sum->model->d, p->sum->model->arch->attn);
+    TokenFlops t = token_flops(&p->sum->model->d);
     double passes = work_epochs(&p->work), tokens = p->tokens * passes, squares = tokens * square;
     double time = p->phase[PH_UPDATE].seconds + p->phase[PH_OPTIMIZER].seconds, all = time * g->flops * p->cluster.gpus;
     double linear = 6 * (t.linear + 2 * t.head) * tokens,
            exact = 3 * (2 * (t.linear + t.head) * tokens + t.pair * squares);
-    double heads = p->sum->dqk / (p->sum->dqk + p->sum->dv); /* verl's older count squares the score width twice */
+    double heads =
+        p->sum->score / (p->sum->score + p->sum->value); /* verl's older count squares the score width twice */
     p->mfu = (linear + 3 * t.pair * squares) / all;
     p->mfu_old = (linear + 12 * t.pair * heads * squares) / all;
     p->mfu_exact = exact / all;

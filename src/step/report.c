@@ -119,7 +119,7 @@ static void speed_metrics(Run *r) {
     metric(m, "perf/total_num_tokens", all);
     metric(m, "perf/time_per_step", step);
     metric(m, "perf/throughput", all / step);
-    TokenFlops f = token_flops(&d->d, d->arch->attn);
+    TokenFlops f = token_flops(&d->d);
     double epochs = (double)r->job.c.train.epochs, update = r->now.seconds[PHASE_UPDATE];
     double full = flops_train(&f, lens, n, (int64_t)answer) * epochs; /* were every answer trained on */
     metric(m, "perf/mfu/actor", r->now.flops / update / r->peak_flops);

@@ -128,7 +128,7 @@ static void take_back(Policy *p) {
 
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     PolicySizes s = policy_sizes(m->desc, &m->shard, c, model_kind(m));
-    TokenFlops f = token_flops(&m->desc->d, m->desc->arch->attn);
+    TokenFlops f = token_flops(&m->desc->d);
     *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->recompute = c->recompute, m->keep_logits = c->keep_logits;
     if (c->trains) open_block(p, &s, mem);

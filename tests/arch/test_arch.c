@@ -271,10 +271,10 @@ static void variants(void) {
     check_rope(&m, "linear", 1, 0.25, l, COUNT(l));
 
     CHECK(parse_over(&m, base_moe, "'num_hidden_layers':4,'mlp_only_layers':[1,99]", &mem, &err), "%s", err.msg);
-    EXPECT(m.d.moe_layer[0] && !m.d.moe_layer[1] && m.d.moe_layer[2] && m.d.moe_layer[3],
+    EXPECT(dims_moe(&m.d, 0) && !dims_moe(&m.d, 1) && dims_moe(&m.d, 2) && dims_moe(&m.d, 3),
            "a dense layer in the middle");
     CHECK(parse_over(&m, base_moe, "'num_hidden_layers':4,'decoder_sparse_step':2", &mem, &err), "%s", err.msg);
-    EXPECT(!m.d.moe_layer[0] && m.d.moe_layer[1] && !m.d.moe_layer[2] && m.d.moe_layer[3], "every second layer");
+    EXPECT(!dims_moe(&m.d, 0) && dims_moe(&m.d, 1) && !dims_moe(&m.d, 2) && dims_moe(&m.d, 3), "every second layer");
     EXPECT(!m.d.norm_topk, "qwen3_moe renormalises only when told");
     CHECK(parse_over(&m, base_moe, "'eos_token_id':[3,5,3],'bos_token_id':1", &mem, &err), "%s", err.msg);
     EXPECT(m.d.n_eos == 2 && m.d.eos[0] == 3 && m.d.eos[1] == 5 && m.d.bos == 1 && m.d.pad == -1, "token ids");

@@ -23,7 +23,10 @@ static Dims dims_of(const Json *c) {
     d.kv_lora = get(c, "kv_lora_rank", 0);
     d.nope_dim = get(c, "qk_nope_head_dim", 0), d.rope_dim = get(c, "qk_rope_head_dim", 0),
     d.v_dim = get(c, "v_head_dim", 0);
-    for (int64_t l = get(c, "first_k_dense_replace", 0); d.experts && l < d.layers; l++) d.moe_layer[l] = 1;
+    int64_t dense = get(c, "first_k_dense_replace", 0);
+    for (int64_t l = 0; l < d.layers; l++)
+        d.layer[l] =
+            (LayerSpec){ d.kv_lora ? MIXER_MLA : MIXER_GQA, d.experts && l >= dense ? FFN_EXPERTS : FFN_DENSE };
     return d;
 }
 
@@ -37,7 +40,7 @@ static void golden(void) {
     for (size_t i = 0; ok && i < file.n; i++) {
         const Json *c = &file.items[i], *lens = json_get(c, "seqlens");
         Dims d = dims_of(json_get(c, "config"));
-        TokenFlops f = token_flops(&d, d.kv_lora ? ATTN_MLA : ATTN_GQA);
+        TokenFlops f = token_flops(&d);
         int64_t len[64];
         for (size_t k = 0; k < lens->n; k++) len[k] = lens->items[k].integer;
         double got = flops_verl(&f, len, (int64_t)lens->n) / 1e12,
@@ -62,8 +65,8 @@ static void exact(void) {
                .topk = 2,
                .expert_ffn = 5,
                .shared = 1 };
-    d.moe_layer[1] = 1;
-    TokenFlops f = token_flops(&d, ATTN_GQA);
+    d.layer[1].ffn = FFN_EXPERTS;
+    TokenFlops f = token_flops(&d);
     double attn = 8 * 12 + 2 * 8 * 6 + 12 * 8;
     double dense = 3 * 8 * 16, moe = 8 * 6 + 3 * 3 * 8 * 5;
     EXPECT(f.linear == 2 * attn + dense + moe && f.head == 400, "%g", f.linear);

@@ -148,8 +148,7 @@ static void run(Rig *k, Recompute recompute, bool keeps, float *y, float *dx, fl
     op_put(d, X, k->x);
     op_put(d, dY, k->r);
     size_t tmp = arena_mark(&d->tmp);
-    GqaKeep gqa;
-    MlaKeep mla;
+    MixerKeep mixer;
     MlpKeep mlp;
     MoeKeep moe;
     NormKeep norm;
@@ -159,9 +158,11 @@ static void run(Rig *k, Recompute recompute, bool keeps, float *y, float *dx, fl
     case NORM:
         Y = norm_forward(&c, X, param(c.w, P_NORM1, k->layer), (float)k->f.desc.d.eps, act, keeps ? &norm : NULL);
         break;
-    case GQA: gqa_forward(&c, k->layer, Y, X, NULL, &none, false, keeps ? &gqa : NULL); break;
+    case GQA:
     case MLA:
-    case MLA_EXPANDED: mla_forward(&c, k->layer, Y, X, &none, false, keeps ? &mla : NULL); break;
+    case MLA_EXPANDED:
+        mixer_of(c.m, k->layer)->forward(&c, k->layer, Y, X, NULL, &none, false, keeps ? &mixer : NULL);
+        break;
     case MLP: mlp_forward(&c, &mlp_dense, k->layer, Y, X, keeps ? &mlp : NULL); break;
     case MOE: moe_forward(&c, k->layer, Y, X, &routing, false, NULL, NULL, keeps ? &moe : NULL); break;
     }
@@ -175,9 +176,9 @@ static void run(Rig *k, Recompute recompute, bool keeps, float *y, float *dx, fl
         case NORM:
             norm_backward(&c, dX, param(&k->g, P_NORM1, k->layer), dY, param(c.w, P_NORM1, k->layer), &norm);
             break;
-        case GQA: gqa_backward(&c, k->layer, &k->g, dX, dY, X, &gqa); break;
+        case GQA:
         case MLA:
-        case MLA_EXPANDED: mla_backward(&c, k->layer, &k->g, dX, dY, X, &mla); break;
+        case MLA_EXPANDED: mixer_of(c.m, k->layer)->backward(&c, k->layer, &k->g, dX, dY, X, &mixer); break;
         case MLP: mlp_backward(&c, &mlp_dense, k->layer, &k->g, dX, dY, X, &mlp); break;
         case MOE: moe_backward(&c, k->layer, &k->g, dX, dY, X, &moe); break;
         }

@@ -30,7 +30,7 @@ static bool experts_where(Dims *d, const Json *c, Err *err) {
     TRY(json_int(c, "first_k_dense_replace", &first, err) && json_int(c, "moe_layer_freq", &freq, err));
     if (first < 0) return err_set(err, "first_k_dense_replace is missing or negative");
     if (freq != 1) return err_set(err, "moe_layer_freq is %ld: only 1 is supported", (long)freq);
-    for (int l = 0; l < d->layers; l++) d->moe_layer[l] = l >= first;
+    for (int l = 0; l < d->layers; l++) d->layer[l] = (LayerSpec){ MIXER_MLA, l < first ? FFN_DENSE : FFN_EXPERTS };
     return true;
 }
 
@@ -86,7 +86,6 @@ const Arch arch_deepseek_v3 = {
     .name = "deepseek_v3",
     .names = { "DeepseekV3ForCausalLM" },
     .types = { "deepseek_v3", "kimi_k2" },
-    .attn = ATTN_MLA,
     .route = ROUTE_SIGMOID,
     .runs = true,
     .read = read,

@@ -27,7 +27,6 @@ const Arch arch_llama = {
     .name = "llama",
     .names = { "LlamaForCausalLM" },
     .types = { "llama" },
-    .attn = ATTN_GQA,
     .route = ROUTE_NONE,
     .runs = true,
     .read = read,

@@ -16,7 +16,7 @@ static bool read(Dims *d, const Json *c, Err *err) {
     TRY(config_text(d, c, err) && config_keys(d, c, keys, err));
     TRY(config_heads(d, c, 0, err) && config_no_window(c, d, false, false, err));
     d->norm_topk = true;
-    for (int l = 0; l < d->layers; l++) d->moe_layer[l] = 1;
+    for (int l = 0; l < d->layers; l++) d->layer[l].ffn = FFN_EXPERTS;
     return config_rope(d, c, 1e6, err);
 }
 
@@ -34,7 +34,6 @@ const Arch arch_mixtral = {
     .name = "mixtral",
     .names = { "MixtralForCausalLM" },
     .types = { "mixtral" },
-    .attn = ATTN_GQA,
     .route = ROUTE_SOFTMAX,
     .runs = true,
     .read = read,

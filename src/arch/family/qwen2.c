@@ -26,7 +26,6 @@ const Arch arch_qwen2 = {
     .name = "qwen2",
     .names = { "Qwen2ForCausalLM" },
     .types = { "qwen2" },
-    .attn = ATTN_GQA,
     .route = ROUTE_NONE,
     .runs = true,
     .read = read,

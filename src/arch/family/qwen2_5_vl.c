@@ -115,7 +115,6 @@ const Arch arch_qwen2_5_vl = {
     .name = "qwen2_5_vl",
     .names = { "Qwen2_5_VLForConditionalGeneration" },
     .types = { "qwen2_5_vl" },
-    .attn = ATTN_GQA,
     .route = ROUTE_NONE,
     .runs = true,
     .read = read,

@@ -27,7 +27,6 @@ const Arch arch_qwen3 = {
     .name = "qwen3",
     .names = { "Qwen3ForCausalLM" },
     .types = { "qwen3" },
-    .attn = ATTN_GQA,
     .route = ROUTE_NONE,
     .runs = true,
     .read = read,

@@ -43,7 +43,7 @@ static double step_bytes(const Opened *o, int batch, double context, size_t page
            each = dtype_size(o->model.w.at[0].t.dtype);
     double embed = d->own_head ? (double)(d->vocab * d->hidden) * each : 0, untouched = 0;
     for (int64_t l = 0; l < d->layers; l++) {
-        if (!d->moe_layer[l]) continue;
+        if (!dims_moe(d, l)) continue;
         double missed = 1;
         for (int i = 0; i < batch; i++) missed *= 1 - (double)d->topk / (double)d->experts;
         untouched += missed * (double)d->experts * 3 * (double)(d->hidden * d->expert_ffn) * each;

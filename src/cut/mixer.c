@@ -1,0 +1,48 @@
+/* mixer.c - the rows of mixer.h. */
+#include "cut/mixer.h"
+
+#include <math.h>
+
+/* ---- grouped-query attention */
+static double gqa_width(const Dims *d) { return (double)d->head_dim; }
+static double gqa_both(const Dims *d) { return 2 * (double)d->head_dim; }
+static double gqa_weights(const Dims *d) {
+    return (double)d->hidden * (double)d->head_dim * (2 * (double)d->heads + 2 * (double)d->kv_heads);
+}
+static double gqa_cache(const Dims *d, int tp) { return 2 * ceil((double)d->kv_heads / tp) * (double)d->head_dim; }
+static double gqa_kept(const Dims *d, bool drop_up) {
+    (void)drop_up;
+    double heads = (double)d->heads, q = heads * (double)d->head_dim, kv = (double)d->kv_heads * (double)d->head_dim;
+    return 2 * (q + 2 * kv) + (d->qk_norm ? 2 * (q + kv) : 0) + 4 * heads + 2 * q;
+}
+static double gqa_kernels(const Dims *d) { return 13 + (d->qk_norm ? 2 : 0); }
+
+/* ---- multi-head latent attention */
+static double mla_score(const Dims *d) { return (double)(d->nope_dim + d->rope_dim); }
+static double mla_value(const Dims *d) { return (double)d->v_dim; }
+static double mla_absorbed(const Dims *d) { return (double)(2 * d->kv_lora + d->rope_dim); }
+static double mla_weights(const Dims *d) {
+    double h = (double)d->hidden, heads = (double)d->heads, qk = mla_score(d), q_lora = (double)d->q_lora;
+    double q = d->q_lora ? h * q_lora + q_lora * heads * qk : h * heads * qk;
+    double kv = h * (double)(d->kv_lora + d->rope_dim) + (double)d->kv_lora * heads * (double)(d->nope_dim + d->v_dim);
+    return q + kv + heads * (double)d->v_dim * h;
+}
+static double mla_cache(const Dims *d, int tp) {
+    (void)tp;
+    return (double)(d->kv_lora + d->rope_dim);
+}
+static double mla_kept(const Dims *d, bool drop_up) {
+    double heads = (double)d->heads;
+    double latents = 4 * (double)(d->q_lora + d->kv_lora) + 2 * (double)d->rope_dim; /* before and after their norm */
+    double up = drop_up ? 0 : 2 * heads * (2 * mla_score(d) + mla_value(d));
+    return latents + up + 4 * heads + 2 * heads * mla_value(d); /* softmax sums, output */
+}
+static double mla_kernels(const Dims *d) {
+    (void)d;
+    return 22;
+}
+
+const MixerCost mixer_cost[MIXERS] = {
+    [MIXER_GQA] = { gqa_weights, gqa_width, gqa_width, gqa_both, gqa_cache, gqa_kept, gqa_kernels, false },
+    [MIXER_MLA] = { mla_weights, mla_score, mla_value, mla_absorbed, mla_cache, mla_kept, mla_kernels, true },
+};

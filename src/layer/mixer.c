@@ -1,0 +1,9 @@
+/* mixer.c - which mixer a layer has. */
+#include "layer/layer.h"
+
+static const Mixer *const mixers[MIXERS] = {
+    [MIXER_GQA] = &mixer_gqa,
+    [MIXER_MLA] = &mixer_mla,
+};
+
+const Mixer *mixer_of(const ModelDesc *m, int layer) { return mixers[m->d.layer[layer].mixer]; }
