@@ -152,8 +152,8 @@ bool arch_check(const Dims *d, RouteKind route, Err *err) {
     bool latent = dims_latent(d);
     int64_t turned = latent ? d->rope_dim : d->head_dim;
     if (turned % 2)
-        return err_set(err, "%s is %ld: rotary positions want an even number",
-                       latent ? "qk_rope_head_dim" : "head_dim", (long)turned);
+        return err_set(err, "%s is %ld: rotary positions want an even number", latent ? "qk_rope_head_dim" : "head_dim",
+                       (long)turned);
     int64_t wide = latent ? d->kv_lora + d->rope_dim : d->head_dim;
     if (wide > LIM_ATTEND)
         return err_set(err, "%s is %ld: attention takes at most %d columns a head",
