@@ -144,6 +144,12 @@ static bool has(const char *const *list, const char *name) {
     return false;
 }
 
+bool arch_runs_type(const char *type) {
+    for (size_t i = 0; i < COUNT(archs); i++)
+        if (archs[i]->runs && has(archs[i]->types, type)) return true;
+    return false;
+}
+
 static bool unknown(const char *key, const char *value, Err *err) {
     Buf known = { 0 };
     for (size_t i = 0; i < COUNT(archs); i++) buf_printf(&known, "%s%s", i ? ", " : "", archs[i]->name);

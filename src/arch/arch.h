@@ -128,6 +128,7 @@ bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err);
  * wrote (path is global_step_N, its actor, or the folder of all steps). */
 const char *model_folder(const char *path, Mem *mem);
 bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err);
+bool arch_runs_type(const char *type);                /* is a model of that model_type computed here? */
 bool model_desc_runs(const ModelDesc *m, Err *err);   /* false, with a message, for a family that is only counted */
 /* Tokens that one forward can take: rows, also those that experts get (topk of each token), are numbered in 32 bits. */
 static inline int64_t model_desc_most_tokens(const ModelDesc *m) {

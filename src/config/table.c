@@ -178,7 +178,9 @@ INT(train.decay_steps, "null", 1, 1e9, TS,
 REAL(train.weight_decay, "0.01", 0, 10, TS,
     "decoupled decay of matrices (norms and biases are spared)", ACTOR "optim.weight_decay optim.weight_decay")
 PAIR(train.betas, "[0.9, 0.999]", 0, 0.9999999, TS,        "AdamW's two averages", ACTOR "optim.betas optim.betas")
-REAL(train.eps, "1e-8", ABOVE_0, 1, TS,                    "AdamW's epsilon", ACTOR "optim.eps")
+REAL(train.eps, "1e-8", ABOVE_0, 1, TS,                      "AdamW's epsilon",
+    ACTOR "optim.eps optim.eps " ACTOR "optim.override_optimizer_config.adam_eps "
+    "optim.override_optimizer_config.adam_eps")
 REAL(train.clip_grad, "1.0", 0, NO_MAX, TS,
     "largest norm of the gradient; 0: not clipped", ACTOR "optim.clip_grad optim.clip_grad " ACTOR "grad_clip")
 INT(train.epochs, "1", 1, 1000, T,                         "passes over a step's answers", ACTOR "ppo_epochs")
@@ -194,7 +196,8 @@ ENUM(train.loss_agg, "token-mean", agg_names, T,
 INT(train.loss_norm_length, "null", 1, 1e9, T,
     "seq-mean-token-sum-norm: the length; null: data.max_response_length", ACTOR "loss_scale_factor")
 REAL(train.clip_ratio, "0.2", 0, NO_MAX, T,                "how far the ratio may move, both ways", ACTOR "clip_ratio")
-REAL(train.clip_low, "null", 0, 1, T,                      "how far down; null: clip_ratio", ACTOR "clip_ratio_low")
+REAL(train.clip_low, "null", 0, NO_MAX, T,
+    "how far down, 1 or more: without bound (geo_mean: of the log); null: clip_ratio", ACTOR "clip_ratio_low")
 REAL(train.clip_high, "null", 0, NO_MAX, T,                "how far up; null: clip_ratio", ACTOR "clip_ratio_high")
 REAL(train.clip_c, "3.0", 1, NO_MAX, T,
     "dual clip: largest ratio that counts against a bad answer", ACTOR "clip_ratio_c")
@@ -217,7 +220,7 @@ BOOL(train.freeze_tower, "false", TS,
     "leave the vision tower and its merger as they are", ACTOR "freeze_vision_tower")
 ENUM(train.recompute, "none", recompute_names, TS,
     "what the backward pass computes again to save memory; full: all but attention",
-    MCORE "override_transformer_config.recompute_granularity")
+    MCORE "override_transformer_config.recompute_granularity engine.override_transformer_config.recompute_granularity")
 BOOL(train.keep_logits, "false", TS,
     "keep a micro-batch's logits (4 bytes a token and id) for the backward pass: quicker, same bits; not with tp nor "
     "on a GPU in float32", NULL)
@@ -231,7 +234,8 @@ ENUM(train.moments, "f32", moments_names, TS,
 REAL(train.offload_fraction, "0.0", 0, 1, TS,
     "share of the optimizer's state kept in host memory",
     ACTOR "optim.override_optimizer_config.optimizer_offload_fraction "
-    "optim.override_optimizer_config.optimizer_offload_fraction")
+    "optim.override_optimizer_config.optimizer_offload_fraction "
+    ACTOR "optim.override_optimizer_config.offload_fraction optim.override_optimizer_config.offload_fraction")
 BOOL(train.park_states, "false", T,
     "the device's share of AdamW's state waits in host memory while answers are sampled, in its place is the KV "
     "cache", NULL)
@@ -308,27 +312,38 @@ REAL(trainer.peak_tflops, "null", ABOVE_0, 1e9, TS,
     "peak of one device for MFU; null: a card's by its maker, else measured", NULL)
 
 INT(grid.tp, "1", 1, 4096, TS,
-    "tensor parallel ranks", MCORE "tensor_model_parallel_size engine.tensor_model_parallel_size")
+    "tensor parallel ranks",
+    MCORE "tensor_model_parallel_size engine.tensor_model_parallel_size " ACTOR "torchtitan.tensor_parallel_size "
+    "engine.tensor_parallel_size engine.tp_size engine.tp")
 INT(grid.pp, "1", 1, 512, TS,
-    "pipeline stages", MCORE "pipeline_model_parallel_size engine.pipeline_model_parallel_size")
+    "pipeline stages",
+    MCORE "pipeline_model_parallel_size engine.pipeline_model_parallel_size "
+    ACTOR "torchtitan.pipeline_parallel_size engine.pipeline_parallel_size engine.pp_size engine.pp")
 INT(grid.vpp, "1", 1, 64, TS,
     "virtual stages per pipeline rank",
-    MCORE "virtual_pipeline_model_parallel_size engine.virtual_pipeline_model_parallel_size")
+    MCORE "virtual_pipeline_model_parallel_size engine.virtual_pipeline_model_parallel_size engine.vpp")
 INT(grid.ep, "1", 1, 4096, TS,
-    "expert parallel ranks", MCORE "expert_model_parallel_size engine.expert_model_parallel_size")
+    "expert parallel ranks",
+    MCORE "expert_model_parallel_size engine.expert_model_parallel_size " ACTOR "veomni.expert_parallel_size "
+    ACTOR "torchtitan.expert_parallel_size engine.expert_parallel_size engine.ep_size engine.ep")
 INT(grid.etp, "1", 1, 4096, TS,
-    "tensor parallel ranks inside an expert", MCORE "expert_tensor_parallel_size engine.expert_tensor_parallel_size")
+    "tensor parallel ranks inside an expert",
+    MCORE "expert_tensor_parallel_size engine.expert_tensor_parallel_size engine.etp")
 INT(grid.cp, "1", 1, 4096, TS,
-    "context parallel ranks", MCORE "context_parallel_size engine.context_parallel_size")
+    "context parallel ranks",
+    MCORE "context_parallel_size engine.context_parallel_size " ACTOR "veomni.ulysses_parallel_size "
+    "engine.ulysses_parallel_size " ACTOR "torchtitan.context_parallel_size engine.cp_size engine.cp")
 INT(grid.dp, "null", 1, 65536, TS,                         "data parallel ranks; null: what the others leave", NULL)
 STR(grid.split, "null", TS,
     "layers of each stage, such as 13x3,9; null: equal shares", NULL)
 INT(grid.first_layers, "null", 0, 512, TS,
     "layers of the first stage; null: an equal share",
-    MCORE "override_transformer_config.num_layers_in_first_pipeline_stage")
+    MCORE "override_transformer_config.num_layers_in_first_pipeline_stage "
+    "engine.override_transformer_config.num_layers_in_first_pipeline_stage")
 INT(grid.last_layers, "null", 0, 512, TS,
     "layers of the last stage; null: an equal share",
-    MCORE "override_transformer_config.num_layers_in_last_pipeline_stage")
+    MCORE "override_transformer_config.num_layers_in_last_pipeline_stage "
+    "engine.override_transformer_config.num_layers_in_last_pipeline_stage")
 INT(grid.nodes, "1", 1, 65536, TS,                         "machines", "trainer.nnodes")
 INT(grid.gpus_per_node, "1", 1, 1024, TS,                  "processes per machine", "trainer.n_gpus_per_node")
 { 0 } };

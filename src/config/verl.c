@@ -6,17 +6,20 @@
 #include "config/table.h"
 
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define ACTOR   "actor_rollout_ref.actor."
-#define ROLLOUT "actor_rollout_ref.rollout."
-#define MODEL   "actor_rollout_ref.model."
-#define MCORE   ACTOR "megatron."
-#define OTC     MCORE "override_transformer_config."
-#define TIS     "algorithm.rollout_correction."
-#define OFF     "False null 0 0.0"
+#define ACTOR    "actor_rollout_ref.actor."
+#define ROLLOUT  "actor_rollout_ref.rollout."
+#define MODEL    "actor_rollout_ref.model."
+#define MCORE    ACTOR "megatron."
+#define OTC      MCORE "override_transformer_config."
+#define TIS      "algorithm.rollout_correction."
+#define OVERRIDE ACTOR "optim.override_optimizer_config."
+#define OFF      "False null 0 0.0"
+#define LORA     "LoRA is not there yet: set it to 0 to train all of the model"
 
 /* clang-format off */
 /* A * stands for anything; the first row that fits counts.  harmless NULL: any value. */
@@ -118,15 +121,43 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { OTC "multi_latent_attention",           NULL, "the model's config says it" },
 { OTC "normalization",                    NULL, "the model's config says it" },
 { OTC "swiglu",                           NULL, "the model's config says it" },
-{ "*optim.optimizer*",               "adam AdamW adamw torch.optim null", "there is one optimizer, AdamW" },
+{ "*optim.optimizer*",
+    "adam AdamW adamw FusedAdam torch.optim transformer_engine.pytorch.optimizers.fused_adam null",
+    "there is one optimizer, AdamW" },
 { "*optim.total_training_steps",     "-1 null", "trainer.steps says it" },
 { "*optim.lr_warmup_init",           OFF, "warm-up begins at 0" },
+{ "*optim.init_lr_ratio",            OFF, "warm-up begins at 0" },
+{ "*optim.wd_incr_style",            "constant null", "the decay does not change" },
+{ "*optim.zero_indexed_step",        NULL, "the first step has the first rate of the schedule" },
+{ "*optim.master_weight*",           NULL, "a master in float32 is always kept" },
+{ "*optim.store_param_remainders",   NULL, "a float32 master with the same bits; see train.master: remainder" },
+{ "*optim.main_grads_dtype",         NULL, "gradients are summed in float32" },
+{ "*optim.use_precision_aware_optimizer", NULL, "train.moments and train.master say how states are kept" },
+{ "*optim.use_layer_wise_distributed_optimizer", NULL, "the optimizer's state is always sharded" },
+{ "*optim.muon_*",                   NULL, "goes with the optimizer muon" },
 { "*optim.weight_decay_incr_style",  "constant null", "the decay does not change" },
 { "*optim.num_cycles",               "0.5 null", "a cosine goes down once" },
 { "*optim.lr_wsd_decay_style",       "linear null", "wsd decays on a line" },
 { "*optim.use_checkpoint_opt_param_scheduler", NULL, "the rate is a function of the step" },
-{ ACTOR "optim.override_optimizer_config.fp8*", NULL, "training in FP8 is not there" },
-{ ACTOR "optim.override_optimizer_config.*", NULL, "how the optimizer moves its state; see train.offload_fraction" },
+{ OVERRIDE "optimizer",              "adam null", "there is one optimizer, AdamW" },
+{ OVERRIDE "decoupled_weight_decay", "True null", "the decay is decoupled, as AdamW's is" },
+{ OVERRIDE "overlap_*",              NULL, "how the optimizer moves its state; see train.offload_fraction" },
+{ OVERRIDE "*cpu_*",                 NULL, "how the optimizer moves its state; see train.offload_fraction" },
+{ OVERRIDE "pin_*",                  NULL, "how the optimizer moves its state; see train.offload_fraction" },
+{ OVERRIDE "use_precision_aware_optimizer", NULL, "train.moments and train.master say how states are kept" },
+{ OVERRIDE "store_param_remainders", NULL, "a float32 master with the same bits; see train.master: remainder" },
+{ OVERRIDE "main_*_dtype",           NULL, "gradients are summed, and the master kept, in float32" },
+{ OVERRIDE "params_dtype",           NULL, "train.weights says it" },
+{ OVERRIDE "bf16",                   NULL, "train.weights says it" },
+{ OVERRIDE "fp16",                   OFF, "training in float16 is not there" },
+{ OVERRIDE "*loss_scale*",           NULL, "there is no loss scale: bfloat16 and float32 have float32's range" },
+{ OVERRIDE "use_distributed_optimizer", NULL, "the optimizer's state is always sharded" },
+{ OVERRIDE "fp8*",                   NULL, "training in FP8 is not there" },
+{ OVERRIDE "log_*",                  NULL, "phases are always timed: metrics.jsonl" },
+{ OVERRIDE "timers",                 NULL, "phases are always timed: metrics.jsonl" },
+{ OVERRIDE "barrier_with_L1_time",   NULL, "phases are always timed: metrics.jsonl" },
+{ OVERRIDE "muon_*",                 NULL, "goes with the optimizer muon" },
+{ OVERRIDE "*",                      "null", "this part of Megatron's optimizer has no counterpart" },
 
 { "actor_rollout_ref.ref.model.*",        "null", "the reference is the model that training begins with" },
 { "actor_rollout_ref.ref.log_prob_*",     NULL, "packed as the update is: train.micro_tokens" },
@@ -188,10 +219,13 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { MODEL "torch_dtype",                    NULL, "there is no torch" },
 { MODEL "external_lib",                   "null", "no code of a model is ever run" },
 { MODEL "hf_config_path",                 "null", "the model's folder has its config.json" },
-{ MODEL "lora_rank",                      OFF, "LoRA is not there yet: set it to 0 to train all of the model" },
-{ MODEL "lora.rank",                      OFF, "LoRA is not there yet: set it to 0 to train all of the model" },
+{ MODEL "lora_rank",                      OFF, LORA },
+{ MODEL "lora.rank",                      OFF, LORA },
+{ MODEL "lora_adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
+{ MODEL "lora.adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
 { MODEL "lora*",                          NULL, "goes with LoRA" },
 { MODEL "*_modules",                      NULL, "goes with LoRA" },
+{ MODEL "target_parameters",              NULL, "goes with LoRA" },
 { MODEL "mtp.enable*",                    OFF, "multi-token prediction is left out" },
 { MODEL "mtp.*",                          NULL, "goes with multi-token prediction, which is left out" },
 { MODEL "override_config.*max_position_embeddings", NULL,
@@ -257,9 +291,15 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 
 { "engine.*_offload", NULL,
     "one copy of the weights serves both phases; see train.offload_fraction" },
-{ "engine.override_transformer_config.*", NULL, "kernels are as they are, with the same results" },
+{ "engine.enable_fp8",                    OFF, "training in FP8 is not there" },
+{ "engine.qat.*",                         OFF, "quantised training is not there" },
+{ "engine.dtype", "bfloat16 bf16 float32 fp32 null",
+    "training in another type than bfloat16 is not asked for this way" },
 { "engine.*",                             NULL, "how a backend shards; here the grid says it (hone plan)" },
-{ "model.lora_rank",                      OFF, "LoRA is not there yet: set it to 0 to train all of the model" },
+{ "model.lora_rank",                      OFF, LORA },
+{ "model.lora.rank",                      OFF, LORA },
+{ "model.lora_adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
+{ "model.lora.adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
 { "model.lora*",                          NULL, "goes with LoRA" },
 { "model.target_modules",                 NULL, "goes with LoRA" },
 { "model.strategy",                       NULL, "there is one trainer" },
@@ -270,6 +310,7 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "model.mtp.enable*",                    OFF, "multi-token prediction is left out" },
 { "model.mtp.*",                          NULL, "goes with multi-token prediction, which is left out" },
 
+{ "critic.enable",                        OFF, "a critic is not there yet" },
 { "critic.*",                             NULL, "there is no critic" },
 { "async_training.*",                     "", "asynchronous training is not there yet" },
 { "rollout.nnodes",                       "", "asynchronous training is not there yet" },
@@ -297,7 +338,21 @@ static bool one_of(const char *list, const char *text) {
     return false;
 }
 
+/* The keys of verl's SFT trainer that mean what the actor's do. */
+static const struct {
+    const char *sft, *actor;
+} SAME[] = {
+    { "engine.override_transformer_config.", OTC },
+    { "optim.override_optimizer_config.", OVERRIDE },
+};
+
 ConfFate conf_verl(const char *key, const char *value, const char **why) {
+    char actor[256];
+    for (size_t i = 0; i < COUNT(SAME); i++)
+        if (!strncmp(key, SAME[i].sft, strlen(SAME[i].sft))) {
+            snprintf(actor, sizeof actor, "%s%s", SAME[i].actor, key + strlen(SAME[i].sft));
+            key = actor;
+        }
     for (size_t i = 0; i < COUNT(rows); i++) {
         if (fnmatch(rows[i].key, key, 0)) continue;
         *why = rows[i].why;

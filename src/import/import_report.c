@@ -22,10 +22,10 @@ static void put_row(Buf *out, const ImportRow *r) {
     char line[16] = "-";
     const char *name = r->fate <= FATE_CHANGED && strcmp(r->name, r->set->key) ? r->name : "",
                *why = r->why ? r->why : "";
+    const char *text = r->set->text ? r->set->text : ""; /* what no key of the script said has none */
     if (r->set->line) snprintf(line, sizeof line, "%d", r->set->line);
-    buf_printf(out, "%6s  %-58s %-16.60s%s%s%s%s%s", line, r->set->key, r->set->text,
-               strlen(r->set->text) > 60 ? "..." : "", *name || *why ? "  " : "", *name ? "-> " : "", name,
-               *name && *why ? ": " : "");
+    buf_printf(out, "%6s  %-58s %-16.60s%s%s%s%s%s", line, r->set->key, text, strlen(text) > 60 ? "..." : "",
+               *name || *why ? "  " : "", *name ? "-> " : "", name, *name && *why ? ": " : "");
     buf_printf(out, "%s\n", why);
 }
 
@@ -66,7 +66,8 @@ void import_yaml(Buf *out, const Import *im) {
     for (size_t i = 0; i < im->notes.n; i++) buf_printf(out, "# note: %s\n", im->notes.at[i]);
     for (size_t i = 0; i < im->rows.n; i++)
         if (im->rows.at[i].fate == FATE_NOT_SUPPORTED)
-            buf_printf(out, "# not supported: %s=%s: %s\n", im->rows.at[i].set->key, im->rows.at[i].set->text,
+            buf_printf(out, "# not supported: %s%s%s: %s\n", im->rows.at[i].set->key,
+                       im->rows.at[i].set->text ? "=" : "", im->rows.at[i].set->text ? im->rows.at[i].set->text : "",
                        im->rows.at[i].why);
     config_dump(out, &im->c, DUMP_GIVEN);
 }

@@ -2,9 +2,12 @@
  * verl's defaults where they differ, the grid, settings that contradict each other here. */
 #include "import/import_verl.h"
 
+#include "base/file.h"
+
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -13,11 +16,21 @@
 #define MCORE   ACTOR "megatron."
 #define ETP     "expert_tensor_parallel_size"
 #define OTC     MCORE "override_transformer_config."
+#define SFT_OTC "engine.override_transformer_config."
+#define FIRST   "account_for_embedding_in_pipeline_split"
+#define LAST    "account_for_loss_in_pipeline_split"
 #define ULYSSES                                                                                                        \
     ACTOR "ulysses_sequence_parallel_size " ACTOR                                                                      \
           "fsdp_config.ulysses_sequence_parallel_size engine.ulysses_sequence_parallel_size "                          \
           "ulysses_sequence_parallel_size"
-#define CP        MCORE "context_parallel_size"
+#define VEOMNI   ACTOR "veomni.ulysses_parallel_size engine.ulysses_parallel_size"
+#define CP       MCORE "context_parallel_size"
+#define OVERRIDE "optim.override_optimizer_config."
+#define EXP_AVG                                                                                                        \
+    ACTOR "optim.exp_avg_dtype " ACTOR OVERRIDE "exp_avg_dtype optim.exp_avg_dtype " OVERRIDE "exp_avg_dtype"
+#define EXP_AVG_SQ                                                                                                     \
+    ACTOR "optim.exp_avg_sq_dtype " ACTOR OVERRIDE "exp_avg_sq_dtype optim.exp_avg_sq_dtype " OVERRIDE                 \
+          "exp_avg_sq_dtype"
 #define MANAGER   "reward_model.reward_manager reward.reward_manager.name reward_manager.name"
 #define REWARD_FN "custom_reward_function.path reward.custom_reward_function.path"
 #define OVERLONG                                                                                                       \
@@ -49,7 +62,10 @@ static int64_t longest(const Import *im) {
 }
 
 static int64_t context_parallel(const Import *im) {
-    return im->megatron ? whole(im, CP " engine.context_parallel_size", 1) : whole(im, ULYSSES, 1);
+    static const char any[] = VEOMNI " " ACTOR "torchtitan.context_parallel_size engine.context_parallel_size "
+                                     "engine.cp_size engine.cp";
+    if (im->megatron) return whole(im, CP " engine.context_parallel_size", 1);
+    return whole(im, import_find(im, ULYSSES) ? ULYSSES : any, 1);
 }
 
 /* ---- batches */
@@ -119,12 +135,43 @@ static bool cpu_offload(Import *im, ImportRow *row) {
 }
 
 static bool offload_fraction(Import *im, ImportRow *row) {
-    if (import_yes(im,
-                   ACTOR "optim.override_optimizer_config.optimizer_cpu_offload "
-                         "optim.override_optimizer_config.optimizer_cpu_offload",
-                   false))
+    if (import_yes(im, ACTOR OVERRIDE "optimizer_cpu_offload " OVERRIDE "optimizer_cpu_offload", false))
         return import_put(im, row, "train.offload_fraction", NULL, NULL), true;
     return not_needed(row, "train.offload_fraction", "optimizer_cpu_offload is off");
+}
+
+/* Two keys for what is one pair here; what Megatron overrides it with wins. */
+static bool beta(Import *im, ImportRow *row) {
+    const double *b = im->c.train.betas;
+    double b1 = import_number(im, ACTOR OVERRIDE "adam_beta1 " OVERRIDE "adam_beta1", b[0]);
+    double b2 = import_number(im, ACTOR OVERRIDE "adam_beta2 " OVERRIDE "adam_beta2", b[1]);
+    ConfScalar *pair = MEM_ARRAY(im->mem, ConfScalar, 2);
+    for (int i = 0; i < 2; i++) {
+        pair[i].text = mem_printf(im->mem, "%.9g", i ? b2 : b1);
+        pair[i].n = strlen(pair[i].text);
+    }
+    import_put_value(im, row, "train.betas", &(ConfValue){ .items = pair, .n = 2, .is_list = true }, "one of the two");
+    return true;
+}
+
+/* "torch.bfloat16", "bf16" */
+static bool is_type(const char *text, const char *type) { return strstr(text, type) != NULL; }
+
+static bool moments(Import *im, ImportRow *row) {
+    const char *one = import_text(im, EXP_AVG, "fp32"), *two = import_text(im, EXP_AVG_SQ, "fp32");
+    bool b1 = is_type(one, "bf16") || is_type(one, "bfloat16"), b2 = is_type(two, "bf16") || is_type(two, "bfloat16");
+    if (is(row, "null") || (is_type(one, "32") && is_type(two, "32")))
+        return not_needed(row, "train.moments", "float32, as here");
+    if (!b1 || !b2) return not_supported(row, "train.moments keeps both averages alike, in float32 or bfloat16");
+    import_put(im, row, "train.moments", "bf16", "rounded by chance here");
+    return true;
+}
+
+static bool warmup_start(Import *im, ImportRow *row) {
+    static const char steps[] = ACTOR "optim.lr_warmup_steps optim.lr_warmup_steps",
+                      ratio[] = ACTOR "optim.lr_warmup_steps_ratio optim.lr_warmup_steps_ratio";
+    if (import_number(im, steps, -1) > 0 || import_number(im, ratio, 0) > 0) return false;
+    return not_needed(row, NULL, "there is no warm-up");
 }
 
 static bool clip_ratio(Import *im, ImportRow *row) {
@@ -159,9 +206,9 @@ static bool etp_null(Import *im, ImportRow *row) {
 
 /* Megatron puts the embedding and the loss into the first and the last stage as if they were layers. */
 static bool ends_count(Import *im, ImportRow *row) {
-    int64_t pp = whole(im, MCORE "pipeline_model_parallel_size", 1);
-    bool first = import_yes(im, OTC "account_for_embedding_in_pipeline_split", false),
-         last = import_yes(im, OTC "account_for_loss_in_pipeline_split", false);
+    int64_t pp = whole(im, MCORE "pipeline_model_parallel_size engine.pipeline_model_parallel_size", 1);
+    bool first = import_yes(im, OTC FIRST " " SFT_OTC FIRST, false),
+         last = import_yes(im, OTC LAST " " SFT_OTC LAST, false);
     if (!import_yes(im, row->set->key, false) || pp == 1) return not_needed(row, "grid.split", "off, or one stage");
     if (!im->layers) return not_supported(row, "how many layers the model has is not known: give --model CONFIG.json");
     int64_t slots = im->layers + first + last, each = slots / pp;
@@ -180,12 +227,68 @@ static bool ends_count(Import *im, ImportRow *row) {
     return true;
 }
 
+/* What other engines' words for recomputing say; "selective" is as close as their lists are. */
+static bool activations(Import *im, ImportRow *row) {
+    bool all = is(row, "true") || is(row, "full"), some = is(row, "selective");
+    import_put(im, row, "train.recompute",
+               all    ? "full"
+               : some ? "selective"
+                      : "none",
+               "layers are computed again in the backward pass, or not");
+    return true;
+}
+
+/* ---- models */
+static bool model(Import *im, ImportRow *row) {
+    import_put(im, row, "model.path", NULL, NULL);
+    if (im->no_model) not_supported(row, im->no_model);
+    return true;
+}
+
+/* verl's own default is null, whatever the rank is. */
+static bool adapter(Import *im, ImportRow *row) {
+    (void)im;
+    bool none = is(row, "") || is(row, "null");
+    return none ? not_needed(row, NULL, "no adapter")
+                : not_supported(row, "an adapter is trained on, also where the rank is 0: LoRA is not there yet");
+}
+
 /* ---- methods */
 static bool advantages(Import *im, ImportRow *row) {
     (void)im;
     return is(row, "gae")
            && not_supported(row,
                             "gae needs a critic, which is not there yet; grpo, rloo or reinforce_plus_plus need none");
+}
+
+/* "0.5_4.0" is a band: a token whose weight lies outside counts nothing.  The weights are 1 here, and 1 alone is asked
+ * for. */
+static bool tis_cap(Import *im, ImportRow *row) {
+    char *end;
+    const char *text = row->set->value.is_list ? "" : row->set->value.one.text, *split = strchr(text, '_');
+    if (split) {
+        double low = strtod(text, &end), high;
+        bool number = end == split && end != text;
+        high = strtod(split + 1, &end);
+        if (!number || *end || end == split + 1) return false;
+        if (low > 1 || high < 1) return not_supported(row, "every weight is 1 here, and the band leaves 1 out");
+        import_put(im, row, "algo.tis_cap", split + 1, "the band's upper end; every weight is 1 here, inside it");
+        return true;
+    }
+    if (!im->stale || is(row, "null")) return false;
+    import_put(im, row, "algo.tis_cap", NULL, "answers are fresh here: every weight is 1");
+    return true;
+}
+
+static bool tis(Import *im, ImportRow *row) {
+    if (!im->stale || is(row, "null")) return false;
+    import_put(im, row, "algo.tis", NULL, "answers are fresh here: every weight is 1");
+    return true;
+}
+
+static bool corrections(Import *im, ImportRow *row) {
+    if (!im->stale || strstr(row->set->key, "loss_type")) return false;
+    return not_needed(row, NULL, "answers are fresh here: there is nothing to correct");
 }
 
 static bool kl_loss(Import *im, ImportRow *row) {
@@ -307,11 +410,33 @@ static bool sft_inner(Import *im, ImportRow *row) {
     return not_needed(row, NULL, "part of the column's name");
 }
 
+/* ---- where it begins */
+static const char *resume_path(const Import *im) {
+    const char *path = import_text(im, "trainer.resume_from_path", NULL), *mode;
+    mode = import_text(im, "trainer.resume_mode", "resume_path");
+    return path && !strcmp(mode, "resume_path") && dir_exists(path) ? path : NULL;
+}
+
 static bool resume(Import *im, ImportRow *row) {
+    if (!is(row, "resume_path")) return false;
+    if (resume_path(im)) return not_needed(row, NULL, "see trainer.resume_from_path");
+    return not_supported(row, "trainer.resume_from_path names no folder that is here");
+}
+
+static bool resume_from(Import *im, ImportRow *row) {
+    const char *path = resume_path(im), *mode = import_text(im, "trainer.resume_mode", "resume_path");
+    if (!path)
+        return not_needed(row, NULL,
+                          strcmp(mode, "resume_path") ? "trainer.resume_mode does not ask for it"
+                                                      : "it names no folder that is here");
+    import_put(im, row, "model.path", NULL,
+               "training starts from the model saved there; verl's optimizer state is not read");
+    return true;
+}
+
+static bool run_dir(Import *im, ImportRow *row) {
     (void)im;
-    return is(row, "resume_path")
-           && not_supported(
-               row, "verl's optimizer state is not read: start from its model (model.path=.../actor/huggingface)");
+    return is(row, "") && not_needed(row, "trainer.run_dir", "empty: the folder is runs/PROJECT/EXPERIMENT");
 }
 
 /* clang-format off */
@@ -329,16 +454,32 @@ static const struct { const char *key; bool (*rule)(Import *im, ImportRow *row);
     { "*optim.lr_warmup_steps_ratio",                    warmup_ratio },
     { "*override_optimizer_config.optimizer_cpu_offload", cpu_offload },
     { "*override_optimizer_config.optimizer_offload_fraction", offload_fraction },
+    { "*override_optimizer_config.adam_beta[12]",        beta },
+    { "*optim.*exp_avg*_dtype",                          moments },
+    { "*optim.init_lr_ratio",                            warmup_start },
+    { "*optim.lr_warmup_init",                           warmup_start },
     { ACTOR "clip_ratio",                                clip_ratio },
     { "*model.enable_gradient_checkpointing",            checkpointing },
     { OTC "recompute_granularity",                       granularity },
+    { SFT_OTC "recompute_granularity",                   granularity },
+    { ACTOR "torchtitan.activation_checkpoint",          activations },
+    { "engine.activation_checkpoint*",                   activations },
     { ACTOR "ulysses_sequence_parallel_size",            ulysses },
     { ACTOR "fsdp_config.ulysses_sequence_parallel_size", ulysses },
     { "engine.ulysses_sequence_parallel_size",           ulysses },
     { "ulysses_sequence_parallel_size",                  ulysses },
     { MCORE "expert_tensor_parallel_size",               etp_null },
     { OTC "account_for_*_in_pipeline_split",             ends_count },
+    { SFT_OTC "account_for_*_in_pipeline_split",         ends_count },
+    { "actor_rollout_ref.model.path",                    model },
+    { "model.path",                                      model },
+    { "model.partial_pretrain",                          model },
+    { "*model.lora_adapter_path",                        adapter },
+    { "*model.lora.adapter_path",                        adapter },
     { "algorithm.adv_estimator",                         advantages },
+    { "algorithm.rollout_correction.rollout_is",         tis },
+    { "algorithm.rollout_correction.rollout_is_threshold", tis_cap },
+    { "algorithm.rollout_correction.*",                  corrections },
     { ACTOR "use_kl_loss",                               kl_loss },
     { "algorithm.use_kl_in_reward",                      kl_reward },
     { "algorithm.gamma",                                 only_rpp },
@@ -358,6 +499,8 @@ static const struct { const char *key; bool (*rule)(Import *im, ImportRow *row);
     { "data.response_key",                               sft_column },
     { "data.*_dict_keys",                                sft_inner },
     { "trainer.resume_mode",                             resume },
+    { "trainer.resume_from_path",                        resume_from },
+    { "trainer.default_local_dir",                       run_dir },
 };
 /* clang-format on */
 
@@ -371,6 +514,33 @@ bool import_rule(Import *im, ImportRow *row) {
 static bool given(const Import *im, const char *option) {
     bool verl;
     return im->c.origin[conf_find(option, im->c.verb, &verl) - conf_options] != NULL;
+}
+
+/* The path that a run goes on from outranks the model's, wherever the script has it. */
+static void start_from(Import *im) {
+    const char *path = resume_path(im);
+    if (!path) return;
+    for (size_t i = 0; i < im->rows.n; i++) {
+        ImportRow *row = &im->rows.at[i];
+        if (!row->name || strcmp(row->name, "model.path")) continue;
+        if (!strcmp(row->set->key, "trainer.resume_from_path")) resume_from(im, row);
+        else not_needed(row, "model.path", "trainer.resume_from_path says it");
+    }
+    if (im->c.train.use_kl_loss || im->c.algo.kl_in_reward)
+        VEC_PUSH(im->notes, "the KL is measured from the model that training starts from, the one of "
+                            "trainer.resume_from_path; verl's reference is the model that the first run began with");
+}
+
+/* Settings without which what is left is another run: nothing is written. */
+static void another_run(Import *im) {
+    static const char *const keys[] = { "distillation.enabled" };
+    for (size_t i = 0; i < im->rows.n; i++)
+        for (size_t k = 0; k < COUNT(keys); k++)
+            if (!strcmp(im->rows.at[i].set->key, keys[k]) && im->rows.at[i].fate == FATE_NOT_SUPPORTED)
+                im->refused = mem_printf(im->mem,
+                                         "%s=%s is not supported, and without it this is another run: nothing is "
+                                         "written (add %s=False to have the rest)",
+                                         keys[k], im->rows.at[i].set->text, keys[k]);
 }
 
 /* Takes an option out again; the row that set it says why. */
@@ -477,4 +647,6 @@ void import_finish(Import *im) {
     layers(im);
     without_validation(im);
     reference(im);
+    start_from(im);
+    another_run(im);
 }

@@ -4,7 +4,6 @@
  * (config/verl.c). */
 #include "import/import_verl.h"
 
-#include "base/file.h"
 #include "base/yaml.h"
 
 #include <stdio.h>
@@ -56,17 +55,21 @@ static bool set(Import *im, const char *option, const ConfValue *v, const char *
     return true;
 }
 
-bool import_put(Import *im, ImportRow *row, const char *option, const char *value, const char *why) {
+bool import_put_value(Import *im, ImportRow *row, const char *option, const ConfValue *value, const char *why) {
     Err err;
-    ConfValue v = row->set->value;
-    if (value) v = (ConfValue){ .one = { value, strlen(value), false } };
     row->name = option;
     row->why = why;
     row->fate = why ? FATE_CHANGED : FATE_TAKEN;
-    if (set(im, option, &v, import_place(im, row->set), &err)) return true;
+    if (set(im, option, value, import_place(im, row->set), &err)) return true;
     row->fate = FATE_NOT_SUPPORTED;
     row->why = mem_str(im->mem, err.msg, strlen(err.msg));
     return false;
+}
+
+bool import_put(Import *im, ImportRow *row, const char *option, const char *value, const char *why) {
+    ConfValue v = row->set->value;
+    if (value) v = (ConfValue){ .one = { value, strlen(value), false } };
+    return import_put_value(im, row, option, &v, why);
 }
 
 void import_derive(Import *im, const char *option, const char *value, const char *why) {
@@ -127,34 +130,6 @@ static void drop_earlier(Import *im) {
     im->sets.n = kept;
 }
 
-/* Models that scripts name without having them: enough to cut them into stages. */
-static const struct {
-    const char *name;
-    int layers, experts;
-} KNOWN[] = {
-    { "DeepSeek-V3", 61, 256 },   { "DeepSeek-R1", 61, 256 },      { "Qwen3-235B-A22B", 94, 128 },
-    { "Qwen3-30B-A3B", 48, 128 }, { "Moonlight-16B-A3B", 27, 64 }, { "Mixtral-8x7B", 32, 8 },
-    { "Mixtral-8x22B", 56, 8 },
-};
-
-static void know_model(Import *im) {
-    const char *path = import_text(im, "actor_rollout_ref.model.path model.path model.partial_pretrain", "");
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const char *config = mem_printf(im->mem, "%s/config.json", path);
-    ModelDesc m;
-    Err err;
-    if (im->in.model || (*path && file_exists(config))) {
-        if (model_desc_load(&m, im->in.model ? im->in.model : path, im->mem, &err)) {
-            im->layers = m.d.layers, im->experts = m.d.experts;
-            return;
-        }
-        VEC_PUSH(im->notes, mem_printf(im->mem, "the model is not understood: %s", err.msg));
-    }
-    for (size_t i = 0; i < COUNT(KNOWN); i++)
-        if (!strncmp(name, KNOWN[i].name, strlen(KNOWN[i].name)))
-            im->layers = KNOWN[i].layers, im->experts = KNOWN[i].experts;
-}
-
 /* Which of verl's trainers: said by the configuration's name or by a key; bare settings of
  * Megatron's are none of FSDP's. */
 static bool is_megatron(const Import *im) {
@@ -175,7 +150,8 @@ void import_verl(Import *im, const ImportIn *in, HydraSets sets, Mem *mem) {
     CHECK(config_load_text(&im->c, im->sft ? CONF_SFT : CONF_TRAIN, NULL, NULL, 0, NULL, 0, &err), "%s", err.msg);
     drop_earlier(im);
     im->megatron = is_megatron(im);
-    know_model(im);
+    import_know_model(im);
+    import_know_trainer(im);
     for (size_t i = 0; i < im->sets.n; i++) {
         ImportRow row = { .set = &im->sets.at[i] };
         look_up(im, &row);

@@ -29,6 +29,8 @@ typedef struct {
     VEC(const char *) notes;
     const char *refused;                  /* NULL, or why verl itself could not start this, with the remedy */
     bool       megatron, sft, dapo;
+    bool       stale;                     /* verl would train on answers of older weights */
+    const char *no_model;                 /* why hone does not run the model, or NULL */
     int64_t    layers, experts;           /* of the model; 0: not known; experts also 0: none */
 } Import;
 
@@ -44,11 +46,17 @@ double          import_number(const Import *im, const char *key, double standard
 bool            import_yes(const Import *im, const char *key, bool standard);
 /* Sets an option of hone's; the row says so.  what: NULL or the reason of a change.  False: the value cannot be had. */
 bool import_put(Import *im, ImportRow *row, const char *option, const char *value, const char *why);
+bool import_put_value(Import *im, ImportRow *row, const char *option, const ConfValue *value, const char *why);
 const char     *import_place(const Import *im, const HydraSet *s);            /* "line 12: key" */
 /* Sets an option that no key of the script asks for. */
 void import_derive(Import *im, const char *option, const char *value, const char *why);
 bool import_rule(Import *im, ImportRow *row);                                 /* import_rules.c: true if one applies */
 void import_finish(Import *im);                                               /* what follows from several settings */
+
+/* ---- import_known.c: which model it is, and whether hone runs it; which trainer (its row, where hone has none) */
+#define IMPORT_MODEL "actor_rollout_ref.model.path model.path model.partial_pretrain"
+void import_know_model(Import *im);
+void import_know_trainer(Import *im);
 
 /* ---- import_report.c */
 void import_table(Buf *out, const Import *im);

@@ -113,7 +113,7 @@ while IFS= read -r row; do
     rows=$((rows + 1))
     want=${row#* => }
     python_words=()
-    IFS=$'\x01' read -r -a python_words <<<"$(sed 's/ => .*//; s/ \([+~]*[a-z_]*\.[a-z_.]*=\)/\x01\1/g' <<<"$row")"
+    IFS=$'\x01' read -r -a python_words <<<"$(sed 's/ => .*//; s/ \([+~]*[a-z_]*\.[a-z0-9_.]*=\)/\x01\1/g' <<<"$row")"
     "$hone" import-verl "${python_words[@]}" --out out.yaml >report 2>err
     rc=$?
     case $want in
@@ -124,7 +124,7 @@ while IFS= read -r row; do
     esac && [ $rc = 0 ]
     ok $? "$row: $(cat err) $(cat report)"
 done <"$data/settings.txt"
-[ $rows -ge 70 ]
+[ $rows -ge 110 ]
 ok $? "only $rows rows"
 
 # ---- every setting appears once, in the configuration, the notes or the refusals
@@ -171,6 +171,73 @@ ok $? "--launch 2"
 printf 'torchrun --standalone -m verl.trainer.fsdp_sft_trainer data.prompt_key=extra_info data.response_key=extra_info data.prompt_dict_keys=[question] +data.response_dict_keys=[answer] data.micro_batch_size_per_gpu=4 model.partial_pretrain=M optim.lr=1e-4 model.lora_rank=0 use_remove_padding=true\n' >sft.sh
 "$hone" import-verl sft.sh --strict --out sft.yaml >/dev/null 2>err && grep -q 'prompt_key: extra_info.question ' sft.yaml && grep -q 'lr: 0.0001 ' sft.yaml
 ok $? "an SFT script: $(cat err)"
+
+# Its engines: what they are called is not what they mean.
+sft_row() { # SETTINGS... => a line of the configuration, or "no KEY"
+    local want=${*: -1}
+    printf 'torchrun -m verl.trainer.sft_trainer model.path=M trainer.n_gpus_per_node=8 %s\n' "${*:1:$#-1}" >sft.sh
+    "$hone" import-verl sft.sh --out sft.yaml >report 2>err && case $want in
+        'no '*) grep -qF "# not supported: ${want#no }=" sft.yaml ;;
+        *) grep -qF "  $want " sft.yaml ;;
+        esac
+    ok $? "SFT: $*: $(cat err) $(cat sft.yaml)"
+}
+sft_row engine=megatron engine.override_transformer_config.recompute_granularity=full 'recompute: full'
+sft_row engine=megatron engine.override_transformer_config.recompute_granularity=null engine.override_transformer_config.moe_aux_loss_coeff=0.01 'no engine.override_transformer_config.moe_aux_loss_coeff'
+sft_row engine=megatron engine.pipeline_model_parallel_size=2 engine.override_transformer_config.num_layers_in_last_pipeline_stage=3 'last_layers: 3'
+sft_row engine=veomni engine.ulysses_parallel_size=2 'cp: 2'
+sft_row engine=veomni engine.expert_parallel_size=4 'ep: 4'
+sft_row engine=automodel engine.tp_size=2 engine.cp_size=2 engine.ep_size=2 'dp: 2'
+sft_row engine=automodel engine.activation_checkpointing=True 'recompute: full'
+sft_row engine=automodel optim=automodel optim.optimizer=FusedAdam optim.optimizer_impl=transformer_engine.pytorch.optimizers.fused_adam optim.master_weights=true optim.store_param_remainders=true optim.exp_avg_dtype=bf16 optim.exp_avg_sq_dtype=bf16 optim.eps=1e-9 'moments: bf16'
+! grep -q '# not supported' sft.yaml && grep -q 'eps: 1e-09\|eps: 1e-9' sft.yaml
+ok $? "the optimizer of automodel: $(cat sft.yaml)"
+sft_row engine=automodel optim.init_lr_ratio=0.1 optim.lr_warmup_steps_ratio=0.1 'no optim.init_lr_ratio'
+sft_row model.lora_adapter_path=/a/b 'no model.lora_adapter_path'
+
+# ---- another method's trainer is named, verl's own and DAPO's are not
+launch() { printf 'python3 -m %s algorithm.adv_estimator=grpo %s\n' "$1" "$2" >launch.sh; "$hone" import-verl launch.sh --out launch.yaml >report 2>err; }
+for module in recipe.sppo.main_sppo recipe.flowrl.main_flowrl verl.experimental.one_step_off_policy.main_ppo verl.experimental.fully_async_policy.fully_async_main recipe.entropy.main_entropy; do
+    launch $module && sed -n '/^not supported/,/^$/p' report | grep -q "$module" && grep -q "^# not supported: $module: " launch.yaml && grep -q '1 settings are not supported' report
+    ok $? "$module: $(cat err report)"
+    "$hone" import-verl launch.sh --strict >/dev/null 2>err
+    [ $? = 1 ]
+    ok $? "$module --strict: $(cat err)"
+done
+printf 'python3 recipe/sppo/main_sppo.py algorithm.adv_estimator=grpo\n' >launch.sh
+"$hone" import-verl launch.sh --out launch.yaml >report 2>err && grep -q '^# not supported: recipe/sppo/main_sppo.py: ' launch.yaml
+ok $? "a trainer by its file: $(cat err report)"
+for module in verl.trainer.main_ppo verl.trainer.main_ppo_sync recipe.dapo.main_dapo verl.trainer.sft_trainer verl.trainer.fsdp_sft_trainer; do
+    launch $module && ! grep -q "$module" report
+    ok $? "$module: $(cat err report)"
+done
+launch verl.experimental.one_step_off_policy.main_ppo 'algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=3.0'
+sed -n '/with a change/,/^$/p' report | grep -q 'rollout_is .*-> algo.tis: answers are fresh here' && grep -q 'tis_cap: 3.0 ' launch.yaml
+ok $? "the correction of stale answers: $(cat err report)"
+launch verl.experimental.one_step_off_policy.main_ppo 'algorithm.rollout_correction.rollout_is=null algorithm.rollout_correction.rollout_is_threshold=null' && grep -q ': 1 settings are not supported' report
+ok $? "and without one: $(cat err report)"
+
+# ---- without a teacher it would be another run: an error, and no file
+rm -f launch.yaml
+launch verl.trainer.main_ppo distillation.enabled=True
+[ $? = 1 ] && [ ! -e launch.yaml ] && grep -q 'distillation.enabled=True is not supported.*distillation.enabled=False' err
+ok $? "distillation: $(cat err)"
+"$hone" import-verl launch.sh distillation.enabled=False --out launch.yaml >/dev/null 2>err && [ -e launch.yaml ]
+ok $? "and without: $(cat err)"
+
+# ---- a family that hone does not run, by its config.json: it counts
+echo '{"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}' >oss.json
+"$hone" import-verl actor_rollout_ref.rollout.n=2 --model oss.json --out oss.yaml >report 2>err && grep -q '^# not supported: --model: .*GptOssForCausalLM' oss.yaml && grep -q ': 1 settings are not supported' report
+ok $? "a family by its config.json: $(cat err report)"
+
+# ---- a folder to go on from is the model to start from
+mkdir -p ckpt/global_step_10
+for order in 'trainer.resume_from_path=ckpt/global_step_10 actor_rollout_ref.model.path=Org/M' 'actor_rollout_ref.model.path=Org/M trainer.resume_from_path=ckpt/global_step_10'; do
+    "$hone" import-verl $order trainer.resume_mode=resume_path --strict --out from.yaml >report 2>err && grep -q 'path: ckpt/global_step_10 ' from.yaml && sed -n '/with a change/,/^$/p' report | grep -q 'resume_from_path .*-> model.path: training starts from the model saved there'
+    ok $? "$order: $(cat err report)"
+done
+"$hone" import-verl trainer.resume_from_path=ckpt/global_step_10 trainer.resume_mode=auto actor_rollout_ref.model.path=Org/M --strict --out from.yaml >report 2>err && grep -q 'path: Org/M ' from.yaml
+ok $? "a folder that verl would not read: $(cat err report)"
 
 # ---- what Megatron makes of a null expert_tensor_parallel_size is planned for
 printf 'python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=null actor_rollout_ref.rollout.tensor_model_parallel_size=4 trainer.nnodes=2\n' >etp.sh
