@@ -2,8 +2,10 @@
  * Field numbers are those of tensorflow/core/util/event.proto and summary.proto. */
 #include "run/tensorboard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -74,14 +76,29 @@ static bool put_event(TbWriter *w, int64_t step, int what, const void *data, siz
     return true;
 }
 
+#define NAME "events.out.tfevents."
+
+/* TensorBoard reads the files of a folder in the order of their names: a new one's time is behind that of all there
+ * are, also when the clock went back. */
+static long long time_behind(const char *dir, long long now) {
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        const char *digits = e->d_name + strlen(NAME);
+        if (strncmp(e->d_name, NAME, strlen(NAME)) || strspn(digits, "0123456789") != 10 || digits[10] != '.') continue;
+        long long time = strtoll(digits, NULL, 10);
+        if (time >= now && time < 9999999999) now = time + 1;
+    }
+    if (d) closedir(d);
+    return now;
+}
+
 TbWriter *tb_open(const char *dir, int64_t first_step, Err *err) {
     char host[128] = "host";
     gethostname(host, sizeof host - 1);
     Mem mem = { 0 };
     struct timeval now;
     gettimeofday(&now, NULL);
-    char *path =
-        mem_printf(&mem, "%s/events.out.tfevents.%010lld.%s.%d", dir, (long long)now.tv_sec, host, (int)getpid());
+    char *path = mem_printf(&mem, "%s/" NAME "%010lld.%s.%d", dir, time_behind(dir, now.tv_sec), host, (int)getpid());
     FILE *f = fopen(path, "wbe");
     if (!f) {
         err_set(err, "%s: cannot create: %s", path, strerror(errno));

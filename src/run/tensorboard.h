@@ -7,8 +7,9 @@
 
 typedef struct TbWriter TbWriter;
 
-/* A new file events.out.tfevents.TIME.HOST.PID in the folder.  first_step: TensorBoard forgets what older files of the
- * folder say about this step and later ones (a resumed run repeats them). */
+/* A new file events.out.tfevents.TIME.HOST.PID in the folder, the last by its name: TIME is the clock's, or a second
+ * behind the newest file's.  first_step: TensorBoard forgets what older files of the folder say about this step and
+ * later ones (a resumed run repeats them). */
 TbWriter *tb_open(const char *dir, int64_t first_step, Err *err);
 void      tb_begin(TbWriter *w, int64_t step);                /* the scalars of one step become one record */
 void      tb_scalar(TbWriter *w, const char *tag, float value);

@@ -37,7 +37,34 @@ static void check_file(const char *path, int want) {
     buf_free(&b);
 }
 
+/* The newest file is the last by its name, also when the clock of the one before was ahead, and in the same second. */
+static void in_order(void) {
+    char dir[] = "/tmp/hone-tb-XXXXXX", path[512], newest[256] = "events.out.tfevents.4000000000.a.1";
+    EXPECT(mkdtemp(dir), "mkdtemp");
+    snprintf(path, sizeof path, "%s/%s", dir, newest);
+    fclose(fopen(path, "w"));
+    snprintf(path, sizeof path, "%s/events.out.tfevents.77777777777.a.1", dir); /* nobody's: it has a digit more */
+    fclose(fopen(path, "w"));
+    for (int i = 0; i < 3; i++) {
+        Err err = { { 0 } };
+        TbWriter *w = tb_open(dir, 1, &err);
+        EXPECT(w && tb_close(w, &err), "%s", err.msg);
+        char found[256] = "", want[32];
+        DIR *d = opendir(dir);
+        for (struct dirent *e; d && (e = readdir(d));)
+            if (!strncmp(e->d_name, "events.", 7) && e->d_name[20] != '7' && strcmp(e->d_name, found) > 0)
+                snprintf(found, sizeof found, "%s", e->d_name);
+        if (d) closedir(d);
+        snprintf(want, sizeof want, "tfevents.400000000%d.", i + 1);
+        EXPECT(strcmp(found, newest) > 0 && strstr(found, want), "%s behind %s", found, newest);
+        snprintf(newest, sizeof newest, "%s", found);
+    }
+    snprintf(path, sizeof path, "rm -rf '%s'", dir);
+    if (system(path)) test_failed++;
+}
+
 int main(int argc, char **argv) {
+    in_order();
     EXPECT(crc32c("123456789", 9) == 0xE3069283u, "%08x", crc32c("123456789", 9)); /* the check value of CRC-32C */
     EXPECT(crc32c("", 0) == 0, "empty");
     char zeros[32] = { 0 };
