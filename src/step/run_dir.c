@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,7 +30,8 @@ static char *inside(RunDir *d, const char *name) { return mem_printf(&d->mem, "%
 
 static bool take_lock(RunDir *d, Err *err) {
     const char *path = inside(d, "lock");
-    d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    d->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644); /* it is emptied: not behind a link */
+    if (d->lock < 0 && errno == ELOOP) return err_set(err, "%s: is a link, which the lock may not be: remove it", path);
     if (d->lock < 0) return err_set(err, "%s: cannot create: %s", path, strerror(errno));
     char who[32] = "";
     if (flock(d->lock, LOCK_EX | LOCK_NB)) {
@@ -79,25 +81,66 @@ RunDir *run_dir_mute(const Config *c) {
     return d;
 }
 
-/* Keeps the lines whose "step" is at most this one; written beside and renamed. */
+static bool read_at(int fd, char *to, size_t n, int64_t at) {
+    while (n) {
+        ssize_t got = pread(fd, to, n, at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        to += got, at += got, n -= (size_t)got;
+    }
+    return true;
+}
+
+/* Does the line tell of a step that stays? */
+static bool stays(const Buf *line, int64_t step) {
+    Mem mem = { 0 };
+    Json v;
+    Err bad;
+    int64_t at = INT64_MAX;
+    bool ok = json_parse(&v, line->data, line->n, &mem, &bad) && json_int(&v, "step", &at, &bad) && at <= step;
+    mem_free(&mem);
+    return ok;
+}
+
+/* Where the line begins that ends before 'end'. */
+static int64_t line_start(int fd, int64_t end) {
+    char piece[1 << 14];
+    while (end > 0) {
+        int64_t n = end < (int64_t)sizeof piece ? end : (int64_t)sizeof piece;
+        if (!read_at(fd, piece, (size_t)n, end - n)) return -1;
+        const char *nl = memrchr(piece, '\n', (size_t)n);
+        if (nl) return end - n + (nl - piece) + 1;
+        end -= n;
+    }
+    return 0;
+}
+
+/* Cuts the lines of later steps off, and half a line that a kill left: they are the last ones, so the file is read from
+ * its end, a line at a time, up to the first that stays. */
 static bool cut_lines(const char *path, int64_t step, Err *err) {
     if (!file_exists(path)) return true;
-    Buf text = { 0 }, kept = { 0 };
-    Mem mem = { 0 };
-    TRY(file_read(&text, path, err));
-    for (char *line = text.data, *end; line < text.data + text.n; line = end + 1) {
-        end = memchr(line, '\n', (size_t)(text.data + text.n - line));
-        if (!end) break; /* half a line: the kill came while it was written */
-        Json v;
-        Err bad;
-        int64_t at = INT64_MAX;
-        if (json_parse(&v, line, (size_t)(end - line), &mem, &bad) && json_int(&v, "step", &at, &bad) && at <= step)
-            buf_put(&kept, line, (size_t)(end + 1 - line));
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0) return err_set(err, "%s: cannot open: %s", path, strerror(errno));
+    Buf line = { 0 };
+    bool ok = !fstat(fd, &st);
+    int64_t end = ok ? line_start(fd, st.st_size) : -1; /* behind the last newline */
+    while (end > 0) {
+        int64_t from = line_start(fd, end - 1), n = end - 1 - from;
+        buf_clear(&line);
+        if (from >= 0 && n <= LINE_MOST) {
+            buf_reserve(&line, (size_t)n);
+            line.n = (size_t)n;
+            if (!read_at(fd, line.data, line.n, from)) from = -1;
+            else if (stays(&line, step)) break;
+        }
+        end = from;
     }
-    bool ok = kept.n == text.n || file_write(path, kept.data ? kept.data : "", kept.n, err);
-    buf_free(&text);
-    buf_free(&kept);
-    mem_free(&mem);
+    ok = end >= 0 || err_set(err, "%s: cannot read: %s", path, strerror(errno));
+    if (ok && end < st.st_size && (ftruncate(fd, end) || fsync(fd)))
+        ok = err_set(err, "%s: cannot cut what was written behind the checkpoint: %s", path, strerror(errno));
+    close(fd);
+    buf_free(&line);
     return ok;
 }
 

@@ -6,6 +6,8 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,6 +120,58 @@ static void cutting(void) {
     mem_free(&mem);
 }
 
+/* Long lines, torn ones and ones that tell nothing, behind more than is wanted in memory: only the end is read. */
+static void cutting_much(void) {
+    enum { LINE = 1 << 20, STEPS = 48 };
+    Err err = { { 0 } };
+    run_dir_close(write_steps(0, 1, 1));
+    static char line[LINE];
+    memset(line, 'x', sizeof line);
+    FILE *f = fopen(in_dir("samples.jsonl"), "w");
+    int64_t stays = 0;
+    for (int s = 1; s <= STEPS; s++) {
+        int n = snprintf(line, sizeof line, "{\"step\":%d,\"output\":\"", s);
+        line[n] = 'x';
+        memcpy(line + LINE - 3, "\"}\n", 3);
+        fwrite(line, 1, LINE, f);
+        if (s == STEPS - 2) stays = ftell(f);
+    }
+    fputs("not JSON\n\n{\"score\":1}\n{\"step\":1,\"torn", f);
+    EXPECT(!fclose(f), "no room for tests");
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    run_dir_close(write_steps(STEPS - 2, 1, 0));
+    getrusage(RUSAGE_SELF, &after);
+    struct stat st;
+    EXPECT(!stat(in_dir("samples.jsonl"), &st) && st.st_size == stays, "%lld bytes stay, %lld are wanted",
+           (long long)st.st_size, (long long)stays);
+    EXPECT(after.ru_maxrss - before.ru_maxrss < 24 << 10, "%ld KiB for lines of one MiB",
+           after.ru_maxrss - before.ru_maxrss);
+    run_dir_close(write_steps(0, 1, 0));
+    EXPECT(!stat(in_dir("samples.jsonl"), &st) && !st.st_size, "nothing stays: %lld bytes", (long long)st.st_size);
+    EXPECT(!err.msg[0], "%s", err.msg);
+}
+
+/* The lock is emptied when it is taken: what a link leads to must not be. */
+static void lock_behind_link(void) {
+    Err err = { { 0 } };
+    Config c;
+    if (!config(&c, false)) return;
+    FILE *f = fopen(in_dir("theirs"), "w");
+    fputs("precious", f);
+    fclose(f);
+    unlink(in_dir("lock"));
+    EXPECT(!symlink("theirs", in_dir("lock")), "no link for tests");
+    RunDir *r = run_dir_open(&c, &err);
+    EXPECT(!r && strstr(err.msg, "/lock: is a link"), "%s", err.msg);
+    run_dir_close(r);
+    struct stat st;
+    EXPECT(!stat(in_dir("theirs"), &st) && st.st_size == 8, "what the link leads to was emptied");
+    unlink(in_dir("lock"));
+    unlink(in_dir("theirs"));
+    config_free(&c);
+}
+
 static void events(void) {
     Config c;
     Err err = { { 0 } };
@@ -146,6 +200,8 @@ int main(void) {
     EXPECT(mkdtemp(dir), "mkdtemp");
     locking();
     cutting();
+    cutting_much();
+    lock_behind_link();
     events();
     static const char *const made[] = { "metrics.jsonl", "samples.jsonl", "log.txt", "config.yaml", "lock" };
     for (size_t i = 0; i < COUNT(made); i++) EXPECT(!unlink(in_dir(made[i])), "%s", made[i]);
