@@ -178,7 +178,7 @@ INT(train.decay_steps, "null", 1, 1e9, TS,
 REAL(train.weight_decay, "0.01", 0, 10, TS,
     "decoupled decay of matrices (norms and biases are spared)", ACTOR "optim.weight_decay optim.weight_decay")
 PAIR(train.betas, "[0.9, 0.999]", 0, 0.9999999, TS,        "AdamW's two averages", ACTOR "optim.betas optim.betas")
-REAL(train.eps, "1e-8", ABOVE_0, 1, TS,                      "AdamW's epsilon",
+REAL(train.eps, "1e-8", 1e-38, 1, TS,                      "AdamW's epsilon",
     ACTOR "optim.eps optim.eps " ACTOR "optim.override_optimizer_config.adam_eps "
     "optim.override_optimizer_config.adam_eps")
 REAL(train.clip_grad, "1.0", 0, NO_MAX, TS,

@@ -41,7 +41,7 @@ void checkpoint_copied(Checkpoints *c);          /* waits for the copy: weights 
 bool checkpoint_wait(Checkpoints *c, Err *err);  /* and for the disk */
 
 /* The newest whole checkpoint of a run: its folder in *path (NULL: there is none) and its
- * step.  What is damaged is said on standard error and passed over. */
+ * step.  What is damaged, or has weights that are no numbers, is said on standard error and passed over. */
 bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem *mem, Err *err);
 /* That of one step; false if there is none (the message lists what there is) or it is damaged. */
 bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *mem, Err *err);

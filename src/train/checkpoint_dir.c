@@ -1,6 +1,7 @@
 /* checkpoint_dir.c - names and manifests: what makes a folder a checkpoint, and what is done about one that is none. */
 #include "train/checkpoint_dir.h"
 #include "base/file.h"
+#include "param/convert.h"
 #include "train/checkpoint.h"
 
 #include <dirent.h>
@@ -11,6 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
+
+static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+static bool ends(const char *s, const char *with) {
+    size_t n = strlen(s), m = strlen(with);
+    return n >= m && !strcmp(s + n - m, with);
+}
 
 static const char *const prefix[] = { "", ".writing-", ".old-" };
 
@@ -25,19 +32,44 @@ static void folder_path(Buf *out, const char *run_dir) {
 }
 
 /* ---- manifests */
-/* By reading, not by mapping: the pages of a mapped file count as this process's memory. */
-static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, Err *err) {
-    char piece[1 << 16];
+/* Weights that are no numbers: a run that diverged wrote them down.  Called with a file's bytes from the first one on,
+ * in pieces of whole words; *skip: bytes of the header that are not passed yet. */
+static bool all_finite(const char *piece, size_t n, int64_t *skip) {
+    size_t from = *skip < (int64_t)n ? (size_t)*skip : n;
+    *skip -= (int64_t)from;
+    return convert_not_finite(piece + from, DT_F32, (int64_t)((n - from) / 4)) < 0;
+}
+
+/* Bytes before the weights of a safetensors file; all of it where they do not lie on whole words, as ours do. */
+static int64_t header_bytes(const char *piece, size_t n) {
+    uint64_t x;
+    if (n < 8) return INT64_MAX;
+    memcpy(&x, piece, 8);
+    return x > INT64_MAX / 2 || x % 4 ? INT64_MAX : (int64_t)x + 8;
+}
+
+/* By reading, not by mapping: the pages of a mapped file count as this process's memory.  finite: NULL, or whether the
+ * weights in it are. */
+static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, bool *finite, Err *err) {
+    _Alignas(8) char piece[1 << 16];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return err_set(err, "%s: cannot open: %s", path, strerror(errno));
     uLong c = crc32(0, NULL, 0);
-    ssize_t got;
+    ssize_t got = 1;
+    int64_t skip = 0;
     *bytes = 0;
-    while ((got = read(fd, piece, sizeof piece)) != 0) {
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) break;
-        c = crc32(c, (const Bytef *)piece, (uInt)got);
-        *bytes += got;
+    if (finite) *finite = true;
+    while (got > 0) {
+        size_t n = 0; /* whole pieces, so that no word lies in two */
+        while (n < sizeof piece && got > 0) {
+            got = read(fd, piece + n, sizeof piece - n);
+            if (got < 0 && errno == EINTR) got = 1;
+            else if (got > 0) n += (size_t)got;
+        }
+        c = crc32(c, (const Bytef *)piece, (uInt)n);
+        if (finite && !*bytes) skip = header_bytes(piece, n);
+        if (finite && *finite) *finite = all_finite(piece, n, &skip);
+        *bytes += (int64_t)n;
     }
     bool ok = got == 0 || err_set(err, "%s: cannot read: %s", path, strerror(errno));
     *crc = (uint32_t)c;
@@ -65,7 +97,7 @@ static bool list_files(Buf *out, const char *root, const char *sub, Share *share
             uint32_t crc;
             int64_t bytes;
             if (dir_exists(full.data)) ok = list_files(out, root, rel.data, share, err);
-            else if (share->seen++ % share->n == share->k && (ok = checksum(full.data, &crc, &bytes, err))) {
+            else if (share->seen++ % share->n == share->k && (ok = checksum(full.data, &crc, &bytes, NULL, err))) {
                 if (out->n) buf_putc(out, ',');
                 json_put_str(out, rel.data, rel.n);
                 buf_printf(out, ":{\"bytes\":%" PRId64 ",\"crc32\":%" PRIu32 "}", bytes, crc);
@@ -116,11 +148,14 @@ bool manifest_holds(const char *dir, Err *err) {
         int64_t want_bytes = -1, want_crc = -1, bytes;
         uint32_t crc;
         Buf path = { 0 };
+        bool weights = begins(f->key, "model/") && ends(f->key, ".safetensors"), finite = true;
         buf_printf(&path, "%s/%s", dir, f->key);
         ok = json_int(&f->value, "bytes", &want_bytes, err) && json_int(&f->value, "crc32", &want_crc, err)
-             && checksum(path.data, &crc, &bytes, err);
+             && checksum(path.data, &crc, &bytes, weights ? &finite : NULL, err);
         if (ok && (bytes != want_bytes || (int64_t)crc != want_crc))
             ok = err_set(err, "%s is damaged (its checksum is another)", f->key);
+        else if (ok && !finite)
+            ok = err_set(err, "%s has weights that are no finite numbers: the run had diverged", f->key);
         buf_free(&path);
     }
     mem_free(&mem);
@@ -133,8 +168,6 @@ bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err) {
 
 /* ---- which there are */
 typedef VEC(int64_t) Steps;
-
-static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
 /* The step that a folder's name says, exactly as checkpoint_path writes it; -1: it is none of
  * ours ("step--3", "step-7"). */

@@ -1,7 +1,7 @@
 #!/bin/bash
 # state.sh - a run that goes on from a state.json that somebody edited: what is missing, of another kind or impossible
-# is named in one line, and the run ends with exit code 1; it neither aborts nor goes on from elsewhere.  Folders that
-# are no checkpoints' are left alone.
+# is named in one line, and the run ends with exit code 1; it neither aborts nor goes on from elsewhere.  Weights that
+# are no numbers.  Folders that are no checkpoints' are left alone.
 #   bash tests/cmd/state.sh build/hone
 . tests/cmd/train_common.bash
 make_model
@@ -56,6 +56,33 @@ for both in "train made" "sft taught"; do
 done
 edited train made 's/,"kl_coef":[^,}]*//' '"kl_coef" is missing'
 for v in -1 1e999; do edited train made "$(number kl_coef $v)" '"kl_coef" is (-1|inf)'; done
+
+# Weights that are no numbers, under checksums that are right: the one before is gone on from, and exported.
+sum_of() { # sum_of FILE: manifest.json of run's last checkpoint agrees with it again
+    local dir=run/checkpoints/step-000002 crc bytes
+    read -r crc bytes < <(gzip -1c "$dir/$1" | tail -c 8 | od -An -t u4)
+    sed -i -E 's|("'$1'":)\{[^}]*\}|\1{"bytes":'$bytes',"crc32":'$crc'}|' "$dir/manifest.json"
+}
+poison() { # poison BYTES: the last weight of run's last checkpoint
+    local file=run/checkpoints/step-000002/model/model.safetensors
+    printf "$1" | dd of=$file bs=1 seek=$(($(stat -c %s $file) - 4)) conv=notrunc status=none
+    sum_of model/model.safetensors
+}
+rm -rf run
+cp -r made run
+poison '\000\000\300\177'
+"$hone" export run out.model >out.log 2>&1 && grep -q 'step-000002 is passed over: model/model.safetensors has weights that are no finite numbers: the run had diverged' out.log && cmp -s out.model/model.safetensors run/checkpoints/step-000001/model/model.safetensors
+ok $? "export of a diverged checkpoint: $(cat out.log)"
+"$hone" export run out.two --step 2 >out.log 2>&1
+[ $? = 1 ] && grep -q 'no finite numbers' out.log && [ ! -e out.two ]
+ok $? "export --step of a diverged checkpoint: $(cat out.log)"
+train run trainer.steps=2
+ok $? "going on before a diverged checkpoint: $(tail -2 run.log)"
+grep -q 'passed over: .*diverged' run.log && grep -q 'going on from .*step-000001' run.log && cmp -s {made,run}/checkpoints/step-000002/model/model.safetensors
+ok $? "it does not go on from the one before: $(cat run.log)"
+poison '\377\377\177\177' # the largest number is one
+"$hone" export run out.two --step 2 >out.log 2>&1
+ok $? "a checkpoint with the largest number: $(cat out.log)"
 
 # Other folders beside the checkpoints.
 rm -rf run

@@ -246,6 +246,7 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { "data: {shuffle: maybe}",        "", "data.shuffle: 'maybe' is not allowed; it wants true or false" },
 { "algo: {advantage: grop}",       "", "algo.advantage: 'grop' is not allowed; it wants one of grpo|dr_grpo|rloo|" },
 { "train: {loss_agg: mean}",       "", "it wants one of token-mean|seq-mean-token-sum|" },
+{ "train: {eps: 1e-50}",           "", "train.eps: '1e-50' is not allowed; it wants a number from 1e-38 to 1" },
 { "train: {betas: [0.9]}",         "", "train.betas: wants a list of two numbers, such as [0.9, 0.999]" },
 { "train: {betas: [0.9, 1.5]}",    "", "train.betas: '1.5' is not allowed; it wants two numbers from 0 to" },
 { "train: {offload_fraction: 1.2}", "", "train.offload_fraction: '1.2' is not allowed; it wants a number from 0 to 1" },
