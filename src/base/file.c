@@ -65,17 +65,23 @@ static bool write_all(int fd, const char *data, size_t n) {
 
 /* ---- beside: a lock says whether somebody is still at work there; a process number would not, in containers and on
  * shared disks */
-static void remove_at(int dir, const char *name) {
-    if (!unlinkat(dir, name, 0) || errno != EISDIR) return;
+/* A link is what is removed, not what it leads to. */
+static void remove_at(int dir, const char *name, bool deep) {
+    if (!unlinkat(dir, name, 0) || (errno != EISDIR && errno != EPERM)) return; /* EPERM: a folder, says POSIX */
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(fd, e->d_name, 0);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        if (deep) remove_at(fd, e->d_name, true);
+        else unlinkat(fd, e->d_name, 0);
+    }
     if (d) closedir(d);
+    else if (fd >= 0) close(fd);
     unlinkat(dir, name, AT_REMOVEDIR);
 }
 
-void dir_remove(const char *path) { remove_at(AT_FDCWD, path); }
+void dir_remove(const char *path) { remove_at(AT_FDCWD, path, false); }
+void tree_remove(const char *path) { remove_at(AT_FDCWD, path, true); }
 
 static bool is_beside(const char *name, const char *base) {
     size_t n = strlen(base);
@@ -90,7 +96,7 @@ static void sweep(const char *dir, const char *base) {
         if (!is_beside(e->d_name, base)) continue;
         int fd = openat(dirfd(d), e->d_name, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0) fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-        if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) remove_at(dirfd(d), e->d_name);
+        if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) remove_at(dirfd(d), e->d_name, false);
         if (fd >= 0) close(fd);
     }
     if (d) closedir(d);
@@ -108,18 +114,21 @@ static int beside(Buf *name, const char *path, bool folder) {
     folder_of(&dir, path);
     sweep(dir.data, slash ? slash + 1 : path);
     buf_free(&dir);
-    for (long number = (long)getpid();;) {
+    for (long number = (long)getpid();; number++) { /* what has the name, a link too, is not ours: the next number */
         buf_clear(name);
         buf_printf(name, "%s.tmp-%ld", path, number);
-        if (folder && mkdir(name->data, 0755) && errno != EEXIST) return -1;
-        int fd = open(name->data, (folder ? O_RDONLY | O_DIRECTORY : O_WRONLY | O_CREAT) | O_CLOEXEC, 0644);
-        bool held =
-            fd < 0 ? errno == (folder ? ENOTDIR : EISDIR) : flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
-        if (fd < 0 && !held && !(folder && errno == ENOENT)) return -1;
+        if (folder && mkdir(name->data, 0755)) {
+            if (errno != EEXIST) return -1;
+            continue;
+        }
+        int how = folder ? O_RDONLY | O_DIRECTORY : O_WRONLY | O_CREAT | O_EXCL;
+        int fd = open(name->data, how | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd < 0 && !folder && errno != EEXIST) return -1;
+        if (fd < 0 && folder && errno != ENOENT && errno != ELOOP && errno != ENOTDIR) return -1;
         struct stat st;
-        if (fd >= 0 && !held && !fstat(fd, &st) && st.st_nlink && (folder || !ftruncate(fd, 0))) return fd;
-        if (fd >= 0) close(fd); /* another's, or swept away before it was locked */
-        number += held;
+        bool lost = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; /* (some disks have no locks) */
+        if (fd >= 0 && !lost && !fstat(fd, &st) && st.st_nlink) return fd;
+        if (fd >= 0) close(fd); /* swept away before it was locked */
     }
 }
 
@@ -180,21 +189,6 @@ bool dir_take_place(const char *tmp, const char *path, const char *aside, Err *e
     fail(err, "rename into place", path);
     rename(aside, path);
     return false;
-}
-
-void tree_remove(const char *path) {
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        Buf sub = { 0 };
-        struct stat st;
-        buf_printf(&sub, "%s/%s", path, e->d_name);
-        if (!lstat(sub.data, &st) && S_ISDIR(st.st_mode)) tree_remove(sub.data);
-        else unlink(sub.data);
-        buf_free(&sub);
-    }
-    if (d) closedir(d);
-    rmdir(path);
 }
 
 /* ---- lines */

@@ -11,13 +11,13 @@ bool dir_exists(const char *path);
 bool dir_make(const char *path, Err *err);                             /* and its parents; no error if it is there */
 bool dir_sync(const char *path, Err *err);                             /* fsync of a folder: makes renames in it last */
 
-/* What will take the place of 'path', written beside it first: a new path.tmp-PID, its name in 'name', held by a lock
- * until it is closed, which comes after the rename.  Those of the same path that nobody holds, which a kill left, are
- * removed.  A descriptor, or -1 with errno. */
+/* What will take the place of 'path', written beside it first: a new path.tmp-PID, or the next number that is free, its
+ * name in 'name', held by a lock until it is closed, which comes after the rename.  Those of the same path that nobody
+ * holds, which a kill left, are removed.  Links are not followed.  A descriptor, or -1 with errno. */
 int file_beside(Buf *name, const char *path);
 int dir_beside(Buf *name, const char *path);
 void dir_remove(const char *path);                            /* the folder and the files in it, but no folders in it */
-void tree_remove(const char *path);                           /* the folder and everything in it */
+void tree_remove(const char *path);                           /* the folder and everything in it; of a link the link */
 
 /* The folder tmp becomes path, in one step.  One that is there already is moved out of its way, to tmp
  * where the two can change names at once, else to aside; the caller removes it from there.  A kill in

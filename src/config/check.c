@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef long long ll;
@@ -112,7 +113,8 @@ static bool files(const Config *c, Err *err) {
 static bool checkpoints(const Config *c, Err *err) {
     char path[4200];
     snprintf(path, sizeof path, "%s/checkpoints", c->trainer.run_dir);
-    if ((file_exists(path) && !dir_exists(path))
+    struct stat st;
+    if ((!lstat(path, &st) && !dir_exists(path))     /* a file, or a link that leads nowhere */
         || (dir_exists(path) && access(path, W_OK))) /* said now, not at the first save */
         return bad(c, err, "trainer.run_dir", "%s is no folder that can be written to: nothing could be saved", path);
     if (c->trainer.resume != RESUME_NEVER || !dir_exists(path)) return true;

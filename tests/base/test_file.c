@@ -1,5 +1,5 @@
 /* test_file.c - files at their ends: empty, a pipe, a folder in the way, a disk that is full; what a killed writer left
- * is swept away, what a living one holds is not; lines of any length. */
+ * is swept away, what a living one holds is not; links that others left; lines of any length. */
 #include "base/file.h"
 #include "test.h"
 
@@ -93,6 +93,44 @@ static void swept(void) {
     buf_free(&name);
 }
 
+static bool holds(const char *name, const char *text) {
+    Buf b = { 0 };
+    Err err;
+    bool same = file_read(&b, in(name), &err) && b.n == strlen(text) && !memcmp(b.data, text, b.n);
+    buf_free(&b);
+    return same;
+}
+
+/* Whoever guesses the number leaves links under the names that come next: nothing is written behind them. */
+static void links(void) {
+    Err err;
+    struct stat st;
+    char name[64];
+    put("theirs", "precious");
+    mkdir(in("their folder"), 0755), put("their folder/x", "precious");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "g.tmp-%ld", (long)getpid() + i);
+        EXPECT(!symlink(in("theirs"), in(name)), "no link for tests");
+        snprintf(name, sizeof name, "h.tmp-%ld", (long)getpid() + i);
+        EXPECT(!symlink(in("their folder"), in(name)), "no link for tests");
+    }
+    EXPECT(file_write(in("g"), "new", 3, &err) && holds("g", "new"), "beside links: %s", err.msg);
+    EXPECT(!lstat(in("g"), &st) && S_ISREG(st.st_mode) && holds("theirs", "precious"), "written through a link");
+    Buf beside = { 0 };
+    int fd = dir_beside(&beside, in("h"));
+    EXPECT(fd >= 0 && !lstat(beside.data, &st) && S_ISDIR(st.st_mode), "%s is a link's folder", beside.data);
+    close(fd);
+    buf_free(&beside);
+
+    EXPECT(!symlink(in("their folder"), in("moved")), "no link for tests");
+    tree_remove(in("moved"));
+    EXPECT(lstat(in("moved"), &st) && holds("their folder/x", "precious"), "what a link leads to is removed");
+    mkdir(in("tree"), 0755), mkdir(in("tree/sub"), 0755), put("tree/sub/y", "");
+    EXPECT(!symlink(in("their folder"), in("tree/sub/away")), "no link for tests");
+    tree_remove(in("tree"));
+    EXPECT(!there("tree") && holds("their folder/x", "precious"), "a tree with a link in it");
+}
+
 static void read_lines(void) {
     Err err;
     const char *line;
@@ -115,6 +153,7 @@ int main(void) {
     CHECK(mkdtemp(dir), "no folder for tests");
     written();
     swept();
+    links();
     read_lines();
     Err err;
     EXPECT(!file_write("/dev/full/x", "x", 1, &err), "below a device");

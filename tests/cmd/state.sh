@@ -1,7 +1,7 @@
 #!/bin/bash
 # state.sh - a run that goes on from a state.json that somebody edited: what is missing, of another kind or impossible
 # is named in one line, and the run ends with exit code 1; it neither aborts nor goes on from elsewhere.  Weights that
-# are no numbers.  Folders that are no checkpoints' are left alone.
+# are no numbers, checkpoints behind links.  Folders that are no checkpoints' are left alone.
 #   bash tests/cmd/state.sh build/hone
 . tests/cmd/train_common.bash
 make_model
@@ -83,6 +83,21 @@ ok $? "it does not go on from the one before: $(cat run.log)"
 poison '\377\377\177\177' # the largest number is one
 "$hone" export run out.two --step 2 >out.log 2>&1
 ok $? "a checkpoint with the largest number: $(cat out.log)"
+
+# A checkpoint that was moved to another disk, with a link in its place: pruning takes the link.
+rm -rf run
+cp -r made run
+mv run/checkpoints/step-000001 moved
+ln -s "$PWD/moved" run/checkpoints/step-000001
+train run trainer.steps=3 trainer.keep=1
+[ $? = 0 ] && [ "$(ls run/checkpoints)" = step-000003 ] && cmp -s {moved,made/checkpoints/step-000001}/model/model.safetensors && [ -f moved/manifest.json ]
+ok $? "behind the link of a pruned checkpoint: $(ls run/checkpoints moved) $(tail -1 run.log)"
+rm -rf run
+mkdir run
+ln -s /no/where run/checkpoints # known before anything is loaded, not at the first save
+train run trainer.steps=3 --check
+[ $? = 1 ] && grep -q 'run/checkpoints is no folder that can be written to: nothing could be saved' run.log
+ok $? "a link for checkpoints that leads nowhere: $(cat run.log)"
 
 # Other folders beside the checkpoints.
 rm -rf run
