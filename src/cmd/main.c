@@ -4,6 +4,7 @@
 #include "comm/world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -70,7 +71,14 @@ static int run(const Launch *launch, int argc, char **argv) {
     return 2;
 }
 
+/* A file that is opened must not become the standard stream that was closed, and take what is printed. */
+static void streams_open(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) _exit(1);
+}
+
 int main(int argc, char **argv) {
+    streams_open();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is an error code, not a death */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file that may not grow */
     file_map_guard();

@@ -1,7 +1,7 @@
 #!/bin/bash
 # state.sh - a run that goes on from a state.json that somebody edited: what is missing, of another kind or impossible
 # is named in one line, and the run ends with exit code 1; it neither aborts nor goes on from elsewhere.  Weights that
-# are no numbers, checkpoints behind links.  Folders that are no checkpoints' are left alone.
+# are no numbers, checkpoints behind links, closed standard streams.  Folders that are no checkpoints' are left alone.
 #   bash tests/cmd/state.sh build/hone
 . tests/cmd/train_common.bash
 make_model
@@ -98,6 +98,16 @@ ln -s /no/where run/checkpoints # known before anything is loaded, not at the fi
 train run trainer.steps=3 --check
 [ $? = 1 ] && grep -q 'run/checkpoints is no folder that can be written to: nothing could be saved' run.log
 ok $? "a link for checkpoints that leads nowhere: $(cat run.log)"
+
+# Closed standard streams: what is opened first does not take their place.
+rm -rf run
+(exec >&- && train_to_closed() { exec "$hone" train model.path=model data.train_files=sums.jsonl data.train_batch_size=4 rollout.n=2 data.max_prompt_length=16 data.max_response_length=4 train.micro_tokens=128 trainer.threads=1 trainer.peak_tflops=0.1 reward.library="$(dirname "$hone")/scorers/low_bytes.so" trainer.run_dir=run trainer.steps=1 2>err; } && train_to_closed)
+ok $? "train with standard output closed: $(cat err)"
+[ "$(wc -l <run/lock)" = 1 ] && grep -qE '^[0-9]+$' run/lock && [ -d run/checkpoints/step-000001 ]
+ok $? "the lock holds what was printed: $(head -c 300 run/lock)"
+(exec <&- >&- 2>&- && exec "$hone" data copy --in sums.jsonl --out copy.jsonl)
+[ $? = 0 ] && [ "$(wc -l <copy.jsonl)" = 12 ]
+ok $? "data copy with all closed: $(head -c 200 copy.jsonl)"
 
 # Other folders beside the checkpoints.
 rm -rf run
