@@ -28,13 +28,6 @@ DEV uint32_t bf2_here(float lo, float hi) {
     asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo) : "memory");
     return r;
 }
-/* As bar_wait, but bounded by a count: a clock would take registers that the consumers do not have. */
-DEV void bar_await(uint32_t b, uint32_t phase) {
-    asm volatile("{\n.reg .pred p, q;\n.reg .u32 n;\nmov.u32 n, 0;\nAGAIN:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\n"
-                 "add.u32 n, n, 1;\nsetp.lt.u32 q, n, 4194304;\n@q bra AGAIN;\ntrap;\nDONE:\n}"
-                 :: "r"(b), "r"(phase) : "memory");
-}
 /* The whole warp is done with what the barrier guards.  An arrival speaks for its own thread; that lane 0 speaks for
  * its warp too is what __syncwarp is for.  compute-sanitizer's racecheck does not put the two together, nor does it
  * take note of bar.arrive: for it there is a build of attn.cu (HONE_RACECHECK, tools/cuda.cmake) in which every lane

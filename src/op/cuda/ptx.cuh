@@ -67,6 +67,17 @@ DEV void bar_wait(uint32_t b, uint32_t phase) {
     long long t0 = clock64();
     while (!bar_try(b, phase)) if (clock64() - t0 > 8000000000ll) __trap();
 }
+/* The same in one register, for who has no more (bar_wait's loop may make the compiler spill hundreds).  The clock's
+ * upper half counts in some two seconds. */
+DEV void bar_await(uint32_t b, uint32_t phase) {
+    asm volatile("{\n.reg .pred p, q;\n.reg .u32 from, now;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\n"
+                 "mov.u32 from, %%clock_hi;\nAGAIN:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\n"
+                 "mov.u32 now, %%clock_hi;\nsub.u32 now, now, from;\nsetp.lt.u32 q, now, 3;\n@q bra AGAIN;\ntrap;\n"
+                 "DONE:\n}"
+                 :: "r"(b), "r"(phase) : "memory");
+}
 
 /* ---- tensor copies: coordinates are elements, innermost first -------------------------------------------------- */
 DEV void tma_load(uint32_t to, const CUtensorMap *m, int c0, int c1, int c2, uint32_t bar) {
