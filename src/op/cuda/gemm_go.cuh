@@ -32,19 +32,20 @@ static CUtensorMap map_of(const Dev *d, const void *at, DType t, int64_t rows, i
 }
 
 enum { GEMM_BLOCKS = 132 };             /* at most; a constant, because scratch is planned without the device */
+static int blocks_at_once(const Dev *d) { return cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms & ~1 : GEMM_BLOCKS; }
 static int levels_of(const Prod *p) {
     int l = 0;
     while (1 << l < p->n_pieces) l++;
     return l;
 }
-/* Columns of a tile: the most that leave no multiprocessor idle.  Experts' rows are not known here. */
-static int bn_of(const Prod *p) {
+/* Columns of a tile: the most that leave none of so many multiprocessors idle.  Experts' rows are not known here. */
+static int bn_of(const Prod *p, int blocks) {
     if (p->kind == DW) { /* a tile takes as long as its rows are many: of few tiles narrow ones */
         const int64_t tiles = (p->M + 127) / 128 * ((p->N + 255) / 256) * p->E;
-        return !p->at && tiles <= GEMM_BLOCKS / 2 ? 128 : 256;
+        return !p->at && tiles <= blocks / 2 ? 128 : 256;
     }
     if (p->at && p->N > 128) return 256;
-    const int64_t row_tiles = (p->rows + 127) / 128 * (p->at ? 1 : p->E), enough = GEMM_BLOCKS * 7 / 8;
+    const int64_t row_tiles = (p->rows + 127) / 128 * (p->at ? 1 : p->E), enough = blocks * 7 / 8;
     const int narrow = p->kind == FWD && p->n_pieces == 1 && !p->at ? 32 : 128;
     int bn = 256;
     while (bn > narrow && (p->N <= bn / 2 || row_tiles * ((p->N + bn - 1) / bn) < enough)) bn /= 2;
@@ -79,13 +80,12 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
     Gemm g = gemm_of(p);
     g.one_b = one_x(p);
     const size_t mark = arena_mark(&d->tmp);
-    if (FOLD) g.fold = (float4 *)arena_push(&d->tmp, gemm_fold_bytes(BN, g.levels, GEMM_BLOCKS));
+    if (FOLD) g.fold = (float4 *)arena_push(&d->tmp, gemm_fold_bytes(BN, g.levels, blocks_at_once(d)));
     if (KIND == DW && p->at) {
         g.queue = (int *)arena_push(&d->tmp, sizeof(int));
         CU(cudaMemsetAsync(g.queue, 0, sizeof(int), stream_of(d)));
     }
-    launch(d, gemm<KIND, BN, OUT, FOLD>, dim3(cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms & ~1 : GEMM_BLOCKS), dim3(384),
-           S::SMEM, ta, tb, tc, g, out);
+    launch(d, gemm<KIND, BN, OUT, FOLD>, dim3(blocks_at_once(d)), dim3(384), S::SMEM, ta, tb, tc, g, out);
     arena_pop(&d->tmp, mark);
 }
 template <int KIND, int BN, class OUT, bool FOLD> static cudaError_t allow_gemm(void) {

@@ -26,7 +26,12 @@ bool prod_fast(const Prod *p) {
 }
 size_t prod_gemm_tmp(const Prod *p) {
     if (p->kind == DW) return p->at ? arena_round(sizeof(int)) : 0;
-    return p->n_pieces > 1 ? gemm_fold_bytes(bn_of(p), levels_of(p), GEMM_BLOCKS) : 0;
+    size_t most = 0; /* on any card */
+    for (int n = 2; p->n_pieces > 1 && n <= GEMM_BLOCKS; n += 2) {
+        const size_t bytes = gemm_fold_bytes(bn_of(p, n), levels_of(p), n);
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 
@@ -39,7 +44,7 @@ template <int KIND, int BN, bool FOLD> static void gemm_out(Dev *d, const Prod *
     else gemm_go<KIND, BN, OutF32, FOLD>(d, p, { (float *)p->c, p->ldc, out_step(p), bias_of(p), p->add });
 }
 template <int KIND> static void gemm_wide(Dev *d, const Prod *p) {
-    const int bn = bn_of(p);
+    const int bn = bn_of(p, blocks_at_once(d));
     if (p->n_pieces > 1) bn == 128 ? gemm_out<KIND, 128, true>(d, p) : gemm_out<KIND, 256, true>(d, p);
     else if constexpr (KIND == FWD) {
         if (bn == 32) gemm_out<FWD, 32, false>(d, p);
@@ -80,7 +85,7 @@ template <int BN, int XR, int KB, bool SWAP> static void few_early(Dev *d, const
 }
 /* A block a multiprocessor has nearly all of the weight's rows that are its own in shared memory before it begins. */
 static bool few_at_once(Dev *d, const Prod *p) {
-    const int64_t sms = cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms : GEMM_BLOCKS;
+    const int64_t sms = blocks_at_once(d);
     if (!cu(d)->noting || p->at || p->E != 1 || p->rows > 8 || p->N > 56 * sms || p->wrap_a || p->wrap_b || p->ka
         || p->kb)
         return false;
@@ -118,7 +123,7 @@ bool prod_few(Dev *d, const Prod *p) {
     if (prod_one(d, p) || few_at_once(d, p)) return true;
     /* As narrow as makes all blocks busy; but with more tokens wide ones, which read those less often.  Long stages are
      * waited for less often: 2048 x 4096 by one row takes 8.8 us, with tiles of 32 and short stages 11.4. */
-    const int64_t slots = 2 * GEMM_BLOCKS, cols = p->N * p->E;
+    const int64_t slots = 2 * blocks_at_once(d), cols = p->N * p->E;
     if (cols <= 8 * slots && p->rows <= 8) few_out<16, 8, 8, false>(d, p);
     else if (cols > 8 * slots && cols <= 16 * slots) few_rows<16, 4>(d, p);
     else if (cols <= 32 * slots) p->rows <= 8 ? few_out<32, 8, 4, false>(d, p) : few_rows<32, 2>(d, p);

@@ -132,21 +132,23 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
 }
 
 /* ---- which ------------------------------------------------------------------------------------------------------- */
-static int64_t rounds(const Prod *p, int tall, int wide) { /* of the card, by pairs of tiles */
-    const int64_t pairs = (p->M + 2 * tall - 1) / (2 * tall) * ((p->N + wide - 1) / wide), at_once = GEMM_BLOCKS / 2;
+static int64_t rounds(const Prod *p, int blocks, int tall, int wide) { /* of the card, by pairs of tiles */
+    const int64_t pairs = (p->M + 2 * tall - 1) / (2 * tall) * ((p->N + wide - 1) / wide), at_once = blocks / 2;
     return (pairs + at_once - 1) / at_once;
 }
 /* A round of tall tiles takes 5/4 as long, and some percent must be won. */
-static bool is_tall(const Prod *p) {
-    return !p->at && p->E == 1 && rounds(p, TALL, WIDE) * 13 < rounds(p, 128, 256) * 10;
+static bool is_tall(const Prod *p, int blocks) {
+    return !p->at && p->E == 1 && rounds(p, blocks, TALL, WIDE) * 13 < rounds(p, blocks, 128, 256) * 10;
 }
 void prod_dw(Dev *d, const Prod *p) {
-    if (is_tall(p))
-        launch(d, tall_dw, dim3(cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms & ~1 : GEMM_BLOCKS), dim3(384), TALL_SMEM,
+    const int blocks = blocks_at_once(d);
+    if (is_tall(p, blocks))
+        launch(d, tall_dw, dim3(blocks), dim3(384), TALL_SMEM,
                map_of(d, p->a, p->ta, p->rows, p->M, p->lda, 1, 0, 64, 64),
                map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, 1, 0, 32, 64),
                map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, 1, 0, 64, 32), (int)p->rows, (int)p->M, (int)p->N, p->first);
-    else bn_of(p) == 128 ? gemm_go<DW, 128, OutAdd, false>(d, p, {}) : gemm_go<DW, 256, OutAdd, false>(d, p, {});
+    else if (bn_of(p, blocks) == 128) gemm_go<DW, 128, OutAdd, false>(d, p, {});
+    else gemm_go<DW, 256, OutAdd, false>(d, p, {});
 }
 cudaError_t dw_allow(void) {
     cudaError_t e = cudaFuncSetAttribute(tall_dw, cudaFuncAttributeMaxDynamicSharedMemorySize, TALL_SMEM);
