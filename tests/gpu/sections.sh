@@ -8,7 +8,10 @@
 #   bars      speed beside transformers on the same shapes in the same call (bench/peers; python3 with torch), and against the card's own roofs; nothing else may run
 #   moonlight Moonlight-16B-A3B's shape from a seed, all parameters trained on the one card: memory, seconds and masters beside the plan; wants 100 GB of the host
 #   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes: no report at all
-#   nccl      2, 4 and 8 ranks on the one GPU: what groups do, models cut over them, sync of 2 GB, training, kills
+#   taken     products whose tiles are counted out (build/gpu/taken) beside those whose tiles are dealt, which is what runs: equal bits,
+#             also with a smaller card's tiles; the op tests; times beside a kernel that waits.  Parts: bits, tests, beside
+#   nccl      2, 4 and 8 ranks on the one GPU: what groups do, models cut over them, sync of 2 GB, training, kills.  Parts: grouped, often,
+#             trained, killed
 #   (none)    a selection of the first three
 cd "$(dirname "$0")/../.." || exit 1
 gpu=$PWD/build/gpu hone=$PWD/build/gpu/hone
@@ -18,8 +21,9 @@ trap 'rm -rf "$work"' EXIT
 ok() { # ok CONDITION-RESULT WHAT
     if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi
 }
+program=$gpu/hone_gpu_test
 tests() { # tests NAME... [-- ARGUMENTS]: each test program's own counts are added
-    "$gpu/hone_gpu_test" "$@" >"$work/log" 2>&1
+    "$program" "$@" >"$work/log" 2>&1
     local rc=$? p f s
     cat "$work/log"
     while read -r p _ f _ s _; do passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)); done \
@@ -335,16 +339,55 @@ killed() { # killed SIGNAL PHASE: rank 2 of 4 gets it there
     (ranks 4 "$run" grid.tp=2 rollout.grid.tp=1 trainer.save_every=1 trainer.steps=$(($(wc -l <"$work/$run/metrics.jsonl") + 1)))
     ok $? "$what, going on: $(tail -1 "$work/$run.log")"
 }
-nccl() { # nccl [grouped|trained|killed ...]
+# The number that stands for all bits is one and the same: tiles dealt or counted out, chosen for this card or for one of
+# fewer multiprocessors (MPS gives a program a share of them: 59 % of an H200 are an H20's 78).
+taken() { # taken [bits|tests|beside ...]
+    local part lib want got
+    cp "$gpu/hone_gpu_test" "$gpu/taken/"
+    for part in ${@:-bits tests beside}; do
+        case $part in
+        bits)
+            tests gpu_taken
+            want=$("$gpu/hone_gpu_test" gpu_taken -- bits | grep -oE 'bits [0-9a-f]{16} on [0-9]+')
+            echo "dealt: $want"
+            [ -n "$want" ]
+            ok $? "no bits"
+            mps_begin
+            for lib in "taken 100" ". 59" "taken 59" ". 30" "taken 30"; do
+                set -- $lib
+                got=$(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$2 "$gpu/$1/hone_gpu_test" gpu_taken -- bits | grep -oE 'bits [0-9a-f]{16} on [0-9]+')
+                echo "$1, $2 %: $got"
+                [ -n "$got" ] && [ "${got% on*}" = "${want% on*}" ]
+                ok $? "$1 with $2 % of the multiprocessors: $got, not $want"
+                [ "$2" = 100 ] || [ "${got#*on }" != "${want#*on }" ] || { skipped=$((skipped + 1)); echo "skipped: all multiprocessors are there"; }
+            done
+            mps_end ;;
+        tests)
+            program=$gpu/taken/hone_gpu_test
+            tests gpu_product gpu_fused gpu_head gpu_tp test_op
+            program=$gpu/hone_gpu_test ;;
+        beside)
+            "$gpu/bench_beside_gpu" 9 20 >"$gpu/beside.txt" 2>"$work/beside.err"
+            ok $? "other bits, or slower alone: $(tail -1 "$gpu/beside.txt") $(tail -1 "$work/beside.err")"
+            grep -v '^{' "$gpu/beside.txt" ;;
+        esac
+    done
+}
+nccl() { # nccl [grouped|often|trained|killed ...]
     command -v mpirun >/dev/null || { skipped=$((skipped + 1)); echo "skipped: there is no mpirun"; return; }
     local part phase signal t
-    for part in ${@:-grouped trained killed}; do
-        [ $part = grouped ] || [ -d "$work/model" ] || model
+    for part in ${@:-grouped often trained killed}; do
+        [ $part = grouped ] || [ $part = often ] || [ -d "$work/model" ] || model
         [ $part = killed ] || mps_begin
         # One after the other: MPS has one pool of queues for all its clients, of which ranks ask for their part (comm/world.c);
         # beside others' some found the card "busy or unavailable".
         case $part in
         grouped) for t in test_comm "f32 test_model_ranks" "bf16 test_model_ranks" test_sync; do tests $t; done ;;
+        often) # what goes wrong seldom
+            for ((t = 0; t < 24; t++)); do
+                timeout -k 5 60 mpirun --allow-run-as-root --oversubscribe -n $((2 + t % 2 * 2)) "$gpu/hone_gpu_test" here test_comm_comm -- --ranks all >"$work/often" 2>&1
+                ok $? "groups on $((2 + t % 2 * 2)) ranks, run $t: $(grep -v '^$' "$work/often" | tail -4)"
+            done ;;
         trained) trained ;;
         killed) for phase in rollout sync update; do for signal in KILL STOP; do killed $signal $phase; done; done ;;
         esac
@@ -450,9 +493,9 @@ sanitize() {
 
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
-ops | exact | grpo | loop | bars | moonlight | nccl | sanitize) "$@" ;;
+ops | exact | grpo | loop | bars | moonlight | nccl | sanitize | taken) "$@" ;;
 some) ops; tests test_model_exact test_engine_engine test_train million; verify f32; loop 3 ;;
-*) echo "sections: ops, exact, grpo, loop, bars, moonlight, nccl, sanitize"; exit 2 ;;
+*) echo "sections: ops, exact, grpo, loop, bars, moonlight, nccl, sanitize, taken"; exit 2 ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

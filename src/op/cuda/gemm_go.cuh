@@ -10,6 +10,7 @@
 
 struct Prods {
     PFN_cuTensorMapEncodeTiled_v12000 encode;       /* the driver's, which is not linked */
+    int *taken;                                     /* TAKEN: tiles of the kernel that runs; products run one by one */
 };
 
 /* E matrices [rows,cols], 'ld' and 'step' elements apart, read and written in boxes of box_rows x box_cols. */
@@ -81,7 +82,8 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
     g.one_b = one_x(p);
     const size_t mark = arena_mark(&d->tmp);
     if (FOLD) g.fold = (float4 *)arena_push(&d->tmp, gemm_fold_bytes(BN, g.levels, blocks_at_once(d)));
-    if (KIND == DW && p->at) {
+    if (TAKEN) g.queue = cu(d)->prods->taken;
+    else if (KIND == DW && p->at) {
         g.queue = (int *)arena_push(&d->tmp, sizeof(int));
         CU(cudaMemsetAsync(g.queue, 0, sizeof(int), stream_of(d)));
     }

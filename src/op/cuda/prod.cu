@@ -339,6 +339,10 @@ bool prods_open(Dev *d, Err *err) {
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&s->encode, 12000, cudaEnableDefault, &q);
     if (e != cudaSuccess || !s->encode)
         return err_set(err, "the driver knows no tensor maps (%s)", cudaGetErrorString(e));
+    if (TAKEN) {
+        CU(cudaMalloc((void **)&s->taken, sizeof(int)));
+        CU(cudaMemsetAsync(s->taken, 0, sizeof(int), stream_of(d)));
+    }
     cudaError_t all[] = { allow_outs<FWD, 32, false>(),
                           allow_outs<FWD, 64, false>(),
                           allow_outs<FWD, 128, false>(),
@@ -372,6 +376,7 @@ bool prods_open(Dev *d, Err *err) {
     return true;
 }
 void prods_close(Dev *d) {
+    if (cu(d)->prods && cu(d)->prods->taken) CU(cudaFree(cu(d)->prods->taken));
     free(cu(d)->prods);
     cu(d)->prods = NULL;
 }

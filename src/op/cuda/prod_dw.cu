@@ -7,27 +7,34 @@
  * loaded half by each block and sent to both. */
 enum { TALL = 256, WIDE = 160 };
 enum { TALL_A = TALL * 128, TALL_B = 3 * 8192, TALL_STAGE = TALL_A + TALL_B, TALL_STAGES = 4 };  /* of 64 rows */
-enum { TALL_SMEM = 1024 + TALL_STAGES * (TALL_STAGE + 16) };
+enum { TALL_SMEM = 1024 + TALL_STAGES * (TALL_STAGE + 16) + (TAKEN ? 12 * MAIL + 4 * TALL_STAGES : 0) };
+static_assert(TALL_SMEM <= 227 * 1024, "");
 
 DEV uint32_t low_chunks(uint32_t at) { return lane0((uint32_t)operand(at, 8192)); }    /* chunks of 64 columns */
 
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     tall_dw(const __grid_constant__ CUtensorMap ta, const __grid_constant__ CUtensorMap tb,
-            const __grid_constant__ CUtensorMap tc, int rows, int M, int N, bool c_first) {
+            const __grid_constant__ CUtensorMap tc, int rows, int M, int N, bool c_first, int *queue) {
     extern __shared__ uint8_t raw[];
     uint32_t base = (smem_of(raw) + 1023) & ~1023u;
     pin(base);
-    const uint32_t full = base + TALL_STAGES * TALL_STAGE, empty = full + 8 * TALL_STAGES;
+    const uint32_t full = base + TALL_STAGES * TALL_STAGE, empty = full + 8 * TALL_STAGES, /* TAKEN: */
+                   mail = empty + 8 * TALL_STAGES, tile_of = mail + 8 * MAIL, letter = tile_of + 4 * TALL_STAGES;
     const uint32_t warp = lane0(threadIdx.x / 32);
     const int rank = (int)cluster_rank(), first = blockIdx.x / 2, step = gridDim.x / 2;
     if (threadIdx.x == 0) {
+        int item = 0;
+        if (TAKEN && rank == 0) item = atomicAdd(queue, 1);
+        for (int i = 0; TAKEN && i < MAIL; i++) bar_init(mail + 8 * i, 1);
         for (int s = 0; s < TALL_STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 4);
         bar_fence_init();
         tma_prefetch(&ta), tma_prefetch(&tb);
+        if (TAKEN && rank == 0) put_word(letter, item);
     }
     __syncthreads();
     cluster_sync();
-    const int down = (M + 2 * TALL - 1) / (2 * TALL), across = (N + WIDE - 1) / WIDE, nk = (rows + 63) / 64;
+    const int down = (M + 2 * TALL - 1) / (2 * TALL), across = (N + WIDE - 1) / WIDE, nk = (rows + 63) / 64,
+              total = down * across;
     int s = 0;
     uint32_t ph = 0;
     auto next = [&] { if (++s == TALL_STAGES) s = 0, ph ^= 1; };
@@ -40,12 +47,21 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
 
     if (warp < 4) {                                                     /* ---- loads ---- */
         regs_down<40>();
-        if (warp == 0 && elected())
-            for (int item = first; item < down * across; item += step) {
+        auto told = [&](int j) { /* the j-th mail */
+            bar_wait_cluster(mail + 8 * (j % MAIL), j / MAIL & 1);
+            return word_at(letter + 4 * (j % MAIL));
+        };
+        if (warp == 0 && elected()) {
+            int item = TAKEN ? word_of(letter, 0) : first, ahead = 0;
+            const int tell = rank ? -1 : min(nk - 1, (int)TALL_STAGES);
+            for (int j = 0; item < total; item = TAKEN ? rank ? told(j) : ahead : item + step, j++) {
+                if (TAKEN && rank == 0) ahead = atomicAdd(queue, 1);
                 const Tile t = get(item);
                 for (int kb = 0; kb < nk; kb++, next()) {
                     const uint32_t a = base + s * TALL_STAGE, b = a + TALL_A, f = full + 8 * s;
                     bar_wait(empty + 8 * s, ph ^ 1);
+                    if (TAKEN && kb == 0) put_word(tile_of + 4 * s, item);
+                    if (TAKEN && kb == tell) send_to(letter + 4 * (j % MAIL), mail + 8 * (j % MAIL), 1, ahead);
                     bar_expect(f, TALL_STAGE);
                     #pragma unroll
                     for (int c = 0; c < 3; c++)
@@ -61,12 +77,24 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                         tma_load(base + s * TALL_STAGE + q * 8192, &tc, t.n0 + c * 32, t.row + q * 64, 0, f);
                 }
             }
+            if (TAKEN) { /* no more */
+                if (rank == 0 && item == total + step - 1) *queue = 0;
+                bar_wait(empty + 8 * s, ph ^ 1);
+                put_word(tile_of + 4 * s, total);
+                bar_expect(full + 8 * s, 0);
+            }
+        }
         __syncwarp();
     } else {                                                            /* ---- sums ---- */
         regs_up<232>();
         const int w = warp / 4 - 1, tid = threadIdx.x & 127, lane = tid & 31, quarter = warp & 3;
         const uint32_t a0 = low_chunks(base + w * 16384), b0 = low_chunks(base + TALL_A);
-        for (int item = first; item < down * across; item += step) {
+        for (int item = first;; item += step) {
+            if (TAKEN) {
+                bar_await(full + 8 * s, ph);
+                item = (int)lane0(word_at(tile_of + 4 * s));
+            }
+            if (item >= total) break;
             const Tile t = get(item);
             float upper[WIDE / 2], lower[WIDE / 2];                     /* of 64 rows each */
             int add = 0, prev = -1;
@@ -146,7 +174,8 @@ void prod_dw(Dev *d, const Prod *p) {
         launch(d, tall_dw, dim3(blocks), dim3(384), TALL_SMEM,
                map_of(d, p->a, p->ta, p->rows, p->M, p->lda, 1, 0, 64, 64),
                map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, 1, 0, 32, 64),
-               map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, 1, 0, 64, 32), (int)p->rows, (int)p->M, (int)p->N, p->first);
+               map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, 1, 0, 64, 32), (int)p->rows, (int)p->M, (int)p->N, p->first,
+               cu(d)->prods->taken);
     else if (bn_of(p, blocks) == 128) gemm_go<DW, 128, OutAdd, false>(d, p, {});
     else gemm_go<DW, 256, OutAdd, false>(d, p, {});
 }

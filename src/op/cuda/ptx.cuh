@@ -55,6 +55,18 @@ DEV void send_to(uint32_t at, uint32_t b, uint32_t cta, int word) {
                  "st.shared::cluster.b32 [r], %3;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [q];\n}"
                  :: "r"(at), "r"(b), "r"(cta), "r"(word) : "memory");
 }
+DEV void put_word(uint32_t at, int x) { asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(x) : "memory"); }
+DEV int word_at(uint32_t at) {
+    int x;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
+    return x;
+}
+DEV int word_of(uint32_t at, uint32_t cta) {                    /* another block's, from before a cluster_sync */
+    int x;
+    asm volatile("{\n.reg .b32 r;\nmapa.shared::cluster.u32 r, %1, %2;\nld.shared::cluster.b32 %0, [r];\n}"
+                 : "=r"(x) : "r"(at), "r"(cta) : "memory");
+    return x;
+}
 DEV void bar_wait_cluster(uint32_t b, uint32_t phase) {
     for (uint32_t ok = 0; !ok;)
         asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
