@@ -92,7 +92,7 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
     op_get(&f.dev, out, g.flat);
     EXPECT(act.peak == act.size, "%s: activations peak at %zu of %zu planned bytes", name ? name : awkward[which].name,
            act.peak, act.size);
-    bool again = recompute == RECOMPUTE_FULL && f.desc.arch->attn == ATTN_MLA && !expands;
+    bool again = recompute == RECOMPUTE_FULL && dims_latent(&f.desc.d) && !expands;
     EXPECT(!cpu || attends == (1 + again) * f.desc.d.layers, "%s: attention %d times in %ld layers, recompute %d",
            name ? name : awkward[which].name, attends, (long)f.desc.d.layers, recompute);
     f.dev.ops = own;
