@@ -83,7 +83,7 @@ typedef struct {
     bool        vector;               /* one dimension on disk (norms, biases): [cols], never decayed */
     bool        norm;                 /* a norm's gains: 1 in a model of random numbers, where biases are 0 */
     bool        one_product;          /* its gradient is one product over the batch: the first micro-batch writes it,
-                                       * the others add (layer.h: grad_linear, grad_grouped; model.c: the head, where
+                                       * the others add (layer/linear.c; model.c: the head, where
                                        * it is no embedding too) */
     bool        frozen;               /* not moved by the gradient: no gradient, no optimizer state */
     bool        patch;                /* five dimensions on disk: [rows, channels, frames, patch, patch] */

@@ -1,6 +1,6 @@
 /* gqa.c - grouped-query attention: q,k,v projections (biases where the family has them), norms on q and k heads
  * (Qwen3), rotation, causal attention within each sequence, output projection summed over heads in leaves. */
-#include "layer/layer.h"
+#include "layer/linear.h"
 
 typedef struct {
     int heads, kv_heads, dim;
@@ -103,21 +103,27 @@ static Attended attended(const Ctx *c, Arena *a) {
     return (Attended){ push(c, a, c->tokens, s.heads * s.dim), push_f32(a, c->tokens, s.heads) };
 }
 
+typedef struct {
+    Linear qkv[3], o;
+} Linears;
+static Linears linears_of(const Ctx *c, int layer) { /* o's bias is added when its sum is whole */
+    return (
+        Linears){ { linear_of(c, P_Q, P_QB, layer), linear_of(c, P_K, P_KB, layer), linear_of(c, P_V, P_VB, layer) },
+                  linear_of(c, P_O, NO_BIAS, layer) };
+}
+
 /* Every token, this rank's heads: their part of the output's sum. */
 static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, const Raw *raw, const Attended *at,
                           bool known, GqaKeep *keep) {
     Dev *d = c->dev;
     Shape s = shape_of(c);
     int64_t T = c->tokens;
-    Leaves over_h = leaves_one(all.cols);
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
     Tensor q = push(c, a, T, s.heads * s.dim), k = push(c, a, T, s.kv_heads * s.dim),
            v = push(c, a, T, s.kv_heads * s.dim);
     Tensor qkv[] = { q, k, v };
-    Tensor w[] = { param(c->w, P_Q, layer), param(c->w, P_K, layer), param(c->w, P_V, layer) };
-    Tensor b[] = { param(c->w, P_QB, layer), param(c->w, P_KB, layer), param(c->w, P_VB, layer) };
-    if (raw) op_rmsnorm_linear3(d, qkv, all, raw->x, raw->g, raw->eps, w, b, over_h);
-    else op_linear3(d, qkv, all, w, b, over_h);
+    Linears l = linears_of(c, layer);
+    linears_forward(c, qkv, all, raw, l.qkv, 3, leaves_one(all.cols));
 
     GqaKeep g = { .q_raw = q, .k_raw = k };
     g.a = (Attn){ .v = v,
@@ -137,7 +143,7 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, cons
         if (put) op_attend_kv(d, g.a.o, g.a.q, c->kv[layer], c->paged, s.heads, c->scale);
         else attend(c, layer, g.a);
     }
-    op_linear(d, part, g.a.o, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.dim));
+    linear_forward(c, part, g.a.o, &l.o, by_heads(c, s.dim));
     if (keep) {
         *keep = g;
         if (s.q_norm != P_COUNT) keep->a.q = kept(c, g.a.q), keep->a.k = kept(c, g.a.k);
@@ -170,7 +176,7 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     Dev *d = c->dev;
     Shape s = shape_of(c);
     int64_t T = c->tokens;
-    Tensor wo = param(c->w, P_O, layer);
+    Linears l = linears_of(c, layer);
     Attn a = k->a;
     if (!a.q.data) {
         GqaKeep again = *k;
@@ -178,8 +184,8 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
         a.q = again.a.q, a.k = again.a.k;
     }
     Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);
-    grad_linear(c, g, P_O, TENSOR_NONE, layer, dall, a.o);
-    op_linear_dx(d, dO, dall, wo, leaves_one(wo.rows));
+    linear_dw(c, g, &l.o, dall, a.o);
+    linear_dx(c, dO, dall, &l.o, leaves_one(dall.cols));
 
     Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
     /* before dv: a backend may take what k's and v's weights get as one, in order */
@@ -197,13 +203,12 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     dq = turn_back(c, g, dq_raw, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
     dk = turn_back(c, g, dk_raw, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
 
-    grad_linear(c, g, P_Q, param(g, P_QB, layer), layer, dq, all);
-    const Tensor dy[] = { dq, dk, dv }, db[] = { param(g, P_KB, layer), param(g, P_VB, layer) };
-    grad_linear2(c, g, (const ParamId[]){ P_K, P_V }, db, layer, dy + 1, all);
+    linear_dw(c, g, &l.qkv[0], dq, all);
+    const Tensor dy[] = { dq, dk, dv };
+    linears_dw2(c, g, l.qkv + 1, dy + 1, all);
     Tensor more = tensor_push(&d->tmp, dpart.dtype, T, all.cols);
-    const Tensor w[] = { param(c->w, P_Q, layer), param(c->w, P_K, layer), param(c->w, P_V, layer) };
     const Leaves sum[] = { by_heads(c, s.dim), by_kv(c, s.dim), by_kv(c, s.dim) };
-    op_linear_dx3(d, dpart, more, dy, w, sum);
+    linears_dx3(c, dpart, more, dy, l.qkv, sum);
 }
 
 static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MixerKeep *k) {

@@ -136,23 +136,6 @@ void moe_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Routing *ro
                   const Beginning *begin, const Ending *end, MoeKeep *keep);
 void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MoeKeep *keep);
 
-/* The gradient of a weight whose row is one_product, and of its bias (TENSOR_NONE: it has
- * none): added, or written where g is fresh. */
-static inline void grad_linear(const Ctx *c, const Params *g, ParamId id, Tensor db, int layer, Tensor dy, Tensor x) {
-    (g->fresh ? op_linear_dw_first : op_linear_dw)(c->dev, param(g, id, layer), db, dy, x);
-}
-/* ... of two weights over one x: at once where there is no bias */
-static inline void grad_linear2(const Ctx *c, const Params *g, const ParamId *id, const Tensor *db, int layer,
-                                const Tensor *dy, Tensor x) {
-    const Tensor dw[] = { param(g, id[0], layer), param(g, id[1], layer) };
-    if (g->fresh && !db[0].data && !db[1].data) op_linear_dw2_first(c->dev, dw, dy, x);
-    else
-        for (int i = 0; i < 2; i++) grad_linear(c, g, id[i], db[i], layer, dy[i], x);
-}
-static inline void grad_grouped(const Ctx *c, const Params *g, ParamId id, int layer, Tensor dy, Tensor x, Seqs ex) {
-    (g->fresh ? op_grouped_dw_first : op_grouped_dw)(c->dev, param(g, id, layer), dy, x, ex);
-}
-
 /* Sums over what TP cuts, in leaves: this rank's are a subtree.  Units are the model's heads,
  * or the columns of a feed-forward. */
 static inline Leaves leaves_of(const Ctx *c, const Comm *group, int64_t units, int64_t unit) {

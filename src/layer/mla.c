@@ -9,7 +9,7 @@
  * gradients are the same but for rounding.
  *
  * n = nope_dim, r = rope_dim, u = v_dim, R = kv_lora; the inner norms have eps 1e-6 whatever the config says. */
-#include "layer/layer.h"
+#include "layer/linear.h"
 
 static const float INNER_EPS = 1e-6f;
 
@@ -63,7 +63,8 @@ static HeadMap reversed(HeadMap m) {    /* for dx: the same weights, the other w
 static Tensor absorb(const Ctx *c, int layer, Tensor q, Arena *to) {
     Shape s = shape_of(c);
     Tensor y = push(c, to, q.rows, (int64_t)s.N * (s.R + s.r));
-    op_headwise(c->dev, y, q, param(c->w, P_KV_B, layer), into_latent(s));
+    Linear kv_b = linear_of(c, P_KV_B, NO_BIAS, layer);
+    linear_heads(c, y, q, &kv_b, into_latent(s));
     op_copy_heads(c->dev, y, q, rope_part(s));
     return y;
 }
@@ -83,15 +84,16 @@ static void query(const Ctx *c, int layer, Tensor x, MlaKeep *k, Arena *a) {
     Arena *tmp = &d->tmp;
     Leaves over_h = leaves_one(x.cols);
     if (c->m->d.q_lora) {
-        Tensor wqb = param(c->w, P_Q_B, layer);
+        Linear q_a = linear_of(c, P_Q_A, P_Q_AB, layer), q_b = linear_of(c, P_Q_B, NO_BIAS, layer);
         k->qa = push(c, a, x.rows, c->m->d.q_lora);
-        op_linear(d, k->qa, x, param(c->w, P_Q_A, layer), param(c->w, P_Q_AB, layer), over_h);
+        linear_forward(c, k->qa, x, &q_a, over_h);
         Tensor qan = inner_norm(c, k->qa, layer, tmp, a, &k->qa_rstd);
         Tensor all = tp_enter(&c->par, d, tmp, qan, c->tokens);
-        if (c->l.heads) op_linear(d, k->q, all, wqb, TENSOR_NONE, leaves_one(wqb.cols));
+        if (c->l.heads) linear_forward(c, k->q, all, &q_b, leaves_one(all.cols));
     } else {
+        Linear q = linear_of(c, P_Q, NO_BIAS, layer);
         Tensor all = tp_enter(&c->par, d, tmp, x, c->tokens);
-        if (c->l.heads) op_linear(d, k->q, all, param(c->w, P_Q, layer), TENSOR_NONE, over_h);
+        if (c->l.heads) linear_forward(c, k->q, all, &q, over_h);
     }
     if (c->l.heads) op_rope(d, k->q, c->cossin, rope_q(c, shape_of(c)), +1);
 }
@@ -119,7 +121,9 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
     k.kva = push(c, a, x.rows, s.R + s.r);
     k.kv_rstd = push_f32(a, x.rows, 1);
     Tensor key = push(c, a, x.rows, s.R + s.r);
-    op_linear(d, k.kva, x, param(c->w, P_KV_A, layer), param(c->w, P_KV_AB, layer), leaves_one(x.cols));
+    Linear kv_a = linear_of(c, P_KV_A, P_KV_AB, layer), kv_b = linear_of(c, P_KV_B, NO_BIAS, layer),
+           o = linear_of(c, P_O, NO_BIAS, layer);
+    linear_forward(c, k.kva, x, &kv_a, leaves_one(x.cols));
     op_rmsnorm(d, latent_of(key, s), k.kv_rstd, latent_of(k.kva, s), param(c->w, P_KV_A_NORM, layer), INNER_EPS);
     op_copy(d, tensor_cols(key, s.R, s.r), tensor_cols(k.kva, s.R, s.r));
     k.key = tp_enter(&c->par, d, a, key, T);
@@ -142,9 +146,9 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
         k.a.q = absorb(c, layer, k.q, expands ? tmp : cheap);
         k.a.o = push(c, expands ? tmp : a, T, (int64_t)s.N * s.R);
         attention(c, layer, &k.a);
-        op_headwise(d, k.ov, k.a.o, param(c->w, P_KV_B, layer), out_of_latent(s));
+        linear_heads(c, k.ov, k.a.o, &kv_b, out_of_latent(s));
     }
-    if (s.N) op_linear(d, part, k.ov, param(c->w, P_O, layer), TENSOR_NONE, by_heads(c, s.u));
+    if (s.N) linear_forward(c, part, k.ov, &o, by_heads(c, s.u));
     else op_zero(d, part); /* heads may be fewer than ranks */
     tp_exit(&c->par, d, y, part);
     bias_forward(c, y, param(c->w, P_OB, layer));
@@ -163,31 +167,33 @@ static void query_backward(const Ctx *c, int layer, const Params *g, Tensor dx, 
     Arena *tmp = &d->tmp;
     if (s.N) op_rope(d, dq, c->cossin, rope_q(c, s), -1);
     if (!c->m->d.q_lora) {
+        Linear q = linear_of(c, P_Q, NO_BIAS, layer);
         Tensor all = tp_enter(&c->par, d, tmp, x, c->tokens), dpart = tp_partial(&c->par, tmp, dx, c->tokens);
         if (s.N) {
-            grad_linear(c, g, P_Q, TENSOR_NONE, layer, dq, all);
-            op_linear_dx(d, dpart, dq, param(c->w, P_Q, layer), by_heads(c, s.n + s.r));
+            linear_dw(c, g, &q, dq, all);
+            linear_dx(c, dpart, dq, &q, by_heads(c, s.n + s.r));
         } else {
             op_zero(d, dpart);
         }
         tp_enter_bwd(&c->par, d, dx, dpart);
         return;
     }
-    Tensor wqa = param(c->w, P_Q_A, layer), again;
+    Linear q_a = linear_of(c, P_Q_A, P_Q_AB, layer), q_b = linear_of(c, P_Q_B, NO_BIAS, layer);
+    Tensor again;
     Tensor qan = inner_norm(c, k->qa, layer, tmp, tmp, &again);
     Tensor qall = tp_enter(&c->par, d, tmp, qan, c->tokens);
-    Tensor dqan = push(c, tmp, x.rows, wqa.rows), dqa = push(c, tmp, x.rows, wqa.rows);
+    Tensor dqan = push(c, tmp, x.rows, qan.cols), dqa = push(c, tmp, x.rows, qan.cols);
     Tensor dpart = tp_partial(&c->par, tmp, dqan, c->tokens);
     if (s.N) {
-        op_linear_dw(d, param(g, P_Q_B, layer), TENSOR_NONE, dq, qall);
-        op_linear_dx(d, dpart, dq, param(c->w, P_Q_B, layer), by_heads(c, s.n + s.r));
+        linear_dw(c, g, &q_b, dq, qall);
+        linear_dx(c, dpart, dq, &q_b, by_heads(c, s.n + s.r));
     } else {
         op_zero(d, dpart);
     }
     tp_enter_bwd(&c->par, d, dqan, dpart);
     op_rmsnorm_bwd(d, dqa, param(g, P_Q_A_NORM, layer), dqan, k->qa, k->qa_rstd, param(c->w, P_Q_A_NORM, layer));
-    op_linear_dw(d, param(g, P_Q_A, layer), param(g, P_Q_AB, layer), dqa, x);
-    op_linear_dx(d, dx, dqa, wqa, leaves_one(wqa.rows));
+    linear_dw(c, g, &q_a, dqa, x);
+    linear_dx(c, dx, dqa, &q_a, leaves_one(dqa.cols));
 }
 
 /* dy -> dol [T,N*R]: through the output projection and W_uv. */
@@ -195,13 +201,13 @@ static void value_backward(const Ctx *c, int layer, const Params *g, Tensor dol,
     Dev *d = c->dev;
     Shape s = shape_of(c);
     size_t mark = arena_mark(&d->tmp);
-    Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer);
+    Linear o = linear_of(c, P_O, NO_BIAS, layer), kv_b = linear_of(c, P_KV_B, NO_BIAS, layer);
     Tensor ov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u), dov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u);
-    op_headwise(d, ov, ol, wkvb, out_of_latent(s));
-    grad_linear(c, g, P_O, TENSOR_NONE, layer, dy, ov);
-    op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
-    op_headwise_dw(d, param(g, P_KV_B, layer), dov, ol, out_of_latent(s));
-    op_headwise(d, dol, dov, wkvb, reversed(out_of_latent(s)));
+    linear_heads(c, ov, ol, &kv_b, out_of_latent(s));
+    linear_dw(c, g, &o, dy, ov);
+    linear_dx(c, dov, dy, &o, leaves_one(dy.cols));
+    linear_heads_dw(c, g, &kv_b, dov, ol, out_of_latent(s));
+    linear_heads(c, dol, dov, &kv_b, reversed(out_of_latent(s)));
     arena_pop(&d->tmp, mark);
 }
 
@@ -233,8 +239,9 @@ static void absorbed_backward(const Ctx *c, int layer, const Params *g, Tensor d
     cp_attend_bwd(&c->par, d, c->cp, dql, dkey, dlat, dol, &a);
     op_add(d, latent_of(dkey, s), latent_of(dkey, s), dlat); /* the latent is key and value */
 
-    op_headwise_dw(d, param(g, P_KV_B, layer), dql, k->q, into_latent(s));
-    op_headwise(d, dq, dql, param(c->w, P_KV_B, layer), reversed(into_latent(s)));
+    Linear kv_b = linear_of(c, P_KV_B, NO_BIAS, layer);
+    linear_heads_dw(c, g, &kv_b, dql, k->q, into_latent(s));
+    linear_heads(c, dq, dql, &kv_b, reversed(into_latent(s)));
     op_copy_heads(d, dq, dql, reversed(rope_part(s)));
     arena_pop(tmp, mark);
 }
@@ -247,27 +254,28 @@ static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor d
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
     int64_t T = dy.rows;
-    Tensor wo = param(c->w, P_O, layer), wkvb = param(c->w, P_KV_B, layer), latent = latent_of(k->key, s);
+    Linear o = linear_of(c, P_O, NO_BIAS, layer), kv_b = linear_of(c, P_KV_B, NO_BIAS, layer);
+    Tensor latent = latent_of(k->key, s);
     Tensor dov = push(c, tmp, T, (int64_t)s.N * s.u);
-    grad_linear(c, g, P_O, TENSOR_NONE, layer, dy, k->ov);
-    op_linear_dx(d, dov, dy, wo, leaves_one(wo.rows));
+    linear_dw(c, g, &o, dy, k->ov);
+    linear_dx(c, dov, dy, &o, leaves_one(dy.cols));
 
     Tensor dk = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)), dv = push(c, tmp, T, (int64_t)s.N * s.u);
     size_t inner = arena_mark(tmp);
     Attn a = k->a;
     a.q = k->q, a.o = k->ov, a.kv_heads = s.N, a.dk = s.n + s.r, a.dv = s.u;
     a.k = push(c, tmp, T, dk.cols), a.v = push(c, tmp, T, dv.cols);
-    op_headwise(d, a.k, latent, wkvb, key_of_latent(s));
+    linear_heads(c, a.k, latent, &kv_b, key_of_latent(s));
     op_copy_heads(d, a.k, k->key, rope_of_key(s));
-    op_headwise(d, a.v, latent, wkvb, value_of_latent(s));
+    linear_heads(c, a.v, latent, &kv_b, value_of_latent(s));
     cp_attend_bwd(&c->par, d, c->cp, dq, dk, dv, dov, &a);
     arena_pop(tmp, inner);
 
     Tensor dkv = push(c, tmp, T, (int64_t)s.N * (s.n + s.u));
     op_copy_heads(d, dkv, dk, into_kv(s, s.n + s.r, s.n, 0));
     op_copy_heads(d, dkv, dv, into_kv(s, s.u, s.u, s.n));
-    op_linear_dw(d, param(g, P_KV_B, layer), TENSOR_NONE, dkv, latent);
-    op_linear_dx(d, latent_of(dkey, s), dkv, wkvb, by_heads(c, s.n + s.u));
+    linear_dw(c, g, &kv_b, dkv, latent);
+    linear_dx(c, latent_of(dkey, s), dkv, &kv_b, by_heads(c, s.n + s.u));
     op_sum_heads(d, dkey, dk, reversed(rope_of_key(s)));
     arena_pop(tmp, mark);
 }
@@ -281,8 +289,8 @@ static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor
     int64_t T = c->tokens;
     bias_backward(c, param(g, P_OB, layer), dy);
     Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, T);
-    Tensor wkva = param(c->w, P_KV_A, layer), dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)),
-           dkey = push(c, tmp, T, s.R + s.r);
+    Linear kv_a = linear_of(c, P_KV_A, P_KV_AB, layer);
+    Tensor dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)), dkey = push(c, tmp, T, s.R + s.r);
     if (!s.N) op_zero(d, dkey);
     else if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dall, k);
     else absorbed_backward(c, layer, g, dq, dkey, dall, k);
@@ -293,10 +301,10 @@ static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor
     op_copy(d, tensor_cols(dkva, s.R, s.r), tensor_cols(dkey, s.R, s.r));
     op_rmsnorm_bwd(d, latent_of(dkva, s), param(g, P_KV_A_NORM, layer), latent_of(dkey, s), latent_of(k->kva, s),
                    k->kv_rstd, param(c->w, P_KV_A_NORM, layer));
-    op_linear_dw(d, param(g, P_KV_A, layer), param(g, P_KV_AB, layer), dkva, x);
+    linear_dw(c, g, &kv_a, dkva, x);
 
     query_backward(c, layer, g, dx, dq, x, k);
-    op_linear_dx(d, part, dkva, wkva, leaves_one(wkva.rows));
+    linear_dx(c, part, dkva, &kv_a, leaves_one(dkva.cols));
     op_add(d, dx, dx, part);
     arena_pop(tmp, mark);
 }

@@ -1,7 +1,7 @@
 /* moe.c - experts: a router chooses k of E for each token, rows are gathered by expert, each expert is a SwiGLU, and a
  * token adds what its experts return in ascending order of their ids; shared experts are added last.  Nothing is
  * dropped and there is no capacity, so a token's result does not depend on the others (E1). */
-#include "layer/layer.h"
+#include "layer/linear.h"
 
 static Route router(const Ctx *c, int layer, Tensor logits, const Routing *r) {
     const Dims *d = &c->m->d;
@@ -46,8 +46,8 @@ Routing routing_push(const Ctx *c, int64_t T, Arena *a) {
  * the order of experts, or, where nobody else reads them (own_made), room for them; there experts may be still to be
  * chosen, as 'choose' says.  end, or NULL: what they give becomes end->y at once, and y is scratch. */
 static bool own_made(const EpPlan *ep, bool keep) { return ep->book || keep; }
-static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, Tensor x, const Route *choose,
-                            Tensor y, const Ending *end, MoeKeep *k, bool keep) {
+static void round_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own, Tensor x, const Route *choose,
+                          Tensor y, const Ending *end, MoeKeep *k, bool keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp, *a = keep ? c->act : tmp, *cheap = keep ? keep_cheap(c, k) : tmp;
     size_t mark = arena_mark(tmp);
@@ -55,17 +55,11 @@ static void experts_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor o
     ep_round(ep, &c->par, d, tmp, i);
     Tensor xe = ep_dispatch(ep, &c->par, d, cheap, own), gate = push_rows(c, a, ep, F), up = push_rows(c, a, ep, F),
            h = push_rows(c, cheap, ep, F), out = ep_partial(ep, &c->par, tmp, k->out);
-    Tensor wg = param(c->w, P_E_GATE, layer), wu = param(c->w, P_E_UP, layer), wd = param(c->w, P_E_DOWN, layer);
-    if (own_made(ep, keep)) op_grouped_swiglu(d, h, gate, up, xe, wg, wu, ep->ex, leaves_one(H), keep);
-    else if (choose)
-        op_route_swiglu(d, choose, h, gate, up, own, x, k->routing.from, k->routing.slot, wg, wu, ep->ex, leaves_one(H),
-                        wd);
-    else op_permute_swiglu(d, h, gate, up, own, x, k->routing.from, k->routing.slot, wg, wu, ep->ex, leaves_one(H), wd);
-    const Routing *r = &k->routing;
-    if (end)
-        op_grouped_combine_add(d, end->y, y, out, end->mid, h, wd, ep->ex, by_expert_cols(c), r->pick, r->slot,
-                               r->weight);
-    else op_grouped(d, out, h, wd, ep->ex, by_expert_cols(c));
+    ExpertLinears e = experts_of(c, layer);
+    if (own_made(ep, keep)) experts_hidden(c, h, gate, up, xe, &e, ep->ex, leaves_one(H), keep);
+    else experts_hidden_of(c, choose, h, gate, up, own, x, &k->routing, &e, ep->ex, leaves_one(H));
+    if (end) experts_end(c, end, y, out, h, &e.down, ep->ex, by_expert_cols(c), &k->routing);
+    else experts_forward(c, out, h, &e.down, ep->ex, by_expert_cols(c));
     ep_combine(ep, &c->par, d, k->out, out);
     if (keep) k->xe = xe, k->gate = gate, k->up = up, k->h = h;
     arena_pop(tmp, mark);
@@ -87,11 +81,12 @@ static void moe_even(const Ctx *c, int layer, Tensor y, Tensor x) {
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
     const Dims *m = &c->m->d;
-    Tensor w = param(c->w, P_ROUTER, layer), all = ep_tokens(&c->par, d, tmp, x, c->each);
+    Linear w = linear_of(c, P_ROUTER, NO_BIAS, layer);
+    Tensor all = ep_tokens(&c->par, d, tmp, x, c->each);
     int64_t T = all.rows, n = T * m->topk, F = c->l.expert_ffn;
     Tensor logits = push_f32(tmp, T, m->experts);
     Routing r = routing_push(c, T, tmp);
-    op_linear(d, logits, all, w, TENSOR_NONE, leaves_one(x.cols));
+    linear_forward(c, logits, all, &w, leaves_one(x.cols));
     Route route = router(c, layer, logits, &r);
     op_route_sort(d, &route, r.at, r.from, r.slot);
 
@@ -99,11 +94,11 @@ static void moe_even(const Ctx *c, int layer, Tensor y, Tensor x) {
     Tensor xe = push(c, tmp, n, x.cols), gate = push(c, tmp, n, F), up = push(c, tmp, n, F), h = push(c, tmp, n, F);
     Tensor out = tensor_push(tmp, c->par.etp.size > 1 ? DT_F32 : d->act, n, x.cols),
            back = tensor_push(tmp, out.dtype, n, x.cols);
-    op_embed(d, out, r.from, tensor_rows(w, 0, 1), (Part){ T, T + 1 }); /* rows of none: -0, which adds nothing */
+    op_embed(d, out, r.from, tensor_rows(w.w, 0, 1), (Part){ T, T + 1 }); /* rows of none: -0, which adds nothing */
     op_permute(d, xe, all, r.from);
-    op_grouped_swiglu(d, h, gate, up, xe, param(c->w, P_E_GATE, layer), param(c->w, P_E_UP, layer), ex,
-                      leaves_one(x.cols), false);
-    op_grouped(d, out, h, param(c->w, P_E_DOWN, layer), ex, by_expert_cols(c));
+    ExpertLinears e = experts_of(c, layer);
+    experts_hidden(c, h, gate, up, xe, &e, ex, leaves_one(x.cols), false);
+    experts_forward(c, out, h, &e.down, ex, by_expert_cols(c));
     op_permute(d, back, out, tensor_shape(r.slot, n, 1));
     Tensor own = ep_results(&c->par, d, tmp, back, d->act, x.rows * m->topk),
            weight = tensor_rows(r.weight, c->par.experts.rank * c->each, x.rows);
@@ -134,11 +129,9 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     int64_t T = x.rows, n = T * m->topk;
 
     MoeKeep k = { .logits = push_f32(a, T, m->experts), .routing = *routing };
-    Tensor w = param(c->w, P_ROUTER, layer);
-    if (begin)
-        op_add_rmsnorm_linear(d, begin->sum, x, k.logits, begin->a, begin->b, begin->g, begin->eps, w,
-                              leaves_one(x.cols));
-    else op_linear(d, k.logits, x, w, TENSOR_NONE, leaves_one(x.cols));
+    Linear w = linear_of(c, P_ROUTER, NO_BIAS, layer);
+    if (begin) linear_begin(c, k.logits, x, begin, &w, leaves_one(x.cols));
+    else linear_forward(c, k.logits, x, &w, leaves_one(x.cols));
     bool apart = c->par.experts.size > 1, meanwhile = apart && m->shared, late = !known && !apart && !keep;
     Route route = router(c, layer, k.logits, routing);
     if (!known && !late) op_route_sort(d, &route, routing->at, routing->from, routing->slot);
@@ -150,7 +143,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     EpPlan ep = plan_of(c, routing);
     bool sums = end && !end->n.data; /* nothing but the sum is wanted, and it is this rank's */
     for (int i = 0; i < ep.rounds; i++)
-        experts_forward(c, layer, &ep, i, own, x, late ? &route : NULL, y, sums ? end : NULL, &k, keep && i == 0);
+        round_forward(c, layer, &ep, i, own, x, late ? &route : NULL, y, sums ? end : NULL, &k, keep && i == 0);
     if (meanwhile) sum = push(c, tmp, T, x.cols);
     if (end && !sums)
         op_combine_add_rmsnorm(d, end->y, end->n, y, end->mid, k.out, routing->slot, routing->weight, end->g, end->eps);
@@ -163,8 +156,8 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
 
 /* Round i: d of the own rows' results -> d of the own rows, in their place; k: what forward
  * kept of this round, or NULL. */
-static void experts_backward(const Ctx *c, int layer, const Params *g, EpPlan *ep, int i, Tensor back, Tensor own,
-                             const MoeKeep *k) {
+static void round_backward(const Ctx *c, int layer, const Params *g, EpPlan *ep, int i, Tensor back, Tensor own,
+                           const MoeKeep *k) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
     size_t mark = arena_mark(tmp);
@@ -175,24 +168,24 @@ static void experts_backward(const Ctx *c, int layer, const Params *g, EpPlan *e
     Tensor dh = push_rows(c, tmp, ep, F), dgate = push_rows(c, tmp, ep, F), dup = push_rows(c, tmp, ep, F);
     Tensor gate = k ? k->gate : push_rows(c, tmp, ep, F), up = k ? k->up : push_rows(c, tmp, ep, F),
            h = k ? k->h : TENSOR_NONE;
+    ExpertLinears e = experts_of(c, layer);
     if (!k) {
-        op_grouped(d, gate, xe, param(c->w, P_E_GATE, layer), ep->ex, leaves_one(H));
-        op_grouped(d, up, xe, param(c->w, P_E_UP, layer), ep->ex, leaves_one(H));
+        experts_forward(c, gate, xe, &e.gate, ep->ex, leaves_one(H));
+        experts_forward(c, up, xe, &e.up, ep->ex, leaves_one(H));
     }
     if (!h.data) {
         h = dgate; /* its place is free until swiglu_bwd */
         op_swiglu(d, h, gate, up);
     }
-    grad_grouped(c, g, P_E_DOWN, layer, dout, h, ep->ex);
-    op_grouped_dx(d, dh, dout, param(c->w, P_E_DOWN, layer), ep->ex, leaves_one(H));
+    experts_dw(c, g, &e.down, dout, h, ep->ex);
+    experts_dx(c, dh, dout, &e.down, ep->ex, leaves_one(H));
     op_swiglu_bwd(d, dgate, dup, dh, gate, up);
     Tensor dxe = ep_partial(ep, &c->par, tmp, back),
            part = tensor_push(tmp, dxe.dtype, ep->room, H); /* dout is used up */
     part = tensor_rows(part, 0, ep->rows);
-    op_grouped_dx2(d, dxe, part, dgate, param(c->w, P_E_GATE, layer), dup, param(c->w, P_E_UP, layer), ep->ex,
-                   by_expert_cols(c));
-    grad_grouped(c, g, P_E_GATE, layer, dgate, xe, ep->ex);
-    grad_grouped(c, g, P_E_UP, layer, dup, xe, ep->ex);
+    experts_dx2(c, dxe, part, dgate, dup, &e, ep->ex, by_expert_cols(c));
+    experts_dw(c, g, &e.gate, dgate, xe, ep->ex);
+    experts_dw(c, g, &e.up, dup, xe, ep->ex);
     ep_combine(ep, &c->par, d, back, dxe);
     arena_pop(tmp, mark);
 }
@@ -209,15 +202,16 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_combine_bwd(d, back, dweight, dy, k->out, r->slot, r->weight);
     if (c->par.experts.size > 1 || !own.data) op_permute_slots(d, own = push(c, tmp, n, H), x, r->from, r->slot);
     EpPlan ep = plan_of(c, r);
-    for (int i = 0; i < ep.rounds; i++) experts_backward(c, layer, g, &ep, i, back, own, i == 0 ? k : NULL);
+    for (int i = 0; i < ep.rounds; i++) round_backward(c, layer, g, &ep, i, back, own, i == 0 ? k : NULL);
     op_permute_bwd(d, dx, back, r->slot);
 
-    Tensor dlogits = push_f32(tmp, T, m->experts), dxr = push(c, tmp, T, H), wr = param(c->w, P_ROUTER, layer);
+    Tensor dlogits = push_f32(tmp, T, m->experts), dxr = push(c, tmp, T, H);
+    Linear w = linear_of(c, P_ROUTER, NO_BIAS, layer);
     Route route = router(c, layer, k->logits, r);
     op_route_bwd(d, dlogits, dweight, &route);
-    op_linear_dx(d, dxr, dlogits, wr, leaves_one(wr.rows));
+    linear_dx(c, dxr, dlogits, &w, leaves_one(m->experts));
     op_add(d, dx, dx, dxr);
-    op_linear_dw(d, param(g, P_ROUTER, layer), TENSOR_NONE, dlogits, x);
+    linear_dw(c, g, &w, dlogits, x);
     if (m->shared) {
         mlp_backward(c, &mlp_shared, layer, g, dxr, dy, x, &k->shared);
         op_add(d, dx, dx, dxr);

@@ -1,7 +1,7 @@
 /* vision.c - a block of the vision tower: x + attention(norm x), then + feed-forward(norm of that), over patches whose
  * segments (windows or frames) see themselves whole.  One projection makes q, k and v; biases everywhere.  Never cut
  * over ranks: the context it is given is one rank's.  N patches, h width. */
-#include "layer/layer.h"
+#include "layer/linear.h"
 
 #define VISION_EPS 1e-6f /* a constant in the published code, whatever config.json says of the text */
 
@@ -27,13 +27,14 @@ static void attn_forward(const Ctx *c, int layer, Seqs segments, Tensor y, Tenso
     Dev *d = c->dev;
     int64_t N = x.rows, h = x.cols;
     Tensor qkv = push(c, keep_always(c, keep), N, 3 * h), o = push(c, keep_always(c, keep), N, h);
-    op_linear(d, qkv, x, param(c->w, P_VIS_QKV, layer), param(c->w, P_VIS_QKVB, layer), leaves_one(h));
+    Linear l = linear_of(c, P_VIS_QKV, P_VIS_QKVB, layer), out = linear_of(c, P_VIS_O, P_VIS_OB, layer);
+    linear_forward(c, qkv, x, &l, leaves_one(h));
     op_rope(d, tensor_cols(qkv, 0, 2 * h), c->cossin, q_and_k(c), +1);
     Attn a = attn_of(c, qkv, segments);
     a.o = o;
     if (keep) a.lse = push_f32(c->act, N, a.heads);
     op_attend_all(d, &a);
-    op_linear(d, y, o, param(c->w, P_VIS_O, layer), param(c->w, P_VIS_OB, layer), leaves_one(h));
+    linear_forward(c, y, o, &out, leaves_one(h));
     if (keep) keep->a = a, keep->qkv = qkv;
 }
 
@@ -42,12 +43,13 @@ static void attn_backward(const Ctx *c, int layer, const Params *g, Tensor dx, T
     Dev *d = c->dev;
     int64_t N = x.rows, h = x.cols;
     Tensor dO = push(c, &d->tmp, N, h), dqkv = push(c, &d->tmp, N, 3 * h);
-    op_linear_dw(d, param(g, P_VIS_O, layer), param(g, P_VIS_OB, layer), dy, k->a.o);
-    op_linear_dx(d, dO, dy, param(c->w, P_VIS_O, layer), leaves_one(h));
+    Linear l = linear_of(c, P_VIS_QKV, P_VIS_QKVB, layer), out = linear_of(c, P_VIS_O, P_VIS_OB, layer);
+    linear_dw(c, g, &out, dy, k->a.o);
+    linear_dx(c, dO, dy, &out, leaves_one(h));
     op_attend_all_bwd(d, tensor_cols(dqkv, 0, h), tensor_cols(dqkv, h, h), tensor_cols(dqkv, 2 * h, h), dO, &k->a);
     op_rope(d, tensor_cols(dqkv, 0, 2 * h), c->cossin, q_and_k(c), -1);
-    op_linear_dw(d, param(g, P_VIS_QKV, layer), param(g, P_VIS_QKVB, layer), dqkv, x);
-    op_linear_dx(d, dx, dqkv, param(c->w, P_VIS_QKV, layer), leaves_one(3 * h));
+    linear_dw(c, g, &l, dqkv, x);
+    linear_dx(c, dx, dqkv, &l, leaves_one(3 * h));
 }
 
 static void run(const Ctx *c, int layer, Seqs segments, Tensor y, Tensor x, VisionKeep *keep) {
@@ -111,10 +113,10 @@ void merger_forward(const Ctx *c, Tensor y, Tensor x, MergerKeep *keep) {
     Tensor n = norm_forward(&always, x, param(c->w, P_VIS_NORM_OUT, 0), VISION_EPS, keep_always(c, keep),
                             keep ? &keep->n : NULL);
     Tensor h = push(c, keep_always(c, keep), tokens, wide), act = push(c, keep_always(c, keep), tokens, wide);
-    op_linear(d, h, tensor_shape(n, tokens, wide), param(c->w, P_VIS_FC1, 0), param(c->w, P_VIS_FC1B, 0),
-              leaves_one(wide));
+    Linear fc1 = linear_of(c, P_VIS_FC1, P_VIS_FC1B, 0), fc2 = linear_of(c, P_VIS_FC2, P_VIS_FC2B, 0);
+    linear_forward(c, h, tensor_shape(n, tokens, wide), &fc1, leaves_one(wide));
     op_gelu(d, act, h);
-    op_linear(d, y, act, param(c->w, P_VIS_FC2, 0), param(c->w, P_VIS_FC2B, 0), leaves_one(wide));
+    linear_forward(c, y, act, &fc2, leaves_one(wide));
     if (keep) keep->h = h, keep->act = act;
     arena_pop(&d->tmp, mark);
 }
@@ -124,11 +126,12 @@ void merger_backward(const Ctx *c, const Params *g, Tensor dx, Tensor dy, const 
     size_t mark = arena_mark(&d->tmp);
     int64_t tokens = k->h.rows, wide = k->h.cols;
     Tensor dact = push(c, &d->tmp, tokens, wide), dn = push(c, &d->tmp, dx.rows, dx.cols);
-    op_linear_dw(d, param(g, P_VIS_FC2, 0), param(g, P_VIS_FC2B, 0), dy, k->act);
-    op_linear_dx(d, dact, dy, param(c->w, P_VIS_FC2, 0), leaves_one(dy.cols));
+    Linear fc1 = linear_of(c, P_VIS_FC1, P_VIS_FC1B, 0), fc2 = linear_of(c, P_VIS_FC2, P_VIS_FC2B, 0);
+    linear_dw(c, g, &fc2, dy, k->act);
+    linear_dx(c, dact, dy, &fc2, leaves_one(dy.cols));
     op_gelu_bwd(d, dact, dact, k->h);
-    op_linear_dw(d, param(g, P_VIS_FC1, 0), param(g, P_VIS_FC1B, 0), dact, tensor_shape(k->n.y, tokens, wide));
-    op_linear_dx(d, tensor_shape(dn, tokens, wide), dact, param(c->w, P_VIS_FC1, 0), leaves_one(wide));
+    linear_dw(c, g, &fc1, dact, tensor_shape(k->n.y, tokens, wide));
+    linear_dx(c, tensor_shape(dn, tokens, wide), dact, &fc1, leaves_one(wide));
     norm_backward(c, dx, param(g, P_VIS_NORM_OUT, 0), dn, param(c->w, P_VIS_NORM_OUT, 0), &k->n);
     arena_pop(&d->tmp, mark);
 }

@@ -3,6 +3,7 @@
  * patches.  A picture's result depends on the picture and the weights alone, so it is the same in a prompt's prefill
  * and in training, alone and among others. */
 #include "base/mathx.h"
+#include "layer/linear.h"
 #include "model/model.h"
 
 /* Frequencies that turn by row, then by column: freq [2, w/2], of which each has half. */
@@ -48,7 +49,8 @@ Tensor tower_forward(Model *m, const Pictures *p, Arena *to, Arena *act, TowerKe
     Tensor spare[2], x;
     for (int i = 0; i < 2 && !keep; i++) spare[i] = push(&c, a, p->patches, d->vis.hidden);
     x = keep ? push(&c, a, p->patches, d->vis.hidden) : spare[1];
-    op_linear(dev, x, p->pixels, param(&m->w, P_VIS_PATCH, 0), TENSOR_NONE, leaves_one(d->vis.pixels));
+    Linear patch = linear_of(&c, P_VIS_PATCH, NO_BIAS, 0);
+    linear_forward(&c, x, p->pixels, &patch, leaves_one(d->vis.pixels));
     for (int l = 0; l < d->vis.layers; l++) {
         Tensor y = keep ? push(&c, a, p->patches, d->vis.hidden) : spare[l % 2];
         vision_forward(&c, l, segments(m, p, l), y, x, keep ? &keep->block[l] : NULL);
@@ -71,6 +73,7 @@ void tower_backward(Model *m, const Params *g, const Pictures *p, Tensor dout, A
     int at = 0;
     for (int l = (int)d->vis.layers - 1; l >= 0; l--, at = !at)
         vision_backward(&c, l, segments(m, p, l), g, turn[!at], turn[at], &keep->block[l]);
-    op_linear_dw(dev, param(g, P_VIS_PATCH, 0), TENSOR_NONE, turn[at], p->pixels);
+    Linear patch = linear_of(&c, P_VIS_PATCH, NO_BIAS, 0);
+    linear_dw(&c, g, &patch, turn[at], p->pixels);
     arena_pop(&dev->tmp, mark);
 }

@@ -78,6 +78,11 @@ static inline Tensor param(const Params *p, ParamId id, int layer) {
     return i < 0 ? TENSOR_NONE : p->at[i].t;
 }
 
+/* What the table says of it; it must be there. */
+static inline const ParamDesc *param_desc(const Params *p, ParamId id, int layer) {
+    return p->at[p->index[layer][id]].desc;
+}
+
 /* Disk: of every tensor the slice that is held here is read, and nothing else of it.  Every tensor of the table must be
  * there with its shape, whoever holds it; extra ones are errors except those that are known to be skipped (MTP layers,
  * rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */

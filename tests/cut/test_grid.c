@@ -72,8 +72,7 @@ static void covers(const ModelDesc *m, const char *name, const char *text, int r
         for (; p->name; p++) {
             Slice s = param_slice(m, p, 0, &g, at);
             if (p->id == P_O)
-                EXPECT(s.cols == l.heads * (dims_latent(&m->d) ? m->d.v_dim : m->d.head_dim),
-                       "o_proj of rank %d", r);
+                EXPECT(s.cols == l.heads * (dims_latent(&m->d) ? m->d.v_dim : m->d.head_dim), "o_proj of rank %d", r);
             if (p->id == P_K)
                 EXPECT(s.rows == l.kv_heads * m->d.head_dim && s.r0 == l.kv0 * m->d.head_dim, "k_proj of rank %d", r);
             if (p->id == P_DOWN) EXPECT(s.cols == l.ffn && s.c0 == l.ffn0, "down_proj of rank %d", r);
