@@ -13,4 +13,7 @@ typedef enum { MIXER_GQA, MIXER_MLA, MIXERS } MixerKind;
 typedef enum { FFN_DENSE, FFN_EXPERTS } FfnKind;
 typedef struct { uint8_t mixer, ffn; } LayerSpec;
 
+/* How a layer remembers the tokens of a sequence before the next one comes (engine/cache.h). */
+typedef enum { STORE_PAGES, STORES } StoreKind;
+
 #endif

@@ -303,7 +303,7 @@ static SchedConf sizes(const Gen *g, const Shard *shard) {
     int64_t each = (longest + a->page - 1) / a->page, pages = a->kv_tokens ? a->kv_tokens / a->page : most * each + 1;
     int64_t free_pages =
         (int64_t)(memory_free(&g->on.o.dev) / 2
-                  / engine_page_bytes(&g->on.o.desc, shard, (int)a->page, open_kind(&g->on.o, a->leaves)));
+                  / cache_page_bytes(&g->on.o.desc, shard, (int)a->page, open_kind(&g->on.o, a->leaves)));
     free_pages = -(int64_t)comm_max(&g->on.o.ranks->world.all, (double)-free_pages); /* who has least */
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
@@ -327,7 +327,7 @@ static bool generate(Gen *g, Err *err) {
     OpenOpts opts = { .threads = a->threads,
                       .leaves = a->leaves,
                       .random = random_fill(a->random),
-                      .more = engine_page_bytes(&g->on.o.desc, &shard, c.page, open_kind(&g->on.o, a->leaves))
+                      .more = cache_page_bytes(&g->on.o.desc, &shard, c.page, open_kind(&g->on.o, a->leaves))
                               * (size_t)c.pages };
     bool ok = open_weights(&g->on.o, &opts, engine_tmp_bytes(&g->on.o.desc, &c, open_kind(&g->on.o, a->leaves)), err);
     if (!ranks_agree(g->on.o.ranks, ok, err)) return false;

@@ -171,7 +171,7 @@ static bool write_recipe(const Plan *p, const PlanArgs *a, const char *model, Er
 /* The run's cache holds every answer at once unless it is told otherwise; often a smaller one is all that is needed. */
 static void say_short(Plan *p, const HereWork *w) {
     double room = p->cluster.gpu.memory,
-           page = (double)engine_page_bytes(p->sum->model, NULL, w->sched.page, dev_kind_cpu());
+           page = (double)cache_page_bytes(p->sum->model, NULL, w->sched.page, dev_kind_cpu());
     double left = room - (p->arenas - page * (double)w->sched.pages), pages = floor(left / page);
     int n = snprintf(p->verdict, sizeof p->verdict, "the arenas need %.1f GB, this machine has %.1f: short by %.1f GB",
                      p->arenas / 1e9, room / 1e9, (p->arenas - room) / 1e9);

@@ -422,7 +422,7 @@ static bool lengths(const Config *c, const ModelDesc *m, Err *err) {
                    "%lld + data.max_prompt_length %lld = %lld tokens are more than the model's context, %lld",
                    (ll)c->rollout.max_tokens, (ll)c->data.max_prompt_length, longest, context);
     ll page = c->rollout.page, pages = (longest + page - 1) / page + 1,
-       bytes = (ll)engine_page_bytes(m, NULL, (int)page, dev_kind_cpu());
+       bytes = (ll)cache_page_bytes(m, NULL, (int)page, dev_kind_cpu());
     if (c->rollout.kv_bytes != CONF_UNSET && c->rollout.kv_bytes < pages * bytes)
         return bad(c, err, "rollout.kv_bytes",
                    "%lld bytes cannot hold one sequence of %lld tokens and a page: %lld are wanted",

@@ -13,9 +13,9 @@ struct Engine {
     Model *m;
     SchedConf c;
     Sched *s;
-    Kv *kv;   /* [layers] */
+    Cache cache;
     bool own; /* the cache's memory */
-    Arena pool, io, host;
+    Arena io, host;
     Request *request; /* [max_seqs] by group */
     Request held;     /* taken from the feed, but there is no room for its pictures yet */
     bool holds;
@@ -57,22 +57,6 @@ void finish_broken(Err *err, int tokens) {
 uint64_t request_key(const int32_t *tokens, int n) {
     uint64_t h = hash_ids(HASH_RUN, tokens, (size_t)n);
     return h ^ h >> 31;
-}
-
-/* Bytes of a page in one layer. */
-static size_t layer_page_bytes(const ModelDesc *m, const Shard *shard, int layer, int page, DevKind like) {
-    Kv kv = model_kv(m, shard, layer, page);
-    Dev dry;
-    dev_open_dry(&dry, like);
-    size_t bytes = op_kv_bytes(&dry, &kv);
-    dev_close(&dry);
-    return bytes;
-}
-
-size_t engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like) {
-    size_t bytes = 0;
-    for (int l = 0; l < m->d.layers; l++) bytes += layer_page_bytes(m, shard, l, page, like);
-    return bytes;
 }
 
 static int max_pages(const SchedConf *c) { return (c->max_len + c->page - 1) / c->page; }
@@ -129,21 +113,12 @@ size_t engine_host_bytes(const ModelDesc *m, const SchedConf *c) {
     size_t seq = sizeof(struct Drawn) + sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish)
                  + 2 * sizeof(bool);
     size_t noted = (size_t)(c->max_batch + 1) * sizeof(struct Noted);
-    return sizeof(Engine) + sched_bytes(c) + (size_t)m->d.layers * sizeof(Kv) + (size_t)c->max_seqs * seq + noted
+    return sizeof(Engine) + sched_bytes(c) + cache_list_bytes(m) + (size_t)c->max_seqs * seq + noted
            + 2 * back_bytes(c->max_seqs) + engine_io_bytes(m, c) + ARENA_ALIGN + seen_host_bytes(c);
 }
 
-size_t engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
-    size_t sum = 0, layer;
-    for (int l = 0; l < m->d.layers; l++, sum += arena_round(layer))
-        if (__builtin_mul_overflow(layer_page_bytes(m, c->shard, l, c->page, like), (size_t)c->pages, &layer)
-            || layer > (size_t)1 << 50)
-            return (size_t)1 << 60; /* nobody has it */
-    return sum;
-}
-
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
-    size_t bytes = engine_cache_bytes(m->desc, c, dev_kind(m->dev));
+    size_t bytes = cache_bytes(m->desc, c, dev_kind(m->dev));
     Engine *e = engine_open_over(m, c, dev_arena(m->dev, "kv", bytes), mem);
     e->own = true;
     return e;
@@ -151,9 +126,9 @@ Engine *engine_open(Model *m, const SchedConf *c, Mem *mem) {
 
 Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
     Engine *e = MEM_NEW(mem, Engine);
-    size_t n = (size_t)c->max_seqs, layers = (size_t)m->desc->d.layers;
+    size_t n = (size_t)c->max_seqs;
     *e = (Engine){ .m = m, .c = *c, .s = sched_open(c, mem), .max_pages = max_pages(c) };
-    e->kv = MEM_ARRAY(mem, Kv, layers);
+    cache_open(&e->cache, m, c, cache, mem);
     e->request = MEM_ARRAY(mem, Request, n);
     e->id = MEM_ARRAY(mem, int32_t, n);
     e->lp = MEM_ARRAY(mem, float, n);
@@ -168,11 +143,6 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
     size_t io = engine_io_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
-    e->pool = arena_over("kv", cache.base, cache.size);
-    for (size_t l = 0; l < layers; l++) {
-        e->kv[l] = model_kv(m->desc, &m->shard, (int)l, c->page);
-        e->kv[l].pool = tensor_push(&e->pool, DT_U8, c->pages, (int64_t)op_kv_bytes(m->dev, &e->kv[l]));
-    }
     if (c->feats) e->seen = seen_open(m, c, mem);
     return e;
 }
@@ -180,7 +150,7 @@ Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem) {
 void engine_close(Engine *e) {
     for (int i = 0; i <= e->c.max_batch; i++)
         if (e->noted[i].calls) e->m->dev->ops->forget(e->m->dev, e->noted[i].calls);
-    if (e->own) dev_free(e->m->dev, e->pool.base);
+    if (e->own) dev_free(e->m->dev, e->cache.memory.base);
     if (e->seen) seen_close(e->seen);
     dev_free(e->m->dev, e->io.base);
 }
@@ -410,12 +380,12 @@ static void extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     bool decodes = all_decode(e, st, &each) && d->ops->record && !e->plain;
     if (decodes && !n->calls && ++n->seen >= WORTH_NOTING && e->n_noted < MOST_NOTED) {
         d->ops->record(d);
-        model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
+        model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
         n->calls = d->ops->recorded(d);
         e->n_noted++;
     }
     if (decodes && n->calls) d->ops->replay(d, n->calls);
-    else model_extend(e->m, e->kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
+    else model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
 }
 
 /* May the next step begin before the host knows what this one drew? */
@@ -434,9 +404,7 @@ static void compute(Engine *e, const Feed *f, const Step *st, bool fed) {
     Rows r = put_rows(e, st, fed);
     Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
     extend(e, st, &r, h);
-    for (int i = 0; i < st->n_draws; i++)
-        for (int64_t l = 0; l < e->m->desc->d.layers && st->draw[i].copy_to >= 0; l++)
-            op_kv_copy(e->m->dev, e->kv[l], st->draw[i].copy_to, st->draw[i].copy_from);
+    for (int i = 0; i < st->n_copies; i++) cache_copy(&e->cache, e->m->dev, &st->copy[i]);
     sample_all(e, f, st, h, r.ids);
     arena_pop(&e->io, io);
     arena_pop(&e->host, host);

@@ -11,8 +11,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-#include "model/model.h"
-#include "engine/sched.h"
+#include "engine/cache.h"
 
 /* A stop token or string; max_tokens; the step's token budget; no room for another kept set; the model's numbers were
  * not finite, so that there was nothing to draw the next token from. */
@@ -82,21 +81,18 @@ typedef struct {
     SchedStats sched;
 } EngineStats;
 
-/* The cache and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
+/* The cache (cache_bytes) and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
 size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
 size_t  engine_pictures_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);     /* of the device */
 size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* lists of a step, on the device; as much
                                                                           * on the host */
 size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */
-/* one page, all layers; shard NULL: one rank */
-size_t  engine_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like);
 Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
 /* Rows and patches that one request needs of SchedConf.feats and .patches; the engine must
  * have been opened with at least as many. */
 void    engine_seen(const ModelDesc *m, const PlacedPicture *pics, int n, int64_t *feats, int64_t *patches);
 /* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
 Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem);
-size_t  engine_cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
 void    engine_close(Engine *e);
 
 EngineStats engine_run(Engine *e, const Feed *f);

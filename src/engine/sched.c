@@ -34,7 +34,7 @@ static int pages_of_one(const SchedConf *c) { return (c->max_len + c->page - 1) 
 size_t sched_bytes(const SchedConf *c) {
     enum { ARRAYS = 4, ROUND = 16 }; /* of a sequence */
     size_t seq = sizeof(Seq) + (size_t)c->max_len * 12 + (size_t)(pages_of_one(c) + 1) * sizeof(int) + ARRAYS * ROUND;
-    size_t more = sizeof(Group) + sizeof(bool) + 4 * sizeof(int) + sizeof(Piece) + sizeof(Draw);
+    size_t more = sizeof(Group) + sizeof(bool) + 4 * sizeof(int) + sizeof(Piece) + sizeof(Draw) + sizeof(Copy);
     return sizeof(Sched) + (size_t)c->max_seqs * (seq + more) + pages_bytes(c->pages, c->page);
 }
 
@@ -60,6 +60,7 @@ Sched *sched_open(const SchedConf *c, Mem *mem) {
     }
     s->step.piece = MEM_ARRAY(mem, Piece, n);
     s->step.draw = MEM_ARRAY(mem, Draw, n);
+    s->step.copy = MEM_ARRAY(mem, Copy, n);
     return s;
 }
 
@@ -178,7 +179,8 @@ static void fork_group(Sched *s, int leader, int piece) {
         q->entered = full;
         to_run(s, i);
         s->in_step[i] = true;
-        s->step.draw[s->step.n_draws++] = (Draw){ i, piece, copy, partial ? from->pages[full] : -1 };
+        s->step.draw[s->step.n_draws++] = (Draw){ i, piece };
+        if (partial) s->step.copy[s->step.n_copies++] = (Copy){ STORE_PAGES, copy, from->pages[full] };
         s->stats.forks++;
     }
     if (g->started == g->samples) {
@@ -196,7 +198,7 @@ static void add_piece(Sched *s, int seq, int rows) {
     s->step.n_rows += rows;
     s->in_step[seq] = true;
     if (!draws) return;
-    s->step.draw[s->step.n_draws++] = (Draw){ seq, piece, -1, -1 };
+    s->step.draw[s->step.n_draws++] = (Draw){ seq, piece };
     if (!s->group[q->group].prompt_done) fork_group(s, seq, piece);
 }
 
@@ -275,7 +277,7 @@ static void admit(Sched *s) {
 }
 
 const Step *sched_next(Sched *s) {
-    s->step.n_pieces = s->step.n_draws = s->step.n_rows = 0;
+    s->step.n_pieces = s->step.n_draws = s->step.n_copies = s->step.n_rows = 0;
     memset(s->in_step, 0, (size_t)s->c.max_seqs * sizeof *s->in_step);
     serve(s, true);
     serve(s, false);

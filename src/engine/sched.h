@@ -12,6 +12,7 @@
 #ifndef ENGINE_SCHED_H
 #define ENGINE_SCHED_H
 
+#include "arch/kinds.h"
 #include "engine/pages.h"
 
 typedef struct {
@@ -42,13 +43,15 @@ typedef struct {
 } Seq;
 
 typedef struct { int seq, start, rows; bool draws; } Piece;
-typedef struct { int seq, piece; int copy_to, copy_from; } Draw;      /* a token for seq from piece's last row;
-                                                                       * page copy first, or -1 */
+typedef struct { int seq, piece; } Draw;                              /* a token for seq from piece's last row */
+/* When the step's rows are in the cache: what 'from' holds goes to 'to', in the layers of that group (cache.h). */
+typedef struct { StoreKind group; int to, from; } Copy;
 
 typedef struct {
     Piece *piece;                 /* [max_batch] */
     Draw  *draw;                  /* [max_seqs] */
-    int    n_pieces, n_draws, n_rows;
+    Copy  *copy;                  /* [max_seqs] */
+    int    n_pieces, n_draws, n_copies, n_rows;
 } Step;
 
 typedef struct Sched Sched;

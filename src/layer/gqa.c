@@ -229,4 +229,4 @@ static Kv cache(const ModelDesc *m, const Local *l) {
     return (Kv){ .kv_heads = heads, .dk = (int)m->d.head_dim, .dv = (int)m->d.head_dim };
 }
 
-const Mixer mixer_gqa = { forward, backward, attended, cache, .takes_raw = true };
+const Mixer mixer_gqa = { forward, backward, attended, cache, STORE_PAGES, .takes_raw = true };

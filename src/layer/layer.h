@@ -92,6 +92,7 @@ typedef struct {
     void   (*backward)(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MixerKeep *keep);
     Attended (*attended)(const Ctx *c, Arena *a);
     Kv     (*cache)(const ModelDesc *m, const Local *l);            /* one layer's, without pages and memory */
+    StoreKind store;                                                /* what it is kept in */
     bool     takes_raw;
 } Mixer;
 extern const Mixer mixer_gqa, mixer_mla;

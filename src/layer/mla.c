@@ -314,4 +314,4 @@ static Kv cache(const ModelDesc *m, const Local *l) {
     return (Kv){ .kv_heads = 1, .dk = (int)(m->d.kv_lora + m->d.rope_dim), .dv = (int)m->d.kv_lora, .latent = true };
 }
 
-const Mixer mixer_mla = { forward, backward, attended, cache };
+const Mixer mixer_mla = { forward, backward, attended, cache, STORE_PAGES };

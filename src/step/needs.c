@@ -56,7 +56,7 @@ static size_t rollout_weights(const RunShape *s) {
 }
 
 size_t run_room(const RunShape *s) {
-    size_t kv = s->rolls ? engine_cache_bytes(s->m, &s->sched, s->like) : 0;
+    size_t kv = s->rolls ? cache_bytes(s->m, &s->sched, s->like) : 0;
     size_t reference = s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0;
     size_t own = rollout_weights(s);
     if (!run_parks(s)) return most(own + kv, reference);

@@ -106,7 +106,7 @@ static SchedConf sched_conf(const Config *c, const ModelDesc *m, const Shard *sh
     int64_t each = (len + page - 1) / page, pages = batch * each + 1;
     if (c->rollout.kv_tokens != CONF_UNSET) pages = c->rollout.kv_tokens / page;
     else if (c->rollout.kv_bytes != CONF_UNSET)
-        pages = c->rollout.kv_bytes / (int64_t)engine_page_bytes(m, shard, (int)page, like);
+        pages = c->rollout.kv_bytes / (int64_t)cache_page_bytes(m, shard, (int)page, like);
     if (pages < each + 1) pages = each + 1;
     int64_t rows = c->rollout.token_budget > batch ? c->rollout.token_budget : batch;
     int64_t most = answers * len; /* no step has more rows than all tokens of the batch */

@@ -41,11 +41,10 @@ static void compute(Machine *m, const Step *st) {
         }
         m->rows += p->rows;
     }
-    for (int i = 0; i < st->n_draws; i++) { /* a fork's own copy of the last page */
-        const Draw *d = &st->draw[i];
-        if (d->copy_to < 0) continue;
+    for (int i = 0; i < st->n_copies; i++) { /* a fork's own copy of the last page */
+        const Copy *d = &st->copy[i];
         size_t page = (size_t)m->c.page;
-        memcpy(m->slot + (size_t)d->copy_to * page, m->slot + (size_t)d->copy_from * page, page * sizeof *m->slot);
+        memcpy(m->slot + (size_t)d->to * page, m->slot + (size_t)d->from * page, page * sizeof *m->slot);
     }
 }
 

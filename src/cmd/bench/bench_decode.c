@@ -62,7 +62,7 @@ bool bench_decode(Bench *b, Err *err) {
         .page = PAGE, .pages = each * batch + 1, .max_seqs = batch, .max_batch = batch, .max_rows = rows, .max_len = len
     };
     DevKind like = open_kind(o, a->leaves);
-    size_t page = engine_page_bytes(&o->desc, NULL, PAGE, like);
+    size_t page = cache_page_bytes(&o->desc, NULL, PAGE, like);
     TRY(bench_weights(b, engine_tmp_bytes(&o->desc, &c, like), (size_t)c.pages * page + engine_io_bytes(&o->desc, &c),
                       err));
     Roof roof = bench_roof(b);
