@@ -65,7 +65,7 @@ typedef struct {
     Engine *engine;
 } Side; /* an engine on a device, real or dry */
 
-static void side_open(Side *s, const ModelDesc *desc, const SchedConf *c, int threads, bool dry, const char *dir) {
+static void side_open(Side *s, const ModelDesc *desc, const EngineConf *c, int threads, bool dry, const char *dir) {
     Err err;
     *s = (Side){ 0 };
     if (dry) dev_open_dry(&s->dev, dev_kind_cpu());
@@ -111,12 +111,7 @@ int main(int argc, char **argv) {
     Err err;
     ModelDesc desc;
     CHECK(model_desc_load(&desc, argv[1], &mem, &err), "%s", err.msg);
-    SchedConf c = { .page = 64,
-                    .max_seqs = 2 * batch,
-                    .max_batch = batch,
-                    .max_rows = batch > 1024 ? batch : 1024,
-                    .max_len = context };
-    c.pages = batch * ((context + 63) / 64) + 1;
+    EngineConf c = engine_conf(batch, context, 1024, 64);
     Side s;
     side_open(&s, &desc, &c, threads, false, argv[1]);
     TokenFlops f = token_flops(&desc.d);

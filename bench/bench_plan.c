@@ -91,14 +91,14 @@ static bool measure(size_t i, const ModelDesc *m, const HereWork *w, double *rol
     Model model;
     Policy p;
     int P = CASES[i].prompt, A = CASES[i].answer, n = CASES[i].prompts * CASES[i].answers;
-    size_t a = engine_tmp_bytes(m, &w->sched, dev_kind_cpu()),
+    size_t a = engine_tmp_bytes(m, &w->engine, dev_kind_cpu()),
            b = policy_sizes(m, NULL, &w->policy, dev_kind_cpu()).tmp;
     dev_open(&dev, (DevOpts){ .threads = w->threads });
     dev.tmp = dev_arena(&dev, "scratch", a > b ? a : b);
     model_open(&model, &dev, m, DT_F32, 8, &mem);
     params_random(&model.w, &dev, 1);
     policy_open(&p, &model, &w->policy, &mem);
-    Engine *e = engine_open(&model, &w->sched, &mem);
+    Engine *e = engine_open(&model, &w->engine, &mem);
     SampleOpts o = { .draw = DRAW_PLAIN, .ignore_eos = true, .max_tokens = A };
     Request *q = MEM_ARRAY(&mem, Request, (size_t)CASES[i].prompts);
     TrainSeq *s = MEM_ARRAY(&mem, TrainSeq, (size_t)n);

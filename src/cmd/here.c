@@ -22,8 +22,7 @@ static OptimTypes states_of(const Profile *f) {
 HereWork here_work(const Plan *p, int threads) {
     const Workload *w = &p->work;
     int64_t len = (int64_t)(w->prompt_max + w->max), answers = (int64_t)(w->prompts * w->answers);
-    int64_t batch = answers < 256 ? answers : 256, page = 16, each = (len + page - 1) / page,
-            rows = batch > 512 ? batch : 512;
+    int64_t batch = answers < 256 ? answers : 256, page = 16, rows = batch > 512 ? batch : 512;
     if (rows > answers * len) rows = answers * len;
     double mini = w->mini > 0 ? w->mini : w->prompts;
     int ranks = p->cluster.gpus, each_has = threads / ranks > 0 ? threads / ranks : 1;
@@ -38,12 +37,8 @@ HereWork here_work(const Plan *p, int threads) {
     GridShape g = { .tp = l->gen_tp, .ep = l->gen_ep, .etp = m->d.experts && l->gen_ep == 1 ? l->gen_tp : 1 };
     if (!grid_fill(&g, m, ranks, NULL, 0, &err)) g = l->g; /* the configuration will be refused, with the reason */
     out.shard = (Shard){ l->g, grid_at(&l->g, 0) }, out.sampler = (Shard){ g, grid_at(&g, 0) };
-    out.sched = (SchedConf){ .page = (int)page,
-                             .pages = (int)(batch * each < INT32_MAX ? batch * each + 1 : INT32_MAX),
-                             .max_seqs = (int)(2 * batch),
-                             .max_batch = (int)batch,
-                             .max_rows = (int)rows,
-                             .max_len = (int)len };
+    out.engine = engine_conf(batch, len, rows, page);
+    out.engine.sched.max_rows = (int)rows; /* no more than all tokens there are */
     out.policy = (PolicyConf){ .micro_tokens = (int64_t)p->layout.micro_tokens,
                                .max_seqs = (int)(mini * w->answers),
                                .states = states_of(p->profile),
@@ -56,8 +51,8 @@ HereWork here_work(const Plan *p, int threads) {
                     .patches = (int64_t)w->seen.h * w->seen.w,
                     .share = w->seen.n * w->seen.tokens / w->prompt_mean };
     out.policy.pictures = seeing_micro(&seen, out.policy.micro_tokens, &m->d);
-    out.sched.feats = (int)(seen.feats * (w->prompts < 32 ? (int64_t)w->prompts : 32)),
-    out.sched.patches = seen.patches;
+    out.engine.feats = (int)(seen.feats * (w->prompts < 32 ? (int64_t)w->prompts : 32)),
+    out.engine.patches = seen.patches;
     out.pixels = seeing_pixels(&seen, &m->d);
     return out;
 }
@@ -89,14 +84,14 @@ int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
                    .has_reference = w->work.kl,
                    .reference_dtype = w->policy.states.weights, /* that of the files is not known here */
                    .rolls = true,
-                   .sched = w->sched,
+                   .engine = w->engine,
                    .questions = (int)w->work.prompts,
                    .answers = (int)w->work.answers,
                    .max_prompt = (int)w->work.prompt_max,
                    .max_answer = (int)w->work.max,
                    .pixels = w->pixels,
                    .save_buffer = w->save_buffer };
-    s.sched.shard = &w->sampler;
+    s.engine.shard = &w->sampler;
     s.reference.trains = false;
     s.reference.max_seqs = (int)(w->work.prompts * w->work.answers);
     return run_needs(out, &s);
@@ -219,13 +214,8 @@ static double time_decoding(Small *s, const HereWork *w, int batch) {
                              .samples = 1,
                              .key = (uint64_t)i,
                              .opts = &o };
-    int page = w->sched.page, each = (len + DECODE_STEPS + page) / page + 1;
-    SchedConf c = { .page = page,
-                    .pages = batch * each + 2,
-                    .max_seqs = 2 * batch,
-                    .max_batch = batch,
-                    .max_rows = batch > 256 ? batch : 256,
-                    .max_len = len + DECODE_STEPS + 1 };
+    int page = w->engine.sched.page;
+    EngineConf c = engine_conf(batch, len + DECODE_STEPS + 1, 256, page);
     Engine *e = engine_open(&s->model, &c, &mem);
     engine_run(e, &(Feed){ .next = feed_next, .answer = feed_answer, .tick = feed_tick, .user = &f, .seed = 1 });
     engine_close(e);
@@ -236,8 +226,7 @@ static double time_decoding(Small *s, const HereWork *w, int batch) {
 
 static size_t scratch_of(const ModelDesc *m, const HereWork *w, const PolicyConf *pc, int batch) {
     int len = (int)(w->work.prompt_mean + w->work.mean) + DECODE_STEPS + 2;
-    SchedConf c = w->sched;
-    c.max_rows = batch > 256 ? batch : 256, c.max_batch = batch, c.max_seqs = 2 * batch, c.max_len = len;
+    EngineConf c = engine_conf(batch, len, 256, w->engine.sched.page);
     size_t a = engine_tmp_bytes(m, &c, dev_kind_cpu()), b = policy_sizes(m, NULL, pc, dev_kind_cpu()).tmp;
     return a > b ? a : b;
 }
@@ -299,7 +288,7 @@ static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many,
 
 bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err) {
     double t0 = clock_now();
-    int many = w->sched.max_batch, few = many > 4 ? many / 4 : 1;
+    int many = w->engine.sched.max_batch, few = many > 4 ? many / 4 : 1;
     SliceCost s;
     TRY(time_whole(m, w, few, many, &s, err));
     *out = (HereRates){ .train = s.train, .score = s.score, .adam = s.adam };

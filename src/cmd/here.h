@@ -11,7 +11,7 @@
 #include "rollout/rollouts.h"
 
 typedef struct {
-    SchedConf  sched;
+    EngineConf engine;
     PolicyConf policy;
     int        threads;           /* of a rank */
     double     slow;              /* more threads than cores: so many times slower is each */

@@ -273,10 +273,7 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
         return err_set(err, "--context is %" PRId64 ", but the model was made for %" PRId64 " tokens", t->a->context,
                        most);
     t->max_len = (int)(t->a->context ? t->a->context : most < USUAL_CONTEXT ? most : USUAL_CONTEXT);
-    int pages = (t->max_len + PAGE - 1) / PAGE + 1;
-    SchedConf c = {
-        .page = PAGE, .pages = pages, .max_seqs = 2, .max_batch = 1, .max_rows = ROWS, .max_len = t->max_len
-    };
+    EngineConf c = engine_conf(1, t->max_len, ROWS, PAGE);
     t->reader.folder = NULL;      /* whoever types may show any file */
     if (t->reader.pictures.takes) /* a conversation's pictures are some of its tokens */
         c.feats = t->max_len, c.patches = (int64_t)t->max_len * d->vis.merge * d->vis.merge;

@@ -147,16 +147,11 @@ static bool open_engine(Eval *e, Err *err) {
                        " are more than the model's context of %" PRId64,
                        longest, a->s.max_tokens, context);
     if (batch < 1) batch = 1;
-    int64_t pages = batch * ((len + 63) / 64) + 1, rows = a->max_rows > batch ? a->max_rows : batch,
-            most = model_desc_most_tokens(&e->o.desc);
-    SchedConf c = { .page = 64,
-                    .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
-                    .max_seqs = (int)(2 * batch),
-                    .max_batch = (int)batch,
-                    .max_rows = (int)(rows < most ? rows : most),
-                    .max_len = (int)len,
-                    .shard = &e->o.ranks->shard };
-    e->at_once = c.max_batch;
+    EngineConf c = engine_conf(batch, len, a->max_rows, 64);
+    int64_t most = model_desc_most_tokens(&e->o.desc);
+    if (c.sched.max_rows > most) c.sched.max_rows = (int)most;
+    c.shard = &e->o.ranks->shard;
+    e->at_once = c.sched.max_batch;
     Seeing seeing = { 0 };
     TRY(seeing_add(&seeing, &e->o.desc, e->prompter, e->data, err));
     c.feats = (int)(seeing.feats * (n < 32 ? n : 32)), c.patches = seeing.patches;

@@ -285,7 +285,7 @@ static void gather(Gen *g) {
 }
 
 /* ---- how much of everything */
-static SchedConf sizes(const Gen *g, const Shard *shard) {
+static EngineConf sizes(const Gen *g, const Shard *shard) {
     const Args *a = g->a;
     int64_t longest = 2, most = a->max_batch < g->total ? a->max_batch : g->total;
     int ban = 0;
@@ -307,34 +307,31 @@ static SchedConf sizes(const Gen *g, const Shard *shard) {
     free_pages = -(int64_t)comm_max(&g->on.o.ranks->world.all, (double)-free_pages); /* who has least */
     if (!a->kv_tokens && free_pages && pages > free_pages) pages = free_pages; /* then some answers wait for others */
     if (pages < each + 1) pages = each + 1;
-    int64_t rows = a->max_rows > most ? a->max_rows : most, fit = model_desc_most_tokens(&g->on.o.desc);
-    return (SchedConf){ .page = (int)a->page,
-                        .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
-                        .max_seqs = (int)(2 * most),
-                        .max_batch = (int)most,
-                        .max_rows = (int)(rows < fit ? rows : fit),
-                        .max_len = (int)longest,
-                        .max_ban = ban,
-                        .feats = (int)(feats * (most < 16 ? most : 16)), /* requests whose pictures are there at once */
-                        .patches = patches,
-                        .shard = shard };
+    EngineConf c = engine_conf(most, longest, a->max_rows, a->page);
+    int64_t fit = model_desc_most_tokens(&g->on.o.desc);
+    if (c.sched.max_rows > fit) c.sched.max_rows = (int)fit;
+    c.sched.pages = (int)(pages < INT32_MAX ? pages : INT32_MAX);
+    c.max_ban = ban, c.shard = shard;
+    c.feats = (int)(feats * (most < 16 ? most : 16)),
+    c.patches = patches; /* requests whose pictures are there at once */
+    return c;
 }
 
 static bool generate(Gen *g, Err *err) {
     const Args *a = g->a;
     Shard shard = open_shard(&g->on.o);
-    SchedConf c = sizes(g, &shard);
+    EngineConf c = sizes(g, &shard);
     OpenOpts opts = { .threads = a->threads,
                       .leaves = a->leaves,
                       .random = random_fill(a->random),
-                      .more = cache_page_bytes(&g->on.o.desc, &shard, c.page, open_kind(&g->on.o, a->leaves))
-                              * (size_t)c.pages };
+                      .more = cache_page_bytes(&g->on.o.desc, &shard, c.sched.page, open_kind(&g->on.o, a->leaves))
+                              * (size_t)c.sched.pages };
     bool ok = open_weights(&g->on.o, &opts, engine_tmp_bytes(&g->on.o.desc, &c, open_kind(&g->on.o, a->leaves)), err);
     if (!ranks_agree(g->on.o.ranks, ok, err)) return false;
     Engine *e = engine_open(&g->on.o.model, &c, &g->on.o.mem);
     for (size_t i = 0; i < g->jobs.n; i++)
         if (g->jobs.at[i]->line.ok) VEC_PUSH(g->good, (int)i);
-    g->queue = queue_open(&g->replicas, (int)g->good.n, (int)(c.max_batch / a->n), &g->on.o.mem);
+    g->queue = queue_open(&g->replicas, (int)g->good.n, (int)(c.sched.max_batch / a->n), &g->on.o.mem);
     Feed f = { .next = feed_next,
                .token = feed_token,
                .answer = feed_answer,

@@ -171,14 +171,14 @@ static bool write_recipe(const Plan *p, const PlanArgs *a, const char *model, Er
 /* The run's cache holds every answer at once unless it is told otherwise; often a smaller one is all that is needed. */
 static void say_short(Plan *p, const HereWork *w) {
     double room = p->cluster.gpu.memory,
-           page = (double)cache_page_bytes(p->sum->model, NULL, w->sched.page, dev_kind_cpu());
-    double left = room - (p->arenas - page * (double)w->sched.pages), pages = floor(left / page);
+           page = (double)cache_page_bytes(p->sum->model, NULL, w->engine.sched.page, dev_kind_cpu());
+    double left = room - (p->arenas - page * (double)w->engine.sched.pages), pages = floor(left / page);
     int n = snprintf(p->verdict, sizeof p->verdict, "the arenas need %.1f GB, this machine has %.1f: short by %.1f GB",
                      p->arenas / 1e9, room / 1e9, (p->arenas - room) / 1e9);
-    if (pages * w->sched.page >= p->work.prompt_max + p->work.max)
+    if (pages * w->engine.sched.page >= p->work.prompt_max + p->work.max)
         snprintf(p->verdict + n, sizeof p->verdict - (size_t)n,
                  "; with rollout.kv_tokens: %.0f (a smaller cache, answers wait for each other) it fits",
-                 pages * w->sched.page);
+                 pages * w->engine.sched.page);
 }
 
 /* On this machine: the arenas of the run itself, and times measured on slices of the model. */

@@ -3,8 +3,8 @@
 
 typedef struct {
     size_t (*bytes)(const ModelDesc *m, const Shard *shard, int layer, int page, DevKind like); /* of one piece */
-    int (*pieces)(const SchedConf *c);
-    void (*place)(Cache *k, Model *m, int layer, const SchedConf *c); /* its memory */
+    int (*pieces)(const EngineConf *c);
+    void (*place)(Cache *k, Model *m, int layer, const EngineConf *c); /* its memory */
     void (*copy)(const Cache *k, Dev *d, int layer, int to, int from);
 } Store;
 
@@ -17,10 +17,10 @@ static size_t page_bytes(const ModelDesc *m, const Shard *shard, int layer, int 
     dev_close(&dry);
     return bytes;
 }
-static int pages_of(const SchedConf *c) { return c->pages; }
-static void place_pages(Cache *k, Model *m, int layer, const SchedConf *c) {
-    Kv kv = model_kv(m->desc, &m->shard, layer, c->page);
-    kv.pool = tensor_push(&k->memory, DT_U8, c->pages, (int64_t)op_kv_bytes(m->dev, &kv));
+static int pages_of(const EngineConf *c) { return c->sched.pages; }
+static void place_pages(Cache *k, Model *m, int layer, const EngineConf *c) {
+    Kv kv = model_kv(m->desc, &m->shard, layer, c->sched.page);
+    kv.pool = tensor_push(&k->memory, DT_U8, c->sched.pages, (int64_t)op_kv_bytes(m->dev, &kv));
     k->kv[layer] = kv;
 }
 static void copy_page(const Cache *k, Dev *d, int layer, int to, int from) { op_kv_copy(d, k->kv[layer], to, from); }
@@ -37,11 +37,11 @@ size_t cache_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKin
     return bytes;
 }
 
-size_t cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
+size_t cache_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
     size_t sum = 0, layer;
     for (int l = 0; l < m->d.layers; l++, sum += arena_round(layer)) {
         const Store *s = &stores[mixer_of(m, l)->store];
-        if (__builtin_mul_overflow(s->bytes(m, c->shard, l, c->page, like), (size_t)s->pieces(c), &layer)
+        if (__builtin_mul_overflow(s->bytes(m, c->shard, l, c->sched.page, like), (size_t)s->pieces(c), &layer)
             || layer > (size_t)1 << 50)
             return (size_t)1 << 60; /* nobody has it */
     }
@@ -50,7 +50,7 @@ size_t cache_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
 
 size_t cache_list_bytes(const ModelDesc *m) { return (size_t)m->d.layers * (sizeof(Kv) + sizeof(StoreKind)) + 16; }
 
-void cache_open(Cache *k, Model *m, const SchedConf *c, Arena in, Mem *mem) {
+void cache_open(Cache *k, Model *m, const EngineConf *c, Arena in, Mem *mem) {
     *k = (Cache){ .memory = arena_over("kv", in.base, in.size), .layers = (int)m->desc->d.layers };
     k->kind = MEM_ARRAY(mem, StoreKind, (size_t)k->layers);
     k->kv = MEM_ARRAY(mem, Kv, (size_t)k->layers);

@@ -81,18 +81,19 @@ typedef struct {
     SchedStats sched;
 } EngineStats;
 
-/* The cache (cache_bytes) and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated afterwards. */
-size_t  engine_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);
-size_t  engine_pictures_bytes(const ModelDesc *m, const SchedConf *c, DevKind like);     /* of the device */
-size_t  engine_io_bytes  (const ModelDesc *m, const SchedConf *c);       /* lists of a step, on the device; as much
+/* The cache (cache_bytes) and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated
+ * afterwards. */
+size_t  engine_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like);
+size_t  engine_pictures_bytes(const ModelDesc *m, const EngineConf *c, DevKind like);     /* of the device */
+size_t  engine_io_bytes  (const ModelDesc *m, const EngineConf *c);       /* lists of a step, on the device; as much
                                                                           * on the host */
-size_t  engine_host_bytes(const ModelDesc *m, const SchedConf *c);       /* what engine_open takes of mem */
-Engine *engine_open(Model *m, const SchedConf *c, Mem *mem);
-/* Rows and patches that one request needs of SchedConf.feats and .patches; the engine must
+size_t  engine_host_bytes(const ModelDesc *m, const EngineConf *c);       /* what engine_open takes of mem */
+Engine *engine_open(Model *m, const EngineConf *c, Mem *mem);
+/* Rows and patches that one request needs of EngineConf.feats and .patches; the engine must
  * have been opened with at least as many. */
 void    engine_seen(const ModelDesc *m, const PlacedPicture *pics, int n, int64_t *feats, int64_t *patches);
 /* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
-Engine *engine_open_over(Model *m, const SchedConf *c, Arena cache, Mem *mem);
+Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem);
 void    engine_close(Engine *e);
 
 EngineStats engine_run(Engine *e, const Feed *f);

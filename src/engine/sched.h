@@ -21,11 +21,6 @@ typedef struct {
     int max_batch;                /* sequences in one step */
     int max_rows;                 /* rows in one step: decode rows and prefill chunks together */
     int max_len;                  /* tokens of prompt and answer */
-    int max_ban;                  /* stop tokens that a request with min_tokens may have
-                                   * beside the model's own: the engine's lists */
-    int feats;                    /* the engine's: rows of pictures' results that it keeps; 0: requests have none */
-    int64_t patches;              /* ... and patches of the largest picture */
-    const struct Shard *shard;    /* the engine's: its rank's part of the model; NULL: all of it */
 } SchedConf;
 
 typedef enum { SEQ_IDLE, SEQ_WAITING, SEQ_RUNNING } SeqState;

@@ -21,7 +21,7 @@ typedef struct {
 
 struct Seen {
     Model *m;
-    SchedConf c;
+    EngineConf c;
     Arena at, io; /* results; what the tower is given */
     Tensor feats;
     Group *group;
@@ -30,7 +30,7 @@ struct Seen {
     int32_t names;
 };
 
-static PicturesShape largest(const ModelDesc *m, const SchedConf *c) {
+static PicturesShape largest(const ModelDesc *m, const EngineConf *c) {
     const Dims *d = &m->d;
     int unit = (int)(d->vis.merge * d->vis.merge);
     if (!c->feats) return (PicturesShape){ 0 };
@@ -40,32 +40,32 @@ static PicturesShape largest(const ModelDesc *m, const SchedConf *c) {
                             .frames = (int)(c->patches / unit),
                             .longest = (int)c->patches };
 }
-size_t seen_tmp_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
+size_t seen_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
     PicturesShape s = largest(m, c);
     return model_tower_tmp(m, &s, like);
 }
-size_t seen_host_bytes(const SchedConf *c) {
-    return c->feats
-               ? sizeof(Seen) + (size_t)c->max_seqs * (sizeof(Group) + (size_t)c->max_len * 4) + (size_t)c->max_len * 12
-               : 0;
+size_t seen_host_bytes(const EngineConf *c) {
+    return c->feats ? sizeof(Seen) + (size_t)c->sched.max_seqs * (sizeof(Group) + (size_t)c->sched.max_len * 4)
+                          + (size_t)c->sched.max_len * 12
+                    : 0;
 }
 
-static size_t results_bytes(const ModelDesc *m, const SchedConf *c, DType act) {
+static size_t results_bytes(const ModelDesc *m, const EngineConf *c, DType act) {
     return arena_round((size_t)c->feats * (size_t)m->d.hidden * dtype_size(act));
 }
-static size_t given_bytes(const ModelDesc *m, const SchedConf *c) {
+static size_t given_bytes(const ModelDesc *m, const EngineConf *c) {
     PicturesShape most = largest(m, c);
     return pictures_bytes(&most, most.tokens, &m->d);
 }
-size_t seen_bytes(const ModelDesc *m, const SchedConf *c, DevKind like) {
+size_t seen_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
     return c->feats ? results_bytes(m, c, like.act) + given_bytes(m, c) : 0;
 }
 
-Seen *seen_open(Model *m, const SchedConf *c, Mem *mem) {
+Seen *seen_open(Model *m, const EngineConf *c, Mem *mem) {
     Seen *s = MEM_NEW(mem, Seen);
-    *s = (Seen){ .m = m, .c = *c, .group = MEM_ARRAY(mem, Group, (size_t)c->max_seqs) };
-    for (int i = 0; i < c->max_seqs; i++) s->group[i].tokens = MEM_ARRAY(mem, int32_t, (size_t)c->max_len);
-    s->pos = mem_array(mem, (size_t)c->max_len, sizeof *s->pos);
+    *s = (Seen){ .m = m, .c = *c, .group = MEM_ARRAY(mem, Group, (size_t)c->sched.max_seqs) };
+    for (int i = 0; i < c->sched.max_seqs; i++) s->group[i].tokens = MEM_ARRAY(mem, int32_t, (size_t)c->sched.max_len);
+    s->pos = mem_array(mem, (size_t)c->sched.max_len, sizeof *s->pos);
     s->at = dev_arena(m->dev, "pictures", results_bytes(m->desc, c, m->dev->act));
     s->feats = tensor_push(&s->at, m->dev->act, c->feats, m->desc->d.hidden);
     s->io = dev_arena(m->dev, "pixels", given_bytes(m->desc, c));
@@ -73,7 +73,7 @@ Seen *seen_open(Model *m, const SchedConf *c, Mem *mem) {
 }
 
 void seen_close(Seen *s) {
-    for (int i = 0; i < s->c.max_seqs; i++) vec_free(s->group[i].known);
+    for (int i = 0; i < s->c.sched.max_seqs; i++) vec_free(s->group[i].known);
     vec_free(s->known.at);
     dev_free(s->m->dev, s->at.base);
     dev_free(s->m->dev, s->io.base);

@@ -1,5 +1,5 @@
-/* linear.h - the model's linear maps, y = x w' + b, as this rank has them: the only callers of op/'s products.  Whatever
- * is one day added to a weight (an adapter, the scales of a packed one) is added here, for all layers at once.
+/* linear.h - the model's linear maps, y = x w' + b, as this rank has them: the only callers of op/'s products.
+ * Whatever is one day added to a weight (an adapter, the scales of a packed one) is added here, for all layers at once.
  *
  * 'sum' says how the summed dimension is cut (E2).  Each call is one or several ops, in the order of its arguments; g
  * holds gradients: a weight that has none there is not trained, and gets none. */

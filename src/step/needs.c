@@ -26,7 +26,7 @@ size_t methods_bytes(int64_t answers, int64_t max_answer) {
 size_t run_scratch_bytes(const RunShape *s) {
     size_t tmp = policy_sizes(s->m, s->shard, &s->policy, s->like).tmp;
     if (s->has_reference) tmp = most(tmp, policy_sizes(s->m, s->shard, &s->reference, s->like).tmp);
-    return s->rolls ? most(tmp, engine_tmp_bytes(s->m, &s->sched, s->like)) : tmp;
+    return s->rolls ? most(tmp, engine_tmp_bytes(s->m, &s->engine, s->like)) : tmp;
 }
 
 static size_t answers_bytes(const RunShape *s) {
@@ -56,7 +56,7 @@ static size_t rollout_weights(const RunShape *s) {
 }
 
 size_t run_room(const RunShape *s) {
-    size_t kv = s->rolls ? cache_bytes(s->m, &s->sched, s->like) : 0;
+    size_t kv = s->rolls ? cache_bytes(s->m, &s->engine, s->like) : 0;
     size_t reference = s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0;
     size_t own = rollout_weights(s);
     if (!run_parks(s)) return most(own + kv, reference);
@@ -89,11 +89,11 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "parked weights", z.weights, .host = true },
         { update ? "activations" : "kv", update ? z.block - beside : z.block - own },
         { "scratch", run_scratch_bytes(s) },
-        { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->sched) : 0 },
-        { "pictures", s->rolls ? engine_pictures_bytes(s->m, &s->sched, s->like) : 0 },
+        { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->engine) : 0 },
+        { "pictures", s->rolls ? engine_pictures_bytes(s->m, &s->engine, s->like) : 0 },
         { "pixels", times(s->pixels, (size_t)(s->questions + validated_at_once(s))), .host = true },
         { "micro-batches", z.io + ref.io },
-        { "rollout lists", s->rolls ? engine_host_bytes(s->m, &s->sched) : 0, .host = true },
+        { "rollout lists", s->rolls ? engine_host_bytes(s->m, &s->engine) : 0, .host = true },
         { "answers", s->rolls ? answers_bytes(s) : 0, .host = true },
         { "kept sets", s->rolls ? times(s->kept, times((size_t)s->questions, (size_t)s->answers)) : 0, .host = true },
         { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },

@@ -17,7 +17,7 @@ typedef struct {
     PolicyConf policy, reference;
     bool       has_reference, rolls;        /* rolls: answers are sampled (not in sft) */
     DType      reference_dtype;
-    SchedConf  sched;
+    EngineConf engine;
     int        questions, answers, max_prompt, max_answer;      /* of a step; answers to each */
     bool       greedy;                          /* one more answer to each: ReMax */
     size_t     kept;                            /* bytes of an answer's kept sets */

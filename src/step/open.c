@@ -100,7 +100,7 @@ static bool open_questions(Run *r, Err *err) {
 }
 
 /* ---- sizes */
-static SchedConf sched_conf(const Config *c, const ModelDesc *m, const Shard *shard, DevKind like) {
+static EngineConf engine_conf_of(const Config *c, const ModelDesc *m, const Shard *shard, DevKind like) {
     int64_t len = c->data.max_prompt_length + c->rollout.max_tokens, answers = c->data.train_batch_size * c->rollout.n;
     int64_t batch = c->rollout.max_batch < answers ? c->rollout.max_batch : answers, page = c->rollout.page;
     int64_t each = (len + page - 1) / page, pages = batch * each + 1;
@@ -111,13 +111,11 @@ static SchedConf sched_conf(const Config *c, const ModelDesc *m, const Shard *sh
     int64_t rows = c->rollout.token_budget > batch ? c->rollout.token_budget : batch;
     int64_t most = answers * len; /* no step has more rows than all tokens of the batch */
     if (rows > most) rows = most;
-    return (SchedConf){ .page = (int)page,
-                        .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
-                        .max_seqs = (int)(2 * batch),
-                        .max_batch = (int)batch,
-                        .max_rows = (int)rows,
-                        .max_len = (int)len,
-                        .shard = shard };
+    EngineConf e = engine_conf(batch, len, rows, page);
+    e.sched.pages = (int)(pages < INT32_MAX ? pages : INT32_MAX);
+    e.sched.max_rows = (int)rows; /* no more than all tokens there are */
+    e.shard = shard;
+    return e;
 }
 
 static bool keeps_going(void *user) { /* asked between micro-batches, of each rank; the policy agrees */
@@ -189,12 +187,12 @@ static RunShape shape_of(void *user) {
     const Dev *d = &r->job.o.dev;
     PolicyConf policy = policy_conf(c, d, true), reference = policy_conf(c, d, false);
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
-    SchedConf sched = sched_conf(c, m, &r->sampler.shard, like);
+    EngineConf engine = engine_conf_of(c, m, &r->sampler.shard, like);
     const Seeing *seeing = &r->seeing;
     policy.pictures = reference.pictures = seeing_micro(seeing, c->train.micro_tokens, &m->d);
     policy.tower_frozen = reference.tower_frozen = c->train.freeze_tower;
     int at_once = (int)(c->data.train_batch_size < 32 ? c->data.train_batch_size : 32);
-    sched.feats = (int)(seeing->feats * at_once), sched.patches = seeing->patches;
+    engine.feats = (int)(seeing->feats * at_once), engine.patches = seeing->patches;
     RunShape s = {
         .m = m,
         .shard = &r->job.ranks.shard,
@@ -207,7 +205,7 @@ static RunShape shape_of(void *user) {
         .has_reference = r->ref.on,
         .reference_dtype = policy.states.weights == DT_BF16 ? DT_BF16 : open_disk_dtype(&r->job.o, config_random(c)),
         .rolls = true,
-        .sched = sched,
+        .engine = engine,
         .questions = room_of(c),
         .answers = (int)c->rollout.n,
         .max_prompt = (int)c->data.max_prompt_length,
@@ -297,8 +295,8 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     cache = arena_over("kv", cache.base + own, cache.size - own);
     sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,
               r->job.c.rollout.sync_buffer, r->job.c.rollout.sync_share, &r->job.mem);
-    x->at_once = s->sched.max_batch;
-    x->engine = engine_open_over(&x->model, &s->sched, cache, &r->job.mem);
+    x->at_once = s->engine.sched.max_batch;
+    x->engine = engine_open_over(&x->model, &s->engine, cache, &r->job.mem);
     r->job.sampled = &x->model.w;
     return true;
 }

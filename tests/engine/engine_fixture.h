@@ -87,13 +87,13 @@ static inline bool asking_kept(void *user, const Request *r, int sample, const u
     return false;
 }
 
-static inline SchedConf shape_conf(const Shape *s) {
-    return (SchedConf){ .page = s->page,
-                        .pages = s->pages,
-                        .max_seqs = s->seqs,
-                        .max_batch = s->batch,
-                        .max_rows = s->rows,
-                        .max_len = LONGEST };
+static inline EngineConf shape_conf(const Shape *s) {
+    return (EngineConf){ .sched = { .page = s->page,
+                                    .pages = s->pages,
+                                    .max_seqs = s->seqs,
+                                    .max_batch = s->batch,
+                                    .max_rows = s->rows,
+                                    .max_len = LONGEST } };
 }
 
 /* Checking mode closes and opens all memory around every op, which is most of the time of a
@@ -102,7 +102,7 @@ static inline void unguarded(Fixture *f) { f->dev.ops->enter(&f->dev, false); }
 
 /* Scratch for the model's own batches and for an engine of that shape. */
 static inline void engine_room(Fixture *f, const Shape *s) {
-    SchedConf c = shape_conf(s);
+    EngineConf c = shape_conf(s);
     size_t want = engine_tmp_bytes(&f->desc, &c, dev_kind(&f->dev));
     if (want <= f->dev.tmp.size) return;
     dev_free(&f->dev, f->dev.tmp.base);

@@ -30,7 +30,7 @@ static void same_answers(const char *name, int which) {
     Result *want = malloc(sizeof *want), *got = malloc(sizeof *got);
     for (size_t k = 0; k < COUNT(shapes); k++) {
         const Shape *s = &shapes[k];
-        SchedConf c = shape_conf(s);
+        EngineConf c = shape_conf(s);
         Fixture f;
         fixture_load(&f, name, which, s->threads, TOKENS, false, RECOMPUTE_NONE);
         if (k) unguarded(&f);
@@ -110,7 +110,7 @@ static const Fault faults[] = {
 
 static void planted(const Fault *p) {
     const Shape *s = &shapes[0];
-    SchedConf c = shape_conf(s);
+    EngineConf c = shape_conf(s);
     Fixture f;
     fixture_load(&f, p->model, 0, 1, TOKENS, false, RECOMPUTE_NONE);
     unguarded(&f);
@@ -136,7 +136,7 @@ static void planted(const Fault *p) {
 static void dead(void) { CHECK(false, "the engine calls an operation in which no fault is planted"); }
 static void all_planted(void) {
     const Shape *s = &shapes[0];
-    SchedConf c = shape_conf(s);
+    EngineConf c = shape_conf(s);
     Ops only = ops_cpu;
     void (*stop)(void) = dead;
     for (size_t k = 0; k < COUNT(planted_list); k++) {
@@ -168,7 +168,7 @@ static void all_planted(void) {
 static void moved_weights(const char *model) {
     Shape s = shapes[0];
     s.how = ALONE;
-    SchedConf c = shape_conf(&s);
+    EngineConf c = shape_conf(&s);
     Fixture f;
     fixture_load(&f, model, 0, 1, TOKENS, false, RECOMPUTE_NONE);
     unguarded(&f);
@@ -205,7 +205,7 @@ static void scale_weights(Fixture *f, float by) {
  * from model_logits; and it is another than over the set that the new weights would keep. */
 static void sets_travel(const char *model) {
     const Shape *s = &shapes[0];
-    SchedConf c = shape_conf(s);
+    EngineConf c = shape_conf(s);
     Fixture f;
     fixture_load(&f, model, 0, 2, TOKENS, false, RECOMPUTE_NONE);
     unguarded(&f);
@@ -258,7 +258,7 @@ static bool one_set(void *user, const Request *r, int sample, const uint8_t *set
 }
 static void no_room(void) {
     const Shape *s = &shapes[0];
-    SchedConf c = shape_conf(s);
+    EngineConf c = shape_conf(s);
     Fixture f;
     fixture_load(&f, "llama", 0, 1, TOKENS, false, RECOMPUTE_NONE);
     engine_room(&f, s);
@@ -290,7 +290,7 @@ static void ahead(const char *model) {
     int64_t early = 0, ended = 0;
     for (size_t k = 0; k < COUNT(shapes); k++) {
         const Shape *s = &shapes[k];
-        SchedConf c = shape_conf(s);
+        EngineConf c = shape_conf(s);
         Fixture f;
         fixture_load(&f, model, 0, s->threads, TOKENS, false, RECOMPUTE_NONE);
         unguarded(&f);
@@ -321,7 +321,7 @@ static void ahead(const char *model) {
 /* A token whose embedding is not a number: an answer ends where it would be read, the others
  * are what they were, also in pages that held such keys before. */
 static void broken(const char *model, const Shape *s, bool early) {
-    SchedConf c = shape_conf(s);
+    EngineConf c = shape_conf(s);
     Fixture f;
     fixture_load(&f, model, 0, s->threads, TOKENS, false, RECOMPUTE_NONE);
     unguarded(&f);
@@ -386,7 +386,7 @@ static void record_route(Dev *d, const Route *r) {
 /* One answer, alone: its rows come in the order of their positions, in chunks of 7, then one by one. */
 static void same_routes(const char *name) {
     Shape s = { "alone", 1, 16, 20, 1, 1, 7, ALONE };
-    SchedConf c = shape_conf(&s);
+    EngineConf c = shape_conf(&s);
     Fixture f;
     fixture_load(&f, name, 0, 1, TOKENS, false, RECOMPUTE_NONE);
     engine_room(&f, &s);

@@ -167,12 +167,12 @@ static void run(size_t which, const Plan *plan, bool fault, bool as_is) {
     else fixture_load(&r.f, models[which].name, 0, plan->threads, tokens, false, RECOMPUTE_NONE);
     r.f.dev.ops->enter(&r.f.dev, false); /* checking mode closes memory around every op: test_engine.c does that */
     int max = plan->tokens[r.random], answers = plan->prompts[r.random] * plan->samples[r.random];
-    SchedConf c = { .page = plan->page,
-                    .pages = plan->pages,
-                    .max_seqs = plan->batch + 8,
-                    .max_batch = plan->batch,
-                    .max_rows = plan->rows,
-                    .max_len = longest + 130 };
+    EngineConf c = { .sched = { .page = plan->page,
+                                .pages = plan->pages,
+                                .max_seqs = plan->batch + 8,
+                                .max_batch = plan->batch,
+                                .max_rows = plan->rows,
+                                .max_len = longest + 130 } };
     size_t want = engine_tmp_bytes(&r.f.desc, &c, dev_kind(&r.f.dev));
     if (want > r.f.dev.tmp.size) dev_free(&r.f.dev, r.f.dev.tmp.base), r.f.dev.tmp = dev_arena(&r.f.dev, "tmp", want);
     const int same = plan->longest ? longest / 2 : ALIKE;

@@ -167,7 +167,7 @@ static void ends_answer(void *user, const Answer *a) {
 static void ends(const char *what, Ends e) {
     Fixture f;
     Shape s = { what, 1, 16, 60, 16, 16, 64, TOGETHER };
-    SchedConf c = shape_conf(&s);
+    EngineConf c = shape_conf(&s);
     fixture_load(&f, NULL, 2, 1, 300, false, RECOMPUTE_NONE);
     unguarded(&f);
     f.desc.d.n_eos = 4;

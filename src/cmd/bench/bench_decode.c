@@ -57,14 +57,13 @@ bool bench_decode(Bench *b, Err *err) {
     int batch = (int)a->batch, answers = (int)a->answer, prompt = (int)a->context - answers / 2;
     if (prompt < 1)
         return err_set(err, "--context %lld is no longer than half an answer of %d", (long long)a->context, answers);
-    int len = prompt + answers, each = (len + PAGE) / PAGE, rows = (int)a->tokens > batch ? (int)a->tokens : batch;
-    SchedConf c = {
-        .page = PAGE, .pages = each * batch + 1, .max_seqs = batch, .max_batch = batch, .max_rows = rows, .max_len = len
-    };
+    int len = prompt + answers, each = (len + PAGE) / PAGE;
+    EngineConf c = engine_conf(batch, len, a->tokens, PAGE);
+    c.sched.max_seqs = batch, c.sched.pages = each * batch + 1;
     DevKind like = open_kind(o, a->leaves);
     size_t page = cache_page_bytes(&o->desc, NULL, PAGE, like);
-    TRY(bench_weights(b, engine_tmp_bytes(&o->desc, &c, like), (size_t)c.pages * page + engine_io_bytes(&o->desc, &c),
-                      err));
+    TRY(bench_weights(b, engine_tmp_bytes(&o->desc, &c, like),
+                      (size_t)c.sched.pages * page + engine_io_bytes(&o->desc, &c), err));
     Roof roof = bench_roof(b);
     Engine *e = engine_open(&o->model, &c, &o->mem);
     Work *w = MEM_NEW(&o->mem, Work);

@@ -347,10 +347,7 @@ static void check_greedy(Golden *g) {
     SampleOpts opts = { .draw = DRAW_PLAIN, .greedy = true, .ignore_eos = true, .max_tokens = (int)want->n };
     Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL, .pictures = g->seq[0].pictures,
                         .n_pictures = g->seq[0].n_pictures } };
-    SchedConf c = {
-        .page = 16, .max_seqs = 1, .max_batch = 1, .max_rows = g->seq[0].n, .max_len = g->seq[0].n + (int)want->n
-    };
-    c.pages = c.max_len / c.page + 2;
+    EngineConf c = engine_conf(1, g->seq[0].n + (int)want->n, g->seq[0].n, 16);
     int64_t feats;
     engine_seen(&g->o.desc, g->seq[0].pictures, g->seq[0].n_pictures, &feats, &c.patches);
     c.feats = (int)feats;

@@ -1,0 +1,95 @@
+/* open.c - how large an engine's parts are, and taking them. */
+#include "engine/engine_int.h"
+#include "model/kept_set.h"
+
+EngineConf engine_conf(int64_t answers, int64_t longest, int64_t rows, int64_t page) {
+    int64_t pages = answers * ((longest + page - 1) / page) + 1;
+    return (EngineConf){ .sched = { .page = (int)page,
+                                    .pages = (int)(pages < INT32_MAX ? pages : INT32_MAX),
+                                    .max_seqs = (int)(2 * answers),
+                                    .max_batch = (int)answers,
+                                    .max_rows = (int)(rows > answers ? rows : answers),
+                                    .max_len = (int)longest } };
+}
+
+static int ep_of(const Shard *s) { return s ? s->g.ep * s->g.etp : 1; }
+
+size_t engine_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
+    ExtendShape s = { .rows = c->sched.max_rows,
+                      .outputs = c->sched.max_seqs,
+                      .seqs = c->sched.max_batch,
+                      .longest = c->sched.max_rows,
+                      .max_pages = max_pages(c),
+                      .page = c->sched.page,
+                      .shard = c->shard,
+                      .feats = c->feats };
+    size_t rows = model_extend_tmp(m, &s, like), pictures = seen_tmp_bytes(m, c, like), even = 0;
+    s.each = most_each(c, ep_of(c->shard));
+    if (s.each) {
+        int64_t most = s.each * c->shard->g.tp;
+        s.seqs = (int)(most < c->sched.max_batch ? most : c->sched.max_batch), s.rows = s.outputs = s.seqs,
+        s.longest = 1;
+        even = model_extend_tmp(m, &s, like);
+    }
+    return rows > pictures && rows > even ? rows : pictures > even ? pictures : even;
+}
+
+/* Index lists of a step, and the sampler's rows with their hidden states and kept sets. */
+size_t engine_io_bytes(const ModelDesc *m, const EngineConf *c) {
+    size_t rows = arena_round((size_t)c->sched.max_rows * 4), seqs = arena_round((size_t)(c->sched.max_seqs + 1) * 8);
+    size_t table = arena_round((size_t)c->sched.max_batch * (size_t)max_pages(c) * 4),
+           h = arena_round((size_t)c->sched.max_seqs * (size_t)m->d.hidden * 4);
+    size_t keep = (size_t)(c->sched.max_seqs < KEEP_ROWS ? c->sched.max_seqs : KEEP_ROWS);
+    size_t banned = arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
+    size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
+    size_t axes = m->d.vis.layers ? 3 + 1 : 0; /* two more positions, whose picture; what rounding adds */
+    return (2 + axes) * rows + 14 * seqs + table + h + banned + sets;
+}
+
+size_t engine_pictures_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) { return seen_bytes(m, c, like); }
+
+size_t engine_host_bytes(const ModelDesc *m, const EngineConf *c) {
+    size_t seq =
+        sizeof(Drawn) + sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish) + 2 * sizeof(bool);
+    size_t graphs = (size_t)(c->sched.max_batch + 1) * sizeof(Graph);
+    return sizeof(Engine) + sched_bytes(&c->sched) + cache_list_bytes(m) + (size_t)c->sched.max_seqs * seq + graphs
+           + 2 * back_bytes(c->sched.max_seqs) + engine_io_bytes(m, c) + ARENA_ALIGN + seen_host_bytes(c);
+}
+
+Engine *engine_open(Model *m, const EngineConf *c, Mem *mem) {
+    size_t bytes = cache_bytes(m->desc, c, dev_kind(m->dev));
+    Engine *e = engine_open_over(m, c, dev_arena(m->dev, "kv", bytes), mem);
+    e->own = true;
+    return e;
+}
+
+Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem) {
+    Engine *e = MEM_NEW(mem, Engine);
+    size_t n = (size_t)c->sched.max_seqs;
+    *e = (Engine){ .m = m, .c = *c, .s = sched_open(&c->sched, mem), .max_pages = max_pages(c) };
+    cache_open(&e->cache, m, c, cache, mem);
+    e->request = MEM_ARRAY(mem, Request, n);
+    e->id = MEM_ARRAY(mem, int32_t, n);
+    e->lp = MEM_ARRAY(mem, float, n);
+    e->ent = MEM_ARRAY(mem, float, n);
+    e->finish = MEM_ARRAY(mem, Finish, n);
+    e->finished = MEM_ARRAY(mem, bool, n);
+    e->full = MEM_ARRAY(mem, bool, n);
+    e->graph = MEM_ARRAY(mem, Graph, (size_t)c->sched.max_batch + 1);
+    e->drawn = MEM_ARRAY(mem, Drawn, n);
+    e->back = MEM_ARRAY(mem, char, 2 * back_bytes(c->sched.max_seqs));
+    e->ahead = m->dev->ops->ask != NULL;
+    size_t io = engine_io_bytes(m->desc, c);
+    e->host = arena_on_host("rollout host", io, mem);
+    e->io = dev_arena(m->dev, "rollout io", io);
+    if (c->feats) e->seen = seen_open(m, c, mem);
+    return e;
+}
+
+void engine_close(Engine *e) {
+    for (int i = 0; i <= e->c.sched.max_batch; i++)
+        if (e->graph[i].calls) e->m->dev->ops->forget(e->m->dev, e->graph[i].calls);
+    if (e->own) dev_free(e->m->dev, e->cache.memory.base);
+    if (e->seen) seen_close(e->seen);
+    dev_free(e->m->dev, e->io.base);
+}
