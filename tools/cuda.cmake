@@ -58,7 +58,7 @@ if(TARGET hone_cuda)
   file(GLOB GPU_TESTS CONFIGURE_DEPENDS tests/gpu/gpu_*.c)
   list(REMOVE_ITEM GPU_TESTS ${CMAKE_SOURCE_DIR}/tests/gpu/gpu_main.c)
   set(OP_TESTS comm/comm sync/sync op/rows op/moe op/product op/head op/head_ends op/attend
-    model/exact model/gradient model/ranks engine/engine engine/million train/policy)
+    model/exact model/gradient model/ranks engine/engine engine/million train/policy plan/kept)
   set(IN_BOTH model/exact model/ranks engine/engine engine/million train/policy)       # in float32 and in bfloat16
   set(text "")
   foreach(f ${GPU_TESTS})

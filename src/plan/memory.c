@@ -1,7 +1,7 @@
 /* memory.c - bytes on a rank of each stage in each phase, and on a node's host.
  *
  * Megatron's rank order (tp, then dp, then pp) puts a node's ranks on as few stages as possible; so does ours. */
-#include "plan/arena.h"
+#include "plan/kept.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -44,13 +44,17 @@ static double in_flight(const Plan *p, int stage) {
     return fmin(p->micro_batches * l->g.vpp, 2 * (behind - 1) + (l->g.vpp - 1.0) * l->g.pp + 1) / l->g.vpp;
 }
 
-/* Bytes a token leaves in a layer: hone's own list, with a quarter more for rows that come from other ranks (par/par.h:
- * a round's room), or the usual stack's. */
+static KeptHow kept_how(const Plan *p, int drop) {
+    return (KeptHow){ .recompute = recompute_of(drop),
+                      .act = p->profile->weight == 4 ? DT_F32 : DT_BF16, /* activations are as weights are */
+                      .gpu = !p->cluster.gpu.is_cpu,
+                      .spread = p->layout.g.ep * p->layout.g.etp > 1 };
+}
+
+/* Bytes a token leaves in a layer: hone's own, or the usual stack's. */
 static double kept_of(const Plan *p, int layer, int drop) {
-    double element = p->profile->weight; /* float32 activations where weights are float32 */
-    if (!p->profile->one_copy) return element / 2 * kept_bytes(sum_kept(p->sum, layer, drop, 1));
-    LayerKept k = arena_layer_bytes(p->sum->model, layer, recompute_of(drop), !p->cluster.gpu.is_cpu, element);
-    return k.all + (p->layout.g.ep * p->layout.g.etp > 1 ? k.came / 4 : 0);
+    if (!p->profile->one_copy) return p->profile->weight / 2 * kept_bytes(sum_kept(p->sum, layer, drop, 1));
+    return kept_layer(p->sum->kept, p->sum->model, layer, kept_how(p, drop));
 }
 
 /* ... and the rows of other ranks that etp gathers for its products, beside the rank's own. */
@@ -83,8 +87,7 @@ static void stage_activations(Plan *p, int stage, double *out) {
         const Workload *w = &p->work;
         double patches = tokens / (w->prompt_mean + w->mean) * w->seen.n * w->seen.h * w->seen.w;
         patches = fmax(patches / l->g.tp, (double)w->seen.h * w->seen.w);
-        out[MEM_ACT] =
-            arena_tower_bytes(&s->model->d, recompute_of(l->drop), p->profile->weight) * patches * st->in_flight;
+        out[MEM_ACT] = kept_tower(s->model, kept_how(p, l->drop)) * patches * st->in_flight;
     }
     double row = p->profile->weight * h / l->g.tp; /* one token's residual */
     out[MEM_ACT] += (kept / l->g.tp + (stage == 0 ? row : 0)) * tokens * st->in_flight;

@@ -44,6 +44,7 @@ static void add_layer(LayerSum *to, const LayerSum *a, const LayerSum *b) {
 void model_sum(ModelSum *s, const ModelDesc *m) {
     const Dims *d = &m->d;
     *s = (ModelSum){ .model = m, .layers = (int)d->layers };
+    s->kept = &s->memo;
     arch_each_param(m, add_param, s);
     double idle = 0;
     for (int l = 0; l < s->layers; l++) {

@@ -3,7 +3,7 @@
 #ifndef PLAN_SUM_H
 #define PLAN_SUM_H
 
-#include "arch/arch.h"
+#include "plan/kept.h"
 
 typedef struct {                      /* elements of one layer */
     double attn_cut, attn_whole;      /* attention: cut by tp; whole on every tp rank */
@@ -22,6 +22,7 @@ typedef struct {
     double   score, value, absorbed;                /* as of a layer, summed over all */
     LayerSum at[MAX_LAYERS];
     LayerSum before[MAX_LAYERS + 1];                /* sums of layers 0..l-1 */
+    KeptMemo memo, *kept;                           /* kept: memo, also for who only reads the sums */
 } ModelSum;
 
 void model_sum(ModelSum *s, const ModelDesc *m);
