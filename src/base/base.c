@@ -178,12 +178,18 @@ struct MemChunk {
 };
 enum { MEM_CHUNK = 1 << 16, MEM_HEADER = (sizeof(MemChunk) + 15) & ~15 };
 
+static void *pages_when_written(size_t bytes) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
 static MemChunk *chunk_new(Mem *m, size_t size) {
     CHECK(!m->limit || m->total + size <= m->limit, "region of at most %zu bytes is full", m->limit);
-    MemChunk *c = calloc(1, MEM_HEADER + size);
+    MemChunk *c = m->counted ? pages_when_written(MEM_HEADER + size) : calloc(1, MEM_HEADER + size);
     if (!c) die_memory(size);
 #ifdef MADV_HUGEPAGE
-    if (size >= 4 << 20) { /* a large calloc is fresh pages: in pieces of 2 MB they come several times as fast */
+    if (size >= 4 << 20
+        && !m->counted) { /* a large calloc is fresh pages: in pieces of 2 MB they come several times as fast */
         uintptr_t from = ((uintptr_t)c + 4095) & ~(uintptr_t)4095, to = ((uintptr_t)c + size) & ~(uintptr_t)4095;
         madvise((void *)from, to - from, MADV_HUGEPAGE);
     }
@@ -196,6 +202,7 @@ static MemChunk *chunk_new(Mem *m, size_t size) {
 void *mem_push(Mem *m, size_t bytes) {
     CHECK(bytes <= SIZE_MAX / 2, "push of %zu bytes", bytes);
     size_t need = (bytes + 15) & ~(size_t)15;
+    m->asked += need;
     if (!m->head || need > m->head->size - m->head->used) {
         size_t grown = m->head ? m->total / 4 & ~(size_t)15 : 0, size = grown > MEM_CHUNK ? grown : MEM_CHUNK;
         if (size > 1u << 26) size = 1u << 26;
@@ -274,11 +281,12 @@ void mem_touch(Mem *m) {
 void mem_free(Mem *m) {
     for (MemChunk *c = m->head; c;) {
         MemChunk *next = c->next;
-        if (!c->lent) free(c);
+        if (m->counted) munmap(c, MEM_HEADER + c->size);
+        else if (!c->lent) free(c);
         c = next;
     }
     m->head = NULL;
-    m->total = 0;
+    m->total = m->asked = 0;
 }
 
 /* ---- Buf */

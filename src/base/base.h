@@ -60,9 +60,11 @@ static inline size_t arena_round(size_t bytes) { return (bytes + ARENA_ALIGN - 1
 
 /* ---- Mem: unplanned host memory ---------------------------------------------
  * A region that grows, for what is read from files: configs, vocabularies, tables.  Everything in it dies together.
- * {0} is an empty one. */
+ * {0} is an empty one.
+ * One that is 'counted' says what others would take: its pages are there only where somebody writes, so a thing of any
+ * size can be opened in it, and 'asked' is what was pushed. */
 typedef struct MemChunk MemChunk;
-typedef struct { MemChunk *head; size_t total, limit; } Mem;          /* limit 0: none; past it, die() */
+typedef struct { MemChunk *head; size_t total, limit, asked; bool counted; } Mem;  /* limit 0: none; past it, die() */
 
 void *mem_push(Mem *m, size_t bytes);                /* zeroed, 16-byte aligned; bytes 0 gives a valid pointer */
 size_t mem_lent_bytes(size_t bytes);

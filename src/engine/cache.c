@@ -48,8 +48,6 @@ size_t cache_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
     return sum;
 }
 
-size_t cache_list_bytes(const ModelDesc *m) { return (size_t)m->d.layers * (sizeof(Kv) + sizeof(StoreKind)) + 16; }
-
 void cache_open(Cache *k, Model *m, const EngineConf *c, Arena in, Mem *mem) {
     *k = (Cache){ .memory = arena_over("kv", in.base, in.size), .layers = (int)m->desc->d.layers };
     k->kind = MEM_ARRAY(mem, StoreKind, (size_t)k->layers);

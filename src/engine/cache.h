@@ -24,7 +24,6 @@ typedef struct {
 
 size_t cache_page_bytes(const ModelDesc *m, const Shard *shard, int page, DevKind like);  /* one page, all layers */
 size_t cache_bytes(const ModelDesc *m, const EngineConf *c, DevKind like);
-size_t cache_list_bytes(const ModelDesc *m);                               /* what cache_open takes of mem */
 void   cache_open(Cache *k, Model *m, const EngineConf *c, Arena in, Mem *mem);
 void   cache_copy(const Cache *k, Dev *d, const Copy *c);
 

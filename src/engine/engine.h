@@ -84,10 +84,10 @@ typedef struct {
 /* The cache (cache_bytes) and every buffer are taken here; dev->tmp must hold engine_tmp_bytes.  Nothing is allocated
  * afterwards. */
 size_t  engine_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like);
-size_t  engine_pictures_bytes(const ModelDesc *m, const EngineConf *c, DevKind like);     /* of the device */
-size_t  engine_io_bytes  (const ModelDesc *m, const EngineConf *c);       /* lists of a step, on the device; as much
-                                                                          * on the host */
-size_t  engine_host_bytes(const ModelDesc *m, const EngineConf *c);       /* what engine_open takes of mem */
+/* What it takes beside them, found by opening it where nothing is taken: lists of a step and pictures on the device,
+ * and of mem. */
+typedef struct { size_t lists, pictures, host; } EngineSizes;
+EngineSizes engine_sizes(const ModelDesc *m, const EngineConf *c, DevKind like);
 Engine *engine_open(Model *m, const EngineConf *c, Mem *mem);
 /* Rows and patches that one request needs of EngineConf.feats and .patches; the engine must
  * have been opened with at least as many. */

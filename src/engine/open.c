@@ -35,7 +35,7 @@ size_t engine_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
 }
 
 /* Index lists of a step, and the sampler's rows with their hidden states and kept sets. */
-size_t engine_io_bytes(const ModelDesc *m, const EngineConf *c) {
+static size_t list_bytes(const ModelDesc *m, const EngineConf *c) {
     size_t rows = arena_round((size_t)c->sched.max_rows * 4), seqs = arena_round((size_t)(c->sched.max_seqs + 1) * 8);
     size_t table = arena_round((size_t)c->sched.max_batch * (size_t)max_pages(c) * 4),
            h = arena_round((size_t)c->sched.max_seqs * (size_t)m->d.hidden * 4);
@@ -46,14 +46,20 @@ size_t engine_io_bytes(const ModelDesc *m, const EngineConf *c) {
     return (2 + axes) * rows + 14 * seqs + table + h + banned + sets;
 }
 
-size_t engine_pictures_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) { return seen_bytes(m, c, like); }
-
-size_t engine_host_bytes(const ModelDesc *m, const EngineConf *c) {
-    size_t seq =
-        sizeof(Drawn) + sizeof(Request) + sizeof(int32_t) + 2 * sizeof(float) + sizeof(Finish) + 2 * sizeof(bool);
-    size_t graphs = (size_t)(c->sched.max_batch + 1) * sizeof(Graph);
-    return sizeof(Engine) + sched_bytes(&c->sched) + cache_list_bytes(m) + (size_t)c->sched.max_seqs * seq + graphs
-           + 2 * back_bytes(c->sched.max_seqs) + engine_io_bytes(m, c) + ARENA_ALIGN + seen_host_bytes(c);
+EngineSizes engine_sizes(const ModelDesc *m, const EngineConf *c, DevKind like) {
+    if ((double)c->sched.max_seqs * c->sched.max_len > 0x1p40) /* nobody has it */
+        return (EngineSizes){ .host = (size_t)1 << 60 };
+    ModelDry x;
+    Mem mem = { .counted = true };
+    model_dry_open(&x, m, c->shard, like);
+    size_t before = dev_taken(&x.dev);
+    Engine *e = engine_open_over(&x.model, c, arena_over("kv", x.io.base, x.io.size), &mem);
+    EngineSizes z = { .lists = e->io.size, .host = mem.asked };
+    z.pictures = dev_taken(&x.dev) - before - z.lists;
+    engine_close(e);
+    mem_free(&mem);
+    model_dry_close(&x);
+    return z;
 }
 
 Engine *engine_open(Model *m, const EngineConf *c, Mem *mem) {
@@ -79,7 +85,7 @@ Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem) {
     e->drawn = MEM_ARRAY(mem, Drawn, n);
     e->back = MEM_ARRAY(mem, char, 2 * back_bytes(c->sched.max_seqs));
     e->ahead = m->dev->ops->ask != NULL;
-    size_t io = engine_io_bytes(m->desc, c);
+    size_t io = list_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
     if (c->feats) e->seen = seen_open(m, c, mem);

@@ -57,10 +57,6 @@ static uint64_t chains_for(int pages) { /* 64 bits: twice the most pages there c
     return size;
 }
 
-size_t pages_bytes(int pages, int page) {
-    return sizeof(Pages) + (size_t)pages * (sizeof(Page) + (size_t)page * 4) + chains_for(pages) * sizeof(int);
-}
-
 Pages *pages_open(int pages, int page, Mem *mem) {
     Pages *p = MEM_NEW(mem, Pages);
     uint64_t size = chains_for(pages);

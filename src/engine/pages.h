@@ -10,7 +10,6 @@
 
 typedef struct Pages Pages;
 
-size_t pages_bytes(int pages, int page);
 Pages *pages_open(int pages, int page, Mem *mem);
 void   pages_flush(Pages *p);                           /* the weights changed: nothing in the cache is true any more */
 

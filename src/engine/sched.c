@@ -31,13 +31,6 @@ struct Sched {
 
 static int pages_of_one(const SchedConf *c) { return (c->max_len + c->page - 1) / c->page; }
 
-size_t sched_bytes(const SchedConf *c) {
-    enum { ARRAYS = 4, ROUND = 16 }; /* of a sequence */
-    size_t seq = sizeof(Seq) + (size_t)c->max_len * 12 + (size_t)(pages_of_one(c) + 1) * sizeof(int) + ARRAYS * ROUND;
-    size_t more = sizeof(Group) + sizeof(bool) + 4 * sizeof(int) + sizeof(Piece) + sizeof(Draw) + sizeof(Copy);
-    return sizeof(Sched) + (size_t)c->max_seqs * (seq + more) + pages_bytes(c->pages, c->page);
-}
-
 Sched *sched_open(const SchedConf *c, Mem *mem) {
     int most_pages = pages_of_one(c);
     CHECK(c->pages >= most_pages + 1, "%d pages of %d cannot hold one sequence of %d tokens", c->pages, c->page,

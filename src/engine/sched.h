@@ -51,7 +51,6 @@ typedef struct {
 
 typedef struct Sched Sched;
 
-size_t sched_bytes(const SchedConf *c);                        /* what sched_open takes of mem */
 Sched *sched_open(const SchedConf *c, Mem *mem);
 void   sched_flush(Sched *s);                                  /* nothing running; forget the prefixes */
 

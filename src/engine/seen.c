@@ -44,12 +44,6 @@ size_t seen_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
     PicturesShape s = largest(m, c);
     return model_tower_tmp(m, &s, like);
 }
-size_t seen_host_bytes(const EngineConf *c) {
-    return c->feats ? sizeof(Seen) + (size_t)c->sched.max_seqs * (sizeof(Group) + (size_t)c->sched.max_len * 4)
-                          + (size_t)c->sched.max_len * 12
-                    : 0;
-}
-
 static size_t results_bytes(const ModelDesc *m, const EngineConf *c, DType act) {
     return arena_round((size_t)c->feats * (size_t)m->d.hidden * dtype_size(act));
 }
@@ -57,10 +51,6 @@ static size_t given_bytes(const ModelDesc *m, const EngineConf *c) {
     PicturesShape most = largest(m, c);
     return pictures_bytes(&most, most.tokens, &m->d);
 }
-size_t seen_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
-    return c->feats ? results_bytes(m, c, like.act) + given_bytes(m, c) : 0;
-}
-
 Seen *seen_open(Model *m, const EngineConf *c, Mem *mem) {
     Seen *s = MEM_NEW(mem, Seen);
     *s = (Seen){ .m = m, .c = *c, .group = MEM_ARRAY(mem, Group, (size_t)c->sched.max_seqs) };

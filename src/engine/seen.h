@@ -12,9 +12,6 @@
 
 typedef struct Seen Seen;
 size_t seen_tmp_bytes (const ModelDesc *m, const EngineConf *c, DevKind like);
-size_t seen_host_bytes(const EngineConf *c);
-/* Of the device: results, and what the tower is given. */
-size_t seen_bytes(const ModelDesc *m, const EngineConf *c, DevKind like);
 Seen  *seen_open (Model *m, const EngineConf *c, Mem *mem);
 void   seen_close(Seen *s);
 void   seen_flush(Seen *s);                             /* the weights changed, and no request is under way */

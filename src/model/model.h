@@ -105,6 +105,17 @@ void model_sample (Model *m, const Sample *s);
 /* Logits of the batch's wanted rows, [outputs,V]: for checks against references. */
 void model_logits(Model *m, const Batch *b, Tensor logits);
 
+/* The model on the device that computes nothing, as the rank that has that shard would have it: its groups have no
+ * peers.  What others open over it takes no memory either, in a Mem that is counted. */
+typedef struct {
+    Mem   mem;
+    Dev   dev;
+    Model model;
+    Arena io;                            /* addresses that nobody touches, for what a model is given */
+} ModelDry;
+void model_dry_open (ModelDry *x, const ModelDesc *desc, const Shard *shard, DevKind like);
+void model_dry_close(ModelDry *x);
+
 /* Peak bytes of the two arenas for a batch of that shape, found by running the same code on a device that computes
  * nothing: 'act' is 0 without backward.  shard NULL: of the whole model; else of the rank that has it. */
 /* act: of model_forward; flight: of a micro-batch in one chunk, out: its dx, way: its y; kept, again: of a flight where

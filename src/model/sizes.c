@@ -7,18 +7,10 @@ static Arena counting(const char *name, int which) {
     return arena_over(name, (void *)((uintptr_t)(which + 1) << 60), (size_t)1 << 60);
 }
 
-typedef struct {
-    Mem mem;
-    Dev dev;
-    Model model;
-    Arena io;
-} Dry;
-
-/* As the rank that has that shard would run it: its groups have no peers. */
-static void dry_open(Dry *x, const ModelDesc *desc, const Shard *shard, DevKind like) {
+void model_dry_open(ModelDry *x, const ModelDesc *desc, const Shard *shard, DevKind like) {
     Shard whole = shard_whole(desc);
     Par par = groups_self();
-    *x = (Dry){ 0 };
+    *x = (ModelDry){ 0 };
     if (!shard) shard = &whole;
     World alone = world_dry(grid_rank(&shard->g, shard->at), grid_ranks(&shard->g));
     if (alone.all.size > 1) world_groups(&alone, &shard->g, &par);
@@ -29,16 +21,16 @@ static void dry_open(Dry *x, const ModelDesc *desc, const Shard *shard, DevKind 
     x->dev.tmp.peak = 0;
 }
 
-static void dry_close(Dry *x) {
+void model_dry_close(ModelDry *x) {
     dev_close(&x->dev);
     mem_free(&x->mem);
 }
 
-static Tensor ints(Dry *x, int64_t n) { return tensor_push(&x->io, DT_I32, n, 1); }
-static Tensor reals(Dry *x, int64_t n) { return tensor_push(&x->io, DT_F32, n, 1); }
+static Tensor ints(ModelDry *x, int64_t n) { return tensor_push(&x->io, DT_I32, n, 1); }
+static Tensor reals(ModelDry *x, int64_t n) { return tensor_push(&x->io, DT_F32, n, 1); }
 
 /* The most that a micro-batch takes in one of the rank's chunks. */
-static size_t flight(Dry *x, const Batch *b, const Params *grads, Tensor lp, Tensor ent, size_t *sent) {
+static size_t flight(ModelDry *x, const Batch *b, const Params *grads, Tensor lp, Tensor ent, size_t *sent) {
     size_t most = 0;
     Model *m = &x->model;
     for (int v = 0, l0; v < m->shard.g.vpp; v++) {
@@ -56,7 +48,7 @@ static size_t flight(Dry *x, const Batch *b, const Params *grads, Tensor lp, Ten
 }
 
 /* Pictures of that shape, as a batch has them. */
-static Pictures pictures(Dry *x, const PicturesShape *s, int64_t tokens) {
+static Pictures pictures(ModelDry *x, const PicturesShape *s, int64_t tokens) {
     const Dims *d = &x->model.desc->d;
     if (!s->tokens || !model_begins(&x->model, 0)) return (Pictures){ 0 };
     int window = (int)(d->vis.window / d->vis.patch * (d->vis.window / d->vis.patch));
@@ -84,7 +76,7 @@ static size_t handed_on(const Model *m, const Batch *b) {
     return most;
 }
 
-static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSizes *z) {
+static size_t train(ModelDry *x, const ModelDesc *desc, const ModelShape *s, ModelSizes *z) {
     int ranks = x->model.shard.g.cp, seqs = ranks == 1 ? s->seqs : 2 * s->seqs;
     int64_t tokens = batch_part_tokens(s->tokens, s->seqs, ranks), own = tokens < s->outputs ? tokens : s->outputs;
     Batch b = {
@@ -125,12 +117,12 @@ static size_t train(Dry *x, const ModelDesc *desc, const ModelShape *s, ModelSiz
     return act.peak;
 }
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s) {
-    Dry x;
-    dry_open(&x, desc, s->shard, s->like);
+    ModelDry x;
+    model_dry_open(&x, desc, s->shard, s->like);
     ModelSizes out = { 0 };
     out.act = train(&x, desc, s, &out);
     out.tmp = x.dev.tmp.peak;
-    dry_close(&x);
+    model_dry_close(&x);
     return out;
 }
 
@@ -143,7 +135,7 @@ Kv model_kv(const ModelDesc *m, const Shard *shard, int layer, int page) {
     return kv;
 }
 
-static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
+static void extend(ModelDry *x, const ModelDesc *desc, const ExtendShape *s) {
     const Dims *d = &desc->d;
     Kv *kv = MEM_ARRAY(&x->mem, Kv, (size_t)d->layers);
     for (int l = 0; l < d->layers; l++) {
@@ -167,28 +159,28 @@ static void extend(Dry *x, const ModelDesc *desc, const ExtendShape *s) {
     model_sample(&x->model, &draw);
 }
 size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
-    Dry x;
-    dry_open(&x, desc, s->shard, like);
+    ModelDry x;
+    model_dry_open(&x, desc, s->shard, like);
     extend(&x, desc, s);
     size_t peak = x.dev.tmp.peak;
-    dry_close(&x);
+    model_dry_close(&x);
     return peak;
 }
 
 size_t model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like) {
     if (!s->tokens) return 0;
-    Dry x;
-    dry_open(&x, desc, NULL, like);
+    ModelDry x;
+    model_dry_open(&x, desc, NULL, like);
     Pictures p = pictures(&x, s, 1);
     tower_forward(&x.model, &p, &x.dev.tmp, NULL, NULL);
     size_t peak = x.dev.tmp.peak;
-    dry_close(&x);
+    model_dry_close(&x);
     return peak;
 }
 
 void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) {
-    Dry x;
-    dry_open(&x, desc, NULL, like);
+    ModelDry x;
+    model_dry_open(&x, desc, NULL, like);
     dev_dry_served(&x.dev, told, arg);
     ModelSizes unused = { 0 };
     ModelShape some = { .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true };
@@ -198,5 +190,5 @@ void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) 
     train(&x, desc, &some, &unused);
     extend(&x, desc,
            &(ExtendShape){ .rows = 64, .outputs = 64, .seqs = 64, .longest = 1, .max_pages = 64, .page = 64 });
-    dry_close(&x);
+    model_dry_close(&x);
 }

@@ -83,6 +83,11 @@ void dev_touch(Dev *d) {
     d->ops->touch(d);
     if (d->host) d->host->ops->touch(d->host);
 }
+size_t dev_taken(const Dev *d) {
+    size_t sum = 0;
+    for (int i = 0; i < d->n_blocks; i++) sum += d->block[i].bytes;
+    return sum;
+}
 DevAbout dev_about(const Dev *d) {
     DevAbout a = { 0 };
     d->ops->about(d, &a);

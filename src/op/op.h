@@ -79,6 +79,7 @@ void  dev_close(Dev *d);                                    /* frees every block
  * it was opened, its context and the backend's own buffers included. */
 typedef struct { char name[64], libraries[192]; size_t total, free, base; } DevAbout;
 DevAbout dev_about(const Dev *d);
+size_t dev_taken(const Dev *d);                            /* bytes of its blocks, as they were asked for */
 
 /* ---- What several ops take --------------------------------------------------------------------------------------- */
 /* Rows at[i]..at[i+1] belong together: a packed sequence, or an expert's tokens.  at [n+1] DT_I32. */

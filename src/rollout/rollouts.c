@@ -8,12 +8,6 @@
 
 enum { COLUMNS = 2 }; /* of floats, per answer token */
 
-size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer) {
-    size_t answers = (size_t)prompts * (size_t)samples;
-    size_t answer = sizeof(Rollout) + (size_t)(max_prompt + max_answer) * 4 + (size_t)max_answer * COLUMNS * 4 + 64;
-    return answers * answer + (size_t)prompts * (sizeof(Prompt) + (size_t)max_prompt * 4 + 16);
-}
-
 void rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int max_answer, Mem *mem) {
     size_t n = (size_t)prompts * (size_t)samples, len = (size_t)max_answer;
     *r = (Rollouts){ .max_prompts = prompts, .samples = samples, .max_prompt = max_prompt, .max_answer = max_answer };

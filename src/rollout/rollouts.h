@@ -43,7 +43,6 @@ typedef struct {
     size_t   kept_room, kept_most;    /* bytes of an answer's kept sets, of the largest set; 0: not wanted */
 } Rollouts;
 
-size_t rollouts_bytes(int prompts, int samples, int max_prompt, int max_answer);
 void   rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int max_answer, Mem *mem);
 /* From now on the kept sets of answers are written down, in 'room' bytes each (at least 'most', the largest set's): an
  * answer with no room for another set of that size ends there, whatever the other answers do. */

@@ -6,11 +6,6 @@
 
 int evaluator_block(int64_t questions) { return questions < 1 ? 1 : questions < 256 ? (int)questions : 256; }
 
-size_t evaluator_bytes(int64_t questions, int k, int max_prompt, int max_answer) {
-    return rollouts_bytes(evaluator_block(questions), k, max_prompt, max_answer)
-           + 5 * sizeof(double) * (size_t)questions;
-}
-
 void evaluator_open(Evaluator *e, int64_t questions, int k, int max_prompt, int max_answer, Mem *mem) {
     *e = (Evaluator){ .max_questions = questions };
     rollouts_open(&e->roll, evaluator_block(questions), k, max_prompt, max_answer, mem);

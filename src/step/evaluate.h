@@ -31,7 +31,6 @@ typedef struct {                                            /* room for a block 
 } Evaluator;
 
 int evaluator_block(int64_t questions); /* of so many, those whose prompts and answers lie in memory at once */
-size_t evaluator_bytes(int64_t questions, int k, int max_prompt, int max_answer);
 void evaluator_open(Evaluator *e, int64_t questions, int k, int max_prompt, int max_answer, Mem *mem);
 
 typedef struct {

@@ -1,8 +1,7 @@
 /* needs.c - one list for all who ask: a part that is forgotten here is forgotten nowhere else. */
 #include "step/needs.h"
-#include "algo/advantage.h"
-#include "algo/shape.h"
 #include "step/evaluate.h"
+#include "step/flat.h"
 
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
@@ -13,34 +12,39 @@ static size_t times(size_t a, size_t b) {
     return __builtin_mul_overflow(a, b, &x) || x > ABSURD ? ABSURD : x;
 }
 
-size_t flat_bytes(int64_t answers, int64_t max_answer) {
-    size_t each = (size_t)max_answer * (6 * sizeof(float) + 1) + 72 + sizeof(TrainSeq);
-    return times((size_t)answers, each);
-}
-
-size_t methods_bytes(int64_t answers, int64_t max_answer) {
-    int64_t tokens = answers * max_answer;
-    return adv_scratch(answers, tokens) + pick_scratch(tokens) + filter_scratch(answers) + 4096;
-}
-
 size_t run_scratch_bytes(const RunShape *s) {
     size_t tmp = policy_sizes(s->m, s->shard, &s->policy, s->like).tmp;
     if (s->has_reference) tmp = most(tmp, policy_sizes(s->m, s->shard, &s->reference, s->like).tmp);
     return s->rolls ? most(tmp, engine_tmp_bytes(s->m, &s->engine, s->like)) : tmp;
 }
 
+/* What is opened for answers, where nothing is taken. */
+static bool absurd(double questions, double answers, const RunShape *s) {
+    return questions * answers * ((double)s->max_prompt + s->max_answer) > 0x1p40;
+}
 static size_t answers_bytes(const RunShape *s) {
-    int64_t n = (int64_t)s->questions * s->answers;
-    if ((double)n * ((double)s->max_prompt + s->max_answer) > 0x1p50) return ABSURD; /* before a product wraps */
-    size_t roll = rollouts_bytes(s->questions, s->answers, s->max_prompt, s->max_answer);
-    size_t greedy = s->greedy ? rollouts_bytes(s->questions, 1, s->max_prompt, s->max_answer) : 0;
-    return roll + greedy + flat_bytes(n, s->max_answer) + methods_bytes(n, s->max_answer);
+    if (absurd(s->questions, s->answers, s)) return ABSURD;
+    Mem mem = { .counted = true };
+    Rollouts answers, greedy;
+    Flat flat;
+    rollouts_open(&answers, s->questions, s->answers, s->max_prompt, s->max_answer, &mem);
+    if (s->greedy) rollouts_open(&greedy, s->questions, 1, s->max_prompt, s->max_answer, &mem);
+    flat_open(&flat, s->questions * s->answers, s->max_answer, &mem);
+    size_t bytes = mem.asked;
+    mem_free(&mem);
+    return bytes;
 }
 
 static int validated_at_once(const RunShape *s) { return s->val_questions ? evaluator_block(s->val_questions) : 0; }
 static size_t validation_bytes(const RunShape *s) {
     if (!s->val_questions) return 0;
-    return evaluator_bytes(s->val_questions, s->val_answers, s->max_prompt, s->max_answer);
+    if (absurd(validated_at_once(s), s->val_answers, s)) return ABSURD;
+    Mem mem = { .counted = true };
+    Evaluator e;
+    evaluator_open(&e, s->val_questions, s->val_answers, s->max_prompt, s->max_answer, &mem);
+    size_t bytes = mem.asked;
+    mem_free(&mem);
+    return bytes;
 }
 
 bool run_parks(const RunShape *s) {
@@ -77,6 +81,7 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         ref = policy_sizes(s->m, s->shard, &s->reference, s->like);
         reference = params_bytes(s->m, s->shard, s->reference_dtype, false);
     }
+    EngineSizes engine = s->rolls ? engine_sizes(s->m, &s->engine, s->like) : (EngineSizes){ 0 };
     const Need all[] = {
         { "weights", update || !z.weights ? params_bytes(s->m, s->shard, s->policy.states.weights, false) : 0 },
         { "rollout weights", update ? 0 : own },
@@ -89,11 +94,11 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         { "parked weights", z.weights, .host = true },
         { update ? "activations" : "kv", update ? z.block - beside : z.block - own },
         { "scratch", run_scratch_bytes(s) },
-        { "decode steps", s->rolls ? engine_io_bytes(s->m, &s->engine) : 0 },
-        { "pictures", s->rolls ? engine_pictures_bytes(s->m, &s->engine, s->like) : 0 },
+        { "decode steps", engine.lists },
+        { "pictures", engine.pictures },
         { "pixels", times(s->pixels, (size_t)(s->questions + validated_at_once(s))), .host = true },
         { "micro-batches", z.io + ref.io },
-        { "rollout lists", s->rolls ? engine_host_bytes(s->m, &s->engine) : 0, .host = true },
+        { "rollout lists", engine.host, .host = true },
         { "answers", s->rolls ? answers_bytes(s) : 0, .host = true },
         { "kept sets", s->rolls ? times(s->kept, times((size_t)s->questions, (size_t)s->answers)) : 0, .host = true },
         { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },

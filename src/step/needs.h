@@ -41,8 +41,4 @@ size_t run_room(const RunShape *s);
 bool   run_parks(const RunShape *s);
 size_t run_scratch_bytes(const RunShape *s);                    /* dev.tmp: what the largest user of it takes */
 
-/* Columns of a step's answers and the methods' scratch (run.h, Flat). */
-size_t flat_bytes(int64_t answers, int64_t max_answer);
-size_t methods_bytes(int64_t answers, int64_t max_answer);
-
 #endif

@@ -139,25 +139,6 @@ static PolicyConf policy_conf(const Config *c, const Dev *d, bool trains) {
     };
 }
 
-static void open_flat(Run *r, int answers, int max_answer) {
-    Flat *f = &r->flat;
-    Mem *m = &r->job.mem;
-    size_t n = (size_t)answers, t = n * (size_t)max_answer;
-    f->at = MEM_ARRAY(m, int64_t, n), f->end = MEM_ARRAY(m, int64_t, n);
-    f->group = MEM_ARRAY(m, int32_t, n);
-    float *cols = MEM_ARRAY(m, float, 6 * t);
-    f->ref = cols, f->reward = cols + t, f->adv = cols + 2 * t, f->weight = cols + 3 * t, f->now = cols + 4 * t,
-    f->ret = cols + 5 * t;
-    f->pick = MEM_ARRAY(m, uint8_t, t);
-    f->score = MEM_ARRAY(m, double, n);
-    f->baseline = MEM_ARRAY(m, float, n), f->metric = MEM_ARRAY(m, float, n);
-    f->keep = MEM_ARRAY(m, uint8_t, n);
-    f->order = MEM_ARRAY(m, int32_t, n);
-    f->seq = MEM_ARRAY(m, TrainSeq, n);
-    f->column = MEM_ARRAY(m, float *, n);
-    r->flat.scratch = arena_on_host("methods", methods_bytes(answers, max_answer), m);
-}
-
 /* ---- memory: what the run will take is known before it is taken */
 static int room_of(const Config *c) { /* questions under way: dynamic sampling draws a batch beside what it kept */
     return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
@@ -249,7 +230,7 @@ static void open_rollouts(Run *r) {
         evaluator_open(&r->val.eval, dataset_n(r->job.val), (int)c->rollout.val.n, P, A, &r->job.mem);
         r->val.metrics = val_metrics_open(r->job.val, (int)c->rollout.val.n, &r->job.mem);
     }
-    open_flat(r, room * n, A);
+    flat_open(&r->flat, room * n, A, &r->job.mem);
     if (c->algo.filter_groups.enable)
         r->sampler.came = MEM_ARRAY(&r->job.mem, uint16_t, (size_t)dataset_n(r->job.train));
     r->sampler.opts = (SampleOpts){

@@ -6,6 +6,7 @@
 
 #include "rollout/rollouts.h"
 #include "step/evaluate.h"
+#include "step/flat.h"
 #include "step/job.h"
 #include "step/val_metrics.h"
 #include "sync/sync.h"
@@ -37,23 +38,6 @@ typedef struct {
     ValMetrics *metrics;
     int64_t     answers;                          /* of the validation under way, in the blocks that are done */
 } Validation;
-
-/* What the methods read and write of the step's answers, in columns: answer i owns tokens at[i] .. end[i]-1 of each,
- * and of the sampler's log-probs, which stay where the sampler's answers lie (Rollouts.lp). */
-typedef struct {
-    int64_t *at, *end;                            /* [answers] */
-    int32_t *group;                               /* [answers] */
-    float   *ref, *reward, *adv, *ret, *weight;   /* [tokens] */
-    float   *now;                                /* [tokens] the trainer's own log-probs, when algo.tis asks for them */
-    uint8_t *pick;
-    double  *score;                              /* [answers] with shaping */
-    float   *baseline, *metric;                  /* [answers] */
-    uint8_t *keep;
-    int32_t *order;                              /* [groups] */
-    TrainSeq *seq;                               /* [answers] */
-    float   **column;                            /* [answers] */
-    Arena    scratch;                            /* of the methods */
-} Flat;
 
 typedef enum {
     PHASE_GEN,

@@ -212,7 +212,25 @@ static void messages(void) {
     EXPECT(!err_wrap(&err, "%s", longer) && strlen(err.msg) == sizeof err.msg - 1, "wrapped in more than fits");
 }
 
+/* What is counted takes no memory but where it is written, however large it is. */
+static void counted(void) {
+    Mem m = { .counted = true };
+    EXPECT(!m.asked, "asked for %zu bytes before a push", m.asked);
+    size_t n = (size_t)1 << 40;
+    char *a = MEM_ARRAY(&m, char, n), *b = MEM_ARRAY(&m, char, 3);
+    a[0] = 1, a[n - 1] = 2, b[2] = 3;
+    EXPECT(m.asked == n + 16, "asked for %zu bytes, a TiB and 16 were pushed", m.asked);
+    EXPECT(a[0] == 1 && a[n / 2] == 0 && a[n - 1] == 2 && b[2] == 3, "what was written is not there");
+    mem_free(&m);
+    EXPECT(!m.asked && !m.head, "something is left");
+    Mem real = { 0 };
+    mem_push(&real, 5), mem_push(&real, 100);
+    EXPECT(real.asked == 16 + 112, "asked for %zu bytes, 128 were pushed", real.asked);
+    mem_free(&real);
+}
+
 int main(void) {
+    counted();
     arenas();
     regions();
     buffers();

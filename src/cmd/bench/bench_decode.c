@@ -63,7 +63,7 @@ bool bench_decode(Bench *b, Err *err) {
     DevKind like = open_kind(o, a->leaves);
     size_t page = cache_page_bytes(&o->desc, NULL, PAGE, like);
     TRY(bench_weights(b, engine_tmp_bytes(&o->desc, &c, like),
-                      (size_t)c.sched.pages * page + engine_io_bytes(&o->desc, &c), err));
+                      (size_t)c.sched.pages * page + engine_sizes(&o->desc, &c, like).lists, err));
     Roof roof = bench_roof(b);
     Engine *e = engine_open(&o->model, &c, &o->mem);
     Work *w = MEM_NEW(&o->mem, Work);
