@@ -36,7 +36,8 @@ typedef struct {
 
 /* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed
  * it are refused: by how much, and which is the largest. */
-typedef struct { const char *name; size_t bytes; bool host; } Need;         /* host: the machine's, not the device's */
+typedef struct { const char *name; size_t bytes; bool host; int id; } Need; /* host: the machine's, not the device's;
+                                                                             * id: its maker's */
 size_t memory_here(void);
 size_t memory_free(const Dev *d);                /* of the memory that the device has */
 typedef struct { double now, peak; } MemoryUsed;       /* bytes of this process: resident, and the

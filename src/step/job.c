@@ -143,25 +143,28 @@ static void put_taken(const Job *j, Need *need, int n) {
     const Policy *p = &j->policy, *q = j->beside;
     const Model *m = &j->o.model;
     size_t packing = p->host.size + p->sort.size + (q ? q->host.size + q->sort.size : 0);
-    const Need taken[] = {
-        { "weights", m->w.arena.size },
-        { "rollout weights", j->sampled ? j->sampled->arena.size : 0 },
-        { "reference", q ? q->m->w.arena.size : 0 },
-        { "gradients", p->grads.arena.size },
-        { "optimizer", p->opt.dev.size },
-        { "optimizer (host)", p->opt.host.size },
-        { "activations", p->block.size - (p->grads.lent ? p->grads.arena.size : 0) - (p->opt.lent ? p->opt.dev.size : 0)
-                             - (m->w.lent ? m->w.arena.size : 0) },
-        { "kv", p->block.size - (j->sampled ? j->sampled->arena.size : 0) },
-        { "parked states", p->opt.lent ? p->opt.dev.size : 0 },
-        { "parked weights", m->w.lent ? m->w.arena.size : 0 },
-        { "scratch", j->o.dev.tmp.size },
-        { "micro-batches", p->io.size + (q ? q->io.size : 0) },
-        { "packing", packing },
+    const struct {
+        int id;
+        size_t bytes;
+    } taken[] = {
+        { NEED_WEIGHTS, m->w.arena.size },
+        { NEED_ROLLOUT_WEIGHTS, j->sampled ? j->sampled->arena.size : 0 },
+        { NEED_REFERENCE, q ? q->m->w.arena.size : 0 },
+        { NEED_GRADIENTS, p->grads.arena.size },
+        { NEED_OPTIMIZER, p->opt.dev.size },
+        { NEED_OPTIMIZER_HOST, p->opt.host.size },
+        { NEED_ACTIVATIONS, p->block.size - (p->grads.lent ? p->grads.arena.size : 0)
+                                - (p->opt.lent ? p->opt.dev.size : 0) - (m->w.lent ? m->w.arena.size : 0) },
+        { NEED_KV, p->block.size - (j->sampled ? j->sampled->arena.size : 0) },
+        { NEED_PARKED_STATES, p->opt.lent ? p->opt.dev.size : 0 },
+        { NEED_PARKED_WEIGHTS, m->w.lent ? m->w.arena.size : 0 },
+        { NEED_SCRATCH, j->o.dev.tmp.size },
+        { NEED_MICRO_BATCHES, p->io.size + (q ? q->io.size : 0) },
+        { NEED_PACKING, packing },
     };
     for (int i = 0; i < n; i++)
         for (size_t k = 0; k < COUNT(taken); k++)
-            if (!strcmp(need[i].name, taken[k].name)) need[i].bytes = taken[k].bytes;
+            if (need[i].id == taken[k].id) need[i].bytes = taken[k].bytes;
 }
 
 static bool tell_memory(const Job *j, Err *err) {

@@ -82,34 +82,39 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         reference = params_bytes(s->m, s->shard, s->reference_dtype, false);
     }
     EngineSizes engine = s->rolls ? engine_sizes(s->m, &s->engine, s->like) : (EngineSizes){ 0 };
-    const Need all[] = {
-        { "weights", update || !z.weights ? params_bytes(s->m, s->shard, s->policy.states.weights, false) : 0 },
-        { "rollout weights", update ? 0 : own },
-        { "sync buffer", s->sync_buffer },
-        { "reference", reference, .host = true }, /* between its passes; in them it lies where activations do */
-        { "gradients", update || !z.shares ? z.grads : 0 },
-        { "optimizer", update || !z.parked ? z.optim_dev : 0 },
-        { "optimizer (host)", z.optim_host, .host = s->like.ops->link != NULL },
-        { "parked states", z.parked, .host = true },
-        { "parked weights", z.weights, .host = true },
-        { update ? "activations" : "kv", update ? z.block - beside : z.block - own },
-        { "scratch", run_scratch_bytes(s) },
-        { "decode steps", engine.lists },
-        { "pictures", engine.pictures },
-        { "pixels", times(s->pixels, (size_t)(s->questions + validated_at_once(s))), .host = true },
-        { "micro-batches", z.io + ref.io },
-        { "rollout lists", engine.host, .host = true },
-        { "answers", s->rolls ? answers_bytes(s) : 0, .host = true },
-        { "kept sets", s->rolls ? times(s->kept, times((size_t)s->questions, (size_t)s->answers)) : 0, .host = true },
-        { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },
-        { "packing", z.host + z.sort + ref.host + ref.sort, .host = true },
-        { "checkpoint buffer", checkpoint_buffer_bytes(s->m, s->shard, s->save_buffer), .host = true },
-        { "loading", params_load_bytes(s->threads), .host = true },
+    const Need all[MOST_NEEDS] = {
+        [NEED_WEIGHTS] = { "weights",
+                           update || !z.weights ? params_bytes(s->m, s->shard, s->policy.states.weights, false) : 0 },
+        [NEED_ROLLOUT_WEIGHTS] = { "rollout weights", update ? 0 : own },
+        [NEED_SYNC_BUFFER] = { "sync buffer", s->sync_buffer },
+        [NEED_REFERENCE] = { "reference", reference,
+                             .host = true }, /* between its passes; in them it lies where activations do */
+        [NEED_GRADIENTS] = { "gradients", update || !z.shares ? z.grads : 0 },
+        [NEED_OPTIMIZER] = { "optimizer", update || !z.parked ? z.optim_dev : 0 },
+        [NEED_OPTIMIZER_HOST] = { "optimizer (host)", z.optim_host, .host = s->like.ops->link != NULL },
+        [NEED_PARKED_STATES] = { "parked states", z.parked, .host = true },
+        [NEED_PARKED_WEIGHTS] = { "parked weights", z.weights, .host = true },
+        [NEED_ACTIVATIONS] = { "activations", update ? z.block - beside : 0 },
+        [NEED_KV] = { "kv", update ? 0 : z.block - own },
+        [NEED_SCRATCH] = { "scratch", run_scratch_bytes(s) },
+        [NEED_DECODE_STEPS] = { "decode steps", engine.lists },
+        [NEED_PICTURES] = { "pictures", engine.pictures },
+        [NEED_PIXELS] = { "pixels", times(s->pixels, (size_t)(s->questions + validated_at_once(s))), .host = true },
+        [NEED_MICRO_BATCHES] = { "micro-batches", z.io + ref.io },
+        [NEED_ROLLOUT_LISTS] = { "rollout lists", engine.host, .host = true },
+        [NEED_ANSWERS] = { "answers", s->rolls ? answers_bytes(s) : 0, .host = true },
+        [NEED_KEPT_SETS] = { "kept sets",
+                             s->rolls ? times(s->kept, times((size_t)s->questions, (size_t)s->answers)) : 0,
+                             .host = true },
+        [NEED_VALIDATION] = { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },
+        [NEED_PACKING] = { "packing", z.host + z.sort + ref.host + ref.sort, .host = true },
+        [NEED_CHECKPOINT_BUFFER] = { "checkpoint buffer", checkpoint_buffer_bytes(s->m, s->shard, s->save_buffer),
+                                     .host = true },
+        [NEED_LOADING] = { "loading", params_load_bytes(s->threads), .host = true },
     };
-    _Static_assert(COUNT(all) <= MOST_NEEDS, "a run has more parts than MOST_NEEDS");
     int n = 0;
-    for (size_t i = 0; i < COUNT(all); i++)
-        if (all[i].bytes) out[n++] = all[i];
+    for (int i = 0; i < MOST_NEEDS; i++)
+        if (all[i].bytes) out[n] = all[i], out[n++].id = i;
     return n;
 }
 
