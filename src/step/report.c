@@ -140,7 +140,7 @@ static void speed_metrics(Run *r) {
     mem_free(&mem);
 }
 
-/* ---- samples to read */
+/* ---- samples to read: a line begins alike for every answer (docs/formats.md); adv: NULL where there is none */
 static void put_sample(Buf *b, const Run *r, const Rollouts *o, const Rollout *a, const float *adv) {
     Buf text = { 0 };
     const DataRow *row = o->prompt[a->prompt].row;
@@ -148,7 +148,9 @@ static void put_sample(Buf *b, const Run *r, const Rollouts *o, const Rollout *a
     buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", r->job.step,
                o->prompt[a->prompt].index, a->sample);
     json_put_f64(b, a->score);
-    if (adv) buf_puts(b, ",\"advantage\":"), json_put_f32(b, *adv);
+    buf_puts(b, ",\"advantage\":");
+    if (adv) json_put_f32(b, *adv);
+    else buf_puts(b, "null");
     buf_printf(b, ",\"finish\":\"%s\",\"tokens\":%d,\"input\":", finish_name(a->finish), answer_n(a));
     if (!tok_decode(r->sampler.tok, a->tokens, (size_t)a->n_prompt, false, &text, &err)) buf_clear(&text);
     json_put_str(b, text.data ? text.data : "", text.n);

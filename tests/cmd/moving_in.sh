@@ -36,6 +36,15 @@ END
 [ $? = 1 ]; ok $? "a scorer that always fails: exit code"
 expect "how many, and why" err "could not judge 16 of 16 answers, more than reward.max_failed_ratio allows; the first: fails.py:2: KeyError"
 expect "the reason of each failure" fails/samples.jsonl '"failed":true,"reason":"fails.py:2: KeyError: '
+
+# ---- a line of samples.jsonl begins alike whether its answer could be judged or not (docs/formats.md)
+begins='^\{"step":[0-9]+,"row":[0-9]+,"sample":[0-9]+,"score":[^,]+,"advantage":(null|[-0-9.e]+),"finish":"[a-z]+","tokens":[0-9]+,"input":".*","output":".*","gts":"'
+for f in run fails; do
+    [ -s $f/samples.jsonl ] && ! grep -qvE "$begins" $f/samples.jsonl
+    ok $? "a sample of $f begins otherwise: $(grep -vE "$begins" $f/samples.jsonl | head -1)"
+done
+! grep -q '"advantage":null' run/samples.jsonl && ! grep -q '"advantage":[^n]' fails/samples.jsonl
+ok $? "an advantage where there is none, or none where there is one"
 "$hone" train run.yaml reward.python=fails.py trainer.run_dir=fails2 reward.max_failed_ratio=1 >out 2>err
 ok $? "a scorer that may fail: $(tail -1 err)"
 echo 'import nothing_of_that_name' >import.py
