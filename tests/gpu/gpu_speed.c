@@ -1,5 +1,5 @@
 /* gpu_speed.c - how fast the row kernels are: bytes that must move over the time of a call, mean of many in one queue.
- * Nothing fails here; the figures are for docs/numbers.md. */
+ * Nothing fails here; the figures are for docs/log. */
 #include "gpu/duo.h"
 
 #include <time.h>
