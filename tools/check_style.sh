@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_style.sh - what the formatter cannot say: a file may include headers of its own folder or of a lower level only,
-# lines end before column 121, a source says in its first line what it is, malloc lives in base/.
+# ARCHITECTURE.md has the same levels, lines end before column 121 (README.md's before 101), a source says in its first
+# line what it is, malloc lives in base/.
 cd "$(dirname "$0")/.." || exit 1
 level() {
     case $1 in
@@ -15,6 +16,13 @@ for f in $(find src -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.
         [ "$to" = "$from" ] && continue
         [ "$(level "$to")" -lt "$(level "$from")" ] || { echo "$f: $from/ may not include $to/"; bad=1; }
     done
+done
+for d in src/*/; do # the picture has every folder at its level
+    d=${d#src/} d=${d%/}
+    grep -qE "^ *$(level "$d")  $d/ +[^ ]" ARCHITECTURE.md || { echo "ARCHITECTURE.md: no line \"$(level "$d")  $d/\" under Levels"; bad=1; }
+done
+for d in $(sed -n 's|^ *[0-9][0-9]*  \([a-z]*\)/ .*|\1|p' ARCHITECTURE.md); do
+    [ -d "src/$d" ] || { echo "ARCHITECTURE.md: there is no folder src/$d"; bad=1; }
 done
 sources() { git ls-files -co --exclude-standard | grep -vE '^(shared|tests/data)/' | grep -E "$1"; }
 for f in $(sources '\.(c|h|inc|cu|cuh|sh|py|cmake)$|^(check|quickstart|CMakeLists.txt|tools/format|tools/same_bits|tools/same_sass)$'); do
@@ -33,6 +41,8 @@ too_long() { # too_long COLUMNS FILE...
 }
 # 120 columns; what a program made is as wide as it likes.
 too_long 120 $(sources '\.(c|h|inc|cu|cuh)$' | grep -v 'unicode_data.inc')
+too_long 100 README.md
+too_long 120 $(git ls-files -co --exclude-standard -- '*.md' | grep -E '^[^/]*\.md$|^docs/([^/]*|log/[^/]*)\.md$')
 alloc=$(grep -nE '(^|[^_a-z])(malloc|calloc|realloc|free)\(' -r src --include='*.[ch]' | grep -vE '^src/(base|cmd/main|comm/mpi)' | head -5)
 [ -z "$alloc" ] || { echo "$alloc" | sed 's/$/   <- malloc and free belong in base\//'; bad=1; }
 exit $bad
