@@ -141,11 +141,12 @@ static void speed_metrics(Run *r) {
 }
 
 /* ---- samples to read: a line begins alike for every answer (docs/formats.md); adv: NULL where there is none */
-static void put_sample(Buf *b, const Run *r, const Rollouts *o, const Rollout *a, const float *adv) {
+static void put_sample(Buf *b, const Run *r, int64_t step, const Rollout *a, const float *adv) {
+    const Rollouts *o = &r->sampler.roll;
     Buf text = { 0 };
     const DataRow *row = o->prompt[a->prompt].row;
     Err err;
-    buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", r->job.step,
+    buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", step,
                o->prompt[a->prompt].index, a->sample);
     json_put_f64(b, a->score);
     buf_puts(b, ",\"advantage\":");
@@ -170,7 +171,7 @@ void run_failed_samples(Run *r, int from) {
     Err err;
     int64_t left = r->job.c.trainer.samples;
     for (int i = from * r->sampler.roll.samples; i < rollouts_n(&r->sampler.roll) && left; i++)
-        if (r->sampler.roll.at[i].failed) put_sample(&b, r, &r->sampler.roll, &r->sampler.roll.at[i], NULL), left--;
+        if (r->sampler.roll.at[i].failed) put_sample(&b, r, r->job.step + 1, &r->sampler.roll.at[i], NULL), left--;
     if (b.n && !run_dir_samples(r->job.dir, b.data, b.n, &err)) run_dir_note(r->job.dir, err.msg);
     buf_free(&b);
 }
@@ -181,7 +182,7 @@ static bool write_samples(Run *r, Err *err) {
     for (int i = 0; i < n && i < want; i++) {
         int k = (int)((int64_t)i * n / (want < n ? want : n));
         const float *adv = r->flat.end[k] > r->flat.at[k] ? &r->flat.adv[r->flat.at[k]] : NULL;
-        put_sample(&b, r, &r->sampler.roll, &r->sampler.roll.at[k], adv);
+        put_sample(&b, r, r->job.step, &r->sampler.roll.at[k], adv);
     }
     bool ok = !b.n || run_dir_samples(r->job.dir, b.data, b.n, err);
     buf_free(&b);

@@ -37,6 +37,9 @@ END
 expect "how many, and why" err "could not judge 16 of 16 answers, more than reward.max_failed_ratio allows; the first: fails.py:2: KeyError"
 expect "the reason of each failure" fails/samples.jsonl '"failed":true,"reason":"fails.py:2: KeyError: '
 
+! grep -qv '^{"step":1,' fails/samples.jsonl
+ok $? "of which step the answers are that could not be judged: $(head -c 40 fails/samples.jsonl)"
+
 # ---- a line of samples.jsonl begins alike whether its answer could be judged or not (docs/formats.md)
 begins='^\{"step":[0-9]+,"row":[0-9]+,"sample":[0-9]+,"score":[^,]+,"advantage":(null|[-0-9.e]+),"finish":"[a-z]+","tokens":[0-9]+,"input":".*","output":".*","gts":"'
 for f in run fails; do
