@@ -91,6 +91,7 @@ typedef struct {
 
 #define N(field) offsetof(Dims, field)
 #define B(field) offsetof(Dims, field)
+static inline int dims_axes(const Dims *d) { return d->vis.layers ? 3 : 1; }   /* positions of a token */
 static inline bool dims_moe(const Dims *d, int layer) { return d->layer[layer].ffn == FFN_EXPERTS; }
 /* Latent attention has widths of its own, which every layer then shares. */
 static inline bool dims_latent(const Dims *d) { return d->kv_lora > 0; }

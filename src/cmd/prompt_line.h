@@ -29,7 +29,7 @@ typedef struct {
     uint64_t    key;                    /* of "id", if the line has one */
     bool        has_key;
     Json        json;                   /* the whole line */
-    PromptPictures pictures;
+    Spans pictures;
 } PromptLine;
 
 bool prompt_reader_open (PromptReader *r, const ModelDesc *desc, PromptUse use, Err *err);

@@ -107,14 +107,8 @@ static bool feed_next(void *user, Request *out) {
     Talk *t = user;
     if (t->given) return false;
     t->given = true;
-    *out = (Request){ t->line.tokens,
-                      t->line.n,
-                      1,
-                      request_key(t->line.tokens, t->line.n),
-                      &t->s.opts,
-                      t,
-                      .pictures = t->line.pictures.at,
-                      .n_pictures = t->line.pictures.n };
+    *out = (Request){ t->line.tokens,           t->line.n, 1, request_key(t->line.tokens, t->line.n), &t->s.opts, t,
+                      .spans = t->line.pictures };
     return true;
 }
 

@@ -171,14 +171,7 @@ static bool feed_next(void *user, Request *out) {
     Job *j = g->jobs.at[g->good.at[k]];
     uint64_t key = j->line.has_key ? j->line.key : request_key(j->line.tokens, j->line.n);
     for (int i = 0; i < j->line.pictures.n && !j->line.has_key; i++) key ^= j->line.pictures.at[i].picture->key[0];
-    *out = (Request){ j->line.tokens,
-                      j->line.n,
-                      j->s.samples,
-                      key,
-                      &j->s.opts,
-                      j,
-                      .pictures = j->line.pictures.at,
-                      .n_pictures = j->line.pictures.n };
+    *out = (Request){ j->line.tokens, j->line.n, j->s.samples, key, &j->s.opts, j, .spans = j->line.pictures };
     g->asked += j->s.samples;
     return true;
 }
@@ -293,7 +286,7 @@ static EngineConf sizes(const Gen *g, const Shard *shard) {
     for (size_t i = 0; i < g->jobs.n; i++) {
         const Job *j = g->jobs.at[i];
         int64_t own, largest;
-        engine_seen(&g->on.o.desc, j->line.pictures.at, j->line.pictures.n, &own, &largest);
+        engine_seen(&g->on.o.desc, j->line.pictures, &own, &largest);
         feats = own > feats ? own : feats, patches = largest > patches ? largest : patches;
         if (j->line.ok && j->s.opts.min_tokens && j->s.opts.n_stop_ids > ban) ban = j->s.opts.n_stop_ids;
         int64_t n = j->line.ok ? j->line.n + j->s.opts.max_tokens : 0;

@@ -81,7 +81,7 @@ static void ban_early(Scorer *s, Batch *b, const PromptLine *line, size_t n) {
 }
 
 static PackSeq pack_line(const PromptLine *l, Drawing draw) {
-    return (PackSeq){ l->tokens, l->n, 1, draw, .pictures = l->pictures.at, .n_pictures = l->pictures.n };
+    return (PackSeq){ l->tokens, l->n, 1, draw, .spans = l->pictures };
 }
 
 /* lp, ent: of all lines' predicted tokens, one after the other. */

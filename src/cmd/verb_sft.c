@@ -94,7 +94,7 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
 /* Pictures are read again for each batch that has them: a data set's would fill the memory. */
 static bool seq_of(Sft *s, const Pair *p, TrainSeq *out, Err *err) {
     TokIds ids = { 0 };
-    PromptPictures pics = { 0 };
+    Spans pics = { 0 };
     bool ok = !p->row || prompter_see(s->job.prompter, 0, p->row, &ids, &pics, &s->pixels, err);
     vec_free(ids.at);
     *out = (TrainSeq){ .tokens = p->tokens,
@@ -103,8 +103,7 @@ static bool seq_of(Sft *s, const Pair *p, TrainSeq *out, Err *err) {
                        .draw = DRAW_PLAIN,
                        .old = s->zeros,
                        .adv = s->ones,
-                       .pictures = pics.at,
-                       .n_pictures = pics.n };
+                       .spans = pics };
     return ok;
 }
 static void forget_pixels(Sft *s) {

@@ -149,7 +149,7 @@ static bool fill(Engine *e, const Feed *f, EngineStats *stats) {
     while (sched_room(e->s)) {
         Request r = e->held;
         if (!e->holds && !f->next(f->user, &r)) return false;
-        CHECK(!r.n_pictures || e->seen, "a prompt with pictures, and the engine was opened for none");
+        CHECK(!r.spans.n || e->seen, "a prompt with pictures, and the engine was opened for none");
         int g = sched_next_group(e->s);
         e->held = r, e->holds = e->seen && !seen_take(e->seen, g, &r);
         CHECK(!e->holds || !sched_idle(e->s), "a prompt's pictures find no room in %d rows", e->c.feats);

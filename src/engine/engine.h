@@ -36,9 +36,7 @@ typedef struct {
     const SampleOpts *opts;                  /* likewise */
     void             *user;
     uint32_t          again;                 /* how often the prompt came before in this step: its answers are others */
-    const PlacedPicture *pictures;           /* of the prompt, with keys, in the order of their
-                                              * places; they live as long as the prompt */
-    int               n_pictures;
+    Spans             spans;                 /* of the prompt, with keys; they live as long as it does */
 } Request;
 uint64_t request_key(const int32_t *tokens, int n);                      /* for requests without a name of their own */
 
@@ -91,7 +89,7 @@ EngineSizes engine_sizes(const ModelDesc *m, const EngineConf *c, DevKind like);
 Engine *engine_open(Model *m, const EngineConf *c, Mem *mem);
 /* Rows and patches that one request needs of EngineConf.feats and .patches; the engine must
  * have been opened with at least as many. */
-void    engine_seen(const ModelDesc *m, const PlacedPicture *pics, int n, int64_t *feats, int64_t *patches);
+void    engine_seen(const ModelDesc *m, Spans pics, int64_t *feats, int64_t *patches);
 /* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
 Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem);
 void    engine_close(Engine *e);

@@ -15,7 +15,7 @@ typedef struct {
     int32_t *tokens; /* [max_len] */
     const Request *request;
     Request copy;
-    int *known; /* [n_pictures] */
+    int *known; /* [spans.n] */
     int n_known, cap, delta;
 } Group;
 
@@ -146,10 +146,10 @@ bool seen_take(Seen *s, int group, const Request *r) {
     const Dims *d = &s->m->desc->d;
     memcpy(g->tokens, r->tokens, (size_t)r->n * 4);
     size_t cap = (size_t)g->cap;
-    g->known = vec_grow(g->known, &cap, (size_t)r->n_pictures + 1, sizeof *g->known);
+    g->known = vec_grow(g->known, &cap, (size_t)r->spans.n + 1, sizeof *g->known);
     g->cap = (int)cap, g->n_known = 0;
-    for (int i = 0; i < r->n_pictures; i++) {
-        const PlacedPicture *p = &r->pictures[i];
+    for (int i = 0; i < r->spans.n; i++) {
+        const RowSpan *p = &r->spans.at[i];
         int tokens = picture_tokens(p->picture, d);
         CHECK(p->at >= 0 && p->at + tokens <= r->n && grid_rows(p->picture->grid) <= s->c.patches
                   && tokens <= s->c.feats,
@@ -162,7 +162,7 @@ bool seen_take(Seen *s, int group, const Request *r) {
         for (int k = 0; k < tokens; k++) g->tokens[p->at + k] = -1 - name - k;
     }
     g->copy = *r, g->request = &g->copy;
-    g->delta = picture_positions(s->pos, r->n, r->pictures, r->n_pictures, d, CLIP_RULE);
+    g->delta = picture_positions(s->pos, r->n, r->spans, d, CLIP_RULE);
     return true;
 }
 
@@ -180,13 +180,13 @@ void seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos,
     const Request *r = g->request;
     const Dims *d = &s->m->desc->d;
     bool prompt = start < r->n;
-    if (prompt) picture_positions(s->pos, r->n, r->pictures, r->n_pictures, d, CLIP_RULE);
+    if (prompt) picture_positions(s->pos, r->n, r->spans, d, CLIP_RULE);
     for (int k = 0; k < n; k++) {
         from[k] = (int32_t)s->feats.rows;
         for (int a = 0; a < 3; a++) pos[3 * k + a] = start + k < r->n ? s->pos[start + k][a] : start + k + g->delta;
     }
-    for (int i = 0; prompt && i < r->n_pictures; i++) {
-        const PlacedPicture *p = &r->pictures[i];
+    for (int i = 0; prompt && i < r->spans.n; i++) {
+        const RowSpan *p = &r->spans.at[i];
         for (int t = 0; t < picture_tokens(p->picture, d); t++) {
             int k = p->at + t - start;
             if (k < 0 || k >= n) continue;
@@ -196,11 +196,11 @@ void seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos,
     }
 }
 
-void engine_seen(const ModelDesc *m, const PlacedPicture *pics, int n, int64_t *feats, int64_t *patches) {
+void engine_seen(const ModelDesc *m, Spans pics, int64_t *feats, int64_t *patches) {
     *feats = *patches = 0;
-    for (int i = 0; i < n; i++) {
-        int64_t rows = grid_rows(pics[i].picture->grid);
-        *feats += picture_tokens(pics[i].picture, &m->d);
+    for (int i = 0; i < pics.n; i++) {
+        int64_t rows = grid_rows(pics.at[i].picture->grid);
+        *feats += picture_tokens(pics.at[i].picture, &m->d);
         *patches = rows > *patches ? rows : *patches;
     }
 }

@@ -23,7 +23,7 @@ Rows stage_rows(Engine *e, const Step *st, bool fed) {
     int32_t *ids = both(e, &r.ids, st->n_rows, 1);
     int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
     int32_t *table = both(e, &r.paged.table, n, e->max_pages);
-    int axes = e->m->desc->d.vis.layers ? 3 : 1;
+    int axes = dims_axes(&e->m->desc->d);
     int32_t *pos = both(e, &r.pos, st->n_rows, axes), *rows = both(e, &r.rows, st->n_draws, 1);
     int32_t *from = e->seen ? both(e, &r.seen.from, st->n_rows, 1) : NULL;
     for (int i = 0; i < n; i++) {

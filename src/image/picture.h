@@ -13,7 +13,10 @@ typedef struct {
     const float   *values;             /* the numbers themselves (a reference's) */
     uint64_t       key[4];             /* of what it shows: equal keys, equal bytes and grid.  All 0: it has none */
 } Picture;
-typedef struct { const Picture *picture; int at; } PlacedPicture;      /* tokens at.. of its sequence are its own */
+
+/* Rows of a sequence that come from elsewhere than the embeddings: tokens at.. of it stand for those of a picture. */
+typedef struct { const Picture *picture; int at; } RowSpan;
+typedef struct { const RowSpan *at; int n; } Spans;                       /* in the order of their places */
 
 void picture_name(Picture *p, size_t row_bytes);       /* fills key from bytes and grid */
 

@@ -231,7 +231,7 @@ static int place_in(PictureList *l, const Picture *p) {
 static PictureList distinct(const PackSeq *seqs, int n) {
     PictureList l = { 0 };
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < seqs[i].n_pictures; k++) place_in(&l, seqs[i].pictures[k].picture);
+        for (int k = 0; k < seqs[i].spans.n; k++) place_in(&l, seqs[i].spans.at[k].picture);
     return l;
 }
 
@@ -294,10 +294,10 @@ void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dim
     int64_t *first = MEM_ARRAY(&mem, int64_t, l.n + 1), t = 0;
     bool *here = MEM_ARRAY(&mem, bool, l.n + 1), any = l.n > 0;
     for (int i = 0; i < n; t += seqs[i++].n) {
-        picture_positions(pos + t, seqs[i].n, seqs[i].pictures, seqs[i].n_pictures, dims, rule);
+        picture_positions(pos + t, seqs[i].n, seqs[i].spans, dims, rule);
         for (int k = 0; k < seqs[i].n; k++) ids[t + k] = seqs[i].tokens[k], which[t + k] = -1;
-        for (int k = 0; k < seqs[i].n_pictures; k++) {
-            const PlacedPicture *p = &seqs[i].pictures[k];
+        for (int k = 0; k < seqs[i].spans.n; k++) {
+            const RowSpan *p = &seqs[i].spans.at[k];
             int tokens = picture_tokens(p->picture, dims), at = place_in(&l, p->picture);
             CHECK(p->at >= 0 && p->at + tokens <= seqs[i].n, "a picture's tokens %d.. +%d of %d", p->at, tokens,
                   seqs[i].n);

@@ -19,8 +19,7 @@ typedef struct {
     Drawing        draw;
     const uint8_t *kept;         /* of a cut distribution: the sets its tokens from..n-1 were
                                   * drawn from (kept_set.h); or NULL */
-    const PlacedPicture *pictures;       /* in the order of their places */
-    int            n_pictures;
+    Spans          spans;
 } PackSeq;
 
 typedef struct {

@@ -13,7 +13,7 @@ void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leav
 static void open_rest(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, int leaves,
                       Mem *mem) {
     const Dims *dims = &desc->d;
-    int64_t half = arch_rope_dim(desc) / 2, axes = dims->vis.layers ? 3 : 1;
+    int64_t half = arch_rope_dim(desc) / 2, axes = dims_axes(dims);
     int64_t width = dims->vis.layers ? dims->vis.hidden / dims->vis.heads : 0;
     *m = (Model){
         .dev = d, .desc = desc, .shard = *shard, .leaves = leaves, .par = *par, .scale = arch_attn_scale(desc)

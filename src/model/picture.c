@@ -22,17 +22,17 @@ bool clip_rule_named(ClipRule *out, const char *program) {
     return false;
 }
 
-int picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n_pics, const Dims *d, ClipRule rule) {
+int picture_positions(int32_t (*pos)[3], int n, Spans pics, const Dims *d, ClipRule rule) {
     int32_t start = 0, largest = -1;
     int m = (int)d->vis.merge;
     for (int t = 0; t < n;) {
-        if (!n_pics || t < pics->at) {
+        if (!pics.n || t < pics.at->at) {
             pos[t][0] = pos[t][1] = pos[t][2] = start;
             largest = start > largest ? start : largest;
             t++, start++;
             continue;
         }
-        const Picture *p = pics->picture;
+        const Picture *p = pics.at->picture;
         int h = p->grid.h / m, w = p->grid.w / m;
         double each = 1;
         if (p->clip)
@@ -47,7 +47,7 @@ int picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n
         }
         largest = end > largest ? end : largest;
         start = rule.behind_side ? start + (h > w ? h : w) : end + 1;
-        pics++, n_pics--;
+        pics.at++, pics.n--;
     }
     return largest + 1 - n;
 }

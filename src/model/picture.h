@@ -22,7 +22,7 @@ static const ClipRule CLIP_RULE = { false, false, true };              /* int(a 
                                                                         * behind the largest position */
 bool clip_rule_named(ClipRule *out, const char *program);             /* "transformers 5.17.0", "vllm", ... */
 /* Of n tokens; a token behind them, number i, has position i + what is returned, on all three. */
-int  picture_positions(int32_t (*pos)[3], int n, const PlacedPicture *pics, int n_pics, const Dims *d, ClipRule rule);
+int  picture_positions(int32_t (*pos)[3], int n, Spans pics, const Dims *d, ClipRule rule);
 
 /* ---- what the tower is given, on the device.  Equal pictures (one address, or one name) are there once. */
 typedef struct {

@@ -61,8 +61,6 @@ static Pictures pictures(ModelDry *x, const PicturesShape *s, int64_t tokens) {
                        .from = ints(x, tokens) };
 }
 
-static int axes_of(const ModelDesc *m) { return m->d.vis.layers ? 3 : 1; }
-
 /* What a chunk hands on. */
 static size_t handed_on(const Model *m, const Batch *b) {
     size_t most = 0;
@@ -85,7 +83,7 @@ static size_t train(ModelDry *x, const ModelDesc *desc, const ModelShape *s, Mod
         .own = own,
         .seqs = { seqs, s->longest < tokens ? s->longest : (int)tokens, ints(x, seqs + 1) },
         .ids = ints(x, tokens),
-        .pos = tensor_push(&x->io, DT_I32, tokens, axes_of(desc)),
+        .pos = tensor_push(&x->io, DT_I32, tokens, dims_axes(&desc->d)),
         .rows = ints(x, own),
         .targets = ints(x, own),
         .ranks = ranks,
@@ -148,7 +146,7 @@ static void extend(ModelDry *x, const ModelDesc *desc, const ExtendShape *s) {
     Tensor h = tensor_push(&x->io, x->dev.act, s->outputs, d->hidden);
     Pictures seen = { .tokens = s->feats, .from = ints(x, s->rows) };
     if (s->feats) seen.feats = tensor_push(&x->io, x->dev.act, s->feats, d->hidden);
-    Tensor pos = tensor_push(&x->io, DT_I32, s->rows, axes_of(desc));
+    Tensor pos = tensor_push(&x->io, DT_I32, s->rows, dims_axes(&desc->d));
     model_extend(&x->model, kv, &p, ints(x, s->rows), pos, &seen, s->each, ints(x, s->outputs), h);
     Sample draw = { .h = h,
                     .w = model_head(&x->model),

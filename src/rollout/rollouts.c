@@ -39,7 +39,7 @@ Prompt *rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32
     CHECK(r->n_prompts < r->max_prompts && n >= 1 && n <= r->max_prompt, "prompt %d of %d with %d tokens of %d",
           r->n_prompts, r->max_prompts, n, r->max_prompt);
     Prompt *p = &r->prompt[r->n_prompts++];
-    p->row = row, p->index = index, p->n = n, p->again = 0, p->pictures = NULL, p->n_pictures = 0;
+    p->row = row, p->index = index, p->n = n, p->again = 0, p->spans = (Spans){ 0 };
     memcpy(p->tokens, tokens, (size_t)n * sizeof *tokens);
     return p;
 }
@@ -73,7 +73,7 @@ static bool next_request(void *user, Request *out) {
     k += g->from;
     for (int i = 0; i < n; i++) g->r->at[k * n + i].kept_n = 0;
     Prompt *p = &g->r->prompt[k];
-    *out = (Request){ p->tokens, p->n, n, (uint64_t)p->index, g->run->opts, p, p->again, p->pictures, p->n_pictures };
+    *out = (Request){ p->tokens, p->n, n, (uint64_t)p->index, g->run->opts, p, p->again, p->spans };
     g->given += n;
     return true;
 }
@@ -305,7 +305,7 @@ bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Er
     for (int64_t i = 0; ok && d && i < dataset_n(d); i++) {
         const DataRow *row = dataset_row(d, i);
         Mem mem = { 0 };
-        PromptPictures pics = { 0 };
+        Spans pics = { 0 };
         if (row_sees(row)) {
             ids.n = 0;
             ok = prompter_sizes(p, row, &ids, &pics, &mem, err)
@@ -313,7 +313,7 @@ bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Er
         }
         if (ok && pics.n) {
             int64_t feats, patches;
-            engine_seen(m, pics.at, pics.n, &feats, &patches);
+            engine_seen(m, pics, &feats, &patches);
             double share = (double)feats / (double)ids.n;
             s->rows++, s->pictures += pics.n;
             s->feats = feats > s->feats ? feats : s->feats, s->patches = patches > s->patches ? patches : s->patches;

@@ -15,8 +15,7 @@ typedef struct {
     int32_t       *tokens;
     int            n;
     uint32_t       again;             /* how often it came before in this step */
-    PlacedPicture *pictures;          /* in pixels, which goes when the prompt does */
-    int            n_pictures;
+    Spans          spans;             /* in pixels, which goes when the prompt does */
     Mem            pixels;
 } Prompt;
 

@@ -82,7 +82,7 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
     for (int64_t i = 0; ok && i < n; i++) {
         const DataRow *row = dataset_row(r->job.train, index[i]);
         ids.n = 0;
-        PromptPictures pics = { 0 };
+        Spans pics = { 0 };
         Mem pixels = { 0 };
         ok = prompter_see(r->job.prompter, 0, row, &ids, &pics, &pixels, err);
         int64_t len = (int64_t)ids.n;
@@ -97,7 +97,7 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
             break;
         }
         Prompt *p = rollouts_add(roll, row, index[i], ids.at, (int)len);
-        p->pictures = pics.at, p->n_pictures = pics.n, p->pixels = pixels;
+        p->spans = pics, p->pixels = pixels;
         if (r->sampler.came) p->again = r->sampler.came[index[i]]++;
     }
     vec_free(ids.at);
@@ -193,7 +193,7 @@ static bool greedy_answers(Run *r, Err *err) {
     for (int p = 0; p < r->sampler.roll.n_prompts; p++) {
         const Prompt *q = &r->sampler.roll.prompt[p];
         Prompt *same = rollouts_add(&r->sampler.greedy, q->row, q->index, q->tokens, q->n);
-        same->pictures = q->pictures, same->n_pictures = q->n_pictures;
+        same->spans = q->spans;
     }
     EngineStats st;
     double wait;

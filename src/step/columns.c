@@ -25,8 +25,7 @@ void flatten(Run *r) {
                                 .old = a->lp,
                                 .adv = f->adv + at,
                                 .ent = a->ent,
-                                .pictures = o->prompt[a->prompt].pictures,
-                                .n_pictures = o->prompt[a->prompt].n_pictures };
+                                .spans = o->prompt[a->prompt].spans };
         if (r->ref.on) f->seq[i].ref = f->ref + at;
     }
 }

@@ -85,7 +85,7 @@ static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *
     for (int64_t i = from; i < dataset_n(run->data) && r->n_prompts < r->max_prompts; i++) {
         const DataRow *row = dataset_row(run->data, i);
         ids->n = 0;
-        PromptPictures pics;
+        Spans pics;
         Mem pixels = { 0 };
         if (!prompter_see(run->prompter, 0, row, ids, &pics, &pixels, err))
             return mem_free(&pixels),
@@ -98,7 +98,7 @@ static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *
                    err_set(err, "%s, row %lld: the prompt has %zu tokens, at most %d are allowed here",
                            dataset_file(run->data, row->file), (long long)row->row, ids->n, run->max_prompt);
         Prompt *p = rollouts_add(r, row, i, ids->at, (int)ids->n);
-        p->pictures = pics.at, p->n_pictures = pics.n, p->pixels = pixels;
+        p->spans = pics, p->pixels = pixels;
     }
     return true;
 }

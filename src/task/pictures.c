@@ -259,19 +259,19 @@ static bool is_place(const PictureReader *r, int32_t id) {
     return (r->token && id == r->token) || (r->clip_token && id == r->clip_token);
 }
 
-bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r,
-                    Mem *mem, Err *err) {
+bool pictures_place(Spans *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r, Mem *mem,
+                    Err *err) {
     size_t places = 0, more = 0;
     for (size_t i = from; i < ids->n; i++) places += is_place(r, ids->at[i]);
-    *out = (PromptPictures){ 0 };
+    *out = (Spans){ 0 };
     if (!r->takes) return true; /* the id means nothing */
     if (places != (size_t)n)
         return err_set(err, "the prompt has %zu places for pictures, and there are %d pictures", places, n);
     if (!n) return true;
     for (int k = 0; k < n; k++) more += (size_t)grid_tokens(pics[k].grid, r->rules.merge) - 1;
     for (size_t i = 0; i < more; i++) VEC_PUSH(*ids, 0);
-    out->at = MEM_ARRAY(mem, PlacedPicture, (size_t)n);
-    out->n = n;
+    RowSpan *at = MEM_ARRAY(mem, RowSpan, (size_t)n);
+    *out = (Spans){ at, n };
     Picture *own = mem_copy(mem, pics, (size_t)n * sizeof *pics);
     for (size_t to = ids->n, i = ids->n - more; i-- > from;) { /* from the end, so that nothing is written over */
         int32_t id = ids->at[i];
@@ -280,7 +280,7 @@ bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture
             return err_set(err, "place %d of the prompt is a %s's, and a %s is given for it", n + 1,
                            id == r->clip_token ? "clip" : "picture", pics[n].clip ? "clip" : "picture");
         for (int k = 0; k < tokens; k++) ids->at[--to] = id;
-        if (is_place(r, id)) out->at[n] = (PlacedPicture){ &own[n], (int)(to - from) };
+        if (is_place(r, id)) at[n] = (RowSpan){ &own[n], (int)(to - from) };
     }
     return true;
 }

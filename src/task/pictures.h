@@ -23,7 +23,6 @@ typedef struct {
 /* road: "verl", "slow" or "fast" (image/pixels.h).  False only for a road that is none. */
 bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road, Err *err);
 
-typedef struct { PlacedPicture *at; int n; } PromptPictures;
 
 /* folder: where paths begin, and what they may not leave; NULL: any path of this machine.
  * Without 'pixels' only the head is read, and the picture has a grid alone. */
@@ -34,7 +33,7 @@ bool picture_read(Picture *out, const PictureReader *r, const Json *said, const 
 bool pictures_of(Picture *pics, int *n, const PictureReader *r, const Json *messages, const char *folder, bool pixels,
                  Mem *mem, Err *err);
 /* ids from 'from' on hold one token a picture; they get all of them.  A number of places other than n is an error. */
-bool pictures_place(PromptPictures *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r,
+bool pictures_place(Spans *out, TokIds *ids, size_t from, const Picture *pics, int n, const PictureReader *r,
                     Mem *mem, Err *err);
 
 #endif

@@ -205,15 +205,15 @@ static bool encode(Prompter *p, int worker, const char *text, size_t n, int flag
     return true;
 }
 
-static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *pixels, Mem *mem,
+static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *pixels, Mem *mem,
                 Err *err) {
     CHECK(worker >= 0 && worker < p->n, "worker %d of %d", worker, p->n);
     size_t before = ids->n;
     Mem own = { 0 };
     Shown shown = { .pixels = pixels };
-    PromptPictures none;
+    Spans none;
     if (!pics) pics = &none;
-    *pics = (PromptPictures){ 0 };
+    *pics = (Spans){ 0 };
     if (bare(p, row)) {
         if (row->n_images + row->n_videos) return err_set(err, "a prompt that is bare text has no places for pictures");
         TRY(encode(p, worker, row->prompt, row->prompt_n, TOK_BOS, ids, err));
@@ -228,10 +228,10 @@ static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Prompt
     return ids->n > before || err_set(err, "the prompt has no tokens");
 }
 
-bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err) {
+bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err) {
     return see(p, worker, row, ids, pics, mem, mem, err);
 }
-bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err) {
+bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err) {
     return see(p, 0, row, ids, pics, NULL, mem, err);
 }
 bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err) {

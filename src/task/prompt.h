@@ -28,10 +28,10 @@ const Tok *prompter_tok(const Prompter *p);
 bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *err);
 bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err);
 /* The same with the row's pictures, in mem; prompter_encode reads no more of them than their sizes. */
-bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err);
+bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err);
 bool prompter_takes(const Prompter *p);          /* pictures */
 /* prompter_see without pixels */
-bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, PromptPictures *pics, Mem *mem, Err *err);
+bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err);
 /* Prompt and response: ids[0..*n_prompt) is what prompter_encode gives, behind it the
  * response as the template writes an answer, with what ends it. */
 bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, size_t *n_prompt, Err *err);

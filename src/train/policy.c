@@ -182,13 +182,9 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
     mb.at[0] = 0;
     for (int i = 0; i < mb.n; i++) {
         const TrainSeq *s = &seqs[mb.item[i]];
-        ps[i] = (PackSeq){ .tokens = s->tokens,
-                           .n = s->n,
-                           .from = s->prompt,
-                           .draw = s->draw,
-                           .kept = s->kept,
-                           .pictures = s->pictures,
-                           .n_pictures = s->n_pictures };
+        ps[i] = (PackSeq){
+            .tokens = s->tokens, .n = s->n, .from = s->prompt, .draw = s->draw, .kept = s->kept, .spans = s->spans
+        };
         mb.at[i + 1] = mb.at[i] + s->n - s->prompt;
     }
     batch_put_part(&mb.batch, p->m->dev, io, &p->host, ps, mb.n, &p->m->par.cp);

@@ -30,8 +30,7 @@ typedef struct {
     const float   *ent;               /* entropies; or NULL.  Given only if old and ent are what the weights give now */
     const uint8_t *mask;              /* or NULL: tokens that count */
     uint8_t       *pick;              /* kl_cov: room for its choice; or NULL */
-    const PlacedPicture *pictures;    /* of the prompt */
-    int            n_pictures;
+    Spans          spans;             /* of the prompt */
 } TrainSeq;
 
 typedef struct {

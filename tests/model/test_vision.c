@@ -13,7 +13,7 @@ typedef struct {
     Fixture f;
     StFiles st;
     PackSeq seq[SEQS];
-    PlacedPicture placed[SEQS][PICS];
+    RowSpan placed[SEQS][PICS];
     Picture pic[SEQS][PICS];
     float *want[SEQS]; /* log-probs */
     Arena act, pixels;
@@ -47,11 +47,11 @@ static void read_seq(Vl *v, int i) {
         Picture *p = &v->pic[i][pics];
         *p = (Picture){ .grid = { g[0], g[1], g[2] }, .clip = clip, .seconds = (double)seconds };
         p->values = (float *)mem_copy(&v->f.mem, px->data, px->bytes) + row[clip] * d->vis.pixels;
-        v->placed[i][pics++] = (PlacedPicture){ p, t };
+        v->placed[i][pics++] = (RowSpan){ p, t };
         row[clip] += (int)grid_rows(p->grid), at[clip]++;
         t += picture_tokens(p, d);
     }
-    v->seq[i] = (PackSeq){ tokens, n, 1, DRAW_PLAIN, .pictures = v->placed[i], .n_pictures = pics };
+    v->seq[i] = (PackSeq){ tokens, n, 1, DRAW_PLAIN, .spans = { v->placed[i], pics } };
     v->want[i] = mem_copy(&v->f.mem, lp->data, lp->bytes);
 }
 
@@ -137,8 +137,7 @@ static double error_of(Vl *v, Wrong wrong) {
     if (wrong == CLIP_WHOLE) {
         int32_t at[SEQS * PICS + 1] = { 0 }, n = 0;
         for (int i = 0; i < SEQS; i++)
-            for (int k = 0; k < v->seq[i].n_pictures; k++, n++)
-                at[n + 1] = at[n] + (int32_t)grid_rows(v->pic[i][k].grid);
+            for (int k = 0; k < v->seq[i].spans.n; k++, n++) at[n + 1] = at[n] + (int32_t)grid_rows(v->pic[i][k].grid);
         b.seen.frames = segments(v, &b, n, at);
     }
     if (wrong == SWAPPED) {
@@ -203,12 +202,12 @@ static void alone_and_together(void) {
     size_t n = (size_t)(v.seq[0].n - 1);
     EXPECT(!memcmp(got, got + n, n * 4) && !memcmp(got, all, n * 4), "shared pictures give other log-probs");
     Picture copy[PICS]; /* read once more, from a file that shows the same: a name, and another address */
-    PlacedPicture placed[PICS];
-    for (int k = 0; k < twice[1].n_pictures; k++) {
+    RowSpan placed[PICS];
+    for (int k = 0; k < twice[1].spans.n; k++) {
         v.pic[0][k].key[0] = (uint64_t)k + 1, copy[k] = v.pic[0][k];
-        placed[k] = (PlacedPicture){ &copy[k], v.placed[0][k].at };
+        placed[k] = (RowSpan){ &copy[k], v.placed[0][k].at };
     }
-    twice[1].pictures = placed;
+    twice[1].spans = (Spans){ placed, twice[1].spans.n };
     both = batch_pictures(twice, 2, &v.f.desc.d);
     EXPECT(one.patches == both.patches, "pictures of one name are there %g times",
            (double)both.patches / (double)one.patches);
@@ -294,7 +293,7 @@ static void positions(void) {
         const Json *x = &all.items[c], *ids = json_get(x, "ids"),
                    *sets[2] = { json_get(x, "image_grid_thw"), json_get(x, "video_grid_thw") };
         const Json *seconds = json_get(x, "second_per_grid_ts"), *list = json_get(x, "answers");
-        PlacedPicture placed[32];
+        RowSpan placed[32];
         Picture pic[32];
         int n = 0;
         size_t at[2] = { 0 };
@@ -311,7 +310,7 @@ static void positions(void) {
                            .clip = clip };
             if (clip) pic[n].seconds = json_number(&seconds->items[at[1]]);
             at[clip]++;
-            placed[n] = (PlacedPicture){ &pic[n], (int)t };
+            placed[n] = (RowSpan){ &pic[n], (int)t };
             t += (size_t)picture_tokens(&pic[n++], &d);
         }
         for (size_t k = 0; k < list->n; k++) {
@@ -324,7 +323,7 @@ static void positions(void) {
                 const char *program = agree ? programs[b] : by->items[b].str;
                 EXPECT(clip_rule_named(&rule, program), "%s is not known", program);
                 int32_t(*pos)[3] = mem_array(&mem, ids->n, sizeof *pos);
-                int delta = picture_positions(pos, (int)ids->n, placed, n, &d, rule), bad = 0;
+                int delta = picture_positions(pos, (int)ids->n, (Spans){ placed, n }, &d, rule), bad = 0;
                 for (size_t t = 0; t < ids->n; t++)
                     for (int a = 0; a < 3; a++) bad += pos[t][a] != want->items[a].items[t].integer;
                 EXPECT(!bad && delta == json_get(&list->items[k], "delta")->integer,

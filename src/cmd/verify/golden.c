@@ -70,8 +70,7 @@ static void deal(Golden *g) {
 static void pack(const Golden *g, PackSeq *seqs, int extra) {
     for (int i = 0; i < g->n_own; i++) {
         const GoldenSeq *s = &g->seq[g->own[i]];
-        seqs[i] =
-            (PackSeq){ s->ids, s->n + extra, 1, DRAW_PLAIN, .pictures = s->pictures, .n_pictures = s->n_pictures };
+        seqs[i] = (PackSeq){ s->ids, s->n + extra, 1, DRAW_PLAIN, .spans = s->spans };
     }
 }
 
@@ -213,13 +212,13 @@ static void check_pictures(Golden *g) {
     for (int k = 0; k < g->n_own; k++) {
         const GoldenSeq *s = &g->seq[g->own[k]];
         int32_t(*pos)[3] = mem_array(&mem, (size_t)s->n, sizeof *pos);
-        int delta = picture_positions(pos, s->n, s->pictures, s->n_pictures, d, g->rule);
+        int delta = picture_positions(pos, s->n, s->spans, d, g->rule);
         for (int t = 0; t < s->n && s->position_ids; t++)
             for (int a = 0; a < 3; a++, compared++) wrong += pos[t][a] != s->position_ids[a * s->n + t];
         if (s->delta) compared++, wrong += delta != *s->delta;
         int64_t row[2] = { 0 };
-        for (int i = 0; i < s->n_pictures; i++) {
-            const Picture *p = s->pictures[i].picture;
+        for (int i = 0; i < s->spans.n; i++) {
+            const Picture *p = s->spans.at[i].picture;
             const float *want = p->clip ? s->video_embeds : s->image_embeds;
             int tokens = picture_tokens(p, d);
             size_t mark = arena_mark(&g->io), tmp = arena_mark(&g->o.dev.tmp);
@@ -345,11 +344,10 @@ static void check_greedy(Golden *g) {
         return;
     }
     SampleOpts opts = { .draw = DRAW_PLAIN, .greedy = true, .ignore_eos = true, .max_tokens = (int)want->n };
-    Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL, .pictures = g->seq[0].pictures,
-                        .n_pictures = g->seq[0].n_pictures } };
+    Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL, .spans = g->seq[0].spans } };
     EngineConf c = engine_conf(1, g->seq[0].n + (int)want->n, g->seq[0].n, 16);
     int64_t feats;
-    engine_seen(&g->o.desc, g->seq[0].pictures, g->seq[0].n_pictures, &feats, &c.patches);
+    engine_seen(&g->o.desc, g->seq[0].spans, &feats, &c.patches);
     c.feats = (int)feats;
     Feed f = { .next = greedy_next, .answer = greedy_answer, .user = &x };
     Mem mem = { 0 };

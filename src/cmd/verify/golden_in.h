@@ -12,8 +12,7 @@ typedef struct {
     const int32_t *ids;
     int n;
     const float *logits, *logprobs, *entropy, *weights;
-    PlacedPicture *pictures;
-    int n_pictures;
+    Spans spans;
     const float *image_embeds, *video_embeds;
     const int32_t *position_ids; /* [3,n] */
     const int32_t *delta;

@@ -61,7 +61,7 @@ static bool read_pictures(Golden *g, int i, Err *err) {
     const Dims *d = &g->o.desc.d;
     GoldenSeq *s = &g->seq[i];
     Shown image, video;
-    VEC(PlacedPicture) all = { 0 };
+    VEC(RowSpan) all = { 0 };
     if (!d->vis.layers) return true;
     TRY(read_shown(g, i, &image, "image_grid_thw", "pixel_values", d->vis.image_token, err));
     TRY(read_shown(g, i, &video, "video_grid_thw", "pixel_values_videos", d->vis.video_token, err));
@@ -75,11 +75,10 @@ static bool read_pictures(Golden *g, int i, Err *err) {
         }
         Picture *p = MEM_NEW(&g->o.mem, Picture);
         ok = next_shown(g, i, clip ? &video : &image, clip, t, p, err);
-        if (ok) VEC_PUSH(all, (PlacedPicture){ p, t });
+        if (ok) VEC_PUSH(all, (RowSpan){ p, t });
         t += ok ? picture_tokens(p, d) : 1;
     }
-    s->n_pictures = (int)all.n;
-    s->pictures = mem_copy(&g->o.mem, all.at, all.n * sizeof *all.at);
+    s->spans = (Spans){ mem_copy(&g->o.mem, all.at, all.n * sizeof *all.at), (int)all.n };
     vec_free(all.at);
     s->image_embeds = floats(g, i, "image_embeds", -1, err), s->video_embeds = floats(g, i, "video_embeds", -1, err);
     const StTensor *pos = column(g, i, "position_ids", DT_I32, 3 * (int64_t)s->n, err),
