@@ -78,9 +78,7 @@ static bool stale_weights(Run *r, Err *err) {
 /* Over what the cache held: no answer is under way. */
 static bool ask_reference(Run *r, Err *err) {
     if (!r->ref.on) return true;
-    Arena w = r->ref.model.w.arena;
-    engine_flush(r->sampler.engine);
-    op_put(r->ref.model.dev, tensor_over(w.base, DT_U8, 1, (int64_t)w.size), r->ref.parked);
+    block_for(&r->job.policy.block, BLOCK_REFERENCE);
     return column_of(r, &r->ref.policy, r->flat.ref, r->ref.policy.c.max_seqs, err);
 }
 

@@ -153,9 +153,9 @@ static void put_taken(const Job *j, Need *need, int n) {
         { NEED_GRADIENTS, p->grads.arena.size },
         { NEED_OPTIMIZER, p->opt.dev.size },
         { NEED_OPTIMIZER_HOST, p->opt.host.size },
-        { NEED_ACTIVATIONS, p->block.size - (p->grads.lent ? p->grads.arena.size : 0)
+        { NEED_ACTIVATIONS, p->block.memory.size - (p->grads.lent ? p->grads.arena.size : 0)
                                 - (p->opt.lent ? p->opt.dev.size : 0) - (m->w.lent ? m->w.arena.size : 0) },
-        { NEED_KV, p->block.size - (j->sampled ? j->sampled->arena.size : 0) },
+        { NEED_KV, p->block.memory.size - (j->sampled ? j->sampled->arena.size : 0) },
         { NEED_PARKED_STATES, p->opt.lent ? p->opt.dev.size : 0 },
         { NEED_PARKED_WEIGHTS, m->w.lent ? m->w.arena.size : 0 },
         { NEED_SCRATCH, j->o.dev.tmp.size },

@@ -246,28 +246,33 @@ static void open_rollouts(Run *r) {
 static bool reference_open(Run *r, const RunShape *s, Err *err) {
     Reference *x = &r->ref;
     Dev *d = &r->job.o.dev;
-    model_open_in(&x->model, d, s->m, s->shard, &r->job.ranks.groups, r->job.policy.block, s->reference_dtype,
+    model_open_in(&x->model, d, s->m, s->shard, &r->job.ranks.groups, r->job.policy.block.memory, s->reference_dtype,
                   (int)r->job.c.trainer.leaves, &r->job.mem);
     TRY(open_fill(&x->model, config_random(&r->job.c), err));
     policy_open(&x->policy, &x->model, &s->reference, &r->job.mem);
-    x->parked = mem_push(&r->job.mem, x->model.w.arena.size);
-    op_get(d, x->parked, tensor_over(x->model.w.arena.base, DT_U8, 1, (int64_t)x->model.w.arena.size));
+    Block *b = &r->job.policy.block;
+    Arena w = x->model.w.arena;
+    char *parked = mem_push(&r->job.mem, w.size);
+    b->reference = tensor_over(w.base, DT_U8, 1, (int64_t)w.size), b->reference_at = parked;
+    op_get(d, parked, b->reference);
     return true;
 }
 
 static bool open_trained(Run *r, const RunShape *s, Err *err) {
     TRY(job_open_weights(&r->job, s, err));
     TRY(job_open_policy(&r->job, &s->policy, err));
-    policy_lend(&r->job.policy); /* from here on others write there */
+    block_for(&r->job.policy.block, BLOCK_SYNC); /* from here on others write there */
     return !r->ref.on || reference_open(r, s, err);
 }
+
+static void cache_gone(void *engine) { engine_flush(engine); }
 
 static bool open_model(Run *r, const RunShape *s, Err *err) {
     TRY(job_agree(&r->job, open_trained(r, s, err), err)); /* sync is opened together, by all or by none */
     Sampler *x = &r->sampler;
     Model *m = &r->job.o.model;
     /* The sampler's weights come anew after every update, by sync: they and the cache lie where the update happened. */
-    Arena cache = r->job.policy.block;
+    Arena cache = r->job.policy.block.memory;
     if (m->w.parked)
         model_open_in(&x->model, m->dev, m->desc, &x->shard, &x->groups, cache, params_dtype(&m->w), m->leaves,
                       &r->job.mem);
@@ -279,6 +284,7 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     x->at_once = s->engine.sched.max_batch;
     x->engine = engine_open_over(&x->model, &s->engine, cache, &r->job.mem);
     r->job.sampled = &x->model.w;
+    r->job.policy.block.engine = x->engine, r->job.policy.block.cache_gone = cache_gone;
     return true;
 }
 

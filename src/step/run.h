@@ -30,8 +30,7 @@ typedef struct {
     uint16_t  *came;                       /* dynamic sampling: [questions] how often each came in this step; or NULL */
 } Sampler;
 
-/* parked: the weights, between passes */
-typedef struct { bool on; Model model; Policy policy; char *parked; } Reference;
+typedef struct { bool on; Model model; Policy policy; } Reference;
 
 typedef struct {
     Evaluator   eval;

@@ -132,7 +132,7 @@ static bool finishing(Run *r, int64_t done, int64_t of) {
 bool step_update(Run *r, Err *err) {
     if (r->now.cut) return true;
     const Config *c = &r->job.c;
-    if (r->job.policy.held) { /* a save still reads the weights that are about to move */
+    if (r->job.policy.block.saving) { /* a save still reads the weights that are about to move */
         phase_begin(r, "saving");
         checkpoint_copied(r->job.saves);
         phase_end(r, PHASE_SAVE);
@@ -182,7 +182,7 @@ bool step_update(Run *r, Err *err) {
         }
     }
     mem_free(&mem);
-    policy_lend(&r->job.policy);
+    block_for(&r->job.policy.block, BLOCK_SYNC);
     phase_end(r, PHASE_UPDATE);
     if (ok && !r->now.cut && u.n) update_metrics(r, &u);
     if (skipped) metric(&r->job.metrics, "actor/skipped_updates", skipped);
@@ -191,13 +191,10 @@ bool step_update(Run *r, Err *err) {
 
 bool run_sync(Run *r, SyncStats *st, Err *err) {
     *st = (SyncStats){ 0 };
-    engine_flush(
-        r->sampler.engine); /* what is cached was computed with other weights, or its memory was the activations' */
-    if (ranks_count(&r->job.ranks) == 1) return true;
-    Params *w = &r->job.o.model.w;
-    params_unpark(w, &r->job.o.dev); /* a step that was given up may have left them there */
-    TRY(sync_run(&r->sampler.sync, r->job.c.rollout.sync_check, st, err));
-    params_park(w, &r->job.o.dev);
+    Block *b = &r->job.policy.block;
+    block_for(b, BLOCK_SYNC);
+    if (ranks_count(&r->job.ranks) > 1) TRY(sync_run(&r->sampler.sync, r->job.c.rollout.sync_check, st, err));
+    block_for(b, BLOCK_ROLLOUT);
     return true;
 }
 

@@ -227,7 +227,7 @@ static void copy(Checkpoints *c, int64_t most, bool wait) {
         }
     }
     while (c->item < n_items(c) && c->at == count_of(c, c->item)) c->at = 0, c->item++;
-    c->p->held = c->item < n_items(c);
+    c->p->block.saving = c->item < n_items(c);
 }
 
 void checkpoint_copy_on(Checkpoints *c) { copy(c, MOMENT, false); }

@@ -34,7 +34,7 @@ Checkpoints *checkpoints_open(Policy *p, const CheckpointConf *c, Mem *mem);
 bool         checkpoints_close(Checkpoints *c, Err *err);               /* waits for the writer; its failure */
 
 /* Starts a save (waiting for the one before, whose failure is returned here) and copies what
- * there is room for; then p->held holds until all is copied. */
+ * there is room for; then p->block.saving holds until all is copied. */
 bool checkpoint_save(Checkpoints *c, int64_t step, const char *state_json, Err *err);
 void checkpoint_copy_on(Checkpoints *c);         /* some milliseconds' worth of it, if there is room; for odd moments */
 void checkpoint_copied(Checkpoints *c);          /* waits for the copy: weights and states may move */

@@ -95,11 +95,17 @@ struct MicroSlot {
 static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
     Model *m = p->m;
     const PolicyConf *c = &p->c;
-    p->block = s->weights ? c->block : dev_arena(m->dev, "activations", s->block);
-    CHECK(p->block.size == s->block, "a block of %zu bytes, planned for %zu", p->block.size, s->block);
+    Arena memory = s->weights ? c->block : dev_arena(m->dev, "activations", s->block);
+    CHECK(memory.size == s->block, "a block of %zu bytes, planned for %zu", memory.size, s->block);
+    p->block = (Block){ .memory = memory,
+                        .shared = c->room > 0,
+                        .dev = m->dev,
+                        .weights = &m->w,
+                        .grads = &p->grads,
+                        .states = c->no_steps ? NULL : &p->opt };
     if (s->weights) m->w.parked = mem_push(mem, s->weights);
-    p->act = arena_over("activations", p->block.base, s->act);
-    char *at = p->block.base + arena_round(s->act);
+    p->act = arena_over("activations", memory.base, s->act);
+    char *at = memory.base + arena_round(s->act);
     m->again = arena_over("recomputed", at, s->again); /* one backward at a time */
     at += s->again;
     if (s->shares)
@@ -110,20 +116,6 @@ static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
         optim_open_in(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload,
                       arena_over("optimizer", at + s->grads, s->parked), mem_push(mem, s->parked));
     else optim_open(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload);
-}
-
-void policy_lend(Policy *p) {
-    if (!p->c.room) return;
-    if (!p->c.no_steps) optim_park(&p->opt, p->m->dev);
-    p->lent = true;
-}
-
-/* What the gradients' borders are between parameters is 0, and their norm counts on it. */
-static void take_back(Policy *p) {
-    if (!p->lent) return;
-    op_zero(p->m->dev, p->grads.flat);
-    if (!p->c.no_steps) optim_unpark(&p->opt, p->m->dev);
-    p->lent = false;
 }
 
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
@@ -155,7 +147,7 @@ void policy_close(Policy *p) {
     if (p->c.trains) {
         if (!p->c.no_steps) optim_close(&p->opt, p->m->dev);
         params_close(&p->grads, p->m->dev);
-        dev_free(p->m->dev, p->block.base);
+        dev_free(p->m->dev, p->block.memory.base);
     }
     dev_free(p->m->dev, p->io.base);
 }
@@ -267,7 +259,7 @@ static bool score_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, Scored *
     const Shard *s = &p->m->shard;
     int run = pipeline_run_of(s);
     bool going = true;
-    params_unpark(&p->m->w, p->m->dev);
+    block_for(&p->block, BLOCK_SCORE);
     for (int64_t from = 0; from < pk->n_micro; from += run) {
         if ((s->g.pp == 1 || !from) && !(going = go_on(p))) break;
         for (int v = 0; v < s->g.vpp; v++)
@@ -554,8 +546,7 @@ bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, Upd
     TrainSeq *part = arena_push(&p->host, (size_t)n * sizeof *part);
     part_by_cost(part, first, seqs, n, c);
     for (int k = 0; k < KNOWN; k++) TRY(pack_seqs(p, part + first[k], first[k + 1] - first[k], &pk[k], err));
-    take_back(p);
-    params_unpark(&p->m->w, p->m->dev);
+    block_for(&p->block, BLOCK_UPDATE);
     LossCounts counts = count_all(seqs, n);
     *st = (UpdateStats){ .seqs = n, .silent = n - first[SILENT] };
     for (int i = 0; i < n; i++) st->tokens += seqs[i].n;
@@ -581,7 +572,7 @@ bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, co
     st->finite = isfinite(st->total) && isfinite(st->grad_norm);
     if (!st->finite || only_grads) return true;
     CHECK(!p->c.no_steps, "an update by a policy that takes none");
-    CHECK(!p->held, "an update while the weights of update %lld are being saved", (long long)p->opt.step);
+    CHECK(!p->block.saving, "an update while the weights of update %lld are being saved", (long long)p->opt.step);
     optim_step(&p->opt, &p->m->w, &p->grads, &p->m->par, d, adam, st->grad_norm);
     st->stepped = true;
     return true;

@@ -15,7 +15,7 @@
 #include "algo/loss.h"
 #include "model/model.h"
 #include "cut/flops.h"
-#include "train/optim.h"
+#include "train/block.h"
 #include "train/pack.h"
 #include "train/pipeline.h"
 
@@ -39,7 +39,7 @@ typedef struct {
     Recompute recompute;
     bool      keep_logits;            /* as Model's */
     size_t    room;                   /* bytes that 'block' has at least: others use it
-                                       * between updates (policy_lend); 0: nobody does */
+                                       * between updates (block.h); 0: nobody does */
     bool      park_states;            /* the device's share of the states lies in it too, and
                                        * waits in the host's memory meanwhile */
     bool      park_weights;           /* so do the weights, at its end (policy_weights_in),
@@ -63,13 +63,11 @@ typedef struct {
     PolicyConf c;
     Params     grads;
     Optim      opt;
-    Arena      block;                  /* what others use between updates: activations, and
+    Block      block;                  /* what others use between updates: activations, and
                                         * where there are others gradients and states */
     Arena      act, io, host, sort;    /* act: in block; sort: what packing needs while it works */
-    bool       lent;                   /* others may have written there */
     Pipeline   pipe;                   /* in act */
     struct MicroSlot *slot;            /* [pipe.flights] micro-batches under way: in io */
-    bool       held;                   /* weights and states are being copied: an update would be a bug */
     PackCost   cost;
     TokenFlops flops;
 } Policy;
@@ -102,8 +100,6 @@ void policy_close(Policy *p);
 static inline Arena policy_weights_in(Arena block, const PolicySizes *s) {
     return arena_over("weights", block.base + (block.size - s->weights), s->weights);
 }
-/* From now until the next gradients p->block is anybody's; then what was parked comes back. */
-void policy_lend(Policy *p);
 
 /* Log-prob and entropy of every answer token; lp[i], ent[i] have room for sequence i's (ent may be NULL).  Where go_on
  * says no they are not complete: whoever gave go_on knows. */

@@ -146,13 +146,13 @@ static void bounded(void) {
     for (int s = 1; s <= 2; s++) {
         update(&t);
         EXPECT(save(&t, whole, s, &err), "save: %s", err.msg);
-        EXPECT(!t.policy.held, "all of it fits, and is not copied at once");
+        EXPECT(!t.policy.block.saving, "all of it fits, and is not copied at once");
         EXPECT(save(&t, small, s, &err), "save: %s", err.msg);
-        EXPECT(t.policy.held, "a buffer of 10 kB took all");
+        EXPECT(t.policy.block.saving, "a buffer of 10 kB took all");
         for (int i = 0; i < 3; i++) checkpoint_copy_on(small);
         refused(&t);
         checkpoint_copied(small);
-        EXPECT(!t.policy.held, "copied, and still held");
+        EXPECT(!t.policy.block.saving, "copied, and still held");
     }
     update(&t);
     EXPECT(checkpoints_close(whole, &err) && checkpoints_close(small, &err), "%s", err.msg);

@@ -51,11 +51,11 @@ static void budgets(const char *name) {
 /* Others write where activations, gradients and parked states are. */
 static void lend(Policy *p) {
     if (!p->c.room) return;
-    policy_lend(p);
-    size_t n = p->block.size;
+    block_for(&p->block, BLOCK_SYNC);
+    size_t n = p->block.memory.size;
     char *junk = malloc(n);
     memset(junk, 0xFF, n); /* NaN */
-    op_put(p->m->dev, tensor_over(p->block.base, DT_U8, 1, (int64_t)n), junk);
+    op_put(p->m->dev, tensor_over(p->block.memory.base, DT_U8, 1, (int64_t)n), junk);
     free(junk);
 }
 
