@@ -3,7 +3,13 @@
  *
  * Each is defined by the ops of op_list.h that op_fused.c makes of it, in that order, and has their bits; but gradients
  * that are sums of products (grouped_dx2, linear_dx3) may be one sum, rounded once.  A backend's function returns
- * false where it does not take the shapes; then, and on a backend without it, they are done one by one. */
+ * false where it does not take the shapes; then, and on a backend without it, they are done one by one.
+ *
+ * Why layers name them, and no backend finds them in a list of plain ops: every one of them is the CUDA backend's,
+ * where it was measured (five are the CPU's too, and none is the CPU's alone); grouped_dx2 and linear_dx3 are another
+ * sum than their parts, which must not depend on where such a list ends; and those with 'keep', 'next' or scratch
+ * say what is read later, which the calls do not show.  Row by row ops of the CPU need no door: op/cpu/chain.c has
+ * them. */
 
 /* dw = dy' x, whatever was there: zero, linear_dw.  The same by experts: zero, grouped_dw */
 FUSED(linear_dw_first, (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x),
