@@ -90,9 +90,9 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
             ok = err_set(err,
                          "a prompt of %lld tokens with pictures, which cannot be cut: data.max_prompt_length is %lld",
                          (long long)len, (long long)c->data.max_prompt_length);
-        if (ok && len > c->data.max_prompt_length)
-            len = data_cut(ids.at, len, c->data.max_prompt_length, config_long_prompts(c));
+        ok = ok && data_fit(ids.at, &len, c->data.max_prompt_length, config_long_prompts(c), err);
         if (!ok) {
+            err_wrap(err, "%s, row %" PRId64, dataset_file(r->job.train, row->file), row->row);
             mem_free(&pixels);
             break;
         }

@@ -73,6 +73,8 @@ bool dataset_measure(Dataset *d, Threads *threads, int64_t max, DataLong what, D
                      DataCounts *out, Err *err);
 /* Cuts ids [n] to max: LEFT keeps the end, RIGHT the beginning, MIDDLE both halves.  Returns the new n. */
 int64_t data_cut(int32_t *ids, int64_t n, int64_t max, DataLong how);
+/* The same as *n; false where 'how' does not allow to cut: dataset_measure let none pass, so the prompt has grown. */
+bool data_fit(int32_t *ids, int64_t *n, int64_t max, DataLong how, Err *err);
 
 /* ---- order ----------------------------------------------------------------------------------------------------------
  * The order of an epoch is a function of (seed, epoch, n) alone; where a run stands is two numbers. */

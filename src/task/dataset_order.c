@@ -165,3 +165,13 @@ int64_t data_cut(int32_t *ids, int64_t n, int64_t max, DataLong how) {
     memmove(ids + front, ids + n - (max - front), (size_t)(max - front) * sizeof *ids);
     return max;
 }
+
+bool data_fit(int32_t *ids, int64_t *n, int64_t max, DataLong how, Err *err) {
+    if (*n > max && how < DATA_LONG_LEFT)
+        return err_set(err,
+                       "the prompt has %lld tokens now, at most %lld are allowed here, and nothing says that it may be "
+                       "cut: it was shorter when it was measured",
+                       (long long)*n, (long long)max);
+    *n = data_cut(ids, *n, max, how);
+    return true;
+}

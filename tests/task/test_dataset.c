@@ -235,6 +235,15 @@ static void check_long(const char *path, Threads *threads) {
         EXPECT(m == (cut[i].max < 6 ? cut[i].max : 6) && !memcmp(ids, cut[i].want, (size_t)show * sizeof *ids),
                "cut %zu", i);
     }
+    for (DataLong how = DATA_LONG_REFUSE; how <= DATA_LONG_MIDDLE; how++) {
+        int32_t ids[6] = { 1, 2, 3, 4, 5, 6 };
+        int64_t m = 6, fits = 6;
+        bool cuts = how >= DATA_LONG_LEFT;
+        EXPECT(data_fit(ids, &fits, 6, how, &err) && fits == 6, "%d: a prompt that fits: %s", how, err.msg);
+        EXPECT(data_fit(ids, &m, 5, how, &err) == cuts && m == (cuts ? 5 : 6), "%d: %lld tokens are left", how,
+               (long long)m);
+        EXPECT(cuts || strstr(err.msg, "6 tokens now, at most 5"), "%d: %s", how, err.msg);
+    }
 }
 
 int main(void) {
