@@ -23,7 +23,10 @@ bool on_lines_open(OnLines *x, const char *model, OpenOpts opts, const char *gri
     TRY(ranks_open(ranks, RANKS_WAIT, err) && ranks_agree(ranks, open_desc(&x->o, model, &opts, err), err));
     TRY(replicas ? sampling_grid(ranks, replicas, grid, m, opts.leaves, err)
                  : open_grid(ranks, grid, m, opts.leaves, err));
-    return ranks_agree(ranks, prompt_reader_open(&x->reader, &x->o.desc, use, err), err);
+    TRY(ranks_agree(ranks, prompt_reader_open(&x->reader, &x->o.desc, use, err), err));
+    const char *now = ranks_count(ranks) > 1 ? sampling_clock(ranks, &x->o.mem) : NULL;
+    if (now && x->reader.chat) chat_clock(x->reader.chat, now); /* one prompt, whatever the others' clocks say */
+    return true;
 }
 
 bool on_lines_read(OnLines *x, const char *in, LineRead *each, void *user, Err *err) {

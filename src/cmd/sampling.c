@@ -1,5 +1,6 @@
 /* sampling.c - sampling options from the command line and from a line of input. */
 #include "cmd/sampling.h"
+#include "jinja/jinja.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -97,4 +98,13 @@ bool sampling_grid(Ranks *r, Replicas *out, const char *grid, const ModelDesc *m
     TRY(ranks_grid(r, &g, NULL, m, leaves ? (int)leaves : LEAVES_MOST, err));
     if (ranks_count(r) > 1) *out = replicas_of(&r->world, &r->shard.g, &r->groups);
     return true;
+}
+
+const char *sampling_clock(const Ranks *r, Mem *mem) {
+    Buf now = { 0 };
+    jinja_clock(&now);
+    ranks_same(r, &now);
+    const char *text = mem_str(mem, now.data, now.n);
+    buf_free(&now);
+    return text;
 }

@@ -46,6 +46,8 @@ bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, con
 /* --grid of a verb that samples: the ranks arranged so, and the replicas they form.  What is not said: dp, the rest; ep
  * and etp: experts are cut by tp, like everything else. */
 bool sampling_grid(Ranks *r, Replicas *out, const char *grid, const ModelDesc *m, int64_t leaves, Err *err);
+/* The first rank's clock, as a chat template's "now" (chat_clock).  Collective. */
+const char *sampling_clock(const Ranks *r, Mem *mem);
 #define SAMPLING_GRID(Args) \
     { "grid", OPT_STR, offsetof(Args, grid), "AXES",                                                                   \
       "under mpirun: tp cuts a replica, ep and etp experts; dp: replicas" }

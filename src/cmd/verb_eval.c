@@ -62,6 +62,7 @@ static const Opt options[] = {
 typedef struct {
     const Args *a;
     Opened o;
+    const char *now; /* in every prompt, where the template prints the time */
     Replicas replicas;
     int at_once;
     Prompter *prompter;
@@ -114,6 +115,7 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
                         .variables = a->template_args,
                         .vocab = e->o.desc.d.vocab,
                         .end = -1,
+                        .now = e->now,
                         .desc = &e->o.desc };
     if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err)))
         return false;
@@ -233,7 +235,13 @@ static bool open_all(Eval *e, Ranks *ranks, const char *const *files, int n, Err
     const Args *a = e->a;
     bool writes = a->out && ranks_first(ranks);
     TRY(sampling_grid(ranks, &e->replicas, a->grid, &e->o.desc, a->leaves, err));
+    e->now = sampling_clock(ranks, &e->o.mem);
     TRY(ranks_agree(ranks, open_data(e, files, n, err) && open_engine(e, err), err));
+    if (ranks_first(ranks) && prompter_tells_time(e->prompter))
+        fprintf(stderr,
+                "hone eval: the chat template prints the time (strftime_now): %s in every prompt; "
+                "--template-args '{\"now\":\"...\"}' sets another\n",
+                e->now);
     return ranks_agree(ranks, !writes || (e->out = jsonl_open(a->out, err)), err);
 }
 

@@ -162,6 +162,9 @@ double    config_max_failed(const Config *c);               /* for RolloutRun */
 RewardOptions config_rewards(const Config *c, Mem *mem);
 const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object,
                                                                  * values as YAML reads them; NULL: none */
+const char *config_time(const Config *c);                       /* "now" of data.template_args, which
+                                                                 * strftime_now prints; NULL: none */
+void      config_set_time(Config *c, const char *now);
 LrConf    config_lr(const Config *c, int64_t total_steps);
 double    config_tower_lr(const Config *c, double lr);      /* the tower's, where the model's is lr; 0: the same */
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */

@@ -132,6 +132,28 @@ const char *config_arguments(const StrList *pairs, Mem *mem) {
     return text;
 }
 
+static const char *time_in(const StrList *pairs, int64_t *at) {
+    for (*at = 0; *at < pairs->n; ++*at)
+        if (!strncmp(pairs->at[*at], "now=", 4)) return pairs->at[*at] + 4;
+    return NULL;
+}
+
+const char *config_time(const Config *c) {
+    int64_t at;
+    const char *now = time_in(&c->data.template_args, &at);
+    return now && *now && strcmp(now, "null") && strcmp(now, "~") ? now : NULL;
+}
+
+void config_set_time(Config *c, const char *now) {
+    StrList *l = &c->data.template_args;
+    int64_t at;
+    const char **all = MEM_ARRAY(&c->mem, const char *, (size_t)l->n + 1);
+    if (l->n) memcpy(all, l->at, (size_t)l->n * sizeof *all);
+    bool there = time_in(l, &at) != NULL; /* null: the clock, which is not asked twice */
+    all[at] = mem_printf(&c->mem, "now=%s", now);
+    *l = (StrList){ all, l->n + !there };
+}
+
 KlControl config_kl(const Config *c) {
     return (KlControl){ c->algo.kl_control == 1, c->algo.kl_coef, c->algo.kl_target, c->algo.kl_horizon };
 }

@@ -31,4 +31,7 @@ Jinja *jinja_compile(const char *text, size_t n, Mem *mem, int *line, Err *err);
  * "now" in it, like "2026-11-15T00:00:00", is the clock of strftime_now. limits may be NULL. */
 bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, int *line, Err *err);
 
+bool jinja_names(const Jinja *j, const char *name);     /* does a variable or function of that name stand in it? */
+void jinja_clock(Buf *out);     /* appends the machine's clock here and now, to the second, as "now" wants it */
+
 #endif

@@ -472,6 +472,13 @@ static bool guarded(Run *r) {
     return true;
 }
 
+bool jinja_names(const Jinja *j, const char *name) {
+    size_t n = strlen(name);
+    for (int i = 0; i < j->n_names; i++)
+        if (j->names[i].n == n && !memcmp(j->names[i].s, name, n)) return true;
+    return false;
+}
+
 bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, int *line, Err *err) {
     if (vars && vars->kind != JSON_OBJECT)
         return err_set(err, "a template's variables must be an object, not %s", json_kind_name(vars->kind));

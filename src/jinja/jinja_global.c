@@ -99,17 +99,28 @@ static void read_now(Run *r, const Json *now, struct tm *tm, long *micro) {
     gmtime_r(&t, tm);
 }
 
+void jinja_clock(Buf *out) {
+    char text[64];
+    time_t t = time(NULL);
+    struct tm tm;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", localtime_r(&t, &tm));
+    buf_puts(out, text);
+}
+
 Value j_strftime(Run *r, Value fmt) {
     struct tm tm = { 0 };
     long micro = 0;
     const Json *now = json_get(r->vars, "now");
-    if (now && now->kind != JSON_NULL) read_now(r, now, &tm, &micro);
+    bool given = now && now->kind != JSON_NULL;
+    if (given) read_now(r, now, &tm, &micro);
     else {
         struct timespec t;
         clock_gettime(CLOCK_REALTIME, &t);
         localtime_r(&t.tv_sec, &tm);
         micro = t.tv_nsec / 1000;
     }
+    struct tm same = tm; /* timegm writes there */
+    long long seconds = timegm(&same);
     Sb b = { .r = r };
     if (memchr(fmt.s, 0, fmt.n)) j_fail(r, "ValueError", "embedded null character");
     for (size_t i = 0; i < fmt.n; i++) {
@@ -124,6 +135,7 @@ Value j_strftime(Run *r, Value fmt) {
         one[k] = fmt.s[i];
         if (k == 1 && fmt.s[i] == 'f') snprintf(out, sizeof out, "%06ld", micro);
         else if (fmt.s[i] == 'Z' || fmt.s[i] == 'z' || fmt.s[i] == '+') continue; /* a clock without a zone */
+        else if (given && fmt.s[i] == 's') /* else of this machine's zone */ snprintf(out, sizeof out, "%lld", seconds);
         else if (k == 1 && fmt.s[i] == 'Y') snprintf(out, sizeof out, "%d", tm.tm_year + 1900);
         else {
 #pragma GCC diagnostic push

@@ -62,10 +62,13 @@ bool job_open(Job *j, Err *err) {
 }
 
 bool job_open_dir(Job *j, Err *err) {
+    const char *note;
+    TRY(job_time(j, &note, err));
     const char *log = j->counted ? NULL : mem_printf(&j->mem, "%s/log.txt", j->c.trainer.run_dir);
     j->dir = ranks_first(&j->ranks) && !j->counted ? run_dir_open(&j->c, err) : run_dir_mute(&j->c);
     if (log && j->dir && ranks_first(&j->ranks)) last_words_into(log); /* another may die before it agrees */
     TRY(job_agree(j, j->dir != NULL, err));
+    if (note) run_dir_log(j->dir, note);
     if (log) last_words_into(log); /* now that it is there, of any rank */
     return true;
 }

@@ -43,7 +43,8 @@ typedef struct {
 /* Opening, in this order; j->c is loaded.  Collective. */
 bool job_ranks(Job *j, Err *err);                      /* those that were launched, or j->counted that are none */
 bool job_open(Job *j, Err *err);                       /* description, device, grid, trainer.leaves */
-bool job_open_dir(Job *j, Err *err);                   /* and its lock */
+bool job_time(Job *j, const char **note, Err *err);    /* that the chat template prints: into j->c; note: to be told */
+bool job_open_dir(Job *j, Err *err);                   /* and its lock; job_time before it */
 void job_open_stream(Job *j, int64_t per_epoch);       /* of j->train; so many steps take all of it: counts the run's */
 bool job_fits(Job *j, const RunShape *s, Err *err);    /* all of it, or nothing is taken */
 /* Prints the memory of every counted rank; shape: of the rank that j->ranks.shard is.  False: more than j->cluster

@@ -33,6 +33,7 @@ static bool open_parts(Prompter *p, const PromptOptions *o, Err *err) {
     if (o->desc) TRY(picture_reader_open(&p->pictures, o->desc, o->road ? o->road : "verl", err));
     else snprintf(p->pictures.why, sizeof p->pictures.why, "pictures are not taken here");
     p->variables = (Json){ .kind = JSON_OBJECT };
+    if (p->chat && o->now) chat_clock(p->chat, o->now);
     if (!o->variables) return true;
     char *kept = mem_str(&p->mem, o->variables, strlen(o->variables));
     if (!json_parse(&p->variables, kept, strlen(kept), &p->mem, err)) return err_wrap(err, "the template's variables");
@@ -70,6 +71,9 @@ void prompter_close(Prompter *p) {
 }
 
 const Tok *prompter_tok(const Prompter *p) { return p->tok; }
+bool prompter_tells_time(const Prompter *p) {
+    return p->chat && chat_tells_time(p->chat) && !json_get(&p->variables, "now");
+}
 bool prompter_takes(const Prompter *p) { return p->pictures.takes; }
 
 /* ---- pictures: "<image>" in a text is where the row's next one stands, "<video>" the next clip; the text becomes

@@ -16,6 +16,8 @@ typedef struct {
     int64_t     vocab;              /* the model's: a tokenizer's id beyond it is an error; 0: any */
     int32_t     end;                /* token that ends an answer whose template does not say (pairs); -1: none */
     const ModelDesc *desc;          /* or NULL: no pictures */
+    const char *now;                /* the time that the template prints unless the variables say another (chat_clock);
+                                     * NULL: the machine's, whenever it is rendered */
     const char *road;               /* how they are prepared; NULL: "verl" */
 } PromptOptions;
 
@@ -29,6 +31,7 @@ bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *
 bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err);
 /* The same with the row's pictures, in mem; prompter_encode reads no more of them than their sizes. */
 bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err);
+bool prompter_tells_time(const Prompter *p);     /* o->now is printed */
 bool prompter_takes(const Prompter *p);          /* pictures */
 /* prompter_see without pixels */
 bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { GIVEN_MOST = 24 };
+
 struct Chat {
     Jinja *plain, *tools; /* tools: the template named tool_use, or NULL */
     Json given;           /* an object: the special tokens, and the variables that transformers always passes */
@@ -64,7 +66,7 @@ static bool read_json(Json *out, const char *path, Mem *mem, Err *err) {
 
 Chat *chat_open(const char *dir, const char *file, Mem *mem, Err *err) {
     Chat *c = MEM_NEW(mem, Chat);
-    JsonMember *given = MEM_ARRAY(mem, JsonMember, 24);
+    JsonMember *given = MEM_ARRAY(mem, JsonMember, GIVEN_MOST);
     size_t n = 0;
     const char *alone = mem_printf(mem, "%s/chat_template.jinja", dir),
                *config_path = mem_printf(mem, "%s/tokenizer_config.json", dir),
@@ -94,6 +96,16 @@ Chat *chat_open_file(const char *path, Mem *mem, Err *err) {
     c->plain = compile_file(path, mem, err);
     c->given = (Json){ .kind = JSON_OBJECT };
     return c->plain ? c : NULL;
+}
+
+bool chat_tells_time(const Chat *c) {
+    return jinja_names(c->plain, "strftime_now") || (c->tools && jinja_names(c->tools, "strftime_now"));
+}
+
+void chat_clock(Chat *c, const char *now) {
+    CHECK(c->is_model && c->given.n < GIVEN_MOST, "a clock for %s", c->is_model ? "more variables" : "a file alone");
+    JsonMember *to = (JsonMember *)(uintptr_t)&c->given.members[c->given.n++];
+    *to = (JsonMember){ "now", 3, { .kind = JSON_STRING, .n = strlen(now), .str = now } };
 }
 
 bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err *err) {

@@ -15,6 +15,11 @@ typedef struct Chat Chat;
 Chat *chat_open(const char *model_dir, const char *file, Mem *mem, Err *err);
 Chat *chat_open_file(const char *path, Mem *mem, Err *err);  /* a template alone, of no model: without tokens */
 
+/* Does it (or its tool_use) print the time: is strftime_now named there?  chat_clock: the time that it prints, like
+ * "2026-11-15T10:20:30", where the variables have no "now"; else the machine's, whenever it is rendered. */
+bool chat_tells_time(const Chat *c);
+void chat_clock(Chat *c, const char *now);
+
 /* messages: an array of {"role", "content", ...}.  tools, extra (an object with further variables, which come before
  * the model's own): may be NULL; then tools and documents are none, as transformers passes them.  Appends to out.
  * Any number of threads may render one Chat. */

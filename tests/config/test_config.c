@@ -405,7 +405,34 @@ static void kept_sets(void) {
     }
 }
 
+/* The time that a chat template prints: in its place among the arguments, null being none. */
+static void a_time(void) {
+    static const struct {
+        const char *set, *was, *args;
+    } row[] = {
+        { "", NULL, "{\"now\":\"2026-11-15T10:20:30\"}" },
+        { "data.template_args=[a=1]", NULL, "{\"a\":1,\"now\":\"2026-11-15T10:20:30\"}" },
+        { "data.template_args=[now=null, a=1]", NULL, "{\"now\":\"2026-11-15T10:20:30\",\"a\":1}" },
+        { "data.template_args=[nowhere=1, now=2020-02-03, a=1]", "2020-02-03",
+          "{\"nowhere\":1,\"now\":\"2026-11-15T10:20:30\",\"a\":1}" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        Config c;
+        Err err = { { 0 } };
+        bool ok = load(&c, CONF_TRAIN, GOOD, row[i].set, &err);
+        EXPECT(ok, "%s: %s", row[i].set, err.msg);
+        if (!ok) continue;
+        const char *was = config_time(&c);
+        EXPECT(was ? row[i].was && !strcmp(was, row[i].was) : !row[i].was, "%s: %s", row[i].set, was ? was : "none");
+        config_set_time(&c, "2026-11-15T10:20:30");
+        EXPECT(!strcmp(config_arguments(&c.data.template_args, &c.mem), row[i].args), "%s: %s", row[i].set,
+               config_arguments(&c.data.template_args, &c.mem));
+        config_free(&c);
+    }
+}
+
 int main(void) {
+    a_time();
     good();
     leaves();
     kept_sets();

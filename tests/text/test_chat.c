@@ -41,6 +41,33 @@ static void expect(const char *what, bool tools, const char *extra, const char *
     mem_free(&mem);
 }
 
+/* A template that prints the time is known, and prints the one that it was given, in any zone; variables come first. */
+static void clock_of_its_own(const char *template, bool tells, const char *extra, const char *want) {
+    Mem mem = { 0 };
+    Err err;
+    Json x, m = { .kind = JSON_ARRAY };
+    put("chat_template.jinja", template);
+    EXPECT(json_parse(&x, extra, strlen(extra), &mem, &err), "%s", err.msg);
+    for (int zone = 0; zone < 2; zone++) {
+        setenv("TZ", zone ? "WEST23" : "EAST-13", 1);
+        tzset();
+        Buf out = { 0 };
+        Chat *c = chat_open(dir, NULL, &mem, &err);
+        EXPECT(c && chat_tells_time(c) == tells, "%s tells the time: %d", template, !tells);
+        if (c) chat_clock(c, "2026-11-15T10:20:30");
+        EXPECT(c && chat_render(c, &m, NULL, true, &x, &out, &err) && !strcmp(out.data, want),
+               "%s:\n got  %s\n want %s", template, out.data ? out.data : err.msg, want);
+        buf_free(&out);
+    }
+    Buf now = { 0 };
+    int year, end = 0;
+    jinja_clock(&now);
+    EXPECT(sscanf(now.data, "20%2d-%*2d-%*2dT%*2d:%*2d:%*2d%n", &year, &end) == 1 && now.n == 19 && end == 19, "%s",
+           now.data);
+    buf_free(&now);
+    mem_free(&mem);
+}
+
 int main(void) {
     if (!mkdtemp(dir)) return printf("cannot make %s\n", dir), 1;
     expect("empty folder", false, "{}", "has no chat template");
@@ -65,6 +92,13 @@ int main(void) {
     expect("wrong type", false, "{}", "must be a string or an array");
     put("chat_template.jinja", "from the file {{ messages | length }}\n");
     expect("the file wins", false, "{}", "from the file 1");
+    put("tokenizer_config.json", "{}");
+    clock_of_its_own("{{ strftime_now('%d %b %Y %H:%M:%S.%f %A %s') }}", true, "{}",
+                     "15 Nov 2026 10:20:30.000000 Sunday 1794738030");
+    clock_of_its_own("{% macro m() %}{{ strftime_now('%d') }}{% endmacro %}{{ m() }}", true,
+                     "{\"now\":\"2020-02-03T04:05:06\"}", "03");
+    clock_of_its_own("strftime_now {{ 'strftime_now' }} {{ messages.strftime_now is defined }}", false, "{}",
+                     "strftime_now strftime_now False");
     put("chat_template.jinja", "line one\n{% if %}");
     expect("does not compile", false, "{}", "(template line 2)");
     put("chat_template.jinja", "{{ raise_exception('no') }}");

@@ -1,0 +1,81 @@
+#!/bin/bash
+# once.sh - what a run reads once, at its start: the clock that a chat template prints.  A run that goes on another day
+# or in another time zone has the bytes of the run that was not stopped.
+#   bash tests/cmd/once.sh build/hone
+. tests/cmd/train_common.bash
+export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
+make_model
+make_sums 12
+cd "$work" || exit 1
+for a in 1 2 3 4; do echo '{"prompt":"'$a+1'","response":"'$((a + 1))'"}'; done >pairs.jsonl
+sft() { "$hone" sft model.path="$work/model" data.train_files=pairs.jsonl sft.batch_size=2 sft.max_length=48 train.micro_tokens=96 trainer.threads=1 trainer.peak_tflops=0.1 trainer.run_dir="$work/$1" "${@:2}" >"$work/$1.log" 2>&1; }
+# Two clocks that never show the same day: at noon, and 13 hours behind.  What a time zone is in a test is a day, or a
+# clock that is wrong, in a run.
+hour=$((10#$(date -u +%H) - 12))
+noon=NOON$hour later=LATE$((hour + 13))
+printf '%s' "{% for m in messages %}<|user|>{{ m['content'] }}{% endfor %}{{ strftime_now('%d%H') }}{% if add_generation_prompt %}<|model|>{% endif %}" >clock.jinja
+now_of() { sed -nE 's/^ +template_args: \["now=([^"]*)"\].*/\1/p' "$1/config.yaml"; }
+timed="model.chat_template=clock.jinja trainer.val_before_train=false"
+
+# ---- the clock of a run
+(export TZ=$noon; train begun $timed trainer.steps=2)
+now=$(now_of begun)
+[[ $now =~ ^20[0-9]{2}-[01][0-9]-[0-3][0-9]T12:[0-5][0-9]:[0-5][0-9]$ ]]
+ok $? "config.yaml does not keep the time: $(grep template_args begun/config.yaml)"
+[ "$(grep -c "the chat template prints the time .*$now" begun.log)" = 1 ]
+ok $? "one line says that the template prints the time: $(cat begun.log)"
+(export TZ=$later; train begun $timed trainer.steps=4)
+ok $? "gone on with another day: $(tail -1 begun.log)"
+expect "whose time it is" begun.log "the chat template prints the time .*$now.* as when this run began"
+! grep 'changed since' begun/log.txt | grep -q template_args
+ok $? "nothing was changed but the steps: $(grep 'changed since' begun/log.txt)"
+train whole $timed trainer.steps=4 data.template_args="[now=$now]"
+same_run begun whole 4 "gone on with another day"
+! grep -q 'prints the time' whole.log
+ok $? "a time that was given is told"
+(export TZ=$later; "$hone" train begun/config.yaml trainer.run_dir="$work/again" >again.log 2>&1)
+same_run begun again 4 "the same config.yaml on another day"
+(export TZ=$later; train begun $timed trainer.steps=5 data.template_args='[now=2020-02-03T04:05:06]')
+expect "another time was given" begun/samples.jsonl '"input":"[^"]*0304'
+expect "and it is told" begun/log.txt 'data.template_args .*: changed since the last start'
+train plain trainer.steps=1
+! grep -q 'prints the time' plain.log && ! grep -q now= plain/config.yaml
+ok $? "a template that prints no time: $(grep -h 'the time\|now=' plain.log plain/config.yaml)"
+(export TZ=$noon; sft taught $timed trainer.steps=1)
+now=$(now_of taught)
+(export TZ=$later; sft taught $timed trainer.steps=3)
+ok $? "sft: gone on with another day: $(tail -1 taught.log)"
+sft taught_whole $timed trainer.steps=3 data.template_args="[now=$now]"
+cmp -s {taught,taught_whole}/checkpoints/step-000003/model/model.safetensors
+ok $? "sft: gone on with another day: other weights"
+
+# ---- ranks whose clocks differ
+if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; then
+    two() { local verb=$1; shift; mpirun --allow-run-as-root --oversubscribe -n 1 env TZ=$noon "$hone" "$verb" "$@" : -n 1 env TZ=$later "$hone" "$verb" "$@"; }
+    two train model.path=model data.train_files=sums.jsonl data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 data.max_response_length=12 train.micro_tokens=128 \
+        trainer.threads=1 trainer.peak_tflops=0.1 trainer.device=cpu reward.library="$(dirname "$hone")/scorers/low_bytes.so" grid.tp=2 $timed trainer.steps=2 \
+        trainer.run_dir=ranks >ranks.log 2>&1
+    ok $? "two clocks: $(tail -2 ranks.log)"
+    all_exact ranks
+    ok $? "two clocks: the sampler's log-probs are not the trainer's: $(grep -h 'exact diff' ranks.log)"
+    day=$(now_of ranks | cut -c9-10)12
+    [ "$(grep -c "\"input\":\"[^\"]*$day" ranks/samples.jsonl)" = "$(lines ranks/samples.jsonl)" ]
+    ok $? "two clocks: not the first rank's: $(head -1 ranks/samples.jsonl)"
+    cp -r model timed
+    cp clock.jinja timed/chat_template.jinja
+    two eval timed sums.jsonl --max-tokens 6 --threads 1 --workers 1 --library "$(dirname "$hone")/scorers/low_bytes.so" --grid tp=2 --out two.jsonl >out 2>err
+    ok $? "eval, two clocks: $(cat err)"
+    now=$(sed -nE 's/.*the chat template prints the time .*: ([0-9T:-]+).*/\1/p' err)
+    "$hone" eval timed sums.jsonl --max-tokens 6 --threads 1 --workers 1 --library "$(dirname "$hone")/scorers/low_bytes.so" --out one.jsonl --template-args '{"now":"'"$now"'"}' >out 2>err
+    ok $? "eval, told the time: $(cat err)"
+    cmp -s one.jsonl two.jsonl
+    ok $? "eval, two clocks: other answers than one clock's"
+    echo '{"messages":[{"role":"user","content":"7+8"}]}' >line.jsonl
+    two generate timed --in line.jsonl --max-tokens 6 --threads 1 --grid tp=2 --out two.jsonl >out 2>err
+    ok $? "generate, two clocks: $(cat err)"
+    TZ=$noon "$hone" generate timed --in line.jsonl --max-tokens 6 --threads 1 --out one.jsonl >out 2>err
+    cmp -s one.jsonl two.jsonl
+    ok $? "generate, two clocks: other answers than the first one's"
+else skipped=$((skipped + 1)); fi
+
+the_end
