@@ -69,6 +69,16 @@ bool here_possible(const ModelDesc *m, const Plan *p, Err *err) {
     return true;
 }
 
+/* Of the folder that a run would begin from. */
+static size_t carried_bytes(const ModelDesc *m) {
+    Mem mem = { 0 };
+    Carried c = { 0 };
+    Err none; /* a run says what is wrong with it */
+    size_t bytes = m->dir && params_carry(&c, m->dir, m->dir, NULL, &mem, &none) ? c.bytes : 0;
+    mem_free(&mem);
+    return bytes;
+}
+
 int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
     int ranks = grid_ranks(&w->shard.g);
     World dry = world_dry(0, ranks);
@@ -90,7 +100,8 @@ int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
                    .max_prompt = (int)w->work.prompt_max,
                    .max_answer = (int)w->work.max,
                    .pixels = w->pixels,
-                   .save_buffer = w->save_buffer };
+                   .save_buffer = w->save_buffer,
+                   .carried = carried_bytes(m) };
     s.engine.shard = &w->sampler;
     s.reference.trains = false;
     s.reference.max_seqs = (int)(w->work.prompts * w->work.answers);

@@ -217,7 +217,8 @@ static RunShape shape_of(void *user) {
                        .policy = p,
                        .questions = (int)c->sft.batch_size,
                        .pixels = seeing_pixels(&s->seeing, &s->job.o.desc.d),
-                       .save_buffer = c->trainer.save_buffer };
+                       .save_buffer = c->trainer.save_buffer,
+                       .carried = ranks_first(&s->job.ranks) ? s->job.carried.bytes : 0 };
 }
 
 static bool open_model(Sft *s, Err *err) {

@@ -174,7 +174,6 @@ bool      config_keeps_sets(const Config *c);               /* and the sets that
                                                              * them: the weights will be others */
 /* then: bytes of an answer's sets, of the largest set */
 size_t    config_kept_room(const Config *c, int64_t vocab, size_t *most);
-/* reads the chat template, into mem */
-bool      config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err);
+CheckpointConf config_saves(const Config *c, const Carried *carried);
 
 #endif

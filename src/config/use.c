@@ -193,19 +193,12 @@ bool config_needs_ref(const Config *c) {
     return in_reward || (c->train.use_kl_loss && c->train.kl_loss_coef > 0);
 }
 
-bool config_saves(CheckpointConf *out, const Config *c, Mem *mem, Err *err) {
-    *out = (CheckpointConf){ .run_dir = c->trainer.run_dir,
-                             .from_dir = c->model.path,
-                             .tokenizer_dir = c->model.tokenizer,
+CheckpointConf config_saves(const Config *c, const Carried *carried) {
+    return (CheckpointConf){ .run_dir = c->trainer.run_dir,
+                             .carried = *carried,
                              .keep = (int)c->trainer.keep,
                              .shard_bytes = (int64_t)5e9,
                              .buffer = c->trainer.save_buffer };
-    if (!c->model.chat_template) return true;
-    Buf text = { 0 };
-    bool ok = file_read(&text, c->model.chat_template, err);
-    if (ok) out->chat_template = mem_str(mem, text.data, text.n);
-    buf_free(&text);
-    return ok;
 }
 
 RandomFill config_random(const Config *c) { return random_fill(c->model.random == CONF_UNSET ? -1 : c->model.random); }

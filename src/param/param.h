@@ -91,22 +91,28 @@ size_t params_load_bytes(int threads);                  /* of the host, while it
 DType params_config_dtype(const ModelDesc *m);           /* what config.json says; DT_F32 unless bfloat16 */
 DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matrix in the folder is BF16, else DT_F32 */
 
-/* Writes hub names, index, config.json (given text) into a folder beside 'dir' and renames it; tokenizer
- * files are carried from 'tokenizer_dir' (NULL: from_dir; NULL both: none), the rest from 'from_dir';
- * 'chat_template' is a text to be written in the place of theirs (NULL: theirs stays).  dtype DT_F32 or
- * DT_BF16; frozen rows stay F32.  A folder that is there already is replaced if it is empty or holds a
- * model (config.json, no folders); anything else is an error. */
+/* The small files of a model's folder, config.json aside, in memory: tokenizer and what belongs to it from 'tokenizer'
+ * (a folder, or a tokenizer's file), the rest from 'from_dir'; 'chat_template' is a file in the place of theirs (NULL:
+ * theirs stays).  All lives in mem. */
+typedef struct { const char *name, *data; size_t n; } CarriedFile;
+typedef struct { CarriedFile *at; int n; size_t bytes; } Carried;
+bool params_carry(Carried *c, const char *from_dir, const char *tokenizer, const char *chat_template, Mem *mem,
+                  Err *err);
+
+/* Writes hub names, index, config.json (given text) into a folder beside 'dir' and renames it; the small files are
+ * carried from 'from_dir' (NULL: none).  dtype DT_F32 or DT_BF16; frozen rows stay F32.  A folder that is there already
+ * is replaced if it is empty or holds a model (config.json, no folders); anything else is an error. */
 typedef struct {
     DType dtype;
     int64_t shard_bytes;
-    const char *from_dir, *tokenizer_dir, *config_text, *chat_template;
+    const char *from_dir, *config_text;
 } SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
 /* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err);
-/* All of such a folder but the weights, into one that is there; and the weights' tensors, in
- * the order of arch_each_param. */
-bool params_save_rest(const char *dir, SaveOpts o, Err *err);
+/* All of such a folder but the weights, into one that is there (config_text NULL: no config.json); and the weights'
+ * tensors, in the order of arch_each_param. */
+bool params_save_rest(const char *dir, const char *config_text, const Carried *c, Err *err);
 StSpec *params_specs(const ModelDesc *m, DType t, size_t *n, Mem *mem);
 void params_config_text(Buf *out, const ModelDesc *m, DType t);    /* the model's config.json for such a folder */
 

@@ -156,41 +156,6 @@ void params_config_text(Buf *out, const ModelDesc *m, DType t) {
     buf_puts(out, "\n}\n");
 }
 
-/* ---- what is carried along */
-static const char *const carried[] = {
-    "tokenizer.json",      "tokenizer_config.json",    "vocab.json",
-    "merges.txt",          "special_tokens_map.json",  "generation_config.json",
-    "chat_template.jinja", "tokenizer.model",          "tiktoken.model",
-    "added_tokens.json",   "preprocessor_config.json", "video_preprocessor_config.json"
-};
-
-static bool is_carried(const char *name) {
-    for (size_t i = 0; i < COUNT(carried); i++)
-        if (!strcmp(name, carried[i])) return true;
-    size_t n = strlen(name);
-    return n > 9 && !strcmp(name + n - 9, ".tiktoken");
-}
-
-static bool copy_file(const char *from_dir, const char *to_dir, const char *name, Err *err) {
-    Mem mem = { 0 };
-    Buf text = { 0 };
-    char *from = mem_printf(&mem, "%s/%s", from_dir, name), *to = mem_printf(&mem, "%s/%s", to_dir, name);
-    bool ok = !file_exists(from) || (file_read(&text, from, err) && file_write(to, text.data, text.n, err));
-    buf_free(&text);
-    mem_free(&mem);
-    return ok;
-}
-
-static bool carry(const char *from_dir, const char *to_dir, Err *err) {
-    DIR *dir = opendir(from_dir);
-    if (!dir) return err_set(err, "%s: cannot read the folder: %s", from_dir, strerror(errno));
-    bool ok = true;
-    for (struct dirent *e; ok && (e = readdir(dir));)
-        if (is_carried(e->d_name)) ok = copy_file(from_dir, to_dir, e->d_name, err);
-    closedir(dir);
-    return ok;
-}
-
 /* ---- folders */
 typedef enum { FOLDER_NONE, FOLDER_MODEL, FOLDER_OTHER } Folder; /* MODEL: or an empty one */
 
@@ -225,24 +190,22 @@ static bool take_place(const char *tmp, const char *dir, Mem *mem, Err *err) {
     return dir_sync(parent_of(dir, mem), err);
 }
 
-static bool put_text(const char *dir, const char *name, const char *text, Mem *mem, Err *err) {
-    return !text || file_write(mem_printf(mem, "%s/%s", dir, name), text, strlen(text), err);
+static bool put(const char *dir, const char *name, const char *data, size_t n, Mem *mem, Err *err) {
+    return file_write(mem_printf(mem, "%s/%s", dir, name), data, n, err);
+}
+
+bool params_save_rest(const char *dir, const char *config_text, const Carried *c, Err *err) {
+    Mem mem = { 0 };
+    bool ok = !config_text || put(dir, "config.json", config_text, strlen(config_text), &mem, err);
+    for (int i = 0; ok && i < c->n; i++) ok = put(dir, c->at[i].name, c->at[i].data, c->at[i].n, &mem, err);
+    mem_free(&mem);
+    return ok && dir_sync(dir, err);
 }
 
 static bool put_rest(const char *dir, SaveOpts o, Mem *mem, Err *err) {
-    const char *tokenizer = o.tokenizer_dir ? o.tokenizer_dir : o.from_dir;
-    if (tokenizer) TRY(carry(tokenizer, dir, err));
-    if (o.from_dir) TRY(copy_file(o.from_dir, dir, "generation_config.json", err));
-    TRY(put_text(dir, "config.json", o.config_text, mem, err));
-    TRY(put_text(dir, "chat_template.jinja", o.chat_template, mem, err));
-    return dir_sync(dir, err);
-}
-
-bool params_save_rest(const char *dir, SaveOpts o, Err *err) {
-    Mem mem = { 0 };
-    bool ok = put_rest(dir, o, &mem, err);
-    mem_free(&mem);
-    return ok;
+    Carried c = { 0 };
+    return (!o.from_dir || params_carry(&c, o.from_dir, o.from_dir, NULL, mem, err))
+           && params_save_rest(dir, o.config_text, &c, err);
 }
 
 static bool save(const Weights *w, const char *dir, SaveOpts o, Err *err) {

@@ -50,11 +50,18 @@ static bool open_first(Job *j, Err *err) {
            && config_check_model(c, &j->o.desc, ranks_count(&j->ranks), err) && config_check_device(c, &j->o.dev, err);
 }
 
+/* Once: what a checkpoint carries is what the steps before it used, whatever becomes of the folder meanwhile. */
+static bool read_small_files(Job *j, Err *err) {
+    const Config *c = &j->c;
+    if (!ranks_first(&j->ranks)) return true;
+    return params_carry(&j->carried, j->o.desc.dir, c->model.tokenizer, c->model.chat_template, &j->mem, err);
+}
+
 bool job_open(Job *j, Err *err) {
     GridShape axes = config_axes(&j->c);
     ranks_phase(&j->ranks, "loading");
     signal(SIGUSR1, on_signal); /* a launcher's word may come so early; a terminal's ends at once as long as it loads */
-    TRY(job_agree(j, open_first(j, err), err));
+    TRY(job_agree(j, open_first(j, err) && read_small_files(j, err), err));
     j->o.desc.freeze_tower = j->c.train.freeze_tower;
     TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
     j->c.trainer.leaves = config_leaves(&j->c, open_on_gpu(&j->o));
@@ -214,8 +221,7 @@ bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
 }
 
 bool job_open_saves(Job *j, Err *err) {
-    CheckpointConf cc;
-    TRY(job_agree(j, config_saves(&cc, &j->c, &j->mem, err), err));
+    CheckpointConf cc = config_saves(&j->c, &j->carried);
     j->saves = checkpoints_open(&j->policy, &cc, &j->mem);
     dev_touch(&j->o.dev);
     mem_touch(&j->mem); /* what was counted is taken now: no step is larger than the one before */

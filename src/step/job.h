@@ -22,6 +22,7 @@ typedef struct {
     Dataset     *train, *val;            /* val: or NULL */
     DataStream  *stream;
     DataCursor   cursor;                 /* where the next step's data begin: a step that was cut is done again */
+    Carried      carried;                /* of the model's folder, for checkpoints; the first rank's */
     Checkpoints *saves;
     RunDir      *dir;
     Progress    *progress;

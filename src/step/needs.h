@@ -25,6 +25,7 @@ typedef struct {
     int64_t    val_questions;
     int        val_answers;
     int64_t    save_buffer;                     /* as checkpoint_buffer_bytes wants it */
+    size_t     carried;                         /* bytes of the model's small files, which the first rank keeps */
 } RunShape;
 
 /* Need.id; of activations and kv, which lie in one place, the larger is there */
@@ -32,7 +33,7 @@ enum {
     NEED_WEIGHTS, NEED_ROLLOUT_WEIGHTS, NEED_SYNC_BUFFER, NEED_REFERENCE, NEED_GRADIENTS, NEED_OPTIMIZER,
     NEED_OPTIMIZER_HOST, NEED_PARKED_STATES, NEED_PARKED_WEIGHTS, NEED_ACTIVATIONS, NEED_KV, NEED_SCRATCH,
     NEED_DECODE_STEPS, NEED_PICTURES, NEED_PIXELS, NEED_MICRO_BATCHES, NEED_ROLLOUT_LISTS, NEED_ANSWERS,
-    NEED_KEPT_SETS, NEED_VALIDATION, NEED_PACKING, NEED_CHECKPOINT_BUFFER, NEED_LOADING, MOST_NEEDS
+    NEED_KEPT_SETS, NEED_VALIDATION, NEED_PACKING, NEED_CHECKPOINT_BUFFER, NEED_SMALL_FILES, NEED_LOADING, MOST_NEEDS
 };
 int    run_needs(Need out[MOST_NEEDS], const RunShape *s);      /* how many; none is 0 */
 size_t needs_sum(const Need *need, int n, bool host);           /* host: only the machine's own; absurd

@@ -197,6 +197,7 @@ static RunShape shape_of(void *user) {
         .val_questions = r->job.val ? dataset_n(r->job.val) : 0,
         .val_answers = (int)c->rollout.val.n,
         .save_buffer = c->trainer.save_buffer,
+        .carried = ranks_first(&r->job.ranks) ? r->job.carried.bytes : 0,
     };
     s.policy.park_weights = run_parks(&s);
     s.policy.room = run_room(&s);

@@ -273,14 +273,8 @@ static bool make_folder(Checkpoints *c, const char *dir, const char *model, cons
     Buf config = { 0 }, state = { 0 };
     params_config_text(&config, c->p->m->desc, DT_F32);
     buf_printf(&state, "%s/state.json", dir);
-    SaveOpts o = { .dtype = DT_F32,
-                   .shard_bytes = c->conf.shard_bytes,
-                   .from_dir = c->conf.from_dir,
-                   .tokenizer_dir = c->conf.tokenizer_dir,
-                   .config_text = config.data,
-                   .chat_template = c->conf.chat_template };
     bool ok = dir_make(model, err) && st_places_make(model, c->spec, c->n_specs, c->conf.shard_bytes, err)
-              && params_save_rest(model, o, err)
+              && params_save_rest(model, config.data, &c->conf.carried, err)
               && st_places_make(optimizer, c->moments.spec, c->moments.n, INT64_MAX, err)
               && file_write(state.data, c->state.data, c->state.n, err);
     buf_free(&config);

@@ -21,8 +21,9 @@
 
 typedef struct Checkpoints Checkpoints;
 typedef struct {
-    const char *run_dir, *from_dir, *tokenizer_dir, *chat_template;     /* the last three: as in SaveOpts; they
-                                                                         * outlive the saves */
+    const char *run_dir;
+    Carried     carried;                                                /* the model's small files, of the start;
+                                                                         * rank 0's; they outlive the saves */
     int         keep;
     int64_t     shard_bytes, buffer;                                    /* buffer: bytes; 0: everything */
 } CheckpointConf;

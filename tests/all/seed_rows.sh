@@ -16,7 +16,7 @@ done >"$work/questions.jsonl"
 count() {
     awk -F: '/^rank / { split($1, place, " "); n = split($2, part, ","); gpu = host = w = g = kv = act = 0
         for (i = 1; i < n; i++) { k = match(part[i], / [0-9]+$/); name = substr(part[i], 2, k - 2); b = substr(part[i], k + 1) + 0
-            if (name ~ /^(reference|optimizer \(host\)|parked|rollout lists|answers|kept sets|validation|packing|checkpoint buffer|loading|pixels)/) host += b
+            if (name ~ /^(reference|optimizer \(host\)|parked|rollout lists|answers|kept sets|validation|packing|checkpoint buffer|small files|loading|pixels)/) host += b
             else gpu += b
             if (name == "weights") w = b
             if (name == "gradients") g = b

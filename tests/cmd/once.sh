@@ -1,6 +1,6 @@
 #!/bin/bash
-# once.sh - what a run reads once, at its start: the clock that a chat template prints.  A run that goes on another day
-# or in another time zone has the bytes of the run that was not stopped.
+# once.sh - what a run reads once, at its start: the clock that a chat template prints, and the model's folder.  A run
+# that goes on another day, in another time zone or without that folder has the bytes of the run that was not stopped.
 #   bash tests/cmd/once.sh build/hone
 . tests/cmd/train_common.bash
 export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
@@ -78,4 +78,25 @@ if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; t
     ok $? "generate, two clocks: other answers than the first one's"
 else skipped=$((skipped + 1)); fi
 
+# ---- the model's folder: changed, then gone, while a run goes on and before it goes on again
+cp -r model kept
+start held trainer.steps=100000 &
+child=$!
+wait_lines held 1
+mv model away
+mkdir model
+cp away/* model
+echo '{"chat_template": "another"}' >model/tokenizer_config.json
+echo '{"temperature": 0.25}' >model/generation_config.json
+sleep 0.1
+rm -r model
+kill -TERM $child
+wait $child
+ok $? "the model's folder went while the run was under way: $(tail -1 held.log)"
+child=""
+step=$(sed -nE 's/.*after step ([0-9]+) of 100000; saved.*/\1/p' held.log)
+step=${step:-0}
+saved=held/checkpoints/$(printf step-%06d "$step")/model
+cmp -s "$saved/tokenizer.json" kept/tokenizer.json && cmp -s "$saved/tokenizer_config.json" kept/tokenizer_config.json && [ ! -e "$saved/generation_config.json" ]
+ok $? "the checkpoint has not the tokenizer of the start: $(ls "$saved")"
 the_end

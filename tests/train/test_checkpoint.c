@@ -27,11 +27,10 @@ static void clear(const char *dir) {
 }
 
 static Checkpoints *saver(Trainer *t, const char *dir, int keep, int64_t buffer) {
-    CheckpointConf c = { .run_dir = dir,
-                         .from_dir = FIXTURE("models/qwen3_moe"),
-                         .keep = keep,
-                         .shard_bytes = (int64_t)1e6,
-                         .buffer = buffer };
+    Err err;
+    const char *from = FIXTURE("models/qwen3_moe");
+    CheckpointConf c = { .run_dir = dir, .keep = keep, .shard_bytes = (int64_t)1e6, .buffer = buffer };
+    CHECK(params_carry(&c.carried, from, from, NULL, &t->mem, &err), "%s", err.msg);
     return checkpoints_open(&t->policy, &c, &t->mem);
 }
 

@@ -40,9 +40,10 @@ int mkdir(const char *p, mode_t m) { return point(), (int)syscall(SYS_mkdirat, A
 static int64_t buffer; /* of a save; 0: room for everything */
 
 static Checkpoints *saver(Trainer *t, const char *dir) {
-    CheckpointConf c = {
-        .run_dir = dir, .from_dir = FIXTURE("models/qwen2"), .keep = 1, .shard_bytes = 100000, .buffer = buffer
-    };
+    Err err;
+    const char *from = FIXTURE("models/qwen2");
+    CheckpointConf c = { .run_dir = dir, .keep = 1, .shard_bytes = 100000, .buffer = buffer };
+    CHECK(params_carry(&c.carried, from, from, NULL, &t->mem, &err), "%s", err.msg);
     return checkpoints_open(&t->policy, &c, &t->mem);
 }
 
