@@ -32,7 +32,7 @@ static int wrong(const Config *c, int ranks, Buf *list) {
     Err err;
     int n = config_check_list(c, list);
     bool said = n && strstr(list->data, "model."); /* its folder is of no use already */
-    if (!said && model_desc_load(&m, c->model.path, &mem, &err) && model_desc_runs(&m, &err))
+    if (!said && model_desc_load(&m, c->from.path, &mem, &err) && model_desc_runs(&m, &err))
         n += config_check_model_list(c, &m, ranks > 1 ? ranks : 1, list);
     else if (!said) {
         buf_printf(list, "  %s\n", err.msg);
@@ -65,6 +65,7 @@ int start(const Verb *v, Config *c, ConfVerb verb, StartArgs *a, int argc, char 
         buf_free(&text);
         return rc;
     }
+    config_find_model(c);
     config_idle(c);
     config_dump(&text, c, DUMP_GIVEN);
     for (size_t i = 0; i < c->notes.n; i++) printf("note: %s\n", c->notes.at[i]);

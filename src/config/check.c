@@ -62,8 +62,13 @@ static bool data_files(const Config *c, const char *option, const StrList *files
 }
 
 static bool model_files(const Config *c, Err *err) {
-    const char *path = c->model.path;
+    const char *path = c->from.path;
     Mem tmp = { 0 };
+    if (c->from.gone && c->verb == CONF_TRAIN && config_needs_ref(c))
+        return bad(c, err, "model.path",
+                   "%s is not there any more, and the reference model is its weights (%s): a checkpoint has those of "
+                   "its step only; bring the folder back",
+                   c->model.path, c->train.use_kl_loss ? "train.use_kl_loss" : "algo.kl_in_reward");
     if (!path) return bad(c, err, "model.path", "is not set; it names the folder of the model to train");
     if (!dir_exists(path)) return bad(c, err, "model.path", "%s is not a folder", path);
     char conf[4096];
@@ -82,9 +87,9 @@ static bool model_files(const Config *c, Err *err) {
                    "--backend "
                    "fsdp|megatron --local_dir .../actor --target_dir OUT`, and name OUT",
                    path);
-    if (given(c, "model.tokenizer") && !file_exists(c->model.tokenizer) && !dir_exists(c->model.tokenizer))
+    if (given(c, "model.tokenizer") && !file_exists(c->from.tokenizer) && !dir_exists(c->from.tokenizer))
         return bad(c, err, "model.tokenizer", "%s does not exist", c->model.tokenizer);
-    if (c->model.chat_template && !file_exists(c->model.chat_template))
+    if (c->model.chat_template && !file_exists(c->from.chat_template))
         return bad(c, err, "model.chat_template", "%s does not exist", c->model.chat_template);
     return true;
 }

@@ -104,6 +104,10 @@ typedef struct Config {
         const char *split;                                                      /* or NULL */
     } grid;
 
+    /* Where the model is read: model.path ... as they are, or a checkpoint's folder in the place of what is gone, and a
+     * note (or NULL).  gone: model.path is; then there are no weights but those of the checkpoint that goes on. */
+    struct { const char *path, *tokenizer, *chat_template, *note; bool gone; } from;
+
     const char *origin[CONF_MAX];      /* by row of the table: "run.yaml:12", "command line", or NULL: the default */
     const char *file;                  /* NULL: none */
     struct { const char **at; size_t n, cap; } notes;   /* lines to print at start: verl's names that were translated */
@@ -118,6 +122,9 @@ bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *
 bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text,
                       const char *const *overrides, int n, Err *err);
 void config_free(Config *c);
+/* A run that goes on needs no more of its model's folder than its checkpoint has: where the folder is gone c->from is
+ * the checkpoint's, and a note says so. */
+void config_find_model(Config *c);
 
 enum { MOST_ANSWERS = 100000000 };                                   /* of a step: they are counted in 32 bits */
 

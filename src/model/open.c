@@ -109,7 +109,7 @@ bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
     if (opts->in.base) model_open_in(&o->model, &o->dev, &o->desc, &shard, &par, opts->in, t, leaves, &o->mem);
     else model_open_shard(&o->model, &o->dev, &o->desc, &shard, &par, t, leaves, &o->mem);
     o->has_model = true;
-    return open_fill(&o->model, opts->random, err);
+    return opts->unfilled || open_fill(&o->model, opts->random, err);
 }
 
 DType open_disk_dtype(const Opened *o, RandomFill random) {

@@ -30,6 +30,7 @@ typedef struct {
                                       * grid is made between it and open_weights */
     bool    counted;                 /* that all of it fits is known */
     Arena   in;                      /* memory for the weights that is there already, or none */
+    bool    unfilled;                /* the weights are laid out; what they are comes from elsewhere */
     bool    sizes;                   /* nothing will be computed: a GPU that is asked for need not be here */
     RandomFill random;
 } OpenOpts;

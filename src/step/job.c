@@ -46,7 +46,7 @@ static bool open_first(Job *j, Err *err) {
         .ranks = &j->ranks,
         .sizes = j->counted > 0,
     };
-    return config_check(c, err) && open_desc(&j->o, c->model.path, &oo, err)
+    return config_check(c, err) && open_desc(&j->o, c->from.path, &oo, err)
            && config_check_model(c, &j->o.desc, ranks_count(&j->ranks), err) && config_check_device(c, &j->o.dev, err);
 }
 
@@ -54,7 +54,7 @@ static bool open_first(Job *j, Err *err) {
 static bool read_small_files(Job *j, Err *err) {
     const Config *c = &j->c;
     if (!ranks_first(&j->ranks)) return true;
-    return params_carry(&j->carried, j->o.desc.dir, c->model.tokenizer, c->model.chat_template, &j->mem, err);
+    return params_carry(&j->carried, j->o.desc.dir, c->from.tokenizer, c->from.chat_template, &j->mem, err);
 }
 
 bool job_open(Job *j, Err *err) {
@@ -76,7 +76,8 @@ bool job_open_dir(Job *j, Err *err) {
     if (log && j->dir && ranks_first(&j->ranks)) last_words_into(log); /* another may die before it agrees */
     TRY(job_agree(j, j->dir != NULL, err));
     if (note) run_dir_log(j->dir, note);
-    if (log) last_words_into(log); /* now that it is there, of any rank */
+    if (log && j->c.from.note) run_dir_note(j->dir, j->c.from.note); /* the screen has it already */
+    if (log) last_words_into(log);                                   /* now that it is there, of any rank */
     return true;
 }
 
@@ -201,6 +202,7 @@ bool job_open_weights(Job *j, const RunShape *s, Err *err) {
                     .trained = true,
                     .weights = s->policy.states.weights,
                     .random = config_random(&j->c),
+                    .unfilled = j->c.from.gone,
                     .counted = true };
     PolicySizes z = policy_sizes(s->m, s->shard, &s->policy, s->like);
     if (z.weights) {
@@ -216,6 +218,7 @@ bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
     PolicyConf conf = *p;
     conf.block = j->block;
     policy_open(&j->policy, &j->o.model, &conf, &j->mem);
+    if (j->c.from.gone) return true;                                         /* they come with the weights */
     if (random.on || open_disk_dtype(&j->o, random) == DT_BF16) return true; /* masters are the weights */
     return masters_load(&j->policy.opt, &j->o.model.w, &j->policy.grads, &j->o.dev, j->o.desc.dir, err);
 }

@@ -174,6 +174,9 @@ static bool load_state(Job *j, const char *path, int64_t done, JobMore *more, vo
 static bool load(Job *j, const char *path, int64_t done, JobMore *more, void *user, Err *err) {
     if (path && j->c.trainer.resume == RESUME_NEVER)
         return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
+    if (!path && j->c.from.gone) /* its newest checkpoint went since the start */
+        return err_set(err, "%s has no checkpoint to go on from, and model.path %s is not there", j->c.trainer.run_dir,
+                       j->c.model.path);
     if (path) TRY(load_state(j, path, done, more, user, err));
     int64_t behind = j->step > 0 ? j->step : -1; /* validation before step 1 is told again */
     return run_dir_resume(j->dir, behind, j->untold, err);

@@ -9,7 +9,7 @@
 static bool prints(Job *j) {
     Mem mem = { 0 };
     Err later; /* the prompter says it */
-    Chat *chat = chat_open(j->c.model.tokenizer, j->c.model.chat_template, &mem, &later);
+    Chat *chat = chat_open(j->c.from.tokenizer, j->c.from.chat_template, &mem, &later);
     bool yes = chat && chat_tells_time(chat);
     mem_free(&mem);
     return yes;

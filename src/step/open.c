@@ -65,8 +65,8 @@ static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
 
 static bool open_questions(Run *r, Err *err) {
     const Config *c = &r->job.c;
-    PromptOptions po = { .model = c->model.tokenizer,
-                         .chat_template = c->model.chat_template,
+    PromptOptions po = { .model = c->from.tokenizer,
+                         .chat_template = c->from.chat_template,
                          .variables = config_arguments(&c->data.template_args, &r->job.mem),
                          .vocab = r->job.o.desc.d.vocab,
                          .end = -1,

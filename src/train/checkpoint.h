@@ -44,6 +44,8 @@ bool checkpoint_wait(Checkpoints *c, Err *err);  /* and for the disk */
 /* The newest whole checkpoint of a run: its folder in *path (NULL: there is none) and its
  * step.  What is damaged, or has weights that are no numbers, is said on standard error and passed over. */
 bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem *mem, Err *err);
+/* The model's folder in the newest one, whole or not: for its small files.  NULL: there is none. */
+const char  *checkpoint_model(const char *run_dir, Mem *mem);
 /* That of one step; false if there is none (the message lists what there is) or it is damaged. */
 bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *mem, Err *err);
 bool checkpoint_state(const char *path, Json *state, Mem *mem, Err *err);

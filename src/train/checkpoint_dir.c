@@ -273,6 +273,22 @@ bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem 
     return ok;
 }
 
+const char *checkpoint_model(const char *run_dir, Mem *mem) {
+    Buf b = { 0 };
+    Steps s = steps_of(run_dir);
+    const char *found = NULL;
+    for (size_t i = s.n; i-- > 0 && !found;)
+        for (Place at = PLACE_WHOLE; at <= PLACE_OLD && !found; at++) {
+            if (at == PLACE_WRITING) continue;
+            checkpoint_path(&b, run_dir, s.at[i], at);
+            const char *model = mem_printf(mem, "%s/model", b.data);
+            if (file_exists(mem_printf(mem, "%s/config.json", model))) found = model;
+        }
+    vec_free(s.at);
+    buf_free(&b);
+    return found;
+}
+
 bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *mem, Err *err) {
     Buf b = { 0 }, there = { 0 };
     Steps s = steps_of(run_dir);

@@ -52,15 +52,25 @@ ok $? "sft: gone on with another day: other weights"
 # ---- ranks whose clocks differ
 if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; then
     two() { local verb=$1; shift; mpirun --allow-run-as-root --oversubscribe -n 1 env TZ=$noon "$hone" "$verb" "$@" : -n 1 env TZ=$later "$hone" "$verb" "$@"; }
-    two train model.path=model data.train_files=sums.jsonl data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 data.max_response_length=12 train.micro_tokens=128 \
-        trainer.threads=1 trainer.peak_tflops=0.1 trainer.device=cpu reward.library="$(dirname "$hone")/scorers/low_bytes.so" grid.tp=2 $timed trainer.steps=2 \
-        trainer.run_dir=ranks >ranks.log 2>&1
+    two_train() { # two_train RUN KEY=VALUE...
+        two train model.path=model data.train_files=sums.jsonl data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 data.max_response_length=12 train.micro_tokens=128 \
+            trainer.threads=1 trainer.peak_tflops=0.1 trainer.device=cpu reward.library="$(dirname "$hone")/scorers/low_bytes.so" grid.tp=2 $timed trainer.run_dir="$1" "${@:2}" >"$1.log" 2>&1
+    }
+    two_train ranks trainer.steps=2
     ok $? "two clocks: $(tail -2 ranks.log)"
     all_exact ranks
     ok $? "two clocks: the sampler's log-probs are not the trainer's: $(grep -h 'exact diff' ranks.log)"
     day=$(now_of ranks | cut -c9-10)12
     [ "$(grep -c "\"input\":\"[^\"]*$day" ranks/samples.jsonl)" = "$(lines ranks/samples.jsonl)" ]
     ok $? "two clocks: not the first rank's: $(head -1 ranks/samples.jsonl)"
+    cp -r ranks without
+    two_train ranks trainer.steps=3
+    mv model away
+    two_train without trainer.steps=3
+    same_run without ranks 3 "two ranks go on without the model's folder"
+    [ "$(grep -c 'not there any more' without.log)" = 1 ]
+    ok $? "two ranks: told once: $(cat without.log)"
+    mv away model
     cp -r model timed
     cp clock.jinja timed/chat_template.jinja
     two eval timed sums.jsonl --max-tokens 6 --threads 1 --workers 1 --library "$(dirname "$hone")/scorers/low_bytes.so" --grid tp=2 --out two.jsonl >out 2>err
@@ -99,4 +109,43 @@ step=${step:-0}
 saved=held/checkpoints/$(printf step-%06d "$step")/model
 cmp -s "$saved/tokenizer.json" kept/tokenizer.json && cmp -s "$saved/tokenizer_config.json" kept/tokenizer_config.json && [ ! -e "$saved/generation_config.json" ]
 ok $? "the checkpoint has not the tokenizer of the start: $(ls "$saved")"
+"$hone" train model.path=model data.train_files=sums.jsonl data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 data.max_response_length=12 reward.library="$(dirname "$hone")/scorers/low_bytes.so" trainer.run_dir=held --check >out 2>err
+ok $? "--check without the folder: $(cat err)"
+train held trainer.steps=$((step + 2))
+ok $? "gone on with, without the folder: $(tail -1 held.log)"
+for f in held.log held/log.txt; do expect "and why it can" $f "not there any more: model.path \\(.*/model\\); the run goes on with what is in .*$saved"; done
+! grep -q 'changed since the last start' <(grep -v 'trainer.steps' held/log.txt)
+ok $? "without the folder: $(grep 'changed since' held/log.txt)"
+expect "config.yaml keeps its name" held/config.yaml "^  path: $work/model "
+mv away model
+train unheld trainer.steps=$((step + 2))
+same_run held unheld $((step + 2)) "gone on with, without the folder"
+cmp -s {held,unheld}/checkpoints/$(printf step-%06d $((step + 2)))/model/config.json
+ok $? "gone on with, without the folder: config.json differs"
+train nothing trainer.steps=1 model.path="$work/nowhere"
+refused nothing $? "model.path: $work/nowhere is not a folder"
+train learnt trainer.steps=1 train.use_kl_loss=true
+sft pupil trainer.steps=1 model.tokenizer=kept model.chat_template=clock.jinja data.template_args='[now=2020-02-03]'
+sft pupils trainer.steps=3 model.tokenizer=kept model.chat_template=clock.jinja data.template_args='[now=2020-02-03]'
+mv model away
+train learnt trainer.steps=2 train.use_kl_loss=true
+refused learnt $? "model.path: $work/model is not there any more, and the reference model .*train.use_kl_loss"
+mkdir model # an empty place where something was mounted
+mv kept kept_away
+mv clock.jinja clock_away
+sft pupil trainer.steps=3 model.tokenizer=kept model.chat_template=clock.jinja data.template_args='[now=2020-02-03]'
+ok $? "sft: gone on with, without folder, tokenizer and template: $(tail -1 pupil.log)"
+expect "all three are named" pupil.log "not there any more: model.path .*, model.tokenizer \\(kept\\), model.chat_template \\(clock.jinja\\)"
+for f in model/model.safetensors model/chat_template.jinja model/tokenizer.json optimizer.safetensors; do
+    cmp -s {pupil,pupils}/checkpoints/step-000003/$f
+    ok $? "sft: gone on with, without the folder: $f differs"
+done
+sft pupil trainer.steps=4 trainer.resume=never
+[ $? = 1 ] && grep -q 'model.path: .* holds no config.json' pupil.log
+ok $? "another run, without the folder: $(tail -1 pupil.log)"
+echo spoilt >>pupil/checkpoints/step-000003/model/model.safetensors
+rm -r pupil/checkpoints/step-00000[12] 2>/dev/null
+sft pupil trainer.steps=4 model.tokenizer=kept model.chat_template=clock.jinja data.template_args='[now=2020-02-03]'
+[ $? = 1 ] && tail -1 pupil.log | grep -q 'all 1 checkpoints are damaged'
+ok $? "neither the folder nor a whole checkpoint: $(tail -1 pupil.log)"
 the_end
