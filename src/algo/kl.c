@@ -2,6 +2,9 @@
 #include "algo/kl.h"
 #include "base/mathx.h"
 
+#include <float.h>
+#include <math.h>
+
 static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 double kl_token(double *grad, int kind, double lp, double ref) {
@@ -24,8 +27,10 @@ double kl_token(double *grad, int kind, double lp, double ref) {
 }
 
 void kl_control_step(KlControl *c, double kl, int64_t answers) {
-    if (!c->adaptive) return;
-    c->coef *= 1 + clamp(kl / c->target - 1, -0.2, 0.2) * (double)answers / c->horizon;
+    if (!c->adaptive || isnan(kl)) return;
+    double share = (double)answers / c->horizon;
+    c->coef *= 1 + clamp(kl / c->target - 1, -0.2, 0.2) * (share < 1 ? share : 1);
+    if (c->coef > DBL_MAX) c->coef = DBL_MAX;
 }
 
 double kl_into_reward(float *reward, const Answers *a, int kind, double coef, const float *old_lp,

@@ -6,6 +6,7 @@
 #include "op/profile.h"
 #include "plan/machine.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -293,7 +294,7 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
 static bool read_more(void *user, const Json *state, const char *checkpoint, Err *err) {
     Run *r = user;
     char line[300];
-    TRY(json_real_within(state, "kl_coef", 0, 1e300, &r->kl.coef, err));
+    TRY(json_real_within(state, "kl_coef", 0, DBL_MAX, &r->kl.coef, err));
     snprintf(line, sizeof line, "going on from %s: %" PRId64 " steps are done", checkpoint, r->job.step);
     run_dir_log(r->job.dir, line);
     return true;

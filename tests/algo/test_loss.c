@@ -187,6 +187,16 @@ static void kl_controller(void) {
     EXPECT(fabs(k.coef - 0.1 * 1.02) < 1e-12, "%g", k.coef);
     kl_control_step(&k, 0.05, 100);
     EXPECT(fabs(k.coef - 0.1 * 1.02) < 1e-12, "on target nothing moves");
+    k.coef = 0.1;
+    kl_control_step(&k, 0, 8192); /* eight horizons: no more than one, or the coefficient becomes negative */
+    EXPECT(fabs(k.coef - 0.08) < 1e-12, "%g", k.coef);
+    kl_control_step(&k, 1, 1 << 30);
+    EXPECT(fabs(k.coef - 0.096) < 1e-12, "%g", k.coef);
+    kl_control_step(&k, NAN, 100);
+    EXPECT(fabs(k.coef - 0.096) < 1e-12, "a KL that is no number moves it to %g", k.coef);
+    k.coef = 1.7e308;
+    kl_control_step(&k, 1, 1000);
+    EXPECT(isfinite(k.coef), "%g cannot be read again", k.coef);
     static const int64_t cut[] = { 0, 2, 3 };
     float reward[] = { 0, 1, 0.5f }, lp[] = { -1, -1, -3 }, ref[] = { -2, -1, -2 };
     Answers a = { 2, cut, cut + 1, NULL };
