@@ -101,6 +101,12 @@ static void penalise_kl(Run *r, const Answers *a) {
     kl_control_step(&r->kl, kl, a->n);
 }
 
+/* The baseline is judged as the answers are: with the punishment of what is too long. */
+static double greedy_reward(const Run *r, int question) {
+    const Rollout *a = &r->sampler.greedy.at[question];
+    return a->score + overlong(&r->job.c, answer_n(a));
+}
+
 bool step_advantage(Run *r, Err *err) {
     if (r->now.cut) return true;
     const Config *c = &r->job.c;
@@ -111,7 +117,7 @@ bool step_advantage(Run *r, Err *err) {
     AdvConf conf = config_advantage(c);
     AdvIn in = { .a = a, .reward = f->reward, .group = f->group };
     if (c->algo.advantage == ADV_REMAX) {
-        for (int64_t i = 0; i < a.n; i++) f->baseline[i] = (float)r->sampler.greedy.at[f->group[i]].score;
+        for (int64_t i = 0; i < a.n; i++) f->baseline[i] = (float)greedy_reward(r, f->group[i]);
         in.baseline = f->baseline;
     }
     size_t mark = arena_mark(&r->flat.scratch);

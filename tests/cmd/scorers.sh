@@ -7,6 +7,11 @@ make_model
 make_sums 16
 own="reward.library=null reward.workers=1" # beside train's usual options
 
+# ---- ReMax: the greedy answer is punished for its length as the others are
+train remax $own trainer.steps=1 trainer.samples=16 algo.advantage=remax algo.overlong.enable=true algo.overlong.buffer=12 reward.command='while read -r l; do echo 1; done'
+grep -q '"finish":"length","tokens":12' "$work/remax/samples.jsonl" && grep -oE '"advantage":[^,]*' "$work/remax/samples.jsonl" | grep -qvE ':-'
+ok $? "advantages $(grep -oE '"advantage":[^,]*' "$work/remax/samples.jsonl" | tr '\n' ' ') $(tail -1 "$work/remax.log")"
+
 # ---- an adaptive coefficient of more answers than horizons is one that a checkpoint can hold
 adaptive="$own algo.kl_in_reward=true algo.kl_control=adaptive algo.kl_horizon=1 trainer.save_every=1"
 train kl $adaptive trainer.steps=1 reward.command='while read -r l; do echo 1; done'
