@@ -147,7 +147,9 @@ static bool number(Parser *p, Json *out) {
         uint64_t u = minus ? 0 : strtoull(p->text.data, NULL, 10);
         if (u && !errno) return *out = json_uint(u), true;
     }
-    *out = (Json){ .kind = JSON_REAL, .real = strtod(p->text.data, NULL) };
+    *out = (Json){ .kind = JSON_REAL,
+                   .digits = mem_str(p->mem, p->text.data, p->text.n),
+                   .real = strtod(p->text.data, NULL) };
     return true;
 }
 
@@ -270,6 +272,24 @@ bool json_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err) {
     vec_free(p.stack.at);
     buf_free(&p.text);
     return ok;
+}
+
+Json json_copy(const Json *v, Mem *mem) {
+    Json c = *v;
+    if (v->kind == JSON_STRING) c.str = mem_str(mem, v->str, v->n);
+    if (v->kind == JSON_REAL && !v->flag && v->digits) c.digits = mem_str(mem, v->digits, strlen(v->digits));
+    if (v->kind == JSON_ARRAY) {
+        c.items = MEM_ARRAY(mem, Json, v->n + 1);
+        for (size_t i = 0; i < v->n; i++) c.items[i] = json_copy(&v->items[i], mem);
+    }
+    if (v->kind == JSON_OBJECT) {
+        c.members = MEM_ARRAY(mem, JsonMember, v->n + 1);
+        for (size_t i = 0; i < v->n; i++) {
+            const JsonMember *m = &v->members[i];
+            c.members[i] = (JsonMember){ mem_str(mem, m->key, m->key_n), m->key_n, json_copy(&m->value, mem) };
+        }
+    }
+    return c;
 }
 
 /* ---- looking things up */

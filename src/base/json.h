@@ -15,7 +15,10 @@ typedef struct Json Json;
 struct Json {
     JsonKind kind;
     bool     flag;                  /* JSON_BOOL */
-    size_t   n;                     /* bytes of a string, items of an array, members of an object */
+    union {
+        size_t      n;              /* bytes of a string, items of an array, members of an object */
+        const char *digits;         /* JSON_REAL without 'flag': as it was read; NULL: it was not read from JSON */
+    };
     union {
         int64_t     integer;        /* JSON_INT */
         double      real;           /* also of a whole number beyond int64; up to 2^64-1
@@ -30,6 +33,7 @@ typedef struct JsonMember { const char *key; size_t key_n; Json value; } JsonMem
 bool json_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err);
 
 Json json_uint(uint64_t u);                                           /* JSON_INT where it is one */
+Json json_copy(const Json *v, Mem *mem);                              /* with all that is in it */
 
 /* The member of that name, or NULL; NULL too when o is NULL or not an object. */
 const Json *json_get(const Json *o, const char *key);
@@ -52,10 +56,18 @@ static inline bool json_is_str(const Json *j, const char *s) {
 }
 static inline double json_number(const Json *j) { return j->kind == JSON_INT ? (double)j->integer : j->real; }
 
+/* The digits of a whole number that neither int64 nor uint64 holds; NULL: it is none. */
+static inline const char *json_big(const Json *j) {
+    bool own = j->kind == JSON_REAL && !j->flag && j->digits;
+    return own && !__builtin_strpbrk(j->digits, ".eE") ? j->digits : NULL;
+}
+
 /* Writing: compact, UTF-8 as it is, control characters escaped. */
 void json_put_str(Buf *b, const char *s, size_t n);            /* with quotes; bytes that are not UTF-8 become U+FFFD */
 void json_put_f32(Buf *b, float x);                            /* the shortest digits that restore it; NaN, inf: null */
 void json_put_f64(Buf *b, double x);
 void json_put_value(Buf *b, const Json *v);                    /* ", " and ": " are not added: {"a":1} */
+void json_put_number_own(Buf *b, const Json *v);               /* a JSON_REAL in the digits that it was read in: 1.10,
+                                                                * 1e999, whole numbers of any length */
 
 #endif

@@ -72,6 +72,11 @@ void json_put_f64(Buf *b, double x) {
     buf_puts(b, t);
 }
 
+void json_put_number_own(Buf *b, const Json *v) {
+    if (v->kind == JSON_REAL && !v->flag && v->digits) buf_puts(b, v->digits);
+    else json_put_value(b, v);
+}
+
 void json_put_value(Buf *b, const Json *v) {
     switch (v->kind) {
     case JSON_NULL: buf_puts(b, "null"); break;

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
+#include "file/parquet.h"
 #include "task/reward.h"
 
 #include <stdio.h>
@@ -60,10 +61,10 @@ static bool text_field(const Json *line, const char *key, bool needed, const Jso
     return true;
 }
 
-/* A value as JSON text in mem. */
+/* A value as JSON text in mem, its numbers as the line has them. */
 static const char *json_text(const Json *v, Mem *mem, size_t *n) {
     Buf b = { 0 };
-    json_put_value(&b, v);
+    pq_put_value(&b, v);
     *n = b.n;
     const char *text = mem_str(mem, b.data, b.n);
     buf_free(&b);

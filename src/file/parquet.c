@@ -321,5 +321,5 @@ void pq_put_value(Buf *b, const Json *v) {
             pq_put_value(b, object ? &v->members[i].value : &v->items[i]);
         }
         buf_putc(b, object ? '}' : ']');
-    } else json_put_value(b, v);
+    } else json_put_number_own(b, v);
 }

@@ -43,7 +43,8 @@ typedef struct { Json *rows; int64_t n; Mem *mem; int n_mem; } PqRows;
 bool    pq_read(const PqFile *f, int group, Threads *threads, PqRows *out, Err *err);
 void    pq_rows_free(PqRows *r);
 
-void    pq_put_value(Buf *b, const Json *v);      /* as json_put_value, but bytes are written as {"base64":"..."} */
+void    pq_put_value(Buf *b, const Json *v);      /* as json_put_value, but bytes are written as {"base64":"..."},
+                                                * numbers in the digits that they were read in */
 
 /* Writing: rows are JSON_OBJECTs; the schema is found from them (a missing member is a null; whole and real numbers
  * together are doubles; what cannot be one type is an error that names column and row).  All or nothing, by rename. */

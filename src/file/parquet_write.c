@@ -5,6 +5,7 @@
 #include "file/parquet.h"
 #include "file/thrift.h"
 
+#include <math.h>
 #include <snappy-c.h>
 #include <string.h>
 #include <zstd.h>
@@ -56,12 +57,26 @@ static Node *child_named(Writer *w, Node *v, const char *name, size_t n) {
     return c;
 }
 
+/* A column of numbers holds doubles: what is whole is not rounded to one, what is beyond them not made infinite. */
+static bool fits(Writer *w, const Node *v, const Json *j, int64_t row) {
+    bool whole = j->flag ? j->real >= 0x1p64 || (uint64_t)j->real != j->n : json_big(j) != NULL;
+    bool beyond = !j->flag && j->digits && !isfinite(j->real);
+    if (!whole && !beyond) return true;
+    Buf digits = { 0 };
+    json_put_number_own(&digits, j);
+    err_set(w->err, "row %lld: column %s is %.60s, which no number of a Parquet file holds: write it as text",
+            (long long)row, v->name, digits.data);
+    buf_free(&digits);
+    return false;
+}
+
 static bool learn(Writer *w, Node *v, const Json *j, int64_t row, int depth) {
     static const Kind of[] = { W_NULL, W_BOOL, W_INT, W_REAL, W_TEXT, W_LIST, W_STRUCT };
     if (depth > MAX_NEST) return err_set(w->err, "row %lld: nested more than %d deep", (long long)row, MAX_NEST);
     Kind now = of[j->kind];
     if (now == W_TEXT && j->flag) now = W_BYTES;
     if (now == W_NULL) return true;
+    if (now == W_REAL) TRY(fits(w, v, j, row));
     bool number = (v->kind == W_INT || v->kind == W_REAL) && (now == W_INT || now == W_REAL);
     bool text = (v->kind == W_TEXT || v->kind == W_BYTES) && (now == W_TEXT || now == W_BYTES);
     if (v->kind == W_NULL) v->kind = now;

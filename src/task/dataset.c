@@ -75,7 +75,8 @@ static void put_dense(Buf *b, const Json *v) {
             put_dense(b, &v->items[i]);
         }
         buf_putc(b, ']');
-    } else pq_put_value(b, v);
+    } else if (v->kind == JSON_REAL) json_put_value(b, v); /* a template reads it as a number again */
+    else pq_put_value(b, v);
 }
 
 static const char *keep(Loader *l, const char *s, size_t n, size_t *out_n) {
@@ -165,28 +166,12 @@ static bool take_name(Loader *l, const Json *row, const char *column, const char
     return true;
 }
 
-static Json copied(const Json *v, Mem *m) {
-    Json c = *v;
-    if (v->kind == JSON_STRING) c.str = mem_str(m, v->str, v->n);
-    if (v->kind == JSON_ARRAY) {
-        c.items = MEM_ARRAY(m, Json, v->n + 1);
-        for (size_t i = 0; i < v->n; i++) c.items[i] = copied(&v->items[i], m);
-    }
-    if (v->kind == JSON_OBJECT) {
-        c.members = MEM_ARRAY(m, JsonMember, v->n + 1);
-        for (size_t i = 0; i < v->n; i++)
-            c.members[i] = (JsonMember){ mem_str(m, v->members[i].key, v->members[i].key_n), v->members[i].key_n,
-                                         copied(&v->members[i].value, m) };
-    }
-    return c;
-}
-
 static bool take_pictures(Loader *l, DataRow *r, const Json *v, bool videos) {
     const char *file = l->d->file[l->file], *slash = strrchr(file, '/');
     if (v->kind != JSON_ARRAY)
         return err_set(l->err, "%s must be a list, not %s", videos ? l->videos : l->images, json_kind_name(v->kind));
     Json *own = MEM_ARRAY(&l->d->mem, Json, v->n);
-    for (size_t i = 0; i < v->n; i++) own[i] = copied(&v->items[i], &l->d->mem);
+    for (size_t i = 0; i < v->n; i++) own[i] = json_copy(&v->items[i], &l->d->mem);
     if (videos) r->videos = own, r->n_videos = (int)v->n;
     else r->images = own, r->n_images = (int)v->n;
     r->folder = slash ? mem_str(&l->d->mem, file, (size_t)(slash - file)) : "";

@@ -47,7 +47,8 @@ static void read_object(RewardResult *out, const Json *v, const char *text, int6
             json_put_str(&out->extra, m->key, m->key_n);
             buf_putc(&out->extra, ':');
             size_t from = out->extra.n;
-            json_put_value(&out->extra, &m->value);
+            if (json_big(&m->value)) json_put_number_own(&out->extra, &m->value);
+            else json_put_value(&out->extra, &m->value); /* 1.10 and 1.1 are one vote */
             if (!strcmp(m->key, "pred"))
                 out->vote = hash_bytes(HASH_START, out->extra.data + from, out->extra.n - from) | 1;
         }

@@ -111,23 +111,6 @@ static Json object(Mem *mem, size_t room) {
 
 static void add(Json *o, const char *key, Json v) { o->members[o->n++] = (JsonMember){ key, strlen(key), v }; }
 
-static Json copy(Mem *mem, const Json *v) {
-    Json c = *v;
-    if (v->kind == JSON_STRING) c.str = mem_str(mem, v->str, v->n);
-    if (v->kind == JSON_ARRAY) {
-        c.items = MEM_ARRAY(mem, Json, v->n);
-        for (size_t i = 0; i < v->n; i++) c.items[i] = copy(mem, &v->items[i]);
-    }
-    if (v->kind == JSON_OBJECT) {
-        c.members = MEM_ARRAY(mem, JsonMember, v->n);
-        for (size_t i = 0; i < v->n; i++) {
-            const JsonMember *m = &v->members[i];
-            c.members[i] = (JsonMember){ mem_str(mem, m->key, m->key_n), m->key_n, copy(mem, &m->value) };
-        }
-    }
-    return c;
-}
-
 /* The first of the columns that the row has and that is not null. */
 static const Json *first_of(const Json *row, const char *columns, char name[64]) {
     while (columns && *columns) {
@@ -169,7 +152,7 @@ static bool is_text(const Json *v) { return v->kind == JSON_STRING && (!v->flag 
 /* Messages as they are; a question in its instruction, behind the system message if one is wanted. */
 static bool make_prompt(const Prepare *p, const PrepareWith *w, const Json *q, const char *column, Mem *mem, Json *out,
                         Err *err) {
-    if (q->kind == JSON_ARRAY) return *out = copy(mem, q), true;
+    if (q->kind == JSON_ARRAY) return *out = json_copy(q, mem), true;
     if (!is_text(q)) return err_set(err, "%s must be text or messages, not %s", column, json_kind_name(q->kind));
     *out = (Json){ .kind = JSON_ARRAY, .items = MEM_ARRAY(mem, Json, 2) };
     if (w->system) out->items[out->n++] = message(mem, "system", words(mem, w->system));
@@ -181,7 +164,7 @@ static bool make_prompt(const Prepare *p, const PrepareWith *w, const Json *q, c
 static bool answer_text(const Json *a, const char *column, Buf *b, Err *err) {
     if (a->kind == JSON_STRING && !is_text(a)) return err_set(err, "%s is not UTF-8 text", column);
     if (a->kind == JSON_STRING) buf_put(b, a->str, a->n);
-    else if (a->kind == JSON_INT || a->kind == JSON_REAL) json_put_value(b, a);
+    else if (a->kind == JSON_INT || a->kind == JSON_REAL) json_put_number_own(b, a);
     else return err_set(err, "%s must be text or a number, not %s", column, json_kind_name(a->kind));
     return true;
 }
@@ -195,7 +178,7 @@ static Json make_extra(const Prepare *p, const PrepareWith *w, const Json *raw, 
         char *name = mem_str(mem, c, n), *column = strchr(name, '=');
         if (column) *column++ = 0;
         const Json *v = json_get(raw, column ? column : name);
-        if (v && v->kind != JSON_NULL) add(&e, name, copy(mem, v));
+        if (v && v->kind != JSON_NULL) add(&e, name, json_copy(v, mem));
         c += n + (c[n] == '|');
     }
     return e;
@@ -206,7 +189,7 @@ static bool split_messages(Json *prompt, Mem *mem, Json *response, Err *err) {
     const Json *last = prompt->n ? &prompt->items[prompt->n - 1] : NULL, *content = json_get(last, "content");
     if (prompt->n < 2 || !json_is_str(json_get(last, "role"), "assistant") || !content || !is_text(content))
         return err_set(err, "there is no response, and the messages do not end with the assistant's");
-    *response = copy(mem, content);
+    *response = json_copy(content, mem);
     prompt->n--;
     return true;
 }
@@ -222,13 +205,13 @@ static bool make_images(const Prepare *p, const Json *raw, const Json *question,
             said++, at += mark;
     if (question->kind == JSON_STRING && said != v->n)
         return err_set(err, "%zu pictures for %zu times <image>", v->n, said);
-    *out = copy(mem, v);
+    *out = json_copy(v, mem);
     return true;
 }
 
 bool prepare_row(const Prepare *p, const PrepareWith *w, const Json *raw, int64_t index, Mem *mem, Json *out,
                  Err *err) {
-    if (!p->question) return *out = copy(mem, raw), true;
+    if (!p->question) return *out = json_copy(raw, mem), true;
     char qname[64], aname[64];
     const char *qs = w->question ? w->question : p->question, *as = w->answer ? w->answer : p->answer;
     const char *source = w->source ? w->source : p->source;

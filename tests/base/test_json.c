@@ -50,6 +50,24 @@ int main(void) {
     EXPECT(parse("5e-324", &v, &m, &e) && v.real == 0x1p-1074, "the smallest real");
     EXPECT(parse("1.7976931348623157e308", &v, &m, &e) && v.real == 0x1.fffffffffffffp1023, "the largest real");
     EXPECT(parse("1e-400", &v, &m, &e) && v.real == 0, "too small is 0");
+    static const char *const own[] = { "12345678901234567890123",
+                                       "-9223372036854775809",
+                                       "1e999",
+                                       "1.10",
+                                       "-0.0",
+                                       "1E5",
+                                       "0.1000000000000000055511151231257827" };
+    for (size_t i = 0; i < COUNT(own); i++) {
+        buf_clear(&b);
+        EXPECT(parse(own[i], &v, &m, &e) && v.kind == JSON_REAL, "%s: %s", own[i], e.msg);
+        EXPECT((json_big(&v) != NULL) == (i < 2), "%s is whole and long", own[i]);
+        Mem kept = { 0 };
+        Json copy = json_copy(&v, &kept);
+        json_put_number_own(&b, &copy);
+        EXPECT_STR(b.data, own[i]);
+        mem_free(&kept);
+    }
+    EXPECT(parse("18446744073709551615", &v, &m, &e) && !json_big(&v), "64 bits are held");
     buf_clear(&b);
 
     static const struct {

@@ -7,6 +7,22 @@ make_model
 make_sums 16
 own="reward.library=null reward.workers=1" # beside train's usual options
 
+# ---- numbers reach a scorer, and a copy, in their own digits
+numbers='{"whole":12345678901234567890123,"real":1.10,"far":1e999,"list":[-9223372036854775809,1E5,0.5,7]}'
+echo '{"data_source":"x","prompt":"p","reward_model":{"ground_truth":12345678901234567890123},"extra_info":'$numbers'}' >"$work/numbers.jsonl"
+echo '{"data_source":"x","solution_str":"a","ground_truth":1.10,"extra_info":'$numbers'}' >"$work/judge.jsonl"
+"$hone" grade --command "tee $work/asked | while read -r l; do echo 1; done" --in "$work/judge.jsonl" >/dev/null
+grep -qF '"ground_truth":1.10,"extra_info":'"$numbers}" "$work/asked"
+ok $? "numbers on their way through grade: $(cat "$work/asked")"
+train numbers $own trainer.steps=1 "data.train_files=[$work/numbers.jsonl]" data.train_batch_size=1 "reward.command=tee '$work/asked' | while read -r l; do echo 1; done"
+grep -qF '"ground_truth":12345678901234567890123,"extra_info":'"$numbers}" "$work/asked"
+ok $? "numbers on their way through train: $(head -1 "$work/asked") $(tail -1 "$work/numbers.log")"
+"$hone" data copy --in "$work/numbers.jsonl" --out "$work/copy.jsonl" >/dev/null && cmp -s "$work/numbers.jsonl" "$work/copy.jsonl"
+ok $? "numbers copied: $(cat "$work/copy.jsonl")"
+"$hone" data copy --in "$work/numbers.jsonl" --out "$work/copy.parquet" 2>"$work/err"
+[ $? = 1 ] && grep -qE 'column (ground_truth|whole|element|far) is .*which no number of a Parquet file holds: write it as text' "$work/err"
+ok $? "a number that Parquet cannot hold: $(cat "$work/err")"
+
 # ---- ReMax: the greedy answer is punished for its length as the others are
 train remax $own trainer.steps=1 trainer.samples=16 algo.advantage=remax algo.overlong.enable=true algo.overlong.buffer=12 reward.command='while read -r l; do echo 1; done'
 grep -q '"finish":"length","tokens":12' "$work/remax/samples.jsonl" && grep -oE '"advantage":[^,]*' "$work/remax/samples.jsonl" | grep -qvE ':-'
