@@ -47,6 +47,7 @@ Prompt *rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out) {
     Err err;
     if (!tok_decode(tok, a->tokens + a->n_prompt, (size_t)answer_n(a), true, out, &err)) buf_clear(out);
+    if (a->text_n >= 0 && (size_t)a->text_n < out->n) out->n = (size_t)a->text_n, out->data[out->n] = 0;
 }
 
 /* ---- one run */
@@ -128,9 +129,10 @@ static void submit(Going *g, int slot) {
     buf_clear(&g->text);
     if (a->finish == FINISH_BROKEN) {
     } /* judged as if nothing had been said, and failed whatever the verdict */
-    else if (g->stops && g->stops[slot])
+    else if (g->stops && g->stops[slot]) {
         stops_text(g->stops[slot], &g->text);
-    else rollout_text(a, g->run->tok, &g->text);
+        a->text_n = (int64_t)g->text.n;
+    } else rollout_text(a, g->run->tok, &g->text);
     RewardSample s = {
         .data_source = row->source,
         .solution = g->text.data ? g->text.data : "",
@@ -173,7 +175,7 @@ static void on_answer(void *user, const Answer *x) {
     int slot = slot_of(g, x->request, x->sample);
     Rollout *a = &g->r->at[slot];
     a->prompt = (int)(p - g->r->prompt), a->sample = x->sample;
-    a->n_prompt = p->n, a->n = p->n + x->n, a->finish = x->finish;
+    a->n_prompt = p->n, a->n = p->n + x->n, a->finish = x->finish, a->text_n = -1;
     size_t bytes = (size_t)x->n * sizeof(float);
     memcpy(a->tokens, p->tokens, (size_t)p->n * sizeof *a->tokens);
     if (x->n) memcpy(a->tokens + p->n, x->tokens, bytes), memcpy(a->lp, x->lp, bytes), memcpy(a->ent, x->ent, bytes);

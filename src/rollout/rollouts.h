@@ -27,6 +27,7 @@ typedef struct {
     uint8_t *kept;            /* the sets they were drawn from (model/kept_set.h); NULL: not wanted */
     size_t   kept_n;          /* bytes */
     Finish   finish;
+    int64_t  text_n;          /* bytes of its text before a stop text; -1: all of it */
     double   score;
     int8_t   acc;             /* 1, 0, or -1: the scorer does not say */
     bool     failed;          /* the scorer gave no verdict, or the answer is FINISH_BROKEN */
@@ -91,7 +92,7 @@ bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Er
 PicturesShape seeing_micro(const Seeing *s, int64_t micro_tokens, const Dims *d);   /* the most of a micro-batch */
 size_t seeing_pixels(const Seeing *s, const Dims *d);                 /* bytes of the pictures of one prompt */
 
-/* The answer as text, without special tokens. */
+/* The answer as text, as the scorer sees it: without special tokens, to the first stop text. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);
 
 /* Of the k answers to one question, the first among those that the most others agree with. */

@@ -7,6 +7,7 @@ typedef struct {
     int32_t slot, n, finish; /* n: tokens of the answer */
     int64_t kept_n;
     double score;
+    int64_t text_n;
     uint64_t pred;
     int8_t acc;
     bool failed;
@@ -20,7 +21,7 @@ static void pack(Buf *b, const Rollout *a, int slot) {
                 .kept_n = (int64_t)a->kept_n,
                 .score = a->score,
                 .pred = a->pred };
-    row.acc = a->acc, row.failed = a->failed;
+    row.acc = a->acc, row.text_n = a->text_n, row.failed = a->failed;
     memcpy(row.reason, a->reason, sizeof row.reason);
     size_t bytes = (size_t)row.n * 4;
     buf_put(b, &row, sizeof row);
@@ -46,6 +47,7 @@ static const char *unpack(const char *at, const Rollouts *r) {
     Rollout *a = &r->at[row.slot];
     a->prompt = prompt, a->sample = sample, a->n_prompt = p->n, a->n = p->n + row.n;
     a->finish = (Finish)row.finish, a->score = row.score, a->pred = row.pred, a->acc = row.acc, a->failed = row.failed;
+    a->text_n = row.text_n;
     memcpy(a->reason, row.reason, sizeof a->reason);
     memcpy(a->tokens, p->tokens, (size_t)p->n * sizeof *a->tokens);
     size_t bytes = (size_t)row.n * 4;

@@ -23,6 +23,14 @@ ok $? "numbers copied: $(cat "$work/copy.jsonl")"
 [ $? = 1 ] && grep -qE 'column (ground_truth|whole|element|far) is .*which no number of a Parquet file holds: write it as text' "$work/err"
 ok $? "a number that Parquet cannot hold: $(cat "$work/err")"
 
+# ---- what samples.jsonl shows is what was judged
+train stop $own trainer.steps=1 trainer.samples=16 'rollout.stop=["1","e","a"]' "reward.command=tee '$work/asked' | while read -r l; do echo 1; done"
+texts() { grep -oE "\"$1\":\"([^\"\\\\]|\\\\.)*\"" "$2" | sed "s/^\"$1\"://" | sort; }
+texts solution_str "$work/asked" >"$work/judged"
+texts output "$work/stop/samples.jsonl" >"$work/shown"
+[ "$(lines "$work/judged")" = 16 ] && cmp -s "$work/judged" "$work/shown" && grep -q '"finish":"stop"' "$work/stop/samples.jsonl"
+ok $? "samples beside what was judged: $(diff "$work/judged" "$work/shown" | head -3) $(tail -1 "$work/stop.log")"
+
 # ---- ReMax: the greedy answer is punished for its length as the others are
 train remax $own trainer.steps=1 trainer.samples=16 algo.advantage=remax algo.overlong.enable=true algo.overlong.buffer=12 reward.command='while read -r l; do echo 1; done'
 grep -q '"finish":"length","tokens":12' "$work/remax/samples.jsonl" && grep -oE '"advantage":[^,]*' "$work/remax/samples.jsonl" | grep -qvE ':-'
