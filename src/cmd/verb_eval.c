@@ -194,7 +194,7 @@ static void print_result(const EvalResult *r, bool json) {
     } row[] = {
         { "mean", "score", r->mean, true },
         { "maj", "pred, what it read out of an answer", r->maj, r->has_maj },
-        { "acc", "acc, whether it is right", r->acc, r->has_acc },
+        { "acc", "acc, how right it is", r->acc, r->has_acc },
     };
     printf("%" PRId64 " questions, %d answers each, %.1f tokens an answer, %.1f s\n", r->questions, r->k, r->length,
            r->seconds);

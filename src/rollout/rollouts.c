@@ -291,11 +291,13 @@ bool rollouts_run(Rollouts *r, int from, const RolloutRun *run, EngineStats *sta
     return run->max_failed <= 0 || !wanted || judged(r, from, run->max_failed, err);
 }
 
+static bool votes(const Rollout *a) { return a->pred && !a->failed; }
+
 int rollout_majority(const Rollout *a, int k) {
     int best = 0, most = 0;
     for (int i = 0; i < k; i++) {
         int same = 0;
-        for (int j = 0; j < k; j++) same += a[j].pred == a[i].pred;
+        for (int j = 0; j < k && votes(&a[i]); j++) same += votes(&a[j]) && a[j].pred == a[i].pred;
         if (same > most) most = same, best = i;
     }
     return best;

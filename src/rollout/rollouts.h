@@ -29,7 +29,7 @@ typedef struct {
     Finish   finish;
     int64_t  text_n;          /* bytes of its text before a stop text; -1: all of it */
     double   score;
-    int8_t   acc;             /* 1, 0, or -1: the scorer does not say */
+    double   acc;             /* as in RewardResult: NAN where the scorer does not say */
     bool     failed;          /* the scorer gave no verdict, or the answer is FINISH_BROKEN */
     char     reason[120];     /* why it failed, as the scorer or its pool says it; "" if it did not */
     uint64_t pred;            /* hash of what the scorer read out of the text, for majority votes; 0: it does not say */
@@ -95,7 +95,8 @@ size_t seeing_pixels(const Seeing *s, const Dims *d);                 /* bytes o
 /* The answer as text, as the scorer sees it: without special tokens, to the first stop text. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);
 
-/* Of the k answers to one question, the first among those that the most others agree with. */
+/* Of the k answers to one question, the first among those that the most others agree with.  Without a verdict, or where
+ * the scorer does not say what it read, an answer has no vote; the first one of all where none has. */
 int rollout_majority(const Rollout *a, int k);
 
 #endif

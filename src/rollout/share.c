@@ -6,10 +6,9 @@
 typedef struct {
     int32_t slot, n, finish; /* n: tokens of the answer */
     int64_t kept_n;
-    double score;
+    double score, acc;
     int64_t text_n;
     uint64_t pred;
-    int8_t acc;
     bool failed;
     char reason[sizeof((Rollout *)0)->reason];
 } Row;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 void phase_begin(Run *r, const char *name) {
@@ -113,7 +114,7 @@ double overlong(const Config *c, int n) {
 /* What dynamic sampling looks at. */
 static double filter_metric(const Run *r, const Rollout *a) {
     FilterMetric by = (FilterMetric)r->job.c.algo.filter_groups.metric;
-    if (by == FILTER_ACC) return a->acc == 1;
+    if (by == FILTER_ACC) return isnan(a->acc) ? 0 : a->acc; /* it failed */
     return by == FILTER_REWARD ? a->score + overlong(&r->job.c, answer_n(a)) : a->score;
 }
 
@@ -121,7 +122,7 @@ static double filter_metric(const Run *r, const Rollout *a) {
 static bool filter_knows(const Run *r, int from, Err *err) {
     const Rollouts *o = &r->sampler.roll;
     for (int i = from * o->samples; r->job.c.algo.filter_groups.metric == FILTER_ACC && i < rollouts_n(o); i++)
-        if (o->at[i].acc < 0 && !o->at[i].failed)
+        if (isnan(o->at[i].acc) && !o->at[i].failed)
             return err_set(err,
                            "algo.filter_groups.metric is acc, but the scorer of data_source '%s' does not say it: use "
                            "score",

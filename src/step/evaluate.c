@@ -37,7 +37,7 @@ static Estimate estimate(const double *x, int64_t n) {
     return (Estimate){ mean, mean - half, mean + half };
 }
 
-static bool right(const Rollout *a) { return a->acc >= 0 ? a->acc == 1 : a->score > 0; }
+static bool right(const Rollout *a) { return isnan(a->acc) ? a->score > 0 : a->acc >= 1; }
 
 typedef struct {
     bool maj, acc;
@@ -49,10 +49,10 @@ static void question(Evaluator *e, int64_t q, const Rollout *a, int k, Seen *see
     int passed = 0;
     for (int i = 0; i < k; i++) {
         score += a[i].score;
-        acc += a[i].acc == 1;
+        acc += isnan(a[i].acc) ? 0 : a[i].acc;
         passed += right(&a[i]);
         seen->maj = seen->maj && (a[i].pred || a[i].failed);
-        seen->acc = seen->acc && (a[i].acc >= 0 || a[i].failed);
+        seen->acc = seen->acc && (!isnan(a[i].acc) || a[i].failed);
         seen->failed += a[i].failed;
         seen->broken += a[i].finish == FINISH_BROKEN;
         seen->tokens += answer_n(&a[i]);

@@ -1,8 +1,9 @@
 /* evaluate.h - how good a model is at the questions of a data set: k answers to each, scored; mean@k, pass@k, maj@k.
  *
  *   mean@n  the mean score of an answer, n answers to each question
- *   pass@k  the chance that at least one of k answers is right (score above 0, or the scorer's own acc), for k = 1, 2,
- *           4, ... and n: the share of the choices of k among the n answers that hold a right one, which is unbiased
+ *   pass@k  the chance that at least one of k answers is right (score above 0; where the scorer says acc, 1 or more,
+ *           as in verl's main_eval), for k = 1, 2, 4, ... and n: the share of the choices of k among the n answers that
+ *           hold a right one, which is unbiased
  *   maj@n   the score of the answer that most of the n agree on (where the scorer says what it read out of the text)
  * Each with a 95 % interval over questions. */
 #ifndef STEP_EVALUATE_H

@@ -47,8 +47,8 @@ static void answer_metrics(Run *r) {
     const Flat *f = &r->flat;
     Spread score = { 0 }, reward = { 0 }, adv = { 0 }, ret = { 0 }, len = { 0 }, alive = { 0 }, prompt = { 0 },
            seqlen = { 0 };
-    int64_t cut = 0, empty = 0, failed = 0, right = 0, judged = 0, budget = 0, full = 0, tokens = 0, sets = 0,
-            no_room = 0;
+    double right = 0;
+    int64_t cut = 0, empty = 0, failed = 0, judged = 0, budget = 0, full = 0, tokens = 0, sets = 0, no_room = 0;
     for (int i = 0; i < rollouts_n(o); i++) {
         const Rollout *a = &o->at[i];
         double sum = 0;
@@ -61,7 +61,7 @@ static void answer_metrics(Run *r) {
         spread_add(&seqlen, a->n);
         cut += a->finish == FINISH_LENGTH, budget += a->finish == FINISH_BUDGET, empty += answer_n(a) == 0,
             failed += a->failed, sets += (int64_t)a->kept_n, no_room += a->finish == FINISH_ROOM;
-        if (a->acc >= 0) judged++, right += a->acc;
+        if (!isnan(a->acc)) judged++, right += a->acc;
     }
     double n = rollouts_n(o);
     metric_spread(m, &score, "critic/score/mean", "critic/score/max", "critic/score/min");
@@ -88,7 +88,7 @@ static void answer_metrics(Run *r) {
         metric(m, per_rank[i], (double)tokens); /* tokens of a rank; there is one */
     metric(m, "global_seqlen/minmax_diff", 0);
     metric(m, "reward/failed_ratio", (double)failed / n);
-    if (judged) metric(m, "reward/acc", (double)right / (double)judged);
+    if (judged) metric(m, "reward/acc", right / (double)judged);
     if (score.max == score.min) metric(m, "reward/all_equal", 1);
     warnings(r, failed == rollouts_n(o), score.max == score.min, adv.max == 0 && adv.min == 0, no_room > 0);
 }

@@ -112,12 +112,12 @@ void val_metrics_add(ValMetrics *v, const char *source, const Rollout *a) {
     while (s < v->source + v->n_sources && strcmp(s->source, source)) s++;
     if (s == v->source + v->n_sources) return; /* behind MOST_SOURCES */
     for (int i = 0; i < v->n; i++) {
-        s->acc = s->acc && (a[i].acc >= 0 || a[i].failed);
+        s->acc = s->acc && (!isnan(a[i].acc) || a[i].failed);
         s->maj = s->maj && (a[i].pred || a[i].failed);
     }
     int majority = rollout_majority(a, v->n);
     for (int x = 0; x < VARS; x++) {
-        for (int i = 0; i < v->n; i++) v->x[i] = x == REWARD ? a[i].score : a[i].acc == 1;
+        for (int i = 0; i < v->n; i++) v->x[i] = x == REWARD ? a[i].score : isnan(a[i].acc) ? 0 : a[i].acc;
         add_var(v, &s->var[x], majority);
     }
     s->questions++;

@@ -63,8 +63,9 @@ void library_score(const Library *l, const RewardSample *s, RewardResult *out) {
         reward_fail(out, "the scorer's library gave %g as score", got.score);
     } else {
         out->score = got.score;
-        out->acc = got.acc == 0 || got.acc == 1 ? (int8_t)got.acc : -1;
-        if (out->acc >= 0) buf_puts(&out->extra, out->acc ? "\"acc\":true" : "\"acc\":false");
+        if (got.acc != 0 && got.acc != 1) return;
+        out->acc = got.acc;
+        buf_puts(&out->extra, got.acc ? "\"acc\":true" : "\"acc\":false");
     }
 }
 

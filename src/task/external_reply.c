@@ -39,7 +39,7 @@ static void read_object(RewardResult *out, const Json *v, const char *text, int6
     } else if (!number_of(json_get(v, "score"), &out->score)) {
         reward_fail(out, "the scorer's reply has no \"score\" that is a number: %s", text);
     } else {
-        if (number_of(acc, &x)) out->acc = x > 0;
+        if (number_of(acc, &x)) out->acc = x;
         for (size_t i = 0; i < v->n; i++) {
             const JsonMember *m = &v->members[i];
             if (!strcmp(m->key, "score") || !strcmp(m->key, "id") || !strcmp(m->key, "failed")) continue;

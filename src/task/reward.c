@@ -3,6 +3,7 @@
 
 #include "task/score.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +91,7 @@ void reward_fail(RewardResult *r, const char *fmt, ...) {
     va_end(ap);
     r->failed = true;
     r->score = 0;
-    r->acc = -1;
+    r->acc = NAN;
     buf_clear(&r->extra);
 }
 
@@ -98,7 +99,7 @@ void reward_score(const Reward *r, const RewardSample *s, RewardResult *out) {
     buf_clear(&out->extra);
     out->score = 0;
     out->failed = out->told = false;
-    out->acc = -1;
+    out->acc = NAN;
     out->vote = 0;
     out->reason[0] = 0;
     r->score(s, out);

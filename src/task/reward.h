@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
     double score;
     bool   failed;
-    int8_t acc;                        /* 1 right, 0 wrong, -1 the scorer does not say */
+    double acc;                        /* how right: 1 right, 0 wrong, any number of an outside scorer; NAN: not said */
     uint64_t vote;                     /* of the answer read out of the text: equal answers, equal votes; 0: not said */
     bool   told;                       /* failed by the scorer's own word on this very sample */
     char   reason[240];
@@ -38,7 +38,7 @@ void reward_fail(RewardResult *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 typedef struct Reward {
     const char *name, *summary;
     double      lowest;                             /* what a wrong answer earns: what cannot be judged earns no more */
-    void      (*score)(const RewardSample *s, RewardResult *out);      /* out is zeroed, acc -1 */
+    void      (*score)(const RewardSample *s, RewardResult *out);      /* out is zeroed, acc NAN */
 } Reward;
 
 const Reward *reward_find(const char *source);            /* by data_source or by a scorer's own name; NULL: unknown */

@@ -90,7 +90,7 @@ static void too_large(RewardResult *r) {
 
 static void begin(RewardResult *r) {
     buf_clear(&r->extra);
-    *r = (RewardResult){ .acc = -1, .extra = r->extra };
+    *r = (RewardResult){ .acc = NAN, .extra = r->extra };
 }
 
 /* All in one call, as many of them as that went well for. */

@@ -7,6 +7,16 @@ make_model
 make_sums 16
 own="reward.library=null reward.workers=1" # beside train's usual options
 
+# ---- acc is a share as well as a yes or no: in metrics, in pass@k (1 is right), and for dynamic sampling
+shares='while read -r l; do i=$(((i + 1) % 4)); echo "{\"score\": 1, \"acc\": 0.$((i * 25))}"; done'
+train shares $own trainer.steps=1 algo.filter_groups.enable=true algo.filter_groups.metric=acc "reward.command=$shares"
+ok $? "groups that differ in their shares: $(tail -1 "$work/shares.log")"
+grep -q '"reward/acc":0.375,' "$work/shares/metrics.jsonl"
+ok $? "the mean of 0, 0.25, 0.5, 0.75: $(grep -o '"reward/acc":[^,]*' "$work/shares/metrics.jsonl")"
+"$hone" eval "$work/model" "$work/sums.jsonl" --max-tokens 4 --threads 1 --n 4 --workers 1 --command "$shares" --json >"$work/out" 2>/dev/null
+grep -qE '"acc":\{"value":0.3750*,' "$work/out" && grep -qE '"pass@4":\{"value":0.0*,' "$work/out"
+ok $? "shares in eval: $(cat "$work/out")"
+
 # ---- numbers reach a scorer, and a copy, in their own digits
 numbers='{"whole":12345678901234567890123,"real":1.10,"far":1e999,"list":[-9223372036854775809,1E5,0.5,7]}'
 echo '{"data_source":"x","prompt":"p","reward_model":{"ground_truth":12345678901234567890123},"extra_info":'$numbers'}' >"$work/numbers.jsonl"

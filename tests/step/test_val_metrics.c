@@ -27,7 +27,7 @@ static void by_hand(const Dataset *d) {
     Metrics *m = MEM_NEW(&mem, Metrics);
     ValMetrics *v = val_metrics_open(d, 3, &mem);
     Rollout right = { .score = 1, .acc = 1, .pred = 7 }, wrong = { .score = -1, .acc = 0, .pred = 8 },
-            silent = { .score = 0.5, .acc = -1 };
+            silent = { .score = 0.5, .acc = NAN };
     val_metrics_add(v, "a/b", (Rollout[]){ right, wrong, right });
     val_metrics_add(v, "a/b", (Rollout[]){ wrong, wrong, right });
     val_metrics_add(v, "c", (Rollout[]){ silent, silent, silent });
@@ -42,6 +42,19 @@ static void by_hand(const Dataset *d) {
     EXPECT(isnan(metric_of(m, "val-core/c/reward/maj@3/mean", NAN)), "nor a vote");
     val_metrics_clear(v);
     metrics_clear(m);
+    /* acc is a share as well as a yes or no; who has no verdict has no vote: of two failed and two right answers that
+     * each say something else, a right one is the majority's */
+    Rollout part = { .score = 1, .acc = 0.25, .pred = 7 }, more = { .score = 1, .acc = 0.75, .pred = 9 },
+            failed = { .score = 0, .acc = NAN, .failed = true }, none = { .score = 0, .acc = NAN, .failed = true };
+    none.pred = 8;
+    val_metrics_add(v, "a/b", (Rollout[]){ failed, none, part });
+    val_metrics_add(v, "a/b", (Rollout[]){ none, none, more });
+    val_metrics_put(v, m);
+    EXPECT(is(m, "val-core/a/b/acc/mean@3", 1. / 6) && is(m, "val-core/a/b/acc/maj@3/mean", 0.5), "acc %g, maj %g",
+           metric_of(m, "val-core/a/b/acc/mean@3", NAN), metric_of(m, "val-core/a/b/acc/maj@3/mean", NAN));
+    EXPECT(is(m, "val-aux/a/b/reward/maj@3/mean", 1), "reward");
+    val_metrics_clear(v);
+    metrics_clear(m);
     val_metrics_put(v, m);
     EXPECT(m->n == 0, "nothing was asked, %d numbers are told", m->n);
     mem_free(&mem);
@@ -53,7 +66,7 @@ static void all_draws(const Dataset *d) {
     Metrics *m = MEM_NEW(&mem, Metrics);
     ValMetrics *v = val_metrics_open(d, 4, &mem);
     static const double x[4] = { 0.3, -1, 2, 0.3 };
-    Rollout a[4] = { { .acc = -1 }, { .acc = -1 }, { .acc = -1 }, { .acc = -1 } };
+    Rollout a[4] = { { .acc = NAN }, { .acc = NAN }, { .acc = NAN }, { .acc = NAN } };
     double best = 0, worst = 0;
     for (int i = 0; i < 4; i++) {
         a[i].score = x[i];

@@ -41,14 +41,14 @@ static void verdicts(const char *path, int least) {
         reward_score(scorer, &s, &got);
         EXPECT(got.score == json_number(json_get(&v, "score")) && !got.failed, "%s:%d: scored %g", path, rows + 1,
                got.score);
-        if (acc && !pred) EXPECT(got.acc == json_number(acc), "%s:%d: acc %d", path, rows + 1, got.acc);
+        if (acc && !pred) EXPECT(got.acc == json_number(acc), "%s:%d: acc %g", path, rows + 1, got.acc);
         if (acc && pred) {
             Buf want = { 0 };
             buf_printf(&want, "\"acc\":%s,\"pred\":", acc->flag ? "true" : "false");
             json_put_value(&want, pred);
             EXPECT(got.extra.n == want.n && !memcmp(got.extra.data, want.data, want.n), "%s:%d: %s, not %s", path,
                    rows + 1, got.extra.data, want.data);
-            EXPECT(got.acc == acc->flag, "%s:%d: acc %d", path, rows + 1, got.acc);
+            EXPECT(got.acc == acc->flag, "%s:%d: acc %g", path, rows + 1, got.acc);
             buf_free(&want);
         }
         mem_free(&mem);

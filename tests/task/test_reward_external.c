@@ -50,6 +50,7 @@ static const Case cases[] = {
     { "DO_ONCE",        NULL, 1 },
     { "fine",           NULL, 0.5 },
     { "DO_DICT",        NULL, 0.75, "\"acc\":true,\"why\":[\"a\",{\"b\":1}]" },
+    { "DO_SHARE",       NULL, 0.75, "\"acc\":0.25,\"pred\":12345678901234567890123" },
     { "DO_TRUE",        NULL, 1 },
     { "fine",           NULL, 0.5 },
 };
@@ -132,6 +133,7 @@ static void bad_command(int workers) {
         if (c->reason)
             EXPECT(r.failed && r.score == 0 && strstr(r.reason, c->reason), "%s: %g, %s", c->answer, r.score, r.reason);
         else EXPECT(!r.failed && r.score == c->score, "%s: %g, not %g; %s", c->answer, r.score, c->score, r.reason);
+        if (!strcmp(c->answer, "DO_SHARE")) EXPECT(r.acc == 0.25, "acc %g", r.acc);
         if (c->extra) EXPECT(r.extra.data && !strcmp(r.extra.data, c->extra), "%s: %s", c->answer, r.extra.data);
     }
     EXPECT(seen == COUNT(cases), "%zu verdicts", seen);

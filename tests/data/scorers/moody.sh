@@ -28,6 +28,7 @@ while read -r line; do
     *DO_TWICE*) echo "{\"score\": 1, \"id\": $id}"; echo "{\"score\": 0, \"id\": $id}" ;;
     *DO_ONCE*) echo 1; exit 0 ;;
     *DO_DICT*) echo '{"acc": true, "score": 0.75, "why": ["a", {"b": 1}]}' ;;
+    *DO_SHARE*) echo '{"acc": 0.25, "score": 0.75, "pred": 12345678901234567890123}' ;;
     *DO_TRUE*) echo true ;;
     *) echo "{\"score\": 0.5, \"id\": $id}" ;;
     esac
