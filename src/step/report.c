@@ -40,6 +40,25 @@ static void warnings(Run *r, bool unjudged, bool equal, bool flat, bool no_room)
     run_dir_log(r->job.dir, line);
 }
 
+/* Rewards are float32 from here on, as verl's: two scores of a question that differ, by more than what sums of the same
+ * parts leave, may be one reward. */
+static void warn_of_rounding(Run *r) {
+    const Flat *f = &r->flat;
+    int n = rollouts_n(&r->sampler.roll), k = r->sampler.roll.samples;
+    for (int i = 0; i < n && !r->warned.rounded; i++)
+        for (int j = i + 1; j < (i / k + 1) * k; j++) {
+            double a = f->score[i], b = f->score[j];
+            if ((float)a != (float)b || fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b))) continue;
+            char line[200];
+            snprintf(line, sizeof line,
+                     "scores %.17g and %.17g of answers to one question are the same reward: float32 has 7 digits, "
+                     "spread them wider",
+                     a, b);
+            warn(r, true, &r->warned.rounded, line);
+            break;
+        }
+}
+
 /* ---- rewards, lengths */
 static void answer_metrics(Run *r) {
     Metrics *m = &r->job.metrics;
@@ -90,6 +109,7 @@ static void answer_metrics(Run *r) {
     metric(m, "reward/failed_ratio", (double)failed / n);
     if (judged) metric(m, "reward/acc", right / (double)judged);
     if (score.max == score.min) metric(m, "reward/all_equal", 1);
+    warn_of_rounding(r);
     warnings(r, failed == rollouts_n(o), score.max == score.min, adv.max == 0 && adv.min == 0, no_room > 0);
 }
 

@@ -79,8 +79,8 @@ typedef struct {
     Moved     *moved;                 /* masters as they were when the run began */
     Tally      sum;
     double     peak_flops;                        /* of all ranks */
-    struct { bool unjudged, equal, flat, room; Usual grad; } warned;      /* what was said of the step before: it is
-                                                                           * not said again */
+    struct { bool unjudged, equal, flat, room, rounded; Usual grad; } warned;  /* what was said of the step before: it
+                                                                                * is not said again */
 } Run;
 
 bool run_open (Run *r, Err *err);                 /* r->job.c is loaded; opens everything,

@@ -41,6 +41,14 @@ texts output "$work/stop/samples.jsonl" >"$work/shown"
 [ "$(lines "$work/judged")" = 16 ] && cmp -s "$work/judged" "$work/shown" && grep -q '"finish":"stop"' "$work/stop/samples.jsonl"
 ok $? "samples beside what was judged: $(diff "$work/judged" "$work/shown" | head -3) $(tail -1 "$work/stop.log")"
 
+# ---- scores that one reward cannot tell apart are told of, once; what sums leave is none
+train round $own trainer.steps=2 reward.command='while read -r l; do i=$((1 - i)); echo 10000000$i; done'
+[ "$(grep -c 'step 1: scores 10000000[01] and 10000000[01] of answers to one question are the same reward' "$work/round/log.txt")" = 1 ]
+ok $? "scores of one reward: $(cat "$work/round/log.txt")"
+train sums $own trainer.steps=1 reward.command='while read -r l; do i=$((1 - i)); [ $i = 1 ] && echo 0.3 || echo 0.30000000000000004; done'
+! grep -q 'the same reward' "$work/sums/log.txt"
+ok $? "the same score by another sum was told of"
+
 # ---- ReMax: the greedy answer is punished for its length as the others are
 train remax $own trainer.steps=1 trainer.samples=16 algo.advantage=remax algo.overlong.enable=true algo.overlong.buffer=12 reward.command='while read -r l; do echo 1; done'
 grep -q '"finish":"length","tokens":12' "$work/remax/samples.jsonl" && grep -oE '"advantage":[^,]*' "$work/remax/samples.jsonl" | grep -qvE ':-'
