@@ -6,22 +6,53 @@
 # error: standard output belongs to the answers.
 import asyncio, importlib.util, inspect, json, math, os, sys, traceback
 
-answers = os.fdopen(os.dup(1), "w")
+answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
 os.dup2(2, 1)
+sys.stdin.reconfigure(encoding="utf-8")  # whatever the locale says
+sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
 sys.stdout = sys.stderr
 
 
 def say(value):
-    answers.write(json.dumps(value, default=plain) + "\n")
+    answers.write(json.dumps(plain(value)) + "\n")
     answers.flush()
 
 
-def plain(x):
-    """Numbers of numpy and torch as numbers, anything else as text."""
+def plain(x, above=()):
+    """As JSON can hold it and hone reads it: what is not finite as null, keys as text, numbers of numpy and torch as numbers, anything else as text, also what is
+    inside itself or more than a hundred deep.  A verdict is not lost for what stands beside its score."""
     try:
-        return x.item()
+        if x is None or isinstance(x, bool):
+            return x
+        if isinstance(x, str):
+            return utf8(x)
+        if isinstance(x, float):
+            return x if math.isfinite(x) else None
+        if isinstance(x, int) and x.bit_length() < 10000:
+            return x
+        if isinstance(x, (dict, list, tuple)):
+            if id(x) in above or len(above) == 100:
+                return text(x)
+            above = (*above, id(x))
+            if isinstance(x, dict):
+                return {text(k): plain(v, above) for k, v in x.items()}
+            return [plain(v, above) for v in x]
+        number = x.item()
+        return plain(number) if isinstance(number, (bool, int, float)) else text(x)
     except Exception:
-        return str(x)
+        return text(x)
+
+
+def text(x):
+    try:
+        return utf8(str(x))
+    except Exception:
+        return "<%s>" % type(x).__name__
+
+
+def utf8(x):
+    """Half of a surrogate pair has no UTF-8."""
+    return str.encode(x, "utf-8", "replace").decode("utf-8")
 
 
 def reason(error, file):

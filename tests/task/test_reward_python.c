@@ -53,6 +53,17 @@ static const struct {
     { "compute_later", NULL, "5", "5", 1, NULL, NULL },
     { "compute_number", NULL, "5", "5", 1, NULL,
       "\"from\":[\"data_source\",\"extra_info\",\"ground_truth\"],\"number\":7" },
+    /* what stands beside a score costs nobody the score */
+    { "compute_beside", NULL, "not finite", "", 1, NULL, "\"acc\":0.5,\"beside\":[null,null,null,1.5]" },
+    { "compute_beside", NULL, "keys", "", 1, NULL, "\"beside\":{\"(1, 2)\":\"a\",\"3\":\"b\",\"None\":\"c\"}" },
+    { "compute_beside", NULL, "circle", "", 1, NULL, "\"beside\":[1,\"[1, [...]]\"]" },
+    { "compute_beside", NULL, "deep", "", 1, NULL, "\"beside\":[[[" },
+    { "compute_beside", NULL, "surrogate", "", 1, NULL, "\"beside\":\"a?b\"" },
+    { "compute_beside", NULL, "mute", "", 1, NULL, "\"beside\":[\"<Mute>\",\"{1}\",\"b'x'\"]" },
+    { "compute_beside", NULL, "long", "", 1, NULL, "\"beside\":\"<int>\"" },
+    { "compute_beside", NULL, "long", "100", 1, NULL, "\"beside\":1267650600228229401496703205376" },
+    /* text is UTF-8 both ways, whatever the locale (main sets one) */
+    { "compute_beside", NULL, "caf\xc3\xa9", "caf\xc3\xa9", 1, NULL, "\"beside\":[\"caf\xc3\xa9\",4,true]" },
 };
 
 static void kinds(void) {
@@ -129,6 +140,7 @@ static void unusable(void) {
 int main(void) {
     if (system("python3 -c pass >/dev/null 2>&1")) SKIP("there is no python3");
     else {
+        setenv("PYTHONIOENCODING", "latin-1", 1);
         kinds();
         thousand("compute_score", 4, 0);
         thousand("compute_scores", 8, 64); /* once in its call, once alone */
