@@ -9,9 +9,10 @@
  * "score" (or with "failed", a reason), and better with the "id" of its request.  A slot
  * belongs to one thread at a time. */
 typedef struct Command Command;
-/* ready_s > 0: a process greets first, with {"ready": true} or {"failed": why}, and has so
- * long for it: no sample's deadline begins before that. */
-Command *command_open(const char *shell_line, int slots, double timeout_s, double ready_s);
+/* ready_s > 0: a process is told 'hello' (may be NULL) and greets, with {"ready": true} or {"failed": why}, and has so
+ * long for it: no sample's deadline begins before that.  None of its processes outlives this program
+ * (external_guard.h).  NULL: no process can be started. */
+Command *command_open(const char *shell_line, int slots, double timeout_s, const Buf *hello, double ready_s, Err *err);
 bool     command_ready(Command *c, Err *err);          /* starts the first process: false if it
                                                         * does not greet, with its reason */
 void     command_score(Command *c, int slot, const RewardSample *s, RewardResult *out);    /* ends at the deadline */
@@ -26,8 +27,16 @@ void     command_give_up(Command *c);                  /* from any thread: what 
 void     command_close(Command *c);                    /* no process of it is left */
 
 /* The shell line that runs a scorer written in Python: reward_python.py, which is part of this program, on a file, a
- * function of it and further arguments (a JSON object; NULL: none). */
+ * function of it and further arguments (a JSON object; NULL: none).  The file's text is its hello: all processes are
+ * given the text of one moment, whatever becomes of the file. */
 const char *python_line(const char *file, const char *function, const char *args, Mem *mem);
+bool        python_hello(Buf *out, const RewardOptions *o, Err *err);
+
+/* The programs and scripts that a command's line names, as they are now. */
+typedef struct ScorerFiles ScorerFiles;
+ScorerFiles *scorer_files(const char *shell_line);
+const char  *scorer_files_changed(const ScorerFiles *f);       /* one of them that is another by now; NULL: none */
+void         scorer_files_close(ScorerFiles *f);
 
 /* What a reply line means; out is failed if it means nothing.  false: it has the "id" of an earlier sample. */
 bool reply_read(RewardResult *out, const char *line, size_t n, int64_t id);

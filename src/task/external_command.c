@@ -7,13 +7,12 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "task/external_guard.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -41,6 +40,9 @@ struct Command {
     double timeout_s, ready_s;
     int n;
     Slot *slot;
+    Guard guard;
+    ScorerFiles *files; /* of a command that does not greet */
+    Buf hello;          /* what a process that greets is told before */
     atomic_llong ids, restarts;
     atomic_bool given_up, many;
 };
@@ -49,42 +51,11 @@ typedef enum { DONE, TIMED_OUT, DIED, WAS_SILENT, FLOODED, BAD_START, GIVEN_UP }
 enum { LOOK_UP_MS = 100 }; /* how long a wait goes on before it looks whether anybody still wants the answer */
 
 /* ---- Start and end */
-static bool start(Command *c, Slot *s) {
-    int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC)) return false;
-    if (pipe2(out, O_CLOEXEC)) return close(in[0]), close(in[1]), false;
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attr;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, in[0], 0);
-    posix_spawn_file_actions_adddup2(&files, out[1], 1);
-    posix_spawn_file_actions_addclosefrom_np(&files, 3); /* nothing of a training run is a scorer's business */
-    posix_spawnattr_init(&attr);
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGPIPE); /* this program ignores it, and that would be inherited */
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &usual);
-    posix_spawnattr_setpgroup(&attr, 0);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    char *argv[] = { "sh", "-c", (char *)c->shell_line, NULL };
-    int rc = posix_spawn(&s->pid, "/bin/sh", &files, &attr, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attr);
-    close(in[0]);
-    close(out[1]);
-    s->to = in[1];
-    s->from = out[0];
-    if (rc) {
-        s->pid = 0;
-        close(s->to);
-        close(s->from);
-        errno = rc;
-        return false;
-    }
-    fcntl(s->to, F_SETFL, O_NONBLOCK);
-    fcntl(s->from, F_SETFL, O_NONBLOCK);
+static bool start(Command *c, int slot) {
+    Slot *s = &c->slot[slot];
+    if (!shell_start(&s->pid, &s->to, &s->from, c->shell_line)) return false;
+    guard_tell(&c->guard, slot, s->pid);
+    shell_go(s->to);
     s->answered = 0;
     s->greeted = false;
     if (s->started) atomic_fetch_add(&c->restarts, 1);
@@ -112,7 +83,7 @@ static void reap(Slot *s) {
 }
 
 /* Ends the slot's process and all of its group; *status is how the leader ended, -1 if that is not known. */
-static void stop(Slot *s, double grace_s, int *status) {
+static void stop(Command *c, Slot *s, double grace_s, int *status) {
     *status = -1;
     if (!s->pid) return;
     if (s->to >= 0) close(s->to);
@@ -122,6 +93,7 @@ static void stop(Slot *s, double grace_s, int *status) {
     bool dead = !waitid(P_PID, (id_t)s->pid, &info, WEXITED | WNOWAIT | WNOHANG) && info.si_pid;
     kill(-s->pid, SIGKILL);
     if (!dead) gone(s->pid, KILL_WAIT_S);
+    guard_tell(&c->guard, (int)(s - c->slot), 0); /* before its number may be another's */
     int how;
     if (waitpid(s->pid, &how, WNOHANG) == 0) VEC_PUSH(s->unreaped, s->pid);
     else if (dead) *status = how;
@@ -227,10 +199,11 @@ static void drop_line(Slot *s, size_t n) {
 /* The greeting of a new process.  False: out says why it is of no use, and it is gone. */
 static bool greeted(Command *c, Slot *s, RewardResult *out) {
     if (c->ready_s <= 0 || s->greeted) return true;
-    size_t request = s->request.n, n;
-    s->request.n = 0; /* nothing is asked yet */
+    Buf asked = s->request;
+    size_t n;
+    s->request = c->hello, s->sent = 0;
     Outcome o = exchange(c, s, clock_now() + c->ready_s);
-    s->request.n = request;
+    s->request = asked, s->sent = 0;
     int status;
     if (o == DONE) {
         const char *line = line_of(s, &n);
@@ -246,20 +219,20 @@ static bool greeted(Command *c, Slot *s, RewardResult *out) {
         mem_free(&mem);
         drop_line(s, n);
         if (s->greeted) return true;
-        stop(s, 0, &status);
+        stop(c, s, 0, &status);
         return false;
     }
     if (o == DIED || o == WAS_SILENT) gone(s->pid, 0.05);
-    stop(s, 0, &status);
+    stop(c, s, 0, &status);
     say_why(out, o, status, c->ready_s);
     return false;
 }
 
 /* What a sample or several have in common: no old word is taken for theirs. */
-static void make_ready(Slot *s) {
+static void make_ready(Command *c, Slot *s) {
     int status;
     reap(s);
-    if (s->pid && out_of_turn(s)) stop(s, 0, &status);
+    if (s->pid && out_of_turn(s)) stop(c, s, 0, &status);
     s->sent = 0;
 }
 
@@ -274,9 +247,17 @@ static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult 
     buf_clear(&s->request);
     put_request(&s->request, sample, id);
     buf_putc(&s->request, '\n');
-    make_ready(s);
+    make_ready(c, s);
     for (;;) {
-        if (!s->pid && !start(c, s)) {
+        const char *other = s->pid || !c->files ? NULL : scorer_files_changed(c->files);
+        if (other) { /* two scorers would judge one run */
+            reward_fail(out,
+                        "%.80s has changed since the scorer was first started: put it back, or start again to go on "
+                        "with it as it is",
+                        other);
+            return;
+        }
+        if (!s->pid && !start(c, (int)(s - c->slot))) {
             say_why(out, BAD_START, 0, 0);
             return;
         }
@@ -293,12 +274,12 @@ static void score(Command *c, Slot *s, const RewardSample *sample, RewardResult 
             if (stale) continue; /* a second line about an earlier sample */
             s->answered++;
             if (out->failed && !out->told)
-                stop(s, 0, &status); /* whatever it says next may not be about the next sample */
+                stop(c, s, 0, &status); /* whatever it says next may not be about the next sample */
             return;
         }
         bool used = s->answered > 0;
         if (o == DIED || o == WAS_SILENT) gone(s->pid, 0.05); /* its output closes a little before it is dead */
-        stop(s, 0, &status);
+        stop(c, s, 0, &status);
         /* A process may answer once and end: if it had answered before and died without a word, the sample was not why.
          * One that greets means to stay. */
         s->sent = 0;
@@ -317,12 +298,12 @@ static int score_many(Command *c, Slot *s, const RewardSample *const *sample, Re
         put_request(&s->request, sample[i], first + i);
     }
     buf_puts(&s->request, "]\n");
-    make_ready(s);
-    if ((!s->pid && !start(c, s)) || !greeted(c, s, out[0])) return 0;
+    make_ready(c, s);
+    if ((!s->pid && !start(c, (int)(s - c->slot))) || !greeted(c, s, out[0])) return 0;
     for (double deadline = clock_now() + c->timeout_s; done < n;) {
         Outcome o = exchange(c, s, deadline);
         if (o != DONE) {
-            stop(s, 0, &status);
+            stop(c, s, 0, &status);
             return done;
         }
         size_t len;
@@ -331,7 +312,7 @@ static int score_many(Command *c, Slot *s, const RewardSample *const *sample, Re
         drop_line(s, len);
         if (stale) continue;
         if (out[done]->failed && !out[done]->told) {
-            stop(s, 0, &status);
+            stop(c, s, 0, &status);
             return done;
         }
         s->answered++, done++;
@@ -380,15 +361,22 @@ void command_give_up(Command *c) { atomic_store(&c->given_up, true); }
 
 bool command_ready(Command *c, Err *err) {
     RewardResult r = { 0 };
-    bool ok = start(c, &c->slot[0]) ? greeted(c, &c->slot[0], &r) : err_set(err, "the scorer could not be started");
+    Quiet q = quiet();
+    bool ok = start(c, 0) ? greeted(c, &c->slot[0], &r) : err_set(err, "the scorer could not be started");
+    loud(&q);
     if (!ok && *r.reason) err_set(err, "%s", r.reason);
     reward_result_free(&r);
     return ok;
 }
 
-Command *command_open(const char *shell_line, int slots, double timeout_s, double ready_s) {
+Command *command_open(const char *shell_line, int slots, double timeout_s, const Buf *hello, double ready_s, Err *err) {
+    Guard guard;
+    if (!guard_open(&guard, slots)) return err_set(err, "no process can be started: %s", strerror(errno)), NULL;
     Mem mem = { 0 };
     Command *c = MEM_NEW(&mem, Command);
+    c->guard = guard;
+    if (hello) buf_put(&c->hello, hello->data, hello->n);
+    if (ready_s <= 0) c->files = scorer_files(shell_line);
     c->shell_line = mem_str(&mem, shell_line, strlen(shell_line));
     c->timeout_s = timeout_s;
     c->ready_s = ready_s;
@@ -403,6 +391,7 @@ int64_t command_restarts(Command *c) { return atomic_load(&c->restarts); }
 void command_close(Command *c) {
     if (!c) return;
     int status;
+    Quiet q = quiet();
     double end = clock_now() + CLOSE_WAIT_S; /* the end of its input is a scorer's chance to end by itself */
     for (int i = 0; i < c->n; i++)
         if (c->slot[i].pid) {
@@ -412,12 +401,16 @@ void command_close(Command *c) {
     for (int i = 0; i < c->n; i++) {
         Slot *s = &c->slot[i];
         double left = end - clock_now();
-        stop(s, left > 0 ? left : 0, &status);
+        stop(c, s, left > 0 ? left : 0, &status);
         reap(s);
         buf_free(&s->request);
         buf_free(&s->reply);
         vec_free(s->unreaped.at);
     }
+    guard_close(&c->guard);
+    loud(&q);
+    buf_free(&c->hello);
+    scorer_files_close(c->files);
     Mem mem = c->mem;
     mem_free(&mem);
 }

@@ -28,3 +28,11 @@ const char *python_line(const char *file, const char *function, const char *args
     buf_free(&b);
     return line;
 }
+
+bool python_hello(Buf *out, const RewardOptions *o, Err *err) {
+    Buf text = { 0 };
+    bool ok = scorer_text(o, &text, err);
+    if (ok) buf_printf(out, "%zu\n", text.n), buf_put(out, text.data, text.n);
+    buf_free(&text);
+    return ok;
+}

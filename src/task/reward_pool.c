@@ -220,6 +220,19 @@ static void wait_some(Rewards *p, double latest) {
     pthread_cond_timedwait(&p->done, &p->lock, &t);
 }
 
+static bool open_command(Rewards *p, const RewardOptions *o, int threads, Err *err) {
+    if (o->command) return (p->command = command_open(o->command, threads, p->timeout_s, NULL, 0, err)) != NULL;
+    const char *line = python_line(o->python, o->python_function, o->python_args, &p->mem);
+    Buf hello = { 0 };
+    bool ok = python_hello(&hello, o, err);
+    if (ok) ok = (p->command = command_open(line, threads, p->timeout_s, &hello, PYTHON_READY_S, err)) != NULL;
+    buf_free(&hello);
+    if (!ok) return false;
+    if (command_ready(p->command, err)) return true; /* what is wrong is said before anything is drawn */
+    command_close(p->command);
+    return err_wrap(err, "%s", o->python);
+}
+
 Rewards *rewards_open(const RewardOptions *o, int threads, Err *err) {
     CHECK(threads >= 1 && threads <= MAX_POOL, "%d scorer threads; 1 to %d can be had", threads, MAX_POOL);
     if (!!o->scorer + !!o->command + !!o->library + !!o->python > 1) {
@@ -236,17 +249,10 @@ Rewards *rewards_open(const RewardOptions *o, int threads, Err *err) {
     p->fixed = fixed;
     p->library = library;
     p->timeout_s = o->timeout_s > 0 ? o->timeout_s : 10;
-    if (o->command) p->command = command_open(o->command, threads, p->timeout_s, 0);
-    if (o->python) {
-        const char *line = python_line(o->python, o->python_function, o->python_args, &p->mem);
-        p->command = command_open(line, threads, p->timeout_s, PYTHON_READY_S);
-        if (!command_ready(p->command, err)) { /* said before anything is drawn */
-            err_wrap(err, "%s", o->python);
-            command_close(p->command);
-            mem = p->mem;
-            mem_free(&mem);
-            return NULL;
-        }
+    if ((o->command || o->python) && !open_command(p, o, threads, err)) {
+        mem = p->mem;
+        mem_free(&mem);
+        return NULL;
     }
     pthread_condattr_t mono;
     pthread_condattr_init(&mono);

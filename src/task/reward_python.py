@@ -1,10 +1,11 @@
 # reward_python.py - a scorer written in Python (`reward.python`): loads FILE and answers every line of JSON with one, or, where the function
 # judges many answers in one call, a line with a list of them with a line for each.
-# hone carries this text in itself and runs it in child processes as `python3 -c TEXT FILE FUNCTION ARGUMENTS`.
+# hone carries this text in itself and runs it in child processes as `python3 -c TEXT FILE FUNCTION ARGUMENTS`.  FILE's own text comes first, behind a line with its
+# length: the file may be another by the time that a process has to be replaced.
 #
 # The first line it writes is its greeting: {"ready": true, "many": whether lists are welcome}, or why it cannot judge.  What the scorer prints goes to standard
 # error: standard output belongs to the answers.
-import asyncio, importlib.util, inspect, json, math, os, sys, traceback
+import asyncio, importlib.machinery, importlib.util, inspect, json, linecache, math, os, sys, traceback
 
 answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
 os.dup2(2, 1)
@@ -64,9 +65,26 @@ def reason(error, file):
     return (place + "%s: %s" % (type(error).__name__, error)).replace("\n", " ")[:400]
 
 
-def load(file, name):
+class Given(importlib.machinery.SourceFileLoader):
+    """The file, with the text that it had when the run began."""
+
+    def __init__(self, file, code):
+        super().__init__("scorer", file)
+        self.code = code
+        lines = code.decode("utf-8", "replace").splitlines(True)
+        linecache.cache[file] = (len(code), None, lines, file)  # for tracebacks and inspect.getsource
+
+    def get_data(self, path):
+        return self.code if path == self.path else super().get_data(path)
+
+    def get_code(self, fullname):  # never from __pycache__, which is what the file is now
+        return compile(self.code, self.path, "exec", dont_inherit=True)
+
+
+def load(file, name, code):
     sys.path.insert(0, os.path.dirname(file))
-    spec = importlib.util.spec_from_file_location("scorer", file)
+    spec = importlib.util.spec_from_loader("scorer", Given(file, code), origin=file)
+    spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     sys.modules["scorer"] = module
     spec.loader.exec_module(module)
@@ -133,9 +151,10 @@ def judge(function, samples, more, file):
 
 
 def main():
-    file, name, more = os.path.abspath(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    file, name, more = os.path.abspath(sys.argv[1]), *(os.fsencode(word).decode("utf-8") for word in sys.argv[2:4])
+    more, code = json.loads(more), sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
     try:
-        function = load(file, name)
+        function = load(file, name, code)
         check(function, more)
         say({"ready": True, "many": takes_many(function)})
     except BaseException as error:

@@ -7,6 +7,77 @@ make_model
 make_sums 16
 own="reward.library=null reward.workers=1" # beside train's usual options
 
+# ---- a kill -9, whatever was being judged.  All that a run starts has its mark in the environment.
+of_run() { # of_run MARK: numbers of the processes of that run which are not zombies
+    grep -lsaF "SCORERS_MARK=$1." /proc/[0-9]*/environ | cut -d/ -f3
+}
+gone() { # gone MARK WHAT: none of it is left, soon
+    local i
+    for ((i = 0; i < 200; i++)); do
+        [ -z "$(of_run "$1")" ] && break
+        sleep 0.05
+    done
+    [ -z "$(of_run "$1")" ]
+    ok $? "$2 left $(of_run "$1" | while read -r p; do tr '\0' ' ' <"/proc/$p/cmdline" | cut -c1-60; done)"
+    of_run "$1" | xargs -r kill -9
+}
+busy() { # busy FILE N PID: until so many scorers are at work, or the run is gone
+    while [ "$(lines "$1")" -lt "$2" ] && kill -0 "$3" 2>/dev/null; do sleep 0.02; done
+}
+cat >"$work/busy.py" <<END
+import os, subprocess
+def compute_score(solution_str):
+    child = subprocess.Popen(["sleep", "1000"])
+    with open("$work/at_work", "a") as f:
+        f.write("%d\n" % child.pid)
+    while True:
+        pass
+END
+echo "sleep 1000 & echo \$! >>'$work/at_work'; while :; do :; done" >"$work/busy.sh"
+echo '{"data_source":"x","solution_str":"a","ground_truth":"b"}' >"$work/one.jsonl"
+cat "$work/one.jsonl" "$work/one.jsonl" >"$work/two.jsonl"
+for kind in "python $work/busy.py" "command . '$work/busy.sh'"; do
+    rm -f "$work/at_work"
+    SCORERS_MARK=${kind%% *}$$. "$hone" grade --"${kind%% *}" "${kind#* }" --workers 2 --timeout 600 --in "$work/two.jsonl" >/dev/null 2>&1 &
+    child=$!
+    busy "$work/at_work" 2 $child
+    [ "$(of_run "${kind%% *}$$" | wc -l)" -ge 5 ] # hone, two scorers and their children
+    ok $? "${kind%% *}: $(of_run "${kind%% *}$$" | wc -l) processes"
+    kill -9 $child
+    { wait $child; } 2>/dev/null
+    child=""
+    gone "${kind%% *}$$" "hone grade --${kind%% *}, killed,"
+done
+if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; then
+    rm -f "$work/at_work"
+    launch="$(under_ranks 2)"
+    export SCORERS_MARK=ranks$$.
+    start ranks $own reward.workers=2 reward.python="$work/busy.py" reward.timeout=600 &
+    child=$!
+    unset SCORERS_MARK launch
+    busy "$work/at_work" 4 $child
+    rank=$(for p in $(of_run "ranks$$"); do [ "$(cat /proc/$p/comm)" = hone ] && echo $p; done | head -1)
+    [ -n "$rank" ] && kill -9 "$rank"
+    ok $? "no rank was found: $(tail -1 "$work/ranks.log")"
+    { wait $child; } 2>/dev/null
+    child=""
+    gone "ranks$$" "one of two ranks, killed,"
+else skipped=$((skipped + 1)) && echo "skipped: there is no mpirun"; fi
+
+# ---- a command's own file is edited: the process that replaces another would be another scorer
+cat >"$work/score.sh" <<'END'
+while read -r line; do
+    case $line in *edit*) sed -i 's/0.25/0.75/' "$0"; exit 3 ;; esac
+    echo 0.25
+done
+END
+for word in a edit b; do sed "s/\"a\"/\"$word\"/" "$work/one.jsonl"; done >"$work/three.jsonl"
+"$hone" grade --command "sh $work/score.sh 2>>$work/log.sh" --workers 1 --in "$work/three.jsonl" >"$work/out" 2>/dev/null
+[ "$(grep -c '"score":0.25}' "$work/out")" = 1 ] && [ "$(sed -n 3p "$work/out" | grep -c 'score.sh has changed since the scorer was first started: put it back, or start again')" = 1 ]
+ok $? "an edited scorer judged: $(cat "$work/out")"
+"$hone" grade --command "sh $work/score.sh" --workers 1 --in "$work/one.jsonl" 2>/dev/null | grep -q '"score":0.75'
+ok $? "the edited scorer, started again"
+
 # ---- acc is a share as well as a yes or no: in metrics, in pass@k (1 is right), and for dynamic sampling
 shares='while read -r l; do i=$(((i + 1) % 4)); echo "{\"score\": 1, \"acc\": 0.$((i * 25))}"; done'
 train shares $own trainer.steps=1 algo.filter_groups.enable=true algo.filter_groups.metric=acc "reward.command=$shares"

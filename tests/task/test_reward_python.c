@@ -1,9 +1,11 @@
 /* test_reward_python.c - a scorer of verl's shape in Python: 1,000 answers with failures, crashes and endless loops
  * among them, every kind of result, and files that cannot be loaded.  Skipped where there is no python3. */
-#include "task/reward.h"
+#include "base/file.h"
+#include "task/external.h"
 #include "test.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define FILE_PY FIXTURE("scorers/verl_shape.py")
 
@@ -117,13 +119,55 @@ static void thousand(const char *function, int64_t restarts, int64_t most_togeth
     rewards_close(p);
 }
 
+static void write_scorer(const char *path, const char *score) {
+    Buf b = { 0 };
+    Err err = { 0 };
+    buf_printf(&b,
+               "# -*- coding: latin-1 -*-\nimport os\nword = 'caf\xe9'\ndef compute_score(solution_str):\n"
+               "    if solution_str == 'die': os._exit(3)\n"
+               "    if solution_str == 'raise': raise KeyError(len(word))\n    return %s\n",
+               score);
+    EXPECT(file_write(path, b.data, b.n, &err), "%s", err.msg);
+    buf_free(&b);
+}
+
+/* A file that is edited while a run goes on judges nothing of it: a process that replaces another has the text that the
+ * first one had; also one that is not UTF-8. */
+static void edited(void) {
+    static const char *const answers[] = { "a", "die", "b", "raise", "c" };
+    char path[64];
+    Err err = { 0 };
+    snprintf(path, sizeof path, "/tmp/hone_scorer_%d.py", (int)getpid());
+    write_scorer(path, "0.25");
+    RewardOptions o = { .python = path, .timeout_s = 20 };
+    Buf text = { 0 };
+    EXPECT(scorer_text(&o, &text, &err) && strstr(text.data, "0.25"), "%s", err.msg);
+    Rewards *p = rewards_open(&o, 1, &err);
+    EXPECT(p, "%s", err.msg);
+    write_scorer(path, "0.75");
+    RewardResult r = { 0 };
+    int64_t ticket;
+    for (size_t i = 0; p && i < COUNT(answers); i++) {
+        RewardSample s = sample(answers[i], "");
+        EXPECT(rewards_submit(p, 1, &s, &err) && rewards_collect(p, &ticket, &r), "%s", err.msg);
+        bool fails = answers[i][1];
+        EXPECT(r.failed == fails && r.score == (fails ? 0 : 0.25), "%s: %g, %s", answers[i], r.score, r.reason);
+        if (i == 3) EXPECT(strstr(r.reason, ".py:6: KeyError: 4"), "%s", r.reason);
+    }
+    EXPECT(!p || rewards_counts(p).restarts == 1, "the process was not replaced");
+    rewards_close(p);
+    reward_result_free(&r);
+    buf_free(&text);
+    unlink(path);
+}
+
 /* What cannot be loaded is said when the pool is opened. */
 static void unusable(void) {
     static const struct {
         const char *file, *function, *why;
     } WRONG[] = {
         { FIXTURE("scorers/broken.py"), NULL, "broken.py:1: SyntaxError" },
-        { FIXTURE("scorers/no_such.py"), NULL, "FileNotFoundError" },
+        { FIXTURE("scorers/no_such.py"), NULL, "no_such.py: cannot open" },
         { FILE_PY, "no_such_function",
           "LookupError: there is no function no_such_function; there are compute_score, compute_scores, " },
         { FILE_PY, "own_names", "TypeError: own_names wants 'answer'; it is given data_source, solution_str, " },
@@ -142,6 +186,8 @@ int main(void) {
     else {
         setenv("PYTHONIOENCODING", "latin-1", 1);
         kinds();
+        unsetenv("PYTHONIOENCODING");
+        edited();
         thousand("compute_score", 4, 0);
         thousand("compute_scores", 8, 64); /* once in its call, once alone */
         unusable();
