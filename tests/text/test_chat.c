@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/hone_chat_XXXXXX";
