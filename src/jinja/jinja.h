@@ -33,5 +33,13 @@ bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, B
 
 bool jinja_names(const Jinja *j, const char *name);     /* does a variable or function of that name stand in it? */
 void jinja_clock(Buf *out);     /* appends the machine's clock here and now, to the second, as "now" wants it */
+/* The same, with where the text of each {% generation %} block lies in what is appended, in their order.  One inside
+ * another is a span of its own.  Fails where a block's text goes through a macro, a filter or a variable, which may
+ * change it or leave it out: then nobody can say where it is. */
+typedef struct { size_t from, to; } JinjaSpan;
+typedef VEC(JinjaSpan) JinjaSpans;
+bool jinja_render_spans(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, JinjaSpans *spans,
+                        int *line, Err *err);
+bool jinja_marks(const Jinja *j);            /* the template has such a block */
 
 #endif

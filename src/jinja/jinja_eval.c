@@ -167,6 +167,9 @@ static void extra_args(Run *r, const Macro *m, const Args *a, const bool *used) 
 }
 
 static Value captured(Run *r, size_t from) {
+    if (r->spans && r->spans->n && r->spans->at[r->spans->n - 1].to > from)
+        j_fail(r, "TemplateRuntimeError",
+               "a generation block inside a macro, a filter or a set block cannot be located");
     size_t n = r->out.n - from;
     char *s = j_push(r, n, 1);
     if (n) memcpy(s, r->out.data + from, n);
@@ -414,6 +417,18 @@ static Flow exec_with(Run *r, const Node *n) {
     return f;
 }
 
+static Flow exec_generation(Run *r, const Node *n) {
+    size_t from = r->out.n, at = 0;
+    if (r->spans) {
+        j_push(r, 1, sizeof(JinjaSpan)); /* counted among what a rendering may take */
+        at = r->spans->n;
+        VEC_PUSH(*r->spans, (JinjaSpan){ from, from });
+    }
+    Flow f = exec_with(r, n);
+    if (r->spans) r->spans->at[at].to = r->out.n;
+    return f;
+}
+
 static Value make_macro(Run *r, const Node *n) {
     Macro *m = j_push(r, 1, sizeof *m);
     *m = (Macro){ .node = n, .scope = r->scope, .name = n->value.s, .n = n->value.n, .is_caller = n->kind == S_CALL };
@@ -444,8 +459,8 @@ static Flow exec_one(Run *r, const Node *n) {
     case S_SETBLOCK:
     case S_FILTER: return exec_captured(r, n);
     case S_CALL: exec_call(r, n); return GO_ON;
-    case S_WITH:
-    case S_SCOPE: return exec_with(r, n);
+    case S_WITH: return exec_with(r, n);
+    case S_GENERATION: return exec_generation(r, n);
     case S_BREAK: return BREAK;
     case S_CONTINUE: return CONTINUE;
     default: die("a value where a statement is wanted: %d", n->kind);
@@ -479,13 +494,16 @@ bool jinja_names(const Jinja *j, const char *name) {
     return false;
 }
 
-bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, int *line, Err *err) {
+bool jinja_render_spans(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, JinjaSpans *spans,
+                        int *line, Err *err) {
     if (vars && vars->kind != JSON_OBJECT)
         return err_set(err, "a template's variables must be an object, not %s", json_kind_name(vars->kind));
     JinjaLimits l = limits ? *limits : (JinjaLimits){ 0 };
+    if (spans) spans->n = 0;
     Run r = { .j = j,
               .vars = vars,
               .err = err,
+              .spans = spans,
               .max_steps = l.steps ? l.steps : 20000000,
               .max_bytes = l.bytes ? l.bytes : (size_t)256 << 20,
               .max_depth = l.depth ? l.depth : 400 };
@@ -500,3 +518,9 @@ bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, B
     mem_free(&r.mem);
     return ok;
 }
+
+bool jinja_render(const Jinja *j, const Json *vars, const JinjaLimits *limits, Buf *out, int *line, Err *err) {
+    return jinja_render_spans(j, vars, limits, out, NULL, line, err);
+}
+
+bool jinja_marks(const Jinja *j) { return j->marks; }

@@ -62,7 +62,7 @@ enum { MAX_PARAMS = 8 };
 typedef enum {
     N_CONST, N_NAME, N_LIST, N_TUPLE, N_DICT, N_ATTR, N_ITEM, N_SLICE, N_CALL, N_FILTER, N_TEST, N_NOT,
     N_NEG, N_POS, N_BIN, N_CONCAT, N_CMP, N_AND, N_OR, N_COND, N_NSREF,
-    S_DATA, S_OUT, S_FOR, S_IF, S_SET, S_SETBLOCK, S_MACRO, S_CALL, S_FILTER, S_WITH, S_SCOPE, S_BREAK, S_CONTINUE,
+    S_DATA, S_OUT, S_FOR, S_IF, S_SET, S_SETBLOCK, S_MACRO, S_CALL, S_FILTER, S_WITH, S_GENERATION, S_BREAK, S_CONTINUE,
 } NodeKind;
 
 typedef struct { Node *e; const char *name; size_t n; int star; } Arg;          /* star 1: *e, 2: **e */
@@ -85,6 +85,7 @@ struct Jinja {
     NodeList     body;
     const Value *names;              /* [n_names] strings by id */
     int          n_names, id_loop, id_caller, id_kwargs, id_varargs;
+    bool         marks;              /* has a generation block */
 };
 
 enum { OP_POW = 256, OP_FLOORDIV, OP_EQ, OP_NE, OP_LE, OP_GE, OP_IN, OP_NOTIN };   /* others are their character */
@@ -97,6 +98,7 @@ typedef struct {
     Err    *err;
     jmp_buf jump;
     int     line, depth, loops;
+    bool    marks;
     uint8_t uses;
     VEC(Tok) tok;
     VEC(Value) names;
@@ -139,6 +141,7 @@ struct Run {
     uint64_t     steps, max_steps;
     int          depth, max_depth, line;
     Buf          out;                /* macros and set blocks take what they wrote off its end */
+    JinjaSpans  *spans;              /* of generation blocks in it; or NULL */
     Scope       *scope;
     Value       *context;            /* [n_names] variables given from outside, converted when first used */
     jmp_buf      jump;

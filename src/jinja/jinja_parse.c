@@ -218,7 +218,8 @@ static Node *parse_with(Comp *c) {
 
 /* {% generation %} marks the assistant's text for a mask of tokens: rendered as it is, in a scope of its own. */
 static Node *parse_generation(Comp *c) {
-    Node *n = comp_node(c, S_SCOPE);
+    Node *n = comp_node(c, S_GENERATION);
+    c->marks = true;
     int loops = c->loops;
     c->loops = 0;
     body_to(c, &n->body, "endgeneration");
@@ -292,6 +293,7 @@ static Jinja *compile(Comp *c, const char *text, size_t n) {
     j->id_kwargs = comp_name(c, "kwargs", 6);
     j->id_varargs = comp_name(c, "varargs", 7);
     parse_template(c, &j->body);
+    j->marks = c->marks;
     j->n_names = (int)c->names.n;
     j->names = mem_copy(c->mem, c->names.at, c->names.n * sizeof *c->names.at);
     return j;

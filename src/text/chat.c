@@ -108,7 +108,12 @@ void chat_clock(Chat *c, const char *now) {
     *to = (JsonMember){ "now", 3, { .kind = JSON_STRING, .n = strlen(now), .str = now } };
 }
 
-bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err *err) {
+static const Jinja *which(const Chat *c, const Json *tools) {
+    return c->tools && tools && tools->kind != JSON_NULL ? c->tools : c->plain;
+}
+bool chat_marks(const Chat *c, const Json *tools) { return jinja_marks(which(c, tools)); }
+
+static bool render_vars(const Chat *c, const Json *vars, Buf *out, JinjaSpans *spans, int *line, Err *err) {
     if (vars->kind != JSON_OBJECT)
         return err_set(err, "a template's variables must be an object, not %s", json_kind_name(vars->kind));
     const Json *tools = json_get(vars, "tools"), *messages = json_get(vars, "messages");
@@ -121,14 +126,17 @@ bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err 
     for (size_t i = 0; i < c->given.n; i++)
         if (!json_get(vars, c->given.members[i].key)) all[n++] = c->given.members[i];
     Json with = { .kind = JSON_OBJECT, .n = n, .members = all };
-    bool use_tools = c->tools && tools && tools->kind != JSON_NULL;
-    bool ok = jinja_render(use_tools ? c->tools : c->plain, &with, NULL, out, line, err);
+    bool ok = jinja_render_spans(which(c, tools), &with, NULL, out, spans, line, err);
     mem_free(&mem);
     return ok;
 }
 
-bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt, const Json *extra,
-                 Buf *out, Err *err) {
+bool chat_render_vars(const Chat *c, const Json *vars, Buf *out, int *line, Err *err) {
+    return render_vars(c, vars, out, NULL, line, err);
+}
+
+bool chat_render_spans(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt,
+                       const Json *extra, Buf *out, JinjaSpans *spans, Err *err) {
     size_t more = extra && extra->kind == JSON_OBJECT ? extra->n : 0, n = 0;
     Mem mem = { 0 };
     JsonMember *all = MEM_ARRAY(&mem, JsonMember, more + 3);
@@ -144,9 +152,14 @@ bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool ad
         if (!json_get(&own, extra->members[i].key)) all[n++] = extra->members[i];
     }
     own.n = n;
-    bool ok = chat_render_vars(c, &own, out, NULL, err);
+    bool ok = render_vars(c, &own, out, spans, NULL, err);
     mem_free(&mem);
     return ok;
+}
+
+bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt, const Json *extra,
+                 Buf *out, Err *err) {
+    return chat_render_spans(c, messages, tools, add_generation_prompt, extra, out, NULL, err);
 }
 
 static bool is_media(const Json *part) {

@@ -26,6 +26,11 @@ void chat_clock(Chat *c, const char *now);
 bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt,
                  const Json *extra, Buf *out, Err *err);
 
+/* The same, with the spans of the template's generation blocks in what is appended (jinja.h). */
+bool chat_render_spans(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt,
+                       const Json *extra, Buf *out, JinjaSpans *spans, Err *err);
+bool chat_marks(const Chat *c, const Json *tools);      /* the template that these tools choose has such blocks */
+
 /* Parts of messages' contents that are no text: pictures, clips, sound (their type says it,
  * or a key image, image_url, video, audio). */
 int chat_media(const Json *messages);

@@ -82,6 +82,55 @@ static void published(const char *dir) {
     buf_free(&text);
 }
 
+/* [ and ] around what generation blocks wrote; the text is that of the template without them. */
+static void blocks(void) {
+    static const struct {
+        const char *text, *want;
+    } row[] = {
+        { "a{% generation %}b{% endgeneration %}c", "a[b]c" },
+        { "{% for m in [1, 2] %}u{{ m }}{% generation %}{{ m }}!{% endgeneration %} {% endfor %}", "u1[1!] u2[2!] " },
+        { "{% generation %}{% endgeneration %}x", "[]x" },
+        { "{% generation %}a{% generation %}b{% endgeneration %}{% endgeneration %}", "[a[b]]" },
+        { "x {%- generation -%} b {%- endgeneration -%} y", "x[b]y" },
+        { "{% set v = 1 %}{% generation %}{% set v = 2 %}{{ v }}{% endgeneration %}{{ v }}", "[2]1" },
+        { "{% macro m(x) %}<{{ x }}>{% endmacro %}{% generation %}{{ m('é') }}{% endgeneration %}z", "[<é>]z" },
+        { "{% macro m(x) %}{% generation %}{{ x }}{% endgeneration %}{% endmacro %}{{ m(1) }}", NULL },
+        { "{% set v %}{% generation %}a{% endgeneration %}{% endset %}{{ v }}", NULL },
+        { "{% filter upper %}{% generation %}a{% endgeneration %}{% endfilter %}", NULL },
+        { "{% generation %}a{% endgeneration %}{% set v %}b{% endset %}{{ v }}{% generation %}c{% endgeneration %}",
+          "[a]b[c]" },
+    };
+    JinjaSpans spans = { 0 };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        Mem mem = { 0 };
+        Buf out = { 0 }, plain = { 0 }, got = { 0 };
+        Err err = { "" };
+        Jinja *j = jinja_compile(row[i].text, strlen(row[i].text), &mem, NULL, &err);
+        EXPECT(j && jinja_marks(j), "%s: %s", row[i].text, err.msg);
+        bool ok = jinja_render_spans(j, NULL, NULL, &out, &spans, NULL, &err);
+        EXPECT(jinja_render(j, NULL, NULL, &plain, NULL, &err), "%s: %s", row[i].text, err.msg);
+        for (size_t at = 0; ok && at <= out.n; at++) {
+            for (size_t k = 0; k < spans.n; k++)
+                if (spans.at[k].to == at && spans.at[k].from < at) buf_putc(&got, ']');
+            for (size_t k = 0; k < spans.n; k++)
+                if (spans.at[k].from == at) buf_puts(&got, spans.at[k].to == at ? "[]" : "[");
+            if (at < out.n) buf_putc(&got, out.data[at]);
+        }
+        EXPECT(ok == !!row[i].want && (!ok || (!strcmp(got.data, row[i].want) && out.n == plain.n)),
+               "%s: got %s, want %s", row[i].text, ok ? got.data : err.msg, row[i].want ? row[i].want : "an error");
+        EXPECT(ok || strstr(err.msg, "cannot be located (template line 1)"), "%s", err.msg);
+        buf_free(&out);
+        buf_free(&plain);
+        buf_free(&got);
+        mem_free(&mem);
+    }
+    Mem mem = { 0 };
+    Err err;
+    EXPECT(!jinja_marks(jinja_compile("generation", 10, &mem, NULL, &err)), "no block");
+    mem_free(&mem);
+    vec_free(spans.at);
+}
+
 /* What never ends, grows without bound or nests without bound is stopped within seconds, with the bound in the
  * message. */
 static void bounds(void) {
@@ -186,6 +235,7 @@ static void deep(void) {
 int main(int argc, char **argv) {
     const char *extra = argc > 2 && !strcmp(argv[1], "--extra") ? argv[2] : NULL;
     cases();
+    blocks();
     bounds();
     deep();
     if (extra) published(extra);
