@@ -342,7 +342,7 @@ bool normal_apply(const Normal *n, NormalScratch *s, const char *text, size_t le
             wrote = false;
             break;
         case STEP_PREPEND:
-            wrote = len > 0;
+            wrote = len > 0 && !s->goes_on;
             if (wrote) {
                 buf_put(to, step->replace.content, step->replace.content_n);
                 buf_put(to, text, len);

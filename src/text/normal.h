@@ -14,6 +14,7 @@ typedef struct {
     Buf            a, b;
     RegexScratch  *regex;
     VEC(int32_t)   codes;
+    bool           goes_on;        /* the text goes on behind other text: nothing is put before it */
 } NormalScratch;
 void normal_scratch_free(NormalScratch *s);
 

@@ -170,13 +170,13 @@ static void split_words(const Step *step, const char *text, const Piece *from, P
 }
 
 /* Spaces become the mark; a piece gets one in front unless it has it; then every mark begins a new piece. */
-static void metaspace(const Step *step, const char *text, const Piece *from, Pieces *out) {
+static void metaspace(const Step *step, const char *text, const Piece *from, bool goes_on, Pieces *out) {
     Buf *b = &out->own;
     size_t at = b->n, m = (size_t)step->mark_n;
     const char *t = text + from->at, *end = t + from->n;
     bool has = *t == ' ' || (from->n >= m && !memcmp(t, step->mark, m));
     bool want = step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && from->start);
-    if (want && !has) buf_put(b, step->mark, m);
+    if (want && !has && !goes_on) buf_put(b, step->mark, m);
     while (t < end) {
         const char *space = memchr(t, ' ', (size_t)(end - t)), *to = space ? space : end;
         buf_put(b, t, (size_t)(to - t));
@@ -193,12 +193,12 @@ static void metaspace(const Step *step, const char *text, const Piece *from, Pie
     emit(out, &whole, done, n);
 }
 
-static bool bytes(const Step *step, PretokScratch *s, const char *text, const Piece *from, Pieces *out, bool changes,
-                  Err *err) {
+static bool bytes(const Step *step, PretokScratch *s, const char *text, const Piece *from, bool goes_on, Pieces *out,
+                  bool changes, Err *err) {
     Piece whole = *from;
     if (changes) {
         whole.at = out->own.n;
-        if (step->prefix_space && text[from->at] != ' ') buf_putc(&out->own, ' ');
+        if (step->prefix_space && !goes_on && text[from->at] != ' ') buf_putc(&out->own, ' ');
         buf_put(&out->own, text + from->at, from->n);
         whole.n = out->own.n - whole.at;
         text = out->own.data;
@@ -236,12 +236,13 @@ bool pretok_apply(const Pretok *p, PretokScratch *s, const char *text, size_t n,
         clear(out, in->text);
         for (size_t k = 0; k < in->list.n; k++) {
             const Piece *from = &in->list.at[k];
+            bool goes_on = s->goes_on && k == 0;
             switch (step->kind) {
             case STEP_SPLIT: TRY(split_regex(step, s, in->text, from, out, err)); break;
             case STEP_SET: split_set(step, s, in->text, from, out); break;
             case STEP_WHITESPACE: split_words(step, in->text, from, out); break;
-            case STEP_BYTES: TRY(bytes(step, s, in->text, from, out, changes, err)); break;
-            case STEP_METASPACE: metaspace(step, in->text, from, out); break;
+            case STEP_BYTES: TRY(bytes(step, s, in->text, from, goes_on, out, changes, err)); break;
+            case STEP_METASPACE: metaspace(step, in->text, from, goes_on, out); break;
             }
         }
         if (changes) out->text = out->own.data ? out->own.data : "";

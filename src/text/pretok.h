@@ -24,6 +24,7 @@ typedef struct {
     Pieces        a, b;
     RegexScratch *regex;
     VEC(Cut)      cuts;
+    bool          goes_on;                                     /* as NormalScratch's */
 } PretokScratch;
 void pretok_scratch_free(PretokScratch *s);
 

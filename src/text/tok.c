@@ -73,7 +73,10 @@ static bool segment(const Tok *t, TokScratch *s, const char *text, size_t n, boo
         Segment g = s->inner.at[i];
         if (g.id >= 0) {
             if (g.at < g.end) VEC_PUSH(*ids, g.id);
-        } else TRY(words(t, s, text + g.at, g.end - g.at, start && g.at == 0, ids, err));
+        } else {
+            s->pretok.goes_on = s->pretok.goes_on && g.at == 0;
+            TRY(words(t, s, text + g.at, g.end - g.at, start && g.at == 0, ids, err));
+        }
     }
     return true;
 }
@@ -92,23 +95,45 @@ static bool check_utf8(const char *text, size_t n, Err *err) {
     return true;
 }
 
+/* A segment that seams lie in is encoded in parts; those up to its beginning have been passed. */
+static bool parts(const Tok *t, TokScratch *s, const char *text, Segment g, bool special, const TokSeams *seams,
+                  size_t *next, Ids *ids, Err *err) {
+    for (size_t at = g.at, end; at < g.end; at = end) {
+        end = *next < seams->n && seams->cut[*next] < g.end ? seams->cut[*next] : g.end;
+        s->normal.goes_on = s->pretok.goes_on = at > g.at;
+        TRY(segment(t, s, text + at, end - at, at == 0, special, ids, err));
+        for (; *next < seams->n && seams->cut[*next] <= end; ++*next) seams->at[*next] = ids->n;
+    }
+    return true;
+}
+
 bool tok_encode(const Tok *t, TokScratch *s, const char *text, size_t n, int flags, TokIds *out, Err *err) {
+    return tok_encode_seams(t, s, text, n, flags, &(TokSeams){ 0 }, out, err);
+}
+
+bool tok_encode_seams(const Tok *t, TokScratch *s, const char *text, size_t n, int flags, const TokSeams *seams,
+                      TokIds *out, Err *err) {
     TRY(check_utf8(text, n, err));
     bool special = flags & TOK_SPECIAL;
     Ids ids = { out->at, out->n, out->cap };
     bool ok = true;
     for (size_t i = 0; (flags & TOK_BOS) && i < t->front.n; i++) VEC_PUSH(ids, t->front.at[i]);
+    size_t first = out->n, next = 0;
+    for (; next < seams->n && !seams->cut[next]; next++) seams->at[next] = ids.n;
     if (!t->added.raw.any) {
-        if (n) ok = segment(t, s, text, n, true, special, &ids, err);
+        ok = parts(t, s, text, (Segment){ 0, n, -1 }, special, seams, &next, &ids, err);
     } else {
         s->raw.n = 0;
         trie_split(&t->added, &t->added.raw, text, n, special, &s->raw);
         for (size_t i = 0; i < s->raw.n && ok; i++) {
             Segment g = s->raw.at[i];
-            if (g.id < 0) ok = segment(t, s, text + g.at, g.end - g.at, g.at == 0, special, &ids, err);
+            if (g.id < 0) ok = parts(t, s, text, g, special, seams, &next, &ids, err);
             else if (g.at < g.end) VEC_PUSH(ids, g.id);
+            for (; ok && next < seams->n && seams->cut[next] <= g.end; next++) seams->at[next] = ids.n;
         }
     }
+    for (; ok && next < seams->n; next++) seams->at[next] = ids.n;
+    for (size_t i = 0; i < seams->n; i++) seams->at[i] -= ok ? first : 0;
     for (size_t i = 0; (flags & TOK_BOS) && i < t->back.n; i++) VEC_PUSH(ids, t->back.at[i]);
     out->at = ids.at;
     out->cap = ids.cap;

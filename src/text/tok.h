@@ -26,6 +26,12 @@ enum { TOK_SPECIAL = 1,      /* recognise special tokens in the text */
        TOK_BOS = 2 };        /* apply the post-processor: put in front and behind what the file says (<s>, ...) */
 /* Appends to ids.  Fails on text that is not UTF-8, and on a pattern that takes too long. */
 bool tok_encode(const Tok *t, TokScratch *s, const char *text, size_t n, int flags, TokIds *ids, Err *err);
+/* The same for a text with seams, rising places in it that no token crosses: at[i] is how many tokens come before the
+ * i-th.  Behind a seam the text goes on: nothing is put before it as before a text's beginning.  A seam inside a
+ * special token (or the blanks that it takes with it) lies behind it. */
+typedef struct { const size_t *cut; size_t n; size_t *at; } TokSeams;
+bool tok_encode_seams(const Tok *t, TokScratch *s, const char *text, size_t n, int flags, const TokSeams *seams,
+                      TokIds *ids, Err *err);
 
 /* Appends the text.  Ids that the tokenizer does not have (padding rows of an embedding) are
  * skipped, as the reference does. */

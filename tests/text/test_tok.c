@@ -113,6 +113,52 @@ static int check_root(const char *root) {
     return n;
 }
 
+/* ---- seams: where the whole has a border between tokens anyway, its ids; else none crosses */
+static void check_seams(const char *name, const char *text, bool same) {
+    char path[200];
+    Err err;
+    Tok *tok;
+    snprintf(path, sizeof path, FIXTURE("tokenizers/%s"), name);
+    CHECK(tok_open(&tok, path, &err) == TOK_OK, "%s", err.msg);
+    TokScratch *s = tok_scratch_open(tok);
+    TokIds whole = { 0 }, cut = { 0 }, first = { 0 };
+    size_t n = strlen(text), at[3], place[] = { 0, (size_t)(strchr(text, '|') - text), n };
+    char bare[100];
+    snprintf(bare, sizeof bare, "%.*s%s", (int)place[1], text, text + place[1] + 1);
+    place[2] = strlen(bare);
+    VEC_PUSH(cut, 77); /* appended to */
+    CHECK(tok_encode(tok, s, bare, place[2], TOK_SPECIAL, &whole, &err)
+              && tok_encode(tok, s, bare, place[1], TOK_SPECIAL, &first, &err)
+              && tok_encode_seams(tok, s, bare, place[2], TOK_SPECIAL, &(TokSeams){ place, 3, at }, &cut, &err),
+          "%s", err.msg);
+    EXPECT(at[0] == 0 && at[1] == first.n && at[2] == cut.n - 1, "%s, %s: seams at %zu %zu %zu of %zu", name, text,
+           at[0], at[1], at[2], cut.n - 1);
+    EXPECT(cut.n - 1 >= first.n && !memcmp(cut.at + 1, first.at, first.n * sizeof *first.at), "%s, %s: first part",
+           name, text);
+    EXPECT(same == (cut.n - 1 == whole.n && !memcmp(cut.at + 1, whole.at, whole.n * sizeof *whole.at)),
+           "%s, %s: the ids are%s those of the whole", name, text, same ? " not" : "");
+    cut.n = 0;
+    EXPECT(tok_encode_seams(tok, s, "", 0, TOK_SPECIAL, &(TokSeams){ (size_t[]){ 0 }, 1, at }, &cut, &err) && !at[0]
+               && !cut.n,
+           "%s: a seam of nothing", name);
+    vec_free(whole.at);
+    vec_free(cut.at);
+    vec_free(first.at);
+    tok_scratch_close(s);
+    tok_close(tok);
+}
+
+static void seams(void) {
+    static const char *const spaced[] = { "metaspace_first", "metaspace_old", "qwen_like", "llama3", "gpt2" };
+    for (size_t i = 0; i < COUNT(spaced); i++) check_seams(spaced[i], "the answer| is the other", true);
+    check_seams("llama2", "<s>[INST] a [/INST]| b</s>", true);
+    check_seams("llama2", "<s>a</s>|[INST] b", true); /* behind a special token a text begins */
+    check_seams("qwen_like", "<|im_start|>user|\na", true);
+    check_seams("qwen_like", "a<|im_end|>|\n<|im_start|>user", true);
+    check_seams("qwen_like", "th|e", false);
+    check_seams("llama2", "the answer| is the other", false); /* this one has tokens of two words */
+}
+
 /* ---- many threads on one Tok */
 typedef struct {
     const Tok *tok;
@@ -180,6 +226,7 @@ int main(int argc, char **argv) {
     EXPECT(check_root(FIXTURE("tokenizers")) > 30, "the fixtures are missing");
     check_threads();
     check_questions();
+    seams();
     if (argc > 2 && !strcmp(argv[1], "--extra")) {
         char root[512];
         snprintf(root, sizeof root, "%s/tokenizers", argv[2]);
