@@ -1,5 +1,6 @@
 /* verb_sft.c - `hone sft`: learning from given answers with the same trainer, to start from nothing or to teach a
- * format.  The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1. */
+ * format.  The loss is the mean of -log p over the answers' tokens, which is the policy loss gpg with advantage 1.  Of
+ * a conversation a mask says which tokens are the assistant's. */
 #include "base/clock.h"
 #include "cmd/start.h"
 #include "rollout/rollouts.h"
@@ -12,12 +13,15 @@
 
 typedef struct {
     int32_t *tokens;
+    uint8_t *mask; /* [n] of a conversation, which of them are learned; else NULL: all behind the prompt */
     int n, prompt;
     const DataRow *row; /* with pictures; else NULL */
 } Pair;
 typedef struct {
     Pair *at;
-    int64_t n, dropped;
+    int64_t n, dropped, cut;
+    const DataRow *first_dropped;
+    TalkCount talk;
 } Pairs;
 
 typedef struct {
@@ -32,6 +36,19 @@ typedef struct {
 } Sft;
 
 /* ---- pairs: tokenised once, held in memory */
+typedef struct {
+    TokIds ids;
+    Buf mask; /* of a conversation: a byte for each */
+    size_t prompt;
+} Taken;
+
+/* What comes before the first token that is learned, which the first token of all, predicted from nothing, is not. */
+static size_t before_learned(const Taken *x) {
+    size_t i = 1;
+    while (i < x->ids.n && !x->mask.data[i]) i++;
+    return i;
+}
+
 /* Cuts a pair to 'max' tokens.  What goes may be of the prompt, of the answer or of both; where nothing is left before
  * the answer, its first token is what the second is predicted from. */
 static void cut_pair(TokIds *ids, size_t *prompt, int64_t max, DataLong how) {
@@ -44,15 +61,89 @@ static void cut_pair(TokIds *ids, size_t *prompt, int64_t max, DataLong how) {
     *prompt = before > 0 ? (size_t)before : 1;
 }
 
+static void cut_talk(Taken *x, int64_t max, DataLong how) {
+    int64_t n = (int64_t)x->ids.n, from = how == DATA_LONG_RIGHT ? max : how == DATA_LONG_MIDDLE ? max / 2 : 0;
+    if (n <= max) return;
+    memmove(x->mask.data + from, x->mask.data + from + n - max, (size_t)(max - from));
+    x->ids.n = x->mask.n = (size_t)data_cut(x->ids.at, n, max, how);
+    x->prompt = before_learned(x);
+}
+
+static bool take_tokens(Sft *s, const DataRow *row, Taken *x, TalkCount *count, Err *err) {
+    x->ids.n = 0;
+    if (!row->talk) return prompter_pair(s->job.prompter, 0, row, &x->ids, &x->prompt, err);
+    Spans pics;
+    Mem sizes = { 0 };
+    bool ok = prompter_talk(s->job.prompter, 0, row, &x->ids, &x->mask, count, &pics, &sizes, false, err);
+    mem_free(&sizes);
+    TRY(ok);
+    while (!row_sees(row) && x->ids.n && !x->mask.data[x->ids.n - 1]) x->ids.n--; /* nothing is learned from them */
+    x->prompt = before_learned(x);
+    return true;
+}
+
+static Pair kept_pair(Sft *s, const DataRow *row, const Taken *x) {
+    Mem *mem = &s->job.mem;
+    return (Pair){ .tokens = mem_copy(mem, x->ids.at, x->ids.n * sizeof *x->ids.at),
+                   .mask = row->talk ? mem_copy(mem, x->mask.data, x->ids.n) : NULL,
+                   .n = (int)x->ids.n,
+                   .prompt = (int)x->prompt,
+                   .row = row_sees(row) ? row : NULL };
+}
+
+static bool take_pair(Sft *s, const DataRow *row, Taken *x, Pairs *out, Err *err) {
+    const Config *c = &s->job.c;
+    TRY(take_tokens(s, row, x, &out->talk, err));
+    bool is_long = (int64_t)x->ids.n > c->sft.max_length;
+    if (is_long && c->sft.truncation == TRUNC_ERROR)
+        return err_set(err,
+                       "%zu tokens, but sft.max_length is %" PRId64 " (sft.truncation=left, right or middle cuts them)",
+                       x->ids.n, c->sft.max_length);
+    if (is_long && row_sees(row))
+        return err_set(err, "%zu tokens with pictures, which cannot be cut: sft.max_length is %" PRId64, x->ids.n,
+                       c->sft.max_length);
+    if (row->talk) cut_talk(x, c->sft.max_length, config_truncation(c->sft.truncation));
+    else cut_pair(&x->ids, &x->prompt, c->sft.max_length, config_truncation(c->sft.truncation));
+    out->cut += is_long;
+    if (x->ids.n <= x->prompt && !out->dropped++) out->first_dropped = row;
+    if (x->ids.n > x->prompt) out->at[out->n++] = kept_pair(s, row, x);
+    return true;
+}
+
+static void tell_pairs(Sft *s, const Pairs *p, const StrList *files) {
+    char line[400];
+    const char *what = s->job.c.sft.messages_key ? "conversations" : "pairs";
+    if (p->talk.as_is) {
+        snprintf(line, sizeof line,
+                 "%s: %" PRId64 " of %" PRId64
+                 " messages stand otherwise in their whole conversation than at the end of "
+                 "one (a thought is left out, or opened by the generation prompt): learned as they stand there",
+                 files->at[0], p->talk.as_is, p->talk.messages);
+        run_dir_log(s->job.dir, line);
+    }
+    if (p->dropped) { /* of those to train on this is refused later */
+        snprintf(line, sizeof line, "%s: %" PRId64 " %s have nothing to learn within sft.max_length and are left out",
+                 files->at[0], p->dropped, what);
+        run_dir_log(s->job.dir, line);
+    }
+    if (p->cut) {
+        snprintf(line, sizeof line, "%s: %" PRId64 " %s were cut to sft.max_length %" PRId64, files->at[0], p->cut,
+                 what, s->job.c.sft.max_length);
+        run_dir_log(s->job.dir, line);
+    }
+}
+
 static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files, int64_t max_rows, Err *err) {
     const Config *c = &s->job.c;
+    bool talks = c->sft.messages_key != NULL;
     DataOptions o = {
         .files = files->at,
         .n_files = (int)files->n,
-        .columns = { .prompt = c->sft.messages_key ? c->sft.messages_key : c->sft.prompt_key,
-                     .response = c->sft.response_key },
-        .need_response = !c->sft.messages_key,
-        .conversations = c->sft.messages_key != NULL,
+        .columns = { .prompt = talks ? c->sft.messages_key : c->sft.prompt_key,
+                     .response = c->sft.response_key,
+                     .tools = c->sft.tools_key },
+        .need_response = !talks,
+        .conversations = talks,
         .images = c->data.images_key,
         .videos = c->data.videos_key,
         .pictures = prompter_takes(s->job.prompter),
@@ -60,34 +151,20 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
         .threads = s->job.o.dev.threads,
     };
     if (!(*data = dataset_open(&o, err))) return false;
-    TokIds ids = { 0 };
+    Taken x = { 0 };
     bool ok = true;
     out->at = MEM_ARRAY(&s->job.mem, Pair, (size_t)dataset_n(*data));
     for (int64_t i = 0; ok && i < dataset_n(*data); i++) {
         const DataRow *row = dataset_row(*data, i);
-        size_t prompt;
-        ids.n = 0;
-        if (!prompter_pair(s->job.prompter, 0, row, &ids, &prompt, err)) {
-            ok = err_wrap(err, "%s, row %" PRId64, dataset_file(*data, row->file), row->row);
-        } else if ((int64_t)ids.n > c->sft.max_length && c->sft.truncation == TRUNC_ERROR) {
-            ok = err_set(err,
-                         "%s, row %" PRId64 ": %zu tokens, but sft.max_length is %" PRId64
-                         " (sft.truncation=left, right or middle cuts them)",
-                         dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
-        } else if ((int64_t)ids.n > c->sft.max_length && row_sees(row)) {
-            ok = err_set(
-                err, "%s, row %" PRId64 ": %zu tokens with pictures, which cannot be cut: sft.max_length is %" PRId64,
-                dataset_file(*data, row->file), row->row, ids.n, c->sft.max_length);
-        } else {
-            cut_pair(&ids, &prompt, c->sft.max_length, config_truncation(c->sft.truncation));
-            if (ids.n <= prompt) out->dropped++;
-            else
-                out->at[out->n++] = (Pair){ mem_copy(&s->job.mem, ids.at, ids.n * sizeof *ids.at), (int)ids.n,
-                                            (int)prompt, row_sees(row) ? row : NULL };
-        }
+        ok = take_pair(s, row, &x, out, err)
+             || err_wrap(err, "%s, row %" PRId64, dataset_file(*data, row->file), row->row);
     }
-    vec_free(ids.at);
-    if (ok && !out->n) ok = err_set(err, "no pair of prompt and answer is left to learn from");
+    vec_free(x.ids.at);
+    buf_free(&x.mask);
+    if (ok && !out->n)
+        ok = err_set(err, talks ? "no conversation with a message to learn is left"
+                                : "no pair of prompt and answer is left to learn from");
+    if (ok) tell_pairs(s, out, files);
     return ok;
 }
 
@@ -103,6 +180,7 @@ static bool seq_of(Sft *s, const Pair *p, TrainSeq *out, Err *err) {
                        .draw = DRAW_PLAIN,
                        .old = s->zeros,
                        .adv = s->ones,
+                       .mask = p->mask ? p->mask + p->prompt : NULL,
                        .spans = pics };
     return ok;
 }
@@ -126,7 +204,8 @@ static bool validate(Sft *s, Err *err) {
         forget_pixels(s);
         cut = !job_wanted(&s->job);
         for (int i = 0; ok && i < n; i++)
-            for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++, tokens++) sum -= s->lp[i][t];
+            for (int t = 0; t < s->seq[i].n - s->seq[i].prompt; t++)
+                if (!s->seq[i].mask || s->seq[i].mask[t]) sum -= s->lp[i][t], tokens++;
     }
     s->job.untold = cut && s->job.step > 0; /* before the first step nothing is saved: it will be done again */
     if (ok && !cut) metric(&s->job.metrics, "val/loss", sum / (double)tokens);
@@ -166,6 +245,7 @@ static bool update(Sft *s, Err *err) {
     metric(&s->job.metrics, "train/grad_norm", u.grad_norm);
     metric(&s->job.metrics, "train/lr", lr);
     metric(&s->job.metrics, "train/tokens", (double)u.tokens);
+    if (c->sft.messages_key) metric(&s->job.metrics, "train/learned_tokens", (double)u.loss.tokens);
     bool due = c->trainer.val_every > 0 && s->job.step % c->trainer.val_every == 0;
     if (due || s->job.step == s->job.steps) TRY(validate(s, err));
     metric(&s->job.metrics, "timing_s/step", clock_now() - t0);
@@ -243,9 +323,16 @@ static bool open_data(Sft *s, Err *err) {
         TRY(open_pairs(s, &s->job.val, &s->val_pairs, &c->data.val_files, c->data.val_max_samples, err));
     TRY(seeing_add(&s->seeing, &s->job.o.desc, s->job.prompter, s->job.train, err)
         && seeing_add(&s->seeing, &s->job.o.desc, s->job.prompter, s->job.val, err));
+    bool talks = c->sft.messages_key != NULL;
+    if (talks && s->pairs.dropped)
+        return err_set(err,
+                       "%" PRId64 " conversations have no message to learn within sft.max_length, the first is %s, row "
+                       "%" PRId64 ": raise it, or leave them out",
+                       s->pairs.dropped, dataset_file(s->job.train, s->pairs.first_dropped->file),
+                       s->pairs.first_dropped->row);
     if (s->pairs.n < c->sft.batch_size)
-        return err_set(err, "sft.batch_size is %" PRId64 ", but there are only %" PRId64 " pairs", c->sft.batch_size,
-                       s->pairs.n);
+        return err_set(err, "sft.batch_size is %" PRId64 ", but there are only %" PRId64 " %s", c->sft.batch_size,
+                       s->pairs.n, talks ? "conversations" : "pairs");
     if (s->pairs.n != dataset_n(s->job.train))
         return err_set(
             err, "%" PRId64 " pairs have no room for an answer within sft.max_length: raise it, or leave them out",

@@ -48,7 +48,7 @@ typedef struct Config {
         int         truncation;                                            /* TruncSide */
     } data;
     struct {
-        const char *prompt_key, *response_key, *messages_key;                   /* messages_key: or NULL */
+        const char *prompt_key, *response_key, *messages_key, *tools_key;       /* messages_key: or NULL */
         int64_t     max_length, batch_size;
         int         truncation;
     } sft;

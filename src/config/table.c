@@ -74,6 +74,8 @@ STR(sft.prompt_key, "prompt", S,                           "column of the prompt
 STR(sft.response_key, "response", S,                       "column of the answer that is learned", "data.response_key")
 STR(sft.messages_key, "null", S,
     "column of whole conversations, instead of prompt and response", "data.multiturn.messages_key data.messages_key")
+STR(sft.tools_key, "tools", S,
+    "column of the tools that a conversation's template is told of", "data.multiturn.tools_key data.tools_key")
 INT(sft.max_length, "1024", 2, 1e9, S,
     "longest prompt and answer together, in tokens", "data.max_length")
 INT(sft.batch_size, "32", 1, 1e9, S,                       "pairs per update", "data.train_batch_size")

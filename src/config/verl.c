@@ -282,7 +282,6 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "trainer.ray_wait_register_center_timeout", NULL, "there is no Ray" },
 { "checkpoint.*",                         NULL, "a checkpoint holds everything, the model as the hub has it" },
 { "data.ignore_input_ids_mismatch",       NULL, "a conversation is rendered as a whole" },
-{ "data.multiturn.tools_key",             NULL, "there are no tools yet" },
 { "trainer.checkpoint.*",                 NULL, "a checkpoint holds everything, the model as the hub has it" },
 { "trainer.tensorboard_dir",              NULL, "TensorBoard files lie in the run directory" },
 { "trainer.val_only",                     OFF, "to validate only, run `hone eval MODEL FILE`" },

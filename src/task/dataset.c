@@ -122,17 +122,39 @@ static bool take_prompt(Loader *l, DataRow *r, const Json *v) {
     return true;
 }
 
-/* A conversation whose last word is the assistant's: that is the response, what is before it the prompt. */
+/* A whole conversation.  "train" and "weight" say which of the assistant's messages are learned. */
 static bool take_conversation(Loader *l, DataRow *r, const Json *v) {
-    const Json *last = !is_null(v) && v->kind == JSON_ARRAY && v->n > 1 ? &v->items[v->n - 1] : NULL;
-    const Json *content = last && last->kind == JSON_OBJECT ? json_get(last, "content") : NULL;
-    if (is_null(content) || !json_is_str(json_get(last, "role"), "assistant"))
-        return err_set(l->err, "%s: messages that end with the assistant's are wanted", l->c.prompt);
-    TRY(text_of(l, content, "the assistant's content"));
-    r->response = keep(l, content->str, content->n, &r->response_n);
-    Json before = *v;
-    before.n--;
-    return take_prompt(l, r, &before);
+    if (v->kind != JSON_ARRAY)
+        return err_set(l->err, "%s: a list of messages is wanted, not %s", l->c.prompt, json_kind_name(v->kind));
+    for (size_t i = 0; i < v->n; i++) {
+        const Json *train = json_get(&v->items[i], "train"), *weight = json_get(&v->items[i], "weight");
+        if (!is_null(train) && train->kind != JSON_BOOL)
+            return err_set(l->err, "%s: \"train\" of message %zu must be true or false", l->c.prompt, i);
+        bool number = !is_null(weight) && (weight->kind == JSON_INT || weight->kind == JSON_REAL);
+        if (!is_null(weight) && !(number && (json_number(weight) == 0 || json_number(weight) == 1)))
+            return err_set(l->err, "%s: \"weight\" of message %zu must be 0 or 1", l->c.prompt, i);
+    }
+    r->talk = true;
+    return take_prompt(l, r, v);
+}
+
+/* Parquet often has them as JSON text, since structs of parameters differ from row to row. */
+static bool take_tools(Loader *l, DataRow *r, const Json *v) {
+    if (is_null(v)) return true;
+    Mem mem = { 0 };
+    Json list = *v;
+    bool ok = v->kind != JSON_STRING
+              || (text_of(l, v, l->c.tools)
+                  && (json_parse(&list, v->str, v->n, &mem, l->err) || err_wrap(l->err, "%s", l->c.tools)));
+    if (ok && list.kind != JSON_NULL && list.kind != JSON_ARRAY)
+        ok = err_set(l->err, "%s must be a list, not %s", l->c.tools, json_kind_name(list.kind));
+    if (ok && list.kind == JSON_ARRAY && list.n) {
+        buf_clear(&l->text);
+        put_dense(&l->text, &list);
+        r->tools = keep(l, l->text.data, l->text.n, &r->tools_n);
+    }
+    mem_free(&mem);
+    return ok;
 }
 
 static bool take_truth(Loader *l, DataRow *r, const Json *row) {
@@ -203,7 +225,7 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
         pq_put_value(&l->text, extra);
         r->extra = keep(l, l->text.data, l->text.n, &r->extra_n);
     }
-    if (l->o->conversations) return true;
+    if (l->o->conversations) return take_tools(l, r, json_path(row, l->c.tools));
     if (is_null(response)) return !l->o->need_response || lacks(l, row, l->c.response, "response_key");
     if (!l->o->need_response && response->kind != JSON_STRING) return true;
     TRY(text_of(l, response, l->c.response));
@@ -213,9 +235,8 @@ static bool take_row(Loader *l, DataRow *r, const Json *row) {
 
 /* Only the top-level columns that are needed are read from a Parquet file: a dotted name may also be one column. */
 static void select_columns(Table *t, const DataColumns *c, const char *images, const char *videos) {
-    const char *want[9] = {
-        c->prompt, c->source, c->ability, c->truth, c->extra, c->response, images, videos, "audios"
-    };
+    const char *want[] = { c->prompt,   c->source, c->ability, c->truth, c->extra,
+                           c->response, c->tools,  images,     videos,   "audios" };
     table_select(t, want, (int)COUNT(want));
 }
 
@@ -272,6 +293,7 @@ uint64_t dataset_print(const Dataset *d) {
         h = mix(h, r->truth, r->truth_n);
         h = mix(h, r->extra, r->extra_n);
         h = mix(h, r->response, r->response_n);
+        if (r->tools) h = mix(h, r->tools, r->tools_n);
         for (int k = 0; k < r->n_images; k++) h = print_json(h, &r->images[k]);
         for (int k = 0; k < r->n_videos; k++) h = print_json(h, &r->videos[k]);
     }
@@ -288,7 +310,8 @@ Dataset *dataset_open(const DataOptions *o, Err *err) {
     l.c =
         (DataColumns){ or_else(o->columns.prompt, "prompt"),    or_else(o->columns.source, "data_source"),
                        or_else(o->columns.ability, "ability"),  or_else(o->columns.truth, "reward_model.ground_truth"),
-                       or_else(o->columns.extra, "extra_info"), or_else(o->columns.response, "response") };
+                       or_else(o->columns.extra, "extra_info"), or_else(o->columns.response, "response"),
+                       or_else(o->columns.tools, "tools") };
     l.images = or_else(o->images, "images"), l.videos = or_else(o->videos, "videos");
     bool ok = paths_expand(&d->mem, o->files, o->n_files, &d->file, &d->n_files, err);
     for (; ok && l.file < d->n_files; l.file++)

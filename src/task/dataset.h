@@ -15,7 +15,7 @@
 #include "base/threads.h"
 
 /* Where things stand in a row; dotted for a member of a struct.  NULL: the name above. */
-typedef struct { const char *prompt, *source, *ability, *truth, *extra, *response; } DataColumns;
+typedef struct { const char *prompt, *source, *ability, *truth, *extra, *response, *tools; } DataColumns;
 
 typedef struct {
     const char *const *files;        /* names and patterns: Parquet, JSON lines (.gz, .zst), a JSON array */
@@ -25,8 +25,8 @@ typedef struct {
                                       * have one when truth is needed */
     bool        need_truth;          /* training by rewards */
     bool        need_response;       /* training on given answers */
-    bool        conversations;       /* the prompt column holds whole conversations: their
-                                      * last message, the assistant's, is the response */
+    bool        conversations;       /* the prompt column holds whole conversations, and the column of tools what
+                                      * their template is told of */
     const char *images, *videos;     /* the columns of pictures and of clips; NULL: "images", "videos" */
     bool        pictures;            /* rows may have them; else that column must be empty */
     int64_t     max_rows;            /* the first so many only; 0: all */
@@ -37,6 +37,9 @@ typedef struct {
     const char *source, *ability;    /* shared by all rows that have the same; "" when there is none */
     const char *prompt, *truth, *extra, *response;       /* all followed by a 0; NULL when there is none */
     size_t      prompt_n, truth_n, extra_n, response_n;
+    const char *tools;               /* of a conversation: JSON text of a list; or NULL */
+    size_t      tools_n;
+    bool        talk;                /* prompt is a whole conversation, to learn its answers from */
     bool        chat;                /* prompt is the JSON text of a list of messages; else it is text */
     bool        truth_json;          /* truth is JSON text: it was not a string */
     int         file;

@@ -1,28 +1,8 @@
 /* prompt.c - a row's messages through the chat template to token ids. */
-#include "task/prompt.h"
+#include "task/prompt_in.h"
 
 #include <stdio.h>
 #include <string.h>
-
-typedef struct {
-    TokScratch *scratch;
-    Buf text, whole;
-    TokIds ids;
-} Worker;
-
-struct Prompter {
-    Mem mem;
-    Tok *tok;
-    Chat *chat; /* NULL: there is none, 'no_chat' says why */
-    const char *no_chat;
-    Json variables;
-    bool bare_text;
-    int64_t vocab;
-    int32_t end;
-    int n;
-    Worker *worker;
-    PictureReader pictures;
-};
 
 static bool open_parts(Prompter *p, const PromptOptions *o, Err *err) {
     if (tok_open(&p->tok, o->model, err) != TOK_OK) return false;
@@ -63,6 +43,7 @@ void prompter_close(Prompter *p) {
         tok_scratch_close(p->worker[i].scratch);
         buf_free(&p->worker[i].text);
         buf_free(&p->worker[i].whole);
+        buf_free(&p->worker[i].mask);
         vec_free(p->worker[i].ids.at);
     }
     if (p->tok) tok_close(p->tok);
@@ -130,7 +111,7 @@ static bool cut_text(Json *content, Marked *kind, Mem *mem, Err *err) {
     return true;
 }
 
-static bool show_pictures(Json *messages, const DataRow *row, Mem *mem, Err *err) {
+bool prompt_show_pictures(Json *messages, const DataRow *row, Mem *mem, Err *err) {
     Marked kind[KINDS] = { { "<image>", "image", row->images, row->n_images, 0 },
                            { "<video>", "video", row->videos, row->n_videos, 0 } };
     for (size_t i = 0; i < messages->n && row->n_images + row->n_videos; i++)
@@ -183,7 +164,7 @@ static bool render(Prompter *p, const DataRow *row, bool answer, Buf *text, Show
     Mem mem = { 0 };
     Json messages;
     const Json *tools = json_get(&p->variables, "tools");
-    bool ok = messages_of(row, answer, &mem, &messages, err) && show_pictures(&messages, row, &mem, err)
+    bool ok = messages_of(row, answer, &mem, &messages, err) && prompt_show_pictures(&messages, row, &mem, err)
               && (pics || !chat_media(&messages) || err_set(err, "pictures are not taken here"))
               && (!pics
                   || pictures_of(pics->at, &pics->n, &p->pictures, &messages, row->folder ? row->folder : "",
@@ -200,13 +181,17 @@ bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *
     return true;
 }
 
-static bool encode(Prompter *p, int worker, const char *text, size_t n, int flags, TokIds *ids, Err *err) {
-    size_t from = ids->n;
-    TRY(tok_encode(p->tok, p->worker[worker].scratch, text ? text : "", n, flags, ids, err));
+bool prompt_check_ids(const Prompter *p, const TokIds *ids, size_t from, Err *err) {
     for (size_t i = from; i < ids->n; i++)
         if (ids->at[i] >= p->vocab)
             return err_set(err, "the tokenizer gives id %d, but the model has %lld", ids->at[i], (long long)p->vocab);
     return true;
+}
+
+static bool encode(Prompter *p, int worker, const char *text, size_t n, int flags, TokIds *ids, Err *err) {
+    size_t from = ids->n;
+    TRY(tok_encode(p->tok, p->worker[worker].scratch, text ? text : "", n, flags, ids, err));
+    return prompt_check_ids(p, ids, from, err);
 }
 
 static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *pixels, Mem *mem,
@@ -218,6 +203,12 @@ static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans 
     Spans none;
     if (!pics) pics = &none;
     *pics = (Spans){ 0 };
+    if (row->talk) {
+        Buf *mask = &p->worker[worker].mask;
+        bool ok = prompter_talk(p, worker, row, ids, mask, NULL, pics, pixels ? pixels : mem ? mem : &own, pixels, err);
+        mem_free(&own);
+        return ok;
+    }
     if (bare(p, row)) {
         if (row->n_images + row->n_videos) return err_set(err, "a prompt that is bare text has no places for pictures");
         TRY(encode(p, worker, row->prompt, row->prompt_n, TOK_BOS, ids, err));

@@ -39,6 +39,19 @@ bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, Spans *pics, M
  * response as the template writes an answer, with what ends it. */
 bool prompter_pair(Prompter *p, int worker, const DataRow *row, TokIds *ids, size_t *n_prompt, Err *err);
 
+/* A conversation (row->talk): appends the ids of the whole as the template writes it, and makes mask a byte for each:
+ * 1 where it is of an assistant's message that is learned.  Those are all but what "train": false or "weight": 0 leaves
+ * out; by the template's {% generation %} blocks where it has them, else what rendering up to a message adds.  Where
+ * that is not how the whole rendering goes on (a template that drops earlier thoughts, a generation prompt that opens
+ * one) the message is learned as it stands in the whole.  A template that leaves a message out is refused.  An answer's
+ * first token begins where its text does. */
+typedef struct {
+    int64_t messages, as_is;     /* learned ones; of them, those that stand otherwise in the whole than alone */
+} TalkCount;
+/* count: adds; or NULL.  pixels: read pictures, not only their sizes, into mem. */
+bool prompter_talk(Prompter *p, int worker, const DataRow *row, TokIds *ids, Buf *mask, TalkCount *count,
+                   Spans *pics, Mem *mem, bool pixels, Err *err);
+
 int64_t prompter_length(void *prompter, int worker, const DataRow *row, Err *why);     /* a DataLength */
 
 #endif

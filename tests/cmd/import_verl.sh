@@ -193,6 +193,8 @@ sft_row engine=automodel optim=automodel optim.optimizer=FusedAdam optim.optimiz
 ! grep -q '# not supported' sft.yaml && grep -q 'eps: 1e-09\|eps: 1e-9' sft.yaml
 ok $? "the optimizer of automodel: $(cat sft.yaml)"
 sft_row engine=automodel optim.init_lr_ratio=0.1 optim.lr_warmup_steps_ratio=0.1 'no optim.init_lr_ratio'
+sft_row data.multiturn.enable=true data.multiturn.messages_key=talk 'messages_key: talk'
+sft_row data.multiturn.messages_key=talk data.multiturn.tools_key=tls 'tools_key: tls'
 sft_row model.lora_adapter_path=/a/b 'no model.lora_adapter_path'
 
 # ---- another method's trainer is named, verl's own and DAPO's are not

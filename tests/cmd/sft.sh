@@ -28,7 +28,56 @@ ok $? "conversations: $(tail -1 "$work/talks.log")"
 cmp -s "$work/pairs/checkpoints/step-000002/model/model.safetensors" "$work/talks/checkpoints/step-000002/model/model.safetensors"
 ok $? "a pair and the conversation of the same words train differently"
 sft mute trainer.steps=1 sft.messages_key=prompt
-said mute $? 'pairs.jsonl line 1: prompt: messages that end with'
+said mute $? 'pairs.jsonl line 1: prompt: a list of messages is wanted, not a string'
+
+# ---- every answer of a conversation is learned, not the last alone
+user() { echo '{"role":"user","content":"'$1'"}'; }
+model() { echo '{"role":"assistant","content":"'$1'"'$2'}'; }
+talk() { (IFS=,; echo '{"talk":['"$*"']}'); } # talk MESSAGE...
+four() { for i in 1 2 3 4; do talk "$@"; done; }
+learn() { # learn RUN KEY=VALUE...: of the conversations on standard input
+    local run=$1
+    shift
+    cat >"$work/$run.jsonl"
+    sft $run data.train_files="$work/$run.jsonl" data.val_files="$work/$run.jsonl" sft.messages_key=talk sft.max_length=64 "$@"
+}
+first=$(model ABCDEFGH) last=$(model Z)
+four $(user 1+1) $first $(user 2+2) $last | learn both trainer.steps=40 train.lr=5e-3
+ok $? "two answers: $(tail -1 "$work/both.log")"
+"$hone" export "$work/both" "$work/learned" >/dev/null
+echo '{"messages":['$(user 1+1)']}' | "$hone" generate "$work/learned" --in - --out "$work/said.jsonl" --max-tokens 12 --temperature 0.01 --threads 1 2>/dev/null
+expect "the first answer is learned" "$work/said.jsonl" '"text":"ABCDEFGH"'
+expect "tokens that are learned" "$work/both/metrics.jsonl" '"train/learned_tokens":44[,}]' # 4 times ABCDEFGH, Z and two ends
+
+# what is learned of each alone adds up to both
+four $(user 1+1) $(model ABCDEFGH ',"weight":0') $(user 2+2) $last | learn only-last trainer.steps=1
+four $(user 1+1) $first $(user 2+2) $(model Z ',"train":false') | learn only-first trainer.steps=1
+val_loss() { grep -m1 '"step":0' "$work/$1/metrics.jsonl" | grep -oE '"val/loss":[0-9.e+-]+' | cut -d: -f2; }
+echo $(val_loss both) $(val_loss only-first) $(val_loss only-last) | awk '{ d = 11 * $1 - 9 * $2 - 2 * $3; exit !(NF == 3 && d * d < 1e-8) }'
+ok $? "losses of both, the first, the last: $(val_loss both) $(val_loss only-first) $(val_loss only-last)"
+
+# a user at the end changes nothing; with nothing to learn a row is refused; too long: said how many were cut
+four $(user 1+1) $first | learn shorter trainer.steps=2
+four $(user 1+1) $first $(user why) | learn longer trainer.steps=2
+cmp -s "$work/shorter/checkpoints/step-000002/model/model.safetensors" "$work/longer/checkpoints/step-000002/model/model.safetensors"
+ok $? "a question at the end changes what is learned"
+{ four $(user 1+1) $first; talk $(user why) $(model so ',"train":false'); } | learn nothing trainer.steps=1
+said nothing $? '1 conversations have no message to learn within sft.max_length, the first is .*nothing.jsonl, row 4'
+four $(user 1+1) $first $(user 2+2) $last | learn cut trainer.steps=1 sft.max_length=7 sft.truncation=right
+ok $? "cut: $(tail -1 "$work/cut.log")"
+expect "cut conversations are counted" "$work/cut/log.txt" 'cut.jsonl: 4 conversations were cut to sft.max_length 7'
+expect "what is left of them is learned" "$work/cut/metrics.jsonl" '"train/learned_tokens":8[,}]'
+
+# a template that drops earlier thoughts: said; one that leaves a message out: refused
+cat >"$work/thinks.jinja" <<'END'
+{% for m in messages %}{{ '<|user|>' if m.role == 'user' else '<|model|>' }}{{ m.content if loop.last else m.content.split('=')[-1] }}{% if m.role != 'user' %}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|model|>{% endif %}
+END
+four $(user 1+1) $(model 1+1=2) $(user 2+2) $(model 2+2=4) | learn thinks trainer.steps=1 model.chat_template="$work/thinks.jinja"
+ok $? "thinks: $(tail -1 "$work/thinks.log")"
+expect "messages that stand otherwise are counted" "$work/thinks/log.txt" 'thinks.jsonl: 4 of 8 messages stand otherwise'
+echo '{% for m in messages %}{% if m.role != "tool" %}{{ m.content }}<|end|>{% endif %}{% endfor %}' >"$work/loses.jinja"
+four $(user 1+1) $first '{"role":"tool","content":"5"}' $last | learn loses trainer.steps=1 model.chat_template="$work/loses.jinja"
+said loses $? 'loses.jsonl, row 0: the chat template leaves message 2 out'
 
 # ---- too long: refused; cut on either side; a prompt that leaves no room for its answer
 sft long trainer.steps=1 sft.max_length=7

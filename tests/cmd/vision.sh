@@ -131,6 +131,16 @@ ok $? "sft takes the memory that was counted"
 "$hone" $sft trainer.run_dir=s3 train.freeze_tower=true >log 2>&1
 ok $(grep -q '"train/loss"' s3/metrics.jsonl && [ "$(loss s3 1)" = "$(loss s1 1)" ] && [ "$(loss s3 12)" != "$(loss s1 12)" ]; echo $?) "sft with a frozen tower"
 ok $("$hone" $sft trainer.run_dir=s4 sft.max_length=12 sft.truncation=left 2>&1 | grep -q "with pictures, which cannot be cut"; echo $?) "a pair with pictures is never cut"
+# conversations: a pair's words learn as the pair does; a picture in a later turn keeps the mask in its place
+sed -E 's/"prompt":"([^"]*)","response":"([^"]*)"/"talk":[{"role":"user","content":"\1"},{"role":"assistant","content":"\2"}]/' pairs.jsonl >talks.jsonl
+"$hone" $sft trainer.run_dir=s5 data.train_files=[talks.jsonl] sft.messages_key=talk trainer.steps=1 >log 2>&1
+ok $([ "$(loss s5 1)" = "$(loss s1 1)" ]; echo $?) "a conversation with a picture: loss $(loss s5 1), a pair's $(loss s1 1): $(tail -1 log)"
+for i in $(seq 12); do
+    echo '{"talk":[{"role":"user","content":"<image>which colour?"},{"role":"assistant","content":"1"},{"role":"user","content":"and <image>?"},{"role":"assistant","content":"2"}],"images":["photo.png","lossy.webp"]}'
+done >turns.jsonl
+"$hone" $sft trainer.run_dir=s6 data.train_files=[turns.jsonl] sft.messages_key=talk sft.max_length=128 >log 2>&1
+ok $(awk -v b="$(loss s6 12)" 'BEGIN { exit !(b != "" && b < 0.2) }'; echo $?) "sft with a picture in each turn: loss $(loss s6 12), $(tail -1 log)"
+ok $(grep -q '"train/learned_tokens":48[,}]' s6/metrics.jsonl; echo $?) "of 12 conversations 2 answers of a digit and an end are learned"
 echo '{"data_source":"math_exact_flexible","prompt":[{"role":"user","content":"<image><image>which colour?"}],"images":["photo.png"],"reward_model":{"ground_truth":"1"}}' >few.jsonl
 ok $("$hone" train $conf data.train_files=[few.jsonl] data.train_batch_size=1 trainer.run_dir=r4 2>&1 | grep -q "more <image> in the prompt than pictures"; echo $?) "<image> and pictures must agree"
 ok $("$hone" train $conf model.path="$OLDPWD/tests/data/models/qwen2" trainer.run_dir=r5 2>&1 | grep -qE "no tokenizer|are not taken here"; echo $?) "a model without a tower takes no pictures"

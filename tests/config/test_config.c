@@ -441,7 +441,7 @@ int main(void) {
     saved(CONF_TRAIN, GOOD, "train.loss=gspo;algo.advantage=rloo;train.schedule=wsd;trainer.steps=50");
     saved(CONF_TRAIN, GOOD, "train.loss_agg=seq-mean-token-sum-norm;algo.kl_in_reward=true;data.val_files=" DATA);
     saved(CONF_SFT, PAIRS, "");
-    saved(CONF_SFT, PAIRS, "sft.messages_key=m");
+    saved(CONF_SFT, PAIRS, "sft.messages_key=m;sft.tools_key=t");
     idle("train.kl_loss_coef=0.5", "command line: train.kl_loss_coef has no effect unless train.use_kl_loss is true");
     idle("train.kl_loss_coef=0.001", NULL);
     idle("train.kl_loss_coef=0.5;train.use_kl_loss=true", NULL);

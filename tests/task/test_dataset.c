@@ -59,12 +59,35 @@ static void check_schema(Mem *mem) {
             "{\"m\":[{\"role\":\"user\",\"content\":\"2+2?\"},{\"role\":\"assistant\",\"content\":\"4\"}]}\n");
     d = open_one(talk, (DataOptions){ .columns = { .prompt = "m" }, .conversations = true }, &err);
     EXPECT(d && dataset_row(d, 0)->chat, "a conversation: %s", err.msg);
-    if (d) EXPECT_STR(dataset_row(d, 0)->prompt, "[{\"role\":\"user\",\"content\":\"2+2?\"}]");
-    if (d) EXPECT_STR(dataset_row(d, 0)->response, "4");
+    if (d)
+        EXPECT_STR(dataset_row(d, 0)->prompt,
+                   "[{\"role\":\"user\",\"content\":\"2+2?\"},{\"role\":\"assistant\",\"content\":\"4\"}]");
+    if (d) EXPECT(dataset_row(d, 0)->talk && !dataset_row(d, 0)->response && !dataset_row(d, 0)->tools, "kinds");
     dataset_close(d);
-    d = open_one(put(mem, "mute.jsonl", "{\"m\":[{\"role\":\"user\",\"content\":\"2\"}]}\n"),
-                 (DataOptions){ .columns = { .prompt = "m" }, .conversations = true }, &err);
-    EXPECT(!d && strstr(err.msg, "line 1: m: messages that end with the assistant's"), "%s", err.msg);
+    static const struct {
+        const char *line, *says, *tools;
+    } talks[] = {
+        { "{\"m\":\"2\"}", "line 1: m: a list of messages is wanted, not a string", NULL },
+        { "{\"m\":[]}", "line 1: m has no messages", NULL },
+        { "{\"m\":[{\"role\":\"assistant\",\"content\":\"2\",\"train\":0}]}",
+          "\"train\" of message 0 must be true or false", NULL },
+        { "{\"m\":[{\"role\":\"assistant\",\"content\":\"2\",\"weight\":0.5}]}",
+          "\"weight\" of message 0 must be 0 or 1", NULL },
+        { "{\"m\":[{\"role\":\"user\",\"content\":\"2\",\"train\":null,\"weight\":1.0}],\"t\":[{\"a\":null,\"b\":1}]}",
+          NULL, "[{\"b\":1}]" },
+        { "{\"m\":[{\"role\":\"user\",\"content\":\"2\"}],\"t\":\"[{\\\"b\\\":1}]\"}", NULL, "[{\"b\":1}]" },
+        { "{\"m\":[{\"role\":\"user\",\"content\":\"2\"}],\"t\":[]}", NULL, NULL },
+        { "{\"m\":[{\"role\":\"user\",\"content\":\"2\"}],\"t\":\"[\"}", "t: JSON line 1", NULL },
+        { "{\"m\":[{\"role\":\"user\",\"content\":\"2\"}],\"t\":{}}", "t must be a list", NULL },
+    };
+    for (size_t i = 0; i < COUNT(talks); i++) {
+        d = open_one(put(mem, "talks.jsonl", talks[i].line),
+                     (DataOptions){ .columns = { .prompt = "m", .tools = "t" }, .conversations = true }, &err);
+        EXPECT(!d == !!talks[i].says && (d || strstr(err.msg, talks[i].says)), "%s: %s", talks[i].line, err.msg);
+        const char *tools = d ? dataset_row(d, 0)->tools : NULL;
+        EXPECT(!tools == !talks[i].tools && (!tools || !strcmp(tools, talks[i].tools)), "%s: %s", talks[i].line, tools);
+        if (d) dataset_close(d);
+    }
     d = open_one(put(mem, "pics.jsonl", "{\"prompt\":\"a\",\"pics\":[1]}\n"), (DataOptions){ .images = "pics" }, &err);
     EXPECT(!d && strstr(err.msg, "it has pics"), "images under another name: %s", err.msg);
 
