@@ -42,15 +42,18 @@ static bool known_ending(const char *file) {
     return false;
 }
 
+/* A name that is there is no pattern, whatever stands in it: as paths_expand has it, which will open them. */
 static bool data_files(const Config *c, const char *option, const StrList *files, Err *err) {
     for (int64_t i = 0; i < files->n; i++) {
         const char *f = files->at[i];
-        glob_t g;
-        int rc = glob(f, 0, NULL, &g);
-        bool dir = !rc && g.gl_pathc == 1 && dir_exists(g.gl_pathv[0]);
-        bool readable = !rc && !dir && access(g.gl_pathv[0], R_OK) == 0;
+        glob_t g = { 0 };
+        bool there = access(f, F_OK) == 0;
+        int rc = there ? 0 : glob(f, 0, NULL, &g);
+        const char *first = there || rc ? f : g.gl_pathv[0];
+        bool dir = !rc && (there || g.gl_pathc == 1) && dir_exists(first);
+        bool readable = !rc && !dir && access(first, R_OK) == 0;
         int why = errno;
-        if (!rc) globfree(&g);
+        globfree(&g);
         if (rc == GLOB_NOMATCH)
             return bad(c, err, option, strpbrk(f, "*?[") ? "no file matches %s" : "%s does not exist", f);
         if (rc) return bad(c, err, option, "%s cannot be listed", f);

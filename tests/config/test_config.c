@@ -463,9 +463,17 @@ int main(void) {
     FILE *f = fopen(sub, "w");
     EXPECT(f && !fclose(f), "%s", sub);
     refuse(CONF_TRAIN, GOOD, set, "checkpoints is no folder that can be written to");
-    EXPECT(!unlink(sub) && !rmdir(dir), "rmdir");
+    EXPECT(!unlink(sub), "unlink");
     Config c;
     Err err;
+    snprintf(sub, sizeof sub, "%s/train[1].jsonl", dir); /* a name that is a pattern too, of another name */
+    snprintf(set, sizeof set, "data.train_files=[\"%s\"]", sub);
+    refuse(CONF_TRAIN, GOOD, set, "no file matches");
+    f = fopen(sub, "w");
+    EXPECT(f && !fclose(f), "%s", sub);
+    EXPECT(load(&c, CONF_TRAIN, GOOD, set, &err) && all_checks(&c, &err), "%s", err.msg);
+    config_free(&c);
+    EXPECT(!unlink(sub) && !rmdir(dir), "rmdir");
     EXPECT(!config_load(&c, CONF_TRAIN, "/no/such.yaml", NULL, 0, NULL, &err) && strstr(err.msg, "/no/such.yaml"), "%s",
            err.msg);
     printf("%zu wrong configurations\n", COUNT(wrong) + COUNT(wrong_sft) + 1);
