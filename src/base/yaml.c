@@ -3,6 +3,7 @@
  * file takes longer than its length. */
 #include "base/yaml.h"
 #include "base/hash.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <math.h>
@@ -357,4 +358,18 @@ bool yaml_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err) {
     const Yaml *y = yaml_read(NULL, text, n, mem, err);
     if (y) yaml_to_json(out, y, mem);
     return y != NULL;
+}
+
+void yaml_put_str(Buf *b, const char *s, size_t n) {
+    Buf json = { 0 };
+    json_put_str(&json, s, n);
+    for (size_t i = 0; i < json.n;) {
+        uint32_t c = 0;
+        int len = utf8_get(json.data + i, json.n - i, &c);
+        bool odd = (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF || c == 0xFFFE || c == 0xFFFF;
+        if (odd) buf_printf(b, "\\u%04X", (unsigned)c);
+        else buf_put(b, json.data + i, (size_t)len);
+        i += (size_t)len;
+    }
+    buf_free(&json);
 }

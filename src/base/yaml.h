@@ -36,6 +36,10 @@ const Yaml *yaml_read(const char *name, const char *text, size_t n, Mem *mem, Er
 void yaml_to_json(Json *out, const Yaml *y, Mem *mem);
 bool yaml_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err);
 
+/* With double quotes: as JSON has it, and what YAML does not take or would join (line ends beyond ASCII, control
+ * characters) escaped. */
+void yaml_put_str(Buf *b, const char *s, size_t n);
+
 /* What a plain text means: for values given on a command line ("trainer.lr=1e-6"). */
 Json yaml_scalar(const char *text, size_t n, Mem *mem);
 

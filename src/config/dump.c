@@ -65,8 +65,16 @@ static void put_string(Buf *out, const char *s) {
     bool plain = n && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-") == n
                  && s[0] != '-' && yaml_scalar(s, n, &mem).kind == JSON_STRING;
     if (plain) buf_puts(out, s);
-    else json_put_str(out, s, n);
+    else yaml_put_str(out, s, n);
     mem_free(&mem);
+}
+
+/* In one line, whatever the file is called. */
+static void put_comment(Buf *out, const char *s) {
+    Buf quoted = { 0 };
+    yaml_put_str(&quoted, s, strlen(s));
+    buf_put(out, quoted.data + 1, quoted.n - 2);
+    buf_free(&quoted);
 }
 
 static void put_value(Buf *out, const Config *c, const ConfOption *o) {
@@ -143,7 +151,8 @@ void config_dump(Buf *out, const Config *c, DumpWhat what) {
         buf_printf(out, "%*s%s: ", 2 * depth, "", part);
         put_value(out, c, o);
         const char *origin = c->origin[o - conf_options];
-        if (origin) buf_printf(out, "%*s# %s", (int)(out->n - line < 44 ? 44 - (out->n - line) : 1), "", origin);
+        if (origin) buf_printf(out, "%*s# ", (int)(out->n - line < 44 ? 44 - (out->n - line) : 1), "");
+        if (origin) put_comment(out, origin);
         buf_putc(out, '\n');
         before = o->name;
     }

@@ -70,6 +70,12 @@ bool conf_read_yaml(Config *c, const char *name, const char *text, size_t n, Err
     return walk(&w, root, "");
 }
 
+/* Characters at which YAML cuts a plain text into lines, which it would join by a space, and the mark that it drops. */
+static bool has_lines(const char *s) {
+    return strpbrk(s, "\n\r") || strstr(s, "\xC2\x85") || strstr(s, "\xE2\x80\xA8") || strstr(s, "\xE2\x80\xA9")
+           || strstr(s, "\xEF\xBB\xBF");
+}
+
 /* "key=value": the value is read as YAML would read it, so lists work; what is not YAML is a plain string. */
 bool conf_read_override(Config *c, const char *text, Err *err) {
     const char *eq, *where = "command line";
@@ -87,6 +93,10 @@ bool conf_read_override(Config *c, const char *text, Err *err) {
     Walk w = { .c = c, .name = where, .err = err };
     Err none;
     const Yaml *root = eq[1] ? yaml_read(NULL, eq + 1, strlen(eq + 1), &c->mem, &none) : NULL;
+    bool verl, plain = root && root->kind == YAML_TEXT && !root->quoted;
+    const ConfOption *o = conf_find(key, c->verb, &verl);
+    if (plain && o && (o->kind == CONF_STR || o->kind == CONF_STRS) && has_lines(eq + 1))
+        root = NULL; /* as it stands */
     if (root && root->kind != YAML_MAP) TRY(value_of(&w, &v, root, &c->mem));
     return conf_put(c, key, &v, where, true, err);
 }

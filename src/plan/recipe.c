@@ -2,20 +2,20 @@
 #include "plan/recipe.h"
 #include "cut/mixer.h"
 
-#include "base/json.h"
+#include "base/yaml.h"
 #include "plan/report.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-/* Bare where YAML takes it for nothing but text, else quoted as in JSON. */
+/* Bare where YAML takes it for nothing but text, else quoted. */
 static void put_text(Buf *out, const char *before, const char *text, const char *after) {
     bool bare = isalpha((unsigned char)*text) || *text == '/';
     for (const char *c = text; *c; c++) bare &= isalnum((unsigned char)*c) || strchr("._/-", *c);
     buf_puts(out, before);
     if (bare) buf_puts(out, text);
-    else json_put_str(out, text, strlen(text));
+    else yaml_put_str(out, text, strlen(text));
     buf_puts(out, after);
 }
 

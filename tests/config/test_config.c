@@ -96,6 +96,58 @@ static void saved(ConfVerb verb, const char *text, const char *set) {
     buf_free(&a);
 }
 
+/* A value of the command line is the run's, to the byte, and config.yaml says the same. */
+static void nasty(void) {
+    static const char *const value[] = {
+        "a\nb",
+        "a\n\nb",
+        "\nb",
+        "a\n",
+        " a\n  b ",
+        "a\r\nb",
+        "a\xC2\x85z",
+        "\xC2\x85",
+        "a\xE2\x80\xA8z",
+        "a\xE2\x80\xA9z",
+        "\xEF\xBB\xBFx",
+        "a\x7Fz",
+        "a\x01\x1Bz",
+        "a\tb",
+        "a\xC2\x9Fz",
+        "a\xC2\xA0z",
+        "a\xEF\xBF\xBEz",
+        "\xF0\x9F\x8D\xBE",
+        "a: b",
+        "a: b\nc: d",
+        "# x",
+        "a\n# x",
+        "'a",
+        "\"a\nb",
+        "%a\nb",
+        "a\\nb",
+        "{a\nb",
+        "|\n  a",
+    };
+    for (size_t i = 0; i < COUNT(value); i++) {
+        Config c, d;
+        Err err = { { 0 } };
+        Buf set = { 0 }, a = { 0 };
+        buf_printf(&set, "trainer.run_dir=%s", value[i]);
+        const char *const one[] = { set.data };
+        bool ok = config_load_text(&c, CONF_TRAIN, i % 2 ? "run.yaml" : value[i], GOOD, strlen(GOOD), one, 1, &err);
+        EXPECT(ok && (!strcmp(c.trainer.run_dir, value[i]) || value[i][0] == '|'), "%s: %s", set.data,
+               ok ? c.trainer.run_dir : err.msg);
+        if (ok) config_dump(&a, &c, DUMP_ALL);
+        bool back = ok && config_load_text(&d, CONF_TRAIN, "config.yaml", a.data, a.n, NULL, 0, &err);
+        EXPECT(back && !strcmp(c.trainer.run_dir, d.trainer.run_dir), "%s: what was saved is read as %s", set.data,
+               back ? d.trainer.run_dir : err.msg);
+        if (back) config_free(&d);
+        if (ok) config_free(&c);
+        buf_free(&set);
+        buf_free(&a);
+    }
+}
+
 static void idle(const char *set, const char *says) {
     Config c;
     Err err = { { 0 } };
@@ -436,6 +488,7 @@ int main(void) {
     good();
     leaves();
     kept_sets();
+    nasty();
     verl_names();
     saved(CONF_TRAIN, GOOD, "");
     saved(CONF_TRAIN, GOOD, "train.loss=gspo;algo.advantage=rloo;train.schedule=wsd;trainer.steps=50");
