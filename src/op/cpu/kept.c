@@ -3,7 +3,7 @@
  *
  * min-p, top-k and top-p each keep a prefix of the ids ordered by (logit descending, id ascending), so the
  * kept set is a threshold and the last kept id among those at the threshold.  It is found exactly, by four
- * histograms of a byte each. */
+ * histograms of a byte each: of a long list only over those in one bin of a first, coarse one. */
 #include "base/mathx.h"
 #include "op/cpu/head.h"
 
@@ -119,40 +119,126 @@ typedef struct {
     bool whole; /* the prefix ends before the list does */
 } Prefix;
 
+/* What is wanted of a sorted list, and what of it has been passed. */
+typedef struct {
+    bool by_count, whole;
+    int64_t want, n_above, m_above;
+} Walk;
+
+/* The first bin from the top that reaches what is wanted, those above it passed; where none does, the last that has
+ * any: all is taken. */
+static int walk_bins(Walk *w, const int64_t *count, const int64_t *mass, int bins) {
+    int b = bins - 1, last = -1;
+    for (; b >= 0; b--) {
+        if (!count[b]) continue;
+        last = b;
+        if ((w->by_count ? w->n_above + count[b] : w->m_above + mass[b]) >= w->want) return b;
+        w->n_above += count[b], w->m_above += mass[b];
+    }
+    w->n_above -= count[last], w->m_above -= mass[last], w->whole = false;
+    return last;
+}
+
+/* A long list is first dealt to bins of equal width in the logit, which keep its order: a flat distribution has all
+ * its ids in a few leading bytes of their keys, so that histograms by bytes would pass over all of them four times.
+ * The bin that the prefix ends in is then a list of its own, if it is short or all its ids are ties. */
+enum { LONG_LIST = 4096, BINS = 2048, FEW = 2048 };
+typedef struct {
+    struct {
+        uint32_t key;
+        int64_t count, mass;
+    } at[FEW];
+    int n;
+} Few;
+
+static float lowest(const Near *c) {
+    float m[8];
+    for (int k = 0; k < 8; k++) m[k] = c->max;
+    for (int64_t i = 0; i + 8 <= c->V; i += 8)
+        for (int k = 0; k < 8; k++) m[k] = c->l[i + k] < m[k] ? c->l[i + k] : m[k];
+    for (int64_t i = c->V & ~7; i < c->V; i++) m[0] = c->l[i] < m[0] ? c->l[i] : m[0];
+    for (int k = 1; k < 8; k++) m[0] = m[k] < m[0] ? m[k] : m[0];
+    return m[0] > c->low ? m[0] : c->low;
+}
+
+/* BINS-1 is the top.  Rounding keeps order, and equal logits together; -inf is at the bottom. */
+static int bin_of(const Near *c, float l, float scale) {
+    float x = (c->max - l) * scale;
+    return x < BINS - 1 ? BINS - 1 - (int)x : 0;
+}
+
+static bool deal(const HeadRow *r, Near *c, Walk *w, Few *few) {
+    int64_t count[BINS] = { 0 }, mass[BINS] = { 0 };
+    float range = c->max - lowest(c), scale = range > 0 ? BINS / (range < 64 ? range : 64) : 0;
+    Walk own = *w;
+    if (scale > 1e30F) scale = 1e30F; /* 0 times it is 0 */
+    for (int64_t from = 0; from < c->V; from += PIECE) {
+        piece_mass(c, from), piece_ids(c, from);
+        for (int64_t i = 0; i < c->n; i++) {
+            int64_t id = c->id[i], q = c->q[id - from];
+            int b = bin_of(c, c->l[id], scale);
+            count[b] += q >= r->qmin, mass[b] += q >= r->qmin ? q : 0;
+        }
+    }
+    int b = walk_bins(&own, count, mass, BINS);
+    few->n = 0;
+    for (int64_t from = 0; from < c->V; from += PIECE) {
+        piece_mass(c, from), piece_ids(c, from);
+        for (int64_t i = 0; i < c->n; i++) {
+            int64_t id = c->id[i], q = c->q[id - from];
+            if (bin_of(c, c->l[id], scale) != b || q < r->qmin) continue;
+            uint32_t key = head_key(c->l[id]);
+            bool tie = few->n && few->at[few->n - 1].key == key;
+            if (!tie && few->n == FEW) return false;
+            if (!tie) few->at[few->n].key = key, few->at[few->n].count = few->at[few->n].mass = 0, few->n++;
+            few->at[few->n - 1].count++, few->at[few->n - 1].mass += q;
+        }
+    }
+    *w = own;
+    return true;
+}
+
+static void count_few(Hist *h, const Few *few, int shift, uint32_t prefix) {
+    for (int i = 0; i < few->n; i++) {
+        uint32_t key = few->at[i].key;
+        if (shift < 24 && key >> (shift + 8) != prefix) continue;
+        h->count[key >> shift & 255] += few->at[i].count, h->mass[key >> shift & 255] += few->at[i].mass;
+    }
+}
+
+static void count_list(Hist *h, const HeadRow *r, Near *c, int shift, uint32_t prefix) {
+    for (int64_t from = 0; from < c->V; from += PIECE) {
+        piece_mass(c, from), piece_ids(c, from);
+        const float *l = c->l;
+        const int64_t *mass = c->q, n = c->n;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t id = c->id[i], q = mass[id - from];
+            uint32_t key = head_key(l[id]);
+            if (q < r->qmin || (shift < 24 && key >> (shift + 8) != prefix)) continue;
+            h->count[key >> shift & 255]++, h->mass[key >> shift & 255] += q;
+        }
+    }
+}
+
 /* The shortest sorted prefix of the list with >= want ids (by_count) or >= want mass, of the ids with q >= qmin. */
 static Prefix prefix_at(const HeadRow *r, Near *c, bool by_count, int64_t want) {
+    Walk w = { by_count, true, want, 0, 0 };
     uint32_t prefix = 0;
-    int64_t n_above = 0, m_above = 0;
-    bool whole = true;
     Hist h;
+    Few few; /* big: only its n is set */
+    few.n = 0;
+    piece_ids(c, 0);
+    bool is_long = c->V > PIECE || c->n > LONG_LIST, dealt = is_long && deal(r, c, &w, &few);
     for (int shift = 24; shift >= 0; shift -= 8) {
         memset(&h, 0, sizeof h);
-        for (int64_t from = 0; from < c->V; from += PIECE) {
-            piece_mass(c, from), piece_ids(c, from);
-            const float *l = c->l;
-            const int64_t *mass = c->q, n = c->n;
-            for (int64_t i = 0; i < n; i++) {
-                int64_t id = c->id[i], q = mass[id - from];
-                uint32_t key = head_key(l[id]);
-                if (q < r->qmin || (shift < 24 && key >> (shift + 8) != prefix)) continue;
-                h.count[key >> shift & 255]++, h.mass[key >> shift & 255] += q;
-            }
-        }
-        int b = 255, last = -1;
-        for (; b >= 0; b--) {
-            if (!h.count[b]) continue;
-            last = b;
-            if ((by_count ? n_above + h.count[b] : m_above + h.mass[b]) >= want) break;
-            n_above += h.count[b], m_above += h.mass[b];
-        }
-        /* fewer than wanted: take all */
-        if (b < 0) b = last, n_above -= h.count[b], m_above -= h.mass[b], whole = false;
-        prefix = prefix << 8 | (uint32_t)b;
+        if (dealt) count_few(&h, &few, shift, prefix);
+        else count_list(&h, r, c, shift, prefix);
+        prefix = prefix << 8 | (uint32_t)walk_bins(&w, h.count, h.mass, 256);
     }
     int64_t n = h.count[prefix & 255], each = h.mass[prefix & 255] / n;
-    int64_t ties = by_count ? want - n_above : each ? (want - m_above + each - 1) / each : n;
+    int64_t ties = by_count ? want - w.n_above : each ? (want - w.m_above + each - 1) / each : n;
     ties = ties > n ? n : ties < 1 ? 1 : ties;
-    return (Prefix){ prefix, ties, m_above + ties * each, whole };
+    return (Prefix){ prefix, ties, w.m_above + ties * each, w.whole };
 }
 
 static int64_t mass_of_all(Near *c) {
@@ -205,17 +291,20 @@ void head_keep(HeadRow *r, const Kern *k, const float *l, int64_t V, Trunc t, fl
         for (int64_t i = 0; i < c.n; i++) {
             int64_t id = c.id[i], q = c.q[id - from];
             uint32_t key = head_key(l[id]);
-            if (q < r->qmin || key < r->key || (key == r->key && p.ties <= 0)) continue;
-            if (key == r->key) p.ties--, r->tie_last = (int32_t)id;
+            bool in = (q >= r->qmin) & (key > r->key); /* no branch: whether an id is kept cannot be foretold */
+            if (key == r->key && q >= r->qmin && p.ties > 0) p.ties--, r->tie_last = (int32_t)id, in = true;
+            float d = l[id] - r->max;
+            d = d > -200 ? d : -200; /* -inf has no mass, as all below -28 */
+            q &= -(int64_t)in;
             r->z += q;
-            if (q) r->u += to_int((double)(l[id] - r->max) * (double)q);
+            r->u += to_int((double)d * (double)q);
         }
     }
 }
 
 static bool kept(const HeadRow *r, float l, int64_t q, int64_t id) {
     uint32_t key = head_key(l);
-    return q >= r->qmin && (key > r->key || (key == r->key && id <= r->tie_last));
+    return (q >= r->qmin) & ((key > r->key) | ((key == r->key) & (id <= r->tie_last)));
 }
 void head_mask(const HeadRow *r, const Kern *k, float *l, int64_t from, int64_t n, float *work) {
     int64_t *q = (int64_t *)(void *)work;
@@ -267,8 +356,7 @@ static int64_t kept_mass(int64_t *q, const HeadRow *r, const Kern *k, const floa
     int64_t total = 0;
     k->mass(q, l + from, n, r->max);
     if (r->cut)
-        for (int64_t i = 0; i < n; i++)
-            if (q[i] && !kept(r, l[from + i], q[i], from + i)) q[i] = 0;
+        for (int64_t i = 0; i < n; i++) q[i] &= -(int64_t)kept(r, l[from + i], q[i], from + i);
     for (int64_t i = 0; i < n; i++) total += q[i];
     return total;
 }
