@@ -21,7 +21,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WORDS = 228, MOST_ADDRESSES = 16, REACH_MS = 2000, GATHER_S = 60, GOODBYE_S = 2, LINGER_MS = 500 };
+enum {
+    WORDS = 228,
+    MOST_ADDRESSES = 16,
+    REACH_MS = 2000,
+    GATHER_S = 60,
+    GUESTS = 64,
+    AT_ONCE = 16,
+    GOODBYE_S = 2,
+    LINGER_MS = 500
+};
 typedef enum { HELLO = 1, BEAT, BYE, END } Kind;
 typedef struct {
     uint64_t token; /* of this run: a stranger has another */
@@ -316,13 +325,13 @@ static void find_addresses(Where *at) {
     freeifaddrs(all);
 }
 
-static int listen_anywhere(Where *at, int size) {
+static int listen_anywhere(Where *at) {
     struct sockaddr_in any = { .sin_family = AF_INET };
     socklen_t n = sizeof any;
     struct rlimit files; /* a connection for each rank */
     if (!getrlimit(RLIMIT_NOFILE, &files)) files.rlim_cur = files.rlim_max, setrlimit(RLIMIT_NOFILE, &files);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && !bind(fd, (struct sockaddr *)&any, sizeof any) && !listen(fd, size)
+    if (fd >= 0 && !bind(fd, (struct sockaddr *)&any, sizeof any) && !listen(fd, SOMAXCONN)
         && !getsockname(fd, (struct sockaddr *)&any, &n)) {
         at->port = any.sin_port;
         if (getrandom(&at->token, sizeof at->token, 0) == sizeof at->token) find_addresses(at);
@@ -348,22 +357,82 @@ static Frame hello(const Watch *w) {
     return (Frame){ .token = w->token, .kind = HELLO, .rank = w->rank, .waits = -1, .text = "starting" };
 }
 
-static bool welcome_all(Watch *w, int fd, Err *err) {
-    double end = clock_now() + GATHER_S;
-    for (int come = 1; come < w->size;) {
-        int ms = (int)(1e3 * (end - clock_now()));
-        struct pollfd p = { .fd = fd, .events = POLLIN };
-        if (ms <= 0 || poll(&p, 1, ms) < 0)
-            return err_set(err, "%d of %d ranks came to the first one's port", come, w->size);
-        int in = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        Frame f, mine = hello(w);
-        if (in < 0) continue;
-        bool known = frame_in(in, &f) && f.token == w->token && f.kind == HELLO && f.rank > 0 && f.rank < w->size
-                     && w->peer[f.rank].fd < 0;
-        if (!known) close(in);
-        else send_frame(w->peer[f.rank].fd = in, &mine), come++;
+/* ---- who knocks while ranks gather: anybody who finds the port.  A rank speaks as soon as it is there, so many are
+ * listened to at once; one that says something else is sent away at once, one that says nothing when its time is over
+ * or when others want its place, the longest there first. */
+typedef struct {
+    int fd;
+    double until;
+    size_t have;
+    Frame in;
+} Guest;
+typedef struct {
+    Guest at[GUESTS]; /* in the order they came */
+    int n;
+} Door;
+
+static void guest_leaves(Door *d, int i) {
+    d->n--;
+    memmove(&d->at[i], &d->at[i + 1], (size_t)(d->n - i) * sizeof d->at[0]);
+}
+
+typedef enum { SILENT_YET, STRANGER, A_RANK } Heard;
+static Heard hear_guest(const Watch *w, Guest *g) {
+    ssize_t n = recv(g->fd, (char *)&g->in + g->have, sizeof g->in - g->have, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return SILENT_YET;
+    if (n <= 0) return STRANGER;
+    g->have += (size_t)n;
+    if (g->have >= sizeof g->in.token && g->in.token != w->token) return STRANGER;
+    if (g->have < sizeof g->in) return SILENT_YET;
+    int rank = g->in.rank;
+    return g->in.kind == HELLO && rank > 0 && rank < w->size && w->peer[rank].fd < 0 ? A_RANK : STRANGER;
+}
+
+/* Returns how many ranks there are among those that have spoken. */
+static int hear_guests(Watch *w, Door *d) {
+    int came = 0;
+    Frame mine = hello(w);
+    for (int i = 0; i < d->n;) {
+        Guest *g = &d->at[i];
+        Heard h = hear_guest(w, g);
+        if (h == SILENT_YET && clock_now() < g->until) {
+            i++;
+            continue;
+        }
+        if (h == A_RANK) send_frame(w->peer[g->in.rank].fd = g->fd, &mine), came++;
+        else close(g->fd);
+        guest_leaves(d, i);
     }
-    return true;
+    return came;
+}
+
+/* A few at a time: who has come is heard before the next ones are let in. */
+static void let_in(Door *d, int fd) {
+    for (int k = 0; k < AT_ONCE; k++) {
+        int in = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (in < 0) {
+            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) poll(NULL, 0, 10); /* no file left, say */
+            return;
+        }
+        if (d->n == GUESTS) close(d->at[0].fd), guest_leaves(d, 0);
+        d->at[d->n++] = (Guest){ .fd = in, .until = clock_now() + REACH_MS / 1e3 };
+    }
+}
+
+static bool welcome_all(Watch *w, int fd, Err *err) {
+    Door d = { .n = 0 };
+    struct pollfd p[GUESTS + 1];
+    int come = 1;
+    for (double end = clock_now() + GATHER_S, now; come < w->size && (now = clock_now()) < end;) {
+        double next = d.n && d.at[0].until < end ? d.at[0].until : end;
+        p[0] = (struct pollfd){ .fd = fd, .events = POLLIN };
+        for (int i = 0; i < d.n; i++) p[1 + i] = (struct pollfd){ .fd = d.at[i].fd, .events = POLLIN };
+        if (poll(p, (nfds_t)d.n + 1, next > now ? (int)(1e3 * (next - now)) + 1 : 0) < 0 && errno != EINTR) break;
+        come += hear_guests(w, &d);
+        let_in(&d, fd);
+    }
+    for (int i = 0; i < d.n; i++) close(d.at[i].fd);
+    return come == w->size || err_set(err, "%d of %d ranks came to the first one's port", come, w->size);
 }
 
 static bool reach(Watch *w, const Where *to, Err *err) {
@@ -389,7 +458,7 @@ static bool reach(Watch *w, const Where *to, Err *err) {
 static bool meet(Watch *w, const Comm *all, Err *err) {
     Where at = { 0 };
     int fd = -1;
-    if (w->rank == 0) fd = listen_anywhere(&at, w->size);
+    if (w->rank == 0) fd = listen_anywhere(&at);
     comm_broadcast(all, 0, &at, sizeof at);
     w->token = at.token;
     bool ok = w->rank == 0 ? at.n && welcome_all(w, fd, err) : reach(w, &at, err);
