@@ -305,8 +305,8 @@ static bool talk(Talk *t, const DataRow *row, TokIds *ids, Buf *mask, Spans *pic
     return true;
 }
 
-bool prompter_talk(Prompter *p, int worker, const DataRow *row, TokIds *ids, Buf *mask, TalkCount *count,
-                   Spans *pics, Mem *mem, bool pixels, Err *err) {
+bool prompter_talk(Prompter *p, int worker, const DataRow *row, TokIds *ids, Buf *mask, TalkCount *count, Spans *pics,
+                   Mem *mem, bool pixels, Err *err) {
     CHECK(worker >= 0 && worker < p->n, "worker %d of %d", worker, p->n);
     Talk t = { .p = p, .worker = worker, .err = err };
     bool ok = talk(&t, row, ids, mask, pics, mem, pixels);
