@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "cmd/cmd.h"
 #include "comm/world.h"
+#include "run/version.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+const char hone_commit[] =
+#include "commit.inc"
+    ;
 
 #define VERB(name) extern const Verb verb_##name;
 #include "verb_list.h"
@@ -59,7 +64,7 @@ static int run(const Launch *launch, int argc, char **argv) {
     if (help_of) argv[1] = argv[2], argv[2] = "--help", argc = 3;
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
         return help(stdout), flushed("--help", 0);
-    if (!strcmp(argv[1], "--version")) return puts("hone 0.1"), flushed("--version", 0);
+    if (!strcmp(argv[1], "--version")) return puts("hone " HONE_VERSION), flushed("--version", 0);
     for (size_t i = 0; i < COUNT(verbs); i++) {
         if (strcmp(verbs[i]->name, argv[1])) continue;
         if (launch->size > 1 && !verbs[i]->ranks)

@@ -26,5 +26,28 @@ ok $? "a copied tree: $(tail -1 "$work/log")"
 ln -s "$work/a" "$work/c"
 (cd "$work/c" && build build && [ -f build/mine ]) >"$work/log" 2>&1
 ok $? "a tree reached by a link: $(tail -1 "$work/log")"
+
+# ---- which commit a program is of: that of its own repository, with what is not committed; written when it is another
+mkdir -p "$work/g/src/b" "$work/g/include" && echo a >"$work/g/src/a" && echo b >"$work/g/src/b/b"
+commit_of() { cmake -DSOURCE="$1" -DOUT="$work/commit.inc" -P tools/commit.cmake && cat "$work/commit.inc"; }
+own_git() { git -C "$work/g" -c user.name=a -c user.email=a@b.example "$@" >/dev/null 2>&1; }
+without=$(commit_of "$work/g")
+cp -r "$work/g" "$work/h" && [ "$(commit_of "$work/h")" = "$without" ] && grep -qE '^"none, sources [0-9a-f]{12}"$' <<<"$without"
+ok $? "outside of a repository: $without, $(cat "$work/commit.inc")"
+echo c >"$work/h/src/b/b" && [ "$(commit_of "$work/h")" != "$without" ]
+ok $? "other sources outside of a repository: $without, $(cat "$work/commit.inc")"
+if own_git init; then
+    own_git add src && own_git commit -m a
+    commit_of "$work/g" | grep -qE '^"[0-9a-f]{12}"$'
+    ok $? "a commit: $(cat "$work/commit.inc")"
+    touch -d '2 days ago' "$work/commit.inc" && was=$(stat -c %Y "$work/commit.inc")
+    commit_of "$work/g" >/dev/null && [ "$was" = "$(stat -c %Y "$work/commit.inc")" ]
+    ok $? "the same commit was written again"
+    echo b >"$work/g/src/a"
+    commit_of "$work/g" | grep -qE '^"[0-9a-f]{12}\+[0-9a-f]{8}"$'
+    ok $? "a change that is not committed: $(cat "$work/commit.inc")"
+    commit_of "$work/g/src" | grep -q '^"none, '
+    ok $? "a tree inside another repository: $(cat "$work/commit.inc")"
+fi
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]
