@@ -226,16 +226,22 @@ static bool shard_list(StFiles *out, const Json *map, const char *dir, const cha
     return true;
 }
 
-static bool open_index(StFiles *out, const char *dir, const char *path, Mem *mem, Err *err) {
+static bool read_index(StFiles *out, Json *map, size_t *bytes, const char *dir, const char *path, Mem *mem, Err *err) {
     Buf text = { 0 };
     Json j;
     bool ok = file_read(&text, path, err);
     if (ok && !json_parse(&j, text.data, text.n, mem, err)) ok = err_wrap(err, "%s", path);
+    *bytes = text.n;
     buf_free(&text);
     if (!ok) return false;
-    const Json *map = json_get(&j, "weight_map");
-    if (!map || map->kind != JSON_OBJECT || !map->n) return FAIL("there is no weight_map in this index", path);
-    TRY(shard_list(out, map, dir, path, mem, err) && open_files(out, mem, err));
+    const Json *m = json_get(&j, "weight_map");
+    if (!m || m->kind != JSON_OBJECT || !m->n) return FAIL("there is no weight_map in this index", path);
+    *map = *m;
+    return shard_list(out, m, dir, path, mem, err);
+}
+
+static bool open_index(StFiles *out, const Json *map, const char *path, Mem *mem, Err *err) {
+    TRY(open_files(out, mem, err));
     for (size_t i = 0; i < map->n; i++) {
         const StTensor *t = st_find(out, map->members[i].key);
         const char *file = map->members[i].value.str;
@@ -246,18 +252,39 @@ static bool open_index(StFiles *out, const char *dir, const char *path, Mem *mem
     return true;
 }
 
-static bool open_any(StFiles *out, const char *path, Mem *mem, Err *err) {
+/* The files of 'path'; of a folder with an index its name (else NULL), map and bytes. */
+static bool find_files(StFiles *out, const char *path, const char **index, Json *map, size_t *bytes, Mem *mem,
+                       Err *err) {
     const char *single = path;
+    *index = NULL, *bytes = 0;
     if (dir_exists(path)) {
         single = mem_printf(mem, "%s/model.safetensors", path);
-        const char *index = mem_printf(mem, "%s/model.safetensors.index.json", path);
-        if (!file_exists(single) && file_exists(index)) return open_index(out, path, index, mem, err);
+        *index = mem_printf(mem, "%s/model.safetensors.index.json", path);
+        if (!file_exists(single) && file_exists(*index)) return read_index(out, map, bytes, path, *index, mem, err);
         if (!file_exists(single))
             return FAIL("there is no model.safetensors and no model.safetensors.index.json in this folder", path);
+        *index = NULL;
     }
     *out = (StFiles){ .n_files = 1, .map = MEM_NEW(mem, FileMap), .path = MEM_ARRAY(mem, const char *, 1) };
     out->path[0] = mem_str(mem, single, strlen(single));
-    return open_files(out, mem, err);
+    return true;
+}
+
+static bool open_any(StFiles *out, const char *path, Mem *mem, Err *err) {
+    const char *index;
+    size_t bytes;
+    Json map;
+    TRY(find_files(out, path, &index, &map, &bytes, mem, err));
+    return index ? open_index(out, &map, index, mem, err) : open_files(out, mem, err);
+}
+
+bool st_names(const char ***path, int *n, size_t *index_bytes, const char *from, Mem *mem, Err *err) {
+    StFiles f = { 0 };
+    const char *index;
+    Json map;
+    TRY(find_files(&f, from, &index, &map, index_bytes, mem, err));
+    *path = f.path, *n = f.n_files;
+    return true;
 }
 
 bool st_open(StFiles *out, const char *path, Mem *mem, Err *err) {

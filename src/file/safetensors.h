@@ -34,6 +34,8 @@ typedef struct {
 
 /* A file, or a folder with model.safetensors or with model.safetensors.index.json and the shards that it names. */
 bool st_open (StFiles *out, const char *path, Mem *mem, Err *err);
+/* The names of the same files, none of which is opened; index_bytes: of the index that was read for it. */
+bool st_names(const char ***path, int *n, size_t *index_bytes, const char *from, Mem *mem, Err *err);
 bool st_parse(StFiles *out, const char *data, size_t n, const char *label, Mem *mem, Err *err);   /* a file in memory */
 void st_close(StFiles *s);
 const StTensor *st_find(const StFiles *s, const char *name);                                       /* NULL: not there */
