@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/threads.h"
+#include "run/identity.h"
 
 typedef enum { OPT_FLAG, OPT_INT, OPT_REAL, OPT_STR } OptKind;       /* bool, int64_t, double, const char * */
 
@@ -29,6 +30,9 @@ typedef struct Verb {
 /* Fills args and words (positional arguments, least..most of them).  Returns -1 to go on, else the exit code
  * (0 after --help, 2 after a message). */
 int opt_parse(const Verb *v, void *args, const char **words, int least, int most, int *n_words, int argc, char **argv);
+
+/* The options as lines, but for those that may be another on another machine (threads, paths): what ranks compare. */
+void opt_identity(const Verb *v, const void *args, Identity *id);
 
 int cmd_fail(const Verb *v, const Err *err);        /* prints "hone VERB: message", returns 1; of many ranks one does */
 int cmd_usage(const Verb *v, const char *fmt, ...) PRINTF_LIKE(2, 3);    /* the same for a wrong command line,

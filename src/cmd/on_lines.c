@@ -1,5 +1,6 @@
 /* on_lines.c - opening, reading and ending of the verbs that answer lines. */
 #include "cmd/on_lines.h"
+#include "cmd/asked.h"
 #include "cmd/options.h"
 
 #include <string.h>
@@ -15,12 +16,14 @@ static bool open_grid(Ranks *ranks, const char *grid, const ModelDesc *m, int64_
     return ranks_grid(ranks, &axes, NULL, m, leaves ? (int)leaves : LEAVES_MOST, err);
 }
 
-bool on_lines_open(OnLines *x, const char *model, OpenOpts opts, const char *grid, Replicas *replicas, PromptUse use,
-                   Err *err) {
+bool on_lines_open(OnLines *x, const Verb *v, const void *args, const char *model, OpenOpts opts, const char *grid,
+                   Replicas *replicas, PromptUse use, Err *err) {
     Ranks *ranks = &x->ranks;
     const ModelDesc *m = &x->o.desc;
     opts.ranks = ranks;
-    TRY(ranks_open(ranks, RANKS_WAIT, err) && ranks_agree(ranks, open_desc(&x->o, model, &opts, err), err));
+    TRY(asked_ranks(ranks, v, args, err) && ranks_agree(ranks, open_desc(&x->o, model, &opts, err), err));
+    AskedModel found = { .model = m->dir, .random = opts.random.on, .seed = opts.random.seed };
+    TRY(asked_model(ranks, &found, err));
     TRY(replicas ? sampling_grid(ranks, replicas, grid, m, opts.leaves, err)
                  : open_grid(ranks, grid, m, opts.leaves, err));
     TRY(ranks_agree(ranks, prompt_reader_open(&x->reader, &x->o.desc, use, err), err));

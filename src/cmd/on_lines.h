@@ -17,10 +17,11 @@ typedef struct {
 
 /* The command line, as far as both have it: -1, or the exit code after a message. */
 int  on_lines_args(const Verb *v, int64_t leaves, const SamplingArgs *s);
-/* Ranks in their grid (NULL: dp), the model's description, its tokenizer.  replicas: the grid is for sampling
- * (sampling_grid); NULL: any.  Collective, as all of these are. */
-bool on_lines_open(OnLines *x, const char *model, OpenOpts opts, const char *grid, Replicas *replicas, PromptUse use,
-                   Err *err);
+/* Ranks in their grid (NULL: dp), the model's description, its tokenizer; args: of the verb, what all ranks must
+ * have alike (asked.h).  replicas: the grid is for sampling (sampling_grid); NULL: any.  Collective, as all of these
+ * are. */
+bool on_lines_open(OnLines *x, const Verb *v, const void *args, const char *model, OpenOpts opts, const char *grid,
+                   Replicas *replicas, PromptUse use, Err *err);
 /* The lines that are not blank, one by one; what they hold lies in x->o.mem. */
 typedef void LineRead(void *user, const PromptLine *p);
 bool on_lines_read(OnLines *x, const char *in, LineRead *each, void *user, Err *err);

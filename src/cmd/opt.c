@@ -102,6 +102,29 @@ static const Opt *find(const Verb *v, const char *name, size_t n) {
     return NULL;
 }
 
+void opt_identity(const Verb *v, const void *args, Identity *id) {
+    static const char *const own[] = { "threads", "in",     "out",     "python",        "library", "workers",
+                                       "device",  "golden", "profile", "chat-template", "write" };
+    Buf value = { 0 };
+    for (const Opt *o = v->options; o && o->name; o++) {
+        const void *at = (const char *)args + o->at;
+        char key[64];
+        bool skip = false;
+        for (size_t i = 0; i < COUNT(own); i++) skip |= !strcmp(o->name, own[i]);
+        if (skip) continue;
+        snprintf(key, sizeof key, "--%s", o->name);
+        buf_clear(&value);
+        switch (o->kind) {
+        case OPT_FLAG: buf_puts(&value, *(const bool *)at ? "true" : "false"); break;
+        case OPT_INT: buf_printf(&value, "%lld", (long long)*(const int64_t *)at); break;
+        case OPT_REAL: json_put_f64(&value, *(const double *)at); break;
+        case OPT_STR: buf_puts(&value, *(const char *const *)at ? *(const char *const *)at : "not given");
+        }
+        identity_say(id, key, "%s", value.data);
+    }
+    buf_free(&value);
+}
+
 int opt_parse(const Verb *v, void *args, const char **words, int least, int most, int *n_words, int argc, char **argv) {
     int n = 0;
     bool only_words = false;

@@ -1,8 +1,9 @@
 /* verb_eval.c - `hone eval`: how good a model is at the questions of a file: mean@k, pass@k,
  * maj@k with confidence intervals. */
-#include "cmd/cmd.h"
+#include "cmd/asked.h"
 #include "cmd/options.h"
 #include "step/evaluate.h"
+#include "step/found.h"
 #include "model/open.h"
 #include "cmd/sampling.h"
 
@@ -231,12 +232,34 @@ static bool evaluate_all(Eval *e, EvalResult *result, Err *err) {
     return evaluate(result, &e->eval, &run, err);
 }
 
+/* Before anything loads, and before weights do. */
+static bool files_alike(Eval *e, const Ranks *ranks, Err *err) {
+    const Args *a = e->a;
+    AskedModel m = { .model = e->o.desc.dir, .chat_template = a->chat_template, .seed = (uint64_t)a->s.seed };
+    Identity id = { 0 };
+    TRY(asked_model(ranks, &m, err));
+    bool ok = identity_scorer(&id, a->python, a->library, a->command, err);
+    ok = asked_alike(ranks, &id, ok, err);
+    identity_free(&id);
+    return ok;
+}
+
+static bool data_alike(Eval *e, const Ranks *ranks, bool ok, Err *err) {
+    Identity id = { 0 };
+    ok = ok && found_data(&id, "data", e->data, (uint64_t)e->a->s.seed, err);
+    ok = asked_alike(ranks, &id, ok, err);
+    identity_free(&id);
+    return ok;
+}
+
 static bool open_all(Eval *e, Ranks *ranks, const char *const *files, int n, Err *err) {
     const Args *a = e->a;
     bool writes = a->out && ranks_first(ranks);
     TRY(sampling_grid(ranks, &e->replicas, a->grid, &e->o.desc, a->leaves, err));
+    TRY(files_alike(e, ranks, err));
     e->now = sampling_clock(ranks, &e->o.mem);
-    TRY(ranks_agree(ranks, open_data(e, files, n, err) && open_engine(e, err), err));
+    TRY(data_alike(e, ranks, open_data(e, files, n, err), err));
+    TRY(ranks_agree(ranks, open_engine(e, err), err));
     if (ranks_first(ranks) && prompter_tells_time(e->prompter))
         fprintf(stderr,
                 "hone eval: the chat template prints the time (strftime_now): %s in every prompt; "
@@ -283,7 +306,7 @@ static int run(const Verb *v, int argc, char **argv) {
     if (rc >= 0) return rc;
     if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
     if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
-    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
+    if (!asked_ranks(&ranks, v, &a, &err)) return cmd_fail(v, &err);
     rc = eval_on(v, &a, &ranks, words, n);
     ranks_close(&ranks);
     return rc;

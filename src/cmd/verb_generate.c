@@ -363,8 +363,12 @@ static int run(const Verb *v, int argc, char **argv) {
     if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
     Gen g = { .a = &a };
     OnLines *x = &g.on;
-    OpenOpts opts = { .threads = a.threads, .leaves = a.leaves, .device = a.device, .compute = a.compute };
-    bool ok = on_lines_open(x, model, opts, a.grid, &g.replicas, PROMPT_GENERATE, &err) && budget_fits(&g, &err)
+    OpenOpts opts = { .threads = a.threads,
+                      .leaves = a.leaves,
+                      .device = a.device,
+                      .compute = a.compute,
+                      .random = random_fill(a.random) };
+    bool ok = on_lines_open(x, v, &a, model, opts, a.grid, &g.replicas, PROMPT_GENERATE, &err) && budget_fits(&g, &err)
               && on_lines_read(x, a.in, add_job, &g, &err) && on_lines_out(x, a.out, &err);
     g.terminal = x->out && isatty(STDERR_FILENO);
     rc = on_lines_close(x, v, ok && generate(&g, &err), &err);

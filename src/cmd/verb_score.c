@@ -278,8 +278,12 @@ static int run(const Verb *v, int argc, char **argv) {
     if (rc >= 0 || (rc = on_lines_args(v, a.leaves, &a.s)) >= 0) return rc;
     Score s = { .a = &a };
     OnLines *x = &s.on;
-    OpenOpts opts = { .threads = a.threads, .leaves = a.leaves, .device = a.device, .compute = a.compute };
-    bool ok = on_lines_open(x, model, opts, a.grid, NULL, PROMPT_SCORE, &err)
+    OpenOpts opts = { .threads = a.threads,
+                      .leaves = a.leaves,
+                      .device = a.device,
+                      .compute = a.compute,
+                      .random = random_fill(a.random) };
+    bool ok = on_lines_open(x, v, &a, model, opts, a.grid, NULL, PROMPT_SCORE, &err)
               && on_lines_read(x, a.in, add_line, &s, &err) && on_lines_out(x, a.out, &err)
               && score_all(&x->o, &a, &s.lines, x->out, &err);
     rc = on_lines_close(x, v, ok, &err);

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "cmd/start.h"
 #include "rollout/rollouts.h"
-#include "step/job.h"
+#include "step/found.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -351,7 +351,7 @@ static bool open_data(Sft *s, Err *err) {
 
 static bool open_all(Sft *s, Err *err) {
     Job *j = &s->job;
-    TRY(job_open(j, err) && job_open_dir(j, err) && job_agree(j, open_data(s, err), err));
+    TRY(job_open(j, err) && job_open_dir(j, err) && found_files(j, err) && found_rows(j, open_data(s, err), err));
     if (j->counted) return job_count(j, shape_of, s, err);
     TRY(job_agree(j, open_model(s, err), err) && job_open_saves(j, err) && job_resume(j, NULL, NULL, err));
     job_begin(j);

@@ -1,5 +1,5 @@
 /* verb_verify.c - `hone verify`: does this program compute what the reference computed? */
-#include "cmd/cmd.h"
+#include "cmd/asked.h"
 #include "cmd/options.h"
 #include "cmd/verify/golden.h"
 #include "cmd/verify/verify_algos.h"
@@ -68,7 +68,7 @@ static int run(const Verb *v, int argc, char **argv) {
     Buf checks = { 0 };
     if (a.json) o.json = &checks, buf_puts(&checks, "[");
     Ranks ranks;
-    if (!ranks_open(&ranks, RANKS_WAIT, &err)) return cmd_fail(v, &err);
+    if (!asked_ranks(&ranks, v, &a, &err)) return cmd_fail(v, &err);
     o.ranks = &ranks, o.open.ranks = &ranks, o.grid = a.grid;
     bool ok = golden_verify(&o, &r, &err);
     if (ok && a.json)

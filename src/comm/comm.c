@@ -269,7 +269,9 @@ bool comm_agree(const Comm *c, bool ok, Err *err) {
     int bad = 0;
     while (word[bad].ok) bad++;
     *err = word[bad].err;
-    if (bad) err_wrap(err, "rank %d", bad);
+    char own[24];
+    snprintf(own, sizeof own, "rank %d ", bad);
+    if (bad && strncmp(err->msg, own, strlen(own))) err_wrap(err, "rank %d", bad);
     mem_free(&mem);
     return false;
 }

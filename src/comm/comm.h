@@ -101,7 +101,7 @@ double comm_max(const Comm *c, double x);
 int64_t comm_sum_i64(const Comm *c, int64_t x);
 void   comm_broadcast(const Comm *c, int from, void *data, size_t bytes);
 /* Is it well on all?  If not, err is the first bad rank's on all of them, with its number
- * where that is not the first. */
+ * where that is not the first and the message does not begin with it. */
 bool   comm_agree(const Comm *c, bool ok, Err *err);
 void   comm_barrier(const Comm *c);
 

@@ -1,14 +1,18 @@
 /* ranks.c - a program on several ranks: opened, arranged, failing together. */
 #include "comm/ranks.h"
+#include "comm/alike.h"
 #include "base/file.h"
 #include "base/threads.h"
 
 #include <string.h>
 #include <unistd.h>
 
-bool ranks_open(Ranks *r, double wait, Err *err) {
+bool ranks_open(Ranks *r, double wait, const char *asked, Err *err) {
     *r = (Ranks){ .groups = groups_self() };
-    return world_open(&r->world, wait, err);
+    TRY(world_open(&r->world, wait, err));
+    if (ranks_alike(r, asked, err)) return true;
+    ranks_close(r);
+    return false;
 }
 
 void ranks_close(Ranks *r) { world_close(&r->world); }

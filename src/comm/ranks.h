@@ -15,8 +15,10 @@ typedef struct {
     bool   share_gpu;       /* ranks of one machine may have a GPU in common; set by who opens, before the device is */
 } Ranks;
 
-/* Without a launcher: one rank, and nothing below does anything.  wait: seconds for another rank (world.h). */
-bool ranks_open (Ranks *r, double wait, Err *err);
+/* Without a launcher: one rank, and nothing below does anything.  wait: seconds for another rank (world.h).  asked:
+ * lines that say what this rank is to do, which must be what all are to do (alike.h): the first thing that ranks say to
+ * each other, of whatever verb.  False: they are closed again. */
+bool ranks_open (Ranks *r, double wait, const char *asked, Err *err);
 void ranks_close(Ranks *r);
 enum { RANKS_WAIT = 600 };
 

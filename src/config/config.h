@@ -11,6 +11,7 @@
 #include "algo/loss.h"
 #include "cut/grid.h"
 #include "model/open.h"
+#include "run/identity.h"
 #include "task/dataset.h"
 #include "task/reward.h"
 #include "train/checkpoint.h"
@@ -147,6 +148,8 @@ bool config_same(const Config *a, const Config *b, const char *option);
 void config_changes(Buf *out, const Config *was, const Config *now);  /* "train.lr 1e-6 -> 3e-6, ..."; nothing:
                                                                        * the same run */
 void config_idle(Config *c);                                /* notes on options that were set and have no effect */
+void config_identity(const Config *c, Identity *id);        /* all but what may be another on another machine: threads,
+                                                             * paths */
 typedef enum { DUMP_ALL, DUMP_GIVEN } DumpWhat;             /* GIVEN: only what was set */
 void config_dump(Buf *out, const Config *c, DumpWhat what); /* the resolved configuration as YAML that loads again */
 void config_list_options(Buf *out, ConfVerb verb);          /* what --list-options prints */

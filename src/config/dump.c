@@ -136,6 +136,39 @@ void config_changes(Buf *out, const Config *was, const Config *now) {
     }
 }
 
+/* What may be another on each machine and is one run all the same.  What lies behind the paths is compared by content;
+ * devices that cannot compute together are refused when they are opened. */
+static const char *const own[] = { "model.path",      "model.tokenizer", "model.chat_template", "data.train_files",
+                                   "data.val_files",  "reward.python",   "reward.library",      "trainer.run_dir",
+                                   "trainer.threads", "trainer.device",  "trainer.profile",     "trainer.peak_tflops",
+                                   "reward.workers" };
+
+/* What follows from another option where it is not set (resolve): told behind it, so that the one that was set is
+ * named. */
+static const char *const follow[] = {
+    "data.seed",       "rollout.seed",          "rollout.max_tokens",    "train.clip_low",
+    "train.clip_high", "train.mini_batch_size", "train.loss_norm_length"
+};
+
+static bool among(const char *name, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(name, list[i])) return true;
+    return false;
+}
+
+void config_identity(const Config *c, Identity *id) {
+    Buf value = { 0 };
+    for (int follows = 0; follows < 2; follows++)
+        for (const ConfOption *o = conf_options; o->name; o++) {
+            if (!(o->verbs & (int)c->verb) || among(o->name, own, COUNT(own))) continue;
+            if (among(o->name, follow, COUNT(follow)) != follows) continue;
+            buf_clear(&value);
+            put_value(&value, c, o);
+            identity_say(id, o->name, "%s", value.data);
+        }
+    buf_free(&value);
+}
+
 void config_dump(Buf *out, const Config *c, DumpWhat what) {
     const char *before = "";
     for (const ConfOption *o = conf_options; o->name; o++) {

@@ -29,8 +29,17 @@ static void stop_on_signals(void) {
 }
 
 /* ---- opening */
+static bool open_ranks(Job *j, Err *err) {
+    Identity asked = { 0 };
+    identity_program(&asked, j->c.verb == CONF_SFT ? "sft" : "train");
+    config_identity(&j->c, &asked);
+    bool ok = ranks_open(&j->ranks, j->c.trainer.wait_seconds, asked.lines.data, err);
+    identity_free(&asked);
+    return ok;
+}
+
 bool job_ranks(Job *j, Err *err) {
-    if (!j->counted) return ranks_open(&j->ranks, j->c.trainer.wait_seconds, err);
+    if (!j->counted) return open_ranks(j, err);
     j->ranks = (Ranks){ .world = world_dry(0, j->counted), .groups = groups_self() };
     j->ranks.world.local_size = j->counted; /* as if on this machine: that is how many threads each has */
     return true;
@@ -254,6 +263,7 @@ void job_close(Job *j) {
     run_dir_close(j->dir);
     open_close(&j->o);
     mem_free(&j->mem);
+    identity_free(&j->found);
     config_free(&j->c);
     ranks_close(&j->ranks);
 }

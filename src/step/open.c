@@ -1,6 +1,7 @@
 /* open.c - opens everything a run needs, in the order in which mistakes are cheapest:
  * configuration, data, scorers, sizes of every arena, and only then the weights. */
 #include "step/run.h"
+#include "step/found.h"
 #include "algo/shape.h"
 #include "op/device.h"
 #include "op/profile.h"
@@ -317,7 +318,7 @@ static bool open_replicas(Run *r, Err *err) {
 }
 
 static bool open_parts(Run *r, Err *err) {
-    TRY(open_questions(r, err));
+    TRY(found_rows(&r->job, open_questions(r, err), err));
     r->ref.on = config_needs_ref(&r->job.c);
     r->kl = config_kl(&r->job.c);
     if (r->job.counted) return job_count(&r->job, shape_of, r, err);
@@ -339,7 +340,7 @@ static double peak_flops(const Config *c, const Dev *d) {
 bool run_open(Run *r, Err *err) {
     Job *j = &r->job;
     const Config *c = &j->c;
-    TRY(job_open(j, err) && open_replicas(r, err) && job_open_dir(j, err));
+    TRY(job_open(j, err) && open_replicas(r, err) && job_open_dir(j, err) && found_files(j, err));
     TRY(job_agree(j, open_parts(r, err), err));
     if (j->counted) return true;
     if (r->ref.on) j->beside = &r->ref.policy;

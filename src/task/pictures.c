@@ -53,11 +53,15 @@ static bool from_base64(Buf *out, const char *s, size_t n, Err *err) {
     return true;
 }
 
+static const char *full_path(const char *path, const char *folder, Mem *mem) {
+    if (!strncmp(path, "file://", 7)) path += 7;
+    return folder && path[0] != '/' ? mem_printf(mem, "%s/%s", folder[0] ? folder : ".", path) : path;
+}
+
 static bool from_path(Buf *out, const char *path, const char *folder, Err *err) {
     Mem mem = { 0 };
     char real[PATH_MAX], top[PATH_MAX];
-    if (!strncmp(path, "file://", 7)) path += 7;
-    const char *full = folder && path[0] != '/' ? mem_printf(&mem, "%s/%s", folder[0] ? folder : ".", path) : path;
+    const char *full = full_path(path, folder, &mem);
     bool ok = true;
     if (folder) {
         size_t n = realpath(folder[0] ? folder : ".", top) ? strlen(top) : 0;
@@ -99,6 +103,21 @@ static bool bytes_of(Buf *out, const char **name, const Json *said, const char *
         return bytes_of(out, name, v, folder, depth + 1, err);
     }
     return err_set(err, "a picture without bytes, path or address");
+}
+
+void picture_files(const Json *said, const char *folder, PictureFile *each, void *user) {
+    static const char *const keys[] = { "image", "image_url", "url", "path", "video" };
+    for (size_t i = 0; said->kind == JSON_ARRAY && i < said->n; i++) picture_files(&said->items[i], folder, each, user);
+    if (said->kind == JSON_OBJECT && (json_get(said, "bytes") || json_get(said, "base64"))) return;
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        const Json *v = json_get(said, keys[i]);
+        if (v) picture_files(v, folder, each, user);
+    }
+    if (said->kind != JSON_STRING || said->flag || !strncmp(said->str, "data:", 5)) return;
+    if (strstr(said->str, "://") && strncmp(said->str, "file://", 7)) return;
+    Mem mem = { 0 };
+    each(user, full_path(said->str, folder, &mem));
+    mem_free(&mem);
 }
 
 /* ---- one picture */

@@ -28,6 +28,9 @@ bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road,
  * Without 'pixels' only the head is read, and the picture has a grid alone. */
 bool picture_read(Picture *out, const PictureReader *r, const Json *said, const char *folder, bool pixels, Mem *mem,
                   Err *err);
+/* The files that a data row's picture, or clip, is said by: each path, as picture_read opens it. */
+typedef void PictureFile(void *user, const char *path);
+void picture_files(const Json *said, const char *folder, PictureFile *each, void *user);
 /* The pictures of messages' contents, in their order: pics [PICTURES_MOST].  A clip is a list
  * of frames, "fps" of them a second (2): a file with a film in it is refused. */
 bool pictures_of(Picture *pics, int *n, const PictureReader *r, const Json *messages, const char *folder, bool pixels,

@@ -3,6 +3,7 @@
  * computed by one rank; groups of a grid with counting; memory that the others of a machine read; a rank that
  * dies, stalls or waits in vain takes all down, with one line that says who and where. */
 #include "base/clock.h"
+#include "comm/alike.h"
 #include "comm/share.h"
 #include "comm/watch.h"
 #include "ranks.h"
@@ -163,6 +164,47 @@ static void values(const Comm *c) {
     comm_broadcast(c, c->size - 1, text, sizeof text);
     EXPECT(!strcmp(text, "from the last"), "broadcast: %s", text);
     comm_barrier(c);
+}
+
+/* Lines of the first rank, of the last, and what all are told; NULL: nothing is the matter. */
+static void alike(const World *w) {
+    static char xs[300], ys[300], far[300];
+    memset(xs, 'x', 290), memset(ys, 'x', 290), ys[280] = 'y';
+    snprintf(far, sizeof far, "a ...%.20sy%.9s, rank 0 ...%.30s: all ranks", xs, xs, xs);
+    static const struct {
+        const char *first, *last, *said;
+    } cases[] = {
+        { "a\t1\nb\t2\n", "a\t1\nb\t2\n", NULL },
+        { "", "", NULL },
+        { "a\t1\nb\t2\n", "a\t1\nb\t22\n", "b 22, rank 0 2: all ranks" },
+        { "a\t1\nb\t2\n", "a\t3\nb\t4\n", "a 3, rank 0 1: all ranks" },
+        { "a\t1\nb\t2\n", "a\t1\n", "b none, rank 0 2: all ranks" },
+        { "a\t1\n", "a\t1\nb\t2\n", "b 2, rank 0 none: all ranks" },
+        { "a\t1\nc\t3\n", "a\t1\nb\t2\nc\t3\n", "b 2, rank 0 none: all ranks" },
+        { "a\t1\nb\t2\nc\t3\n", "a\t1\nc\t3\n", "b none, rank 0 2: all ranks" },
+        { "a\t\n", "a\t1\n", "a 1, rank 0 : all ranks" },
+        { "a\t1\n", "", "a none, rank 0 1: all ranks" },
+        { "", "a\t1\n", "a 1, rank 0 none: all ranks" },
+    };
+    Ranks r = { .world = *w };
+    int last = w->all.size - 1;
+    Err err;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char want[200];
+        snprintf(want, sizeof want, "rank %d has %s", last, cases[i].said ? cases[i].said : "");
+        err.msg[0] = 0;
+        bool ok = ranks_alike(&r, w->all.rank == last ? cases[i].last : cases[i].first, &err);
+        EXPECT(ok == !cases[i].said && (ok || !strncmp(err.msg, want, strlen(want))), "case %zu: %s, not %s", i,
+               err.msg, want);
+    }
+    char one[400], two[400];
+    snprintf(one, sizeof one, "a\t%s\n", xs), snprintf(two, sizeof two, "a\t%s\n", ys);
+    EXPECT(!ranks_alike(&r, w->all.rank == last ? two : one, &err) && strstr(err.msg, far), "%s, not %s", err.msg, far);
+    EXPECT(!ranks_alike(&r, w->all.rank ? "a\t2\n" : "a\t1\n", &err) && !strncmp(err.msg, "rank 1 has a 2", 14),
+           "the first of several: %s", err.msg);
+    bool ok = ranks_agree(&r, w->all.rank != last || err_set(&err, "rank 9 is no such beginning"), &err);
+    snprintf(one, sizeof one, "rank %d: rank 9 is no such beginning", last);
+    EXPECT(!ok && !strcmp(err.msg, one), "%s", err.msg);
 }
 
 static const char *const grids[] = { "",         "tp2",     "pp2",         "cp2",          "tp2,pp2", "ep2",
@@ -327,6 +369,7 @@ static int ranks_main(const char *mode) {
     exchange(&w.all);
     in_order(&w.all);
     values(&w.all);
+    alike(&w);
     groups(&w, &m);
     shares(&w);
     mem_free(&mem);

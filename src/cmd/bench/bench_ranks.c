@@ -2,12 +2,15 @@
  * size of the message, and a cluster file of it that `hone plan --cluster FILE` reads. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "cmd/asked.h"
 #include "cmd/bench/bench.h"
 #include "op/device.h"
 #include "plan/machine.h"
 
 #include <stdio.h>
 #include <string.h>
+
+extern const Verb verb_bench;
 
 typedef struct {
     Ranks r;
@@ -131,7 +134,7 @@ static bool run_all(Rig *x, const BenchArgs *a, Err *err) {
 
 bool bench_ranks(const BenchArgs *a, Err *err) {
     Rig x = { 0 };
-    TRY(ranks_open(&x.r, 600, err));
+    TRY(asked_ranks(&x.r, &verb_bench, a, err));
     x.r.share_gpu = a->share_gpu;
     DeviceArgs da = {
         a->device, a->compute, ranks_threads(&x.r, a->threads), false, x.r.world.local_rank, a->share_gpu

@@ -1,0 +1,101 @@
+#!/bin/bash
+# ranks_agree.sh - ranks that do not run one and the same thing do not start: the first difference is named, with the
+# rank and both values, before anything is trained or written; what may differ by machine (threads, paths) is no
+# difference.
+#   bash tests/cmd/ranks_agree.sh build/hone
+. tests/cmd/train_common.bash
+need_ranks
+make_model
+make_sums 8
+for a in 1 2 3 4 5 6 7 8; do echo '{"prompt":"'$a+$a'","response":"#### '$((a + a))'"}'; done >"$work/pairs.jsonl"
+printf 'def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return len(solution_str) %% 2\n' >"$work/score.py"
+"$hone" random "$repo/recipes/quickstart/model" "$work/other" --seed 4 >/dev/null
+
+# Two machines are two working folders: what a configuration names by a relative path may be another file in each.
+machine() { # machine NAME
+    mkdir -p "$work/$1"
+    cp -r "$work/model" "$work/sums.jsonl" "$work/pairs.jsonl" "$work/score.py" "$work/$1"
+}
+machine one
+train="model.path=model data.train_files=[sums.jsonl] data.train_batch_size=4 rollout.n=2 data.max_prompt_length=16 data.max_response_length=4 reward.python=score.py"
+sft="model.path=model data.train_files=pairs.jsonl sft.batch_size=8 sft.max_length=32"
+both="train.micro_tokens=64 trainer.threads=1 trainer.device=cpu trainer.steps=1 trainer.tensorboard=false trainer.wait_seconds=60"
+eval="model sums.jsonl --device cpu --max-tokens 4 --python score.py --threads 1"
+score="model --in $work/lines.jsonl --device cpu --threads 1"
+generate="$score --max-tokens 2"
+echo '{"tokens":[1,5,9]}' >"$work/lines.jsonl"
+two() { # two LOG FOLDER "VERB ARGUMENTS" "OF THE SECOND": the first rank in folder one, the second in FOLDER
+    mpirun --allow-run-as-root --oversubscribe -n 1 -wdir "$work/one" "$hone" $3 : -n 1 -wdir "$work/$2" "$hone" $4 >"$work/$1.log" 2>&1
+}
+run="$both trainer.run_dir=$work/RUN"
+n=0 patterns=()
+apart() { # apart PATTERN FOLDER "VERB ARGUMENTS" "OF THE SECOND": begun, four at once, each with a run folder of its own
+    local name=apart$((n++))
+    patterns+=("$1")
+    { two $name "$2" "${3//RUN/$name}" "${4//RUN/$name}"; echo $? >"$work/$name.rc"; } &
+    [ $((n % 4)) != 0 ] || wait
+}
+judge() { # what came of them
+    wait
+    for ((i = 0; i < n; i++)); do
+        local log="$work/apart$i.log"
+        [ "$(cat "$work/apart$i.rc")" != 0 ] && [ "$(grep -c '^hone' "$log")" = 1 ] && grep -qE "^hone [a-z]+: ${patterns[$i]}" "$log"
+        ok $? "no '${patterns[$i]}': $(cat "$log")"
+        [ ! -s "$work/apart$i/metrics.jsonl" ]
+        ok $? "${patterns[$i]}: something was trained"
+    done
+}
+
+# ---- another configuration, another verb
+while read -r set pattern; do
+    apart "$pattern" one "train $train $run" "train $train $run $set" </dev/null
+done <<'END_OF_SETTINGS'
+trainer.seed=5 rank 1 has trainer.seed 5, rank 0 1: .*all ranks
+train.lr=0.5 rank 1 has train.lr 0.5, rank 0 1e-6: .*all ranks
+rollout.temperature=0.5 rank 1 has rollout.temperature 0.5, rank 0 1.0: .*all ranks
+train.loss_agg=seq-mean-token-sum rank 1 has train.loss_agg seq-mean-token-sum, rank 0 token-mean: .*all ranks
+trainer.steps=2 rank 1 has trainer.steps 2, rank 0 1: .*all ranks
+END_OF_SETTINGS
+apart 'rank 1 has verb sft, rank 0 train: ' one "train $train $run" "sft $sft $run"
+apart 'rank 1 has verb score, rank 0 generate: ' one "generate $generate" "score $score"
+apart 'rank 1 has train.lr 0.5, rank 0 1e-6: ' one "sft $sft $run" "sft $sft $run train.lr=0.5"
+apart 'rank 1 has --top-p 0.9, rank 0 1: ' one "generate $generate" "generate $generate --top-p 0.9"
+
+# ---- other files behind the same path
+machine data
+sed 's/"ground_truth":"3"/"ground_truth":"4"/' "$work/sums.jsonl" >"$work/data/sums.jsonl"
+sed 's/#### 4/#### 5/' "$work/pairs.jsonl" >"$work/data/pairs.jsonl"
+machine model_file
+cp "$work/other/model.safetensors" "$work/model_file/model"
+machine scorer
+echo >>"$work/scorer/score.py"
+machine tokenizer
+sed 's/"version"/ "version"/' "$work/model/tokenizer.json" >"$work/tokenizer/model/tokenizer.json"
+machine template
+for f in "$work/template/model/chat_template.jinja" "$work/template/model/tokenizer_config.json"; do
+    [ -f "$f" ] && grep -q . "$f" && echo >>"$f" && break
+done
+for verb in train sft; do
+    apart 'rank 1 has training data 8 rows, [0-9a-f]{16}, rank 0 8 rows, [0-9a-f]{16}: ' data "$verb ${!verb} $run" "$verb ${!verb} $run"
+    apart 'rank 1 has model.safetensors .*, rank 0 .*: ' model_file "$verb ${!verb} $run" "$verb ${!verb} $run"
+    apart 'rank 1 has tokenizer.json .*, rank 0 .*: ' tokenizer "$verb ${!verb} $run" "$verb ${!verb} $run"
+done
+apart 'rank 1 has validation data 8 rows, .*, rank 0 8 rows, .*: ' data "train $train $run data.val_files=[$work/sums.jsonl]" \
+    "train $train $run data.train_files=[$work/sums.jsonl] data.val_files=[sums.jsonl]"
+apart 'rank 1 has (chat_template.jinja|tokenizer_config.json) .*, rank 0 .*: ' template "train $train $run" "train $train $run"
+apart 'rank 1 has the scorer .*, rank 0 .*: ' scorer "train $train $run" "train $train $run"
+apart 'rank 1 has the scorer .*, rank 0 .*: ' scorer "eval $eval" "eval $eval"
+apart 'rank 1 has data 8 rows, .*, rank 0 .*: ' data "eval $eval" "eval $eval"
+apart 'rank 1 has model.safetensors .*, rank 0 .*: ' model_file "generate $generate" "generate $generate"
+
+judge
+
+# ---- what may differ: threads, and where things lie
+cp -r "$work/one" "$work/two" && mv "$work/two/model" "$work/two/m" && mv "$work/two/sums.jsonl" "$work/two/s.jsonl" && mv "$work/two/score.py" "$work/two/r.py"
+run=${run//RUN/run}
+two fine two "train $train $run" "train $train $run trainer.threads=2 model.path=m data.train_files=[s.jsonl] reward.python=r.py trainer.run_dir=../run"
+ok $? "other threads and paths: $(cat "$work/fine.log")"
+[ "$(lines "$work/run/metrics.jsonl")" = 1 ]
+ok $? "other threads and paths: no step was done"
+
+the_end
