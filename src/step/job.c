@@ -77,6 +77,24 @@ bool job_open(Job *j, Err *err) {
     return true;
 }
 
+/* A folder of the same name on a disk of one machine alone would be found out at the first save. */
+static bool one_folder(Job *j, Err *err) {
+    const Ranks *r = &j->ranks;
+    Buf mark = { 0 };
+    if (ranks_count(r) == 1) return true;
+    bool ok = job_agree(j, !ranks_first(r) || run_dir_mark(j->dir, &mark, err), err);
+    if (ok) {
+        ranks_same(r, &mark);
+        ok = ranks_first(r) || run_dir_sees(j->dir, mark.data)
+             || err_set(err, "rank %d does not see %s: the folder must be one for all", r->world.all.rank,
+                        j->c.trainer.run_dir);
+        ok = job_agree(j, ok, err);
+    }
+    if (ranks_first(r)) run_dir_unmark(j->dir);
+    buf_free(&mark);
+    return ok;
+}
+
 bool job_open_dir(Job *j, Err *err) {
     const char *note;
     TRY(job_time(j, &note, err));
@@ -87,7 +105,7 @@ bool job_open_dir(Job *j, Err *err) {
     if (note) run_dir_log(j->dir, note);
     if (log && j->c.from.note) run_dir_note(j->dir, j->c.from.note); /* the screen has it already */
     if (log) last_words_into(log);                                   /* now that it is there, of any rank */
-    return true;
+    return j->counted || one_folder(j, err);
 }
 
 void job_open_stream(Job *j, int64_t per_epoch) {

@@ -1,17 +1,20 @@
 /* run_dir.c - a run's folder: its lock, its files, and cutting what was written behind a checkpoint. */
 #include "step/run_dir.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/utf8.h"
 #include "base/json.h"
 #include "comm/world.h"
 #include "run/tensorboard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -79,6 +82,42 @@ RunDir *run_dir_mute(const Config *c) {
     d->lock = -1;
     d->mute = true;
     return d;
+}
+
+static const char MARK[] = ".ranks";
+
+bool run_dir_mark(RunDir *d, Buf *mark, Err *err) {
+    uint64_t drawn;
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) drawn = (uint64_t)(clock_now() * 1e9);
+    buf_printf(mark, "%016" PRIx64 "\n", drawn);
+    return file_write(inside(d, MARK), mark->data, mark->n, err);
+}
+
+void run_dir_unmark(RunDir *d) { unlink(inside(d, MARK)); }
+
+static const char *parent(RunDir *d) {
+    size_t n = strlen(d->path);
+    while (n > 1 && d->path[n - 1] == '/') n--;
+    while (n && d->path[n - 1] != '/') n--;
+    return n ? mem_str(&d->mem, d->path, n) : ".";
+}
+
+/* A file server's client may remember for a while that there was no such folder, or another file: opening folders makes
+ * it ask again. */
+bool run_dir_sees(RunDir *d, const char *mark) {
+    enum { TIMES = 50, MS = 100 };
+    const char *above = parent(d), *path = inside(d, MARK);
+    for (int i = 0; i < TIMES; i++) {
+        Buf text = { 0 };
+        Err ignore;
+        if (i) nanosleep(&(struct timespec){ 0, MS * 1000000 }, NULL);
+        DIR *dir = opendir(i % 2 ? above : d->path);
+        if (dir) readdir(dir), closedir(dir);
+        bool sees = file_exists(path) && file_read(&text, path, &ignore) && text.n && !strcmp(text.data, mark);
+        buf_free(&text);
+        if (sees) return true;
+    }
+    return false;
 }
 
 static bool read_at(int fd, char *to, size_t n, int64_t at) {

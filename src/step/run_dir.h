@@ -18,6 +18,11 @@ typedef struct RunDir RunDir;
 RunDir *run_dir_open(const Config *c, Err *err);
 /* Of a rank that is not the first: the folder is there, and nothing is written. */
 RunDir *run_dir_mute(const Config *c);
+/* The first rank leaves a mark, which no other start has; does another rank find it in its own folder?  (It looks for
+ * some seconds.) */
+bool    run_dir_mark(RunDir *d, Buf *mark, Err *err);
+bool    run_dir_sees(RunDir *d, const char *mark);
+void    run_dir_unmark(RunDir *d);
 /* The run begins behind that step: config.yaml; lines of later steps go, and with 'untold' the step's own metrics. */
 bool    run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err);
 void    run_dir_close(RunDir *d);

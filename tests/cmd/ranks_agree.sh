@@ -55,6 +55,7 @@ train.lr=0.5 rank 1 has train.lr 0.5, rank 0 1e-6: .*all ranks
 rollout.temperature=0.5 rank 1 has rollout.temperature 0.5, rank 0 1.0: .*all ranks
 train.loss_agg=seq-mean-token-sum rank 1 has train.loss_agg seq-mean-token-sum, rank 0 token-mean: .*all ranks
 trainer.steps=2 rank 1 has trainer.steps 2, rank 0 1: .*all ranks
+trainer.run_dir=elsewhere rank 1 does not see elsewhere: the folder must be one for all
 END_OF_SETTINGS
 apart 'rank 1 has verb sft, rank 0 train: ' one "train $train $run" "sft $sft $run"
 apart 'rank 1 has verb score, rank 0 generate: ' one "generate $generate" "score $score"
@@ -97,5 +98,7 @@ two fine two "train $train $run" "train $train $run trainer.threads=2 model.path
 ok $? "other threads and paths: $(cat "$work/fine.log")"
 [ "$(lines "$work/run/metrics.jsonl")" = 1 ]
 ok $? "other threads and paths: no step was done"
+[ -f "$work/run/lock" ] && [ ! -e "$work/run/.ranks" ]
+ok $? "the ranks' mark stays: $(ls -a "$work/run")"
 
 the_end
