@@ -260,6 +260,7 @@ static bool open_all(Eval *e, Ranks *ranks, const char *const *files, int n, Err
     e->now = sampling_clock(ranks, &e->o.mem);
     TRY(data_alike(e, ranks, open_data(e, files, n, err), err));
     TRY(ranks_agree(ranks, open_engine(e, err), err));
+    TRY(open_same(ranks, &e->o.model, (RandomFill){ 0 }, err));
     if (ranks_first(ranks) && prompter_tells_time(e->prompter))
         fprintf(stderr,
                 "hone eval: the chat template prints the time (strftime_now): %s in every prompt; "

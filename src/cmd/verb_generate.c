@@ -320,7 +320,8 @@ static bool generate(Gen *g, Err *err) {
                       .more = cache_page_bytes(&g->on.o.desc, &shard, c.sched.page, open_kind(&g->on.o, a->leaves))
                               * (size_t)c.sched.pages };
     bool ok = open_weights(&g->on.o, &opts, engine_tmp_bytes(&g->on.o.desc, &c, open_kind(&g->on.o, a->leaves)), err);
-    if (!ranks_agree(g->on.o.ranks, ok, err)) return false;
+    if (!ranks_agree(g->on.o.ranks, ok, err) || !open_same(g->on.o.ranks, &g->on.o.model, opts.random, err))
+        return false;
     Engine *e = engine_open(&g->on.o.model, &c, &g->on.o.mem);
     for (size_t i = 0; i < g->jobs.n; i++)
         if (g->jobs.at[i]->line.ok) VEC_PUSH(g->good, (int)i);

@@ -219,7 +219,8 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
                          .pictures = seen };
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves, .random = random_fill(a->random) };
     bool ok = open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err);
-    if (!ranks_agree(o->ranks, ok, err)) return vec_free(lots.at), false;
+    ok = ranks_agree(o->ranks, ok, err) && open_same(o->ranks, &o->model, opts.random, err);
+    if (!ok) return vec_free(lots.at), false;
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
                    + arena_round((size_t)o->desc.d.n_eos * 4) + batch_part_bytes(budget, (int)most)
                    + batch_see_bytes(&shape.pictures, budget, &o->desc.d);

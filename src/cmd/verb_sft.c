@@ -353,7 +353,8 @@ static bool open_all(Sft *s, Err *err) {
     Job *j = &s->job;
     TRY(job_open(j, err) && job_open_dir(j, err) && found_files(j, err) && found_rows(j, open_data(s, err), err));
     if (j->counted) return job_count(j, shape_of, s, err);
-    TRY(job_agree(j, open_model(s, err), err) && job_open_saves(j, err) && job_resume(j, NULL, NULL, err));
+    TRY(job_agree(j, open_model(s, err), err) && open_same(&j->ranks, &j->o.model, config_random(&j->c), err));
+    TRY(job_open_saves(j, err) && job_resume(j, NULL, NULL, err));
     job_begin(j);
     return true;
 }

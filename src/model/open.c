@@ -116,6 +116,11 @@ DType open_disk_dtype(const Opened *o, RandomFill random) {
     return random.on ? params_config_dtype(&o->desc) : params_disk_dtype(o->desc.dir);
 }
 
+bool open_same(const Ranks *ranks, const Model *m, RandomFill random, Err *err) {
+    if (ranks_count(ranks) == 1 || random.on) return true;
+    return ranks_agree(ranks, params_same(&m->w, &ranks->groups, m->desc->dir, err), err);
+}
+
 bool open_fill(Model *m, RandomFill random, Err *err) {
     double std;
     if (!random.on) return model_load(m, m->desc->dir, err);

@@ -58,6 +58,8 @@ bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err);
 /* Weights, and dev.tmp of tmp_bytes, if there is memory for them. */
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err);
 DType open_disk_dtype(const Opened *o, RandomFill random);     /* of the files' matrices, or what they would be */
+/* Of weights that every rank has filled: those that several hold are the same.  Collective; fails on all. */
+bool open_same(const Ranks *ranks, const Model *m, RandomFill random, Err *err);
 bool open_fill(Model *m, RandomFill random, Err *err);          /* the weights of a model that is laid out */
 void open_close(Opened *o);                     /* also of one that is only zeroed, or half open */
 

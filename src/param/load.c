@@ -23,9 +23,11 @@ typedef struct {
     Tensor to;                    /* [1,n]: where it goes */
     int64_t row, col, rows, cols; /* of the item's matrix */
     char *stage;
-    char *room;  /* the device's, for its bytes as they are; or NULL */
-    How how;     /* all but STAGED: whole rows, which lie one behind the other */
-    int64_t bad; /* the first that is not finite, or -1 */
+    char *room;     /* the device's, for its bytes as they are; or NULL */
+    How how;        /* all but STAGED: whole rows, which lie one behind the other */
+    int64_t bad;    /* the first that is not finite, or -1 */
+    uint64_t sum;   /* of the bytes in the file, where it is wanted: */
+    uint64_t *into; /* its parameter's, to which it is added; or NULL */
 } Piece;
 
 static int64_t blocks_of(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
@@ -60,6 +62,33 @@ static How how_of(const Dev *d, const Source *s, DType to, int64_t cols) {
     return s->dtype == DT_F8E4M3 && room ? FLOAT8 : STAGED;
 }
 
+/* ---- What was read, as a number that tells it from other bytes in that place: whichever way the bytes go from here,
+ * and in whatever order the pieces come. */
+static uint64_t sum_bytes(uint64_t h, const char *p, size_t n) {
+    uint64_t a = h, b = n;
+    for (; n >= 8; p += 8, n -= 8) {
+        uint64_t w;
+        memcpy(&w, p, 8);
+        a += w, b += a; /* b knows where w stood */
+    }
+    for (; n; p++, n--) a += (unsigned char)*p, b += a;
+    return a * 0x9E3779B97F4A7C15u ^ (b + (b << 32 | b >> 32));
+}
+static uint64_t sum_of(const Piece *c) {
+    const Source *s = &c->item->src;
+    int64_t each = (int64_t)dtype_size(s->dtype), scale = (int64_t)dtype_size(s->scale_dtype);
+    uint64_t h = (uint64_t)c->item->expert << 48 ^ (uint64_t)c->row << 20 ^ (uint64_t)c->col;
+    if (c->cols == s->cols) h = sum_bytes(h, place_of(c), raw_bytes(c));
+    else
+        for (int64_t r = 0; r < c->rows; r++)
+            h = sum_bytes(h, in_file(c) + r * s->cols * each, (size_t)(c->cols * each));
+    if (s->dtype != DT_F8E4M3) return h;
+    int64_t from = c->col / BLOCK, to = blocks_of(c->col + c->cols);
+    for (int64_t r = c->row / BLOCK; r < blocks_of(c->row + c->rows); r++)
+        h = sum_bytes(h, s->scale + (r * blocks_of(s->cols) + from) * scale, (size_t)((to - from) * scale));
+    return h;
+}
+
 typedef struct {
     const StFiles *files;
     Piece *piece; /* the first n are looked at; the disk reads those from .. to meanwhile */
@@ -69,11 +98,7 @@ static void read_ahead(const Piece *c) {
     const Source *s = &c->item->src;
     st_will_need(in_file(c), (size_t)(((c->rows - 1) * s->cols + c->cols) * (int64_t)dtype_size(s->dtype)));
 }
-static void look_at_piece(void *arg, int index, int worker) {
-    (void)worker;
-    const Batch *b = arg;
-    Piece *c = b->piece + index;
-    for (int k = b->from + index; k < b->to; k += b->n) read_ahead(b->piece + k);
+static void take_piece(const Batch *b, Piece *c) {
     const Source *s = &c->item->src;
     int64_t row_bytes = c->cols * (int64_t)dtype_size(c->to.dtype), n = c->rows * c->cols;
     c->bad = -1;
@@ -87,6 +112,14 @@ static void look_at_piece(void *arg, int index, int worker) {
         for (int64_t r = 0; r < c->rows; r++)
             convert_from(c->stage + r * row_bytes, c->to.dtype, s, (c->row + r) * s->cols + c->col, c->cols);
     c->bad = convert_not_finite(c->stage, c->to.dtype, n); /* now, while it is in the cache */
+}
+static void look_at_piece(void *arg, int index, int worker) {
+    (void)worker;
+    const Batch *b = arg;
+    Piece *c = b->piece + index;
+    for (int k = b->from + index; k < b->to; k += b->n) read_ahead(b->piece + k);
+    take_piece(b, c);
+    if (c->into) c->sum = sum_of(c);
 }
 
 /* What of the file it is made of: elements, and for float8 the scales of the blocks that it touches. */
@@ -118,6 +151,8 @@ static bool put_pieces(Dev *d, const Sources *s, Batch b, Err *err) {
     Piece *pieces = b.piece;
     int n = b.n;
     threads_run(d->threads, n, look_at_piece, &b);
+    for (int i = 0; i < n; i++)
+        if (pieces[i].into) *pieces[i].into += pieces[i].sum;
     for (int i = 0, k; i < n; i = k) {
         const Piece *c = &pieces[i];
         int64_t at = (c->row + c->bad / c->cols) * c->item->src.cols + c->col + c->bad % c->cols, count = c->to.cols;
@@ -177,14 +212,15 @@ static bool put_some(Loading *x, Err *err) {
 }
 
 /* Rows and columns of one matrix, to 'to' [rows,cols]: whole rows a piece, or parts of one that is longer than that. */
-static bool load_part(Loading *x, size_t item, Tensor to, const Slice *s, Err *err) {
+static bool load_part(Loading *x, size_t item, Tensor to, const Slice *s, uint64_t *sum, Err *err) {
     int64_t wide = s->cols < PIECE ? s->cols : PIECE, high = wide ? PIECE / wide : 1;
     for (int64_t r = 0; r < s->rows; r += high)
         for (int64_t c = 0; c < s->cols; c += wide) {
             int64_t rows = s->rows - r < high ? s->rows - r : high, cols = s->cols - c < wide ? s->cols - c : wide;
             Tensor flat = tensor_cols(tensor_shape(to, 1, s->rows * s->cols), r * s->cols + c, rows * cols);
             How how = how_of(x->d, &x->s->at[item].src, to.dtype, cols);
-            x->piece[x->n] = (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, NULL, NULL, how, -1 };
+            x->piece[x->n] =
+                (Piece){ &x->s->at[item], flat, s->r0 + r, s->c0 + c, rows, cols, NULL, NULL, how, -1, 0, sum };
             if (++x->n == AHEAD * x->lanes) TRY(put_some(x, err));
         }
     return true;
@@ -194,7 +230,9 @@ static bool load_bytes(Params *p, Dev *d, Sources *s, Err *err) {
     Loading *x = MEM_NEW(&s->mem, Loading);
     *x = (Loading){ .d = d, .s = s, .lanes = lanes_of(threads_count(d->threads)) };
     x->stage = mem_push(&s->mem, (size_t)x->lanes * PIECE * 4);
+    bool sums = grid_ranks(&p->shard.g) > 1; /* else there is nobody to compare with */
     p->read = 0;
+    for (int i = 0; i < p->n; i++) p->at[i].sum = 0;
     for (size_t j = 0; j < s->n; j++) {
         const SourceItem *it = &s->at[j];
         int at = p->index[it->layer][it->desc->id];
@@ -202,7 +240,8 @@ static bool load_bytes(Params *p, Dev *d, Sources *s, Err *err) {
         const Slice *slice = &p->at[at].slice;
         int64_t e = it->expert - slice->e0;
         if (e < 0 || e >= slice->experts) continue;
-        TRY(load_part(x, j, tensor_rows(p->at[at].t, e * slice->rows, slice->rows), slice, err));
+        TRY(load_part(x, j, tensor_rows(p->at[at].t, e * slice->rows, slice->rows), slice, sums ? &p->at[at].sum : NULL,
+                      err));
         p->read += bytes_of(it, slice);
     }
     while (x->n) TRY(put_some(x, err));

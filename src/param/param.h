@@ -7,13 +7,20 @@
 #ifndef PARAM_PARAM_H
 #define PARAM_PARAM_H
 
+#include "comm/comm.h"
 #include "cut/grid.h"
 #include "file/safetensors.h"
 #include "op/op.h"
 
 /* One kind of weight in one layer, this rank's slice of it; for expert rows all experts
  * stacked: rows = E * rows of one. */
-typedef struct { const ParamDesc *desc; int layer; Tensor t; Slice slice; } Param;
+typedef struct {
+    const ParamDesc *desc;
+    int              layer;
+    Tensor           t;
+    Slice            slice;
+    uint64_t         sum;               /* of the bytes that params_load took for it, where there are other ranks */
+} Param;
 
 typedef enum { REGION_WHOLE, REGION_CUT, REGION_EXPERT, REGIONS } Region;
 Region param_region(const ParamDesc *p, const GridShape *g);
@@ -87,6 +94,10 @@ static inline const ParamDesc *param_desc(const Params *p, ParamId id, int layer
  * there with its shape, whoever holds it; extra ones are errors except those that are known to be skipped (MTP layers,
  * rotary buffers), which are said once.  BF16, F16, F8 blocks and F32 widen or are kept. */
 bool params_load(Params *p, Dev *d, const char *dir, Err *err);
+/* What several ranks hold was read by each: the sums of what they read are equal, else the rank that has another than
+ * the first of its group is false, and err names the weight.  Collective over the groups, of weights that all have
+ * loaded. */
+bool params_same(const Params *p, const Groups *g, const char *dir, Err *err);
 size_t params_load_bytes(int threads);                  /* of the host, while it loads */
 DType params_config_dtype(const ModelDesc *m);           /* what config.json says; DT_F32 unless bfloat16 */
 DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matrix in the folder is BF16, else DT_F32 */

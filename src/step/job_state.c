@@ -199,5 +199,6 @@ static bool find(Job *j, const char **path, int64_t *done, Err *err) {
 bool job_resume(Job *j, JobMore *more, void *user, Err *err) {
     const char *path = NULL;
     int64_t done = 0;
-    return find(j, &path, &done, err) && job_agree(j, load(j, path, done, more, user, err), err);
+    TRY(find(j, &path, &done, err) && job_agree(j, load(j, path, done, more, user, err), err));
+    return !path || open_same(&j->ranks, &j->o.model, (RandomFill){ 0 }, err);
 }

@@ -271,7 +271,10 @@ static bool open_trained(Run *r, const RunShape *s, Err *err) {
 static void cache_gone(void *engine) { engine_flush(engine); }
 
 static bool open_model(Run *r, const RunShape *s, Err *err) {
+    RandomFill random = config_random(&r->job.c);
     TRY(job_agree(&r->job, open_trained(r, s, err), err)); /* sync is opened together, by all or by none */
+    TRY(open_same(&r->job.ranks, &r->job.o.model, random, err));
+    TRY(!r->ref.on || open_same(&r->job.ranks, &r->ref.model, random, err));
     Sampler *x = &r->sampler;
     Model *m = &r->job.o.model;
     /* The sampler's weights come anew after every update, by sync: they and the cache lie where the update happened. */

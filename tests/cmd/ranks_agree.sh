@@ -76,6 +76,29 @@ machine template
 for f in "$work/template/model/chat_template.jinja" "$work/template/model/tokenizer_config.json"; do
     [ -f "$f" ] && grep -q . "$f" && echo >>"$f" && break
 done
+# One bit of a weight where no sample looks: found when it was loaded, by ranks that hold the same.
+flipped() { # flipped FOLDER TENSOR
+    machine "$1"
+    python3 - "$work/$1/model/model.safetensors" "$2" <<'END_OF_PYTHON'
+import json, struct, sys
+with open(sys.argv[1], "r+b") as f:
+    n = struct.unpack("<Q", f.read(8))[0]
+    at = 8 + n + json.loads(f.read(n))[sys.argv[2]]["data_offsets"][1] - 4
+    f.seek(at)
+    b = f.read(1)[0]
+    f.seek(at)
+    f.write(bytes([b ^ 1]))
+END_OF_PYTHON
+}
+flipped weight model.layers.1.mlp.experts.3.up_proj.weight
+flipped norm model.norm.weight
+read_other() { echo "rank 1 has read other bytes of ${1//./[.]} than rank 0: the files of model are not the same"; }
+for verb in train sft; do
+    apart "$(read_other 'model.layers.1.mlp.experts.[*].up_proj.weight')" weight "$verb ${!verb} $run" "$verb ${!verb} $run"
+done
+apart "$(read_other model.norm.weight)" norm "train $train $run grid.tp=2" "train $train $run grid.tp=2"
+apart "$(read_other 'model.layers.1.mlp.experts.[*].up_proj.weight')" weight "generate $generate" "generate $generate"
+apart "$(read_other model.norm.weight)" norm "score $score --grid tp=2" "score $score --grid tp=2"
 for verb in train sft; do
     apart 'rank 1 has training data 8 rows, [0-9a-f]{16}, rank 0 8 rows, [0-9a-f]{16}: ' data "$verb ${!verb} $run" "$verb ${!verb} $run"
     apart 'rank 1 has model.safetensors .*, rank 0 .*: ' model_file "$verb ${!verb} $run" "$verb ${!verb} $run"
