@@ -66,6 +66,13 @@ static bool look_at_files(const Job *j, uint64_t seed, Identity *id, Identity *w
     return !wanted || identity_weights(weights, j->o.desc.dir, seed, err);
 }
 
+/* In a checkpoint one line stands for all files of the reference. */
+static void keep_reference(const Job *j, Identity *id, const Identity *weights) {
+    if (!config_needs_ref(&j->c) || !weights->lines.n) return;
+    identity_say(id, "the reference model", "%016" PRIx64,
+                 hash_bytes(HASH_START, weights->lines.data, weights->lines.n));
+}
+
 static void say_device(const Job *j, Identity *id) {
     const Dev *d = &j->o.dev;
     identity_say(id, "device", "%s", d->ops->name);
@@ -81,6 +88,7 @@ bool found_files(Job *j, Err *err) {
     buf_put(&all.lines, j->found.lines.data, j->found.lines.n);
     buf_put(&all.lines, weights.lines.data, weights.lines.n);
     ok = job_agree(j, ok, err) && ranks_alike(&j->ranks, all.lines.data, err);
+    keep_reference(j, &j->found, &weights);
     identity_free(&all);
     identity_free(&weights);
     return ok;
@@ -99,5 +107,42 @@ bool found_rows(Job *j, bool ok, Err *err) {
     ok = job_agree(j, ok, err) && ranks_alike(&j->ranks, lines, err);
     buf_puts(&j->found.lines, lines);
     identity_free(&rows);
+    return ok;
+}
+
+/* ---- kept with a checkpoint */
+void found_put(Buf *out, const Job *j) {
+    buf_printf(out, ",\"looked\":%" PRId64 ",\"found\":", j->c.trainer.seed);
+    identity_put(out, &j->found);
+}
+
+typedef struct {
+    const Job *j;
+    const char *checkpoint;
+} Telling;
+static void tell(void *user, const char *key, const char *was, const char *is) {
+    const Telling *t = user;
+    Mem mem = { 0 };
+    run_dir_log(t->j->dir, mem_printf(&mem, "%s is another than when %s was saved (%s -> %s): what follows goes by it",
+                                      key, t->checkpoint, was ? was : "none", is ? is : "none"));
+    mem_free(&mem);
+}
+
+/* Samples were taken at places that the seed of then named. */
+bool found_changes(const Job *j, const char *checkpoint, const Json *state, Err *err) {
+    const Json *was = json_get(state, "found");
+    int64_t seed = j->c.trainer.seed;
+    Telling t = { j, checkpoint };
+    if (!was) return true; /* of before it was kept */
+    TRY(json_int_within(state, "looked", 0, INT64_MAX, &seed, err));
+    if (was->kind != JSON_OBJECT) return err_set(err, "\"found\" must be an object, not %s", json_kind_name(was->kind));
+    if (seed == j->c.trainer.seed) return identity_changes(&j->found, was, tell, &t), true;
+    Identity now = { 0 }, weights = { 0 };
+    bool ok = look_at_files(j, (uint64_t)seed, &now, &weights, err);
+    keep_reference(j, &now, &weights);
+    ok = ok && look_at_rows(j, (uint64_t)seed, &now, err);
+    if (ok) identity_changes(&now, was, tell, &t);
+    identity_free(&now);
+    identity_free(&weights);
     return ok;
 }

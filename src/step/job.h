@@ -25,7 +25,7 @@ typedef struct {
     Carried      carried;                /* of the model's folder, for checkpoints; the first rank's */
     Checkpoints *saves;
     RunDir      *dir;
-    Identity     found;                  /* files and data (found.h) */
+    Identity     found;                  /* files and data, as state.json keeps them (found.h) */
     Progress    *progress;
     Metrics      metrics;
     int64_t      step, steps, saved;     /* done, in all; saved: the step of the newest checkpoint, 0: none */

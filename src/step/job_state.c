@@ -6,6 +6,7 @@
 #include "step/job.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "step/found.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -70,7 +71,9 @@ bool job_save(Job *j, const char *more, Err *err) {
     buf_printf(&b, ",\"weights\":\"%s\",\"master\":\"%s\",\"moments\":\"%s\",\"grid\":\"", word_of(as.weights),
                word_of(as.master), word_of(as.moments));
     grid_text(&j->ranks.shard.g, &b);
-    buf_printf(&b, "\"%s", more);
+    buf_putc(&b, '"');
+    found_put(&b, j);
+    buf_puts(&b, more);
     if (j->untold) put_untold(&b, &j->metrics);
     buf_puts(&b, "}\n");
     bool ok = checkpoint_save(j->saves, j->step, b.data, err);
@@ -164,6 +167,7 @@ static bool load_state(Job *j, const char *path, int64_t done, JobMore *more, vo
     if (!read_state(&s, &json, done, err)) return err_wrap(err, "%s", file);
     TRY(same_data(j, &s, path, err));
     say_changes(j, &s, &json);
+    if (!found_changes(j, path, &json, err)) return err_wrap(err, "%s", file);
     j->cursor = s.at;
     if (!stream_seek(j->stream, j->cursor, err)) return err_wrap(err, "%s", file);
     j->step = j->saved = done;

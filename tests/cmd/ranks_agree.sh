@@ -1,7 +1,7 @@
 #!/bin/bash
 # ranks_agree.sh - ranks that do not run one and the same thing do not start: the first difference is named, with the
 # rank and both values, before anything is trained or written; what may differ by machine (threads, paths) is no
-# difference.
+# difference.  What a run that goes on meets changed is told.
 #   bash tests/cmd/ranks_agree.sh build/hone
 . tests/cmd/train_common.bash
 need_ranks
@@ -124,4 +124,35 @@ ok $? "other threads and paths: no step was done"
 [ -f "$work/run/lock" ] && [ ! -e "$work/run/.ranks" ]
 ok $? "the ranks' mark stays: $(ls -a "$work/run")"
 
+# ---- going on, and what has changed meanwhile
+kl="train.use_kl_loss=true"
+(cd "$work/one" && "$hone" train $train $both $kl trainer.run_dir="$work/kept") >"$work/kept.log" 2>&1
+ok $? "a run with a reference: $(tail -1 "$work/kept.log")"
+(cd "$work/one" && "$hone" train $train $both $kl trainer.run_dir="$work/kept" trainer.steps=2) >"$work/kept.log" 2>&1
+! grep -q 'was saved' "$work/kept.log"
+ok $? "nothing changed, but something is told: $(cat "$work/kept.log")"
+machine changed
+cp "$work"/{scorer/score.py,model_file/model/model.safetensors} "$work/changed"
+mv "$work/changed/model.safetensors" "$work/changed/model"
+cp "$work/tokenizer/model/tokenizer.json" "$work/changed/model"
+(cd "$work/changed" && "$hone" train $train $both $kl trainer.run_dir="$work/kept" trainer.steps=3) >"$work/kept.log" 2>&1
+ok $? "going on with other files: $(tail -1 "$work/kept.log")"
+for what in 'the scorer' 'tokenizer.json' 'the reference model'; do
+    expect "going on" "$work/kept.log" "^$what is another than when .*step-000002 was saved"
+done
+[ "$(grep -c 'was saved' "$work/kept.log")" = 3 ]
+ok $? "what changed is told $(grep -c 'was saved' "$work/kept.log") times: $(cat "$work/kept.log")"
+(cd "$work/changed" && "$hone" train $train $both $kl trainer.run_dir="$work/kept" trainer.steps=3 trainer.seed=2 data.seed=1) >"$work/kept.log" 2>&1
+[ $? = 0 ] && grep -q 'trainer.seed 1 -> 2' "$work/kept.log" && ! grep -q 'was saved' "$work/kept.log"
+ok $? "with another seed the places of samples are the checkpoint's: $(cat "$work/kept.log")"
+# A checkpoint of before files were kept: manifest.json agrees with the shorter state.json (gzip ends with the CRC-32).
+state="$work/kept/checkpoints/step-000003/state.json"
+grep -q '"looked":1,"found":{"config.json":"' "$state"
+ok $? "state.json does not keep what was found: $(cat "$state")"
+sed -i -E 's/,"looked":1,"found":\{[^}]*\}//' "$state"
+read -r crc bytes < <(gzip -c "$state" | tail -c 8 | od -An -t u4)
+sed -i -E 's/("state.json":)\{[^}]*\}/\1{"bytes":'$bytes',"crc32":'$crc'}/' "${state%/*}/manifest.json"
+(cd "$work/one" && "$hone" train $train $both $kl trainer.run_dir="$work/kept" trainer.steps=4) >"$work/kept.log" 2>&1
+[ $? = 0 ] && grep -q 'going on from .*step-000003' "$work/kept.log" && ! grep -qE 'was saved|passed over' "$work/kept.log"
+ok $? "an older checkpoint: $(cat "$work/kept.log")"
 the_end

@@ -51,6 +51,9 @@ for both in "train made" "sft taught"; do
     for n in 0 3 64; do edited $both "$(number leaves $n)" "\"leaves\" is $n"; done
     edited $both 's/\}$/,"untold":[]}/' '"untold" must be an object'
     edited $both 's/\}$/,"untold":{"a":"b"}}/' '"untold": "a" must be a number'
+    edited $both 's/"found":\{[^}]*\}/"found":3/' '"found" must be an object'
+    edited $both "$(number looked -1)" '"looked" is -1'
+    edited $both "$(without looked)" '"looked" is missing'
     many=$(seq -s, -f '"m%.0f":1' 3073)
     edited $both "s/\}\$/,\"untold\":{$many}}/" '"untold" has 3073 numbers, at most 3072'
 done
