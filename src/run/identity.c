@@ -219,7 +219,7 @@ bool identity_tokenizer(Identity *id, const char *path, const char *chat_templat
     bool ok =
         dir_exists(path) ? in_folder(id, path, chat_template != NULL, &mem, err) : beside_file(id, path, &mem, err);
     mem_free(&mem);
-    return ok && (!chat_template || identity_file(id, "chat template", chat_template, err));
+    return ok && (!chat_template || identity_file(id, "chat_template.jinja", chat_template, err));
 }
 
 static bool is_script(const char *path) {

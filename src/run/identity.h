@@ -30,7 +30,8 @@ void identity_program(Identity *id, const char *verb);                          
 bool identity_config (Identity *id, const char *dir, Err *err);
 bool identity_weights(Identity *id, const char *dir, uint64_t seed, Err *err);
 /* Tokenizer, chat template and how pictures are prepared: the files of a folder that are read (text/tok.h,
- * text/chat.h); path may be a tokenizer's file.  chat_template: the file in the place of the folder's, or NULL. */
+ * text/chat.h); path may be a tokenizer's file.  chat_template: the file in the place of the folder's,
+ * or NULL; it goes by the same name. */
 bool identity_tokenizer(Identity *id, const char *path, const char *chat_template, Err *err);
 
 /* Who judges: a Python file, a shared library, the scripts that a command line names (programs of the machine are not

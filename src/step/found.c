@@ -59,8 +59,8 @@ bool found_data(Identity *id, const char *key, const Dataset *d, uint64_t seed, 
 /* ---- a job's */
 static bool look_at_files(const Job *j, uint64_t seed, Identity *id, Identity *weights, Err *err) {
     const Config *c = &j->c;
-    TRY(identity_config(id, j->o.desc.dir, err)
-        && identity_tokenizer(id, c->model.tokenizer, c->model.chat_template, err)
+    TRY(identity_config(c->from.gone ? weights : id, j->o.desc.dir, err) /* a checkpoint's own is written anew */
+        && identity_tokenizer(id, c->from.tokenizer, c->from.chat_template, err)
         && identity_scorer(id, c->reward.python, c->reward.library, c->reward.command, err));
     bool wanted = (ranks_count(&j->ranks) > 1 || config_needs_ref(c)) && !config_random(c).on;
     return !wanted || identity_weights(weights, j->o.desc.dir, seed, err);
@@ -119,30 +119,42 @@ void found_put(Buf *out, const Job *j) {
 typedef struct {
     const Job *j;
     const char *checkpoint;
+    Identity kept; /* went with the model's folder: what it was is kept */
 } Telling;
 static void tell(void *user, const char *key, const char *was, const char *is) {
-    const Telling *t = user;
+    Telling *t = user;
     Mem mem = { 0 };
+    if (!is && t->j->c.from.gone) {
+        identity_say(&t->kept, key, "%s", was);
+        return;
+    }
     run_dir_log(t->j->dir, mem_printf(&mem, "%s is another than when %s was saved (%s -> %s): what follows goes by it",
                                       key, t->checkpoint, was ? was : "none", is ? is : "none"));
     mem_free(&mem);
 }
 
 /* Samples were taken at places that the seed of then named. */
-bool found_changes(const Job *j, const char *checkpoint, const Json *state, Err *err) {
+bool found_changes(Job *j, const char *checkpoint, const Json *state, Err *err) {
     const Json *was = json_get(state, "found");
     int64_t seed = j->c.trainer.seed;
-    Telling t = { j, checkpoint };
+    Telling t = { .j = j, .checkpoint = checkpoint };
     if (!was) return true; /* of before it was kept */
     TRY(json_int_within(state, "looked", 0, INT64_MAX, &seed, err));
     if (was->kind != JSON_OBJECT) return err_set(err, "\"found\" must be an object, not %s", json_kind_name(was->kind));
-    if (seed == j->c.trainer.seed) return identity_changes(&j->found, was, tell, &t), true;
-    Identity now = { 0 }, weights = { 0 };
-    bool ok = look_at_files(j, (uint64_t)seed, &now, &weights, err);
-    keep_reference(j, &now, &weights);
-    ok = ok && look_at_rows(j, (uint64_t)seed, &now, err);
-    if (ok) identity_changes(&now, was, tell, &t);
-    identity_free(&now);
+    Identity again = { 0 }, weights = { 0 };
+    const Identity *now = &j->found;
+    bool ok = true;
+    if (seed != j->c.trainer.seed) {
+        ok = look_at_files(j, (uint64_t)seed, &again, &weights, err);
+        keep_reference(j, &again, &weights);
+        ok = ok && look_at_rows(j, (uint64_t)seed, &again, err);
+        now = &again;
+    }
+    if (ok) identity_changes(now, was, tell, &t);
+    buf_put(&t.kept.lines, j->found.lines.data, j->found.lines.n);
+    identity_free(&j->found);
+    j->found = t.kept;
+    identity_free(&again);
     identity_free(&weights);
     return ok;
 }

@@ -16,6 +16,6 @@ bool found_rows (Job *j, bool ok, Err *err);
 
 /* Members of state.json, each behind a comma; and what is other than 'state', a checkpoint's, says: a line each. */
 void found_put(Buf *out, const Job *j);
-bool found_changes(const Job *j, const char *checkpoint, const Json *state, Err *err);
+bool found_changes(Job *j, const char *checkpoint, const Json *state, Err *err);
 
 #endif
