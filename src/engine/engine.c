@@ -2,6 +2,7 @@
 #include "engine/engine_int.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "op/watch.h"
 
 const char *finish_name(Finish f) {
     static const char *const name[] = { "stop", "length", "budget", "room", "broken" };
@@ -37,10 +38,28 @@ static bool may_be_late(Engine *e, const Feed *f, const Step *st) {
     return true;
 }
 
+static RowName name_of(Engine *e, int seq, int at) {
+    return (RowName){ request_of(e, seq)->user, sched_seq(e->s, seq)->sample, at };
+}
+static void name_rows(Engine *e, const Step *st) {
+    Watch *w = e->m->dev->watch;
+    if (!w || !w->rows) return;
+    Mem mem = { 0 };
+    RowName *row = MEM_ARRAY(&mem, RowName, (size_t)st->n_rows), *draw = MEM_ARRAY(&mem, RowName, (size_t)st->n_draws);
+    int64_t n = 0;
+    for (int i = 0; i < st->n_pieces; i++)
+        for (int k = 0; k < st->piece[i].rows; k++) row[n++] = name_of(e, st->piece[i].seq, st->piece[i].start + k);
+    for (int i = 0; i < st->n_draws; i++)
+        draw[i] = name_of(e, st->draw[i].seq, sched_seq(e->s, st->draw[i].seq)->n - 1);
+    w->rows(w, row, n, draw, st->n_draws);
+    mem_free(&mem);
+}
+
 static void compute(Engine *e, const Feed *f, const Step *st, bool fed) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
     e->late = !may_be_late(e, f, st) ? NOT_LATE : e->late == 0;
     Rows r = stage_rows(e, st, fed);
+    name_rows(e, st);
     Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
     graph_extend(e, st, &r, h);
     for (int i = 0; i < st->n_copies; i++) cache_copy(&e->cache, e->m->dev, &st->copy[i]);
@@ -179,7 +198,8 @@ EngineStats engine_run(Engine *e, const Feed *f) {
     double t0 = clock_now();
     bool more = true;
     e->holds = e->begun = false;
-    e->plain = comm_max(&e->m->par.experts, comm_max(&e->m->par.tp, e->m->dev->profile != NULL)) > 0;
+    bool seen = e->m->dev->profile || e->m->dev->watch; /* call by call */
+    e->plain = comm_max(&e->m->par.experts, comm_max(&e->m->par.tp, seen)) > 0;
     for (;;) {
         if (more) more = fill(e, f, &stats) || f->join; /* who joins others may be given more later */
         Join how = join(e, f);

@@ -1,6 +1,7 @@
 /* gqa.c - grouped-query attention: q,k,v projections (biases where the family has them), norms on q and k heads
  * (Qwen3), rotation, causal attention within each sequence, output projection summed over heads in leaves. */
 #include "layer/linear.h"
+#include "op/watch.h"
 
 typedef struct {
     int heads, kv_heads, dim;
@@ -137,6 +138,8 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, cons
                   .scale = c->scale };
     bool put = c->kv && s.q_norm != P_COUNT && !uneven(c);
     turn(c, layer, s, &g, cheap, a, put);
+    watch_op(d, "queries", &g.a.q, 1);
+    watch_op(d, "keys", &g.a.k, 1);
     g.a.o = at->o.data ? at->o : push(c, a, T, s.heads * s.dim);
     g.a.lse = at->o.data ? at->lse : keep ? push_f32(a, T, s.heads) : TENSOR_NONE;
     if (!known || !at->o.data) {

@@ -10,6 +10,7 @@
  *
  * n = nope_dim, r = rope_dim, u = v_dim, R = kv_lora; the inner norms have eps 1e-6 whatever the config says. */
 #include "layer/linear.h"
+#include "op/watch.h"
 
 static const float INNER_EPS = 1e-6f;
 
@@ -145,8 +146,11 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
     if (s.N && (!known || !at->o.data)) {
         k.a.q = absorb(c, layer, k.q, expands ? tmp : cheap);
         k.a.o = push(c, expands ? tmp : a, T, (int64_t)s.N * s.R);
+        watch_op(d, "queries", &k.a.q, 1);
+        watch_op(d, "keys", &k.a.k, 1);
         attention(c, layer, &k.a);
         linear_heads(c, k.ov, k.a.o, &kv_b, out_of_latent(s));
+        watch_op(d, "values", &k.ov, 1);
     }
     if (s.N) linear_forward(c, part, k.ov, &o, by_heads(c, s.u));
     else op_zero(d, part); /* heads may be fewer than ranks */

@@ -1,6 +1,7 @@
 /* block.c - a decoder layer of this rank's tokens: residuals and norms around attention and
  * feed-forward; recomputation around both. */
 #include "model/block.h"
+#include "op/watch.h"
 
 static bool is_moe(const Ctx *c, int layer) { return dims_moe(&c->m->d, layer); }
 static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
@@ -47,17 +48,21 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
     Raw raw = { x, param(c->w, P_NORM1, layer), eps_of(c) };
     bool there = ahead && ahead->there && !norms_late(c, layer - 1, x.rows),
          is_raw = ahead && !there && norms_late(c, layer, x.rows);
+    watch_at(d, layer, "norm before attention");
     Tensor n =
         there || is_raw ? ahead->n : norm_forward(c, x, raw.g, raw.eps, keep_cheap(c, keep), keep ? &keep->n1 : NULL);
+    watch_at(d, layer, "attention");
     mixer_of(c->m, layer)
         ->forward(c, layer, out, n, is_raw ? &raw : NULL, &k->attended, known, keep ? &keep->mixer : NULL);
     arena_pop(tmp, inner);
 
+    watch_at(d, layer, "norm before feed-forward");
     Tensor g = param(c->w, P_NORM2, layer);
     Beginning begin = { mid, x, out, g, eps_of(c) };
     bool late = !keep && is_moe(c, layer);
     n = late ? push(c, tmp, x.rows, x.cols)
              : norm_add_forward(c, mid, x, out, g, eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
+    watch_at(d, layer, is_moe(c, layer) ? "experts" : "feed-forward");
     feed_forward(c, layer, y, mid, out, n, k, known, late ? &begin : NULL, ahead, keep);
     arena_pop(tmp, mark);
 }

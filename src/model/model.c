@@ -2,6 +2,7 @@
  * Embedding, blocks, final norm, head; backward is the same list read from the end. */
 #include "model/model.h"
 #include "op/profile.h"
+#include "op/watch.h"
 
 void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem) {
     Shard whole = shard_whole(desc);
@@ -92,6 +93,7 @@ static Ctx context(Model *m, Arena *act, const Batch *b) {
 
 static Tensor rotation(const Model *m, Tensor pos, Arena *a) {
     Tensor cossin = push_f32(a, pos.rows, arch_rope_dim(m->desc));
+    watch_at(m->dev, -1, "positions");
     op_rope_table(m->dev, cossin, pos, m->freq, m->amp);
     return cossin;
 }
@@ -115,6 +117,7 @@ static Part seen_part(Tensor feats) { return (Part){ 0, feats.rows + 1 }; }
 static void embed(Model *m, Tensor x, Tensor ids, Tensor feats, Tensor from) {
     size_t mark = arena_mark(&m->dev->tmp);
     Tensor part = tp_partial(&m->par, &m->dev->tmp, x, ids.rows);
+    watch_at(m->dev, -1, "embedding");
     op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), from.data ? seen_vocab(m) : vocab_part(m));
     if (feats.data) {
         Tensor shown = tensor_push(&m->dev->tmp, part.dtype, part.rows, part.cols);
@@ -166,6 +169,7 @@ static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, const Pictures *
 static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, ModelKeep *keep) {
     Tensor picked = push(c, keep_always(c, keep), rows.rows, x.cols);
     comm_about(&m->par.tp, "head", -1);
+    watch_at(m->dev, -1, WATCH_HEAD);
     size_t mark = arena_mark(&m->dev->tmp);
     op_permute(m->dev, picked, tp_enter(&m->par, m->dev, &m->dev->tmp, x, c->tokens), rows);
     arena_pop(&m->dev->tmp, mark);
@@ -413,6 +417,7 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     Tensor x = hidden(m, &c, 0, ids, seen ? seen : &(Pictures){ 0 }, TENSOR_NONE, TENSOR_NONE, NULL);
     if (rows.rows) {
         Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);
+        watch_at(m->dev, -1, WATCH_HEAD);
         op_permute(m->dev, picked, tp_enter(&m->par, m->dev, tmp, x, c.tokens), rows);
         op_rmsnorm(m->dev, h, rstd, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps);
     }

@@ -3,6 +3,7 @@
  * patches.  A picture's result depends on the picture and the weights alone, so it is the same in a prompt's prefill
  * and in training, alone and among others. */
 #include "base/mathx.h"
+#include "op/watch.h"
 #include "layer/linear.h"
 #include "model/model.h"
 
@@ -42,6 +43,7 @@ Tensor tower_forward(Model *m, const Pictures *p, Arena *to, Arena *act, TowerKe
     Ctx c = context(m, p, act);
     CHECK(!keep || keep->block, "no room for what the tower's blocks keep");
     Tensor out = push(&c, to, p->tokens, d->hidden);
+    watch_at(dev, -1, WATCH_TOWER);
     size_t mark = arena_mark(&dev->tmp);
     Arena *a = keep_always(&c, keep);
     c.cossin = push_f32(a, p->patches, d->vis.hidden / d->vis.heads);

@@ -93,7 +93,7 @@ DevAbout dev_about(const Dev *d) {
     d->ops->about(d, &a);
     return a;
 }
-void dev_chain(Dev *d, bool on) { d->ops->chain(d, on && !d->profile); }
+void dev_chain(Dev *d, bool on) { d->ops->chain(d, on && !d->profile && !d->watch); }
 
 void dev_close(Dev *d) {
     if (!d->ops) return; /* never opened */

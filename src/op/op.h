@@ -33,6 +33,7 @@ typedef struct Dev {
     bool       guard;           /* checking mode: device memory is readable only inside an op */
     int        depth;           /* ops that are running, one inside the other */
     struct Profile *profile;    /* who notes when ops run, or NULL: op/profile.h */
+    struct Watch *watch;        /* who sees what they wrote, or NULL: op/watch.h */
     const char *by;             /* which kernel serves: said by an op that is asked what it takes (Ops.tmp), where
         there are several */
     struct { void *at; size_t bytes; bool inside; } block[32];      /* as asked for; inside: of whole */

@@ -1,6 +1,7 @@
 /* op_doors.c - the front doors, made from op_list.h: a call's shapes are checked, then the backend computes. */
 #include "op/op_check.h"
 #include "op/profile.h"
+#include "op/watch.h"
 
 enum { ENTER, JOIN };
 #define LIST(...) __VA_ARGS__
@@ -12,6 +13,10 @@ enum { ENTER, JOIN };
         d->ops->name args;                                                                                             \
         d->ops->leave(d);                                                                                              \
         if (d->profile) profile_end(d);                                                                                \
+        if (d->watch) {                                                                                                \
+            const Tensor out[] = { LIST outs };                                                                        \
+            watch_op(d, #name, out, (int)COUNT(out));                                                                  \
+        }                                                                                                              \
     }
 #include "op/op_list.h"
 #undef OP

@@ -6,7 +6,8 @@
 
 /* The backend's slot, if it has one and takes these shapes: 'out' is what a profile shows. */
 #define AT_ONCE(name, out, args)                                                                                       \
-    (d->ops->fused && d->ops->fused->name && at_begin(d, #name, out) && at_end(d, d->ops->fused->name args))
+    (!d->watch && d->ops->fused && d->ops->fused->name && at_begin(d, #name, out)                                      \
+     && at_end(d, d->ops->fused->name args))
 static bool at_begin(Dev *d, const char *name, Tensor out) {
     if (d->profile) profile_begin(d, name, out);
     d->ops->enter(d, false);
@@ -206,5 +207,5 @@ void op_grouped_combine_add(Dev *d, Tensor sum, Tensor part, Tensor out, Tensor 
 }
 bool op_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk) {
     const Fused *f = d->ops->fused;
-    return f && f->norms_late && f->norms_late(d, hidden, qkv, expert, topk);
+    return f && !d->watch && f->norms_late && f->norms_late(d, hidden, qkv, expert, topk);
 }
