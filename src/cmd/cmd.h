@@ -1,7 +1,8 @@
 /* cmd.h - a verb of `hone`: its options as a table, and the contract that all JSON-lines verbs share.
  *
  * A verb is one file src/cmd/verb_NAME.c that defines `const Verb verb_NAME` (the list of verbs is made from the file
- * names).  Exit codes: 0 done, 1 something in the input was bad or a check failed, 2 the command line was wrong. */
+ * names).  Exit codes: 0 done, 1 something in the input was bad or a check failed, 2 the command line was wrong, 3 a
+ * run's log-probs were not the same (step/difference.h). */
 #ifndef CMD_CMD_H
 #define CMD_CMD_H
 

@@ -47,8 +47,9 @@ static int run(const Verb *v, int argc, char **argv) {
     ok = ok && (j->counted || (train(&r, &err) && run_profiled(&r, &err)));
     ok = job_end(j, ok, &err);
     if (ok && !j->counted) run_summary(&r);
+    int bad = r.differs.stopped ? EXIT_DIFFERENCE : 0;
     run_close(&r);
-    return ok ? 0 : cmd_fail(v, &err);
+    return ok ? 0 : bad ? (cmd_fail(v, &err), bad) : cmd_fail(v, &err);
 }
 
 const Verb verb_train = {

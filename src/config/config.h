@@ -20,13 +20,14 @@
 typedef enum { CONF_TRAIN = 1, CONF_SFT = 2 } ConfVerb;
 typedef enum { TRUNC_ERROR, TRUNC_LEFT, TRUNC_RIGHT, TRUNC_MIDDLE } TruncSide;
 typedef enum { ON_NAN_STOP, ON_NAN_SKIP } OnNan;
+typedef enum { ON_DIFFERENCE_STOP, ON_DIFFERENCE_WARN } OnDifference;
 typedef enum { FILTER_SCORE, FILTER_ACC, FILTER_REWARD } FilterMetric;
 typedef enum { RESUME_AUTO, RESUME_NEVER } Resume;
 typedef enum { SAVE_AUTO, SAVE_NEVER } Save;
 enum { WEIGHTS_AUTO = -1 };                                          /* train.weights: as the device computes */
 extern const Name weights_names[], master_names[], moments_names[];
 extern const Name recompute_names[], truncation_names[], on_nan_names[], filter_names[], resume_names[], save_names[],
-    kl_control_names[];
+    kl_control_names[], on_difference_names[];
 
 typedef struct { const char **at; int64_t n; } StrList;
 
@@ -97,7 +98,7 @@ typedef struct Config {
         double      wait_seconds, save_minutes;                             /* 0: for ever; 0: not by time */
         double      peak_tflops;                                            /* or NAN: the card's, or measured */
         bool        val_before_train, tensorboard, share_gpu;
-        int         on_nan, resume, save;
+        int         on_nan, on_difference, resume, save;
         const char *run_dir, *project, *experiment, *device, *compute, *profile;   /* compute, profile: or NULL */
     } trainer;
     struct {

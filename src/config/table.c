@@ -13,6 +13,7 @@ const Name truncation_names[] = { { "error", TRUNC_ERROR }, { "left", TRUNC_LEFT
                                   { "middle", TRUNC_MIDDLE },
                                   { 0 } };
 const Name on_nan_names[]     = { { "stop", ON_NAN_STOP }, { "skip", ON_NAN_SKIP }, { 0 } };
+const Name on_difference_names[] = { { "stop", ON_DIFFERENCE_STOP }, { "warn", ON_DIFFERENCE_WARN }, { 0 } };
 const Name filter_names[]     = { { "score", FILTER_SCORE }, { "acc", FILTER_ACC }, { "reward", FILTER_REWARD },
                                   { "seq_reward", FILTER_REWARD }, { "seq_final_reward", FILTER_REWARD }, { 0 } };
 const Name save_names[]       = { { "auto", SAVE_AUTO }, { "never", SAVE_NEVER }, { 0 } };
@@ -293,6 +294,9 @@ BOOL(trainer.val_before_train, "true", TS,
 INT(trainer.exact_every, "10", 0, 1e9, T,
     "at step 1 and every so many steps compare all sampled log-probs with the trainer's, also of answers that teach "
     "nothing", NULL)
+ENUM(trainer.on_difference, "stop", on_difference_names, T,
+    "where the sampler's log-probs are not the trainer's at the same weights: stop before the update, with exit code "
+    "3, or warn", NULL)
 INT(trainer.samples, "16", 0, 1e9, T,                      "answers per step written to samples.jsonl", NULL)
 BOOL(trainer.tensorboard, "true", TS,                      "write TensorBoard event files", NULL)
 INT(trainer.threads, "0", 0, 256, TS,                     "threads; 0: all cores", NULL)

@@ -22,6 +22,7 @@ void step_begin(Run *r) {
     memset(r->now.seconds, 0, sizeof r->now.seconds);
     r->now.flops = r->now.flops_verl = 0;
     r->now.cut = r->now.moved = false;
+    r->differs.tokens = 0;
     r->now.kl_before = r->kl;
     r->now.seconds[PHASE_SAVE] = save;
     r->now.t_step = clock_now() - save;

@@ -170,6 +170,7 @@ static RunShape shape_of(void *user) {
     const Dev *d = &r->job.o.dev;
     PolicyConf policy = policy_conf(c, d, true), reference = policy_conf(c, d, false);
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
+    policy.given = step_given;
     EngineConf engine = engine_conf_of(c, m, &r->sampler.shard, like);
     const Seeing *seeing = &r->seeing;
     policy.pictures = reference.pictures = seeing_micro(seeing, c->train.micro_tokens, &m->d);

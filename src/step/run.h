@@ -5,6 +5,7 @@
 #define STEP_RUN_H
 
 #include "rollout/rollouts.h"
+#include "step/difference.h"
 #include "step/evaluate.h"
 #include "step/flat.h"
 #include "step/job.h"
@@ -76,6 +77,7 @@ typedef struct {
     Flat       flat;
     KlControl  kl;
     Now        now;
+    Difference differs;               /* of the sampler's log-probs from the trainer's */
     Moved     *moved;                 /* masters as they were when the run began */
     Tally      sum;
     double     peak_flops;                        /* of all ranks */
@@ -106,6 +108,10 @@ bool step_report  (Run *r, Err *err);             /* the step's line, unless it 
 bool step_catch_up(Run *r, Err *err);             /* of a run that goes on: what was left untold */
 
 /* Between the sources of this folder. */
+void step_given(void *user, const Given *g);      /* PolicyConf.given of a Run: what differs is noted */
+/* Before the step's first update: where something differs, all ranks have it in RUN/difference, and stop (false) or
+ * warn.  Collective. */
+bool step_same(Run *r, Err *err);
 bool run_sync(Run *r, SyncStats *st, Err *err);   /* step_sync without its word in the metrics */
 void phase_begin(Run *r, const char *name);
 void phase_end  (Run *r, StepPhase p);

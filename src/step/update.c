@@ -54,6 +54,7 @@ static void update_metrics(Run *r, const Updates *u) {
     if (u->exact.tokens)
         metric(m, "exact/max_abs_logprob_diff", u->exact.max_diff); /* of nothing there is no difference */
     metric(m, "exact/tokens", (double)u->exact.tokens);
+    if (r->differs.tokens) metric(m, "exact/tokens_different", (double)r->differs.tokens);
     exact_add(&r->sum.exact, &u->exact);
     r->sum.compared += u->exact.tokens > 0;
     metric(m, "perf/micro_batches", (double)u->sum.micros);
@@ -156,6 +157,7 @@ bool step_update(Run *r, Err *err) {
         phase_begin(r, "comparison");
         ok = compare_rest(r, &loss, per, seq, &u.exact, err);
         phase_end(r, PHASE_EXACT);
+        ok = ok && step_same(r, err);
         if (ok && !job_wanted(&r->job)) give_up(r);
     }
     phase_begin(r, "update");
@@ -167,12 +169,14 @@ bool step_update(Run *r, Err *err) {
             UpdateStats s;
             if (!n) continue;
             u.picked += pick_tokens(r, &loss, m * per, per, which);
-            ok = policy_update(&r->job.policy, seq, n, &loss, &adam, false, &s, err) && refuse_nan(r, &s, err);
+            ok = policy_grads(&r->job.policy, seq, n, &loss, &s, err);
+            if (ok && s.given_up) give_up(r);
+            if (!ok || s.given_up) break;
+            ok = r->now.moved || step_same(r, err);
             if (!ok) break;
-            if (s.given_up) {
-                give_up(r);
-                break;
-            }
+            policy_step(&r->job.policy, &adam, false, &s);
+            ok = refuse_nan(r, &s, err);
+            if (!ok) break;
             r->now.moved = r->now.moved || s.stepped;
             if (!job_wanted(&r->job) && !told) told = finishing(r, e * minis + m + 1, c->train.epochs * minis);
             skipped += !s.finite;

@@ -9,6 +9,7 @@
 #include "train/meet.h"
 #include "train/moments.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -380,6 +381,34 @@ bool checkpoint_save(Checkpoints *c, int64_t step, const char *state_json, Err *
     c->item = 0, c->at = 0;
     copy(c, INT64_MAX, false);
     return true;
+}
+
+/* A save as any other, of which the model stays. */
+static bool keep_model(const char *dir, Err *err) {
+    Buf from = { 0 }, to = { 0 };
+    checkpoint_path(&from, dir, 0, PLACE_WHOLE);
+    buf_puts(&from, "/model");
+    buf_printf(&to, "%s/model", dir);
+    bool ok = !rename(from.data, to.data) || err_set(err, "%s cannot be renamed: %s", from.data, strerror(errno));
+    buf_clear(&from);
+    buf_printf(&from, "%s/checkpoints", dir);
+    tree_remove(from.data);
+    buf_free(&from);
+    buf_free(&to);
+    return ok;
+}
+bool checkpoint_weights(Policy *p, const CheckpointConf *conf, const char *dir, Err *err) {
+    Mem mem = { 0 };
+    CheckpointConf own = *conf;
+    own.run_dir = dir, own.keep = 1, own.buffer = PIECE;
+    Checkpoints *c = checkpoints_open(p, &own, &mem);
+    bool ok = checkpoint_save(c, 0, "{}", err), first = c->meet.rank == 0;
+    Err late;
+    if (!checkpoints_close(c, &late) && ok) ok = false, *err = late;
+    ok = ok && (!first || keep_model(dir, err));
+    ok = !agree(&p->m->par, ok ? 0 : 2, err);
+    mem_free(&mem);
+    return ok;
 }
 
 /* ---- going on */

@@ -41,6 +41,10 @@ void checkpoint_copy_on(Checkpoints *c);         /* some milliseconds' worth of 
 void checkpoint_copied(Checkpoints *c);          /* waits for the copy: weights and states may move */
 bool checkpoint_wait(Checkpoints *c, Err *err);  /* and for the disk */
 
+/* The weights as they are now, as a model's folder DIR/model, through a small buffer of its own; DIR is there.
+ * Collective, and at once: no save of the policy's may be under way (checkpoint_copied). */
+bool checkpoint_weights(Policy *p, const CheckpointConf *c, const char *dir, Err *err);
+
 /* The newest whole checkpoint of a run: its folder in *path (NULL: there is none) and its
  * step.  What is damaged, or has weights that are no numbers, is said on standard error and passed over. */
 bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem *mem, Err *err);

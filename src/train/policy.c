@@ -300,24 +300,33 @@ static void raise_to(double *most, double x) {
     if (!(x <= *most) && !isnan(*most)) *most = x;
 }
 
+static void given(const Policy *p, const TrainSeq *seqs, const Micro *mb, const float *lp, bool keeps) {
+    Given g = { seqs, mb->item, mb->at, lp, mb->n, keeps };
+    if (p->c.given) p->c.given(p->c.user, &g);
+}
+
 typedef struct {
+    const Policy *p;
     const TrainSeq *seqs;
     Exact sum;
 } Comparing;
 static void compare_micro(void *user, const Micro *mb, const float *lp, const float *ent) {
     Comparing *c = user;
     (void)ent;
+    given(c->p, c->seqs, mb, lp, false);
     for (int i = 0; i < mb->n; i++) {
-        const float *old = c->seqs[mb->item[i]].old;
-        for (int64_t t = mb->at[i]; t < mb->at[i + 1]; t++)
-            raise_to(&c->sum.max_diff, fabs((double)lp[t] - (double)old[t - mb->at[i]]));
+        const TrainSeq *s = &c->seqs[mb->item[i]];
+        for (int64_t t = mb->at[i], k = 0; t < mb->at[i + 1]; t++, k++) {
+            if (s->mask && !s->mask[k]) continue;
+            raise_to(&c->sum.max_diff, fabs((double)lp[t] - (double)s->old[k]));
+            c->sum.tokens++;
+        }
     }
-    c->sum.tokens += mb->batch.outputs;
 }
 
 bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err) {
     Pack pk;
-    Comparing own = { .seqs = seqs };
+    Comparing own = { .p = p, .seqs = seqs };
     const Groups *g = &p->m->par;
     size_t all = arena_mark(&p->host);
     TRY(pack_seqs(p, seqs, n, &pk, err));
@@ -363,6 +372,7 @@ static void judge(Policy *p, const TrainSeq *seqs, const Micro *mb, bool teaches
     float *dlp = arena_push(&p->host, bytes), *dent = arena_push(&p->host, bytes);
     op_get(d, lp, mb->lp);
     op_get(d, ent, mb->ent);
+    given(p, seqs, mb, lp, teaches);
     LossIn in = {
         .a = { mb->n, mb->at, mb->at + 1, bytes_column(p, seqs, mb, false) },
         .lp = lp,
@@ -562,18 +572,22 @@ bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, Upd
     return true;
 }
 
-bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
-                   UpdateStats *st, Err *err) {
+void policy_step(Policy *p, const AdamConf *adam, bool only_grads, UpdateStats *st) {
     Dev *d = p->m->dev;
-    TRY(policy_grads(p, seqs, n, c, st, err));
-    if (st->given_up) return true;
+    if (st->given_up) return;
     reduce_grads(&p->grads, &p->m->par, d);
     st->grad_norm = reduce_norm(&p->grads, &p->m->par, d);
     st->finite = isfinite(st->total) && isfinite(st->grad_norm);
-    if (!st->finite || only_grads) return true;
+    if (!st->finite || only_grads) return;
     CHECK(!p->c.no_steps, "an update by a policy that takes none");
     CHECK(!p->block.saving, "an update while the weights of update %lld are being saved", (long long)p->opt.step);
     optim_step(&p->opt, &p->m->w, &p->grads, &p->m->par, d, adam, st->grad_norm);
     st->stepped = true;
+}
+
+bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, const AdamConf *adam, bool only_grads,
+                   UpdateStats *st, Err *err) {
+    TRY(policy_grads(p, seqs, n, c, st, err));
+    policy_step(p, adam, only_grads, st);
     return true;
 }

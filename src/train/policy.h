@@ -33,6 +33,17 @@ typedef struct {
     Spans          spans;             /* of the prompt */
 } TrainSeq;
 
+/* Log-probs that the weights have just given a micro-batch: of its n sequences, seqs[item[i]]'s are lp[at[i]] ..
+ * lp[at[i+1]-1].  kept: by a forward that keeps what backward reads. */
+typedef struct {
+    const TrainSeq *seqs;
+    const int32_t  *item;
+    const int64_t  *at;
+    const float    *lp;
+    int             n;
+    bool            kept;
+} Given;
+
 typedef struct {
     int64_t   micro_tokens;           /* budget of a micro-batch; no sequence may be longer */
     int       max_seqs;               /* of a mini-batch */
@@ -55,6 +66,8 @@ typedef struct {
     bool      no_steps;               /* gradients are wanted and no updates: there is no optimizer */
     bool    (*go_on)(void *user);     /* asked before each micro-batch (of a pipeline, each
                                        * mini-batch), or NULL; false: it is given up */
+    void    (*given)(void *user, const Given *g);  /* in an update or a comparison, before anything
+                                       * is made of them, on each rank that has them; or NULL */
     void     *user;
 } PolicyConf;
 
@@ -105,16 +118,22 @@ static inline Arena policy_weights_in(Arena block, const PolicySizes *s) {
  * says no they are not complete: whoever gave go_on knows. */
 bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err);
 
-/* How far the log-probs of the weights are from 'old', over every answer token: adds to tokens, raises max_diff (which
- * is NaN where one is).  Where go_on says no it ends early. */
+/* Do they differ?  Two that are no numbers do not. */
+static inline bool logprob_differs(float a, float b) { return a != b && !(a != a && b != b); }
+
+/* How far the log-probs of the weights are from 'old', over every answer token that counts: adds to tokens, raises
+ * max_diff (which is NaN where one is).  Where go_on says no it ends early. */
 typedef struct { int64_t tokens; double max_diff; } Exact;
 bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err);
 
 /* The gradients of a mini-batch, left in p->grads; st is filled but for their norm and what follows it. */
 bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, UpdateStats *stats, Err *err);
 
-/* One update on a mini-batch.  Where the loss or the gradient is not finite nothing is changed and stats->finite is
- * false.  With only_grads the gradients are left in p->grads and no step is taken. */
+/* The second half of an update, behind policy_grads: nothing where that was given up. */
+void policy_step(Policy *p, const AdamConf *adam, bool only_grads, UpdateStats *stats);
+
+/* One update on a mini-batch: both halves.  Where the loss or the gradient is not finite nothing is changed and
+ * stats->finite is false.  With only_grads the gradients are left in p->grads and no step is taken. */
 bool policy_update(Policy *p, const TrainSeq *seqs, int n, const LossConf *loss, const AdamConf *adam, bool only_grads,
                    UpdateStats *stats, Err *err);
 

@@ -294,6 +294,14 @@ static void compared(const char *model) {
     x = (Exact){ 0 };
     CHECK(policy_compare(&t.policy, t.seq, TRAIN_SEQS, &x, &err), "%s", err.msg);
     EXPECT(x.max_diff > 0 && x.max_diff < 1e-5, "%s: a log-prob off by one step: %g", model, x.max_diff);
+    uint8_t counts[512];
+    CHECK(t.seq[4].n <= (int)sizeof counts, "an answer of %d tokens", t.seq[4].n);
+    memset(counts, 1, sizeof counts);
+    counts[2] = 0, t.seq[4].mask = counts, x = (Exact){ 0 };
+    CHECK(policy_compare(&t.policy, t.seq, TRAIN_SEQS, &x, &err), "%s", err.msg);
+    EXPECT(x.tokens == all - 1 && x.max_diff == 0, "%s: of %lld tokens %lld were compared, one does not count: %g",
+           model, (long long)all, (long long)x.tokens, x.max_diff);
+    t.seq[4].mask = NULL;
     t.old[4][2] = NAN, t.old[20][0] -= 1;
     CHECK(policy_compare(&t.policy, t.seq, TRAIN_SEQS, &x, &err), "%s", err.msg);
     EXPECT(isnan(x.max_diff), "%s: a log-prob that is no number: %g", model, x.max_diff);
