@@ -4,12 +4,13 @@
 #include "cmd/verify/golden.h"
 #include "cmd/verify/verify_algos.h"
 #include "cmd/verify/verify_balance.h"
+#include "cmd/verify/verify_blame.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct {
-    const char *golden, *dump, *algos, *balance, *out, *recompute;
+    const char *golden, *dump, *algos, *balance, *blame, *out, *recompute;
     int64_t threads, leaves;
     bool guard, json;
     const char *device, *compute, *grid;
@@ -25,6 +26,8 @@ static const Opt options[] = {
       "check a file of algorithm cases instead (advantages, losses, KL)" },
     { "balance",   OPT_STR,  offsetof(Args, balance),   "FILE",
       "check a file of partitions instead: lengths split into equal parts" },
+    { "blame",     OPT_STR,  offsetof(Args, blame),     "RUN",
+      "which op made the sampler's log-probs others than the trainer's: from RUN/difference alone" },
     { "out",       OPT_STR,  offsetof(Args, out),       "FILE",
       "with --algos or --balance: write our own values there" },
     { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full",
@@ -39,6 +42,17 @@ static const Opt options[] = {
 };
 /* clang-format on */
 
+static int blame(const Verb *v, const Args *a, int words, bool launched) {
+    OpenOpts oo = {
+        .threads = a->threads, .leaves = a->leaves, .device = a->device, .compute = a->compute, .guard = a->guard
+    };
+    bool found;
+    Err err;
+    if (launched || words || a->json)
+        return cmd_usage(v, "--blame takes no MODEL and no --json, and is one process's work");
+    return verify_blame(a->blame, &oo, &found, &err) ? found : cmd_fail(v, &err);
+}
+
 static int run(const Verb *v, int argc, char **argv) {
     Args a = { .recompute = "none" };
     const char *model = NULL;
@@ -52,12 +66,13 @@ static int run(const Verb *v, int argc, char **argv) {
     if (a.algos) return n ? cmd_usage(v, "--algos takes no MODEL") : verify_algos(a.algos, a.out, 1e-5);
     if (a.balance && (n || a.json)) return cmd_usage(v, "--balance takes no MODEL, and writes its values to --out");
     if (a.balance) return verify_balance(a.balance, a.out);
+    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
+    if (a.blame) return blame(v, &a, n, launched);
     if (!n) return cmd_usage(v, "MODEL is missing");
     static const char *const kinds[] = { "none", "selective", "full" };
     int kind = 0;
     while (kind < 3 && strcmp(kinds[kind], a.recompute)) kind++;
     if (kind == 3) return cmd_usage(v, "--recompute must be none, selective or full, not '%s'", a.recompute);
-    if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
     GoldenOpts o = {
         .model = model, .golden = a.golden ? a.golden : model, .dump = a.dump, .recompute = (Recompute)kind
     };
@@ -82,11 +97,14 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_verify = {
     .name = "verify",
-    .usage = "MODEL [--golden DIR] [--dump DIR]   |   --algos|--balance FILE [--out FILE]",
+    .usage = "MODEL [--golden DIR] [--dump DIR]   |   --algos|--balance FILE [--out FILE]   |   --blame RUN",
     .summary = "compare a model, or the algorithms, with reference values",
     .options = options,
     .run = run,
     .ranks = true,
-    .detail = "Under mpirun the sequences go to the ranks of dp, and what each rank reads, holds and computes is told "
+    .detail = "--blame runs the micro-batch of RUN/difference again both ways and names the first op whose rows "
+              "differ, with\n"
+              "exit code 1; 0: both agree now.\n"
+              "Under mpirun the sequences go to the ranks of dp, and what each rank reads, holds and computes is told "
               "first.\n",
 };
