@@ -1,6 +1,7 @@
 /* backend.h - the device that a test runs on: the CPU or, in the program of all tests of a GPU (tools/cuda.cmake), a
  * GPU that computes in float32 or in bfloat16.  What is said of the CPU alone (the order of its sums, its instruction
- * sets, faults planted in its memory) stands under on_cpu(). */
+ * sets, faults planted in its memory) stands under on_cpu(): not of a CPU with a queue, which is used as a GPU is
+ * (tools/shims.cmake). */
 #ifndef TESTS_BACKEND_H
 #define TESTS_BACKEND_H
 
@@ -19,7 +20,11 @@ static inline void test_device(Dev *d, int threads, bool guard) {
           "%s", err.msg);
 }
 #else
+#ifdef HONE_QUEUED_TEST
+static inline bool on_cpu(void) { return false; }
+#else
 static inline bool on_cpu(void) { return true; }
+#endif
 static inline void test_device(Dev *d, int threads, bool guard) {
     dev_open(d, (DevOpts){ .threads = threads, .guard = guard });
 }
