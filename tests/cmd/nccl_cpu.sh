@@ -85,9 +85,17 @@ planted early:11:1 "$wrong"
 planted length:4:1 'rank 1 of 4 wants 92 bytes from rank 0, which sent 96: calls are not in one order'
 planted order:1:1 'rank [023] of 4 is stuck: wants 96 bytes, rank 1, 0 moved'
 planted order:9:2 'rank [013] of 4 is stuck: wants 6144 bytes, rank 2, 0 moved'
-GPU_PLANT=fail:40:1 by_nccl on_start 4 failed $four &
-wait $!
-[ $? != 0 ] && grep -qE '^hone: rank 1: NCCL: .*unhandled system error' "$work/failed.log"
-ok $? "planted fail:40:1: $(tail -5 "$work/failed.log")"
+planted_run() { # planted_run KIND:N:RANK PATTERN: the same of a run
+    GPU_PLANT=$1 by_nccl on_start 4 failed $four &
+    wait $!
+    [ $? != 0 ] && grep -qE "$2" "$work/failed.log"
+    ok $? "planted $1: no '$2' in $(tail -5 "$work/failed.log")"
+    rm -rf "$work/failed"
+}
+planted_run fail:40:1 '^hone: rank 1: NCCL: .*unhandled system error'
+planted_run noted:1:2 'gpu shim: a stream that captures waits for what is not captured with it'
+GPU_PLANT=noted:2:3 by_nccl on 4 failed $four # the device goes on before a bundle of a replayed step is there
+! cmp -s "$work/whole/samples.jsonl" "$work/failed/samples.jsonl"
+ok $? "planted noted:2:3: the answers are those of a run without it"
 told "planted faults"
 the_end

@@ -73,7 +73,8 @@ static void be_late(Stream *s, const Task *t) {
     enum { LATE_US = 3000 };
     long most = gpu_env("GPU_JITTER_US", 200);
     int seldom = t->kind == CALL ? 16 : 4;
-    bool slow = (t->kind == CALL && gpu_plants("wait")) || (t->kind == BUNDLE && gpu_plants("early"));
+    bool slow =
+        (t->kind == CALL && gpu_plants("wait")) || (t->kind == BUNDLE && (gpu_plants("early") || gpu_plants("noted")));
     if (slow) sleep_us(LATE_US);
     else if (most > 0 && t->kind != STOP && rand_r(&s->seed) % seldom == 0) sleep_us(rand_r(&s->seed) % most);
 }
@@ -223,7 +224,7 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     Event *e = event;
     if (e->dead) BAD("an event that was destroyed is waited for");
     if (s->capture && s->capture != e->graph) BAD("a stream that captures waits for what is not captured with it");
-    if (gpu_planted("wait")) return 0;
+    if (gpu_planted("wait") || ((s->capture || e->graph) && gpu_planted("noted"))) return 0;
     if (e->graph && !s->capture) s->capture = e->graph; /* it captures too, from now on */
     gpu_push(s, (Task){ .kind = WAIT, .event = e->graph ? e->noted : e, .upto = atomic_load(&e->asked) });
     return 0;

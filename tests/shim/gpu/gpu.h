@@ -12,6 +12,7 @@
  *   GPU_COUNT=FILE    decode steps of the device, and how many of them were replayed: FILE.RANK, at the end
  *   GPU_PLANT=KIND:N:RANK  a fault, on that rank:
  *     wait     a stream does not wait for the N-th event, which comes late
+ *     noted    the same of the N-th wait that is captured
  *     early    the N-th event that has not come when it is asked for says that it has
  *     length   the N-th receipt is of fewer bytes
  *     order    the N-th bundle changes places with the one behind it
