@@ -18,14 +18,15 @@ done
 for ((i = 0; i < 1100; i++)); do
     echo '{"data_source":"math_dapo","prompt":[{"role":"user","content":"1+1"}],"reward_model":{"style":"rule","ground_truth":"2"}}'
 done >sums.jsonl
-memory() { # memory HONE RECIPE: of as many ranks as its name says
-    local n=${2%-published}
-    "$1" train "$repo/recipes/$2.yaml" data.train_files=[sums.jsonl] trainer.device=cuda trainer.run_dir=none --check --memory "${n##*-}" 2>&1
+memory() { # memory HONE RECIPE[,KEY=VALUE]: of as many ranks as its name says
+    local recipe=${2%%,*} words n
+    words=${2#"$recipe"} n=${recipe%-published}
+    "$1" train "$repo/recipes/$recipe.yaml" ${words#,} data.train_files=[sums.jsonl] trainer.device=cuda trainer.run_dir=none --check --memory "${n##*-}" 2>&1
     echo "code $?"
 }
 recipes="deepseek-v3-96 qwen3-235b-32 qwen3-30b-8 qwen3-30b-16-published moonlight-24 moonlight-24-published qwen2.5-7b-8 mixtral-8x7b-32"
-[ "$mode" != all ] || recipes=$(cd "$repo/recipes" && ls *-*.yaml | sed 's/.yaml//' | grep -vE -- '-(256|512)(-published)?$')
-for r in $recipes; do
+[ "$mode" != all ] || recipes="$(cd "$repo/recipes" && ls *-*.yaml | sed 's/.yaml//' | grep -vE -- '-(256|512)(-published)?$') deepseek-v3-96,rollout.top_k=50"
+for r in $recipes qwen3-30b-8,trainer.compute=f32 moonlight-24,trainer.compute=f32; do
     memory "$hone" "$r" >dry
     CUDART_COUNT=count.$r memory "$counted" "$r" >cuda
     cmp -s dry cuda && grep -q '^rank 7 .* in all [0-9]* bytes' cuda
