@@ -96,8 +96,7 @@ planted_run() { # planted_run KIND:N:RANK PATTERN: the same of a run
 }
 planted_run fail:40:1 '^hone: rank 1: NCCL: .*unhandled system error'
 planted_run noted:1:2 'gpu shim: a stream that captures waits for what is not captured with it'
-GPU_PLANT=noted:2:3 by_nccl on 4 failed $four # the device goes on before a bundle of a replayed step is there
-! cmp -s "$work/whole/samples.jsonl" "$work/failed/samples.jsonl"
-ok $? "planted noted:2:3: the answers are those of a run without it"
+# the device goes on before a bundle of a replayed step is there: what was sampled is not what is trained
+planted_run noted:2:3 'differ'
 told "planted faults"
 the_end

@@ -60,8 +60,11 @@ static Block *block_of(uint64_t at) {
 }
 static bool is_device(uint64_t at) { return at >= device_from && at < device_to; }
 /* A number of four bytes and what was left in the four behind it, which nobody wrote, may look like an address: but its
- * low half is small. */
-static bool is_number(uint64_t word) { return (uint32_t)word < 1u << 28; }
+ * low half is small, or an eps. */
+static bool is_number(uint64_t word) {
+    uint32_t low = (uint32_t)word;
+    return low < 1u << 28 || (low >= 0x30000000 && low <= 0x3f800000);
+}
 /* Does all of it lie in one block? */
 static bool lies(uint64_t at, uint64_t bytes) {
     const Block *b = block_of(at);
