@@ -6,7 +6,7 @@ if(NVCC AND NOT HONE_SANITIZE)
   get_filename_component(CUDA_HOME ${CUDA_HOME}/../.. ABSOLUTE)
   set(NVCC_FLAGS -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++20 --fmad=false --extended-lambda --threads 1 -I ${CMAKE_SOURCE_DIR}/src
                  -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-D_GNU_SOURCE,-fno-exceptions -diag-suppress=177,550)
-  file(GLOB CUDA_SRC CONFIGURE_DEPENDS src/op/cuda/*.cu)
+  file(GLOB CUDA_SRC CONFIGURE_DEPENDS src/op/cuda/*/*.cu)
   foreach(f ${CUDA_SRC})
     get_filename_component(n ${f} NAME_WE)
     set(o ${CMAKE_BINARY_DIR}/cuda/${n}.o)
@@ -15,24 +15,24 @@ if(NVCC AND NOT HONE_SANITIZE)
     list(APPEND CUDA_OBJ ${o})
   endforeach()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
-  # Attention as racecheck can follow it (op/cuda/attn_mma.cuh): build/gpu/race has the library with it.
+  # Attention as racecheck can follow it (op/cuda/sm90/attn_mma.cuh): build/gpu/race has the library with it.
   set(RACE_OBJ ${CUDA_OBJ})
   list(REMOVE_ITEM RACE_OBJ ${CMAKE_BINARY_DIR}/cuda/attn.o)
   set(o ${CMAKE_BINARY_DIR}/cuda/attn_race.o)
   add_custom_command(OUTPUT ${o} COMMAND bash ${CMAKE_SOURCE_DIR}/tools/nvcc.sh ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${NVCC_FLAGS} -DHONE_RACECHECK -lineinfo -MD -MF ${o}.d
-                     -c ${CMAKE_SOURCE_DIR}/src/op/cuda/attn.cu -o ${o} DEPENDS ${CMAKE_SOURCE_DIR}/src/op/cuda/attn.cu ${CMAKE_SOURCE_DIR}/tools/nvcc.sh DEPFILE ${o}.d COMMENT "nvcc attn.cu for racecheck")
-  # Products whose tiles are all counted out (op/cuda/gemm.cuh), to be held against those that are not: build/gpu/taken.
+                     -c ${CMAKE_SOURCE_DIR}/src/op/cuda/sm90/attn.cu -o ${o} DEPENDS ${CMAKE_SOURCE_DIR}/src/op/cuda/sm90/attn.cu ${CMAKE_SOURCE_DIR}/tools/nvcc.sh DEPFILE ${o}.d COMMENT "nvcc attn.cu for racecheck")
+  # Products whose tiles are all counted out (op/cuda/sm90/gemm.cuh), to be held against those that are not: build/gpu/taken.
   set(TAKEN_OBJ ${CUDA_OBJ})
   foreach(n prod prod_dw fused_prod head head_back)
     list(REMOVE_ITEM TAKEN_OBJ ${CMAKE_BINARY_DIR}/cuda/${n}.o)
-    set(f ${CMAKE_SOURCE_DIR}/src/op/cuda/${n}.cu)
+    set(f ${CMAKE_SOURCE_DIR}/src/op/cuda/sm90/${n}.cu)
     set(t ${CMAKE_BINARY_DIR}/cuda/${n}_taken.o)
     add_custom_command(OUTPUT ${t} COMMAND bash ${CMAKE_SOURCE_DIR}/tools/nvcc.sh ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${NVCC_FLAGS} -DHONE_TAKEN -MD -MF ${t}.d -c ${f} -o ${t}
                        DEPENDS ${f} ${CMAKE_SOURCE_DIR}/tools/nvcc.sh DEPFILE ${t}.d COMMENT "nvcc ${n}.cu, tiles counted out")
     list(APPEND TAKEN_OBJ ${t})
   endforeach()
   # What it shares with the program it has a copy of, so that it needs nothing of the program's symbols.
-  file(GLOB CUDA_C CONFIGURE_DEPENDS src/op/cuda/*.c)
+  file(GLOB CUDA_C CONFIGURE_DEPENDS src/op/cuda/*/*.c)
   add_library(hone_cuda SHARED ${CUDA_OBJ} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
   add_library(hone_cuda_race SHARED EXCLUDE_FROM_ALL ${RACE_OBJ} ${o} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
   add_library(hone_cuda_taken SHARED EXCLUDE_FROM_ALL ${TAKEN_OBJ} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)

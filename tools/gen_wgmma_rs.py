@@ -1,4 +1,4 @@
-"""gen_wgmma_rs.py - writes the wgmma_rs overloads of src/op/cuda/attn_mma.cuh: one per width, because the instruction names every register.
+"""gen_wgmma_rs.py - writes the wgmma_rs overloads of src/op/cuda/sm90/attn_mma.cuh: one per width, because the instruction names every register.
 usage: gen_wgmma_rs.py > overloads"""
 
 

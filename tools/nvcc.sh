@@ -5,4 +5,4 @@ said=$("$@" 2>&1)
 rc=$?
 [ -z "$said" ] || echo "$said"
 [ $rc = 0 ] || exit $rc
-! grep -qE 'C75(10|13|20)|serialized' <<<"$said" || { echo "nvcc.sh: ptxas serialised a kernel's wgmma (above): see the head of src/op/cuda/gemm.cuh"; exit 1; }
+! grep -qE 'C75(10|13|20)|serialized' <<<"$said" || { echo "nvcc.sh: ptxas serialised a kernel's wgmma (above): see the head of src/op/cuda/sm90/gemm.cuh"; exit 1; }

@@ -1,7 +1,7 @@
 /* adam.h - the numbers of one AdamW update that do not depend on the element, and how an element is kept in 16 bits:
  * the same for every backend, so that their steps have equal bits.
  *   g = g clip;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  w = w shrink - (step m) / (sqrt(v vfix) + eps)
- * with one rounding where an fma is written (op/cpu/row.inc, op/cuda/optim.cu). */
+ * with one rounding where an fma is written (op/cpu/row.inc, op/cuda/common/optim.cu). */
 #ifndef OP_ADAM_H
 #define OP_ADAM_H
 

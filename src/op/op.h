@@ -6,7 +6,8 @@
  *
  * Calls are ordered on the device's queue and may return before they are done.  put has copied when it returns; get
  * waits.  What only a kernel can see (an id outside the vocabulary, a page outside the pool) it leaves in an error
- * word, which is read at every get (and sumsq): the process dies there, not where the call was made (op/cuda/dev.cu).
+ * word, which is read at every get (and sumsq): the process dies there, not where the call was made
+ * (op/cuda/common/dev.cu).
  *
  * Conventions.  Outputs first, then inputs, then scalars.  T tokens, I/O in and out width, H hidden, N heads, K kv
  * heads, D head width, E experts, V vocabulary, S sequences.  Activations are written (=); weight gradients are added

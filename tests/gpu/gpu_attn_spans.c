@@ -2,7 +2,7 @@
  * not depend on how the work is listed: spans of rows in turn or apart, one sequence or many. */
 #include "gpu/attn_shapes.h"
 
-#include "op/cuda/attn_order.h"
+#include "op/cuda/common/attn_order.h"
 
 static void together_alone(const Shape *s) {
     Made m = make(s, 8);

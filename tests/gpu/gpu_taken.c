@@ -1,5 +1,5 @@
-/* gpu_taken.c - products whose tiles are counted out (op/cuda/gemm.cuh, build/gpu/taken) beside those whose tiles are
- * dealt: the same bits for every kind and edge of a product, alone, again, while other kernels hold up to 40 of the
+/* gpu_taken.c - products whose tiles are counted out (op/cuda/sm90/gemm.cuh, build/gpu/taken) beside those whose tiles
+ * are dealt: the same bits for every kind and edge of a product, alone, again, while other kernels hold up to 40 of the
  * multiprocessors, in a list that is replayed, and on two devices at once.
  *   gpu_taken [-- bits]    bits: only what the library beside the program gives, as one number: to be held against that
  *                          of a card with fewer multiprocessors, whose tiles are others */

@@ -450,7 +450,7 @@ bars() {
 }
 # Each tool first on a fault that it must report, so that a tool that sees nothing is not taken for a clean program.
 # Jobs run six at a time.  racecheck runs on build/gpu/race, where attention waits in a way that it follows
-# (op/cuda/attn_mma.cuh); the library as it is, which it does not follow, is what it must report.
+# (op/cuda/sm90/attn_mma.cuh); the library as it is, which it does not follow, is what it must report.
 sanitizer() { # sanitizer NAME TOOL PROGRAM ARGUMENTS...: what it says into $work/san.NAME
     local name=$1 tool=$2
     shift 2

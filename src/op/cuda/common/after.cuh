@@ -1,0 +1,34 @@
+/* after.cuh - kernels that may be on the card before the one before them is done, so that a step of decoding, which is
+ * hundreds of short ones, does not wait for each launch.  Such a kernel calls after() before it looks at memory: all of
+ * it, since what comes before may write anywhere. */
+#ifndef OP_CUDA_AFTER_CUH
+#define OP_CUDA_AFTER_CUH
+
+#include "op/cuda/common/cuda.h"
+
+/* The next one may come to the card, and wait there; what came before is done, and its writes are seen.  In a kernel of
+ * launch() it does nothing. */
+__device__ __forceinline__ void next_may_come() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void the_one_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void after() {
+    next_may_come();
+    the_one_before();
+}
+
+template <class... P, class... A>
+static inline void launch_after(const Dev *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, A... a) {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    cu(d)->known = NULL;
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid, how.blockDim = block, how.dynamicSmemBytes = smem, how.stream = stream_of(d),
+    how.attrs = &early, how.numAttrs = 1;
+    cudaError_t e = cudaLaunchKernelEx(&how, kernel, static_cast<P>(a)...);
+    if (e != cudaSuccess)
+        die("op/cuda: a launch of %u x %u x %u blocks of %u threads with %zu bytes failed: %s", grid.x, grid.y, grid.z,
+            block.x, smem, cudaGetErrorString(e));
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* table.cu - the CUDA backend's table. */
+#include "op/cuda/common/cuda.h"
+
+extern "C" {
+#include "op/op_fused.h"
+}
+
+/* No library whose version changes bits is used: products and attention are ours. */
+__attribute__((weak)) void prods_about(char *text, size_t size) { (void)size, text[0] = 0; }
+__attribute__((weak)) void attns_about(char *text, size_t size) { (void)size, text[0] = 0; }
+
+/* Those that nobody defines are done one by one. */
+#define FUSED(name, params, args) __attribute__((weak)) bool cuda_##name params;
+#include "op/op_fused_list.h"
+#undef FUSED
+bool cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
+static const Fused fused_cuda = {
+    .norms_late = cuda_norms_late,
+#define FUSED(name, params, args) .name = cuda_##name,
+#include "op/op_fused_list.h"
+#undef FUSED
+};
+
+const Ops ops_cuda = {
+    .name = "cuda",
+    .expands = true,
+    .close = cuda_close, .block = cuda_block, .give = cuda_give, .room = cuda_room, .queue = cuda_queue,
+    .touch = cuda_touch, .enter = cuda_enter, .leave = cuda_leave, .chain = cuda_chain, .about = cuda_about,
+    .stamp = cuda_stamp, .stamped = cuda_stamped, .ask = cuda_ask, .asked = cuda_asked,
+    .record = cuda_record, .recorded = cuda_recorded, .replay = cuda_replay, .forget = cuda_forget,
+    .link = cuda_link,
+    .fused = &fused_cuda, .kv_bytes = cuda_kv_bytes, .sumsq = cuda_sumsq,
+#define OP(how, name, params, args, outs) .name = cuda_##name,
+#include "op/op_list.h"
+#undef OP
+    .tmp = {
+#define OP(how, name, params, args, outs) .name = cuda_tmp_##name,
+#include "op/op_list.h"
+#undef OP
+    },
+};
