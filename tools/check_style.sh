@@ -24,6 +24,10 @@ done
 for d in $(sed -n 's|^ *[0-9][0-9]*  \([a-z]*\)/ .*|\1|p' ARCHITECTURE.md); do
     [ -d "src/$d" ] || { echo "ARCHITECTURE.md: there is no folder src/$d"; bad=1; }
 done
+# op/cuda: what any card takes knows nothing of what one kind of card has.
+wrong=$(grep -nE '^#include "op/cuda/(plain|sm90)/' -r src/op/cuda/common
+        grep -nE '^#include "op/cuda/sm90/' -r src/op/cuda/plain; grep -nE '^#include "op/cuda/plain/' -r src/op/cuda/sm90)
+[ -z "$wrong" ] || { echo "$wrong" | sed 's/$/   <- op\/cuda: common is below plain and sm90, which are side by side/'; bad=1; }
 sources() { git ls-files -co --exclude-standard | grep -vE '^(shared|tests/data)/' | grep -E "$1"; }
 for f in $(sources '\.(c|h|inc|cu|cuh|sh|py|cmake)$|^(check|quickstart|CMakeLists.txt|tools/format|tools/same_bits|tools/same_sass)$'); do
     name=${f##*/}

@@ -45,6 +45,22 @@ if(NVCC AND NOT HONE_SANITIZE)
   endforeach()
   set_target_properties(hone_cuda_race PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/race OUTPUT_NAME hone_cuda)
   set_target_properties(hone_cuda_taken PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/taken OUTPUT_NAME hone_cuda)
+  # What is not sm90/ is for any card from 8.0 on: compiled, unoptimised, for the oldest of them and the newest, so that no
+  # instruction of one kind of card slips into it.  Nothing is made of it.
+  set(OTHER_CARDS 80 120 CACHE STRING "capabilities that src/op/cuda/common and plain are compiled for, beside 9.0")
+  file(GLOB ANY_CARD CONFIGURE_DEPENDS src/op/cuda/common/*.cu src/op/cuda/plain/*.cu)
+  foreach(card ${OTHER_CARDS})
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda/${card})
+    foreach(f ${ANY_CARD})
+      get_filename_component(n ${f} NAME_WE)
+      set(o ${CMAKE_BINARY_DIR}/cuda/${card}/${n}.cubin)
+      add_custom_command(OUTPUT ${o} COMMAND ${NVCC} -gencode=arch=compute_${card},code=sm_${card} -O0 -Xcicc -O0 -Xptxas -O0 -std=c++20
+                         --extended-lambda --threads 1 -diag-suppress=177,550 -I ${CMAKE_SOURCE_DIR}/src -MD -MF ${o}.d -cubin ${f} -o ${o}
+                         DEPENDS ${f} DEPFILE ${o}.d COMMENT "nvcc ${n}.cu for ${card}")
+      list(APPEND OTHER_OBJ ${o})
+    endforeach()
+  endforeach()
+  add_custom_target(other_cards ALL DEPENDS ${OTHER_OBJ})
   # A kernel that waits, as NCCL's do (bench/waiting.h).
   set(WAITING ${CMAKE_BINARY_DIR}/cuda/waiting.cubin)
   add_custom_command(OUTPUT ${WAITING} COMMAND ${NVCC} -gencode=arch=compute_90a,code=sm_90a -O3 -cubin ${CMAKE_SOURCE_DIR}/bench/waiting.cu -o ${WAITING}

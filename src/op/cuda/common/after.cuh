@@ -7,9 +7,14 @@
 #include "op/cuda/common/cuda.h"
 
 /* The next one may come to the card, and wait there; what came before is done, and its writes are seen.  In a kernel of
- * launch() it does nothing. */
+ * launch() it does nothing; nor on a card before 9.0, where kernels of a stream begin one after the other. */
+#if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void next_may_come() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 __device__ __forceinline__ void the_one_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+__device__ __forceinline__ void next_may_come() {}
+__device__ __forceinline__ void the_one_before() {}
+#endif
 __device__ __forceinline__ void after() {
     next_may_come();
     the_one_before();

@@ -1,8 +1,8 @@
 /* plain_prod.cu - products of any shape, stride, alignment and type: behind every fast one stands this. bf16 x
  * bf16 goes through mma.sync in the order of gemm.cuh, with its bits; a float32 operand makes fma chains (no
  * TF32). Compiled with --fmad=false; every fused multiply-add is written. */
+#include "op/cuda/common/mma.cuh"
 #include "op/cuda/common/prod.h"
-#include "op/cuda/sm90/ptx.cuh"
 
 typedef struct {
     Prod    p;

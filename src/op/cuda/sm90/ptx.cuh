@@ -2,12 +2,9 @@
 #ifndef OP_CUDA_PTX_CUH
 #define OP_CUDA_PTX_CUH
 
-#include <cuda.h>
-#include <cuda_bf16.h>
-#include <stdint.h>
+#include "op/cuda/common/mma.cuh"
 
-typedef __nv_bfloat16 bf16;
-#define DEV static __device__ __forceinline__
+#include <cuda.h>
 
 DEV uint32_t smem_of(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 DEV uint32_t cluster_rank() {
@@ -138,16 +135,6 @@ DEV void add2(uint32_t at, float a, float b, bool first) {
     float x = 0, y = 0;
     if (!first) asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(at) : "memory");
     asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(at), "f"(x + a), "f"(y + b) : "memory");
-}
-DEV uint32_t pack(float lo, float hi) {
-    __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
-    return *(uint32_t *)&v;
-}
-DEV void mma16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
-                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #endif
