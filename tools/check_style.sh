@@ -47,6 +47,6 @@ too_long() { # too_long COLUMNS FILE...
 too_long 120 $(sources '\.(c|h|inc|cu|cuh)$' | grep -v 'unicode_data.inc')
 too_long 100 README.md
 too_long 120 $(git ls-files -co --exclude-standard -- '*.md' | grep -E '^[^/]*\.md$|^docs/([^/]*|log/[^/]*)\.md$')
-alloc=$(grep -nE '(^|[^_a-z])(malloc|calloc|realloc|free)\(' -r src --include='*.[ch]' | grep -vE '^src/(base|cmd/main|comm/mpi)' | head -5)
+alloc=$(grep -nE '(^|[^_a-z])(malloc|calloc|realloc|free)\(' -r src --include='*.[ch]' --include='*.inc' --include='*.cu' --include='*.cuh' | grep -vE '^src/(base|cmd/main|comm/mpi)' | head -5)
 [ -z "$alloc" ] || { echo "$alloc" | sed 's/$/   <- malloc and free belong in base\//'; bad=1; }
 exit $bad

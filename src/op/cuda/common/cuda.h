@@ -37,6 +37,7 @@ enum { CUDA_SUMS = 1 << 15, CUDA_STAMPS = 1 << 14 };
 typedef struct Prods Prods;         /* what products keep: linear.cu */
 typedef struct Attns Attns;         /* what attention keeps: attn.cu */
 typedef struct Link Link;           /* what crossing over to d->host keeps: link.cu */
+typedef struct Noted Noted;         /* calls that were recorded: dev.cu */
 typedef struct {
     int          gpu, sms;          /* which; multiprocessors */
     size_t       smem;              /* shared memory a block may have */
@@ -57,6 +58,7 @@ typedef struct {
         only when those are written; or NULL */
     int          noted;             /* calls since record */
     cudaGraphExec_t first;          /* the first of them */
+    Noted       *forgotten;         /* room for the next ones */
 } CudaDev;
 static inline CudaDev *cu(const Dev *d) { return (CudaDev *)d->impl; }
 static inline cudaStream_t stream_of(const Dev *d) { return cu(d)->stream; }

@@ -217,7 +217,10 @@ double cuda_stamped(Dev *d, int i) {
 }
 
 /* ---- calls that come again: a graph ------------------------------------------------------------------------------ */
-typedef struct { cudaGraphExec_t part[2]; } Noted;                      /* the first may be none */
+struct Noted {
+    cudaGraphExec_t part[2];        /* the first may be none */
+    Noted *next;                    /* of those that were forgotten */
+};
 static cudaGraphExec_t graph_end(Dev *d) {
     cudaGraph_t graph;
     cudaGraphExec_t run;
@@ -231,8 +234,9 @@ void cuda_record(Dev *d) {
     cu(d)->noting = true, cu(d)->noted = 0, cu(d)->first = NULL;
 }
 void *cuda_recorded(Dev *d) {
-    Noted *n = (Noted *)malloc(sizeof *n);
-    if (!n) die_memory(sizeof *n);
+    Noted *n = cu(d)->forgotten;
+    if (n) cu(d)->forgotten = n->next;
+    else n = MEM_NEW(&d->mem, Noted);
     cu(d)->noting = false;
     *n = { { cu(d)->first, graph_end(d) } };
     return n;
@@ -242,10 +246,11 @@ void cuda_replay(Dev *d, void *noted) {
         if (g) CU(cudaGraphLaunch(g, stream_of(d)));
 }
 void cuda_forget(Dev *d, void *noted) {
+    Noted *n = (Noted *)noted;
     CU(cudaStreamSynchronize(stream_of(d)));
-    for (cudaGraphExec_t g : ((Noted *)noted)->part)
+    for (cudaGraphExec_t g : n->part)
         if (g) CU(cudaGraphExecDestroy(g));
-    free(noted);
+    n->next = cu(d)->forgotten, cu(d)->forgotten = n;
 }
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */

@@ -6,8 +6,6 @@
  * bits (op/adam.h), so the share that is left to the host changes none. */
 #include "op/cuda/common/cuda.h"
 
-#include <stdlib.h>
-
 enum { SLOTS = 4, CHUNK = 4 << 20 };            /* 0.3 ms of the link each: far more than a wait costs */
 typedef struct {
     char       *at;                             /* gradients, then weights: CHUNK float32 each */
@@ -21,9 +19,7 @@ struct Link {
 };
 
 void cuda_link(Dev *d) {
-    Link *l = (Link *)calloc(1, sizeof *l);
-    if (!l) die_memory(sizeof *l);
-    cu(d)->link = l;
+    Link *l = cu(d)->link = MEM_NEW(&d->mem, Link);
     CU(cudaSetDevice(cu(d)->gpu));
     CU(cudaStreamCreateWithFlags(&l->down, cudaStreamNonBlocking));
     CU(cudaStreamCreateWithFlags(&l->up, cudaStreamNonBlocking));
@@ -46,7 +42,6 @@ void link_close(Dev *d) {
     cudaEventDestroy(l->asked);
     cudaStreamDestroy(l->down);
     cudaStreamDestroy(l->up);
-    free(l);
     cu(d)->link = NULL;
 }
 

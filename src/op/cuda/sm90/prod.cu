@@ -6,8 +6,6 @@
 #include "op/cuda/sm90/few.cuh"
 #include "op/cuda/sm90/gemm_go.cuh"
 
-#include <stdlib.h>
-
 /* ---- gemm.cuh -------------------------------------------------------------------------------------------------- */
 bool prod_is_bf16(const Prod *p) { return p->ta == DT_BF16 && p->tb == DT_BF16; }
 
@@ -331,9 +329,7 @@ template <int KIND, int BN, bool FOLD> static cudaError_t allow_outs(void) {
     return e ? e : allow_gemm<KIND, BN, OutF32, FOLD>();
 }
 bool prods_open(Dev *d, Err *err) {
-    Prods *s = (Prods *)calloc(1, sizeof *s);
-    if (!s) die_memory(sizeof *s);
-    cu(d)->prods = s;
+    Prods *s = cu(d)->prods = MEM_NEW(&d->mem, Prods);
     cudaDriverEntryPointQueryResult q;
     cudaError_t e =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&s->encode, 12000, cudaEnableDefault, &q);
@@ -377,6 +373,5 @@ bool prods_open(Dev *d, Err *err) {
 }
 void prods_close(Dev *d) {
     if (cu(d)->prods && cu(d)->prods->taken) CU(cudaFree(cu(d)->prods->taken));
-    free(cu(d)->prods);
     cu(d)->prods = NULL;
 }
