@@ -112,6 +112,7 @@ static bool search(Plan *p, const PlanArgs *a, Mem *mem, Buf *out, Err *err) {
 
 static void fewest(const Plan *p, Buf *out) {
     enum { MOST = 8192 };
+    report_refused(&p->cluster, "hone does not run there: ", out);
     for (int offload = 0; offload < 2; offload++) {
         Layout l;
         int n = search_min_gpus(p, offload, MOST, &l);

@@ -40,9 +40,9 @@ static inline bool cuda_answered(const CudaFound *f, CudaState *s, Err *err) {
     if (f->asking)
         return err_set(err, "GPU %d does not answer (%s): see nvidia-smi, or use --device cpu", f->wanted, f->asking);
     *s = CUDA_ABSENT;
-    if (f->major != 9 || f->minor != 0)
-        return err_set(err, "GPU %d (%s) has capability %d.%d; this build is for 9.0", f->wanted, f->name, f->major,
-                       f->minor);
+    if (10 * f->major + f->minor != CUDA_CARD)
+        return err_set(err, "GPU %d (%s) has capability %d.%d; this build is for %d.%d", f->wanted, f->name, f->major,
+                       f->minor, CUDA_CARD / 10, CUDA_CARD % 10);
     *s = CUDA_READY;
     return true;
 }

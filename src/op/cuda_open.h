@@ -5,6 +5,9 @@
 
 #include "op/op.h"
 
+/* The capability that the backend is built for, 9.0: wgmma is no other card's. */
+enum { CUDA_CARD = 90 };
+
 typedef enum { CUDA_READY, CUDA_ABSENT, CUDA_FAILS } CudaState; /* absent: nothing here that this backend is for */
 
 /* Both are built from one tree: structs that they share have one size. */

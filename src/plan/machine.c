@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/yaml.h"
+#include "op/cuda_open.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -17,25 +18,26 @@
  * with random data (769-798 of 989); the others are set beside them.  nic is one 400 Gb/s (A100: 200) port per GPU. */
 /* clang-format off */
 static const Machine TABLE[] = {
-    /* name       flops    memory   bandw.   sms  gemm  attn  nvlink  nic   pcie  domain node host mem  host bw */
+    /* name       flops    memory   bandw.   sms  gemm  attn  nvlink  nic   pcie  domain node host mem  host bw
+       cpu, capability */
     { "H20-96",   148 * T,  96 * G, 4.0 * T,  78, 0.92, 0.75, 450 * G, 50 * G,  50 * G,  8, 8, 2.0 * T, 430 * G,
-      false },
+      false, 90 },
     { "H20-141",  148 * T, 141 * G, 4.8 * T,  78, 0.92, 0.75, 450 * G, 50 * G,  50 * G,  8, 8, 2.0 * T, 430 * G,
-      false },
+      false, 90 },
     { "H100",     989 * T,  80 * G, 3.35 * T, 132, 0.70, 0.58, 450 * G, 50 * G,  50 * G,  8, 8, 2.0 * T, 430 * G,
-      false },
+      false, 90 },
     { "H200",     989 * T, 141 * G, 4.8 * T, 132, 0.78, 0.58, 450 * G, 50 * G,  50 * G,  8, 8, 2.0 * T, 430 * G,
-      false },
+      false, 90 },
     { "H800",     989 * T,  80 * G, 3.35 * T, 132, 0.70, 0.56, 200 * G, 50 * G,  50 * G,  8, 8, 2.0 * T, 430 * G,
-      false },
+      false, 90 },
     { "A100-80",  312 * T,  80 * G, 2.04 * T, 108, 0.80, 0.60, 300 * G, 25 * G,  25 * G,  8, 8, 1.0 * T, 286 * G,
-      false },
+      false, 80 },
     { "A100-40",  312 * T,  40 * G, 1.55 * T, 108, 0.80, 0.60, 300 * G, 25 * G,  25 * G,  8, 8, 1.0 * T, 286 * G,
-      false },
+      false, 80 },
     { "B200",    2250 * T, 180 * G, 7.7 * T, 148, 0.72, 0.50, 900 * G, 50 * G,  50 * G,  8, 8, 2.0 * T, 430 * G,
-      false },
+      false, 100 },
     { "GB200",   2500 * T, 186 * G, 8.0 * T, 152, 0.72, 0.50, 900 * G, 50 * G, 400 * G, 72, 4, 0.96 * T, 720 * G,
-      false },
+      false, 100 },
 };
 /* clang-format on */
 
@@ -72,6 +74,16 @@ const Machine *machine_card(const char *card) {
 void machine_list(Buf *out) {
     for (size_t i = 0; i < COUNT(TABLE); i++) buf_printf(out, "%s, ", TABLE[i].name);
     buf_puts(out, "this");
+}
+
+bool machine_refused(const Machine *m, Buf *why) {
+    if (m->is_cpu || m->card == CUDA_CARD) return false;
+    buf_printf(why, "its CUDA backend takes cards of capability %d.%d alone (", CUDA_CARD / 10, CUDA_CARD % 10);
+    for (size_t i = 0, n = 0; i < COUNT(TABLE); i++)
+        if (TABLE[i].card == CUDA_CARD) buf_printf(why, "%s%s", n++ ? ", " : "", TABLE[i].name);
+    if (m->card) buf_printf(why, "); %s has %d.%d", m->name, m->card / 10, m->card % 10);
+    else buf_printf(why, "); of %s none is known", m->name);
+    return true;
 }
 
 bool size_parse(double *out, const char *text, Err *err) {

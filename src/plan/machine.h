@@ -16,6 +16,7 @@ typedef struct {
     int    domain, per_node;                 /* GPUs joined by nvlink; GPUs of one host */
     double host_memory, host_bandwidth;      /* of one node */
     bool   is_cpu;                           /* device and host memory are the same memory */
+    int    card;                             /* capability of its GPU, 90 is 9.0; 0: not known, or there is none */
 } Machine;
 
 typedef struct {
@@ -28,6 +29,8 @@ static inline int cluster_nodes(const Cluster *c) { return (c->gpus + c->gpu.per
 const Machine *machine_find(const char *name);       /* NULL: not in the table; H20, A100 mean the larger common one */
 const Machine *machine_card(const char *card);       /* by the driver's name, "NVIDIA H200"; NULL: not in the table */
 void           machine_list(Buf *out);               /* "H20-96, H20-141, ..." */
+/* Whether the CUDA backend does not compute on such GPUs, and why: a plan may be asked for all the same. */
+bool           machine_refused(const Machine *m, Buf *why);
 
 /* This machine: float32 FMA peak on all cores, copy bandwidth, cores, RAM; takes about 0.3 s. */
 void machine_measure(Machine *out);

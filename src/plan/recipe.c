@@ -56,6 +56,7 @@ static void comments(const Plan *p, const RecipeText *t, Buf *out) {
     else
         buf_printf(out, "\n# %.1f GB a GPU, %.0f GB a node, MFU %.3f as verl counts, %.1f tokens/s/GPU\n", gpu / 1e9,
                    p->host_worst / 1e9, p->mfu, p->tokens_per_gpu);
+    report_refused(&p->cluster, "#\n# hone does not run there: ", out);
     run_lines(p, t->path, out);
 }
 

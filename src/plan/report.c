@@ -45,6 +45,12 @@ void report_layout(const Plan *p, Buf *out) {
     if (l->gen_ep > 1) buf_printf(out, " ep %d", l->gen_ep);
 }
 
+void report_refused(const Cluster *c, const char *before, Buf *out) {
+    Buf why = { 0 };
+    if (machine_refused(&c->gpu, &why)) buf_printf(out, "%s%s\n", before, why.data);
+    buf_free(&why);
+}
+
 static void heading(const Plan *p, Buf *out) {
     const ModelSum *s = p->sum;
     const Cluster *c = &p->cluster;
@@ -65,6 +71,7 @@ static void heading(const Plan *p, Buf *out) {
         buf_printf(out, " with %.0f GB", c->gpu.host_memory / GB);
     }
     buf_printf(out, "; profile %s\n", p->profile->name);
+    report_refused(c, "hone does not run there: ", out);
     buf_printf(out,
                "step: %.0f prompts x %.0f answers, mini-batch %.0f prompts; prompts %.0f (at most %.0f) tokens, "
                "answers %.0f (at most %.0f, spread %.2g)%s\n",

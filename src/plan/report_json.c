@@ -113,6 +113,9 @@ void report_json(const Plan *p, Buf *b) {
     text(b, "type", p->cluster.gpu.name, ","), number(b, "gpus", p->cluster.gpus, ","),
         number(b, "memory", p->cluster.gpu.memory, ",");
     number(b, "host_memory", p->cluster.gpu.host_memory, ","), number(b, "flops", p->cluster.gpu.flops, ",");
+    Buf why = { 0 };
+    if (machine_refused(&p->cluster.gpu, &why)) text(b, "refused", why.data, ",");
+    buf_free(&why);
     number(b, "bandwidth", p->cluster.gpu.bandwidth, "},");
     pictures(p, b);
     layout(p, b);
