@@ -32,7 +32,7 @@ if(NVCC AND NOT HONE_SANITIZE)
     list(APPEND TAKEN_OBJ ${t})
   endforeach()
   # What it shares with the program it has a copy of, so that it needs nothing of the program's symbols.
-  file(GLOB CUDA_C CONFIGURE_DEPENDS src/op/cuda/*/*.c)
+  file(GLOB CUDA_C CONFIGURE_DEPENDS src/op/cuda/*.c src/op/cuda/*/*.c)
   add_library(hone_cuda SHARED ${CUDA_OBJ} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
   add_library(hone_cuda_race SHARED EXCLUDE_FROM_ALL ${RACE_OBJ} ${o} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
   add_library(hone_cuda_taken SHARED EXCLUDE_FROM_ALL ${TAKEN_OBJ} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)

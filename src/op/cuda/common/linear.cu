@@ -1,5 +1,7 @@
-/* linear.cu - dense, grouped and headwise products: each op as a Prod (prod.h). */
+/* linear.cu - dense, grouped and headwise products: each op as a Prod (prod.h), and what a device knows of it for the
+ * choice of its kernel (op/cuda/choose.c). */
 #include "op/cuda/common/prod.h"
+#include "op/cuda_open.h"
 
 /* ---- dense ----------------------------------------------------------------------------------------------------- */
 static void pieces(Prod *p, Leaves sum) {
@@ -21,6 +23,37 @@ Prod prod_tn(Tensor dw, Tensor dy, Tensor x) {
     Prod p = { DW, dy.dtype, x.dtype, DT_F32, DT_F32, dy.data, x.data, NULL, dw.data, dy.ld, x.ld, dw.ld };
     p.E = 1, p.rows = dy.rows, p.M = dy.cols, p.N = x.cols, p.n_pieces = 1;
     return p;
+}
+/* What is asked without a device knows what it computes in, and the kind of card that this build is for. */
+static ProdCall unseen(const Dev *d, const Prod *p) { return { p, d->act, CUDA_CARD }; }
+static ProdCall call_of(const Dev *d, const Prod *p) {
+    ProdCall c = unseen(d, p);
+    c.sms = cu(d)->sms, c.smem = cu(d)->smem, c.noted = cu(d)->noting, c.known = p->at && cu(d)->known == p->at;
+    return c;
+}
+static void run(Dev *d, const ProdCall &c) {
+    if (c.p->E == 0 || c.p->N == 0 || c.p->rows == 0) return;            /* a gradient over no rows adds nothing */
+    prod_choose(&c)->run(d, c.p);
+}
+void prod_run(Dev *d, const Prod *p) { run(d, call_of(d, p)); }
+void prod_run_laid(Dev *d, const Prod *p) {
+    ProdCall c = call_of(d, p);
+    c.laid = true;
+    run(d, c);
+}
+void prod_run_plain(Dev *d, const Prod *p) {
+    ProdCall c = call_of(d, p);
+    c.card = 0;
+    run(d, c);
+}
+const char *prod_by(const Dev *d, const Prod *p) {
+    ProdCall c = unseen(d, p);
+    c.sms = PROD_BLOCKS;
+    return prod_choose(&c)->by;
+}
+size_t prod_tmp(const Dev *d, const Prod *p) {
+    const ProdCall c = unseen(d, p);
+    return prod_scratch(&c);
 }
 static size_t asked(Dev *d, const Prod *p) {
     d->by = prod_by(d, p);

@@ -16,10 +16,16 @@
 #ifndef OP_CUDA_PROD_H
 #define OP_CUDA_PROD_H
 
+#ifdef __cplusplus
 #include "op/cuda/common/cuda.h"
 
-enum ProdKind { FWD, DX, DW };
+extern "C" {
+#endif
+#include "op/op.h"
+
+typedef enum { FWD, DX, DW } ProdKind;
 enum { PROD_PIECES = 32, PROD_EXPERTS = 1024, SPLIT_COLS = 32 };
+enum { PROD_BLOCKS = 132 }; /* at most, of kernels that go on over tiles: a constant, as scratch is for any card */
 
 typedef struct {
     ProdKind    kind;
@@ -36,34 +42,56 @@ typedef struct {
     void       *c1, *c2;                /* FWD, dense: columns from n1 on and from n2 on, multiples of SPLIT_COLS, are
         these; n1 0: they are c's */
     int64_t     ldc1, ldc2, n1, n2;
-    int64_t ka, kb, wrap_a,
-        wrap_b; /* an operand that has another number of k than K (0: K), and is read again after so many (0: never) */
+    int64_t     ka, kb;                 /* an operand that has another number of k than K, or 0, ... */
+    int64_t     wrap_a, wrap_b;         /* ... and is read again after so many, or 0: never */
 } Prod;
 
-/* What a product takes from d->tmp; d may be a dry device. */
+bool prod_fast(const Prod *p);                          /* the copy engine takes its operands as they lie */
+static inline bool prod_is_bf16(const Prod *p) { return p->ta == DT_BF16 && p->tb == DT_BF16; }
+
+/* ---- who computes it --------------------------------------------------------------------------------------------- */
+/* A product, and all that the choice may depend on: it is a function of this alone. */
+typedef struct {
+    const Prod *p;
+    DType       act;                    /* what the device computes in */
+    int         card;                   /* its capability: 90; 0: only kernels that any card takes */
+    int         sms;                    /* multiprocessors; 0: not known, sizes are planned without a GPU */
+    size_t      smem;                   /* shared memory that a block may have */
+    bool        noted;                  /* in a step that is recorded: no weight is written there */
+    bool        known;                  /* where experts' rows begin is there before the kernel before is done */
+    bool        laid;                   /* what does not lie well was copied: the copy engine takes it */
+    bool        fast;                   /* made by prod_choose: the copy engine takes its operands, copied or not */
+} ProdCall;
+
+/* A kernel that computes products: a row of a kind of card's table (sm90/prod_list.h, plain/plain_rows.c).  Rows are
+ * asked in their order, and the first that takes a product computes it. */
+typedef struct ProdKernel ProdKernel;
+struct ProdKernel {
+    const char *name, *by;                                              /* its own; and for people */
+    bool      (*takes)(const ProdCall *c, const ProdKernel *k);
+    size_t    (*scratch)(const ProdCall *c, const ProdKernel *k);       /* of d->tmp; NULL: none */
+    void      (*run)(Dev *d, const Prod *p);
+    int       (*prepare)(void);         /* once a device: a cudaError_t; or NULL */
+    int         n[5];                   /* what takes and scratch know of it: tiles, rows */
+};
+extern const ProdKernel prods_sm90[], prods_plain[];    /* each ends with one that has no name */
+
+const ProdKernel *prod_choose(const ProdCall *c);       /* op/cuda/choose.c */
+size_t prod_scratch(const ProdCall *c);                 /* ... and what it takes; sms 0: the most of any card */
+
+#ifdef __cplusplus
+}
+/* What a product takes from d->tmp, and who computes it, for people; d may be a dry device. */
 size_t prod_tmp(const Dev *d, const Prod *p);
-const char *prod_by(const Dev *d, const Prod *p);           /* who computes it, for people */
+const char *prod_by(const Dev *d, const Prod *p);
 void   prod_run(Dev *d, const Prod *p);
+void   prod_run_laid(Dev *d, const Prod *p);            /* ... of which what did not lie well was copied */
+void   prod_run_plain(Dev *d, const Prod *p);           /* ... by what any card has */
 
 /* y = x w' + b; dx = dy w; dw += dy' x */
 Prod   prod_nt(Tensor y, Tensor x, Tensor w, Tensor b, Leaves sum);
 Prod   prod_nn(Tensor dx, Tensor dy, Tensor w, Leaves sum);
 Prod   prod_tn(Tensor dw, Tensor dy, Tensor x);
-
-/* y[i] = x w[i]' + b[i] as one product, where weights and biases lie one behind the other; false: it is none */
-bool   prod_joined(Prod *to, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
-
-bool   prod_is_bf16(const Prod *p);                         /* the tensor core's order */
-bool   prod_fast(const Prod *p);                            /* gemm.cuh takes it */
-void   prod_plain(const Dev *d, const Prod *p);             /* any shape, any alignment */
-size_t prod_gemm_tmp(const Prod *p);
-void   prod_gemm(Dev *d, const Prod *p);
-void   prod_dw(Dev *d, const Prod *p);                      /* ... of DW */
-bool   prod_few(Dev *d, const Prod *p);                     /* ... if its rows are few: few.cuh; false: they are not */
-bool   prod_one(Dev *d, const Prod *p);                     /* ... one, in a step that is noted: one.cu */
-bool   prod_mid(Dev *d, const Prod *p);                     /* ... 9 to 256 rows and one wave of tiles: mid.cu */
-
-/* their own kernels may have their shared memory */
-cudaError_t head_allow(void), head_back_allow(void), fused_allow(void), dw_allow(void), mid_allow(void);
+#endif
 
 #endif

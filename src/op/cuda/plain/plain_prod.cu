@@ -185,31 +185,27 @@ __global__ void __launch_bounds__(256) plain_mma(const Plain q) {
     }
 }
 
-void prod_plain(const Dev *d, const Prod *p) {
+template <class K> static void go(Dev *d, const Prod *p, K kernel, int T) {
     Plain q = { *p };
     q.am = p->kind == DW ? 1 : p->lda, q.ak = p->kind == DW ? p->lda : 1;
     q.bk = p->kind == FWD ? 1 : p->ldb, q.bn = p->kind == FWD ? p->ldb : 1;
     const bool tokens = p->kind != DW && p->at;
-    auto go = [&](auto kernel, int T) {
-        const int64_t rows = p->kind == DW ? p->M : p->rows;
-        dim3 grid(blocks_of(p->N, T), blocks_of(rows, T) + (tokens ? p->E : 0), tokens ? 1 : p->E);
-        CHECK(grid.y < 65536 && grid.z < 65536, "op/cuda: a plain product over %ld rows", (long)rows);
-        launch(d, kernel, grid, 256, 0, q);
-    };
-    if (p->rows == 0 && p->kind != DW) return;
-    if (prod_is_bf16(p)) {
-        go(plain_mma, 64);
-        return;
-    }
-    /* small tiles where large ones would leave the device idle; a chain is the same in both */
-    const bool small =
-        (p->kind == DW ? p->M : p->rows) * p->N * (tokens ? 1 : p->E) < (int64_t)64 * 64 * 2 * cu(d)->sms;
+    const int64_t rows = p->kind == DW ? p->M : p->rows;
+    const dim3 grid(blocks_of(p->N, T), blocks_of(rows, T) + (tokens ? p->E : 0), tokens ? 1 : p->E);
+    CHECK(grid.y < 65536 && grid.z < 65536, "op/cuda: a plain product over %ld rows", (long)rows);
+    launch(d, kernel, grid, 256, 0, q);
+}
+template <int R> static void chain(Dev *d, const Prod *p) {
     with_type(p->ta, [&](auto ta) {
         with_type(p->tb, [&](auto tb) {
             typedef typename decltype(ta)::type TA;
             typedef typename decltype(tb)::type TB;
-            if (small) go(plain_chain<TA, TB, 1>, 16);
-            else go(plain_chain<TA, TB, 4>, 64);
+            go(d, p, plain_chain<TA, TB, R>, 16 * R);
         });
     });
+}
+extern "C" {
+void run_plain_mma(Dev *d, const Prod *p) { go(d, p, plain_mma, 64); }
+void run_plain_chain_16(Dev *d, const Prod *p) { chain<1>(d, p); }
+void run_plain_chain_64(Dev *d, const Prod *p) { chain<4>(d, p); }
 }

@@ -21,7 +21,7 @@ bool cuda_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     Prod p = prod_tn(dw, dy, x);
     if (!prod_fast(&p) || p.rows == 0) return false;
     p.first = true;
-    prod_gemm(d, &p);
+    prod_run(d, &p);
     if (db.data) cuda_zero(d, db), cuda_sum_rows(d, db, dy);
     return true;
 }
@@ -33,7 +33,7 @@ bool cuda_linear_dw2_first(Dev *d, const Tensor *dw, const Tensor *dy, Tensor x)
         || c <= 0 || a % 16 || c % 16)
         return false;
     p.E = 2, p.step_a = a / 2, p.step_b = 0, p.step_c = c / 4, p.first = true;
-    prod_gemm(d, &p);
+    prod_run(d, &p);
     return true;
 }
 /* An expert's [M,N], by blocks of its own; only where it has no rows. */
@@ -49,7 +49,7 @@ bool cuda_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex) {
     const int64_t n = dy.cols * dw.cols;
     if (!prod_fast(&p) || p.rows == 0 || dw.ld != dw.cols || n % 4) return false;
     launch(d, zero_empty, dim3(16, (unsigned)ex.n), dim3(256), 0, (float *)dw.data, n, p.at);
-    prod_gemm(d, &p);
+    prod_run(d, &p);
     return true;
 }
 
@@ -126,7 +126,7 @@ bool prod_joined(Prod *to, const Tensor *y, int n, Tensor x, const Tensor *w, co
 static bool joined(Dev *d, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {
     Prod p;
     if (!prod_joined(&p, y, n, x, w, b, sum)) return false;
-    if (!prod_few(d, &p)) prod_gemm(d, &p);
+    prod_run(d, &p);
     return true;
 }
 bool cuda_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum) {

@@ -60,9 +60,6 @@ template <int BN, class OUT> struct GemmShape {
     static constexpr int SMEM = 1024 + STAGES * STAGE + OUT::SPACE + STAGES * 16 + (PROD_EXPERTS + 1) * 4 + QUEUE;
     static_assert(STAGES < MAIL && SMEM <= 227 * 1024, "");
 };
-static constexpr size_t gemm_fold_bytes(int BN, int levels, int blocks) {
-    return (size_t)blocks * 2 * levels * 64 * BN * 4;
-}
 
 /* DX: k goes on over other tensors.  A[i] begins at k[i]; B goes on, or begins again with the matrix 'apart'
  * further. */

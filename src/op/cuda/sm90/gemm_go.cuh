@@ -4,6 +4,7 @@
 #define OP_CUDA_GEMM_GO_CUH
 
 #include "op/cuda/sm90/out.cuh"
+#include "op/cuda/sm90/prod_rows.h"
 
 #include <cudaTypedefs.h>
 #include <limits.h>
@@ -32,28 +33,7 @@ static CUtensorMap map_of(const Dev *d, const void *at, DType t, int64_t rows, i
     return m;
 }
 
-enum { GEMM_BLOCKS = 132 };             /* at most; a constant, because scratch is planned without the device */
-static int blocks_at_once(const Dev *d) { return cu(d)->sms < GEMM_BLOCKS ? cu(d)->sms & ~1 : GEMM_BLOCKS; }
-static int levels_of(const Prod *p) {
-    int l = 0;
-    while (1 << l < p->n_pieces) l++;
-    return l;
-}
-/* Columns of a tile: the most that leave none of so many multiprocessors idle.  Experts' rows are not known here. */
-static int bn_of(const Prod *p, int blocks) {
-    if (p->kind == DW) { /* a tile takes as long as its rows are many: of few tiles narrow ones */
-        const int64_t tiles = (p->M + 127) / 128 * ((p->N + 255) / 256) * p->E;
-        return !p->at && tiles <= blocks / 2 ? 128 : 256;
-    }
-    if (p->at && p->N > 128) return 256;
-    const int64_t row_tiles = (p->rows + 127) / 128 * (p->at ? 1 : p->E), enough = blocks * 7 / 8;
-    const int narrow = p->kind == FWD && p->n_pieces == 1 && !p->at ? 32 : 128;
-    int bn = 256;
-    while (bn > narrow && (p->N <= bn / 2 || row_tiles * ((p->N + bn - 1) / bn) < enough)) bn /= 2;
-    if (p->n1) /* no tile may lie on both sides of a border */
-        while (p->n1 % bn || (p->n2 < p->N && p->n2 % bn)) bn /= 2;
-    return bn;
-}
+static int blocks_at_once(const Dev *d) { return blocks_of_sms(cu(d)->sms); }
 static Gemm gemm_of(const Prod *p) {
     Gemm g = { p->at, p->E, (int)p->rows, (int)p->M, (int)p->N, (int)p->K, p->n_pieces };
     for (int s = 0; s <= p->n_pieces; s++) g.cut[s] = p->cut[s];
@@ -90,9 +70,16 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
     launch(d, gemm<KIND, BN, OUT, FOLD>, dim3(blocks_at_once(d)), dim3(384), S::SMEM, ta, tb, tc, g, out);
     arena_pop(&d->tmp, mark);
 }
-template <int KIND, int BN, class OUT, bool FOLD> static cudaError_t allow_gemm(void) {
-    return cudaFuncSetAttribute(gemm<KIND, BN, OUT, FOLD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                GemmShape<BN, OUT>::SMEM);
+/* Kernels may have as much shared memory as they say. */
+template <class... P> static inline cudaError_t allow(void (*kernel)(P...), int bytes) {
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
+template <int KIND, int BN, class OUT, bool FOLD> static cudaError_t allow_gemm(void) {
+    return allow(gemm<KIND, BN, OUT, FOLD>, GemmShape<BN, OUT>::SMEM);
+}
+cudaError_t head_allow(void), head_back_allow(void), fused_allow(void);         /* of kernels that are no rows */
+
+/* y[i] = x w[i]' + b[i] as one product, where weights and biases lie one behind the other; false: it is none */
+bool prod_joined(Prod *to, const Tensor *y, int n, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
 
 #endif

@@ -383,7 +383,7 @@ static inline int64_t head_words(const Head *h) { return h->vocab.of ? h->vocab.
  * a part could be taken for faster ones that give a float32 weight other bits. */
 static inline bool head_odd(int64_t words) { return words % 8 != 0; }
 static inline void head_logits(Dev *d, const Prod *p, int64_t words) {
-    if (head_odd(words)) prod_plain(d, p);
+    if (head_odd(words)) prod_run_plain(d, p);
     else prod_run(d, p);
 }
 

@@ -162,36 +162,9 @@ template <int BN, int WG> static void mid_go(Dev *d, const Prod *p, int CM) {
     cu(d)->known = NULL;
     CU(cudaLaunchKernelEx(&c, mid<BN, WG>, tx, tw, a));
 }
-template <int BN, int WG> static cudaError_t allow(void) {
-    return cudaFuncSetAttribute(mid<BN, WG>, cudaFuncAttributeMaxDynamicSharedMemorySize, MidShape<BN, WG>::SMEM);
-}
-static const struct MidKind { /* of equals the first is taken: the taller */
-    int wg, bn;
-    void (*go)(Dev *d, const Prod *p, int CM);
-    cudaError_t (*allow)(void);
-} kinds[] = {
-#define KIND(wg, bn) { wg, bn, mid_go<bn, wg>, allow<bn, wg> }
-    KIND(2, 64), KIND(2, 80), KIND(2, 96), KIND(2, 112), KIND(2, 128), KIND(1, 16), KIND(1, 32), KIND(1, 40),
-    KIND(1, 56), KIND(1, 64), KIND(1, 80), KIND(1, 96), KIND(1, 112), KIND(1, 128), KIND(1, 160),
-#undef KIND
-};
-cudaError_t mid_allow(void) {
-    cudaError_t e = cudaSuccess;
-    for (size_t i = 0; i < COUNT(kinds) && e == cudaSuccess; i++) e = kinds[i].allow();
-    return e;
-}
-enum { MID_LEAST = 9, MID_MOST = 256 };
-bool prod_mid(Dev *d, const Prod *p) {
-    if (p->kind != FWD || p->n_pieces > 1 || p->add || p->at || p->E != 1 || p->tc != DT_BF16 || p->ka || p->kb
-        || p->wrap_a || p->wrap_b || !prod_fast(p) || p->rows < MID_LEAST || p->rows > MID_MOST)
-        return false;
-    const int CM = p->rows > 64 ? 2 : 1;
-    const MidKind *best = NULL;
-    for (const MidKind &k : kinds) {
-        const int64_t wide = (p->N + k.bn - 1) / k.bn, pairs = (p->rows + 64 * k.wg * CM - 1) / (64 * k.wg * CM);
-        if (k.bn / 8 % CM || wide * pairs * CM > cu(d)->sms) continue;
-        if (!best || 64 * k.wg + k.bn < 64 * best->wg + best->bn) best = &k;
-    }
-    if (best) best->go(d, p, CM);
-    return best;
+extern "C" {
+#define MID(bn, wg)                                                                                 \
+    void run_mid_##bn##_##wg(Dev *d, const Prod *p) { mid_go<bn, wg>(d, p, p->rows > 64 ? 2 : 1); } \
+    int prepare_mid_##bn##_##wg(void) { return allow(mid<bn, wg>, MidShape<bn, wg>::SMEM); }
+#include "op/cuda/sm90/prod_list.h"
 }

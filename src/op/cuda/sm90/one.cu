@@ -23,7 +23,8 @@ bool cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, 
 /* Every block norms for itself: as norm_k, whose team is twice its threads, so each is two of those.  The first block
  * writes sum and y. */
 enum RowHow { ROW_PLAIN, ROW_NORM, ROW_ADD_NORM };
-enum { NORM_MOST = 2048, BOX_X = 8 * 128, BOXES = 4 };  /* columns of a normed row; a box of the row; boxes a barrier */
+enum { NORM_MOST = 2048, BOX_X = ROW_BOX, BOXES = ROW_BOXES };          /* NORM_MOST: columns of a normed row */
+static_assert(ROW_TEAM == ROW_THREADS, "row_bytes");
 struct RowProd {
     bf16 *sum, *y;
     const bf16 *a, *b;
@@ -35,10 +36,6 @@ struct RowProd {
     int N, K;
     bool early;                                                         /* nobody writes weights meanwhile */
 };
-/* wgmma reads 64 rows of the last box too */
-static int row_bytes(int cols, int64_t K) {
-    return (int)(1024 + K / 64 * (cols * 128 + BOX_X) + (64 - cols) * 128 + K / 64 / BOXES * 8 + ROW_THREADS / 32 * 4);
-}
 /* Eight columns of row 0, which no swizzle moves. */
 DEV void put_row(uint32_t x, int c, const unsigned (&w)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
@@ -188,28 +185,18 @@ template <int COLS, int HOW, class T> static void row_go(Dev *d, const Prod *w, 
     launch_after(d, row_prod<COLS, HOW, T>, dim3(blocks_of(w->N, COLS)), dim3(160), row_bytes(COLS, w->K),
                  map_of(d, w->b, w->tb, w->N, w->K, w->ldb, 1, 0, COLS, 64), r);
 }
-/* A block's share fits, and all blocks are there at once. */
-static bool row_room(const Dev *d, int64_t N, int64_t K, int cols) {
-    return K % (64 * BOXES) == 0 && blocks_of(N, cols) <= (unsigned)cu(d)->sms
-           && (size_t)row_bytes(cols, K) <= cu(d)->smem;
-}
-static bool row_fits(const Dev *d, const Prod *p, int cols) {
-    return p->kind == FWD && p->rows == 1 && p->E == 1 && !p->at && p->n_pieces == 1 && !p->add && !p->wrap_a
-           && !p->wrap_b && !p->ka && !p->kb && row_room(d, p->N, p->K, cols);
-}
-bool prod_one(Dev *d, const Prod *p) {
-    if (!cu(d)->noting || p->tc != DT_BF16) return false;
-    if (row_fits(d, p, 16)) row_go<16, ROW_PLAIN, bf16>(d, p, { .a = (const bf16 *)p->a });
-    else if (row_fits(d, p, 40)) row_go<40, ROW_PLAIN, bf16>(d, p, { .a = (const bf16 *)p->a });
-    else return false;
-    return true;
+static bool fits(const Dev *d, const Prod *p, int cols) { return row_fits(p, cu(d)->sms, cu(d)->smem, cols); }
+extern "C" {
+#define ONE(bn) \
+    void run_one_##bn(Dev *d, const Prod *p) { row_go<bn, ROW_PLAIN, bf16>(d, p, { .a = (const bf16 *)p->a }); }
+#include "op/cuda/sm90/prod_list.h"
 }
 /* Where a row of norm_k is a block's, with one eight a thread: other widths add in another order. */
 static bool norm_fits(int64_t K) { return K <= NORM_MOST && team_size(K) == ROW_THREADS; }
 bool cuda_add_rmsnorm_linear(Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Tensor b, Tensor g, float eps, Tensor w,
                              Leaves over) {
     const Prod p = prod_nt(z, y, w, TENSOR_NONE, over);
-    if (sum.dtype != DT_BF16 || z.dtype != DT_F32 || over.n > 1 || !prod_fast(&p) || !row_fits(d, &p, 16)
+    if (sum.dtype != DT_BF16 || z.dtype != DT_F32 || over.n > 1 || !prod_fast(&p) || !fits(d, &p, 16)
         || !norm_fits(sum.cols) || !wide_all(sum.cols, sum, y, a, b, g))
         return false;
     row_go<16, ROW_ADD_NORM, float>(
@@ -219,7 +206,7 @@ bool cuda_add_rmsnorm_linear(Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, T
 bool cuda_rmsnorm_linear3(Dev *d, const Tensor *y, Tensor n, Tensor x, Tensor g, float eps, const Tensor *w,
                           const Tensor *b, Leaves over) {
     Prod p;
-    if (!prod_joined(&p, y, 3, n, w, b, over) || !row_fits(d, &p, 40) || !norm_fits(x.cols) || x.dtype != DT_BF16
+    if (!prod_joined(&p, y, 3, n, w, b, over) || !fits(d, &p, 40) || !norm_fits(x.cols) || x.dtype != DT_BF16
         || !wide_all(x.cols, n, x, g))
         return false;
     row_go<40, ROW_NORM, bf16>(d, &p, { NULL, (bf16 *)n.data, (const bf16 *)x.data, NULL, any_of(g), eps });
@@ -363,6 +350,6 @@ bool cuda_grouped_combine_add(Dev *d, Tensor sum, Tensor part, Tensor out, Tenso
     return true;
 }
 bool cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk) {
-    return cu(d)->noting && d->act == DT_BF16 && norm_fits(hidden) && row_room(d, qkv, hidden, 40)
+    return cu(d)->noting && d->act == DT_BF16 && norm_fits(hidden) && row_room(cu(d)->sms, cu(d)->smem, qkv, hidden, 40)
            && down_room(d, hidden, expert, topk);
 }

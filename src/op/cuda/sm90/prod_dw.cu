@@ -5,7 +5,7 @@
 /* ---- tiles of 256 x 160 -------------------------------------------------------------------------------------------
  * One warpgroup loads, two compute 128 x 160 each.  A cluster of two blocks has two tiles, one below the other: x is
  * loaded half by each block and sent to both. */
-enum { TALL = 256, WIDE = 160 };
+enum { TALL = TALL_ROWS, WIDE = TALL_COLS };
 enum { TALL_A = TALL * 128, TALL_B = 3 * 8192, TALL_STAGE = TALL_A + TALL_B, TALL_STAGES = 4 };  /* of 64 rows */
 enum { TALL_SMEM = 1024 + TALL_STAGES * (TALL_STAGE + 16) + (TAKEN ? 12 * MAIL + 4 * TALL_STAGES : 0) };
 static_assert(TALL_SMEM <= 227 * 1024, "");
@@ -159,28 +159,18 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     cluster_sync(); /* a block's barriers stay until its peer has made its last arrival */
 }
 
-/* ---- which ------------------------------------------------------------------------------------------------------- */
-static int64_t rounds(const Prod *p, int blocks, int tall, int wide) { /* of the card, by pairs of tiles */
-    const int64_t pairs = (p->M + 2 * tall - 1) / (2 * tall) * ((p->N + wide - 1) / wide), at_once = blocks / 2;
-    return (pairs + at_once - 1) / at_once;
+/* ---- rows of prod_list.h ----------------------------------------------------------------------------------------- */
+extern "C" {
+void run_dw_tall(Dev *d, const Prod *p) {
+    launch(d, tall_dw, dim3(blocks_at_once(d)), dim3(384), TALL_SMEM,
+           map_of(d, p->a, p->ta, p->rows, p->M, p->lda, 1, 0, 64, 64),
+           map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, 1, 0, 32, 64),
+           map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, 1, 0, 64, 32), (int)p->rows, (int)p->M, (int)p->N, p->first,
+           cu(d)->prods->taken);
 }
-/* A round of tall tiles takes 5/4 as long, and some percent must be won. */
-static bool is_tall(const Prod *p, int blocks) {
-    return !p->at && p->E == 1 && rounds(p, blocks, TALL, WIDE) * 13 < rounds(p, blocks, 128, 256) * 10;
-}
-void prod_dw(Dev *d, const Prod *p) {
-    const int blocks = blocks_at_once(d);
-    if (is_tall(p, blocks))
-        launch(d, tall_dw, dim3(blocks), dim3(384), TALL_SMEM,
-               map_of(d, p->a, p->ta, p->rows, p->M, p->lda, 1, 0, 64, 64),
-               map_of(d, p->b, p->tb, p->rows, p->N, p->ldb, 1, 0, 32, 64),
-               map_of(d, p->c, DT_F32, p->M, p->N, p->ldc, 1, 0, 64, 32), (int)p->rows, (int)p->M, (int)p->N, p->first,
-               cu(d)->prods->taken);
-    else if (bn_of(p, blocks) == 128) gemm_go<DW, 128, OutAdd, false>(d, p, {});
-    else gemm_go<DW, 256, OutAdd, false>(d, p, {});
-}
-cudaError_t dw_allow(void) {
-    cudaError_t e = cudaFuncSetAttribute(tall_dw, cudaFuncAttributeMaxDynamicSharedMemorySize, TALL_SMEM);
-    e = e ? e : allow_gemm<DW, 128, OutAdd, false>();
-    return e ? e : allow_gemm<DW, 256, OutAdd, false>();
+int prepare_dw_tall(void) { return allow(tall_dw, TALL_SMEM); }
+#define DW_TILES(bn)                                                                                 \
+    void run_dw_tiles_##bn(Dev *d, const Prod *p) { gemm_go<DW, bn, OutAdd, false>(d, p, {}); }      \
+    int prepare_dw_tiles_##bn(void) { return allow_gemm<DW, bn, OutAdd, false>(); }
+#include "op/cuda/sm90/prod_list.h"
 }
