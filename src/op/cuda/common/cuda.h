@@ -14,7 +14,7 @@
 #include <string.h>
 
 extern "C" {
-#include "op/op.h"
+#include "op/op_fused.h"
 }
 
 typedef __nv_bfloat16 bf16;
@@ -68,9 +68,6 @@ bool prods_open(Dev *d, Err *err);
 void prods_close(Dev *d);
 bool attns_open(Dev *d, Err *err);
 void attns_close(Dev *d);
-/* Libraries that change bits, with their versions: "cuBLASLt 13.1.0", or "". */
-void prods_about(char *text, size_t size);
-void attns_about(char *text, size_t size);
 
 /* A call of the runtime that cannot fail on a healthy device. */
 #define CU(call)                                                                                    \
@@ -174,6 +171,11 @@ double cuda_sumsq(Dev *d, Tensor x);
 #define OP(how, name, params, args, outs) void cuda_##name params;
 #include "op/op_list.h"
 #undef OP
+/* Several at a time; false: not these shapes. */
+#define FUSED(name, params, args) bool cuda_##name params;
+#include "op/op_fused_list.h"
+#undef FUSED
+bool   cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
 /* What an op takes from d->tmp; where nobody defines it, nothing. */
 #define OP(how, name, params, args, outs) __attribute__((weak)) size_t cuda_tmp_##name params;
 #include "op/op_list.h"

@@ -279,16 +279,13 @@ typedef struct {                    /* what only dev_about asks for: asking the 
 } Card;
 void cuda_about(const Dev *d, DevAbout *out) {
     const Card *card = (const Card *)d->impl;
-    char prods[64], attns[64];
     int driver = card->driver;
     CU(cudaMemGetInfo(&out->free, &out->total));
     out->base = cu(d)->base;
-    prods_about(prods, sizeof prods);
-    attns_about(attns, sizeof attns);
     snprintf(out->name, sizeof out->name, "%s", card->name);
-    snprintf(out->libraries, sizeof out->libraries, "CUDA %d.%d, driver for %d.%d%s%s%s%s", CUDART_VERSION / 1000,
-             CUDART_VERSION % 1000 / 10, driver / 1000, driver % 1000 / 10, prods[0] ? ", " : "", prods,
-             attns[0] ? ", " : "", attns);
+    /* no library whose version changes bits: products and attention are ours */
+    snprintf(out->libraries, sizeof out->libraries, "CUDA %d.%d, driver for %d.%d", CUDART_VERSION / 1000,
+             CUDART_VERSION % 1000 / 10, driver / 1000, driver % 1000 / 10);
 }
 
 static CudaState find_gpu(int gpu, cudaDeviceProp *p, Err *err) {

@@ -3,17 +3,6 @@
 #include "op/cuda/common/attn.h"
 #include "op/cuda/common/eights.cuh"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-
-bool cuda_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor rstd, Tensor a, Tensor b, Tensor g, float eps);
-bool cuda_combine_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor part, Tensor a, Tensor rows, Tensor slot,
-                              Tensor weight, Tensor g, float eps);
-bool cuda_norm_rope2(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps);
-bool cuda_norm_rope_put(Dev *d, const NormRope *q, const NormRope *k, Tensor cossin, float eps, Kv kv, Tensor v,
-                        Paged rows);
-
 /* Few rows wait for one thing after the other.  What the kernel before does not make may be on its way to the cache;
  * and a kernel whose instructions are far away takes twice as long, so it goes through them once before there is
  * anything to do: a rehearsal, which reads a norm's weights instead, since what it reads stays in the multiprocessor's

@@ -3,12 +3,6 @@
  * logits are routed equally on both.  Rows of an expert are in token order: counting sort, which is stable. */
 #include "op/cuda/common/route.cuh"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot);
-bool cuda_permute_slots(Dev *d, Tensor y, Tensor x, Tensor from, Tensor slot);
-
 /* ---- choosing: route.cuh ----------------------------------------------------------------------------------------- */
 static __global__ void route_k(Routing p) {
     extern __shared__ float smem[];

@@ -3,14 +3,6 @@
  * one order, and then over the runs. */
 #include "op/cuda/common/eights.cuh"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-
-bool cuda_rmsnorm_bwd_add(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor rstd, Tensor g, Tensor more);
-bool cuda_norm_rope_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor raw, Tensor rstd, Tensor g, Tensor cossin,
-                        RopeShape s);
-
 typedef struct {
     int64_t rows, cols;
     bool wide;

@@ -1,19 +1,6 @@
 /* table.cu - the CUDA backend's table. */
 #include "op/cuda/common/cuda.h"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-
-/* No library whose version changes bits is used: products and attention are ours. */
-__attribute__((weak)) void prods_about(char *text, size_t size) { (void)size, text[0] = 0; }
-__attribute__((weak)) void attns_about(char *text, size_t size) { (void)size, text[0] = 0; }
-
-/* Those that nobody defines are done one by one. */
-#define FUSED(name, params, args) __attribute__((weak)) bool cuda_##name params;
-#include "op/op_fused_list.h"
-#undef FUSED
-bool cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
 static const Fused fused_cuda = {
     .norms_late = cuda_norms_late,
 #define FUSED(name, params, args) .name = cuda_##name,

@@ -9,16 +9,6 @@
 #include "op/cuda/sm90/gemm_go.cuh"
 #include "op/cuda/common/route.cuh"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-bool cuda_grouped_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor x, Tensor wg, Tensor wu, Seqs ex, Leaves sum,
-                         bool keep);
-bool cuda_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from, Tensor slot,
-                         Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next);
-bool cuda_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
-                       Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next);
-
 enum { PAIR_COLS = 32 };                                                /* of h a block: of gate and of up each */
 template <int XR, int KB> struct PairShape {
     static constexpr int X = XR * 128, W = 2 * PAIR_COLS * 128, BOX = X + W, STAGE = BOX * KB,

@@ -3,19 +3,6 @@
  * fit gemm.cuh the parts are done one by one. */
 #include "op/cuda/sm90/gemm_go.cuh"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-
-bool cuda_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x);
-bool cuda_linear_dw2_first(Dev *d, const Tensor *dw, const Tensor *dy, Tensor x);
-bool cuda_grouped_dw_first(Dev *d, Tensor dw, Tensor dy, Tensor x, Seqs ex);
-bool cuda_linear_dx3(Dev *d, Tensor dx, Tensor part, const Tensor *dy, const Tensor *w, const Leaves *sum);
-bool cuda_grouped_dx2(Dev *d, Tensor dx, Tensor part, Tensor dy1, Tensor w1, Tensor dy2, Tensor w2, Seqs ex,
-                      Leaves sum);
-bool cuda_linear2(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
-bool cuda_linear3(Dev *d, const Tensor *y, Tensor x, const Tensor *w, const Tensor *b, Leaves sum);
-
 /* ---- dw = ------------------------------------------------------------------------------------------------------ */
 bool cuda_linear_dw_first(Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     Prod p = prod_tn(dw, dy, x);

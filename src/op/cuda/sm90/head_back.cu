@@ -4,11 +4,6 @@
 #include "op/cuda/sm90/gemm_go.cuh"
 #include "op/cuda/sm90/head.cuh"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-bool cuda_logprob_bwd_first(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);
-
 /* Ids of a chunk: its gradient's tiles are eight for each of 132 blocks (of 2048 columns), and the sum over ids, which
  * is read and written by each chunk, is so nine times in a vocabulary of 150,000. */
 enum { BACK_ROWS = 16384, BACK_COLS = 132 * 128 };

@@ -8,17 +8,6 @@
 #include "op/cuda/sm90/few.cuh"
 #include "op/cuda/sm90/gemm_go.cuh"
 
-extern "C" {
-#include "op/op_fused.h"
-}
-bool cuda_add_rmsnorm_linear(Dev *d, Tensor sum, Tensor y, Tensor z, Tensor a, Tensor b, Tensor g, float eps, Tensor w,
-                             Leaves over);
-bool cuda_rmsnorm_linear3(Dev *d, const Tensor *y, Tensor n, Tensor x, Tensor g, float eps, const Tensor *w,
-                          const Tensor *b, Leaves over);
-bool cuda_grouped_combine_add(Dev *d, Tensor sum, Tensor part, Tensor out, Tensor a, Tensor h, Tensor w, Seqs ex,
-                              Leaves over, Tensor pick, Tensor slot, Tensor weight);
-bool cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
-
 /* ---- z = y w' of one row; y is a, or a normed, or sum = a + b normed --------------------------------------------- */
 /* Every block norms for itself: as norm_k, whose team is twice its threads, so each is two of those.  The first block
  * writes sum and y. */
