@@ -228,16 +228,16 @@ DEV int draw_whole(HeadShared *s, const HeadRow &r, const Shaped &x, const float
 DEV int draw_cut(HeadShared *s, const HeadRow &r, const Shaped &x, int64_t V, uint64_t random) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, leaves = (int)((V + LEAF - 1) / LEAF);
     const int each = (leaves + HEAD_WARPS - 1) / HEAD_WARPS, from = warp * each, to = min(from + each, leaves);
-    auto masses = [&](int n, int64_t(&q)[4]) -> int64_t { /* of this lane's four ids of leaf n; their sum */
-                                                          int64_t sum = 0;
-                                                          for (int k = 0; k < 4; k++) {
-                                                              const int64_t i = (int64_t)n * LEAF + lane * 4 + k;
-                                                              const float l = i < V ? x.at(i) : -INFINITY;
-                                                              q[k] = i < V ? head_mass(l, r.max) : 0;
-                                                              if (q[k] && !head_kept(r, l, q[k], i)) q[k] = 0;
-                                                              sum += q[k];
-                                                          }
-                                                          return sum;
+    auto masses = [&](int n, int64_t(&q)[4]) -> int64_t {       /* of this lane's four ids of leaf n; their sum */
+        int64_t sum = 0;
+        for (int k = 0; k < 4; k++) {
+            const int64_t i = (int64_t)n * LEAF + lane * 4 + k;
+            const float l = i < V ? x.at(i) : -INFINITY;
+            q[k] = i < V ? head_mass(l, r.max) : 0;
+            if (q[k] && !head_kept(r, l, q[k], i)) q[k] = 0;
+            sum += q[k];
+        }
+        return sum;
     };
     int64_t run = 0, before = 0, q[4];
     for (int n = from; n < to; n++)
