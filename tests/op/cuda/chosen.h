@@ -1,11 +1,12 @@
-/* chosen.h - the choice of a product's kernel, without the kernels: the tables' own files, and launches that are never
- * made. */
+/* chosen.h - the choice of the kernels of products and of attention, without the kernels: the tables' own files, and
+ * launches that are never made. */
 #ifndef CHOSEN_H
 #define CHOSEN_H
 
 /* clang-format off */
 #include "op/cuda/choose.c"
 #include "op/cuda/plain/plain_rows.c"
+#include "op/cuda/sm90/attn_rows.c"
 #include "op/cuda/sm90/prod_rows.c"
 
 #define NEVER(id)                                                                         \

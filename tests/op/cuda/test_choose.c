@@ -1,5 +1,5 @@
-/* test_choose.c - which kernel computes a product: listed shapes, each with the row that serves it, and no row that
- * serves none.  The choice is a function of the description, so this needs neither nvcc nor a GPU. */
+/* test_choose.c - which kernel computes a product, and which serves attention: listed shapes, each with its row, and no
+ * row that serves none.  The choice is a function of the description, so this needs neither nvcc nor a GPU. */
 #include "op/cuda/chosen.h"
 
 #include "test.h"
@@ -120,6 +120,42 @@ static ProdCall call_of(const Shape *s, const Prod *p) {
                        .known = s->flags & KNOWN };
 }
 
+enum { F = ATTN_FORWARD, B = ATTN_BACKWARD };
+static const struct {
+    const char *row;
+    AttnCall c;
+} heads[] = {
+    { "attn_128", { true, 90, F, false, false, 32, 4, 128, 128 } }, /* Qwen3-30B-A3B */
+    { "attn_128", { true, 90, B, false, false, 32, 4, 128, 128 } },
+    { "attn_128", { true, 90, F, false, false, 64, 1, 128, 128 } },
+    { "attn_plain", { true, 90, F, false, false, 65, 1, 128, 128 } },
+    { "attn_plain", { true, 90, B, false, false, 128, 1, 128, 128 } },
+    { "attn_64", { true, 90, F, false, false, 14, 2, 64, 64 } }, /* Qwen2.5-0.5B */
+    { "attn_64", { true, 90, B, false, false, 14, 2, 64, 64 } },
+    { "attn_mla", { true, 90, F, false, true, 128, 1, 576, 512 } }, /* DeepSeek-V3, absorbed */
+    { "attn_plain", { true, 90, B, false, false, 128, 1, 576, 512 } },
+    { "attn_plain", { true, 90, F, false, true, 16, 2, 576, 512 } },
+    { "attn_plain", { true, 90, F, false, true, 16, 1, 128, 128 } },
+    { "expanded", { true, 90, B, false, false, 128, 128, 192, 128 } }, /* ... its heads made */
+    { "attn_plain", { true, 90, B, false, false, 33, 1, 192, 128 } },
+    { "attn_plain", { true, 90, F, false, false, 128, 128, 192, 128 } },
+    { "attn_all", { true, 90, F, true, false, 16, 16, 80, 80 } }, /* Qwen2.5-VL's tower */
+    { "attn_all", { true, 90, B, true, false, 16, 16, 80, 80 } },
+    { "attn_plain", { true, 90, F, false, false, 16, 16, 80, 80 } },
+    { "attn_plain", { true, 90, F, true, false, 16, 16, 128, 128 } },
+    { "attn_plain", { false, 90, F, false, false, 32, 4, 128, 128 } }, /* float32 */
+    { "attn_plain", { true, 80, F, false, false, 32, 4, 128, 128 } },  /* an A100 */
+};
+static void attention(void) {
+    bool served[COUNT(attns)] = { false };
+    for (size_t i = 0; i < COUNT(heads); i++) {
+        const AttnKernel *k = attn_choose(&heads[i].c);
+        EXPECT(!strcmp(k->name, heads[i].row), "attention %zu: %s, not %s", i, k->name, heads[i].row);
+        if (k != &attn_plain) served[k - attns] = true;
+    }
+    for (size_t i = 0; i < COUNT(attns); i++) EXPECT(served[i], "%s serves nothing of the list", attns[i].name);
+}
+
 /* Rows of a table that no listed shape is served by. */
 static void all_serve(const ProdKernel *table, const bool *served) {
     for (int i = 0; table[i].name; i++)
@@ -155,5 +191,6 @@ int main(void) {
     }
     all_serve(prods_sm90, hopper);
     all_serve(prods_plain, plain);
+    attention();
     return test_end();
 }

@@ -1,5 +1,4 @@
-/* attn.h - inside attention: pages, which kernel serves a shape, and the plain kernels that stand behind the fast
- * ones.
+/* attn.h - inside attention: pages, and the plain kernels that stand behind the fast ones.
  *
  * A page holds, in the device's activation dtype, the keys of all kv heads and then the values (a latent: only
  * keys), in slices of columns: [kv head][columns / slice][position][slice].  The slice is 64 where both widths are
@@ -83,12 +82,6 @@ static inline __host__ __device__ int back_span(int len, int kv_heads, int tile,
     return span;
 }
 Pages pages_of(const Dev *d, const Kv *kv, const Paged *rows);
-
-/* Which kernel serves a shape: a question of widths, dtype and heads alone, so that training, prefill and decoding
- * get the same answer. */
-enum AttnBy { BY_PLAIN, BY_128, BY_64, BY_MLA, BY_ALL };              /* BY_ALL: without a mask, heads of 80 columns */
-AttnBy attn_by(const Dev *d, int heads, int kv_heads, int dk, int dv, bool latent);
-AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a);
 
 void   plain_attn_open(void);
 void   plain_attend(Dev *d, const Attn *a, bool all);                     /* all: attend_all */

@@ -2,7 +2,9 @@
  * spans of them.  None of these choices changes a bit: attn_sums.cuh says what is free. */
 #include "op/cuda/sm90/attn_fwd.cuh"
 #include "op/cuda/sm90/attn_bwd.cuh"
+#include "op/cuda/sm90/attn_rows.h"
 #include "op/cuda/sm90/mla_fwd.cuh"
+#include "op/cuda_open.h"
 
 /* scratch is planned without a GPU: for the largest; of partial sums, at most, and in backward */
 enum { MOST_CTAS = 132, PART_MOST = 256 << 20, BACK_MOST = 96 << 20 };
@@ -17,30 +19,33 @@ struct Attns {
 static Attns *at_of(const Dev *d) { return cu(d)->attns; }
 
 /* ---- which kernel ------------------------------------------------------------------------------------------------ */
-AttnBy attn_by(const Dev *d, int heads, int kv_heads, int dk, int dv, bool latent) {
-    if (d->act != DT_BF16) return BY_PLAIN;
-    if (latent) return kv_heads == 1 && dk == MLA_DK && dv == MLA_DV ? BY_MLA : BY_PLAIN;
-    if (dk != dv || heads / kv_heads > 64) return BY_PLAIN;
-    return dk == 128 ? BY_128 : dk == 64 ? BY_64 : BY_PLAIN;
-}
 static bool is_latent(const Attn *a) {
     return a->kv_heads == 1 && a->v.data == a->k.data && a->v.ld == a->k.ld && a->dv < a->dk;
 }
-static AttnBy by_packed(const Dev *d, const Attn *a) {
-    bool half = a->q.dtype == DT_BF16 && a->k.dtype == DT_BF16 && a->v.dtype == DT_BF16 && a->o.dtype == DT_BF16;
-    return half ? attn_by(d, a->heads, a->kv_heads, a->dk, a->dv, is_latent(a)) : BY_PLAIN;
+template <class... X> static bool halves(const Dev *d, X... x) {        /* all in bf16, in which it computes */
+    return d->act == DT_BF16 && (... && (x.dtype == DT_BF16));
 }
-/* Without a mask; towers that are published have heads of 80 columns. */
-enum { ALL_WIDTH = 80 };
-static AttnBy by_all(const Dev *d, const Attn *a) {
-    bool half = d->act == DT_BF16;
-    for (Tensor x : { a->q, a->k, a->v, a->o }) half = half && x.dtype == DT_BF16;
-    return half && a->dk == ALL_WIDTH && a->dv == ALL_WIDTH && a->heads / a->kv_heads <= 64 ? BY_ALL : BY_PLAIN;
+static AttnCall call_of(const Attn *a, bool half, int pass, bool all, bool latent) {
+    return { half, CUDA_CARD, pass, all, latent, a->heads, a->kv_heads, a->dk, a->dv };
 }
-static AttnBy by_paged(const Dev *d, Tensor o, Tensor q, const Kv *kv, int heads) {
-    bool half = q.dtype == DT_BF16 && o.dtype == DT_BF16;
-    return half ? attn_by(d, heads, kv->kv_heads, kv->dk, kv->dv, kv->latent) : BY_PLAIN;
+static const AttnKernel *by_packed(const Dev *d, const Attn *a) {
+    const AttnCall c = call_of(a, halves(d, a->q, a->k, a->v, a->o), ATTN_FORWARD, false, is_latent(a));
+    return attn_choose(&c);
 }
+static const AttnKernel *by_all(const Dev *d, const Attn *a) {
+    const AttnCall c = call_of(a, halves(d, a->q, a->k, a->v, a->o), ATTN_FORWARD, true, false);
+    return attn_choose(&c);
+}
+static const AttnKernel *by_paged(const Dev *d, Tensor o, Tensor q, const Kv *kv, int heads) {
+    const AttnCall c = { halves(d, q, o), CUDA_CARD, ATTN_FORWARD, false,  kv->latent,
+                         heads,           kv->kv_heads, kv->dk, kv->dv };
+    return attn_choose(&c);
+}
+static const AttnKernel *by_back(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a, bool all) {
+    const AttnCall c = call_of(a, halves(d, a->q, a->k, a->v, a->o, dq, dk, dv, dO), ATTN_BACKWARD, all, false);
+    return attn_choose(&c);
+}
+enum { ALL_WIDTH = 80 };                /* columns of a head without a mask: those of towers that are published */
 
 /* ---- tensor maps ------------------------------------------------------------------------------------------------- */
 /* elements, innermost first; strides of the outer two in bytes */
@@ -272,16 +277,16 @@ static MlaPar mla_par(const Cut &c, const Scratch &s, Tensor o, Tensor lse, Seqs
 static int64_t section_of(int dk, int dv) { return (24 << 20) / ((dk + dv) * 2); }
 
 /* ---- the ops ----------------------------------------------------------------------------------------------------- */
-static const char *name_of(AttnBy by) {
-    return by == BY_PLAIN ? "plain" : by == BY_MLA ? "tensor cores, MLA" : "tensor cores";
+static AttnBy said(Dev *d, const AttnKernel *k) {
+    d->by = k->words;
+    return k->by;
 }
 size_t cuda_tmp_attend(Dev *d, const Attn *a) {
-    AttnBy by = by_packed(d, a);
-    d->by = name_of(by);
+    AttnBy by = said(d, by_packed(d, a));
     return by == BY_PLAIN ? 0 : cut_bytes(cut_packed(by, a));
 }
 void cuda_attend(Dev *d, const Attn *a) {
-    AttnBy by = by_packed(d, a);
+    AttnBy by = by_packed(d, a)->by;
     if (a->q.rows == 0) return;
     if (by == BY_PLAIN) return plain_attend(d, a, false);
     size_t mark = arena_mark(&d->tmp);
@@ -310,13 +315,12 @@ void cuda_attend(Dev *d, const Attn *a) {
 }
 
 size_t cuda_tmp_attend_all(Dev *d, const Attn *a) {
-    AttnBy by = by_all(d, a);
-    d->by = name_of(by);
+    AttnBy by = said(d, by_all(d, a));
     return by == BY_PLAIN ? 0 : cut_bytes(cut_all(a));
 }
 void cuda_attend_all(Dev *d, const Attn *a) {
     if (a->q.rows == 0) return;
-    if (by_all(d, a) == BY_PLAIN) return plain_attend(d, a, true);
+    if (by_all(d, a)->by == BY_PLAIN) return plain_attend(d, a, true);
     size_t mark = arena_mark(&d->tmp);
     Cut c = cut_all(a);
     Scratch s = take(d, c);
@@ -331,13 +335,12 @@ void cuda_attend_all(Dev *d, const Attn *a) {
 }
 
 size_t cuda_tmp_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
-    AttnBy by = by_paged(d, o, q, &kv, heads);
+    AttnBy by = said(d, by_paged(d, o, q, &kv, heads));
     (void)scale;
-    d->by = name_of(by);
     return by == BY_PLAIN ? 0 : cut_bytes(cut_paged(by, q, &kv, &rows, heads));
 }
 void cuda_attend_kv(Dev *d, Tensor o, Tensor q, Kv kv, Paged rows, int heads, float scale) {
-    AttnBy by = by_paged(d, o, q, &kv, heads);
+    AttnBy by = by_paged(d, o, q, &kv, heads)->by;
     if (q.rows == 0) return;
     if (by == BY_PLAIN) return plain_attend_kv(d, o, q, &kv, &rows, heads, scale);
     size_t mark = arena_mark(&d->tmp);
@@ -378,14 +381,7 @@ using BackAll = BackShape<128, 128, 64, 128, 2, ALL_WIDTH, ALL_WIDTH, true>;
 static int back_tile(AttnBy by) { return by == BY_64 ? Back64::tile : by == BY_MLA ? BackMla::tile : Back128::tile; }
 static_assert(BackAll::tile == Back128::tile, "back_tile");
 
-AttnBy back_by(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    bool half = d->act == DT_BF16;
-    for (Tensor x : { a->q, a->k, a->v, a->o, dq, dk, dv, dO }) half = half && x.dtype == DT_BF16;
-    if (!half) return BY_PLAIN;
-    if (a->dk == 192 && a->dv == 128 && a->heads / a->kv_heads <= BackMla::rows) return BY_MLA;
-    if (a->dk != a->dv || a->heads / a->kv_heads > 64) return BY_PLAIN;
-    return a->dk == 128 ? BY_128 : a->dk == 64 ? BY_64 : BY_PLAIN;
-}
+static_assert(BackMla::rows == 32 && Back128::rows == 64, "attn_rows.c: heads that may share a kv head");
 static_assert(Back128::rows == Back64::rows, "cut_spans");
 /* At least the spans that a sequence of at most 'longest' positions has: a longer one may have fewer. */
 static int64_t most_spans(const Cut *c, int64_t longest, int kv_heads) {
@@ -472,13 +468,12 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
                          dim3(256), 0, p);
 }
 size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    AttnBy by = back_by(d, dq, dk, dv, dO, a);
-    d->by = name_of(by);
+    AttnBy by = said(d, by_back(d, dq, dk, dv, dO, a, false));
     if (by == BY_PLAIN) return plain_attend_bwd_tmp(a);
     return (by == BY_MLA ? 2 : 1) * arena_round(sums_bytes(a)) + cut_bytes(cut_dkv(by, a)) + cut_bytes(cut_dq(by, a));
 }
 void cuda_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    AttnBy by = back_by(d, dq, dk, dv, dO, a);
+    AttnBy by = by_back(d, dq, dk, dv, dO, a, false)->by;
     size_t mark = arena_mark(&d->tmp);
     if (a->from.data) cuda_zero(d, dk), cuda_zero(d, dv); /* of keys that no row here sees */
     if (a->q.rows == 0) return;
@@ -489,19 +484,13 @@ void cuda_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const A
     arena_pop(&d->tmp, mark);
 }
 
-static AttnBy back_all(const Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    bool half = true;
-    for (Tensor x : { dq, dk, dv, dO }) half = half && x.dtype == DT_BF16;
-    return half ? by_all(d, a) : BY_PLAIN;
-}
 size_t cuda_tmp_attend_all_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    AttnBy by = back_all(d, dq, dk, dv, dO, a);
-    d->by = name_of(by);
+    AttnBy by = said(d, by_back(d, dq, dk, dv, dO, a, true));
     if (by == BY_PLAIN) return plain_attend_bwd_tmp(a);
     return arena_round(sums_bytes(a)) + cut_bytes(cut_dkv(by, a)) + cut_bytes(cut_dq(by, a));
 }
 void cuda_attend_all_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {
-    AttnBy by = back_all(d, dq, dk, dv, dO, a);
+    AttnBy by = by_back(d, dq, dk, dv, dO, a, true)->by;
     size_t mark = arena_mark(&d->tmp);
     if (a->q.rows == 0) return;
     if (by == BY_PLAIN) plain_attend_bwd(d, dq, dk, dv, dO, a, true);
