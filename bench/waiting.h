@@ -76,19 +76,4 @@ static inline void waiting_end(Waiting *w) {
     CHECK(rc == 0, "a waiting kernel ended with error %d", rc);
 }
 
-/* The library beside this one in which products count their tiles out (build/gpu/taken). */
-static inline bool open_taken(Dev *d, CudaOpts o, Err *err) {
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
-    CHECK(n > 0, "no /proc");
-    path[n] = 0;
-    strcpy(strrchr(path, '/') + 1, "taken/libhone_cuda.so");
-    memset(d, 0, sizeof *d);
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!lib) return err_set(err, "%s", dlerror());
-    CudaOpen *open = (CudaOpen *)(intptr_t)dlsym(lib, "hone_cuda_open");
-    CHECK(open, "%s has no hone_cuda_open", path);
-    return open(d, &o, CUDA_SIZES, err) == CUDA_READY;
-}
-
 #endif

@@ -21,30 +21,18 @@ if(NVCC AND NOT HONE_SANITIZE)
   set(o ${CMAKE_BINARY_DIR}/cuda/attn_race.o)
   add_custom_command(OUTPUT ${o} COMMAND bash ${CMAKE_SOURCE_DIR}/tools/nvcc.sh ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${NVCC_FLAGS} -DHONE_RACECHECK -lineinfo -MD -MF ${o}.d
                      -c ${CMAKE_SOURCE_DIR}/src/op/cuda/sm90/attn.cu -o ${o} DEPENDS ${CMAKE_SOURCE_DIR}/src/op/cuda/sm90/attn.cu ${CMAKE_SOURCE_DIR}/tools/nvcc.sh DEPFILE ${o}.d COMMENT "nvcc attn.cu for racecheck")
-  # Products whose tiles are all counted out (op/cuda/sm90/gemm.cuh), to be held against those that are not: build/gpu/taken.
-  set(TAKEN_OBJ ${CUDA_OBJ})
-  foreach(n prod prod_dw fused_prod head head_back)
-    list(REMOVE_ITEM TAKEN_OBJ ${CMAKE_BINARY_DIR}/cuda/${n}.o)
-    set(f ${CMAKE_SOURCE_DIR}/src/op/cuda/sm90/${n}.cu)
-    set(t ${CMAKE_BINARY_DIR}/cuda/${n}_taken.o)
-    add_custom_command(OUTPUT ${t} COMMAND bash ${CMAKE_SOURCE_DIR}/tools/nvcc.sh ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${NVCC_FLAGS} -DHONE_TAKEN -MD -MF ${t}.d -c ${f} -o ${t}
-                       DEPENDS ${f} ${CMAKE_SOURCE_DIR}/tools/nvcc.sh DEPFILE ${t}.d COMMENT "nvcc ${n}.cu, tiles counted out")
-    list(APPEND TAKEN_OBJ ${t})
-  endforeach()
   # What it shares with the program it has a copy of, so that it needs nothing of the program's symbols.
   file(GLOB CUDA_C CONFIGURE_DEPENDS src/op/cuda/*.c src/op/cuda/*/*.c)
   add_library(hone_cuda SHARED ${CUDA_OBJ} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
   add_library(hone_cuda_race SHARED EXCLUDE_FROM_ALL ${RACE_OBJ} ${o} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
-  add_library(hone_cuda_taken SHARED EXCLUDE_FROM_ALL ${TAKEN_OBJ} ${CUDA_C} src/base/base.c src/base/threads.c src/tensor/tensor.c)
-  set_target_properties(hone_cuda hone_cuda_race hone_cuda_taken PROPERTIES C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+  set_target_properties(hone_cuda hone_cuda_race PROPERTIES C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
                         LINKER_LANGUAGE C BUILD_RPATH "$ORIGIN;/usr/local/cuda/lib64" SKIP_BUILD_RPATH OFF)
-  foreach(t hone_cuda hone_cuda_race hone_cuda_taken)
+  foreach(t hone_cuda hone_cuda_race)
     target_include_directories(${t} PRIVATE ${CUDA_HOME}/include)
     target_link_libraries(${t} PRIVATE ${CUDA_HOME}/lib64/libcudart_static.a Threads::Threads rt m ${CMAKE_DL_LIBS} ${STDCXX})
     target_link_options(${t} PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   endforeach()
   set_target_properties(hone_cuda_race PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/race OUTPUT_NAME hone_cuda)
-  set_target_properties(hone_cuda_taken PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/taken OUTPUT_NAME hone_cuda)
   # What is not sm90/ is for any card from 8.0 on: compiled, unoptimised, for the oldest of them and the newest, so that no
   # instruction of one kind of card slips into it.  Nothing is made of it.
   set(OTHER_CARDS 80 120 CACHE STRING "capabilities that src/op/cuda/common and plain are compiled for, beside 9.0")
@@ -105,17 +93,15 @@ if(TARGET hone_cuda)
   set_target_properties(hone_gpu_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/gpu)
   target_link_options(hone_gpu_test PRIVATE -static-libgcc -s)
   # ... and what is copied beside it: with a new library, again.
-  set_target_properties(hone_gpu_test PROPERTIES LINK_DEPENDS "${CMAKE_BINARY_DIR}/libhone_cuda.so;${CMAKE_BINARY_DIR}/race/libhone_cuda.so;${CMAKE_BINARY_DIR}/taken/libhone_cuda.so;${WAITING}")
+  set_target_properties(hone_gpu_test PROPERTIES LINK_DEPENDS "${CMAKE_BINARY_DIR}/libhone_cuda.so;${CMAKE_BINARY_DIR}/race/libhone_cuda.so;${WAITING}")
   add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/libhone_cuda.so $<TARGET_FILE:hone_cuda>)
   add_custom_command(TARGET hone POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu
                      COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/hone $<TARGET_FILE:hone>)
   add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/each.so ${CMAKE_BINARY_DIR}/scorers/each.so)
   add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu/race
-                     COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/race/libhone_cuda.so $<TARGET_FILE:hone_cuda_race>)
-  add_custom_command(TARGET hone_gpu_test POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu/taken
-                     COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/taken/libhone_cuda.so $<TARGET_FILE:hone_cuda_taken>
+                     COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/race/libhone_cuda.so $<TARGET_FILE:hone_cuda_race>
                      COMMAND ${CMAKE_COMMAND} -E copy ${WAITING} ${CMAKE_BINARY_DIR}/gpu/waiting.cubin)
-  add_dependencies(hone_gpu_test hone_cuda hone_cuda_race hone_cuda_taken waiting each)
+  add_dependencies(hone_gpu_test hone_cuda hone_cuda_race waiting each)
   if(TARGET hone_mpi)
     add_custom_command(TARGET hone_mpi POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gpu
                        COMMAND strip -o ${CMAKE_BINARY_DIR}/gpu/libhone_mpi.so $<TARGET_FILE:hone_mpi>)

@@ -8,8 +8,8 @@
 #   bars      speed beside transformers on the same shapes in the same call (bench/peers; python3 with torch), and against the card's own roofs; nothing else may run
 #   moonlight Moonlight-16B-A3B's shape from a seed, all parameters trained on the one card: memory, seconds and masters beside the plan; wants 100 GB of the host
 #   sanitize  memcheck, initcheck and racecheck over the op tests on small shapes: no report at all
-#   taken     products whose tiles are counted out (build/gpu/taken) beside those whose tiles are dealt, which is what runs: equal bits,
-#             also with a smaller card's tiles; the op tests; times beside a kernel that waits.  Parts: bits, tests, beside
+#   tiles     products, whose tiles are counted out: equal bits for every kind and edge, also with a smaller card's tiles and beside
+#             kernels that wait; times beside those.  Parts: bits, beside
 #   nccl      2, 4 and 8 ranks on the one GPU: what groups do, models cut over them, sync of 2 GB, training, kills.  Parts: grouped, often,
 #             trained, killed
 #   (none)    a selection of the first three
@@ -339,36 +339,30 @@ killed() { # killed SIGNAL PHASE: rank 2 of 4 gets it there
     (ranks 4 "$run" grid.tp=2 rollout.grid.tp=1 trainer.save_every=1 trainer.steps=$(($(wc -l <"$work/$run/metrics.jsonl") + 1)))
     ok $? "$what, going on: $(tail -1 "$work/$run.log")"
 }
-# The number that stands for all bits is one and the same: tiles dealt or counted out, chosen for this card or for one of
-# fewer multiprocessors (MPS gives a program a share of them: 59 % of an H200 are an H20's 78).
-taken() { # taken [bits|tests|beside ...]
-    local part lib want got
-    cp "$gpu/hone_gpu_test" "$gpu/taken/"
-    for part in ${@:-bits tests beside}; do
+# The number that stands for all bits is one and the same with the tiles of a card of fewer multiprocessors (MPS gives a
+# program a share of them: 59 % of an H200 are an H20's 78).
+tiles() { # tiles [bits|beside ...]
+    local part share want got
+    for part in ${@:-bits beside}; do
         case $part in
         bits)
-            tests gpu_taken
-            want=$("$gpu/hone_gpu_test" gpu_taken -- bits | grep -oE 'bits [0-9a-f]{16} on [0-9]+')
-            echo "dealt: $want"
+            tests gpu_tiles
+            want=$("$program" gpu_tiles -- bits | grep -oE 'bits [0-9a-f]{16} on [0-9]+')
+            echo "$want"
             [ -n "$want" ]
             ok $? "no bits"
             mps_begin
-            for lib in "taken 100" ". 59" "taken 59" ". 30" "taken 30"; do
-                set -- $lib
-                got=$(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$2 "$gpu/$1/hone_gpu_test" gpu_taken -- bits | grep -oE 'bits [0-9a-f]{16} on [0-9]+')
-                echo "$1, $2 %: $got"
+            for share in 59 30; do
+                got=$(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$share "$program" gpu_tiles -- bits | grep -oE 'bits [0-9a-f]{16} on [0-9]+')
+                echo "$share %: $got"
                 [ -n "$got" ] && [ "${got% on*}" = "${want% on*}" ]
-                ok $? "$1 with $2 % of the multiprocessors: $got, not $want"
-                [ "$2" = 100 ] || [ "${got#*on }" != "${want#*on }" ] || { skipped=$((skipped + 1)); echo "skipped: all multiprocessors are there"; }
+                ok $? "$share % of the multiprocessors: $got, not $want"
+                [ "${got#*on }" != "${want#*on }" ] || { skipped=$((skipped + 1)); echo "skipped: all multiprocessors are there"; }
             done
             mps_end ;;
-        tests)
-            program=$gpu/taken/hone_gpu_test
-            tests gpu_product gpu_fused gpu_head gpu_tp test_op
-            program=$gpu/hone_gpu_test ;;
         beside)
             "$gpu/bench_beside_gpu" 9 20 >"$gpu/beside.txt" 2>"$work/beside.err"
-            ok $? "other bits, or slower alone: $(tail -1 "$gpu/beside.txt") $(tail -1 "$work/beside.err")"
+            ok $? "other bits: $(tail -1 "$gpu/beside.txt") $(tail -1 "$work/beside.err")"
             grep -v '^{' "$gpu/beside.txt" ;;
         esac
     done
@@ -493,9 +487,9 @@ sanitize() {
 
 [ -x "$gpu/hone_gpu_test" ] || { echo "there is no build/gpu here: build where nvcc is, and bring it"; exit 2; }
 case ${1:-some} in
-ops | exact | grpo | loop | bars | moonlight | nccl | sanitize | taken) "$@" ;;
+ops | exact | grpo | loop | bars | moonlight | nccl | sanitize | tiles) "$@" ;;
 some) ops; tests test_model_exact test_engine_engine test_train million; verify f32; loop 3 ;;
-*) echo "sections: ops, exact, grpo, loop, bars, moonlight, nccl, sanitize, taken"; exit 2 ;;
+*) echo "sections: ops, exact, grpo, loop, bars, moonlight, nccl, sanitize, tiles"; exit 2 ;;
 esac
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

@@ -32,31 +32,24 @@ struct Gemm {
     float4    *fold;                    /* what waits: gemm_fold_bytes */
     bool       first;                   /* DW: c is written (as 0 + the sum), not added to */
     bool       one_b;                   /* DW: every matrix has the same B */
-    int       *queue;                   /* 0, from which clusters count tiles; or NULL: each has every so many-th */
+    int       *queue;                   /* 0 before and after a kernel: clusters count tiles from it */
 };
 
-/* Who has which tile.  A cluster that has every so many-th begins, where another kernel holds its multiprocessors (one
- * of NCCL's that waits), when all others are done, and the product takes twice as long.  Where tiles are counted out it
- * finds none left then.  HONE_TAKEN: a build in which all are (build/gpu/taken), to be measured beside the other; its
- * counter is the device's own, 0 before and after a kernel: every cluster asks once in vain, and the last resets. */
-#ifdef HONE_TAKEN
-static constexpr bool TAKEN = true;
-#else
-static constexpr bool TAKEN = false;
-#endif
-
-/* Tiles that cost what their experts have rows are taken from a queue, the longest first: the cluster's first block
- * counts, tells the second by mail, and each block's loader tells those who compute beside the tile's first stage.
- * Loaders are never apart by more tiles than the ring has stages, so mail is read before it is written over.
- * TAKEN: the first block asks for a tile when it begins to load the one before, so nobody waits for the answer. */
+/* Who has which tile.  A cluster that had every so many-th would begin, where another kernel holds its multiprocessors
+ * (one of NCCL's that waits), when all others are done, and the product would take twice as long: tiles are counted out
+ * (of experts, whose tiles cost what they have rows, the longest first), and a late cluster finds none left.  The
+ * counter is the device's own, 0 before and after a kernel: every cluster asks once in vain, and the last resets it.
+ *
+ * The cluster's first block counts, tells the second by mail, and each block's loader tells those who compute beside
+ * the tile's first stage.  Loaders are never apart by more tiles than the ring has stages, so mail is read before it is
+ * written over.  A tile is asked for when the one before begins to be loaded, so nobody waits for the answer. */
 enum { MAIL = 8 };
 
 /* KB: blocks of 64 k a stage.  A narrow tile's steps are short, so it takes two: half the waiting, half the loads. */
 template <int BN, class OUT> struct GemmShape {
     static constexpr int KB = BN <= 64 ? 2 : 1, A = KB * 128 * 128, B = KB * BN * 128, STAGE = A + B;
     static constexpr int STAGES = BN == 128 ? 6 : BN == 32 ? 5 : 4;
-    static constexpr int QUEUE =
-        (OUT::ADD || TAKEN ? 8 * MAIL + 4 * (STAGES + MAIL) : 0) + (OUT::ADD ? 4 * PROD_EXPERTS : 0);
+    static constexpr int QUEUE = 8 * MAIL + 4 * (STAGES + MAIL) + (OUT::ADD ? 4 * PROD_EXPERTS : 0);
     static constexpr int SMEM = 1024 + STAGES * STAGE + OUT::SPACE + STAGES * 16 + (PROD_EXPERTS + 1) * 4 + QUEUE;
     static_assert(STAGES < MAIL && SMEM <= 227 * 1024, "");
 };
@@ -105,23 +98,23 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     const uint32_t base = (smem_of(raw) + 1023) & ~1023u;
     uint8_t *mem = raw + (base - smem_of(raw));
     const uint32_t space = base + S::STAGES * S::STAGE, full = space + OUT::SPACE, empty = full + 8 * S::STAGES,
-                   mail = empty + 8 * S::STAGES;                        /* where there is a queue: its barriers */
-    int *cum = (int *)(mem + S::STAGES * S::STAGE + OUT::SPACE + 16 * S::STAGES + (KIND == DW || TAKEN ? 8 * MAIL : 0));
+                   mail = empty + 8 * S::STAGES;                        /* its barriers */
+    int *cum = (int *)(mem + S::STAGES * S::STAGE + OUT::SPACE + 16 * S::STAGES + 8 * MAIL);
     int *order = cum + PROD_EXPERTS + 1, *letter = order + (KIND == DW ? PROD_EXPERTS : 0);
     volatile int *tile_of = letter + MAIL;                              /* [STAGES] */
-    const bool queued = TAKEN || (KIND == DW && p.queue), sorted = TAKEN ? KIND == DW && p.at : queued;
+    const bool sorted = KIND == DW && p.at;
     const int wg = threadIdx.x / 128;
     const uint32_t rank = cluster_rank();
-    const int first = blockIdx.x / 2, step = gridDim.x / 2;
+    const int step = gridDim.x / 2;
 
     if (threadIdx.x == 0) {
         int item = 0;
-        if (TAKEN && rank == 0) item = atomicAdd(p.queue, 1);           /* the cluster's first tile */
+        if (rank == 0) item = atomicAdd(p.queue, 1);                    /* the cluster's first tile */
         for (int s = 0; s < S::STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 4);
-        for (int i = 0; queued && i < MAIL; i++) bar_init(mail + 8 * i, 1);
+        for (int i = 0; i < MAIL; i++) bar_init(mail + 8 * i, 1);
         bar_fence_init();
         tma_prefetch(&ta), tma_prefetch(&tb);
-        if (TAKEN && rank == 0) letter[0] = item;
+        if (rank == 0) letter[0] = item;
     }
     if (sorted) { /* experts by their rows */
         for (int e = threadIdx.x; e < p.E; e += blockDim.x) {
@@ -165,22 +158,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
 
     if (wg == 0) {                                                      /* ---- loads ---- */
         regs_down<56>();
-        auto ask = [&](int j) { /* the j-th tile */
-            const uint32_t at = smem_of(letter + j % MAIL), bar = mail + 8 * (j % MAIL);
-            if (rank) {
-                bar_wait_cluster(bar, j / MAIL & 1);
-                return *(volatile int *)(letter + j % MAIL);
-            }
-            const int item = atomicAdd(p.queue, 1);
-            send_to(at, bar, 1, item);
-            return item;
+        auto told = [&](int j) { /* the j-th mail */
+            bar_wait_cluster(mail + 8 * (j % MAIL), j / MAIL & 1);
+            return *(volatile int *)(letter + j % MAIL);
         };
         if (threadIdx.x == 0) {
-            int item = TAKEN ? word_of(smem_of(letter), 0) : first, ahead = 0;
-            for (int j = 0;; item = TAKEN ? rank ? ask(j) : ahead : item + step, j++) {
-                if (!TAKEN && queued) item = ask(j);
+            int item = word_of(smem_of(letter), 0), ahead = 0;
+            for (int j = 0;; item = rank ? told(j) : ahead, j++) {
                 if (item >= total) break;
-                if (TAKEN && rank == 0) ahead = atomicAdd(p.queue, 1);
+                if (rank == 0) ahead = atomicAdd(p.queue, 1);
                 const GemmTile t = get(item);
                 const int bytes = t.share_a ? S::A + (t.live ? S::B : 0) : S::STAGE;
                 const int n0 = t.n * BN, ea = p.at ? 0 : t.e;
@@ -194,8 +180,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                     for (int kb = 0; kb < nk; kb++, next()) {
                         const uint32_t a = base + s * S::STAGE, b = a + S::A, f = full + 8 * s;
                         bar_wait(empty + 8 * s, ph ^ 1);
-                        if (queued && kb == 0) tile_of[s] = item;
-                        if (TAKEN && kb == tell)
+                        if (kb == 0) tile_of[s] = item;
+                        if (kb == tell)
                             send_to(smem_of(letter + j % MAIL), mail + 8 * (j % MAIL), 1, ahead);
                         bar_expect(f, bytes);
                         if constexpr (S::KB == 2) { /* FWD; of what is shared each block loads one block of k */
@@ -256,12 +242,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                                      t.row + (q >> 1) * 64, t.e, f);
                     }
             }
-            if (TAKEN && rank == 0 && item == total + step - 1) *p.queue = 0;
-            if (queued) { /* no more */
-                bar_wait(empty + 8 * s, ph ^ 1);
-                tile_of[s] = total;
-                bar_expect(full + 8 * s, 0);
-            }
+            if (rank == 0 && item == total + step - 1) *p.queue = 0;
+            bar_wait(empty + 8 * s, ph ^ 1);                            /* no more */
+            tile_of[s] = total;
+            bar_expect(full + 8 * s, 0);
         }
     } else { /* ---- two warpgroups compute, 64 rows each ---- */
         regs_up<224>();
@@ -270,11 +254,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
         constexpr int LEVEL = BN / 8 * 128;                             /* sums that wait, as each thread holds them */
         float4 *mine = FOLD ? p.fold + (size_t)(blockIdx.x * 2 + w) * p.levels * LEVEL + tid : NULL;
         auto release = [&](int stage) { if (tid < 2) bar_arrive_at(empty + 8 * stage, tid); };
-        for (int item = first;; item += step) {
-            if (queued) {
-                TAKEN ? bar_await(full + 8 * s, ph) : bar_wait(full + 8 * s, ph);
-                item = TAKEN ? (int)lane0(tile_of[s]) : tile_of[s];
-            }
+        for (;;) {
+            bar_await(full + 8 * s, ph);
+            const int item = (int)lane0(tile_of[s]);
             if (item >= total) break;
             const GemmTile t = get(item);
             const int row = t.row + w * 64;

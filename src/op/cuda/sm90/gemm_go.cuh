@@ -11,7 +11,7 @@
 
 struct Prods {
     PFN_cuTensorMapEncodeTiled_v12000 encode;       /* the driver's, which is not linked */
-    int *taken;                                     /* TAKEN: tiles of the kernel that runs; products run one by one */
+    int *taken;                                     /* tiles of the kernel that runs; products run one by one */
 };
 
 /* E matrices [rows,cols], 'ld' and 'step' elements apart, read and written in boxes of box_rows x box_cols. */
@@ -62,11 +62,7 @@ template <int KIND, int BN, class OUT, bool FOLD> static void gemm_go(Dev *d, co
     g.one_b = one_x(p);
     const size_t mark = arena_mark(&d->tmp);
     if (FOLD) g.fold = (float4 *)arena_push(&d->tmp, gemm_fold_bytes(BN, g.levels, blocks_at_once(d)));
-    if (TAKEN) g.queue = cu(d)->prods->taken;
-    else if (KIND == DW && p->at) {
-        g.queue = (int *)arena_push(&d->tmp, sizeof(int));
-        CU(cudaMemsetAsync(g.queue, 0, sizeof(int), stream_of(d)));
-    }
+    g.queue = cu(d)->prods->taken;
     launch(d, gemm<KIND, BN, OUT, FOLD>, dim3(blocks_at_once(d)), dim3(384), S::SMEM, ta, tb, tc, g, out);
     arena_pop(&d->tmp, mark);
 }

@@ -163,10 +163,8 @@ bool prods_open(Dev *d, Err *err) {
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&s->encode, 12000, cudaEnableDefault, &q);
     if (e != cudaSuccess || !s->encode)
         return err_set(err, "the driver knows no tensor maps (%s)", cudaGetErrorString(e));
-    if (TAKEN) {
-        CU(cudaMalloc((void **)&s->taken, sizeof(int)));
-        CU(cudaMemsetAsync(s->taken, 0, sizeof(int), stream_of(d)));
-    }
+    CU(cudaMalloc((void **)&s->taken, sizeof(int)));
+    CU(cudaMemsetAsync(s->taken, 0, sizeof(int), stream_of(d)));
     cudaError_t all[] = { head_allow(), head_back_allow(), fused_allow() };
     for (const ProdKernel *k = prods_sm90; k->name && e == cudaSuccess; k++)
         if (k->prepare) e = (cudaError_t)k->prepare();

@@ -7,7 +7,7 @@
  * loaded half by each block and sent to both. */
 enum { TALL = TALL_ROWS, WIDE = TALL_COLS };
 enum { TALL_A = TALL * 128, TALL_B = 3 * 8192, TALL_STAGE = TALL_A + TALL_B, TALL_STAGES = 4 };  /* of 64 rows */
-enum { TALL_SMEM = 1024 + TALL_STAGES * (TALL_STAGE + 16) + (TAKEN ? 12 * MAIL + 4 * TALL_STAGES : 0) };
+enum { TALL_SMEM = 1024 + TALL_STAGES * (TALL_STAGE + 16) + 12 * MAIL + 4 * TALL_STAGES };
 static_assert(TALL_SMEM <= 227 * 1024, "");
 
 DEV uint32_t low_chunks(uint32_t at) { return lane0((uint32_t)operand(at, 8192)); }    /* chunks of 64 columns */
@@ -18,18 +18,18 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
     extern __shared__ uint8_t raw[];
     uint32_t base = (smem_of(raw) + 1023) & ~1023u;
     pin(base);
-    const uint32_t full = base + TALL_STAGES * TALL_STAGE, empty = full + 8 * TALL_STAGES, /* TAKEN: */
+    const uint32_t full = base + TALL_STAGES * TALL_STAGE, empty = full + 8 * TALL_STAGES,
                    mail = empty + 8 * TALL_STAGES, tile_of = mail + 8 * MAIL, letter = tile_of + 4 * TALL_STAGES;
     const uint32_t warp = lane0(threadIdx.x / 32);
-    const int rank = (int)cluster_rank(), first = blockIdx.x / 2, step = gridDim.x / 2;
+    const int rank = (int)cluster_rank(), step = gridDim.x / 2;
     if (threadIdx.x == 0) {
         int item = 0;
-        if (TAKEN && rank == 0) item = atomicAdd(queue, 1);
-        for (int i = 0; TAKEN && i < MAIL; i++) bar_init(mail + 8 * i, 1);
+        if (rank == 0) item = atomicAdd(queue, 1);
+        for (int i = 0; i < MAIL; i++) bar_init(mail + 8 * i, 1);
         for (int s = 0; s < TALL_STAGES; s++) bar_init(full + 8 * s, 1), bar_init(empty + 8 * s, 4);
         bar_fence_init();
         tma_prefetch(&ta), tma_prefetch(&tb);
-        if (TAKEN && rank == 0) put_word(letter, item);
+        if (rank == 0) put_word(letter, item);
     }
     __syncthreads();
     cluster_sync();
@@ -52,16 +52,16 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
             return word_at(letter + 4 * (j % MAIL));
         };
         if (warp == 0 && elected()) {
-            int item = TAKEN ? word_of(letter, 0) : first, ahead = 0;
+            int item = word_of(letter, 0), ahead = 0;
             const int tell = rank ? -1 : min(nk - 1, (int)TALL_STAGES);
-            for (int j = 0; item < total; item = TAKEN ? rank ? told(j) : ahead : item + step, j++) {
-                if (TAKEN && rank == 0) ahead = atomicAdd(queue, 1);
+            for (int j = 0; item < total; item = rank ? told(j) : ahead, j++) {
+                if (rank == 0) ahead = atomicAdd(queue, 1);
                 const Tile t = get(item);
                 for (int kb = 0; kb < nk; kb++, next()) {
                     const uint32_t a = base + s * TALL_STAGE, b = a + TALL_A, f = full + 8 * s;
                     bar_wait(empty + 8 * s, ph ^ 1);
-                    if (TAKEN && kb == 0) put_word(tile_of + 4 * s, item);
-                    if (TAKEN && kb == tell) send_to(letter + 4 * (j % MAIL), mail + 8 * (j % MAIL), 1, ahead);
+                    if (kb == 0) put_word(tile_of + 4 * s, item);
+                    if (kb == tell) send_to(letter + 4 * (j % MAIL), mail + 8 * (j % MAIL), 1, ahead);
                     bar_expect(f, TALL_STAGE);
                     #pragma unroll
                     for (int c = 0; c < 3; c++)
@@ -77,23 +77,19 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
                         tma_load(base + s * TALL_STAGE + q * 8192, &tc, t.n0 + c * 32, t.row + q * 64, 0, f);
                 }
             }
-            if (TAKEN) { /* no more */
-                if (rank == 0 && item == total + step - 1) *queue = 0;
-                bar_wait(empty + 8 * s, ph ^ 1);
-                put_word(tile_of + 4 * s, total);
-                bar_expect(full + 8 * s, 0);
-            }
+            if (rank == 0 && item == total + step - 1) *queue = 0;
+            bar_wait(empty + 8 * s, ph ^ 1);                            /* no more */
+            put_word(tile_of + 4 * s, total);
+            bar_expect(full + 8 * s, 0);
         }
         __syncwarp();
     } else {                                                            /* ---- sums ---- */
         regs_up<232>();
         const int w = warp / 4 - 1, tid = threadIdx.x & 127, lane = tid & 31, quarter = warp & 3;
         const uint32_t a0 = low_chunks(base + w * 16384), b0 = low_chunks(base + TALL_A);
-        for (int item = first;; item += step) {
-            if (TAKEN) {
-                bar_await(full + 8 * s, ph);
-                item = (int)lane0(word_at(tile_of + 4 * s));
-            }
+        for (;;) {
+            bar_await(full + 8 * s, ph);
+            const int item = (int)lane0(word_at(tile_of + 4 * s));
             if (item >= total) break;
             const Tile t = get(item);
             float upper[WIDE / 2], lower[WIDE / 2];                     /* of 64 rows each */

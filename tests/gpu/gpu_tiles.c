@@ -1,21 +1,21 @@
-/* gpu_taken.c - products whose tiles are counted out (op/cuda/sm90/gemm.cuh, build/gpu/taken) beside those whose tiles
- * are dealt: the same bits for every kind and edge of a product, alone, again, while other kernels hold up to 40 of the
- * multiprocessors, in a list that is replayed, and on two devices at once.
- *   gpu_taken [-- bits]    bits: only what the library beside the program gives, as one number: to be held against that
- *                          of a card with fewer multiprocessors, whose tiles are others */
+/* gpu_tiles.c - products, whose tiles are counted out (op/cuda/sm90/gemm.cuh): the same bits for every kind and edge of
+ * a product alone, again, while other kernels hold up to 40 of the multiprocessors, in a list that is replayed, and on
+ * two devices at once.
+ *   gpu_tiles [-- bits]    bits: only what one device gives, as one number: to be held against that of a card with
+ *                          fewer multiprocessors, whose tiles are others */
 #include "op/optest.h"
 
 #include "../../bench/waiting.h"
 #include "base/hash.h"
 #include "op/op_fused.h"
 
-enum { DEALT, COUNTED, BESIDE, SIDES };
+enum { FIRST, SECOND, THIRD, SIDES };
 typedef struct {
     Dev d[SIDES];
     Arena a;
     Mem m;
     Waiting w;
-    bool alone; /* one library, no waiting */
+    bool alone; /* one device, no waiting */
     uint64_t seed, hash;
     char *want, *got;
 } All;
@@ -26,7 +26,7 @@ static void put_noise(All *q, int side, Tensor x, uint64_t seed) {
 }
 static Tensor noise(All *q, DType t, int64_t rows, int64_t cols) {
     Tensor x = tensor_push(&q->a, t, rows, cols);
-    put_noise(q, DEALT, x, ++q->seed);
+    put_noise(q, FIRST, x, ++q->seed);
     return x;
 }
 typedef struct {
@@ -67,11 +67,11 @@ static void held(All *q, const char *what, Call *call, const Run *r, Tensor out)
     static const int waits[] = { 0, 0, 2, 16, 40 };
     const size_t n = bytes_of(out);
     CHECK(n <= MOST, "%s: %zu bytes", what, n);
-    bits(q, DEALT, call, r, out, q->want);
+    bits(q, FIRST, call, r, out, q->want);
     q->hash = hash_ids(q->hash, (int32_t *)(void *)q->want, n / 4);
     for (size_t i = 0; i < COUNT(waits) && !q->alone; i++) {
         waiting_begin(&q->w, waits[i]);
-        bool same = !memcmp(q->want, bits(q, COUNTED, call, r, out, q->got), n);
+        bool same = !memcmp(q->want, bits(q, SECOND, call, r, out, q->got), n);
         if (waits[i]) waiting_end(&q->w);
         EXPECT(same, "%s [%ld,%ld] of %ld rows, %ld to %ld, beside %d that wait: other bits", what, (long)out.rows,
                (long)out.cols, (long)r->x.rows, (long)r->x.cols, (long)r->y.cols, waits[i]);
@@ -129,7 +129,7 @@ static void experts(All *q, int E, int each, int64_t O, int64_t I, int of) {
               .ex = { E, (int)T, tensor_push(&q->a, DT_I32, 1, E + 1) },
               .in = cuts ? cut(I, of) : leaves_one(I),
               .out = cuts ? cut(O, of) : leaves_one(O) };
-    op_put(&q->d[DEALT], r.ex.at, at);
+    op_put(&q->d[FIRST], r.ex.at, at);
     r.ws[0] = tensor_rows(r.w, 0, E * O), r.ws[1] = tensor_rows(r.w, E * O, E * O);
     r.w = r.ws[0], r.dys[0] = r.y, r.dys[1] = noise(q, DT_BF16, T, O);
     Run f = r;
@@ -168,7 +168,7 @@ static void head(All *q, int64_t T, int64_t V, int64_t H) {
                      .lp = tensor_over(two.data, DT_F32, T, 1),
                      .ent = tensor_over((float *)two.data + T, DT_F32, T, 1),
                      .stat = tensor_push(&q->a, DT_U8, T, HEAD_STAT) };
-    op_put(&q->d[DEALT], r.head.ids, ids);
+    op_put(&q->d[FIRST], r.head.ids, ids);
     held(q, "logprob", score, &r, two), held(q, "logprob_bwd, dh", back, &r, r.dx), held(q, "dw", back, &r, r.dw);
     arena_pop(&q->a, mark);
 }
@@ -191,10 +191,10 @@ static void lists_and_two(All *q) {
                       .ex = { E, at[E], tensor_push(&q->a, DT_I32, 1, E + 1) },
                       .in = leaves_one(I),
                       .out = leaves_one(O) };
-        op_put(&q->d[DEALT], r[s].ex.at, at);
+        op_put(&q->d[FIRST], r[s].ex.at, at);
         q->seed = s + 1 < SIDES ? seed : q->seed;
     }
-    op_get(&q->d[DEALT], got, tensor_over(r[0].ex.at.data, DT_I32, 1, 1)); /* all is there */
+    op_get(&q->d[FIRST], got, tensor_over(r[0].ex.at.data, DT_I32, 1, 1)); /* all is there */
     for (int s = 0; s < SIDES; s++) { /* all kernels are loaded, and the first's results are what is wanted */
         grouped(&q->d[s], &r[s]), grouped_dx(&q->d[s], &r[s]), grouped_dw_first(&q->d[s], &r[s]);
         op_get(&q->d[s], got, tensor_over(r[s].ex.at.data, DT_I32, 1, 1));
@@ -202,21 +202,21 @@ static void lists_and_two(All *q) {
     Tensor outs[] = { r[0].y, r[0].dx, r[0].dw };
     for (int i = 0; i < 3; i++) CHECK(bytes_of(outs[i]) <= MOST, "a result of %zu bytes", bytes_of(outs[i]));
     for (int i = 0; i < 3; i++)
-        want[i] = MEM_ARRAY(&q->m, char, bytes_of(outs[i])), op_get(&q->d[DEALT], want[i], outs[i]);
+        want[i] = MEM_ARRAY(&q->m, char, bytes_of(outs[i])), op_get(&q->d[FIRST], want[i], outs[i]);
     for (int k = 0; k < TIMES; k++)
-        for (int s = COUNTED; s < SIDES; s++)
+        for (int s = SECOND; s < SIDES; s++)
             grouped(&q->d[s], &r[s]), grouped_dx(&q->d[s], &r[s]), grouped_dw_first(&q->d[s], &r[s]);
-    for (int s = COUNTED; s < SIDES; s++) {
+    for (int s = SECOND; s < SIDES; s++) {
         Tensor out[] = { r[s].y, r[s].dx, r[s].dw };
         for (int i = 0; i < 3; i++) {
             op_get(&q->d[s], got, out[i]);
             EXPECT(!memcmp(want[i], got, bytes_of(out[i])), "two devices at once, product %d of %d: other bits", i, s);
         }
     }
-    Dev *d = &q->d[COUNTED];
-    const Run *c = &r[COUNTED];
-    for (int i = 0; i < 3; i++) put_noise(q, COUNTED, (Tensor[]){ c->y, c->dx, c->dw }[i], 5);
-    put_noise(q, COUNTED, c->y, 5);
+    Dev *d = &q->d[SECOND];
+    const Run *c = &r[SECOND];
+    for (int i = 0; i < 3; i++) put_noise(q, SECOND, (Tensor[]){ c->y, c->dx, c->dw }[i], 5);
+    put_noise(q, SECOND, c->y, 5);
     d->ops->record(d);
     for (int k = 0; k < 3; k++) grouped(d, c), grouped_dx(d, c);
     void *list = d->ops->recorded(d);
@@ -228,7 +228,7 @@ static void lists_and_two(All *q) {
     d->ops->forget(d, list);
 }
 
-int gpu_taken(int argc, char **argv) {
+int gpu_tiles(int argc, char **argv) {
     static const int rows[] = { 1, 64, 65, 127, 128, 129, 256, 257, 300, 513, 1000, 2111, 4096 };
     static const int wide[][2] = { { 8, 8 },      { 72, 136 },   { 128, 64 },   { 136, 200 },
                                    { 256, 256 },  { 264, 1000 }, { 1000, 264 }, { 2112, 512 },
@@ -238,15 +238,11 @@ int gpu_taken(int argc, char **argv) {
     CudaOpts o = { .act = DT_BF16, .threads = 2 };
     q.alone = argc > 1 && !strcmp(argv[1], "bits");
     if (argc > 1 && !q.alone) return 2;
-    CHECK(dev_open_cuda(&q.d[DEALT], o, NULL, &err), "%s", err.msg);
+    CHECK(dev_open_cuda(&q.d[FIRST], o, NULL, &err), "%s", err.msg);
     const int sides = q.alone ? 1 : SIDES;
-    for (int s = COUNTED; s < sides; s++)
-        if (!open_taken(&q.d[s], o, &err)) {
-            SKIP("%s", err.msg);
-            return test_end();
-        }
+    for (int s = SECOND; s < sides; s++) CHECK(dev_open_cuda(&q.d[s], o, NULL, &err), "%s", err.msg);
     if (!q.alone) waiting_open(&q.w);
-    q.a = dev_arena(&q.d[DEALT], "test", (size_t)2 << 30);
+    q.a = dev_arena(&q.d[FIRST], "test", (size_t)2 << 30);
     for (int s = 0; s < sides; s++) q.d[s].tmp = dev_arena(&q.d[s], "tmp", (size_t)1 << 30);
     q.want = MEM_ARRAY(&q.m, char, MOST), q.got = MEM_ARRAY(&q.m, char, MOST);
     q.hash = HASH_START;
