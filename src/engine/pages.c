@@ -1,5 +1,6 @@
 /* pages.c - pages of the cache: held, found again by what they hold, given up oldest first.
- * The table is chained by page number; the unheld cached pages form a list, oldest first. */
+ * The table is chained by page number; the unheld cached pages form a list, oldest first.  What was never taken is in
+ * no list: opening writes nothing, however many pages there are. */
 #include "engine/pages.h"
 #include "base/hash.h"
 
@@ -7,7 +8,7 @@
 
 typedef struct {
     int held, children; /* children: cached pages that name this one as 'before' */
-    int before, next;   /* prefix table: the page before this one's tokens, the next page of the same chain */
+    int before, next;   /* prefix table: the page before this one's tokens, the next of the same chain, and one more */
     bool cached;        /* in the prefix table */
     int older, newer;   /* list of unheld pages: empty ones at the old end */
     uint32_t bucket;
@@ -17,7 +18,8 @@ struct Pages {
     Page *at;
     int32_t *tokens; /* [n][page] of cached pages */
     int n, page, n_free, oldest, newest;
-    int *chain;
+    int fresh;  /* pages from here on were never taken */
+    int *chain; /* the first page of each bucket, and one more; 0: none */
     uint32_t mask;
 };
 
@@ -45,7 +47,7 @@ static void forget(Pages *p, int i) { /* out of the prefix table */
     Page *x = &p->at[i];
     if (!x->cached) return;
     int *link = &p->chain[x->bucket];
-    while (*link != i) link = &p->at[*link].next;
+    while (*link != i + 1) link = &p->at[*link - 1].next;
     *link = x->next;
     x->cached = false;
     if (x->before >= 0) p->at[x->before].children--;
@@ -60,17 +62,15 @@ static uint64_t chains_for(int pages) { /* 64 bits: twice the most pages there c
 Pages *pages_open(int pages, int page, Mem *mem) {
     Pages *p = MEM_NEW(mem, Pages);
     uint64_t size = chains_for(pages);
-    *p = (Pages){ .n = pages, .page = page, .oldest = -1, .newest = -1, .mask = (uint32_t)(size - 1) };
+    *p = (Pages){ .n = pages, .page = page, .n_free = pages, .oldest = -1, .newest = -1, .mask = (uint32_t)(size - 1) };
     p->at = MEM_ARRAY(mem, Page, (size_t)pages);
     p->tokens = MEM_ARRAY(mem, int32_t, (size_t)pages * (size_t)page);
     p->chain = MEM_ARRAY(mem, int, size);
-    memset(p->chain, -1, size * sizeof *p->chain);
-    for (int i = 0; i < pages; i++) list_add(p, i, false);
     return p;
 }
 
 void pages_flush(Pages *p) {
-    for (int i = 0; i < p->n; i++) forget(p, i);
+    for (int i = 0; i < p->fresh; i++) forget(p, i);
 }
 
 int pages_free(const Pages *p) { return p->n_free; }
@@ -78,7 +78,7 @@ int pages_free(const Pages *p) { return p->n_free; }
 /* A page that goes takes the pages behind it out of reach: they name it as 'before', and its
  * number will mean other tokens. */
 static void forget_behind(Pages *p, int before) {
-    for (int i = 0; i < p->n && p->at[before].children; i++)
+    for (int i = 0; i < p->fresh && p->at[before].children; i++)
         if (p->at[i].cached && p->at[i].before == before) {
             forget_behind(p, i);
             forget(p, i);
@@ -87,6 +87,11 @@ static void forget_behind(Pages *p, int before) {
 
 int pages_take(Pages *p) {
     int i = p->oldest;
+    if (p->fresh < p->n && (i < 0 || p->at[i].cached)) { /* before what somebody may still find */
+        p->n_free--;
+        p->at[p->fresh].held = 1;
+        return p->fresh++;
+    }
     if (i < 0) return -1;
     list_remove(p, i);
     forget_behind(p, i); /* also of a page that is not in the table itself: an equal one took its place there */
@@ -111,7 +116,7 @@ static uint32_t hash(const Pages *p, int before, const int32_t *tokens) {
 
 static int look(const Pages *p, uint32_t bucket, int before, const int32_t *tokens) {
     size_t bytes = (size_t)p->page * sizeof *tokens;
-    for (int i = p->chain[bucket]; i >= 0; i = p->at[i].next)
+    for (int i = p->chain[bucket] - 1; i >= 0; i = p->at[i].next - 1)
         if (p->at[i].before == before && !memcmp(p->tokens + (size_t)i * (size_t)p->page, tokens, bytes)) return i;
     return -1;
 }
@@ -139,6 +144,6 @@ int pages_enter(Pages *p, int before, int page, const int32_t *tokens) {
     x->cached = true;
     if (before >= 0) p->at[before].children++;
     x->next = p->chain[bucket];
-    p->chain[bucket] = page;
+    p->chain[bucket] = page + 1;
     return page;
 }
