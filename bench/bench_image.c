@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
                       .std = { 0.26862954f, 0.26130258f, 0.27577711f } };
     Err err;
     Buf file = { 0 };
-    if (argc < 2 || !pixels_road(&r.road, argc > 2 ? argv[2] : "fast") || !file_read(&file, argv[1], &err))
+    if (argc < 2 || !image_processor(&r.processor, argc > 2 ? argv[2] : "fast") || !file_read(&file, argv[1], &err))
         return printf("usage: bench_image FILE [verl|slow|fast] [SECONDS]\n"), 1;
     double for_s = argc > 3 ? atof(argv[3]) : 3, t0 = cpu(), decode = 0;
     int n = 0;

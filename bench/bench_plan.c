@@ -2,7 +2,7 @@
  * rollout, update with the optimizer, and both.  Prediction: a few micro-batches and decode steps
  * (cmd/here.c).  Measurement: the engine and the trainer on the whole model, random weights, answers of one
  * length.  Prints a table; the last line counts steps within 25 %. */
-#include "cmd/here.h"
+#include "cmd/local.h"
 
 #include "base/clock.h"
 
@@ -85,7 +85,7 @@ static bool next(void *user, Request *out) {
 }
 static void answered(void *user, const Answer *a) { (void)user, (void)a; }
 
-static bool measure(size_t i, const ModelDesc *m, const HereWork *w, double *rollout, double *update, Err *err) {
+static bool measure(size_t i, const ModelDesc *m, const LocalWork *w, double *rollout, double *update, Err *err) {
     Mem mem = { 0 };
     Dev dev;
     Model model;
@@ -170,16 +170,16 @@ int main(int argc, char **argv) {
                          : CASES[i].recompute == RECOMPUTE_SELECTIVE ? DROP_NORM
                                                                      : 0;
         grid_split(&p->layout.g, NULL, s->layers, &err);
-        HereRates r;
+        LocalRates r;
         double rollout, update;
         if (!layout_check(&p->layout, s, &p->cluster, &p->work, &err))
             return printf("%s: %s\n", CASES[i].name, err.msg), 1;
         plan_make(p);
-        HereWork w = here_work(p, 1);
+        LocalWork w = local_work(p, 1);
         w.now = processor_seconds;
-        if (!here_measure(m, &w, &r, &err) || !measure(i, m, &w, &rollout, &update, &err))
+        if (!local_measure(m, &w, &r, &err) || !measure(i, m, &w, &rollout, &update, &err))
             return printf("%s: %s\n", CASES[i].name, err.msg), 1;
-        here_apply(p, &w, &r);
+        local_apply(p, &w, &r);
         double pr = p->phase[PH_ROLLOUT].seconds, pu = p->phase[PH_UPDATE].seconds + p->phase[PH_OPTIMIZER].seconds,
                off = (pr + pu) / (rollout + update) - 1;
         within += fabs(off) <= 0.25;

@@ -99,7 +99,7 @@ static double seconds(Bench *b, Call *call, Run *r, int reps) {
 }
 
 /* As a graph, as decoding has them and the peer too: a call on each of the copies in turn. */
-static double seconds_noted(Bench *b, Call *call, Run *r) {
+static double seconds_captured(Bench *b, Call *call, Run *r) {
     const Ops *ops = b->d.ops;
     int n = r->copies > 4 ? r->copies : 4 * r->copies;
     call(b, r), finish(b); /* what is made at a first call */
@@ -141,7 +141,7 @@ static void few(Bench *b, int64_t O, int64_t I) {
     printf("few %ld x %ld, us:", (long)O, (long)I);
     for (size_t i = 0; i < COUNT(rows); i++) {
         Run r = { .y = noise(b, rows[i], O), .x = noise(b, rows[i], I), .w = w, .in = leaves_one(I), .copies = copies };
-        printf(" M%d %.1f", rows[i], seconds_noted(b, fwd, &r) * 1e6);
+        printf(" M%d %.1f", rows[i], seconds_captured(b, fwd, &r) * 1e6);
     }
     printf("\n");
     fflush(stdout);
@@ -164,7 +164,7 @@ static void experts(Bench *b, int E, int64_t O, int64_t I, int64_t T) {
               .copies = 1,
               .ex = { E, (int)T, tat } };
     double fl = 2.0 * (double)T * (double)O * (double)I * 1e-12, by = 2.0 * touched * (double)O * (double)I * 1e-12;
-    double t = T < 4096 ? seconds_noted(b, gfwd, &r) : seconds(b, gfwd, &r, 10);
+    double t = T < 4096 ? seconds_captured(b, gfwd, &r) : seconds(b, gfwd, &r, 10);
     printf("experts %d of %ld x %ld, %ld rows at random: ", E, (long)O, (long)I, (long)T);
     if (T < 4096) printf("%.1f us, %.2f TB/s of %d experts' weights\n", t * 1e6, by / t, touched);
     else {

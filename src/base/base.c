@@ -1,6 +1,6 @@
 /* base.c - failure messages, arenas, growing regions and buffers: see base.h. */
 #include "base/base.h"
-#include "base/last.h"
+#include "base/last_words.h"
 #include "base/utf8.h"
 
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * program; it only reads the list of mappings and calls write and _exit, which a signal may.  The list is this file's
  * one variable: a handler has no arguments. */
 #include "base/file.h"
-#include "base/last.h"
+#include "base/last_words.h"
 
 #include <errno.h>
 #include <fcntl.h>

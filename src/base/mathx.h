@@ -4,7 +4,7 @@
 #ifndef BASE_MATHX_H
 #define BASE_MATHX_H
 
-#include "base/both.h"
+#include "base/host_device.h"
 
 #include <float.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 
 /* ln x: x = 2^e m, m in [sqrt 1/2, sqrt 2), 2 atanh((m-1)/(m+1)); error below 1e-15 relative.
  * ln 0 is -inf, of less NaN. */
-BOTH double mx_log(double x) {
+HOST_DEVICE double mx_log(double x) {
     int64_t b, small = 0;
     if (!(x >= DBL_MIN && x <= DBL_MAX)) {
         if (!(x > 0)) return x == 0 ? -INFINITY : NAN;
@@ -33,7 +33,7 @@ BOTH double mx_log(double x) {
 }
 
 /* e^x: x = n ln2 + r, Taylor on |r| <= 0.347; error below 1e-15 relative, or half the least number there is. */
-BOTH double mx_exp(double x) {
+HOST_DEVICE double mx_exp(double x) {
     if (!(x > -746)) return x <= -746 ? 0 : x; /* NaN stays */
     if (x > 710) return INFINITY;
     double n = (x * 1.44269504088896340736 + 6755399441055744.0) - 6755399441055744.0;
@@ -52,11 +52,11 @@ BOTH double mx_exp(double x) {
 }
 
 /* x^y for x >= 0; the error grows with the exponent: below 1e-15 (1 + |y ln x|) relative. */
-BOTH double mx_pow(double x, double y) { return y == 0 || x == 1 ? 1 : mx_exp(y * mx_log(x)); }
+HOST_DEVICE double mx_pow(double x, double y) { return y == 0 || x == 1 ? 1 : mx_exp(y * mx_log(x)); }
 
 /* sin and cos of an angle up to 2^32 (a position times a frequency): three-part pi/2, then
  * Taylor on [-pi/4, pi/4]; error below 1e-15.  Of anything else, NaN. */
-BOTH void mx_sincos(double a, double *sn, double *cs) {
+HOST_DEVICE void mx_sincos(double a, double *sn, double *cs) {
     if (!(a >= -0x1p32 && a <= 0x1p32)) {
         *sn = *cs = NAN;
         return;

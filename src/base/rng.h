@@ -4,13 +4,13 @@
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 
-#include "base/both.h"
+#include "base/host_device.h"
 
 #include <stdint.h>
 
 typedef struct { uint32_t v[4]; } Philox;
 
-BOTH Philox philox(uint64_t key, Philox c) {
+HOST_DEVICE Philox philox(uint64_t key, Philox c) {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
         uint64_t a = (uint64_t)0xD2511F53u * c.v[0], b = (uint64_t)0xCD9E8D57u * c.v[2];
@@ -30,6 +30,6 @@ static inline uint64_t rng_u64(uint64_t seed, RngUse use, uint32_t step, uint32_
     return (uint64_t)r.v[1] << 32 | r.v[0];
 }
 
-BOTH double rng_unit(uint64_t u) { return (double)(u >> 11) * 0x1p-53; }      /* [0, 1) */
+HOST_DEVICE double rng_unit(uint64_t u) { return (double)(u >> 11) * 0x1p-53; }      /* [0, 1) */
 
 #endif

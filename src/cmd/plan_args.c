@@ -205,22 +205,22 @@ static bool read_pictures(Plan *p, const PlanArgs *a, Err *err) {
     PixelsRules r;
     Err none;
     if (!m->dir || !pixels_rules(&r, m->dir, PIXELS_VERL, &none))
-        r = (PixelsRules){ .road = PIXELS_VERL,
+        r = (PixelsRules){ .processor = PIXELS_VERL,
                            .min_pixels = 3136,
                            .max_pixels = 12845056,
                            .patch = (int)m->d.vis.patch,
                            .merge = (int)m->d.vis.merge,
                            .frames = (int)m->d.vis.frames };
     TRY(pixels_size(&high, &wide, high, wide, &r, err));
-    w->seen.n = a->images, w->seen.h = high / r.patch, w->seen.w = wide / r.patch;
-    w->seen.tokens = w->seen.h * w->seen.w / (r.merge * r.merge);
+    w->images.n = a->images, w->images.h = high / r.patch, w->images.w = wide / r.patch;
+    w->images.tokens = w->images.h * w->images.w / (r.merge * r.merge);
     /* lengths count them, as data.max_prompt_length does */
-    double mean = a->images * w->seen.tokens, most = ceil(a->images) * w->seen.tokens;
+    double mean = a->images * w->images.tokens, most = ceil(a->images) * w->images.tokens;
     if (w->prompt_mean == PLAN_STANDARD.prompt_mean) w->prompt_mean += mean;
     if (w->prompt_max == PLAN_STANDARD.prompt_max) w->prompt_max += most;
     return (w->prompt_mean > mean && w->prompt_max > most)
            || err_set(err, "prompts of %.0f (at most %.0f) tokens, and %g pictures of %d tokens are in them",
-                      w->prompt_mean, w->prompt_max, a->images, w->seen.tokens);
+                      w->prompt_mean, w->prompt_max, a->images, w->images.tokens);
 }
 
 bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, Err *err) {

@@ -3,7 +3,7 @@
  * its model of them; on a CPU a few micro-batches and decode steps of a model like this one are timed for it, once the
  * run's own memory is given back. */
 #include "cmd/summary.h"
-#include "cmd/here.h"
+#include "cmd/local.h"
 #include "cmd/start.h"
 #include "op/device.h"
 
@@ -76,11 +76,11 @@ static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out)
     bool ok = layout_check(&p->layout, s, &p->cluster, &p->work, &err);
     if (ok) plan_make(p);
     if (ok && !in->card) {
-        HereRates r;
-        HereWork w = here_work(p, in->threads);
+        LocalRates r;
+        LocalWork w = local_work(p, in->threads);
         w.policy = in->policy;
-        ok = here_measure(m, &w, &r, &err);
-        if (ok) here_apply(p, &w, &r);
+        ok = local_measure(m, &w, &r, &err);
+        if (ok) local_apply(p, &w, &r);
     }
     if (ok) {
         *out = (Predicted){ p->phase[PH_ROLLOUT].seconds, p->phase[PH_REF].seconds,

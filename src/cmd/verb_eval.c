@@ -155,9 +155,9 @@ static bool open_engine(Eval *e, Err *err) {
     if (c.sched.max_rows > most) c.sched.max_rows = (int)most;
     c.shard = &e->o.ranks->shard;
     e->at_once = c.sched.max_batch;
-    Seeing seeing = { 0 };
-    TRY(seeing_add(&seeing, &e->o.desc, e->prompter, e->data, err));
-    c.feats = (int)(seeing.feats * (n < 32 ? n : 32)), c.patches = seeing.patches;
+    ImageStats image_stats = { 0 };
+    TRY(image_stats_add(&image_stats, &e->o.desc, e->prompter, e->data, err));
+    c.feats = (int)(image_stats.feats * (n < 32 ? n : 32)), c.patches = image_stats.patches;
     OpenOpts oo = { .leaves = a->leaves };
     TRY(open_weights(&e->o, &oo, engine_tmp_bytes(&e->o.desc, &c, open_kind(&e->o, a->leaves)), err));
     e->engine = engine_open(&e->o.model, &c, &e->o.mem);

@@ -258,13 +258,13 @@ static void gather(Gen *g) {
     uint64_t have = mine.n;
     comm_gather_host(all, bytes, &have, sizeof have);
     for (int r = 1; r < all->size && all->rank == 0; r++) {
-        Buf came = { 0 };
-        buf_reserve(&came, bytes[r] + 1);
-        came.n = bytes[r];
-        CommCall get = comm_recv_host(all, r, TAG_ANSWERS, came.data, came.n);
+        Buf received = { 0 };
+        buf_reserve(&received, bytes[r] + 1);
+        received.n = bytes[r];
+        CommCall get = comm_recv_host(all, r, TAG_ANSWERS, received.data, received.n);
         comm_wait(&get);
-        unpack(g, &came);
-        buf_free(&came);
+        unpack(g, &received);
+        buf_free(&received);
     }
     if (mine.n) {
         CommCall give = comm_send_host(all, 0, TAG_ANSWERS, mine.data, mine.n);
@@ -286,7 +286,7 @@ static EngineConf sizes(const Gen *g, const Shard *shard) {
     for (size_t i = 0; i < g->jobs.n; i++) {
         const Job *j = g->jobs.at[i];
         int64_t own, largest;
-        engine_seen(&g->on.o.desc, j->line.pictures, &own, &largest);
+        engine_images(&g->on.o.desc, j->line.pictures, &own, &largest);
         feats = own > feats ? own : feats, patches = largest > patches ? largest : patches;
         if (j->line.ok && j->s.opts.min_tokens && j->s.opts.n_stop_ids > ban) ban = j->s.opts.n_stop_ids;
         int64_t n = j->line.ok ? j->line.n + j->s.opts.max_tokens : 0;

@@ -1,6 +1,6 @@
 /* verb_plan.c - `hone plan`: what fits, how fast, which layout; from a config.json alone. */
 #include "cmd/cmd.h"
-#include "cmd/here.h"
+#include "cmd/local.h"
 #include "cmd/plan_args.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -170,7 +170,7 @@ static bool write_recipe(const Plan *p, const PlanArgs *a, const char *model, Er
 }
 
 /* The run's cache holds every answer at once unless it is told otherwise; often a smaller one is all that is needed. */
-static void say_short(Plan *p, const HereWork *w) {
+static void say_short(Plan *p, const LocalWork *w) {
     double room = p->cluster.gpu.memory,
            page = (double)cache_page_bytes(p->sum->model, NULL, w->engine.sched.page, dev_kind_cpu());
     double left = room - (p->arenas - page * (double)w->engine.sched.pages), pages = floor(left / page);
@@ -183,15 +183,15 @@ static void say_short(Plan *p, const HereWork *w) {
 }
 
 /* On this machine: the arenas of the run itself, and times measured on slices of the model. */
-static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *err) {
+static bool plan_local(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *err) {
     enum { LARGEST = 400 * 1000 * 1000 }; /* parameters of two layers, embedding and head that are worth filling */
     const ModelDesc *m = p->sum->model;
-    if (m->arch->runs) TRY(here_possible(m, p, err));
-    HereWork w = here_work(p, threads_default());
+    if (m->arch->runs) TRY(local_possible(m, p, err));
+    LocalWork w = local_work(p, threads_default());
     w.save_buffer = a->save_buffer;
     Need arenas[MOST_NEEDS];
     double slice = p->sum->embed + p->sum->head + 2 * p->sum->total / p->sum->layers, room = p->cluster.gpu.memory;
-    int n = m->arch->runs ? here_needs(m, &w, arenas) : 0;
+    int n = m->arch->runs ? local_needs(m, &w, arenas) : 0;
     if (!n) return true; /* counted, not run: the closed formulas stand */
     buf_printf(memory, "\nmemory of %s, the arenas that hone train will take, MB\n",
                p->cluster.gpus > 1 ? "the first rank" : "one process");
@@ -203,9 +203,9 @@ static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *
     p->fits = p->arenas <= room;
     if (!p->fits) say_short(p, &w);
     if (slice > LARGEST || !p->fits) return true;
-    HereRates r;
-    TRY(here_measure(m, &w, &r, err));
-    here_apply(p, &w, &r);
+    LocalRates r;
+    TRY(local_measure(m, &w, &r, err));
+    local_apply(p, &w, &r);
     buf_printf(
         times,
         "times measured on the model or slices of it (%.1f s): %.2f us a token trained, %.2f us scored; a decode "
@@ -216,7 +216,7 @@ static bool plan_here(Plan *p, const PlanArgs *a, Buf *memory, Buf *times, Err *
 
 static bool tell(Plan *p, const PlanArgs *a, Buf *out, int *faults, Err *err) {
     Buf memory = { 0 }, times = { 0 };
-    bool ok = !p->cluster.gpu.is_cpu || plan_here(p, a, &memory, &times, err);
+    bool ok = !p->cluster.gpu.is_cpu || plan_local(p, a, &memory, &times, err);
     if (ok && a->json) {
         buf_clear(out);
         report_json(p, out);

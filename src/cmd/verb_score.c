@@ -96,7 +96,7 @@ static void score_batch(Scorer *s, const PromptLine *line, size_t n, float *lp, 
     if (outputs) {
         Batch b;
         batch_put_part(&b, d, &s->io, &s->host, seqs, k, &s->o->model.par.cp);
-        model_see(&s->o->model, &b, &s->io, seqs, k, CLIP_RULE);
+        model_put_images(&s->o->model, &b, &s->io, seqs, k, CLIP_RULE);
         ban_early(s, &b, line, n);
         Tensor tlp = tensor_push(&s->io, DT_F32, outputs, 1), tent = tensor_push(&s->io, DT_F32, outputs, 1);
         model_score(&s->o->model, &b, tlp, tent);
@@ -193,7 +193,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     const SamplingArgs *sa = &a->s;
     float temperature = sa->temperature > 0 ? (float)sa->temperature : 1; /* 0 is greedy */
     bool truncated = !sa->greedy && sa->temperature > 0 && (sa->top_k > 0 || sa->top_p < 1 || sa->min_p > 0);
-    PicturesShape seen = { 0 };
+    PicturesShape images = { 0 };
     for (size_t i = 0; i < lots.n && o->desc.d.vis.layers; i++) { /* the most of every kind */
         Mem mem = { 0 };
         PackSeq *seqs = MEM_ARRAY(&mem, PackSeq, most + 1);
@@ -201,11 +201,11 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
         for (size_t j = lots.at[i].from; j < lots.at[i].to; j++)
             if (l->at[j].ok) seqs[k++] = pack_line(&l->at[j], DRAW_PLAIN);
         PicturesShape s = batch_pictures(seqs, k, &o->desc.d);
-        seen.patches = s.patches > seen.patches ? s.patches : seen.patches;
-        seen.tokens = s.tokens > seen.tokens ? s.tokens : seen.tokens;
-        seen.windows = s.windows > seen.windows ? s.windows : seen.windows;
-        seen.frames = s.frames > seen.frames ? s.frames : seen.frames;
-        seen.longest = s.longest > seen.longest ? s.longest : seen.longest;
+        images.patches = s.patches > images.patches ? s.patches : images.patches;
+        images.tokens = s.tokens > images.tokens ? s.tokens : images.tokens;
+        images.windows = s.windows > images.windows ? s.windows : images.windows;
+        images.frames = s.frames > images.frames ? s.frames : images.frames;
+        images.longest = s.longest > images.longest ? s.longest : images.longest;
         mem_free(&mem);
     }
     Shard shard = open_shard(o);
@@ -216,14 +216,14 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
                          .truncated = truncated,
                          .like = open_kind(o, a->leaves),
                          .shard = &shard,
-                         .pictures = seen };
+                         .pictures = images };
     OpenOpts opts = { .threads = a->threads, .leaves = a->leaves, .random = random_fill(a->random) };
     bool ok = open_weights(o, &opts, model_sizes(&o->desc, &shape).tmp, err);
     ok = ranks_agree(o->ranks, ok, err) && open_same(o->ranks, &o->model, opts.random, err);
     if (!ok) return vec_free(lots.at), false;
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
                    + arena_round((size_t)o->desc.d.n_eos * 4) + batch_part_bytes(budget, (int)most)
-                   + batch_see_bytes(&shape.pictures, budget, &o->desc.d);
+                   + batch_images_bytes(&shape.pictures, budget, &o->desc.d);
     size_t host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
     Scorer s = {
         .o = o,

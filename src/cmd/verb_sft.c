@@ -31,7 +31,7 @@ typedef struct {
     int64_t *index;
     float *ones, *zeros;
     float **lp; /* [batch][max_length]: validation's */
-    Seeing seeing;
+    ImageStats image_stats;
     Mem pixels; /* of a batch's pictures */
 } Sft;
 
@@ -77,7 +77,8 @@ static bool take_tokens(Sft *s, const DataRow *row, Taken *x, TalkCount *count, 
     bool ok = prompter_talk(s->job.prompter, 0, row, &x->ids, &x->mask, count, &pics, &sizes, false, err);
     mem_free(&sizes);
     TRY(ok);
-    while (!row_sees(row) && x->ids.n && !x->mask.data[x->ids.n - 1]) x->ids.n--; /* nothing is learned from them */
+    while (!row_has_images(row) && x->ids.n && !x->mask.data[x->ids.n - 1])
+        x->ids.n--; /* nothing is learned from them */
     x->prompt = before_learned(x);
     return true;
 }
@@ -88,7 +89,7 @@ static Pair kept_pair(Sft *s, const DataRow *row, const Taken *x) {
                    .mask = row->talk ? mem_copy(mem, x->mask.data, x->ids.n) : NULL,
                    .n = (int)x->ids.n,
                    .prompt = (int)x->prompt,
-                   .row = row_sees(row) ? row : NULL };
+                   .row = row_has_images(row) ? row : NULL };
 }
 
 static bool take_pair(Sft *s, const DataRow *row, Taken *x, Pairs *out, Err *err) {
@@ -99,7 +100,7 @@ static bool take_pair(Sft *s, const DataRow *row, Taken *x, Pairs *out, Err *err
         return err_set(err,
                        "%zu tokens, but sft.max_length is %" PRId64 " (sft.truncation=left, right or middle cuts them)",
                        x->ids.n, c->sft.max_length);
-    if (is_long && row_sees(row))
+    if (is_long && row_has_images(row))
         return err_set(err, "%zu tokens with pictures, which cannot be cut: sft.max_length is %" PRId64, x->ids.n,
                        c->sft.max_length);
     if (row->talk) cut_talk(x, c->sft.max_length, config_truncation(c->sft.truncation));
@@ -172,7 +173,7 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
 static bool seq_of(Sft *s, const Pair *p, TrainSeq *out, Err *err) {
     TokIds ids = { 0 };
     Spans pics = { 0 };
-    bool ok = !p->row || prompter_see(s->job.prompter, 0, p->row, &ids, &pics, &s->pixels, err);
+    bool ok = !p->row || prompter_encode_images(s->job.prompter, 0, p->row, &ids, &pics, &s->pixels, err);
     vec_free(ids.at);
     *out = (TrainSeq){ .tokens = p->tokens,
                        .n = p->n,
@@ -289,14 +290,14 @@ static RunShape shape_of(void *user) {
                      .tower_frozen = c->train.freeze_tower,
                      .trains = true,
                      .go_on = goes_on };
-    p.pictures = seeing_micro(&s->seeing, p.micro_tokens, &s->job.o.desc.d);
+    p.pictures = image_stats_micro(&s->image_stats, p.micro_tokens, &s->job.o.desc.d);
     return (RunShape){ .m = &s->job.o.desc,
                        .shard = &s->job.ranks.shard,
                        .like = open_kind(&s->job.o, c->trainer.leaves),
                        .threads = threads_count(s->job.o.dev.threads),
                        .policy = p,
                        .questions = (int)c->sft.batch_size,
-                       .pixels = seeing_pixels(&s->seeing, &s->job.o.desc.d),
+                       .pixels = image_stats_pixels(&s->image_stats, &s->job.o.desc.d),
                        .save_buffer = c->trainer.save_buffer,
                        .carried = ranks_first(&s->job.ranks) ? s->job.carried.bytes : 0 };
 }
@@ -316,13 +317,13 @@ static bool open_data(Sft *s, Err *err) {
                          .vocab = s->job.o.desc.d.vocab,
                          .end = end,
                          .desc = &s->job.o.desc,
-                         .road = c->data.image_processor };
+                         .processor = c->data.image_processor };
     if (!(s->job.prompter = prompter_open(&po, threads_count(s->job.o.dev.threads), err))) return false;
     TRY(open_pairs(s, &s->job.train, &s->pairs, &c->data.train_files, c->data.train_max_samples, err));
     if (c->data.val_files.n)
         TRY(open_pairs(s, &s->job.val, &s->val_pairs, &c->data.val_files, c->data.val_max_samples, err));
-    TRY(seeing_add(&s->seeing, &s->job.o.desc, s->job.prompter, s->job.train, err)
-        && seeing_add(&s->seeing, &s->job.o.desc, s->job.prompter, s->job.val, err));
+    TRY(image_stats_add(&s->image_stats, &s->job.o.desc, s->job.prompter, s->job.train, err)
+        && image_stats_add(&s->image_stats, &s->job.o.desc, s->job.prompter, s->job.val, err));
     bool talks = c->sft.messages_key != NULL;
     if (talks && s->pairs.dropped)
         return err_set(err,

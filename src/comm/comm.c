@@ -1,7 +1,7 @@
 /* comm.c - what groups do with tensors and small values, in terms of a backend's calls; waiting with a deadline. */
 #include "comm/comm.h"
 #include "base/clock.h"
-#include "base/last.h"
+#include "base/last_words.h"
 #include "comm/watch.h"
 
 #include <sched.h>
@@ -215,18 +215,18 @@ void comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) 
                tensor_over(NULL, DT_U8, c->size, (int64_t)bytes));
 }
 
-CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor came, Tensor mine) {
-    CommCall w = { c, d, NULL, "a reading of values", -1, came };
+CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor received, Tensor mine) {
+    CommCall w = { c, d, NULL, "a reading of values", -1, received };
     size_t bytes = tensor_bytes(mine.dtype, mine.rows, mine.cols);
     want_rows(w.what, mine);
-    CHECK(tensor_bytes(came.dtype, came.rows, came.cols) == bytes * (size_t)c->size, "values of %d ranks in %ld rows",
-          c->size, (long)came.rows);
+    CHECK(tensor_bytes(received.dtype, received.rows, received.cols) == bytes * (size_t)c->size,
+          "values of %d ranks in %ld rows", c->size, (long)received.rows);
     if (c->size == 1) {
         op_get(d, all, mine);
         return w;
     }
     d->ops->enter(d, false);
-    w.call = c->via->read(c, all, came.data, mine.data, bytes);
+    w.call = c->via->read(c, all, received.data, mine.data, bytes);
     d->ops->leave(d);
     return w;
 }

@@ -51,7 +51,7 @@ struct CommBackend {
     void *(*broadcast_host)(const Comm *c, int from, void *data, size_t bytes);
     void *(*send_host)(const Comm *c, int peer, int tag, const void *from, size_t bytes);
     void *(*recv_host)(const Comm *c, int peer, int tag, void *to, size_t bytes);
-    void *(*read)(const Comm *c, void *all, void *came, const void *mine, size_t bytes);   /* comm_read_begin */
+    void *(*read)(const Comm *c, void *all, void *received, const void *mine, size_t bytes);   /* comm_read_begin */
     int   (*test)(void *call);
     void  (*together)(const Comm *c, bool begins);      /* comm_together, or NULL: it changes nothing */
 };
@@ -95,7 +95,7 @@ CommCall comm_exchange_begin(const Comm *c, Dev *d, Tensor to, const CommRows *g
 void   comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes);       /* all [size * bytes] */
 /* What the device has in 'mine', of all ranks: begun as an exchange is, beside what the device is asked for from now
  * on.  all [size * bytes], the host's, is there when it was waited for; came [size rows]: room for it on the device. */
-CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor came, Tensor mine);
+CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor received, Tensor mine);
 double comm_sum(const Comm *c, double x);                               /* in rank order */
 double comm_max(const Comm *c, double x);
 int64_t comm_sum_i64(const Comm *c, int64_t x);

@@ -31,8 +31,8 @@ static void *dry_broadcast_host(const Comm *c, int from, void *data, size_t byte
     (void)c, (void)from, (void)data, (void)bytes;
     return &done;
 }
-static void *dry_read(const Comm *c, void *all, void *came, const void *mine, size_t bytes) {
-    (void)c, (void)all, (void)came, (void)mine, (void)bytes;
+static void *dry_read(const Comm *c, void *all, void *received, const void *mine, size_t bytes) {
+    (void)c, (void)all, (void)received, (void)mine, (void)bytes;
     return &done;
 }
 static int dry_test(void *call) {

@@ -2,7 +2,7 @@
  * calls under way, and their errors. */
 #include "comm/nccl.h"
 #include "base/clock.h"
-#include "base/last.h"
+#include "base/last_words.h"
 #include "comm/nccl_lib.h"
 #include "comm/watch.h"
 #include "op/profile.h"
@@ -320,17 +320,17 @@ static void *n_recv_host(const Comm *c, int peer, int tag, void *to, size_t byte
 }
 
 /* What the device has made goes round by NCCL and comes over: nothing that the device does then is waited for. */
-static void *n_read(const Comm *c, void *all, void *came, const void *mine, size_t bytes) {
+static void *n_read(const Comm *c, void *all, void *received, const void *mine, size_t bytes) {
     const char *at[MOST];
     size_t each[MOST];
     CommPart get[MOST];
     CHECK(c->size <= MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) at[r] = mine, each[r] = bytes, get[r] = (CommPart){ (size_t)r * bytes, bytes };
-    Call *call = bundle(c, "counts", came, get, at, each);
+    Call *call = bundle(c, "counts", received, get, at, each);
     Nccl *n = call->n;
     CHECK(call->stage == ON_DEVICE, "values are read while calls are noted%s", "");
     take_host(call, bytes * (size_t)c->size);
-    CUDA(n, cuMemcpyDtoHAsync_v2(call->host, device_at(came), call->bytes, n->stream));
+    CUDA(n, cuMemcpyDtoHAsync_v2(call->host, device_at(received), call->bytes, n->stream));
     CUDA(n, cuEventRecord(call->done, n->stream));
     call->stage = TO_HOST, call->all = all;
     return call;

@@ -2,7 +2,7 @@
  * Frames have one size, and a sender never waits: a beat that finds no room is not missed. */
 #include "comm/watch.h"
 #include "base/clock.h"
-#include "base/last.h"
+#include "base/last_words.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -390,7 +390,7 @@ static Heard hear_guest(const Watch *w, Guest *g) {
 
 /* Returns how many ranks there are among those that have spoken. */
 static int hear_guests(Watch *w, Door *d) {
-    int came = 0;
+    int received = 0;
     Frame mine = hello(w);
     for (int i = 0; i < d->n;) {
         Guest *g = &d->at[i];
@@ -399,11 +399,11 @@ static int hear_guests(Watch *w, Door *d) {
             i++;
             continue;
         }
-        if (h == A_RANK) send_frame(w->peer[g->in.rank].fd = g->fd, &mine), came++;
+        if (h == A_RANK) send_frame(w->peer[g->in.rank].fd = g->fd, &mine), received++;
         else close(g->fd);
         guest_leaves(d, i);
     }
-    return came;
+    return received;
 }
 
 /* A few at a time: who has come is heard before the next ones are let in. */

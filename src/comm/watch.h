@@ -5,7 +5,7 @@
  * deadline is judged by the first rank's thread, which knows what all do: as long as a rank computes (it
  * takes processor time, and is not waiting itself) the others may have to wait for it, however long; a rank
  * from which no beat comes, or that takes no time, stalls; if all wait, they wait for each other in vain.
- * Either way one line says who and in what, on standard error and in the run's log (base/last.h), and every
+ * Either way one line says who and in what, on standard error and in the run's log (base/last_words.h), and every
  * rank ends: those that the launcher does not end do it themselves. */
 #ifndef COMM_WATCH_H
 #define COMM_WATCH_H

@@ -1,6 +1,6 @@
 /* world.c - finds out whether a launcher started this process, loads MPI then, and makes the groups of a grid. */
 #include "comm/world.h"
-#include "base/last.h"
+#include "base/last_words.h"
 #include "comm/mpi/api.h"
 #include "comm/nccl.h"
 #include "comm/watch.h"
@@ -39,8 +39,9 @@ static void *w_gather_host(const Comm *c, void *all, const void *mine, size_t by
 static void *w_broadcast(const Comm *c, int from, void *data, size_t bytes) {
     return api->broadcast(c->impl, from, data, bytes);
 }
-static void *w_read(const Comm *c, void *all, void *came, const void *mine, size_t bytes) { /* a CPU's: it is there */
-    (void)came;
+static void *w_read(const Comm *c, void *all, void *received, const void *mine,
+                    size_t bytes) { /* a CPU's: it is there */
+    (void)received;
     return w_gather_host(c, all, mine, bytes);
 }
 static int w_test(void *call) { return api->test(call); }

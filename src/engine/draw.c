@@ -55,13 +55,13 @@ static void ask_back(Engine *e, Tensor got) {
     Dev *d = e->m->dev;
     size_t bytes = (size_t)(got.rows * got.cols);
     got = tensor_shape(got, 1, (int64_t)bytes);
-    if (d->ops->ask) d->ops->ask(d, e->late, got);
-    else op_get(d, e->back + (size_t)e->late * back_bytes(e->c.sched.max_seqs), got);
+    if (d->ops->ask) d->ops->ask(d, e->readback, got);
+    else op_get(d, e->back + (size_t)e->readback * back_bytes(e->c.sched.max_seqs), got);
 }
-void draw_wait(Engine *e, int late, int n) {
+void draw_wait(Engine *e, int readback, int n) {
     Dev *d = e->m->dev;
-    char *back = e->back + (size_t)late * back_bytes(e->c.sched.max_seqs);
-    if (d->ops->ask) d->ops->asked(d, late, back, back_bytes(n));
+    char *back = e->back + (size_t)readback * back_bytes(e->c.sched.max_seqs);
+    if (d->ops->ask) d->ops->asked(d, readback, back, back_bytes(n));
     take_back(e, back, 0, n);
 }
 
@@ -102,7 +102,7 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
     s.ent = tensor_over(tensor_rows(got, 2, 1).data, DT_F32, n, 1);
     if (f->kept) s.kept = tensor_push(&e->io, DT_I32, n, kept_words(e->m->desc->d.vocab));
     model_sample(e->m, &s);
-    if (e->late >= 0) ask_back(e, got);
+    if (e->readback >= 0) ask_back(e, got);
     else op_get(e->m->dev, e->back, got), take_back(e, e->back, from, n);
     if (f->kept) tell_kept(e, f, draw, s.kept, from);
     arena_pop(&e->io, io);
@@ -111,7 +111,7 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
 
 /* Runs of rows that may be drawn together; a row with banned tokens stands alone. */
 void draw_all(Engine *e, const Feed *f, const Step *st, Tensor h, Tensor ids) {
-    if (e->late >= 0) {
+    if (e->readback >= 0) {
         sample_rows(e, f, st->draw, h, 0, st->n_draws, false, ids);
         return;
     }

@@ -25,13 +25,13 @@ void engine_ahead(Engine *e, bool on) { e->ahead = on; }
 
 void engine_flush(Engine *e) {
     sched_flush(e->s);
-    if (e->seen) seen_flush(e->seen);
+    if (e->images) images_flush(e->images);
 }
 
 /* May the next step begin before the host knows what this one drew? */
-static bool may_be_late(Engine *e, const Feed *f, const Step *st) {
+static bool may_run_ahead(Engine *e, const Feed *f, const Step *st) {
     bool alone = e->m->par.tp.size == 1 && e->m->par.experts.size == 1;
-    if (!e->ahead || !alone || f->kept || e->seen || e->plain) return false;
+    if (!e->ahead || !alone || f->kept || e->images || e->plain) return false;
     if (st->n_rows != st->n_pieces || st->n_draws != st->n_pieces || back_bytes(st->n_draws) > DEV_ASK) return false;
     for (int i = 0; i < st->n_draws; i++)
         if (request_of(e, st->draw[i].seq)->opts->min_tokens > 0) return false; /* such rows may be drawn alone */
@@ -57,7 +57,7 @@ static void name_rows(Engine *e, const Step *st) {
 
 static void compute(Engine *e, const Feed *f, const Step *st, bool fed) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
-    e->late = !may_be_late(e, f, st) ? NOT_LATE : e->late == 0;
+    e->readback = !may_run_ahead(e, f, st) ? NO_READBACK : e->readback == 0;
     Rows r = stage_rows(e, st, fed);
     name_rows(e, st);
     Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
@@ -81,12 +81,12 @@ static void deliver(Engine *e, const Feed *f, int seq, Finish why, EngineStats *
     stats->answers++;
     f->answer(f->user, &a);
     int group = q->group;
-    if (sched_finish(e->s, seq) && e->seen) seen_drop(e->seen, group);
+    if (sched_finish(e->s, seq) && e->images) images_drop(e->images, group);
 }
 
 /* Will every sequence of this step be in the next one, unless its answer ends with a token that nobody knows yet? */
 static bool goes_on(Engine *e, const Feed *f, int n, const EngineStats *stats) {
-    if (e->late < 0 || !sched_goes_on(e->s)) return false;
+    if (e->readback < 0 || !sched_goes_on(e->s)) return false;
     for (int i = 0; i < n; i++) {
         const Seq *q = sched_seq(e->s, e->drawn[i].seq);
         if (q->state != SEQ_RUNNING || q->n + 1 >= q->limit) return false;
@@ -118,11 +118,11 @@ static bool is_stop(const Engine *e, const SampleOpts *o, int32_t id) {
 
 /* Returns how many tokens there were: answers that ended a step ago, when this one had begun, have none. */
 static int take_tokens(Engine *e, const Feed *f, const Step *st, EngineStats *stats) {
-    int n = st->n_draws, late = e->late, had = 0;
+    int n = st->n_draws, readback = e->readback, had = 0;
     for (int i = 0; i < n; i++) e->drawn[i] = (Drawn){ st->draw[i].seq, sched_seq(e->s, st->draw[i].seq)->n };
     e->begun = false;
     if (goes_on(e, f, n, stats)) begin_next(e, f, n, stats);
-    if (late >= 0) draw_wait(e, late, n);
+    if (readback >= 0) draw_wait(e, readback, n);
     for (int i = 0; i < n; i++) {
         int seq = e->drawn[i].seq, at = e->drawn[i].at;
         Seq *q = sched_seq(e->s, seq);
@@ -159,21 +159,21 @@ static void cut_all(Engine *e, const Feed *f, EngineStats *stats) {
         Answer a = { .request = &e->request[group], .sample = sample, .finish = FINISH_BUDGET };
         stats->answers++;
         f->answer(f->user, &a);
-        if (e->seen && sched_over(e->s, group)) seen_drop(e->seen, group);
+        if (e->images && sched_over(e->s, group)) images_drop(e->images, group);
     }
 }
 
 /* A request whose pictures find no room waits, with those behind it, until others are done. */
 static bool fill(Engine *e, const Feed *f, EngineStats *stats) {
     while (sched_room(e->s)) {
-        Request r = e->held;
-        if (!e->holds && !f->next(f->user, &r)) return false;
-        CHECK(!r.spans.n || e->seen, "a prompt with pictures, and the engine was opened for none");
+        Request r = e->waiting;
+        if (!e->is_waiting && !f->next(f->user, &r)) return false;
+        CHECK(!r.spans.n || e->images, "a prompt with pictures, and the engine was opened for none");
         int g = sched_next_group(e->s);
-        e->held = r, e->holds = e->seen && !seen_take(e->seen, g, &r);
-        CHECK(!e->holds || !sched_idle(e->s), "a prompt's pictures find no room in %d rows", e->c.feats);
-        if (e->holds) return true;
-        sched_add(e->s, e->seen ? seen_tokens(e->seen, g) : r.tokens, r.n, r.samples, r.opts->max_tokens);
+        e->waiting = r, e->is_waiting = e->images && !images_take(e->images, g, &r);
+        CHECK(!e->is_waiting || !sched_idle(e->s), "a prompt's pictures find no room in %d rows", e->c.feats);
+        if (e->is_waiting) return true;
+        sched_add(e->s, e->images ? images_tokens(e->images, g) : r.tokens, r.n, r.samples, r.opts->max_tokens);
         e->request[g] = r;
         stats->prompt_tokens += r.n;
     }
@@ -197,9 +197,9 @@ EngineStats engine_run(Engine *e, const Feed *f) {
     SchedStats before = sched_stats(e->s);
     double t0 = clock_now();
     bool more = true;
-    e->holds = e->begun = false;
-    bool seen = e->m->dev->profile || e->m->dev->watch; /* call by call */
-    e->plain = comm_max(&e->m->par.experts, comm_max(&e->m->par.tp, seen)) > 0;
+    e->is_waiting = e->begun = false;
+    bool images = e->m->dev->profile || e->m->dev->watch; /* call by call */
+    e->plain = comm_max(&e->m->par.experts, comm_max(&e->m->par.tp, images)) > 0;
     for (;;) {
         if (more) more = fill(e, f, &stats) || f->join; /* who joins others may be given more later */
         Join how = join(e, f);

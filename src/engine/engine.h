@@ -89,7 +89,7 @@ EngineSizes engine_sizes(const ModelDesc *m, const EngineConf *c, DevKind like);
 Engine *engine_open(Model *m, const EngineConf *c, Mem *mem);
 /* Rows and patches that one request needs of EngineConf.feats and .patches; the engine must
  * have been opened with at least as many. */
-void    engine_seen(const ModelDesc *m, Spans pics, int64_t *feats, int64_t *patches);
+void    engine_images(const ModelDesc *m, Spans pics, int64_t *feats, int64_t *patches);
 /* The same with its cache in somebody else's memory, which others may use between runs: engine_flush after they did. */
 Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem);
 void    engine_close(Engine *e);

@@ -4,10 +4,10 @@
 #define ENGINE_ENGINE_INT_H
 
 #include "engine/engine.h"
-#include "engine/seen.h"
+#include "engine/images.h"
 
 typedef struct { int seq, at; } Drawn;         /* at: the token's place in the sequence */
-typedef struct { int seen; void *calls; } Graph;  /* how often a step of that size came; its captured calls, or NULL */
+typedef struct { int times; void *calls; } Graph; /* how often a step of that size came; its captured calls, or NULL */
 
 struct Engine {
     Model *m;
@@ -17,25 +17,26 @@ struct Engine {
     bool own; /* the cache's memory */
     Arena io, host;
     Request *request; /* [max_seqs] by group */
-    Request held;     /* taken from the feed, but there is no room for its pictures yet */
-    bool holds;
+    Request waiting;     /* taken from the feed, but there is no room for its pictures yet */
+    bool is_waiting;
     int32_t *id;
     float *lp, *ent;
     Finish *finish;
     bool *finished, *full; /* full: no room for another kept set */
     int max_pages;
-    Seen *seen; /* pictures, or NULL: requests have none */
+    Images *images; /* pictures, or NULL: requests have none */
     Graph *graph; /* [max_batch+1]: of a step in which so many sequences decode */
     int n_graphs;
     bool plain; /* no graphs: a rank is profiled, call by call, and NCCL wants all ranks of a call alike */
     bool ahead; /* engine_ahead */
-    /* What was drawn by the step under way.  late: the device was asked for it (as number late), and not waited for. */
+    /* What was drawn by the step under way.  readback: the device was asked for it under that
+     * number, and not waited for. */
     Drawn *drawn;
-    int late;
+    int readback;
     bool begun; /* the scheduler's step is under way already */
     char *back; /* ids, log-probs and entropies as they come back */
 };
-enum { NOT_LATE = -1 };
+enum { NO_READBACK = -1 };
 enum { KEEP_ROWS = 64 }; /* rows drawn together when their kept sets are wanted */
 
 /* Three columns that come back in one piece. */
@@ -58,7 +59,7 @@ static inline const Request *request_of(Engine *e, int seq) { return &e->request
 typedef struct {
     Paged paged;
     Tensor ids, pos, rows; /* rows [draws]: each draw's row, its piece's last */
-    Pictures seen;
+    Pictures images;
 } Rows;
 Tensor   stage_put(Engine *e, DType t, const void *from, int64_t rows, int64_t cols);
 int32_t *stage_i32(Engine *e, int64_t n);                       /* room on the host */
@@ -70,6 +71,6 @@ void graph_extend(Engine *e, const Step *st, const Rows *r, Tensor h);
 
 /* ---- draw.c: tokens for a step's draws, from rows of h; ids: where the next step reads them */
 void draw_all(Engine *e, const Feed *f, const Step *st, Tensor h, Tensor ids);
-void draw_wait(Engine *e, int late, int n);                     /* for what the device was asked for */
+void draw_wait(Engine *e, int readback, int n);                     /* for what the device was asked for */
 
 #endif

@@ -30,12 +30,12 @@ void graph_extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
     Graph *n = &e->graph[st->n_pieces];
     int64_t each;
     bool decodes = all_decode(e, st, &each) && d->ops->record && !e->plain;
-    if (decodes && !n->calls && ++n->seen >= WORTH_CAPTURING && e->n_graphs < MOST_GRAPHS) {
+    if (decodes && !n->calls && ++n->times >= WORTH_CAPTURING && e->n_graphs < MOST_GRAPHS) {
         d->ops->record(d);
-        model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
+        model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->images, each, r->rows, h);
         n->calls = d->ops->recorded(d);
         e->n_graphs++;
     }
     if (decodes && n->calls) d->ops->replay(d, n->calls);
-    else model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->seen, each, r->rows, h);
+    else model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->images, each, r->rows, h);
 }

@@ -23,7 +23,7 @@ size_t engine_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
                       .page = c->sched.page,
                       .shard = c->shard,
                       .feats = c->feats };
-    size_t rows = model_extend_tmp(m, &s, like), pictures = seen_tmp_bytes(m, c, like), even = 0;
+    size_t rows = model_extend_tmp(m, &s, like), pictures = images_tmp_bytes(m, c, like), even = 0;
     s.each = most_each(c, ep_of(c->shard));
     if (s.each) {
         int64_t most = s.each * c->shard->g.tp;
@@ -88,7 +88,7 @@ Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem) {
     size_t io = list_bytes(m->desc, c);
     e->host = arena_on_host("rollout host", io, mem);
     e->io = dev_arena(m->dev, "rollout io", io);
-    if (c->feats) e->seen = seen_open(m, c, mem);
+    if (c->feats) e->images = images_open(m, c, mem);
     return e;
 }
 
@@ -96,6 +96,6 @@ void engine_close(Engine *e) {
     for (int i = 0; i <= e->c.sched.max_batch; i++)
         if (e->graph[i].calls) e->m->dev->ops->forget(e->m->dev, e->graph[i].calls);
     if (e->own) dev_free(e->m->dev, e->cache.memory.base);
-    if (e->seen) seen_close(e->seen);
+    if (e->images) images_close(e->images);
     dev_free(e->m->dev, e->io.base);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct {
-    int held, children; /* children: cached pages that name this one as 'before' */
+    int refs, children; /* children: cached pages that name this one as 'before' */
     int before, next;   /* prefix table: the page before this one's tokens, the next of the same chain, and one more */
     bool cached;        /* in the prefix table */
     int older, newer;   /* list of unheld pages: empty ones at the old end */
@@ -89,24 +89,24 @@ int pages_take(Pages *p) {
     int i = p->oldest;
     if (p->fresh < p->n && (i < 0 || p->at[i].cached)) { /* before what somebody may still find */
         p->n_free--;
-        p->at[p->fresh].held = 1;
+        p->at[p->fresh].refs = 1;
         return p->fresh++;
     }
     if (i < 0) return -1;
     list_remove(p, i);
     forget_behind(p, i); /* also of a page that is not in the table itself: an equal one took its place there */
     forget(p, i);
-    p->at[i].held = 1;
+    p->at[i].refs = 1;
     return i;
 }
 
 void pages_hold(Pages *p, int i) {
-    if (p->at[i].held++ == 0) list_remove(p, i);
+    if (p->at[i].refs++ == 0) list_remove(p, i);
 }
 
 void pages_drop(Pages *p, int i) {
-    CHECK(p->at[i].held > 0, "page %d dropped, but nobody holds it", i);
-    if (--p->at[i].held == 0) list_add(p, i, !p->at[i].cached);
+    CHECK(p->at[i].refs > 0, "page %d dropped, but nobody holds it", i);
+    if (--p->at[i].refs == 0) list_add(p, i, !p->at[i].cached);
 }
 
 static uint32_t hash(const Pages *p, int before, const int32_t *tokens) {

@@ -25,7 +25,7 @@ Rows stage_rows(Engine *e, const Step *st, bool fed) {
     int32_t *table = both(e, &r.paged.table, n, e->max_pages);
     int axes = dims_axes(&e->m->desc->d);
     int32_t *pos = both(e, &r.pos, st->n_rows, axes), *rows = both(e, &r.rows, st->n_draws, 1);
-    int32_t *from = e->seen ? both(e, &r.seen.from, st->n_rows, 1) : NULL;
+    int32_t *from = e->images ? both(e, &r.images.from, st->n_rows, 1) : NULL;
     for (int i = 0; i < n; i++) {
         const Piece *p = &st->piece[i];
         const Seq *q = sched_seq(e->s, p->seq);
@@ -34,7 +34,7 @@ Rows stage_rows(Engine *e, const Step *st, bool fed) {
             ids[row + k] = q->tokens[p->start + k];
             for (int a = 0; a < axes; a++) pos[(row + k) * axes + a] = p->start + k;
         }
-        if (e->seen) seen_rows(e->seen, q->group, p->start, p->rows, ids + row, pos + 3 * row, from + row);
+        if (e->images) images_rows(e->images, q->group, p->start, p->rows, ids + row, pos + 3 * row, from + row);
         row += p->rows;
         if (p->rows > r.paged.rows.longest) r.paged.rows.longest = p->rows;
         for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k < q->n_pages ? q->pages[k] : -1;
@@ -46,6 +46,6 @@ Rows stage_rows(Engine *e, const Step *st, bool fed) {
           e->host.used - host);
     char *to = fed ? r.paged.rows.at.data : r.ids.data, *end = (char *)e->io.base + e->io.used;
     op_put(e->m->dev, tensor_over(to, DT_U8, 1, end - to), fed ? at : ids);
-    if (e->seen) r.seen.feats = seen_feats(e->seen), r.seen.tokens = r.seen.feats.rows;
+    if (e->images) r.images.feats = images_feats(e->images), r.images.tokens = r.images.feats.rows;
     return r;
 }

@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-bool pixels_road(PixelsRoad *out, const char *name) {
+bool image_processor(ImageProcessor *out, const char *name) {
     static const char *const names[] = { "verl", "slow", "fast" };
     for (int i = 0; i < 3; i++)
-        if (!strcmp(name, names[i])) return *out = (PixelsRoad)i, true;
+        if (!strcmp(name, names[i])) return *out = (ImageProcessor)i, true;
     return false;
 }
 
@@ -46,9 +46,9 @@ enum { UTILS_MIN = 4 * 28 * 28, UTILS_MAX = 16384 * 28 * 28 }; /* qwen_vl_utils'
 /* The road's first stop; only verl's has a second one (pixels_size). */
 static bool first_size(int *a, int *b, int h, int w, const PixelsRules *r, Err *err) {
     int factor = r->patch * r->merge;
-    if (r->road == PIXELS_VERL && r->own_h)
+    if (r->processor == PIXELS_VERL && r->own_h)
         return smart_resize(a, b, r->own_h, r->own_w, factor, UTILS_MIN, UTILS_MAX, true, err);
-    if (r->road == PIXELS_VERL)
+    if (r->processor == PIXELS_VERL)
         return smart_resize(a, b, h, w, factor, r->own_min ? r->own_min : UTILS_MIN,
                             r->own_max ? r->own_max : UTILS_MAX, true, err);
     return smart_resize(a, b, h, w, factor, r->min_pixels, r->max_pixels, false, err);
@@ -56,7 +56,7 @@ static bool first_size(int *a, int *b, int h, int w, const PixelsRules *r, Err *
 
 bool pixels_size(int *out_h, int *out_w, int h, int w, const PixelsRules *r, Err *err) {
     TRY(first_size(out_h, out_w, h, w, r, err));
-    if (r->road != PIXELS_VERL) return true;
+    if (r->processor != PIXELS_VERL) return true;
     return smart_resize(out_h, out_w, *out_h, *out_w, r->patch * r->merge, r->min_pixels, r->max_pixels, false, err);
 }
 
@@ -105,11 +105,11 @@ static bool read_rules(PixelsRules *r, const Json *j, Err *err) {
     return true;
 }
 
-bool pixels_rules(PixelsRules *out, const char *model_dir, PixelsRoad road, Err *err) {
+bool pixels_rules(PixelsRules *out, const char *model_dir, ImageProcessor processor, Err *err) {
     Buf path = { 0 }, text = { 0 };
     Mem mem = { 0 };
     Json j;
-    *out = (PixelsRules){ .road = road };
+    *out = (PixelsRules){ .processor = processor };
     buf_printf(&path, "%s/preprocessor_config.json", model_dir);
     bool ok = file_read(&text, path.data, err)
               && ((json_parse(&j, text.data, text.n, &mem, err) && read_rules(out, &j, err))
@@ -123,7 +123,7 @@ bool pixels_rules(PixelsRules *out, const char *model_dir, PixelsRoad road, Err 
 void pixels_table(float table[3][256], const PixelsRules *r) {
     for (int c = 0; c < 3; c++)
         for (int x = 0; x < 256; x++) {
-            if (r->road == PIXELS_FAST) table[c][x] = ((float)x - r->mean[c] * 255.0f) / (r->std[c] * 255.0f);
+            if (r->processor == PIXELS_FAST) table[c][x] = ((float)x - r->mean[c] * 255.0f) / (r->std[c] * 255.0f);
             else table[c][x] = ((float)(x * (1.0 / 255)) - r->mean[c]) / r->std[c];
         }
 }
@@ -140,7 +140,7 @@ bool pixels_rows(uint8_t **rows, PixelsGrid *grid, const Image *in, int n, const
     Mem tmp = { 0 };
     Image *small = MEM_ARRAY(&tmp, Image, (size_t)n);
     for (int i = 0; i < n; i++) {
-        pixels_resize(&small[i], &in[i], h1, w1, r->road == PIXELS_FAST, &tmp);
+        pixels_resize(&small[i], &in[i], h1, w1, r->processor == PIXELS_FAST, &tmp);
         if (h1 != h || w1 != w) {
             Image first = small[i];
             pixels_resize(&small[i], &first, h, w, false, &tmp);

@@ -14,10 +14,10 @@
 
 #include "image/image.h"
 
-typedef enum { PIXELS_VERL, PIXELS_SLOW, PIXELS_FAST } PixelsRoad;
+typedef enum { PIXELS_VERL, PIXELS_SLOW, PIXELS_FAST } ImageProcessor;
 
 typedef struct {
-    PixelsRoad road;
+    ImageProcessor processor;
     int        patch, merge, frames;   /* pixels a side; patches a side of one token; frames of one patch */
     int64_t    min_pixels, max_pixels;
     float      mean[3], std[3];
@@ -31,8 +31,8 @@ static inline int64_t grid_tokens(PixelsGrid g, int merge) { return grid_rows(g)
 
 /* preprocessor_config.json of a model folder; a key that is missing and has no one meaning is
  * an error.  The road is the caller's. */
-bool pixels_rules(PixelsRules *out, const char *model_dir, PixelsRoad road, Err *err);
-bool pixels_road(PixelsRoad *out, const char *name);          /* "verl", "slow", "fast" */
+bool pixels_rules(PixelsRules *out, const char *model_dir, ImageProcessor processor, Err *err);
+bool image_processor(ImageProcessor *out, const char *name);          /* "verl", "slow", "fast" */
 
 /* The size in pixels that a picture of h x w gets, a multiple of patch*merge; false where the
  * rules refuse it (aspect above 200). */

@@ -243,7 +243,7 @@ PicturesShape batch_pictures(const PackSeq *seqs, int n, const Dims *d) {
     return s;
 }
 
-size_t batch_see_bytes(const PicturesShape *s, int64_t tokens, const Dims *d) {
+size_t batch_images_bytes(const PicturesShape *s, int64_t tokens, const Dims *d) {
     if (!d->vis.layers) return 0;
     return arena_round((size_t)tokens * 12) + arena_round((size_t)tokens * 4) + pictures_bytes(s, tokens, d);
 }
@@ -280,8 +280,8 @@ static int64_t deal(int64_t *first, PictureList *l, const bool *here, const Dims
     return rows;
 }
 
-void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule,
-               const Comm *tp) {
+void batch_put_images(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule,
+                      const Comm *tp) {
     if (!dims->vis.layers) return;
     Mem mem = { 0 };
     size_t all = 0, rows = (size_t)b->tokens;
@@ -320,9 +320,9 @@ void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dim
             own_ids[i] = ids[own[i]];
             from[i] = (int32_t)(at >= 0 && first[at] >= 0 ? first[at] + row[own[i]] : results);
         }
-        if (l.n) pictures_put(&b->seen, d, a, l.at, (int)l.n, dims);
+        if (l.n) pictures_put(&b->images, d, a, l.at, (int)l.n, dims);
         b->ids = put_i32(d, a, own_ids, b->tokens);
-        b->seen.from = put_i32(d, a, from, b->tokens);
+        b->images.from = put_i32(d, a, from, b->tokens);
     }
     vec_free(l.at);
     mem_free(&mem);

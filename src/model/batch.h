@@ -37,7 +37,7 @@ typedef struct {
     CpRows  outs;                /* ... and their outputs */
     Tensor  own_at;              /* [own,1]: which of all outputs; none without cp */
     int     rank, ranks;         /* of cp */
-    Pictures seen;               /* of this rank; ids at all pictures' places are the vocabulary's end */
+    Pictures images;               /* of this rank; ids at all pictures' places are the vocabulary's end */
 } Batch;
 
 /* Host staging comes from 'host' and is free again at return; the batch lives in 'a'.  _part:
@@ -52,9 +52,10 @@ static inline int64_t batch_part_tokens(int64_t tokens, int seqs, int ranks) {
 }
 /* Then, of a model that takes pictures: three positions a token by 'rule', and the pictures of this rank's tokens,
  * which are dealt out over the ranks of tp; tp NULL: the tower is another stage's.  Nothing for another model. */
-void batch_see(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule, const Comm *tp);
+void batch_put_images(Batch *b, Dev *d, Arena *a, const PackSeq *seqs, int n, const Dims *dims, ClipRule rule,
+                      const Comm *tp);
 PicturesShape batch_pictures(const PackSeq *seqs, int n, const Dims *d);     /* of the distinct ones */
-size_t batch_see_bytes(const PicturesShape *s, int64_t tokens, const Dims *d);       /* of a, on top of a batch's */
+size_t batch_images_bytes(const PicturesShape *s, int64_t tokens, const Dims *d);       /* of a, on top of a batch's */
 /* Outputs i with ban[i] 1 were drawn from a distribution without these ids (min-tokens keeps stop tokens away). */
 void   batch_ban(Batch *b, Dev *d, Arena *a, Arena *host, const int32_t *ban, const int32_t *ids, int n);
 /* The sequences' kept sets, in place of those that the weights would keep.  A cut sequence

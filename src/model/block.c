@@ -8,21 +8,21 @@ static float eps_of(const Ctx *c) { return (float)c->m->d.eps; }
 
 /* A block of experts leaves one token's norm to the next one's q, k and v, where nothing is kept, this rank has all,
  * and the backend makes it there and the experts' sum at once; else it norms what it has at hand. */
-static bool norms_late(const Ctx *c, int layer, int64_t T) {
+static bool defers_norms(const Ctx *c, int layer, int64_t T) {
     const Dims *m = &c->m->d;
     return T == 1 && is_moe(c, layer) && !m->shared && mixer_of(c->m, layer)->takes_raw && !c->each
            && c->par.tp.size == 1 && c->par.experts.size == 1 && c->leaves == 1
-           && op_norms_late(c->dev, m->hidden, param(c->w, P_Q, layer).rows + 2 * param(c->w, P_K, layer).rows,
-                            c->l.expert_ffn, m->topk);
+           && op_defers_norms(c->dev, m->hidden, param(c->w, P_Q, layer).rows + 2 * param(c->w, P_K, layer).rows,
+                              c->l.expert_ffn, m->topk);
 }
 
 /* y = mid + what x gives; out is scratch.  begin: experts' x is still to be made (moe_forward) */
 static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor mid, Tensor out, Tensor x, const Known *k,
-                         bool known, const Beginning *begin, const Ahead *ahead, BlockKeep *keep) {
+                         bool known, const Beginning *begin, const NextNorm *next_norm, BlockKeep *keep) {
     Ending end = { .y = y, .mid = mid, .eps = eps_of(c) };
-    bool sums = ahead && norms_late(c, layer, x.rows), ends = ahead && ahead->wanted,
+    bool sums = next_norm && defers_norms(c, layer, x.rows), ends = next_norm && next_norm->wanted,
          at_once = sums || (ends && is_moe(c, layer) && !c->m->d.shared);
-    if (ends && !sums) end.n = ahead->n, end.g = param(c->w, P_NORM1, layer + 1);
+    if (ends && !sums) end.n = next_norm->n, end.g = param(c->w, P_NORM1, layer + 1);
     if (is_moe(c, layer))
         moe_forward(c, layer, out, x, &k->routing, known, begin, at_once ? &end : NULL, keep ? &keep->moe : NULL);
     else mlp_forward(c, &mlp_dense, layer, out, x, keep ? &keep->mlp : NULL);
@@ -37,7 +37,7 @@ static void feed_backward(const Ctx *c, int layer, const Params *g, Tensor dx, T
     else mlp_backward(c, &mlp_dense, layer, g, dx, dy, x, &keep->mlp);
 }
 
-static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, const Ahead *ahead,
+static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, bool known, const NextNorm *next_norm,
                 BlockKeep *keep) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
@@ -46,11 +46,11 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
 
     size_t inner = arena_mark(tmp);
     Raw raw = { x, param(c->w, P_NORM1, layer), eps_of(c) };
-    bool there = ahead && ahead->there && !norms_late(c, layer - 1, x.rows),
-         is_raw = ahead && !there && norms_late(c, layer, x.rows);
+    bool there = next_norm && next_norm->there && !defers_norms(c, layer - 1, x.rows),
+         is_raw = next_norm && !there && defers_norms(c, layer, x.rows);
     watch_at(d, layer, "norm before attention");
-    Tensor n =
-        there || is_raw ? ahead->n : norm_forward(c, x, raw.g, raw.eps, keep_cheap(c, keep), keep ? &keep->n1 : NULL);
+    Tensor n = there || is_raw ? next_norm->n
+                               : norm_forward(c, x, raw.g, raw.eps, keep_cheap(c, keep), keep ? &keep->n1 : NULL);
     watch_at(d, layer, "attention");
     mixer_of(c->m, layer)
         ->forward(c, layer, out, n, is_raw ? &raw : NULL, &k->attended, known, keep ? &keep->mixer : NULL);
@@ -63,18 +63,18 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
     n = late ? push(c, tmp, x.rows, x.cols)
              : norm_add_forward(c, mid, x, out, g, eps_of(c), keep_cheap(c, keep), keep ? &keep->n2 : NULL);
     watch_at(d, layer, is_moe(c, layer) ? "experts" : "feed-forward");
-    feed_forward(c, layer, y, mid, out, n, k, known, late ? &begin : NULL, ahead, keep);
+    feed_forward(c, layer, y, mid, out, n, k, known, late ? &begin : NULL, next_norm, keep);
     arena_pop(tmp, mark);
 }
 
-void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Ahead *ahead, BlockKeep *keep) {
+void block_forward(const Ctx *c, int layer, Tensor y, Tensor x, const NextNorm *next_norm, BlockKeep *keep) {
     size_t mark = arena_mark(&c->dev->tmp);
     Known k = { 0 };
     bool full = c->recompute == RECOMPUTE_FULL;
     if (is_moe(c, layer)) k.routing = routing_push(c, x.rows, keep_always(c, keep));
     if (keep && full) k.attended = mixer_of(c->m, layer)->attended(c, c->act);
     if (keep) *keep = (BlockKeep){ .x = x, .known = k };
-    run(c, layer, y, x, &k, false, ahead, full ? NULL : keep);
+    run(c, layer, y, x, &k, false, next_norm, full ? NULL : keep);
     arena_pop(&c->dev->tmp, mark);
 }
 

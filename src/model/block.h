@@ -16,9 +16,9 @@ typedef struct {
 
 /* Where nothing is kept a block norms its y for the next one, while it has it at hand: n [T,H] is x normed if it is
  * there already, and y normed if that is wanted. */
-typedef struct { Tensor n; bool there, wanted; } Ahead;
+typedef struct { Tensor n; bool there, wanted; } NextNorm;
 /* y must outlive the block: with keep it is the next block's kept input.  ahead: or NULL */
-void block_forward (const Ctx *c, int layer, Tensor y, Tensor x, const Ahead *ahead, BlockKeep *keep);
+void block_forward (const Ctx *c, int layer, Tensor y, Tensor x, const NextNorm *next_norm, BlockKeep *keep);
 void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, const BlockKeep *keep);
 
 #endif

@@ -111,25 +111,25 @@ int model_layers(const Model *m, int v, int *from) { return grid_chunk(&m->shard
  * and of its other there is -0, which changes nothing.  An id behind the vocabulary's end is no row of it.
  * Over ranks of tp each has the results of some pictures and adds them to its part of the embedding: one
  * sum brings both to the rows' ranks. */
-static Part seen_vocab(const Model *m) { return (Part){ m->local.vocab0, m->desc->d.vocab + 1 }; }
-static Part seen_part(Tensor feats) { return (Part){ 0, feats.rows + 1 }; }
+static Part image_vocab(const Model *m) { return (Part){ m->local.vocab0, m->desc->d.vocab + 1 }; }
+static Part image_part(Tensor feats) { return (Part){ 0, feats.rows + 1 }; }
 
 static void embed(Model *m, Tensor x, Tensor ids, Tensor feats, Tensor from) {
     size_t mark = arena_mark(&m->dev->tmp);
     Tensor part = tp_partial(&m->par, &m->dev->tmp, x, ids.rows);
     watch_at(m->dev, -1, "embedding");
-    op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), from.data ? seen_vocab(m) : vocab_part(m));
+    op_embed(m->dev, part, ids, param(&m->w, P_EMBED, 0), from.data ? image_vocab(m) : vocab_part(m));
     if (feats.data) {
         Tensor shown = tensor_push(&m->dev->tmp, part.dtype, part.rows, part.cols);
-        op_embed(m->dev, shown, from, feats, seen_part(feats));
+        op_embed(m->dev, shown, from, feats, image_part(feats));
         op_add(m->dev, part, part, shown);
     }
     tp_exit(&m->par, m->dev, x, part);
     arena_pop(&m->dev->tmp, mark);
 }
 
-void model_see(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, int n, ClipRule rule) {
-    batch_see(b, m->dev, a, seqs, n, &m->desc->d, rule, model_begins(m, 0) ? &m->par.tp : NULL);
+void model_put_images(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, int n, ClipRule rule) {
+    batch_put_images(b, m->dev, a, seqs, n, &m->desc->d, rule, model_begins(m, 0) ? &m->par.tp : NULL);
 }
 
 /* The pictures' results: those that were made before, or the tower's, which keeps what its backward reads. */
@@ -140,25 +140,25 @@ static Tensor features(Model *m, const Pictures *p, Arena *to, Arena *act, Model
 
 /* ids [T], or x from the chunk before -> this rank's rows of what the chunk's last block returns: y, or a new tensor
  * where that is none.  Without keep two tensors of tmp take turns. */
-static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, const Pictures *seen, Tensor y, Tensor x,
+static Tensor hidden(Model *m, const Ctx *c, int v, Tensor ids, const Pictures *images, Tensor y, Tensor x,
                      ModelKeep *keep) {
     int64_t t = comm_share(&m->par.tp, ids.rows), H = m->desc->d.hidden;
     Arena *a = keep_always(c, keep);
     int l0, n = model_layers(m, v, &l0);
     Tensor spare[2];
     for (int i = 0; i < 2 && !keep; i++) spare[i] = push(c, a, t, H);
-    Ahead ahead = { .n = keep ? TENSOR_NONE : push(c, a, t, H) };
+    NextNorm next_norm = { .n = keep ? TENSOR_NONE : push(c, a, t, H) };
     if (model_begins(m, v)) {
         size_t mark = arena_mark(&m->dev->tmp);
         x = keep ? push(c, a, t, H) : spare[1];
-        embed(m, x, ids, features(m, seen, &m->dev->tmp, c->act, keep), seen->from);
+        embed(m, x, ids, features(m, images, &m->dev->tmp, c->act, keep), images->from);
         arena_pop(&m->dev->tmp, mark);
     }
     for (int i = 0; i < n; i++) {
         Tensor to = i == n - 1 && y.data ? y : keep ? push(c, a, t, H) : spare[i % 2];
         comm_about(&m->par.tp, "layer", l0 + i);
-        ahead.there = i > 0, ahead.wanted = i + 1 < n;
-        block_forward(c, l0 + i, to, x, keep ? NULL : &ahead, keep ? &keep->block[i] : NULL);
+        next_norm.there = i > 0, next_norm.wanted = i + 1 < n;
+        block_forward(c, l0 + i, to, x, keep ? NULL : &next_norm, keep ? &keep->block[i] : NULL);
         x = to;
     }
     if (!n && y.data) op_copy(m->dev, y, x);
@@ -261,7 +261,7 @@ void chunk_forward(Model *m, int v, const Batch *b, Tensor y, Tensor x, Arena *a
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, act, b);
     c.cossin = rotation(m, b->pos, a);
-    Tensor last = hidden(m, &c, v, b->ids, &b->seen, y, x, keep);
+    Tensor last = hidden(m, &c, v, b->ids, &b->images, y, x, keep);
     if (keep) keep->cossin = c.cossin;
     if (model_ends(m, v)) {
         Tensor h = outputs(m, &c, last, b->rows, a, keep), stat = tensor_push(a, DT_U8, b->own, HEAD_STAT);
@@ -303,14 +303,14 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     if (!n && dx.data) op_copy(d, dx, dy);
     if (model_begins(m, v)) {
         Tensor all = tp_exit_bwd(&m->par, d, tmp, dy, b->tokens);
-        op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, b->seen.from.data ? seen_vocab(m) : vocab_part(m));
-        if (b->seen.tokens && !m->tower_frozen) { /* answers that share a picture add up in its rows */
-            Tensor dfeats = push_f32(tmp, b->seen.tokens, H);
+        op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, b->images.from.data ? image_vocab(m) : vocab_part(m));
+        if (b->images.tokens && !m->tower_frozen) { /* answers that share a picture add up in its rows */
+            Tensor dfeats = push_f32(tmp, b->images.tokens, H);
             op_zero(d, dfeats);
-            op_embed_bwd(d, dfeats, all, b->seen.from, seen_part(dfeats));
+            op_embed_bwd(d, dfeats, all, b->images.from, image_part(dfeats));
             Tensor dout = d->act == DT_F32 ? dfeats : push(&c, tmp, dfeats.rows, H);
             if (dout.data != dfeats.data) op_copy(d, dout, dfeats);
-            tower_backward(m, g, &b->seen, dout, act, &keep->tower);
+            tower_backward(m, g, &b->images, dout, act, &keep->tower);
         }
     }
     arena_pop(tmp, mark);
@@ -396,13 +396,13 @@ void model_logits(Model *m, const Batch *b, Tensor logits) {
     size_t mark = arena_mark(tmp);
     Ctx c = context(m, NULL, b);
     c.cossin = rotation(m, b->pos, tmp);
-    Tensor h = outputs(m, &c, hidden(m, &c, 0, b->ids, &b->seen, TENSOR_NONE, TENSOR_NONE, NULL), b->rows, tmp, NULL);
+    Tensor h = outputs(m, &c, hidden(m, &c, 0, b->ids, &b->images, TENSOR_NONE, TENSOR_NONE, NULL), b->rows, tmp, NULL);
     op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
     arena_pop(tmp, mark);
     end(m);
 }
 
-void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen,
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *images,
                   int64_t each, Tensor rows, Tensor h) {
     begin(m, "extend");
     Arena *tmp = &m->dev->tmp;
@@ -414,7 +414,7 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
     c.cossin = rotation(m, pos, tmp);
     c.each = each;
     if (each) c.order = moe_order(&c, comm_share(&m->par.tp, b.tokens), tmp);
-    Tensor x = hidden(m, &c, 0, ids, seen ? seen : &(Pictures){ 0 }, TENSOR_NONE, TENSOR_NONE, NULL);
+    Tensor x = hidden(m, &c, 0, ids, images ? images : &(Pictures){ 0 }, TENSOR_NONE, TENSOR_NONE, NULL);
     if (rows.rows) {
         Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);
         watch_at(m->dev, -1, WATCH_HEAD);

@@ -57,8 +57,8 @@ void model_close(Model *m);
 Tensor model_head(const Model *m);       /* [V,H]: lm_head, or the embedding it is tied to */
 bool model_keeps_logits(const Model *m); /* asked for, and the device can use them */
 
-/* batch_see on this rank of the model. */
-void model_see(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, int n, ClipRule rule);
+/* batch_put_images on this rank of the model. */
+void model_put_images(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, int n, ClipRule rule);
 
 /* Log-prob and entropy [outputs,1] of what the batch wants. */
 void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent);
@@ -92,9 +92,9 @@ void   tower_backward(Model *m, const Params *g, const Pictures *p, Tensor dout,
 void   tower_freq(float *freq, const Dims *d);                   /* [2,w/2] */
 
 /* New rows of sequences that live in pages: h [rows.rows,H] is the normed hidden state of the rows named by 'rows'.
- * seen: feats and from, or NULL where no row is a picture's.  each: Ctx.each, agreed by all ranks that share
+ * images: feats and from, or NULL where no row is a picture's.  each: Ctx.each, agreed by all ranks that share
  * experts. */
-void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *seen,
+void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor pos, const Pictures *images,
                   int64_t each, Tensor rows, Tensor h);
 
 /* op_logprob and op_sample where the vocabulary is cut over ranks: collective over tp, every
@@ -145,6 +145,6 @@ size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind
 size_t     model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind like);
 /* Every op of a micro-batch's forward and backward (with a picture, where there is a tower)
  * and of a step of decoding, with the kernel that serves it (Dev.by). */
-void       model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg);
+void       model_served(const ModelDesc *desc, DevKind like, Served *served, void *arg);
 
 #endif

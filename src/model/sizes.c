@@ -87,7 +87,7 @@ static size_t train(ModelDry *x, const ModelDesc *desc, const ModelShape *s, Mod
         .rows = ints(x, own),
         .targets = ints(x, own),
         .ranks = ranks,
-        .seen = pictures(x, &s->pictures, tokens),
+        .images = pictures(x, &s->pictures, tokens),
     };
     x->model.tower_frozen = s->tower_frozen;
     if (s->truncated) b.dist = (Dist){ reals(x, own), ints(x, own), reals(x, own), reals(x, own) };
@@ -144,10 +144,10 @@ static void extend(ModelDry *x, const ModelDesc *desc, const ExtendShape *s) {
                 .start = ints(x, s->seqs),
                 .table = tensor_push(&x->io, DT_I32, s->seqs, s->max_pages) };
     Tensor h = tensor_push(&x->io, x->dev.act, s->outputs, d->hidden);
-    Pictures seen = { .tokens = s->feats, .from = ints(x, s->rows) };
-    if (s->feats) seen.feats = tensor_push(&x->io, x->dev.act, s->feats, d->hidden);
+    Pictures images = { .tokens = s->feats, .from = ints(x, s->rows) };
+    if (s->feats) images.feats = tensor_push(&x->io, x->dev.act, s->feats, d->hidden);
     Tensor pos = tensor_push(&x->io, DT_I32, s->rows, dims_axes(&desc->d));
-    model_extend(&x->model, kv, &p, ints(x, s->rows), pos, &seen, s->each, ints(x, s->outputs), h);
+    model_extend(&x->model, kv, &p, ints(x, s->rows), pos, &images, s->each, ints(x, s->outputs), h);
     Sample draw = { .h = h,
                     .w = model_head(&x->model),
                     .random = tensor_push(&x->io, DT_I64, s->outputs, 1),
@@ -176,10 +176,10 @@ size_t model_tower_tmp(const ModelDesc *desc, const PicturesShape *s, DevKind li
     return peak;
 }
 
-void model_served(const ModelDesc *desc, DevKind like, Served *told, void *arg) {
+void model_served(const ModelDesc *desc, DevKind like, Served *served, void *arg) {
     ModelDry x;
     model_dry_open(&x, desc, NULL, like);
-    dev_dry_served(&x.dev, told, arg);
+    dev_dry_served(&x.dev, served, arg);
     ModelSizes unused = { 0 };
     ModelShape some = { .tokens = 8192, .outputs = 4096, .seqs = 8, .longest = 2048, .backward = true };
     if (desc->d.vis.layers) /* and a picture of 1920 x 1080 */

@@ -8,8 +8,8 @@ typedef struct {
     const Ops *like; /* the backend it is like */
     size_t handed;   /* bytes */
     Ops table;       /* ops_dry, with what layers ask of a backend */
-    Served *told;
-    void *told_arg;
+    Served *served;
+    void *served_arg;
 } Dry;
 static Dry *dry(const Dev *d) { return d->impl; }
 
@@ -37,14 +37,14 @@ static void scratch(Dev *d, size_t bytes) {
     arena_push(&d->tmp, bytes);
     arena_pop(&d->tmp, mark);
 }
-static void told(Dev *d, const char *op) {
-    if (dry(d)->told) dry(d)->told(dry(d)->told_arg, op, d->by);
+static void served(Dev *d, const char *op) {
+    if (dry(d)->served) dry(d)->served(dry(d)->served_arg, op, d->by);
 }
 #define OP(how, name, params, args, outs)                                                                              \
     static void dry_##name params {                                                                                    \
         d->by = NULL;                                                                                                  \
         if (dry(d)->like->tmp.name) scratch(d, dry(d)->like->tmp.name args);                                           \
-        told(d, #name);                                                                                                \
+        served(d, #name);                                                                                              \
     }
 #include "op/op_list.h"
 #undef OP
@@ -76,4 +76,4 @@ void dev_open_dry(Dev *d, DevKind like) {
     d->ops = &x->table;
 }
 
-void dev_dry_served(Dev *d, Served *fn, void *arg) { dry(d)->told = fn, dry(d)->told_arg = arg; }
+void dev_dry_served(Dev *d, Served *fn, void *arg) { dry(d)->served = fn, dry(d)->served_arg = arg; }

@@ -9,7 +9,7 @@
 /* P on [k/2, (k+1)/2), k = 0..15, in powers of the distance from its middle: interpolated at the ten Chebyshev points
  * (computed with 50 digits); at most 5e-14 off. */
 enum { GELU_PIECES = 16, GELU_TERMS = 10 };
-BOTH double gelu_mass_below(double x) {
+HOST_DEVICE double gelu_mass_below(double x) {
     static const double piece[GELU_PIECES][GELU_TERMS] = {
         { 0.5987063256828812, 0.38666811680283736, -0.04833351456634437, -0.06041689324098735, 0.011831637239036796,
           0.008470950696702846, -0.0019303131691100937, -0.0009394456127378917, 0.00023261758881761078,
@@ -69,9 +69,9 @@ BOTH double gelu_mass_below(double x) {
     }
     return x < 0 ? 1 - y : y;
 }
-BOTH double gelu_density(double x) { return fabs(x) > 30 ? 0 : 0.3989422804014326779 * mx_exp(-0.5 * x * x); }
-BOTH float gelu_of(float x) { return (float)((double)x * gelu_mass_below((double)x)); }
-BOTH float gelu_back(float dy, float x) {
+HOST_DEVICE double gelu_density(double x) { return fabs(x) > 30 ? 0 : 0.3989422804014326779 * mx_exp(-0.5 * x * x); }
+HOST_DEVICE float gelu_of(float x) { return (float)((double)x * gelu_mass_below((double)x)); }
+HOST_DEVICE float gelu_back(float dy, float x) {
     return (float)((double)dy * (gelu_mass_below((double)x) + (double)x * gelu_density((double)x)));
 }
 

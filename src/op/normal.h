@@ -6,7 +6,7 @@
 #include "base/mathx.h"
 #include "base/rng.h"
 
-BOTH void two_normals(double out[2], uint64_t seed, uint64_t name, uint64_t pair) {
+HOST_DEVICE void two_normals(double out[2], uint64_t seed, uint64_t name, uint64_t pair) {
     Philox c = { { (uint32_t)name, (uint32_t)(name >> 32), (uint32_t)pair, (uint32_t)(pair >> 32) } };
     Philox r = philox(seed ^ (uint64_t)RNG_INIT << 56, c);
     double u = rng_unit((uint64_t)r.v[1] << 32 | r.v[0]), v = rng_unit((uint64_t)r.v[3] << 32 | r.v[2]);

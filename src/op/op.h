@@ -59,7 +59,7 @@ bool  dev_open_cuda(Dev *d, CudaOpts o, bool *absent, Err *err);
 bool  dev_kind_cuda(DevKind *k, DType act, Err *err);       /* for a dry device: needs the backend, not the GPU */
 void  dev_open_dry(Dev *d, DevKind like);                   /* computes nothing, counts memory: see dry.c */
 typedef void Served(void *arg, const char *op, const char *by);  /* by NULL: there is one kernel */
-void  dev_dry_served(Dev *dry, Served *told, void *arg);    /* of every call from now on */
+void  dev_dry_served(Dev *dry, Served *served, void *arg);    /* of every call from now on */
 void *dev_block(Dev *d, size_t bytes);                      /* zeroed device memory; dies if there is none */
 void  dev_free(Dev *d, void *block);
 void  dev_reserve(Dev *d, size_t bytes);                    /* one block; the next are cut from it while it lasts */
@@ -219,13 +219,13 @@ struct Ops {
      * for it.  At most DEV_ASK bytes, without gaps.  NULL: get is all there is. */
     void   (*ask)(Dev *d, int i, Tensor from);
     void   (*asked)(Dev *d, int i, void *to, size_t bytes);
-    /* Calls that come again with the same tensors: those between record and recorded are noted and not run; replay runs
-     * what was noted, as often as is wanted, over what the tensors hold then.  No put, get or sumsq among them, and
-     * none that writes a weight.  NULL: the backend cannot. */
+    /* Calls that come again with the same tensors: those between record and recorded are captured (by a CUDA graph) and
+     * not run; replay runs what was captured, as often as is wanted, over what the tensors hold then.  No put, get or
+     * sumsq among them, and none that writes a weight.  NULL: the backend cannot. */
     void   (*record)(Dev *d);
     void  *(*recorded)(Dev *d);
-    void   (*replay)(Dev *d, void *noted);
-    void   (*forget)(Dev *d, void *noted);
+    void   (*replay)(Dev *d, void *captured);
+    void   (*forget)(Dev *d, void *captured);
     void   (*link)(Dev *d);                      /* d->host was opened: takes what crossing over needs.  NULL: its
         memory is the host's */
     const struct Fused *fused;                   /* ops that it does several at a time, or NULL: op_fused.h */

@@ -205,7 +205,7 @@ void op_grouped_combine_add(Dev *d, Tensor sum, Tensor part, Tensor out, Tensor 
     op_combine(d, part, out, slot, weight);
     op_add(d, sum, a, part);
 }
-bool op_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk) {
+bool op_defers_norms(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk) {
     const Fused *f = d->ops->fused;
-    return f && !d->watch && f->norms_late && f->norms_late(d, hidden, qkv, expert, topk);
+    return f && !d->watch && f->defers_norms && f->defers_norms(d, hidden, qkv, expert, topk);
 }

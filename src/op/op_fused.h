@@ -9,14 +9,14 @@ typedef struct { Tensor y, rstd, raw, g; RopeShape s; } NormRope;       /* y, ra
 
 #define FUSED(name, params, args) bool (*name) params;
 typedef struct Fused {
-    bool (*norms_late)(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk); /* or NULL */
+    bool (*defers_norms)(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk); /* or NULL */
 #include "op/op_fused_list.h"
 } Fused;
 #undef FUSED
 
 /* Whether rmsnorm_linear3 and grouped_combine_add of one token are each done at once: of so many columns, to so many of
  * q, k and v, by so many experts so wide. */
-bool op_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
+bool op_defers_norms(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
 
 #define FUSED(name, params, args) void op_##name params;
 #include "op/op_fused_list.h"

@@ -11,13 +11,13 @@ Tensor cp_gather(const Par *p, Dev *d, Arena *to, const CpRows *cp, Tensor own) 
     Tensor all = tensor_push(to, own.dtype, cp->all, own.cols);
     size_t mark = arena_mark(&d->tmp);
     Tensor packed = tensor_push(&d->tmp, own.dtype, own.rows, own.cols),
-           came = tensor_push(&d->tmp, own.dtype, cp->all, own.cols);
+           received = tensor_push(&d->tmp, own.dtype, cp->all, own.cols);
     CommRows give[CP_MOST], get[CP_MOST];
     op_copy(d, packed, own);
     places(p, cp, get);
     for (int r = 0; r < p->cp.size; r++) give[r] = (CommRows){ 0, own.rows };
-    comm_exchange(&p->cp, d, came, get, packed, give);
-    op_permute(d, all, came, cp->order);
+    comm_exchange(&p->cp, d, received, get, packed, give);
+    op_permute(d, all, received, cp->order);
     arena_pop(&d->tmp, mark);
     return all;
 }
@@ -27,14 +27,14 @@ Tensor cp_gather(const Par *p, Dev *d, Arena *to, const CpRows *cp, Tensor own) 
 static void sum_back(const Par *p, Dev *d, const CpRows *cp, Tensor own, Tensor all) {
     size_t mark = arena_mark(&d->tmp);
     Tensor ranks = tensor_push(&d->tmp, all.dtype, cp->all, all.cols);
-    Tensor came = tensor_push(&d->tmp, all.dtype, own.rows * p->cp.size, all.cols);
+    Tensor received = tensor_push(&d->tmp, all.dtype, own.rows * p->cp.size, all.cols);
     CommRows give[CP_MOST], get[CP_MOST];
     op_scatter_rows(d, ranks, all, cp->order);
     places(p, cp, give);
     for (int r = 0; r < p->cp.size; r++) get[r] = (CommRows){ r * own.rows, own.rows };
-    comm_exchange(&p->cp, d, came, get, ranks, give);
-    op_copy(d, own, tensor_rows(came, 0, own.rows));
-    for (int r = 1; r < p->cp.size; r++) op_add(d, own, own, tensor_rows(came, r * own.rows, own.rows));
+    comm_exchange(&p->cp, d, received, get, ranks, give);
+    op_copy(d, own, tensor_rows(received, 0, own.rows));
+    for (int r = 1; r < p->cp.size; r++) op_add(d, own, own, tensor_rows(received, r * own.rows, own.rows));
     arena_pop(&d->tmp, mark);
 }
 

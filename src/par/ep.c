@@ -27,8 +27,8 @@ static int64_t rows_for(const EpBook *b, int e0, int e1) {
 
 void ep_count(const Par *p, Dev *d, EpBook *b, Tensor at) {
     if (p->experts.size == 1) return;
-    Tensor came = tensor_push(&d->tmp, DT_I32, b->ranks, b->all + 1);
-    b->coming = comm_read_begin(&p->experts, d, b->count, came, at);
+    Tensor received = tensor_push(&d->tmp, DT_I32, b->ranks, b->all + 1);
+    b->coming = comm_read_begin(&p->experts, d, b->count, received, at);
 }
 
 /* What came is where experts' rows begin, which becomes how many they are. */
@@ -149,9 +149,9 @@ Tensor ep_dispatch(const EpPlan *e, const Par *p, Dev *d, Arena *to, Tensor own)
     if (!e->book) return own;
     Tensor rows = tensor_rows(tensor_push(to, own.dtype, e->room, own.cols), 0, e->rows);
     size_t mark = arena_mark(&d->tmp);
-    Tensor came = tensor_rows(tensor_push(&d->tmp, own.dtype, e->room, own.cols), 0, e->rows);
-    comm_exchange(&p->experts, d, came, e->book->get, own, e->book->give);
-    op_permute(d, rows, came, e->sorted);
+    Tensor received = tensor_rows(tensor_push(&d->tmp, own.dtype, e->room, own.cols), 0, e->rows);
+    comm_exchange(&p->experts, d, received, e->book->get, own, e->book->give);
+    op_permute(d, rows, received, e->sorted);
     arena_pop(&d->tmp, mark);
     return rows;
 }
@@ -162,12 +162,12 @@ Tensor ep_partial(const EpPlan *e, const Par *p, Arena *a, Tensor like) {
 }
 
 /* Parts of sums over etp: each rank of it returns its own, and they are added by the tree. */
-static void add_parts(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor came) {
+static void add_parts(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor received) {
     EpBook *b = e->book;
     int n = p->etp.size;
     Tensor all = tensor_push(&d->tmp, DT_F32, n * e->own, own.cols), part[32];
     for (int r = 0; r < b->ranks; r++) b->give[r].at += r % n * e->own;
-    comm_exchange(&p->experts, d, all, b->give, came, b->get);
+    comm_exchange(&p->experts, d, all, b->give, received, b->get);
     for (int r = 0; r < b->ranks; r += n) {
         for (int j = 0; j < n; j++) part[j] = tensor_rows(all, b->give[r + j].at, b->give[r].n);
         if (b->give[r].n) op_tree_add(d, tensor_rows(own, b->give[r].at, b->give[r].n), part, n);
@@ -178,10 +178,10 @@ static void add_parts(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor 
 void ep_combine(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor results) {
     if (!e->book) return;
     size_t mark = arena_mark(&d->tmp);
-    Tensor came = tensor_rows(tensor_push(&d->tmp, results.dtype, e->room, results.cols), 0, e->rows);
-    op_scatter_rows(d, came, results, e->sorted);
-    if (p->etp.size > 1) add_parts(e, p, d, own, came);
-    else comm_exchange(&p->experts, d, own, e->book->give, came, e->book->get);
+    Tensor received = tensor_rows(tensor_push(&d->tmp, results.dtype, e->room, results.cols), 0, e->rows);
+    op_scatter_rows(d, received, results, e->sorted);
+    if (p->etp.size > 1) add_parts(e, p, d, own, received);
+    else comm_exchange(&p->experts, d, own, e->book->give, received, e->book->get);
     arena_pop(&d->tmp, mark);
 }
 
@@ -202,11 +202,12 @@ Seqs ep_experts(const Par *p, Tensor at, int experts, int64_t n) {
 Tensor ep_results(const Par *p, Dev *d, Arena *a, Tensor all, DType to, int64_t rows) {
     const Comm *c = &p->experts;
     int64_t each = all.rows / c->size;
-    Tensor came = tensor_push(a, all.dtype, all.rows, all.cols), own = tensor_push(a, to, rows, all.cols),
+    Tensor received = tensor_push(a, all.dtype, all.rows, all.cols), own = tensor_push(a, to, rows, all.cols),
            part[LEAVES_MOST];
     CommRows of[LEAVES_MOST];
-    for (int r = 0; r < c->size; r++) of[r] = (CommRows){ r * each, each }, part[r] = tensor_rows(came, r * each, rows);
-    comm_exchange(c, d, came, of, all, of);
+    for (int r = 0; r < c->size; r++)
+        of[r] = (CommRows){ r * each, each }, part[r] = tensor_rows(received, r * each, rows);
+    comm_exchange(c, d, received, of, all, of);
     if (rows) op_tree_add(d, own, part, c->size);
     return own;
 }

@@ -20,14 +20,14 @@ typedef struct {
     Region region; /* the rows of this one are placed */
     size_t bytes;
     int n;
-    Params *p;            /* NULL: only counted */
-    const Shard *lent;    /* a row of the same slice there is not placed, but */
-    const Params *lender; /* taken from here */
+    Params *p;             /* NULL: only counted */
+    const Shard *borrowed; /* a row of the same slice there is not placed, but */
+    const Params *lender;  /* taken from here */
 } Placing;
 
-static bool is_lent(const Placing *x, const ParamDesc *desc, int layer, const Slice *s) {
-    if (!x->lent) return false;
-    Slice l = param_slice(x->m, desc, layer, &x->lent->g, x->lent->at);
+static bool is_borrowed(const Placing *x, const ParamDesc *desc, int layer, const Slice *s) {
+    if (!x->borrowed) return false;
+    Slice l = param_slice(x->m, desc, layer, &x->borrowed->g, x->borrowed->at);
     return l.here && l.e0 == s->e0 && l.experts == s->experts && l.r0 == s->r0 && l.rows == s->rows && l.c0 == s->c0
            && l.cols == s->cols;
 }
@@ -39,13 +39,13 @@ static void place(void *user, const ParamDesc *desc, int layer, int64_t experts,
     Slice s = param_slice(x->m, desc, layer, &x->shard->g, x->shard->at);
     if (!s.here || (x->trainable_only && arch_frozen(x->m, desc))) return;
     DType t = dtype_of(desc, x->dtype);
-    bool lent = is_lent(x, desc, layer, &s);
-    if (!lent) x->bytes += arena_round(tensor_bytes(t, s.experts * s.rows, s.cols));
+    bool borrowed = is_borrowed(x, desc, layer, &s);
+    if (!borrowed) x->bytes += arena_round(tensor_bytes(t, s.experts * s.rows, s.cols));
     x->n++;
     Params *p = x->p;
     if (!p) return;
     p->index[layer][desc->id] = p->n;
-    Tensor w = lent ? param(x->lender, desc->id, layer) : tensor_push(&p->arena, t, s.experts * s.rows, s.cols);
+    Tensor w = borrowed ? param(x->lender, desc->id, layer) : tensor_push(&p->arena, t, s.experts * s.rows, s.cols);
     p->at[p->n++] = (Param){ desc, layer, w, s };
 }
 
@@ -57,8 +57,8 @@ static void place_all(Placing *x) {
     if (x->p) x->p->first[REGIONS] = x->n;
 }
 
-static Placing sizes_of(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only, const Shard *lent) {
-    Placing s = { .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only, .lent = lent };
+static Placing sizes_of(const ModelDesc *m, const Shard *shard, DType t, bool trainable_only, const Shard *borrowed) {
+    Placing s = { .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only, .borrowed = borrowed };
     place_all(&s);
     return s;
 }
@@ -82,14 +82,18 @@ size_t params_region_bytes(const ModelDesc *m, const Shard *shard, Region k, DTy
 static void open_rows(Params *p, const ModelDesc *m, const Shard *shard, DType t, bool trainable_only,
                       const Params *lender, Mem *mem) {
     CHECK(t == DT_F32 || t == DT_BF16, "parameters in %s", dtype_name(t));
-    const Shard *lent = lender ? &lender->shard : NULL;
-    Placing s = sizes_of(m, shard, t, trainable_only, lent);
+    const Shard *borrowed = lender ? &lender->shard : NULL;
+    Placing s = sizes_of(m, shard, t, trainable_only, borrowed);
     CHECK(s.bytes <= p->arena.size, "%s: %zu bytes in %zu", p->arena.name, s.bytes, p->arena.size);
     p->model = m, p->shard = *shard, p->at = MEM_ARRAY(mem, Param, (size_t)s.n);
     memset(p->index, 0xFF, sizeof p->index);
-    Placing x = {
-        .m = m, .shard = shard, .dtype = t, .trainable_only = trainable_only, .p = p, .lent = lent, .lender = lender
-    };
+    Placing x = { .m = m,
+                  .shard = shard,
+                  .dtype = t,
+                  .trainable_only = trainable_only,
+                  .p = p,
+                  .borrowed = borrowed,
+                  .lender = lender };
     place_all(&x);
     if (t == DT_F32 && !lender) p->flat = tensor_over(p->arena.base, t, 1, (int64_t)(s.bytes / dtype_size(t)));
 }
@@ -104,7 +108,7 @@ void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DTyp
 void params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in, DType t, bool trainable_only,
                     Mem *mem) {
     Shard all = shard ? *shard : shard_whole(m);
-    *p = (Params){ .arena = arena_over(in.name, in.base, params_bytes(m, &all, t, trainable_only)), .lent = true };
+    *p = (Params){ .arena = arena_over(in.name, in.base, params_bytes(m, &all, t, trainable_only)), .borrowed = true };
     CHECK(p->arena.size <= in.size, "%s: %zu bytes in %zu", in.name, p->arena.size, in.size);
     open_rows(p, m, &all, t, trainable_only, NULL, mem);
 }
@@ -112,7 +116,7 @@ void params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in,
 void params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev *d, DType t, const char *arena_name,
                         Mem *mem) {
     size_t bytes = params_bytes_beside(lender->model, shard, &lender->shard, t);
-    *p = (Params){ .lent = !bytes };
+    *p = (Params){ .borrowed = !bytes };
     if (bytes) p->arena = dev_arena(d, arena_name, bytes);
     open_rows(p, lender->model, shard, t, false, lender, mem);
 }
@@ -120,30 +124,30 @@ void params_open_beside(Params *p, const Params *lender, const Shard *shard, Dev
 void params_open_beside_in(Params *p, const Params *lender, const Shard *shard, Arena in, DType t, Mem *mem) {
     size_t bytes = params_bytes_beside(lender->model, shard, &lender->shard, t);
     CHECK(bytes <= in.size, "%s: %zu bytes in %zu", in.name, bytes, in.size);
-    *p = (Params){ .lent = true, .arena = arena_over("rollout weights", in.base, bytes) };
+    *p = (Params){ .borrowed = true, .arena = arena_over("rollout weights", in.base, bytes) };
     open_rows(p, lender->model, shard, t, false, lender, mem);
 }
 
 void params_close(Params *p, Dev *d) {
-    if (!p->lent) dev_free(d, p->arena.base);
+    if (!p->borrowed) dev_free(d, p->arena.base);
     *p = (Params){ 0 };
 }
 
 static Tensor bytes_of(const Params *p) { return tensor_over(p->arena.base, DT_U8, 1, (int64_t)p->arena.size); }
-void params_park(Params *p, Dev *d) {
-    if (!p->parked || p->is_parked) return;
-    op_get(d, p->parked, bytes_of(p));
-    p->is_parked = true;
+void params_offload(Params *p, Dev *d) {
+    if (!p->offloaded || p->is_offloaded) return;
+    op_get(d, p->offloaded, bytes_of(p));
+    p->is_offloaded = true;
 }
-void params_unpark(Params *p, Dev *d) {
-    if (!p->is_parked) return;
-    op_put(d, bytes_of(p), p->parked);
-    p->is_parked = false;
+void params_reload(Params *p, Dev *d) {
+    if (!p->is_offloaded) return;
+    op_put(d, bytes_of(p), p->offloaded);
+    p->is_offloaded = false;
 }
-const char *params_parked_at(const Params *p, Tensor x) {
+const char *params_offloaded_at(const Params *p, Tensor x) {
     const char *at = x.data;
-    bool here = p && p->is_parked && at >= p->arena.base && at < p->arena.base + p->arena.size;
-    return here ? p->parked + (at - p->arena.base) : NULL;
+    bool here = p && p->is_offloaded && at >= p->arena.base && at < p->arena.base + p->arena.size;
+    return here ? p->offloaded + (at - p->arena.base) : NULL;
 }
 
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e) {

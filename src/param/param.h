@@ -35,10 +35,10 @@ typedef struct {
     int              n, first[REGIONS + 1]; /* parameters of region k: first[k] .. first[k+1]-1 */
     int64_t          read;                  /* bytes that params_load took from the files */
     int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
-    bool             lent;                  /* the arena lies in memory that somebody else owns, and */
-    char            *parked;                /* room for it in the host's memory: there the
-                                             * weights are while is_parked; or NULL */
-    bool             is_parked;
+    bool             borrowed;                  /* the arena lies in memory that somebody else owns, and */
+    char            *offloaded;                /* room for it in the host's memory: there the
+                                             * weights are while is_offloaded; or NULL */
+    bool             is_offloaded;
     bool             fresh;                 /* gradients: of rows that are one_product nothing
                                              * is there yet; layers write, not add */
 } Params;
@@ -68,9 +68,9 @@ void params_open(Params *p, const ModelDesc *m, const Shard *shard, Dev *d, DTyp
 void params_open_in(Params *p, const ModelDesc *m, const Shard *shard, Arena in, DType t, bool trainable_only,
                     Mem *mem);
 void   params_close(Params *p, Dev *d);
-void   params_park  (Params *p, Dev *d);    /* nothing where they are parked, or there is no room for it */
-void   params_unpark(Params *p, Dev *d);
-const char *params_parked_at(const Params *p, Tensor x);    /* where a part of them is meanwhile, or NULL: in place */
+void   params_offload(Params *p, Dev *d);    /* nothing where they are offloaded, or there is no room for it */
+void   params_reload(Params *p, Dev *d);
+const char *params_offloaded_at(const Params *p, Tensor x);  /* where a part of them is meanwhile, or NULL: in place */
 /* The same weights in another cut, beside the lender's: where both slices of a row are equal it is the lender's memory,
  * elsewhere new memory, which somebody has to fill (src/sync).  Bytes: of the new.  t: of the lender's matrices. */
 size_t params_bytes_beside(const ModelDesc *m, const Shard *shard, const Shard *lender, DType t);

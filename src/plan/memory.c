@@ -83,10 +83,11 @@ static void stage_activations(Plan *p, int stage, double *out) {
         most = fmax(most, kept - before);
     }
     if (p->profile->one_copy) kept = most * l->g.vpp; /* what is in flight has the room of the largest chunk */
-    if (stage == 0 && p->work.seen.n > 0) { /* the tower's, of the pictures that a micro-batch has; tp deals them out */
+    if (stage == 0
+        && p->work.images.n > 0) { /* the tower's, of the pictures that a micro-batch has; tp deals them out */
         const Workload *w = &p->work;
-        double patches = tokens / (w->prompt_mean + w->mean) * w->seen.n * w->seen.h * w->seen.w;
-        patches = fmax(patches / l->g.tp, (double)w->seen.h * w->seen.w);
+        double patches = tokens / (w->prompt_mean + w->mean) * w->images.n * w->images.h * w->images.w;
+        patches = fmax(patches / l->g.tp, (double)w->images.h * w->images.w);
         out[MEM_ACT] = kept_tower(s->model, kept_how(p, l->drop)) * patches * st->in_flight;
     }
     double row = p->profile->weight * h / l->g.tp; /* one token's residual */
@@ -147,7 +148,7 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
     double e = st->expert / grid_edp(&l->g), n = st->dense / (l->g.dp * l->g.cp), all = st->dense + st->expert;
     double ce = e * l->offload, cn = n * l->offload;
     out[HOST_OPTIM] = f->optimizer * (ce + cn);
-    out[HOST_PARKED] = l->park_states ? f->optimizer * (e + n - ce - cn) : 0;
+    out[HOST_OFFLOADED] = l->park_states ? f->optimizer * (e + n - ce - cn) : 0;
     out[HOST_REF] = p->work.kl ? f->weight * all : 0;
     if (!f->pinned_pow2) {
         out[HOST_WEIGHTS] = l->park_weights && !plan_shares(p) ? f->weight * all : 0;

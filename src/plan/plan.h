@@ -22,7 +22,7 @@ typedef struct {                      /* one RL step */
     struct {                          /* pictures of a question, of one size; their tokens are in prompt_* */
         double n;
         int    h, w, tokens;          /* patches down and across; of one picture */
-    } seen;
+    } images;
 } Workload;
 
 typedef struct {
@@ -86,7 +86,7 @@ typedef enum {
     MEM_RUNTIME,
     MEM_COUNT
 } MemKind;
-typedef enum { HOST_OPTIM, HOST_PARKED, HOST_GRADS, HOST_WEIGHTS, HOST_REF, HOST_BASE, HOST_COUNT } HostKind;
+typedef enum { HOST_OPTIM, HOST_OFFLOADED, HOST_GRADS, HOST_WEIGHTS, HOST_REF, HOST_BASE, HOST_COUNT } HostKind;
 typedef enum { PH_ROLLOUT, PH_SYNC, PH_OLD, PH_REF, PH_UPDATE, PH_OPTIMIZER, PH_MISC, PH_COUNT } Phase;
 typedef enum {
     BY_COMPUTE, BY_MEMORY, BY_NETWORK, BY_LAUNCH, BY_OPTIMIZER, BY_BUBBLE, BY_IMBALANCE, BY_TAIL, BY_HOST, BOUND_COUNT

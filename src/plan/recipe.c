@@ -79,10 +79,10 @@ static void plan_section(const Plan *p, const RecipeText *t, Buf *out) {
     if (t->per_node) buf_printf(out, "  gpus_per_node: %d\n", t->per_node);
     for (size_t i = 0; i < COUNT(more); i++)
         if (more[i].value) put_text(out, more[i].name, more[i].value, "\n");
-    if (w->seen.n > 0) {
+    if (w->images.n > 0) {
         const Dims *d = &p->sum->model->d;
-        buf_printf(out, "  images: %g\n  image_size: %lldx%lld\n", w->seen.n, (long long)(w->seen.w * d->vis.patch),
-                   (long long)(w->seen.h * d->vis.patch));
+        buf_printf(out, "  images: %g\n  image_size: %lldx%lld\n", w->images.n, (long long)(w->images.w * d->vis.patch),
+                   (long long)(w->images.h * d->vis.patch));
     }
     buf_printf(out, "  profile: %s\n  prompt_mean: %g\n  response_mean: %g\n  spread: %g\n", p->profile->name,
                w->prompt_mean, w->mean, w->spread);

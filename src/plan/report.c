@@ -77,15 +77,15 @@ static void heading(const Plan *p, Buf *out) {
                "answers %.0f (at most %.0f, spread %.2g)%s\n",
                w->prompts, w->answers, work_mini(w), w->prompt_mean, w->prompt_max, w->mean, w->max, w->spread,
                w->kl ? ", KL" : "");
-    if (w->seen.n > 0) {
+    if (w->images.n > 0) {
         const Dims *d = &s->model->d;
-        double flops = flops_tower(d, w->seen.h, w->seen.w);
+        double flops = flops_tower(d, w->images.h, w->images.w);
         buf_printf(
             out,
             "pictures: %g a question, %lld x %lld pixels, %d tokens each (in the prompts above); the tower: %.3g GFLOP "
             "forward each, %.3g a token\n",
-            w->seen.n, (long long)(w->seen.w * d->vis.patch), (long long)(w->seen.h * d->vis.patch), w->seen.tokens,
-            flops / 1e9, flops / 1e9 / w->seen.tokens);
+            w->images.n, (long long)(w->images.w * d->vis.patch), (long long)(w->images.h * d->vis.patch),
+            w->images.tokens, flops / 1e9, flops / 1e9 / w->images.tokens);
     }
     report_layout(p, out);
     buf_printf(out, "\ndp %d, expert dp %d; ", p->layout.g.dp, grid_edp(&p->layout.g));

@@ -32,11 +32,11 @@ static void list(Buf *b, const char *const *names, const double *values, int n) 
 
 static void pictures(const Plan *p, Buf *b) {
     const Workload *w = &p->work;
-    if (!(w->seen.n > 0)) return;
+    if (!(w->images.n > 0)) return;
     key(b, "pictures");
     buf_putc(b, '{');
-    number(b, "of_a_question", w->seen.n, ","), number(b, "tokens", w->seen.tokens, ",");
-    number(b, "tower_flops", flops_tower(&p->sum->model->d, w->seen.h, w->seen.w), "},");
+    number(b, "of_a_question", w->images.n, ","), number(b, "tokens", w->images.tokens, ",");
+    number(b, "tower_flops", flops_tower(&p->sum->model->d, w->images.h, w->images.w), "},");
 }
 
 static void layout(const Plan *p, Buf *b) {

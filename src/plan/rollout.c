@@ -198,9 +198,10 @@ void plan_rollout(Plan *p) {
     mem_free(&mem);
     PhasePlan *ph = &p->phase[PH_ROLLOUT];
     double prefill = p->work.prompts * prefill_seconds(p, p->work.prompt_mean, p->cluster.gpus);
-    if (p->work.seen.n > 0) /* a picture is computed once for all answers */
-        prefill += p->work.prompts * p->work.seen.n * flops_tower(&p->sum->model->d, p->work.seen.h, p->work.seen.w)
-                   / p->cluster.gpus / (p->cluster.gpu.flops * p->cluster.gpu.gemm * PREFILL);
+    if (p->work.images.n > 0) /* a picture is computed once for all answers */
+        prefill += p->work.prompts * p->work.images.n
+                   * flops_tower(&p->sum->model->d, p->work.images.h, p->work.images.w) / p->cluster.gpus
+                   / (p->cluster.gpu.flops * p->cluster.gpu.gemm * PREFILL);
     memcpy(ph->part, r.part, sizeof r.part);
     ph->part[BY_COMPUTE] += prefill;
     ph->seconds = r.seconds + prefill;

@@ -139,10 +139,10 @@ static void stage_cost(Plan *p, int stage, double tokens, double context) {
     }
     st->backward[BY_MEMORY] +=
         2 * p->profile->grad * (st->dense + st->expert) / g->bandwidth; /* += into the gradients */
-    if (stage == 0 && p->work.seen.n > 0) {
+    if (stage == 0 && p->work.images.n > 0) {
         const Workload *w = &p->work;
-        double pictures = tokens / (w->prompt_mean + w->mean) * w->seen.n / l->g.tp; /* each answer's again */
-        double once = pictures * flops_tower(&s->model->d, w->seen.h, w->seen.w) / (g->flops * g->gemm);
+        double pictures = tokens / (w->prompt_mean + w->mean) * w->images.n / l->g.tp; /* each answer's again */
+        double once = pictures * flops_tower(&s->model->d, w->images.h, w->images.w) / (g->flops * g->gemm);
         st->forward[BY_COMPUTE] += once, st->backward[BY_COMPUTE] += once * (2 + repeated(l->drop));
     }
     if (stage == l->g.pp - 1) {

@@ -59,7 +59,7 @@ typedef struct {
     Queue *queue;
     bool *own;     /* [answers] judged here, for all ranks */
     int *drawn;    /* [answers] tokens so far, where a question's are limited; or NULL, as are: */
-    int *came;     /* [questions] finished answers */
+    int *finished; /* [questions] finished answers */
     size_t *sets;  /* [answers][max_answer] where each token's kept set begins */
     Stops **stops; /* [answers], or NULL */
     Buf text;
@@ -185,7 +185,7 @@ static void on_answer(void *user, const Answer *x) {
     }
     g->answers++;
     if (!g->drawn) judge(g, slot);
-    else if (++g->came[a->prompt] == g->r->samples) trim(g, a->prompt);
+    else if (++g->finished[a->prompt] == g->r->samples) trim(g, a->prompt);
 }
 
 static bool on_tick(void *user, int64_t tokens, int running) {
@@ -227,7 +227,7 @@ static bool answer(Rollouts *r, int from, const RolloutRun *run, const Replicas 
     g.queue = queue_open(replicas, n, at_once, &mem);
     if (run->question_tokens) {
         g.drawn = MEM_ARRAY(&mem, int, (size_t)rollouts_n(r));
-        g.came = MEM_ARRAY(&mem, int, (size_t)r->n_prompts);
+        g.finished = MEM_ARRAY(&mem, int, (size_t)r->n_prompts);
         if (r->kept_room) g.sets = MEM_ARRAY(&mem, size_t, (size_t)rollouts_n(r) * (size_t)r->max_answer);
     }
     if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
@@ -303,21 +303,21 @@ int rollout_majority(const Rollout *a, int k) {
     return best;
 }
 
-bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err) {
+bool image_stats_add(ImageStats *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err) {
     TokIds ids = { 0 };
     bool ok = true;
     for (int64_t i = 0; ok && d && i < dataset_n(d); i++) {
         const DataRow *row = dataset_row(d, i);
         Mem mem = { 0 };
         Spans pics = { 0 };
-        if (row_sees(row)) {
+        if (row_has_images(row)) {
             ids.n = 0;
             ok = prompter_sizes(p, row, &ids, &pics, &mem, err)
                  || err_wrap(err, "%s, row %lld", dataset_file(d, row->file), (long long)row->row);
         }
         if (ok && pics.n) {
             int64_t feats, patches;
-            engine_seen(m, pics, &feats, &patches);
+            engine_images(m, pics, &feats, &patches);
             double share = (double)feats / (double)ids.n;
             s->rows++, s->pictures += pics.n;
             s->feats = feats > s->feats ? feats : s->feats, s->patches = patches > s->patches ? patches : s->patches;
@@ -329,13 +329,13 @@ bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Er
     return ok;
 }
 
-PicturesShape seeing_micro(const Seeing *s, int64_t micro_tokens, const Dims *d) {
+PicturesShape image_stats_micro(const ImageStats *s, int64_t micro_tokens, const Dims *d) {
     int64_t unit = d->vis.merge * d->vis.merge, tokens = (int64_t)(s->share * (double)micro_tokens) + s->feats;
     if (tokens > micro_tokens) tokens = micro_tokens;
     if (!s->feats) return (PicturesShape){ 0 };
     return (PicturesShape){ tokens * unit, tokens, (int)tokens, (int)tokens, (int)s->patches };
 }
 
-size_t seeing_pixels(const Seeing *s, const Dims *d) {
+size_t image_stats_pixels(const ImageStats *s, const Dims *d) {
     return (size_t)(s->feats * d->vis.merge * d->vis.merge * d->vis.pixels);
 }

@@ -87,10 +87,10 @@ void rollouts_share(Rollouts *r, const bool *own, const Comm *ranks);
 
 /* What a data set's pictures need: rows that have some, how many; the most tokens of one
  * prompt's, patches of the largest, their largest share of a prompt. */
-typedef struct { int64_t rows, pictures, feats, patches; double share; } Seeing;
-bool seeing_add(Seeing *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err);      /* d may be NULL */
-PicturesShape seeing_micro(const Seeing *s, int64_t micro_tokens, const Dims *d);   /* the most of a micro-batch */
-size_t seeing_pixels(const Seeing *s, const Dims *d);                 /* bytes of the pictures of one prompt */
+typedef struct { int64_t rows, pictures, feats, patches; double share; } ImageStats;
+bool image_stats_add(ImageStats *s, const ModelDesc *m, Prompter *p, const Dataset *d, Err *err);    /* d: or NULL */
+PicturesShape image_stats_micro(const ImageStats *s, int64_t micro_tokens, const Dims *d);   /* the most of one */
+size_t image_stats_pixels(const ImageStats *s, const Dims *d);                 /* bytes of the pictures of one prompt */
 
 /* The answer as text, as the scorer sees it: without special tokens, to the first stop text. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);

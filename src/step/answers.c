@@ -86,7 +86,7 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
         ids.n = 0;
         Spans pics = { 0 };
         Mem pixels = { 0 };
-        ok = prompter_see(r->job.prompter, 0, row, &ids, &pics, &pixels, err);
+        ok = prompter_encode_images(r->job.prompter, 0, row, &ids, &pics, &pixels, err);
         int64_t len = (int64_t)ids.n;
         if (ok && pics.n && len > c->data.max_prompt_length)
             ok = err_set(err,
@@ -100,7 +100,7 @@ static bool next_prompts(Run *r, Rollouts *roll, Err *err) {
         }
         Prompt *p = rollouts_add(roll, row, index[i], ids.at, (int)len);
         p->spans = pics, p->pixels = pixels;
-        if (r->sampler.came) p->again = r->sampler.came[index[i]]++;
+        if (r->sampler.times_drawn) p->again = r->sampler.times_drawn[index[i]]++;
     }
     vec_free(ids.at);
     mem_free(&mem);
@@ -234,7 +234,8 @@ bool step_rollout(Run *r, Err *err) {
     int batches = 0, in_vain = 0, want = (int)c->data.train_batch_size;
     phase_begin(r, "rollout");
     rollouts_clear(&r->sampler.roll);
-    if (r->sampler.came) memset(r->sampler.came, 0, (size_t)dataset_n(r->job.train) * sizeof *r->sampler.came);
+    if (r->sampler.times_drawn)
+        memset(r->sampler.times_drawn, 0, (size_t)dataset_n(r->job.train) * sizeof *r->sampler.times_drawn);
     do {
         int before = r->sampler.roll.n_prompts;
         TRY(one_batch(r, &sum, &waited, err));

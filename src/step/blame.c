@@ -163,7 +163,7 @@ static EngineConf engine_of(const ModelDesc *m, const BlameConf *c) {
     EngineConf e = engine_conf(answers < 256 ? answers : 256, longest + 1, c->rows, c->page);
     for (int i = 0; i < c->n; i++) {
         int64_t feats, patches;
-        engine_seen(m, c->seq[i].spans, &feats, &patches);
+        engine_images(m, c->seq[i].spans, &feats, &patches);
         e.feats += (int)feats;
         if (patches > e.patches) e.patches = patches;
     }

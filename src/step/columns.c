@@ -60,7 +60,7 @@ static bool column_of(Run *r, Policy *p, float *column, int most, Err *err) {
 /* Truncated importance weights: how much likelier the trainer's weights make a token than the weights that
  * drew it did.  In one process both are the same weights and the same arithmetic, so every weight is
  * exactly 1; the metrics show it. */
-static bool stale_weights(Run *r, Err *err) {
+static bool staleness_weights(Run *r, Err *err) {
     const Config *c = &r->job.c;
     Flat *f = &r->flat;
     if (c->algo.tis == TIS_OFF) return true;
@@ -86,7 +86,7 @@ bool step_reference(Run *r, Err *err) {
     if (r->now.cut) return true;
     if (!r->ref.on && r->job.c.algo.tis == TIS_OFF) return true;
     phase_begin(r, "reference");
-    bool ok = ask_reference(r, err) && stale_weights(r, err);
+    bool ok = ask_reference(r, err) && staleness_weights(r, err);
     phase_end(r, PHASE_REF);
     return ok && !job_wanted(&r->job) ? give_up(r) : ok;
 }

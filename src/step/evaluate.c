@@ -87,7 +87,7 @@ static bool add_prompts(Evaluator *e, const EvalRun *run, int64_t from, TokIds *
         ids->n = 0;
         Spans pics;
         Mem pixels = { 0 };
-        if (!prompter_see(run->prompter, 0, row, ids, &pics, &pixels, err))
+        if (!prompter_encode_images(run->prompter, 0, row, ids, &pics, &pixels, err))
             return mem_free(&pixels),
                    err_wrap(err, "%s, row %lld", dataset_file(run->data, row->file), (long long)row->row);
         bool cuts = run->long_prompts >= DATA_LONG_LEFT;

@@ -2,7 +2,7 @@
 #include "step/job.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/last.h"
+#include "base/last_words.h"
 #include "op/device.h"
 #include "train/masters.h"
 
@@ -85,7 +85,7 @@ static bool one_folder(Job *j, Err *err) {
     bool ok = job_agree(j, !ranks_first(r) || run_dir_mark(j->dir, &mark, err), err);
     if (ok) {
         ranks_same(r, &mark);
-        ok = ranks_first(r) || run_dir_sees(j->dir, mark.data)
+        ok = ranks_first(r) || run_dir_has(j->dir, mark.data)
              || err_set(err, "rank %d does not see %s: the folder must be one for all", r->world.all.rank,
                         j->c.trainer.run_dir);
         ok = job_agree(j, ok, err);
@@ -191,11 +191,11 @@ static void put_taken(const Job *j, Need *need, int n) {
         { NEED_GRADIENTS, p->grads.arena.size },
         { NEED_OPTIMIZER, p->opt.dev.size },
         { NEED_OPTIMIZER_HOST, p->opt.host.size },
-        { NEED_ACTIVATIONS, p->block.memory.size - (p->grads.lent ? p->grads.arena.size : 0)
-                                - (p->opt.lent ? p->opt.dev.size : 0) - (m->w.lent ? m->w.arena.size : 0) },
+        { NEED_ACTIVATIONS, p->block.memory.size - (p->grads.borrowed ? p->grads.arena.size : 0)
+                                - (p->opt.borrowed ? p->opt.dev.size : 0) - (m->w.borrowed ? m->w.arena.size : 0) },
         { NEED_KV, p->block.memory.size - (j->sampled ? j->sampled->arena.size : 0) },
-        { NEED_PARKED_STATES, p->opt.lent ? p->opt.dev.size : 0 },
-        { NEED_PARKED_WEIGHTS, m->w.lent ? m->w.arena.size : 0 },
+        { NEED_OFFLOADED_STATES, p->opt.borrowed ? p->opt.dev.size : 0 },
+        { NEED_OFFLOADED_WEIGHTS, m->w.borrowed ? m->w.arena.size : 0 },
         { NEED_SCRATCH, j->o.dev.tmp.size },
         { NEED_MICRO_BATCHES, p->io.size + (q ? q->io.size : 0) },
         { NEED_PACKING, packing },

@@ -47,7 +47,7 @@ static size_t validation_bytes(const RunShape *s) {
     return bytes;
 }
 
-bool run_parks(const RunShape *s) {
+bool run_offloads(const RunShape *s) {
     return s->policy.park_weights && s->sampler
            && params_bytes_beside(s->m, s->sampler, s->shard, s->policy.states.weights) > 0;
 }
@@ -56,25 +56,26 @@ bool run_parks(const RunShape *s) {
 static size_t rollout_weights(const RunShape *s) {
     DType t = s->policy.states.weights;
     if (!s->sampler) return 0;
-    return run_parks(s) ? params_bytes(s->m, s->sampler, t, false) : params_bytes_beside(s->m, s->sampler, s->shard, t);
+    return run_offloads(s) ? params_bytes(s->m, s->sampler, t, false)
+                           : params_bytes_beside(s->m, s->sampler, s->shard, t);
 }
 
 size_t run_room(const RunShape *s) {
     size_t kv = s->rolls ? cache_bytes(s->m, &s->engine, s->like) : 0;
     size_t reference = s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0;
     size_t own = rollout_weights(s);
-    if (!run_parks(s)) return most(own + kv, reference);
+    if (!run_offloads(s)) return most(own + kv, reference);
     size_t trainer = params_bytes(s->m, s->shard, s->policy.states.weights, false);
     return arena_round(most(own + kv, trainer + most(own, reference)));
 }
 
 int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     PolicyConf policy = s->policy;
-    policy.room = run_room(s), policy.park_weights = run_parks(s);
+    policy.room = run_room(s), policy.park_weights = run_offloads(s);
     PolicySizes z = policy_sizes(s->m, s->shard, &policy, s->like), ref = { 0 };
     size_t own = rollout_weights(s);
     size_t beside =
-        (z.shares ? z.grads : 0) + z.parked + z.weights; /* of the block, in an update, beside activations */
+        (z.shares ? z.grads : 0) + z.offloaded + z.weights; /* of the block, in an update, beside activations */
     bool update = z.block > policy.room; /* the largest that happens in it: answers are sampled, then trained on */
     size_t reference = 0;
     if (s->has_reference) {
@@ -90,10 +91,10 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         [NEED_REFERENCE] = { "reference", reference,
                              .host = true }, /* between its passes; in them it lies where activations do */
         [NEED_GRADIENTS] = { "gradients", update || !z.shares ? z.grads : 0 },
-        [NEED_OPTIMIZER] = { "optimizer", update || !z.parked ? z.optim_dev : 0 },
+        [NEED_OPTIMIZER] = { "optimizer", update || !z.offloaded ? z.optim_dev : 0 },
         [NEED_OPTIMIZER_HOST] = { "optimizer (host)", z.optim_host, .host = s->like.ops->link != NULL },
-        [NEED_PARKED_STATES] = { "parked states", z.parked, .host = true },
-        [NEED_PARKED_WEIGHTS] = { "parked weights", z.weights, .host = true },
+        [NEED_OFFLOADED_STATES] = { "parked states", z.offloaded, .host = true },
+        [NEED_OFFLOADED_WEIGHTS] = { "parked weights", z.weights, .host = true },
         [NEED_ACTIVATIONS] = { "activations", update ? z.block - beside : 0 },
         [NEED_KV] = { "kv", update ? 0 : z.block - own },
         [NEED_SCRATCH] = { "scratch", run_scratch_bytes(s) },

@@ -31,7 +31,7 @@ typedef struct {
 /* Need.id; of activations and kv, which lie in one place, the larger is there */
 enum {
     NEED_WEIGHTS, NEED_ROLLOUT_WEIGHTS, NEED_SYNC_BUFFER, NEED_REFERENCE, NEED_GRADIENTS, NEED_OPTIMIZER,
-    NEED_OPTIMIZER_HOST, NEED_PARKED_STATES, NEED_PARKED_WEIGHTS, NEED_ACTIVATIONS, NEED_KV, NEED_SCRATCH,
+    NEED_OPTIMIZER_HOST, NEED_OFFLOADED_STATES, NEED_OFFLOADED_WEIGHTS, NEED_ACTIVATIONS, NEED_KV, NEED_SCRATCH,
     NEED_DECODE_STEPS, NEED_PICTURES, NEED_PIXELS, NEED_MICRO_BATCHES, NEED_ROLLOUT_LISTS, NEED_ANSWERS,
     NEED_KEPT_SETS, NEED_VALIDATION, NEED_PACKING, NEED_CHECKPOINT_BUFFER, NEED_SMALL_FILES, NEED_LOADING, MOST_NEEDS
 };
@@ -45,7 +45,7 @@ size_t needs_device(const Need *need, int n);                   /* only the devi
 size_t run_room(const RunShape *s);
 /* Do the trainer's weights wait on the host while answers are sampled?  As policy.park_weights asks, where the
  * sampler's are others. */
-bool   run_parks(const RunShape *s);
+bool   run_offloads(const RunShape *s);
 size_t run_scratch_bytes(const RunShape *s);                    /* dev.tmp: what the largest user of it takes */
 
 #endif

@@ -73,7 +73,7 @@ static bool open_questions(Run *r, Err *err) {
                          .vocab = r->job.o.desc.d.vocab,
                          .end = -1,
                          .desc = &r->job.o.desc,
-                         .road = c->data.image_processor };
+                         .processor = c->data.image_processor };
     if (!(r->job.prompter = prompter_open(&po, threads_count(r->job.o.dev.threads), err))) return false;
     r->sampler.tok = prompter_tok(r->job.prompter);
     TRY(open_data(r, &r->job.train, &c->data.train_files, c->data.train_max_samples, "data.train_files", err));
@@ -85,13 +85,13 @@ static bool open_questions(Run *r, Err *err) {
         TRY(open_data(r, &r->job.val, &c->data.val_files, c->data.val_max_samples, "data.val_files", err));
         TRY(measure(r, r->job.val, "validation data", err));
     }
-    TRY(seeing_add(&r->seeing, &r->job.o.desc, r->job.prompter, r->job.train, err)
-        && seeing_add(&r->seeing, &r->job.o.desc, r->job.prompter, r->job.val, err));
-    if (r->seeing.rows) {
+    TRY(image_stats_add(&r->image_stats, &r->job.o.desc, r->job.prompter, r->job.train, err)
+        && image_stats_add(&r->image_stats, &r->job.o.desc, r->job.prompter, r->job.val, err));
+    if (r->image_stats.rows) {
         char line[200];
         snprintf(line, sizeof line,
                  "%" PRId64 " questions with %" PRId64 " pictures, at most %" PRId64 " tokens of them in one",
-                 r->seeing.rows, r->seeing.pictures, r->seeing.feats);
+                 r->image_stats.rows, r->image_stats.pictures, r->image_stats.feats);
         run_dir_log(r->job.dir, line);
     }
     job_open_stream(&r->job, dataset_n(r->job.train) / c->data.train_batch_size);
@@ -172,11 +172,11 @@ static RunShape shape_of(void *user) {
     policy.go_on = reference.go_on = keeps_going, policy.user = reference.user = r;
     policy.given = step_given;
     EngineConf engine = engine_conf_of(c, m, &r->sampler.shard, like);
-    const Seeing *seeing = &r->seeing;
-    policy.pictures = reference.pictures = seeing_micro(seeing, c->train.micro_tokens, &m->d);
+    const ImageStats *image_stats = &r->image_stats;
+    policy.pictures = reference.pictures = image_stats_micro(image_stats, c->train.micro_tokens, &m->d);
     policy.tower_frozen = reference.tower_frozen = c->train.freeze_tower;
     int at_once = (int)(c->data.train_batch_size < 32 ? c->data.train_batch_size : 32);
-    engine.feats = (int)(seeing->feats * at_once), engine.patches = seeing->patches;
+    engine.feats = (int)(image_stats->feats * at_once), engine.patches = image_stats->patches;
     RunShape s = {
         .m = m,
         .shard = &r->job.ranks.shard,
@@ -196,13 +196,13 @@ static RunShape shape_of(void *user) {
         .max_answer = (int)c->rollout.max_tokens,
         .greedy = c->algo.advantage == ADV_REMAX,
         .kept = config_keeps_sets(c) ? config_kept_room(c, m->d.vocab, &largest) : 0,
-        .pixels = seeing_pixels(seeing, &m->d),
+        .pixels = image_stats_pixels(image_stats, &m->d),
         .val_questions = r->job.val ? dataset_n(r->job.val) : 0,
         .val_answers = (int)c->rollout.val.n,
         .save_buffer = c->trainer.save_buffer,
         .carried = ranks_first(&r->job.ranks) ? r->job.carried.bytes : 0,
     };
-    s.policy.park_weights = run_parks(&s);
+    s.policy.park_weights = run_offloads(&s);
     s.policy.room = run_room(&s);
     return s;
 }
@@ -236,7 +236,7 @@ static void open_rollouts(Run *r) {
     }
     flat_open(&r->flat, room * n, A, &r->job.mem);
     if (c->algo.filter_groups.enable)
-        r->sampler.came = MEM_ARRAY(&r->job.mem, uint16_t, (size_t)dataset_n(r->job.train));
+        r->sampler.times_drawn = MEM_ARRAY(&r->job.mem, uint16_t, (size_t)dataset_n(r->job.train));
     r->sampler.opts = (SampleOpts){
         .draw = { (float)c->rollout.temperature, (float)c->rollout.top_p, (float)c->rollout.min_p,
                   (int32_t)(c->rollout.top_k > 0 ? c->rollout.top_k : 0) },
@@ -256,9 +256,9 @@ static bool reference_open(Run *r, const RunShape *s, Err *err) {
     policy_open(&x->policy, &x->model, &s->reference, &r->job.mem);
     Block *b = &r->job.policy.block;
     Arena w = x->model.w.arena;
-    char *parked = mem_push(&r->job.mem, w.size);
-    b->reference = tensor_over(w.base, DT_U8, 1, (int64_t)w.size), b->reference_at = parked;
-    op_get(d, parked, b->reference);
+    char *offloaded = mem_push(&r->job.mem, w.size);
+    b->reference = tensor_over(w.base, DT_U8, 1, (int64_t)w.size), b->reference_at = offloaded;
+    op_get(d, offloaded, b->reference);
     return true;
 }
 
@@ -280,7 +280,7 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     Model *m = &r->job.o.model;
     /* The sampler's weights come anew after every update, by sync: they and the cache lie where the update happened. */
     Arena cache = r->job.policy.block.memory;
-    if (m->w.parked)
+    if (m->w.offloaded)
         model_open_in(&x->model, m->dev, m->desc, &x->shard, &x->groups, cache, params_dtype(&m->w), m->leaves,
                       &r->job.mem);
     else model_open_beside(&x->model, m, &x->shard, &x->groups, cache, &r->job.mem);

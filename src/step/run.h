@@ -28,7 +28,7 @@ typedef struct {
     Rewards   *rewards;
     SampleOpts opts;
     Rollouts   roll, greedy;               /* greedy: ReMax's baselines */
-    uint16_t  *came;                       /* dynamic sampling: [questions] how often each came in this step; or NULL */
+    uint16_t  *times_drawn;                /* dynamic sampling: [questions] in this step; or NULL */
 } Sampler;
 
 typedef struct { bool on; Model model; Policy policy; } Reference;
@@ -71,7 +71,7 @@ typedef struct {                                  /* over the steps done, for th
 typedef struct {
     Job        job;
     Sampler    sampler;
-    Seeing     seeing;
+    ImageStats     image_stats;
     Reference  ref;
     Validation val;
     Flat       flat;

@@ -104,7 +104,7 @@ static const char *parent(RunDir *d) {
 
 /* A file server's client may remember for a while that there was no such folder, or another file: opening folders makes
  * it ask again. */
-bool run_dir_sees(RunDir *d, const char *mark) {
+bool run_dir_has(RunDir *d, const char *mark) {
     enum { TIMES = 50, MS = 100 };
     const char *above = parent(d), *path = inside(d, MARK);
     for (int i = 0; i < TIMES; i++) {

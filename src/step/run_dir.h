@@ -21,7 +21,7 @@ RunDir *run_dir_mute(const Config *c);
 /* The first rank leaves a mark, which no other start has; does another rank find it in its own folder?  (It looks for
  * some seconds.) */
 bool    run_dir_mark(RunDir *d, Buf *mark, Err *err);
-bool    run_dir_sees(RunDir *d, const char *mark);
+bool    run_dir_has(RunDir *d, const char *mark);
 void    run_dir_unmark(RunDir *d);
 /* The run begins behind that step: config.yaml; lines of later steps go, and with 'untold' the step's own metrics. */
 bool    run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err);

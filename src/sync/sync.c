@@ -314,7 +314,8 @@ void sync_open(Sync *s, const Params *from, const Params *to, Dev *d, const Worl
         if (!from->at[i].desc->vector) t = from->at[i].t.dtype;
     size_t bytes = (size_t)buffer_of(&s->list, from->model, pair.to, t, w, most);
     if (bytes) s->buffer = dev_arena(d, "sync", bytes);
-    share = share && d->ops == &ops_cpu && !from->lent; /* weights that are parked lie amid what is not everybody's */
+    share =
+        share && d->ops == &ops_cpu && !from->borrowed; /* weights that are parked lie amid what is not everybody's */
     if (bytes && comm_max(&w->all, !share) == 0) open_near(s, t, mem);
     s->plan = clock_now() - t0;
 }

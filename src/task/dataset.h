@@ -50,7 +50,7 @@ typedef struct {
     const Json *videos;              /* [n_videos] likewise: lists of frames */
     const char *folder;              /* of its file */
 } DataRow;
-static inline bool row_sees(const DataRow *r) { return r->n_images + r->n_videos > 0; }
+static inline bool row_has_images(const DataRow *r) { return r->n_images + r->n_videos > 0; }
 
 typedef struct Dataset Dataset;
 Dataset       *dataset_open(const DataOptions *o, Err *err);

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road, Err *err) {
-    PixelsRoad way;
+bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *processor, Err *err) {
+    ImageProcessor way;
     Err none;
     *r = (PictureReader){ .token = (int32_t)m->d.vis.image_token, .clip_token = (int32_t)m->d.vis.video_token };
-    if (!pixels_road(&way, road))
-        return err_set(err, "pictures are prepared as verl, slow or fast does it, not '%s'", road);
+    if (!image_processor(&way, processor))
+        return err_set(err, "pictures are prepared as verl, slow or fast does it, not '%s'", processor);
     if (!m->d.vis.layers) snprintf(r->why, sizeof r->why, "%s models take no pictures", m->arch->name);
     else if (!pixels_rules(&r->rules, m->dir, way, &none)) snprintf(r->why, sizeof r->why, "%s", none.msg);
     else if (r->rules.patch != m->d.vis.patch || r->rules.merge != m->d.vis.merge || r->rules.frames != m->d.vis.frames)
@@ -136,7 +136,7 @@ static bool own_limits(PixelsRules *r, const Json *said, int depth, Err *err) {
     for (size_t i = 0; i < COUNT(keys); i++) {
         const Json *v = json_get(said, keys[i].key);
         if (!v || v->kind == JSON_NULL) continue;
-        if (r->road != PIXELS_VERL)
+        if (r->processor != PIXELS_VERL)
             return err_set(err, "a picture with %s of its own: only verl's way of preparing knows that", keys[i].key);
         if (v->kind != JSON_INT || v->integer < 1 || v->integer > keys[i].most)
             return err_set(err, "%s must be a whole number from 1 to %lld", keys[i].key, (long long)keys[i].most);

@@ -21,7 +21,7 @@ typedef struct {
     int32_t     token, clip_token;       /* the ids that hold a picture's place, and a clip's */
 } PictureReader;
 /* road: "verl", "slow" or "fast" (image/pixels.h).  False only for a road that is none. */
-bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *road, Err *err);
+bool picture_reader_open(PictureReader *r, const ModelDesc *m, const char *processor, Err *err);
 
 
 /* folder: where paths begin, and what they may not leave; NULL: any path of this machine.

@@ -10,7 +10,7 @@ static bool open_parts(Prompter *p, const PromptOptions *o, Err *err) {
     p->chat = chat_open(o->model, o->chat_template, &p->mem, &none);
     if (!p->chat && o->chat_template) return *err = none, false;
     if (!p->chat) p->no_chat = mem_str(&p->mem, none.msg, strlen(none.msg));
-    if (o->desc) TRY(picture_reader_open(&p->pictures, o->desc, o->road ? o->road : "verl", err));
+    if (o->desc) TRY(picture_reader_open(&p->pictures, o->desc, o->processor ? o->processor : "verl", err));
     else snprintf(p->pictures.why, sizeof p->pictures.why, "pictures are not taken here");
     p->variables = (Json){ .kind = JSON_OBJECT };
     if (p->chat && o->now) chat_clock(p->chat, o->now);
@@ -223,7 +223,7 @@ static bool see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans 
     return ids->n > before || err_set(err, "the prompt has no tokens");
 }
 
-bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err) {
+bool prompter_encode_images(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err) {
     return see(p, worker, row, ids, pics, mem, mem, err);
 }
 bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err) {

@@ -18,7 +18,7 @@ typedef struct {
     const ModelDesc *desc;          /* or NULL: no pictures */
     const char *now;                /* the time that the template prints unless the variables say another (chat_clock);
                                      * NULL: the machine's, whenever it is rendered */
-    const char *road;               /* how they are prepared; NULL: "verl" */
+    const char *processor;               /* how they are prepared; NULL: "verl" */
 } PromptOptions;
 
 typedef struct Prompter Prompter;
@@ -30,10 +30,10 @@ const Tok *prompter_tok(const Prompter *p);
 bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *err);
 bool prompter_encode(Prompter *p, int worker, const DataRow *row, TokIds *ids, Err *err);
 /* The same with the row's pictures, in mem; prompter_encode reads no more of them than their sizes. */
-bool prompter_see(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err);
+bool prompter_encode_images(Prompter *p, int worker, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err);
 bool prompter_tells_time(const Prompter *p);     /* o->now is printed */
 bool prompter_takes(const Prompter *p);          /* pictures */
-/* prompter_see without pixels */
+/* prompter_encode_images without pixels */
 bool prompter_sizes(Prompter *p, const DataRow *row, TokIds *ids, Spans *pics, Mem *mem, Err *err);
 /* Prompt and response: ids[0..*n_prompt) is what prompter_encode gives, behind it the
  * response as the template writes an answer, with what ends it. */

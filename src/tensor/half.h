@@ -3,13 +3,13 @@
 #ifndef TENSOR_HALF_H
 #define TENSOR_HALF_H
 
-#include "base/both.h"
+#include "base/host_device.h"
 
 #include <stdint.h>
 #include <string.h>
 
-BOTH float bits_f32(uint32_t b) { float f; memcpy(&f, &b, 4); return f; }
-BOTH uint32_t f32_bits(float f) { uint32_t b; memcpy(&b, &f, 4); return b; }
+HOST_DEVICE float bits_f32(uint32_t b) { float f; memcpy(&f, &b, 4); return f; }
+HOST_DEVICE uint32_t f32_bits(float f) { uint32_t b; memcpy(&b, &f, 4); return b; }
 
 static inline float bf16_f32(uint16_t h) { return bits_f32((uint32_t)h << 16); }
 static inline uint16_t f32_bf16(float f) {
@@ -27,7 +27,7 @@ static inline float f16_f32(uint16_t h) {
 }
 
 /* 1-4-3 bits, bias 7; 0x7f and 0xff are NaN, there is no infinity; subnormals m * 2^-9. */
-BOTH float f8e4m3_f32(uint8_t h) {
+HOST_DEVICE float f8e4m3_f32(uint8_t h) {
     uint32_t sign = (uint32_t)(h & 0x80) << 24, e = h >> 3 & 15, m = h & 7;
     if ((h & 0x7F) == 0x7F) return bits_f32(sign | 0x7FC00000);
     if (e) return bits_f32(sign | (e + 120) << 23 | m << 20);

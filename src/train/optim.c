@@ -65,29 +65,29 @@ void optim_open(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTyp
 }
 
 void optim_open_in(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload, Arena in,
-                   void *parked) {
+                   void *offloaded) {
     cut_up(o, grads, type, offload);
     o->dev = arena_over("optimizer", in.base, optim_bytes(o->n, type, offload, false));
     CHECK(o->dev.size <= in.size, "%zu bytes of states in %zu", o->dev.size, in.size);
-    o->lent = true, o->parked = parked;
+    o->borrowed = true, o->offloaded = offloaded;
     open_all(o, w, grads, d, offload);
 }
 
 void optim_close(Optim *o, Dev *d) {
     dev_free(d, o->host.base);
-    if (!o->lent) dev_free(d, o->dev.base);
+    if (!o->borrowed) dev_free(d, o->dev.base);
 }
 
 static Tensor bytes_of(const Optim *o) { return tensor_over(o->dev.base, DT_U8, 1, (int64_t)o->dev.size); }
-void optim_park(Optim *o, Dev *d) {
-    if (!o->lent || o->is_parked) return;
-    if (o->dev.size) op_get(d, o->parked, bytes_of(o));
-    o->is_parked = true;
+void optim_offload(Optim *o, Dev *d) {
+    if (!o->borrowed || o->is_offloaded) return;
+    if (o->dev.size) op_get(d, o->offloaded, bytes_of(o));
+    o->is_offloaded = true;
 }
-void optim_unpark(Optim *o, Dev *d) {
-    if (!o->is_parked) return;
-    if (o->dev.size) op_put(d, bytes_of(o), o->parked);
-    o->is_parked = false;
+void optim_reload(Optim *o, Dev *d) {
+    if (!o->is_offloaded) return;
+    if (o->dev.size) op_put(d, bytes_of(o), o->offloaded);
+    o->is_offloaded = false;
 }
 
 Span optim_own(const Optim *o, const Params *grads, int i, int64_t *at) {
@@ -113,18 +113,19 @@ int optim_parts(const Optim *o, OptimState which, int64_t from, int64_t n, Tenso
 enum { SHORT = 1 << 14 }; /* elements of 16 bits on the stack */
 
 /* Where a part of a state is in the host's memory, or NULL. */
-static char *parked_at(const Optim *o, Tensor x) {
-    if (!o || !o->is_parked || (char *)x.data < o->dev.base || (char *)x.data >= o->dev.base + o->dev.size) return NULL;
-    return o->parked + ((char *)x.data - o->dev.base);
+static char *offloaded_at(const Optim *o, Tensor x) {
+    if (!o || !o->is_offloaded || (char *)x.data < o->dev.base || (char *)x.data >= o->dev.base + o->dev.size)
+        return NULL;
+    return o->offloaded + ((char *)x.data - o->dev.base);
 }
 static void get_bytes(const Optim *o, Dev *d, void *to, Tensor x) {
-    const char *at = parked_at(o, x);
-    if (!at && o) at = params_parked_at(o->w, x);
+    const char *at = offloaded_at(o, x);
+    if (!at && o) at = params_offloaded_at(o->w, x);
     if (at) memcpy(to, at, tensor_bytes(x.dtype, 1, x.cols));
     else op_get(d, to, x);
 }
 static void put_bytes(const Optim *o, Dev *d, Tensor x, const void *from) {
-    char *at = parked_at(o, x);
+    char *at = offloaded_at(o, x);
     if (at) memcpy(at, from, tensor_bytes(x.dtype, 1, x.cols));
     else op_put(d, x, from);
 }
@@ -210,7 +211,7 @@ static void step_one(const Optim *o, const Params *w, const Params *grads, int i
 void optim_step(Optim *o, const Params *w, const Params *grads, const Groups *par, Dev *d, const AdamConf *c,
                 double norm) {
     double scale = c->clip > 0 ? c->clip / (norm + 1e-6) : 1;
-    CHECK(!o->is_parked, "a step of states that are parked");
+    CHECK(!o->is_offloaded, "a step of states that are parked");
     o->step++;
     comm_about(&par->dense, "weights", -1);
     CommCall round[REGIONS]; /* a region is handed round while the next is stepped */

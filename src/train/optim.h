@@ -28,9 +28,9 @@ typedef struct {
     OptimTypes type;
     const Params *w;              /* of these weights */
     Arena   dev, host;            /* the states of each share, one behind the other */
-    bool    lent;                 /* dev lies in memory that somebody else owns, and */
-    char   *parked;               /* room for dev in the host's memory: there the states are while is_parked; or NULL */
-    bool    is_parked;
+    bool    borrowed;             /* dev lies in memory that somebody else owns, and */
+    char   *offloaded;            /* room for dev in the host's memory: they are there while is_offloaded; or NULL */
+    bool    is_offloaded;
     Tensor  state[STATES][2];     /* [0] host [1] device, flat [1,n]; no master of weights in F32 */
     Span    own[REGIONS];         /* the pieces, of the gradients' flat order */
     int64_t at[REGIONS];          /* where each begins in the states */
@@ -41,11 +41,11 @@ typedef struct {
 size_t optim_bytes(int64_t own, OptimTypes type, double offload, bool host);       /* own: reduce_own_count */
 /* Moments are 0, masters what w holds: where that was rounded, masters_load (train/masters.h) reads them again. */
 void   optim_open (Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload);
-/* The same with the device's share in memory that others use when it is parked in 'parked', as many bytes. */
+/* The same with the device's share in memory that others use when it is offloaded to 'offloaded', as many bytes. */
 void optim_open_in(Optim *o, const Params *w, const Params *grads, Dev *d, OptimTypes type, double offload, Arena in,
-                   void *parked);
-void   optim_park  (Optim *o, Dev *d);                                    /* nothing where it is parked, or cannot be */
-void   optim_unpark(Optim *o, Dev *d);
+                   void *offloaded);
+void   optim_offload(Optim *o, Dev *d);                       /* nothing where it is offloaded, or cannot be */
+void   optim_reload(Optim *o, Dev *d);
 void   optim_close(Optim *o, Dev *d);
 
 /* Which elements of parameter i are in this rank's pieces; *at: where the first of them lies in the states. */
@@ -58,7 +58,7 @@ int optim_parts(const Optim *o, OptimState which, int64_t from, int64_t n, Tenso
 void optim_get(const Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, Tensor w, float *to);
 void weights_get(Dev *d, Tensor w, float *to);                              /* F32 or BF16 [1,n] */
 void optim_weights(const Optim *o, Dev *d, Tensor w, float *to);            /* the same of o->w, wherever they are
-                                                                             * (params_park) */
+                                                                             * (params_offload) */
 void optim_put(Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, const float *x);
 
 /* One update of the own pieces, with summed gradients scaled so that their norm (reduce_norm) is at most clip; then all

@@ -13,7 +13,7 @@ static size_t io_size(const PolicyConf *c, const ModelDesc *m, const Shard *shar
     size_t sets = c->kept ? arena_round((size_t)(c->micro_tokens - 1) * (size_t)kept_words(vocab) * 4) : 0;
     size_t part = shard->g.cp > 1 ? batch_part_bytes(c->micro_tokens, c->max_seqs) : 0;
     return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs + sets + part
-           + batch_see_bytes(shard->at.pp ? &none : &c->pictures, c->micro_tokens, &m->d);
+           + batch_images_bytes(shard->at.pp ? &none : &c->pictures, c->micro_tokens, &m->d);
 }
 
 /* Of a micro-batch that is under way: where each sequence's outputs begin. */
@@ -68,9 +68,9 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
         size_t reduce = reduce_tmp(m, shard, like);
         if (reduce > out.tmp) out.tmp = reduce;
         out.shares = c->room > 0;
-        out.parked = out.shares && c->park_states ? out.optim_dev : 0;
+        out.offloaded = out.shares && c->park_states ? out.optim_dev : 0;
         out.weights = out.shares && c->park_weights ? params_bytes(m, shard, c->states.weights, false) : 0;
-        out.block = arena_round(out.act) + out.again + (out.shares ? out.grads : 0) + out.parked + out.weights;
+        out.block = arena_round(out.act) + out.again + (out.shares ? out.grads : 0) + out.offloaded + out.weights;
         if (out.block < c->room) out.block = c->room;
     }
     return out;
@@ -103,7 +103,7 @@ static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
                         .weights = &m->w,
                         .grads = &p->grads,
                         .states = c->no_steps ? NULL : &p->opt };
-    if (s->weights) m->w.parked = mem_push(mem, s->weights);
+    if (s->weights) m->w.offloaded = mem_push(mem, s->weights);
     p->act = arena_over("activations", memory.base, s->act);
     char *at = memory.base + arena_round(s->act);
     m->again = arena_over("recomputed", at, s->again); /* one backward at a time */
@@ -112,9 +112,9 @@ static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
         params_open_in(&p->grads, m->desc, &m->shard, arena_over("gradients", at, s->grads), DT_F32, true, mem);
     else params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
     if (c->no_steps) return;
-    if (s->parked)
+    if (s->offloaded)
         optim_open_in(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload,
-                      arena_over("optimizer", at + s->grads, s->parked), mem_push(mem, s->parked));
+                      arena_over("optimizer", at + s->grads, s->offloaded), mem_push(mem, s->offloaded));
     else optim_open(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload);
 }
 
@@ -180,7 +180,7 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
         mb.at[i + 1] = mb.at[i] + s->n - s->prompt;
     }
     batch_put_part(&mb.batch, p->m->dev, io, &p->host, ps, mb.n, &p->m->par.cp);
-    model_see(p->m, &mb.batch, io, ps, mb.n, CLIP_RULE);
+    model_put_images(p->m, &mb.batch, io, ps, mb.n, CLIP_RULE);
     if (p->c.kept) batch_keep(&mb.batch, p->m->dev, io, &p->host, ps, mb.n, p->m->desc->d.vocab);
     mb.lp = tensor_push(io, DT_F32, mb.batch.outputs, 1);
     mb.ent = tensor_push(io, DT_F32, mb.batch.outputs, 1);

@@ -54,7 +54,7 @@ typedef struct {
     bool      park_states;            /* the device's share of the states lies in it too, and
                                        * waits in the host's memory meanwhile */
     bool      park_weights;           /* so do the weights, at its end (policy_weights_in),
-                                       * until somebody parks them (params_park) */
+                                       * until somebody parks them (params_offload) */
     Arena     block;                  /* it, with the weights in it; they come back for whatever the policy is asked */
     OptimTypes states;                /* how weights and optimizer states are kept */
     double    offload;                /* share of the states in the host arena */
@@ -99,9 +99,9 @@ typedef struct {
 
 /* What policy_open will take on that rank, by arena; m->dev->tmp must hold 'tmp'.  block: all of the device's that lies
  * in p->block, which is act, again (where blocks of all flights are recomputed), of grads and optim_dev those that are
- * in it, and weights, which with park_weights are; parked: states, of the host. */
+ * in it, and weights, which with park_weights are; offloaded: states, of the host. */
 typedef struct {
-    size_t grads, optim_dev, optim_host, act, again, io, host, sort, tmp, block, parked, weights, ways;
+    size_t grads, optim_dev, optim_host, act, again, io, host, sort, tmp, block, offloaded, weights, ways;
     bool shares;
 } PolicySizes;
 /* shard NULL: one rank */

@@ -18,7 +18,7 @@ static inline int image_once(ImageKind kind, const uint8_t *data, size_t n) {
         PixelsRules r = rules;
         PixelsGrid g;
         uint8_t *rows;
-        r.road = (PixelsRoad)(n % 3);
+        r.processor = (ImageProcessor)(n % 3);
         if (image_decode(&img, "fuzz", data, n, on_white, &m, &err)) {
             CHECK(img.h == h.h && img.w == h.w, "another size");
             if (!on_white && pixels_rows(&rows, &g, &img, 1, &r, &m, &err))

@@ -147,10 +147,10 @@ static void chunks(const Shape *s, const Made *m, const Pool *p, const Bits *wan
     }
     EXPECT(wrong == 0, "%s: %d chunks over pages of %d have other bits", s->name, wrong, s->page);
 }
-/* Noted, with its rows put before it: what comes early may only read what is older.  No row begins a page, which would
- * end what is there. */
-static void decode_noted(const Shape *s, const Made *m, const Pool *p, const Bits *want, Paged pg, Tensor q, Tensor o,
-                         const int32_t *row) {
+/* Captured, with its rows put before it: what comes early may only read what is older.  No row begins a page, which
+ * would end what is there. */
+static void decode_captured(const Shape *s, const Made *m, const Pool *p, const Bits *want, Paged pg, Tensor q,
+                            Tensor o, const int32_t *row) {
     const int B = pg.rows.n;
     Tensor k[2], v[2] = { TENSOR_NONE, TENSOR_NONE }; /* others, and the right ones */
     for (int t = 0; t < 2; t++) {
@@ -202,7 +202,7 @@ static void decode(const Shape *s, const Made *m, const Pool *p, const Bits *wan
     char *got = rig_get(&rig, o);
     for (int i = 0; i < B; i++) wrong += !same(want, got + (size_t)i * want->row, row[i], 1);
     EXPECT(wrong == 0, "%s: %d rows of a decode batch of %d have other bits", s->name, wrong, B);
-    if (apart) decode_noted(s, m, p, want, pg, queries, o, row);
+    if (apart) decode_captured(s, m, p, want, pg, queries, o, row);
     EXPECT(rig_torn(&rig) == 0, "%s: guard bytes written by decode", s->name);
     rig.n = tensors;
     arena_pop(&rig.a, mark);

@@ -372,7 +372,7 @@ static void one_token(Duo *q, int E, int k, int64_t H, int64_t F, bool sigmoid) 
             if (!at_once)
                 op_grouped_combine_add(g, y.end, y.part, y.own, y.sum, y.h, wd, ey, over_f, y.r.pick, y.slot,
                                        y.r.weight);
-            if (i == 2) late = op_norms_late(g, H, all.rows, F, k), taken[COMBINED] += at_once;
+            if (i == 2) late = op_defers_norms(g, H, all.rows, F, k), taken[COMBINED] += at_once;
             EXPECT(i < 2 || !late || at_once, "grouped_combine_add does not take what was promised");
             op_rmsnorm_linear3(g, y.qkv, y.end_n, y.end, gain, 1e-6f, w3, b3, over_h);
             for (int j = 0; j < 3; j++) op_linear(g, y.plain[j], y.end_n, w3[j], b3[j], over_h);

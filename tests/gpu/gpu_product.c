@@ -97,8 +97,8 @@ static void all_rows(Duo *q, int64_t O, int64_t I) {
         g->ops->record(g);
         op_copy(g, now, tensor_rows(x.t[GPU], at, n));
         op_linear(g, tensor_rows(z.t[GPU], at, n), now, w.t[GPU], TENSOR_NONE, leaves_one(I));
-        void *noted = g->ops->recorded(g);
-        g->ops->replay(g, noted), g->ops->forget(g, noted);
+        void *captured = g->ops->recorded(g);
+        g->ops->replay(g, captured), g->ops->forget(g, captured);
         duo_equal(q, "rows noted", tensor_rows(y.t[GPU], at, n), tensor_rows(z.t[GPU], at, n));
     }
     duo_clear(q, "all rows");

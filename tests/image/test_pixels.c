@@ -72,19 +72,19 @@ static void picture(const Json *c, const StFiles *st) {
     EXPECT(!strcmp(name, "gray16") == !!head.note, "%s: %s", name, head.note ? head.note : "no note");
     same_bytes(st, name, "rgb", img.rgb, (size_t)img.h * img.w * 3);
     same_bytes(st, name, strcmp(name, "rgba") ? "rgb" : "rgb_utils", white.rgb, (size_t)img.h * img.w * 3);
-    for (int road = PIXELS_SLOW; road <= PIXELS_FAST; road++) {
-        const char *kind = road == PIXELS_SLOW ? "pil" : "aten", *want = "";
+    for (int processor = PIXELS_SLOW; processor <= PIXELS_FAST; processor++) {
+        const char *kind = processor == PIXELS_SLOW ? "pil" : "aten", *want = "";
         char key[32], got[65];
         PixelsRules r = qwen;
         PixelsGrid g;
         uint8_t *rows, sum[32];
-        r.road = (PixelsRoad)road;
+        r.processor = (ImageProcessor)processor;
         json_int(c, "min_pixels", &r.min_pixels, &err), json_int(c, "max_pixels", &r.max_pixels, &err);
         int h = 0, w = 0;
         Image small = { 0 };
         EXPECT(pixels_size(&h, &w, img.h, img.w, &r, &err) && pixels_rows(&rows, &g, &img, 1, &r, &m, &err), "%s: %s",
                name, err.msg);
-        pixels_resize(&small, &img, h, w, road == PIXELS_FAST, &m);
+        pixels_resize(&small, &img, h, w, processor == PIXELS_FAST, &m);
         same_bytes(st, name, kind, small.rgb, (size_t)h * w * 3);
         const Json *grid = json_get(c, "grid");
         EXPECT(g.t == at(grid, 0) && g.h == at(grid, 1) && g.w == at(grid, 2), "%s: grid %d %d %d", name, g.t, g.h,
@@ -98,12 +98,12 @@ static void picture(const Json *c, const StFiles *st) {
         EXPECT(!strcmp(got, want), "%s: pixel_values of %s differ", name, kind);
         snprintf(key, sizeof key, "pixel_values_%s", kind);
         same_bytes(st, name, key, x, bytes);
-        if (road != PIXELS_SLOW) continue;
+        if (processor != PIXELS_SLOW) continue;
         PixelsRules v = r; /* verl's road ends at the same bytes where both rules agree on the size */
         PixelsGrid gv;
         uint8_t *rv;
         int hv, wv;
-        v.road = PIXELS_VERL;
+        v.processor = PIXELS_VERL;
         EXPECT(pixels_rows(&rv, &gv, &img, 1, &v, &m, &err) && pixels_size(&hv, &wv, img.h, img.w, &v, &err), "%s: %s",
                name, err.msg);
         if (hv == h && wv == w && r.max_pixels == qwen.max_pixels)

@@ -80,7 +80,8 @@ static void vl_open(Vl *v, Recompute recompute, int threads) {
     f->model.recompute = recompute;
     CHECK(model_load(&f->model, path, &err), "%s", err.msg);
     v->act = dev_arena(&f->dev, "act", z.act);
-    f->io = dev_arena(&f->dev, "io", 64 * arena_round(TOKENS * 8) + 2 * batch_see_bytes(&v->shape, TOKENS, &f->desc.d));
+    f->io =
+        dev_arena(&f->dev, "io", 64 * arena_round(TOKENS * 8) + 2 * batch_images_bytes(&v->shape, TOKENS, &f->desc.d));
     f->host = arena_on_host("host", batch_host_bytes(TOKENS, SEQS) + 4096, &f->mem);
 }
 static void vl_close(Vl *v) {
@@ -131,14 +132,14 @@ static double error_of(Vl *v, Wrong wrong) {
     size_t io = arena_mark(&f->io);
     Batch b;
     batch_put(&b, &f->dev, &f->io, &f->host, v->seq, SEQS);
-    model_see(&f->model, &b, &f->io, v->seq, SEQS, rule);
-    if (wrong == NO_WINDOWS) b.seen.windows = b.seen.frames;
-    if (wrong == IMAGES_TOGETHER) b.seen.frames = segments(v, &b, 1, (int32_t[]){ 0, (int32_t)b.seen.patches });
+    model_put_images(&f->model, &b, &f->io, v->seq, SEQS, rule);
+    if (wrong == NO_WINDOWS) b.images.windows = b.images.frames;
+    if (wrong == IMAGES_TOGETHER) b.images.frames = segments(v, &b, 1, (int32_t[]){ 0, (int32_t)b.images.patches });
     if (wrong == CLIP_WHOLE) {
         int32_t at[SEQS * PICS + 1] = { 0 }, n = 0;
         for (int i = 0; i < SEQS; i++)
             for (int k = 0; k < v->seq[i].spans.n; k++, n++) at[n + 1] = at[n] + (int32_t)grid_rows(v->pic[i][k].grid);
-        b.seen.frames = segments(v, &b, n, at);
+        b.images.frames = segments(v, &b, n, at);
     }
     if (wrong == SWAPPED) {
         int32_t(*pos)[3] = mem_array(&f->mem, (size_t)b.tokens, sizeof *pos);
@@ -179,7 +180,7 @@ static float *scores(Vl *v, const PackSeq *seqs, int n) {
     size_t io = arena_mark(&f->io);
     Batch b;
     batch_put(&b, &f->dev, &f->io, &f->host, seqs, n);
-    model_see(&f->model, &b, &f->io, seqs, n, CLIP_RULE);
+    model_put_images(&f->model, &b, &f->io, seqs, n, CLIP_RULE);
     Tensor lp = tensor_push(&f->io, DT_F32, b.outputs, 1);
     model_score(&f->model, &b, lp, TENSOR_NONE);
     float *got = MEM_ARRAY(&f->mem, float, (size_t)b.outputs);
@@ -231,7 +232,7 @@ static float *gradient(Recompute r, int threads, bool frozen, size_t *n, int64_t
     Batch b;
     f->model.tower_frozen = frozen;
     batch_put(&b, &f->dev, &f->io, &f->host, seqs, SEQS);
-    model_see(&f->model, &b, &f->io, seqs, SEQS, CLIP_RULE);
+    model_put_images(&f->model, &b, &f->io, seqs, SEQS, CLIP_RULE);
     Tensor lp = tensor_push(&f->io, DT_F32, b.outputs, 1), ent = tensor_push(&f->io, DT_F32, b.outputs, 1);
     ModelKeep keep = model_keep(&f->desc, f->desc.d.layers, &f->mem);
     op_zero(&f->dev, g.flat);

@@ -19,18 +19,18 @@ static double one(void *user, int stage, const Turn *t) {
 /* One stage's list: every turn once, backward behind forward, as many flights as the runner has room for. */
 static void check_list(int stage, int S, int m, int v) {
     Mem own = { 0 };
-    int turns = schedule_turns(m, v), seen[2][16 * 64] = { { 0 } }, alive = 0, most = 0, early = 0;
+    int turns = schedule_turns(m, v), images[2][16 * 64] = { { 0 } }, alive = 0, most = 0, early = 0;
     Turn *list = MEM_ARRAY(&own, Turn, (size_t)turns);
     schedule_fill(list, stage, S, m, v);
     for (int i = 0; i < turns; i++) {
         int at = list[i].chunk * m + list[i].micro;
-        seen[list[i].backward][at]++;
+        images[list[i].backward][at]++;
         alive += list[i].backward ? -1 : 1;
         most = alive > most ? alive : most;
-        early += list[i].backward && !seen[0][at];
+        early += list[i].backward && !images[0][at];
     }
     bool all = true;
-    for (int i = 0; i < m * v; i++) all &= seen[0][i] == 1 && seen[1][i] == 1;
+    for (int i = 0; i < m * v; i++) all &= images[0][i] == 1 && images[1][i] == 1;
     EXPECT(all && alive == 0 && !early, "stage %d of %d, %d x %d: every turn once, in order", stage, S, m, v);
     Shard s = { .g = { .tp = 1, .pp = S, .vpp = v, .ep = 1, .etp = 1, .cp = 1, .dp = 1 }, .at = { .pp = stage } };
     int room = pipeline_flights(&s);

@@ -91,10 +91,10 @@ static int64_t compare(Pair *p, const char *name) {
         Slice *s = &p->to.at[i].slice;
         int k = p->from.index[x->layer][x->desc->id];
         bool same = k >= 0 && n && !memcmp(s, &p->from.at[k].slice, sizeof *s);
-        bool lent = k >= 0 && n && x->t.data == p->from.at[k].t.data;
-        EXPECT(same == lent, "%s: %s of layer %d: the cuts are %s, the memory is %s", name, x->desc->name, x->layer,
-               same ? "equal" : "different", lent ? "one" : "two");
-        shared += lent;
+        bool borrowed = k >= 0 && n && x->t.data == p->from.at[k].t.data;
+        EXPECT(same == borrowed, "%s: %s of layer %d: the cuts are %s, the memory is %s", name, x->desc->name, x->layer,
+               same ? "equal" : "different", borrowed ? "one" : "two");
+        shared += borrowed;
     }
     return shared;
 }
@@ -147,9 +147,9 @@ static int own_tensor(const Pair *p) {
     for (int i = 0; i < p->to.n; i++) {
         const Param *x = &p->to.at[i];
         int k = p->from.index[x->layer][x->desc->id];
-        bool lent = k >= 0 && p->from.at[k].t.data == x->t.data;
+        bool borrowed = k >= 0 && p->from.at[k].t.data == x->t.data;
         int64_t n = x->t.rows * x->t.cols;
-        if (!lent && x->t.rows > 1 && (best < 0 || n > p->to.at[best].t.rows * p->to.at[best].t.cols)) best = i;
+        if (!borrowed && x->t.rows > 1 && (best < 0 || n > p->to.at[best].t.rows * p->to.at[best].t.cols)) best = i;
     }
     return best;
 }

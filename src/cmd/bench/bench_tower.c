@@ -38,9 +38,9 @@ bool bench_tower(Bench *b, Err *err) {
     TRY(bench_weights(b, model_tower_tmp(&o->desc, &s, open_kind(o, a->leaves)), io, err));
     Roof roof = bench_roof(b);
     Arena at = dev_arena(&o->dev, "pictures", io);
-    Pictures seen;
+    Pictures images;
     double put = clock_now();
-    pictures_put(&seen, &o->dev, &at, pics, n, d);
+    pictures_put(&images, &o->dev, &at, pics, n, d);
     bench_sync(b);
     put = clock_now() - put;
 
@@ -52,7 +52,7 @@ bool bench_tower(Bench *b, Err *err) {
         if (i == repeats + WARM) o->dev.profile = noted, profile_clear(&o->dev);
         double t0 = clock_now();
         size_t mark = arena_mark(&o->dev.tmp);
-        tower_forward(&o->model, &seen, &o->dev.tmp, NULL, NULL);
+        tower_forward(&o->model, &images, &o->dev.tmp, NULL, NULL);
         arena_pop(&o->dev.tmp, mark);
         bench_sync(b);
         if (i >= WARM && i < repeats + WARM) seconds[i - WARM] = clock_now() - t0;

@@ -102,7 +102,7 @@ static bool open_all(Golden *g, Err *err) {
     g->act = dev_arena(&g->o.dev, "act", sizes.act);
     g->io = dev_arena(&g->o.dev, "io",
                       32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4)
-                          + batch_see_bytes(&s.pictures, T, &g->o.desc.d) + arena_round(feats));
+                          + batch_images_bytes(&s.pictures, T, &g->o.desc.d) + arena_round(feats));
     size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
     g->host = arena_on_host("host", host, &g->o.mem);
     params_open(&g->grads, &g->o.desc, &shard, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
@@ -114,7 +114,7 @@ static void put_batch(Golden *g, Batch *b,
     PackSeq seqs[MAX_SEQS];
     pack(g, seqs, extra);
     batch_put_part(b, &g->o.dev, &g->io, &g->host, seqs, g->n_own, &g->o.model.par.cp);
-    model_see(&g->o.model, b, &g->io, seqs, g->n_own, g->rule);
+    model_put_images(&g->o.model, b, &g->io, seqs, g->n_own, g->rule);
 }
 
 /* ---- the checks */
@@ -347,7 +347,7 @@ static void check_greedy(Golden *g) {
     Greedy x = { .r = { g->seq[0].ids, g->seq[0].n, 1, 0, &opts, NULL, .spans = g->seq[0].spans } };
     EngineConf c = engine_conf(1, g->seq[0].n + (int)want->n, g->seq[0].n, 16);
     int64_t feats;
-    engine_seen(&g->o.desc, g->seq[0].spans, &feats, &c.patches);
+    engine_images(&g->o.desc, g->seq[0].spans, &feats, &c.patches);
     c.feats = (int)feats;
     Feed f = { .next = greedy_next, .answer = greedy_answer, .user = &x };
     Mem mem = { 0 };

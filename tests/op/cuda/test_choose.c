@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-enum { F32_OUT = 1, NOTED = 2, KNOWN = 4, ADD = 8, F32_A = 16, F32_B = 32, PIECES = 64, HEADS = 128, AT = 256 };
+enum { F32_OUT = 1, CAPTURED = 2, KNOWN = 4, ADD = 8, F32_A = 16, F32_B = 32, PIECES = 64, HEADS = 128, AT = 256 };
 typedef struct {
     const char *row;
     ProdKind kind;
@@ -14,18 +14,18 @@ typedef struct {
 
 static const Shape shapes[] = {
     /* a step of decoding: one token, in a list of calls that is recorded, and not */
-    { "one_16", FWD, 1, 2048, 2048, 0, NOTED, 0 },
-    { "one_40", FWD, 1, 5120, 2048, 0, NOTED, 0 },
-    { "few_early_16_8_8", FWD, 1, 128, 2048, 0, NOTED | F32_OUT, 0 },
-    { "few_early_16_8_8", FWD, 4, 2112, 4096, 0, NOTED, 0 },
-    { "few_early_40_8_4", FWD, 1, 2048, 6144, 0, NOTED, 78 }, /* two thirds of the card */
-    { "few_early_40_8_4", FWD, 8, 2560, 2048, 0, NOTED, 0 },
-    { "few_early_48_8_4", FWD, 2, 6144, 2048, 0, NOTED, 0 },
-    { "few_early_56_8_4", FWD, 1, 7168, 7168, 0, NOTED, 0 },
+    { "one_16", FWD, 1, 2048, 2048, 0, CAPTURED, 0 },
+    { "one_40", FWD, 1, 5120, 2048, 0, CAPTURED, 0 },
+    { "few_early_16_8_8", FWD, 1, 128, 2048, 0, CAPTURED | F32_OUT, 0 },
+    { "few_early_16_8_8", FWD, 4, 2112, 4096, 0, CAPTURED, 0 },
+    { "few_early_40_8_4", FWD, 1, 2048, 6144, 0, CAPTURED, 78 }, /* two thirds of the card */
+    { "few_early_40_8_4", FWD, 8, 2560, 2048, 0, CAPTURED, 0 },
+    { "few_early_48_8_4", FWD, 2, 6144, 2048, 0, CAPTURED, 0 },
+    { "few_early_56_8_4", FWD, 1, 7168, 7168, 0, CAPTURED, 0 },
     { "few_16_8_8", FWD, 1, 2048, 4096, 0, 0, 0 },
     { "few_16_8_4", FWD, 1, 4096, 4096, 0, 0, 0 },
     { "few_32_8_4", FWD, 1, 8192, 4096, 0, 0, 0 },
-    { "few_64_8_2", FWD, 1, 151936, 2048, 0, NOTED, 0 },
+    { "few_64_8_2", FWD, 1, 151936, 2048, 0, CAPTURED, 0 },
     { "few_64_8_2", FWD, 8, 8456, 2048, 0, 0, 0 },
     { "few_64_8_2", FWD, 8, 128, 512, 128, HEADS, 0 },
     /* several tokens: sums in float32 (mid.cu has none), or more rows of the weight than one wave */
@@ -42,7 +42,7 @@ static const Shape shapes[] = {
     { "few_64_48_2", FWD, 48, 151936, 2048, 0, 0, 0 },
     { "few_64_64_2", FWD, 64, 151936, 2048, 0, 0, 0 },
     { "mid_16_1", FWD, 9, 2048, 2048, 0, 0, 0 },
-    { "mid_16_1", FWD, 64, 2048, 2048, 0, NOTED, 0 },
+    { "mid_16_1", FWD, 64, 2048, 2048, 0, CAPTURED, 0 },
     { "mid_32_1", FWD, 16, 4096, 2048, 0, 0, 0 },
     { "mid_40_1", FWD, 16, 5120, 2048, 0, 0, 0 },
     { "mid_56_1", FWD, 64, 7168, 2048, 0, 0, 0 },
@@ -59,9 +59,9 @@ static const Shape shapes[] = {
     { "mid_128_2", FWD, 256, 8192, 2048, 0, 0, 0 },
     { "mid_56_1", FWD, 64, 4096, 2048, 0, 0, 78 }, /* an H20 */
     /* experts */
-    { "experts_early_64_8_2", FWD, 8, 768, 2048, 128, AT | NOTED | KNOWN, 0 },
-    { "experts_early_64_16_2", FWD, 64, 768, 2048, 128, AT | NOTED | KNOWN, 0 },
-    { "experts_64_16_2", FWD, 64, 768, 2048, 128, AT | NOTED, 0 },
+    { "experts_early_64_8_2", FWD, 8, 768, 2048, 128, AT | CAPTURED | KNOWN, 0 },
+    { "experts_early_64_16_2", FWD, 64, 768, 2048, 128, AT | CAPTURED | KNOWN, 0 },
+    { "experts_64_16_2", FWD, 64, 768, 2048, 128, AT | CAPTURED, 0 },
     { "experts_64_16_2", FWD, 1151, 768, 2048, 128, AT, 0 },
     { "experts_64_32_2", FWD, 1152, 768, 2048, 128, AT, 0 },
     { "experts_64_32_2", FWD, 2175, 768, 2048, 128, AT, 0 },
@@ -116,7 +116,7 @@ static ProdCall call_of(const Shape *s, const Prod *p) {
                        .card = 90,
                        .sms = s->sms ? s->sms : 132,
                        .smem = 227 << 10,
-                       .noted = s->flags & NOTED,
+                       .captured = s->flags & CAPTURED,
                        .known = s->flags & KNOWN };
 }
 

@@ -56,7 +56,7 @@ typedef struct {
     Call *noted; /* between record and recorded */
     bool notes;
     char late[2][DEV_ASK];
-    void *late_done[2];
+    void *readback_done[2];
     bool is_run; /* it was asked for its stream: tensors will move beside it */
     bool begun;  /* a model's forward, by its embedding; so far it has not looked at pages */
 } Queue;
@@ -208,18 +208,18 @@ static void ask(Dev *d, int i, Tensor from) {
     Queue *q = queue_of(d);
     CHECK(tensor_bytes(from.dtype, from.rows, from.cols) <= DEV_ASK, "ask for %ld rows", (long)from.rows);
     queue_get(d, q->late[i], from);
-    CHECK(!q->cu.cuEventRecord(q->late_done[i], q->stream), "cuEventRecord%s", "");
+    CHECK(!q->cu.cuEventRecord(q->readback_done[i], q->stream), "cuEventRecord%s", "");
 }
 static void asked(Dev *d, int i, void *to, size_t bytes) {
     Queue *q = queue_of(d);
-    CHECK(!q->cu.cuEventSynchronize(q->late_done[i]), "cuEventSynchronize%s", "");
+    CHECK(!q->cu.cuEventSynchronize(q->readback_done[i]), "cuEventSynchronize%s", "");
     memcpy(to, q->late[i], bytes);
 }
 
 typedef struct {
     void *run;
     Call *calls;
-} Noted;
+} CudaGraph;
 static void record(Dev *d) {
     Queue *q = queue_of(d);
     CHECK(!q->notes && !q->cu.cuStreamBeginCapture_v2(q->stream, 1), "cuStreamBeginCapture%s", "");
@@ -228,7 +228,7 @@ static void record(Dev *d) {
 static void *recorded(Dev *d) {
     Queue *q = queue_of(d);
     void *graph;
-    Noted *n = malloc(sizeof *n);
+    CudaGraph *n = malloc(sizeof *n);
     CHECK(n && q->notes && !q->cu.cuStreamEndCapture(q->stream, &graph)
               && !q->cu.cuGraphInstantiateWithFlags(&n->run, graph, 0),
           "cuStreamEndCapture%s", "");
@@ -238,10 +238,10 @@ static void *recorded(Dev *d) {
 static void replay(Dev *d, void *noted) {
     Queue *q = queue_of(d);
     decoding.steps += q->is_run, decoding.replayed += q->is_run;
-    CHECK(!q->cu.cuGraphLaunch(((Noted *)noted)->run, q->stream), "cuGraphLaunch%s", "");
+    CHECK(!q->cu.cuGraphLaunch(((CudaGraph *)noted)->run, q->stream), "cuGraphLaunch%s", "");
 }
 static void forget(Dev *d, void *noted) {
-    Noted *n = noted;
+    CudaGraph *n = noted;
     drain(queue_of(d));
     queue_of(d)->cu.cuGraphExecDestroy(n->run);
     for (Call *c = n->calls, *next; c; c = next) next = c->next, free(c);
@@ -320,6 +320,6 @@ void __wrap_dev_open(Dev *d, DevOpts o) {
     find_driver(&q->cu);
     CHECK(!q->cu.cuStreamCreate(&q->stream, CU_STREAM_APART), "cuStreamCreate%s", "");
     for (int i = 0; i < 2; i++)
-        CHECK(!q->cu.cuEventCreate(&q->late_done[i], CU_EVENT_NO_TIMING), "cuEventCreate%s", "");
+        CHECK(!q->cu.cuEventCreate(&q->readback_done[i], CU_EVENT_NO_TIMING), "cuEventCreate%s", "");
     q->own = d->impl, d->impl = q, d->ops = table();
 }

@@ -37,7 +37,7 @@ enum { CUDA_SUMS = 1 << 15, CUDA_STAMPS = 1 << 14 };
 typedef struct Prods Prods;         /* what products keep: linear.cu */
 typedef struct Attns Attns;         /* what attention keeps: attn.cu */
 typedef struct Link Link;           /* what crossing over to d->host keeps: link.cu */
-typedef struct Noted Noted;         /* calls that were recorded: dev.cu */
+typedef struct CudaGraph CudaGraph;         /* calls that were recorded: dev.cu */
 typedef struct {
     int          gpu, sms;          /* which; multiprocessors */
     size_t       smem;              /* shared memory a block may have */
@@ -45,20 +45,20 @@ typedef struct {
     size_t       base;              /* memory in use when it was opened */
     cudaStream_t stream;
     Ring         put, get;
-    char        *late;              /* pinned: what was asked for, DEV_ASK bytes each */
-    cudaEvent_t  late_done[2];
+    char        *readback;              /* pinned: what was asked for, DEV_ASK bytes each */
+    cudaEvent_t  readback_done[2];
     volatile Fault *fault;
     double      *sums;              /* device memory for sumsq: CUDA_SUMS */
     cudaEvent_t *stamps;            /* [CUDA_STAMPS] made as they are asked for, by a profile; or NULL */
     Prods       *prods;
     Attns       *attns;
     Link        *link;              /* or NULL: nothing was left to the host */
-    bool         noting;            /* between record and recorded: no weight is written there */
+    bool         capturing;            /* between record and recorded: no weight is written there */
     const void  *known;             /* where experts' rows begin, if the kernel just launched lets the next one come
         only when those are written; or NULL */
-    int          noted;             /* calls since record */
+    int          captured;             /* calls since record */
     cudaGraphExec_t first;          /* the first of them */
-    Noted       *forgotten;         /* room for the next ones */
+    CudaGraph       *forgotten;         /* room for the next ones */
 } CudaDev;
 static inline CudaDev *cu(const Dev *d) { return (CudaDev *)d->impl; }
 static inline cudaStream_t stream_of(const Dev *d) { return cu(d)->stream; }
@@ -163,8 +163,8 @@ void   cuda_ask(Dev *d, int i, Tensor from);
 void   cuda_asked(Dev *d, int i, void *to, size_t bytes);
 void   cuda_record(Dev *d);
 void  *cuda_recorded(Dev *d);
-void   cuda_replay(Dev *d, void *noted);
-void   cuda_forget(Dev *d, void *noted);
+void   cuda_replay(Dev *d, void *captured);
+void   cuda_forget(Dev *d, void *captured);
 void   cuda_link(Dev *d);
 size_t cuda_kv_bytes(const Dev *d, const Kv *kv);
 double cuda_sumsq(Dev *d, Tensor x);
@@ -175,7 +175,7 @@ double cuda_sumsq(Dev *d, Tensor x);
 #define FUSED(name, params, args) bool cuda_##name params;
 #include "op/op_fused_list.h"
 #undef FUSED
-bool   cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
+bool   cuda_defers_norms(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk);
 /* What an op takes from d->tmp; where nobody defines it, nothing. */
 #define OP(how, name, params, args, outs) __attribute__((weak)) size_t cuda_tmp_##name params;
 #include "op/op_list.h"

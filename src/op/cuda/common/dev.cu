@@ -33,7 +33,7 @@ static void graph_begin(Dev *d) { CU(cudaStreamBeginCapture(stream_of(d), cudaSt
 enum { FIRST_CALLS = 48 };
 void cuda_enter(Dev *d, bool join) {
     (void)join;
-    if (!cu(d)->noting || ++cu(d)->noted != FIRST_CALLS) return;
+    if (!cu(d)->capturing || ++cu(d)->captured != FIRST_CALLS) return;
     cu(d)->first = graph_end(d);
     graph_begin(d);
 }
@@ -192,13 +192,13 @@ void cuda_wait(Dev *d) {
 void cuda_ask(Dev *d, int i, Tensor from) {
     const Bytes b = bytes_of(from);
     CHECK(b.rows <= 1 && b.row <= DEV_ASK, "ask: %zu rows of %zu bytes", b.rows, b.row);
-    CU(cudaMemcpyAsync(cu(d)->late + (size_t)i * DEV_ASK, b.at, b.row, cudaMemcpyDeviceToHost, stream_of(d)));
-    CU(cudaEventRecord(cu(d)->late_done[i], stream_of(d)));
+    CU(cudaMemcpyAsync(cu(d)->readback + (size_t)i * DEV_ASK, b.at, b.row, cudaMemcpyDeviceToHost, stream_of(d)));
+    CU(cudaEventRecord(cu(d)->readback_done[i], stream_of(d)));
 }
 void cuda_asked(Dev *d, int i, void *to, size_t bytes) {
-    CU(cudaEventSynchronize(cu(d)->late_done[i]));
+    CU(cudaEventSynchronize(cu(d)->readback_done[i]));
     die_of_fault(d);
-    memcpy(to, cu(d)->late + (size_t)i * DEV_ASK, bytes);
+    memcpy(to, cu(d)->readback + (size_t)i * DEV_ASK, bytes);
 }
 
 /* ---- stamps: events of the stream -------------------------------------------------------------------------------- */
@@ -217,9 +217,9 @@ double cuda_stamped(Dev *d, int i) {
 }
 
 /* ---- calls that come again: a graph ------------------------------------------------------------------------------ */
-struct Noted {
+struct CudaGraph {
     cudaGraphExec_t part[2];        /* the first may be none */
-    Noted *next;                    /* of those that were forgotten */
+    CudaGraph *next;                    /* of those that were forgotten */
 };
 static cudaGraphExec_t graph_end(Dev *d) {
     cudaGraph_t graph;
@@ -231,22 +231,22 @@ static cudaGraphExec_t graph_end(Dev *d) {
 }
 void cuda_record(Dev *d) {
     graph_begin(d);
-    cu(d)->noting = true, cu(d)->noted = 0, cu(d)->first = NULL;
+    cu(d)->capturing = true, cu(d)->captured = 0, cu(d)->first = NULL;
 }
 void *cuda_recorded(Dev *d) {
-    Noted *n = cu(d)->forgotten;
+    CudaGraph *n = cu(d)->forgotten;
     if (n) cu(d)->forgotten = n->next;
-    else n = MEM_NEW(&d->mem, Noted);
-    cu(d)->noting = false;
+    else n = MEM_NEW(&d->mem, CudaGraph);
+    cu(d)->capturing = false;
     *n = { { cu(d)->first, graph_end(d) } };
     return n;
 }
-void cuda_replay(Dev *d, void *noted) {
-    for (cudaGraphExec_t g : ((Noted *)noted)->part)
+void cuda_replay(Dev *d, void *captured) {
+    for (cudaGraphExec_t g : ((CudaGraph *)captured)->part)
         if (g) CU(cudaGraphLaunch(g, stream_of(d)));
 }
-void cuda_forget(Dev *d, void *noted) {
-    Noted *n = (Noted *)noted;
+void cuda_forget(Dev *d, void *captured) {
+    CudaGraph *n = (CudaGraph *)captured;
     CU(cudaStreamSynchronize(stream_of(d)));
     for (cudaGraphExec_t g : n->part)
         if (g) CU(cudaGraphExecDestroy(g));
@@ -262,8 +262,8 @@ void cuda_close(Dev *d) {
     ring_close(&c->put);
     ring_close(&c->get);
     if (c->sums) cudaFree(c->sums);
-    if (c->late) cudaFreeHost(c->late);
-    for (cudaEvent_t done : c->late_done)
+    if (c->readback) cudaFreeHost(c->readback);
+    for (cudaEvent_t done : c->readback_done)
         if (done) cudaEventDestroy(done);
     for (int i = 0; c->stamps && i < CUDA_STAMPS; i++)
         if (c->stamps[i]) cudaEventDestroy(c->stamps[i]);
@@ -309,9 +309,9 @@ static bool open_parts(Dev *d, CudaDev *c, Err *err) {
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaMallocHost((void **)&c->fault, sizeof *c->fault);
     if (e == cudaSuccess) e = cudaMalloc((void **)&c->sums, CUDA_SUMS * sizeof(double));
-    if (e == cudaSuccess) e = cudaMallocHost((void **)&c->late, 2 * DEV_ASK);
+    if (e == cudaSuccess) e = cudaMallocHost((void **)&c->readback, 2 * DEV_ASK);
     for (int i = 0; e == cudaSuccess && i < 2; i++)
-        e = cudaEventCreateWithFlags(&c->late_done[i], cudaEventDisableTiming);
+        e = cudaEventCreateWithFlags(&c->readback_done[i], cudaEventDisableTiming);
     if (e != cudaSuccess)
         return err_set(err, "GPU %d: %s: see nvidia-smi, or use --device cpu", c->gpu, cudaGetErrorString(e));
     *c->fault = FAULT_NONE;

@@ -101,7 +101,7 @@ __device__ __forceinline__ int eights_left(int64_t cols, int64_t c) { return col
 enum { CELL_THREADS = 256 };
 typedef struct { int64_t rows, cols; bool wide; } Cells;
 #define EACH_EIGHT(g, r, c)                                                                                   \
-    after();                                                                                                  \
+    pdl_begin();                                                                                                  \
     for (int64_t c = 8 * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x),                                    \
                  r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;                                          \
          c < (g).cols && r < (g).rows; r += (int64_t)gridDim.y * blockDim.y)
@@ -118,7 +118,7 @@ static inline void launch_cells(const Dev *d, void (*kernel)(Cells, P...), Cells
     if (g.rows <= 0 || g.cols <= 0) return;
     int64_t eights = (g.cols + 7) / 8, x = eights < CELL_THREADS ? eights : CELL_THREADS, y = CELL_THREADS / x;
     int64_t down = (g.rows + y - 1) / y;
-    launch_after(d, kernel, dim3(blocks_of(eights, x), (unsigned)(down < 65535 ? down : 65535)),
+    launch_pdl(d, kernel, dim3(blocks_of(eights, x), (unsigned)(down < 65535 ? down : 65535)),
                  dim3((unsigned)x, (unsigned)y), 0, g, a...);
 }
 
@@ -131,7 +131,7 @@ static inline int team_size(int64_t cols) {
 /* How many threads the team has, which of them this is, which row. */
 typedef struct { int n, me; int64_t row; } Team;
 __device__ __forceinline__ Team team_of(int n) {
-    after(); /* nothing is read before */
+    pdl_begin(); /* nothing is read before */
     return { n, (int)threadIdx.x % n, (int64_t)blockIdx.x * (ROW_THREADS / n) + threadIdx.x / n };
 }
 /* The sum over a team: the tree over a warp's lanes, then over the warps.  All threads of the block come here. */
@@ -156,7 +156,7 @@ template <class F> static inline void with_kept(int64_t cols, F f) {
 template <class... P, class... A>
 static inline void launch_teams(const Dev *d, void (*kernel)(int, P...), int64_t rows, int64_t cols, A... a) {
     int n = team_size(cols);
-    launch_after(d, kernel, dim3(blocks_of(rows, ROW_THREADS / n)), ROW_THREADS, 0, n, a...);
+    launch_pdl(d, kernel, dim3(blocks_of(rows, ROW_THREADS / n)), ROW_THREADS, 0, n, a...);
 }
 
 /* e^x by the CPU's own steps (op/cpu/lanes.h: v_exp), hence with its bits. */

@@ -94,9 +94,9 @@ static __global__ void __launch_bounds__(ROW_THREADS) gather_norm_k(Gather p) {
     const int c = 8 * threadIdx.x;
     const int64_t row = blockIdx.x;
     const bool mine = c < p.cols;
-    next_may_come();
+    pdl_let_next();
     for (int real = !p.early; real < 2; real++) {
-        if (real) the_one_before();
+        if (real) pdl_wait();
         const bf16 *other = (const bf16 *)p.g.at, *a_row = real ? p.a.row(row) : other;
         const int32_t *slot = real ? p.slot.row(row) : (const int32_t *)other;
         const float *w = real ? p.w.row(row) : (const float *)other;
@@ -159,8 +159,8 @@ bool cuda_combine_add_rmsnorm(Dev *d, Tensor sum, Tensor y, Tensor part, Tensor 
                  rows_of<const int32_t>(slot),
                  rows_of<const float>(weight),
                  cu(d)->fault,
-                 cu(d)->noting };
-    launch_after(d, gather_norm_k, dim3((unsigned)sum.rows), ROW_THREADS, 0, p);
+                 cu(d)->capturing };
+    launch_pdl(d, gather_norm_k, dim3((unsigned)sum.rows), ROW_THREADS, 0, p);
     return true;
 }
 
@@ -208,9 +208,9 @@ template <bool PUT> static __global__ void __launch_bounds__(ROW_THREADS) norm_r
     const int at = (int)((unsigned)row - t * (unsigned)h.heads) * p.width + 8 * m.me;
     const bool mine = row < h.rows;
     const int half = p.width / 2, c = 8 * m.me % half;
-    next_may_come();
+    pdl_let_next();
     for (int real = !p.early; real < 2; real++) {
-        if (real) the_one_before();
+        if (real) pdl_wait();
         float v[8] = { 0 }, sum = 0, g[8], co[8], si[8];
         if (PUT && !mine && row < 2 * h.rows) { /* values behind the keys, as they are */
             const int64_t r = row - h.rows, to = r / h.heads;
@@ -274,7 +274,7 @@ bool cuda_norm_rope_put(Dev *d, const NormRope *q, const NormRope *k, Tensor cos
         return false;
     Turn p = { heads_of(q), heads_of(k), any_of(cossin), width, eps };
     p.at = (const int *)rows.rows.at.data, p.start = (const int *)rows.start.data, p.n = rows.rows.n;
-    p.v = rows_of<const bf16>(v), p.p = pages, p.early = cu(d)->noting;
+    p.v = rows_of<const bf16>(v), p.p = pages, p.early = cu(d)->capturing;
     launch_teams(d, norm_rope_k<true>, p.q.rows + 2 * p.k.rows, width, p);
     return true;
 }

@@ -59,7 +59,7 @@ static __device__ void zero_behind(const Put &x, const int *table, int pos) {
     }
 }
 static __global__ void kv_put_rows(const Put x) {
-    after();
+    pdl_begin();
     const int64_t row = blockIdx.x;
     const int s = seq_of_row(x.at, x.n, row);
     if (s < 0) return;
@@ -79,7 +79,7 @@ void cuda_kv_put(Dev *d, Kv kv, Tensor k, Tensor v, Paged rows) {
     bool wide = p.es == 2 && p.page_bytes % 16 == 0 && wide_rows(k, kv.dk, p.slice_k);
     if (!kv.latent) wide = wide && wide_rows(v, kv.dv, p.slice_v);
     Put x = { (const int *)rows.rows.at.data, (const int *)rows.start.data, rows.rows.n, k, v, p, wide };
-    launch_after(d, kv_put_rows, dim3((unsigned)k.rows), dim3(128), 0, x);
+    launch_pdl(d, kv_put_rows, dim3((unsigned)k.rows), dim3(128), 0, x);
 }
 void cuda_kv_copy(Dev *d, Kv kv, int to_page, int from_page) {
     if (to_page == from_page) return;

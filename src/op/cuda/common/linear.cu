@@ -28,7 +28,7 @@ Prod prod_tn(Tensor dw, Tensor dy, Tensor x) {
 static ProdCall unseen(const Dev *d, const Prod *p) { return { p, d->act, CUDA_CARD }; }
 static ProdCall call_of(const Dev *d, const Prod *p) {
     ProdCall c = unseen(d, p);
-    c.sms = cu(d)->sms, c.smem = cu(d)->smem, c.noted = cu(d)->noting, c.known = p->at && cu(d)->known == p->at;
+    c.sms = cu(d)->sms, c.smem = cu(d)->smem, c.captured = cu(d)->capturing, c.known = p->at && cu(d)->known == p->at;
     return c;
 }
 static void run(Dev *d, const ProdCall &c) {

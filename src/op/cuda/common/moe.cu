@@ -194,11 +194,11 @@ static __device__ void route_sort_rows(const Routing &p, const Sorted &to, char 
 static __global__ void route_sort_k(Routing p, Sorted to, bool early) {
     extern __shared__ float smem[];
     char *room = (char *)smem + route_sort_bytes(p);
-    next_may_come();
+    pdl_let_next();
     for (int real = !early; real < 2; real++) {
         Routing r = p;
         Sorted s = to;
-        if (real) the_one_before();
+        if (real) pdl_wait();
         else {
             for (int e = threadIdx.x; e < p.E; e += blockDim.x) ((float *)room)[e] = 0;
             __syncthreads();
@@ -216,7 +216,7 @@ bool cuda_route_sort(Dev *d, const Route *r, Tensor at, Tensor from, Tensor slot
     const size_t bytes = route_sort_bytes(p) + (size_t)(2 * p.E + 1 + 4 * p.topk) * 4; /* a rehearsal's rows behind */
     if (p.T > FEW_TOKENS || p.T == 0 || bytes > ROUTE_SMEM) return false;
     Sorted to = { (int32_t *)at.data, (int32_t *)from.data, rows_of<int32_t>(slot) };
-    launch_after(d, route_sort_k, dim3(1), (unsigned)p.T * 32, bytes, p, to, cu(d)->noting);
+    launch_pdl(d, route_sort_k, dim3(1), (unsigned)p.T * 32, bytes, p, to, cu(d)->capturing);
     return true;
 }
 

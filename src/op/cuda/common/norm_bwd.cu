@@ -115,7 +115,7 @@ size_t cuda_tmp_rmsnorm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, T
 /* Both at once, of rows that take a whole block: it has a run's 32 rows, one after the other, and asks for the next one
  * before it adds this one up. */
 template <class K> static __global__ void __launch_bounds__(ROW_THREADS, 4 / K::N) norm_both_k(Norm p, float *part) {
-    after();
+    pdl_begin();
     float x[K::N][8], dy[K::N][8], z[K::N][8], dz[K::N][8], more[K::N][8], dg[K::N][8] = { 0 };
     const int64_t r0 = (int64_t)blockIdx.x * DG_EACH, end = r0 + DG_EACH < p.rows ? r0 + DG_EACH : p.rows;
     auto ask = [&](int64_t r) {
@@ -182,7 +182,7 @@ static void norm_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor x, Tensor r
         if (dx.data && team_size(x.cols) == ROW_THREADS)
             with_kept(x.cols, [&](auto k) {
                 if constexpr (decltype(k)::KEEPS && decltype(k)::N <= 2) { /* more would not stay in registers */
-                    launch_after(d, norm_both_k<decltype(k)>, dim3((unsigned)runs), ROW_THREADS, 0, p, part);
+                    launch_pdl(d, norm_both_k<decltype(k)>, dim3((unsigned)runs), ROW_THREADS, 0, p, part);
                     both = true;
                 }
             });
@@ -212,7 +212,7 @@ typedef struct {
 enum { BACK_AHEAD = 2 };
 static __global__ void __launch_bounds__(ROW_THREADS, 3) norm_rope_bwd_k(int team, TurnBack p, float *part) {
     __shared__ float s[ROW_THREADS * 8];
-    after();
+    pdl_begin();
     const int me = threadIdx.x % team, y = threadIdx.x / team, ys = ROW_THREADS / team, c = 8 * me,
               half = (int)p.n.cols / 2, xs = (int)p.n.cols;
     const bool low = c < half;
@@ -274,7 +274,7 @@ bool cuda_norm_rope_bwd(Dev *d, Tensor dx, Tensor dg, Tensor dy, Tensor raw, Ten
     const int64_t runs = dg_runs(rows, s.width);
     const size_t mark = arena_mark(&d->tmp);
     float *part = (float *)arena_push(&d->tmp, (size_t)(runs * s.width) * 4);
-    launch_after(d, norm_rope_bwd_k, dim3((unsigned)runs), ROW_THREADS, 0, team_size(s.width),
+    launch_pdl(d, norm_rope_bwd_k, dim3((unsigned)runs), ROW_THREADS, 0, team_size(s.width),
                  TurnBack{ n, any_of(cossin), (unsigned)s.heads }, part);
     add_runs(d, dg, part, runs, s.width);
     arena_pop(&d->tmp, mark);

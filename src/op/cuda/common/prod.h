@@ -57,7 +57,7 @@ typedef struct {
     int         card;                   /* its capability: 90; 0: only kernels that any card takes */
     int         sms;                    /* multiprocessors; 0: not known, sizes are planned without a GPU */
     size_t      smem;                   /* shared memory that a block may have */
-    bool        noted;                  /* in a step that is recorded: no weight is written there */
+    bool        captured;                  /* in a step that is recorded: no weight is written there */
     bool        known;                  /* where experts' rows begin is there before the kernel before is done */
     bool        laid;                   /* what does not lie well was copied: the copy engine takes it */
     bool        fast;                   /* made by prod_choose: the copy engine takes its operands, copied or not */

@@ -2,7 +2,7 @@
 #include "op/cuda/common/cuda.h"
 
 static const Fused fused_cuda = {
-    .norms_late = cuda_norms_late,
+    .defers_norms = cuda_defers_norms,
 #define FUSED(name, params, args) .name = cuda_##name,
 #include "op/op_fused_list.h"
 #undef FUSED

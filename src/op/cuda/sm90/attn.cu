@@ -225,11 +225,11 @@ static void fwd(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMap &k
                 const AttnPar &p) {
     using S = AttnShape<D, D, W>;
     const dim3 grid = ctas(d, c, W ? 1 : 2);
-    launch_after(d, attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, grid, dim3(S::threads), S::bytes, q, k, v, p);
+    launch_pdl(d, attn_fwd<D, D, W, ATTN_SPAN, WIDTH, ALL>, grid, dim3(S::threads), S::bytes, q, k, v, p);
 }
 /* As soon as the partial sums are there: set up while they are being made. */
 template <int D> static void combine(Dev *d, const AttnPar &p, int seqs) {
-    launch_after(d, attn_combine<D, ATTN_SPAN>, dim3(blocks_of((int64_t)seqs * p.kv_heads * p.group, 4)), dim3(128), 0,
+    launch_pdl(d, attn_combine<D, ATTN_SPAN>, dim3(blocks_of((int64_t)seqs * p.kv_heads * p.group, 4)), dim3(128), 0,
                  p, seqs);
 }
 template <int D>
@@ -237,7 +237,7 @@ static void fwd_any(Dev *d, const Cut &c, const CUtensorMap &q, const CUtensorMa
                     const AttnPar &p, int seqs) {
     if (c.spans) {
         AttnPar now = p;
-        now.early = cu(d)->noting;
+        now.early = cu(d)->capturing;
         c.items <= cu(d)->sms ? fwd<D, -1>(d, c, q, k, v, now) : fwd<D, 0>(d, c, q, k, v, now);
         combine<D>(d, p, seqs);
     }
@@ -441,7 +441,7 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
     if constexpr (!B::Dq::o)
         launch(d, attn_row_sum<B::wv>, dim3(blocks_of(a->q.rows * a->heads, 8)), dim3(256), 0, sums,
                (const bf16 *)dO.data, dO.ld, (const bf16 *)a->o.data, a->o.ld, a->heads, a->q.rows * a->heads);
-    /* spans are listed always.  Not launch_after: attn_dq of one sequence reads its operands without waiting */
+    /* spans are listed always.  Not launch_pdl: attn_dq of one sequence reads its operands without waiting */
     launch(d, attn_list, dim3(a->seqs.n > 1 ? 2 : 1), dim3(ITEM_THREADS), 0, wv, wq);
     BackPar p = {};
     p.dq = (bf16 *)dq.data, p.dk = (bf16 *)dk.data, p.dv = (bf16 *)dv.data, p.ld_dq = dq.ld, p.ld_dk = dk.ld,
@@ -455,16 +455,16 @@ template <class B> static void back(Dev *d, Tensor dq, Tensor dk, Tensor dv, Ten
 
     p.positions = cq.positions;
     p.list = a->seqs.n > 1 ? list_at(d, wq) : list_one(d, cq, a->seqs, section_of(B::dk, B::dv));
-    launch_after(d, B::dq_kernel, dim3(ctas(d, cq, 1)), dim3(B::threads), B::Dq::bytes, rows(a->q, B::wk),
+    launch_pdl(d, B::dq_kernel, dim3(ctas(d, cq, 1)), dim3(B::threads), B::Dq::bytes, rows(a->q, B::wk),
                  keys(a->k, B::wk, B::keys), keys(a->v, B::wv, B::keys), rows(dO, B::wv), rows(a->o, B::wv), p);
     if (p.own_lse) p.lse = p.own_lse, p.ld_lse = a->heads;
     p.positions = B::rows / group, p.keys = a->k.rows, p.parts = sv.part_o, p.folds = sv.folds;
     p.list = list_at(d, wv);
-    launch_after(d, B::dkv_kernel, dim3(ctas(d, cv, 1)), dim3(B::threads), B::Dkv::bytes, rows(a->q, B::wk),
+    launch_pdl(d, B::dkv_kernel, dim3(ctas(d, cv, 1)), dim3(B::threads), B::Dkv::bytes, rows(a->q, B::wk),
                  keys(a->k, B::wk, B::tile), keys(a->v, B::wv, B::tile), rows(dO, B::wv), p);
     if constexpr (B::dk == B::dv)
         if (p.parts)
-            launch_after(d, attn_dkv_add<B::dk, B::tile>, dim3(blocks_of(a->k.rows * a->kv_heads * (B::dk / 2), 256)),
+            launch_pdl(d, attn_dkv_add<B::dk, B::tile>, dim3(blocks_of(a->k.rows * a->kv_heads * (B::dk / 2), 256)),
                          dim3(256), 0, p);
 }
 size_t cuda_tmp_attend_bwd(Dev *d, Tensor dq, Tensor dk, Tensor dv, Tensor dO, const Attn *a) {

@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
         bar_fence_init();
     }
     fence_async();
-    after();
+    pdl_begin();
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
               quad = lane & 3;
@@ -356,7 +356,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
 /* Spans' sums, descending, to dk and dv: four columns a thread. */
 template <int D, int TILE> __global__ void attn_dkv_add(const BackPar p) {
     const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, each = p.kv_heads * (D / 2), row = i / each;
-    after();
+    pdl_begin();
     const int s = seq_of_row(p.at, p.seqs, row);
     if (s < 0) return;
     const int len = p.at[s + 1] - p.at[s], tile = ((int)row - p.at[s]) / TILE * TILE,
@@ -403,8 +403,8 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
         bar_init(q_full, 1), bar_init(q_empty, 4 * LANES * W);
         bar_fence_init();
     }
-    next_may_come();
-    if (p.list.at) the_one_before(); /* without a list: the one before lists attn_dkv's items, and has waited */
+    pdl_let_next();
+    if (p.list.at) pdl_wait(); /* without a list: the one before lists attn_dkv's items, and has waited */
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7), warp = uniform((threadIdx.x >> 5) & 3), lane = threadIdx.x & 31,
               quad = lane & 3;
@@ -418,7 +418,7 @@ __global__ void __launch_bounds__(128 * (W + 1), 1)
                 bar_await(q_empty, q_phase);
                 shared_tile.b1 = -1;
                 bar_arrive(q_full);
-                the_one_before(); /* is done, if this is */
+                pdl_wait(); /* is done, if this is */
                 return;
             }
             const int row0 = p.at[x.seq], len = p.at[x.seq + 1] - row0, there = min(p.positions, len - x.q0),

@@ -112,7 +112,7 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
         return n;
     };
     bool waited = !S::part;
-    if (!waited && !p.early) the_one_before(), waited = true;
+    if (!waited && !p.early) pdl_wait(), waited = true;
     Next n = fetch();
     for (;;) {
         const Next x = n;
@@ -136,7 +136,7 @@ DEV void attn_produce(const CUtensorMap *tq, const CUtensorMap *tk, const CUtens
         auto keys = [&](int j) { load(tk, j, DK / 64, 0); };
         auto values = [&](int j) { load(tv, j, DV / 64, p.kv_heads * (DK / 64)); };
         auto queries = [&] { /* or that there are no more */
-            if (!waited) the_one_before(), waited = true;
+            if (!waited) pdl_wait(), waited = true;
             bar_await(q_empty + 8 * qb, q_phase);
             const uint32_t bar = q_full + 8 * qb;
             volatile Tile *to = tiles + qb;
@@ -248,8 +248,8 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W == 0 ? 2 :
     }
     __syncthreads();
     const int wg = uniform(threadIdx.x >> 7);
-    if constexpr (S::part) next_may_come();               /* attn_combine may be set up already */
-    else the_one_before();
+    if constexpr (S::part) pdl_let_next();               /* attn_combine may be set up already */
+    else pdl_wait();
     if (wg == 0) {
         if constexpr (W == 3) regs_down<32>();
         else if constexpr (W == 0 || W == 2) regs_down<40>();
@@ -362,7 +362,7 @@ __global__ void __launch_bounds__((AttnShape<DK, DV, W>::threads), (W == 0 ? 2 :
 
 /* Decode by span: folds a row's spans in ascending order.  One warp a row (sequence, head). */
 template <int DV, int SPAN> __global__ void attn_combine(const AttnPar p, int seqs) {
-    after();
+    pdl_begin();
     constexpr int E = DV / 32;
     const int heads = p.kv_heads * p.group, row = (int)((blockIdx.x * blockDim.x + threadIdx.x) >> 5),
               lane = threadIdx.x & 31;

@@ -164,7 +164,7 @@ DEV void list_items(const ItemWork &w) {
 }
 /* One list a block. */
 static __global__ void __launch_bounds__(ITEM_THREADS) attn_list(const ItemWork a, const ItemWork b) {
-    next_may_come();
+    pdl_let_next();
     list_items(blockIdx.x ? b : a);
 }
 

@@ -54,19 +54,19 @@ __global__ void __launch_bounds__(ONE_THREADS)
         for (int j = 0; j < ONE_BLOCKS; j++) bar_init(smem_of(&r->k_full[j]), 1), bar_init(smem_of(&r->v_full[j]), 1);
         bar_fence_init();
     }
-    next_may_come();
+    pdl_let_next();
     __syncthreads();
-    if (!p.early) the_one_before();
+    if (!p.early) pdl_wait();
     const int pos = p.start[x.seq], row = p.at[x.seq], j0 = x.span * ONE_BLOCKS,
               blocks = min(pos / ATTN_BLOCK + 1 - j0, (int)ONE_BLOCKS);
-    if (blocks <= 0 || p.at[x.seq + 1] == row) return the_one_before(); /* that sequence has fewer spans */
+    if (blocks <= 0 || p.at[x.seq + 1] == row) return pdl_wait(); /* that sequence has fewer spans */
     if (warp == ONE_WORKERS / 32) {
         const SeqKeys keys = seq_keys(p.keys, x.seq, row, pos);
         const int mine = lane * p.keys.piece,
                   base = mine < ATTN_SPAN ? keys.slice(p.keys, x.span * ATTN_SPAN + mine) : 0;
         const int old = p.early ? min(max(pos / ATTN_BLOCK - j0, 0), blocks) : 0; /* without this step's keys */
         one_load(r, &pages, p, x, half, 0, old, base);
-        the_one_before();
+        pdl_wait();
         one_load(r, &pages, p, x, half, old, blocks, base);
         return;
     }
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(ONE_THREADS)
     if (w == 0) {
         const int h = threadIdx.x / 16, c = threadIdx.x % 16;
         uint4 u = make_uint4(0, 0, 0, 0);
-        the_one_before();
+        pdl_wait();
         if (h < p.group) u = *(const uint4 *)(queries + row * ld_q + (x.head * p.group + h) * 128 + c * 8);
         *(uint4 *)(r->q[c / 8] + h * 128 + ((c % 8 ^ h) << 4)) = u;
         fence_async();
@@ -184,9 +184,9 @@ bool attn_one_go(Dev *d, const CUtensorMap &pages, AttnPar p, Tensor q, int widt
     if (width != 128 || p.group > 8 || 2 * items > cu(d)->sms || p.keys.piece < 16 || !p.keys.table || p.list.at
         || q.ld % 8 || (uintptr_t)q.data % 16)
         return false;
-    p.early = cu(d)->noting;
+    p.early = cu(d)->capturing;
     CU(cudaFuncSetAttribute(attn_one, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(OneRoom)));
-    launch_after(d, attn_one, dim3((unsigned)(2 * items)), dim3(ONE_THREADS), sizeof(OneRoom), pages, p,
+    launch_pdl(d, attn_one, dim3((unsigned)(2 * items)), dim3(ONE_THREADS), sizeof(OneRoom), pages, p,
                  (const bf16 *)q.data, q.ld);
     return true;
 }

@@ -5,7 +5,7 @@
  *           stored), weights its N
  *   SWAP 1: weights are wgmma's M (BN = 64), tokens its N
  * KB boxes of 64 columns a stage.  Four warps compute, one thread of a fifth loads.
- * EARLY: it comes to the card before the kernel before it is done (after.cuh), and its weights, which that one does not
+ * EARLY: it comes to the card before the kernel before it is done (pdl.cuh), and its weights, which that one does not
  * make, are on their way already when the tokens are there.  Where experts' rows begin is known by then. */
 #ifndef OP_CUDA_FEW_CUH
 #define OP_CUDA_FEW_CUH
@@ -92,8 +92,8 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
         bar_fence_init();
         tma_prefetch(&tx), tma_prefetch(&tw);
     }
-    if constexpr (EARLY) next_may_come();
-    else after();
+    if constexpr (EARLY) pdl_let_next();
+    else pdl_begin();
     tiles_before<XR>(cum, p.at, p.E, p.rows, nt);
     const int total = (int)lane0(cum[p.E]), nk = (p.K + 63) / 64, nb = (nk + KB - 1) / KB;
     int e = 0, s = 0, n0, row;
@@ -117,7 +117,7 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
                         for (int b = 0; b < KB; b++, kw += 64)
                             tma_load_once(base + kb * S::STAGE + b * S::BOX + S::X, &tw, kw, n0, e, full + 8 * kb);
                     }
-                    the_one_before();
+                    pdl_wait();
                     for (int i = 0; i < ahead; i++, next())
                         for (int b = 0; b < KB; b++, kx += 64)
                             if (SWAP) tma_load(base + i * S::STAGE + b * S::BOX, &tx, kx, row, 0, full + 8 * i);
@@ -136,7 +136,7 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
                     }
                 }
             }
-            if (EARLY && (int)blockIdx.x >= total) the_one_before();    /* nobody is done before that one is */
+            if (EARLY && (int)blockIdx.x >= total) pdl_wait();    /* nobody is done before that one is */
         }
         return;
     }
@@ -145,7 +145,7 @@ few(const __grid_constant__ CUtensorMap tx, const __grid_constant__ CUtensorMap 
     float acc[(SWAP ? XR : BN) / 2];
     if constexpr (EARLY && !SWAP) { /* a few rows: sixteen bytes a thread are there sooner than dozens of boxes */
         const int pieces = min(nb, S::STAGES) * KB * 8;
-        the_one_before();
+        pdl_wait();
         for (int i = threadIdx.x; i < p.rows * pieces; i += 128) {
             const int r = i / pieces, c = i - r * pieces, b = c / 8;
             uint4 v = make_uint4(0, 0, 0, 0);

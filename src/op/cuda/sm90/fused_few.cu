@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(160)
         bar_fence_init();
         tma_prefetch(&tw), tma_prefetch(&tx);
     }
-    after();
+    pdl_begin();
     tiles_before<XR>(cum, p.at, p.E, 0, nt);
     const int total = (int)lane0(cum[p.E]), nb = ((p.K + 63) / 64 + KB - 1) / KB;
     int e = 0, s = 0, n0, row;
@@ -153,7 +153,7 @@ DEV void choose_all(const Choice &c, char *room) {
     for (int real = !c.early; real < 2; real++) {
         float x[CHOOSE_EACH];
         unsigned on[CHOOSE_EACH];
-        if (real) the_one_before();
+        if (real) pdl_wait();
         choose(x, on, c.r, real ? c.r.logits.at : zeros, s);
         int had = 0;
 #pragma unroll
@@ -167,7 +167,7 @@ DEV void choose_all(const Choice &c, char *room) {
 DEV void say_choice(const Choice &c, char *room) {
     int32_t *chosen = (int32_t *)(room + route_bytes(c.r.E, 1));
     const int lane = threadIdx.x % 32;
-    the_one_before();
+    pdl_wait();
     route_chosen(c.r, 0, room, chosen);
     __syncwarp();
     for (int e = lane; e <= c.r.E; e += 32) {
@@ -178,7 +178,7 @@ DEV void say_choice(const Choice &c, char *room) {
     for (int j = lane; j < c.r.topk; j += 32) c.from[j] = 0, c.slot[j] = j;
     __threadfence();                                                    /* each lane its own, */
     __syncwarp();                                                       /* and all of them before anybody comes */
-    next_may_come();
+    pdl_let_next();
 }
 /* An item's share of the next weights begins its way to the cache when all of its own are under way: memory would stand
  * still between the two products. */
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(CHOOSES ? 192 : 160)
     char *room = (char *)cum;
     const int *chosen = (const int *)(room + (CHOOSES ? route_bytes(p.E, 1) : 0));
     if constexpr (CHOOSES) {
-        if (blockIdx.x) next_may_come();
+        if (blockIdx.x) pdl_let_next();
         __syncthreads();
         total = t.c.r.topk * nt;
         if (warp == 5) {
@@ -223,10 +223,10 @@ __global__ void __launch_bounds__(CHOOSES ? 192 : 160)
             return;
         }
         if (warp == 4) choose_all(t.c, room);
-        else the_one_before();
+        else pdl_wait();
     } else {
-        the_one_before();
-        next_may_come();
+        pdl_wait();
+        pdl_let_next();
         tiles_before<S::XR>(cum, p.at, p.E, 0, nt);
         total = (int)lane0(cum[p.E]);
     }
@@ -329,7 +329,7 @@ template <bool CHOOSES> static bool thin_go(Dev *d, const CUtensorMap &tw, Thin 
     const int tiles = t.c.r.topk * ((t.p.N + THIN_COLS - 1) / THIN_COLS);
     if (CHOOSES && tiles < blocks) blocks = tiles;
     CU(cudaFuncSetAttribute(pair_thin<CHOOSES>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
-    launch_after(d, pair_thin<CHOOSES>, dim3(blocks), dim3(CHOOSES ? 192 : 160), thin_bytes(t, t.stages), tw, t);
+    launch_pdl(d, pair_thin<CHOOSES>, dim3(blocks), dim3(CHOOSES ? 192 : 160), thin_bytes(t, t.stages), tw, t);
     cu(d)->known = t.p.at;
     return true;
 }
@@ -384,7 +384,7 @@ bool cuda_permute_swiglu(Dev *d, Tensor h, Tensor gate, Tensor up, Tensor own, T
 }
 bool cuda_route_swiglu(Dev *d, const Route *r, Tensor h, Tensor gate, Tensor up, Tensor own, Tensor x, Tensor from,
                        Tensor slot, Tensor wg, Tensor wu, Seqs ex, Leaves sum, Tensor next) {
-    Choice c = { routing_of(r), (int32_t *)ex.at.data, (int32_t *)from.data, (int32_t *)slot.data, cu(d)->noting };
+    Choice c = { routing_of(r), (int32_t *)ex.at.data, (int32_t *)from.data, (int32_t *)slot.data, cu(d)->capturing };
     if (c.r.T != 1 || !can_choose(c.r) || c.r.E != ex.n || c.r.topk > THIN_ROWS || !wide_one(x)) return false;
     return pair(d, h, gate, up, own, x, (const int *)from.data, wg, wu, ex, sum, next, &c);
 }

@@ -158,13 +158,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
 
     if (wg == 0) {                                                      /* ---- loads ---- */
         regs_down<56>();
-        auto told = [&](int j) { /* the j-th mail */
+        auto received = [&](int j) { /* the j-th mail */
             bar_wait_cluster(mail + 8 * (j % MAIL), j / MAIL & 1);
             return *(volatile int *)(letter + j % MAIL);
         };
         if (threadIdx.x == 0) {
             int item = word_of(smem_of(letter), 0), ahead = 0;
-            for (int j = 0;; item = rank ? told(j) : ahead, j++) {
+            for (int j = 0;; item = rank ? received(j) : ahead, j++) {
                 if (item >= total) break;
                 if (rank == 0) ahead = atomicAdd(p.queue, 1);
                 const GemmTile t = get(item);

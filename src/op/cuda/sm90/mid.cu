@@ -8,7 +8,7 @@
  * card.)  Two more warps load, one the weights and one the tokens: with one the time grew with the number of copies,
  * some 90 ns each.
  *
- * Blocks come to the card before the kernel before them is done (after.cuh), and wait there for the tokens; in a graph
+ * Blocks come to the card before the kernel before them is done (pdl.cuh), and wait there for the tokens; in a graph
  * that is being recorded, where nobody writes weights, these are on their way already.  Their shared memory is more
  * than half of a multiprocessor's, so that they do not come in pairs. */
 #include "op/cuda/common/after.cuh"
@@ -49,10 +49,10 @@ __global__ void __launch_bounds__(WG * 128 + 64, 1)
         bar_fence_init();
         tma_prefetch(&tx), tma_prefetch(&tw);
     }
-    next_may_come();
+    pdl_let_next();
     __syncthreads();
     cluster_sync();
-    if (!p.early) the_one_before();
+    if (!p.early) pdl_wait();
     int s = 0;
     uint32_t ph = 0;
     auto next = [&] { if (++s == S::STAGES) s = 0, ph ^= 1; };
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(WG * 128 + 64, 1)
                     }
                 }
         } else {
-            the_one_before();                                           /* no block writes, or is done, before that */
+            pdl_wait();                                           /* no block writes, or is done, before that */
             if (elected() && has_x)
                 for (int kb = 0, k = 0; kb < nb; kb++, next()) {
                     bar_wait(empty + 8 * s, ph ^ 1);
@@ -147,7 +147,7 @@ template <int BN, int WG> static void mid_go(Dev *d, const Prod *p, int CM) {
     using S = MidShape<BN, WG>;
     const int64_t wide = (p->N + BN - 1) / BN, tall = (p->rows + 64 * WG - 1) / (64 * WG);
     const int box = tall > 1 ? 64 * WG : (int)(p->rows + 7) / 8 * 8;
-    Mid a = { (int)p->rows, (int)p->N, (int)p->K, CM, box, cu(d)->noting, (bf16 *)p->c, p->ldc,
+    Mid a = { (int)p->rows, (int)p->N, (int)p->K, CM, box, cu(d)->capturing, (bf16 *)p->c, p->ldc,
               { p->bias, p->tbias == DT_BF16 }, { p->c1, p->c2, p->ldc1, p->ldc2, (int)p->n1, (int)p->n2 } };
     const CUtensorMap tx = map_of(d, p->a, p->ta, p->rows, p->K, p->lda, 1, 0, box, 64),
                       tw = map_of(d, p->b, p->tb, p->N, p->K, p->ldb, 1, 0, BN / CM, 64);

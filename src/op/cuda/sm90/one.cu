@@ -98,11 +98,11 @@ __global__ void __launch_bounds__(160)
         bar_fence_init();
         tma_prefetch(&tw);
     }
-    next_may_come();
+    pdl_let_next();
     __syncthreads();
     if (warp == 4) {
         if (elected()) {
-            if (!p.early) the_one_before();
+            if (!p.early) pdl_wait();
 #pragma unroll 1
             for (uint32_t s = 0; s < stages; s++) {
                 bar_expect(full + 8 * s, BOXES * W);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(160)
         wg_wait<0>();
     };
     if constexpr (HOW == ROW_PLAIN) {
-        the_one_before();
+        pdl_wait();
         for (int c0 = 8 * threadIdx.x; c0 < p.K; c0 += 4 * 8 * 128) {
             unsigned u[4][4] = {};
 #pragma unroll
@@ -144,11 +144,11 @@ __global__ void __launch_bounds__(160)
     } else {
         constexpr bool ADD = HOW == ROW_ADD_NORM;
         float g[2][8] = {};
-        if (!p.early) the_one_before();
+        if (!p.early) pdl_wait();
         for (int h = 0; h < 2; h++)
             if (8 * (int)(threadIdx.x + 128 * h) < p.K) load8(g[h], p.g, 0, 8 * (threadIdx.x + 128 * h), 8, true);
         for (int real = !p.early; real < 2; real++) {                   /* a rehearsal, as in fused_rows.cu */
-            if (real) the_one_before();
+            if (real) pdl_wait();
             const bf16 *other = (const bf16 *)p.g.at;
             norm_row<ADD>(p, base, real ? p.a : other, real ? p.b : other, g, part, real && blockIdx.x == 0);
             if (ADD || real) product();                                 /* many weights come late: no rehearsal of it */
@@ -169,9 +169,9 @@ __global__ void __launch_bounds__(160)
 template <int COLS, int HOW, class T> static void row_go(Dev *d, const Prod *w, RowProd r) {
     r.z = w->c, r.bias = { w->bias, w->tbias == DT_BF16 };
     r.split = { w->c1, w->c2, w->ldc1, w->ldc2, (int)w->n1, (int)w->n2 };
-    r.N = (int)w->N, r.K = (int)w->K, r.early = cu(d)->noting;
+    r.N = (int)w->N, r.K = (int)w->K, r.early = cu(d)->capturing;
     CU(cudaFuncSetAttribute(row_prod<COLS, HOW, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cu(d)->smem));
-    launch_after(d, row_prod<COLS, HOW, T>, dim3(blocks_of(w->N, COLS)), dim3(160), row_bytes(COLS, w->K),
+    launch_pdl(d, row_prod<COLS, HOW, T>, dim3(blocks_of(w->N, COLS)), dim3(160), row_bytes(COLS, w->K),
                  map_of(d, w->b, w->tb, w->N, w->K, w->ldb, 1, 0, COLS, 64), r);
 }
 static bool fits(const Dev *d, const Prod *p, int cols) { return row_fits(p, cu(d)->sms, cu(d)->smem, cols); }
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(160)
         bar_fence_init();
         tma_prefetch(&tw);
     }
-    next_may_come();
+    pdl_let_next();
     __syncthreads();
     if (warp == 4) {
         const int mine = lane < p.topk ? written(p.pick + lane) : 0;
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(160)
     const uint32_t x0 = low_operand(base), w0 = low_operand(ring), high = lane0(1u << 30 | p.boxes * (1024 >> 4));
     const int pieces = p.boxes * 8;
     float acc[4], a = 0, weight[DOWN_MOST] = {};
-    the_one_before();
+    pdl_wait();
     if (threadIdx.x < DOWN_COLS) {
         a = load(p.a + n0 + lane);
 #pragma unroll
@@ -321,7 +321,7 @@ bool cuda_grouped_combine_add(Dev *d, Tensor sum, Tensor part, Tensor out, Tenso
     const int64_t N = out.cols, K = h.cols, boxes = K / 64;
     Prod p = prod_nt(out, h, w, TENSOR_NONE, over);
     p.at = (const int *)ex.at.data, p.E = ex.n, p.N = N, p.step_b = N * w.ld;
-    if (!cu(d)->noting || cu(d)->known != p.at || sum.rows != 1 || sum.dtype != DT_BF16 || out.dtype != DT_BF16
+    if (!cu(d)->capturing || cu(d)->known != p.at || sum.rows != 1 || sum.dtype != DT_BF16 || out.dtype != DT_BF16
         || over.n > 1 || !prod_fast(&p) || !down_room(d, N, K, h.rows) || !wide_all(K, h))
         return false;
     const DownOne o = { (bf16 *)sum.data, (const bf16 *)a.data, (const bf16 *)h.data, h.ld, (const int32_t *)pick.data,
@@ -335,10 +335,11 @@ bool cuda_grouped_combine_add(Dev *d, Tensor sum, Tensor part, Tensor out, Tenso
                                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     CHECK(r == CUDA_SUCCESS, "a map of experts' weights [%ld,%ld]: error %d", (long)N, (long)K, (int)r);
     CU(cudaFuncSetAttribute(down_one, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cu(d)->smem));
-    launch_after(d, down_one, dim3((unsigned)(N / DOWN_COLS)), dim3(160), down_bytes(boxes), m, o);
+    launch_pdl(d, down_one, dim3((unsigned)(N / DOWN_COLS)), dim3(160), down_bytes(boxes), m, o);
     return true;
 }
-bool cuda_norms_late(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk) {
-    return cu(d)->noting && d->act == DT_BF16 && norm_fits(hidden) && row_room(cu(d)->sms, cu(d)->smem, qkv, hidden, 40)
+bool cuda_defers_norms(const Dev *d, int64_t hidden, int64_t qkv, int64_t expert, int64_t topk) {
+    return cu(d)->capturing && d->act == DT_BF16 && norm_fits(hidden)
+           && row_room(cu(d)->sms, cu(d)->smem, qkv, hidden, 40)
            && down_room(d, hidden, expert, topk);
 }

@@ -39,8 +39,8 @@ template <int BN, int XR, int KB, bool SWAP> static void few_early(Dev *d, const
     FewOut out = { p->c, p->ldc, 0, bias_of(p), splits_of(p), (const bf16 *)p->a, p->lda };
     const unsigned blocks = p->at ? 2 * cu(d)->sms : (unsigned)((p->N + BN - 1) / BN);
     if (p->tc == DT_BF16)
-        launch_after(d, few<BN, XR, KB, SWAP, bf16, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
-    else launch_after(d, few<BN, XR, KB, SWAP, float, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
+        launch_pdl(d, few<BN, XR, KB, SWAP, bf16, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
+    else launch_pdl(d, few<BN, XR, KB, SWAP, float, true>, dim3(blocks), dim3(160), S::SMEM, tx, tw, gemm_of(p), out);
 }
 template <int BN, int XR, int KB, bool SWAP> static int allow_few(void) {
     const int n = FewShape<BN, XR, KB>::SMEM;

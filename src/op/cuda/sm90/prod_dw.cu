@@ -47,14 +47,14 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
 
     if (warp < 4) {                                                     /* ---- loads ---- */
         regs_down<40>();
-        auto told = [&](int j) { /* the j-th mail */
+        auto received = [&](int j) { /* the j-th mail */
             bar_wait_cluster(mail + 8 * (j % MAIL), j / MAIL & 1);
             return word_at(letter + 4 * (j % MAIL));
         };
         if (warp == 0 && elected()) {
             int item = word_of(letter, 0), ahead = 0;
             const int tell = rank ? -1 : min(nk - 1, (int)TALL_STAGES);
-            for (int j = 0; item < total; item = rank ? told(j) : ahead, j++) {
+            for (int j = 0; item < total; item = rank ? received(j) : ahead, j++) {
                 if (rank == 0) ahead = atomicAdd(queue, 1);
                 const Tile t = get(item);
                 for (int kb = 0; kb < nk; kb++, next()) {

@@ -105,7 +105,7 @@ static bool takes_experts(const ProdCall *c, const ProdKernel *k) {
     return streams(c) && c->p->at && c->p->rows / c->p->E <= k->n[3];
 }
 static bool takes_experts_early(const ProdCall *c, const ProdKernel *k) {
-    return streams(c) && c->p->at && c->p->rows / c->p->E <= EARLY_MEAN && c->noted && c->known
+    return streams(c) && c->p->at && c->p->rows / c->p->E <= EARLY_MEAN && c->captured && c->known
            && c->p->rows <= k->n[3];
 }
 static bool few_dense(const ProdCall *c) { return streams(c) && !c->p->at && c->p->rows <= FEW_ROWS; }
@@ -114,12 +114,12 @@ bool row_fits(const Prod *p, int sms, size_t smem, int cols) {
            && row_room(sms, smem, p->N, p->K, cols);
 }
 static bool takes_one(const ProdCall *c, const ProdKernel *k) {
-    return few_dense(c) && c->noted && c->p->tc == DT_BF16 && row_fits(c->p, c->sms, c->smem, k->n[0]);
+    return few_dense(c) && c->captured && c->p->tc == DT_BF16 && row_fits(c->p, c->sms, c->smem, k->n[0]);
 }
 /* A block a multiprocessor has nearly all of the weight's rows that are its own in shared memory before it begins. */
 static bool takes_few_early(const ProdCall *c, const ProdKernel *k) {
     const Prod *p = c->p;
-    return few_dense(c) && c->noted && p->E == 1 && p->rows <= 8 && plain_k(p)
+    return few_dense(c) && c->captured && p->E == 1 && p->rows <= 8 && plain_k(p)
            && p->N <= (int64_t)k->n[0] * blocks_of_sms(c->sms);
 }
 static bool takes_few(const ProdCall *c, const ProdKernel *k) {

@@ -1,6 +1,6 @@
-/* last.h - the last words of a process: on standard error and, once there is one, in the log of its run. */
-#ifndef BASE_LAST_H
-#define BASE_LAST_H
+/* last_words.h - the last words of a process: on standard error and, once there is one, in the log of its run. */
+#ifndef BASE_LAST_WORDS_H
+#define BASE_LAST_WORDS_H
 
 #include "base/base.h"
 

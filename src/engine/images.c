@@ -1,6 +1,6 @@
-/* seen.c - see seen.h.  Rows of results lie in one tensor; a picture takes the first gap
+/* images.c - see images.h.  Rows of results lie in one tensor; a picture takes the first gap
  * between those that are in use, and whatever nobody uses there is forgotten. */
-#include "engine/seen.h"
+#include "engine/images.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct {
     int n_known, cap, delta;
 } Group;
 
-struct Seen {
+struct Images {
     Model *m;
     EngineConf c;
     Arena at, io; /* results; what the tower is given */
@@ -40,7 +40,7 @@ static PicturesShape largest(const ModelDesc *m, const EngineConf *c) {
                             .frames = (int)(c->patches / unit),
                             .longest = (int)c->patches };
 }
-size_t seen_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
+size_t images_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
     PicturesShape s = largest(m, c);
     return model_tower_tmp(m, &s, like);
 }
@@ -51,9 +51,9 @@ static size_t given_bytes(const ModelDesc *m, const EngineConf *c) {
     PicturesShape most = largest(m, c);
     return pictures_bytes(&most, most.tokens, &m->d);
 }
-Seen *seen_open(Model *m, const EngineConf *c, Mem *mem) {
-    Seen *s = MEM_NEW(mem, Seen);
-    *s = (Seen){ .m = m, .c = *c, .group = MEM_ARRAY(mem, Group, (size_t)c->sched.max_seqs) };
+Images *images_open(Model *m, const EngineConf *c, Mem *mem) {
+    Images *s = MEM_NEW(mem, Images);
+    *s = (Images){ .m = m, .c = *c, .group = MEM_ARRAY(mem, Group, (size_t)c->sched.max_seqs) };
     for (int i = 0; i < c->sched.max_seqs; i++) s->group[i].tokens = MEM_ARRAY(mem, int32_t, (size_t)c->sched.max_len);
     s->pos = mem_array(mem, (size_t)c->sched.max_len, sizeof *s->pos);
     s->at = dev_arena(m->dev, "pictures", results_bytes(m->desc, c, m->dev->act));
@@ -62,18 +62,18 @@ Seen *seen_open(Model *m, const EngineConf *c, Mem *mem) {
     return s;
 }
 
-void seen_close(Seen *s) {
+void images_close(Images *s) {
     for (int i = 0; i < s->c.sched.max_seqs; i++) vec_free(s->group[i].known);
     vec_free(s->known.at);
     dev_free(s->m->dev, s->at.base);
     dev_free(s->m->dev, s->io.base);
 }
 
-void seen_flush(Seen *s) { s->known.n = 0, s->names = 0; }
+void images_flush(Images *s) { s->known.n = 0, s->names = 0; }
 
 /* ---- rows */
 
-static Shown *in_use_behind(Seen *s, int64_t row) { /* the first that ends behind it */
+static Shown *in_use_behind(Images *s, int64_t row) { /* the first that ends behind it */
     Shown *first = NULL;
     for (size_t i = 0; i < s->known.n; i++) {
         Shown *k = &s->known.at[i];
@@ -81,7 +81,7 @@ static Shown *in_use_behind(Seen *s, int64_t row) { /* the first that ends behin
     }
     return first;
 }
-static int64_t gap_for(Seen *s, int tokens) {
+static int64_t gap_for(Images *s, int tokens) {
     int64_t row = 0;
     for (Shown *k; (k = in_use_behind(s, row)) && k->row < row + tokens;) row = k->row + k->tokens;
     if (row + tokens > s->feats.rows) return -1;
@@ -92,7 +92,7 @@ static int64_t gap_for(Seen *s, int tokens) {
     return row;
 }
 
-static void compute(Seen *s, const Picture *p, int64_t row) {
+static void compute(Images *s, const Picture *p, int64_t row) {
     Dev *d = s->m->dev;
     const Dims *dims = &s->m->desc->d;
     size_t tmp = arena_mark(&d->tmp), io = arena_mark(&s->io);
@@ -112,15 +112,15 @@ static void compute(Seen *s, const Picture *p, int64_t row) {
 }
 
 /* Over ranks of tp each computes some of them; the others' rows are there and nobody reads them. */
-static bool is_own(const Seen *s, int known) { return known % s->m->par.tp.size == s->m->par.tp.rank; }
+static bool is_own(const Images *s, int known) { return known % s->m->par.tp.size == s->m->par.tp.rank; }
 
-static int find(const Seen *s, const Picture *p) {
+static int find(const Images *s, const Picture *p) {
     for (size_t i = 0; i < s->known.n; i++)
         if (!memcmp(s->known.at[i].key, p->key, sizeof p->key)) return (int)i;
     return -1;
 }
 
-static bool take_one(Seen *s, const Picture *p, int *known) {
+static bool take_one(Images *s, const Picture *p, int *known) {
     int tokens = picture_tokens(p, &s->m->desc->d), i = find(s, p);
     bool there = i >= 0 && s->known.at[i].row >= 0;
     if (i < 0) {
@@ -141,7 +141,7 @@ static bool take_one(Seen *s, const Picture *p, int *known) {
     return true;
 }
 
-bool seen_take(Seen *s, int group, const Request *r) {
+bool images_take(Images *s, int group, const Request *r) {
     Group *g = &s->group[group];
     const Dims *d = &s->m->desc->d;
     memcpy(g->tokens, r->tokens, (size_t)r->n * 4);
@@ -155,7 +155,7 @@ bool seen_take(Seen *s, int group, const Request *r) {
                   && tokens <= s->c.feats,
               "a picture of %d tokens at %d of %d; the engine was opened for %d", tokens, p->at, r->n, s->c.feats);
         if (!take_one(s, p->picture, &g->known[g->n_known])) {
-            seen_drop(s, group);
+            images_drop(s, group);
             return false;
         }
         int32_t name = s->known.at[g->known[g->n_known++]].name;
@@ -166,16 +166,16 @@ bool seen_take(Seen *s, int group, const Request *r) {
     return true;
 }
 
-void seen_drop(Seen *s, int group) {
+void images_drop(Images *s, int group) {
     Group *g = &s->group[group];
     while (g->n_known) s->known.at[g->known[--g->n_known]].users--;
     g->request = NULL;
 }
 
-const int32_t *seen_tokens(const Seen *s, int group) { return s->group[group].tokens; }
-Tensor seen_feats(const Seen *s) { return s->feats; }
+const int32_t *images_tokens(const Images *s, int group) { return s->group[group].tokens; }
+Tensor images_feats(const Images *s) { return s->feats; }
 
-void seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos, int32_t *from) {
+void images_rows(Images *s, int group, int start, int n, int32_t *ids, int32_t *pos, int32_t *from) {
     const Group *g = &s->group[group];
     const Request *r = g->request;
     const Dims *d = &s->m->desc->d;
@@ -196,7 +196,7 @@ void seen_rows(Seen *s, int group, int start, int n, int32_t *ids, int32_t *pos,
     }
 }
 
-void engine_seen(const ModelDesc *m, Spans pics, int64_t *feats, int64_t *patches) {
+void engine_images(const ModelDesc *m, Spans pics, int64_t *feats, int64_t *patches) {
     *feats = *patches = 0;
     for (int i = 0; i < pics.n; i++) {
         int64_t rows = grid_rows(pics.at[i].picture->grid);

@@ -1,5 +1,5 @@
-/* here.c - what a step takes on this machine: a slice of the model timed, the whole put together from it. */
-#include "cmd/here.h"
+/* local.c - what a step takes on this machine: a slice of the model timed, the whole put together from it. */
+#include "cmd/local.h"
 
 #include "base/clock.h"
 #include "config/config.h"
@@ -19,18 +19,18 @@ static OptimTypes states_of(const Profile *f) {
     return some[0];
 }
 
-HereWork here_work(const Plan *p, int threads) {
+LocalWork local_work(const Plan *p, int threads) {
     const Workload *w = &p->work;
     int64_t len = (int64_t)(w->prompt_max + w->max), answers = (int64_t)(w->prompts * w->answers);
     int64_t batch = answers < 256 ? answers : 256, page = 16, rows = batch > 512 ? batch : 512;
     if (rows > answers * len) rows = answers * len;
     double mini = w->mini > 0 ? w->mini : w->prompts;
     int ranks = p->cluster.gpus, each_has = threads / ranks > 0 ? threads / ranks : 1;
-    HereWork out = { .threads = each_has,
-                     .slow = fmax(1, (double)ranks * each_has / threads),
-                     .work = *w,
-                     .save_buffer = CHECKPOINT_BUFFER,
-                     .now = clock_now };
+    LocalWork out = { .threads = each_has,
+                      .slow = fmax(1, (double)ranks * each_has / threads),
+                      .work = *w,
+                      .save_buffer = CHECKPOINT_BUFFER,
+                      .now = clock_now };
     const ModelDesc *m = p->sum->model;
     const Layout *l = &p->layout;
     Err err;
@@ -47,17 +47,17 @@ HereWork here_work(const Plan *p, int threads) {
                                .park_weights = p->layout.park_weights,
                                .recompute = recompute_of(p->layout.drop),
                                .trains = true };
-    Seeing seen = { .feats = (int64_t)(ceil(w->seen.n) * w->seen.tokens),
-                    .patches = (int64_t)w->seen.h * w->seen.w,
-                    .share = w->seen.n * w->seen.tokens / w->prompt_mean };
-    out.policy.pictures = seeing_micro(&seen, out.policy.micro_tokens, &m->d);
-    out.engine.feats = (int)(seen.feats * (w->prompts < 32 ? (int64_t)w->prompts : 32)),
-    out.engine.patches = seen.patches;
-    out.pixels = seeing_pixels(&seen, &m->d);
+    ImageStats images = { .feats = (int64_t)(ceil(w->images.n) * w->images.tokens),
+                          .patches = (int64_t)w->images.h * w->images.w,
+                          .share = w->images.n * w->images.tokens / w->prompt_mean };
+    out.policy.pictures = image_stats_micro(&images, out.policy.micro_tokens, &m->d);
+    out.engine.feats = (int)(images.feats * (w->prompts < 32 ? (int64_t)w->prompts : 32)),
+    out.engine.patches = images.patches;
+    out.pixels = image_stats_pixels(&images, &m->d);
     return out;
 }
 
-bool here_possible(const ModelDesc *m, const Plan *p, Err *err) {
+bool local_possible(const ModelDesc *m, const Plan *p, Err *err) {
     double answers = p->work.prompts * p->work.answers;
     int64_t most = model_desc_most_tokens(m);
     if (answers > MOST_ANSWERS)
@@ -79,7 +79,7 @@ static size_t carried_bytes(const ModelDesc *m) {
     return bytes;
 }
 
-int here_needs(const ModelDesc *m, const HereWork *w, Need out[MOST_NEEDS]) {
+int local_needs(const ModelDesc *m, const LocalWork *w, Need out[MOST_NEEDS]) {
     int ranks = grid_ranks(&w->shard.g);
     World dry = world_dry(0, ranks);
     dry.local_size = ranks;
@@ -128,7 +128,7 @@ static ModelDesc slice_of(const ModelDesc *m, int n, const int *which) {
     return s;
 }
 
-static int64_t sequence_length(const HereWork *w, int64_t micro) {
+static int64_t sequence_length(const LocalWork *w, int64_t micro) {
     int64_t len = (int64_t)llround(w->work.prompt_mean + w->work.mean);
     return len < 2 ? 2 : len > micro ? micro : len;
 }
@@ -147,7 +147,7 @@ static double least(const double *x, int n) {
 }
 
 /* A full micro-batch, three times; and AdamW on what the slice has. */
-static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, SliceCost *out, Err *err) {
+static bool time_training(Small *s, const LocalWork *w, const PolicyConf *pc, SliceCost *out, Err *err) {
     Policy p;
     int64_t len = sequence_length(w, pc->micro_tokens), n = pc->max_seqs, prompt = (int64_t)w->work.prompt_mean;
     if (prompt < 1) prompt = 1;
@@ -192,7 +192,7 @@ static bool time_training(Small *s, const HereWork *w, const PolicyConf *pc, Sli
 enum { DECODE_STEPS = 24 };
 typedef struct {
     Request *at;
-    int n, next, batch, seen;
+    int n, next, batch, n_steps;
     double last, steps[2 * DECODE_STEPS];
     double (*now)(void);
 } Feeding;
@@ -208,13 +208,13 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
     Feeding *f = user;
     double now = f->now();
     (void)tokens;
-    if (running == f->batch && f->last > 0 && f->seen < (int)COUNT(f->steps)) f->steps[f->seen++] = now - f->last;
+    if (running == f->batch && f->last > 0 && f->n_steps < (int)COUNT(f->steps)) f->steps[f->n_steps++] = now - f->last;
     f->last = now;
     return true;
 }
 
 /* A decode step with this many sequences, at the context they have half way. */
-static double time_decoding(Small *s, const HereWork *w, int batch) {
+static double time_decoding(Small *s, const LocalWork *w, int batch) {
     int len = (int)fmax(1, w->work.prompt_mean + w->work.mean / 2 - DECODE_STEPS / 2);
     Mem mem = { 0 };
     SampleOpts o = { .draw = DRAW_PLAIN, .ignore_eos = true, .max_tokens = DECODE_STEPS };
@@ -231,18 +231,18 @@ static double time_decoding(Small *s, const HereWork *w, int batch) {
     engine_run(e, &(Feed){ .next = feed_next, .answer = feed_answer, .tick = feed_tick, .user = &f, .seed = 1 });
     engine_close(e);
     mem_free(&mem);
-    int skip = f.seen > 4 ? 2 : 0; /* steps that still prefill */
-    return f.seen > skip ? least(f.steps + skip, f.seen - skip) : 0;
+    int skip = f.n_steps > 4 ? 2 : 0; /* steps that still prefill */
+    return f.n_steps > skip ? least(f.steps + skip, f.n_steps - skip) : 0;
 }
 
-static size_t scratch_of(const ModelDesc *m, const HereWork *w, const PolicyConf *pc, int batch) {
+static size_t scratch_of(const ModelDesc *m, const LocalWork *w, const PolicyConf *pc, int batch) {
     int len = (int)(w->work.prompt_mean + w->work.mean) + DECODE_STEPS + 2;
     EngineConf c = engine_conf(batch, len, 256, w->engine.sched.page);
     size_t a = engine_tmp_bytes(m, &c, dev_kind_cpu()), b = policy_sizes(m, NULL, pc, dev_kind_cpu()).tmp;
     return a > b ? a : b;
 }
 
-static bool time_slice(const ModelDesc *desc, const HereWork *w, int few, int many, SliceCost *out, Err *err) {
+static bool time_slice(const ModelDesc *desc, const LocalWork *w, int few, int many, SliceCost *out, Err *err) {
     Mem mem = { 0 };
     Small *s = MEM_NEW(&mem, Small);
     s->desc = *desc;
@@ -275,7 +275,7 @@ static double whole(double one, double two, double mixed, int same, int other) {
 
 /* A small model is timed whole; of a larger one, one layer, two, and one of the other kind
  * where there are two kinds. */
-static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many, SliceCost *out, Err *err) {
+static bool time_whole(const ModelDesc *m, const LocalWork *w, int few, int many, SliceCost *out, Err *err) {
     enum { SMALL = 60 * 1000 * 1000 };
     if (arch_param_count(m) <= SMALL) return time_slice(m, w, few, many, out, err);
     int layers = (int)m->d.layers, last = layers - 1, other = -1, same = 0;
@@ -297,12 +297,12 @@ static bool time_whole(const ModelDesc *m, const HereWork *w, int few, int many,
     return true;
 }
 
-bool here_measure(const ModelDesc *m, const HereWork *w, HereRates *out, Err *err) {
+bool local_measure(const ModelDesc *m, const LocalWork *w, LocalRates *out, Err *err) {
     double t0 = clock_now();
     int many = w->engine.sched.max_batch, few = many > 4 ? many / 4 : 1;
     SliceCost s;
     TRY(time_whole(m, w, few, many, &s, err));
-    *out = (HereRates){ .train = s.train, .score = s.score, .adam = s.adam };
+    *out = (LocalRates){ .train = s.train, .score = s.score, .adam = s.adam };
     out->row = many > few ? fmax((s.many - s.few) / (many - few), 0.02 * s.many / many) : s.many / many;
     out->fixed = fmax(0, s.many - out->row * many);
     out->took = clock_now() - t0;
@@ -317,7 +317,7 @@ static void measured(PhasePlan *ph, Bound b, double seconds) {
 }
 
 /* Rates are those of a rank's threads with the whole model; a rank has its share of the work, and of the cores. */
-void here_apply(Plan *p, const HereWork *w, const HereRates *r) {
+void local_apply(Plan *p, const LocalWork *w, const LocalRates *r) {
     const Layout *l = &p->layout;
     double epochs = work_epochs(&p->work), share = w->slow / p->cluster.gpus, engine = w->slow / layout_engine(l);
     double bubble = p->micro_batches > 0 ? (p->micro_batches + l->g.pp - 1) / p->micro_batches : 1;
