@@ -60,6 +60,25 @@ static void warn_of_rounding(Run *r) {
 }
 
 /* ---- rewards, lengths */
+/* Tokens of a part of dp, were the answers dealt out in their order, as many to each; balanced_* is what updates made of
+ * it (update.c).  One part has all. */
+static void rank_tokens(Run *r, int64_t tokens) {
+    Metrics *m = &r->job.metrics;
+    const Rollouts *o = &r->sampler.roll;
+    int64_t n = rollouts_n(o), parts = r->job.policy.m->shard.g.dp, most = 0, least = tokens;
+    for (int64_t k = 0; k < parts; k++) {
+        int64_t has = 0;
+        for (int64_t i = n * k / parts; i < n * (k + 1) / parts; i++) has += o->at[i].n;
+        most = has > most ? has : most, least = has < least ? has : least;
+    }
+    metric(m, "global_seqlen/mean", (double)tokens / (double)parts);
+    metric(m, "global_seqlen/max", (double)most);
+    metric(m, "global_seqlen/min", (double)least);
+    if (parts == 1) metric(m, "global_seqlen/balanced_max", (double)tokens);
+    if (parts == 1) metric(m, "global_seqlen/balanced_min", (double)tokens);
+    metric(m, "global_seqlen/minmax_diff", (double)(most - least));
+}
+
 static void answer_metrics(Run *r) {
     Metrics *m = &r->job.metrics;
     const Rollouts *o = &r->sampler.roll;
@@ -101,11 +120,7 @@ static void answer_metrics(Run *r) {
                   "response_length_non_aborted/min");
     if (alive.n) metric(m, "response_length_non_aborted/clip_ratio", (double)cut / (double)alive.n);
     metric_spread(m, &seqlen, "sequence_length/mean", "sequence_length/max", "sequence_length/min");
-    static const char *const per_rank[] = { "global_seqlen/mean", "global_seqlen/max", "global_seqlen/min",
-                                            "global_seqlen/balanced_max", "global_seqlen/balanced_min" };
-    for (size_t i = 0; i < COUNT(per_rank); i++)
-        metric(m, per_rank[i], (double)tokens); /* tokens of a rank; there is one */
-    metric(m, "global_seqlen/minmax_diff", 0);
+    rank_tokens(r, tokens);
     metric(m, "reward/failed_ratio", (double)failed / n);
     if (judged) metric(m, "reward/acc", right / (double)judged);
     if (score.max == score.min) metric(m, "reward/all_equal", 1);

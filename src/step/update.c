@@ -32,6 +32,8 @@ static void add_update(Updates *u, const UpdateStats *s) {
     u->sum.seqs += s->seqs, u->sum.silent += s->silent;
     u->sum.imbalance = s->imbalance > u->sum.imbalance ? s->imbalance : u->sum.imbalance;
     u->sum.spread = s->spread > u->sum.spread ? s->spread : u->sum.spread;
+    if (!u->n || s->part_least < u->sum.part_least) u->sum.part_least = s->part_least;
+    if (s->part_most > u->sum.part_most) u->sum.part_most = s->part_most;
     u->n++;
     u->stepped += s->stepped;
 }
@@ -61,7 +63,10 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "perf/micro_tokens_max", (double)u->sum.max_micro);
     metric(m, "perf/silent_ratio", (double)u->sum.silent / u->sum.seqs);
     metric(m, "global_seqlen/imbalance", u->sum.imbalance);
-    if (r->job.policy.m->shard.g.dp > 1) metric(m, "global_seqlen/rank_imbalance", u->sum.spread);
+    if (r->job.policy.m->shard.g.dp == 1) return;
+    metric(m, "global_seqlen/rank_imbalance", u->sum.spread);
+    metric(m, "global_seqlen/balanced_max", (double)u->sum.part_most);
+    metric(m, "global_seqlen/balanced_min", (double)u->sum.part_least);
 }
 
 /* kl_cov's choice among a mini-batch's tokens. */

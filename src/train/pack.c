@@ -133,15 +133,18 @@ bool pack(Pack *out, const int64_t *lens, int64_t n, const PackConf *c, Arena *k
     for (int k = 0; k < c->parts; k++) {
         Plan p = { len, at[k + 1] - at[k], 0, c->budget, cost, sum, tokens, part };
         double whole = 0;
+        int64_t has = 0;
         for (int64_t i = 0; i < p.n; i++) len[i] = lens[name[at[k] + i]], cost[i] = each[name[at[k] + i]];
         if (p.n) cut_part(&p, tmp);
         for (int64_t j = 0; j < p.k; j++) {
-            whole += sum[j];
+            whole += sum[j], has += tokens[j];
             if (sum[j] > most) most = sum[j];
             if (tokens[j] > out->max_tokens) out->max_tokens = tokens[j];
         }
         all += whole, micros += p.k;
         if (whole > most_part) most_part = whole;
+        if (has > out->part_most) out->part_most = has;
+        if (k == 0 || has < out->part_least) out->part_least = has;
         if (p.k > out->n_micro) out->n_micro = p.k;
         if (k == c->mine) write_out(out, &p, name + at[k], tmp), own = p.k;
     }

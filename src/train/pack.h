@@ -28,6 +28,7 @@ typedef struct {
     int32_t *part;                    /* [n] which part each sequence is in */
     double   imbalance;               /* largest cost / mean cost of a micro-batch that is not empty, >= 1 */
     double   spread;                  /* the same of a part */
+    int64_t  part_most, part_least;   /* tokens of the fullest and the emptiest part */
 } Pack;
 
 /* Parts of nearly equal cost, each cut into as few micro-batches as the balance allows, the dearest first.

@@ -499,6 +499,7 @@ static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teach
     if (pk->max_tokens > st->max_micro) st->max_micro = pk->max_tokens;
     if (pk->imbalance > st->imbalance) st->imbalance = pk->imbalance;
     if (pk->spread > st->spread) st->spread = pk->spread;
+    if (teaches) st->part_most = pk->part_most, st->part_least = pk->part_least;
 }
 
 /* The metrics of a silent sequence whose numbers the sampler wrote down. */

@@ -90,6 +90,7 @@ typedef struct {
     double  total, grad_norm;         /* total: the loss; grad_norm before clipping */
     double  imbalance, spread;        /* worst / mean cost: of micro-batches; of the parts over dp */
     int64_t tokens, micros, max_micro;
+    int64_t part_most, part_least;    /* tokens that a part over dp computed: the fullest, the emptiest */
     int     seqs, silent;             /* silent: of them, how many took no backward */
     int64_t compared;                 /* answer tokens whose log-prob was computed: loss.max_diff is over these */
     double  flops, flops_verl;        /* of what was computed (cut/flops.h): the exact count, and verl's */

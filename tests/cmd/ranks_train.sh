@@ -38,6 +38,12 @@ for grid in "3 rollout.max_batch=4 rollout.step_tokens=100 rollout.top_k=40 trai
         [ "$(column "$run" $what | head -1)" = "$(column $beside $what | head -1)" ]
         ok $? "$grid: $what is $(column "$run" $what | head -1), one rank's $(column $beside $what | head -1)"
     done
+    case $* in *grid.[tpc]p=* | *rollout.top_*) ;; *) # all ranks are dp's
+        awk -v n="$n" -v all="$(column $beside global_seqlen/mean | head -1)" -v mean="$(column "$run" global_seqlen/mean | head -1)" \
+            -v least="$(column "$run" global_seqlen/balanced_min | head -1)" -v most="$(column "$run" global_seqlen/balanced_max | head -1)" \
+            'BEGIN { d = n * mean - all; exit !(all > 0 && d * d < 1e-6 && least > 0 && least <= most && most < all) }'
+        ok $? "$grid: tokens of a rank: $(grep -o '"global_seqlen/[^,}]*' "$work/$run/metrics.jsonl" | head -8 | tr '\n' ' ')" ;;
+    esac
     [ "$(column "$run" val-core/score/mean | head -1)" = "$(column $beside val-core/score/mean | head -1)" ]
     ok $? "$grid: validation before the first step"
     all_exact "$run"

@@ -66,7 +66,7 @@ static void packing(void) {
 /* Over ranks: all make the same plan, each reads its own part of it. */
 static void over_ranks(const char *what, const int64_t *lens, int64_t n, int64_t budget, int parts, double spread) {
     int seen[MAX] = { 0 }, last[MAX];
-    int64_t micros = 0, wrong = 0, most = 0;
+    int64_t micros = 0, wrong = 0, most = 0, part_most = 0, part_least = INT64_MAX;
     double cost[64] = { 0 }, all = 0, dearest = 0;
     for (int mine = 0; mine < parts; mine++) {
         Mem mem = { 0 };
@@ -78,11 +78,13 @@ static void over_ranks(const char *what, const int64_t *lens, int64_t n, int64_t
         if (!mine) micros = p.n_micro;
         wrong += p.n_micro != micros;
         bool empty = false;
+        int64_t has = 0;
         for (int64_t m = 0; m < p.n_micro; m++) {
             int64_t tokens = 0;
             for (int64_t j = p.first[m]; j < p.first[m + 1]; j++) {
                 int32_t i = p.item[j];
-                seen[i]++, tokens += lens[i], cost[mine] += 1000.0 * (double)lens[i] + (double)(lens[i] * lens[i]);
+                seen[i]++, tokens += lens[i], has += lens[i],
+                    cost[mine] += 1000.0 * (double)lens[i] + (double)(lens[i] * lens[i]);
                 wrong += p.part[i] != mine;
             }
             wrong += tokens > budget || (empty && tokens);
@@ -93,6 +95,9 @@ static void over_ranks(const char *what, const int64_t *lens, int64_t n, int64_t
         all += cost[mine], dearest = fmax(dearest, cost[mine]);
         EXPECT(mine < parts - 1 || fabs(p.spread - dearest * parts / all) < 1e-9, "%s: spread %g", what, p.spread);
         EXPECT(mine < parts - 1 || most == p.max_tokens, "%s: fullest", what);
+        part_most = has > part_most ? has : part_most, part_least = has < part_least ? has : part_least;
+        EXPECT(mine < parts - 1 || (part_most == p.part_most && part_least == p.part_least), "%s: tokens of parts",
+               what);
         mem_free(&mem);
     }
     for (int64_t i = 0; i < n; i++) wrong += seen[i] != 1;
