@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
     CHECK(model_desc_load(&m, config, &mem, &err) && grid_parse(&g, grid, &err)
               && grid_fill(&g, &m, ranks, NULL, 8, &err),
           "%s", err.msg);
-    PolicyConf c = { .micro_tokens = micro, .max_seqs = 256, .trains = true, .recompute = RECOMPUTE_FULL };
+    PolicyConf c = { .micro_tokens = micro, .max_seqs = 256, .trains = true, .trained.recompute = RECOMPUTE_FULL };
     double t0 = clock_now(), sum = 0, weights = 0;
     for (int r = 0; r < ranks; r++) {
         Shard s = { g, grid_at(&g, r) };

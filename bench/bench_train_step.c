@@ -23,9 +23,9 @@ int main(int argc, char **argv) {
     dev_open(&dev, (DevOpts){ .threads = threads });
     PolicyConf conf = { .micro_tokens = (int64_t)n * len,
                         .max_seqs = n,
-                        .recompute = RECOMPUTE_NONE,
+                        .trained.recompute = RECOMPUTE_NONE,
                         .trains = true,
-                        .keep_logits = true }; /* as torch does */
+                        .trained.keep_logits = true }; /* as torch does */
     dev.tmp = dev_arena(&dev, "tmp", policy_sizes(&desc, NULL, &conf, dev_kind_cpu()).tmp);
     model_open(&model, &dev, &desc, DT_F32, 8, &mem);
     CHECK(params_load(&model.w, &dev, argv[1], &err), "%s", err.msg);

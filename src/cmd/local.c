@@ -45,7 +45,7 @@ LocalWork local_work(const Plan *p, int threads) {
                                .offload = p->layout.offload,
                                .park_states = p->layout.park_states,
                                .park_weights = p->layout.park_weights,
-                               .recompute = recompute_of(p->layout.drop),
+                               .trained.recompute = recompute_of(p->layout.drop),
                                .trains = true };
     ImageStats images = { .feats = (int64_t)(ceil(w->images.n) * w->images.tokens),
                           .patches = (int64_t)w->images.h * w->images.w,

@@ -65,8 +65,8 @@ static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out)
                           in->prompt_max, in->mean,       in->max,  in->mean < in->max ? 1 : 1e-3,
                           in->reference,  (int)in->epochs };
     p->layout = (Layout){ .g = in->grid,
-                          .drop = in->card ? dropped(in->policy.recompute) : 0,
-                          .fused_head = !in->policy.keep_logits || in->grid.tp > 1,
+                          .drop = in->card ? dropped(in->policy.trained.recompute) : 0,
+                          .fused_head = !in->policy.trained.keep_logits || in->grid.tp > 1,
                           .park_states = in->card && in->policy.park_states,
                           .micro_tokens = (double)in->policy.micro_tokens,
                           .offload = in->policy.offload,

@@ -283,11 +283,9 @@ static RunShape shape_of(void *user) {
     PolicyConf p = { .micro_tokens =
                          c->train.micro_tokens > c->sft.max_length ? c->train.micro_tokens : c->sft.max_length,
                      .max_seqs = (int)c->sft.batch_size,
-                     .recompute = (Recompute)c->train.recompute,
-                     .keep_logits = c->train.keep_logits,
+                     .trained = config_trained(c),
                      .states = config_states(c, &s->job.o.dev),
                      .offload = c->train.offload_fraction,
-                     .tower_frozen = c->train.freeze_tower,
                      .trains = true,
                      .go_on = goes_on };
     p.pictures = image_stats_micro(&s->image_stats, p.micro_tokens, &s->job.o.desc.d);

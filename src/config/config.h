@@ -140,6 +140,7 @@ bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err
 int  config_check_model_list(const Config *c, const ModelDesc *m, int ranks, Buf *list);
 bool config_check_device(const Config *c, const Dev *d, Err *err);       /* what a GPU cannot do yet */
 RandomFill config_random(const Config *c);
+Trained   config_trained(const Config *c);
 OptimTypes config_states(const Config *c, const Dev *d);                 /* how that device's weights and optimizer
                                                                           * states are kept */
 const char *config_where(const Config *c, const char *option);      /* "run.yaml:12", "command line" or "the default" */

@@ -39,6 +39,10 @@ AdvConf config_advantage(const Config *c) {
                       .gamma = c->algo.gamma,             .lam = c->algo.lam };
 }
 
+Trained config_trained(const Config *c) {
+    return (Trained){ (Recompute)c->train.recompute, c->train.keep_logits, c->train.freeze_tower };
+}
+
 OptimTypes config_states(const Config *c, const Dev *d) {
     return (OptimTypes){ .weights = c->train.weights == WEIGHTS_AUTO ? d->act : (DType)c->train.weights,
                          .master = (DType)c->train.master, .moments = (DType)c->train.moments };

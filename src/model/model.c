@@ -83,7 +83,7 @@ static Ctx context(Model *m, Arena *act, const Batch *b) {
                   .par = m->par,
                   .book = &m->book,
                   .leaves = m->leaves,
-                  .recompute = m->recompute,
+                  .recompute = m->trained.recompute,
                   .seqs = b->seqs,
                   .from = b->from,
                   .start = b->start,
@@ -135,7 +135,7 @@ void model_put_images(const Model *m, Batch *b, Arena *a, const PackSeq *seqs, i
 /* The pictures' results: those that were made before, or the tower's, which keeps what its backward reads. */
 static Tensor features(Model *m, const Pictures *p, Arena *to, Arena *act, ModelKeep *keep) {
     if (!p->tokens || p->feats.data) return p->feats;
-    return tower_forward(m, p, to, act, keep && !m->tower_frozen ? &keep->tower : NULL);
+    return tower_forward(m, p, to, act, keep && !m->trained.tower_frozen ? &keep->tower : NULL);
 }
 
 /* ids [T], or x from the chunk before -> this rank's rows of what the chunk's last block returns: y, or a new tensor
@@ -223,7 +223,7 @@ static Head head_of(const Model *m, const Batch *b, Tensor h, Tensor stat, Tenso
 }
 
 bool model_keeps_logits(const Model *m) {
-    return m->keep_logits && (m->dev->act == DT_BF16 || m->dev->ops->keeps_f32) && m->par.tp.size == 1;
+    return m->trained.keep_logits && (m->dev->act == DT_BF16 || m->dev->ops->keeps_f32) && m->par.tp.size == 1;
 }
 static Tensor room_for_logits(const Model *m, const Batch *b, Arena *act) {
     return model_keeps_logits(m) ? tensor_push(act, DT_F32, b->own, m->desc->d.vocab) : TENSOR_NONE;
@@ -304,7 +304,7 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     if (model_begins(m, v)) {
         Tensor all = tp_exit_bwd(&m->par, d, tmp, dy, b->tokens);
         op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, b->images.from.data ? image_vocab(m) : vocab_part(m));
-        if (b->images.tokens && !m->tower_frozen) { /* answers that share a picture add up in its rows */
+        if (b->images.tokens && !m->trained.tower_frozen) { /* answers that share a picture add up in its rows */
             Tensor dfeats = push_f32(tmp, b->images.tokens, H);
             op_zero(d, dfeats);
             op_embed_bwd(d, dfeats, all, b->images.from, image_part(dfeats));

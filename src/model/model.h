@@ -5,6 +5,14 @@
 #include "model/batch.h"
 #include "model/block.h"
 
+/* How a run trains a model: one thing, handed on by value to all that compute or count it. */
+typedef struct {
+    Recompute recompute;
+    bool      keep_logits;               /* logits wait for backward where the device can use them (not a GPU in
+                                          * float32; a vocabulary in one piece) */
+    bool      tower_frozen;              /* nothing is kept for the vision tower's backward, and none is run */
+} Trained;
+
 typedef struct {
     Dev             *dev;
     const ModelDesc *desc;
@@ -12,7 +20,6 @@ typedef struct {
     Shard            shard;              /* which part of the model this rank has */
     Local            local;
     int              leaves;
-    Recompute        recompute;
     Par              par;
     EpBook           book;               /* experts' rounds */
     Arena            fixed;              /* freq */
@@ -20,9 +27,7 @@ typedef struct {
     Tensor           vis_freq;           /* [2,w/2] of the vision tower, or none */
     float            amp, scale;
     Arena            again;              /* where blocks are recomputed in backward; none: on top of what is kept */
-    bool             tower_frozen;       /* nothing is kept for the tower's backward, and none is run */
-    bool             keep_logits;        /* logits wait for backward where the device can use
-                                          * them (not a GPU in float32; a vocabulary in one piece) */
+    Trained          trained;
 } Model;
 
 typedef struct {                         /* of the vision tower */
@@ -125,11 +130,10 @@ typedef struct {
     int64_t tokens, outputs;
     int seqs, longest;
     bool backward, truncated;
-    Recompute recompute;
+    Trained trained;
     DevKind like;
     const Shard *shard;
     PicturesShape pictures;
-    bool tower_frozen, keep_logits;
 } ModelShape;
 ModelSizes model_sizes(const ModelDesc *desc, const ModelShape *s);
 typedef struct {

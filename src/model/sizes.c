@@ -89,7 +89,6 @@ static size_t train(ModelDry *x, const ModelDesc *desc, const ModelShape *s, Mod
         .ranks = ranks,
         .images = pictures(x, &s->pictures, tokens),
     };
-    x->model.tower_frozen = s->tower_frozen;
     if (s->truncated) b.dist = (Dist){ reals(x, own), ints(x, own), reals(x, own), reals(x, own) };
     if (ranks > 1) {
         b.from = ints(x, seqs), b.start = ints(x, seqs), b.own_at = ints(x, own);
@@ -98,7 +97,7 @@ static size_t train(ModelDry *x, const ModelDesc *desc, const ModelShape *s, Mod
     }
     Tensor lp = reals(x, s->outputs), ent = reals(x, s->outputs);
     Arena act = counting("act", 2);
-    x->model.recompute = s->recompute, x->model.keep_logits = s->keep_logits;
+    x->model.trained = s->trained;
     z->way = handed_on(&x->model, &b);
     model_score(&x->model, &b, lp, ent);
     if (s->backward) {

@@ -29,7 +29,7 @@ static Ctx context(Model *m, const Pictures *p, Arena *act) {
                   .w = &m->w,
                   .par = groups_self(),
                   .leaves = 1,
-                  .recompute = m->recompute,
+                  .recompute = m->trained.recompute,
                   .scale = (float)(1 / sqrt(w)) };
 }
 

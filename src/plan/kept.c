@@ -18,7 +18,7 @@ static ModelShape shape_of(KeptHow how, int64_t tokens, Ops *ops) {
                          .seqs = 1,
                          .longest = (int)tokens,
                          .backward = true,
-                         .recompute = how.recompute,
+                         .trained.recompute = how.recompute,
                          .like = like };
 }
 

@@ -181,8 +181,8 @@ static PolicyConf policy_of(const ModelDesc *desc, const BlameConf *c, const Mod
     }
     return (PolicyConf){ .micro_tokens = tokens,
                          .max_seqs = c->n,
-                         .recompute = c->recompute,
-                         .keep_logits = c->keep_logits,
+                         .trained.recompute = c->recompute,
+                         .trained.keep_logits = c->keep_logits,
                          .states = { .weights = m ? params_dtype(&m->w) : DT_F32 },
                          .truncated = cuts(&c->draw),
                          .trains = c->update,

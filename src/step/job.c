@@ -241,7 +241,6 @@ bool job_open_weights(Job *j, const RunShape *s, Err *err) {
 
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
     RandomFill random = config_random(&j->c);
-    j->o.model.tower_frozen = p->tower_frozen;
     PolicyConf conf = *p;
     conf.block = j->block;
     policy_open(&j->policy, &j->o.model, &conf, &j->mem);

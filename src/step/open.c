@@ -129,8 +129,7 @@ static PolicyConf policy_conf(const Config *c, const Dev *d, bool trains) {
     return (PolicyConf){
         .micro_tokens = c->train.micro_tokens,
         .max_seqs = (int)((trains ? c->train.mini_batch_size : c->data.train_batch_size) * c->rollout.n),
-        .recompute = (Recompute)c->train.recompute,
-        .keep_logits = c->train.keep_logits,
+        .trained = config_trained(c),
         .states = config_states(c, d),
         .offload = c->train.offload_fraction,
         .park_states = c->train.park_states,
@@ -174,7 +173,6 @@ static RunShape shape_of(void *user) {
     EngineConf engine = engine_conf_of(c, m, &r->sampler.shard, like);
     const ImageStats *image_stats = &r->image_stats;
     policy.pictures = reference.pictures = image_stats_micro(image_stats, c->train.micro_tokens, &m->d);
-    policy.tower_frozen = reference.tower_frozen = c->train.freeze_tower;
     int at_once = (int)(c->data.train_batch_size < 32 ? c->data.train_batch_size : 32);
     engine.feats = (int)(image_stats->feats * at_once), engine.patches = image_stats->patches;
     RunShape s = {

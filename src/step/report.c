@@ -60,8 +60,8 @@ static void warn_of_rounding(Run *r) {
 }
 
 /* ---- rewards, lengths */
-/* Tokens of a part of dp, were the answers dealt out in their order, as many to each; balanced_* is what updates made of
- * it (update.c).  One part has all. */
+/* Tokens of a part of dp, were the answers dealt out in their order, as many to each; balanced_* is what updates made
+ * of it (update.c).  One part has all. */
 static void rank_tokens(Run *r, int64_t tokens) {
     Metrics *m = &r->job.metrics;
     const Rollouts *o = &r->sampler.roll;

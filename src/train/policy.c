@@ -37,12 +37,10 @@ static ModelShape shape_of(const PolicyConf *c, const Shard *shard, DevKind like
                          .longest = longest,
                          .backward = c->trains,
                          .truncated = c->truncated,
-                         .recompute = c->recompute,
-                         .keep_logits = c->keep_logits,
+                         .trained = c->trained,
                          .like = like,
                          .shard = shard,
-                         .pictures = c->pictures,
-                         .tower_frozen = c->tower_frozen };
+                         .pictures = c->pictures };
 }
 
 PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like) {
@@ -122,7 +120,7 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     PolicySizes s = policy_sizes(m->desc, &m->shard, c, model_kind(m));
     TokenFlops f = token_flops(&m->desc->d);
     *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
-    m->recompute = c->recompute, m->keep_logits = c->keep_logits;
+    m->trained = c->trained;
     if (c->trains) open_block(p, &s, mem);
     p->io = dev_arena(m->dev, "train io", s.io);
     p->host = arena_on_host("train host", s.host, mem);

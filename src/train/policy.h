@@ -47,8 +47,7 @@ typedef struct {
 typedef struct {
     int64_t   micro_tokens;           /* budget of a micro-batch; no sequence may be longer */
     int       max_seqs;               /* of a mini-batch */
-    Recompute recompute;
-    bool      keep_logits;            /* as Model's */
+    Trained   trained;
     size_t    room;                   /* bytes that 'block' has at least: others use it
                                        * between updates (block.h); 0: nobody does */
     bool      park_states;            /* the device's share of the states lies in it too, and
@@ -61,7 +60,6 @@ typedef struct {
     bool      truncated;              /* some answers are drawn with top-k, top-p or min-p */
     bool      kept;                   /* and bring the sets that were kept */
     PicturesShape pictures;           /* the most that a micro-batch has */
-    bool      tower_frozen;           /* the vision tower is not trained */
     bool      trains;                 /* false: log-probs only (a reference model) */
     bool      no_steps;               /* gradients are wanted and no updates: there is no optimizer */
     bool    (*go_on)(void *user);     /* asked before each micro-batch (of a pipeline, each

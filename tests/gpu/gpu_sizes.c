@@ -21,7 +21,7 @@ static void smaller(const ModelDesc *m, const char *name, DType act, int leaves)
                            .longest = T,
                            .backward = i % 2,
                            .truncated = true,
-                           .recompute = (Recompute)(i % 3),
+                           .trained.recompute = (Recompute)(i % 3),
                            .like = like };
         ModelSizes most = model_sizes(m, &big);
         for (int k = 0; k < 8; k++) {

@@ -53,11 +53,11 @@ static inline void fixture_open(Fixture *f, int threads, int64_t tokens, bool ba
                      .longest = (int)tokens,
                      .backward = backward,
                      .truncated = true,
-                     .recompute = recompute,
+                     .trained.recompute = recompute,
                      .like = dev_kind(&f->dev) };
     f->dev.tmp = dev_arena(&f->dev, "tmp", model_sizes(&f->desc, &s).tmp);
     test_model(&f->model, &f->dev, &f->desc, &f->mem);
-    f->model.recompute = recompute;
+    f->model.trained.recompute = recompute;
     f->io = dev_arena(&f->dev, "io", 64 * arena_round((size_t)tokens * 8));
     size_t host = batch_host_bytes(tokens, (int)tokens) + batch_keep_host_bytes(f->desc.d.vocab) + (size_t)tokens * 64;
     f->host = arena_on_host("host", host, &f->mem);

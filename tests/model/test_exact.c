@@ -68,7 +68,7 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
                      .seqs = 3,
                      .longest = 70,
                      .backward = true,
-                     .recompute = recompute,
+                     .trained.recompute = recompute,
                      .like = dev_kind(&f.dev) };
     Arena act = dev_arena(&f.dev, "act", model_sizes(&f.desc, &s).act);
     Params g;

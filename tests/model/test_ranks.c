@@ -162,7 +162,7 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, con
     Params g, whole;
     d->tmp = dev_arena(d, "tmp", 64 << 20);
     model_open_shard(&m, d, desc, shard, par, d->act, 8, mem);
-    m.recompute = recompute;
+    m.trained.recompute = recompute;
     params_random(&m.w, d, 7);
     if (crowded) crowd(d, &m.w);
     params_open(&g, desc, shard, d, DT_F32, true, "grads", mem);
@@ -213,7 +213,7 @@ static Result run(const ModelDesc *desc, const Shard *shard, const Par *par, con
     ModelShape shape = {
         .tokens = tokens, .outputs = b.outputs, .seqs = lens->n, .longest = longest, .backward = true
     };
-    shape.recompute = recompute, shape.like = model_kind(&m), shape.shard = shard;
+    shape.trained.recompute = recompute, shape.like = model_kind(&m), shape.shard = shard;
     ModelSizes planned = model_sizes(desc, &shape);
     bool exact =
         shard->g.ep * shard->g.etp * shard->g.cp == 1; /* experts on several ranks plan for routing that is uneven */

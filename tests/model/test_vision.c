@@ -71,13 +71,13 @@ static void vl_open(Vl *v, Recompute recompute, int threads) {
                      .seqs = SEQS,
                      .longest = 64,
                      .backward = true,
-                     .recompute = recompute,
+                     .trained.recompute = recompute,
                      .like = dev_kind(&f->dev),
                      .pictures = v->shape };
     ModelSizes z = model_sizes(&f->desc, &s);
     f->dev.tmp = dev_arena(&f->dev, "tmp", z.tmp);
     model_open(&f->model, &f->dev, &f->desc, DT_F32, 8, &f->mem);
-    f->model.recompute = recompute;
+    f->model.trained.recompute = recompute;
     CHECK(model_load(&f->model, path, &err), "%s", err.msg);
     v->act = dev_arena(&f->dev, "act", z.act);
     f->io =
@@ -230,7 +230,7 @@ static float *gradient(Recompute r, int threads, bool frozen, size_t *n, int64_t
     params_open(&g, &f->desc, NULL, &f->dev, DT_F32, true, "grads", &f->mem);
     PackSeq seqs[] = { v.seq[0], v.seq[1], v.seq[2], v.seq[3] };
     Batch b;
-    f->model.tower_frozen = frozen;
+    f->model.trained.tower_frozen = frozen;
     batch_put(&b, &f->dev, &f->io, &f->host, seqs, SEQS);
     model_put_images(&f->model, &b, &f->io, seqs, SEQS, CLIP_RULE);
     Tensor lp = tensor_push(&f->io, DT_F32, b.outputs, 1), ent = tensor_push(&f->io, DT_F32, b.outputs, 1);

@@ -10,9 +10,13 @@ enum { TOKENS = 512 };
 static double act_of(const ModelDesc *m, int layers, Recompute way, DevKind like, int tokens) {
     ModelDesc some = *m;
     some.d.layers = layers;
-    ModelShape s = {
-        .tokens = tokens, .outputs = 1, .seqs = 1, .longest = tokens, .backward = true, .recompute = way, .like = like
-    };
+    ModelShape s = { .tokens = tokens,
+                     .outputs = 1,
+                     .seqs = 1,
+                     .longest = tokens,
+                     .backward = true,
+                     .trained.recompute = way,
+                     .like = like };
     return (double)model_sizes(&some, &s).act;
 }
 static double more_of(const ModelDesc *m, int layers, Recompute way, DevKind like) {
@@ -51,7 +55,7 @@ static void tower(void) {
                              .seqs = 1,
                              .longest = 4096,
                              .backward = true,
-                             .recompute = WAYS[w],
+                             .trained.recompute = WAYS[w],
                              .like = dev_kind_cpu() };
         double without = (double)model_sizes(&d, &shape).act;
         shape.pictures =

@@ -67,8 +67,8 @@ static void check(const Case *c) {
           err.msg);
     PolicyConf conf = { .micro_tokens = c->micro,
                         .max_seqs = c->seqs,
-                        .recompute = c->recompute,
-                        .keep_logits = c->logits,
+                        .trained.recompute = c->recompute,
+                        .trained.keep_logits = c->logits,
                         .offload = c->offload,
                         .truncated = c->truncated,
                         .kept = c->kept,

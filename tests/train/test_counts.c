@@ -95,7 +95,7 @@ static void update(const char *name, double offload) {
     EXPECT(p.opt.step == 5000000001, "%s: update %lld", name, (long long)p.opt.step);
 
     /* What a token takes does not depend on how many there are: 3 x 10^6 beside 3 x 10^4. */
-    conf.micro_tokens = 3000000, conf.recompute = RECOMPUTE_FULL;
+    conf.micro_tokens = 3000000, conf.trained.recompute = RECOMPUTE_FULL;
     PolicySizes many = policy_sizes(&desc, NULL, &conf, like);
     conf.micro_tokens = 30000;
     PolicySizes few = policy_sizes(&desc, NULL, &conf, like);

@@ -65,7 +65,7 @@ static void ninety_six(void) {
     Plan *p = planned(FIXTURE("configs/DeepSeek-V3.json"), 96, "tp=8,pp=12,ep=8");
     const GridShape *g = &p->layout.g;
     const ModelDesc *m = p->sum->model;
-    PolicyConf c = { .micro_tokens = 4096, .max_seqs = 256, .trains = true, .recompute = RECOMPUTE_FULL };
+    PolicyConf c = { .micro_tokens = 4096, .max_seqs = 256, .trains = true, .trained.recompute = RECOMPUTE_FULL };
     double weights = 0, grads = 0, states = 0, all = 0;
     for (int i = 0; i < g->pp; i++) {
         check_stage(p, i);

@@ -88,9 +88,9 @@ static void no_effect(const char *name, OptimTypes kept) {
     } other[] = {
         { "offload 0.3", { .offload = 0.3 }, 1 },
         { "offload 1", { .offload = 1 }, 2 },
-        { "recompute selective", { .recompute = RECOMPUTE_SELECTIVE }, 2 },
-        { "recompute full, offload 0.7", { .recompute = RECOMPUTE_FULL, .offload = 0.7 }, 3 },
-        { "logits kept", { .keep_logits = true }, 2 },
+        { "recompute selective", { .trained.recompute = RECOMPUTE_SELECTIVE }, 2 },
+        { "recompute full, offload 0.7", { .trained.recompute = RECOMPUTE_FULL, .offload = 0.7 }, 3 },
+        { "logits kept", { .trained.keep_logits = true }, 2 },
         { "memory that is lent", { .room = 1 << 20 }, 1 },
         { "parked states, offload 0.3", { .room = 64 << 20, .park_states = true, .offload = 0.3 }, 2 },
     };

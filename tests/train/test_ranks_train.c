@@ -115,7 +115,7 @@ static Life live(const Ranks *r, const World *w, const Task *t, double offload, 
                      .max_seqs = SEQS,
                      .states = t->states,
                      .offload = offload,
-                     .recompute = t->recompute,
+                     .trained.recompute = t->recompute,
                      .trains = true };
     PolicySizes plan = policy_sizes(&r->desc, &r->shard, &c, dev_kind_cpu());
     dev_open(&d, (DevOpts){ .threads = 1 });

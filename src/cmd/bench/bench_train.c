@@ -76,10 +76,10 @@ static bool run(Bench *b, bool trains, Err *err) {
     int64_t micro = (int64_t)w.n * a->length;
     PolicyConf conf = { .micro_tokens = micro,
                         .max_seqs = w.n,
-                        .recompute = recompute,
+                        .trained.recompute = recompute,
                         .trains = trains,
                         .no_steps = true,
-                        .keep_logits = a->keep_logits };
+                        .trained.keep_logits = a->keep_logits };
     PolicySizes s = policy_sizes(&o->desc, NULL, &conf, open_kind(o, a->leaves));
     TRY(bench_weights(b, s.tmp, s.act + s.io + s.grads + s.optim_dev, err));
     Roof roof = bench_roof(b);

@@ -85,7 +85,7 @@ static bool open_all(Golden *g, Err *err) {
                      .seqs = g->n_seqs,
                      .longest = longest + GREEDY,
                      .backward = true,
-                     .recompute = g->opts->recompute,
+                     .trained.recompute = g->opts->recompute,
                      .like = open_kind(&g->o, g->opts->open.leaves),
                      .shard = &shard };
     PackSeq seqs[MAX_SEQS];
@@ -98,7 +98,7 @@ static bool open_all(Golden *g, Err *err) {
     OpenOpts opts = g->opts->open;
     opts.trained = true, opts.weights = g->o.dev.act;
     TRY(open_weights(&g->o, &opts, sizes.tmp, err));
-    g->o.model.recompute = g->opts->recompute;
+    g->o.model.trained.recompute = g->opts->recompute;
     g->act = dev_arena(&g->o.dev, "act", sizes.act);
     g->io = dev_arena(&g->o.dev, "io",
                       32 * arena_round((size_t)T * 4) + arena_round((size_t)T * (size_t)g->o.desc.d.vocab * 4)
