@@ -6,6 +6,7 @@
  * begin, and from where they end.  Nothing here knows a template's family. */
 #include "task/prompt_in.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* They share neither their first character nor their last. */
@@ -95,12 +96,46 @@ static bool unread(Talk *t, Json *at) {
     return same;
 }
 
-/* Its words stand in the whole as they are, or where they stand is changed by others. */
-static bool unread_text(Talk *t, Json *at) {
-    const char *s = at->str, *end = s + at->n;
-    while (s < end && strchr(" \t\r\n", *s)) s++;
-    while (s < end && strchr(" \t\r\n", end[-1])) end--;
-    return s < end && !memmem(t->whole.data, t->whole.n, s, (size_t)(end - s)) && unread(t, at);
+typedef struct {
+    Json *at, was;
+    size_t message;
+    char mark[32];
+} Words;
+typedef VEC(Words) WordsList;
+
+static void put_words(WordsList *list, Json *at, size_t message) {
+    if (!at || at->kind != JSON_STRING || strspn(at->str, " \t\r\n") == at->n) return;
+    Words w = { .at = at, .was = *at, .message = message };
+    snprintf(w.mark, sizeof w.mark, "q7Zx-hone-%zu-w4K", list->n);
+    VEC_PUSH(*list, w);
+}
+
+static void words_of(WordsList *list, Json *m, size_t message) {
+    Json *content = member(m, "content");
+    put_words(list, content, message);
+    for (size_t k = 0; content && content->kind == JSON_ARRAY && k < content->n; k++)
+        put_words(list, member(&content->items[k], "text"), message);
+}
+
+/* That a message's words stand in the whole says nothing: another one, or the template itself, may have the same.  So
+ * the whole is rendered with a mark of its own in the place of each; words whose mark is not there are looked at alone,
+ * for a template may have made another text of it. */
+static bool check_words(Talk *t) {
+    WordsList list = { 0 };
+    Buf marked = { 0 };
+    Err none;
+    for (size_t i = 0; i < t->messages.n; i++) words_of(&list, &t->messages.items[i], i);
+    for (size_t k = 0; k < list.n; k++) *list.at[k].at = text_json(list.at[k].mark);
+    bool ok = true, rendered = render(t, &t->messages, t->messages.n, false, &marked, NULL, &none);
+    for (size_t k = 0; k < list.n; k++) *list.at[k].at = list.at[k].was;
+    for (size_t k = 0; ok && k < list.n; k++) {
+        const char *mark = list.at[k].mark;
+        if ((rendered && memmem(marked.data, marked.n, mark, strlen(mark))) || !unread(t, list.at[k].at)) continue;
+        ok = err_set(t->err, "the chat template leaves message %zu out", list.at[k].message);
+    }
+    buf_free(&marked);
+    vec_free(list.at);
+    return ok;
 }
 
 /* The name of a message's first call: it may be among the tools' too, so looking for it says nothing. */
@@ -120,14 +155,8 @@ static Json *call_name(Talk *t, Json *m, Json *calls) {
     return name;
 }
 
-static bool check_message(Talk *t, size_t i) {
-    Json *m = &t->messages.items[i], *content = member(m, "content"), *calls = member(m, "tool_calls");
-    bool lost = content && content->kind == JSON_STRING && unread_text(t, content);
-    for (size_t k = 0; content && content->kind == JSON_ARRAY && k < content->n && !lost; k++) {
-        Json *text = member(&content->items[k], "text");
-        lost = text && text->kind == JSON_STRING && unread_text(t, text);
-    }
-    if (lost) return err_set(t->err, "the chat template leaves message %zu out", i);
+static bool check_calls(Talk *t, size_t i) {
+    Json *m = &t->messages.items[i], *calls = member(m, "tool_calls");
     if (!calls || calls->kind != JSON_ARRAY || !calls->n || calls->items[0].kind != JSON_OBJECT) return true;
     Json *name = call_name(t, m, calls);
     return !name || !unread(t, name)
@@ -295,7 +324,8 @@ static bool talk(Talk *t, const DataRow *row, TokIds *ids, Buf *mask, Spans *pic
         && pictures_of(shown, &n_shown, &t->p->pictures, &t->messages, row->folder ? row->folder : "", pixels, mem,
                        t->err)
         && render(t, &t->messages, t->messages.n, false, &t->whole, &t->blocks, t->err));
-    for (size_t i = 0; i < t->messages.n; i++) TRY(check_message(t, i));
+    TRY(check_words(t));
+    for (size_t i = 0; i < t->messages.n; i++) TRY(check_calls(t, i));
     bool marks = chat_marks(t->p->chat, t->tools.kind == JSON_NULL ? NULL : &t->tools);
     if (marks) TRY(take_blocks(t));
     for (size_t i = 0; !marks && i < t->messages.n; i++)

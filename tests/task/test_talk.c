@@ -36,6 +36,9 @@ static const char loses[] =
     "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}<|im_start|>{{ m.role }}\n{{ m.content "
     "}}<|im_end|>\n"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}<|endoftext|>{% endif %}";
+static const char last[] = "{% for m in messages[-2:] %}" HEAD "{{ m.content }}<|im_end|>\n{% endfor %}" ASKS;
+static const char shouts[] = "{% for m in messages %}" HEAD
+                             "{{ m.content | upper if m.role == 'user' else m.content }}<|im_end|>\n{% endfor %}" ASKS;
 static const char mute[] = "{% for m in messages %}" HEAD "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}"
                            "<|im_end|>\n{% endfor %}" ASKS;
 
@@ -179,6 +182,14 @@ static void by_hand(void) {
            "the chat template leaves message 2 out");
     expect(loses, "[{\"role\":\"system\",\"content\":\"S!\"}," U("a") "," A("b") "]", NULL, -1, 0,
            "the chat template leaves message 0 out");
+    /* what another message says too, or the template itself */
+    expect(loses, "[" U("a") "," A("call") ",{\"role\":\"tool\",\"content\":\"42\"}," A("It is 42.") "]", NULL, -1, 0,
+           "the chat template leaves message 2 out");
+    expect(loses, "[{\"role\":\"system\",\"content\":\"im\"}," U("a") "," A("b") "]", NULL, -1, 0,
+           "the chat template leaves message 0 out");
+    expect(last, "[" U("1+1") "," A_NOT("2", "\"train\":false") "," U("1+1") "," A("2") "]", NULL, -1, 0,
+           "the chat template leaves message 0 out");
+    expect(shouts, "[" U("a b") "," A("c") "]", NULL, 1, 0, SAYS("user", "A B") LEARNS("c"));
     expect(loses, "[" U("w") "," A_NOT("so", "\"tool_calls\":[{\"function\":{\"name\":\"get\"}}]") "]", NULL, -1, 0,
            "the chat template leaves the tool calls of message 1 out");
     expect(mute, "[" U("a") "," A("b") "]", NULL, -1, 0, "the chat template leaves message 1 out");
