@@ -14,9 +14,24 @@ sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
 sys.stdout = sys.stderr
 
 
+MOST = 60000  # characters of a line; hone takes no more than 64 KiB for an answer
+
+
 def say(value):
-    answers.write(json.dumps(plain(value)) + "\n")
+    value = plain(value)
+    line = json.dumps(value)
+    if len(line) > MOST:
+        line = json.dumps({k: short(v) for k, v in value.items()})
+    if len(line) > MOST:
+        line = json.dumps({k: short(value[k]) for k in ("score", "acc", "id") if k in value})
+    answers.write(line + "\n")
     answers.flush()
+
+
+def short(x):
+    """What stands beside a score and is long, as the beginning of its text."""
+    line = x if isinstance(x, str) else json.dumps(x)
+    return x if len(json.dumps(x)) <= 1000 else line[:1000] + "..."
 
 
 def plain(x, above=()):

@@ -64,6 +64,8 @@ static const struct {
     { "compute_beside", NULL, "mute", "", 1, NULL, "\"beside\":[\"<Mute>\",\"{1}\",\"b'x'\"]" },
     { "compute_beside", NULL, "long", "", 1, NULL, "\"beside\":\"<int>\"" },
     { "compute_beside", NULL, "long", "100", 1, NULL, "\"beside\":1267650600228229401496703205376" },
+    { "compute_much", NULL, "one", "", 1, NULL, "\"acc\":0.5" },
+    { "compute_much", NULL, "many", "", 1, NULL, "\"acc\":0.5" },
     /* text is UTF-8 both ways, whatever the locale (main sets one) */
     { "compute_beside", NULL, "caf\xc3\xa9", "caf\xc3\xa9", 1, NULL, "\"beside\":[\"caf\xc3\xa9\",4,true]" },
 };

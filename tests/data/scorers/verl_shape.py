@@ -75,3 +75,11 @@ def compute_beside(solution_str, ground_truth):
     }
     own = [solution_str, len(solution_str), solution_str == ground_truth]
     return {"score": 1.0, "acc": 0.5, "beside": beside.get(solution_str, own)}
+
+
+def compute_much(solution_str):
+    """More beside a score than a line has room for."""
+    answer = {"one": "x\u00e9" * 100000, "list": [[1.5] * 50000], "many": {}}
+    if solution_str == "many":
+        answer = {str(i): "y" * 50 for i in range(5000)}
+    return {**answer, "score": 1.0, "acc": 0.5}
