@@ -305,7 +305,7 @@ static bool rewards(const Config *c, Err *err) {
     const Reward *r;
     Err e;
     if (c->reward.scorer && !reward_need(&r, c->reward.scorer, &e)) return bad(c, err, "reward.scorer", "%s", e.msg);
-    if (c->reward.python && !file_exists(c->reward.python))
+    if (c->reward.python && !file_exists(c->from.scorer))
         return bad(c, err, "reward.python", "%s does not exist", c->reward.python);
     TRY(pairs(c, "reward.python_args", &c->reward.python_args, err));
     if (c->reward.library && !file_exists(c->reward.library))

@@ -272,7 +272,7 @@ static void resolve(Config *c) {
     }
     if (!c->model.tokenizer) c->model.tokenizer = c->model.path;
     c->from.path = c->model.path, c->from.tokenizer = c->model.tokenizer;
-    c->from.chat_template = c->model.chat_template;
+    c->from.chat_template = c->model.chat_template, c->from.scorer = c->reward.python;
     if (c->data.seed == CONF_UNSET) c->data.seed = c->trainer.seed;
     if (c->rollout.seed == CONF_UNSET) c->rollout.seed = c->trainer.seed;
     if (c->rollout.max_tokens == CONF_UNSET) c->rollout.max_tokens = c->data.max_response_length;

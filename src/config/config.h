@@ -106,9 +106,10 @@ typedef struct Config {
         const char *split;                                                      /* or NULL */
     } grid;
 
-    /* Where the model is read: model.path ... as they are, or a checkpoint's folder in the place of what is gone, and a
-     * note (or NULL).  gone: model.path is; then there are no weights but those of the checkpoint that goes on. */
-    struct { const char *path, *tokenizer, *chat_template, *note; bool gone; } from;
+    /* Where the model and the scorer in Python are read: model.path ... as they are, or what the run has kept in the
+     * place of what is gone, and a note (or NULL).  gone: model.path is; then there are no weights but those of the
+     * checkpoint that goes on. */
+    struct { const char *path, *tokenizer, *chat_template, *scorer, *note; bool gone; } from;
 
     const char *origin[CONF_MAX];      /* by row of the table: "run.yaml:12", "command line", or NULL: the default */
     const char *file;                  /* NULL: none */

@@ -61,7 +61,7 @@ static bool look_at_files(const Job *j, uint64_t seed, Identity *id, Identity *w
     const Config *c = &j->c;
     TRY(identity_config(c->from.gone ? weights : id, j->o.desc.dir, err) /* a checkpoint's own is written anew */
         && identity_tokenizer(id, c->from.tokenizer, c->from.chat_template, err)
-        && identity_scorer(id, c->reward.python, c->reward.library, c->reward.command, err));
+        && identity_scorer(id, c->from.scorer, c->reward.library, c->reward.command, err));
     bool wanted = (ranks_count(&j->ranks) > 1 || config_needs_ref(c)) && !config_random(c).on;
     return !wanted || identity_weights(weights, j->o.desc.dir, seed, err);
 }

@@ -96,8 +96,15 @@ static bool open_questions(Run *r, Err *err) {
     }
     job_open_stream(&r->job, dataset_n(r->job.train) / c->data.train_batch_size);
     RewardOptions ro = config_rewards(c, &r->job.mem);
+    Buf text = { 0 };
+    if (ro.python) {
+        TRY(file_read(&text, c->from.scorer, err));
+        ro.python_text = &text;
+        run_dir_scorer(r->job.dir, &text);
+    }
     int workers = c->reward.workers ? (int)c->reward.workers : threads_count(r->job.o.dev.threads);
     r->sampler.rewards = rewards_open(&ro, workers, err);
+    buf_free(&text);
     return r->sampler.rewards != NULL;
 }
 

@@ -22,6 +22,8 @@
 struct RunDir {
     Mem mem;
     const char *path, *config; /* config: config.yaml to be written when the run begins */
+    const char *scorer;        /* likewise scorer.py, or NULL */
+    size_t scorer_bytes;
     ConfVerb verb;
     int lock;
     FILE *metrics, *samples, *log;
@@ -202,12 +204,22 @@ static void tell_changes(RunDir *d) {
     buf_free(&changes);
 }
 
+void run_dir_scorer(RunDir *d, const Buf *text) {
+    d->scorer = mem_str(&d->mem, text->data ? text->data : "", text->n);
+    d->scorer_bytes = text->n;
+}
+
+static bool write_asked(RunDir *d, Err *err) {
+    return file_write(inside(d, "config.yaml"), d->config, strlen(d->config), err)
+           && (!d->scorer || file_write(inside(d, "scorer.py"), d->scorer, d->scorer_bytes, err));
+}
+
 /* TensorBoard forgets what an older event file of the folder says about the steps that come again. */
 bool run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err) {
     int64_t told = untold ? step - 1 : step;
     if (d->mute) return true;
     if (step > 0) tell_changes(d);
-    TRY(file_write(inside(d, "config.yaml"), d->config, strlen(d->config), err));
+    TRY(write_asked(d, err));
     TRY(cut_lines(inside(d, "metrics.jsonl"), told, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
     TRY(open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err));
     if (d->tensorboard) d->tb = tb_open(d->path, told + 1, err);

@@ -2,6 +2,7 @@
  *
  *   config.yaml      the resolved configuration          metrics.jsonl   one line per step
  *   log.txt          what was said, with the time        samples.jsonl   answers to read, with their scores
+ *   scorer.py        what reward.python is judged by
  *   checkpoints/     train/checkpoint.h                  lock            held while a process trains here
  *   events.out.*     the metrics for TensorBoard
  *
@@ -23,7 +24,10 @@ RunDir *run_dir_mute(const Config *c);
 bool    run_dir_mark(RunDir *d, Buf *mark, Err *err);
 bool    run_dir_has(RunDir *d, const char *mark);
 void    run_dir_unmark(RunDir *d);
-/* The run begins behind that step: config.yaml; lines of later steps go, and with 'untold' the step's own metrics. */
+/* The text of its scorer in Python, if it has one: written when the run begins. */
+void    run_dir_scorer(RunDir *d, const Buf *text);
+/* The run begins behind that step: config.yaml, scorer.py; lines of later steps go, and with 'untold' the step's own
+ * metrics. */
 bool    run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err);
 void    run_dir_close(RunDir *d);
 

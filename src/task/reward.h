@@ -61,6 +61,7 @@ typedef struct {
     const char *command, *library, *python;      /* an outside scorer instead; at most one of the four is set */
     const char *python_function, *python_args;   /* of the file 'python': NULL is
                                                   * compute_score; a JSON object, or NULL */
+    const Buf  *python_text;           /* what stands in that file, read already; or NULL */
     double      timeout_s;             /* of an outside scorer, a sample; 0: 10 s */
 } RewardOptions;
 

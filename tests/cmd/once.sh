@@ -1,6 +1,6 @@
 #!/bin/bash
-# once.sh - what a run reads once, at its start: the clock that a chat template prints, and the model's folder.  A run
-# that goes on another day, in another time zone or without that folder has the bytes of the run that was not stopped.
+# once.sh - what a run reads once, at its start: the clock that a chat template prints, the scorer and the model's folder.
+# A run that goes on another day, in another time zone or without those has the bytes of the run that was not stopped.
 #   bash tests/cmd/once.sh build/hone
 . tests/cmd/train_common.bash
 export ASAN_OPTIONS=detect_leaks=0 # what MPI keeps to its end is not a leak of ours
@@ -87,6 +87,33 @@ if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; t
     cmp -s one.jsonl two.jsonl
     ok $? "generate, two clocks: other answers than the first one's"
 else skipped=$((skipped + 1)); fi
+
+# ---- the scorer: kept, and gone when the run goes on
+judged() { # judged RUN KEY=VALUE...
+    "$hone" train model.path=model data.train_files=sums.jsonl data.train_batch_size=4 rollout.n=4 data.max_prompt_length=16 data.max_response_length=8 train.micro_tokens=128 \
+        trainer.threads=1 trainer.peak_tflops=0.1 trainer.device=cpu reward.python=judge.py trainer.run_dir="$1" "${@:2}" >"$1.log" 2>&1
+}
+printf 'def compute_score(solution_str, **rest):\n    return len(solution_str.encode()) %% 3\n' >judge.py
+cp judge.py kept.py
+judged scored trainer.steps=4
+judged unscored trainer.steps=2
+cmp -s unscored/scorer.py kept.py
+ok $? "the run does not keep its scorer: $(ls unscored)"
+rm judge.py
+judged nobody trainer.steps=1
+[ $? = 1 ] && grep -q 'reward.python: judge.py does not exist' nobody.log
+ok $? "a run that begins without its scorer: $(tail -1 nobody.log)"
+judged unscored trainer.steps=4
+ok $? "gone on without the scorer's file: $(tail -1 unscored.log)"
+expect "gone on without the scorer's file" unscored.log 'not there any more: reward.python \(judge.py\); the run goes on with what is in unscored$'
+same_run unscored scored 4 "gone on without the scorer's file"
+! grep -q 'was saved' unscored.log && cmp -s unscored/scorer.py kept.py
+ok $? "the scorer that was kept is another: $(grep 'was saved' unscored.log)"
+echo '# edited' | cat kept.py - >judge.py
+judged unscored trainer.steps=5
+expect "gone on with an edited scorer" unscored.log '^the scorer is another than when .*step-000004 was saved'
+cmp -s unscored/scorer.py judge.py
+ok $? "the scorer that judges now is not kept"
 
 # ---- the model's folder: changed, then gone, while a run goes on and before it goes on again
 cp -r model kept
