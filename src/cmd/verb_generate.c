@@ -317,8 +317,7 @@ static bool generate(Gen *g, Err *err) {
     OpenOpts opts = { .threads = a->threads,
                       .leaves = a->leaves,
                       .random = random_fill(a->random),
-                      .more = cache_page_bytes(&g->on.o.desc, &shard, c.sched.page, open_kind(&g->on.o, a->leaves))
-                              * (size_t)c.sched.pages };
+                      .more = cache_bytes(&g->on.o.desc, &c, open_kind(&g->on.o, a->leaves)) };
     bool ok = open_weights(&g->on.o, &opts, engine_tmp_bytes(&g->on.o.desc, &c, open_kind(&g->on.o, a->leaves)), err);
     if (!ranks_agree(g->on.o.ranks, ok, err) || !open_same(g->on.o.ranks, &g->on.o.model, opts.random, err))
         return false;

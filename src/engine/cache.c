@@ -17,10 +17,10 @@ static size_t page_bytes(const ModelDesc *m, const Shard *shard, int layer, int 
     dev_close(&dry);
     return bytes;
 }
-static int pages_of(const EngineConf *c) { return c->sched.pages; }
+static int pages_of(const EngineConf *c) { return c->sched.pages + engine_pads(c); }
 static void place_pages(Cache *k, Model *m, int layer, const EngineConf *c) {
     Kv kv = model_kv(m->desc, &m->shard, layer, c->sched.page);
-    kv.pool = tensor_push(&k->memory, DT_U8, c->sched.pages, (int64_t)op_kv_bytes(m->dev, &kv));
+    kv.pool = tensor_push(&k->memory, DT_U8, pages_of(c), (int64_t)op_kv_bytes(m->dev, &kv));
     k->kv[layer] = kv;
 }
 static void copy_page(const Cache *k, Dev *d, int layer, int to, int from) { op_kv_copy(d, k->kv[layer], to, from); }

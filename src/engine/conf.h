@@ -4,6 +4,7 @@
 
 #include "cut/grid.h"
 #include "engine/sched.h"
+#include "par/par.h"
 
 typedef struct {
     SchedConf sched;
@@ -16,5 +17,12 @@ typedef struct {
 /* For so many answers at once, of sequences of at most 'longest' tokens: pages for all of them, as many sequences again
  * that wait half done, and steps of at least 'rows' rows. */
 EngineConf engine_conf(int64_t answers, int64_t longest, int64_t rows, int64_t page);
+
+/* Replicas that share experts decode as many rows as the one that has most (graph.c): behind its sequences a step then
+ * has rows that are nobody's, over a page of their own, the last of the cache. */
+static inline bool engine_pads(const EngineConf *c) {
+    const GridShape *g = c->shard ? &c->shard->g : NULL;
+    return g && ep_is_even(g->ep * g->etp) && g->tp % (g->ep * g->etp);
+}
 
 #endif

@@ -58,10 +58,11 @@ static void name_rows(Engine *e, const Step *st) {
 static void compute(Engine *e, const Feed *f, const Step *st, bool fed) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
     e->readback = !may_run_ahead(e, f, st) ? NO_READBACK : e->readback == 0;
-    Rows r = stage_rows(e, st, fed);
+    Decode x = graph_decode(e, st);
+    Rows r = stage_rows(e, st, fed, x.rows - st->n_rows);
     name_rows(e, st);
-    Tensor h = tensor_push(&e->io, e->m->dev->act, st->n_draws, e->m->desc->d.hidden);
-    graph_extend(e, st, &r, h);
+    Tensor h = tensor_push(&e->io, e->m->dev->act, r.rows.rows, e->m->desc->d.hidden);
+    graph_extend(e, &x, &r, h);
     for (int i = 0; i < st->n_copies; i++) cache_copy(&e->cache, e->m->dev, &st->copy[i]);
     draw_all(e, f, st, h, r.ids);
     arena_pop(&e->io, io);

@@ -25,7 +25,7 @@ struct Engine {
     bool *finished, *full; /* full: no room for another kept set */
     int max_pages;
     Images *images; /* pictures, or NULL: requests have none */
-    Graph *graph; /* [max_batch+1]: of a step in which so many sequences decode */
+    Graph *graph; /* [max_batch+1]: of a step in which so many rows are decoded */
     int n_graphs;
     bool plain; /* no graphs: a rank is profiled, call by call, and NCCL wants all ranks of a call alike */
     bool ahead; /* engine_ahead */
@@ -63,11 +63,16 @@ typedef struct {
 } Rows;
 Tensor   stage_put(Engine *e, DType t, const void *from, int64_t rows, int64_t cols);
 int32_t *stage_i32(Engine *e, int64_t n);                       /* room on the host */
-/* fed: the ids are there, where the last step's sampler has left them. */
-Rows     stage_rows(Engine *e, const Step *st, bool fed);
+/* fed: the ids are there, where the last step's sampler has left them.  pad: rows behind the step's that are nobody's,
+ * each a sequence of one token. */
+Rows     stage_rows(Engine *e, const Step *st, bool fed, int pad);
 
 /* ---- graph.c: the model's forward over them, run again as it was captured where that can be */
-void graph_extend(Engine *e, const Step *st, const Rows *r, Tensor h);
+/* all: every sequence of the ranks that share experts has one row, so the step may be captured.  rows: of this rank's
+ * step, those that are nobody's included.  each: Ctx.each. */
+typedef struct { bool all; int rows; int64_t each; } Decode;
+Decode graph_decode(const Engine *e, const Step *st);          /* collective over those ranks */
+void   graph_extend(Engine *e, const Decode *x, const Rows *r, Tensor h);
 
 /* ---- draw.c: tokens for a step's draws, from rows of h; ids: where the next step reads them */
 void draw_all(Engine *e, const Feed *f, const Step *st, Tensor h, Tensor ids);

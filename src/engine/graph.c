@@ -3,39 +3,54 @@
 
 /* A step in which every sequence has one row makes the same calls, over the same tensors, as the last one with as
  * many: a backend that can captures them and runs them at once, which spares the host a thousand launches.  Numbers of
- * sequences that come once are not worth it. */
-enum { MOST_GRAPHS = 64, WORTH_CAPTURING = 3 };
+ * sequences that come once are not worth it; the sizes of replicas that share experts are few, and come again.  Nothing
+ * is captured the first time: what a device loads when it is first used it loads outside of a capture. */
+enum { MOST_GRAPHS = 64, WORTH_CAPTURING = 3, WORTH_OF_FEW = 2 };
 
-/* Ranks that share experts: do all of them decode, and the same number of sequences?  Then all capture it, or none.
- * *each: Ctx.each.  Of one replica they have the same step; several say what theirs is. */
-static bool all_decode(const Engine *e, const Step *st, int64_t *each) {
-    const Comm *c = &e->m->par.experts;
-    const GridShape *g = &e->m->shard.g;
-    int most = st->n_rows == st->n_pieces && st->n_draws == st->n_pieces ? st->n_rows : -1, least = most;
-    int32_t all[LEAVES_MOST];
-    *each = 0;
-    if (c->size == 1) return most >= 0;
-    if (!most_each(&e->c, c->size)) return false;
-    if (g->tp % c->size) {
-        comm_gather_host(c, all, &(int32_t){ most }, sizeof *all);
-        for (int r = 0; r < c->size; r++) most = all[r] > most ? all[r] : most, least = all[r] < least ? all[r] : least;
-    }
-    if (least >= 0) *each = (most + g->tp - 1) / g->tp;
-    if (*each > most_each(&e->c, c->size)) *each = 0;
-    return *each && least == most;
+static bool may_capture(const Engine *e) { return e->m->dev->ops->record && !e->plain; }
+
+/* Sizes of a step by which replicas decode together: at most a sixteenth more than the one that has most needs, so
+ * that there are few of them (48 up to 256 sequences), and rows for every rank of tp alike. */
+static int padded(int most, int tp) {
+    int step = tp;
+    while (16 * step < most) step *= 2;
+    return (most + step - 1) / step * step;
 }
 
-void graph_extend(Engine *e, const Step *st, const Rows *r, Tensor h) {
+/* Of one replica, the ranks that share experts have the same step; several say what theirs is, and those that decode
+ * less pad their steps, since a captured list can be run again only where all of its sizes are the same on all. */
+Decode graph_decode(const Engine *e, const Step *st) {
+    const Comm *c = &e->m->par.experts;
+    int tp = e->m->shard.g.tp, most = st->n_rows == st->n_pieces && st->n_draws == st->n_pieces ? st->n_rows : -1;
+    int32_t all[LEAVES_MOST];
+    Decode x = { .all = most >= 0, .rows = st->n_rows }, counted = { .rows = st->n_rows };
+    int64_t room = most_each(&e->c, c->size), fits = room * tp;
+    if (c->size == 1) return x;
+    if (!room) return counted;
+    if (engine_pads(&e->c)) {
+        comm_gather_host(c, all, &(int32_t){ most }, sizeof *all);
+        bool decode = true;
+        for (int r = 0; r < c->size; r++) decode = decode && all[r] >= 0, most = all[r] > most ? all[r] : most;
+        if (!decode || most > fits) return counted;
+        if (fits > e->c.sched.max_batch) fits = e->c.sched.max_batch;
+        if (may_capture(e)) x.rows = padded(most, tp) < fits ? padded(most, tp) : (int)fits;
+        if (x.rows > most) most = x.rows;
+    }
+    x.each = (most + tp - 1) / tp;
+    return most < 1 || x.each > room ? counted : x;
+}
+
+void graph_extend(Engine *e, const Decode *x, const Rows *r, Tensor h) {
     Dev *d = e->m->dev;
-    Graph *n = &e->graph[st->n_pieces];
-    int64_t each;
-    bool decodes = all_decode(e, st, &each) && d->ops->record && !e->plain;
-    if (decodes && !n->calls && ++n->times >= WORTH_CAPTURING && e->n_graphs < MOST_GRAPHS) {
+    Graph *n = &e->graph[r->paged.rows.n];
+    bool captures = x->all && may_capture(e);
+    int worth = engine_pads(&e->c) ? WORTH_OF_FEW : WORTH_CAPTURING;
+    if (captures && !n->calls && ++n->times >= worth && e->n_graphs < MOST_GRAPHS) {
         d->ops->record(d);
-        model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->images, each, r->rows, h);
+        model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->images, x->each, r->rows, h);
         n->calls = d->ops->recorded(d);
         e->n_graphs++;
     }
-    if (decodes && n->calls) d->ops->replay(d, n->calls);
-    else model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->images, each, r->rows, h);
+    if (captures && n->calls) d->ops->replay(d, n->calls);
+    else model_extend(e->m, e->cache.kv, &r->paged, r->ids, r->pos, &r->images, x->each, r->rows, h);
 }

@@ -16,17 +16,17 @@ static int32_t *both(Engine *e, Tensor *t, int64_t rows, int64_t cols) {
     return stage_i32(e, rows * cols);
 }
 
-Rows stage_rows(Engine *e, const Step *st, bool fed) {
-    int n = st->n_pieces, row = 0;
+Rows stage_rows(Engine *e, const Step *st, bool fed, int pad) {
+    int n = st->n_pieces + pad, n_rows = st->n_rows + pad, row = 0;
     Rows r = { .paged.rows.n = n };
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
-    int32_t *ids = both(e, &r.ids, st->n_rows, 1);
+    int32_t *ids = both(e, &r.ids, n_rows, 1);
     int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
     int32_t *table = both(e, &r.paged.table, n, e->max_pages);
     int axes = dims_axes(&e->m->desc->d);
-    int32_t *pos = both(e, &r.pos, st->n_rows, axes), *rows = both(e, &r.rows, st->n_draws, 1);
-    int32_t *from = e->images ? both(e, &r.images.from, st->n_rows, 1) : NULL;
-    for (int i = 0; i < n; i++) {
+    int32_t *pos = both(e, &r.pos, n_rows, axes), *rows = both(e, &r.rows, st->n_draws + pad, 1);
+    int32_t *from = e->images ? both(e, &r.images.from, n_rows, 1) : NULL;
+    for (int i = 0; i < st->n_pieces; i++) {
         const Piece *p = &st->piece[i];
         const Seq *q = sched_seq(e->s, p->seq);
         at[i] = row, start[i] = p->start;
@@ -38,6 +38,12 @@ Rows stage_rows(Engine *e, const Step *st, bool fed) {
         row += p->rows;
         if (p->rows > r.paged.rows.longest) r.paged.rows.longest = p->rows;
         for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k < q->n_pages ? q->pages[k] : -1;
+    }
+    for (int i = st->n_pieces; i < n; i++, row++) { /* all alike: what one writes to their page is what all write */
+        at[i] = row, start[i] = ids[row] = 0, rows[st->n_draws + i - st->n_pieces] = row, r.paged.rows.longest = 1;
+        for (int a = 0; a < axes; a++) pos[row * axes + a] = 0;
+        for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k ? -1 : e->c.sched.pages;
+        if (from) from[row] = (int32_t)images_feats(e->images).rows; /* no picture's */
     }
     at[n] = row;
     for (int i = 0; i < st->n_draws; i++) rows[i] = at[st->draw[i].piece + 1] - 1;

@@ -58,7 +58,7 @@ typedef struct {
     char late[2][DEV_ASK];
     void *readback_done[2];
     bool is_run; /* it was asked for its stream: tensors will move beside it */
-    bool begun;  /* a model's forward, by its embedding; so far it has not looked at pages */
+    bool begun;  /* a model's forward, by its angles; so far it has not looked at pages */
 } Queue;
 static Queue *queue_of(const Dev *d) { return d->impl; }
 
@@ -155,7 +155,7 @@ static __thread size_t host_bytes; /* of what put takes */
     static void queue_##name params {                                                                                  \
         Queue *q_ = queue_of(d);                                                                                       \
         int many = 0;                                                                                                  \
-        q_->begun = q_->begun || !strcmp(#name, "embed");                                                              \
+        q_->begun = q_->begun || !strcmp(#name, "rope_table");                                                         \
         LOOKED args                                                                                                    \
         (void)many;                                                                                                    \
         Call *c_ = malloc(sizeof *c_ + round16(sizeof(Args_##name)) ROOMS args);                                       \
