@@ -211,8 +211,17 @@ void comm_reduce_scatter(const Comm *c, Dev *d, Tensor mine, Tensor partial) {
 void comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) {
     if (!c->via) memcpy(all, mine, bytes);
     else
-        finish(c, c->via->gather_host(c, all, mine, bytes), "a gathering of values",
+        finish(c, c->via->gather_host(c, all, NULL, mine, bytes), "a gathering of values",
                tensor_over(NULL, DT_U8, c->size, (int64_t)bytes));
+}
+
+void comm_gather_parts(const Comm *c, void *all, const CommPart *get, const void *mine) {
+    size_t own = get[c->rank].bytes, sum = 0;
+    for (int r = 0; r < c->size; r++) sum += get[r].bytes;
+    if (c->via)
+        finish(c, c->via->gather_host(c, all, get, mine, own), "a gathering of values",
+               tensor_over(NULL, DT_U8, 1, (int64_t)sum));
+    else if (own) memcpy((char *)all + get->at, mine, own);
 }
 
 CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor received, Tensor mine) {

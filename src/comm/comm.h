@@ -47,7 +47,8 @@ struct CommBackend {
     void *(*send)(const Comm *c, int peer, int tag, const void *from, size_t bytes);
     void *(*recv)(const Comm *c, int peer, int tag, void *to, size_t bytes);
     /* the host's memory */
-    void *(*gather_host)(const Comm *c, void *all, const void *mine, size_t bytes);
+    void *(*gather_host)(const Comm *c, void *all, const CommPart *get, const void *mine, size_t bytes);
+        /* get NULL: as many of all, one behind the other */
     void *(*broadcast_host)(const Comm *c, int from, void *data, size_t bytes);
     void *(*send_host)(const Comm *c, int peer, int tag, const void *from, size_t bytes);
     void *(*recv_host)(const Comm *c, int peer, int tag, void *to, size_t bytes);
@@ -93,6 +94,8 @@ CommCall comm_exchange_begin(const Comm *c, Dev *d, Tensor to, const CommRows *g
 
 /* ---- Small host values ------------------------------------------------------------------------------------------- */
 void   comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes);       /* all [size * bytes] */
+/* As many of each as get says, the same on all ranks, to where it says. */
+void   comm_gather_parts(const Comm *c, void *all, const CommPart *get, const void *mine);
 /* What the device has in 'mine', of all ranks: begun as an exchange is, beside what the device is asked for from now
  * on.  all [size * bytes], the host's, is there when it was waited for; came [size rows]: room for it on the device. */
 CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor received, Tensor mine);

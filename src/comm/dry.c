@@ -23,8 +23,10 @@ static void *dry_recv(const Comm *c, int peer, int tag, void *to, size_t bytes) 
     return &done;
 }
 /* Host values are real: every rank is taken to have said the same. */
-static void *dry_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) {
-    for (int r = 0; r < c->size; r++) memcpy((char *)all + (size_t)r * bytes, mine, bytes);
+static void *dry_gather_host(const Comm *c, void *all, const CommPart *get, const void *mine, size_t bytes) {
+    for (int r = 0; r < c->size; r++)
+        memcpy((char *)all + (get ? get[r].at : (size_t)r * bytes), mine,
+               get && get[r].bytes < bytes ? get[r].bytes : bytes);
     return &done;
 }
 static void *dry_broadcast_host(const Comm *c, int from, void *data, size_t bytes) {

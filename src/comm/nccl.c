@@ -301,9 +301,9 @@ static void *by_mpi(const Comm *c, void *mpi) {
     call->stage = BY_MPI, call->by = &g->mpi, call->mpi = mpi;
     return mpi ? call : NULL;
 }
-static void *n_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) {
+static void *n_gather_host(const Comm *c, void *all, const CommPart *get, const void *mine, size_t bytes) {
     const Comm *mpi = &((Group *)c->impl)->mpi;
-    return by_mpi(c, mpi->via->gather_host(mpi, all, mine, bytes));
+    return by_mpi(c, mpi->via->gather_host(mpi, all, get, mine, bytes));
 }
 static void *n_broadcast_host(const Comm *c, int from, void *data, size_t bytes) {
     const Comm *mpi = &((Group *)c->impl)->mpi;

@@ -29,12 +29,8 @@ static void *w_send(const Comm *c, int peer, int tag, const void *from, size_t b
 static void *w_recv(const Comm *c, int peer, int tag, void *to, size_t bytes) {
     return api->recv(c->impl, peer, tag, to, bytes);
 }
-static void *w_gather_host(const Comm *c, void *all, const void *mine, size_t bytes) {
-    enum { MAX_GROUP = 4096 };
-    MpiPart get[MAX_GROUP];
-    CHECK(c->size <= MAX_GROUP, "a group of %d ranks", c->size);
-    for (int r = 0; r < c->size; r++) get[r] = (MpiPart){ (size_t)r * bytes, bytes };
-    return api->all_gather(c->impl, all, get, mine, bytes);
+static void *w_gather_host(const Comm *c, void *all, const CommPart *get, const void *mine, size_t bytes) {
+    return api->gather(c->impl, all, (const MpiPart *)(const void *)get, bytes, mine);
 }
 static void *w_broadcast(const Comm *c, int from, void *data, size_t bytes) {
     return api->broadcast(c->impl, from, data, bytes);
@@ -42,7 +38,7 @@ static void *w_broadcast(const Comm *c, int from, void *data, size_t bytes) {
 static void *w_read(const Comm *c, void *all, void *received, const void *mine,
                     size_t bytes) { /* a CPU's: it is there */
     (void)received;
-    return w_gather_host(c, all, mine, bytes);
+    return w_gather_host(c, all, NULL, mine, bytes);
 }
 static int w_test(void *call) { return api->test(call); }
 static const CommBackend mpi = { "mpi",       w_all_to_all, w_all_gather, w_send, w_recv, w_gather_host,

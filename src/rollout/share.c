@@ -57,25 +57,49 @@ static const char *unpack(const char *at, const Rollouts *r) {
     return a->kept ? take(a->kept, at, a->kept_n) : at;
 }
 
+/* Of each rank, what it gives in a round: rows until they are as many bytes as its part of ROUND. */
+enum { ROUND = 64 << 20 };
+typedef struct {
+    const Comm *ranks;
+    CommPart *part; /* [size] */
+    int64_t *bytes; /* [size] of a round; 0: it has no more */
+    Buf mine, all;
+} Sharing;
+
+static void take_all(Sharing *s, const Rollouts *r) {
+    size_t sum = 0;
+    for (int rank = 0; rank < s->ranks->size; rank++) {
+        s->part[rank] = (CommPart){ sum, (size_t)s->bytes[rank] };
+        sum += s->part[rank].bytes;
+    }
+    buf_clear(&s->all);
+    buf_reserve(&s->all, sum + 1);
+    comm_gather_parts(s->ranks, s->all.data, s->part, s->mine.data);
+    for (int rank = 0; rank < s->ranks->size; rank++) {
+        const char *at = s->all.data + s->part[rank].at, *end = at + s->part[rank].bytes;
+        if (rank == s->ranks->rank) continue;
+        while (at < end) at = unpack(at, r);
+        CHECK(at == end, "answers came in %zu bytes, %ld more were read", s->part[rank].bytes, (long)(at - end));
+    }
+}
+
 void rollouts_share(Rollouts *r, const bool *own, const Comm *ranks) {
     Mem mem = { 0 };
-    Buf mine = { 0 }, theirs = { 0 };
-    int64_t *bytes = MEM_ARRAY(&mem, int64_t, (size_t)ranks->size);
-    for (int i = 0; i < rollouts_n(r); i++)
-        if (own[i]) pack(&mine, &r->at[i], i);
-    int64_t have = (int64_t)mine.n;
+    Sharing s = { ranks, MEM_ARRAY(&mem, CommPart, (size_t)ranks->size),
+                  MEM_ARRAY(&mem, int64_t, (size_t)ranks->size) };
+    size_t most = ROUND / (size_t)ranks->size;
     comm_about(ranks, "answers", -1);
-    comm_gather_host(ranks, bytes, &have, sizeof have);
-    for (int rank = 0; rank < ranks->size; rank++) {
-        Buf *b = rank == ranks->rank ? &mine : &theirs;
-        if (b == &theirs) buf_clear(b), buf_reserve(b, (size_t)bytes[rank] + 1);
-        if (bytes[rank]) comm_broadcast(ranks, rank, b->data, (size_t)bytes[rank]);
-        if (b == &mine) continue;
-        const char *at = b->data, *end = b->data + bytes[rank];
-        while (at < end) at = unpack(at, r);
-        CHECK(at == end, "%ld bytes of answers came, %ld were read", (long)bytes[rank], (long)(at - b->data));
+    for (int i = 0, n = rollouts_n(r);;) {
+        buf_clear(&s.mine);
+        for (; i < n && s.mine.n <= most; i++)
+            if (own[i]) pack(&s.mine, &r->at[i], i);
+        int64_t have = (int64_t)s.mine.n, sum = 0;
+        comm_gather_host(ranks, s.bytes, &have, sizeof have);
+        for (int rank = 0; rank < ranks->size; rank++) sum += s.bytes[rank];
+        if (!sum) break;
+        take_all(&s, r);
     }
-    buf_free(&mine);
-    buf_free(&theirs);
+    buf_free(&s.mine);
+    buf_free(&s.all);
     mem_free(&mem);
 }

@@ -165,6 +165,22 @@ static void values(const Comm *c) {
     comm_broadcast(c, c->size - 1, text, sizeof text);
     EXPECT(!strcmp(text, "from the last"), "broadcast: %s", text);
     comm_barrier(c);
+    char all[64 * 8], mine[64]; /* r % 3 * 9 bytes of rank r, and none of some; then all again where they lie apart */
+    CommPart part[64];
+    for (int apart = 0; apart < 2; apart++) {
+        size_t at = 0;
+        int bad = 0;
+        for (int r = 0; r < c->size; r++) {
+            size_t n = (size_t)(r % 3) * 9;
+            part[r] = (CommPart){ at, n }, at += n + (size_t)apart * 5;
+        }
+        memset(all, 'x', sizeof all), memset(mine, 'a' + c->rank, sizeof mine);
+        comm_gather_parts(c, all, part, mine);
+        for (int r = 0; r < c->size; r++)
+            for (size_t i = 0; i < part[r].bytes; i++) bad += all[part[r].at + i] != 'a' + r;
+        for (int r = 0; r < c->size && apart; r++) bad += all[part[r].at + part[r].bytes] != 'x';
+        EXPECT(!bad, "a gathering of unequal parts: %d are others", bad);
+    }
 }
 
 /* Lines of the first rank, of the last, and what all are told; NULL: nothing is the matter. */

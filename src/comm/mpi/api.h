@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-enum { MPI_API_VERSION = 2 };
+enum { MPI_API_VERSION = 3 };
 typedef struct { size_t at, bytes; } MpiPart;
 typedef struct {
     int  version;
@@ -17,6 +17,8 @@ typedef struct {
     void *(*split)(void *group, int color, int key);                                 /* collective */
     void *(*all_to_all)(void *group, void *to, const MpiPart *get, const void *from, const MpiPart *give);
     void *(*all_gather)(void *group, void *to, const MpiPart *get, const void *mine, size_t bytes);
+    /* the host's: 'each' bytes of every rank, one behind the other, or, where get is given, as much as that says */
+    void *(*gather)(void *group, void *all, const MpiPart *get, size_t each, const void *mine);
     void *(*broadcast)(void *group, int from, void *data, size_t bytes);
     void *(*send)(void *group, int peer, int tag, const void *from, size_t bytes);
     void *(*recv)(void *group, int peer, int tag, void *to, size_t bytes);
