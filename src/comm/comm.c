@@ -79,6 +79,7 @@ void comm_went_on(const Comm *c, CommPause *p) {
 
 void comm_wait(CommCall *w) {
     CommPause p = { 0 };
+    if (w->call && w->c->via->follow && w->c->via->follow(w)) w->call = NULL;
     while (!comm_done(w)) comm_pause(w, &p);
     comm_went_on(w->c, &p);
 }
@@ -89,6 +90,11 @@ static void finish(const Comm *c, void *call, const char *what, Tensor x) {
 }
 
 void comm_about(const Comm *c, const char *tensor, int index) { watch_about(c->watch, tensor, index); }
+CommAbout comm_about_now(const Comm *c) {
+    CommAbout a = { NULL, -1 };
+    watch_about_now(c->watch, &a.tensor, &a.index);
+    return a;
+}
 
 /* ---- tensors */
 
@@ -238,6 +244,10 @@ CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor received, Tens
     w.call = c->via->read(c, all, received.data, mine.data, bytes);
     d->ops->leave(d);
     return w;
+}
+
+void comm_read_room(const Comm *c, size_t bytes) {
+    if (c->via && c->via->read_room) c->via->read_room(c, bytes);
 }
 
 #define GATHERED(T, x)                                                                                                 \

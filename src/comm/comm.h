@@ -15,6 +15,7 @@
 #include "op/op.h"
 
 typedef struct CommBackend CommBackend;
+typedef struct CommCall CommCall;
 typedef struct Watch Watch;
 typedef struct {
     const CommBackend *via;     /* NULL: a group of one */
@@ -55,17 +56,22 @@ struct CommBackend {
     void *(*read)(const Comm *c, void *all, void *received, const void *mine, size_t bytes);   /* comm_read_begin */
     int   (*test)(void *call);
     void  (*together)(const Comm *c, bool begins);      /* comm_together, or NULL: it changes nothing */
+    /* The device waits for the call, if it can, and whoever waited need not; NULL: nobody can */
+    bool  (*follow)(const CommCall *w);
+    void  (*read_room)(const Comm *c, size_t bytes);    /* comm_read_room, or NULL: none is needed */
 };
 
 /* A call that was begun; done by comm_wait.  What it moves must stay where it is until then. */
 /* x: for messages */
-typedef struct { const Comm *c; Dev *d; void *call; const char *what; int peer; Tensor x; } CommCall;
+struct CommCall { const Comm *c; Dev *d; void *call; const char *what; int peer; Tensor x; };
 CommCall comm_send(const Comm *c, Dev *d, int peer, int tag, Tensor x);      /* rows without gaps */
 CommCall comm_recv(const Comm *c, Dev *d, int peer, int tag, Tensor x);
 /* Between the two words: messages that each rank begins in one order that all have, at most so many, and no two to or
  * from the same rank.  Bundles of them follow each other; GPUs hand them over directly. */
 enum { COMM_TOGETHER = 8 };
 void     comm_together(const Comm *c, bool begins);
+/* Where the device can wait (GPUs do), it does, and the host goes on: what it asks the device for from now on comes
+ * behind the call, and so does op_get.  A reading, and what the host moves, the host waits for. */
 void     comm_wait(CommCall *call);
 bool     comm_done(CommCall *call);                                          /* without waiting */
 CommCall comm_send_host(const Comm *c, int peer, int tag, const void *from, size_t bytes);      /* the host's memory */
@@ -77,6 +83,8 @@ void     comm_pause(const CommCall *w, CommPause *p);
 void     comm_went_on(const Comm *c, CommPause *p);
 /* What the calls that follow are about, for messages: "gradients", or "layer" with a number (-1: none). */
 void     comm_about(const Comm *c, const char *tensor, int index);
+typedef struct { const char *tensor; int index; } CommAbout;
+CommAbout comm_about_now(const Comm *c);
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 /* The rows of all ranks, in rank order, in a new tensor of a; total: how many there are. */
@@ -97,8 +105,10 @@ void   comm_gather_host(const Comm *c, void *all, const void *mine, size_t bytes
 /* As many of each as get says, the same on all ranks, to where it says. */
 void   comm_gather_parts(const Comm *c, void *all, const CommPart *get, const void *mine);
 /* What the device has in 'mine', of all ranks: begun as an exchange is, beside what the device is asked for from now
- * on.  all [size * bytes], the host's, is there when it was waited for; came [size rows]: room for it on the device. */
+ * on.  all [size * bytes], the host's, is there when it was waited for; received [size rows]: room on the device. */
 CommCall comm_read_begin(const Comm *c, Dev *d, void *all, Tensor received, Tensor mine);
+/* At most so many bytes of a rank will be read: what that needs of the host's memory is taken now. */
+void     comm_read_room(const Comm *c, size_t bytes);
 double comm_sum(const Comm *c, double x);                               /* in rank order */
 double comm_max(const Comm *c, double x);
 int64_t comm_sum_i64(const Comm *c, int64_t x);

@@ -1,110 +1,38 @@
 /* nccl.c - groups of ranks whose tensors NCCL moves, on streams beside the device's queue;
- * calls under way, and their errors. */
-#include "comm/nccl.h"
+ * calls under way, and their errors.  What moves is waited for by the device: its queue goes on when the bytes are
+ * there, and the host has asked for what comes next long before.  What the queue stands behind is remembered, and
+ * looked after by whoever waits on the host next: for the queue (Dev.beside), for a call, or for room in that list. */
+#include "comm/nccl_int.h"
 #include "base/clock.h"
 #include "base/last_words.h"
-#include "comm/nccl_lib.h"
 #include "comm/watch.h"
 #include "op/profile.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* ---- calls under way */
-typedef enum {
-    FREE,
-    ON_DEVICE,
-    BY_MPI,
-    TO_DEVICE,
-    TO_MPI,
-    TO_HOST,
-    OVER
-} Stage; /* where it is now; TO_...: and where it goes then */
-typedef struct {
-    Nccl *n;
-    Stage stage;
-    void *ready, *done; /* events: the queue had come so far; the call is over */
-    void *comm;         /* ON_DEVICE: NCCL's, or NULL */
-    void *mpi;          /* MPI's call */
-    const Comm *by;     /* its group */
-    int peer, tag;
-    char *host, *device; /* host: pinned, kept for the next call */
-    void *all;           /* TO_HOST: whose memory it is for */
-    size_t bytes, room;
-    long long number; /* TO_MPI: they go in the order in which they were begun */
-} Call;
-/* From one stage of a pipeline to the next, or back: a communicator and a stream of its own, so that what waits there
- * for its receipt holds up nothing else.  from, to: numbers among all. */
-typedef struct {
-    int from, to, lane;
-    void *comm, *stream;
-} Link;
-typedef struct {
-    const char *name;
-    void *from, *to; /* events with times */
-    size_t bytes;
-} Note;
-enum { CALLS = 1024, LINKS = 64, SHAPES = 16, NOTES = 1 << 13 };
-struct Nccl {
-    NcclLib lib;
-    void *queue, *stream, *copies; /* the device's; bundles'; messages' through the host */
-    void *comm;
-    int version;
-    Call call[CALLS], over;
-    Link link[LINKS];
-    int links;
-    struct {
-        int stages, each;
-        bool ring;
-    } linked[SHAPES];
-    int shapes;
-    Call *together[COMM_TOGETHER]; /* messages of the bundle that is being made */
-    int n_together;
-    bool is_together;
-    long long begun; /* messages so far */
-    Note *note;      /* [NOTES] for a profile, or NULL */
-    int notes;
-    void *zero; /* an event, and when that was */
-    double zero_at;
-    Mem mem;
-};
-typedef struct {
-    Nccl *n;
-    Comm mpi;
-    int *world;  /* [size]: everybody's number among all */
-    bool staged; /* a pipeline's: neighbours have links */
-} Group;
-
-#define CUDA(n, what)                                                                                                  \
-    do {                                                                                                               \
-        int e_ = (n)->lib.what;                                                                                        \
-        CHECK(e_ == 0, "comm/nccl: %s: CUDA's error %d", #what, e_);                                                   \
-    } while (0)
-#define NCCL(n, what)                                                                                                  \
-    do {                                                                                                               \
-        int e_ = (n)->lib.what;                                                                                        \
-        if (e_) failed(&(n)->lib, #what, e_, NULL);                                                                    \
-    } while (0)
-
 /* NCCL fails because a peer is gone, and may know it before the watch does, which will say who it was and end this
  * rank: it is waited for, a while. */
-NORETURN static void failed(const NcclLib *lib, const char *what, int e, void *comm) {
+NORETURN void nccl_failed(const NcclLib *lib, const char *what, int e, void *comm) {
     nanosleep(&(struct timespec){ 3, 0 }, NULL);
     die_outside("NCCL: %s: %s (%s)", what, lib->ncclGetErrorString(e), lib->ncclGetLastError(comm));
 }
 
 static Call *begin(Nccl *n) {
-    for (int i = 0; i < CALLS; i++) {
-        Call *c = &n->call[i];
-        if (c->stage != FREE) continue;
-        c->n = n;
-        if (!c->ready) CUDA(n, cuEventCreate(&c->ready, CU_EVENT_NO_TIMING));
-        if (!c->done) CUDA(n, cuEventCreate(&c->done, CU_EVENT_NO_TIMING));
-        return c;
-    }
-    die("comm/nccl: more than %d calls are under way", CALLS);
+    Call *c = n->free;
+    if (!c) die("comm/nccl: more than %d calls are under way", CALLS);
+    n->free = c->next, n->under_way++;
+    c->device = NULL, c->next = NULL;
+    if (!c->ready) CUDA(n, cuEventCreate(&c->ready, CU_EVENT_NO_TIMING));
+    if (!c->done) CUDA(n, cuEventCreate(&c->done, CU_EVENT_NO_TIMING));
+    return c;
+}
+static void over(Call *c) {
+    Nccl *n = c->n;
+    if (c->host) c->host->used = false;
+    c->stage = FREE, c->host = NULL;
+    c->next = n->free, n->free = c, n->under_way--;
 }
 /* What 'stream' does from now on comes behind what the device was asked for before. */
 static void behind_queue(Call *c, void *stream) {
@@ -156,7 +84,7 @@ static bool recorded(Call *c) {
     CUDA(n, cuStreamIsCapturing(n->queue, &status));
     if (!status) return false;
     CUDA(n, cuStreamWaitEvent(n->queue, c->done, 0));
-    c->stage = FREE;
+    over(c);
     return true;
 }
 static void *bundle(const Comm *c, const char *name, void *to, const CommPart *get, const char *const *from,
@@ -165,16 +93,16 @@ static void *bundle(const Comm *c, const char *name, void *to, const CommPart *g
     Nccl *n = g->n;
     Call *call = begin(n);
     size_t sum = 0;
-    call->stage = ON_DEVICE, call->comm = n->comm;
+    call->stage = ON_DEVICE, call->comm = g->comm;
     behind_queue(call, n->stream);
     for (int r = 0; r < c->size; r++) sum += get[r].bytes;
     Note *x = note(n, name, sum, n->stream);
     NCCL(n, ncclGroupStart());
     for (int k = 1; k < c->size; k++) {
         int in = (c->rank - k + c->size) % c->size, out = (c->rank + k) % c->size;
-        if (bytes[out]) NCCL(n, ncclSend(from[out], bytes[out], NCCL_BYTES, g->world[out], n->comm, n->stream));
+        if (bytes[out]) NCCL(n, ncclSend(from[out], bytes[out], NCCL_BYTES, g->at[out], g->comm, n->stream));
         if (get[in].bytes)
-            NCCL(n, ncclRecv((char *)to + get[in].at, get[in].bytes, NCCL_BYTES, g->world[in], n->comm, n->stream));
+            NCCL(n, ncclRecv((char *)to + get[in].at, get[in].bytes, NCCL_BYTES, g->at[in], g->comm, n->stream));
     }
     NCCL(n, ncclGroupEnd());
     char *own = (char *)to + get[c->rank].at;
@@ -252,20 +180,28 @@ static void *by_bundle(const Group *g, int peer, void *at, size_t bytes, bool se
 }
 
 /* ---- other messages, through pinned memory and MPI */
-static void take_host(Call *c, size_t bytes) {
-    if (bytes > c->room) {
-        if (c->host) CUDA(c->n, cuMemFreeHost(c->host));
-        c->room = arena_round(bytes);
-        CUDA(c->n, cuMemHostAlloc((void **)&c->host, c->room, 0));
+/* Taking pinned memory may wait for the device, and giving it back does: it is kept, and what a run needs is there from
+ * the start (comm_read_room). */
+Pinned *nccl_pinned(Nccl *n, size_t bytes) {
+    enum { LEAST = 1 << 16 };
+    int i = 0;
+    while (i < n->n_pinned && (n->pinned[i].used || n->pinned[i].room < bytes)) i++;
+    Pinned *p = &n->pinned[i];
+    if (i == n->n_pinned) {
+        CHECK(n->n_pinned < CALLS, "more than %d messages go by the host", CALLS);
+        for (p->room = LEAST; p->room < bytes;) p->room *= 2;
+        CUDA(n, cuMemHostAlloc((void **)&p->at, p->room, 0));
+        n->n_pinned++;
     }
-    c->bytes = bytes;
+    p->used = true;
+    return p;
 }
+static void take_host(Call *c, size_t bytes) { c->host = nccl_pinned(c->n, bytes), c->bytes = bytes; }
 static Call *message(const Comm *c, int peer, int tag, const void *device, size_t bytes) {
     Group *g = c->impl;
     Call *call = begin(g->n);
     take_host(call, bytes);
     call->by = &g->mpi, call->peer = peer, call->tag = tag, call->device = (char *)(uintptr_t)device, call->comm = NULL;
-    call->number = g->n->begun++;
     behind_queue(call, g->n->copies);
     return call;
 }
@@ -278,7 +214,10 @@ static void *n_send(const Comm *c, int peer, int tag, const void *from, size_t b
     Call *call = message(c, peer, tag, from, bytes);
     Nccl *n = call->n;
     call->stage = TO_MPI;
-    if (bytes) CUDA(n, cuMemcpyDtoHAsync_v2(call->host, device_at(from), bytes, n->copies));
+    if (n->to_mpi) n->to_mpi_last->next = call;
+    else n->to_mpi = call;
+    n->to_mpi_last = call;
+    if (bytes) CUDA(n, cuMemcpyDtoHAsync_v2(call->host->at, device_at(from), bytes, n->copies));
     CUDA(n, cuEventRecord(call->done, n->copies));
     return call;
 }
@@ -289,7 +228,7 @@ static void *n_recv(const Comm *c, int peer, int tag, void *to, size_t bytes) {
     if (g->n->is_together) return by_bundle(g, peer, to, bytes, false);
     Call *call = message(c, peer, tag, to, bytes);
     call->stage = TO_DEVICE;
-    call->mpi = call->by->via->recv(call->by, peer, tag, call->host, bytes);
+    call->mpi = call->by->via->recv(call->by, peer, tag, call->host->at, bytes);
     CHECK(call->mpi, "comm/nccl: MPI refuses a receipt of %zu bytes", bytes);
     return call;
 }
@@ -330,10 +269,16 @@ static void *n_read(const Comm *c, void *all, void *received, const void *mine, 
     Nccl *n = call->n;
     CHECK(call->stage == ON_DEVICE, "values are read while calls are noted%s", "");
     take_host(call, bytes * (size_t)c->size);
-    CUDA(n, cuMemcpyDtoHAsync_v2(call->host, device_at(received), call->bytes, n->stream));
+    CUDA(n, cuMemcpyDtoHAsync_v2(call->host->at, device_at(received), call->bytes, n->stream));
     CUDA(n, cuEventRecord(call->done, n->stream));
     call->stage = TO_HOST, call->all = all;
     return call;
+}
+/* Two may be under way. */
+static void n_read_room(const Comm *c, size_t bytes) {
+    Nccl *n = ((Group *)c->impl)->n;
+    Pinned *p[2] = { nccl_pinned(n, bytes * (size_t)c->size), nccl_pinned(n, bytes * (size_t)c->size) };
+    p[0]->used = p[1]->used = false;
 }
 
 /* ---- how far it is */
@@ -345,150 +290,90 @@ static int device_test(Call *c) {
     if (!c->comm) return 0;
     e = lib->ncclCommGetAsyncError(c->comm, &late);
     if (!e && !late) return 0;
-    failed(lib, "a call under way", e ? e : late, c->comm);
+    nccl_failed(lib, "a call under way", e ? e : late, c->comm);
 }
 /* TO_MPI: has it come from the device, it goes. */
 static int hand_over(Call *c) {
     int done = device_test(c);
     if (done <= 0) return done;
     c->stage = BY_MPI;
-    c->mpi = c->by->via->send(c->by, c->peer, c->tag, c->host, c->bytes);
+    c->mpi = c->by->via->send(c->by, c->peer, c->tag, c->host->at, c->bytes);
     return c->mpi ? 1 : -1;
 }
 /* Also those that this rank does not wait for just now: another may be waiting for them. */
 static int hand_over_all(Nccl *n) {
-    for (;;) {
-        Call *first = NULL;
-        for (int i = 0; i < CALLS; i++)
-            if (n->call[i].stage == TO_MPI && (!first || n->call[i].number < first->number)) first = &n->call[i];
-        int done = first ? hand_over(first) : 0;
+    while (n->to_mpi) {
+        int done = hand_over(n->to_mpi);
         if (done <= 0) return done;
+        n->to_mpi = n->to_mpi->next;
     }
+    return 0;
 }
+
+/* ---- what the device waits for */
+/* Takes off the list what is over.  Was anything? */
+static bool passed(Nccl *n) {
+    bool any = false;
+    for (; n->n_behind; n->n_behind--, any = true) {
+        Behind *b = &n->behind[n->first_behind];
+        if (!device_test(b->w.call)) break;
+        over(b->w.call);
+        n->first_behind = (n->first_behind + 1) % BEHIND;
+    }
+    return any;
+}
+bool nccl_look(void *x) {
+    Nccl *n = x;
+    Comm c = n->behind[n->first_behind].c; /* that which the pause was told of */
+    if (hand_over_all(n) < 0) die("comm/nccl: MPI refuses a sending%s", "");
+    if (passed(n)) comm_went_on(&c, &n->pause);
+    if (!n->n_behind) return false;
+    Behind *b = &n->behind[n->first_behind];
+    CommAbout now = comm_about_now(&b->c);
+    comm_about(&b->c, b->about.tensor, b->about.index);
+    b->w.c = &b->c;
+    comm_pause(&b->w, &n->pause);
+    comm_about(&b->c, now.tensor, now.index);
+    return true;
+}
+/* More than so many ahead of the device the host does not go: the driver would make it wait, and not say so. */
+static bool n_follow(const CommCall *w) {
+    Call *c = w->call;
+    Nccl *n = c->n;
+    if (c->stage == OVER) return true;
+    if (c->stage != ON_DEVICE) return false;
+    while (n->n_behind == BEHIND) nccl_look(n);
+    CUDA(n, cuStreamWaitEvent(n->queue, c->done, 0));
+    n->behind[(n->first_behind + n->n_behind++) % BEHIND] =
+        (Behind){ .c = *w->c, .w = *w, .about = comm_about_now(w->c) };
+    return true;
+}
+/* At the end, when the run may have failed: a while. */
+void nccl_settle(Nccl *n) {
+    enum { A_WHILE_MS = 3000 };
+    for (int ms = 0; n->n_behind && ms < A_WHILE_MS && (passed(n), n->n_behind); ms++)
+        nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+}
+
 static int n_test(void *x) {
     Call *c = x;
     Nccl *n = c->n;
     if (c->stage == OVER) return 1;
     if (hand_over_all(n) < 0) return -1;
+    passed(n);
     if (c->stage == TO_MPI) return 0;
     int done = c->stage == ON_DEVICE || c->stage == TO_HOST ? device_test(c) : c->by->via->test(c->mpi);
     if (done <= 0) return done;
-    if (c->stage == TO_HOST) memcpy(c->all, c->host, c->bytes);
+    if (c->stage == TO_HOST) memcpy(c->all, c->host->at, c->bytes);
     if (c->stage != TO_DEVICE) {
-        c->stage = FREE;
+        over(c);
         return 1;
     }
     c->stage = ON_DEVICE;
-    if (c->bytes) CUDA(n, cuMemcpyHtoDAsync_v2(device_at(c->device), c->host, c->bytes, n->copies));
+    if (c->bytes) CUDA(n, cuMemcpyHtoDAsync_v2(device_at(c->device), c->host->at, c->bytes, n->copies));
     CUDA(n, cuEventRecord(c->done, n->copies));
     return 0;
 }
-static const CommBackend backend = { "nccl",           n_all_to_all, n_all_gather, n_send, n_recv, n_gather_host,
-                                     n_broadcast_host, n_send_host,  n_recv_host,  n_read, n_test, n_together };
-
-/* ---- open */
-/* NCCL refuses two ranks of one machine on one GPU.  As machines of their own they are allowed, over sockets. */
-static void each_a_machine(int rank) {
-    char host[32];
-    snprintf(host, sizeof host, "hone-%d", rank);
-    setenv("NCCL_HOSTID", host, 0);
-    setenv("NCCL_NET", "Socket", 0);
-    setenv("NCCL_P2P_DISABLE", "1", 0);
-    setenv("NCCL_SHM_DISABLE", "1", 0);
-    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-}
-
-static bool start(Nccl *n, const Comm *all, void *queue, bool shared, Err *err) {
-    NcclId id = { { 0 } };
-    int e = 0;
-    if (shared) each_a_machine(all->rank);
-    if (!comm_agree(all, nccl_load(&n->lib, err), err)) return false;
-    n->queue = queue;
-    n->lib.ncclGetVersion(&n->version);
-    if (all->rank == 0) e = n->lib.ncclGetUniqueId(&id);
-    comm_broadcast(all, 0, &id, sizeof id);
-    watch_waits(all->watch, "NCCL's start");
-    if (!e) e = n->lib.ncclCommInitRank(&n->comm, all->size, id, all->rank);
-    watch_waits(all->watch, NULL);
-    if (e) err_set(err, "NCCL %d does not start: %s", n->version, n->lib.ncclGetErrorString(e));
-    if (!comm_agree(all, !e, err)) return false;
-    CUDA(n, cuStreamCreate(&n->stream, CU_STREAM_APART));
-    CUDA(n, cuStreamCreate(&n->copies, CU_STREAM_APART));
-    return true;
-}
-Nccl *nccl_open(const Comm *all, void *queue, bool shared, Err *err) {
-    Mem mem = { 0 };
-    Nccl *n = MEM_NEW(&mem, Nccl);
-    n->mem = mem;
-    n->over = (Call){ .n = n, .stage = OVER };
-    if (start(n, all, queue, shared, err)) return n;
-    mem = n->mem;
-    mem_free(&mem);
-    return NULL;
-}
-/* Where a call is still under way, since the run failed, others may never come to it: those are broken off. */
-static void comm_end(Nccl *n, void *comm) {
-    bool idle = true;
-    for (int i = 0; i < CALLS; i++) idle = idle && n->call[i].stage == FREE;
-    if (idle) NCCL(n, ncclCommDestroy(comm));
-    else NCCL(n, ncclCommAbort(comm));
-}
-void nccl_close(Nccl *n) {
-    if (!n) return;
-    for (int i = 0; i < n->links; i++) {
-        comm_end(n, n->link[i].comm);
-        CUDA(n, cuStreamDestroy_v2(n->link[i].stream));
-    }
-    comm_end(n, n->comm);
-    for (int i = 0; i < CALLS; i++) {
-        Call *c = &n->call[i];
-        if (c->ready) CUDA(n, cuEventDestroy_v2(c->ready));
-        if (c->done) CUDA(n, cuEventDestroy_v2(c->done));
-        if (c->host) CUDA(n, cuMemFreeHost(c->host));
-    }
-    CUDA(n, cuStreamDestroy_v2(n->stream));
-    CUDA(n, cuStreamDestroy_v2(n->copies));
-    Mem mem = n->mem;
-    mem_free(&mem);
-}
-
-Comm nccl_group(Nccl *n, const Comm *mpi) {
-    Comm c = *mpi;
-    if (c.size == 1) return c;
-    Group *g = MEM_NEW(&n->mem, Group);
-    *g = (Group){ n, *mpi, MEM_ARRAY(&n->mem, int, (size_t)mpi->size), false };
-    comm_gather_host(mpi, g->world, &mpi->world, sizeof mpi->world);
-    c.via = &backend, c.impl = g;
-    return c;
-}
-
-/* Edges of one class have no stage in common, so one split makes them all: 0 and 1 those from an even and an odd stage
- * to the next, 2 from the last to the first.  Each goes both ways, by a link of its own. */
-static void add_links(Nccl *n, int rank, int stages, int each, int class) {
-    int at = rank / each, edge = -1;
-    if (class == 2) edge = at == 0 || at == stages - 1 ? stages - 1 : -1;
-    else if (at % 2 == class && at + 1 < stages) edge = at;
-    else if (at % 2 != class && at > 0) edge = at - 1;
-    int low = edge < 0 ? -1 : edge * each + rank % each,
-        high = edge < 0 ? -1 : (edge + 1) % stages * each + rank % each;
-    for (int lane = 0; lane < 2; lane++) {
-        Link l = { lane ? high : low, lane ? low : high, lane, NULL, NULL };
-        NCCL(n, ncclCommSplit(n->comm, edge < 0 ? NCCL_NO_COLOR : low, rank != l.from, &l.comm, NULL));
-        if (edge < 0) continue;
-        CHECK(n->links < LINKS, "more than %d links of pipelines", LINKS);
-        CUDA(n, cuStreamCreate(&l.stream, CU_STREAM_APART));
-        n->link[n->links++] = l;
-    }
-}
-void nccl_stages(Nccl *n, Comm *pp, int rank, int stages, int each, bool ring) {
-    if (stages == 1) return;
-    ((Group *)pp->impl)->staged = true;
-    for (int i = 0; i < n->shapes; i++)
-        if (n->linked[i].stages == stages && n->linked[i].each == each && n->linked[i].ring >= ring) return;
-    CHECK(n->shapes < SHAPES, "more than %d pipelines", SHAPES);
-    n->linked[n->shapes].stages = stages, n->linked[n->shapes].each = each, n->linked[n->shapes++].ring = ring;
-    watch_waits(pp->watch, "NCCL's links between stages");
-    for (int class = 0; class < 3; class ++)
-        if (class == 2 ? ring : class < stages - 1) add_links(n, rank, stages, each, class);
-    watch_waits(pp->watch, NULL);
-}
+const CommBackend nccl_backend = { "nccl",        n_all_to_all,     n_all_gather, n_send,      n_recv,
+                                   n_gather_host, n_broadcast_host, n_send_host,  n_recv_host, n_read,
+                                   n_test,        n_together,       n_follow,     n_read_room };

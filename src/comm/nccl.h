@@ -1,7 +1,8 @@
 /* nccl.h - ranks whose tensors are in the memory of GPUs: NCCL moves them, MPI has brought the ranks together.
  *
- * One communicator of all ranks serves every group: an exchange or a gathering is a bundle of NCCL's sends
- * and receipts, on a stream of its own behind the device's queue.  Nothing is reduced by NCCL: sums are the
+ * A communicator of each machine's ranks serves the groups that lie inside one, and one of all ranks every other: an
+ * exchange or a gathering is a bundle of NCCL's sends and receipts, on a stream of its own behind the device's queue.
+ * The queue waits for a bundle, not the host (comm_wait).  Nothing is reduced by NCCL: sums are the
  * tree's (comm.h).  NCCL knows no tags, and pairs what comes in order of the calls: between neighbours of a
  * pipeline (nccl_stages), where order is the schedule's, each direction has a communicator and a stream of
  * its own, and messages together (comm_together) are a bundle.  Any other message goes by MPI through
@@ -18,10 +19,17 @@
 
 typedef struct Nccl Nccl;
 
-/* Collective over 'all', a group of MPI.  queue: Ops.queue of this rank's device.  shared: several ranks have one GPU,
- * for which NCCL is told that each is a machine of its own; slow, and good for tests.  NULL: why. */
-Nccl *nccl_open(const Comm *all, void *queue, bool shared, Err *err);
+/* Channels of a peer on another machine, by the communicator of all; of all peers in a machine's; of a link. */
+enum { NCCL_NET_CHANNELS = 4, NCCL_NODE_CHANNELS = 16, NCCL_LINK_CHANNELS = 4 };
+
+/* Collective over 'all', a group of MPI.  d: this rank's device, which has a queue (Ops.queue).  node: the first rank
+ * of its machine.  shared: several ranks have one GPU, for which NCCL is told that each is a machine of its own; slow,
+ * and good for tests.  NULL: why. */
+Nccl *nccl_open(const Comm *all, Dev *d, int node, bool shared, Err *err);
 void  nccl_close(Nccl *n);
+/* Groups made from now on that lie inside a machine have its communicator, if there are several machines.  Collective
+ * over all. */
+void  nccl_near(Nccl *n, const Comm *all);
 /* The same group, with tensors in device memory.  Collective over it. */
 Comm  nccl_group(Nccl *n, const Comm *mpi);
 /* Links between neighbours of a pipeline over that group: 'stages' of 'each' ranks, in their order; ring: from the last

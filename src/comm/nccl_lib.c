@@ -14,7 +14,7 @@ static const struct {
                    ENTRY(cuStreamCreate),       ENTRY(cuStreamWaitEvent),    ENTRY(cuStreamIsCapturing),
                    ENTRY(cuStreamDestroy_v2),   ENTRY(cuMemHostAlloc),       ENTRY(cuMemFreeHost),
                    ENTRY(cuMemcpyDtoHAsync_v2), ENTRY(cuMemcpyHtoDAsync_v2), ENTRY(cuMemcpyDtoDAsync_v2) },
-  nccl_names[] = { ENTRY(ncclGetVersion),  ENTRY(ncclGetUniqueId), ENTRY(ncclCommInitRank),
+  nccl_names[] = { ENTRY(ncclGetVersion),  ENTRY(ncclGetUniqueId), ENTRY(ncclCommInitRankConfig),
                    ENTRY(ncclCommSplit),   ENTRY(ncclCommDestroy), ENTRY(ncclCommAbort),
                    ENTRY(ncclGroupStart),  ENTRY(ncclGroupEnd),    ENTRY(ncclCommGetAsyncError),
                    ENTRY(ncclSend),        ENTRY(ncclRecv),        ENTRY(ncclGetErrorString),

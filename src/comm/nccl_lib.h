@@ -6,6 +6,17 @@
 #include "base/base.h"
 
 typedef struct { char bytes[128]; } NcclId;
+/* ncclConfig_t of NCCL 2.28: an older library reads the front of it, a newer one takes what is behind as not said. */
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cgaClusterSize, minCTAs, maxCTAs;
+    const char *netName;
+    int splitShare, trafficClass;
+    const char *commName;
+    int collnetEnable, CTAPolicy, shrinkShare, nvlsCTAs, nChannelsPerNetPeer, nvlinkCentricSched;
+} NcclConfig;
+enum { NCCL_MAGIC = (int)0xcafebeef, NCCL_2_28 = 22800, NCCL_NOT_SAID = -0x7fffffff - 1 };
 enum {
     CU_NOT_READY = 600,
     CU_EVENT_TIMED = 0,
@@ -34,8 +45,8 @@ typedef struct {
     Cu (*cuMemcpyDtoDAsync_v2)(CuAt to, CuAt from, size_t bytes, void *stream);
     int (*ncclGetVersion)(int *version);
     int (*ncclGetUniqueId)(NcclId *id);
-    int (*ncclCommInitRank)(void **comm, int size, NcclId id, int rank);
-    int (*ncclCommSplit)(void *comm, int color, int key, void **part, void *config);
+    int (*ncclCommInitRankConfig)(void **comm, int size, NcclId id, int rank, NcclConfig *config);
+    int (*ncclCommSplit)(void *comm, int color, int key, void **part, NcclConfig *config);
     int (*ncclCommDestroy)(void *comm);
     int (*ncclCommAbort)(void *comm);
     int (*ncclCommGetAsyncError)(void *comm, int *error);

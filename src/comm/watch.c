@@ -128,6 +128,10 @@ void watch_about(Watch *w, const char *tensor, int index) {
     if (w) w->about = tensor, w->about_index = index;
 }
 
+void watch_about_now(const Watch *w, const char **tensor, int *index) {
+    if (w && w->about) *tensor = w->about, *index = w->about_index;
+}
+
 void watch_put_about(const Watch *w, char *text, size_t room) {
     size_t n = strlen(text);
     if (!w || !w->about) return;

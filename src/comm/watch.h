@@ -25,6 +25,7 @@ void watch_phase(Watch *w, const char *name);
 const char *watch_phase_name(const Watch *w);   /* "starting" before the first */
 void watch_about(Watch *w, const char *tensor, int index);       /* what calls are about until the next
                                                                   * phase; index -1: none */
+void watch_about_now(const Watch *w, const char **tensor, int *index);   /* what that says now; unchanged: nothing */
 void watch_put_about(const Watch *w, char *text, size_t room);  /* adds it to a text */
 void watch_waits(Watch *w, const char *what);  /* waits for others, by that name (it is copied); NULL: no longer */
 

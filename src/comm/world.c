@@ -147,7 +147,7 @@ bool world_open(World *w, double wait_seconds, Err *err) {
 
 bool world_device(World *w, Dev *d, bool shared, Err *err) {
     if (!w->open || !d->ops->queue) return true;
-    TRY(w->nccl = nccl_open(&w->mpi, d->ops->queue(d), shared, err));
+    TRY(w->nccl = nccl_open(&w->mpi, d, w->node, shared, err));
     w->all = nccl_group(w->nccl, &w->mpi);
     return true;
 }
@@ -197,6 +197,7 @@ static Comm split(const World *w, const char *name, int color, int key, int size
 void world_groups(const World *w, const GridShape *g, Groups *out) {
     int r = w->all.rank, stage = grid_stage_ranks(g);
     CHECK(w->all.size == grid_ranks(g), "%d ranks for a grid of %d", w->all.size, grid_ranks(g));
+    if (w->nccl && stage > 1) nccl_near(w->nccl, &w->mpi);
     GridAt at = grid_at(g, r);
     int in = r % stage, experts = g->etp * g->ep;
     out->tp = split(w, "tp", r / g->tp, at.tp, g->tp);

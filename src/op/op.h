@@ -42,6 +42,7 @@ typedef struct Dev {
     Arena      whole;           /* dev_reserve's block, where blocks are cut from; or none */
     int64_t    taken;           /* blocks asked of the backend so far */
     struct Dev *host;           /* the CPU, which keeps and steps what dev_host_arena gave; or NULL */
+    struct { bool (*look)(void *of); void *of; } beside;            /* dev_look's, or NULL */
 } Dev;
 
 typedef struct { int threads; bool guard; int isa; } DevOpts;    /* 0 threads: all cores; isa 0: the best there is */
@@ -77,6 +78,10 @@ void  dev_touch(Dev *d);                                    /* takes every page 
 /* On: a call may be done later than it returns, together with others; what it gives is the same.  Off: all are done. */
 void  dev_chain(Dev *d, bool on);
 void  dev_close(Dev *d);                                    /* frees every block */
+/* Where the queue waits for bytes that others move (comm/nccl.c), a backend that would wait for the queue on the host
+ * asks this instead, again and again: it makes a pause and looks after those bytes, so that no wait is silent.  False:
+ * the queue waits for nobody but the device. */
+static inline bool dev_look(Dev *d) { return d->beside.look && d->beside.look(d->beside.of); }
 /* What it is, which libraries it computes with, and its memory; total 0: the machine's own.  base: what was in use when
  * it was opened, its context and the backend's own buffers included. */
 typedef struct { char name[64], libraries[192]; size_t total, free, base; } DevAbout;

@@ -7,6 +7,7 @@
 
 EpBook ep_book(const Par *p, int64_t experts, Mem *mem) {
     size_t n = (size_t)p->experts.size;
+    comm_read_room(&p->experts, ((size_t)experts + 1) * sizeof(int32_t));
     return (EpBook){ .ranks = (int)n,
                      .all = (int)experts,
                      .count = MEM_ARRAY(mem, int32_t, n * ((size_t)experts + 1)),

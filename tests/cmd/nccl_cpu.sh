@@ -22,6 +22,16 @@ of_ranks() { # of_ranks N PROGRAM MODE: it ends well, and its checks are counted
     passed=$((passed + ${sums%% passed*})) failed=$((failed + $(echo "$sums" | grep -oE '[0-9]+ failed' | cut -d' ' -f1)))
 }
 for n in 2 4 8; do of_ranks $n test_comm all; done
+# the same where two, or three, of the ranks are a machine: groups that lie inside one have a communicator of its own
+GPU_NODE=2 of_ranks 4 test_comm all
+GPU_NODE=3 GPU_BYTES=$work/bytes of_ranks 8 test_comm all
+cat "$work"/bytes.* | awk '$3 { sent[$1 " " $2] = 1 } END { exit !(sent["all 8"] && sent["node 3"] && sent["node 2"]) }'
+ok $? "8 ranks on machines of 3, 3 and 2: who sent by what: $(cat "$work"/bytes.*)"
+# a rank that does not come, where the device waits for it: the host that waits for the device says so
+$queued $(under_ranks 3) "$shims/test_comm" --ranks gathers >"$work/log" 2>&1
+[ $? != 0 ] && grep -q 'rank 1 has done nothing for 1 s' "$work/log" \
+    && grep -q 'is in update, waiting for an all-gather of group world, F32 \[3,7\], layer 3' "$work/log"
+ok $? "a device that waits in vain: $(tail -5 "$work/log")"
 of_ranks 2 test_ranks tp=2+ep=2,tp=2+cp=2+pp=2,vpp=2
 of_ranks 4 test_ranks tp=2,pp=2+ep=4+tp=2,ep=2+tp=2,ep=2,pp=2+tp=4,ep=4+cp=2,tp=2
 of_ranks 8 test_ranks tp=2,ep=2,pp=4
@@ -80,12 +90,15 @@ planted() { # planted KIND:N:RANK PATTERN: all 4 ranks end, not well, and that i
 wrong='^FAILED .* over 4: [0-9]+ wrong'
 planted wait:5:1 "$wrong"
 planted wait:13:2 "$wrong"
-planted early:3:0 "$wrong"
-planted early:11:1 "$wrong"
-planted length:4:1 'rank 1 of 4 wants 92 bytes from rank 0, which sent 96: calls are not in one order'
+planted queue:9:3 "$wrong"
+planted queue:12:1 "$wrong"
+planted queue:40:2 "$wrong"
+planted early:1:0 "$wrong"
+planted early:4:1 "$wrong"
+planted length:4:1 'rank 1 of 4 wants 8 bytes from rank 0, which sent 12: calls are not in one order'
 export GPU_STUCK_S=6 # until a circle is called one
-planted order:1:1 'rank [023] of 4 is stuck: wants 96 bytes, rank 1, 0 moved'
-planted order:9:2 'rank [013] of 4 is stuck: wants 6144 bytes, rank 2, 0 moved'
+planted order:1:1 'rank [023] of 4 is stuck: wants 12 bytes, rank 1, 0 moved'
+planted order:9:2 'rank [013] of 4 is stuck: wants 96 bytes, rank 2, 0 moved'
 unset GPU_STUCK_S
 planted_run() { # planted_run KIND:N:RANK PATTERN: the same of a run
     GPU_PLANT=$1 by_nccl on_start 4 failed $four &

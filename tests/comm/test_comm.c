@@ -155,6 +155,56 @@ static void in_order(const Comm *c) {
     rig_close(&r);
 }
 
+/* What the device has in a tensor, on the hosts of all. */
+static void readings(const Comm *c) {
+    for (int k = 0; k < 6; k++) {
+        Rig r;
+        rig_open(&r);
+        float all[8 * 3], own[3];
+        int bad = 0;
+        comm_read_room(c, sizeof own);
+        CommCall call = comm_read_begin(c, r.d, all, tensor_push(&r.a, DT_F32, c->size, 3), fill(&r, c->rank, 1, 3, k));
+        comm_wait(&call);
+        for (int p = 0; p < c->size; p++)
+            for (int i = 0; i < 3; i++) bad += all[p * 3 + i] != value(p, k * 3 + i);
+        EXPECT(!bad, "a reading over %d: %d wrong", c->size, bad);
+        rig_close(&r);
+    }
+}
+
+/* Many calls one behind the other, and the host reads once: each takes what the one before has brought.  x of all ranks
+ * is gathered, its rows go round by one rank, and are added to x. */
+static void chained(const Comm *c) {
+    enum { TURNS = 80, C = 24 };
+    Rig r;
+    rig_open(&r);
+    int n = c->size, left = (c->rank + n - 1) % n, right = (c->rank + 1) % n, bad = 0;
+    CommRows get[64] = { { 0 } }, give[64] = { { 0 } };
+    Tensor x = fill(&r, c->rank, 2, C, 0), came = tensor_push(&r.a, DT_F32, 2, C);
+    float *want = MEM_ARRAY(&r.m, float, 64 * C);
+    for (int p = 0; p < n; p++)
+        for (int64_t i = 0; i < C; i++) want[p * C + i] = value(p, i);
+    get[left] = give[right] = (CommRows){ 0, 1 };
+    for (int t = 0; t < TURNS; t++) {
+        size_t mark = arena_mark(&r.a);
+        Tensor all = comm_all_gather(c, r.d, &r.a, tensor_rows(x, 0, 1), n), mine = tensor_rows(all, c->rank, 1);
+        CommCall call = comm_exchange_begin(c, r.d, came, get, mine, give);
+        op_copy(r.d, tensor_rows(x, 1, 1), tensor_rows(all, left, 1)); /* beside it */
+        comm_wait(&call);
+        op_add(r.d, tensor_rows(x, 0, 1), tensor_rows(came, 0, 1), tensor_rows(x, 1, 1));
+        arena_pop(&r.a, mark);
+        float *next = MEM_ARRAY(&r.m, float, 64 * C);
+        for (int p = 0; p < n; p++)
+            for (int64_t i = 0; i < C; i++)
+                next[p * C + i] = want[(p + n - 1) % n * C + i] + want[(p + n - 1) % n * C + i];
+        want = next;
+    }
+    float *got = fetched(&r, x);
+    for (int64_t i = 0; i < C; i++) bad += got[i] != want[c->rank * C + i];
+    EXPECT(!bad, "%d calls in a chain over %d: %d wrong", TURNS, n, bad);
+    rig_close(&r);
+}
+
 static void values(const Comm *c) {
     double sum = comm_sum(c, 1.0 / (1 + c->rank)), want = 0, most = comm_max(c, c->rank % 3);
     for (int r = 0; r < c->size; r++) want += 1.0 / (1 + r);
@@ -227,6 +277,19 @@ static void alike(const World *w) {
 static const char *const grids[] = { "",         "tp2",     "pp2",         "cp2",          "tp2,pp2", "ep2",
                                      "ep2,etp2", "tp2,ep4", "cp2,tp2,ep8", "pp2,ep2,etp2", "pp4,tp2" };
 
+/* Tensors go to those that the host's values go to. */
+static void same_members(const Comm *c, int me, const char *grid) {
+    Rig r;
+    rig_open(&r);
+    int who[64], bad = 0;
+    comm_gather_host(c, who, &me, sizeof me);
+    float *got = fetched(&r, comm_all_gather(c, r.d, &r.a, fill(&r, me, 1, 7, 0), c->size));
+    for (int p = 0; p < c->size; p++)
+        for (int i = 0; i < 7; i++) bad += got[p * 7 + i] != value(who[p], i);
+    EXPECT(!bad, "%s: group %s: %d entries are another rank's", grid, c->name, bad);
+    rig_close(&r);
+}
+
 static void groups(const World *w, const ModelDesc *m) {
     for (size_t k = 0; k < COUNT(grids); k++) {
         GridShape g;
@@ -252,6 +315,7 @@ static void groups(const World *w, const ModelDesc *m) {
             double ranks = comm_sum(all[i].c, all[i].rank); /* everybody else is there, once */
             EXPECT(ranks == all[i].size * (all[i].size - 1) / 2.0, "%s: group %s holds others", grids[k],
                    all[i].c->name);
+            same_members(all[i].c, w->all.rank, grids[k]);
         }
         comm_barrier(&w->all);
     }
@@ -280,6 +344,12 @@ static int fails(const World *w, const char *how) {
                           "a receipt", (me + 1) % 3, tensor_over(x, DT_U8, 1, 8) };
         comm_wait(&call);
     }
+    if (!strcmp(how, "gathers")) { /* the device waits, and the host for the device */
+        Rig r;
+        rig_open(&r);
+        if (me == 1) sleep(20);
+        fetched(&r, comm_all_gather(&w->all, r.d, &r.a, fill(&r, me, 1, 7, 0), 3));
+    }
     int pids[3] = { 0 }, mine = getpid();
     comm_gather_host(&w->all, pids, &mine, sizeof mine);
     if (me == (first ? 0 : 1)) {
@@ -306,6 +376,9 @@ static const struct {
     { "sleeps",
       { "hone: rank 1 has done nothing for 1 s (trainer.wait_seconds), in update",
         "is in update, waiting for a gathering of values of group world, U8 [3,8], layer 3" } },
+    { "gathers",
+      { "hone: rank 1 has done nothing for 1 s (trainer.wait_seconds), in update",
+        "is in update, waiting for an all-gather of group world, F32 [3,7], layer 3" } },
     { "each_other",
       { "hone: all ranks have waited for more than 1 s", /* which two are named depends on who waited first */
         "of group world, U8 [1,8], layer 3, rank " } },
@@ -386,9 +459,11 @@ static int ranks_main(const char *mode) {
     Mem mem = { 0 };
     ModelDesc m;
     CHECK(model_desc_load(&m, "tests/data/configs/Qwen3-30B-A3B.json", &mem, &err), "%s", err.msg);
+    readings(&w.all);
     tensors(&w.all);
     exchange(&w.all);
     in_order(&w.all);
+    chained(&w.all);
     values(&w.all);
     alike(&w);
     groups(&w, &m);

@@ -4,6 +4,7 @@
  * cuLaunchHostFunc, and what it asks of Dev.tmp is what was free when it was called, as on a GPU.
  *
  * GPU_COUNT=FILE: steps of decoding of a rank, and how many of them were replayed, are told in FILE.RANK. */
+#include "comm/nccl.h"
 #include "comm/nccl_lib.h"
 #include "op/op.h"
 
@@ -12,6 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+Nccl *__real_nccl_open(const Comm *all, Dev *d, int node, bool shared, Err *err);
+Nccl *__wrap_nccl_open(const Comm *all, Dev *d, int node, bool shared, Err *err);
+/* GPU_NODE: so many ranks are a machine. */
+Nccl *__wrap_nccl_open(const Comm *all, Dev *d, int node, bool shared, Err *err) {
+    const char *ranks = getenv("GPU_NODE");
+    return __real_nccl_open(all, d, ranks ? all->rank / atoi(ranks) * atoi(ranks) : node, shared, err);
+}
 void __real_dev_open(Dev *d, DevOpts o);
 void __wrap_dev_open(Dev *d, DevOpts o);
 
@@ -28,6 +36,7 @@ typedef struct {
     int (*cuEventCreate)(void **event, unsigned flags);
     int (*cuEventRecord)(void *event, void *stream);
     int (*cuEventSynchronize)(void *event);
+    int (*cuEventQuery)(void *event);
 } Driver;
 #define ENTRY(name)                                                                                                    \
     { #name, offsetof(Driver, name) }
@@ -45,12 +54,15 @@ static const struct {
                 ENTRY(cuStreamDestroy_v2),
                 ENTRY(cuEventCreate),
                 ENTRY(cuEventRecord),
-                ENTRY(cuEventSynchronize) };
+                ENTRY(cuEventSynchronize),
+                ENTRY(cuEventQuery) };
 
 typedef struct Call Call;
 typedef struct {
     Dev cpu;   /* what computes, in the stream's thread; its tmp is its own */
     void *own; /* what the CPU keeps for the device that is seen */
+    Dev *seen;
+    void *end; /* an event */
     Driver cu;
     void *stream;
     Call *noted; /* between record and recorded */
@@ -107,7 +119,16 @@ static void take(Dev *d, size_t scratch) { /* counted where plans are */
 static Arena rest(const Dev *d) {
     return arena_over(d->tmp.name, d->tmp.base + d->tmp.used, d->tmp.size - d->tmp.used);
 }
-static void drain(Queue *q) { CHECK(!q->cu.cuStreamSynchronize(q->stream), "cuStreamSynchronize%s", ""); }
+/* As op/cuda does: what the queue waits for beside the device is looked after (dev_look). */
+static void event_wait(Queue *q, void *event) {
+    while (q->seen->beside.look && q->cu.cuEventQuery(event) == CU_NOT_READY && dev_look(q->seen)) {}
+    CHECK(!q->cu.cuEventSynchronize(event), "cuEventSynchronize%s", "");
+}
+static void drain(Queue *q) {
+    CHECK(!q->cu.cuEventRecord(q->end, q->stream), "cuEventRecord%s", "");
+    event_wait(q, q->end);
+    CHECK(!q->cu.cuStreamSynchronize(q->stream), "cuStreamSynchronize%s", "");
+}
 
 /* ---- for each op of op_list.h: its arguments as a struct, a function that keeps them, one that runs it.  The list's
  * words are read twice: the parameters as fields, the arguments as what is copied and passed on. */
@@ -212,7 +233,7 @@ static void ask(Dev *d, int i, Tensor from) {
 }
 static void asked(Dev *d, int i, void *to, size_t bytes) {
     Queue *q = queue_of(d);
-    CHECK(!q->cu.cuEventSynchronize(q->readback_done[i]), "cuEventSynchronize%s", "");
+    event_wait(q, q->readback_done[i]);
     memcpy(to, q->late[i], bytes);
 }
 
@@ -321,5 +342,6 @@ void __wrap_dev_open(Dev *d, DevOpts o) {
     CHECK(!q->cu.cuStreamCreate(&q->stream, CU_STREAM_APART), "cuStreamCreate%s", "");
     for (int i = 0; i < 2; i++)
         CHECK(!q->cu.cuEventCreate(&q->readback_done[i], CU_EVENT_NO_TIMING), "cuEventCreate%s", "");
-    q->own = d->impl, d->impl = q, d->ops = table();
+    CHECK(!q->cu.cuEventCreate(&q->end, CU_EVENT_NO_TIMING), "cuEventCreate%s", "");
+    q->seen = d, q->own = d->impl, d->impl = q, d->ops = table();
 }

@@ -47,7 +47,7 @@ struct Event {
     atomic_long asked, done;
     long was_late; /* the last one asked for that had not come */
     double at;
-    bool dead;
+    bool dead, of_copy;  /* of_copy: it was recorded behind one */
     struct Graph *graph; /* in which it was recorded last, or NULL; as whom it is known there: */
     Event *noted;
 };
@@ -64,6 +64,8 @@ struct Stream {
     Task *held, *held_last; /* "order" is planted: what waits for the next bundle to overtake it */
     unsigned seed;
     bool busy, dead, holds;
+    bool computes; /* ops run here: the device's queue */
+    bool copied;   /* last */
     Graph *capture;
 };
 
@@ -73,8 +75,9 @@ static void be_late(Stream *s, const Task *t) {
     enum { LATE_US = 3000 };
     long most = gpu_env("GPU_JITTER_US", 200);
     int seldom = t->kind == CALL ? 16 : 4;
+    bool late_copy = gpu_plants("early"), late_bundle = late_copy || gpu_plants("noted") || gpu_plants("queue");
     bool slow =
-        (t->kind == CALL && gpu_plants("wait")) || (t->kind == BUNDLE && (gpu_plants("early") || gpu_plants("noted")));
+        (t->kind == CALL && gpu_plants("wait")) || (t->kind == COPY && late_copy) || (t->kind == BUNDLE && late_bundle);
     if (slow) sleep_us(LATE_US);
     else if (most > 0 && t->kind != STOP && rand_r(&s->seed) % seldom == 0) sleep_us(rand_r(&s->seed) % most);
 }
@@ -82,7 +85,7 @@ static void wait_for(const Task *t) {
     double since = gpu_now();
     while (atomic_load(&t->event->done) < t->upto) {
         sleep_us(5);
-        if (gpu_now() - since > (double)gpu_env("GPU_STUCK_S", 120))
+        if (gpu_now() - since > 2 * (double)gpu_env("GPU_STUCK_S", 120)) /* bundles first say whom they wait for */
             BAD("a stream waits for an event that does not come");
     }
 }
@@ -149,6 +152,7 @@ static Task *task_new(Stream *s, Task t) {
 }
 void gpu_push(Stream *s, Task t) {
     Task *x = task_new(s, t);
+    if (t.kind == COPY || t.kind == BUNDLE) s->copied = t.kind == COPY;
     if (s->dead) BAD("work for a stream that was destroyed");
     if (s->capture) {
         append(&s->capture->first, &s->capture->last, x);
@@ -172,7 +176,7 @@ int cuEventRecord(void *event, void *stream) {
     Event *e = event;
     Stream *s = stream;
     if (e->dead) BAD("an event that was destroyed is recorded");
-    e->graph = s->capture, e->noted = NULL;
+    e->graph = s->capture, e->noted = NULL, e->of_copy = s->copied;
     if (!s->capture) record(e, s);
     else if (!(e->noted = calloc(1, sizeof *e))) BAD("no memory");
     else gpu_push(s, (Task){ .kind = RECORD, .event = e->noted });
@@ -185,7 +189,7 @@ int cuEventQuery(void *event) {
     if (atomic_load(&e->done) >= atomic_load(&e->asked)) return 0;
     bool again = e->was_late == atomic_load(&e->asked);
     e->was_late = atomic_load(&e->asked);
-    return !again && gpu_planted("early") ? 0 : NOT_READY;
+    return !again && e->of_copy && gpu_planted("early") ? 0 : NOT_READY;
 }
 int cuEventSynchronize(void *event) {
     Event *e = event;
@@ -224,7 +228,7 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     Event *e = event;
     if (e->dead) BAD("an event that was destroyed is waited for");
     if (s->capture && s->capture != e->graph) BAD("a stream that captures waits for what is not captured with it");
-    if (gpu_planted("wait") || ((s->capture || e->graph) && gpu_planted("noted"))) return 0;
+    if (gpu_planted(s->computes ? "queue" : "wait") || ((s->capture || e->graph) && gpu_planted("noted"))) return 0;
     if (e->graph && !s->capture) s->capture = e->graph; /* it captures too, from now on */
     gpu_push(s, (Task){ .kind = WAIT, .event = e->graph ? e->noted : e, .upto = atomic_load(&e->asked) });
     return 0;
@@ -245,6 +249,7 @@ int cuStreamDestroy_v2(void *stream) {
     return 0;
 }
 int cuLaunchHostFunc(void *stream, void (*fn)(void *), void *arg) {
+    ((Stream *)stream)->computes = true;
     gpu_push(stream, (Task){ .kind = CALL, .fn = fn, .arg = arg });
     return 0;
 }

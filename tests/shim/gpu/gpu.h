@@ -10,10 +10,13 @@
  *   GPU_STUCK_S=N     sends and receipts that nobody meets end the rank after that long (120)
  *   GPU_DIR=FOLDER    where ranks meet (/tmp)
  *   GPU_COUNT=FILE    decode steps of the device, and how many of them were replayed: FILE.RANK, at the end
+ *   GPU_BYTES=FILE    a line for each communicator, its name, ranks and the bytes that this one sent: FILE.RANK
+ *   GPU_NODE=N        so many ranks, in their order, are a machine to comm/nccl.c
  *   GPU_PLANT=KIND:N:RANK  a fault, on that rank:
- *     wait     a stream does not wait for the N-th event, which comes late
+ *     wait     a stream beside the device's queue does not wait for the N-th event, which comes late
  *     noted    the same of the N-th wait that is captured
- *     early    the N-th event that has not come when it is asked for says that it has
+ *     queue    the device's queue does not wait for the N-th bundle that it was told to, and bundles come late
+ *     early    the N-th event behind a copy that has not come when it is asked for says that it has
  *     length   the N-th receipt is of fewer bytes
  *     order    the N-th bundle changes places with the one behind it
  *     fail     the N-th bundle fails, as when a peer is gone */

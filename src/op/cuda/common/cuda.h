@@ -88,6 +88,7 @@ void link_adamw(Dev *d, Tensor w, Tensor master, Tensor m, Tensor v, Tensor g, A
 void link_close(Dev *d);
 
 void cuda_wait(Dev *d);             /* all calls are done, and none found a fault: dies else */
+void cuda_event_wait(Dev *d, cudaEvent_t e);
 
 /* ---- Launching --------------------------------------------------------------------------------------------------- */
 /* An empty grid is no launch.  P... are the kernel's own types, so the arguments convert to them. */

@@ -6,6 +6,21 @@
 
 #include <stdio.h>
 
+/* ---- waiting: what the queue waits for beside the device is looked after meanwhile (dev_look) -------------------- */
+static bool looked(Dev *d, cudaError_t e) {
+    if (e != cudaErrorNotReady) return false;
+    (void)cudaGetLastError(); /* which is no error */
+    return dev_look(d);
+}
+void cuda_event_wait(Dev *d, cudaEvent_t e) {
+    while (d->beside.look && looked(d, cudaEventQuery(e))) {}
+    CU(cudaEventSynchronize(e));
+}
+static void drain(Dev *d) {
+    while (d->beside.look && looked(d, cudaStreamQuery(stream_of(d)))) {}
+    CU(cudaStreamSynchronize(stream_of(d)));
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 void *cuda_block(Dev *d, size_t bytes) {
     void *at = NULL;
@@ -21,7 +36,7 @@ void *cuda_block(Dev *d, size_t bytes) {
 }
 void cuda_give(Dev *d, void *at, size_t bytes) {
     (void)bytes;
-    CU(cudaStreamSynchronize(stream_of(d)));
+    drain(d);
     CU(cudaFree(at));
 }
 void *cuda_queue(Dev *d) { return stream_of(d); }
@@ -56,7 +71,7 @@ static void ring_next(Dev *d, Ring *r) {
     CU(cudaEventRecord(r->done[r->now], stream_of(d)));
     r->now = (r->now + 1) % RING;
     r->used = 0;
-    CU(cudaEventSynchronize(r->done[r->now]));
+    cuda_event_wait(d, r->done[r->now]);
 }
 /* Room for some of 'want' bytes, whole units of 'unit' (at most a piece); *got says how much. */
 static char *ring_room(Dev *d, Ring *r, size_t want, size_t unit, size_t *got) {
@@ -160,7 +175,7 @@ static void get_bytes(Dev *d, char *to, const char *from, size_t ld, size_t rows
         }
         int at = (int)(had / each % RING);
         size_t n = total - had < each ? total - had : each;
-        CU(cudaEventSynchronize(r->done[at]));
+        cuda_event_wait(d, r->done[at]);
         host_copy(d, to + had, r->at + (size_t)at * RING_BYTES, n);
         had += n;
     }
@@ -186,7 +201,7 @@ static void die_of_fault(const Dev *d) {
     if (f) die("op/cuda: %s, met at row %llu", what[f >> 48 < FAULT_KINDS ? f >> 48 : 0], f & 0xFFFFFFFFFFFFull);
 }
 void cuda_wait(Dev *d) {
-    CU(cudaStreamSynchronize(stream_of(d)));
+    drain(d);
     die_of_fault(d);
 }
 void cuda_ask(Dev *d, int i, Tensor from) {
@@ -196,7 +211,7 @@ void cuda_ask(Dev *d, int i, Tensor from) {
     CU(cudaEventRecord(cu(d)->readback_done[i], stream_of(d)));
 }
 void cuda_asked(Dev *d, int i, void *to, size_t bytes) {
-    CU(cudaEventSynchronize(cu(d)->readback_done[i]));
+    cuda_event_wait(d, cu(d)->readback_done[i]);
     die_of_fault(d);
     memcpy(to, cu(d)->readback + (size_t)i * DEV_ASK, bytes);
 }
@@ -211,7 +226,7 @@ void cuda_stamp(Dev *d, int i) {
 }
 double cuda_stamped(Dev *d, int i) {
     float ms = 0;
-    CU(cudaEventSynchronize(cu(d)->stamps[i]));
+    cuda_event_wait(d, cu(d)->stamps[i]);
     CU(cudaEventElapsedTime(&ms, cu(d)->stamps[0], cu(d)->stamps[i]));
     return 1e-3 * (double)ms;
 }
@@ -247,7 +262,7 @@ void cuda_replay(Dev *d, void *captured) {
 }
 void cuda_forget(Dev *d, void *captured) {
     CudaGraph *n = (CudaGraph *)captured;
-    CU(cudaStreamSynchronize(stream_of(d)));
+    drain(d);
     for (cudaGraphExec_t g : n->part)
         if (g) CU(cudaGraphExecDestroy(g));
     n->next = cu(d)->forgotten, cu(d)->forgotten = n;

@@ -71,7 +71,7 @@ static void step(Dev *d, Link *l, const Work *k, int64_t from, Slot *s) {
     if (master.data) master = piece(master, from, n, NULL);
     Adam a = k->a;
     a.first += from;
-    CU(cudaEventSynchronize(s->come));
+    cuda_event_wait(d, s->come);
     d->host->ops->adamw(d->host, w, master, piece(k->m, from, n, NULL), piece(k->v, from, n, NULL),
                         piece(k->g, from, n, s->at), a);
     CU(cudaMemcpyAsync(piece(k->w, from, n, NULL).data, w.data, (size_t)n * dtype_size(w.dtype), cudaMemcpyHostToDevice,
