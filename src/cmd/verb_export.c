@@ -43,8 +43,8 @@ static int run(const Verb *v, int argc, char **argv) {
     if (rc >= 0) return rc;
     Mem mem = { 0 };
     int64_t step = a.step;
-    bool ok = a.step ? checkpoint_at(words[0], a.step, &path, &mem, &err)
-                     : checkpoint_find(words[0], &path, &step, &mem, &err);
+    bool ok = a.step ? checkpoint_at(words[0], a.step, LOOK_MODEL, &path, &mem, &err)
+                     : checkpoint_find(words[0], LOOK_MODEL, &path, &step, &mem, &err);
     if (ok && !path) ok = err_set(&err, "%s: holds no checkpoint (a run folder has checkpoints/step-...)", words[0]);
     if (ok) {
         char *model = mem_printf(&mem, "%s/model", path);

@@ -297,6 +297,7 @@ static RunShape shape_of(void *user) {
                        .questions = (int)c->sft.batch_size,
                        .pixels = image_stats_pixels(&s->image_stats, &s->job.o.desc.d),
                        .save_buffer = c->trainer.save_buffer,
+                       .save_moments = (SavedMoments)c->trainer.checkpoint_moments,
                        .carried = ranks_first(&s->job.ranks) ? s->job.carried.bytes : 0 };
 }
 

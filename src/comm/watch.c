@@ -147,6 +147,13 @@ void watch_waits(Watch *w, const char *what) {
     pthread_mutex_unlock(&w->lock);
 }
 
+void watch_moved(Watch *w) {
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->moves++;
+    pthread_mutex_unlock(&w->lock);
+}
+
 void watch_end(Watch *w, const char *why) {
     if (!w || !w->begun || atomic_exchange(&w->ending, true)) return;
     Frame f = { .token = w->token, .kind = END, .rank = w->rank, .logged = last_words_logged() };

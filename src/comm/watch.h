@@ -29,6 +29,9 @@ void watch_about_now(const Watch *w, const char **tensor, int *index);   /* what
 void watch_put_about(const Watch *w, char *text, size_t room);  /* adds it to a text */
 void watch_waits(Watch *w, const char *what);  /* waits for others, by that name (it is copied); NULL: no longer */
 
+/* This rank has done something that takes no processor's time, as bytes that a disk has taken: from any thread. */
+void watch_moved(Watch *w);
+
 /* The other ranks are to end, since this one does: for die_among. */
 void watch_end(Watch *w, const char *why);
 

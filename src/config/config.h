@@ -25,7 +25,7 @@ typedef enum { FILTER_SCORE, FILTER_ACC, FILTER_REWARD } FilterMetric;
 typedef enum { RESUME_AUTO, RESUME_NEVER } Resume;
 typedef enum { SAVE_AUTO, SAVE_NEVER } Save;
 enum { WEIGHTS_AUTO = -1 };                                          /* train.weights: as the device computes */
-extern const Name weights_names[], master_names[], moments_names[];
+extern const Name weights_names[], master_names[], moments_names[], saved_names[];
 extern const Name recompute_names[], truncation_names[], on_nan_names[], filter_names[], resume_names[], save_names[],
     kl_control_names[], on_difference_names[];
 
@@ -98,7 +98,7 @@ typedef struct Config {
         double      wait_seconds, save_minutes;                             /* 0: for ever; 0: not by time */
         double      peak_tflops;                                            /* or NAN: the card's, or measured */
         bool        val_before_train, tensorboard, share_gpu;
-        int         on_nan, on_difference, resume, save;
+        int         on_nan, on_difference, resume, save, checkpoint_moments;
         const char *run_dir, *project, *experiment, *device, *compute, *profile;   /* compute, profile: or NULL */
     } trainer;
     struct {

@@ -9,6 +9,7 @@ const Name recompute_names[]  = { { "none", RECOMPUTE_NONE }, { "selective", REC
 const Name weights_names[]    = { { "auto", WEIGHTS_AUTO }, { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
 const Name master_names[]     = { { "f32", DT_F32 }, { "remainder", DT_I16 }, { 0 } };
 const Name moments_names[]    = { { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
+const Name saved_names[]      = { { "f32", SAVED_F32 }, { "bf16", SAVED_BF16 }, { "none", SAVED_NONE }, { 0 } };
 const Name truncation_names[] = { { "error", TRUNC_ERROR }, { "left", TRUNC_LEFT }, { "right", TRUNC_RIGHT },
                                   { "middle", TRUNC_MIDDLE },
                                   { 0 } };
@@ -285,6 +286,9 @@ REAL(trainer.save_minutes, "30.0", 0, 1e6, TS,
 INT(trainer.save_buffer, "268435456", 0, 1e15, TS,
     "bytes through which weights and optimizer states are copied while they are written; 0: room for all of them (12 a "
     "parameter), then no update ever waits for a save", NULL)
+ENUM(trainer.checkpoint_moments, "f32", saved_names, TS,
+    "how checkpoints hold AdamW's two averages: f32 (8 bytes a parameter), bf16 (4; rounded, where train.moments is "
+    "f32) or none (they begin anew): what was rounded or left out makes the bytes after a resume others", NULL)
 INT(trainer.keep, "2", 1, 1e6, TS,
     "checkpoints kept", "trainer.max_actor_ckpt_to_keep trainer.max_ckpt_to_keep")
 INT(trainer.val_every, "0", -1, 1e9, TS,

@@ -202,7 +202,8 @@ CheckpointConf config_saves(const Config *c, const Carried *carried) {
                              .carried = *carried,
                              .keep = (int)c->trainer.keep,
                              .shard_bytes = (int64_t)5e9,
-                             .buffer = c->trainer.save_buffer };
+                             .buffer = c->trainer.save_buffer,
+                             .moments = (SavedMoments)c->trainer.checkpoint_moments };
 }
 
 RandomFill config_random(const Config *c) { return random_fill(c->model.random == CONF_UNSET ? -1 : c->model.random); }

@@ -2,6 +2,7 @@
  * offsets, overlaps and names are checked before any byte of data is looked at. */
 #include "file/safetensors.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,6 +265,12 @@ static bool find_files(StFiles *out, const char *path, const char **index, Json 
         if (!file_exists(single))
             return FAIL("there is no model.safetensors and no model.safetensors.index.json in this folder", path);
         *index = NULL;
+    } else if (!file_exists(path)) {
+        const char *beside = mem_printf(mem, "%s.index.json", path), *slash = strrchr(path, '/');
+        if (file_exists(beside)) {
+            const char *dir = slash ? mem_str(mem, path, (size_t)(slash - path)) : ".";
+            return read_index(out, map, bytes, dir, *index = beside, mem, err);
+        }
     }
     *out = (StFiles){ .n_files = 1, .map = MEM_NEW(mem, FileMap), .path = MEM_ARRAY(mem, const char *, 1) };
     out->path[0] = mem_str(mem, single, strlen(single));
@@ -311,6 +318,21 @@ void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, si
         to = (char *)to + n, from += n, bytes -= (size_t)n;
     }
     memcpy(to, from, bytes);
+}
+
+bool st_read(const StFiles *s, const StTensor *t, int64_t at, void *to, size_t n, Err *err) {
+    CHECK(at >= 0 && at + (int64_t)n <= (int64_t)t->bytes, "bytes %lld to %lld of %s, which has %zu", (long long)at,
+          (long long)at + (long long)n, t->name, t->bytes);
+    int64_t from = t->data - s->map[t->file].data + at;
+    while (n) {
+        ssize_t got = pread(s->fd[t->file], to, n, (off_t)from);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            return err_set(err, "%s: cannot read tensor %s: %s", s->path[t->file], t->name,
+                           got ? strerror(errno) : "the file was cut");
+        to = (char *)to + got, from += got, n -= (size_t)got;
+    }
+    return true;
 }
 
 /* In steps: the kernel reads no more at a time than its own window, and forgets the rest of what it was asked for.

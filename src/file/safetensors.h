@@ -32,7 +32,8 @@ typedef struct {
     uint32_t    *slot, n_slots;             /* hash of names: index + 1 */
 } StFiles;
 
-/* A file, or a folder with model.safetensors or with model.safetensors.index.json and the shards that it names. */
+/* A file, or a folder with model.safetensors or with model.safetensors.index.json and the shards that it names; or a
+ * file X.safetensors that is not there itself, but has X.safetensors.index.json beside it. */
 bool st_open (StFiles *out, const char *path, Mem *mem, Err *err);
 /* The names of the same files, none of which is opened; index_bytes: of the index that was read for it. */
 bool st_names(const char ***path, int *n, size_t *index_bytes, const char *from, Mem *mem, Err *err);
@@ -43,6 +44,8 @@ bool st_is_shape(const StTensor *t, int n_dims, const int64_t *shape);
 void st_shape_text(char out[96], int n_dims, const int64_t *shape);                               /* "[128,32]" */
 /* from: in t's data; read, not faulted in */
 void st_copy(const StFiles *s, const StTensor *t, void *to, const char *from, size_t bytes);
+/* Bytes [at, at+n) of a tensor, by reading alone: nothing of the mapping is touched. */
+bool st_read(const StFiles *s, const StTensor *t, int64_t at, void *to, size_t n, Err *err);
 void st_will_need(const void *data, size_t bytes);          /* bytes of a file that are read soon: the disk may begin */
 /* its pages may leave memory: it was read and will not be again */
 void st_done_with(const StFiles *s, const StTensor *t);
@@ -59,13 +62,21 @@ bool      st_write_close(StWriter *w, Err *err);     /* checks that all was give
 void      st_write_abort(StWriter *w);               /* removes what was written, frees w */
 
 /* The same files filled in any order, by several processes at once: one makes them in their full size, each puts its
- * tensors' bytes in their places.  Nothing is renamed: they belong into a folder that nobody looks into yet. */
+ * tensors' bytes in their places.  Nothing is renamed: they belong into a folder that nobody looks into yet.  A path
+ * X.safetensors is cut into shards too, X-00001-of-0000N.safetensors, with X.safetensors.index.json. */
 typedef struct StPlaces StPlaces;
 bool      st_places_make (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);
 StPlaces *st_places_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes);
+/* The k-th file: its name in the folder, how long its header is and all of it; NULL: there are no more. */
+typedef struct { const char *name; int64_t header, bytes; } StPlaced;
+const StPlaced *st_places_file(const StPlaces *p, int k);
+/* Which file a tensor is in; *at: where in it the tensor begins. */
+int       st_places_of   (const StPlaces *p, size_t tensor, int64_t *at);
+/* What the k-th file begins with. */
+void      st_places_front(const StPlaces *p, int k, Buf *out);
 /* at: bytes into it */
 bool      st_place       (StPlaces *p, size_t tensor, int64_t at, const void *bytes, size_t n, Err *err);
-/* fsync of what was written to; frees p either way.  err NULL: given up */
-bool      st_places_close(StPlaces *p, Err *err);
+/* fsync of what was written to, and 'done' after each file (or NULL); frees p either way.  err NULL: given up */
+bool      st_places_close(StPlaces *p, void (*done)(void *user), void *user, Err *err);
 
 #endif

@@ -115,18 +115,20 @@ static void plan_shards(StWriter *w, int64_t limit) {
     }
 }
 
+/* In a folder they are called model; else as the file would be, were there one. */
 static void name_shards(StWriter *w, const char *path, bool folder) {
-    for (int i = 0; i < w->n_shards; i++) {
-        Shard *s = &w->shards[i];
-        s->name = w->n_shards == 1 ? "model.safetensors"
-                                   : mem_printf(&w->mem, "model-%05d-of-%05d.safetensors", i + 1, w->n_shards);
-        s->path = folder ? mem_printf(&w->mem, "%s/%s", path, s->name) : mem_str(&w->mem, path, strlen(path));
-    }
-    if (w->n_shards > 1) w->index = mem_printf(&w->mem, "%s/model.safetensors.index.json", path);
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
     w->dir = folder  ? mem_str(&w->mem, path, strlen(path))
              : slash ? mem_str(&w->mem, path, slash > path ? (size_t)(slash - path) : 1)
                      : mem_str(&w->mem, ".", 1);
+    const char *stem = folder ? "model" : mem_str(&w->mem, last, strlen(last) - strlen(".safetensors"));
+    for (int i = 0; i < w->n_shards; i++) {
+        Shard *s = &w->shards[i];
+        s->name = w->n_shards == 1 ? mem_printf(&w->mem, "%s.safetensors", stem)
+                                   : mem_printf(&w->mem, "%s-%05d-of-%05d.safetensors", stem, i + 1, w->n_shards);
+        s->path = mem_printf(&w->mem, "%s/%s", w->dir, s->name);
+    }
+    if (w->n_shards > 1) w->index = mem_printf(&w->mem, "%s/%s.safetensors.index.json", w->dir, stem);
 }
 
 static bool is_folder(const char *path) {
@@ -134,6 +136,7 @@ static bool is_folder(const char *path) {
     return len < 12 || strcmp(path + len - 12, ".safetensors");
 }
 
+/* shard_bytes 0: one file. */
 static StWriter *planned(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes) {
     bool folder = is_folder(path);
     Mem mem = { 0 };
@@ -142,14 +145,14 @@ static StWriter *planned(const char *path, const StSpec *specs, size_t n, int64_
     StSpec *own = mem_copy(&w->mem, specs, n * sizeof *specs);
     for (size_t i = 0; i < n; i++) own[i].name = mem_str(&w->mem, specs[i].name, strlen(specs[i].name));
     w->specs = own;
-    plan_shards(w, folder ? shard_bytes : 0);
+    plan_shards(w, shard_bytes);
     name_shards(w, path, folder);
     return w;
 }
 
 StWriter *st_write_open(const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err) {
     if (is_folder(path) && !dir_exists(path)) return err_set(err, "%s: there is no such folder", path), NULL;
-    StWriter *w = planned(path, specs, n, shard_bytes);
+    StWriter *w = planned(path, specs, n, is_folder(path) ? shard_bytes : 0);
     if (shard_begin(w, err)) return w;
     st_write_abort(w);
     return NULL;
@@ -232,9 +235,10 @@ void st_write_abort(StWriter *w) {
 /* ---- in any order */
 struct StPlaces {
     StWriter *w;
-    int *fd;       /* [shards]; -1: not opened yet */
-    int32_t *file; /* [specs] */
-    int64_t *at;   /* [specs] in its file */
+    int *fd;          /* [shards]; -1: not opened yet */
+    int32_t *file;    /* [specs] */
+    int64_t *at;      /* [specs] in its file */
+    StPlaced *placed; /* [shards] */
 };
 
 static bool write_at(int fd, const char *path, const void *bytes, size_t n, int64_t at, Err *err) {
@@ -271,13 +275,15 @@ StPlaces *st_places_open(const char *path, const StSpec *specs, size_t n, int64_
     *p = (StPlaces){ .w = w,
                      .fd = MEM_ARRAY(&w->mem, int, (size_t)w->n_shards),
                      .file = MEM_ARRAY(&w->mem, int32_t, n),
-                     .at = MEM_ARRAY(&w->mem, int64_t, n) };
+                     .at = MEM_ARRAY(&w->mem, int64_t, n),
+                     .placed = MEM_ARRAY(&w->mem, StPlaced, (size_t)w->n_shards) };
     for (int i = 0; i < w->n_shards; i++) {
         const Shard *s = &w->shards[i];
         p->fd[i] = -1;
         buf_clear(&w->buf);
         put_front(&w->buf, w, s);
         int64_t at = (int64_t)w->buf.n;
+        p->placed[i] = (StPlaced){ s->name, at, at + s->bytes };
         for (size_t k = s->first; k < s->first + s->n; k++) {
             p->file[k] = i, p->at[k] = at;
             at += spec_bytes(&w->specs[k]);
@@ -285,6 +291,10 @@ StPlaces *st_places_open(const char *path, const StSpec *specs, size_t n, int64_
     }
     return p;
 }
+
+const StPlaced *st_places_file(const StPlaces *p, int k) { return k < p->w->n_shards ? &p->placed[k] : NULL; }
+int st_places_of(const StPlaces *p, size_t tensor, int64_t *at) { return *at = p->at[tensor], p->file[tensor]; }
+void st_places_front(const StPlaces *p, int k, Buf *out) { put_front(out, p->w, &p->w->shards[k]); }
 
 bool st_place(StPlaces *p, size_t tensor, int64_t at, const void *bytes, size_t n, Err *err) {
     CHECK(tensor < p->w->n_specs && at >= 0 && at + (int64_t)n <= spec_bytes(&p->w->specs[tensor]),
@@ -296,12 +306,13 @@ bool st_place(StPlaces *p, size_t tensor, int64_t at, const void *bytes, size_t 
     return write_at(p->fd[file], path, bytes, n, p->at[tensor] + at, err);
 }
 
-bool st_places_close(StPlaces *p, Err *err) {
+bool st_places_close(StPlaces *p, void (*done)(void *user), void *user, Err *err) {
     bool ok = err != NULL;
     for (int i = 0; i < p->w->n_shards; i++) {
         if (p->fd[i] < 0) continue;
         if (ok && fsync(p->fd[i])) ok = fail(err, "sync", p->w->shards[i].path);
         close(p->fd[i]);
+        if (done) done(user);
     }
     writer_free(p->w);
     return ok;

@@ -98,6 +98,7 @@ bool params_load(Params *p, Dev *d, const char *dir, Err *err);
  * the first of its group is false, and err names the weight.  Collective over the groups, of weights that all have
  * loaded. */
 bool params_same(const Params *p, const Groups *g, const char *dir, Err *err);
+void params_sum(Params *p, Dev *d);                     /* the same sums, of the weights as they are in memory now */
 size_t params_load_bytes(int threads);                  /* of the host, while it loads */
 DType params_config_dtype(const ModelDesc *m);           /* what config.json says; DT_F32 unless bfloat16 */
 DType params_disk_dtype(const char *dir);               /* DT_BF16 if every matrix in the folder is BF16, else DT_F32 */

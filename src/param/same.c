@@ -69,6 +69,26 @@ static bool group_same(const Params *p, const Comm *c, bool experts, bool whole,
     return ok;
 }
 
+void params_sum(Params *p, Dev *d) {
+    enum { STAGE = 1 << 20 };
+    Mem mem = { 0 };
+    uint64_t *stage = mem_push(&mem, STAGE);
+    for (int i = 0; i < p->n; i++) {
+        Tensor t = p->at[i].t;
+        int64_t n = t.rows * t.cols, each = (int64_t)dtype_size(t.dtype), most = STAGE / each;
+        uint64_t h = 0;
+        for (int64_t at = 0, k; at < n; at += k) {
+            k = n - at < most ? n - at : most;
+            size_t bytes = (size_t)(k * each);
+            if (bytes % 8) stage[bytes / 8] = 0; /* the last word is not full */
+            op_get(d, stage, tensor_cols(tensor_shape(t, 1, n), at, k));
+            for (size_t j = 0; j < (bytes + 7) / 8; j++) h = (h ^ stage[j]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+        }
+        p->at[i].sum = h;
+    }
+    mem_free(&mem);
+}
+
 bool params_same(const Params *p, const Groups *g, const char *dir, Err *err) {
     Err later;
     bool dense = group_same(p, &g->dense, false, false, dir, err);

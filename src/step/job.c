@@ -249,9 +249,22 @@ bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
     return masters_load(&j->policy.opt, &j->o.model.w, &j->policy.grads, &j->o.dev, j->o.desc.dir, err);
 }
 
+/* Averages that a checkpoint does not hold as they are. */
+static void tell_rounded(const Job *j) {
+    SavedMoments how = (SavedMoments)j->c.trainer.checkpoint_moments;
+    if (how == SAVED_F32 || (how == SAVED_BF16 && j->policy.c.states.moments == DT_BF16)) return;
+    char line[256];
+    snprintf(line, sizeof line,
+             "trainer.checkpoint_moments=%s: checkpoints hold AdamW's averages %s, so the bytes after a resume are "
+             "others than those of a run that is never stopped",
+             name_of(saved_names, how), how == SAVED_NONE ? "not at all" : "rounded to bf16");
+    run_dir_log(j->dir, line);
+}
+
 bool job_open_saves(Job *j, Err *err) {
     CheckpointConf cc = config_saves(&j->c, &j->carried);
-    j->saves = checkpoints_open(&j->policy, &cc, &j->mem);
+    j->saves = checkpoints_open(&(Member){ MEMBER_MODEL, &j->policy }, 1, &cc, &j->mem);
+    tell_rounded(j);
     dev_touch(&j->o.dev);
     mem_touch(&j->mem); /* what was counted is taken now: no step is larger than the one before */
     return tell_memory(j, err);

@@ -68,8 +68,9 @@ bool job_save(Job *j, const char *more, Err *err) {
     buf_printf(&b, ",\"device\":\"%s\",\"compute\":\"%s\",\"libraries\":", d->ops->name, compute_of(d));
     json_put_str(&b, about.libraries, strlen(about.libraries));
     OptimTypes as = j->policy.c.states;
-    buf_printf(&b, ",\"weights\":\"%s\",\"master\":\"%s\",\"moments\":\"%s\",\"grid\":\"", word_of(as.weights),
-               word_of(as.master), word_of(as.moments));
+    buf_printf(&b, ",\"weights\":\"%s\",\"master\":\"%s\",\"moments\":\"%s\",\"checkpoint_moments\":\"%s\",\"grid\":\"",
+               word_of(as.weights), word_of(as.master), word_of(as.moments),
+               name_of(saved_names, c->trainer.checkpoint_moments));
     grid_text(&j->ranks.shard.g, &b);
     buf_putc(&b, '"');
     found_put(&b, j);
@@ -159,14 +160,45 @@ static void say_changes(const Job *j, const State *s, const Json *state) {
     buf_free(&grid);
 }
 
+/* What the checkpoint does not hold as it was. */
+static void say_rounded(const Job *j, const Json *state, const char *path) {
+    const Json *how = json_get(state, "checkpoint_moments");
+    bool none = json_is_str(how, "none"),
+         rounded = json_is_str(how, "bf16") && !json_is_str(json_get(state, "moments"), "bf16");
+    if (!none && !rounded) return;
+    Buf line = { 0 };
+    buf_printf(&line,
+               "%s holds AdamW's averages %s (trainer.checkpoint_moments): the bytes that follow are others than "
+               "those of a run that was never stopped",
+               path, none ? "not at all, they begin anew" : "rounded to bf16");
+    run_dir_log(j->dir, line.data);
+    buf_free(&line);
+}
+
+/* Another version's: named, and left where they are. */
+static void say_unknown(const Job *j, const char *path) {
+    Buf names = { 0 }, line = { 0 };
+    if (ranks_first(&j->ranks) && checkpoint_unknown(path, &names)) {
+        buf_printf(&line,
+                   "%s has %s, which this version does not know: it stays as it is, and checkpoints from here on "
+                   "do not have it",
+                   path, names.data);
+        run_dir_log(j->dir, line.data);
+    }
+    buf_free(&names);
+    buf_free(&line);
+}
+
 static bool load_state(Job *j, const char *path, int64_t done, JobMore *more, void *user, Err *err) {
     Json json;
     State s;
     const char *file = mem_printf(&j->mem, "%s/state.json", path);
-    TRY(checkpoint_load(path, &j->policy, err) && checkpoint_state(path, &json, &j->mem, err));
+    TRY(checkpoint_state(path, &json, &j->mem, err));
     if (!read_state(&s, &json, done, err)) return err_wrap(err, "%s", file);
     TRY(same_data(j, &s, path, err));
     say_changes(j, &s, &json);
+    say_rounded(j, &json, path);
+    say_unknown(j, path);
     if (!found_changes(j, path, &json, err)) return err_wrap(err, "%s", file);
     j->cursor = s.at;
     if (!stream_seek(j->stream, j->cursor, err)) return err_wrap(err, "%s", file);
@@ -176,8 +208,6 @@ static bool load_state(Job *j, const char *path, int64_t done, JobMore *more, vo
 }
 
 static bool load(Job *j, const char *path, int64_t done, JobMore *more, void *user, Err *err) {
-    if (path && j->c.trainer.resume == RESUME_NEVER)
-        return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir", path);
     if (!path && j->c.from.gone) /* its newest checkpoint went since the start */
         return err_set(err, "%s has no checkpoint to go on from, and model.path %s is not there", j->c.trainer.run_dir,
                        j->c.model.path);
@@ -186,23 +216,42 @@ static bool load(Job *j, const char *path, int64_t done, JobMore *more, void *us
     return run_dir_resume(j->dir, behind, j->untold, err);
 }
 
-/* The newest checkpoint as the first rank sees it: all go on from that one. */
-static bool find(Job *j, const char **path, int64_t *done, Err *err) {
+/* The newest checkpoint below 'below' as the first rank sees it: all take that one. */
+static void find(Job *j, int64_t below, const char **path, int64_t *done, int *bad) {
     const Ranks *ranks = &j->ranks;
-    bool mine = !ranks_first(ranks) || checkpoint_find(j->c.trainer.run_dir, path, done, &j->mem, err);
-    TRY(job_agree(j, mine, err));
     Buf found = { 0 };
+    if (ranks_first(ranks)) checkpoint_newest(j->c.trainer.run_dir, LOOK_SIZES, below, path, done, bad, &j->mem);
     if (*path) buf_puts(&found, *path);
     ranks_same(ranks, &found);
     comm_broadcast(&ranks->world.all, 0, done, sizeof *done);
+    comm_broadcast(&ranks->world.all, 0, bad, sizeof *bad);
     *path = found.n ? mem_str(&j->mem, found.data, found.n) : NULL;
     buf_free(&found);
-    return true;
+}
+
+/* Weights and states of the newest that is whole: what it is made of is checked while all read it, and where that fails
+ * the one before it is next. */
+static bool load_newest(Job *j, const char **path, int64_t *done, Err *err) {
+    const Member members[] = { { MEMBER_MODEL, &j->policy } };
+    int64_t below = INT64_MAX;
+    int bad = 0;
+    for (;; below = *done, bad++) {
+        *path = NULL;
+        find(j, below, path, done, &bad);
+        if (!*path) return !bad || checkpoint_all_bad(j->c.trainer.run_dir, bad, err);
+        if (j->c.trainer.resume == RESUME_NEVER)
+            return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir",
+                           *path);
+        LoadEnd end = checkpoint_load(*path, members, COUNT(members), err);
+        if (end != LOAD_DAMAGED) return end == LOAD_OK;
+        if (ranks_first(&j->ranks)) checkpoint_pass_over(*path, err);
+    }
 }
 
 bool job_resume(Job *j, JobMore *more, void *user, Err *err) {
     const char *path = NULL;
     int64_t done = 0;
-    TRY(find(j, &path, &done, err) && job_agree(j, load(j, path, done, more, user, err), err));
+    TRY(job_agree(j, load_newest(j, &path, &done, err), err)
+        && job_agree(j, load(j, path, done, more, user, err), err));
     return !path || open_same(&j->ranks, &j->o.model, (RandomFill){ 0 }, err);
 }

@@ -109,8 +109,8 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
                              .host = true },
         [NEED_VALIDATION] = { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },
         [NEED_PACKING] = { "packing", z.host + z.sort + ref.host + ref.sort, .host = true },
-        [NEED_CHECKPOINT_BUFFER] = { "checkpoint buffer", checkpoint_buffer_bytes(s->m, s->shard, s->save_buffer),
-                                     .host = true },
+        [NEED_CHECKPOINT_BUFFER] = { "checkpoint buffer",
+                                     checkpoint_bytes(s->m, s->shard, s->save_buffer, s->save_moments), .host = true },
         [NEED_SMALL_FILES] = { "small files", s->carried, .host = true },
         [NEED_LOADING] = { "loading", params_load_bytes(s->threads), .host = true },
     };

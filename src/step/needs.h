@@ -24,7 +24,8 @@ typedef struct {
     size_t     pixels;                          /* bytes of the pictures of one question, on the host */
     int64_t    val_questions;
     int        val_answers;
-    int64_t    save_buffer;                     /* as checkpoint_buffer_bytes wants it */
+    int64_t    save_buffer;                     /* as checkpoint_bytes wants it */
+    SavedMoments save_moments;
     size_t     carried;                         /* bytes of the model's small files, which the first rank keeps */
 } RunShape;
 

@@ -205,6 +205,7 @@ static RunShape shape_of(void *user) {
         .val_questions = r->job.val ? dataset_n(r->job.val) : 0,
         .val_answers = (int)c->rollout.val.n,
         .save_buffer = c->trainer.save_buffer,
+        .save_moments = (SavedMoments)c->trainer.checkpoint_moments,
         .carried = ranks_first(&r->job.ranks) ? r->job.carried.bytes : 0,
     };
     s.policy.park_weights = run_offloads(&s);

@@ -1,13 +1,18 @@
 /* checkpoint.c - a save is two threads and a buffer between them: the trainer's copies weights and states
- * into it, in the order of the files, whenever it has a moment; the writer's empties it into files.  A
- * buffer as large as all of it makes the copy one piece. */
+ * into it, in the order of the files, whenever it has a moment; the writer's empties it into files, and counts what it
+ * writes.  A buffer as large as all of it makes the copy one piece.
+ *
+ * Both sides go through one list: of each member the rows that ranks put together from their strips (runs.h), which
+ * wants all of them at once and is therefore done first, inside checkpoint_save; then the other runs' weights, then
+ * their averages. */
 #include "train/checkpoint.h"
 #include "base/file.h"
 #include "base/ring.h"
+#include "comm/watch.h"
+#include "tensor/half.h"
 #include "train/checkpoint_dir.h"
-#include "train/masters.h"
 #include "train/meet.h"
-#include "train/moments.h"
+#include "train/runs.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,29 +22,39 @@
 
 enum {
     PIECE = 1 << 20,
-    MOMENT = 4 << 20
-}; /* elements of one copy; of a call between two decode steps: some milliseconds */
+    MOMENT = 4 << 20,
+    NARROW = 1 << 19
+}; /* elements of one copy; of a call between two decode steps: some milliseconds; that are rounded at a time */
 
-/* Elements [from, from+n) of a parameter that this rank writes: of its weight and, where it
- * is trained, of both averages. */
+/* A member while it is saved. */
 typedef struct {
-    int weight, grad;       /* in the tables of weights and of gradients; grad -1: frozen */
-    int64_t from, n, state; /* state: where its first element lies in the averages */
-    size_t tensor;          /* on disk: of its expert 0, as arch_each_param counts */
-} Run;
+    Policy *p;
+    const char *folder, *averages;
+    Runs runs;
+    Moments moments; /* n 0: none are written */
+    StSpec *spec;    /* [n_specs] the weights' */
+    size_t n_specs;
+    StPlaces *places[2]; /* of weights, of averages */
+    size_t sums[2];      /* the first file of each */
+} Saved;
+
+typedef struct {
+    int member;
+    size_t item; /* 3 of a run: all the weights, then m and v of each */
+    int64_t at;
+} Place3;
 
 struct Checkpoints {
-    Policy *p;
+    Saved m[MEMBERS];
+    int members;
     CheckpointConf conf;
+    const Groups *par;
+    Watch *watch;
     Meet meet;
-    Moments moments;
-    StSpec *spec; /* [n_specs] the weights' */
-    size_t n_specs;
-    Run *run; /* [n]: items of a save are the weights of each, then m and v of each */
-    size_t n;
+    Sums sums;
     Ring *ring;
-    size_t item; /* the copy's place: item and element; past the last when nothing is left to copy */
-    int64_t at;
+    uint16_t *narrow; /* [NARROW], where averages are rounded */
+    Place3 copy;      /* the trainer's place; past the last member when nothing is left to copy */
     int64_t step;
     Buf state;
     bool writing;
@@ -48,122 +63,60 @@ struct Checkpoints {
     Err err;
 };
 
-/* ---- which elements */
-typedef struct {
-    const Params *grads;
-    Run *run; /* NULL: only counted */
-    size_t n;
-    int64_t elements; /* of the averages: twice */
-} Runs;
-
-static void add_span(void *user, Span s) {
-    Runs *x = user;
-    for (int i = 0; i < x->grads->n; i++) {
-        int64_t at = params_from(x->grads, i), count = x->grads->at[i].t.rows * x->grads->at[i].t.cols;
-        int64_t from = s.from > at ? s.from - at : 0, to = s.to - at < count ? s.to - at : count;
-        if (from >= to) continue;
-        if (x->run) x->run[x->n] = (Run){ .grad = i, .from = from, .n = to - from };
-        x->n++, x->elements += 3 * (to - from);
-    }
-}
-
-/* What is not trained is the same on every rank that has it: the first one's. */
-static bool is_first(const Shard *s, const ParamDesc *p) {
-    if (p->where == IN_EXPERT) return s->at.edp == 0;
-    return !s->at.tp && !s->at.dp && !s->at.cp;
-}
-
-static void add_frozen(void *user, const ParamDesc *desc, int layer, int64_t experts, int64_t rows, int64_t cols) {
-    (void)experts, (void)rows, (void)cols;
-    Runs *x = user;
-    const Shard *s = &x->grads->shard;
-    Slice here = param_slice(x->grads->model, desc, layer, &s->g, s->at);
-    if (!arch_frozen(x->grads->model, desc) || !slice_count(&here) || !is_first(s, desc)) return;
-    if (x->run) x->run[x->n] = (Run){ .grad = -1, .weight = layer * P_COUNT + (int)desc->id, .n = slice_count(&here) };
-    x->n++, x->elements += slice_count(&here);
-}
-
-static void each_run(Runs *x) {
-    reduce_each_counted(x->grads, add_span, x);
-    arch_each_row(x->grads->model, add_frozen, x);
-}
-
-size_t checkpoint_buffer_bytes(const ModelDesc *m, const Shard *shard, int64_t wanted) {
-    Mem mem = { 0 };
-    Dev dry;
-    Params grads;
-    dev_open_dry(&dry, dev_kind_cpu());
-    params_open(&grads, m, shard, &dry, DT_F32, true, "gradients", &mem);
-    Runs x = { .grads = &grads };
-    each_run(&x);
-    dev_close(&dry);
-    mem_free(&mem);
-    int64_t whole = x.elements > 1 ? x.elements * 4 : 4;
+size_t checkpoint_bytes(const ModelDesc *m, const Shard *shard, int64_t wanted, SavedMoments moments) {
+    int64_t elements;
+    size_t room;
+    runs_size(m, shard, moments == SAVED_NONE ? 1 : STATES, &elements, &room);
+    int64_t whole = elements > 1 ? elements * 4 : 4;
     if (wanted > 0 && wanted < 4096) wanted = 4096;
-    return (size_t)(wanted > 0 && wanted < whole ? wanted / 4 * 4 : whole);
+    return room + (size_t)(wanted > 0 && wanted < whole ? wanted / 4 * 4 : whole);
 }
 
 /* ---- opening */
-typedef struct {
-    const Params *w;
-    size_t *first; /* [w->n] */
-    size_t n;
-} Numbers;
-static void number_one(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
-    (void)rows, (void)cols;
-    Numbers *x = user;
-    int i = x->w->index[layer][desc->id];
-    if (!expert && i >= 0) x->first[i] = x->n;
-    x->n++;
-}
-
-static void find_runs(Checkpoints *c, Mem *mem) {
-    const Params *w = &c->p->m->w, *g = &c->p->grads;
-    Runs x = { .grads = g };
-    each_run(&x);
-    c->run = x.run = MEM_ARRAY(mem, Run, x.n);
-    x.n = 0;
-    each_run(&x);
-    c->n = x.n;
-    Numbers no = { w, MEM_ARRAY(mem, size_t, (size_t)w->n), 0 };
-    arch_each_param(w->model, number_one, &no);
-    for (size_t i = 0; i < c->n; i++) {
-        Run *r = &c->run[i];
-        int layer = r->grad < 0 ? r->weight / P_COUNT : g->at[r->grad].layer;
-        int id = r->grad < 0 ? r->weight % P_COUNT : (int)g->at[r->grad].desc->id;
-        r->weight = w->index[layer][id];
-        r->tensor = no.first[r->weight];
-        int64_t at;
-        if (r->grad >= 0) {
-            Span own = optim_own(&c->p->opt, g, r->grad, &at);
-            r->state = at + r->from - own.from;
-        }
-    }
-}
-
 static double longest_wait(const Groups *g) {
     double w = g->tp.wait > g->dense.wait ? g->tp.wait : g->dense.wait;
     return g->pp.wait > w ? g->pp.wait : w;
 }
 
-static size_t n_items(const Checkpoints *c) { return 3 * c->n; }
+static void open_member(Saved *s, const Member *m, const CheckpointConf *c, Mem *mem) {
+    DType t = c->moments == SAVED_BF16 ? DT_BF16 : DT_F32;
+    Policy *p = m->p;
+    *s = (Saved){ .p = p, .folder = member_folder(m->kind), .averages = member_averages(m->kind) };
+    s->moments = moments_of(&p->grads, t, mem);
+    if (c->moments == SAVED_NONE) s->moments.n = 0;
+    s->spec = params_specs(p->m->desc, DT_F32, &s->n_specs, mem);
+    s->runs = runs_open(&p->m->w, &p->grads, &p->opt, &p->m->par, &s->moments, mem);
+}
 
-Checkpoints *checkpoints_open(Policy *p, const CheckpointConf *conf, Mem *mem) {
+Checkpoints *checkpoints_open(const Member *m, int n, const CheckpointConf *conf, Mem *mem) {
     Checkpoints *c = MEM_NEW(mem, Checkpoints);
-    const Shard *s = &p->m->shard;
-    *c = (Checkpoints){ .p = p,
+    CHECK(n > 0 && n <= MEMBERS, "%d members of a checkpoint", n);
+    const Shard *s = &m->p->m->shard;
+    const Groups *g = &m->p->m->par;
+    *c = (Checkpoints){ .members = n,
                         .conf = *conf,
-                        .meet = { NULL, grid_rank(&s->g, s->at), grid_ranks(&s->g), longest_wait(&p->m->par) } };
-    c->moments = moments_of(&p->grads, mem);
-    c->spec = params_specs(p->m->desc, DT_F32, &c->n_specs, mem);
-    find_runs(c, mem);
-    c->ring = ring_open(checkpoint_buffer_bytes(p->m->desc, s, conf->buffer), mem);
-    c->item = n_items(c);
+                        .par = g,
+                        .watch = g->tp.watch      ? g->tp.watch
+                                 : g->dense.watch ? g->dense.watch
+                                                  : g->pp.watch,
+                        .meet = { .rank = grid_rank(&s->g, s->at), .n = grid_ranks(&s->g), .wait = longest_wait(g) } };
+    size_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t elements;
+        size_t room;
+        open_member(&c->m[i], &m[i], conf, mem);
+        runs_size(m[i].p->m->desc, s, conf->moments == SAVED_NONE ? 1 : STATES, &elements, &room);
+        bytes += elements > 1 ? (size_t)elements * 4 : 4;
+    }
+    size_t wanted = conf->buffer > 0 && conf->buffer < 4096 ? 4096 : (size_t)conf->buffer / 4 * 4;
+    c->ring = ring_open(wanted && wanted < bytes ? wanted : bytes, mem);
+    if (conf->moments == SAVED_BF16) c->narrow = MEM_ARRAY(mem, uint16_t, NARROW);
+    c->copy.member = n;
     return c;
 }
 
 /* The ranks come to one opinion: the gravest, of the first who has it. */
-static int agree(const Groups *g, int bad, Err *err) {
+int checkpoint_agree(const Groups *g, int bad, Err *err) {
     typedef struct {
         int bad;
         Err err;
@@ -185,74 +138,134 @@ static int agree(const Groups *g, int bad, Err *err) {
     return bad;
 }
 
-/* ---- the trainer's side */
-static const Run *run_of(const Checkpoints *c, size_t item, OptimState *kind) { /* STATE_MASTER: of the weight */
-    *kind = item < c->n ? STATE_MASTER : (item - c->n) % 2 ? STATE_V : STATE_M;
-    return &c->run[item < c->n ? item : (item - c->n) / 2];
+/* ---- the list */
+static size_t n_items(const Saved *m) { return (m->moments.n ? 3 : 1) * m->runs.n; }
+static const Run *run_of(const Saved *m, size_t item, OptimState *kind) { /* STATE_MASTER: of the weight */
+    size_t n = m->runs.n;
+    *kind = item < n ? STATE_MASTER : (item - n) % 2 ? STATE_V : STATE_M;
+    return &m->runs.at[item < n ? item : (item - n) / 2];
 }
-static int64_t count_of(const Checkpoints *c, size_t item) {
+static bool has(const Saved *m, const Run *r, OptimState kind) {
+    return r->counts && (kind == STATE_MASTER || (r->grad >= 0 && m->moments.n));
+}
+/* Elements that are left of an item for who goes through the list without exchange. */
+static int64_t count_of(const Saved *m, size_t item) {
     OptimState kind;
-    const Run *r = run_of(c, item, &kind);
-    return kind == STATE_MASTER || r->grad >= 0 ? r->n : 0;
+    const Run *r = run_of(m, item, &kind);
+    return has(m, r, kind) && !r->with ? r->n : 0;
 }
 
-/* All is float32 on disk: what is kept in fewer bits is made wide, which loses none. */
-static void copy_piece(Checkpoints *c, float *to, int64_t n) {
-    Dev *d = c->p->m->dev;
-    OptimState kind;
-    const Run *r = run_of(c, c->item, &kind);
-    Tensor w = c->p->m->w.at[r->weight].t;
-    w = tensor_cols(tensor_shape(w, 1, w.rows * w.cols), r->from + c->at, n);
-    if (kind == STATE_MASTER && (w.dtype == DT_F32 || r->grad < 0)) optim_weights(&c->p->opt, d, w, to);
-    else optim_get(&c->p->opt, d, kind, r->state + c->at, n, w, to);
-    c->at += n;
+/* ---- the trainer's side */
+/* All is float32 on its way: what is kept in fewer bits is made wide, which loses none. */
+static void get(const Saved *m, const Run *r, OptimState kind, int64_t from, int64_t n, float *to) {
+    Dev *d = m->p->m->dev;
+    Tensor w = m->p->m->w.at[r->weight].t;
+    w = tensor_cols(tensor_shape(w, 1, w.rows * w.cols), r->from + from, n);
+    if (kind == STATE_MASTER && (w.dtype == DT_F32 || r->grad < 0)) optim_weights(&m->p->opt, d, w, to);
+    else optim_get(&m->p->opt, d, kind, r->state + from, n, w, to);
+}
+
+static bool next_item(const Checkpoints *c, Place3 *p) { /* to the next elements that there are */
+    while (p->member < c->members) {
+        const Saved *m = &c->m[p->member];
+        if (p->item == n_items(m)) *p = (Place3){ p->member + 1, 0, 0 };
+        else if (p->at == count_of(m, p->item)) p->at = 0, p->item++;
+        else return true;
+    }
+    return false;
+}
+
+static void say_saving(const Checkpoints *c, bool saving) {
+    for (int i = 0; i < c->members; i++) c->m[i].p->block.saving = saving;
 }
 
 /* Up to 'most' elements; with 'wait' for room whenever there is none. */
 static void copy(Checkpoints *c, int64_t most, bool wait) {
-    while (c->item < n_items(c) && most > 0) {
-        if (c->at == count_of(c, c->item)) {
-            c->at = 0, c->item++;
-            continue;
-        }
+    while (next_item(c, &c->copy) && most > 0) {
+        const Saved *m = &c->m[c->copy.member];
         void *to;
-        int64_t n = (int64_t)(ring_room(c->ring, &to, wait) / 4), left = count_of(c, c->item) - c->at;
-        if (ring_left(c->ring)) c->item = n_items(c); /* the writer has failed: checkpoint_wait says why */
+        int64_t n = (int64_t)(ring_room(c->ring, &to, wait) / 4), left = count_of(m, c->copy.item) - c->copy.at;
+        if (ring_left(c->ring)) c->copy.member = c->members; /* the writer has failed: checkpoint_wait says why */
         else if (!n) break;
         else {
+            OptimState kind;
+            const Run *r = run_of(m, c->copy.item, &kind);
             if (n > left) n = left;
             if (n > PIECE) n = PIECE;
-            copy_piece(c, to, n);
+            get(m, r, kind, c->copy.at, n, to);
+            c->copy.at += n;
             ring_put(c->ring, (size_t)n * 4);
             most -= n;
         }
     }
-    while (c->item < n_items(c) && c->at == count_of(c, c->item)) c->at = 0, c->item++;
-    c->p->block.saving = c->item < n_items(c);
+    say_saving(c, next_item(c, &c->copy));
 }
 
 void checkpoint_copy_on(Checkpoints *c) { copy(c, MOMENT, false); }
 void checkpoint_copied(Checkpoints *c) { copy(c, INT64_MAX, true); }
 
+static void put_rows(Checkpoints *c, const float *from, int64_t n) {
+    while (n) {
+        void *to;
+        int64_t k = (int64_t)(ring_room(c->ring, &to, true) / 4);
+        if (!k) return; /* the writer has failed */
+        if (k > n) k = n;
+        memcpy(to, from, (size_t)k * 4);
+        ring_put(c->ring, (size_t)k * 4);
+        from += k, n -= k;
+    }
+}
+
+/* Strips for rows: with the ranks that share them, whatever becomes of the writer. */
+static void copy_rows(Checkpoints *c) {
+    for (int i = 0; i < c->members; i++) {
+        const Saved *m = &c->m[i];
+        for (const Run *r = m->runs.at; r < m->runs.at + m->runs.n; r++)
+            for (OptimState kind = 0; r->with && kind < STATES; kind++)
+                for (int64_t b = 0; has(m, r, kind) && b < run_blocks(&m->runs, r); b++) {
+                    int64_t from, n = run_strips(&m->runs, r, b, &from);
+                    get(m, r, kind, from, n, m->runs.strips);
+                    rows_gather(&m->runs, r, b);
+                    put_rows(c, m->runs.rows, run_rows(&m->runs, r, b));
+                }
+    }
+}
+
 /* ---- the writer's side */
-/* Both sides go through the same list in the same order. */
-static bool write_item(Checkpoints *c, size_t item, StPlaces *weights, StPlaces *moments, Err *err) {
-    OptimState kind;
-    const Run *r = run_of(c, item, &kind);
-    const Params *w = &c->p->m->w;
-    size_t first = kind == STATE_MASTER ? r->tensor : r->grad >= 0 ? c->moments.first[r->grad] : 0;
-    for (int64_t at = 0, count = count_of(c, item); at < count;) {
+static bool place(Checkpoints *c, const Saved *m, const Run *r, OptimState kind, RunPart at, const float *x, Err *err) {
+    bool weights = kind == STATE_MASTER;
+    size_t tensor = (weights ? r->tensor : r->moment) + (size_t)at.expert, each = 4;
+    const StPlaces *places = m->places[!weights];
+    const void *bytes = x;
+    if (!weights) tensor = 2 * tensor + (kind == STATE_V);
+    if (!weights && c->narrow) {
+        each = 2, bytes = c->narrow;
+        for (int64_t i = 0; i < at.n; i++) c->narrow[i] = f32_bf16(x[i]);
+    }
+    int64_t begins;
+    size_t file = m->sums[!weights] + (size_t)st_places_of(places, tensor, &begins), n = (size_t)at.n * each;
+    int64_t from = at.at * (int64_t)each;
+    TRY(st_place(m->places[!weights], tensor, from, bytes, n, err));
+    sums_add(&c->sums, file, begins + from, bytes, n);
+    meet_progress(&c->meet, (int64_t)n);
+    watch_moved(c->watch);
+    return true;
+}
+
+/* The next 'count' elements of the ring; block -1: of the run as it lies in memory, else own rows of that block. */
+static bool write_some(Checkpoints *c, const Saved *m, const Run *r, OptimState kind, int64_t block, int64_t count,
+                       Err *err) {
+    for (int64_t at = 0; at < count;) {
         const void *bytes;
         int64_t have = (int64_t)(ring_bytes(c->ring, &bytes) / 4), done = 0;
         if (have > count - at) have = count - at;
         while (done < have) {
-            ParamPlace p = param_place(w->model, &w->at[r->weight], r->from + at + done);
-            int64_t n = p.n < have - done ? p.n : have - done;
-            size_t tensor = first + (size_t)p.expert;
-            if (kind != STATE_MASTER) tensor = 2 * tensor + (kind == STATE_V);
-            TRY(st_place(kind == STATE_MASTER ? weights : moments, tensor, p.at * 4, (const float *)bytes + done,
-                         (size_t)n * 4, err));
-            done += n;
+            int64_t most = have - done;
+            if (c->narrow && most > NARROW) most = NARROW;
+            RunPart p =
+                block < 0 ? run_part(&m->runs, r, at + done, most) : run_row_part(&m->runs, r, block, at + done, most);
+            TRY(place(c, m, r, kind, p, (const float *)bytes + done, err));
+            done += p.n;
         }
         ring_take(c->ring, (size_t)done * 4);
         at += done;
@@ -260,76 +273,133 @@ static bool write_item(Checkpoints *c, size_t item, StPlaces *weights, StPlaces 
     return true;
 }
 
-static bool write_own(Checkpoints *c, const char *model, const char *optimizer, Err *err) {
-    StPlaces *weights = st_places_open(model, c->spec, c->n_specs, c->conf.shard_bytes),
-             *moments = st_places_open(optimizer, c->moments.spec, c->moments.n, INT64_MAX);
-    bool ok = true;
-    for (size_t i = 0; ok && i < n_items(c); i++) ok = write_item(c, i, weights, moments, err);
-    ok = st_places_close(weights, ok ? err : NULL);
-    return st_places_close(moments, ok ? err : NULL);
+static bool write_rows(Checkpoints *c, const Saved *m, Err *err) {
+    for (const Run *r = m->runs.at; r < m->runs.at + m->runs.n; r++)
+        for (OptimState kind = 0; r->with && kind < STATES; kind++)
+            for (int64_t b = 0; has(m, r, kind) && b < run_blocks(&m->runs, r); b++)
+                TRY(write_some(c, m, r, kind, b, run_rows(&m->runs, r, b), err));
+    return true;
+}
+
+static bool write_items(Checkpoints *c, Err *err) {
+    for (int i = 0; i < c->members; i++) TRY(write_rows(c, &c->m[i], err));
+    for (int i = 0; i < c->members; i++)
+        for (size_t k = 0; k < n_items(&c->m[i]); k++) {
+            OptimState kind;
+            const Run *r = run_of(&c->m[i], k, &kind);
+            TRY(write_some(c, &c->m[i], r, kind, -1, count_of(&c->m[i], k), err));
+        }
+    return true;
+}
+
+static void file_done(void *user) { /* a file is on the disk */
+    Checkpoints *c = user;
+    meet_progress(&c->meet, 1);
+    watch_moved(c->watch);
+}
+
+static bool close_files(Checkpoints *c, bool ok, Err *err) {
+    for (int i = 0; i < c->members; i++)
+        for (int k = 0; k < 2; k++) {
+            if (c->m[i].places[k]) ok = st_places_close(c->m[i].places[k], file_done, c, ok ? err : NULL);
+            c->m[i].places[k] = NULL;
+        }
+    return ok;
+}
+
+static bool write_own(Checkpoints *c, Err *err) {
+    bool ok = write_items(c, err);
+    return close_files(c, ok, err);
+}
+
+/* ---- files */
+/* Of one kind of a member: opened, named and counted by pieces; the first rank has made them, and counts their
+ * headers. */
+static void plan_files(Checkpoints *c, Saved *m, int kind, const char *path, Mem *mem) {
+    m->places[kind] =
+        st_places_open(path, kind ? m->moments.spec : m->spec, kind ? m->moments.n : m->n_specs, c->conf.shard_bytes);
+    m->sums[kind] = c->sums.file.n;
+    const StPlaced *f;
+    for (int k = 0; (f = st_places_file(m->places[kind], k)); k++) {
+        const char *name = kind ? mem_str(mem, f->name, strlen(f->name)) : mem_printf(mem, "%s/%s", m->folder, f->name);
+        size_t i = sums_file(&c->sums, name, f->header, f->bytes, c->conf.piece);
+        if (c->meet.rank) continue;
+        Buf front = { 0 };
+        st_places_front(m->places[kind], k, &front);
+        sums_add(&c->sums, i, 0, front.data, front.n);
+        buf_free(&front);
+    }
 }
 
 /* All but the numbers; rank 0's. */
-static bool make_folder(Checkpoints *c, const char *dir, const char *model, const char *optimizer, Err *err) {
-    Buf config = { 0 }, state = { 0 };
-    params_config_text(&config, c->p->m->desc, DT_F32);
-    buf_printf(&state, "%s/state.json", dir);
-    bool ok = dir_make(model, err) && st_places_make(model, c->spec, c->n_specs, c->conf.shard_bytes, err)
-              && params_save_rest(model, config.data, &c->conf.carried, err)
-              && st_places_make(optimizer, c->moments.spec, c->moments.n, INT64_MAX, err)
-              && file_write(state.data, c->state.data, c->state.n, err);
+static bool make_member(const Checkpoints *c, const Saved *m, const char *weights, const char *averages, Err *err) {
+    Buf config = { 0 };
+    params_config_text(&config, m->p->m->desc, DT_F32);
+    bool ok = dir_make(weights, err) && st_places_make(weights, m->spec, m->n_specs, c->conf.shard_bytes, err)
+              && params_save_rest(weights, config.data, &c->conf.carried, err)
+              && (!m->moments.n || st_places_make(averages, m->moments.spec, m->moments.n, c->conf.shard_bytes, err));
     buf_free(&config);
-    buf_free(&state);
     return ok;
 }
 
-/* Checksums are taken by all, when all is written; rank 0 puts them together. */
-static bool sum_up(Checkpoints *c, const Meet *m, Err *err) {
-    Buf files = { 0 };
-    bool ok = meet_tell(m, "written", "", err) && meet_all(m, "written", err)
-              && manifest_part(&files, m->dir, m->rank, m->n, err)
-              && meet_tell(m, "sums", files.n ? files.data : "", err);
+static bool make_folder(Checkpoints *c, Mem *mem, Err *err) {
+    const char *dir = c->meet.dir;
+    for (int i = 0; c->meet.rank == 0 && i < c->members; i++)
+        TRY(make_member(c, &c->m[i], mem_printf(mem, "%s/%s", dir, c->m[i].folder),
+                        mem_printf(mem, "%s/%s", dir, c->m[i].averages), err));
+    if (c->meet.rank == 0) TRY(file_write(mem_printf(mem, "%s/state.json", dir), c->state.data, c->state.n, err));
+    for (int i = 0; i < c->members; i++) {
+        Saved *m = &c->m[i];
+        plan_files(c, m, 0, mem_printf(mem, "%s/%s", dir, m->folder), mem);
+        if (m->moments.n) plan_files(c, m, 1, mem_printf(mem, "%s/%s", dir, m->averages), mem);
+    }
+    return true;
+}
+
+/* Rank 0 puts together what all have counted. */
+static bool sum_up(Checkpoints *c, Err *err) {
+    Meet *m = &c->meet;
+    Buf text = { 0 };
+    bool ok = true;
+    if (m->rank) {
+        sums_put(&c->sums, &text);
+        ok = meet_tell(m, "sums", text.n ? text.data : "", err);
+    }
+    for (int r = 1; ok && m->rank == 0 && r < m->n; r++) {
+        buf_clear(&text);
+        ok = meet_come(m, "sums", r, err) && meet_text(m, "sums", r, &text, err);
+        if (ok && text.n && !sums_take(&c->sums, text.data))
+            ok = err_set(err, "%s/.sums-%d is not what rank %d wrote", m->dir, r, r);
+    }
     if (ok && m->rank == 0) {
-        ok = meet_all(m, "sums", err);
-        for (int r = 1; ok && r < m->n; r++) {
-            size_t before = files.n;
-            buf_putc(&files, ',');
-            ok = meet_text(m, "sums", r, &files, err);
-            if (files.n == before + 1) files.data[files.n = before] = 0; /* it had none */
-        }
-        ok = ok && manifest_write(m->dir, c->step, files.data, err);
-        if (ok) meet_end(m, (const char *const[]){ "written", "sums", NULL });
+        ok = manifest_write(m->dir, c->step, &c->sums, err);
+        if (ok) meet_end(m, (const char *const[]){ "sums", "at", NULL });
         ok = ok && dir_sync(m->dir, err);
     }
-    buf_free(&files);
-    return ok;
-}
-
-static bool write_all(Checkpoints *c, const Meet *m, Err *err) {
-    Mem mem = { 0 };
-    char *model = mem_printf(&mem, "%s/model", m->dir),
-         *optimizer = mem_printf(&mem, "%s/optimizer.safetensors", m->dir);
-    bool ok = (m->rank || make_folder(c, m->dir, model, optimizer, err)) && meet_begin(m, err)
-              && write_own(c, model, optimizer, err) && sum_up(c, m, err);
-    mem_free(&mem);
+    buf_free(&text);
     return ok;
 }
 
 static void *writer(void *arg) {
     Checkpoints *c = arg;
     Buf tmp = { 0 };
+    Mem mem = { 0 };
     checkpoint_path(&tmp, c->conf.run_dir, c->step, PLACE_WRITING);
-    Meet m = c->meet;
-    m.dir = tmp.data;
-    bool first = m.rank == 0,
-         ok = write_all(c, &m, &c->err) && (!first || checkpoint_into_place(c->conf.run_dir, c->step, &c->err));
+    Meet *m = &c->meet;
+    m->dir = tmp.data, m->done = 0, m->told = 0;
+    bool first = m->rank == 0, ok = make_folder(c, &mem, &c->err) && meet_begin(m, &c->err) && write_own(c, &c->err)
+                                    && sum_up(c, &c->err)
+                                    && (!first || checkpoint_into_place(c->conf.run_dir, c->step, &c->err));
     if (ok && first) checkpoint_prune(c->conf.run_dir, c->step, c->conf.keep);
+    close_files(c, false, NULL);
     if (!ok) {
-        c->bad = meet_leave(&m) ? 2 : 1; /* what fails after that may fail because the folder is gone */
+        c->bad = meet_leave(m) ? 2 : 1; /* what fails after that may fail because the folder is gone */
         ring_leave(c->ring);
-        if (first && !meet_begun(&m)) tree_remove(tmp.data); /* else when nobody writes there any more */
+        if (first && !meet_begun(m)) tree_remove(tmp.data); /* else when nobody writes there any more */
         err_wrap(&c->err, "the checkpoint of step %" PRId64 " was not written (earlier ones are untouched)", c->step);
     }
+    sums_free(&c->sums);
+    mem_free(&mem);
     buf_free(&tmp);
     return NULL;
 }
@@ -340,7 +410,7 @@ bool checkpoint_wait(Checkpoints *c, Err *err) {
     if (!c->writing) return true;
     pthread_join(c->thread, NULL);
     c->writing = false;
-    int bad = agree(&c->p->m->par, c->bad, &c->err);
+    int bad = checkpoint_agree(c->par, c->bad, &c->err);
     c->bad = 0;
     if (!bad) return true;
     *err = c->err;
@@ -371,14 +441,15 @@ bool checkpoint_save(Checkpoints *c, int64_t step, const char *state_json, Err *
     checkpoint_path(&dir, c->conf.run_dir, step, PLACE_WRITING);
     if (first) ok = ok && dir_make(dir.data, err);
     buf_free(&dir);
-    if (agree(&c->p->m->par, ok ? 0 : 2, err)) return false;
+    if (checkpoint_agree(c->par, ok ? 0 : 2, err)) return false;
     ring_clear(c->ring);
     if (pthread_create(&c->thread, NULL, writer, c)) {
         CHECK(c->meet.n == 1, "the checkpoint's writer thread could not be started, and other ranks have theirs");
         return err_set(err, "the checkpoint's writer thread could not be started");
     }
     c->writing = true;
-    c->item = 0, c->at = 0;
+    c->copy = (Place3){ 0 };
+    copy_rows(c);
     copy(c, INT64_MAX, false);
     return true;
 }
@@ -400,32 +471,13 @@ static bool keep_model(const char *dir, Err *err) {
 bool checkpoint_weights(Policy *p, const CheckpointConf *conf, const char *dir, Err *err) {
     Mem mem = { 0 };
     CheckpointConf own = *conf;
-    own.run_dir = dir, own.keep = 1, own.buffer = PIECE;
-    Checkpoints *c = checkpoints_open(p, &own, &mem);
+    own.run_dir = dir, own.keep = 1, own.buffer = PIECE, own.moments = SAVED_NONE;
+    Checkpoints *c = checkpoints_open(&(Member){ MEMBER_MODEL, p }, 1, &own, &mem);
     bool ok = checkpoint_save(c, 0, "{}", err), first = c->meet.rank == 0;
     Err late;
     if (!checkpoints_close(c, &late) && ok) ok = false, *err = late;
     ok = ok && (!first || keep_model(dir, err));
-    ok = !agree(&p->m->par, ok ? 0 : 2, err);
-    mem_free(&mem);
-    return ok;
-}
-
-/* ---- going on */
-bool checkpoint_load(const char *path, Policy *p, Err *err) {
-    Buf b = { 0 };
-    Mem mem = { 0 };
-    Moments moments = moments_of(&p->grads, &mem);
-    buf_printf(&b, "%s/model", path);
-    bool ok = model_load(p->m, b.data, err) && masters_load(&p->opt, &p->m->w, &p->grads, p->m->dev, b.data, err);
-    buf_clear(&b);
-    buf_printf(&b, "%s/optimizer.safetensors", path);
-    ok = ok && moments_load(&p->opt, &moments, &p->grads, p->m->dev, b.data, err);
-    Json state;
-    ok = ok && checkpoint_state(path, &state, &mem, err);
-    if (ok && !json_int_within(&state, "optimizer_step", 0, UPDATES_MOST, &p->opt.step, err))
-        ok = err_wrap(err, "%s/state.json", path);
-    buf_free(&b);
+    ok = !checkpoint_agree(&p->m->par, ok ? 0 : 2, err);
     mem_free(&mem);
     return ok;
 }

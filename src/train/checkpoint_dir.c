@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -18,6 +19,15 @@ static bool ends(const char *s, const char *with) {
     size_t n = strlen(s), m = strlen(with);
     return n >= m && !strcmp(s + n - m, with);
 }
+
+/* A further member is a row here, and a Member of whoever saves. */
+static const struct {
+    const char *folder, *averages;
+} members[MEMBERS] = {
+    [MEMBER_MODEL] = { "model", "optimizer.safetensors" },
+};
+const char *member_folder(MemberKind k) { return members[k].folder; }
+const char *member_averages(MemberKind k) { return members[k].averages; }
 
 static const char *const prefix[] = { "", ".writing-", ".old-" };
 
@@ -40,6 +50,10 @@ static bool all_finite(const char *piece, size_t n, int64_t *skip) {
     return convert_not_finite(piece + from, DT_F32, (int64_t)((n - from) / 4)) < 0;
 }
 
+bool checkpoint_diverged(const char *name, Err *err) {
+    return err_set(err, "%s has weights that are no finite numbers: the run had diverged", name);
+}
+
 /* Bytes before the weights of a safetensors file; all of it where they do not lie on whole words, as ours do. */
 static int64_t header_bytes(const char *piece, size_t n) {
     uint64_t x;
@@ -48,9 +62,9 @@ static int64_t header_bytes(const char *piece, size_t n) {
     return x > INT64_MAX / 2 || x % 4 ? INT64_MAX : (int64_t)x + 8;
 }
 
-/* By reading, not by mapping: the pages of a mapped file count as this process's memory.  finite: NULL, or whether the
- * weights in it are. */
-static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, bool *finite, Err *err) {
+/* By reading, not by mapping: the pages of a mapped file count as this process's memory.  most: so many bytes, all of
+ * it at most.  finite: NULL, or whether the weights in it are. */
+static bool checksum(const char *path, int64_t most, uint32_t *crc, int64_t *bytes, bool *finite, Err *err) {
     _Alignas(8) char piece[1 << 16];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return err_set(err, "%s: cannot open: %s", path, strerror(errno));
@@ -61,8 +75,10 @@ static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, bool *fini
     if (finite) *finite = true;
     while (got > 0) {
         size_t n = 0; /* whole pieces, so that no word lies in two */
-        while (n < sizeof piece && got > 0) {
-            got = read(fd, piece + n, sizeof piece - n);
+        size_t room = most - *bytes < (int64_t)sizeof piece ? (size_t)(most - *bytes) : sizeof piece;
+        if (!room) got = 0;
+        while (n < room && got > 0) {
+            got = read(fd, piece + n, room - n);
             if (got < 0 && errno == EINTR) got = 1;
             else if (got > 0) n += (size_t)got;
         }
@@ -77,12 +93,29 @@ static bool checksum(const char *path, uint32_t *crc, int64_t *bytes, bool *fini
     return ok;
 }
 
-/* Files below dir by their paths relative to the checkpoint, with size and checksum: every n-th of them, for n ranks
- * that share the work.  A name that begins with a dot is none of the checkpoint's. */
-typedef struct {
-    int k, n, seen;
-} Share;
-static bool list_files(Buf *out, const char *root, const char *sub, Share *share, Err *err) {
+static const SumFile *counted(const Sums *s, const char *name) {
+    for (size_t i = 0; i < s->file.n; i++)
+        if (!strcmp(s->file.at[i].name, name)) return &s->file.at[i];
+    return NULL;
+}
+
+static bool put_pieces(Buf *out, const Sums *s, const SumFile *f, Err *err) {
+    uint32_t crc;
+    if (!sums_whole(s, (size_t)(f - s->file.at), &crc))
+        return err_set(err, "%s: the ranks have not written all of it", f->name);
+    buf_printf(out, ":{\"bytes\":%" PRId64 ",\"crc32\":%" PRIu32 ",\"pieces\":[", f->bytes, crc);
+    for (size_t i = 0; i < f->n; i++) {
+        const SumPiece *p = &s->piece.at[f->first + i];
+        buf_printf(out, "%s{\"offset\":%" PRId64 ",\"bytes\":%" PRId64 ",\"crc32\":%" PRIu32 "}", i ? "," : "", p->at,
+                   p->bytes, p->crc);
+    }
+    buf_puts(out, "]}");
+    return true;
+}
+
+/* Files below dir by their paths relative to the checkpoint.  A name that begins with a dot is none of the
+ * checkpoint's. */
+static bool list_files(Buf *out, const char *root, const char *sub, const Sums *sums, Err *err) {
     Buf dir = { 0 };
     buf_printf(&dir, "%s/%s", root, sub);
     struct dirent **names;
@@ -93,14 +126,16 @@ static bool list_files(Buf *out, const char *root, const char *sub, Share *share
         Buf rel = { 0 }, full = { 0 };
         buf_printf(&rel, "%s%s%s", sub, *sub ? "/" : "", name);
         buf_printf(&full, "%s/%s", root, rel.data);
+        const SumFile *f = counted(sums, rel.data);
         if (ok && name[0] != '.') {
             uint32_t crc;
             int64_t bytes;
-            if (dir_exists(full.data)) ok = list_files(out, root, rel.data, share, err);
-            else if (share->seen++ % share->n == share->k && (ok = checksum(full.data, &crc, &bytes, NULL, err))) {
-                if (out->n) buf_putc(out, ',');
+            if (!f && dir_exists(full.data)) ok = list_files(out, root, rel.data, sums, err);
+            else if (f || (ok = checksum(full.data, INT64_MAX, &crc, &bytes, NULL, err))) {
+                if (out->data[out->n - 1] != '{') buf_putc(out, ',');
                 json_put_str(out, rel.data, rel.n);
-                buf_printf(out, ":{\"bytes\":%" PRId64 ",\"crc32\":%" PRIu32 "}", bytes, crc);
+                if (f) ok = put_pieces(out, sums, f, err);
+                else buf_printf(out, ":{\"bytes\":%" PRId64 ",\"crc32\":%" PRIu32 "}", bytes, crc);
             }
         }
         buf_free(&rel);
@@ -112,16 +147,13 @@ static bool list_files(Buf *out, const char *root, const char *sub, Share *share
     return ok;
 }
 
-bool manifest_part(Buf *out, const char *dir, int k, int n, Err *err) {
-    Share share = { k, n, 0 };
-    return list_files(out, dir, "", &share, err);
-}
-
-bool manifest_write(const char *dir, int64_t step, const char *files, Err *err) {
+bool manifest_write(const char *dir, int64_t step, const Sums *sums, Err *err) {
     Buf text = { 0 }, path = { 0 };
     buf_printf(&path, "%s/manifest.json", dir);
-    buf_printf(&text, "{\"step\":%" PRId64 ",\"files\":{%s}}\n", step, files);
-    bool ok = file_write(path.data, text.data, text.n, err);
+    buf_printf(&text, "{\"step\":%" PRId64 ",\"files\":{", step);
+    bool ok = list_files(&text, dir, "", sums, err);
+    buf_puts(&text, "}}\n");
+    ok = ok && file_write(path.data, text.data, text.n, err);
     buf_free(&text);
     buf_free(&path);
     return ok;
@@ -137,27 +169,114 @@ static bool read_json(Json *out, const char *dir, const char *name, Mem *mem, Er
     return ok;
 }
 
-bool manifest_holds(const char *dir, Err *err) {
+/* The files of a manifest; whoever edited it. */
+static bool read_manifest(const Json **files, const char *dir, Json *manifest, Mem *mem, Err *err) {
+    TRY(read_json(manifest, dir, "manifest.json", mem, err));
+    *files = json_get(manifest, "files");
+    return (*files && (*files)->kind == JSON_OBJECT && (*files)->n) || err_set(err, "manifest.json lists no files");
+}
+
+/* One behind the other, from the file's first byte to its last. */
+static bool read_pieces(Sums *out, const char *name, const Json *file, Err *err) {
+    const Json *all = json_get(file, "pieces");
+    SumFile f = { .name = name, .first = out->piece.n };
+    bool ok = all->kind == JSON_ARRAY && json_int_within(file, "bytes", 0, INT64_MAX, &f.bytes, err);
+    int64_t at = 0;
+    for (size_t i = 0; ok && i < all->n; i++) {
+        SumPiece p = { 0 };
+        int64_t crc;
+        ok = all->items[i].kind == JSON_OBJECT && json_int_within(&all->items[i], "offset", at, at, &p.at, err)
+             && json_int_within(&all->items[i], "bytes", 0, f.bytes - at, &p.bytes, err)
+             && json_int_within(&all->items[i], "crc32", 0, UINT32_MAX, &crc, err);
+        if (!ok) break;
+        p.want = (uint32_t)crc, at += p.bytes;
+        VEC_PUSH(out->piece, p);
+        f.n++;
+    }
+    if (!ok || at != f.bytes || !f.n)
+        return err_set(err, "manifest.json: the pieces of %s are not the whole file, one behind the other", name);
+    VEC_PUSH(out->file, f);
+    return true;
+}
+
+/* Is it of this version's form?  Files that begin a member's averages count as its own. */
+static bool known(const char *name) {
+    if (!strcmp(name, "state.json")) return true;
+    for (int k = 0; k < MEMBERS; k++) {
+        size_t folder = strlen(members[k].folder), stem = strlen(members[k].averages) - strlen(".safetensors");
+        if (!strncmp(name, members[k].folder, folder) && name[folder] == '/') return true;
+        if (!strncmp(name, members[k].averages, stem) && (name[stem] == '.' || name[stem] == '-')) return true;
+    }
+    return false;
+}
+
+bool checkpoint_unknown(const char *path, Buf *names) {
     Mem mem = { 0 };
     Json manifest;
-    bool ok = read_json(&manifest, dir, "manifest.json", &mem, err);
-    const Json *files = ok ? json_get(&manifest, "files") : NULL;
-    if (ok && (!files || files->kind != JSON_OBJECT || !files->n)) ok = err_set(err, "manifest.json lists no files");
-    for (size_t i = 0; ok && i < files->n; i++) {
-        const JsonMember *f = &files->members[i];
-        int64_t want_bytes = -1, want_crc = -1, bytes;
-        uint32_t crc;
-        Buf path = { 0 };
-        bool weights = begins(f->key, "model/") && ends(f->key, ".safetensors"), finite = true;
-        buf_printf(&path, "%s/%s", dir, f->key);
-        ok = json_int(&f->value, "bytes", &want_bytes, err) && json_int(&f->value, "crc32", &want_crc, err)
-             && checksum(path.data, &crc, &bytes, weights ? &finite : NULL, err);
-        if (ok && (bytes != want_bytes || (int64_t)crc != want_crc))
-            ok = err_set(err, "%s is damaged (its checksum is another)", f->key);
-        else if (ok && !finite)
-            ok = err_set(err, "%s has weights that are no finite numbers: the run had diverged", f->key);
-        buf_free(&path);
+    const Json *files;
+    Err none;
+    bool any = false, read = read_manifest(&files, path, &manifest, &mem, &none);
+    for (size_t i = 0; read && i < files->n; i++) {
+        const char *name = files->members[i].key, *slash = strchr(name, '/');
+        int n = slash ? (int)(slash - name) + 1 : (int)strlen(name);
+        char one[256];
+        snprintf(one, sizeof one, "%s%.*s", any ? ", " : "", n > 200 ? 200 : n, name);
+        if (known(name) || (names->data && strstr(names->data, one + (any ? 2 : 0)))) continue;
+        buf_puts(names, one);
+        any = true;
     }
+    mem_free(&mem);
+    return any;
+}
+
+bool manifest_sums(const char *dir, Sums *out, Mem *mem, Err *err) {
+    Json manifest;
+    const Json *files;
+    bool ok = read_manifest(&files, dir, &manifest, mem, err);
+    *out = (Sums){ 0 };
+    for (size_t i = 0; ok && i < files->n; i++)
+        if (json_get(&files->members[i].value, "pieces"))
+            ok = read_pieces(out, files->members[i].key, &files->members[i].value, err);
+    if (!ok) sums_free(out);
+    return ok;
+}
+
+static bool size_is(const char *path, const char *name, int64_t want, Err *err) {
+    struct stat st;
+    if (stat(path, &st)) return err_set(err, "%s: cannot open: %s", path, strerror(errno));
+    return st.st_size == want
+           || err_set(err, "%s is damaged (it has %lld bytes, not %lld)", name, (long long)st.st_size, (long long)want);
+}
+
+/* Files that have pieces are large: of these the header, and the rest where it is asked for. */
+static bool file_holds(const char *dir, const char *name, const Json *file, Look look, Err *err) {
+    int64_t bytes = -1, crc = -1, most = INT64_MAX, got;
+    uint32_t sum;
+    bool in_model = begins(name, member_folder(MEMBER_MODEL)) && name[strlen(member_folder(MEMBER_MODEL))] == '/',
+         weights = ends(name, ".safetensors") && in_model, finite = true;
+    TRY(json_int(file, "bytes", &bytes, err) && json_int(file, "crc32", &crc, err));
+    Sums s = { 0 };
+    bool pieces = json_get(file, "pieces") != NULL, ok = !pieces || read_pieces(&s, name, file, err);
+    if (ok && pieces && (look == LOOK_SIZES || (look == LOOK_MODEL && !in_model)))
+        most = s.piece.at[0].bytes, crc = s.piece.at[0].want;
+    sums_free(&s);
+    Buf path = { 0 };
+    buf_printf(&path, "%s/%s", dir, name);
+    ok = ok && size_is(path.data, name, bytes, err)
+         && checksum(path.data, most, &sum, &got, weights && most == INT64_MAX ? &finite : NULL, err);
+    if (ok && (int64_t)sum != crc) ok = err_set(err, "%s is damaged (its checksum is another)", name);
+    else if (ok && !finite) ok = checkpoint_diverged(name, err);
+    buf_free(&path);
+    return ok;
+}
+
+bool manifest_holds(const char *dir, Look look, Err *err) {
+    Mem mem = { 0 };
+    Json manifest;
+    const Json *files;
+    bool ok = read_manifest(&files, dir, &manifest, &mem, err);
+    for (size_t i = 0; ok && i < files->n; i++)
+        ok = file_holds(dir, files->members[i].key, &files->members[i].value, look, err);
     mem_free(&mem);
     return ok;
 }
@@ -201,15 +320,18 @@ static Steps steps_of(const char *run_dir) {
     return s;
 }
 
-/* One of a later step was passed over as damaged when this run went on: it does not count, or
+/* What has members that nobody here knows stays: later ones do not have them.
+ * One of a later step was passed over as damaged when this run went on: it does not count, or
  * a good one would go for it. */
 void checkpoint_prune(const char *run_dir, int64_t step, int keep) {
     Buf path = { 0 };
     Steps s = steps_of(run_dir);
     while (s.n && s.at[s.n - 1] > step) s.n--;
     for (size_t i = 0; i + (size_t)keep < s.n; i++) {
+        Buf names = { 0 };
         checkpoint_path(&path, run_dir, s.at[i], PLACE_WHOLE);
-        tree_remove(path.data);
+        if (!checkpoint_unknown(path.data, &names)) tree_remove(path.data);
+        buf_free(&names);
     }
     vec_free(s.at);
     buf_free(&path);
@@ -253,24 +375,36 @@ void checkpoint_tidy(const char *run_dir) {
     buf_free(&place);
 }
 
-bool checkpoint_find(const char *run_dir, const char **path, int64_t *step, Mem *mem, Err *err) {
+void checkpoint_newest(const char *run_dir, Look look, int64_t below, const char **path, int64_t *step, int *bad,
+                       Mem *mem) {
     Buf b = { 0 };
     *path = NULL;
     Steps s = steps_of(run_dir);
-    int bad = 0;
     for (size_t i = s.n; i-- > 0 && !*path;) {
+        if (s.at[i] >= below) continue;
         checkpoint_path(&b, run_dir, s.at[i], PLACE_WHOLE);
         if (!dir_exists(b.data)) checkpoint_path(&b, run_dir, s.at[i], PLACE_OLD);
         Err why;
-        if (manifest_holds(b.data, &why)) *path = mem_str(mem, b.data, b.n), *step = s.at[i];
-        else fprintf(stderr, "hone: %s is passed over: %s\n", b.data, why.msg), bad++;
+        if (manifest_holds(b.data, look, &why)) *path = mem_str(mem, b.data, b.n), *step = s.at[i];
+        else checkpoint_pass_over(b.data, &why), ++*bad;
     }
-    bool ok = *path || !bad
-              || err_set(err, "%s: all %d checkpoints are damaged; start again in another folder, or restore one",
-                         run_dir, bad);
     vec_free(s.at);
     buf_free(&b);
-    return ok;
+}
+
+void checkpoint_pass_over(const char *path, const Err *why) {
+    fprintf(stderr, "hone: %s is passed over: %s\n", path, why->msg);
+}
+
+bool checkpoint_all_bad(const char *run_dir, int bad, Err *err) {
+    return err_set(err, "%s: all %d checkpoints are damaged; start again in another folder, or restore one", run_dir,
+                   bad);
+}
+
+bool checkpoint_find(const char *run_dir, Look look, const char **path, int64_t *step, Mem *mem, Err *err) {
+    int bad = 0;
+    checkpoint_newest(run_dir, look, INT64_MAX, path, step, &bad, mem);
+    return *path || !bad || checkpoint_all_bad(run_dir, bad, err);
 }
 
 const char *checkpoint_model(const char *run_dir, Mem *mem) {
@@ -289,7 +423,7 @@ const char *checkpoint_model(const char *run_dir, Mem *mem) {
     return found;
 }
 
-bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *mem, Err *err) {
+bool checkpoint_at(const char *run_dir, int64_t step, Look look, const char **path, Mem *mem, Err *err) {
     Buf b = { 0 }, there = { 0 };
     Steps s = steps_of(run_dir);
     bool ok = false, found = false;
@@ -300,7 +434,7 @@ bool checkpoint_at(const char *run_dir, int64_t step, const char **path, Mem *me
     if (found) {
         checkpoint_path(&b, run_dir, step, PLACE_WHOLE);
         if (!dir_exists(b.data)) checkpoint_path(&b, run_dir, step, PLACE_OLD);
-        ok = manifest_holds(b.data, err) || err_wrap(err, "%s is damaged", b.data);
+        ok = manifest_holds(b.data, look, err) || err_wrap(err, "%s is damaged", b.data);
         if (ok) *path = mem_str(mem, b.data, b.n);
     } else
         err_set(err, "%s holds no checkpoint of step %lld; there are %s (trainer.keep says how many stay)", run_dir,

@@ -4,7 +4,9 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,13 +49,53 @@ static void take_away(const Meet *m, const char *what, int rank) {
     buf_free(&path);
 }
 
+enum { TELLS = 10 }; /* in the time of a deadline */
+
+void meet_progress(Meet *m, int64_t more) {
+    m->done += more;
+    double now = clock_now();
+    if (m->n == 1 || m->wait <= 0 || now - m->told < m->wait / TELLS) return;
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, m->done);
+    m->told = now;
+    put(m, "at", m->rank, text, &(Err){ { 0 } }); /* where it cannot be told, the write itself will say why */
+}
+
+/* What all have done. */
+static int64_t done_by_all(const Meet *m) {
+    int64_t sum = 0;
+    for (int r = 0; r < m->n; r++) {
+        Buf text = { 0 };
+        Err none;
+        if (there(m, "at", r) && meet_text(m, "at", r, &text, &none) && text.n) sum += strtoll(text.data, NULL, 10);
+        buf_free(&text);
+    }
+    return sum;
+}
+
+static void pause_for(double *seconds) {
+    nanosleep(&(struct timespec){ (time_t)*seconds, (long)((*seconds - (double)(time_t)*seconds) * 1e9) }, NULL);
+    *seconds = *seconds < 0.5 ? 2 * *seconds : 1;
+}
+
 static bool wait_for(const Meet *m, const char *what, int rank, Err *err) {
-    double start = clock_now();
+    double since = clock_now(), looked = since, pause = 0.002, most = m->wait > 0 ? m->wait / TELLS : 1;
+    int64_t seen = -1;
     while (!there(m, what, rank)) {
         if (there(m, "over", -1) || !dir_exists(m->dir)) return err_set(err, "another rank has given up");
-        if (m->wait > 0 && clock_now() - start > m->wait)
-            return err_set(err, "rank %d does not come (trainer.wait_seconds)", rank < 0 ? 0 : rank);
-        nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+        double now = clock_now();
+        if (m->wait > 0 && now - looked > m->wait / TELLS) {
+            int64_t done = done_by_all(m);
+            if (done != seen) seen = done, since = now;
+            looked = now;
+        }
+        if (m->wait > 0 && now - since > m->wait)
+            return err_set(err,
+                           "rank %d does not come, and nobody has written anything for %.0f s "
+                           "(trainer.wait_seconds)",
+                           rank < 0 ? 0 : rank, now - since);
+        if (pause > most) pause = most;
+        pause_for(&pause);
     }
     return true;
 }
@@ -67,9 +109,8 @@ bool meet_tell(const Meet *m, const char *what, const char *text, Err *err) {
     return m->n == 1 || put(m, what, m->rank, text, err);
 }
 
-bool meet_all(const Meet *m, const char *what, Err *err) {
-    for (int r = 0; r < m->n && m->n > 1; r++) TRY(wait_for(m, what, r, err));
-    return true;
+bool meet_come(const Meet *m, const char *what, int rank, Err *err) {
+    return m->n == 1 || wait_for(m, what, rank, err);
 }
 
 bool meet_text(const Meet *m, const char *what, int rank, Buf *out, Err *err) {

@@ -15,10 +15,13 @@ typedef struct {
     size_t  *first;             /* [grads->n]: k of a parameter, of its expert 0 if there are several */
 } Moments;
 
-Moments moments_of(const Params *grads, Mem *mem);
+Moments moments_of(const Params *grads, DType t, Mem *mem);
 
-/* This rank's pieces.  Every tensor is there with its shape, and no other.  A file of two tensors "m" and "v" in flat
- * order, as they were written before they had names, is read by position. */
-bool moments_load(Optim *o, const Moments *x, const Params *grads, Dev *d, const char *path, Err *err);
+/* Two tensors "m" and "v" in flat order, as they were written before they had names. */
+static inline bool moments_are_flat(const StFiles *f) { return st_find(f, "m") != NULL; }
+/* Every tensor is there with its shape, all F32 or all BF16, and no other; or of the flat ones both. */
+bool moments_check(const Moments *x, const Params *grads, const StFiles *f, Err *err);
+/* This rank's pieces of the flat ones. */
+void moments_load_flat(Optim *o, const Moments *x, const Params *grads, Dev *d, const StFiles *f);
 
 #endif

@@ -61,10 +61,12 @@ edited train made 's/,"kl_coef":[^,}]*//' '"kl_coef" is missing'
 for v in -1 1e999; do edited train made "$(number kl_coef $v)" '"kl_coef" is (-1|inf)'; done
 
 # Weights that are no numbers, under checksums that are right: the one before is gone on from, and exported.
-sum_of() { # sum_of FILE: manifest.json of run's last checkpoint agrees with it again
-    local dir=run/checkpoints/step-000002 crc bytes
-    read -r crc bytes < <(gzip -1c "$dir/$1" | tail -c 8 | od -An -t u4)
-    sed -i -E 's|("'$1'":)\{[^}]*\}|\1{"bytes":'$bytes',"crc32":'$crc'}|' "$dir/manifest.json"
+crc_of() { gzip -1c | tail -c 8 | od -An -t u4 -N 4 | tr -d ' '; }
+sum_of() { # sum_of FILE: manifest.json of run's last checkpoint agrees with it again; its pieces are header and the rest
+    local dir=run/checkpoints/step-000002 crc piece at
+    at=$(sed -E 's|.*"'$1'":\{[^]]*"offset":([0-9]+),[^]]*\]\}.*|\1|' "$dir/manifest.json")
+    crc=$(crc_of <"$dir/$1") piece=$(tail -c +$((at + 1)) "$dir/$1" | crc_of)
+    sed -i -E 's|("'$1'":\{"bytes":[0-9]+,"crc32":)[0-9]+(,"pieces":\[[^]]*"crc32":)[0-9]+(\}\]\})|\1'$crc'\2'$piece'\3|' "$dir/manifest.json"
 }
 poison() { # poison BYTES: the last weight of run's last checkpoint
     local file=run/checkpoints/step-000002/model/model.safetensors

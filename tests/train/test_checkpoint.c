@@ -1,6 +1,7 @@
 /* test_checkpoint.c - a checkpoint is whole or it is not there: saved and read back, damaged,
  * killed while it is written, on a full disk. */
 #include "base/file.h"
+#include "tensor/half.h"
 #include "train/checkpoint.h"
 #include "train/train_fixture.h"
 
@@ -31,7 +32,7 @@ static Checkpoints *saver(Trainer *t, const char *dir, int keep, int64_t buffer)
     const char *from = FIXTURE("models/qwen3_moe");
     CheckpointConf c = { .run_dir = dir, .keep = keep, .shard_bytes = (int64_t)1e6, .buffer = buffer };
     CHECK(params_carry(&c.carried, from, from, NULL, &t->mem, &err), "%s", err.msg);
-    return checkpoints_open(&t->policy, &c, &t->mem);
+    return checkpoints_open(&(Member){ MEMBER_MODEL, &t->policy }, 1, &c, &t->mem);
 }
 
 static void update(Trainer *t) {
@@ -44,6 +45,10 @@ static bool save(Trainer *t, Checkpoints *c, int64_t step, Err *err) {
     char state[80];
     snprintf(state, sizeof state, "{\"optimizer_step\":%ld,\"step\":%ld}\n", (long)t->policy.opt.step, (long)step);
     return checkpoint_save(c, step, state, err);
+}
+
+static LoadEnd load(Trainer *t, const char *path, Err *err) {
+    return checkpoint_load(path, &(Member){ MEMBER_MODEL, &t->policy }, 1, err);
 }
 
 static int count(const char *dir, const char *prefix) {
@@ -76,7 +81,7 @@ static int64_t newest(const char *dir, Err *err) { /* -1: none; -2: an error */
     int64_t step = -1;
     int quiet = dup(2), null = open("/dev/null", O_WRONLY);
     dup2(null, 2); /* what is passed over is said there */
-    bool ok = checkpoint_find(dir, &path, &step, &mem, err);
+    bool ok = checkpoint_find(dir, LOOK_ALL, &path, &step, &mem, err);
     dup2(quiet, 2);
     close(quiet);
     close(null);
@@ -102,7 +107,7 @@ static void save_and_go_on(void) {
 
     trainer_open(&b, MODEL, (PolicyConf){ .micro_tokens = 512, .offload = 0.4 }, 2);
     snprintf(path, sizeof path, "%s/checkpoints/step-000002", dir);
-    EXPECT(checkpoint_load(path, &b.policy, &err) && b.policy.opt.step == 2, "load: %s", err.msg);
+    EXPECT(load(&b, path, &err) == LOAD_OK && b.policy.opt.step == 2, "load: %s", err.msg);
     update(&b), update(&b);
     int64_t n, m;
     float *x = flat_of(&a, a.model.w.flat, &n), *y = flat_of(&b, b.model.w.flat, &m);
@@ -209,6 +214,72 @@ static void damaged_and_later(void) {
     clear(dir);
 }
 
+static float moment(Trainer *t, OptimState k, int64_t at) {
+    float x;
+    optim_get(&t->policy.opt, &t->dev, k, at, 1, TENSOR_NONE, &x);
+    return x;
+}
+
+/* Averages in 16 bits, or none: the weights are all there. */
+static void rounded(void) {
+    for (SavedMoments how = SAVED_BF16; how <= SAVED_NONE; how++) {
+        char dir[128], path[200], cmd[300];
+        folder(dir, "averages");
+        Trainer a, b;
+        Err err = { { 0 } };
+        trainer_open(&a, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
+        trainer_open(&b, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
+        CheckpointConf conf = { .run_dir = dir, .keep = 1, .shard_bytes = (int64_t)1e5, .moments = how };
+        Checkpoints *c = checkpoints_open(&(Member){ MEMBER_MODEL, &a.policy }, 1, &conf, &a.mem);
+        update(&a), update(&a), update(&b);
+        EXPECT(save(&a, c, 2, &err) && checkpoints_close(c, &err), "%s", err.msg);
+        snprintf(path, sizeof path, "%s/checkpoints/step-000002", dir);
+        EXPECT(load(&b, path, &err) == LOAD_OK && b.policy.opt.step == (how == SAVED_NONE ? 0 : 2), "%s", err.msg);
+        int64_t n, m;
+        float *x = flat_of(&a, a.model.w.flat, &n), *y = flat_of(&b, b.model.w.flat, &m);
+        EXPECT(n == m && !memcmp(x, y, (size_t)n * 4), "weights are others where averages were not saved whole");
+        free(x), free(y);
+        for (OptimState k = STATE_M; k <= STATE_V; k++) {
+            int64_t at = a.policy.opt.n / 2;
+            while (moment(&a, k, at) == 0) at++; /* an expert that no token has met has none */
+            float was = moment(&a, k, at), now = moment(&b, k, at),
+                  want = how == SAVED_NONE ? 0 : bf16_f32(f32_bf16(was));
+            EXPECT(was != 0 && now == want, "state %d: %g became %g", k, (double)was, (double)now);
+        }
+        snprintf(cmd, sizeof cmd, "ls %s/optimizer* >/dev/null 2>&1", path);
+        EXPECT(!system(cmd) == (how == SAVED_BF16), "averages in files: %d", how);
+        trainer_close(&a);
+        trainer_close(&b);
+        clear(dir);
+    }
+}
+
+/* What another version has put into a checkpoint is named, and neither taken for damage nor pruned. */
+static void unknown(void) {
+    char dir[128], path[200], cmd[700];
+    folder(dir, "a critic");
+    Trainer t;
+    Err err = { { 0 } };
+    Buf names = { 0 };
+    trainer_open(&t, MODEL, (PolicyConf){ .micro_tokens = 512 }, 1);
+    Checkpoints *c = saver(&t, dir, 1, 0);
+    EXPECT(save(&t, c, 1, &err) && checkpoint_wait(c, &err), "%s", err.msg);
+    snprintf(path, sizeof path, "%s/checkpoints/step-000001", dir);
+    EXPECT(!checkpoint_unknown(path, &names), "unknown: %s", names.data);
+    snprintf(cmd, sizeof cmd,
+             "cd %s && mkdir critic && printf abc > critic/a && printf abc > critic/b && sed -i 's|\"files\":{|&"
+             "\"critic/a\":{\"bytes\":3,\"crc32\":891568578},\"critic/b\":{\"bytes\":3,\"crc32\":891568578},|' "
+             "manifest.json",
+             path);
+    EXPECT(!system(cmd) && newest(dir, &err) == 1, "%s", err.msg);
+    EXPECT(checkpoint_unknown(path, &names) && !strcmp(names.data, "critic/"), "unknown: %s", names.data);
+    EXPECT(save(&t, c, 2, &err) && save(&t, c, 3, &err) && checkpoints_close(c, &err), "%s", err.msg);
+    EXPECT(count(dir, "step-") == 2 && newest(dir, &err) == 3, "%d checkpoints", count(dir, "step-"));
+    trainer_close(&t);
+    buf_free(&names);
+    clear(dir);
+}
+
 /* A child that saves again and again is killed at a random moment: what is there is whole. */
 static void killed(int times) {
     char dir[128];
@@ -279,6 +350,8 @@ int main(void) {
     bounded();
     damage();
     damaged_and_later();
+    rounded();
+    unknown();
     killed(10);
     full_disk();
     return test_end();

@@ -80,7 +80,7 @@ static void update(const char *name, double offload) {
     policy_open(&p, &m, &conf, &mem);
     int64_t all = arch_param_count(&desc), frozen = 0;
     arch_each_param(&desc, add_frozen, &frozen);
-    Moments x = moments_of(&p.grads, &mem);
+    Moments x = moments_of(&p.grads, DT_F32, &mem);
     places(&x, all - frozen, name);
     EXPECT((double)p.opt.split >= floor((double)p.opt.n * offload) - 1024 && p.opt.n >= all - frozen,
            "%s: %lld of %lld on the host", name, (long long)p.opt.split, (long long)p.opt.n);
@@ -88,7 +88,7 @@ static void update(const char *name, double offload) {
     EXPECT(fabs(states / (8 * (double)(all - frozen)) - 1) < 1e-3
                && fabs(grads / (4 * (double)(all - frozen)) - 1) < 1e-3,
            "%s: %g bytes of states, %g of gradients", name, states, grads);
-    double save = (double)checkpoint_buffer_bytes(&desc, NULL, 0);
+    double save = (double)checkpoint_bytes(&desc, NULL, 0, SAVED_F32);
     EXPECT(fabs(save / (12 * (double)all) - 1) < 1e-3, "%s: a save of %g bytes", name, save);
     p.opt.step = 5000000000;
     optim_step(&p.opt, &m.w, &p.grads, &m.par, &dry, &(AdamConf){ 1e-6, 0.9, 0.999, 1e-8, 0.1, 1, 0 }, 1);

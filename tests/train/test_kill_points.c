@@ -44,7 +44,7 @@ static Checkpoints *saver(Trainer *t, const char *dir) {
     const char *from = FIXTURE("models/qwen2");
     CheckpointConf c = { .run_dir = dir, .keep = 1, .shard_bytes = 100000, .buffer = buffer };
     CHECK(params_carry(&c.carried, from, from, NULL, &t->mem, &err), "%s", err.msg);
-    return checkpoints_open(&t->policy, &c, &t->mem);
+    return checkpoints_open(&(Member){ MEMBER_MODEL, &t->policy }, 1, &c, &t->mem);
 }
 
 static bool save(Trainer *t, Checkpoints *c, int64_t step, Err *err) {
@@ -58,7 +58,7 @@ static int64_t newest(const char *dir) { /* -1: none */
     const char *path;
     int64_t step = -1;
     Err err;
-    bool ok = checkpoint_find(dir, &path, &step, &mem, &err) && path;
+    bool ok = checkpoint_find(dir, LOOK_ALL, &path, &step, &mem, &err) && path;
     mem_free(&mem);
     return ok ? step : -1;
 }

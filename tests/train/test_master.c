@@ -86,13 +86,14 @@ static void goes_on(const char *name, size_t which) {
     char dir[] = "/tmp/hone-master-XXXXXX", rm[64];
     CHECK(mkdtemp(dir), "no folder");
     CheckpointConf cc = { .run_dir = dir, .keep = 1, .shard_bytes = 1 << 30, .buffer = 100000 };
-    Checkpoints *saves = checkpoints_open(&t.policy, &cc, &t.mem);
+    Checkpoints *saves = checkpoints_open(&(Member){ MEMBER_MODEL, &t.policy }, 1, &cc, &t.mem);
     bool ok = checkpoint_save(saves, 1, "{\"optimizer_step\":2}", &err) && checkpoint_wait(saves, &err);
     EXPECT(ok, "%s", err.msg);
     kept_open(&u, name, kept);
     const char *path = NULL;
     int64_t step;
-    ok = checkpoint_find(dir, &path, &step, &u.mem, &err) && path && checkpoint_load(path, &u.policy, &err);
+    ok = checkpoint_find(dir, LOOK_ALL, &path, &step, &u.mem, &err) && path
+         && checkpoint_load(path, &(Member){ MEMBER_MODEL, &u.policy }, 1, &err) == LOAD_OK;
     EXPECT(ok, "%s", err.msg);
     for (int i = 0; i < 2; i++) {
         float *a = trained_of(&t, &n), *b = trained_of(&u, &n);

@@ -19,11 +19,19 @@ typedef struct {
     Err err;
 } Rig;
 
+/* Rows so long, and so many of them, that strips are exchanged in several blocks. */
+static const char WIDE[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":520,\"num_"
+    "hidden_layers\":1,\"vocab_size\":300,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+    "\"head_dim\":8,\"intermediate_size\":1504,\"tie_word_embeddings\":false," RANKS_COMMON;
+enum { WIDE_MODEL = COUNT(rank_models) };
+static const char *config_of(int which) { return which == WIDE_MODEL ? WIDE : rank_models[which].config; }
+
 /* By model: weights and states as a run may keep them. */
-static const OptimTypes kept_by[] = { { 0 }, { 0 }, { DT_BF16, DT_F32, DT_BF16 }, { DT_BF16, DT_I16, DT_BF16 } };
+static const OptimTypes kept_by[] = { { 0 }, { 0 }, { DT_BF16, DT_F32, DT_BF16 }, { DT_BF16, DT_I16, DT_BF16 }, { 0 } };
 
 static void rig_open(Rig *x, const World *w, int which, const char *grid, double offload) {
-    CHECK(ranks_open(&x->r, w, which, grid), "%s has no experts", rank_models[which].name);
+    CHECK(ranks_open_config(&x->r, w, config_of(which), grid), "%s cannot be cut by %s", config_of(which), grid);
     PolicyConf c = { .micro_tokens = 64, .max_seqs = 6, .offload = offload, .states = kept_by[which], .trains = true };
     dev_open(&x->d, (DevOpts){ .threads = 1 });
     x->d.tmp = dev_arena(&x->d, "tmp", policy_sizes(&x->r.desc, &x->r.shard, &c, dev_kind_cpu()).tmp);
@@ -58,8 +66,11 @@ static void update(Rig *x, int times) {
 }
 
 static Checkpoints *saver(Rig *x, const char *dir, int64_t buffer) {
-    CheckpointConf c = { .run_dir = dir, .keep = 2, .shard_bytes = 100000, .buffer = buffer };
-    return checkpoints_open(&x->p, &c, &x->r.mem);
+    CheckpointConf c = { .run_dir = dir, .keep = 2, .shard_bytes = 100000, .buffer = buffer, .piece = 30000 };
+    return checkpoints_open(&(Member){ MEMBER_MODEL, &x->p }, 1, &c, &x->r.mem);
+}
+static LoadEnd load(Rig *x, const char *path) {
+    return checkpoint_load(path, &(Member){ MEMBER_MODEL, &x->p }, 1, &x->err);
 }
 static bool save(Rig *x, Checkpoints *c, int64_t step) {
     char state[80];
@@ -77,12 +88,34 @@ static void make(Rig *x, const char *dir) {
 }
 
 static void again(Rig *x, const char *dir, const char *name) {
-    EXPECT(checkpoint_load(mem_printf(&x->r.mem, "%s/made/checkpoints/step-000003", dir), &x->p, &x->err), "%s",
-           x->err.msg);
+    EXPECT(load(x, mem_printf(&x->r.mem, "%s/made/checkpoints/step-000003", dir)) == LOAD_OK, "%s", x->err.msg);
     EXPECT(x->p.opt.step == 3, "update %lld", (long long)x->p.opt.step);
     Checkpoints *c = saver(x, mem_printf(&x->r.mem, "%s/%s", dir, name), 20000);
     EXPECT(save(x, c, 3), "%s", x->err.msg);
     EXPECT(checkpoints_close(c, &x->err), "%s", x->err.msg);
+}
+
+/* Damage that one rank reads is every rank's verdict, with the file's name; what was loaded before does no harm to what
+ * is loaded next. */
+static void hurt(Rig *x, const char *dir) {
+    static const struct {
+        const char *file;
+        bool nan;
+    } cases[] = { { "model/model-00001-of-", false },
+                  { "optimizer-00002-of-", false },
+                  { "model/model-00002-of-", true } };
+    const char *made = mem_printf(&x->r.mem, "%s/made/checkpoints/step-000003", dir);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char cmd[512], *path = mem_printf(&x->r.mem, "%s/hurt-%zu", dir, i);
+        snprintf(cmd, sizeof cmd,
+                 "cp -r %s %s && f=$(ls %s/%s*) && printf '%s' | dd of=$f bs=1 seek=$(($(stat -c %%s $f) - 4)) "
+                 "conv=notrunc status=none",
+                 made, path, path, cases[i].file, cases[i].nan ? "\\0\\0\\300\\177" : "\\1\\2\\3\\4");
+        if (x->r.w.all.rank == 0) CHECK(!system(cmd), "%s", cmd);
+        comm_barrier(&x->r.w.all);
+        EXPECT(load(x, path) == LOAD_DAMAGED && strstr(x->err.msg, cases[i].file), "case %zu: %s", i, x->err.msg);
+    }
+    again(x, dir, "afterhurt");
 }
 
 static void fail(Rig *x, const char *dir) {
@@ -101,12 +134,12 @@ static void fail(Rig *x, const char *dir) {
     Mem mem = { 0 };
     const char *path = NULL;
     int64_t step = 0;
-    EXPECT(checkpoint_find(mem_printf(&mem, "%s/failing", dir), &path, &step, &mem, &x->err) && step == 1, "step %lld",
-           (long long)step);
+    EXPECT(checkpoint_find(mem_printf(&mem, "%s/failing", dir), LOOK_ALL, &path, &step, &mem, &x->err) && step == 1,
+           "step %lld", (long long)step);
     comm_barrier(&x->r.w.all);
     EXPECT(save(x, c, 3) && checkpoints_close(c, &x->err), "%s", x->err.msg);
-    EXPECT(checkpoint_find(mem_printf(&mem, "%s/failing", dir), &path, &step, &mem, &x->err) && step == 3, "step %lld",
-           (long long)step);
+    EXPECT(checkpoint_find(mem_printf(&mem, "%s/failing", dir), LOOK_ALL, &path, &step, &mem, &x->err) && step == 3,
+           "step %lld", (long long)step);
     mem_free(&mem);
 }
 
@@ -124,6 +157,7 @@ static void act(const World *w, int which, const char *what, const char *grid, c
     if (!strcmp(what, "make")) make(&x, dir);
     else if (!strcmp(what, "again")) again(&x, dir, grid);
     else if (!strcmp(what, "fail")) fail(&x, dir);
+    else if (!strcmp(what, "hurt")) hurt(&x, dir);
     else loop(&x, dir);
     rig_close(&x);
 }
@@ -155,7 +189,8 @@ static void same_bytes(const char *dir, const char *name) {
     const char *path = NULL;
     int64_t step;
     Err err = { "" };
-    EXPECT(checkpoint_find(mem_printf(&mem, "%s/%s", dir, name), &path, &step, &mem, &err) && path && step == 3,
+    EXPECT(checkpoint_find(mem_printf(&mem, "%s/%s", dir, name), LOOK_ALL, &path, &step, &mem, &err) && path
+               && step == 3,
            "%s: no whole checkpoint: %s", name, err.msg);
     mem_free(&mem);
 }
@@ -192,14 +227,14 @@ static void kills(const char *self, const char *dir, int times) {
         const char *path = NULL;
         int64_t step = 0;
         Err err = { "" };
-        bool ok = checkpoint_find(mem_printf(&mem, "%s/killed", dir), &path, &step, &mem, &err);
+        bool ok = checkpoint_find(mem_printf(&mem, "%s/killed", dir), LOOK_ALL, &path, &step, &mem, &err);
         EXPECT(ok && (path || !last), "kill %d: no whole checkpoint after one of step %lld: %s", k, (long long)last,
                err.msg);
         if (path) {
             Rig x = { 0 };
             World alone = { .all = comm_self(), .local_size = 1 };
             rig_open(&x, &alone, 3, "tp=1", 0);
-            EXPECT(checkpoint_load(path, &x.p, &x.err), "kill %d: %s", k, x.err.msg);
+            EXPECT(load(&x, path) == LOAD_OK, "kill %d: %s", k, x.err.msg);
             rig_close(&x);
             last = step;
         }
@@ -225,6 +260,7 @@ int main(int argc, char **argv) {
         { 3, 4, "tp=2,pp=2", { { 1, "tp=1" }, { 4, "ep=4" }, { 8, "tp=2,ep=4" }, { 3, "dp=3" } } },
         { 2, 4, "tp=4", { { 1, "tp=1" }, { 2, "pp=2" }, { 4, "tp=2,dp=2" }, { 8, "dp=8" } } },
         { 0, 1, "tp=1", { { 8, "tp=4,dp=2" }, { 4, "ep=2,etp=2" } } },
+        { WIDE_MODEL, 1, "tp=1", { { 2, "tp=2" }, { 4, "tp=2,dp=2" }, { 4, "tp=4" } } },
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char dir[] = "/tmp/hone-test-XXXXXX", cmd[64];
@@ -235,6 +271,8 @@ int main(int argc, char **argv) {
             same_bytes(dir, cases[i].to[k].grid);
         }
         if (i == 0) {
+            on_grid(argv[0], 4, 3, "hurt", "ep=4", dir);
+            same_bytes(dir, "afterhurt");
             on_grid(argv[0], 4, 3, "fail", "tp=2,dp=2", dir);
             int times = argc > 1 ? atoi(argv[1]) : 0; /* test_ranks_checkpoint 50: as often */
             kills(argv[0], dir, times > 0 ? times : 7);
