@@ -112,8 +112,8 @@ static bool feed_next(void *user, Request *out) {
     return true;
 }
 
-static bool feed_token(void *user, const Request *r, int sample, int32_t id) {
-    (void)r, (void)sample;
+static bool feed_token(void *user, const Request *r, int sample, int32_t id, float lp) {
+    (void)r, (void)sample, (void)lp;
     Talk *t = user;
     Err err;
     size_t from = t->said.n > t->hold ? t->said.n - t->hold : 0;

@@ -182,7 +182,8 @@ static Join feed_join(void *user, bool busy) {
     return queue_join(g->queue, busy, (int)open, g->on.out && jsonl_broken(g->on.out));
 }
 
-static bool feed_token(void *user, const Request *r, int sample, int32_t id) {
+static bool feed_token(void *user, const Request *r, int sample, int32_t id, float lp) {
+    (void)lp;
     Gen *g = user;
     Job *j = r->user;
     if (!j->s.n_stop) return false;

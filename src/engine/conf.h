@@ -12,6 +12,7 @@ typedef struct {
     int       feats;              /* rows of pictures' results that it keeps; 0: requests have none */
     int64_t   patches;            /* ... and patches of the largest picture */
     const Shard *shard;           /* its rank's part of the model; NULL: all of it */
+    bool      tells;              /* requests may want to be told of tokens: SampleOpts.top and .prompt */
 } EngineConf;
 
 /* For so many answers at once, of sequences of at most 'longest' tokens: pages for all of them, as many sequences again

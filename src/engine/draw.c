@@ -21,7 +21,7 @@ static bool early(Engine *e, int seq) { /* stop tokens are not allowed yet */
 }
 
 /* Stop tokens that the answer may not take yet: its own list, so such a row is drawn by itself. */
-static Tensor banned_ids(Engine *e, const SampleOpts *o) {
+Tensor banned_ids(Engine *e, const SampleOpts *o) {
     const Dims *d = &e->m->desc->d;
     int32_t *ids = stage_i32(e, d->n_eos + o->n_stop_ids + 1);
     int n = 0;
@@ -105,6 +105,9 @@ static void sample_rows(Engine *e, const Feed *f, const Draw *draw, Tensor h, in
     if (e->readback >= 0) ask_back(e, got);
     else op_get(e->m->dev, e->back, got), take_back(e, e->back, from, n);
     if (f->kept) tell_kept(e, f, draw, s.kept, from);
+    for (int i = 0; i < n && e->readback < 0; i++)
+        if (e->id[from + i] >= 0)
+            tell_draw(e, f, &draw[from + i], s.h, i, ban, (Likely){ e->id[from + i], e->lp[from + i] });
     arena_pop(&e->io, io);
     arena_pop(&e->host, host);
 }

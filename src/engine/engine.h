@@ -14,9 +14,9 @@
 #include "engine/cache.h"
 
 /* A stop token or string; max_tokens; the step's token budget; no room for another kept set; the model's numbers were
- * not finite, so that there was nothing to draw the next token from. */
-typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET, FINISH_ROOM, FINISH_BROKEN } Finish;
-const char *finish_name(Finish f);                                /* "stop", "length", "budget", "room", "broken" */
+ * not finite, so that there was nothing to draw the next token from; nobody wants it any more (engine_drop). */
+typedef enum { FINISH_STOP, FINISH_LENGTH, FINISH_BUDGET, FINISH_ROOM, FINISH_BROKEN, FINISH_DROPPED } Finish;
+const char *finish_name(Finish f);                                /* "stop", "length", "budget", ... */
 void        finish_broken(Err *err, int tokens);                  /* what to say of a broken answer of so many tokens */
 
 typedef struct {
@@ -27,7 +27,14 @@ typedef struct {
     int            n_stop_ids;
     bool           has_seed;                     /* its own seed, instead of the run's */
     uint64_t       seed;
+    int            top;                          /* with each token so many of the likeliest in its place are told, at
+                                                  * most TOP_MOST; 0: nothing is told */
+    bool           prompt;                       /* the prompt's own tokens are told too (of the second on) */
 } SampleOpts;
+enum { TOP_MOST = 20 };
+
+/* A token and its log-prob under the distribution that the place was, or would have been, drawn from. */
+typedef struct { int32_t id; float lp; } Likely;
 
 typedef struct {
     const int32_t    *tokens;                /* the prompt; lives until its last answer is out */
@@ -55,8 +62,8 @@ typedef enum { JOIN_END, JOIN_AGAIN, JOIN_STEP, JOIN_CUT } Join;
 typedef struct {
     bool (*next)  (void *user, Request *out);                            /* another request; false: there are no
                                                                           * more, or none now */
-    bool (*token) (void *user, const Request *r, int sample, int32_t id);/* after each token, or NULL; true: stop
-                                                                          * here */
+    /* after each token, or NULL; true: stop here */
+    bool (*token) (void *user, const Request *r, int sample, int32_t id, float lp);
     void (*answer)(void *user, const Answer *a);                         /* as answers finish */
     bool (*tick)  (void *user, int64_t tokens, int running);             /* after each step, or NULL; false: cut
                                                                           * everything now */
@@ -69,6 +76,10 @@ typedef struct {
     bool    (*kept)(void *user, const Request *r, int sample, const uint8_t *set, size_t n);
     /* before each step, or NULL: alone.  busy: has this engine anything to compute? */
     Join    (*join)(void *user, bool busy);
+    /* before token, where the request asks for it (opts->top, opts->prompt), or NULL: the token that stands, or will
+     * stand, at that place of the sequence, and the likeliest, best first.  A prompt's place may be told twice, with
+     * the same numbers. */
+    void    (*told)(void *user, const Request *r, int sample, int at, Likely token, const Likely *top, int n);
 } Feed;
 
 typedef struct Engine Engine;
@@ -94,7 +105,21 @@ void    engine_images(const ModelDesc *m, Spans pics, int64_t *feats, int64_t *p
 Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem);
 void    engine_close(Engine *e);
 
+/* Until there is nothing more: requests by f->next, and what else f says. */
 EngineStats engine_run(Engine *e, const Feed *f);
+
+/* The same in pieces, where requests come and go as they please; engine_run is these in a loop.  Of the feed they call
+ * token, answer, kept and told: the caller asks itself what comes next, and when to stop.
+ *   begin   before the first of them: counts from 0
+ *   add     another request; false: there is no room for it now
+ *   step    every running sequence goes on by a token; returns how many were drawn (0: nothing is there to do)
+ *   drop    the requests of that user end here and now, with FINISH_DROPPED for each of their answers */
+void engine_begin(Engine *e);
+bool engine_add  (Engine *e, const Request *r);
+int  engine_step (Engine *e, const Feed *f);
+void engine_drop (Engine *e, const Feed *f, const void *user);
+bool engine_idle (const Engine *e);                     /* no request is under way */
+const EngineStats *engine_stats(Engine *e);             /* since begin */
 /* Where nobody else must follow (one rank, no sets to tell of), a step of decoding begins before the host has seen what
  * the last one drew; an answer that ended with it has one row computed in vain.  By default so on devices whose calls
  * return before they are done. */

@@ -35,6 +35,8 @@ struct Engine {
     int readback;
     bool begun; /* the scheduler's step is under way already */
     char *back; /* ids, log-probs and entropies as they come back */
+    EngineStats stats;
+    SchedStats before; /* the scheduler's counts when they began */
 };
 enum { NO_READBACK = -1 };
 enum { KEEP_ROWS = 64 }; /* rows drawn together when their kept sets are wanted */
@@ -74,8 +76,17 @@ typedef struct { bool all; int rows; int64_t each; } Decode;
 Decode graph_decode(const Engine *e, const Step *st);          /* collective over those ranks */
 void   graph_extend(Engine *e, const Decode *x, const Rows *r, Tensor h);
 
+/* ---- tell.c: the likeliest tokens of a draw's place; a step's prompt tokens, whose rows come behind its draws' in h
+ * */
+int  tell_rows(Engine *e, const Step *st);                      /* how many rows of prompts are to be told */
+int  tell_list(Engine *e, const Step *st, const int32_t *at, int32_t *rows);
+void tell_draw(Engine *e, const Feed *f, const Draw *draw, Tensor h, int row, bool ban, Likely token);
+void tell_prompts(Engine *e, const Feed *f, const Step *st, Tensor h);
+size_t tell_bytes(const ModelDesc *m, const EngineConf *c);
+
 /* ---- draw.c: tokens for a step's draws, from rows of h; ids: where the next step reads them */
 void draw_all(Engine *e, const Feed *f, const Step *st, Tensor h, Tensor ids);
 void draw_wait(Engine *e, int readback, int n);                     /* for what the device was asked for */
+Tensor banned_ids(Engine *e, const SampleOpts *o);              /* stop tokens that an answer may not take yet */
 
 #endif

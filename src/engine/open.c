@@ -16,7 +16,8 @@ static int ep_of(const Shard *s) { return s ? s->g.ep * s->g.etp : 1; }
 
 size_t engine_tmp_bytes(const ModelDesc *m, const EngineConf *c, DevKind like) {
     ExtendShape s = { .rows = c->sched.max_rows,
-                      .outputs = c->sched.max_seqs,
+                      .outputs = c->sched.max_seqs + (c->tells ? c->sched.max_rows : 0),
+                      .told = c->tells,
                       .seqs = c->sched.max_batch,
                       .longest = c->sched.max_rows,
                       .max_pages = max_pages(c),
@@ -43,7 +44,7 @@ static size_t list_bytes(const ModelDesc *m, const EngineConf *c) {
     size_t banned = arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
     size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
     size_t axes = m->d.vis.layers ? 3 + 1 : 0; /* two more positions, whose picture; what rounding adds */
-    return (2 + axes) * rows + 14 * seqs + table + h + banned + sets;
+    return (2 + axes) * rows + 14 * seqs + table + h + banned + sets + tell_bytes(m, c);
 }
 
 EngineSizes engine_sizes(const ModelDesc *m, const EngineConf *c, DevKind like) {

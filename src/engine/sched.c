@@ -7,6 +7,7 @@
 
 typedef struct {
     bool used, prompt_done; /* prompt_done: its first answer is past the prompt, nobody waits to fork from it */
+    bool whole;             /* sched_whole */
     const int32_t *prompt;  /* the caller's, until the group is finished */
     int n, samples, started, finished, limit;
     int64_t order;
@@ -100,6 +101,7 @@ int sched_add(Sched *s, const int32_t *prompt, int n, int samples, int max_token
     return g;
 }
 
+void sched_whole(Sched *s, int group) { s->group[group].whole = true; }
 bool sched_room(const Sched *s) { return s->active < s->c.max_seqs; }
 bool sched_idle(const Sched *s) { return s->active == 0; }
 Seq *sched_seq(Sched *s, int seq) { return &s->seq[seq]; }
@@ -210,7 +212,8 @@ static void serve(Sched *s, bool decode) {
 /* What the prefix table already knows of its tokens; at least one is left to compute, as its row is drawn from. */
 static void reuse(Sched *s, Seq *q) {
     int before = -1;
-    while ((q->n_pages + 1) * s->c.page < q->n) {
+    bool all = s->group[q->group].whole && q->sample == 0;
+    while (!all && (q->n_pages + 1) * s->c.page < q->n) {
         int p = pages_find(s->pages, before, q->tokens + q->n_pages * s->c.page);
         if (p < 0) break;
         q->pages[q->n_pages++] = before = p;
@@ -325,11 +328,13 @@ static bool group_answered(Sched *s, Group *g) {
 }
 
 bool sched_cancel(Sched *s, int *group, int *sample) {
-    if (!s->fresh.n) return false;
-    *group = s->fresh.at[0];
+    int i = 0;
+    while (i < s->fresh.n && *group >= 0 && s->fresh.at[i] != *group) i++;
+    if (i == s->fresh.n) return false;
+    *group = s->fresh.at[i];
     Group *g = &s->group[*group];
     *sample = g->started++;
-    if (g->started == g->samples) list_cut(&s->fresh, 0);
+    if (g->started == g->samples) list_cut(&s->fresh, i);
     group_answered(s, g);
     return true;
 }

@@ -58,9 +58,11 @@ void   sched_flush(Sched *s);                                  /* nothing runnin
 int  sched_next_group(const Sched *s);                     /* the group that sched_add will give, while there is room */
 bool sched_over(const Sched *s, int group);                /* all its answers are finished or given up */
 int  sched_add(Sched *s, const int32_t *prompt, int n, int samples, int max_tokens);
+/* All rows of its prompt are wanted: its first answer computes them, whatever the prefix table has. */
+void sched_whole(Sched *s, int group);
 bool sched_room(const Sched *s);                           /* sched_add would take another */
-bool sched_cancel(Sched *s, int *group, int *sample);      /* an answer that has not begun is given
-                                                            * up; false: there is none */
+bool sched_cancel(Sched *s, int *group, int *sample);      /* an answer that has not begun is given up, of *group, or of
+                                                            * any where that is -1; false: there is none */
 bool sched_idle(const Sched *s);                           /* nothing runs and nothing waits */
 
 /* The next step; after it has been computed, sched_token for each draw (the token is known now), then sched_done. */

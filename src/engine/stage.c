@@ -24,7 +24,8 @@ Rows stage_rows(Engine *e, const Step *st, bool fed, int pad) {
     int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
     int32_t *table = both(e, &r.paged.table, n, e->max_pages);
     int axes = dims_axes(&e->m->desc->d);
-    int32_t *pos = both(e, &r.pos, n_rows, axes), *rows = both(e, &r.rows, st->n_draws + pad, 1);
+    int told = tell_rows(e, st);
+    int32_t *pos = both(e, &r.pos, n_rows, axes), *rows = both(e, &r.rows, st->n_draws + pad + told, 1);
     int32_t *from = e->images ? both(e, &r.images.from, n_rows, 1) : NULL;
     for (int i = 0; i < st->n_pieces; i++) {
         const Piece *p = &st->piece[i];
@@ -47,6 +48,8 @@ Rows stage_rows(Engine *e, const Step *st, bool fed, int pad) {
     }
     at[n] = row;
     for (int i = 0; i < st->n_draws; i++) rows[i] = at[st->draw[i].piece + 1] - 1;
+    CHECK(!told || !pad, "%d rows to tell of in a step of decoding", told); /* their requests prefill */
+    tell_list(e, st, at, rows + st->n_draws);
     size_t bytes = e->io.used - io;
     CHECK(e->host.used - host == bytes, "lists of %zu bytes on the device, %zu on the host", bytes,
           e->host.used - host);

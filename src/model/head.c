@@ -141,3 +141,9 @@ void model_sample(Model *m, const Sample *s) {
         arena_pop(&m->dev->tmp, mark);
     }
 }
+
+void model_rows_logits(Model *m, Tensor logits, Tensor h) {
+    CHECK(m->par.tp.size == 1, "a row's logits side by side, and %d ranks have parts of them", m->par.tp.size);
+    op_linear(m->dev, logits, h, model_head(m), TENSOR_NONE, leaves_one(h.cols));
+}
+void model_rows_logprob(Model *m, Tensor logits, const Head *head) { op_logprob_rows(m->dev, logits, head); }

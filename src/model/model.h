@@ -107,6 +107,12 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
 void model_logprob(Model *m, const Head *head);
 void model_sample (Model *m, const Sample *s);
 
+/* Whole rows of logits [rows,V], F32, at most LIKELY_ROWS; and the log-probs of rows' ids from them (op_logprob_rows):
+ * the bits of the two above.  For one rank, or where the head is in one piece. */
+enum { LIKELY_ROWS = 32 };
+void model_rows_logits (Model *m, Tensor logits, Tensor h);
+void model_rows_logprob(Model *m, Tensor logits, const Head *head);
+
 /* Logits of the batch's wanted rows, [outputs,V]: for checks against references. */
 void model_logits(Model *m, const Batch *b, Tensor logits);
 
@@ -142,6 +148,7 @@ typedef struct {
     const Shard *shard;                  /* NULL: one rank */
     int64_t feats;                       /* rows of pictures' results that are kept */
     int64_t each;
+    bool told;                           /* logits of a few rows side by side (model_likely) */
 } ExtendShape;
 Kv         model_kv(const ModelDesc *m, const Shard *shard, int layer, int page);      /* a cache without its memory */
 size_t     model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like);

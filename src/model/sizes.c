@@ -154,6 +154,12 @@ static void extend(ModelDry *x, const ModelDesc *desc, const ExtendShape *s) {
                     .lp = reals(x, s->outputs),
                     .ent = reals(x, s->outputs) };
     model_sample(&x->model, &draw);
+    if (!s->told) return;
+    int64_t rows = s->outputs < LIKELY_ROWS ? s->outputs : LIKELY_ROWS;
+    Tensor logits = tensor_push(&x->io, DT_F32, rows, d->vocab);
+    Head head = { .h = tensor_rows(h, 0, rows), .w = draw.w, .ids = ints(x, rows), .lp = reals(x, rows) };
+    model_rows_logits(&x->model, logits, head.h);
+    model_rows_logprob(&x->model, logits, &head);
 }
 size_t model_extend_tmp(const ModelDesc *desc, const ExtendShape *s, DevKind like) {
     ModelDry x;

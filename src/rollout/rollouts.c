@@ -100,7 +100,8 @@ static int64_t tokens_within(const Going *g, int question, int most) {
     return sum;
 }
 
-static bool on_token(void *user, const Request *q, int sample, int32_t id) {
+static bool on_token(void *user, const Request *q, int sample, int32_t id, float lp) {
+    (void)lp;
     Going *g = user;
     int slot = slot_of(g, q, sample);
     bool over = false;

@@ -59,7 +59,8 @@ static bool next(void *user, Request *out) {
 }
 
 /* Answers of the question that are not asked about end at once. */
-static bool token(void *user, const Request *r, int sample, int32_t id) {
+static bool token(void *user, const Request *r, int sample, int32_t id, float lp) {
+    (void)lp;
     Both *b = user;
     int i = seq_of(b, r->user, sample);
     if (i < 0) return true;

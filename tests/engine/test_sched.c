@@ -216,9 +216,13 @@ static void given_up(void) {
     Sched *s = sched_open(&c, &mem);
     int32_t text[4] = { 1, 2, 3, 4 };
     sched_add(s, text, 4, 2, 4);
-    int g, k, n = 0;
-    while (sched_cancel(s, &g, &k)) n++;
+    int g = -1, k, n = 0;
+    for (; sched_cancel(s, &g, &k); g = -1) n++;
     EXPECT(n == 2 && sched_idle(s), "%d of 2 given up", n);
+    int first = sched_add(s, text, 4, 2, 4), second = sched_add(s, text, 4, 3, 4);
+    for (n = 0, g = second; sched_cancel(s, &g, &k); n++)
+        EXPECT(g == second, "an answer of group %d, not %d", g, second);
+    EXPECT(n == 3 && sched_over(s, second) && !sched_over(s, first), "%d of 3 of one group given up", n);
     mem_free(&mem);
 }
 
