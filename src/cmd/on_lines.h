@@ -4,7 +4,7 @@
 #define CMD_ON_LINES_H
 
 #include "cmd/cmd.h"
-#include "cmd/prompt_line.h"
+#include "ask/prompt_line.h"
 #include "cmd/sampling.h"
 #include "model/open.h"
 

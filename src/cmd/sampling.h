@@ -1,19 +1,11 @@
-/* sampling.h - the sampling options that generate, chat and eval share, from the command line
- * and from a request's line. */
+/* sampling.h - the sampling options that generate, chat and eval share, on the command line. */
 #ifndef CMD_SAMPLING_H
 #define CMD_SAMPLING_H
 
+#include "ask/sampling.h"
 #include "cmd/cmd.h"
 #include "comm/ranks.h"
 #include "rollout/replicas.h"
-
-typedef struct {
-    double      temperature, top_p, min_p;
-    int64_t     top_k, max_tokens, min_tokens, seed;
-    bool        greedy, ignore_eos;
-    const char *stop;
-} SamplingArgs;
-static const SamplingArgs SAMPLING_DEFAULT = { .temperature = 1, .top_p = 1, .max_tokens = 256 };
 
 /* Rows of a verb's option table; S is the member of type SamplingArgs. */
 #define SAMPLING_OPTS(Args, S)                                                                                         \
@@ -33,15 +25,6 @@ static const SamplingArgs SAMPLING_DEFAULT = { .temperature = 1, .top_p = 1, .ma
 
 /* What a row's range does not say: -1, or the exit code after a message. */
 int sampling_opts(const Verb *v, const SamplingArgs *a);
-
-/* One request's settings: the command line's, and over them what the line says ("temperature", "top_p", "n", ...). */
-typedef struct {
-    SampleOpts   opts;
-    const char **stop;           /* [n_stop] texts */
-    int          n_stop, samples;
-} Sampling;
-bool sampling_read(Sampling *out, const SamplingArgs *args, int64_t samples, const Json *line, const Dims *d, Mem *mem,
-                   Err *err);
 
 /* --grid of a verb that samples: the ranks arranged so, and the replicas they form.  What is not said: dp, the rest; ep
  * and etp: experts are cut by tp, like everything else. */

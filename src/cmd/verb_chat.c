@@ -4,10 +4,11 @@
  * and asked for after each token: nothing runs in a signal handler. */
 #include "base/file.h"
 #include "base/utf8.h"
+#include "ask/prompt_line.h"
+#include "ask/stops.h"
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "model/open.h"
-#include "cmd/prompt_line.h"
 #include "cmd/sampling.h"
 
 #include <errno.h>
@@ -60,10 +61,10 @@ typedef struct {
     Mem mem;
     PromptLine line;
     Sampling s;
-    TokStream *stream;
-    Buf said;
-    size_t shown, hold;               /* of 'said'; bytes kept back because a stop text may begin in them */
-    bool given, interrupted, stopped; /* stopped: by a stop text; 'said' ends before it */
+    Stops *saying;
+    Buf said;     /* when it is over */
+    size_t shown; /* bytes of the text */
+    bool given, interrupted;
     int drawn;
     Finish finish;
 } Talk;
@@ -82,25 +83,15 @@ static bool interrupt_asked(void) {
 }
 
 /* ---- one answer */
-static void show(Talk *t, size_t upto) { /* whole characters */
-    while (upto > t->shown && upto < t->said.n && ((unsigned char)t->said.data[upto] & 0xC0) == 0x80) upto--;
+static void show(Talk *t, const char *text, size_t upto) {
     if (upto <= t->shown) return;
     Buf b = { 0 };
-    if (t->eyes) utf8_put_visible(&b, t->said.data + t->shown, upto - t->shown); /* a model may not steer a terminal */
-    else buf_put(&b, t->said.data + t->shown, upto - t->shown);
+    if (t->eyes) utf8_put_visible(&b, text + t->shown, upto - t->shown); /* a model may not steer a terminal */
+    else buf_put(&b, text + t->shown, upto - t->shown);
     fwrite(b.data, 1, b.n, stdout);
     fflush(stdout);
     buf_free(&b);
     t->shown = upto;
-}
-
-static bool stop_text_found(Talk *t, size_t from) {
-    for (int i = 0; i < t->s.n_stop; i++) {
-        const char *stop = t->s.stop[i];
-        char *hit = t->said.n > from ? memmem(t->said.data + from, t->said.n - from, stop, strlen(stop)) : NULL;
-        if (hit) t->said.n = (size_t)(hit - t->said.data), t->stopped = true;
-    }
-    return t->stopped;
 }
 
 static bool feed_next(void *user, Request *out) {
@@ -115,11 +106,11 @@ static bool feed_next(void *user, Request *out) {
 static bool feed_token(void *user, const Request *r, int sample, int32_t id, float lp) {
     (void)r, (void)sample, (void)lp;
     Talk *t = user;
-    Err err;
-    size_t from = t->said.n > t->hold ? t->said.n - t->hold : 0;
-    if (!tok_stream_push(t->stream, id, &t->said, &err) || stop_text_found(t, from)) return true;
-    show(t, t->said.n > t->hold ? t->said.n - t->hold : 0);
-    return false;
+    bool stop = stops_push(t->saying, id);
+    size_t n;
+    const char *text = stops_settled(t->saying, &n);
+    show(t, text, n);
+    return stop;
 }
 
 static void feed_answer(void *user, const Answer *a) {
@@ -137,16 +128,15 @@ static bool feed_tick(void *user, int64_t tokens, int running) {
 
 static bool answer(Talk *t) {
     Err err;
-    t->said.n = t->shown = t->hold = 0;
-    t->given = t->interrupted = t->stopped = false;
-    for (int i = 0; i < t->s.n_stop; i++)
-        if (strlen(t->s.stop[i]) > t->hold) t->hold = strlen(t->s.stop[i]);
+    t->shown = 0;
+    t->given = t->interrupted = false;
+    t->saying = stops_open(t->reader.tok, t->s.stop, t->s.n_stop);
     Feed f = { feed_next, feed_token, feed_answer, feed_tick, t, (uint64_t)t->a->s.seed, t->turn++, 0 };
     engine_run(t->engine, &f);
-    Buf rest = { 0 }; /* half a character at the end */
-    if (tok_stream_flush(t->stream, &rest, &err) && !t->stopped && rest.n) buf_put(&t->said, rest.data, rest.n);
-    buf_free(&rest);
-    show(t, t->said.n);
+    buf_clear(&t->said);
+    stops_text(t->saying, &t->said); /* with half a character at the end */
+    stops_close(t->saying);
+    show(t, t->said.data, t->said.n);
     putchar('\n');
     fflush(stdout);
     if (t->finish == FINISH_BROKEN) {
@@ -274,7 +264,6 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
     OpenOpts opts = { .threads = t->a->threads, .leaves = t->a->leaves };
     TRY(open_weights(&t->o, &opts, engine_tmp_bytes(&t->o.desc, &c, open_kind(&t->o, t->a->leaves)), err));
     t->engine = engine_open(&t->o.model, &c, &t->o.mem);
-    t->stream = tok_stream_open(t->reader.tok, true);
     buf_puts(&t->talk, "{\"messages\":[");
     if (t->a->system) say(t, "system", t->a->system, strlen(t->a->system));
     t->no_turns = t->talk.n;
@@ -305,7 +294,6 @@ static int run(const Verb *v, int argc, char **argv) {
         if (!lines_close(in, &err)) rc = cmd_fail(v, &err);
         if (ferror(stdout) && errno != EPIPE) rc = 1;
     } else rc = cmd_fail(v, &err);
-    if (t.stream) tok_stream_close(t.stream);
     if (t.engine) engine_close(t.engine);
     buf_free(&t.talk);
     buf_free(&t.said);

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "cmd/on_lines.h"
 #include "cmd/options.h"
-#include "rollout/stops.h"
+#include "ask/stops.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* rollouts.c - a step's questions, n answers to each, and their scores. */
 #include "rollout/rollouts.h"
 #include "base/clock.h"
-#include "rollout/stops.h"
+#include "ask/stops.h"
 
 #include <stdio.h>
 #include <string.h>

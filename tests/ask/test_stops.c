@@ -1,6 +1,6 @@
 /* test_stops.c - stop texts: found as soon as they are complete, across tokens and inside
  * one, and cut off the answer. */
-#include "rollout/stops.h"
+#include "ask/stops.h"
 #include "test.h"
 
 typedef struct {
@@ -31,7 +31,16 @@ static void one(const Case *c, const Tok *tok, TokScratch *scratch) {
     Stops *s = stops_open(tok, c->stop, c->n);
     bool found = false;
     size_t used = 0;
-    while (used < ids.n && !found) found = stops_push(s, ids.at[used++]);
+    size_t shown = 0;
+    while (used < ids.n && !found) {
+        size_t n;
+        found = stops_push(s, ids.at[used++]);
+        const char *so_far = stops_settled(s, &n);
+        EXPECT(n >= shown && n <= strlen(c->text) && !memcmp(so_far, c->text, n), "%s: \"%.*s\" was shown", c->name,
+               (int)n, so_far);
+        shown = n;
+    }
+    EXPECT(!found || shown == strlen(c->text), "%s: %zu bytes shown of %zu", c->name, shown, strlen(c->text));
     Buf text = { 0 }, said = { 0 };
     stops_text(s, &text);
     EXPECT(found == c->found, "%s: found %d", c->name, found);

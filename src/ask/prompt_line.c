@@ -1,12 +1,12 @@
-/* prompt_line.c - an input line of score and generate turned into token ids. */
-#include "cmd/prompt_line.h"
+/* prompt_line.c - a line's prompt turned into token ids. */
+#include "ask/prompt_line.h"
 #include "base/hash.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 bool prompt_reader_open(PromptReader *r, const ModelDesc *desc, PromptUse use, Err *err) {
-    *r = (PromptReader){ .desc = desc, .use = use };
+    *r = (PromptReader){ .desc = desc, .use = use, .text = TOK_BOS };
     r->folder = "";
     TRY(picture_reader_open(&r->pictures, desc, "verl", err));
     if (tok_open(&r->tok, desc->dir, err) == TOK_BAD) return false;
@@ -86,15 +86,14 @@ static bool chat_ids(PromptLine *out, PromptReader *r, const Json *line, Mem *me
     return ok;
 }
 
-static bool read(PromptLine *out, PromptReader *r, const char *text, size_t n, Mem *mem, Err *err) {
-    TRY(json_parse(&out->json, text, n, mem, err));
+static bool take(PromptLine *out, PromptReader *r, Mem *mem, Err *err) {
     const Json *line = &out->json, *t;
     if (line->kind != JSON_OBJECT) return err_set(err, "a line must be an object, not %s", json_kind_name(line->kind));
     if ((t = json_get(line, "tokens"))) TRY(ids_of(out, r, t, mem, err));
     else if (json_get(line, "messages")) TRY(chat_ids(out, r, line, mem, err));
     else if ((t = json_get(line, "text"))) {
         if (t->kind != JSON_STRING) return err_set(err, "\"text\" must be a string");
-        TRY(encode(out, r, t->str, t->n, TOK_BOS, mem, err));
+        TRY(encode(out, r, t->str, t->n, r->text, mem, err));
     } else return err_set(err, "the line has none of \"tokens\", \"text\" and \"messages\"");
     if (out->n < 1) return err_set(err, "there are no tokens: the model needs at least one to start from");
     const Json *id = json_get(line, "id");
@@ -112,7 +111,14 @@ bool prompt_line_read(PromptLine *out, PromptReader *r, const char *text, size_t
     if (strspn(text, " \t\r") == n) return false;
     Err err;
     *out = (PromptLine){ 0 };
-    out->ok = read(out, r, text, n, mem, &err);
+    out->ok = json_parse(&out->json, text, n, mem, &err) && take(out, r, mem, &err);
     if (!out->ok) out->err = mem_str(mem, err.msg, strlen(err.msg));
     return true;
+}
+
+void prompt_take(PromptLine *out, PromptReader *r, const Json *line, Mem *mem) {
+    Err err;
+    *out = (PromptLine){ .json = *line };
+    out->ok = take(out, r, mem, &err);
+    if (!out->ok) out->err = mem_str(mem, err.msg, strlen(err.msg));
 }

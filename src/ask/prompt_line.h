@@ -1,6 +1,7 @@
-/* prompt_line.h - one input line of score and generate: "tokens", "text" or "messages", turned into token ids. */
-#ifndef CMD_PROMPT_LINE_H
-#define CMD_PROMPT_LINE_H
+/* prompt_line.h - a prompt in words: one input line of score and generate, or what a server was sent: "tokens",
+ * "text" or "messages", turned into token ids. */
+#ifndef ASK_PROMPT_LINE_H
+#define ASK_PROMPT_LINE_H
 
 #include "arch/arch.h"
 #include "task/pictures.h"
@@ -12,6 +13,7 @@ typedef enum { PROMPT_SCORE, PROMPT_GENERATE } PromptUse;
 typedef struct {
     const ModelDesc *desc;
     PromptUse        use;
+    int              text;              /* how "text" is read: tok.h's flags; TOK_BOS */
     Tok             *tok;               /* NULL: the folder has no tokenizer; lines with "tokens" work all the same */
     TokScratch      *scratch;
     Chat            *chat;              /* NULL: no chat template, and why */
@@ -37,5 +39,7 @@ void prompt_reader_close(PromptReader *r);
 
 /* False for a blank line.  Everything lies in mem.  A bad line gives ok = false with its reason. */
 bool prompt_line_read(PromptLine *out, PromptReader *r, const char *text, size_t n, Mem *mem);
+/* The same of an object that was read already. */
+void prompt_take(PromptLine *out, PromptReader *r, const Json *line, Mem *mem);
 
 #endif
