@@ -44,7 +44,11 @@ static void print_text(const SyncPlan *p, const Args *a, const Cluster *c) {
     printf("  all ranks move   %10.2f GB, %.2f GB of it between nodes; %.2f GB are in place already\n", p->moved / GB,
            p->moved_far / GB, p->kept / GB);
     printf("  peak buffer      %10.2f MB, tensor by tensor\n", p->buffer / 1e6);
-    printf("  takes            %10.2f s on the wire\n", p->seconds);
+    printf("  takes            %10.2f s on the wire by the bytes of the fullest rank,\n", p->seconds);
+    printf(
+        "                   %10.2f s by the busiest port of each turn, in the order in which they go: %.1f GB between "
+        "nodes\n",
+        p->ordered, p->ordered_far / GB);
     printf("if every rank rebuilt every tensor: %.1f GB through each GPU, %.2f s on the wire", p->weights / GB,
            p->seconds_whole);
     if (p->received > 0) printf(": %.0f times as much\n", p->weights / p->received);
@@ -68,6 +72,8 @@ static void print_json(const SyncPlan *p) {
                 { "sent_most", p->sent },
                 { "peak_buffer", p->buffer },
                 { "seconds", p->seconds },
+                { "seconds_in_order", p->ordered },
+                { "busiest_port_between_nodes", p->ordered_far },
                 { "seconds_every_rank_rebuilds", p->seconds_whole } };
     Buf b = { 0 };
     for (size_t i = 0; i < COUNT(all); i++) {

@@ -64,8 +64,9 @@ typedef struct {
     const ParamDesc *p;
     int layer, layers, stage, to_stage; /* the first layer, how many there are; the stages that give and get */
     int inner, outer;
-    Box *piece;            /* [outer*inner] of the giving grid */
-    int64_t unit, experts; /* elements of a unit */
+    Box *piece;                       /* [outer*inner] of the giving grid */
+    int64_t unit, experts;            /* elements of a unit */
+    int64_t most_experts, most_units; /* of a move: no more than the largest piece, and the largest need */
 } Class;
 
 typedef struct {
@@ -175,6 +176,21 @@ static void add_move(void *user, const Class *c, const SyncMove *m) {
     VEC_PUSH(x->at, *m);
 }
 
+/* So many turns its rows take.  Too many would cost nothing but an order that is less even. */
+static void largest_move(Class *c, const SyncPair *s, int first, int n) {
+    int64_t experts = 0, units = 0;
+    for (int i = 0; i < c->outer * c->inner; i++) {
+        c->most_experts = larger(c->most_experts, c->piece[i].e1 - c->piece[i].e0);
+        c->most_units = larger(c->most_units, c->piece[i].a1 - c->piece[i].a0);
+    }
+    for (int r = first; r < first + n; r++) {
+        Slice need = param_slice(s->m, c->p, c->layer, s->to, grid_at(s->to, r));
+        Box b = box_of(&need, c->p->cut);
+        experts = larger(experts, b.e1 - b.e0), units = larger(units, b.a1 - b.a0);
+    }
+    c->most_experts = smaller(c->most_experts, experts), c->most_units = smaller(c->most_units, units);
+}
+
 typedef struct {
     SyncList *list;
     const Classes *x;
@@ -184,7 +200,21 @@ static void name_row(void *user, const ParamDesc *p, int layer, int64_t experts,
     (void)experts, (void)rows, (void)cols;
     Naming *n = user;
     int k = n->x->row.at[n->list->rows];
-    n->list->row[n->list->rows++] = (SyncRow){ p, layer, n->first[k], n->first[k + 1] - n->first[k] };
+    const Class *c = &n->x->all.at[k];
+    n->list->row[n->list->rows++] =
+        (SyncRow){ p, layer, n->first[k], n->first[k + 1] - n->first[k], c->unit, c->most_experts, c->most_units };
+}
+
+static void by_stage(SyncList *l, const Classes *x, Mem *mem) {
+    l->stages = x->s->from->pp;
+    l->of_stage = MEM_ARRAY(mem, int, (size_t)l->rows);
+    l->first = MEM_ARRAY(mem, int, (size_t)l->stages + 1);
+    int n = 0;
+    for (int s = 0; s < l->stages; s++) {
+        for (int i = 0; i < l->rows; i++)
+            if (x->all.at[x->row.at[i]].stage == s) l->of_stage[n++] = i;
+        l->first[s + 1] = n;
+    }
 }
 
 void sync_list(SyncList *out, const SyncPair *s, int me, Mem *mem) {
@@ -199,12 +229,14 @@ void sync_list(SyncList *out, const SyncPair *s, int me, Mem *mem) {
         bool tied = c->p->id == P_EMBED && s->m->d.tied; /* it is at both ends */
         if (tied) from = 0, n = s->ranks;
         for (int r = from; r < from + n; r++) moves_to(s, c, r, me, add_move, &moves);
+        largest_move(&x.all.at[k], s, from, n);
         first[k + 1] = (int)moves.at.n;
     }
     *out = (SyncList){ .row = MEM_ARRAY(mem, SyncRow, x.row.n), .moves = (int)moves.at.n };
     out->move = mem_copy(mem, moves.at.at, moves.at.n * sizeof *moves.at.at);
     Naming naming = { out, &x, first };
     arch_each_row(s->m, name_row, &naming);
+    by_stage(out, &x, mem);
     vec_free(moves.at.at);
     classes_free(&x);
     mem_free(&own);
@@ -284,6 +316,8 @@ void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const Gr
         double sends = w.moved > 0 ? w.sent[r] * w.moved_far / w.moved / (c->gpu.nic * LINK_SHARE) : 0;
         out->seconds = fmax(out->seconds, fmax(near, fmax(far, sends)));
     }
+    SyncPieces pieces = sync_pieces_of(out->buffer, (int)element, !c->gpu.is_cpu);
+    out->ordered = sync_ports(&pair, pieces, c->gpu.nic * LINK_SHARE, c->gpu.nvlink * LINK_SHARE, &out->ordered_far);
     int cut = from->ep > from->tp ? from->ep : from->tp;
     out->seconds_whole = (from->pp > 1 ? out->weights / cut / (c->gpu.nic * LINK_SHARE) : 0)
                          + out->weights / (c->gpu.nvlink * RING_SHARE);

@@ -21,12 +21,17 @@ typedef struct {
     double received, received_far, sent;  /* most of one rank */
     double kept;                          /* needed and already there, all ranks */
     double buffer;                        /* sync_buffer's */
-    double seconds, seconds_whole;        /* this plan; every rank rebuilds every tensor */
+    double seconds, seconds_whole;        /* this plan, by the bytes of a rank; every rank rebuilds every tensor */
+    double ordered, ordered_far;          /* seconds in the order in which it goes, and the busiest ports' bytes between
+                                           * nodes, turn by turn: sync_ports */
     double tensors;
 } SyncPlan;
 
 /* element: bytes of a matrix's; vectors have 4.  buffer: the most that a transfer may take. */
 void sync_plan(SyncPlan *out, const ModelSum *s, const GridShape *from, const GridShape *to, const Cluster *c,
                double element, double buffer);
+
+/* In the order of cut/syncorder.c: seconds, and the bytes between nodes of each turn's busiest port. */
+double sync_ports(const SyncPair *s, SyncPieces pieces, double nic, double nvlink, double *far);
 
 #endif

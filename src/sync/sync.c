@@ -56,9 +56,8 @@ static void copy(Dev *d, Tensor to, Tensor from) {
     d->ops->leave(d);
 }
 
-/* ---- messages: pieces of a move that fit a slot.  A run that is long goes alone, so that it needs no slot on
- * either side.  A slot stays in a core's cache from its message to its copy; a GPU likes them large. */
-enum { SLOTS = 2 * SYNC_SLOTS, SLOT_MOST = 256 << 10, ALONE_MOST = 4 << 20, RUN_ALONE = 32 << 10 };
+/* ---- messages: pieces of moves, in the order of cut/syncorder.c */
+enum { SLOTS = 2 * SYNC_SLOTS };
 
 typedef struct {
     Tensor data; /* where it lies here */
@@ -69,9 +68,10 @@ typedef struct {
 
 typedef struct {
     const Sync *s;
-    int row, move;   /* where we are: move 'move' of row 'row' */
-    int64_t run, at; /* the next run, and the next element in it */
-    size_t slot_bytes;
+    SyncTurns turns;
+    const SyncRow *row; /* where we are: at messages k of this row's moves, from 'move' on */
+    int move;
+    int64_t k;
     Piece next;
     bool more; /* 'next' is one */
     struct {
@@ -87,33 +87,22 @@ typedef struct {
 static bool next_piece(Walk *w, Piece *out) {
     const Sync *s = w->s;
     int me = s->world->all.rank;
-    for (; w->row < s->list.rows; w->row++, w->move = 0) {
-        const SyncRow *row = &s->list.row[w->row];
-        for (; w->move < row->n; w->move++, w->run = w->at = 0) {
-            const SyncMove *m = &s->list.move[row->first + w->move];
-            if (m->from == m->to || (m->from != me && m->to != me)) continue;
-            out->row = row, out->gives = m->from == me, out->peer = out->gives ? m->to : m->from;
-            if (is_near(s, out->peer)) continue;
-            Tensor all = view_of(out->gives ? s->from : s->to, row->p, row->layer, m);
-            if (w->run == all.rows || !all.cols) continue;
-            int64_t room = (int64_t)(w->slot_bytes / dtype_size(all.dtype)), left = all.cols - w->at;
-            bool alone = all.cols * (int64_t)dtype_size(all.dtype) >= RUN_ALONE || all.cols > room;
-            int64_t most = alone ? ALONE_MOST / (int64_t)dtype_size(all.dtype) : room;
-            if (alone) {
-                int64_t n = left < most ? left : most;
-                out->data = tensor_cols(tensor_rows(all, w->run, 1), w->at, n);
-                w->at += n;
-                if (w->at == all.cols) w->run++, w->at = 0;
-            } else {
-                int64_t runs = all.rows - w->run, fit = most / all.cols;
-                if (runs > fit) runs = fit;
-                out->data = tensor_rows(all, w->run, runs);
-                w->run += runs;
-            }
-            *(out->gives ? &w->given : &w->got) += bytes_of(out->data);
+    for (; w->row; w->row = sync_next(&w->turns, &w->k), w->move = 0)
+        while (w->move < w->row->n) {
+            const SyncRow *row = w->row;
+            const SyncMove *m = &s->list.move[row->first + w->move++];
+            SyncRuns r = sync_runs(&w->turns.pieces, row, m);
+            bool gives = m->from == me;
+            int peer = gives ? m->to : m->from;
+            if (m->from == m->to || is_near(s, peer) || w->k >= sync_pieces(&w->turns.pieces, r)) continue;
+            Tensor all = view_of(gives ? s->from : s->to, row->p, row->layer, m);
+            CHECK(all.rows == r.runs && all.cols == r.width, "%s: %ld runs of %ld, not %ld of %ld", row->p->name,
+                  (long)all.rows, (long)all.cols, (long)r.runs, (long)r.width);
+            SyncPiece p = sync_piece(&w->turns.pieces, r, w->k);
+            *out = (Piece){ tensor_cols(tensor_rows(all, p.run, p.runs), p.at, p.n), row, peer, gives };
+            *(gives ? &w->given : &w->got) += bytes_of(out->data);
             return true;
         }
-    }
     return false;
 }
 
@@ -126,7 +115,7 @@ static void begin(Walk *w, int k) {
     Piece p = w->next;
     Tensor way = p.data;
     if (!in_one_piece(way))
-        way = tensor_over(w->s->buffer.base + (size_t)k * w->slot_bytes, way.dtype, way.rows, way.cols);
+        way = tensor_over(w->s->buffer.base + (size_t)k * (size_t)w->turns.pieces.slot, way.dtype, way.rows, way.cols);
     if (p.gives && way.data != p.data.data) op_copy(d, way, p.data);
     w->at_once[k].piece = p, w->at_once[k].slot = way, w->at_once[k].used = true;
     w->at_once[k].call = (p.gives ? comm_send : comm_recv)(&w->s->world->all, d, p.peer, TAG_SYNC, way);
@@ -167,11 +156,11 @@ static bool end_some(Walk *w, int *waits) {
 }
 
 static void move_all(Sync *s, SyncStats *stats) {
-    size_t slot = s->buffer.size / SLOTS / ARENA_ALIGN * ARENA_ALIGN,
-           most = s->dev->ops->queue ? ALONE_MOST : SLOT_MOST;
-    Walk w = { .s = s, .slot_bytes = slot < most ? slot : most };
+    SyncPieces pieces = sync_pieces_of((double)s->buffer.size, s->element, s->dev->ops->queue != NULL);
+    Walk w = { .s = s, .turns = sync_turns(&s->list, pieces) };
     CommPause pause = { 0 };
     _Static_assert((int)SLOTS <= (int)COMM_TOGETHER, "a bundle takes a message of every slot");
+    w.row = sync_next(&w.turns, &w.k);
     w.more = next_piece(&w, &w.next);
     for (;;) {
         int waits = -1;
@@ -312,6 +301,7 @@ void sync_open(Sync *s, const Params *from, const Params *to, Dev *d, const Worl
     DType t = DT_F32;
     for (int i = 0; i < from->n; i++)
         if (!from->at[i].desc->vector) t = from->at[i].t.dtype;
+    s->element = (int)dtype_size(t);
     size_t bytes = (size_t)buffer_of(&s->list, from->model, pair.to, t, w, most);
     if (bytes) s->buffer = dev_arena(d, "sync", bytes);
     share =

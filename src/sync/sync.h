@@ -1,11 +1,12 @@
 /* sync.h - moves weights from the trainer's cut to the engine's cut of the same table: the moves of
  * cut/syncmoves.h, made.
  *
- * Each slice goes from a rank that has it to those that need it, tensor by tensor in the order of the table.  Who needs
- * one of a rank of the same machine copies it out of that rank's memory (comm/share.h).  Between machines, and from GPU
- * to GPU, it is a message: straight from memory to memory where it lies in one piece on both ranks, else through a
- * buffer that was taken once.  A row whose cuts coincide on a rank is the same memory in both (params_open_beside):
- * nothing moves and nothing is copied.  All calls are collective over the world. */
+ * Each slice goes from a rank that has it to those that need it, in an order in which all stages of the trainer give
+ * at once (cut/syncorder.c).  Who needs one of a rank of the same machine copies it out of that rank's memory
+ * (comm/share.h).  Between machines, and from GPU to GPU, it is a message: straight from memory to memory where it lies
+ * in one piece on both ranks, else through a buffer that was taken once.  A row whose cuts coincide on a rank is the
+ * same memory in both (params_open_beside): nothing moves and nothing is copied.  All calls are collective over the
+ * world. */
 #ifndef SYNC_SYNC_H
 #define SYNC_SYNC_H
 
@@ -21,6 +22,7 @@ typedef struct {
     Share        *share;            /* [ranks]: whose weights are read in place; NULL: nobody's */
     Params      **theirs;           /* [ranks]: those weights, of the ranks that this one gets something of */
     Arena         buffer;           /* device memory: half for what goes, half for what comes */
+    int           element;          /* bytes of a matrix's */
     double        plan;             /* seconds that making the list took */
 } Sync;
 
