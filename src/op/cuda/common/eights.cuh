@@ -6,7 +6,7 @@
 #ifndef OP_CUDA_EIGHTS_CUH
 #define OP_CUDA_EIGHTS_CUH
 
-#include "op/cuda/common/after.cuh"
+#include "op/cuda/common/pdl.cuh"
 
 typedef struct {
     char   *at;

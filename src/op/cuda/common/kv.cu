@@ -1,5 +1,5 @@
 /* kv.cu - keys and values go into pages: layout in attn.h. */
-#include "op/cuda/common/after.cuh"
+#include "op/cuda/common/pdl.cuh"
 #include "op/cuda/common/attn.h"
 
 static int slice_of(const Kv *kv) { return kv->dk % 64 == 0 && kv->dv % 64 == 0 ? 64 : 0; }

@@ -4,7 +4,7 @@
 #ifndef OP_CUDA_ATTN_ITEMS_CUH
 #define OP_CUDA_ATTN_ITEMS_CUH
 
-#include "op/cuda/common/after.cuh"
+#include "op/cuda/common/pdl.cuh"
 #include "op/cuda/common/attn.h"
 #include "op/cuda/sm90/ptx.cuh"
 

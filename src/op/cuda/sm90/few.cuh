@@ -10,7 +10,7 @@
 #ifndef OP_CUDA_FEW_CUH
 #define OP_CUDA_FEW_CUH
 
-#include "op/cuda/common/after.cuh"
+#include "op/cuda/common/pdl.cuh"
 #include "op/cuda/sm90/out.cuh"
 
 template <int BN, int XR, int KB, bool EARLY = false> struct FewShape {

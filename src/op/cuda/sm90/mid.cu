@@ -11,7 +11,7 @@
  * Blocks come to the card before the kernel before them is done (pdl.cuh), and wait there for the tokens; in a graph
  * that is being recorded, where nobody writes weights, these are on their way already.  Their shared memory is more
  * than half of a multiprocessor's, so that they do not come in pairs. */
-#include "op/cuda/common/after.cuh"
+#include "op/cuda/common/pdl.cuh"
 #include "op/cuda/sm90/gemm_go.cuh"
 
 /* KB boxes of 64 columns a stage: two are fewer barriers, but of wide boxes the ring should rather have more stages. */
