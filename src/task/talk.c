@@ -48,7 +48,12 @@ static Json *member(Json *m, const char *key) {
 
 static Json text_json(const char *s) { return (Json){ .kind = JSON_STRING, .n = strlen(s), .str = s }; }
 
-/* An own copy, without what says whether it is learned. */
+/* An own copy, to be changed. */
+static Json own_object(const Json *m, Mem *mem) {
+    return (Json){ .kind = JSON_OBJECT, .n = m->n, .members = mem_copy(mem, m->members, m->n * sizeof *m->members) };
+}
+
+/* Without what says whether it is learned. */
 static Json own_message(const Json *m, Mem *mem) {
     JsonMember *own = MEM_ARRAY(mem, JsonMember, m->n + 1); /* and room for a content */
     Json out = { .kind = JSON_OBJECT, .members = own };
@@ -97,24 +102,50 @@ static bool unread(Talk *t, Json *at) {
 }
 
 typedef struct {
-    Json *at, was;
+    Json *at, was, *instead; /* instead: what says the same and may stand there in its place, or NULL */
     size_t message;
+    bool call; /* it is said of a tool call */
     char mark[32];
 } Words;
 typedef VEC(Words) WordsList;
 
-static void put_words(WordsList *list, Json *at, size_t message) {
+static void put_words(WordsList *list, Json *at, size_t message, bool call) {
     if (!at || at->kind != JSON_STRING || strspn(at->str, " \t\r\n") == at->n) return;
-    Words w = { .at = at, .was = *at, .message = message };
+    Words w = { .at = at, .was = *at, .message = message, .call = call };
     snprintf(w.mark, sizeof w.mark, "q7Zx-hone-%zu-w4K", list->n);
     VEC_PUSH(*list, w);
 }
 
-static void words_of(WordsList *list, Json *m, size_t message) {
-    Json *content = member(m, "content");
-    put_words(list, content, message);
+/* A call's name, and the first of its arguments that is text. */
+static void call_words(WordsList *list, Json *call, size_t message, Mem *mem) {
+    if (call->kind != JSON_OBJECT) return;
+    *call = own_object(call, mem);
+    Json *of = member(call, "function");
+    if (of && of->kind == JSON_OBJECT) *of = own_object(of, mem);
+    else of = call;
+    Json *given = member(of, "arguments");
+    Json *name = member(of, "name"), *id = member(call, "id");
+    size_t n = list->n;
+    put_words(list, name, message, true);
+    if (list->n > n && id && id->kind == JSON_STRING && strstr(id->str, name->str)) list->at[n].instead = id; /* Kimi */
+    put_words(list, given, message, true);
+    if (!given || given->kind != JSON_OBJECT) return;
+    *given = own_object(given, mem);
+    for (size_t i = 0; i < given->n; i++) {
+        if (given->members[i].value.kind != JSON_STRING) continue;
+        put_words(list, &given->members[i].value, message, true);
+        return;
+    }
+}
+
+static void words_of(WordsList *list, Json *m, size_t message, Mem *mem) {
+    Json *content = member(m, "content"), *calls = member(m, "tool_calls");
+    put_words(list, content, message, false);
     for (size_t k = 0; content && content->kind == JSON_ARRAY && k < content->n; k++)
-        put_words(list, member(&content->items[k], "text"), message);
+        put_words(list, member(&content->items[k], "text"), message, false);
+    if (!calls || calls->kind != JSON_ARRAY) return;
+    calls->items = mem_copy(mem, calls->items, calls->n * sizeof *calls->items);
+    for (size_t k = 0; k < calls->n; k++) call_words(list, &calls->items[k], message, mem);
 }
 
 /* That a message's words stand in the whole says nothing: another one, or the template itself, may have the same.  So
@@ -124,43 +155,20 @@ static bool check_words(Talk *t) {
     WordsList list = { 0 };
     Buf marked = { 0 };
     Err none;
-    for (size_t i = 0; i < t->messages.n; i++) words_of(&list, &t->messages.items[i], i);
+    for (size_t i = 0; i < t->messages.n; i++) words_of(&list, &t->messages.items[i], i, &t->mem);
     for (size_t k = 0; k < list.n; k++) *list.at[k].at = text_json(list.at[k].mark);
     bool ok = true, rendered = render(t, &t->messages, t->messages.n, false, &marked, NULL, &none);
     for (size_t k = 0; k < list.n; k++) *list.at[k].at = list.at[k].was;
     for (size_t k = 0; ok && k < list.n; k++) {
-        const char *mark = list.at[k].mark;
-        if ((rendered && memmem(marked.data, marked.n, mark, strlen(mark))) || !unread(t, list.at[k].at)) continue;
-        ok = err_set(t->err, "the chat template leaves message %zu out", list.at[k].message);
+        const Words *w = &list.at[k];
+        if (rendered && memmem(marked.data, marked.n, w->mark, strlen(w->mark))) continue;
+        if (!unread(t, w->at) || (w->instead && !unread(t, w->instead))) continue;
+        ok = err_set(t->err, "the chat template leaves %smessage %zu out", w->call ? "the tool calls of " : "",
+                     w->message);
     }
     buf_free(&marked);
     vec_free(list.at);
     return ok;
-}
-
-/* The name of a message's first call: it may be among the tools' too, so looking for it says nothing. */
-static Json *call_name(Talk *t, Json *m, Json *calls) {
-    Json *copy = MEM_NEW(&t->mem, Json);
-    *copy = own_message(&calls->items[0], &t->mem);
-    Json *function = member(copy, "function"), *name;
-    if (function && function->kind == JSON_OBJECT) {
-        *function = own_message(function, &t->mem);
-        name = member(function, "name");
-    } else name = member(copy, "name");
-    if (!name || name->kind != JSON_STRING) return NULL;
-    Json *list = MEM_ARRAY(&t->mem, Json, calls->n);
-    memcpy(list, calls->items, calls->n * sizeof *list);
-    list[0] = *copy;
-    *member(m, "tool_calls") = (Json){ .kind = JSON_ARRAY, .n = calls->n, .items = list };
-    return name;
-}
-
-static bool check_calls(Talk *t, size_t i) {
-    Json *m = &t->messages.items[i], *calls = member(m, "tool_calls");
-    if (!calls || calls->kind != JSON_ARRAY || !calls->n || calls->items[0].kind != JSON_OBJECT) return true;
-    Json *name = call_name(t, m, calls);
-    return !name || !unread(t, name)
-           || err_set(t->err, "the chat template leaves the tool calls of message %zu out", i);
 }
 
 /* ---- where a message stands */
@@ -325,7 +333,6 @@ static bool talk(Talk *t, const DataRow *row, TokIds *ids, Buf *mask, Spans *pic
                        t->err)
         && render(t, &t->messages, t->messages.n, false, &t->whole, &t->blocks, t->err));
     TRY(check_words(t));
-    for (size_t i = 0; i < t->messages.n; i++) TRY(check_calls(t, i));
     bool marks = chat_marks(t->p->chat, t->tools.kind == JSON_NULL ? NULL : &t->tools);
     if (marks) TRY(take_blocks(t));
     for (size_t i = 0; !marks && i < t->messages.n; i++)

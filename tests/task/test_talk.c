@@ -37,6 +37,16 @@ static const char loses[] =
     "}}<|im_end|>\n"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}<|endoftext|>{% endif %}";
 static const char last[] = "{% for m in messages[-2:] %}" HEAD "{{ m.content }}<|im_end|>\n{% endfor %}" ASKS;
+static const char first_call[] =
+    "{% for m in messages %}" HEAD
+    "{{ m.content }}{% for c in (m.tool_calls or [])[:1] %}<{{ c.function.name }}>{% endfor %}<|im_end|>\n"
+    "{% endfor %}" ASKS;
+static const char given[] = "{% for m in messages %}" HEAD "{{ m.content }}{% for c in m.tool_calls or [] %}"
+                            "<{{ c.function.name }}{{ c.function.arguments | tojson }}>{% endfor %}<|im_end|>\n"
+                            "{% endfor %}" ASKS;
+static const char by_id[] = "{% for m in messages %}" HEAD
+                            "{{ m.content }}{% for c in m.tool_calls or [] %}<{{ c.id }}>{% endfor %}<|im_end|>\n"
+                            "{% endfor %}" ASKS;
 static const char shouts[] = "{% for m in messages %}" HEAD
                              "{{ m.content | upper if m.role == 'user' else m.content }}<|im_end|>\n{% endfor %}" ASKS;
 static const char mute[] = "{% for m in messages %}" HEAD "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}"
@@ -189,6 +199,26 @@ static void by_hand(void) {
            "the chat template leaves message 0 out");
     expect(last, "[" U("1+1") "," A_NOT("2", "\"train\":false") "," U("1+1") "," A("2") "]", NULL, -1, 0,
            "the chat template leaves message 0 out");
+    expect(first_call,
+           "[" U("w?") "," A_NOT(
+               "so", "\"tool_calls\":[{\"function\":{\"name\":\"get\"}},{\"function\":{\"name\":\"put\"}}]") "]",
+           NULL, -1, 0, "the chat template leaves the tool calls of message 1 out");
+    expect(first_call,
+           "[" U("w?") "," A_NOT(
+               "so", "\"tool_calls\":[{\"function\":{\"name\":\"get\",\"arguments\":{\"weight\":\"so\"}}}]") "]",
+           NULL, -1, 0, "the chat template leaves the tool calls of message 1 out");
+    expect(first_call,
+           "[" U("w?") "," A_NOT("so", "\"tool_calls\":[{\"function\":{\"name\":\"get\",\"arguments\":{}}}]") "]", NULL,
+           1, 0, SAYS("user", "w?") LEARNS("so<get>"));
+    expect(given,
+           "[" U("w?") "," A_NOT(
+               "so", "\"tool_calls\":[{\"function\":{\"name\":\"get\",\"arguments\":{\"weight\":\"1\"}}}]") "]",
+           NULL, 1, 0, SAYS("user", "w?") LEARNS("so<get{\"weight\": \"1\"}>"));
+    expect(by_id,
+           "[" U("w?") "," A_NOT("so", "\"tool_calls\":[{\"id\":\"get:0\",\"function\":{\"name\":\"get\"}}]") "]", NULL,
+           1, 0, SAYS("user", "w?") LEARNS("so<get:0>"));
+    expect(by_id, "[" U("w?") "," A_NOT("so", "\"tool_calls\":[{\"id\":\"7\",\"function\":{\"name\":\"get\"}}]") "]",
+           NULL, -1, 0, "the chat template leaves the tool calls of message 1 out");
     expect(shouts, "[" U("a b") "," A("c") "]", NULL, 1, 0, SAYS("user", "A B") LEARNS("c"));
     expect(loses, "[" U("w") "," A_NOT("so", "\"tool_calls\":[{\"function\":{\"name\":\"get\"}}]") "]", NULL, -1, 0,
            "the chat template leaves the tool calls of message 1 out");
