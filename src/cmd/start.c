@@ -19,8 +19,10 @@ const Opt start_options[] = {
       "print every option with its default, and verl's name for it" },
     { "check", OPT_FLAG, offsetof(StartArgs, check), "", "print the configuration, check it, and stop" },
     { "memory", OPT_INT, offsetof(StartArgs, memory), "N",
-      "count the memory of each of N ranks, to the byte, hold it against plan.cluster, and stop; nothing is written", 1,
-      1 << 14 },
+      "count the memory of N ranks, to the byte, a line for each kind of rank, hold it against plan.cluster, and stop; "
+      "nothing is written",
+      1, COMM_MOST },
+    { "all-ranks", OPT_FLAG, offsetof(StartArgs, all_ranks), "", "with --memory: a line for each rank" },
     DEVICE_OPTIONS(StartArgs), /* trainer.device and trainer.compute, by the names that other verbs have for them */
     { 0 },
 };
@@ -56,6 +58,7 @@ int start(const Verb *v, Config *c, ConfVerb verb, StartArgs *a, int argc, char 
         return 0;
     }
     if (!n) return cmd_usage(v, "CONFIG.yaml is missing");
+    if (a->all_ranks && !a->memory) return cmd_usage(v, "--all-ranks goes with --memory N");
     if (a->device) snprintf(device, sizeof device, "trainer.device=%s", a->device), words[n++] = device;
     if (a->compute) snprintf(compute, sizeof compute, "trainer.compute=%s", a->compute), words[n++] = compute;
     bool file = !strchr(words[0], '=');

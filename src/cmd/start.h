@@ -7,7 +7,7 @@
 #include "plan/machine.h"
 
 typedef struct {
-    bool        list_options, check;
+    bool        list_options, check, all_ranks;
     int64_t     memory;
     const char *device, *compute;
     Cluster     cluster;                /* plan.cluster, where --memory is asked for; gpus 0: the file names none */

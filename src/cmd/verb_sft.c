@@ -366,7 +366,7 @@ static int run(const Verb *v, int argc, char **argv) {
     StartArgs a = { 0 };
     int rc = start(v, &j->c, CONF_SFT, &a, argc, argv);
     if (rc >= 0) return rc;
-    j->counted = (int)a.memory, j->cluster = a.cluster;
+    j->counted = (int)a.memory, j->listed = a.all_ranks, j->cluster = a.cluster;
     bool ok = job_ranks(j, &err) && open_all(&s, &err) && (j->counted || train(&s, &err));
     ok = job_end(j, ok, &err);
     if (ok && !j->counted) end_line(j->step, j->steps, j->c.trainer.run_dir);

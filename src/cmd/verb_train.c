@@ -42,7 +42,7 @@ static int run(const Verb *v, int argc, char **argv) {
     StartArgs a = { 0 };
     int rc = start(v, &j->c, CONF_TRAIN, &a, argc, argv);
     if (rc >= 0) return rc;
-    j->counted = (int)a.memory, j->cluster = a.cluster;
+    j->counted = (int)a.memory, j->listed = a.all_ranks, j->cluster = a.cluster;
     bool ok = job_ranks(j, &err) && run_open(&r, &err);
     ok = ok && (j->counted || (train(&r, &err) && run_profiled(&r, &err)));
     ok = job_end(j, ok, &err);

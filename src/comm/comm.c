@@ -9,8 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_GROUP = 4096 };
-
 /* ---- waiting */
 
 /* A transport fails because the peer is gone, and may know it before the watch does, which will say who it was and end
@@ -138,8 +136,8 @@ Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t tot
         op_copy(d, packed, mine);
         mine = packed;
     }
-    CommPart get[MAX_GROUP];
-    CHECK(c->size <= MAX_GROUP, "a group of %d ranks", c->size);
+    CommPart get[COMM_MOST];
+    CHECK(c->size <= COMM_MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) {
         int64_t first = comm_first_row(c, total, r);
         get[r] = (CommPart){ (size_t)first * row_bytes(all),
@@ -156,7 +154,7 @@ Tensor comm_all_gather(const Comm *c, Dev *d, Arena *a, Tensor mine, int64_t tot
 CommCall comm_exchange_begin(const Comm *c, Dev *d, Tensor to, const CommRows *get, Tensor from, const CommRows *give) {
     want_rows("exchange", to);
     want_rows("exchange", from);
-    CHECK(to.dtype == from.dtype && to.cols == from.cols && c->size <= MAX_GROUP,
+    CHECK(to.dtype == from.dtype && to.cols == from.cols && c->size <= COMM_MOST,
           "exchange over %s: %s x %ld to %s x %ld", c->name, dtype_name(from.dtype), (long)from.cols,
           dtype_name(to.dtype), (long)to.cols);
     CommCall w = { c, d, NULL, "an exchange", -1, to };
@@ -164,7 +162,7 @@ CommCall comm_exchange_begin(const Comm *c, Dev *d, Tensor to, const CommRows *g
         if (give[0].n) op_copy(d, tensor_rows(to, get[0].at, get[0].n), tensor_rows(from, give[0].at, give[0].n));
         return w;
     }
-    CommPart in[MAX_GROUP], out[MAX_GROUP];
+    CommPart in[COMM_MOST], out[COMM_MOST];
     size_t row = row_bytes(to);
     for (int r = 0; r < c->size; r++) {
         in[r] = (CommPart){ (size_t)get[r].at * row, (size_t)get[r].n * row };
@@ -251,8 +249,8 @@ void comm_read_room(const Comm *c, size_t bytes) {
 }
 
 #define GATHERED(T, x)                                                                                                 \
-    T all_[MAX_GROUP] = { 0 };                                                                                         \
-    CHECK(c->size <= MAX_GROUP, "a group of %d ranks", c->size);                                                       \
+    T all_[COMM_MOST];                                                                                                 \
+    CHECK(c->size <= COMM_MOST, "a group of %d ranks", c->size);                                                       \
     comm_gather_host(c, all_, &(x), sizeof(x))
 
 double comm_sum(const Comm *c, double x) {

@@ -14,6 +14,9 @@
 
 #include "op/op.h"
 
+/* Ranks of a run, and of a group: the most.  Lists with an entry for each of them lie on the stack, some 256 KB. */
+enum { COMM_MOST = 1 << 14 };
+
 typedef struct CommBackend CommBackend;
 typedef struct CommCall CommCall;
 typedef struct Watch Watch;

@@ -112,18 +112,17 @@ static void *bundle(const Comm *c, const char *name, void *to, const CommPart *g
     CUDA(n, cuEventRecord(call->done, n->stream));
     return recorded(call) ? &n->over : call;
 }
-enum { MOST = 1024 };
 static void *n_all_to_all(const Comm *c, void *to, const CommPart *get, const void *from, const CommPart *give) {
-    const char *at[MOST];
-    size_t bytes[MOST];
-    CHECK(c->size <= MOST, "a group of %d ranks", c->size);
+    const char *at[COMM_MOST];
+    size_t bytes[COMM_MOST];
+    CHECK(c->size <= COMM_MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) at[r] = (const char *)from + give[r].at, bytes[r] = give[r].bytes;
     return bundle(c, "exchange", to, get, at, bytes);
 }
 static void *n_all_gather(const Comm *c, void *to, const CommPart *get, const void *mine, size_t n) {
-    const char *at[MOST];
-    size_t bytes[MOST];
-    CHECK(c->size <= MOST, "a group of %d ranks", c->size);
+    const char *at[COMM_MOST];
+    size_t bytes[COMM_MOST];
+    CHECK(c->size <= COMM_MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) at[r] = mine, bytes[r] = n;
     return bundle(c, "gather", to, get, at, bytes);
 }
@@ -260,10 +259,10 @@ static void *n_recv_host(const Comm *c, int peer, int tag, void *to, size_t byte
 
 /* What the device has made goes round by NCCL and comes over: nothing that the device does then is waited for. */
 static void *n_read(const Comm *c, void *all, void *received, const void *mine, size_t bytes) {
-    const char *at[MOST];
-    size_t each[MOST];
-    CommPart get[MOST];
-    CHECK(c->size <= MOST, "a group of %d ranks", c->size);
+    const char *at[COMM_MOST];
+    size_t each[COMM_MOST];
+    CommPart get[COMM_MOST];
+    CHECK(c->size <= COMM_MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) at[r] = mine, each[r] = bytes, get[r] = (CommPart){ (size_t)r * bytes, bytes };
     Call *call = bundle(c, "counts", received, get, at, each);
     Nccl *n = call->n;

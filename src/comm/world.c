@@ -116,6 +116,9 @@ bool world_open(World *w, double wait_seconds, Err *err) {
     *w = (World){ .all = comm_self(), .local_size = 1 };
     if (expected <= 1) return true;
     tried = true;
+    if (expected > COMM_MOST)
+        return err_set(err, "%s started %d processes; %d are the most that one run can have", l.by, expected,
+                       COMM_MOST);
     if (!getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMIX_RANK")) /* Open MPI would be alone, or say it in forty lines */
         return err_set(err,
                        "%s started %d processes, which do not find each other without PMIx: use Open MPI's mpirun, or "

@@ -50,5 +50,8 @@ const SyncRow *sync_next(SyncTurns *t, int64_t *k);
  * received, at most the setting, at least what SYNC_SLOTS messages each way need. */
 enum { SYNC_BUFFER = 256 << 20, SYNC_SLOTS = 4 };
 double sync_buffer(double largest, double most);
+/* ... of all ranks: bytes of the largest slice of one tensor of which a rank receives something, an expert's alone.
+ * element: bytes of a matrix's; vectors have 4. */
+double sync_largest(const SyncPair *s, double element);
 
 #endif

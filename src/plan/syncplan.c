@@ -242,6 +242,32 @@ void sync_list(SyncList *out, const SyncPair *s, int me, Mem *mem) {
     mem_free(&own);
 }
 
+/* ---- The largest slice.  Most slices are no larger than one that is known to be received: those are passed over. */
+
+double sync_largest(const SyncPair *s, double element) {
+    Mem own = { 0 };
+    Classes x = { .s = s, .mem = &own };
+    double largest = 0;
+    arch_each_row(s->m, add_row, &x);
+    for (size_t k = 0; k < x.all.n; k++) {
+        const Class *c = &x.all.at[k];
+        double unit = (double)c->unit * (c->p->vector ? 4 : element);
+        int per = grid_stage_ranks(s->to), from = c->to_stage * per, n = per;
+        if (c->p->id == P_EMBED && s->m->d.tied) from = 0, n = s->ranks;
+        for (int r = from; r < from + n; r++) {
+            Slice need = param_slice(s->m, c->p, c->layer, s->to, grid_at(s->to, r));
+            Box all = box_of(&need, c->p->cut), has;
+            double bytes = (double)(all.a1 - all.a0) * unit;
+            if (bytes <= largest) continue;
+            boxes_of(s, c, r, &all, &has);
+            if (box_count(all) > box_count(both(all, has))) largest = bytes;
+        }
+    }
+    classes_free(&x);
+    mem_free(&own);
+    return largest;
+}
+
 /* ---- The count */
 
 typedef struct {

@@ -129,12 +129,8 @@ bool job_fits(Job *j, const RunShape *s, Err *err) {
 }
 
 /* ---- what each rank holds, as --memory counts it and as it was taken: the same lines */
-typedef struct {
-    char text[1024];
-} Line;
-
-static Line line_of(const Shard *s, int rank, const Need *need, int n) {
-    Line l;
+RankLine rank_line(const Shard *s, int rank, const Need *need, int n) {
+    RankLine l;
     GridAt at = s->at;
     int k = snprintf(l.text, sizeof l.text, "rank %d tp%d cp%d dp%d pp%d ep%d etp%d:", rank, at.tp, at.cp, at.dp, at.pp,
                      at.ep, at.etp);
@@ -143,37 +139,6 @@ static Line line_of(const Shard *s, int rank, const Need *need, int n) {
     if (k < (int)sizeof l.text)
         snprintf(l.text + k, sizeof l.text - (size_t)k, " in all %zu bytes\n", needs_sum(need, n, false));
     return l;
-}
-
-/* Judged: the fullest rank on its GPU, the fullest node's ranks in its memory.  What a driver takes is not known. */
-bool job_count(Job *j, JobShape *shape, void *user, Err *err) {
-    Shard *s = &j->ranks.shard;
-    const Machine *gpu = &j->cluster.gpu;
-    Need fullest[MOST_NEEDS];
-    int parts = 0, who = 0;
-    double most = -1, node = 0, most_node = 0;
-    for (int r = 0; r < j->counted; r++) {
-        s->at = grid_at(&s->g, r);
-        j->ranks.world.all.rank = r;
-        Need need[MOST_NEEDS];
-        RunShape x = shape(user);
-        int n = run_needs(need, &x);
-        fputs(line_of(s, r, need, n).text, stdout);
-        double host = (double)needs_sum(need, n, true), device = (double)needs_sum(need, n, false) - host;
-        if (device > most) most = device, who = r, parts = n, memcpy(fullest, need, sizeof need);
-        node = j->cluster.gpus && r % gpu->per_node ? node + host : host;
-        if (node > most_node) most_node = node;
-    }
-    if (!open_on_gpu(&j->o) || !j->cluster.gpus) return true;
-    char where[64];
-    snprintf(where, sizeof where, "%s ", gpu->name);
-    if (!needs_fit(fullest, parts, false, gpu->memory, where, err)) return err_wrap(err, "rank %d does not fit", who);
-    if (most_node > gpu->host_memory)
-        return err_set(err, "a node's ranks need %.0f GB of host memory, it has %.0f", most_node / 1e9,
-                       gpu->host_memory / 1e9);
-    printf("fits %s: rank %d takes most, %.1f of %.0f GB; a node's ranks %.0f of %.0f GB of its memory\n", gpu->name,
-           who, most / 1e9, gpu->memory / 1e9, most_node / 1e9, gpu->host_memory / 1e9);
-    return true;
 }
 
 /* The arenas that there are, in place of what was counted for them. */
@@ -211,8 +176,8 @@ static bool tell_memory(const Job *j, Err *err) {
     memcpy(need, j->need, sizeof need);
     put_taken(j, need, j->needs);
     int ranks = ranks_count(&j->ranks);
-    Line mine = line_of(&j->ranks.shard, j->ranks.world.all.rank, need, j->needs),
-         *all = MEM_ARRAY(&mem, Line, (size_t)ranks);
+    RankLine mine = rank_line(&j->ranks.shard, j->ranks.world.all.rank, need, j->needs),
+             *all = MEM_ARRAY(&mem, RankLine, (size_t)ranks);
     comm_gather_host(&j->ranks.world.all, all, &mine, sizeof mine);
     Buf text = { 0 };
     for (int r = 0; r < ranks; r++) buf_puts(&text, all[r].text);

@@ -32,6 +32,7 @@ typedef struct {
     double       t_saved;                /* when that was made, or the run began */
     bool         untold;                 /* the step is done, its validation was cut: metrics wait to be told with it */
     int          counted;                /* so many ranks are only counted: nothing is taken or written; 0: a run */
+    bool         listed;                 /* ... each by itself, not one of each kind (count.c) */
     Cluster      cluster;                /* ... and held against these GPUs; gpus 0: against nothing */
     const Policy *beside;                /* a reference model's, or NULL */
     const Params *sampled;               /* the weights that answers are sampled with, or NULL: none of their own */
@@ -49,10 +50,12 @@ bool job_time(Job *j, const char **note, Err *err);    /* that the chat template
 bool job_open_dir(Job *j, Err *err);                   /* and its lock; job_time before it */
 void job_open_stream(Job *j, int64_t per_epoch);       /* of j->train; so many steps take all of it: counts the run's */
 bool job_fits(Job *j, const RunShape *s, Err *err);    /* all of it, or nothing is taken */
-/* Prints the memory of every counted rank; shape: of the rank that j->ranks.shard is.  False: more than j->cluster
+/* Prints the memory of the counted ranks; shape: of the rank that j->ranks.shard is.  False: more than j->cluster
  * has. */
 typedef RunShape JobShape(void *user);
 bool job_count(Job *j, JobShape *shape, void *user, Err *err);
+typedef struct { char text[1024]; } RankLine;
+RankLine rank_line(const Shard *s, int rank, const Need *need, int n);     /* that and memory.txt's */
 bool job_open_weights(Job *j, const RunShape *s, Err *err);        /* and dev.tmp */
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err);       /* weights are there: masters too */
 bool job_open_saves(Job *j, Err *err);                             /* of j->policy; what was counted is then

@@ -152,17 +152,14 @@ static int room_of(const Config *c) { /* questions under way: dynamic sampling d
     return (int)(c->algo.filter_groups.enable ? 2 * c->data.train_batch_size : c->data.train_batch_size);
 }
 
-/* The largest of all ranks.  Ranks that are only counted cannot ask each other: each is asked here, once. */
+/* One size for all ranks: where they are counted one after the other it is found once. */
 static size_t sync_bytes(Run *r, DType weights) {
-    World w = r->job.ranks.world;
-    const GridShape *from = &r->job.ranks.shard.g, *to = &r->sampler.shard.g;
-    int64_t most = r->job.c.rollout.sync_buffer;
-    if (!r->job.counted) return sync_buffer_bytes(&r->job.o.desc, from, to, weights, &w, most);
-    for (w.all.rank = 0; w.all.rank < w.all.size && r->job.ranks.world.all.rank == 0; w.all.rank++) {
-        size_t one = sync_buffer_bytes(&r->job.o.desc, from, to, weights, &w, most);
-        if (one > r->sampler.sync_counted) r->sampler.sync_counted = one;
-    }
-    return r->sampler.sync_counted;
+    Sampler *s = &r->sampler;
+    if (!s->sync_counted)
+        s->sync_buffer = sync_buffer_bytes(&r->job.o.desc, &r->job.ranks.shard.g, &s->shard.g, weights,
+                                           &r->job.ranks.world, r->job.c.rollout.sync_buffer);
+    s->sync_counted = true;
+    return s->sync_buffer;
 }
 
 static RunShape shape_of(void *user) {

@@ -21,7 +21,8 @@ typedef struct {
     Model      model;                      /* the trainer's weights so cut: its memory where
                                             * both cuts are one, else brought by sync */
     Sync       sync;
-    size_t     sync_counted;                      /* its buffer, where ranks are only counted */
+    size_t     sync_buffer;                       /* its bytes, where ranks are only counted ... */
+    bool       sync_counted;                      /* ... which was done */
     Engine    *engine;
     int        at_once;                    /* answers */
     const Tok *tok;

@@ -258,13 +258,8 @@ static double buffer_of(const SyncList *l, const ModelDesc *m, const GridShape *
 
 size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridShape *to, DType t, const World *w,
                          int64_t most) {
-    Mem mem = { 0 };
-    SyncList l;
     SyncPair pair = { m, from, to, w->all.size, w->local_size };
-    sync_list(&l, &pair, w->all.rank, &mem);
-    size_t bytes = (size_t)buffer_of(&l, m, to, t, w, most);
-    mem_free(&mem);
-    return bytes;
+    return (size_t)sync_buffer(sync_largest(&pair, (double)dtype_size(t)), (double)most);
 }
 
 /* The weights of the ranks of this machine, as they lie in those ranks' memory. */

@@ -32,7 +32,8 @@ typedef struct {
     double buffer, seconds;         /* bytes of the buffer; the whole call */
 } SyncStats;
 
-/* The buffer that sync_open takes, at most 'most' bytes: sync_plan's number.  t: of matrices. */
+/* The buffer that sync_open takes, at most 'most' bytes: sync_plan's number, the same of all ranks, which nobody is
+ * asked for.  t: of matrices. */
 size_t sync_buffer_bytes(const ModelDesc *m, const GridShape *from, const GridShape *to, DType t, const World *w,
                          int64_t most);
 /* share: ranks of a machine read each other's weights in place, unless they are parked, if the system lets them; where

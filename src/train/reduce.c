@@ -6,13 +6,8 @@
 
 #include <math.h>
 
-enum {
-    MOST = 4096,
-    UNIT = 64,
-    ROUND = 1 << 18,
-    ROUND_GPU = 1 << 22
-}; /* ranks of a group; pieces begin on borders of memory; elements of one exchange: near the
-    * cores, or enough for a link */
+/* pieces begin on borders of memory; elements of one exchange: near the cores, or enough for a link */
+enum { UNIT = 64, ROUND = 1 << 18, ROUND_GPU = 1 << 22 };
 static int64_t round_of(const Dev *d) { return d->ops->queue ? ROUND_GPU : ROUND; }
 
 /* ---- pieces */
@@ -87,7 +82,7 @@ static int64_t of_turn(const Scatter *x, Span piece, int64_t at) {
 }
 static CommCall exchange_turn(const Scatter *x, int64_t at, Tensor tmp) {
     const Comm *c = x->c;
-    CommRows get[MOST], give[MOST];
+    CommRows get[COMM_MOST], give[COMM_MOST];
     int64_t mine = of_turn(x, x->own, at);
     for (int r = 0; r < c->size; r++) {
         Span p = cut(x->all, r, c->size);
@@ -97,7 +92,7 @@ static CommCall exchange_turn(const Scatter *x, int64_t at, Tensor tmp) {
     return comm_exchange_begin(c, x->d, tmp, get, tensor_shape(x->flat, x->flat.cols, 1), give);
 }
 static void sum_turn(const Scatter *x, int64_t at, Tensor tmp) {
-    Tensor part[MOST];
+    Tensor part[COMM_MOST];
     int64_t mine = of_turn(x, x->own, at);
     if (!mine) return;
     Tensor y = elements(x->flat, x->own.from + at, mine);
@@ -107,7 +102,7 @@ static void sum_turn(const Scatter *x, int64_t at, Tensor tmp) {
 }
 static void reduce_scatter(const Comm *c, Dev *d, Tensor flat, Span all) {
     if (c->size == 1 || all.from == all.to) return;
-    CHECK(c->size <= MOST, "a group of %d ranks", c->size);
+    CHECK(c->size <= COMM_MOST, "a group of %d ranks", c->size);
     Scatter x = { c, d, flat, all, cut(all, c->rank, c->size), round_of(d) / c->size / UNIT * UNIT };
     int64_t longest = cut(all, c->size - 1, c->size).to - cut(all, c->size - 1, c->size).from;
     if (x.step < UNIT) x.step = UNIT;
@@ -117,8 +112,9 @@ static void reduce_scatter(const Comm *c, Dev *d, Tensor flat, Span all) {
     CommCall call[2];
     for (int i = 0; i < 2; i++) tmp[i] = tensor_push(&d->tmp, DT_F32, x.step * c->size, 1);
     call[0] = exchange_turn(&x, 0, tmp[0]);
-    for (int64_t at = 0, k = 0; at < longest; at += x.step, k = !k) {
-        if (at + x.step < longest) call[!k] = exchange_turn(&x, at + x.step, tmp[!k]);
+    int64_t end = comm_is_dry(c) && longest > 2 * x.step ? 2 * x.step : longest; /* two turns take what all do */
+    for (int64_t at = 0, k = 0; at < end; at += x.step, k = !k) {
+        if (at + x.step < end) call[!k] = exchange_turn(&x, at + x.step, tmp[!k]);
         comm_wait(&call[k]);
         sum_turn(&x, at, tmp[k]);
     }
@@ -128,7 +124,7 @@ static void reduce_scatter(const Comm *c, Dev *d, Tensor flat, Span all) {
 /* x's elements of piece r of 'all', wherever that lies in x: everybody's to everybody.  To be waited for. */
 static CommCall gather(const Comm *c, Dev *d, Tensor flat, const Span *piece) {
     Tensor column = tensor_shape(flat, flat.cols, 1);
-    CommRows get[MOST], give[MOST];
+    CommRows get[COMM_MOST], give[COMM_MOST];
     for (int r = 0; r < c->size; r++) {
         const Span *mine = &piece[c->rank];
         get[r] = (CommRows){ piece[r].from, r == c->rank ? 0 : piece[r].to - piece[r].from };
@@ -139,7 +135,7 @@ static CommCall gather(const Comm *c, Dev *d, Tensor flat, const Span *piece) {
 
 /* Rows that every rank of tp has whole: each saw only its own tokens. */
 static void sum_over_tp(const Comm *tp, Dev *d, Tensor flat, Span all) {
-    Span piece[MOST];
+    Span piece[COMM_MOST];
     reduce_scatter(tp, d, flat, all);
     for (int r = 0; r < tp->size; r++) piece[r] = cut(all, r, tp->size);
     CommCall call = gather(tp, d, flat, piece);
@@ -197,11 +193,11 @@ static void sum_tied(const Params *grads, const Comm *pp, Dev *d) {
     Tensor x = param(grads, P_EMBED, 0);
     int64_t n = x.rows * x.cols, step = n < round_of(d) ? n : round_of(d);
     int other = first ? pp->size - 1 : 0;
-    CHECK(pp->size <= MOST, "a pipeline of %d stages", pp->size);
+    CHECK(pp->size <= MAX_CHUNKS, "a pipeline of %d stages", pp->size);
     size_t mark = arena_mark(&d->tmp);
     Tensor all = tensor_shape(x, n, 1), tmp = tensor_push(&d->tmp, DT_F32, step, 1);
     for (int64_t at = 0; at < n; at += step) {
-        CommRows get[MOST] = { { 0 } }, give[MOST] = { { 0 } };
+        CommRows get[MAX_CHUNKS] = { { 0 } }, give[MAX_CHUNKS] = { { 0 } };
         int64_t k = n - at < step ? n - at : step;
         get[other] = (CommRows){ 0, k }, give[other] = (CommRows){ at, k };
         comm_exchange(pp, d, tmp, get, all, give);
@@ -260,10 +256,10 @@ static int64_t place_in(const Params *x, const Params *grads, int64_t at) {
 }
 
 CommCall reduce_gather_begin(const Params *x, const Params *grads, Region k, const Groups *par, Dev *d) {
-    Span piece[MOST], all = whole(grads, k);
+    Span piece[COMM_MOST], all = whole(grads, k);
     const Comm *c = comm_of(par, k);
     if (c->size == 1 || all.from == all.to) return (CommCall){ .c = c };
-    CHECK(c->size <= MOST, "a group of %d ranks", c->size);
+    CHECK(c->size <= COMM_MOST, "a group of %d ranks", c->size);
     for (int r = 0; r < c->size; r++) {
         Span p = cut(all, r, c->size);
         piece[r] = (Span){ place_in(x, grads, p.from), place_in(x, grads, p.to) };

@@ -29,7 +29,7 @@ row() { # row RECIPE MODEL RANKS BESIDE: into 96 GB with so many for the driver 
     mkdir -p "$work/$2"
     cp "tests/data/configs/$2.json" "$work/$2/config.json"
     cp recipes/quickstart/model/tokenizer*.json "$work/$2"
-    "$hone" train "recipes/$1.yaml" model.path="$work/$2" data.train_files="$work/questions.jsonl" trainer.device=cuda --check --memory "$3" >"$work/memory" 2>&1
+    "$hone" train "recipes/$1.yaml" model.path="$work/$2" data.train_files="$work/questions.jsonl" trainer.device=cuda --check --memory "$3" --all-ranks >"$work/memory" 2>&1
     rc=$?
     grep -q '^checked: ' "$work/memory"
     ok $? "$1 --check: $(tail -1 "$work/memory")"

@@ -60,7 +60,7 @@ for grid in "2 grid.tp=2" "2 grid.pp=2" "2 grid.cp=2" "2" "4 grid.tp=2 grid.pp=2
     ok $? "train on $n ranks, $*: $(grep "^hone" log | head -1)"
     ok $(grep -q "largest difference of a log-prob 0, over" log; echo $?) "exact on $n ranks, $*: $(grep difference log)"
     ok $([ "$(sum run)" = "$(sum one)" ]; echo $?) "the first step's scores on $n ranks, $*: $(sum run), $(sum one)"
-    "$hone" train $conf trainer.run_dir=not_made "$@" --memory $n 2>/dev/null | grep -a '^rank ' >counted
+    "$hone" train $conf trainer.run_dir=not_made "$@" --memory $n --all-ranks 2>/dev/null | grep -a '^rank ' >counted
     ok $([ -s counted ] && cmp -s counted <(grep -a '^rank ' run/memory.txt); echo $?) "the memory that was counted, on $n ranks, $*"
 done
 ranks 2 "$hone" train $conf trainer.run_dir=one trainer.steps=6 grid.tp=2 >log 2>&1

@@ -21,7 +21,7 @@ done >sums.jsonl
 memory() { # memory HONE RECIPE[,KEY=VALUE]: of as many ranks as its name says
     local recipe=${2%%,*} words n
     words=${2#"$recipe"} n=${recipe%-published}
-    "$1" train "$repo/recipes/$recipe.yaml" ${words#,} data.train_files=[sums.jsonl] trainer.device=cuda trainer.run_dir=none --check --memory "${n##*-}" 2>&1
+    "$1" train "$repo/recipes/$recipe.yaml" ${words#,} data.train_files=[sums.jsonl] trainer.device=cuda trainer.run_dir=none --check --memory "${n##*-}" --all-ranks 2>&1
     echo "code $?"
 }
 recipes="deepseek-v3-96 qwen3-235b-32 qwen3-30b-8 qwen3-30b-16-published moonlight-24 moonlight-24-published qwen2.5-7b-8 mixtral-8x7b-32"

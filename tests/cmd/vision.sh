@@ -126,7 +126,7 @@ sft="sft model.path=model data.train_files=[pairs.jsonl] sft.batch_size=12 sft.m
 ok $? "sft with pictures: $(tail -1 log)"
 loss() { grep -o '"train/loss":[^,}]*' $1/metrics.jsonl | sed -n "$2p" | cut -d: -f2; }
 ok $(awk -v a="$(loss s1 1)" -v b="$(loss s1 12)" 'BEGIN { exit !(b < a / 2 && b < 0.6) }'; echo $?) "sft learns to tell two pictures apart: $(loss s1 1) to $(loss s1 12)"
-"$hone" $sft trainer.run_dir=s2 --memory 1 2>/dev/null | grep -a '^rank ' | cmp -s - s1/memory.txt
+"$hone" $sft trainer.run_dir=s2 --memory 1 --all-ranks 2>/dev/null | grep -a '^rank ' | cmp -s - s1/memory.txt
 ok $? "sft takes the memory that was counted"
 "$hone" $sft trainer.run_dir=s3 train.freeze_tower=true >log 2>&1
 ok $(grep -q '"train/loss"' s3/metrics.jsonl && [ "$(loss s3 1)" = "$(loss s1 1)" ] && [ "$(loss s3 12)" != "$(loss s1 12)" ]; echo $?) "sft with a frozen tower"

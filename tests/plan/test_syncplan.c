@@ -25,6 +25,9 @@ static SyncPlan plan(const ModelSum *s, const char *from, const char *to, int gp
         syncgrid_parse(&a, from, NULL, gpus, s->model, &err) && syncgrid_parse(&b, to, NULL, gpus, s->model, &err);
     EXPECT(ok, "%s -> %s: %s", from, to, err.msg);
     if (ok) sync_plan(&p, s, &a, &b, &c, 2, SYNC_BUFFER);
+    double largest = ok ? sync_largest(&(SyncPair){ s->model, &a, &b, gpus, 8 }, 2) : 0;
+    EXPECT(sync_buffer(largest, SYNC_BUFFER) == p.buffer, "%s -> %s: a buffer of %.0f bytes, planned %.0f", from, to,
+           sync_buffer(largest, SYNC_BUFFER), p.buffer);
     return p;
 }
 

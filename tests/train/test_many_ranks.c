@@ -1,10 +1,12 @@
 /* test_many_ranks.c - grids that no test machine has: DeepSeek-V3 on 96 ranks, every one sized by running its code on
- * the dry device, and on 16,384, where the slices of a stage's ranks are the stage's weights and any rank's schedule is
- * there.  Seconds are bench_sizes's. */
+ * the dry device, and on 16,384, where the slices of a stage's ranks are the stage's weights, any rank's schedule is
+ * there and groups of 2048 add up.  Seconds are bench_sizes's. */
 #include "base/clock.h"
+#include "comm/world.h"
 #include "plan/plan.h"
 #include "test.h"
 #include "train/policy.h"
+#include "train/reduce.h"
 
 #include <sys/resource.h>
 
@@ -100,6 +102,15 @@ static void sixteen_thousand(void) {
         schedule_fill(list, at.pp, g->pp, 64, g->vpp);
     }
     check_stage(p, 15);
+    for (int r = 0; r < 16384; r += 5461) { /* as one of groups of 2048 */
+        Shard s = { .g = { .tp = 8, .pp = 1, .vpp = 1, .ep = 256, .etp = 1, .cp = 1, .dp = 2048, .layers = { 61 } } };
+        s.at = grid_at(&s.g, r);
+        Groups par;
+        World w = world_dry(r, 16384);
+        world_groups(&w, &s.g, &par);
+        EXPECT(par.dense.size == 2048 && comm_sum_i64(&w.all, 1) == 16384, "%d ranks of dp", par.dense.size);
+        EXPECT(reduce_tmp(p->sum->model, &s, dev_kind_cpu()) > 0, "rank %d adds up without scratch", r);
+    }
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     printf("16,384 ranks: %.3f s of processor time, %.1f MB\n", clock_thread() - cpu0, (double)use.ru_maxrss / 1e3);
