@@ -5,6 +5,7 @@
 #include "cmd/start.h"
 #include "rollout/rollouts.h"
 #include "step/found.h"
+#include "step/slowest.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -32,6 +33,7 @@ typedef struct {
     float *ones, *zeros;
     float **lp; /* [batch][max_length]: validation's */
     ImageStats image_stats;
+    SlowSeen slow;
     Mem pixels; /* of a batch's pictures */
 } Sft;
 
@@ -215,7 +217,7 @@ static bool validate(Sft *s, Err *err) {
 
 static bool update(Sft *s, Err *err) {
     const Config *c = &s->job.c;
-    double t0 = clock_now();
+    double t0 = clock_now(), w0 = ranks_waited(&s->job.ranks);
     ranks_phase(&s->job.ranks, "update");
     int64_t n = stream_next(s->job.stream, c->sft.batch_size, s->index);
     for (int64_t i = 0; i < n; i++) TRY(seq_of(s, &s->pairs.at[s->index[i]], &s->seq[i], err));
@@ -249,7 +251,11 @@ static bool update(Sft *s, Err *err) {
     if (c->sft.messages_key) metric(&s->job.metrics, "train/learned_tokens", (double)u.loss.tokens);
     bool due = c->trainer.val_every > 0 && s->job.step % c->trainer.val_every == 0;
     if (due || s->job.step == s->job.steps) TRY(validate(s, err));
-    metric(&s->job.metrics, "timing_s/step", clock_now() - t0);
+    static const SlowPhase whole = SLOW_PHASE("the step", "step");
+    double step = clock_now() - t0, own = step - (ranks_waited(&s->job.ranks) - w0);
+    metric(&s->job.metrics, "timing_s/step", step);
+    slowest_tell(&s->job.ranks, &s->job.metrics, s->job.dir, &s->slow, &whole, &(SlowPart){ own, 1 }, 1, s->job.step,
+                 step);
     metric(&s->job.metrics, "perf/throughput", (double)u.tokens / (clock_now() - t0));
     MemoryUsed memory = memory_used();
     if (memory.now > 0) metric(&s->job.metrics, "perf/cpu_memory_used_gb", memory.now / 1e9);

@@ -59,7 +59,7 @@ void comm_pause(const CommCall *w, CommPause *p) {
     const Comm *c = w->c;
     char text[200];
     double now = clock_now();
-    if (p->start == 0) p->start = now;
+    if (p->start == 0) p->start = now, p->device = c->via->awaits && c->via->awaits(w->call);
     double waited = now - p->start;
     make_room(waited, tensor_bytes(w->x.dtype, w->x.rows, w->x.cols));
     bool late = !watch_begun(c->watch) && c->wait > 0 && waited > c->wait;
@@ -72,6 +72,7 @@ void comm_pause(const CommCall *w, CommPause *p) {
 
 void comm_went_on(const Comm *c, CommPause *p) {
     if (p->told) watch_waits(c->watch, NULL);
+    if (p->start > 0 && !p->device) watch_add_waited(c->watch, clock_now() - p->start);
     *p = (CommPause){ 0 };
 }
 

@@ -62,6 +62,9 @@ struct CommBackend {
     /* The device waits for the call, if it can, and whoever waited need not; NULL: nobody can */
     bool  (*follow)(const CommCall *w);
     void  (*read_room)(const Comm *c, size_t bytes);    /* comm_read_room, or NULL: none is needed */
+    /* A call is waited for from now on.  True: the device moves it, and what its queue stands still for that is added
+     * to the watch's seconds by the backend.  NULL: those are the host's. */
+    bool  (*awaits)(void *call);
 };
 
 /* A call that was begun; done by comm_wait.  What it moves must stay where it is until then. */
@@ -81,7 +84,7 @@ CommCall comm_send_host(const Comm *c, int peer, int tag, const void *from, size
 CommCall comm_recv_host(const Comm *c, int peer, int tag, void *to, size_t bytes);
 /* For who asks several calls in turn by comm_done: none is done, w is one of them; makes room for others, and dies at
  * the deadline.  {0} begins, and comm_went_on ends when one is done. */
-typedef struct { double start; bool told; } CommPause;
+typedef struct { double start; bool told, device; } CommPause;   /* device: awaits was true */
 void     comm_pause(const CommCall *w, CommPause *p);
 void     comm_went_on(const Comm *c, CommPause *p);
 /* What the calls that follow are about, for messages: "gradients", or "layer" with a number (-1: none). */

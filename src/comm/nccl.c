@@ -25,7 +25,8 @@ static Call *begin(Nccl *n) {
     n->free = c->next, n->under_way++;
     c->device = NULL, c->next = NULL;
     if (!c->ready) CUDA(n, cuEventCreate(&c->ready, CU_EVENT_NO_TIMING));
-    if (!c->done) CUDA(n, cuEventCreate(&c->done, CU_EVENT_NO_TIMING));
+    if (!c->done) CUDA(n, cuEventCreate(&c->done, CU_EVENT_TIMED));
+    c->awaited = false;
     return c;
 }
 static void over(Call *c) {
@@ -309,6 +310,23 @@ static int hand_over_all(Nccl *n) {
     return 0;
 }
 
+/* ---- what the device stands still for others: from where its queue was when the waiting began, to the call's end.  In
+ * a replayed step nobody sees it. */
+static bool n_awaits(void *x) {
+    Call *c = x;
+    if (c->stage != ON_DEVICE && c->stage != TO_HOST) return false;
+    if (c->awaited) return true;
+    if (!c->idle) CUDA(c->n, cuEventCreate(&c->idle, CU_EVENT_TIMED));
+    CUDA(c->n, cuEventRecord(c->idle, c->n->queue));
+    return c->awaited = true;
+}
+static void add_stood(const Call *c) {
+    float ms;
+    if (!c->awaited || c->n->lib.cuEventQuery(c->idle)) return; /* it still computes: it has not stood still */
+    CUDA(c->n, cuEventElapsedTime(&ms, c->idle, c->done));
+    if (ms > 0) watch_add_waited(c->n->watch, 1e-3 * (double)ms);
+}
+
 /* ---- what the device waits for */
 /* Takes off the list what is over.  Was anything? */
 static bool passed(Nccl *n) {
@@ -316,6 +334,7 @@ static bool passed(Nccl *n) {
     for (; n->n_behind; n->n_behind--, any = true) {
         Behind *b = &n->behind[n->first_behind];
         if (!device_test(b->w.call)) break;
+        add_stood(b->w.call);
         over(b->w.call);
         n->first_behind = (n->first_behind + 1) % BEHIND;
     }
@@ -342,6 +361,7 @@ static bool n_follow(const CommCall *w) {
     if (c->stage == OVER) return true;
     if (c->stage != ON_DEVICE) return false;
     while (n->n_behind == BEHIND) nccl_look(n);
+    n_awaits(c);
     CUDA(n, cuStreamWaitEvent(n->queue, c->done, 0));
     n->behind[(n->first_behind + n->n_behind++) % BEHIND] =
         (Behind){ .c = *w->c, .w = *w, .about = comm_about_now(w->c) };
@@ -363,6 +383,7 @@ static int n_test(void *x) {
     if (c->stage == TO_MPI) return 0;
     int done = c->stage == ON_DEVICE || c->stage == TO_HOST ? device_test(c) : c->by->via->test(c->mpi);
     if (done <= 0) return done;
+    add_stood(c);
     if (c->stage == TO_HOST) memcpy(c->all, c->host->at, c->bytes);
     if (c->stage != TO_DEVICE) {
         over(c);
@@ -375,4 +396,4 @@ static int n_test(void *x) {
 }
 const CommBackend nccl_backend = { "nccl",        n_all_to_all,     n_all_gather, n_send,      n_recv,
                                    n_gather_host, n_broadcast_host, n_send_host,  n_recv_host, n_read,
-                                   n_test,        n_together,       n_follow,     n_read_room };
+                                   n_test,        n_together,       n_follow,     n_read_room, n_awaits };

@@ -21,6 +21,8 @@ struct Call {
     Nccl       *n;
     Stage       stage;
     void       *ready, *done;   /* events: the queue had come so far; the call is over */
+    void       *idle;           /* an event: the queue had come so far when it, or the host, began to wait ... */
+    bool        awaited;        /* ... which it did */
     void       *comm;           /* ON_DEVICE: NCCL's, or NULL */
     void       *mpi;            /* MPI's call */
     const Comm *by;             /* its group */
@@ -68,6 +70,7 @@ struct Nccl {
     Call   *together[COMM_TOGETHER];    /* messages of the bundle that is being made */
     int     n_together;
     bool    is_together;
+    Watch  *watch;                      /* of all ranks */
     Note   *note;                       /* [NOTES] for a profile, or NULL */
     int     notes;
     void   *zero;                       /* an event, and when that was */

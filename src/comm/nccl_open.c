@@ -78,6 +78,7 @@ Nccl *nccl_open(const Comm *all, Dev *d, int node, bool shared, Err *err) {
     Nccl *n = MEM_NEW(&mem, Nccl);
     n->mem = mem;
     n->over = (Call){ .n = n, .stage = OVER };
+    n->watch = all->watch;
     for (int i = CALLS - 1; i >= 0; i--) n->call[i].n = n, n->call[i].next = n->free, n->free = &n->call[i];
     n->dev = d, n->queue = d->ops->queue(d);
     if (start(n, all, node, shared, err)) {
@@ -107,6 +108,7 @@ void nccl_close(Nccl *n) {
         Call *c = &n->call[i];
         if (c->ready) CUDA(n, cuEventDestroy_v2(c->ready));
         if (c->done) CUDA(n, cuEventDestroy_v2(c->done));
+        if (c->idle) CUDA(n, cuEventDestroy_v2(c->idle));
     }
     for (int i = 0; i < n->n_pinned; i++) CUDA(n, cuMemFreeHost(n->pinned[i].at));
     CUDA(n, cuStreamDestroy_v2(n->stream));

@@ -1,6 +1,7 @@
 /* ranks.c - a program on several ranks: opened, arranged, failing together. */
 #include "comm/ranks.h"
 #include "comm/alike.h"
+#include "comm/watch.h"
 #include "base/file.h"
 #include "base/threads.h"
 
@@ -38,6 +39,7 @@ bool ranks_grid(Ranks *r, const GridShape *axes, const char *split, const ModelD
 
 bool ranks_agree(const Ranks *r, bool ok, Err *err) { return comm_agree(&r->world.all, ok, err); }
 void ranks_phase(const Ranks *r, const char *name) { world_phase(&r->world, name); }
+double ranks_waited(const Ranks *r) { return watch_waited(r->world.all.watch); }
 bool ranks_any(const Ranks *r, bool x) { return comm_sum_i64(&r->world.all, x) > 0; }
 
 void ranks_same(const Ranks *r, Buf *text) {

@@ -35,6 +35,7 @@ void ranks_same(const Ranks *r, Buf *text);                 /* what the first ra
 bool ranks_text(const Ranks *r, Buf *text, const char *in, Err *err);      /* the lines of a file (-: standard input) */
 void ranks_phase(const Ranks *r, const char *name);         /* what this rank does now, for messages
                                                              * and ps: a name that lasts */
+double ranks_waited(const Ranks *r);    /* seconds that this rank has waited for others so far */
 int  ranks_threads(const Ranks *r, int64_t asked);          /* 0: the cores of this machine over its ranks */
 
 #endif

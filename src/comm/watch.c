@@ -74,6 +74,7 @@ struct Watch {
 
     const char *about; /* the main thread's own */
     int about_index;
+    double waited;
 
     uint64_t moves_seen; /* the watching thread's own */
     double cpu_seen, moved;
@@ -152,6 +153,11 @@ void watch_moved(Watch *w) {
     pthread_mutex_lock(&w->lock);
     w->moves++;
     pthread_mutex_unlock(&w->lock);
+}
+
+double watch_waited(const Watch *w) { return w ? w->waited : 0; }
+void watch_add_waited(Watch *w, double seconds) {
+    if (w) w->waited += seconds;
 }
 
 void watch_end(Watch *w, const char *why) {

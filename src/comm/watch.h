@@ -32,6 +32,11 @@ void watch_waits(Watch *w, const char *what);  /* waits for others, by that name
 /* This rank has done something that takes no processor's time, as bytes that a disk has taken: from any thread. */
 void watch_moved(Watch *w);
 
+/* Seconds that this rank has waited for others so far; and what adds to them: comm.h's waits, and on a GPU what its
+ * queue stood still. */
+double watch_waited(const Watch *w);
+void   watch_add_waited(Watch *w, double seconds);
+
 /* The other ranks are to end, since this one does: for die_among. */
 void watch_end(Watch *w, const char *why);
 

@@ -9,22 +9,28 @@
 #include <string.h>
 
 void phase_begin(Run *r, const char *name) {
-    r->now.t_phase = clock_now();
+    r->now.t_phase = clock_now(), r->now.t_waited = ranks_waited(&r->job.ranks);
     progress_phase(r->job.progress, name);
     ranks_phase(&r->job.ranks, name);
 }
 
-void phase_end(Run *r, StepPhase p) { r->now.seconds[p] += clock_now() - r->now.t_phase; }
+void phase_end(Run *r, StepPhase p) {
+    double took = clock_now() - r->now.t_phase;
+    r->now.seconds[p] += took;
+    r->now.own[p] += took - (ranks_waited(&r->job.ranks) - r->now.t_waited);
+}
 
 void step_begin(Run *r) {
-    double save = r->now.seconds[PHASE_SAVE]; /* a save counts to the step behind it: its own was told of before */
+    double save = r->now.seconds[PHASE_SAVE],
+           own = r->now.own[PHASE_SAVE]; /* a save counts to the step behind it: its own was told of before */
     metrics_clear(&r->job.metrics);
     memset(r->now.seconds, 0, sizeof r->now.seconds);
-    r->now.flops = r->now.flops_verl = 0;
+    memset(r->now.own, 0, sizeof r->now.own);
+    r->now.flops = r->now.flops_verl = 0, r->now.decoded = 0;
     r->now.cut = r->now.moved = false;
     r->differs.tokens = 0;
     r->now.kl_before = r->kl;
-    r->now.seconds[PHASE_SAVE] = save;
+    r->now.seconds[PHASE_SAVE] = save, r->now.own[PHASE_SAVE] = own;
     r->now.t_step = clock_now() - save;
     progress_step(r->job.progress, r->job.step, r->job.steps);
 }
@@ -178,7 +184,8 @@ static bool one_batch(Run *r, EngineStats *sum, double *waited, Err *err) {
         return st.broken ? stopped_broken(r, err) : false;
     }
     sum->tokens += st.tokens, sum->broken += st.broken, sum->prompt_tokens += st.prompt_tokens,
-        sum->sched.preempted += st.sched.preempted, sum->sched.prefix_tokens += st.sched.prefix_tokens;
+        sum->sched.steps += st.sched.steps;
+    sum->sched.preempted += st.sched.preempted, sum->sched.prefix_tokens += st.sched.prefix_tokens;
     *waited += wait;
     if (r->job.c.algo.filter_groups.enable) {
         TRY(filter_knows(r, from, err));
@@ -250,8 +257,9 @@ bool step_rollout(Run *r, Err *err) {
     if (!job_wanted(&r->job)) return give_up(r);
     flatten(r);
     phase_end(r, PHASE_GEN);
-    r->now.seconds[PHASE_GEN] -= waited;
-    r->now.seconds[PHASE_REWARD] += waited;
+    r->now.seconds[PHASE_GEN] -= waited, r->now.own[PHASE_GEN] -= waited; /* for this rank's scorers */
+    r->now.seconds[PHASE_REWARD] += waited, r->now.own[PHASE_REWARD] += waited;
+    r->now.decoded = sum.sched.steps;
     if (c->algo.filter_groups.enable) metric(&r->job.metrics, "train/num_gen_batches", batches);
     metric(&r->job.metrics, "rollout/tokens", (double)sum.tokens);
     metric(&r->job.metrics, "rollout/preempted", (double)sum.sched.preempted);

@@ -129,6 +129,24 @@ static void answer_metrics(Run *r) {
 }
 
 /* ---- time and speed */
+/* Answers differ in length: sampling is compared by the steps of the rank's engine. */
+static void slow_metrics(Run *r, double step) {
+    static const SlowPhase phases[PHASES] = { SLOW_PHASE("rollout", "gen"),
+                                              SLOW_PHASE("rewards", "reward"),
+                                              SLOW_PHASE("the reference's pass", "ref"),
+                                              SLOW_PHASE("advantages", "adv"),
+                                              SLOW_PHASE("the comparison", "exact"),
+                                              SLOW_PHASE("update", "update_actor"),
+                                              SLOW_PHASE("sync", "sync"),
+                                              SLOW_PHASE("validation", "testing"),
+                                              SLOW_PHASE("saving", "save_checkpoint") };
+    SlowPart part[PHASES];
+    for (int p = 0; p < PHASES; p++) part[p] = (SlowPart){ r->now.own[p], 1 };
+    part[PHASE_GEN].work = (double)r->now.decoded;
+    part[PHASE_REWARD].work = part[PHASE_TEST].work = 0; /* scorers are others' programs; answers differ in length */
+    slowest_tell(&r->job.ranks, &r->job.metrics, r->job.dir, &r->slow, phases, part, PHASES, r->job.step, step);
+}
+
 static void speed_metrics(Run *r) {
     static const char *const names[PHASES] = { "timing_s/gen",  "timing_s/reward",  "timing_s/ref",
                                                "timing_s/adv",  "timing_s/exact",   "timing_s/update_actor",
@@ -147,6 +165,7 @@ static void speed_metrics(Run *r) {
     }
     metric(m, "timing_s/other", step - known);
     metric(m, "timing_s/step", step);
+    slow_metrics(r, step);
     metric(m, "timing_per_token_ms/gen", 1e3 * r->now.seconds[PHASE_GEN] / answer);
     if (r->now.seconds[PHASE_REF] > 0) metric(m, "timing_per_token_ms/ref", 1e3 * r->now.seconds[PHASE_REF] / all);
     metric(m, "timing_per_token_ms/adv", 1e3 * r->now.seconds[PHASE_ADV] / all);
@@ -169,7 +188,8 @@ static void speed_metrics(Run *r) {
         metric(m, "perf/gpu_allocations", (double)r->job.o.dev.taken);
     }
     for (int p = 0; p < PHASES; p++) r->sum.seconds[p] += r->now.seconds[p];
-    r->now.seconds[PHASE_SAVE] = 0; /* told; what the next step takes over is the save that comes now */
+    r->now.seconds[PHASE_SAVE] = r->now.own[PHASE_SAVE] =
+        0; /* told; what the next step takes over is the save that comes now */
     r->sum.prompt += all - answer, r->sum.answer += answer, r->sum.answers += n, r->sum.steps++;
     r->sum.flops += r->now.flops, r->sum.full += full;
     mem_free(&mem);

@@ -9,6 +9,7 @@
 #include "step/evaluate.h"
 #include "step/flat.h"
 #include "step/job.h"
+#include "step/slowest.h"
 #include "step/val_metrics.h"
 #include "sync/sync.h"
 #include "train/moved.h"
@@ -60,6 +61,8 @@ typedef struct {
     bool      spent;                        /* dynamic sampling found nothing more to learn from: the run ends, saved */
     KlControl kl_before;                    /* as the step found it */
     double    t_step, t_phase, seconds[PHASES];
+    double    t_waited, own[PHASES];        /* seconds without those that it waited for other ranks */
+    int64_t   decoded;                      /* steps of this rank's engine */
     double    flops, flops_verl;            /* that its updates took, counted exactly and verl's way */
 } Now;
 
@@ -78,6 +81,7 @@ typedef struct {
     Flat       flat;
     KlControl  kl;
     Now        now;
+    SlowSeen   slow;                  /* a rank that was, in the step before */
     Difference differs;               /* of the sampler's log-probs from the trainer's */
     Moved     *moved;                 /* masters as they were when the run began */
     Tally      sum;
