@@ -4,6 +4,7 @@
 #include "comm/mpi/api.h"
 #include "comm/nccl.h"
 #include "comm/watch.h"
+#include "op/cuda_open.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -125,6 +126,7 @@ bool world_open(World *w, double wait_seconds, Err *err) {
                        "srun --mpi=pmix",
                        l.by, expected);
     TRY(load(err));
+    cuda_load_eagerly(); /* an MPI that knows GPUs opens the driver in its start */
     /* The watch speaks IPv4 alone; Open MPI 5, where a card has an IPv6 address, complains that no two ranks reach each
      * other by it, although they do by memory. */
     setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0);

@@ -1,11 +1,13 @@
 /* open.c - a model's description, device and weights, opened in that order, if there is memory for them. */
 #include "model/open.h"
 #include "base/file.h"
+#include "base/threads.h"
 #include "op/device.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* A line "NAME:   123 kB" of a file of the kernel's, in bytes; 0 where there is none. */
 static size_t kernel_says(const char *path, const char *name) {
@@ -62,8 +64,17 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
         return err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
                        o->desc.arch->name);
     int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
-    DeviceArgs da = { opts->device, opts->compute, threads, opts->guard, 0, false };
-    if (opts->ranks) da.local = opts->ranks->world.local_rank, da.share = opts->ranks->share_gpu;
+    DeviceArgs da = { .device = opts->device,
+                      .compute = opts->compute,
+                      .threads = threads,
+                      .guard = opts->guard,
+                      .own_threads = opts->threads > 0,
+                      .near = &o->near };
+    if (opts->ranks) {
+        const World *w = &opts->ranks->world;
+        da.local = w->local_rank, da.ranks = w->local_size, da.share = opts->ranks->share_gpu;
+        o->may = threads_default(), o->share = (int)sysconf(_SC_NPROCESSORS_ONLN) / w->local_size;
+    }
     if (opts->sizes && device_is_gpu(opts->device)) {
         DType act = opts->compute && !strcmp(opts->compute, "f32") ? DT_F32 : DT_BF16;
         TRY(dev_kind_cuda(&o->as, act, err));

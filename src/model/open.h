@@ -4,6 +4,7 @@
 
 #include "comm/ranks.h"
 #include "model/model.h"
+#include "op/near.h"
 
 typedef struct {
     Mem       mem;
@@ -12,6 +13,8 @@ typedef struct {
     Model     model;
     bool      has_model;
     const Ranks *ranks;     /* NULL: alone, with the whole model */
+    Near      near;         /* of a rank on a GPU: the side of the machine that it is bound to */
+    int       may, share;   /* cores that it might use when it began; of the machine's, over its ranks */
     DevKind   as;           /* where only sizes are wanted: the GPU that they are of, which need not be here; or none */
 } Opened;
 

@@ -36,6 +36,7 @@ static CudaState library(void **lib, Err *err) {
 bool dev_open_cuda(Dev *d, CudaOpts o, bool *absent, Err *err) {
     void *lib = NULL;
     memset(d, 0, sizeof *d);
+    cuda_load_eagerly();
     CudaState s = library(&lib, err);
     if (s == CUDA_READY) {
         CudaOpen *open = (CudaOpen *)(intptr_t)dlsym(lib, "hone_cuda_open");

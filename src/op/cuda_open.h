@@ -5,8 +5,15 @@
 
 #include "op/op.h"
 
+#include <stdlib.h>
+
 /* The capability that the backend is built for, 9.0: wgmma is no other card's. */
 enum { CUDA_CARD = 90 };
+
+/* Kernels are loaded when the GPU is opened, not when each is called first: that takes memory which would be in no
+ * count, and may wait for all that runs, a sending that waits for its receipt among it.  Before anybody opens the
+ * driver; a user's own word stands. */
+static inline void cuda_load_eagerly(void) { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
 
 typedef enum { CUDA_READY, CUDA_ABSENT, CUDA_FAILS } CudaState; /* absent: nothing here that this backend is for */
 

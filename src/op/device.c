@@ -40,12 +40,26 @@ bool device_is_gpu(const char *device) {
     return wish_of(&w, device, NULL, &err) && w.gpu && !w.cpu;
 }
 
+/* Ranks that share a machine, each with a GPU of its own: on its side of it.  Threads are the device's, so before it is
+ * opened; as before where there is none. */
+static bool open_near(Dev *d, CudaOpts *o, const DeviceArgs *a, int first, bool *absent, Err *err) {
+    Mem mem = { 0 };
+    NumaWas *was = a->near && a->ranks > 1 && !a->share ? numa_was(&mem) : NULL;
+    int threads = o->threads;
+    if (was) near_bind(a->near, "/sys", o->gpu, first, a->ranks);
+    if (was && a->near->done && !a->own_threads) o->threads = a->near->threads;
+    bool ok = dev_open_cuda(d, *o, absent, err);
+    if (!ok && was && a->near->done) numa_back(was), *a->near = (Near){ 0 }, o->threads = threads;
+    mem_free(&mem);
+    return ok;
+}
+
 bool device_open(Dev *d, const DeviceArgs *a, Err *err) {
     Wish w;
     bool absent = true;
     TRY(wish_of(&w, a->device, a->compute, err));
     CudaOpts o = { .gpu = w.which + a->local, .threads = a->threads, .act = w.act };
-    if (w.gpu && dev_open_cuda(d, o, &absent, err)) return true;
+    if (w.gpu && open_near(d, &o, a, w.which, &absent, err)) return true;
     if (w.gpu && absent && a->share && a->local) {
         o.gpu = w.which;
         if (dev_open_cuda(d, o, &absent, err)) return true;

@@ -6,11 +6,20 @@
 #ifndef OP_DEVICE_H
 #define OP_DEVICE_H
 
+#include "op/near.h"
 #include "op/op.h"
 
-/* device, compute NULL: auto; what the device likes best.  local: this rank among those of the machine, which takes the
- * GPU of its number; share: one without a GPU of its own takes the first. */
-typedef struct { const char *device, *compute; int threads; bool guard; int local; bool share; } DeviceArgs;
+/* device, compute NULL: auto; what the device likes best. local: this rank among those of the machine ('ranks'; 0: it
+ * is alone), which takes the GPU of its number; share: one without a GPU of its own takes the first. near: where it
+ * is told what of the machine is bound to (near.h), or NULL: nothing is; own_threads: their number is the user's. */
+typedef struct {
+    const char *device, *compute;
+    int threads;
+    bool guard;
+    int local, ranks;
+    bool share, own_threads;
+    Near *near;
+} DeviceArgs;
 bool device_open(Dev *d, const DeviceArgs *a, Err *err);
 bool device_check(const char *device, const char *compute, Err *err);                 /* the words alone */
 bool device_is_gpu(const char *device);                                               /* a GPU and nothing else */

@@ -227,6 +227,7 @@ static void tell_rounded(const Job *j) {
 }
 
 bool job_open_saves(Job *j, Err *err) {
+    job_tell_places(j);
     CheckpointConf cc = config_saves(&j->c, &j->carried);
     j->saves = checkpoints_open(&(Member){ MEMBER_MODEL, &j->policy }, 1, &cc, &j->mem);
     tell_rounded(j);

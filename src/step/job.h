@@ -58,6 +58,7 @@ typedef struct { char text[1024]; } RankLine;
 RankLine rank_line(const Shard *s, int rank, const Need *need, int n);     /* that and memory.txt's */
 bool job_open_weights(Job *j, const RunShape *s, Err *err);        /* and dev.tmp */
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err);       /* weights are there: masters too */
+void job_tell_places(Job *j);                          /* places.c: cores and memory of the ranks.  Collective */
 bool job_open_saves(Job *j, Err *err);                             /* of j->policy; what was counted is then
                                                                     * touched and told in memory.txt */
 bool job_end(Job *j, bool ok, Err *err);               /* the last save is on the disk, or why not; !ok: err is noted */

@@ -14,10 +14,12 @@ cp "$hone" "$work/hone"
 cat >"$work/stand_in.c" <<'END'
 #include "op/cuda_open.h"
 #include <stdio.h>
+#include <stdlib.h>
 CudaState hone_cuda_open(Dev *d, const CudaOpts *o, size_t sizes, Err *err);
 CudaState hone_cuda_open(Dev *d, const CudaOpts *o, size_t sizes, Err *err) {
     (void)d;
-    snprintf(err->msg, sizeof err->msg, "%s %d", sizes == CUDA_SIZES ? "stand-in" : "sizes", o ? o->gpu : -1);
+    snprintf(err->msg, sizeof err->msg, "%s %d %s", sizes == CUDA_SIZES ? "stand-in" : "sizes", o ? o->gpu : -1,
+             getenv("CUDA_MODULE_LOADING"));
     return STATE;
 }
 END
@@ -43,7 +45,8 @@ tried 1 1 "device 'gpu': auto, cpu, cuda or cuda:N wanted" $score --device gpu
 backend CUDA_ABSENT
 tried 0 1 "hone: computing on the CPU: stand-in 0" $score
 tried 0 0 "" $score --device cpu
-tried 1 1 "device cuda: stand-in 0" $score --device cuda
+tried 1 1 "device cuda: stand-in 0 EAGER" $score --device cuda # kernels are loaded before memory is counted,
+CUDA_MODULE_LOADING=LAZY tried 1 1 "device cuda: stand-in 0 LAZY" $score --device cuda # unless somebody wants otherwise
 tried 1 1 "device cuda:3: stand-in 3" $score --device cuda:3
 backend CUDA_FAILS
 tried 1 1 "device auto: stand-in 0" $score

@@ -17,7 +17,7 @@ bool bench_open(Bench *b, const BenchArgs *a, Err *err) {
                            (long long)a->layers);
         if (a->layers) b->o.desc.d.layers = a->layers;
     } else {
-        DeviceArgs da = { a->device, a->compute, (int)a->threads, false, 0, false };
+        DeviceArgs da = { .device = a->device, .compute = a->compute, .threads = (int)a->threads };
         TRY(device_open(&b->o.dev, &da, err));
     }
     if (a->profile || a->lines) b->profile = profile_open(&b->o.dev, PROFILE_SPANS, &b->o.mem);

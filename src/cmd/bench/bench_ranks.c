@@ -136,9 +136,11 @@ bool bench_ranks(const BenchArgs *a, Err *err) {
     Rig x = { 0 };
     TRY(asked_ranks(&x.r, &verb_bench, a, err));
     x.r.share_gpu = a->share_gpu;
-    DeviceArgs da = {
-        a->device, a->compute, ranks_threads(&x.r, a->threads), false, x.r.world.local_rank, a->share_gpu
-    };
+    DeviceArgs da = { .device = a->device,
+                      .compute = a->compute,
+                      .threads = ranks_threads(&x.r, a->threads),
+                      .local = x.r.world.local_rank,
+                      .share = a->share_gpu };
     bool here = device_open(&x.d, &da, err);
     bool ok = ranks_agree(&x.r, here, err) && ranks_device(&x.r, &x.d, err) && run_all(&x, a, err);
     ranks_close(&x.r);
