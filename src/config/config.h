@@ -94,12 +94,14 @@ typedef struct Config {
                                                                              * end, or never */
         int64_t     save_buffer;                                            /* bytes; 0: room for everything */
         int64_t     exact_every;                                            /* 0: step 1 alone */
+        int64_t     tokens_newest, tokens_every, page;                      /* 0: none; at least 1; 0: none */
         int64_t     threads, seed, leaves, samples;                         /* threads 0: all cores; leaves: or UNSET */
         double      wait_seconds, save_minutes;                             /* 0: for ever; 0: not by time */
         double      peak_tflops;                                            /* or NAN: the card's, or measured */
         bool        val_before_train, tensorboard, share_gpu;
         int         on_nan, on_difference, resume, save, checkpoint_moments;
-        const char *run_dir, *project, *experiment, *device, *compute, *profile;   /* compute, profile: or NULL */
+        const char *run_dir, *project, *experiment, *device, *compute, *profile, *alert_command; /* the last
+                                                                             * three: or NULL */
     } trainer;
     struct {
         int64_t     tp, pp, vpp, ep, etp, cp, dp, first_layers, last_layers, nodes, gpus_per_node;    /* dp: or UNSET */

@@ -302,6 +302,16 @@ ENUM(trainer.on_difference, "stop", on_difference_names, T,
     "where the sampler's log-probs are not the trainer's at the same weights: stop before the update, with exit code "
     "3, or warn", NULL)
 INT(trainer.samples, "16", 0, 1e9, T,                      "answers per step written to samples.jsonl", NULL)
+INT(trainer.tokens_newest, "1000", 0, 1e7, T,
+    "newest steps whose answers in samples.jsonl keep every token's id, log-prob, advantage and entropy "
+    "(samples_tokens.bin); 0: none", NULL)
+INT(trainer.tokens_every, "50", 1, 1e9, T,                 "of the steps before those, every so many keep them", NULL)
+INT(trainer.page, "0", 0, 65535, TS,
+    "port of a page of this run in a browser of this machine (`hone page`), a process that ends with the run; 0: none",
+    NULL)
+STR(trainer.alert_command, "null", TS,
+    "a shell line that gets a line of JSON on its standard input when something of the run wants eyes; null: log.txt "
+    "alone", NULL)
 BOOL(trainer.tensorboard, "true", TS,                      "write TensorBoard event files", NULL)
 INT(trainer.threads, "0", 0, 256, TS,                     "threads; 0: all cores", NULL)
 INT(trainer.seed, "1", 0, 9e15, TS,

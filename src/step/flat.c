@@ -2,6 +2,7 @@
 #include "step/flat.h"
 #include "algo/advantage.h"
 #include "algo/shape.h"
+#include "run/token_rows.h"
 
 void flat_open(Flat *f, int answers, int max_answer, Mem *mem) {
     size_t n = (size_t)answers, t = n * (size_t)max_answer;
@@ -21,6 +22,7 @@ void flat_open(Flat *f, int answers, int max_answer, Mem *mem) {
     f->order = MEM_ARRAY(mem, int32_t, n);
     f->seq = MEM_ARRAY(mem, TrainSeq, n);
     f->column = MEM_ARRAY(mem, float *, n);
+    f->rows = MEM_ARRAY(mem, unsigned char, (size_t)max_answer *TOKEN_ROW);
     int64_t tokens = (int64_t)t;
     size_t methods = adv_scratch(answers, tokens) + pick_scratch(tokens) + filter_scratch(answers) + 4096;
     f->scratch = arena_on_host("methods", methods, mem);

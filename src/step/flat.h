@@ -17,6 +17,7 @@ typedef struct {
     uint8_t *keep;
     int32_t *order;                              /* [groups] */
     TrainSeq *seq;                               /* [answers] */
+    unsigned char *rows;                         /* of one answer, as they are written down (run/token_rows.h) */
     float   **column;                            /* [answers] */
     Arena    scratch;                            /* of the methods */
 } Flat;

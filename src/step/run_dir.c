@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "comm/world.h"
 #include "run/tensorboard.h"
+#include "step/token_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -28,6 +29,8 @@ struct RunDir {
     int lock;
     FILE *metrics, *samples, *log;
     TbWriter *tb; /* NULL: not wanted */
+    TokenFile tokens;
+    int64_t tokens_newest, tokens_every;
     bool terminal, tensorboard, mute;
 };
 
@@ -66,6 +69,7 @@ RunDir *run_dir_open(const Config *c, Err *err) {
     d->terminal =
         isatty(STDOUT_FILENO) && world_launch().size < 2; /* mpirun lends a terminal, and shows what comes elsewhere */
     d->tensorboard = c->trainer.tensorboard;
+    d->tokens_newest = c->verb == CONF_TRAIN ? c->trainer.tokens_newest : 0, d->tokens_every = c->trainer.tokens_every;
     Buf text = { 0 };
     config_dump(&text, c, DUMP_ALL);
     d->config = mem_str(&d->mem, text.data, text.n);
@@ -221,6 +225,8 @@ bool run_dir_resume(RunDir *d, int64_t step, bool untold, Err *err) {
     if (step > 0) tell_changes(d);
     TRY(write_asked(d, err));
     TRY(cut_lines(inside(d, "metrics.jsonl"), told, err) && cut_lines(inside(d, "samples.jsonl"), step, err));
+    TRY(token_file_open(&d->tokens, inside(d, "samples_tokens.bin"), inside(d, "samples.jsonl"), d->tokens_newest,
+                        d->tokens_every, &d->mem, err));
     TRY(open_append(d, &d->metrics, "metrics.jsonl", err) && open_append(d, &d->samples, "samples.jsonl", err));
     if (d->tensorboard) d->tb = tb_open(d->path, told + 1, err);
     return d->tb || !d->tensorboard;
@@ -233,6 +239,7 @@ void run_dir_close(RunDir *d) {
         if (files[i]) fclose(files[i]);
     Err ignore; /* every record was flushed and checked when it was written */
     if (d->tb) tb_close(d->tb, &ignore);
+    token_file_close(&d->tokens);
     if (d->lock >= 0) close(d->lock);
     Mem mem = d->mem;
     mem_free(&mem);
@@ -264,6 +271,11 @@ bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err) {
 
 bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err) {
     return d->mute || put(d->samples, "samples.jsonl", lines, n, err);
+}
+
+bool run_dir_tokens(RunDir *d, int64_t step, const void *rows, size_t bytes, int64_t *at, Err *err) {
+    *at = -1;
+    return d->mute || token_file_put(&d->tokens, step, rows, bytes, at, err);
 }
 
 void run_dir_note(RunDir *d, const char *text) {

@@ -4,7 +4,7 @@
  *   log.txt          what was said, with the time        samples.jsonl   answers to read, with their scores
  *   scorer.py        what reward.python is judged by
  *   checkpoints/     train/checkpoint.h                  lock            held while a process trains here
- *   events.out.*     the metrics for TensorBoard
+ *   events.out.*     the metrics for TensorBoard         samples_tokens.bin  what is known of their tokens
  *
  * A run that goes on after a kill first cuts what was written behind its checkpoint, so that no step is told twice. */
 #ifndef STEP_RUN_DIR_H
@@ -33,6 +33,8 @@ void    run_dir_close(RunDir *d);
 
 bool run_dir_metrics(RunDir *d, int64_t step, const Metrics *m, Err *err);
 bool run_dir_samples(RunDir *d, const char *lines, size_t n, Err *err);
+/* Rows of an answer's tokens (run/token_rows.h); *at: what its line then says, or -1: nothing is kept of this step. */
+bool run_dir_tokens(RunDir *d, int64_t step, const void *rows, size_t bytes, int64_t *at, Err *err);
 void run_dir_log(RunDir *d, const char *text);              /* to log.txt and, above the progress line, to the screen */
 void run_dir_note(RunDir *d, const char *text);             /* to log.txt alone */
 

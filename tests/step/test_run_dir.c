@@ -203,7 +203,8 @@ int main(void) {
     cutting_much();
     lock_behind_link();
     events();
-    static const char *const made[] = { "metrics.jsonl", "samples.jsonl", "log.txt", "config.yaml", "lock" };
+    static const char *const made[] = { "metrics.jsonl", "samples.jsonl", "log.txt",
+                                        "config.yaml",   "lock",          "samples_tokens.bin" };
     for (size_t i = 0; i < COUNT(made); i++) EXPECT(!unlink(in_dir(made[i])), "%s", made[i]);
     EXPECT(!rmdir(in_dir("")) && !rmdir(dir), "nothing else is in the folder");
     return test_end();
