@@ -3,6 +3,8 @@
  * its model of them; on a CPU a few micro-batches and decode steps of a model like this one are timed for it, once the
  * run's own memory is given back. */
 #include "cmd/summary.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "cmd/local.h"
 #include "cmd/start.h"
 #include "op/device.h"
@@ -112,6 +114,27 @@ static void exact_line(const Run *r) {
                r->sum.exact.max_diff, r->sum.exact.tokens, r->sum.answer, r->sum.compared, r->sum.steps);
 }
 
+/* For a page of the run: a file that is not there is no reason to complain. */
+static void put_predicted(const Run *r, const Predicted *p) {
+    Buf b = { 0 };
+    Mem mem = { 0 };
+    Err ignore;
+    const struct {
+        const char *name;
+        double seconds;
+    } parts[] = {
+        { "rollout", p->rollout }, { "reference", p->reference }, { "update", p->update }, { "sync", p->sync }
+    };
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        buf_printf(&b, "%s\"%s\":", i ? "," : "{", parts[i].name);
+        json_put_f64(&b, parts[i].seconds);
+    }
+    buf_puts(&b, "}\n");
+    file_write(mem_printf(&mem, "%s/predicted.json", r->job.c.trainer.run_dir), b.data, b.n, &ignore);
+    mem_free(&mem);
+    buf_free(&b);
+}
+
 /* Of the first rank, whose share of the states it is. */
 static void moved_line(const Run *r) {
     if (r->sum.steps < 1) return;
@@ -159,6 +182,7 @@ static void tell_times(const Run *r) {
     time_line("update", p.update, r->sum.seconds[PHASE_UPDATE] / n);
     time_line("sync", p.sync, r->sum.seconds[PHASE_SYNC] / n);
     for (int i = 0; i < PHASES; i++) took += i == PHASE_TEST || i == PHASE_SAVE ? 0 : r->sum.seconds[i] / n;
+    put_predicted(r, &p);
     time_line("all phases", p.rollout + p.reference + p.update + p.sync, took);
 }
 

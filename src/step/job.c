@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { CHECKPOINT_PARAM_BYTES = 12 }; /* a weight and its two averages in float32 */
+
 static volatile sig_atomic_t stop; /* the one thing a signal may touch */
 static void on_signal(int sig) {
     (void)sig;
@@ -240,6 +242,8 @@ void job_begin(Job *j) {
     stop_on_signals();
     j->t_saved = clock_now();
     j->progress = progress_open(j->dir, &j->mem);
+    int64_t checkpoint = j->c.trainer.save == SAVE_NEVER ? 0 : arch_param_count(&j->o.desc) * CHECKPOINT_PARAM_BYTES;
+    if (ranks_first(&j->ranks)) watched_begin(&j->watched, &j->c, j->dir, j->step, j->steps, checkpoint);
 }
 
 bool job_end(Job *j, bool ok, Err *err) {
@@ -247,6 +251,8 @@ bool job_end(Job *j, bool ok, Err *err) {
     if (j->saves) ranks_phase(&j->ranks, "saving");
     if (j->saves && !checkpoints_close(j->saves, &late) && ok) ok = false, *err = late;
     if (!ok && j->dir) run_dir_note(j->dir, err->msg);
+    j->watched.step = j->step;
+    watched_end(&j->watched, ok, ok ? "" : err->msg);
     return ok;
 }
 
@@ -267,5 +273,6 @@ void job_close(Job *j) {
 bool job_tell(Job *j, Err *err) {
     TRY(job_agree(j, run_dir_metrics(j->dir, j->step, &j->metrics, err), err));
     progress_line(j->progress, j->step, j->steps, &j->metrics);
+    watched_step(&j->watched, j->step, &j->metrics);
     return true;
 }

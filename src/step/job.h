@@ -8,6 +8,7 @@
 #include "plan/machine.h"
 #include "step/needs.h"
 #include "step/progress.h"
+#include "step/watched.h"
 #include "task/prompt.h"
 #include "train/checkpoint.h"
 
@@ -27,6 +28,7 @@ typedef struct {
     RunDir      *dir;
     Identity     found;                  /* files and data, as state.json keeps them (found.h) */
     Progress    *progress;
+    Watched      watched;
     Metrics      metrics;
     int64_t      step, steps, saved;     /* done, in all; saved: the step of the newest checkpoint, 0: none */
     double       t_saved;                /* when that was made, or the run began */
