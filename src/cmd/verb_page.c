@@ -50,7 +50,7 @@ static int run(const Verb *v, int argc, char **argv) {
     Err err;
     int rc = opt_parse(v, &a, words, 1, RUNS_MOST, &n, argc, argv);
     if (rc >= 0) return rc;
-    if (a.listen && !http_address(a.listen)) return cmd_usage(v, "--listen '%s' is not a numeric address", a.listen);
+    if (a.listen && !web_address(a.listen)) return cmd_usage(v, "--listen '%s' is not a numeric address", a.listen);
     for (int i = 0; i < n; i++)
         if (!dir_exists(words[i])) {
             err_set(&err,
@@ -59,7 +59,7 @@ static int run(const Verb *v, int argc, char **argv) {
             return cmd_fail(v, &err);
         }
     if (a.parent && !child_of(a.parent)) return 0; /* it has ended already */
-    if (a.listen && !http_loopback(a.listen))
+    if (a.listen && !web_loopback(a.listen))
         fprintf(stderr,
                 "hone page: %s is seen by other machines: whoever has the token reads these runs, and the token "
                 "travels unencrypted; a tunnel (ssh -L) needs no --listen\n",

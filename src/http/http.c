@@ -114,18 +114,18 @@ static void on_request(struct evhttp_request *req, void *arg) {
     Conn *conn = conn_of(s, evhttp_connection_get_bufferevent(c));
     if (conn) conn->busy = true;
     evhttp_request_set_on_complete_cb(req, on_complete, s);
-    if (too_many(s)) http_error(req, 503, "too many connections");
+    if (too_many(s)) web_error(req, 503, "too many connections");
     else s->handle(s->user, req);
 }
 
-HttpServer *http_open(struct event_base *base, const HttpLimits *limits, HttpHandle *handle, void *user, Err *err) {
+HttpServer *web_open(struct event_base *base, const HttpLimits *limits, HttpHandle *handle, void *user, Err *err) {
     Mem mem = { 0 };
     HttpServer *s = MEM_NEW(&mem, HttpServer);
     s->mem = mem, s->base = base, s->limits = *limits, s->handle = handle, s->user = user;
     s->http = evhttp_new(base);
     s->tick = event_new(base, -1, EV_PERSIST, on_tick, s);
     if (!s->http || !s->tick) {
-        http_close(s);
+        web_close(s);
         err_set(err, "no memory for a server");
         return NULL;
     }
@@ -141,7 +141,7 @@ HttpServer *http_open(struct event_base *base, const HttpLimits *limits, HttpHan
     return s;
 }
 
-void http_close(HttpServer *s) {
+void web_close(HttpServer *s) {
     if (!s) return;
     if (s->http) evhttp_free(s->http);
     if (s->tick) event_free(s->tick);
@@ -156,20 +156,20 @@ void http_close(HttpServer *s) {
 static bool v4(const char *a, struct in_addr *out) { return inet_pton(AF_INET, a, out) == 1; }
 static bool v6(const char *a, struct in6_addr *out) { return inet_pton(AF_INET6, a, out) == 1; }
 
-bool http_address(const char *a) {
+bool web_address(const char *a) {
     struct in_addr four;
     struct in6_addr six;
     return v4(a, &four) || v6(a, &six);
 }
 
-bool http_loopback(const char *a) {
+bool web_loopback(const char *a) {
     struct in_addr four;
     struct in6_addr six;
     if (v4(a, &four)) return ntohl(four.s_addr) >> 24 == 127;
     return v6(a, &six) && IN6_IS_ADDR_LOOPBACK(&six);
 }
 
-void http_name(HttpServer *s, const char *name, int port) {
+void web_name(HttpServer *s, const char *name, int port) {
     const char *colon = strrchr(name, ':'), *bracket = strrchr(name, ']');
     bool has_port = colon && colon > (bracket ? bracket : name);
     VEC_PUSH(s->names, has_port ? mem_str(&s->mem, name, strlen(name)) : mem_printf(&s->mem, "%s:%d", name, port));
@@ -184,7 +184,7 @@ static int bound_port(struct evhttp_bound_socket *b) {
     return ntohs(((struct sockaddr_in *)(void *)&at)->sin_port);
 }
 
-int http_bind(HttpServer *s, const char *address, int port, Err *err) {
+int web_bind(HttpServer *s, const char *address, int port, Err *err) {
     struct in6_addr six;
     errno = 0;
     struct evhttp_bound_socket *b = evhttp_bind_socket_with_handle(s->http, address, (ev_uint16_t)port);
@@ -197,31 +197,31 @@ int http_bind(HttpServer *s, const char *address, int port, Err *err) {
     int got = bound_port(b);
     char name[80];
     snprintf(name, sizeof name, v6(address, &six) ? "[%s]" : "%s", address);
-    http_name(s, name, got);
-    http_name(s, "localhost", got);
+    web_name(s, name, got);
+    web_name(s, "localhost", got);
     return got;
 }
 
-bool http_host_known(const HttpServer *s, struct evhttp_request *req) {
-    const char *host = http_header(req, "Host");
+bool web_host_known(const HttpServer *s, struct evhttp_request *req) {
+    const char *host = web_header(req, "Host");
     for (size_t i = 0; host && i < s->names.n; i++)
         if (!strcasecmp(host, s->names.at[i])) return true;
     return false;
 }
 
-bool http_cross_site(struct evhttp_request *req) {
-    const char *site = http_header(req, "Sec-Fetch-Site");
+bool web_cross_site(struct evhttp_request *req) {
+    const char *site = web_header(req, "Sec-Fetch-Site");
     return site && strcmp(site, "none") && strcmp(site, "same-origin");
 }
 
-bool http_same_secret(const char *given, const char *right) {
+bool web_same_secret(const char *given, const char *right) {
     size_t n = strlen(right), m = strlen(given);
     unsigned differ = n != m;
     for (size_t i = 0; i < n; i++) differ |= (unsigned char)right[i] ^ (unsigned char)given[i < m ? i : m];
     return !differ;
 }
 
-bool http_secret(char out[33]) {
+bool web_secret(char out[33]) {
     unsigned char bits[16];
     if (getrandom(bits, sizeof bits, 0) != sizeof bits) return false;
     for (size_t i = 0; i < sizeof bits; i++) snprintf(out + 2 * i, 3, "%02x", bits[i]);

@@ -24,43 +24,43 @@ typedef struct HttpServer HttpServer;
 typedef void HttpHandle(void *user, struct evhttp_request *req);
 
 /* Every request that arrives whole goes to handle, which sends its answer now or later. */
-HttpServer *http_open(struct event_base *base, const HttpLimits *limits, HttpHandle *handle, void *user, Err *err);
-void        http_close(HttpServer *s);                  /* its connections too */
+HttpServer *web_open(struct event_base *base, const HttpLimits *limits, HttpHandle *handle, void *user, Err *err);
+void        web_close(HttpServer *s);                  /* its connections too */
 /* A numeric address, v4 or v6.  port 0: the system chooses; which it is, is returned; -1: err. */
-int  http_bind(HttpServer *s, const char *address, int port, Err *err);
-bool http_address(const char *address);                 /* is it numeric? */
-bool http_loopback(const char *address);                /* does it stay on this machine? */
+int  web_bind(HttpServer *s, const char *address, int port, Err *err);
+bool web_address(const char *address);                 /* is it numeric? */
+bool web_loopback(const char *address);                /* does it stay on this machine? */
 
 /* Names that a request's Host may have: a page of somewhere else whose name leads here (DNS rebinding) has another.
- * NAME alone stands for NAME:PORT.  Those of the loopback are added by http_bind. */
-void http_name(HttpServer *s, const char *name, int port);
-bool http_host_known(const HttpServer *s, struct evhttp_request *req);
+ * NAME alone stands for NAME:PORT.  Those of the loopback are added by web_bind. */
+void web_name(HttpServer *s, const char *name, int port);
+bool web_host_known(const HttpServer *s, struct evhttp_request *req);
 /* Did a page of another site make the browser ask? */
-bool http_cross_site(struct evhttp_request *req);
+bool web_cross_site(struct evhttp_request *req);
 /* In a time that does not tell how much of it is right. */
-bool http_same_secret(const char *given, const char *right);
-bool http_secret(char out[33]);                         /* 128 random bits as hex; false: the system gives none */
+bool web_same_secret(const char *given, const char *right);
+bool web_secret(char out[33]);                         /* 128 random bits as hex; false: the system gives none */
 
 /* ---- the question */
-const char *http_path(struct evhttp_request *req);      /* as it was sent, without the query: never a file's name */
-const char *http_header(struct evhttp_request *req, const char *name);      /* or NULL */
+const char *web_path(struct evhttp_request *req);      /* as it was sent, without the query: never a file's name */
+const char *web_header(struct evhttp_request *req, const char *name);      /* or NULL */
 /* A value of the query, its %XX read; NULL where it is not there. */
-const char *http_query(struct evhttp_request *req, const char *name, Mem *mem);
+const char *web_query(struct evhttp_request *req, const char *name, Mem *mem);
 
 /* ---- the answer.  Beside what is said here every one of them has nosniff, no-store, no-referrer and
  * Cross-Origin-Resource-Policy: same-origin. */
-void http_set(struct evhttp_request *req, const char *name, const char *value);
-void http_reply(struct evhttp_request *req, int code, const char *type, const void *body, size_t n);   /* gzip where the
+void web_set(struct evhttp_request *req, const char *name, const char *value);
+void web_reply(struct evhttp_request *req, int code, const char *type, const void *body, size_t n);   /* gzip where the
                                                                           * client takes it and it is worth it */
-void http_error(struct evhttp_request *req, int code, const char *what);    /* {"error":{"message":what,...}} */
+void web_error(struct evhttp_request *req, int code, const char *what);    /* {"error":{"message":what,...}} */
 
 /* An answer in pieces (text/event-stream, ...).  gone: the client went away, or the server closes: nothing may be
- * sent any more.  Not called after http_stream_end. */
+ * sent any more.  Not called after web_stream_end. */
 typedef struct HttpStream HttpStream;
 typedef void HttpGone(void *user);
-HttpStream *http_stream(struct evhttp_request *req, int code, const char *type, HttpGone *gone, void *user);
-void   http_stream_put(HttpStream *t, const void *bytes, size_t n);
-size_t http_stream_waits(const HttpStream *t);          /* bytes that the client has not taken yet */
-void   http_stream_end(HttpStream *t);
+HttpStream *web_stream(struct evhttp_request *req, int code, const char *type, HttpGone *gone, void *user);
+void   web_stream_put(HttpStream *t, const void *bytes, size_t n);
+size_t web_stream_waits(const HttpStream *t);          /* bytes that the client has not taken yet */
+void   web_stream_end(HttpStream *t);
 
 #endif

@@ -12,13 +12,13 @@
 #include <zlib.h>
 
 /* ---- the question */
-const char *http_path(struct evhttp_request *req) {
+const char *web_path(struct evhttp_request *req) {
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(req);
     const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
     return path ? path : "";
 }
 
-const char *http_header(struct evhttp_request *req, const char *name) {
+const char *web_header(struct evhttp_request *req, const char *name) {
     return evhttp_find_header(evhttp_request_get_input_headers(req), name);
 }
 
@@ -28,7 +28,7 @@ static int hex(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-const char *http_query(struct evhttp_request *req, const char *name, Mem *mem) {
+const char *web_query(struct evhttp_request *req, const char *name, Mem *mem) {
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(req);
     const char *q = uri ? evhttp_uri_get_query(uri) : NULL;
     size_t len = strlen(name);
@@ -50,22 +50,22 @@ const char *http_query(struct evhttp_request *req, const char *name, Mem *mem) {
 }
 
 /* ---- the answer */
-void http_set(struct evhttp_request *req, const char *name, const char *value) {
+void web_set(struct evhttp_request *req, const char *name, const char *value) {
     struct evkeyvalq *h = evhttp_request_get_output_headers(req);
     evhttp_remove_header(h, name);
     evhttp_add_header(h, name, value);
 }
 
 static void usual(struct evhttp_request *req, const char *type) {
-    http_set(req, "Content-Type", type);
-    http_set(req, "X-Content-Type-Options", "nosniff");
-    http_set(req, "Cache-Control", "no-store");
-    http_set(req, "Referrer-Policy", "no-referrer");
-    http_set(req, "Cross-Origin-Resource-Policy", "same-origin");
+    web_set(req, "Content-Type", type);
+    web_set(req, "X-Content-Type-Options", "nosniff");
+    web_set(req, "Cache-Control", "no-store");
+    web_set(req, "Referrer-Policy", "no-referrer");
+    web_set(req, "Cross-Origin-Resource-Policy", "same-origin");
 }
 
 static bool takes_gzip(struct evhttp_request *req) {
-    const char *h = http_header(req, "Accept-Encoding");
+    const char *h = web_header(req, "Accept-Encoding");
     return h && strstr(h, "gzip") && !strstr(h, "gzip;q=0");
 }
 
@@ -84,26 +84,26 @@ static bool zip(Buf *out, const void *body, size_t n) {
     return ok;
 }
 
-void http_reply(struct evhttp_request *req, int code, const char *type, const void *body, size_t n) {
+void web_reply(struct evhttp_request *req, int code, const char *type, const void *body, size_t n) {
     enum { WORTH = 4096 };
     Buf zipped = { 0 };
     struct evbuffer *out = evbuffer_new();
     if (!out) die_memory(0);
     usual(req, type);
     bool small = n >= WORTH && takes_gzip(req) && zip(&zipped, body, n);
-    if (small) http_set(req, "Content-Encoding", "gzip");
+    if (small) web_set(req, "Content-Encoding", "gzip");
     if (evbuffer_add(out, small ? zipped.data : body, small ? zipped.n : n)) die_memory(n);
     evhttp_send_reply(req, code, NULL, out);
     evbuffer_free(out);
     buf_free(&zipped);
 }
 
-void http_error(struct evhttp_request *req, int code, const char *what) {
+void web_error(struct evhttp_request *req, int code, const char *what) {
     Buf b = { 0 };
     buf_puts(&b, "{\"error\":{\"message\":");
     json_put_str(&b, what, strlen(what));
     buf_printf(&b, ",\"code\":%d}}\n", code);
-    http_reply(req, code, "application/json", b.data, b.n);
+    web_reply(req, code, "application/json", b.data, b.n);
     buf_free(&b);
 }
 
@@ -127,7 +127,7 @@ static void on_close(struct evhttp_connection *c, void *arg) {
     stream_free(t);
 }
 
-HttpStream *http_stream(struct evhttp_request *req, int code, const char *type, HttpGone *gone, void *user) {
+HttpStream *web_stream(struct evhttp_request *req, int code, const char *type, HttpGone *gone, void *user) {
     Mem mem = { 0 };
     HttpStream *t = MEM_NEW(&mem, HttpStream);
     *t = (HttpStream){ mem, req, gone, user };
@@ -137,19 +137,19 @@ HttpStream *http_stream(struct evhttp_request *req, int code, const char *type, 
     return t;
 }
 
-void http_stream_put(HttpStream *t, const void *bytes, size_t n) {
+void web_stream_put(HttpStream *t, const void *bytes, size_t n) {
     struct evbuffer *b = evbuffer_new();
     if (!b || evbuffer_add(b, bytes, n)) die_memory(n);
     evhttp_send_reply_chunk(t->req, b);
     evbuffer_free(b);
 }
 
-size_t http_stream_waits(const HttpStream *t) {
+size_t web_stream_waits(const HttpStream *t) {
     struct evhttp_connection *c = evhttp_request_get_connection(t->req);
     return evbuffer_get_length(bufferevent_get_output(evhttp_connection_get_bufferevent(c)));
 }
 
-void http_stream_end(HttpStream *t) {
+void web_stream_end(HttpStream *t) {
     evhttp_connection_set_closecb(evhttp_request_get_connection(t->req), NULL, NULL);
     evhttp_send_reply_end(t->req);
     stream_free(t);

@@ -257,7 +257,7 @@ typedef struct {
 } Asked;
 
 static double number(Asked *a, const char *name, double otherwise) {
-    const char *v = http_query(a->req, name, a->mem);
+    const char *v = web_query(a->req, name, a->mem);
     if (!v || !*v) return otherwise;
     char *end;
     double x = strtod(v, &end);
@@ -271,7 +271,7 @@ static int64_t whole(Asked *a, const char *name, int64_t otherwise, int64_t most
 }
 
 static const char *text(Asked *a, const char *name) {
-    const char *v = http_query(a->req, name, a->mem);
+    const char *v = web_query(a->req, name, a->mem);
     return v ? v : "";
 }
 
@@ -329,8 +329,8 @@ void api_answer(const Views *all, const char *what, struct evhttp_request *req) 
     const char *why = "";
     int code = answer(&out, all, what, &a, &why);
     if (a.bad) why = mem_printf(&mem, "%s is not a number", a.bad);
-    if (code == 200) http_reply(req, 200, "application/json", out.data, out.n);
-    else http_error(req, code, why);
+    if (code == 200) web_reply(req, 200, "application/json", out.data, out.n);
+    else web_error(req, code, why);
     buf_free(&out);
     mem_free(&mem);
 }

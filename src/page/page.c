@@ -62,8 +62,8 @@ static void put_part(Buf *b, const char **html, const char *mark, const char *wi
 
 static void send_page(struct evhttp_request *req) {
     char nonce[33], policy[400];
-    if (!http_secret(nonce)) {
-        http_error(req, 503, "the system gives no random numbers");
+    if (!web_secret(nonce)) {
+        web_error(req, 503, "the system gives no random numbers");
         return;
     }
     snprintf(
@@ -71,9 +71,9 @@ static void send_page(struct evhttp_request *req) {
         "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         nonce, nonce);
-    http_set(req, "Content-Security-Policy", policy);
-    http_set(req, "X-Frame-Options", "DENY");
-    http_set(req, "Cross-Origin-Opener-Policy", "same-origin");
+    web_set(req, "Content-Security-Policy", policy);
+    web_set(req, "X-Frame-Options", "DENY");
+    web_set(req, "Cross-Origin-Opener-Policy", "same-origin");
     Buf b = { 0 };
     const char *html = text_of(page_html);
     put_part(&b, &html, "NONCE", nonce);
@@ -81,7 +81,7 @@ static void send_page(struct evhttp_request *req) {
     put_part(&b, &html, "NONCE", nonce);
     put_part(&b, &html, "PAGE_JS", text_of(page_js));
     buf_puts(&b, html);
-    http_reply(req, 200, "text/html; charset=utf-8", b.data, b.n);
+    web_reply(req, 200, "text/html; charset=utf-8", b.data, b.n);
     buf_free(&b);
 }
 
@@ -99,14 +99,14 @@ static void live_tell(Live *l) {
     enum { FULL = 1 << 20 }; /* a client that does not read is told nothing new */
     int64_t version = version_of(&l->page->all);
     double now = clock_now();
-    if (http_stream_waits(l->to) > FULL) return;
+    if (web_stream_waits(l->to) > FULL) return;
     Buf b = { 0 };
     if (version != l->version) {
         buf_printf(&b, "id: %lld\ndata: ", (long long)version);
         api_live(&b, &l->page->all);
         buf_puts(&b, "\n\n");
     } else if (now - l->told > SILENT_S) buf_puts(&b, ":\n\n");
-    if (b.n) l->version = version, l->told = now, http_stream_put(l->to, b.data, b.n);
+    if (b.n) l->version = version, l->told = now, web_stream_put(l->to, b.data, b.n);
     buf_free(&b);
 }
 
@@ -115,35 +115,35 @@ static void live_begin(Page *p, struct evhttp_request *req) {
         Live *l = &p->live[i];
         if (l->to) continue;
         *l = (Live){ .page = p, .version = -1 };
-        l->to = http_stream(req, 200, "text/event-stream", live_gone, l);
+        l->to = web_stream(req, 200, "text/event-stream", live_gone, l);
         live_tell(l);
         return;
     }
-    http_error(req, 503, "too many pages are open on this run: the others are asked each few seconds instead");
+    web_error(req, 503, "too many pages are open on this run: the others are asked each few seconds instead");
 }
 
 /* ---- requests */
 static bool may_ask(Page *p, struct evhttp_request *req) {
-    if (!http_host_known(p->http, req))
-        return http_error(req, 421, "this server goes by another name; name it with --name"), false;
-    if (http_cross_site(req)) return http_error(req, 403, "asked by a page of another site"), false;
+    if (!web_host_known(p->http, req))
+        return web_error(req, 421, "this server goes by another name; name it with --name"), false;
+    if (web_cross_site(req)) return web_error(req, 403, "asked by a page of another site"), false;
     return true;
 }
 
 static void on_request(void *user, struct evhttp_request *req) {
     Page *p = user;
-    const char *path = http_path(req);
+    const char *path = web_path(req);
     if (!may_ask(p, req)) return;
     if (!strcmp(path, "/")) {
         send_page(req);
         return;
     }
     if (strncmp(path, "/api/", 5)) {
-        http_error(req, 404, "there is nothing here");
+        web_error(req, 404, "there is nothing here");
         return;
     }
-    const char *token = http_header(req, "X-Hone-Token");
-    if (!token || !http_same_secret(token, p->token)) http_error(req, 401, "the token is not this server's");
+    const char *token = web_header(req, "X-Hone-Token");
+    if (!token || !web_same_secret(token, p->token)) web_error(req, 401, "the token is not this server's");
     else if (!strcmp(path, "/api/live")) live_begin(p, req);
     else api_answer(&p->all, path + 5, req);
 }
@@ -208,10 +208,10 @@ static void url_write(const Page *p, const char *url, Mem *mem) {
 static bool bind_all(Page *p, int *port, Err *err) {
     const PageConf *c = p->conf;
     Err ignore;
-    *port = http_bind(p->http, c->listen ? c->listen : "127.0.0.1", c->port, err);
+    *port = web_bind(p->http, c->listen ? c->listen : "127.0.0.1", c->port, err);
     if (*port < 0) return false;
-    if (!c->listen) http_bind(p->http, "::1", *port, &ignore); /* many machines have none */
-    if (c->name) http_name(p->http, c->name, *port);
+    if (!c->listen) web_bind(p->http, "::1", *port, &ignore); /* many machines have none */
+    if (c->name) web_name(p->http, c->name, *port);
     return true;
 }
 
@@ -221,14 +221,14 @@ static bool open_page(Page *p, Err *err) {
     Mem mem = { 0 };
     int port;
     if (!(p->base = event_base_new())) return err_set(err, "no event loop is to be had");
-    if (!(p->http = http_open(p->base, &limits, on_request, p, err)) || !bind_all(p, &port, err)) return false;
+    if (!(p->http = web_open(p->base, &limits, on_request, p, err)) || !bind_all(p, &port, err)) return false;
     p->all.run = MEM_ARRAY(&p->mem, View, (size_t)c->runs);
     for (int i = 0; i < c->runs; i++) {
         view_open(&p->all.run[p->all.n++], c->run[i]);
         p->all.run[i].alert_command = c->alert_command;
     }
     token_find(p, &mem);
-    if (!p->token[0] && !http_secret(p->token)) return err_set(err, "the system gives no random numbers");
+    if (!p->token[0] && !web_secret(p->token)) return err_set(err, "the system gives no random numbers");
     const char *v6 = c->listen && strchr(c->listen, ':') ? "[" : "", *end = *v6 ? "]" : "";
     const char *url =
         mem_printf(&mem, "http://%s%s%s:%d/#t=%s\n", v6, c->listen ? c->listen : "127.0.0.1", end, port, p->token);
@@ -240,8 +240,8 @@ static bool open_page(Page *p, Err *err) {
 
 static void close_page(Page *p) {
     for (int i = 0; i < STREAMS_MOST; i++)
-        if (p->live[i].to) http_stream_end(p->live[i].to), p->live[i].to = NULL;
-    http_close(p->http);
+        if (p->live[i].to) web_stream_end(p->live[i].to), p->live[i].to = NULL;
+    web_close(p->http);
     for (int i = 0; i < p->all.n; i++) view_close(&p->all.run[i]);
     if (p->second) event_free(p->second);
     if (p->more) event_free(p->more);

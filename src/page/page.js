@@ -249,18 +249,27 @@ class Plot { // spec: {title, names: [metric...], low, high, zero, stack, wide};
     this.values(inside ? cur : null);
   }
   values(cur) {
-    const parts = this.data.map(s => {
+    const parts = this.data.slice(0, 8).map(s => {
       const i = cur == null ? s.x.length - 1 : nearest(s.x, cur), v = this.spec.stack ? s.part[i] : s.mean[i], o = el("span");
       if (this.data.length > 1) { const k = el("i"); k.style.background = colour(s.k); o.append(k); }
-      o.append(num(v) + (s.band && s.band[0][i] != null ? " [" + num(s.band[0][i], 3) + ", " + num(s.band[1][i], 3) + "]" : ""));
+      o.append(num(v) + (this.data.length < 3 && s.band && s.band[0][i] != null ? " [" + num(s.band[0][i], 3) + ", " + num(s.band[1][i], 3) + "]" : ""));
+      o.title = plain(s.label);
       return o;
     });
     const at = cur == null ? null : this.data[0] ? xText(xOf() === "step" ? Math.round(this.data[0].x[nearest(this.data[0].x, cur)]) : this.data[0].x[nearest(this.data[0].x, cur)]) : "";
     this.vals.replaceChildren(...(at ? [at + ":  "] : []), ...parts.flatMap((p, i) => i ? ["  ", p] : [p]));
   }
   key() {
-    const many = new Set(this.data.map(s => s.label)).size > 1;
-    this.keyBox.replaceChildren(...(many ? this.data.map(s => { const o = el("span"), i = el("i"); i.style.background = colour(s.k); o.append(i, plain(s.label)); return o; }) : []));
+    const names = [...new Map(this.data.map(s => [s.name, s])).values()], runsToo = new Set(this.data.map(s => s.run)).size > 1;
+    this.keyBox.replaceChildren(...(names.length > 1 ? names.map(s => { // runs have their colours above; metrics are told by the dashes then
+      const o = el("span"), c = el("canvas", "swatch");
+      c.width = 40; c.height = 16;
+      const g = c.getContext("2d");
+      g.strokeStyle = runsToo ? css("--dim") : colour(s.k); g.lineWidth = this.spec.stack ? 16 : 4; g.setLineDash(this.spec.stack ? [] : dash(s.k).map(x => 2 * x));
+      g.beginPath(); g.moveTo(0, 8); g.lineTo(40, 8); g.stroke();
+      o.append(c, plain(s.name));
+      return o;
+    }) : []));
   }
 }
 function nearest(xs, v) {
@@ -284,7 +293,7 @@ function cursor(x, of) {
 const seen = e => { const r = e.getBoundingClientRect(); return r.bottom > -50 && r.top < innerHeight + 50; };
 function zoom(a, b) { keep({ a, b: a == null ? null : b }); $("whole").hidden = !range(); load(true).catch(trouble); }
 function answersOf(x, xs, run) {
-  const i = nearest(xs, x), half = xs.length > 1 ? (xs[Math.min(xs.length - 1, i + 1)] - xs[Math.max(0, i - 1)]) / 4 : 0;
+  const i = nearest(xs, x), j = Math.max(0, i - 1), k = Math.min(xs.length - 1, i + 1), each = k > j ? (xs[k] - xs[j]) / (k - j) : 1, half = Math.max(0, (each - 1) / 2);
   const a = Math.max(0, Math.round(xs[i] - half)), b = Math.round(xs[i] + half);
   go("answers", { r: run || null, steps: a >= b ? Math.round(xs[i]) : a + "-" + b, sort: "step", id: null });
 }
@@ -356,7 +365,7 @@ async function load(fresh) { // the plots that are to be seen; one request a run
     const mine = want.filter(p => !!p.spec.stack === zero), names = [...new Set(mine.flatMap(p => [...p.spec.names, p.spec.low, p.spec.high].filter(Boolean)))];
     const got = runs.map(() => new Map());
     for (let at = 0; at < names.length; at += 60) {
-      const some = names.slice(at, at + 60), q = "&x=" + xOf() + "&px=" + px + (r ? "&from=" + r[0] + "&to=" + r[1] : "") + (zero ? "&fill=zero" : "") + "&names=" + encodeURIComponent(some.join("\n") + "\n");
+      const some = names.slice(at, at + 60), q = "&x=" + xOf() + "&px=" + px + (r ? "&from=" + r[0] + "&to=" + r[1] : zero ? "&from=0.001" : "") + (zero ? "&fill=zero" : "") + "&names=" + encodeURIComponent(some.join("\n") + "\n");
       await Promise.all(runs.map(async (run, i) => {
         if (hidden.has(i)) return;
         const m = await get("metrics?run=" + i + q, signal);
@@ -375,7 +384,7 @@ function series(spec, got) {
     spec.names.forEach((n, k) => {
       const s = got[i].get(n);
       if (!s) return;
-      const d = { run: i, k: many && !spec.stack ? i + 8 * k : k, label: (many && !spec.stack ? run.name + (spec.names.length > 1 ? " · " + n : "") : n), ...s };
+      const d = { run: i, name: n, k: many && !spec.stack ? i + 8 * k : k, label: (many && !spec.stack ? run.name + (spec.names.length > 1 ? " · " + n : "") : n), ...s };
       if (spec.low && got[i].get(spec.low)) {
         const l = got[i].get(spec.low), h = got[i].get(spec.high), by = new Map(l.x.map((x, j) => [x, j]));
         d.band = [s.x.map(x => l.mean[by.get(x)] ?? null), s.x.map(x => h?.mean[by.get(x)] ?? null)];
