@@ -13,7 +13,7 @@ foreach(p src/cmd/main tests/comm/test_comm tests/model/test_ranks tests/sync/te
   target_include_directories(queued_${n} PRIVATE tests)
   target_compile_definitions(queued_${n} PRIVATE HONE_QUEUED_TEST)
   target_link_libraries(queued_${n} PRIVATE honelib)
-  target_link_options(queued_${n} PRIVATE -Wl,--wrap=dev_open,--wrap=nccl_open)
+  target_link_options(queued_${n} PRIVATE -Wl,--wrap=dev_open,--wrap=nccl_open,--wrap=watch_phase)
   set_target_properties(queued_${n} PROPERTIES BUILD_RPATH "$ORIGIN" OUTPUT_NAME ${n} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/shims/gpu)
   list(APPEND QUEUED queued_${n})
 endforeach()

@@ -16,6 +16,11 @@ static double gqa_kept(const Dims *d, bool drop_up) {
     return 2 * (q + 2 * kv) + (d->qk_norm ? 2 * (q + kv) : 0) + 4 * heads + 2 * q;
 }
 static double gqa_kernels(const Dims *d) { return 13 + (d->qk_norm ? 2 : 0); }
+static void gqa_sent(const Dims *d, int tp, bool expands, MixerSent *out) {
+    (void)expands;
+    double h = (double)d->hidden, kv = gqa_cache(d, tp);
+    *out = (MixerSent){ .tp = h, .tp_back = h, .tp_back_sums = h, .cp = kv, .cp_back = 2 * kv };
+}
 
 /* ---- multi-head latent attention */
 static double mla_score(const Dims *d) { return (double)(d->nope_dim + d->rope_dim); }
@@ -42,7 +47,18 @@ static double mla_kernels(const Dims *d) {
     return 22;
 }
 
+/* The query's latent is gathered where there is one, since it is narrower than the hidden state. */
+static void mla_sent(const Dims *d, int tp, bool expands, MixerSent *out) {
+    double query = (double)(d->q_lora ? d->q_lora : d->hidden), key = mla_cache(d, tp);
+    double heads = ceil((double)d->heads / tp), wide = heads * (mla_score(d) + mla_value(d));
+    *out = (MixerSent){ .tp = query + key,
+                        .tp_back = query,
+                        .tp_back_sums = query + key,
+                        .cp = key,
+                        .cp_back = expands ? 2 * wide : 2 * key + (double)d->kv_lora };
+}
+
 const MixerCost mixer_cost[MIXERS] = {
-    [MIXER_GQA] = { gqa_weights, gqa_width, gqa_width, gqa_both, gqa_cache, gqa_kept, gqa_kernels, false },
-    [MIXER_MLA] = { mla_weights, mla_score, mla_value, mla_absorbed, mla_cache, mla_kept, mla_kernels, true },
+    [MIXER_GQA] = { gqa_weights, gqa_width, gqa_width, gqa_both, gqa_cache, gqa_kept, gqa_kernels, false, gqa_sent },
+    [MIXER_MLA] = { mla_weights, mla_score, mla_value, mla_absorbed, mla_cache, mla_kept, mla_kernels, true, mla_sent },
 };

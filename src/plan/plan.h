@@ -192,6 +192,18 @@ void plan_train(Plan *p);
 void plan_layer_seconds(const Plan *p, double *layer, double *head);      /* of one micro-batch, forward and backward */
 void plan_total(Plan *p);
 
+/* ---- traffic.c: what ranks of this program send each other, in bytes (tests/cmd/traffic.sh counts them)
+ * Of a token in one layer, by all ranks of its groups together: forward, and backward with what is done again. */
+typedef struct { double tp, cp, ep; } SentBytes;
+SentBytes   sent_forward(const Plan *p, int layer);
+SentBytes   sent_backward(const Plan *p, int layer);
+/* ... at the model's ends: embedding, and what reads the last block. */
+SentBytes   sent_ends(const Plan *p, bool first, bool last, bool back);
+/* Of a step of decoding of an engine in one layer, by all of its ranks: rows of each replica of attention. */
+SentBytes   sent_decode(const Plan *p, int layer, double rows);
+double plan_sent(const Plan *p, Phase ph);           /* of all ranks: rollout, sync, reference; update: the optimizer's
+                                                      * too; else 0 */
+
 /* The smallest single change after which everything fits, in words; false: none of those tried helps. */
 bool plan_remedy(const Plan *p, Buf *out);
 

@@ -98,6 +98,8 @@ static void phases(const Plan *p, Buf *b) {
         buf_putc(b, '{');
         number(b, "seconds", p->phase[ph].seconds, ",");
         text(b, "bound_by", BOUND_NAMES[p->phase[ph].bound], ",");
+        if (p->profile->one_copy && p->cluster.gpus > 1 && plan_sent(p, ph) > 0)
+            number(b, "sent_bytes", plan_sent(p, ph), ",");
         key(b, "by");
         list(b, BOUND_NAMES, p->phase[ph].part, BOUND_COUNT);
         buf_putc(b, '}');

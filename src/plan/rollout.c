@@ -31,11 +31,40 @@ static bool inside(const Plan *p, int ranks) { return ranks <= plan_domain(p); }
  * all-to-all with its permutation; the share of a port that all-reduces of some hundred kB reach.  Assumed. */
 static const double NEAR_REDUCE = 12e-6, NEAR_EXCHANGE = 40e-6, SMALL_SHARE = 0.5;
 
-/* Two collectives a layer: all-reduces of tp, and with ep the two all-to-alls of the experts. */
+/* Replicas of attention that share experts wait for the one that has most, and send as much: of n that run in each on
+ * the mean, with lengths that know nothing of each other. */
+static double most_rows(const Plan *p, double mean) {
+    double replicas = (double)layout_engine(&p->layout) / p->layout.gen_tp, all = p->work.prompts * p->work.answers;
+    double full = fmax(mean, all / p->engines / replicas);
+    if (replicas <= 1) return mean;
+    return mean + normal_quantile((replicas - 0.375) / (replicas + 0.25)) * sqrt(mean * (1 - mean / full));
+}
+/* What this program sends. */
+static double own_network(const Plan *p, double per_replica) {
+    const Layout *l = &p->layout;
+    const Machine *g = &p->cluster.gpu;
+    double engine = layout_engine(l), rows = most_rows(p, per_replica), far = 0, sum = 0;
+    int tp_calls = l->gen_ep > l->gen_tp ? 1 : 2;
+    double tp = inside(p, l->gen_tp) ? g->nvlink * p->profile->ring : g->nic * SMALL_SHARE,
+           tp_alpha = inside(p, l->gen_tp) ? NEAR_REDUCE : p->profile->latency;
+    double ep_alpha = inside(p, layout_engine(l)) ? NEAR_EXCHANGE : p->profile->latency;
+    if (!inside(p, layout_engine(l))) far = (engine - plan_domain(p)) / (engine - 1);
+    for (int i = 0; i < p->sum->layers; i++) {
+        SentBytes s = sent_decode(p, i, rows);
+        if (l->gen_tp > 1) sum += tp_calls * tp_alpha + s.tp / engine / tp;
+        if (s.ep > 0)
+            sum += 2 * ep_alpha
+                   + fmax(s.ep / engine / (g->nvlink * p->profile->a2a), far * s.ep / engine / (g->nic * LINK_SHARE));
+    }
+    return sum;
+}
+
+/* Of other stacks, two collectives a layer: all-reduces of tp, and with ep the two all-to-alls of the experts. */
 static double decode_network(const Plan *p, double per_replica) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
     const Dims *d = &p->sum->model->d;
+    if (p->profile->one_copy) return own_network(p, per_replica);
     double row = (double)d->hidden * 2, sum = 0;
     int engine = layout_engine(l);
     if (l->gen_tp > 1) {

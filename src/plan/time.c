@@ -25,11 +25,25 @@ static void settle(PhasePlan *ph) {
 
 typedef struct {
     double products, scores, small, memory, network;
-} Cost; /* forward of one micro-batch on one rank */
+    double network_back; /* with what is done again */
+} Cost;                  /* forward of one micro-batch on one rank */
 
-/* Collectives of one layer's forward: tp gathers and scatters around attention and dense feed-forwards,
- * ep's dispatch and combine, etp's gather and scatter of their rows.  Across domains a token goes once to
- * each domain that holds one of its experts. */
+/* What this program sends, one rank of all that do: tp and cp inside a domain where they fit into one, experts' rows
+ * evenly to all ranks of ep. */
+static double sent_seconds(const Plan *p, SentBytes s, double tokens) {
+    const GridShape *l = &p->layout.g;
+    const Machine *g = &p->cluster.gpu;
+    double each = tokens / l->tp, domain = plan_domain(p), ranks = layout_expert_cut(&p->layout);
+    double tp = (l->tp <= domain ? g->nvlink : g->nic) * p->profile->ring,
+           cp = (l->tp * l->cp <= domain ? g->nvlink : g->nic) * p->profile->ring;
+    double far = ranks > domain ? (ranks - domain) / (ranks - 1) : 0;
+    double ep = fmax(s.ep * each / (g->nvlink * p->profile->a2a), far * s.ep * each / (g->nic * p->profile->a2a));
+    return s.tp * each / tp + s.cp * each / cp + ep;
+}
+
+/* Of other stacks: collectives of one layer's forward: tp gathers and scatters around attention and dense
+ * feed-forwards, ep's dispatch and combine, etp's gather and scatter of their rows.  Across domains a token goes once
+ * to each domain that holds one of its experts. */
 static double layer_network(const Plan *p, int layer, double tokens) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
@@ -54,6 +68,10 @@ static double layer_network(const Plan *p, int layer, double tokens) {
     return t;
 }
 
+/* Collectives of a backward over those of a forward: the same ones mirrored, half as many again for the gradients' own
+ * gathers under sequence parallelism, and the recomputed forward's. */
+static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
+
 /* Tokens: of one micro-batch on one GPU; context: E[s^2]/E[s]. */
 static Cost layer_cost(const Plan *p, int layer, double tokens, double context) {
     const ModelSum *s = p->sum;
@@ -71,14 +89,20 @@ static Cost layer_cost(const Plan *p, int layer, double tokens, double context) 
     double params =
         (a->attn_cut + a->dense + a->shared) / l->g.tp + a->attn_whole + a->router + a->experts / layout_expert_cut(l);
     c.memory = f->weight * params / g->bandwidth;
-    c.network = layer_network(p, layer, tokens);
+    if (f->one_copy) {
+        c.network = sent_seconds(p, sent_forward(p, layer), tokens);
+        c.network_back = sent_seconds(p, sent_backward(p, layer), tokens);
+    } else {
+        c.network = layer_network(p, layer, tokens);
+        c.network_back = c.network * collectives_back(l->drop);
+    }
     return c;
 }
 
-static void put(double *part, const Cost *c, double times, double network) {
+static void put(double *part, const Cost *c, double times, double network_seconds) {
     part[BY_COMPUTE] += times * (c->products + c->scores);
     part[BY_MEMORY] += times * (c->small + c->memory);
-    part[BY_NETWORK] += network * c->network;
+    part[BY_NETWORK] += network_seconds;
 }
 
 static void head_cost(const Plan *p, StagePlan *st, double tokens) {
@@ -100,10 +124,6 @@ static double repeated(int drop) {
     if (drop & DROP_MOE) return 0.6;
     return drop & DROP_MLA_UP ? 0.08 : drop ? 0.05 : 0;
 }
-/* Collectives of a backward over those of a forward: the same ones mirrored, half as many again for the gradients' own
- * gathers under sequence parallelism, and the recomputed forward's. */
-static double collectives_back(int drop) { return drop & (DROP_ALL | DROP_MOE) ? 2.5 : 1.5; }
-
 static double micro_tokens(const Plan *p) {
     return p->tokens / p->mini_batches * work_epochs(&p->work) / p->layout.g.dp / p->layout.g.cp / p->micro_batches;
 }
@@ -112,8 +132,8 @@ void plan_layer_seconds(const Plan *p, double *layer, double *head) {
     double tokens = micro_tokens(p);
     for (int i = 0; i < p->sum->layers; i++) {
         Cost c = layer_cost(p, i, tokens, p->square);
-        layer[i] = (c.products + c.scores + c.small + c.memory) * (3 + repeated(p->layout.drop))
-                   + c.network * (1 + collectives_back(p->layout.drop));
+        layer[i] =
+            (c.products + c.scores + c.small + c.memory) * (3 + repeated(p->layout.drop)) + c.network + c.network_back;
     }
     StagePlan st = { 0 };
     head_cost(p, &st, tokens);
@@ -132,8 +152,8 @@ static void stage_cost(Plan *p, int stage, double tokens, double context) {
         int n = grid_chunk(&l->g, v * l->g.pp + stage, &from);
         for (int i = from; i < from + n; i++) {
             Cost c = layer_cost(p, i, tokens, context);
-            put(st->forward, &c, 1, 1);
-            put(st->backward, &c, 2 + repeated(l->drop), collectives_back(l->drop));
+            put(st->forward, &c, 1, c.network);
+            put(st->backward, &c, 2 + repeated(l->drop), c.network_back);
             st->load += passes * s->at[i].gemm / (passes * typical);
         }
     }
@@ -148,6 +168,11 @@ static void stage_cost(Plan *p, int stage, double tokens, double context) {
     if (stage == l->g.pp - 1) {
         head_cost(p, st, tokens);
         st->load += 3 * (double)s->model->d.vocab * h / (passes * typical);
+    }
+    if (p->profile->one_copy) {
+        bool first = stage == 0, last = stage == l->g.pp - 1;
+        st->forward[BY_NETWORK] += sent_seconds(p, sent_ends(p, first, last, false), tokens);
+        st->backward[BY_NETWORK] += sent_seconds(p, sent_ends(p, first, last, true), tokens);
     }
     if (l->g.pp > 1) {
         bool near = l->g.tp * l->g.cp * l->g.dp * 2 <= plan_domain(p);

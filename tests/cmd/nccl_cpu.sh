@@ -54,7 +54,7 @@ by_mpi() { via="" program=$hone; "$@"; }
 by_nccl() { via=$queued program=$shims/hone; "$@"; }
 on() { (on_start "$@"); ok $? "$*: $(tail -3 "$work/$2.log")"; }
 noted() { # noted RUN: steps of decoding of all its ranks, and how many of them were replayed
-    cat "$work/$1".count.* | awk '{ some += $1; all += $3 } END { print some + 0, all + 0 }'
+    cat "$work/$1".count.* | awk '/steps/ { some += $1; all += $3 } END { print some + 0, all + 0 }'
 }
 while read -r n share grid; do # share: of the steps of decoding that are to be replayed, in percent
     rm -rf "$work/mpi" "$work/nccl" "$work"/nccl.count.*

@@ -3,9 +3,11 @@
  * ahead and replays its steps, as on a GPU.  It knows the driver by its own calls alone (driver.c): an op is a
  * cuLaunchHostFunc, and what it asks of Dev.tmp is what was free when it was called, as on a GPU.
  *
- * GPU_COUNT=FILE: steps of decoding of a rank, and how many of them were replayed, are told in FILE.RANK. */
+ * GPU_COUNT=FILE: steps of decoding of a rank, how many of them were replayed, and the bytes that NCCL sent in each
+ * phase of the run (linked with --wrap=watch_phase) are told in FILE.RANK. */
 #include "comm/nccl.h"
 #include "comm/nccl_lib.h"
+#include "comm/watch.h"
 #include "op/op.h"
 
 #include <dlfcn.h>
@@ -37,6 +39,7 @@ typedef struct {
     int (*cuEventRecord)(void *event, void *stream);
     int (*cuEventSynchronize)(void *event);
     int (*cuEventQuery)(void *event);
+    size_t (*gpuBytesSent)(void); /* the shim's own */
 } Driver;
 #define ENTRY(name)                                                                                                    \
     { #name, offsetof(Driver, name) }
@@ -55,7 +58,8 @@ static const struct {
                 ENTRY(cuEventCreate),
                 ENTRY(cuEventRecord),
                 ENTRY(cuEventSynchronize),
-                ENTRY(cuEventQuery) };
+                ENTRY(cuEventQuery),
+                ENTRY(gpuBytesSent) };
 
 typedef struct Call Call;
 typedef struct {
@@ -76,6 +80,34 @@ static Queue *queue_of(const Dev *d) { return d->impl; }
 
 /* of a rank's device, not of those that only measure the machine */
 static struct { long steps, replayed; } decoding;
+
+/* ---- bytes sent in each phase */
+void __real_watch_phase(Watch *w, const char *name);
+void __wrap_watch_phase(Watch *w, const char *name);
+enum { MOST_PHASES = 32 };
+static struct {
+    int n, now;
+    size_t before; /* what was sent before this one */
+    struct {
+        const char *name;
+        size_t bytes;
+    } of[MOST_PHASES];
+    size_t (*sent)(void);
+} phases = { .n = 1, .of[0].name = "starting" };
+static void phase_ends(void) {
+    size_t all = phases.sent ? phases.sent() : 0;
+    phases.of[phases.now].bytes += all - phases.before;
+    phases.before = all;
+}
+void __wrap_watch_phase(Watch *w, const char *name) {
+    phase_ends();
+    int i = 0;
+    while (i < phases.n && strcmp(phases.of[i].name, name)) i++;
+    CHECK(i < MOST_PHASES, "more than %d phases", MOST_PHASES);
+    if (i == phases.n) phases.of[phases.n++].name = name;
+    phases.now = i;
+    __real_watch_phase(w, name);
+}
 
 /* ---- a call, kept: its arguments lie behind it, and behind them what those point at */
 struct Call {
@@ -277,6 +309,8 @@ __attribute__((destructor)) static void tell(void) {
     FILE *f = fopen(path, "w");
     CHECK(f, "%s cannot be written", path);
     fprintf(f, "%ld of %ld steps of decoding were replayed\n", decoding.replayed, decoding.steps);
+    phase_ends();
+    for (int i = 0; i < phases.n; i++) fprintf(f, "sent in %s %zu\n", phases.of[i].name, phases.of[i].bytes);
     fclose(f);
 }
 static void close_queue(Dev *d) {
@@ -339,6 +373,7 @@ void __wrap_dev_open(Dev *d, DevOpts o) {
     __real_dev_open(d, o);
     __real_dev_open(&q->cpu, o);
     find_driver(&q->cu);
+    phases.sent = q->cu.gpuBytesSent;
     CHECK(!q->cu.cuStreamCreate(&q->stream, CU_STREAM_APART), "cuStreamCreate%s", "");
     for (int i = 0; i < 2; i++)
         CHECK(!q->cu.cuEventCreate(&q->readback_done[i], CU_EVENT_NO_TIMING), "cuEventCreate%s", "");

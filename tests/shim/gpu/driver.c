@@ -150,6 +150,10 @@ static Task *task_new(Stream *s, Task t) {
     *x = t, x->on = s;
     return x;
 }
+/* Bytes that were sent so far: by the order of the calls, replayed ones too. */
+static atomic_size_t sent;
+size_t gpuBytesSent(void) { return atomic_load(&sent); }
+
 void gpu_push(Stream *s, Task t) {
     Task *x = task_new(s, t);
     if (t.kind == COPY || t.kind == BUNDLE) s->copied = t.kind == COPY;
@@ -158,6 +162,7 @@ void gpu_push(Stream *s, Task t) {
         append(&s->capture->first, &s->capture->last, x);
         return;
     }
+    if (t.kind == BUNDLE) sent += bundle_bytes(t.bundle);
     pthread_mutex_lock(&s->lock);
     if (!holds(s, x)) append(&s->first, &s->last, x);
     pthread_cond_signal(&s->more);

@@ -9,7 +9,8 @@
  *   GPU_JITTER_US=N   the longest delay (200); 0: none
  *   GPU_STUCK_S=N     sends and receipts that nobody meets end the rank after that long (120)
  *   GPU_DIR=FOLDER    where ranks meet (/tmp)
- *   GPU_COUNT=FILE    decode steps of the device, and how many of them were replayed: FILE.RANK, at the end
+ *   GPU_COUNT=FILE    decode steps of the device, how many of them were replayed, and the bytes that were sent in each
+ *                     phase: FILE.RANK, at the end
  *   GPU_BYTES=FILE    a line for each communicator, its name, ranks and the bytes that this one sent: FILE.RANK
  *   GPU_NODE=N        so many ranks, in their order, are a machine to comm/nccl.c
  *   GPU_PLANT=KIND:N:RANK  a fault, on that rank:
@@ -61,6 +62,7 @@ void gpu_push(Stream *s, Task t);
 
 /* ---- bundles: nccl.c */
 Bundle *bundle_again(const Bundle *b);
+size_t bundle_bytes(const Bundle *b); /* that it sends */
 void bundle_run(Bundle *b);
 void bundle_free(Bundle *b);
 

@@ -107,6 +107,12 @@ Bundle *bundle_again(const Bundle *b) {
     return x;
 }
 void bundle_free(Bundle *b) { free(b); }
+size_t bundle_bytes(const Bundle *b) {
+    size_t sum = 0;
+    for (int i = 0; i < b->n; i++)
+        if (b->of[i].sends) sum += b->of[i].bytes;
+    return sum;
+}
 
 /* ---- calls: bundled by communicator and stream */
 static __thread struct {
