@@ -126,12 +126,13 @@ static void *mpi_all_gather(void *group, void *to, const MpiPart *get, const voi
 struct Gather {
     MPI_Comm group;
     int rank, size, have; /* of so many ranks from this one on */
-    size_t each;          /* bytes of a rank's, or: */
+    int parts;            /* ranks have the bytes of 'part', not 'each' of them (which may be none) */
+    size_t each;
     char *all;
-    MpiPart part[]; /* [size], where they differ */
+    MpiPart part[]; /* [size] */
 };
 static MpiPart part_of(const Gather *g, int rank) {
-    return g->each ? (MpiPart){ (size_t)rank * g->each, g->each } : g->part[rank];
+    return g->parts ? g->part[rank] : (MpiPart){ (size_t)rank * g->each, g->each };
 }
 /* The values of 'n' ranks from 'first' on, of which all lie where they belong. */
 static int gather_part(Call *c, const Gather *g, int first, int n, int peer, int sends) {
@@ -163,7 +164,8 @@ static void *mpi_gather(void *group, void *all, const MpiPart *get, size_t each,
     Call *c = call_new();
     c->gather = calloc(1, sizeof *c->gather + (get ? (size_t)size * sizeof *get : 0));
     if (!c->gather) abort();
-    c->gather->group = g, c->gather->size = size, c->gather->have = 1, c->gather->each = get ? 0 : each;
+    c->gather->group = g, c->gather->size = size, c->gather->have = 1;
+    c->gather->parts = get != NULL, c->gather->each = each;
     c->gather->all = all;
     MPI_Comm_rank(g, &c->gather->rank);
     if (get) memcpy(c->gather->part, get, (size_t)size * sizeof *get);
