@@ -50,10 +50,10 @@ static void warn(RunDir *d, SlowSeen *seen, const Word *all, const SlowPhase *ph
     if (!again) seen->told = false;
     if (again && !seen->told) {
         snprintf(line, sizeof line,
-                 "step %" PRId64
-                 ": rank %d (on %s) took %.3g s of its own in %s, %.1f times the median of %d ranks: is "
-                 "its GPU or its cores slower than the others', or shared?",
-                 step, worst->rank, all[worst->rank].host, worst->own, phase->phase, worst->times, ranks);
+                 "rank %d (on %s) is slow: step %" PRId64
+                 " took %.3g s of its own in %s, %.1f times the median of %d ranks: is its "
+                 "GPU or its cores slower than the others', or shared?",
+                 worst->rank, all[worst->rank].host, step, worst->own, phase->phase, worst->times, ranks);
         run_dir_log(d, line);
         seen->told = true;
     }

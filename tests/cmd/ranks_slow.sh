@@ -22,7 +22,7 @@ named() { # named NAME KEY RANK: in two of the three steps at least, by seconds 
     ok "$bad" "$1: rank $3 is not the slowest in $2: $(grep -o "\"timing_s/[a-z]*_$2[^,]*" "$work/$1/metrics.jsonl" | tr '\n' ' '; tail -2 "$work/$1.log")"
 }
 said() { # said NAME RANK
-    grep -qE "step [23]: rank $2 \(on .+\) took [0-9.e-]+ s of its own in .*, [0-9.]+ times the median of [0-9] ranks" "$work/$1.log"
+    grep -qE "^rank $2 \(on .+\) is slow: step [23] took [0-9.e-]+ s of its own in .*, [0-9.]+ times the median of [0-9] ranks" "$work/$1.log"
     ok $? "$1: nothing is said of rank $2: $(grep -a ' of its own ' "$work/$1.log"; tail -2 "$work/$1.log")"
     [ "$(grep -ac "rank $2 (on " "$work/$1/log.txt")" = 1 ]
     ok $? "$1: rank $2 is said $(grep -ac "rank $2 (on " "$work/$1/log.txt") times"
