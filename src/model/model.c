@@ -4,74 +4,6 @@
 #include "op/profile.h"
 #include "op/watch.h"
 
-void model_open(Model *m, Dev *d, const ModelDesc *desc, DType weights, int leaves, Mem *mem) {
-    Shard whole = shard_whole(desc);
-    Par alone = groups_self();
-    model_open_shard(m, d, desc, &whole, &alone, weights, leaves, mem);
-}
-
-/* All but the weights. */
-static void open_rest(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, int leaves,
-                      Mem *mem) {
-    const Dims *dims = &desc->d;
-    int64_t half = arch_rope_dim(desc) / 2, axes = dims_axes(dims);
-    int64_t width = dims->vis.layers ? dims->vis.hidden / dims->vis.heads : 0;
-    *m = (Model){
-        .dev = d, .desc = desc, .shard = *shard, .leaves = leaves, .par = *par, .scale = arch_attn_scale(desc)
-    };
-    m->local = grid_local(desc, &shard->g, shard->at);
-    CHECK(leaves % shard->g.tp == 0, "sums of %d leaves over %d ranks of tp", leaves, shard->g.tp);
-    m->book = ep_book(par, desc->d.experts, mem);
-    m->fixed = dev_arena(d, "fixed", arena_round((size_t)(axes * half) * 4) + arena_round((size_t)width * 4));
-    m->freq = push_f32(&m->fixed, axes, half);
-    float *freq = MEM_ARRAY(mem, float, (size_t)(axes * half));
-    arch_rope(desc, freq, &m->amp);
-    for (int64_t i = half - 1; i >= 0 && axes > 1; i--) { /* frequency i turns by one of the three */
-        const int64_t *s = dims->rope.sections;
-        int64_t by = i < s[0] ? 0 : i < s[0] + s[1] ? 1 : 2;
-        float f = freq[i];
-        freq[i] = 0, freq[by * half + i] = f;
-    }
-    op_put(d, m->freq, freq);
-    if (!width) return;
-    float *vis = MEM_ARRAY(mem, float, (size_t)width);
-    tower_freq(vis, dims);
-    m->vis_freq = push_f32(&m->fixed, 2, width / 2);
-    op_put(d, m->vis_freq, vis);
-}
-
-ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem) {
-    ModelKeep k = { .block = MEM_ARRAY(mem, BlockKeep, (size_t)layers + 1) };
-    if (desc->d.vis.layers) k.tower.block = MEM_ARRAY(mem, VisionKeep, (size_t)desc->d.vis.layers);
-    return k;
-}
-
-void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights,
-                      int leaves, Mem *mem) {
-    open_rest(m, d, desc, shard, par, leaves, mem);
-    params_open(&m->w, desc, shard, d, weights, false, "weights", mem);
-}
-
-void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights,
-                   int leaves, Mem *mem) {
-    open_rest(m, d, desc, shard, par, leaves, mem);
-    params_open_in(&m->w, desc, shard, in, weights, false, mem);
-}
-
-void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Arena in, Mem *mem) {
-    open_rest(m, lender->dev, lender->desc, shard, par, lender->leaves, mem);
-    params_open_beside_in(&m->w, &lender->w, shard, in, params_dtype(&lender->w), mem);
-}
-
-bool model_load(Model *m, const char *dir, Err *err) { return params_load(&m->w, m->dev, dir, err); }
-
-void model_close(Model *m) {
-    params_close(&m->w, m->dev);
-    dev_free(m->dev, m->fixed.base);
-}
-
-Tensor model_head(const Model *m) { return param(&m->w, m->desc->d.tied ? P_EMBED : P_HEAD, 0); }
-
 static Ctx context(Model *m, Arena *act, const Batch *b) {
     return (Ctx){ .dev = m->dev,
                   .act = act,
@@ -102,10 +34,9 @@ static Part vocab_part(const Model *m) { return (Part){ m->local.vocab0, m->desc
 
 /* ---- chunks: what a stage of the pipeline has */
 
-static int chunk_number(const Model *m, int v) { return v * m->shard.g.pp + m->shard.at.pp; }
-bool model_begins(const Model *m, int v) { return chunk_number(m, v) == 0; }
-bool model_ends(const Model *m, int v) { return chunk_number(m, v) == grid_chunks(&m->shard.g) - 1; }
-int model_layers(const Model *m, int v, int *from) { return grid_chunk(&m->shard.g, chunk_number(m, v), from); }
+bool model_begins(const Model *m, int v) { return model_chunk(m, v) == 0; }
+bool model_ends(const Model *m, int v) { return model_chunk(m, v) == grid_chunks(&m->shard.g) - 1; }
+int model_layers(const Model *m, int v, int *from) { return grid_chunk(&m->shard.g, model_chunk(m, v), from); }
 
 /* Pictures' results are a second table beside the embedding: a token is a row of the one or of the other,
  * and of its other there is -0, which changes nothing.  An id behind the vocabulary's end is no row of it.
@@ -327,67 +258,6 @@ void flight_out(FlightWay *w, Arena *act, const Model *m, int v, const Batch *b)
 void flight_back(FlightWay *w, Arena *act, Arena *out, const Model *m, int v, const Batch *b) {
     w->dx = model_begins(m, v) ? TENSOR_NONE : rows_of(m, b, out);
     w->dy = model_ends(m, v) ? TENSOR_NONE : rows_of(m, b, act);
-}
-
-/* ---- the whole model, a chunk after the other: stages wait for each other */
-
-enum { TAG_FORWARD = 1 << 16, TAG_BACKWARD = (1 << 17) + 1, TAG_RESULT = 1 << 18 }; /* odd: backward */
-
-static void hand(Model *m, int chunk, int tag, Tensor x, bool send) { /* to that chunk's stage, or from it */
-    const Comm *pp = &m->par.pp;
-    CommCall call = (send ? comm_send : comm_recv)(pp, m->dev, chunk % m->shard.g.pp, tag, x);
-    comm_wait(&call);
-}
-
-/* The last stage's numbers for every stage. */
-static void share(Model *m, Tensor x) {
-    int last = (grid_chunks(&m->shard.g) - 1) % m->shard.g.pp;
-    for (int s = 0; s < m->shard.g.pp; s++)
-        if (s != last && (m->par.pp.rank == last || m->par.pp.rank == s))
-            hand(m, m->par.pp.rank == last ? s : last, TAG_RESULT, x, m->par.pp.rank == last);
-}
-
-static void run_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
-    Arena *a = keep ? act : &m->dev->tmp;
-    size_t mark = arena_mark(&m->dev->tmp);
-    for (int v = 0; v < m->shard.g.vpp; v++) {
-        int at = chunk_number(m, v), l0;
-        FlightWay w;
-        flight_out(&w, a, m, v, b);
-        ModelKeep k = keep ? *keep : (ModelKeep){ 0 };
-        model_layers(m, v, &l0);
-        if (keep) k.block += l0;
-        if (w.x.data) hand(m, at - 1, TAG_FORWARD, w.x, false);
-        chunk_forward(m, v, b, w.y, w.x, act, keep ? &k : NULL, lp, ent);
-        if (w.y.data) hand(m, at + 1, TAG_FORWARD, w.y, true);
-        if (keep) k.block = keep->block, *keep = k;
-    }
-    if (lp.data) share(m, lp);
-    if (ent.data) share(m, ent);
-    arena_pop(&m->dev->tmp, mark);
-}
-
-void model_score(Model *m, const Batch *b, Tensor lp, Tensor ent) { run_forward(m, b, NULL, NULL, lp, ent); }
-void model_forward(Model *m, const Batch *b, Arena *act, ModelKeep *keep, Tensor lp, Tensor ent) {
-    run_forward(m, b, act, keep, lp, ent);
-}
-
-void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const ModelKeep *keep, Tensor dlp,
-                    Tensor dent) {
-    Arena *tmp = &m->dev->tmp;
-    for (int v = m->shard.g.vpp - 1; v >= 0; v--) {
-        size_t mark = arena_mark(tmp);
-        int at = chunk_number(m, v), l0;
-        FlightWay w;
-        flight_back(&w, tmp, tmp, m, v, b);
-        ModelKeep k = *keep;
-        model_layers(m, v, &l0);
-        k.block += l0;
-        if (w.dy.data) hand(m, at + 1, TAG_BACKWARD, w.dy, false);
-        chunk_backward(m, v, g, b, w.dx, w.dy, act, &k, dlp, dent);
-        if (w.dx.data) hand(m, at - 1, TAG_BACKWARD, w.dx, true);
-        arena_pop(tmp, mark);
-    }
 }
 
 void model_logits(Model *m, const Batch *b, Tensor logits) {

@@ -77,6 +77,7 @@ void model_backward(Model *m, const Params *g, const Batch *b, Arena *act, const
  * returned (x; none where it begins the model, with ids) and returns its own (y; none where it ends it, with
  * log-probs); dx and dy are their gradients.  Each micro-batch in flight has an arena and a keep of its own, whose
  * blocks are the chunk's layers; x and y live as long as they do. */
+static inline int model_chunk(const Model *m, int v) { return v * m->shard.g.pp + m->shard.at.pp; } /* of all */
 bool model_begins(const Model *m, int v);
 bool model_ends  (const Model *m, int v);
 int  model_layers(const Model *m, int v, int *from);
