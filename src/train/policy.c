@@ -1,93 +1,8 @@
-/* policy.c - a model that learns: log-probs, gradients, an update. */
-#include "train/policy.h"
+/* policy.c - a model that learns: what it owns, its micro-batches, gradients and updates. */
+#include "train/policy_int.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Of one micro-batch on the device: where sequences begin, ids and positions; rows, targets, log-prob and entropy of
- * each output, and the distribution it was drawn from (its temperature, or all four settings, and the kept set). */
-static size_t io_size(const PolicyConf *c, const ModelDesc *m, const Shard *shard) {
-    PicturesShape none = { 0 };
-    int64_t vocab = m->d.vocab;
-    size_t tokens = arena_round((size_t)c->micro_tokens * 4), outputs = arena_round((size_t)(c->micro_tokens - 1) * 4);
-    size_t sets = c->kept ? arena_round((size_t)(c->micro_tokens - 1) * (size_t)kept_words(vocab) * 4) : 0;
-    size_t part = shard->g.cp > 1 ? batch_part_bytes(c->micro_tokens, c->max_seqs) : 0;
-    return arena_round((size_t)(c->max_seqs + 1) * 4) + 2 * tokens + (c->truncated ? 8 : 5) * outputs + sets + part
-           + batch_images_bytes(shard->at.pp ? &none : &c->pictures, c->micro_tokens, &m->d);
-}
-
-/* Of a micro-batch that is under way: where each sequence's outputs begin. */
-static size_t slot_host_size(const PolicyConf *c) { return arena_round((size_t)(c->max_seqs + 1) * 8); }
-
-static size_t host_size(const PolicyConf *c, int64_t vocab, const Shard *shard) {
-    size_t n = (size_t)c->max_seqs;
-    size_t micro = batch_host_bytes(c->micro_tokens, c->max_seqs) + 10 * arena_round((size_t)c->micro_tokens * 4)
-                   + arena_round(n * sizeof(PackSeq)) + slot_host_size(c);
-    if (c->trains)
-        micro += pipeline_list_bytes(shard, c->max_seqs) + (size_t)pipeline_flights(shard) * slot_host_size(c);
-    size_t packs = 2 * (arena_round(n * 8) + pack_keep((int64_t)n)); /* what teaches and what is silent lie apart */
-    return micro + packs + arena_round(n * sizeof(TrainSeq)) + (c->kept ? batch_keep_host_bytes(vocab) : 0);
-}
-
-static ModelShape shape_of(const PolicyConf *c, const Shard *shard, DevKind like) {
-    int longest = (int)c->micro_tokens, seqs = c->max_seqs < longest ? c->max_seqs : longest;
-    return (ModelShape){ .tokens = c->micro_tokens,
-                         .outputs = c->micro_tokens - 1,
-                         .seqs = seqs,
-                         .longest = longest,
-                         .backward = c->trains,
-                         .truncated = c->truncated,
-                         .trained = c->trained,
-                         .like = like,
-                         .shard = shard,
-                         .pictures = c->pictures };
-}
-
-PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyConf *c, DevKind like) {
-    ModelShape shape = shape_of(c, shard, like);
-    ModelSizes s = model_sizes(m, &shape);
-    Shard one = shard_whole(m);
-    const Shard *at = shard ? shard : &one;
-    int flights = c->trains ? pipeline_flights(at) : 1;
-    size_t ways = (size_t)pipeline_ways(at) * s.way;
-    PolicySizes out = { .ways = ways,
-                        .act = flights == 1 ? s.flight : (size_t)flights * s.kept,
-                        .again = flights == 1 ? 0 : s.again,
-                        .tmp = s.tmp,
-                        .io = (size_t)flights * io_size(c, m, at) + (c->trains ? (size_t)pipeline_outs(at) * s.out : 0)
-                              + ways,
-                        .host = host_size(c, m->d.vocab, at),
-                        .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
-    if (c->trains) {
-        int64_t own = reduce_own_count(m, shard);
-        out.grads = params_bytes(m, shard, DT_F32, true);
-        out.optim_dev = c->no_steps ? 0 : optim_bytes(own, c->states, c->offload, false);
-        out.optim_host = c->no_steps ? 0 : optim_bytes(own, c->states, c->offload, true);
-        size_t reduce = reduce_tmp(m, shard, like);
-        if (reduce > out.tmp) out.tmp = reduce;
-        out.shares = c->room > 0;
-        out.offloaded = out.shares && c->park_states ? out.optim_dev : 0;
-        out.weights = out.shares && c->park_weights ? params_bytes(m, shard, c->states.weights, false) : 0;
-        out.block = arena_round(out.act) + out.again + (out.shares ? out.grads : 0) + out.offloaded + out.weights;
-        if (out.block < c->room) out.block = c->room;
-    }
-    return out;
-}
-
-typedef struct {
-    Batch batch;
-    int n;
-    const int32_t *item; /* [n] which sequences */
-    int64_t *at;         /* [n+1] where each one's outputs begin */
-    Tensor lp, ent;
-} Micro;
-
-/* A micro-batch from its first forward to its last backward. */
-struct MicroSlot {
-    Arena io, host;
-    Micro mb;
-    bool there;
-};
 
 /* Activations first, then what others may overwrite only when it is of no use or parked. */
 static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
@@ -127,13 +42,14 @@ void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     size_t before = p->io.size - s.ways;
     if (c->trains) {
         int flights = pipeline_flights(&m->shard);
-        size_t each = io_size(c, m->desc, &m->shard), slots = (size_t)flights * each;
+        size_t each = policy_io_bytes(c, m->desc, &m->shard), slots = (size_t)flights * each;
         Arena out = arena_over("gradients sent", p->io.base + slots, before - slots);
         pipeline_open(&p->pipe, m, &p->act, &out, mem);
         p->slot = MEM_ARRAY(mem, struct MicroSlot, (size_t)flights);
         for (int i = 0; i < p->pipe.flights; i++) {
             p->slot[i].io = arena_over("train io", (char *)p->io.base + (size_t)i * each, each);
-            p->slot[i].host = arena_over("train host", arena_push(&p->host, slot_host_size(c)), slot_host_size(c));
+            p->slot[i].host =
+                arena_over("train host", arena_push(&p->host, policy_slot_bytes(c)), policy_slot_bytes(c));
         }
     }
     Arena way = arena_over("activations sent", p->io.base + before, s.ways);
@@ -151,7 +67,7 @@ void policy_close(Policy *p) {
 }
 
 /* ---- micro-batches */
-static bool pack_seqs(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *err) {
+bool micro_pack(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *err) {
     CHECK(n <= p->c.max_seqs, "%d sequences, planned for %d", n, p->c.max_seqs);
     if (!n) return *out = (Pack){ .imbalance = 1, .spread = 1 }, true;
     int64_t *lens = arena_push(&p->host, (size_t)n * 8);
@@ -161,8 +77,7 @@ static bool pack_seqs(Policy *p, const TrainSeq *seqs, int n, Pack *out, Err *er
     return pack(out, lens, n, &c, &p->host, &p->sort, err);
 }
 
-/* Its device part lies in io, what the host remembers in 'at'. */
-static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t which, Arena *io, Arena *at) {
+Micro micro_put(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t which, Arena *io, Arena *at) {
     Micro mb = { 0 };
     if (which < pk->n_micro)
         mb.n = (int)(pk->first[which + 1] - pk->first[which]), mb.item = pk->item + pk->first[which];
@@ -186,153 +101,19 @@ static Micro put_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t 
     return mb;
 }
 
-/* Ranks give up together or not at all: whoever went on alone would wait for the others. */
-static bool go_on(const Policy *p) {
+bool micro_go_on(const Policy *p) {
     if (!p->c.go_on) return true;
     const Groups *g = &p->m->par;
     return comm_max(&g->pp, comm_max(&g->dense, comm_max(&g->tp, !p->c.go_on(p->c.user)))) == 0;
 }
 
-/* A rank that has no micro-batch left has nothing to do, unless others need its experts. */
-static bool passes(const Policy *p, const Pack *pk, int64_t k) {
+bool micro_passes(const Policy *p, const Pack *pk, int64_t k) {
     return pk->first[k] == pk->first[k + 1] && p->m->shard.g.ep * p->m->shard.g.etp == 1;
 }
 
-/* Columns of the sequences of a part, from one rank of a group to all of it, through one
- * micro-batch's worth of memory. */
-static void hand_round(Policy *p, const Comm *c, int root, int part, const Pack *pk, const TrainSeq *seqs, int n,
-                       float *const *out) {
-    size_t mark = arena_mark(&p->host);
-    int64_t room = p->c.micro_tokens;
-    float *buf = arena_push(&p->host, (size_t)room * 4);
-    for (int i = 0, next; i < n; i = next) {
-        int64_t used = 0;
-        for (next = i; next < n; next++) { /* as many as fit */
-            int64_t len = seqs[next].n - seqs[next].prompt;
-            if (pk->part[next] != part) continue;
-            if (used + len > room) break;
-            if (c->rank == root) memcpy(buf + used, out[next], (size_t)len * 4);
-            used += len;
-        }
-        if (used) comm_broadcast(c, root, buf, (size_t)used * 4);
-        used = 0;
-        for (int j = i; j < next; j++) {
-            int64_t len = seqs[j].n - seqs[j].prompt;
-            if (pk->part[j] != part) continue;
-            if (c->rank != root) memcpy(out[j], buf + used, (size_t)len * 4);
-            used += len;
-        }
-    }
-    arena_pop(&p->host, mark);
-}
-
-/* The last stage of each part of dp computed its sequences; now all have all. */
-static void share(Policy *p, const Pack *pk, const TrainSeq *seqs, int n, float *const *out) {
-    const Comm *dp = &p->m->par.dp, *pp = &p->m->par.pp;
-    if (pp->size > 1) hand_round(p, pp, pp->size - 1, p->m->shard.at.dp, pk, seqs, n, out);
-    for (int r = 0; r < dp->size && dp->size > 1; r++) hand_round(p, dp, r, r, pk, seqs, n, out);
-}
-
-typedef void Scored(void *user, const Micro *mb, const float *lp, const float *ent);
-
-static void score_micro(Policy *p, const TrainSeq *seqs, const Pack *pk, int64_t k, int v, Scored *scored, void *user) {
-    Dev *d = p->m->dev;
-    size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-    Micro mb = put_micro(p, seqs, pk, k, &p->io, &p->host);
-    pipeline_forward(&p->pipe, p->m, (int)k, v, &mb.batch, mb.lp, mb.ent);
-    if (model_ends(p->m, v)) {
-        size_t bytes = (size_t)mb.batch.outputs * 4;
-        float *lp = arena_push(&p->host, bytes), *ent = arena_push(&p->host, bytes);
-        op_get(d, lp, mb.lp);
-        op_get(d, ent, mb.ent);
-        scored(user, &mb, lp, ent);
-    }
-    arena_pop(&p->host, host);
-    arena_pop(&p->io, io);
-}
-
-/* Every micro-batch of this rank's part, each told where the model ends.  Between stages several are under way, and
- * whether to go on is asked once. */
-static bool score_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, Scored *scored, void *user) {
-    const Shard *s = &p->m->shard;
-    int run = pipeline_run_of(s);
-    bool going = true;
-    block_for(&p->block, BLOCK_SCORE);
-    for (int64_t from = 0; from < pk->n_micro; from += run) {
-        if ((s->g.pp == 1 || !from) && !(going = go_on(p))) break;
-        for (int v = 0; v < s->g.vpp; v++)
-            for (int64_t k = from; k < from + run && k < pk->n_micro; k++)
-                if (!passes(p, pk, k)) score_micro(p, seqs, pk, k, v, scored, user);
-    }
-    pipeline_sent(&p->pipe);
-    return going;
-}
-
-typedef struct {
-    float *const *lp, *const *ent;
-} Columns;
-static void to_columns(void *user, const Micro *mb, const float *lp, const float *ent) {
-    const Columns *c = user;
-    for (int i = 0; i < mb->n; i++) {
-        size_t one = (size_t)(mb->at[i + 1] - mb->at[i]) * 4;
-        memcpy(c->lp[mb->item[i]], lp + mb->at[i], one);
-        if (c->ent) memcpy(c->ent[mb->item[i]], ent + mb->at[i], one);
-    }
-}
-
-bool policy_logprob(Policy *p, const TrainSeq *seqs, int n, float *const *lp, float *const *ent, Err *err) {
-    Pack pk;
-    Columns out = { lp, ent };
-    size_t all = arena_mark(&p->host);
-    TRY(pack_seqs(p, seqs, n, &pk, err));
-    if (score_pack(p, seqs, &pk, to_columns, &out) && n) {
-        share(p, &pk, seqs, n, lp);
-        if (ent) share(p, &pk, seqs, n, ent);
-    }
-    arena_pop(&p->host, all);
-    return true;
-}
-
-/* NaN stays. */
-static void raise_to(double *most, double x) {
-    if (!(x <= *most) && !isnan(*most)) *most = x;
-}
-
-static void given(const Policy *p, const TrainSeq *seqs, const Micro *mb, const float *lp, bool keeps) {
+void micro_given(const Policy *p, const TrainSeq *seqs, const Micro *mb, const float *lp, bool keeps) {
     Given g = { seqs, mb->item, mb->at, lp, mb->n, keeps };
     if (p->c.given) p->c.given(p->c.user, &g);
-}
-
-typedef struct {
-    const Policy *p;
-    const TrainSeq *seqs;
-    Exact sum;
-} Comparing;
-static void compare_micro(void *user, const Micro *mb, const float *lp, const float *ent) {
-    Comparing *c = user;
-    (void)ent;
-    given(c->p, c->seqs, mb, lp, false);
-    for (int i = 0; i < mb->n; i++) {
-        const TrainSeq *s = &c->seqs[mb->item[i]];
-        for (int64_t t = mb->at[i], k = 0; t < mb->at[i + 1]; t++, k++) {
-            if (s->mask && !s->mask[k]) continue;
-            raise_to(&c->sum.max_diff, fabs((double)lp[t] - (double)s->old[k]));
-            c->sum.tokens++;
-        }
-    }
-}
-
-bool policy_compare(Policy *p, const TrainSeq *seqs, int n, Exact *sum, Err *err) {
-    Pack pk;
-    Comparing own = { .p = p, .seqs = seqs };
-    const Groups *g = &p->m->par;
-    size_t all = arena_mark(&p->host);
-    TRY(pack_seqs(p, seqs, n, &pk, err));
-    score_pack(p, seqs, &pk, compare_micro, &own);
-    arena_pop(&p->host, all);
-    sum->tokens += comm_sum_i64(&g->pp, comm_sum_i64(&g->dp, own.sum.tokens));
-    raise_to(&sum->max_diff, comm_max(&g->pp, comm_max(&g->dp, own.sum.max_diff)));
-    return true;
 }
 
 /* The sequences' columns side by side, in the order of the outputs. */
@@ -370,7 +151,7 @@ static void judge(Policy *p, const TrainSeq *seqs, const Micro *mb, bool teaches
     float *dlp = arena_push(&p->host, bytes), *dent = arena_push(&p->host, bytes);
     op_get(d, lp, mb->lp);
     op_get(d, ent, mb->ent);
-    given(p, seqs, mb, lp, teaches);
+    micro_given(p, seqs, mb, lp, teaches);
     LossIn in = {
         .a = { mb->n, mb->at, mb->at + 1, bytes_column(p, seqs, mb, false) },
         .lp = lp,
@@ -429,7 +210,7 @@ typedef struct {
 static void lesson_put(void *user, int slot, int64_t micro, const Batch **b, Tensor *lp, Tensor *ent) {
     Lesson *l = user;
     struct MicroSlot *s = &l->p->slot[slot];
-    if (!s->there) s->mb = put_micro(l->p, l->seqs, l->pk, micro, &s->io, &s->host), s->there = true;
+    if (!s->there) s->mb = micro_put(l->p, l->seqs, l->pk, micro, &s->io, &s->host), s->there = true;
     *b = &s->mb.batch, *lp = s->mb.lp, *ent = s->mb.ent;
 }
 static void lesson_judge(void *user, int slot) {
@@ -442,7 +223,7 @@ static void lesson_done(void *user, int slot) {
     empty(&p->slot[slot]);
     p->grads.fresh = false;
 }
-static bool lesson_go_on(void *user) { return go_on(((Lesson *)user)->p); }
+static bool lesson_go_on(void *user) { return micro_go_on(((Lesson *)user)->p); }
 
 /* An arena that others lie in is as full as they are. */
 static void filled(Arena *whole, const Arena *in) {
@@ -455,12 +236,13 @@ static bool teach(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossCon
     Lesson l = { p, seqs, pk, c, counts, sum };
     PipelineCalls calls = { &l, lesson_put, lesson_judge, lesson_done, lesson_go_on };
     int64_t n = pk->n_micro;
-    if (p->m->shard.g.pp > 1 && !go_on(p)) return false; /* stages are at different turns: they ask together, once */
-    while (n && passes(p, pk, n - 1)) n--;
+    if (p->m->shard.g.pp > 1 && !micro_go_on(p))
+        return false; /* stages are at different turns: they ask together, once */
+    while (n && micro_passes(p, pk, n - 1)) n--;
     for (int i = 0; i < p->pipe.flights; i++) empty(&p->slot[i]);
     bool going = pipeline_run(&p->pipe, p->m, &p->grads, n, c->entropy_coef != 0, &calls, &p->host);
     for (; p->m->shard.g.pp == 1 && going && n < pk->n_micro; n++)
-        going = go_on(p); /* others have more: all ask alike */
+        going = micro_go_on(p); /* others have more: all ask alike */
     for (int i = 0; i < p->pipe.flights; i++) filled(&p->act, &p->pipe.flight[i].act), filled(&p->io, &p->slot[i].io);
     int last = (grid_chunks(&p->m->shard.g) - 1) % p->m->shard.g.pp; /* who judged */
     comm_broadcast(&p->m->par.pp, last, sum, sizeof *sum);
@@ -470,10 +252,10 @@ static bool teach(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossCon
 static bool look(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossConf *c, const LossCounts *counts,
                  LossSum *sum) {
     for (int64_t k = 0; k < pk->n_micro; k++) {
-        if (!go_on(p)) return false;
-        if (passes(p, pk, k)) continue;
+        if (!micro_go_on(p)) return false;
+        if (micro_passes(p, pk, k)) continue;
         size_t host = arena_mark(&p->host), io = arena_mark(&p->io);
-        Micro mb = put_micro(p, seqs, pk, k, &p->io, &p->host);
+        Micro mb = micro_put(p, seqs, pk, k, &p->io, &p->host);
         model_score(p->m, &mb.batch, mb.lp, mb.ent);
         judge(p, seqs, &mb, false, c, counts, sum);
         arena_pop(&p->host, host);
@@ -554,7 +336,7 @@ bool policy_grads(Policy *p, const TrainSeq *seqs, int n, const LossConf *c, Upd
     CHECK(n <= p->c.max_seqs, "%d sequences, planned for %d", n, p->c.max_seqs);
     TrainSeq *part = arena_push(&p->host, (size_t)n * sizeof *part);
     part_by_cost(part, first, seqs, n, c);
-    for (int k = 0; k < KNOWN; k++) TRY(pack_seqs(p, part + first[k], first[k + 1] - first[k], &pk[k], err));
+    for (int k = 0; k < KNOWN; k++) TRY(micro_pack(p, part + first[k], first[k + 1] - first[k], &pk[k], err));
     block_for(&p->block, BLOCK_UPDATE);
     LossCounts counts = count_all(seqs, n);
     *st = (UpdateStats){ .seqs = n, .silent = n - first[SILENT] };
