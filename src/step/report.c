@@ -1,8 +1,7 @@
-/* report.c - what a run tells: metrics of a step under verl's names, samples to read, validation, saves. */
+/* report.c - what a run tells of a step: metrics under verl's names, what is wrong with it; and saves. */
 #include "step/run.h"
 #include "base/clock.h"
 #include "cut/flops.h"
-#include "run/token_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -196,93 +195,11 @@ static void speed_metrics(Run *r) {
     mem_free(&mem);
 }
 
-/* ---- samples to read: a line begins alike for every answer (docs/formats.md); adv, a token's each: NULL where there
- * is none */
-static bool put_tokens(const Run *r, int64_t step, const Rollout *a, const float *adv, int64_t *at, Err *err) {
-    int n = answer_n(a);
-    for (int i = 0; i < n; i++) {
-        TokenRow row = { .id = a->tokens[a->n_prompt + i],
-                         .logprob = a->lp[i],
-                         .advantage = adv ? adv[i] : NAN,
-                         .mask = 1,
-                         .version = (int32_t)(step - 1),
-                         .entropy = a->ent[i] };
-        token_row_put(r->flat.rows + (size_t)i * TOKEN_ROW, &row);
-    }
-    *at = -1;
-    return !n || run_dir_tokens(r->job.dir, step, r->flat.rows, (size_t)n * TOKEN_ROW, at, err);
-}
-
-static bool put_sample(Buf *b, const Run *r, int64_t step, const Rollout *a, const float *adv, Err *why) {
-    const Rollouts *o = &r->sampler.roll;
-    Buf text = { 0 };
-    const DataRow *row = o->prompt[a->prompt].row;
-    Err err;
-    int64_t at;
-    TRY(put_tokens(r, step, a, adv, &at, why));
-    buf_printf(b, "{\"step\":%" PRId64 ",\"row\":%" PRId64 ",\"sample\":%d,\"score\":", step,
-               o->prompt[a->prompt].index, a->sample);
-    json_put_f64(b, a->score);
-    buf_puts(b, ",\"advantage\":");
-    if (adv) json_put_f32(b, *adv);
-    else buf_puts(b, "null");
-    buf_printf(b, ",\"finish\":\"%s\",\"tokens\":%d,\"input\":", finish_name(a->finish), answer_n(a));
-    if (!tok_decode(r->sampler.tok, a->tokens, (size_t)a->n_prompt, false, &text, &err)) buf_clear(&text);
-    json_put_str(b, text.data ? text.data : "", text.n);
-    buf_clear(&text);
-    rollout_text(a, r->sampler.tok, &text);
-    buf_puts(b, ",\"output\":");
-    json_put_str(b, text.data ? text.data : "", text.n);
-    buf_puts(b, ",\"gts\":");
-    json_put_str(b, row->truth ? row->truth : "", row->truth_n);
-    if (a->failed) buf_puts(b, ",\"failed\":true,\"reason\":"), json_put_str(b, a->reason, strlen(a->reason));
-    if (at >= 0) buf_printf(b, ",\"at\":%" PRId64, at);
-    buf_puts(b, "}\n");
-    buf_free(&text);
-    return true;
-}
-
-void run_failed_samples(Run *r, int from) {
-    Buf b = { 0 };
-    Err err;
-    int64_t left = r->job.c.trainer.samples;
-    bool ok = true;
-    for (int i = from * r->sampler.roll.samples; i < rollouts_n(&r->sampler.roll) && left && ok; i++)
-        if (r->sampler.roll.at[i].failed)
-            ok = put_sample(&b, r, r->job.step + 1, &r->sampler.roll.at[i], NULL, &err), left--;
-    if (!ok || (b.n && !run_dir_samples(r->job.dir, b.data, b.n, &err))) run_dir_note(r->job.dir, err.msg);
-    buf_free(&b);
-}
-
-/* The i-th of 'want' that are shown.  Where several questions can be shown with all their answers, those are: what one
- * learned from is how they differ. */
-static int shown_answer(const Rollouts *o, int i, int want) {
-    int n = rollouts_n(o), k = o->samples, whole = want / k;
-    if (want >= n) return i;
-    if (whole < 2) return (int)((int64_t)i * n / want);
-    return i < whole * k ? (int)((int64_t)(i / k) * o->n_prompts / whole) * k + i % k : -1;
-}
-
-static bool write_samples(Run *r, Err *err) {
-    Buf b = { 0 };
-    int n = rollouts_n(&r->sampler.roll), want = (int)r->job.c.trainer.samples;
-    bool ok = true;
-    for (int i = 0; i < n && i < want && ok; i++) {
-        int k = shown_answer(&r->sampler.roll, i, want);
-        if (k < 0) break;
-        const float *adv = r->flat.end[k] > r->flat.at[k] ? &r->flat.adv[r->flat.at[k]] : NULL;
-        ok = put_sample(&b, r, r->job.step, &r->sampler.roll.at[k], adv, err);
-    }
-    ok = ok && (!b.n || run_dir_samples(r->job.dir, b.data, b.n, err));
-    buf_free(&b);
-    return ok;
-}
-
 bool step_measure(Run *r, Err *err) {
     answer_metrics(r);
     metric(&r->job.metrics, "training/global_step", (double)r->job.step);
     metric(&r->job.metrics, "training/epoch", (double)r->job.cursor.epoch);
-    return job_agree(&r->job, write_samples(r, err), err);
+    return job_agree(&r->job, run_samples(r, err), err);
 }
 
 bool step_report(Run *r, Err *err) {
@@ -298,79 +215,6 @@ bool step_catch_up(Run *r, Err *err) {
     r->job.saved = -1; /* the checkpoint says that the step is untold: it is written again, if no later one is */
     metric(&r->job.metrics, "timing_s/testing", r->now.seconds[PHASE_TEST]);
     return job_tell(&r->job, err);
-}
-
-/* ---- validation */
-static bool wanted(void *user) { return (void)user, !stop_asked(); } /* of this rank */
-
-static void by_source(void *user, const Rollouts *o) {
-    Run *r = user;
-    for (int p = 0; p < o->n_prompts; p++)
-        val_metrics_add(r->val.metrics, o->prompt[p].row->source, &o->at[p * o->samples]);
-    r->val.answers += rollouts_n(o);
-}
-
-static void show(void *user, int answers, int of, int64_t tokens) {
-    Run *r = user;
-    (void)of; /* of this block; all of them are meant */
-    double all = (double)(dataset_n(r->job.val) * r->job.c.rollout.val.n);
-    progress_part(r->job.progress, (double)(r->val.answers + answers) / all, tokens);
-}
-
-bool step_validate(Run *r, Err *err) {
-    if (!r->job.val) return true;
-    const Config *c = &r->job.c;
-    r->val.answers = 0;
-    progress_between(r->job.progress, r->job.step, r->job.steps);
-    phase_begin(r, "validation");
-    double t = c->rollout.val.temperature;
-    SampleOpts opts = r->sampler.opts;
-    opts.greedy = t == 0;
-    opts.draw = (Drawing){ t > 0 ? (float)t : 1, (float)c->rollout.val.top_p, (float)c->rollout.val.min_p,
-                           (int32_t)(c->rollout.val.top_k > 0 ? c->rollout.val.top_k : 0) };
-    EvalRun run = { .prompter = r->job.prompter,
-                    .data = r->job.val,
-                    .max_prompt = (int)c->data.max_prompt_length,
-                    .long_prompts = config_long_prompts(c),
-                    .each = by_source,
-                    .user = r };
-    val_metrics_clear(r->val.metrics);
-    run.run = (RolloutRun){ .engine = r->sampler.engine,
-                            .tok = r->sampler.tok,
-                            .rewards = r->sampler.rewards,
-                            .opts = &opts,
-                            .stop = c->rollout.stop.at,
-                            .n_stop = (int)c->rollout.stop.n,
-                            .seed = (uint64_t)c->rollout.seed + 1,
-                            .step = (uint32_t)r->job.step,
-                            .max_failed = config_max_failed(c),
-                            .refuse_broken = c->trainer.on_nan == ON_NAN_STOP,
-                            .progress = show,
-                            .go_on = wanted,
-                            .user = r,
-                            .replicas = &r->sampler.replicas,
-                            .at_once = r->sampler.at_once };
-    EvalResult v;
-    TRY(evaluate(&v, &r->val.eval, &run, err));
-    phase_end(r, PHASE_TEST);
-    if (v.cut)
-        return r->job.untold = r->job.step > 0,
-               true; /* before the first step nothing is saved: it will be done again */
-    Metrics *m = &r->job.metrics;
-    metric(m, "val-core/score/mean", v.mean.value);
-    metric(m, "val-aux/score/low", v.mean.low);
-    metric(m, "val-aux/score/high", v.mean.high);
-    if (v.has_acc) metric(m, "val-core/acc/mean", v.acc.value);
-    if (v.k > 1) metric(m, "val-core/pass", v.pass.value);
-    if (v.k > 1 && v.has_maj) metric(m, "val-core/maj", v.maj.value);
-    metric(m, "val-aux/response_length/mean", v.length);
-    val_metrics_put(r->val.metrics, m);
-    if (r->job.step == 0) TRY(job_agree(&r->job, run_dir_metrics(r->job.dir, 0, m, err), err));
-    char line[160];
-    snprintf(line, sizeof line, "validation after step %" PRId64 ": score %.3f [%.3f, %.3f] over %" PRId64 " questions",
-             r->job.step, v.mean.value, v.mean.low, v.mean.high, v.questions);
-    run_dir_log(r->job.dir, line);
-    return true;
 }
 
 /* ---- saving */

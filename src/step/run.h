@@ -128,6 +128,7 @@ Answers answers_of(const Run *r);
  * columns (or NULL); how many. */
 int  with_answer(TrainSeq *out, float **column, const Flat *f, int from, int n);
 double overlong (const Config *c, int n);   /* DAPO's punishment of an answer of n tokens that comes near the longest */
+bool run_samples(Run *r, Err *err);         /* the step's answers that are shown, to samples.jsonl */
 void run_failed_samples(Run *r, int from);  /* answers that could not be judged, from that
                                              * prompt on, to samples.jsonl */
 
