@@ -137,6 +137,22 @@ static size_t repeating(const Lex *l, size_t i, Span *digits) {
     return 0;
 }
 
+/* q += cycle / (10^frac (10^len - 1)); r is room. */
+static void add_cycle(mpq_ptr q, mpq_ptr r, Span cycle, size_t frac) {
+    char text[100] = { 0 };
+    memcpy(text, cycle.at, cycle.n);
+    mpz_set_str(mpq_numref(r), text, 10);
+    mpz_ui_pow_ui(mpq_denref(r), 10, cycle.n);
+    mpz_sub_ui(mpq_denref(r), mpq_denref(r), 1);
+    mpz_t scale;
+    mpz_init(scale);
+    mpz_ui_pow_ui(scale, 10, frac);
+    mpz_mul(mpq_denref(r), mpq_denref(r), scale);
+    mpz_clear(scale);
+    mpq_canonicalize(r);
+    mpq_add(q, q, r);
+}
+
 static void lex_number(Lex *l) {
     char digits[600];
     size_t n = 0, start = l->i, i = start, frac = 0;
@@ -166,19 +182,8 @@ static void lex_number(Lex *l) {
     mpz_ui_pow_ui(mpq_denref(q), 10, frac);
     mpq_canonicalize(q);
     size_t tail = point ? repeating(l, i, &cycle) : 0;
-    if (tail && cycle.n < 100) { /* cycle / (10^frac (10^len - 1)) */
-        char text[100] = { 0 };
-        memcpy(text, cycle.at, cycle.n);
-        mpz_set_str(mpq_numref(r), text, 10);
-        mpz_ui_pow_ui(mpq_denref(r), 10, cycle.n);
-        mpz_sub_ui(mpq_denref(r), mpq_denref(r), 1);
-        mpz_t scale;
-        mpz_init(scale);
-        mpz_ui_pow_ui(scale, 10, frac);
-        mpz_mul(mpq_denref(r), mpq_denref(r), scale);
-        mpz_clear(scale);
-        mpq_canonicalize(r);
-        mpq_add(q, q, r);
+    if (tail && cycle.n < 100) {
+        add_cycle(q, r, cycle, frac);
         i += tail;
     }
     size_t sign = at(l, i + 1) == '-' || at(l, i + 1) == '+';
