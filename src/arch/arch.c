@@ -177,7 +177,7 @@ static const Arch *find(const Json *config, Err *err) {
 }
 
 bool model_desc_parse(ModelDesc *out, const char *json, size_t n, Mem *mem, Err *err) {
-    *out = (ModelDesc){ .d = { .bos = -1, .pad = -1, .groups = 1, .group_topk = 1, .route_factor = 1 } };
+    *out = (ModelDesc){ .d = { .special = { .bos = -1, .pad = -1 }, .groups = 1, .group_topk = 1, .route_factor = 1 } };
     TRY(json_parse(&out->config, json, n, mem, err));
     if (out->config.kind != JSON_OBJECT)
         return err_set(err, "%s where an object is wanted", json_kind_name(out->config.kind));

@@ -29,6 +29,8 @@ typedef struct {
     int64_t  pixels, qkv, merged;                              /* derived by arch_derive() */
 } VisDims;
 
+typedef struct { int64_t bos, eos[MAX_EOS], n_eos, pad; } SpecialTokens;       /* ids; -1 and 0: none */
+
 /* Every number a config.json gives us, under one spelling. */
 typedef struct {
     int64_t  layers, hidden, vocab, heads, kv_heads, head_dim, ffn, context;   /* context: max_position_embeddings */
@@ -42,7 +44,7 @@ typedef struct {
                                                                 * grouped-query attention and a dense feed-forward */
     double   eps, route_factor;                                /* rms_norm_eps; routed_scaling_factor */
     RopeConf rope;
-    int64_t  bos, eos[MAX_EOS], n_eos, pad;                    /* token ids; -1 and 0: none */
+    SpecialTokens special;
     /* derived once by arch_derive(): the widths that are sums or products */
     /* MLA: head_dim is qk_dim too */
     int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;

@@ -121,11 +121,11 @@ static bool add_eos(Dims *d, const Json *v, Err *err) {
     if (v->kind != JSON_INT) return bad(err, "eos_token_id", v, "a token number is wanted");
     if (v->integer < 0 || v->integer >= d->vocab)
         return bad(err, "eos_token_id", v, "it is not a token of this vocabulary");
-    for (int64_t i = 0; i < d->n_eos; i++)
-        if (d->eos[i] == v->integer) return true;
-    if (d->n_eos == MAX_EOS)
+    for (int64_t i = 0; i < d->special.n_eos; i++)
+        if (d->special.eos[i] == v->integer) return true;
+    if (d->special.n_eos == MAX_EOS)
         return err_set(err, "eos_token_id lists more than %d different end tokens: no more are supported", MAX_EOS);
-    d->eos[d->n_eos++] = v->integer;
+    d->special.eos[d->special.n_eos++] = v->integer;
     return true;
 }
 
@@ -139,8 +139,8 @@ static bool one_token(int64_t *to, const Dims *d, const Json *c, const char *key
 }
 
 bool config_tokens(Dims *d, const Json *c, Err *err) {
-    TRY(one_token(&d->bos, d, c, "bos_token_id", err));
-    TRY(one_token(&d->pad, d, c, "pad_token_id", err));
+    TRY(one_token(&d->special.bos, d, c, "bos_token_id", err));
+    TRY(one_token(&d->special.pad, d, c, "pad_token_id", err));
     const Json *v = given(c, "eos_token_id");
     if (!v) return true;
     if (v->kind != JSON_ARRAY) return add_eos(d, v, err);

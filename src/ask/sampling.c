@@ -39,11 +39,11 @@ static bool stop_ids(Sampling *out, const Json *line, const Dims *d, Mem *mem, E
 
 /* min_tokens keeps stop tokens away: some token must be left. */
 static bool some_left(const SampleOpts *o, const Dims *d, Err *err) {
-    if (!o->min_tokens || o->n_stop_ids + d->n_eos < d->vocab) return true;
+    if (!o->min_tokens || o->n_stop_ids + d->special.n_eos < d->vocab) return true;
     Mem mem = { 0 };
     bool *stops = MEM_ARRAY(&mem, bool, (size_t)d->vocab);
     int64_t left = d->vocab;
-    for (int64_t i = 0; i < d->n_eos; i++) left -= !stops[d->eos[i]], stops[d->eos[i]] = true;
+    for (int64_t i = 0; i < d->special.n_eos; i++) left -= !stops[d->special.eos[i]], stops[d->special.eos[i]] = true;
     for (int i = 0; i < o->n_stop_ids; i++) left -= !stops[o->stop_ids[i]], stops[o->stop_ids[i]] = true;
     mem_free(&mem);
     return left > 0 || err_set(err, "\"stop_token_ids\" holds every token, and \"min_tokens\" forbids them all");

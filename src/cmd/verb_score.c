@@ -69,14 +69,14 @@ typedef struct {
 /* Answer tokens before min_tokens were drawn without the end tokens. */
 static void ban_early(Scorer *s, Batch *b, const PromptLine *line, size_t n) {
     const Dims *d = &s->o->desc.d;
-    if (!s->min_tokens || !d->n_eos) return;
+    if (!s->min_tokens || !d->special.n_eos) return;
     size_t mark = arena_mark(&s->host);
     int32_t *ban = arena_push(&s->host, (size_t)b->outputs * 4);
     int64_t o = 0;
     for (size_t i = 0; i < n; i++)
         for (int t = 1; line[i].ok && t < line[i].n; t++)
             ban[o++] = t >= line[i].prompt && t < line[i].prompt + s->min_tokens;
-    batch_ban(b, &s->o->dev, &s->io, &s->host, ban, s->eos, (int)d->n_eos);
+    batch_ban(b, &s->o->dev, &s->io, &s->host, ban, s->eos, (int)d->special.n_eos);
     arena_pop(&s->host, mark);
 }
 
@@ -222,7 +222,7 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
     ok = ranks_agree(o->ranks, ok, err) && open_same(o->ranks, &o->model, opts.random, err);
     if (!ok) return vec_free(lots.at), false;
     size_t small = 17 * arena_round((size_t)budget * 4) + 2 * arena_round((most + 1) * 4)
-                   + arena_round((size_t)o->desc.d.n_eos * 4) + batch_part_bytes(budget, (int)most)
+                   + arena_round((size_t)o->desc.d.special.n_eos * 4) + batch_part_bytes(budget, (int)most)
                    + batch_images_bytes(&shape.pictures, budget, &o->desc.d);
     size_t host = batch_host_bytes(budget, (int)most) + arena_round(most * sizeof(PackSeq));
     Scorer s = {
@@ -231,10 +231,10 @@ static bool score_all(Opened *o, const Args *a, const Lines *l, JsonlOut *out, E
         .host = arena_on_host("score host", host, &o->mem),
         .draw = { temperature, (float)sa->top_p, (float)sa->min_p, (int32_t)sa->top_k },
         .min_tokens = sa->min_tokens,
-        .eos = MEM_ARRAY(&o->mem, int32_t, (size_t)o->desc.d.n_eos + 1),
+        .eos = MEM_ARRAY(&o->mem, int32_t, (size_t)o->desc.d.special.n_eos + 1),
     };
     if (!truncated) s.draw = (Drawing){ s.draw.temperature, 1, 0, 0 }; /* greedy is told under the whole distribution */
-    for (int64_t i = 0; i < o->desc.d.n_eos; i++) s.eos[i] = (int32_t)o->desc.d.eos[i];
+    for (int64_t i = 0; i < o->desc.d.special.n_eos; i++) s.eos[i] = (int32_t)o->desc.d.special.eos[i];
     score_rounds(&s, l, &lots, budget, out);
     vec_free(lots.at);
     return true;

@@ -315,7 +315,7 @@ static bool open_model(Sft *s, Err *err) {
 
 static bool open_data(Sft *s, Err *err) {
     const Config *c = &s->job.c;
-    int32_t end = s->job.o.desc.d.n_eos ? (int32_t)s->job.o.desc.d.eos[0] : -1;
+    int32_t end = s->job.o.desc.d.special.n_eos ? (int32_t)s->job.o.desc.d.special.eos[0] : -1;
     PromptOptions po = { .model = c->from.tokenizer,
                          .chat_template = c->from.chat_template,
                          .variables = config_arguments(&c->data.template_args, &s->job.mem),

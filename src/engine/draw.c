@@ -23,9 +23,9 @@ static bool early(Engine *e, int seq) { /* stop tokens are not allowed yet */
 /* Stop tokens that the answer may not take yet: its own list, so such a row is drawn by itself. */
 Tensor banned_ids(Engine *e, const SampleOpts *o) {
     const Dims *d = &e->m->desc->d;
-    int32_t *ids = stage_i32(e, d->n_eos + o->n_stop_ids + 1);
+    int32_t *ids = stage_i32(e, d->special.n_eos + o->n_stop_ids + 1);
     int n = 0;
-    for (int64_t i = 0; i < d->n_eos; i++) ids[n++] = (int32_t)d->eos[i];
+    for (int64_t i = 0; i < d->special.n_eos; i++) ids[n++] = (int32_t)d->special.eos[i];
     for (int i = 0; i < o->n_stop_ids; i++) ids[n++] = o->stop_ids[i];
     return stage_put(e, DT_I32, ids, n, 1);
 }

@@ -113,8 +113,8 @@ static void begin_next(Engine *e, const Feed *f, int n) {
 
 static bool is_stop(const Engine *e, const SampleOpts *o, int32_t id) {
     const Dims *d = &e->m->desc->d;
-    for (int64_t i = 0; i < d->n_eos && !o->ignore_eos; i++)
-        if (d->eos[i] == id) return true;
+    for (int64_t i = 0; i < d->special.n_eos && !o->ignore_eos; i++)
+        if (d->special.eos[i] == id) return true;
     for (int i = 0; i < o->n_stop_ids; i++)
         if (o->stop_ids[i] == id) return true;
     return false;

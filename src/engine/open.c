@@ -41,7 +41,7 @@ static size_t list_bytes(const ModelDesc *m, const EngineConf *c) {
     size_t table = arena_round((size_t)c->sched.max_batch * (size_t)max_pages(c) * 4),
            h = arena_round((size_t)c->sched.max_seqs * (size_t)m->d.hidden * 4);
     size_t keep = (size_t)(c->sched.max_seqs < KEEP_ROWS ? c->sched.max_seqs : KEEP_ROWS);
-    size_t banned = arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
+    size_t banned = arena_round((size_t)(m->d.special.n_eos + c->max_ban + 1) * 4);
     size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
     size_t axes = m->d.vis.layers ? 3 + 1 : 0; /* two more positions, whose picture; what rounding adds */
     return (2 + axes) * rows + 14 * seqs + table + h + banned + sets + tell_bytes(m, c);

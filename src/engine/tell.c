@@ -12,7 +12,8 @@ size_t tell_bytes(const ModelDesc *m, const EngineConf *c) {
     if (!c->tells) return 0;
     size_t rows = (size_t)c->sched.max_rows, logits = arena_round((size_t)LIKELY_ROWS * (size_t)m->d.vocab * 4);
     return 2 * logits + 16 * arena_round(LIKELY_ROWS * 4) + 2 * arena_round(rows * 4)
-           + arena_round(rows * (size_t)m->d.hidden * 4) + arena_round((size_t)(m->d.n_eos + c->max_ban + 1) * 4);
+           + arena_round(rows * (size_t)m->d.hidden * 4)
+           + arena_round((size_t)(m->d.special.n_eos + c->max_ban + 1) * 4);
 }
 
 /* ---- which rows of a step are a prompt's that is told: all but its last, which is drawn from */
@@ -43,7 +44,7 @@ typedef struct {
 
 static void forbid(float *logits, const Engine *e, const SampleOpts *o) {
     const Dims *d = &e->m->desc->d;
-    for (int64_t i = 0; i < d->n_eos; i++) logits[d->eos[i]] = -INFINITY;
+    for (int64_t i = 0; i < d->special.n_eos; i++) logits[d->special.eos[i]] = -INFINITY;
     for (int i = 0; i < o->n_stop_ids; i++) logits[o->stop_ids[i]] = -INFINITY;
 }
 

@@ -277,7 +277,9 @@ static void variants(void) {
     EXPECT(!dims_moe(&m.d, 0) && dims_moe(&m.d, 1) && !dims_moe(&m.d, 2) && dims_moe(&m.d, 3), "every second layer");
     EXPECT(!m.d.norm_topk, "qwen3_moe renormalises only when told");
     CHECK(parse_over(&m, base_moe, "'eos_token_id':[3,5,3],'bos_token_id':1", &mem, &err), "%s", err.msg);
-    EXPECT(m.d.n_eos == 2 && m.d.eos[0] == 3 && m.d.eos[1] == 5 && m.d.bos == 1 && m.d.pad == -1, "token ids");
+    EXPECT(m.d.special.n_eos == 2 && m.d.special.eos[0] == 3 && m.d.special.eos[1] == 5 && m.d.special.bos == 1
+               && m.d.special.pad == -1,
+           "token ids");
     /* many end tokens, as many as there may be, one more; each once */
     for (int n = 9; n <= 257; n += n == 9 ? 247 : 1) {
         Buf keys = { 0 };
@@ -285,7 +287,7 @@ static void variants(void) {
         for (int i = 0; i < n + 3; i++) buf_printf(&keys, "%s%d", i ? "," : "", i % n);
         buf_putc(&keys, ']');
         bool ok = parse_over(&m, base_moe, keys.data, &mem, &err);
-        EXPECT(n <= 256 ? ok && m.d.n_eos == n && m.d.eos[n - 1] == n - 1
+        EXPECT(n <= 256 ? ok && m.d.special.n_eos == n && m.d.special.eos[n - 1] == n - 1
                         : !ok && strstr(err.msg, "more than 256 different"),
                "%d end tokens: %s", n, err.msg);
         buf_free(&keys);

@@ -146,8 +146,8 @@ static bool ends_next(void *user, Request *out) {
 }
 
 static bool is_end(const Ends *e, int32_t id) {
-    for (int64_t i = 0; i < e->desc->d.n_eos && !e->ignore; i++)
-        if (e->desc->d.eos[i] == id) return true;
+    for (int64_t i = 0; i < e->desc->d.special.n_eos && !e->ignore; i++)
+        if (e->desc->d.special.eos[i] == id) return true;
     for (int i = 0; i < e->n_stop; i++)
         if (e->stop[i] == id) return true;
     return false;
@@ -170,8 +170,8 @@ static void ends(const char *what, Ends e) {
     EngineConf c = shape_conf(&s);
     fixture_load(&f, NULL, 2, 1, 300, false, RECOMPUTE_NONE);
     unguarded(&f);
-    f.desc.d.n_eos = 4;
-    for (int i = 0; i < 4; i++) f.desc.d.eos[i] = 60 * i + 7;
+    f.desc.d.special.n_eos = 4;
+    for (int i = 0; i < 4; i++) f.desc.d.special.eos[i] = 60 * i + 7;
     engine_room(&f, &s);
     for (int i = 0; i < 6; i++) e.prompt[i] = 11 * i + 2;
     e.of = 60, e.desc = &f.desc;
