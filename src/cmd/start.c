@@ -1,5 +1,6 @@
 /* start.c - from the command line of train and sft to a configuration that is checked. */
 #include "cmd/start.h"
+#include "comm/world.h"
 #include "cmd/options.h"
 #include "cmd/plan_args.h"
 

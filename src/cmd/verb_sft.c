@@ -223,13 +223,7 @@ static bool update(Sft *s, Err *err) {
     for (int64_t i = 0; i < n; i++) TRY(seq_of(s, &s->pairs.at[s->index[i]], &s->seq[i], err));
     LossConf loss = { .kind = LOSS_GPG, .agg = AGG_TOKEN_MEAN };
     double lr = lr_at(&s->job.lr, s->job.step);
-    AdamConf adam = { lr,
-                      c->train.betas[0],
-                      c->train.betas[1],
-                      c->train.eps,
-                      c->train.weight_decay,
-                      c->train.clip_grad,
-                      config_tower_lr(c, lr) };
+    AdamConf adam = config_adam(c, lr);
     UpdateStats u;
     checkpoint_copied(s->job.saves); /* a save under way still reads the weights */
     bool ok = policy_update(&s->job.policy, s->seq, (int)n, &loss, &adam, false, &u, err);

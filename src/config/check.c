@@ -2,7 +2,7 @@
  * the option, where it was set, the numbers, and what to do. */
 #include "op/device.h"
 #include "base/file.h"
-#include "config/config.h"
+#include "config/use.h"
 #include "engine/engine.h"
 #include "task/reward.h"
 

@@ -6,16 +6,10 @@
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
-#include "algo/advantage.h"
-#include "algo/kl.h"
-#include "algo/loss.h"
-#include "cut/grid.h"
-#include "model/open.h"
+#include "algo/algo.h"
+#include "arch/arch.h"
+#include "op/op.h"
 #include "run/identity.h"
-#include "task/dataset.h"
-#include "task/reward.h"
-#include "train/checkpoint.h"
-#include "train/lr.h"
 
 typedef enum { CONF_TRAIN = 1, CONF_SFT = 2 } ConfVerb;
 typedef enum { TRUNC_ERROR, TRUNC_LEFT, TRUNC_RIGHT, TRUNC_MIDDLE } TruncSide;
@@ -142,10 +136,6 @@ bool config_check_settings(const Config *c, Err *err);         /* the part of it
 bool config_check_model(const Config *c, const ModelDesc *m, int ranks, Err *err);
 int  config_check_model_list(const Config *c, const ModelDesc *m, int ranks, Buf *list);
 bool config_check_device(const Config *c, const Dev *d, Err *err);       /* what a GPU cannot do yet */
-RandomFill config_random(const Config *c);
-Trained   config_trained(const Config *c);
-OptimTypes config_states(const Config *c, const Dev *d);                 /* how that device's weights and optimizer
-                                                                          * states are kept */
 const char *config_where(const Config *c, const char *option);      /* "run.yaml:12", "command line" or "the default" */
 
 bool config_given(const Config *c, const char *option);        /* was it set, and to something else than the default? */
@@ -158,37 +148,5 @@ void config_identity(const Config *c, Identity *id);        /* all but what may 
 typedef enum { DUMP_ALL, DUMP_GIVEN } DumpWhat;             /* GIVEN: only what was set */
 void config_dump(Buf *out, const Config *c, DumpWhat what); /* the resolved configuration as YAML that loads again */
 void config_list_options(Buf *out, ConfVerb verb);          /* what --list-options prints */
-
-/* The parts that other folders take, made from it. */
-GridShape config_axes(const Config *c);                     /* as written: for grid_fill, with */
-/* How the ranks sample: tp and ep as set, dp all that is left: replicas, and those inside one.  option: what an
- * error is about. */
-bool config_rollout_grid(GridShape *g, const Config *c, const ModelDesc *m, int ranks, int leaves, const char **option,
-                         Err *err);
-const char *config_split(const Config *c, Mem *mem);        /* NULL: none */
-int64_t   config_leaves(const Config *c, bool gpu);         /* trainer.leaves, or the default for both grids */
-AdvConf   config_advantage(const Config *c);
-LossConf  config_loss(const Config *c);
-KlControl config_kl(const Config *c);
-DataLong  config_truncation(int64_t how);               /* of data.truncation, sft.truncation */
-DataLong  config_long_prompts(const Config *c);             /* what happens to a prompt above data.max_prompt_length */
-bool      config_own_scorer(const Config *c);               /* a command, a library or a Python file judges */
-double    config_max_failed(const Config *c);               /* for RolloutRun */
-RewardOptions config_rewards(const Config *c, Mem *mem);
-const char *config_arguments(const StrList *pairs, Mem *mem);   /* [name=value ...] as a JSON object,
-                                                                 * values as YAML reads them; NULL: none */
-const char *config_time(const Config *c);                       /* "now" of data.template_args, which
-                                                                 * strftime_now prints; NULL: none */
-void      config_set_time(Config *c, const char *now);
-LrConf    config_lr(const Config *c, int64_t total_steps);
-double    config_tower_lr(const Config *c, double lr);      /* the tower's, where the model's is lr; 0: the same */
-int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
-bool      config_needs_ref(const Config *c);                /* a reference model is needed */
-bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */
-bool      config_keeps_sets(const Config *c);               /* and the sets that were kept travel with
-                                                             * them: the weights will be others */
-/* then: bytes of an answer's sets, of the largest set */
-size_t    config_kept_room(const Config *c, int64_t vocab, size_t *most);
-CheckpointConf config_saves(const Config *c, const Carried *carried);
 
 #endif

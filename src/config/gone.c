@@ -2,6 +2,7 @@
  * a run that goes on has it from: the model/ of its newest checkpoint, and its scorer.py. */
 #include "base/file.h"
 #include "config/config.h"
+#include "train/checkpoint.h"
 
 #include <errno.h>
 

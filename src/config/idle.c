@@ -1,6 +1,6 @@
 /* idle.c - options that were set and do nothing, because what they belong to is not switched on.  Not an error: files
  * of others are full of them; but whoever set one should know. */
-#include "config/config.h"
+#include "config/use.h"
 
 static bool never(const Config *c) { return (void)c, false; }
 static bool sapo(const Config *c) { return c->train.loss == LOSS_SAPO; }

@@ -1,5 +1,6 @@
 /* table.c - every option of a run, one row each.  Sections stand together: the dump prints them in this order. */
 #include "config/table.h"
+#include "config/use.h"
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* use.c - what the other folders take, made from a configuration. */
-#include "config/config.h"
+#include "config/use.h"
 #include "base/file.h"
 #include "base/yaml.h"
 #include "model/kept_set.h"
@@ -171,8 +171,14 @@ LrConf config_lr(const Config *c, int64_t total_steps) {
     return lr;
 }
 
-double config_tower_lr(const Config *c, double lr) {
-    return isnan(c->train.tower_lr) ? 0 : lr / c->train.lr * c->train.tower_lr;
+AdamConf config_adam(const Config *c, double lr) {
+    return (AdamConf){ .lr = lr,
+                       .beta1 = c->train.betas[0],
+                       .beta2 = c->train.betas[1],
+                       .eps = c->train.eps,
+                       .decay = c->train.weight_decay,
+                       .clip = c->train.clip_grad,
+                       .tower_lr = isnan(c->train.tower_lr) ? 0 : lr / c->train.lr * c->train.tower_lr };
 }
 
 int64_t config_updates_per_step(const Config *c) {

@@ -4,7 +4,7 @@
 #ifndef STEP_JOB_H
 #define STEP_JOB_H
 
-#include "config/config.h"
+#include "config/use.h"
 #include "plan/machine.h"
 #include "step/needs.h"
 #include "step/progress.h"

@@ -145,13 +145,7 @@ bool step_update(Run *r, Err *err) {
     }
     LossConf loss = config_loss(c);
     Updates u = { .lr = lr_at(&r->job.lr, r->job.step) };
-    AdamConf adam = { u.lr,
-                      c->train.betas[0],
-                      c->train.betas[1],
-                      c->train.eps,
-                      c->train.weight_decay,
-                      c->train.clip_grad,
-                      config_tower_lr(c, u.lr) };
+    AdamConf adam = config_adam(c, u.lr);
     int64_t groups = r->sampler.roll.n_prompts, per = c->train.mini_batch_size, minis = minibatch_count(groups, per);
     Mem mem = { 0 };
     TrainSeq *seq = MEM_ARRAY(&mem, TrainSeq, (size_t)(per * r->sampler.roll.samples));

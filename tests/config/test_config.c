@@ -1,7 +1,7 @@
 /* test_config.c - a good configuration under hone's and verl's names, merges and anchors, the dump that loads again,
  * and a table of wrong ones, each of which gets its own clear line before anything loads. */
 #include "base/file.h"
-#include "config/config.h"
+#include "config/use.h"
 #include "test.h"
 
 #include <glob.h>
