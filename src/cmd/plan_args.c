@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/yaml.h"
-#include "config/config.h"
+#include "config/use.h"
 #include "image/pixels.h"
 
 #include <math.h>
@@ -31,11 +31,11 @@ static const struct {
     { "plan.grads", IS_STR, A(grads) },
     { "plan.moments", IS_STR, A(moments) },
     { "plan.profile", IS_STR, A(profile) },
-    { "plan.prompt_mean", IS_REAL, A(prompt_mean) },
-    { "plan.response_mean", IS_REAL, A(mean) },
-    { "plan.spread", IS_REAL, A(spread) },
-    { "plan.images", IS_REAL, A(images) },
-    { "plan.image_size", IS_STR, A(image_size) },
+    { "plan.prompt_mean", IS_REAL, A(work.prompt_mean) },
+    { "plan.response_mean", IS_REAL, A(work.mean) },
+    { "plan.spread", IS_REAL, A(work.spread) },
+    { "plan.images", IS_REAL, A(work.images) },
+    { "plan.image_size", IS_STR, A(work.image_size) },
     { "plan.recompute", IS_STR, A(recompute) },
     { "plan.park_weights", IS_TRUE, A(park_weights) },
     { "plan.park_states", IS_TRUE, A(park_states) },
@@ -108,9 +108,10 @@ static bool take_keys(PlanArgs *a, const Json *j, Err *err) {
 static void take_run(PlanArgs *a, const Config *c, Mem *mem) {
     const char *split = config_split(c, mem);
     if (c->model.path) a->model = mem_str(mem, c->model.path, strlen(c->model.path));
-    a->prompt_max = (double)c->data.max_prompt_length, a->max = (double)c->data.max_response_length;
-    a->prompts = (double)c->data.train_batch_size, a->answers = (double)c->rollout.n;
-    a->mini = (double)c->train.mini_batch_size, a->epochs = c->train.epochs, a->micro = (double)c->train.micro_tokens;
+    a->work.prompt_max = (double)c->data.max_prompt_length, a->work.max = (double)c->data.max_response_length;
+    a->work.prompts = (double)c->data.train_batch_size, a->work.answers = (double)c->rollout.n;
+    a->work.mini = (double)c->train.mini_batch_size, a->work.epochs = c->train.epochs,
+    a->micro = (double)c->train.micro_tokens;
     a->kl = config_needs_ref(c);
     a->recompute = name_of(recompute_names, c->train.recompute), a->offload = c->train.offload_fraction;
     if (config_given(c, "train.weights")) a->weights = name_of(weights_names, c->train.weights);
@@ -133,8 +134,8 @@ bool plan_args_recipe(PlanArgs *a, const char *path, Mem *mem, Err *err) {
     take_run(a, &c, mem);
     config_free(&c);
     TRY((read_recipe(&j, path, mem, err) && take_keys(a, &j, err)) || err_wrap(err, "%s", path));
-    if (a->mean > a->max) a->mean = a->max / 2; /* how long answers are is not said either */
-    if (a->prompt_mean > a->prompt_max) a->prompt_mean = a->prompt_max / 2;
+    if (a->work.mean > a->work.max) a->work.mean = a->work.max / 2; /* how long answers are is not said either */
+    if (a->work.prompt_mean > a->work.prompt_max) a->work.prompt_mean = a->work.prompt_max / 2;
     return true;
 }
 
@@ -197,11 +198,12 @@ static bool read_pictures(Plan *p, const PlanArgs *a, Err *err) {
     Workload *w = &p->work;
     const ModelDesc *m = p->sum->model;
     int high = 480, wide = 640, n = 0;
-    if (!(a->images > 0)) return true;
+    if (!(a->work.images > 0)) return true;
     if (!m->d.vis.layers) return err_set(err, "--images: %s models take no pictures", m->arch->name);
-    if (a->image_size
-        && (sscanf(a->image_size, "%dx%d%n", &wide, &high, &n) != 2 || a->image_size[n] || wide < 1 || high < 1))
-        return err_set(err, "--image-size is WIDTHxHEIGHT, not '%s'", a->image_size);
+    if (a->work.image_size
+        && (sscanf(a->work.image_size, "%dx%d%n", &wide, &high, &n) != 2 || a->work.image_size[n] || wide < 1
+            || high < 1))
+        return err_set(err, "--image-size is WIDTHxHEIGHT, not '%s'", a->work.image_size);
     PixelsRules r;
     Err none;
     if (!m->dir || !pixels_rules(&r, m->dir, PIXELS_VERL, &none))
@@ -212,15 +214,15 @@ static bool read_pictures(Plan *p, const PlanArgs *a, Err *err) {
                            .merge = (int)m->d.vis.merge,
                            .frames = (int)m->d.vis.frames };
     TRY(pixels_size(&high, &wide, high, wide, &r, err));
-    w->images.n = a->images, w->images.h = high / r.patch, w->images.w = wide / r.patch;
+    w->images.n = a->work.images, w->images.h = high / r.patch, w->images.w = wide / r.patch;
     w->images.tokens = w->images.h * w->images.w / (r.merge * r.merge);
     /* lengths count them, as data.max_prompt_length does */
-    double mean = a->images * w->images.tokens, most = ceil(a->images) * w->images.tokens;
-    if (w->prompt_mean == PLAN_STANDARD.prompt_mean) w->prompt_mean += mean;
-    if (w->prompt_max == PLAN_STANDARD.prompt_max) w->prompt_max += most;
+    double mean = a->work.images * w->images.tokens, most = ceil(a->work.images) * w->images.tokens;
+    if (w->prompt_mean == PLAN_STANDARD.work.prompt_mean) w->prompt_mean += mean;
+    if (w->prompt_max == PLAN_STANDARD.work.prompt_max) w->prompt_max += most;
     return (w->prompt_mean > mean && w->prompt_max > most)
            || err_set(err, "prompts of %.0f (at most %.0f) tokens, and %g pictures of %d tokens are in them",
-                      w->prompt_mean, w->prompt_max, a->images, w->images.tokens);
+                      w->prompt_mean, w->prompt_max, a->work.images, w->images.tokens);
 }
 
 bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, Err *err) {
@@ -229,19 +231,21 @@ bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, E
     TRY(model_desc_load(model, path, mem, err));
     model_sum(sum, model);
     p->sum = sum;
-    p->work = (Workload){ a->prompts, a->answers, a->mini,   a->prompt_mean, a->prompt_max,
-                          a->mean,    a->max,     a->spread, a->kl,          (int)a->epochs };
+    p->work = (Workload){ a->work.prompts,     a->work.answers,    a->work.mini,
+                          a->work.prompt_mean, a->work.prompt_max, a->work.mean,
+                          a->work.max,         a->work.spread,     a->kl,
+                          (int)a->work.epochs };
     TRY(read_pictures(p, a, err));
-    if (a->mean > a->max)
-        return err_set(err, "answers of %.0f tokens on average cannot all end by %.0f", a->mean, a->max);
+    if (a->work.mean > a->work.max)
+        return err_set(err, "answers of %.0f tokens on average cannot all end by %.0f", a->work.mean, a->work.max);
     if (p->work.prompt_mean > p->work.prompt_max)
         return err_set(err, "prompts of %.0f tokens on average cannot all end by %.0f", p->work.prompt_mean,
                        p->work.prompt_max);
-    double longest = p->work.prompt_max + a->max, context = (double)model->d.context;
+    double longest = p->work.prompt_max + a->work.max, context = (double)model->d.context;
     if (context > 0 && longest > context)
         return err_set(
             err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %.0f (max_position_embeddings)",
-            p->work.prompt_max, a->max, longest, context);
+            p->work.prompt_max, a->work.max, longest, context);
     p->layout.gen_use = a->gen_use;
     TRY(read_cluster(&p->cluster, a, mem, err));
     return read_profile(p, a, mem, err);

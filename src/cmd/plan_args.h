@@ -6,19 +6,27 @@
 #include "plan/plan.h"
 #include "train/checkpoint.h"
 
+/* How much is asked, and how long it is: tokens. */
+typedef struct {
+    double      prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, images;
+    int64_t     epochs;
+    const char *image_size;           /* "1920x1080", or NULL */
+} PlanWork;
+
 typedef struct {
     const char *recipe, *model, *data;
     const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *write, *weights, *master, *grads, *moments;
-    const char *image_size;           /* "1920x1080", or NULL */
+    PlanWork    work;
     /* save_buffer 0: room for everything */
-    int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, epochs, save_buffer;
-    double      prompts, answers, mini, prompt_mean, prompt_max, mean, max, spread, micro, offload, gen_use, images;
+    int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, save_buffer;
+    double      micro, offload, gen_use;
     bool        kl, park, park_weights, park_states, unfused, explain, json, search, min_gpus, simulate;
 } PlanArgs;
 
 static const PlanArgs PLAN_STANDARD = {
-    .cluster = "this", .profile = "hone", .split = "even", .recompute = "full", .prompts = 128, .answers = 8,
-    .epochs = 1, .prompt_mean = 150, .prompt_max = 1024, .mean = 1024, .max = 4096, .spread = 1, .gen_use = 0.95,
+    .cluster = "this", .profile = "hone", .split = "even", .recompute = "full", .gen_use = 0.95,
+    .work = { .prompts = 128, .answers = 8, .epochs = 1, .prompt_mean = 150, .prompt_max = 1024, .mean = 1024,
+              .max = 4096, .spread = 1 },
     .save_buffer = CHECKPOINT_BUFFER,
 };
 

@@ -54,14 +54,14 @@ void lengths_fill(const Workload *w, double *out, int n) {
     }
 }
 
-void lengths_moments(const Workload *w, double n, double *square_over_mean, double *variation, double *longest) {
+Moments lengths_moments(const Workload *w, double n) {
     double sigma = sqrt(log(1 + w->spread * w->spread)), mu = location(w, sigma), sum = 0, squares = 0;
     for (int k = 0; k < GRID; k++) {
         double s = w->prompt_mean + cut(exp(mu + sigma * normal_quantile((k + 0.5) / GRID)), w->max);
         sum += s, squares += s * s;
     }
     double mean = sum / GRID;
-    *square_over_mean = squares / sum;
-    *variation = sqrt(fmax(0, squares / GRID - mean * mean)) / mean;
-    *longest = cut(exp(mu + sigma * normal_quantile((n - 0.5) / n)), w->max);
+    return (Moments){ .square = squares / sum,
+                      .variation = sqrt(fmax(0, squares / GRID - mean * mean)) / mean,
+                      .longest = cut(exp(mu + sigma * normal_quantile((n - 0.5) / n)), w->max) };
 }

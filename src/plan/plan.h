@@ -112,6 +112,9 @@ typedef struct {
     double part[BOUND_COUNT];                        /* seconds by cause; they add up to 'seconds' */
 } PhasePlan;
 
+/* E[s^2]/E[s], deviation/mean; the longest answer */
+typedef struct { double square, variation, longest; } Moments;
+
 typedef struct {
     const ModelSum *sum;
     Cluster   cluster;
@@ -132,7 +135,7 @@ typedef struct {
     double    decode_batch, decode_step;             /* mean over the rollout; seconds */
     struct { double fixed, row; } measured;          /* a decode step: fixed + row * batch seconds; 0: by roofline */
     int       follow;                                /* answers of an engine that are followed one by one; 0: 2048 */
-    double    square, variation, longest;            /* of sequences: E[s^2]/E[s], deviation/mean; the longest answer */
+    Moments   lengths;                               /* of sequences */
     double    sync_bytes;                            /* received by a rank */
     double    arenas;                                /* of hone train here, counted to the byte;
                                                       * 0: the table above stands */
@@ -172,7 +175,7 @@ static const double LINK_SHARE = 0.8;        /* of a link's rate, what large mes
 
 /* ---- lengths.c: n answers' lengths as quantiles of the workload's distribution, shuffled; E[s^2] / E[s] of them */
 void   lengths_fill(const Workload *w, double *out, int n);
-void   lengths_moments(const Workload *w, double n, double *square_over_mean, double *variation, double *longest);
+Moments lengths_moments(const Workload *w, double n);
 double normal_quantile(double p);                     /* inverse of the normal distribution function */
 
 /* ---- rollout.c: one decode step of an engine with batch sequences of mean context ctx: seconds by cause */

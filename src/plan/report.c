@@ -178,7 +178,7 @@ static void explanation(const Plan *p, Buf *out) {
                p->profile->balanced ? "each mini-batch is balanced"
                                     : "mini-batches are cut from a balanced step, not balanced themselves");
     buf_printf(out, "  decoding: mean batch %.1f an engine, %.2f ms a step, longest answer %.0f tokens\n",
-               p->decode_batch, 1e3 * p->decode_step, p->longest);
+               p->decode_batch, 1e3 * p->decode_step, p->lengths.longest);
     buf_printf(out, "  sync: %.1f GB received by each GPU\n", p->sync_bytes / GB);
     buf_printf(out, "  profile %s: %s\n", p->profile->name, p->profile->about);
 }

@@ -222,7 +222,7 @@ void plan_rollout(Plan *p) {
     int last = 0; /* the rollout ends with the engine that has the longest answer of all */
     for (int i = 1; i < n; i++)
         if (lengths[i] > lengths[last]) last = i;
-    lengths[last] = fmax(lengths[last], p->longest);
+    lengths[last] = fmax(lengths[last], p->lengths.longest);
     engine_play(p, lengths, n, scale, &r);
     mem_free(&mem);
     PhasePlan *ph = &p->phase[PH_ROLLOUT];

@@ -131,7 +131,7 @@ static double micro_tokens(const Plan *p) {
 void plan_layer_seconds(const Plan *p, double *layer, double *head) {
     double tokens = micro_tokens(p);
     for (int i = 0; i < p->sum->layers; i++) {
-        Cost c = layer_cost(p, i, tokens, p->square);
+        Cost c = layer_cost(p, i, tokens, p->lengths.square);
         layer[i] =
             (c.products + c.scores + c.small + c.memory) * (3 + repeated(p->layout.drop)) + c.network + c.network_back;
     }
@@ -196,7 +196,7 @@ static double data_imbalance(const Plan *p, double variation, double longest) {
 /* m micro-batches through the stages, seconds[i] each on stage i.  Filling and draining wait for the largest: a
  * sequence is not cut, so where micro-batches are small, the one with the longest answer is larger than the mean. */
 static double pipeline(const Plan *p, const double *seconds, double m, double *mean) {
-    double slowest = 0, sum = 0, longest = (p->longest + p->work.prompt_mean) / p->layout.g.cp;
+    double slowest = 0, sum = 0, longest = (p->lengths.longest + p->work.prompt_mean) / p->layout.g.cp;
     for (int i = 0; i < p->stages; i++) slowest = fmax(slowest, seconds[i]), sum += seconds[i];
     *mean = sum / p->stages;
     return m * slowest + (sum - slowest) / p->layout.g.vpp * fmax(1, longest / micro_tokens(p));
@@ -321,20 +321,18 @@ static void plan_rates(Plan *p, double square) {
     p->tokens_per_gpu = p->tokens / (p->step * p->cluster.gpus);
 }
 
-void plan_moments(Plan *p) {
-    lengths_moments(&p->work, p->work.prompts * p->work.answers, &p->square, &p->variation, &p->longest);
-}
+void plan_moments(Plan *p) { p->lengths = lengths_moments(&p->work, p->work.prompts * p->work.answers); }
 
 void plan_train(Plan *p) {
     double epochs = work_epochs(&p->work), tokens = micro_tokens(p);
-    for (int i = 0; i < p->stages; i++) stage_cost(p, i, tokens, p->square);
+    for (int i = 0; i < p->stages; i++) stage_cost(p, i, tokens, p->lengths.square);
     for (int i = 0; i < PH_COUNT; i++)
         if (i != PH_ROLLOUT) memset(&p->phase[i], 0, sizeof p->phase[i]);
     plan_sync(p);
     double all = p->micro_batches * p->mini_batches / epochs;
     if (p->profile->old_pass) pipelined(p, &p->phase[PH_OLD], false, all, 1, 1);
     if (p->work.kl) pipelined(p, &p->phase[PH_REF], false, all, 1, 1);
-    p->imbalance_data = data_imbalance(p, p->variation, p->longest);
+    p->imbalance_data = data_imbalance(p, p->lengths.variation, p->lengths.longest);
     pipelined(p, &p->phase[PH_UPDATE], true, p->micro_batches, p->mini_batches, p->imbalance_data);
     plan_optimizer(p);
 }
@@ -347,7 +345,7 @@ void plan_total(Plan *p) {
     p->phase[PH_MISC].part[BY_HOST] = known + (p->step + known) * p->profile->misc / (1 - p->profile->misc);
     settle(&p->phase[PH_MISC]);
     p->step += p->phase[PH_MISC].seconds;
-    plan_rates(p, p->square);
+    plan_rates(p, p->lengths.square);
 }
 
 void plan_time(Plan *p) {

@@ -164,8 +164,8 @@ static void spellings(void) {
         Config c;
         EXPECT(file_write(path, TEXT[i], strlen(TEXT[i]), &err) && plan_args_recipe(&a, path, &mem, &err), "%s: %s",
                TEXT[i], err.msg);
-        EXPECT(a.tp == 2 && a.pp == 4 && a.gen_tp == 2 && a.answers == 16 && a.prompts == 512 && a.spread == 1.5
-                   && a.park_states,
+        EXPECT(a.tp == 2 && a.pp == 4 && a.gen_tp == 2 && a.work.answers == 16 && a.work.prompts == 512
+                   && a.work.spread == 1.5 && a.park_states,
                "%s", TEXT[i]);
         EXPECT(config_load(&c, CONF_TRAIN, path, NULL, 0, NULL, &err), "%s: %s", TEXT[i], err.msg);
         EXPECT(c.grid.tp == 2 && c.grid.pp == 4 && c.rollout.grid.tp == 2 && c.rollout.n == 16, "%s", TEXT[i]);
