@@ -27,6 +27,7 @@ static const struct {
     { "plan.cluster", IS_STR, A(cluster) },
     { "plan.gpus_per_node", IS_INT, A(per_node) },
     { "plan.host_memory", IS_STR, A(host_memory) },
+    { "plan.storage", IS_STR, A(storage) },
     { "plan.weights", IS_STR, A(weights) },
     { "plan.grads", IS_STR, A(grads) },
     { "plan.moments", IS_STR, A(moments) },
@@ -121,7 +122,8 @@ static void take_run(PlanArgs *a, const Config *c, Mem *mem) {
     a->tp = c->grid.tp, a->pp = c->grid.pp, a->vpp = c->grid.vpp, a->ep = c->grid.ep, a->etp = c->grid.etp;
     a->cp = c->grid.cp, a->gen_tp = c->rollout.grid.tp, a->gen_ep = c->rollout.grid.ep;
     if (split) a->split = mem_str(mem, split, strlen(split));
-    a->save_buffer = c->trainer.save_buffer;
+    a->save_buffer = c->trainer.save_buffer, a->save_minutes = c->trainer.save_minutes;
+    a->checkpoint_moments = c->trainer.checkpoint_moments;
     int64_t gpus =
         c->grid.nodes * c->grid.gpus_per_node; /* a configuration that was not planned names no kind of GPU */
     if (gpus > 1) a->cluster = mem_printf(mem, "H100x%lld", (long long)gpus);
@@ -146,6 +148,10 @@ static bool read_cluster(Cluster *c, const PlanArgs *a, Mem *mem, Err *err) {
         c->gpu.per_node = (int)a->per_node;
     }
     if (a->host_memory && !size_parse(&c->gpu.host_memory, a->host_memory, err)) return err_wrap(err, "--host-memory");
+    if (a->storage && !size_parse(&c->storage, a->storage, err)) return err_wrap(err, "--storage");
+    if (a->signal > 0 && !(c->storage > 0))
+        return err_set(err, "--signal %.0f: how much does the nodes' file system write in a second? --storage 10GB/s",
+                       a->signal);
     return true;
 }
 
@@ -247,6 +253,8 @@ bool plan_args_setting(Plan *p, const PlanArgs *a, const char *path, Mem *mem, E
             err, "prompt %.0f + answer %.0f = %.0f tokens exceed the model's context of %.0f (max_position_embeddings)",
             p->work.prompt_max, a->work.max, longest, context);
     p->layout.gen_use = a->gen_use;
+    static const double average[] = { [SAVED_F32] = 4, [SAVED_BF16] = 2, [SAVED_NONE] = 0 };
+    p->saves = (Saves){ average[a->checkpoint_moments], a->save_minutes, a->signal, a->save_buffer == 0 };
     TRY(read_cluster(&p->cluster, a, mem, err));
     return read_profile(p, a, mem, err);
 }

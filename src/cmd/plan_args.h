@@ -16,10 +16,12 @@ typedef struct {
 typedef struct {
     const char *recipe, *model, *data;
     const char *cluster, *profile, *split, *recompute, *host_memory, *svg, *write, *weights, *master, *grads, *moments;
+    const char *storage;              /* bytes a second of the file system that nodes share, or NULL */
     PlanWork    work;
     /* save_buffer 0: room for everything */
-    int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, save_buffer;
-    double      micro, offload, gen_use;
+    int64_t     per_node, tp, pp, ep, etp, cp, vpp, gen_tp, gen_ep, save_buffer,
+                checkpoint_moments;   /* SavedMoments */
+    double      micro, offload, gen_use, save_minutes, signal;
     bool        kl, park, park_weights, park_states, unfused, explain, json, search, min_gpus, simulate;
 } PlanArgs;
 
@@ -27,7 +29,7 @@ static const PlanArgs PLAN_STANDARD = {
     .cluster = "this", .profile = "hone", .split = "even", .recompute = "full", .gen_use = 0.95,
     .work = { .prompts = 128, .answers = 8, .epochs = 1, .prompt_mean = 150, .prompt_max = 1024, .mean = 1024,
               .max = 4096, .spread = 1 },
-    .save_buffer = CHECKPOINT_BUFFER,
+    .save_buffer = CHECKPOINT_BUFFER, .save_minutes = 30,
 };
 
 /* A recipe's settings put into a; strings live in mem.  What only `hone train` reads is left alone. */

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "plan/report.h"
 #include "plan/recipe.h"
+#include "plan/saving.h"
 #include "plan/search.h"
 #include "plan/simulate.h"
 
@@ -21,6 +22,9 @@ static const Opt OPTIONS[] = {
       "H20-96x96 (type x GPUs), a file, this (the default) or thisx4 (four ranks here): docs/plan.md" },
     { "gpus-per-node", OPT_INT, A(per_node), "N", "GPUs of one host", 1, 1024 },
     { "host-memory", OPT_STR, A(host_memory), "SIZE", "memory of one host, e.g. 1500GB" },
+    { "storage", OPT_STR, A(storage), "RATE",
+      "of the file system that all nodes share, e.g. 10GB/s: saves take seconds" },
+    { "signal", OPT_REAL, A(signal), "SECONDS", "a job is told so long before its end: enough for a save?", 1, 1e6 },
     { "profile", OPT_STR, A(profile), "NAME", "hone (default), verl or nemo: how the stack spends memory and time" },
     { "prompts", OPT_REAL, A(work.prompts), "N", "questions a step (128)", 1, 1e9 },
     { "answers", OPT_REAL, A(work.answers), "N", "answers to each (8)", 1, 1e6 },
@@ -160,6 +164,7 @@ static bool write_recipe(const Plan *p, const PlanArgs *a, const char *model, Er
                      .data = a->data ? a->data : "data/train.parquet",
                      .cluster = a->cluster,
                      .host_memory = a->host_memory,
+                     .storage = a->storage,
                      .weights = a->weights,
                      .grads = a->grads,
                      .moments = a->moments,
@@ -240,16 +245,19 @@ static int answer(const Verb *v, const PlanArgs *a, const char *path, Mem *mem, 
     if (a->min_gpus) return fewest(p, out), 0;
     bool here = p->cluster.gpu
                     .is_cpu; /* ranks that share cores gain by no cut: data parallel, unless the user says otherwise */
-    if (a->search || (!plan_args_layout_given(a) && p->cluster.gpus > 1 && !here)) {
+    bool searches = a->search || (!plan_args_layout_given(a) && p->cluster.gpus > 1 && !here);
+    if (searches) {
+        p->saves.whole = false; /* what a layout leaves is known afterwards */
         if (!search(p, a, mem, out, &err)) return cmd_fail(v, &err);
     } else {
         if (!plan_args_layout(p, a, &err)) return cmd_fail(v, &err);
         plan_make(p);
     }
+    if (searches || !a->recipe) plan_stage_saves(p); /* a recipe says how it saves */
     if (!tell(p, a, out, &faults, &err) || (a->svg && !draw(p, a->svg, &err))
         || (a->write && !write_recipe(p, a, path, &err)))
         return cmd_fail(v, &err);
-    return p->fits && !(faults && a->recipe) ? 0 : 1;
+    return p->fits && !(faults && (a->recipe || a->signal > 0)) ? 0 : 1;
 }
 
 static int run(const Verb *v, int argc, char **argv) {

@@ -156,7 +156,7 @@ static const struct {
 static bool known_keys(const Json *j, Err *err) {
     for (size_t i = 0; i < j->n; i++) {
         const char *k = j->members[i].key;
-        bool ok = !strcmp(k, "type") || !strcmp(k, "name");
+        bool ok = !strcmp(k, "type") || !strcmp(k, "name") || !strcmp(k, "storage");
         for (size_t n = 0; n < COUNT(INTS); n++) ok |= !strcmp(k, INTS[n]);
         for (size_t n = 0; n < COUNT(SIZES); n++) ok |= !strcmp(k, SIZES[n].key);
         if (!ok) return err_set(err, "a cluster file has no key '%s' (docs/plan.md lists them)", k);
@@ -210,6 +210,7 @@ bool cluster_from_json(Cluster *out, const Json *j, Mem *mem, Err *err) {
         TRY(get_size(j, SIZES[i].key, at, err));
         if (!(*at > 0)) return err_set(err, "the key %s is missing", SIZES[i].key);
     }
+    TRY(get_size(j, "storage", &out->storage, err));
     if (out->gpu.gemm > 1 || out->gpu.attn > 1)
         return err_set(err, "gemm_fraction %g and attention_fraction %g are shares of flops: at most 1", out->gpu.gemm,
                        out->gpu.attn);
@@ -226,6 +227,7 @@ static bool cluster_from_file(Cluster *out, const char *path, Mem *mem, Err *err
 }
 
 bool cluster_parse(Cluster *out, const char *spec, Mem *mem, Err *err) {
+    out->storage = 0;
     if (!strcmp(spec, "this")) {
         machine_measure(&out->gpu);
         out->gpus = 1;

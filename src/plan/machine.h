@@ -22,6 +22,8 @@ typedef struct {
 typedef struct {
     Machine gpu;
     int     gpus;
+    double  storage;                         /* of the file system that all nodes share, bytes a second in all;
+                                              * 0: not known */
 } Cluster;
 
 static inline int cluster_nodes(const Cluster *c) { return (c->gpus + c->gpu.per_node - 1) / c->gpu.per_node; }

@@ -150,6 +150,7 @@ static void host_rank(const Plan *p, const StagePlan *st, double *out) {
     out[HOST_OPTIM] = f->optimizer * (ce + cn);
     out[HOST_OFFLOADED] = l->park_states ? f->optimizer * (e + n - ce - cn) : 0;
     out[HOST_REF] = p->work.kl ? f->weight * all : 0;
+    out[HOST_SAVE] = f->one_copy && p->saves.whole ? (4 + 2 * p->saves.average) * (e + n) : 0;
     if (!f->pinned_pow2) {
         out[HOST_WEIGHTS] = l->park_weights && !plan_shares(p) ? f->weight * all : 0;
         return;

@@ -42,6 +42,13 @@ static inline int    work_epochs(const Workload *w) { return w->epochs > 0 ? w->
 static inline int    layout_expert_cut(const Layout *l) { return l->g.ep * l->g.etp; }
 static inline int    layout_engine(const Layout *l) { return l->gen_ep > l->gen_tp ? l->gen_ep : l->gen_tp; }
 
+typedef struct {                      /* how the run saves */
+    double average;                   /* bytes of each of the two averages in a checkpoint: 4, 2, 0 */
+    double minutes;                   /* between saves; 0: not by time */
+    double signal;                    /* seconds before its end in which a job is told; 0: not said */
+    bool   whole;                     /* the buffer holds a copy of everything */
+} Saves;
+
 typedef struct {
     const char *name, *about;
     /* memory: bytes per parameter, and what lies outside the tensors */
@@ -86,7 +93,9 @@ typedef enum {
     MEM_RUNTIME,
     MEM_COUNT
 } MemKind;
-typedef enum { HOST_OPTIM, HOST_OFFLOADED, HOST_GRADS, HOST_WEIGHTS, HOST_REF, HOST_BASE, HOST_COUNT } HostKind;
+typedef enum {
+    HOST_OPTIM, HOST_OFFLOADED, HOST_GRADS, HOST_WEIGHTS, HOST_REF, HOST_SAVE, HOST_BASE, HOST_COUNT
+} HostKind;
 typedef enum { PH_ROLLOUT, PH_SYNC, PH_OLD, PH_REF, PH_UPDATE, PH_OPTIMIZER, PH_MISC, PH_COUNT } Phase;
 typedef enum {
     BY_COMPUTE, BY_MEMORY, BY_NETWORK, BY_LAUNCH, BY_OPTIMIZER, BY_BUBBLE, BY_IMBALANCE, BY_TAIL, BY_HOST, BOUND_COUNT
@@ -121,6 +130,7 @@ typedef struct {
     Workload  work;
     Layout    layout;
     const Profile *profile;
+    Saves     saves;
     /* memory */
     int       stages, worst[PH_COUNT];               /* stage that holds most in that phase */
     StagePlan stage[MAX_STAGES];

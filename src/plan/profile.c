@@ -7,7 +7,8 @@
 /* clang-format off */
 const char *const MEM_NAMES[MEM_COUNT] = { "weights", "gradients", "optimizer", "activations", "working", "head",
                                            "engine", "kv cache", "buffers", "runtime" };
-const char *const HOST_NAMES[HOST_COUNT] = { "optimizer", "parked", "gradients", "weights", "reference", "processes" };
+const char *const HOST_NAMES[HOST_COUNT] = { "optimizer", "parked",     "gradients", "weights",
+                                             "reference", "checkpoint", "processes" };
 const char *const PHASE_NAMES[PH_COUNT] = { "rollout", "sync", "old log-prob", "reference", "update", "optimizer",
                                             "other" };
 const char *const BOUND_NAMES[BOUND_COUNT] = { "compute", "memory bandwidth", "network", "launch", "optimizer",

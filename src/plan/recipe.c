@@ -4,6 +4,7 @@
 
 #include "base/yaml.h"
 #include "plan/report.h"
+#include "plan/saving.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -72,6 +73,7 @@ static void plan_section(const Plan *p, const RecipeText *t, Buf *out) {
     const struct {
         const char *name, *value;
     } more[] = { { "  host_memory: ", t->host_memory },
+                 { "  storage: ", t->storage },
                  { "  weights: ", t->weights },
                  { "  grads: ", t->grads },
                  { "  moments: ", t->moments } };
@@ -124,13 +126,15 @@ void recipe_write(const Plan *p, const RecipeText *t, Buf *out) {
     grid_split_text(&l->g, out);
     buf_printf(out, "\"\n  nodes: %d\n  gpus_per_node: %d\n", cluster_nodes(&p->cluster), per_node);
     if (p->cluster.gpu.is_cpu) buf_puts(out, "trainer:\n  device: cpu\n");
+    else if (p->saves.whole)
+        buf_puts(out, "trainer:\n  save_buffer: 0     # a copy of everything: a save goes on through the update\n");
     plan_section(p, t, out);
 }
 
 int plan_faults(const Plan *p, Buf *out) {
     const Workload *w = &p->work;
     const Layout *l = &p->layout;
-    int n = 0;
+    int n = saving_faults(p, out);
     if (l->g.pp > 1 && p->micro_batches < l->g.pp) {
         double enough = ceil(work_mini(w) * (4.0 * l->g.pp) / p->micro_batches);
         buf_printf(out,

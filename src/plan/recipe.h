@@ -9,7 +9,7 @@ typedef struct {
     const char *path;             /* where the recipe will lie: named in its run lines */
     const char *model, *data;     /* model.path and data.train_files */
     const char *cluster;          /* as it was asked for: "H20-96x96", "this" or a file */
-    const char *host_memory, *weights, *grads, *moments;      /* what was asked for beyond it; NULL: nothing */
+    const char *host_memory, *storage, *weights, *grads, *moments;    /* what was asked for beyond it; NULL: nothing */
     int         per_node;                                     /* ... 0: nothing */
 } RecipeText;
 

@@ -1,6 +1,7 @@
 /* report.c - the tables that `hone plan` prints.  GB are 1e9 bytes throughout; a model small enough is told in MB. */
 #include "cut/flops.h"
 #include "plan/report.h"
+#include "plan/saving.h"
 
 #include <math.h>
 #include <string.h>
@@ -188,6 +189,7 @@ void report_text(const Plan *p, const char *memory, bool explain, Buf *out) {
     if (memory) buf_puts(out, memory);
     else memory_table(p, explain, out);
     time_table(p, out);
+    report_saving(p, out);
     if (explain) explanation(p, out);
 }
 

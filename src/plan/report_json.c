@@ -1,6 +1,7 @@
 /* report_json.c - a plan as one JSON object: per stage and phase {category: bytes}, seconds, bound_by. */
 #include "cut/flops.h"
 #include "plan/report.h"
+#include "plan/saving.h"
 
 #include <string.h>
 
@@ -128,6 +129,7 @@ void report_json(const Plan *p, Buf *b) {
     number(b, "host_worst", p->host_worst, ","), number(b, "host_mean", p->host_mean, ",");
     number(b, "kv_tokens", p->kv_tokens, ","), number(b, "kv_bytes_per_token", p->kv_per_token, ",");
     phases(p, b);
+    json_saving(p, b);
     number(b, "step_seconds", p->step, ","), number(b, "tokens_per_second_per_gpu", p->tokens_per_gpu, ",");
     number(b, "mfu", p->mfu, ","), number(b, "mfu_before_2026", p->mfu_old, ","),
         number(b, "mfu_exact", p->mfu_exact, ",");

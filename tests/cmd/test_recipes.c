@@ -5,6 +5,7 @@
 #include "cmd/plan_args.h"
 #include "base/file.h"
 #include "plan/recipe.h"
+#include "plan/saving.h"
 #include "plan/simulate.h"
 #include "test.h"
 
@@ -95,6 +96,22 @@ static void all_accepted(void) {
     }
     closedir(d);
     EXPECT(n == 31, "%d recipes", n); /* four of them methods, for one process */
+}
+
+/* Batch files of the found recipes: their nodes, and a signal that leaves time for a save. */
+static void told_in_time(const char *name, const Plan *p) {
+    Buf text = { 0 };
+    Err err = { 0 };
+    const char *path = mem_printf(&mem, "recipes/slurm/%s.sbatch", name);
+    if (!file_exists(path)) return;
+    CHECK(file_read(&text, path, &err), "%s", err.msg);
+    const char *signal = strstr(text.data, "--signal=USR1@"), *nodes = strstr(text.data, "\n#SBATCH --nodes=");
+    CHECK(signal && nodes, "%s: no signal, or no nodes", path);
+    double s = atof(signal + strlen("--signal=USR1@")), stop = plan_saving(p).stop;
+    EXPECT(stop > 0 && s >= stop && s < stop + 120, "%s: told %.0f s before its end, a stop takes %.0f", path, s, stop);
+    EXPECT(atoi(nodes + strlen("\n#SBATCH --nodes=")) == cluster_nodes(&p->cluster), "%s: not the recipe's nodes",
+           path);
+    buf_free(&text);
 }
 
 /* What --write writes is planned again by --recipe to the same step, whatever the cluster was. */
@@ -188,6 +205,7 @@ int main(void) {
         const char *ours = plan_recipe(ROWS[i].name, ROWS[i].config, found);
         const char *said = plan_recipe(mem_printf(&mem, "%s-published", ROWS[i].name), ROWS[i].config, theirs);
         EXPECT(!*ours, "%s: %s", ROWS[i].name, ours);
+        told_in_time(ROWS[i].name, found);
         SimResult sim; /* no stragglers: what is left between the formulas and the events */
         plan_simulate(found, &(SimOpts){ .seed = 1 }, &sim);
         EXPECT(fabs(sim.step / found->step - 1) < 0.1, "%s: %.1f s, played event by event %.1f s", ROWS[i].name,
