@@ -189,7 +189,7 @@ static double sync_sent(const Plan *p) {
     if (plan_shares(p) || !p->profile->one_copy) return 0;
     Mem mem = { 0 };
     SyncPlan *out = MEM_NEW(&mem, SyncPlan);
-    to.dp = p->cluster.gpus / l->gen_tp;
+    to.dp = p->cluster.gpus / l->gen_tp, to.layers[0] = p->sum->layers;
     sync_plan(out, p->sum, &l->g, &to, &p->cluster, p->profile->weight, 64 << 20);
     double moved = out->moved;
     mem_free(&mem);
