@@ -25,9 +25,11 @@ static void on_answer(void *user, const Answer *x) {
     Stepping *s = user;
     Got *g = &s->out->at[number(s, x->request)][x->sample];
     g->n = x->n, g->finish = x->finish;
-    memcpy(g->tokens, x->tokens, (size_t)x->n * 4);
-    memcpy(g->lp, x->lp, (size_t)x->n * 4);
-    memcpy(g->ent, x->ent, (size_t)x->n * 4);
+    if (x->n) { /* given up before its first token, it has no columns */
+        memcpy(g->tokens, x->tokens, (size_t)x->n * 4);
+        memcpy(g->lp, x->lp, (size_t)x->n * 4);
+        memcpy(g->ent, x->ent, (size_t)x->n * 4);
+    }
     s->dropped += x->finish == FINISH_DROPPED;
     s->out->answers++;
 }
