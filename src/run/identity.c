@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/shell_files.h"
 #include "file/safetensors.h"
 #include "run/version.h"
 
@@ -222,32 +223,7 @@ bool identity_tokenizer(Identity *id, const char *path, const char *chat_templat
     return ok && (!chat_template || identity_file(id, "chat_template.jinja", chat_template, err));
 }
 
-static bool is_script(const char *path) {
-    struct stat st;
-    char head[4] = "";
-    if (stat(path, &st) || !S_ISREG(st.st_mode)) return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool program = fd >= 0 && read(fd, head, 4) == 4 && !memcmp(head, "\177ELF", 4);
-    if (fd >= 0) close(fd);
-    return fd >= 0 && !program;
-}
-
-bool identity_scorer(Identity *id, const char *python, const char *library, const char *command, Err *err) {
-    Mem mem = { 0 };
-    bool ok = (!python || identity_file(id, "the scorer", python, err))
-              && (!library || identity_file(id, "the scorer", library, err));
-    for (const char *at = command ? command : ""; ok && *(at += strspn(at, " \t\n;|&\"'"));) {
-        size_t n = strcspn(at, " \t\n;|&\"'");
-        const char *word = mem_str(&mem, at, n), *slash = strrchr(word, '/');
-        if (is_script(word))
-            ok = identity_file(id, mem_printf(&mem, "the scorer's %s", slash ? slash + 1 : word), word, err);
-        at += n;
-    }
-    mem_free(&mem);
-    return ok;
-}
-
-/* ---- kept, and compared */
+/* ---- lines */
 typedef struct {
     const char *key, *value, *next;
     size_t key_n, value_n;
@@ -260,6 +236,40 @@ static bool next_line(Line *l) {
     return true;
 }
 
+static bool has_key(const Identity *id, const char *key) {
+    Line l = { .next = id->lines.data };
+    while (next_line(&l))
+        if (strlen(key) == l.key_n && !memcmp(l.key, key, l.key_n)) return true;
+    return false;
+}
+
+/* ---- who judges */
+/* Also what may be run but not read. */
+static bool is_machine_code(const char *path) {
+    char head[4] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool code = fd < 0 || (read(fd, head, 4) == 4 && !memcmp(head, "\177ELF", 4));
+    if (fd >= 0) close(fd);
+    return code;
+}
+
+bool identity_scorer(Identity *id, const char *python, const char *library, const char *command, Err *err) {
+    Mem mem = { 0 };
+    const char *const *file;
+    int n = shell_files(&file, command ? command : "", &mem);
+    bool ok = (!python || identity_file(id, "the scorer", python, err))
+              && (!library || identity_file(id, "the scorer", library, err));
+    for (int i = 0; ok && i < n; i++) {
+        const char *slash = strrchr(file[i], '/'), *name = slash ? slash + 1 : file[i];
+        const char *key = mem_printf(&mem, "the scorer's %s", name);
+        for (int k = 2; has_key(id, key); k++) key = mem_printf(&mem, "the scorer's %s (%d)", name, k);
+        if (!is_machine_code(file[i])) ok = identity_file(id, key, file[i], err);
+    }
+    mem_free(&mem);
+    return ok;
+}
+
+/* ---- kept, and compared */
 void identity_put(Buf *out, const Identity *id) {
     Line l = { .next = id->lines.data };
     for (char before = '{'; next_line(&l); before = ',') {
@@ -269,13 +279,6 @@ void identity_put(Buf *out, const Identity *id) {
         json_put_str(out, l.value, l.value_n);
     }
     buf_puts(out, id->lines.n ? "}" : "{}");
-}
-
-static bool has_key(const Identity *id, const char *key) {
-    Line l = { .next = id->lines.data };
-    while (next_line(&l))
-        if (strlen(key) == l.key_n && !memcmp(l.key, key, l.key_n)) return true;
-    return false;
 }
 
 void identity_changes(const Identity *now, const Json *was, IdentityChange *each, void *user) {

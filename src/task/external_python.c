@@ -2,6 +2,8 @@
  * (reward_python.py) is a text in this one, so an installed hone needs nothing beside it but python3. */
 #include "task/external.h"
 
+#include "base/file.h"
+
 #include <string.h>
 
 static const unsigned char program[] = {
@@ -31,7 +33,7 @@ const char *python_line(const char *file, const char *function, const char *args
 
 bool python_hello(Buf *out, const RewardOptions *o, Err *err) {
     Buf text = { 0 };
-    bool ok = o->python_text || scorer_text(o, &text, err);
+    bool ok = o->python_text || file_read(&text, o->python, err);
     const Buf *b = o->python_text ? o->python_text : &text;
     if (ok) buf_printf(out, "%zu\n", b->n), buf_put(out, b->data ? b->data : "", b->n);
     buf_free(&text);

@@ -65,10 +65,6 @@ typedef struct {
     double      timeout_s;             /* of an outside scorer, a sample; 0: 10 s */
 } RewardOptions;
 
-/* What an outside scorer is made of, to be compared: the Python file, the library, or the programs and scripts that the
- * command's line names, one behind the other; nothing of one that is built in. */
-bool scorer_text(const RewardOptions *o, Buf *out, Err *err);
-
 typedef struct { int64_t done, failed, restarts, stuck; } RewardCounts;   /* restarts of a command, stuck library
                                                                            * calls */
 

@@ -177,6 +177,17 @@ static void scorers(void) {
            err.msg);
     EXPECT(count_lines(&id) == 1 && says(&id, "the scorer's s.py"), "the script and no program:\n%s", id.lines.data);
     identity_free(&id);
+    CHECK(!mkdir(at("b"), 0700), "%s", dir);
+    put("b/s.py", "print(2)"), put("judge", "echo 1"), put("log", "so far");
+    EXPECT(identity_scorer(&id, NULL, NULL,
+                           mem_printf(&mem, "cd %s; sh -e %s/judge 2>> %s/log | (. %s/s.py %s/b/s.py %s/log)", dir, dir,
+                                      dir, dir, dir, dir),
+                           &err),
+           "%s", err.msg);
+    EXPECT(count_lines(&id) == 3 && says(&id, "the scorer's judge") && says(&id, "the scorer's s.py")
+               && says(&id, "the scorer's s.py (2)"),
+           "what judges, and no log:\n%s", id.lines.data);
+    identity_free(&id);
     EXPECT(identity_scorer(&id, at("s.py"), NULL, NULL, &err) && says(&id, "the scorer"), "%s", err.msg);
     identity_free(&id);
     EXPECT(identity_scorer(&id, NULL, NULL, NULL, &err) && !id.lines.n, "none");
