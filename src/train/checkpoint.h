@@ -68,7 +68,8 @@ void checkpoint_newest(const char *run_dir, Look look, int64_t below, const char
 bool checkpoint_find(const char *run_dir, Look look, const char **path, int64_t *step, Mem *mem, Err *err);
 bool checkpoint_all_bad(const char *run_dir, int bad, Err *err);        /* says so; false */
 void checkpoint_pass_over(const char *path, const Err *why);           /* says it */
-bool checkpoint_diverged(const char *name, Err *err);                   /* says of a file: its weights are no numbers */
+/* says of a file: its weights, or averages, are no numbers */
+bool checkpoint_diverged(const char *name, const char *what, Err *err);
 /* The model's folder in the newest one, whole or not: for its small files.  NULL: there is none. */
 const char  *checkpoint_model(const char *run_dir, Mem *mem);
 /* That of one step; false if there is none (the message lists what there is) or it is damaged. */

@@ -50,8 +50,8 @@ static bool all_finite(const char *piece, size_t n, int64_t *skip) {
     return convert_not_finite(piece + from, DT_F32, (int64_t)((n - from) / 4)) < 0;
 }
 
-bool checkpoint_diverged(const char *name, Err *err) {
-    return err_set(err, "%s has weights that are no finite numbers: the run had diverged", name);
+bool checkpoint_diverged(const char *name, const char *what, Err *err) {
+    return err_set(err, "%s has %s that are no finite numbers: the run had diverged", name, what);
 }
 
 /* Bytes before the weights of a safetensors file; all of it where they do not lie on whole words, as ours do. */
@@ -265,7 +265,7 @@ static bool file_holds(const char *dir, const char *name, const Json *file, Look
     ok = ok && size_is(path.data, name, bytes, err)
          && checksum(path.data, most, &sum, &got, weights && most == INT64_MAX ? &finite : NULL, err);
     if (ok && (int64_t)sum != crc) ok = err_set(err, "%s is damaged (its checksum is another)", name);
-    else if (ok && !finite) ok = checkpoint_diverged(name, err);
+    else if (ok && !finite) ok = checkpoint_diverged(name, "weights", err);
     buf_free(&path);
     return ok;
 }

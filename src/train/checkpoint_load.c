@@ -97,9 +97,11 @@ static bool read_part(Loaded *m, const Run *r, OptimState kind, RunPart at, floa
     if (r->counts && file != SIZE_MAX)
         sums_add(&x->sums, file, t->data - f->map[t->file].data + at.at * (int64_t)each, raw, n);
     if (t->dtype == DT_BF16) convert_f32(to, DT_F32, x->half, DT_BF16, at.n);
-    if (weights && convert_not_finite(to, DT_F32, at.n) >= 0) {
+    /* A mean square may be out of float32's range: its weight stands still.  A mean makes the weight no number, one
+     * update on. */
+    if (kind != STATE_V && convert_not_finite(to, DT_F32, at.n) >= 0) {
         Err no;
-        checkpoint_diverged(f->path[t->file] + strlen(x->dir) + 1, &no);
+        checkpoint_diverged(f->path[t->file] + strlen(x->dir) + 1, weights ? "weights" : "averages", &no);
         says(x, DIVERGED, &no);
     }
     watch_moved(x->watch);

@@ -68,10 +68,11 @@ sum_of() { # sum_of FILE: manifest.json of run's last checkpoint agrees with it 
     crc=$(crc_of <"$dir/$1") piece=$(tail -c +$((at + 1)) "$dir/$1" | crc_of)
     sed -i -E 's|("'$1'":\{"bytes":[0-9]+,"crc32":)[0-9]+(,"pieces":\[[^]]*"crc32":)[0-9]+(\}\]\})|\1'$crc'\2'$piece'\3|' "$dir/manifest.json"
 }
-poison() { # poison BYTES: the last weight of run's last checkpoint
-    local file=run/checkpoints/step-000002/model/model.safetensors
-    printf "$1" | dd of=$file bs=1 seek=$(($(stat -c %s $file) - 4)) conv=notrunc status=none
-    sum_of model/model.safetensors
+poison() { # poison BYTES [FILE [BEFORE]]: the last weight of run's last checkpoint, or what stands so many bytes before it
+    local name=${2:-model/model.safetensors} file
+    file=run/checkpoints/step-000002/$name
+    printf "$1" | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 4 - ${3:-0})) conv=notrunc status=none
+    sum_of "$name"
 }
 rm -rf run
 cp -r made run
@@ -88,6 +89,19 @@ ok $? "it does not go on from the one before: $(cat run.log)"
 poison '\377\377\177\177' # the largest number is one
 "$hone" export run out.two --step 2 >out.log 2>&1
 ok $? "a checkpoint with the largest number: $(cat out.log)"
+
+# So are averages that make the next update's weights no numbers; a mean square that is infinite holds one weight still.
+# The file ends with the last norm's mean and its mean square, 128 numbers each.
+averages() { # averages BEFORE STEP: an infinite one; the run goes on from that step
+    rm -rf run
+    cp -r made run
+    poison '\000\000\200\177' optimizer.safetensors "$1"
+    train run trainer.steps=3
+    [ $? = 0 ] && grep -q "going on from .*step-00000$2" run.log && [ "$(grep -c 'passed over: optimizer.safetensors has averages that are no finite numbers' run.log)" = $((2 - $2)) ]
+    ok $? "an infinite average $1 bytes before the end: $(grep -h 'passed\|going on' run.log) $(tail -1 run.log)"
+}
+averages 512 1
+averages 0 2
 
 # A checkpoint that was moved to another disk, with a link in its place: pruning takes the link.
 rm -rf run
