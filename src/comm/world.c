@@ -1,6 +1,7 @@
 /* world.c - finds out whether a launcher started this process, loads MPI then, and makes the groups of a grid. */
 #include "comm/world.h"
 #include "base/last_words.h"
+#include "comm/begin.h"
 #include "comm/mpi/api.h"
 #include "comm/nccl.h"
 #include "comm/watch.h"
@@ -131,7 +132,9 @@ bool world_open(World *w, double wait_seconds, Err *err) {
      * other by it, although they do by memory. */
     setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0);
     Comm all = { .via = &mpi, .name = "world", .wait = wait_seconds };
+    Begin *begin = begin_watch(wait_seconds, expected);
     const char *why = api->open(&all.rank, &all.size, &w->local_rank, &w->local_size, &w->node);
+    begin_done(begin);
     if (why) return err_set(err, "MPI does not start: %s", why);
     if (all.size != expected) {
         api->close();

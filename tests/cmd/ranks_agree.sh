@@ -46,6 +46,11 @@ judge() { # what came of them
     done
 }
 
+# ---- one that ends before the other begins, and ends well: MPI alone would wait for ever
+(cd "$work/one" && mpirun --allow-run-as-root --oversubscribe -n 1 sh -c "sleep 0.5; exec '$hone' train $train $run trainer.wait_seconds=1" : -n 1 true >"$work/begun.log" 2>&1)
+[ $? = 1 ] && [ "$(grep -c '^hone' "$work/begun.log")" = 1 ] && grep -q '^hone: of 2 ranks not all have begun within 1 s' "$work/begun.log" && [ ! -e "$work/RUN" ]
+ok $? "the other has ended: $(cat "$work/begun.log")"
+
 # ---- another configuration, another verb
 while read -r set pattern; do
     apart "$pattern" one "train $train $run" "train $train $run $set" </dev/null
