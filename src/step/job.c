@@ -1,36 +1,15 @@
-/* job.c - opening and closing what every training has, and being told to stop. */
+/* job.c - opening and closing what every training has. */
 #include "step/job.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/last_words.h"
 #include "op/device.h"
 #include "train/masters.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { CHECKPOINT_PARAM_BYTES = 12 }; /* a weight and its two averages in float32 */
 
-static volatile sig_atomic_t stop; /* the one thing a signal may touch */
-static void on_signal(int sig) {
-    (void)sig;
-    stop = 1;
-}
-
-bool stop_asked(void) { return stop; }
-
-static void stop_on_signals(void) {
-    struct sigaction sa = { .sa_handler = on_signal };
-    static const int which[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 }; /* USR1: mpirun hands it on, TERM it does not */
-    for (size_t i = 0; i < COUNT(which); i++) {
-        struct sigaction was;
-        bool ignored = !sigaction(which[i], NULL, &was) && was.sa_handler == SIG_IGN;
-        if (!ignored || which[i] != SIGHUP) sigaction(which[i], &sa, NULL);
-    }
-}
-
-/* ---- opening */
 static bool open_ranks(Job *j, Err *err) {
     Identity asked = { 0 };
     identity_program(&asked, j->c.verb == CONF_SFT ? "sft" : "train");
@@ -71,7 +50,7 @@ static bool read_small_files(Job *j, Err *err) {
 bool job_open(Job *j, Err *err) {
     GridShape axes = config_axes(&j->c);
     ranks_phase(&j->ranks, "loading");
-    signal(SIGUSR1, on_signal); /* a launcher's word may come so early; a terminal's ends at once as long as it loads */
+    stop_listen_early();
     TRY(job_agree(j, open_first(j, err) && read_small_files(j, err), err));
     j->o.desc.freeze_tower = j->c.train.freeze_tower;
     TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
@@ -130,67 +109,6 @@ bool job_fits(Job *j, const RunShape *s, Err *err) {
     return true;
 }
 
-/* ---- what each rank holds, as --memory counts it and as it was taken: the same lines */
-RankLine rank_line(const Shard *s, int rank, const Need *need, int n) {
-    RankLine l;
-    GridAt at = s->at;
-    int k = snprintf(l.text, sizeof l.text, "rank %d tp%d cp%d dp%d pp%d ep%d etp%d:", rank, at.tp, at.cp, at.dp, at.pp,
-                     at.ep, at.etp);
-    for (int i = 0; i < n && k < (int)sizeof l.text; i++)
-        k += snprintf(l.text + k, sizeof l.text - (size_t)k, " %s %zu,", need[i].name, need[i].bytes);
-    if (k < (int)sizeof l.text)
-        snprintf(l.text + k, sizeof l.text - (size_t)k, " in all %zu bytes\n", needs_sum(need, n, false));
-    return l;
-}
-
-/* The arenas that there are, in place of what was counted for them. */
-static void put_taken(const Job *j, Need *need, int n) {
-    const Policy *p = &j->policy, *q = j->beside;
-    const Model *m = &j->o.model;
-    size_t packing = p->host.size + p->sort.size + (q ? q->host.size + q->sort.size : 0);
-    const struct {
-        int id;
-        size_t bytes;
-    } taken[] = {
-        { NEED_WEIGHTS, m->w.arena.size },
-        { NEED_ROLLOUT_WEIGHTS, j->sampled ? j->sampled->arena.size : 0 },
-        { NEED_REFERENCE, q ? q->m->w.arena.size : 0 },
-        { NEED_GRADIENTS, p->grads.arena.size },
-        { NEED_OPTIMIZER, p->opt.dev.size },
-        { NEED_OPTIMIZER_HOST, p->opt.host.size },
-        { NEED_ACTIVATIONS, p->block.memory.size - (p->grads.borrowed ? p->grads.arena.size : 0)
-                                - (p->opt.borrowed ? p->opt.dev.size : 0) - (m->w.borrowed ? m->w.arena.size : 0) },
-        { NEED_KV, p->block.memory.size - (j->sampled ? j->sampled->arena.size : 0) },
-        { NEED_OFFLOADED_STATES, p->opt.borrowed ? p->opt.dev.size : 0 },
-        { NEED_OFFLOADED_WEIGHTS, m->w.borrowed ? m->w.arena.size : 0 },
-        { NEED_SCRATCH, j->o.dev.tmp.size },
-        { NEED_MICRO_BATCHES, p->io.size + (q ? q->io.size : 0) },
-        { NEED_PACKING, packing },
-    };
-    for (int i = 0; i < n; i++)
-        for (size_t k = 0; k < COUNT(taken); k++)
-            if (need[i].id == taken[k].id) need[i].bytes = taken[k].bytes;
-}
-
-static bool tell_memory(const Job *j, Err *err) {
-    Mem mem = { 0 };
-    Need need[MOST_NEEDS];
-    memcpy(need, j->need, sizeof need);
-    put_taken(j, need, j->needs);
-    int ranks = ranks_count(&j->ranks);
-    RankLine mine = rank_line(&j->ranks.shard, j->ranks.world.all.rank, need, j->needs),
-             *all = MEM_ARRAY(&mem, RankLine, (size_t)ranks);
-    comm_gather_host(&j->ranks.world.all, all, &mine, sizeof mine);
-    Buf text = { 0 };
-    for (int r = 0; r < ranks; r++) buf_puts(&text, all[r].text);
-    char path[4200];
-    snprintf(path, sizeof path, "%.4000s/memory.txt", j->c.trainer.run_dir);
-    bool ok = !ranks_first(&j->ranks) || file_write(path, text.data, text.n, err);
-    buf_free(&text);
-    mem_free(&mem);
-    return job_agree(j, ok, err);
-}
-
 bool job_open_weights(Job *j, const RunShape *s, Err *err) {
     OpenOpts oo = { .leaves = j->c.trainer.leaves,
                     .trained = true,
@@ -235,11 +153,11 @@ bool job_open_saves(Job *j, Err *err) {
     tell_rounded(j);
     dev_touch(&j->o.dev);
     mem_touch(&j->mem); /* what was counted is taken now: no step is larger than the one before */
-    return tell_memory(j, err);
+    return job_tell_memory(j, err);
 }
 
 void job_begin(Job *j) {
-    stop_on_signals();
+    stop_listen();
     j->t_saved = clock_now();
     j->progress = progress_open(j->dir, &j->mem);
     int64_t checkpoint = j->c.trainer.save == SAVE_NEVER ? 0 : arch_param_count(&j->o.desc) * CHECKPOINT_PARAM_BYTES;

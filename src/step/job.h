@@ -60,6 +60,7 @@ typedef struct { char text[1024]; } RankLine;
 RankLine rank_line(const Shard *s, int rank, const Need *need, int n);     /* that and memory.txt's */
 bool job_open_weights(Job *j, const RunShape *s, Err *err);        /* and dev.tmp */
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err);       /* weights are there: masters too */
+bool job_tell_memory(const Job *j, Err *err);          /* memory.txt: taken.c.  Collective */
 void job_tell_places(Job *j);                          /* places.c: cores and memory of the ranks.  Collective */
 bool job_open_saves(Job *j, Err *err);                             /* of j->policy; what was counted is then
                                                                     * touched and told in memory.txt */
@@ -80,6 +81,8 @@ bool job_tell(Job *j, Err *err);                              /* the step's metr
 
 /* After SIGTERM, SIGINT, SIGUSR1 or SIGHUP (unless it was ignored at the start: nohup), from
  * job_begin on: finish what cannot be cut, save, end. */
+void stop_listen_early(void);                                      /* stop.c: to USR1, then to all of them */
+void stop_listen(void);
 bool stop_asked(void);                                             /* of this rank */
 static inline bool job_wanted(const Job *j) { return !ranks_any(&j->ranks, stop_asked()); }             /* collective */
 static inline bool job_agree(const Job *j, bool ok, Err *err) { return ranks_agree(&j->ranks, ok, err); }
