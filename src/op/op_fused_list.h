@@ -6,10 +6,18 @@
  * false where it does not take the shapes; then, and on a backend without it, they are done one by one.
  *
  * Why layers name them, and no backend finds them in a list of plain ops: every one of them is the CUDA backend's,
- * where it was measured (five are the CPU's too, and none is the CPU's alone); grouped_dx2 and linear_dx3 are another
- * sum than their parts, which must not depend on where such a list ends; and those with 'keep', 'next' or scratch
- * say what is read later, which the calls do not show.  Row by row ops of the CPU need no door: op/cpu/chain.c has
- * them. */
+ * where it was measured (five are the CPU's too, and none is the CPU's alone), so that a list on the CPU would take no
+ * door away; and a list could not be sure to find them:
+ *   grouped_dx2, linear_dx3           another sum than their parts', which must not depend on where a list ends
+ *   *_first                           whoever calls knows that nothing is there yet; a list would have to prove it
+ *   grouped_swiglu, permute_swiglu, route_swiglu, route_sort, *combine*, permute_slots
+ *                                     what is scratch, or read later ('keep'), or next, the plain calls do not show
+ *   linear2, linear3, norm_rope*      one pass over x, or one launch: a list ends wherever rows of other ranks, a watch
+ *                                     or a copy come between
+ *   add_rmsnorm, rmsnorm_bwd_add, add_rmsnorm_linear, rmsnorm_linear3, grouped_combine_add
+ *                                     one token's decoding was bought by them; some begin in one layer and end in the
+ *                                     next (defers_norms)
+ * Row by row ops of the CPU need no door: op/cpu/chain.c has them. */
 
 /* dw = dy' x, whatever was there: zero, linear_dw.  The same by experts: zero, grouped_dw */
 FUSED(linear_dw_first, (Dev *d, Tensor dw, Tensor db, Tensor dy, Tensor x),
