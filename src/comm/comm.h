@@ -34,11 +34,13 @@ static inline Comm comm_self(void) { return (Comm){ .name = "self", .size = 1 };
 Comm comm_dry(const char *name, int rank, int size);                    /* for the dry device */
 
 /* The groups a rank is in, one an axis of the grid (cut/grid.h); dense: dp x cp, who hold the same dense weights;
- * experts: ep x etp, etp fastest, who hold one copy of the experts together. */
-typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense, experts; } Groups;
+ * experts: ep x etp, etp fastest, who hold one copy of the experts together.  Where each of several machines has as
+ * many of these, one behind the other: near: those of this machine; across: those with this one's place on every
+ * machine.  Else both are of one. */
+typedef struct { Comm tp, cp, dp, pp, ep, etp, edp, dense, experts, near, across; } Groups;
 static inline Groups groups_self(void) {
     Comm one = comm_self();
-    return (Groups){ one, one, one, one, one, one, one, one, one };
+    return (Groups){ one, one, one, one, one, one, one, one, one, one, one };
 }
 static inline bool comm_is_dry(const Comm *c) { return c->via && !c->impl; }
 

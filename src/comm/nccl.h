@@ -30,6 +30,7 @@ void  nccl_close(Nccl *n);
 /* Groups made from now on that lie inside a machine have its communicator, if there are several machines.  Collective
  * over all. */
 void  nccl_near(Nccl *n, const Comm *all);
+int   nccl_machine(const Nccl *n);      /* the first rank of this one's */
 /* The same group, with tensors in device memory.  Collective over it. */
 Comm  nccl_group(Nccl *n, const Comm *mpi);
 /* Links between neighbours of a pipeline over that group: 'stages' of 'each' ranks, in their order; ring: from the last

@@ -125,6 +125,8 @@ void nccl_near(Nccl *n, const Comm *all) {
     watch_waits(all->watch, NULL);
 }
 
+int nccl_machine(const Nccl *n) { return n->node[n->rank]; }
+
 Comm nccl_group(Nccl *n, const Comm *mpi) {
     Comm c = *mpi;
     if (c.size == 1) return c;

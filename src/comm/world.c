@@ -202,6 +202,28 @@ static Comm split(const World *w, const char *name, int color, int key, int size
     return w->nccl ? nccl_group(w->nccl, &c) : c;
 }
 
+/* How many of a group's ranks each machine has, one behind the other; 0: they do not lie so, or are one machine's. */
+static int each_machine(const Comm *c, const int *machine) {
+    int n = 1;
+    while (n < c->size && machine[n] == machine[0]) n++;
+    if (c->size % n || n == 1 || n == c->size) return 0;
+    for (int r = 0; r < c->size; r++) /* the first ranks of machines ascend: an earlier one does not come again */
+        if (machine[r] != machine[r / n * n] || (r >= n && r % n == 0 && machine[r] <= machine[r - n])) return 0;
+    return n;
+}
+/* The experts' group by machines, where every group of the grid lies alike. */
+static void split_experts(const World *w, int color, Groups *out) {
+    const Comm *e = &out->experts;
+    out->near = out->across = comm_self();
+    if (!w->open || e->size == 1) return;
+    int machine[COMM_MOST], mine = w->nccl ? nccl_machine(w->nccl) : w->node;
+    comm_gather_host(e, machine, &mine, sizeof mine);
+    int n = each_machine(e, machine), most = (int)comm_max(&w->mpi, n), least = -(int)comm_max(&w->mpi, -n);
+    if (!least || most != least) return;
+    out->near = split(w, "ep of a machine", color * e->size + e->rank / n, e->rank % n, n);
+    out->across = split(w, "ep over machines", color * e->size + e->rank % n, e->rank / n, e->size / n);
+}
+
 void world_groups(const World *w, const GridShape *g, Groups *out) {
     int r = w->all.rank, stage = grid_stage_ranks(g);
     CHECK(w->all.size == grid_ranks(g), "%d ranks for a grid of %d", w->all.size, grid_ranks(g));
@@ -217,6 +239,7 @@ void world_groups(const World *w, const GridShape *g, Groups *out) {
     out->etp = split(w, "etp", r / g->etp, at.etp, g->etp);
     out->ep = split(w, "ep", at.pp * (stage / g->ep) + at.edp * g->etp + at.etp, at.ep, g->ep);
     out->experts = split(w, "ep x etp", at.pp * (stage / experts) + at.edp, at.ep * g->etp + at.etp, experts);
+    split_experts(w, at.pp * (stage / experts) + at.edp, out);
     out->edp = split(w, "edp", at.pp * experts + in % experts, at.edp, stage / experts);
 }
 

@@ -101,7 +101,7 @@ static void moe_even(const Ctx *c, int layer, Tensor y, Tensor x) {
     experts_forward(c, out, h, &e.down, ex, by_expert_cols(c));
     op_permute(d, back, out, tensor_shape(r.slot, n, 1));
     Tensor own = ep_results(&c->par, d, tmp, back, d->act, x.rows * m->topk),
-           weight = tensor_rows(r.weight, c->par.experts.rank * c->each, x.rows);
+           weight = tensor_rows(r.weight, ep_place(&c->par, c->each), x.rows);
     op_combine(d, y, own, c->order, weight);
     if (m->shared) add_shared(c, layer, y, x, NULL);
     arena_pop(tmp, mark);

@@ -187,12 +187,34 @@ void ep_combine(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor result
 }
 
 /* ---- without counts */
+/* Over machines what goes to each rank of another one goes there once, and is handed on inside it: 'block' rows of all
+ * are then those of the ranks with one place on every machine, in the order of machines. */
+static bool by_machines(const Par *p) { return p->across.size > 1; }
+int64_t ep_place(const Par *p, int64_t each) {
+    return each * (by_machines(p) ? p->near.rank * p->across.size + p->across.rank : p->experts.rank);
+}
+
+/* This rank's rows of 'all' to all of a group, whose rows come to theirs; 'each' of every rank from 'first' on. */
+static void hand_round(const Comm *c, Dev *d, Tensor all, int64_t first, int64_t each) {
+    CommRows get[LEAVES_MOST], give[LEAVES_MOST];
+    for (int r = 0; r < c->size; r++) {
+        get[r] = (CommRows){ first + r * each, r == c->rank ? 0 : each };
+        give[r] = (CommRows){ first + c->rank * each, r == c->rank ? 0 : each };
+    }
+    comm_exchange(c, d, all, get, all, give);
+}
+
 Tensor ep_tokens(const Par *p, Dev *d, Arena *a, Tensor x, int64_t each) {
     CHECK(x.rows <= each, "%ld tokens, %ld are the most", (long)x.rows, (long)each);
-    Tensor mine = tensor_push(a, x.dtype, each, x.cols);
+    int64_t n = each * p->experts.size, block = each * p->across.size;
+    Tensor all = by_machines(p) ? tensor_push(a, x.dtype, n, x.cols) : TENSOR_NONE,
+           mine = by_machines(p) ? tensor_rows(all, ep_place(p, each), each) : tensor_push(a, x.dtype, each, x.cols);
     if (x.rows) op_copy(d, tensor_rows(mine, 0, x.rows), x);
     if (x.rows < each) op_zero(d, tensor_rows(mine, x.rows, each - x.rows));
-    return comm_all_gather(&p->experts, d, a, mine, each * p->experts.size);
+    if (!by_machines(p)) return comm_all_gather(&p->experts, d, a, mine, n);
+    hand_round(&p->across, d, all, p->near.rank * block, each);
+    hand_round(&p->near, d, all, 0, block);
+    return all;
 }
 
 Seqs ep_experts(const Par *p, Tensor at, int experts, int64_t n) {
@@ -200,15 +222,27 @@ Seqs ep_experts(const Par *p, Tensor at, int experts, int64_t n) {
     return (Seqs){ end - first, (int)n, tensor_rows(at, first, end - first + 1) };
 }
 
-Tensor ep_results(const Par *p, Dev *d, Arena *a, Tensor all, DType to, int64_t rows) {
-    const Comm *c = &p->experts;
-    int64_t each = all.rows / c->size;
-    Tensor received = tensor_push(a, all.dtype, all.rows, all.cols), own = tensor_push(a, to, rows, all.cols),
-           part[LEAVES_MOST];
+/* Rows [r * each, (r + 1) * each) of 'from' to rank r; what comes, as many of each, is added up, of each the first
+ * sum.rows. */
+static void sum_of(const Comm *c, Dev *d, Tensor sum, Tensor received, Tensor from) {
+    int64_t each = from.rows / c->size;
+    Tensor part[LEAVES_MOST];
     CommRows of[LEAVES_MOST];
     for (int r = 0; r < c->size; r++)
-        of[r] = (CommRows){ r * each, each }, part[r] = tensor_rows(received, r * each, rows);
-    comm_exchange(c, d, received, of, all, of);
-    if (rows) op_tree_add(d, own, part, c->size);
+        of[r] = (CommRows){ r * each, each }, part[r] = tensor_rows(received, r * each, sum.rows);
+    comm_exchange(c, d, received, of, from, of);
+    if (sum.rows) op_tree_add(d, sum, part, c->size);
+}
+
+Tensor ep_results(const Par *p, Dev *d, Arena *a, Tensor all, DType to, int64_t rows) {
+    Tensor received = tensor_push(a, all.dtype, all.rows, all.cols), own = tensor_push(a, to, rows, all.cols);
+    if (!by_machines(p)) {
+        sum_of(&p->experts, d, own, received, all);
+        return own;
+    }
+    int64_t block = all.rows / p->near.size;
+    Tensor merged = tensor_rows(all, 0, block); /* what this machine's experts have for one place on every machine */
+    sum_of(&p->near, d, merged, received, all);
+    sum_of(&p->across, d, own, tensor_rows(received, 0, block), merged);
     return own;
 }

@@ -76,11 +76,15 @@ void   ep_combine(const EpPlan *e, const Par *p, Dev *d, Tensor own, Tensor resu
 
 /* The same without counts, for the few tokens of a step of decoding: all ranks get the tokens of all, each of as many
  * ('each'), and return a row for every expert of every token, -0 where it is not theirs.  Sizes are known to all
- * beforehand, so nothing is read on the host.  A number of ranks that is a power of two, up to LEAVES_MOST.
- * tokens: [size*each,cols] of a, padded with 0.  experts: where rows of the own ones begin among n of all.  results:
- * what came back for the first 'rows' of this rank's rows; parts of sums are added by the tree, and -0 changes none. */
+ * beforehand, so nothing is read on the host.  A number of ranks that is a power of two, up to LEAVES_MOST.  What goes
+ * to several ranks of another machine goes there once (Groups.near, across), and what comes back from several is added
+ * up there: the tree's lower levels.
+ * tokens: [size*each,cols] of a, padded with 0, this rank's at ep_place.  experts: where rows of the own ones begin
+ * among n of all.  results: what came back for the first 'rows' of this rank's rows; parts of sums are added by the
+ * tree, and -0 changes none; 'all' is used up. */
 static inline bool ep_is_even(int ranks) { return ranks > 1 && leaves_fit(ranks); }
 Tensor ep_tokens(const Par *p, Dev *d, Arena *a, Tensor x, int64_t each);
+int64_t ep_place(const Par *p, int64_t each);
 Seqs   ep_experts(const Par *p, Tensor at, int experts, int64_t n);
 Tensor ep_results(const Par *p, Dev *d, Arena *a, Tensor all, DType to, int64_t rows);
 

@@ -4,6 +4,7 @@
  * rollout of any length costs as many evaluations as it has events. */
 #include "cut/flops.h"
 #include "cut/mixer.h"
+#include "par/par.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -39,22 +40,30 @@ static double most_rows(const Plan *p, double mean) {
     if (replicas <= 1) return mean;
     return mean + normal_quantile((replicas - 0.375) / (replicas + 0.25)) * sqrt(mean * (1 - mean / full));
 }
+/* Rows of experts there and back.  Over machines they go to each once and are handed on inside it (par.h), one after
+ * the other: of ranks - 1 parts one to each other machine, the rest by NVLink.  With counts each goes to its rank. */
+static double own_exchange(const Plan *p, double bytes) {
+    const Machine *g = &p->cluster.gpu;
+    int engine = layout_engine(&p->layout), domain = plan_domain(p);
+    double near = bytes / engine / (g->nvlink * p->profile->a2a), far = bytes / engine / (g->nic * LINK_SHARE);
+    if (inside(p, engine)) return 2 * NEAR_EXCHANGE + near;
+    if (!ep_is_even(engine) || domain == 1 || engine % domain)
+        return 2 * p->profile->latency + fmax(near, far * (engine - domain) / (engine - 1));
+    double across = (engine / domain - 1.0) / (engine - 1);
+    return 2 * (NEAR_REDUCE + p->profile->latency) + (1 - across) * near + across * far;
+}
 /* What this program sends. */
 static double own_network(const Plan *p, double per_replica) {
     const Layout *l = &p->layout;
     const Machine *g = &p->cluster.gpu;
-    double engine = layout_engine(l), rows = most_rows(p, per_replica), far = 0, sum = 0;
+    double engine = layout_engine(l), rows = most_rows(p, per_replica), sum = 0;
     int tp_calls = l->gen_ep > l->gen_tp ? 1 : 2;
     double tp = inside(p, l->gen_tp) ? g->nvlink * p->profile->ring : g->nic * SMALL_SHARE,
            tp_alpha = inside(p, l->gen_tp) ? NEAR_REDUCE : p->profile->latency;
-    double ep_alpha = inside(p, layout_engine(l)) ? NEAR_EXCHANGE : p->profile->latency;
-    if (!inside(p, layout_engine(l))) far = (engine - plan_domain(p)) / (engine - 1);
     for (int i = 0; i < p->sum->layers; i++) {
         SentBytes s = sent_decode(p, i, rows);
         if (l->gen_tp > 1) sum += tp_calls * tp_alpha + s.tp / engine / tp;
-        if (s.ep > 0)
-            sum += 2 * ep_alpha
-                   + fmax(s.ep / engine / (g->nvlink * p->profile->a2a), far * s.ep / engine / (g->nic * LINK_SHARE));
+        if (s.ep > 0) sum += own_exchange(p, s.ep);
     }
     return sum;
 }

@@ -56,10 +56,12 @@ on() { (on_start "$@"); ok $? "$*: $(tail -3 "$work/$2.log")"; }
 noted() { # noted RUN: steps of decoding of all its ranks, and how many of them were replayed
     cat "$work/$1".count.* | awk '/steps/ { some += $1; all += $3 } END { print some + 0, all + 0 }'
 }
-while read -r n share grid; do # share: of the steps of decoding that are to be replayed, in percent
+# share: of the steps of decoding that are to be replayed, in percent; node: ranks of a machine.  Over machines experts'
+# rows go to each machine once, in the communicator of all, and inside it by its own.
+while read -r n share node grid; do
     rm -rf "$work/mpi" "$work/nccl" "$work"/nccl.count.*
     by_mpi on "$n" mpi $grid
-    GPU_COUNT=$work/nccl.count by_nccl on "$n" nccl $grid
+    GPU_NODE=$node GPU_COUNT=$work/nccl.count by_nccl on "$n" nccl $grid
     same_run mpi nccl 3 "over NCCL, $n ranks, $grid"
     all_exact nccl
     ok $? "$n ranks, $grid: the sampler's log-probs are not the trainer's"
@@ -68,11 +70,11 @@ while read -r n share grid; do # share: of the steps of decoding that are to be 
     ok $? "$n ranks, $grid: $some of $all steps of decoding were replayed, not $share %"
     told "$n ranks, $grid ($some of $all steps of decoding replayed)"
 done <<'END'
-2 1 grid.tp=2 rollout.grid.tp=2 train.use_kl_loss=true train.park_states=true train.weights=bf16 train.master=remainder train.moments=bf16
-4 1 grid.pp=2 grid.vpp=2 rollout.grid.tp=2 train.park_weights=true
-4 1 grid.cp=2 grid.tp=2 rollout.grid.tp=4
-4 95 grid.ep=4 rollout.grid.dp=4 rollout.grid.ep=4 rollout.max_batch=8 data.max_response_length=100 train.micro_tokens=512
-8 95 grid.tp=2 grid.pp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=4 rollout.grid.ep=8 data.train_batch_size=8 data.max_response_length=60 train.micro_tokens=256
+2 1 2 grid.tp=2 rollout.grid.tp=2 train.use_kl_loss=true train.park_states=true train.weights=bf16 train.master=remainder train.moments=bf16
+4 1 4 grid.pp=2 grid.vpp=2 rollout.grid.tp=2 train.park_weights=true
+4 1 4 grid.cp=2 grid.tp=2 rollout.grid.tp=4
+4 95 4 grid.ep=4 rollout.grid.dp=4 rollout.grid.ep=4 rollout.max_batch=8 data.max_response_length=100 train.micro_tokens=512
+8 95 2 grid.tp=2 grid.pp=2 grid.ep=4 rollout.grid.tp=2 rollout.grid.dp=4 rollout.grid.ep=8 data.train_batch_size=8 data.max_response_length=60 train.micro_tokens=256
 END
 four="grid.tp=2 grid.pp=2 rollout.grid.tp=2 trainer.steps=4"
 by_mpi on 4 whole $four

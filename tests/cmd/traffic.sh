@@ -1,7 +1,8 @@
 #!/bin/bash
 # traffic.sh - what `hone plan` says that ranks send each other is what they send: runs of one step on eight grids, over a
 # driver and an NCCL that are the host's and count bytes (tests/shim/gpu), beside the plan of the same run; rollout,
-# reference, update with its optimizer, and sync, each within 3 %.  Answers are of one length, since plans know means.
+# reference, update with its optimizer, and sync, each within 3 %.  Two machines have half of
+# the ranks each.  Answers are of one length, since plans know means.
 #   bash tests/cmd/traffic.sh build/hone
 . tests/cmd/train_common.bash
 shims=$(dirname "$hone")/shims/gpu
@@ -26,7 +27,7 @@ phases() { # phases < the plan as JSON: "PHASE BYTES"
 compared=0
 while read -r n model grid; do
     rm -rf "$work/run" "$work"/count.*
-    GPU_COUNT=$work/count GPU_DIR=$work GPU_JITTER_US=0 $(under_ranks "$n") "$shims/hone" train model.path="$work/$model" "data.train_files=[$work/sums.jsonl]" \
+    GPU_NODE=$((n / 2)) GPU_COUNT=$work/count GPU_DIR=$work GPU_JITTER_US=0 $(under_ranks "$n") "$shims/hone" train model.path="$work/$model" "data.train_files=[$work/sums.jsonl]" \
         data.train_batch_size=8 rollout.n=4 data.max_prompt_length=16 data.max_response_length=24 rollout.ignore_eos=true train.micro_tokens=512 train.lr=1e-3 \
         train.use_kl_loss=true trainer.threads=1 trainer.peak_tflops=0.1 trainer.device=cpu trainer.steps=1 trainer.tensorboard=false \
         reward.library="$(dirname "$hone")/scorers/low_bytes.so" trainer.run_dir="$work/run" $grid >"$work/log" 2>&1 </dev/null

@@ -291,6 +291,21 @@ static void same_members(const Comm *c, int me, const char *grid) {
     rig_close(&r);
 }
 
+/* Experts by machines, where machines are so many ranks each (the NCCL of tests/shim/gpu): rank a * n + b of a group is
+ * the b-th on the a-th, or each machine has its own share of them. */
+static void by_machines(const World *w, const Groups *s, const char *grid) {
+    const char *ranks = getenv("GPU_NODE");
+    int machine = w->nccl && ranks ? atoi(ranks) : w->all.size, n = s->experts.size;
+    bool regular = w->all.size % machine == 0 && n > machine && n % machine == 0 && machine > 1;
+    EXPECT(s->near.size == (regular ? machine : 1) && s->across.size == (regular ? n / machine : 1),
+           "%s: %d experts' ranks, %d a machine: %d near, %d across", grid, n, machine, s->near.size, s->across.size);
+    if (!regular) return;
+    EXPECT(s->near.rank == s->experts.rank % machine && s->across.rank == s->experts.rank / machine,
+           "%s: rank %d of the experts is %d near, %d across", grid, s->experts.rank, s->near.rank, s->across.rank);
+    same_members(&s->near, w->all.rank, grid);
+    same_members(&s->across, w->all.rank, grid);
+}
+
 static void groups(const World *w, const ModelDesc *m) {
     for (size_t k = 0; k < COUNT(grids); k++) {
         GridShape g;
@@ -318,6 +333,7 @@ static void groups(const World *w, const ModelDesc *m) {
                    all[i].c->name);
             same_members(all[i].c, w->all.rank, grids[k]);
         }
+        by_machines(w, &s, grids[k]);
         comm_barrier(&w->all);
     }
 }
