@@ -2,6 +2,7 @@
  *
  * Megatron's rank order (tp, then dp, then pp) puts a node's ranks on as few stages as possible; so does ours. */
 #include "plan/kept.h"
+#include "comm/nccl.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -109,6 +110,18 @@ static double engine_weights(const Plan *p) {
     return p->profile->weight * ((p->sum->total - experts) / l->gen_tp + experts / layout_engine(l));
 }
 
+/* Beside the arenas.  Of this program: the driver's context with its kernels, the communicator of all with its links
+ * (assumed), and buffers of each peer and channel of the machine's (comm/nccl.h; NCCL itself takes 32 where one machine
+ * is all there is); not less than the profile says. */
+static double runtime_of(const Plan *p) {
+    const double context = 0.8e9, all = 0.6e9, channel = 9.4e6;
+    const Machine *g = &p->cluster.gpu;
+    if (!p->profile->one_copy || g->is_cpu || p->cluster.gpus == 1) return p->profile->runtime;
+    int ranks = g->per_node < p->cluster.gpus ? g->per_node : p->cluster.gpus;
+    int channels = cluster_nodes(&p->cluster) > 1 ? NCCL_NODE_CHANNELS : 32;
+    return fmax(p->profile->runtime, context + all + (ranks - 1) * channels * channel);
+}
+
 static void stage_phases(Plan *p, int i) {
     const Layout *l = &p->layout;
     const Profile *f = p->profile;
@@ -129,7 +142,7 @@ static void stage_phases(Plan *p, int i) {
     sync[MEM_ENGINE] = p->engine_weights;
     sync[MEM_BUFFERS] = plan_shares(p) || !f->one_copy ? 0 : SYNC_BUFFER;
     for (int ph = 0; ph < PH_COUNT; ph++)
-        if (phase_has_memory(ph)) st->bytes[ph][MEM_RUNTIME] = f->runtime;
+        if (phase_has_memory(ph)) st->bytes[ph][MEM_RUNTIME] = runtime_of(p);
 }
 
 static double total_of(const double *bytes) {
