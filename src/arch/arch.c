@@ -22,6 +22,7 @@ void arch_derive(Dims *d) {
     d->one = 1;
     d->qk_dim = d->kv_lora ? d->nope_dim + d->rope_dim : d->head_dim;
     if (d->kv_lora) d->head_dim = d->qk_dim;
+    d->turned = d->kv_lora ? d->rope_dim : (int64_t)((double)d->head_dim * d->rope.part);
     d->q_out = d->heads * d->qk_dim;
     d->kv_out = d->kv_heads * d->head_dim;
     d->o_in = d->heads * (d->kv_lora ? d->v_dim : d->head_dim);
@@ -101,9 +102,9 @@ int arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamD
     const Dims *d = &m->d;
     const int64_t five[PARAM_DIMS] = { rows, d->vis.in, d->vis.frames, d->vis.patch, d->vis.patch };
     if (p->patch) memcpy(shape, five, sizeof five);
-    else if (p->vector) shape[0] = cols;
+    else if (p->vector && !p->one_row) shape[0] = cols;
     else shape[0] = rows, shape[1] = cols;
-    return p->patch ? PARAM_DIMS : p->vector ? 1 : 2;
+    return p->patch ? PARAM_DIMS : p->vector && !p->one_row ? 1 : 2;
 }
 
 bool arch_param_other_name(Buf *out, const ModelDesc *m, const char *name) {

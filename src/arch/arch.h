@@ -18,6 +18,8 @@ typedef struct {
     bool     truncate, pairs;                                               /* pairs: neighbours turn together
                                                                              * (deepseek) */
     int64_t  sections[3];                                                   /* ROPE_SECTIONS: time, row, column */
+    double   part;                                                          /* of a head's columns that turn, from the
+                                                                             * first on */
 } RopeConf;
 
 /* The vision tower's. */
@@ -39,6 +41,7 @@ typedef struct {
     VisDims  vis;
     int64_t  mtp_layers;                                       /* extra layers in the file, not computed */
     bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
+    bool     norm_turned;                                      /* qk_norm comes behind the rotation */
     bool     fp8;                                              /* quantization_config: float8 blocks in the files */
     LayerSpec layer[MAX_LAYERS];                               /* filled by the family's read: all 0 are layers of
                                                                 * grouped-query attention and a dense feed-forward */
@@ -48,6 +51,7 @@ typedef struct {
     /* derived once by arch_derive(): the widths that are sums or products */
     /* MLA: head_dim is qk_dim too */
     int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;
+    int64_t  turned;                                           /* columns of a head that positions turn */
     bool     own_head, q_latent, q_direct, q_a_bias, has_shared;        /* which optional rows of the table are there */
 } Dims;
 
@@ -89,6 +93,7 @@ typedef struct {
                                        * it is no embedding too) */
     bool        frozen;               /* not moved by the gradient: no gradient, no optimizer state */
     bool        patch;                /* five dimensions on disk: [rows, channels, frames, patch, patch] */
+    bool        one_row;              /* a vector with two dimensions on disk: [1, cols] */
 } ParamDesc;
 
 #define N(field) offsetof(Dims, field)
@@ -107,6 +112,7 @@ typedef struct {
     const char      *types[4];        /* config.json "model_type" */
     RouteKind        route;
     bool             runs;            /* false: counted by inspect and plan, refused by everything that computes */
+    bool             untried;         /* has parts that no GPU ran yet: refused there */
     bool           (*read)(Dims *d, const Json *config, Err *err);   /* the family's keys; unsupported values
                                                                       * are errors */
     const ParamDesc *params;          /* ends with {0} name */
@@ -160,9 +166,7 @@ int64_t arch_active_count(const ModelDesc *m);        /* parameters that one tok
  * of attention, with YaRN's factor where the family has it. */
 void  arch_rope(const ModelDesc *m, float *freq, float *amp);
 float arch_attn_scale(const ModelDesc *m);
-static inline int64_t arch_rope_dim(const ModelDesc *m) {
-    return dims_latent(&m->d) ? m->d.rope_dim : m->d.head_dim;
-}
+static inline int64_t arch_rope_dim(const ModelDesc *m) { return m->d.turned; }
 
 void arch_derive(Dims *d);             /* fills the derived part of Dims from the rest */
 

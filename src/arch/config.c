@@ -148,11 +148,38 @@ bool config_tokens(Dims *d, const Json *c, Err *err) {
     return true;
 }
 
+bool config_dense_first(Dims *d, const Json *c, MixerKind mixer, Err *err) {
+    int64_t first = -1, freq = 1;
+    TRY(json_int(c, "first_k_dense_replace", &first, err) && json_int(c, "moe_layer_freq", &freq, err));
+    if (first < 0) return err_set(err, "first_k_dense_replace is missing or negative");
+    if (freq != 1) return err_set(err, "moe_layer_freq is %ld: only 1 is supported", (long)freq);
+    for (int l = 0; l < d->layers; l++)
+        d->layer[l] = (LayerSpec){ .mixer = (uint8_t)mixer, .ffn = l < first ? FFN_DENSE : FFN_EXPERTS };
+    return true;
+}
+
+bool config_alike(int64_t *to, const Json *c, const char *key, double lo, double hi, Err *err) {
+    const Json *v = given(c, key);
+    if (!v) return true;
+    bool list = v->kind == JSON_ARRAY;
+    for (size_t i = 0; i < (list ? v->n : 1); i++) {
+        const Json *x = list ? &v->items[i] : v;
+        if (x->kind != JSON_INT || (double)x->integer < lo || (double)x->integer > hi)
+            return bad(err, key, x, "a whole number within limits is wanted");
+        if (i && x->integer != *to) return bad(err, key, v, "only one value for all layers is supported");
+        *to = x->integer;
+    }
+    return true;
+}
+
 bool arch_check(const Dims *d, RouteKind route, Err *err) {
     bool latent = dims_latent(d);
-    int64_t turned = latent ? d->rope_dim : d->head_dim;
-    if (turned % 2)
-        return err_set(err, "%s is %ld: rotary positions want an even number", latent ? "qk_rope_head_dim" : "head_dim",
+    int64_t turned = latent ? d->rope_dim : (int64_t)((double)d->head_dim * d->rope.part);
+    if (turned % 2 || turned < 1)
+        return err_set(err, "%s is %ld: rotary positions want an even number",
+                       latent             ? "qk_rope_head_dim"
+                       : d->rope.part < 1 ? "head_dim x partial_rotary_factor"
+                                          : "head_dim",
                        (long)turned);
     int64_t wide = latent ? d->kv_lora + d->rope_dim : d->head_dim;
     if (wide > LIM_ATTEND)
@@ -176,7 +203,7 @@ bool arch_check(const Dims *d, RouteKind route, Err *err) {
                        (long)d->experts);
     if (d->groups == 1) return true;
     int64_t each = d->experts / d->groups;
-    if (each < 2)
+    if (each < 2 && route == ROUTE_SIGMOID)
         return err_set(err, "n_group is %ld: a group wants at least two of the %ld experts", (long)d->groups,
                        (long)d->experts);
     if (d->group_topk > d->groups)

@@ -34,12 +34,19 @@ bool config_only(const Json *c, const char *key, const char *value, Err *err);
 bool config_text(Dims *d, const Json *c, Err *err);            /* sizes that every text model has, hidden_act */
 bool config_heads(Dims *d, const Json *c, int64_t otherwise, Err *err);     /* kv heads, head_dim (0: hidden / heads) */
 bool config_rope(Dims *d, const Json *c, double theta, Err *err);           /* both spellings; theta if none is given */
+/* The same where a head's columns may turn in part, this much if no key says it. */
+bool config_rope_part(Dims *d, const Json *c, double theta, double part, Err *err);
 bool config_quant(Dims *d, const Json *c, Err *err);
 bool config_tokens(Dims *d, const Json *c, Err *err);          /* bos, eos, pad: a number, a list or null; eos joins */
 
 /* Sliding windows are not computed: an error if one is in use.  from_layer: only layers >=
  * max_window_layers have it. */
 bool config_no_window(const Json *c, const Dims *d, bool needs_flag, bool from_layer, Err *err);
+
+/* The first layers dense, the others with experts. */
+bool config_dense_first(Dims *d, const Json *c, MixerKind mixer, Err *err);
+/* A number, or a list of one number again and again (of layers); absent: as it is. */
+bool config_alike(int64_t *to, const Json *c, const char *key, double lo, double hi, Err *err);
 
 bool arch_check(const Dims *d, RouteKind route, Err *err);   /* what must divide, be even, be smaller */
 

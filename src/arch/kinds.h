@@ -11,7 +11,7 @@ typedef enum { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_SECTIONS 
  * through alone. */
 typedef enum { MIXER_GQA, MIXER_MLA, MIXERS } MixerKind;
 typedef enum { FFN_DENSE, FFN_EXPERTS } FfnKind;
-typedef struct { uint8_t mixer, ffn; } LayerSpec;
+typedef struct { uint8_t mixer, ffn, still; } LayerSpec;            /* still: positions turn nothing here */
 
 /* How a layer remembers the tokens of a sequence before the next one comes (engine/cache.h). */
 typedef enum { STORE_PAGES, STORES } StoreKind;

@@ -32,6 +32,16 @@ static bool rope_sections(RopeConf *r, const Json *o, int64_t half, Err *err) {
                       (long)half);
 }
 
+/* Another theta, and nothing dynamic about it.  Without alpha it would follow the longest position seen so far. */
+static bool rope_alpha(Dims *d, const Json *o, Err *err) {
+    double alpha = 0, wide = (double)d->head_dim;
+    TRY(rope_num(&alpha, o, "alpha", 1e-6, 1e9, err));
+    if (!(alpha > 0)) return err_set(err, "rope_scaling.rope_type is \"dynamic\" without alpha: it is not supported");
+    if (wide <= 2) return err_set(err, "rope_scaling.alpha wants heads wider than 2 columns");
+    d->rope.theta *= mx_pow(alpha, wide / (wide - 2));
+    return true;
+}
+
 /* o: rope_scaling, or rope_parameters where transformers 5 wrote the file.  rope_type wins over the older type. */
 static bool rope_scaling(Dims *d, const Json *o, Err *err) {
     RopeConf *r = &d->rope;
@@ -44,7 +54,7 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
         RopeKind kind;
     } types[] = {
         { "default", ROPE_DEFAULT }, { "linear", ROPE_LINEAR },  { "llama3", ROPE_LLAMA3 },
-        { "yarn", ROPE_YARN },       { "mrope", ROPE_SECTIONS },
+        { "yarn", ROPE_YARN },       { "mrope", ROPE_SECTIONS }, { "dynamic", ROPE_DEFAULT },
     };
     size_t i = 0;
     while (i < COUNT(types) && strcmp(type, types[i].name)) i++;
@@ -52,6 +62,7 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
         return err_set(err, "rope_scaling.rope_type is \"%.40s\": known are default, linear, llama3, yarn, mrope",
                        type);
     r->kind = types[i].kind;
+    if (!strcmp(type, "dynamic")) return rope_alpha(d, o, err);
     if (r->kind == ROPE_DEFAULT && json_get(o, "mrope_section")) r->kind = ROPE_SECTIONS;
     TRY(rope_num(&r->factor, o, "factor", 1e-6, 1e6, err));
     TRY(rope_num(&r->low_freq, o, "low_freq_factor", 1e-6, 1e6, err));
@@ -63,8 +74,6 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
     TRY(rope_num(&r->mscale_all, o, "mscale_all_dim", 0, 1e3, err));
     TRY(rope_num(&r->attention_factor, o, "attention_factor", 1e-6, 1e3, err));
     TRY(json_bool(o, "truncate", &r->truncate, err));
-    double part = 1;
-    TRY(rope_num(&part, o, "partial_rotary_factor", 1, 1, err));
     if (r->kind == ROPE_LINEAR) return rope_must(r->factor, type, "factor", err);
     if (r->kind == ROPE_SECTIONS) return rope_sections(r, o, d->head_dim / 2, err);
     if (r->kind == ROPE_YARN) {
@@ -87,10 +96,12 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
 }
 
 bool config_rope(Dims *d, const Json *c, double theta, Err *err) {
-    d->rope = (RopeConf){ .theta = theta, .beta_fast = 32, .beta_slow = 1, .truncate = true };
-    double part = 1;
-    TRY(json_real(c, "partial_rotary_factor", &part, err));
-    if (part != 1) return err_set(err, "partial_rotary_factor is %g: only 1 is supported", part);
+    TRY(config_rope_part(d, c, theta, 1, err));
+    return d->rope.part == 1 || err_set(err, "partial_rotary_factor is %g: only 1 is supported", d->rope.part);
+}
+
+bool config_rope_part(Dims *d, const Json *c, double theta, double part, Err *err) {
+    d->rope = (RopeConf){ .theta = theta, .beta_fast = 32, .beta_slow = 1, .truncate = true, .part = part };
     const Json *old = json_get(c, "rope_scaling"), *v5 = json_get(c, "rope_parameters");
     for (int i = 0; i < 2; i++) {
         const Json *o = i ? v5 : old;
@@ -100,6 +111,10 @@ bool config_rope(Dims *d, const Json *c, double theta, Err *err) {
     }
     TRY(json_real(c, "rope_theta", &d->rope.theta, err) && json_real(v5, "rope_theta", &d->rope.theta, err));
     TRY(json_real(old, "rope_theta", &d->rope.theta, err));
+    TRY(json_real(c, "partial_rotary_factor", &d->rope.part, err));
+    TRY(json_real(v5, "partial_rotary_factor", &d->rope.part, err));
+    if (!(d->rope.part > 0 && d->rope.part <= 1))
+        return err_set(err, "partial_rotary_factor is %g: it must lie above 0 and not above 1", d->rope.part);
     if (!(d->rope.theta > 1 && d->rope.theta <= 1e15))
         return err_set(err, "rope_theta is %g: it must lie above 1 and below 1e15", d->rope.theta);
     const Json *o = old && old->kind == JSON_OBJECT && old->n ? old : v5 && v5->kind == JSON_OBJECT ? v5 : NULL;

@@ -22,7 +22,8 @@
 
 /* Grouped-query attention between its norms. */
 #define ROWS_GQA \
-    ROW_NORM1 \
+    ROW_NORM1 ROWS_QKV ROWS_QK_NORM("self_attn.q_norm.weight", "self_attn.k_norm.weight") ROWS_OUT(head_dim)
+#define ROWS_QKV \
     {P_Q,        R_ATTN,    L "self_attn.q_proj.weight",         IN_LAYER,  N(q_out),      N(hidden),     BY_ROWS, \
      N(head_dim), ONE_PRODUCT}, \
     {P_QB,       R_ATTN,    L "self_attn.q_proj.bias",           IN_LAYER,  N(one),        N(q_out),      BY_COLS, \
@@ -34,12 +35,12 @@
     {P_V,        R_ATTN,    L "self_attn.v_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, \
      N(head_dim), ONE_PRODUCT}, \
     {P_VB,       R_ATTN,    L "self_attn.v_proj.bias",           IN_LAYER,  N(one),        N(kv_out),     BY_COLS, \
-     N(head_dim), IF(qkv_bias), ONE_DIM, ONE_PRODUCT}, \
-    {P_QNORM,    R_ATTN,    L "self_attn.q_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, \
+     N(head_dim), IF(qkv_bias), ONE_DIM, ONE_PRODUCT},
+#define ROWS_QK_NORM(q, k) \
+    {P_QNORM,    R_ATTN,    L q,                                 IN_LAYER,  N(one),        N(head_dim),   WHOLE, \
      IF(qk_norm), NORM}, \
-    {P_KNORM,    R_ATTN,    L "self_attn.k_norm.weight",         IN_LAYER,  N(one),        N(head_dim),   WHOLE, \
-     IF(qk_norm), NORM}, \
-    ROWS_OUT(head_dim)
+    {P_KNORM,    R_ATTN,    L k,                                 IN_LAYER,  N(one),        N(head_dim),   WHOLE, \
+     IF(qk_norm), NORM},
 #define ROW_NORM1 \
     {P_NORM1,    R_NORM,    L "input_layernorm.weight",          IN_LAYER,  N(one),        N(hidden),     WHOLE, \
      NORM},
@@ -50,6 +51,28 @@
      IF(o_bias), ONE_DIM}, \
     {P_NORM2,    R_NORM,    L "post_attention_layernorm.weight", IN_LAYER,  N(one),        N(hidden),     WHOLE, \
      NORM},
+
+/* Latent attention between its norms; a query latent where there is one. */
+#define ROWS_MLA \
+    ROW_NORM1 \
+    {P_Q,          R_ATTN, L "self_attn.q_proj.weight",             IN_LAYER, N(q_out),    N(hidden),  BY_ROWS, \
+     N(qk_dim), IF(q_direct), ONE_PRODUCT}, \
+    {P_Q_A,        R_ATTN, L "self_attn.q_a_proj.weight",           IN_LAYER, N(q_lora),   N(hidden),  WHOLE, \
+     IF(q_latent)}, \
+    {P_Q_AB,       R_ATTN, L "self_attn.q_a_proj.bias",             IN_LAYER, N(one),      N(q_lora),  WHOLE, \
+     IF(q_a_bias), ONE_DIM}, \
+    {P_Q_A_NORM,   R_ATTN, L "self_attn.q_a_layernorm.weight",      IN_LAYER, N(one),      N(q_lora),  WHOLE, \
+     IF(q_latent), NORM}, \
+    {P_Q_B,        R_ATTN, L "self_attn.q_b_proj.weight",           IN_LAYER, N(q_out),    N(q_lora),  BY_ROWS, \
+     N(qk_dim), IF(q_latent)}, \
+    {P_KV_A,       R_ATTN, L "self_attn.kv_a_proj_with_mqa.weight", IN_LAYER, N(kv_a_out), N(hidden),  WHOLE}, \
+    {P_KV_AB,      R_ATTN, L "self_attn.kv_a_proj_with_mqa.bias",   IN_LAYER, N(one),      N(kv_a_out), WHOLE, \
+     IF(qkv_bias), ONE_DIM}, \
+    {P_KV_A_NORM,  R_ATTN, L "self_attn.kv_a_layernorm.weight",     IN_LAYER, N(one),      N(kv_lora), WHOLE, \
+     NORM}, \
+    {P_KV_B,       R_ATTN, L "self_attn.kv_b_proj.weight",          IN_LAYER, N(kv_b_out), N(kv_lora), BY_ROWS, \
+     N(kv_b_unit)}, \
+    ROWS_OUT(v_dim)
 
 #define ROWS_MLP \
     {P_GATE,     R_DENSE,   L "mlp.gate_proj.weight",            IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS, \
@@ -75,6 +98,18 @@
      ONE_PRODUCT},
 #define ROWS_MLP_EXPERTS \
     ROWS_EXPERTS("mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight", "mlp.experts.%d.down_proj.weight")
+/* Experts that every token goes through, under this name. */
+#define ROWS_SHARED(name) \
+    {P_S_GATE,   R_SHARED,  L name ".gate_proj.weight",          IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS, \
+     IF(has_shared), ONE_PRODUCT}, \
+    {P_S_UP,     R_SHARED,  L name ".up_proj.weight",            IN_MOE,    N(shared_ffn), N(hidden),     BY_ROWS, \
+     IF(has_shared), ONE_PRODUCT}, \
+    {P_S_DOWN,   R_SHARED,  L name ".down_proj.weight",          IN_MOE,    N(hidden),     N(shared_ffn), BY_COLS, \
+     IF(has_shared), ONE_PRODUCT},
+/* It chooses but does not weigh, and a rule moves it, not the loss. */
+#define ROW_ROUTER_BIAS(name) \
+    {P_ROUTER_BIAS, R_ROUTER, L name,                            IN_MOE,    N(one),        N(experts),    WHOLE, \
+     ONE_DIM, .frozen = true},
 #define ROW_ROUTER(name) \
     {P_ROUTER,   R_ROUTER,  L name,                              IN_MOE,    N(experts),    N(hidden),     WHOLE},
 
@@ -91,5 +126,20 @@
 #define KEYS_EXPERTS \
     {"num_experts_per_tok",   0, KEY_INT,  N(topk),        MUST, 1, LIM_EXPERTS}, \
     {"moe_intermediate_size", 0, KEY_INT,  N(expert_ffn),  MUST, 1, LIM_FFN},
+#define KEYS_MLA \
+    {"q_lora_rank",           0, KEY_INT,  N(q_lora),      0, 1, LIM_HIDDEN}, \
+    {"kv_lora_rank",          0, KEY_INT,  N(kv_lora),     MUST, 1, LIM_HIDDEN}, \
+    {"qk_nope_head_dim",      0, KEY_INT,  N(nope_dim),    MUST, 1, LIM_HEADDIM}, \
+    {"qk_rope_head_dim",      0, KEY_INT,  N(rope_dim),    MUST, 2, LIM_HEADDIM}, \
+    {"v_head_dim",            0, KEY_INT,  N(v_dim),       MUST, 1, LIM_HEADDIM}, \
+    {"num_key_value_heads",   0, KEY_INT,  N(kv_heads),    0, 1, LIM_HEADS},
+/* DeepSeek's names of what routes. */
+#define KEYS_GROUPS \
+    KEYS_EXPERTS \
+    {"n_routed_experts",      0, KEY_INT,  N(experts),     MUST, 1, LIM_EXPERTS}, \
+    {"n_shared_experts",      0, KEY_INT,  N(shared),      0, 0, 64}, \
+    {"n_group",               0, KEY_INT,  N(groups),      1, 1, LIM_EXPERTS}, \
+    {"topk_group",            0, KEY_INT,  N(group_topk),  1, 1, LIM_EXPERTS}, \
+    {"num_nextn_predict_layers", "num_mtp_layers", KEY_INT, N(mtp_layers), 0, 0, 64},
 
 #endif

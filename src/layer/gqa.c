@@ -1,5 +1,6 @@
 /* gqa.c - grouped-query attention: q,k,v projections (biases where the family has them), norms on q and k heads
- * (Qwen3), rotation, causal attention within each sequence, output projection summed over heads in leaves. */
+ * (Qwen3), rotation (of a head's first columns; in some layers of none), causal attention within each sequence, output
+ * projection summed over heads in leaves. */
 #include "layer/linear.h"
 #include "op/watch.h"
 
@@ -7,37 +8,47 @@ typedef struct {
     int heads, kv_heads, dim;
     RopeShape q, k;
     ParamId q_norm, k_norm;
-} Shape; /* P_COUNT: no norm */
+    bool turns, at_once; /* this layer's heads turn; behind their norm, so both are one op */
+} Shape;                 /* P_COUNT: no norm */
 
-static Shape shape_of(const Ctx *c) {
+static Shape shape_of(const Ctx *c, int layer) {
     const Dims *d = &c->m->d;
-    int n = (int)c->l.heads, k = (int)c->l.kv_heads, w = (int)d->head_dim;
+    int n = (int)c->l.heads, k = (int)c->l.kv_heads, w = (int)d->head_dim, r = (int)d->turned;
+    bool turns = !d->layer[layer].still;
     return (Shape){ n,
                     k,
                     w,
-                    { n, w, 0, w, d->rope.pairs },
-                    { k, w, 0, w, d->rope.pairs },
+                    { n, w, 0, r, d->rope.pairs },
+                    { k, w, 0, r, d->rope.pairs },
                     d->qk_norm ? P_QNORM : P_COUNT,
-                    d->qk_norm ? P_KNORM : P_COUNT };
+                    d->qk_norm ? P_KNORM : P_COUNT,
+                    turns,
+                    d->qk_norm && turns && !d->norm_turned };
 }
 
-/* Raw queries and keys -> normed by head (into new tensors) or raw themselves, then rotated:
- * g->a.q, g->a.k.  Where they are normed, raw survives; put: keys and values go into the cache. */
+/* Raw queries and keys -> normed by head (into new tensors) or raw themselves, then rotated, or rotated first where the
+ * family has it so: g->a.q, g->a.k.  Where they are normed, what the norm is given survives as raw; again: that is
+ * there; put: keys and values go into the cache. */
 static NormRope normed(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Arena *to, Arena *rstd_to) {
     return (NormRope){ push(c, to, raw.rows, raw.cols), push_f32(rstd_to, raw.rows * s.heads, 1), raw,
                        param(c->w, norm, layer), s };
 }
-static void turn(const Ctx *c, int layer, Shape s, GqaKeep *g, Arena *to, Arena *rstd_to, bool put) {
+static void norm_heads(const Ctx *c, const NormRope *n) {
+    int64_t rows = n->raw.rows * n->s.heads, w = n->s.width;
+    op_rmsnorm(c->dev, tensor_shape(n->y, rows, w), n->rstd, tensor_shape(n->raw, rows, w), n->g, (float)c->m->d.eps);
+}
+static void turn(const Ctx *c, int layer, Shape s, GqaKeep *g, Arena *to, Arena *rstd_to, bool again, bool put) {
     g->a.q = g->q_raw, g->a.k = g->k_raw;
-    if (s.q_norm == P_COUNT) {
+    if (s.turns && !s.at_once && !again) {
         op_rope(c->dev, g->a.q, c->cossin, s.q, +1);
         op_rope(c->dev, g->a.k, c->cossin, s.k, +1);
-        return;
     }
+    if (s.q_norm == P_COUNT) return;
     NormRope q = normed(c, g->q_raw, s.q_norm, layer, s.q, to, rstd_to),
              k = normed(c, g->k_raw, s.k_norm, layer, s.k, to, rstd_to);
     float eps = (float)c->m->d.eps;
-    if (put) op_norm_rope_put(c->dev, &q, &k, c->cossin, eps, c->kv[layer], g->a.v, c->paged);
+    if (!s.at_once) norm_heads(c, &q), norm_heads(c, &k);
+    else if (put) op_norm_rope_put(c->dev, &q, &k, c->cossin, eps, c->kv[layer], g->a.v, c->paged);
     else op_norm_rope2(c->dev, &q, &k, c->cossin, eps);
     g->a.q = q.y, g->a.k = k.y, g->q_rstd = q.rstd, g->k_rstd = k.rstd;
 }
@@ -100,7 +111,7 @@ static Leaves by_kv(const Ctx *c, int width) {
 }
 
 static Attended attended(const Ctx *c, Arena *a) {
-    Shape s = shape_of(c);
+    Shape s = shape_of(c, 0);
     return (Attended){ push(c, a, c->tokens, s.heads * s.dim), push_f32(a, c->tokens, s.heads) };
 }
 
@@ -117,7 +128,7 @@ static Linears linears_of(const Ctx *c, int layer) { /* o's bias is added when i
 static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, const Raw *raw, const Attended *at,
                           bool known, GqaKeep *keep) {
     Dev *d = c->dev;
-    Shape s = shape_of(c);
+    Shape s = shape_of(c, layer);
     int64_t T = c->tokens;
     Arena *a = keep_always(c, keep), *cheap = keep_cheap(c, keep);
     Tensor q = push(c, a, T, s.heads * s.dim), k = push(c, a, T, s.kv_heads * s.dim),
@@ -136,8 +147,8 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, cons
                   .dk = s.dim,
                   .dv = s.dim,
                   .scale = c->scale };
-    bool put = c->kv && s.q_norm != P_COUNT && !uneven(c);
-    turn(c, layer, s, &g, cheap, a, put);
+    bool put = c->kv && s.at_once && !uneven(c);
+    turn(c, layer, s, &g, cheap, a, false, put);
     watch_op(d, "queries", &g.a.q, 1);
     watch_op(d, "keys", &g.a.k, 1);
     g.a.o = at->o.data ? at->o : push(c, a, T, s.heads * s.dim);
@@ -168,22 +179,32 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
 
 /* d of the rotated (and normed) -> d of the projection's output: 'to', or in place where there is no norm. */
 static Tensor turn_back(const Ctx *c, const Params *g, Tensor to, Tensor dq, Tensor raw, Tensor rstd, ParamId norm,
-                        int layer, RopeShape s) {
-    if (norm == P_COUNT) return op_rope(c->dev, dq, c->cossin, s, -1), dq;
-    op_norm_rope_bwd(c->dev, to, param(g, norm, layer), dq, raw, rstd, param(c->w, norm, layer), c->cossin, s);
+                        int layer, const Shape *of, RopeShape s) {
+    Tensor gain = TENSOR_NONE, dgain = TENSOR_NONE;
+    if (norm != P_COUNT) gain = param(c->w, norm, layer), dgain = param(g, norm, layer);
+    if (of->at_once) {
+        op_norm_rope_bwd(c->dev, to, dgain, dq, raw, rstd, gain, c->cossin, s);
+        return to;
+    }
+    int64_t rows = raw.rows * s.heads, w = s.width;
+    if (norm == P_COUNT) to = dq;
+    else
+        op_rmsnorm_bwd(c->dev, tensor_shape(to, rows, w), dgain, tensor_shape(dq, rows, w), tensor_shape(raw, rows, w),
+                       rstd, gain);
+    if (of->turns) op_rope(c->dev, to, c->cossin, s, -1);
     return to;
 }
 
 static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpart, Tensor dall, Tensor all,
                            const GqaKeep *k) {
     Dev *d = c->dev;
-    Shape s = shape_of(c);
+    Shape s = shape_of(c, layer);
     int64_t T = c->tokens;
     Linears l = linears_of(c, layer);
     Attn a = k->a;
     if (!a.q.data) {
         GqaKeep again = *k;
-        turn(c, layer, s, &again, &d->tmp, &d->tmp, false);
+        turn(c, layer, s, &again, &d->tmp, &d->tmp, true, false);
         a.q = again.a.q, a.k = again.a.k;
     }
     Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);
@@ -203,8 +224,8 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     by_query_bwd(c, dk, dk_each);
     by_query_bwd(c, dv, dv_each);
     Tensor dq_raw = s.q_norm == P_COUNT ? TENSOR_NONE : push(c, &d->tmp, T, dq.cols);
-    dq = turn_back(c, g, dq_raw, dq, k->q_raw, k->q_rstd, s.q_norm, layer, s.q);
-    dk = turn_back(c, g, dk_raw, dk, k->k_raw, k->k_rstd, s.k_norm, layer, s.k);
+    dq = turn_back(c, g, dq_raw, dq, k->q_raw, k->q_rstd, s.q_norm, layer, &s, s.q);
+    dk = turn_back(c, g, dk_raw, dk, k->k_raw, k->k_rstd, s.k_norm, layer, &s, s.k);
 
     linear_dw(c, g, &l.qkv[0], dq, all);
     const Tensor dy[] = { dq, dk, dv };

@@ -58,13 +58,25 @@ bool memory_fits(const Opened *o, const Need *need, int n, Err *err) {
     return needs_fit(need, n, false, (double)a.free, "GPU ", err) && needs_fit(need, n, true, here, where, err);
 }
 
+/* What no GPU ran yet is not run on one unasked, and not where it is asked for either. */
+static bool untried_on_cpu(const char **device, const char *family, Err *err) {
+    if (device_is_gpu(*device)) return err_set(err, "%s models were not tried on a GPU yet: --device cpu", family);
+    TRY(device_check(*device, NULL, err));
+    if ((!*device || !strcmp(*device, "auto")) && speaks())
+        fprintf(stderr, "hone: computing on the CPU: %s models were not tried on a GPU yet\n", family);
+    *device = "cpu";
+    return true;
+}
+
 static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
     TRY(model_desc_load(&o->desc, path, &o->mem, err));
     if (!o->desc.arch->runs)
         return err_set(err, "%s: the family %s can be inspected and planned for, but not run by this build", path,
                        o->desc.arch->name);
+    const char *device = opts->device;
+    if (o->desc.arch->untried) TRY(untried_on_cpu(&device, o->desc.arch->name, err) || err_wrap(err, "%s", path));
     int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
-    DeviceArgs da = { .device = opts->device,
+    DeviceArgs da = { .device = device,
                       .compute = opts->compute,
                       .threads = threads,
                       .guard = opts->guard,
@@ -75,7 +87,7 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
         da.local = w->local_rank, da.ranks = w->local_size, da.share = opts->ranks->share_gpu;
         o->may = threads_default(), o->share = (int)sysconf(_SC_NPROCESSORS_ONLN) / w->local_size;
     }
-    if (opts->sizes && device_is_gpu(opts->device)) {
+    if (opts->sizes && device_is_gpu(device)) {
         DType act = opts->compute && !strcmp(opts->compute, "f32") ? DT_F32 : DT_BF16;
         TRY(dev_kind_cuda(&o->as, act, err));
         dev_open(&o->dev, (DevOpts){ .threads = threads });

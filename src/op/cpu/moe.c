@@ -53,7 +53,8 @@ static void route_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, f
         if (r->groups > 1) {
             int each = E / r->groups;
             float best[MAX_E];
-            for (int g = 0; g < r->groups; g++) best[g] = two_largest(t + g * each, each);
+            for (int g = 0; g < r->groups; g++)
+                best[g] = r->kind == ROUTE_SOFTMAX ? k->max(t + g * each, each) : two_largest(t + g * each, each);
             mark_top(open, best, r->groups, r->group_topk);
             for (int e = 0; e < E; e++)
                 if (!open[e / each]) t[e] = -INFINITY;
