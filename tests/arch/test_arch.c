@@ -10,11 +10,24 @@ static const struct {
     const char *file;
     int64_t total, active; /* active 0: not checked */
 } published[] = {
-    { "DeepSeek-V3", 671026419200, 37552297472 }, { "Qwen3-235B-A22B", 235093634560, 22190763520 },
-    { "Qwen3-30B-A3B", 30532122624, 3353032704 }, { "Qwen3-8B", 8190735360, 8190735360 },
-    { "Qwen2.5-7B", 7615616512, 7615616512 },     { "Qwen2.5-0.5B", 494032768, 494032768 },
-    { "Mixtral-8x7B", 46702792704, 12879925248 }, { "Moonlight-16B-A3B", 15960110208, 0 },
-    { "Qwen2.5-VL-7B", 8292166656, 0 },           { "Llama-3.1-8B", 8030261248, 8030261248 },
+    { "DeepSeek-V3", 671026419200, 37552297472 },
+    { "Qwen3-235B-A22B", 235093634560, 22190763520 },
+    { "Qwen3-30B-A3B", 30532122624, 3353032704 },
+    { "Qwen3-8B", 8190735360, 8190735360 },
+    { "Qwen2.5-7B", 7615616512, 7615616512 },
+    { "Qwen2.5-0.5B", 494032768, 494032768 },
+    { "Mixtral-8x7B", 46702792704, 12879925248 },
+    { "Moonlight-16B-A3B", 15960110208, 0 },
+    { "Qwen2.5-VL-7B", 8292166656, 0 },
+    { "Llama-3.1-8B", 8030261248, 8030261248 },
+    { "SmolLM3-3B", 3075098624, 3075098624 },
+    { "Mistral-7B-v0.3", 7248023552, 7248023552 },
+    { "Seed-OSS-36B", 36151104512, 36151104512 },
+    { "DeepSeek-V2-Lite", 15706484224, 0 },
+    { "Kimi-K2", 1026408232448, 0 },
+    { "ERNIE-4.5-21B-A3B", 21825437888, 0 },
+    { "GLM-4.5-Air", 106852251264, 0 },
+    { "GLM-4.7-Flash", 29943393920, 0 },
 };
 
 static void published_sizes(void) {
@@ -300,7 +313,66 @@ static void variants(void) {
     mem_free(&mem);
 }
 
+/* What the families of known parts read, and what they refuse. */
+static const char *const base_dense =
+    "'hidden_size':48,'num_hidden_layers':4,'vocab_size':64,'num_attention_heads':4,'num_key_value_heads':2,'"
+    "intermediate_size':48,'max_position_embeddings':512,'rope_theta':10000";
+static const struct {
+    const char *over, *says; /* says NULL: it loads */
+} families[] = {
+    { "'model_type':'mistral','sliding_window':null", NULL },
+    { "'model_type':'mistral'", "sliding_window is missing" },
+    { "'model_type':'mistral','sliding_window':4096", "sliding_window is 4096" },
+    { "'model_type':'llama','tie_word_embeddings':true,'rope_theta':1e5", NULL },
+    { "'model_type':'smollm3','no_rope_layers':[1,0,1,1]", NULL },
+    { "'model_type':'smollm3','no_rope_layers':[1,0,1]", "no_rope_layers" },
+    { "'model_type':'smollm3','no_rope_layers':[1,0,1,2]", "no_rope_layers" },
+    { "'model_type':'smollm3','no_rope_layer_interval':0", "no_rope_layer_interval is 0" },
+    { "'model_type':'seed_oss'", NULL },
+    { "'model_type':'ernie4_5'", NULL },
+    { "'model_type':'hunyuan_v1_dense','rope_scaling':{'type':'dynamic','alpha':1000.0}", NULL },
+    { "'model_type':'hunyuan_v1_dense','rope_scaling':{'type':'dynamic'}", "without alpha" },
+    { "'model_type':'hunyuan_v1_dense','use_cla':true", "use_cla" },
+    { "'model_type':'hunyuan_v1_moe','num_experts':4,'moe_topk':[2,2]", NULL },
+    { "'model_type':'hunyuan_v1_moe','num_experts':4,'moe_topk':[2,1]", "moe_topk is [2,1]" },
+    { "'model_type':'hunyuan_v1_moe','num_experts':4,'moe_topk':2,'moe_intermediate_size':[9]", "they must be the" },
+    { "'model_type':'hunyuan_v1_moe','num_experts':4", "moe_topk is missing" },
+    { "'model_type':'ernie4_5_moe','moe_num_experts':4,'moe_k':2,'moe_intermediate_size':8", NULL },
+    { "'model_type':'ernie4_5_moe','moe_num_experts':4,'moe_k':2,'moe_intermediate_size':8,'use_bias':true",
+      "use_bias is true" },
+};
+static void known_parts(void) {
+    Mem mem = { 0 };
+    Err err;
+    ModelDesc m;
+    for (size_t i = 0; i < COUNT(families); i++) {
+        bool ok = parse_over(&m, base_dense, families[i].over, &mem, &err);
+        if (families[i].says)
+            EXPECT(!ok && strstr(err.msg, families[i].says), "%s: %s", families[i].over, ok ? "was taken" : err.msg);
+        else EXPECT(ok, "%s: %s", families[i].over, err.msg);
+    }
+    CHECK(parse_over(&m, base_dense, "'model_type':'smollm3'", &mem, &err), "%s", err.msg);
+    EXPECT(m.d.tied && !m.d.layer[2].still && m.d.layer[3].still, "smollm3: tied, every fourth layer without rope");
+    const char *glm = "'model_type':'glm4_moe','head_dim':16,'moe_intermediate_size':8,'n_routed_experts':4,"
+                      "'num_experts_per_tok':2,'first_k_dense_replace':1";
+    CHECK(parse_over(&m, base_dense, glm, &mem, &err), "%s", err.msg);
+    EXPECT(m.d.turned == 8 && arch_rope_dim(&m) == 8, "half of a head's columns turn: %ld", (long)m.d.turned);
+    CHECK(parse_over(&m, base_dense,
+                     mem_printf(&mem,
+                                "%s,'rope_parameters':{'rope_type':'default','rope_theta':1e4,"
+                                "'partial_rotary_factor':0.25}",
+                                glm),
+                     &mem, &err),
+          "%s", err.msg);
+    EXPECT(m.d.turned == 4, "a quarter: %ld", (long)m.d.turned);
+    EXPECT(!parse_over(&m, base_dense, mem_printf(&mem, "%s,'partial_rotary_factor':0.05", glm), &mem, &err)
+               && strstr(err.msg, "partial_rotary_factor"),
+           "%s", err.msg);
+    mem_free(&mem);
+}
+
 int main(void) {
+    known_parts();
     published_sizes();
     two_spellings();
     rope_numbers();

@@ -41,6 +41,7 @@ static const struct { const char *name, *config;
                               "eps\":1e-6,\"rope_theta\":10000,"
                               "\"max_position_embeddings\":4096,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
                               "\"initializer_range\":0.2}" },
+#include "model/families.inc"
 };
 
 typedef struct { Mem mem; ModelDesc desc; Dev dev; Model model; Arena io, host; } Fixture;

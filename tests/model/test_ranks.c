@@ -66,6 +66,7 @@ static const struct {
       "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,\"q_lora_rank\":12,\"kv_"
       "lora_rank\":8,"
       "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"tie_word_embeddings\":false," COMMON "}" },
+#include "model/families.inc"
     { "deepseek_v3, every token to the same two experts",
       "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":24,\"num_hidden_"
       "layers\":3,\"vocab_size\":131,"
