@@ -30,6 +30,9 @@ void arch_derive(Dims *d) {
     d->kv_b_unit = d->nope_dim + d->v_dim;
     d->kv_b_out = d->heads * d->kv_b_unit;
     d->shared_ffn = d->shared * d->expert_ffn;
+    d->zero = 0;
+    d->qkv_all = d->q_out + 2 * d->kv_out, d->k_first = d->q_out, d->v_first = d->q_out + d->kv_out;
+    d->gate_up_all = 2 * d->ffn;
     d->vis.pixels = d->vis.in * d->vis.frames * d->vis.patch * d->vis.patch;
     d->vis.qkv = 3 * d->vis.hidden;
     d->vis.merged = d->vis.hidden * d->vis.merge * d->vis.merge;
@@ -90,12 +93,18 @@ void arch_each_param(const ModelDesc *m, ParamVisit *visit, void *user) {
     arch_each_row(m, each_expert, &x);
 }
 
-void arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert) {
+static void put_name(Buf *out, const char *name, int layer, int expert) {
     int number[2] = { layer, expert }, n = 0;
-    for (const char *c = p->name; *c; c++) {
+    for (const char *c = name; *c; c++) {
         if (c[0] == '%' && c[1] == 'd' && n < 2) buf_printf(out, "%d", number[n++]), c++;
         else buf_putc(out, *c);
     }
+}
+void arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert) { put_name(out, p->name, layer, expert); }
+
+int64_t arch_param_in(Buf *out, const ModelDesc *m, const ParamDesc *p, int layer, int expert) {
+    put_name(out, p->in, layer, expert);
+    return (p->where == IN_EXPERT ? expert * dim_at(&m->d, p->all) : 0) + dim_at(&m->d, p->first);
 }
 
 int arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamDesc *p, int64_t rows, int64_t cols) {

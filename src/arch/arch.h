@@ -9,7 +9,7 @@
 #include "arch/kinds.h"
 #include "base/json.h"
 
-enum { MAX_LAYERS = 512, MAX_EOS = 256 };
+enum { MAX_LAYERS = 512, MAX_EOS = 256, MAX_ROTARY = 576 };
 
 typedef struct {
     RopeKind kind;
@@ -18,6 +18,8 @@ typedef struct {
     bool     truncate, pairs;                                               /* pairs: neighbours turn together
                                                                              * (deepseek) */
     int64_t  sections[3];                                                   /* ROPE_SECTIONS: time, row, column */
+    double   longest;                                                       /* ROPE_LONG: max_position_embeddings */
+    double   ext[MAX_ROTARY / 2];                                           /* ... what frequencies are divided by */
     double   part;                                                          /* of a head's columns that turn, from the
                                                                              * first on */
 } RopeConf;
@@ -52,6 +54,7 @@ typedef struct {
     /* MLA: head_dim is qk_dim too */
     int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;
     int64_t  turned;                                           /* columns of a head that positions turn */
+    int64_t  zero, qkv_all, k_first, v_first, gate_up_all;     /* rows of tensors that hold several (ParamDesc.in) */
     bool     own_head, q_latent, q_direct, q_a_bias, has_shared;        /* which optional rows of the table are there */
 } Dims;
 
@@ -94,6 +97,10 @@ typedef struct {
     bool        frozen;               /* not moved by the gradient: no gradient, no optimizer state */
     bool        patch;                /* five dimensions on disk: [rows, channels, frames, patch, patch] */
     bool        one_row;              /* a vector with two dimensions on disk: [1, cols] */
+    const char *in;                   /* on disk it is rows first.. of this tensor, which has 'all' rows; NULL: a tensor
+                                       * of its own.  An expert's, without a second %d, are [E,all,cols] */
+    size_t      first, all;           /* N(field) */
+    bool        joined;               /* and so it is written, behind the row above it; else under its own name */
 } ParamDesc;
 
 #define N(field) offsetof(Dims, field)
@@ -155,6 +162,8 @@ void    arch_each_row(const ModelDesc *m, RowVisit *visit, void *user);
 enum { PARAM_DIMS = 5 };
 /* on disk: dimensions */
 int     arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamDesc *p, int64_t rows, int64_t cols);
+/* The name of the tensor that it is a range of, and the range's first row. */
+int64_t arch_param_in(Buf *out, const ModelDesc *m, const ParamDesc *p, int layer, int expert);
 /* The same name as newer files spell it (model.visual, model.language_model), or false: it has no other. */
 bool    arch_param_other_name(Buf *out, const ModelDesc *m, const char *name);
 void    arch_param_name(Buf *out, const ParamDesc *p, int layer, int expert);      /* the name on disk */

@@ -23,7 +23,7 @@ typedef struct {
 #define LIM_VOCAB   0x1p24
 #define LIM_HEADS   0x1p12
 #define LIM_HEADDIM 4096
-#define LIM_ATTEND  576 /* op.h's attention: DeepSeek-V3's latent with its rotary key */
+#define LIM_ATTEND  MAX_ROTARY /* op.h's attention: DeepSeek-V3's latent with its rotary key */
 #define LIM_GROUP   192 /* ... query heads of one key head, the latent's too */
 #define LIM_EXPERTS 0x1p12
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 typedef enum { ROUTE_NONE, ROUTE_SOFTMAX, ROUTE_SIGMOID } RouteKind;
-typedef enum { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_SECTIONS } RopeKind;
+typedef enum { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_SECTIONS, ROPE_LONG } RopeKind;
 
 /* What a decoder layer is made of: how its tokens see each other (layer/mixer.h, cut/mixer.h), and what each then goes
  * through alone. */

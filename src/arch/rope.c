@@ -42,8 +42,28 @@ static bool rope_alpha(Dims *d, const Json *o, Err *err) {
     return true;
 }
 
+/* Of the two lists the one for sequences within the original context, which then is the context: which list is used
+ * must not depend on how long an answer has become. */
+static bool rope_long(Dims *d, const Json *c, const Json *o, Err *err) {
+    RopeConf *r = &d->rope;
+    TRY(rope_num(&r->original, c, "original_max_position_embeddings", 1, 0x1p31, err)); /* (Phi-3 has it beside) */
+    const Json *list = json_get(o, "short_factor");
+    int64_t n = (int64_t)((double)d->head_dim * r->part) / 2;
+    bool ok = list && list->kind == JSON_ARRAY && (int64_t)list->n == n && n <= MAX_ROTARY / 2;
+    for (int64_t i = 0; ok && i < n; i++) {
+        const Json *x = &list->items[i];
+        ok = x->kind == JSON_INT || x->kind == JSON_REAL;
+        if (ok) r->ext[i] = json_number(x), ok = r->ext[i] >= 1e-6 && r->ext[i] <= 1e6;
+    }
+    if (!ok) return err_set(err, "rope_scaling.short_factor must be %ld numbers, half of what turns", (long)n);
+    TRY(rope_must(r->original, "longrope", "original_max_position_embeddings", err));
+    r->longest = (double)d->context;
+    if (r->original < r->longest) d->context = (int64_t)r->original;
+    return true;
+}
+
 /* o: rope_scaling, or rope_parameters where transformers 5 wrote the file.  rope_type wins over the older type. */
-static bool rope_scaling(Dims *d, const Json *o, Err *err) {
+static bool rope_scaling(Dims *d, const Json *c, const Json *o, Err *err) {
     RopeConf *r = &d->rope;
     const char *type = NULL, *old = NULL;
     TRY(json_str(o, "rope_type", &type, err) && json_str(o, "type", &old, err));
@@ -53,14 +73,14 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
         const char *name;
         RopeKind kind;
     } types[] = {
-        { "default", ROPE_DEFAULT }, { "linear", ROPE_LINEAR },  { "llama3", ROPE_LLAMA3 },
-        { "yarn", ROPE_YARN },       { "mrope", ROPE_SECTIONS }, { "dynamic", ROPE_DEFAULT },
+        { "default", ROPE_DEFAULT }, { "linear", ROPE_LINEAR },   { "llama3", ROPE_LLAMA3 }, { "yarn", ROPE_YARN },
+        { "mrope", ROPE_SECTIONS },  { "dynamic", ROPE_DEFAULT }, { "longrope", ROPE_LONG }, { "su", ROPE_LONG },
     };
     size_t i = 0;
     while (i < COUNT(types) && strcmp(type, types[i].name)) i++;
     if (i == COUNT(types))
-        return err_set(err, "rope_scaling.rope_type is \"%.40s\": known are default, linear, llama3, yarn, mrope",
-                       type);
+        return err_set(
+            err, "rope_scaling.rope_type is \"%.40s\": known are default, linear, llama3, yarn, mrope, longrope", type);
     r->kind = types[i].kind;
     if (!strcmp(type, "dynamic")) return rope_alpha(d, o, err);
     if (r->kind == ROPE_DEFAULT && json_get(o, "mrope_section")) r->kind = ROPE_SECTIONS;
@@ -75,6 +95,7 @@ static bool rope_scaling(Dims *d, const Json *o, Err *err) {
     TRY(rope_num(&r->attention_factor, o, "attention_factor", 1e-6, 1e3, err));
     TRY(json_bool(o, "truncate", &r->truncate, err));
     if (r->kind == ROPE_LINEAR) return rope_must(r->factor, type, "factor", err);
+    if (r->kind == ROPE_LONG) return rope_long(d, c, o, err);
     if (r->kind == ROPE_SECTIONS) return rope_sections(r, o, d->head_dim / 2, err);
     if (r->kind == ROPE_YARN) {
         if (!(r->original > 0)) r->original = (double)d->context;
@@ -118,7 +139,7 @@ bool config_rope_part(Dims *d, const Json *c, double theta, double part, Err *er
     if (!(d->rope.theta > 1 && d->rope.theta <= 1e15))
         return err_set(err, "rope_theta is %g: it must lie above 1 and below 1e15", d->rope.theta);
     const Json *o = old && old->kind == JSON_OBJECT && old->n ? old : v5 && v5->kind == JSON_OBJECT ? v5 : NULL;
-    return !o || rope_scaling(d, o, err);
+    return !o || rope_scaling(d, c, o, err);
 }
 
 /* How often the wave turns n times within the original context: the index it has, as a real number. */
@@ -165,6 +186,12 @@ void arch_rope(const ModelDesc *m, float *freq, float *amp) {
     if (r->kind == ROPE_LINEAR)
         for (int i = 0; i < dim / 2; i++) freq[i] /= (float)r->factor;
     if (r->kind == ROPE_LLAMA3) llama3(r, freq, dim);
+    if (r->kind == ROPE_LONG) {
+        double s = r->factor > 0 ? r->factor : r->longest / r->original;
+        for (int i = 0; i < dim / 2; i++) freq[i] = 1 / ((float)r->ext[i] * power[i]);
+        if (s > 1) *amp = (float)sqrt(1 + mx_log(s) / mx_log(r->original));
+        if (r->attention_factor > 0) *amp = (float)r->attention_factor;
+    }
     if (r->kind != ROPE_YARN) return;
     yarn(r, freq, power, dim);
     *amp = (float)(r->attention_factor > 0              ? r->attention_factor

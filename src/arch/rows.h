@@ -6,6 +6,8 @@
 
 #include "arch/config.h"
 
+/* A range of a tensor that holds several, on disk. */
+#define PART(tensor, from, rows) .in = L tensor, .first = N(from), .all = N(rows), .joined = true
 #define IF(field) .only_if = B(field)
 #define ONE_DIM   .vector = true
 #define NORM      ONE_DIM, .norm = true

@@ -246,6 +246,7 @@ static void put_json(Buf *b, const ModelDesc *m, const Tally *t, const Disk *k) 
 
 /* ---- every tensor */
 typedef struct {
+    const ModelDesc *m;
     const Disk *disk;
     Buf name, *json; /* json NULL: text */
     bool first;
@@ -256,6 +257,12 @@ static void list(void *user, const ParamDesc *p, int layer, int expert, int64_t 
     buf_clear(&x->name);
     arch_param_name(&x->name, p, layer, expert);
     const StTensor *t = x->disk->there ? st_find(&x->disk->files, x->name.data) : NULL;
+    if (!t && p->in && x->disk->there) {
+        Buf in = { 0 };
+        arch_param_in(&in, x->m, p, layer, expert);
+        t = st_find(&x->disk->files, in.data);
+        buf_free(&in);
+    }
     const char *dtype = t ? dtype_name(t->dtype) : x->disk->there ? "missing" : "";
     int64_t shape[2] = { n_rows, cols };
     char text[96];
@@ -315,7 +322,7 @@ static bool inspect(const Args *a, const char *path, Mem *mem, Err *err) {
     Tally t = { .topk = m.d.topk };
     arch_each_row(&m, tally, &t);
     Buf b = { 0 };
-    Listing x = { .disk = &disk, .json = a->json ? &b : NULL, .first = true };
+    Listing x = { .m = &m, .disk = &disk, .json = a->json ? &b : NULL, .first = true };
     Kernels k = { 0 };
     TRY(!a->device || kernels_of(a, &m, &k, err));
     if (a->json) put_json(&b, &m, &t, &disk);

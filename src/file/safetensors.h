@@ -52,7 +52,8 @@ void st_done_with(const StFiles *s, const StTensor *t);
 
 /* ---- Writing.  One file (path ends with .safetensors), or a folder that exists: model.safetensors, or shards of at
  * most shard_bytes with an index (a tensor larger than that has a shard to itself). */
-typedef struct { const char *name; DType dtype; int n_dims; int64_t shape[5]; } StSpec;
+/* joined: of the name of the one before it and in the files a part of that: more of its rows. */
+typedef struct { const char *name; DType dtype; int n_dims; int64_t shape[5]; bool joined; } StSpec;
 typedef struct StWriter StWriter;
 /* NULL on error */
 StWriter *st_write_open (const char *path, const StSpec *specs, size_t n, int64_t shard_bytes, Err *err);

@@ -58,12 +58,15 @@ static bool flush(StWriter *w, const void *data, size_t n, Err *err) {
 static void put_header(Buf *b, const StSpec *specs, size_t n) {
     int64_t at = 0;
     buf_puts(b, "{\"__metadata__\":{\"format\":\"pt\"}");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, k; i < n; i = k) {
+        int64_t bytes = 0, rows = 0;
+        for (k = i; k < n && (k == i || specs[k].joined); k++)
+            bytes += spec_bytes(&specs[k]), rows += specs[k].n_dims ? specs[k].shape[0] : 0;
         buf_putc(b, ',');
         json_put_str(b, specs[i].name, strlen(specs[i].name));
         buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(specs[i].dtype));
-        for (int k = 0; k < specs[i].n_dims; k++) buf_printf(b, "%s%ld", k ? "," : "", (long)specs[i].shape[k]);
-        int64_t bytes = spec_bytes(&specs[i]);
+        for (int a = 0; a < specs[i].n_dims; a++)
+            buf_printf(b, "%s%ld", a ? "," : "", (long)(a ? specs[i].shape[a] : rows));
         buf_printf(b, "],\"data_offsets\":[%ld,%ld]}", (long)at, (long)(at + bytes));
         at += bytes;
     }
@@ -108,10 +111,15 @@ static void plan_shards(StWriter *w, int64_t limit) {
     Shard *s = w->shards;
     w->n_shards = 1;
     for (size_t i = 0; i < w->n_specs; i++) {
-        int64_t bytes = spec_bytes(&w->specs[i]);
+        if (w->specs[i].joined) { /* in the file of the one that it is joined to */
+            s->n++, s->bytes += spec_bytes(&w->specs[i]);
+            continue;
+        }
+        int64_t bytes = 0;
+        for (size_t k = i; k < w->n_specs && (k == i || w->specs[k].joined); k++) bytes += spec_bytes(&w->specs[k]);
         if (s->n && bytes && limit > 0 && s->bytes + bytes > limit) *++s = (Shard){ .first = i }, w->n_shards++;
         s->n++;
-        s->bytes += bytes;
+        s->bytes += spec_bytes(&w->specs[i]);
     }
 }
 
@@ -192,6 +200,7 @@ static bool write_index(StWriter *w, Err *err) {
     buf_printf(&b, "{\n  \"metadata\": {\n    \"total_size\": %ld\n  },\n  \"weight_map\": {", (long)total);
     for (int i = 0; i < w->n_shards; i++)
         for (size_t k = 0; k < w->shards[i].n; k++) {
+            if (w->specs[w->shards[i].first + k].joined) continue;
             const char *name = w->specs[w->shards[i].first + k].name;
             buf_puts(&b, i || k ? ",\n    " : "\n    ");
             json_put_str(&b, name, strlen(name));

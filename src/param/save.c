@@ -36,8 +36,11 @@ typedef struct {
 static void add_spec(void *user, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
     Specs *x = user;
     buf_clear(&x->name);
-    arch_param_name(&x->name, desc, layer, expert);
-    StSpec s = { .name = mem_str(x->mem, x->name.data, x->name.n), .dtype = desc->frozen ? DT_F32 : x->dtype };
+    bool part = desc->joined, first = part && arch_param_in(&x->name, x->m, desc, layer, expert) == 0;
+    if (!part) arch_param_name(&x->name, desc, layer, expert);
+    StSpec s = { .name = mem_str(x->mem, x->name.data, x->name.n),
+                 .dtype = desc->frozen ? DT_F32 : x->dtype,
+                 .joined = part && !first };
     s.n_dims = arch_param_shape(s.shape, x->m, desc, rows, cols);
     VEC_PUSH(x->specs, s);
 }

@@ -19,11 +19,15 @@ typedef struct {
     Err *err;
 } Checking;
 
-static bool find(Checking *x, const StTensor **out, const char *name) {
-    *out = st_find(&x->s->files, name);
+static const StTensor *look(Checking *x, const char *name) {
+    const StTensor *t = st_find(&x->s->files, name);
     Buf other = { 0 };
-    if (!*out && arch_param_other_name(&other, x->m, name)) *out = st_find(&x->s->files, other.data);
+    if (!t && arch_param_other_name(&other, x->m, name)) t = st_find(&x->s->files, other.data);
     buf_free(&other);
+    return t;
+}
+static bool find(Checking *x, const StTensor **out, const char *name) {
+    *out = look(x, name);
     if (!*out) return err_set(x->err, "%s: tensor %s is missing", x->dir, name);
     x->used[*out - x->s->files.at] = true;
     return true;
@@ -56,11 +60,33 @@ static bool find_scale(Checking *x, Source *s, const StTensor *t) {
     return true;
 }
 
+/* A range of rows of a larger tensor, as if it were one in the file. */
+static bool range_of(Checking *x, const StTensor **out, const ParamDesc *p, int layer, int expert, int64_t rows,
+                     int64_t cols) {
+    const StTensor *all;
+    buf_clear(&x->name);
+    int64_t first = arch_param_in(&x->name, x->m, p, layer, expert), want[3] = { x->m->d.experts, 0, cols };
+    TRY(find(x, &all, x->name.data));
+    want[1] = dim_at(&x->m->d, p->all);
+    bool experts = p->where == IN_EXPERT;
+    TRY(shape_is(x, all, experts ? 3 : 2, experts ? want : want + 1));
+    if (all->dtype == DT_F8E4M3)
+        return err_set(x->err, "%s: tensor %s is F8_E4M3: weights that share a tensor must not be",
+                       x->s->files.path[all->file], all->name);
+    StTensor *t = mem_copy(&x->s->mem, all, sizeof *t);
+    size_t row = (size_t)cols * dtype_size(all->dtype);
+    t->data += (size_t)first * row, t->bytes = (size_t)rows * row, t->count = rows * cols;
+    t->n_dims = 2, t->shape[0] = rows, t->shape[1] = cols;
+    *out = t;
+    return true;
+}
+
 static bool add_item(Checking *x, const ParamDesc *desc, int layer, int expert, int64_t rows, int64_t cols) {
     buf_clear(&x->name);
     arch_param_name(&x->name, desc, layer, expert);
-    const StTensor *t;
-    TRY(find(x, &t, x->name.data));
+    const StTensor *t = NULL;
+    if (desc->in && !look(x, x->name.data)) TRY(range_of(x, &t, desc, layer, expert, rows, cols));
+    else TRY(find(x, &t, x->name.data));
     int64_t want[PARAM_DIMS];
     TRY(shape_is(x, t, arch_param_shape(want, x->m, desc, rows, cols), want));
     Source s = { .data = t->data, .dtype = t->dtype, .rows = rows, .cols = cols };

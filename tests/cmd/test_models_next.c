@@ -4,7 +4,8 @@
 #include "cmd/verbs.h"
 
 static const char *const names[] = {
-    "glm4_moe", "glm4_moe_lite", "kimi_k2", "seed_oss", "smollm3", "hunyuan_v1_moe", "ernie4_5_moe", "deepseek_v2",
+    "glm4_moe",       "glm4_moe_lite", "kimi_k2",     "seed_oss", "smollm3",
+    "hunyuan_v1_moe", "ernie4_5_moe",  "deepseek_v2", "phi3",     "phi4_mini",
 };
 
 static bool agrees(const char *name, const char *how, const char *args) {

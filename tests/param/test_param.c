@@ -286,6 +286,40 @@ static void save_and_load(const char *tmp) {
         }
 }
 
+/* A family whose q, k, v and gate, up lie in one tensor each: so they are written, in whatever files, and read. */
+static void shared_tensors(const char *tmp) {
+    static const char config[] =
+        "{\"model_type\":\"phi3\",\"hidden_size\":24,\"num_hidden_layers\":3,\"vocab_size\":37,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"intermediate_size\":20,"
+        "\"max_position_embeddings\":64,\"tie_word_embeddings\":false}";
+    static const int64_t shard[] = { 1 << 30, 5000, 1 };
+    for (size_t k = 0; k < COUNT(shard); k++) {
+        Loaded x = { 0 }, y;
+        Err err = { "" };
+        CHECK(model_desc_parse(&x.m, config, strlen(config), &x.mem, &err), "%s", err.msg);
+        dev_open(&x.dev, (DevOpts){ .threads = 2, .guard = true });
+        x.p = MEM_NEW(&x.mem, Params);
+        params_open(x.p, &x.m, NULL, &x.dev, DT_F32, false, "weights", &x.mem);
+        params_random(x.p, &x.dev, 3 + k);
+        const char *out = mem_printf(&x.mem, "%s/phi3", tmp);
+        SaveOpts o = { .dtype = DT_F32, .shard_bytes = shard[k], .config_text = config };
+        EXPECT(params_save(x.p, &x.dev, out, o, &err), "%s", err.msg);
+        open_model(&y, out, DT_F32, false);
+        EXPECT(params_load(y.p, &y.dev, out, &err) && !differing(&x, &y), "%s", err.msg);
+        StFiles f;
+        CHECK(st_open(&f, out, &y.mem, &err), "%s", err.msg);
+        const StTensor *qkv = st_find(&f, "model.layers.1.self_attn.qkv_proj.weight");
+        EXPECT(qkv && st_is_shape(qkv, 2, (int64_t[]){ 48, 24 }), "q, k and v are one tensor");
+        EXPECT(!st_find(&f, "model.layers.1.self_attn.q_proj.weight") && f.n == 3 + 3 * 6, "%zu tensors", f.n);
+        st_close(&f);
+        close_model(&x);
+        close_model(&y);
+    }
+    Mem mem = { 0 };
+    remove_dir(mem_printf(&mem, "%s/phi3", tmp));
+    mem_free(&mem);
+}
+
 static void refused_folder(const char *tmp) {
     Loaded x;
     Err err;
@@ -439,6 +473,7 @@ int main(void) {
     trainable_only();
     regions();
     save_and_load(tmp);
+    shared_tensors(tmp);
     refused_folder(tmp);
     wrong_folders();
     random_models();

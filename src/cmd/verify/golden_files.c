@@ -13,9 +13,18 @@ typedef struct {
     char name[256];
     Tensor t;
     int64_t n, r0, c0, rows, cols; /* where t begins in it; rows and cols of the whole */
+    char in[256];                  /* the tensor that it may be a range of there, which begins at its row first, */
+    int64_t first, all;            /* of so many; or "" */
     const ParamDesc *desc;
 } Named;
 typedef bool NamedFn(void *user, const Named *x);
+static void in_tensor(Named *x, const ModelDesc *m, int layer, int expert) {
+    Buf name = { 0 };
+    x->first = arch_param_in(&name, m, x->desc, layer, expert);
+    x->all = dim_at(&m->d, x->desc->all) * (x->desc->where == IN_EXPERT ? m->d.experts : 1);
+    snprintf(x->in, sizeof x->in, "%s", name.data);
+    buf_free(&name);
+}
 static bool each_named(const Params *p, NamedFn *fn, void *user) {
     for (int i = 0; i < p->n; i++) {
         const Param *q = &p->at[i];
@@ -31,6 +40,7 @@ static bool each_named(const Params *p, NamedFn *fn, void *user) {
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the table's own names */
             snprintf(x.name, sizeof x.name, q->desc->name, q->layer, e);
 #pragma GCC diagnostic pop
+            if (q->desc->in) in_tensor(&x, p->model, q->layer, e);
             x.n = x.t.rows * x.t.cols;
             if (!fn(user, &x)) return false;
         }
@@ -52,7 +62,9 @@ typedef struct {
 static bool compare_one(void *user, const Named *x) {
     Compare *c = user;
     const StTensor *ref = st_find(&c->file, x->name);
-    if (!ref || ref->dtype != DT_F32 || ref->count != x->rows * x->cols) {
+    int64_t whole = x->rows * x->cols;
+    if (!ref && x->in[0]) ref = st_find(&c->file, x->in), whole = x->all * x->cols;
+    if (!ref || ref->dtype != DT_F32 || ref->count != whole) {
         if (x->desc->frozen) return true;
         snprintf(c->missing, sizeof c->missing, "%s", x->name);
         return true;
@@ -61,10 +73,12 @@ static bool compare_one(void *user, const Named *x) {
     Mem mem = { 0 };
     float *got = MEM_ARRAY(&mem, float, (size_t)x->n + 1), *want = mem_copy(&mem, ref->data, ref->bytes), top = 0;
     if (x->n) op_get(&c->g->o.dev, got, x->t);
+    int64_t begin = ref->count == x->rows * x->cols ? 0 : x->first;
     for (int64_t i = 0; i < ref->count; i++) top = fmaxf(top, fabsf(want[i]));
     double scale = c->step ? 1 : fmax(top, 1e-3); /* an expert without tokens has gradient 0: a floor */
     for (int64_t i = 0; i < x->n; i++) {
-        double ours = (double)got[i], theirs = (double)want[(x->r0 + i / x->t.cols) * x->cols + x->c0 + i % x->t.cols];
+        double ours = (double)got[i],
+               theirs = (double)want[(begin + x->r0 + i / x->t.cols) * x->cols + x->c0 + i % x->t.cols];
         double off = ours - theirs, d = fabs(off) / scale;
         c->wrong += off * off, c->whole += theirs * theirs;
         c->over += !(d <= c->most);
