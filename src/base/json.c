@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ typedef struct {
     stack;
     Buf text; /* the string being unescaped */
     int depth;
+    bool loose; /* as json_parse_loose has it */
 } Parser;
 
 static bool fail(Parser *p, const char *what) {
@@ -47,7 +49,7 @@ static int hex4(const char *s) {
     return v;
 }
 
-/* After \u: one character, from one or two units.  A lone surrogate is refused: it has no UTF-8. */
+/* After \u: one character, from one or two units.  A lone surrogate is refused: it has no UTF-8 (loosely: U+FFFD). */
 static bool unicode_escape(Parser *p) {
     int u = p->end - p->at >= 4 ? hex4(p->at) : -1;
     if (u < 0) return fail(p, "\\u wants four hexadecimal digits");
@@ -55,11 +57,13 @@ static bool unicode_escape(Parser *p) {
     uint32_t code = (uint32_t)u;
     if (u >= 0xD800 && u < 0xDC00) {
         int low = p->end - p->at >= 6 && p->at[0] == '\\' && p->at[1] == 'u' ? hex4(p->at + 2) : -1;
-        if (low < 0xDC00 || low > 0xDFFF) return fail(p, "half of a surrogate pair");
-        p->at += 6;
-        code = 0x10000u + ((uint32_t)(u - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
+        bool pair = low >= 0xDC00 && low <= 0xDFFF;
+        if (!pair && !p->loose) return fail(p, "half of a surrogate pair");
+        if (pair) p->at += 6;
+        code = pair ? 0x10000u + ((uint32_t)(u - 0xD800) << 10) + (uint32_t)(low - 0xDC00) : 0xFFFD;
     } else if (u >= 0xDC00 && u < 0xE000) {
-        return fail(p, "half of a surrogate pair");
+        if (!p->loose) return fail(p, "half of a surrogate pair");
+        code = 0xFFFD;
     }
     char utf[4];
     buf_put(&p->text, utf, (size_t)utf8_put(utf, code));
@@ -191,6 +195,26 @@ static const char *twice(const JsonMember *m, size_t n) {
     return found;
 }
 
+/* Of equal keys the first has the place and the last the value, as in a Python dict.  Returns how many are left. */
+static size_t last_wins(JsonMember *m, size_t n) {
+    size_t size = 16, kept = 0;
+    while (size < 2 * n) size *= 2;
+    Mem mem = { 0 };
+    uint32_t *slot = MEM_ARRAY(&mem, uint32_t, size);
+    for (size_t i = 0; i < n; i++) {
+        size_t s = key_hash(m[i].key, m[i].key_n) & (size - 1);
+        JsonMember *same = NULL;
+        for (; slot[s] && !same; s = (s + 1) & (size - 1)) {
+            JsonMember *o = &m[slot[s] - 1];
+            if (o->key_n == m[i].key_n && !memcmp(o->key, m[i].key, o->key_n)) same = o;
+        }
+        if (same) same->value = m[i].value;
+        else m[kept++] = m[i], slot[s] = (uint32_t)kept;
+    }
+    mem_free(&mem);
+    return kept;
+}
+
 /* The key as JSON writes it: it may hold line breaks. */
 static bool twice_fail(Parser *p, const char *key) {
     Buf b = { 0 };
@@ -234,7 +258,8 @@ static bool container(Parser *p, Json *out, bool object) {
     *out = (Json){ .kind = object ? JSON_OBJECT : JSON_ARRAY, .n = n };
     if (object) {
         const char *dup = twice(from, n);
-        if (dup) return twice_fail(p, dup);
+        if (dup && !p->loose) return twice_fail(p, dup);
+        if (dup) out->n = n = last_wins(p->stack.at + base, n);
         out->members = mem_copy(p->mem, from, n * sizeof *from);
     } else {
         out->items = MEM_ARRAY(p->mem, Json, n);
@@ -255,7 +280,15 @@ static bool value(Parser *p, Json *out) {
     case 't': return word(p, out, "true", (Json){ .kind = JSON_BOOL, .flag = true });
     case 'f': return word(p, out, "false", (Json){ .kind = JSON_BOOL });
     case 'n': return word(p, out, "null", (Json){ .kind = JSON_NULL });
+    case 'N':
+        if (p->loose) return word(p, out, "NaN", (Json){ .kind = JSON_REAL, .real = (double)NAN });
+        return fail(p, "not a JSON value");
+    case 'I':
+        if (p->loose) return word(p, out, "Infinity", (Json){ .kind = JSON_REAL, .real = (double)INFINITY });
+        return fail(p, "not a JSON value");
     default:
+        if (p->loose && *p->at == '-' && p->end - p->at > 1 && p->at[1] == 'I')
+            return word(p, out, "-Infinity", (Json){ .kind = JSON_REAL, .real = (double)-INFINITY });
         if (*p->at == '-' || (*p->at >= '0' && *p->at <= '9')) return number(p, out);
         return fail(p, "not a JSON value");
     }
@@ -269,6 +302,15 @@ bool json_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err) {
         blank(&p);
         if (p.at < p.end) ok = fail(&p, "something follows the value");
     }
+    vec_free(p.stack.at);
+    buf_free(&p.text);
+    return ok;
+}
+
+bool json_parse_loose(Json *out, const char *text, size_t n, size_t *used, Mem *mem, Err *err) {
+    Parser p = { .at = text, .start = text, .end = text + n, .mem = mem, .err = err, .loose = true };
+    bool ok = value(&p, out);
+    if (ok) blank(&p), *used = (size_t)(p.at - text);
     vec_free(p.stack.at);
     buf_free(&p.text);
     return ok;

@@ -32,6 +32,10 @@ typedef struct JsonMember { const char *key; size_t key_n; Json value; } JsonMem
 
 bool json_parse(Json *out, const char *text, size_t n, Mem *mem, Err *err);
 
+/* As Python's raw_decode reads it, for what a model wrote: NaN and Infinity are numbers, of equal keys the last counts,
+ * half a surrogate pair is U+FFFD, and something may follow: the value and the blanks behind it are *used bytes. */
+bool json_parse_loose(Json *out, const char *text, size_t n, size_t *used, Mem *mem, Err *err);
+
 Json json_uint(uint64_t u);                                           /* JSON_INT where it is one */
 Json json_copy(const Json *v, Mem *mem);                              /* with all that is in it */
 

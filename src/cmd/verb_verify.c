@@ -5,6 +5,7 @@
 #include "cmd/verify/verify_algos.h"
 #include "cmd/verify/verify_balance.h"
 #include "cmd/verify/verify_blame.h"
+#include "cmd/verify/verify_talk.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,6 +70,7 @@ static int run(const Verb *v, int argc, char **argv) {
     if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
     if (a.blame) return blame(v, &a, n, launched);
     if (!n) return cmd_usage(v, "MODEL is missing");
+    if (!launched && !a.json && verify_talk_is(model)) return verify_talk(model);
     static const char *const kinds[] = { "none", "selective", "full" };
     int kind = 0;
     while (kind < 3 && strcmp(kinds[kind], a.recompute)) kind++;
@@ -97,7 +99,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_verify = {
     .name = "verify",
-    .usage = "MODEL [--golden DIR] [--dump DIR]   |   --algos|--balance FILE [--out FILE]   |   --blame RUN",
+    .usage = "MODEL [--golden DIR] [--dump DIR]   |   PATH   |   --algos|--balance FILE [--out FILE]   |   --blame RUN",
     .summary = "compare a model, or the algorithms, with reference values",
     .options = options,
     .run = run,
@@ -105,6 +107,7 @@ const Verb verb_verify = {
     .detail = "--blame runs the micro-batch of RUN/difference again both ways and names the first op whose rows "
               "differ, with\n"
               "exit code 1; 0: both agree now.\n"
+              "PATH: a file, or a folder of them, with cases of tool calls or of reasoning.\n"
               "Under mpirun the sequences go to the ranks of dp, and what each rank reads, holds and computes is told "
               "first.\n",
 };

@@ -29,6 +29,7 @@ for m in tests/data/models/*/; do
     rm -rf "${tmp:?}/$n"
 done
 add "algorithms" "$hone" verify --algos tests/data/verl/algos.json
+add "calls and reasoning" "$hone" verify tests/data/tools/
 add "partitions" "$hone" verify --balance tests/data/verl/balance.json
 if "$hone" verify tests/data/models/qwen3_moe --json | grep -qE '^\{"checks":\[\{"check":"log-probs","result":"ok",.*\}\],"passed":8,"failed":0,"skipped":0\}$'; then
     passed=$((passed + 1))
