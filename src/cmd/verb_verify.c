@@ -104,10 +104,11 @@ const Verb verb_verify = {
     .options = options,
     .run = run,
     .ranks = true,
-    .detail = "--blame runs the micro-batch of RUN/difference again both ways and names the first op whose rows "
-              "differ, with\n"
-              "exit code 1; 0: both agree now.\n"
-              "PATH: a file, or a folder of them, with cases of tool calls or of reasoning.\n"
-              "Under mpirun the sequences go to the ranks of dp, and what each rank reads, holds and computes is told "
-              "first.\n",
+    .detail =
+        "--blame runs the micro-batch of RUN/difference again both ways and names the first op whose rows "
+        "differ, with\n"
+        "exit code 1; 0: both agree now.\n"
+        "PATH: a file, or a folder of them, with cases of tool calls, of reasoning or of turns behind each other.\n"
+        "Under mpirun the sequences go to the ranks of dp, and what each rank reads, holds and computes is told "
+        "first.\n",
 };

@@ -6,7 +6,7 @@
 #include "base/span.h"
 
 typedef struct {
-    const char *file;
+    const char *file, *path;
     int64_t passed, failed, open;
 } TalkCount;
 
@@ -17,6 +17,6 @@ void talk_open(TalkCount *n, const char *name, Span ours);         /* counted in
 bool json_same(const Json *a, const Json *b);       /* by value: 3 is 3.0, objects in any order, NaN is "nan" */
 
 typedef bool TalkCheck(const Json *file, TalkCount *n, Err *err);
-TalkCheck verify_calls, verify_reasoning;
+TalkCheck verify_calls, verify_reasoning, verify_turns;
 
 #endif

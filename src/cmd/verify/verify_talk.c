@@ -62,6 +62,7 @@ static TalkCheck *kind_of(const Json *f) {
     if (cases->n) first = &cases->items[0];
     if (json_get(f, "parsers") && json_get(f, "format")) return verify_calls;
     if (json_get(f, "parsers") && (!first || json_get(first, "parser"))) return verify_reasoning;
+    if (json_get(f, "template") && (!first || json_get(first, "new_messages"))) return verify_turns;
     return NULL;
 }
 
@@ -123,7 +124,7 @@ int verify_talk(const char *path) {
         Err err;
         TalkCheck *check = kind_of_file(f.names.at[i], &one, &j, &err);
         const char *slash = strrchr(f.names.at[i], '/');
-        TalkCount n = { .file = slash ? slash + 1 : f.names.at[i] };
+        TalkCount n = { .file = slash ? slash + 1 : f.names.at[i], .path = f.names.at[i] };
         if (check && !check(&j, &n, &err)) talk_failed(&n, "the file", "%s", err.msg);
         if (check && f.names.n > 1)
             printf("%s: %lld passed, %lld failed\n", n.file, (long long)n.passed, (long long)n.failed);

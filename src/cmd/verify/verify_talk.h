@@ -1,4 +1,4 @@
-/* verify_talk.h - files of cases about conversations: calls of tools, reasoning. */
+/* verify_talk.h - files of cases about conversations: calls of tools, reasoning, what goes behind a sampled turn. */
 #ifndef CMD_VERIFY_VERIFY_TALK_H
 #define CMD_VERIFY_VERIFY_TALK_H
 
