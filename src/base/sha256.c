@@ -1,6 +1,8 @@
-/* sha256.c - FIPS 180-4, a block of 64 bytes at a time; the last one or two hold the padding and the length in bits. */
+/* sha256.c - FIPS 180-4, a block of 64 bytes at a time; the last one or two hold the padding and the length in bits.
+ * SHA-1 stands here too: it is padded alike. */
 #include "base/sha256.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const uint32_t K[64] = {
@@ -35,16 +37,67 @@ static void block(uint32_t s[8], const uint8_t *p) {
     for (int i = 0; i < 8; i++) s[i] += v[i];
 }
 
-void sha256(uint8_t out[32], const void *bytes, size_t n) {
-    uint32_t s[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+/* FIPS 180-4, 6.1: eighty words, four kinds of rounds of twenty. */
+static void block1(uint32_t s[8], const uint8_t *p) {
+    uint32_t w[80], a = s[0], b = s[1], c = s[2], d = s[3], e = s[4];
+    for (int i = 0; i < 80; i++) {
+        const uint8_t *q = p + 4 * i;
+        w[i] = i < 16 ? (uint32_t)q[0] << 24 | (uint32_t)q[1] << 16 | (uint32_t)q[2] << 8 | q[3]
+                      : turn(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 31);
+    }
+    for (int i = 0; i < 80; i++) {
+        static const uint32_t k[4] = { 0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6 };
+        uint32_t f = i < 20 ? (b & c) | (~b & d) : i < 40 || i >= 60 ? b ^ c ^ d : (b & c) | (b & d) | (c & d);
+        uint32_t next = turn(a, 27) + f + e + k[i / 20] + w[i];
+        e = d, d = c, c = turn(b, 2), b = a, a = next;
+    }
+    s[0] += a, s[1] += b, s[2] += c, s[3] += d, s[4] += e;
+}
+
+Hash sha256_begin(void) {
+    return (
+        Hash){ .s = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 },
+               .block = block,
+               .words = 8 };
+}
+
+Hash sha1_begin(void) {
+    return (Hash){ .s = { 0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0 }, .block = block1, .words = 5 };
+}
+
+void hash_add(Hash *h, const void *bytes, size_t n) {
     const uint8_t *p = bytes;
-    size_t left = n;
-    for (; left >= 64; left -= 64, p += 64) block(s, p);
-    uint8_t last[128] = { 0 };
-    size_t end = left < 56 ? 64 : 128;
-    if (left) memcpy(last, p, left);
-    last[left] = 0x80;
-    for (int i = 0; i < 8; i++) last[end - 1 - i] = (uint8_t)((uint64_t)n * 8 >> 8 * i);
-    for (size_t k = 0; k < end; k += 64) block(s, last + k);
-    for (int i = 0; i < 32; i++) out[i] = (uint8_t)(s[i / 4] >> (24 - 8 * (i % 4)));
+    size_t had = h->n % 64;
+    h->n += n;
+    if (had + n < 64) {
+        if (n) memcpy(h->part + had, p, n);
+        return;
+    }
+    if (had) {
+        memcpy(h->part + had, p, 64 - had);
+        h->block(h->s, h->part);
+        p += 64 - had, n -= 64 - had;
+    }
+    for (; n >= 64; n -= 64, p += 64) h->block(h->s, p);
+    memcpy(h->part, p, n);
+}
+
+static void finish(Hash *h) {
+    uint8_t last[72] = { 0x80 };
+    uint64_t bits = h->n * 8;
+    size_t had = h->n % 64, pad = (had < 56 ? 56 : 120) - had;
+    for (int i = 0; i < 8; i++) last[pad + (size_t)i] = (uint8_t)(bits >> (56 - 8 * i));
+    hash_add(h, last, pad + 8);
+}
+
+void hash_end(Hash *h, char hex[65]) {
+    finish(h);
+    for (int i = 0; i < h->words; i++) snprintf(hex + (ptrdiff_t)8 * i, 9, "%08x", h->s[i]);
+}
+
+void sha256(uint8_t out[32], const void *bytes, size_t n) {
+    Hash h = sha256_begin();
+    hash_add(&h, bytes, n);
+    finish(&h);
+    for (int i = 0; i < 32; i++) out[i] = (uint8_t)(h.s[i / 4] >> (24 - 8 * (i % 4)));
 }
