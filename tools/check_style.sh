@@ -1,11 +1,11 @@
 #!/bin/sh
 # check_style.sh - what the formatter cannot say: a file may include headers of its own folder or of a lower level only,
-# ARCHITECTURE.md has the same levels, lines end before column 121 (README.md's before 101), a source says in its first
+# ARCHITECTURE.md has the same levels, the environment is read by the names of docs/environment.md alone, lines end before column 121 (README.md's before 101), a source says in its first
 # line what it is, malloc lives in base/.
 cd "$(dirname "$0")/.." || exit 1
 level() {
     case $1 in
-    base) echo 0;; jinja|maths|http) echo 1;; tensor|text|image|arch|algo) echo 2;; cut|talk) echo 3;; op|file) echo 4;;
+    base) echo 0;; jinja|maths|http) echo 1;; tensor|text|image|arch|algo|hub) echo 2;; cut|talk) echo 3;; op|file) echo 4;;
     comm|task|run) echo 5;; param|par|page) echo 6;; layer) echo 7;; model) echo 8;; engine|plan) echo 9;;
     ask) echo 10;; rollout|train|serve) echo 11;; sync|config) echo 12;; step|import) echo 13;; cmd) echo 14;;
     *) echo 99;; esac
@@ -50,4 +50,15 @@ too_long 100 README.md
 too_long 120 $(git ls-files -co --exclude-standard -- '*.md' | grep -E '^[^/]*\.md$|^docs/([^/]*|log/[^/]*)\.md$')
 alloc=$(grep -nE '(^|[^_a-z])(malloc|calloc|realloc|free)\(' -r src --include='*.[ch]' --include='*.inc' --include='*.cu' --include='*.cuh' | grep -vE '^src/(base|cmd/main|comm/mpi)' | head -5)
 [ -z "$alloc" ] || { echo "$alloc" | sed 's/$/   <- malloc and free belong in base\//'; bad=1; }
+# Of the environment only what docs/environment.md has.
+named="HF_ENDPOINT HF_TOKEN HF_HOME HOME NO_COLOR COLUMNS OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK PMI_SIZE PMI_RANK PMIX_RANK
+ SLURM_STEP_NUM_TASKS SLURM_PROCID CUDA_MPS_PIPE_DIRECTORY"
+for n in $named; do
+    grep -q "\`$n\`" docs/environment.md || { echo "docs/environment.md: $n is missing"; bad=1; }
+done
+for n in $(grep -rhoE '\<(secure_)?getenv\("[^"]*"' src | cut -d'"' -f2) $(sed -n '/^} launchers/,/^};/p' src/comm/world.c | grep -oE '"[A-Z_]+"' | tr -d '"'); do
+    case " $(echo $named) " in *" $n "*) ;; *) echo "src: the environment's $n is not in docs/environment.md"; bad=1 ;; esac
+done
+wrong=$(grep -rnE '\<(secure_)?getenv\([^"]' src --include='*.[ch]' | grep -v '^src/comm/world.c:.*launchers\[')
+[ -z "$wrong" ] || { echo "$wrong" | sed 's/$/   <- the environment by a name that is not written here/'; bad=1; }
 exit $bad

@@ -15,7 +15,8 @@ need_packages() {
 }
 
 BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libc6-dev libpcre2-dev libutf8proc-dev libyaml-dev libzstd-dev
- libsnappy-dev liblz4-dev libbrotli-dev zlib1g-dev libgmp-dev libpng-dev libjpeg-dev libwebp-dev libevent-dev"
+ libsnappy-dev liblz4-dev libbrotli-dev zlib1g-dev libgmp-dev libpng-dev libjpeg-dev libwebp-dev libevent-dev
+ libcurl4-openssl-dev"
 
 # Several ranks: libhone_mpi.so is built where these are, and loaded where a launcher started hone, which itself does
 # not need them.

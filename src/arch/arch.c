@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ARCH(name) extern const Arch arch_##name;
 #include "arch_list.h"
@@ -238,6 +239,16 @@ const char *model_folder(const char *path, Mem *mem) {
     return path;
 }
 
+/* ORG/NAME, and nothing is there: the name that a model has on a hub. */
+static bool looks_published(const char *path) {
+    const char *slash = strchr(path, '/'), *at = path + strcspn(path, "@");
+    struct stat st;
+    if (!slash || slash == path || !slash[1] || strchr(slash + 1, '/') || path[0] == '.' || path[0] == '~')
+        return false;
+    size_t n = (size_t)(at - path);
+    return n > 2 && (n < 6 || strncmp(at - 5, ".json", 5)) && stat(path, &st) && errno == ENOENT;
+}
+
 bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err) {
     *out = (ModelDesc){ 0 };
     path = model_folder(path, mem);
@@ -245,6 +256,10 @@ bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err) {
     char *file = folder ? mem_printf(mem, "%s/config.json", path) : mem_str(mem, path, strlen(path));
     if (folder && !file_exists(file) && errno != EACCES)
         return err_set(err, "%s: there is no config.json in this folder", path);
+    if (looks_published(path))
+        return err_set(
+            err, "%s: there is no such folder here; `hone pull %s` fetches it from the hub, and prints the folder",
+            path, path);
     Buf text = { 0 };
     bool ok = file_read(&text, file, err);
     if (ok && !model_desc_parse(out, text.data, text.n, mem, err)) ok = err_wrap(err, "%s", file);

@@ -69,6 +69,11 @@ int start(const Verb *v, Config *c, ConfVerb verb, StartArgs *a, int argc, char 
         buf_free(&text);
         return rc;
     }
+    if (!config_fetch(c, &err)) {
+        rc = cmd_fail(v, &err);
+        buf_free(&text);
+        return config_free(c), rc;
+    }
     config_find_model(c);
     config_idle(c);
     config_dump(&text, c, DUMP_GIVEN);

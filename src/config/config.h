@@ -121,6 +121,8 @@ bool config_load(Config *c, ConfVerb verb, const char *file, const char *const *
 bool config_load_text(Config *c, ConfVerb verb, const char *name, const char *text, size_t n_text,
                       const char *const *overrides, int n, Err *err);
 void config_free(Config *c);
+/* What is hub:ORG/NAME in model.path, model.tokenizer and the lists of files is fetched, and is a path from then on. */
+bool config_fetch(Config *c, Err *err);
 /* A run that goes on needs no more of its model's folder than its checkpoint has: where the folder is gone c->from is
  * the checkpoint's, and a note says so. */
 void config_find_model(Config *c);
