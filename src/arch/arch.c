@@ -45,8 +45,9 @@ void arch_derive(Dims *d) {
 }
 
 /* ---- The table, walked: what comes first, vision, the layers, what comes last */
-static bool here(const Dims *d, Where w, int layer) {
-    switch (w) {
+static bool here(const Dims *d, const ParamDesc *p, int layer) {
+    if (p->rank && !p->rank[layer]) return false;
+    switch (p->where) {
     case IN_DENSE: return !dims_moe(d, layer);
     case IN_MOE:
     case IN_EXPERT: return dims_moe(d, layer);
@@ -72,9 +73,9 @@ void arch_each_row(const ModelDesc *m, RowVisit *visit, void *user) {
         int64_t n = pass == PASS_LAYERS ? d->layers : pass == PASS_VISION ? d->vis.layers : 1;
         for (int l = 0; l < n; l++)
             for (const ParamDesc *p = m->arch->params; p->name; p++) {
-                if (pass_of(p->where) != pass || !here(d, p->where, l)) continue;
+                if (pass_of(p->where) != pass || !here(d, p, l)) continue;
                 if (p->only_if && !*((const bool *)d + p->only_if)) continue;
-                visit(user, p, l, p->where == IN_EXPERT ? d->experts : 1, dim_at(d, p->rows), dim_at(d, p->cols));
+                visit(user, p, l, p->where == IN_EXPERT ? d->experts : 1, param_rows(d, p, l), param_cols(d, p, l));
             }
     }
 }

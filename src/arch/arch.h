@@ -69,6 +69,11 @@ typedef enum {                        /* the names layer code uses */
     P_VIS_NORM_OUT, P_VIS_FC1, P_VIS_FC1B, P_VIS_FC2, P_VIS_FC2B,
     P_COUNT
 } ParamId;
+/* What an adapter (arch/adapter.h) has for row id is row ADAPTER_x * P_COUNT + id of its table. */
+typedef enum { ADAPTER_OF, ADAPTER_A, ADAPTER_B, ADAPTER_BIAS, ADAPTER_PARTS } AdapterPart;
+enum { P_SLOTS = (int)ADAPTER_PARTS * (int)P_COUNT };
+static inline ParamId adapter_id(AdapterPart part, ParamId of) { return (ParamId)((int)part * (int)P_COUNT + (int)of); }
+static inline ParamId adapter_of(ParamId id) { return (ParamId)((int)id % (int)P_COUNT); }
 
 /* Which part of the model it belongs to, for those who count: planner, inspect. */
 typedef enum {
@@ -101,6 +106,10 @@ typedef struct {
                                        * of its own.  An expert's, without a second %d, are [E,all,cols] */
     size_t      first, all;           /* N(field) */
     bool        joined;               /* and so it is written, behind the row above it; else under its own name */
+    /* of an adapter's table: */
+    AdapterPart part;
+    const int16_t *rank;              /* [layers]: rows of A, columns of B; 0: not in this layer */
+    const float   *scale;             /* [layers] of B: what the product of the two is multiplied by */
 } ParamDesc;
 
 #define N(field) offsetof(Dims, field)
@@ -111,6 +120,13 @@ static inline bool dims_moe(const Dims *d, int layer) { return d->layer[layer].f
 static inline bool dims_latent(const Dims *d) { return d->kv_lora > 0; }
 static inline int64_t dim_at(const Dims *d, size_t field) {
     return *(const int64_t *)(const void *)((const char *)d + field);
+}
+/* Of the whole weight in that layer. */
+static inline int64_t param_rows(const Dims *d, const ParamDesc *p, int layer) {
+    return p->part == ADAPTER_A ? p->rank[layer] : dim_at(d, p->rows);
+}
+static inline int64_t param_cols(const Dims *d, const ParamDesc *p, int layer) {
+    return p->part == ADAPTER_B ? p->rank[layer] : dim_at(d, p->cols);
 }
 
 typedef struct {
@@ -125,17 +141,21 @@ typedef struct {
     const ParamDesc *params;          /* ends with {0} name */
 } Arch;
 
-typedef struct {
+typedef struct ModelDesc {
     const Arch *arch;
     Dims        d;
     Json        config;               /* the whole file, for what is carried along when saving */
     const char *dir;                  /* folder of config.json */
     bool        freeze_tower;         /* the run does not train the vision tower: as if its rows were frozen */
+    const struct ModelDesc *adapter;  /* what is added to these weights (arch/adapter.h), or NULL.  It alone is then
+                                       * trained: of these rows all are frozen */
 } ModelDesc;
 static inline bool arch_in_tower(const ParamDesc *p) { return p->where == IN_VIS || p->where == IN_VIS_LAYER; }
 static inline bool arch_frozen(const ModelDesc *m, const ParamDesc *p) {
-    return p->frozen || (m->freeze_tower && arch_in_tower(p));
+    return p->frozen || m->adapter || (m->freeze_tower && arch_in_tower(p));
 }
+/* The table of what a run trains. */
+static inline const ModelDesc *arch_trained(const ModelDesc *m) { return m->adapter ? m->adapter : m; }
 
 /* From a folder that holds config.json, or from the file itself.  The error names the file, the key and the value.
  * generation_config.json beside it adds its end-of-text tokens. */

@@ -18,6 +18,9 @@
 #define GRID_OPTION(Args) \
     { "grid", OPT_STR, offsetof(Args, grid), "tp=2,pp=2,...",                                                          \
       "how the ranks that mpirun started are arranged: tp, pp, vpp, ep, etp, cp, dp" }
+/* ... and const char *adapter, NULL: none */
+#define ADAPTER_OPTION(Args) \
+    { "adapter", OPT_STR, offsetof(Args, adapter), "DIR", "add this adapter, a folder as peft writes it, to MODEL" }
 #define LEAVES_WANTED "--leaves must be a power of two to 32"
 /* ... and int64_t random, below 0: from files */
 #define RANDOM_OPTION(Args) \

@@ -26,7 +26,7 @@ typedef struct {
     int64_t context, threads, leaves;
     bool single;
     SamplingArgs s;
-    const char *device, *compute;
+    const char *device, *compute, *adapter;
 } Args;
 
 /* clang-format off */
@@ -39,6 +39,7 @@ static const Opt options[] = {
     { "threads", OPT_INT, offsetof(Args, threads), "N",
       "threads (no effect on answers); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
+    ADAPTER_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
 };
@@ -282,7 +283,7 @@ static int run(const Verb *v, int argc, char **argv) {
     sigprocmask(SIG_BLOCK, &set, NULL); /* before the threads start: they inherit it */
     Talk t = { .v = v, .a = &a, .eyes = isatty(STDOUT_FILENO) };
     t.terminal = t.eyes && isatty(STDIN_FILENO);
-    OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute };
+    OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute, .adapter = a.adapter };
     if (!open_desc(&t.o, model, &opts, &err)) return cmd_fail(v, &err);
     LineReader *in = NULL;
     bool ok = open_talk(&t, model, &err) && (in = lines_open("-", &err));

@@ -19,7 +19,7 @@ typedef struct {
         *answer_key;
     double timeout;
     bool json;
-    const char *device, *compute, *grid;
+    const char *device, *compute, *grid, *adapter;
 } Args;
 
 /* clang-format off */
@@ -55,6 +55,7 @@ static const Opt options[] = {
       "threads (no effect on answers); all cores", 0, THREADS_MOST },
     SAMPLING_GRID(Args),
     LEAVES_OPTION(Args),
+    ADAPTER_OPTION(Args),
     DEVICE_OPTIONS(Args),
     { 0 },
 };
@@ -273,7 +274,9 @@ static int eval_on(const Verb *v, const Args *a, Ranks *ranks, const char *const
     bool first = ranks_first(ranks);
     Err err;
     Eval e = { .a = a, .terminal = first && isatty(STDERR_FILENO) };
-    OpenOpts oo = { .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks };
+    OpenOpts oo = {
+        .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks, .adapter = a->adapter
+    };
     if (!ranks_agree(ranks, open_desc(&e.o, words[0], &oo, &err), &err)) return open_close(&e.o), cmd_fail(v, &err);
     EvalResult result;
     bool ok = open_all(&e, ranks, words + 1, n - 1, &err) && evaluate_all(&e, &result, &err);

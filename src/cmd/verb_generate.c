@@ -17,7 +17,7 @@ typedef struct {
     int64_t n, threads, leaves, page, kv_tokens, max_batch, max_rows, budget, step;
     bool stats;
     SamplingArgs s;
-    const char *device, *compute, *grid;
+    const char *device, *compute, *grid, *adapter;
     int64_t random;
 } Args;
 
@@ -46,6 +46,7 @@ static const Opt options[] = {
       "threads (no effect on answers); all cores", 0, THREADS_MOST },
     SAMPLING_GRID(Args),
     LEAVES_OPTION(Args),
+    ADAPTER_OPTION(Args),
     DEVICE_OPTIONS(Args),
     RANDOM_OPTION(Args),
     { 0 },
@@ -368,6 +369,7 @@ static int run(const Verb *v, int argc, char **argv) {
                       .leaves = a.leaves,
                       .device = a.device,
                       .compute = a.compute,
+                      .adapter = a.adapter,
                       .random = random_fill(a.random) };
     bool ok = on_lines_open(x, v, &a, model, opts, a.grid, &g.replicas, PROMPT_GENERATE, &err) && budget_fits(&g, &err)
               && on_lines_read(x, a.in, add_job, &g, &err) && on_lines_out(x, a.out, &err);

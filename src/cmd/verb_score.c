@@ -12,7 +12,7 @@ typedef struct {
     const char *in, *out;
     int64_t threads, batch, leaves;
     SamplingArgs s;
-    const char *device, *compute, *grid;
+    const char *device, *compute, *grid, *adapter;
     int64_t random;
 } Args;
 
@@ -29,6 +29,7 @@ static const Opt options[] = {
       "threads (no effect on the result); all cores", 0, THREADS_MOST },
     LEAVES_OPTION(Args),
     GRID_OPTION(Args),
+    ADAPTER_OPTION(Args),
     DEVICE_OPTIONS(Args),
     RANDOM_OPTION(Args),
     { 0 },
@@ -283,6 +284,7 @@ static int run(const Verb *v, int argc, char **argv) {
                       .leaves = a.leaves,
                       .device = a.device,
                       .compute = a.compute,
+                      .adapter = a.adapter,
                       .random = random_fill(a.random) };
     bool ok = on_lines_open(x, v, &a, model, opts, a.grid, NULL, PROMPT_SCORE, &err)
               && on_lines_read(x, a.in, add_line, &s, &err) && on_lines_out(x, a.out, &err)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 typedef struct {
-    const char *golden, *dump, *algos, *balance, *blame, *out, *recompute;
+    const char *golden, *dump, *algos, *balance, *blame, *out, *recompute, *model, *adapter;
     int64_t threads, leaves;
     bool guard, json;
     const char *device, *compute, *grid;
@@ -31,6 +31,9 @@ static const Opt options[] = {
       "which op made the sampler's log-probs others than the trainer's: from RUN/difference alone" },
     { "out",       OPT_STR,  offsetof(Args, out),       "FILE",
       "with --algos or --balance: write our own values there" },
+    { "model",     OPT_STR,  offsetof(Args, model),     "DIR",
+      "of an adapter's folder: the model it is for, in place of the one that it names" },
+    ADAPTER_OPTION(Args),
     { "recompute", OPT_STR,  offsetof(Args, recompute), "none|selective|full",
       "which activations are thrown away and made again" },
     { "threads",   OPT_INT,  offsetof(Args, threads),   "N",    "threads; all cores", 0, THREADS_MOST },
@@ -75,12 +78,26 @@ static int run(const Verb *v, int argc, char **argv) {
     int kind = 0;
     while (kind < 3 && strcmp(kinds[kind], a.recompute)) kind++;
     if (kind == 3) return cmd_usage(v, "--recompute must be none, selective or full, not '%s'", a.recompute);
+    Mem mem = { 0 };
+    const char *adapter = a.adapter;
+    size_t len = strlen(model);
+    while (len > 1 && model[len - 1] == '/') len--;
+    model = mem_str(&mem, model, len);
+    if (!a.golden) a.golden = model;
+    if (!adapter && peft_is(model)) { /* an adapter's folder: the model is the one that it names */
+        adapter = model;
+        if (a.model) model = a.model;
+        else if (!peft_base(&model, adapter, &mem, &err)) return mem_free(&mem), cmd_fail(v, &err);
+    }
     GoldenOpts o = {
         .model = model, .golden = a.golden ? a.golden : model, .dump = a.dump, .recompute = (Recompute)kind
     };
-    o.open = (OpenOpts){
-        .threads = a.threads, .leaves = a.leaves, .device = a.device, .compute = a.compute, .guard = a.guard
-    };
+    o.open = (OpenOpts){ .threads = a.threads,
+                         .leaves = a.leaves,
+                         .device = a.device,
+                         .compute = a.compute,
+                         .guard = a.guard,
+                         .adapter = adapter };
     GoldenResult r = { 0 };
     Buf checks = { 0 };
     if (a.json) o.json = &checks, buf_puts(&checks, "[");
@@ -94,12 +111,15 @@ static int run(const Verb *v, int argc, char **argv) {
     else if (ok) printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped);
     buf_free(&checks);
     ranks_close(&ranks);
+    mem_free(&mem);
+    if (!ok && adapter && !a.json) printf("  FAILED adapter                  %s\n0 passed, 1 failed\n", err.msg);
     return ok ? r.failed != 0 : cmd_fail(v, &err);
 }
 
 const Verb verb_verify = {
     .name = "verify",
-    .usage = "MODEL [--golden DIR] [--dump DIR]   |   PATH   |   --algos|--balance FILE [--out FILE]   |   --blame RUN",
+    .usage = "MODEL|ADAPTER [--golden DIR] [--dump DIR]   |   PATH   |   --algos|--balance FILE [--out FILE]   |   "
+             "--blame RUN",
     .summary = "compare a model, or the algorithms, with reference values",
     .options = options,
     .run = run,

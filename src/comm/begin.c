@@ -1,4 +1,4 @@
-/* begin.c - a thread that sleeps while others begin: the one that begins is inside of MPI and cannot look at a clock. */
+/* begin.c - a thread that sleeps while others begin: the one that begins is in MPI and cannot look at a clock. */
 #include "comm/begin.h"
 #include "base/last_words.h"
 

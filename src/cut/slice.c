@@ -40,8 +40,9 @@ static void cut_range(const ModelDesc *m, const ParamDesc *p, const GridShape *g
     const Dims *d = &m->d;
     bool expert = p->where == IN_EXPERT;
     int64_t unit = p->unit ? dim_at(d, p->unit) : 1;
-    if (p->id == P_EMBED || p->id == P_HEAD) unit = VOCAB_UNIT;
-    if (p->id == P_K || p->id == P_V || p->id == P_KB || p->id == P_VB) {
+    ParamId id = adapter_of(p->id);
+    if (id == P_EMBED || id == P_HEAD) unit = VOCAB_UNIT;
+    if (id == P_K || id == P_V || id == P_KB || id == P_VB) {
         Local l = grid_local(m, g, at);
         *from = l.kv0 * unit, *to = (l.kv0 + l.kv_heads) * unit;
         return;
@@ -53,9 +54,10 @@ static void cut_range(const ModelDesc *m, const ParamDesc *p, const GridShape *g
 Slice param_slice(const ModelDesc *m, const ParamDesc *p, int layer, const GridShape *g, GridAt at) {
     const Dims *d = &m->d;
     bool vision = p->where == IN_VIS || p->where == IN_VIS_LAYER;
-    Slice s = {
-        .here = is_here(m, p, layer, g, at), .experts = 1, .rows = dim_at(d, p->rows), .cols = dim_at(d, p->cols)
-    };
+    Slice s = { .here = is_here(m, p, layer, g, at),
+                .experts = 1,
+                .rows = param_rows(d, p, layer),
+                .cols = param_cols(d, p, layer) };
     int64_t end;
     if (p->where == IN_EXPERT) grid_cut(d->experts, at.ep, g->ep, &s.e0, &end), s.experts = end - s.e0;
     if (p->cut == BY_ROWS && !vision) cut_range(m, p, g, at, s.rows, &s.r0, &end), s.rows = end - s.r0;

@@ -124,9 +124,9 @@ static Linears linears_of(const Ctx *c, int layer) { /* o's bias is added when i
                   linear_of(c, P_O, NO_BIAS, layer) };
 }
 
-/* Every token, this rank's heads: their part of the output's sum. */
-static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, const Raw *raw, const Attended *at,
-                          bool known, GqaKeep *keep) {
+/* Every token, this rank's heads: what o_proj reads. */
+static Tensor heads_forward(const Ctx *c, int layer, Tensor all, const Raw *raw, const Attended *at, bool known,
+                            GqaKeep *keep) {
     Dev *d = c->dev;
     Shape s = shape_of(c, layer);
     int64_t T = c->tokens;
@@ -157,11 +157,11 @@ static void heads_forward(const Ctx *c, int layer, Tensor part, Tensor all, cons
         if (put) op_attend_kv(d, g.a.o, g.a.q, c->kv[layer], c->paged, s.heads, c->scale);
         else attend(c, layer, g.a);
     }
-    linear_forward(c, part, g.a.o, &l.o, by_heads(c, s.dim));
     if (keep) {
         *keep = g;
         if (s.q_norm != P_COUNT) keep->a.q = kept(c, g.a.q), keep->a.k = kept(c, g.a.k);
     }
+    return g.a.o;
 }
 
 /* Heads may be fewer than ranks: one without any adds nothing. */
@@ -170,9 +170,9 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor all = tp_enter(&c->par, d, &d->tmp, x, c->tokens), part = tp_partial(&c->par, &d->tmp, y, c->tokens);
-    if (c->l.heads) heads_forward(c, layer, part, all, raw, at, known, keep ? &keep->gqa : NULL);
-    else op_zero(d, part);
-    tp_exit(&c->par, d, y, part);
+    Linears l = linears_of(c, layer);
+    Tensor o = c->l.heads ? heads_forward(c, layer, all, raw, at, known, keep ? &keep->gqa : NULL) : TENSOR_NONE;
+    linear_exit(c, y, part, o, &l.o, by_heads(c, c->m->d.head_dim));
     bias_forward(c, y, param(c->w, P_OB, layer));
     arena_pop(&d->tmp, mark);
 }
@@ -208,8 +208,8 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
         a.q = again.a.q, a.k = again.a.k;
     }
     Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);
-    linear_dw(c, g, &l.o, dall, a.o);
-    linear_dx(c, dO, dall, &l.o, leaves_one(dall.cols));
+    linear_exit_dw(c, g, &l.o, dall, a.o, by_heads(c, s.dim));
+    linear_exit_dx(c, dO, dall, &l.o);
 
     Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
     /* before dv: a backend may take what k's and v's weights get as one, in order */
@@ -235,6 +235,13 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     linears_dx3(c, dpart, more, dy, l.qkv, sum);
 }
 
+/* An adapter of o_proj is summed over ranks: those without heads too. */
+static void no_heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpart, Tensor dall) {
+    Linears l = linears_of(c, layer);
+    linear_exit_dw(c, g, &l.o, dall, TENSOR_NONE, by_heads(c, c->m->d.head_dim));
+    op_zero(c->dev, dpart);
+}
+
 static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x, const MixerKeep *k) {
     Dev *d = c->dev;
     Arena *tmp = &d->tmp;
@@ -243,7 +250,7 @@ static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor
     Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, c->tokens), all = tp_enter(&c->par, d, tmp, x, c->tokens);
     Tensor dpart = tp_partial(&c->par, tmp, dx, c->tokens);
     if (c->l.heads) heads_backward(c, layer, g, dpart, dall, all, &k->gqa);
-    else op_zero(d, dpart);
+    else no_heads_backward(c, layer, g, dpart, dall);
     tp_enter_bwd(&c->par, d, dx, dpart);
     arena_pop(tmp, mark);
 }

@@ -29,7 +29,7 @@ typedef struct {
     const ModelDesc *m;
     Local            l;            /* this rank's heads, columns, experts, ids */
     int64_t          tokens;       /* T: rows of all ranks of tp */
-    const Params    *w;
+    const Params    *w, *lora;     /* lora: an adapter's, or NULL: none, or switched off */
     Par              par;
     EpBook          *book;         /* of experts' rounds */
     int64_t          each;         /* a step of decoding over ranks that share experts: tokens of the rank that has

@@ -13,6 +13,11 @@ typedef struct {
     ParamId id, bias;
     int     layer;
     Tensor  w, b;               /* [out,in]; [1,out] or none */
+    struct {
+        Tensor  a, b, bias;     /* an adapter's [r,in], [out,r]; [1,out] or none; no b: there is none (lora.h) */
+        ParamId a_id;
+        float   scale;
+    } lora;
 } Linear;
 Linear linear_of(const Ctx *c, ParamId id, ParamId bias, int layer);
 
@@ -20,6 +25,12 @@ void linear_forward(const Ctx *c, Tensor y, Tensor x, const Linear *l, Leaves su
 void linear_dx     (const Ctx *c, Tensor dx, Tensor dy, const Linear *l, Leaves sum);
 /* Added to the weight's and the bias's gradients, or written where g is fresh and the row is one_product. */
 void linear_dw     (const Ctx *c, const Params *g, const Linear *l, Tensor dy, Tensor x);
+
+/* The same where tp cuts x's columns: y are this rank's rows of the sum over ranks of 'part'.  x none: it has no
+ * columns.  dy is of all rows. */
+void linear_exit   (const Ctx *c, Tensor y, Tensor part, Tensor x, const Linear *l, Leaves sum);
+void linear_exit_dx(const Ctx *c, Tensor dx, Tensor dy, const Linear *l);
+void linear_exit_dw(const Ctx *c, const Params *g, const Linear *l, Tensor dy, Tensor x, Leaves sum);
 
 /* Several of one x.  raw: x is still to be made, of raw->x normed; then n = 3. */
 void linears_forward(const Ctx *c, const Tensor *y, Tensor x, const Raw *raw, const Linear *l, int n, Leaves sum);

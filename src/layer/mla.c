@@ -152,9 +152,7 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
         linear_heads(c, k.ov, k.a.o, &kv_b, out_of_latent(s));
         watch_op(d, "values", &k.ov, 1);
     }
-    if (s.N) linear_forward(c, part, k.ov, &o, by_heads(c, s.u));
-    else op_zero(d, part); /* heads may be fewer than ranks */
-    tp_exit(&c->par, d, y, part);
+    linear_exit(c, y, part, s.N ? k.ov : TENSOR_NONE, &o, by_heads(c, s.u)); /* heads may be fewer than ranks */
     bias_forward(c, y, param(c->w, P_OB, layer));
     if (keep) {
         *keep = k;
@@ -208,8 +206,8 @@ static void value_backward(const Ctx *c, int layer, const Params *g, Tensor dol,
     Linear o = linear_of(c, P_O, NO_BIAS, layer), kv_b = linear_of(c, P_KV_B, NO_BIAS, layer);
     Tensor ov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u), dov = push(c, &d->tmp, dy.rows, (int64_t)s.N * s.u);
     linear_heads(c, ov, ol, &kv_b, out_of_latent(s));
-    linear_dw(c, g, &o, dy, ov);
-    linear_dx(c, dov, dy, &o, leaves_one(dy.cols));
+    linear_exit_dw(c, g, &o, dy, ov, by_heads(c, s.u));
+    linear_exit_dx(c, dov, dy, &o);
     linear_heads_dw(c, g, &kv_b, dov, ol, out_of_latent(s));
     linear_heads(c, dol, dov, &kv_b, reversed(out_of_latent(s)));
     arena_pop(&d->tmp, mark);
@@ -261,8 +259,8 @@ static void expanded_backward(const Ctx *c, int layer, const Params *g, Tensor d
     Linear o = linear_of(c, P_O, NO_BIAS, layer), kv_b = linear_of(c, P_KV_B, NO_BIAS, layer);
     Tensor latent = latent_of(k->key, s);
     Tensor dov = push(c, tmp, T, (int64_t)s.N * s.u);
-    linear_dw(c, g, &o, dy, k->ov);
-    linear_dx(c, dov, dy, &o, leaves_one(dy.cols));
+    linear_exit_dw(c, g, &o, dy, k->ov, by_heads(c, s.u));
+    linear_exit_dx(c, dov, dy, &o);
 
     Tensor dk = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)), dv = push(c, tmp, T, (int64_t)s.N * s.u);
     size_t inner = arena_mark(tmp);
@@ -295,8 +293,11 @@ static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor
     Tensor dall = tp_exit_bwd(&c->par, d, tmp, dy, T);
     Linear kv_a = linear_of(c, P_KV_A, P_KV_AB, layer);
     Tensor dq = push(c, tmp, T, (int64_t)s.N * (s.n + s.r)), dkey = push(c, tmp, T, s.R + s.r);
-    if (!s.N) op_zero(d, dkey);
-    else if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dall, k);
+    if (!s.N) {
+        Linear o = linear_of(c, P_O, NO_BIAS, layer);
+        linear_exit_dw(c, g, &o, dall, TENSOR_NONE, by_heads(c, s.u)); /* an adapter's is summed over all ranks */
+        op_zero(d, dkey);
+    } else if (d->ops->expands) expanded_backward(c, layer, g, dq, dkey, dall, k);
     else absorbed_backward(c, layer, g, dq, dkey, dall, k);
 
     Tensor dkva = push(c, tmp, x.rows, s.R + s.r), part = push(c, tmp, x.rows, x.cols);

@@ -34,8 +34,7 @@ void mlp_forward(const Ctx *c, const MlpIds *ids, int layer, Tensor y, Tensor x,
     Tensor gate_up[] = { k.gate, k.up };
     linears_forward(c, gate_up, all, NULL, l.gate_up, 2, leaves_one(x.cols));
     op_swiglu(d, k.h, k.gate, k.up);
-    linear_forward(c, part, k.h, &l.down, by_cols(c, columns(c, ids)));
-    tp_exit(&c->par, d, y, part);
+    linear_exit(c, y, part, k.h, &l.down, by_cols(c, columns(c, ids)));
     bias_forward(c, y, bias(c->w, ids->down_b, layer));
     if (keep) *keep = k, keep->h = kept(c, k.h);
     arena_pop(&d->tmp, mark);
@@ -56,8 +55,8 @@ void mlp_backward(const Ctx *c, const MlpIds *ids, int layer, const Params *g, T
         h = dgate; /* its place is free until swiglu_bwd */
         op_swiglu(d, h, k->gate, k->up);
     }
-    linear_dw(c, g, &l.down, dall, h);
-    linear_dx(c, dh, dall, &l.down, leaves_one(dall.cols));
+    linear_exit_dw(c, g, &l.down, dall, h, by_cols(c, columns(c, ids)));
+    linear_exit_dx(c, dh, dall, &l.down);
     op_swiglu_bwd(d, dgate, dup, dh, k->gate, k->up);
     Tensor dxu = tensor_push(&d->tmp, dpart.dtype, T, x.cols);
     linear_dx(c, dpart, dgate, &l.gate_up[0], by_cols(c, columns(c, ids)));

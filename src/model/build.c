@@ -43,27 +43,37 @@ ModelKeep model_keep(const ModelDesc *desc, int64_t layers, Mem *mem) {
     return k;
 }
 
+/* In a place of its own: float32 whatever the weights are, and never parked with them. */
+static void open_adapter(Model *m, Mem *mem) {
+    const ModelDesc *a = m->desc->adapter;
+    if (a) params_open(&m->lora, a, &m->shard, m->dev, DT_F32, false, "adapter", mem);
+}
+
 void model_open_shard(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, DType weights,
                       int leaves, Mem *mem) {
     open_rest(m, d, desc, shard, par, leaves, mem);
+    open_adapter(m, mem);
     params_open(&m->w, desc, shard, d, weights, false, "weights", mem);
 }
 
 void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights,
                    int leaves, Mem *mem) {
     open_rest(m, d, desc, shard, par, leaves, mem);
+    open_adapter(m, mem);
     params_open_in(&m->w, desc, shard, in, weights, false, mem);
 }
 
 void model_open_beside(Model *m, const Model *lender, const Shard *shard, const Par *par, Arena in, Mem *mem) {
     open_rest(m, lender->dev, lender->desc, shard, par, lender->leaves, mem);
     params_open_beside_in(&m->w, &lender->w, shard, in, params_dtype(&lender->w), mem);
+    if (m->desc->adapter) params_open_beside(&m->lora, &lender->lora, shard, m->dev, DT_F32, "rollout adapter", mem);
 }
 
 bool model_load(Model *m, const char *dir, Err *err) { return params_load(&m->w, m->dev, dir, err); }
 
 void model_close(Model *m) {
     params_close(&m->w, m->dev);
+    if (m->desc->adapter) params_close(&m->lora, m->dev);
     dev_free(m->dev, m->fixed.base);
 }
 

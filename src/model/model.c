@@ -12,6 +12,7 @@ static Ctx context(Model *m, Arena *act, const Batch *b) {
                   .l = m->local,
                   .tokens = b->tokens,
                   .w = &m->w,
+                  .lora = m->desc->adapter && !m->lora_off ? &m->lora : NULL,
                   .par = m->par,
                   .book = &m->book,
                   .leaves = m->leaves,
@@ -234,7 +235,8 @@ void chunk_backward(Model *m, int v, const Params *g, const Batch *b, Tensor dx,
     if (!n && dx.data) op_copy(d, dx, dy);
     if (model_begins(m, v)) {
         Tensor all = tp_exit_bwd(&m->par, d, tmp, dy, b->tokens);
-        op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, b->images.from.data ? image_vocab(m) : vocab_part(m));
+        if (param(g, P_EMBED, 0).data)
+            op_embed_bwd(d, param(g, P_EMBED, 0), all, b->ids, b->images.from.data ? image_vocab(m) : vocab_part(m));
         if (b->images.tokens && !m->trained.tower_frozen) { /* answers that share a picture add up in its rows */
             Tensor dfeats = push_f32(tmp, b->images.tokens, H);
             op_zero(d, dfeats);

@@ -16,7 +16,8 @@ typedef struct {
 typedef struct {
     Dev             *dev;
     const ModelDesc *desc;
-    Params           w;
+    Params           w, lora;            /* lora: of desc->adapter, float32; empty where there is none */
+    bool             lora_off;           /* the weights alone are asked for: the bits of the model without it */
     Shard            shard;              /* which part of the model this rank has */
     Local            local;
     int              leaves;
@@ -56,6 +57,8 @@ void model_open_beside(Model *m, const Model *lender, const Shard *shard, const 
 /* The same with its weights in memory that is there already (params_bytes). */
 void model_open_in(Model *m, Dev *d, const ModelDesc *desc, const Shard *shard, const Par *par, Arena in, DType weights,
                    int leaves, Mem *mem);
+/* What a run trains, and nothing else of the model moves. */
+static inline Params *model_trained(Model *m) { return m->desc->adapter ? &m->lora : &m->w; }
 static inline DevKind model_kind(const Model *m) { return (DevKind){ m->dev->ops, m->dev->act, m->leaves }; }
 bool model_load (Model *m, const char *dir, Err *err);
 void model_close(Model *m);

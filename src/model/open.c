@@ -75,6 +75,10 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
                        o->desc.arch->name);
     const char *device = opts->device;
     if (o->desc.arch->untried) TRY(untried_on_cpu(&device, o->desc.arch->name, err) || err_wrap(err, "%s", path));
+    if (opts->adapter) {
+        TRY(peft_open(&o->peft, &o->desc, opts->adapter, &o->mem, err));
+        o->desc.adapter = &o->peft.desc;
+    }
     int threads = opts->ranks ? ranks_threads(opts->ranks, opts->threads) : (int)opts->threads;
     DeviceArgs da = { .device = device,
                       .compute = opts->compute,
@@ -96,9 +100,16 @@ static bool open_here(Opened *o, const char *path, const OpenOpts *opts, Err *er
     return device_open(&o->dev, &da, err);
 }
 
+/* Its ops are those of the model, but nobody has seen them there. */
+static bool adapter_here(Opened *o, Err *err) {
+    if (!o->desc.adapter || !open_on_gpu(o)) return true;
+    dev_close(&o->dev);
+    return err_set(err, "an adapter was not tried on a GPU yet: --device cpu, or merge it (hone convert --merge)");
+}
+
 bool open_desc(Opened *o, const char *path, const OpenOpts *opts, Err *err) {
     *o = (Opened){ .ranks = opts->ranks };
-    bool ok = open_here(o, path, opts, err), here = ok;
+    bool ok = open_here(o, path, opts, err) && adapter_here(o, err), here = ok;
     if (opts->ranks && ranks_count(opts->ranks) > 1)
         ok = ranks_agree(opts->ranks, ok, err) && ranks_device(opts->ranks, &o->dev, err);
     if (ok) return true;
@@ -123,8 +134,10 @@ DevKind open_kind(const Opened *o, int64_t leaves) {
 bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
     DType t = opts->trained ? opts->weights : o->dev.act == DT_BF16 ? DT_BF16 : open_disk_dtype(o, opts->random);
     Shard shard = open_shard(o);
+    TRY(!o->desc.adapter || adapter_fits(o->desc.adapter, &shard.g, err));
     Par par = o->ranks ? o->ranks->groups : groups_self();
     size_t weights = params_bytes(&o->desc, &shard, t, false);
+    if (o->desc.adapter) weights += params_bytes(o->desc.adapter, &shard, DT_F32, false);
     Need need[] = { { "weights", weights }, { "scratch", tmp_bytes }, { "the cache", opts->more } };
     TRY(opts->counted || memory_fits(o, need, COUNT(need), err));
     o->dev.tmp = dev_arena(&o->dev, "tmp", tmp_bytes);
@@ -132,7 +145,8 @@ bool open_weights(Opened *o, const OpenOpts *opts, size_t tmp_bytes, Err *err) {
     if (opts->in.base) model_open_in(&o->model, &o->dev, &o->desc, &shard, &par, opts->in, t, leaves, &o->mem);
     else model_open_shard(&o->model, &o->dev, &o->desc, &shard, &par, t, leaves, &o->mem);
     o->has_model = true;
-    return opts->unfilled || open_fill(&o->model, opts->random, err);
+    return (opts->unfilled || open_fill(&o->model, opts->random, err))
+           && (!o->peft.dir || peft_load(&o->model.lora, &o->dev, o->peft.dir, err));
 }
 
 DType open_disk_dtype(const Opened *o, RandomFill random) {

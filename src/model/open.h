@@ -5,10 +5,12 @@
 #include "comm/ranks.h"
 #include "model/model.h"
 #include "op/near.h"
+#include "param/peft.h"
 
 typedef struct {
     Mem       mem;
     ModelDesc desc;
+    Peft      peft;         /* of an adapter that was asked for */
     Dev       dev;
     Model     model;
     bool      has_model;
@@ -36,6 +38,7 @@ typedef struct {
     bool    unfilled;                /* the weights are laid out; what they are comes from elsewhere */
     bool    sizes;                   /* nothing will be computed: a GPU that is asked for need not be here */
     RandomFill random;
+    const char *adapter;             /* a folder as peft writes it, which is added to the weights; or NULL */
 } OpenOpts;
 
 /* What is free of this machine's memory; 0 where the system does not say.  Parts that exceed

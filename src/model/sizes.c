@@ -102,7 +102,7 @@ static size_t train(ModelDry *x, const ModelDesc *desc, const ModelShape *s, Mod
     model_score(&x->model, &b, lp, ent);
     if (s->backward) {
         Params grads;
-        params_open(&grads, desc, &x->model.shard, &x->dev, DT_F32, true, "grads", &x->mem);
+        params_open(&grads, arch_trained(desc), &x->model.shard, &x->dev, DT_F32, true, "grads", &x->mem);
         ModelKeep keep = model_keep(desc, desc->d.layers, &x->mem);
         model_forward(&x->model, &b, &act, &keep, lp, ent);
         model_backward(&x->model, &grads, &b, &act, &keep, lp, ent);

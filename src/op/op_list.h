@@ -70,6 +70,8 @@ OP(JOIN,  gelu_bwd,    (Dev *d, Tensor dx, Tensor dy, Tensor x),
                       (d, dx, dy, x), (dx))
 OP(JOIN,  add,         (Dev *d, Tensor y, Tensor a, Tensor b),
                       (d, y, a, b), (y))    /* y may be a */
+OP(JOIN,  scale,       (Dev *d, Tensor y, Tensor x, float by),
+                      (d, y, x, by), (y))    /* y = by x; y may be x */
 OP(JOIN,  add_row,     (Dev *d, Tensor y, Tensor b),
                       (d, y, b), (y))    /* y[t] += b [1,n]: a bias after its sum is whole */
 OP(ENTER, sum_rows,    (Dev *d, Tensor db, Tensor dy),

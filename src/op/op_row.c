@@ -63,6 +63,11 @@ void check_add(Dev *d, Tensor y, Tensor a, Tensor b) {
     WANT_A("add", b, a.rows, a.cols);
     WANT_A("add", y, a.rows, a.cols);
 }
+void check_scale(Dev *d, Tensor y, Tensor x, float by) {
+    (void)by;
+    WANT_A("scale", x, -1, -1);
+    WANT_A("scale", y, x.rows, x.cols);
+}
 void check_add_row(Dev *d, Tensor y, Tensor b) {
     WANT_A("add_row", y, -1, -1);
     WANT_W("add_row", b, 1, y.cols);

@@ -86,7 +86,9 @@ static void open_rows(Params *p, const ModelDesc *m, const Shard *shard, DType t
     Placing s = sizes_of(m, shard, t, trainable_only, borrowed);
     CHECK(s.bytes <= p->arena.size, "%s: %zu bytes in %zu", p->arena.name, s.bytes, p->arena.size);
     p->model = m, p->shard = *shard, p->at = MEM_ARRAY(mem, Param, (size_t)s.n);
-    memset(p->index, 0xFF, sizeof p->index);
+    int64_t layers = m->d.layers > m->d.vis.layers ? m->d.layers : m->d.vis.layers;
+    p->index = mem_array(mem, (size_t)layers + 1, sizeof *p->index);
+    memset(p->index, 0xFF, ((size_t)layers + 1) * sizeof *p->index);
     Placing x = { .m = m,
                   .shard = shard,
                   .dtype = t,
@@ -152,7 +154,7 @@ const char *params_offloaded_at(const Params *p, Tensor x) {
 
 ParamPlace param_place(const ModelDesc *m, const Param *p, int64_t e) {
     const Slice *s = &p->slice;
-    int64_t cols = dim_at(&m->d, p->desc->cols), each = s->rows * s->cols, in = e % each;
+    int64_t cols = param_cols(&m->d, p->desc, p->layer), each = s->rows * s->cols, in = e % each;
     return (ParamPlace){ .expert = s->e0 + e / each,
                          .at = (s->r0 + in / s->cols) * cols + s->c0 + in % s->cols,
                          .n = s->cols == cols ? each - in : s->cols - in % s->cols };

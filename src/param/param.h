@@ -34,7 +34,7 @@ typedef struct {
     Param           *at;                    /* [n], in memory order */
     int              n, first[REGIONS + 1]; /* parameters of region k: first[k] .. first[k+1]-1 */
     int64_t          read;                  /* bytes that params_load took from the files */
-    int              index[MAX_LAYERS][P_COUNT];    /* into at, -1: not there; layer 0 for parameters outside layers */
+    int            (*index)[P_SLOTS];       /* [layers] into at, -1: not there; layer 0 for parameters outside layers */
     bool             borrowed;                  /* the arena lies in memory that somebody else owns, and */
     char            *offloaded;                /* room for it in the host's memory: there the
                                              * weights are while is_offloaded; or NULL */

@@ -39,7 +39,7 @@ void params_random(Params *p, Dev *d, uint64_t seed) {
     for (int i = 0; i < p->n; i++) {
         const Param *q = &p->at[i];
         const Slice *s = &q->slice;
-        int64_t cols = dim_at(&p->model->d, q->desc->cols);
+        int64_t cols = param_cols(&p->model->d, q->desc, q->layer);
         for (int64_t e = 0; e < s->experts; e++) {
             buf_clear(&name);
             arch_param_name(&name, q->desc, q->layer, (int)(s->e0 + e));

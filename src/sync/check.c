@@ -114,7 +114,7 @@ static uint64_t sum_slice(Summing *x, const Param *p) {
 static Summing summing_open(const Sync *s, Mem *mem) {
     int64_t widest = 1;
     for (int i = 0; i < s->list.rows; i++) {
-        int64_t cols = dim_at(&s->from->model->d, s->list.row[i].p->cols);
+        int64_t cols = param_cols(&s->from->model->d, s->list.row[i].p, s->list.row[i].layer);
         if (cols > widest) widest = cols;
     }
     size_t room = (size_t)widest * 4 > BLOCK ? (size_t)widest * 4 : BLOCK;

@@ -178,7 +178,9 @@ void optim_put(Optim *o, Dev *d, OptimState which, int64_t from, int64_t n, cons
  * Columns are cut only where one rank holds each. */
 static int64_t element_name(const Param *p, int64_t at) {
     int64_t before = p->slice.r0 * p->slice.cols; /* rows of it that other ranks have */
-    return ((int64_t)(p->layer * P_COUNT + (int)p->desc->id) << 40) + before + at;
+    int64_t name = p->layer * P_COUNT + (int)p->desc->id;
+    if (p->desc->part) name = MAX_LAYERS * P_COUNT + p->layer * P_SLOTS + (int)p->desc->id;
+    return (name << 40) + before + at;
 }
 
 /* Elements [at, at+n) of a parameter w with gradient g, which are elements [from, from+n) of the states. */

@@ -143,7 +143,10 @@ static void sum_over_tp(const Comm *tp, Dev *d, Tensor flat, Span all) {
 }
 
 /* ---- kv heads that several ranks of tp hold, since their query heads read them: each has a part of the gradient */
-static bool is_kv(ParamId id) { return id == P_K || id == P_V || id == P_KB || id == P_VB; }
+static bool is_kv(const ParamDesc *p) {
+    ParamId id = adapter_of(p->id);
+    return p->cut != WHOLE && (id == P_K || id == P_V || id == P_KB || id == P_VB);
+}
 
 typedef struct {
     int64_t from, n;
@@ -216,7 +219,7 @@ void reduce_grads(const Params *grads, const Groups *par, Dev *d) {
     if (par->tp.size > 1) {
         sum_over_tp(&par->tp, d, grads->flat, whole(grads, REGION_WHOLE));
         for (int i = grads->first[REGION_CUT]; i < grads->first[REGION_CUT + 1]; i++)
-            if (is_kv(grads->at[i].desc->id)) sum_kv(grads, &grads->at[i], &par->tp, d);
+            if (is_kv(grads->at[i].desc)) sum_kv(grads, &grads->at[i], &par->tp, d);
     }
     sum_tied(grads, &par->pp, d);
     for (Region k = 0; k < REGIONS; k++) reduce_scatter(comm_of(par, k), d, grads->flat, whole(grads, k));
@@ -280,7 +283,7 @@ static int64_t not_ours(const Params *grads, const Param *p) {
     int64_t n = p->t.rows * p->t.cols;
     if (param_region(p->desc, &s->g) == REGION_WHOLE && s->at.tp) return n;
     if (p->desc->id == P_EMBED && s->g.pp > 1 && s->at.pp) return n; /* tied: the first stage has it too */
-    if (!is_kv(p->desc->id) || !n) return 0;
+    if (!is_kv(p->desc) || !n) return 0;
     Heads mine = heads_at(grads, s->at.tp);
     for (int r = 0; r < s->at.tp; r++) /* heads are dealt out in order: only the first can be a lower rank's as well */
         if (both(mine, heads_at(grads, r)).n) return n / mine.n;

@@ -11,12 +11,12 @@ typedef struct {
     int64_t full, c, rows, row0, each; /* columns on disk, here; rows of the run; its first; of a block, a rank's */
     int size, rank;
 } Shape;
-static int64_t columns(const ModelDesc *m, const ParamDesc *p) { return dim_at(&m->d, p->cols); }
+static int64_t columns(const ModelDesc *m, const Param *p) { return param_cols(&m->d, p->desc, p->layer); }
 static int64_t rows_of_block(int64_t full) { return (LEAST / 4 + full - 1) / full; }
 
 static Shape shape_of(const Runs *x, const Run *r) {
     const Param *p = &x->grads->at[r->grad];
-    int64_t full = columns(x->grads->model, p->desc), c = p->slice.cols;
+    int64_t full = columns(x->grads->model, p), c = p->slice.cols;
     return (Shape){ full, c, r->n / c, r->from / c, rows_of_block(full), r->with->size, r->with->rank };
 }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -124,7 +124,7 @@ static void mark(void *user, Span s) {
 /* Of a parameter the rows that can be exchanged: those that are whole in its own elements.  group: how many ranks share
  * its columns. */
 static Span strips_of(const ModelDesc *m, const Param *p, Span own, int group) {
-    int64_t c = p->slice.cols, full = columns(m, p->desc);
+    int64_t c = p->slice.cols, full = columns(m, p);
     if (group < 2 || !c || c * group != full) return (Span){ 0, 0 };
     int64_t from = (own.from + c - 1) / c * c, to = own.to / c * c;
     return to > from ? (Span){ from, to } : (Span){ 0, 0 };
@@ -216,7 +216,7 @@ static void agree_on(Runs *x, const Comm *c) {
     for (size_t i = 0; i < x->n; i++)
         if (x->at[i].with == c) {
             const Param *p = &x->grads->at[x->at[i].grad];
-            mine[k++] = (Strip){ (int64_t)p->layer * P_COUNT + (int64_t)p->desc->id, x->at[i].from, x->at[i].n };
+            mine[k++] = (Strip){ (int64_t)p->layer * P_SLOTS + (int64_t)p->desc->id, x->at[i].from, x->at[i].n };
         }
     if (same && n) comm_gather_host(c, all, mine, (size_t)n * sizeof *mine);
     k = 0;
@@ -231,7 +231,7 @@ static void agree_on(Runs *x, const Comm *c) {
     mem_free(&mem);
 }
 
-static size_t room_of(const ModelDesc *m, const ParamDesc *p) { /* elements of one part of an exchange */
+static size_t room_of(const ModelDesc *m, const Param *p) { /* elements of one part of an exchange */
     int64_t full = columns(m, p);
     return (size_t)(rows_of_block(full) * full);
 }
@@ -241,7 +241,7 @@ static void open_room(Runs *x, Mem *mem) {
     for (size_t i = 0; i < x->n; i++) {
         const Run *r = &x->at[i];
         if (!r->with) continue;
-        size_t room = room_of(x->grads->model, x->grads->at[r->grad].desc);
+        size_t room = room_of(x->grads->model, &x->grads->at[r->grad]);
         if (room > most) most = room;
         if ((size_t)r->with->size > size) size = (size_t)r->with->size;
     }
@@ -318,8 +318,8 @@ void runs_size(const ModelDesc *m, const Shard *shard, int each, int64_t *elemen
         *elements += each * (c.to[i] - c.from[i]);
         Span s = strips_of(m, p, (Span){ c.from[i], c.to[i] }, sharers(p->desc, &grads.shard.g));
         if (s.from == s.to) continue;
-        *elements += each * columns(m, p->desc); /* of the last block a rank may have a row more than another */
-        if (room_of(m, p->desc) > most) most = room_of(m, p->desc);
+        *elements += each * columns(m, p); /* of the last block a rank may have a row more than another */
+        if (room_of(m, p) > most) most = room_of(m, p);
     }
     *room = 3 * most * sizeof(float);
     dev_close(&dry);

@@ -7,7 +7,7 @@ passed=0 failed=0 skipped=0
 # which test covers which faults
 table="
 test_product: linear linear_dx linear_dw.dw linear_dw.db grouped grouped_dx grouped_dw headwise headwise_dw copy_heads sum_heads tree_add
-test_rows: copy zero normals widen embed embed_bwd rmsnorm.y rmsnorm.rstd rmsnorm_bwd.dx rmsnorm_bwd.dg swiglu swiglu_bwd.dgate swiglu_bwd.dup gelu gelu_bwd add add_row sum_rows rope_table rope sumsq adamw.w adamw.master adamw.m adamw.v
+test_rows: copy zero normals widen embed embed_bwd rmsnorm.y rmsnorm.rstd rmsnorm_bwd.dx rmsnorm_bwd.dg swiglu swiglu_bwd.dgate swiglu_bwd.dup gelu gelu_bwd add scale add_row sum_rows rope_table rope sumsq adamw.w adamw.master adamw.m adamw.v
 test_attend: attend.o attend.lse attend_bwd.dq attend_bwd.dk attend_bwd.dv attend_all.o attend_all.lse attend_all_bwd.dq attend_all_bwd.dk attend_all_bwd.dv attend_kv kv_put kv_copy
 test_moe: route.pick route.weight route_bwd moe_sort.from moe_sort.slot moe_sort.at permute permute_bwd combine combine_bwd.drows combine_bwd.dweight scatter_rows
 test_head: logprob.lp logprob.ent logprob_part logprob_end.lp logprob_end.ent logprob_bwd.dh logprob_bwd.dw sample.id sample.lp sample.ent sample.kept logprob_rows.lp logprob_rows.ent sample_rows.id sample_rows.lp sample_rows.ent sample_rows.kept"

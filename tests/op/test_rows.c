@@ -263,6 +263,14 @@ static void moving(void) {
     for (int t = 0; t < T; t++) off += memcmp(sums + t * W, w + ids[t] * W, W * 4) != 0;
     EXPECT(off == 0, "embed in parts: %d rows differ", off);
 
+    Tensor by = rig_put_ld(&r, DT_F32, T, W, W + 3, NULL);
+    op_scale(&r.d, by, tdy, 0.3f);
+    op_scale(&r.d, by, by, -1.7f); /* in place */
+    float *scaled = rig_get(&r, by);
+    int far = 0;
+    for (int i = 0; i < T * W; i++) far += scaled[i] != -1.7f * (0.3f * dy[i]);
+    EXPECT(far == 0, "scale: %d differ", far);
+
     for (int bf = 0; bf < 2; bf++) { /* a bias behind a sum */
         Tensor ty = rig_put_ld(&r, DT_F32, T, W, W + 2, dy), db = rig_put(&r, DT_F32, 1, W, w);
         op_add_row(&r.d, ty, bf ? rig_put(&r, DT_BF16, 1, W, w16) : rig_put(&r, DT_F32, 1, W, w));

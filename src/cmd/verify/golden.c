@@ -93,7 +93,7 @@ static bool open_all(Golden *g, Err *err) {
     s.pictures = batch_pictures(seqs, g->n_own, &g->o.desc.d);
     ModelSizes sizes = model_sizes(&g->o.desc, &s);
     size_t feats = (size_t)s.pictures.tokens * (size_t)g->o.desc.d.hidden * 4;
-    size_t reduce = reduce_tmp(&g->o.desc, &shard, s.like);
+    size_t reduce = reduce_tmp(arch_trained(&g->o.desc), &shard, s.like);
     if (reduce > sizes.tmp) sizes.tmp = reduce;
     OpenOpts opts = g->opts->open;
     opts.trained = true, opts.weights = g->o.dev.act;
@@ -105,7 +105,7 @@ static bool open_all(Golden *g, Err *err) {
                           + batch_images_bytes(&s.pictures, T, &g->o.desc.d) + arena_round(feats));
     size_t host = batch_host_bytes(T, g->n_seqs) + 4096;
     g->host = arena_on_host("host", host, &g->o.mem);
-    params_open(&g->grads, &g->o.desc, &shard, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
+    params_open(&g->grads, arch_trained(&g->o.desc), &shard, &g->o.dev, DT_F32, true, "grads", &g->o.mem);
     return true;
 }
 
@@ -149,14 +149,17 @@ static void report_diff(Golden *g, const char *what, const char *key, Diff *d, d
     vec_free(d->all.at);
 }
 
-static void check_values(Golden *g) {
+/* base: of the weights alone, what they are without the adapter. */
+static void check_values(Golden *g, bool base) {
     int at = 0;
     Batch b;
     size_t mark = arena_mark(&g->io);
     Mem mem = { 0 };
     put_batch(g, &b, 0);
     Tensor lp = tensor_push(&g->io, DT_F32, b.outputs, 1), ent = tensor_push(&g->io, DT_F32, b.outputs, 1);
+    g->o.model.lora_off = base;
     model_score(&g->o.model, &b, lp, ent);
+    g->o.model.lora_off = false;
     float *got = MEM_ARRAY(&mem, float, (size_t)b.outputs), *got_ent = MEM_ARRAY(&mem, float, (size_t)b.outputs);
     op_get(&g->o.dev, got, lp);
     op_get(&g->o.dev, got_ent, ent);
@@ -164,13 +167,14 @@ static void check_values(Golden *g) {
     bool has_ent = true;
     for (int k = 0; k < g->n_own; k++) {
         const GoldenSeq *s = &g->seq[g->own[k]];
-        differ(&lps, got + at, s->logprobs, s->n - 1);
-        if (s->entropy) differ(&ents, got_ent + at, s->entropy, s->n - 1);
+        differ(&lps, got + at, base ? s->base_logprobs : s->logprobs, s->n - 1);
+        if (s->entropy && !base) differ(&ents, got_ent + at, s->entropy, s->n - 1);
         at += s->n - 1;
     }
     for (int i = 0; i < g->n_seqs; i++) has_ent = has_ent && g->seq[i].entropy;
-    report_diff(g, "log-probs", "logprobs", &lps, 2e-5);
-    if (has_ent) report_diff(g, "entropy", "entropy", &ents, 2e-5);
+    report_diff(g, base ? "log-probs without it" : "log-probs", "logprobs", &lps, 2e-5);
+    if (base) vec_free(ents.all.at);
+    else if (has_ent) report_diff(g, "entropy", "entropy", &ents, 2e-5);
     else golden_skip(g, "entropy", "not in golden.safetensors");
     mem_free(&mem);
     arena_pop(&g->io, mark);
@@ -282,7 +286,9 @@ static void check_number(Golden *g, const char *key, const char *what, double go
     report(g, fabs(got - want) <= bound, what, "%.6f, reference %.6f", got, want);
 }
 
-static OptimTypes states_of(const Golden *g) { return (OptimTypes){ .weights = g->o.dev.act }; }
+static OptimTypes states_of(const Golden *g) {
+    return (OptimTypes){ .weights = g->o.desc.adapter ? DT_F32 : g->o.dev.act };
+}
 
 static bool check_training(Golden *g, Err *err) {
     for (int i = 0; i < g->n_seqs; i++)
@@ -299,15 +305,16 @@ static bool check_training(Golden *g, Err *err) {
     TRY(golden_dump(g, &g->grads, "grad.safetensors", err));
 
     AdamConf adam = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1 };
+    Params *w = model_trained(&g->o.model);
     Optim opt;
-    optim_open(&opt, &g->o.model.w, &g->grads, &g->o.dev, states_of(g), OFFLOAD);
-    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.model.par, &g->o.dev, &adam, norm);
+    optim_open(&opt, w, &g->grads, &g->o.dev, states_of(g), OFFLOAD);
+    optim_step(&opt, w, &g->grads, &g->o.model.par, &g->o.dev, &adam, norm);
     gradients(g);
-    optim_step(&opt, &g->o.model.w, &g->grads, &g->o.model.par, &g->o.dev, &adam,
+    optim_step(&opt, w, &g->grads, &g->o.model.par, &g->o.dev, &adam,
                reduce_norm(&g->grads, &g->o.model.par, &g->o.dev));
     optim_close(&opt, &g->o.dev);
-    golden_compare(g, "step.safetensors", &g->o.model.w, "two optimizer steps", true);
-    return golden_dump(g, &g->o.model.w, "step.safetensors", err);
+    golden_compare(g, "step.safetensors", w, "two optimizer steps", true);
+    return golden_dump(g, w, "step.safetensors", err);
 }
 
 /* ---- greedy continuation, through the rollout engine */
@@ -363,7 +370,7 @@ static void check_greedy(Golden *g) {
 
 static void tell_ranks(Golden *g) {
     const Model *m = &g->o.model;
-    int64_t lens[MAX_SEQS], own = reduce_own_count(m->desc, &m->shard);
+    int64_t lens[MAX_SEQS], own = reduce_own_count(arch_trained(m->desc), &m->shard);
     for (int i = 0; i < g->n_own; i++) lens[i] = g->seq[g->own[i]].n;
     RankNote mine = { .read = g->o.model.w.read,
                       .weights = m->w.arena.size,
@@ -397,7 +404,8 @@ bool golden_verify(const GoldenOpts *opts, GoldenResult *r, Err *err) {
     if (ok) {
         if (!opts->json) printf("%s (%s)\n", opts->model, g->o.desc.arch->name);
         if (many(g) && !opts->json) tell_ranks(g);
-        check_values(g);
+        check_values(g, false);
+        if (g->o.desc.adapter && g->seq[0].base_logprobs) check_values(g, true);
         check_logits(g);
         if (g->o.desc.d.vis.layers) check_pictures(g);
         check_greedy(g);

@@ -16,6 +16,7 @@ typedef struct {
     char in[256];                  /* the tensor that it may be a range of there, which begins at its row first, */
     int64_t first, all;            /* of so many; or "" */
     const ParamDesc *desc;
+    int layer, expert;
 } Named;
 typedef bool NamedFn(void *user, const Named *x);
 static void in_tensor(Named *x, const ModelDesc *m, int layer, int expert) {
@@ -33,9 +34,11 @@ static bool each_named(const Params *p, NamedFn *fn, void *user) {
             Named x = { .t = tensor_rows(q->t, (e - s->e0) * s->rows, s->rows),
                         .r0 = s->r0,
                         .c0 = s->c0,
-                        .rows = dim_at(&p->model->d, q->desc->rows),
-                        .cols = dim_at(&p->model->d, q->desc->cols),
-                        .desc = q->desc };
+                        .rows = param_rows(&p->model->d, q->desc, q->layer),
+                        .cols = param_cols(&p->model->d, q->desc, q->layer),
+                        .desc = q->desc,
+                        .layer = q->layer,
+                        .expert = e };
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the table's own names */
             snprintf(x.name, sizeof x.name, q->desc->name, q->layer, e);
@@ -59,22 +62,33 @@ typedef struct {
     char where[256], missing[256];
 } Compare;
 
+/* The values to compare with: of the tensor itself, or of the one that it is a range of, from element begin on. */
+static bool reference(float **want, int64_t *count, int64_t *begin, const Compare *c, const Named *x, Mem *mem) {
+    *count = x->rows * x->cols, *begin = 0;
+    if (x->desc->part) {
+        *want = MEM_ARRAY(mem, float, (size_t)*count + 1);
+        return peft_value(*want, &c->file, c->g->o.desc.adapter, x->desc, x->layer, x->expert);
+    }
+    const StTensor *ref = st_find(&c->file, x->name);
+    if (!ref && x->in[0]) ref = st_find(&c->file, x->in), *count = x->all * x->cols, *begin = x->first;
+    if (!ref || ref->dtype != DT_F32 || ref->count != *count) return false;
+    if (*count == x->rows * x->cols) *begin = 0;
+    *want = mem_copy(mem, ref->data, ref->bytes);
+    return true;
+}
+
 static bool compare_one(void *user, const Named *x) {
     Compare *c = user;
-    const StTensor *ref = st_find(&c->file, x->name);
-    int64_t whole = x->rows * x->cols;
-    if (!ref && x->in[0]) ref = st_find(&c->file, x->in), whole = x->all * x->cols;
-    if (!ref || ref->dtype != DT_F32 || ref->count != whole) {
-        if (x->desc->frozen) return true;
-        snprintf(c->missing, sizeof c->missing, "%s", x->name);
-        return true;
-    }
     if (x->desc->frozen) return true;
     Mem mem = { 0 };
-    float *got = MEM_ARRAY(&mem, float, (size_t)x->n + 1), *want = mem_copy(&mem, ref->data, ref->bytes), top = 0;
+    int64_t count, begin;
+    float *got = MEM_ARRAY(&mem, float, (size_t)x->n + 1), *want, top = 0;
+    if (!reference(&want, &count, &begin, c, x, &mem)) {
+        snprintf(c->missing, sizeof c->missing, "%s", x->name);
+        return mem_free(&mem), true;
+    }
     if (x->n) op_get(&c->g->o.dev, got, x->t);
-    int64_t begin = ref->count == x->rows * x->cols ? 0 : x->first;
-    for (int64_t i = 0; i < ref->count; i++) top = fmaxf(top, fabsf(want[i]));
+    for (int64_t i = 0; i < count; i++) top = fmaxf(top, fabsf(want[i]));
     double scale = c->step ? 1 : fmax(top, 1e-3); /* an expert without tokens has gradient 0: a floor */
     for (int64_t i = 0; i < x->n; i++) {
         double ours = (double)got[i],

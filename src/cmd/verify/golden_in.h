@@ -11,7 +11,7 @@ enum { MAX_SEQS = 64 };
 typedef struct {
     const int32_t *ids;
     int n;
-    const float *logits, *logprobs, *entropy, *weights;
+    const float *logits, *logprobs, *base_logprobs, *entropy, *weights;
     Spans spans;
     const float *image_embeds, *video_embeds;
     const int32_t *position_ids; /* [3,n] */

@@ -103,6 +103,7 @@ bool golden_read(Golden *g, Err *err) {
         g->seq[i] = (GoldenSeq){ copy, n };
         g->seq[i].logits = floats(g, i, "logits", n * g->o.desc.d.vocab, err);
         g->seq[i].logprobs = floats(g, i, "logprobs", n - 1, err);
+        g->seq[i].base_logprobs = floats(g, i, "base_logprobs", n - 1, err);
         g->seq[i].entropy = floats(g, i, "entropy", n - 1, err);
         g->seq[i].weights = floats(g, i, "weights", n - 1, err);
         if (!g->seq[i].logprobs)

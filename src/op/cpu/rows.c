@@ -247,6 +247,20 @@ void cpu_rope(Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn) {
     CPU_CALL(d, x.rows, (double)s.heads * s.dim, rope_rows, p, writes(x), reads(cossin));
 }
 
+static void scale_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
+    const Args *p = arg;
+    (void)k, (void)work;
+    for (int64_t r = r0; r < r1; r++) {
+        float *y = f32_row(p->y, r);
+        const float *x = f32_row(p->a, r);
+        for (int64_t i = 0; i < p->y.cols; i++) y[i] = p->x * x[i];
+    }
+}
+void cpu_scale(Dev *d, Tensor y, Tensor x, float by) {
+    Args p = { .y = y, .a = x, .x = by };
+    CPU_CALL(d, y.rows, (double)y.cols / 4, scale_rows, p, writes(y), reads(x));
+}
+
 /* ---- biases */
 static void add_row_rows(const void *arg, int64_t r0, int64_t r1, const Kern *k, float *work) {
     const Args *p = arg;

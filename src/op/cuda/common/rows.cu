@@ -323,6 +323,20 @@ static __global__ void add_row_k(Cells g, Any y, Any b) {
         store8(y, r, c, n, g.wide, u);
     }
 }
+static __global__ void scale_k(Cells g, Any y, Any x, float by) {
+    EACH_EIGHT(g, r, c) {
+        float u[8];
+        int n = eights_left(g.cols, c);
+        load8(u, x, r, c, n, g.wide);
+#pragma unroll
+        for (int k = 0; k < 8; k++) u[k] *= by;
+        store8(y, r, c, n, g.wide, u);
+    }
+}
+void cuda_scale(Dev *d, Tensor y, Tensor x, float by) {
+    Cells g = { y.rows, y.cols, wide_all(y.cols, y, x) };
+    launch_cells(d, scale_k, g, any_of(y), any_of(x), by);
+}
 void cuda_add_row(Dev *d, Tensor y, Tensor b) {
     Cells g = { y.rows, y.cols, wide_all(y.cols, y, b) }; /* rows stay rows: b has one */
     launch_cells(d, add_row_k, g, any_of(y), any_of(b));
