@@ -136,6 +136,13 @@ static void tell_pairs(Sft *s, const Pairs *p, const StrList *files) {
     }
 }
 
+static bool none_learned(const Pairs *p, const Dataset *data, Err *err) {
+    return err_set(err,
+                   "%" PRId64 " conversations have no message to learn within sft.max_length, the first is %s, row "
+                   "%" PRId64 ": raise it, or leave them out",
+                   p->dropped, dataset_file(data, p->first_dropped->file), p->first_dropped->row);
+}
+
 static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files, int64_t max_rows, Err *err) {
     const Config *c = &s->job.c;
     bool talks = c->sft.messages_key != NULL;
@@ -165,8 +172,9 @@ static bool open_pairs(Sft *s, Dataset **data, Pairs *out, const StrList *files,
     vec_free(x.ids.at);
     buf_free(&x.mask);
     if (ok && !out->n)
-        ok = err_set(err, talks ? "no conversation with a message to learn is left"
-                                : "no pair of prompt and answer is left to learn from");
+        ok = talks && out->dropped
+                 ? none_learned(out, *data, err)
+                 : err_set(err, "no %s is left to learn from", talks ? "conversation" : "pair of prompt and answer");
     if (ok) tell_pairs(s, out, files);
     return ok;
 }
@@ -324,12 +332,7 @@ static bool open_data(Sft *s, Err *err) {
     TRY(image_stats_add(&s->image_stats, &s->job.o.desc, s->job.prompter, s->job.train, err)
         && image_stats_add(&s->image_stats, &s->job.o.desc, s->job.prompter, s->job.val, err));
     bool talks = c->sft.messages_key != NULL;
-    if (talks && s->pairs.dropped)
-        return err_set(err,
-                       "%" PRId64 " conversations have no message to learn within sft.max_length, the first is %s, row "
-                       "%" PRId64 ": raise it, or leave them out",
-                       s->pairs.dropped, dataset_file(s->job.train, s->pairs.first_dropped->file),
-                       s->pairs.first_dropped->row);
+    if (talks && s->pairs.dropped) return none_learned(&s->pairs, s->job.train, err);
     if (s->pairs.n < c->sft.batch_size)
         return err_set(err, "sft.batch_size is %" PRId64 ", but there are only %" PRId64 " %s", c->sft.batch_size,
                        s->pairs.n, talks ? "conversations" : "pairs");

@@ -63,6 +63,8 @@ cmp -s "$work/shorter/checkpoints/step-000002/model/model.safetensors" "$work/lo
 ok $? "a question at the end changes what is learned"
 { four $(user 1+1) $first; talk $(user why) $(model so ',"train":false'); } | learn nothing trainer.steps=1
 said nothing $? '1 conversations have no message to learn within sft.max_length, the first is .*nothing.jsonl, row 4'
+four $(user why) | learn nobody trainer.steps=1
+said nobody $? '4 conversations have no message to learn within sft.max_length, the first is .*nobody.jsonl, row 0'
 four $(user 1+1) $first $(user 2+2) $last | learn cut trainer.steps=1 sft.max_length=7 sft.truncation=right
 ok $? "cut: $(tail -1 "$work/cut.log")"
 expect "cut conversations are counted" "$work/cut/log.txt" 'cut.jsonl: 4 conversations were cut to sft.max_length 7'
