@@ -20,6 +20,8 @@
 #define OVERRIDE ACTOR "optim.override_optimizer_config."
 #define OFF      "False null 0 0.0"
 #define LORA     "LoRA is not there yet: set it to 0 to train all of the model"
+#define ADAPTER  "an adapter is trained on, also where the rank is 0: LoRA is not there yet"
+#define ASYNC    "asynchronous training is not there yet"
 
 /* clang-format off */
 /* A * stands for anything; the first row that fits counts.  harmless NULL: any value. */
@@ -221,8 +223,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { MODEL "hf_config_path",                 "null", "the model's folder has its config.json" },
 { MODEL "lora_rank",                      OFF, LORA },
 { MODEL "lora.rank",                      OFF, LORA },
-{ MODEL "lora_adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
-{ MODEL "lora.adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
+{ MODEL "lora_adapter_path",              "null", ADAPTER },
+{ MODEL "lora.adapter_path",              "null", ADAPTER },
 { MODEL "lora*",                          NULL, "goes with LoRA" },
 { MODEL "*_modules",                      NULL, "goes with LoRA" },
 { MODEL "target_parameters",              NULL, "goes with LoRA" },
@@ -274,7 +276,7 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "trainer.device",                       NULL, "the program is built for its device" },
 { "trainer.use_legacy_worker_impl",       NULL, "there is one trainer" },
 { "trainer.use_v1",                       NULL, "there is one trainer" },
-{ "trainer.v1.trainer_mode",              "sync null", "asynchronous training is not there yet" },
+{ "trainer.v1.trainer_mode",              "sync null", ASYNC },
 { "trainer.v1.*",                         NULL, "goes with trainer.v1.trainer_mode" },
 { "trainer.esi_redundant_time",           NULL, "a run may be killed anywhere" },
 { "trainer.del_local_ckpt_after_load",    NULL, "trainer.keep says how many stay" },
@@ -297,8 +299,8 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "engine.*",                             NULL, "how a backend shards; here the grid says it (hone plan)" },
 { "model.lora_rank",                      OFF, LORA },
 { "model.lora.rank",                      OFF, LORA },
-{ "model.lora_adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
-{ "model.lora.adapter_path",              "null", "an adapter is trained on: LoRA is not there yet" },
+{ "model.lora_adapter_path",              "null", ADAPTER },
+{ "model.lora.adapter_path",              "null", ADAPTER },
 { "model.lora*",                          NULL, "goes with LoRA" },
 { "model.target_modules",                 NULL, "goes with LoRA" },
 { "model.strategy",                       NULL, "there is one trainer" },
@@ -311,10 +313,10 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 
 { "critic.enable",                        OFF, "a critic is not there yet" },
 { "critic.*",                             NULL, "there is no critic" },
-{ "async_training.*",                     "", "asynchronous training is not there yet" },
-{ "rollout.nnodes",                       "", "asynchronous training is not there yet" },
-{ "rollout.n_gpus_per_node",              "", "asynchronous training is not there yet" },
-{ "rollout.total_rollout_steps",          "", "asynchronous training is not there yet" },
+{ "async_training.*",                     "", ASYNC },
+{ "rollout.nnodes",                       "", ASYNC },
+{ "rollout.n_gpus_per_node",              "", ASYNC },
+{ "rollout.total_rollout_steps",          "", ASYNC },
 { "distillation.enabled",                 OFF, "distillation is not there" },
 { "distillation.*",                       NULL, "goes with distillation.enabled" },
 };

@@ -1,7 +1,7 @@
 /* import_known.c - the trainers and the models that verl's scripts name.
  *
- * What hone does not do yet is a row here, or of config/verl.c where it is a key; a family's row falls silent by
- * itself, as it asks arch/ whether models of that type are computed. */
+ * What hone does not do yet is a row of config/verl.c; what is said here and in import_rules.c falls silent with it.
+ * So does a family's, which asks arch/ whether models of that type are computed. */
 #include "import/import_verl.h"
 
 #include "base/file.h"
@@ -13,25 +13,25 @@
 #include <strings.h>
 
 /* ---- trainers: what stands behind python's -m, or the file with dots for its slashes; the first row that fits */
-#define ASYNC "it trains on answers that older weights gave: asynchronous training is not there yet"
 static const struct {
     const char *module, *why; /* why NULL: hone trains as it does */
-    bool stale;
+    const char *stale;        /* it trains on answers of older weights, as this key asks for: said while that key is
+                               * one that hone cannot do (config/verl.c) */
 } TRAINERS[] = {
-    { "*verl.trainer.main_ppo", NULL, false },
-    { "*verl.trainer.main_ppo_sync", NULL, false },
-    { "*verl.trainer.main_ppo_v0", NULL, false },
-    { "*verl.trainer.*sft_trainer", NULL, false },
-    { "*verl.trainer.sft_trainer_ray", NULL, false },
-    { "*recipe.dapo.*", NULL, false },
-    { "*dapo.main_dapo", NULL, false },
-    { "main_ppo", NULL, false }, /* a file beside the script, as verl/trainer has them */
-    { "main_dapo", NULL, false },
-    { "sft_trainer", NULL, false },
-    { "fsdp_sft_trainer", NULL, false },
-    { "*one_step_off_policy*", ASYNC, true },
-    { "*fully_async*", ASYNC, true },
-    { "*", "a trainer of its own, which is not verl's: what it does that main_ppo does not is lost", false },
+    { "*verl.trainer.main_ppo", NULL, NULL },
+    { "*verl.trainer.main_ppo_sync", NULL, NULL },
+    { "*verl.trainer.main_ppo_v0", NULL, NULL },
+    { "*verl.trainer.*sft_trainer", NULL, NULL },
+    { "*verl.trainer.sft_trainer_ray", NULL, NULL },
+    { "*recipe.dapo.*", NULL, NULL },
+    { "*dapo.main_dapo", NULL, NULL },
+    { "main_ppo", NULL, NULL }, /* a file beside the script, as verl/trainer has them */
+    { "main_dapo", NULL, NULL },
+    { "sft_trainer", NULL, NULL },
+    { "fsdp_sft_trainer", NULL, NULL },
+    { "*one_step_off_policy*", NULL, "async_training.staleness_threshold" },
+    { "*fully_async*", NULL, "async_training.staleness_threshold" },
+    { "*", "a trainer of its own, which is not verl's: what it does that main_ppo does not is lost", NULL },
 };
 
 /* ---- models, by the names that they are published under: a part of the last folder of a path that fits any; in
@@ -189,6 +189,8 @@ void import_know_trainer(Import *im) {
         if (*c == '/') *c = '.';
     size_t i = 0;
     while (fnmatch(TRAINERS[i].module, dotted, 0)) i++;
-    im->stale = TRAINERS[i].stale;
-    if (TRAINERS[i].why) add_row(im, module, TRAINERS[i].why);
+    const char *why = TRAINERS[i].why, *cannot, *key = TRAINERS[i].stale;
+    im->stale = key && conf_verl(key, "", &cannot) == CONF_REFUSED;
+    if (im->stale) why = mem_printf(im->mem, "it trains on answers that older weights gave: %s", cannot);
+    if (why) add_row(im, module, why);
 }

@@ -245,20 +245,12 @@ static bool model(Import *im, ImportRow *row) {
     return true;
 }
 
-/* verl's own default is null, whatever the rank is. */
-static bool adapter(Import *im, ImportRow *row) {
-    (void)im;
-    bool none = is(row, "") || is(row, "null");
-    return none ? not_needed(row, NULL, "no adapter")
-                : not_supported(row, "an adapter is trained on, also where the rank is 0: LoRA is not there yet");
-}
-
 /* ---- methods */
 static bool advantages(Import *im, ImportRow *row) {
-    (void)im;
-    return is(row, "gae")
-           && not_supported(row,
-                            "gae needs a critic, which is not there yet; grpo, rloo or reinforce_plus_plus need none");
+    const char *why;
+    if (!is(row, "gae") || conf_verl("critic.enable", "True", &why) != CONF_REFUSED) return false;
+    return not_supported(row,
+                         mem_printf(im->mem, "%s, which gae needs; grpo, rloo and reinforce_plus_plus need none", why));
 }
 
 /* "0.5_4.0" is a band: a token whose weight lies outside counts nothing.  The weights are 1 here, and 1 alone is asked
@@ -474,8 +466,6 @@ static const struct { const char *key; bool (*rule)(Import *im, ImportRow *row);
     { "actor_rollout_ref.model.path",                    model },
     { "model.path",                                      model },
     { "model.partial_pretrain",                          model },
-    { "*model.lora_adapter_path",                        adapter },
-    { "*model.lora.adapter_path",                        adapter },
     { "algorithm.adv_estimator",                         advantages },
     { "algorithm.rollout_correction.rollout_is",         tis },
     { "algorithm.rollout_correction.rollout_is_threshold", tis_cap },
