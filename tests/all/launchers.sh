@@ -1,7 +1,7 @@
 #!/bin/bash
 # launchers.sh - hone under each launcher: mpirun as root and oversubscribed; mpirun over TCP on two machines made of
 # namespaces (network, mounts, names; nsenter in place of ssh); in Slurm on those two: mpirun inside sbatch, srun
-# --mpi=pmix on one node and on two; srun without pmix and MPICH's mpirun are refused in one line.  Each launch scores,
+# --mpi=pmix on one node and on two; the recipes' batch script, one of whose nodes dies; srun without pmix and MPICH's mpirun are refused in one line.  Each launch scores,
 # learns (sft) and trains for real: the bytes are those of mpirun alone.
 #   bash tests/all/launchers.sh build/hone          as root; installs slurm and MPICH's launcher where they are missing
 . tests/cmd/train_common.bash
@@ -137,6 +137,8 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SlurmdParameters=config_overrides
 ReturnToService=2
+SlurmdTimeout=10
+MessageTimeout=5
 NodeName=h1 NodeAddr=10.77.0.1 CPUs=4
 NodeName=h2 NodeAddr=10.77.0.2 CPUs=4
 PartitionName=all Nodes=ALL Default=YES State=UP
@@ -187,4 +189,36 @@ for signal in KILL STOP; do
     [ -z "$(pgrep -f "^$hone .*$work/$run")" ]
     ok $? "$run: ranks are left"
 done
+
+# ---- the recipes' batch script: a node dies, and the job goes on on the other with a layout of its own
+sed '/^#SBATCH --\(gpus\|ntasks\)-per-node/d; /^#SBATCH --exclusive/d' recipes/slurm/train.sbatch >"$work/train.sbatch"
+cat >"$work/recipe.yaml" <<END2
+model: {path: $work/model}
+data: {train_files: [$work/sums.jsonl], max_prompt_length: 16, max_response_length: 12, train_batch_size: 4}
+rollout: {n: 2}
+train: {mini_batch_size: 4, micro_tokens: 128}
+grid:
+  tp: 2
+  dp: 2
+  nodes: 2
+  gpus_per_node: 2
+plan:
+  cluster: "thisx4"
+  response_mean: 8
+  prompt_mean: 6
+END2
+mkdir "$work/bin"
+ln -s "$hone" "$work/bin/hone"
+job=$(PATH=$work/bin:$PATH at 1 sbatch --parsable -N2 --ntasks-per-node=2 -o "$work/dies.log" "$work/train.sbatch" "$work/recipe.yaml" $common trainer.steps=100000 \
+    trainer.save_every=1 trainer.keep=2 trainer.run_dir="$work/dies" reward.library="$(dirname "$hone")/scorers/low_bytes.so")
+for _ in $(seq 600); do [ -d "$work/dies/checkpoints/step-000002" ] && break; sleep 0.1; done
+kill -9 "$(cat "$work/h2/slurmd.pid")"
+for p in $(pgrep -f "^$hone train .*$work/dies|^slurmstepd"); do [ "$(nsenter -t "$p" -u hostname)" = h2 ] && kill -9 "$p"; done
+for _ in $(seq 900); do grep -aq '^going on from' "$work/dies.log" && break; sleep 0.1; done
+expect "a node of the batch script dies" "$work/dies.log" 'train.sbatch: 1 of 2 nodes are left: on 1, with .*grid.nodes=1'
+expect "a node of the batch script dies" "$work/dies.log" '^going on from .*checkpoints/step-'
+sleep 2
+at 1 scancel --signal=USR1 "$job"
+for _ in $(seq 300); do [ -z "$(at 1 squeue -h)" ] && break; sleep 0.1; done
+expect "it is told to end" "$work/dies.log" 'told to stop after step [0-9]+ of 100000; saved'
 the_end
