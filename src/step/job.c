@@ -129,6 +129,7 @@ bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
     PolicyConf conf = *p;
     conf.block = j->block;
     policy_open(&j->policy, &j->o.model, &conf, &j->mem);
+    j->member[j->members++] = (Member){ MEMBER_MODEL, &j->policy };
     if (j->c.from.gone) return true;                                         /* they come with the weights */
     if (random.on || open_disk_dtype(&j->o, random) == DT_BF16) return true; /* masters are the weights */
     return masters_load(&j->policy.opt, &j->o.model.w, &j->policy.grads, &j->o.dev, j->o.desc.dir, err);
@@ -149,7 +150,7 @@ static void tell_rounded(const Job *j) {
 bool job_open_saves(Job *j, Err *err) {
     job_tell_places(j);
     CheckpointConf cc = config_saves(&j->c, &j->carried);
-    j->saves = checkpoints_open(&(Member){ MEMBER_MODEL, &j->policy }, 1, &cc, &j->mem);
+    j->saves = checkpoints_open(j->member, j->members, &cc, &j->mem);
     tell_rounded(j);
     dev_touch(&j->o.dev);
     mem_touch(&j->mem); /* what was counted is taken now: no step is larger than the one before */

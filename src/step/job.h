@@ -24,6 +24,8 @@ typedef struct {
     DataStream  *stream;
     DataCursor   cursor;                 /* where the next step's data begin: a step that was cut is done again */
     Carried      carried;                /* of the model's folder, for checkpoints; the first rank's */
+    Member       member[MEMBERS];        /* what a checkpoint has beside state.json: whoever opens a trainee adds it */
+    int          members;
     Checkpoints *saves;
     RunDir      *dir;
     Identity     found;                  /* files and data, as state.json keeps them (found.h) */

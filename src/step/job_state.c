@@ -232,7 +232,6 @@ static void find(Job *j, int64_t below, const char **path, int64_t *done, int *b
 /* Weights and states of the newest that is whole: what it is made of is checked while all read it, and where that fails
  * the one before it is next. */
 static bool load_newest(Job *j, const char **path, int64_t *done, Err *err) {
-    const Member members[] = { { MEMBER_MODEL, &j->policy } };
     int64_t below = INT64_MAX;
     int bad = 0;
     for (;; below = *done, bad++) {
@@ -242,7 +241,7 @@ static bool load_newest(Job *j, const char **path, int64_t *done, Err *err) {
         if (j->c.trainer.resume == RESUME_NEVER)
             return err_set(err, "%s is there and trainer.resume is never: give this run another trainer.run_dir",
                            *path);
-        LoadEnd end = checkpoint_load(*path, members, COUNT(members), err);
+        LoadEnd end = checkpoint_load(*path, j->member, j->members, err);
         if (end != LOAD_DAMAGED) return end == LOAD_OK;
         if (ranks_first(&j->ranks)) checkpoint_pass_over(*path, err);
     }
