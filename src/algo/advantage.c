@@ -60,6 +60,8 @@ static bool group_advantage(double *out, const AdvConf *c, const Group *g, const
     double base = g->mean, scale = 1;
     switch (c->kind) {
     case ADV_GRPO: scale = c->norm_by_std ? 1 / (g->std + STD_EPS) : 1; break;
+    case ADV_RLOO_VECTORIZED: scale = g->n > 1 ? (double)g->n / (double)(g->n - 1) : 0; break;
+    case ADV_GDPO: scale = c->norm_by_std ? 1 / (g->std + STD_EPS) : 1; break;
     case ADV_RLOO: scale = g->n > 1 ? (double)g->n / (double)(g->n - 1) : 1; break;
     case ADV_OPO: base = g->weighted; break;
     case ADV_GPG: scale = gpg_alpha; break;
@@ -69,26 +71,59 @@ static bool group_advantage(double *out, const AdvConf *c, const Group *g, const
     return true;
 }
 
+/* Of a group's answers, those that end a rollout; the others get their number from them afterwards. */
+static int64_t last_pieces(uint64_t *member, int64_t n, const int32_t *rollout) {
+    int64_t kept = 0;
+    for (int64_t j = 0; j < n; j++) {
+        bool last = true;
+        for (int64_t k = j + 1; k < n && last; k++) last = rollout[(uint32_t)member[j]] != rollout[(uint32_t)member[k]];
+        if (!last) continue;
+        uint64_t one = member[j];
+        for (int64_t k = j; k > kept; k--) member[k] = member[k - 1];
+        member[kept++] = one;
+    }
+    return kept;
+}
+static void share_pieces(double *out, const uint64_t *member, int64_t kept, int64_t n, const int32_t *rollout) {
+    for (int64_t j = kept; j < n; j++)
+        for (int64_t k = 0; k < kept; k++)
+            if (rollout[(uint32_t)member[j]] == rollout[(uint32_t)member[k]])
+                out[(uint32_t)member[j]] = out[(uint32_t)member[k]];
+}
+
+/* score [n] of the answers' own rewards, or of a component. */
+static int64_t read_scores(double *score, const AdvIn *in, const float *component) {
+    int64_t scored = 0;
+    for (int64_t i = 0; i < in->a.n; i++) {
+        score[i] = component ? component[i] : 0;
+        for (int64_t t = in->a.at[i]; !component && t < in->a.end[i]; t++) score[i] += in->reward[t];
+        scored += score[i] != 0;
+    }
+    return scored;
+}
+
 /* One number per answer: out [n]. */
-static bool by_group(double *out, const AdvConf *c, const AdvIn *in, Arena *tmp, Err *err) {
-    int64_t n = in->a.n, scored = 0;
+static bool by_group(double *out, const AdvConf *c, const AdvIn *in, const float *component, Arena *tmp, Err *err) {
+    size_t mark = arena_mark(tmp);
+    int64_t n = in->a.n;
     double *score = arena_push(tmp, (size_t)n * 8), *len = arena_push(tmp, (size_t)n * 8);
     uint64_t *order = arena_push(tmp, (size_t)n * 8);
+    int64_t scored = read_scores(score, in, component);
     for (int64_t i = 0; i < n; i++) {
-        score[i] = 0;
-        for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) score[i] += in->reward[t];
         len[i] = (double)answer_len(&in->a, i);
-        scored += score[i] != 0;
         order[i] = (uint64_t)(uint32_t)in->group[i] << 32 | (uint64_t)i;
     }
     sort_u64(order, (size_t)n);
     double alpha = (double)n / (double)(scored > 1 ? scored : 1);
     for (int64_t from = 0, to; from < n; from = to) {
         for (to = from + 1; to < n && order[to] >> 32 == order[from] >> 32;) to++;
-        Group g = { .n = to - from, .member = order + from };
+        Group g = { .n = in->rollout ? last_pieces(order + from, to - from, in->rollout) : to - from,
+                    .member = order + from };
         group_stats(&g, score, len);
         TRY(group_advantage(out, c, &g, score, alpha, (int32_t)(order[from] >> 32), err));
+        if (in->rollout) share_pieces(out, order + from, g.n, to - from, in->rollout);
     }
+    arena_pop(tmp, mark);
     return true;
 }
 
@@ -109,15 +144,14 @@ static void whiten(float *out, const double *x, const Answers *a) {
         for (int64_t t = a->at[i]; t < a->end[i]; t++) out[t] = token_on(a, t) ? (float)((x[t] - mean) * scale) : 0;
 }
 
-/* R_t = r_t + gamma R_{t+1}.  reset: a masked token starts anew (reinforce++); remax lets rewards pass over it. */
-static void reward_to_go(double *out, const AdvIn *in, double gamma, bool reset) {
+/* R_t = r_t + gamma R_{t+1}, t+1 the next token that the model wrote. */
+static void reward_to_go(double *out, const AdvIn *in, double gamma) {
     for (int64_t i = 0; i < in->a.n; i++) {
         double run = 0;
         for (int64_t t = in->a.end[i] - 1; t >= in->a.at[i]; t--) {
             bool on = token_on(&in->a, t);
-            run = (on ? in->reward[t] : 0) + gamma * run;
+            if (on) run = in->reward[t] + gamma * run;
             out[t] = on ? run : 0;
-            if (!on && reset) run = 0;
         }
     }
 }
@@ -136,6 +170,19 @@ static void gae(double *adv, const AdvIn *in, double gamma, double lam) {
     }
 }
 
+/* Each component by itself, weighed into the tokens. */
+static bool gdpo(double *tok, double *each, const AdvConf *c, const AdvIn *in, Arena *tmp, Err *err) {
+    const Answers *a = &in->a;
+    for (int k = 0; k == 0 || k < in->components; k++) {
+        double w = in->components && in->weight ? in->weight[k] : 1;
+        TRY(by_group(each, c, in, in->components ? in->component[k] : NULL, tmp, err));
+        for (int64_t i = 0; i < a->n; i++)
+            for (int64_t t = a->at[i]; t < a->end[i]; t++)
+                tok[t] = (k ? tok[t] : 0) + (token_on(a, t) ? w * each[i] : 0);
+    }
+    return true;
+}
+
 static void spread(double *tok, const double *per_answer, const Answers *a) {
     for (int64_t i = 0; i < a->n; i++)
         for (int64_t t = a->at[i]; t < a->end[i]; t++) tok[t] = token_on(a, t) ? per_answer[i] : 0;
@@ -145,15 +192,17 @@ bool advantage(float *adv, float *returns, const AdvConf *c, const AdvIn *in, Ar
     size_t mark = arena_mark(tmp);
     const Answers *a = &in->a;
     double *tok = arena_push(tmp, (size_t)answers_end(a) * 8);
-    bool ok = true, white = c->kind == ADV_RPP || c->kind == ADV_RPP_BASELINE || c->kind == ADV_GAE;
+    bool ok = true,
+         white = c->kind == ADV_RPP || c->kind == ADV_RPP_BASELINE || c->kind == ADV_GAE || c->kind == ADV_GDPO;
+    CHECK(c->kind != ADV_OTB && c->kind != ADV_TIR_OTB, "a baseline by tokens is baseline.c's");
 
-    if (c->kind == ADV_RPP) reward_to_go(tok, in, c->gamma, true);
-    else if (c->kind == ADV_REMAX) reward_to_go(tok, in, 1, false);
+    if (c->kind == ADV_RPP) reward_to_go(tok, in, c->gamma);
+    else if (c->kind == ADV_REMAX) reward_to_go(tok, in, 1);
     else if (c->kind == ADV_GAE) gae(tok, in, c->gamma, c->lam);
     else {
         double *each = arena_push(tmp, (size_t)a->n * 8);
-        ok = by_group(each, c, in, tmp, err);
-        if (ok) spread(tok, each, a);
+        if (c->kind == ADV_GDPO) ok = gdpo(tok, each, c, in, tmp, err);
+        else if ((ok = by_group(each, c, in, NULL, tmp, err))) spread(tok, each, a);
     }
     if (ok && white) whiten(adv, tok, a);
     for (int64_t i = 0; ok && i < a->n; i++)
@@ -161,9 +210,9 @@ bool advantage(float *adv, float *returns, const AdvConf *c, const AdvIn *in, Ar
             bool on = token_on(a, t);
             if (!white) adv[t] = (float)(on && c->kind == ADV_REMAX ? tok[t] - in->baseline[i] : tok[t]);
             if (!returns) continue;
-            returns[t] = c->kind == ADV_GAE            ? on ? (float)(tok[t] + in->value[t]) : 0
-                         : c->kind == ADV_RPP_BASELINE ? adv[t]
-                                                       : (float)tok[t];
+            returns[t] = c->kind == ADV_GAE                                   ? on ? (float)(tok[t] + in->value[t]) : 0
+                         : c->kind == ADV_RPP_BASELINE || c->kind == ADV_GDPO ? adv[t]
+                                                                              : (float)tok[t];
         }
     arena_pop(tmp, mark);
     return ok;

@@ -6,7 +6,9 @@
  *   gpg                 (s - mean) * answers / answers with a score       grpo_passk: best - second, the best alone
  *   reinforce_plus_plus discounted reward to go, whitened over all tokens; baseline form: s - mean, whitened
  *   remax               reward to go - the greedy answer's reward         gae: with a critic's values, whitened
- * A group of one has baseline 0 and std 1 (so grpo gives s), as in verl. */
+ *   gdpo                grpo of each component of the score, their weighted sum whitened over all tokens (2601.05242)
+ *   optimal_token_baseline, tir_...: baseline.h
+ * A group of one has baseline 0 and std 1 (so grpo gives s), as in verl; rloo_vectorized is rloo with 0 for it. */
 #ifndef ALGO_ADVANTAGE_H
 #define ALGO_ADVANTAGE_H
 
@@ -24,6 +26,11 @@ typedef struct {
     const int32_t *group;            /* [n] any numbers; equal means the same question */
     const float   *baseline;         /* [n] remax: reward of the greedy answer */
     const float   *value;            /* [T] gae */
+    const int32_t *rollout;          /* [n] or NULL; answers of a group with equal numbers are pieces of one rollout: it
+                                        counts once, with the score of its last piece, and all have its advantage */
+    int            components;       /* gdpo; 0: the reward is the one */
+    const float *const *component;   /* [components][n] */
+    const double  *weight;           /* [components] or NULL: 1 */
 } AdvIn;
 
 /* adv, returns [T] (returns may be NULL).  grpo_passk wants at least two answers per group:

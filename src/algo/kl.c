@@ -5,6 +5,8 @@
 #include <float.h>
 #include <math.h>
 
+static const double LEAST_FACTOR = 0.01; /* of what a step leaves of the coefficient */
+
 static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 double kl_token(double *grad, int kind, double lp, double ref) {
@@ -28,8 +30,8 @@ double kl_token(double *grad, int kind, double lp, double ref) {
 
 void kl_control_step(KlControl *c, double kl, int64_t answers) {
     if (!c->adaptive || isnan(kl)) return;
-    double share = (double)answers / c->horizon;
-    c->coef *= 1 + clamp(kl / c->target - 1, -0.2, 0.2) * (share < 1 ? share : 1);
+    double factor = 1 + clamp(kl / c->target - 1, -0.2, 0.2) * (double)answers / c->horizon;
+    c->coef *= factor > LEAST_FACTOR ? factor : LEAST_FACTOR;
     if (c->coef > DBL_MAX) c->coef = DBL_MAX;
 }
 

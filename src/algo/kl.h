@@ -9,9 +9,9 @@
 /* Value; *grad (may be NULL) is its derivative by lp, 0 where a bound holds. */
 double kl_token(double *grad, int kind, double lp, double ref);
 
-/* The controller of the coefficient when KL goes into the reward.  adaptive: moved towards target after every step, by
- * a fifth at most: answers count to one horizon.  verl lets a step of more than five horizons make the coefficient
- * negative, which rewards what it is to punish.  It stays finite and not negative. */
+/* The controller of the coefficient when KL goes into the reward.  adaptive: multiplied after every step by
+ * 1 + clip(kl / target - 1, 0.2) * answers / horizon, but by 0.01 at least: in verl a step of more than five horizons
+ * makes the coefficient negative, which rewards what it is to punish.  It stays finite and positive. */
 typedef struct { bool adaptive; double coef, target, horizon; } KlControl;
 void kl_control_step(KlControl *c, double kl, int64_t answers);
 

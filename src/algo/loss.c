@@ -4,6 +4,7 @@
 #include "algo/loss.h"
 #include "algo/kl.h"
 #include "base/mathx.h"
+#include "base/rng.h"
 #include "base/sort.h"
 
 #include <math.h>
@@ -27,6 +28,7 @@ static double token_weight(AggKind agg, double norm_len, const LossCounts *n, in
     case AGG_SEQ_MEAN_TOKEN_SUM: return 1 / answers;
     case AGG_SEQ_MEAN_TOKEN_MEAN: return 1 / (answers * (double)(len > 0 ? len : 1));
     case AGG_SEQ_MEAN_TOKEN_SUM_NORM: return 1 / (answers * norm_len);
+    case AGG_TOKEN_SUM: return 1;
     }
     die("aggregation %d", (int)agg);
 }
@@ -82,18 +84,53 @@ static TokenLoss cispo(const LossConf *c, const Token *t) {
     return (TokenLoss){ .value = -held * t->adv * t->lp, .slope = -held * t->adv, .clipped = held != r };
 }
 
+/* The bound is no part of these three: 700 is where a double ends. */
+static double free_ratio(double d) { return mx_exp(clamp(d, -700, 700)); }
+
 static TokenLoss kl_cov(const LossConf *c, const Token *t) {
-    double r = ratio_of(t), d = t->lp - t->old;
-    TokenLoss l = { .value = -t->adv * r, .slope = in_20(t) ? -t->adv * r : 0 };
+    double d = t->lp - t->old, r = free_ratio(d);
+    TokenLoss l = { .value = -t->adv * r, .slope = -t->adv * r };
     if (t->pick) l.value += c->cov_coef * fabs(d), l.slope += c->cov_coef * ((d > 0) - (d < 0));
     return l;
+}
+
+static TokenLoss clip_cov(const LossConf *c, const Token *t) {
+    double r = free_ratio(t->lp - t->old);
+    TokenLoss l = ppo(c, r, r, t->adv);
+    l.clipped = t->pick; /* what is counted is the method's own clip */
+    if (t->pick) l.value = l.slope = 0;
+    return l;
+}
+
+/* Log-likelihood weighted by a ratio that is cut at clip_c; 'held': the token has moved far enough its way. */
+static TokenLoss dppo(const LossConf *c, const Token *t, bool held) {
+    double r = ratio_of(t), w = r < c->clip_c ? r : c->clip_c;
+    if (held) return (TokenLoss){ .clipped = true };
+    return (TokenLoss){ .value = -t->adv * w * t->lp, .slope = -t->adv * w, .clipped_low = r > c->clip_c };
+}
+
+static TokenLoss dppo_tv(const LossConf *c, const Token *t) {
+    double moved = mx_exp(t->lp) - mx_exp(t->old);
+    return dppo(c, t, t->adv > 0 ? moved > c->clip_high : moved < -c->clip_low);
+}
+
+static TokenLoss dppo_kl(const LossConf *c, const Token *t) {
+    double p = mx_exp(t->lp), q = mx_exp(t->old), eps = 1e-8; /* verl's: where p is 1 */
+    double kl = q * (t->old - t->lp) + (1 - q) * mx_log((1 - q + eps) / (1 - p + eps));
+    return dppo(c, t, t->adv > 0 ? kl > c->clip_high && p > q : kl > c->clip_low && p < q);
+}
+
+static TokenLoss dro(const LossConf *c, const Token *t) {
+    double d = t->lp - t->old;
+    return (TokenLoss){ .value = -t->adv * t->lp + c->dro_beta / 2 * d * d, .slope = -t->adv + c->dro_beta * d };
 }
 
 typedef TokenLoss TokenFn(const LossConf *c, const Token *t);
 /* clang-format off */
 static TokenFn *const token_loss[] = {
     [LOSS_VANILLA] = vanilla, [LOSS_GSPO] = gspo, [LOSS_SAPO] = sapo, [LOSS_GPG] = gpg, [LOSS_CISPO] = cispo,
-    [LOSS_KL_COV] = kl_cov,
+    [LOSS_KL_COV] = kl_cov,   [LOSS_CLIP_COV] = clip_cov, [LOSS_DPPO_TV] = dppo_tv, [LOSS_DPPO_KL] = dppo_kl,
+    [LOSS_DRO] = dro,
 };
 /* clang-format on */
 
@@ -149,6 +186,11 @@ static void one_answer(LossSum *sum, float *dlp, const LossConf *c, const LossCo
     sum->pg += pg * w;
 }
 
+/* Whose ratio is bounded has its KL measured within the same bound. */
+static bool bounds_ratio(LossKind k) {
+    return k == LOSS_VANILLA || k == LOSS_SAPO || k == LOSS_CISPO || k == LOSS_DPPO_TV || k == LOSS_DPPO_KL;
+}
+
 /* The entropy bonus and the KL loss, and what is only measured. */
 static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in,
                    int64_t i, int64_t len) {
@@ -156,7 +198,7 @@ static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, con
     for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) {
         if (!token_on(&in->a, t)) continue;
         double slope, d = (double)in->lp[t] - (double)in->old[t];
-        sum->ppo_kl += c->kind == LOSS_KL_COV ? fabs(d) : -d;
+        sum->ppo_kl += c->kind == LOSS_KL_COV ? fabs(d) : bounds_ratio(c->kind) ? -clamp(d, -20, 20) : -d;
         if (!(fabs(d) <= sum->max_diff) && !isnan(sum->max_diff)) sum->max_diff = fabs(d);
         if (in->ref) {
             kl += kl_token(&slope, c->kl_kind, in->lp[t], in->ref[t]);
@@ -173,7 +215,7 @@ static void extras(LossSum *sum, float *dlp, float *dent, const LossConf *c, con
 void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const LossCounts *counts, const LossIn *in) {
     CHECK(c->kl_coef == 0 || in->ref, "a KL loss without reference log-probs");
     CHECK(c->entropy_coef == 0 || (in->entropy && dent), "an entropy bonus without entropies");
-    CHECK(c->kind != LOSS_KL_COV || in->pick, "kl_cov without picked tokens");
+    CHECK(!loss_picks(c->kind) || in->pick, "loss %d without picked tokens", (int)c->kind);
     for (int64_t i = 0; i < in->a.n; i++) {
         int64_t len = answer_len(&in->a, i);
         for (int64_t t = in->a.at[i]; t < in->a.end[i]; t++) {
@@ -188,7 +230,7 @@ void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const 
 
 /* Not equal to 0 is also what is not a number: that must be met, not passed over. */
 bool loss_is_silent(const LossConf *c, const Answers *a, const float *adv) {
-    if (c->kind == LOSS_KL_COV || c->entropy_coef != 0 || c->kl_coef != 0) return false;
+    if (c->kind == LOSS_KL_COV || c->kind == LOSS_DRO || c->entropy_coef != 0 || c->kl_coef != 0) return false;
     for (int64_t i = 0; i < a->n; i++)
         for (int64_t t = a->at[i]; t < a->end[i]; t++)
             if (token_on(a, t) && adv[t] != 0) return false;
@@ -208,8 +250,8 @@ double loss_total(const LossSum *s, const LossConf *c) {
 
 size_t pick_scratch(int64_t tokens) { return arena_round((size_t)tokens * 8); }
 
-int64_t pick_by_covariance(uint8_t *pick, const Answers *a, const int32_t *which, int64_t n, const float *adv,
-                           const float *lp, double ratio, Arena *tmp) {
+int64_t pick_by_covariance(uint8_t *pick, const PickConf *c, const Answers *a, const int32_t *which, int64_t n,
+                           const float *adv, const float *lp, Arena *tmp) {
     size_t mark = arena_mark(tmp);
     int64_t tokens = 0, count = 0;
     double mean_adv = 0, mean_lp = 0;
@@ -229,14 +271,19 @@ int64_t pick_by_covariance(uint8_t *pick, const Answers *a, const int32_t *which
         int64_t w = which ? which[i] : i;
         for (int64_t t = a->at[w]; t < a->end[w]; t++) {
             if (!token_on(a, t)) continue;
-            float cov = (float)((adv[t] - mean_adv) * (lp[t] - mean_lp));
-            order[k++] = (uint64_t)~sort_key_f32(cov) << 32 | (uint64_t)t; /* the largest first */
+            double cov = (adv[t] - mean_adv) * (lp[t] - mean_lp);
+            uint32_t key = ~sort_key_f32((float)cov); /* the largest first */
+            if (c->kind == LOSS_CLIP_COV) {
+                if (!(cov > c->low && cov < c->high) || (c->skip && c->skip[t])) continue;
+                key = c->draw ? philox(c->draw, (Philox){ { (uint32_t)t } }).v[0] : 0;
+            }
+            order[k++] = (uint64_t)key << 32 | (uint64_t)t;
         }
     }
-    sort_u64(order, (size_t)count);
-    int64_t take = (int64_t)(ratio * (double)count);
+    sort_u64(order, (size_t)k);
+    int64_t take = (int64_t)(c->ratio * (double)count);
     if (take < 1) take = 1;
-    if (take > count) take = count;
+    if (take > k) take = k;
     for (int64_t j = 0; j < take; j++) pick[order[j] & 0xFFFFFFFFu] = 1;
     arena_pop(tmp, mark);
     return take;

@@ -21,7 +21,7 @@ HOST_DEVICE Philox philox(uint64_t key, Philox c) {
     return c;
 }
 
-typedef enum { RNG_SAMPLE, RNG_SHUFFLE, RNG_INIT, RNG_MINIBATCH, RNG_PLAN, RNG_LOOK } RngUse;
+typedef enum { RNG_SAMPLE, RNG_SHUFFLE, RNG_INIT, RNG_MINIBATCH, RNG_PLAN, RNG_LOOK, RNG_PICK } RngUse;
 
 static inline uint64_t rng_u64(uint64_t seed, RngUse use, uint32_t step, uint32_t prompt, uint32_t sample,
                                uint32_t pos) {

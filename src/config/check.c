@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "task/reward.h"
 
+#include <math.h>
 #include <errno.h>
 #include <glob.h>
 #include <stdarg.h>
@@ -147,11 +148,11 @@ static bool batches(const Config *c, Err *err) {
         return bad(c, err, "rollout.n", "%lld answers to each of %lld questions; a step has at most %d answers",
                    (ll)c->rollout.n, batch, MOST_ANSWERS);
     double places = (double)batch * (c->algo.filter_groups.enable ? 2 : 1) * (double)c->rollout.n;
-    if (c->train.loss == LOSS_KL_COV && places * (double)c->rollout.max_tokens > 0x1p32)
+    if (loss_picks((LossKind)c->train.loss) && places * (double)c->rollout.max_tokens > 0x1p32)
         return bad(c, err, "train.loss",
-                   "kl_cov ranks the tokens of an update by their places in the step's columns, "
+                   "%s ranks the tokens of an update by their places in the step's columns, "
                    "at most 2^32; %.0f answers of %lld tokens are more",
-                   places, (ll)c->rollout.max_tokens);
+                   name_of(loss_names, c->train.loss), places, (ll)c->rollout.max_tokens);
     ll longest = c->data.max_prompt_length + c->rollout.max_tokens;
     if (c->rollout.max_tokens > c->data.max_response_length)
         return bad(c, err, "rollout.max_tokens", "%lld is more than data.max_response_length = %lld",
@@ -196,13 +197,25 @@ static bool sampling(const Config *c, Err *err) {
 }
 
 /* ---- methods */
+/* Computed in algo/, and not fed by a run. */
+static const struct {
+    AdvKind kind;
+    const char *why;
+} adv_refused[] = {
+    { ADV_GAE, "gae needs a critic, which this build does not train; use grpo, rloo or reinforce_plus_plus" },
+    { ADV_GDPO, "gdpo compares the parts of a score, and a scorer gives one number here; use grpo" },
+    { ADV_OTB, "optimal_token_baseline needs the sum of squared probabilities at every token, which sampling does not "
+               "keep; use grpo or rloo" },
+    { ADV_TIR_OTB, "tir_optimal_token_baseline needs the sum of squared probabilities at every token, which sampling "
+                   "does not keep; use grpo or rloo" },
+};
+
 static bool advantages(const Config *c, Err *err) {
     AdvKind a = (AdvKind)c->algo.advantage;
     const char *name = name_of(adv_names, (int)a);
     bool grouped = a != ADV_RPP && a != ADV_REMAX && a != ADV_GAE;
-    if (a == ADV_GAE)
-        return bad(c, err, "algo.advantage",
-                   "gae needs a critic, which this build does not train; use grpo, rloo or reinforce_plus_plus");
+    for (size_t i = 0; i < COUNT(adv_refused); i++)
+        if (a == adv_refused[i].kind) return bad(c, err, "algo.advantage", "%s", adv_refused[i].why);
     if (grouped && c->rollout.n < 2)
         return bad(c, err, "rollout.n", "%s compares the answers to one question with each other and needs at least 2",
                    name);
@@ -255,7 +268,13 @@ static bool losses(const Config *c, Err *err) {
         return bad(c, err, "train.clip_c",
                    "%g lies inside the clip range, which reaches up to %g; dual clip wants more", c->train.clip_c,
                    1 + c->train.clip_high);
-    if ((k == LOSS_VANILLA || k == LOSS_GSPO || k == LOSS_CISPO) && c->train.clip_low == 0 && c->train.clip_high == 0)
+    if (k == LOSS_DRO && isnan(c->train.dro_beta))
+        return bad(c, err, "train.dro_beta", "is not set: dro needs a positive one, 0.5 say");
+    if (k == LOSS_CLIP_COV && c->train.clip_cov_lb >= c->train.clip_cov_ub)
+        return bad(c, err, "train.clip_cov_lb", "%g is not below train.clip_cov_ub, %g: no token lies between",
+                   c->train.clip_cov_lb, c->train.clip_cov_ub);
+    if ((k == LOSS_VANILLA || k == LOSS_GSPO || k == LOSS_CISPO || k == LOSS_CLIP_COV) && c->train.clip_low == 0
+        && c->train.clip_high == 0)
         return bad(c, err, "train.clip_ratio", "0 leaves the ratio no room: with %s nothing would be learned", name);
     if (c->train.lr == 0) return bad(c, err, "train.lr", "is 0: nothing would be learned");
     if (c->algo.tis != TIS_OFF && c->algo.tis_cap < 1)

@@ -70,6 +70,7 @@ typedef struct Config {
         /* clip_grad 0: off */
         double  lr, warmup_ratio, min_lr_ratio, weight_decay, betas[2], eps, clip_grad;
         double  clip_ratio, clip_low, clip_high, clip_c, tau_pos, tau_neg, kl_cov_ratio, kl_cov_coef;
+        double  clip_cov_ratio, clip_cov_lb, clip_cov_ub, dro_beta;
         double  entropy_coef, kl_loss_coef, offload_fraction, tower_lr; /* tower_lr: or NAN */
         /* warmup, decay: or UNSET */
         int64_t warmup_steps, decay_steps, epochs, mini_batch_size, micro_tokens, loss_norm_length;

@@ -5,9 +5,12 @@
 static bool never(const Config *c) { return (void)c, false; }
 static bool sapo(const Config *c) { return c->train.loss == LOSS_SAPO; }
 static bool kl_cov(const Config *c) { return c->train.loss == LOSS_KL_COV; }
-static bool vanilla(const Config *c) { return c->train.loss == LOSS_VANILLA; }
+static bool clip_cov(const Config *c) { return c->train.loss == LOSS_CLIP_COV; }
+static bool dro(const Config *c) { return c->train.loss == LOSS_DRO; }
+static bool dppo(const Config *c) { return c->train.loss == LOSS_DPPO_TV || c->train.loss == LOSS_DPPO_KL; }
+static bool cuts_ratio(const Config *c) { return c->train.loss == LOSS_VANILLA || dppo(c); }
 static bool clips(const Config *c) {
-    return c->train.loss != LOSS_SAPO && c->train.loss != LOSS_GPG && c->train.loss != LOSS_KL_COV;
+    return c->train.loss != LOSS_SAPO && c->train.loss != LOSS_GPG && c->train.loss != LOSS_KL_COV && !dro(c);
 }
 static bool kl_in_reward(const Config *c) { return c->algo.kl_in_reward; }
 static bool adaptive(const Config *c) { return c->algo.kl_control == 1; }
@@ -30,12 +33,16 @@ static const struct { const char *option; bool (*used)(const Config *c); const c
     { "algo.filter_groups.metric",      filter,       "algo.filter_groups.enable is true" },
     { "algo.filter_groups.max_batches", filter,       "algo.filter_groups.enable is true" },
     { "algo.overlong.factor",           overlong,     "algo.overlong.enable is true" },
-    { "train.clip_ratio",               clips,        "train.loss clips: vanilla, gspo, cispo, geo_mean" },
-    { "train.clip_c",                   vanilla,      "train.loss is vanilla" },
+    { "train.clip_ratio",               clips,        "train.loss clips: not sapo, gpg, kl_cov, dro" },
+    { "train.clip_c",                   cuts_ratio,   "train.loss is vanilla, dppo_tv or dppo_kl" },
     { "train.tau_pos",                  sapo,         "train.loss is sapo" },
     { "train.tau_neg",                  sapo,         "train.loss is sapo" },
     { "train.kl_cov_ratio",             kl_cov,       "train.loss is kl_cov" },
     { "train.kl_cov_coef",              kl_cov,       "train.loss is kl_cov" },
+    { "train.clip_cov_ratio",           clip_cov,     "train.loss is clip_cov" },
+    { "train.clip_cov_lb",              clip_cov,     "train.loss is clip_cov" },
+    { "train.clip_cov_ub",              clip_cov,     "train.loss is clip_cov" },
+    { "train.dro_beta",                 dro,          "train.loss is dro" },
     { "train.kl_loss_coef",             kl_loss,      "train.use_kl_loss is true" },
     { "train.kl_loss_type",             kl_loss,      "train.use_kl_loss is true" },
     { "train.tower_lr",                 tower,        "train.freeze_tower is false" },

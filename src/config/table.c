@@ -197,7 +197,7 @@ INT(train.micro_tokens, "16384", 1, 1e9, TS,
     "tokens computed at once; never exceeded", ACTOR "ppo_max_token_len_per_gpu")
 ENUM(train.loss, "vanilla", loss_names, T,                 "policy loss", ACTOR "policy_loss.loss_mode")
 ENUM(train.loss_agg, "token-mean", agg_names, T,
-    "how tokens are averaged (gspo, sapo, geo_mean have their own way)", ACTOR "loss_agg_mode")
+    "how tokens are averaged (sapo and geo_mean have their own way)", ACTOR "loss_agg_mode")
 INT(train.loss_norm_length, "null", 1, 1e9, T,
     "seq-mean-token-sum-norm: the length; null: data.max_response_length", ACTOR "loss_scale_factor")
 REAL(train.clip_ratio, "0.2", 0, NO_MAX, T,                "how far the ratio may move, both ways", ACTOR "clip_ratio")
@@ -213,6 +213,13 @@ REAL(train.tau_neg, "1.05", ABOVE_0, NO_MAX, T,
 REAL(train.kl_cov_ratio, "0.0002", 0, 1, T,
     "kl_cov: share of the tokens held back", ACTOR "policy_loss.kl_cov_ratio")
 REAL(train.kl_cov_coef, "0.1", 0, NO_MAX, T,               "kl_cov: how strongly", ACTOR "policy_loss.ppo_kl_coef")
+REAL(train.clip_cov_ratio, "0.0002", ABOVE_0, 1, T,
+    "clip_cov: share of the tokens left out", ACTOR "policy_loss.clip_cov_ratio")
+REAL(train.clip_cov_lb, "1.0", -NO_MAX, NO_MAX, T,
+    "clip_cov: of those whose covariance is above", ACTOR "policy_loss.clip_cov_lb")
+REAL(train.clip_cov_ub, "5.0", -NO_MAX, NO_MAX, T,          "clip_cov: and below", ACTOR "policy_loss.clip_cov_ub")
+REAL(train.dro_beta, "null", ABOVE_0, NO_MAX, T,
+    "dro: how strongly a changed log-prob is punished", ACTOR "policy_loss.dro_beta")
 REAL(train.entropy_coef, "0.0", -10, 10, T,                "bonus for entropy", ACTOR "entropy_coeff")
 BOOL(train.use_kl_loss, "false", T,
     "add KL to the reference model to the loss", ACTOR "use_kl_loss")

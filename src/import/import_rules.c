@@ -310,7 +310,7 @@ static bool only_grpo(Import *im, ImportRow *row) {
 
 static bool aggregation(Import *im, ImportRow *row) {
     const char *mode = import_text(im, ACTOR "policy_loss.loss_mode", "vanilla");
-    if (strcmp(mode, "gspo") && strcmp(mode, "sapo") && strcmp(mode, "geo_mean")) return false;
+    if (strcmp(mode, "sapo") && strcmp(mode, "geo_mean")) return false;
     return not_needed(row, "train.loss_agg", "the loss in use averages in its own way, here as there");
 }
 

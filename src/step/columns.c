@@ -123,7 +123,7 @@ bool step_advantage(Run *r, Err *err) {
     size_t mark = arena_mark(&r->flat.scratch);
     bool ok = advantage(f->adv, f->ret, &conf, &in, &r->flat.scratch, err);
     arena_pop(&r->flat.scratch, mark);
-    for (int64_t i = 0; c->train.loss == LOSS_KL_COV && i < a.n; i++) f->seq[i].pick = f->pick + f->at[i];
+    for (int64_t i = 0; loss_picks((LossKind)c->train.loss) && i < a.n; i++) f->seq[i].pick = f->pick + f->at[i];
     phase_end(r, PHASE_ADV);
     return ok;
 }

@@ -1,5 +1,6 @@
 /* update.c - the phase that moves the weights: mini-batches of whole groups, the trainer's
  * log-probs compared with the sampler's. */
+#include "base/rng.h"
 #include "step/run.h"
 #include "algo/shape.h"
 
@@ -53,6 +54,7 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "actor/lr", u->lr);
     metric(m, "actor/updates", u->stepped);
     if (r->job.c.train.loss == LOSS_KL_COV) metric(m, "actor/kl_cov_tokens", (double)u->picked);
+    if (r->job.c.train.loss == LOSS_CLIP_COV) metric(m, "actor/clip_cov_tokens", (double)u->picked);
     if (u->exact.tokens)
         metric(m, "exact/max_abs_logprob_diff", u->exact.max_diff); /* of nothing there is no difference */
     metric(m, "exact/tokens", (double)u->exact.tokens);
@@ -69,15 +71,19 @@ static void update_metrics(Run *r, const Updates *u) {
     metric(m, "global_seqlen/balanced_min", (double)u->sum.part_least);
 }
 
-/* kl_cov's choice among a mini-batch's tokens. */
+/* kl_cov's and clip_cov's choice among a mini-batch's tokens. */
 static int64_t pick_tokens(Run *r, const LossConf *loss, int64_t from, int64_t per, int32_t *which) {
     int64_t n = 0, k = r->sampler.roll.samples;
-    if (loss->kind != LOSS_KL_COV) return 0;
+    if (!loss_picks(loss->kind)) return 0;
     for (int64_t i = from; i < from + per && i < r->sampler.roll.n_prompts; i++)
         for (int64_t s = 0; s < k; s++) which[n++] = (int32_t)(r->flat.order[i] * k + s);
     Answers a = answers_of(r);
-    return pick_by_covariance(r->flat.pick, &a, which, n, r->flat.adv, r->sampler.roll.lp, loss->cov_ratio,
-                              &r->flat.scratch);
+    PickConf c = { .kind = loss->kind,
+                   .ratio = loss->cov_ratio,
+                   .low = loss->cov_low,
+                   .high = loss->cov_high,
+                   .draw = rng_u64((uint64_t)r->job.c.trainer.seed, RNG_PICK, (uint32_t)r->job.step, 0, 0, 0) | 1 };
+    return pick_by_covariance(r->flat.pick, &c, &a, which, n, r->flat.adv, r->sampler.roll.lp, &r->flat.scratch);
 }
 
 /* One mini-batch: 'per' questions from position 'from' of the order, with all their answers.

@@ -13,7 +13,7 @@ int main(void) {
         EXPECT(false, "%s", err.msg);
         return test_end();
     }
-    bool ok = verify_algos_json(&r, &out, &file, 1e-5, &mem, &err);
+    bool ok = verify_algos_json(&r, &out, &file, 1e-5, &mem, NULL, &err);
     EXPECT(ok, "%s", err.msg);
     EXPECT(r.cases == 10 + 56 + 7 + 4 + 1, "%d cases", r.cases);
     EXPECT(r.failed == 0, "%d of %d cases differ, most %s: %g", r.failed, r.cases, r.worst_case, r.worst);
@@ -21,14 +21,14 @@ int main(void) {
     /* What was written has the same structure: verifying it again passes with next to no tolerance. */
     EXPECT(json_parse(&back, out.data, out.n, &mem, &err), "%s", err.msg);
     buf_clear(&text);
-    EXPECT(verify_algos_json(&r, &text, &back, 1e-7, &mem, &err) && r.cases == 78 && r.failed == 0, "%s %s %g", err.msg,
-           r.worst_case, r.worst);
+    EXPECT(verify_algos_json(&r, &text, &back, 1e-7, &mem, NULL, &err) && r.cases == 78 && r.failed == 0, "%s %s %g",
+           err.msg, r.worst_case, r.worst);
 
     /* A wrong value is found. */
     Json *loss = (Json *)(uintptr_t)json_get(json_get(json_get(&file, "loss"), "gspo/token-mean"), "loss");
     loss->real += 1e-3;
     buf_clear(&out);
-    EXPECT(verify_algos_json(&r, &out, &file, 1e-5, &mem, &err) && r.failed == 1
+    EXPECT(verify_algos_json(&r, &out, &file, 1e-5, &mem, NULL, &err) && r.failed == 1
                && strstr(r.worst_case, "gspo/token-mean"),
            "%s", r.worst_case);
 
@@ -46,7 +46,7 @@ int main(void) {
         Json j;
         buf_clear(&out);
         ok = json_parse(&j, bad[i].text, strlen(bad[i].text), &mem, &err)
-             && verify_algos_json(&r, &out, &j, 1e-5, &mem, &err);
+             && verify_algos_json(&r, &out, &j, 1e-5, &mem, NULL, &err);
         EXPECT(!ok && strstr(err.msg, bad[i].says), "%s: %s", bad[i].text, err.msg);
     }
     buf_free(&text);

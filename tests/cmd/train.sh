@@ -223,16 +223,19 @@ one() { # one NAME KEY=VALUE...: a step that moves the weights and is exact
     rm -rf "${work:?}/$name"
 }
 advantages="grpo dr_grpo rloo reinforce_plus_plus reinforce_plus_plus_baseline remax opo gpg grpo_passk"
-losses="vanilla gspo sapo gpg cispo geo_mean kl_cov"
+losses="vanilla gspo sapo gpg cispo geo_mean kl_cov clip_cov dppo_tv dppo_kl dro"
 for a in $advantages; do
     for l in $losses; do
         [ $mode = all ] || [ $a = grpo ] || [ $l = vanilla ] || continue
-        one "$a-$l" algo.advantage=$a train.loss=$l
+        one "$a-$l" algo.advantage=$a train.loss=$l $([ $l != dro ] || echo train.dro_beta=0.5)
     done
 done
 train cov trainer.steps=1 train.loss=kl_cov train.kl_cov_ratio=1e-9 train.mini_batch_size=1 train.shuffle=true train.epochs=2
 grep -q '"actor/kl_cov_tokens":8,' "$work/cov/metrics.jsonl"
 ok $? "kl_cov picks a token of each of 8 mini-batches: $(grep -o '"actor/kl_cov[^,]*' "$work/cov/metrics.jsonl") $(tail -1 "$work/cov.log")"
+train clip_cov trainer.steps=1 train.loss=clip_cov train.clip_cov_ratio=1e-9 train.clip_cov_lb=-1e9 train.clip_cov_ub=1e9 train.mini_batch_size=1
+grep -q '"actor/clip_cov_tokens":4,' "$work/clip_cov/metrics.jsonl"
+ok $? "clip_cov picks a token of each of 4 mini-batches: $(grep -o '"actor/clip_cov[^,]*' "$work/clip_cov/metrics.jsonl") $(tail -1 "$work/clip_cov.log")"
 one kl-in-loss train.use_kl_loss=true train.kl_loss_coef=0.1 train.kl_loss_type=k3
 one kl-in-reward algo.kl_in_reward=true algo.kl_coef=0.1 algo.kl_control=adaptive
 one filter-groups algo.filter_groups.enable=true algo.filter_groups.metric=acc

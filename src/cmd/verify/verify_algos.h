@@ -8,14 +8,18 @@
 
 #include "base/json.h"
 
+#include <stdio.h>
+
 typedef struct {
     int    cases, failed;
     double worst;              /* largest |got - want| / max(1, |want|) */
     char   worst_case[80];
 } VerifyAlgos;
 
-/* Our values, in the structure of the file, go to out (JSON text).  tolerance: on that difference. */
-bool verify_algos_json(VerifyAlgos *result, Buf *out, const Json *file, double tolerance, Mem *mem, Err *err);
+/* Our values, in the structure of the file, go to out (JSON text).  tolerance: on that difference.  Failed cases are
+ * named on say (NULL: nowhere). */
+bool verify_algos_json(VerifyAlgos *result, Buf *out, const Json *file, double tolerance, Mem *mem, FILE *say,
+                       Err *err);
 
 /* The same from file to file (out NULL: only compare), printing a line per failed case and a summary.  Exit code. */
 int verify_algos(const char *file, const char *out, double tolerance);
