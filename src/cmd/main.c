@@ -1,6 +1,6 @@
 /* main.c - `hone VERB ...`: finds the verb and runs it. */
 #include "base/file.h"
-#include "cmd/cmd.h"
+#include "cmd/verbs.h"
 #include "comm/world.h"
 #include "run/version.h"
 
@@ -15,23 +15,6 @@
 const char hone_commit[] =
 #include "commit.inc"
     ;
-
-#define VERB(name) extern const Verb verb_##name;
-#include "verb_list.h"
-#undef VERB
-
-static const Verb *const verbs[] = {
-#define VERB(name) &verb_##name,
-#include "verb_list.h"
-#undef VERB
-};
-
-static void help(FILE *out) {
-    fputs("hone - makes language models better by reinforcement learning\n\nusage: hone VERB [options]     hone VERB "
-          "--help\n\n",
-          out);
-    for (size_t i = 0; i < COUNT(verbs); i++) fprintf(out, "  %-11s %s\n", verbs[i]->name, verbs[i]->summary);
-}
 
 /* What a verb printed may not have arrived: a full disk is said, a reader that went away is not. */
 static int flushed(const char *verb, int rc) {
@@ -59,20 +42,22 @@ static Launch one_voice(void) {
 }
 
 static int run(const Launch *launch, int argc, char **argv) {
-    if (argc < 2) return speaks() ? help(stderr) : (void)0, 2;
+    if (argc < 2) {
+        if (speaks()) fputs("hone: a verb is missing: hone VERB [options]; `hone --help` lists them\n", stderr);
+        return 2;
+    }
     bool help_of = !strcmp(argv[1], "help") && argc > 2; /* `hone help VERB` */
     if (help_of) argv[1] = argv[2], argv[2] = "--help", argc = 3;
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
-        return help(stdout), flushed("--help", 0);
+        return verbs_help(), flushed("--help", 0);
     if (!strcmp(argv[1], "--version")) return puts("hone " HONE_VERSION), flushed("--version", 0);
-    for (size_t i = 0; i < COUNT(verbs); i++) {
-        if (strcmp(verbs[i]->name, argv[1])) continue;
-        if (launch->size > 1 && !verbs[i]->ranks)
-            return cmd_usage(verbs[i], "is one process's work, and %s started %d: start it alone", launch->by,
-                             launch->size);
-        return flushed(verbs[i]->name, verbs[i]->run(verbs[i], argc - 2, argv + 2));
-    }
-    if (speaks()) fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
+    const Verb *v = verb_find(argv[1]);
+    if (v && launch->size > 1 && !v->ranks)
+        return cmd_usage(v, "is one process's work, and %s started %d: start it alone", launch->by, launch->size);
+    if (v) return flushed(v->name, v->run(v, argc - 2, argv + 2));
+    const char *near = verb_nearest(argv[1]);
+    if (speaks() && near) fprintf(stderr, "hone: there is no verb '%s'; the nearest is %s\n", argv[1], near);
+    else if (speaks()) fprintf(stderr, "hone: there is no verb '%s'; `hone --help` lists them\n", argv[1]);
     return 2;
 }
 

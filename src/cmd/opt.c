@@ -1,5 +1,7 @@
 /* opt.c - reads a verb's command line by its table of options, and prints its help from the same table. */
-#include "cmd/cmd.h"
+#include "base/near_name.h"
+#include "base/term.h"
+#include "cmd/verbs.h"
 #include "comm/world.h"
 
 #include <errno.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Who may say why it fails: "" for the first rank.  Another that fails before the ranks know of each other leaves it to
  * the first, which meets the same and is then ended by the launcher together with all; who is still there after some
@@ -40,35 +43,51 @@ int cmd_usage(const Verb *v, const char *fmt, ...) {
     return 2;
 }
 
-/* Text in lines of at most 80 columns, of which the first 'at' are taken; later lines begin at 'indent'. */
+enum { WIDEST = 120 }; /* longer lines are not read */
+
+/* Text in lines as wide as the terminal, of which the first 'at' columns are taken; later lines begin at 'indent'. */
 static void wrapped(const char *text, int at, int indent) {
-    enum { WIDTH = 80 };
+    int width = term_width(STDOUT_FILENO);
+    if (width > WIDEST) width = WIDEST;
     for (const char *s = text; *s;) {
         int n = (int)strcspn(s, " \n"), blanks = (int)strspn(s + n, " ");
-        if (at + n > WIDTH && at > indent) printf("\n%*s", indent, ""), at = indent;
+        if (at + n > width && at > indent) printf("\n%*s", indent, ""), at = indent;
         printf("%.*s", n, s);
         at += n;
         s += n + blanks;
         if (*s == '\n') s++, printf(*s ? "\n%*s" : "", indent, ""), at = indent;
-        else if (blanks && *s && at + blanks + (int)strcspn(s, " \n") <= WIDTH) printf("%*s", blanks, ""), at += blanks;
+        else if (blanks && *s && at + blanks + (int)strcspn(s, " \n") <= width) printf("%*s", blanks, ""), at += blanks;
         else if (blanks && *s) printf("\n%*s", indent, ""), at = indent;
     }
     putchar('\n');
 }
 
+/* Newlines of a paragraph's source are blanks; an empty line, or one that is indented, begins anew. */
+static void paragraphs(const char *text) {
+    Buf b = { 0 };
+    for (const char *s = text; *s; s++) {
+        bool ends = *s == '\n' && (!s[1] || strchr("\n ", s[1]) || (s > text && s[-1] == '\n'));
+        buf_putc(&b, (char)(*s == '\n' && !ends ? ' ' : *s));
+    }
+    if (b.n) wrapped(b.data, 0, 0);
+    buf_free(&b);
+}
+
 static void help(const Verb *v) {
+    const char *head = term_colour(STDOUT_FILENO, TERM_HEAD), *end = term_colour(STDOUT_FILENO, TERM_END);
     printf("hone %s - %s\n\n", v->name, v->summary);
     int used = printf("usage: hone %s ", v->name);
     wrapped(v->usage, used, used);
-    if (v->options && v->options->name) puts("\noptions:");
+    if (v->options && v->options->name) printf("\n%soptions:%s\n", head, end);
     for (const Opt *o = v->options; o && o->name; o++) {
         char left[64];
-        snprintf(left, sizeof left, "--%s %s", o->name, o->kind == OPT_FLAG ? "" : o->value);
+        snprintf(left, sizeof left, o->kind == OPT_FLAG ? "--%s" : "--%s %s", o->name, o->value);
         used = printf("  %-26s ", left);
         if (used > 29) putchar('\n'), used = printf("%29s", ""); /* a long name has its line for itself */
         wrapped(o->help, used, 29);
     }
-    if (v->detail) putchar('\n'), wrapped(v->detail, 0, 0);
+    if (v->detail) putchar('\n'), paragraphs(v->detail);
+    if (verb_example(v)) printf("\n%sexample:%s hone %s\n", head, end, verb_example(v));
 }
 
 static int set(const Verb *v, const Opt *o, void *args, const char *text) {
@@ -94,6 +113,18 @@ static int set(const Verb *v, const Opt *o, void *args, const char *text) {
     if (o->min < o->max && (x < o->min || x > o->max))
         return cmd_usage(v, "--%s must lie between %g and %g, not %s", o->name, o->min, o->max, text);
     return -1;
+}
+
+static const char *option_at(const void *user, size_t i) { return ((const Opt *)user)[i].name; }
+
+static int unknown(const Verb *v, const char *word) {
+    size_t n = 0, len = strcspn(word + strspn(word, "-"), "=");
+    char name[64];
+    while (v->options && v->options[n].name) n++;
+    snprintf(name, sizeof name, "%.*s", (int)len, word + strspn(word, "-"));
+    const char *near = word[1] == '-' ? near_name(name, n, option_at, v->options) : NULL;
+    return near ? cmd_usage(v, "there is no option %s; the nearest is --%s", word, near)
+                : cmd_usage(v, "there is no option %s", word);
 }
 
 static const Opt *find(const Verb *v, const char *name, size_t n) {
@@ -143,7 +174,7 @@ int opt_parse(const Verb *v, void *args, const char **words, int least, int most
         const char *eq = strchr(a, '=');
         size_t len = a[1] != '-' ? 0 : eq ? (size_t)(eq - a - 2) : strlen(a + 2);
         const Opt *o = len ? find(v, a + 2, len) : NULL;
-        if (!o) return cmd_usage(v, "there is no option %s", a);
+        if (!o) return unknown(v, a);
         if (o->kind == OPT_FLAG) {
             if (eq) return cmd_usage(v, "--%s takes no value", o->name);
             *(bool *)((char *)args + o->at) = true;

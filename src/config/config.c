@@ -1,5 +1,6 @@
 /* config.c - setting options: finding the row, reading the value by its type, and filling in
  * what depends on another. */
+#include "base/near_name.h"
 #include "config/config.h"
 #include "base/file.h"
 #include "base/yaml.h"
@@ -48,30 +49,6 @@ bool conf_is_section(const char *name, int verbs) {
     return conf_verl_section(name);
 }
 
-/* Edit distance with swaps of neighbours, or anything from 'most' on where it is no less than that (lengths alone tell
- * it of most names); beyond 95 characters only the beginnings are compared. */
-static int distance(const char *a, size_t na, const char *b, size_t nb, int most) {
-    enum { W = 96 };
-    if (na >= W) na = W - 1;
-    if (nb >= W) nb = W - 1;
-    if ((int)(na > nb ? na - nb : nb - na) >= most) return most;
-    int row[3][W] = { { 0 } };
-    for (size_t j = 0; j <= nb; j++) row[0][j] = (int)j;
-    for (size_t i = 1; i <= na; i++) {
-        int *now = row[i % 3], *before = row[(i - 1) % 3], *two = row[(i + 1) % 3];
-        now[0] = (int)i;
-        for (size_t j = 1; j <= nb; j++) {
-            int best = before[j - 1] + (a[i - 1] != b[j - 1]);
-            if (before[j] + 1 < best) best = before[j] + 1;
-            if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && two[j - 2] + 1 < best)
-                best = two[j - 2] + 1;
-            now[j] = best;
-        }
-    }
-    return row[na % 3][nb];
-}
-
 static const char *last_part(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot ? dot + 1 : name;
@@ -83,13 +60,13 @@ const char *conf_nearest(const char *name, int verbs) {
     int least = (int)strlen(name) / 3 + 3;
     for (const ConfOption *o = conf_options; o->name; o++) {
         if (!(o->verbs & verbs)) continue;
-        int d = distance(name, strlen(name), o->name, strlen(o->name), least);
+        int d = near_distance(name, strlen(name), o->name, strlen(o->name), least);
         const char *own = last_part(o->name);
-        int t = 2 + 2 * distance(tail, strlen(tail), own, strlen(own), least / 2);
+        int t = 2 + 2 * near_distance(tail, strlen(tail), own, strlen(own), least / 2);
         if (strlen(tail) > 3 && !strncmp(own, tail, strlen(tail))) t = 2; /* use_kl: a beginning of use_kl_loss */
         for (const char *p = o->verl; p && *p;) {
             size_t len = strcspn(p, " ");
-            int v = distance(name, strlen(name), p, len, d);
+            int v = near_distance(name, strlen(name), p, len, d);
             if (v < d) d = v;
             p += len;
             p += strspn(p, " ");

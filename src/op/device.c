@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     bool cpu, gpu; /* allowed */
@@ -65,7 +66,8 @@ bool device_open(Dev *d, const DeviceArgs *a, Err *err) {
         if (dev_open_cuda(d, o, &absent, err)) return true;
     }
     if (!w.cpu || !absent) return err_wrap(err, "device %s", a->device ? a->device : "auto");
-    if (w.gpu && speaks()) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
+    bool card = !access("/dev/nvidiactl", F_OK); /* who has none misses nothing */
+    if (w.gpu && card && speaks()) fprintf(stderr, "hone: computing on the CPU: %s\n", err->msg);
     dev_open(d, (DevOpts){ .threads = a->threads, .guard = a->guard });
     return true;
 }

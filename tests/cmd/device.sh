@@ -37,13 +37,15 @@ tried() {
 echo '{"prompt":[{"role":"user","content":"1+1"}],"response":"2","reward_model":{"ground_truth":"2"},"data_source":"openai/gsm8k"}' >"$work/q.jsonl"
 score="score model --in in.jsonl"
 echo '{"tokens":[1,2,3]}' >"$work/in.jsonl"
-tried 0 1 "hone: computing on the CPU: this build has no CUDA backend" $score
-tried 0 1 "hone: computing on the CPU: this build has no CUDA backend" $score --device auto
+card=0 words="" # without a card nothing is missing: nothing is said
+[ -e /dev/nvidiactl ] && card=1 words="hone: computing on the CPU: "
+tried 0 $card "${words:+${words}this build has no CUDA backend}" $score
+tried 0 $card "${words:+${words}this build has no CUDA backend}" $score --device auto
 tried 0 0 "" $score --device cpu
 tried 1 1 "device cuda: this build has no CUDA backend" $score --device cuda
 tried 1 1 "device 'gpu': auto, cpu, cuda or cuda:N wanted" $score --device gpu
 backend CUDA_ABSENT
-tried 0 1 "hone: computing on the CPU: stand-in 0" $score
+tried 0 $card "${words:+${words}stand-in 0}" $score
 tried 0 0 "" $score --device cpu
 tried 1 1 "device cuda: stand-in 0 EAGER" $score --device cuda # kernels are loaded before memory is counted,
 CUDA_MODULE_LOADING=LAZY tried 1 1 "device cuda: stand-in 0 LAZY" $score --device cuda # unless somebody wants otherwise

@@ -121,6 +121,14 @@ expect "help of a verb" out '^usage: hone train '
 
 for v in $("$hone" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p'); do "$hone" "$v" --help; done | awk 'length > 80' >out
 [ ! -s out ]; ok $? "help wider than 80 columns: $(head -3 out)"
+COLUMNS=110 "$hone" train --help | awk 'length > 80 && length <= 110 { n++ } length > 110 { exit 1 } END { exit !n }'
+ok $? "help at 110 columns"
+COLUMNS=60 "$hone" page --help | awk 'length > 60 { exit 1 }'
+ok $? "help at 60 columns"
+"$hone" --help >out
+expect "verbs in groups" out '^Training$'
+expect "an example" <("$hone" pull --help) '^example: hone pull '
+! grep -q $'\033' out; ok $? "colour in a file"
 
 # ---- what verl saved: the huggingface folder of a checkpoint
 mkdir -p ckpt/global_step_40/actor && cp -r model ckpt/global_step_40/actor/huggingface && echo 40 >ckpt/latest_checkpointed_iteration.txt

@@ -43,7 +43,9 @@ echo '{"a": 1}' >no_columns.jsonl
 echo '{"a": 1' >half.jsonl
 mkdir no_model
 
-wrong 2 "no verb 'trian'" trian
+wrong 2 "no verb 'trian'; the nearest is train" trian
+wrong 2 "no verb 'xyzzy'; \`hone --help\` lists them" xyzzy
+wrong 2 "no option --theads; the nearest is --threads" score --theads 2
 wrong 2 "CONFIG.yaml is missing" train
 wrong 2 "no option --foo" train run.yaml --foo
 wrong 1 "cannot open" train nothing.yaml
