@@ -196,6 +196,23 @@ static bool sampling(const Config *c, Err *err) {
     return true;
 }
 
+/* What an answer of several turns does not go with yet. */
+static bool tools(const Config *c, Err *err) {
+    if (!c->rollout.tools.n) return true;
+    if (c->rollout.stop.n)
+        return bad(c, err, "rollout.stop", "a turn with rollout.tools ends with its end token alone");
+    if (c->rollout.step_tokens)
+        return bad(c, err, "rollout.step_tokens", "answers of several turns (rollout.tools) cannot be cut to a sum");
+    if (c->rollout.ignore_eos) return bad(c, err, "rollout.ignore_eos", "a turn with rollout.tools would never end");
+    if (config_keeps_sets(c))
+        return bad(c, err, "rollout.tools",
+                   "sampling that is cut (top_k, top_p, min_p) with several updates a step or a KL does not go with "
+                   "tools yet");
+    if (c->algo.advantage == ADV_REMAX)
+        return bad(c, err, "algo.advantage", "remax, whose baseline is one greedy answer, does not go with tools yet");
+    return true;
+}
+
 /* ---- methods */
 /* Computed in algo/, and not fed by a run. */
 static const struct {
@@ -358,7 +375,7 @@ static bool sft(const Config *c, Err *err) {
 }
 
 typedef bool Check(const Config *, Err *);
-static Check *const train_settings[] = { batches, sampling, advantages, kl, losses, schedule, validation, NULL },
+static Check *const train_settings[] = { batches, sampling, tools, advantages, kl, losses, schedule, validation, NULL },
                     *const sft_settings[] = { sft, schedule, validation, NULL },
                     *const train_rest[] = { rewards, grids, files, checkpoints, NULL },
                     *const sft_rest[] = { grids, files, checkpoints, NULL };

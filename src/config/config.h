@@ -53,7 +53,10 @@ typedef struct Config {
         int64_t kv_tokens, kv_bytes, kept_bytes;                                /* or UNSET */
         double  temperature, top_p, min_p;
         bool    ignore_eos;
-        StrList stop;
+        StrList stop, tools;
+        const char *tool_format;
+        int64_t max_turns, max_calls, max_reply;                                /* with tools: the model's turns, calls
+                                                                                 * of tools, characters of an answer */
         struct { int64_t n, top_k; double temperature, top_p, min_p; } val;     /* temperature 0: greedy */
         struct { int64_t tp, dp, pp, ep; } grid;
         int64_t sync_buffer;                                                    /* bytes */

@@ -20,6 +20,7 @@ static bool filter(const Config *c) { return c->algo.filter_groups.enable; }
 static bool overlong(const Config *c) { return c->algo.overlong.enable; }
 static bool validates(const Config *c) { return c->data.val_files.n > 0; }
 static bool tower(const Config *c) { return !c->train.freeze_tower; }
+static bool tools(const Config *c) { return c->rollout.tools.n > 0; }
 static bool cuts(const Config *c) { return !c->data.filter_overlong_prompts; }
 
 /* clang-format off */
@@ -50,6 +51,10 @@ static const struct { const char *option; bool (*used)(const Config *c); const c
       "sampling is cut (top_k, top_p, min_p) and a step has several updates or a KL" },
     { "rollout.val.n",                  validates,    "there are data.val_files" },
     { "rollout.val.temperature",        validates,    "there are data.val_files" },
+    { "rollout.tool_format",            tools,        "there are rollout.tools" },
+    { "rollout.max_turns",              tools,        "there are rollout.tools" },
+    { "rollout.max_calls",              tools,        "there are rollout.tools" },
+    { "rollout.max_reply",              tools,        "there are rollout.tools" },
     { "data.truncation",                cuts,         "data.filter_overlong_prompts is false" },
 };
 /* clang-format on */

@@ -98,6 +98,13 @@ INT(rollout.max_tokens, "null", 1, 1e9, T,
 INT(rollout.seed, "null", 0, 9e15, T,                      "seed of sampling; null: trainer.seed", ROLLOUT "seed")
 BOOL(rollout.ignore_eos, "false", T,                       "go on after the end token", ROLLOUT "ignore_eos")
 STRS(rollout.stop, "[]", T,                                "strings that end an answer", NULL)
+STRS(rollout.tools, "[]", T,                               "tools that answers may call: [calculator]", NULL)
+STR(rollout.tool_format, "auto", T,
+    "how calls are written: auto (by the chat template), hermes, qwen3_coder, ... (docs/tools.md)", NULL)
+INT(rollout.max_turns, "8", 1, 1000, T,                    "with tools: the model's turns in one answer", NULL)
+INT(rollout.max_calls, "64", 1, 10000, T,                  "with tools: calls in one answer; the others fail", NULL)
+INT(rollout.max_reply, "1024", 32, 1e6, T,
+    "with tools: characters of a tool's answer; a longer one loses its middle", NULL)
 INT(rollout.page, "16", 16, 4096, T,                        "tokens per page of the KV cache", NULL)
 INT(rollout.kv_tokens, "null", 1, 1e12, T,
     "tokens the KV cache holds; null: by kv_bytes or what a step needs", NULL)

@@ -12,7 +12,7 @@ static int64_t random_bits(const Feed *f, const Request *r, int sample, int pos)
     uint64_t mixed = r->key * 0x9E3779B97F4A7C15u;
     uint64_t seed = r->opts->has_seed ? r->opts->seed : f->seed;
     return (int64_t)rng_u64(seed ^ (mixed & 0x00FFFFFF00000000u), RNG_SAMPLE, f->step, (uint32_t)(mixed ^ mixed >> 32),
-                            (uint32_t)sample | r->again << 16, (uint32_t)pos);
+                            (uint32_t)(r->first + sample) | r->again << 16, (uint32_t)pos);
 }
 
 static bool early(Engine *e, int seq) { /* stop tokens are not allowed yet */

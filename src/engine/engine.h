@@ -44,6 +44,7 @@ typedef struct {
     void             *user;
     uint32_t          again;                 /* how often the prompt came before in this step: its answers are others */
     Spans             spans;                 /* of the prompt, with keys; they live as long as it does */
+    int               first;                 /* the number that its first answer has in the names of random numbers */
 } Request;
 uint64_t request_key(const int32_t *tokens, int n);                      /* for requests without a name of their own */
 

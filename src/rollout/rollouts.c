@@ -2,6 +2,7 @@
 #include "rollout/rollouts.h"
 #include "base/clock.h"
 #include "ask/stops.h"
+#include "rollout/turns.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,12 @@ void rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem) {
     for (size_t i = 0; i < n; i++) r->at[i].kept = all + i * room;
 }
 
+void rollouts_mask(Rollouts *r, Mem *mem) {
+    size_t n = (size_t)r->max_prompts * (size_t)r->samples, len = (size_t)r->max_answer;
+    r->mask = mem_array(mem, n, len);
+    for (size_t i = 0; i < n; i++) r->at[i].mask = r->mask + i * len;
+}
+
 void rollouts_cut(Rollouts *r, int n) {
     for (int i = n; i < r->n_prompts; i++) mem_free(&r->prompt[i].pixels);
     r->n_prompts = n;
@@ -46,7 +53,8 @@ Prompt *rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32
 
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out) {
     Err err;
-    if (!tok_decode(tok, a->tokens + a->n_prompt, (size_t)answer_n(a), true, out, &err)) buf_clear(out);
+    if (!tok_decode(tok, a->tokens + a->n_prompt + a->said, (size_t)(answer_n(a) - a->said), true, out, &err))
+        buf_clear(out);
     if (a->text_n >= 0 && (size_t)a->text_n < out->n) out->n = (size_t)a->text_n, out->data[out->n] = 0;
 }
 
@@ -57,11 +65,13 @@ typedef struct {
     int answers, from, given; /* given: answers that were asked of the engine */
     Replicas replicas;
     Queue *queue;
-    bool *own;     /* [answers] judged here, for all ranks */
-    int *drawn;    /* [answers] tokens so far, where a question's are limited; or NULL, as are: */
-    int *finished; /* [questions] finished answers */
-    size_t *sets;  /* [answers][max_answer] where each token's kept set begins */
-    Stops **stops; /* [answers], or NULL */
+    bool *own;                       /* [answers] judged here, for all ranks */
+    int *drawn;                      /* [answers] tokens so far, where a question's are limited; or NULL, as are: */
+    int *finished;                   /* [questions] finished answers */
+    size_t *sets;                    /* [answers][max_answer] where each token's kept set begins */
+    Stops **stops;                   /* [answers], or NULL */
+    Turns *turns;                    /* [answers], or NULL: an answer is one turn */
+    int *ready, n_ready, next_ready; /* answers whose next turn can be sampled */
     Buf text;
     bool ok;
     Err err;
@@ -69,6 +79,11 @@ typedef struct {
 
 static bool next_request(void *user, Request *out) {
     Going *g = user;
+    if (g->next_ready < g->n_ready) { /* what has begun comes first */
+        *out = g->turns[g->ready[g->next_ready++]].request;
+        if (g->next_ready == g->n_ready) g->next_ready = g->n_ready = 0;
+        return true;
+    }
     int k = queue_next(g->queue), n = g->r->samples;
     if (k < 0) return false;
     k += g->from;
@@ -88,6 +103,8 @@ static Join join(void *user, bool busy) {
 }
 
 static int slot_of(const Going *g, const Request *q, int sample) {
+    const Turns *t = q->user;
+    if (g->turns && t >= g->turns && t < g->turns + rollouts_n(g->r)) return (int)(t - g->turns);
     return (int)((const Prompt *)q->user - g->r->prompt) * g->r->samples + sample;
 }
 
@@ -170,20 +187,39 @@ static void trim(Going *g, int question) {
     }
 }
 
+/* The tokens of a turn behind those that are there. */
+static void take_turn(Rollout *a, const Answer *x) {
+    size_t bytes = (size_t)x->n * sizeof(float), at = (size_t)answer_n(a);
+    if (x->n) {
+        memcpy(a->tokens + a->n, x->tokens, bytes);
+        memcpy(a->lp + at, x->lp, bytes), memcpy(a->ent + at, x->ent, bytes);
+        if (a->mask) memset(a->mask + at, 1, (size_t)x->n);
+    }
+    a->n += x->n, a->finish = x->finish, a->turns++;
+}
+
 static void on_answer(void *user, const Answer *x) {
     Going *g = user;
-    const Prompt *p = x->request->user;
     int slot = slot_of(g, x->request, x->sample);
     Rollout *a = &g->r->at[slot];
-    a->prompt = (int)(p - g->r->prompt), a->sample = x->sample;
-    a->n_prompt = p->n, a->n = p->n + x->n, a->finish = x->finish, a->text_n = -1;
-    size_t bytes = (size_t)x->n * sizeof(float);
-    memcpy(a->tokens, p->tokens, (size_t)p->n * sizeof *a->tokens);
-    if (x->n) memcpy(a->tokens + p->n, x->tokens, bytes), memcpy(a->lp, x->lp, bytes), memcpy(a->ent, x->ent, bytes);
+    const Prompt *p = &g->r->prompt[slot / g->r->samples];
+    if (x->request->user == p) { /* its first turn */
+        a->prompt = (int)(p - g->r->prompt), a->sample = x->sample;
+        a->n_prompt = a->n = p->n, a->text_n = -1;
+        a->said = a->turns = a->calls = a->bad_calls = a->given = 0;
+        memcpy(a->tokens, p->tokens, (size_t)p->n * sizeof *a->tokens);
+    }
+    take_turn(a, x);
     if (x->finish == FINISH_BROKEN && g->run->refuse_broken && g->ok) {
         finish_broken(&g->err, x->n);
-        g->ok = err_wrap(&g->err, "answer %d to question %lld", x->sample + 1, (long long)p->index);
+        g->ok = err_wrap(&g->err, "answer %d to question %lld", a->sample + 1, (long long)p->index);
     }
+    if (g->turns && a->finish == FINISH_STOP
+        && turns_next(g->run->turns, &g->turns[slot], a, p, g->run->opts, g->r->max_answer)) {
+        g->ready[g->n_ready++] = slot;
+        return;
+    }
+    if (g->turns) turns_close(&g->turns[slot]);
     g->answers++;
     if (!g->drawn) judge(g, slot);
     else if (++g->finished[a->prompt] == g->r->samples) trim(g, a->prompt);
@@ -231,6 +267,10 @@ static bool answer(Rollouts *r, int from, const RolloutRun *run, const Replicas 
         g.finished = MEM_ARRAY(&mem, int, (size_t)r->n_prompts);
         if (r->kept_room) g.sets = MEM_ARRAY(&mem, size_t, (size_t)rollouts_n(r) * (size_t)r->max_answer);
     }
+    if (run->turns) { /* a conversation is in the list once at most, but the list is read while it grows */
+        g.turns = MEM_ARRAY(&mem, Turns, (size_t)rollouts_n(r));
+        g.ready = MEM_ARRAY(&mem, int, (size_t)rollouts_n(r) * (size_t)turns_most(run->turns));
+    }
     if (run->n_stop) g.stops = MEM_ARRAY(&mem, Stops *, (size_t)rollouts_n(r));
     Feed f = { .next = next_request,
                .token = on_token,
@@ -256,6 +296,7 @@ static bool answer(Rollouts *r, int from, const RolloutRun *run, const Replicas 
     *score_wait = clock_now() - t0;
     reward_result_free(&v);
     buf_free(&g.text);
+    for (int i = 0; g.turns && i < rollouts_n(r); i++) turns_close(&g.turns[i]); /* of those that were given up */
     mem_free(&mem);
     if (!g.ok) *err = g.err;
     return g.ok;

@@ -32,6 +32,9 @@ typedef struct {
     double   acc;             /* as in RewardResult: NAN where the scorer does not say */
     bool     failed;          /* the scorer gave no verdict, or the answer is FINISH_BROKEN */
     char     reason[120];     /* why it failed, as the scorer or its pool says it; "" if it did not */
+    uint8_t *mask;            /* [n - n_prompt] 1: sampled, 0: put there; NULL: all were sampled */
+    int      said;            /* the last turn begins so many tokens behind the prompt; 0 where there is one */
+    int      turns, calls, bad_calls, given; /* the model's turns; calls, those that failed; tokens put there */
     uint64_t pred;            /* hash of what the scorer read out of the text, for majority votes; 0: it does not say */
 } Rollout;
 
@@ -40,6 +43,7 @@ typedef struct {
     Rollout *at;                      /* [max_prompts*samples]: answers p*samples .. belong to prompt p */
     float   *lp, *ent;                /* [max_prompts*samples*max_answer]: where the answers' columns lie */
     int      n_prompts, max_prompts, samples, max_prompt, max_answer;
+    uint8_t *mask;                    /* [max_prompts*samples*max_answer] or NULL */
     size_t   kept_room, kept_most;    /* bytes of an answer's kept sets, of the largest set; 0: not wanted */
 } Rollouts;
 
@@ -47,6 +51,7 @@ void   rollouts_open(Rollouts *r, int prompts, int samples, int max_prompt, int 
 /* From now on the kept sets of answers are written down, in 'room' bytes each (at least 'most', the largest set's): an
  * answer with no room for another set of that size ends there, whatever the other answers do. */
 void   rollouts_keep(Rollouts *r, size_t room, size_t most, Mem *mem);
+void   rollouts_mask(Rollouts *r, Mem *mem);                 /* from now on answers say which tokens were sampled */
 void   rollouts_cut(Rollouts *r, int n);                     /* the first n prompts stay, with their answers */
 static inline void rollouts_clear(Rollouts *r) { rollouts_cut(r, 0); }
 /* copies the tokens */
@@ -54,6 +59,7 @@ Prompt *rollouts_add(Rollouts *r, const DataRow *row, int64_t index, const int32
 static inline int rollouts_n(const Rollouts *r) { return r->n_prompts * r->samples; }
 static inline int answer_n(const Rollout *a) { return a->n - a->n_prompt; }
 
+typedef struct TurnConf TurnConf;     /* rollout/turns.h */
 typedef struct {
     Engine           *engine;
     const Tok        *tok;
@@ -72,6 +78,7 @@ typedef struct {
     void            (*progress)(void *user, int answers, int of, int64_t tokens);  /* or NULL */
     bool            (*go_on)(void *user);                                          /* or NULL; false: cut the answers */
     void             *user;
+    const TurnConf   *turns;          /* or NULL: an answer is one turn */
     const Replicas   *replicas;       /* or NULL: one rank; calls are else collective over all of them */
     int               at_once;        /* answers that a replica runs together: its engine's max_batch; 0: all of them */
 } RolloutRun;
@@ -92,7 +99,7 @@ bool image_stats_add(ImageStats *s, const ModelDesc *m, Prompter *p, const Datas
 PicturesShape image_stats_micro(const ImageStats *s, int64_t micro_tokens, const Dims *d);   /* the most of one */
 size_t image_stats_pixels(const ImageStats *s, const Dims *d);                 /* bytes of the pictures of one prompt */
 
-/* The answer as text, as the scorer sees it: without special tokens, to the first stop text. */
+/* The answer as text, as the scorer sees it: its last turn, without special tokens, to the first stop text. */
 void rollout_text(const Rollout *a, const Tok *tok, Buf *out);
 
 /* Of the k answers to one question, the first among those that the most others agree with.  Without a verdict, or where

@@ -5,6 +5,7 @@
 
 typedef struct {
     int32_t slot, n, finish; /* n: tokens of the answer */
+    int32_t said, turns, calls, bad_calls, given;
     int64_t kept_n;
     double score, acc;
     int64_t text_n;
@@ -20,6 +21,7 @@ static void pack(Buf *b, const Rollout *a, int slot) {
                 .kept_n = (int64_t)a->kept_n,
                 .score = a->score,
                 .pred = a->pred };
+    row.said = a->said, row.turns = a->turns, row.calls = a->calls, row.bad_calls = a->bad_calls, row.given = a->given;
     row.acc = a->acc, row.text_n = a->text_n, row.failed = a->failed;
     memcpy(row.reason, a->reason, sizeof row.reason);
     size_t bytes = (size_t)row.n * 4;
@@ -28,6 +30,7 @@ static void pack(Buf *b, const Rollout *a, int slot) {
     buf_put(b, a->lp, bytes);
     buf_put(b, a->ent, bytes);
     if (a->kept) buf_put(b, a->kept, a->kept_n);
+    if (a->mask) buf_put(b, a->mask, (size_t)row.n);
 }
 
 static const char *take(void *to, const char *from, size_t n) {
@@ -47,6 +50,7 @@ static const char *unpack(const char *at, const Rollouts *r) {
     a->prompt = prompt, a->sample = sample, a->n_prompt = p->n, a->n = p->n + row.n;
     a->finish = (Finish)row.finish, a->score = row.score, a->pred = row.pred, a->acc = row.acc, a->failed = row.failed;
     a->text_n = row.text_n;
+    a->said = row.said, a->turns = row.turns, a->calls = row.calls, a->bad_calls = row.bad_calls, a->given = row.given;
     memcpy(a->reason, row.reason, sizeof a->reason);
     memcpy(a->tokens, p->tokens, (size_t)p->n * sizeof *a->tokens);
     size_t bytes = (size_t)row.n * 4;
@@ -54,7 +58,8 @@ static const char *unpack(const char *at, const Rollouts *r) {
     at = take(a->lp, at, bytes);
     at = take(a->ent, at, bytes);
     a->kept_n = (size_t)row.kept_n;
-    return a->kept ? take(a->kept, at, a->kept_n) : at;
+    if (a->kept) at = take(a->kept, at, a->kept_n);
+    return a->mask ? take(a->mask, at, (size_t)row.n) : at;
 }
 
 /* Of each rank, what it gives in a round: rows until they are as many bytes as its part of ROUND. */

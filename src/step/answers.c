@@ -76,6 +76,7 @@ static RolloutRun rollout_run(Run *r, const SampleOpts *opts) {
         .progress = show,
         .go_on = wanted,
         .user = r,
+        .turns = r->sampler.turns,
         .replicas = &r->sampler.replicas,
         .at_once = r->sampler.at_once,
     };

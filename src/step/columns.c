@@ -16,7 +16,9 @@ void flatten(Run *r) {
         f->group[i] = a->prompt;
         f->score[i] = a->score + overlong(c, n);
         memset(f->reward + at, 0, (size_t)n * 4);
-        if (n) f->reward[at + n - 1] = (float)f->score[i];
+        int last = n - 1; /* the reward is the last sampled token's */
+        while (a->mask && last > 0 && !a->mask[last]) last--;
+        if (n) f->reward[at + last] = (float)f->score[i];
         f->seq[i] = (TrainSeq){ .tokens = a->tokens,
                                 .n = a->n,
                                 .prompt = a->n_prompt,
@@ -25,12 +27,15 @@ void flatten(Run *r) {
                                 .old = a->lp,
                                 .adv = f->adv + at,
                                 .ent = a->ent,
+                                .mask = a->mask,
                                 .spans = o->prompt[a->prompt].spans };
         if (r->ref.on) f->seq[i].ref = f->ref + at;
     }
 }
 
-Answers answers_of(const Run *r) { return (Answers){ rollouts_n(&r->sampler.roll), r->flat.at, r->flat.end, NULL }; }
+Answers answers_of(const Run *r) {
+    return (Answers){ rollouts_n(&r->sampler.roll), r->flat.at, r->flat.end, r->sampler.roll.mask };
+}
 
 int with_answer(TrainSeq *out, float **column, const Flat *f, int from, int n) {
     int k = 0;

@@ -28,6 +28,7 @@ static size_t answers_bytes(const RunShape *s) {
     Rollouts answers, greedy;
     Flat flat;
     rollouts_open(&answers, s->questions, s->answers, s->max_prompt, s->max_answer, &mem);
+    if (s->mask) rollouts_mask(&answers, &mem);
     if (s->greedy) rollouts_open(&greedy, s->questions, 1, s->max_prompt, s->max_answer, &mem);
     flat_open(&flat, s->questions * s->answers, s->max_answer, &mem);
     size_t bytes = mem.asked;

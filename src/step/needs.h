@@ -19,7 +19,7 @@ typedef struct {
     DType      reference_dtype;
     EngineConf engine;
     int        questions, answers, max_prompt, max_answer;      /* of a step; answers to each */
-    bool       greedy;                          /* one more answer to each: ReMax */
+    bool       mask, greedy;                          /* one more answer to each: ReMax */
     size_t     kept;                            /* bytes of an answer's kept sets */
     size_t     pixels;                          /* bytes of the pictures of one question, on the host */
     int64_t    val_questions;

@@ -6,6 +6,7 @@
 #include "op/device.h"
 #include "op/profile.h"
 #include "plan/machine.h"
+#include "rollout/turns.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -65,14 +66,41 @@ static bool measure(Run *r, Dataset *d, const char *what, Err *err) {
     return true;
 }
 
+/* Answers of several turns: opened before the prompts, whose template is told of the tools. */
+static bool open_turns(Run *r, Err *err) {
+    const Config *c = &r->job.c;
+    TurnOptions o = { .tools = c->rollout.tools.at,
+                      .n_tools = (int)c->rollout.tools.n,
+                      .format = c->rollout.tool_format,
+                      .max_reply = c->rollout.max_reply,
+                      .max_turns = (int)c->rollout.max_turns,
+                      .max_calls = (int)c->rollout.max_calls };
+    if (!o.n_tools) return true;
+    return (r->sampler.turns = turns_open(&o, err)) || err_wrap(err, "rollout.tools");
+}
+
+static bool bind_turns(Run *r, Err *err) {
+    TurnConf *t = r->sampler.turns;
+    char line[200];
+    if (!t) return true;
+    if (r->image_stats.rows) return err_set(err, "rollout.tools: questions with pictures cannot call tools yet");
+    if (!turns_bind(t, r->job.prompter, r->job.o.desc.d.vocab, err)) return err_wrap(err, "rollout.tools");
+    snprintf(line, sizeof line, "tools: calls are written as %s, answers of up to %lld turns", turns_format(t),
+             (long long)r->job.c.rollout.max_turns);
+    run_dir_log(r->job.dir, line);
+    return true;
+}
+
 static bool open_questions(Run *r, Err *err) {
     const Config *c = &r->job.c;
+    TRY(open_turns(r, err));
     PromptOptions po = { .model = c->from.tokenizer,
                          .chat_template = c->from.chat_template,
                          .variables = config_arguments(&c->data.template_args, &r->job.mem),
                          .vocab = r->job.o.desc.d.vocab,
                          .end = -1,
                          .desc = &r->job.o.desc,
+                         .tools = r->sampler.turns ? turns_tools(r->sampler.turns) : NULL,
                          .processor = c->data.image_processor };
     if (!(r->job.prompter = prompter_open(&po, threads_count(r->job.o.dev.threads), err))) return false;
     r->sampler.tok = prompter_tok(r->job.prompter);
@@ -94,6 +122,7 @@ static bool open_questions(Run *r, Err *err) {
                  r->image_stats.rows, r->image_stats.pictures, r->image_stats.feats);
         run_dir_log(r->job.dir, line);
     }
+    TRY(bind_turns(r, err));
     job_open_stream(&r->job, dataset_n(r->job.train) / c->data.train_batch_size);
     RewardOptions ro = config_rewards(c, &r->job.mem);
     Buf text = { 0 };
@@ -196,6 +225,7 @@ static RunShape shape_of(void *user) {
         .answers = (int)c->rollout.n,
         .max_prompt = (int)c->data.max_prompt_length,
         .max_answer = (int)c->rollout.max_tokens,
+        .mask = c->rollout.tools.n > 0,
         .greedy = c->algo.advantage == ADV_REMAX,
         .kept = config_keeps_sets(c) ? config_kept_room(c, m->d.vocab, &largest) : 0,
         .pixels = image_stats_pixels(image_stats, &m->d),
@@ -228,6 +258,7 @@ static void open_rollouts(Run *r) {
     int P = (int)c->data.max_prompt_length, A = (int)c->rollout.max_tokens, n = (int)c->rollout.n;
     int room = room_of(c);
     rollouts_open(&r->sampler.roll, room, n, P, A, &r->job.mem);
+    if (r->sampler.turns) rollouts_mask(&r->sampler.roll, &r->job.mem);
     if (config_keeps_sets(c)) {
         size_t most, kept = config_kept_room(c, r->job.o.desc.d.vocab, &most);
         rollouts_keep(&r->sampler.roll, kept, most, &r->job.mem);
@@ -392,6 +423,7 @@ bool run_profiled(Run *r, Err *err) {
 void run_close(Run *r) {
     if (r->sampler.engine) engine_close(r->sampler.engine);
     rewards_close(r->sampler.rewards);
+    turns_conf_close(r->sampler.turns);
     rollouts_clear(&r->sampler.roll); /* the last step's pictures */
     rollouts_clear(&r->val.eval.roll);
     job_close(&r->job);

@@ -79,6 +79,24 @@ static void rank_tokens(Run *r, int64_t tokens) {
     metric(m, "global_seqlen/minmax_diff", (double)(most - least));
 }
 
+/* Of answers of several turns: per answer, however many turns or rows it has. */
+static void turn_metrics(Run *r) {
+    Metrics *m = &r->job.metrics;
+    const Rollouts *o = &r->sampler.roll;
+    Spread turns = { 0 }, calls = { 0 };
+    double bad = 0, given = 0, sampled = 0;
+    for (int i = 0; i < rollouts_n(o); i++) {
+        const Rollout *a = &o->at[i];
+        spread_add(&turns, a->turns), spread_add(&calls, a->calls);
+        bad += a->bad_calls, given += a->given, sampled += answer_n(a) - a->given;
+    }
+    metric_spread(m, &turns, "num_turns/mean", "num_turns/max", "num_turns/min");
+    metric_spread(m, &calls, "tools/calls/mean", "tools/calls/max", "tools/calls/min");
+    if (calls.sum > 0) metric(m, "tools/failed_ratio", bad / calls.sum);
+    metric(m, "tools/given_tokens", given / rollouts_n(o));
+    metric(m, "tools/sampled_tokens", sampled / rollouts_n(o));
+}
+
 static void answer_metrics(Run *r) {
     Metrics *m = &r->job.metrics;
     const Rollouts *o = &r->sampler.roll;
@@ -90,8 +108,11 @@ static void answer_metrics(Run *r) {
     for (int i = 0; i < rollouts_n(o); i++) {
         const Rollout *a = &o->at[i];
         double sum = 0;
-        for (int64_t t = f->at[i]; t < f->end[i]; t++)
-            sum += f->reward[t], spread_add(&adv, f->adv[t]), spread_add(&ret, f->ret[t]);
+        for (int64_t t = f->at[i]; t < f->end[i]; t++) {
+            sum += f->reward[t];
+            if (a->mask && !a->mask[t - f->at[i]]) continue;
+            spread_add(&adv, f->adv[t]), spread_add(&ret, f->ret[t]);
+        }
         spread_add(&len, answer_n(a));
         if (answer_n(a)) spread_add(&alive, answer_n(a)), spread_add(&score, a->score), spread_add(&reward, sum);
         full += a->n_prompt == r->job.c.data.max_prompt_length, tokens += a->n;
@@ -108,6 +129,7 @@ static void answer_metrics(Run *r) {
     metric_spread(m, &ret, "critic/returns/mean", "critic/returns/max", "critic/returns/min");
     metric_spread(m, &len, "response_length/mean", "response_length/max", "response_length/min");
     metric(m, "response_length/clip_ratio", (double)cut / n);
+    if (r->sampler.turns) turn_metrics(r);
     metric(m, "response/aborted_ratio", (double)empty / n);
     metric(m, "response/budget_ratio", (double)budget / n);
     if (o->kept_room) {

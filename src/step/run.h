@@ -29,6 +29,7 @@ typedef struct {
     const Tok *tok;
     Rewards   *rewards;
     SampleOpts opts;
+    TurnConf  *turns;                      /* answers of several turns, with tools; or NULL */
     Rollouts   roll, greedy;               /* greedy: ReMax's baselines */
     uint16_t  *times_drawn;                /* dynamic sampling: [questions] in this step; or NULL */
 } Sampler;

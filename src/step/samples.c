@@ -13,13 +13,31 @@ static bool put_tokens(const Run *r, int64_t step, const Rollout *a, const float
         TokenRow row = { .id = a->tokens[a->n_prompt + i],
                          .logprob = a->lp[i],
                          .advantage = adv ? adv[i] : NAN,
-                         .mask = 1,
-                         .version = (int32_t)(step - 1),
+                         .mask = !a->mask || a->mask[i],
+                         .version = !a->mask || a->mask[i] ? (int32_t)(step - 1) : -1,
                          .entropy = a->ent[i] };
         token_row_put(r->flat.rows + (size_t)i * TOKEN_ROW, &row);
     }
     *at = -1;
     return !n || run_dir_tokens(r->job.dir, step, r->flat.rows, (size_t)n * TOKEN_ROW, at, err);
+}
+
+/* What was sampled and what was put there, one behind the other, special tokens as they are spelled. */
+static void put_turns(Buf *b, const Run *r, const Rollout *a) {
+    Buf text = { 0 };
+    Err err;
+    buf_puts(b, ",\"turns\":[");
+    for (int from = 0, to, n = answer_n(a); from < n; from = to) {
+        for (to = from; to < n && a->mask[to] == a->mask[from];) to++;
+        buf_clear(&text);
+        if (!tok_decode(r->sampler.tok, a->tokens + a->n_prompt + from, (size_t)(to - from), false, &text, &err))
+            buf_clear(&text);
+        buf_printf(b, "%s{\"role\":\"%s\",\"text\":", from ? "," : "", a->mask[from] ? "assistant" : "tool");
+        json_put_str(b, text.data ? text.data : "", text.n);
+        buf_printf(b, ",\"mask\":%d,\"tokens\":%d}", a->mask[from], to - from);
+    }
+    buf_puts(b, "]");
+    buf_free(&text);
 }
 
 static bool put_sample(Buf *b, const Run *r, int64_t step, const Rollout *a, const float *adv, Err *why) {
@@ -46,6 +64,7 @@ static bool put_sample(Buf *b, const Run *r, int64_t step, const Rollout *a, con
     json_put_str(b, row->truth ? row->truth : "", row->truth_n);
     if (a->failed) buf_puts(b, ",\"failed\":true,\"reason\":"), json_put_str(b, a->reason, strlen(a->reason));
     if (at >= 0) buf_printf(b, ",\"at\":%" PRId64, at);
+    if (a->mask) put_turns(b, r, a);
     buf_puts(b, "}\n");
     buf_free(&text);
     return true;

@@ -51,6 +51,7 @@ bool step_validate(Run *r, Err *err) {
                             .progress = show,
                             .go_on = wanted,
                             .user = r,
+                            .turns = r->sampler.turns,
                             .replicas = &r->sampler.replicas,
                             .at_once = r->sampler.at_once };
     EvalResult v;

@@ -13,11 +13,13 @@ static bool open_parts(Prompter *p, const PromptOptions *o, Err *err) {
     if (o->desc) TRY(picture_reader_open(&p->pictures, o->desc, o->processor ? o->processor : "verl", err));
     else snprintf(p->pictures.why, sizeof p->pictures.why, "pictures are not taken here");
     p->variables = (Json){ .kind = JSON_OBJECT };
+    p->tools = o->tools;
     if (p->chat && o->now) chat_clock(p->chat, o->now);
     if (!o->variables) return true;
     char *kept = mem_str(&p->mem, o->variables, strlen(o->variables));
     if (!json_parse(&p->variables, kept, strlen(kept), &p->mem, err)) return err_wrap(err, "the template's variables");
     if (p->variables.kind != JSON_OBJECT) return err_set(err, "the template's variables must be a JSON object");
+    if (json_get(&p->variables, "tools")) p->tools = json_get(&p->variables, "tools");
     return true;
 }
 
@@ -52,6 +54,9 @@ void prompter_close(Prompter *p) {
 }
 
 const Tok *prompter_tok(const Prompter *p) { return p->tok; }
+const Chat *prompter_chat(const Prompter *p) { return p->chat; }
+const Json *prompter_variables(const Prompter *p) { return &p->variables; }
+const Json *prompter_tools(const Prompter *p) { return p->tools; }
 bool prompter_tells_time(const Prompter *p) {
     return p->chat && chat_tells_time(p->chat) && !json_get(&p->variables, "now");
 }
@@ -152,6 +157,10 @@ static bool messages_of(const DataRow *row, bool answer, Mem *mem, Json *out, Er
     return true;
 }
 
+bool prompter_messages(const DataRow *row, Json *out, Mem *mem, Err *err) {
+    return messages_of(row, false, mem, out, err);
+}
+
 /* pics, or NULL: none may be there. */
 typedef struct {
     Picture at[PICTURES_MOST];
@@ -163,13 +172,12 @@ static bool render(Prompter *p, const DataRow *row, bool answer, Buf *text, Show
     if (!p->chat) return err_set(err, "messages cannot be used: %s", p->no_chat);
     Mem mem = { 0 };
     Json messages;
-    const Json *tools = json_get(&p->variables, "tools");
     bool ok = messages_of(row, answer, &mem, &messages, err) && prompt_show_pictures(&messages, row, &mem, err)
               && (pics || !chat_media(&messages) || err_set(err, "pictures are not taken here"))
               && (!pics
                   || pictures_of(pics->at, &pics->n, &p->pictures, &messages, row->folder ? row->folder : "",
                                  pics->pixels, pics->pixels, err))
-              && chat_render(p->chat, &messages, tools, !answer, &p->variables, text, err);
+              && chat_render(p->chat, &messages, p->tools, !answer, &p->variables, text, err);
     mem_free(&mem);
     return ok;
 }

@@ -18,6 +18,7 @@ typedef struct {
     const ModelDesc *desc;          /* or NULL: no pictures */
     const char *now;                /* the time that the template prints unless the variables say another (chat_clock);
                                      * NULL: the machine's, whenever it is rendered */
+    const Json *tools;              /* that the template is told of, where the variables have none; or NULL */
     const char *processor;               /* how they are prepared; NULL: "verl" */
 } PromptOptions;
 
@@ -25,6 +26,11 @@ typedef struct Prompter Prompter;
 Prompter  *prompter_open(const PromptOptions *o, int workers, Err *err);   /* workers 0..workers-1 may use it at once */
 void       prompter_close(Prompter *p);
 const Tok *prompter_tok(const Prompter *p);
+/* What renders its prompts; NULL where the model has no template. */
+const Chat *prompter_chat(const Prompter *p);
+const Json *prompter_variables(const Prompter *p), *prompter_tools(const Prompter *p);      /* tools: or NULL */
+/* The row's messages; text is a user's message.  Strings belong to the row. */
+bool prompter_messages(const DataRow *row, Json *out, Mem *mem, Err *err);
 
 /* Append to text, to ids.  Special tokens are recognised in what the template made, never in bare text. */
 bool prompter_text(Prompter *p, int worker, const DataRow *row, Buf *text, Err *err);

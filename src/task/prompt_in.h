@@ -16,6 +16,7 @@ struct Prompter {
     Chat *chat; /* NULL: there is none, 'no_chat' says why */
     const char *no_chat;
     Json variables;
+    const Json *tools; /* or NULL */
     bool bare_text;
     int64_t vocab;
     int32_t end;

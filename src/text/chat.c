@@ -1,6 +1,7 @@
 /* chat.c - messages made text by a model's template. */
 #include "text/chat.h"
 #include "base/file.h"
+#include "base/span.h"
 
 #include <string.h>
 
@@ -8,26 +9,28 @@ enum { GIVEN_MOST = 24 };
 
 struct Chat {
     Jinja *plain, *tools; /* tools: the template named tool_use, or NULL */
-    Json given;           /* an object: the special tokens, and the variables that transformers always passes */
+    Span plain_text, tools_text;
+    Json given; /* an object: the special tokens, and the variables that transformers always passes */
     bool is_model;
 };
 
-static Jinja *compile(const char *what, const char *s, size_t n, Mem *mem, Err *err) {
+static Jinja *compile(const char *what, const char *s, size_t n, Span *text, Mem *mem, Err *err) {
     Jinja *j = jinja_compile(s, n, mem, NULL, err);
     if (!j) err_wrap(err, "%s", what);
+    *text = (Span){ mem_str(mem, s, n), n };
     return j;
 }
 
-static Jinja *compile_file(const char *path, Mem *mem, Err *err) {
+static Jinja *compile_file(const char *path, Span *kept, Mem *mem, Err *err) {
     Buf text = { 0 };
-    Jinja *j = file_read(&text, path, err) ? compile(path, text.data, text.n, mem, err) : NULL;
+    Jinja *j = file_read(&text, path, err) ? compile(path, text.data ? text.data : "", text.n, kept, mem, err) : NULL;
     buf_free(&text);
     return j;
 }
 
 /* "chat_template": "..." or [{"name": "default", "template": "..."}, ...] */
 static bool from_config(Chat *c, const char *path, const Json *t, Mem *mem, Err *err) {
-    if (t->kind == JSON_STRING) return (c->plain = compile(path, t->str, t->n, mem, err)) != NULL;
+    if (t->kind == JSON_STRING) return (c->plain = compile(path, t->str, t->n, &c->plain_text, mem, err)) != NULL;
     if (t->kind != JSON_ARRAY)
         return err_set(err, "%s: \"chat_template\" must be a string or an array, not %s", path,
                        json_kind_name(t->kind));
@@ -36,9 +39,10 @@ static bool from_config(Chat *c, const char *path, const Json *t, Mem *mem, Err 
         if (!name || !text || text->kind != JSON_STRING)
             return err_set(err, "%s: an entry of \"chat_template\" wants \"name\" and \"template\"", path);
         Jinja **to = json_is_str(name, "default") ? &c->plain : json_is_str(name, "tool_use") ? &c->tools : NULL;
-        if (to && !(*to = compile(path, text->str, text->n, mem, err))) return false;
+        Span *kept = to == &c->tools ? &c->tools_text : &c->plain_text;
+        if (to && !(*to = compile(path, text->str, text->n, kept, mem, err))) return false;
     }
-    if (!c->plain) c->plain = c->tools;
+    if (!c->plain) c->plain = c->tools, c->plain_text = c->tools_text;
     return c->plain || err_set(err, "%s: \"chat_template\" has no template named default", path);
 }
 
@@ -82,7 +86,8 @@ Chat *chat_open(const char *dir, const char *file, Mem *mem, Err *err) {
     c->given = (Json){ .kind = JSON_OBJECT, .n = n, .members = given };
     c->is_model = true;
     const Json *t = json_get(&config, "chat_template");
-    if (file || file_exists(alone)) return (c->plain = compile_file(file ? file : alone, mem, err)) ? c : NULL;
+    if (file || file_exists(alone))
+        return (c->plain = compile_file(file ? file : alone, &c->plain_text, mem, err)) ? c : NULL;
     if (t && t->kind != JSON_NULL) return from_config(c, config_path, t, mem, err) ? c : NULL;
     err_set(err,
             "%s: has no chat template (neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json); a "
@@ -93,7 +98,7 @@ Chat *chat_open(const char *dir, const char *file, Mem *mem, Err *err) {
 
 Chat *chat_open_file(const char *path, Mem *mem, Err *err) {
     Chat *c = MEM_NEW(mem, Chat);
-    c->plain = compile_file(path, mem, err);
+    c->plain = compile_file(path, &c->plain_text, mem, err);
     c->given = (Json){ .kind = JSON_OBJECT };
     return c->plain ? c : NULL;
 }
@@ -111,6 +116,11 @@ void chat_clock(Chat *c, const char *now) {
 static const Jinja *which(const Chat *c, const Json *tools) {
     return c->tools && tools && tools->kind != JSON_NULL ? c->tools : c->plain;
 }
+const char *chat_text(const Chat *c, const Json *tools, size_t *n) {
+    const Span *text = which(c, tools) == c->plain ? &c->plain_text : &c->tools_text;
+    return *n = text->n, text->at;
+}
+
 bool chat_marks(const Chat *c, const Json *tools) { return jinja_marks(which(c, tools)); }
 
 static bool render_vars(const Chat *c, const Json *vars, Buf *out, JinjaSpans *spans, int *line, Err *err) {

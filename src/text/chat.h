@@ -29,6 +29,7 @@ bool chat_render(const Chat *c, const Json *messages, const Json *tools, bool ad
 /* The same, with the spans of the template's generation blocks in what is appended (jinja.h). */
 bool chat_render_spans(const Chat *c, const Json *messages, const Json *tools, bool add_generation_prompt,
                        const Json *extra, Buf *out, JinjaSpans *spans, Err *err);
+const char *chat_text(const Chat *c, const Json *tools, size_t *n);     /* the template that these tools choose */
 bool chat_marks(const Chat *c, const Json *tools);      /* the template that these tools choose has such blocks */
 
 /* Parts of messages' contents that are no text: pictures, clips, sound (their type says it,

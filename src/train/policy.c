@@ -270,8 +270,8 @@ static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teach
     st->given_up = !(teaches ? teach : look)(p, seqs, pk, c, counts, &st->loss);
     for (int64_t i = 0; pk->n_micro && i < pk->first[pk->n_micro]; i++) {
         const TrainSeq *s = &seqs[pk->item[i]];
-        int64_t len = s->n, answer = s->n - s->prompt;
-        st->compared += answer;
+        int64_t len = s->n, answer = s->n - s->prompt, at[2] = { 0, answer };
+        st->compared += answer_len(&(Answers){ 1, at, at + 1, s->mask }, 0);
         st->flops += (teaches ? flops_train : flops_forward)(&p->flops, &len, 1, answer);
         st->flops_verl += flops_verl(&p->flops, &len, 1) / (teaches ? 1 : 3);
     }
