@@ -2,6 +2,7 @@
  * maj@k with confidence intervals. */
 #include "cmd/asked.h"
 #include "cmd/options.h"
+#include "rollout/turns.h"
 #include "step/evaluate.h"
 #include "step/found.h"
 #include "model/open.h"
@@ -14,9 +15,9 @@
 
 typedef struct {
     SamplingArgs s;
-    int64_t n, threads, leaves, max_prompt, max_rows, max_batch, questions, workers;
+    int64_t n, threads, leaves, max_prompt, max_rows, max_batch, questions, workers, max_turns;
     const char *scorer, *command, *library, *python, *function, *out, *chat_template, *template_args, *prompt_key,
-        *answer_key;
+        *answer_key, *tools, *tool_format;
     double timeout;
     bool json;
     const char *device, *compute, *grid, *adapter;
@@ -45,6 +46,10 @@ static const Opt options[] = {
     { "chat-template", OPT_STR,  offsetof(Args, chat_template), "FILE", "in the place of the model's own" },
     { "template-args", OPT_STR,  offsetof(Args, template_args), "JSON",
       "its arguments, such as '{\"enable_thinking\": false}'" },
+    { "tools",         OPT_STR,  offsetof(Args, tools),         "NAME,...", "tools that answers may call: calculator" },
+    { "tool-format",   OPT_STR,  offsetof(Args, tool_format),   "NAME",
+      "with tools: how calls are written; by the chat template" },
+    { "max-turns",     OPT_INT,  offsetof(Args, max_turns),     "N",    "with tools: the model's turns; 8", 1, 1000 },
     { "out",           OPT_STR,  offsetof(Args, out),           "FILE", "every answer with its score, a line each" },
     { "json",          OPT_FLAG, offsetof(Args, json),          "",     "the result as one JSON object" },
     { "max-batch",     OPT_INT,  offsetof(Args, max_batch),     "N",
@@ -70,6 +75,7 @@ typedef struct {
     Prompter *prompter;
     Dataset *data;
     Rewards *rewards;
+    TurnConf *turns; /* or NULL */
     Evaluator eval;
     Engine *engine;
     JsonlOut *out;
@@ -101,8 +107,31 @@ static void write_block(void *user, const Rollouts *r) {
     buf_free(&text);
 }
 
+enum { TOOLS_MOST = 64, CALLS_MOST = 64, REPLY_MOST = 1024 };
+
+static bool open_tools(Eval *e, Err *err) {
+    const char *names[TOOLS_MOST];
+    TurnOptions o = { .tools = names,
+                      .format = e->a->tool_format ? e->a->tool_format : "auto",
+                      .max_calls = CALLS_MOST };
+    if (!e->a->tools) return true;
+    char *at = mem_str(&e->o.mem, e->a->tools, strlen(e->a->tools));
+    for (char *name; (name = strsep(&at, ",")) && o.n_tools < TOOLS_MOST;) names[o.n_tools++] = name;
+    o.max_turns = (int)e->a->max_turns, o.max_reply = REPLY_MOST;
+    return (e->turns = turns_open(&o, err)) || err_wrap(err, "--tools");
+}
+
+static bool bind_tools(Eval *e, Err *err) {
+    if (!e->turns) return true;
+    for (int64_t i = 0; i < dataset_n(e->data); i++)
+        if (row_has_images(dataset_row(e->data, i)))
+            return err_set(err, "--tools: questions with pictures cannot call tools yet");
+    return turns_bind(e->turns, e->prompter, e->o.desc.d.vocab, err) || err_wrap(err, "--tools");
+}
+
 static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
     const Args *a = e->a;
+    TRY(open_tools(e, err));
     bool own = a->scorer || a->command || a->library || a->python;
     DataOptions d = { .files = files,
                       .n_files = n,
@@ -118,9 +147,11 @@ static bool open_data(Eval *e, const char *const *files, int n, Err *err) {
                         .vocab = e->o.desc.d.vocab,
                         .end = -1,
                         .now = e->now,
+                        .tools = e->turns ? turns_tools(e->turns) : NULL,
                         .desc = &e->o.desc };
     if (!(e->data = dataset_open(&d, err)) || !(e->prompter = prompter_open(&p, threads_count(e->o.dev.threads), err)))
         return false;
+    TRY(bind_tools(e, err));
     const char *source;
     int64_t rows;
     const Reward *scorer;
@@ -218,6 +249,7 @@ static bool evaluate_all(Eval *e, EvalResult *result, Err *err) {
     Sampling s;
     Json none = { .kind = JSON_OBJECT };
     TRY(sampling_read(&s, &a->s, 1, &none, &e->o.desc.d, &e->o.mem, err));
+    if (e->turns && s.n_stop) return err_set(err, "--stop: a turn with --tools ends with its end token alone");
     EvalRun run = {
         .prompter = e->prompter, .data = e->data, .max_prompt = e->eval.roll.max_prompt, .each = write_block, .user = e
     };
@@ -228,6 +260,7 @@ static bool evaluate_all(Eval *e, EvalResult *result, Err *err) {
                             .stop = s.stop,
                             .n_stop = s.n_stop,
                             .seed = (uint64_t)a->s.seed,
+                            .turns = e->turns,
                             .replicas = &e->replicas,
                             .at_once = e->at_once };
     return evaluate(result, &e->eval, &run, err);
@@ -293,6 +326,7 @@ static int eval_on(const Verb *v, const Args *a, Ranks *ranks, const char *const
     }
     if (e.out && jsonl_close(e.out, &err) < 0 && !rc) rc = cmd_fail(v, &err);
     if (e.rewards) rewards_close(e.rewards);
+    turns_conf_close(e.turns);
     if (e.prompter) prompter_close(e.prompter);
     if (e.data) dataset_close(e.data);
     if (e.engine) engine_close(e.engine);
@@ -302,7 +336,13 @@ static int eval_on(const Verb *v, const Args *a, Ranks *ranks, const char *const
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .n = 1, .max_prompt = 2048, .max_rows = 512, .max_batch = 64, .timeout = 10, .s = SAMPLING_DEFAULT };
+    Args a = { .n = 1,
+               .max_turns = 8,
+               .max_prompt = 2048,
+               .max_rows = 512,
+               .max_batch = 64,
+               .timeout = 10,
+               .s = SAMPLING_DEFAULT };
     const char *words[64];
     Ranks ranks;
     Err err;

@@ -67,6 +67,17 @@ tools few trainer.steps=1 rollout.max_calls=1 rollout.max_turns=3
 value few tools/calls/max | grep -qE '^[0-9]+$'
 ok $? "few calls: $(tail -1 few.log)"
 
+# ---- eval with tools: as good as the run's answers, which are as good as their calls; without them hardly
+say() { sed -n 's/^ *mean@1 *\([0-9.]*\) .*/\1/p' "$1"; }
+"$hone" eval model sums.jsonl --questions 16 --max-tokens 32 --tools calculator --out with.jsonl >with.txt 2>&1 \
+    && "$hone" eval model sums.jsonl --questions 16 --max-tokens 32 >without.txt 2>&1
+ok $? "eval: $(tail -1 with.txt without.txt)"
+awk -v a="$(say with.txt)" -v b="$(say without.txt)" 'BEGIN { exit !(a > b && b == 0) }'
+ok $? "eval with tools $(say with.txt), without $(say without.txt)"
+"$hone" eval model sums.jsonl --tools calculator,calculator >twice.txt 2>&1
+tail -1 twice.txt | grep -q "^hone eval: --tools: the tool 'calculator' is named twice"
+ok $? "eval: $(tail -1 twice.txt)"
+
 no() { # no PATTERN KEY=VALUE...
     tools refused trainer.steps=1 "${@:2}"
     refused refused $? "$1"
