@@ -1,9 +1,9 @@
 /* baseline.h - a baseline for every place of a group's answers, that of least variance (verl's optimal_token_baseline).
  *
  * G_t is the reward to go, W_t the sum so far of 1 - 2 p_j + sum over the vocabulary of p^2 (times the importance
- * weight's square, where there is one): what the gradient's length would be.  At place t a group's baseline is
- * sum G W / sum W over the answers that have a token there.  Places are counted from the answer's first token,
- * with tokens that the model did not write; tir (tool-integrated): by its own tokens alone.  A group of one has baseline 0. */
+ * weight's square, where there is one): what the gradient's length would be.  At place t a group's baseline is sum G
+ * W / sum W over the answers that have a token there.  Places are counted from the answer's first token, with tokens
+ * that the model did not write; tir (tool-integrated): by its own tokens alone.  A group of one has baseline 0. */
 #ifndef ALGO_BASELINE_H
 #define ALGO_BASELINE_H
 

@@ -69,9 +69,9 @@ void loss_piece(LossSum *sum, float *dlp, float *dent, const LossConf *c, const 
 
 /* pick[t] = 1 for max(1, floor(ratio N)) unmasked tokens by their covariance (A - mean A)(lp - mean lp), 0 for the
  * others, of the n answers which[] (NULL: all).  kl_cov: the largest, ties go to the earlier token.  clip_cov: any
- * whose covariance lies between low and high and that skip[] (NULL: none) does not name, in the order of numbers drawn by
- * 'draw', or of their places where that is 0.  Returns how many were picked.  It is a statistic of the set it is given:
- * the trainer gives the whole mini-batch and the log-probs known before its update (old), so that packing cannot
+ * whose covariance lies between low and high and that skip[] (NULL: none) does not name, in the order of numbers drawn
+ * by 'draw', or of their places where that is 0.  Returns how many were picked.  It is a statistic of the set it is
+ * given: the trainer gives the whole mini-batch and the log-probs known before its update (old), so that packing cannot
  * matter; verl takes each micro-batch and the current log-probs. */
 typedef struct {
     LossKind       kind;                   /* LOSS_KL_COV or LOSS_CLIP_COV */

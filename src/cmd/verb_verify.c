@@ -128,7 +128,8 @@ const Verb verb_verify = {
         "--blame runs the micro-batch of RUN/difference again both ways and names the first op whose rows "
         "differ, with\n"
         "exit code 1; 0: both agree now.\n"
-        "PATH: a file, or a folder of them, with cases of tool calls, of reasoning or of turns behind each other.\n"
+        "PATH: a file, or a folder of them, with cases of tool calls, of reasoning, of turns behind each other, or of\n"
+        "advantages and losses.\n"
         "Under mpirun the sequences go to the ranks of dp, and what each rank reads, holds and computes is told "
         "first.\n",
 };

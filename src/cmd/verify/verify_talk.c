@@ -2,6 +2,7 @@
 #include "cmd/verify/verify_talk.h"
 #include "base/file.h"
 #include "cmd/verify/talk_in.h"
+#include "cmd/verify/verify_algos.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -55,9 +56,27 @@ bool json_same(const Json *a, const Json *b) {
     return true;
 }
 
+/* Advantages, losses and what belongs to them. */
+static bool methods(const Json *f, TalkCount *n, Err *err) {
+    Mem mem = { 0 };
+    Buf ours = { 0 };
+    VerifyAlgos r;
+    bool ok = verify_algos_json(&r, &ours, f, 1e-5, &mem, stdout, err);
+    n->passed += r.cases - r.failed, n->failed += r.failed;
+    buf_free(&ours);
+    mem_free(&mem);
+    return ok;
+}
+static bool not_there(const Json *f, TalkCount *n, Err *err) {
+    (void)f, (void)n;
+    return err_set(err, "distillation and preferences are not there yet");
+}
+
 /* What a file's cases are about; NULL: not such a file. */
 static TalkCheck *kind_of(const Json *f) {
-    const Json *cases = json_get(f, "cases"), *first = NULL;
+    const Json *cases = json_get(f, "cases"), *inputs = json_get(f, "inputs"), *first = NULL;
+    if (inputs && json_get(inputs, "mask") && json_get(f, "loss")) return methods;
+    if (inputs && (json_get(inputs, "teacher_logits") || json_get(inputs, "completion_mask"))) return not_there;
     if (!cases || cases->kind != JSON_ARRAY) return NULL;
     if (cases->n) first = &cases->items[0];
     if (json_get(f, "parsers") && json_get(f, "format")) return verify_calls;
