@@ -26,11 +26,18 @@ void arch_derive(Dims *d) {
     d->turned = d->kv_lora ? d->rope_dim : (int64_t)((double)d->head_dim * d->rope.part);
     d->q_out = d->heads * d->qk_dim;
     d->kv_out = d->kv_heads * d->head_dim;
+    d->q_rows = d->q_out * (d->out_gate ? 2 : 1), d->q_unit = d->qk_dim * (d->out_gate ? 2 : 1);
     d->o_in = d->heads * (d->kv_lora ? d->v_dim : d->head_dim);
     d->kv_a_out = d->kv_lora + d->rope_dim;
     d->kv_b_unit = d->nope_dim + d->v_dim;
     d->kv_b_out = d->heads * d->kv_b_unit;
-    d->shared_ffn = d->shared * d->expert_ffn;
+    d->shared_ffn = d->shared_width ? d->shared_width : d->shared * d->expert_ffn;
+    d->dn_k = d->dn_keys * d->dn_dk, d->dn_v = d->dn_heads * d->dn_dv;
+    d->dn_each = d->dn_keys ? d->dn_heads / d->dn_keys : 0, d->dn_wide = d->dn_each * d->dn_dv;
+    d->dn_all = 2 * d->dn_k + d->dn_v, d->dn_v_first = 2 * d->dn_k;
+    d->dn_qkvz = 2 * d->dn_k + 2 * d->dn_v, d->dn_qkvz_unit = 2 * d->dn_dk + 2 * d->dn_wide;
+    d->dn_ba = 2 * d->dn_heads, d->dn_ba_unit = 2 * d->dn_each;
+    d->dn_apart = d->dn_keys && !d->dn_grouped;
     d->zero = 0;
     d->qkv_all = d->q_out + 2 * d->kv_out, d->k_first = d->q_out, d->v_first = d->q_out + d->kv_out;
     d->gate_up_all = 2 * d->ffn;
@@ -74,6 +81,7 @@ void arch_each_row(const ModelDesc *m, RowVisit *visit, void *user) {
         for (int l = 0; l < n; l++)
             for (const ParamDesc *p = m->arch->params; p->name; p++) {
                 if (pass_of(p->where) != pass || !here(d, p, l)) continue;
+                if (p->role == R_ATTN && p->delta != (d->layer[l].mixer == MIXER_DELTA)) continue;
                 if (p->only_if && !*((const bool *)d + p->only_if)) continue;
                 visit(user, p, l, p->where == IN_EXPERT ? d->experts : 1, param_rows(d, p, l), param_cols(d, p, l));
             }
@@ -113,9 +121,10 @@ int arch_param_shape(int64_t shape[PARAM_DIMS], const ModelDesc *m, const ParamD
     const Dims *d = &m->d;
     const int64_t five[PARAM_DIMS] = { rows, d->vis.in, d->vis.frames, d->vis.patch, d->vis.patch };
     if (p->patch) memcpy(shape, five, sizeof five);
+    else if (p->filter) shape[0] = rows, shape[1] = 1, shape[2] = cols;
     else if (p->vector && !p->one_row) shape[0] = cols;
     else shape[0] = rows, shape[1] = cols;
-    return p->patch ? PARAM_DIMS : p->vector && !p->one_row ? 1 : 2;
+    return p->patch ? PARAM_DIMS : p->filter ? 3 : p->vector && !p->one_row ? 1 : 2;
 }
 
 bool arch_param_other_name(Buf *out, const ModelDesc *m, const char *name) {

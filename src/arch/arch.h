@@ -44,6 +44,12 @@ typedef struct {
     int64_t  mtp_layers;                                       /* extra layers in the file, not computed */
     bool     tied, qkv_bias, o_bias, mlp_bias, qk_norm, norm_topk;
     bool     norm_turned;                                      /* qk_norm comes behind the rotation */
+    bool     centred;                                          /* norms multiply by 1 + their gains */
+    bool     out_gate;                                         /* beside each query head a gate of its output */
+    bool     shared_gate;                                      /* shared experts have a gate, a number a token */
+    int64_t  shared_width;                                     /* of all shared experts; 0: each as wide as an expert */
+    int64_t  dn_keys, dn_heads, dn_dk, dn_dv, dn_conv;         /* delta net: heads of keys, of values; widths; taps */
+    bool     dn_grouped;                                       /* its projections lie by key head, in two tensors */
     bool     fp8;                                              /* quantization_config: float8 blocks in the files */
     LayerSpec layer[MAX_LAYERS];                               /* filled by the family's read: all 0 are layers of
                                                                 * grouped-query attention and a dense feed-forward */
@@ -54,6 +60,10 @@ typedef struct {
     /* MLA: head_dim is qk_dim too */
     int64_t  one, qk_dim, q_out, kv_out, o_in, kv_a_out, kv_b_unit, kv_b_out, shared_ffn;
     int64_t  turned;                                           /* columns of a head that positions turn */
+    int64_t  q_rows, q_unit;                                   /* of q's projection: with out_gate twice the heads' */
+    int64_t  dn_k, dn_v, dn_each, dn_wide, dn_all, dn_v_first; /* keys' and values' columns; heads and values a key */
+    int64_t  dn_qkvz, dn_qkvz_unit, dn_ba, dn_ba_unit;
+    bool     dn_apart;                                         /* there are delta nets, not dn_grouped */
     int64_t  zero, qkv_all, k_first, v_first, gate_up_all;     /* rows of tensors that hold several (ParamDesc.in) */
     bool     own_head, q_latent, q_direct, q_a_bias, has_shared;        /* which optional rows of the table are there */
 } Dims;
@@ -63,7 +73,9 @@ typedef enum {                        /* the names layer code uses */
     P_NORM1, P_NORM2, P_Q, P_K, P_V, P_QB, P_KB, P_VB, P_O, P_OB, P_QNORM, P_KNORM,
     P_Q_A, P_Q_AB, P_Q_A_NORM, P_Q_B, P_KV_A, P_KV_AB, P_KV_A_NORM, P_KV_B,
     P_GATE, P_UP, P_DOWN, P_GATEB, P_UPB, P_DOWNB, P_ROUTER, P_ROUTER_BIAS, P_E_GATE, P_E_UP, P_E_DOWN,
-    P_S_GATE, P_S_UP, P_S_DOWN,
+    P_S_GATE, P_S_UP, P_S_DOWN, P_S_MIX,
+    P_DN_Q, P_DN_K, P_DN_V, P_DN_Z, P_DN_B, P_DN_A, P_DN_QKVZ, P_DN_BA, P_DN_CONV_Q, P_DN_CONV_K, P_DN_CONV_V,
+    P_DN_LOG_A, P_DN_DT, P_DN_NORM, P_DN_OUT,
     P_VIS_PATCH, P_VIS_NORM1, P_VIS_NORM2, P_VIS_QKV, P_VIS_QKVB, P_VIS_O, P_VIS_OB,
     P_VIS_GATE, P_VIS_GATEB, P_VIS_UP, P_VIS_UPB, P_VIS_DOWN, P_VIS_DOWNB,
     P_VIS_NORM_OUT, P_VIS_FC1, P_VIS_FC1B, P_VIS_FC2, P_VIS_FC2B,
@@ -101,6 +113,8 @@ typedef struct {
                                        * it is no embedding too) */
     bool        frozen;               /* not moved by the gradient: no gradient, no optimizer state */
     bool        patch;                /* five dimensions on disk: [rows, channels, frames, patch, patch] */
+    bool        delta;                /* of layers that are delta nets; R_ATTN without it: of the others */
+    bool        filter;               /* [rows, 1, cols] on disk */
     bool        one_row;              /* a vector with two dimensions on disk: [1, cols] */
     const char *in;                   /* on disk it is rows first.. of this tensor, which has 'all' rows; NULL: a tensor
                                        * of its own.  An expert's, without a second %d, are [E,all,cols] */

@@ -158,6 +158,44 @@ bool config_dense_first(Dims *d, const Json *c, MixerKind mixer, Err *err) {
     return true;
 }
 
+bool config_sparse(Dims *d, const Json *c, Err *err) {
+    int64_t step = 1;
+    TRY(json_int(c, "decoder_sparse_step", &step, err));
+    if (step < 1) return err_set(err, "decoder_sparse_step is %ld: it must be at least 1", (long)step);
+    for (int l = 0; l < d->layers; l++) d->layer[l].ffn = (l + 1) % step == 0 ? FFN_EXPERTS : FFN_DENSE;
+    const Json *dense = json_get(c, "mlp_only_layers");
+    if (!dense || dense->kind == JSON_NULL) return true;
+    bool ok = dense->kind == JSON_ARRAY;
+    for (size_t i = 0; ok && i < dense->n; i++) {
+        const Json *l = &dense->items[i];
+        ok = l->kind == JSON_INT && l->integer >= 0;
+        if (ok && l->integer < d->layers) d->layer[l->integer].ffn = FFN_DENSE;
+    }
+    return ok || err_set(err, "mlp_only_layers must be a list of layer numbers");
+}
+
+bool config_delta(Dims *d, const Json *c, Err *err) {
+    const Json *kinds = given(c, "layer_types");
+    int64_t every = 4;
+    TRY(json_int(c, "full_attention_interval", &every, err));
+    if (every < 1) return err_set(err, "full_attention_interval is %ld: it must be at least 1", (long)every);
+    if (kinds && (kinds->kind != JSON_ARRAY || (int64_t)kinds->n != d->layers))
+        return bad(err, "layer_types", kinds, "a list of a kind for each layer is wanted");
+    for (int l = 0; l < d->layers; l++) {
+        bool full = kinds ? json_is_str(&kinds->items[l], "full_attention") : (l + 1) % every == 0;
+        if (kinds && !full && !json_is_str(&kinds->items[l], "linear_attention"))
+            return bad(err, "layer_types", &kinds->items[l], "linear_attention or full_attention is wanted");
+        d->layer[l].mixer = full ? MIXER_GQA : MIXER_DELTA;
+    }
+    if (d->dn_heads % d->dn_keys)
+        return err_set(err, "linear_num_value_heads %ld is not a multiple of linear_num_key_heads %ld",
+                       (long)d->dn_heads, (long)d->dn_keys);
+    if (d->dn_dk * d->dn_dv > 128 * 128)
+        return err_set(err, "linear_key_head_dim %ld x linear_value_head_dim %ld: at most 128 x 128 are computed",
+                       (long)d->dn_dk, (long)d->dn_dv);
+    return true;
+}
+
 bool config_alike(int64_t *to, const Json *c, const char *key, double lo, double hi, Err *err) {
     const Json *v = given(c, key);
     if (!v) return true;

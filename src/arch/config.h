@@ -45,6 +45,10 @@ bool config_no_window(const Json *c, const Dims *d, bool needs_flag, bool from_l
 
 /* The first layers dense, the others with experts. */
 bool config_dense_first(Dims *d, const Json *c, MixerKind mixer, Err *err);
+/* Experts in every decoder_sparse_step-th layer but mlp_only_layers. */
+bool config_sparse(Dims *d, const Json *c, Err *err);
+/* Which layers are delta nets: layer_types, or all but every full_attention_interval-th; and what must divide. */
+bool config_delta(Dims *d, const Json *c, Err *err);
 /* A number, or a list of one number again and again (of layers); absent: as it is. */
 bool config_alike(int64_t *to, const Json *c, const char *key, double lo, double hi, Err *err);
 

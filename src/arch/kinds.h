@@ -9,11 +9,11 @@ typedef enum { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_SECTIONS,
 
 /* What a decoder layer is made of: how its tokens see each other (layer/mixer.h, cut/mixer.h), and what each then goes
  * through alone. */
-typedef enum { MIXER_GQA, MIXER_MLA, MIXERS } MixerKind;
+typedef enum { MIXER_GQA, MIXER_MLA, MIXER_DELTA, MIXERS } MixerKind;
 typedef enum { FFN_DENSE, FFN_EXPERTS } FfnKind;
 typedef struct { uint8_t mixer, ffn, still; } LayerSpec;            /* still: positions turn nothing here */
 
 /* How a layer remembers the tokens of a sequence before the next one comes (engine/cache.h). */
-typedef enum { STORE_PAGES, STORES } StoreKind;
+typedef enum { STORE_PAGES, STORE_STATE, STORES } StoreKind;
 
 #endif

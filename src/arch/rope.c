@@ -28,7 +28,7 @@ static bool rope_sections(RopeConf *r, const Json *o, int64_t half, Err *err) {
         if (ok) sum += r->sections[i] = s->items[i].integer;
     }
     return (ok && sum == half)
-           || err_set(err, "rope_scaling.mrope_section must be three numbers whose sum is head_dim / 2 = %ld",
+           || err_set(err, "rope_scaling.mrope_section must be three numbers whose sum is half of what turns, %ld",
                       (long)half);
 }
 
@@ -96,7 +96,7 @@ static bool rope_scaling(Dims *d, const Json *c, const Json *o, Err *err) {
     TRY(json_bool(o, "truncate", &r->truncate, err));
     if (r->kind == ROPE_LINEAR) return rope_must(r->factor, type, "factor", err);
     if (r->kind == ROPE_LONG) return rope_long(d, c, o, err);
-    if (r->kind == ROPE_SECTIONS) return rope_sections(r, o, d->head_dim / 2, err);
+    if (r->kind == ROPE_SECTIONS) return rope_sections(r, o, (int64_t)((double)d->head_dim * r->part) / 2, err);
     if (r->kind == ROPE_YARN) {
         if (!(r->original > 0)) r->original = (double)d->context;
         if (!(r->factor > 0)) r->factor = (double)d->context / r->original;

@@ -26,10 +26,10 @@
 #define ROWS_GQA \
     ROW_NORM1 ROWS_QKV ROWS_QK_NORM("self_attn.q_norm.weight", "self_attn.k_norm.weight") ROWS_OUT(head_dim)
 #define ROWS_QKV \
-    {P_Q,        R_ATTN,    L "self_attn.q_proj.weight",         IN_LAYER,  N(q_out),      N(hidden),     BY_ROWS, \
-     N(head_dim), ONE_PRODUCT}, \
-    {P_QB,       R_ATTN,    L "self_attn.q_proj.bias",           IN_LAYER,  N(one),        N(q_out),      BY_COLS, \
-     N(head_dim), IF(qkv_bias), ONE_DIM, ONE_PRODUCT}, \
+    {P_Q,        R_ATTN,    L "self_attn.q_proj.weight",         IN_LAYER,  N(q_rows),     N(hidden),     BY_ROWS, \
+     N(q_unit), ONE_PRODUCT}, \
+    {P_QB,       R_ATTN,    L "self_attn.q_proj.bias",           IN_LAYER,  N(one),        N(q_rows),     BY_COLS, \
+     N(q_unit), IF(qkv_bias), ONE_DIM, ONE_PRODUCT}, \
     {P_K,        R_ATTN,    L "self_attn.k_proj.weight",         IN_LAYER,  N(kv_out),     N(hidden),     BY_ROWS, \
      N(head_dim), ONE_PRODUCT}, \
     {P_KB,       R_ATTN,    L "self_attn.k_proj.bias",           IN_LAYER,  N(one),        N(kv_out),     BY_COLS, \
@@ -76,6 +76,41 @@
      N(kv_b_unit)}, \
     ROWS_OUT(v_dim)
 
+/* A delta net: its projections in tensors of their own, or, behind them, by key head; filters of q, k and v in one. */
+#define D         L "linear_attn."
+#define FILTER(first_row) .delta = true, .filter = true, .in = D "conv1d.weight", .first = N(first_row), \
+     .all = N(dn_all), .joined = true
+#define PROJ(first_row) ONE_PRODUCT, IF(dn_apart), .delta = true, .in = D "in_proj_qkv.weight", .first = N(first_row), \
+     .all = N(dn_all), .joined = true
+#define ROWS_DELTA \
+    {P_DN_Q,      R_ATTN, D "in_proj_q.weight",    IN_LAYER, N(dn_k),     N(hidden),  BY_ROWS, N(dn_dk), PROJ(zero)}, \
+    {P_DN_K,      R_ATTN, D "in_proj_k.weight",    IN_LAYER, N(dn_k),     N(hidden),  BY_ROWS, N(dn_dk), PROJ(dn_k)}, \
+    {P_DN_V,      R_ATTN, D "in_proj_v.weight",    IN_LAYER, N(dn_v),     N(hidden),  BY_ROWS, N(dn_wide), \
+     PROJ(dn_v_first)}, \
+    {P_DN_Z,      R_ATTN, D "in_proj_z.weight",    IN_LAYER, N(dn_v),     N(hidden),  BY_ROWS, N(dn_wide), \
+     ONE_PRODUCT, IF(dn_apart), .delta = true}, \
+    {P_DN_B,      R_ATTN, D "in_proj_b.weight",    IN_LAYER, N(dn_heads), N(hidden),  BY_ROWS, N(dn_each), \
+     ONE_PRODUCT, IF(dn_apart), .delta = true}, \
+    {P_DN_A,      R_ATTN, D "in_proj_a.weight",    IN_LAYER, N(dn_heads), N(hidden),  BY_ROWS, N(dn_each), \
+     ONE_PRODUCT, IF(dn_apart), .delta = true}, \
+    {P_DN_QKVZ,   R_ATTN, D "in_proj_qkvz.weight", IN_LAYER, N(dn_qkvz),  N(hidden),  BY_ROWS, N(dn_qkvz_unit), \
+     ONE_PRODUCT, IF(dn_grouped), .delta = true}, \
+    {P_DN_BA,     R_ATTN, D "in_proj_ba.weight",   IN_LAYER, N(dn_ba),    N(hidden),  BY_ROWS, N(dn_ba_unit), \
+     ONE_PRODUCT, IF(dn_grouped), .delta = true}, \
+    {P_DN_CONV_Q, R_ATTN, D "conv_q.weight",       IN_LAYER, N(dn_k),     N(dn_conv), BY_ROWS, N(dn_dk), \
+     FILTER(zero)}, \
+    {P_DN_CONV_K, R_ATTN, D "conv_k.weight",       IN_LAYER, N(dn_k),     N(dn_conv), BY_ROWS, N(dn_dk), \
+     FILTER(dn_k)}, \
+    {P_DN_CONV_V, R_ATTN, D "conv_v.weight",       IN_LAYER, N(dn_v),     N(dn_conv), BY_ROWS, N(dn_wide), \
+     FILTER(dn_v_first)}, \
+    {P_DN_LOG_A,  R_ATTN, D "A_log",               IN_LAYER, N(one),      N(dn_heads), BY_COLS, N(dn_each), ONE_DIM, \
+     .delta = true}, \
+    {P_DN_DT,     R_ATTN, D "dt_bias",             IN_LAYER, N(one),      N(dn_heads), BY_COLS, N(dn_each), ONE_DIM, \
+     .delta = true}, \
+    {P_DN_NORM,   R_ATTN, D "norm.weight",         IN_LAYER, N(one),      N(dn_dv),   WHOLE, NORM, .delta = true}, \
+    {P_DN_OUT,    R_ATTN, D "out_proj.weight",     IN_LAYER, N(hidden),   N(dn_v),    BY_COLS, N(dn_wide), \
+     ONE_PRODUCT, .delta = true},
+
 #define ROWS_MLP \
     {P_GATE,     R_DENSE,   L "mlp.gate_proj.weight",            IN_DENSE,  N(ffn),        N(hidden),     BY_ROWS, \
      ONE_PRODUCT}, \
@@ -108,6 +143,9 @@
      IF(has_shared), ONE_PRODUCT}, \
     {P_S_DOWN,   R_SHARED,  L name ".down_proj.weight",          IN_MOE,    N(hidden),     N(shared_ffn), BY_COLS, \
      IF(has_shared), ONE_PRODUCT},
+#define ROW_SHARED_GATE \
+    {P_S_MIX,    R_SHARED,  L "mlp.shared_expert_gate.weight",   IN_MOE,    N(one),        N(hidden),     WHOLE, \
+     IF(shared_gate)},
 /* It chooses but does not weigh, and a rule moves it, not the loss. */
 #define ROW_ROUTER_BIAS(name) \
     {P_ROUTER_BIAS, R_ROUTER, L name,                            IN_MOE,    N(one),        N(experts),    WHOLE, \
@@ -135,6 +173,12 @@
     {"qk_rope_head_dim",      0, KEY_INT,  N(rope_dim),    MUST, 2, LIM_HEADDIM}, \
     {"v_head_dim",            0, KEY_INT,  N(v_dim),       MUST, 1, LIM_HEADDIM}, \
     {"num_key_value_heads",   0, KEY_INT,  N(kv_heads),    0, 1, LIM_HEADS},
+#define KEYS_DELTA \
+    {"linear_num_key_heads",   0, KEY_INT, N(dn_keys),  MUST, 1, LIM_HEADS}, \
+    {"linear_num_value_heads", 0, KEY_INT, N(dn_heads), MUST, 1, LIM_HEADS}, \
+    {"linear_key_head_dim",    0, KEY_INT, N(dn_dk),    MUST, 1, 1024}, \
+    {"linear_value_head_dim",  0, KEY_INT, N(dn_dv),    MUST, 1, 1024}, \
+    {"linear_conv_kernel_dim", 0, KEY_INT, N(dn_conv),  4, 1, 16},
 /* DeepSeek's names of what routes. */
 #define KEYS_GROUPS \
     KEYS_EXPERTS \

@@ -6,7 +6,9 @@ TokenFlops token_flops(const Dims *d) {
     double h = (double)d->hidden;
     TokenFlops f = { .head = (double)d->vocab * h };
     double dense = 3 * h * (double)d->ffn;
-    double moe = 3 * h * (double)d->expert_ffn * (double)(d->topk + d->shared) + h * (double)d->experts;
+    double shared = (double)(d->shared_width ? d->shared_width : d->shared * d->expert_ffn);
+    double moe =
+        3 * h * (double)d->expert_ffn * (double)d->topk + 3 * h * shared + h * (double)(d->experts + d->shared_gate);
     for (int l = 0; l < d->layers; l++) {
         const MixerCost *c = mixer_cost_of(d, l);
         f.linear += c->weights(d) + (dims_moe(d, l) ? moe : dense);

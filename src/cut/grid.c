@@ -203,6 +203,12 @@ static bool check_axes(const GridShape *g, const ModelDesc *m, int leaves, Err *
                        (long)d->layers, (int)d->layers / g->pp);
     if (g->vpp > 1 && g->pp == 1)
         return err_set(err, "grid.vpp is %d without stages: set grid.pp, or vpp to 1", g->vpp);
+    if (d->dn_keys && g->cp > 1)
+        return err_set(err, "grid.cp is %d: delta nets take a sequence's tokens one after another; cp=1, and tp or pp",
+                       g->cp);
+    if (d->dn_keys && g->tp > d->dn_keys)
+        return err_set(err, "grid.tp is %d for %ld key heads of the delta nets; tp=%d is the most", g->tp,
+                       (long)d->dn_keys, pow2_below((int)d->dn_keys));
     if ((g->ep > 1 || g->etp > 1) && !d->experts)
         return err_set(err, "grid: ep %d, etp %d, but the model has no experts", g->ep, g->etp);
     if (g->ep > 1 && g->ep > d->experts)

@@ -56,6 +56,7 @@ typedef struct {
     int64_t head0, heads, kv0, kv_heads;            /* query heads, and the kv heads they read */
     int64_t ffn0, ffn, shared0, shared_ffn, expert_ffn0, expert_ffn;
     int64_t expert0, experts, vocab0, vocab;
+    int64_t dn_keys;            /* key heads of delta nets */
 } Local;
 Local grid_local(const ModelDesc *m, const GridShape *g, GridAt at);
 

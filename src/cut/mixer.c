@@ -7,7 +7,8 @@
 static double gqa_width(const Dims *d) { return (double)d->head_dim; }
 static double gqa_both(const Dims *d) { return 2 * (double)d->head_dim; }
 static double gqa_weights(const Dims *d) {
-    return (double)d->hidden * (double)d->head_dim * (2 * (double)d->heads + 2 * (double)d->kv_heads);
+    double q = d->out_gate ? 3 : 2;
+    return (double)d->hidden * (double)d->head_dim * (q * (double)d->heads + 2 * (double)d->kv_heads);
 }
 static double gqa_cache(const Dims *d, int tp) { return 2 * ceil((double)d->kv_heads / tp) * (double)d->head_dim; }
 static double gqa_kept(const Dims *d, bool drop_up) {
@@ -58,7 +59,37 @@ static void mla_sent(const Dims *d, int tp, bool expands, MixerSent *out) {
                         .cp_back = expands ? 2 * wide : 2 * key + (double)d->kv_lora };
 }
 
+/* ---- delta nets: what a token costs does not grow either; 7 products of a key's and a value's width a head */
+static double none(const Dims *d) {
+    (void)d;
+    return 0;
+}
+static double dn_weights(const Dims *d) {
+    double k = (double)d->dn_k, v = (double)d->dn_v, heads = (double)d->dn_heads;
+    return (double)d->hidden * (2 * k + 3 * v + 2 * heads) + (double)d->dn_conv * (2 * k + v)
+           + 3.5 * heads * (double)(d->dn_dk * d->dn_dv);
+}
+static double dn_cache(const Dims *d, int tp) {
+    (void)d, (void)tp;
+    return 0;
+}
+static double dn_kept(const Dims *d, bool drop_up) {
+    (void)drop_up;
+    return 2 * (2 * (double)d->dn_k + 3 * (double)d->dn_v) + 4 * (4 * (double)d->dn_heads);
+}
+static double dn_kernels(const Dims *d) {
+    (void)d;
+    return 18;
+}
+static void dn_sent(const Dims *d, int tp, bool expands, MixerSent *out) {
+    (void)tp, (void)expands;
+    double h = (double)d->hidden;
+    *out = (MixerSent){ .tp = h, .tp_back = h, .tp_back_sums = h };
+}
+
 const MixerCost mixer_cost[MIXERS] = {
-    [MIXER_GQA] = { gqa_weights, gqa_width, gqa_width, gqa_both, gqa_cache, gqa_kept, gqa_kernels, false, gqa_sent },
-    [MIXER_MLA] = { mla_weights, mla_score, mla_value, mla_absorbed, mla_cache, mla_kept, mla_kernels, true, mla_sent },
+    [MIXER_GQA] = { gqa_weights, gqa_width, gqa_width, gqa_both, gqa_cache, gqa_kept, gqa_kernels, .sent = gqa_sent },
+    [MIXER_MLA] = { mla_weights, mla_score, mla_value, mla_absorbed, mla_cache, mla_kept, mla_kernels, .repeated = true,
+                    .sent = mla_sent },
+    [MIXER_DELTA] = { dn_weights, none, none, none, dn_cache, dn_kept, dn_kernels, .sent = dn_sent },
 };

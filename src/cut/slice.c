@@ -17,6 +17,8 @@ Local grid_local(const ModelDesc *m, const GridShape *g, GridAt at) {
     grid_cut(d->ffn, at.tp, g->tp, &l.ffn0, &end), l.ffn = end - l.ffn0;
     grid_cut(d->shared_ffn, at.tp, g->tp, &l.shared0, &end), l.shared_ffn = end - l.shared0;
     grid_cut(d->expert_ffn, at.etp, g->etp, &l.expert_ffn0, &end), l.expert_ffn = end - l.expert_ffn0;
+    int64_t key0;
+    grid_cut(d->dn_keys, at.tp, g->tp, &key0, &end), l.dn_keys = end - key0;
     grid_cut(d->experts, at.ep, g->ep, &l.expert0, &end), l.experts = end - l.expert0;
     grid_cut((d->vocab + VOCAB_UNIT - 1) / VOCAB_UNIT, at.tp, g->tp, &l.vocab0, &end);
     l.vocab0 = least(l.vocab0 * VOCAB_UNIT, d->vocab), l.vocab = least(end * VOCAB_UNIT, d->vocab) - l.vocab0;

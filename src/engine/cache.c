@@ -25,7 +25,23 @@ static void place_pages(Cache *k, Model *m, int layer, const EngineConf *c) {
 }
 static void copy_page(const Cache *k, Dev *d, int layer, int to, int from) { op_kv_copy(d, k->kv[layer], to, from); }
 
+/* ---- states: one for each sequence that runs or waits, by its number, and one for rows that are nobody's */
+static size_t state_bytes(const ModelDesc *m, const Shard *shard, int layer, int page, DevKind like) {
+    (void)like;
+    return (size_t)model_kv(m, shard, layer, page).floats * 4;
+}
+static int states_of(const EngineConf *c) { return c->sched.max_seqs + 1; }
+static void place_states(Cache *k, Model *m, int layer, const EngineConf *c) {
+    Kv kv = model_kv(m->desc, &m->shard, layer, c->sched.page);
+    kv.state = tensor_push(&k->memory, DT_F32, states_of(c), kv.floats);
+    k->kv[layer] = kv;
+}
+static void copy_state(const Cache *k, Dev *d, int layer, int to, int from) {
+    op_copy(d, tensor_rows(k->kv[layer].state, to, 1), tensor_rows(k->kv[layer].state, from, 1));
+}
+
 static const Store stores[STORES] = {
+    [STORE_STATE] = { state_bytes, states_of, place_states, copy_state },
     [STORE_PAGES] = { page_bytes, pages_of, place_pages, copy_page },
 };
 

@@ -7,6 +7,10 @@
  *   pages   keys and values of so many positions each; shared by sequences that begin alike, copied where two go on
  *           from the middle of one
  *
+ *   states  what a delta net knows of a sequence: a row for each, by the sequence's number.  It knows no position
+ *           but the last, so a prefix is not taken up: an answer of a group gets a copy where its prompt ends, or the
+ *           prompt is computed again; so is a sequence that was preempted.
+ *
  * A new way to remember is a StoreKind, a row in cache.c, and the list of its pieces in sched.c; a store whose pieces
  * are a sequence's state also says there at which positions a prefix may be taken up. */
 #ifndef ENGINE_CACHE_H

@@ -44,7 +44,7 @@ static size_t list_bytes(const ModelDesc *m, const EngineConf *c) {
     size_t banned = arena_round((size_t)(m->d.special.n_eos + c->max_ban + 1) * 4);
     size_t sets = arena_round(keep * (size_t)kept_words(m->d.vocab) * 4) + arena_round(kept_set_most(m->d.vocab, 0));
     size_t axes = m->d.vis.layers ? 3 + 1 : 0; /* two more positions, whose picture; what rounding adds */
-    return (2 + axes) * rows + 14 * seqs + table + h + banned + sets + tell_bytes(m, c);
+    return (2 + axes) * rows + 15 * seqs + table + h + banned + sets + tell_bytes(m, c);
 }
 
 EngineSizes engine_sizes(const ModelDesc *m, const EngineConf *c, DevKind like) {
@@ -73,7 +73,9 @@ Engine *engine_open(Model *m, const EngineConf *c, Mem *mem) {
 Engine *engine_open_over(Model *m, const EngineConf *c, Arena cache, Mem *mem) {
     Engine *e = MEM_NEW(mem, Engine);
     size_t n = (size_t)c->sched.max_seqs;
-    *e = (Engine){ .m = m, .c = *c, .s = sched_open(&c->sched, mem), .max_pages = max_pages(c) };
+    SchedConf sched = c->sched;
+    for (int l = 0; l < m->desc->d.layers; l++) sched.states |= mixer_of(m->desc, l)->store == STORE_STATE;
+    *e = (Engine){ .m = m, .c = *c, .s = sched_open(&sched, mem), .max_pages = max_pages(c) };
     cache_open(&e->cache, m, c, cache, mem);
     e->request = MEM_ARRAY(mem, Request, n);
     e->id = MEM_ARRAY(mem, int32_t, n);

@@ -54,7 +54,7 @@ Sched *sched_open(const SchedConf *c, Mem *mem) {
     }
     s->step.piece = MEM_ARRAY(mem, Piece, n);
     s->step.draw = MEM_ARRAY(mem, Draw, n);
-    s->step.copy = MEM_ARRAY(mem, Copy, n);
+    s->step.copy = MEM_ARRAY(mem, Copy, 2 * n);
     return s;
 }
 
@@ -176,6 +176,7 @@ static void fork_group(Sched *s, int leader, int piece) {
         s->in_step[i] = true;
         s->step.draw[s->step.n_draws++] = (Draw){ i, piece };
         if (partial) s->step.copy[s->step.n_copies++] = (Copy){ STORE_PAGES, copy, from->pages[full] };
+        if (s->c.states) s->step.copy[s->step.n_copies++] = (Copy){ STORE_STATE, i, leader };
         s->stats.forks++;
     }
     if (g->started == g->samples) {
@@ -212,7 +213,7 @@ static void serve(Sched *s, bool decode) {
 /* What the prefix table already knows of its tokens; at least one is left to compute, as its row is drawn from. */
 static void reuse(Sched *s, Seq *q) {
     int before = -1;
-    bool all = s->group[q->group].whole && q->sample == 0;
+    bool all = s->c.states || (s->group[q->group].whole && q->sample == 0);
     while (!all && (q->n_pages + 1) * s->c.page < q->n) {
         int p = pages_find(s->pages, before, q->tokens + q->n_pages * s->c.page);
         if (p < 0) break;

@@ -21,6 +21,7 @@ typedef struct {
     int max_batch;                /* sequences in one step */
     int max_rows;                 /* rows in one step: decode rows and prefill chunks together */
     int max_len;                  /* tokens of prompt and answer */
+    bool states;                  /* layers keep a state: prefixes are not taken up, and copied when answers fork */
 } SchedConf;
 
 typedef enum { SEQ_IDLE, SEQ_WAITING, SEQ_RUNNING } SeqState;
@@ -45,7 +46,7 @@ typedef struct { StoreKind group; int to, from; } Copy;
 typedef struct {
     Piece *piece;                 /* [max_batch] */
     Draw  *draw;                  /* [max_seqs] */
-    Copy  *copy;                  /* [max_seqs] */
+    Copy  *copy;                  /* [2 max_seqs] */
     int    n_pieces, n_draws, n_copies, n_rows;
 } Step;
 

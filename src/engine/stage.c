@@ -22,7 +22,7 @@ Rows stage_rows(Engine *e, const Step *st, bool fed, int pad) {
     size_t io = arena_mark(&e->io), host = arena_mark(&e->host);
     int32_t *ids = both(e, &r.ids, n_rows, 1);
     int32_t *at = both(e, &r.paged.rows.at, n + 1, 1), *start = both(e, &r.paged.start, n, 1);
-    int32_t *table = both(e, &r.paged.table, n, e->max_pages);
+    int32_t *table = both(e, &r.paged.table, n, e->max_pages), *slot = both(e, &r.paged.slot, n, 1);
     int axes = dims_axes(&e->m->desc->d);
     int told = tell_rows(e, st);
     int32_t *pos = both(e, &r.pos, n_rows, axes), *rows = both(e, &r.rows, st->n_draws + pad + told, 1);
@@ -30,7 +30,7 @@ Rows stage_rows(Engine *e, const Step *st, bool fed, int pad) {
     for (int i = 0; i < st->n_pieces; i++) {
         const Piece *p = &st->piece[i];
         const Seq *q = sched_seq(e->s, p->seq);
-        at[i] = row, start[i] = p->start;
+        at[i] = row, start[i] = p->start, slot[i] = p->seq;
         for (int k = 0; k < p->rows; k++) {
             ids[row + k] = q->tokens[p->start + k];
             for (int a = 0; a < axes; a++) pos[(row + k) * axes + a] = p->start + k;
@@ -41,6 +41,7 @@ Rows stage_rows(Engine *e, const Step *st, bool fed, int pad) {
         for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k < q->n_pages ? q->pages[k] : -1;
     }
     for (int i = st->n_pieces; i < n; i++, row++) { /* all alike: what one writes to their page is what all write */
+        slot[i] = e->c.sched.max_seqs;
         at[i] = row, start[i] = ids[row] = 0, rows[st->n_draws + i - st->n_pieces] = row, r.paged.rows.longest = 1;
         for (int a = 0; a < axes; a++) pos[row * axes + a] = 0;
         for (int k = 0; k < e->max_pages; k++) table[i * e->max_pages + k] = k ? -1 : e->c.sched.pages;

@@ -31,7 +31,7 @@ static Shape shape_of(const Ctx *c, int layer) {
  * there; put: keys and values go into the cache. */
 static NormRope normed(const Ctx *c, Tensor raw, ParamId norm, int layer, RopeShape s, Arena *to, Arena *rstd_to) {
     return (NormRope){ push(c, to, raw.rows, raw.cols), push_f32(rstd_to, raw.rows * s.heads, 1), raw,
-                       param(c->w, norm, layer), s };
+                       norm_gain(c, norm, layer), s };
 }
 static void norm_heads(const Ctx *c, const NormRope *n) {
     int64_t rows = n->raw.rows * n->s.heads, w = n->s.width;
@@ -135,9 +135,16 @@ static Tensor heads_forward(const Ctx *c, int layer, Tensor all, const Raw *raw,
            v = push(c, a, T, s.kv_heads * s.dim);
     Tensor qkv[] = { q, k, v };
     Linears l = linears_of(c, layer);
-    linears_forward(c, qkv, all, raw, l.qkv, 3, leaves_one(all.cols));
-
     GqaKeep g = { .q_raw = q, .k_raw = k };
+    if (c->m->d.out_gate) { /* in every head its query, then its gate */
+        HeadMap map = { .heads = s.heads, .in = s.dim, .out = s.dim, .x_width = 2 * s.dim, .y_width = s.dim };
+        g.gate = push(c, a, T, q.cols), qkv[0] = push(c, &d->tmp, T, 2 * q.cols);
+        linears_forward(c, qkv, all, raw, l.qkv, 3, leaves_one(all.cols));
+        op_copy_heads(d, q, qkv[0], map);
+        map.x_from = s.dim;
+        op_copy_heads(d, g.gate, qkv[0], map);
+    } else linears_forward(c, qkv, all, raw, l.qkv, 3, leaves_one(all.cols));
+
     g.a = (Attn){ .v = v,
                   .seqs = c->seqs,
                   .from = c->from,
@@ -157,11 +164,13 @@ static Tensor heads_forward(const Ctx *c, int layer, Tensor all, const Raw *raw,
         if (put) op_attend_kv(d, g.a.o, g.a.q, c->kv[layer], c->paged, s.heads, c->scale);
         else attend(c, layer, g.a);
     }
+    Tensor out = g.a.o;
+    if (g.gate.data) op_gate(d, out = push(c, &d->tmp, T, out.cols), g.a.o, g.gate);
     if (keep) {
         *keep = g;
         if (s.q_norm != P_COUNT) keep->a.q = kept(c, g.a.q), keep->a.k = kept(c, g.a.k);
     }
-    return g.a.o;
+    return out;
 }
 
 /* Heads may be fewer than ranks: one without any adds nothing. */
@@ -181,7 +190,7 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
 static Tensor turn_back(const Ctx *c, const Params *g, Tensor to, Tensor dq, Tensor raw, Tensor rstd, ParamId norm,
                         int layer, const Shape *of, RopeShape s) {
     Tensor gain = TENSOR_NONE, dgain = TENSOR_NONE;
-    if (norm != P_COUNT) gain = param(c->w, norm, layer), dgain = param(g, norm, layer);
+    if (norm != P_COUNT) gain = norm_gain(c, norm, layer), dgain = param(g, norm, layer);
     if (of->at_once) {
         op_norm_rope_bwd(c->dev, to, dgain, dq, raw, rstd, gain, c->cossin, s);
         return to;
@@ -208,8 +217,11 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
         a.q = again.a.q, a.k = again.a.k;
     }
     Tensor dO = push(c, &d->tmp, T, s.heads * s.dim);
-    linear_exit_dw(c, g, &l.o, dall, a.o, by_heads(c, s.dim));
+    Tensor dgate = k->gate.data ? push(c, &d->tmp, T, dO.cols) : TENSOR_NONE, out = a.o;
+    if (dgate.data) op_gate(d, out = dgate, a.o, k->gate); /* (its place is free until gate_bwd) */
+    linear_exit_dw(c, g, &l.o, dall, out, by_heads(c, s.dim));
     linear_exit_dx(c, dO, dall, &l.o);
+    if (dgate.data) op_gate_bwd(d, dO, dgate, dO, a.o, k->gate);
 
     Tensor dq = push(c, &d->tmp, T, s.heads * s.dim);
     /* before dv: a backend may take what k's and v's weights get as one, in order */
@@ -227,11 +239,19 @@ static void heads_backward(const Ctx *c, int layer, const Params *g, Tensor dpar
     dq = turn_back(c, g, dq_raw, dq, k->q_raw, k->q_rstd, s.q_norm, layer, &s, s.q);
     dk = turn_back(c, g, dk_raw, dk, k->k_raw, k->k_rstd, s.k_norm, layer, &s, s.k);
 
+    if (dgate.data) {
+        HeadMap map = { .heads = s.heads, .in = s.dim, .out = s.dim, .x_width = s.dim, .y_width = 2 * s.dim };
+        Tensor both = push(c, &d->tmp, T, 2 * dq.cols);
+        op_copy_heads(d, both, dq, map);
+        map.y_from = s.dim;
+        op_copy_heads(d, both, dgate, map);
+        dq = both;
+    }
     linear_dw(c, g, &l.qkv[0], dq, all);
     const Tensor dy[] = { dq, dk, dv };
     linears_dw2(c, g, l.qkv + 1, dy + 1, all);
     Tensor more = tensor_push(&d->tmp, dpart.dtype, T, all.cols);
-    const Leaves sum[] = { by_heads(c, s.dim), by_kv(c, s.dim), by_kv(c, s.dim) };
+    const Leaves sum[] = { by_heads(c, dgate.data ? 2 * s.dim : s.dim), by_kv(c, s.dim), by_kv(c, s.dim) };
     linears_dx3(c, dpart, more, dy, l.qkv, sum);
 }
 

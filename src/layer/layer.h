@@ -66,6 +66,8 @@ static inline Tensor push_f32(Arena *a, int64_t rows, int64_t cols) { return ten
 /* A cheap tensor as it is kept: none when it was dropped, and backward makes it again. */
 static inline Tensor kept(const Ctx *c, Tensor t) { return c->recompute == RECOMPUTE_NONE ? t : TENSOR_NONE; }
 
+/* A norm's gain as it is multiplied with: where the family's norms are centred, 1 + it, in tmp. */
+Tensor norm_gain(const Ctx *c, ParamId id, int layer);
 typedef struct { Tensor x, rstd, y; } NormKeep;                          /* y: cheap */
 Tensor norm_forward (const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep);   /* new tensor of 'to' */
 /* The same of sum = a + b, which is written too. */
@@ -77,10 +79,12 @@ void   norm_add_backward(const Ctx *c, Tensor dx, Tensor dg, Tensor dy, Tensor g
 /* Attention is the dearest thing to make again: full recomputation remembers what came of it, and its log-sums. */
 typedef struct { Tensor o, lse; } Attended;                               /* none: not remembered */
 
-typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd; } GqaKeep;
+typedef struct { Attn a; Tensor q_raw, k_raw, q_rstd, k_rstd, gate; } GqaKeep;
+/* raw: q, k and v before their filters */
+typedef struct { Tensor raw[3], z, a, b, o; } DeltaKeep;
 /* ov: a.o behind W_uv, kept instead of it where backward is expanded (mla.c); there it is what is remembered. */
 typedef struct { Attn a; Tensor qa, qa_rstd, q, kva, kv_rstd, key, ov; } MlaKeep;
-typedef union { GqaKeep gqa; MlaKeep mla; } MixerKeep;
+typedef union { GqaKeep gqa; MlaKeep mla; DeltaKeep delta; } MixerKeep;
 typedef struct { Tensor x, g; float eps; } Raw;
 
 /* How a layer's tokens see each other: one row for each MixerKind.
@@ -95,7 +99,7 @@ typedef struct {
     StoreKind store;                                                /* what it is kept in */
     bool     takes_raw;
 } Mixer;
-extern const Mixer mixer_gqa, mixer_mla;
+extern const Mixer mixer_gqa, mixer_mla, mixer_delta;
 const Mixer *mixer_of(const ModelDesc *m, int layer);
 
 /* A bias behind a sum that TP cuts: added once, when the sum is whole, on this rank's rows. */
@@ -125,7 +129,8 @@ void   merger_backward(const Ctx *c, const Params *g, Tensor dx, Tensor dy, cons
 
 /* Experts.  'routing' is what recomputation remembers: a token is never routed twice. */
 typedef struct { Tensor pick, weight, at, from, slot; } Routing;
-typedef struct { Routing routing; Tensor logits, xe, gate, up, h, out; MlpKeep shared; } MoeKeep;
+/* mix, mixed: logits of the shared experts' gate, and what they gave before it */
+typedef struct { Routing routing; Tensor logits, xe, gate, up, h, out, mix, mixed; MlpKeep shared; } MoeKeep;
 Routing routing_push(const Ctx *c, int64_t T, Arena *a);
 Tensor moe_order(const Ctx *c, int64_t T, Arena *a);               /* Ctx.order; what else it takes of a is free */
 /* begin: x is still to be made, of sum = a + b normed with g; or NULL.  end: what a block without shared experts ends

@@ -65,10 +65,44 @@ static void round_forward(const Ctx *c, int layer, EpPlan *ep, int i, Tensor own
     arena_pop(tmp, mark);
 }
 
-static void add_shared(const Ctx *c, int layer, Tensor y, Tensor x, MlpKeep *keep) {
+/* y: what shared experts give, behind their gate where they have one. */
+static void shared_forward(const Ctx *c, int layer, Tensor y, Tensor x, MoeKeep *keep) {
+    if (!c->m->d.shared_gate) {
+        mlp_forward(c, &mlp_shared, layer, y, x, keep ? &keep->shared : NULL);
+        return;
+    }
+    size_t mark = arena_mark(&c->dev->tmp);
+    Arena *a = keep_always(c, keep);
+    Linear w = linear_of(c, P_S_MIX, NO_BIAS, layer);
+    Tensor mix = push(c, a, x.rows, 1), mixed = push(c, a, x.rows, x.cols);
+    mlp_forward(c, &mlp_shared, layer, mixed, x, keep ? &keep->shared : NULL);
+    linear_forward(c, mix, x, &w, leaves_one(x.cols));
+    op_gate(c->dev, y, mixed, mix);
+    if (keep) keep->mix = mix, keep->mixed = mixed;
+    arena_pop(&c->dev->tmp, mark);
+}
+static void shared_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy, Tensor x,
+                            const MoeKeep *k) {
+    if (!c->m->d.shared_gate) {
+        mlp_backward(c, &mlp_shared, layer, g, dx, dy, x, &k->shared);
+        return;
+    }
+    size_t mark = arena_mark(&c->dev->tmp);
+    Arena *tmp = &c->dev->tmp;
+    Linear w = linear_of(c, P_S_MIX, NO_BIAS, layer);
+    Tensor dmix = push(c, tmp, x.rows, 1), dmixed = push(c, tmp, x.rows, x.cols), more = push(c, tmp, x.rows, x.cols);
+    op_gate_bwd(c->dev, dmixed, dmix, dy, k->mixed, k->mix);
+    mlp_backward(c, &mlp_shared, layer, g, dx, dmixed, x, &k->shared);
+    linear_dx(c, more, dmix, &w, leaves_one(1));
+    op_add(c->dev, dx, dx, more);
+    linear_dw(c, g, &w, dmix, x);
+    arena_pop(&c->dev->tmp, mark);
+}
+
+static void add_shared(const Ctx *c, int layer, Tensor y, Tensor x, MoeKeep *keep) {
     size_t mark = arena_mark(&c->dev->tmp);
     Tensor ys = push(c, &c->dev->tmp, x.rows, x.cols);
-    mlp_forward(c, &mlp_shared, layer, ys, x, keep);
+    shared_forward(c, layer, ys, x, keep);
     op_add(c->dev, y, y, ys);
     arena_pop(&c->dev->tmp, mark);
 }
@@ -139,7 +173,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
     Tensor own = push(c, apart ? tmp : cheap, n, x.cols), sum = y;
     k.out = push(c, a, n, x.cols);
     if (apart || keep) op_permute_slots(d, own, x, routing->from, routing->slot);
-    if (meanwhile) mlp_forward(c, &mlp_shared, layer, y, x, keep ? &k.shared : NULL); /* while counts come */
+    if (meanwhile) shared_forward(c, layer, y, x, keep ? &k : NULL); /* while counts come */
     EpPlan ep = plan_of(c, routing);
     bool sums = end && !end->n.data; /* nothing but the sum is wanted, and it is this rank's */
     for (int i = 0; i < ep.rounds; i++)
@@ -149,7 +183,7 @@ void moe_forward(const Ctx *c, int layer, Tensor y, Tensor x, const Routing *rou
         op_combine_add_rmsnorm(d, end->y, end->n, y, end->mid, k.out, routing->slot, routing->weight, end->g, end->eps);
     else if (!end) op_combine(d, sum, k.out, routing->slot, routing->weight);
     if (meanwhile) op_add(d, y, y, sum);
-    else if (m->shared) add_shared(c, layer, y, x, keep ? &k.shared : NULL);
+    else if (m->shared) add_shared(c, layer, y, x, keep ? &k : NULL);
     if (keep) *keep = k, keep->xe = kept(c, k.xe), keep->h = kept(c, k.h);
     arena_pop(tmp, mark);
 }
@@ -213,7 +247,7 @@ void moe_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor dy
     op_add(d, dx, dx, dxr);
     linear_dw(c, g, &w, dlogits, x);
     if (m->shared) {
-        mlp_backward(c, &mlp_shared, layer, g, dxr, dy, x, &k->shared);
+        shared_backward(c, layer, g, dxr, dy, x, k);
         op_add(d, dx, dx, dxr);
     }
     arena_pop(tmp, mark);

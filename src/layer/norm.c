@@ -1,6 +1,14 @@
 /* norm.c - RMSNorm as a layer: its output is cheap, so it may be dropped and made again from x. */
 #include "layer/layer.h"
 
+Tensor norm_gain(const Ctx *c, ParamId id, int layer) {
+    Tensor g = param(c->w, id, layer);
+    if (!c->m->d.centred) return g;
+    Tensor y = push_f32(&c->dev->tmp, 1, g.cols);
+    op_plus_one(c->dev, y, g);
+    return y;
+}
+
 Tensor norm_forward(const Ctx *c, Tensor x, Tensor g, float eps, Arena *to, NormKeep *keep) {
     Tensor rstd = push_f32(keep_always(c, keep), x.rows, 1);
     Tensor y = push(c, to, x.rows, x.cols);

@@ -22,7 +22,7 @@ static void feed_forward(const Ctx *c, int layer, Tensor y, Tensor mid, Tensor o
     Ending end = { .y = y, .mid = mid, .eps = eps_of(c) };
     bool sums = next_norm && defers_norms(c, layer, x.rows), ends = next_norm && next_norm->wanted,
          at_once = sums || (ends && is_moe(c, layer) && !c->m->d.shared);
-    if (ends && !sums) end.n = next_norm->n, end.g = param(c->w, P_NORM1, layer + 1);
+    if (ends && !sums) end.n = next_norm->n, end.g = norm_gain(c, P_NORM1, layer + 1);
     if (is_moe(c, layer))
         moe_forward(c, layer, out, x, &k->routing, known, begin, at_once ? &end : NULL, keep ? &keep->moe : NULL);
     else mlp_forward(c, &mlp_dense, layer, out, x, keep ? &keep->mlp : NULL);
@@ -45,7 +45,7 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
     Tensor mid = push(c, keep_always(c, keep), x.rows, x.cols), out = push(c, tmp, x.rows, x.cols);
 
     size_t inner = arena_mark(tmp);
-    Raw raw = { x, param(c->w, P_NORM1, layer), eps_of(c) };
+    Raw raw = { x, norm_gain(c, P_NORM1, layer), eps_of(c) };
     bool there = next_norm && next_norm->there && !defers_norms(c, layer - 1, x.rows),
          is_raw = next_norm && !there && defers_norms(c, layer, x.rows);
     watch_at(d, layer, "norm before attention");
@@ -57,7 +57,7 @@ static void run(const Ctx *c, int layer, Tensor y, Tensor x, const Known *k, boo
     arena_pop(tmp, inner);
 
     watch_at(d, layer, "norm before feed-forward");
-    Tensor g = param(c->w, P_NORM2, layer);
+    Tensor g = norm_gain(c, P_NORM2, layer);
     Beginning begin = { mid, x, out, g, eps_of(c) };
     bool late = !keep && is_moe(c, layer);
     n = late ? push(c, tmp, x.rows, x.cols)
@@ -95,7 +95,7 @@ void block_backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor 
         c = &whole;
         keep = &again;
     }
-    Tensor g1 = param(c->w, P_NORM1, layer), g2 = param(c->w, P_NORM2, layer);
+    Tensor g1 = norm_gain(c, P_NORM1, layer), g2 = norm_gain(c, P_NORM2, layer);
     Tensor dmid = push(c, tmp, dy.rows, dy.cols), dn = push(c, tmp, dy.rows, dy.cols);
 
     size_t inner = arena_mark(tmp);

@@ -109,7 +109,7 @@ static Tensor outputs(Model *m, const Ctx *c, Tensor x, Tensor rows, Arena *to, 
     Ctx always = *c; /* the head reads this norm's output again in backward: never dropped */
     always.recompute = RECOMPUTE_NONE;
     Tensor h =
-        norm_forward(&always, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps, to, keep ? &norm : NULL);
+        norm_forward(&always, picked, norm_gain(c, P_NORM_OUT, 0), (float)m->desc->d.eps, to, keep ? &norm : NULL);
     if (keep) keep->norm = norm;
     return h;
 }
@@ -129,7 +129,7 @@ static void head_backward(Model *m, const Ctx *c, const Params *g, Tensor dy, Te
     else if (writes && dw.data) op_zero(d, dw);
     comm_reduce_scatter(tp, d, dh, part);
     NormKeep mine = { tensor_rows(norm->x, first, n), tensor_rows(norm->rstd, first, n), TENSOR_NONE };
-    norm_backward(c, dpicked, param(g, P_NORM_OUT, 0), dh, param(&m->w, P_NORM_OUT, 0), &mine);
+    norm_backward(c, dpicked, param(g, P_NORM_OUT, 0), dh, norm_gain(c, P_NORM_OUT, 0), &mine);
     Tensor all = comm_all_gather(tp, d, tmp, dpicked, O);
     if (tp->size == 1) op_scatter_rows(d, dy, all, b->rows);
     else {
@@ -291,7 +291,7 @@ void model_extend(Model *m, const Kv *kv, const Paged *paged, Tensor ids, Tensor
         Tensor picked = push(&c, tmp, rows.rows, x.cols), rstd = push_f32(tmp, rows.rows, 1);
         watch_at(m->dev, -1, WATCH_HEAD);
         op_permute(m->dev, picked, tp_enter(&m->par, m->dev, tmp, x, c.tokens), rows);
-        op_rmsnorm(m->dev, h, rstd, picked, param(&m->w, P_NORM_OUT, 0), (float)m->desc->d.eps);
+        op_rmsnorm(m->dev, h, rstd, picked, norm_gain(&c, P_NORM_OUT, 0), (float)m->desc->d.eps);
     }
     arena_pop(tmp, mark);
     end(m);

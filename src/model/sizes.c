@@ -137,11 +137,13 @@ static void extend(ModelDry *x, const ModelDesc *desc, const ExtendShape *s) {
     Kv *kv = MEM_ARRAY(&x->mem, Kv, (size_t)d->layers);
     for (int l = 0; l < d->layers; l++) {
         kv[l] = model_kv(desc, s->shard, l, s->page);
-        kv[l].pool = tensor_push(&x->io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x->dev, &kv[l]));
+        kv[l].state = tensor_push(&x->io, DT_F32, s->seqs + 1, kv[l].floats);
+        if (!kv[l].floats) kv[l].pool = tensor_push(&x->io, DT_U8, s->max_pages, (int64_t)op_kv_bytes(&x->dev, &kv[l]));
     }
     Paged p = { .rows = { s->seqs, s->longest, ints(x, s->seqs + 1) },
                 .start = ints(x, s->seqs),
-                .table = tensor_push(&x->io, DT_I32, s->seqs, s->max_pages) };
+                .table = tensor_push(&x->io, DT_I32, s->seqs, s->max_pages),
+                .slot = ints(x, s->seqs) };
     Tensor h = tensor_push(&x->io, x->dev.act, s->outputs, d->hidden);
     Pictures images = { .tokens = s->feats, .from = ints(x, s->rows) };
     if (s->feats) images.feats = tensor_push(&x->io, x->dev.act, s->feats, d->hidden);

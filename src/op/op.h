@@ -124,13 +124,33 @@ typedef struct {
     int    page;                /* positions a page, a multiple of 16 */
     int    kv_heads, dk, dv;
     bool   latent;              /* MLA: the value is the first dv of the key, kept once */
+    int64_t floats;             /* a sequence's state instead of all this: so many in each row of */
+    Tensor state;               /* [slots, floats] */
 } Kv;
 /* New rows of S sequences: rows.at[i]..at[i+1] are positions start[i].. of sequence i. */
 typedef struct {
     Seqs   rows;
     Tensor start;               /* [S] */
     Tensor table;               /* [S,max_pages]: page numbers in the order of positions */
+    Tensor slot;                /* [S]: rows of the states (Remembered), or none */
 } Paged;
+
+/* What layers with a state work over.  Without 'state' each sequence begins with none.  With it sequence i goes on from
+ * its positions before start[i], which row slot[i] holds (start 0: nothing, whatever is there), and leaves there what
+ * the next call goes on from.  An op's part of a row begins at float 'from'. */
+typedef struct {
+    Seqs    seqs;
+    Tensor  start, slot, state; /* [S,1] DT_I32 both; F32 [slots, floats], or none */
+    int64_t from;
+} Remembered;
+typedef struct { Tensor a, b, log_a, dt; } Decay;   /* [T,heads] both; [1,heads] both */
+typedef struct {
+    Tensor     q, k, v, g, beta;    /* q, k [T,keys*dk], of unit length; v [T,heads*dv]; g <= 0 and beta [T,heads] */
+    Remembered r;                   /* S [dk,dv] for each head */
+    int        keys, heads, dk, dv; /* head h has the key of h / (heads / keys) */
+} Delta;
+typedef struct { Tensor q, k, v, g, beta; } DeltaGrad;
+enum { DELTA_MOST = 128 * 128 };    /* dk * dv */
 
 typedef struct {                /* which part of each head turns, and how */
     int  heads, width, from, dim;   /* x [T,heads*width]; columns from..from+dim of each head */

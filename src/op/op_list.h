@@ -82,6 +82,35 @@ OP(JOIN,  rope_table,  (Dev *d, Tensor cossin, Tensor pos, Tensor freq, float am
 OP(JOIN,  rope,        (Dev *d, Tensor x, Tensor cossin, RopeShape s, int turn),
                       (d, x, cossin, s, turn), (tensor_cols(x, s.from, s.dim)))    /* in place; -1 transposes +1 */
 
+/* ---- gates, and layers that keep a state: one row of state [slots, floats] for each sequence -------------------- */
+OP(ENTER, gate,        (Dev *d, Tensor y, Tensor a, Tensor g),
+                      (d, y, a, g), (y))    /* y = a sigmoid(g), g of a's columns or one; y may be a */
+OP(ENTER, gate_bwd,    (Dev *d, Tensor da, Tensor dg, Tensor dy, Tensor a, Tensor g),
+                      (d, da, dg, dy, a, g), (da, dg))    /* da may be dy */
+OP(ENTER, plus_one,    (Dev *d, Tensor y, Tensor x),
+                      (d, y, x), (y))    /* 1 + x: a centred norm's gain */
+OP(ENTER, conv,        (Dev *d, Tensor y, Tensor x, Tensor w, const Remembered *r),
+                      (d, y, x, w, r), (y))    /* silu of the last w.cols rows of a sequence, a filter a column */
+OP(ENTER, conv_bwd,    (Dev *d, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, const Remembered *r),
+                      (d, dx, dw, dy, x, w, r), (dx, dw))    /* dw += */
+OP(ENTER, unit,        (Dev *d, Tensor y, Tensor rho, Tensor x, int heads, float scale),
+                      (d, y, rho, x, heads, scale), (y, rho))    /* rho = (sum x^2 + 1e-6)^-1/2; y = x rho scale */
+OP(ENTER, unit_bwd,    (Dev *d, Tensor dx, Tensor dy, Tensor x, Tensor rho, int heads, float scale),
+                      (d, dx, dy, x, rho, heads, scale), (dx))
+OP(ENTER, decay,       (Dev *d, Tensor g, Tensor beta, const Decay *x),
+                      (d, g, beta, x), (g, beta))    /* g = -e^A softplus(a + dt); beta = sigmoid(b) */
+OP(ENTER, decay_bwd,   (Dev *d, Tensor da, Tensor db, Tensor dA, Tensor ddt, Tensor dg, Tensor dbeta, const Decay *x),
+                      (d, da, db, dA, ddt, dg, dbeta, x), (da, db, dA, ddt))    /* dA, ddt += */
+OP(ENTER, delta,       (Dev *d, Tensor o, const Delta *x),
+                      (d, o, x), (o))    /* S = e^g S; u = beta (v - S'k); S += k u'; o = S'q */
+OP(ENTER, delta_bwd,   (Dev *d, const DeltaGrad *g, Tensor dO, const Delta *x),
+                      (d, g, dO, x), (g->q, g->k, g->v, g->g, g->beta))
+OP(ENTER, norm_gate,   (Dev *d, Tensor y, Tensor rho, Tensor x, Tensor z, Tensor w, int heads, float eps),
+                      (d, y, rho, x, z, w, heads, eps), (y, rho))    /* by head: rmsnorm(x; w) silu(z) */
+OP(ENTER, norm_gate_bwd, (Dev *d, Tensor dx, Tensor dz, Tensor dw, Tensor dy, Tensor x, Tensor z, Tensor w, Tensor rho,
+                       int heads),
+                      (d, dx, dz, dw, dy, x, z, w, rho, heads), (dx, dz, dw))    /* dw += */
+
 /* ---- attention within each packed sequence, and the same over pages ---------------------------------------------- */
 OP(ENTER, attend,      (Dev *d, const Attn *a),
                       (d, a), (a->o, a->lse))

@@ -47,7 +47,8 @@ void params_random(Params *p, Dev *d, uint64_t seed) {
             Normals n = {
                 .seed = seed, .name = name_key(name.data), .first = s->r0 * cols + s->c0, .ld = cols, .std = std
             };
-            if (q->desc->vector) put_vector(d, t, q->desc->norm);
+            bool one = q->desc->norm && !(p->model->d.centred && q->desc->id != P_DN_NORM);
+            if (q->desc->vector) put_vector(d, t, one);
             else op_normals(d, t, n);
         }
     }

@@ -65,18 +65,22 @@ static bool range_of(Checking *x, const StTensor **out, const ParamDesc *p, int 
                      int64_t cols) {
     const StTensor *all;
     buf_clear(&x->name);
-    int64_t first = arch_param_in(&x->name, x->m, p, layer, expert), want[3] = { x->m->d.experts, 0, cols };
+    int64_t first = arch_param_in(&x->name, x->m, p, layer, expert), rows_all = dim_at(&x->m->d, p->all), want[3];
     TRY(find(x, &all, x->name.data));
-    want[1] = dim_at(&x->m->d, p->all);
     bool experts = p->where == IN_EXPERT;
-    TRY(shape_is(x, all, experts ? 3 : 2, experts ? want : want + 1));
+    int dims = 0;
+    if (experts) want[dims++] = x->m->d.experts;
+    want[dims++] = rows_all;
+    if (p->filter) want[dims++] = 1;
+    want[dims++] = cols;
+    TRY(shape_is(x, all, dims, want));
     if (all->dtype == DT_F8E4M3)
         return err_set(x->err, "%s: tensor %s is F8_E4M3: weights that share a tensor must not be",
                        x->s->files.path[all->file], all->name);
     StTensor *t = mem_copy(&x->s->mem, all, sizeof *t);
     size_t row = (size_t)cols * dtype_size(all->dtype);
     t->data += (size_t)first * row, t->bytes = (size_t)rows * row, t->count = rows * cols;
-    t->n_dims = 2, t->shape[0] = rows, t->shape[1] = cols;
+    t->n_dims = arch_param_shape(t->shape, x->m, p, rows, cols);
     *out = t;
     return true;
 }

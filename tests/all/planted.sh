@@ -8,6 +8,7 @@ passed=0 failed=0 skipped=0
 table="
 test_product: linear linear_dx linear_dw.dw linear_dw.db grouped grouped_dx grouped_dw headwise headwise_dw copy_heads sum_heads tree_add
 test_rows: copy zero normals widen embed embed_bwd rmsnorm.y rmsnorm.rstd rmsnorm_bwd.dx rmsnorm_bwd.dg swiglu swiglu_bwd.dgate swiglu_bwd.dup gelu gelu_bwd add scale add_row sum_rows rope_table rope sumsq adamw.w adamw.master adamw.m adamw.v
+test_state: gate gate_bwd.da gate_bwd.dg plus_one conv conv_bwd.dx conv_bwd.dw unit.y unit.rho unit_bwd decay.g decay.beta decay_bwd.da decay_bwd.db decay_bwd.dA decay_bwd.ddt delta delta_bwd.q delta_bwd.k delta_bwd.v delta_bwd.g delta_bwd.beta norm_gate.y norm_gate.rho norm_gate_bwd.dx norm_gate_bwd.dz norm_gate_bwd.dw
 test_attend: attend.o attend.lse attend_bwd.dq attend_bwd.dk attend_bwd.dv attend_all.o attend_all.lse attend_all_bwd.dq attend_all_bwd.dk attend_all_bwd.dv attend_kv kv_put kv_copy
 test_moe: route.pick route.weight route_bwd moe_sort.from moe_sort.slot moe_sort.at permute permute_bwd combine combine_bwd.drows combine_bwd.dweight scatter_rows
 test_head: logprob.lp logprob.ent logprob_part logprob_end.lp logprob_end.ent logprob_bwd.dh logprob_bwd.dw sample.id sample.lp sample.ent sample.kept logprob_rows.lp logprob_rows.ent sample_rows.id sample_rows.lp sample_rows.ent sample_rows.kept"

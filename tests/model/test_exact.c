@@ -93,7 +93,9 @@ static float *gradient(const char *name, int which, int threads, Recompute recom
     EXPECT(act.peak == act.size, "%s: activations peak at %zu of %zu planned bytes", name ? name : awkward[which].name,
            act.peak, act.size);
     bool again = recompute == RECOMPUTE_FULL && dims_latent(&f.desc.d) && !expands;
-    EXPECT(!cpu || attends == (1 + again) * f.desc.d.layers, "%s: attention %d times in %ld layers, recompute %d",
+    int layers = 0;
+    for (int l = 0; l < f.desc.d.layers; l++) layers += f.desc.d.layer[l].mixer != MIXER_DELTA;
+    EXPECT(!cpu || attends == (1 + again) * layers, "%s: attention %d times in %ld layers, recompute %d",
            name ? name : awkward[which].name, attends, (long)f.desc.d.layers, recompute);
     f.dev.ops = own;
     fixture_close(&f);

@@ -300,6 +300,7 @@ static void one_grid(const World *w, const ModelDesc *desc, int which, const Res
     CHECK(grid_parse(&g, grid, &err), "%s", err.msg);
     if ((g.ep > 1 || g.etp > 1) && (!desc->d.experts || desc->d.experts < g.ep)) return;
     if (g.pp * (g.vpp > 1 ? g.vpp : 1) > desc->d.layers) return;
+    if (g.cp > 1 && desc->d.dn_keys) return; /* which is refused */
     CHECK(grid_fill(&g, desc, w->all.size, NULL, 8, &err), "%s", err.msg);
     Groups groups;
     world_groups(w, &g, &groups);

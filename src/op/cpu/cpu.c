@@ -75,5 +75,5 @@ const Ops ops_cpu = {
 #include "op/op_list.h"
 #undef OP
     .tmp = { .logprob = cpu_tmp_logprob, .logprob_part = cpu_tmp_logprob_part, .logprob_end = cpu_tmp_logprob_end,
-             .sample = cpu_tmp_sample, .logprob_bwd = cpu_tmp_logprob_bwd },
+             .sample = cpu_tmp_sample, .logprob_bwd = cpu_tmp_logprob_bwd, .delta_bwd = cpu_tmp_delta_bwd },
 };

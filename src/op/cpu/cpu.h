@@ -199,6 +199,7 @@ size_t cpu_tmp_logprob(Dev *d, const Head *h);
 size_t cpu_tmp_logprob_part(Dev *d, Tensor part, const Head *h);
 size_t cpu_tmp_logprob_end(Dev *d, const Tensor *part, int n, const Head *h);
 size_t cpu_tmp_sample(Dev *d, const Sample *s);
+size_t cpu_tmp_delta_bwd(Dev *d, const DeltaGrad *g, Tensor dO, const Delta *x);
 size_t cpu_tmp_logprob_bwd(Dev *d, Tensor dh, Tensor dw, Tensor dlp, Tensor dent, const Head *h);
 
 #endif
