@@ -4,8 +4,8 @@
 #include "cmd/verbs.h"
 
 static const char *const names[] = {
-    "glm4_moe",       "glm4_moe_lite", "kimi_k2",     "seed_oss", "smollm3",
-    "hunyuan_v1_moe", "ernie4_5_moe",  "deepseek_v2", "phi3",     "phi4_mini",
+    "glm4_moe",    "glm4_moe_lite", "kimi_k2",   "seed_oss",  "smollm3",    "hunyuan_v1_moe", "ernie4_5_moe",
+    "deepseek_v2", "phi3",          "phi4_mini", "qwen2_moe", "qwen3_next", "qwen3_5_text",   "qwen3_5_moe_text",
 };
 
 static bool agrees(const char *name, const char *how, const char *args) {

@@ -40,17 +40,19 @@ static void same_answers(const char *name, int which) {
         Engine *e = engine_open(&f.model, &c, &f.mem);
         ask(&a, e, s, k ? got : want);
         const Result *r = k ? got : want;
+        bool hits = !f.desc.d.dn_keys; /* a state knows no prefix but its own */
         EXPECT(r->answers == answers_wanted(), "%s, %s: %d answers", title, s->name, r->answers);
         EXPECT(!k || !memcmp(want->at, got->at, sizeof want->at), "%s: answers differ when asked %s", title, s->name);
         int bad = k < 3 ? not_scored(&a, r, k == 0) : 0; /* the answers are equal: no need to score them again */
         EXPECT(!bad, "%s, %s: %d answers whose log-probs or entropies are not the trainer's", title, s->name, bad);
         EXPECT(s->pages > 6 || r->stats.sched.preempted > 0, "%s, %s: nothing was preempted", title, s->name);
         EXPECT(s->pages <= 6 || r->stats.sched.forks > 0, "%s, %s: nothing was forked", title, s->name);
-        EXPECT(s->how != ALONE || r->stats.sched.prefix_tokens > 0, "%s, %s: no page was found again", title, s->name);
+        EXPECT(s->how != ALONE || (r->stats.sched.prefix_tokens > 0) == hits, "%s, %s: no page was found again", title,
+               s->name);
         if (k == 0) { /* warm: the prompts are in the cache now */
             Result *again = malloc(sizeof *again);
             ask(&a, e, s, again);
-            EXPECT(!memcmp(want->at, again->at, sizeof want->at) && again->stats.sched.prefix_tokens > 0,
+            EXPECT(!memcmp(want->at, again->at, sizeof want->at) && (again->stats.sched.prefix_tokens > 0) == hits,
                    "%s: a warm cache changes the answers", title);
             free(again);
         }
@@ -106,13 +108,26 @@ static const Fault faults[] = {
     { "a stale page", "qwen2", "kv_put", spoil_ulp },
     { "a stale page of latents", "deepseek_v3", "kv_put", spoil_ulp },
     { "a page not copied for a fork", "qwen3", "kv_copy", spoil_ulp },
+    { "a gate behind attention", "~qwen3_5_text", "gate", spoil_ulp },
+    { "a centred gain", "~qwen3_next", "plus_one", spoil_ulp },
+    { "filters", "~qwen3_5_text", "conv", spoil_ulp },
+    { "unit length", "~qwen3_next", "unit", spoil_ulp },
+    { "decays", "~qwen3_next", "decay", spoil_ulp },
+    { "the delta rule", "~qwen3_5_text", "delta", spoil_ulp },
+    { "a gated norm", "~qwen3_next", "norm_gate", spoil_ulp },
 };
 
+static int awkward_of(const char *begins) {
+    int i = 0;
+    while (strncmp(awkward[i].name, begins, strlen(begins))) i++;
+    return i;
+}
 static void planted(const Fault *p) {
     const Shape *s = &shapes[0];
     EngineConf c = shape_conf(s);
     Fixture f;
-    fixture_load(&f, p->model, 0, 1, TOKENS, false, RECOMPUTE_NONE);
+    bool drawn = p->model[0] == '~'; /* one of the random ones */
+    fixture_load(&f, drawn ? NULL : p->model, drawn ? awkward_of(p->model + 1) : 0, 1, TOKENS, false, RECOMPUTE_NONE);
     unguarded(&f);
     engine_room(&f, s);
     Asking a = { 0 };

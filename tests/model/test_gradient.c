@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { TOKENS = 96 };
+enum { TOKENS = 96, DELTA = COUNT(awkward) - 1, GATES = COUNT(awkward) - 3 }; /* (the last of families.inc) */
 
 typedef struct {
     Fixture f;
@@ -115,12 +115,45 @@ int main(void) {
         const char *fault;
         bool expands;
     } planted[] = {
-        { 0, "linear_dx" },         { 0, "linear_dw.dw" },        { 2, "linear_dw.db" },     { 0, "grouped_dx" },
-        { 0, "grouped_dw" },        { 1, "headwise_dw" },         { 2, "embed_bwd" },        { 0, "rmsnorm_bwd.dx" },
-        { 1, "rmsnorm_bwd.dg" },    { 2, "swiglu_bwd.dup" },      { 1, "swiglu_bwd.dgate" }, { 0, "attend_bwd.dq" },
-        { 2, "attend_bwd.dk" },     { 1, "attend_bwd.dv" },       { 0, "route_bwd" },        { 1, "permute_bwd" },
-        { 0, "combine_bwd.drows" }, { 1, "combine_bwd.dweight" }, { 1, "logprob_bwd.dh" },   { 0, "logprob_bwd.dw" },
-        { 1, "copy_heads", true },  { 1, "attend_bwd.dv", true },
+        { 0, "linear_dx" },
+        { 0, "linear_dw.dw" },
+        { 2, "linear_dw.db" },
+        { 0, "grouped_dx" },
+        { 0, "grouped_dw" },
+        { 1, "headwise_dw" },
+        { 2, "embed_bwd" },
+        { 0, "rmsnorm_bwd.dx" },
+        { 1, "rmsnorm_bwd.dg" },
+        { 2, "swiglu_bwd.dup" },
+        { 1, "swiglu_bwd.dgate" },
+        { 0, "attend_bwd.dq" },
+        { 2, "attend_bwd.dk" },
+        { 1, "attend_bwd.dv" },
+        { 0, "route_bwd" },
+        { 1, "permute_bwd" },
+        { 0, "combine_bwd.drows" },
+        { 1, "combine_bwd.dweight" },
+        { 1, "logprob_bwd.dh" },
+        { 0, "logprob_bwd.dw" },
+        { 1, "copy_heads", true },
+        { 1, "attend_bwd.dv", true },
+        { GATES, "gate_bwd.da" },
+        { GATES, "gate_bwd.dg" },
+        { DELTA, "conv_bwd.dx" },
+        { DELTA, "conv_bwd.dw" },
+        { DELTA, "unit_bwd" },
+        { DELTA, "decay_bwd.da" },
+        { DELTA, "decay_bwd.db" },
+        { DELTA, "decay_bwd.dA" },
+        { DELTA, "decay_bwd.ddt" },
+        { DELTA, "delta_bwd.q" },
+        { DELTA, "delta_bwd.k" },
+        { DELTA, "delta_bwd.v" },
+        { DELTA, "delta_bwd.g" },
+        { DELTA, "delta_bwd.beta" },
+        { DELTA, "norm_gate_bwd.dx" },
+        { DELTA, "norm_gate_bwd.dz" },
+        { DELTA, "norm_gate_bwd.dw" },
     };
     for (int i = 0; i < (int)COUNT(awkward); i++) check_model(i, NULL, false);
     check_model(1, NULL, true);
