@@ -95,6 +95,12 @@ ModelDesc arch_adapter(const ModelDesc *m, const AdapterPlan *plan, Mem *mem) {
     return out;
 }
 
+bool adapter_of_experts(const ModelDesc *adapter) {
+    for (const ParamDesc *p = adapter->arch->params; p->name; p++)
+        if (p->where == IN_EXPERT) return true;
+    return false;
+}
+
 static void add_count(void *user, const ParamDesc *p, int layer, int64_t experts, int64_t rows, int64_t cols) {
     (void)p, (void)layer;
     *(int64_t *)user += experts * rows * cols;

@@ -51,6 +51,7 @@ double adapter_scale(double alpha, double rank, bool rslora);
 /* The value of the first pattern that a module's name has, or 'otherwise'. */
 bool adapter_pattern(double *out, const AdapterPattern *p, int n, const char *module, double otherwise, Err *err);
 
+bool    adapter_of_experts(const ModelDesc *adapter);           /* has it any? */
 int64_t adapter_count(const ModelDesc *adapter);                /* parameters */
 
 #endif

@@ -1,5 +1,6 @@
 /* model_args.c - dtypes, sizes and folders from the command line. */
 #include "cmd/model_args.h"
+#include "param/merge.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,13 +47,29 @@ bool arg_out(const char *out, const char *from, bool force, Err *err) {
     return err_set(err, "%s: is there already; --force replaces a model", out);
 }
 
-bool write_as(const ModelDesc *m, const char *out, DType t, int64_t shard_bytes, int threads, Err *err) {
+static bool write_from(const ModelDesc *m, Merge *merge, const char *out, DType t, int64_t shard_bytes, int threads,
+                       Err *err) {
     Buf text = { 0 };
     params_config_text(&text, m, t);
     Threads *all = threads_open(threads ? threads : threads_default());
-    SaveOpts o = { .dtype = t, .shard_bytes = shard_bytes, .from_dir = m->dir, .config_text = text.data };
+    SaveOpts o = {
+        .dtype = t, .shard_bytes = shard_bytes, .from_dir = m->dir, .config_text = text.data, .merge = merge
+    };
     bool ok = params_convert(m, all, out, o, err);
     threads_close(all);
     buf_free(&text);
+    return ok;
+}
+
+bool write_as(const ModelDesc *m, const char *out, DType t, int64_t shard_bytes, int threads, Err *err) {
+    return write_from(m, NULL, out, t, shard_bytes, threads, err);
+}
+
+bool write_merged(const ModelDesc *m, const char *adapter, const char *out, DType t, int64_t shard_bytes, int threads,
+                  Err *err) {
+    Merge merge;
+    TRY(merge_open(&merge, m, adapter, err));
+    bool ok = write_from(m, &merge, out, t, shard_bytes, threads, err);
+    merge_close(&merge);
     return ok;
 }

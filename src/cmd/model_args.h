@@ -12,5 +12,8 @@ bool    arg_out(const char *out, const char *from, bool force, Err *err);
 /* The model m, from its files into the folder out, in another format or in files of another size; threads 0: all
  * cores. */
 bool    write_as(const ModelDesc *m, const char *out, DType t, int64_t shard_bytes, int threads, Err *err);
+/* The same with an adapter's folder added into the weights. */
+bool    write_merged(const ModelDesc *m, const char *adapter, const char *out, DType t, int64_t shard_bytes,
+                     int threads, Err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* sampling.c - the command line's sampling options, and the ranks of a verb that samples. */
 #include "cmd/sampling.h"
+#include "arch/adapter.h"
 #include "jinja/jinja.h"
 
 int sampling_opts(const Verb *v, const SamplingArgs *a) {
@@ -17,7 +18,8 @@ bool sampling_grid(Ranks *r, Replicas *out, const char *grid, const ModelDesc *m
                        "--grid: a token's step is one row of each layer, so there is nothing to pass from stage to "
                        "stage or to cut by positions: sampling takes tp, ep, etp and dp, not %s",
                        g.pp > 1 ? "pp" : "cp");
-    if (m->d.experts && !g.ep && !g.etp) g.etp = g.tp;
+    bool whole = m->adapter && adapter_of_experts(m->adapter); /* an expert's adapter is not cut */
+    if (m->d.experts && !g.ep && !g.etp && !whole) g.etp = g.tp;
     TRY(ranks_grid(r, &g, NULL, m, leaves ? (int)leaves : LEAVES_MOST, err));
     if (ranks_count(r) > 1) *out = replicas_of(&r->world, &r->shard.g, &r->groups);
     return true;

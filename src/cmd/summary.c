@@ -32,10 +32,11 @@ static int dropped(Recompute r) {
     return r == RECOMPUTE_FULL ? DROP_ALL : r == RECOMPUTE_SELECTIVE ? DROP_NORM | DROP_ACT | DROP_ROWS : 0;
 }
 
-/* False for a model too large to do that in passing, on a CPU. */
+/* False for a model too large to do that in passing, on a CPU, and where an adapter is trained: nobody has measured
+ * what its steps take. */
 static bool run_predict(const ModelDesc *m, const PredictIn *in, Predicted *out) {
     enum { LARGEST = 60 * 1000 * 1000 };
-    if (!in->card && arch_param_count(m) > LARGEST) return false;
+    if (m->adapter || (!in->card && arch_param_count(m) > LARGEST)) return false;
     Mem mem = { 0 };
     Err err;
     ModelSum *s = MEM_NEW(&mem, ModelSum);
@@ -196,8 +197,9 @@ static void time_summary(Run *r) {
 void run_summary(Run *r) {
     putchar('\n');
     end_line(r->job.step, r->job.steps, r->job.c.trainer.run_dir);
-    const Arena *arenas[] = { &r->job.o.model.w.arena, &r->job.policy.grads.arena, &r->job.policy.opt.dev,
-                              &r->job.policy.opt.host, &r->job.policy.act,         &r->job.o.dev.tmp };
+    const Arena *arenas[] = { &r->job.o.model.w.arena, &r->job.o.model.lora.arena, &r->job.policy.grads.arena,
+                              &r->job.policy.opt.dev,  &r->job.policy.opt.host,    &r->job.policy.act,
+                              &r->job.o.dev.tmp };
     puts("memory:");
     for (size_t i = 0; i < COUNT(arenas); i++) arena_line(arenas[i]);
     MemoryUsed memory = memory_used();

@@ -8,13 +8,15 @@
 
 typedef struct {
     int64_t threads;
-    const char *dtype, *shard;
+    const char *dtype, *shard, *merge;
     bool force;
 } Args;
 
 static const Opt options[] = {
     { "dtype", OPT_STR, offsetof(Args, dtype), "bf16|f32", "format of the weights (default bf16)" },
     { "shard-size", OPT_STR, offsetof(Args, shard), "5GB", "largest file (default 5GB)" },
+    { "merge", OPT_STR, offsetof(Args, merge), "ADAPTER",
+      "add this adapter, a folder as peft writes it, to the weights" },
     { "threads", OPT_INT, offsetof(Args, threads), "N", "threads (default: all cores)", 1, THREADS_MOST },
     { "force", OPT_FLAG, offsetof(Args, force), "", "replace OUT if it is there and is a model" },
     { 0 },
@@ -24,6 +26,7 @@ static bool convert(const Args *a, const char *from, const char *out, DType t, i
     ModelDesc m;
     TRY(model_desc_load(&m, from, mem, err) && model_desc_runs(&m, err));
     TRY(arg_out(out, m.dir, a->force, err));
+    if (a->merge) return write_merged(&m, a->merge, out, t, shard, (int)a->threads, err);
     return write_as(&m, out, t, shard, (int)a->threads, err);
 }
 
@@ -45,7 +48,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_convert = {
     .name = "convert",
-    .usage = "MODEL OUT [--dtype bf16|f32] [--shard-size 5GB]",
+    .usage = "MODEL OUT [--dtype bf16|f32] [--shard-size 5GB] [--merge ADAPTER]",
     .summary = "write a model in another number format or in other files",
     .detail =
         "OUT gets the weights under the hub's names, config.json and the tokenizer files; it is written beside and\n"

@@ -4,6 +4,8 @@
 #include "model/open.h"
 #include "train/checkpoint.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +37,24 @@ static bool write_model(const Args *a, const char *from, const char *out, Mem *m
     return write_as(&m, out, t, shard, 0, err);
 }
 
+/* Of a run that trained an adapter: its folder as it is. */
+static bool write_adapter(const Args *a, const char *from, const char *out, Mem *mem, Err *err) {
+    TRY(arg_out(out, from, a->force, err));
+    if (dir_exists(out) && !peft_is(out))
+        return err_set(err, "%s: is there and is no adapter's folder: it is left alone, choose another name", out);
+    DIR *dir = opendir(from);
+    bool ok = dir ? dir_make(out, err) : err_set(err, "%s: cannot read the folder: %s", from, strerror(errno));
+    for (struct dirent *e; ok && (e = readdir(dir));) {
+        Buf data = { 0 };
+        if (e->d_name[0] != '.')
+            ok = file_read(&data, mem_printf(mem, "%s/%s", from, e->d_name), err)
+                 && file_write(mem_printf(mem, "%s/%s", out, e->d_name), data.data, data.n, err);
+        buf_free(&data);
+    }
+    if (dir) closedir(dir);
+    return ok && dir_sync(out, err);
+}
+
 static int run(const Verb *v, int argc, char **argv) {
     Args a = { .dtype = "f32", .shard_size = "5GB" };
     const char *words[2], *path;
@@ -47,9 +67,11 @@ static int run(const Verb *v, int argc, char **argv) {
                      : checkpoint_find(words[0], LOOK_MODEL, &path, &step, &mem, &err);
     if (ok && !path) ok = err_set(&err, "%s: holds no checkpoint (a run folder has checkpoints/step-...)", words[0]);
     if (ok) {
-        char *model = mem_printf(&mem, "%s/model", path);
-        ok = write_model(&a, model, words[1], &mem, &err);
-        if (ok) printf("%s: the model after %" PRId64 " steps of %s\n", words[1], step, words[0]);
+        char *model = mem_printf(&mem, "%s/model", path), *adapter = mem_printf(&mem, "%s/adapter", path);
+        bool adapts = !dir_exists(model) && peft_is(adapter);
+        ok = adapts ? write_adapter(&a, adapter, words[1], &mem, &err) : write_model(&a, model, words[1], &mem, &err);
+        if (ok && adapts) printf("%s: the adapter after %" PRId64 " steps of %s\n", words[1], step, words[0]);
+        else if (ok) printf("%s: the model after %" PRId64 " steps of %s\n", words[1], step, words[0]);
     }
     mem_free(&mem);
     return ok ? 0 : cmd_fail(v, &err);

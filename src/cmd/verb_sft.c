@@ -302,6 +302,7 @@ static RunShape shape_of(void *user) {
                        .like = open_kind(&s->job.o, c->trainer.leaves),
                        .threads = threads_count(s->job.o.dev.threads),
                        .policy = p,
+                       .base = open_disk_dtype(&s->job.o, config_random(c)),
                        .questions = (int)c->sft.batch_size,
                        .pixels = image_stats_pixels(&s->image_stats, &s->job.o.desc.d),
                        .save_buffer = c->trainer.save_buffer,

@@ -4,11 +4,13 @@
 #include "base/file.h"
 #include "config/use.h"
 #include "engine/engine.h"
+#include "param/peft.h"
 #include "task/reward.h"
 
 #include <math.h>
 #include <errno.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -351,6 +353,22 @@ static bool rewards(const Config *c, Err *err) {
 
 /* The planner writes recipes for many ranks; what of them cannot be had is said here, or by
  * the grid itself (config_check_model). */
+static bool adapters(const Config *c, Err *err) {
+    Mem mem = { 0 };
+    AdapterSpec unused;
+    if (!config_adapts(c)) return true;
+    if (c->model.adapter && c->train.lora.rank)
+        return err_set(err, "model.adapter is trained as it is: leave train.lora.rank (%" PRId64 ") out",
+                       c->train.lora.rank);
+    if (c->model.adapter && !peft_is(c->model.adapter))
+        return err_set(err, "model.adapter: %s has no adapter_config.json", c->model.adapter);
+    if (c->train.park_weights)
+        return err_set(err, "train.park_weights: weights that an adapter is added to are read in every phase");
+    bool ok = config_lora(&unused, c, &mem, err);
+    mem_free(&mem);
+    return ok;
+}
+
 static bool grids(const Config *c, Err *err) {
     if (c->grid.split && (c->grid.first_layers != CONF_UNSET || c->grid.last_layers != CONF_UNSET))
         return bad(c, err, "grid.split", "set this or grid.first_layers and grid.last_layers, not both");
@@ -377,8 +395,8 @@ static bool sft(const Config *c, Err *err) {
 typedef bool Check(const Config *, Err *);
 static Check *const train_settings[] = { batches, sampling, tools, advantages, kl, losses, schedule, validation, NULL },
                     *const sft_settings[] = { sft, schedule, validation, NULL },
-                    *const train_rest[] = { rewards, grids, files, checkpoints, NULL },
-                    *const sft_rest[] = { grids, files, checkpoints, NULL };
+                    *const train_rest[] = { rewards, grids, adapters, files, checkpoints, NULL },
+                    *const sft_rest[] = { grids, adapters, files, checkpoints, NULL };
 
 static bool all_of(Check *const *checks, const Config *c, Err *err) {
     for (; *checks; checks++) TRY((*checks)(c, err));

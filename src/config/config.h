@@ -18,6 +18,9 @@ typedef enum { ON_DIFFERENCE_STOP, ON_DIFFERENCE_WARN } OnDifference;
 typedef enum { FILTER_SCORE, FILTER_ACC, FILTER_REWARD } FilterMetric;
 typedef enum { RESUME_AUTO, RESUME_NEVER } Resume;
 typedef enum { SAVE_AUTO, SAVE_NEVER } Save;
+enum { EXPERTS_FULL, EXPERTS_SHARE };                               /* train.lora.experts */
+enum { LORA_UNIFORM, LORA_GAUSSIAN };                               /* train.lora.init */
+extern const Name lora_experts_names[], lora_init_names[];
 enum { WEIGHTS_AUTO = -1 };                                          /* train.weights: as the device computes */
 extern const Name weights_names[], master_names[], moments_names[], saved_names[];
 extern const Name recompute_names[], truncation_names[], on_nan_names[], filter_names[], resume_names[], save_names[],
@@ -33,7 +36,7 @@ enum { CONF_MAX = 192 };
 typedef struct Config {
     ConfVerb verb;
     /* tokenizer: = path; the last two: or NULL, UNSET */
-    struct { const char *path, *tokenizer, *chat_template; int64_t random; } model;
+    struct { const char *path, *tokenizer, *chat_template, *adapter; int64_t random; } model;
     struct {
         StrList     train_files, val_files;
         const char *prompt_key, *source_key, *answer_key, *images_key, *videos_key, *image_processor;
@@ -80,6 +83,13 @@ typedef struct Config {
         /* the last three: DType, or WEIGHTS_AUTO */
         int     schedule, loss, loss_agg, kl_loss_type, recompute, weights, master, moments;
         bool    shuffle, use_kl_loss, park_states, park_weights, freeze_tower, keep_logits;
+        struct {                                            /* rank 0: no adapter, unless model.adapter is one */
+            int64_t rank;
+            double  alpha, dropout;
+            StrList targets, exclude, rank_pattern, alpha_pattern;      /* patterns: "name=value" */
+            bool    rslora, bias;
+            int     experts, init;
+        } lora;
     } train;
     struct {
         const char *scorer, *command, *library, *python, *python_function;      /* or NULL, but for python_function */

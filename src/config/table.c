@@ -8,6 +8,8 @@
 const Name recompute_names[]  = { { "none", RECOMPUTE_NONE }, { "selective", RECOMPUTE_SELECTIVE },
                                   { "full", RECOMPUTE_FULL }, { 0 } };
 const Name weights_names[]    = { { "auto", WEIGHTS_AUTO }, { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
+const Name lora_experts_names[] = { { "full", EXPERTS_FULL }, { "share", EXPERTS_SHARE }, { 0 } };
+const Name lora_init_names[]  = { { "uniform", LORA_UNIFORM }, { "gaussian", LORA_GAUSSIAN }, { 0 } };
 const Name master_names[]     = { { "f32", DT_F32 }, { "remainder", DT_I16 }, { 0 } };
 const Name moments_names[]    = { { "f32", DT_F32 }, { "bf16", DT_BF16 }, { 0 } };
 const Name saved_names[]      = { { "f32", SAVED_F32 }, { "bf16", SAVED_BF16 }, { "none", SAVED_NONE }, { 0 } };
@@ -47,6 +49,8 @@ INT(model.random, "null", 0, 9e15, TS,
     "weights from this seed and config.json, not from files: for benches and tests", NULL)
 STR(model.tokenizer, "null", TS,
     "folder or file of the tokenizer; null: model.path", "actor_rollout_ref.model.tokenizer_path data.tokenizer")
+STR(model.adapter, "null", TS,
+    "adapter to go on training, a folder as peft writes it; null: none, or a fresh one of train.lora", NULL)
 STR(model.chat_template, "null", TS,
     "file with a chat template; null: the tokenizer's", "actor_rollout_ref.model.custom_chat_template")
 
@@ -233,6 +237,20 @@ BOOL(train.use_kl_loss, "false", T,
 REAL(train.kl_loss_coef, "0.001", 0, NO_MAX, T,            "its coefficient", ACTOR "kl_loss_coef")
 ENUM(train.kl_loss_type, "k3", kl_names, T,
     "how it is estimated; k3+: k3's value, k2's gradient", ACTOR "kl_loss_type")
+INT(train.lora.rank, "0", 0, 4096, TS,
+    "train an adapter of that rank, and not the model; 0: the model", NULL)
+REAL(train.lora.alpha, "32", ABOVE_0, 1e6, TS,             "its product is multiplied by alpha / rank", NULL)
+STRS(train.lora.targets, "[]", TS,
+    "ends of linear maps' names, or [re:EXPRESSION] of whole names; []: all but the router", NULL)
+STRS(train.lora.exclude, "[]", TS,                         "ends of names that are no targets", NULL)
+REAL(train.lora.dropout, "0", 0, 0, TS,                    "none: with it a ratio would not begin at 1", NULL)
+BOOL(train.lora.rslora, "false", TS,                       "alpha / sqrt(rank) instead", NULL)
+STRS(train.lora.rank_pattern, "[]", TS,                    "other ranks: [q_proj=4, ...]", NULL)
+STRS(train.lora.alpha_pattern, "[]", TS,                   "other alphas: [q_proj=16, ...]", NULL)
+ENUM(train.lora.experts, "full", lora_experts_names, TS,
+    "rank of an expert: the same, or its share among those that a token meets", NULL)
+ENUM(train.lora.init, "uniform", lora_init_names, TS,      "how A begins; B is 0", NULL)
+BOOL(train.lora.bias, "false", TS,                         "a bias behind B, too", NULL)
 REAL(train.tower_lr, "null", ABOVE_0, 10, TS,
     "learning rate of the vision tower and its merger, with lr's schedule; null: lr", NULL)
 BOOL(train.freeze_tower, "false", TS,

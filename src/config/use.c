@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* clang-format off */
@@ -40,10 +41,12 @@ AdvConf config_advantage(const Config *c) {
 }
 
 Trained config_trained(const Config *c) {
-    return (Trained){ (Recompute)c->train.recompute, c->train.keep_logits, c->train.freeze_tower };
+    return (Trained){ (Recompute)c->train.recompute, c->train.keep_logits,
+                      c->train.freeze_tower || config_adapts(c) };
 }
 
 OptimTypes config_states(const Config *c, const Dev *d) {
+    if (config_adapts(c)) return (OptimTypes){ DT_F32, DT_F32, (DType)c->train.moments };
     return (OptimTypes){ .weights = c->train.weights == WEIGHTS_AUTO ? d->act : (DType)c->train.weights,
                          .master = (DType)c->train.master, .moments = (DType)c->train.moments };
 }
@@ -88,7 +91,8 @@ bool config_rollout_grid(GridShape *g, const Config *c, const ModelDesc *m, int 
                        "experts over %" PRId64 " ranks, but a replica has tp %" PRId64 " x dp %" PRId64
                        ": a divisor of %" PRId64 " is wanted",
                        ep, tp, dp, tp * dp);
-    *g = (GridShape){ .tp = (int)tp, .ep = (int)ep, .etp = m->d.experts && ep == 1 ? (int)tp : 1 };
+    bool cut = m->d.experts && ep == 1 && !(m->adapter && adapter_of_experts(m->adapter)); /* whose adapter is whole */
+    *g = (GridShape){ .tp = (int)tp, .ep = (int)ep, .etp = cut ? (int)tp : 1 };
     return grid_fill(g, m, ranks, NULL, leaves, err);
 }
 
@@ -215,3 +219,39 @@ CheckpointConf config_saves(const Config *c, const Carried *carried) {
 }
 
 RandomFill config_random(const Config *c) { return random_fill(c->model.random == CONF_UNSET ? -1 : c->model.random); }
+
+/* ---- adapters */
+bool config_adapts(const Config *c) { return c->train.lora.rank > 0 || c->model.adapter; }
+
+static bool patterns(const AdapterPattern **out, int *n, const StrList *list, const char *option, Mem *mem, Err *err) {
+    AdapterPattern *p = MEM_ARRAY(mem, AdapterPattern, (size_t)list->n + 1);
+    for (int64_t i = 0; i < list->n; i++) {
+        const char *equal = strrchr(list->at[i], '=');
+        char *end = NULL;
+        double value = equal ? strtod(equal + 1, &end) : 0;
+        if (!equal || equal == list->at[i] || end == equal + 1 || *end)
+            return err_set(err, "%s: \"%.100s\": a pattern is name=number", option, list->at[i]);
+        p[i] = (AdapterPattern){ mem_str(mem, list->at[i], (size_t)(equal - list->at[i])), value };
+    }
+    *out = p, *n = (int)list->n;
+    return true;
+}
+
+bool config_lora(AdapterSpec *out, const Config *c, Mem *mem, Err *err) {
+    static const char *all[] = { "all-linear" };
+    static const StrList every = { all, 1 };
+    const StrList *t = c->train.lora.targets.n ? &c->train.lora.targets : &every;
+    *out = (AdapterSpec){ .rank = c->train.lora.rank,
+                          .alpha = c->train.lora.alpha,
+                          .rslora = c->train.lora.rslora,
+                          .bias = c->train.lora.bias,
+                          .divided = c->train.lora.experts == EXPERTS_SHARE,
+                          .targets = t->at,
+                          .n_targets = (int)t->n,
+                          .exclude = c->train.lora.exclude.at,
+                          .n_exclude = (int)c->train.lora.exclude.n };
+    if (t->n == 1 && !strncmp(t->at[0], "re:", 3)) out->regex = t->at[0] + 3;
+    return patterns(&out->ranks, &out->n_ranks, &c->train.lora.rank_pattern, "train.lora.rank_pattern", mem, err)
+           && patterns(&out->alphas, &out->n_alphas, &c->train.lora.alpha_pattern, "train.lora.alpha_pattern", mem,
+                       err);
+}

@@ -3,6 +3,7 @@
 #define CONFIG_USE_H
 
 #include "algo/advantage.h"
+#include "arch/adapter.h"
 #include "algo/kl.h"
 #include "algo/loss.h"
 #include "config/config.h"
@@ -40,6 +41,8 @@ void      config_set_time(Config *c, const char *now);
 LrConf    config_lr(const Config *c, int64_t total_steps);
 AdamConf  config_adam(const Config *c, double lr);
 int64_t   config_updates_per_step(const Config *c);         /* epochs * mini-batches */
+bool      config_adapts(const Config *c);                   /* an adapter is trained, and not the model */
+bool      config_lora(AdapterSpec *out, const Config *c, Mem *mem, Err *err);
 bool      config_needs_ref(const Config *c);                /* a reference model is needed */
 bool      config_cuts(const Config *c);                     /* answers are drawn with top-k, top-p or min-p */
 bool      config_keeps_sets(const Config *c);               /* and the sets that were kept travel with

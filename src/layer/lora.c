@@ -171,12 +171,19 @@ void lora_heads_dw(const Ctx *c, const Params *g, const Linear *l, Tensor dy, Te
 }
 
 /* ---- experts */
+/* Where tokens of all ranks come to every rank (Ctx.each) the rows of others' experts are -0 in y, and stay so. */
+static void begin_rows(const Ctx *c, Tensor wide) {
+    if (!c->each) return;
+    op_zero(c->dev, wide);
+    op_scale(c->dev, wide, wide, -1);
+}
 void lora_experts(const Ctx *c, Tensor y, Tensor x, const Linear *l, Seqs ex) {
     Dev *d = c->dev;
     size_t mark = arena_mark(&d->tmp);
     Tensor u = push_rank(c, x.rows, l), wide = tensor_push(&d->tmp, y.dtype, y.rows, y.cols);
     op_grouped(d, u, x, l->lora.a, ex, leaves_one(x.cols));
     op_scale(d, u, u, l->lora.scale);
+    begin_rows(c, wide);
     op_grouped(d, wide, u, l->lora.b, ex, leaves_one(u.cols));
     op_add(d, y, y, wide);
     arena_pop(&d->tmp, mark);

@@ -118,6 +118,7 @@ typedef struct {
     DType dtype;
     int64_t shard_bytes;
     const char *from_dir, *config_text;
+    struct Merge *merge;                /* of params_convert: an adapter that is added (merge.h), or NULL */
 } SaveOpts;
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
 /* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */

@@ -320,9 +320,8 @@ bool peft_load(Params *p, Dev *d, const char *dir, Err *err) {
 }
 
 bool adapter_fits(const ModelDesc *adapter, const GridShape *g, Err *err) {
-    bool experts = false;
-    for (const ParamDesc *p = adapter->arch->params; p->name; p++) experts = experts || in_experts(p);
-    return !experts || g->etp == 1 || err_set(err, "an adapter of experts is not cut by etp: ep instead");
+    return !adapter_of_experts(adapter) || g->etp == 1
+           || err_set(err, "an adapter of experts is not cut by etp: ep instead");
 }
 
 /* ---- a fresh one */

@@ -31,6 +31,9 @@ bool peft_load(Params *p, Dev *d, const char *dir, Err *err);
  * of one row, layer and expert, [rows,cols] as the table has it; false: it is not there so. */
 bool peft_value(float *out, const StFiles *f, const ModelDesc *adapter, const ParamDesc *p, int layer, int expert);
 
+/* adapter_config.json of a table, which peft and other engines read; base: of the model's folder. */
+void peft_config_text(Buf *out, const ModelDesc *adapter, const char *base);
+
 /* A grid that it can be cut by: an expert's is not cut (etp). */
 bool adapter_fits(const ModelDesc *adapter, const GridShape *g, Err *err);
 

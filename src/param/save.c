@@ -2,6 +2,7 @@
  * with (tokenizer, chat template).  Everything is written into a folder beside and synced; one rename makes it the
  * model, so a kill or a full disk leaves the old one. */
 #include "param/param.h"
+#include "param/merge.h"
 #include "param/source.h"
 
 #include <dirent.h>
@@ -108,7 +109,10 @@ typedef struct {
     Threads *threads;
     const Source *src;
     char *to; /* [PIECE] */
+    Merge *merge;
+    float *wide; /* [PIECE], with merge */
     DType t;
+    bool adds; /* to this matrix */
     int64_t from, n;
     int64_t bad[PIECE / SLICE]; /* of each slice, the first that is not finite, or -1 */
     Err *err;
@@ -119,13 +123,18 @@ static void convert_slice(void *arg, int index, int worker) {
     FromFiles *x = arg;
     int64_t a = (int64_t)index * SLICE, n = x->n - a < SLICE ? x->n - a : SLICE;
     char *to = x->to + (size_t)a * dtype_size(x->t);
-    convert_from(to, x->t, x->src, x->from + a, n);
+    if (x->adds) {
+        convert_from(x->wide + a, DT_F32, x->src, x->from + a, n);
+        merge_add(x->merge, x->wide + a, x->from + a, n);
+        convert_f32(to, x->t, x->wide + a, DT_F32, n);
+    } else convert_from(to, x->t, x->src, x->from + a, n);
     x->bad[index] = convert_not_finite(to, x->t, n);
 }
 
 static const void *fetch_files(void *user, size_t item, int64_t from, int64_t *n, DType t) {
     FromFiles *x = user;
     const SourceItem *it = &x->s.at[item];
+    x->adds = x->merge && merge_has(x->merge, it);
     x->src = &it->src, x->t = t, x->from = from, x->n = *n;
     int slices = (int)((*n + SLICE - 1) / SLICE);
     threads_run(x->threads, slices, convert_slice, x);
@@ -247,9 +256,10 @@ bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err)
 }
 
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err) {
-    FromFiles x = { .threads = threads, .err = err };
+    FromFiles x = { .threads = threads, .err = err, .merge = o.merge };
     TRY(sources_open(&x.s, m, o.from_dir, err));
     x.to = mem_push(&x.s.mem, (size_t)PIECE * 4);
+    if (o.merge) x.wide = mem_push(&x.s.mem, (size_t)PIECE * 4);
     bool ok = save(&(Weights){ fetch_files, &x, m }, dir, o, err);
     sources_close(&x.s);
     return ok;

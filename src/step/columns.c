@@ -83,7 +83,7 @@ static bool staleness_weights(Run *r, Err *err) {
 /* Over what the cache held: no answer is under way. */
 static bool ask_reference(Run *r, Err *err) {
     if (!r->ref.on) return true;
-    block_for(&r->job.policy.block, BLOCK_REFERENCE);
+    block_for(&r->job.policy.block, r->job.o.desc.adapter ? BLOCK_SCORE : BLOCK_REFERENCE);
     return column_of(r, &r->ref.policy, r->flat.ref, r->ref.policy.c.max_seqs, err);
 }
 

@@ -83,7 +83,7 @@ static size_t beside_at(Count *c, const Place *from, const Place *to, const Shar
             return b->bytes;
     }
     Beside b = { *from, *to, s->at.ep, sampler->at.ep,
-                 params_bytes_beside(c->any.m, sampler, s, c->any.policy.states.weights) };
+                 params_bytes_beside(c->any.m, sampler, s, run_weights_dtype(&c->any)) };
     VEC_PUSH(c->beside, b);
     return b.bytes;
 }

@@ -62,14 +62,15 @@ static bool look_at_files(const Job *j, uint64_t seed, Identity *id, Identity *w
     TRY(identity_config(c->from.gone ? weights : id, j->o.desc.dir, err) /* a checkpoint's own is written anew */
         && identity_tokenizer(id, c->from.tokenizer, c->from.chat_template, err)
         && identity_scorer(id, c->from.scorer, c->reward.library, c->reward.command, err));
-    bool wanted = (ranks_count(&j->ranks) > 1 || config_needs_ref(c)) && !config_random(c).on;
+    bool wanted = (ranks_count(&j->ranks) > 1 || config_needs_ref(c) || config_adapts(c)) && !config_random(c).on;
     return !wanted || identity_weights(weights, j->o.desc.dir, seed, err);
 }
 
-/* In a checkpoint one line stands for all files of the reference. */
+/* In a checkpoint one line stands for all files of the reference, or of the model that an adapter is added to. */
 static void keep_reference(const Job *j, Identity *id, const Identity *weights) {
-    if (!config_needs_ref(&j->c) || !weights->lines.n) return;
-    identity_say(id, "the reference model", "%016" PRIx64,
+    bool adapts = config_adapts(&j->c);
+    if (!(config_needs_ref(&j->c) || adapts) || !weights->lines.n) return;
+    identity_say(id, adapts ? "the base model" : "the reference model", "%016" PRIx64,
                  hash_bytes(HASH_START, weights->lines.data, weights->lines.n));
 }
 

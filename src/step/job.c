@@ -33,6 +33,7 @@ static bool open_first(Job *j, Err *err) {
         .threads = c->trainer.threads,
         .device = c->trainer.device,
         .compute = c->trainer.compute,
+        .adapter = c->model.adapter,
         .ranks = &j->ranks,
         .sizes = j->counted > 0,
     };
@@ -47,12 +48,27 @@ static bool read_small_files(Job *j, Err *err) {
     return params_carry(&j->carried, j->o.desc.dir, c->from.tokenizer, c->from.chat_template, &j->mem, err);
 }
 
+/* A fresh one of train.lora; model.adapter's is there by now. */
+static bool open_adapter(Job *j, Err *err) {
+    AdapterSpec spec;
+    AdapterPlan plan;
+    if (j->c.train.lora.rank) {
+        TRY(config_lora(&spec, &j->c, &j->mem, err) && adapter_plan_of(&plan, &j->o.desc, &spec, &j->mem, err));
+        j->adapter = arch_adapter(&j->o.desc, &plan, &j->mem);
+        j->o.desc.adapter = &j->adapter;
+    }
+    if (j->o.desc.adapter && open_on_gpu(&j->o))
+        return err_set(err, "LoRA was not tried on a GPU yet: trainer.device=cpu");
+    return true;
+}
+
 bool job_open(Job *j, Err *err) {
     GridShape axes = config_axes(&j->c);
     ranks_phase(&j->ranks, "loading");
     stop_listen_early();
     TRY(job_agree(j, open_first(j, err) && read_small_files(j, err), err));
     j->o.desc.freeze_tower = j->c.train.freeze_tower;
+    TRY(job_agree(j, open_adapter(j, err), err));
     TRY(ranks_grid(&j->ranks, &axes, config_split(&j->c, &j->mem), &j->o.desc, 0, err));
     j->c.trainer.leaves = config_leaves(&j->c, open_on_gpu(&j->o));
     return true;
@@ -111,7 +127,7 @@ bool job_fits(Job *j, const RunShape *s, Err *err) {
 
 bool job_open_weights(Job *j, const RunShape *s, Err *err) {
     OpenOpts oo = { .leaves = j->c.trainer.leaves,
-                    .trained = true,
+                    .trained = !s->m->adapter,
                     .weights = s->policy.states.weights,
                     .random = config_random(&j->c),
                     .unfilled = j->c.from.gone,
@@ -121,7 +137,10 @@ bool job_open_weights(Job *j, const RunShape *s, Err *err) {
         j->block = dev_arena(&j->o.dev, "activations", z.block);
         oo.in = policy_weights_in(j->block, &z);
     }
-    return open_weights(&j->o, &oo, run_scratch_bytes(s), err);
+    TRY(open_weights(&j->o, &oo, run_scratch_bytes(s), err));
+    if (s->m->adapter && !j->o.peft.dir)
+        adapter_init(&j->o.model.lora, &j->o.dev, (uint64_t)j->c.trainer.seed, j->c.train.lora.init == LORA_GAUSSIAN);
+    return true;
 }
 
 bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
@@ -129,7 +148,8 @@ bool job_open_policy(Job *j, const PolicyConf *p, Err *err) {
     PolicyConf conf = *p;
     conf.block = j->block;
     policy_open(&j->policy, &j->o.model, &conf, &j->mem);
-    j->member[j->members++] = (Member){ MEMBER_MODEL, &j->policy };
+    j->member[j->members++] = (Member){ member_of(&j->policy), &j->policy };
+    if (j->o.desc.adapter) return true;                                      /* float32, all of it */
     if (j->c.from.gone) return true;                                         /* they come with the weights */
     if (random.on || open_disk_dtype(&j->o, random) == DT_BF16) return true; /* masters are the weights */
     return masters_load(&j->policy.opt, &j->o.model.w, &j->policy.grads, &j->o.dev, j->o.desc.dir, err);

@@ -17,6 +17,7 @@ typedef struct {
     Mem          mem;
     Ranks        ranks;
     Opened       o;                      /* the model that is trained; its device */
+    ModelDesc    adapter;                /* train.lora's */
     Policy       policy;
     LrConf       lr;
     Prompter    *prompter;
@@ -39,6 +40,7 @@ typedef struct {
     bool         listed;                 /* ... each by itself, not one of each kind (count.c) */
     Cluster      cluster;                /* ... and held against these GPUs; gpus 0: against nothing */
     const Policy *beside;                /* a reference model's, or NULL */
+    const Params *sampled_adapter;       /* and the adapter's, or NULL */
     const Params *sampled;               /* the weights that answers are sampled with, or NULL: none of their own */
     Arena        block;                  /* the policy's, where the weights lie in it */
     Need         need[MOST_NEEDS];       /* of this rank */

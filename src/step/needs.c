@@ -12,6 +12,16 @@ static size_t times(size_t a, size_t b) {
     return __builtin_mul_overflow(a, b, &x) || x > ABSURD ? ABSURD : x;
 }
 
+DType run_weights_dtype(const RunShape *s) { return s->m->adapter ? s->base : s->policy.states.weights; }
+
+/* The trainer's, and the sampler's where it is cut otherwise. */
+static size_t adapter_bytes(const RunShape *s) {
+    const ModelDesc *a = s->m->adapter;
+    if (!a) return 0;
+    return params_bytes(a, s->shard, DT_F32, false)
+           + (s->sampler ? params_bytes_beside(a, s->sampler, s->shard, DT_F32) : 0);
+}
+
 size_t run_scratch_bytes(const RunShape *s) {
     size_t tmp = policy_sizes(s->m, s->shard, &s->policy, s->like).tmp;
     if (s->has_reference) tmp = most(tmp, policy_sizes(s->m, s->shard, &s->reference, s->like).tmp);
@@ -50,12 +60,12 @@ static size_t validation_bytes(const RunShape *s) {
 
 bool run_offloads(const RunShape *s) {
     return s->policy.park_weights && s->sampler
-           && params_bytes_beside(s->m, s->sampler, s->shard, s->policy.states.weights) > 0;
+           && params_bytes_beside(s->m, s->sampler, s->shard, run_weights_dtype(s)) > 0;
 }
 
 /* The sampler's weights: beside the trainer's, those that are cut otherwise; where the trainer's are parked, all. */
 static size_t rollout_weights(const RunShape *s) {
-    DType t = s->policy.states.weights;
+    DType t = run_weights_dtype(s);
     if (!s->sampler) return 0;
     return run_offloads(s) ? params_bytes(s->m, s->sampler, t, false)
                            : params_bytes_beside(s->m, s->sampler, s->shard, t);
@@ -63,10 +73,10 @@ static size_t rollout_weights(const RunShape *s) {
 
 size_t run_room(const RunShape *s) {
     size_t kv = s->rolls ? cache_bytes(s->m, &s->engine, s->like) : 0;
-    size_t reference = s->has_reference ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0;
+    size_t reference = s->has_reference && !s->m->adapter ? params_bytes(s->m, s->shard, s->reference_dtype, false) : 0;
     size_t own = rollout_weights(s);
     if (!run_offloads(s)) return most(own + kv, reference);
-    size_t trainer = params_bytes(s->m, s->shard, s->policy.states.weights, false);
+    size_t trainer = params_bytes(s->m, s->shard, run_weights_dtype(s), false);
     return arena_round(most(own + kv, trainer + most(own, reference)));
 }
 
@@ -81,12 +91,13 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
     size_t reference = 0;
     if (s->has_reference) {
         ref = policy_sizes(s->m, s->shard, &s->reference, s->like);
-        reference = params_bytes(s->m, s->shard, s->reference_dtype, false);
+        reference = s->m->adapter ? 0 : params_bytes(s->m, s->shard, s->reference_dtype, false);
     }
     EngineSizes engine = s->rolls ? engine_sizes(s->m, &s->engine, s->like) : (EngineSizes){ 0 };
     const Need all[MOST_NEEDS] = {
         [NEED_WEIGHTS] = { "weights",
-                           update || !z.weights ? params_bytes(s->m, s->shard, s->policy.states.weights, false) : 0 },
+                           update || !z.weights ? params_bytes(s->m, s->shard, run_weights_dtype(s), false) : 0 },
+        [NEED_ADAPTER] = { "adapter", adapter_bytes(s) },
         [NEED_ROLLOUT_WEIGHTS] = { "rollout weights", update ? 0 : own },
         [NEED_SYNC_BUFFER] = { "sync buffer", s->sync_buffer },
         [NEED_REFERENCE] = { "reference", reference,
@@ -111,7 +122,8 @@ int run_needs(Need out[MOST_NEEDS], const RunShape *s) {
         [NEED_VALIDATION] = { "validation", s->rolls ? validation_bytes(s) : 0, .host = true },
         [NEED_PACKING] = { "packing", z.host + z.sort + ref.host + ref.sort, .host = true },
         [NEED_CHECKPOINT_BUFFER] = { "checkpoint buffer",
-                                     checkpoint_bytes(s->m, s->shard, s->save_buffer, s->save_moments), .host = true },
+                                     checkpoint_bytes(arch_trained(s->m), s->shard, s->save_buffer, s->save_moments),
+                                     .host = true },
         [NEED_SMALL_FILES] = { "small files", s->carried, .host = true },
         [NEED_LOADING] = { "loading", params_load_bytes(s->threads), .host = true },
     };

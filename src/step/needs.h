@@ -16,7 +16,7 @@ typedef struct {
     int        threads;
     PolicyConf policy, reference;
     bool       has_reference, rolls;        /* rolls: answers are sampled (not in sft) */
-    DType      reference_dtype;
+    DType      reference_dtype, base;           /* base: of weights that an adapter is added to */
     EngineConf engine;
     int        questions, answers, max_prompt, max_answer;      /* of a step; answers to each */
     bool       mask, greedy;                          /* one more answer to each: ReMax */
@@ -31,7 +31,7 @@ typedef struct {
 
 /* Need.id; of activations and kv, which lie in one place, the larger is there */
 enum {
-    NEED_WEIGHTS, NEED_ROLLOUT_WEIGHTS, NEED_SYNC_BUFFER, NEED_REFERENCE, NEED_GRADIENTS, NEED_OPTIMIZER,
+    NEED_WEIGHTS, NEED_ADAPTER, NEED_ROLLOUT_WEIGHTS, NEED_SYNC_BUFFER, NEED_REFERENCE, NEED_GRADIENTS, NEED_OPTIMIZER,
     NEED_OPTIMIZER_HOST, NEED_OFFLOADED_STATES, NEED_OFFLOADED_WEIGHTS, NEED_ACTIVATIONS, NEED_KV, NEED_SCRATCH,
     NEED_DECODE_STEPS, NEED_PICTURES, NEED_PIXELS, NEED_MICRO_BATCHES, NEED_ROLLOUT_LISTS, NEED_ANSWERS,
     NEED_KEPT_SETS, NEED_VALIDATION, NEED_PACKING, NEED_CHECKPOINT_BUFFER, NEED_SMALL_FILES, NEED_LOADING, MOST_NEEDS
@@ -41,6 +41,7 @@ size_t needs_sum(const Need *need, int n, bool host);           /* host: only th
                                                                  * parts make an absurd sum */
 size_t needs_device(const Need *need, int n);                   /* only the device's, with room for the
                                                                  * borders between its parts */
+DType  run_weights_dtype(const RunShape *s);                    /* of the model's matrices */
 /* PolicyConf.room: what the sampler's own weights and the cache, and the reference in its passes, take; with parked
  * weights all of the sampler's, beside the trainer's in sync. */
 size_t run_room(const RunShape *s);

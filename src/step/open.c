@@ -187,6 +187,10 @@ static size_t sync_bytes(Run *r, DType weights) {
     if (!s->sync_counted)
         s->sync_buffer = sync_buffer_bytes(&r->job.o.desc, &r->job.ranks.shard.g, &s->shard.g, weights,
                                            &r->job.ranks.world, r->job.c.rollout.sync_buffer);
+    const ModelDesc *a = r->job.o.desc.adapter;
+    if (!s->sync_counted && a)
+        s->sync_buffer += sync_buffer_bytes(a, &r->job.ranks.shard.g, &s->shard.g, DT_F32, &r->job.ranks.world,
+                                            r->job.c.rollout.sync_buffer);
     s->sync_counted = true;
     return s->sync_buffer;
 }
@@ -212,10 +216,11 @@ static RunShape shape_of(void *user) {
         .m = m,
         .shard = &r->job.ranks.shard,
         .sampler = &r->sampler.shard,
-        .sync_buffer = sync_bytes(r, policy.states.weights),
+        .sync_buffer = sync_bytes(r, m->adapter ? open_disk_dtype(&r->job.o, config_random(c)) : policy.states.weights),
         .like = like,
         .threads = threads_count(r->job.o.dev.threads),
         .policy = policy,
+        .base = open_disk_dtype(&r->job.o, config_random(c)),
         .reference = reference,
         .has_reference = r->ref.on,
         .reference_dtype = policy.states.weights == DT_BF16 ? DT_BF16 : open_disk_dtype(&r->job.o, config_random(c)),
@@ -284,6 +289,11 @@ static void open_rollouts(Run *r) {
 static bool reference_open(Run *r, const RunShape *s, Err *err) {
     Reference *x = &r->ref;
     Dev *d = &r->job.o.dev;
+    if (s->m->adapter) { /* the weights alone, where they are */
+        x->model = r->job.o.model, x->model.lora_off = true;
+        policy_open(&x->policy, &x->model, &s->reference, &r->job.mem);
+        return true;
+    }
     model_open_in(&x->model, d, s->m, s->shard, &r->job.ranks.groups, r->job.policy.block.memory, s->reference_dtype,
                   (int)r->job.c.trainer.leaves, &r->job.mem);
     TRY(open_fill(&x->model, config_random(&r->job.c), err));
@@ -309,7 +319,7 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     RandomFill random = config_random(&r->job.c);
     TRY(job_agree(&r->job, open_trained(r, s, err), err)); /* sync is opened together, by all or by none */
     TRY(open_same(&r->job.ranks, &r->job.o.model, random, err));
-    TRY(!r->ref.on || open_same(&r->job.ranks, &r->ref.model, random, err));
+    TRY(!r->ref.on || s->m->adapter || open_same(&r->job.ranks, &r->ref.model, random, err));
     Sampler *x = &r->sampler;
     Model *m = &r->job.o.model;
     /* The sampler's weights come anew after every update, by sync: they and the cache lie where the update happened. */
@@ -322,9 +332,13 @@ static bool open_model(Run *r, const RunShape *s, Err *err) {
     cache = arena_over("kv", cache.base + own, cache.size - own);
     sync_open(&x->sync, &r->job.o.model.w, &x->model.w, &r->job.o.dev, &r->job.ranks.world,
               r->job.c.rollout.sync_buffer, r->job.c.rollout.sync_share, &r->job.mem);
+    if (m->desc->adapter)
+        sync_open(&x->sync_adapter, &m->lora, &x->model.lora, &r->job.o.dev, &r->job.ranks.world,
+                  r->job.c.rollout.sync_buffer, r->job.c.rollout.sync_share, &r->job.mem);
     x->at_once = s->engine.sched.max_batch;
     x->engine = engine_open_over(&x->model, &s->engine, cache, &r->job.mem);
     r->job.sampled = &x->model.w;
+    r->job.sampled_adapter = m->desc->adapter ? &x->model.lora : NULL;
     r->job.policy.block.engine = x->engine, r->job.policy.block.cache_gone = cache_gone;
     return true;
 }
@@ -401,9 +415,11 @@ void run_release(Run *r) {
     engine_close(r->sampler.engine);
     r->sampler.engine = NULL;
     sync_close(&r->sampler.sync);
+    if (r->sampler.model.desc->adapter) sync_close(&r->sampler.sync_adapter);
     model_close(&r->sampler.model);
     policy_close(&r->job.policy);
-    if (r->ref.on) policy_close(&r->ref.policy), model_close(&r->ref.model);
+    if (r->ref.on) policy_close(&r->ref.policy);
+    if (r->ref.on && !r->job.o.desc.adapter) model_close(&r->ref.model);
     model_close(&r->job.o.model);
     r->job.o.has_model = false;
 }

@@ -21,7 +21,7 @@ typedef struct {
     Replicas   replicas;
     Model      model;                      /* the trainer's weights so cut: its memory where
                                             * both cuts are one, else brought by sync */
-    Sync       sync;
+    Sync       sync, sync_adapter;                /* sync_adapter: where an adapter is trained */
     size_t     sync_buffer;                       /* its bytes, where ranks are only counted ... */
     bool       sync_counted;                      /* ... which was done */
     Engine    *engine;

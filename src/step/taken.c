@@ -27,8 +27,9 @@ static void put_taken(const Job *j, Need *need, int n) {
         size_t bytes;
     } taken[] = {
         { NEED_WEIGHTS, m->w.arena.size },
+        { NEED_ADAPTER, m->lora.arena.size + (j->sampled_adapter ? j->sampled_adapter->arena.size : 0) },
         { NEED_ROLLOUT_WEIGHTS, j->sampled ? j->sampled->arena.size : 0 },
-        { NEED_REFERENCE, q ? q->m->w.arena.size : 0 },
+        { NEED_REFERENCE, q && !m->desc->adapter ? q->m->w.arena.size : 0 },
         { NEED_GRADIENTS, p->grads.arena.size },
         { NEED_OPTIMIZER, p->opt.dev.size },
         { NEED_OPTIMIZER_HOST, p->opt.host.size },

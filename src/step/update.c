@@ -198,11 +198,22 @@ bool step_update(Run *r, Err *err) {
     return ok;
 }
 
+static bool sync_adapter(Run *r, SyncStats *sum, Err *err) {
+    SyncStats st;
+    TRY(sync_run(&r->sampler.sync_adapter, r->job.c.rollout.sync_check, &st, err));
+    sum->sent += st.sent, sum->received += st.received, sum->moved += st.moved, sum->copied += st.copied;
+    sum->shared += st.shared, sum->buffer += st.buffer, sum->seconds += st.seconds;
+    return true;
+}
+
 bool run_sync(Run *r, SyncStats *st, Err *err) {
     *st = (SyncStats){ 0 };
     Block *b = &r->job.policy.block;
     block_for(b, BLOCK_SYNC);
-    if (ranks_count(&r->job.ranks) > 1) TRY(sync_run(&r->sampler.sync, r->job.c.rollout.sync_check, st, err));
+    if (ranks_count(&r->job.ranks) > 1) {
+        TRY(sync_run(&r->sampler.sync, r->job.c.rollout.sync_check, st, err));
+        if (r->job.o.desc.adapter) TRY(sync_adapter(r, st, err));
+    }
     block_for(b, BLOCK_ROLLOUT);
     return true;
 }

@@ -13,6 +13,7 @@
 #include "train/checkpoint_dir.h"
 #include "train/meet.h"
 #include "train/runs.h"
+#include "param/peft.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +30,8 @@ enum {
 /* A member while it is saved. */
 typedef struct {
     Policy *p;
-    const char *folder, *averages;
+    MemberKind kind;
+    const char *folder, *weights, *averages;
     Runs runs;
     Moments moments; /* n 0: none are written */
     StSpec *spec;    /* [n_specs] the weights' */
@@ -81,11 +83,15 @@ static double longest_wait(const Groups *g) {
 static void open_member(Saved *s, const Member *m, const CheckpointConf *c, Mem *mem) {
     DType t = c->moments == SAVED_BF16 ? DT_BF16 : DT_F32;
     Policy *p = m->p;
-    *s = (Saved){ .p = p, .folder = member_folder(m->kind), .averages = member_averages(m->kind) };
+    *s = (Saved){ .p = p,
+                  .kind = m->kind,
+                  .folder = member_folder(m->kind),
+                  .weights = member_weights(m->kind),
+                  .averages = member_averages(m->kind) };
     s->moments = moments_of(&p->grads, t, mem);
     if (c->moments == SAVED_NONE) s->moments.n = 0;
-    s->spec = params_specs(p->m->desc, DT_F32, &s->n_specs, mem);
-    s->runs = runs_open(&p->m->w, &p->grads, &p->opt, &p->m->par, &s->moments, mem);
+    s->spec = params_specs(p->w->model, DT_F32, &s->n_specs, mem);
+    s->runs = runs_open(p->w, &p->grads, &p->opt, &p->m->par, &s->moments, mem);
 }
 
 Checkpoints *checkpoints_open(const Member *m, int n, const CheckpointConf *conf, Mem *mem) {
@@ -105,7 +111,7 @@ Checkpoints *checkpoints_open(const Member *m, int n, const CheckpointConf *conf
         int64_t elements;
         size_t room;
         open_member(&c->m[i], &m[i], conf, mem);
-        runs_size(m[i].p->m->desc, s, conf->moments == SAVED_NONE ? 1 : STATES, &elements, &room);
+        runs_size(m[i].p->w->model, s, conf->moments == SAVED_NONE ? 1 : STATES, &elements, &room);
         bytes += elements > 1 ? (size_t)elements * 4 : 4;
     }
     size_t wanted = conf->buffer > 0 && conf->buffer < 4096 ? 4096 : (size_t)conf->buffer / 4 * 4;
@@ -159,7 +165,7 @@ static int64_t count_of(const Saved *m, size_t item) {
 /* All is float32 on its way: what is kept in fewer bits is made wide, which loses none. */
 static void get(const Saved *m, const Run *r, OptimState kind, int64_t from, int64_t n, float *to) {
     Dev *d = m->p->m->dev;
-    Tensor w = m->p->m->w.at[r->weight].t;
+    Tensor w = m->p->w->at[r->weight].t;
     w = tensor_cols(tensor_shape(w, 1, w.rows * w.cols), r->from + from, n);
     if (kind == STATE_MASTER && (w.dtype == DT_F32 || r->grad < 0)) optim_weights(&m->p->opt, d, w, to);
     else optim_get(&m->p->opt, d, kind, r->state + from, n, w, to);
@@ -332,13 +338,19 @@ static void plan_files(Checkpoints *c, Saved *m, int kind, const char *path, Mem
 }
 
 /* All but the numbers; rank 0's. */
-static bool make_member(const Checkpoints *c, const Saved *m, const char *weights, const char *averages, Err *err) {
-    Buf config = { 0 };
-    params_config_text(&config, m->p->m->desc, DT_F32);
-    bool ok = dir_make(weights, err) && st_places_make(weights, m->spec, m->n_specs, c->conf.shard_bytes, err)
-              && params_save_rest(weights, config.data, &c->conf.carried, err)
+static bool make_member(const Checkpoints *c, const Saved *m, const char *folder, const char *weights,
+                        const char *averages, Err *err) {
+    Buf config = { 0 }, path = { 0 };
+    bool whole = m->kind == MEMBER_MODEL;
+    buf_printf(&path, "%s/adapter_config.json", folder);
+    if (whole) params_config_text(&config, m->p->w->model, DT_F32);
+    else peft_config_text(&config, m->p->w->model, m->p->w->model->dir);
+    bool ok = dir_make(folder, err) && st_places_make(weights, m->spec, m->n_specs, c->conf.shard_bytes, err)
+              && (whole || file_write(path.data, config.data, config.n, err))
+              && params_save_rest(folder, whole ? config.data : NULL, &c->conf.carried, err)
               && (!m->moments.n || st_places_make(averages, m->moments.spec, m->moments.n, c->conf.shard_bytes, err));
     buf_free(&config);
+    buf_free(&path);
     return ok;
 }
 
@@ -346,11 +358,12 @@ static bool make_folder(Checkpoints *c, Mem *mem, Err *err) {
     const char *dir = c->meet.dir;
     for (int i = 0; c->meet.rank == 0 && i < c->members; i++)
         TRY(make_member(c, &c->m[i], mem_printf(mem, "%s/%s", dir, c->m[i].folder),
-                        mem_printf(mem, "%s/%s", dir, c->m[i].averages), err));
+                        mem_printf(mem, "%s/%s", dir, c->m[i].weights), mem_printf(mem, "%s/%s", dir, c->m[i].averages),
+                        err));
     if (c->meet.rank == 0) TRY(file_write(mem_printf(mem, "%s/state.json", dir), c->state.data, c->state.n, err));
     for (int i = 0; i < c->members; i++) {
         Saved *m = &c->m[i];
-        plan_files(c, m, 0, mem_printf(mem, "%s/%s", dir, m->folder), mem);
+        plan_files(c, m, 0, mem_printf(mem, "%s/%s", dir, m->weights), mem);
         if (m->moments.n) plan_files(c, m, 1, mem_printf(mem, "%s/%s", dir, m->averages), mem);
     }
     return true;
@@ -455,11 +468,11 @@ bool checkpoint_save(Checkpoints *c, int64_t step, const char *state_json, Err *
 }
 
 /* A save as any other, of which the model stays. */
-static bool keep_model(const char *dir, Err *err) {
+static bool keep_model(const char *dir, MemberKind kind, Err *err) {
     Buf from = { 0 }, to = { 0 };
     checkpoint_path(&from, dir, 0, PLACE_WHOLE);
-    buf_puts(&from, "/model");
-    buf_printf(&to, "%s/model", dir);
+    buf_printf(&from, "/%s", member_folder(kind));
+    buf_printf(&to, "%s/%s", dir, member_folder(kind));
     bool ok = !rename(from.data, to.data) || err_set(err, "%s cannot be renamed: %s", from.data, strerror(errno));
     buf_clear(&from);
     buf_printf(&from, "%s/checkpoints", dir);
@@ -472,11 +485,11 @@ bool checkpoint_weights(Policy *p, const CheckpointConf *conf, const char *dir, 
     Mem mem = { 0 };
     CheckpointConf own = *conf;
     own.run_dir = dir, own.keep = 1, own.buffer = PIECE, own.moments = SAVED_NONE;
-    Checkpoints *c = checkpoints_open(&(Member){ MEMBER_MODEL, p }, 1, &own, &mem);
+    Checkpoints *c = checkpoints_open(&(Member){ member_of(p), p }, 1, &own, &mem);
     bool ok = checkpoint_save(c, 0, "{}", err), first = c->meet.rank == 0;
     Err late;
     if (!checkpoints_close(c, &late) && ok) ok = false, *err = late;
-    ok = ok && (!first || keep_model(dir, err));
+    ok = ok && (!first || keep_model(dir, member_of(p), err));
     ok = !checkpoint_agree(&p->m->par, ok ? 0 : 2, err);
     mem_free(&mem);
     return ok;

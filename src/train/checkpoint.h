@@ -22,8 +22,9 @@
 
 /* What a checkpoint has beside state.json: a row of 'members' (checkpoint_dir.c) for each, with the name of its folder
  * and of its averages. */
-typedef enum { MEMBER_MODEL, MEMBERS } MemberKind;
+typedef enum { MEMBER_MODEL, MEMBER_ADAPTER, MEMBERS } MemberKind;
 typedef struct { MemberKind kind; Policy *p; } Member;
+static inline MemberKind member_of(const Policy *p) { return p->m->desc->adapter ? MEMBER_ADAPTER : MEMBER_MODEL; }
 
 /* How averages are written.  Those that are rounded, or not there, make other bytes after a resume. */
 typedef enum { SAVED_F32, SAVED_BF16, SAVED_NONE } SavedMoments;

@@ -22,11 +22,13 @@ static bool ends(const char *s, const char *with) {
 
 /* A further member is a row here, and a Member of whoever saves. */
 static const struct {
-    const char *folder, *averages;
+    const char *folder, *weights, *averages;
 } members[MEMBERS] = {
-    [MEMBER_MODEL] = { "model", "optimizer.safetensors" },
+    [MEMBER_MODEL] = { "model", "model", "optimizer.safetensors" },
+    [MEMBER_ADAPTER] = { "adapter", "adapter/adapter_model.safetensors", "adapter_optimizer.safetensors" },
 };
 const char *member_folder(MemberKind k) { return members[k].folder; }
+const char *member_weights(MemberKind k) { return members[k].weights; }
 const char *member_averages(MemberKind k) { return members[k].averages; }
 
 static const char *const prefix[] = { "", ".writing-", ".old-" };
@@ -248,12 +250,17 @@ static bool size_is(const char *path, const char *name, int64_t want, Err *err) 
            || err_set(err, "%s is damaged (it has %lld bytes, not %lld)", name, (long long)st.st_size, (long long)want);
 }
 
+static bool in_folder(const char *name) {
+    for (int k = 0; k < MEMBERS; k++)
+        if (begins(name, members[k].folder) && name[strlen(members[k].folder)] == '/') return true;
+    return false;
+}
+
 /* Files that have pieces are large: of these the header, and the rest where it is asked for. */
 static bool file_holds(const char *dir, const char *name, const Json *file, Look look, Err *err) {
     int64_t bytes = -1, crc = -1, most = INT64_MAX, got;
     uint32_t sum;
-    bool in_model = begins(name, member_folder(MEMBER_MODEL)) && name[strlen(member_folder(MEMBER_MODEL))] == '/',
-         weights = ends(name, ".safetensors") && in_model, finite = true;
+    bool in_model = in_folder(name), weights = ends(name, ".safetensors") && in_model, finite = true;
     TRY(json_int(file, "bytes", &bytes, err) && json_int(file, "crc32", &crc, err));
     Sums s = { 0 };
     bool pieces = json_get(file, "pieces") != NULL, ok = !pieces || read_pieces(&s, name, file, err);

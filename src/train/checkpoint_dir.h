@@ -16,6 +16,7 @@ void checkpoint_path(Buf *out, const char *run_dir, int64_t step, Place at);
 
 /* A member's folder, and the name of its averages; below the checkpoint. */
 const char *member_folder(MemberKind k);
+const char *member_weights(MemberKind k);                    /* the folder, or the file in it */
 const char *member_averages(MemberKind k);
 
 /* dir/manifest.json: step, size and CRC-32 of every file below dir, of those in 'sums' by pieces.  The others, which

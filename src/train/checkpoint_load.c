@@ -67,9 +67,9 @@ static bool open_part(Loaded *m, const Member *which, Err *err) {
     Load *x = m->x;
     Policy *p = m->p = which->p;
     m->moments = moments_of(&p->grads, DT_F32, &x->mem);
-    const char *folder = mem_printf(&x->mem, "%s/%s", x->dir, member_folder(which->kind)),
+    const char *folder = mem_printf(&x->mem, "%s/%s", x->dir, member_weights(which->kind)),
                *averages = mem_printf(&x->mem, "%s/%s", x->dir, member_averages(which->kind));
-    TRY(sources_open(&m->weights, p->m->desc, folder, err));
+    TRY(sources_open(&m->weights, p->w->model, folder, err));
     for (size_t i = 0; i < m->weights.n; i++)
         if (m->weights.at[i].src.dtype != DT_F32)
             return err_set(err, "%s: tensor %s is %s, a checkpoint's weights are F32",
@@ -121,7 +121,7 @@ static void read_some(Loaded *m, const Run *r, OptimState kind, int64_t block, i
 
 static void put_weights(Loaded *m, const Run *r, int64_t from, int64_t n, const float *x) {
     Dev *d = m->p->m->dev;
-    Tensor w = m->p->m->w.at[r->weight].t;
+    Tensor w = m->p->w->at[r->weight].t;
     w = tensor_cols(tensor_shape(w, 1, w.rows * w.cols), r->from + from, n);
     if (w.dtype == DT_F32) {
         op_put(d, w, x);
@@ -170,7 +170,7 @@ static void forget_states(Loaded *m) {
 static void load_part(Loaded *m) {
     Policy *p = m->p;
     int states = m->has_states && !m->flat ? STATES : 1;
-    m->runs = runs_open(&p->m->w, &p->grads, &p->opt, &p->m->par, &m->moments, &m->x->mem);
+    m->runs = runs_open(p->w, &p->grads, &p->opt, &p->m->par, &m->moments, &m->x->mem);
     for (const Run *r = m->runs.at; r < m->runs.at + m->runs.n; r++)
         for (OptimState kind = 0; kind < (OptimState)states; kind++) {
             if (kind != STATE_MASTER && r->grad < 0) continue;
@@ -179,8 +179,8 @@ static void load_part(Loaded *m) {
         }
     if (!m->has_states) forget_states(m);
     if (m->flat) moments_load_flat(&p->opt, &m->moments, &p->grads, p->m->dev, &m->states);
-    reduce_gather(&p->m->w, &p->grads, &p->m->par, p->m->dev);
-    if (grid_ranks(&p->m->shard.g) > 1) params_sum(&p->m->w, p->m->dev); /* for params_same */
+    reduce_gather(p->w, &p->grads, &p->m->par, p->m->dev);
+    if (grid_ranks(&p->m->shard.g) > 1) params_sum(p->w, p->m->dev); /* for params_same */
 }
 
 /* ---- all of it */

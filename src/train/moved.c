@@ -15,7 +15,7 @@ struct Moved {
 typedef void Look(void *arg, const Policy *p, int i, int64_t expert, const float *now, int count);
 
 static void each(const Policy *p, Look *look, void *arg) {
-    const Params *g = &p->grads, *w = &p->m->w;
+    const Params *g = &p->grads, *w = p->w;
     for (int i = 0; i < g->n; i++) {
         int64_t at;
         const Param *x = &g->at[i];

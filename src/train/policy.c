@@ -22,19 +22,19 @@ static void open_block(Policy *p, const PolicySizes *s, Mem *mem) {
     m->again = arena_over("recomputed", at, s->again); /* one backward at a time */
     at += s->again;
     if (s->shares)
-        params_open_in(&p->grads, m->desc, &m->shard, arena_over("gradients", at, s->grads), DT_F32, true, mem);
-    else params_open(&p->grads, m->desc, &m->shard, m->dev, DT_F32, true, "gradients", mem);
+        params_open_in(&p->grads, p->w->model, &m->shard, arena_over("gradients", at, s->grads), DT_F32, true, mem);
+    else params_open(&p->grads, p->w->model, &m->shard, m->dev, DT_F32, true, "gradients", mem);
     if (c->no_steps) return;
     if (s->offloaded)
-        optim_open_in(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload,
+        optim_open_in(&p->opt, p->w, &p->grads, m->dev, c->states, c->offload,
                       arena_over("optimizer", at + s->grads, s->offloaded), mem_push(mem, s->offloaded));
-    else optim_open(&p->opt, &m->w, &p->grads, m->dev, c->states, c->offload);
+    else optim_open(&p->opt, p->w, &p->grads, m->dev, c->states, c->offload);
 }
 
 void policy_open(Policy *p, Model *m, const PolicyConf *c, Mem *mem) {
     PolicySizes s = policy_sizes(m->desc, &m->shard, c, model_kind(m));
     TokenFlops f = token_flops(&m->desc->d);
-    *p = (Policy){ .m = m, .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
+    *p = (Policy){ .m = m, .w = model_trained(m), .c = *c, .cost = { 6 * f.linear, 3 * f.pair }, .flops = f };
     m->trained = c->trained;
     if (c->trains) open_block(p, &s, mem);
     p->io = dev_arena(m->dev, "train io", s.io);
@@ -264,6 +264,14 @@ static bool look(Policy *p, const TrainSeq *seqs, const Pack *pk, const LossConf
     return true;
 }
 
+/* Of frozen weights there is the product forward and the one back, and none of their gradient; an adapter's own are not
+ * counted, as they are few. */
+static double flops_of(const Policy *p, bool teaches, int64_t len, int64_t answer) {
+    bool frozen = p->m->desc->adapter != NULL;
+    if (teaches && !frozen) return flops_train(&p->flops, &len, 1, answer);
+    return (teaches ? 2 : 1) * flops_forward(&p->flops, &len, 1, answer);
+}
+
 static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teaches, const LossConf *c,
                      const LossCounts *counts, UpdateStats *st) {
     if (st->given_up) return;
@@ -272,7 +280,7 @@ static void run_pack(Policy *p, const TrainSeq *seqs, const Pack *pk, bool teach
         const TrainSeq *s = &seqs[pk->item[i]];
         int64_t len = s->n, answer = s->n - s->prompt, at[2] = { 0, answer };
         st->compared += answer_len(&(Answers){ 1, at, at + 1, s->mask }, 0);
-        st->flops += (teaches ? flops_train : flops_forward)(&p->flops, &len, 1, answer);
+        st->flops += flops_of(p, teaches, len, answer);
         st->flops_verl += flops_verl(&p->flops, &len, 1) / (teaches ? 1 : 3);
     }
     st->micros += pk->n_micro;
@@ -362,7 +370,7 @@ void policy_step(Policy *p, const AdamConf *adam, bool only_grads, UpdateStats *
     if (!st->finite || only_grads) return;
     CHECK(!p->c.no_steps, "an update by a policy that takes none");
     CHECK(!p->block.saving, "an update while the weights of update %lld are being saved", (long long)p->opt.step);
-    optim_step(&p->opt, &p->m->w, &p->grads, &p->m->par, d, adam, st->grad_norm);
+    optim_step(&p->opt, p->w, &p->grads, &p->m->par, d, adam, st->grad_norm);
     st->stepped = true;
 }
 

@@ -71,6 +71,7 @@ typedef struct {
 
 typedef struct {
     Model     *m;
+    Params    *w;                      /* what it trains: m's weights, or its adapter */
     PolicyConf c;
     Params     grads;
     Optim      opt;

@@ -56,11 +56,12 @@ PolicySizes policy_sizes(const ModelDesc *m, const Shard *shard, const PolicyCon
                         .host = host_size(c, m->d.vocab, at),
                         .sort = pack_scratch(c->max_seqs, shard ? shard->g.dp : 1) };
     if (c->trains) {
-        int64_t own = reduce_own_count(m, shard);
-        out.grads = params_bytes(m, shard, DT_F32, true);
+        const ModelDesc *t = arch_trained(m);
+        int64_t own = reduce_own_count(t, shard);
+        out.grads = params_bytes(t, shard, DT_F32, true);
         out.optim_dev = c->no_steps ? 0 : optim_bytes(own, c->states, c->offload, false);
         out.optim_host = c->no_steps ? 0 : optim_bytes(own, c->states, c->offload, true);
-        size_t reduce = reduce_tmp(m, shard, like);
+        size_t reduce = reduce_tmp(t, shard, like);
         if (reduce > out.tmp) out.tmp = reduce;
         out.shares = c->room > 0;
         out.offloaded = out.shares && c->park_states ? out.optim_dev : 0;

@@ -53,6 +53,17 @@ for pair in qwen3:qwen3_all_linear qwen3_moe:qwen3_moe_all_linear deepseek_v3:de
         ok $? "$pair, $g: bits of one rank"
     done
 done
+# tokens of all ranks come to every rank that has some of the experts
+for pair in qwen3_moe:qwen3_moe_all_linear deepseek_v3:deepseek_v3_all; do
+    m=tests/data/models/${pair%%:*} a=$data/${pair##*:}
+    lines 90 >"$work/in"
+    "$hone" generate "$m" --adapter "$a" --in "$work/in" --out "$work/gen" --max-tokens 9 --ignore-eos --leaves 8
+    for g in ep=2 tp=2; do
+        ranks "$hone" generate "$m" --adapter "$a" --in "$work/in" --out "$work/two" --max-tokens 9 --ignore-eos --threads 1 --leaves 8 --grid $g
+        cmp -s "$work/gen" "$work/two"
+        ok $? "$pair: generate on $g is generate"
+    done
+done
 ranks "$hone" verify $data/deepseek_v3_all --threads 1 --grid tp=2 >"$work/out" 2>&1 && grep -q '^6 passed, 0 failed' "$work/out"
 ok $? "gradients over tp"
 

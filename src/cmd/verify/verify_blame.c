@@ -209,8 +209,10 @@ bool verify_blame(const char *dir, const OpenOpts *asked, bool *found, Err *err)
                " had log-prob %.9g when it was drawn and %.9g in the trainer; %d sequences, %" PRId64 " tokens\n",
                l.step, l.rank, l.token, l.sequence, l.sampler, l.trainer, l.c.n, l.tokens);
         fflush(stdout);
-        ok = open_desc(&o, mem_printf(&l.mem, "%s/model", l.dir), &oo, err) && in_vocabulary(&l, &o.desc, err)
-             && see(&l, &o.desc, err)
+        const char *model = mem_printf(&l.mem, "%s/model", l.dir), *adapter = mem_printf(&l.mem, "%s/adapter", l.dir);
+        if (peft_is(adapter)) oo.adapter = adapter, oo.trained = false; /* the model is the one that it names */
+        ok = (!oo.adapter || peft_base(&model, adapter, &l.mem, err)) && open_desc(&o, model, &oo, err)
+             && in_vocabulary(&l, &o.desc, err) && see(&l, &o.desc, err)
              && open_weights(&o, &oo, blame_tmp_bytes(&o.desc, &l.c, open_kind(&o, oo.leaves)), err)
              && blame_find(&b, &o.model, &l.c, err);
     }

@@ -54,7 +54,8 @@ static bool fits(const Chain *c, const Call *call) {
     for (int i = 0; i < call->touches; i++)
         for (int j = 0; j < c->touches; j++)
             if (!apart(&call->touch[i], &c->touch[j])) return false;
-    return true;
+    /* groups of some of the rows only (another rank has the other experts): calls before them are of all */
+    return c->at || !call->groups || (call->at[0] == 0 && call->at[call->groups] == call->rows);
 }
 
 void cpu_call(Dev *d, const Call *call) {
