@@ -158,8 +158,7 @@ static void forward(const Ctx *c, int layer, Tensor y, Tensor x, const Raw *raw,
     Tensor h = push(c, tmp, T, s.v), rho = push_f32(tmp, T, s.heads);
     op_norm_gate(d, h, rho, k.o, k.z, param(c->w, P_DN_NORM, layer), s.heads, (float)c->m->d.eps);
     Linear out = linear_of(c, P_DN_OUT, NO_BIAS, layer);
-    linear_forward(c, part, h, &out, by_keys(c, (int64_t)s.each * s.dv));
-    tp_exit(&c->par, d, y, part);
+    linear_exit(c, y, part, h, &out, by_keys(c, (int64_t)s.each * s.dv));
     if (keep) keep->delta = k;
     arena_pop(tmp, mark);
 }
@@ -177,9 +176,9 @@ static void backward(const Ctx *c, int layer, const Params *g, Tensor dx, Tensor
     Tensor gain = param(c->w, P_DN_NORM, layer), h = push(c, tmp, T, s.v), rho = push_f32(tmp, T, s.heads);
     Linear out = linear_of(c, P_DN_OUT, NO_BIAS, layer);
     op_norm_gate(d, h, rho, k->o, k->z, gain, s.heads, (float)c->m->d.eps);
-    linear_dw(c, g, &out, dall, h);
+    linear_exit_dw(c, g, &out, dall, h, by_keys(c, (int64_t)s.each * s.dv));
     Tensor dh = push(c, tmp, T, s.v), dO = h, dz = push(c, tmp, T, s.v);
-    linear_dx(c, dh, dall, &out, leaves_one(dall.cols));
+    linear_exit_dx(c, dh, dall, &out);
     op_norm_gate_bwd(d, dO, dz, param(g, P_DN_NORM, layer), dh, k->o, k->z, gain, rho, s.heads);
 
     DeltaGrad e = { push(c, tmp, T, s.k), push(c, tmp, T, s.k), dh, push_f32(tmp, T, s.heads),
