@@ -71,7 +71,7 @@ ok $? "few calls: $(tail -1 few.log)"
 say() { sed -n 's/^ *mean@1 *\([0-9.]*\) .*/\1/p' "$1"; }
 "$hone" eval model sums.jsonl --questions 16 --max-tokens 32 --tools calculator --out with.jsonl >with.txt 2>&1 \
     && "$hone" eval model sums.jsonl --questions 16 --max-tokens 32 >without.txt 2>&1
-ok $? "eval: $(tail -1 with.txt without.txt)"
+ok $? "eval: $(cat with.txt without.txt | tail -1)"
 awk -v a="$(say with.txt)" -v b="$(say without.txt)" 'BEGIN { exit !(a > b && b == 0) }'
 ok $? "eval with tools $(say with.txt), without $(say without.txt)"
 "$hone" eval model sums.jsonl --tools calculator,calculator >twice.txt 2>&1
