@@ -40,6 +40,7 @@ const Name kl_control_names[] = { { "fixed", 0 }, { "adaptive", 1 }, { 0 } };
 #define S  CONF_SFT
 #define ACTOR   "actor_rollout_ref.actor."
 #define ROLLOUT "actor_rollout_ref.rollout."
+#define LORA(key) "actor_rollout_ref.model." key " model." key
 #define MCORE   ACTOR "megatron."
 
 const ConfOption conf_options[] = {
@@ -50,7 +51,8 @@ INT(model.random, "null", 0, 9e15, TS,
 STR(model.tokenizer, "null", TS,
     "folder or file of the tokenizer; null: model.path", "actor_rollout_ref.model.tokenizer_path data.tokenizer")
 STR(model.adapter, "null", TS,
-    "adapter to go on training, a folder as peft writes it; null: none, or a fresh one of train.lora", NULL)
+    "adapter to go on training, a folder as peft writes it; null: none, or a fresh one of train.lora",
+    LORA("lora_adapter_path") " " LORA("lora.adapter_path"))
 STR(model.chat_template, "null", TS,
     "file with a chat template; null: the tokenizer's", "actor_rollout_ref.model.custom_chat_template")
 
@@ -238,12 +240,15 @@ REAL(train.kl_loss_coef, "0.001", 0, NO_MAX, T,            "its coefficient", AC
 ENUM(train.kl_loss_type, "k3", kl_names, T,
     "how it is estimated; k3+: k3's value, k2's gradient", ACTOR "kl_loss_type")
 INT(train.lora.rank, "0", 0, 4096, TS,
-    "train an adapter of that rank, and not the model; 0: the model", NULL)
-REAL(train.lora.alpha, "32", ABOVE_0, 1e6, TS,             "its product is multiplied by alpha / rank", NULL)
+    "train an adapter of that rank, and not the model; 0: the model", LORA("lora_rank") " " LORA("lora.rank"))
+REAL(train.lora.alpha, "16", ABOVE_0, 1e6, TS,
+    "its product is multiplied by alpha / rank", LORA("lora_alpha") " " LORA("lora.alpha"))
 STRS(train.lora.targets, "[]", TS,
-    "ends of linear maps' names, or [re:EXPRESSION] of whole names; []: all but the router", NULL)
-STRS(train.lora.exclude, "[]", TS,                         "ends of names that are no targets", NULL)
-REAL(train.lora.dropout, "0", 0, 0, TS,                    "none: with it a ratio would not begin at 1", NULL)
+    "ends of linear maps' names, or [re:EXPRESSION] of whole names; []: all but the router", LORA("target_modules"))
+STRS(train.lora.exclude, "[]", TS,                         "ends of names that are no targets",
+    LORA("exclude_modules"))
+REAL(train.lora.dropout, "0", 0, 0, TS,                    "none: with it a ratio would not begin at 1",
+    LORA("lora.dropout"))
 BOOL(train.lora.rslora, "false", TS,                       "alpha / sqrt(rank) instead", NULL)
 STRS(train.lora.rank_pattern, "[]", TS,                    "other ranks: [q_proj=4, ...]", NULL)
 STRS(train.lora.alpha_pattern, "[]", TS,                   "other alphas: [q_proj=16, ...]", NULL)

@@ -19,8 +19,6 @@
 #define TIS      "algorithm.rollout_correction."
 #define OVERRIDE ACTOR "optim.override_optimizer_config."
 #define OFF      "False null 0 0.0"
-#define LORA     "LoRA is not there yet: set it to 0 to train all of the model"
-#define ADAPTER  "an adapter is trained on, also where the rank is 0: LoRA is not there yet"
 #define ASYNC    "asynchronous training is not there yet"
 
 /* clang-format off */
@@ -226,13 +224,11 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { MODEL "torch_dtype",                    NULL, "there is no torch" },
 { MODEL "external_lib",                   "null", "no code of a model is ever run" },
 { MODEL "hf_config_path",                 "null", "the model's folder has its config.json" },
-{ MODEL "lora_rank",                      OFF, LORA },
-{ MODEL "lora.rank",                      OFF, LORA },
-{ MODEL "lora_adapter_path",              "null", ADAPTER },
-{ MODEL "lora.adapter_path",              "null", ADAPTER },
-{ MODEL "lora*",                          NULL, "goes with LoRA" },
-{ MODEL "*_modules",                      NULL, "goes with LoRA" },
-{ MODEL "target_parameters",              NULL, "goes with LoRA" },
+{ MODEL "lora.type",                      "lora canonical_lora", "another kind of adapter is not there" },
+{ MODEL "lora.*_modules",                 "null []", "fused maps (linear_qkv ...) are none here: train.lora.targets" },
+{ MODEL "lora*",                          NULL, "sampling has the trainer's adapter as it is" },
+{ MODEL "target_parameters",              "null []",
+    "experts are targets by their linear maps' names: train.lora.targets" },
 { MODEL "mtp.enable*",                    OFF, "multi-token prediction is left out" },
 { MODEL "mtp.*",                          NULL, "goes with multi-token prediction, which is left out" },
 { MODEL "override_config.*max_position_embeddings", NULL,
@@ -302,12 +298,7 @@ static const struct { const char *key, *harmless, *why; } rows[] = {
 { "engine.dtype", "bfloat16 bf16 float32 fp32 null",
     "training in another type than bfloat16 is not asked for this way" },
 { "engine.*",                             NULL, "how a backend shards; here the grid says it (hone plan)" },
-{ "model.lora_rank",                      OFF, LORA },
-{ "model.lora.rank",                      OFF, LORA },
-{ "model.lora_adapter_path",              "null", ADAPTER },
-{ "model.lora.adapter_path",              "null", ADAPTER },
-{ "model.lora*",                          NULL, "goes with LoRA" },
-{ "model.target_modules",                 NULL, "goes with LoRA" },
+{ "model.lora*",                          NULL, "sampling has the trainer's adapter as it is" },
 { "model.strategy",                       NULL, "there is one trainer" },
 { "model.trust_remote_code",              NULL, "no code of a model is ever run" },
 { "model.use_*",                          NULL, "kernels are as they are, with the same results" },

@@ -195,7 +195,7 @@ ok $? "the optimizer of automodel: $(cat sft.yaml)"
 sft_row engine=automodel optim.init_lr_ratio=0.1 optim.lr_warmup_steps_ratio=0.1 'no optim.init_lr_ratio'
 sft_row data.multiturn.enable=true data.multiturn.messages_key=talk 'messages_key: talk'
 sft_row data.multiturn.messages_key=talk data.multiturn.tools_key=tls 'tools_key: tls'
-sft_row model.lora_adapter_path=/a/b 'no model.lora_adapter_path'
+sft_row model.lora_adapter_path=/a/b 'adapter: /a/b'
 
 # ---- another method's trainer is named, verl's own and DAPO's are not
 launch() { printf 'python3 -m %s algorithm.adv_estimator=grpo %s\n' "$1" "$2" >launch.sh; "$hone" import-verl launch.sh --out launch.yaml >report 2>err; }

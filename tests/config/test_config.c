@@ -280,8 +280,6 @@ static const struct { const char *text, *set, *says; } wrong[] = {
 { "",                              "+train.lrr=1", "command line: there is no option train.lrr" },
 { "",                              "train.use_kl=true",
   "there is no option train.use_kl; the nearest is train.use_kl_loss" },
-{ "",                              "actor_rollout_ref.model.lora_rank=8",
-  "lora_rank=8 cannot be had: LoRA is not there yet" },
 { "",                              "train.lrr=1",
   "command line: there is no option train.lrr; the nearest is train.lr" },
 { "",                              "train=1", "command line: train is a section" },
