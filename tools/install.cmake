@@ -1,0 +1,43 @@
+# install.cmake - `cmake --install BUILD` and packages of it: `tools/package` makes one .deb and one .tar.gz.
+# The program lies in lib/hone beside what it loads, bin/hone is a link to it: it finds them by its own place.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)   # tests are not installed, and need not be there
+set(HONE_DIR lib/hone)
+install(TARGETS hone RUNTIME DESTINATION ${HONE_DIR})
+if(TARGET hone_mpi)
+  install(TARGETS hone_mpi LIBRARY DESTINATION ${HONE_DIR})
+endif()
+if(TARGET hone_cuda)   # as a file: where it finds CUDA's libraries is written in it
+  install(FILES $<TARGET_FILE:hone_cuda> DESTINATION ${HONE_DIR})
+endif()
+install(CODE "
+  set(to \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+  file(MAKE_DIRECTORY \"\${to}/bin\")
+  file(CREATE_LINK ../${HONE_DIR}/hone \"\${to}/bin/hone\" SYMBOLIC)
+  foreach(shell bash zsh fish)
+    execute_process(COMMAND $<TARGET_FILE:hone> manual \${shell} OUTPUT_FILE ${CMAKE_BINARY_DIR}/gen/hone.\${shell} COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
+  execute_process(COMMAND $<TARGET_FILE:hone> manual man ${CMAKE_BINARY_DIR}/gen/man1 COMMAND_ERROR_IS_FATAL ANY)")
+install(DIRECTORY ${CMAKE_BINARY_DIR}/gen/man1 DESTINATION share/man)
+install(FILES ${CMAKE_BINARY_DIR}/gen/hone.bash DESTINATION share/bash-completion/completions RENAME hone)
+install(FILES ${CMAKE_BINARY_DIR}/gen/hone.zsh DESTINATION share/zsh/site-functions RENAME _hone)
+install(FILES ${CMAKE_BINARY_DIR}/gen/hone.fish DESTINATION share/fish/vendor_completions.d)
+install(FILES LICENSE README.md DESTINATION share/doc/hone)
+install(DIRECTORY docs/ DESTINATION share/doc/hone/docs FILES_MATCHING PATTERN "*.md" PATTERN "log" EXCLUDE)
+install(DIRECTORY recipes DESTINATION share/hone)
+install(FILES include/hone_reward.h DESTINATION include OPTIONAL)
+install(DIRECTORY examples DESTINATION share/hone)
+
+set(CPACK_PACKAGE_NAME hone)
+file(STRINGS src/run/version.h line REGEX "define HONE_VERSION")
+string(REGEX REPLACE ".*\"(.*)\".*" "\\1" CPACK_PACKAGE_VERSION "${line}")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "makes language models better by reinforcement learning")
+set(CPACK_PACKAGE_CONTACT "hone's authors <hone@localhost>")
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+# libc alone; the rest is found when it is wanted: libmpi.so.40 by ranks, libcurl.so.4 by pull, python3 by scorers in it.
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.35)")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, libcurl4 | libcurl4t64, python3")
+include(CPack)
