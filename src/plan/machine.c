@@ -156,7 +156,7 @@ static const struct {
 static bool known_keys(const Json *j, Err *err) {
     for (size_t i = 0; i < j->n; i++) {
         const char *k = j->members[i].key;
-        bool ok = !strcmp(k, "type") || !strcmp(k, "name") || !strcmp(k, "storage");
+        bool ok = !strcmp(k, "type") || !strcmp(k, "name") || !strcmp(k, "storage") || !strcmp(k, "found");
         for (size_t n = 0; n < COUNT(INTS); n++) ok |= !strcmp(k, INTS[n]);
         for (size_t n = 0; n < COUNT(SIZES); n++) ok |= !strcmp(k, SIZES[n].key);
         if (!ok) return err_set(err, "a cluster file has no key '%s' (docs/plan.md lists them)", k);
