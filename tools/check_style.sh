@@ -5,7 +5,7 @@
 cd "$(dirname "$0")/.." || exit 1
 level() {
     case $1 in
-    base) echo 0;; jinja|maths|http) echo 1;; tensor|text|image|arch|algo|hub) echo 2;; cut|talk) echo 3;; op|file|tool) echo 4;;
+    base) echo 0;; jinja|maths|http|gguf) echo 1;; tensor|text|image|arch|algo|hub) echo 2;; cut|talk) echo 3;; op|file|tool) echo 4;;
     comm|task|run) echo 5;; param|par|page) echo 6;; layer) echo 7;; model) echo 8;; engine|plan) echo 9;;
     ask) echo 10;; rollout|train|serve) echo 11;; sync|config) echo 12;; step|import) echo 13;; cmd) echo 14;;
     *) echo 99;; esac

@@ -2,6 +2,7 @@
  * changes here when one is added. */
 #include "arch/config.h"
 #include "base/file.h"
+#include "gguf/inside.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -222,10 +223,10 @@ bool model_desc_runs(const ModelDesc *m, Err *err) {
 /* The model may end a text with more tokens than config.json says: chat models list them in generation_config.json. */
 static bool read_generation(ModelDesc *m, Mem *mem, Err *err) {
     char *path = mem_printf(mem, "%s/generation_config.json", m->dir);
-    if (!file_exists(path)) return true;
+    if (!model_has(path)) return true;
     Buf text = { 0 };
     Json j;
-    bool ok = file_read(&text, path, err);
+    bool ok = model_read(&text, path, err);
     if (ok && !(json_parse(&j, text.data, text.n, mem, err) && config_tokens(&m->d, &j, err)))
         ok = err_wrap(err, "%s", path);
     buf_free(&text);
@@ -262,16 +263,16 @@ static bool looks_published(const char *path) {
 bool model_desc_load(ModelDesc *out, const char *path, Mem *mem, Err *err) {
     *out = (ModelDesc){ 0 };
     path = model_folder(path, mem);
-    bool folder = dir_exists(path);
+    bool folder = model_dir(path);
     char *file = folder ? mem_printf(mem, "%s/config.json", path) : mem_str(mem, path, strlen(path));
-    if (folder && !file_exists(file) && errno != EACCES)
+    if (folder && !model_has(file) && errno != EACCES)
         return err_set(err, "%s: there is no config.json in this folder", path);
     if (looks_published(path))
         return err_set(
             err, "%s: there is no such folder here; `hone pull %s` fetches it from the hub, and prints the folder",
             path, path);
     Buf text = { 0 };
-    bool ok = file_read(&text, file, err);
+    bool ok = model_read(&text, file, err);
     if (ok && !model_desc_parse(out, text.data, text.n, mem, err)) ok = err_wrap(err, "%s", file);
     buf_free(&text);
     if (!ok) return false;

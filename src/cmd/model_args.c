@@ -1,9 +1,11 @@
 /* model_args.c - dtypes, sizes and folders from the command line. */
 #include "cmd/model_args.h"
+#include "param/blocks.h"
 #include "param/merge.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 bool arg_dtype(DType *out, const char *text, Err *err) {
@@ -17,6 +19,40 @@ bool arg_dtype(DType *out, const char *text, Err *err) {
             return true;
         }
     return err_set(err, "--dtype wants bf16 or f32, not '%s'", text);
+}
+
+bool arg_gguf(const char *out) {
+    size_t n = strlen(out);
+    return n > 5 && !strcmp(out + n - 5, ".gguf");
+}
+
+/* Of blocks that are read only, F32, which alone keeps them. */
+static bool widest(DType *out, const char *model, Err *err) {
+    Mem mem = { 0 };
+    StFiles f;
+    TRY(st_open(&f, model, &mem, err));
+    *out = DT_F8E4M3;
+    bool both = false;
+    for (size_t i = 0; i < f.n; i++) {
+        const StTensor *t = &f.at[i];
+        DTypeBlock a = dtype_block(t->dtype), b = dtype_block(*out);
+        if (t->n_dims < 2) continue;
+        both = both || (t->dtype != *out && a.bytes * b.elements == 2 && b.bytes * a.elements == 2);
+        if (a.bytes * b.elements > b.bytes * a.elements) *out = t->dtype;
+    }
+    if (*out == DT_F8E4M3) *out = DT_BF16;
+    if (both || (dtype_blocks(*out) && !block_writes(*out))) *out = DT_F32;
+    st_close(&f);
+    mem_free(&mem);
+    return true;
+}
+
+bool arg_gguf_dtype(DType *out, const char *text, const char *model, Err *err) {
+    static const DType types[] = { DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q5_1, DT_Q5_0, DT_Q4_1, DT_Q4_0 };
+    if (!text) return widest(out, model, err);
+    for (size_t i = 0; i < COUNT(types); i++)
+        if (!strcasecmp(text, dtype_name(types[i]))) return *out = types[i], true;
+    return err_set(err, "--dtype of a GGUF file wants f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0, not '%s'", text);
 }
 
 /* Decimal as the hub counts (5GB = 5 * 10^9), binary with an i. */
@@ -71,5 +107,27 @@ bool write_merged(const ModelDesc *m, const char *adapter, const char *out, DTyp
     TRY(merge_open(&merge, m, adapter, err));
     bool ok = write_from(m, &merge, out, t, shard_bytes, threads, err);
     merge_close(&merge);
+    return ok;
+}
+
+/* The one line that Ollama needs: template and what ends an answer are in the file. */
+static bool write_modelfile(const char *gguf, bool force, Err *err) {
+    const char *slash = strrchr(gguf, '/'), *name = slash ? slash + 1 : gguf;
+    Buf path = { 0 }, text = { 0 };
+    buf_put(&path, gguf, (size_t)(name - gguf));
+    buf_puts(&path, "Modelfile");
+    buf_printf(&text, "FROM ./%s\n", name);
+    bool ok = force || !file_exists(path.data) || err_set(err, "%s: is there already; --force replaces it", path.data);
+    ok = ok && file_write(path.data, text.data, text.n, err);
+    buf_free(&path);
+    buf_free(&text);
+    return ok;
+}
+
+bool write_gguf(const ModelDesc *m, const char *out, DType t, int threads, bool modelfile, bool force, Err *err) {
+    if (dir_exists(out)) return err_set(err, "%s: is a folder, and a GGUF file is meant: choose another name", out);
+    Threads *all = threads_open(threads ? threads : threads_default());
+    bool ok = params_convert_gguf(m, all, out, t, err) && (!modelfile || write_modelfile(out, force, err));
+    threads_close(all);
     return ok;
 }

@@ -13,17 +13,19 @@
 typedef struct {
     const char *dtype, *shard_size;
     int64_t step;
-    bool force;
+    bool force, modelfile;
 } Args;
 
 /* clang-format off */
 static const Opt options[] = {
     { "dtype",      OPT_STR,  offsetof(Args, dtype),      "bf16|f32",
-      "how weights are written; f32, as they were trained" },
+      "how weights are written; f32, as they were trained; of a GGUF file also f16, q8_0, q5_1, q5_0, q4_1, q4_0" },
     { "shard-size", OPT_STR,  offsetof(Args, shard_size), "SIZE",     "largest file; 5GB" },
     { "step",       OPT_INT,  offsetof(Args, step),       "N",
       "the model after step N, if that checkpoint is kept; the newest", 1, 1e9 },
     { "force",      OPT_FLAG, offsetof(Args, force),      "",         "replace OUT if it is there" },
+    { "modelfile",  OPT_FLAG, offsetof(Args, modelfile),  "",
+      "with a GGUF file, Ollama's Modelfile beside it" },
     { 0 },
 };
 /* clang-format on */
@@ -32,9 +34,12 @@ static bool write_model(const Args *a, const char *from, const char *out, Mem *m
     ModelDesc m;
     DType t;
     int64_t shard = arg_bytes(a->shard_size);
-    TRY(arg_dtype(&t, a->dtype, err) && model_desc_load(&m, from, mem, err) && arg_out(out, m.dir, a->force, err));
+    bool gguf = arg_gguf(out);
+    if (a->modelfile && !gguf) return err_set(err, "--modelfile goes with an OUT that ends in .gguf");
+    TRY(gguf ? arg_gguf_dtype(&t, a->dtype, NULL, err) : arg_dtype(&t, a->dtype, err));
+    TRY(model_desc_load(&m, from, mem, err) && arg_out(out, m.dir, a->force, err));
     if (shard < 1) return err_set(err, "--shard-size wants a size like 5GB or 200MB, not '%s'", a->shard_size);
-    return write_as(&m, out, t, shard, 0, err);
+    return gguf ? write_gguf(&m, out, t, 0, a->modelfile, a->force, err) : write_as(&m, out, t, shard, 0, err);
 }
 
 /* Of a run that trained an adapter: its folder as it is. */
@@ -80,7 +85,7 @@ static int run(const Verb *v, int argc, char **argv) {
 const Verb verb_export = {
     .name = "export",
     .usage = "RUN OUT [--step N] [--dtype bf16|f32]",
-    .summary = "write a run's model as a folder that anyone loads",
+    .summary = "write a run's model as a folder or a GGUF file (OUT.gguf) that anyone loads",
     .options = options,
     .run = run,
 };

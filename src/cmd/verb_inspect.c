@@ -1,6 +1,7 @@
 /* verb_inspect.c - what a model is: family, dimensions, parameters by component, bytes and number formats on disk.
  * Works from config.json alone; with weights beside it they are looked at too (headers only). */
 #include "arch/arch.h"
+#include "gguf/inside.h"
 #include "cmd/cmd.h"
 #include "op/device.h"
 #include "file/safetensors.h"
@@ -58,11 +59,11 @@ typedef struct {
     bool there;
     StFiles files;
     size_t bytes;
-    int64_t by_dtype[DT_U8 + 1]; /* elements */
+    int64_t by_dtype[DTYPES]; /* elements */
 } Disk;
 
 static bool has_weights(const char *dir, Mem *mem) {
-    return file_exists(mem_printf(mem, "%s/model.safetensors", dir))
+    return gguf_is(dir) || file_exists(mem_printf(mem, "%s/model.safetensors", dir))
            || file_exists(mem_printf(mem, "%s/model.safetensors.index.json", dir));
 }
 
@@ -82,7 +83,7 @@ static const char *dtype_text(const ModelDesc *m, const Disk *k) {
     const Json *t = json_get(&m->config, "torch_dtype");
     if (!t) t = json_get(&m->config, "dtype");
     DType most = DT_F32;
-    for (DType x = DT_F32; x <= DT_U8; x++)
+    for (DType x = DT_F32; x < DTYPES; x++)
         if (k->by_dtype[x] > k->by_dtype[most]) most = x;
     if (k->there) return dtype_name(most);
     if (m->d.fp8) return "F8_E4M3";
@@ -201,7 +202,7 @@ static void print_text(const ModelDesc *m, const Tally *t, const Disk *k) {
     if (!k->there) return;
     printf("  %-20s %18s in %d file%s, %s tensors:", "on disk", short_bytes((double)k->bytes).s, k->files.n_files,
            k->files.n_files > 1 ? "s" : "", grouped((int64_t)k->files.n).s);
-    for (DType x = DT_F32; x <= DT_U8; x++)
+    for (DType x = DT_F32; x < DTYPES; x++)
         if (k->by_dtype[x]) printf(" %s %s", dtype_name(x), grouped(k->by_dtype[x]).s);
     printf("\n");
 }
@@ -236,7 +237,7 @@ static void put_json(Buf *b, const ModelDesc *m, const Tally *t, const Disk *k) 
     buf_printf(b, ",\"disk\":{\"bytes\":%zu,\"files\":%d,\"tensors\":%zu,\"elements\":{", k->bytes, k->files.n_files,
                k->files.n);
     comma = "";
-    for (DType x = DT_F32; x <= DT_U8; x++)
+    for (DType x = DT_F32; x < DTYPES; x++)
         if (k->by_dtype[x]) {
             buf_printf(b, "%s\"%s\":%ld", comma, dtype_name(x), (long)k->by_dtype[x]);
             comma = ",";

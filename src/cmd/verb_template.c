@@ -1,5 +1,6 @@
 /* verb_template.c - renders a chat template for each line of variables: what a model would be given to read. */
 #include "base/file.h"
+#include "gguf/inside.h"
 #include "cmd/cmd.h"
 #include "text/chat.h"
 
@@ -53,7 +54,7 @@ static int run(const Verb *v, int argc, char **argv) {
     if (rc >= 0) return rc;
     Mem mem = { 0 };
     Err err;
-    Ctx c = { .chat = dir_exists(word) ? chat_open(word, NULL, &mem, &err) : chat_open_file(word, &mem, &err) };
+    Ctx c = { .chat = model_dir(word) ? chat_open(word, NULL, &mem, &err) : chat_open_file(word, &mem, &err) };
     if (!c.chat) {
         mem_free(&mem);
         return cmd_fail(v, &err);

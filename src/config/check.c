@@ -3,6 +3,7 @@
 #include "op/device.h"
 #include "base/file.h"
 #include "config/use.h"
+#include "gguf/inside.h"
 #include "engine/engine.h"
 #include "param/peft.h"
 #include "task/reward.h"
@@ -76,10 +77,10 @@ static bool model_files(const Config *c, Err *err) {
                    "its step only; bring the folder back",
                    c->model.path, c->train.use_kl_loss ? "train.use_kl_loss" : "algo.kl_in_reward");
     if (!path) return bad(c, err, "model.path", "is not set; it names the folder of the model to train");
-    if (!dir_exists(path)) return bad(c, err, "model.path", "%s is not a folder", path);
+    if (!model_dir(path)) return bad(c, err, "model.path", "%s is not a folder, nor a GGUF file", path);
     char conf[4096];
     snprintf(conf, sizeof conf, "%s/config.json", path);
-    if (!file_exists(conf))
+    if (!model_has(conf))
         return bad(c, err, "model.path",
                    errno == EACCES ? "%s cannot be read: no permission" : "%s holds no config.json", path);
     const char *folder = strrchr(path, '/');

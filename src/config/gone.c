@@ -1,6 +1,7 @@
 /* gone.c - what of model.path, model.tokenizer, model.chat_template and reward.python is not there any more, and where
  * a run that goes on has it from: the model/ of its newest checkpoint, and its scorer.py. */
 #include "base/file.h"
+#include "gguf/inside.h"
 #include "config/config.h"
 #include "train/checkpoint.h"
 
@@ -9,7 +10,7 @@
 /* Also an empty place, where something was mounted.  A folder that may not be looked into is none of these. */
 static bool no_model(const char *path) {
     Mem tmp = { 0 };
-    bool gone = path && !file_exists(mem_printf(&tmp, "%s/config.json", path)) && errno != EACCES;
+    bool gone = path && !model_has(mem_printf(&tmp, "%s/config.json", path)) && errno != EACCES;
     mem_free(&tmp);
     return gone;
 }

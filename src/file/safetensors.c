@@ -1,6 +1,7 @@
 /* safetensors.c - reads safetensors files by mapping them.  A header is somebody else's text: lengths, dtypes, shapes,
  * offsets, overlaps and names are checked before any byte of data is looked at. */
 #include "file/safetensors.h"
+#include "file/gguf_tensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -111,6 +112,8 @@ typedef struct {
 } Header;
 
 static bool read_header(Header *out, const char *data, size_t n, int file, const char *path, Mem *mem, Err *err) {
+    if (n >= 4 && !memcmp(data, "GGUF", 4)) /* (a header of safetensors would have 10^9 bytes) */
+        return gguf_tensors(&out->at, &out->n, data, n, file, path, mem, err);
     if (n < 8) return FAIL("%zu bytes are not a safetensors file: it is empty or cut off", path, n);
     uint64_t len = 0;
     for (int i = 7; i >= 0; i--) len = len << 8 | (unsigned char)data[i];

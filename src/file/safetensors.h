@@ -20,6 +20,7 @@ typedef struct {
     const char *data;                       /* in the mapping; not aligned to anything */
     size_t      bytes;
     int         file;                       /* StFiles.path[file] */
+    int         turn;                       /* of a GGUF file: see Source (param/convert.h) */
 } StTensor;
 
 typedef struct {
@@ -32,8 +33,9 @@ typedef struct {
     uint32_t    *slot, n_slots;             /* hash of names: index + 1 */
 } StFiles;
 
-/* A file, or a folder with model.safetensors or with model.safetensors.index.json and the shards that it names; or a
- * file X.safetensors that is not there itself, but has X.safetensors.index.json beside it. */
+/* A GGUF file (its tensors then have the hub's names, an expert's each its own), a safetensors file, or a folder with
+ * model.safetensors or with model.safetensors.index.json and the shards that it names; or a file X.safetensors that is
+ * not there itself, but has X.safetensors.index.json beside it. */
 bool st_open (StFiles *out, const char *path, Mem *mem, Err *err);
 /* The names of the same files, none of which is opened; index_bytes: of the index that was read for it. */
 bool st_names(const char ***path, int *n, size_t *index_bytes, const char *from, Mem *mem, Err *err);

@@ -2,6 +2,7 @@
  * answers are drawn, how pictures are prepared.  They are read at once, so that what is written later is what was there
  * when somebody looked. */
 #include "base/file.h"
+#include "gguf/inside.h"
 #include "param/param.h"
 
 #include <dirent.h>
@@ -52,7 +53,7 @@ static void add(Carried *c, const char *name, const char *data, size_t n, Mem *m
 
 static bool add_file(Carried *c, const char *path, const char *name, Mem *mem, Err *err) {
     Buf text = { 0 };
-    bool ok = file_read(&text, path, err);
+    bool ok = model_read(&text, path, err);
     if (ok) add(c, name, text.data, text.n, mem);
     buf_free(&text);
     return ok;
@@ -76,8 +77,17 @@ static bool add_folder(Carried *c, const char *path, const char *only, Mem *mem,
     return ok;
 }
 
+static bool add_gguf(Carried *c, const char *path, Mem *mem, Err *err) {
+    for (size_t i = 0; i < COUNT(files); i++) {
+        const char *file = mem_printf(mem, "%s/%s", path, files[i].name);
+        if (!files[i].model && model_has(file)) TRY(add_file(c, file, files[i].name, mem, err));
+    }
+    return true;
+}
+
 static bool add_tokenizer(Carried *c, const char *path, Mem *mem, Err *err) {
     if (dir_exists(path)) return add_folder(c, path, NULL, mem, err);
+    if (gguf_is(path)) return add_gguf(c, path, mem, err);
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *dir = !slash ? "." : slash == path ? "/" : mem_str(mem, path, (size_t)(slash - path));
     bool known = wanted(name, name);
@@ -91,7 +101,7 @@ bool params_carry(Carried *c, const char *from_dir, const char *tokenizer, const
     TRY(add_tokenizer(c, tokenizer, mem, err));
     for (size_t i = 0; i < COUNT(files); i++) {
         const char *path = mem_printf(mem, "%s/%s", from_dir, files[i].name);
-        if (files[i].model && file_exists(path)) TRY(add_file(c, path, files[i].name, mem, err));
+        if (files[i].model && model_has(path)) TRY(add_file(c, path, files[i].name, mem, err));
     }
     return !chat_template || add_file(c, chat_template, "chat_template.jinja", mem, err);
 }

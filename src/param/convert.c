@@ -1,6 +1,7 @@
 /* convert.c - numbers of one dtype made another.
  * Everything goes through float32: widening is exact, so only a narrowing to BF16 rounds. */
 #include "param/convert.h"
+#include "param/blocks.h"
 #include "tensor/half.h"
 
 #include <string.h>
@@ -37,7 +38,27 @@ static void widen_f8(float *to, const Source *s, int64_t from, int64_t n) {
     }
 }
 
-static void widen(float *to, const Source *s, int64_t from, int64_t n) {
+/* Of a block that is only begun or ended in the middle, what is wanted. */
+static void widen_blocks(float *to, const Source *s, int64_t from, int64_t n) {
+    DTypeBlock b = dtype_block(s->dtype);
+    float part[BLOCK_MOST];
+    for (int64_t i = from; i < from + n;) {
+        int64_t at = i % b.elements, k = b.elements - at < from + n - i ? b.elements - at : from + n - i;
+        const char *block = s->data + i / b.elements * b.bytes;
+        if (k == b.elements) block_read(s->dtype, to, block);
+        else {
+            block_read(s->dtype, part, block);
+            memcpy(to, part + at, (size_t)k * sizeof *to);
+        }
+        to += k, i += k;
+    }
+}
+
+static void widen_here(float *to, const Source *s, int64_t from, int64_t n) {
+    if (dtype_blocks(s->dtype)) {
+        widen_blocks(to, s, from, n);
+        return;
+    }
     const char *p = s->data + from * (int64_t)dtype_size(s->dtype);
     switch (s->dtype) {
     case DT_F32: memcpy(to, p, (size_t)n * 4); break;
@@ -45,6 +66,19 @@ static void widen(float *to, const Source *s, int64_t from, int64_t n) {
     case DT_F16: widen_f16(to, p, n); break;
     case DT_F8E4M3: widen_f8(to, s, from, n); break;
     default: die("weights in %s", dtype_name(s->dtype));
+    }
+}
+
+/* A row at a time where rows stand in turns. */
+static void widen(float *to, const Source *s, int64_t from, int64_t n) {
+    if (!s->turn) {
+        widen_here(to, s, from, n);
+        return;
+    }
+    for (int64_t i = from; i < from + n;) {
+        int64_t row = i / s->cols, col = i % s->cols, k = s->cols - col < from + n - i ? s->cols - col : from + n - i;
+        widen_here(to, s, source_row(s, row) * s->cols + col, k);
+        to += k, i += k;
     }
 }
 

@@ -31,11 +31,17 @@ typedef struct {
 } Piece;
 
 static int64_t blocks_of(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
-static const char *in_file(const Piece *c) {
-    const Source *s = &c->item->src;
-    return s->data + (c->row * s->cols + c->col) * (int64_t)dtype_size(s->dtype);
+/* Where an element is, or the block that it is in. */
+static const char *element(const Source *s, int64_t row, int64_t col) {
+    return s->data + dtype_bytes(s->dtype, source_row(s, row) * s->cols + col);
 }
-static size_t raw_bytes(const Piece *c) { return (size_t)(c->rows * c->cols) * dtype_size(c->item->src.dtype); }
+static const char *in_file(const Piece *c) { return element(&c->item->src, c->row, c->col); }
+/* Of n columns from col on: all bytes of the blocks that they are in. */
+static int64_t bytes_across(const Source *s, int64_t col, int64_t n) {
+    int64_t each = dtype_block(s->dtype).elements;
+    return n ? (int64_t)dtype_bytes(s->dtype, (col + n - 1) / each * each + each - col / each * each) : 0;
+}
+static size_t raw_bytes(const Piece *c) { return (size_t)(c->rows * bytes_across(&c->item->src, c->col, c->cols)); }
 /* Of a piece that is not STAGED: its bytes, which look_at_piece brought. */
 static const char *place_of(const Piece *c) { return c->room ? c->room : in_file(c); }
 
@@ -55,7 +61,7 @@ static bool tame_f8(const Piece *c) {
 }
 
 static How how_of(const Dev *d, const Source *s, DType to, int64_t cols) {
-    if (cols != s->cols) return STAGED;
+    if (cols != s->cols || s->turn || dtype_blocks(s->dtype)) return STAGED;
     if (s->dtype == to) return (uintptr_t)s->data % dtype_size(to) ? STAGED : AS_IT_IS;
     size_t scratch = arena_round(PIECE) + arena_round((size_t)(blocks_of(s->rows) * blocks_of(s->cols)) * 4);
     bool room = scratch <= d->tmp.size - d->tmp.used && blocks_of(s->rows) * blocks_of(s->cols) <= PIECE;
@@ -76,12 +82,12 @@ static uint64_t sum_bytes(uint64_t h, const char *p, size_t n) {
 }
 static uint64_t sum_of(const Piece *c) {
     const Source *s = &c->item->src;
-    int64_t each = (int64_t)dtype_size(s->dtype), scale = (int64_t)dtype_size(s->scale_dtype);
+    int64_t scale = (int64_t)dtype_size(s->scale_dtype);
     uint64_t h = (uint64_t)c->item->expert << 48 ^ (uint64_t)c->row << 20 ^ (uint64_t)c->col;
-    if (c->cols == s->cols) h = sum_bytes(h, place_of(c), raw_bytes(c));
+    if (c->cols == s->cols && !s->turn) h = sum_bytes(h, place_of(c), raw_bytes(c));
     else
         for (int64_t r = 0; r < c->rows; r++)
-            h = sum_bytes(h, in_file(c) + r * s->cols * each, (size_t)(c->cols * each));
+            h = sum_bytes(h, element(s, c->row + r, c->col), (size_t)bytes_across(s, c->col, c->cols));
     if (s->dtype != DT_F8E4M3) return h;
     int64_t from = c->col / BLOCK, to = blocks_of(c->col + c->cols);
     for (int64_t r = c->row / BLOCK; r < blocks_of(c->row + c->rows); r++)
@@ -96,7 +102,10 @@ typedef struct {
 } Batch;
 static void read_ahead(const Piece *c) {
     const Source *s = &c->item->src;
-    st_will_need(in_file(c), (size_t)(((c->rows - 1) * s->cols + c->cols) * (int64_t)dtype_size(s->dtype)));
+    int64_t first = c->row, last = c->row + c->rows - 1;
+    if (s->turn) first -= first % s->turn, last += s->turn - 1 - last % s->turn; /* whole heads: their ends stay */
+    const char *from = element(s, first, c->col);
+    st_will_need(from, (size_t)(element(s, last, c->col) - from + bytes_across(s, c->col, c->cols)));
 }
 static void take_piece(const Batch *b, Piece *c) {
     const Source *s = &c->item->src;
@@ -124,7 +133,7 @@ static void look_at_piece(void *arg, int index, int worker) {
 
 /* What of the file it is made of: elements, and for float8 the scales of the blocks that it touches. */
 static int64_t bytes_of(const SourceItem *it, const Slice *s) {
-    int64_t bytes = s->rows * s->cols * (int64_t)dtype_size(it->src.dtype);
+    int64_t bytes = s->rows * bytes_across(&it->src, s->c0, s->cols);
     if (!bytes || it->src.dtype != DT_F8E4M3) return bytes;
     int64_t down = (s->r0 + s->rows - 1) / BLOCK - s->r0 / BLOCK + 1,
             across = (s->c0 + s->cols - 1) / BLOCK - s->c0 / BLOCK + 1;

@@ -123,6 +123,9 @@ typedef struct {
 bool params_save(const Params *p, Dev *d, const char *dir, SaveOpts o, Err *err);
 /* The same straight from the files in o.from_dir, piece by piece: no memory is taken for the weights. */
 bool params_convert(const ModelDesc *m, Threads *threads, const char *dir, SaveOpts o, Err *err);
+/* ... into one GGUF file, which takes the place of a file that is there; t: F32, F16, BF16 or what block_writes
+ * (param/blocks.h). */
+bool params_convert_gguf(const ModelDesc *m, Threads *threads, const char *path, DType t, Err *err);
 /* All of such a folder but the weights, into one that is there (config_text NULL: no config.json); and the weights'
  * tensors, in the order of arch_each_param. */
 bool params_save_rest(const char *dir, const char *config_text, const Carried *c, Err *err);

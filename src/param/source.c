@@ -93,13 +93,13 @@ static bool add_item(Checking *x, const ParamDesc *desc, int layer, int expert, 
     else TRY(find(x, &t, x->name.data));
     int64_t want[PARAM_DIMS];
     TRY(shape_is(x, t, arch_param_shape(want, x->m, desc, rows, cols), want));
-    Source s = { .data = t->data, .dtype = t->dtype, .rows = rows, .cols = cols };
+    Source s = { .data = t->data, .dtype = t->dtype, .turn = t->turn, .rows = rows, .cols = cols };
     if (t->dtype == DT_F8E4M3) {
         if (desc->vector)
             return err_set(x->err, "%s: tensor %s is F8_E4M3, which only matrices may be", x->s->files.path[t->file],
                            t->name);
         TRY(find_scale(x, &s, t));
-    } else if (t->dtype != DT_F32 && t->dtype != DT_BF16 && t->dtype != DT_F16) {
+    } else if (t->dtype != DT_F32 && t->dtype != DT_BF16 && t->dtype != DT_F16 && !dtype_blocks(t->dtype)) {
         return err_set(x->err, "%s: tensor %s is %s: weights are F32, BF16, F16 or F8_E4M3", x->s->files.path[t->file],
                        t->name, dtype_name(t->dtype));
     }

@@ -2,6 +2,7 @@
  * Files are read, not mapped: what is read is what was asked for, and no more. */
 #include "run/identity.h"
 #include "base/file.h"
+#include "gguf/inside.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/shell_files.h"
@@ -57,7 +58,7 @@ void identity_text(Identity *id, const char *key, const void *bytes, size_t n) {
 
 bool identity_file(Identity *id, const char *key, const char *path, Err *err) {
     Buf text = { 0 };
-    bool ok = file_read(&text, path, err);
+    bool ok = model_read(&text, path, err);
     if (ok) identity_text(id, key, text.data ? text.data : "", text.n);
     id->read += (int64_t)text.n;
     buf_free(&text);
@@ -69,7 +70,7 @@ bool identity_files(Identity *id, const char *dir, const char *const *names, int
     bool ok = true;
     for (int i = 0; ok && i < n; i++) {
         const char *path = mem_printf(&mem, "%s/%s", dir, names[i]);
-        if (file_exists(path)) ok = identity_file(id, names[i], path, err);
+        if (model_has(path)) ok = identity_file(id, names[i], path, err);
     }
     mem_free(&mem);
     return ok;
@@ -199,7 +200,7 @@ static bool in_folder(Identity *id, const char *dir, bool own_template, Mem *mem
                       *const vocab[] = { "vocab.json", "merges.txt" }, *const chat[] = { "chat_template.jinja" },
                       *const beside[] = { "tokenizer_config.json", "special_tokens_map.json",
                                           "preprocessor_config.json" };
-    if (file_exists(mem_printf(mem, "%s/%s", dir, json[0]))) TRY(identity_files(id, dir, json, 1, err));
+    if (model_has(mem_printf(mem, "%s/%s", dir, json[0]))) TRY(identity_files(id, dir, json, 1, err));
     else if (file_exists(mem_printf(mem, "%s/%s", dir, tiktoken[0]))) TRY(identity_files(id, dir, tiktoken, 1, err));
     else if (*any) TRY(identity_files(id, dir, other, 1, err));
     else TRY(identity_files(id, dir, vocab, 2, err));
@@ -218,7 +219,7 @@ static bool beside_file(Identity *id, const char *path, Mem *mem, Err *err) {
 bool identity_tokenizer(Identity *id, const char *path, const char *chat_template, Err *err) {
     Mem mem = { 0 };
     bool ok =
-        dir_exists(path) ? in_folder(id, path, chat_template != NULL, &mem, err) : beside_file(id, path, &mem, err);
+        model_dir(path) ? in_folder(id, path, chat_template != NULL, &mem, err) : beside_file(id, path, &mem, err);
     mem_free(&mem);
     return ok && (!chat_template || identity_file(id, "chat_template.jinja", chat_template, err));
 }

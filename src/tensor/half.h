@@ -26,6 +26,17 @@ static inline float f16_f32(uint16_t h) {
     return sign ? -small : small;
 }
 
+static inline uint16_t f32_f16(float f) {
+    uint32_t b = f32_bits(f), a = b & 0x7FFFFFFF, sign = b >> 16 & 0x8000;
+    if (a >= 0x7F800000) return (uint16_t)(sign | 0x7C00 | (a > 0x7F800000 ? 0x200 : 0));
+    if (a < 0x38800000) {                                                        /* below 2^-14: halves of 2^-24 */
+        float small = bits_f32(a) + 0.5f;                                        /* whose last bit is 2^-24 */
+        return (uint16_t)(sign | (f32_bits(small) - 0x3F000000));
+    }
+    a += 0xFFF + (a >> 13 & 1);
+    return (uint16_t)(sign | (a >= 0x47800000 ? 0x7C00 : (a - 0x38000000) >> 13));
+}
+
 /* 1-4-3 bits, bias 7; 0x7f and 0xff are NaN, there is no infinity; subnormals m * 2^-9. */
 HOST_DEVICE float f8e4m3_f32(uint8_t h) {
     uint32_t sign = (uint32_t)(h & 0x80) << 24, e = h >> 3 & 15, m = h & 7;

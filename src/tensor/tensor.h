@@ -4,12 +4,24 @@
 
 #include "base/base.h"
 
-typedef enum { DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I32, DT_I64, DT_U8, DT_I16 } DType;  /* DT_I16 is never on disk */
+/* DT_I16 is never on disk; those from DT_Q4_0 on are nowhere else: blocks of quantised numbers (param/blocks.h). */
+typedef enum {
+    DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I32, DT_I64, DT_U8, DT_I16,
+    DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_Q8_0, DT_Q2_K, DT_Q3_K, DT_Q4_K, DT_Q5_K, DT_Q6_K, DTYPES
+} DType;
 
 static inline size_t dtype_size(DType t) {
     return t == DT_I64 ? 8 : t == DT_F32 || t == DT_I32 ? 4 : t == DT_BF16 || t == DT_F16 || t == DT_I16 ? 2 : 1;
 }
-const char *dtype_name(DType t);                       /* "F32", "BF16", ... as safetensors spells it */
+const char *dtype_name(DType t);                       /* "F32", "BF16", ... as safetensors and GGUF spell it */
+static inline bool dtype_blocks(DType t) { return t >= DT_Q4_0; }
+typedef struct { int elements, bytes; } DTypeBlock;
+DTypeBlock dtype_block(DType t);                       /* of what has no blocks: one element */
+/* n elements, in whole blocks, of anything that is on disk */
+static inline size_t dtype_bytes(DType t, int64_t n) {
+    DTypeBlock b = dtype_block(t);
+    return (size_t)(n / b.elements) * (size_t)b.bytes;
+}
 
 /* Passed by value: a Tensor owns nothing, so copying one is free of meaning.  Row-major, rows x cols; rows may be
  * strided by ld elements (a column slice of a fused projection is a Tensor), columns are always contiguous.  Heads,

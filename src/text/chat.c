@@ -2,6 +2,7 @@
 #include "text/chat.h"
 #include "base/file.h"
 #include "base/span.h"
+#include "gguf/inside.h"
 
 #include <string.h>
 
@@ -63,7 +64,7 @@ static void take_tokens(const Json *config, JsonMember *to, size_t *n) {
 static bool read_json(Json *out, const char *path, Mem *mem, Err *err) {
     Buf text = { 0 };
     bool ok =
-        file_read(&text, path, err) && (json_parse(out, text.data, text.n, mem, err) || err_wrap(err, "%s", path));
+        model_read(&text, path, err) && (json_parse(out, text.data, text.n, mem, err) || err_wrap(err, "%s", path));
     buf_free(&text);
     return ok;
 }
@@ -76,7 +77,7 @@ Chat *chat_open(const char *dir, const char *file, Mem *mem, Err *err) {
                *config_path = mem_printf(mem, "%s/tokenizer_config.json", dir),
                *map_path = mem_printf(mem, "%s/special_tokens_map.json", dir);
     Json config = { 0 }, map = { 0 };
-    if (file_exists(config_path) && !read_json(&config, config_path, mem, err)) return NULL;
+    if (model_has(config_path) && !read_json(&config, config_path, mem, err)) return NULL;
     if (file_exists(map_path) && !read_json(&map, map_path, mem, err)) return NULL;
     take_tokens(&config, given, &n);
     take_tokens(&map, given, &n);

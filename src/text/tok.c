@@ -2,6 +2,7 @@
  * that are spelled as the normalizer leaves them), pre-tokenizer, BPE, post-processor. */
 #include "text/tok.h"
 #include "base/file.h"
+#include "gguf/inside.h"
 #include "base/utf8.h"
 #include "text/tok_parts.h"
 
@@ -180,7 +181,7 @@ static bool open_json(Tok *t, const char *path, Err *err) {
     Buf text = { 0 };
     Mem mem = { 0 };
     Json file;
-    bool ok = file_read(&text, path, err);
+    bool ok = model_read(&text, path, err);
     if (ok) {
         ok = json_parse(&file, text.data ? text.data : "", text.n, &mem, err) && tok_from_json(t, &file, err);
         if (!ok) err_wrap(err, "%s", path);
@@ -192,7 +193,7 @@ static bool open_json(Tok *t, const char *path, Err *err) {
 
 static TokStatus open_in(Tok *t, const char *path, Mem *mem, Err *err) {
     const char *slash = strrchr(path, '/');
-    const char *dir = dir_exists(path) ? path : slash ? mem_str(mem, path, (size_t)(slash - path)) : ".";
+    const char *dir = model_dir(path) ? path : slash ? mem_str(mem, path, (size_t)(slash - path)) : ".";
     const char *config = mem_printf(mem, "%s/tokenizer_config.json", dir);
     if (dir != path) {
         bool vocab = ends_with(path, "vocab.json") != NULL;
@@ -204,7 +205,7 @@ static TokStatus open_in(Tok *t, const char *path, Mem *mem, Err *err) {
     const char *json = mem_printf(mem, "%s/tokenizer.json", dir), *tiktoken = find_tiktoken(dir, mem);
     const char *vocab = mem_printf(mem, "%s/vocab.json", dir), *merges = mem_printf(mem, "%s/merges.txt", dir);
     bool ok;
-    if (dir == path && file_exists(json)) ok = open_json(t, json, err);
+    if (dir == path && model_has(json)) ok = open_json(t, json, err);
     else if (dir == path && tiktoken) ok = tok_from_tiktoken(t, tiktoken, config, err);
     else if (file_exists(vocab) && file_exists(merges)) ok = tok_from_vocab(t, vocab, merges, config, err);
     else {

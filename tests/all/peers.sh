@@ -1,6 +1,6 @@
 #!/bin/bash
 # peers.sh - hone beside the programs it must agree with: transformers, pyarrow, pandas, polars, DuckDB, math-verify,
-# TensorBoard.  They come from virtual environments: VENV=DIR[:DIR...], each looked through for what is needed; what is
+# TensorBoard, gguf.  They come from virtual environments: VENV=DIR[:DIR...], each looked through for what is needed; what is
 # in none is skipped.
 #   VENV=/path/to/venv bash tests/all/peers.sh build/hone [DIR]
 . tests/cmd/train_common.bash
@@ -25,6 +25,7 @@ beside() { # beside WHAT MODULES SCRIPT ARGUMENTS...
     echo "skipped: $what (no environment in VENV has $modules)"
 }
 beside "models opened by transformers" "torch, transformers" bench/peers/transformers_models.py "$hone" runs/quickstart-1
+beside "GGUF, both ways" gguf bench/peers/gguf_bits.py "$hone"
 beside "Parquet of every writer" "pyarrow, pandas, polars, duckdb" bench/peers/parquet_matrix.py "$hone"
 beside "math_exact and math-verify" "math_verify" bench/peers/math_verify_pairs.py "$hone"
 make_model
