@@ -48,6 +48,18 @@ bool on_lines_read(OnLines *x, const char *in, LineRead *each, void *user, Err *
     return ok;
 }
 
+bool on_lines_prompt(OnLines *x, const char *prompt, LineRead *each, void *user, Err *err) {
+    Buf line = { 0 };
+    PromptLine p;
+    buf_puts(&line, x->reader.chat ? "{\"messages\":[{\"role\":\"user\",\"content\":" : "{\"text\":");
+    json_put_str(&line, prompt, strlen(prompt));
+    buf_puts(&line, x->reader.chat ? "}]}" : "}");
+    bool ok = prompt_line_read(&p, &x->reader, line.data, line.n, &x->o.mem) && (p.ok || err_set(err, "%s", p.err));
+    if (ok) each(user, &p);
+    buf_free(&line);
+    return ok;
+}
+
 bool on_lines_out(OnLines *x, const char *path, Err *err) {
     return ranks_agree(&x->ranks, !ranks_first(&x->ranks) || (x->out = jsonl_open(path, err)), err);
 }

@@ -25,6 +25,8 @@ bool on_lines_open(OnLines *x, const Verb *v, const void *args, const char *mode
 /* The lines that are not blank, one by one; what they hold lies in x->o.mem. */
 typedef void LineRead(void *user, const PromptLine *p);
 bool on_lines_read(OnLines *x, const char *in, LineRead *each, void *user, Err *err);
+/* The same of one question in the command line: a user's message where the model has a chat template, else text. */
+bool on_lines_prompt(OnLines *x, const char *prompt, LineRead *each, void *user, Err *err);
 bool on_lines_out(OnLines *x, const char *path, Err *err);
 int  on_lines_close(OnLines *x, const Verb *v, bool ok, Err *err);        /* the exit code */
 

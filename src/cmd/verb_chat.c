@@ -271,20 +271,55 @@ static bool open_talk(Talk *t, const char *model, Err *err) {
     return true;
 }
 
+enum { UNSAID = -99 }; /* outside of every option's range */
+
+/* What the command line left open is what generation_config.json says; where that says nothing, the plain distribution.
+ * A folder that says do_sample: false is greedy. */
+static bool as_the_model_likes(SamplingArgs *s, const char *dir, Err *err) {
+    Mem mem = { 0 };
+    Buf text = { 0 };
+    Json j;
+    const char *path = mem_printf(&mem, "%s/generation_config.json", dir);
+    bool there = file_exists(path), sample = true, ok = true;
+    double t = 1, p = 1, min_p = 0;
+    int64_t k = 0;
+    if (there)
+        ok = (file_read(&text, path, err) && json_parse(&j, text.data ? text.data : "", text.n, &mem, err)
+              && json_bool(&j, "do_sample", &sample, err) && json_real(&j, "temperature", &t, err)
+              && json_real(&j, "top_p", &p, err) && json_real(&j, "min_p", &min_p, err)
+              && json_int(&j, "top_k", &k, err))
+             || err_wrap(err, "%s", path);
+    if (ok
+        && (t < 0 || t > TEMPERATURE_MOST || (t > 0 && t < TEMPERATURE_LEAST) || !(p > 0 && p <= 1)
+            || !(min_p >= 0 && min_p <= 1) || k < -1))
+        ok = err_set(err, "%s: temperature, top_p, min_p or top_k is outside of its range", path);
+    if (s->temperature == UNSAID) s->temperature = sample ? t : 0;
+    if (s->top_p == UNSAID) s->top_p = p;
+    if (s->min_p == UNSAID) s->min_p = min_p;
+    if (s->top_k == UNSAID) s->top_k = k;
+    buf_free(&text);
+    mem_free(&mem);
+    return ok;
+}
+
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .s = SAMPLING_DEFAULT };
+    Args a = { .s = { .temperature = UNSAID, .top_p = UNSAID, .min_p = UNSAID, .top_k = UNSAID, .max_tokens = 256 } };
     const char *model;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
     if (rc >= 0) return rc;
     if (a.leaves && !leaves_fit(a.leaves)) return cmd_usage(v, LEAVES_WANTED);
-    if ((rc = sampling_opts(v, &a.s)) >= 0) return rc;
+    if (a.s.temperature != UNSAID && (rc = sampling_opts(v, &a.s)) >= 0) return rc;
     sigset_t set = only_interrupt();
     sigprocmask(SIG_BLOCK, &set, NULL); /* before the threads start: they inherit it */
     Talk t = { .v = v, .a = &a, .eyes = isatty(STDOUT_FILENO) };
     t.terminal = t.eyes && isatty(STDIN_FILENO);
     OpenOpts opts = { .threads = a.threads, .device = a.device, .compute = a.compute, .adapter = a.adapter };
     if (!open_desc(&t.o, model, &opts, &err)) return cmd_fail(v, &err);
+    if (!as_the_model_likes(&a.s, t.o.desc.dir, &err)) {
+        open_close(&t.o);
+        return cmd_fail(v, &err);
+    }
     LineReader *in = NULL;
     bool ok = open_talk(&t, model, &err) && (in = lines_open("-", &err));
     if (ok) {

@@ -17,7 +17,7 @@ typedef struct {
     int64_t n, threads, leaves, page, kv_tokens, max_batch, max_rows, budget, step;
     bool stats;
     SamplingArgs s;
-    const char *device, *compute, *grid, *adapter;
+    const char *device, *compute, *grid, *adapter, *prompt;
     int64_t random;
 } Args;
 
@@ -25,6 +25,8 @@ typedef struct {
 static const Opt options[] = {
     { "in",        OPT_STR, offsetof(Args, in),        "FILE",
       "lines with \"tokens\", \"text\" or \"messages\"; - is standard input" },
+    { "prompt",    OPT_STR, offsetof(Args, prompt),    "TEXT",
+      "one question instead of lines: a user's message, or text where the model has no chat template" },
     { "out",       OPT_STR, offsetof(Args, out),       "FILE", "one line per answer; standard output if absent" },
     { "n",         OPT_INT, offsetof(Args, n),         "N",    "answers to each line; 1", 1, 1e6 },
     SAMPLING_OPTS(Args, s),
@@ -357,11 +359,12 @@ static bool budget_fits(const Gen *g, Err *err) {
 }
 
 static int run(const Verb *v, int argc, char **argv) {
-    Args a = { .in = "-", .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT, .random = -1 };
+    Args a = { .n = 1, .page = 64, .max_batch = 64, .max_rows = 512, .s = SAMPLING_DEFAULT, .random = -1 };
     const char *model;
     Err err;
     int rc = opt_parse(v, &a, &model, 1, 1, NULL, argc, argv);
     if (rc >= 0 || (rc = on_lines_args(v, a.leaves, &a.s)) >= 0) return rc;
+    if (a.prompt && a.in) return cmd_usage(v, "--prompt and --in are two sources of questions: one of them");
     if (a.page % 16) return cmd_usage(v, "--page must be a multiple of 16");
     Gen g = { .a = &a };
     OnLines *x = &g.on;
@@ -372,7 +375,9 @@ static int run(const Verb *v, int argc, char **argv) {
                       .adapter = a.adapter,
                       .random = random_fill(a.random) };
     bool ok = on_lines_open(x, v, &a, model, opts, a.grid, &g.replicas, PROMPT_GENERATE, &err) && budget_fits(&g, &err)
-              && on_lines_read(x, a.in, add_job, &g, &err) && on_lines_out(x, a.out, &err);
+              && (a.prompt ? on_lines_prompt(x, a.prompt, add_job, &g, &err)
+                           : on_lines_read(x, a.in ? a.in : "-", add_job, &g, &err))
+              && on_lines_out(x, a.out, &err);
     g.terminal = x->out && isatty(STDERR_FILENO);
     rc = on_lines_close(x, v, ok && generate(&g, &err), &err);
     vec_free(g.jobs.at);
@@ -382,7 +387,7 @@ static int run(const Verb *v, int argc, char **argv) {
 
 const Verb verb_generate = {
     .name = "generate",
-    .usage = "MODEL --in FILE [--out FILE] [--n N] [sampling options]",
+    .usage = "MODEL --in FILE | --prompt TEXT [--out FILE] [--n N] [sampling options]",
     .summary = "sample answers to prompts, with their log-probs",
     .options = options,
     .run = run,

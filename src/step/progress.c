@@ -5,7 +5,6 @@
 #include "comm/world.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -19,13 +18,15 @@ struct Progress {
     int64_t first, step, steps; /* steps done when this began, and now */
 };
 
-enum { AS_IT_IS = -1 }; /* digits: a difference of 1e-7 is not 0 */
+enum { AS_IT_IS = -1, PERCENT = -2 }; /* digits: a difference of 1e-7 is not 0 */
+enum { WIDEST = 140 };                /* of a step's line, in a file too */
 static const struct {
     const char *metric, *label;
     int digits;
 } shown[] = {
     { "critic/score/mean", "score", 3 },
     { "val-core/score/mean", "val", 3 },
+    { "perf/silent_ratio", "silent", PERCENT },
     { "train/loss", "loss", 4 },
     { "val/loss", "val loss", 4 },
     { "response_length/mean", "length", 1 },
@@ -89,14 +90,15 @@ void progress_part(Progress *p, double done, int64_t tokens) {
 }
 
 void progress_line(Progress *p, int64_t step, int64_t steps, const Metrics *m) {
-    int room = p->terminal ? columns() - 1 : INT_MAX,
+    int room = p->terminal && columns() - 1 < WIDEST ? columns() - 1 : WIDEST,
         used; /* what a narrow window has no room for is in metrics.jsonl */
     used = printf("%sstep %" PRId64 "/%" PRId64, p->terminal ? "\r\033[K" : "", step, steps) - (p->terminal ? 4 : 0);
     for (size_t i = 0; i < COUNT(shown); i++) {
         double x = metric_of(m, shown[i].metric, -1e300);
         char part[64];
-        int n = shown[i].digits == AS_IT_IS
-                    ? snprintf(part, sizeof part, "  %s %g", shown[i].label, x)
+        int n = shown[i].digits == AS_IT_IS ? snprintf(part, sizeof part, "  %s %g", shown[i].label, x)
+                : shown[i].digits == PERCENT
+                    ? snprintf(part, sizeof part, "  %s %.0f%%", shown[i].label, 100 * x)
                     : snprintf(part, sizeof part, "  %s %.*f", shown[i].label, shown[i].digits, x);
         if (x == -1e300 || n > room - used) continue;
         fputs(part, stdout);

@@ -108,7 +108,7 @@ no "has no safetensors, but pytorch_model.bin" org/bin
 no "answers 401: it is not there, or is private" org/nothing
 no "has no revision 'v9'" org/tiny@v9
 no "has no file '\*.onnx'; it has" org/tiny --include '*.onnx'
-"$hone" pull tiny >out 2>err; [ $? = 2 ] && expect "a name" err "names no repository: ORG/NAME"
+"$hone" pull tiny >out 2>err; [ $? = 2 ]; ok $? "exit code"; expect "a name" err "names no repository: ORG/NAME"
 "$hone" pull ../etc/x >out 2>err; [ $? = 2 ]; ok $? "a path"
 "$hone" inspect org/other >out 2>err; expect "inspect says how" err '`hone pull org/other` fetches it'
 printf 'org/own right\norg/gguf gated\n' >root/tokens
@@ -199,9 +199,9 @@ run one
 ok $? "train on hub: $(tail -2 one.log)"
 expect "what it is" one.log "model.path: hub:org/tiny is commit [0-9a-f]{40}"
 run none model.path=hub:org/nothing
-[ $? = 1 ] && expect "no such model" none.log "^hone train: model.path: org/nothing: the hub answers 401"
+[ $? = 1 ]; ok $? "exit code"; expect "no such model" none.log "^hone train: model.path: org/nothing: the hub answers 401"
 run split "data.train_files=[hub:org/sums]"
-[ $? = 1 ] && expect "two splits" split.log "has 2 files: name those of one split"
+[ $? = 1 ]; ok $? "exit code"; expect "two splits" split.log "has 2 files: name those of one split"
 if command -v mpirun >/dev/null && [ -f "$(dirname "$hone")/libhone_mpi.so" ]; then
     rm -rf hf
     : >log
