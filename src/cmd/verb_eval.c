@@ -1,5 +1,6 @@
 /* verb_eval.c - `hone eval`: how good a model is at the questions of a file: mean@k, pass@k,
  * maj@k with confidence intervals. */
+#include "base/meter.h"
 #include "cmd/asked.h"
 #include "cmd/options.h"
 #include "rollout/turns.h"
@@ -11,7 +12,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct {
     SamplingArgs s;
@@ -79,8 +79,8 @@ typedef struct {
     Evaluator eval;
     Engine *engine;
     JsonlOut *out;
-    bool terminal;
-    int64_t seen;
+    Meter *meter;  /* the first rank's */
+    double tokens; /* of all answers so far */
 } Eval;
 
 static void write_block(void *user, const Rollouts *r) {
@@ -101,8 +101,8 @@ static void write_block(void *user, const Rollouts *r) {
         buf_puts(&b, a->failed ? ",\"failed\":true}" : "}");
         jsonl_put(e->out, &b);
     }
-    e->seen += r->n_prompts;
-    if (e->terminal) fprintf(stderr, "\r%" PRId64 " of %" PRId64 " questions", e->seen, dataset_n(e->data));
+    for (int i = 0; i < rollouts_n(r); i++) e->tokens += r->at[i].n - r->at[i].n_prompt;
+    if (e->meter) meter_beside(e->meter, "tokens", e->tokens), meter_add(e->meter, r->n_prompts);
     buf_free(&b);
     buf_free(&text);
 }
@@ -306,14 +306,16 @@ static bool open_all(Eval *e, Ranks *ranks, const char *const *files, int n, Err
 static int eval_on(const Verb *v, const Args *a, Ranks *ranks, const char *const *words, int n) {
     bool first = ranks_first(ranks);
     Err err;
-    Eval e = { .a = a, .terminal = first && isatty(STDERR_FILENO) };
+    Eval e = { .a = a };
     OpenOpts oo = {
         .threads = a->threads, .device = a->device, .compute = a->compute, .ranks = ranks, .adapter = a->adapter
     };
     if (!ranks_agree(ranks, open_desc(&e.o, words[0], &oo, &err), &err)) return open_close(&e.o), cmd_fail(v, &err);
     EvalResult result;
-    bool ok = open_all(&e, ranks, words + 1, n - 1, &err) && evaluate_all(&e, &result, &err);
-    if (e.terminal) fputc('\r', stderr);
+    bool ok = open_all(&e, ranks, words + 1, n - 1, &err);
+    if (ok && first) e.meter = meter_open("hone eval", "questions", (double)dataset_n(e.data));
+    ok = ok && evaluate_all(&e, &result, &err);
+    meter_close(e.meter);
     int rc = ok ? 0 : cmd_fail(v, &err);
     if (ok && first) print_result(&result, a->json);
     if (ok && result.broken) {

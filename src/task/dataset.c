@@ -178,7 +178,9 @@ static bool take_name(Loader *l, const Json *row, const char *column, const char
     int64_t *count;
     if (!is_null(v)) TRY(text_of(l, v, column));
     if (is_null(v) && !otherwise)
-        return err_set(l->err, "there is no %s, which chooses the scorer: name one scorer for all, or bring your own",
+        return err_set(l->err,
+                       "there is no %s, which chooses the scorer: name one for all (eval: --scorer gsm8k, train: "
+                       "reward.scorer=gsm8k), bring your own, or make a file that names it (hone data gsm8k)",
                        column);
     *out = is_null(v) ? intern(names, &l->d->mem, otherwise, strlen(otherwise), &count)
                       : intern(names, &l->d->mem, v->str, v->n, &count);
