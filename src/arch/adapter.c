@@ -20,7 +20,8 @@ AdapterPlan adapter_plan(const ModelDesc *m, Mem *mem) {
 }
 
 bool adapter_can(const ParamDesc *p) {
-    return !p->vector && !p->patch && p->role != R_EMBED && p->role != R_HEAD && p->role != R_TOWER;
+    return !p->vector && !p->patch && !p->filter && !p->joined && /* (one of several in a tensor has no module) */
+           p->role != R_EMBED && p->role != R_HEAD && p->role != R_TOWER;
 }
 
 static size_t stem(const char *name) {
@@ -69,6 +70,7 @@ static ParamDesc part_of(const ParamDesc *w, AdapterPart part, const AdapterPlan
                         .unit = w->unit,
                         .only_if = w->only_if,
                         .vector = parts[part].vector,
+                        .delta = w->delta,
                         .part = part,
                         .rank = rank,
                         .scale = scale };

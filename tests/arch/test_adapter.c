@@ -123,11 +123,35 @@ static void refused(void) {
            err.msg);
 }
 
+/* A delta net's maps that have a module of their own are targets, in the layers that are delta nets; its filters, and
+ * what lies with others in one tensor, are none. */
+static void delta_nets(void) {
+    static const char next[] =
+        "{\"model_type\":\"qwen3_5_text\",\"hidden_size\":20,\"num_hidden_layers\":4,\"vocab_size\":64,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":36,"
+        "\"max_position_embeddings\":64,\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,"
+        "\"linear_key_head_dim\":8,\"linear_value_head_dim\":12}";
+    AdapterPlan p;
+    Err err;
+    ModelDesc d, a;
+    CHECK(model_desc_parse(&d, next, strlen(next), &mem, &err), "%s", err.msg);
+    AdapterSpec all = { .rank = 4, .alpha = 8, .targets = LIST("all-linear"), .n_targets = 1 };
+    CHECK(adapter_plan_of(&p, &d, &all, &mem, &err), "%s", err.msg);
+    EXPECT(p.rank[0][P_DN_OUT] == 4 && p.rank[2][P_DN_Z] == 4 && p.rank[3][P_Q] == 4 && !p.rank[3][P_DN_OUT],
+           "the layers that have them");
+    EXPECT(!p.rank[0][P_DN_Q] && !p.rank[0][P_DN_CONV_Q] && !p.rank[0][P_DN_LOG_A], "more than that");
+    a = arch_adapter(&d, &p, &mem);
+    Sum s = { 0 };
+    arch_each_row(&a, add, &s);
+    EXPECT(s.n == 2 * (3 * 4 + 4 + 4 * 3), "z, b, a and out of three layers, attention of one, mlp of four: %d", s.n);
+}
+
 int main(void) {
     Err err;
     CHECK(model_desc_parse(&m, config, strlen(config), &mem, &err), "%s", err.msg);
     targets();
     refused();
+    delta_nets();
     mem_free(&mem);
     return test_end();
 }
