@@ -1,6 +1,6 @@
 /* main.c - `hone VERB ...`: finds the verb and runs it. */
 #include "base/file.h"
-#include "cmd/verbs.h"
+#include "cmd/groups.h"
 #include "comm/world.h"
 #include "run/version.h"
 

@@ -1,7 +1,7 @@
 /* opt.c - reads a verb's command line by its table of options, and prints its help from the same table. */
 #include "base/near_name.h"
 #include "base/term.h"
-#include "cmd/verbs.h"
+#include "cmd/groups.h"
 #include "comm/world.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  *
  * A value like "auto|cpu|cuda" is a list of words to complete; FILE, DIR and the like are paths. */
 #include "base/file.h"
-#include "cmd/verbs.h"
+#include "cmd/groups.h"
 #include "run/version.h"
 
 #include <ctype.h>

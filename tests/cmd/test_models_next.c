@@ -1,7 +1,7 @@
 /* test_models_next.c - families whose reference values are not in the repository: with --extra DIR, every folder of
  * DIR/models_next that is listed here agrees with transformers in both spellings of its config, and again after its
  * weights were read and written by `hone convert`. */
-#include "verbs.h"
+#include "cmd/verbs.h"
 
 static const char *const names[] = {
     "glm4_moe",    "glm4_moe_lite", "kimi_k2",   "seed_oss",  "smollm3",    "hunyuan_v1_moe", "ernie4_5_moe",

@@ -165,8 +165,8 @@ static void drain(Queue *q) {
 /* ---- for each op of op_list.h: its arguments as a struct, a function that keeps them, one that runs it.  The list's
  * words are read twice: the parameters as fields, the arguments as what is copied and passed on. */
 /* clang-format off */
-#define NINTH(a, b, c, d, e, f, g, h, i, ...) i
-#define EACH(F, ...) NINTH(__VA_ARGS__, EACH8, EACH7, EACH6, EACH5, EACH4, EACH3, EACH2, EACH1, none)(F, __VA_ARGS__)
+#define ELEVENTH(a, b, c, d, e, f, g, h, i, j, k, ...) k
+#define EACH(F, ...) ELEVENTH(__VA_ARGS__, EACH10, EACH9, EACH8, EACH7, EACH6, EACH5, EACH4, EACH3, EACH2, EACH1, none)(F, __VA_ARGS__)
 #define EACH1(F, x)      F(x)
 #define EACH2(F, x, ...) F(x) EACH1(F, __VA_ARGS__)
 #define EACH3(F, x, ...) F(x) EACH2(F, __VA_ARGS__)
@@ -175,6 +175,8 @@ static void drain(Queue *q) {
 #define EACH6(F, x, ...) F(x) EACH5(F, __VA_ARGS__)
 #define EACH7(F, x, ...) F(x) EACH6(F, __VA_ARGS__)
 #define EACH8(F, x, ...) F(x) EACH7(F, __VA_ARGS__)
+#define EACH9(F, x, ...) F(x) EACH8(F, __VA_ARGS__)
+#define EACH10(F, x, ...) F(x) EACH9(F, __VA_ARGS__)
 
 #define FIELD(param)    param;
 #define FIELDS(...)     EACH(FIELD, __VA_ARGS__)
@@ -189,7 +191,8 @@ static void drain(Queue *q) {
 #define LOOKED(...)     EACH(LOOK, __VA_ARGS__)
 /* bytes that the argument points at, and that are kept with it; get's void * is where it writes */
 #define POINTED(x) _Generic((x), const Attn *: sizeof(Attn), const Route *: sizeof(Route), const Head *: sizeof(Head), \
-    const Sample *: sizeof(Sample), const Tensor *: (size_t)many * sizeof(Tensor), const void *: host_bytes, default: 0)
+    const Sample *: sizeof(Sample), const Decay *: sizeof(Decay), const Delta *: sizeof(Delta), \
+    const DeltaGrad *: sizeof(DeltaGrad), const Remembered *: sizeof(Remembered), const Tensor *: (size_t)many * sizeof(Tensor), const void *: host_bytes, default: 0)
 #define ROOM(x)         + round16(POINTED(x))
 #define ROOMS(...)      EACH(ROOM, __VA_ARGS__)
 #define KEEP(x)         keep(&its->x, POINTED(x), &room);

@@ -1,6 +1,6 @@
-/* verbs.h - the list of all verbs, for main.c's choice and help, and for what is made from their tables. */
-#ifndef CMD_VERBS_H
-#define CMD_VERBS_H
+/* groups.h - the list of all verbs, for main.c's choice and help, and for what is made from their tables. */
+#ifndef CMD_GROUPS_H
+#define CMD_GROUPS_H
 
 #include "cmd/cmd.h"
 

@@ -1,5 +1,5 @@
-/* verbs.c - all verbs: found by name, grouped for people. */
-#include "cmd/verbs.h"
+/* groups.c - all verbs: found by name, grouped for people. */
+#include "cmd/groups.h"
 #include "base/near_name.h"
 #include "base/term.h"
 
