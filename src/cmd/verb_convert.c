@@ -29,7 +29,7 @@ static bool convert(const Args *a, const char *from, const char *out, DType t, i
     TRY(model_desc_load(&m, from, mem, err) && model_desc_runs(&m, err));
     TRY(arg_out(out, m.dir, a->force, err));
     if (a->merge && arg_gguf(out))
-        return err_set(err, "--merge writes a folder: give OUT a name that does not end in .gguf, then convert that");
+        return err_set(err, "--merge writes a folder: merge into one, and convert that to %s", out);
     if (a->merge) return write_merged(&m, a->merge, out, t, shard, (int)a->threads, err);
     if (arg_gguf(out))
         return arg_gguf_dtype(&t, a->dtype, m.dir, err)

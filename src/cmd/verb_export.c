@@ -44,6 +44,8 @@ static bool write_model(const Args *a, const char *from, const char *out, Mem *m
 
 /* Of a run that trained an adapter: its folder as it is. */
 static bool write_adapter(const Args *a, const char *from, const char *out, Mem *mem, Err *err) {
+    if (arg_gguf(out))
+        return err_set(err, "%s: the run trained an adapter: merge it (hone convert --merge), then convert that", out);
     TRY(arg_out(out, from, a->force, err));
     if (dir_exists(out) && !peft_is(out))
         return err_set(err, "%s: is there and is no adapter's folder: it is left alone, choose another name", out);

@@ -166,7 +166,8 @@ static void drain(Queue *q) {
  * words are read twice: the parameters as fields, the arguments as what is copied and passed on. */
 /* clang-format off */
 #define ELEVENTH(a, b, c, d, e, f, g, h, i, j, k, ...) k
-#define EACH(F, ...) ELEVENTH(__VA_ARGS__, EACH10, EACH9, EACH8, EACH7, EACH6, EACH5, EACH4, EACH3, EACH2, EACH1, none)(F, __VA_ARGS__)
+#define EACH(F, ...)                                                                                                   \
+    ELEVENTH(__VA_ARGS__, EACH10, EACH9, EACH8, EACH7, EACH6, EACH5, EACH4, EACH3, EACH2, EACH1, none)(F, __VA_ARGS__)
 #define EACH1(F, x)      F(x)
 #define EACH2(F, x, ...) F(x) EACH1(F, __VA_ARGS__)
 #define EACH3(F, x, ...) F(x) EACH2(F, __VA_ARGS__)
@@ -191,8 +192,9 @@ static void drain(Queue *q) {
 #define LOOKED(...)     EACH(LOOK, __VA_ARGS__)
 /* bytes that the argument points at, and that are kept with it; get's void * is where it writes */
 #define POINTED(x) _Generic((x), const Attn *: sizeof(Attn), const Route *: sizeof(Route), const Head *: sizeof(Head), \
-    const Sample *: sizeof(Sample), const Decay *: sizeof(Decay), const Delta *: sizeof(Delta), \
-    const DeltaGrad *: sizeof(DeltaGrad), const Remembered *: sizeof(Remembered), const Tensor *: (size_t)many * sizeof(Tensor), const void *: host_bytes, default: 0)
+    const Sample *: sizeof(Sample), const Decay *: sizeof(Decay), const Delta *: sizeof(Delta),                        \
+    const DeltaGrad *: sizeof(DeltaGrad), const Remembered *: sizeof(Remembered), \
+    const Tensor *: (size_t)many * sizeof(Tensor), const void *: host_bytes, default: 0)
 #define ROOM(x)         + round16(POINTED(x))
 #define ROOMS(...)      EACH(ROOM, __VA_ARGS__)
 #define KEEP(x)         keep(&its->x, POINTED(x), &room);
