@@ -22,7 +22,7 @@ static Read read_text(const char *path, const char *text, const ShellVar *vars, 
     ShellIn in = { .path = path,
                    .text = text,
                    .n = strlen(text),
-                   .cwd = "/work/here",
+                   .cwd = "/srv/here",
                    .vars = vars,
                    .n_vars = n_vars,
                    .args = args,
@@ -91,7 +91,7 @@ static void golden(void) {
 static const struct {
     const char *text, *words, *note, *unknown;
 } CASES[] = {
-    { "python3 $(date +%Y-%m-%d) $(nproc) $(pwd)", "python3 1970-01-02 6 /work/here", NULL, NULL },
+    { "python3 $(date +%Y-%m-%d) $(nproc) $(pwd)", "python3 1970-01-02 6 /srv/here", NULL, NULL },
     { "X=$(nvidia-smi -L | wc -l); python3 a", "python3 a", NULL, NULL },
     { "X=$(nvidia-smi -L | wc -l)\npython3 a n=$X", "python3 a n=?", NULL,
       "run.sh:2: n=?: the ? is $(nvidia-smi -L | wc -l) (line 1)" },
