@@ -87,7 +87,7 @@ static int run(const Verb *v, int argc, char **argv) {
 const Verb verb_export = {
     .name = "export",
     .usage = "RUN OUT [--step N] [--dtype bf16|f32]",
-    .summary = "write a run's model as a folder or a GGUF file (OUT.gguf) that anyone loads",
+    .summary = "write a run's model as a folder or a GGUF file that anyone loads",
     .options = options,
     .run = run,
 };

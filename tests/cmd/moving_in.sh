@@ -91,11 +91,11 @@ expect "eval --function" out 'mean@1 +0.2500'
 expect "which columns a Parquet file has" err 'there is no prompt; there are .*question.*: prompt_key chooses'
 
 # ---- mistakes are listed together, each with what to do
-"$hone" train run.yaml train.use_kl=true actor_rollout_ref.model.lora_rank=8 rollout.n=x trainer.run_dir=wrong >out 2>err
+"$hone" train run.yaml train.use_kl=true actor_rollout_ref.model.mtp.enable=True rollout.n=x trainer.run_dir=wrong >out 2>err
 [ $? = 1 ]; ok $? "three mistakes: exit code"
 expect "their number" err '3 settings cannot be taken'
 expect "the first" err 'nearest is train.use_kl_loss'
-expect "the second" err 'LoRA is not there yet'
+expect "the second" err "multi-token prediction is left out"
 expect "the third" err "rollout.n: 'x' is not allowed"
 [ ! -e wrong ]; ok $? "nothing was begun"
 "$hone" train run.yaml rollout.grid.tp=2 grid.gpus_per_node=8 train.mini_batch_size=3 data.max_response_length=9999 reward.python=nowhere.py trainer.run_dir=wrong >out 2>err
