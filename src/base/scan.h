@@ -6,6 +6,8 @@
 
 #include "base/span.h"
 
+#include <string.h>
+
 typedef struct { const char *at, *end; bool begun, bad; } Scan;
 typedef struct {
     Span key;       /* between its quotes, as it is written */
@@ -13,7 +15,10 @@ typedef struct {
     char kind;      /* '"' a string, '0' a number, '{' an object, '[' a list, 'n' null, 't', 'f' */
 } Member;
 
-static inline Scan scan_of(const char *line, size_t n) { return (Scan){ line, line + n, false, false }; }
+static inline Scan scan_of(const char *line, size_t n) {
+    bool mark = n >= 3 && !memcmp(line, "\xEF\xBB\xBF", 3); /* a byte order mark, as json_parse passes it over */
+    return (Scan){ line + (mark ? 3 : 0), line + n, false, false };
+}
 /* The next member; false at the end, and where there is no object (then s->bad). */
 bool   scan_next(Scan *s, Member *m);
 /* A number's value: the nearest double, as strtod has it; NAN where it is null or no number. */

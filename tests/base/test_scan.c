@@ -74,8 +74,18 @@ static void numbers(void) {
     }
 }
 
+/* A file that an editor saved begins with a mark, which json_parse passes over. */
+static void marked(void) {
+    static const char line[] = "\xEF\xBB\xBF{\"a\":1}";
+    Scan s = scan_of(line, sizeof line - 1), cut = scan_of(line, 3);
+    Member m;
+    EXPECT(scan_next(&s, &m) && scan_is(&m, "a") && !scan_next(&s, &m) && !s.bad, "behind a byte order mark");
+    EXPECT(!scan_next(&cut, &m) && cut.bad, "nothing behind a mark is no object");
+}
+
 int main(void) {
     members();
+    marked();
     no_objects();
     numbers();
     return test_end();
